@@ -1,0 +1,32 @@
+import type { Payload } from '../shared/protocol/codec.ts'
+
+/** Ready bytes of one or more websocket frames; immutable, written as they are to any number of sockets. */
+export type Frame = Uint8Array
+
+const FIN = 0x80
+const TEXT = 0x1
+const BINARY = 0x2
+
+/**
+ * Frames one unmasked, uncompressed websocket message (RFC 6455, section 5.2): encode once, write to every socket. The only way out
+ * to members.
+ */
+export function frame(payload: Payload, binary: boolean): Frame {
+  const length = payload.length
+  const header = length < 126 ? 2 : length < 65536 ? 4 : 10
+  const bytes = Buffer.allocUnsafe(header + length)
+  bytes[0] = FIN | (binary ? BINARY : TEXT)
+  if (header === 2) bytes[1] = length
+  else if (header === 4) {
+    bytes[1] = 126
+    bytes.writeUInt16BE(length, 2)
+  } else {
+    bytes[1] = 127
+    bytes.writeBigUInt64BE(BigInt(length), 2)
+  }
+  bytes.set(payload, header)
+  return bytes
+}
+
+/** Several frames as one, in order. */
+export const joinFrames = (frames: readonly Frame[]): Frame => (frames.length === 1 ? frames[0]! : Buffer.concat(frames))

@@ -1,0 +1,23 @@
+/** Time as roomful sees it; passed in everywhere so that tests run without waiting. */
+export interface Clock {
+  /** Wall-clock time in milliseconds since 1970; may jump. For stamps that people and other machines read. */
+  now(): number
+  /** Milliseconds since an arbitrary start; never jumps back. For leases, deadlines and rates. */
+  monotonic(): number
+  /** Runs `callback` once after `delay_ms` (monotonic); the returned function cancels it. Never keeps a process alive. */
+  schedule(delay_ms: number, callback: () => void): () => void
+}
+
+/** The machine's own clock. */
+export const systemClock: Clock = {
+  now: () => Date.now(),
+  monotonic: () => performance.now(),
+  schedule: (delay_ms, callback) => {
+    const timer = setTimeout(callback, delay_ms)
+    if (typeof timer === 'object') timer.unref()
+    return () => clearTimeout(timer)
+  },
+}
+
+/** `2026-11-20T13:30:00.000Z`: the one time format of the API, from milliseconds since 1970. */
+export const timestamp = (ms: number): string => new Date(ms).toISOString()

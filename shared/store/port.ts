@@ -1,0 +1,107 @@
+/**
+ * The store port: what roomful needs of a store, as a few small interfaces. Two adapters implement it, `redis/` and `memory/`;
+ * one conformance suite (`conformance.ts`) holds for both. Keys are plain strings without the deployment's prefix, which the
+ * adapter adds. Every method may reject with `StoreUnavailable` when the store cannot be reached.
+ */
+export interface Store {
+  readonly kind: 'memory' | 'redis'
+  readonly records: Records
+  readonly rooms: RoomRecords
+  readonly bus: Bus
+  /** The store's own clock, milliseconds since 1970. */
+  time(): Promise<number>
+  /** Resolves when the store answers. */
+  ping(): Promise<void>
+  /** Lets go of every connection; afterwards every call rejects. */
+  close(): Promise<void>
+}
+
+/** The store could not be reached, or did not answer in time; whether a write took place is unknown. */
+export class StoreUnavailable extends Error {
+  override readonly name = 'StoreUnavailable'
+}
+
+/** A stored value and the number of writes it has seen, which compare-and-set checks. */
+export interface StoredRecord {
+  readonly value: Uint8Array
+  /** 1 for the first write of the key, one more for each. */
+  readonly version: number
+}
+
+/**
+ * One step of an atomic write. All keys and indexes of one `Records.write` must share a hash tag (`{…}` in the key), so that
+ * Redis Cluster keeps them in one slot.
+ */
+export type Write =
+  /** Stores `value`; `if_version` 0 means "only when absent", n "only over version n". `ttl_ms` absent: for ever. */
+  | { readonly put: string; readonly value: Uint8Array; readonly if_version?: number; readonly ttl_ms?: number }
+  | { readonly remove: string; readonly if_version?: number }
+  /** Adds a member to an ordered set (ordered by the bytes of the member itself). */
+  | { readonly index: string; readonly add: string }
+  | { readonly index: string; readonly drop: string }
+
+/** Versioned values under keys, with expiry, atomic multi-key compare-and-set, and ordered sets to list them by. */
+export interface Records {
+  /** The record of each key, in order; undefined where there is none (or it has expired). Keys may lie in different slots. */
+  read(keys: readonly string[]): Promise<(StoredRecord | undefined)[]>
+  /** Does all the writes, or none when one `if_version` does not hold: then false. */
+  write(writes: readonly Write[]): Promise<boolean>
+  /** Members of an ordered set, largest first, at most `limit`, only those smaller than `before` when given. */
+  page(index: string, options: { before?: string; limit: number }): Promise<string[]>
+}
+
+/** What proves that a writer still owns a room: the epoch it claimed and the number of commits it has made or seen. */
+export interface Fence {
+  readonly epoch: number
+  readonly version: number
+}
+
+/** A claimed room: the fence to commit under, and what the store holds of the room. */
+export interface Claim {
+  readonly fence: Fence
+  /** The last snapshot, or undefined for a room that has none. */
+  readonly snapshot: Uint8Array | undefined
+  /** Everything committed after the snapshot, oldest first. */
+  readonly journal: readonly Uint8Array[]
+}
+
+/** Who owns a room, as recorded. */
+export interface RoomOwner {
+  readonly epoch: number
+  readonly version: number
+  /** The owning node's id; null when it was released. */
+  readonly owner: string | null
+}
+
+/**
+ * The fenced record of each room: owner, epoch, snapshot and journal. Every write names the fence it is made under and takes place
+ * only when the stored epoch and version are exactly those: at most one epoch of a room commits (guarantee 1). The epoch outlives
+ * the rest of the room's record. `room` is `<project_id>/<room_type>:<key>`; all keys of one room share a hash tag.
+ */
+export interface RoomRecords {
+  inspect(room: string): Promise<RoomOwner | undefined>
+  /**
+   * Makes `owner` the owner under a new epoch, if the recorded epoch is still `expected_epoch` (0: no record). Undefined when it is
+   * not: somebody else was faster. The new epoch is the larger of the old one + 1 and the store's clock in milliseconds.
+   */
+  claim(room: string, owner: string, expected_epoch: number, ttl_ms: number): Promise<Claim | undefined>
+  /** Appends one entry to the journal; version + 1. False: fenced, and nothing was written. */
+  commit(room: string, fence: Fence, entry: Uint8Array, ttl_ms: number): Promise<boolean>
+  /** Replaces the snapshot and empties the journal, which it covers; version + 1. False: fenced. */
+  snapshot(room: string, fence: Fence, snapshot: Uint8Array, ttl_ms: number): Promise<boolean>
+  /** Gives the room up: owner null, the record stays for its TTL. With `forget`, snapshot and journal go too (the epoch stays). False: fenced. */
+  release(room: string, fence: Fence, options: { forget: boolean; ttl_ms: number }): Promise<boolean>
+  /** Extends the life of the record. False: fenced. */
+  refresh(room: string, fence: Fence, ttl_ms: number): Promise<boolean>
+}
+
+/** Messages between processes: at most once, no history, binary safe. */
+export interface Bus {
+  /** Resolves with how many subscribers the store handed it to. */
+  publish(channel: string, message: Uint8Array): Promise<number>
+  /**
+   * Calls `on_message` for every message from now on; resolves once the subscription stands. `on_gap` is called whenever messages may
+   * have been missed (the connection was lost and is back). The returned function ends it.
+   */
+  subscribe(channel: string, on_message: (message: Uint8Array) => void, on_gap?: () => void): Promise<() => Promise<void>>
+}

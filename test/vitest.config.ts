@@ -1,0 +1,20 @@
+import { fileURLToPath } from 'node:url'
+import { defineConfig } from 'vitest/config'
+
+const root = fileURLToPath(new URL('..', import.meta.url))
+
+export default defineConfig({
+  root,
+  resolve: {
+    alias: [
+      { find: /^roomful$/, replacement: `${root}dataplane/index.ts` },
+      { find: /^roomful\/client$/, replacement: `${root}client/index.ts` },
+    ],
+  },
+  test: {
+    include: ['{shared,control,dataplane,client,examples,deploy,loadtest,test}/**/*.test.ts'],
+    testTimeout: 20_000,
+    hookTimeout: 60_000,
+    maxWorkers: 2,
+  },
+})
