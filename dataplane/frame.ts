@@ -29,4 +29,5 @@ export function frame(payload: Payload, binary: boolean): Frame {
 }
 
 /** Several frames as one, in order. */
-export const joinFrames = (frames: readonly Frame[]): Frame => (frames.length === 1 ? frames[0]! : Buffer.concat(frames))
+export const joinFrames = (frames: readonly Frame[]): Frame =>
+  frames.length === 1 ? frames[0]! : Buffer.concat(frames)

@@ -72,8 +72,11 @@ export interface PersonalPart {
 }
 
 /** From the owner of `room` to one edge that has members in it. Edges drop what comes with a lower epoch than they have seen. */
-export type ToEdge = { readonly room: RoomAddress; readonly epoch: number } & (
-  /** One flush, committed where the room type asks for it. Goes to every attached member at the edge except those in `joined`. */
+export type ToEdge = {
+  readonly room: RoomAddress
+  readonly epoch: number
+} & /** One flush, committed where the room type asks for it. Goes to every attached member at the edge except those in `joined`. */
+(
   | {
       readonly kind: 'update'
       readonly seq: number
@@ -108,7 +111,18 @@ export type ToEdge = { readonly room: RoomAddress; readonly epoch: number } & (
       readonly code: ErrorCode
       readonly message: string
     }
-  | { readonly kind: 'error'; readonly member_id: string; readonly code: ErrorCode; readonly message: string; readonly ref?: number }
+  | {
+      readonly kind: 'error'
+      readonly member_id: string
+      readonly code: ErrorCode
+      readonly message: string
+      readonly ref?: number
+    }
   /** The seat is given up. `ref`: the client asked for it. Otherwise kicked, or the room closed: `farewell` is its `room.left`. */
-  | { readonly kind: 'left'; readonly member_id: string; readonly ref?: number; readonly farewell?: ServerMessage }
+  | {
+      readonly kind: 'left'
+      readonly member_id: string
+      readonly ref?: number
+      readonly farewell?: ServerMessage
+    }
 )

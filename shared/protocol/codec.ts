@@ -1,6 +1,5 @@
-import type { Json } from '../json.ts'
 import type { Delta } from '../sync/delta.ts'
-import type { ClientMessage, ServerMessage, StateAt, Subprotocol } from './messages.ts'
+import type { ClientMessage, MemberInfo, ServerMessage, StateAt, Subprotocol } from './messages.ts'
 
 /** The bytes of one websocket message, before websocket framing. Never written to again once handed out. */
 export type Payload = Uint8Array
@@ -33,7 +32,8 @@ export interface PatchAt {
  * announced once (MessagePack: interned state keys) is remembered here, per room. Patches must be encoded in the order of their seq.
  */
 export interface RoomEncoder {
-  snapshot(t: 'state.snapshot' | 'state.resync', at: StateAt): Payload
+  snapshot(at: StateAt): Payload
+  resync(at: StateAt, members: readonly MemberInfo[]): Payload
   /** `delta` undefined: nothing changed (ops: []). */
   patch(at: PatchAt, delta: Delta | undefined): Payload
 }
@@ -47,14 +47,21 @@ export interface Codec {
   encode(message: Exclude<ServerMessage, { t: 'state.snapshot' | 'state.resync' | 'state.patch' }>): Payload
   /** Throws ProtocolError or InvalidMessage. Checks every field: what it returns is safe to use. */
   decode(payload: Payload): ClientMessage
-  /** A new room's encoder; with `keys`, one that goes on where a former owner's stopped. */
-  roomEncoder(keys?: readonly string[]): RoomEncoder
+  /** A new room's encoder. */
+  roomEncoder(): RoomEncoder
 }
 
 /** What a client decodes: as `ServerMessage`, but a patch carries the delta to apply instead of its operations. */
 export type DecodedMessage =
   | Exclude<ServerMessage, { t: 'state.patch' }>
-  | { t: 'state.patch'; room_id: string; epoch: number; seq: number; checksum: number; delta: Delta | undefined }
+  | {
+      t: 'state.patch'
+      room_id: string
+      epoch: number
+      seq: number
+      checksum: number
+      delta: Delta | undefined
+    }
 
 /** The client's half of a subprotocol; one per connection, because it remembers each room's announced keys. */
 export interface ClientCodec {
@@ -62,6 +69,3 @@ export interface ClientCodec {
   encode(message: ClientMessage): Payload
   decode(payload: Payload): DecodedMessage
 }
-
-/** Re-exported so that codec users need one import. */
-export type { Json }

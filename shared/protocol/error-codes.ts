@@ -1,6 +1,9 @@
 /** Every `code` of an `error` message on the websocket, and whether the same request may succeed later. */
 export const ERRORS = {
-  invalid_message: { retryable: false, meaning: 'a message has an unknown t, or a field is missing or of the wrong kind' },
+  invalid_message: {
+    retryable: false,
+    meaning: 'a message has an unknown t, or a field is missing or of the wrong kind',
+  },
   forbidden: { retryable: false, meaning: 'the token does not allow this room' },
   unknown_room_type: { retryable: false, meaning: 'no room type of this name is installed' },
   invalid_options: { retryable: false, meaning: 'the join options do not fit the room type' },
@@ -14,8 +17,14 @@ export const ERRORS = {
   invalid_payload: { retryable: false, meaning: 'the data does not fit the message type' },
   stale_ref: { retryable: false, meaning: 'a ref is not larger than the ones before' },
   rate_limited: { retryable: true, meaning: 'too many messages of this type, or in all' },
-  room_logic_failed: { retryable: false, meaning: 'the room logic refused or failed; the state is as before' },
-  invalid_token: { retryable: false, meaning: 'the fresh token was not accepted; the old one stays in force' },
+  room_logic_failed: {
+    retryable: false,
+    meaning: 'the room logic refused or failed; the state is as before',
+  },
+  invalid_token: {
+    retryable: false,
+    meaning: 'the fresh token was not accepted; the old one stays in force',
+  },
 } as const satisfies Record<string, { retryable: boolean; meaning: string }>
 
 export type ErrorCode = keyof typeof ERRORS

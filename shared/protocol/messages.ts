@@ -21,7 +21,11 @@ export type ResyncReason = 'sequence' | 'checksum'
 /** What a client sends. */
 export type ClientMessage =
   | { t: 'hello'; project_id: string; token: string }
-  | { t: 'hello'; project_id: string; resume: { session_id: string; resume_token: string; rooms: ResumePosition[] } }
+  | {
+      t: 'hello'
+      project_id: string
+      resume: { session_id: string; resume_token: string; rooms: ResumePosition[] }
+    }
   | { t: 'join'; ref: number; room_type: string; options: JoinOptions }
   | { t: 'leave'; ref: number; room_id: string }
   | { t: 'message'; room_id: string; type: string; data: Json; ref?: number }
@@ -71,7 +75,9 @@ export type ServerMessage =
     }
   | { t: 'joined'; ref: number; room_id: string; member_id: string; members: MemberInfo[] }
   | { t: 'left'; ref: number; room_id: string }
-  | ({ t: 'state.snapshot' | 'state.resync' } & StateAt)
+  | ({ t: 'state.snapshot' } & StateAt)
+  /** `members`: everyone in the room at that seq; replaces the list the client holds, as `state` replaces the state. */
+  | ({ t: 'state.resync'; members: MemberInfo[] } & StateAt)
   | { t: 'state.patch'; room_id: string; epoch: number; seq: number; checksum: number; ops: Operation[] }
   | { t: 'event'; room_id: string; epoch: number; seq: number; name: string; data: Json }
   | { t: 'room.joined'; room_id: string; epoch: number; seq: number; member_id: string; sub: string | null }

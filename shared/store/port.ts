@@ -34,7 +34,12 @@ export interface StoredRecord {
  */
 export type Write =
   /** Stores `value`; `if_version` 0 means "only when absent", n "only over version n". `ttl_ms` absent: for ever. */
-  | { readonly put: string; readonly value: Uint8Array; readonly if_version?: number; readonly ttl_ms?: number }
+  | {
+      readonly put: string
+      readonly value: Uint8Array
+      readonly if_version?: number
+      readonly ttl_ms?: number
+    }
   | { readonly remove: string; readonly if_version?: number }
   /** Adds a member to an ordered set (ordered by the bytes of the member itself). */
   | { readonly index: string; readonly add: string }
@@ -103,5 +108,9 @@ export interface Bus {
    * Calls `on_message` for every message from now on; resolves once the subscription stands. `on_gap` is called whenever messages may
    * have been missed (the connection was lost and is back). The returned function ends it.
    */
-  subscribe(channel: string, on_message: (message: Uint8Array) => void, on_gap?: () => void): Promise<() => Promise<void>>
+  subscribe(
+    channel: string,
+    on_message: (message: Uint8Array) => void,
+    on_gap?: () => void,
+  ): Promise<() => Promise<void>>
 }

@@ -1,0 +1,56 @@
+import type { Clock } from '../../shared/clock.ts'
+
+interface Timer {
+  readonly due: number
+  readonly order: number
+  readonly callback: () => void
+}
+
+/** A clock that stands still until told to advance; runs due callbacks in order of their time. */
+export class FakeClock implements Clock {
+  #elapsed = 0
+  #order = 0
+  readonly #start: number
+  readonly #timers = new Set<Timer>()
+
+  constructor(start = Date.parse('2026-01-01T00:00:00.000Z')) {
+    this.#start = start
+  }
+
+  now(): number {
+    return this.#start + this.#elapsed
+  }
+
+  monotonic(): number {
+    return this.#elapsed
+  }
+
+  schedule(delay_ms: number, callback: () => void): () => void {
+    const timer = { due: this.#elapsed + Math.max(0, delay_ms), order: this.#order++, callback }
+    this.#timers.add(timer)
+    return () => void this.#timers.delete(timer)
+  }
+
+  /** Moves time forward, running what falls due on the way at its own time. */
+  advance(ms: number): void {
+    const end = this.#elapsed + ms
+    for (;;) {
+      let next: Timer | undefined
+      for (const timer of this.#timers) {
+        if (timer.due > end) continue
+        if (!next || timer.due < next.due || (timer.due === next.due && timer.order < next.order))
+          next = timer
+      }
+      if (!next) break
+      this.#timers.delete(next)
+      this.#elapsed = Math.max(this.#elapsed, next.due)
+      next.callback()
+    }
+    this.#elapsed = end
+  }
+
+  /** How many callbacks wait. */
+  get pending(): number {
+    return this.#timers.size
+  }
+}
