@@ -75,8 +75,7 @@ export interface PersonalPart {
 export type ToEdge = {
   readonly room: RoomAddress
   readonly epoch: number
-} & /** One flush, committed where the room type asks for it. Goes to every attached member at the edge except those in `joined`. */
-(
+} /** One flush, committed where the room type asks for it. Goes to every attached member at the edge except those in `joined`. */ & (
   | {
       readonly kind: 'update'
       readonly seq: number
