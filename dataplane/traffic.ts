@@ -72,10 +72,10 @@ export interface PersonalPart {
 }
 
 /** From the owner of `room` to one edge that has members in it. Edges drop what comes with a lower epoch than they have seen. */
-export type ToEdge = {
-  readonly room: RoomAddress
-  readonly epoch: number
-} /** One flush, committed where the room type asks for it. Goes to every attached member at the edge except those in `joined`. */ & (
+export type ToEdge = { readonly room: RoomAddress; readonly epoch: number } & EdgeMessage
+
+type EdgeMessage =
+  /** One flush, committed where the room type asks for it. Goes to every attached member at the edge except those in `joined`. */
   | {
       readonly kind: 'update'
       readonly seq: number
@@ -124,4 +124,3 @@ export type ToEdge = {
       readonly ref?: number
       readonly farewell?: ServerMessage
     }
-)
