@@ -1,0 +1,196 @@
+import fc from 'fast-check'
+import { PublicProtocol } from 'paseto'
+import {
+  ExportPublicKeyFactory,
+  GenerateKeyPairFactory,
+  ImportSecretKeyFactory,
+  SignFactory,
+} from 'paseto/v4/public'
+import { beforeAll, describe, expect, it } from 'vitest'
+import { timestamp } from './clock.ts'
+import {
+  CLOCK_TOLERANCE_MS,
+  importVerifyKey,
+  issueToken,
+  MAX_TOKEN_LENGTH,
+  peekToken,
+  type SigningKey,
+  type TokenClaims,
+  TokenError,
+  type TokenFault,
+  type VerifyKey,
+  verifyToken,
+} from './tokens.ts'
+
+const protocol = new PublicProtocol(
+  GenerateKeyPairFactory,
+  ExportPublicKeyFactory,
+  ImportSecretKeyFactory,
+  SignFactory,
+)
+const now = Date.parse('2026-01-01T00:00:00.000Z')
+const base: TokenClaims = {
+  project_id: 'prj_one',
+  issued_at: timestamp(now),
+  expires_at: timestamp(now + 300_000),
+}
+const full: TokenClaims = {
+  ...base,
+  key_id: 'key_a',
+  aud: 'game',
+  sub: 'ü-player',
+  rooms: ['arena', 'chess:7'],
+}
+const expected = { project_id: 'prj_one', now }
+
+let signing: SigningKey
+let verifying: VerifyKey
+let other: SigningKey
+
+beforeAll(async () => {
+  const pair = await protocol.GenerateKeyPair()
+  signing = pair.secretKey
+  verifying = await importVerifyKey(await protocol.ExportPublicKey(pair.publicKey))
+  other = (await protocol.GenerateKeyPair()).secretKey
+})
+
+async function faultOf(attempt: Promise<unknown>): Promise<TokenFault> {
+  const error = await attempt.then(
+    () => undefined,
+    (reason: unknown) => reason,
+  )
+  if (!(error instanceof TokenError)) throw new Error(`expected a TokenError, got ${String(error)}`)
+  return error.fault
+}
+
+describe('a token', () => {
+  it('carries exactly its claims, with and without the optional ones', async () => {
+    for (const claims of [base, full]) {
+      const token = await issueToken(signing, claims)
+      expect(token).toMatch(/^v4\.public\.[\w-]+\.[\w-]+$/)
+      expect(await verifyToken(token, verifying, expected)).toEqual(claims)
+      const payload = Buffer.from(token.split('.')[2]!, 'base64url').subarray(0, -64)
+      expect(JSON.parse(payload.toString())).toEqual(claims)
+    }
+  })
+
+  it('names its key in the footer: the key id, or the project for its built-in pair', async () => {
+    const footer = (token: string) => JSON.parse(Buffer.from(token.split('.')[3]!, 'base64url').toString())
+    expect(footer(await issueToken(signing, full))).toEqual({ kid: 'key_a' })
+    expect(footer(await issueToken(signing, base))).toEqual({ kid: 'prj_one' })
+  })
+
+  it('tells its key before it is verified', async () => {
+    expect(peekToken(await issueToken(other, full)).key_id).toBe('key_a')
+    expect(peekToken(await issueToken(other, base)).key_id).toBeUndefined()
+  })
+
+  it('is made as the official vector 4-S-2 is', async () => {
+    // paseto-standard/test-vectors, v4.json: the signature is deterministic, so signing must give the same token.
+    const secret =
+      'b4cbfb43df4ce210727d953e4a713307fa19bb7d9f85041438d9e11b942a3774' +
+      '1eb9dbbbbc047c03fd70604e0071f0987e16b28b757225c11f00415d0e20b1a2'
+    const key = await protocol.ImportSecretKey(
+      `k4.secret.${Buffer.from(secret, 'hex').toString('base64url')}`,
+    )
+    const token = await protocol.Sign(
+      key,
+      { data: 'this is a signed message', exp: '2022-01-01T00:00:00+00:00' },
+      {
+        footer: new TextEncoder().encode('{"kid":"zVhMiPBP9fRf2snEcT7gFTioeA9COcNy9DfgL1W60haN"}'),
+        addIssuedAt: false,
+      },
+    )
+    expect(token).toBe(
+      'v4.public.eyJkYXRhIjoidGhpcyBpcyBhIHNpZ25lZCBtZXNzYWdlIiwiZXhwIjoiMjAyMi0wMS0wMVQwMDowMDowMCswMDowMCJ9v3Jt8mx_TdM2ceTGoqwrh4yDFn0XsHvvV_D0DtwQxVrJEBMl0F2caAdgnpKlt4p7xBnx1HcO-SPo8FPp214HDw.eyJraWQiOiJ6VmhNaVBCUDlmUmYyc25FY1Q3Z0ZUaW9lQTlDT2NOeTlEZmdMMVc2MGhhTiJ9',
+    )
+  })
+})
+
+describe('a token is refused', () => {
+  it('under another key', async () => {
+    expect(await faultOf(verifyToken(await issueToken(other, full), verifying, expected))).toBe(
+      'bad_signature',
+    )
+  })
+
+  it('for another project, even with a good signature', async () => {
+    const attempt = verifyToken(await issueToken(signing, full), verifying, { project_id: 'prj_two', now })
+    expect(await faultOf(attempt)).toBe('wrong_project')
+  })
+
+  it('for another audience, or without one where one is expected', async () => {
+    const check = async (claims: TokenClaims, audience: string) =>
+      verifyToken(await issueToken(signing, claims), verifying, { ...expected, audience })
+    expect(await faultOf(check(full, 'shop'))).toBe('wrong_audience')
+    expect(await faultOf(check(base, 'game'))).toBe('wrong_audience')
+    expect(await check(full, 'game')).toEqual(full)
+  })
+
+  it('from the millisecond it expires', async () => {
+    const token = await issueToken(signing, base)
+    const at = (time: number) => verifyToken(token, verifying, { ...expected, now: time })
+    expect(await at(now + 299_999)).toEqual(base)
+    expect(await faultOf(at(now + 300_000))).toBe('expired')
+  })
+
+  it('before it was issued, beyond what clocks may differ', async () => {
+    const token = await issueToken(signing, base)
+    const at = (time: number) => verifyToken(token, verifying, { ...expected, now: time })
+    expect(await at(now - CLOCK_TOLERANCE_MS)).toEqual(base)
+    expect(await faultOf(at(now - CLOCK_TOLERANCE_MS - 1))).toBe('not_yet_valid')
+  })
+
+  it('when one character is another', async () => {
+    const token = await issueToken(signing, full)
+    await fc.assert(
+      fc.asyncProperty(
+        fc.nat(token.length - 1),
+        fc.constantFrom('A', 'q', '-', '.', '%', 'é'),
+        async (at, by) => {
+          fc.pre(token[at] !== by)
+          const changed = token.slice(0, at) + by + token.slice(at + 1)
+          expect(['malformed', 'bad_signature']).toContain(
+            await faultOf(verifyToken(changed, verifying, expected)),
+          )
+        },
+      ),
+      { numRuns: 200 },
+    )
+  })
+
+  it.each([
+    ['nothing', ''],
+    ['something else', 'eyJhbGciOiJub25lIn0.e30.'],
+    ['another version', 'v2.public.AAAA.BBBB'],
+    ['a local token', 'v4.local.AAAA.BBBB'],
+    ['no payload', 'v4.public..e30'],
+    ['a payload without room for a signature', 'v4.public.e30.e30'],
+    ['far too long', `v4.public.${'A'.repeat(MAX_TOKEN_LENGTH)}`],
+  ])('as malformed: %s', async (_what, token) => {
+    expect(await faultOf(verifyToken(token, verifying, expected))).toBe('malformed')
+  })
+
+  it('as malformed when it is signed but its claims or footer are not ours', async () => {
+    const sign = (claims: object, footer: object | undefined) =>
+      protocol.Sign(signing, claims, {
+        ...(footer && { footer: new TextEncoder().encode(JSON.stringify(footer)) }),
+        addIssuedAt: false,
+        nonExpiring: true,
+      })
+    const bad = [
+      await sign(full, undefined),
+      await sign(full, {}),
+      await sign(full, { kid: 'key_b' }),
+      await sign({ ...full, expires_at: 'soon' }, { kid: 'key_a' }),
+      await sign({ ...full, rooms: 'arena' }, { kid: 'key_a' }),
+      await sign({ project_id: 'prj_one' }, { kid: 'prj_one' }),
+    ]
+    for (const token of bad) expect(await faultOf(verifyToken(token, verifying, expected))).toBe('malformed')
+  })
+
+  it('and so is a public key that is none', async () => {
+    for (const text of ['', 'k4.public.', 'k4.public.AAAA', 'k4.secret.AAAA', 'hello'])
+      expect(await faultOf(importVerifyKey(text))).toBe('malformed')
+  })
+})
