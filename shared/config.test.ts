@@ -1,0 +1,299 @@
+import { mkdtempSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { VARIABLES } from './config/variables.ts'
+import {
+  describeProblems,
+  describeVariables,
+  type Environment,
+  type Parsed,
+  parseControlConfig,
+  parseDataplaneConfig,
+  parseDevConfig,
+} from './config.ts'
+
+const REDIS = { REDIS_URL: 'redis://127.0.0.1:6379' }
+const SECRETS = { KEYRING_SECRET: 'k'.repeat(32), INTERNAL_TOKEN: 'i'.repeat(32) }
+
+function config<C>(parsed: Parsed<C>): C {
+  if (!parsed.ok) throw new Error(describeProblems(parsed))
+  return parsed.config
+}
+
+const problems = (parsed: Parsed<unknown>) => (parsed.ok ? [] : parsed.problems)
+const named = (parsed: Parsed<unknown>) => problems(parsed).map((problem) => problem.name)
+
+describe('control configuration', () => {
+  it('has the documented defaults', () => {
+    expect(config(parseControlConfig(REDIS))).toEqual({
+      host: '127.0.0.1',
+      port: 3000,
+      operator_tokens: [],
+      auth_none: false,
+      keyring_secret: undefined,
+      internal_token: undefined,
+      require_key_id: false,
+      store: { redis_url: 'redis://127.0.0.1:6379', key_prefix: 'roomful:' },
+      log: { level: 'info', format: 'auto' },
+    })
+  })
+
+  it('needs a Redis', () => {
+    expect(named(parseControlConfig({}))).toEqual(['REDIS_URL'])
+  })
+
+  it('splits operator tokens at commas', () => {
+    const parsed = parseControlConfig({ ...REDIS, CONTROL_API_TOKENS: ' one, two ,' })
+    expect(config(parsed).operator_tokens).toEqual(['one', 'two'])
+  })
+
+  it('refuses to be open to other machines unless told so on purpose', () => {
+    const env = { ...REDIS, ...SECRETS, CONTROL_HOST: '0.0.0.0' }
+    expect(named(parseControlConfig(env))).toEqual(['CONTROL_HOST'])
+    expect(config(parseControlConfig({ ...env, CONTROL_API_AUTH: 'none' })).auth_none).toBe(true)
+    expect(config(parseControlConfig({ ...env, CONTROL_API_TOKENS: 'one' })).host).toBe('0.0.0.0')
+  })
+
+  it('refuses to serve other machines with unsealed private keys', () => {
+    const env = { ...REDIS, CONTROL_HOST: '::', CONTROL_API_TOKENS: 'one' }
+    expect(named(parseControlConfig(env))).toEqual(['KEYRING_SECRET'])
+  })
+
+  it.each(['127.0.0.1', '127.8.8.8', 'localhost', '::1'])('takes %s for this machine only', (host) => {
+    expect(config(parseControlConfig({ ...REDIS, CONTROL_HOST: host })).host).toBe(host)
+  })
+
+  it('does not look at variables of other commands', () => {
+    expect(config(parseControlConfig({ ...REDIS, WS_PORT: 'many' })).port).toBe(3000)
+  })
+})
+
+describe('dataplane configuration', () => {
+  it('has the documented defaults', () => {
+    expect(config(parseDataplaneConfig(REDIS))).toEqual({
+      ws_host: '127.0.0.1',
+      ws_port: 4000,
+      admin_host: '127.0.0.1',
+      admin_port: 9100,
+      control_url: 'http://127.0.0.1:3000',
+      internal_token: undefined,
+      require_key_id: false,
+      token_audience: undefined,
+      allowed_origins: undefined,
+      rooms_dir: undefined,
+      node_id: undefined,
+      advertise_url: undefined,
+      node_lease_ms: 2000,
+      resume_ttl_seconds: 60,
+      room_orphan_ttl_seconds: 600,
+      heartbeat_seconds: 10,
+      drain_seconds: 10,
+      max_message_bytes: 16384,
+      max_rooms_per_session: 16,
+      session_messages_per_second: 120,
+      outbox_high_water_bytes: 262144,
+      outbox_limit_bytes: 1048576,
+      store: { redis_url: 'redis://127.0.0.1:6379', key_prefix: 'roomful:' },
+      log: { level: 'info', format: 'auto' },
+    })
+  })
+
+  it('takes every variable', () => {
+    const parsed = parseDataplaneConfig({
+      ...REDIS,
+      ...SECRETS,
+      WS_HOST: '0.0.0.0',
+      WS_PORT: '0',
+      ALLOWED_ORIGINS: 'https://a.example.com,http://localhost:8080',
+      NODE_ID: 'node-7',
+      ADVERTISE_URL: 'wss://node-7.example.com/play',
+      REQUIRE_KEY_ID: '1',
+    })
+    expect(config(parsed)).toMatchObject({
+      ws_host: '0.0.0.0',
+      ws_port: 0,
+      allowed_origins: ['https://a.example.com', 'http://localhost:8080'],
+      node_id: 'node-7',
+      advertise_url: 'wss://node-7.example.com/play',
+      require_key_id: true,
+    })
+    expect(parsed.warnings).toEqual([])
+  })
+
+  it('wants the limit of the outbox to be above its high water', () => {
+    expect(named(parseDataplaneConfig({ ...REDIS, OUTBOX_LIMIT_BYTES: '2048' }))).toEqual([
+      'OUTBOX_LIMIT_BYTES',
+    ])
+  })
+
+  it('says what a node without internal token cannot do', () => {
+    expect(parseDataplaneConfig(REDIS).warnings).toEqual([
+      expect.stringContaining('INTERNAL_TOKEN is not set'),
+    ])
+  })
+})
+
+describe('dev configuration', () => {
+  it('needs nothing and keeps everything on this machine', () => {
+    const dev = config(parseDevConfig({}))
+    expect(dev.store.redis_url).toBeUndefined()
+    expect(dev.examples).toEqual({ host: '127.0.0.1', port: 8080 })
+    expect([dev.control.host, dev.dataplane.ws_host, dev.dataplane.admin_host]).toEqual(
+      Array(3).fill('127.0.0.1'),
+    )
+    expect(parseDevConfig({}).warnings).toEqual([])
+  })
+})
+
+describe('problems', () => {
+  it('are all listed at once, each with its name, what it was and what it may be', () => {
+    const parsed = parseDataplaneConfig({
+      WS_PORT: '99999',
+      ADMIN_PORT: '-1',
+      REDIS_URL: 'http://nowhere',
+      LOG_LEVEL: 'loud',
+      REQUIRE_KEY_ID: 'yes',
+      WS_HOST: '1.2.3.400',
+      ALLOWED_ORIGINS: 'example.com',
+    })
+    expect(problems(parsed)).toEqual([
+      { name: 'WS_HOST', was: '"1.2.3.400"', may_be: expect.stringContaining('an IP address') },
+      { name: 'WS_PORT', was: '"99999"', may_be: 'a port, 0–65535 (0: any free one)' },
+      { name: 'ADMIN_PORT', was: '"-1"', may_be: 'a port, 0–65535 (0: any free one)' },
+      { name: 'ALLOWED_ORIGINS', was: '"example.com"', may_be: expect.stringContaining('origins such as') },
+      {
+        name: 'REDIS_URL',
+        was: expect.stringContaining('not shown'),
+        may_be: expect.stringContaining('redis://'),
+      },
+      { name: 'REQUIRE_KEY_ID', was: '"yes"', may_be: '1 (yes) or 0 (no)' },
+      { name: 'LOG_LEVEL', was: '"loud"', may_be: 'trace, debug, info, warn, error, fatal, silent' },
+    ])
+    expect(parsed.ok ? '' : describeProblems(parsed)).toContain('WS_PORT is "99999"; it may be: a port')
+  })
+
+  it('never show a secret', () => {
+    const parsed = parseControlConfig({
+      REDIS_URL: 'postgres://user:hunter2@db',
+      INTERNAL_TOKEN: 'hunter2 with spaces',
+      CONTROL_API_TOKENS: 'hunter2 too',
+    })
+    expect(named(parsed)).toEqual(['CONTROL_API_TOKENS', 'INTERNAL_TOKEN', 'REDIS_URL'])
+    expect(JSON.stringify(parsed)).not.toContain('hunter2')
+  })
+
+  it('take an empty variable for one that is not set', () => {
+    expect(config(parseDevConfig({ CONTROL_PORT: '', REDIS_URL: '', KEYRING_SECRET: '' })).control.port).toBe(
+      3000,
+    )
+  })
+
+  it('name where a variable comes from that Kubernetes has set', () => {
+    const parsed = parseControlConfig({ ...REDIS, CONTROL_PORT: 'tcp://10.0.0.7:3000' })
+    expect(problems(parsed)[0]?.was).toContain('enableServiceLinks')
+  })
+})
+
+describe('NAME_FILE', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'roomful-config-'))
+  const file = (name: string, content: string) => {
+    writeFileSync(join(folder, name), content)
+    return join(folder, name)
+  }
+
+  it('reads a secret from a file, without the line break at its end', () => {
+    const parsed = parseControlConfig({ ...REDIS, KEYRING_SECRET_FILE: file('keyring', 'from a file\n') })
+    expect(config(parsed).keyring_secret).toBe('from a file')
+  })
+
+  it('is read for required variables and for those that are no secrets', () => {
+    const env: Environment = {
+      REDIS_URL_FILE: file('redis', 'redis://r:6379\n'),
+      CONTROL_PORT_FILE: file('port', '4\n'),
+    }
+    expect(config(parseControlConfig(env))).toMatchObject({ port: 4, store: { redis_url: 'redis://r:6379' } })
+  })
+
+  it('must not be set beside NAME', () => {
+    const parsed = parseControlConfig({
+      ...REDIS,
+      INTERNAL_TOKEN: 'a',
+      INTERNAL_TOKEN_FILE: file('both', 'b'),
+    })
+    expect(problems(parsed)).toEqual([
+      {
+        name: 'INTERNAL_TOKEN',
+        was: 'set, and INTERNAL_TOKEN_FILE as well',
+        may_be: 'set directly or by INTERNAL_TOKEN_FILE, not both',
+      },
+    ])
+  })
+
+  it('must name a file that can be read, with something in it', () => {
+    const missing = join(folder, 'missing')
+    const parsed = parseControlConfig({ REDIS_URL_FILE: missing, KEYRING_SECRET_FILE: file('empty', '') })
+    expect(problems(parsed).map(({ name, was }) => [name, was])).toEqual([
+      ['KEYRING_SECRET_FILE', expect.stringContaining('which is empty')],
+      ['REDIS_URL_FILE', `${JSON.stringify(missing)} (ENOENT)`],
+    ])
+  })
+})
+
+describe('unknown variables', () => {
+  const warnings = (env: Environment) => parseDevConfig(env).warnings
+
+  it.each([
+    ['WS_PROT', 'WS_PORT'],
+    ['SESSION_TTL', undefined],
+    ['SESSION_RESUME_TLL', 'SESSION_RESUME_TTL'],
+    ['KEYRING_SECRETS', 'KEYRING_SECRET'],
+    ['REDIS_URI', 'REDIS_URL'],
+    ['NODE_LEASE', 'NODE_LEASE_MS'],
+    ['INTERNAL_TOKEN_FLE', 'INTERNAL_TOKEN_FILE'],
+    ['KEYRNIG_SECRET', 'KEYRING_SECRET'],
+    ['NODE_COLOUR', undefined],
+  ])('%s is named as a probable typo (%s)', (name, suggestion) => {
+    const [warning, ...more] = warnings({ [name]: 'x' })
+    expect(more).toEqual([])
+    expect(warning).toContain(`${name} is set`)
+    if (suggestion === undefined) expect(warning).not.toContain('Did you mean')
+    else expect(warning).toContain(`Did you mean ${suggestion}?`)
+  })
+
+  it.each([
+    'NODE_ENV',
+    'NODE_OPTIONS',
+    'NODE_EXTRA_CA_CERTS',
+    'NODE_VERSION',
+    'PATH',
+    'HOME',
+    'PORT',
+    'REDIS_SERVICE_HOST',
+    'REDIS_PORT_6379_TCP_ADDR',
+    'npm_config_cache',
+  ])('%s is somebody else’s', (name) => {
+    expect(warnings({ [name]: 'x' })).toEqual([])
+  })
+
+  it('do not keep a process from starting', () => {
+    expect(parseDevConfig({ WS_PROT: '1' }).ok).toBe(true)
+  })
+})
+
+describe('the help', () => {
+  it('prints every variable, at most 100 characters a line', () => {
+    const help = describeVariables()
+    for (const name of Object.keys(VARIABLES)) expect(help).toMatch(new RegExp(`^ {2}${name} `, 'm'))
+    expect(Math.max(...help.split('\n').map((line) => line.length))).toBeLessThanOrEqual(100)
+  })
+
+  it('prints those of one command', () => {
+    expect(describeVariables({ command: 'control' })).toContain('CONTROL_PORT')
+    expect(describeVariables({ command: 'control' })).not.toContain('WS_PORT')
+  })
+
+  it('has defaults that are valid', () => {
+    expect(problems(parseDataplaneConfig({ ...REDIS }))).toEqual([])
+  })
+})

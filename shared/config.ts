@@ -1,0 +1,229 @@
+import {
+  type Environment,
+  type Problem,
+  type ReadFile,
+  readEnvironment,
+  readSecretFile,
+} from './config/environment.ts'
+import { isLoopback } from './config/loopback.ts'
+import { findTypos } from './config/typos.ts'
+import type { Command, Values } from './config/variables.ts'
+
+export type { Environment, Problem } from './config/environment.ts'
+export { describeVariables } from './config/help.ts'
+export { isLoopback } from './config/loopback.ts'
+
+/** How a process logs. */
+export interface LogConfig {
+  readonly level: Values['LOG_LEVEL']
+  readonly format: Values['LOG_FORMAT']
+}
+
+/** Which store, and where in it. */
+export interface StoreConfig {
+  /** Undefined: in memory (`dev` only). */
+  readonly redis_url: string | undefined
+  readonly key_prefix: string
+}
+
+/** Configuration of a control process. */
+export interface ControlConfig {
+  readonly host: string
+  readonly port: number
+  /** Empty: the API is open. */
+  readonly operator_tokens: readonly string[]
+  /** The API may be open on an address that is not loopback. */
+  readonly auth_none: boolean
+  readonly keyring_secret: string | undefined
+  readonly internal_token: string | undefined
+  readonly require_key_id: boolean
+  readonly store: StoreConfig
+  readonly log: LogConfig
+}
+
+/** Configuration of a node. */
+export interface DataplaneConfig {
+  readonly ws_host: string
+  readonly ws_port: number
+  readonly admin_host: string
+  readonly admin_port: number
+  readonly control_url: string
+  readonly internal_token: string | undefined
+  readonly require_key_id: boolean
+  /** Undefined: any audience. */
+  readonly token_audience: string | undefined
+  /** Undefined: every origin. */
+  readonly allowed_origins: readonly string[] | undefined
+  /** Undefined: the examples. */
+  readonly rooms_dir: string | undefined
+  /** Undefined: a random one. */
+  readonly node_id: string | undefined
+  readonly advertise_url: string | undefined
+  readonly node_lease_ms: number
+  readonly resume_ttl_seconds: number
+  readonly room_orphan_ttl_seconds: number
+  readonly heartbeat_seconds: number
+  readonly drain_seconds: number
+  readonly max_message_bytes: number
+  readonly max_rooms_per_session: number
+  readonly session_messages_per_second: number
+  readonly outbox_high_water_bytes: number
+  readonly outbox_limit_bytes: number
+  readonly store: StoreConfig
+  readonly log: LogConfig
+}
+
+/** Configuration of both planes and the example games in one process. */
+export interface DevConfig {
+  readonly control: ControlConfig
+  readonly dataplane: DataplaneConfig
+  readonly examples: { readonly host: string; readonly port: number }
+  readonly store: StoreConfig
+  readonly log: LogConfig
+}
+
+/** What became of the environment. Warnings are sentences for the log. */
+export type Parsed<C> =
+  | { readonly ok: true; readonly config: C; readonly warnings: readonly string[] }
+  | ({ readonly ok: false } & ConfigProblems)
+
+/** Everything that is wrong, so that it can be put right at once. */
+export interface ConfigProblems {
+  readonly problems: readonly Problem[]
+  readonly warnings: readonly string[]
+}
+
+/** Configuration of `roomful control`. */
+export const parseControlConfig = (env: Environment, read_file?: ReadFile): Parsed<ControlConfig> =>
+  parse('control', env, read_file, controlConfig)
+
+/** Configuration of `roomful dataplane`. */
+export const parseDataplaneConfig = (env: Environment, read_file?: ReadFile): Parsed<DataplaneConfig> =>
+  parse('dataplane', env, read_file, dataplaneConfig)
+
+/** Configuration of `roomful dev`. */
+export const parseDevConfig = (env: Environment, read_file?: ReadFile): Parsed<DevConfig> =>
+  parse('dev', env, read_file, (values) => ({
+    control: controlConfig(values),
+    dataplane: dataplaneConfig(values),
+    examples: { host: values.EXAMPLES_HOST, port: values.EXAMPLES_PORT },
+    store: storeConfig(values),
+    log: logConfig(values),
+  }))
+
+/** Problems and warnings as lines for people. */
+export function describeProblems({ problems, warnings }: ConfigProblems): string {
+  const lines = problems.map(({ name, was, may_be }) => `  ${name} is ${was}; it may be: ${may_be}.`)
+  return [...lines, ...warnings.map((warning) => `  ${warning}`)].join('\n')
+}
+
+function parse<C>(
+  command: Command,
+  env: Environment,
+  read_file: ReadFile = readSecretFile,
+  build: (values: Values) => C,
+): Parsed<C> {
+  const { values, problems } = readEnvironment(command, env, read_file)
+  const all = [...problems, ...contradictions(command, values)]
+  const warnings = [...typoWarnings(env), ...weaknesses(command, values)]
+  if (all.length > 0) return { ok: false, problems: all, warnings }
+  return { ok: true, config: build(values), warnings }
+}
+
+/** What is wrong only in combination. Looks at values that may be missing because they were wrong themselves. */
+function contradictions(command: Command, values: Partial<Values>): Problem[] {
+  const found: Problem[] = []
+  const { CONTROL_HOST: host, OUTBOX_HIGH_WATER_BYTES: high, OUTBOX_LIMIT_BYTES: limit } = values
+  if (command !== 'dataplane' && host !== undefined && !isLoopback(host)) {
+    if (values.CONTROL_API_TOKENS === undefined && values.CONTROL_API_AUTH === undefined)
+      found.push({
+        name: 'CONTROL_HOST',
+        was: `"${host}" while the control API is open (no CONTROL_API_TOKENS)`,
+        may_be:
+          'a loopback address; or set CONTROL_API_TOKENS, or CONTROL_API_AUTH=none to be open on purpose',
+      })
+    if (values.KEYRING_SECRET === undefined)
+      found.push({
+        name: 'KEYRING_SECRET',
+        was: `not set while CONTROL_HOST is "${host}"`,
+        may_be: 'a secret text of 32 random characters or more; without one, CONTROL_HOST must be loopback',
+      })
+  }
+  if (high !== undefined && limit !== undefined && high > limit)
+    found.push({
+      name: 'OUTBOX_LIMIT_BYTES',
+      was: `${limit}, less than OUTBOX_HIGH_WATER_BYTES (${high})`,
+      may_be: `${high} or more`,
+    })
+  return found
+}
+
+/** What works, but not as somebody may expect. */
+function weaknesses(command: Command, values: Partial<Values>): string[] {
+  const found: string[] = []
+  if (command !== 'dev' && values.INTERNAL_TOKEN === undefined)
+    found.push(
+      command === 'control'
+        ? 'INTERNAL_TOKEN is not set: /internal/key-status answers 401 to everybody, so nodes on other machines cannot check keys.'
+        : 'INTERNAL_TOKEN is not set: this node cannot ask control about keys and will refuse clients, and /admin answers 401.',
+    )
+  for (const name of ['INTERNAL_TOKEN', 'KEYRING_SECRET'] as const) {
+    const secret = values[name]
+    if (command !== 'dev' && secret !== undefined && secret.length < 16)
+      found.push(`${name} has fewer than 16 characters and may be guessed.`)
+  }
+  return found
+}
+
+const typoWarnings = (env: Environment): string[] =>
+  findTypos(env).map(({ name, suggestion }) =>
+    suggestion === undefined
+      ? `${name} is set, but roomful has no variable of this name.`
+      : `${name} is set, but roomful has no variable of this name. Did you mean ${suggestion}?`,
+  )
+
+const controlConfig = (values: Values): ControlConfig => ({
+  host: values.CONTROL_HOST,
+  port: values.CONTROL_PORT,
+  operator_tokens: values.CONTROL_API_TOKENS ?? [],
+  auth_none: values.CONTROL_API_AUTH === 'none',
+  keyring_secret: values.KEYRING_SECRET,
+  internal_token: values.INTERNAL_TOKEN,
+  require_key_id: values.REQUIRE_KEY_ID,
+  store: storeConfig(values),
+  log: logConfig(values),
+})
+
+const dataplaneConfig = (values: Values): DataplaneConfig => ({
+  ws_host: values.WS_HOST,
+  ws_port: values.WS_PORT,
+  admin_host: values.ADMIN_HOST,
+  admin_port: values.ADMIN_PORT,
+  control_url: values.CONTROL_URL,
+  internal_token: values.INTERNAL_TOKEN,
+  require_key_id: values.REQUIRE_KEY_ID,
+  token_audience: values.TOKEN_AUDIENCE,
+  allowed_origins: values.ALLOWED_ORIGINS,
+  rooms_dir: values.ROOMS_DIR,
+  node_id: values.NODE_ID,
+  advertise_url: values.ADVERTISE_URL,
+  node_lease_ms: values.NODE_LEASE_MS,
+  resume_ttl_seconds: values.SESSION_RESUME_TTL,
+  room_orphan_ttl_seconds: values.ROOM_ORPHAN_TTL,
+  heartbeat_seconds: values.HEARTBEAT_SECONDS,
+  drain_seconds: values.DRAIN_SECONDS,
+  max_message_bytes: values.MAX_MESSAGE_BYTES,
+  max_rooms_per_session: values.MAX_ROOMS_PER_SESSION,
+  session_messages_per_second: values.SESSION_MESSAGES_PER_SECOND,
+  outbox_high_water_bytes: values.OUTBOX_HIGH_WATER_BYTES,
+  outbox_limit_bytes: values.OUTBOX_LIMIT_BYTES,
+  store: storeConfig(values),
+  log: logConfig(values),
+})
+
+const storeConfig = (values: Values): StoreConfig => ({
+  redis_url: values.REDIS_URL,
+  key_prefix: values.KEY_PREFIX,
+})
+
+const logConfig = (values: Values): LogConfig => ({ level: values.LOG_LEVEL, format: values.LOG_FORMAT })

@@ -1,0 +1,84 @@
+import { isIP } from 'node:net'
+import * as v from 'valibot'
+
+/** What values a variable takes: a schema from its text, and the same in words ("a port: 0–65535"). */
+export interface Kind<T> {
+  readonly expects: string
+  readonly schema: v.GenericSchema<string, T>
+}
+
+const DIGITS = /^\d{1,15}$/
+
+const kind = <T>(expects: string, schema: v.GenericSchema<string, T>): Kind<T> => ({ expects, schema })
+
+/** A whole number between two limits, both included. */
+export const integer = (min: number, max: number, unit?: string): Kind<number> =>
+  kind(
+    `a whole number${unit === undefined ? '' : ` of ${unit}`}, ${min}–${max}`,
+    v.pipe(v.string(), v.regex(DIGITS), v.transform(Number), v.minValue(min), v.maxValue(max)),
+  )
+
+/** A TCP port; 0 lets the system choose one. */
+export const port: Kind<number> = kind('a port, 0–65535 (0: any free one)', integer(0, 65535).schema)
+
+const HOST_NAME = /^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$/
+
+/** An address to listen on. */
+export const host: Kind<string> = kind(
+  'an IP address or host name to listen on, such as 127.0.0.1, 0.0.0.0 or ::',
+  v.pipe(
+    v.string(),
+    v.check((text) => isIP(text) !== 0 || (HOST_NAME.test(text) && !/^[\d.]+$/.test(text))),
+  ),
+)
+
+/** 1 or 0 as a boolean. */
+export const flag: Kind<boolean> = kind(
+  '1 (yes) or 0 (no)',
+  v.pipe(
+    v.picklist(['0', '1']),
+    v.transform((text) => text === '1'),
+  ) as v.GenericSchema<string, boolean>,
+)
+
+/** One of a few words. */
+export const oneOf = <const W extends readonly string[]>(words: W): Kind<W[number]> =>
+  kind(
+    words.length === 1 ? `${words[0]}, or not set` : words.join(', '),
+    v.picklist(words) as v.GenericSchema<string, W[number]>,
+  )
+
+/** Text that has something in it; `expects` says what. */
+export const text = (expects: string, pattern: RegExp = /\S/): Kind<string> =>
+  kind(expects, v.pipe(v.string(), v.regex(pattern)))
+
+/** Comma separated texts, without the empty ones; at least one. */
+export const list = (expects: string, item: RegExp = /\S/): Kind<readonly string[]> =>
+  kind(
+    expects,
+    v.pipe(
+      v.string(),
+      v.transform((value): readonly string[] =>
+        value
+          .split(',')
+          .map((part) => part.trim())
+          .filter((part) => part !== ''),
+      ),
+      v.check((parts) => parts.length > 0 && parts.every((part) => item.test(part))),
+    ),
+  )
+
+/** An absolute URL of one of the given schemes (`['http', 'https']`). */
+export const url = (schemes: readonly string[], example: string): Kind<string> =>
+  kind(
+    `a URL with ${schemes.map((scheme) => `${scheme}://`).join(' or ')}, such as ${example}`,
+    v.pipe(
+      v.string(),
+      v.check((value) => isUrl(value, schemes)),
+    ),
+  )
+
+const isUrl = (value: string, schemes: readonly string[]): boolean =>
+  URL.canParse(value) &&
+  schemes.includes(new URL(value).protocol.slice(0, -1)) &&
+  new URL(value).hostname !== ''

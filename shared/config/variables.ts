@@ -1,0 +1,246 @@
+import { flag, host, integer, type Kind, list, oneOf, port, text, url } from './kinds.ts'
+
+/** A command of the command line that reads configuration. */
+export type Command = 'control' | 'dataplane' | 'dev'
+
+/** One environment variable: everything there is to know about it. */
+export interface Variable<T = unknown> {
+  /** One sentence for `--help` and the operations page. */
+  readonly meaning: string
+  readonly kind: Kind<T>
+  /** As it would be written in the environment; absent: not set. */
+  readonly default?: string
+  /** The default in words, where it is not a value (`the examples`). */
+  readonly default_note?: string
+  /** Which commands read it. */
+  readonly used_by: readonly Command[]
+  /** Which commands do not start without it. */
+  readonly required_by?: readonly Command[]
+  /** Its value is never shown. */
+  readonly secret?: true
+}
+
+/** A variable with a default always has a value. */
+const withDefault = <T>(variable: Variable<T> & { readonly default: string }) => variable
+const optional = <T>(variable: Variable<T>) => variable
+
+const CONTROL: readonly Command[] = ['control', 'dev']
+const DATAPLANE: readonly Command[] = ['dataplane', 'dev']
+const BOTH: readonly Command[] = ['control', 'dataplane', 'dev']
+
+const ORIGIN = /^(https?|[a-z][a-z0-9+.-]*):\/\/[^/\s]+$/
+
+/**
+ * Every environment variable roomful reads. `--help` prints this table, `parse…Config` reads by it, and `docs/operations.md` is
+ * checked against it.
+ */
+export const VARIABLES = {
+  CONTROL_HOST: withDefault({
+    meaning: 'Address the control API listens on.',
+    kind: host,
+    default: '127.0.0.1',
+    used_by: CONTROL,
+  }),
+  CONTROL_PORT: withDefault({
+    meaning: 'Port the control API listens on.',
+    kind: port,
+    default: '3000',
+    used_by: CONTROL,
+  }),
+  CONTROL_API_TOKENS: optional({
+    meaning:
+      'Operator tokens: bearers may call every route of the control API. None: open, on loopback only.',
+    kind: list('one or more tokens without spaces, separated by commas', /^[\x21-\x7e]+$/),
+    used_by: CONTROL,
+    secret: true,
+  }),
+  CONTROL_API_AUTH: optional({
+    meaning: 'none lets the control API be open on an address that is not loopback.',
+    kind: oneOf(['none']),
+    used_by: CONTROL,
+  }),
+  KEYRING_SECRET: optional({
+    meaning: 'Seals the private signing keys in the store. The same for every control process.',
+    kind: text('a secret text; 32 random characters or more are advised'),
+    used_by: CONTROL,
+    secret: true,
+  }),
+  WS_HOST: withDefault({
+    meaning: 'Address the websocket listens on.',
+    kind: host,
+    default: '127.0.0.1',
+    used_by: DATAPLANE,
+  }),
+  WS_PORT: withDefault({
+    meaning: 'Port the websocket listens on.',
+    kind: port,
+    default: '4000',
+    used_by: DATAPLANE,
+  }),
+  ADMIN_HOST: withDefault({
+    meaning: 'Address that metrics, health and admin listen on.',
+    kind: host,
+    default: '127.0.0.1',
+    used_by: DATAPLANE,
+  }),
+  ADMIN_PORT: withDefault({
+    meaning: 'Port that metrics, health and admin listen on.',
+    kind: port,
+    default: '9100',
+    used_by: DATAPLANE,
+  }),
+  CONTROL_URL: withDefault({
+    meaning: 'Where a node reaches the control API, to ask about keys.',
+    kind: url(['http', 'https'], 'http://127.0.0.1:3000'),
+    default: 'http://127.0.0.1:3000',
+    used_by: ['dataplane'],
+  }),
+  ROOMS_DIR: optional({
+    meaning: 'Folder of the room types: one module each (.ts, .js or .mjs).',
+    kind: text('the path of a folder'),
+    default_note: 'the examples',
+    used_by: DATAPLANE,
+  }),
+  ALLOWED_ORIGINS: optional({
+    meaning: 'Origins of web pages that may open a websocket.',
+    kind: list('origins such as https://play.example.com, separated by commas', ORIGIN),
+    default_note: 'all',
+    used_by: DATAPLANE,
+  }),
+  TOKEN_AUDIENCE: optional({
+    meaning: 'When set, only tokens whose aud is this are accepted.',
+    kind: text('a text'),
+    used_by: DATAPLANE,
+  }),
+  NODE_ID: optional({
+    meaning: 'Name of the node in logs, metrics and the cluster; unique.',
+    kind: text('1–64 letters, digits, dots, hyphens or underscores', /^[A-Za-z0-9._-]{1,64}$/),
+    default_note: 'random',
+    used_by: DATAPLANE,
+  }),
+  ADVERTISE_URL: optional({
+    meaning: 'Public websocket address of this very node, for clients that want to be where their room is.',
+    kind: url(['ws', 'wss'], 'wss://node-1.play.example.com'),
+    used_by: DATAPLANE,
+  }),
+  NODE_LEASE_MS: withDefault({
+    meaning: 'How long a node that went silent keeps its rooms before others take them over.',
+    kind: integer(200, 60_000, 'milliseconds'),
+    default: '2000',
+    used_by: DATAPLANE,
+  }),
+  SESSION_RESUME_TTL: withDefault({
+    meaning: 'How long a session that lost its connection can be resumed.',
+    kind: integer(0, 86_400, 'seconds'),
+    default: '60',
+    used_by: DATAPLANE,
+  }),
+  SESSION_MESSAGES_PER_SECOND: withDefault({
+    meaning: 'How many messages a session may send in all rooms together; bursts of twice as many pass.',
+    kind: integer(1, 100_000, 'messages'),
+    default: '120',
+    used_by: DATAPLANE,
+  }),
+  ROOM_ORPHAN_TTL: withDefault({
+    meaning: 'How long the store keeps a room that no node runs any more.',
+    kind: integer(10, 31_536_000, 'seconds'),
+    default: '600',
+    used_by: DATAPLANE,
+  }),
+  HEARTBEAT_SECONDS: withDefault({
+    meaning:
+      'How often node and client make sure that the other is there; two silent ones end the connection.',
+    kind: integer(1, 300, 'seconds'),
+    default: '10',
+    used_by: DATAPLANE,
+  }),
+  DRAIN_SECONDS: withDefault({
+    meaning: 'How long a draining node takes at most to move its clients and hand over its rooms.',
+    kind: integer(0, 3600, 'seconds'),
+    default: '10',
+    used_by: DATAPLANE,
+  }),
+  MAX_MESSAGE_BYTES: withDefault({
+    meaning: 'Largest message a client may send.',
+    kind: integer(256, 16_777_216, 'bytes'),
+    default: '16384',
+    used_by: DATAPLANE,
+  }),
+  MAX_ROOMS_PER_SESSION: withDefault({
+    meaning: 'How many rooms a session may be in at once.',
+    kind: integer(1, 1000, 'rooms'),
+    default: '16',
+    used_by: DATAPLANE,
+  }),
+  OUTBOX_HIGH_WATER_BYTES: withDefault({
+    meaning:
+      'Bytes waiting for a slow reader above which patches are dropped; it gets one resync once it reads again.',
+    kind: integer(1024, 1_073_741_824, 'bytes'),
+    default: '262144',
+    used_by: DATAPLANE,
+  }),
+  OUTBOX_LIMIT_BYTES: withDefault({
+    meaning: 'Bytes waiting for a slow reader above which its connection is closed.',
+    kind: integer(1024, 1_073_741_824, 'bytes'),
+    default: '1048576',
+    used_by: DATAPLANE,
+  }),
+  EXAMPLES_HOST: withDefault({
+    meaning: 'Address the example games listen on.',
+    kind: host,
+    default: '127.0.0.1',
+    used_by: ['dev'],
+  }),
+  EXAMPLES_PORT: withDefault({
+    meaning: 'Port the example games and their backend listen on.',
+    kind: port,
+    default: '8080',
+    used_by: ['dev'],
+  }),
+  INTERNAL_TOKEN: optional({
+    meaning: 'What control and nodes prove to each other, and operators to /admin. The same everywhere.',
+    kind: text('a secret text without spaces; 32 random characters or more are advised', /^[\x21-\x7e]+$/),
+    used_by: BOTH,
+    secret: true,
+  }),
+  REDIS_URL: optional({
+    meaning: 'The Redis that all processes of a deployment share.',
+    kind: url(['redis', 'rediss'], 'redis://127.0.0.1:6379'),
+    default_note: 'dev: in memory',
+    used_by: BOTH,
+    required_by: ['control', 'dataplane'],
+    secret: true,
+  }),
+  KEY_PREFIX: withDefault({
+    meaning: 'Put before every Redis key, so that several deployments share one Redis.',
+    kind: text('1–64 characters without spaces and braces', /^[^\s{}]{1,64}$/),
+    default: 'roomful:',
+    used_by: BOTH,
+  }),
+  REQUIRE_KEY_ID: withDefault({
+    meaning: 'Refuse tokens that were not issued under a key of their own.',
+    kind: flag,
+    default: '0',
+    used_by: BOTH,
+  }),
+  LOG_LEVEL: withDefault({
+    meaning: 'The least important lines that are logged.',
+    kind: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']),
+    default: 'info',
+    used_by: BOTH,
+  }),
+  LOG_FORMAT: withDefault({
+    meaning: 'JSON lines, or lines for people; auto is pretty on a terminal.',
+    kind: oneOf(['auto', 'json', 'pretty']),
+    default: 'auto',
+    used_by: BOTH,
+  }),
+} as const satisfies Record<string, Variable>
+
+export type VariableName = keyof typeof VARIABLES
+
+type ValueOf<V> =
+  V extends Variable<infer T> ? (V extends { readonly default: string } ? T : T | undefined) : never
+
+/** The value of every variable, by name. */
+export type Values = { readonly [N in VariableName]: ValueOf<(typeof VARIABLES)[N]> }

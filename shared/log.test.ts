@@ -1,0 +1,89 @@
+import { Writable } from 'node:stream'
+import { finished } from 'node:stream/promises'
+import { stripVTControlCharacters } from 'node:util'
+import { describe, expect, it } from 'vitest'
+import { createLog } from './log.ts'
+
+function lines(options: { isTTY?: boolean } = {}) {
+  const written: string[] = []
+  return { written, output: { ...options, write: (line: string) => void written.push(line) } }
+}
+
+describe('the log', () => {
+  it('is JSON lines with time, level, base fields and message', () => {
+    const { written, output } = lines()
+    createLog({ level: 'info', format: 'auto' }, { node_id: 'node_1' }, output).info(
+      { room_id: 'arena:a' },
+      'hello',
+    )
+    expect(written.map((line) => JSON.parse(line))).toEqual([
+      {
+        level: 'info',
+        time: expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/),
+        node_id: 'node_1',
+        room_id: 'arena:a',
+        msg: 'hello',
+      },
+    ])
+  })
+
+  it('leaves out what is below its level', () => {
+    const { written, output } = lines()
+    createLog({ level: 'warn', format: 'json' }, {}, output).info('quiet')
+    expect(written).toEqual([])
+  })
+
+  it('never lets a token, secret, payload or room state through', () => {
+    const { written, output } = lines()
+    createLog({ level: 'info', format: 'json' }, {}, output).info(
+      {
+        token: 'hunter2',
+        hello: { resume_token: 'hunter2', project_id: 'prj_1' },
+        request: { headers: { authorization: 'hunter2' } },
+        message: { data: { x: 'hunter2' } },
+        room: { state: { cards: 'hunter2' } },
+        connection: { state: 'open' },
+      },
+      'oops',
+    )
+    expect(written.join()).not.toContain('hunter2')
+    expect(JSON.parse(written[0]!)).toMatchObject({
+      hello: { project_id: 'prj_1' },
+      connection: { state: 'open' },
+    })
+  })
+
+  it('shows an error with its stack', () => {
+    const { written, output } = lines()
+    createLog({ level: 'info', format: 'json' }, {}, output).error({ err: new Error('broken') }, 'failed')
+    expect(JSON.parse(written[0]!).err).toMatchObject({
+      message: 'broken',
+      stack: expect.stringContaining('log.test'),
+    })
+  })
+
+  it('is for people on a terminal', async () => {
+    const written: string[] = []
+    const terminal = Object.assign(
+      new Writable({
+        write(chunk, _encoding, done) {
+          written.push(String(chunk))
+          done()
+        },
+      }),
+      { isTTY: true },
+    )
+    const log = createLog({ level: 'info', format: 'auto' }, { node_id: 'node_1' }, terminal)
+    log.info({ room_id: 'arena:a' }, 'hello')
+    await finished(terminal.end())
+    expect(stripVTControlCharacters(written.join(''))).toMatch(
+      /^\[[\d:.]+\] INFO.*: hello .*"room_id":"arena:a"/,
+    )
+  })
+
+  it('is JSON lines on a terminal when asked for', () => {
+    const { written, output } = lines({ isTTY: true })
+    createLog({ level: 'info', format: 'json' }, {}, output).info('hello')
+    expect(JSON.parse(written[0]!).msg).toBe('hello')
+  })
+})
