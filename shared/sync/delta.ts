@@ -9,8 +9,11 @@ export type Change = typeof REMOVE | Replace | ObjectDelta | ArrayDelta
 /** The value becomes `value`. */
 export class Replace {
   readonly value: Json
-  constructor(value: Json) {
+  /** The key was absent before. Only RFC 6902 tells `add` from `replace`: deltas read from MessagePack leave it false. */
+  readonly added: boolean
+  constructor(value: Json, added = false) {
     this.value = value
+    this.added = added
   }
 }
 
@@ -22,22 +25,20 @@ export class ObjectDelta {
   }
 }
 
-/** First changes of elements in place, then at index `at` `remove` elements go and `insert` come. */
-export class ArrayDelta {
-  readonly changes: ReadonlyMap<number, Exclude<Change, typeof REMOVE>>
+/** At index `at`, `remove` elements go and `insert` come. */
+export interface Splice {
   readonly at: number
   readonly remove: number
   readonly insert: readonly Json[]
-  constructor(
-    changes: ReadonlyMap<number, Exclude<Change, typeof REMOVE>>,
-    at: number,
-    remove: number,
-    insert: readonly Json[],
-  ) {
+}
+
+/** First changes of elements in place, then the splices, one after the other, each on the array that the one before left. */
+export class ArrayDelta {
+  readonly changes: ReadonlyMap<number, Exclude<Change, typeof REMOVE>>
+  readonly splices: readonly Splice[]
+  constructor(changes: ReadonlyMap<number, Exclude<Change, typeof REMOVE>>, splices: readonly Splice[] = []) {
     this.changes = changes
-    this.at = at
-    this.remove = remove
-    this.insert = insert
+    this.splices = splices
   }
 }
 

@@ -1,0 +1,51 @@
+import type { Json, JsonArray, JsonObject } from '../json.ts'
+import { ArrayDelta, type Delta, ObjectDelta, REMOVE, Replace } from './delta.ts'
+
+/** A delta was made for another state than the one it was applied to; the state is unchanged. */
+export class DeltaMismatch extends Error {
+  override readonly name = 'DeltaMismatch'
+}
+
+/**
+ * The state after `delta`. `state` stays as it is; whatever the delta does not touch is shared with it. Throws DeltaMismatch when the
+ * delta does not fit.
+ */
+export function apply(state: Json, delta: Delta): Json {
+  if (delta instanceof Replace) return delta.value
+  if (typeof state !== 'object' || state === null || Array.isArray(state) !== delta instanceof ArrayDelta)
+    throw new DeltaMismatch(
+      `the delta changes an ${delta instanceof ArrayDelta ? 'array' : 'object'} where there is none`,
+    )
+  return delta instanceof ObjectDelta
+    ? applyToObject(state as JsonObject, delta)
+    : applyToArray(state as JsonArray, delta)
+}
+
+function applyToObject(state: JsonObject, delta: ObjectDelta): JsonObject {
+  const next: Record<string, Json> = { ...state }
+  for (const [key, change] of delta.changes) {
+    // As a plain assignment this key would set the prototype.
+    if (key === '__proto__')
+      throw new DeltaMismatch('the delta changes the key __proto__, which no state has')
+    if (!(change instanceof Replace) && !Object.hasOwn(next, key))
+      throw new DeltaMismatch(`the delta changes the key ${JSON.stringify(key)}, which the state has not`)
+    if (change === REMOVE) delete next[key]
+    else next[key] = apply(next[key]!, change)
+  }
+  return next
+}
+
+function applyToArray(state: JsonArray, delta: ArrayDelta): JsonArray {
+  let next = state.slice()
+  for (const [index, change] of delta.changes) {
+    if (!(index >= 0 && index < next.length))
+      throw new DeltaMismatch(`the delta changes element ${index} of an array of ${next.length}`)
+    next[index] = apply(next[index]!, change)
+  }
+  for (const { at, remove, insert } of delta.splices) {
+    if (!(at >= 0 && remove >= 0 && at + remove <= next.length))
+      throw new DeltaMismatch(`the delta removes ${remove} elements at ${at} of an array of ${next.length}`)
+    next = next.slice(0, at).concat(insert, next.slice(at + remove))
+  }
+  return next
+}

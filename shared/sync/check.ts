@@ -1,0 +1,121 @@
+import type { Json } from '../json.ts'
+import { pointerPart } from './operations.ts'
+
+/** How many arrays and objects may lie within each other in one value; a scalar has 0 levels. */
+export const MAX_DEPTH = 64
+
+/** A value is not plain JSON. `path` is the RFC 6901 pointer of the place, `''` for the root. */
+export class NotJson extends Error {
+  override readonly name = 'NotJson'
+  readonly path: string
+  constructor(path: string, found: string) {
+    super(`${path === '' ? 'the value' : `the value at ${path}`} ${found}`)
+    this.path = path
+  }
+}
+
+/**
+ * Throws NotJson unless `next` is plain JSON: null, booleans, finite numbers, well-formed strings, dense arrays and plain objects, at
+ * most MAX_DEPTH levels deep. Parts that `next` shares with `previous` in the same place are taken as checked already.
+ */
+export function checkJson(previous: unknown, next: unknown): asserts next is Json {
+  check(previous, next, 1, [])
+}
+
+/** A deep copy of a value, which may be a mutative draft, with the checks of checkJson. */
+export function cloneJson(value: unknown): Json {
+  return clone(value, 1, [])
+}
+
+type Path = (string | number)[]
+
+function check(previous: unknown, next: unknown, level: number, path: Path): void {
+  if (next === previous && next !== undefined) return
+  if (typeof next !== 'object' || next === null) {
+    checkScalar(next, path)
+    return
+  }
+  checkContainer(next, level, path)
+  if (Array.isArray(next)) {
+    const before: unknown[] = Array.isArray(previous) ? previous : []
+    const moved = before.length - next.length
+    for (let i = 0; i < next.length; i++) {
+      // An element that one splice moved is as checked as one that stayed.
+      if (next[i] === before[i + moved] && typeof next[i] === 'object') continue
+      path.push(i)
+      check(before[i], next[i], level + 1, path)
+      path.pop()
+    }
+    return
+  }
+  const before =
+    typeof previous === 'object' && previous !== null ? (previous as Record<string, unknown>) : {}
+  for (const key of Object.keys(next)) {
+    const value = (next as Record<string, unknown>)[key]
+    const known = Object.hasOwn(before, key)
+    if (known && before[key] === value) continue
+    if (!known) checkKey(key, path)
+    path.push(key)
+    check(known ? before[key] : undefined, value, level + 1, path)
+    path.pop()
+  }
+}
+
+function clone(value: unknown, level: number, path: Path): Json {
+  if (typeof value !== 'object' || value === null) {
+    checkScalar(value, path)
+    return value as Json
+  }
+  checkContainer(value, level, path)
+  const below = (key: string | number, element: unknown) => {
+    path.push(key)
+    const copy = clone(element, level + 1, path)
+    path.pop()
+    return copy
+  }
+  if (Array.isArray(value)) {
+    const copy: Json[] = []
+    for (let i = 0; i < value.length; i++) copy.push(below(i, value[i]))
+    return copy
+  }
+  const copy: Record<string, Json> = {}
+  for (const key of Object.keys(value)) {
+    checkKey(key, path)
+    copy[key] = below(key, (value as Record<string, unknown>)[key])
+  }
+  return copy
+}
+
+const fail = (path: Path, found: string): never => {
+  throw new NotJson(path.map(pointerPart).join(''), found)
+}
+
+function checkScalar(value: unknown, path: Path): void {
+  if (value === null || typeof value === 'boolean') return
+  if (typeof value === 'string') {
+    if (LONE_SURROGATE.test(value))
+      fail(path, 'is a string with half a surrogate pair, which no UTF-8 can carry')
+    return
+  }
+  if (typeof value === 'number') {
+    if (!Number.isFinite(value)) fail(path, `is ${value}; JSON numbers are finite`)
+    return
+  }
+  fail(path, `is ${typeof value === 'undefined' ? 'undefined' : `a ${typeof value}`}; JSON has no such value`)
+}
+
+const LONE_SURROGATE = /\p{Surrogate}/u
+
+function checkContainer(value: object, level: number, path: Path): void {
+  if (level > MAX_DEPTH) fail(path, `lies deeper than ${MAX_DEPTH} levels, or contains itself`)
+  if (Array.isArray(value)) return
+  const prototype = Object.getPrototypeOf(value)
+  if (prototype !== Object.prototype && prototype !== null)
+    fail(path, `is a ${value.constructor?.name || 'class instance'}; only plain objects and arrays are JSON`)
+  if (Object.getOwnPropertySymbols(value).length > 0) fail(path, 'has a symbol as a key; keys are strings')
+}
+
+function checkKey(key: string, path: Path): void {
+  if (key === '__proto__') fail(path, 'has the key __proto__, which is not allowed')
+  if (LONE_SURROGATE.test(key)) fail(path, 'has a key with half a surrogate pair, which no UTF-8 can carry')
+}

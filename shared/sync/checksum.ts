@@ -1,0 +1,133 @@
+import type { Json, JsonArray, JsonObject } from '../json.ts'
+import { ArrayDelta, type Delta, ObjectDelta, REMOVE } from './delta.ts'
+
+const NULL = 1
+const BOOLEAN = 2
+const NUMBER = 3
+const STRING = 4
+const ARRAY = 5
+const OBJECT = 6
+
+/**
+ * Two 32-bit integers as one: every bit of either changes about half of the result's bits. The finaliser is that of MurmurHash3
+ * (A. Appleby, public domain), the multiplier 2^32 / golden ratio.
+ */
+function mix(a: number, b: number): number {
+  let h = (Math.imul(a, 0x9e3779b1) + b) | 0
+  h = Math.imul(h ^ (h >>> 16), 0x85ebca6b)
+  h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35)
+  return h ^ (h >>> 16)
+}
+
+/** FNV-1a, 32 bits, over the UTF-8 bytes of a well-formed string. */
+function fnv1a(text: string): number {
+  let h = 0x811c9dc5
+  const byte = (b: number) => {
+    h = Math.imul(h ^ b, 0x01000193)
+  }
+  for (let i = 0; i < text.length; i++) {
+    let c = text.charCodeAt(i)
+    if (c < 0x80) {
+      h = Math.imul(h ^ c, 0x01000193)
+      continue
+    }
+    if (c < 0x800) byte(0xc0 | (c >> 6))
+    else {
+      if (c >= 0xd800 && c < 0xdc00) {
+        c = text.codePointAt(i++)!
+        byte(0xf0 | (c >> 18))
+        byte(0x80 | ((c >> 12) & 0x3f))
+      } else byte(0xe0 | (c >> 12))
+      byte(0x80 | ((c >> 6) & 0x3f))
+    }
+    byte(0x80 | (c & 0x3f))
+  }
+  return h
+}
+
+const hashString = (text: string): number => mix(mix(STRING, 0), fnv1a(text))
+
+/**
+ * 32-bit checksums of states, as docs/protocol.md specifies. A container's hash is a sum over its entries, remembered per object, so
+ * the checksum of the next state costs the changed entries only, however wide the objects around them are. States must be immutable.
+ */
+export class Checksum {
+  /** The entry sum of each object and array seen. */
+  readonly #sums = new WeakMap<object, number>()
+  readonly #number = new DataView(new ArrayBuffer(8))
+
+  /** The checksum of a whole state, 0 … 2^32 - 1. */
+  of(state: Json): number {
+    return this.#hash(state) >>> 0
+  }
+
+  /** As `of(next)`, given that `delta` leads from `previous` to `next`: costs the changes when `previous` was seen before. */
+  after(previous: Json, next: Json, delta: Delta): number {
+    return this.#hashAfter(previous, next, delta) >>> 0
+  }
+
+  #hash(value: Json): number {
+    switch (typeof value) {
+      case 'string':
+        return hashString(value)
+      case 'number':
+        // + 0 turns -0 into 0.
+        this.#number.setFloat64(0, value + 0)
+        return mix(mix(NUMBER, this.#number.getInt32(0)), this.#number.getInt32(4))
+      case 'boolean':
+        return mix(BOOLEAN, value ? 1 : 0)
+      default:
+        return value === null ? mix(NULL, 0) : this.#seal(value, this.#sum(value))
+    }
+  }
+
+  #seal(value: object, sum: number): number {
+    return mix(Array.isArray(value) ? ARRAY : OBJECT, sum)
+  }
+
+  #sum(value: JsonArray | JsonObject): number {
+    const known = this.#sums.get(value)
+    if (known !== undefined) return known
+    let sum = 0
+    if (Array.isArray(value))
+      for (let i = 0; i < value.length; i++) sum = (sum + mix(i, this.#hash(value[i]))) | 0
+    else {
+      const object = value as JsonObject
+      for (const key of Object.keys(object)) sum = (sum + mix(hashString(key), this.#hash(object[key]!))) | 0
+    }
+    this.#sums.set(value, sum)
+    return sum
+  }
+
+  #hashAfter(previous: Json, next: Json, delta: Delta): number {
+    if (delta instanceof ObjectDelta) this.#sumObject(previous as JsonObject, next as JsonObject, delta)
+    else if (delta instanceof ArrayDelta) this.#sumArray(previous as JsonArray, next as JsonArray, delta)
+    return this.#hash(next)
+  }
+
+  #sumObject(previous: JsonObject, next: JsonObject, delta: ObjectDelta): void {
+    let sum = this.#sum(previous)
+    for (const [key, change] of delta.changes) {
+      const name = hashString(key)
+      if (Object.hasOwn(previous, key)) sum -= mix(name, this.#hash(previous[key]!))
+      if (change !== REMOVE) sum += mix(name, this.#hashAfter(previous[key]!, next[key]!, change))
+      sum |= 0
+    }
+    this.#sums.set(next, sum)
+  }
+
+  #sumArray(previous: JsonArray, next: JsonArray, delta: ArrayDelta): void {
+    let sum = this.#sum(previous)
+    let spliced = previous.length
+    for (const { at } of delta.splices) spliced = Math.min(spliced, at)
+    for (const [i, change] of delta.changes) {
+      if (i >= spliced) continue
+      sum += mix(i, this.#hashAfter(previous[i]!, next[i]!, change)) - mix(i, this.#hash(previous[i]!))
+      sum |= 0
+    }
+    // From the first splice on elements have moved.
+    for (let i = spliced; i < previous.length; i++) sum = (sum - mix(i, this.#hash(previous[i]!))) | 0
+    for (let i = spliced; i < next.length; i++) sum = (sum + mix(i, this.#hash(next[i]!))) | 0
+    this.#sums.set(next, sum)
+  }
+}

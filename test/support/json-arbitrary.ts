@@ -1,0 +1,70 @@
+import fc from 'fast-check'
+import type { Json } from '../../shared/json.ts'
+
+const text = fc.oneof(
+  fc.constantFrom('', 'a', 'b', 'x', 'toString', 'valueOf', 'a/b', 'm~n', '~1', '0', '1', 'é', '🎲', 'name'),
+  fc.string({ unit: 'grapheme', maxLength: 8 }),
+)
+// The rfc6902 library will not touch keys named constructor and prototype; they have tests of their own.
+const key = text.filter((k) => !['__proto__', 'constructor', 'prototype'].includes(k))
+const number = fc.oneof(
+  fc.integer({ min: -3, max: 3 }),
+  fc.integer(),
+  fc.maxSafeInteger(),
+  fc.double({ noNaN: true, noDefaultInfinity: true }),
+)
+
+/** Any JSON value, small, with many collisions of keys and values so that edits are seen. */
+export const json = (): fc.Arbitrary<Json> =>
+  fc.letrec<{ value: Json }>((tie) => ({
+    value: fc.oneof(
+      { depthSize: 'small', withCrossShrink: true },
+      fc.constantFrom<Json>(null, true, false, 0, 1, '1', ''),
+      number,
+      text,
+      fc.array(tie('value'), { maxLength: 6 }),
+      fc.dictionary(key, tie('value'), { maxKeys: 6, noNullPrototype: true }),
+    ),
+  })).value
+
+type Edit = { at: number; kind: number; value: Json; key: string }
+const edit = (): fc.Arbitrary<Edit> => fc.record({ at: fc.nat(1000), kind: fc.nat(8), value: json(), key })
+
+/** One random edit somewhere in the value; everything not on its way is shared with the value it came from. */
+function edited(value: Json, { at, kind, value: fresh, key: name }: Edit): Json {
+  if (Array.isArray(value)) {
+    const i = value.length === 0 ? 0 : at % value.length
+    const next = [...value]
+    if (kind === 0) next.push(fresh)
+    else if (kind === 1) next.unshift(fresh)
+    else if (kind === 2) next.splice(i, 1)
+    else if (kind === 3) next.splice(i, 1 + (at % 3), fresh, name)
+    else if (kind === 4) next.push(...next.splice(0, 1))
+    else if (next.length > 0) next[i] = edited(next[i]!, { at: at >> 1, kind, value: fresh, key: name })
+    return next
+  }
+  if (typeof value === 'object' && value !== null) {
+    const keys = Object.keys(value)
+    const k = keys[at % (keys.length || 1)]
+    if (k === undefined || kind === 0) return { ...value, [name]: fresh }
+    if (kind > 2)
+      return {
+        ...value,
+        [k]: edited((value as Record<string, Json>)[k]!, { at: at >> 1, kind, value: fresh, key: name }),
+      }
+    return Object.fromEntries(Object.entries(value).filter(([other]) => other !== k))
+  }
+  return fresh
+}
+
+/** Two values: the second is the first after some edits, or unrelated. */
+export const statePair = (): fc.Arbitrary<[Json, Json]> =>
+  fc.oneof(
+    {
+      weight: 6,
+      arbitrary: fc
+        .tuple(json(), fc.array(edit(), { minLength: 1, maxLength: 5 }))
+        .map(([first, edits]): [Json, Json] => [first, edits.reduce(edited, first)]),
+    },
+    { weight: 1, arbitrary: fc.tuple(json(), json()) },
+  )
