@@ -1,0 +1,74 @@
+import { defineRoom } from 'roomful'
+import * as v from 'valibot'
+
+/** The floor is a square of this many units a side. */
+const SIDE = 1000
+const FULL_HP = 100
+const DAMAGE = 10
+/** Nobody appears closer to a wall than this. */
+const MARGIN = 80
+
+/** One fighter: where it stands and how much life is left. */
+export interface Player {
+  x: number
+  y: number
+  hp: number
+}
+
+/** Everybody on the floor, by member id. */
+export interface ArenaState {
+  players: Record<string, Player>
+}
+
+const coordinate = v.pipe(v.number(), v.minValue(0), v.maxValue(SIDE))
+
+/** A new fighter at a random place, in full health. */
+function spawn(random: () => number): Player {
+  const place = () => Math.round(MARGIN + random() * (SIDE - 2 * MARGIN))
+  return { x: place(), y: place(), hp: FULL_HP }
+}
+
+/** Up to 64 players walk one floor and hit each other; everybody sees everything, 20 times a second. */
+export default defineRoom({
+  type: 'arena',
+  max_members: 64,
+  messages: {
+    move: { data: v.object({ x: coordinate, y: coordinate }), rate: { per_second: 30, burst: 60 } },
+    hit: { data: v.object({ target: v.string() }), rate: { per_second: 10, burst: 30 } },
+  },
+  sync: { rate: 20 },
+  durability: 'journal',
+  idle_seconds: 30,
+  create: (): ArenaState => ({ players: {} }),
+
+  on_join(state, member, ctx) {
+    state.players[member.member_id] = spawn(ctx.random)
+  },
+
+  on_message(state, input, ctx) {
+    const by = input.member.member_id
+    const player = state.players[by]
+    if (!player) throw new Error(`you are not on the floor of ${ctx.room_id}`)
+
+    if (input.type === 'move') {
+      player.x = input.data.x
+      player.y = input.data.y
+      return
+    }
+
+    const { target } = input.data
+    if (target === by) throw new Error('you cannot hit yourself: name another player as target')
+    const victim = Object.hasOwn(state.players, target) ? state.players[target] : undefined
+    if (!victim)
+      throw new Error(`no player ${JSON.stringify(target)} in this arena: name a member id as target`)
+
+    victim.hp -= DAMAGE
+    ctx.emit('hit', { by, target, hp: victim.hp })
+    // The event tells of the 0; the state goes on with the same player, healed, somewhere else.
+    if (victim.hp <= 0) state.players[target] = spawn(ctx.random)
+  },
+
+  on_leave(state, member) {
+    delete state.players[member.member_id]
+  },
+})

@@ -1,0 +1,134 @@
+import { type Context, Hono } from 'hono'
+import { bodyLimit } from 'hono/body-limit'
+import * as v from 'valibot'
+import type { Logger } from '../../shared/log.ts'
+import type { Bundles } from './bundle.ts'
+import { ControlError } from './control-client.ts'
+import { asset, frontModule, GAMES, pageModule, roomSource } from './games.ts'
+import type { Players } from './players.ts'
+import type { OwnProject } from './project.ts'
+import { sourcePage } from './source-page.ts'
+
+const TOKEN_TTL_SECONDS = 300
+
+const SessionRequest = v.strictObject({
+  game: v.picklist(GAMES, `game must be one of ${GAMES.join(', ')}`),
+  name: v.optional(
+    v.pipe(
+      v.string(),
+      v.trim(),
+      v.regex(/^[\p{L}\p{N} _.-]{1,20}$/u, 'name must be 1–20 letters, digits, spaces or _ . -'),
+    ),
+  ),
+  player: v.optional(v.strictObject({ player_id: v.string(), ticket: v.string() })),
+})
+
+export interface AppParts {
+  project: OwnProject
+  players: Players
+  bundles: Bundles
+  /** Address of the data plane as browsers reach it. */
+  ws_url: string
+  log: Logger
+}
+
+/** A problem document, as the control API answers with too. */
+function problem(
+  c: Context,
+  status: 400 | 404 | 413 | 500 | 502 | 503,
+  code: string,
+  detail: string,
+): Response {
+  c.header('content-type', 'application/problem+json')
+  return c.body(JSON.stringify({ status, code, detail }), status)
+}
+
+/** `ws_url`, but on the host that the browser itself came to when `ws_url` names this very machine. */
+function reachable(ws_url: string, page_url: string): string {
+  const address = new URL(ws_url)
+  if (!['localhost', '127.0.0.1', '[::1]', '0.0.0.0', '[::]'].includes(address.hostname)) return ws_url
+  address.hostname = new URL(page_url).hostname
+  return address.href.replace(/\/$/, '')
+}
+
+/** What the pages may load: their own files, and the data plane. */
+const policy = (ws_url: string) =>
+  [
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "img-src 'self' data:",
+    `connect-src 'self' ${ws_url}`,
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+  ].join('; ')
+
+/** The game backend as a web app: pages, scripts, room sources, and the login `POST /api/session`. */
+export function createApp({ project, players, bundles, ws_url, log }: AppParts): Hono {
+  const app = new Hono()
+
+  app.use(async (c, next) => {
+    await next()
+    c.header('content-security-policy', policy(reachable(ws_url, c.req.url)))
+    c.header('x-content-type-options', 'nosniff')
+    c.header('referrer-policy', 'no-referrer')
+    c.header('cache-control', c.req.path.startsWith('/api/') ? 'no-store' : 'no-cache')
+  })
+
+  const file = (c: Context, type: string, text: string) => {
+    c.header('content-type', `${type}; charset=utf-8`)
+    return c.body(text)
+  }
+
+  app.get('/', async (c) => c.html(await asset('index.html')))
+  app.get('/site.css', async (c) => file(c, 'text/css', await asset('site.css')))
+  app.get('/favicon.svg', async (c) => file(c, 'image/svg+xml', await asset('favicon.svg')))
+  app.get('/front.js', async (c) => file(c, 'text/javascript', await bundles.script(frontModule())))
+  app.get('/healthz', (c) => c.json({ status: 'ok' }))
+
+  for (const game of GAMES) {
+    app.get(`/${game}`, (c) => c.redirect(`/${game}/${new URL(c.req.url).search}`))
+    app.get(`/${game}/`, async (c) => c.html(await asset(`${game}/index.html`)))
+    app.get(`/${game}/page.js`, async (c) =>
+      file(c, 'text/javascript', await bundles.script(pageModule(game))),
+    )
+    app.get(`/${game}/room.ts`, async (c) => file(c, 'text/plain', await roomSource(game)))
+    app.get(`/${game}/source`, async (c) => c.html(sourcePage(game, await roomSource(game))))
+  }
+
+  // The login of the games. A real backend would check who this is; here everybody who asks is a player.
+  app.post(
+    '/api/session',
+    bodyLimit({ maxSize: 4096, onError: (c) => problem(c, 413, 'payload_too_large', 'at most 4096 bytes') }),
+    async (c) => {
+      const request = v.safeParse(SessionRequest, await c.req.json().catch(() => undefined))
+      if (!request.success) {
+        const issue = request.issues[0]
+        const path = v.getDotPath(issue)
+        const detail = path
+          ? `${path}: ${issue.message}`
+          : 'the body must be a JSON object such as {"game": "arena"}'
+        return problem(c, 400, 'invalid_request', detail)
+      }
+      const { game, name, player: claimed } = request.output
+      const player = claimed && players.knows(claimed) ? claimed : players.welcome(name)
+      const { project_id, token } = await project.issueToken(player.player_id, game, TOKEN_TTL_SECONDS)
+      return c.json({ project_id, token, ws_url: reachable(ws_url, c.req.url), player })
+    },
+  )
+
+  app.notFound((c) => problem(c, 404, 'not_found', `nothing is at ${c.req.path}: the games are at /`))
+  app.onError((error, c) => {
+    if (error instanceof ControlError) {
+      log.warn({ code: error.code }, error.message)
+      const retryable = error.status === 0 || error.status === 429 || error.status === 503
+      if (retryable) c.header('retry-after', '2')
+      return problem(c, retryable ? 503 : 502, `control_${error.code}`, error.message)
+    }
+    log.error({ err: error }, 'request failed')
+    return problem(c, 500, 'internal_error', 'the backend has failed; its log says why')
+  })
+
+  return app
+}

@@ -1,0 +1,70 @@
+import type { AddressInfo } from 'node:net'
+import { createAdaptorServer } from '@hono/node-server'
+import { randomToken } from '../../shared/ids.ts'
+import type { Logger } from '../../shared/log.ts'
+import { systemRandom } from '../../shared/random.ts'
+import { createApp } from './app.ts'
+import { Bundles } from './bundle.ts'
+import { ControlClient, ControlError } from './control-client.ts'
+import { Players } from './players.ts'
+import { OwnProject } from './project.ts'
+
+export interface BackendOptions {
+  /** Where to listen. */
+  host: string
+  /** 0 takes a free one. */
+  port: number
+  /** Base address of the control API, such as `http://127.0.0.1:3000`. */
+  control_url: string
+  /** An operator token, where the control API asks for one. */
+  control_token?: string
+  /** A project to use; without it the backend finds or creates its own. */
+  project_id?: string
+  /** Address of the data plane that browsers are sent to, such as `ws://127.0.0.1:4000`. */
+  ws_url: string
+  log: Logger
+}
+
+export interface Backend {
+  /** Where the pages are, such as `http://127.0.0.1:8080`. */
+  url: string
+  /** Stops listening, and ends what is still open. */
+  close(): Promise<void>
+}
+
+/**
+ * Starts the backend of the example games. Rejects when the address is taken, and when control refuses the backend (a
+ * wrong `control_token` or `project_id`); a control that does not answer yet is asked again at every login.
+ */
+export async function startBackend(options: BackendOptions): Promise<Backend> {
+  const { host, port, ws_url, log } = options
+  const control = new ControlClient(options.control_url, options.control_token)
+  const project = new OwnProject(control, options.project_id)
+  await project.credentials().then(
+    (credentials) => log.info(credentials, 'the examples issue tokens under this key'),
+    (error: unknown) => {
+      const later = error instanceof ControlError && (error.status === 0 || error.status >= 500)
+      if (!later) throw error
+      log.warn(`${error.message}; logins are refused until it does`)
+    },
+  )
+
+  const players = new Players(systemRandom.bytes(32), () => randomToken(systemRandom, 12))
+  const app = createApp({ project, players, bundles: new Bundles(), ws_url, log })
+  const server = createAdaptorServer({ fetch: app.fetch })
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject)
+    server.listen(port, host, resolve)
+  })
+  const { port: actual } = server.address() as AddressInfo
+  const name = host.includes(':') ? `[${host}]` : host
+
+  return {
+    url: `http://${name}:${actual}`,
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve())
+        if ('closeAllConnections' in server) server.closeAllConnections()
+      }),
+  }
+}

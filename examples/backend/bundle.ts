@@ -1,0 +1,68 @@
+import { existsSync } from 'node:fs'
+import { stat } from 'node:fs/promises'
+import { fileURLToPath } from 'node:url'
+import { build, type Plugin } from 'esbuild'
+
+const CLIENT = new URL('../../client/', import.meta.url)
+
+/** `roomful/client` from the sources beside the examples, where they are; otherwise as an installed package. */
+const roomfulClient: Plugin = {
+  name: 'roomful-client',
+  setup({ onResolve }) {
+    const source = ['index.ts', 'index.js']
+      .map((file) => fileURLToPath(new URL(file, CLIENT)))
+      .find(existsSync)
+    if (source) onResolve({ filter: /^roomful\/client$/ }, () => ({ path: source }))
+  },
+}
+
+interface Bundle {
+  code: string
+  inputs: string[]
+  built_at: number
+}
+
+async function bundle(entry: string): Promise<Bundle> {
+  const built_at = Date.now()
+  const result = await build({
+    entryPoints: [entry],
+    bundle: true,
+    write: false,
+    metafile: true,
+    format: 'esm',
+    platform: 'browser',
+    target: 'es2022',
+    sourcemap: 'inline',
+    plugins: [roomfulClient],
+    logLevel: 'silent',
+  })
+  const output = result.outputFiles[0]
+  if (!output) throw new Error(`esbuild made nothing of ${entry}`)
+  return { code: output.text, inputs: Object.keys(result.metafile.inputs), built_at }
+}
+
+async function isStale({ inputs, built_at }: Bundle): Promise<boolean> {
+  const times = await Promise.all(
+    inputs.map((file) =>
+      stat(file).then(
+        (info) => info.mtimeMs,
+        () => Infinity,
+      ),
+    ),
+  )
+  return times.some((changed_at) => changed_at > built_at)
+}
+
+/** Browser scripts made from TypeScript when they are first asked for, and again when a source has changed. */
+export class Bundles {
+  readonly #bundles = new Map<string, Promise<Bundle>>()
+
+  /** The script of the page source `entry` (a file path), as one ES module. Rejects with what esbuild has to say. */
+  async script(entry: string): Promise<string> {
+    const known = await this.#bundles.get(entry)?.catch(() => undefined)
+    if (known && !(await isStale(known))) return known.code
+    const fresh = bundle(entry)
+    this.#bundles.set(entry, fresh)
+    return (await fresh).code
+  }
+}

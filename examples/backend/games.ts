@@ -1,0 +1,28 @@
+import { existsSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
+import { fileURLToPath } from 'node:url'
+
+/** The folder of the examples, whether they run as TypeScript or compiled. */
+const EXAMPLES = new URL('../', import.meta.url)
+
+/** The games that the backend serves, in the order of the front page. */
+export const GAMES = ['arena', 'tictactoe', 'counter'] as const
+export type Game = (typeof GAMES)[number]
+
+/** Path of `name` beside the examples, as TypeScript where it is there, else compiled. */
+function module(name: string): string {
+  const source = fileURLToPath(new URL(`${name}.ts`, EXAMPLES))
+  return existsSync(source) ? source : fileURLToPath(new URL(`${name}.js`, EXAMPLES))
+}
+
+/** The entry of a game's browser script. */
+export const pageModule = (game: Game): string => module(`${game}/page`)
+
+/** The entry of the front page's browser script. */
+export const frontModule = (): string => module('ui/front')
+
+/** The source of a game's room, for people to read. */
+export const roomSource = (game: Game): Promise<string> => readFile(module(`${game}/room`), 'utf8')
+
+/** A file of the examples as text; `path` comes from code, never from a request. */
+export const asset = (path: string): Promise<string> => readFile(new URL(path, EXAMPLES), 'utf8')

@@ -1,0 +1,88 @@
+import { type ControlClient, ControlError, type Key } from './control-client.ts'
+
+/** The names under which the backend finds its own project and key again after a restart. */
+export const PROJECT_NAME = 'roomful examples'
+export const KEY_NAME = 'examples backend'
+
+/** Under which project and key the backend issues its tokens. */
+export interface Credentials {
+  project_id: string
+  key_id: string
+}
+
+const isUsable = (key: Key) => key.status === 'active' && key.scopes.includes('token:mint')
+
+async function ownProject(control: ControlClient): Promise<string> {
+  const known = (await control.projects()).find((project) => project.name === PROJECT_NAME)
+  return (known ?? (await control.createProject(PROJECT_NAME))).id
+}
+
+/**
+ * The project and key of this backend: found by name, or created. Remembered once found; asked for again after
+ * control has refused them, so that a rotated key is followed. A revoked one is not replaced while the process runs:
+ * whoever revoked it wanted the players out.
+ */
+export class OwnProject {
+  readonly #control: ControlClient
+  readonly #given_project_id: string | undefined
+  #known: Promise<Credentials> | undefined
+  #had_key = false
+
+  /** `project_id`: use this project instead of finding or creating one by name. */
+  constructor(control: ControlClient, project_id?: string) {
+    this.#control = control
+    this.#given_project_id = project_id
+  }
+
+  /** Finds or creates both. Rejects with a ControlError. */
+  credentials(): Promise<Credentials> {
+    this.#known ??= this.#find().catch((error: unknown) => {
+      this.#known = undefined
+      throw error
+    })
+    return this.#known
+  }
+
+  /** A client token for `sub`, for rooms of the type `game` only. Rejects with a ControlError. */
+  async issueToken(
+    sub: string,
+    game: string,
+    ttl_seconds: number,
+  ): Promise<{ project_id: string; token: string }> {
+    const credentials = await this.credentials()
+    try {
+      return await this.#issue(credentials, sub, game, ttl_seconds)
+    } catch (error) {
+      if (!(error instanceof ControlError) || (error.status !== 403 && error.status !== 404)) throw error
+      this.#known = undefined
+      const renewed = await this.credentials()
+      if (renewed.key_id === credentials.key_id) throw error
+      return await this.#issue(renewed, sub, game, ttl_seconds)
+    }
+  }
+
+  async #issue(credentials: Credentials, sub: string, game: string, ttl_seconds: number) {
+    const { project_id } = credentials
+    const { token } = await this.#control.issueToken({ ...credentials, ttl_seconds, sub, rooms: [game] })
+    return { project_id, token }
+  }
+
+  async #find(): Promise<Credentials> {
+    const project_id = this.#given_project_id ?? (await ownProject(this.#control))
+    const keys = (await this.#control.keys(project_id)).filter((key) => key.name === KEY_NAME)
+    const key = keys.find(isUsable) ?? (await this.#firstKey(project_id, keys))
+    this.#had_key = true
+    return { project_id, key_id: key.id }
+  }
+
+  #firstKey(project_id: string, earlier: readonly Key[]): Promise<Key> {
+    if (this.#had_key && earlier.length > 0) {
+      throw new ControlError(
+        403,
+        'key_revoked',
+        `the key "${KEY_NAME}" of ${project_id} was revoked: restart the backend to let players in again`,
+      )
+    }
+    return this.#control.createKey(project_id, KEY_NAME)
+  }
+}

@@ -1,0 +1,31 @@
+export type Mark = 'X' | 'O'
+
+/** Nine cells, row by row from the top left. */
+export type Board = (Mark | null)[]
+
+const LINES = [
+  [0, 1, 2],
+  [3, 4, 5],
+  [6, 7, 8],
+  [0, 3, 6],
+  [1, 4, 7],
+  [2, 5, 8],
+  [0, 4, 8],
+  [2, 4, 6],
+] as const
+
+export const emptyBoard = (): Board => Array<Mark | null>(9).fill(null)
+
+export const otherMark = (mark: Mark): Mark => (mark === 'X' ? 'O' : 'X')
+
+/** The three cells that won, or undefined. */
+export function winningLine(board: readonly (Mark | null)[]): readonly [number, number, number] | undefined {
+  return LINES.find(([a, b, c]) => board[a] !== null && board[a] === board[b] && board[a] === board[c])
+}
+
+/** Who has won: a mark, `'draw'` when the board is full without a line, null while the game goes on. */
+export function outcome(board: readonly (Mark | null)[]): Mark | 'draw' | null {
+  const line = winningLine(board)
+  if (line) return board[line[0]] ?? null
+  return board.includes(null) ? null : 'draw'
+}

@@ -1,0 +1,89 @@
+import { defineRoom } from 'roomful'
+import * as v from 'valibot'
+import { type Board, emptyBoard, type Mark, otherMark, outcome } from './board.ts'
+
+export interface TicTacToeState {
+  board: Board
+  /** Who moves next; X begins every game. */
+  turn: Mark
+  winner: Mark | 'draw' | null
+  /** Who sits where, by member id; null is an empty seat. Everybody else watches. */
+  players: Record<Mark, string | null>
+}
+
+const MARKS: readonly Mark[] = ['X', 'O']
+
+const seatOf = (state: TicTacToeState, member_id: string): Mark | undefined =>
+  MARKS.find((mark) => state.players[mark] === member_id)
+
+/** The mark that `member_id` may set into `cell` now; an Error that names the reason when it may not. */
+function legalMark(state: TicTacToeState, member_id: string, cell: number): Mark {
+  const mark = seatOf(state, member_id)
+  if (!mark) throw new Error('you are watching: both seats are taken, and only X and O move')
+  if (state.winner === 'draw') throw new Error('the game is over: it is a draw; send restart for another')
+  if (state.winner) throw new Error(`the game is over: ${state.winner} has won; send restart for another`)
+  const empty = MARKS.find((seat) => state.players[seat] === null)
+  if (empty) throw new Error(`not enough players: the seat of ${empty} is empty`)
+  if (state.turn !== mark) throw new Error(`it is not your turn: ${state.turn} moves, you are ${mark}`)
+  const taken = state.board[cell]
+  if (taken) throw new Error(`cell ${cell} is taken by ${taken}: choose an empty one`)
+  return mark
+}
+
+/** Two players take turns, everybody else watches; the room is the referee. */
+export default defineRoom({
+  type: 'tictactoe',
+  max_members: 100,
+  messages: {
+    move: {
+      data: v.object({ cell: v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(8)) }),
+      rate: { per_second: 5, burst: 20 },
+    },
+    restart: { data: v.nullish(v.object({}), {}), rate: { per_second: 1, burst: 10 } },
+  },
+  sync: { rate: 0 },
+  durability: 'journal',
+  idle_seconds: 60,
+  create: (): TicTacToeState => ({
+    board: emptyBoard(),
+    turn: 'X',
+    winner: null,
+    players: { X: null, O: null },
+  }),
+
+  on_join(state, member, ctx) {
+    // A player whose old connection still holds a seat (a crashed tab, say) gets that seat back.
+    const mine = ctx.members.filter((other) => member.sub !== null && other.sub === member.sub)
+    const seat =
+      MARKS.find((mark) => state.players[mark] === null) ??
+      MARKS.find((mark) => mine.some((other) => other.member_id === state.players[mark]))
+    if (seat) state.players[seat] = member.member_id
+  },
+
+  on_message(state, input, ctx) {
+    const { member_id } = input.member
+    if (input.type === 'restart') {
+      if (!seatOf(state, member_id)) throw new Error('you are watching: only X and O may start another game')
+      state.board = emptyBoard()
+      state.turn = 'X'
+      state.winner = null
+      return
+    }
+
+    const mark = legalMark(state, member_id, input.data.cell)
+    state.board[input.data.cell] = mark
+    state.turn = otherMark(mark)
+    state.winner = outcome(state.board)
+    if (state.winner) ctx.emit('over', { winner: state.winner })
+  },
+
+  on_leave(state, member, ctx) {
+    const seat = seatOf(state, member.member_id)
+    if (!seat) return
+    // The one who has watched longest takes over, and the game goes on from where it stands.
+    const next = ctx.members.find(
+      (other) => other.member_id !== member.member_id && !seatOf(state, other.member_id),
+    )
+    state.players[seat] = next?.member_id ?? null
+  },
+})
