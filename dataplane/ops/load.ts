@@ -1,0 +1,77 @@
+import { type EventLoopUtilization, performance } from 'node:perf_hooks'
+import type { Clock } from '../../shared/clock.ts'
+
+/** How busy a node's process is. */
+export interface Load {
+  /** Share of the last interval in which the event loop was busy, 0–1. */
+  readonly event_loop_utilisation: number
+  /** Longest delay of a timer in the last interval, milliseconds. */
+  readonly event_loop_delay_ms: number
+  /** Memory the process occupies. */
+  readonly rss_bytes: number
+}
+
+const PROBE_MS = 50
+const INTERVAL_MS = 1000
+
+/** Measures the load of this process from `start` to `stop`, in intervals of one second. */
+export class LoadMeter {
+  readonly #clock: Clock
+  readonly #on_delay: (seconds: number) => void
+  #interval_start = 0
+  #mark: EventLoopUtilization = performance.eventLoopUtilization()
+  #utilisation = 0
+  #delay_ms = 0
+  #longest_ms = 0
+  #cancel: (() => void) | undefined
+
+  /** `on_delay` hears by how many seconds each probe of the event loop came late. */
+  constructor(clock: Clock, on_delay: (seconds: number) => void = () => {}) {
+    this.#clock = clock
+    this.#on_delay = on_delay
+  }
+
+  start(): void {
+    if (this.#cancel) return
+    this.#interval_start = this.#clock.monotonic()
+    this.#mark = performance.eventLoopUtilization()
+    this.#probe()
+  }
+
+  stop(): void {
+    this.#cancel?.()
+    this.#cancel = undefined
+  }
+
+  /** The load over the last whole interval. */
+  read(): Load {
+    return {
+      event_loop_utilisation: round(this.#utilisation, 3),
+      event_loop_delay_ms: round(this.#delay_ms, 1),
+      rss_bytes: process.memoryUsage.rss(),
+    }
+  }
+
+  #probe(): void {
+    const due = this.#clock.monotonic() + PROBE_MS
+    this.#cancel = this.#clock.schedule(PROBE_MS, () => {
+      const now = this.#clock.monotonic()
+      const late_ms = Math.max(0, now - due)
+      this.#on_delay(late_ms / 1000)
+      this.#longest_ms = Math.max(this.#longest_ms, late_ms)
+      if (now - this.#interval_start >= INTERVAL_MS) this.#endInterval(now)
+      this.#probe()
+    })
+  }
+
+  #endInterval(now: number): void {
+    const mark = performance.eventLoopUtilization()
+    this.#utilisation = performance.eventLoopUtilization(mark, this.#mark).utilization
+    this.#mark = mark
+    this.#delay_ms = this.#longest_ms
+    this.#longest_ms = 0
+    this.#interval_start = now
+  }
+}
+
+const round = (value: number, digits: number): number => Number(value.toFixed(digits))
