@@ -29,13 +29,19 @@ export interface PatchAt {
 
 /**
  * Encodes the state stream of one room in one codec. Every member of the room gets the same patch bytes, so what a codec has
- * announced once (MessagePack: interned state keys) is remembered here, per room. Patches must be encoded in the order of their seq.
+ * announced once (MessagePack: interned state keys) is remembered here, per room. Patches must be encoded in the order of their seq,
+ * each before any snapshot or resync at its seq; a member gets every patch after its snapshot.
  */
 export interface RoomEncoder {
   snapshot(at: StateAt): Payload
   resync(at: StateAt, members: readonly MemberInfo[]): Payload
   /** `delta` undefined: nothing changed (ops: []). */
   patch(at: PatchAt, delta: Delta | undefined): Payload
+  /**
+   * A patch that stands by itself: it neither needs nor announces anything, so it may be encoded at any time and out of order. For
+   * updates that another owner made, or that nobody needed in this codec when they happened.
+   */
+  replay(at: PatchAt, delta: Delta | undefined): Payload
 }
 
 /** The server's half of a subprotocol. */
@@ -63,9 +69,17 @@ export type DecodedMessage =
       delta: Delta | undefined
     }
 
-/** The client's half of a subprotocol; one per connection, because it remembers each room's announced keys. */
+/**
+ * The client's half of a subprotocol. One per session: it remembers each room's announced keys, which a resumed connection goes on
+ * using. Every frame must be decoded, in the order of arrival, even when the client then ignores it.
+ */
 export interface ClientCodec {
   readonly subprotocol: Subprotocol
+  /** Throws when the message holds anything but JSON. */
   encode(message: ClientMessage): Payload
+  /**
+   * Throws ProtocolError for anything that is no message of the protocol. A patch that cannot be understood because patches before it
+   * are missing has `delta` undefined: its seq or its checksum tells.
+   */
   decode(payload: Payload): DecodedMessage
 }

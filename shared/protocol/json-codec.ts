@@ -1,0 +1,59 @@
+import type { Json, JsonObject } from '../json.ts'
+import type { Delta } from '../sync/delta.ts'
+import { toOperations } from '../sync/operations.ts'
+import { type Codec, type PatchAt, type Payload, ProtocolError, type RoomEncoder } from './codec.ts'
+import type { ClientMessage, MemberInfo, ServerMessage, StateAt } from './messages.ts'
+import { parseClientMessage } from './schema.ts'
+
+const encodeJson = (message: ServerMessage): Payload => Buffer.from(JSON.stringify(message))
+
+/** `roomful.v1.json`: one text frame a message, an object with `t`. */
+export class JsonCodec implements Codec {
+  readonly subprotocol = 'roomful.v1.json'
+  readonly binary = false
+  readonly #utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+
+  encode(message: ServerMessage): Payload {
+    return encodeJson(message)
+  }
+
+  decode(payload: Payload): ClientMessage {
+    const message = this.#parse(payload)
+    if (typeof message !== 'object' || message === null || Array.isArray(message))
+      throw new ProtocolError('a frame is not a JSON object; send {"t": …}')
+    return parseClientMessage(message as JsonObject)
+  }
+
+  roomEncoder(): RoomEncoder {
+    return new JsonRoomEncoder()
+  }
+
+  #parse(payload: Payload): Json {
+    try {
+      return JSON.parse(this.#utf8.decode(payload)) as Json
+    } catch {
+      throw new ProtocolError(`a frame of ${payload.length} bytes is not JSON; send one JSON object a frame`)
+    }
+  }
+}
+
+/** The state stream of a room as JSON: every frame stands by itself. */
+class JsonRoomEncoder implements RoomEncoder {
+  snapshot(at: StateAt): Payload {
+    return encodeJson({ t: 'state.snapshot', ...pick(at), state: at.state })
+  }
+
+  resync(at: StateAt, members: readonly MemberInfo[]): Payload {
+    return encodeJson({ t: 'state.resync', ...pick(at), members: [...members], state: at.state })
+  }
+
+  patch(at: PatchAt, delta: Delta | undefined): Payload {
+    return encodeJson({ t: 'state.patch', ...pick(at), ops: delta ? toOperations(delta) : [] })
+  }
+
+  replay(at: PatchAt, delta: Delta | undefined): Payload {
+    return this.patch(at, delta)
+  }
+}
+
+const pick = ({ room_id, epoch, seq, checksum }: PatchAt): PatchAt => ({ room_id, epoch, seq, checksum })

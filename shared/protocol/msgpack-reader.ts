@@ -1,0 +1,220 @@
+import type { Json } from '../json.ts'
+import { ProtocolError } from './codec.ts'
+
+/** Levels of arrays and maps in one frame: those of a value, and what a frame puts around it. */
+const MAX_LEVELS = 100
+
+/**
+ * Reads JSON values from standard MessagePack. Takes every form of a number, but throws ProtocolError for what JSON has not (binary,
+ * extensions, NaN, infinities, integers beyond 2^53, keys that are not strings) and for anything cut short, trailing or nested too deep.
+ * Never allocates more than the bytes there are can fill.
+ */
+export class MsgpackReader {
+  readonly #bytes: Uint8Array
+  readonly #view: DataView
+  readonly #keys: readonly string[] | undefined
+  #at = 0
+  #level = 0
+
+  /** `keys`: what integers as map keys stand for; without it they are an error. */
+  constructor(bytes: Uint8Array, keys?: readonly string[], at = 0) {
+    this.#bytes = bytes
+    this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+    this.#keys = keys
+    this.#at = at
+  }
+
+  /** A reader of the rest of the same bytes that knows what integer keys stand for. */
+  withKeys(keys: readonly string[]): MsgpackReader {
+    return new MsgpackReader(this.#bytes, keys, this.#at)
+  }
+
+  /** The first byte of the next value. */
+  peek(): number {
+    this.#need(1)
+    return this.#bytes[this.#at]!
+  }
+
+  /** The length of the array that comes next. */
+  array(): number {
+    const code = this.#byte()
+    if (code >> 4 === 0x9) return this.#fits(code & 0xf, 1)
+    if (code === 0xdc) return this.#fits(this.#uint(2), 1)
+    if (code === 0xdd) return this.#fits(this.#uint(4), 1)
+    throw this.#unexpected(code, 'an array')
+  }
+
+  /** The size of the map that comes next. */
+  map(): number {
+    const code = this.#byte()
+    if (code >> 4 === 0x8) return this.#fits(code & 0xf, 2)
+    if (code === 0xde) return this.#fits(this.#uint(2), 2)
+    if (code === 0xdf) return this.#fits(this.#uint(4), 2)
+    throw this.#unexpected(code, 'a map')
+  }
+
+  /** A key of an object: a string, or an integer that stands for one. */
+  key(): string {
+    const key = this.value()
+    if (typeof key === 'string') return key
+    const name = typeof key === 'number' ? this.#keys?.[key] : undefined
+    if (name === undefined)
+      throw new ProtocolError(`${describe(key)} is no key of an object; keys are strings`)
+    return name
+  }
+
+  /** Runs `read` one level further down. */
+  nested<T>(read: () => T): T {
+    if (++this.#level > MAX_LEVELS) throw new ProtocolError(`a frame nests deeper than ${MAX_LEVELS} levels`)
+    const result = read()
+    this.#level--
+    return result
+  }
+
+  value(): Json {
+    const code = this.peek()
+    if (isArray(code)) return this.nested(() => this.#elements())
+    if (isMap(code)) return this.nested(() => this.#entries())
+    this.#at++
+    if (code < 0x80) return code
+    if (code >= 0xe0) return code - 0x100
+    if (code >> 5 === 0x5) return this.#string(code & 0x1f)
+    switch (code) {
+      case 0xc0:
+        return null
+      case 0xc2:
+        return false
+      case 0xc3:
+        return true
+      case 0xca:
+        return this.#finite(this.#view.getFloat32(this.#skip(4)))
+      case 0xcb:
+        return this.#finite(this.#view.getFloat64(this.#skip(8)))
+      case 0xcc:
+      case 0xcd:
+      case 0xce:
+        return this.#uint(1 << (code - 0xcc))
+      case 0xd0:
+        return this.#view.getInt8(this.#skip(1))
+      case 0xd1:
+        return this.#view.getInt16(this.#skip(2))
+      case 0xd2:
+        return this.#view.getInt32(this.#skip(4))
+      case 0xcf:
+      case 0xd3: {
+        const at = this.#skip(8)
+        const high = code === 0xcf ? this.#view.getUint32(at) : this.#view.getInt32(at)
+        return this.#safe(high * 2 ** 32 + this.#view.getUint32(at + 4))
+      }
+      case 0xd9:
+      case 0xda:
+      case 0xdb:
+        return this.#string(this.#uint(1 << (code - 0xd9)))
+    }
+    throw this.#unexpected(code, 'a JSON value')
+  }
+
+  /** Throws unless everything was read. */
+  end(): void {
+    const left = this.#bytes.length - this.#at
+    if (left > 0)
+      throw new ProtocolError(`${left} bytes follow the message; a frame is one MessagePack value`)
+  }
+
+  #elements(): Json[] {
+    const length = this.array()
+    const elements: Json[] = []
+    for (let i = 0; i < length; i++) elements.push(this.value())
+    return elements
+  }
+
+  #entries(): Record<string, Json> {
+    const size = this.map()
+    const object: Record<string, Json> = {}
+    for (let i = 0; i < size; i++) {
+      const key = this.key()
+      // As a plain assignment this key would set the prototype.
+      if (key === '__proto__')
+        Object.defineProperty(object, key, { value: this.value(), enumerable: true, configurable: true })
+      else object[key] = this.value()
+    }
+    return object
+  }
+
+  #string(length: number): string {
+    const start = this.#skip(length)
+    const end = this.#at
+    if (length < 32) {
+      let text = ''
+      let i = start
+      for (; i < end && this.#bytes[i]! < 0x80; i++) text += String.fromCharCode(this.#bytes[i]!)
+      if (i === end) return text
+    }
+    try {
+      return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(
+        this.#bytes.subarray(start, end),
+      )
+    } catch {
+      throw new ProtocolError(`the string at byte ${start} is not UTF-8`)
+    }
+  }
+
+  #finite(value: number): number {
+    if (!Number.isFinite(value)) throw new ProtocolError(`${value} is no JSON number; numbers are finite`)
+    return value
+  }
+
+  #safe(value: number): number {
+    if (!Number.isSafeInteger(value))
+      throw new ProtocolError(`an integer beyond 2^53 - 1 (about ${value}); send it as a string`)
+    return value
+  }
+
+  /** `length` as given, when that many things of at least `size` bytes can follow. */
+  #fits(length: number, size: number): number {
+    this.#need(length * size)
+    return length
+  }
+
+  #byte(): number {
+    return this.#bytes[this.#skip(1)]!
+  }
+
+  #uint(size: number): number {
+    const at = this.#skip(size)
+    return size === 1
+      ? this.#view.getUint8(at)
+      : size === 2
+        ? this.#view.getUint16(at)
+        : this.#view.getUint32(at)
+  }
+
+  /** Moves on by `size` bytes; where they begin. */
+  #skip(size: number): number {
+    this.#need(size)
+    const at = this.#at
+    this.#at += size
+    return at
+  }
+
+  #need(size: number): void {
+    if (this.#at + size > this.#bytes.length)
+      throw new ProtocolError(`the frame of ${this.#bytes.length} bytes ends within a value`)
+  }
+
+  #unexpected(code: number, wanted: string): ProtocolError {
+    const at = this.#at - 1
+    return new ProtocolError(`byte 0x${code.toString(16).padStart(2, '0')} at ${at} does not begin ${wanted}`)
+  }
+}
+
+export const isArray = (code: number): boolean => code >> 4 === 0x9 || code === 0xdc || code === 0xdd
+export const isMap = (code: number): boolean => code >> 4 === 0x8 || code === 0xde || code === 0xdf
+export const NIL = 0xc0
+
+const describe = (value: Json): string =>
+  value === null
+    ? 'null'
+    : typeof value === 'object'
+      ? 'an array or map'
+      : `the ${typeof value} ${String(value).slice(0, 40)}`
