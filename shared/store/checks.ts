@@ -1,0 +1,47 @@
+import type { Write } from './port.ts'
+
+/** What both adapters refuse before they touch anything: mistakes of the caller, not states of the store. */
+
+const keyOf = (write: Write): string =>
+  'put' in write ? write.put : 'remove' in write ? write.remove : write.index
+
+/**
+ * The part of a key which decides its slot in Redis Cluster: what stands between the first `{` and the next `}`, or the whole key.
+ * https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags
+ */
+export function hashTag(key: string): string {
+  const open = key.indexOf('{')
+  const close = key.indexOf('}', open + 1)
+  return open >= 0 && close > open + 1 ? key.slice(open + 1, close) : key
+}
+
+/** Throws unless every lifetime in `writes` is usable and all keys lie in one slot, so that one script may touch them together. */
+export function requireWrites(writes: readonly Write[]): void {
+  const first = writes[0]
+  if (!first) return
+  const tag = hashTag(keyOf(first))
+  for (const write of writes) {
+    if ('put' in write && write.ttl_ms !== undefined) requireTtl(write.ttl_ms)
+    if (hashTag(keyOf(write)) === tag) continue
+    throw new RangeError(
+      `one write touches ${keyOf(first)} and ${keyOf(write)}: all its keys must share a hash tag such as {control}`,
+    )
+  }
+}
+
+/** Throws unless `ttl_ms` is a whole, positive number of milliseconds. */
+export function requireTtl(ttl_ms: number): void {
+  if (Number.isSafeInteger(ttl_ms) && ttl_ms > 0) return
+  throw new RangeError(`ttl_ms is ${ttl_ms}: it must be a whole number of milliseconds above 0`)
+}
+
+/** Throws unless a page of `limit` members can be asked for. */
+export function requireLimit(limit: number): void {
+  if (Number.isSafeInteger(limit) && limit > 0) return
+  throw new RangeError(`limit is ${limit}: it must be a whole number above 0`)
+}
+
+/** Throws on an owner without a name, which would read as "released". */
+export function requireOwner(owner: string): void {
+  if (owner === '') throw new RangeError('owner is empty: it must be the id of a node')
+}

@@ -1,0 +1,59 @@
+import type { Clock } from '../../clock.ts'
+
+interface Entry<V> {
+  readonly value: V
+  /** Monotonic milliseconds; Infinity for ever. */
+  readonly expires_at: number
+}
+
+/** How many entries a write looks at, so that what nobody reads again goes away at a bounded cost and without a timer. */
+const SWEEP = 8
+
+/** A map whose entries end: an expired one is never returned, and writes sweep up what nobody asks for. */
+export class ExpiringMap<V> {
+  readonly #clock: Clock
+  readonly #entries = new Map<string, Entry<V>>()
+  #hand = this.#entries.entries()
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
+
+  get(key: string): V | undefined {
+    const entry = this.#entries.get(key)
+    if (!entry) return undefined
+    if (entry.expires_at > this.#clock.monotonic()) return entry.value
+    this.#entries.delete(key)
+    return undefined
+  }
+
+  /** Stores `value` for `ttl_ms` from now; undefined: for ever. */
+  set(key: string, value: V, ttl_ms: number | undefined): void {
+    const expires_at = ttl_ms === undefined ? Number.POSITIVE_INFINITY : this.#clock.monotonic() + ttl_ms
+    this.#entries.set(key, { value, expires_at })
+    this.#sweep()
+  }
+
+  delete(key: string): void {
+    this.#entries.delete(key)
+  }
+
+  /** Entries held, expired ones that no sweep has met included. */
+  get size(): number {
+    return this.#entries.size
+  }
+
+  /** Walks on from where the last one stopped, and so meets every entry once in `size / SWEEP` writes. */
+  #sweep(): void {
+    const now = this.#clock.monotonic()
+    for (let looked = 0; looked < SWEEP; looked++) {
+      const next = this.#hand.next()
+      if (next.done) {
+        this.#hand = this.#entries.entries()
+        return
+      }
+      const [key, entry] = next.value
+      if (entry.expires_at <= now) this.#entries.delete(key)
+    }
+  }
+}

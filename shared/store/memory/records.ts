@@ -1,0 +1,66 @@
+import type { Clock } from '../../clock.ts'
+import { requireLimit, requireWrites } from '../checks.ts'
+import type { Records, StoredRecord, Write } from '../port.ts'
+import { ExpiringMap } from './expiring-map.ts'
+import { OrderedSet } from './ordered-set.ts'
+
+/** `Records` in this process' memory. Every call does its work before it returns its promise, so calls are atomic. */
+export class MemoryRecords implements Records {
+  readonly #records: ExpiringMap<StoredRecord>
+  readonly #indexes = new Map<string, OrderedSet>()
+  readonly #requireOpen: () => void
+
+  constructor(clock: Clock, requireOpen: () => void) {
+    this.#records = new ExpiringMap(clock)
+    this.#requireOpen = requireOpen
+  }
+
+  async read(keys: readonly string[]): Promise<(StoredRecord | undefined)[]> {
+    this.#requireOpen()
+    return keys.map((key) => {
+      const record = this.#records.get(key)
+      return record && { value: record.value.slice(), version: record.version }
+    })
+  }
+
+  async write(writes: readonly Write[]): Promise<boolean> {
+    this.#requireOpen()
+    requireWrites(writes)
+    if (!writes.every((write) => this.#holds(write))) return false
+    for (const write of writes) this.#apply(write)
+    return true
+  }
+
+  async page(index: string, options: { before?: string; limit: number }): Promise<string[]> {
+    this.#requireOpen()
+    requireLimit(options.limit)
+    return this.#indexes.get(index)?.page(options.before, options.limit) ?? []
+  }
+
+  #holds(write: Write): boolean {
+    if ('index' in write || write.if_version === undefined) return true
+    const stored = this.#records.get('put' in write ? write.put : write.remove)
+    return (stored?.version ?? 0) === write.if_version
+  }
+
+  #apply(write: Write): void {
+    if ('put' in write) {
+      const version = (this.#records.get(write.put)?.version ?? 0) + 1
+      this.#records.set(write.put, { value: new Uint8Array(write.value), version }, write.ttl_ms)
+    } else if ('remove' in write) this.#records.delete(write.remove)
+    else if ('add' in write) this.#index(write.index).add(write.add)
+    else this.#drop(write.index, write.drop)
+  }
+
+  #index(name: string): OrderedSet {
+    const index = this.#indexes.get(name) ?? new OrderedSet()
+    this.#indexes.set(name, index)
+    return index
+  }
+
+  #drop(name: string, member: string): void {
+    const index = this.#indexes.get(name)
+    index?.drop(member)
+    if (index?.size === 0) this.#indexes.delete(name)
+  }
+}

@@ -1,0 +1,36 @@
+-- Makes a node the owner of a room under a new epoch.
+--
+-- KEYS[1]   the room's record, a hash: epoch, version, owner
+-- KEYS[2]   the room's epoch, which outlives the record
+-- KEYS[3]   its snapshot
+-- KEYS[4]   its journal, a list
+-- ARGV[1]   the epoch the claimant saw; 0: none
+-- ARGV[2]   the claimant
+-- ARGV[3]   lifetime of the record in milliseconds
+-- ARGV[4]   lifetime of the epoch in milliseconds
+-- returns   {epoch, version, snapshot or nil, {journal entries, oldest first}}, or nil when the epoch is another by now
+--
+-- Invariant: of all that claim over the same epoch exactly one wins, and the new epoch is larger than every earlier one: at
+-- least the old one + 1, and at least this store's clock in milliseconds, so that epochs grow even when the store lost its data.
+
+local record = redis.call('HMGET', KEYS[1], 'epoch', 'version')
+local epoch = record[1] or redis.call('GET', KEYS[2]) or '0'
+if epoch ~= ARGV[1] then
+  return false
+end
+if not record[1] then
+  redis.call('DEL', KEYS[3], KEYS[4])
+end
+
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local next_epoch = string.format('%.0f', math.max(epoch + 1, now))
+local version = record[2] or '0'
+
+redis.call('HSET', KEYS[1], 'epoch', next_epoch, 'version', version, 'owner', ARGV[2])
+redis.call('SET', KEYS[2], next_epoch, 'PXAT', string.format('%.0f', now + ARGV[4]))
+for _, key in ipairs({ KEYS[1], KEYS[3], KEYS[4] }) do
+  redis.call('PEXPIREAT', key, string.format('%.0f', now + ARGV[3]))
+end
+
+return { next_epoch, version, redis.call('GET', KEYS[3]), redis.call('LRANGE', KEYS[4], 0, -1) }

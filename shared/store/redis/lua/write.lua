@@ -1,0 +1,38 @@
+-- Does a list of writes, or none of them.
+--
+-- KEYS[i]        the record (a hash: v = value, n = version) or the index (a sorted set) of write i; all in one slot
+-- ARGV[4i-3]     what to do with it: put | remove | add | drop
+-- ARGV[4i-2]     the version it must have (0: absent), or '' for any
+-- ARGV[4i-1]     lifetime in milliseconds, or '' for ever
+-- ARGV[4i]       the value to put, or the member to add or drop
+-- returns        1, or 0 when a version was not as expected
+--
+-- Invariant: every condition is checked against the state before the first write, and nothing is written when one fails.
+
+for i = 1, #KEYS do
+  local expected = ARGV[4 * i - 2]
+  if expected ~= '' and (redis.call('HGET', KEYS[i], 'n') or '0') ~= expected then
+    return 0
+  end
+end
+
+for i = 1, #KEYS do
+  local key, action, ttl, payload = KEYS[i], ARGV[4 * i - 3], ARGV[4 * i - 1], ARGV[4 * i]
+  if action == 'put' then
+    redis.call('HSET', key, 'v', payload)
+    redis.call('HINCRBY', key, 'n', 1)
+    if ttl == '' then
+      redis.call('PERSIST', key)
+    else
+      redis.call('PEXPIRE', key, ttl)
+    end
+  elseif action == 'remove' then
+    redis.call('DEL', key)
+  elseif action == 'add' then
+    redis.call('ZADD', key, 0, payload)
+  else
+    redis.call('ZREM', key, payload)
+  end
+end
+
+return 1

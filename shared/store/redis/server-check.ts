@@ -1,0 +1,28 @@
+import type { Logger } from 'pino'
+import type { Connection } from './connection.ts'
+
+/** The oldest server whose commands the scripts use (`SET … PXAT` came with it). */
+const OLDEST: readonly [major: number, minor: number] = [6, 2]
+
+/** One field of what the INFO command answers. */
+const field = (info: string, name: string): string | undefined =>
+  new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1]
+
+/** Rejects when the server is too old; warns when it may throw data away or does not let itself be checked. */
+export async function checkServer(connection: Connection, log: Logger): Promise<void> {
+  const info = await connection.run('info', (redis) => redis.info())
+  const version = field(info, 'redis_version') ?? ''
+  const [major = 0, minor = 0] = version.split('.').map(Number)
+  if (major < OLDEST[0] || (major === OLDEST[0] && minor < OLDEST[1])) {
+    throw new Error(
+      `the store is Redis ${version || 'of an unknown version'}: it must be ${OLDEST.join('.')} or newer`,
+    )
+  }
+  const policy = field(info, 'maxmemory_policy')
+  if (policy !== 'noeviction') {
+    log.warn(
+      { maxmemory_policy: policy ?? 'unknown' },
+      'the store may throw data away when its memory is full: set maxmemory-policy to noeviction',
+    )
+  }
+}
