@@ -1,0 +1,139 @@
+import { Hono } from 'hono'
+import { matchedRoutes } from 'hono/route'
+import type { Logger } from 'pino'
+import type { Clock } from '../shared/clock.ts'
+import { newId } from '../shared/ids.ts'
+import type { Random } from '../shared/random.ts'
+import { type Store, StoreUnavailable } from '../shared/store/port.ts'
+import { Authentication } from './auth.ts'
+import { type ControlEnv, Endpoints } from './endpoint.ts'
+import { Idempotency } from './idempotency.ts'
+import type { Keyring } from './keyring.ts'
+import { Keys } from './keys.ts'
+import type { ControlMetrics } from './metrics.ts'
+import { PROBLEMS, Problem, problemResponse } from './problem.ts'
+import { Projects } from './projects.ts'
+import { type Rate, RateLimiter } from './rate.ts'
+import { internalRoutes } from './routes/internal.ts'
+import { keyRoutes } from './routes/keys.ts'
+import { opsRoutes } from './routes/ops.ts'
+import { projectRoutes } from './routes/projects.ts'
+import { tokenRoutes } from './routes/tokens.ts'
+
+/** What the API is made of. */
+export interface ControlDeps {
+  readonly store: Store
+  readonly keyring: Keyring
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Logger
+  readonly metrics: ControlMetrics
+  /** Empty: the API is open. */
+  readonly operator_tokens: readonly string[]
+  /** Undefined: `/internal` answers 401 to everybody. */
+  readonly internal_token: string | undefined
+  readonly require_key_id: boolean
+  /** How often one caller may ask for tokens. */
+  readonly token_rate: Rate
+  /** Whether the process is going away. */
+  readonly draining: () => boolean
+}
+
+/** Routes that would fill a log with nothing. */
+const QUIET = new Set(['/healthz', '/readyz', '/metrics'])
+const REQUEST_ID_PATTERN = /^[\w.:-]{1,128}$/
+
+/** The control API as a Hono app: it has no state of its own, so that any number of processes on one store behave as one. */
+export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
+  const { store, keyring, clock, random, metrics, log } = deps
+  const app = new Hono<ControlEnv>()
+  const projects = new Projects({ records: store.records, clock, random, keyring })
+  const keys = new Keys({ records: store.records, bus: store.bus, clock, random, keyring })
+  const idempotency = new Idempotency(store.records, keyring)
+  const { operator_tokens, internal_token } = deps
+  const endpoints = new Endpoints(app, new Authentication({ operator_tokens, internal_token, keys, clock }))
+
+  observe(app, deps)
+  app.onError((error, c) => problemResponse(asProblem(error, deps, c.get('request_id')), c.get('request_id')))
+  app.notFound((c) => problemResponse(strayProblem(app, c.req.path), c.get('request_id')))
+
+  projectRoutes(endpoints, { projects, idempotency })
+  keyRoutes(endpoints, { keys, projects, idempotency, clock, metrics, log })
+  tokenRoutes(endpoints, {
+    keys,
+    projects,
+    keyring,
+    limiter: new RateLimiter(clock, deps.token_rate),
+    clock,
+    metrics,
+    require_key_id: deps.require_key_id,
+  })
+  internalRoutes(endpoints, { keys, projects, clock })
+  opsRoutes(app, { store, metrics, draining: deps.draining })
+  return app
+}
+
+/** Gives every request its id, and every answer its headers, its figures and its line in the log. */
+function observe(app: Hono<ControlEnv>, { clock, random, metrics, log, draining }: ControlDeps): void {
+  app.use('*', async (c, next) => {
+    const begun = clock.monotonic()
+    const given = c.req.header('x-request-id')
+    const request_id = given !== undefined && REQUEST_ID_PATTERN.test(given) ? given : newId('req', random)
+    c.set('request_id', request_id)
+    await next()
+    c.res.headers.set('x-request-id', request_id)
+    c.res.headers.set('cache-control', 'no-store')
+    c.res.headers.set('x-content-type-options', 'nosniff')
+    if (draining()) c.res.headers.set('connection', 'close')
+    const pattern = matchedRoutes(c).at(-1)?.path ?? '/*'
+    const route = pattern === '/*' ? 'unmatched' : pattern
+    const { method } = c.req
+    const seconds = (clock.monotonic() - begun) / 1000
+    metrics.request(method, route, c.res.status, seconds)
+    const line = { request_id, method, route, status: c.res.status, seconds, caller: c.get('caller_id') }
+    if (QUIET.has(route)) log.debug(line, 'request')
+    else log.info(line, 'request')
+  })
+}
+
+/** What the caller is told of an error. What is not the caller's business goes to the log only. */
+function asProblem(error: Error, { log, metrics }: ControlDeps, request_id: string): Problem {
+  if (error instanceof Problem) {
+    if ([401, 403, 429].includes(PROBLEMS[error.code].status)) metrics.refused(error.code)
+    return error
+  }
+  if (error instanceof StoreUnavailable) {
+    metrics.storeUnavailable()
+    log.warn({ request_id, err: error }, 'the store cannot be reached')
+    return new Problem('store_unavailable', 'The store cannot be reached at the moment; try again.', {
+      headers: { 'retry-after': '1' },
+    })
+  }
+  log.error({ request_id, err: error }, 'a request failed')
+  return new Problem(
+    'internal_error',
+    'The service failed at this request; its log knows more under the request_id.',
+  )
+}
+
+/** Why nothing answers at this path: there is nothing, or it takes other methods. */
+function strayProblem(app: Hono<ControlEnv>, path: string): Problem {
+  const methods = new Set(
+    app.routes
+      .filter((route) => route.method !== 'ALL' && fits(route.path, path))
+      .map((route) => route.method),
+  )
+  if (methods.size === 0) return new Problem('not_found', `There is nothing at ${path.slice(0, 200)}.`)
+  if (methods.has('GET')) methods.add('HEAD')
+  const allow = [...methods].sort().join(', ')
+  return new Problem('method_not_allowed', `This path takes ${allow}.`, { headers: { allow } })
+}
+
+function fits(pattern: string, path: string): boolean {
+  const expected = pattern.split('/')
+  const given = path.split('/')
+  return (
+    expected.length === given.length &&
+    expected.every((part, at) => (part.startsWith(':') ? given[at] !== '' : part === given[at]))
+  )
+}

@@ -1,0 +1,78 @@
+import { createHash, timingSafeEqual } from 'node:crypto'
+import type { Clock } from '../shared/clock.ts'
+import { type KeyRecord, type Keys, keyStatus, looksLikeSecret } from './keys.ts'
+import { Problem } from './problem.ts'
+
+/** Who makes a request. `id` names the caller in logs, limits and idempotency, and gives nothing away. */
+export type Caller =
+  | { readonly kind: 'operator'; readonly id: string }
+  | { readonly kind: 'key'; readonly id: string; readonly key: KeyRecord }
+
+const sha256 = (text: string): Buffer => createHash('sha256').update(text).digest()
+
+/** Tells who a caller is. Every comparison of secrets takes the same time whatever differs. */
+export class Authentication {
+  readonly #operators: readonly Buffer[]
+  readonly #internal: Buffer | undefined
+  readonly #keys: Keys
+  readonly #clock: Clock
+
+  constructor(parts: {
+    /** Empty: the API is open, and who gives no credential is an operator. */
+    operator_tokens: readonly string[]
+    internal_token: string | undefined
+    keys: Keys
+    clock: Clock
+  }) {
+    this.#operators = parts.operator_tokens.map(sha256)
+    this.#internal = parts.internal_token === undefined ? undefined : sha256(parts.internal_token)
+    this.#keys = parts.keys
+    this.#clock = parts.clock
+  }
+
+  /** The caller behind an `authorization` header. Rejects with a `Problem`: unauthenticated, or key_revoked. */
+  async caller(authorization: string | undefined): Promise<Caller> {
+    const credential = /^Bearer +(\S+) *$/i.exec(authorization ?? '')?.[1]
+    if (credential !== undefined && looksLikeSecret(credential)) return this.#keyCaller(credential)
+    if (this.#operators.length === 0) return { kind: 'operator', id: 'open' }
+    if (credential === undefined)
+      throw unauthenticated(
+        authorization === undefined
+          ? 'The request has no authorization header; send Authorization: Bearer <credential>.'
+          : 'The authorization header is not of the form Bearer <credential>.',
+      )
+    const given = sha256(credential)
+    const matches = this.#operators.filter((operator) => timingSafeEqual(operator, given))
+    if (matches.length === 0)
+      throw unauthenticated('The credential is neither an operator token nor a key’s secret.')
+    return { kind: 'operator', id: `operator:${sha256(given.toString('hex')).toString('hex').slice(0, 12)}` }
+  }
+
+  /** Passes for the internal token. Throws a `Problem` (unauthenticated) otherwise, and always when none is configured. */
+  internal(token: string | undefined): void {
+    if (this.#internal && token !== undefined && timingSafeEqual(this.#internal, sha256(token))) return
+    throw new Problem(
+      'unauthenticated',
+      'This path takes a valid x-service-internal-token header and nothing else.',
+    )
+  }
+
+  async #keyCaller(secret: string): Promise<Caller> {
+    const key = await this.#keys.findBySecret(secret)
+    if (!key) throw unauthenticated('The credential is neither an operator token nor a key’s secret.')
+    if (keyStatus(key, this.#clock.now()) === 'revoked')
+      throw new Problem('key_revoked', `The key ${key.id} was revoked.`)
+    return { kind: 'key', id: key.id, key }
+  }
+}
+
+/** Throws a `Problem` (forbidden) when the caller is a key of another project than this. */
+export function requireProject(caller: Caller, project_id: string): void {
+  if (caller.kind === 'key' && caller.key.project_id !== project_id)
+    throw new Problem('forbidden', `A key’s secret is good for its own project only, not for ${project_id}.`)
+}
+
+const unauthenticated = (detail: string): Problem =>
+  new Problem('unauthenticated', detail, {
+    headers: { 'www-authenticate': 'Bearer realm="roomful control"' },
+  })

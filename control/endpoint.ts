@@ -1,0 +1,159 @@
+import { toJsonSchema } from '@valibot/to-json-schema'
+import type { Context, Hono } from 'hono'
+import { type DescribeRouteOptions, describeRoute, resolver } from 'hono-openapi'
+import type * as v from 'valibot'
+import type { Authentication, Caller } from './auth.ts'
+import { readJson } from './body.ts'
+import { PROBLEMS, Problem, type ProblemCode } from './problem.ts'
+import { ProblemDocument } from './schemas.ts'
+import { type ObjectSchema, validate } from './validate.ts'
+
+/** What middleware leaves for handlers. */
+export interface ControlEnv {
+  Variables: { request_id: string; caller_id: string | undefined }
+}
+
+/** Who may call: an operator; an operator or a key; nodes with the internal token. */
+export type Access = 'operator' | 'caller' | 'internal'
+
+/** One call of the API: what it takes, gives and refuses. Requests are validated by, and the API description made from, this. */
+export interface Endpoint<Body, Query> {
+  readonly method: 'GET' | 'POST'
+  readonly path: string
+  readonly tag: string
+  readonly summary: string
+  readonly description: string
+  readonly access: Access
+  readonly body?: ObjectSchema<Body>
+  readonly query?: ObjectSchema<Query>
+  /** Whether it honours `idempotency-key`. */
+  readonly idempotent?: boolean
+  readonly answer: {
+    readonly status: 200 | 201
+    readonly description: string
+    readonly schema: v.GenericSchema
+  }
+  /** The refusals of its own; those that any call may give are added. */
+  readonly problems: readonly ProblemCode[]
+}
+
+/** A request that passed authentication and validation. */
+export interface Call<Body, Query> {
+  readonly caller: Caller
+  readonly params: Readonly<Record<string, string>>
+  readonly body: Body
+  readonly query: Query
+  readonly path: string
+  readonly idempotency_key: string | undefined
+}
+
+/** Mounts endpoints on `app`. */
+export class Endpoints {
+  readonly #app: Hono<ControlEnv>
+  readonly #auth: Authentication
+
+  constructor(app: Hono<ControlEnv>, auth: Authentication) {
+    this.#app = app
+    this.#auth = auth
+  }
+
+  /** Lets `handle` answer calls of `endpoint`: what it resolves with is the JSON body of the answer. */
+  mount<Body = undefined, Query = undefined>(
+    endpoint: Endpoint<Body, Query>,
+    handle: (call: Call<Body, Query>) => Promise<object>,
+  ): void {
+    this.#app.on(endpoint.method, endpoint.path, describeRoute(describe(endpoint)), async (c) => {
+      const caller = await this.#authenticate(c, endpoint.access)
+      c.set('caller_id', caller.id)
+      const answer = await handle({
+        caller,
+        params: c.req.param() as Record<string, string>,
+        query: (endpoint.query && validate(endpoint.query, c.req.query(), 'query')) as Query,
+        body: (endpoint.body && validate(endpoint.body, await readJson(c.req.raw), 'body')) as Body,
+        path: c.req.path,
+        idempotency_key: c.req.header('idempotency-key'),
+      })
+      return c.json(answer, endpoint.answer.status)
+    })
+  }
+
+  async #authenticate(c: Context<ControlEnv>, access: Access): Promise<Caller> {
+    if (access === 'internal') {
+      this.#auth.internal(c.req.header('x-service-internal-token'))
+      return { kind: 'operator', id: 'internal' }
+    }
+    const caller = await this.#auth.caller(c.req.header('authorization'))
+    if (access === 'operator' && caller.kind === 'key')
+      throw new Problem('forbidden', 'This takes an operator token; a key’s secret cannot do it.')
+    return caller
+  }
+}
+
+function describe<Body, Query>(endpoint: Endpoint<Body, Query>): DescribeRouteOptions {
+  const { body, query, answer } = endpoint
+  return {
+    tags: [endpoint.tag],
+    summary: endpoint.summary,
+    description: endpoint.description,
+    security: security(endpoint.access),
+    parameters: [...(query ? queryParameters(query) : []), ...(endpoint.idempotent ? [IDEMPOTENCY_KEY] : [])],
+    ...(body && {
+      requestBody: {
+        required: isRequired(body),
+        content: { 'application/json': { schema: resolver(body) } },
+      },
+    }),
+    responses: {
+      [answer.status]: {
+        description: answer.description,
+        content: { 'application/json': { schema: resolver(answer.schema) } },
+      },
+      ...refusals(endpoint),
+    },
+  }
+}
+
+const security = (access: Access) => (access === 'internal' ? [{ internal: [] }] : [{ bearer: [] }])
+
+const IDEMPOTENCY_KEY = {
+  in: 'header',
+  name: 'idempotency-key',
+  description: 'The same key and body within 24 hours give the first answer again; another body is a 409.',
+  schema: { type: 'string', minLength: 1, maxLength: 255 },
+} as const
+
+type Parameter = NonNullable<DescribeRouteOptions['parameters']>[number]
+
+function queryParameters(schema: v.GenericSchema): Parameter[] {
+  const { properties = {}, required = [] } = toJsonSchema(schema, { typeMode: 'output', errorMode: 'ignore' })
+  return Object.entries(properties).map(([name, property]) => {
+    const { description, default: fallback, ...type } = typeof property === 'object' ? property : {}
+    const number = type.type === 'integer'
+    return {
+      in: 'query',
+      name,
+      required: required.includes(name),
+      ...(description !== undefined && { description }),
+      schema: { ...type, ...(fallback !== undefined && { default: number ? Number(fallback) : fallback }) },
+    } as Parameter
+  })
+}
+
+const isRequired = (body: v.GenericSchema): boolean =>
+  (toJsonSchema(body, { errorMode: 'ignore' }).required ?? []).length > 0
+
+function refusals<Body, Query>(endpoint: Endpoint<Body, Query>): DescribeRouteOptions['responses'] {
+  const codes: ProblemCode[] = ['unauthenticated', 'store_unavailable', ...endpoint.problems]
+  if (endpoint.access !== 'internal') codes.push('forbidden', 'key_revoked')
+  if (endpoint.body) codes.push('payload_too_large', 'unsupported_media_type')
+  if (endpoint.body || endpoint.query) codes.push('invalid_request')
+  const responses: NonNullable<DescribeRouteOptions['responses']> = {}
+  for (const status of [...new Set(codes.map((code) => PROBLEMS[code].status))].sort()) {
+    const mine = [...new Set(codes)].filter((code) => PROBLEMS[code].status === status)
+    responses[status] = {
+      description: mine.map((code) => `\`${code}\`: ${PROBLEMS[code].title}.`).join(' '),
+      content: { 'application/problem+json': { schema: resolver(ProblemDocument) } },
+    }
+  }
+  return responses
+}

@@ -1,0 +1,89 @@
+import { createHash } from 'node:crypto'
+import type { Records, StoredRecord, Write } from '../shared/store/port.ts'
+import type { Keyring } from './keyring.ts'
+import { Problem } from './problem.ts'
+import { invalid } from './validate.ts'
+
+/** What a request would do, and what it answers once that is done. */
+export interface Plan<Answer> {
+  readonly writes: readonly Write[]
+  readonly answer: Answer
+}
+
+/** An answer, and whether it is that of an earlier request. */
+export interface Outcome<Answer> {
+  readonly answer: Answer
+  readonly replayed: boolean
+}
+
+/** What makes a request the same as another. */
+export interface RequestIdentity {
+  readonly caller_id: string
+  readonly path: string
+  /** The validated body. */
+  readonly body: unknown
+  /** The `idempotency-key` header. */
+  readonly idempotency_key: string | undefined
+}
+
+interface Remembered {
+  readonly fingerprint: string
+  readonly answer: unknown
+}
+
+const KEEP_MS = 24 * 3600 * 1000
+const ATTEMPTS = 20
+const KEY_PATTERN = /^[\x21-\x7e]{1,255}$/
+
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('base64url')
+
+/**
+ * Carries out plans, each idempotency key of a caller and path once. The answer is remembered **in the same atomic write** as what the
+ * plan does, so there is no moment in which one stands without the other, and of concurrent duplicates one wins and the others give
+ * its answer. An answer may hold a key's secret: it rests sealed in the keyring, for 24 hours.
+ */
+export class Idempotency {
+  readonly #records: Records
+  readonly #keyring: Keyring
+
+  constructor(records: Records, keyring: Keyring) {
+    this.#records = records
+    this.#keyring = keyring
+  }
+
+  /**
+   * Makes a plan and carries it out, again from the start when somebody else wrote meanwhile. Without an idempotency key nothing is
+   * remembered. Rejects with a `Problem`: invalid_request for a key that is none, conflict for a known key with another body.
+   */
+  async run<Answer>(request: RequestIdentity, plan: () => Promise<Plan<Answer>>): Promise<Outcome<Answer>> {
+    const key = request.idempotency_key
+    if (key !== undefined && !KEY_PATTERN.test(key))
+      throw invalid([{ path: 'idempotency-key', message: 'must be 1 to 255 visible ASCII characters' }])
+    const record_key = `{control}:idempotency:${sha256(JSON.stringify([request.caller_id, request.path, key]))}`
+    const fingerprint = sha256(JSON.stringify(request.body))
+    for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
+      if (key !== undefined) {
+        const [record] = await this.#records.read([record_key])
+        if (record) return { answer: this.#recall(record, record_key, fingerprint) as Answer, replayed: true }
+      }
+      const { writes, answer } = await plan()
+      const memory = key === undefined ? [] : [this.#remember(record_key, { fingerprint, answer })]
+      if (await this.#records.write([...writes, ...memory])) return { answer, replayed: false }
+    }
+    throw new Problem('conflict', 'Others keep changing the same thing; try again.')
+  }
+
+  #remember(record_key: string, remembered: Remembered): Write {
+    const value = this.#keyring.seal(JSON.stringify(remembered), record_key)
+    return { put: record_key, value, if_version: 0, ttl_ms: KEEP_MS }
+  }
+
+  #recall(record: StoredRecord, record_key: string, fingerprint: string): unknown {
+    const remembered: Remembered = JSON.parse(this.#keyring.unseal(record.value, record_key))
+    if (remembered.fingerprint === fingerprint) return remembered.answer
+    throw new Problem(
+      'conflict',
+      'This idempotency-key was used with another body; use a new key for a new request.',
+    )
+  }
+}

@@ -1,0 +1,218 @@
+import { createHash, timingSafeEqual } from 'node:crypto'
+import { type Clock, timestamp } from '../shared/clock.ts'
+import { newId, randomToken } from '../shared/ids.ts'
+import type { Random } from '../shared/random.ts'
+import type { Bus, Records, StoredRecord, Write } from '../shared/store/port.ts'
+import type { Keyring, StoredPair } from './keyring.ts'
+import { CreationOrder, idOf } from './order.ts'
+import { Problem } from './problem.ts'
+
+/** active → (rotate) retiring → (its grace is over) revoked; and (revoke) revoked from either. */
+export type KeyStatus = 'active' | 'retiring' | 'revoked'
+
+/** A key as the store holds it; times in milliseconds since 1970. Its status follows from the times. */
+export interface KeyRecord {
+  readonly id: string
+  readonly project_id: string
+  readonly name: string | null
+  readonly scopes: readonly string[]
+  readonly created_at: number
+  /** When a rotated key's grace ends. */
+  readonly retires_at: number | null
+  /** When somebody revoked it. */
+  readonly revoked_at: number | null
+  readonly rotated_from: string | null
+  /** SHA-256 of the secret; the secret itself is stored nowhere. */
+  readonly secret_hash: string
+  readonly pair: StoredPair
+}
+
+/** A key as callers see it. */
+export interface KeyView {
+  readonly id: string
+  readonly project_id: string
+  readonly name: string | null
+  readonly scopes: readonly string[]
+  readonly status: KeyStatus
+  readonly created_at: string
+  readonly retires_at: string | null
+  readonly revoked_at: string | null
+  readonly rotated_from: string | null
+}
+
+/** What a key may do unless told otherwise. */
+export const MINT_SCOPE = 'token:mint'
+
+/** The bus channel on which every change of a key's status is told: JSON `{project_id, key_id, status}`. */
+export const KEYS_CHANNEL = 'keys'
+
+const SECRET_PREFIX = 'rfsk_'
+const SECRET_PATTERN = /^rfsk_([\w-]{16})\.[\w-]{43}$/
+
+/** Whether a credential claims to be a key's secret. */
+export const looksLikeSecret = (credential: string): boolean => credential.startsWith(SECRET_PREFIX)
+
+const digest = (secret: string): Buffer => createHash('sha256').update(secret).digest()
+const keyKey = (id: string): string => `{control}:key:${id}`
+const indexOf = (project_id: string): string => `{control}:keys:${project_id}`
+const encode = (key: KeyRecord): Uint8Array => new TextEncoder().encode(JSON.stringify(key))
+const decode = (record: StoredRecord): KeyRecord => JSON.parse(new TextDecoder().decode(record.value))
+
+/** When `key` was or will have been revoked, as seen at `now`; null while it works. */
+function revokedAt(key: KeyRecord, now: number): number | null {
+  if (key.revoked_at !== null) return key.revoked_at
+  return key.retires_at !== null && key.retires_at <= now ? key.retires_at : null
+}
+
+/** The status of `key` at `now`. */
+export function keyStatus(key: KeyRecord, now: number): KeyStatus {
+  if (revokedAt(key, now) !== null) return 'revoked'
+  return key.retires_at === null ? 'active' : 'retiring'
+}
+
+/** `key` as callers see it at `now`. */
+export function keyView(key: KeyRecord, now: number): KeyView {
+  const revoked_at = revokedAt(key, now)
+  return {
+    id: key.id,
+    project_id: key.project_id,
+    name: key.name,
+    scopes: key.scopes,
+    status: keyStatus(key, now),
+    created_at: timestamp(key.created_at),
+    retires_at: key.retires_at === null ? null : timestamp(key.retires_at),
+    revoked_at: revoked_at === null ? null : timestamp(revoked_at),
+    rotated_from: key.rotated_from,
+  }
+}
+
+/** A key that is to be stored, its secret (told once), and the writes that store it. */
+export interface KeyDraft {
+  readonly key: KeyRecord
+  readonly secret: string
+  readonly writes: readonly Write[]
+}
+
+/** The keys of all projects. */
+export class Keys {
+  readonly #records: Records
+  readonly #bus: Bus
+  readonly #clock: Clock
+  readonly #random: Random
+  readonly #keyring: Keyring
+  readonly #order: CreationOrder
+
+  constructor(parts: { records: Records; bus: Bus; clock: Clock; random: Random; keyring: Keyring }) {
+    this.#records = parts.records
+    this.#bus = parts.bus
+    this.#clock = parts.clock
+    this.#random = parts.random
+    this.#keyring = parts.keyring
+    this.#order = new CreationOrder(parts.clock)
+  }
+
+  /** A new key; nothing is stored before its writes are. */
+  async draft(
+    project_id: string,
+    wish: { name: string | null; scopes: readonly string[]; rotated_from?: string },
+  ): Promise<KeyDraft> {
+    const id = newId('key', this.#random)
+    const secret = `${SECRET_PREFIX}${id.slice('key_'.length)}.${randomToken(this.#random, 43)}`
+    const key: KeyRecord = {
+      id,
+      project_id,
+      name: wish.name,
+      scopes: wish.scopes,
+      created_at: this.#clock.now(),
+      retires_at: null,
+      revoked_at: null,
+      rotated_from: wish.rotated_from ?? null,
+      secret_hash: digest(secret).toString('base64url'),
+      pair: await this.#keyring.createPair(),
+    }
+    const writes: Write[] = [
+      { put: keyKey(id), value: encode(key), if_version: 0 },
+      { index: indexOf(project_id), add: this.#order.member(id) },
+    ]
+    return { key, secret, writes }
+  }
+
+  /**
+   * A new key in the place of an active one, which retires in the same write and works for `grace_ms` more. Rejects with a `Problem`:
+   * key_not_found, or conflict when the key is not active.
+   */
+  async draftRotation(project_id: string, key_id: string, grace_ms: number): Promise<KeyDraft> {
+    const { key: old, version } = await this.#require(project_id, key_id)
+    const now = this.#clock.now()
+    const status = keyStatus(old, now)
+    if (status !== 'active')
+      throw new Problem('conflict', `The key ${key_id} is ${status}: only an active key can be rotated.`)
+    const fresh = await this.draft(project_id, { name: old.name, scopes: old.scopes, rotated_from: old.id })
+    const value = encode({ ...old, retires_at: now + grace_ms })
+    return { ...fresh, writes: [{ put: keyKey(old.id), value, if_version: version }, ...fresh.writes] }
+  }
+
+  /** Revokes a key now and tells every node; a key that is revoked already stays as it is, and the nodes are told again. */
+  async revoke(project_id: string, key_id: string): Promise<KeyRecord> {
+    for (;;) {
+      const { key, version } = await this.#require(project_id, key_id)
+      const now = this.#clock.now()
+      const done = keyStatus(key, now) === 'revoked'
+      const revoked = done ? key : { ...key, revoked_at: now }
+      if (
+        done ||
+        (await this.#records.write([{ put: keyKey(key_id), value: encode(revoked), if_version: version }]))
+      ) {
+        await this.announce(project_id, key_id, 'revoked')
+        return revoked
+      }
+    }
+  }
+
+  /** Tells every process that a key has this status now. */
+  async announce(project_id: string, key_id: string, status: KeyStatus): Promise<void> {
+    const message = JSON.stringify({ project_id, key_id, status })
+    await this.#bus.publish(KEYS_CHANNEL, new TextEncoder().encode(message))
+  }
+
+  /** A key of a project; undefined when the project has none of this id. */
+  async find(project_id: string, key_id: string): Promise<KeyRecord | undefined> {
+    const [record] = await this.#records.read([keyKey(key_id)])
+    const key = record && decode(record)
+    return key?.project_id === project_id ? key : undefined
+  }
+
+  /** The key a secret belongs to, whatever its status. */
+  async findBySecret(secret: string): Promise<KeyRecord | undefined> {
+    const match = SECRET_PATTERN.exec(secret)
+    if (!match) return undefined
+    const [record] = await this.#records.read([keyKey(`key_${match[1]}`)])
+    const key = record && decode(record)
+    if (!key) return undefined
+    return timingSafeEqual(digest(secret), Buffer.from(key.secret_hash, 'base64url')) ? key : undefined
+  }
+
+  /** Every key of a project, newest first. */
+  async list(project_id: string): Promise<KeyRecord[]> {
+    const keys: KeyRecord[] = []
+    let before: string | undefined
+    do {
+      const members = await this.#records.page(indexOf(project_id), {
+        limit: 200,
+        ...(before !== undefined && { before }),
+      })
+      const records = await this.#records.read(members.map((member) => keyKey(idOf(member))))
+      for (const record of records) if (record) keys.push(decode(record))
+      before = members.at(-1)
+    } while (before !== undefined)
+    return keys
+  }
+
+  async #require(project_id: string, key_id: string): Promise<{ key: KeyRecord; version: number }> {
+    const [record] = await this.#records.read([keyKey(key_id)])
+    const key = record && decode(record)
+    if (!key || key.project_id !== project_id)
+      throw new Problem('key_not_found', `The project ${project_id} has no key ${key_id}.`)
+    return { key, version: record.version }
+  }
+}

@@ -1,0 +1,165 @@
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { getRequestListener } from '@hono/node-server'
+import type { Logger } from 'pino'
+import { collectDefaultMetrics, Registry } from 'prom-client'
+import type { Clock } from '../shared/clock.ts'
+import { isLoopback } from '../shared/config.ts'
+import { newId } from '../shared/ids.ts'
+import type { Random } from '../shared/random.ts'
+import { type Store, StoreUnavailable } from '../shared/store/port.ts'
+import { createControlApp } from './app.ts'
+import { Keyring } from './keyring.ts'
+import { controlMetrics } from './metrics.ts'
+import { Problem, problemResponse } from './problem.ts'
+import type { Rate } from './rate.ts'
+
+/** How a control process runs. */
+export interface ControlOptions {
+  readonly host: string
+  /** 0: any free one. */
+  readonly port: number
+  /** Empty: the API is open. */
+  readonly operator_tokens: readonly string[]
+  /** The API may be open on an address that is not loopback. */
+  readonly auth_none: boolean
+  /** Undefined: private keys rest in plain; only on a loopback address. */
+  readonly keyring_secret?: string | undefined
+  /** Undefined: `/internal` answers 401 to everybody. */
+  readonly internal_token?: string | undefined
+  /** Refuse to issue tokens without a key. */
+  readonly require_key_id: boolean
+  /** How often one caller may ask for tokens; default 2,000 a second, 5,000 at once. */
+  readonly token_rate?: Rate
+}
+
+/** What a control process works with. The store stays its owner's to close. */
+export interface ControlParts {
+  readonly config: ControlOptions
+  readonly store: Store
+  readonly log: Logger
+  readonly clock: Clock
+  readonly random: Random
+}
+
+/** A control process that serves. */
+export interface RunningControl {
+  /** Where it answers, such as `http://127.0.0.1:3000`. */
+  readonly url: string
+  readonly registry: Registry
+  /** Stops taking requests, finishes those under way (for at most `SHUTDOWN_MS`), and resolves. Calling it again gives the same. */
+  close(): Promise<void>
+}
+
+/** A configuration that would be unsafe to serve with. The message says what would be right. */
+export class UnsafeControl extends Error {
+  override readonly name = 'UnsafeControl'
+}
+
+const DEFAULT_TOKEN_RATE: Rate = { per_second: 2000, burst: 5000 }
+const SHUTDOWN_MS = 10_000
+const REQUEST_TIMEOUT_MS = 30_000
+
+/**
+ * Starts a control process; resolves once it answers. Rejects with `UnsafeControl` for a configuration that must not serve, with
+ * `WrongKeyring` when the store's keys were sealed under another secret, and with the system's error when the address is taken.
+ */
+export async function startControl({
+  config,
+  store,
+  log,
+  clock,
+  random,
+}: ControlParts): Promise<RunningControl> {
+  requireSafe(config)
+  if (config.keyring_secret === undefined)
+    log.warn('KEYRING_SECRET is not set: private keys rest in the store in plain. For development only.')
+  if (config.operator_tokens.length === 0)
+    log.warn(
+      { host: config.host },
+      'CONTROL_API_TOKENS is not set: the control API is open to everybody who reaches it.',
+    )
+  const keyring = new Keyring(config.keyring_secret, random)
+  await checkKeyring(keyring, store, log)
+
+  const registry = new Registry()
+  collectDefaultMetrics({ register: registry, prefix: 'service_' })
+  let draining = false
+  const app = createControlApp({
+    store,
+    keyring,
+    clock,
+    random,
+    log,
+    metrics: controlMetrics(registry),
+    operator_tokens: config.operator_tokens,
+    internal_token: config.internal_token,
+    require_key_id: config.require_key_id,
+    token_rate: config.token_rate ?? DEFAULT_TOKEN_RATE,
+    draining: () => draining,
+  })
+  const listener = getRequestListener(app.fetch, { errorHandler: () => unreadable(newId('req', random)) })
+  const server = createServer({ requestTimeout: REQUEST_TIMEOUT_MS }, listener)
+  await listen(server, config)
+
+  let closed: Promise<void> | undefined
+  return {
+    url: urlOf(server),
+    registry,
+    close: () => {
+      draining = true
+      closed ??= closeServer(server, clock)
+      return closed
+    },
+  }
+}
+
+function requireSafe({ host, operator_tokens, auth_none, keyring_secret }: ControlOptions): void {
+  if (isLoopback(host)) return
+  if (operator_tokens.length === 0 && !auth_none)
+    throw new UnsafeControl(
+      `The control API has no operator token and would be open on ${host}. Set CONTROL_API_TOKENS, bind to a loopback address, or set CONTROL_API_AUTH=none to be open on purpose.`,
+    )
+  if (keyring_secret === undefined)
+    throw new UnsafeControl(
+      `Private keys would rest in plain and ${host} is not a loopback address. Set KEYRING_SECRET, or bind to a loopback address.`,
+    )
+}
+
+/** A store that cannot be reached yet does not keep control from starting: `/readyz` tells, and requests are refused until it is. */
+async function checkKeyring(keyring: Keyring, store: Store, log: Logger): Promise<void> {
+  try {
+    await keyring.check(store.records)
+  } catch (error) {
+    if (!(error instanceof StoreUnavailable)) throw error
+    log.warn({ err: error }, 'the store cannot be reached: KEYRING_SECRET was not checked against it')
+  }
+}
+
+/** The answer to a request that is not even a request, such as one without a host. */
+const unreadable = (request_id: string): Response =>
+  problemResponse(new Problem('invalid_request', 'The request cannot be read as HTTP.'), request_id)
+
+function listen(server: Server, { host, port }: ControlOptions): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject)
+    server.listen(port, host, () => {
+      server.off('error', reject)
+      resolve()
+    })
+  })
+}
+
+function urlOf(server: Server): string {
+  const { address, family, port } = server.address() as AddressInfo
+  return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`
+}
+
+async function closeServer(server: Server, clock: Clock): Promise<void> {
+  const cancel = clock.schedule(SHUTDOWN_MS, () => server.closeAllConnections())
+  await new Promise<void>((resolve) => {
+    server.close(() => resolve())
+    server.closeIdleConnections()
+  })
+  cancel()
+}

@@ -1,0 +1,73 @@
+import { Counter, Histogram, type Registry } from 'prom-client'
+
+/** The figures a control process keeps. */
+export interface ControlMetrics {
+  readonly registry: Registry
+  /** One more request answered; `route` is the pattern, `unmatched` for paths that are none. */
+  request(method: string, route: string, status: number, seconds: number): void
+  /** One more token; `signed_with` its own key or the project's built-in pair. */
+  tokenIssued(signed_with: 'key' | 'project'): void
+  /** One more change of a key. */
+  keyChanged(change: 'created' | 'rotated' | 'revoked'): void
+  /** One more request refused for want of rights. */
+  refused(code: string): void
+  /** One more request the store failed. */
+  storeUnavailable(): void
+}
+
+const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'])
+
+/** Registers the figures of a control process in `registry`. */
+export function controlMetrics(registry: Registry): ControlMetrics {
+  const registers = [registry]
+  const requests = new Counter({
+    name: 'service_http_requests_total',
+    help: 'Requests to the control API that were answered.',
+    labelNames: ['method', 'route', 'status'],
+    registers,
+  })
+  const durations = new Histogram({
+    name: 'service_http_request_duration_seconds',
+    help: 'Time from a request to its answer.',
+    labelNames: ['method', 'route'],
+    buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5],
+    registers,
+  })
+  const tokens = new Counter({
+    name: 'service_tokens_issued_total',
+    help: 'Client tokens issued, by what they were signed with.',
+    labelNames: ['signed_with'],
+    registers,
+  })
+  const keys = new Counter({
+    name: 'service_key_changes_total',
+    help: 'Keys created, rotated and revoked.',
+    labelNames: ['change'],
+    registers,
+  })
+  const refusals = new Counter({
+    name: 'service_http_refusals_total',
+    help: 'Requests refused with 401, 403 or 429, by code.',
+    labelNames: ['code'],
+    registers,
+  })
+  const store_errors = new Counter({
+    name: 'service_store_errors_total',
+    help: 'Requests that failed because the store could not be reached.',
+    registers,
+  })
+  for (const signed_with of ['key', 'project']) tokens.inc({ signed_with }, 0)
+  for (const change of ['created', 'rotated', 'revoked']) keys.inc({ change }, 0)
+  return {
+    registry,
+    request(method, route, status, seconds) {
+      const known = METHODS.has(method) ? method : 'other'
+      requests.inc({ method: known, route, status })
+      durations.observe({ method: known, route }, seconds)
+    },
+    tokenIssued: (signed_with) => tokens.inc({ signed_with }),
+    keyChanged: (change) => keys.inc({ change }),
+    refused: (code) => refusals.inc({ code }),
+    storeUnavailable: () => store_errors.inc(),
+  }
+}

@@ -1,0 +1,145 @@
+import type { Logger } from 'pino'
+import type { Clock } from '../../shared/clock.ts'
+import { requireProject } from '../auth.ts'
+import type { Endpoints } from '../endpoint.ts'
+import type { Idempotency } from '../idempotency.ts'
+import { type KeyDraft, type Keys, keyStatus, keyView } from '../keys.ts'
+import type { ControlMetrics } from '../metrics.ts'
+import { Problem } from '../problem.ts'
+import type { Projects } from '../projects.ts'
+import { CreateKey, Key, KeyList, KeyWithSecret, Nothing, RotateKey } from '../schemas.ts'
+
+/** `/projects/:id/keys` and what is below it. */
+export function keyRoutes(
+  endpoints: Endpoints,
+  parts: {
+    keys: Keys
+    projects: Projects
+    idempotency: Idempotency
+    clock: Clock
+    metrics: ControlMetrics
+    log: Logger
+  },
+): void {
+  const { keys, projects, idempotency, clock, metrics, log } = parts
+
+  const requireKnown = async (project_id: string): Promise<void> => {
+    if (!(await projects.find(project_id)))
+      throw new Problem('project_not_found', `There is no project ${project_id}.`)
+  }
+
+  const planOf = ({ key, secret, writes }: KeyDraft) => ({
+    writes,
+    answer: { ...keyView(key, clock.now()), secret },
+  })
+
+  endpoints.mount(
+    {
+      method: 'POST',
+      path: '/projects/:id/keys',
+      tag: 'Keys',
+      summary: 'Create a key',
+      description:
+        'The secret in the answer is the credential of the key and is shown this once: only its hash is stored.',
+      access: 'operator',
+      body: CreateKey,
+      idempotent: true,
+      answer: { status: 201, description: 'The key, with its secret.', schema: KeyWithSecret },
+      problems: ['project_not_found', 'conflict'],
+    },
+    async ({ caller, params, body, path, idempotency_key }) => {
+      const project_id = params.id!
+      await requireKnown(project_id)
+      const wish = { name: body.name ?? null, scopes: [...new Set(body.scopes)] }
+      const { answer, replayed } = await idempotency.run(
+        { caller_id: caller.id, path, body, idempotency_key },
+        async () => planOf(await keys.draft(project_id, wish)),
+      )
+      if (!replayed) metrics.keyChanged('created')
+      return answer
+    },
+  )
+
+  endpoints.mount(
+    {
+      method: 'GET',
+      path: '/projects/:id/keys',
+      tag: 'Keys',
+      summary: 'List the keys of a project',
+      description:
+        'All of them, newest first, never a secret. A key’s secret may read the keys of its own project.',
+      access: 'caller',
+      answer: { status: 200, description: 'The keys.', schema: KeyList },
+      problems: ['project_not_found'],
+    },
+    async ({ caller, params }) => {
+      const project_id = params.id!
+      requireProject(caller, project_id)
+      await requireKnown(project_id)
+      const now = clock.now()
+      return { keys: (await keys.list(project_id)).map((key) => keyView(key, now)) }
+    },
+  )
+
+  endpoints.mount(
+    {
+      method: 'POST',
+      path: '/projects/:id/keys/:keyId/revoke',
+      tag: 'Keys',
+      summary: 'Revoke a key',
+      description:
+        'Every live session under the key is closed (4003) on every node within a second and cannot resume. Revoking again changes nothing.',
+      access: 'operator',
+      body: Nothing,
+      answer: { status: 200, description: 'The key, revoked.', schema: Key },
+      problems: ['project_not_found', 'key_not_found'],
+    },
+    async ({ params }) => {
+      const project_id = params.id!
+      await requireKnown(project_id)
+      const key = await keys.revoke(project_id, params.keyId!)
+      metrics.keyChanged('revoked')
+      log.info({ project_id, key_id: key.id }, 'key revoked')
+      return keyView(key, clock.now())
+    },
+  )
+
+  endpoints.mount(
+    {
+      method: 'POST',
+      path: '/projects/:id/keys/:keyId/rotate',
+      tag: 'Keys',
+      summary: 'Rotate a key',
+      description:
+        'Makes a new key with the same name and scopes. The old one is retiring for grace_seconds, still works, and then is revoked.',
+      access: 'operator',
+      body: RotateKey,
+      idempotent: true,
+      answer: { status: 201, description: 'The new key, with its secret.', schema: KeyWithSecret },
+      problems: ['project_not_found', 'key_not_found', 'conflict'],
+    },
+    async ({ caller, params, body, path, idempotency_key }) => {
+      const project_id = params.id!
+      const old_id = params.keyId!
+      await requireKnown(project_id)
+      const { answer, replayed } = await idempotency.run(
+        { caller_id: caller.id, path, body, idempotency_key },
+        async () => planOf(await keys.draftRotation(project_id, old_id, body.grace_seconds * 1000)),
+      )
+      if (!replayed) metrics.keyChanged('rotated')
+      log.info({ project_id, key_id: old_id, new_key_id: answer.id, replayed }, 'key rotated')
+      await announceRotation(project_id, old_id)
+      return answer
+    },
+  )
+
+  /** The rotation stands and its secret is told only now: a bus that fails must not cost the caller the answer. Nodes re-check keys anyway. */
+  async function announceRotation(project_id: string, key_id: string): Promise<void> {
+    try {
+      const old = await keys.find(project_id, key_id)
+      if (old) await keys.announce(project_id, key_id, keyStatus(old, clock.now()))
+    } catch (error) {
+      log.warn({ err: error, project_id, key_id }, 'a rotation could not be announced to the nodes')
+    }
+  }
+}

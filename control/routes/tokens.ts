@@ -1,0 +1,119 @@
+import { type Clock, timestamp } from '../../shared/clock.ts'
+import { issueToken, MAX_TOKEN_LENGTH, type TokenClaims } from '../../shared/tokens.ts'
+import { type Caller, requireProject } from '../auth.ts'
+import type { Endpoints } from '../endpoint.ts'
+import type { Keyring, StoredPair } from '../keyring.ts'
+import { type KeyRecord, type Keys, keyStatus, MINT_SCOPE } from '../keys.ts'
+import type { ControlMetrics } from '../metrics.ts'
+import { Problem } from '../problem.ts'
+import type { Projects } from '../projects.ts'
+import type { RateLimiter } from '../rate.ts'
+import { IssuedToken, IssueToken } from '../schemas.ts'
+import { invalid } from '../validate.ts'
+
+/** `POST /tokens`. */
+export function tokenRoutes(
+  endpoints: Endpoints,
+  parts: {
+    keys: Keys
+    projects: Projects
+    keyring: Keyring
+    limiter: RateLimiter
+    clock: Clock
+    metrics: ControlMetrics
+    require_key_id: boolean
+  },
+): void {
+  const { keys, projects, keyring, limiter, clock, metrics } = parts
+
+  endpoints.mount(
+    {
+      method: 'POST',
+      path: '/tokens',
+      tag: 'Tokens',
+      summary: 'Issue a client token',
+      description:
+        'Signed with the pair of key_id and dead when that key is; without key_id with the caller’s own key, or else with the project’s built-in pair. Hand it to the player’s session; keep it short-lived.',
+      access: 'caller',
+      body: IssueToken,
+      answer: { status: 200, description: 'The token and what it says.', schema: IssuedToken },
+      problems: ['missing_scope', 'project_not_found', 'key_not_found', 'rate_limited'],
+    },
+    async ({ caller, body }) => {
+      limit(caller)
+      requireProject(caller, body.project_id)
+      const { pair, key_id } = await signerOf(caller, body.project_id, body.key_id)
+      const now = clock.now()
+      const claims: TokenClaims = {
+        project_id: body.project_id,
+        issued_at: timestamp(now),
+        expires_at: timestamp(now + body.ttl_seconds * 1000),
+        ...(key_id !== undefined && { key_id }),
+        ...(body.aud !== undefined && { aud: body.aud }),
+        ...(body.sub !== undefined && { sub: body.sub }),
+        ...(body.rooms !== undefined && { rooms: body.rooms }),
+      }
+      const token = await issueToken(await keyring.signingKey(pair), claims)
+      if (token.length > MAX_TOKEN_LENGTH) throw tooLong(token.length)
+      metrics.tokenIssued(key_id === undefined ? 'project' : 'key')
+      return { token, claims }
+    },
+  )
+
+  function limit(caller: Caller): void {
+    const wait_seconds = limiter.take(caller.id)
+    if (wait_seconds === 0) return
+    const headers = { 'retry-after': String(Math.max(1, Math.ceil(wait_seconds))) }
+    throw new Problem('rate_limited', 'This caller asks for tokens too fast.', { headers })
+  }
+
+  async function signerOf(
+    caller: Caller,
+    project_id: string,
+    key_id: string | undefined,
+  ): Promise<{ pair: StoredPair; key_id?: string }> {
+    if (caller.kind === 'key') return signer(await ownKey(caller.key, key_id))
+    if (key_id !== undefined) return signer(await namedKey(project_id, key_id))
+    if (parts.require_key_id)
+      throw invalid([{ path: 'key_id', message: 'is required: this service issues no token without a key' }])
+    const project = await projects.find(project_id)
+    if (!project) throw projectNotFound(project_id)
+    return { pair: project.pair }
+  }
+
+  async function namedKey(project_id: string, key_id: string): Promise<KeyRecord> {
+    const key = await keys.find(project_id, key_id)
+    if (key) return key
+    if (await projects.find(project_id)) throw keyNotFound(project_id, key_id)
+    throw projectNotFound(project_id)
+  }
+
+  /** A key signs for itself only: a token under a sibling would outlive the revocation of the key that asked for it. */
+  async function ownKey(own: KeyRecord, key_id: string | undefined): Promise<KeyRecord> {
+    if (key_id === undefined || key_id === own.id) return own
+    if (!(await keys.find(own.project_id, key_id))) throw keyNotFound(own.project_id, key_id)
+    throw new Problem('forbidden', `The key ${own.id} issues tokens under itself only, not under ${key_id}.`)
+  }
+
+  function signer(key: KeyRecord): { pair: StoredPair; key_id: string } {
+    if (keyStatus(key, clock.now()) === 'revoked')
+      throw new Problem('key_revoked', `The key ${key.id} was revoked.`)
+    if (!key.scopes.includes(MINT_SCOPE))
+      throw new Problem('missing_scope', `The key ${key.id} has not the scope ${MINT_SCOPE}.`)
+    return { pair: key.pair, key_id: key.id }
+  }
+}
+
+const projectNotFound = (project_id: string): Problem =>
+  new Problem('project_not_found', `There is no project ${project_id}.`)
+
+const keyNotFound = (project_id: string, key_id: string): Problem =>
+  new Problem('key_not_found', `The project ${project_id} has no key ${key_id}.`)
+
+const tooLong = (length: number): Problem =>
+  invalid([
+    {
+      path: 'rooms',
+      message: `makes the token ${length} characters long; ${MAX_TOKEN_LENGTH} is the most. Name fewer rooms`,
+    },
+  ])

@@ -1,0 +1,185 @@
+/** The one description of every body, query and answer: it validates requests and it is what /openapi.json is made of. */
+import * as v from 'valibot'
+import { MINT_SCOPE } from './keys.ts'
+import { MEMBER_PATTERN } from './order.ts'
+import { PROBLEMS, type ProblemCode } from './problem.ts'
+
+/** Text of `min` to `max` characters (code points, as JSON Schema counts them). */
+function text(min: number, max: number, description: string) {
+  const message = `must be text of ${min} to ${max} characters`
+  const pattern = new RegExp(`^.{${min},${max}}$`, 'su')
+  return v.pipe(v.string(message), v.regex(pattern, message), v.description(description))
+}
+
+function wholeNumber(min: number, max: number, description: string) {
+  const message = `must be a whole number from ${min} to ${max}`
+  return v.pipe(
+    v.number(message),
+    v.integer(message),
+    v.minValue(min, message),
+    v.maxValue(max, message),
+    v.description(description),
+  )
+}
+
+/** A query parameter that is a whole number. */
+function wholeNumberText(min: number, max: number, description: string) {
+  const message = `must be a whole number from ${min} to ${max}`
+  return v.pipe(
+    v.string(),
+    v.regex(/^\d{1,9}$/, message),
+    v.transform(Number),
+    wholeNumber(min, max, description),
+  )
+}
+
+const time = (description: string) => v.pipe(v.string(), v.isoTimestamp(), v.description(description))
+const id = (description: string) => text(1, 64, description)
+
+export const CreateProject = v.strictObject({ name: text(1, 100, 'What people call the project.') })
+
+export const CreateKey = v.strictObject({
+  name: v.optional(text(1, 100, 'What people call the key.')),
+  scopes: v.optional(
+    v.pipe(
+      v.array(text(1, 64, 'A scope.'), 'must be a list of scopes'),
+      v.maxLength(32, 'must have at most 32 scopes'),
+      v.description(`What the key may do. A key without ${MINT_SCOPE} cannot issue tokens.`),
+    ),
+    [MINT_SCOPE],
+  ),
+})
+
+export const RotateKey = v.strictObject({
+  grace_seconds: v.optional(
+    wholeNumber(0, 604_800, 'How long the old key goes on working, in seconds.'),
+    3600,
+  ),
+})
+
+export const Nothing = v.strictObject({})
+
+const ROOMS_MESSAGE = 'must be a room type, or type:key with a key of 1 to 128 characters'
+
+export const IssueToken = v.strictObject({
+  project_id: id('The project the token is for.'),
+  key_id: v.optional(
+    id(
+      'The key to sign with; the token dies with it. Absent: the caller’s own key, or the project’s built-in pair.',
+    ),
+  ),
+  ttl_seconds: v.optional(wholeNumber(10, 86_400, 'How long the token is valid, in seconds.'), 300),
+  aud: v.optional(text(1, 256, 'The audience of the token.')),
+  sub: v.optional(text(1, 256, 'The player’s id in the game’s own world; room logic gets it.')),
+  rooms: v.optional(
+    v.pipe(
+      v.array(
+        v.pipe(v.string(ROOMS_MESSAGE), v.regex(/^[^:]{1,64}(?::.{1,128})?$/su, ROOMS_MESSAGE)),
+        'must be a list of rooms',
+      ),
+      v.maxLength(64, 'must have at most 64 rooms'),
+      v.description('The room types, or type:key, that the bearer may join. Absent: all.'),
+    ),
+  ),
+})
+
+export const PageQuery = v.object({
+  limit: v.optional(wholeNumberText(1, 200, 'How many to give at most.'), '50'),
+  cursor: v.optional(
+    v.pipe(
+      v.string(),
+      v.transform((cursor) => Buffer.from(cursor, 'base64url').toString('latin1')),
+      v.regex(MEMBER_PATTERN, 'must be the next_cursor of an earlier answer'),
+      v.metadata({ description: 'The next_cursor of the page before.' }),
+    ),
+  ),
+})
+
+export const KeyStatusQuery = v.object({
+  project_id: id('The project.'),
+  key_id: v.optional(id('The key; absent: the project’s built-in pair.')),
+})
+
+export const Project = v.pipe(
+  v.object({ id: v.string(), name: v.string(), created_at: time('When it was created.') }),
+  v.metadata({ ref: 'Project' }),
+)
+
+export const ProjectPage = v.object({
+  projects: v.array(Project),
+  next_cursor: v.pipe(
+    v.nullable(v.string()),
+    v.description('Give it as cursor for the next page; null: no more.'),
+  ),
+})
+
+const Status = v.picklist(['active', 'retiring', 'revoked'])
+
+const key_fields = {
+  id: v.string(),
+  project_id: v.string(),
+  name: v.nullable(v.string()),
+  scopes: v.array(v.string()),
+  status: Status,
+  created_at: time('When it was created.'),
+  retires_at: v.pipe(v.nullable(v.string()), v.description('When the grace of a rotated key ends.')),
+  revoked_at: v.pipe(v.nullable(v.string()), v.description('When it stopped working.')),
+  rotated_from: v.pipe(v.nullable(v.string()), v.description('The key it replaces.')),
+}
+
+export const Key = v.pipe(v.object(key_fields), v.metadata({ ref: 'Key' }))
+
+export const KeyWithSecret = v.pipe(
+  v.object({
+    ...key_fields,
+    secret: v.pipe(
+      v.string(),
+      v.description('The credential of the key. Shown this once: only its hash is stored.'),
+    ),
+  }),
+  v.metadata({ ref: 'KeyWithSecret' }),
+)
+
+export const KeyList = v.object({ keys: v.array(Key) })
+
+export const IssuedToken = v.object({
+  token: v.pipe(v.string(), v.description('PASETO v4.public, for the player’s session.')),
+  claims: v.pipe(
+    v.object({
+      project_id: v.string(),
+      issued_at: time('From when it is valid.'),
+      expires_at: time('Until when it is valid.'),
+      key_id: v.optional(v.string()),
+      aud: v.optional(v.string()),
+      sub: v.optional(v.string()),
+      rooms: v.optional(v.array(v.string())),
+    }),
+    v.metadata({ ref: 'TokenClaims' }),
+  ),
+})
+
+export const KeyStatusAnswer = v.object({
+  project_id: v.string(),
+  key_id: v.pipe(v.nullable(v.string()), v.description('null: the built-in pair.')),
+  exists: v.boolean(),
+  status: v.pipe(v.nullable(Status), v.description('null when it does not exist.')),
+  revoked: v.boolean(),
+  revoked_at: v.nullable(v.string()),
+  scopes: v.array(v.string()),
+  public_key: v.pipe(v.nullable(v.string()), v.description('PASERK k4.public; null when it does not exist.')),
+})
+
+export const Health = v.object({ status: v.string() })
+
+export const ProblemDocument = v.pipe(
+  v.object({
+    type: v.string(),
+    title: v.string(),
+    status: v.number(),
+    code: v.picklist(Object.keys(PROBLEMS) as ProblemCode[]),
+    detail: v.string(),
+    request_id: v.string(),
+    errors: v.optional(v.array(v.object({ path: v.string(), message: v.string() }))),
+  }),
+  v.metadata({ ref: 'Problem' }),
+)
