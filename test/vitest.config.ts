@@ -13,6 +13,7 @@ export default defineConfig({
   },
   test: {
     include: ['{shared,control,dataplane,client,examples,deploy,loadtest,test}/**/*.test.ts'],
+    globalSetup: ['test/support/global-setup.ts'],
     testTimeout: 20_000,
     hookTimeout: 60_000,
     maxWorkers: 2,

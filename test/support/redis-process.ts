@@ -1,0 +1,117 @@
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { freePort } from './redis-port.ts'
+import type { RedisServer } from './redis-server.ts'
+
+/** The name of a server program on PATH, or undefined. */
+export function findRedisProgram(): string | undefined {
+  return ['redis-server', 'valkey-server'].find(
+    (program) => spawnSync(program, ['--version'], { stdio: 'ignore' }).status === 0,
+  )
+}
+
+/** How often another port is tried when somebody took the free one first. */
+const PORT_ATTEMPTS = 5
+
+/** Starts `program` on a free port of this machine, with a folder of its own and no persistence. */
+export async function startRedisProcess(program: string): Promise<RedisServer> {
+  const folder = await mkdtemp(join(tmpdir(), 'roomful-redis-'))
+  for (let attempt = 1; ; attempt++) {
+    const server = new RedisProcess(program, await freePort(), folder)
+    try {
+      await server.start()
+      return server
+    } catch (error) {
+      if (attempt < PORT_ATTEMPTS) continue
+      await server.close()
+      throw error
+    }
+  }
+}
+
+class RedisProcess implements RedisServer {
+  readonly url: string
+  readonly #program: string
+  readonly #port: number
+  readonly #folder: string
+  #child: ChildProcess | undefined
+  readonly #onExit = () => void this.#child?.kill('SIGKILL')
+
+  constructor(program: string, port: number, folder: string) {
+    this.#program = program
+    this.#port = port
+    this.#folder = folder
+    this.url = `redis://127.0.0.1:${port}`
+  }
+
+  async start(): Promise<void> {
+    if (this.#child) return
+    const settings = {
+      port: String(this.#port),
+      bind: '127.0.0.1',
+      dir: this.#folder,
+      save: '',
+      appendonly: 'no',
+      'maxmemory-policy': 'noeviction',
+    }
+    const args = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value])
+    const child = spawn(this.#program, args, { stdio: ['ignore', 'pipe', 'pipe'] })
+    this.#child = child
+    process.once('exit', this.#onExit)
+    try {
+      await said(child, 'Ready to accept connections')
+    } catch (error) {
+      this.#child = undefined
+      process.off('exit', this.#onExit)
+      throw error
+    }
+  }
+
+  async stop(): Promise<void> {
+    const child = this.#child
+    if (!child) return
+    this.#child = undefined
+    process.off('exit', this.#onExit)
+    const gone = new Promise((resolve) => child.once('exit', resolve))
+    child.kill('SIGKILL')
+    await gone
+  }
+
+  async restart(): Promise<void> {
+    await this.stop()
+    await this.start()
+  }
+
+  async pause(): Promise<void> {
+    this.#child?.kill('SIGSTOP')
+  }
+
+  async resume(): Promise<void> {
+    this.#child?.kill('SIGCONT')
+  }
+
+  async close(): Promise<void> {
+    await this.stop()
+    await rm(this.#folder, { recursive: true, force: true })
+  }
+}
+
+/** Resolves once `child` has printed `text`; rejects with all it printed when it ends before. Its output is read on, and dropped. */
+function said(child: ChildProcess, text: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    let output = ''
+    let ready = false
+    const hear = (chunk: Buffer) => {
+      if (ready) return
+      output += chunk.toString()
+      ready = output.includes(text)
+      if (ready) resolve()
+    }
+    child.stdout?.on('data', hear)
+    child.stderr?.on('data', hear)
+    child.once('error', reject)
+    child.once('exit', (code) => reject(new Error(`the Redis server ended with ${code}: ${output}`)))
+  })
+}
