@@ -14,6 +14,14 @@ export interface ProblemDetails {
 export function problem(c: Context, details: ProblemDetails): Response {
   const { status, code, title, detail, errors } = details
   const request_id: unknown = c.get('request_id')
-  const body = { type: 'about:blank', title, status, code, detail, request_id, ...(errors && { errors }) }
+  const body = {
+    type: `urn:roomful:problem:${code}`,
+    title,
+    status,
+    code,
+    detail,
+    request_id,
+    ...(errors && { errors }),
+  }
   return c.json(body, status, { 'content-type': 'application/problem+json' })
 }

@@ -1,0 +1,49 @@
+import { describe, expect, it } from 'vitest'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import { readiness } from './health.ts'
+
+const serving = { draining: () => false, clock: new FakeClock() }
+
+describe('readiness', () => {
+  it('has no reasons against it while the store answers', async () => {
+    expect(await readiness({ ...serving, ping: async () => {} })()).toEqual([])
+  })
+
+  it('tells of a store that cannot be reached, and of draining', async () => {
+    const ready = readiness({
+      ...serving,
+      draining: () => true,
+      ping: () => Promise.reject(new Error('no connection')),
+      others: () => ['the lease is lost'],
+    })
+    expect(await ready()).toEqual([
+      'the node is draining',
+      'the store cannot be reached',
+      'the lease is lost',
+    ])
+  })
+
+  it('asks a store that hangs only once, and gives up on it', async () => {
+    const clock = new FakeClock()
+    let asked = 0
+    const ready = readiness({
+      ...serving,
+      clock,
+      ping: () => {
+        asked += 1
+        return new Promise(() => {})
+      },
+    })
+    const answers = [ready(), ready()]
+    clock.advance(1000)
+    expect(await Promise.all(answers)).toEqual(Array(2).fill(['the store did not answer within 1000 ms']))
+    expect(asked).toBe(1)
+  })
+
+  it('asks again for a later question', async () => {
+    const outcomes = [Promise.reject(new Error('no connection')), Promise.resolve()]
+    const ready = readiness({ ...serving, ping: () => outcomes.shift()! })
+    expect(await ready()).not.toEqual([])
+    expect(await ready()).toEqual([])
+  })
+})

@@ -1,0 +1,49 @@
+import { describe, expect, it } from 'vitest'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import { LoadMeter } from './load.ts'
+
+/** A clock whose timers come late by `late_ms`. */
+class LateClock extends FakeClock {
+  late_ms = 0
+  override schedule(delay_ms: number, callback: () => void): () => void {
+    return super.schedule(delay_ms + this.late_ms, callback)
+  }
+}
+
+describe('the load', () => {
+  it('tells the longest delay of the last second, and every delay to its listener', () => {
+    const clock = new LateClock()
+    const delays: number[] = []
+    const meter = new LoadMeter(clock, (seconds) => delays.push(seconds))
+    clock.late_ms = 30
+    meter.start()
+    clock.late_ms = 5
+    clock.advance(1100)
+    expect(meter.read().event_loop_delay_ms).toBe(30)
+    expect(delays.slice(0, 2)).toEqual([0.03, 0.005])
+    clock.late_ms = 0
+    clock.advance(2000)
+    expect(meter.read().event_loop_delay_ms).toBe(0)
+  })
+
+  it('is between nothing and all of the event loop, and some memory', () => {
+    const clock = new FakeClock()
+    const meter = new LoadMeter(clock)
+    meter.start()
+    clock.advance(1000)
+    const load = meter.read()
+    expect(load.event_loop_utilisation).toBeGreaterThanOrEqual(0)
+    expect(load.event_loop_utilisation).toBeLessThanOrEqual(1)
+    expect(load.rss_bytes).toBeGreaterThan(1_000_000)
+  })
+
+  it('leaves no timer behind', () => {
+    const clock = new FakeClock()
+    const meter = new LoadMeter(clock)
+    meter.start()
+    meter.start()
+    clock.advance(500)
+    meter.stop()
+    expect(clock.pending).toBe(0)
+  })
+})

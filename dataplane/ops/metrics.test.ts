@@ -1,0 +1,83 @@
+import { Registry } from 'prom-client'
+import { describe, expect, it } from 'vitest'
+import { gatewayMetrics } from './metrics.ts'
+import { eventLoopDelay, registerGauges } from './process-metrics.ts'
+
+describe('metrics of a node', () => {
+  it('all begin with service_, and counters end with _total', async () => {
+    const registry = everything()
+    for (const { name, type } of await registry.getMetricsAsJSON()) {
+      expect(name).toMatch(/^service_[a-z0-9_]+$/)
+      if (String(type) === 'counter') expect(name).toMatch(/_total$/)
+    }
+  })
+
+  it('are there before anything happened', async () => {
+    const text = await everything().metrics()
+    expect(text).toContain('service_handshakes_total{result="welcome"} 0')
+    expect(text).toContain('service_websocket_errors_total{code="rate_limited"} 0')
+    expect(text).toContain('service_closes_total{name="lost"} 0')
+    expect(text).toContain('service_rooms 3')
+  })
+
+  it('count handshakes and resumes by result', async () => {
+    const registry = new Registry()
+    const metrics = gatewayMetrics(registry)
+    metrics.handshake('welcome', 0.02)
+    metrics.handshake('resumed', 0.03)
+    metrics.handshake('resume_failed', 0.01)
+    metrics.handshake('unauthenticated', 0.01)
+    const text = await registry.metrics()
+    expect(text).toContain('service_handshakes_total{result="unauthenticated"} 1')
+    expect(text).toContain('service_resumes_total{result="resumed"} 1')
+    expect(text).toContain('service_resumes_total{result="failed"} 1')
+    expect(text).toContain('service_handshake_duration_seconds_count 2')
+  })
+
+  it('count as websocket errors what was somebody’s fault, not goodbyes and lost connections', async () => {
+    const registry = new Registry()
+    const metrics = gatewayMetrics(registry)
+    metrics.error('invalid_payload')
+    metrics.closed('protocol_error')
+    metrics.closed('slow_consumer')
+    metrics.closed('normal')
+    metrics.closed('lost')
+    metrics.closed('draining')
+    const counted = (await registry.getSingleMetric('service_websocket_errors_total')!.get()).values
+      .filter(({ value }) => value > 0)
+      .map(({ labels, value }) => [labels.code, value])
+    expect(counted).toEqual([
+      ['invalid_payload', 1],
+      ['protocol_error', 1],
+      ['slow_consumer', 1],
+    ])
+    expect(await registry.metrics()).toContain('service_slow_consumers_total{action="closed"} 1')
+  })
+
+  it('count messages, writes and bytes', async () => {
+    const registry = new Registry()
+    const metrics = gatewayMetrics(registry)
+    metrics.messageIn('message', 40)
+    metrics.messageIn('ping', 2)
+    metrics.written(1000, 25)
+    const text = await registry.metrics()
+    expect(text).toContain('service_messages_received_total{t="message"} 1')
+    expect(text).toContain('service_received_bytes_total 42')
+    expect(text).toContain('service_socket_writes_total 25')
+    expect(text).toContain('service_written_bytes_total 1000')
+  })
+})
+
+function everything(): Registry {
+  const registry = new Registry()
+  gatewayMetrics(registry)
+  eventLoopDelay(registry)
+  registerGauges(registry, {
+    counts: () => ({ connections: 1, sessions: 2, rooms: 3, members: 4 }),
+    load: () => ({ event_loop_utilisation: 0.5, event_loop_delay_ms: 1, rss_bytes: 1 }),
+    draining: () => false,
+    node_id: 'node_1',
+    version: '1.2.3',
+  })
+  return registry
+}

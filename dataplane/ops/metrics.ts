@@ -1,0 +1,129 @@
+import type { Registry } from 'prom-client'
+import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
+import { ERRORS, type ErrorCode } from '../../shared/protocol/error-codes.ts'
+import type { ClientMessage } from '../../shared/protocol/messages.ts'
+import type { GatewayMetrics, HandshakeResult } from '../gateway/metrics.ts'
+import { Instruments } from './instruments.ts'
+
+const CLOSE_NAMES = Object.keys(CLOSE) as CloseName[]
+const ERROR_CODES = Object.keys(ERRORS) as ErrorCode[]
+const CLIENT_MESSAGES: readonly ClientMessage['t'][] = [
+  'hello',
+  'join',
+  'leave',
+  'message',
+  'state.resync',
+  'ping',
+  'token',
+]
+
+/** Ends of a connection that are no fault of anybody. */
+const PEACEFUL: ReadonlySet<CloseName | 'lost'> = new Set(['normal', 'draining', 'lost'])
+
+/** Registers what a gateway counts. */
+export function gatewayMetrics(registry: Registry): GatewayMetrics {
+  const make = new Instruments(registry)
+  const handshakes = make.counterBy<HandshakeResult>(
+    'service_handshakes_total',
+    'Handshakes, by how they ended: welcome, resumed, or the name of a close code.',
+    'result',
+    ['welcome', 'resumed', ...CLOSE_NAMES.filter((name) => name !== 'normal')],
+  )
+  const handshake_seconds = make.seconds(
+    'service_handshake_duration_seconds',
+    'Time from an accepted socket to welcome, resumes included.',
+  )
+  const resumes = make.counterBy(
+    'service_resumes_total',
+    'Sessions that came back: resumed, or failed (unknown, expired or taken over).',
+    'result',
+    ['resumed', 'failed'],
+  )
+  const room_resumes = make.counterBy(
+    'service_room_resumes_total',
+    'Rooms of resumed sessions: missed frames were sent, a whole state was, or the seat was lost.',
+    'result',
+    ['frames', 'resync', 'lost'],
+  )
+  const joins = make.counterBy<'joined' | ErrorCode>(
+    'service_joins_total',
+    'Joins, by how they ended: joined, or the code of the error.',
+    'result',
+    ['joined', ...ERROR_CODES],
+  )
+  const join_seconds = make.seconds('service_join_duration_seconds', 'Time from a join to joined.')
+  const ack_seconds = make.seconds(
+    'service_message_ack_duration_seconds',
+    'Time from a reliable message to its ack: applied, and committed where the room type is durable. A sample.',
+  )
+  const error_codes = [...ERROR_CODES, ...CLOSE_NAMES.filter((name) => !PEACEFUL.has(name))]
+  const websocket_errors = make.counterBy<ErrorCode | CloseName>(
+    'service_websocket_errors_total',
+    'Errors told to clients, by code: error messages, and connections closed for a fault.',
+    'code',
+    [...new Set(error_codes)],
+  )
+  const closes = make.counterBy<CloseName | 'lost'>(
+    'service_closes_total',
+    'Connections that ended, by the name of the close code; lost: without one.',
+    'name',
+    [...CLOSE_NAMES, 'lost'],
+  )
+  const rate_limited = make.counter(
+    'service_rate_limited_total',
+    'Messages not forwarded because their session sends too many.',
+  )
+  const slow_consumers = make.counterBy(
+    'service_slow_consumers_total',
+    'Clients that read too slowly: stalled (patches stopped, one resync follows) or closed.',
+    'action',
+    ['stalled', 'closed'],
+  )
+  const received = make.counterBy(
+    'service_messages_received_total',
+    'Messages from clients, by t.',
+    't',
+    CLIENT_MESSAGES,
+  )
+  const received_bytes = make.counter('service_received_bytes_total', 'Bytes of messages from clients.')
+  const writes = make.counter('service_socket_writes_total', 'Writes to sockets of clients.')
+  const written_bytes = make.counter('service_written_bytes_total', 'Bytes written to sockets of clients.')
+  const key_checks = make.counterBy(
+    'service_key_checks_total',
+    'Questions to control about a key: ok, or unreachable.',
+    'result',
+    ['ok', 'unreachable'],
+  )
+
+  return {
+    handshake(result, seconds) {
+      handshakes[result]?.()
+      if (result === 'welcome' || result === 'resumed') handshake_seconds(seconds)
+      if (result === 'resumed') resumes.resumed()
+      if (result === 'resume_failed' || result === 'session_taken_over') resumes.failed()
+    },
+    join(result, seconds) {
+      joins[result]()
+      if (result === 'joined') join_seconds(seconds)
+    },
+    roomResumed: (result) => room_resumes[result](),
+    acked: ack_seconds,
+    error: (code) => websocket_errors[code](),
+    closed(name) {
+      closes[name]()
+      if (name !== 'lost' && !PEACEFUL.has(name)) websocket_errors[name]()
+      if (name === 'slow_consumer') slow_consumers.closed()
+    },
+    rateLimited: () => rate_limited(),
+    stalled: () => slow_consumers.stalled(),
+    messageIn(type, bytes) {
+      received[type]()
+      received_bytes(bytes)
+    },
+    written(bytes, count) {
+      writes(count)
+      written_bytes(bytes)
+    },
+    keyCheck: (result) => key_checks[result](),
+  }
+}

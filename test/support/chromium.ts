@@ -1,0 +1,60 @@
+import { execFileSync } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { delimiter, join } from 'node:path'
+import { type Browser, chromium } from 'playwright-core'
+
+const NAMES = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable']
+const ELSEWHERE = [
+  '/Applications/Google Chrome.app/Contents/MacOS/Google Chrome',
+  'C:\\Program Files\\Google\\Chrome\\Application\\chrome.exe',
+]
+const FLAGS = [
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+]
+
+/** The path of a Chromium or Chrome: `CHROME_PATH`, else from PATH, else installed by apt where that is possible. */
+export function chromiumPath(): string {
+  const given = process.env.CHROME_PATH
+  if (given) {
+    if (existsSync(given)) return given
+    throw new Error(`CHROME_PATH is ${given}, where there is no file`)
+  }
+  return find() ?? install()
+}
+
+/** Starts a headless browser; the caller closes it. */
+export const launchChromium = (): Promise<Browser> =>
+  chromium.launch({ executablePath: chromiumPath(), headless: true, args: FLAGS })
+
+function find(): string | undefined {
+  const folders = (process.env.PATH ?? '').split(delimiter)
+  return [...NAMES.flatMap((name) => folders.map((folder) => join(folder, name))), ...ELSEWHERE].find(
+    existsSync,
+  )
+}
+
+/** Only where it asks nobody: as root on a Debian. */
+function install(): string {
+  if (process.getuid?.() !== 0 || !existsSync('/etc/debian_version'))
+    throw new Error(
+      'These tests need Chromium or Chrome: install one (apt install chromium), or set CHROME_PATH.',
+    )
+  process.stderr.write('No Chromium found; installing Debian’s (apt-get install chromium).\n')
+  const options = ['-qq', '-o', 'DPkg::Lock::Timeout=300']
+  const stdio = ['ignore', 'ignore', 'inherit'] as const
+  const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' }
+  execFileSync('apt-get', [...options, 'update'], { stdio: [...stdio], env })
+  execFileSync('apt-get', [...options, 'install', '-y', '--no-install-recommends', 'chromium'], {
+    stdio: [...stdio],
+    env,
+  })
+  const path = find()
+  if (path === undefined) throw new Error('apt-get installed chromium, but it is not in PATH')
+  return path
+}
