@@ -8,7 +8,7 @@ import {
   Replace,
   type Splice,
 } from '../sync/delta.ts'
-import { type ClientCodec, type DecodedMessage, type Payload, ProtocolError } from './codec.ts'
+import { type ClientCodec, type DecodedMessage, type PatchAt, type Payload, ProtocolError } from './codec.ts'
 import type { ErrorCode } from './error-codes.ts'
 import type { ClientMessage, MemberInfo } from './messages.ts'
 import { isArray, isMap, MsgpackReader, NIL } from './msgpack-reader.ts'
@@ -22,6 +22,9 @@ interface KeyTable {
   readonly keys: readonly string[]
 }
 
+/** `[from, …keys]`: from the index `from` on a room's table holds these. */
+type Announced = [from: number, ...keys: string[]]
+
 /** `roomful.v1.msgpack`, the client's half. */
 export class MsgpackClientCodec implements ClientCodec {
   readonly subprotocol = 'roomful.v1.msgpack'
@@ -29,7 +32,7 @@ export class MsgpackClientCodec implements ClientCodec {
   readonly #tables = new Map<string, KeyTable>()
 
   encode(message: ClientMessage): Payload {
-    this.#writer.value(positions(message))
+    this.#writer.begin().value(positions(message))
     return this.#writer.take()
   }
 
@@ -58,14 +61,10 @@ export class MsgpackClientCodec implements ClientCodec {
       seq: reader.value() as number,
       checksum: reader.value() as number,
     }
-    const announced = reader.value() as [number, ...string[]] | null
+    const announced = reader.value() as Announced | null
     const table = this.#tables.get(at.room_id)
-    if (opcode === OPCODES['state.patch']) {
-      const keys = keysOfPatch(table, at, announced)
-      if (!keys) return { t: 'state.patch', ...at, delta: undefined }
-      this.#tables.set(at.room_id, { epoch: at.epoch, seq: at.seq, keys })
-      return { t: 'state.patch', ...at, delta: length > 6 ? readDelta(reader.withKeys(keys)) : undefined }
-    }
+    if (opcode === OPCODES['state.patch'])
+      return { t: 'state.patch', ...at, delta: this.#patch(at, announced, length, reader) }
     const keys = (announced ?? []).slice(1) as string[]
     if (!table || table.epoch <= at.epoch)
       this.#tables.set(at.room_id, { epoch: at.epoch, seq: at.seq, keys })
@@ -75,22 +74,29 @@ export class MsgpackClientCodec implements ClientCodec {
       ? { t: 'state.snapshot', ...at, state }
       : { t: 'state.resync', ...at, state, members: memberList(body.value()) }
   }
-}
 
-/**
- * The table after a patch's announcement. Undefined for a patch that cannot be read: it is older than the table, or came without
- * those before it.
- */
-function keysOfPatch(
-  table: KeyTable | undefined,
-  at: { epoch: number; seq: number },
-  announced: [number, ...string[]] | null,
-): readonly string[] | undefined {
-  if (table && (at.epoch < table.epoch || (at.epoch === table.epoch && at.seq <= table.seq))) return undefined
-  const known = table?.keys ?? []
-  if (!announced) return known
-  const [from, ...fresh] = announced
-  return from <= known.length ? [...known.slice(0, from), ...fresh] : undefined
+  /** The delta of a patch; undefined when nothing changed, and for a patch that is older than the table or misses those before it. */
+  #patch(
+    { room_id, epoch, seq }: PatchAt,
+    announced: Announced | null,
+    length: number,
+    reader: MsgpackReader,
+  ): Delta | undefined {
+    const table = this.#tables.get(room_id)
+    if (!table || epoch < table.epoch || (epoch === table.epoch && seq <= table.seq)) return undefined
+    const [from, ...fresh] = announced ?? [table.keys.length]
+    const keys = fresh.length > 0 ? [...table.keys.slice(0, from), ...fresh] : table.keys
+    try {
+      if (from > table.keys.length)
+        throw new ProtocolError(`a patch extends ${table.keys.length} keys at ${from}`)
+      const delta = length > 6 ? readDelta(reader.withKeys(keys)) : undefined
+      this.#tables.set(room_id, { epoch, seq, keys })
+      return delta
+    } catch (error) {
+      if (seq === table.seq + 1) throw error
+      return undefined
+    }
+  }
 }
 
 function readDelta(reader: MsgpackReader): Delta {

@@ -16,7 +16,7 @@ export class MsgpackCodec implements Codec {
   readonly #writer = new MsgpackWriter()
 
   encode(message: Exclude<ServerMessage, StateFrame>): Payload {
-    this.#writer.value([OPCODES[message.t], ...positions(message)])
+    this.#writer.begin().value([OPCODES[message.t], ...positions(message)])
     return this.#writer.take()
   }
 

@@ -3,6 +3,7 @@ import { ProtocolError } from './codec.ts'
 
 /** Levels of arrays and maps in one frame: those of a value, and what a frame puts around it. */
 const MAX_LEVELS = 100
+const UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 /**
  * Reads JSON values from standard MessagePack. Takes every form of a number, but throws ProtocolError for what JSON has not (binary,
@@ -151,9 +152,7 @@ export class MsgpackReader {
       if (i === end) return text
     }
     try {
-      return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(
-        this.#bytes.subarray(start, end),
-      )
+      return UTF8.decode(this.#bytes.subarray(start, end))
     } catch {
       throw new ProtocolError(`the string at byte ${start} is not UTF-8`)
     }

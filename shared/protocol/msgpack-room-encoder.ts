@@ -42,9 +42,7 @@ export class MsgpackRoomEncoder implements RoomEncoder {
   patch(at: PatchAt, delta: Delta | undefined): Payload {
     if (this.#missed >= MAX_INTERNED) this.#forget()
     const known = this.#keys.length
-    // The change comes after the keys it announces, but decides which they are.
-    if (delta) this.#change(delta, this.#intern)
-    const change = this.#writer.take()
+    const change = this.#internedChange(delta)
     this.#at(OPCODES['state.patch'], delta ? 7 : 6, at)
     if (this.#keys.length === known) this.#writer.nil()
     else this.#announce(known)
@@ -60,7 +58,7 @@ export class MsgpackRoomEncoder implements RoomEncoder {
 
   /** The elements that all frames of the state stream begin with. */
   #at(opcode: number, length: number, at: PatchAt): void {
-    const to = this.#writer
+    const to = this.#writer.begin()
     to.array(length)
     to.number(opcode)
     to.string(at.room_id)
@@ -72,6 +70,19 @@ export class MsgpackRoomEncoder implements RoomEncoder {
   #state(state: Json): void {
     this.#announce(0)
     this.#writer.value(state, (key) => this.#index.get(key))
+  }
+
+  /** The change comes after the keys it announces, but decides which they are: it is written first. */
+  #internedChange(delta: Delta | undefined): Uint8Array {
+    this.#writer.begin()
+    try {
+      if (delta) this.#change(delta, this.#intern)
+    } catch (error) {
+      // Keys were interned that nobody will hear of.
+      this.#forget()
+      throw error
+    }
+    return this.#writer.take()
   }
 
   /** `[from, …keys]`: from the index `from` on the table holds these. */

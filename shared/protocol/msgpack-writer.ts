@@ -14,7 +14,13 @@ export class MsgpackWriter {
   #length = 0
   readonly #utf8 = new TextEncoder()
 
-  /** A copy of what was written since the last call. */
+  /** Begins a frame; what a failed one left is dropped. */
+  begin(): this {
+    this.#length = 0
+    return this
+  }
+
+  /** A copy of what was written since the frame began. Ends it. */
   take(): Uint8Array {
     const taken = this.#bytes.slice(0, this.#length)
     this.#length = 0
@@ -36,10 +42,14 @@ export class MsgpackWriter {
     this.#header(size, 0x80, 16, 0xde)
   }
 
-  /** Integers that fit 32 bits as integers, all others as float64, so that every reader gets a plain number. Throws a TypeError for NaN. */
+  /**
+   * Integers that fit 32 bits as integers, all others as float64, so that every reader gets a plain number. Throws a TypeError for
+   * NaN and infinities.
+   */
   number(value: number): void {
     // -0 becomes 0 here.
     if (value >= -0x80000000 && value <= 0xffffffff && Math.floor(value) === value) this.#integer(value)
+    else if (!Number.isFinite(value)) throw new TypeError(`${value} is not JSON; numbers are finite`)
     else this.#sized(0xcb, 8, (at) => this.#view.setFloat64(at, value))
   }
 

@@ -1,0 +1,337 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { edit, edited, json } from '../../test/support/json-arbitrary.ts'
+import type { Json } from '../json.ts'
+import { apply } from '../sync/apply.ts'
+import { Checksum } from '../sync/checksum.ts'
+import { diff } from '../sync/diff.ts'
+import { type ClientCodec, type Codec, InvalidMessage, type Payload, ProtocolError } from './codec.ts'
+import { ERRORS } from './error-codes.ts'
+import type { ClientMessage, LeaveReason, ServerMessage } from './messages.ts'
+
+/** One subprotocol, and a way to write what no proper client would: the fields of a message, right or wrong, as a frame. */
+export interface Subject {
+  codec(): Codec
+  client(): ClientCodec
+  raw(fields: Record<string, unknown>): Payload
+}
+
+const AT = { room_id: 'arena:lobby', epoch: 1_795_181_400_123, seq: 70_000, checksum: 0xfedcba98 }
+const MEMBERS = [
+  { member_id: 'mem_a', sub: 'anna' },
+  { member_id: 'mem_b', sub: null },
+]
+
+const CLIENT_MESSAGES: ClientMessage[] = [
+  { t: 'hello', project_id: 'prj_1', token: 'v4.public.abc' },
+  {
+    t: 'hello',
+    project_id: 'prj_1',
+    resume: {
+      session_id: 'ses_1',
+      resume_token: 'secret',
+      rooms: [{ room_id: 'arena:lobby', epoch: AT.epoch, seq: 17 }],
+    },
+  },
+  { t: 'hello', project_id: 'prj_1', resume: { session_id: 'ses_1', resume_token: 'secret', rooms: [] } },
+  { t: 'join', ref: 1, room_type: 'arena', options: { key: 'lobby', map: 'desert' } },
+  { t: 'leave', ref: Number.MAX_SAFE_INTEGER, room_id: 'arena:lobby' },
+  { t: 'message', room_id: 'arena:lobby', type: 'move', data: { x: -1.5, y: 300 }, ref: 70_000 },
+  { t: 'message', room_id: 'arena:lobby', type: 'wave', data: null },
+  { t: 'state.resync', room_id: 'arena:lobby', have_seq: 0, reason: 'sequence' },
+  { t: 'state.resync', room_id: 'arena:lobby', have_seq: 12, reason: 'checksum' },
+  { t: 'ping', at: 1234.5 },
+  { t: 'token', token: 'v4.public.def' },
+]
+
+type Plain = Exclude<ServerMessage, { t: 'state.snapshot' | 'state.resync' | 'state.patch' }>
+const { checksum: _, ...SHARED } = AT
+const WELCOME = {
+  t: 'welcome',
+  session_id: 'ses_1',
+  resume_token: 'secret',
+  resume_ttl_seconds: 60,
+  heartbeat_seconds: 15,
+  node_id: 'node_1',
+  server_time: '2026-11-20T13:30:00.000Z',
+  limits: { max_message_bytes: 65536, messages_per_second: 60, message_burst: 120, max_rooms: 16 },
+} as const
+const SERVER_MESSAGES: Plain[] = [
+  { ...WELCOME, resumed: false },
+  { ...WELCOME, resumed: true, rooms: [{ room_id: 'arena:lobby', resumed: false }] },
+  { t: 'joined', ref: 3, room_id: 'arena:lobby', member_id: 'mem_a', members: MEMBERS },
+  { t: 'left', ref: 4, room_id: 'arena:lobby' },
+  { t: 'event', ...SHARED, name: 'hit', data: { by: 'mem_a', points: [1, 2.5], 'naïve key': null } },
+  { t: 'room.joined', ...SHARED, member_id: 'mem_b', sub: null },
+  ...(['left', 'session_ended', 'kicked', 'closed'] satisfies LeaveReason[]).map(
+    (reason): Plain => ({ t: 'room.left', ...SHARED, member_id: 'mem_b', sub: 'bert', reason }),
+  ),
+  { t: 'ack', room_id: 'arena:lobby', ref: 9 },
+  {
+    t: 'error',
+    code: 'invalid_message',
+    message: 'what was wrong',
+    retryable: ERRORS.invalid_message.retryable,
+  },
+  { t: 'error', ref: 5, room_id: 'arena:lobby', code: 'room_full', message: 'full', retryable: true },
+  { t: 'draining', reconnect_in_ms: 250 },
+  { t: 'pong', at: -0.25, server_time: '2026-11-20T13:30:00.000Z' },
+]
+
+const JOIN = { t: 'join', ref: 7, room_type: 'arena', options: { key: 'lobby' } }
+const MESSAGE = { t: 'message', room_id: 'arena:lobby', type: 'move', data: {}, ref: 7 }
+const RESUME = { session_id: 'ses_1', resume_token: 'secret', rooms: [] as unknown }
+const HELLO = { t: 'hello', project_id: 'prj_1', resume: RESUME }
+/** Wrong fields, the field that the complaint must name, and the ref it must echo. */
+const WRONG: [fields: Record<string, unknown>, named: RegExp, ref?: number][] = [
+  [{ ...JOIN, ref: 0 }, /^ref is 0; it must be an integer from 1/],
+  [{ ...JOIN, ref: 1.5 }, /^ref is 1.5/],
+  [{ ...JOIN, ref: '7' }, /^ref is a string of 1 characters/],
+  [{ ...JOIN, room_type: '' }, /^room_type is an empty string/, 7],
+  [{ ...JOIN, room_type: 'x'.repeat(65) }, /^room_type is a string of 65 characters; .* 1 to 64/, 7],
+  [{ ...JOIN, options: [] }, /^options is an array; it must be an object/, 7],
+  [{ ...JOIN, options: { key: '' } }, /^options.key is an empty string/, 7],
+  [{ ...JOIN, options: { key: 5 } }, /^options.key is 5/, 7],
+  [{ ...JOIN, options: { key: 'x'.repeat(129) } }, /^options.key .* 1 to 128/, 7],
+  [{ ...MESSAGE, room_id: null }, /^room_id is null/, 7],
+  [{ ...MESSAGE, type: true }, /^type is true/, 7],
+  [{ ...MESSAGE, type: 'x'.repeat(65) }, /^type /, 7],
+  [{ ...MESSAGE, ref: -1 }, /^ref is -1/],
+  [{ t: 'leave', ref: 7, room_id: {} }, /^room_id is an object/, 7],
+  [{ t: 'state.resync', room_id: 'a:b', have_seq: -1, reason: 'sequence' }, /^have_seq is -1/],
+  [
+    { t: 'state.resync', room_id: 'a:b', have_seq: 1, reason: 'boredom' },
+    /^reason .* "sequence" or "checksum"/,
+  ],
+  [{ t: 'ping', at: 'now' }, /^at is a string/],
+  [{ t: 'token', token: '' }, /^token is an empty string/],
+  [{ t: 'hello', project_id: 'prj_1' }, /neither token nor resume/],
+  [{ t: 'hello', project_id: 5, token: 'x' }, /^project_id is 5/],
+  [{ ...HELLO, resume: { ...RESUME, session_id: null } }, /^resume.session_id is null/],
+  [{ ...HELLO, resume: { ...RESUME, rooms: 5 } }, /^resume.rooms is 5/],
+  [{ ...HELLO, resume: { ...RESUME, rooms: [5] } }, /^resume.rooms\[0\] is 5/],
+  [
+    { ...HELLO, resume: { ...RESUME, rooms: [{ room_id: 'a:b', epoch: -1, seq: 0 }] } },
+    /^resume.rooms\[0\].epoch is -1/,
+  ],
+]
+
+const nested = (levels: number): Json => {
+  let value: Json = 1
+  for (let i = 0; i < levels; i++) value = i % 2 ? { a: value } : [value]
+  return value
+}
+
+/** What holds for every subprotocol. */
+export function codecSuite(name: string, { codec, client, raw }: Subject): void {
+  describe(`${name}: what clients send`, () => {
+    test.each(CLIENT_MESSAGES)('$t arrives as it was sent: %j', (message) => {
+      expect(codec().decode(client().encode(message))).toEqual(message)
+    })
+
+    test('a join without a key, or without options, is for the default instance', () => {
+      const joined = { ...JOIN, options: { key: 'default' } }
+      expect(codec().decode(raw({ ...JOIN, options: {} }))).toEqual(joined)
+      expect(codec().decode(raw({ ...JOIN, options: undefined }))).toEqual(joined)
+    })
+
+    test('any JSON value survives as data', () => {
+      fc.assert(
+        fc.property(json(), (data) => {
+          const message: ClientMessage = { t: 'message', room_id: 'a:b', type: 'x', data, ref: 1 }
+          expect(codec().decode(client().encode(message))).toEqual(message)
+        }),
+        { numRuns: 500 },
+      )
+    })
+
+    test.each(WRONG)('%j is refused with the name of the field', (fields, named, ref) => {
+      const refusal = refusalOf(() => codec().decode(raw(fields)))
+      expect(refusal).toBeInstanceOf(InvalidMessage)
+      expect(refusal.message).toMatch(named)
+      expect((refusal as InvalidMessage).ref).toBe(ref)
+    })
+
+    test('a message may be as deep as 64 levels, and no deeper', () => {
+      const deep = (levels: number) => raw({ ...MESSAGE, data: nested(levels) })
+      expect(codec().decode(deep(64))).toMatchObject({ data: nested(64) })
+      expect(refusalOf(() => codec().decode(deep(65)))).toMatchObject({ name: 'InvalidMessage', ref: 7 })
+    })
+
+    test('the key __proto__ is refused wherever it is, and pollutes nothing', () => {
+      const data = JSON.parse('{"a":{"__proto__":{"polluted":true}}}')
+      const refusal = refusalOf(() => codec().decode(raw({ ...MESSAGE, data })))
+      expect(refusal).toBeInstanceOf(InvalidMessage)
+      expect(refusal.message).toMatch(/^data: .*__proto__/)
+      expect(({} as Record<string, unknown>).polluted).toBeUndefined()
+    })
+
+    test('keys that objects inherit are keys like any other', () => {
+      const data = { constructor: 1, toString: { valueOf: 2 }, hasOwnProperty: null }
+      expect(codec().decode(raw({ ...MESSAGE, data }))).toMatchObject({ data })
+    })
+
+    test('random bytes give a message, an InvalidMessage or a ProtocolError, and nothing else', () => {
+      const subject = codec()
+      const proper = CLIENT_MESSAGES.map((message) => client().encode(message))
+      const damaged = fc
+        .tuple(
+          fc.constantFrom(...proper),
+          fc.array(fc.tuple(fc.nat(200), fc.nat(255)), { maxLength: 4 }),
+          fc.nat(3),
+        )
+        .map(([bytes, changes, cut]) => {
+          const copy = bytes.slice(0, bytes.length - cut)
+          for (const [at, value] of changes) if (copy.length > 0) copy[at % copy.length] = value
+          return copy
+        })
+      fc.assert(
+        fc.property(fc.oneof(fc.uint8Array({ maxLength: 64 }), damaged), (bytes) => {
+          try {
+            expect(typeof subject.decode(bytes).t).toBe('string')
+          } catch (error) {
+            if (!(error instanceof ProtocolError || error instanceof InvalidMessage)) throw error
+          }
+        }),
+        { numRuns: 5_000 },
+      )
+    })
+  })
+
+  describe(`${name}: what the server sends`, () => {
+    test.each(SERVER_MESSAGES)('$t arrives as it was sent: %j', (message) => {
+      expect(client().decode(codec().encode(message))).toEqual(message)
+    })
+
+    test('a snapshot and a resync carry the whole state', () => {
+      const state = { players: { mem_a: { x: 1, y: -2.5, name: 'Änne 🎲' } }, log: ['start', null, true] }
+      const room = codec().roomEncoder()
+      expect(client().decode(room.snapshot({ ...AT, state }))).toEqual({ t: 'state.snapshot', ...AT, state })
+      expect(client().decode(room.resync({ ...AT, state }, MEMBERS))).toEqual({
+        t: 'state.resync',
+        ...AT,
+        state,
+        members: MEMBERS,
+      })
+    })
+
+    test('a frame is never written to again', () => {
+      const subject = codec()
+      const room = subject.roomEncoder()
+      const frames = SERVER_MESSAGES.map((message) => subject.encode(message as Plain))
+      frames.push(room.patch({ ...AT, seq: 1 }, diff({ a: 1 }, { a: 2 })))
+      const copies = frames.map((bytes) => bytes.slice())
+      for (const message of [...SERVER_MESSAGES].reverse()) subject.encode(message as Plain)
+      room.patch({ ...AT, seq: 2 }, diff({ a: 2 }, { a: 'x'.repeat(1000) }))
+      expect(frames).toEqual(copies)
+    })
+
+    test('a client that applies every patch holds the state of the room, whenever it came', () => {
+      fc.assert(
+        fc.property(json(), fc.array(fc.tuple(edit(), fc.nat(9)), { maxLength: 12 }), (first, edits) => {
+          const room = codec().roomEncoder()
+          const sums = new Checksum()
+          const early = follower(client())
+          const late = follower(client())
+          let state = first
+          let at = { ...AT, seq: 0, checksum: sums.of(state) }
+          early.take(room.snapshot({ ...at, state }))
+          for (const [change, chance] of edits) {
+            const next = edited(state, change)
+            const delta = diff(state, next)
+            if (delta) at = { ...at, checksum: sums.after(state, next, delta) }
+            at = { ...at, seq: at.seq + 1 }
+            state = next
+            const frame = chance === 0 ? room.replay(at, delta) : room.patch(at, delta)
+            early.take(frame)
+            if (late.seq >= 0) late.take(frame)
+            if (chance === 1 || late.seq < 0) late.take(room.resync({ ...at, state }, MEMBERS))
+            expect(early).toMatchObject({ state, seq: at.seq })
+            expect(late).toMatchObject({ state, seq: at.seq })
+          }
+        }),
+        { numRuns: 1_000 },
+      )
+    })
+
+    test('a patch of nothing moves the seq only', () => {
+      const room = codec().roomEncoder()
+      const member = client()
+      member.decode(room.snapshot({ ...AT, state: { a: 1 } }))
+      const at = { ...AT, seq: AT.seq + 1 }
+      expect(member.decode(room.patch(at, undefined))).toEqual({ t: 'state.patch', ...at, delta: undefined })
+    })
+
+    test('patches without the ones before, or older than what is known, harm nothing', () => {
+      const room = codec().roomEncoder()
+      const member = client()
+      const frame = (seq: number, from: Json, to: Json) => room.patch({ ...AT, seq }, diff(from, to))
+      member.decode(room.snapshot({ ...AT, seq: 1, state: {} }))
+      const second = frame(2, {}, { a: 1 })
+      const third = frame(3, { a: 1 }, { a: 2, b: 1 })
+      const fourth = frame(4, { a: 2, b: 1 }, { a: 2, b: 2 })
+      expect(member.decode(fourth)).toMatchObject({ seq: 4, delta: undefined })
+      const state = { a: 2, b: 2 }
+      member.decode(room.resync({ ...AT, seq: 4, state }, MEMBERS))
+      // Frames that were on their way when the client asked for the resync.
+      expect(member.decode(second)).toMatchObject({ seq: 2, delta: undefined })
+      expect(member.decode(third)).toMatchObject({ seq: 3, delta: undefined })
+      const fifth = member.decode(frame(5, state, { a: 3, b: 3, c: { a: 1 } }))
+      expect(fifth).toMatchObject({ t: 'state.patch', seq: 5 })
+      if (fifth.t === 'state.patch') expect(apply(state, fifth.delta!)).toEqual({ a: 3, b: 3, c: { a: 1 } })
+    })
+
+    test('a new owner goes on under a higher epoch with what its encoder knows', () => {
+      const member = follower(client())
+      const [before, after] = [codec().roomEncoder(), codec().roomEncoder()]
+      member.take(before.snapshot({ ...AT, seq: 1, state: { a: { x: 1 }, b: 0 } }))
+      const step = (room: typeof before, epoch: number, seq: number, next: Json, replay = false) => {
+        const at = { ...AT, epoch, seq, checksum: 0 }
+        const delta = diff(member.state, next)
+        member.take(replay ? room.replay(at, delta) : room.patch(at, delta))
+        expect(member.state).toEqual(next)
+      }
+      step(before, AT.epoch, 2, { a: { x: 2 }, b: 1 })
+      const late = before.patch({ ...AT, seq: 3 }, diff(member.state, { lost: 1 }))
+      // What the old owner committed but did not send, then the new one's own.
+      step(after, AT.epoch + 1, 3, { a: { x: 3 }, b: 1 }, true)
+      step(after, AT.epoch + 1, 4, { a: { x: 3 }, b: 2 })
+      member.take(late)
+      step(after, AT.epoch + 1, 5, { a: { x: 4, y: 0 }, b: 3 })
+    })
+
+    test('bytes that are no message are a ProtocolError', () => {
+      for (const bytes of [[], [0xc1], [0x7b], [0x91, 0x63], [0x22, 0x61, 0x22]])
+        expect(refusalOf(() => client().decode(Uint8Array.from(bytes)))).toBeInstanceOf(ProtocolError)
+    })
+  })
+}
+
+/** The least a client does: takes snapshots and resyncs as they are, applies the patch that comes next. */
+function follower(codec: ClientCodec) {
+  return {
+    state: null as Json,
+    epoch: 0,
+    seq: -1,
+    take(payload: Payload) {
+      const message = codec.decode(payload)
+      if (message.t !== 'state.patch' && message.t !== 'state.snapshot' && message.t !== 'state.resync')
+        return
+      if (message.epoch < this.epoch) return
+      if (message.t !== 'state.patch') this.state = message.state
+      else if (message.seq !== this.seq + 1) return
+      else if (message.delta) this.state = apply(this.state, message.delta)
+      this.epoch = message.epoch
+      this.seq = message.seq
+    },
+  }
+}
+
+function refusalOf(run: () => unknown): Error {
+  try {
+    run()
+  } catch (error) {
+    return error as Error
+  }
+  throw new Error('nothing was refused')
+}

@@ -1,0 +1,53 @@
+import { expect, test } from 'vitest'
+import { ProtocolError } from './codec.ts'
+import { codecSuite } from './codec-suite.ts'
+import { JsonClientCodec } from './json-client-codec.ts'
+import { JsonCodec } from './json-codec.ts'
+
+const utf8 = (text: string) => new TextEncoder().encode(text)
+
+codecSuite('roomful.v1.json', {
+  codec: () => new JsonCodec(),
+  client: () => new JsonClientCodec(),
+  raw: (fields) => utf8(JSON.stringify(fields)),
+})
+
+test.each(['', 'hello', '[1]', '5', 'null', '"x"', '{"t":"ping","at":1} {}', '\ufeff{"t":"ping","at":1}'])(
+  '%j is no frame of the protocol',
+  (text) => {
+    expect(() => new JsonCodec().decode(utf8(text))).toThrow(ProtocolError)
+  },
+)
+
+test('bytes that are not UTF-8 are no frame of the protocol', () => {
+  expect(() => new JsonCodec().decode(Uint8Array.from([0x22, 0xff, 0x22]))).toThrow(ProtocolError)
+})
+
+test.each([
+  ['{}', /^t is missing; it must be one of hello, join/],
+  ['{"t":5}', /^t is 5/],
+  ['{"t":"toString"}', /^t is a string/],
+  ['{"t":"message","room_id":"a:b","type":"x"}', /^data is missing/],
+  [
+    '{"t":"message","room_id":"a:b","type":"x","data":{"a":[1e999]}}',
+    /^data: the value at \/a\/0 is Infinity/,
+  ],
+  [
+    '{"t":"message","room_id":"a:b","type":"x","data":{"n":"\\ud800"}}',
+    /^data: the value at \/n .*surrogate/,
+  ],
+  ['{"t":"hello","project_id":"p","token":"x","resume":{}}', /^hello has both token and resume/],
+])('%s is an invalid message that says what is wrong', (text, said) => {
+  expect(() => new JsonCodec().decode(utf8(text))).toThrow(
+    expect.objectContaining({ name: 'InvalidMessage', message: expect.stringMatching(said) }),
+  )
+})
+
+test('fields that roomful does not know are dropped', () => {
+  expect(new JsonCodec().decode(utf8('{"t":"ping","at":1,"extra":[]}'))).toEqual({ t: 'ping', at: 1 })
+})
+
+test('nesting as deep as the frame is refused, not a crash', () => {
+  const bomb = `{"t":"message","room_id":"a:b","type":"x","data":${'['.repeat(30_000)}${']'.repeat(30_000)},"ref":3}`
+  expect(() => new JsonCodec().decode(utf8(bomb))).toThrow(/64 levels/)
+})

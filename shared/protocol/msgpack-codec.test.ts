@@ -1,0 +1,205 @@
+import { decode, encode } from '@msgpack/msgpack'
+import fc from 'fast-check'
+import { Unpackr } from 'msgpackr'
+import { expect, test } from 'vitest'
+import { json } from '../../test/support/json-arbitrary.ts'
+import type { Json } from '../json.ts'
+import { apply } from '../sync/apply.ts'
+import { diff } from '../sync/diff.ts'
+import { MsgpackClientCodec } from './client-codec.ts'
+import { ProtocolError } from './codec.ts'
+import { codecSuite } from './codec-suite.ts'
+import { MsgpackCodec } from './msgpack-codec.ts'
+import { MsgpackReader } from './msgpack-reader.ts'
+import { MsgpackWriter } from './msgpack-writer.ts'
+
+/** Names of the fields of each client message in their order, written down a second time. */
+const ORDER: Record<string, [opcode: number, ...fields: string[]]> = {
+  hello: [0, 'project_id', 'token'],
+  join: [1, 'ref', 'room_type', 'options'],
+  leave: [2, 'ref', 'room_id'],
+  message: [3, 'room_id', 'type', 'data', 'ref'],
+  'state.resync': [4, 'room_id', 'have_seq', 'reason'],
+  ping: [5, 'at'],
+  token: [6, 'token'],
+}
+
+/** With another library, so that the two halves here cannot be wrong together. */
+function raw(fields: Record<string, unknown>): Uint8Array {
+  const [opcode, ...names] = ORDER[fields.t as string]!
+  const values = names.map((name) => fields[name])
+  const resume = fields.resume as { session_id: unknown; resume_token: unknown; rooms: unknown } | undefined
+  if (resume) {
+    const rooms = Array.isArray(resume.rooms)
+      ? resume.rooms.map((room) => (typeof room === 'object' ? [room.room_id, room.epoch, room.seq] : room))
+      : resume.rooms
+    values[1] = [resume.session_id, resume.resume_token, rooms]
+  }
+  return encode([opcode, ...values], { maxDepth: 1000 })
+}
+
+codecSuite('roomful.v1.msgpack', {
+  codec: () => new MsgpackCodec(),
+  client: () => new MsgpackClientCodec(),
+  raw,
+})
+
+const bytes = (hex: string) => Uint8Array.from(Buffer.from(hex.replaceAll(' ', ''), 'hex'))
+const message = (data: string) => bytes(`94 03 a3613a62 a178 ${data}`)
+
+test.each([
+  ['binary', 'c4 01 00'],
+  ['an extension', 'd4 01 00'],
+  ['a timestamp extension', 'd6 ff 00000000'],
+  ['NaN', 'cb 7ff8000000000000'],
+  ['an infinity', 'ca 7f800000'],
+  ['an unsigned integer beyond 2^53', 'cf 0020000000000000'],
+  ['a negative integer beyond 2^53', 'd3 ffdfffffffffffff'],
+  ['an integer key', '81 01 02'],
+  ['a nil key', '81 c0 02'],
+  ['an array as a key', '81 90 02'],
+  ['the code that is never used', 'c1'],
+  ['a string that is not UTF-8', 'a2 c328'],
+  ['an overlong encoding', 'a2 c080'],
+  ['half a surrogate pair', 'a3 eda080'],
+  ['a string cut short', 'a5 6162'],
+  ['an array cut short', '93 01'],
+  ['bytes behind the message', '01 01'],
+])('%s in data breaks the protocol', (_what, data) => {
+  expect(() => new MsgpackCodec().decode(message(data))).toThrow(ProtocolError)
+})
+
+test.each([
+  ['float32', 'ca 3fc00000', 1.5],
+  ['float64 of an integer', 'cb 3ff0000000000000', 1],
+  ['uint64', 'cf 000001a1b2c3d4e5', 0x1a1b2c3d4e5],
+  ['int64', 'd3 ffffffffffffffff', -1],
+  ['an integer in a longer form than it needs', 'ce 00000001', 1],
+  ['str 32', 'db 00000001 61', 'a'],
+  ['array 32', 'dd 00000001 c3', [true]],
+  ['map 32', 'df 00000001 a161 c2', { a: false }],
+  ['a byte order mark', 'a4 efbbbf61', '\ufeffa'],
+])('%s is read like any other form', (_what, data, value) => {
+  expect(new MsgpackCodec().decode(message(data))).toMatchObject({ data: value })
+})
+
+test.each(['dd ffffffff', 'df ffffffff', 'db ffffffff', 'dc ffff', '94 03 dd 7fffffff'])(
+  'a declared length of %s without the bytes is refused at once',
+  (hex) => {
+    const before = process.memoryUsage().heapUsed
+    for (let i = 0; i < 1000; i++) expect(() => new MsgpackCodec().decode(bytes(hex))).toThrow(ProtocolError)
+    expect(process.memoryUsage().heapUsed - before).toBeLessThan(50_000_000)
+  },
+)
+
+test('nesting as deep as the frame is refused, not a crash', () => {
+  expect(() => new MsgpackCodec().decode(new Uint8Array(60_000).fill(0x91))).toThrow(/100 levels/)
+})
+
+test.each([
+  ['c0', ProtocolError, /array/],
+  ['80', ProtocolError, /array/],
+  ['90', Error, /^the opcode is no number; a client may send 0 to 6/],
+  ['91 10', Error, /^the opcode is 16/],
+  ['91 03', Error, /^room_id is missing/],
+  ['93 03 a3613a62 a178', Error, /^data is missing/],
+])('the frame %s is refused', (hex, kind, said) => {
+  expect(() => new MsgpackCodec().decode(bytes(hex))).toThrow(kind)
+  expect(() => new MsgpackCodec().decode(bytes(hex))).toThrow(said)
+})
+
+test('elements behind those that roomful knows are dropped', () => {
+  expect(new MsgpackCodec().decode(bytes('93 05 07 a178'))).toEqual({ t: 'ping', at: 7 })
+})
+
+test('any library reads what the writer writes, and the reader what any library writes', () => {
+  const msgpackr = new Unpackr({ useRecords: false })
+  const writer = new MsgpackWriter()
+  fc.assert(
+    fc.property(json(), (value) => {
+      writer.begin().value(value)
+      const written = writer.take()
+      // No library tells 0 from -0 alike, and JSON has only 0.
+      const plain = JSON.parse(JSON.stringify(value)) as Json
+      expect(decode(written)).toEqual(plain)
+      expect(msgpackr.unpack(written)).toEqual(plain)
+      expect(new MsgpackReader(encode(value)).value()).toEqual(value)
+    }),
+    { numRuns: 2_000 },
+  )
+})
+
+test.each([31, 32, 64, 65, 255, 256, 65_535, 65_536, 200_000])(
+  'strings of %i characters keep their form',
+  (length) => {
+    const writer = new MsgpackWriter()
+    for (const text of ['a'.repeat(length), 'é'.repeat(length), `${'a'.repeat(length - 1)}🎲`]) {
+      writer.begin().value([text, Array(20).fill(text.length)])
+      const written = writer.take()
+      expect(written).toEqual(encode([text, Array(20).fill(text.length)]))
+      expect(new MsgpackReader(written).value()).toEqual([text, Array(20).fill(text.length)])
+    }
+  },
+)
+
+test('a failed frame leaves nothing behind for the next', () => {
+  const codec = new MsgpackCodec()
+  const ping = codec.encode({ t: 'draining', reconnect_in_ms: 1 })
+  expect(() => codec.encode({ t: 'draining', reconnect_in_ms: Number.NaN })).toThrow(TypeError)
+  expect(codec.encode({ t: 'draining', reconnect_in_ms: 1 })).toEqual(ping)
+})
+
+const AT = { room_id: 'a:b', epoch: 1_795_181_400_123, checksum: 5 }
+const plain = (frame: Uint8Array) => decode(frame) as unknown[]
+
+test('a key is announced with the first patch that changes it, and an integer from then on', () => {
+  const room = new MsgpackCodec().roomEncoder()
+  const [, , epoch, , , keys, change] = plain(
+    room.patch({ ...AT, seq: 1 }, diff({}, { hp: 1, name: { hp: 2 } })),
+  )
+  expect(epoch).toBe(AT.epoch)
+  expect(keys).toEqual([0, 'hp', 'name'])
+  expect(change).toEqual({ 0: 1, 1: [{ 0: 2 }] })
+  expect(plain(room.patch({ ...AT, seq: 2 }, diff({ hp: 1 }, { hp: 2, x: [] }))).slice(5)).toEqual([
+    [2, 'x'],
+    { 0: 2, 2: [[]] },
+  ])
+  expect(plain(room.patch({ ...AT, seq: 3 }, diff({ hp: 1 }, { hp: 2 }))).slice(5)).toEqual([null, { 0: 2 }])
+  // A joiner gets the whole table; keys that no patch has changed yet are strings.
+  expect(plain(room.snapshot({ ...AT, seq: 3, state: { hp: 2, map: { x: 1 } } })).slice(5)).toEqual([
+    [0, 'hp', 'name', 'x'],
+    { 0: 2, map: { 2: 1 } },
+  ])
+})
+
+test('array changes are two elements: changed elements by index, then splices', () => {
+  const room = new MsgpackCodec().roomEncoder()
+  const [a, b, c] = [{ n: 1 }, { n: 2 }, { n: 3 }]
+  expect(plain(room.patch({ ...AT, seq: 1 }, diff([a, b, c], [a, { n: 9 }, c, null]))).slice(5)).toEqual([
+    [0, 'n'],
+    [{ 1: { 0: 9 } }, [3, 0, [null]]],
+  ])
+})
+
+test('long keys are never interned, and a full table starts anew once it no longer pays', () => {
+  const room = new MsgpackCodec().roomEncoder()
+  const member = new MsgpackClientCodec()
+  member.decode(room.snapshot({ ...AT, seq: 0, state: {} }))
+  let seq = 0
+  const set = (keys: string[]) => {
+    const next = Object.fromEntries(keys.map((key) => [key, 1]))
+    const frame = room.patch({ ...AT, seq: ++seq }, diff({}, next))
+    const decoded = member.decode(frame)
+    if (decoded.t !== 'state.patch') throw new Error(decoded.t)
+    expect(apply({}, decoded.delta!)).toEqual(next)
+    return plain(frame)[5]
+  }
+  expect(set(['k'.repeat(65)])).toBe(null)
+  const many = (prefix: string, count: number) => Array.from({ length: count }, (_, i) => `${prefix}${i}`)
+  expect(set(many('a', 1000))).toHaveLength(1001)
+  // 24 more fit; the others stay strings.
+  expect(set(many('b', 1024))).toHaveLength(25)
+  expect(set(many('a', 10))).toBe(null)
+  expect(set(many('c', 24))).toBe(null)
+  expect(set(many('d', 3))).toEqual([0, 'd0', 'd1', 'd2'])
+})
