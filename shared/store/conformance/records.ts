@@ -1,0 +1,176 @@
+import { describe, expect, it } from 'vitest'
+import type { Records } from '../port.ts'
+import { bytes, everyByte, LONG_MS, type OpenStore, opened, SHORT_MS, text } from './harness.ts'
+
+const readOne = async (records: Records, key: string) => (await records.read([key]))[0]
+
+export function describeRecords(open: OpenStore): void {
+  describe('records', () => {
+    it('gives back what was put, in the order asked, and undefined where nothing is', async () => {
+      const { records } = (await opened(open)).store
+      await records.write([
+        { put: '{t}:a', value: bytes('one') },
+        { put: '{t}:b', value: bytes('two') },
+      ])
+      const [b, missing, a] = await records.read(['{t}:b', '{other}:c', '{t}:a'])
+      expect([text(b?.value), missing, text(a?.value)]).toEqual(['two', undefined, 'one'])
+      expect(await records.read([])).toEqual([])
+    })
+
+    it('counts the writes of a key, from 1, and from 1 again after it was removed', async () => {
+      const { records } = (await opened(open)).store
+      const version = async () => (await readOne(records, 'k'))?.version
+      await records.write([{ put: 'k', value: bytes('a') }])
+      expect(await version()).toBe(1)
+      await records.write([{ put: 'k', value: bytes('a') }])
+      expect(await version()).toBe(2)
+      await records.write([{ remove: 'k' }])
+      expect(await version()).toBeUndefined()
+      await records.write([{ put: 'k', value: bytes('a') }])
+      expect(await version()).toBe(1)
+    })
+
+    it('keeps every byte value, and the empty value', async () => {
+      const { records } = (await opened(open)).store
+      await records.write([
+        { put: '{t}:all', value: everyByte() },
+        { put: '{t}:none', value: new Uint8Array() },
+      ])
+      const [all, none] = await records.read(['{t}:all', '{t}:none'])
+      expect(all?.value).toEqual(everyByte())
+      expect(none).toEqual({ value: new Uint8Array(), version: 1 })
+    })
+
+    it('shares no buffer with its callers', async () => {
+      const { records } = (await opened(open)).store
+      const given = bytes('original')
+      const writing = records.write([{ put: 'k', value: given }])
+      given.fill(0)
+      await writing
+      const read = await readOne(records, 'k')
+      expect(text(read?.value)).toBe('original')
+      read?.value.fill(0)
+      expect(text((await readOne(records, 'k'))?.value)).toBe('original')
+    })
+
+    it('writes over the expected version only, 0 meaning absent', async () => {
+      const { records } = (await opened(open)).store
+      const put = (value: string, if_version: number) =>
+        records.write([{ put: 'k', value: bytes(value), if_version }])
+      expect(await put('too late', 1)).toBe(false)
+      expect(await put('first', 0)).toBe(true)
+      expect(await put('again', 0)).toBe(false)
+      expect(await put('second', 1)).toBe(true)
+      expect(await put('stale', 1)).toBe(false)
+      expect(await records.write([{ remove: 'k', if_version: 1 }])).toBe(false)
+      expect(text((await readOne(records, 'k'))?.value)).toBe('second')
+      expect(await records.write([{ remove: 'k', if_version: 2 }])).toBe(true)
+      expect(await readOne(records, 'k')).toBeUndefined()
+      expect(await records.write([{ remove: 'k', if_version: 0 }, { remove: 'k' }])).toBe(true)
+    })
+
+    it('does all writes or none', async () => {
+      const { records } = (await opened(open)).store
+      await records.write([{ put: '{t}:a', value: bytes('old') }])
+      const write = (if_version: number) =>
+        records.write([
+          { index: '{t}:names', add: 'new' },
+          { put: '{t}:b', value: bytes('new') },
+          { put: '{t}:a', value: bytes('new'), if_version },
+          { index: '{t}:names', add: 'newer' },
+        ])
+      const state = async () => [
+        ...(await records.read(['{t}:a', '{t}:b'])).map((record) => text(record?.value)),
+        ...(await records.page('{t}:names', { limit: 10 })),
+      ]
+      expect(await write(7)).toBe(false)
+      expect(await state()).toEqual(['old', undefined])
+      expect(await write(1)).toBe(true)
+      expect(await state()).toEqual(['new', 'new', 'newer', 'new'])
+      expect(await records.write([])).toBe(true)
+    })
+
+    it('checks every condition against the state before the write', async () => {
+      const { records } = (await opened(open)).store
+      const twice = await records.write([
+        { put: 'k', value: bytes('a'), if_version: 0 },
+        { put: 'k', value: bytes('b'), if_version: 0 },
+      ])
+      expect(twice).toBe(true)
+      expect(await readOne(records, 'k')).toEqual({ value: bytes('b'), version: 2 })
+    })
+
+    it('refuses a write whose keys share no hash tag, and a lifetime that is none', async () => {
+      const { records } = (await opened(open)).store
+      const value = bytes('x')
+      await expect(
+        records.write([
+          { put: '{a}:k', value },
+          { index: '{b}:k', add: 'x' },
+        ]),
+      ).rejects.toThrow('must share a hash tag')
+      await expect(records.write([{ put: 'k', value, ttl_ms: 0 }])).rejects.toThrow('ttl_ms is 0')
+      await expect(records.page('i', { limit: 0 })).rejects.toThrow('limit is 0')
+      expect(await records.read(['{a}:k', 'k'])).toEqual([undefined, undefined])
+    })
+
+    it('lets a record end with its lifetime, and only that one', async () => {
+      const { store, elapse } = await opened(open)
+      const { records } = store
+      const value = bytes('x')
+      await Promise.all([
+        records.write([
+          { put: '{t}:forever', value },
+          { put: '{t}:long', value, ttl_ms: LONG_MS },
+          { put: '{t}:made-lasting', value, ttl_ms: SHORT_MS },
+        ]),
+        records.write([{ put: '{t}:made-lasting', value }]),
+      ])
+      await records.write([
+        { put: '{t}:long', value, ttl_ms: LONG_MS },
+        { put: '{t}:short', value, ttl_ms: SHORT_MS },
+      ])
+      await elapse(SHORT_MS, async () => (await readOne(records, '{t}:short')) === undefined)
+      const rest = await records.read(['{t}:forever', '{t}:long', '{t}:made-lasting'])
+      expect(rest.map((record) => record?.version)).toEqual([1, 2, 2])
+      expect(await records.write([{ put: '{t}:short', value, if_version: 0 }])).toBe(true)
+    })
+
+    it('ends at 100 after 100 concurrent compare-and-set increments', async () => {
+      const { records } = (await opened(open)).store
+      const increment = async (): Promise<void> => {
+        const record = await readOne(records, 'counter')
+        const value = bytes(String(Number(text(record?.value) ?? 0) + 1))
+        const done = await records.write([{ put: 'counter', value, if_version: record?.version ?? 0 }])
+        if (!done) await increment()
+      }
+      await Promise.all(Array.from({ length: 100 }, increment))
+      expect(await readOne(records, 'counter')).toEqual({ value: bytes('100'), version: 100 })
+    })
+
+    it('pages through an index, largest first, each member once', async () => {
+      const { records } = (await opened(open)).store
+      for (const add of ['b', 'd', 'a', 'c', 'e', 'c']) await records.write([{ index: 'i', add }])
+      expect(await records.page('i', { limit: 2 })).toEqual(['e', 'd'])
+      expect(await records.page('i', { limit: 2, before: 'd' })).toEqual(['c', 'b'])
+      expect(await records.page('i', { limit: 2, before: 'b' })).toEqual(['a'])
+      expect(await records.page('i', { limit: 2, before: 'a' })).toEqual([])
+      expect(await records.page('i', { limit: 9, before: 'bb' })).toEqual(['b', 'a'])
+      expect(await records.page('i', { limit: 9, before: '' })).toEqual([])
+      expect(await records.page('nothing', { limit: 9 })).toEqual([])
+      await records.write([
+        { index: 'i', drop: 'c' },
+        { index: 'i', drop: 'never there' },
+      ])
+      expect(await records.page('i', { limit: 9 })).toEqual(['e', 'd', 'b', 'a'])
+    })
+
+    it('orders an index by bytes, whatever the script', async () => {
+      const { records } = (await opened(open)).store
+      // U+FF5E is smaller than U+1F600 in UTF-8, and larger in UTF-16.
+      const members = ['Z', 'a', 'é', '\u{ff5e}', '\u{1f600}']
+      for (const add of members) await records.write([{ index: 'i', add }])
+      expect(await records.page('i', { limit: 9 })).toEqual(members.toReversed())
+    })
+  })
+}

@@ -1,0 +1,198 @@
+import { describe, expect, it } from 'vitest'
+import type { Claim, Fence, RoomRecords } from '../port.ts'
+import { bytes, everyByte, LONG_MS, type OpenStore, opened, SHORT_MS, text } from './harness.ts'
+
+const ROOM = 'prj_a/arena:lobby {1}'
+
+async function claimed(rooms: RoomRecords, owner: string, expected_epoch: number): Promise<Claim> {
+  const claim = await rooms.claim(ROOM, owner, expected_epoch, LONG_MS)
+  if (!claim) throw new Error(`${owner} did not get the room over epoch ${expected_epoch}`)
+  return claim
+}
+
+/** The fence of an owner that has made `commits` more. */
+const advanced = (fence: Fence, commits: number): Fence => ({
+  epoch: fence.epoch,
+  version: fence.version + commits,
+})
+
+/** A claim as text, for comparing. */
+const contents = (claim: Claim) => [text(claim.snapshot), claim.journal.map((entry) => text(entry))]
+
+export function describeRooms(open: OpenStore): void {
+  describe('rooms', () => {
+    it('knows no owner of a room nobody claimed', async () => {
+      const { rooms } = (await opened(open)).store
+      expect(await rooms.inspect(ROOM)).toBeUndefined()
+    })
+
+    it("starts epochs at the store's clock", async () => {
+      const { store } = await opened(open)
+      const before = await store.time()
+      const { fence } = await claimed(store.rooms, 'node_a', 0)
+      expect(fence.version).toBe(0)
+      expect(fence.epoch).toBeGreaterThanOrEqual(Math.floor(before))
+      expect(fence.epoch).toBeLessThanOrEqual(await store.time())
+      expect(await store.rooms.inspect(ROOM)).toEqual({ ...fence, owner: 'node_a' })
+    })
+
+    it('gives a claimant the snapshot and what was committed after it, in order', async () => {
+      const { rooms } = (await opened(open)).store
+      const first = await claimed(rooms, 'node_a', 0)
+      expect(contents(first)).toEqual([undefined, []])
+      const { fence } = first
+      expect(await rooms.commit(ROOM, fence, bytes('covered'), LONG_MS)).toBe(true)
+      expect(await rooms.snapshot(ROOM, advanced(fence, 1), bytes('snapshot'), LONG_MS)).toBe(true)
+      expect(await rooms.commit(ROOM, advanced(fence, 2), bytes('one'), LONG_MS)).toBe(true)
+      expect(await rooms.commit(ROOM, advanced(fence, 3), bytes('two'), LONG_MS)).toBe(true)
+      const second = await claimed(rooms, 'node_b', fence.epoch)
+      expect(contents(second)).toEqual(['snapshot', ['one', 'two']])
+      expect(second.fence.version).toBe(4)
+      expect(second.fence.epoch).toBeGreaterThan(fence.epoch)
+    })
+
+    it('keeps every byte value and empty values, and shares no buffer', async () => {
+      const { rooms } = (await opened(open)).store
+      const { fence } = await claimed(rooms, 'node_a', 0)
+      const entry = everyByte()
+      const committing = rooms.commit(ROOM, fence, entry, LONG_MS)
+      entry.fill(0)
+      await committing
+      await rooms.commit(ROOM, advanced(fence, 1), new Uint8Array(), LONG_MS)
+      const second = await claimed(rooms, 'node_b', fence.epoch)
+      expect(second.journal).toEqual([everyByte(), new Uint8Array()])
+      await rooms.snapshot(ROOM, second.fence, new Uint8Array(), LONG_MS)
+      const third = await claimed(rooms, 'node_c', second.fence.epoch)
+      expect(third.snapshot).toEqual(new Uint8Array())
+      await rooms.snapshot(ROOM, third.fence, everyByte(), LONG_MS)
+      const fourth = await claimed(rooms, 'node_d', third.fence.epoch)
+      expect(fourth.snapshot).toEqual(everyByte())
+      fourth.snapshot?.fill(0)
+      expect((await claimed(rooms, 'node_e', fourth.fence.epoch)).snapshot).toEqual(everyByte())
+    })
+
+    it('lets exactly one of many claimants win', async () => {
+      const { rooms } = (await opened(open)).store
+      const contend = (expected_epoch: number) =>
+        Promise.all(
+          Array.from({ length: 20 }, (_, n) => rooms.claim(ROOM, `node_${n}`, expected_epoch, LONG_MS)),
+        )
+      const winners = (await contend(0)).filter((claim) => claim !== undefined)
+      expect(winners).toHaveLength(1)
+      const epoch = winners[0]!.fence.epoch
+      expect((await contend(epoch)).filter((claim) => claim !== undefined)).toHaveLength(1)
+      expect(await rooms.claim(ROOM, 'node_late', epoch, LONG_MS)).toBeUndefined()
+      expect(await rooms.claim(ROOM, 'node_unaware', 0, LONG_MS)).toBeUndefined()
+    })
+
+    it('refuses everything under an old epoch, and changes nothing by it', async () => {
+      const { rooms } = (await opened(open)).store
+      const { fence } = await claimed(rooms, 'node_a', 0)
+      await rooms.commit(ROOM, fence, bytes('kept'), LONG_MS)
+      const { fence: current } = await claimed(rooms, 'node_b', fence.epoch)
+      for (const old of [fence, advanced(fence, 1)]) {
+        expect(await rooms.commit(ROOM, old, bytes('lost'), LONG_MS)).toBe(false)
+        expect(await rooms.snapshot(ROOM, old, bytes('lost'), LONG_MS)).toBe(false)
+        expect(await rooms.refresh(ROOM, old, LONG_MS)).toBe(false)
+        expect(await rooms.release(ROOM, old, { forget: true, ttl_ms: LONG_MS })).toBe(false)
+      }
+      expect(await rooms.inspect(ROOM)).toEqual({ ...current, owner: 'node_b' })
+      expect(contents(await claimed(rooms, 'node_c', current.epoch))).toEqual([undefined, ['kept']])
+    })
+
+    it('refuses a commit made over another version than the stored one', async () => {
+      const { rooms } = (await opened(open)).store
+      const { fence } = await claimed(rooms, 'node_a', 0)
+      expect(await rooms.commit(ROOM, advanced(fence, 1), bytes('ahead'), LONG_MS)).toBe(false)
+      expect(await rooms.commit(ROOM, fence, bytes('right'), LONG_MS)).toBe(true)
+      expect(await rooms.commit(ROOM, fence, bytes('twice'), LONG_MS)).toBe(false)
+      expect(await rooms.snapshot(ROOM, fence, bytes('behind'), LONG_MS)).toBe(false)
+      expect(await rooms.inspect(ROOM)).toEqual({ ...advanced(fence, 1), owner: 'node_a' })
+    })
+
+    it('takes one of many commits made over one version', async () => {
+      const { rooms } = (await opened(open)).store
+      const { fence } = await claimed(rooms, 'node_a', 0)
+      const answers = await Promise.all(
+        Array.from({ length: 20 }, (_, n) => rooms.commit(ROOM, fence, bytes(`${n}`), LONG_MS)),
+      )
+      expect(answers.filter((committed) => committed)).toHaveLength(1)
+      expect((await claimed(rooms, 'node_b', fence.epoch)).journal).toHaveLength(1)
+    })
+
+    it('keeps the content of a released room for the next owner, and shuts the last one out', async () => {
+      const { rooms } = (await opened(open)).store
+      const { fence } = await claimed(rooms, 'node_a', 0)
+      await rooms.snapshot(ROOM, fence, bytes('snapshot'), LONG_MS)
+      await rooms.commit(ROOM, advanced(fence, 1), bytes('entry'), LONG_MS)
+      const last = advanced(fence, 2)
+      expect(await rooms.release(ROOM, last, { forget: false, ttl_ms: LONG_MS })).toBe(true)
+      expect(await rooms.inspect(ROOM)).toEqual({ ...last, owner: null })
+      expect(await rooms.commit(ROOM, last, bytes('late'), LONG_MS)).toBe(false)
+      expect(await rooms.refresh(ROOM, last, LONG_MS)).toBe(false)
+      const next = await claimed(rooms, 'node_b', last.epoch)
+      expect(contents(next)).toEqual(['snapshot', ['entry']])
+      expect(next.fence.epoch).toBeGreaterThan(last.epoch)
+    })
+
+    it('forgets the content of a room, and never its epoch', async () => {
+      const { rooms } = (await opened(open)).store
+      const epochs: number[] = [0]
+      for (const owner of ['node_a', 'node_b', 'node_c']) {
+        const claim = await claimed(rooms, owner, epochs.at(-1)!)
+        expect(contents(claim)).toEqual([undefined, []])
+        await rooms.snapshot(ROOM, claim.fence, bytes('snapshot'), LONG_MS)
+        await rooms.commit(ROOM, advanced(claim.fence, 1), bytes('entry'), LONG_MS)
+        await rooms.release(ROOM, advanced(claim.fence, 2), { forget: true, ttl_ms: LONG_MS })
+        expect((await rooms.inspect(ROOM))?.owner).toBeNull()
+        epochs.push(claim.fence.epoch)
+      }
+      expect(epochs).toEqual([...new Set(epochs)].sort((a, b) => a - b))
+    })
+
+    it('lets an orphaned room end with its lifetime: owner fenced, content gone, epoch kept', async () => {
+      const { store, elapse } = await opened(open)
+      const { rooms } = store
+      const { fence } = await claimed(rooms, 'node_a', 0)
+      await rooms.snapshot(ROOM, fence, bytes('snapshot'), LONG_MS)
+      const last = advanced(fence, 2)
+      await rooms.commit(ROOM, advanced(fence, 1), bytes('entry'), SHORT_MS)
+      await elapse(SHORT_MS, async () => (await rooms.inspect(ROOM))?.owner === null)
+      expect((await rooms.inspect(ROOM))?.epoch).toBe(fence.epoch)
+      expect(await rooms.commit(ROOM, last, bytes('from the dead'), LONG_MS)).toBe(false)
+      expect(await rooms.claim(ROOM, 'node_b', 0, LONG_MS)).toBeUndefined()
+      const next = await claimed(rooms, 'node_b', fence.epoch)
+      expect(contents(next)).toEqual([undefined, []])
+      expect(next.fence.version).toBe(0)
+      expect(next.fence.epoch).toBeGreaterThan(fence.epoch)
+    })
+
+    it('keeps a room alive that its owner refreshes', async () => {
+      const { store, elapse } = await opened(open)
+      const { rooms, records } = store
+      const { fence } = await claimed(rooms, 'node_a', 0)
+      const writes = await Promise.all([
+        rooms.snapshot(ROOM, fence, bytes('snapshot'), SHORT_MS),
+        rooms.refresh(ROOM, advanced(fence, 1), LONG_MS),
+      ])
+      expect(writes).toEqual([true, true])
+      await records.write([{ put: 'egg timer', value: bytes('x'), ttl_ms: SHORT_MS }])
+      await elapse(SHORT_MS, async () => (await records.read(['egg timer']))[0] === undefined)
+      expect(contents(await claimed(rooms, 'node_b', fence.epoch))).toEqual(['snapshot', []])
+    })
+
+    it('keeps rooms apart', async () => {
+      const { rooms } = (await opened(open)).store
+      const names = ['p/a:k', 'p/a:k}', 'p/a:k}:epoch', 'p/a:', 'q/a:k']
+      for (const name of names) {
+        const claim = await rooms.claim(name, 'node_a', 0, LONG_MS)
+        await rooms.commit(name, claim!.fence, bytes(name), LONG_MS)
+      }
+      for (const name of names) {
+        const { epoch } = (await rooms.inspect(name))!
+        const claim = await rooms.claim(name, 'node_b', epoch, LONG_MS)
+        expect(claim?.journal.map(text)).toEqual([name])
+      }
+    })
+  })
+}

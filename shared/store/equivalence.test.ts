@@ -1,0 +1,164 @@
+import fc from 'fast-check'
+import { pino } from 'pino'
+import { expect, inject, it } from 'vitest'
+import { freshPrefix } from '../../test/support/redis-prefix.ts'
+import { systemClock } from '../clock.ts'
+import { memoryStore } from './memory/memory.ts'
+import type { Fence, RoomRecords, Store, Write } from './port.ts'
+import { redisStore } from './redis/redis.ts'
+
+const LONG_MS = 600_000
+
+/** Which of the fences that a room's claims gave an operation names, and how far off its version is. */
+interface Aim {
+  readonly room: string
+  /** 0: the fence of the last claim, 1: of the one before, … */
+  readonly claims_back: number
+  readonly off_by: number
+}
+
+type Operation =
+  | { readonly kind: 'write'; readonly writes: readonly Write[] }
+  | { readonly kind: 'read'; readonly keys: readonly string[] }
+  | {
+      readonly kind: 'page'
+      readonly index: string
+      readonly before: string | undefined
+      readonly limit: number
+    }
+  | { readonly kind: 'inspect'; readonly room: string }
+  | { readonly kind: 'claim'; readonly aim: Aim; readonly owner: string }
+  | { readonly kind: 'commit' | 'snapshot'; readonly aim: Aim; readonly value: Uint8Array }
+  | { readonly kind: 'release'; readonly aim: Aim; readonly forget: boolean }
+  | { readonly kind: 'refresh'; readonly aim: Aim }
+
+const key = fc.constantFrom('{t}:a', '{t}:b', '{t}:c')
+const index = fc.constantFrom('{t}:i', '{t}:j')
+const member = fc.oneof(fc.constantFrom('', 'a', 'b', 'aa'), fc.string({ unit: 'grapheme', maxLength: 4 }))
+const value = fc.uint8Array({ maxLength: 40 })
+const if_version = fc.option(fc.nat({ max: 3 }), { nil: undefined, freq: 2 })
+const aim = fc.record({
+  room: fc.constantFrom('p/a:x', 'p/a:y'),
+  claims_back: fc.constantFrom(0, 0, 0, 0, 1, 2),
+  off_by: fc.constantFrom(0, 0, 0, 0, 0, 1, -1),
+})
+
+/** Drops fields that are undefined, which the port's optional ones must not be. */
+const given = <T extends object>(fields: T): T =>
+  Object.fromEntries(Object.entries(fields).filter(([, field]) => field !== undefined)) as T
+
+const write: fc.Arbitrary<Write> = fc.oneof(
+  fc
+    .record({ put: key, value, if_version, ttl_ms: fc.option(fc.constant(LONG_MS), { nil: undefined }) })
+    .map((fields) => given(fields) as Write),
+  fc.record({ remove: key, if_version }).map((fields) => given(fields) as Write),
+  fc.record({ index, add: member }),
+  fc.record({ index, drop: member }),
+)
+
+const kind = <K extends string>(name: K) => fc.constant(name)
+const operation: fc.Arbitrary<Operation> = fc.oneof(
+  fc.record({ kind: kind('write'), writes: fc.array(write, { maxLength: 4 }) }),
+  fc.record({ kind: kind('read'), keys: fc.array(key, { maxLength: 4 }) }),
+  fc.record({
+    kind: kind('page'),
+    index,
+    before: fc.option(member, { nil: undefined }),
+    limit: fc.integer({ min: 1, max: 4 }),
+  }),
+  fc.record({ kind: kind('inspect'), room: fc.constantFrom('p/a:x', 'p/a:y') }),
+  fc.record({ kind: kind('claim'), aim, owner: fc.constantFrom('node_a', 'node_b') }),
+  fc.record({ kind: fc.constantFrom('commit' as const, 'snapshot' as const), aim, value }),
+  fc.record({ kind: kind('release'), aim, forget: fc.boolean() }),
+  fc.record({ kind: kind('refresh'), aim }),
+)
+
+/** Runs operations on one store and tells what it answered, with epochs counted instead of timed: the first claim's is 1. */
+class Run {
+  readonly #store: Store
+  /** The fences of each room's claims, kept up to date as an owner would. */
+  readonly #fences = new Map<string, Fence[]>()
+
+  constructor(store: Store) {
+    this.#store = store
+  }
+
+  async answer(operation: Operation): Promise<unknown> {
+    const { records, rooms } = this.#store
+    switch (operation.kind) {
+      case 'write':
+        return records.write(operation.writes)
+      case 'read':
+        return records.read(operation.keys)
+      case 'page':
+        return records.page(
+          operation.index,
+          given({ before: operation.before, limit: operation.limit }) as { limit: number },
+        )
+      case 'inspect': {
+        const owner = await rooms.inspect(operation.room)
+        return owner && { ...owner, epoch: this.#ordinal(operation.room, owner.epoch) }
+      }
+      case 'claim':
+        return this.#claim(operation.aim, operation.owner)
+      default:
+        return this.#fenced(rooms, operation)
+    }
+  }
+
+  async #claim({ room, claims_back }: Aim, owner: string): Promise<unknown> {
+    const fences = this.#fences.get(room) ?? []
+    const expected = fences.at(-1 - claims_back)?.epoch ?? 0
+    const claim = await this.#store.rooms.claim(room, owner, expected, LONG_MS)
+    if (!claim) return undefined
+    expect(claim.fence.epoch).toBeGreaterThan(fences.at(-1)?.epoch ?? 0)
+    this.#fences.set(room, [...fences, claim.fence])
+    return { ...claim, fence: { ...claim.fence, epoch: this.#ordinal(room, claim.fence.epoch) } }
+  }
+
+  async #fenced(
+    rooms: RoomRecords,
+    operation: Extract<Operation, { kind: 'commit' | 'snapshot' | 'release' | 'refresh' }>,
+  ): Promise<boolean> {
+    const { room, claims_back, off_by } = operation.aim
+    const fences = this.#fences.get(room) ?? []
+    const at = fences.length - 1 - claims_back
+    const own = fences[at] ?? { epoch: 1, version: 0 }
+    const fence = { epoch: own.epoch, version: own.version + off_by }
+    switch (operation.kind) {
+      case 'release':
+        return rooms.release(room, fence, { forget: operation.forget, ttl_ms: LONG_MS })
+      case 'refresh':
+        return rooms.refresh(room, fence, LONG_MS)
+      default: {
+        const done = await rooms[operation.kind](room, fence, operation.value, LONG_MS)
+        if (done) fences[at] = { epoch: fence.epoch, version: fence.version + 1 }
+        return done
+      }
+    }
+  }
+
+  #ordinal(room: string, epoch: number): number {
+    return 1 + (this.#fences.get(room) ?? []).findIndex((fence) => fence.epoch === epoch)
+  }
+}
+
+it('the memory store and the Redis store give the same answers to any sequence of operations', async () => {
+  const prefix = freshPrefix()
+  const log = pino({ level: 'silent' })
+  let runs = 0
+  await fc.assert(
+    fc.asyncProperty(fc.array(operation, { minLength: 1, maxLength: 40 }), async (operations) => {
+      const redis = await redisStore({ url: inject('redisUrl'), key_prefix: `${prefix}${runs++}:`, log })
+      try {
+        const [one, other] = [new Run(memoryStore({ clock: systemClock })), new Run(redis)]
+        for (const operation of operations) {
+          expect(await other.answer(operation)).toEqual(await one.answer(operation))
+        }
+      } finally {
+        await redis.close()
+      }
+    }),
+    { numRuns: 100 },
+  )
+})

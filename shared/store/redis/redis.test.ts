@@ -1,0 +1,284 @@
+import { Writable } from 'node:stream'
+import { Redis } from 'ioredis'
+import { type Logger, pino } from 'pino'
+import { describe, expect, inject, it, onTestFinished, vi } from 'vitest'
+import { freshPrefix } from '../../../test/support/redis-prefix.ts'
+import { proxyRedis, type RedisProxy } from '../../../test/support/redis-proxy.ts'
+import { type RedisServer, startRedis } from '../../../test/support/redis-server.ts'
+import { bytes, LONG_MS, text } from '../conformance/harness.ts'
+import { describeStore } from '../conformance.ts'
+import { type Store, StoreUnavailable } from '../port.ts'
+import { type RedisStoreOptions, redisStore } from './redis.ts'
+
+const silent = pino({ level: 'silent' })
+
+describeStore('the Redis store', async () => ({
+  store: await redisStore({ url: inject('redisUrl'), key_prefix: freshPrefix(), log: silent }),
+  elapse: async (_ttl_ms, seen) => {
+    await vi.waitFor(async () => expect(await seen()).toBe(true), { interval: 5, timeout: 5000 })
+  },
+}))
+
+/** A server of the test's own, which it may stop. */
+async function ownServer(): Promise<RedisServer> {
+  const server = await startRedis()
+  onTestFinished(() => server.close())
+  return server
+}
+
+/** A way to the shared server that the test may break. */
+async function ownProxy(): Promise<RedisProxy> {
+  const proxy = await proxyRedis(inject('redisUrl'))
+  onTestFinished(() => proxy.close())
+  return proxy
+}
+
+async function openStore(options: Partial<RedisStoreOptions> & { url: string }): Promise<Store> {
+  const store = await redisStore({ key_prefix: freshPrefix(), log: silent, ...options })
+  onTestFinished(() => store.close())
+  return store
+}
+
+/** A connection beside the store's own, to look at the server with. */
+function admin(url: string): Redis {
+  const redis = new Redis(url)
+  redis.on('error', () => undefined)
+  onTestFinished(() => redis.disconnect())
+  return redis
+}
+
+/** A logger, and what it has written. */
+function recordingLog(): { log: Logger; logged: () => string } {
+  let written = ''
+  const sink = new Writable({
+    write(chunk: Buffer, _encoding, done) {
+      written += chunk.toString()
+      done()
+    },
+  })
+  return { log: pino({ level: 'debug' }, sink), logged: () => written }
+}
+
+/** The milliseconds until `call` rejects, which must be with `StoreUnavailable`. */
+async function unavailableAfter(call: Promise<unknown>): Promise<number> {
+  const start = performance.now()
+  await expect(call).rejects.toBeInstanceOf(StoreUnavailable)
+  return performance.now() - start
+}
+
+describe('several stores on one Redis', () => {
+  it('do not see each other when their prefixes differ', async () => {
+    const url = inject('redisUrl')
+    const [one, two] = [await openStore({ url }), await openStore({ url })]
+    const heard: string[] = []
+    await two.bus.subscribe('c', (message) => heard.push(`${text(message)}`))
+    await one.records.write([
+      { put: '{t}:k', value: bytes('one') },
+      { index: '{t}:i', add: 'one' },
+    ])
+    await one.rooms.claim('p/a:k', 'node_one', 0, LONG_MS)
+    expect(await one.bus.publish('c', bytes('one'))).toBe(0)
+    expect(await two.records.read(['{t}:k'])).toEqual([undefined])
+    expect(await two.records.page('{t}:i', { limit: 9 })).toEqual([])
+    expect(await two.rooms.inspect('p/a:k')).toBeUndefined()
+    expect(await two.bus.publish('c', bytes('two'))).toBe(1)
+    await vi.waitFor(() => expect(heard).toEqual(['two']))
+  })
+
+  it('are one store when their prefixes are the same', async () => {
+    const url = inject('redisUrl')
+    const key_prefix = freshPrefix()
+    const [one, two] = [await openStore({ url, key_prefix }), await openStore({ url, key_prefix })]
+    await one.records.write([{ put: 'k', value: bytes('one') }])
+    expect(text((await two.records.read(['k']))[0]?.value)).toBe('one')
+    await one.bus.subscribe('c', () => undefined)
+    await two.bus.subscribe('c', () => undefined)
+    expect(await one.bus.publish('c', bytes('x'))).toBe(2)
+  })
+
+  it('write no key without the prefix, and none of a room without an end', async () => {
+    const url = inject('redisUrl')
+    const key_prefix = freshPrefix()
+    const { rooms } = await openStore({ url, key_prefix })
+    const claim = await rooms.claim('p/a:k', 'node_a', 0, 1000)
+    const { epoch, version } = claim!.fence
+    await rooms.snapshot('p/a:k', claim!.fence, bytes('s'), 1000)
+    await rooms.commit('p/a:k', { epoch, version: version + 1 }, bytes('e'), 1000)
+    const redis = admin(url)
+    const ends = async (part: string) => redis.pttl(`${key_prefix}{room:p/a:k}:${part}`)
+    for (const part of ['record', 'snapshot', 'journal']) {
+      expect(await ends(part)).toBeGreaterThan(0)
+      expect(await ends(part)).toBeLessThanOrEqual(1000)
+    }
+    expect(await ends('epoch')).toBeGreaterThan(60 * 60 * 1000)
+  })
+})
+
+describe('a Redis store that loses its server', () => {
+  it('tells subscribers of the gap after the subscription stands again', async () => {
+    const { url } = await ownServer()
+    const store = await openStore({ url })
+    const redis = admin(url)
+    const heard: string[] = []
+    let gaps = 0
+    await store.bus.subscribe(
+      'c',
+      (message) => heard.push(`${text(message)}`),
+      () => {
+        gaps++
+        void store.bus.publish('c', bytes('after the gap'))
+      },
+    )
+    expect(gaps).toBe(0)
+    expect(await redis.call('CLIENT', 'KILL', 'TYPE', 'pubsub')).toBe(1)
+    await vi.waitFor(() => expect(heard).toEqual(['after the gap']))
+    expect(gaps).toBe(1)
+  })
+
+  it('makes a bus anew that looks connected and hears nothing', async () => {
+    const proxy = await ownProxy()
+    const store = await openStore({ url: proxy.url })
+    let gaps = 0
+    await store.bus.subscribe(
+      'c',
+      () => undefined,
+      () => gaps++,
+    )
+    proxy.mute('subscribe')
+    await vi.waitFor(() => expect(gaps).toBe(1), { timeout: 5000 })
+    expect(await store.bus.publish('c', bytes('x'))).toBe(1)
+  })
+
+  it('answers StoreUnavailable in bounded time while the server is gone, and works again when it is back', async () => {
+    const server = await ownServer()
+    const store = await openStore({ url: server.url, command_timeout_ms: 300 })
+    let gaps = 0
+    await store.bus.subscribe(
+      'c',
+      () => undefined,
+      () => gaps++,
+    )
+    await server.stop()
+    const calls = [
+      store.ping(),
+      store.records.write([{ put: 'k', value: bytes('x') }]),
+      store.rooms.inspect('p/a:k'),
+      store.bus.publish('c', bytes('x')),
+      store.bus.subscribe('d', () => undefined),
+    ]
+    for (const ms of await Promise.all(calls.map(unavailableAfter))) expect(ms).toBeLessThan(2000)
+    await server.start()
+    await vi.waitFor(() => store.ping(), { timeout: 5000 })
+    await vi.waitFor(() => expect(gaps).toBe(1), { timeout: 5000 })
+    expect(await store.records.read(['k'])).toEqual([undefined])
+    expect(await store.bus.publish('c', bytes('x'))).toBe(1)
+    expect(await store.bus.publish('d', bytes('x'))).toBe(0)
+  })
+
+  it('does not wait for ever on a server that hangs, and never sends a write twice', async () => {
+    const server = await ownServer()
+    const store = await openStore({ url: server.url, command_timeout_ms: 300 })
+    const claim = await store.rooms.claim('p/a:k', 'node_a', 0, LONG_MS)
+    await server.pause()
+    const commit = store.rooms.commit('p/a:k', claim!.fence, bytes('unanswered'), LONG_MS)
+    expect(await unavailableAfter(commit)).toBeLessThan(2000)
+    await server.resume()
+    await vi.waitFor(() => store.ping(), { timeout: 5000 })
+    const { epoch, version } = (await store.rooms.inspect('p/a:k'))!
+    const next = await store.rooms.claim('p/a:k', 'node_b', epoch, LONG_MS)
+    expect(next?.journal.map(text)).toEqual(version === 1 ? ['unanswered'] : [])
+    expect(version).toBeLessThanOrEqual(1)
+  })
+
+  it('does not repeat a write whose answer was lost', async () => {
+    const proxy = await ownProxy()
+    const key_prefix = freshPrefix()
+    const store = await openStore({ url: proxy.url, key_prefix })
+    const witness = await openStore({ url: inject('redisUrl'), key_prefix })
+    const version = async () => (await witness.records.read(['k']))[0]?.version
+    proxy.mute('roomful-commands')
+    const write = store.records.write([{ put: 'k', value: bytes('x') }])
+    const outcome = expect(write).rejects.toBeInstanceOf(StoreUnavailable)
+    await vi.waitFor(async () => expect(await version()).toBe(1))
+    proxy.cut()
+    await outcome
+    await store.ping()
+    expect(await version()).toBe(1)
+  })
+
+  it('goes on after the server has forgotten the scripts', async () => {
+    const { url } = await ownServer()
+    const store = await openStore({ url })
+    await store.records.write([{ put: 'k', value: bytes('x') }])
+    await admin(url).script('FLUSH')
+    expect(await store.records.write([{ put: 'k', value: bytes('x'), if_version: 1 }])).toBe(true)
+  })
+
+  it('logs the loss and the recovery once each, and never the password', async () => {
+    const server = await ownServer()
+    await admin(server.url).call(
+      'ACL',
+      'SETUSER',
+      'player',
+      'on',
+      '>s3cret-word',
+      'allkeys',
+      'allchannels',
+      '+@all',
+    )
+    const url = server.url.replace('redis://', 'redis://player:s3cret-word@')
+    const { log, logged } = recordingLog()
+    const store = await openStore({ url, log, command_timeout_ms: 300 })
+    const redis = admin(server.url)
+    for (const round of [1, 2]) {
+      await redis.call('CLIENT', 'KILL', 'SKIPME', 'yes')
+      await vi.waitFor(() => expect(logged().match(/is back/g)).toHaveLength(round * 2), { timeout: 5000 })
+    }
+    await store.ping()
+    await redis.call('ACL', 'SETUSER', 'player', 'resetpass', '>another')
+    await redis.call('CLIENT', 'KILL', 'SKIPME', 'yes')
+    await vi.waitFor(() => expect(store.ping()).rejects.toThrow('WRONGPASS'), { timeout: 5000 })
+    const said = logged()
+    expect(said.match(/is lost/g)).toHaveLength(6)
+    expect(said.match(/is back/g)).toHaveLength(4)
+    expect(said).not.toContain('s3cret-word')
+    expect(said).toContain(new URL(server.url).host)
+    expect(said.trim().split('\n')).toHaveLength(10)
+  })
+})
+
+describe('opening a Redis store', () => {
+  it('fails in bounded time where nothing answers, and says why', async () => {
+    const server = await ownServer()
+    await server.stop()
+    const opening = redisStore({ url: server.url, log: silent, connect_timeout_ms: 200 })
+    await expect(opening).rejects.toThrow(/no connection to the store: .*ECONNREFUSED/)
+  })
+
+  it('warns of a server that may throw data away', async () => {
+    const { url } = await ownServer()
+    const { log, logged } = recordingLog()
+    await openStore({ url, log })
+    expect(logged()).toBe('')
+    await admin(url).config('SET', 'maxmemory-policy', 'allkeys-lru')
+    await openStore({ url, log })
+    expect(logged()).toContain('"maxmemory_policy":"allkeys-lru"')
+  })
+
+  it('refuses a URL or a prefix that cannot work, without printing the URL', async () => {
+    const open = (options: Partial<RedisStoreOptions>) =>
+      redisStore({ url: inject('redisUrl'), log: silent, ...options })
+    await expect(open({ url: 'http://:hush@host' })).rejects.toThrow(/must look like redis:\/\/host:6379/)
+    await expect(open({ url: 'hush' })).rejects.not.toThrow(/hush/)
+    await expect(open({ key_prefix: '{x}:' })).rejects.toThrow('must not contain { or }')
+  })
+
+  it('calls a store that is full unavailable', async () => {
+    const { url } = await ownServer()
+    const store = await openStore({ url })
+    await admin(url).config('SET', 'maxmemory', '1')
+    await unavailableAfter(store.records.write([{ put: 'k', value: bytes('x') }]))
+    await admin(url).config('SET', 'maxmemory', '0')
+    expect(await store.records.write([{ put: 'k', value: bytes('x'), if_version: 0 }])).toBe(true)
+  })
+})
