@@ -93,6 +93,7 @@ export function createApp({ project, players, bundles, ws_url, log }: AppParts):
     app.get(`/${game}/page.js`, async (c) =>
       file(c, 'text/javascript', await bundles.script(pageModule(game))),
     )
+    app.get(`/${game}/page.css`, async (c) => file(c, 'text/css', await asset(`${game}/page.css`)))
     app.get(`/${game}/room.ts`, async (c) => file(c, 'text/plain', await roomSource(game)))
     app.get(`/${game}/source`, async (c) => c.html(sourcePage(game, await roomSource(game))))
   }

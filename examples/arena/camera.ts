@@ -1,0 +1,56 @@
+import type { Point } from './motion.ts'
+
+const SIDE = 1000
+/** CSS pixels that the camera may show beyond the floor, so that nobody stands under the bar. */
+const BORDER = 72
+
+/** Which part of the floor the window shows: all of its longer side, moving along with the player on the shorter one. */
+export class Camera {
+  #centre: Point = { x: SIDE / 2, y: SIDE / 2 }
+  #width = 1
+  #height = 1
+  /** CSS pixels per unit of the floor. */
+  scale = 1
+
+  /** The size of the window in CSS pixels. */
+  resize(width: number, height: number): void {
+    this.#width = width
+    this.#height = height
+    this.scale = Math.max(Math.max(width, height) / (SIDE + 40), 0.55)
+  }
+
+  /** Keeps `point` in view; call once a frame. */
+  follow(point: Point, seconds: number): void {
+    const part = Math.min(1, seconds * 6)
+    const goal = { x: this.#within(point.x, this.#width), y: this.#within(point.y, this.#height) }
+    this.#centre.x += (goal.x - this.#centre.x) * part
+    this.#centre.y += (goal.y - this.#centre.y) * part
+  }
+
+  /** Goes to `point` without a way in between. */
+  jump(point: Point): void {
+    this.#centre = { x: this.#within(point.x, this.#width), y: this.#within(point.y, this.#height) }
+  }
+
+  /** From the floor to CSS pixels of the window. */
+  toScreen(point: Point): Point {
+    return {
+      x: (point.x - this.#centre.x) * this.scale + this.#width / 2,
+      y: (point.y - this.#centre.y) * this.scale + this.#height / 2,
+    }
+  }
+
+  /** From CSS pixels of the window to the floor. */
+  toFloor(point: Point): Point {
+    return {
+      x: (point.x - this.#width / 2) / this.scale + this.#centre.x,
+      y: (point.y - this.#height / 2) / this.scale + this.#centre.y,
+    }
+  }
+
+  /** The centre on one axis that shows `value` and no more than the border beyond the floor. */
+  #within(value: number, pixels: number): number {
+    const half = (pixels / 2 - BORDER) / this.scale
+    return half >= SIDE / 2 ? SIDE / 2 : Math.min(SIDE - half, Math.max(half, value))
+  }
+}

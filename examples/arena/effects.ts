@@ -1,0 +1,74 @@
+import type { Point } from './motion.ts'
+
+/** Something that is on the floor for a moment; `age` runs from 0 to 1. */
+export type Effect =
+  | { kind: 'slash'; from: Point; to: Point; hue: number; age: number }
+  | { kind: 'spark'; at: Point; velocity: Point; hue: number; age: number }
+  | { kind: 'ring'; at: Point; hue: number; age: number }
+  | { kind: 'words'; at: Point; text: string; strong: boolean; age: number }
+
+const SECONDS: Readonly<Record<Effect['kind'], number>> = { slash: 0.22, spark: 0.55, ring: 0.6, words: 0.9 }
+const FLASH_MS = 180
+const MOST = 400
+
+/** Everything that flashes, flies and fades when somebody is hit. */
+export class Effects {
+  #effects: Effect[] = []
+  readonly #flashes = new Map<string, number>()
+
+  get all(): readonly Effect[] {
+    return this.#effects
+  }
+
+  /** A blow from one place to another. */
+  blow(by: Point, victim: Point, target: string, hue: number, now_ms: number): void {
+    this.#flashes.set(target, now_ms)
+    this.#add({ kind: 'slash', from: by, to: victim, hue, age: 0 })
+    this.#add({ kind: 'words', at: victim, text: '−10', strong: false, age: 0 })
+    this.#sparks(victim, hue, 7, 260)
+  }
+
+  /** Somebody is out. */
+  knockout(at: Point, hue: number): void {
+    this.#add({ kind: 'ring', at, hue, age: 0 })
+    this.#add({ kind: 'words', at, text: 'K.O.', strong: true, age: 0 })
+    this.#sparks(at, hue, 26, 520)
+  }
+
+  /** Somebody appears. */
+  arrival(at: Point, hue: number): void {
+    this.#add({ kind: 'ring', at, hue, age: 0 })
+  }
+
+  /** How brightly a player flashes from its last blow, 1 to 0. */
+  flash(id: string, now_ms: number): number {
+    const since = now_ms - (this.#flashes.get(id) ?? Number.NEGATIVE_INFINITY)
+    return Math.max(0, 1 - since / FLASH_MS)
+  }
+
+  step(seconds: number): void {
+    for (const effect of this.#effects) {
+      effect.age += seconds / SECONDS[effect.kind]
+      if (effect.kind !== 'spark') continue
+      effect.at = {
+        x: effect.at.x + effect.velocity.x * seconds,
+        y: effect.at.y + effect.velocity.y * seconds,
+      }
+      effect.velocity = { x: effect.velocity.x * (1 - 4 * seconds), y: effect.velocity.y * (1 - 4 * seconds) }
+    }
+    this.#effects = this.#effects.filter((effect) => effect.age < 1)
+  }
+
+  #sparks(at: Point, hue: number, count: number, speed: number): void {
+    for (let index = 0; index < count; index++) {
+      const angle = Math.random() * 2 * Math.PI
+      const fast = speed * (0.4 + Math.random() * 0.6)
+      const velocity = { x: Math.cos(angle) * fast, y: Math.sin(angle) * fast }
+      this.#add({ kind: 'spark', at: { ...at }, velocity, hue, age: 0 })
+    }
+  }
+
+  #add(effect: Effect): void {
+    if (this.#effects.length < MOST) this.#effects.push(effect)
+  }
+}

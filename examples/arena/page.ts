@@ -1,0 +1,198 @@
+import { byId } from '../ui/dom.ts'
+import { hueOf, nameOf } from '../ui/identity.ts'
+import { type Stage, startGame } from '../ui/stage.ts'
+import { Camera } from './camera.ts'
+import { Controls } from './controls.ts'
+import { Effects } from './effects.ts'
+import { Feed } from './feed.ts'
+import { Motion, type Point } from './motion.ts'
+import { type Figure, Painter, RADIUS } from './paint.ts'
+import type arena from './room.ts'
+import { Walker } from './walker.ts'
+
+/** How near somebody must be for this page to offer a hit. */
+const REACH = 170
+/** A click this close to somebody means them. */
+const AIM = RADIUS + 14
+
+const distance = (a: Point, b: Point): number => Math.hypot(a.x - b.x, a.y - b.y)
+
+/** The arena as one player sees it: what the server says of the others, smoothed, and this player ahead of its word. */
+class ArenaView {
+  readonly #stage: Stage<typeof arena>
+  readonly #motion = new Motion()
+  readonly #effects = new Effects()
+  readonly #camera = new Camera()
+  readonly #painter: Painter
+  readonly #controls: Controls
+  readonly #feed = new Feed(byId('feed', HTMLElement))
+  readonly #hitButton = byId('hit', HTMLButtonElement)
+  readonly #help = byId('help', HTMLElement)
+  readonly #facing = new Map<string, number>()
+  #walker: Walker | undefined
+  #last_ms = performance.now()
+
+  constructor(stage: Stage<typeof arena>) {
+    this.#stage = stage
+    const canvas = byId('floor', HTMLCanvasElement)
+    this.#painter = new Painter(canvas, this.#camera)
+    this.#controls = new Controls(canvas, this.#hitButton, {
+      point: (at, dragging) => this.#pointed(at, dragging),
+      hit: () => this.#hitNearest(),
+    })
+    stage.room.onStateChange((state, previous) => this.#changed(state.players, previous.players))
+    stage.room.onMessage('hit', (blow) => this.#blown(blow))
+    this.#changed(stage.room.state.players, {})
+    byId('stage', HTMLElement).focus({ preventScroll: true })
+    requestAnimationFrame((now) => this.#frame(now))
+  }
+
+  get #me(): string {
+    return this.#stage.room.memberId
+  }
+
+  #name(id: string): string {
+    if (id === this.#me) return 'You'
+    return nameOf(id, this.#stage.room.members.find((member) => member.member_id === id)?.sub)
+  }
+
+  #changed(
+    players: Readonly<Record<string, Readonly<Point>>>,
+    previous: Readonly<Record<string, unknown>>,
+  ): void {
+    const now = performance.now()
+    for (const [id, player] of Object.entries(players)) {
+      this.#motion.see(id, player, now)
+      if (!Object.hasOwn(previous, id)) this.#effects.arrival(player, hueOf(id))
+    }
+    this.#motion.keep(players)
+    const mine = players[this.#me]
+    if (mine && !this.#walker) {
+      this.#walker = new Walker(mine)
+      this.#camera.jump(mine)
+    }
+  }
+
+  /** The event comes after the patch of its flush: a player at 0 stands in its new place already. */
+  #blown({ by, target, hp }: { by: string; target: string; hp: number }): void {
+    const now = performance.now()
+    const from = this.#placeOf(by, now)
+    const to = this.#placeOf(target, now)
+    if (from && to) this.#effects.blow(from, to, target, hueOf(by), now)
+    if (hp > 0) return
+    if (to) this.#effects.knockout(to, hueOf(target))
+    this.#feed.add(`${this.#name(by)} knocked out ${this.#name(target)}`)
+    const mine = this.#stage.room.state.players[this.#me]
+    if (target !== this.#me || !mine || !this.#walker) return
+    this.#walker.putAt(mine)
+    this.#effects.arrival(mine, hueOf(this.#me))
+    // Moves sent before the news arrived would drag the player back: this one comes after them.
+    void this.#stage.room.send('move', { x: mine.x, y: mine.y }).catch(() => undefined)
+  }
+
+  #placeOf(id: string, now: number): Point | undefined {
+    return id === this.#me ? this.#walker?.place : this.#motion.at(id, now)
+  }
+
+  /** The nearest player within reach. */
+  #nearest(now: number): string | undefined {
+    const here = this.#walker?.place
+    if (!here) return undefined
+    let best: { id: string; far: number } | undefined
+    for (const id of Object.keys(this.#stage.room.state.players)) {
+      const place = id === this.#me ? undefined : this.#motion.at(id, now)
+      const far = place ? distance(here, place) : REACH
+      if (far < (best?.far ?? REACH)) best = { id, far }
+    }
+    return best?.id
+  }
+
+  #hitNearest(): void {
+    const target = this.#nearest(performance.now())
+    if (target) this.#hit(target)
+  }
+
+  #hit(target: string): void {
+    this.#help.classList.add('done')
+    void this.#stage.room.send('hit', { target }).catch((error: unknown) => {
+      this.#stage.toasts.refuse(error)
+    })
+  }
+
+  #pointed(at: Point, dragging: boolean): void {
+    const here = this.#walker?.place
+    if (!here) return
+    const now = performance.now()
+    const spot = this.#camera.toFloor(at)
+    const aimed = Object.keys(this.#stage.room.state.players).find((id) => {
+      const place = id === this.#me ? undefined : this.#motion.at(id, now)
+      return place && distance(place, spot) < AIM && distance(place, here) < REACH
+    })
+    if (aimed && !dragging) this.#hit(aimed)
+    else this.#walker?.walkTo(spot)
+    this.#help.classList.add('done')
+  }
+
+  #frame(now: number): void {
+    const seconds = Math.min(0.1, Math.max(0, (now - this.#last_ms) / 1000))
+    this.#last_ms = now
+    if (this.#walker) this.#walk(this.#walker, seconds, now)
+    this.#effects.step(seconds)
+    const target = this.#nearest(now)
+    this.#hitButton.disabled = target === undefined
+    this.#painter.paint({
+      figures: this.#figures(target, now),
+      effects: this.#effects.all,
+      goal: this.#walker?.goal,
+      now_ms: now,
+    })
+    requestAnimationFrame((next) => this.#frame(next))
+  }
+
+  #walk(walker: Walker, seconds: number, now: number): void {
+    const direction = this.#controls.direction()
+    if (direction.x !== 0 || direction.y !== 0) this.#help.classList.add('done')
+    walker.step(direction, seconds, now)
+    const truth = this.#stage.room.state.players[this.#me]
+    if (truth) walker.believe(truth, seconds, now)
+    this.#camera.follow(walker.place, seconds)
+    // Only the newest position matters: a lost one is not worth resending.
+    const report = walker.report(now)
+    if (report) void this.#stage.room.send('move', report, { reliable: false })
+  }
+
+  #figures(target: string | undefined, now: number): Figure[] {
+    const figures: Figure[] = []
+    for (const [id, player] of Object.entries(this.#stage.room.state.players)) {
+      const at = this.#placeOf(id, now)
+      if (!at) continue
+      const heading = id === this.#me ? undefined : this.#heading(id, now)
+      if (heading !== undefined) this.#facing.set(id, heading)
+      const walking = id === this.#me ? (this.#walker?.isWalking(now) ?? false) : heading !== undefined
+      figures.push({
+        name: this.#name(id),
+        at,
+        hp: player.hp,
+        hue: hueOf(id),
+        facing: id === this.#me ? (this.#walker?.facing ?? 0) : (this.#facing.get(id) ?? Math.PI / 2),
+        flash: this.#effects.flash(id, now),
+        walking,
+        mine: id === this.#me,
+        targeted: id === target,
+      })
+    }
+    return figures
+  }
+
+  /** The direction that player `id` is drawn walking in, while it walks. */
+  #heading(id: string, now: number): number | undefined {
+    const before = this.#motion.at(id, now - 30)
+    const after = this.#motion.at(id, now)
+    if (!before || !after || distance(before, after) < 0.5) return undefined
+    return Math.atan2(after.y - before.y, after.x - before.x)
+  }
+}
+
+void startGame<typeof arena>('arena', (stage) => {
+  new ArenaView(stage)
+})

@@ -1,0 +1,92 @@
+import { Confetti } from '../ui/confetti.ts'
+import { byId } from '../ui/dom.ts'
+import { nameOf } from '../ui/identity.ts'
+import { type Stage, startGame } from '../ui/stage.ts'
+import { type Mark, winningLine } from './board.ts'
+import { BoardView } from './board-view.ts'
+import type tictactoe from './room.ts'
+
+type State = Stage<typeof tictactoe>['room']['state']
+
+const MARKS: readonly Mark[] = ['X', 'O']
+
+/** The seats, the verdict and the board, for a player or for somebody who watches. */
+class Table {
+  readonly #stage: Stage<typeof tictactoe>
+  readonly #board: BoardView
+  readonly #confetti = new Confetti(document.body)
+  readonly #restart = byId('restart', HTMLButtonElement)
+
+  constructor(stage: Stage<typeof tictactoe>) {
+    this.#stage = stage
+    const { room, toasts } = stage
+    this.#board = new BoardView(byId('board', HTMLElement), (cell) => {
+      room.send('move', { cell }).catch((error: unknown) => {
+        this.#board.refuse(cell)
+        toasts.refuse(error)
+      })
+    })
+    this.#restart.addEventListener('click', () => {
+      room.send('restart', {}).catch((error: unknown) => toasts.refuse(error))
+    })
+    room.onMessage('over', ({ winner }) => {
+      if (winner === this.#myMark(room.state)) this.#confetti.burst(innerWidth / 2, innerHeight * 0.6)
+    })
+    room.onStateChange(() => this.#show())
+    room.onMembersChange(() => this.#show())
+    this.#show()
+  }
+
+  #myMark(state: State): Mark | undefined {
+    return MARKS.find((mark) => state.players[mark] === this.#stage.room.memberId)
+  }
+
+  #name(member_id: string): string {
+    const sub = this.#stage.room.members.find((member) => member.member_id === member_id)?.sub
+    return nameOf(member_id, sub)
+  }
+
+  #show(): void {
+    const { room } = this.#stage
+    const { state } = room
+    const mine = this.#myMark(state)
+    for (const mark of MARKS) this.#showSeat(mark, state)
+    byId('verdict', HTMLElement).textContent = this.#verdict(state, mine)
+    this.#board.show(state.board, winningLine(state.board), state.winner !== null, {
+      mark: mine,
+      turn: mine !== undefined && mine === state.turn && state.winner === null && this.#isFull(state),
+    })
+    this.#restart.hidden = mine === undefined || state.board.every((cell) => cell === null)
+    this.#restart.classList.toggle('primary', state.winner !== null)
+    const watching = room.members.length - MARKS.filter((mark) => state.players[mark] !== null).length
+    byId('watching', HTMLElement).textContent = watching > 0 ? `${watching} watching` : ''
+  }
+
+  #isFull(state: State): boolean {
+    return MARKS.every((mark) => state.players[mark] !== null)
+  }
+
+  #showSeat(mark: Mark, state: State): void {
+    const seat = byId(`seat-${mark}`, HTMLElement)
+    const member_id = state.players[mark]
+    const active = state.winner === null ? this.#isFull(state) && state.turn === mark : state.winner === mark
+    seat.classList.toggle('empty', member_id === null)
+    seat.classList.toggle('turn', active)
+    const [who, note] = [seat.querySelector('.who'), seat.querySelector('.note')]
+    if (who) who.textContent = member_id === null ? 'Empty seat' : this.#name(member_id)
+    if (note)
+      note.textContent = member_id === this.#stage.room.memberId ? `you play ${mark}` : `plays ${mark}`
+  }
+
+  #verdict(state: State, mine: Mark | undefined): string {
+    if (state.winner === 'draw') return 'A draw.'
+    if (state.winner) return state.winner === mine ? 'You have won!' : `${state.winner} has won.`
+    if (!this.#isFull(state)) return 'Waiting for a second player …'
+    if (mine === undefined) return `You are watching. ${state.turn} moves.`
+    return state.turn === mine ? 'Your move.' : `${state.turn} is thinking …`
+  }
+}
+
+void startGame<typeof tictactoe>('tictactoe', (stage) => {
+  new Table(stage)
+})

@@ -1,0 +1,95 @@
+import { create } from './dom.ts'
+import type { Scissors } from './sockets.ts'
+
+/** How the page stands with the server; `resumed` is `online` just after an interruption that lost nothing. */
+export type Status = 'connecting' | 'online' | 'reconnecting' | 'resumed' | 'closed'
+
+const OUTAGE_MS = 2500
+
+const LINK_ICON =
+  'M10 14a4 4 0 0 0 6 .4l3-3a4 4 0 0 0-5.7-5.7l-1.5 1.5M14 10a4 4 0 0 0-6-.4l-3 3a4 4 0 0 0 5.7 5.7l1.5-1.5'
+
+function icon(path: string): SVGSVGElement {
+  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg')
+  svg.setAttribute('viewBox', '0 0 24 24')
+  svg.setAttribute('class', 'icon')
+  svg.setAttribute('aria-hidden', 'true')
+  const stroke = document.createElementNS('http://www.w3.org/2000/svg', 'path')
+  const look = {
+    d: path,
+    fill: 'none',
+    stroke: 'currentColor',
+    'stroke-width': '2',
+    'stroke-linecap': 'round',
+  }
+  for (const [name, value] of Object.entries(look)) stroke.setAttribute(name, value)
+  svg.append(stroke)
+  return svg
+}
+
+/** The head and foot that every game has: who is here, how the connection does, and ways to invite and to break it. */
+export class Bar {
+  readonly #pill = create('span', { class: 'chip pill', role: 'status', 'data-status': 'connecting' })
+  readonly #words = create('span', { text: 'connecting' })
+  readonly #count = create('span', { class: 'chip count', hidden: '' })
+
+  /** Fills the page's `header` and `footer`. `copied` is called when the address is on the clipboard. */
+  constructor(
+    { header, footer }: { header: HTMLElement; footer: HTMLElement },
+    { game, room, scissors, copied }: { game: string; room: string; scissors: Scissors; copied: () => void },
+  ) {
+    const brand = create(
+      'a',
+      { class: 'brand', href: '/', 'aria-label': 'All games' },
+      create('img', { src: '/favicon.svg', alt: '' }),
+      create('span', { text: 'roomful' }),
+    )
+    const share = create(
+      'button',
+      { class: 'chip room', type: 'button', title: 'Copy the link to this room' },
+      create('span', { text: room }),
+      icon(LINK_ICON),
+    )
+    share.addEventListener('click', () => void navigator.clipboard.writeText(location.href).then(copied))
+    this.#pill.append(create('span', { class: 'dot' }), this.#words)
+    // Without an opener the new tab has a sessionStorage of its own, and so is another player.
+    const second = create(
+      'a',
+      {
+        class: 'chip second',
+        href: location.href,
+        target: '_blank',
+        rel: 'noopener',
+        title: 'Open a second player',
+      },
+      create('span', { text: '+' }),
+      create('span', { class: 'wide', text: 'second player' }),
+    )
+    second.setAttribute('aria-label', 'Open a second player in a new tab')
+    header.append(brand, share, this.#count, create('span', { class: 'spring' }), this.#pill, second)
+
+    const cut = create('button', { type: 'button', text: 'Cut my connection' })
+    cut.addEventListener('click', () => {
+      scissors.cut(OUTAGE_MS)
+      cut.disabled = true
+      setTimeout(() => {
+        cut.disabled = false
+      }, OUTAGE_MS)
+    })
+    footer.append(create('a', { href: `/${game}/source`, text: 'How this works' }), cut)
+  }
+
+  /** Shows how many are in the room. */
+  showCount(people: number): void {
+    this.#count.hidden = false
+    this.#count.textContent = people === 1 ? 'only you' : `${people} players`
+  }
+
+  /** Shows the state of the connection; `latency_ms` is the round trip, where known. */
+  showStatus(status: Status, latency_ms?: number): void {
+    this.#pill.dataset.status = status
+    const ping = status === 'online' && latency_ms !== undefined ? `${Math.round(latency_ms)} ms` : status
+    this.#words.textContent = ping
+    this.#pill.title = `connection: ${status}`
+  }
+}

@@ -1,0 +1,24 @@
+import { byId } from './dom.ts'
+import { chooseName, chosenName } from './login.ts'
+
+const ALLOWED = /^[\p{L}\p{N} _.-]{0,20}$/u
+
+/** The front page: remembers the name that people play under. */
+function main(): void {
+  const input = byId('name', HTMLInputElement)
+  const note = byId('name-note', HTMLElement)
+  input.value = chosenName() ?? ''
+  byId('name-form', HTMLFormElement).addEventListener('submit', (event) => event.preventDefault())
+  input.addEventListener('input', () => {
+    const name = input.value.trim()
+    const fits = ALLOWED.test(name)
+    if (fits) chooseName(name)
+    note.textContent = fits
+      ? name
+        ? 'kept for your next game'
+        : ''
+      : 'letters, digits, spaces and _ . - only'
+  })
+}
+
+main()
