@@ -1,0 +1,78 @@
+import * as v from 'valibot'
+import { describe, expect, it } from 'vitest'
+import { Problem } from './problem.ts'
+import { CreateProject, IssueToken } from './schemas.ts'
+import { type ObjectSchema, validate } from './validate.ts'
+
+function refusal(schema: ObjectSchema<unknown>, value: unknown): Problem {
+  try {
+    validate(schema, value, 'body')
+  } catch (error) {
+    if (error instanceof Problem) return error
+  }
+  throw new Error('expected a Problem')
+}
+
+describe('a body', () => {
+  it('comes out with its defaults', () => {
+    expect(validate(IssueToken, { project_id: 'prj_a' }, 'body')).toEqual({
+      project_id: 'prj_a',
+      ttl_seconds: 300,
+    })
+  })
+
+  it.each([
+    ['a field that is missing', {}, 'name', 'is required'],
+    ['a field of the wrong kind', { name: 5 }, 'name', 'must be text of 1 to 100 characters; got 5'],
+    ['a text that is too short', { name: '' }, 'name', 'must be text of 1 to 100 characters; got ""'],
+    ['null where text belongs', { name: null }, 'name', 'must be text of 1 to 100 characters; got null'],
+    ['no object at all', [1], '', 'the body must be a JSON object'],
+  ])('is refused for %s, and told what would be right', (_what, value, path, message) => {
+    const problem = refusal(CreateProject, value)
+    expect(problem.code).toBe('invalid_request')
+    expect(problem.errors).toEqual([{ path, message }])
+  })
+
+  it('is refused for every unknown field, by name, also for names that every object has', () => {
+    const body = JSON.parse('{"name":"a","nme":1,"constructor":2,"__proto__":{"x":1}}')
+    expect(refusal(CreateProject, body).errors?.map(({ path }) => path)).toEqual([
+      'nme',
+      'constructor',
+      '__proto__',
+    ])
+    expect(refusal(CreateProject, body).message).toBe(
+      'nme: unknown field; known fields: name (and 2 more, see errors)',
+    )
+  })
+
+  it('counts characters, not code units', () => {
+    expect(validate(CreateProject, { name: '🎲'.repeat(100) }, 'body').name).toHaveLength(200)
+    expect(refusal(CreateProject, { name: '🎲'.repeat(101) }).errors).toHaveLength(1)
+  })
+
+  it('tells where in a list the fault is, once for each place', () => {
+    const errors = refusal(IssueToken, {
+      project_id: 'prj_a',
+      rooms: ['arena', ':x', 'chess:', 'a:b:c'],
+    }).errors
+    expect(errors?.map(({ path }) => path)).toEqual(['rooms.1', 'rooms.2'])
+  })
+
+  it('does not quote at length', () => {
+    const problem = refusal(v.strictObject({ a: v.number('must be a number') }), { a: 'x'.repeat(5000) })
+    expect(problem.message.length).toBeLessThan(200)
+  })
+})
+
+describe('a ttl', () => {
+  it.each([9, 86_401, 60.5, -60, '60', null, true, Number.MAX_VALUE])('of %j is refused', (ttl_seconds) => {
+    expect(refusal(IssueToken, { project_id: 'prj_a', ttl_seconds }).errors?.[0]).toMatchObject({
+      path: 'ttl_seconds',
+      message: expect.stringContaining('must be a whole number from 10 to 86400'),
+    })
+  })
+
+  it.each([10, 300, 86_400])('of %d is taken as it is', (ttl_seconds) => {
+    expect(validate(IssueToken, { project_id: 'prj_a', ttl_seconds }, 'body').ttl_seconds).toBe(ttl_seconds)
+  })
+})
