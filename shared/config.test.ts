@@ -262,6 +262,7 @@ describe('unknown variables', () => {
   })
 
   it.each([
+    'NODE',
     'NODE_ENV',
     'NODE_OPTIONS',
     'NODE_EXTRA_CA_CERTS',

@@ -63,7 +63,7 @@ export function findTypos(env: Environment): Typo[] {
       .sort((a, b) => a.distance - b.distance)
     const nearest = ranked[0]!
     const near = nearest.distance <= NEAR && name.length > 4
-    const ours = prefixes.has(`${name.split('_')[0]}_`)
+    const ours = name.includes('_') && prefixes.has(`${name.split('_')[0]}_`)
     if (!near && (!ours || SERVICE_LINK.test(name))) continue
     const close = nearest.distance <= Math.max(NEAR, Math.ceil(name.length / 3))
     typos.push({ name, suggestion: close ? nearest.candidate : undefined })

@@ -1,0 +1,20 @@
+import { cp, readdir } from 'node:fs/promises'
+import { join } from 'node:path'
+
+/** Folders whose files besides TypeScript (Lua, HTML, CSS, JSON …) go into the package. */
+const FOLDERS = ['shared', 'control', 'dataplane', 'client', 'examples']
+
+/** Copies what the compiler leaves out from `root` to the same places under `target`; resolves with how many files that were. */
+export async function copyAssets(root: string, target: string): Promise<number> {
+  let copied = 0
+  for (const folder of FOLDERS) {
+    const entries = await readdir(join(root, folder), { recursive: true, withFileTypes: true })
+    for (const entry of entries) {
+      if (!entry.isFile() || /\.(ts|md)$/.test(entry.name)) continue
+      const file = join(entry.parentPath, entry.name)
+      await cp(file, join(target, file.slice(root.length)))
+      copied += 1
+    }
+  }
+  return copied
+}

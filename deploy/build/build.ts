@@ -1,0 +1,31 @@
+import { spawnSync } from 'node:child_process'
+import { chmod, rm, writeFile } from 'node:fs/promises'
+import { fileURLToPath } from 'node:url'
+import { copyAssets } from './assets.ts'
+import { bundleClient, describeSize } from './client-bundle.ts'
+
+/** `npm run build`: the package in dist/: JavaScript, declarations, assets, and the SDK for browsers in one file. */
+
+const root = fileURLToPath(new URL('../../', import.meta.url))
+const dist = `${root}dist/`
+const say = (text: string) => process.stdout.write(`${text}\n`)
+
+await rm(dist, { recursive: true, force: true })
+
+const compiler = fileURLToPath(new URL('../bin/tsc', import.meta.resolve('typescript')))
+const compiled = spawnSync(process.execPath, [compiler, '-p', `${root}deploy/build/tsconfig.build.json`], {
+  stdio: 'inherit',
+})
+if (compiled.status !== 0) {
+  say('dist/ was not built: the sources do not compile')
+  process.exit(1)
+}
+say('compiled to dist/')
+
+say(`copied ${await copyAssets(root, dist)} other files`)
+
+const bundle = await bundleClient(`${dist}client/index.js`)
+await writeFile(`${dist}client/roomful.min.js`, bundle.code)
+say(`client/roomful.min.js: ${describeSize(bundle)}`)
+
+await chmod(`${dist}deploy/cli/roomful.js`, 0o755)

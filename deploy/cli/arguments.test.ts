@@ -1,0 +1,28 @@
+import { describe, expect, it } from 'vitest'
+import { parseArguments } from './arguments.ts'
+
+const message = (...words: string[]) => {
+  const request = parseArguments(words)
+  return request.kind === 'mistake' ? request.message : request
+}
+
+describe('the words behind roomful', () => {
+  it.each(['dev', 'control', 'dataplane'] as const)('%s runs it', (command) => {
+    expect(parseArguments([command])).toEqual({ kind: 'run', command })
+  })
+
+  it('ask for help, in all or for one command, and for the version', () => {
+    expect(parseArguments(['--help'])).toEqual({ kind: 'help' })
+    expect(parseArguments(['-h'])).toEqual({ kind: 'help' })
+    expect(parseArguments(['control', '--help'])).toEqual({ kind: 'help', command: 'control' })
+    expect(parseArguments(['--version'])).toEqual({ kind: 'version' })
+  })
+
+  it('are told what is wrong with them', () => {
+    expect(message()).toBe('a command is missing; there are dev, control, dataplane')
+    expect(message('dve')).toBe('dve is no command; there are dev, control, dataplane')
+    expect(message('toString')).toContain('is no command')
+    expect(message('dev', '--port=1')).toContain('--port=1 is no option')
+    expect(message('dev', 'control')).toContain('control is one word too many')
+  })
+})

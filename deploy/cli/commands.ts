@@ -1,0 +1,94 @@
+import { systemClock } from '../../shared/clock.ts'
+import type { Command } from '../../shared/config/variables.ts'
+import {
+  type ControlConfig,
+  type DataplaneConfig,
+  type DevConfig,
+  describeProblems,
+  type Environment,
+  type LogConfig,
+  type Parsed,
+  parseControlConfig,
+  parseDataplaneConfig,
+  parseDevConfig,
+} from '../../shared/config.ts'
+import { newId } from '../../shared/ids.ts'
+import { createLog, type Logger } from '../../shared/log.ts'
+import { systemRandom } from '../../shared/random.ts'
+import { openStore } from '../../shared/store/open.ts'
+import { type Host, live, type Service } from './service.ts'
+
+const parts = { clock: systemClock, random: systemRandom }
+
+/** Starts a command. False when the environment does not allow it; then everything that is wrong was written to `complain`. */
+export function runCommand(
+  command: Command,
+  env: Environment,
+  host: Host,
+  complain: (text: string) => void,
+): boolean {
+  switch (command) {
+    case 'control':
+      return run(command, parseControlConfig(env), host, complain, startControlService)
+    case 'dataplane':
+      return run(command, withNodeId(parseDataplaneConfig(env)), host, complain, startNodeService)
+    case 'dev':
+      return run(command, parseDevConfig(env), host, complain, startDevService)
+  }
+}
+
+function run<C extends { readonly log: LogConfig; readonly node_id?: string | undefined }>(
+  command: Command,
+  parsed: Parsed<C>,
+  host: Host,
+  complain: (text: string) => void,
+  start: (config: C, log: Logger) => Promise<Service>,
+): boolean {
+  if (!parsed.ok) {
+    complain(
+      `roomful ${command} cannot start: its configuration is not valid.\n${describeProblems(parsed)}\n` +
+        `roomful ${command} --help lists every variable.\n`,
+    )
+    return false
+  }
+  const { config, warnings } = parsed
+  const log = createLog(config.log, config.node_id === undefined ? {} : { node_id: config.node_id })
+  for (const warning of warnings) log.warn(warning)
+  live(command, () => start(config, log), log, host)
+  return true
+}
+
+/** A node that was given no name gets a random one, before its first line in the log. */
+function withNodeId(parsed: Parsed<DataplaneConfig>): Parsed<DataplaneConfig> {
+  if (!parsed.ok || parsed.config.node_id !== undefined) return parsed
+  return { ...parsed, config: { ...parsed.config, node_id: newId('node', systemRandom) } }
+}
+
+async function startControlService(config: ControlConfig, log: Logger): Promise<Service> {
+  const { startControl } = await import('../../control/main.ts')
+  const store = await openStore({ ...config.store, log, ...parts })
+  try {
+    const control = await startControl({ config, store, log, ...parts })
+    return { addresses: { api: control.url }, close: () => control.close().finally(() => store.close()) }
+  } catch (error) {
+    await store.close()
+    throw error
+  }
+}
+
+async function startNodeService(config: DataplaneConfig, log: Logger): Promise<Service> {
+  const { startDataplane } = await import('../../dataplane/main.ts')
+  const store = await openStore({ ...config.store, log, ...parts })
+  try {
+    const node = await startDataplane({ config, store, log })
+    return { ...node, close: () => node.close().finally(() => store.close()) }
+  } catch (error) {
+    await store.close()
+    throw error
+  }
+}
+
+async function startDevService(config: DevConfig, log: Logger): Promise<Service> {
+  const { startDev } = await import('./dev.ts')
+  return startDev({ config, log })
+}

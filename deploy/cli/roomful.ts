@@ -1,0 +1,23 @@
+#!/usr/bin/env node
+import { packageVersion } from '../../shared/version.ts'
+import { parseArguments } from './arguments.ts'
+import { runCommand } from './commands.ts'
+import { helpText } from './help.ts'
+
+const request = parseArguments(process.argv.slice(2))
+switch (request.kind) {
+  case 'help':
+    process.stdout.write(helpText(request.command))
+    break
+  case 'version':
+    process.stdout.write(`${packageVersion()}\n`)
+    break
+  case 'mistake':
+    process.stderr.write(`roomful: ${request.message}\nroomful --help says more.\n`)
+    process.exitCode = 2
+    break
+  case 'run': {
+    const started = runCommand(request.command, process.env, process, (text) => process.stderr.write(text))
+    if (!started) process.exitCode = 2
+  }
+}

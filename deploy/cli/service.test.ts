@@ -1,0 +1,114 @@
+import { describe, expect, it } from 'vitest'
+import { createLog } from '../../shared/log.ts'
+import { type Host, live, type Service } from './service.ts'
+
+/** A process that notes how it was ended instead of ending. */
+function fakeHost() {
+  const listeners = new Map<string, (argument: unknown) => void>()
+  const codes: unknown[] = []
+  let ended = (): void => {}
+  const exited = new Promise<void>((resolve) => {
+    ended = resolve
+  })
+  const host = {
+    on: (event: string, listener: (argument: unknown) => void) => void listeners.set(event, listener),
+    exit: (code: unknown) => {
+      codes.push(code)
+      ended()
+    },
+  } as unknown as Host
+  return {
+    host,
+    codes,
+    exited,
+    send: (event: string, argument?: unknown) => listeners.get(event)?.(argument),
+  }
+}
+
+function setup(start: () => Promise<Service>, level: 'info' | 'error' | 'silent' = 'info') {
+  const lines: string[] = []
+  const log = createLog({ level, format: 'json' }, {}, { write: (line) => void lines.push(line) })
+  const process = fakeHost()
+  live('control', start, log, process.host)
+  return { ...process, messages: () => lines.map((line) => JSON.parse(line).msg as string) }
+}
+
+const settled = () => new Promise((resolve) => setImmediate(resolve))
+const addresses = { api: 'http://127.0.0.1:3000', metrics: 'http://127.0.0.1:9100' }
+
+describe('the life of a process', () => {
+  it('says where it serves, whatever the log level', async () => {
+    const { messages } = setup(async () => ({ addresses, close: async () => {} }), 'error')
+    await settled()
+    expect(messages()).toEqual(['control ready: api http://127.0.0.1:3000, metrics http://127.0.0.1:9100'])
+  })
+
+  it('closes at SIGTERM and ends with 0 after that', async () => {
+    const done: string[] = []
+    const { send, exited, codes } = setup(async () => ({
+      addresses,
+      close: async () => void done.push('closed'),
+    }))
+    send('SIGTERM')
+    await exited
+    expect([codes, done]).toEqual([[0], ['closed']])
+  })
+
+  it('waits for a start that is under way before it closes', async () => {
+    const done: string[] = []
+    let started = (_service: Service): void => {}
+    const { send, exited, codes } = setup(
+      () =>
+        new Promise((resolve) => {
+          started = resolve
+        }),
+    )
+    send('SIGINT')
+    await settled()
+    expect(codes).toEqual([])
+    started({ addresses, close: async () => void done.push('closed') })
+    await exited
+    expect([codes, done]).toEqual([[0], ['closed']])
+  })
+
+  it('ends at once, with 1, when told twice', async () => {
+    const { send, codes } = setup(async () => ({ addresses, close: () => new Promise(() => {}) }))
+    send('SIGTERM')
+    send('SIGTERM')
+    expect(codes).toEqual([1])
+  })
+
+  it('ends with 1 when it cannot start, and says why', async () => {
+    const taken = Object.assign(new Error('listen'), { code: 'EADDRINUSE', address: '127.0.0.1', port: 3000 })
+    const { exited, codes, messages } = setup(() => Promise.reject(taken))
+    await exited
+    expect(codes).toEqual([1])
+    expect(messages()).toEqual(['control cannot start: somebody else listens on 127.0.0.1:3000'])
+  })
+
+  it('ends with 1 when closing fails', async () => {
+    const { send, exited, codes } = setup(async () => ({
+      addresses,
+      close: () => Promise.reject(new Error('stuck')),
+    }))
+    send('SIGTERM')
+    await exited
+    expect(codes).toEqual([1])
+  })
+
+  it.each(['unhandledRejection', 'uncaughtException'])('ends with 1 at an %s, and logs it', async (event) => {
+    const { send, codes, messages } = setup(async () => ({ addresses, close: async () => {} }))
+    await settled()
+    send(event, new Error('nobody expected this'))
+    expect(codes).toEqual([1])
+    expect(messages()).toHaveLength(2)
+  })
+
+  it('closes and ends with 0 when its service has ended by itself', async () => {
+    const done: string[] = []
+    const service = { addresses, close: async () => void done.push('closed'), ended: Promise.resolve() }
+    const { exited, codes } = setup(async () => service)
+    await exited
+    expect([codes, done]).toEqual([[0], ['closed']])
+  })
+})

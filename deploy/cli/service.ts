@@ -1,0 +1,79 @@
+import type { Logger } from '../../shared/log.ts'
+
+/** Something that serves until it is closed. */
+export interface Service {
+  /** Where it can be reached, by what is there: `{ websocket: 'ws://127.0.0.1:4000' }`. */
+  readonly addresses: Readonly<Record<string, string>>
+  /** Hands over its work and lets go of everything. */
+  close(): Promise<void>
+  /** Resolves when the service has ended by itself, such as a node drained over HTTP. */
+  readonly ended?: Promise<void>
+}
+
+/** The part of `process` that a service's life depends on. */
+export type Host = Pick<NodeJS.Process, 'on' | 'exit'>
+
+/**
+ * Runs a service to its end: says when it is ready, closes it at the first SIGTERM or SIGINT and exits 0 after that, exits 1 at the
+ * second, and at errors that nobody has handled.
+ */
+export function live(name: string, start: () => Promise<Service>, log: Logger, host: Host): void {
+  const fail = (err: unknown, message: string): void => {
+    log.fatal({ err }, message)
+    host.exit(1)
+  }
+  host.on('unhandledRejection', (reason) => fail(reason, 'a promise was rejected and nobody cared'))
+  host.on('uncaughtException', (error) => fail(error, 'an error was thrown and nobody caught it'))
+
+  const starting = start()
+  let stopping = false
+  const stop = async (signal: string): Promise<void> => {
+    if (stopping) {
+      log.warn({ signal }, 'told twice: ending at once')
+      host.exit(1)
+      return
+    }
+    stopping = true
+    log.info({ signal }, `${name} is stopping`)
+    try {
+      const service = await starting
+      await service.close()
+    } catch (error) {
+      fail(error, `${name} did not stop as it should`)
+      return
+    }
+    log.info(`${name} has stopped`)
+    host.exit(0)
+  }
+  host.on('SIGTERM', () => void stop('SIGTERM'))
+  host.on('SIGINT', () => void stop('SIGINT'))
+
+  starting.then(
+    (service) => {
+      sayReady(name, service, log)
+      service.ended?.then(
+        () => void (stopping || stop('ended')),
+        (error) => fail(error, `${name} failed`),
+      )
+    },
+    (error: unknown) => fail(error, `${name} cannot start: ${reason(error)}`),
+  )
+}
+
+/** One line at every log level but `silent`, since others wait for it. */
+function sayReady(name: string, { addresses }: Service, log: Logger): void {
+  if (log.level === 'silent') return
+  const places = Object.entries(addresses).map(([what, where]) => `${what} ${where}`)
+  log.child({}, { level: 'info' }).info({ addresses }, `${name} ready: ${places.join(', ')}`)
+}
+
+function reason(error: unknown): string {
+  const { code, address, port, message } = error as NodeJS.ErrnoException & {
+    address?: string
+    port?: number
+  }
+  if (code === 'EADDRINUSE') return `somebody else listens on ${address}:${port}`
+  if (code === 'EACCES' && port !== undefined) return `this user may not listen on port ${port}`
+  if (code === 'EADDRNOTAVAIL') return `${address} is no address of this machine`
+  return message ?? String(error)
+}
