@@ -57,7 +57,7 @@ const write: fc.Arbitrary<Write> = fc.oneof(
 )
 
 const kind = <K extends string>(name: K) => fc.constant(name)
-const operation: fc.Arbitrary<Operation> = fc.oneof(
+const recordOperation: fc.Arbitrary<Operation> = fc.oneof(
   fc.record({ kind: kind('write'), writes: fc.array(write, { maxLength: 4 }) }),
   fc.record({ kind: kind('read'), keys: fc.array(key, { maxLength: 4 }) }),
   fc.record({
@@ -66,6 +66,8 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
     before: fc.option(member, { nil: undefined }),
     limit: fc.integer({ min: 1, max: 4 }),
   }),
+)
+const roomOperation: fc.Arbitrary<Operation> = fc.oneof(
   fc.record({ kind: kind('inspect'), room: fc.constantFrom('p/a:x', 'p/a:y') }),
   fc.record({ kind: kind('claim'), aim, owner: fc.constantFrom('node_a', 'node_b') }),
   fc.record({ kind: fc.constantFrom('commit' as const, 'snapshot' as const), aim, value }),
@@ -143,12 +145,16 @@ class Run {
   }
 }
 
-it('the memory store and the Redis store give the same answers to any sequence of operations', async () => {
+it.each([
+  ['records', recordOperation],
+  ['rooms', roomOperation],
+  ['both', fc.oneof(recordOperation, roomOperation)],
+])('memory and Redis give the same answers to any sequence of operations on %s', async (_, operation) => {
   const prefix = freshPrefix()
   const log = pino({ level: 'silent' })
   let runs = 0
   await fc.assert(
-    fc.asyncProperty(fc.array(operation, { minLength: 1, maxLength: 40 }), async (operations) => {
+    fc.asyncProperty(fc.array(operation, { size: 'large', maxLength: 60 }), async (operations) => {
       const redis = await redisStore({ url: inject('redisUrl'), key_prefix: `${prefix}${runs++}:`, log })
       try {
         const [one, other] = [new Run(memoryStore({ clock: systemClock })), new Run(redis)]
@@ -159,6 +165,6 @@ it('the memory store and the Redis store give the same answers to any sequence o
         await redis.close()
       }
     }),
-    { numRuns: 100 },
+    { numRuns: 60 },
   )
 })

@@ -150,6 +150,17 @@ export function describeRooms(open: OpenStore): void {
       expect(epochs).toEqual([...new Set(epochs)].sort((a, b) => a - b))
     })
 
+    it('knows the epoch of a forgotten room after its record has ended', async () => {
+      const { store, elapse } = await opened(open)
+      const { rooms } = store
+      const { fence } = await claimed(rooms, 'node_a', 0)
+      await rooms.commit(ROOM, fence, bytes('entry'), LONG_MS)
+      await rooms.release(ROOM, advanced(fence, 1), { forget: true, ttl_ms: SHORT_MS })
+      await elapse(SHORT_MS, async () => (await rooms.inspect(ROOM))?.version !== 1)
+      expect(await rooms.inspect(ROOM)).toEqual({ epoch: fence.epoch, version: 0, owner: null })
+      expect((await claimed(rooms, 'node_b', fence.epoch)).fence.epoch).toBeGreaterThan(fence.epoch)
+    })
+
     it('lets an orphaned room end with its lifetime: owner fenced, content gone, epoch kept', async () => {
       const { store, elapse } = await opened(open)
       const { rooms } = store

@@ -7,6 +7,7 @@ import { proxyRedis, type RedisProxy } from '../../../test/support/redis-proxy.t
 import { type RedisServer, startRedis } from '../../../test/support/redis-server.ts'
 import { bytes, LONG_MS, text } from '../conformance/harness.ts'
 import { describeStore } from '../conformance.ts'
+import { EPOCH_OUTLIVES_MS } from '../epoch.ts'
 import { type Store, StoreUnavailable } from '../port.ts'
 import { type RedisStoreOptions, redisStore } from './redis.ts'
 
@@ -96,21 +97,35 @@ describe('several stores on one Redis', () => {
     expect(await one.bus.publish('c', bytes('x'))).toBe(2)
   })
 
-  it('write no key without the prefix, and none of a room without an end', async () => {
+  it('let every key of a room end: its content at once, its epoch two hours later', async () => {
     const url = inject('redisUrl')
     const key_prefix = freshPrefix()
     const { rooms } = await openStore({ url, key_prefix })
-    const claim = await rooms.claim('p/a:k', 'node_a', 0, 1000)
-    const { epoch, version } = claim!.fence
-    await rooms.snapshot('p/a:k', claim!.fence, bytes('s'), 1000)
-    await rooms.commit('p/a:k', { epoch, version: version + 1 }, bytes('e'), 1000)
     const redis = admin(url)
-    const ends = async (part: string) => redis.pttl(`${key_prefix}{room:p/a:k}:${part}`)
-    for (const part of ['record', 'snapshot', 'journal']) {
-      expect(await ends(part)).toBeGreaterThan(0)
-      expect(await ends(part)).toBeLessThanOrEqual(1000)
+    const room = 'p/a:k'
+    const expectEnds = async (content: string[], ttl_ms: number) => {
+      const parts = ['record', 'epoch', ...content]
+      const reading = redis.multi()
+      for (const part of parts) reading.pttl(`${key_prefix}{room:${room}}:${part}`)
+      const left = (await reading.exec())!.map(([, ms]) => Number(ms))
+      for (const [n, part] of parts.entries()) {
+        const late = ttl_ms + (part === 'epoch' ? EPOCH_OUTLIVES_MS : 0) - left[n]!
+        expect(late, part).toBeGreaterThanOrEqual(0)
+        expect(late, part).toBeLessThan(5000)
+      }
     }
-    expect(await ends('epoch')).toBeGreaterThan(60 * 60 * 1000)
+    const { epoch } = (await rooms.claim(room, 'node_a', 0, 60_000))!.fence
+    await expectEnds([], 60_000)
+    await rooms.snapshot(room, { epoch, version: 0 }, bytes('s'), 120_000)
+    await expectEnds(['snapshot'], 120_000)
+    await rooms.commit(room, { epoch, version: 1 }, bytes('e'), 180_000)
+    await expectEnds(['snapshot', 'journal'], 180_000)
+    await rooms.refresh(room, { epoch, version: 2 }, 240_000)
+    await expectEnds(['snapshot', 'journal'], 240_000)
+    await rooms.release(room, { epoch, version: 2 }, { forget: false, ttl_ms: 300_000 })
+    await expectEnds(['snapshot', 'journal'], 300_000)
+    await rooms.claim(room, 'node_b', epoch, 360_000)
+    await expectEnds(['snapshot', 'journal'], 360_000)
   })
 })
 
