@@ -17,5 +17,10 @@ export default defineConfig({
     testTimeout: 20_000,
     hookTimeout: 60_000,
     maxWorkers: 2,
+    coverage: {
+      include: ['{shared,control,dataplane,client,examples,deploy,loadtest}/**/*.ts'],
+      exclude: ['**/*.test.ts', '**/*suite.ts', '**/conformance.ts', '**/conformance/**'],
+      reporter: ['text', 'text-summary'],
+    },
   },
 })

@@ -1,6 +1,7 @@
 import { execFileSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { delimiter, join } from 'node:path'
+import { pathToFileURL } from 'node:url'
 import { type Browser, chromium } from 'playwright-core'
 
 const NAMES = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable']
@@ -58,3 +59,5 @@ function install(): string {
   if (path === undefined) throw new Error('apt-get installed chromium, but it is not in PATH')
   return path
 }
+
+if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) process.stdout.write(`${chromiumPath()}\n`)
