@@ -1,0 +1,224 @@
+import { pino } from 'pino'
+import { afterEach, expect, test } from 'vitest'
+import { type RunningControl, startControl } from '../../control/main.ts'
+import { systemClock } from '../../shared/clock.ts'
+import { systemRandom } from '../../shared/random.ts'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import type { Store } from '../../shared/store/port.ts'
+import { peekToken } from '../../shared/tokens.ts'
+import { type Backend, type BackendOptions, startBackend } from './backend.ts'
+
+const log = pino({ level: 'silent' })
+const opened: { close(): Promise<void> }[] = []
+
+afterEach(async () => {
+  for (const service of opened.splice(0).reverse()) await service.close()
+})
+
+async function control(
+  port = 0,
+  store: Store = memoryStore({ clock: systemClock }),
+): Promise<RunningControl> {
+  const running = await startControl({
+    config: {
+      host: '127.0.0.1',
+      port,
+      operator_tokens: ['operator'],
+      auth_none: false,
+      internal_token: 'internal',
+      require_key_id: true,
+    },
+    store,
+    log,
+    clock: systemClock,
+    random: systemRandom,
+  })
+  opened.push(running)
+  return running
+}
+
+async function backend(control_url: string, more: Partial<BackendOptions> = {}): Promise<Backend> {
+  const running = await startBackend({
+    host: '127.0.0.1',
+    port: 0,
+    control_url,
+    control_token: 'operator',
+    ws_url: 'ws://127.0.0.1:4000',
+    log,
+    ...more,
+  })
+  opened.push(running)
+  return running
+}
+
+interface Answer {
+  status: number
+  body: {
+    project_id: string
+    token: string
+    ws_url: string
+    player: { player_id: string; ticket: string }
+    code: string
+    detail: string
+  }
+}
+
+async function login(url: string, body: unknown): Promise<Answer> {
+  const response = await fetch(`${url}/api/session`, { method: 'POST', body: JSON.stringify(body) })
+  return { status: response.status, body: (await response.json()) as Answer['body'] }
+}
+
+async function operator(url: string, path: string, method = 'GET') {
+  const response = await fetch(url + path, {
+    method,
+    headers: { authorization: 'Bearer operator', 'content-type': 'application/json' },
+    ...(method === 'POST' ? { body: '{}' } : {}),
+  })
+  return (await response.json()) as { projects: { id: string }[]; keys: { id: string; status: string }[] }
+}
+
+test('a login hands out a token of five minutes, under the key of the backend, for that game only', async () => {
+  const api = await control()
+  const { url } = await backend(api.url)
+
+  const { status, body } = await login(url, { game: 'arena', name: 'Ada' })
+
+  expect(status).toBe(200)
+  expect(body.ws_url).toBe('ws://127.0.0.1:4000')
+  const { projects } = await operator(api.url, '/projects')
+  const { keys } = await operator(api.url, `/projects/${body.project_id}/keys`)
+  expect(projects.map((project) => project.id)).toEqual([body.project_id])
+  const claims = peekToken(body.token)
+  expect(claims).toMatchObject({
+    project_id: body.project_id,
+    key_id: keys[0]?.id,
+    sub: body.player.player_id,
+    rooms: ['arena'],
+  })
+  expect(Date.parse(claims.expires_at) - Date.parse(claims.issued_at)).toBe(300_000)
+  expect(claims.sub).toMatch(/^Ada~/)
+})
+
+test('a tab that shows its ticket stays the same player, and nobody else can be it', async () => {
+  const { url } = await backend((await control()).url)
+  const first = (await login(url, { game: 'counter' })).body
+
+  const again = (await login(url, { game: 'counter', player: first.player })).body
+  const thief = { player_id: first.player.player_id, ticket: 'AAAA' }
+  const stranger = (await login(url, { game: 'counter', player: thief })).body
+
+  expect(peekToken(again.token).sub).toBe(first.player.player_id)
+  expect(peekToken(stranger.token).sub).not.toBe(first.player.player_id)
+})
+
+test('a restarted backend finds its project and key again', async () => {
+  const api = await control()
+  const before = (await login((await backend(api.url)).url, { game: 'arena' })).body
+  const after = (await login((await backend(api.url)).url, { game: 'arena' })).body
+
+  expect(after.project_id).toBe(before.project_id)
+  expect(peekToken(after.token).key_id).toBe(peekToken(before.token).key_id)
+})
+
+test('a rotated key is followed, a revoked one shuts the door until a restart', async () => {
+  const api = await control()
+  const { url } = await backend(api.url)
+  const { project_id, token } = (await login(url, { game: 'arena' })).body
+  const key_id = peekToken(token).key_id
+  const keys = `/projects/${project_id}/keys`
+
+  await operator(api.url, `${keys}/${key_id}/rotate`, 'POST')
+  await operator(api.url, `${keys}/${key_id}/revoke`, 'POST')
+  const rotated = peekToken((await login(url, { game: 'arena' })).body.token).key_id
+  expect(rotated).not.toBe(key_id)
+
+  await operator(api.url, `${keys}/${rotated}/revoke`, 'POST')
+  const refused = await login(url, { game: 'arena' })
+  expect(refused.status).toBe(502)
+  expect(refused.body.detail).toContain('was revoked')
+
+  const restarted = await login((await backend(api.url)).url, { game: 'arena' })
+  expect(restarted.status).toBe(200)
+})
+
+test('without control, pages are served and a login says what is missing; once control is back, players get in', async () => {
+  const store = memoryStore({ clock: systemClock })
+  const first = await control(0, store)
+  const port = Number(new URL(first.url).port)
+  await first.close()
+  const { url } = await backend(first.url)
+
+  const refused = await login(url, { game: 'arena' })
+  expect(refused.status).toBe(503)
+  expect(refused.body.detail).toContain(`control does not answer at ${first.url}`)
+  expect((await fetch(url)).status).toBe(200)
+
+  await control(port, store)
+  expect((await login(url, { game: 'arena' })).status).toBe(200)
+})
+
+test('a backend that control does not know does not start', async () => {
+  const api = await control()
+  await expect(backend(api.url, { control_token: 'wrong' })).rejects.toThrow('with 401')
+  await expect(backend(api.url, { project_id: 'prj_0123456789abcdef' })).rejects.toThrow('with 404')
+})
+
+test('a given project is used, and gets a key', async () => {
+  const api = await control()
+  const project_id = (await login((await backend(api.url)).url, { game: 'arena' })).body.project_id
+  const { url } = await backend(api.url, { project_id })
+  expect((await login(url, { game: 'tictactoe' })).body.project_id).toBe(project_id)
+  expect((await operator(api.url, '/projects')).projects).toHaveLength(1)
+})
+
+test.each([
+  [{}, 'game'],
+  [{ game: 'chess' }, 'arena, tictactoe, counter'],
+  [{ game: 'arena', name: '<b>' }, 'letters, digits'],
+  [{ game: 'arena', admin: true }, 'admin'],
+])('a login with %j is refused and told why', async (request, reason) => {
+  const { url } = await backend((await control()).url)
+  const { status, body } = await login(url, request)
+  expect(status).toBe(400)
+  expect(body.detail).toContain(reason)
+})
+
+test('pages load nothing from elsewhere and connect to the data plane only', async () => {
+  const { url } = await backend((await control()).url)
+  for (const path of ['/', '/arena/', '/counter/', '/tictactoe/', '/arena/source']) {
+    const page = await fetch(url + path)
+    const html = await page.text()
+    expect(page.status).toBe(200)
+    expect(page.headers.get('content-security-policy')).toContain("connect-src 'self' ws://127.0.0.1:4000")
+    expect(html).not.toMatch(/(?:src|href)="https?:/)
+    for (const [, asset] of html.matchAll(/(?:src|href)="(\/[^"?]+)/g)) {
+      // Scripts are bundled on demand, and have a test of their own.
+      if (asset?.endsWith('.js')) continue
+      expect((await fetch(url + asset)).status, asset).toBe(200)
+    }
+  }
+})
+
+test('a browser that came by another name of this machine is sent to the data plane by the same name', async () => {
+  const { url } = await backend((await control()).url)
+  const named = url.replace('127.0.0.1', 'localhost')
+  expect((await login(named, { game: 'arena' })).body.ws_url).toBe('ws://localhost:4000')
+})
+
+test('the source of a room is shown line by line, and as plain text', async () => {
+  const { url } = await backend((await control()).url)
+  const plain = await fetch(`${url}/counter/room.ts`)
+  expect(plain.headers.get('content-type')).toBe('text/plain; charset=utf-8')
+  const source = await plain.text()
+  expect(source).toContain('export default defineRoom(')
+
+  const shown = await (await fetch(`${url}/counter/source`)).text()
+  const lines = [...shown.matchAll(/<li><code>(.*?)<\/code><\/li>/g)].map(([, line]) =>
+    (line ?? '')
+      .replace(/<[^>]+>/g, '')
+      .replaceAll('&lt;', '<')
+      .replaceAll('&gt;', '>')
+      .replaceAll('&amp;', '&'),
+  )
+  expect(lines.map((line) => line.trimEnd())).toEqual(source.trimEnd().split('\n'))
+})
