@@ -1,0 +1,172 @@
+import type { Socket } from 'node:net'
+import type { Clock } from '../../shared/clock.ts'
+import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
+import { type Codec, InvalidMessage, ProtocolError } from '../../shared/protocol/codec.ts'
+import type { ClientMessage } from '../../shared/protocol/messages.ts'
+import { frame } from '../frame.ts'
+import type { Flusher } from './flusher.ts'
+import type { GatewayMetrics } from './metrics.ts'
+import { Outbox, type OutboxBounds } from './outbox.ts'
+import type { ServerSocket } from './server-socket.ts'
+
+/** RFC 6455, section 5.5.1: a close frame's reason has at most 123 bytes of UTF-8. */
+const REASON_BYTES = 123
+
+/** What a connection tells whoever accepted it. */
+export interface ConnectionListener {
+  message(message: ClientMessage): void
+  /** A message whose fields are wrong; the connection goes on. */
+  invalid(problem: InvalidMessage): void
+  /** A message met a fault of ours; the connection is still there. */
+  failed(error: unknown): void
+  /** A ping frame, which costs an answer. */
+  pinged(): void
+  /** What waited for the client has been read; see `Outbox.awaitRoom`. */
+  hasRoom(): void
+  /** The connection is over; called once. `lost`: without a goodbye and not by us. */
+  closed(name: CloseName | 'lost'): void
+}
+
+/** Everything but the state stream: what a connection encodes for its client alone. */
+export type DirectMessage = Parameters<Codec['encode']>[0]
+
+/** What a connection is made of. */
+export interface ConnectionParts {
+  readonly ws: ServerSocket
+  /** The TCP socket below `ws`. */
+  readonly socket: Socket
+  readonly codec: Codec
+  readonly clock: Clock
+  readonly flusher: Flusher
+  readonly bounds: OutboxBounds
+  readonly metrics: GatewayMetrics
+  readonly listener: ConnectionListener
+}
+
+/** One websocket: messages in, frames out, and an end. Knows no session. */
+export class Connection {
+  readonly codec: Codec
+  readonly outbox: Outbox
+  readonly opened_at: number
+  readonly #ws: ServerSocket
+  readonly #clock: Clock
+  readonly #metrics: GatewayMetrics
+  readonly #listener: ConnectionListener
+  #heard_at: number
+  #heard = false
+  #pinged = false
+  #closed = false
+
+  constructor({ ws, socket, codec, clock, flusher, bounds, metrics, listener }: ConnectionParts) {
+    this.codec = codec
+    this.opened_at = clock.monotonic()
+    this.#heard_at = this.opened_at
+    this.#ws = ws
+    this.#clock = clock
+    this.#metrics = metrics
+    this.#listener = listener
+    this.outbox = new Outbox(socket, flusher, bounds, {
+      overflowed: () => this.close('slow_consumer', CLOSE.slow_consumer.meaning, { drop: true }),
+      hasRoom: () => listener.hasRoom(),
+    })
+    ws.on('message', (data, binary) => this.#receive(data as Buffer, binary))
+    ws.on('pong', () => {
+      this.#heard = true
+    })
+    ws.on('ping', () => {
+      this.#heard = true
+      listener.pinged()
+    })
+    ws.on('closing', (name?: CloseName) => this.#end(name ?? 'lost'))
+    // What went wrong follows as 'closing' or 'close'; without a listener an error would end the process.
+    ws.on('error', () => {})
+    ws.on('close', () => this.#end('lost'))
+    socket.on('drain', () => this.outbox.drained())
+  }
+
+  /** Whether messages still come and frames still go. */
+  get open(): boolean {
+    return !this.#closed
+  }
+
+  /** Queues one message for this client alone. */
+  send(message: DirectMessage): void {
+    if (message.t === 'error') this.#metrics.error(message.code)
+    this.outbox.push(frame(this.codec.encode(message), this.codec.binary))
+  }
+
+  /**
+   * Ends the connection with a code of the table: what is queued goes out first, unless `drop` says that the client does not read. No
+   * message is taken from now on.
+   */
+  close(name: CloseName, reason: string, { drop = false } = {}): void {
+    if (this.#closed) return
+    if (!drop) this.outbox.flush()
+    this.#end(name)
+    this.#ws.close(CLOSE[name].code, truncate(reason))
+  }
+
+  /** Ends the TCP connection without a word: nobody is at the other end. */
+  terminate(): void {
+    this.#end('lost')
+    this.#ws.terminate()
+  }
+
+  /** One beat of the shared sweep: pings a silent client, ends the connection of one that was silent for two heartbeats. */
+  beat(heartbeat_ms: number): void {
+    const now = this.#clock.monotonic()
+    if (this.#heard) {
+      this.#heard = false
+      this.#pinged = false
+      this.#heard_at = now
+      return
+    }
+    const silence = now - this.#heard_at
+    if (silence >= 2 * heartbeat_ms) this.terminate()
+    else if (silence >= heartbeat_ms && !this.#pinged) {
+      this.#pinged = true
+      this.#ws.ping()
+    }
+  }
+
+  #receive(data: Buffer, binary: boolean): void {
+    this.#heard = true
+    if (this.#closed) return
+    if (binary !== this.codec.binary) {
+      const is = binary ? 'binary' : 'text'
+      const should = this.codec.binary ? 'binary' : 'text'
+      this.close('protocol_error', `${this.codec.subprotocol} takes ${should} frames, this one is ${is}`)
+      return
+    }
+    try {
+      const message = this.codec.decode(data)
+      this.#metrics.messageIn(message.t, data.length)
+      this.#listener.message(message)
+    } catch (error) {
+      if (error instanceof InvalidMessage) this.#listener.invalid(error)
+      else if (error instanceof ProtocolError) this.close('protocol_error', error.message)
+      else this.#listener.failed(error)
+    }
+  }
+
+  #end(name: CloseName | 'lost'): void {
+    if (this.#closed) return
+    this.#closed = true
+    this.outbox.close()
+    this.#metrics.closed(name)
+    this.#listener.closed(name)
+  }
+}
+
+/** At most 123 bytes of UTF-8, cut between characters. */
+function truncate(reason: string): string {
+  if (Buffer.byteLength(reason) <= REASON_BYTES) return reason
+  let cut = ''
+  let bytes = Buffer.byteLength('…')
+  for (const character of reason) {
+    bytes += Buffer.byteLength(character)
+    if (bytes > REASON_BYTES) break
+    cut += character
+  }
+  return `${cut}…`
+}

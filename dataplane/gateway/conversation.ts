@@ -1,0 +1,223 @@
+import { type Clock, timestamp } from '../../shared/clock.ts'
+import type { Logger } from '../../shared/log.ts'
+import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
+import type { InvalidMessage } from '../../shared/protocol/codec.ts'
+import type { ClientMessage } from '../../shared/protocol/messages.ts'
+import { frame } from '../frame.ts'
+import type { Connection, ConnectionListener } from './connection.ts'
+import type { Edge } from './edge.ts'
+import { errorMessage } from './error-message.ts'
+import type { Admission, Handshake } from './handshake.ts'
+import type { GatewayMetrics, HandshakeResult } from './metrics.ts'
+import type { GatewayOptions } from './options.ts'
+import type { Requests } from './requests.ts'
+import { bringSeatsBack, type ResumedRoom } from './resumption.ts'
+import type { Session } from './session.ts'
+import type { Sessions } from './sessions.ts'
+import type { TokenCheck } from './token-check.ts'
+
+/** How many messages may arrive behind `hello` before it is answered. */
+const MAX_EARLY = 16
+
+/** What every conversation of a gateway shares. */
+export interface ConversationParts {
+  readonly node_id: string
+  readonly clock: Clock
+  readonly log: Logger
+  readonly options: GatewayOptions
+  readonly metrics: GatewayMetrics
+  readonly handshake: Handshake
+  readonly tokens: TokenCheck
+  readonly sessions: Sessions
+  readonly requests: Requests
+  readonly edge: Edge
+  readonly over: (conversation: Conversation) => void
+}
+
+/** One connection from `hello` to its end: who is at the other end, and what they may say when. */
+export class Conversation implements ConnectionListener {
+  readonly connection: Connection
+  readonly #parts: ConversationParts
+  readonly #stop_waiting: () => void
+  /** Messages behind a `hello` that is being checked. */
+  #early: ClientMessage[] = []
+  #greeted = false
+  #session: Session | undefined
+  #welcome = false
+  #renewing = false
+
+  /** `connect` makes the connection that reports to this conversation. */
+  constructor(parts: ConversationParts, connect: (listener: ConnectionListener) => Connection) {
+    this.#parts = parts
+    this.connection = connect(this)
+    this.#stop_waiting = parts.clock.schedule(parts.options.handshake_ms, () =>
+      this.refuse('handshake_timeout', `no hello within ${parts.options.handshake_ms} ms`),
+    )
+  }
+
+  message(message: ClientMessage): void {
+    if (message.t === 'hello' && this.#greeted) {
+      this.#protocolError('a second hello: one connection is one session')
+      return
+    }
+    if (!this.#session || !this.#welcome) {
+      this.#beforeWelcome(message)
+      return
+    }
+    if (message.t === 'hello' || !this.#admit(this.#session, 'ref' in message ? message.ref : undefined))
+      return
+    if (message.t === 'token') void this.#renew(this.#session, message.token)
+    else this.#parts.requests.handle(this.#session, this.connection, message)
+  }
+
+  invalid(problem: InvalidMessage): void {
+    if (!this.#session) this.refuse('protocol_error', problem.message)
+    else if (this.#admit(this.#session, problem.ref))
+      this.connection.send(errorMessage('invalid_message', problem.message, { ref: problem.ref }))
+  }
+
+  failed(error: unknown): void {
+    this.#parts.log.error({ err: error, session_id: this.#session?.session_id }, 'handling a message failed')
+    this.connection.close('overloaded', 'the message met a fault of the service: try again')
+  }
+
+  pinged(): void {
+    if (this.#session?.admit() === 'too_many') this.#tooMany()
+  }
+
+  hasRoom(): void {
+    if (this.#session) this.#parts.edge.hasRoom(this.#session)
+  }
+
+  closed(name: CloseName | 'lost'): void {
+    const { sessions, log, over } = this.#parts
+    const session = this.#session
+    this.#stop_waiting()
+    this.#early = []
+    over(this)
+    if (!session) return
+    log.debug({ session_id: session.session_id, close: name }, 'connection closed')
+    if (session.connection !== this.connection) return
+    if (name === 'lost' || !CLOSE[name].ends_session) sessions.detach(session)
+    else sessions.end(session, name === 'normal' ? 'left' : 'session_ended')
+  }
+
+  /** Ends a connection that has no session. */
+  refuse(name: CloseName, reason: string): void {
+    if (!this.connection.open) return
+    this.#count(name)
+    this.#parts.log.debug({ close: name, reason }, 'handshake refused')
+    this.connection.close(name, reason)
+  }
+
+  #beforeWelcome(message: ClientMessage): void {
+    if (message.t !== 'hello') {
+      if (!this.#greeted) this.refuse('protocol_error', `the first message must be hello, not ${message.t}`)
+      else if (this.#early.push(message) > MAX_EARLY)
+        this.#protocolError(`more than ${MAX_EARLY} messages before welcome: wait for it`)
+      return
+    }
+    this.#greeted = true
+    this.#stop_waiting()
+    this.#greet(message).catch((error: unknown) => this.failed(error))
+  }
+
+  async #greet(hello: Extract<ClientMessage, { t: 'hello' }>): Promise<void> {
+    const answer = await this.#parts.handshake.greet(this.connection, hello)
+    if (!answer) return
+    if ('close' in answer) {
+      this.refuse(answer.close, answer.reason)
+      return
+    }
+    if (!this.connection.open) {
+      // Closed in the instant between being let in and hearing of it.
+      if (answer.session.connection === this.connection) this.#parts.sessions.detach(answer.session)
+      return
+    }
+    this.#session = answer.session
+    if (!answer.positions) {
+      this.#welcomeClient(answer)
+      return
+    }
+    const { edge, clock, metrics, options } = this.#parts
+    bringSeatsBack(
+      answer.session,
+      this.connection,
+      answer.positions,
+      { edge, clock, metrics, wait_ms: options.attach_wait_ms },
+      (rooms) => this.#welcomeClient(answer, rooms),
+    )
+  }
+
+  #welcomeClient({ session, resume_token }: Admission, rooms?: readonly ResumedRoom[]): void {
+    if (!this.connection.open) return
+    const { node_id, clock, options, log } = this.#parts
+    const { codec, outbox } = this.connection
+    const welcome = codec.encode({
+      t: 'welcome',
+      session_id: session.session_id,
+      resume_token,
+      resumed: rooms !== undefined,
+      resume_ttl_seconds: options.resume_ttl_seconds,
+      heartbeat_seconds: options.heartbeat_seconds,
+      node_id,
+      server_time: timestamp(clock.now()),
+      limits: options.limits,
+      ...(rooms ? { rooms: [...rooms] } : {}),
+    })
+    outbox.open(frame(welcome, codec.binary))
+    this.#count(rooms ? 'resumed' : 'welcome')
+    log.debug({ session_id: session.session_id, resumed: rooms !== undefined }, 'session connected')
+    const early = this.#early
+    this.#early = []
+    this.#welcome = true
+    for (const message of early) if (this.connection.open) this.message(message)
+  }
+
+  async #renew(session: Session, token: string): Promise<void> {
+    const refuse = (reason: string): void => this.connection.send(errorMessage('invalid_token', reason))
+    if (this.#renewing)
+      return this.connection.send(errorMessage('rate_limited', 'the token before this one is being checked'))
+    this.#renewing = true
+    try {
+      const claims = await this.#parts.tokens.check(session.project_id, token)
+      if ('close' in claims) return refuse(claims.reason)
+      if ((claims.sub ?? null) !== session.sub) return refuse('the token is for another sub')
+      session.renew(claims)
+    } catch (error) {
+      this.#parts.log.error({ err: error, session_id: session.session_id }, 'checking a fresh token failed')
+      refuse('the token could not be checked')
+    } finally {
+      this.#renewing = false
+    }
+  }
+
+  /** Whether the session may send one more message; otherwise the client has been told. */
+  #admit(session: Session, ref: number | undefined): boolean {
+    const verdict = session.admit()
+    if (verdict === 'pass') return true
+    this.#parts.metrics.rateLimited()
+    if (verdict === 'too_many') this.#tooMany()
+    else this.connection.send(errorMessage('rate_limited', this.#limitText(), { ref }))
+    return false
+  }
+
+  #tooMany(): void {
+    this.connection.close('rate_limited', this.#limitText())
+  }
+
+  #limitText(): string {
+    const { messages_per_second, message_burst } = this.#parts.options.limits
+    return `more than ${messages_per_second} messages a second, or ${message_burst} at once`
+  }
+
+  #protocolError(reason: string): void {
+    if (this.#session) this.connection.close('protocol_error', reason)
+    else this.refuse('protocol_error', reason)
+  }
+
+  #count(result: HandshakeResult): void {
+    const seconds = (this.#parts.clock.monotonic() - this.connection.opened_at) / 1000
+    this.#parts.metrics.handshake(result, seconds)
+  }
+}

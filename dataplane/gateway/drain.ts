@@ -1,0 +1,40 @@
+import type { Clock } from '../../shared/clock.ts'
+import type { Random } from '../../shared/random.ts'
+import type { Connection } from './connection.ts'
+
+/** How many waves clients are moved in. */
+const WAVES = 20
+/** How much longer than told a client may stay: the time to come back elsewhere before its connection here ends. */
+const GRACE_MS = 500
+
+/**
+ * Moves clients to other nodes: tells each when to reconnect, at a random moment within `within_ms`, and closes the connection shortly
+ * after that moment, in waves. Resolves when the last one is closed, at most `within_ms` + 0.5 s from now.
+ */
+export function drainConnections(
+  connections: readonly Connection[],
+  {
+    clock,
+    random,
+    within_ms,
+  }: { readonly clock: Clock; readonly random: Random; readonly within_ms: number },
+): Promise<void> {
+  const waves = Array.from({ length: WAVES }, (): Connection[] => [])
+  for (const connection of connections) {
+    const moment = random.float()
+    connection.send({ t: 'draining', reconnect_in_ms: Math.floor(moment * within_ms) })
+    waves[Math.floor(moment * WAVES)]!.push(connection)
+  }
+  const moved = waves.map(
+    (wave, index) =>
+      new Promise<void>((resolve) => {
+        if (wave.length === 0) return resolve()
+        clock.schedule(((index + 1) / WAVES) * within_ms + GRACE_MS, () => {
+          for (const connection of wave)
+            connection.close('draining', 'this node is going away: resume on another')
+          resolve()
+        })
+      }),
+  )
+  return Promise.all(moved).then(() => {})
+}

@@ -1,0 +1,273 @@
+import type { AddressInfo, Socket } from 'node:net'
+import { type Clock, timestamp } from '../../shared/clock.ts'
+import type { Logger } from '../../shared/log.ts'
+import type { Codec } from '../../shared/protocol/codec.ts'
+import type { Random } from '../../shared/random.ts'
+import type { ToEdge, ToOwner } from '../traffic.ts'
+import { Connection } from './connection.ts'
+import { Conversation, type ConversationParts } from './conversation.ts'
+import { drainConnections } from './drain.ts'
+import { Edge } from './edge.ts'
+import { type Defer, endOfTurn, Flusher } from './flusher.ts'
+import { Handshake } from './handshake.ts'
+import { KeyCache, type KeyName } from './key-cache.ts'
+import type { AskKeyStatus } from './key-status.ts'
+import { type GatewayMetrics, noMetrics } from './metrics.ts'
+import { GATEWAY_DEFAULTS, type GatewayOptions } from './options.ts'
+import { Requests } from './requests.ts'
+import { GatewayServer } from './server.ts'
+import type { ServerSocket } from './server-socket.ts'
+import { Sessions } from './sessions.ts'
+import { TokenCheck } from './token-check.ts'
+
+/** What a gateway is made of. */
+export interface GatewayParts {
+  readonly node_id: string
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Logger
+  /** The first is what clients get that name no subprotocol. */
+  readonly codecs: readonly [Codec, ...Codec[]]
+  /** Asks control about keys; see `askControl`. */
+  readonly ask_key_status: AskKeyStatus
+  /** Takes a message to the owner of its room; may answer through `receive` before it returns. */
+  readonly send: (message: ToOwner) => void
+  readonly options?: Partial<GatewayOptions>
+  readonly metrics?: GatewayMetrics
+  /** When the writes of a turn go out; for embedders with a loop of their own. */
+  readonly defer?: Defer
+}
+
+/** A session as operators see it. Times are RFC 3339. */
+export interface SessionDescription {
+  readonly session_id: string
+  readonly project_id: string
+  readonly key_id: string | null
+  readonly sub: string | null
+  /** When its present connection came, or its last one where it has none. */
+  readonly connected_at: string
+  readonly rooms: readonly string[]
+  readonly queued_bytes: number
+}
+
+const SWEEP_MS = 1000
+const RECHECK_MS = 30_000
+
+/**
+ * The sockets of a node: who is at the other end, which rooms they sit in, and that each gets its frames in order, at the pace it can
+ * read. Knows frames and sessions, knows no game.
+ */
+export class Gateway {
+  readonly #parts: GatewayParts
+  readonly #options: GatewayOptions
+  readonly #metrics: GatewayMetrics
+  readonly #codecs: ReadonlyMap<string, Codec>
+  readonly #flusher: Flusher
+  readonly #server: GatewayServer
+  readonly #keys: KeyCache
+  readonly #edge: Edge
+  readonly #sessions: Sessions
+  readonly #conversation_parts: ConversationParts
+  readonly #conversations = new Set<Conversation>()
+  #stop_sweep: () => void = () => {}
+  #recheck_at: number
+  #draining = false
+
+  constructor(parts: GatewayParts) {
+    const { node_id, clock, random, log, metrics = noMetrics } = parts
+    const options = { ...GATEWAY_DEFAULTS, ...parts.options }
+    this.#parts = parts
+    this.#options = options
+    this.#metrics = metrics
+    this.#codecs = new Map(parts.codecs.map((codec) => [codec.subprotocol, codec]))
+    this.#flusher = new Flusher(parts.defer ?? endOfTurn, metrics)
+    this.#keys = new KeyCache(parts.ask_key_status, clock, metrics)
+    this.#edge = new Edge({ ...options, node_id, clock, random, metrics, send: parts.send })
+    this.#sessions = new Sessions(this.#edge)
+    this.#recheck_at = clock.monotonic() + RECHECK_MS
+    const tokens = new TokenCheck(this.#keys, clock, options)
+    this.#conversation_parts = {
+      node_id,
+      clock,
+      log,
+      options,
+      metrics,
+      tokens,
+      edge: this.#edge,
+      sessions: this.#sessions,
+      requests: new Requests(this.#edge, clock, options.limits, metrics),
+      handshake: new Handshake({ ...options, clock, random, tokens, sessions: this.#sessions }),
+      over: (conversation) => this.#conversations.delete(conversation),
+    }
+    this.#server = new GatewayServer(
+      {
+        max_message_bytes: options.limits.max_message_bytes,
+        allowed_origins: options.allowed_origins,
+        subprotocols: [...this.#codecs.keys()],
+      },
+      (ws, socket, protocol) => this.#accept(ws, socket, protocol),
+    )
+  }
+
+  /** How many sockets are open. */
+  get connections(): number {
+    return this.#conversations.size
+  }
+
+  /** How many sessions there are, those waiting to be resumed included. */
+  get sessions(): number {
+    return this.#sessions.size
+  }
+
+  /** Starts to accept clients; `port` 0 picks a free one. Rejects when the address cannot be had. */
+  async listen(host: string, port: number): Promise<AddressInfo> {
+    const address = await this.#server.listen(host, port)
+    this.#scheduleSweep()
+    return address
+  }
+
+  /** A message from the owner of a room. What one turn brings for a client leaves in one write. */
+  receive(message: ToEdge): void {
+    this.#edge.receive(message)
+  }
+
+  /** Ends every session under a key, at once and for good. `key_id` null: the project's built-in pair. */
+  revokeKey(project_id: string, key_id: string | null): void {
+    const key: KeyName = { project_id, key_id: key_id ?? undefined }
+    this.#keys.revoke(key)
+    const sessions = this.#sessions.under(key)
+    for (const session of sessions) {
+      session.connection?.close('key_revoked', 'the key of the token was revoked')
+      this.#sessions.end(session, 'session_ended')
+    }
+    if (sessions.length > 0)
+      this.#parts.log.info(
+        { project_id, key_id, sessions: sessions.length },
+        'ended the sessions of a revoked key',
+      )
+  }
+
+  /** Something about a key has changed: what is known about it is asked again before it is used. */
+  forgetKey(project_id: string, key_id: string | null): void {
+    this.#keys.invalidate({ project_id, key_id: key_id ?? undefined })
+  }
+
+  /**
+   * Asks control about every key that some session depends on, and ends the sessions of those that were revoked. Happens by itself
+   * every 30 s; call it when news of a revocation may have been missed.
+   */
+  async recheckKeys(): Promise<void> {
+    const keys = this.#sessions.keys()
+    for (const key of keys) this.#keys.invalidate(key)
+    await Promise.all(keys.map((key) => this.#recheck(key)))
+  }
+
+  /** Every session, for operators. */
+  describeSessions(): SessionDescription[] {
+    return [...this.#sessions].map((session) => ({
+      session_id: session.session_id,
+      project_id: session.project_id,
+      key_id: session.claims.key_id ?? null,
+      sub: session.sub,
+      connected_at: timestamp(session.connected_at),
+      rooms: session.room_ids,
+      queued_bytes: session.connection?.outbox.queued ?? 0,
+    }))
+  }
+
+  /** Whether a session has a socket here. */
+  isConnected(session_id: string): boolean {
+    return this.#sessions.find(session_id)?.connection !== undefined
+  }
+
+  /**
+   * Moves every client elsewhere, in waves over `within_ms`, and takes no new ones. Resolves when all are gone, at most 0.5 s after
+   * `within_ms`. Sessions stay until `close`.
+   */
+  async drain(within_ms: number): Promise<void> {
+    this.#draining = true
+    const { clock, random } = this.#parts
+    const connections = [...this.#conversations].map(({ connection }) => connection)
+    await drainConnections(connections, { clock, random, within_ms })
+  }
+
+  /** Closes every socket (draining) and the port. Sends owners nothing: seats of its sessions are theirs to keep. */
+  async close(): Promise<void> {
+    this.#draining = true
+    this.#stop_sweep()
+    const closed = this.#server.close()
+    for (const { connection } of [...this.#conversations])
+      connection.close('draining', 'this node is going away')
+    await closed
+  }
+
+  #accept(ws: ServerSocket, socket: Socket, protocol: string): void {
+    const codec = protocol === '' ? this.#parts.codecs[0] : this.#codecs.get(protocol)
+    const conversation = new Conversation(
+      this.#conversation_parts,
+      (listener) =>
+        new Connection({
+          ws,
+          socket,
+          // A connection that is refused below speaks no codec; which one it has does not matter.
+          codec: codec ?? this.#parts.codecs[0],
+          clock: this.#parts.clock,
+          flusher: this.#flusher,
+          bounds: {
+            high_water_bytes: this.#options.outbox_high_water_bytes,
+            limit_bytes: this.#options.outbox_limit_bytes,
+          },
+          metrics: this.#metrics,
+          listener,
+        }),
+    )
+    this.#conversations.add(conversation)
+    if (!codec)
+      conversation.refuse(
+        'protocol_error',
+        `unknown subprotocol ${protocol}; known: ${[...this.#codecs.keys()].join(', ')}`,
+      )
+    else if (this.#draining) conversation.refuse('draining', 'this node is going away: connect to another')
+  }
+
+  #scheduleSweep(): void {
+    this.#stop_sweep = this.#parts.clock.schedule(SWEEP_MS, () => {
+      this.#scheduleSweep()
+      this.#sweep()
+    })
+  }
+
+  /** Once a second, for everything that has a deadline in seconds: cheaper than a timer for each. */
+  #sweep(): void {
+    const { heartbeat_seconds, resume_ttl_seconds } = this.#options
+    for (const { connection } of this.#conversations) connection.beat(heartbeat_seconds * 1000)
+    for (const session of this.#sessions) {
+      if (session.detached_ms > resume_ttl_seconds * 1000) this.#sessions.end(session, 'session_ended')
+      else if (session.connection && session.overdue)
+        session.connection.close('token_expired', 'the token has expired and no fresh one came')
+    }
+    this.#edge.sweep()
+    const now = this.#parts.clock.monotonic()
+    if (now < this.#recheck_at) return
+    this.#recheck_at = now + RECHECK_MS
+    void this.recheckKeys()
+  }
+
+  async #recheck(key: KeyName): Promise<void> {
+    const { project_id, key_id } = key
+    try {
+      const { kind } = await this.#keys.state(key)
+      if (kind === 'revoked') this.revokeKey(project_id, key_id ?? null)
+      if (kind === 'unknown')
+        this.#parts.log.warn(
+          { project_id, key_id },
+          'control does not know the key of live sessions; they stay',
+        )
+    } catch (error) {
+      this.#parts.log.warn(
+        { err: error, project_id, key_id },
+        'the key of live sessions could not be checked',
+      )
+    }
+  }
+}

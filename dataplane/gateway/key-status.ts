@@ -1,0 +1,70 @@
+import * as v from 'valibot'
+
+/** What control says about a key: the answer of `GET /internal/key-status`. */
+export interface KeyStatus {
+  readonly exists: boolean
+  readonly status: 'active' | 'retiring' | 'revoked'
+  /** PASERK `k4.public.…`; tokens of the key carry its signature. */
+  readonly public_key: string
+}
+
+/** An answer that names no key. */
+export interface NoSuchKey {
+  readonly exists: false
+}
+
+/** Asks about a key; `key_id` undefined: the project's built-in pair. Rejects when nobody can say at the moment. */
+export type AskKeyStatus = (project_id: string, key_id: string | undefined) => Promise<KeyStatus | NoSuchKey>
+
+/** Control could not be asked about a key; the text says why. */
+export class KeyStatusUnavailable extends Error {
+  override readonly name = 'KeyStatusUnavailable'
+}
+
+const Answer = v.union([
+  v.object({ exists: v.literal(false) }),
+  v.object({
+    exists: v.literal(true),
+    status: v.picklist(['active', 'retiring', 'revoked']),
+    public_key: v.string(),
+  }),
+])
+
+/** Where control is, and what it knows a node by. */
+export interface ControlAddress {
+  readonly control_url: string
+  readonly internal_token: string | undefined
+  /** How long control may take to answer. */
+  readonly timeout_ms: number
+}
+
+/** Asks control over HTTP. */
+export function askControl({ control_url, internal_token, timeout_ms }: ControlAddress): AskKeyStatus {
+  return async (project_id, key_id) => {
+    const url = new URL('internal/key-status', control_url.endsWith('/') ? control_url : `${control_url}/`)
+    url.searchParams.set('project_id', project_id)
+    if (key_id !== undefined) url.searchParams.set('key_id', key_id)
+    let answer: unknown
+    try {
+      const response = await fetch(url, {
+        headers: internal_token === undefined ? {} : { 'x-service-internal-token': internal_token },
+        signal: AbortSignal.timeout(timeout_ms),
+      })
+      if (!response.ok) throw new KeyStatusUnavailable(`control answered ${response.status}`)
+      answer = await response.json()
+    } catch (error) {
+      if (error instanceof KeyStatusUnavailable) throw error
+      throw new KeyStatusUnavailable(`control did not answer: ${reasonOf(error)}`, { cause: error })
+    }
+    const parsed = v.safeParse(Answer, answer)
+    if (!parsed.success) throw new KeyStatusUnavailable('control answered something else than a key status')
+    return parsed.output
+  }
+}
+
+/** fetch hides why it failed in `cause`. */
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  const cause = error.cause as { code?: string } | undefined
+  return cause?.code ?? error.message
+}

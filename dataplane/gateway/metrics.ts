@@ -1,0 +1,46 @@
+import type { CloseName } from '../../shared/protocol/close-codes.ts'
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
+import type { ClientMessage } from '../../shared/protocol/messages.ts'
+
+/** How a handshake ended: with a session, a resumed session, or a close code. */
+export type HandshakeResult = 'welcome' | 'resumed' | CloseName
+
+/** What the gateway counts; ops/ turns it into metrics. Called on the hot path: implementations must be cheap and must not throw. */
+export interface GatewayMetrics {
+  /** A handshake ended; `seconds` from the accepted socket to the answer. */
+  handshake(result: HandshakeResult, seconds: number): void
+  /** A join was answered; `seconds` from the request. */
+  join(result: 'joined' | ErrorCode, seconds: number): void
+  /** A room of a resuming session: its missed frames were sent, a whole state was, or the seat was gone. */
+  roomResumed(result: 'frames' | 'resync' | 'lost'): void
+  /** A reliable message was acked; `seconds` from its arrival. A sample: at most one at a time per seat. */
+  acked(seconds: number): void
+  /** An `error` was sent to a client. */
+  error(code: ErrorCode): void
+  /** A connection ended: by us with a code of the table, by the client's goodbye (`normal`), or otherwise (`lost`). */
+  closed(name: CloseName | 'lost'): void
+  /** A message was not forwarded because the session sends too many. */
+  rateLimited(): void
+  /** A room's patches stopped for a client that reads too slowly. */
+  stalled(): void
+  messageIn(type: ClientMessage['t'], bytes: number): void
+  /** All writes of one turn: how many sockets were written to, and how many bytes. */
+  written(bytes: number, writes: number): void
+  /** Control was asked about a key. */
+  keyCheck(result: 'ok' | 'unreachable'): void
+}
+
+/** Counts nothing. */
+export const noMetrics: GatewayMetrics = {
+  handshake() {},
+  join() {},
+  roomResumed() {},
+  acked() {},
+  error() {},
+  closed() {},
+  rateLimited() {},
+  stalled() {},
+  messageIn() {},
+  written() {},
+  keyCheck() {},
+}

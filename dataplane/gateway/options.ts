@@ -1,0 +1,42 @@
+import type { Limits } from '../../shared/protocol/messages.ts'
+
+/** How a gateway behaves. */
+export interface GatewayOptions {
+  /** What clients are told and held to. */
+  readonly limits: Limits
+  /** How long a client may take to say `hello`, and to send a fresh token after a resume with an expired one. */
+  readonly handshake_ms: number
+  /** A connection silent for this long is pinged, and ended when silent for twice as long. */
+  readonly heartbeat_seconds: number
+  /** How long a session without a socket keeps its seats. */
+  readonly resume_ttl_seconds: number
+  /** Above this many unread bytes a client gets no patches, and a `state.resync` once it has read. */
+  readonly outbox_high_water_bytes: number
+  /** Above this many unread and held bytes the connection is closed (slow consumer). */
+  readonly outbox_limit_bytes: number
+  /** How long a resume waits for the rooms' answers before it says `welcome`; a question without an answer is asked again after it. */
+  readonly attach_wait_ms: number
+  /** How long a join may stay without an answer before it fails with `room_unavailable`. */
+  readonly join_wait_ms: number
+  /** Refuse tokens that no key was named for. */
+  readonly require_key_id: boolean
+  /** Tokens must carry this `aud`; undefined: any. */
+  readonly token_audience: string | undefined
+  /** Browser origins that may connect; undefined: every one. Clients that send no origin always may. */
+  readonly allowed_origins: readonly string[] | undefined
+}
+
+/** What holds where nothing else is said. */
+export const GATEWAY_DEFAULTS: GatewayOptions = {
+  limits: { max_message_bytes: 16 * 1024, messages_per_second: 120, message_burst: 240, max_rooms: 16 },
+  handshake_ms: 5000,
+  heartbeat_seconds: 10,
+  resume_ttl_seconds: 60,
+  outbox_high_water_bytes: 256 * 1024,
+  outbox_limit_bytes: 1024 * 1024,
+  attach_wait_ms: 2000,
+  join_wait_ms: 10_000,
+  require_key_id: false,
+  token_audience: undefined,
+  allowed_origins: undefined,
+}

@@ -1,0 +1,169 @@
+import { type Frame, joinFrames } from '../frame.ts'
+import type { Flushable, Flusher } from './flusher.ts'
+
+/** What an outbox needs of a TCP socket; `net.Socket` has it. */
+export interface ByteSink {
+  write(bytes: Uint8Array): boolean
+  cork(): void
+  uncork(): void
+  /** Bytes handed over that the kernel has not taken yet. */
+  readonly writableLength: number
+}
+
+/** How much may wait for one client, in bytes. */
+export interface OutboxBounds {
+  /** Above it the client is congested. */
+  readonly high_water_bytes: number
+  /** Above it nothing more is taken. */
+  readonly limit_bytes: number
+}
+
+/** Whom an outbox tells. */
+export interface OutboxListener {
+  /** The limit is reached; the frame at hand was not taken. */
+  overflowed(): void
+  /** The client has read again; once for each `awaitRoom`. */
+  hasRoom(): void
+}
+
+/**
+ * Up to this size several frames are copied into one buffer; above it the kernel gathers them (writev). Measured on Node 20, patch and
+ * ack to 200 sockets: equal at 500 bytes to 2 KB (9–10 CPU-µs), gathering ahead from 8 KB on; two separate writes cost 15.
+ */
+const COPY_BYTES = 4096
+
+/** Frames of one turn beyond this are written at once, so that the kernel gets its share before the limit is judged. */
+const EAGER_BYTES = 64 * 1024
+
+/**
+ * Everything that goes to one client, in order: the frames of one turn leave in one write, a single frame as the very buffer it is.
+ * Knows how far the client is behind. Until `open`, frames gather.
+ *
+ * A whole state is as large as the game made it, so the largest one under way is not held against the client: both bounds are meant
+ * on top of it. What waits for one client is at most the limit, that state and one frame.
+ */
+export class Outbox implements Flushable {
+  readonly #socket: ByteSink
+  readonly #flusher: Flusher
+  readonly #bounds: OutboxBounds
+  readonly #listener: OutboxListener
+  readonly #frames: Frame[] = []
+  #bytes = 0
+  #held = 0
+  #allowance = 0
+  #gated = true
+  #awaited = false
+  #closed = false
+
+  constructor(socket: ByteSink, flusher: Flusher, bounds: OutboxBounds, listener: OutboxListener) {
+    this.#socket = socket
+    this.#flusher = flusher
+    this.#bounds = bounds
+    this.#listener = listener
+  }
+
+  /** Bytes that wait for the client, wherever they are. */
+  get queued(): number {
+    return this.#bytes + this.#held + this.#socket.writableLength
+  }
+
+  /** Whether the client is so far behind that it should get no more patches. */
+  get congested(): boolean {
+    if (this.#gated) return false
+    return this.#bytes + this.#socket.writableLength > this.#bounds.high_water_bytes + this.#allowance
+  }
+
+  /** Takes one frame; it is written at the end of this turn. */
+  push(frame: Frame): void {
+    if (this.#closed) return
+    if (this.#full) {
+      this.#listener.overflowed()
+      return
+    }
+    this.#frames.push(frame)
+    this.#bytes += frame.length
+    if (this.#gated) return
+    if (this.#frames.length === 1) this.#flusher.add(this)
+    if (this.#bytes > EAGER_BYTES) this.#flusher.now(this)
+  }
+
+  /** Takes a frame that carries a whole state. */
+  pushState(frame: Frame): void {
+    if (!this.#closed && !this.#full) this.#allowance = Math.max(this.#allowance, frame.length)
+    this.push(frame)
+  }
+
+  /** Counts `bytes` that wait for this client elsewhere. False: the limit is reached. */
+  hold(bytes: number): boolean {
+    if (this.#closed) return false
+    if (this.#full) {
+      this.#listener.overflowed()
+      return false
+    }
+    this.#held += bytes
+    return true
+  }
+
+  /** The `bytes` counted by `hold` wait there no more. */
+  release(bytes: number): void {
+    if (!this.#closed) this.#held -= bytes
+  }
+
+  /** Begins to write: first `first`, then what was pushed before, which counts as one whole state. */
+  open(first: Frame): void {
+    if (this.#closed || !this.#gated) return
+    this.#gated = false
+    this.#allowance = Math.max(this.#allowance, this.#bytes)
+    this.#frames.unshift(first)
+    this.#bytes += first.length
+    this.#flusher.add(this)
+  }
+
+  /** Tells the listener, once, when most of what waits has been read. */
+  awaitRoom(): void {
+    this.#awaited = true
+  }
+
+  /** Writes what has gathered; returns how many bytes. */
+  flush(): number {
+    const frames = this.#frames
+    if (frames.length === 0 || this.#gated || this.#closed) return 0
+    const bytes = this.#bytes
+    this.#bytes = 0
+    if (frames.length === 1) this.#socket.write(frames[0]!)
+    else if (bytes <= COPY_BYTES) this.#socket.write(joinFrames(frames))
+    else {
+      this.#socket.cork()
+      for (const frame of frames) this.#socket.write(frame)
+      this.#socket.uncork()
+    }
+    frames.length = 0
+    this.#settle()
+    return bytes
+  }
+
+  /** To be called when the socket has handed everything to the kernel. */
+  drained(): void {
+    this.#settle()
+  }
+
+  /** Drops what has not been written and takes nothing more. */
+  close(): void {
+    this.#closed = true
+    this.#frames.length = 0
+    this.#bytes = 0
+    this.#held = 0
+  }
+
+  get #full(): boolean {
+    return !this.#gated && this.queued > this.#bounds.limit_bytes + this.#allowance
+  }
+
+  #settle(): void {
+    const waiting = this.#bytes + this.#socket.writableLength
+    if (waiting === 0) this.#allowance = 0
+    if (!this.#awaited || this.#closed || waiting > this.#bounds.high_water_bytes / 4) return
+    this.#awaited = false
+    this.#listener.hasRoom()
+  }
+}

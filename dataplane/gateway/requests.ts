@@ -1,0 +1,100 @@
+import { type Clock, timestamp } from '../../shared/clock.ts'
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
+import type { ClientMessage, Limits } from '../../shared/protocol/messages.ts'
+import { type RoomAddress, roomId } from '../traffic.ts'
+import type { Connection } from './connection.ts'
+import type { Edge } from './edge.ts'
+import { errorMessage } from './error-message.ts'
+import type { GatewayMetrics } from './metrics.ts'
+import type { Seat } from './seat.ts'
+import type { Session } from './session.ts'
+
+/** A message that asks something of a session; `hello` and `token` are about who it is. */
+export type Request = Exclude<ClientMessage, { t: 'hello' | 'token' }>
+
+interface JoinRefusal {
+  readonly code: ErrorCode
+  readonly message: string
+}
+
+/** What the client of a session may ask once it is welcome. */
+export class Requests {
+  readonly #edge: Edge
+  readonly #clock: Clock
+  readonly #limits: Limits
+  readonly #metrics: GatewayMetrics
+
+  constructor(edge: Edge, clock: Clock, limits: Limits, metrics: GatewayMetrics) {
+    this.#edge = edge
+    this.#clock = clock
+    this.#limits = limits
+    this.#metrics = metrics
+  }
+
+  /** Passes a request on to the room's owner, or answers it. */
+  handle(session: Session, connection: Connection, request: Request): void {
+    switch (request.t) {
+      case 'message':
+        this.#withSeat(session, connection, request, (seat) => this.#edge.message(seat, request))
+        break
+      case 'ping':
+        connection.send({ t: 'pong', at: request.at, server_time: timestamp(this.#clock.now()) })
+        break
+      case 'join':
+        this.#join(session, connection, request)
+        break
+      case 'leave':
+        this.#withSeat(session, connection, request, (seat) => this.#edge.leave(seat, request.ref))
+        break
+      case 'state.resync':
+        this.#withSeat(session, connection, request, (seat) => this.#edge.resync(seat, request))
+    }
+  }
+
+  #join(session: Session, connection: Connection, request: Extract<Request, { t: 'join' }>): void {
+    const { ref, room_type, options } = request
+    const room: RoomAddress = { project_id: session.project_id, room_type, key: options.key ?? 'default' }
+    const room_id = roomId(room)
+    const seat = session.seats.get(room_id)
+    const refused = this.#refusal(session, room_type, room_id)
+    if (refused) {
+      this.#metrics.join(refused.code, 0)
+      connection.send(errorMessage(refused.code, refused.message, { ref, room_id }))
+      return
+    }
+    if (seat) this.#edge.finishLeave(seat)
+    this.#edge.join(session, connection, room, request)
+  }
+
+  /** Why a session may not ask for a seat, or undefined. */
+  #refusal(session: Session, room_type: string, room_id: string): JoinRefusal | undefined {
+    // A colon parts type and key in a room id, so no room type has one.
+    if (room_type.includes(':'))
+      return { code: 'unknown_room_type', message: `there is no room type "${room_type}"` }
+    if (!session.allows(room_type, room_id))
+      return { code: 'forbidden', message: `the token does not allow ${room_id}` }
+    const seat = session.seats.get(room_id)
+    if (seat && seat.leave_ref === undefined)
+      return { code: 'already_joined', message: `the session is in ${room_id}, or joining it, already` }
+    const { max_rooms } = this.#limits
+    if (!seat && session.seats.size >= max_rooms)
+      return { code: 'too_many_rooms', message: `a session may be in ${max_rooms} rooms: leave one first` }
+    return undefined
+  }
+
+  #withSeat(
+    session: Session,
+    connection: Connection,
+    request: Extract<Request, { room_id: string }>,
+    handle: (seat: Seat) => void,
+  ): void {
+    const seat = session.seats.get(request.room_id)
+    if (seat?.taken) {
+      handle(seat)
+      return
+    }
+    const ref = 'ref' in request ? request.ref : undefined
+    const { room_id } = request
+    connection.send(errorMessage('not_in_room', `the session is not in ${room_id}`, { ref, room_id }))
+  }
+}

@@ -1,0 +1,65 @@
+import type { Clock } from '../../shared/clock.ts'
+import type { ResumePosition } from '../../shared/protocol/messages.ts'
+import type { Connection } from './connection.ts'
+import type { Edge } from './edge.ts'
+import { errorMessage } from './error-message.ts'
+import type { GatewayMetrics } from './metrics.ts'
+import type { Session } from './session.ts'
+
+/** A room of a `welcome`: whether what was missed follows frame by frame. If not, a whole state follows, or `not_in_room`. */
+export interface ResumedRoom {
+  readonly room_id: string
+  readonly resumed: boolean
+}
+
+/** What bringing seats back takes. */
+export interface ResumptionParts {
+  readonly edge: Edge
+  readonly clock: Clock
+  readonly metrics: GatewayMetrics
+  /** How long `welcome` waits for the owners' answers. */
+  readonly wait_ms: number
+}
+
+/**
+ * Brings the seats of a resuming session back. The client names the rooms it wants to keep; the session leaves the others, among them
+ * those whose `joined` never arrived, so that the client can simply join again. Calls `done` once, when every owner has answered or
+ * `wait_ms` is over; a room without an answer counts as not resumed, and its frames follow when they come.
+ */
+export function bringSeatsBack(
+  session: Session,
+  connection: Connection,
+  positions: readonly ResumePosition[],
+  { edge, clock, metrics, wait_ms }: ResumptionParts,
+  done: (rooms: ResumedRoom[]) => void,
+): void {
+  const listed = new Map(positions.map((position) => [position.room_id, position]))
+  const resumed = new Map([...listed.keys()].map((room_id) => [room_id, false]))
+  let waiting = listed.size
+  let over = false
+  const finish = (): void => {
+    if (over) return
+    over = true
+    cancel()
+    done([...resumed].map(([room_id, is_resumed]) => ({ room_id, resumed: is_resumed })))
+  }
+  const cancel = clock.schedule(wait_ms, finish)
+  for (const seat of [...session.seats.values()])
+    if (!listed.has(seat.room_id) || !seat.taken) edge.giveUp(seat, 'left')
+  for (const [room_id, position] of listed) {
+    const seat = session.seats.get(room_id)
+    if (!seat) {
+      waiting -= 1
+      metrics.roomResumed('lost')
+      connection.send(errorMessage('not_in_room', `the session is not in ${room_id}`, { room_id }))
+      continue
+    }
+    edge.attach(seat, connection, position, (result) => {
+      waiting -= 1
+      metrics.roomResumed(result)
+      resumed.set(room_id, result === 'frames')
+      if (waiting === 0) finish()
+    })
+  }
+  if (waiting === 0) finish()
+}

@@ -1,0 +1,84 @@
+import type { Clock } from '../../shared/clock.ts'
+import type { CloseName } from '../../shared/protocol/close-codes.ts'
+import { peekToken, type TokenClaims, TokenError, type VerifyKey, verifyToken } from '../../shared/tokens.ts'
+import type { KeyCache } from './key-cache.ts'
+import { KeyStatusUnavailable } from './key-status.ts'
+
+/** Why somebody is not let in: the close code to say it with, and a sentence. */
+export interface Refusal {
+  readonly close: CloseName
+  readonly reason: string
+}
+
+/** What a token has to fit besides signature and time. */
+export interface TokenRules {
+  readonly require_key_id: boolean
+  readonly token_audience: string | undefined
+}
+
+/** Judges client tokens: signature, project, audience, time, and whether the key still stands. */
+export class TokenCheck {
+  readonly #keys: KeyCache
+  readonly #clock: Clock
+  readonly #rules: TokenRules
+
+  constructor(keys: KeyCache, clock: Clock, rules: TokenRules) {
+    this.#keys = keys
+    this.#clock = clock
+    this.#rules = rules
+  }
+
+  /** The claims of a token that may be used for `project_id` now, or why it may not. */
+  async check(project_id: string, token: string): Promise<TokenClaims | Refusal> {
+    try {
+      const { key_id, project_id: claimed } = peekToken(token)
+      if (claimed !== project_id) return refuse('unauthenticated', 'the token is for another project')
+      if (key_id === undefined && this.#rules.require_key_id)
+        return refuse('unauthenticated', 'this service takes only tokens issued under a key (key_id)')
+      const verify_key = await this.#keyOf(project_id, key_id)
+      if ('close' in verify_key) return verify_key
+      const claims = await this.#verify(project_id, token, verify_key.verify_key)
+      // The key may have been revoked while the signature was being checked.
+      return this.#keys.isRevoked({ project_id, key_id }) ? refuse('key_revoked', REVOKED) : claims
+    } catch (error) {
+      if (error instanceof TokenError)
+        return refuse(error.fault === 'expired' ? 'token_expired' : 'unauthenticated', error.message)
+      throw error
+    }
+  }
+
+  /** Undefined when the key of a session still stands, or why the session may not be resumed. */
+  async checkKey(project_id: string, key_id: string | undefined): Promise<Refusal | undefined> {
+    const key = await this.#keyOf(project_id, key_id)
+    return 'close' in key ? key : undefined
+  }
+
+  #verify(project_id: string, token: string, verify_key: VerifyKey): Promise<TokenClaims> {
+    const audience = this.#rules.token_audience
+    return verifyToken(token, verify_key, {
+      project_id,
+      now: this.#clock.now(),
+      ...(audience === undefined ? {} : { audience }),
+    })
+  }
+
+  async #keyOf(
+    project_id: string,
+    key_id: string | undefined,
+  ): Promise<{ readonly verify_key: VerifyKey } | Refusal> {
+    try {
+      const state = await this.#keys.state({ project_id, key_id })
+      if (state.kind === 'usable') return state
+      if (state.kind === 'revoked') return refuse('key_revoked', REVOKED)
+      return refuse('unauthenticated', 'the project or key of the token does not exist')
+    } catch (error) {
+      if (error instanceof KeyStatusUnavailable)
+        return refuse('overloaded', 'the token cannot be checked at the moment: try again')
+      throw error
+    }
+  }
+}
+
+const REVOKED = 'the key of the token was revoked'
+
+const refuse = (close: CloseName, reason: string): Refusal => ({ close, reason })
