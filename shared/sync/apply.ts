@@ -38,7 +38,7 @@ function applyToObject(state: JsonObject, delta: ObjectDelta): JsonObject {
 function applyToArray(state: JsonArray, delta: ArrayDelta): JsonArray {
   let next = state.slice()
   for (const [index, change] of delta.changes) {
-    if (!(index >= 0 && index < next.length))
+    if (!(index >= 0 && Object.hasOwn(next, index)))
       throw new DeltaMismatch(`the delta changes element ${index} of an array of ${next.length}`)
     next[index] = apply(next[index]!, change)
   }

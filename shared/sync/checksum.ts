@@ -1,5 +1,5 @@
 import type { Json, JsonArray, JsonObject } from '../json.ts'
-import { ArrayDelta, type Delta, ObjectDelta, REMOVE } from './delta.ts'
+import { ArrayDelta, type Delta, type ObjectDelta, REMOVE, Replace } from './delta.ts'
 
 const NULL = 1
 const BOOLEAN = 2
@@ -7,6 +7,9 @@ const NUMBER = 3
 const STRING = 4
 const ARRAY = 5
 const OBJECT = 6
+
+/** A container of at most so many scalars is not remembered. */
+const FEW = 8
 
 /**
  * Two 32-bit integers as one: every bit of either changes about half of the result's bits. The finaliser is that of MurmurHash3
@@ -22,28 +25,24 @@ function mix(a: number, b: number): number {
 /** FNV-1a, 32 bits, over the UTF-8 bytes of a well-formed string. */
 function fnv1a(text: string): number {
   let h = 0x811c9dc5
-  const byte = (b: number) => {
-    h = Math.imul(h ^ b, 0x01000193)
-  }
   for (let i = 0; i < text.length; i++) {
-    let c = text.charCodeAt(i)
-    if (c < 0x80) {
-      h = Math.imul(h ^ c, 0x01000193)
-      continue
-    }
-    if (c < 0x800) byte(0xc0 | (c >> 6))
+    const c = text.charCodeAt(i)
+    if (c < 0x80) h = step(h, c)
+    else if (c < 0x800) h = step(step(h, 0xc0 | (c >> 6)), 0x80 | (c & 0x3f))
+    else if (c < 0xd800 || c > 0xdbff) h = tail(step(h, 0xe0 | (c >> 12)), c)
     else {
-      if (c >= 0xd800 && c < 0xdc00) {
-        c = text.codePointAt(i++)!
-        byte(0xf0 | (c >> 18))
-        byte(0x80 | ((c >> 12) & 0x3f))
-      } else byte(0xe0 | (c >> 12))
-      byte(0x80 | ((c >> 6) & 0x3f))
+      const point = text.codePointAt(i++)!
+      h = tail(step(step(h, 0xf0 | (point >> 18)), 0x80 | ((point >> 12) & 0x3f)), point)
     }
-    byte(0x80 | (c & 0x3f))
   }
   return h
 }
+
+const step = (h: number, byte: number): number => Math.imul(h ^ byte, 0x01000193)
+
+/** The last two bytes of a code point. */
+const tail = (h: number, point: number): number =>
+  step(step(h, 0x80 | ((point >> 6) & 0x3f)), 0x80 | (point & 0x3f))
 
 const hashString = (text: string): number => mix(mix(STRING, 0), fnv1a(text))
 
@@ -89,35 +88,59 @@ export class Checksum {
     const known = this.#sums.get(value)
     if (known !== undefined) return known
     let sum = 0
-    if (Array.isArray(value))
-      for (let i = 0; i < value.length; i++) sum = (sum + mix(i, this.#hash(value[i]))) | 0
-    else {
+    let size = 0
+    let flat = true
+    if (Array.isArray(value)) {
+      for (; size < value.length; size++) {
+        const element: Json = value[size]
+        if (typeof element === 'object') flat = false
+        sum = (sum + mix(size, this.#hash(element))) | 0
+      }
+    } else {
       const object = value as JsonObject
-      for (const key of Object.keys(object)) sum = (sum + mix(hashString(key), this.#hash(object[key]!))) | 0
+      for (const key of Object.keys(object)) {
+        const element = object[key]!
+        if (typeof element === 'object') flat = false
+        sum = (sum + mix(hashString(key), this.#hash(element))) | 0
+        size++
+      }
     }
-    this.#sums.set(value, sum)
+    // Adding up a few scalars again is cheaper than remembering them.
+    if (!flat || size > FEW) this.#sums.set(value, sum)
     return sum
   }
 
   #hashAfter(previous: Json, next: Json, delta: Delta): number {
-    if (delta instanceof ObjectDelta) this.#sumObject(previous as JsonObject, next as JsonObject, delta)
-    else if (delta instanceof ArrayDelta) this.#sumArray(previous as JsonArray, next as JsonArray, delta)
+    // Of a container that is not remembered nothing can be reused but the parts it shares.
+    const sum =
+      delta instanceof Replace || typeof previous !== 'object' || previous === null
+        ? undefined
+        : this.#sums.get(previous)
+    if (sum !== undefined)
+      this.#sums.set(
+        next as object,
+        delta instanceof ArrayDelta
+          ? this.#sumArray(sum, previous as JsonArray, next as JsonArray, delta)
+          : this.#sumObject(sum, previous as JsonObject, next as JsonObject, delta as ObjectDelta),
+      )
     return this.#hash(next)
   }
 
-  #sumObject(previous: JsonObject, next: JsonObject, delta: ObjectDelta): void {
-    let sum = this.#sum(previous)
+  #sumObject(known: number, previous: JsonObject, next: JsonObject, delta: ObjectDelta): number {
+    let sum = known
     for (const [key, change] of delta.changes) {
       const name = hashString(key)
-      if (Object.hasOwn(previous, key)) sum -= mix(name, this.#hash(previous[key]!))
-      if (change !== REMOVE) sum += mix(name, this.#hashAfter(previous[key]!, next[key]!, change))
+      const before = previous[key]
+      // What objects inherit are functions.
+      if (before !== undefined && typeof before !== 'function') sum -= mix(name, this.#hash(before))
+      if (change !== REMOVE) sum += mix(name, this.#hashAfter(before!, next[key]!, change))
       sum |= 0
     }
-    this.#sums.set(next, sum)
+    return sum
   }
 
-  #sumArray(previous: JsonArray, next: JsonArray, delta: ArrayDelta): void {
-    let sum = this.#sum(previous)
+  #sumArray(known: number, previous: JsonArray, next: JsonArray, delta: ArrayDelta): number {
+    let sum = known
     let spliced = previous.length
     for (const { at } of delta.splices) spliced = Math.min(spliced, at)
     for (const [i, change] of delta.changes) {
@@ -128,6 +151,6 @@ export class Checksum {
     // From the first splice on elements have moved.
     for (let i = spliced; i < previous.length; i++) sum = (sum - mix(i, this.#hash(previous[i]!))) | 0
     for (let i = spliced; i < next.length; i++) sum = (sum + mix(i, this.#hash(next[i]!))) | 0
-    this.#sums.set(next, sum)
+    return sum
   }
 }

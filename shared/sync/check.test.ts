@@ -1,0 +1,78 @@
+import { create } from 'mutative'
+import { expect, test } from 'vitest'
+import { checkJson, cloneJson, MAX_DEPTH, NotJson } from './check.ts'
+
+class Vector {
+  x = 1
+}
+const cyclic: Record<string, unknown> = {}
+cyclic.self = cyclic
+const nested = (levels: number): unknown => (levels === 0 ? 1 : [nested(levels - 1)])
+
+test.each<[what: string, value: unknown, path: string, found: RegExp]>([
+  ['undefined', { a: { b: undefined } }, '/a/b', /undefined/],
+  ['undefined itself', undefined, '', /undefined/],
+  ['NaN', { a: [1, Number.NaN] }, '/a/1', /NaN/],
+  ['Infinity', [-Infinity], '/0', /-Infinity/],
+  ['a function', { f: () => 1 }, '/f', /function/],
+  ['a symbol', [Symbol('s')], '/0', /symbol/],
+  ['a bigint', { n: 1n }, '/n', /bigint/],
+  ['a Date', { at: new Date(0) }, '/at', /is a Date/],
+  ['a Map', { m: new Map() }, '/m', /is a Map/],
+  ['a class instance', [{ v: new Vector() }], '/0/v', /is a Vector/],
+  ['a typed array', [new Uint8Array(2)], '/0', /Uint8Array/],
+  ['a cycle', cyclic, '/self'.repeat(MAX_DEPTH), /contains itself/],
+  ['what is too deep', nested(MAX_DEPTH + 1), '/0'.repeat(MAX_DEPTH), /deeper than 64/],
+  // biome-ignore lint/suspicious/noSparseArray: the thing to be refused
+  ['a hole in an array', { a: [1, , 3] }, '/a/1', /undefined/],
+  ['half a surrogate pair', ['\ud83c'], '/0', /surrogate/],
+  ['half a surrogate pair in a key', { a: { '\udfb2': 1 } }, '/a', /surrogate/],
+  ['the key __proto__', { a: JSON.parse('{"__proto__":1}') }, '/a', /__proto__/],
+  ['a symbol as a key', { a: { [Symbol('s')]: 1 } }, '/a', /symbol/],
+  ['a path that needs escaping', { 'a/b': { 'm~n': undefined } }, '/a~1b/m~0n', /undefined/],
+])('%s is not JSON', (_what, value, path, found) => {
+  for (const run of [() => checkJson(undefined, value), () => cloneJson(value)]) {
+    expect(run).toThrow(NotJson)
+    expect(run).toThrow(expect.objectContaining({ path, message: expect.stringMatching(found) }))
+  }
+})
+
+const plain = { a: [null, true, 1.5, -0, 'naïve 🎲', { '': {}, toString: [] }], b: Object.create(null) }
+
+test('plain JSON passes, 64 levels deep too', () => {
+  expect(() => checkJson(undefined, plain)).not.toThrow()
+  expect(() => checkJson(undefined, nested(MAX_DEPTH))).not.toThrow()
+})
+
+test('a clone is equal, shares nothing and may be made of a draft', () => {
+  const copy = cloneJson(plain) as typeof plain
+  expect(copy).toEqual({ ...plain, b: {} })
+  expect(copy.a[5]).not.toBe(plain.a[5])
+  let event: unknown
+  create({ players: { anna: { hp: 3, bag: ['rope'] } } }, (draft) => {
+    draft.players.anna.hp--
+    draft.players.anna.bag.push('lamp')
+    event = cloneJson(draft.players.anna)
+    draft.players.anna.hp = 0
+  })
+  expect(event).toEqual({ hp: 2, bag: ['rope', 'lamp'] })
+})
+
+test('what the previous value has in the same place is not looked at again', () => {
+  const checked = new Proxy({ a: 1 }, { ownKeys: () => expect.unreachable() })
+  expect(() => checkJson({ checked, n: 1 }, { checked, n: 2 })).not.toThrow()
+  expect(() => checkJson([checked, 1], [0, checked, 1])).not.toThrow()
+  expect(() => checkJson([0, checked], [checked])).not.toThrow()
+})
+
+test('what moved to another place is looked at, for it may be too deep there', () => {
+  const tower = nested(MAX_DEPTH - 1)
+  checkJson(undefined, { tower })
+  expect(() => checkJson({ tower }, { tower, moved: { tower } })).toThrow(/deeper/)
+})
+
+test('a previous value that never was JSON hides nothing', () => {
+  expect(() => checkJson([undefined], [undefined])).toThrow(NotJson)
+  expect(() => checkJson({}, { a: undefined })).toThrow(NotJson)
+  expect(() => checkJson({ toString: 1 }, { toString: () => 1 })).toThrow(NotJson)
+})
