@@ -1,0 +1,147 @@
+import * as v from 'valibot'
+import { describe, expect, expectTypeOf, it } from 'vitest'
+import type { Json, JsonObject } from '../../shared/json.ts'
+import {
+  defineRoom,
+  isRoomDefinition,
+  type Member,
+  type RoomEvents,
+  type RoomMessages,
+  type RoomOptions,
+  type RoomState,
+  type TaskOutcome,
+} from './definition.ts'
+
+interface State {
+  readonly players: Readonly<Record<string, { readonly x: number }>>
+}
+
+const typed = defineRoom({
+  type: 'typed',
+  options: v.object({ map: v.optional(v.string(), 'desert') }),
+  messages: {
+    move: { data: v.object({ x: v.number() }), rate: { per_second: 2.5 } },
+    say: { data: v.object({ text: v.optional(v.string(), '…') }) },
+  },
+  events: { hit: v.object({ by: v.string(), hp: v.optional(v.number(), 100) }) },
+  tasks: { loaded: v.object({ score: v.number() }) },
+  create: (options): State => {
+    expectTypeOf(options).toEqualTypeOf<{ map: string }>()
+    return { players: {} }
+  },
+  admit(member, options, ctx) {
+    expectTypeOf(member).toEqualTypeOf<Member>()
+    expectTypeOf(options.map).toEqualTypeOf<string>()
+    expectTypeOf(ctx.state.players).toExtend<object>()
+    return options.map === 'closed' ? 'this map is closed' : undefined
+  },
+  on_message(state, input, ctx) {
+    state.players.a = { x: 1 }
+    if (input.type === 'move') {
+      expectTypeOf(input.data).toEqualTypeOf<{ x: number }>()
+      expectTypeOf(input.member).toEqualTypeOf<Member>()
+      ctx.emit('hit', { by: input.member.member_id })
+      // @ts-expect-error events have the data their schema says
+      ctx.emit('hit', { by: 3 })
+      // @ts-expect-error only declared events exist
+      ctx.emit('miss', {})
+      ctx.task(Promise.resolve({ score: 1 }), 'loaded')
+      // @ts-expect-error only declared tasks exist
+      ctx.task(Promise.resolve({ score: 1 }), 'saved')
+      return { event: { name: 'hit', data: { by: 'x', hp: 3 }, to: 'mem_a' } }
+    }
+    if (input.type === 'loaded') {
+      expectTypeOf(input.data).toEqualTypeOf<TaskOutcome<{ score: number }>>()
+      expectTypeOf(input.member).toEqualTypeOf<null>()
+      return { state: { players: {} } }
+    }
+    expectTypeOf(input.data).toEqualTypeOf<{ text: string }>()
+    return
+  },
+})
+
+const untyped = defineRoom({
+  type: 'untyped',
+  create: () => ({ count: 0 }),
+  on_join(state, _member, ctx) {
+    state.count++
+    ctx.emit('anything', { at: ctx.now })
+  },
+})
+
+describe('defineRoom', () => {
+  it('infers what a client sees', () => {
+    expectTypeOf<RoomState<typeof typed>>().toEqualTypeOf<State>()
+    expectTypeOf<RoomMessages<typeof typed>['move']>().toEqualTypeOf<{ x: number }>()
+    expectTypeOf<RoomMessages<typeof typed>['say']>().toEqualTypeOf<{ text?: string | undefined }>()
+    expectTypeOf<keyof RoomMessages<typeof typed>>().toEqualTypeOf<'move' | 'say'>()
+    expectTypeOf<RoomEvents<typeof typed>>().toEqualTypeOf<{
+      readonly hit: { by: string; hp: number }
+    }>()
+    expectTypeOf<RoomOptions<typeof typed>>().toExtend<{ map?: string | undefined }>()
+    expectTypeOf<RoomState<typeof untyped>>().toEqualTypeOf<{ count: number }>()
+    expectTypeOf<RoomEvents<typeof untyped>>().toEqualTypeOf<{ readonly [name: string]: Json }>()
+    expectTypeOf<RoomOptions<typeof untyped>>().toExtend<JsonObject>()
+  })
+
+  it('refuses handlers whose result is not a state of this room', () => {
+    defineRoom({
+      type: 'wrong',
+      messages: { a: { data: v.null() } },
+      create: () => ({ count: 0 }),
+      // @ts-expect-error the state has a count, which is a number
+      on_message: () => ({ state: { count: 'many' } }),
+    })
+  })
+
+  it('fills in defaults and freezes', () => {
+    expect(untyped).toMatchObject({
+      max_members: Number.POSITIVE_INFINITY,
+      sync: { rate: 20 },
+      durability: 'journal',
+      idle_seconds: 30,
+    })
+    expect(typed.messages.move?.rate).toEqual({ per_second: 2.5, burst: 3 })
+    expect(Object.isFrozen(typed)).toBe(true)
+  })
+
+  it('is recognised by its brand, not by its module', () => {
+    expect(isRoomDefinition(typed)).toBe(true)
+    expect(isRoomDefinition({ ...typed })).toBe(true)
+    expect(isRoomDefinition({ type: 'typed', create: () => ({}) })).toBe(false)
+  })
+
+  const broken: [string, object, RegExp][] = [
+    ['a type that cannot stand in a room id', { type: 'a:b' }, /type is "a:b"; it must be 1–64 letters/],
+    ['an unknown field', { on_mesage: () => {} }, /on_mesage is no field of a room/],
+    ['no create', { create: undefined }, /create is undefined; it must be a function/],
+    ['a negative sync rate', { sync: { rate: -1 } }, /sync is \{"rate":-1\}; it must be/],
+    ['a tick rate of 0', { tick: { rate: 0 }, on_tick: () => {} }, /tick is \{"rate":0\}/],
+    ['an absurd tick rate', { tick: { rate: 1e6 }, on_tick: () => {} }, /at most 240 calls/],
+    ['a tick without handler', { tick: { rate: 1 } }, /tick needs an on_tick/],
+    ['a handler without tick', { on_tick: () => {} }, /on_tick needs tick/],
+    ['a durability there is not', { durability: 'disk' }, /durability is "disk"; it must be journal/],
+    ['no seats', { max_members: 0 }, /max_members is 0/],
+    ['negative idleness', { idle_seconds: -3 }, /idle_seconds is -3/],
+    ['an async handler', { on_join: async () => {} }, /on_join is async; handlers are synchronous turns/],
+    ['messages nobody handles', { messages: { a: { data: v.null() } } }, /need an on_message/],
+    [
+      'a message without validator',
+      { messages: { move: { data: {} } }, on_message: () => {} },
+      /messages\.move\.data is no validator/,
+    ],
+    [
+      'a rate of nothing',
+      { messages: { move: { data: v.null(), rate: { per_second: 0, burst: 0 } } }, on_message: () => {} },
+      /per_second is 0; .*burst is 0/,
+    ],
+    [
+      'a message that poses as a task outcome',
+      { messages: { a: { data: v.null() } }, tasks: { a: v.null() }, on_message: () => {} },
+      /a is in both messages and tasks/,
+    ],
+  ]
+  it.each(broken)('refuses %s', (_, fields, message) => {
+    expect(() => defineRoom({ type: 'room', create: () => ({}), ...fields })).toThrow(message)
+  })
+})

@@ -1,0 +1,278 @@
+import type { StandardSchemaV1 } from '@standard-schema/spec'
+import type { Json, JsonObject } from '../../shared/json.ts'
+import type { MemberInfo } from '../../shared/protocol/messages.ts'
+import type { Immutable, TypedRoom } from '../../shared/room-types.ts'
+import { checkSpec } from './definition-check.ts'
+
+export type { RoomEvents, RoomMessages, RoomOptions, RoomState } from '../../shared/room-types.ts'
+
+/** What marks a value as a room definition. Registered, because a module may be loaded more than once in a process. */
+export const ROOM: unique symbol = Symbol.for('roomful.room') as never
+
+/** When and how a room's updates reach the store. */
+export type Durability = 'journal' | 'snapshot' | 'none'
+
+/** How often one member may send one message type: `per_second` in the long run, `burst` at once (default: one second's worth). */
+export interface Rate {
+  readonly per_second: number
+  readonly burst?: number
+}
+
+/** One message type: what its data must look like, and how often a member may send it (absent: as often as the session may). */
+export interface MessageSpec<S extends StandardSchemaV1 = StandardSchemaV1> {
+  readonly data: S
+  readonly rate?: Rate
+}
+
+type Schemas = { readonly [name: string]: StandardSchemaV1 }
+type MessageSpecs = { readonly [type: string]: MessageSpec }
+type In<S extends StandardSchemaV1> = StandardSchemaV1.InferInput<S>
+type Out<S extends StandardSchemaV1> = StandardSchemaV1.InferOutput<S>
+type Names<T> = keyof T & string
+
+/** A member as room logic sees it: `member_id` is its seat in this room, `sub` the player's id from the token (null: it carries none). */
+export type Member = Readonly<MemberInfo>
+
+/** `T`, changeable all the way down: the state a handler may change in place. */
+export type Draft<T> = T extends object ? { -readonly [K in keyof T]: Draft<T[K]> } : T
+
+/** How the promise given to `ctx.task` ended. */
+export type TaskOutcome<T> =
+  | { readonly ok: true; readonly value: T }
+  | { readonly ok: false; readonly error: string }
+
+/** What `on_message` is called with: a member's message, or the outcome of a task, which has no member. Narrow it by `type`. */
+export type RoomInput<Messages extends MessageSpecs, Tasks extends Schemas> =
+  | {
+      [K in Names<Messages>]: {
+        readonly type: K
+        readonly data: Out<Messages[K]['data']>
+        readonly member: Member
+      }
+    }[Names<Messages>]
+  | {
+      [K in Names<Tasks>]: {
+        readonly type: K
+        readonly data: TaskOutcome<Out<Tasks[K]>>
+        readonly member: null
+      }
+    }[Names<Tasks>]
+
+/** Who gets an event: absent everybody, otherwise these member ids. Ids of nobody are skipped. */
+export type Recipients = string | readonly string[]
+
+/** The data room logic gives an event: anything JSON, unless the room type declares its events. */
+type EventData<Events extends Schemas, K extends Names<Events>> =
+  string extends Names<Events> ? unknown : In<Events[K]>
+
+/** An event as a handler returns it. */
+export type OutgoingEvent<Events extends Schemas> = {
+  [K in Names<Events>]: { readonly name: K; readonly data: EventData<Events, K>; readonly to?: Recipients }
+}[Names<Events>]
+
+/** What a handler may return instead of (or besides) changing the draft. */
+export type HandlerResult<State, Events extends Schemas> =
+  | { readonly state?: State | Draft<State> | undefined; readonly event?: OutgoingEvent<Events> | undefined }
+  // biome-ignore lint/suspicious/noConfusingVoidType: a handler that returns nothing is one
+  | void
+
+/** Where room logic writes its own log lines; they carry the room's id. */
+export interface RoomLog {
+  debug(fields: object, message: string): void
+  info(fields: object, message: string): void
+  warn(fields: object, message: string): void
+  error(fields: object, message: string): void
+}
+
+/** What a handler can do besides changing the state. Everything takes effect only when the handler returns normally. */
+export interface RoomContext<Events extends Schemas = Schemas, Tasks extends Schemas = Schemas> {
+  /** `type:key`. */
+  readonly room_id: string
+  /** When this turn began: milliseconds since 1970. */
+  readonly now: number
+  /** Everybody in the room, in the order they joined. In `on_join` the newcomer is among them, in `on_leave` the leaver is not. */
+  readonly members: readonly Member[]
+  readonly log: RoomLog
+  /** A number in [0, 1). */
+  random(): number
+  /** Sends an event with this flush, to everybody or only to the members named by `to`. */
+  emit<K extends Names<Events>>(name: K, data: EventData<Events, K>, to?: Recipients): void
+  /** Ends the room: everybody gets `room.left` with reason `closed`, then `on_dispose` runs. `on_leave` does not. */
+  close(): void
+  /** Removes a member: `on_leave` runs, and the member gets `room.left` with reason `kicked`. */
+  kick(member: string | Member): void
+  /**
+   * Slow work: its outcome arrives as a message of the room itself, `{ type, data: { ok, value } | { ok, error }, member: null }`. It
+   * is lost when the room moves to another node before.
+   */
+  task<K extends Names<Tasks>>(work: PromiseLike<In<Tasks[K]>>, type: K): void
+}
+
+/** What `admit` sees of the room. */
+export interface AdmitContext<State = unknown> {
+  readonly room_id: string
+  readonly now: number
+  readonly members: readonly Member[]
+  readonly state: Immutable<State>
+  readonly log: RoomLog
+}
+
+/** The seats' verdict: nothing admits, a text refuses and says why. */
+// biome-ignore lint/suspicious/noConfusingVoidType: an admit that returns nothing admits
+export type Admission = string | undefined | void
+
+/** A room type, as its author writes it. `create` comes before the handlers, so that they know the state's type. */
+export interface RoomSpec<
+  State,
+  Messages extends MessageSpecs,
+  Events extends Schemas,
+  Tasks extends Schemas,
+  Options extends StandardSchemaV1,
+> {
+  /** What clients join by: letters, digits, `_` and `-`, at most 64. */
+  readonly type: string
+  /** Default: no limit. */
+  readonly max_members?: number
+  /** Join options besides `key`. Absent: any. */
+  readonly options?: Options
+  /** The messages members may send. */
+  readonly messages?: Messages
+  /** The events room logic may emit, with the data members get. Absent: any name, any JSON. */
+  readonly events?: Events
+  /** The task types of `ctx.task`, with what the promise resolves to. */
+  readonly tasks?: Tasks
+  /** Checks the state of running rooms when the definition is replaced during development. */
+  readonly state?: StandardSchemaV1
+  /** State flushes per second, at most 240 (default 20); 0: as soon as something changed. */
+  readonly sync?: { readonly rate: number }
+  /** `on_tick` calls per second, above 0 and at most 240. */
+  readonly tick?: { readonly rate: number }
+  /** Default `journal`. */
+  readonly durability?: Durability
+  /** An empty room is disposed of after this; default 30. */
+  readonly idle_seconds?: number
+  /** The state of a new room; `options` are those of the first join. */
+  readonly create: (options: Out<Options>) => State
+  /** May refuse a join by returning a reason. The only hook that may take time (5 s). */
+  admit?(
+    member: Member,
+    options: Out<Options>,
+    ctx: AdmitContext<NoInfer<State>>,
+  ): Admission | Promise<Admission>
+  on_join?(
+    state: Draft<NoInfer<State>>,
+    member: Member,
+    ctx: RoomContext<Events, Tasks>,
+    options: Out<Options>,
+  ): HandlerResult<NoInfer<State>, Events>
+  on_message?(
+    state: Draft<NoInfer<State>>,
+    input: RoomInput<Messages, Tasks>,
+    ctx: RoomContext<Events, Tasks>,
+  ): HandlerResult<NoInfer<State>, Events>
+  on_leave?(
+    state: Draft<NoInfer<State>>,
+    member: Member,
+    ctx: RoomContext<Events, Tasks>,
+  ): HandlerResult<NoInfer<State>, Events>
+  on_tick?(
+    state: Draft<NoInfer<State>>,
+    ctx: RoomContext<Events, Tasks>,
+  ): HandlerResult<NoInfer<State>, Events>
+  on_dispose?(
+    state: Draft<NoInfer<State>>,
+    ctx: RoomContext<Events, Tasks>,
+  ): HandlerResult<NoInfer<State>, Events>
+}
+
+/** A handler as the engine calls it. */
+type Hook = (state: unknown, ...rest: unknown[]) => unknown
+
+/** A checked room type with every default filled in: what the engine runs. Made by `defineRoom` only. */
+export interface RoomDefinition {
+  readonly [ROOM]: true
+  readonly type: string
+  readonly max_members: number
+  readonly options: StandardSchemaV1 | undefined
+  readonly messages: {
+    readonly [type: string]: { readonly data: StandardSchemaV1; readonly rate?: Required<Rate> }
+  }
+  readonly events: Schemas | undefined
+  readonly tasks: Schemas
+  readonly state: StandardSchemaV1 | undefined
+  readonly sync: { readonly rate: number }
+  readonly tick: { readonly rate: number } | undefined
+  readonly durability: Durability
+  readonly idle_seconds: number
+  readonly create: (options: unknown) => unknown
+  readonly admit: ((member: Member, options: unknown, ctx: AdmitContext) => unknown) | undefined
+  readonly on_join: Hook | undefined
+  readonly on_message: Hook | undefined
+  readonly on_leave: Hook | undefined
+  readonly on_tick: Hook | undefined
+  readonly on_dispose: Hook | undefined
+}
+
+/** What a client can know of a room type from its definition. */
+export interface DefinedTypes<
+  State,
+  Messages extends MessageSpecs,
+  Events extends Schemas,
+  Options extends StandardSchemaV1,
+> {
+  readonly state: State
+  readonly messages: { readonly [K in Names<Messages>]: In<Messages[K]['data']> }
+  readonly events: string extends Names<Events>
+    ? { readonly [name: string]: Json }
+    : { readonly [K in Names<Events>]: Out<Events[K]> }
+  readonly options: In<Options> & object
+}
+
+/** A message type that limits nothing and a room without messages: what is inferred where an author says nothing. */
+type None = Record<never, never>
+
+/**
+ * Defines a room type; the module's default export. Throws a `RoomDefinitionError` that names every mistake. The result is frozen and
+ * carries its types for the client: `client.join<typeof arena>('arena')`.
+ */
+export function defineRoom<
+  State,
+  const Messages extends MessageSpecs = None,
+  const Events extends Schemas = Schemas,
+  const Tasks extends Schemas = None,
+  Options extends StandardSchemaV1 = StandardSchemaV1<JsonObject, JsonObject>,
+>(
+  spec: RoomSpec<State, Messages, Events, Tasks, Options>,
+): RoomDefinition & TypedRoom<DefinedTypes<State, Messages, Events, Options>> {
+  checkSpec(spec)
+  const messages: Record<string, { data: StandardSchemaV1; rate?: Required<Rate> }> = {}
+  for (const [type, { data, rate }] of Object.entries(spec.messages ?? {}))
+    messages[type] = rate
+      ? { data, rate: { burst: Math.max(1, Math.ceil(rate.per_second)), ...rate } }
+      : { data }
+  return Object.freeze({
+    [ROOM]: true as const,
+    type: spec.type,
+    max_members: spec.max_members ?? Number.POSITIVE_INFINITY,
+    options: spec.options,
+    messages,
+    events: spec.events,
+    tasks: spec.tasks ?? {},
+    state: spec.state,
+    sync: spec.sync ?? { rate: 20 },
+    tick: spec.tick,
+    durability: spec.durability ?? 'journal',
+    idle_seconds: spec.idle_seconds ?? 30,
+    create: spec.create as RoomDefinition['create'],
+    admit: spec.admit as RoomDefinition['admit'],
+    on_join: spec.on_join as Hook | undefined,
+    on_message: spec.on_message as Hook | undefined,
+    on_leave: spec.on_leave as Hook | undefined,
+    on_tick: spec.on_tick as Hook | undefined,
+    on_dispose: spec.on_dispose as Hook | undefined,
+  })
+}
+
+/** Whether a value came from `defineRoom`, of this or another copy of this module. */
+export const isRoomDefinition = (value: unknown): value is RoomDefinition =>
+  typeof value === 'object' && value !== null && (value as { [ROOM]?: unknown })[ROOM] === true
