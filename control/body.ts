@@ -31,11 +31,16 @@ async function readBytes(request: Request): Promise<Uint8Array> {
   if (request.body === null) return new Uint8Array()
   const chunks: Uint8Array[] = []
   let length = 0
-  for await (const chunk of request.body) {
-    length += chunk.length
-    if (length > MAX_BODY_BYTES) throw tooLarge()
-    chunks.push(chunk)
+  try {
+    for await (const chunk of request.body) {
+      length += chunk.length
+      if (length > MAX_BODY_BYTES) break
+      chunks.push(chunk)
+    }
+  } catch {
+    throw invalid([{ path: '', message: 'the body ends before its end' }])
   }
+  if (length > MAX_BODY_BYTES) throw tooLarge()
   return Buffer.concat(chunks)
 }
 

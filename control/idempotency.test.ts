@@ -92,7 +92,7 @@ describe('an idempotency key', () => {
     expect(values.join()).not.toContain('thing-1')
   })
 
-  it.each(['', 'with space', 'ümlaut', 'x'.repeat(256)])('may not be %j', async (idempotency_key) => {
+  it.each(['', 'line\nbreak', 'ümlaut', 'x'.repeat(256)])('may not be %j', async (idempotency_key) => {
     await expect(idempotency.run({ ...request, idempotency_key }, plan)).rejects.toBeInstanceOf(Problem)
   })
 })

@@ -33,7 +33,7 @@ interface Remembered {
 
 const KEEP_MS = 24 * 3600 * 1000
 const ATTEMPTS = 20
-const KEY_PATTERN = /^[\x21-\x7e]{1,255}$/
+const KEY_PATTERN = /^[\x20-\x7e]{1,255}$/
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('base64url')
 
@@ -58,7 +58,7 @@ export class Idempotency {
   async run<Answer>(request: RequestIdentity, plan: () => Promise<Plan<Answer>>): Promise<Outcome<Answer>> {
     const key = request.idempotency_key
     if (key !== undefined && !KEY_PATTERN.test(key))
-      throw invalid([{ path: 'idempotency-key', message: 'must be 1 to 255 visible ASCII characters' }])
+      throw invalid([{ path: 'idempotency-key', message: 'must be 1 to 255 printable ASCII characters' }])
     const record_key = `{control}:idempotency:${sha256(JSON.stringify([request.caller_id, request.path, key]))}`
     const fingerprint = sha256(JSON.stringify(request.body))
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {

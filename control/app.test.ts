@@ -1,0 +1,220 @@
+import { pino } from 'pino'
+import { Registry } from 'prom-client'
+import { beforeEach, describe, expect, it } from 'vitest'
+import { systemRandom } from '../shared/random.ts'
+import { memoryStore } from '../shared/store/memory/memory.ts'
+import type { Store } from '../shared/store/port.ts'
+import { FakeClock } from '../test/support/fake-clock.ts'
+import { type ControlDeps, createControlApp } from './app.ts'
+import { Keyring } from './keyring.ts'
+import { controlMetrics } from './metrics.ts'
+
+const OPERATOR = 'operator-token'
+
+let clock: FakeClock
+let store: Store
+let logged: string[]
+
+beforeEach(() => {
+  clock = new FakeClock()
+  store = memoryStore({ clock })
+  logged = []
+})
+
+function appWith(changes: Partial<ControlDeps> = {}) {
+  const app = createControlApp({
+    store,
+    keyring: new Keyring('the secret of the keyring', systemRandom),
+    clock,
+    random: systemRandom,
+    log: pino({ level: 'debug' }, { write: (line) => logged.push(line) }),
+    metrics: controlMetrics(new Registry()),
+    operator_tokens: [OPERATOR],
+    internal_token: undefined,
+    require_key_id: false,
+    token_rate: { per_second: 100, burst: 100 },
+    draining: () => false,
+    ...changes,
+  })
+  return async (
+    line: string,
+    body?: object,
+    headers: Record<string, string> = { authorization: `Bearer ${OPERATOR}` },
+  ) => {
+    const [method, path] = line.split(' ')
+    const init = body && {
+      body: JSON.stringify(body),
+      headers: { 'content-type': 'application/json', ...headers },
+    }
+    const response = await app.request(path!, { method: method!, headers, ...init })
+    return { status: response.status, headers: response.headers, body: JSON.parse(await response.text()) }
+  }
+}
+
+describe('when the store cannot be reached', () => {
+  it('every call says so and when to try again, and the process is alive but not ready', async () => {
+    const call = appWith({ internal_token: 'internal' })
+    await store.close()
+    const lines: [string, (object | undefined)?, Record<string, string>?][] = [
+      ['POST /projects', { name: 'a' }],
+      ['GET /projects'],
+      ['POST /projects/prj_a/keys', {}],
+      ['GET /projects/prj_a/keys'],
+      ['POST /projects/prj_a/keys/key_a/revoke', {}],
+      ['POST /projects/prj_a/keys/key_a/rotate', {}],
+      ['POST /tokens', { project_id: 'prj_a' }],
+      ['GET /internal/key-status?project_id=prj_a', undefined, { 'x-service-internal-token': 'internal' }],
+      ['GET /readyz'],
+    ]
+    for (const [line, body, headers] of lines) {
+      const answer = await call(line, body, headers)
+      expect({ line, status: answer.status, code: answer.body.code }).toEqual({
+        line,
+        status: 503,
+        code: 'store_unavailable',
+      })
+      expect(answer.headers.get('retry-after')).toBe('1')
+    }
+    expect((await call('GET /healthz')).status).toBe(200)
+  })
+
+  it('a key’s secret is not called wrong', async () => {
+    const call = appWith()
+    const project = (await call('POST /projects', { name: 'a' })).body
+    const key = (await call(`POST /projects/${project.id}/keys`, {})).body
+    await store.close()
+    const answer = await call(
+      'POST /tokens',
+      { project_id: project.id },
+      { authorization: `Bearer ${key.secret}` },
+    )
+    expect(answer.status).toBe(503)
+  })
+})
+
+describe('when a request fails for no reason of the caller’s', () => {
+  it('the caller learns nothing of the inside, and the log has it under the same request id', async () => {
+    const project = (await appWith()('POST /projects', { name: 'a' })).body
+    const call = appWith({ keyring: new Keyring('some other secret', systemRandom) })
+    const answer = await call('POST /tokens', { project_id: project.id })
+    expect(answer.status).toBe(500)
+    expect(answer.body.code).toBe('internal_error')
+    expect(JSON.stringify(answer.body)).not.toMatch(/wrapped|keyring|\.[jt]s\b|stack/i)
+    const line = logged.map((text) => JSON.parse(text)).find(({ level }) => level === 50)
+    expect(line).toMatchObject({
+      request_id: answer.body.request_id,
+      err: { message: expect.stringContaining('wrapping key') },
+    })
+  })
+})
+
+describe('a caller that asks for tokens too fast', () => {
+  it('is told to wait, alone, and served again after that', async () => {
+    const call = appWith({ token_rate: { per_second: 0.5, burst: 2 } })
+    const project_id = (await call('POST /projects', { name: 'a' })).body.id
+    const key = (await call(`POST /projects/${project_id}/keys`, {})).body
+    const ask = async (credential: string) =>
+      call('POST /tokens', { project_id }, { authorization: `Bearer ${credential}` })
+    expect((await ask(OPERATOR)).status).toBe(200)
+    expect((await ask(OPERATOR)).status).toBe(200)
+    const refused = await ask(OPERATOR)
+    expect(refused).toMatchObject({ status: 429, body: { code: 'rate_limited' } })
+    expect(refused.headers.get('retry-after')).toBe('2')
+    expect((await ask(key.secret)).status).toBe(200)
+    clock.advance(2000)
+    expect((await ask(OPERATOR)).status).toBe(200)
+  })
+})
+
+describe('with REQUIRE_KEY_ID', () => {
+  it('no token is issued without a key, and the field that is missing is named', async () => {
+    const call = appWith({ require_key_id: true })
+    const project_id = (await call('POST /projects', { name: 'a' })).body.id
+    const key = (await call(`POST /projects/${project_id}/keys`, {})).body
+    const refused = await call('POST /tokens', { project_id })
+    expect(refused).toMatchObject({
+      status: 400,
+      body: { code: 'invalid_request', errors: [{ path: 'key_id' }] },
+    })
+    expect((await call('POST /tokens', { project_id, key_id: key.id })).status).toBe(200)
+    const own = await call('POST /tokens', { project_id }, { authorization: `Bearer ${key.secret}` })
+    expect(own).toMatchObject({ status: 200, body: { claims: { key_id: key.id } } })
+  })
+})
+
+describe('with no operator token', () => {
+  it('the API is open, and a key’s secret still stands for its key', async () => {
+    const call = appWith({ operator_tokens: [] })
+    const project_id = (await call('POST /projects', { name: 'a' }, {})).body.id
+    const key = (await call(`POST /projects/${project_id}/keys`, {}, {})).body
+    const as_key = { authorization: `Bearer ${key.secret}` }
+    expect((await call('POST /tokens', { project_id }, as_key)).body.claims.key_id).toBe(key.id)
+    expect((await call('GET /projects', undefined, as_key)).status).toBe(403)
+    const wrong = { authorization: `Bearer ${key.secret.slice(0, -4)}AAAA` }
+    expect((await call('POST /tokens', { project_id }, wrong)).status).toBe(401)
+  })
+})
+
+describe('with no internal token', () => {
+  it('/internal is closed to everybody', async () => {
+    const call = appWith({ operator_tokens: [] })
+    for (const token of ['', 'undefined', 'anything']) {
+      const answer = await call('GET /internal/key-status?project_id=prj_a', undefined, {
+        'x-service-internal-token': token,
+      })
+      expect(answer.status).toBe(401)
+    }
+  })
+})
+
+describe('a process that is going away', () => {
+  it('is not ready, finishes what it is asked, and asks for the connection to end', async () => {
+    const call = appWith({ draining: () => true })
+    expect(await call('GET /readyz')).toMatchObject({ status: 503, body: { code: 'draining' } })
+    const answer = await call('POST /projects', { name: 'a' })
+    expect(answer.status).toBe(201)
+    expect(answer.headers.get('connection')).toBe('close')
+  })
+})
+
+describe('the store', () => {
+  it('holds neither a key’s secret nor a private key in the open', async () => {
+    const values: string[] = []
+    const write = store.records.write.bind(store.records)
+    store.records.write = (writes) => {
+      for (const one of writes) if ('value' in one) values.push(Buffer.from(one.value).toString('latin1'))
+      return write(writes)
+    }
+    const call = appWith()
+    const project = (await call('POST /projects', { name: 'a' })).body
+    const headers = { authorization: `Bearer ${OPERATOR}`, 'idempotency-key': 'once' }
+    const key = (await call(`POST /projects/${project.id}/keys`, {}, headers)).body
+    const all = values.join('\n')
+    expect(all).toContain(key.id)
+    expect(all).not.toContain(key.secret)
+    expect(all).not.toContain('k4.secret.')
+    expect(all).toContain('k4.secret-wrap.pie.')
+  })
+})
+
+describe('the log', () => {
+  it('has a line for each request with its caller, and no credential, token or body', async () => {
+    const call = appWith()
+    const project = (await call('POST /projects', { name: 'a very private name' })).body
+    const key = (await call(`POST /projects/${project.id}/keys`, {})).body
+    const { token } = (
+      await call('POST /tokens', { project_id: project.id }, { authorization: `Bearer ${key.secret}` })
+    ).body
+    const text = logged.join('')
+    const last = JSON.parse(logged.at(-1)!)
+    expect(last).toMatchObject({
+      method: 'POST',
+      route: '/tokens',
+      status: 200,
+      caller: key.id,
+      msg: 'request',
+    })
+    for (const hidden of [OPERATOR, key.secret, token, 'a very private name'])
+      expect(text).not.toContain(hidden)
+  })
+})

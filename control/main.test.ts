@@ -1,0 +1,144 @@
+import { request } from 'node:http'
+import { connect } from 'node:net'
+import { pino } from 'pino'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { systemRandom } from '../shared/random.ts'
+import { memoryStore } from '../shared/store/memory/memory.ts'
+import type { Store } from '../shared/store/port.ts'
+import { FakeClock } from '../test/support/fake-clock.ts'
+import { type ControlOptions, type RunningControl, startControl, UnsafeControl } from './main.ts'
+
+const safe: ControlOptions = {
+  host: '127.0.0.1',
+  port: 0,
+  operator_tokens: ['operator-token'],
+  auth_none: false,
+  keyring_secret: 'the secret of the keyring',
+  require_key_id: false,
+}
+
+let clock: FakeClock
+let store: Store
+let warnings: string[]
+let running: RunningControl[]
+
+beforeEach(() => {
+  clock = new FakeClock()
+  store = memoryStore({ clock })
+  warnings = []
+  running = []
+})
+afterEach(async () => {
+  for (const control of running) await control.close()
+})
+
+async function start(changes: Partial<ControlOptions> = {}): Promise<RunningControl> {
+  const log = pino({ level: 'warn' }, { write: (line) => warnings.push(JSON.parse(line).msg) })
+  const control = await startControl({
+    config: { ...safe, ...changes },
+    store,
+    log,
+    clock,
+    random: systemRandom,
+  })
+  running.push(control)
+  return control
+}
+
+describe('a control process', () => {
+  it('answers at its url on a port of its own choice', async () => {
+    const { url } = await start()
+    expect(url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/)
+    expect((await fetch(`${url}/readyz`)).status).toBe(200)
+    expect(warnings).toEqual([])
+  })
+
+  it('says so when it is open, and when private keys rest in plain', async () => {
+    const { url } = await start({ operator_tokens: [], keyring_secret: undefined })
+    expect((await fetch(`${url}/projects`)).status).toBe(200)
+    expect(warnings.join(' ')).toContain('open to everybody')
+    expect(warnings.join(' ')).toContain('in plain')
+  })
+
+  it.each(['0.0.0.0', '::', '192.0.2.1', 'control.example'])('refuses to be open on %s', async (host) => {
+    await expect(start({ host, operator_tokens: [] })).rejects.toThrow(UnsafeControl)
+    await expect(start({ host, operator_tokens: [] })).rejects.toThrow('CONTROL_API_TOKENS')
+  })
+
+  it('refuses to keep private keys in plain on any other address than loopback', async () => {
+    await expect(start({ host: '0.0.0.0', keyring_secret: undefined })).rejects.toThrow('KEYRING_SECRET')
+  })
+
+  it('is open on another address when told so on purpose', async () => {
+    const { url } = await start({ host: '0.0.0.0', operator_tokens: [], auth_none: true })
+    expect((await fetch(`${url}/projects`)).status).toBe(200)
+  })
+
+  it('says when its address is taken', async () => {
+    const { url } = await start()
+    await expect(start({ port: Number(new URL(url).port) })).rejects.toMatchObject({ code: 'EADDRINUSE' })
+  })
+
+  it('starts before its store can be reached, and is not ready until then', async () => {
+    await store.close()
+    const { url } = await start()
+    expect((await fetch(`${url}/readyz`)).status).toBe(503)
+    expect((await fetch(`${url}/healthz`)).status).toBe(200)
+  })
+
+  it('finishes what is under way before it is gone', async () => {
+    const control = await start()
+    const { hostname, port } = new URL(control.url)
+    const answer = new Promise<number>((resolve, reject) => {
+      const headers = { authorization: 'Bearer operator-token', 'content-type': 'application/json' }
+      const slow = request({ hostname, port, method: 'POST', path: '/projects', headers })
+      slow.on('response', (response) => resolve(response.resume().statusCode!))
+      slow.on('error', reject)
+      slow.write('{"name":', () => {
+        const closing = control.close()
+        slow.end('"late"}')
+        closing.catch(reject)
+      })
+    })
+    expect(await answer).toBe(201)
+    await control.close()
+    await expect(fetch(`${control.url}/healthz`)).rejects.toThrow()
+  })
+
+  it('does not wait for ever for a request that never ends', async () => {
+    const control = await start()
+    const { hostname, port } = new URL(control.url)
+    const socket = connect(Number(port), hostname)
+    const dropped = new Promise((resolve) => socket.on('close', resolve).on('error', resolve).resume())
+    await new Promise<void>((resolve) =>
+      socket.write(
+        'POST /projects HTTP/1.1\r\nhost: a\r\nauthorization: Bearer operator-token\r\ncontent-length: 5\r\n\r\n',
+        () => resolve(),
+      ),
+    )
+    await fetch(`${control.url}/healthz`)
+    const closing = control.close()
+    clock.advance(10_000)
+    await closing
+    await dropped
+  })
+
+  it('answers a request that cannot be read with a problem, too', async () => {
+    const { url } = await start()
+    const { hostname, port } = new URL(url)
+    const text = await new Promise<string>((resolve, reject) => {
+      const socket = connect(Number(port), hostname, () =>
+        socket.write('GET /projects HTTP/1.1\r\nhost: a b\r\nconnection: close\r\n\r\n'),
+      )
+      let received = ''
+      socket.on('data', (chunk) => {
+        received += chunk.toString()
+      })
+      socket.on('close', () => resolve(received))
+      socket.on('error', reject)
+    })
+    expect(text).toContain('HTTP/1.1 400')
+    expect(text).toContain('application/problem+json')
+    expect(text).not.toContain('.js')
+  })
+})

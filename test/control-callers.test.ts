@@ -1,0 +1,284 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { type RunningControl, startControl } from '../control/main.ts'
+import { newId } from '../shared/ids.ts'
+import { systemRandom } from '../shared/random.ts'
+import type { Store } from '../shared/store/port.ts'
+import {
+  ControlUnderTest,
+  call,
+  config,
+  expectProblem,
+  log,
+  OPERATOR,
+  type Request,
+  stores,
+} from './support/control-api.ts'
+import { FakeClock } from './support/fake-clock.ts'
+
+/** What holds for every call of the control API, its operations endpoints, and several processes on one store. */
+
+describe.each(['memory', 'redis'] as const)('the control API on the %s store, whatever is asked', (kind) => {
+  const control = new ControlUnderTest()
+  const api = (line: string, request?: Request) => control.call(line, request)
+
+  beforeAll(() => control.start(kind))
+  afterAll(() => control.close())
+
+  describe('callers', () => {
+    it('without a valid credential are refused, wherever one is needed', async () => {
+      const project_id = await control.newProject()
+      const key = await control.newKey(project_id)
+      const wrong = [
+        null,
+        'wrong',
+        `${key.secret.slice(0, -1)}!`,
+        key.secret.replace(/.$/, key.secret.endsWith('a') ? 'b' : 'a'),
+      ]
+      const lines = ['GET /projects', 'POST /projects', `GET /projects/${project_id}/keys`, 'POST /tokens']
+      for (const as of wrong)
+        for (const line of lines) {
+          const answer = await api(line, { as, ...(line.startsWith('POST') && { body: {} }) })
+          expectProblem(answer, 401, 'unauthenticated')
+          expect(answer.headers.get('www-authenticate')).toContain('Bearer')
+        }
+      expectProblem(
+        await api('GET /projects', { as: null, headers: { authorization: OPERATOR } }),
+        401,
+        'unauthenticated',
+      )
+    })
+
+    it('may be any of the operators', async () => {
+      expect((await api('GET /projects', { as: 'another-operator-token' })).status).toBe(200)
+    })
+
+    it('that are keys may read the keys of their own project and issue its tokens, nothing else', async () => {
+      const [mine, other] = [await control.newProject(), await control.newProject()]
+      const { id, secret } = await control.newKey(mine)
+      expect((await api(`GET /projects/${mine}/keys`, { as: secret })).body.keys).toHaveLength(1)
+      const refused = [
+        `GET /projects/${other}/keys`,
+        'GET /projects/prj_nobody/keys',
+        'GET /projects',
+        'POST /projects',
+        `POST /projects/${mine}/keys`,
+        `POST /projects/${mine}/keys/${id}/revoke`,
+        `POST /projects/${mine}/keys/${id}/rotate`,
+      ]
+      for (const line of refused) expectProblem(await api(line, { as: secret }), 403, 'forbidden')
+    })
+  })
+
+  describe('every answer', () => {
+    it('carries a request id: the caller’s own when it is a sensible one', async () => {
+      const own = await api('GET /healthz', { headers: { 'x-request-id': 'trace-1.a:b' } })
+      expect(own.headers.get('x-request-id')).toBe('trace-1.a:b')
+      for (const bad of ['has space', 'x'.repeat(129), '<script>']) {
+        const answer = await api('GET /nothing', { headers: { 'x-request-id': bad } })
+        expect(answer.body.request_id).toMatch(/^req_/)
+      }
+    })
+
+    it('is refused to bodies that are not JSON objects', async () => {
+      const send = (body: string, headers = {}) => api('POST /projects', { body, headers })
+      for (const body of ['{"name":', '[]', '"text"', 'null', '7', '{"name":"\u0000'])
+        expectProblem(await send(body), 400, 'invalid_request')
+      for (const type of ['text/plain', 'application/x-www-form-urlencoded', 'application/jsonp'])
+        expectProblem(await send('{"name":"a"}', { 'content-type': type }), 415, 'unsupported_media_type')
+      expect((await send('{"name":"a"}', { 'content-type': 'application/json; charset=utf-8' })).status).toBe(
+        201,
+      )
+      expectProblem(await api('POST /projects'), 400, 'invalid_request')
+    })
+
+    it('names unknown fields', async () => {
+      const answer = await api('POST /projects', { body: { name: 'a', naem: 'b' } })
+      expectProblem(answer, 400, 'invalid_request')
+      expect(answer.body.errors).toEqual([
+        { path: 'naem', message: expect.stringContaining('unknown field') },
+      ])
+      const revoke = await api('POST /projects/prj_a/keys/key_a/revoke', { body: { reason: 'x' } })
+      expect(revoke.body.errors[0].path).toBe('reason')
+    })
+
+    it('is 413 to bodies above 64 KiB, whether they say their length or not', async () => {
+      const name = 'x'.repeat(64 * 1024)
+      expectProblem(await api('POST /projects', { body: { name } }), 413, 'payload_too_large')
+      const response = await fetch(`${control.url}/projects`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${OPERATOR}`, 'content-type': 'application/json' },
+        body: new Blob([JSON.stringify({ name })]).stream(),
+        duplex: 'half',
+      } as RequestInit)
+      expect(response.status).toBe(413)
+      expect((await api('POST /projects', { body: { name: 'x'.repeat(65_000) } })).status).toBe(400)
+      expect((await api('GET /healthz')).status).toBe(200)
+    })
+
+    it('is 404 where there is nothing, and 405 with what is allowed where there is', async () => {
+      for (const line of ['GET /', 'GET /projects/', 'POST /nothing', 'GET /projects/a/b/c', 'GET /internal'])
+        expectProblem(await api(line), 404, 'not_found')
+      const allowed = [
+        ['DELETE /projects', 'GET, HEAD, POST'],
+        ['PUT /tokens', 'POST'],
+        ['GET /tokens', 'POST'],
+        ['OPTIONS /projects/prj_a/keys', 'GET, HEAD, POST'],
+        ['PATCH /projects/prj_a/keys/key_a/rotate', 'POST'],
+        ['POST /healthz', 'GET, HEAD'],
+      ]
+      for (const [line, allow] of allowed) {
+        const answer = await api(line!)
+        expectProblem(answer, 405, 'method_not_allowed')
+        expect(answer.headers.get('allow')).toBe(allow)
+      }
+    })
+
+    it('may be stored by nobody, and is not for pages of other origins', async () => {
+      const answer = await api('GET /projects', { headers: { origin: 'https://game.example' } })
+      expect(answer.headers.get('cache-control')).toBe('no-store')
+      expect(answer.headers.has('access-control-allow-origin')).toBe(false)
+    })
+  })
+
+  describe('operations', () => {
+    const open_call = (line: string) => api(line, { as: null })
+
+    it('tell health without a credential', async () => {
+      expect(await open_call('GET /healthz')).toMatchObject({ status: 200 })
+      expect(await open_call('GET /readyz')).toMatchObject({ status: 200 })
+    })
+
+    it('count requests by pattern and tokens by signer, under names of the service', async () => {
+      const project_id = await control.newProject()
+      const read = async (line: string) => {
+        const { body } = await open_call('GET /metrics')
+        return Number(
+          body
+            .split('\n')
+            .find((row: string) => row.startsWith(line))
+            ?.split(' ')
+            .at(-1) ?? 0,
+        )
+      }
+      const issued = 'service_tokens_issued_total{signed_with="project"}'
+      const requests = 'service_http_requests_total{method="GET",route="/projects/:id/keys",status="200"}'
+      const [tokens_before, requests_before] = [await read(issued), await read(requests)]
+      await api('POST /tokens', { body: { project_id } })
+      await api(`GET /projects/${project_id}/keys`)
+      expect(await read(issued)).toBe(tokens_before + 1)
+      expect(await read(requests)).toBe(requests_before + 1)
+      const { headers, body } = await open_call('GET /metrics')
+      expect(headers.get('content-type')).toMatch(/^text\/plain/)
+      expect(body).not.toContain(project_id)
+      const types: string[] = body.split('\n').filter((row: string) => row.startsWith('# TYPE '))
+      for (const [name, kind] of types.map((row) => row.split(' ').slice(2))) {
+        expect(name).toMatch(/^service_/)
+        if (kind === 'counter') expect(name).toMatch(/_total$/)
+      }
+    })
+
+    it('describe every call of the API', async () => {
+      const { body } = await open_call('GET /openapi.json')
+      const calls = Object.entries(body.paths as Record<string, object>).flatMap(([path, item]) =>
+        Object.keys(item).map((method) => `${method.toUpperCase()} ${path}`),
+      )
+      expect(calls.sort()).toEqual([
+        'GET /docs',
+        'GET /healthz',
+        'GET /internal/key-status',
+        'GET /metrics',
+        'GET /openapi.json',
+        'GET /projects',
+        'GET /projects/{id}/keys',
+        'GET /readyz',
+        'POST /projects',
+        'POST /projects/{id}/keys',
+        'POST /projects/{id}/keys/{keyId}/revoke',
+        'POST /projects/{id}/keys/{keyId}/rotate',
+        'POST /tokens',
+      ])
+      const wish = body.paths['/tokens'].post.requestBody.content['application/json'].schema
+      expect(wish.properties.ttl_seconds).toMatchObject({
+        type: 'integer',
+        minimum: 10,
+        maximum: 86_400,
+        default: 300,
+      })
+      expect(wish).toMatchObject({ required: ['project_id'], additionalProperties: false })
+      const page = await open_call('GET /docs')
+      expect(page.headers.get('content-type')).toMatch(/^text\/html/)
+      for (const text of ['Issue a client token', 'key_revoked', 'grace_seconds'])
+        expect(page.body).toContain(text)
+      expect(page.body).not.toMatch(/<(script|link|img|iframe)|@import|url\(|https?:\/\//)
+    })
+  })
+})
+
+describe('two control processes on one Redis', () => {
+  const clock = new FakeClock()
+  const opened: Store[] = []
+  const processes: RunningControl[] = []
+
+  beforeAll(async () => {
+    const key_prefix = `test-${newId('req', systemRandom)}:`
+    for (let at = 0; at < 2; at++) {
+      const store = await stores.redis(clock, key_prefix)
+      opened.push(store)
+      processes.push(await startControl({ config, store, log, clock, random: systemRandom }))
+    }
+  })
+  afterAll(async () => {
+    for (const control of processes) await control.close()
+    for (const store of opened) await store.close()
+  })
+  const on = (at: number, line: string, request?: Request) => call(processes[at]!.url, line, request)
+
+  it('behave as one', async () => {
+    const project_id: string = (await on(0, 'POST /projects', { body: { name: 'shared' } })).body.id
+    const key = (await on(1, `POST /projects/${project_id}/keys`)).body
+    const issued = await on(0, 'POST /tokens', { as: key.secret, body: { project_id } })
+    expect(issued.body.claims.key_id).toBe(key.id)
+    const built_in = await on(1, 'POST /tokens', { body: { project_id } })
+    expect(built_in.status).toBe(200)
+
+    const heard: unknown[] = []
+    const end = await opened[1]!.bus.subscribe('keys', (message) =>
+      heard.push(JSON.parse(Buffer.from(message).toString())),
+    )
+    await on(0, `POST /projects/${project_id}/keys/${key.id}/revoke`)
+    expectProblem(await on(1, 'POST /tokens', { as: key.secret, body: { project_id } }), 403, 'key_revoked')
+    await expect.poll(() => heard).toEqual([{ project_id, key_id: key.id, status: 'revoked' }])
+    await end()
+  })
+
+  it('create and rotate once between them', async () => {
+    const headers = { 'idempotency-key': 'both at once' }
+    const projects = await Promise.all(
+      [0, 1, 0, 1].map((at) => on(at, 'POST /projects', { body: { name: 'one' }, headers })),
+    )
+    expect(new Set(projects.map(({ body }) => body.id)).size).toBe(1)
+    const project_id: string = projects[0]!.body.id
+    const key = (await on(0, `POST /projects/${project_id}/keys`)).body
+    const rotated = await Promise.all(
+      [0, 1, 0, 1].map((at) => on(at, `POST /projects/${project_id}/keys/${key.id}/rotate`)),
+    )
+    expect(rotated.map(({ status }) => status).sort()).toEqual([201, 409, 409, 409])
+    const [from_first, from_second] = [
+      await on(0, `GET /projects/${project_id}/keys`),
+      await on(1, `GET /projects/${project_id}/keys`),
+    ]
+    expect(from_first.body).toEqual(from_second.body)
+    expect(from_first.body.keys).toHaveLength(2)
+  })
+
+  it('refuse a third that has another keyring secret', async () => {
+    const attempt = startControl({
+      config: { ...config, keyring_secret: 'another keyring secret entirely' },
+      store: opened[0]!,
+      log,
+      clock,
+      random: systemRandom,
+    })
+    await expect(attempt).rejects.toThrow('another KEYRING_SECRET')
+  })
+})

@@ -1,0 +1,429 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { newId } from '../shared/ids.ts'
+import { systemRandom } from '../shared/random.ts'
+import { importVerifyKey, peekToken, verifyToken } from '../shared/tokens.ts'
+import { ControlUnderTest, expectProblem, INTERNAL, type Request } from './support/control-api.ts'
+
+/** The control API as a game's backend meets it, call by call: over HTTP, on either store. */
+
+describe.each(['memory', 'redis'] as const)('the control API on the %s store', (kind) => {
+  const control = new ControlUnderTest()
+  const { clock } = control
+  const api = (line: string, request?: Request) => control.call(line, request)
+
+  beforeAll(() => control.start(kind))
+  afterAll(() => control.close())
+
+  describe('projects', () => {
+    it('are created', async () => {
+      const answer = await api('POST /projects', { body: { name: 'Käfer & Söhne' } })
+      expect(answer.status).toBe(201)
+      expect(answer.body).toEqual({
+        id: expect.stringMatching(/^prj_[\w-]{16,}$/),
+        name: 'Käfer & Söhne',
+        created_at: new Date(clock.now()).toISOString(),
+      })
+    })
+
+    it('are listed newest first, page by page, each once', async () => {
+      const made: string[] = []
+      for (let at = 0; at < 5; at++) made.push(await control.newProject(`listed ${at}`))
+      const first = await api('GET /projects?limit=2')
+      expect(first.body.projects.map(({ id }: { id: string }) => id)).toEqual([made[4], made[3]])
+      const second = await api(`GET /projects?limit=3&cursor=${first.body.next_cursor}`)
+      expect(second.body.projects.map(({ id }: { id: string }) => id)).toEqual([made[2], made[1], made[0]])
+      const all: string[] = []
+      let cursor: string | null = ''
+      while (cursor !== null) {
+        const { body } = await api(`GET /projects?limit=2${cursor && `&cursor=${cursor}`}`)
+        all.push(...body.projects.map(({ id }: { id: string }) => id))
+        cursor = body.next_cursor
+      }
+      expect(new Set(all).size).toBe(all.length)
+      expect((await api('GET /projects')).body.projects.map(({ id }: { id: string }) => id)).toEqual(all)
+    })
+
+    it.each([
+      'limit=0',
+      'limit=201',
+      'limit=ten',
+      'limit=1.5',
+      'limit=-1',
+      'limit=',
+      'cursor=nonsense',
+      'cursor=',
+    ])('are not listed by %s', async (query) => {
+      const answer = await api(`GET /projects?${query}`)
+      expectProblem(answer, 400, 'invalid_request')
+      expect(answer.body.errors[0].path).toBe(query.split('=')[0])
+    })
+
+    it('are created once for one idempotency-key', async () => {
+      const headers = { 'idempotency-key': newId('req', systemRandom) }
+      const many = await Promise.all(
+        Array.from({ length: 8 }, () => api('POST /projects', { body: { name: 'once' }, headers })),
+      )
+      expect(new Set(many.map(({ status, body }) => `${status} ${body.id}`)).size).toBe(1)
+      expect(many[0]!.status).toBe(201)
+      const listed = (await api('GET /projects')).body.projects
+      expect(listed.filter(({ name }: { name: string }) => name === 'once')).toHaveLength(1)
+      const spaced = await api('POST /projects', { body: '{ "name" : "once" }', headers })
+      expect(spaced.body).toEqual(many[0]!.body)
+      expectProblem(await api('POST /projects', { body: { name: 'twice' }, headers }), 409, 'conflict')
+    })
+  })
+
+  describe('keys', () => {
+    it('are created with a secret that no later answer shows', async () => {
+      const project_id = await control.newProject()
+      const created = await api(`POST /projects/${project_id}/keys`, {
+        body: { name: 'backend', scopes: ['token:mint', 'reports:read'] },
+      })
+      expect(created.status).toBe(201)
+      const { secret, ...key } = created.body
+      expect(key).toEqual({
+        id: expect.stringMatching(/^key_[\w-]{16,}$/),
+        project_id,
+        name: 'backend',
+        scopes: ['token:mint', 'reports:read'],
+        status: 'active',
+        created_at: new Date(clock.now()).toISOString(),
+        retires_at: null,
+        revoked_at: null,
+        rotated_from: null,
+      })
+      expect(secret.length).toBeGreaterThan(40)
+      const listed = await api(`GET /projects/${project_id}/keys`)
+      expect(listed).toMatchObject({ status: 200, body: { keys: [key] } })
+      expect(listed.body.keys[0]).not.toHaveProperty('secret')
+    })
+
+    it('need no body: they may mint tokens and have no name', async () => {
+      const answer = await api(`POST /projects/${await control.newProject()}/keys`)
+      expect(answer.status).toBe(201)
+      expect(answer.body).toMatchObject({ name: null, scopes: ['token:mint'] })
+    })
+
+    it('are created once for one idempotency-key, and their secret is told again', async () => {
+      const project_id = await control.newProject()
+      const headers = { 'idempotency-key': 'the same for every project' }
+      const create = (body: object) => api(`POST /projects/${project_id}/keys`, { body, headers })
+      const first = await create({ name: 'one' })
+      expect((await create({ name: 'one' })).body).toEqual(first.body)
+      expectProblem(await create({ name: 'two' }), 409, 'conflict')
+      expect((await api(`GET /projects/${project_id}/keys`)).body.keys).toHaveLength(1)
+      const issued = await api('POST /tokens', { as: first.body.secret, body: { project_id } })
+      expect(issued.status).toBe(200)
+    })
+
+    it('are revoked: at once, once, and announced each time', async () => {
+      const project_id = await control.newProject()
+      const key = await control.newKey(project_id)
+      const { heard, end } = await control.hearKeys()
+      const revoked = await api(`POST /projects/${project_id}/keys/${key.id}/revoke`)
+      expect(revoked).toMatchObject({ status: 200, body: { id: key.id, status: 'revoked' } })
+      expect(revoked.body.revoked_at).toBe(new Date(clock.now()).toISOString())
+      clock.advance(5000)
+      const again = await api(`POST /projects/${project_id}/keys/${key.id}/revoke`, { body: {} })
+      expect(again).toMatchObject({ status: 200, body: revoked.body })
+      const told = { project_id, key_id: key.id, status: 'revoked' }
+      await expect.poll(() => heard).toEqual([told, told])
+      await end()
+
+      expectProblem(await api('POST /tokens', { as: key.secret, body: { project_id } }), 403, 'key_revoked')
+      expectProblem(await api(`GET /projects/${project_id}/keys`, { as: key.secret }), 403, 'key_revoked')
+      expectProblem(await api('POST /tokens', { body: { project_id, key_id: key.id } }), 403, 'key_revoked')
+    })
+
+    it('are rotated: the old one works for its grace and no longer', async () => {
+      const project_id = await control.newProject()
+      const old = await control.newKey(project_id, { name: 'shop', scopes: ['token:mint', 'x'] })
+      const { heard, end } = await control.hearKeys()
+      const rotated = await api(`POST /projects/${project_id}/keys/${old.id}/rotate`, {
+        body: { grace_seconds: 60 },
+      })
+      expect(rotated.status).toBe(201)
+      expect(rotated.body).toMatchObject({
+        name: 'shop',
+        scopes: ['token:mint', 'x'],
+        status: 'active',
+        rotated_from: old.id,
+        secret: expect.any(String),
+      })
+      await expect.poll(() => heard).toEqual([{ project_id, key_id: old.id, status: 'retiring' }])
+      await end()
+
+      const retires_at = new Date(clock.now() + 60_000).toISOString()
+      const shown = async () => (await api(`GET /projects/${project_id}/keys`)).body.keys[1]
+      expect(await shown()).toMatchObject({ id: old.id, status: 'retiring', retires_at, revoked_at: null })
+      expect((await api('POST /tokens', { as: old.secret, body: { project_id } })).status).toBe(200)
+      expectProblem(await api(`POST /projects/${project_id}/keys/${old.id}/rotate`), 409, 'conflict')
+      clock.advance(59_999)
+      expect(await control.statusOf(project_id, old.id)).toMatchObject({ status: 'retiring', revoked: false })
+      clock.advance(1)
+      expect(await shown()).toMatchObject({ status: 'revoked', retires_at, revoked_at: retires_at })
+      expect(await control.statusOf(project_id, old.id)).toMatchObject({
+        status: 'revoked',
+        revoked: true,
+        revoked_at: retires_at,
+      })
+      expectProblem(await api('POST /tokens', { as: old.secret, body: { project_id } }), 403, 'key_revoked')
+      expectProblem(await api(`POST /projects/${project_id}/keys/${old.id}/rotate`), 409, 'conflict')
+      expect((await api('POST /tokens', { as: rotated.body.secret, body: { project_id } })).status).toBe(200)
+    })
+
+    it('are rotated with an hour of grace unless told otherwise, or with none', async () => {
+      const project_id = await control.newProject()
+      const [first, second] = [await control.newKey(project_id), await control.newKey(project_id)]
+      await api(`POST /projects/${project_id}/keys/${first.id}/rotate`)
+      expect(await control.statusOf(project_id, first.id)).toMatchObject({ status: 'retiring' })
+      clock.advance(3_600_000)
+      expect(await control.statusOf(project_id, first.id)).toMatchObject({ status: 'revoked' })
+      await api(`POST /projects/${project_id}/keys/${second.id}/rotate`, { body: { grace_seconds: 0 } })
+      expect(await control.statusOf(project_id, second.id)).toMatchObject({
+        status: 'revoked',
+        revoked: true,
+      })
+    })
+
+    it('are revoked also while retiring', async () => {
+      const project_id = await control.newProject()
+      const key = await control.newKey(project_id)
+      await api(`POST /projects/${project_id}/keys/${key.id}/rotate`)
+      const revoked = await api(`POST /projects/${project_id}/keys/${key.id}/revoke`)
+      expect(revoked.body).toMatchObject({
+        status: 'revoked',
+        revoked_at: new Date(clock.now()).toISOString(),
+      })
+    })
+
+    it('have one successor, however many rotate at once', async () => {
+      const project_id = await control.newProject()
+      const key = await control.newKey(project_id)
+      const many = await Promise.all(
+        Array.from({ length: 6 }, () => api(`POST /projects/${project_id}/keys/${key.id}/rotate`)),
+      )
+      expect(many.map(({ status }) => status).sort()).toEqual([201, 409, 409, 409, 409, 409])
+      expect((await api(`GET /projects/${project_id}/keys`)).body.keys).toHaveLength(2)
+    })
+
+    it.each([-1, 604_801, 1.5, '60'])('are not rotated with a grace of %j', async (grace_seconds) => {
+      const project_id = await control.newProject()
+      const key = await control.newKey(project_id)
+      const answer = await api(`POST /projects/${project_id}/keys/${key.id}/rotate`, {
+        body: { grace_seconds },
+      })
+      expectProblem(answer, 400, 'invalid_request')
+      expect(answer.body.errors[0].path).toBe('grace_seconds')
+    })
+
+    it('are looked for in their own project only', async () => {
+      const [mine, other] = [await control.newProject(), await control.newProject()]
+      const key = await control.newKey(other)
+      for (const move of ['revoke', 'rotate']) {
+        expectProblem(await api(`POST /projects/${mine}/keys/${key.id}/${move}`), 404, 'key_not_found')
+        expectProblem(await api(`POST /projects/${mine}/keys/key_nobody/${move}`), 404, 'key_not_found')
+        expectProblem(await api(`POST /projects/prj_nobody/keys/${key.id}/${move}`), 404, 'project_not_found')
+      }
+      expectProblem(await api('POST /projects/prj_nobody/keys'), 404, 'project_not_found')
+      expectProblem(await api('GET /projects/prj_nobody/keys'), 404, 'project_not_found')
+      expect(await control.statusOf(other, key.id)).toMatchObject({ status: 'active' })
+    })
+  })
+
+  describe('tokens', () => {
+    /** The claims of a token, verified as a node does: with the key that control names. */
+    const verified = async (token: string, project_id: string) => {
+      const { public_key } = await control.statusOf(project_id, peekToken(token).key_id)
+      return verifyToken(token, await importVerifyKey(public_key), { project_id, now: clock.now() })
+    }
+
+    it('are signed with the key that is asked for', async () => {
+      const project_id = await control.newProject()
+      const key = await control.newKey(project_id)
+      const wish = {
+        project_id,
+        key_id: key.id,
+        ttl_seconds: 60,
+        aud: 'game',
+        sub: 'player-7',
+        rooms: ['arena', 'chess:9'],
+      }
+      const answer = await api('POST /tokens', { body: wish })
+      expect(answer.status).toBe(200)
+      const { ttl_seconds, ...claims } = wish
+      expect(answer.body).toEqual({
+        token: expect.stringMatching(/^v4\.public\./),
+        claims: {
+          ...claims,
+          issued_at: new Date(clock.now()).toISOString(),
+          expires_at: new Date(clock.now() + ttl_seconds * 1000).toISOString(),
+        },
+      })
+      expect(await verified(answer.body.token, project_id)).toEqual(answer.body.claims)
+    })
+
+    it('are signed with the caller’s own key when the caller is one', async () => {
+      const project_id = await control.newProject()
+      const key = await control.newKey(project_id)
+      const answer = await api('POST /tokens', { as: key.secret, body: { project_id } })
+      expect(answer.body.claims).toEqual({
+        project_id,
+        key_id: key.id,
+        issued_at: new Date(clock.now()).toISOString(),
+        expires_at: new Date(clock.now() + 300_000).toISOString(),
+      })
+      expect(await verified(answer.body.token, project_id)).toEqual(answer.body.claims)
+    })
+
+    it('are signed with the project’s built-in pair otherwise, and then name no key', async () => {
+      const project_id = await control.newProject()
+      const answer = await api('POST /tokens', { body: { project_id } })
+      expect(answer.body.claims).not.toHaveProperty('key_id')
+      expect(await verified(answer.body.token, project_id)).toEqual(answer.body.claims)
+    })
+
+    it('are issued with the credential’s project only', async () => {
+      const [mine, other] = [await control.newProject(), await control.newProject()]
+      const [key, sibling, stranger] = [
+        await control.newKey(mine),
+        await control.newKey(mine),
+        await control.newKey(other),
+      ]
+      const ask = (body: object) => api('POST /tokens', { as: key.secret, body })
+      expectProblem(await ask({ project_id: other }), 403, 'forbidden')
+      expectProblem(await ask({ project_id: 'prj_nobody' }), 403, 'forbidden')
+      expectProblem(await ask({ project_id: mine, key_id: stranger.id }), 404, 'key_not_found')
+      expectProblem(await ask({ project_id: mine, key_id: sibling.id }), 403, 'forbidden')
+      expect((await ask({ project_id: mine, key_id: key.id })).status).toBe(200)
+    })
+
+    it('are not issued for what is not there', async () => {
+      const [mine, other] = [await control.newProject(), await control.newProject()]
+      const stranger = await control.newKey(other)
+      const ask = (body: object) => api('POST /tokens', { body })
+      expectProblem(await ask({ project_id: 'prj_nobody' }), 404, 'project_not_found')
+      expectProblem(await ask({ project_id: 'prj_nobody', key_id: stranger.id }), 404, 'project_not_found')
+      expectProblem(await ask({ project_id: mine, key_id: stranger.id }), 404, 'key_not_found')
+      expectProblem(await ask({ project_id: mine, key_id: 'key_nobody' }), 404, 'key_not_found')
+    })
+
+    it('are not issued under a key without the scope', async () => {
+      const project_id = await control.newProject()
+      const key = await control.newKey(project_id, { scopes: ['reports:read'] })
+      expectProblem(await api('POST /tokens', { as: key.secret, body: { project_id } }), 403, 'missing_scope')
+      expectProblem(await api('POST /tokens', { body: { project_id, key_id: key.id } }), 403, 'missing_scope')
+    })
+
+    it.each([
+      ['ttl_seconds', 5],
+      ['ttl_seconds', 9],
+      ['ttl_seconds', 86_401],
+      ['ttl_seconds', '60'],
+      ['ttl_seconds', 60.5],
+      ['ttl_seconds', null],
+      ['key_id', 7],
+      ['key_id', ''],
+      ['project_id', null],
+      ['sub', ''],
+      ['aud', 'x'.repeat(257)],
+      ['rooms', 'arena'],
+      ['rooms.0', ['']],
+      ['rooms.1', ['arena', 'chess:']],
+      ['rooms', Array.from({ length: 65 }, (_, at) => `room${at}`)],
+      ['rooms', Array.from({ length: 64 }, (_, at) => `arena:${'🎲'.repeat(120)}${at}`)],
+      ['claims', {}],
+    ])('are not issued when %s is %j', async (path, value) => {
+      const project_id = await control.newProject()
+      const answer = await api('POST /tokens', { body: { project_id, [path.split('.')[0]!]: value } })
+      expectProblem(answer, 400, 'invalid_request')
+      expect(answer.body.errors).toEqual([{ path, message: expect.any(String) }])
+    })
+
+    it('may live for 10 seconds to a day', async () => {
+      const project_id = await control.newProject()
+      for (const ttl_seconds of [10, 86_400]) {
+        const { body } = await api('POST /tokens', { body: { project_id, ttl_seconds } })
+        expect(Date.parse(body.claims.expires_at) - Date.parse(body.claims.issued_at)).toBe(
+          ttl_seconds * 1000,
+        )
+      }
+    })
+  })
+
+  describe('GET /internal/key-status', () => {
+    it('tells nodes what they need', async () => {
+      const project_id = await control.newProject()
+      const key = await control.newKey(project_id, { scopes: ['token:mint', 'x'] })
+      expect(await control.statusOf(project_id, key.id)).toEqual({
+        project_id,
+        key_id: key.id,
+        exists: true,
+        status: 'active',
+        revoked: false,
+        revoked_at: null,
+        scopes: ['token:mint', 'x'],
+        public_key: expect.stringMatching(/^k4\.public\./),
+      })
+      await api(`POST /projects/${project_id}/keys/${key.id}/revoke`)
+      const revoked_at = new Date(clock.now()).toISOString()
+      expect(await control.statusOf(project_id, key.id)).toMatchObject({
+        status: 'revoked',
+        revoked: true,
+        revoked_at,
+      })
+    })
+
+    it('tells of the built-in pair without key_id', async () => {
+      const project_id = await control.newProject()
+      expect(await control.statusOf(project_id)).toEqual({
+        project_id,
+        key_id: null,
+        exists: true,
+        status: 'active',
+        revoked: false,
+        revoked_at: null,
+        scopes: ['token:mint'],
+        public_key: expect.stringMatching(/^k4\.public\./),
+      })
+    })
+
+    it('says exists: false for what is unknown, and for a key of another project', async () => {
+      const [mine, other] = [await control.newProject(), await control.newProject()]
+      const key = await control.newKey(other)
+      const absent = {
+        exists: false,
+        status: null,
+        revoked: false,
+        revoked_at: null,
+        scopes: [],
+        public_key: null,
+      }
+      expect(await control.statusOf(mine, 'key_nobody')).toEqual({
+        project_id: mine,
+        key_id: 'key_nobody',
+        ...absent,
+      })
+      expect(await control.statusOf(mine, key.id)).toEqual({ project_id: mine, key_id: key.id, ...absent })
+      expect(await control.statusOf('prj_nobody')).toEqual({
+        project_id: 'prj_nobody',
+        key_id: null,
+        ...absent,
+      })
+    })
+
+    it('takes the internal token and nothing else', async () => {
+      const path = 'GET /internal/key-status?project_id=prj_a'
+      expectProblem(await api(path), 401, 'unauthenticated')
+      expectProblem(await api(path, { as: INTERNAL }), 401, 'unauthenticated')
+      const headers = { 'x-service-internal-token': 'wrong' }
+      expectProblem(await api(path, { headers }), 401, 'unauthenticated')
+      const good = { 'x-service-internal-token': INTERNAL }
+      expectProblem(
+        await api('GET /internal/key-status', { as: null, headers: good }),
+        400,
+        'invalid_request',
+      )
+    })
+  })
+})

@@ -1,0 +1,133 @@
+import { pino } from 'pino'
+import { expect, inject } from 'vitest'
+import { type ControlOptions, type RunningControl, startControl } from '../../control/main.ts'
+import { newId } from '../../shared/ids.ts'
+import { systemRandom } from '../../shared/random.ts'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import type { Store } from '../../shared/store/port.ts'
+import { redisStore } from '../../shared/store/redis/redis.ts'
+import { FakeClock } from './fake-clock.ts'
+
+export const log = pino({ level: 'silent' })
+export const OPERATOR = 'operator-token-of-the-tests'
+export const INTERNAL = 'internal-token-of-the-tests'
+export const config: ControlOptions = {
+  host: '127.0.0.1',
+  port: 0,
+  operator_tokens: ['another-operator-token', OPERATOR],
+  auth_none: false,
+  keyring_secret: 'a keyring secret for the tests only',
+  internal_token: INTERNAL,
+  require_key_id: false,
+}
+
+/** What the API answered. */
+export interface Answer {
+  readonly status: number
+  readonly headers: Headers
+  // biome-ignore lint/suspicious/noExplicitAny: answers are asserted on, field by field.
+  readonly body: any
+}
+
+/** What to send; `as` is the credential, null for none. */
+export interface Request {
+  readonly body?: unknown
+  readonly as?: string | null
+  readonly headers?: Readonly<Record<string, string>>
+}
+
+/** Calls the API as the operator unless told otherwise. */
+export async function call(url: string, line: string, request: Request = {}): Promise<Answer> {
+  const [method, path] = line.split(' ')
+  const { body, as = OPERATOR, headers = {} } = request
+  const response = await fetch(`${url}${path}`, {
+    method: method!,
+    headers: {
+      ...(as !== null && { authorization: `Bearer ${as}` }),
+      ...(body !== undefined && { 'content-type': 'application/json' }),
+      ...headers,
+    },
+    ...(body !== undefined && { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+  })
+  const text = await response.text()
+  const json = response.headers.get('content-type')?.includes('json')
+  return { status: response.status, headers: response.headers, body: json ? JSON.parse(text) : text }
+}
+
+/** An error answer is a whole problem document with this code. */
+export function expectProblem(answer: Answer, status: number, code: string): void {
+  expect(answer.body).toEqual({
+    type: `urn:roomful:problem:${code}`,
+    title: expect.any(String),
+    status,
+    code,
+    detail: expect.any(String),
+    request_id: answer.headers.get('x-request-id'),
+    ...(answer.body.errors && { errors: expect.any(Array) }),
+  })
+  expect(answer.status).toBe(status)
+  expect(answer.headers.get('content-type')).toBe('application/problem+json')
+}
+
+/** How to open each kind of store; what is in a Redis is seen by those who share `key_prefix`. */
+export const stores = {
+  memory: async (clock: FakeClock): Promise<Store> => memoryStore({ clock }),
+  redis: (_clock: FakeClock, key_prefix = `test-${newId('req', systemRandom)}:`): Promise<Store> =>
+    redisStore({ url: inject('redisUrl'), key_prefix, log }),
+}
+
+/** A control process with what tests need around it. */
+export class ControlUnderTest {
+  readonly clock = new FakeClock()
+  store!: Store
+  control!: RunningControl
+
+  async start(kind: keyof typeof stores, options: Partial<ControlOptions> = {}): Promise<void> {
+    this.store = await stores[kind](this.clock)
+    this.control = await startControl({
+      config: { ...config, ...options },
+      store: this.store,
+      log,
+      clock: this.clock,
+      random: systemRandom,
+    })
+  }
+
+  async close(): Promise<void> {
+    await this.control?.close()
+    await this.store?.close()
+  }
+
+  get url(): string {
+    return this.control.url
+  }
+
+  call(line: string, request?: Request): Promise<Answer> {
+    return call(this.url, line, request)
+  }
+
+  /** The id of a new project. */
+  async newProject(name = 'a game'): Promise<string> {
+    return (await this.call('POST /projects', { body: { name } })).body.id
+  }
+
+  async newKey(project_id: string, body: object = {}): Promise<{ id: string; secret: string }> {
+    return (await this.call(`POST /projects/${project_id}/keys`, { body })).body
+  }
+
+  /** What nodes are told of a key, or of the built-in pair. */
+  async statusOf(project_id: string, key_id?: string) {
+    const query = new URLSearchParams({ project_id, ...(key_id !== undefined && { key_id }) })
+    const headers = { 'x-service-internal-token': INTERNAL }
+    return (await this.call(`GET /internal/key-status?${query}`, { as: null, headers })).body
+  }
+
+  /** Everything that is told on the channel of keys from now on; `end` stops listening. */
+  async hearKeys(): Promise<{ heard: unknown[]; end: () => Promise<void> }> {
+    const heard: unknown[] = []
+    const end = await this.store.bus.subscribe('keys', (message) => {
+      heard.push(JSON.parse(Buffer.from(message).toString()))
+    })
+    return { heard, end }
+  }
+}
