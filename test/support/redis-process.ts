@@ -1,4 +1,5 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { rmSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -37,7 +38,11 @@ class RedisProcess implements RedisServer {
   readonly #port: number
   readonly #folder: string
   #child: ChildProcess | undefined
-  readonly #onExit = () => void this.#child?.kill('SIGKILL')
+  /** For a run that ends without closing its servers. */
+  readonly #onExit = () => {
+    this.#child?.kill('SIGKILL')
+    rmSync(this.#folder, { recursive: true, force: true })
+  }
 
   constructor(program: string, port: number, folder: string) {
     this.#program = program
