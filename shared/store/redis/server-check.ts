@@ -8,21 +8,24 @@ const OLDEST: readonly [major: number, minor: number] = [6, 2]
 const field = (info: string, name: string): string | undefined =>
   new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1]
 
-/** Rejects when the server is too old; warns when it may throw data away or does not let itself be checked. */
-export async function checkServer(connection: Connection, log: Logger): Promise<void> {
-  const info = await connection.run('info', (redis) => redis.info())
+/** Throws when `info`, the answer to INFO, is of a server that is too old. */
+export function requireRecent(info: string): void {
   const version = field(info, 'redis_version') ?? ''
   const [major = 0, minor = 0] = version.split('.').map(Number)
-  if (major < OLDEST[0] || (major === OLDEST[0] && minor < OLDEST[1])) {
-    throw new Error(
-      `the store is Redis ${version || 'of an unknown version'}: it must be ${OLDEST.join('.')} or newer`,
-    )
-  }
+  if (major > OLDEST[0] || (major === OLDEST[0] && minor >= OLDEST[1])) return
+  throw new Error(
+    `the store is Redis ${version || 'of an unknown version'}: it must be ${OLDEST.join('.')} or newer`,
+  )
+}
+
+/** Rejects when the server is too old; warns when it may throw data away. */
+export async function checkServer(connection: Connection, log: Logger): Promise<void> {
+  const info = await connection.run('info', (redis) => redis.info())
+  requireRecent(info)
   const policy = field(info, 'maxmemory_policy')
-  if (policy !== 'noeviction') {
-    log.warn(
-      { maxmemory_policy: policy ?? 'unknown' },
-      'the store may throw data away when its memory is full: set maxmemory-policy to noeviction',
-    )
-  }
+  if (policy === 'noeviction') return
+  log.warn(
+    { maxmemory_policy: policy ?? 'unknown' },
+    'the store may throw data away when its memory is full: set maxmemory-policy to noeviction',
+  )
 }

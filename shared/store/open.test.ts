@@ -1,0 +1,27 @@
+import { pino } from 'pino'
+import { expect, inject, it, onTestFinished } from 'vitest'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import { freshPrefix } from '../../test/support/redis-prefix.ts'
+import { SeededRandom } from '../../test/support/seeded-random.ts'
+import { openStore } from './open.ts'
+
+/** Opens a store and gives its kind and what it logged. */
+async function open(redis_url: string | undefined) {
+  let logged = ''
+  const log = pino({ level: 'info' }, { write: (line: string) => void (logged += line) })
+  const [clock, random] = [new FakeClock(), new SeededRandom()]
+  const store = await openStore({ redis_url, key_prefix: freshPrefix(), log, clock, random })
+  onTestFinished(() => store.close())
+  await store.ping()
+  return { kind: store.kind, logged }
+}
+
+it('uses the Redis it is told of', async () => {
+  expect(await open(inject('redisUrl'))).toEqual({ kind: 'redis', logged: '' })
+})
+
+it.each([undefined, ''])('keeps everything in memory when the URL is %j, and says so', async (redis_url) => {
+  const { kind, logged } = await open(redis_url)
+  expect(kind).toBe('memory')
+  expect(logged).toContain('serves this process only')
+})
