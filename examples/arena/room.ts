@@ -36,13 +36,14 @@ export default defineRoom({
     move: { data: v.object({ x: coordinate, y: coordinate }), rate: { per_second: 30, burst: 60 } },
     hit: { data: v.object({ target: v.string() }), rate: { per_second: 10, burst: 30 } },
   },
+  events: { hit: v.object({ by: v.string(), target: v.string(), hp: v.number() }) },
   sync: { rate: 20 },
   durability: 'journal',
   idle_seconds: 30,
   create: (): ArenaState => ({ players: {} }),
 
   on_join(state, member, ctx) {
-    state.players[member.member_id] = spawn(ctx.random)
+    state.players[member.member_id] = spawn(() => ctx.random())
   },
 
   on_message(state, input, ctx) {
@@ -65,7 +66,7 @@ export default defineRoom({
     victim.hp -= DAMAGE
     ctx.emit('hit', { by, target, hp: victim.hp })
     // The event tells of the 0; the state goes on with the same player, healed, somewhere else.
-    if (victim.hp <= 0) state.players[target] = spawn(ctx.random)
+    if (victim.hp <= 0) state.players[target] = spawn(() => ctx.random())
   },
 
   on_leave(state, member) {

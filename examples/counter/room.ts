@@ -11,6 +11,7 @@ export default defineRoom({
       }),
     },
   },
+  events: { milestone: v.object({ count: v.number() }) },
   sync: { rate: 0 },
   durability: 'journal',
   create: () => ({ count: 0 }),

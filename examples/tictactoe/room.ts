@@ -41,6 +41,7 @@ export default defineRoom({
     },
     restart: { data: v.nullish(v.object({}), {}), rate: { per_second: 1, burst: 10 } },
   },
+  events: { over: v.object({ winner: v.picklist(['X', 'O', 'draw']) }) },
   sync: { rate: 0 },
   durability: 'journal',
   idle_seconds: 60,
@@ -81,9 +82,7 @@ export default defineRoom({
     const seat = seatOf(state, member.member_id)
     if (!seat) return
     // The one who has watched longest takes over, and the game goes on from where it stands.
-    const next = ctx.members.find(
-      (other) => other.member_id !== member.member_id && !seatOf(state, other.member_id),
-    )
+    const next = ctx.members.find((other) => !seatOf(state, other.member_id))
     state.players[seat] = next?.member_id ?? null
   },
 })
