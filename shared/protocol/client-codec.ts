@@ -11,7 +11,7 @@ import {
 import { type ClientCodec, type DecodedMessage, type PatchAt, type Payload, ProtocolError } from './codec.ts'
 import type { ErrorCode } from './error-codes.ts'
 import type { ClientMessage, MemberInfo } from './messages.ts'
-import { isArray, isMap, MsgpackReader, NIL } from './msgpack-reader.ts'
+import { isArray, isMap, MsgpackReader, NIL, UnknownKey } from './msgpack-reader.ts'
 import { MsgpackWriter } from './msgpack-writer.ts'
 import { LEAVE_REASONS, LIMITS, OPCODES, RESYNC_REASONS } from './opcodes.ts'
 
@@ -37,6 +37,15 @@ export class MsgpackClientCodec implements ClientCodec {
   }
 
   decode(payload: Payload): DecodedMessage {
+    try {
+      return this.#decode(payload)
+    } catch (error) {
+      if (error instanceof ProtocolError) throw error
+      throw new ProtocolError(`a frame of ${payload.length} bytes lacks what its opcode calls for`)
+    }
+  }
+
+  #decode(payload: Payload): DecodedMessage {
     const reader = new MsgpackReader(payload)
     const length = reader.array()
     const opcode = reader.value()
@@ -49,8 +58,8 @@ export class MsgpackClientCodec implements ClientCodec {
     const fields: Json[] = []
     for (let i = 1; i < length; i++) fields.push(reader.value())
     const message = named(opcode, fields)
-    // Whoever joins again gets the table anew.
-    if (message.t === 'left') this.#tables.delete(message.room_id)
+    // A snapshot follows, with the table of this seat.
+    if (message.t === 'joined' || message.t === 'left') this.#tables.delete(message.room_id)
     return message
   }
 
@@ -75,7 +84,7 @@ export class MsgpackClientCodec implements ClientCodec {
       : { t: 'state.resync', ...at, state, members: memberList(body.value()) }
   }
 
-  /** The delta of a patch; undefined when nothing changed, and for a patch that is older than the table or misses those before it. */
+  /** The delta of a patch; undefined when nothing changed, and when patches before this one are missing. */
   #patch(
     { room_id, epoch, seq }: PatchAt,
     announced: Announced | null,
@@ -83,18 +92,18 @@ export class MsgpackClientCodec implements ClientCodec {
     reader: MsgpackReader,
   ): Delta | undefined {
     const table = this.#tables.get(room_id)
-    if (!table || epoch < table.epoch || (epoch === table.epoch && seq <= table.seq)) return undefined
+    if (!table || epoch < table.epoch) return undefined
     const [from, ...fresh] = announced ?? [table.keys.length]
+    if (from > table.keys.length) return undefined
     const keys = fresh.length > 0 ? [...table.keys.slice(0, from), ...fresh] : table.keys
     try {
-      if (from > table.keys.length)
-        throw new ProtocolError(`a patch extends ${table.keys.length} keys at ${from}`)
       const delta = length > 6 ? readDelta(reader.withKeys(keys)) : undefined
-      this.#tables.set(room_id, { epoch, seq, keys })
+      // A patch that comes late, or again after a resume, announces what is known already.
+      if (epoch > table.epoch || seq > table.seq) this.#tables.set(room_id, { epoch, seq, keys })
       return delta
     } catch (error) {
-      if (seq === table.seq + 1) throw error
-      return undefined
+      if (error instanceof UnknownKey) return undefined
+      throw error
     }
   }
 }

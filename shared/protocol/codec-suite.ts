@@ -174,19 +174,8 @@ export function codecSuite(name: string, { codec, client, raw }: Subject): void 
     test('random bytes give a message, an InvalidMessage or a ProtocolError, and nothing else', () => {
       const subject = codec()
       const proper = CLIENT_MESSAGES.map((message) => client().encode(message))
-      const damaged = fc
-        .tuple(
-          fc.constantFrom(...proper),
-          fc.array(fc.tuple(fc.nat(200), fc.nat(255)), { maxLength: 4 }),
-          fc.nat(3),
-        )
-        .map(([bytes, changes, cut]) => {
-          const copy = bytes.slice(0, bytes.length - cut)
-          for (const [at, value] of changes) if (copy.length > 0) copy[at % copy.length] = value
-          return copy
-        })
       fc.assert(
-        fc.property(fc.oneof(fc.uint8Array({ maxLength: 64 }), damaged), (bytes) => {
+        fc.property(fc.oneof(fc.uint8Array({ maxLength: 64 }), damaged(proper)), (bytes) => {
           try {
             expect(typeof subject.decode(bytes).t).toBe('string')
           } catch (error) {
@@ -274,8 +263,8 @@ export function codecSuite(name: string, { codec, client, raw }: Subject): void 
       const state = { a: 2, b: 2 }
       member.decode(room.resync({ ...AT, seq: 4, state }, MEMBERS))
       // Frames that were on their way when the client asked for the resync.
-      expect(member.decode(second)).toMatchObject({ seq: 2, delta: undefined })
-      expect(member.decode(third)).toMatchObject({ seq: 3, delta: undefined })
+      expect(member.decode(second)).toMatchObject({ t: 'state.patch', seq: 2 })
+      expect(member.decode(third)).toMatchObject({ t: 'state.patch', seq: 3 })
       const fifth = member.decode(frame(5, state, { a: 3, b: 3, c: { a: 1 } }))
       expect(fifth).toMatchObject({ t: 'state.patch', seq: 5 })
       if (fifth.t === 'state.patch') expect(apply(state, fifth.delta!)).toEqual({ a: 3, b: 3, c: { a: 1 } })
@@ -298,6 +287,29 @@ export function codecSuite(name: string, { codec, client, raw }: Subject): void 
       step(after, AT.epoch + 1, 4, { a: { x: 3 }, b: 2 })
       member.take(late)
       step(after, AT.epoch + 1, 5, { a: { x: 4, y: 0 }, b: 3 })
+    })
+
+    test('damaged frames give a message or a ProtocolError, and nothing else', () => {
+      const room = codec().roomEncoder()
+      const state = { players: { anna: { hp: 3 } }, log: [1, { a: 2 }] }
+      const proper = [
+        room.patch({ ...AT, seq: 1 }, diff({ players: {}, log: [1, { a: 1 }] }, state)),
+        room.snapshot({ ...AT, seq: 1, state }),
+        room.resync({ ...AT, seq: 1, state }, MEMBERS),
+        room.patch({ ...AT, seq: 2 }, diff(state, { ...state, log: [{ a: 2 }, null] })),
+        ...SERVER_MESSAGES.map((message) => codec().encode(message)),
+      ]
+      const subject = client()
+      fc.assert(
+        fc.property(damaged(proper), (bytes) => {
+          try {
+            expect(typeof subject.decode(bytes).t).toBe('string')
+          } catch (error) {
+            if (!(error instanceof ProtocolError)) throw error
+          }
+        }),
+        { numRuns: 3_000 },
+      )
     })
 
     test('bytes that are no message are a ProtocolError', () => {
@@ -335,3 +347,17 @@ function refusalOf(run: () => unknown): Error {
   }
   throw new Error('nothing was refused')
 }
+
+/** Frames with up to four bytes changed, and the last up to three missing. */
+const damaged = (frames: readonly Payload[]): fc.Arbitrary<Uint8Array> =>
+  fc
+    .tuple(
+      fc.constantFrom(...frames),
+      fc.array(fc.tuple(fc.nat(200), fc.nat(255)), { maxLength: 4 }),
+      fc.nat(3),
+    )
+    .map(([bytes, changes, cut]) => {
+      const copy = Uint8Array.from(bytes.subarray(0, bytes.length - cut))
+      for (const [at, value] of changes) if (copy.length > 0) copy[at % copy.length] = value
+      return copy
+    })

@@ -35,7 +35,7 @@ export class JsonClientCodec implements ClientCodec {
       const { ops, ...at } = message
       return { ...at, delta: this.#follow(message) }
     }
-    if (message.t === 'left') this.#states.delete(message.room_id)
+    if (message.t === 'joined' || message.t === 'left') this.#states.delete(message.room_id)
     if (message.t === 'state.snapshot' || message.t === 'state.resync') {
       const known = this.#states.get(message.room_id)
       if (!known || known.epoch <= message.epoch) this.#states.set(message.room_id, message)

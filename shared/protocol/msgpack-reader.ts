@@ -5,6 +5,9 @@ import { ProtocolError } from './codec.ts'
 const MAX_LEVELS = 100
 const UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
+/** An integer as a key, and nobody has said what it stands for. */
+export class UnknownKey extends ProtocolError {}
+
 /**
  * Reads JSON values from standard MessagePack. Takes every form of a number, but throws ProtocolError for what JSON has not (binary,
  * extensions, NaN, infinities, integers beyond 2^53, keys that are not strings) and for anything cut short, trailing or nested too deep.
@@ -58,9 +61,10 @@ export class MsgpackReader {
   key(): string {
     const key = this.value()
     if (typeof key === 'string') return key
-    const name = typeof key === 'number' ? this.#keys?.[key] : undefined
-    if (name === undefined)
+    if (typeof key !== 'number' || !this.#keys)
       throw new ProtocolError(`${describe(key)} is no key of an object; keys are strings`)
+    const name = this.#keys[key]
+    if (name === undefined) throw new UnknownKey(`the key ${key} is unknown; ${this.#keys.length} are known`)
     return name
   }
 
