@@ -7,13 +7,13 @@ import { openStore } from './open.ts'
 
 /** Opens a store and gives its kind and what it logged. */
 async function open(redis_url: string | undefined) {
-  let logged = ''
-  const log = pino({ level: 'info' }, { write: (line: string) => void (logged += line) })
+  const lines: string[] = []
+  const log = pino({ level: 'info' }, { write: (line: string) => void lines.push(line) })
   const [clock, random] = [new FakeClock(), new SeededRandom()]
   const store = await openStore({ redis_url, key_prefix: freshPrefix(), log, clock, random })
   onTestFinished(() => store.close())
   await store.ping()
-  return { kind: store.kind, logged }
+  return { kind: store.kind, logged: lines.join('') }
 }
 
 it('uses the Redis it is told of', async () => {
