@@ -1,6 +1,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import { type Clock, timestamp } from '../shared/clock.ts'
 import { newId, randomToken } from '../shared/ids.ts'
+import { publishKeyNews } from '../shared/key-news.ts'
 import type { Random } from '../shared/random.ts'
 import type { Bus, Records, StoredRecord, Write } from '../shared/store/port.ts'
 import type { Keyring, StoredPair } from './keyring.ts'
@@ -42,9 +43,6 @@ export interface KeyView {
 
 /** What a key may do unless told otherwise. */
 export const MINT_SCOPE = 'token:mint'
-
-/** The bus channel on which every change of a key's status is told: JSON `{project_id, key_id, status}`. */
-export const KEYS_CHANNEL = 'keys'
 
 const SECRET_PREFIX = 'rfsk_'
 const SECRET_PATTERN = /^rfsk_([\w-]{16})\.[\w-]{43}$/
@@ -171,8 +169,7 @@ export class Keys {
 
   /** Tells every process that a key has this status now. */
   async announce(project_id: string, key_id: string, status: KeyStatus): Promise<void> {
-    const message = JSON.stringify({ project_id, key_id, status })
-    await this.#bus.publish(KEYS_CHANNEL, new TextEncoder().encode(message))
+    await publishKeyNews(this.#bus, { project_id, key_id, status })
   }
 
   /** A key of a project; undefined when the project has none of this id. */

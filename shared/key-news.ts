@@ -1,0 +1,43 @@
+import * as v from 'valibot'
+import type { Bus } from './store/port.ts'
+
+/** Where changes of keys are told to every node. */
+const CHANNEL = 'keys'
+
+const News = v.object({
+  project_id: v.string(),
+  /** Null: the project's built-in pair. */
+  key_id: v.nullable(v.string()),
+  status: v.picklist(['active', 'retiring', 'revoked']),
+})
+
+/** A key's status has changed. */
+export type KeyNews = v.InferOutput<typeof News>
+
+/** Tells every node; resolves with how many heard it. */
+export const publishKeyNews = (bus: Bus, news: KeyNews): Promise<number> =>
+  bus.publish(CHANNEL, new TextEncoder().encode(JSON.stringify(news)))
+
+/**
+ * Listens for changes of keys. `on_gap`: some may have been missed. `on_nonsense` gets what cannot be read. The returned function ends it.
+ */
+export const subscribeKeyNews = (
+  bus: Bus,
+  on_news: (news: KeyNews) => void,
+  on_gap: () => void,
+  on_nonsense: (error: unknown) => void,
+): Promise<() => Promise<void>> =>
+  bus.subscribe(
+    CHANNEL,
+    (message) => {
+      let news: KeyNews
+      try {
+        news = v.parse(News, JSON.parse(new TextDecoder().decode(message)))
+      } catch (error) {
+        on_nonsense(error)
+        return
+      }
+      on_news(news)
+    },
+    on_gap,
+  )
