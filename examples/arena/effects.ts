@@ -24,7 +24,8 @@ export class Effects {
   blow(by: Point, victim: Point, target: string, hue: number, now_ms: number): void {
     this.#flashes.set(target, now_ms)
     this.#add({ kind: 'slash', from: by, to: victim, hue, age: 0 })
-    this.#add({ kind: 'words', at: victim, text: '−10', strong: false, age: 0 })
+    const at = { x: victim.x + (Math.random() - 0.5) * 50, y: victim.y }
+    this.#add({ kind: 'words', at, text: '−10', strong: false, age: 0 })
     this.#sparks(victim, hue, 7, 260)
   }
 

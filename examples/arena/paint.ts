@@ -7,6 +7,15 @@ const SIDE = 1000
 export const RADIUS = 25
 const TILE = 100
 const FULL_HP = 100
+/** More figures than this are a crowd. */
+const CROWD = 16
+/** Middle and first angle of the four corner arcs. */
+const CORNERS = [
+  [40, 40, 0],
+  [SIDE - 40, 40, Math.PI / 2],
+  [SIDE - 40, SIDE - 40, Math.PI],
+  [40, SIDE - 40, -Math.PI / 2],
+] as const
 
 /** One player as it is to be drawn now. */
 export interface Figure {
@@ -36,7 +45,8 @@ interface Colours {
   beyond: string
   floor: string
   tile: string
-  line: string
+  mark: string
+  wall: string
   text: string
   halo: string
   accent: string
@@ -49,7 +59,8 @@ function coloursOfPage(): Colours {
     beyond: colour('--void'),
     floor: colour('--floor'),
     tile: colour('--floor-2'),
-    line: colour('--line'),
+    mark: colour('--mark'),
+    wall: colour('--wall'),
     text: colour('--text'),
     halo: colour('--floor'),
     accent: colour('--accent'),
@@ -92,7 +103,9 @@ export class Painter {
     for (const effect of scene.effects) if (effect.kind === 'ring') this.#ring(effect)
     const figures = [...scene.figures].sort((a, b) => a.at.y - b.at.y)
     for (const figure of figures) this.#figure(figure, scene.now_ms)
-    for (const figure of figures) this.#label(figure)
+    const crowded = figures.length > CROWD
+    for (const figure of figures) if (!figure.mine) this.#label(figure, crowded)
+    for (const figure of figures) if (figure.mine) this.#label(figure, false)
     for (const effect of scene.effects) this.#effect(effect)
   }
 
@@ -110,17 +123,37 @@ export class Painter {
     paper.roundRect(-RADIUS, -RADIUS, SIDE + 2 * RADIUS, SIDE + 2 * RADIUS, 36)
     paper.fillStyle = this.#colours.floor
     paper.fill()
-    paper.lineWidth = 4
-    paper.strokeStyle = this.#colours.line
-    paper.stroke()
     paper.fillStyle = this.#colours.tile
     for (let x = 0; x < SIDE; x += TILE) {
-      for (let y = (x / TILE) % 2 ? 0 : TILE; y < SIDE; y += 2 * TILE) {
-        paper.beginPath()
-        paper.roundRect(x + 4, y + 4, TILE - 8, TILE - 8, 14)
-        paper.fill()
-      }
+      for (let y = (x / TILE) % 2 ? 0 : TILE; y < SIDE; y += 2 * TILE) paper.fillRect(x, y, TILE, TILE)
     }
+    this.#markings()
+    paper.lineWidth = 10
+    paper.strokeStyle = this.#colours.wall
+    paper.beginPath()
+    paper.roundRect(-RADIUS, -RADIUS, SIDE + 2 * RADIUS, SIDE + 2 * RADIUS, 36)
+    paper.stroke()
+  }
+
+  /** Lines as on a court, so that a walk is seen as one. */
+  #markings(): void {
+    const paper = this.#paper
+    const middle = SIDE / 2
+    paper.lineWidth = 6
+    paper.strokeStyle = this.#colours.mark
+    paper.beginPath()
+    paper.arc(middle, middle, 150, 0, 2 * Math.PI)
+    paper.moveTo(middle + 26, middle)
+    paper.arc(middle, middle, 26, 0, 2 * Math.PI)
+    for (const [x, y, start] of CORNERS) {
+      paper.moveTo(x + 90 * Math.cos(start), y + 90 * Math.sin(start))
+      paper.arc(x, y, 90, start, start + Math.PI / 2)
+    }
+    paper.moveTo(middle, 40)
+    paper.lineTo(middle, middle - 150)
+    paper.moveTo(middle, middle + 150)
+    paper.lineTo(middle, SIDE - 40)
+    paper.stroke()
   }
 
   #goal(goal: Point, now_ms: number): void {
@@ -171,19 +204,21 @@ export class Painter {
     const paper = this.#paper
     paper.beginPath()
     paper.arc(0, 0, RADIUS, 0, 2 * Math.PI)
-    paper.fillStyle = `hsl(${hue} 72% 58%)`
+    paper.fillStyle = `oklch(70% 0.17 ${hue})`
     paper.fill()
     paper.save()
     paper.clip()
-    paper.fillStyle = `hsl(${hue} 85% 72%)`
+    paper.fillStyle = `oklch(79% 0.15 ${hue})`
     paper.beginPath()
     paper.ellipse(-RADIUS * 0.25, -RADIUS * 0.5, RADIUS * 0.85, RADIUS * 0.6, -0.4, 0, 2 * Math.PI)
     paper.fill()
     paper.fillStyle = `rgb(255 255 255 / ${flash * 0.85})`
     paper.fillRect(-RADIUS, -RADIUS, 2 * RADIUS, 2 * RADIUS)
     paper.restore()
+    paper.beginPath()
+    paper.arc(0, 0, RADIUS, 0, 2 * Math.PI)
     paper.lineWidth = mine ? 4 : 2.5
-    paper.strokeStyle = mine ? '#ffffff' : `hsl(${hue} 60% 32%)`
+    paper.strokeStyle = mine ? '#ffffff' : `oklch(42% 0.12 ${hue})`
     paper.stroke()
   }
 
@@ -226,34 +261,42 @@ export class Painter {
     }
   }
 
-  #label({ name, at, hp, hue, mine }: Figure): void {
+  /** Name and life. In a crowd the names are smaller, and only those who were hit show their life. */
+  #label({ name, at, hp, hue, mine }: Figure, crowded: boolean): void {
     const paper = this.#paper
-    const width = 58
     const top = at.y - RADIUS - 22
-    paper.fillStyle = 'rgb(15 12 35 / 70%)'
-    paper.beginPath()
-    paper.roundRect(at.x - width / 2 - 2, top - 2, width + 4, 10, 5)
-    paper.fill()
-    paper.fillStyle = hp > 50 ? '#46d99b' : hp > 20 ? '#ffcf66' : '#ff6b5c'
-    paper.beginPath()
-    paper.roundRect(at.x - width / 2, top, Math.max(3, (width * Math.max(0, hp)) / FULL_HP), 6, 3)
-    paper.fill()
+    const hurt = hp < FULL_HP
+    if (hurt || !crowded) this.#life(at.x, top, hp)
 
     // Names stay readable however small the floor is drawn.
-    const size = Math.max(14, 11.5 / this.#camera.scale)
+    const size = Math.max(crowded ? 11 : 14, (crowded ? 10 : 11.5) / this.#camera.scale)
+    const bottom = hurt || !crowded ? top - 8 : top + 6
     paper.font = `${mine ? 800 : 600} ${size}px ui-rounded, system-ui, sans-serif`
     paper.textAlign = 'center'
     paper.lineJoin = 'round'
     paper.lineWidth = 4
     paper.strokeStyle = this.#colours.halo
-    paper.strokeText(name, at.x, top - 8)
+    paper.strokeText(name, at.x, bottom)
     paper.fillStyle = mine ? this.#colours.accent : this.#colours.text
-    paper.fillText(name, at.x, top - 8)
+    paper.fillText(name, at.x, bottom)
     if (mine) return
     const half = paper.measureText(name).width / 2
-    paper.fillStyle = `hsl(${hue} 72% 55%)`
+    paper.fillStyle = `oklch(70% 0.17 ${hue})`
     paper.beginPath()
-    paper.arc(at.x - half - 8, top - 8 - size * 0.33, 4, 0, 2 * Math.PI)
+    paper.arc(at.x - half - 8, bottom - size * 0.33, 4, 0, 2 * Math.PI)
+    paper.fill()
+  }
+
+  #life(x: number, top: number, hp: number): void {
+    const paper = this.#paper
+    const width = 58
+    paper.fillStyle = 'rgb(15 12 35 / 70%)'
+    paper.beginPath()
+    paper.roundRect(x - width / 2 - 2, top - 2, width + 4, 10, 5)
+    paper.fill()
+    paper.fillStyle = hp > 50 ? '#46d99b' : hp > 20 ? '#ffcf66' : '#ff6b5c'
+    paper.beginPath()
+    paper.roundRect(x - width / 2, top, Math.max(3, (width * Math.max(0, hp)) / FULL_HP), 6, 3)
     paper.fill()
   }
 
@@ -261,7 +304,7 @@ export class Painter {
     const paper = this.#paper
     paper.globalAlpha = 1 - age
     paper.lineWidth = 10 * (1 - age)
-    paper.strokeStyle = `hsl(${hue} 80% 60%)`
+    paper.strokeStyle = `oklch(72% 0.19 ${hue})`
     paper.beginPath()
     paper.arc(at.x, at.y, 20 + 90 * Math.sqrt(age), 0, 2 * Math.PI)
     paper.stroke()
@@ -282,13 +325,13 @@ export class Painter {
       })
       paper.lineCap = 'round'
       paper.lineWidth = 9 * (1 - age * 0.6)
-      paper.strokeStyle = `hsl(${effect.hue} 90% 70%)`
+      paper.strokeStyle = `oklch(80% 0.17 ${effect.hue})`
       paper.beginPath()
       paper.moveTo(along(tail).x, along(tail).y)
       paper.lineTo(along(head).x, along(head).y)
       paper.stroke()
     } else if (effect.kind === 'spark') {
-      paper.fillStyle = `hsl(${effect.hue} 90% 65%)`
+      paper.fillStyle = `oklch(75% 0.19 ${effect.hue})`
       paper.beginPath()
       paper.arc(effect.at.x, effect.at.y, 5 * (1 - effect.age), 0, 2 * Math.PI)
       paper.fill()

@@ -45,14 +45,14 @@ export function sourcePage(game: Game, source: string): string {
   </head>
   <body class="reading">
     <header class="bar">
-      <a class="brand" href="/">roomful</a>
+      <a class="brand" href="/"><img src="/favicon.svg" alt=""><span>roomful</span></a>
       <nav><a class="button primary" href="/${game}/">Play ${game}</a></nav>
     </header>
     <main>
       <h1>How ${game} works</h1>
       <p class="lead">
-        These ${lines.length} lines are the whole server side. They run in the data plane, one turn after the other;
-        roomful sends what they change to every member, and keeps it when a node dies.
+        These ${lines.length} lines run in the data plane, one turn after the other. Everything else is roomful: what they
+        change reaches every member, and outlives the node it happened on.
       </p>
       <figure class="source">
         <figcaption><span>${game}/room.ts</span><a href="/${game}/room.ts">plain text</a></figcaption>

@@ -14,7 +14,7 @@ function showCount(count: number): void {
   const output = byId('digits', HTMLOutputElement)
   const before = output.textContent ?? ''
   const text = String(count)
-  output.classList.toggle('long', text.length > 4)
+  output.classList.toggle('long', text.length > 3)
   const digits = [...text].map((digit, index) => {
     const old = before[before.length - text.length + index]
     return create('span', { class: digit === old ? 'digit' : 'digit rolled', text: digit })
@@ -37,10 +37,10 @@ function showBubble(by: number): void {
 }
 
 function showCrowd({ room }: Stage<typeof counter>): void {
-  const faces = room.members.slice(0, MOST_FACES).map(({ member_id, sub }) => {
-    const me = member_id === room.memberId
-    const face = create('li', { text: me ? `${nameOf(member_id, sub)} (you)` : nameOf(member_id, sub) })
-    face.style.setProperty('--hue', `hsl(${hueOf(member_id)} 72% 58%)`)
+  const faces = room.members.slice(0, MOST_FACES).map(({ memberId, sub }) => {
+    const me = memberId === room.memberId
+    const face = create('li', { text: me ? `${nameOf(memberId, sub)} (you)` : nameOf(memberId, sub) })
+    face.style.setProperty('--hue', `oklch(70% 0.17 ${hueOf(memberId)})`)
     return face
   })
   const more = room.members.length - faces.length

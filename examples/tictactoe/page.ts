@@ -42,7 +42,7 @@ class Table {
   }
 
   #name(member_id: string): string {
-    const sub = this.#stage.room.members.find((member) => member.member_id === member_id)?.sub
+    const sub = this.#stage.room.members.find((member) => member.memberId === member_id)?.sub
     return nameOf(member_id, sub)
   }
 

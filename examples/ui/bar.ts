@@ -9,6 +9,9 @@ const OUTAGE_MS = 2500
 const LINK_ICON =
   'M10 14a4 4 0 0 0 6 .4l3-3a4 4 0 0 0-5.7-5.7l-1.5 1.5M14 10a4 4 0 0 0-6-.4l-3 3a4 4 0 0 0 5.7 5.7l1.5-1.5'
 
+const PEOPLE_ICON =
+  'M9 11a3.5 3.5 0 1 0 0-7 3.5 3.5 0 0 0 0 7ZM3 20a6 6 0 0 1 12 0M16 4.3a3.5 3.5 0 0 1 0 6.4M18 14.4a6 6 0 0 1 3.5 5.6'
+
 function icon(path: string): SVGSVGElement {
   const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg')
   svg.setAttribute('viewBox', '0 0 24 24')
@@ -82,7 +85,8 @@ export class Bar {
   /** Shows how many are in the room. */
   showCount(people: number): void {
     this.#count.hidden = false
-    this.#count.textContent = people === 1 ? 'only you' : `${people} players`
+    const words = create('span', { class: 'wide', text: people === 1 ? 'player' : 'players' })
+    this.#count.replaceChildren(create('span', { text: String(people) }), icon(PEOPLE_ICON), words)
   }
 
   /** Shows the state of the connection; `latency_ms` is the round trip, where known. */
