@@ -1,0 +1,125 @@
+import { readFileSync } from 'node:fs'
+import { describe, expect, test } from 'vitest'
+import type { Json } from '../json.ts'
+import { apply } from '../sync/apply.ts'
+import { Checksum } from '../sync/checksum.ts'
+import { diff } from '../sync/diff.ts'
+import { MsgpackClientCodec } from './client-codec.ts'
+import { type ClientCodec, type Codec, InvalidMessage, ProtocolError, type RoomEncoder } from './codec.ts'
+import { JsonClientCodec } from './json-client-codec.ts'
+import { JsonCodec } from './json-codec.ts'
+import type { ClientMessage, MemberInfo, StateAt } from './messages.ts'
+import { MsgpackCodec } from './msgpack-codec.ts'
+
+interface Vectors {
+  checksums: { value: Json; checksum: number }[]
+  messages: { from: 'client' | 'server'; json: Record<string, Json>; msgpack: string }[]
+  stream: {
+    about: string
+    encoder: number
+    kind: 'snapshot' | 'resync' | 'patch' | 'replay'
+    state: Json
+    json: Record<string, Json>
+    msgpack: string
+  }[]
+  invalid: {
+    codec: 'json' | 'msgpack'
+    text?: string
+    hex?: string
+    answer: 'protocol_error' | 'invalid_message'
+    ref?: number
+  }[]
+}
+
+const vectors = JSON.parse(
+  readFileSync(new URL('../../docs/protocol-vectors.json', import.meta.url), 'utf8'),
+) as Vectors
+
+const bytes = (hex: string) => Uint8Array.from(Buffer.from(hex, 'hex'))
+const hex = (payload: Uint8Array) => Buffer.from(payload).toString('hex')
+const utf8 = (value: Json) => new TextEncoder().encode(JSON.stringify(value))
+const text = (payload: Uint8Array) => JSON.parse(new TextDecoder().decode(payload)) as Json
+
+test.each(vectors.checksums)('the checksum of $value is $checksum', ({ value, checksum }) => {
+  expect(new Checksum().of(value)).toBe(checksum)
+})
+
+describe('messages', () => {
+  const sent = vectors.messages.filter(({ from }) => from === 'client')
+  const answered = vectors.messages.filter(({ from }) => from === 'server')
+
+  test.each(sent)('a client sends $json', ({ json, msgpack }) => {
+    expect(hex(new MsgpackClientCodec().encode(json as ClientMessage))).toBe(msgpack)
+    expect(text(new JsonClientCodec().encode(json as ClientMessage))).toEqual(json)
+    expect(new MsgpackCodec().decode(bytes(msgpack))).toEqual(json)
+    expect(new JsonCodec().decode(utf8(json))).toEqual(json)
+  })
+
+  test.each(answered)('the server sends $json', ({ json, msgpack }) => {
+    expect(hex(new MsgpackCodec().encode(json as never))).toBe(msgpack)
+    expect(text(new JsonCodec().encode(json as never))).toEqual(json)
+    expect(new MsgpackClientCodec().decode(bytes(msgpack))).toEqual(json)
+    expect(new JsonClientCodec().decode(utf8(json))).toEqual(json)
+  })
+
+  test('every message there is has a vector', () => {
+    expect(new Set(sent.map(({ json }) => json.t)).size).toBe(7)
+    expect(new Set(answered.map(({ json }) => json.t)).size).toBe(10)
+    expect(new Set(vectors.stream.map(({ json }) => json.t)).size).toBe(3)
+  })
+})
+
+describe('the stream of one room', () => {
+  test('the encoders write it', () => {
+    for (const [codec, written] of [
+      [new JsonCodec(), (step) => step.json],
+      [new MsgpackCodec(), (step) => step.msgpack],
+    ] as [Codec, (step: Vectors['stream'][number]) => unknown][]) {
+      const encoders = new Map<number, RoomEncoder>()
+      let previous: Json = null
+      for (const step of vectors.stream) {
+        const encoder = encoders.get(step.encoder) ?? codec.roomEncoder()
+        encoders.set(step.encoder, encoder)
+        const at = { ...(step.json as unknown as StateAt), state: step.state }
+        const delta = diff(previous, step.state)
+        const frame =
+          step.kind === 'snapshot'
+            ? encoder.snapshot(at)
+            : step.kind === 'resync'
+              ? encoder.resync(at, step.json.members as unknown as MemberInfo[])
+              : encoder[step.kind](at, delta)
+        expect(codec.binary ? hex(frame) : text(frame), step.about).toEqual(written(step))
+        previous = step.state
+      }
+    }
+  })
+
+  test('a client that follows it has every state and every checksum', () => {
+    for (const [codec, frame] of [
+      [new JsonClientCodec(), (step) => utf8(step.json)],
+      [new MsgpackClientCodec(), (step) => bytes(step.msgpack)],
+    ] as [ClientCodec, (step: Vectors['stream'][number]) => Uint8Array][]) {
+      let state: Json = null
+      for (const step of vectors.stream) {
+        const message = codec.decode(frame(step))
+        if (message.t === 'state.snapshot' || message.t === 'state.resync') state = message.state
+        else if (message.t === 'state.patch') state = message.delta ? apply(state, message.delta) : state
+        expect(state, step.about).toEqual(step.state)
+        expect(message, step.about).toMatchObject({ checksum: new Checksum().of(state) })
+      }
+    }
+  })
+})
+
+test.each(vectors.invalid)(
+  '$codec $text$hex is answered with $answer',
+  ({ codec, text, hex, answer, ref }) => {
+    const decode = () =>
+      codec === 'json'
+        ? new JsonCodec().decode(Buffer.from(text ?? ''))
+        : new MsgpackCodec().decode(bytes(hex ?? ''))
+    if (answer === 'protocol_error') expect(decode).toThrow(ProtocolError)
+    else expect(decode).toThrow(InvalidMessage)
+    if (ref !== undefined) expect(decode).toThrow(expect.objectContaining({ ref }))
+  },
+)
