@@ -165,13 +165,16 @@ describe('POST /admin/drain', () => {
 
 describe('health', () => {
   it('is alive even when it is not ready, and says why it is not', async () => {
-    const { get } = setup({ ready: async () => ['the store cannot be reached'] })
+    const { get } = setup({
+      ready: async () => [{ code: 'store_unavailable', detail: 'the store cannot be reached' }],
+    })
     expect((await get('/healthz')).status).toBe(200)
     const response = await get('/readyz')
-    expect([response.status, await response.json()]).toEqual([
-      503,
-      { status: 'not_ready', reasons: ['the store cannot be reached'] },
-    ])
+    expect([response.status, response.headers.get('retry-after')]).toEqual([503, '1'])
+    expect(await response.json()).toMatchObject({
+      code: 'store_unavailable',
+      detail: 'the store cannot be reached',
+    })
   })
 })
 

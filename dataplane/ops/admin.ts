@@ -51,12 +51,14 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
   app.get('/metrics', async (c) =>
     c.body(await registry.metrics(), 200, { 'content-type': registry.contentType }),
   )
-  app.get('/healthz', (c) => c.json({ status: 'ok' }))
+  app.get('/healthz', (c) => c.json({ status: 'alive' }))
   app.get('/readyz', async (c) => {
     const reasons = await options.ready()
-    return reasons.length === 0
-      ? c.json({ status: 'ready' })
-      : c.json({ status: 'not_ready', reasons }, 503, { 'retry-after': '1' })
+    const [first] = reasons
+    if (first === undefined) return c.json({ status: 'ready' })
+    c.header('retry-after', '1')
+    const detail = reasons.map((reason) => reason.detail).join('; ')
+    return problem(c, { status: 503, code: first.code, title: 'The node cannot serve', detail })
   })
 
   app.get('/admin', (c) => c.html(page.html, 200, page.headers))

@@ -14,12 +14,12 @@ describe('readiness', () => {
       ...serving,
       draining: () => true,
       ping: () => Promise.reject(new Error('no connection')),
-      others: () => ['the lease is lost'],
+      others: () => [{ code: 'lease_lost', detail: 'the lease is lost' }],
     })
-    expect(await ready()).toEqual([
-      'the node is draining',
-      'the store cannot be reached',
-      'the lease is lost',
+    expect((await ready()).map((reason) => reason.code)).toEqual([
+      'draining',
+      'store_unavailable',
+      'lease_lost',
     ])
   })
 
@@ -36,7 +36,9 @@ describe('readiness', () => {
     })
     const answers = [ready(), ready()]
     clock.advance(1000)
-    expect(await Promise.all(answers)).toEqual(Array(2).fill(['the store did not answer within 1000 ms']))
+    expect(await Promise.all(answers)).toEqual(
+      Array(2).fill([{ code: 'store_unavailable', detail: 'the store did not answer within 1000 ms' }]),
+    )
     expect(asked).toBe(1)
   })
 

@@ -1,7 +1,13 @@
 import type { Clock } from '../../shared/clock.ts'
 
+/** Something that keeps a node from serving. */
+export interface Reason {
+  readonly code: 'draining' | 'store_unavailable' | 'lease_lost'
+  readonly detail: string
+}
+
 /** Why a node should get no new clients; empty when it can serve. */
-export type Reasons = readonly string[]
+export type Reasons = readonly Reason[]
 
 export interface ReadinessOptions {
   /** Resolves when the store answers. */
@@ -14,6 +20,9 @@ export interface ReadinessOptions {
   readonly timeout_ms?: number
 }
 
+const DRAINING: Reason = { code: 'draining', detail: 'the node is draining' }
+const unavailable = (detail: string): Reason => ({ code: 'store_unavailable', detail })
+
 /**
  * What `/readyz` asks: the store is reachable and the node does not drain. Calls that come while the store is being asked share the
  * one question, so that a store that hangs is not asked more and more.
@@ -25,7 +34,7 @@ export function readiness(options: ReadinessOptions): () => Promise<Reasons> {
   const ask = (): Promise<Reasons> =>
     new Promise<Reasons>((resolve) => {
       const cancel = clock.schedule(timeout_ms, () =>
-        resolve([`the store did not answer within ${timeout_ms} ms`]),
+        resolve([unavailable(`the store did not answer within ${timeout_ms} ms`)]),
       )
       const settle = (reasons: Reasons): void => {
         cancel()
@@ -33,7 +42,7 @@ export function readiness(options: ReadinessOptions): () => Promise<Reasons> {
       }
       options.ping().then(
         () => settle([]),
-        () => settle(['the store cannot be reached']),
+        () => settle([unavailable('the store cannot be reached')]),
       )
     })
 
@@ -42,6 +51,6 @@ export function readiness(options: ReadinessOptions): () => Promise<Reasons> {
       asking = undefined
     })
     const store = await asking
-    return [...(options.draining() ? ['the node is draining'] : []), ...store, ...(options.others?.() ?? [])]
+    return [...(options.draining() ? [DRAINING] : []), ...store, ...(options.others?.() ?? [])]
   }
 }

@@ -1,6 +1,6 @@
 import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
-import { gatewayMetrics } from './metrics.ts'
+import { nodeMetrics } from './metrics.ts'
 import { eventLoopDelay, registerGauges } from './process-metrics.ts'
 
 describe('metrics of a node', () => {
@@ -17,12 +17,12 @@ describe('metrics of a node', () => {
     expect(text).toContain('service_handshakes_total{result="welcome"} 0')
     expect(text).toContain('service_websocket_errors_total{code="rate_limited"} 0')
     expect(text).toContain('service_closes_total{name="lost"} 0')
-    expect(text).toContain('service_rooms 3')
+    expect(text).toContain('service_rooms 0')
   })
 
   it('count handshakes and resumes by result', async () => {
     const registry = new Registry()
-    const metrics = gatewayMetrics(registry)
+    const metrics = nodeMetrics(registry).gateway
     metrics.handshake('welcome', 0.02)
     metrics.handshake('resumed', 0.03)
     metrics.handshake('resume_failed', 0.01)
@@ -36,7 +36,7 @@ describe('metrics of a node', () => {
 
   it('count as websocket errors what was somebody’s fault, not goodbyes and lost connections', async () => {
     const registry = new Registry()
-    const metrics = gatewayMetrics(registry)
+    const metrics = nodeMetrics(registry).gateway
     metrics.error('invalid_payload')
     metrics.closed('protocol_error')
     metrics.closed('slow_consumer')
@@ -56,7 +56,7 @@ describe('metrics of a node', () => {
 
   it('count messages, writes and bytes', async () => {
     const registry = new Registry()
-    const metrics = gatewayMetrics(registry)
+    const metrics = nodeMetrics(registry).gateway
     metrics.messageIn('message', 40)
     metrics.messageIn('ping', 2)
     metrics.written(1000, 25)
@@ -68,12 +68,49 @@ describe('metrics of a node', () => {
   })
 })
 
+describe('metrics of rooms', () => {
+  it('count by room type', async () => {
+    const registry = new Registry()
+    const { rooms } = nodeMetrics(registry)
+    rooms.applied('arena')
+    rooms.applied('arena')
+    rooms.error('arena', 'room_logic_failed')
+    rooms.resync('chess', 'checksum')
+    rooms.delivered('arena', 0.02)
+    rooms.committed(0.004)
+    rooms.rateLimited('arena')
+    rooms.rooms(3)
+    rooms.members(40)
+    const text = await registry.metrics()
+    for (const line of [
+      'service_messages_applied_total{room_type="arena"} 2',
+      'service_room_errors_total{room_type="arena",code="room_logic_failed"} 1',
+      'service_resyncs_total{room_type="chess",cause="checksum"} 1',
+      'service_message_delivery_duration_seconds_bucket{le="0.025",room_type="arena"} 1',
+      'service_commit_duration_seconds_count 1',
+      'service_rate_limited_total{by="type"} 1',
+      'service_rooms 3',
+      'service_members 40',
+    ])
+      expect(text).toContain(line)
+  })
+
+  it('do not grow without end with names of room types', async () => {
+    const registry = new Registry()
+    const { rooms } = nodeMetrics(registry)
+    for (let i = 0; i < 1000; i++) rooms.error(`type-${i}`, 'unknown_room_type')
+    const { values } = await registry.getSingleMetric('service_room_errors_total')!.get()
+    expect(values).toHaveLength(201)
+    expect(values.find(({ labels }) => labels.room_type === 'other')?.value).toBe(800)
+  })
+})
+
 function everything(): Registry {
   const registry = new Registry()
-  gatewayMetrics(registry)
+  nodeMetrics(registry)
   eventLoopDelay(registry)
   registerGauges(registry, {
-    counts: () => ({ connections: 1, sessions: 2, rooms: 3, members: 4 }),
+    counts: () => ({ connections: 1, sessions: 2 }),
     load: () => ({ event_loop_utilisation: 0.5, event_loop_delay_ms: 1, rss_bytes: 1 }),
     draining: () => false,
     node_id: 'node_1',

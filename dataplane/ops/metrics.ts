@@ -3,7 +3,8 @@ import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
 import { ERRORS, type ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
 import type { GatewayMetrics, HandshakeResult } from '../gateway/metrics.ts'
-import { Instruments } from './instruments.ts'
+import type { ResyncCause, RoomMetrics } from '../rooms/metrics.ts'
+import { type Add, Instruments } from './instruments.ts'
 
 const CLOSE_NAMES = Object.keys(CLOSE) as CloseName[]
 const ERROR_CODES = Object.keys(ERRORS) as ErrorCode[]
@@ -20,9 +21,25 @@ const CLIENT_MESSAGES: readonly ClientMessage['t'][] = [
 /** Ends of a connection that are no fault of anybody. */
 const PEACEFUL: ReadonlySet<CloseName | 'lost'> = new Set(['normal', 'draining', 'lost'])
 
-/** Registers what a gateway counts. */
-export function gatewayMetrics(registry: Registry): GatewayMetrics {
+/** What the parts of a node count with. */
+export interface NodeMetrics {
+  readonly gateway: GatewayMetrics
+  readonly rooms: RoomMetrics
+}
+
+/** Registers what a node counts. */
+export function nodeMetrics(registry: Registry): NodeMetrics {
   const make = new Instruments(registry)
+  const limited = make.counterBy(
+    'service_rate_limited_total',
+    'Messages not applied because there are too many: of their session, or of their type.',
+    'by',
+    ['session', 'type'],
+  )
+  return { gateway: gatewayMetrics(make, limited.session), rooms: roomMetrics(make, limited.type) }
+}
+
+function gatewayMetrics(make: Instruments, rate_limited: Add): GatewayMetrics {
   const handshakes = make.counterBy<HandshakeResult>(
     'service_handshakes_total',
     'Handshakes, by how they ended: welcome, resumed, or the name of a close code.',
@@ -68,10 +85,6 @@ export function gatewayMetrics(registry: Registry): GatewayMetrics {
     'Connections that ended, by the name of the close code; lost: without one.',
     'name',
     [...CLOSE_NAMES, 'lost'],
-  )
-  const rate_limited = make.counter(
-    'service_rate_limited_total',
-    'Messages not forwarded because their session sends too many.',
   )
   const slow_consumers = make.counterBy(
     'service_slow_consumers_total',
@@ -125,5 +138,50 @@ export function gatewayMetrics(registry: Registry): GatewayMetrics {
       written_bytes(bytes)
     },
     keyCheck: (result) => key_checks[result](),
+  }
+}
+
+function roomMetrics(make: Instruments, rate_limited: Add): RoomMetrics {
+  const applied = make.counterByRoomType(
+    'service_messages_applied_total',
+    'Messages that room logic has applied.',
+  )
+  const errors = make.counterByRoomType<ErrorCode>(
+    'service_room_errors_total',
+    'Messages, joins, leaves and ticks that ended with an error, by code.',
+    'code',
+  )
+  const resyncs = make.counterByRoomType<ResyncCause>(
+    'service_resyncs_total',
+    'Whole states sent besides those of joins: a gap (sequence), another checksum, a slow reader (stalled), or a late resume.',
+    'cause',
+  )
+  const delivered = make.secondsByRoomType(
+    'service_message_delivery_duration_seconds',
+    'Time from a message to the update that carries its effect to the members.',
+  )
+  const committed = make.seconds(
+    'service_commit_duration_seconds',
+    'Time a write of a room to the store takes.',
+  )
+  const fenced = make.counter(
+    'service_fenced_writes_total',
+    'Writes of a room that were refused since another node owns it.',
+  )
+  const frozen = make.counterByRoomType(
+    'service_room_freezes_total',
+    'Rooms that stopped since their node may not act, or the store does not answer.',
+  )
+  return {
+    applied: (room_type) => applied(room_type),
+    error: (room_type, code) => errors(room_type, code),
+    rateLimited: () => rate_limited(),
+    resync: (room_type, cause) => resyncs(room_type, cause),
+    delivered,
+    committed,
+    fenced: () => fenced(),
+    frozen: (room_type) => frozen(room_type),
+    rooms: make.gauge('service_rooms', 'Rooms this node owns.'),
+    members: make.gauge('service_members', 'Members of the rooms this node owns.'),
   }
 }

@@ -2,16 +2,12 @@ import { collectDefaultMetrics, Gauge, type Registry } from 'prom-client'
 import { Instruments } from './instruments.ts'
 import type { Load } from './load.ts'
 
-/** How many of everything a node has at the moment. */
+/** How many clients a node has at the moment. */
 export interface Counts {
   /** Sessions whose socket this node holds. */
   readonly connections: number
   /** The same, and those that may still be resumed. */
   readonly sessions: number
-  /** Rooms this node owns. */
-  readonly rooms: number
-  /** Their members. */
-  readonly members: number
 }
 
 /** What is read at each scrape. */
@@ -42,8 +38,6 @@ export function registerGauges(registry: Registry, sources: Sources): void {
     'Sessions, those that may still be resumed included.',
     () => sources.counts().sessions,
   )
-  gauge('service_rooms', 'Rooms this node owns.', () => sources.counts().rooms)
-  gauge('service_members', 'Members of the rooms this node owns.', () => sources.counts().members)
   gauge('service_draining', '1 while the node drains.', () => Number(sources.draining()))
   gauge(
     'service_event_loop_utilisation_ratio',
