@@ -1,0 +1,63 @@
+import type { Member, RoomDefinition } from '../dataplane/rooms/definition.ts'
+import { createState, Logic } from '../dataplane/rooms/logic.ts'
+import { validate } from '../dataplane/rooms/validate.ts'
+import type { Json } from '../shared/json.ts'
+import type { RoomState, TypedRoom } from '../shared/room-types.ts'
+import { FakeClock } from '../test/support/fake-clock.ts'
+import { SeededRandom } from '../test/support/seeded-random.ts'
+
+interface Event {
+  name: string
+  data: Json
+}
+
+/** Plays a room as its members would: what they send is validated and becomes one turn of the real room logic each. */
+export class Play<R extends RoomDefinition & TypedRoom> {
+  readonly #definition: R
+  readonly #logic: Logic
+  readonly #members: Member[] = []
+  /** All events so far. */
+  readonly events: Event[] = []
+
+  constructor(definition: R) {
+    this.#definition = definition
+    const silent = () => undefined
+    this.#logic = new Logic(definition, createState(definition, {}), {
+      room_id: `${definition.type}:test`,
+      clock: new FakeClock(),
+      random: new SeededRandom(1),
+      log: { debug: silent, info: silent, warn: silent, error: silent },
+      members: () => this.#members,
+    })
+  }
+
+  get state(): RoomState<R> {
+    return this.#logic.state
+  }
+
+  /** Takes a seat as `member_id`. */
+  join(member_id: string, sub: string | null = null): string {
+    const member = { member_id, sub }
+    this.#members.push(member)
+    this.#logic.join(member, {})
+    return member_id
+  }
+
+  leave(member_id: string): void {
+    const [member] = this.#members.splice(
+      this.#members.findIndex((other) => other.member_id === member_id),
+      1,
+    )
+    if (member) this.#logic.leave(member)
+  }
+
+  /** Throws what the member would be told: why the data does not fit, or what the room logic threw. */
+  send(member_id: string, type: string, data: Json): void {
+    const spec = this.#definition.messages[type]
+    const member = this.#members.find((other) => other.member_id === member_id)
+    if (!spec || !member) throw new Error(`no message ${type}, or nobody is ${member_id}`)
+    const checked = validate(spec.data, data)
+    if (!checked.ok) throw new Error(checked.message)
+    this.events.push(...this.#logic.message({ type, data: checked.value, member }).events)
+  }
+}
