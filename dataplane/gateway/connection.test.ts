@@ -1,0 +1,174 @@
+import { once } from 'node:events'
+import type { Socket } from 'node:net'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
+import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+
+let test: TestGateway
+beforeEach(async () => {
+  test = await TestGateway.start()
+})
+afterEach(() => test.close())
+
+/** The TCP socket of a client. */
+const tcpOf = (client: TestClient): Socket => Reflect.get(client.ws, '_socket') as Socket
+
+describe('a frame that breaks the protocol ends the connection with 4000', () => {
+  it('when it is not JSON', async () => {
+    const { client } = await test.hello()
+    client.ws.send('move left')
+    await expectClose(client, 'protocol_error', /not JSON/)
+  })
+
+  it('when it is JSON but no object', async () => {
+    const { client } = await test.hello()
+    client.ws.send('[1, 2]')
+    await expectClose(client, 'protocol_error', /not a JSON object/)
+  })
+
+  it('when it is binary where text is spoken', async () => {
+    const { client } = await test.hello()
+    client.ws.send(Buffer.from('{"t":"ping","at":1}'))
+    await expectClose(client, 'protocol_error', /roomful\.v1\.json takes text frames, this one is binary/)
+  })
+
+  it('when it is text where binary is spoken', async () => {
+    const client = await test.open(['roomful.v1.msgpack'])
+    client.ws.send('{"t":"ping","at":1}')
+    await expectClose(client, 'protocol_error', /roomful\.v1\.msgpack takes binary frames, this one is text/)
+  })
+
+  it('when its text is not UTF-8', async () => {
+    const { client } = await test.hello()
+    client.ws.send(Buffer.from([0xff, 0xfe]), { binary: false })
+    await expectClose(client, 'protocol_error', /UTF-8/)
+  })
+
+  it('when it is no websocket frame', async () => {
+    const { client } = await test.hello()
+    tcpOf(client).write(Buffer.from([0xf1, 0x80, 0, 0, 0, 0]))
+    await expectClose(client, 'protocol_error', /not a valid websocket frame/)
+  })
+})
+
+describe('a message', () => {
+  it('may have 16 KiB', async () => {
+    const { client, joined } = await test.join()
+    const message = { t: 'message', room_id: joined.room_id, type: 'shout', data: '', ref: 1 } as const
+    const data = 'x'.repeat(16 * 1024 - JSON.stringify(message).length)
+    client.send({ ...message, data })
+    expect((await client.next('event')).data).toBe(data)
+  })
+
+  it('that is larger ends the connection with 4008', async () => {
+    const { client } = await test.hello()
+    client.ws.send(' '.repeat(16 * 1024 + 1))
+    await expectClose(client, 'payload_too_large', /limits\.max_message_bytes/)
+  })
+
+  it('that is larger in fragments does so, too', async () => {
+    const { client } = await test.hello()
+    for (let i = 0; i < 3; i++) client.ws.send(' '.repeat(8 * 1024), { fin: i === 2 })
+    await expectClose(client, 'payload_too_large', /limits\.max_message_bytes/)
+  })
+
+  it('may come in fragments', async () => {
+    const { client } = await test.hello()
+    client.ws.send('{"t":"ping",', { fin: false })
+    client.ws.send('"at":42}', { fin: true })
+    expect(await client.next('pong')).toEqual({ t: 'pong', at: 42, server_time: '2026-01-01T00:00:00.000Z' })
+  })
+
+  it('with wrong fields is answered by name, and the connection goes on', async () => {
+    const { client } = await test.hello()
+    client.ws.send(JSON.stringify({ t: 'leave', ref: 7 }))
+    expect(await client.next('error')).toMatchObject({
+      code: 'invalid_message',
+      ref: 7,
+      retryable: false,
+      message: expect.stringContaining('room_id'),
+    })
+    client.ws.send(JSON.stringify({ t: 'dance', ref: 8 }))
+    expect(await client.next('error')).toMatchObject({ code: 'invalid_message', ref: 8 })
+    await client.roundTrip()
+  })
+})
+
+describe('a silent connection', () => {
+  it('is pinged after a heartbeat, and stays when the ping is answered', async () => {
+    const { client } = await test.hello()
+    const { client: other } = await test.hello()
+    for (let beat = 0; beat < 4; beat++) {
+      const pinged = once(client.ws, 'ping')
+      test.clock.advance(11_000)
+      await pinged
+      // The pong is on its way before this begins.
+      await other.roundTrip()
+      await other.roundTrip()
+    }
+    expect(client.ws.readyState).toBe(client.ws.OPEN)
+    await client.roundTrip()
+  })
+
+  it('is ended after two heartbeats when nobody is there, and its session waits', async () => {
+    const { client, welcome } = await test.join()
+    await client.roundTrip()
+    tcpOf(client).pause()
+    test.clock.advance(10_000)
+    expect(test.gateway.connections).toBe(1)
+    test.clock.advance(11_000)
+    expect(test.gateway.connections).toBe(0)
+    expect(test.owner.of('detach')).toHaveLength(1)
+    expect(test.gateway.isConnected(welcome.session_id)).toBe(false)
+    expect(test.gateway.sessions).toBe(1)
+    client.ws.terminate()
+  })
+})
+
+describe('too many messages', () => {
+  const flood = (client: TestClient, count: number): void => {
+    for (let at = 0; at < count; at++) client.send({ t: 'ping', at })
+  }
+
+  it('are not forwarded, and said to be worth a retry', async () => {
+    const { client, joined } = await test.join()
+    flood(client, 239)
+    client.send({ t: 'message', room_id: joined.room_id, type: 'move', data: null, ref: 5 })
+    expect(await client.next('error')).toMatchObject({ code: 'rate_limited', ref: 5, retryable: true })
+    expect(test.owner.of('message')).toHaveLength(0)
+    test.clock.advance(100)
+    client.send({ t: 'message', room_id: joined.room_id, type: 'move', data: null, ref: 5 })
+    await client.next('ack')
+  })
+
+  it('end the connection when there is no end of them', async () => {
+    const { client } = await test.hello()
+    flood(client, 240 + 1200)
+    await client.next('error')
+    await client.next('error', () => client.received.length >= 1440)
+    expect(client.ws.readyState).toBe(client.ws.OPEN)
+    flood(client, 1)
+    await expectClose(client, 'rate_limited', /more than 120 messages a second/)
+  })
+
+  it('come from a reconnected client all the same', async () => {
+    const { client, welcome } = await test.hello()
+    flood(client, 240)
+    await client.next('pong', ({ at }) => at === 239)
+    client.ws.terminate()
+    const again = await test.resume(welcome)
+    await again.next('welcome')
+    flood(again, 1)
+    expect(await again.next('error')).toMatchObject({ code: 'rate_limited' })
+  })
+
+  it('are pings of the websocket itself, too', async () => {
+    const { client } = await test.hello()
+    for (let i = 0; i < 240 + 1200 + 1; i++) {
+      client.ws.ping()
+      // Answers to pings are written for at most 60 at a time.
+      if (i % 50 === 49) await once(client.ws, 'pong')
+    }
+    await expectClose(client, 'rate_limited', /more than 120 messages a second/)
+  })
+})

@@ -1,0 +1,199 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
+import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import type { GatewayOptions } from './options.ts'
+
+let test: TestGateway
+const start = async (options: Partial<GatewayOptions> = {}): Promise<void> => {
+  test = await TestGateway.start(options)
+}
+afterEach(() => test.close())
+
+/** A client that has said hello with this token. */
+async function present(token: string, project_id = 'prj_one'): Promise<TestClient> {
+  const client = await test.open()
+  client.send({ t: 'hello', project_id, token })
+  return client
+}
+
+describe('hello', () => {
+  beforeEach(() => start())
+
+  it('is answered with what the client needs to know', async () => {
+    const { welcome } = await test.hello()
+    expect(welcome).toMatchObject({
+      resumed: false,
+      resume_ttl_seconds: 60,
+      heartbeat_seconds: 10,
+      node_id: 'node_test',
+      server_time: '2026-01-01T00:00:00.000Z',
+      limits: { max_message_bytes: 16384, messages_per_second: 120, message_burst: 240, max_rooms: 16 },
+    })
+    expect(welcome.session_id).toMatch(/^ses_/)
+    expect(welcome.resume_token.length).toBeGreaterThanOrEqual(32)
+    expect(welcome).not.toHaveProperty('rooms')
+  })
+
+  it('has to come within 5 seconds', async () => {
+    const client = await test.open()
+    test.clock.advance(4999)
+    expect(client.ws.readyState).toBe(client.ws.OPEN)
+    test.clock.advance(1)
+    await expectClose(client, 'handshake_timeout', /no hello within 5000 ms/)
+  })
+
+  it('has to come first', async () => {
+    const client = await test.open()
+    client.send({ t: 'ping', at: 1 })
+    await expectClose(client, 'protocol_error', /first message must be hello, not ping/)
+  })
+
+  it('has to be whole', async () => {
+    const client = await test.open()
+    client.ws.send(JSON.stringify({ t: 'hello', project_id: 'prj_one' }))
+    await expectClose(client, 'protocol_error', /neither token nor resume/)
+  })
+
+  it('comes only once', async () => {
+    const { client } = await test.hello()
+    client.send({ t: 'hello', project_id: 'prj_one', token: await test.token() })
+    await expectClose(client, 'protocol_error', /second hello/)
+  })
+
+  it('comes only once while it is being checked, too', async () => {
+    const token = await test.token()
+    const client = await test.open()
+    client.send({ t: 'hello', project_id: 'prj_one', token }, { t: 'hello', project_id: 'prj_one', token })
+    await expectClose(client, 'protocol_error', /second hello/)
+  })
+
+  it('may be followed by messages that do not wait for welcome', async () => {
+    const client = await test.open()
+    client.send(
+      { t: 'hello', project_id: 'prj_one', token: await test.token() },
+      { t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } },
+      { t: 'ping', at: 7 },
+    )
+    await client.next('pong')
+    expect(client.received.map(({ t }) => t)).toEqual(['welcome', 'joined', 'state.snapshot', 'pong'])
+  })
+
+  it('is not followed by a flood before welcome', async () => {
+    const client = await test.open()
+    client.send({ t: 'hello', project_id: 'prj_one', token: await test.token() })
+    for (let at = 0; at < 17; at++) client.send({ t: 'ping', at })
+    await expectClose(client, 'protocol_error', /more than 16 messages before welcome/)
+  })
+})
+
+describe('a token is refused that', () => {
+  beforeEach(() => start())
+
+  it('is no token', async () => {
+    await expectClose(await present('letmein'), 'unauthenticated', /not a PASETO/)
+  })
+
+  it('has the signature of another key', async () => {
+    const claims = {
+      key_id: 'key_a',
+      issued_at: '2026-01-01T00:00:00.000Z',
+      expires_at: '2026-01-01T00:05:00.000Z',
+    }
+    const forged = await test.control.token(
+      { project_id: 'prj_one', ...claims },
+      { project_id: 'prj_one', key_id: 'key_b' },
+    )
+    await expectClose(await present(forged), 'unauthenticated', /signature/)
+  })
+
+  it('has expired', async () => {
+    await expectClose(await present(await test.token({}, -1)), 'token_expired', /expired/)
+  })
+
+  it('is for another project than hello says', async () => {
+    await expectClose(await present(await test.token(), 'prj_two'), 'unauthenticated', /another project/)
+  })
+
+  it('was issued under a key that does not exist', async () => {
+    const token = await test.control.token(
+      {
+        project_id: 'prj_one',
+        key_id: 'key_zzz',
+        issued_at: '2026-01-01T00:00:00.000Z',
+        expires_at: '2026-01-01T00:05:00.000Z',
+      },
+      { project_id: 'prj_one', key_id: 'key_a' },
+    )
+    await expectClose(await present(token), 'unauthenticated', /does not exist/)
+  })
+
+  it('was issued under a key that is revoked', async () => {
+    test.control.setStatus('revoked', 'prj_one', 'key_a')
+    await expectClose(await present(await test.token()), 'key_revoked', /revoked/)
+  })
+
+  it('was issued under a key that is revoked while the token is being checked', async () => {
+    let answer = () => {}
+    test.control.held = new Promise((resolve) => {
+      answer = resolve
+    })
+    const client = await present(await test.token())
+    await test.control.firstQuestion
+    test.gateway.revokeKey('prj_one', 'key_a')
+    answer()
+    await expectClose(client, 'key_revoked', /revoked/)
+    expect(test.gateway.sessions).toBe(0)
+  })
+})
+
+describe('tokens without a key', () => {
+  it('are good for the project by default', async () => {
+    await start()
+    const { client } = await test.hello(await test.tokenWithoutKey())
+    await client.roundTrip()
+    expect(test.gateway.describeSessions()).toMatchObject([{ key_id: null, sub: 'ada' }])
+  })
+
+  it('are refused where a key is required', async () => {
+    await start({ require_key_id: true })
+    await expectClose(await present(await test.tokenWithoutKey()), 'unauthenticated', /key_id/)
+  })
+})
+
+describe('an audience', () => {
+  it('has to be the configured one', async () => {
+    await start({ token_audience: 'game-eu' })
+    await test.hello(await test.token({ aud: 'game-eu' }))
+    await expectClose(await present(await test.token({ aud: 'game-us' })), 'unauthenticated', /audience/)
+    await expectClose(await present(await test.token()), 'unauthenticated', /audience/)
+  })
+})
+
+describe('when control cannot be reached', () => {
+  beforeEach(() => start())
+
+  it('a token of a key nobody has asked about is put off', async () => {
+    test.control.down = true
+    await expectClose(await present(await test.token()), 'overloaded', /cannot be checked at the moment/)
+  })
+
+  it('a token of a key that was good five minutes ago is good, and later it is put off', async () => {
+    await test.hello()
+    test.control.down = true
+    test.clock.advance(299_000)
+    await test.hello()
+    test.clock.advance(2000)
+    await expectClose(await present(await test.token()), 'overloaded', /cannot be checked at the moment/)
+  })
+})
+
+describe('control', () => {
+  beforeEach(() => start())
+
+  it('is asked once about a key that many tokens come under', async () => {
+    const token = await test.token()
+    await Promise.all([test.hello(token), test.hello(token), test.hello(token)])
+    await test.hello(token)
+    expect(test.control.asked).toBe(1)
+  })
+})

@@ -1,0 +1,236 @@
+import { frame, joinFrames } from '../../../dataplane/frame.ts'
+import type {
+  Frames,
+  JoinedSeat,
+  PersonalPart,
+  RoomAddress,
+  ToEdge,
+  ToOwner,
+} from '../../../dataplane/traffic.ts'
+import { roomId, roomName } from '../../../dataplane/traffic.ts'
+import type { Json, JsonObject } from '../../../shared/json.ts'
+import type { Codec, RoomEncoder } from '../../../shared/protocol/codec.ts'
+import { SUBPROTOCOLS, type Subprotocol } from '../../../shared/protocol/messages.ts'
+import { Checksum } from '../../../shared/sync/checksum.ts'
+import { diff } from '../../../shared/sync/diff.ts'
+
+type Kind<K extends ToOwner['kind']> = Extract<ToOwner, { kind: K }>
+/** Distributes over the union, which plain Omit does not. */
+type Bare<M> = M extends unknown ? Omit<M, 'room' | 'epoch'> : never
+
+/** What one flush of a test room does besides changing the state. */
+export interface TestFlush {
+  readonly state?: JsonObject
+  /** Name and data of events for everybody. */
+  readonly events?: readonly (readonly [string, Json])[]
+  readonly personal?: readonly PersonalPart[]
+  readonly joined?: readonly { readonly member_id: string; readonly ref: number }[]
+}
+
+/** A room as simple as can be: its state counts messages; a message of type `whisper` becomes an event for its sender. */
+export class TestRoom {
+  readonly address: RoomAddress
+  readonly members = new Map<string, { sub: string | null; ref: number }>()
+  epoch = 1
+  seq = 0
+  state: JsonObject = { count: 0 }
+  readonly #codecs: readonly Codec[]
+  readonly #encoders: ReadonlyMap<Subprotocol, RoomEncoder>
+  readonly #checksum = new Checksum()
+  readonly #ring: { readonly seq: number; readonly frames: Frames }[] = []
+  readonly #deliver: (message: ToEdge) => void
+
+  constructor(address: RoomAddress, codecs: readonly Codec[], deliver: (message: ToEdge) => void) {
+    this.address = address
+    this.#codecs = codecs
+    this.#encoders = new Map(codecs.map((codec) => [codec.subprotocol, codec.roomEncoder()]))
+    this.#deliver = deliver
+  }
+
+  get room_id(): string {
+    return roomId(this.address)
+  }
+
+  send(message: Bare<ToEdge>): void {
+    this.#deliver({ ...message, room: this.address, epoch: this.epoch } as ToEdge)
+  }
+
+  flush({ state = this.state, events = [], personal = [], joined = [] }: TestFlush): void {
+    const delta = diff(this.state, state)
+    this.state = state
+    this.seq += 1
+    const at = this.#at()
+    const patch = this.#frames((_, encoder) => encoder.patch(at, delta))
+    const rest = this.#frames(
+      (codec) => events.map(([name, data]) => codec.encode({ t: 'event', ...this.#stamp(), name, data })),
+      events.length > 0,
+    )
+    this.#ring.push({ seq: this.seq, frames: merge(patch!, rest) })
+    const snapshot = this.#frames((_, encoder) => encoder.snapshot({ ...at, state }))!
+    const members = this.#members()
+    this.send({
+      kind: 'update',
+      seq: this.seq,
+      patch,
+      rest,
+      personal,
+      joined: joined.map((seat): JoinedSeat => ({ ...seat, members, snapshot })),
+    })
+  }
+
+  /** `state.resync` at this moment. */
+  resync(): Frames {
+    const at = { ...this.#at(), state: this.state }
+    return this.#frames((_, encoder) => encoder.resync(at, this.#members()))!
+  }
+
+  /** Everything after `seq`, or undefined when that is unknown. */
+  missed(seq: number): Frames[] | undefined {
+    if (seq > this.seq || (seq < this.seq && this.#ring[0]!.seq > seq + 1)) return undefined
+    return this.#ring.filter((entry) => entry.seq > seq).map(({ frames }) => frames)
+  }
+
+  #members() {
+    return [...this.members].map(([member_id, { sub }]) => ({ member_id, sub }))
+  }
+
+  #stamp() {
+    return { room_id: this.room_id, epoch: this.epoch, seq: this.seq }
+  }
+
+  #at() {
+    return { ...this.#stamp(), checksum: this.#checksum.of(this.state) }
+  }
+
+  #frames(
+    encode: (codec: Codec, encoder: RoomEncoder) => Uint8Array | Uint8Array[],
+    some = true,
+  ): Frames | undefined {
+    if (!some) return undefined
+    const frames: { [codec in Subprotocol]?: Uint8Array } = {}
+    for (const codec of this.#codecs) {
+      const payloads = encode(codec, this.#encoders.get(codec.subprotocol)!)
+      const list = Array.isArray(payloads) ? payloads : [payloads]
+      frames[codec.subprotocol] = joinFrames(list.map((payload) => frame(payload, codec.binary)))
+    }
+    return frames
+  }
+}
+
+const merge = (patch: Frames, rest: Frames | undefined): Frames => {
+  const both: { [codec in Subprotocol]?: Uint8Array } = {}
+  for (const codec of SUBPROTOCOLS) {
+    const first = patch[codec]
+    const second = rest?.[codec]
+    if (first) both[codec] = second ? joinFrames([first, second]) : first
+  }
+  return both
+}
+
+/** Stands where rooms/ stands: answers what the gateway asks, at once unless `silent`. */
+export class TestOwner {
+  /** Everything the gateway sent, oldest first. */
+  readonly received: ToOwner[] = []
+  /** Kinds that are noted but not answered. */
+  readonly silent = new Set<ToOwner['kind']>()
+  deliver: (message: ToEdge) => void = () => {}
+  readonly #codecs: readonly Codec[]
+  readonly #rooms = new Map<string, TestRoom>()
+  readonly #waiting: { readonly kind: string; readonly resolve: (message: ToOwner) => void }[] = []
+
+  constructor(codecs: readonly Codec[]) {
+    this.#codecs = codecs
+  }
+
+  room(key: string, room_type = 'arena', project_id = 'prj_one'): TestRoom {
+    const address = { project_id, room_type, key }
+    let room = this.#rooms.get(roomName(address))
+    if (!room) {
+      room = new TestRoom(address, this.#codecs, (message) => this.deliver(message))
+      this.#rooms.set(roomName(address), room)
+    }
+    return room
+  }
+
+  /** What the gateway sent of one kind. */
+  of<K extends ToOwner['kind']>(kind: K): Kind<K>[] {
+    return this.received.filter((message): message is Kind<K> => message.kind === kind)
+  }
+
+  /** The next message of a kind to arrive. */
+  next<K extends ToOwner['kind']>(kind: K): Promise<Kind<K>> {
+    return new Promise((resolve) => {
+      this.#waiting.push({ kind, resolve: (message) => resolve(message as Kind<K>) })
+    })
+  }
+
+  readonly send = (message: ToOwner): void => {
+    this.received.push(message)
+    const index = this.#waiting.findIndex(({ kind }) => kind === message.kind)
+    if (index >= 0) this.#waiting.splice(index, 1)[0]!.resolve(message)
+    if (!this.silent.has(message.kind)) this.answer(message)
+  }
+
+  answer(message: ToOwner): void {
+    const room = this.room(message.room.key, message.room.room_type, message.room.project_id)
+    const member = room.members.get(message.member_id)
+    if (message.kind === 'join') this.#join(room, message)
+    else if (member) this.#serve(room, member, message)
+    else if (message.kind !== 'detach') {
+      const ref = 'ref' in message ? message.ref : undefined
+      room.send({ kind: 'no_seat', member_id: message.member_id, ...(ref === undefined ? {} : { ref }) })
+    }
+  }
+
+  #join(room: TestRoom, { member_id, ref, sub, room: { room_type } }: Kind<'join'>): void {
+    if (room_type !== 'arena') {
+      const message = `there is no room type "${room_type}"`
+      room.send({ kind: 'refused', member_id, ref, code: 'unknown_room_type', message })
+      return
+    }
+    room.members.set(member_id, { sub, ref: 0 })
+    room.flush({ joined: [{ member_id, ref }] })
+  }
+
+  #serve(room: TestRoom, member: { ref: number }, message: ToOwner): void {
+    const { member_id } = message
+    if (message.kind === 'leave') {
+      room.members.delete(member_id)
+      room.send({ kind: 'left', member_id, ...(message.ref === undefined ? {} : { ref: message.ref }) })
+    }
+    if (message.kind === 'resync')
+      room.send({ kind: 'state', member_id, seq: room.seq, state: room.resync() })
+    if (message.kind === 'attach') {
+      const missed = message.epoch === room.epoch ? room.missed(message.seq) : undefined
+      room.send({
+        kind: 'attached',
+        member_id,
+        seq: room.seq,
+        resumed: missed !== undefined,
+        frames: missed ?? [room.resync()],
+        ...(member.ref > 0 ? { ack: member.ref } : {}),
+      })
+    }
+    if (message.kind !== 'message') return
+    if (message.ref !== undefined) member.ref = message.ref
+    const whisper = {
+      t: 'event' as const,
+      room_id: room.room_id,
+      epoch: room.epoch,
+      seq: room.seq + 1,
+      name: 'heard',
+      data: message.data,
+    }
+    room.flush({
+      state: { ...room.state, count: (room.state.count as number) + 1 },
+      events: message.type === 'shout' ? [['shouted', message.data]] : [],
+      personal: [
+        {
+          member_id,
+          events: message.type === 'whisper' ? [whisper] : [],
+          ...(message.ref === undefined ? {} : { ack: message.ref }),
+        },
+      ],
+    })
+  }
+}
