@@ -1,0 +1,266 @@
+import type { Clock } from '../shared/clock.ts'
+import type { DecodedMessage } from '../shared/protocol/codec.ts'
+import type { JoinOptions, ResumePosition } from '../shared/protocol/messages.ts'
+import { type Random, systemRandom } from '../shared/random.ts'
+import type { RoomOptions, TypedRoom, UntypedRoom } from '../shared/room-types.ts'
+import { closedByCaller, RoomfulError } from './errors.ts'
+import { toJson } from './json-argument.ts'
+import { Listeners, type Unsubscribe } from './listeners.ts'
+import { watchPage } from './page.ts'
+import { Room } from './room.ts'
+import { Seat, type SeatLink } from './seat.ts'
+import { ServerClock } from './server-clock.ts'
+import { type ConnectionStatus, Session } from './session.ts'
+import type { WebSocketConstructor } from './socket.ts'
+import { type ClientStats, newCounters } from './stats.ts'
+import { type TokenOptions, TokenSource } from './token-source.ts'
+
+/** How to connect. Give `token`, or `getToken`, or both: then `token` is used first. */
+export interface ConnectOptions extends TokenOptions {
+  readonly projectId: string
+  /** Default true. False: the first loss of the connection is the end. */
+  readonly reconnect?: boolean
+  /** How long `connect` may take, retries included; default 10,000 ms. */
+  readonly connectTimeoutMs?: number
+  /** Ends the client as `client.close()` does, also while `connect` still waits. */
+  readonly signal?: AbortSignal
+  /** So many reliable messages of one room may wait for their ack; default 1024. */
+  readonly maxUnacked?: number
+  /**
+   * Takes what no promise carries: what callbacks throw, and RoomfulErrors about nothing that is awaited. Without it, what callbacks
+   * throw is thrown again where the platform reports it (`error` event, `uncaughtException`), and the rest is only counted in `stats`.
+   */
+  readonly onError?: (error: unknown) => void
+  /** Default: the platform's WebSocket; in Node before 22 that of the package `ws`. */
+  readonly WebSocket?: WebSocketConstructor
+  /** Time and randomness; default: the machine's. */
+  readonly clock?: Clock
+  readonly random?: Random
+}
+
+/** The options of a join: `key` names the instance (default `"default"`), the rest is the room type's own. */
+export type RoomJoinOptions<R extends TypedRoom> = RoomOptions<R> & { readonly key?: string }
+
+/** What follows the room type in `join`; options may be left out where none is required. */
+export type JoinArguments<R extends TypedRoom> =
+  object extends RoomOptions<R> ? [options?: RoomJoinOptions<R>] : [options: RoomJoinOptions<R>]
+
+const CONNECT_TIMEOUT_MS = 10_000
+const MAX_UNACKED = 1024
+const DEFAULT_KEY = 'default'
+
+/** The machine's clock. Unlike the server's its timers keep a process alive, as a socket does: a client lives until it is closed. */
+const machineClock: Clock = {
+  now: () => Date.now(),
+  monotonic: () => performance.now(),
+  schedule: (delay_ms, callback) => {
+    const timer = setTimeout(callback, delay_ms)
+    return () => clearTimeout(timer)
+  },
+}
+
+/** One player's connection to roomful. Made by `connect`. */
+export class Client {
+  readonly #session: Session
+  readonly #server_clock: ServerClock
+  readonly #link: SeatLink
+  readonly #seats = new Map<string, Seat>()
+  readonly #counters = newCounters()
+  readonly #onError: ConnectOptions['onError']
+  readonly #onConnection: Listeners<[status: ConnectionStatus, error: RoomfulError | undefined]>
+  #last_ref = 0
+  #welcomes = 0
+  #error: RoomfulError | undefined
+  #unwatch = () => {}
+
+  private constructor(url: string, options: ConnectOptions) {
+    const { projectId, reconnect, connectTimeoutMs, maxUnacked, WebSocket, clock, random } = {
+      clock: machineClock,
+      random: systemRandom,
+      ...options,
+    }
+    this.#onError = options.onError
+    this.#server_clock = new ServerClock(clock)
+    this.#onConnection = new Listeners((error) => this.#thrown(error))
+    const common = {
+      server_clock: this.#server_clock,
+      clock,
+      random,
+      report: (error: unknown) => this.#failed(error),
+    }
+    const session = new Session(
+      {
+        ...common,
+        url,
+        project_id: projectId,
+        reconnect: reconnect ?? true,
+        connect_timeout_ms: connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
+        WebSocket,
+        tokens: new TokenSource(options, common),
+      },
+      {
+        welcome: (rooms) => this.#welcome(rooms),
+        message: (message) => this.#receive(message),
+        lost: () => this.#eachSeat((seat) => seat.disconnected()),
+        forgotten: (error) => this.#eachSeat((seat) => seat.forgotten(error)),
+        positions: () => this.#positions(),
+        status: (status, error) => this.#changed(status, error),
+      },
+    )
+    this.#session = session
+    this.#link = {
+      clock,
+      random,
+      counters: this.#counters,
+      max_unacked: maxUnacked ?? MAX_UNACKED,
+      report: (error) => this.#thrown(error),
+      nextRef: () => ++this.#last_ref,
+      send: (message) => session.send(message),
+      trySend: (message) => session.trySend(message),
+      release: (seat) => this.#seats.delete(seat.room_id),
+    }
+  }
+
+  /** See `connect`. */
+  static async open(url: string, options: ConnectOptions): Promise<Client> {
+    const client = new Client(url, options)
+    await client.#open(options.signal)
+    return client
+  }
+
+  get status(): ConnectionStatus {
+    return this.#session.status
+  }
+
+  /** The round trip to the server in milliseconds, smoothed. */
+  get latency(): number {
+    return this.#server_clock.latency
+  }
+
+  /** The server's time now, milliseconds since 1970; good to about half a round trip. */
+  serverTime(): number {
+    return this.#server_clock.now()
+  }
+
+  /** Counts since `connect`. */
+  get stats(): ClientStats {
+    return structuredClone(this.#counters)
+  }
+
+  /** Calls back after each change of `status`; `error` tells why the connection was lost, or closed without the client's wish. */
+  onConnectionChange(
+    callback: (status: ConnectionStatus, error: RoomfulError | undefined) => void,
+  ): Unsubscribe {
+    return this.#onConnection.add(callback)
+  }
+
+  /**
+   * Joins a room; resolves when its first snapshot is here. What happens in the room right after that reaches whoever subscribes
+   * without further waiting. Rejects with a RoomfulError when the server refuses.
+   */
+  async join<R extends TypedRoom = TypedRoom<UntypedRoom>>(
+    roomType: R['type'],
+    ...[options]: JoinArguments<R>
+  ): Promise<Room<R>> {
+    const json = toJson(options ?? {}, 'invalid_options', 'The options') as JoinOptions
+    const room_id = `${roomType}:${json.key ?? DEFAULT_KEY}`
+    for (let before = this.#seats.get(room_id); before; before = this.#seats.get(room_id)) {
+      if (!before.leaving)
+        throw new RoomfulError('already_joined', `This client is in ${room_id}, or joining it, already.`)
+      await before.leave()
+    }
+    if (this.status === 'closed') throw this.#error ?? closedByCaller()
+    const seat = new Seat(this.#link, room_id, roomType, json)
+    this.#seats.set(room_id, seat)
+    if (this.status === 'online') seat.connected(false)
+    await seat.joined
+    return new Room<R>(seat)
+  }
+
+  /** Says goodbye: leaves every room at once and never comes back. What still waits is rejected with `client_closed`. */
+  close(): void {
+    this.#session.close()
+  }
+
+  #open(signal: AbortSignal | undefined): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const settled = this.onConnectionChange((status, error) => {
+        settled()
+        if (status === 'online') resolve()
+        else reject(error ?? closedByCaller())
+      })
+      if (signal?.aborted) {
+        this.close()
+        return
+      }
+      const abort = (): void => this.close()
+      signal?.addEventListener('abort', abort)
+      const unwatch =
+        typeof window === 'undefined'
+          ? undefined
+          : watchPage(window, { leaves: abort, returns: () => this.#session.hurry() })
+      this.#unwatch = () => {
+        signal?.removeEventListener('abort', abort)
+        unwatch?.()
+      }
+      this.#session.open()
+    })
+  }
+
+  #welcome(rooms: ReadonlyMap<string, unknown> | undefined): void {
+    if (this.#welcomes > 0) this.#counters.reconnects += 1
+    this.#welcomes += 1
+    this.#eachSeat((seat) => seat.connected(rooms?.has(seat.room_id) ?? false))
+  }
+
+  #receive(message: DecodedMessage): void {
+    if (message.t === 'error') this.#refused(message)
+    else if ('room_id' in message) this.#seats.get(message.room_id)?.receive(message)
+  }
+
+  #refused({ ref, room_id, code, message, retryable }: Extract<DecodedMessage, { t: 'error' }>): void {
+    const error = new RoomfulError(code, message, { retryable })
+    const seats = [...this.#seats.values()]
+    const taken = seats.some(
+      (seat) => (room_id === undefined || seat.room_id === room_id) && seat.refused(ref, error),
+    )
+    // An error with a ref answers a request; when nobody waits for that any more, it has been settled otherwise.
+    if (!taken && ref === undefined) this.#failed(error)
+  }
+
+  #positions(): ResumePosition[] {
+    return [...this.#seats.values()].flatMap((seat) => seat.position ?? [])
+  }
+
+  #eachSeat(tell: (seat: Seat) => void): void {
+    for (const seat of [...this.#seats.values()]) tell(seat)
+  }
+
+  #changed(status: ConnectionStatus, error: RoomfulError | undefined): void {
+    if (status === 'closed') {
+      this.#unwatch()
+      this.#error = error
+      this.#eachSeat((seat) => seat.end('client_closed', error ?? closedByCaller()))
+    }
+    this.#onConnection.call(status, error)
+  }
+
+  /** A callback has thrown. */
+  #thrown(error: unknown): void {
+    if (this.#onError) this.#onError(error)
+    else rethrow(error)
+  }
+
+  /** Something failed that nobody awaits. */
+  #failed(error: unknown): void {
+    this.#counters.errors += 1
+    this.#onError?.(error)
+  }
+}
+
+/** Throws where nobody can catch it, so that the platform reports it. */
+function rethrow(error: unknown): void {
+  queueMicrotask(() => {
+    throw error
+  })
+}

@@ -1,0 +1,118 @@
+import type { Clock } from '../shared/clock.ts'
+import type { ClientCodec, DecodedMessage } from '../shared/protocol/codec.ts'
+import type { ClientMessage } from '../shared/protocol/messages.ts'
+import type { WebSocketConstructor, WebSocketLike } from './socket.ts'
+
+/** After so many heartbeats without a word the server is taken for lost. */
+const SILENT_HEARTBEATS = 2
+
+/** What a connection tells its session. After `closed`, `silent` or `broken` it says nothing more. */
+export interface ConnectionHandlers {
+  opened(): void
+  received(message: DecodedMessage): void
+  /** The socket has closed, with the server's code and reason, or 1006 when it just broke. */
+  closed(code: number, reason: string): void
+  /** Nothing has come for too long, though the socket seems open. */
+  silent(): void
+  /** A frame came that cannot be read. */
+  broken(cause: unknown): void
+}
+
+/** One socket: frames in, frames out, and whether anyone is still there. */
+export class Connection {
+  readonly #socket: WebSocketLike
+  readonly #codec: ClientCodec
+  readonly #clock: Clock
+  readonly #handlers: ConnectionHandlers
+  #heard_at = 0
+  #cancelPing = () => {}
+  #cancelWatch = () => {}
+
+  /** Opens a socket to `url`. Throws what the WebSocket constructor throws, for a bad URL. */
+  constructor(
+    Socket: WebSocketConstructor,
+    url: string,
+    codec: ClientCodec,
+    clock: Clock,
+    handlers: ConnectionHandlers,
+  ) {
+    this.#codec = codec
+    this.#clock = clock
+    this.#handlers = handlers
+    this.#socket = new Socket(url, [codec.subprotocol])
+    this.#socket.binaryType = 'arraybuffer'
+    this.#socket.onopen = () => handlers.opened()
+    this.#socket.onmessage = (event: { data: unknown }) => this.#receive(event.data)
+    this.#socket.onclose = (event: { code: number; reason: string }) => {
+      this.#letGo()
+      handlers.closed(event.code, event.reason)
+    }
+    // A close follows every error and says more.
+    this.#socket.onerror = () => {}
+  }
+
+  /** The bytes of a message, for `write`. */
+  encode(message: ClientMessage): Uint8Array<ArrayBuffer> {
+    return this.#codec.encode(message) as Uint8Array<ArrayBuffer>
+  }
+
+  write(payload: Uint8Array<ArrayBuffer>): void {
+    this.#socket.send(payload)
+  }
+
+  send(message: ClientMessage): void {
+    this.write(this.encode(message))
+  }
+
+  /** Pings at once and then every `seconds`, and watches for silence. */
+  keepAlive(seconds: number): void {
+    const period_ms = seconds * 1000
+    this.#heard_at = this.#clock.monotonic()
+    this.#ping(period_ms)
+    this.#watch(period_ms * SILENT_HEARTBEATS)
+  }
+
+  /** Closes the socket, without a code unless one is given; no handler is called any more. */
+  close(code?: number): void {
+    this.#letGo()
+    this.#socket.close(code)
+  }
+
+  #receive(data: unknown): void {
+    this.#heard_at = this.#clock.monotonic()
+    let message: DecodedMessage
+    try {
+      if (!(data instanceof ArrayBuffer))
+        throw new TypeError('the server sent a text frame; MessagePack is binary')
+      message = this.#codec.decode(new Uint8Array(data))
+    } catch (error) {
+      this.#letGo()
+      this.#handlers.broken(error)
+      return
+    }
+    this.#handlers.received(message)
+  }
+
+  #ping(period_ms: number): void {
+    this.send({ t: 'ping', at: this.#clock.monotonic() })
+    this.#cancelPing = this.#clock.schedule(period_ms, () => this.#ping(period_ms))
+  }
+
+  #watch(patience_ms: number): void {
+    const left = this.#heard_at + patience_ms - this.#clock.monotonic()
+    if (left > 0) {
+      this.#cancelWatch = this.#clock.schedule(left, () => this.#watch(patience_ms))
+      return
+    }
+    this.#letGo()
+    this.#handlers.silent()
+  }
+
+  #letGo(): void {
+    this.#cancelPing()
+    this.#cancelWatch()
+    this.#socket.onopen = null
+    this.#socket.onmessage = null
+    this.#socket.onclose = null
+  }
+}

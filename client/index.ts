@@ -1,0 +1,30 @@
+/** The client SDK, `roomful/client`: for browsers and Node. */
+import { Client, type ConnectOptions } from './client.ts'
+
+export type {
+  Immutable,
+  RoomEvents,
+  RoomMessages,
+  RoomOptions,
+  RoomState,
+  RoomTypes,
+  TypedRoom,
+  UntypedRoom,
+} from '../shared/room-types.ts'
+export type { Client, ConnectOptions, JoinArguments, RoomJoinOptions } from './client.ts'
+export { type LocalErrorCode, RoomfulError, type RoomfulErrorCode } from './errors.ts'
+export type { Unsubscribe } from './listeners.ts'
+export type { Member } from './replica.ts'
+export type { Room, RoomStatus, SendArguments, SendOptions } from './room.ts'
+export type { LeaveReason } from './seat.ts'
+export type { ConnectionStatus } from './session.ts'
+export type { WebSocketConstructor, WebSocketLike } from './socket.ts'
+export type { StateSubscription } from './state-subscription.ts'
+export type { ClientStats } from './stats.ts'
+
+/**
+ * Connects to a data-plane node at `url` (`ws://` or `wss://`). Resolves when the server has welcomed the client; rejects with a
+ * RoomfulError when it refuses, or when no connection could be made in time.
+ */
+export const connect = (url: string | URL, options: ConnectOptions): Promise<Client> =>
+  Client.open(String(url), options)

@@ -1,0 +1,71 @@
+import type { Clock } from '../shared/clock.ts'
+import type { Limits } from '../shared/protocol/messages.ts'
+
+/** The share of the server's limits that is used: frames bunch up on the way, and pings count too. */
+const SHARE = 0.8
+
+type Payload = Uint8Array<ArrayBuffer>
+
+/** Keeps what is sent below the server's limits, so that a burst after a reconnect is delayed instead of refused. A token bucket. */
+export class Pacer {
+  readonly #clock: Clock
+  readonly #write: (payload: Payload) => void
+  #per_ms = 0
+  #burst = 0
+  #left: number | undefined
+  #filled_at = 0
+  #queue: Payload[] = []
+  #cancel = () => {}
+
+  constructor(clock: Clock, write: (payload: Payload) => void) {
+    this.#clock = clock
+    this.#write = write
+  }
+
+  /** A connection begins, with these limits. What the ones before have used is not forgotten: it may be the same server. */
+  start({ messages_per_second, message_burst }: Limits): void {
+    this.#per_ms = (messages_per_second * SHARE) / 1000
+    this.#burst = Math.max(1, message_burst * SHARE)
+    this.#left ??= this.#burst
+    this.#filled_at = this.#clock.monotonic()
+  }
+
+  /** The connection has ended; what still waited is forgotten. */
+  stop(): void {
+    this.#cancel()
+    this.#queue = []
+  }
+
+  /** Writes the payload at once, or in its turn as soon as the limit allows. */
+  send(payload: Payload): void {
+    if (this.trySend(payload)) return
+    this.#queue.push(payload)
+    if (this.#queue.length === 1) this.#wait()
+  }
+
+  /** Writes the payload at once; false when the limit does not allow that. */
+  trySend(payload: Payload): boolean {
+    if (this.#queue.length > 0 || !this.#take()) return false
+    this.#write(payload)
+    return true
+  }
+
+  #take(): boolean {
+    const now = this.#clock.monotonic()
+    this.#left = Math.min(this.#burst, (this.#left ?? 0) + (now - this.#filled_at) * this.#per_ms)
+    this.#filled_at = now
+    if (this.#left < 1) return false
+    this.#left -= 1
+    return true
+  }
+
+  #wait(): void {
+    const missing = 1 - (this.#left ?? 0)
+    this.#cancel = this.#clock.schedule(Math.ceil(missing / this.#per_ms), () => {
+      let written = 0
+      while (written < this.#queue.length && this.#take()) this.#write(this.#queue[written++]!)
+      this.#queue = this.#queue.slice(written)
+      if (this.#queue.length > 0) this.#wait()
+    })
+  }
+}

@@ -1,0 +1,132 @@
+import type { Json } from '../shared/json.ts'
+import type { DecodedMessage } from '../shared/protocol/codec.ts'
+import type { MemberInfo, ResyncReason, StateAt } from '../shared/protocol/messages.ts'
+import { apply, DeltaMismatch } from '../shared/sync/apply.ts'
+import { Checksum } from '../shared/sync/checksum.ts'
+
+type Patch = Extract<DecodedMessage, { t: 'state.patch' }>
+type Presence = Extract<DecodedMessage, { t: 'room.joined' | 'room.left' }>
+
+/** One client in a room, as the others see it. `sub` is the player's id from the token, null when it carries none. */
+export interface Member {
+  readonly memberId: string
+  readonly sub: string | null
+}
+
+const toMember = ({ member_id, sub }: MemberInfo): Member => ({ memberId: member_id, sub })
+
+/** Where a frame stands in its room's history. */
+interface Position {
+  readonly epoch: number
+  readonly seq: number
+}
+
+/**
+ * What to do with a frame: `take` it, `drop` it (it is of a lower epoch, or waits for no one), or ask for a resync because of it. An
+ * event that shows a gap is to be delivered all the same: nothing can make up for it.
+ */
+export type Verdict = 'take' | 'drop' | ResyncReason
+
+/** This client's copy of one room, at one `(epoch, seq)`: the state and the members. Provably the server's, or being resynced. */
+export class Replica {
+  readonly #checksum = new Checksum()
+  #state: Json = null
+  #members: readonly Member[] = []
+  #at: Position | undefined
+  /** The seq of the whole state last received, which its members are of. */
+  #whole_seq = 0
+  #resyncing = false
+
+  get state(): Json {
+    return this.#state
+  }
+
+  get members(): readonly Member[] {
+    return this.#members
+  }
+
+  /** The last flush applied; undefined before the first snapshot. */
+  get position(): Position | undefined {
+    return this.#at
+  }
+
+  /** Patches mean nothing until the resync is here. */
+  get resyncing(): boolean {
+    return this.#resyncing
+  }
+
+  /** A seat was given, with these members; its snapshot comes next and is taken whatever its epoch. */
+  restart(members: readonly MemberInfo[]): void {
+    this.#members = members.map(toMember)
+    this.#at = undefined
+    this.#resyncing = false
+  }
+
+  /** The state is not the server's any more, or not the latest: patches mean nothing until a whole one comes. */
+  awaitResync(): void {
+    this.#resyncing = true
+  }
+
+  /** What was missed comes after all, from the position on. */
+  goOn(): void {
+    this.#resyncing = false
+  }
+
+  /** Takes a whole state. `checksum`: it was not what its checksum says, but is the best there is. */
+  replace(whole: StateAt, members?: readonly MemberInfo[]): Verdict {
+    if (this.#isOld(whole)) return 'drop'
+    this.#state = whole.state
+    if (members) this.#members = members.map(toMember)
+    this.#at = { epoch: whole.epoch, seq: whole.seq }
+    this.#whole_seq = whole.seq
+    this.#resyncing = this.#checksum.of(whole.state) !== whole.checksum
+    return this.#resyncing ? 'checksum' : 'take'
+  }
+
+  /** Takes a patch, or leaves the state as it is. */
+  patch(patch: Patch): Verdict {
+    if (!this.#at || this.#resyncing || this.#isOld(patch)) return 'drop'
+    if (patch.seq !== this.#at.seq + 1) return 'sequence'
+    const next = this.#patched(patch)
+    if (next === undefined) return 'checksum'
+    this.#state = next
+    this.#at = { epoch: patch.epoch, seq: patch.seq }
+    return 'take'
+  }
+
+  /** The state after a patch; undefined when it is not the one the server has. */
+  #patched({ delta, checksum }: Patch): Json | undefined {
+    if (!delta) return this.#checksum.of(this.#state) === checksum ? this.#state : undefined
+    try {
+      const next = apply(this.#state, delta)
+      return this.#checksum.after(this.#state, next, delta) === checksum ? next : undefined
+    } catch (error) {
+      if (error instanceof DeltaMismatch) return undefined
+      throw error
+    }
+  }
+
+  /** Moves on to where an event or a presence stands: in the flush of the last patch, in one without a patch, or late. */
+  follow(frame: Position): Verdict {
+    if (!this.#at || this.#isOld(frame)) return 'drop'
+    if (this.#resyncing || frame.seq <= this.#at.seq) return 'take'
+    if (frame.seq > this.#at.seq + 1) return 'sequence'
+    this.#at = { epoch: frame.epoch, seq: frame.seq }
+    return 'take'
+  }
+
+  /** Brings the members up to date; false when they are as before, or of a later flush than the frame. */
+  meet(frame: Presence): boolean {
+    if (frame.seq <= this.#whole_seq) return false
+    const known = this.#members.some((member) => member.memberId === frame.member_id)
+    if (known === (frame.t === 'room.joined')) return false
+    this.#members = known
+      ? this.#members.filter((member) => member.memberId !== frame.member_id)
+      : [...this.#members, toMember(frame)]
+    return true
+  }
+
+  #isOld({ epoch }: Position): boolean {
+    return this.#at !== undefined && epoch < this.#at.epoch
+  }
+}

@@ -1,0 +1,107 @@
+import type { Json } from '../shared/json.ts'
+import type {
+  Immutable,
+  RoomEvents,
+  RoomMessages,
+  RoomState,
+  TypedRoom,
+  UntypedRoom,
+} from '../shared/room-types.ts'
+import type { RoomfulError } from './errors.ts'
+import { toJson } from './json-argument.ts'
+import type { Unsubscribe } from './listeners.ts'
+import type { Member } from './replica.ts'
+import type { LeaveReason, Seat } from './seat.ts'
+import { type StateSubscription, stateSubscription } from './state-subscription.ts'
+
+/** `joined`; `rejoining`: the session was lost and the room is being joined again under a new one; `left`: for good. */
+export type RoomStatus = 'joined' | 'rejoining' | 'left'
+
+export interface SendOptions {
+  /** Default true: kept, resent and applied once. False: sent once, or not at all while offline; never acked. */
+  readonly reliable?: boolean
+}
+
+/** What follows the message type in `send`; the data may be left out where it may be null. */
+export type SendArguments<Data> = null extends Data
+  ? [data?: Data, options?: SendOptions]
+  : [data: Data, options?: SendOptions]
+
+/** A room this client is in. `R`: the type of its definition (`typeof arena`), from which everything else is inferred. */
+export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
+  readonly #seat: Seat
+  /**
+   * Calls back after every change of the state, with the state before. `onStateChange.select(selector, callback)` does so when what the
+   * selector finds in the state has changed (by `Object.is`), with the two findings.
+   */
+  readonly onStateChange: StateSubscription<Immutable<RoomState<R>>>
+
+  /** Made by `client.join`. */
+  constructor(seat: Seat) {
+    this.#seat = seat
+    this.onStateChange = stateSubscription(seat.mirror)
+  }
+
+  /** `type:key`. */
+  get id(): string {
+    return this.#seat.room_id
+  }
+
+  get status(): RoomStatus {
+    const { status } = this.#seat
+    return status === 'joining' ? 'rejoining' : status
+  }
+
+  /** This client's own id in the room; another one after a rejoin. */
+  get memberId(): string {
+    return this.#seat.member_id
+  }
+
+  /** Everyone in the room, this client included. A new array after each change. */
+  get members(): readonly Member[] {
+    return this.#seat.mirror.members
+  }
+
+  /** The current state; never changed in place. After the room is left: the last one. */
+  get state(): Immutable<RoomState<R>> {
+    return this.#seat.mirror.state as Immutable<RoomState<R>>
+  }
+
+  /** Calls back with the data of every event of this name. */
+  onMessage<K extends keyof RoomEvents<R> & string>(
+    name: K,
+    callback: (data: Immutable<RoomEvents<R>[K]>) => void,
+  ): Unsubscribe {
+    return this.#seat.mirror.onEvent(name).add(callback as (data: Json) => void)
+  }
+
+  /** Calls back after somebody has come or gone. */
+  onMembersChange(callback: (members: readonly Member[], previous: readonly Member[]) => void): Unsubscribe {
+    return this.#seat.mirror.onMembers.add(callback)
+  }
+
+  /** Calls back once, when the room is over for this client. `error`: undefined when it was the client's own wish. */
+  onLeave(callback: (reason: LeaveReason, error: RoomfulError | undefined) => void): Unsubscribe {
+    return this.#seat.onLeave.add(callback)
+  }
+
+  /**
+   * Sends a message to the room's logic. Reliable: applied exactly once and in order, across reconnects; resolves when the server has
+   * applied (and, in journal rooms, stored) it; rejects with a RoomfulError when it was refused, when the session was lost before the
+   * ack (`resume_failed`: it may or may not have been applied), or at once when too many wait already (`queue_full`). With
+   * `{ reliable: false }`: resolves at once, and silently drops the message while offline or at the server's rate limit.
+   */
+  async send<K extends keyof RoomMessages<R> & string>(
+    type: K,
+    ...[data, options]: SendArguments<RoomMessages<R>[K]>
+  ): Promise<void> {
+    const json = toJson(data ?? null, 'invalid_payload', `The data of message "${type}"`)
+    if (options?.reliable === false) this.#seat.sendUnreliable(type, json)
+    else await this.#seat.send(type, json)
+  }
+
+  /** Leaves; resolves when the seat is given up. Leaving a room that is over does nothing. */
+  leave(): Promise<void> {
+    return this.#seat.leave()
+  }
+}

@@ -1,0 +1,302 @@
+import type { Clock } from '../shared/clock.ts'
+import type { Json } from '../shared/json.ts'
+import type { DecodedMessage } from '../shared/protocol/codec.ts'
+import type { ClientMessage, JoinOptions, ResumePosition } from '../shared/protocol/messages.ts'
+import type { Random } from '../shared/random.ts'
+import { Backoff } from './backoff.ts'
+import { RoomfulError } from './errors.ts'
+import { Listeners, type Report } from './listeners.ts'
+import { Mirror, type RoomFrame } from './mirror.ts'
+import { Outbox, type ReliableMessage } from './outbox.ts'
+import type { Counters } from './stats.ts'
+
+/** `joining`: no snapshot yet; `rejoining`: its session was lost, so it is joining again under a new one; `left`: for good. */
+export type SeatStatus = 'joining' | 'joined' | 'rejoining' | 'left'
+
+/**
+ * Why a room is over for this client: it `left`; was `kicked`; the room was `closed`; the seat was lost on the server (`seat_lost`),
+ * or could not be taken again under a new session (`rejoin_failed`); or the client itself is closed (`client_closed`).
+ */
+export type LeaveReason = 'left' | 'kicked' | 'closed' | 'seat_lost' | 'rejoin_failed' | 'client_closed'
+
+/** How often a rejoin is tried, when the server says that it may succeed later. */
+const REJOINS = 5
+const REJOIN_BASE_MS = 500
+const REJOIN_MAX_MS = 5000
+
+/** What is about one seat, errors aside. */
+export type SeatFrame = RoomFrame | Extract<DecodedMessage, { t: 'joined' | 'left' | 'ack' }>
+
+/** What seats need of their client. */
+export interface SeatLink {
+  readonly clock: Clock
+  readonly random: Random
+  readonly counters: Counters
+  readonly max_unacked: number
+  readonly report: Report
+  /** A ref that no request of this client has had, larger than all before. */
+  nextRef(): number
+  /** As those of Session. */
+  send(message: ClientMessage): void
+  trySend(message: ClientMessage): void
+  /** The seat is over. */
+  release(seat: Seat): void
+}
+
+/** This client in one room, from the wish to join until it has left, across connections and sessions. */
+export class Seat {
+  readonly room_id: string
+  readonly room_type: string
+  readonly mirror: Mirror
+  readonly onLeave: Listeners<[reason: LeaveReason, error: RoomfulError | undefined]>
+  /** Resolves when the first snapshot is here. */
+  readonly joined: Promise<void>
+  readonly #link: SeatLink
+  readonly #options: JoinOptions
+  readonly #outbox: Outbox
+  readonly #rejoins: Backoff
+  #settleJoin: { resolve: () => void; reject: (error: RoomfulError) => void } | undefined
+  #status: SeatStatus = 'joining'
+  #member_id = ''
+  #join_ref: number
+  #rejoins_left = REJOINS
+  #leaving:
+    | { readonly ref: number; readonly done: Promise<void>; readonly settle: (error?: RoomfulError) => void }
+    | undefined
+  /** What came right behind the snapshot, kept until whoever awaits the join has had time to subscribe. */
+  #held: SeatFrame[] | undefined
+  #cancelHold = () => {}
+  #cancelRejoin = () => {}
+
+  /** A seat to be: the join goes out with `connected`. */
+  constructor(link: SeatLink, room_id: string, room_type: string, options: JoinOptions) {
+    this.#link = link
+    this.room_id = room_id
+    this.room_type = room_type
+    this.#options = options
+    this.#outbox = new Outbox(link.max_unacked)
+    this.#rejoins = new Backoff(link.random, REJOIN_BASE_MS, REJOIN_MAX_MS)
+    this.onLeave = new Listeners(link.report)
+    const { clock, counters, report } = link
+    this.mirror = new Mirror({ room_id, clock, counters, report, send: (message) => link.send(message) })
+    this.joined = new Promise((resolve, reject) => {
+      this.#settleJoin = { resolve, reject }
+    })
+    this.#join_ref = link.nextRef()
+  }
+
+  get status(): SeatStatus {
+    return this.#status
+  }
+
+  get member_id(): string {
+    return this.#member_id
+  }
+
+  /** Whether the client has asked to leave. */
+  get leaving(): boolean {
+    return this.#leaving !== undefined
+  }
+
+  /** Where the seat stands, for a resume; undefined when there is nothing to resume. */
+  get position(): ResumePosition | undefined {
+    const at = this.#status === 'joined' ? this.mirror.position : undefined
+    return at && { room_id: this.room_id, ...at }
+  }
+
+  /** A reliable message: resolves when acked, rejects with a RoomfulError. */
+  async send(type: string, data: Json): Promise<void> {
+    this.#checkOpen()
+    this.#outbox.checkRoom()
+    const message: ReliableMessage = {
+      t: 'message',
+      room_id: this.room_id,
+      type,
+      data,
+      ref: this.#link.nextRef(),
+    }
+    const settled = this.#outbox.add(message)
+    if (this.#status === 'joined') this.#transmit(message)
+    return settled
+  }
+
+  /** A message that may be lost. Throws a RoomfulError when it could never arrive. */
+  sendUnreliable(type: string, data: Json): void {
+    this.#checkOpen()
+    if (this.#status === 'joined') this.#link.trySend({ t: 'message', room_id: this.room_id, type, data })
+  }
+
+  /** Resolves when the seat is given up. */
+  leave(): Promise<void> {
+    if (this.#status === 'left') return Promise.resolve()
+    if (this.#leaving) return this.#leaving.done
+    let settle = (_error?: RoomfulError) => {}
+    const done = new Promise<void>((resolve, reject) => {
+      settle = (error) => (error ? reject(error) : resolve())
+    })
+    this.#leaving = { ref: this.#link.nextRef(), done, settle }
+    if (this.#status === 'joined') this.#sendLeave()
+    return done
+  }
+
+  /** The connection is (back) there. `kept`: the session, and this room with it, is the one it was. */
+  connected(kept: boolean): void {
+    if (this.#status !== 'joined') this.#sendJoin()
+    else if (!kept) this.end('seat_lost')
+    else {
+      for (const message of this.#outbox.messages) this.#transmit(message)
+      this.#sendLeave()
+    }
+  }
+
+  /** The connection is gone. */
+  disconnected(): void {
+    this.#release()
+    this.#cancelRejoin()
+    this.mirror.pause()
+  }
+
+  /** The session is gone, and with it the seat: it is taken again under the next one. */
+  forgotten(error: RoomfulError): void {
+    const text = `The session was lost; whether this message was applied is unknown. ${error.message}`
+    this.#outbox.refuseAll(new RoomfulError('resume_failed', text, { cause: error }))
+    if (this.#leaving) this.end('left')
+    if (this.#status !== 'joined') return
+    this.#status = 'rejoining'
+    this.#rejoins.reset()
+    this.#rejoins_left = REJOINS
+    this.#join_ref = this.#link.nextRef()
+  }
+
+  receive(frame: SeatFrame): void {
+    if (this.#held) {
+      this.#held.push(frame)
+      return
+    }
+    switch (frame.t) {
+      case 'ack':
+        this.#outbox.ack(frame.ref)
+        break
+      case 'joined':
+        this.#seated(frame)
+        break
+      case 'left':
+        if (frame.ref === this.#leaving?.ref) this.end('left')
+        break
+      case 'room.left':
+        if (frame.member_id === this.#member_id) this.#removed(frame.reason)
+        else this.mirror.receive(frame)
+        break
+      case 'state.snapshot':
+        this.mirror.receive(frame)
+        this.#arrived()
+        break
+      default:
+        this.mirror.receive(frame)
+    }
+  }
+
+  /** An error of the server that names this room or a ref of it. False when it answers nothing that was asked here. */
+  refused(ref: number | undefined, error: RoomfulError): boolean {
+    if (error.code === 'not_in_room' && (this.#status === 'joined' || this.#leaving)) {
+      this.end(this.#leaving ? 'left' : 'seat_lost', error)
+      return true
+    }
+    if (ref === undefined) return false
+    if (ref === this.#join_ref && this.#status !== 'joined') this.#joinRefused(error)
+    else if (ref === this.#leaving?.ref) {
+      this.#leaving.settle(error)
+      this.#leaving = undefined
+    } else return this.#outbox.refuse(ref, error)
+    return true
+  }
+
+  /** The seat is over. `error` is for whoever still waits for something of it. */
+  end(reason: LeaveReason, error: RoomfulError = lostSeat(this.room_id)): void {
+    if (this.#status === 'left') return
+    this.#status = 'left'
+    this.#held = undefined
+    this.#cancelHold()
+    this.#cancelRejoin()
+    this.mirror.pause()
+    this.#link.release(this)
+    this.#outbox.refuseAll(error)
+    this.#settleJoin?.reject(error)
+    this.#leaving?.settle()
+    this.onLeave.call(reason, reason === 'left' ? undefined : error)
+  }
+
+  #checkOpen(): void {
+    if (this.#status === 'left' || this.#leaving) throw lostSeat(this.room_id)
+  }
+
+  #transmit(message: ReliableMessage): void {
+    try {
+      this.#link.send(message)
+    } catch (error) {
+      if (!(error instanceof RoomfulError)) throw error
+      this.#outbox.refuse(message.ref, error)
+    }
+  }
+
+  #sendJoin(): void {
+    try {
+      this.#link.send({ t: 'join', ref: this.#join_ref, room_type: this.room_type, options: this.#options })
+    } catch (error) {
+      if (!(error instanceof RoomfulError)) throw error
+      this.end('rejoin_failed', error)
+    }
+  }
+
+  #sendLeave(): void {
+    if (this.#leaving) this.#link.send({ t: 'leave', ref: this.#leaving.ref, room_id: this.room_id })
+  }
+
+  #seated({ ref, member_id, members }: Extract<SeatFrame, { t: 'joined' }>): void {
+    if (ref !== this.#join_ref) return
+    this.#member_id = member_id
+    this.mirror.restart(members)
+  }
+
+  /** A snapshot is here: the seat is taken. */
+  #arrived(): void {
+    if (this.#status !== 'joining' && this.#status !== 'rejoining') return
+    this.#status = 'joined'
+    for (const message of this.#outbox.messages) this.#transmit(message)
+    this.#sendLeave()
+    if (!this.#settleJoin) return
+    this.#settleJoin.resolve()
+    this.#settleJoin = undefined
+    this.#held = []
+    this.#cancelHold = this.#link.clock.schedule(0, () => this.#release())
+  }
+
+  #release(): void {
+    const held = this.#held
+    this.#held = undefined
+    this.#cancelHold()
+    if (held) for (const frame of held) if (this.#status !== 'left') this.receive(frame)
+  }
+
+  #joinRefused(error: RoomfulError): void {
+    const again = this.#status === 'rejoining' && error.retryable && this.#rejoins_left > 0
+    if (this.#leaving || !again) {
+      this.end(this.#leaving ? 'left' : 'rejoin_failed', error)
+      return
+    }
+    this.#rejoins_left -= 1
+    this.#join_ref = this.#link.nextRef()
+    this.#cancelRejoin = this.#link.clock.schedule(this.#rejoins.next(), () => this.#sendJoin())
+  }
+
+  #removed(reason: string): void {
+    const text = `This client is out of ${this.room_id}: ${reason}.`
+    this.end(
+      reason === 'kicked' || reason === 'closed' ? reason : 'seat_lost',
+      new RoomfulError('not_in_room', text),
+    )
+  }
+}
+
+const lostSeat = (room_id: string): RoomfulError =>
+  new RoomfulError('not_in_room', `This client is not in ${room_id} (any more); join it again.`)

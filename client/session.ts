@@ -1,0 +1,318 @@
+import type { Clock } from '../shared/clock.ts'
+import { MsgpackClientCodec } from '../shared/protocol/client-codec.ts'
+import { CLOSE } from '../shared/protocol/close-codes.ts'
+import type { DecodedMessage } from '../shared/protocol/codec.ts'
+import type { ClientMessage, Limits, ResumePosition } from '../shared/protocol/messages.ts'
+import type { Random } from '../shared/random.ts'
+import { Backoff } from './backoff.ts'
+import { Connection } from './connection.ts'
+import { closeError, RoomfulError } from './errors.ts'
+import type { Report } from './listeners.ts'
+import { Pacer } from './pacer.ts'
+import type { ServerClock } from './server-clock.ts'
+import { platformWebSocket, type WebSocketConstructor } from './socket.ts'
+import type { TokenSource } from './token-source.ts'
+
+type Welcome = Extract<DecodedMessage, { t: 'welcome' }>
+
+/**
+ * `connecting`: the first connection is being made; `online`; `reconnecting`: the connection is lost and being made again; `closed`:
+ * for good.
+ */
+export type ConnectionStatus = 'connecting' | 'online' | 'reconnecting' | 'closed'
+
+/** From opening a socket (and fetching a token for it) to the welcome. */
+const ATTEMPT_MS = 10_000
+const BACKOFF_BASE_MS = 250
+const BACKOFF_MAX_MS = 10_000
+/** A connection that lasted this long was a good one: the next loss starts with short waits again. */
+const STABLE_MS = 5000
+
+export interface SessionParts {
+  readonly url: string
+  readonly project_id: string
+  readonly reconnect: boolean
+  /** How long the first connection may take, retries included, in milliseconds. */
+  readonly connect_timeout_ms: number
+  readonly WebSocket: WebSocketConstructor | undefined
+  readonly tokens: TokenSource
+  readonly server_clock: ServerClock
+  readonly clock: Clock
+  readonly random: Random
+  readonly report: Report
+}
+
+/** What a session tells its client. */
+export interface SessionHandlers {
+  /** The connection is (back) there. `rooms`: the seats that the resumed session still has; undefined for a new session. */
+  welcome(rooms: ReadonlyMap<string, { readonly resumed: boolean }> | undefined): void
+  message(message: DecodedMessage): void
+  /** The connection is gone. */
+  lost(): void
+  /** The session is gone, with all its seats; a new one comes. */
+  forgotten(error: RoomfulError): void
+  /** Where the client stands in each of its rooms. */
+  positions(): ResumePosition[]
+  /** After `closed` nothing more comes. `error`: why the connection was lost or closed; undefined for a wish of the client. */
+  status(status: ConnectionStatus, error?: RoomfulError): void
+}
+
+/** One identity on the server, kept across connections: says hello, resumes, backs off, moves when a node drains. */
+export class Session {
+  readonly #parts: SessionParts
+  readonly #handlers: SessionHandlers
+  readonly #backoff: Backoff
+  readonly #pacer: Pacer
+  /** Kept across the connections of one session: what the server has announced in one holds in the next. */
+  #codec = new MsgpackClientCodec()
+  #status: ConnectionStatus = 'connecting'
+  #credentials: { session_id: string; resume_token: string } | undefined
+  #connection: Connection | undefined
+  #limits: Limits | undefined
+  /** The attempt under way; another object for each, so that late answers to an abandoned one are known. */
+  #attempt: object | undefined
+  #hello_sent_at = 0
+  #welcomed_at = 0
+  /** Resumes asked for since the last welcome. */
+  #unanswered_resumes = 0
+  #must_renew = false
+  /** When a draining server wants the client to move, on the monotonic clock. */
+  #move_at: number | undefined
+  #last_error: RoomfulError | undefined
+  /** Cancels the one timer there is: the attempt's deadline, the wait for the next, or the wait for a move. */
+  #cancelTimer = () => {}
+  #cancelConnectTimeout = () => {}
+
+  constructor(parts: SessionParts, handlers: SessionHandlers) {
+    this.#parts = parts
+    this.#handlers = handlers
+    this.#backoff = new Backoff(parts.random, BACKOFF_BASE_MS, BACKOFF_MAX_MS)
+    this.#pacer = new Pacer(parts.clock, (payload) => this.#connection?.write(payload))
+  }
+
+  get status(): ConnectionStatus {
+    return this.#status
+  }
+
+  /** Makes the first connection. */
+  open(): void {
+    const { url, clock, connect_timeout_ms } = this.#parts
+    this.#cancelConnectTimeout = clock.schedule(connect_timeout_ms, () => {
+      const last = this.#last_error
+      const text = `No connection to ${url} within ${connect_timeout_ms} ms.${last ? ` ${last.message}` : ''}`
+      this.close(new RoomfulError('connection_failed', text, { retryable: true, cause: last }))
+    })
+    void this.#dial()
+  }
+
+  /**
+   * Sends in its turn, as the server's limits allow; forgets the message when not online. Throws a RoomfulError (payload_too_large).
+   */
+  send(message: ClientMessage): void {
+    if (this.#status === 'online') this.#pacer.send(this.#encode(message))
+  }
+
+  /** Sends at once or, when not online or at the server's limit, not at all. Throws a RoomfulError (payload_too_large). */
+  trySend(message: ClientMessage): void {
+    if (this.#status === 'online') this.#pacer.trySend(this.#encode(message))
+  }
+
+  /** The network is back: does not wait any longer for the next attempt. */
+  hurry(): void {
+    if (this.#status === 'reconnecting' && !this.#attempt) void this.#dial()
+  }
+
+  /** Says goodbye, for good. `error`: why, when it was not the caller's wish. */
+  close(error?: RoomfulError): void {
+    if (this.#status === 'closed') return
+    this.#drop(CLOSE.normal.code)
+    this.#cancelConnectTimeout()
+    this.#setStatus('closed', error)
+  }
+
+  #encode(message: ClientMessage): Uint8Array<ArrayBuffer> {
+    const payload = this.#connection!.encode(message)
+    const limit = this.#limits!.max_message_bytes
+    if (payload.length <= limit) return payload
+    throw new RoomfulError(
+      'payload_too_large',
+      `The message has ${payload.length} bytes; the server takes ${limit} (limits.max_message_bytes).`,
+    )
+  }
+
+  async #dial(): Promise<void> {
+    const attempt = {}
+    this.#attempt = attempt
+    this.#setTimer(ATTEMPT_MS, () => this.#lost(failure(`No welcome came within ${ATTEMPT_MS} ms.`)))
+    try {
+      const token = await this.#tokenForHello()
+      const Socket = this.#parts.WebSocket ?? (await platformWebSocket())
+      if (this.#attempt === attempt) this.#connect(Socket, token)
+    } catch (error) {
+      if (this.#attempt === attempt)
+        this.#lost(
+          error instanceof RoomfulError ? error : failure(String(error), { retryable: false, cause: error }),
+        )
+    }
+  }
+
+  /** A new session needs a token; a resumed one only when the one it has is expired. */
+  async #tokenForHello(): Promise<string | undefined> {
+    const { tokens } = this.#parts
+    if (this.#must_renew) return tokens.fetch()
+    if (!this.#credentials) return tokens.next()
+    return tokens.renewable && tokens.expired ? tokens.fetch() : undefined
+  }
+
+  #connect(Socket: WebSocketConstructor, token: string | undefined): void {
+    const { url, clock } = this.#parts
+    this.#connection = new Connection(Socket, url, this.#codec, clock, {
+      opened: () => this.#sayHello(token),
+      received: (message) => this.#receive(message, token),
+      closed: (code, reason) => this.#lost(closeError(code, reason)),
+      silent: () =>
+        this.#lost(new RoomfulError('connection_lost', 'The server fell silent.', { retryable: true })),
+      broken: (cause) => {
+        const text = `The server sent a frame that cannot be read: ${String(cause)}`
+        const error = new RoomfulError('protocol_error', text, { retryable: true, cause })
+        this.#parts.report(error)
+        this.#lost(error, CLOSE.protocol_error.code)
+      },
+    })
+  }
+
+  #sayHello(token: string | undefined): void {
+    this.#hello_sent_at = this.#parts.clock.monotonic()
+    const { project_id } = this.#parts
+    if (!this.#credentials) {
+      this.#connection?.send({ t: 'hello', project_id, token: token! })
+      return
+    }
+    this.#unanswered_resumes += 1
+    const resume = { ...this.#credentials, rooms: this.#handlers.positions() }
+    this.#connection?.send({ t: 'hello', project_id, resume })
+  }
+
+  #receive(message: DecodedMessage, token: string | undefined): void {
+    if (message.t === 'welcome') this.#welcome(message, token)
+    else if (message.t === 'pong') this.#parts.server_clock.pong(message.at, message.server_time)
+    else if (message.t === 'draining') this.#drain(message.reconnect_in_ms)
+    else {
+      if (message.t === 'error' && message.code === 'invalid_token') this.#parts.tokens.refused()
+      this.#handlers.message(message)
+    }
+  }
+
+  #welcome(welcome: Welcome, token: string | undefined): void {
+    const { clock, server_clock, tokens } = this.#parts
+    const connection = this.#connection!
+    const resumed = this.#credentials !== undefined && welcome.resumed
+    if (this.#credentials && !resumed) this.#forget(closeError(CLOSE.resume_failed.code, ''))
+    // A callback may have closed the client.
+    if (this.#connection !== connection) return
+    this.#cancelTimer()
+    this.#cancelConnectTimeout()
+    this.#credentials = { session_id: welcome.session_id, resume_token: welcome.resume_token }
+    this.#limits = welcome.limits
+    this.#unanswered_resumes = 0
+    this.#must_renew = false
+    this.#welcomed_at = clock.monotonic()
+    server_clock.welcome(this.#hello_sent_at, welcome.server_time)
+    if (resumed && token !== undefined) connection.send({ t: 'token', token })
+    tokens.start((fresh) => connection.send({ t: 'token', token: fresh }))
+    connection.keepAlive(welcome.heartbeat_seconds)
+    this.#pacer.start(welcome.limits)
+    this.#status = 'online'
+    const rooms = welcome.rooms ?? []
+    this.#handlers.welcome(resumed ? new Map(rooms.map((room) => [room.room_id, room])) : undefined)
+    if (this.#connection === connection) this.#handlers.status('online')
+  }
+
+  #drain(reconnect_in_ms: number): void {
+    if (this.#status !== 'online') return
+    this.#move_at = this.#parts.clock.monotonic() + reconnect_in_ms
+    this.#setTimer(reconnect_in_ms, () => this.#lost(closeError(CLOSE.draining.code, '')))
+  }
+
+  /** The attempt failed, or the connection is gone: what now depends on why. `code`: what to close a socket with that is still open. */
+  #lost(cause: RoomfulError, code?: number): void {
+    const was_online = this.#status === 'online'
+    const { clock } = this.#parts
+    const error = this.#understood(cause)
+    if (was_online && clock.monotonic() - this.#welcomed_at >= STABLE_MS) this.#backoff.reset()
+    this.#last_error = error
+    this.#drop(code)
+    if (this.#isClosed()) return
+    if (this.#isFinal(error)) {
+      this.close(error)
+      return
+    }
+    this.#must_renew ||= error.code === 'token_expired'
+    // A resume that is refused for its token: the session has been without a good one for too long.
+    const refused = error.code === 'token_expired' && this.#credentials !== undefined && !was_online
+    if (refused || error.code === 'resume_failed') this.#forget(error)
+    if (this.#isClosed()) return
+    const wait_ms = this.#move_at === undefined ? this.#backoff.next() : this.#move_at - clock.monotonic()
+    this.#move_at = undefined
+    this.#setTimer(Math.max(0, wait_ms), () => void this.#dial())
+    if (was_online) this.#setStatus('reconnecting', error)
+  }
+
+  /** Whether another attempt would be in vain, or is not wanted. */
+  #isFinal(error: RoomfulError): boolean {
+    const { tokens, reconnect } = this.#parts
+    if (!error.retryable || !reconnect) return true
+    if (error.code === 'token_expired') return !tokens.renewable
+    if (error.code === 'resume_failed') return !tokens.renewable && tokens.expired
+    return error.code === 'token_unavailable' && this.#status === 'connecting'
+  }
+
+  /**
+   * "Taken over by a newer connection" may be this client's own doing: an earlier resume took place, but its welcome, with the next
+   * resume token, was lost on the way. Then the session is out of reach, but nobody else has it.
+   */
+  #understood(error: RoomfulError): RoomfulError {
+    if (error.code !== 'session_taken_over' || this.#unanswered_resumes < 2) return error
+    const text = 'The session was resumed, but the answer was lost.'
+    return new RoomfulError('resume_failed', text, { retryable: true, cause: error })
+  }
+
+  /** The session cannot be resumed: the next hello starts a new one. */
+  #forget(error: RoomfulError): void {
+    this.#credentials = undefined
+    this.#unanswered_resumes = 0
+    this.#codec = new MsgpackClientCodec()
+    this.#handlers.forgotten(error)
+  }
+
+  /** Ends the connection, or the attempt at one. */
+  #drop(code?: number): void {
+    this.#attempt = undefined
+    this.#cancelTimer()
+    this.#parts.tokens.stop()
+    this.#pacer.stop()
+    this.#connection?.close(code)
+    this.#connection = undefined
+    if (this.#status !== 'online') return
+    this.#status = 'reconnecting'
+    this.#handlers.lost()
+  }
+
+  /** Asked where a callback may have closed the client in the meantime. */
+  #isClosed(): boolean {
+    return this.#status === 'closed'
+  }
+
+  #setTimer(delay_ms: number, callback: () => void): void {
+    this.#cancelTimer()
+    this.#cancelTimer = this.#parts.clock.schedule(delay_ms, callback)
+  }
+
+  #setStatus(status: ConnectionStatus, error?: RoomfulError): void {
+    this.#status = status
+    this.#handlers.status(status, error)
+  }
+}
+
+const failure = (message: string, options: { retryable?: boolean; cause?: unknown } = {}): RoomfulError =>
+  new RoomfulError('connection_failed', message, { retryable: true, ...options })

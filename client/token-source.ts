@@ -1,0 +1,129 @@
+import type { Clock } from '../shared/clock.ts'
+import type { Random } from '../shared/random.ts'
+import { Backoff } from './backoff.ts'
+import { RoomfulError } from './errors.ts'
+import type { Report } from './listeners.ts'
+import type { ServerClock } from './server-clock.ts'
+import { tokenLife } from './token.ts'
+
+/** A fresh token is fetched when this share of the present one's life is over. */
+const RENEW_AT = 0.8
+/** Tokens are not fetched more often than this, however short they live. */
+const MIN_RENEWAL_MS = 1000
+const RETRY_BASE_MS = 1000
+const RETRY_MAX_MS = 30_000
+
+/** Where tokens come from: given once, or fetched from the game's own backend. */
+export interface TokenOptions {
+  /** A client token, as the control API issues it. */
+  readonly token?: string
+  /** Fetches a client token from the game's backend; called for each new session and before the present token expires. */
+  readonly getToken?: () => Promise<string> | string
+}
+
+/** The client's token, and its successors while a connection lasts. */
+export class TokenSource {
+  readonly #getToken: TokenOptions['getToken']
+  readonly #clock: Clock
+  readonly #server_clock: ServerClock
+  readonly #report: Report
+  readonly #backoff: Backoff
+  #token: string | undefined
+  #used = false
+  #send: ((token: string) => void) | undefined
+  #cancel = () => {}
+
+  constructor(
+    { token, getToken }: TokenOptions,
+    parts: { clock: Clock; random: Random; server_clock: ServerClock; report: Report },
+  ) {
+    this.#token = token
+    this.#getToken = getToken
+    this.#clock = parts.clock
+    this.#server_clock = parts.server_clock
+    this.#report = parts.report
+    this.#backoff = new Backoff(parts.random, RETRY_BASE_MS, RETRY_MAX_MS)
+  }
+
+  /** Whether there can be another token than the present one. */
+  get renewable(): boolean {
+    return this.#getToken !== undefined
+  }
+
+  /** Whether the present token is known to have expired, by the server's clock. */
+  get expired(): boolean {
+    const life = this.#token === undefined ? undefined : tokenLife(this.#token)
+    return life !== undefined && this.#server_clock.now() >= life.expires_at
+  }
+
+  /** A token for a new session. Throws a RoomfulError (token_unavailable). */
+  async next(): Promise<string> {
+    if (this.#token !== undefined && (!this.#used || !this.#getToken)) {
+      this.#used = true
+      return this.#token
+    }
+    return this.fetch()
+  }
+
+  /** A fresh token. Throws a RoomfulError (token_unavailable). */
+  async fetch(): Promise<string> {
+    if (!this.#getToken)
+      throw new RoomfulError('token_unavailable', 'There is neither a token nor a getToken.')
+    try {
+      const token = await this.#getToken()
+      if (typeof token !== 'string') throw new TypeError(`getToken gave ${typeof token} instead of a string`)
+      this.#token = token
+      this.#used = true
+      return token
+    } catch (cause) {
+      throw new RoomfulError('token_unavailable', `getToken failed: ${String(cause)}`, {
+        retryable: true,
+        cause,
+      })
+    }
+  }
+
+  /** A connection is there: each fresh token goes to `send`, before the one before expires. */
+  start(send: (token: string) => void): void {
+    this.#backoff.reset()
+    this.#send = send
+    this.#plan()
+  }
+
+  /** The connection has ended. */
+  stop(): void {
+    this.#cancel()
+    this.#send = undefined
+  }
+
+  /** The server did not accept the fresh token: another is fetched after a while. */
+  refused(): void {
+    if (this.#send) this.#renewIn(this.#backoff.next())
+  }
+
+  #plan(): void {
+    const life = this.#token === undefined ? undefined : tokenLife(this.#token)
+    if (!life || !this.#getToken) return
+    const due = life.issued_at + (life.expires_at - life.issued_at) * RENEW_AT
+    this.#renewIn(Math.max(MIN_RENEWAL_MS, due - this.#server_clock.now()))
+  }
+
+  #renewIn(delay_ms: number): void {
+    this.#cancel()
+    this.#cancel = this.#clock.schedule(delay_ms, () => void this.#renew())
+  }
+
+  async #renew(): Promise<void> {
+    const send = this.#send
+    try {
+      const token = await this.fetch()
+      if (this.#send !== send) return
+      send?.(token)
+      this.#plan()
+    } catch (error) {
+      if (this.#send !== send) return
+      this.#report(error)
+      this.#renewIn(this.#backoff.next())
+    }
+  }
+}
