@@ -1,0 +1,41 @@
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
+import type { ResyncReason } from '../../shared/protocol/messages.ts'
+
+/** Why a member got a whole state besides at its join: it asked, its edge dropped patches, or a resume reached back too far. */
+export type ResyncCause = ResyncReason | 'stalled' | 'resume'
+
+/** What rooms count; ops/ turns it into metrics. Called on the hot path: implementations must be cheap and must not throw. */
+export interface RoomMetrics {
+  /** A member's message was applied. */
+  applied(room_type: string): void
+  /** A message, join or leave ended with this error; `room_logic_failed` includes ticks, which have nobody to tell. */
+  error(room_type: string, code: ErrorCode): void
+  /** A message was refused because its type has a rate. */
+  rateLimited(room_type: string): void
+  resync(room_type: string, cause: ResyncCause): void
+  /** An update was delivered; `seconds` since the first message in it arrived. */
+  delivered(room_type: string, seconds: number): void
+  /** A write of a room's record was answered. */
+  committed(seconds: number): void
+  /** A write was refused because another node owns the room. */
+  fenced(): void
+  /** A room stopped because its node may not act (its lease ran out), or the store does not answer. */
+  frozen(room_type: string): void
+  /** How many rooms this node runs, and how many members they have; told whenever it changes. */
+  rooms(count: number): void
+  members(count: number): void
+}
+
+/** Counts nothing. */
+export const noRoomMetrics: RoomMetrics = {
+  applied() {},
+  error() {},
+  rateLimited() {},
+  resync() {},
+  delivered() {},
+  committed() {},
+  fenced() {},
+  frozen() {},
+  rooms() {},
+  members() {},
+}

@@ -1,0 +1,206 @@
+import type { Clock } from '../../shared/clock.ts'
+import type { Random } from '../../shared/random.ts'
+import type { Fence, RoomRecords } from '../../shared/store/port.ts'
+import type { RoomLog } from './definition.ts'
+import type { RoomMetrics } from './metrics.ts'
+
+const FIRST_RETRY_MS = 50
+const LONGEST_RETRY_MS = 1000
+
+/** What a room's record is kept with. */
+export interface RecordParts {
+  readonly rooms: RoomRecords
+  /** `project/type:key`. */
+  readonly room: string
+  /** This node. */
+  readonly owner: string
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: RoomLog
+  readonly metrics: RoomMetrics
+  /** How long the record lives without being written or refreshed. */
+  readonly ttl_ms: number
+  /** The whole room as of its last flush: what to write when the store has lost the record. */
+  readonly whole: () => Uint8Array
+  /** The store does not answer (true), or does again (false). While it does not, nothing may be applied. */
+  readonly on_unsure: (unsure: boolean) => void
+}
+
+type Write = (fence: Fence) => Promise<boolean>
+type Standing = 'same' | 'next' | 'anew' | 'lost'
+
+/**
+ * A room's record in the store, written under this node's fence: one write at a time. Each write's promise tells true once it is
+ * certain to stand, or false when the room is another node's (fenced), and takes as long as that needs: a write whose answer was lost
+ * is neither taken for done nor blindly repeated, the record says which it was.
+ */
+export class RoomRecord {
+  readonly #parts: RecordParts
+  #fence: Fence
+  #busy = false
+  #unsure = false
+  #given_up = false
+  #written_at: number
+
+  constructor(fence: Fence, parts: RecordParts) {
+    this.#fence = fence
+    this.#parts = parts
+    this.#written_at = parts.clock.monotonic()
+  }
+
+  get epoch(): number {
+    return this.#fence.epoch
+  }
+
+  /** Whether a write is under way; the next must wait. */
+  get busy(): boolean {
+    return this.#busy
+  }
+
+  /** When the record's life was last extended, on the monotonic clock. */
+  get written_at(): number {
+    return this.#written_at
+  }
+
+  /** Adds an entry to the journal. */
+  append(entry: Uint8Array): Promise<boolean> {
+    const { rooms, room, ttl_ms } = this.#parts
+    return this.#alone(() => this.#settle((fence) => rooms.commit(room, fence, entry, ttl_ms)))
+  }
+
+  /** Replaces snapshot and journal. */
+  replace(snapshot: Uint8Array): Promise<boolean> {
+    const { rooms, room, ttl_ms } = this.#parts
+    return this.#alone(() => this.#settle((fence) => rooms.snapshot(room, fence, snapshot, ttl_ms)))
+  }
+
+  /** Gives the room up; with `forget`, everything but its epoch goes. */
+  async release(forget: boolean): Promise<boolean> {
+    const { rooms, room, ttl_ms } = this.#parts
+    return this.#alone(async () => {
+      for (let attempt = 0; ; attempt++) {
+        try {
+          // Refused after a lost answer: the room was released by the first attempt, or is another node's. Either way it is not ours.
+          return (await rooms.release(room, this.#fence, { forget, ttl_ms })) || attempt > 0
+        } catch (error) {
+          if (!(await this.#pause(attempt, error))) return false
+        }
+      }
+    })
+  }
+
+  /** Extends the record's life. */
+  refresh(): Promise<boolean> {
+    const { rooms, room, ttl_ms } = this.#parts
+    return this.#alone(async () => {
+      for (let attempt = 0; ; attempt++) {
+        try {
+          return (await rooms.refresh(room, this.#fence, ttl_ms)) || this.#isMine(await this.#standing())
+        } catch (error) {
+          if (!(await this.#pause(attempt, error))) return false
+        }
+      }
+    })
+  }
+
+  /** Whether the record is still this node's, exactly as it left it. */
+  verify(): Promise<boolean> {
+    return this.#alone(async () => this.#isMine(await this.#standing()))
+  }
+
+  /** Stops asking a store that does not answer; whatever is under way ends as if fenced. */
+  giveUp(): void {
+    this.#given_up = true
+  }
+
+  /** Writes until the answer is certain. Never repeats a write before the record has said that it does not stand. */
+  async #settle(write: Write): Promise<boolean> {
+    for (let attempt = 0; ; attempt++) {
+      let refused = false
+      try {
+        if (await write(this.#fence)) return this.#stood()
+        refused = true
+      } catch (error) {
+        if (!(await this.#pause(attempt, error))) return false
+      }
+      const standing = await this.#standing()
+      if (standing === 'anew') return true
+      // Nobody else writes under this epoch: it was this very write, sent or answered twice.
+      if (standing === 'next') return this.#stood()
+      if (standing === 'lost' || refused) return false
+    }
+  }
+
+  /**
+   * Where the record is: as this node left it, one write further, written anew because the store had lost it, or no longer this
+   * node's.
+   */
+  async #standing(): Promise<Standing> {
+    const { rooms, room, owner } = this.#parts
+    for (let attempt = 0; ; attempt++) {
+      try {
+        const found = await rooms.inspect(room)
+        if (!found) return (await this.#recreate()) ? 'anew' : 'lost'
+        const { epoch, version } = this.#fence
+        if (found.owner !== owner || found.epoch !== epoch) return 'lost'
+        if (found.version === version) return 'same'
+        return found.version === version + 1 ? 'next' : 'lost'
+      } catch (error) {
+        if (!(await this.#pause(attempt, error))) return 'lost'
+      }
+    }
+  }
+
+  /** The store came back empty: the room goes on from memory under a new epoch, unless somebody else was faster. */
+  async #recreate(): Promise<boolean> {
+    const { rooms, room, owner, ttl_ms, whole, log } = this.#parts
+    const claim = await rooms.claim(room, owner, 0, ttl_ms)
+    if (!claim) return false
+    this.#fence = claim.fence
+    log.warn({ epoch: claim.fence.epoch }, 'the store has lost the room; writing it anew from memory')
+    const bytes = whole()
+    return this.#settle((fence) => rooms.snapshot(room, fence, bytes, ttl_ms))
+  }
+
+  #isMine(standing: Standing): boolean {
+    return standing === 'same' || standing === 'anew'
+  }
+
+  #stood(): true {
+    this.#fence = { epoch: this.#fence.epoch, version: this.#fence.version + 1 }
+    return true
+  }
+
+  async #alone(work: () => Promise<boolean>): Promise<boolean> {
+    if (this.#busy) throw new Error('a room writes its record one write at a time')
+    const { clock, metrics } = this.#parts
+    const began = clock.monotonic()
+    this.#busy = true
+    try {
+      const done = await work()
+      this.#written_at = clock.monotonic()
+      metrics.committed((this.#written_at - began) / 1000)
+      return done
+    } finally {
+      this.#busy = false
+      this.#setUnsure(false)
+    }
+  }
+
+  /** Waits before the store is asked again; false: do not. */
+  async #pause(attempt: number, error: unknown): Promise<boolean> {
+    const { clock, random, log } = this.#parts
+    if (attempt === 0) log.warn({ err: error }, 'the store did not answer; the room waits')
+    this.#setUnsure(true)
+    if (this.#given_up) return false
+    const longest = Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** attempt)
+    await new Promise<void>((resume) => clock.schedule(longest * (0.5 + random.float() / 2), resume))
+    return !this.#given_up
+  }
+
+  #setUnsure(unsure: boolean): void {
+    if (this.#unsure === unsure) return
+    this.#unsure = unsure
+    this.#parts.on_unsure(unsure)
+  }
+}

@@ -1,0 +1,176 @@
+import type { Clock } from '../../shared/clock.ts'
+
+/** Runs a callback after everything that this turn of the event loop still brings, such as the rest of the sockets' input. */
+export type Defer = (callback: () => void) => void
+
+/** One recurring need of one room, such as its flushes. Costs nothing while it waits for nothing. */
+export interface Timer {
+  /** Runs once at `due` (monotonic milliseconds), instead of whenever it was to run before. */
+  at(due: number): void
+  /** Runs once when this turn of the event loop has brought everything, instead of whenever it was to run before. */
+  soon(): void
+  cancel(): void
+  readonly waiting: boolean
+}
+
+/**
+ * One wheel for the timers of every room: a heap of absolute deadlines, with at most one callback of the clock outstanding. What is
+ * due runs in the order of its deadlines; a timer that throws is reported, and the others run.
+ */
+export class Scheduler {
+  readonly clock: Clock
+  readonly #defer: Defer
+  readonly #on_error: (error: unknown) => void
+  readonly #heap: Entry[] = []
+  #soon: Entry[] = []
+  #order = 0
+  #alarm: { readonly due: number; readonly cancel: () => void } | undefined
+
+  constructor(clock: Clock, defer: Defer, on_error: (error: unknown) => void) {
+    this.clock = clock
+    this.#defer = defer
+    this.#on_error = on_error
+  }
+
+  /** A timer that runs `run`; not waiting yet. */
+  timer(run: () => void): Timer {
+    return new Entry(this, run)
+  }
+
+  /** How many timers wait. */
+  get waiting(): number {
+    return this.#heap.length + this.#soon.length
+  }
+
+  /** For Entry only. */
+  add(entry: Entry, due: number): void {
+    entry.due = due
+    entry.order = this.#order++
+    this.#heap.push(entry)
+    this.#rise(this.#heap.length - 1, entry)
+    if (entry.index === 0) this.#arm()
+  }
+
+  /** For Entry only. */
+  addSoon(entry: Entry): void {
+    if (this.#soon.push(entry) === 1) this.#defer(this.#runSoon)
+  }
+
+  /** For Entry only. */
+  remove(entry: Entry): void {
+    const last = this.#heap.pop()!
+    if (last === entry) return
+    this.#rise(entry.index, last)
+    this.#sink(last.index, last)
+  }
+
+  readonly #runSoon = (): void => {
+    const entries = this.#soon
+    this.#soon = []
+    for (const entry of entries) if (entry.state === 'soon') this.#run(entry)
+  }
+
+  readonly #runDue = (): void => {
+    this.#alarm = undefined
+    const now = this.clock.monotonic()
+    for (let first = this.#heap[0]; first && first.due <= now; first = this.#heap[0]) {
+      this.remove(first)
+      this.#run(first)
+    }
+    this.#arm()
+  }
+
+  #run(entry: Entry): void {
+    entry.state = 'idle'
+    try {
+      entry.run()
+    } catch (error) {
+      this.#on_error(error)
+    }
+  }
+
+  #arm(): void {
+    const first = this.#heap[0]
+    if (!first || (this.#alarm && this.#alarm.due <= first.due)) return
+    this.#alarm?.cancel()
+    const delay_ms = Math.max(0, Math.ceil(first.due - this.clock.monotonic()))
+    this.#alarm = { due: first.due, cancel: this.clock.schedule(delay_ms, this.#runDue) }
+  }
+
+  #rise(index: number, entry: Entry): void {
+    let at = index
+    while (at > 0) {
+      const parent = this.#heap[(at - 1) >> 1]!
+      if (!entry.before(parent)) break
+      this.#place(at, parent)
+      at = (at - 1) >> 1
+    }
+    this.#place(at, entry)
+  }
+
+  #sink(index: number, entry: Entry): void {
+    let at = index
+    for (;;) {
+      const left = 2 * at + 1
+      const right = left + 1
+      let child = this.#heap[left]
+      let next = left
+      if (!child) break
+      const other = this.#heap[right]
+      if (other?.before(child)) {
+        child = other
+        next = right
+      }
+      if (!child.before(entry)) break
+      this.#place(at, child)
+      at = next
+    }
+    this.#place(at, entry)
+  }
+
+  #place(index: number, entry: Entry): void {
+    this.#heap[index] = entry
+    entry.index = index
+  }
+}
+
+class Entry implements Timer {
+  readonly #scheduler: Scheduler
+  readonly run: () => void
+  state: 'idle' | 'at' | 'soon' = 'idle'
+  due = 0
+  order = 0
+  index = 0
+
+  constructor(scheduler: Scheduler, run: () => void) {
+    this.#scheduler = scheduler
+    this.run = run
+  }
+
+  get waiting(): boolean {
+    return this.state !== 'idle'
+  }
+
+  at(due: number): void {
+    if (this.state === 'at' && this.due === due) return
+    this.cancel()
+    this.state = 'at'
+    this.#scheduler.add(this, due)
+  }
+
+  soon(): void {
+    if (this.state === 'soon') return
+    this.cancel()
+    this.state = 'soon'
+    this.#scheduler.addSoon(this)
+  }
+
+  cancel(): void {
+    if (this.state === 'at') this.#scheduler.remove(this)
+    this.state = 'idle'
+  }
+
+  before(other: Entry): boolean {
+    return this.due < other.due || (this.due === other.due && this.order < other.order)
+  }
+}

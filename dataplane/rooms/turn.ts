@@ -1,0 +1,152 @@
+import type { Clock } from '../../shared/clock.ts'
+import type { Json } from '../../shared/json.ts'
+import type { Random } from '../../shared/random.ts'
+import { cloneJson, NotJson } from '../../shared/sync/check.ts'
+import type { Member, Recipients, RoomContext, RoomDefinition, RoomLog } from './definition.ts'
+import type { RoomEvent } from './update.ts'
+import { validate } from './validate.ts'
+
+/** Room logic did what it may not; the text says what, and what would be right. */
+export class RoomLogicError extends Error {
+  override readonly name = 'RoomLogicError'
+}
+
+/** A promise whose outcome becomes a message of the room. */
+export interface Task {
+  readonly type: string
+  readonly work: PromiseLike<unknown>
+}
+
+/** What a handler asked for besides the new state; taken over only when it returned normally. */
+export interface Effects {
+  readonly events: readonly RoomEvent[]
+  /** Member ids. */
+  readonly kicked: readonly string[]
+  readonly tasks: readonly Task[]
+  readonly closed: boolean
+}
+
+/** What the turns of a room are given from outside. */
+export interface TurnParts {
+  readonly room_id: string
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: RoomLog
+  readonly members: () => readonly Member[]
+}
+
+/** The `ctx` of every handler of one room: collects what one turn asks for. Between turns it refuses to do anything. */
+export class Turn implements RoomContext {
+  readonly room_id: string
+  readonly log: RoomLog
+  readonly #parts: TurnParts
+  #definition: RoomDefinition | undefined
+  #now = 0
+  #events: RoomEvent[] = []
+  #kicked: string[] = []
+  #tasks: Task[] = []
+  #closed = false
+
+  constructor(parts: TurnParts) {
+    this.room_id = parts.room_id
+    this.log = parts.log
+    this.#parts = parts
+    // Authors may take methods off: `const { emit } = ctx`.
+    this.random = this.random.bind(this)
+    this.emit = this.emit.bind(this)
+    this.close = this.close.bind(this)
+    this.kick = this.kick.bind(this)
+    this.task = this.task.bind(this)
+  }
+
+  /** A handler of `definition` begins. */
+  begin(definition: RoomDefinition): void {
+    this.#definition = definition
+    this.#now = this.#parts.clock.now()
+    this.#events = []
+    this.#kicked = []
+    this.#tasks = []
+    this.#closed = false
+  }
+
+  /** The handler is done: from here on the context refuses. What it asked for is returned, to be taken over or not. */
+  end(): Effects {
+    this.#definition = undefined
+    return { events: this.#events, kicked: this.#kicked, tasks: this.#tasks, closed: this.#closed }
+  }
+
+  get now(): number {
+    return this.#definition ? this.#now : this.#parts.clock.now()
+  }
+
+  get members(): readonly Member[] {
+    return this.#parts.members()
+  }
+
+  random(): number {
+    return this.#parts.random.float()
+  }
+
+  emit(name: string, data: unknown, to?: Recipients): void {
+    const { events } = this.#during('emit')
+    if (typeof name !== 'string' || name === '' || name.length > 64)
+      throw new RoomLogicError(`ctx.emit got the name ${JSON.stringify(name)}; it must be 1–64 characters`)
+    this.#events.push({ name, data: eventData(events, name, data), to: recipients(to) })
+  }
+
+  close(): void {
+    this.#during('close')
+    this.#closed = true
+  }
+
+  kick(member: string | Member): void {
+    this.#during('kick')
+    this.#kicked.push(typeof member === 'string' ? member : member.member_id)
+  }
+
+  task(work: PromiseLike<unknown>, type: string): void {
+    const { tasks } = this.#during('task')
+    if (!Object.hasOwn(tasks, type))
+      throw new RoomLogicError(
+        `ctx.task names the type ${JSON.stringify(type)}, which is not among the room's tasks`,
+      )
+    if (typeof work?.then !== 'function') throw new RoomLogicError('ctx.task needs a promise')
+    // Whatever becomes of this turn, a rejection has somebody who listens.
+    work.then(undefined, () => {})
+    this.#tasks.push({ type, work })
+  }
+
+  #during(call: string): RoomDefinition {
+    if (this.#definition) return this.#definition
+    throw new RoomLogicError(
+      `ctx.${call} was called outside of a handler's turn; slow work goes through ctx.task, whose outcome is a turn again`,
+    )
+  }
+}
+
+/** The data members get: a copy, checked by the declared schema where there is one. */
+function eventData(events: RoomDefinition['events'], name: string, data: unknown): Json {
+  let checked = data
+  if (events) {
+    if (!Object.hasOwn(events, name))
+      throw new RoomLogicError(`the event ${JSON.stringify(name)} is not among the room's events`)
+    const result = validate(events[name]!, data)
+    if (!result.ok)
+      throw new RoomLogicError(`the data of the event ${JSON.stringify(name)}: ${result.message}`)
+    checked = result.value
+  }
+  try {
+    return cloneJson(checked === undefined ? null : checked)
+  } catch (error) {
+    if (error instanceof NotJson)
+      throw new RoomLogicError(`the data of the event ${JSON.stringify(name)} is not JSON: ${error.message}`)
+    throw error
+  }
+}
+
+function recipients(to: Recipients | undefined): readonly string[] | undefined {
+  if (to === undefined) return undefined
+  if (typeof to === 'string') return [to]
+  if (Array.isArray(to) && to.every((id) => typeof id === 'string')) return [...to]
+  throw new RoomLogicError('the recipients of an event are a member id or an array of them')
+}

@@ -1,0 +1,39 @@
+import type { Json } from '../../shared/json.ts'
+import type { LeaveReason } from '../../shared/protocol/messages.ts'
+import type { Delta } from '../../shared/sync/delta.ts'
+import type { Member } from './definition.ts'
+import type { SeatRecord } from './seat.ts'
+
+/** A room-defined event of one flush. */
+export interface RoomEvent {
+  readonly name: string
+  readonly data: Json
+  /** Member ids; undefined: everybody. */
+  readonly to: readonly string[] | undefined
+}
+
+/** Somebody who is no longer in the room. */
+export interface Departure {
+  readonly member: Member
+  readonly reason: LeaveReason
+}
+
+/**
+ * What one flush did to a room: everything that members are told, that the journal records, and that a resume replays. Immutable and
+ * free of anything that lives in this process only.
+ */
+export interface Update {
+  readonly epoch: number
+  /** One more than the update before when members can see it, otherwise the same. */
+  readonly seq: number
+  /** Whether members can see it; otherwise it carries acks only. */
+  readonly visible: boolean
+  /** Of the state after it. */
+  readonly checksum: number
+  readonly delta: Delta | undefined
+  readonly events: readonly RoomEvent[]
+  readonly joined: readonly SeatRecord[]
+  readonly left: readonly Departure[]
+  /** Member id and the highest ref that is settled. */
+  readonly acks: readonly (readonly [member_id: string, ref: number])[]
+}

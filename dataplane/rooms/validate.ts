@@ -1,0 +1,40 @@
+import type { StandardSchemaV1 } from '@standard-schema/spec'
+
+/** What a validator made of a value, or what is wrong with it, in words. */
+export type Validated =
+  | { readonly ok: true; readonly value: unknown }
+  | { readonly ok: false; readonly message: string }
+
+const SHOWN_ISSUES = 3
+/** Texts that come from room logic and validators are cut to this many characters before they are sent. */
+const MAX_TEXT = 300
+
+/** Runs a Standard Schema validator. One that answers with a promise fails: rooms validate within the turn. */
+export function validate(schema: StandardSchemaV1, value: unknown): Validated {
+  let result: ReturnType<StandardSchemaV1['~standard']['validate']>
+  try {
+    result = schema['~standard'].validate(value)
+  } catch (error) {
+    return { ok: false, message: `the validator failed: ${errorText(error)}` }
+  }
+  if (result instanceof Promise) {
+    result.catch(() => {})
+    return { ok: false, message: 'the validator is asynchronous; rooms need one that answers at once' }
+  }
+  if (!result.issues) return { ok: true, value: result.value }
+  const shown = result.issues.slice(0, SHOWN_ISSUES).map(issueText)
+  const more = result.issues.length - shown.length
+  return { ok: false, message: bounded(shown.join('; ') + (more > 0 ? `; and ${more} more` : '')) }
+}
+
+function issueText({ message, path }: StandardSchemaV1.Issue): string {
+  if (!path || path.length === 0) return message
+  const keys = path.map((part) => String(typeof part === 'object' ? part.key : part))
+  return `${keys.join('.')}: ${message}`
+}
+
+/** What a client may know of something that room logic threw: an Error's message, of bounded length, and nothing else. */
+export const errorText = (error: unknown): string =>
+  error instanceof Error ? bounded(error.message) : 'the room logic threw something that is no Error'
+
+const bounded = (text: string): string => (text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT - 1)}…`)
