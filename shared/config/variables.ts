@@ -198,7 +198,7 @@ export const VARIABLES = {
     used_by: ['dev'],
   }),
   INTERNAL_TOKEN: optional({
-    meaning: 'What control and nodes prove to each other, and operators to /admin. The same everywhere.',
+    meaning: 'Secret that nodes show to control, and operators to /admin. The same in every process.',
     kind: text('a secret text without spaces; 32 random characters or more are advised', /^[\x21-\x7e]+$/),
     used_by: BOTH,
     secret: true,
