@@ -30,6 +30,8 @@ class ArenaView {
   readonly #help = byId('help', HTMLElement)
   readonly #facing = new Map<string, number>()
   #walker: Walker | undefined
+  /** The member id that the walker is of: a lost session comes back as another member, elsewhere. */
+  #walks_as = ''
   #last_ms = performance.now()
 
   constructor(stage: Stage<typeof arena>) {
@@ -67,7 +69,8 @@ class ArenaView {
     }
     this.#motion.keep(players)
     const mine = players[this.#me]
-    if (mine && !this.#walker) {
+    if (mine && this.#walks_as !== this.#me) {
+      this.#walks_as = this.#me
       this.#walker = new Walker(mine)
       this.#camera.jump(mine)
     }

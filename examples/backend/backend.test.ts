@@ -205,6 +205,18 @@ test('a browser that came by another name of this machine is sent to the data pl
   expect((await login(named, { game: 'arena' })).body.ws_url).toBe('ws://localhost:4000')
 })
 
+test.each(['/front.js', '/arena/page.js', '/tictactoe/page.js', '/counter/page.js'])(
+  '%s is a script for browsers, without the room logic',
+  async (path) => {
+    const { url } = await backend((await control()).url)
+    const script = await fetch(url + path)
+    expect(script.status).toBe(200)
+    expect(script.headers.get('content-type')).toBe('text/javascript; charset=utf-8')
+    const code = (await script.text()).split('//# sourceMappingURL')[0] ?? ''
+    expect(code).not.toMatch(/on_message|defineRoom|from ["']/)
+  },
+)
+
 test('the source of a room is shown line by line, and as plain text', async () => {
   const { url } = await backend((await control()).url)
   const plain = await fetch(`${url}/counter/room.ts`)

@@ -1,18 +1,20 @@
-/** Cuts the page off the network on purpose, to show what a reconnect looks like. */
+/** A code of the page's own: not the 1000 of a goodbye, so that the session waits to be resumed. */
+const CUT = 3001
+
+/** Websockets that the page can cut off from the network, to show what a reconnect looks like. */
 export interface Scissors {
-  /** Breaks every open websocket of the page, and lets none through for `outage_ms`. */
+  /** What to connect with instead of the browser's own. */
+  readonly WebSocket: typeof WebSocket
+  /** Breaks every open websocket, and lets none through for `outage_ms`. */
   cut(outage_ms: number): void
 }
 
-/**
- * For demonstrations: puts a WebSocket in the page's place that remembers its instances. Call it before anything connects.
- * The sockets are closed as a lost network would close them, without a goodbye.
- */
-export function watchSockets(page: { WebSocket: typeof WebSocket }, now: () => number): Scissors {
+/** Makes a WebSocket that remembers its instances. Cut ones close without a goodbye, as a lost network would have it. */
+export function cuttableSockets(now: () => number): Scissors {
   const open = new Set<WebSocket>()
   let blocked_until = 0
 
-  class WatchedSocket extends page.WebSocket {
+  class CuttableSocket extends WebSocket {
     constructor(url: string | URL, protocols?: string | string[]) {
       super(url, protocols)
       open.add(this)
@@ -20,15 +22,12 @@ export function watchSockets(page: { WebSocket: typeof WebSocket }, now: () => n
       if (now() < blocked_until) this.close()
     }
   }
-  page.WebSocket = WatchedSocket
 
   return {
+    WebSocket: CuttableSocket,
     cut(outage_ms) {
       blocked_until = now() + outage_ms
       for (const socket of open) socket.close(CUT, 'cut for a demonstration')
     },
   }
 }
-
-/** A close code of the page's own: not the 1000 of a goodbye, so the session waits to be resumed. */
-const CUT = 3001
