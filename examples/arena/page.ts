@@ -1,6 +1,7 @@
-import { byId } from '../ui/dom.ts'
+import { byId, create } from '../ui/dom.ts'
 import { hueOf, nameOf } from '../ui/identity.ts'
 import { type Stage, startGame } from '../ui/stage.ts'
+import { Bot } from './bot.ts'
 import { Camera } from './camera.ts'
 import { Controls } from './controls.ts'
 import { Effects } from './effects.ts'
@@ -14,6 +15,7 @@ import { Walker } from './walker.ts'
 const REACH = 170
 /** A click this close to somebody means them. */
 const AIM = RADIUS + 14
+const MOST_BOTS = 12
 
 const distance = (a: Point, b: Point): number => Math.hypot(a.x - b.x, a.y - b.y)
 
@@ -196,6 +198,29 @@ class ArenaView {
   }
 }
 
+/** Lets people who are alone have company: bots that live in this tab. */
+function offerBots({ key, toasts }: Stage<typeof arena>): void {
+  const bots: Bot[] = []
+  const more = create('button', { type: 'button', text: 'Add a bot' })
+  const fewer = create('button', { type: 'button', text: 'Remove bots', hidden: '' })
+  more.addEventListener('click', async () => {
+    more.disabled = true
+    await Bot.join(key).then(
+      (bot) => bots.push(bot),
+      (error: unknown) => toasts.refuse(error),
+    )
+    more.disabled = bots.length >= MOST_BOTS
+    fewer.hidden = bots.length === 0
+  })
+  fewer.addEventListener('click', () => {
+    for (const bot of bots.splice(0)) bot.leave()
+    more.disabled = false
+    fewer.hidden = true
+  })
+  byId('dock', HTMLElement).append(more, fewer)
+}
+
 void startGame<typeof arena>('arena', (stage) => {
   new ArenaView(stage)
+  offerBots(stage)
 })

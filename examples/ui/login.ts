@@ -23,12 +23,17 @@ export const chooseName = (name: string): void => localStorage.setItem(NAME, nam
 /** Asks the game's backend to let one player in, again and again as tokens expire. */
 export class Login {
   readonly #game: string
+  readonly #name: string | undefined
   readonly #storage: Storage | undefined
   #player: Player | undefined
 
-  /** `storage` keeps who this player is: the tab's sessionStorage, or nothing for one who does not come back. */
-  constructor(game: string, storage?: Storage) {
+  /**
+   * `name`: what the others see, if anything. `storage` keeps who this player is: the tab's sessionStorage, or nothing for one
+   * who does not come back.
+   */
+  constructor(game: string, { name, storage }: { name?: string | undefined; storage?: Storage }) {
     this.#game = game
+    this.#name = name
     this.#storage = storage
     const stored = storage?.getItem(PLAYER)
     if (stored) this.#player = JSON.parse(stored) as Player
@@ -36,13 +41,12 @@ export class Login {
 
   /** A fresh token. Rejects with an Error whose message can be shown. */
   async session(): Promise<Session> {
-    const name = chosenName()
     const response = await fetch('/api/session', {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({
         game: this.#game,
-        ...(name && { name }),
+        ...(this.#name && { name: this.#name }),
         ...(this.#player && { player: this.#player }),
       }),
     }).catch(() => {

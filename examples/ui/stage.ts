@@ -1,7 +1,7 @@
 import { type Client, connect, type Room, type TypedRoom } from 'roomful/client'
 import { Bar } from './bar.ts'
 import { byId, create } from './dom.ts'
-import { Login } from './login.ts'
+import { chosenName, Login } from './login.ts'
 import { cuttableSockets } from './sockets.ts'
 import { Toasts } from './toasts.ts'
 
@@ -10,6 +10,8 @@ const PING_SHOWN_MS = 1000
 
 /** A game that has begun: the room, and the parts that all pages share. */
 export interface Stage<R extends TypedRoom> {
+  /** The room's key. */
+  key: string
   room: Room<R>
   toasts: Toasts
 }
@@ -75,7 +77,7 @@ export async function startGame<R extends TypedRoom>(
   const parts = { header: byId('bar', HTMLElement), footer: byId('dock', HTMLElement) }
   const bar = new Bar(parts, { game, room: key, scissors, copied: () => toasts.show('Link copied') })
   try {
-    const login = new Login(game, sessionStorage)
+    const login = new Login(game, { name: chosenName(), storage: sessionStorage })
     const { project_id, token, ws_url } = await login.session()
     const getToken = async () => (await login.session()).token
     const { WebSocket } = scissors
@@ -85,7 +87,7 @@ export async function startGame<R extends TypedRoom>(
     room.onMembersChange(count)
     count()
     showConnection(client, room, bar)
-    play({ room, toasts })
+    play({ key, room, toasts })
   } catch (error) {
     bar.showStatus('closed')
     showCurtain('No way in', error instanceof Error ? error.message : String(error))

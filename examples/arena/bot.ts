@@ -1,0 +1,72 @@
+import { type Client, connect, type Room } from 'roomful/client'
+import { Login } from '../ui/login.ts'
+import type arena from './room.ts'
+import { Walker } from './walker.ts'
+
+const STEP_MS = 50
+const STILL = { x: 0, y: 0 }
+const REACH = 130
+/** Chances in one step: of setting off when it stands, and of hitting somebody near. */
+const RESTLESS = 0.04
+const ANGRY = 0.03
+
+/** A player with a connection of its own that wanders about and hits who is near. It lives as long as its tab. */
+export class Bot {
+  readonly #client: Client
+  readonly #room: Room<typeof arena>
+  readonly #walker: Walker
+  #moved_ms = performance.now()
+
+  private constructor(client: Client, room: Room<typeof arena>) {
+    this.#client = client
+    this.#room = room
+    this.#walker = new Walker(room.state.players[room.memberId] ?? { x: 500, y: 500 })
+    const timer = setInterval(() => this.#step(), STEP_MS)
+    room.onLeave(() => clearInterval(timer))
+    room.onMessage('hit', ({ target, hp }) => {
+      const mine = room.state.players[room.memberId]
+      if (target === room.memberId && hp <= 0 && mine) this.#walker.putAt(mine)
+    })
+  }
+
+  /** Logs in as somebody new and joins the arena `key`. Rejects with an Error that can be shown. */
+  static async join(key: string): Promise<Bot> {
+    const login = new Login('arena', { name: 'Bot' })
+    const { project_id, token, ws_url } = await login.session()
+    const getToken = async () => (await login.session()).token
+    const client = await connect(ws_url, { projectId: project_id, token, getToken })
+    try {
+      return new Bot(client, await client.join<typeof arena>('arena', { key }))
+    } catch (error) {
+      client.close()
+      throw error
+    }
+  }
+
+  leave(): void {
+    this.#client.close()
+  }
+
+  #step(): void {
+    const now = performance.now()
+    const walker = this.#walker
+    if (!walker.goal && Math.random() < RESTLESS) {
+      walker.walkTo({ x: Math.random() * 1000, y: Math.random() * 1000 })
+    }
+    // A tab in the background runs its timers late: never more than a step of a fifth of a second.
+    walker.step(STILL, Math.min(0.2, (now - this.#moved_ms) / 1000) * 0.6, now)
+    this.#moved_ms = now
+    const report = walker.report(now)
+    if (report) void this.#room.send('move', report, { reliable: false })
+    if (Math.random() < ANGRY) this.#hitSomebody()
+  }
+
+  #hitSomebody(): void {
+    const { x, y } = this.#walker.place
+    const near = Object.entries(this.#room.state.players).find(
+      ([id, player]) => id !== this.#room.memberId && Math.hypot(player.x - x, player.y - y) < REACH,
+    )
+    // The target may have left in the meantime: then there is nobody to hit.
+    if (near) void this.#room.send('hit', { target: near[0] }).catch(() => undefined)
+  }
+}
