@@ -3,6 +3,7 @@ import { chmod, rm, writeFile } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import { copyAssets } from './assets.ts'
 import { bundleClient, describeSize } from './client-bundle.ts'
+import { renameImports } from './declarations.ts'
 
 /** `npm run build`: the package in dist/: JavaScript, declarations, assets, and the SDK for browsers in one file. */
 
@@ -20,6 +21,7 @@ if (compiled.status !== 0) {
   say('dist/ was not built: the sources do not compile')
   process.exit(1)
 }
+await renameImports(dist)
 say('compiled to dist/')
 
 say(`copied ${await copyAssets(root, dist)} other files`)
