@@ -39,21 +39,21 @@ export class MsgpackReader {
     return this.#bytes[this.#at]!
   }
 
-  /** The length of the array that comes next. */
+  /** The length of the array that comes next, as declared: the elements may be missing. */
   array(): number {
     const code = this.#byte()
-    if (code >> 4 === 0x9) return this.#fits(code & 0xf, 1)
-    if (code === 0xdc) return this.#fits(this.#uint(2), 1)
-    if (code === 0xdd) return this.#fits(this.#uint(4), 1)
+    if (code >> 4 === 0x9) return code & 0xf
+    if (code === 0xdc) return this.#uint(2)
+    if (code === 0xdd) return this.#uint(4)
     throw this.#unexpected(code, 'an array')
   }
 
-  /** The size of the map that comes next. */
+  /** The size of the map that comes next, as declared. */
   map(): number {
     const code = this.#byte()
-    if (code >> 4 === 0x8) return this.#fits(code & 0xf, 2)
-    if (code === 0xde) return this.#fits(this.#uint(2), 2)
-    if (code === 0xdf) return this.#fits(this.#uint(4), 2)
+    if (code >> 4 === 0x8) return code & 0xf
+    if (code === 0xde) return this.#uint(2)
+    if (code === 0xdf) return this.#uint(4)
     throw this.#unexpected(code, 'a map')
   }
 
@@ -171,12 +171,6 @@ export class MsgpackReader {
     if (!Number.isSafeInteger(value))
       throw new ProtocolError(`an integer beyond 2^53 - 1 (about ${value}); send it as a string`)
     return value
-  }
-
-  /** `length` as given, when that many things of at least `size` bytes can follow. */
-  #fits(length: number, size: number): number {
-    this.#need(length * size)
-    return length
   }
 
   #byte(): number {

@@ -75,6 +75,18 @@ describe('arrays', () => {
     ['one element changed', [b, a, c], [b, changed, c], array([[1, renamed]])],
     ['a push and a change', [a, b], [changed, b, c], array([[0, renamed]], [2, 0, [c]])],
     ['a shift and a change', [b, c, a], [c, changed], array([[2, renamed]], [0, 1, []])],
+    [
+      'a push when every element changed',
+      [1, 2],
+      [3, 4, 5],
+      array(
+        [
+          [0, new Replace(3)],
+          [1, new Replace(4)],
+        ],
+        [2, 0, [5]],
+      ),
+    ],
     ['equal elements', [1, 1, 1], [1, 1], array([], [2, 1, []])],
     ['a capped list', [a, b, c, d], [b, c, d, e], array([], [4, 0, [e]], [0, 1, []])],
     ['two removals', [a, b, c, d, e], [a, c, e], array([], [3, 1, []], [1, 1, []])],

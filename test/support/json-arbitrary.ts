@@ -15,16 +15,22 @@ const number = fc.oneof(
   fc.double({ noNaN: true, noDefaultInfinity: true }).map((n) => n + 0),
 )
 
-/** Any JSON value, small, with many collisions of keys and values so that edits are seen. */
+const array = <T>(element: fc.Arbitrary<T>, maxLength: number) =>
+  fc.array(element, { maxLength, size: 'max' })
+const object = <T>(value: fc.Arbitrary<T>, maxKeys: number) =>
+  fc.dictionary(key, value, { maxKeys, size: 'max', noNullPrototype: true })
+
+/** Any JSON value, with many collisions of keys and values so that edits are seen. */
 export const json = (): fc.Arbitrary<Json> =>
-  fc.letrec<{ value: Json }>((tie) => ({
+  fc.letrec<{ value: Json; scalar: Json }>((tie) => ({
+    scalar: fc.oneof(fc.constantFrom<Json>(null, true, false, 0, 1, '1', ''), number, text),
     value: fc.oneof(
       { depthSize: 'small', withCrossShrink: true },
-      fc.constantFrom<Json>(null, true, false, 0, 1, '1', ''),
-      number,
-      text,
-      fc.array(tie('value'), { maxLength: 6 }),
-      fc.dictionary(key, tie('value'), { maxKeys: 6, noNullPrototype: true }),
+      { weight: 3, arbitrary: tie('scalar') },
+      { weight: 2, arbitrary: array(tie('value'), 6) },
+      { weight: 2, arbitrary: object(tie('value'), 6) },
+      { weight: 1, arbitrary: array(tie('scalar'), 20) },
+      { weight: 1, arbitrary: object(tie('scalar'), 20) },
     ),
   })).value
 
@@ -65,7 +71,10 @@ export const statePair = (): fc.Arbitrary<[Json, Json]> =>
     {
       weight: 6,
       arbitrary: fc
-        .tuple(json(), fc.array(edit(), { minLength: 1, maxLength: 5 }))
+        .tuple(
+          json().filter((value) => typeof value === 'object'),
+          fc.array(edit(), { minLength: 1, maxLength: 5 }),
+        )
         .map(([first, edits]): [Json, Json] => [first, edits.reduce(edited, first)]),
     },
     { weight: 1, arbitrary: fc.tuple(json(), json()) },
