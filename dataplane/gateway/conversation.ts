@@ -19,6 +19,9 @@ import type { TokenCheck } from './token-check.ts'
 /** How many messages may arrive behind `hello` before it is answered. */
 const MAX_EARLY = 16
 
+/** How many fresh tokens of one client may wait to be checked. */
+const MAX_RENEWALS = 4
+
 /** What every conversation of a gateway shares. */
 export interface ConversationParts {
   readonly node_id: string
@@ -44,7 +47,8 @@ export class Conversation implements ConnectionListener {
   #greeted = false
   #session: Session | undefined
   #welcome = false
-  #renewing = false
+  #renewals = 0
+  #renewed: Promise<void> = Promise.resolve()
 
   /** `connect` makes the connection that reports to this conversation. */
   constructor(parts: ConversationParts, connect: (listener: ConnectionListener) => Connection) {
@@ -66,7 +70,7 @@ export class Conversation implements ConnectionListener {
     }
     if (message.t === 'hello' || !this.#admit(this.#session, 'ref' in message ? message.ref : undefined))
       return
-    if (message.t === 'token') void this.#renew(this.#session, message.token)
+    if (message.t === 'token') this.#renew(this.#session, message.token)
     else this.#parts.requests.handle(this.#session, this.connection, message)
   }
 
@@ -174,22 +178,27 @@ export class Conversation implements ConnectionListener {
     for (const message of early) if (this.connection.open) this.message(message)
   }
 
-  async #renew(session: Session, token: string): Promise<void> {
-    const refuse = (reason: string): void => this.connection.send(errorMessage('invalid_token', reason))
-    if (this.#renewing)
-      return this.connection.send(errorMessage('rate_limited', 'the token before this one is being checked'))
-    this.#renewing = true
-    try {
-      const claims = await this.#parts.tokens.check(session.project_id, token)
-      if ('close' in claims) return refuse(claims.reason)
-      if ((claims.sub ?? null) !== session.sub) return refuse('the token is for another sub')
-      session.renew(claims)
-    } catch (error) {
-      this.#parts.log.error({ err: error, session_id: session.session_id }, 'checking a fresh token failed')
-      refuse('the token could not be checked')
-    } finally {
-      this.#renewing = false
+  /** Fresh tokens are checked one after the other, so that the last one sent is the one in force. */
+  #renew(session: Session, token: string): void {
+    if (this.#renewals >= MAX_RENEWALS) {
+      this.connection.send(errorMessage('rate_limited', `${MAX_RENEWALS} tokens are being checked already`))
+      return
     }
+    this.#renewals += 1
+    this.#renewed = this.#renewed
+      .then(() => this.#check(session, token))
+      .catch((error: unknown) => this.failed(error))
+      .finally(() => {
+        this.#renewals -= 1
+      })
+  }
+
+  async #check(session: Session, token: string): Promise<void> {
+    const claims = await this.#parts.tokens.check(session.project_id, token)
+    const refuse = (reason: string): void => this.connection.send(errorMessage('invalid_token', reason))
+    if ('close' in claims) refuse(claims.reason)
+    else if ((claims.sub ?? null) !== session.sub) refuse('the token is for another sub')
+    else session.renew(claims)
   }
 
   /** Whether the session may send one more message; otherwise the client has been told. */

@@ -1,0 +1,250 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+
+let test: TestGateway
+beforeEach(async () => {
+  test = await TestGateway.start()
+})
+afterEach(() => test.close())
+
+describe('a join', () => {
+  it('is answered by joined and the state, and tells the owner who comes', async () => {
+    const { client } = await test.hello()
+    client.send({ t: 'join', ref: 4, room_type: 'arena', options: { key: 'one', map: 'desert' } })
+    const joined = await client.next('joined')
+    expect(joined).toMatchObject({ ref: 4, room_id: 'arena:one', members: [{ sub: 'ada' }] })
+    expect(joined.member_id).toMatch(/^mem_/)
+    expect(joined.members).toMatchObject([{ member_id: joined.member_id }])
+    expect(await client.next('state.snapshot')).toMatchObject({ seq: 1, state: { count: 0 } })
+    expect(test.owner.of('join')).toMatchObject([
+      {
+        room: { project_id: 'prj_one', room_type: 'arena', key: 'one' },
+        edge: 'node_test',
+        codec: 'roomful.v1.json',
+        sub: 'ada',
+        options: { map: 'desert' },
+      },
+    ])
+    expect(test.owner.of('join')[0]!.options).not.toHaveProperty('key')
+  })
+
+  it('without a key is for the room "default"', async () => {
+    const { client } = await test.hello()
+    client.send({ t: 'join', ref: 1, room_type: 'arena', options: {} })
+    expect(await client.next('joined')).toMatchObject({ room_id: 'arena:default' })
+  })
+
+  it('is refused by name when the owner refuses', async () => {
+    const { client } = await test.hello()
+    client.send({ t: 'join', ref: 1, room_type: 'chess', options: { key: 'one' } })
+    expect(await client.next('error')).toMatchObject({
+      code: 'unknown_room_type',
+      ref: 1,
+      room_id: 'chess:one',
+      retryable: false,
+    })
+    client.send({ t: 'message', room_id: 'chess:one', type: 'move', data: null })
+    expect(await client.next('error')).toMatchObject({ code: 'not_in_room' })
+  })
+
+  it('is forbidden where the token names other rooms', async () => {
+    const { client } = await test.hello(await test.token({ rooms: ['lobby', 'arena:two'] }))
+    client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })
+    expect(await client.next('error')).toMatchObject({ code: 'forbidden', ref: 1, room_id: 'arena:one' })
+    client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
+    await client.next('joined')
+  })
+
+  it('cannot pass one room off as another by a colon in its type', async () => {
+    const { client } = await test.hello(await test.token({ rooms: ['arena:one'] }))
+    client.send({ t: 'join', ref: 1, room_type: 'arena:one', options: { key: 'x' } })
+    expect(await client.next('error')).toMatchObject({ code: 'unknown_room_type' })
+    expect(test.owner.received).toEqual([])
+  })
+
+  it('is refused when the session is there, or on its way there', async () => {
+    const { client } = await test.join()
+    client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'one' } })
+    expect(await client.next('error')).toMatchObject({ code: 'already_joined', ref: 2 })
+    test.owner.silent.add('join')
+    client.send(
+      { t: 'join', ref: 3, room_type: 'arena', options: { key: 'two' } },
+      { t: 'join', ref: 4, room_type: 'arena', options: { key: 'two' } },
+    )
+    expect(await client.next('error')).toMatchObject({ code: 'already_joined', ref: 4 })
+  })
+
+  it('is refused beyond max_rooms, until a room is left', async () => {
+    const { client } = await test.hello()
+    for (let i = 0; i < 17; i++)
+      client.send({ t: 'join', ref: i + 1, room_type: 'arena', options: { key: `${i}` } })
+    expect(await client.next('error')).toMatchObject({ code: 'too_many_rooms', ref: 17 })
+    client.send({ t: 'leave', ref: 18, room_id: 'arena:3' })
+    await client.next('left')
+    client.send({ t: 'join', ref: 19, room_type: 'arena', options: { key: 'again' } })
+    await client.next('joined')
+  })
+
+  it('fails when no owner answers, and can be tried again', async () => {
+    const { client } = await test.hello()
+    test.owner.silent.add('join')
+    const asked = test.owner.next('join')
+    client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })
+    await asked
+    test.clock.advance(10_000)
+    expect(await client.next('error')).toMatchObject({ code: 'room_unavailable', ref: 1, retryable: true })
+    test.owner.silent.clear()
+    client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'one' } })
+    expect(await client.next('joined')).toMatchObject({ ref: 2 })
+  })
+})
+
+describe('a leave', () => {
+  it('is answered by left, and ends what comes from the room', async () => {
+    const { client, joined } = await test.join()
+    client.send({ t: 'leave', ref: 2, room_id: joined.room_id })
+    expect(await client.next('left')).toEqual({ t: 'left', ref: 2, room_id: 'arena:one' })
+    test.owner.room('one').flush({ state: { count: 5 } })
+    await client.roundTrip()
+    expect(client.received.at(-1)).toMatchObject({ t: 'pong' })
+    client.send({ t: 'leave', ref: 3, room_id: joined.room_id })
+    expect(await client.next('error')).toMatchObject({ code: 'not_in_room', ref: 3 })
+  })
+
+  it('may be followed by a join of the same room at once', async () => {
+    const { client, joined } = await test.join()
+    test.owner.silent.add('leave')
+    client.send(
+      { t: 'leave', ref: 2, room_id: joined.room_id },
+      { t: 'join', ref: 3, room_type: 'arena', options: { key: 'one' } },
+    )
+    expect(await client.next('left')).toMatchObject({ ref: 2 })
+    const again = await client.next('joined')
+    expect(again.member_id).not.toBe(joined.member_id)
+    await client.next('state.snapshot')
+    // The owner has not let the old seat go yet: its frames are not delivered twice.
+    test.owner.room('one').flush({ state: { count: 5 } })
+    await client.roundTrip()
+    expect(client.received.filter(({ t }) => t === 'state.patch')).toHaveLength(1)
+  })
+})
+
+describe('a message', () => {
+  it('reaches the owner as it is; patch, event and ack come back in this order', async () => {
+    const { client, joined } = await test.join()
+    const { room_id, member_id } = joined
+    client.send({ t: 'message', room_id, type: 'whisper', data: { to: 'bob' }, ref: 9 })
+    await client.next('ack')
+    expect(test.owner.of('message')).toEqual([
+      {
+        kind: 'message',
+        room: { project_id: 'prj_one', room_type: 'arena', key: 'one' },
+        member_id,
+        type: 'whisper',
+        data: { to: 'bob' },
+        ref: 9,
+      },
+    ])
+    expect(client.received.slice(-3)).toMatchObject([
+      { t: 'state.patch', seq: 2, ops: [{ op: 'replace', path: '/count', value: 1 }] },
+      { t: 'event', seq: 2, name: 'heard', data: { to: 'bob' } },
+      { t: 'ack', ref: 9 },
+    ])
+  })
+
+  it('for a room the session is not in is answered by name', async () => {
+    const { client } = await test.hello()
+    client.send(
+      { t: 'message', room_id: 'arena:one', type: 'move', data: null, ref: 1 },
+      { t: 'state.resync', room_id: 'arena:two', have_seq: 0, reason: 'sequence' },
+    )
+    const subject = { code: 'not_in_room', retryable: false }
+    expect(await client.next('error')).toMatchObject({ ...subject, ref: 1, room_id: 'arena:one' })
+    expect(await client.next('error')).toMatchObject({ ...subject, room_id: 'arena:two' })
+    expect(test.owner.received).toEqual([])
+  })
+
+  it('for a seat the owner does not know ends the seat', async () => {
+    const { client, joined } = await test.join()
+    test.owner.room('one').members.clear()
+    client.send({ t: 'message', room_id: joined.room_id, type: 'move', data: null, ref: 1 })
+    expect(await client.next('error')).toMatchObject({ code: 'not_in_room', ref: 1 })
+    client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'one' } })
+    await client.next('joined')
+  })
+})
+
+describe('what an owner sends', () => {
+  it('goes to every member, and only to members', async () => {
+    const ada = await test.join('one')
+    const bob = await test.join('one')
+    const eve = await test.join('two')
+    test.owner.room('one').flush({ state: { count: 3 }, events: [['hit', { damage: 2 }]] })
+    for (const { client } of [ada, bob])
+      expect(await client.next('event')).toMatchObject({
+        room_id: 'arena:one',
+        name: 'hit',
+        data: { damage: 2 },
+      })
+    await eve.client.roundTrip()
+    expect(eve.client.received.some(({ t }) => t === 'event')).toBe(false)
+  })
+
+  it('is dropped when it comes from an epoch before the last', async () => {
+    const { client } = await test.join()
+    const room = test.owner.room('one')
+    room.epoch = 3
+    room.flush({ state: { count: 1 } })
+    room.epoch = 2
+    room.flush({ state: { count: 666 } })
+    room.epoch = 3
+    await client.roundTrip()
+    const patches = client.received.filter(({ t }) => t === 'state.patch')
+    expect(patches).toMatchObject([{ epoch: 3, ops: [{ value: 1 }] }])
+  })
+
+  it('can end a seat with a farewell', async () => {
+    const { client, joined } = await test.join()
+    const { room_id, member_id } = joined
+    const farewell = {
+      t: 'room.left',
+      room_id,
+      epoch: 1,
+      seq: 2,
+      member_id,
+      sub: 'ada',
+      reason: 'kicked',
+    } as const
+    test.owner.room('one').send({ kind: 'left', member_id, farewell })
+    expect(await client.next('room.left')).toEqual(farewell)
+    client.send({ t: 'message', room_id, type: 'move', data: null })
+    expect(await client.next('error')).toMatchObject({ code: 'not_in_room' })
+  })
+
+  it('can be an error about a message', async () => {
+    const { client, joined } = await test.join()
+    const { room_id, member_id } = joined
+    test.owner
+      .room('one')
+      .send({ kind: 'error', member_id, code: 'invalid_payload', message: 'x must be a number', ref: 5 })
+    expect(await client.next('error')).toEqual({
+      t: 'error',
+      ref: 5,
+      room_id,
+      code: 'invalid_payload',
+      message: 'x must be a number',
+      retryable: false,
+    })
+  })
+
+  it('is a whole state when the client lost track', async () => {
+    const { client, joined } = await test.join()
+    client.send({ t: 'state.resync', room_id: joined.room_id, have_seq: 0, reason: 'checksum' })
+    expect(await client.next('state.resync')).toMatchObject({
+      seq: 1,
+      state: { count: 0 },
+      members: [{ member_id: joined.member_id, sub: 'ada' }],
+    })
+    expect(test.owner.of('resync')).toMatchObject([{ have_seq: 0, reason: 'checksum' }])
+  })
+})

@@ -1,0 +1,178 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+import { Flusher } from './flusher.ts'
+import { noMetrics } from './metrics.ts'
+import { type ByteSink, Outbox } from './outbox.ts'
+
+/** A socket whose kernel takes `room` bytes and then no more. */
+class SlowSocket implements ByteSink {
+  readonly written: Uint8Array[] = []
+  /** Corked writes count as one. */
+  writes = 0
+  room = Number.POSITIVE_INFINITY
+  writableLength = 0
+  #corked = false
+
+  write(bytes: Uint8Array): boolean {
+    if (!this.#corked) this.writes += 1
+    this.written.push(bytes)
+    const taken = Math.min(this.room, bytes.length)
+    this.room -= taken
+    this.writableLength += bytes.length - taken
+    return this.writableLength === 0
+  }
+
+  cork(): void {
+    this.#corked = true
+  }
+
+  uncork(): void {
+    this.#corked = false
+    this.writes += 1
+  }
+
+  get bytes(): string {
+    return Buffer.concat(this.written).toString('latin1')
+  }
+}
+
+let socket: SlowSocket
+let outbox: Outbox
+let told: string[]
+let turn: (() => void)[]
+
+const frame = (letter: string, length = 1): Buffer => Buffer.alloc(length, letter)
+const endTurn = (): void => {
+  for (const callback of turn.splice(0)) callback()
+}
+
+beforeEach(() => {
+  socket = new SlowSocket()
+  told = []
+  turn = []
+  const flusher = new Flusher((callback) => turn.push(callback), noMetrics)
+  const bounds = { high_water_bytes: 1000, limit_bytes: 4000 }
+  outbox = new Outbox(socket, flusher, bounds, {
+    overflowed: () => told.push('overflowed'),
+    hasRoom: () => told.push('hasRoom'),
+  })
+})
+
+describe('before it is opened', () => {
+  it('an outbox writes nothing, and then what opens it goes first', () => {
+    outbox.push(frame('b'))
+    outbox.push(frame('c'))
+    endTurn()
+    expect(socket.bytes).toBe('')
+    outbox.open(frame('a'))
+    endTurn()
+    expect(socket.bytes).toBe('abc')
+    expect(socket.writes).toBe(1)
+  })
+})
+
+describe('an open outbox', () => {
+  beforeEach(() => {
+    outbox.open(frame('.'))
+    endTurn()
+    socket.written.length = 0
+    socket.writes = 0
+  })
+
+  it('writes a single frame as the very buffer it was given', () => {
+    const shared = frame('p', 300)
+    outbox.push(shared)
+    endTurn()
+    expect(socket.written).toHaveLength(1)
+    expect(socket.written[0]).toBe(shared)
+  })
+
+  it('writes the frames of one turn at once and in order, small or large', () => {
+    outbox.push(frame('p'))
+    outbox.push(frame('e'))
+    outbox.push(frame('a'))
+    endTurn()
+    expect(socket.bytes).toBe('pea')
+    expect(socket.writes).toBe(1)
+    const large = frame('P', 900)
+    for (let i = 0; i < 5; i++) outbox.push(large)
+    outbox.push(frame('a'))
+    endTurn()
+    expect(socket.writes).toBe(2)
+    expect(socket.written.filter((written) => written === large)).toHaveLength(5)
+  })
+
+  it('writes nothing in a turn that brought nothing', () => {
+    endTurn()
+    expect(socket.writes).toBe(0)
+  })
+
+  it('is congested above the high water mark, and says when the client has read', () => {
+    socket.room = 0
+    outbox.push(frame('p', 1000))
+    endTurn()
+    expect(outbox.congested).toBe(false)
+    outbox.push(frame('p'))
+    endTurn()
+    expect(outbox.congested).toBe(true)
+    outbox.awaitRoom()
+    socket.writableLength = 600
+    outbox.drained()
+    expect(told).toEqual([])
+    socket.writableLength = 0
+    outbox.drained()
+    outbox.drained()
+    expect(told).toEqual(['hasRoom'])
+  })
+
+  it('does not hold a whole state against the client, however large', () => {
+    socket.room = 0
+    outbox.pushState(frame('s', 50_000))
+    endTurn()
+    expect(outbox.congested).toBe(false)
+    outbox.push(frame('p', 1001))
+    expect(outbox.congested).toBe(true)
+    expect(told).toEqual([])
+    // Once it has been read, the next bytes count from the start again.
+    endTurn()
+    socket.writableLength = 0
+    outbox.drained()
+    outbox.push(frame('p', 1001))
+    expect(outbox.congested).toBe(true)
+  })
+
+  it('takes nothing more beyond the limit, queued and held taken together', () => {
+    socket.room = 0
+    outbox.push(frame('p', 2000))
+    endTurn()
+    expect(outbox.hold(2001)).toBe(true)
+    expect(outbox.queued).toBe(4001)
+    expect(outbox.hold(1)).toBe(false)
+    outbox.push(frame('p'))
+    expect(told).toEqual(['overflowed', 'overflowed'])
+    expect(outbox.queued).toBe(4001)
+    outbox.release(2001)
+    outbox.push(frame('p'))
+    expect(told).toHaveLength(2)
+  })
+
+  it('is bounded for a client that asks for state upon state and reads none', () => {
+    socket.room = 0
+    for (let i = 0; i < 100; i++) {
+      outbox.pushState(frame('s', 3000))
+      endTurn()
+    }
+    expect(outbox.queued).toBeLessThanOrEqual(4000 + 2 * 3000)
+    expect(told).toContain('overflowed')
+  })
+
+  it('drops what it has when it is closed', () => {
+    outbox.push(frame('p'))
+    outbox.hold(10)
+    outbox.close()
+    endTurn()
+    outbox.push(frame('p'))
+    endTurn()
+    expect(socket.writes).toBe(0)
+    expect(outbox.queued).toBe(0)
+  })
+})

@@ -1,0 +1,212 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
+import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+
+let test: TestGateway
+beforeEach(async () => {
+  test = await TestGateway.start()
+})
+afterEach(() => test.close())
+
+/** Sends a fresh token and comes back when it was checked: tokens are, one after the other. */
+async function renew(client: TestClient, token: string): Promise<void> {
+  client.send({ t: 'token', token }, { t: 'token', token: 'rubbish' })
+  expect(await client.next('error')).toMatchObject({ message: expect.stringMatching(/not a PASETO/) })
+}
+
+describe('a session whose token expires', () => {
+  it('loses its connection, and can come back', async () => {
+    const { client, welcome, snapshot } = await test.join('one', await test.token({}, 15_000))
+    test.clock.advance(14_000)
+    await client.roundTrip()
+    test.clock.advance(1000)
+    await expectClose(client, 'token_expired', /expired/)
+    const again = await test.resume(welcome, [snapshot])
+    await again.next('welcome')
+    await renew(again, await test.token())
+    test.clock.advance(6000)
+    await again.roundTrip()
+  })
+
+  it('goes on with a fresh token', async () => {
+    const { client } = await test.hello(await test.token({}, 15_000))
+    await renew(client, await test.token({}, 30_000))
+    test.clock.advance(16_000)
+    await client.roundTrip()
+    test.clock.advance(14_000)
+    await expectClose(client, 'token_expired', /expired/)
+  })
+
+  it('has 5 seconds to send a fresh one after a resume', async () => {
+    const { client, welcome } = await test.hello(await test.token({}, 15_000))
+    client.ws.terminate()
+    test.clock.advance(15_000)
+    const again = await test.resume(welcome)
+    await again.next('welcome')
+    test.clock.advance(4000)
+    await again.roundTrip()
+    test.clock.advance(1000)
+    await expectClose(again, 'token_expired', /expired/)
+  })
+
+  it('cannot come back when the token expired longer ago than the resume time', async () => {
+    const { client, welcome } = await test.hello(await test.token({}, 15_000))
+    test.clock.advance(14_000)
+    await client.roundTrip()
+    // A session that lives on through resumes without ever sending a fresh token.
+    const second = await test.resume(welcome)
+    let latest = await second.next('welcome')
+    test.clock.advance(6000)
+    await expectClose(second, 'token_expired', /expired/)
+    test.clock.advance(50_000)
+    const third = await test.resume(latest)
+    latest = await third.next('welcome')
+    test.clock.advance(6000)
+    await expectClose(third, 'token_expired', /expired/)
+    await expectClose(await test.resume(latest), 'token_expired', /too long ago/)
+    await expectClose(await test.resume(latest), 'resume_failed', /no such session/)
+  })
+})
+
+describe('a fresh token', () => {
+  it('is refused when it is not good, and the old one stays in force', async () => {
+    const { client } = await test.hello()
+    const bad = [
+      ['rubbish', /not a PASETO/],
+      [await test.token({}, -1), /expired/],
+      [await test.token({ project_id: 'prj_two' }), /another project/],
+      [await test.token({ sub: 'eve' }), /another sub/],
+    ] as const
+    for (const [token, message] of bad) {
+      client.send({ t: 'token', token })
+      expect(await client.next('error')).toMatchObject({
+        code: 'invalid_token',
+        retryable: false,
+        message: expect.stringMatching(message),
+      })
+    }
+    await client.roundTrip()
+  })
+
+  it('may come under another key, which the session then depends on', async () => {
+    const { client } = await test.hello()
+    await renew(client, await test.token({ key_id: 'key_b' }))
+    expect(test.gateway.describeSessions()).toMatchObject([{ key_id: 'key_b' }])
+    test.gateway.revokeKey('prj_one', 'key_a')
+    await client.roundTrip()
+    test.gateway.revokeKey('prj_one', 'key_b')
+    await expectClose(client, 'key_revoked', /revoked/)
+  })
+
+  it('changes which rooms may be joined', async () => {
+    const { client } = await test.hello(await test.token({ rooms: ['lobby'] }))
+    client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })
+    expect(await client.next('error')).toMatchObject({ code: 'forbidden' })
+    await renew(client, await test.token({ rooms: ['arena:one'] }))
+    client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'one' } })
+    expect(await client.next('joined')).toMatchObject({ ref: 2 })
+  })
+})
+
+describe('a revoked key', () => {
+  it('ends its live sessions at once, for good, and no others', async () => {
+    const a = await test.join('one')
+    const b = await test.join('one', await test.token({ key_id: 'key_b', sub: 'bob' }))
+    test.gateway.revokeKey('prj_one', 'key_a')
+    await expectClose(a.client, 'key_revoked', /revoked/)
+    expect(test.owner.of('leave')).toMatchObject([{ reason: 'session_ended', member_id: a.joined.member_id }])
+    await expectClose(await test.resume(a.welcome, [a.snapshot]), 'resume_failed', /no such session/)
+    await b.client.roundTrip()
+    expect(test.gateway.sessions).toBe(1)
+  })
+
+  it('ends its sessions without a socket, too', async () => {
+    const { client } = await test.join()
+    const gone = test.owner.next('detach')
+    client.ws.terminate()
+    await gone
+    test.gateway.revokeKey('prj_one', 'key_a')
+    expect(test.gateway.sessions).toBe(0)
+    expect(test.owner.of('leave')).toMatchObject([{ reason: 'session_ended' }])
+  })
+
+  it('may be a built-in pair', async () => {
+    const keyed = await test.hello()
+    const builtin = await test.hello(await test.tokenWithoutKey())
+    test.gateway.revokeKey('prj_one', null)
+    await expectClose(builtin.client, 'key_revoked', /revoked/)
+    await keyed.client.roundTrip()
+  })
+
+  it('is found within 30 seconds when nobody told', async () => {
+    const { client } = await test.hello()
+    test.control.setStatus('revoked', 'prj_one', 'key_a')
+    for (let second = 0; second < 15; second++) test.clock.advance(1000)
+    await client.roundTrip()
+    for (let second = 0; second < 15; second++) test.clock.advance(1000)
+    await expectClose(client, 'key_revoked', /revoked/)
+  })
+
+  it('is found at once when the gateway is told to look', async () => {
+    const { client } = await test.hello()
+    test.control.setStatus('revoked', 'prj_one', 'key_a')
+    await test.gateway.recheckKeys()
+    await expectClose(client, 'key_revoked', /revoked/)
+  })
+
+  it('that is only retiring still works', async () => {
+    const { client } = await test.hello()
+    test.control.setStatus('retiring', 'prj_one', 'key_a')
+    await test.gateway.recheckKeys()
+    await client.roundTrip()
+    await test.hello()
+  })
+})
+
+describe('sessions as operators see them', () => {
+  it('are listed with what they hold', async () => {
+    const { welcome, client } = await test.join()
+    expect(test.gateway.describeSessions()).toEqual([
+      {
+        session_id: welcome.session_id,
+        project_id: 'prj_one',
+        key_id: 'key_a',
+        sub: 'ada',
+        connected_at: '2026-01-01T00:00:00.000Z',
+        rooms: ['arena:one'],
+        queued_bytes: 0,
+      },
+    ])
+    expect(test.gateway.isConnected(welcome.session_id)).toBe(true)
+    expect(test.gateway.connections).toBe(1)
+    const gone = test.owner.next('detach')
+    client.ws.terminate()
+    await gone
+    expect(test.gateway.isConnected(welcome.session_id)).toBe(false)
+    expect(test.gateway.connections).toBe(0)
+  })
+})
+
+describe('a drain', () => {
+  it('tells every client when to come back, closes them in waves and takes no new ones', async () => {
+    const clients = []
+    for (let i = 0; i < 8; i++) clients.push((await test.hello()).client)
+    const drained = test.gateway.drain(5000)
+    const told = await Promise.all(clients.map((client) => client.next('draining')))
+    for (const { reconnect_in_ms } of told) {
+      expect(reconnect_in_ms).toBeGreaterThanOrEqual(0)
+      expect(reconnect_in_ms).toBeLessThan(5000)
+    }
+    expect(new Set(told.map(({ reconnect_in_ms }) => reconnect_in_ms)).size).toBeGreaterThan(1)
+    await expectClose(await test.open(), 'draining', /connect to another/)
+
+    const still = (): number => test.gateway.connections
+    test.clock.advance(Math.max(...told.map(({ reconnect_in_ms }) => reconnect_in_ms)))
+    expect(still()).toBeGreaterThan(0)
+    test.clock.advance(5500)
+    expect(still()).toBe(0)
+    await drained
+    for (const client of clients) await expectClose(client, 'draining', /resume on another/)
+    expect(test.gateway.sessions).toBe(8)
+  })
+})

@@ -1,0 +1,205 @@
+import type { Socket } from 'node:net'
+import { afterEach, describe, expect, it } from 'vitest'
+import type { ServerMessage } from '../../shared/protocol/messages.ts'
+import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
+import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { type GatewayMetrics, noMetrics } from './metrics.ts'
+
+let test: TestGateway
+afterEach(() => test.close())
+
+const HIGH_WATER = 256 * 1024
+const LIMIT = 1024 * 1024
+
+/** Lets sockets do their work. */
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
+
+/** The client's process hangs: what is sent to it piles up. */
+function stopReading(client: TestClient): () => void {
+  const socket = Reflect.get(client.ws, '_socket') as Socket
+  socket.pause()
+  return () => socket.resume()
+}
+
+const queued = (): number => test.gateway.describeSessions()[0]!.queued_bytes
+
+/** Follows the state as the protocol says; throws at a gap. */
+function follow(messages: readonly ServerMessage[]) {
+  let seq = 0
+  let count: unknown
+  const events: unknown[] = []
+  for (const message of messages) {
+    if (message.t === 'state.snapshot' || message.t === 'state.resync') {
+      seq = message.seq
+      count = (message.state as { count: number }).count
+    }
+    if (message.t === 'state.patch') {
+      if (message.seq !== seq + 1) throw new Error(`patch ${message.seq} after ${seq}`)
+      seq = message.seq
+      for (const op of message.ops) if (op.path === '/count' && 'value' in op) count = op.value
+    }
+    if (message.t === 'event') {
+      if (message.seq > seq + 1) throw new Error(`event ${message.seq} after ${seq}`)
+      seq = Math.max(seq, message.seq)
+      events.push(message.data)
+    }
+  }
+  return { seq, count, events }
+}
+
+describe('a client that stops reading', () => {
+  it('gets no patches meanwhile, and then the state, the events it missed in their order, and the ack', async () => {
+    test = await TestGateway.start()
+    const { client, joined } = await test.join()
+    const room = test.owner.room('one')
+    const { member_id } = joined
+    const readOn = stopReading(client)
+    let most = 0
+    for (let i = 1; i <= 4000; i++) {
+      room.flush({
+        state: { count: i, pad: `${i}`.padEnd(4000, '.') },
+        events: i % 40 === 0 ? [['hit', i]] : [],
+        personal: [{ member_id, events: [], ack: i }],
+      })
+      await turn()
+      most = Math.max(most, queued())
+    }
+    expect(most).toBeGreaterThan(HIGH_WATER)
+    expect(most).toBeLessThan(HIGH_WATER + 32 * 1024)
+
+    const resynced = client.next('state.resync')
+    readOn()
+    await resynced
+    await client.next('ack', ({ ref }) => ref === 4000)
+    room.flush({ state: { count: 4001 } })
+    await client.next('state.patch', ({ seq }) => seq === 4002)
+
+    const { seq, count, events } = follow(client.received)
+    expect({ seq, count }).toEqual({ seq: 4002, count: 4001 })
+    expect(events).toEqual(Array.from({ length: 100 }, (_, i) => (i + 1) * 40))
+    expect(client.received.filter(({ t }) => t === 'state.resync')).toHaveLength(1)
+    expect(test.owner.of('resync')).toMatchObject([{ reason: 'stalled', member_id }])
+    const acks = client.received.flatMap((message) => (message.t === 'ack' ? [message.ref] : []))
+    expect(acks).toEqual([...acks].sort((a, b) => a - b))
+    expect(new Set(acks).size).toBe(acks.length)
+    expect(acks.length).toBeLessThan(4000)
+  })
+
+  it('does not disturb the others in the room', async () => {
+    test = await TestGateway.start()
+    const slow = await test.join()
+    const quick = await test.join()
+    stopReading(slow.client)
+    const room = test.owner.room('one')
+    for (let i = 1; i <= 3000; i++) {
+      room.flush({ state: { count: i, pad: `${i}`.padEnd(4000, '.') } })
+      await turn()
+    }
+    await quick.client.next('state.patch', ({ seq }) => seq === room.seq)
+    expect(follow(quick.client.received)).toMatchObject({ count: 3000 })
+    expect(quick.client.received.some(({ t }) => t === 'state.resync')).toBe(false)
+    slow.client.ws.terminate()
+  })
+
+  it('is closed when too much waits for it, and can resume', async () => {
+    const counted = { stalled: 0, closed: [] as string[] }
+    const metrics: GatewayMetrics = {
+      ...noMetrics,
+      stalled: () => void counted.stalled++,
+      closed: (name) => void counted.closed.push(name),
+    }
+    test = await TestGateway.start({}, { metrics })
+    const { client, welcome, snapshot } = await test.join()
+    const room = test.owner.room('one')
+    const readOn = stopReading(client)
+    let most = 0
+    for (let i = 1; test.gateway.connections > 0; i++) {
+      room.flush({ state: { count: i }, events: [['chat', 'x'.repeat(8000)]] })
+      await turn()
+      most = Math.max(most, queued())
+    }
+    expect(most).toBeGreaterThan(LIMIT - 16 * 1024)
+    expect(most).toBeLessThan(LIMIT + 16 * 1024)
+    expect(counted).toEqual({ stalled: 1, closed: ['slow_consumer'] })
+    expect(test.owner.of('detach')).toHaveLength(1)
+    readOn()
+    await expectClose(client, 'slow_consumer', /too slowly/)
+    const { seq } = follow(client.received)
+    const again = await test.resume(welcome, [{ ...snapshot, seq }])
+    expect(await again.next('welcome')).toMatchObject({ rooms: [{ resumed: true }] })
+    await again.next('event', (event) => event.seq === room.seq)
+    expect(follow([{ ...snapshot, seq }, ...again.received])).toMatchObject({ seq: room.seq })
+  })
+
+  it('cannot make the gateway keep state upon state for it', async () => {
+    test = await TestGateway.start()
+    const { client, joined } = await test.join()
+    const room = test.owner.room('one')
+    room.state = { count: 0, pad: 'x'.repeat(400_000) }
+    stopReading(client)
+    let most = 0
+    while (test.gateway.connections > 0) {
+      client.send({ t: 'state.resync', room_id: joined.room_id, have_seq: 0, reason: 'checksum' })
+      await test.owner.next('resync')
+      await turn()
+      most = Math.max(most, queued())
+    }
+    expect(most).toBeLessThan(LIMIT + 2 * 401_000)
+    client.ws.terminate()
+  })
+})
+
+describe('a large state', () => {
+  it('reaches a client that reads, though it is larger than every limit', async () => {
+    test = await TestGateway.start()
+    test.owner.room('one').state = { count: 0, pad: 'x'.repeat(5_000_000) }
+    const { client, snapshot } = await test.join()
+    expect((snapshot.state as { pad: string }).pad).toHaveLength(5_000_000)
+    await client.roundTrip()
+  })
+})
+
+describe('one turn', () => {
+  it('is one write for each client, with patches, events, acks and answers of all its rooms', async () => {
+    const turns: { bytes: number; writes: number }[] = []
+    const metrics = {
+      ...noMetrics,
+      written: (bytes: number, writes: number) => void turns.push({ bytes, writes }),
+    }
+    test = await TestGateway.start({}, { metrics })
+    const ada = await test.join('one')
+    ada.client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
+    await ada.client.next('state.snapshot')
+    const bob = await test.join('one')
+    await ada.client.roundTrip()
+    turns.length = 0
+
+    const { member_id } = ada.joined
+    const [one, two] = [test.owner.room('one'), test.owner.room('two')]
+    const whisper = {
+      t: 'event',
+      room_id: one.room_id,
+      epoch: 1,
+      seq: one.seq + 1,
+      name: 'psst',
+      data: 1,
+    } as const
+    one.flush({
+      state: { count: 1 },
+      events: [['hit', 1]],
+      personal: [{ member_id, events: [whisper], ack: 1 }],
+    })
+    await Promise.resolve()
+    two.flush({ state: { count: 2 } })
+    one.send({ kind: 'error', member_id, code: 'invalid_payload', message: 'no', ref: 2 })
+    await turn()
+
+    expect(turns).toHaveLength(1)
+    expect(turns[0]!.writes).toBe(2)
+    await ada.client.roundTrip()
+    await bob.client.roundTrip()
+    const kinds = (client: TestClient, n: number) => client.received.slice(-1 - n, -1).map(({ t }) => t)
+    expect(kinds(ada.client, 6)).toEqual(['state.patch', 'event', 'event', 'ack', 'state.patch', 'error'])
+    expect(kinds(bob.client, 2)).toEqual(['state.patch', 'event'])
+  })
+})
