@@ -1,0 +1,178 @@
+import { type ChildProcess, execFile, spawn } from 'node:child_process'
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { freePort } from './support/redis-port.ts'
+
+/** What a stranger gets: the packed package, installed into an empty folder, used with nothing else. */
+
+const root = fileURLToPath(new URL('..', import.meta.url))
+const run = promisify(execFile)
+
+const ROOM = `
+import { defineRoom } from 'roomful'
+import * as v from 'valibot'
+
+export default defineRoom({
+  type: 'lobby',
+  messages: { say: { data: v.object({ text: v.string() }) } },
+  create: () => ({ said: [] as string[] }),
+  on_message(state, input) {
+    state.said.push(input.data.text)
+  },
+})
+`
+
+const GAME = `
+import { connect } from 'roomful/client'
+
+const control = process.env.CONTROL
+const post = async (path: string, body: object) =>
+  (await fetch(control + path, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  })).json()
+
+const { id } = await post('/projects', { name: 'stranger' })
+const { token } = await post('/tokens', { project_id: id, ttl_seconds: 60 })
+const client = await connect(process.env.WEBSOCKET!, { projectId: id, token })
+const room = await client.join<typeof import('./rooms/lobby.ts').default>('lobby', { key: 'a' })
+await room.send('say', { text: 'hello' })
+const said: readonly string[] = room.state.said
+console.log(JSON.stringify({ said }))
+client.close()
+`
+
+const COMPILER_OPTIONS = {
+  module: 'NodeNext',
+  target: 'ES2023',
+  strict: true,
+  noEmit: true,
+  allowImportingTsExtensions: true,
+  types: ['node'],
+  typeRoots: [`${root}node_modules/@types`],
+}
+
+let folder = ''
+const running: ChildProcess[] = []
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'roomful-package-'))
+  await run('npm', ['pack', '--silent', '--pack-destination', folder], { cwd: root })
+  const [tarball] = (await readdir(folder)).filter((name) => name.endsWith('.tgz'))
+  await writeFile(
+    join(folder, 'package.json'),
+    JSON.stringify({ name: 'game', private: true, type: 'module' }),
+  )
+  await writeFile(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions: COMPILER_OPTIONS }))
+  await mkdir(join(folder, 'rooms'))
+  await writeFile(join(folder, 'rooms/lobby.ts'), ROOM)
+  await writeFile(join(folder, 'game.ts'), GAME)
+  const options = ['--ignore-scripts', '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error']
+  await run('npm', ['install', ...options, `./${tarball}`], { cwd: folder })
+}, 240_000)
+
+afterAll(async () => {
+  for (const child of running) child.kill('SIGKILL')
+  await rm(folder, { recursive: true, force: true })
+})
+
+const bin = () => join(folder, 'node_modules/.bin/roomful')
+
+/** Starts `roomful dev` with the rooms of the folder on free ports; resolves once it is ready. */
+async function startDev(env: Record<string, string>) {
+  const [control, websocket, admin, examples] = await Promise.all([
+    freePort(),
+    freePort(),
+    freePort(),
+    freePort(),
+  ])
+  const child = spawn(bin(), ['dev'], {
+    cwd: folder,
+    env: {
+      PATH: process.env.PATH,
+      CONTROL_PORT: String(control),
+      WS_PORT: String(websocket),
+      ADMIN_PORT: String(admin),
+      EXAMPLES_PORT: String(examples),
+      ...env,
+    },
+  })
+  running.push(child)
+  let output = ''
+  const ended = new Promise<number | null>((resolve) => child.once('close', resolve))
+  const ready = new Promise<void>((resolve, reject) => {
+    const hear = (chunk: Buffer) => {
+      output += chunk
+      if (output.includes('dev ready')) resolve()
+    }
+    child.stdout.on('data', hear)
+    child.stderr.on('data', hear)
+    void ended.then(() => reject(new Error(`roomful dev ended: ${output}`)))
+  })
+  await ready
+  const at = (port: number) => `http://127.0.0.1:${port}`
+  return {
+    child,
+    ended,
+    control: at(control),
+    admin: at(admin),
+    examples: at(examples),
+    websocket: `ws://127.0.0.1:${websocket}`,
+  }
+}
+
+describe('the installed package', () => {
+  it('has a command with help and version', async () => {
+    const { version } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
+    expect((await run(bin(), ['--version'], { cwd: folder })).stdout.trim()).toBe(version)
+    expect((await run(bin(), ['--help'], { cwd: folder })).stdout).toContain('CONTROL_PORT')
+  })
+
+  it('gives defineRoom and connect to plain JavaScript', async () => {
+    const script = `
+      import { defineRoom } from 'roomful'
+      import { connect } from 'roomful/client'
+      console.log(typeof defineRoom, typeof connect)
+    `
+    const { stdout } = await run(process.execPath, ['--input-type=module', '-e', script], { cwd: folder })
+    expect(stdout.trim()).toBe('function function')
+  })
+
+  it('has types that infer from a room to its client', async () => {
+    const compiler = join(root, 'node_modules/typescript/bin/tsc')
+    const { stdout } = await run(process.execPath, [compiler, '-p', folder], { cwd: folder })
+    expect(stdout).toBe('')
+    await writeFile(join(folder, 'wrong.ts'), GAME.replace("text: 'hello'", 'text: 1'))
+    const wrong = await run(process.execPath, [compiler, '-p', folder], { cwd: folder }).catch(
+      (error) => error,
+    )
+    await rm(join(folder, 'wrong.ts'))
+    expect(wrong.stdout).toMatch(/^wrong\.ts.*error TS/)
+  })
+
+  it('plays a game: a room in TypeScript, a token, a client', async () => {
+    const dev = await startDev({ ROOMS_DIR: 'rooms' })
+    for (const address of [dev.control, dev.admin])
+      expect((await fetch(`${address}/healthz`)).status).toBe(200)
+    const { stdout } = await run(process.execPath, ['--import', 'tsx', 'game.ts'], {
+      cwd: folder,
+      env: { PATH: process.env.PATH, CONTROL: dev.control, WEBSOCKET: dev.websocket },
+    })
+    expect(JSON.parse(stdout)).toEqual({ said: ['hello'] })
+    dev.child.kill('SIGTERM')
+    expect(await dev.ended).toBe(0)
+  })
+
+  it('brings the example games', async () => {
+    const dev = await startDev({})
+    expect(await (await fetch(dev.examples)).text()).toContain('roomful')
+    expect(await (await fetch(`${dev.examples}/arena/`)).text()).toContain('<script')
+    dev.child.kill('SIGTERM')
+    expect(await dev.ended).toBe(0)
+  })
+})
