@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { chmod, rm, writeFile } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import { copyAssets } from './assets.ts'
-import { bundleClient, describeSize } from './client-bundle.ts'
+import { bundleClient } from './client-bundle.ts'
 import { renameImports } from './declarations.ts'
 
 /** `npm run build`: the package in dist/: JavaScript, declarations, assets, and the SDK for browsers in one file. */
@@ -26,8 +26,7 @@ say('compiled to dist/')
 
 say(`copied ${await copyAssets(root, dist)} other files`)
 
-const bundle = await bundleClient(`${dist}client/index.js`)
-await writeFile(`${dist}client/roomful.min.js`, bundle.code)
-say(`client/roomful.min.js: ${describeSize(bundle)}`)
+await writeFile(`${dist}client/roomful.min.js`, await bundleClient(`${dist}client/index.js`))
+say('bundled dist/client/roomful.min.js')
 
 await chmod(`${dist}deploy/cli/roomful.js`, 0o755)
