@@ -1,5 +1,7 @@
 /** `tsx client/bundle-size.ts`: bundles the SDK for browsers as an application would, prints its size, and exits 1 above the limit. */
+// biome-ignore lint/style/noRestrictedImports: a developer's command, no part of the SDK
 import { fileURLToPath } from 'node:url'
+// biome-ignore lint/style/noRestrictedImports: a developer's command, no part of the SDK
 import { gzipSync } from 'node:zlib'
 import { build } from 'esbuild'
 

@@ -43,7 +43,7 @@ export type RoomJoinOptions<R extends TypedRoom> = RoomOptions<R> & { readonly k
 
 /** What follows the room type in `join`; options may be left out where none is required. */
 export type JoinArguments<R extends TypedRoom> =
-  object extends RoomOptions<R> ? [options?: RoomJoinOptions<R>] : [options: RoomJoinOptions<R>]
+  Record<never, never> extends RoomOptions<R> ? [options?: RoomJoinOptions<R>] : [options: RoomJoinOptions<R>]
 
 const CONNECT_TIMEOUT_MS = 10_000
 const MAX_UNACKED = 1024

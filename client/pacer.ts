@@ -26,7 +26,8 @@ export class Pacer {
   start({ messages_per_second, message_burst }: Limits): void {
     this.#per_ms = (messages_per_second * SHARE) / 1000
     this.#burst = Math.max(1, message_burst * SHARE)
-    this.#left ??= this.#burst
+    if (this.#left !== undefined) return
+    this.#left = this.#burst
     this.#filled_at = this.#clock.monotonic()
   }
 

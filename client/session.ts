@@ -1,6 +1,6 @@
 import type { Clock } from '../shared/clock.ts'
 import { MsgpackClientCodec } from '../shared/protocol/client-codec.ts'
-import { CLOSE } from '../shared/protocol/close-codes.ts'
+import { CLOSE, closeName } from '../shared/protocol/close-codes.ts'
 import type { DecodedMessage } from '../shared/protocol/codec.ts'
 import type { ClientMessage, Limits, ResumePosition } from '../shared/protocol/messages.ts'
 import type { Random } from '../shared/random.ts'
@@ -169,7 +169,7 @@ export class Session {
     this.#connection = new Connection(Socket, url, this.#codec, clock, {
       opened: () => this.#sayHello(token),
       received: (message) => this.#receive(message, token),
-      closed: (code, reason) => this.#lost(closeError(code, reason)),
+      closed: (code, reason) => this.#lost(this.#closeError(code, reason)),
       silent: () =>
         this.#lost(new RoomfulError('connection_lost', 'The server fell silent.', { retryable: true })),
       broken: (cause) => {
@@ -256,6 +256,12 @@ export class Session {
     this.#move_at = undefined
     this.#setTimer(Math.max(0, wait_ms), () => void this.#dial())
     if (was_online) this.#setStatus('reconnecting', error)
+  }
+
+  /** Why a socket has closed; one that never got anywhere tells nothing but a number. */
+  #closeError(code: number, reason: string): RoomfulError {
+    if (this.#status === 'online' || closeName(code) !== undefined) return closeError(code, reason)
+    return failure(`No connection to ${this.#parts.url} could be made (close code ${code}).`)
   }
 
   /** Whether another attempt would be in vain, or is not wanted. */

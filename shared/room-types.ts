@@ -41,5 +41,9 @@ export type RoomEvents<R extends TypedRoom> = TypesOf<R>['events']
 /** The join options of `R` besides `key`. */
 export type RoomOptions<R extends TypedRoom> = TypesOf<R>['options']
 
-/** `T` with everything in it readonly, all the way down. */
-export type Immutable<T> = T extends object ? { readonly [K in keyof T]: Immutable<T[K]> } : T
+/** `T` with everything in it readonly, all the way down. `Json` is that already. */
+export type Immutable<T> = [Json] extends [T]
+  ? T
+  : T extends object
+    ? { readonly [K in keyof T]: Immutable<T[K]> }
+    : T

@@ -1,0 +1,298 @@
+import { expect, test } from 'vitest'
+import { inRoom, online, play, turn } from '../test/support/client/play.ts'
+import { RoomfulError } from './errors.ts'
+import { connect } from './index.ts'
+
+const code = (value: string) => expect.objectContaining({ name: 'RoomfulError', code: value })
+
+test('join names the room, and its snapshot is there at once', async () => {
+  const { server, room } = await inRoom()
+  expect(server.all('join')).toMatchObject([{ room_type: 'arena', options: { key: 'lobby' } }])
+  expect([room.id, room.memberId, room.status, room.state]).toEqual([
+    'arena:lobby',
+    'mem_1',
+    'joined',
+    { players: {} },
+  ])
+})
+
+test('without options the room is the default one', async () => {
+  const { client } = await online()
+  expect((await client.join('arena')).id).toBe('arena:default')
+})
+
+test('what comes right behind the snapshot reaches whoever subscribes after the join', async () => {
+  const { client, server, pass } = await online()
+  server.onJoin = (join) => {
+    server.seat(join)
+    const owner = server.room('arena:lobby')
+    server.deliver(owner.patch({ n: 1 }), owner.event('hit', 'early'))
+  }
+  const room = await client.join('arena', { key: 'lobby' })
+  const hits: unknown[] = []
+  room.onMessage('hit', (data) => hits.push(data))
+  await pass(1)
+  expect(hits).toEqual(['early'])
+  expect(room.state).toEqual({ n: 1 })
+})
+
+test('a join that is refused rejects with the code of the server', async () => {
+  const { client, server } = await online()
+  server.onJoin = ({ ref }) => server.refuse('room_full', { ref, room_id: 'arena:lobby', retryable: true })
+  await expect(client.join('arena', { key: 'lobby' })).rejects.toEqual(code('room_full'))
+  await expect(client.join('arena', { key: 'lobby' })).rejects.toMatchObject({ retryable: true })
+})
+
+test('a second join of the same room is refused, and after leaving it is not', async () => {
+  const { client, room } = await inRoom()
+  await expect(client.join('arena', { key: 'lobby' })).rejects.toEqual(code('already_joined'))
+  void room.leave()
+  expect((await client.join('arena', { key: 'lobby' })).memberId).toBe('mem_2')
+})
+
+test('two rooms of one client do not mix', async () => {
+  const { client, server, room, owner, pass } = await inRoom()
+  const other = await client.join('chat')
+  await pass(1)
+  const chat = server.room('chat:default')
+  const heard: string[] = []
+  room.onMessage('say', () => heard.push('arena'))
+  other.onMessage('say', () => heard.push('chat'))
+  server.deliver(owner.patch({ n: 1 }), chat.patch({ lines: ['hi'] }), chat.event('say', null))
+  expect(room.state).toEqual({ n: 1 })
+  expect(other.state).toEqual({ lines: ['hi'] })
+  expect(heard).toEqual(['chat'])
+  const sent = [room.send('a'), other.send('b')]
+  server.ack(owner, 100)
+  await sent[0]
+  server.ack(chat, 100)
+  await sent[1]
+})
+
+test('a message resolves when its ref, or a later one, is acked', async () => {
+  const { server, room, owner } = await inRoom()
+  const done: number[] = []
+  const sends = [1, 2, 3].map((n) => room.send('move', { n }).then(() => done.push(n)))
+  const [first, second, third] = server.message_refs as number[]
+  expect(first! < second! && second! < third!).toBe(true)
+  await turn()
+  expect(done).toEqual([])
+  server.ack(owner, second!)
+  server.ack(owner, second!)
+  await turn()
+  expect(done).toEqual([1, 2])
+  server.ack(owner, third!)
+  await Promise.all(sends)
+})
+
+test('a message that is refused rejects alone', async () => {
+  const { server, room, owner } = await inRoom()
+  const bad = room.send('move', { x: 'left' })
+  const good = room.send('move', { x: 1 })
+  server.refuse('invalid_payload', { ref: server.message_refs[0]!, room_id: room.id })
+  server.ack(owner, server.message_refs[1]!)
+  await expect(bad).rejects.toEqual(code('invalid_payload'))
+  await good
+})
+
+test('a refusal without a room is known by its ref', async () => {
+  const { server, room } = await inRoom()
+  const send = room.send('move')
+  server.refuse('rate_limited', { ref: server.message_refs[0]!, retryable: true })
+  await expect(send).rejects.toMatchObject({ code: 'rate_limited', retryable: true })
+})
+
+test('a message is as it was when it was sent', async () => {
+  const { client, server, room, pass } = await inRoom()
+  server.socket.end(1006)
+  const data = { x: 1 }
+  const sent = room.send('move', data).catch(() => {})
+  data.x = 2
+  await pass(1000)
+  expect(server.all('message')).toMatchObject([{ data: { x: 1 } }])
+  client.close()
+  await sent
+})
+
+test('an unreliable message has no ref, resolves at once, and is dropped while offline', async () => {
+  const { server, room, pass } = await inRoom()
+  await room.send('move', { x: 1 }, { reliable: false })
+  expect(server.all('message')).toEqual([
+    { t: 'message', room_id: 'arena:lobby', type: 'move', data: { x: 1 } },
+  ])
+  server.socket.end(1006)
+  await room.send('move', { x: 2 }, { reliable: false })
+  await pass(1000)
+  expect(server.all('message')).toHaveLength(1)
+})
+
+test('a refused unreliable message goes to onError and is counted', async () => {
+  const { client, server, room, errors } = await inRoom()
+  await room.send('move', {}, { reliable: false })
+  server.refuse('unknown_type', { room_id: room.id })
+  expect(errors).toEqual([code('unknown_type')])
+  expect(client.stats.errors).toBe(1)
+})
+
+test('what is not JSON is refused before it is sent', async () => {
+  const { server, room } = await inRoom()
+  const send = room.send('move', { x: undefined } as never)
+  await expect(send).rejects.toThrow(
+    'The data of message "move" cannot be sent: the value at /x is undefined',
+  )
+  await expect(room.send('move', { x: Number.NaN })).rejects.toEqual(code('invalid_payload'))
+  expect(server.all('message')).toEqual([])
+})
+
+test('a message larger than the limit is refused and does not hold up the next', async () => {
+  const { server, room, owner } = await inRoom()
+  const large = room.send('move', 'x'.repeat(2000))
+  await expect(large).rejects.toEqual(code('payload_too_large'))
+  await expect(room.send('move', 'x'.repeat(2000), { reliable: false })).rejects.toEqual(
+    code('payload_too_large'),
+  )
+  const next = room.send('move', 'x')
+  server.ack(owner, server.message_refs[0]!)
+  await next
+})
+
+test('too many messages without an ack are refused', async () => {
+  const { server, room, owner } = await inRoom({ maxUnacked: 2 })
+  const kept = [room.send('a'), room.send('b')]
+  await expect(room.send('c')).rejects.toEqual(code('queue_full'))
+  server.ack(owner, 100)
+  await Promise.all(kept)
+  void room.send('d').catch(() => {})
+  expect(server.all('message').map(({ type }) => type)).toEqual(['a', 'b', 'd'])
+})
+
+test('a burst is kept below the limits of the server', async () => {
+  const { server, room, owner, pass } = await inRoom()
+  server.limits = { ...server.limits, message_burst: 10, messages_per_second: 10 }
+  server.socket.end(1006)
+  const sends = Array.from({ length: 20 }, () => room.send('move'))
+  await pass(1000)
+  const at_first = server.all('message').length
+  expect(at_first).toBeLessThan(20)
+  await pass(3000)
+  expect(server.all('message')).toHaveLength(20)
+  expect(server.message_refs).toEqual(server.message_refs.toSorted((a, b) => a! - b!))
+  server.ack(owner, 1000)
+  await Promise.all(sends)
+})
+
+test('leaving resolves, tells onLeave, and ends the room', async () => {
+  const { server, room } = await inRoom()
+  const reasons: unknown[] = []
+  room.onLeave((...args) => reasons.push(args))
+  const pending = room.send('move')
+  const refused = expect(pending).rejects.toEqual(code('not_in_room'))
+  await Promise.all([room.leave(), room.leave()])
+  await refused
+  await room.leave()
+  expect(server.all('leave')).toHaveLength(1)
+  expect(room.status).toBe('left')
+  expect(reasons).toEqual([['left', undefined]])
+  await expect(room.send('move')).rejects.toEqual(code('not_in_room'))
+})
+
+test.each(['kicked', 'closed'] as const)(
+  'a client that is %s is told, and its messages are refused',
+  async (reason) => {
+    const { server, room, owner } = await inRoom()
+    const reasons: unknown[] = []
+    room.onLeave((...args) => reasons.push(args))
+    const refused = expect(room.send('move')).rejects.toEqual(code('not_in_room'))
+    server.deliver(owner.went(room.memberId, reason))
+    await refused
+    expect(reasons).toEqual([[reason, code('not_in_room')]])
+    expect(room.status).toBe('left')
+  },
+)
+
+test('a seat that the server does not know any more is over', async () => {
+  const { server, room, errors } = await inRoom()
+  const reasons: unknown[] = []
+  room.onLeave((reason) => reasons.push(reason))
+  server.refuse('not_in_room', { room_id: room.id })
+  expect(reasons).toEqual(['seat_lost'])
+  expect(errors).toEqual([])
+})
+
+test('select calls back only when what it selects changes', async () => {
+  const { server, room, owner } = await inRoom()
+  const seen: unknown[] = []
+  const stop = room.onStateChange.select(
+    (state) => (state as { n?: number }).n,
+    (n, before) => seen.push([n, before]),
+  )
+  server.deliver(owner.patch({ n: 1 }), owner.patch({ n: 1, m: 1 }), owner.patch({ n: 2 }))
+  stop()
+  server.deliver(owner.patch({ n: 3 }))
+  expect(seen).toEqual([
+    [1, undefined],
+    [2, 1],
+  ])
+})
+
+test('subscriptions end', async () => {
+  const { server, room, owner } = await inRoom()
+  const seen: unknown[] = []
+  const stops = [
+    room.onStateChange(() => seen.push('state')),
+    room.onMessage('hit', () => seen.push('hit')),
+    room.onMembersChange(() => seen.push('members')),
+  ]
+  for (const stop of stops) stop()
+  server.deliver(owner.patch({ n: 1 }), owner.event('hit', null), owner.came('mem_carol', null))
+  expect(seen).toEqual([])
+})
+
+test('a callback that throws disturbs neither the others nor the room', async () => {
+  const { server, room, owner, errors } = await inRoom()
+  const seen: unknown[] = []
+  const failure = new Error('mine')
+  room.onStateChange(() => {
+    throw failure
+  })
+  room.onStateChange((state) => seen.push(state))
+  room.onStateChange.select(
+    () => {
+      if (seen.length > 0) throw failure
+    },
+    () => {},
+  )
+  server.deliver(owner.patch({ n: 1 }), owner.patch({ n: 2 }))
+  expect(seen).toEqual([{ n: 1 }, { n: 2 }])
+  expect(errors).toEqual([failure, failure, failure, failure])
+})
+
+test('without onError the platform hears of what a callback throws', async () => {
+  const scene = play()
+  const { server } = scene
+  const heard: unknown[] = []
+  const others = process.listeners('uncaughtException')
+  process.removeAllListeners('uncaughtException')
+  process.once('uncaughtException', (error) => heard.push(error))
+  try {
+    const { onError: _, ...options } = scene.options
+    const client = await connect('ws://roomful.test', options)
+    const stop = client.onConnectionChange(() => {
+      throw new Error('mine')
+    })
+    server.socket.end(1006)
+    await turn()
+    expect(heard).toEqual([new Error('mine')])
+    stop()
+    client.close()
+  } finally {
+    process.removeAllListeners('uncaughtException')
+    for (const other of others) process.on('uncaughtException', other)
+  }
+})
+
+test('errors are errors', () => {
+  const error = new RoomfulError('queue_full', 'full', { retryable: true })
+  expect(error).toBeInstanceOf(Error)
+  expect(`${error}`).toBe('RoomfulError: full')
+})

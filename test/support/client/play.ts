@@ -1,0 +1,63 @@
+import { type Client, type ConnectOptions, connect, type Room } from '../../../client/index.ts'
+import { FakeClock } from '../fake-clock.ts'
+import { SeededRandom } from '../seeded-random.ts'
+import type { ScriptedRoom } from './scripted-room.ts'
+import { ScriptedServer } from './scripted-server.ts'
+
+/** Lets everything that is ready run. */
+export const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
+
+export interface Play {
+  readonly clock: FakeClock
+  readonly server: ScriptedServer
+  readonly options: ConnectOptions
+  /** What the client's `onError` was called with. */
+  readonly errors: unknown[]
+  /** Time passes, and everything due in it happens. */
+  pass(ms: number): Promise<void>
+}
+
+/** A server and what is needed to connect to it; nobody is connected yet. */
+export function play(options: Partial<ConnectOptions> = {}): Play {
+  const clock = new FakeClock()
+  const server = new ScriptedServer(clock)
+  const errors: unknown[] = []
+  return {
+    clock,
+    server,
+    errors,
+    options: {
+      projectId: 'prj_1',
+      token: 'v4.public.unreadable',
+      WebSocket: server.WebSocket,
+      clock,
+      random: new SeededRandom(),
+      onError: (error) => errors.push(error),
+      ...options,
+    },
+    async pass(ms) {
+      // In steps, because what falls due may itself wait for promises.
+      await turn()
+      for (let left = ms; left > 0; left -= 50) {
+        clock.advance(Math.min(50, left))
+        await turn()
+      }
+    },
+  }
+}
+
+/** A connected client. */
+export async function online(options: Partial<ConnectOptions> = {}): Promise<Play & { client: Client }> {
+  const scene = play(options)
+  return { ...scene, client: await connect('ws://roomful.test', scene.options) }
+}
+
+/** A connected client in the room `arena:lobby`, whose state is `{ players: {} }`. */
+export async function inRoom(
+  options: Partial<ConnectOptions> = {},
+): Promise<Play & { client: Client; room: Room; owner: ScriptedRoom }> {
+  const scene = await online(options)
+  const room = await scene.client.join('arena', { key: 'lobby' })
+  await scene.pass(1)
+  return { ...scene, room, owner: scene.server.room('arena:lobby') }
+}
