@@ -39,7 +39,7 @@ function showCurtain(title: string, reason: string): void {
 }
 
 /** Shows how the connection does, from now on. */
-function showConnection(client: Client, room: Room<TypedRoom>, bar: Bar): void {
+function showConnection(client: Client, room: Pick<Room, 'status' | 'onLeave'>, bar: Bar): void {
   let interrupted = false
   let resumed_until = 0
   const show = () => {
