@@ -4,6 +4,9 @@ import { SeededRandom } from '../seeded-random.ts'
 import type { ScriptedRoom } from './scripted-room.ts'
 import { ScriptedServer } from './scripted-server.ts'
 
+/** Time passes in steps of this. */
+const STEP_MS = 25
+
 /** Lets everything that is ready run. */
 export const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 
@@ -38,8 +41,8 @@ export function play(options: Partial<ConnectOptions> = {}): Play {
     async pass(ms) {
       // In steps, because what falls due may itself wait for promises.
       await turn()
-      for (let left = ms; left > 0; left -= 50) {
-        clock.advance(Math.min(50, left))
+      for (let left = ms; left > 0; left -= STEP_MS) {
+        clock.advance(Math.min(STEP_MS, left))
         await turn()
       }
     },
