@@ -7,7 +7,7 @@ import { frame } from '../frame.ts'
 import type { Connection, ConnectionListener } from './connection.ts'
 import type { Edge } from './edge.ts'
 import { errorMessage } from './error-message.ts'
-import type { Admission, Handshake } from './handshake.ts'
+import type { Handshake } from './handshake.ts'
 import type { GatewayMetrics, HandshakeResult } from './metrics.ts'
 import type { GatewayOptions } from './options.ts'
 import type { Requests } from './requests.ts'
@@ -140,7 +140,7 @@ export class Conversation implements ConnectionListener {
     }
     this.#session = answer.session
     if (!answer.positions) {
-      this.#welcomeClient(answer)
+      this.#welcomeClient(answer.session)
       return
     }
     const { edge, clock, metrics, options } = this.#parts
@@ -149,18 +149,19 @@ export class Conversation implements ConnectionListener {
       this.connection,
       answer.positions,
       { edge, clock, metrics, wait_ms: options.attach_wait_ms },
-      (rooms) => this.#welcomeClient(answer, rooms),
+      (rooms) => this.#welcomeClient(answer.session, rooms),
     )
   }
 
-  #welcomeClient({ session, resume_token }: Admission, rooms?: readonly ResumedRoom[]): void {
+  #welcomeClient(session: Session, rooms?: readonly ResumedRoom[]): void {
     if (!this.connection.open) return
     const { node_id, clock, options, log } = this.#parts
     const { codec, outbox } = this.connection
     const welcome = codec.encode({
       t: 'welcome',
       session_id: session.session_id,
-      resume_token,
+      // Not before: a client that is lost without a welcome can come back with the token it has.
+      resume_token: session.resume_token.rotate(),
       resumed: rooms !== undefined,
       resume_ttl_seconds: options.resume_ttl_seconds,
       heartbeat_seconds: options.heartbeat_seconds,

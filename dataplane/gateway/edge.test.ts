@@ -53,6 +53,7 @@ describe('a join', () => {
     expect(await client.next('error')).toMatchObject({ code: 'forbidden', ref: 1, room_id: 'arena:one' })
     client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
     await client.next('joined')
+    await test.join('any', await test.token({ rooms: ['arena'] }))
   })
 
   it('cannot pass one room off as another by a colon in its type', async () => {

@@ -12,8 +12,6 @@ type Hello = Extract<ClientMessage, { t: 'hello' }>
 /** Somebody is let in. */
 export interface Admission {
   readonly session: Session
-  /** The right to resume it; for the client only. */
-  readonly resume_token: string
   /** Where the client stands in its rooms; undefined for a new session. */
   readonly positions: readonly ResumePosition[] | undefined
 }
@@ -57,7 +55,7 @@ export class Handshake {
     const session = new Session(newId('ses', random), claims, limits, clock, random)
     sessions.add(session)
     session.connect(connection)
-    return { session, resume_token: session.resume_token.rotate(), positions: undefined }
+    return { session, positions: undefined }
   }
 
   async #resume(
@@ -103,7 +101,7 @@ export class Handshake {
     }
     session.connect(connection)
     if (session.expired_ms >= 0) session.allowFreshToken(handshake_ms)
-    return { session, resume_token: session.resume_token.rotate(), positions }
+    return { session, positions }
   }
 }
 

@@ -112,12 +112,17 @@ describe('a revoked key', () => {
   it('ends its live sessions at once, for good, and no others', async () => {
     const a = await test.join('one')
     const b = await test.join('one', await test.token({ key_id: 'key_b', sub: 'bob' }))
+    const elsewhere = await test.open()
+    const token = await test.token({ project_id: 'prj_two', key_id: 'key_a' })
+    elsewhere.send({ t: 'hello', project_id: 'prj_two', token })
+    await elsewhere.next('welcome')
     test.gateway.revokeKey('prj_one', 'key_a')
     await expectClose(a.client, 'key_revoked', /revoked/)
     expect(test.owner.of('leave')).toMatchObject([{ reason: 'session_ended', member_id: a.joined.member_id }])
     await expectClose(await test.resume(a.welcome, [a.snapshot]), 'resume_failed', /no such session/)
     await b.client.roundTrip()
-    expect(test.gateway.sessions).toBe(1)
+    await elsewhere.roundTrip()
+    expect(test.gateway.sessions).toBe(2)
   })
 
   it('ends its sessions without a socket, too', async () => {
