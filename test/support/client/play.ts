@@ -21,8 +21,7 @@ export interface Play {
 }
 
 /** A server and what is needed to connect to it; nobody is connected yet. */
-export function play(options: Partial<ConnectOptions> = {}): Play {
-  const clock = new FakeClock()
+export function play(options: Partial<ConnectOptions> = {}, clock = new FakeClock()): Play {
   const server = new ScriptedServer(clock)
   const errors: unknown[] = []
   return {
@@ -50,8 +49,11 @@ export function play(options: Partial<ConnectOptions> = {}): Play {
 }
 
 /** A connected client. */
-export async function online(options: Partial<ConnectOptions> = {}): Promise<Play & { client: Client }> {
-  const scene = play(options)
+export async function online(
+  options: Partial<ConnectOptions> = {},
+  clock?: FakeClock,
+): Promise<Play & { client: Client }> {
+  const scene = play(options, clock)
   return { ...scene, client: await connect('ws://roomful.test', scene.options) }
 }
 

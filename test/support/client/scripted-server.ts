@@ -84,7 +84,7 @@ export class ScriptedServer {
 
   refuse(
     code: ErrorCode,
-    { ref, room_id, retryable = false }: { ref?: number; room_id?: string; retryable?: boolean },
+    { ref, room_id, retryable = false }: { ref?: number; room_id?: string; retryable?: boolean } = {},
   ) {
     const about = { ...(ref === undefined ? {} : { ref }), ...(room_id === undefined ? {} : { room_id }) }
     this.send({ t: 'error', ...about, code, message: `refused: ${code}`, retryable })

@@ -1,0 +1,192 @@
+import { expect, test } from 'vitest'
+import { inRoom, online, play } from '../test/support/client/play.ts'
+import { unsignedToken } from '../test/support/client/unsigned-token.ts'
+import { FakeClock } from '../test/support/fake-clock.ts'
+import { connect } from './index.ts'
+import { tokenLife } from './token.ts'
+
+const LIFE_MS = 100_000
+const code = (value: string) => expect.objectContaining({ name: 'RoomfulError', code: value })
+
+/** A game's backend, which hands out tokens good for 100 s from now, each another one. */
+class Backend {
+  readonly clock = new FakeClock()
+  readonly tokens: string[] = []
+  down = false
+
+  readonly getToken = async (): Promise<string> => {
+    if (this.down) throw new Error('backend down')
+    const now = this.clock.now()
+    this.tokens.push(unsignedToken(now, now + LIFE_MS, `token ${this.tokens.length}`))
+    return this.tokens.at(-1)!
+  }
+
+  /** A connected client that fetches its tokens here. */
+  async connected() {
+    const scene = play({}, this.clock)
+    const { token: _, ...options } = scene.options
+    const client = await connect('ws://roomful.test', { ...options, getToken: this.getToken })
+    return { ...scene, client }
+  }
+}
+
+test('the times of a token are read without its signature', () => {
+  expect(tokenLife(unsignedToken(5000, 6000))).toEqual({ issued_at: 5000, expires_at: 6000 })
+  // Base64url with both - and _ in it.
+  expect(tokenLife(unsignedToken(5000, 6000, 'ÿþ~?>ÿ'.repeat(9)))).toBeDefined()
+  for (const other of [
+    '',
+    'abc',
+    'v4.local.abc',
+    'v4.public.@@@',
+    'v4.public.AAAA',
+    unsignedToken(6000, 6000),
+  ])
+    expect(tokenLife(other)).toBeUndefined()
+})
+
+test('a fresh token is sent when 80 % of the life of the one before is over', async () => {
+  const backend = new Backend()
+  const { server, client, pass, clock } = await backend.connected()
+  expect(server.all('hello')).toMatchObject([{ token: backend.tokens[0] }])
+  await pass(79_000)
+  expect(server.all('token')).toEqual([])
+  await pass(2000)
+  expect(server.all('token')).toEqual([{ t: 'token', token: backend.tokens[1] }])
+  await pass(80_000)
+  expect(server.all('token')).toHaveLength(2)
+  client.close()
+  expect(clock.pending).toBe(0)
+})
+
+test('the time to renew is told by the clock of the server', async () => {
+  const backend = new Backend()
+  const scene = play({}, backend.clock)
+  // The client's clock is a minute ahead, so by its own the token would be old already.
+  const ahead = {
+    now: () => backend.clock.now() + 60_000,
+    monotonic: () => backend.clock.monotonic(),
+    schedule: backend.clock.schedule.bind(backend.clock),
+  }
+  const { token: _, ...options } = scene.options
+  await connect('ws://roomful.test', { ...options, clock: ahead, getToken: backend.getToken })
+  await scene.pass(79_000)
+  expect(scene.server.all('token')).toEqual([])
+  await scene.pass(2000)
+  expect(scene.server.all('token')).toHaveLength(1)
+})
+
+test('a token given besides getToken is used first', async () => {
+  const backend = new Backend()
+  const { server, pass } = await online(
+    { token: unsignedToken(backend.clock.now(), backend.clock.now() + 10_000), getToken: backend.getToken },
+    backend.clock,
+  )
+  expect(backend.tokens).toEqual([])
+  await pass(8100)
+  expect(server.all('token')).toEqual([{ t: 'token', token: backend.tokens[0] }])
+})
+
+test('a backend that is down is asked again, and reported', async () => {
+  const backend = new Backend()
+  const { server, pass, errors, client } = await backend.connected()
+  backend.down = true
+  await pass(82_000)
+  expect(errors[0]).toEqual(code('token_unavailable'))
+  expect(client.stats.errors).toBe(errors.length)
+  backend.down = false
+  await pass(10_000)
+  expect(server.all('token')).toHaveLength(1)
+})
+
+test('a fresh token that is not accepted is reported and replaced', async () => {
+  const backend = new Backend()
+  const { server, pass, errors } = await backend.connected()
+  await pass(81_000)
+  server.refuse('invalid_token')
+  await pass(2000)
+  expect(errors).toEqual([code('invalid_token')])
+  expect(server.all('token').map(({ token }) => token)).toEqual(backend.tokens.slice(1))
+  expect(backend.tokens).toHaveLength(3)
+})
+
+test('a connection closed for its token is resumed, and a fresh token sent behind the welcome', async () => {
+  const backend = new Backend()
+  const { server, client, pass } = await backend.connected()
+  server.socket.end(4002)
+  await pass(300)
+  expect(server.all('hello')[1]).toHaveProperty('resume')
+  expect(server.all('token')).toEqual([{ t: 'token', token: backend.tokens[1] }])
+  expect(client.status).toBe('online')
+})
+
+test('a resume with a token that has expired meanwhile brings a fresh one', async () => {
+  const backend = new Backend()
+  const { server, pass } = await backend.connected()
+  backend.down = true
+  await pass(99_000)
+  server.onDial = () => {}
+  server.socket.end(1006)
+  await pass(5000)
+  backend.down = false
+  server.onDial = (socket) => queueMicrotask(() => socket.accept())
+  await pass(20_000)
+  expect(server.all('token').map(({ token }) => token)).toContain(backend.tokens[1])
+  expect(server.all('hello').at(-1)).toHaveProperty('resume')
+})
+
+test('a resume refused for its token becomes a new session with a fresh one', async () => {
+  const backend = new Backend()
+  const { server, client, pass } = await backend.connected()
+  const joining = client.join('arena')
+  await pass(1)
+  const room = await joining
+  server.onHello = (hello) => ('resume' in hello ? server.socket.end(4002) : server.welcome())
+  server.socket.end(1006)
+  await pass(2000)
+  expect(server.all('hello').at(-1)).toMatchObject({ token: backend.tokens.at(-1) })
+  expect(room.status).toBe('joined')
+  expect(room.memberId).toBe('mem_2')
+})
+
+test('without getToken an expired token is the end', async () => {
+  const { client, server, room } = await inRoom()
+  const seen: unknown[] = []
+  client.onConnectionChange((status, error) => seen.push([status, error]))
+  const refused = expect(room.send('move')).rejects.toEqual(code('token_expired'))
+  server.socket.end(4002)
+  await refused
+  expect(seen).toEqual([['closed', code('token_expired')]])
+})
+
+test('a session that is gone is replaced with the same token while that is good, and not after', async () => {
+  const clock = new FakeClock()
+  const { client, server, pass } = await online(
+    { token: unsignedToken(clock.now(), clock.now() + LIFE_MS) },
+    clock,
+  )
+  server.onHello = (hello) => ('resume' in hello ? server.socket.end(4009) : server.welcome())
+  server.socket.end(1006)
+  await pass(2000)
+  expect(client.status).toBe('online')
+  await pass(LIFE_MS)
+  server.socket.end(1006)
+  await pass(300)
+  expect(client.status).toBe('closed')
+  await expect(client.join('arena')).rejects.toEqual(code('resume_failed'))
+})
+
+test('a backend that does not answer is asked again', async () => {
+  const scene = play()
+  const { token: _, ...options } = scene.options
+  let asked = 0
+  const getToken = (): Promise<string> | string => {
+    asked += 1
+    return asked === 2 ? new Promise(() => {}) : 'v4.public.unreadable'
+  }
+  const client = await connect('ws://roomful.test', { ...options, getToken })
+  scene.server.socket.end(4002)
+  await scene.pass(12_000)
+  expect(asked).toBe(3)
+  expect(client.status).toBe('online')
+})

@@ -1,0 +1,107 @@
+import * as v from 'valibot'
+import { expectTypeOf, test } from 'vitest'
+import { defineRoom } from '../dataplane/index.ts'
+import type { Json } from '../shared/json.ts'
+import { inRoom } from '../test/support/client/play.ts'
+import type { Client, Member, Room, TypedRoom } from './index.ts'
+
+const arena = defineRoom({
+  type: 'arena',
+  options: v.object({ map: v.optional(v.string(), 'desert') }),
+  messages: {
+    move: { data: v.object({ x: v.number(), y: v.number() }) },
+    shout: { data: v.object({ text: v.optional(v.string(), 'hey') }) },
+    ready: { data: v.null() },
+  },
+  events: { hit: v.object({ by: v.string(), damage: v.number() }) },
+  create: () => ({ players: {} as Record<string, { x: number; y: number; tags: string[] }> }),
+  on_message() {},
+})
+type Arena = Room<typeof arena>
+
+interface Chess {
+  readonly state: { board: string[][]; turn: 'white' | 'black' }
+  readonly messages: { readonly resign: null }
+  readonly events: { readonly over: { winner: string } }
+  readonly options: { rated: boolean }
+}
+
+test('the state is that of the definition, and readonly all the way down', () => {
+  expectTypeOf<Arena['state']>().toEqualTypeOf<{
+    readonly players: {
+      readonly [id: string]: { readonly x: number; readonly y: number; readonly tags: readonly string[] }
+    }
+  }>()
+  expectTypeOf<Room<TypedRoom<Chess>>['state']>().toEqualTypeOf<{
+    readonly board: readonly (readonly string[])[]
+    readonly turn: 'white' | 'black'
+  }>()
+})
+
+test('messages are those of the definition, as their schema takes them', () => {
+  const use = (room: Arena) => {
+    void room.send('move', { x: 1, y: 2 })
+    void room.send('move', { x: 1, y: 2 }, { reliable: false })
+    void room.send('shout', {})
+    void room.send('ready')
+    void room.send('ready', null, { reliable: false })
+    // @ts-expect-error: y is missing
+    void room.send('move', { x: 1 })
+    // @ts-expect-error: the data is missing
+    void room.send('move')
+    // @ts-expect-error: there is no such message
+    void room.send('jump', {})
+  }
+  expectTypeOf(use).toBeFunction()
+})
+
+test('events are those of the definition', () => {
+  const use = (room: Arena) => {
+    room.onMessage('hit', (data) => {
+      expectTypeOf(data).toEqualTypeOf<{ readonly by: string; readonly damage: number }>()
+    })
+    // @ts-expect-error: there is no such event
+    room.onMessage('miss', () => {})
+  }
+  expectTypeOf(use).toBeFunction()
+})
+
+test('callbacks and selectors know the state', () => {
+  const use = (room: Arena) => {
+    room.onStateChange((state, previous) => {
+      expectTypeOf(state).toEqualTypeOf<Arena['state']>()
+      expectTypeOf(previous).toEqualTypeOf<Arena['state']>()
+    })
+    room.onStateChange.select(
+      (state) => state.players.me?.x,
+      (x, before) => {
+        expectTypeOf(x).toEqualTypeOf<number | undefined>()
+        expectTypeOf(before).toEqualTypeOf<number | undefined>()
+      },
+    )
+    room.onMembersChange((members) => expectTypeOf(members).toEqualTypeOf<readonly Member[]>())
+  }
+  expectTypeOf(use).toBeFunction()
+})
+
+test('join options are those of the definition, and the key', () => {
+  const use = async (client: Client) => {
+    expectTypeOf(
+      await client.join<typeof arena>('arena', { key: 'lobby', map: 'ice' }),
+    ).toEqualTypeOf<Arena>()
+    await client.join<typeof arena>('arena')
+    await client.join<TypedRoom<Chess>>('chess', { rated: true, key: 'table-1' })
+    // @ts-expect-error: rated is missing
+    await client.join<TypedRoom<Chess>>('chess')
+    // @ts-expect-error: a map is a string
+    await client.join<typeof arena>('arena', { map: 1 })
+  }
+  expectTypeOf(use).toBeFunction()
+})
+
+test('without a definition everything is JSON', async () => {
+  const { room } = await inRoom()
+  expectTypeOf(room.state).toEqualTypeOf<Json>()
+  room.onMessage('anything', (data) => expectTypeOf(data).toEqualTypeOf<Json>())
+  void room.send('anything', { x: [1, null] }, { reliable: false })
+})
