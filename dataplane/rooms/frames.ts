@@ -13,8 +13,8 @@ export type EventMessage = Extract<ServerMessage, { t: 'event' }>
 /** An update's frames for everybody, in each codec it was encoded for. */
 export interface UpdateFrames {
   readonly patch: Frames
-  /** Empty when the update has neither events nor presence for everybody. */
-  readonly rest: Frames
+  /** Events and presence; undefined when there are none for everybody. */
+  readonly rest: Frames | undefined
 }
 
 /** One message as a client gets it. */
@@ -34,12 +34,14 @@ export class RoomFrames {
   /** A visible update for everybody. To be called once for each, in the order of their seq. */
   update(update: Update, subprotocols: Iterable<Subprotocol>): UpdateFrames {
     const patch: { [codec in Subprotocol]?: Frame } = {}
-    const rest: { [codec in Subprotocol]?: Frame } = {}
+    let rest: { [codec in Subprotocol]?: Frame } | undefined
     for (const subprotocol of subprotocols) {
       const payload = this.#encoder(subprotocol).patch(this.#at(update), update.delta)
       patch[subprotocol] = frame(payload, this.#codec(subprotocol).binary)
       const others = this.rest(update, subprotocol)
-      if (others) rest[subprotocol] = others
+      if (!others) continue
+      rest ??= {}
+      rest[subprotocol] = others
     }
     return { patch, rest }
   }

@@ -15,7 +15,8 @@ export interface Input {
   readonly member: Member | null
 }
 
-const NOTHING: Effects = { events: [], kicked: [], tasks: [], closed: false }
+/** What comes of a turn that asks for nothing. */
+export const NOTHING: Effects = { events: [], kicked: [], tasks: [], closed: false }
 
 /** The game of one room: its definition and its authoritative state, changed by one atomic turn after the other. */
 export class Logic {

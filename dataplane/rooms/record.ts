@@ -30,14 +30,14 @@ type Write = (fence: Fence) => Promise<boolean>
 type Standing = 'same' | 'next' | 'anew' | 'lost'
 
 /**
- * A room's record in the store, written under this node's fence: one write at a time. Each write's promise tells true once it is
+ * A room's record in the store, written under this node's fence, one write after the other. Each write's promise tells true once it is
  * certain to stand, or false when the room is another node's (fenced), and takes as long as that needs: a write whose answer was lost
  * is neither taken for done nor blindly repeated, the record says which it was.
  */
 export class RoomRecord {
   readonly #parts: RecordParts
   #fence: Fence
-  #busy = false
+  #last: Promise<unknown> = Promise.resolve()
   #unsure = false
   #given_up = false
   #written_at: number
@@ -52,9 +52,9 @@ export class RoomRecord {
     return this.#fence.epoch
   }
 
-  /** Whether a write is under way; the next must wait. */
-  get busy(): boolean {
-    return this.#busy
+  /** Whether the store is silent, and it is not known what stands. */
+  get unsure(): boolean {
+    return this.#unsure
   }
 
   /** When the record's life was last extended, on the monotonic clock. */
@@ -75,7 +75,7 @@ export class RoomRecord {
   }
 
   /** Gives the room up; with `forget`, everything but its epoch goes. */
-  async release(forget: boolean): Promise<boolean> {
+  release(forget: boolean): Promise<boolean> {
     const { rooms, room, ttl_ms } = this.#parts
     return this.#alone(async () => {
       for (let attempt = 0; ; attempt++) {
@@ -171,20 +171,22 @@ export class RoomRecord {
     return true
   }
 
-  async #alone(work: () => Promise<boolean>): Promise<boolean> {
-    if (this.#busy) throw new Error('a room writes its record one write at a time')
+  /** Does `work` when everything asked for before is done. */
+  #alone(work: () => Promise<boolean>): Promise<boolean> {
+    const done = this.#last.then(() => this.#timed(work))
+    this.#last = done.catch(() => false)
+    return done
+  }
+
+  async #timed(work: () => Promise<boolean>): Promise<boolean> {
     const { clock, metrics } = this.#parts
     const began = clock.monotonic()
-    this.#busy = true
-    try {
-      const done = await work()
-      this.#written_at = clock.monotonic()
-      metrics.committed((this.#written_at - began) / 1000)
-      return done
-    } finally {
-      this.#busy = false
-      this.#setUnsure(false)
-    }
+    const stands = await work()
+    this.#written_at = clock.monotonic()
+    metrics.committed((this.#written_at - began) / 1000)
+    // A room that was lost stays frozen until it is gone.
+    if (stands) this.#setUnsure(false)
+    return stands
   }
 
   /** Waits before the store is asked again; false: do not. */

@@ -22,7 +22,7 @@ interface Entry {
   readonly bytes: number
 }
 
-const NO_FRAMES: UpdateFrames = { patch: {}, rest: {} }
+const NO_FRAMES: UpdateFrames = { patch: {}, rest: undefined }
 /** What an entry costs besides its frames. */
 const ENTRY_BYTES = 200
 
@@ -50,7 +50,7 @@ export class Ring {
     return this.#entries.slice(this.#start).map((entry) => entry.update)
   }
 
-  /** The next update; `frames` are those it was encoded to, undefined when nobody needed any. */
+  /** The next update; `frames`: those it was encoded to, if any. */
   add(update: Update, frames: UpdateFrames = NO_FRAMES): void {
     const bytes = ENTRY_BYTES + size(frames.patch) + size(frames.rest)
     this.#entries.push({ update, frames, bytes })
@@ -103,7 +103,7 @@ export class Ring {
 function framesOf(entry: Entry, member_id: string, subprotocol: Subprotocol, frames: RoomFrames): Frame[] {
   const { update } = entry
   const patch = entry.frames.patch[subprotocol]
-  const rest = patch ? entry.frames.rest[subprotocol] : frames.rest(update, subprotocol)
+  const rest = patch ? entry.frames.rest?.[subprotocol] : frames.rest(update, subprotocol)
   const parts = [patch ?? frames.replay(update, subprotocol)]
   if (rest) parts.push(rest)
   for (const event of update.events)
@@ -111,5 +111,5 @@ function framesOf(entry: Entry, member_id: string, subprotocol: Subprotocol, fra
   return parts
 }
 
-const size = (frames: Frames): number =>
-  (frames['roomful.v1.json']?.length ?? 0) + (frames['roomful.v1.msgpack']?.length ?? 0)
+const size = (frames: Frames | undefined): number =>
+  (frames?.['roomful.v1.json']?.length ?? 0) + (frames?.['roomful.v1.msgpack']?.length ?? 0)

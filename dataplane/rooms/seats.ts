@@ -5,9 +5,12 @@ import type { Seat } from './seat.ts'
 /** Everybody in one room, in the order they joined; knows which edges and which codecs its updates are for. */
 export class Seats {
   readonly #seats = new Map<string, Seat>()
+  /** Removed, but not released. */
+  readonly #parting = new Map<string, Seat>()
   readonly #sessions = new Map<string, Seat>()
-  /** How many attached members each edge has, and each codec. Only what is above 0 is here. */
+  /** How many attached members each edge has. Only what is above 0 is here. */
   readonly #edges = new Map<string, number>()
+  /** How many members speak each codec, those without a socket included: they will want to be told what they missed. */
   readonly #codecs = new Map<Subprotocol, number>()
   #members: readonly Member[] | undefined
 
@@ -15,18 +18,19 @@ export class Seats {
     return this.#seats.size
   }
 
+  /** Whether there is nobody to tell anything, now or at a resume. */
+  get nobody(): boolean {
+    return this.#codecs.size === 0
+  }
+
   /** Edges with attached members. */
   get edges(): IterableIterator<string> {
     return this.#edges.keys()
   }
 
-  /** Codecs that attached members speak. */
+  /** Codecs that members speak. */
   get codecs(): IterableIterator<Subprotocol> {
     return this.#codecs.keys()
-  }
-
-  get anyAttached(): boolean {
-    return this.#edges.size > 0
   }
 
   /** The same array until somebody comes or goes. */
@@ -39,6 +43,11 @@ export class Seats {
     return this.#seats.get(member_id)
   }
 
+  /** Who gets what is addressed to `member_id`: a member, or somebody whose departure is yet to be delivered. */
+  recipient(member_id: string): Seat | undefined {
+    return this.#seats.get(member_id) ?? this.#parting.get(member_id)
+  }
+
   ofSession(session_id: string): Seat | undefined {
     return this.#sessions.get(session_id)
   }
@@ -47,44 +56,45 @@ export class Seats {
     this.#seats.set(seat.member.member_id, seat)
     this.#sessions.set(seat.session_id, seat)
     this.#members = undefined
-    if (seat.attached) this.#count(seat, 1)
+    if (seat.attached) add(this.#edges, seat.edge, 1)
+    add(this.#codecs, seat.codec, 1)
   }
 
   /** It is a member no more. Updates still go to its edge, until `release`: the departure itself is yet to be delivered. */
   remove(seat: Seat): void {
     this.#seats.delete(seat.member.member_id)
+    this.#parting.set(seat.member.member_id, seat)
     if (this.#sessions.get(seat.session_id) === seat) this.#sessions.delete(seat.session_id)
     this.#members = undefined
   }
 
   /** A removed seat's departure is delivered. */
   release(seat: Seat): void {
-    if (seat.attached) this.#count(seat, -1)
+    this.#parting.delete(seat.member.member_id)
+    if (seat.attached) add(this.#edges, seat.edge, -1)
+    add(this.#codecs, seat.codec, -1)
   }
 
   /** The session's socket is at `edge` and speaks `codec`. */
   attach(seat: Seat, edge: string, codec: Subprotocol): void {
-    if (seat.attached) this.#count(seat, -1)
+    if (seat.attached) add(this.#edges, seat.edge, -1)
+    add(this.#codecs, seat.codec, -1)
     seat.edge = edge
     seat.codec = codec
     seat.detached_at = undefined
-    this.#count(seat, 1)
+    add(this.#edges, edge, 1)
+    add(this.#codecs, codec, 1)
   }
 
   /** The session has no socket since `now`. */
   detach(seat: Seat, now: number): void {
     if (!seat.attached) return
-    this.#count(seat, -1)
+    add(this.#edges, seat.edge, -1)
     seat.detached_at = now
   }
 
   [Symbol.iterator](): IterableIterator<Seat> {
     return this.#seats.values()
-  }
-
-  #count(seat: Seat, by: 1 | -1): void {
-    add(this.#edges, seat.edge, by)
-    add(this.#codecs, seat.codec, by)
   }
 }
 

@@ -1,0 +1,124 @@
+import type { Clock } from '../../shared/clock.ts'
+import type { ToOwner } from '../traffic.ts'
+import type { AdmitContext, Member, RoomDefinition } from './definition.ts'
+import { errorText } from './validate.ts'
+
+export type JoinRequest = Extract<ToOwner, { kind: 'join' }>
+
+/** What became of a join that was to be admitted. */
+export type Verdict =
+  | { readonly admitted: true }
+  | {
+      readonly admitted: false
+      readonly code: 'join_refused' | 'room_logic_failed'
+      readonly message: string
+      readonly cause?: unknown
+    }
+
+/** A join whose `admit` is running. */
+interface Running {
+  readonly request: JoinRequest
+  /** What came for this member meanwhile, in order. */
+  readonly waiting: (() => void)[]
+  readonly cancelTimeout: () => void
+}
+
+const ADMITTED: Verdict = { admitted: true }
+
+/** The joins of one room that are being admitted. Each holds a place, so that a full room stays a full room. */
+export class Admissions {
+  readonly #clock: Clock
+  readonly #timeout_ms: number
+  readonly #running = new Map<string, Running>()
+
+  constructor(clock: Clock, timeout_ms: number) {
+    this.#clock = clock
+    this.#timeout_ms = timeout_ms
+  }
+
+  get size(): number {
+    return this.#running.size
+  }
+
+  /** The running join of a session. */
+  ofSession(session_id: string): JoinRequest | undefined {
+    for (const { request } of this.#running.values()) if (request.session_id === session_id) return request
+    return undefined
+  }
+
+  /** Asks `admit`; `settled` is called once, in this turn when there is nothing to wait for, and never after `cancel`. */
+  ask(
+    definition: RoomDefinition,
+    request: JoinRequest,
+    member: Member,
+    options: unknown,
+    ctx: AdmitContext,
+    settled: (verdict: Verdict) => void,
+  ): void {
+    let answer: unknown
+    try {
+      answer = definition.admit?.(member, options, ctx)
+    } catch (error) {
+      settled(failed(error))
+      return
+    }
+    if (!isPromise(answer)) {
+      settled(verdictOf(answer))
+      return
+    }
+    const settle = (verdict: Verdict) => {
+      if (this.#running.get(request.member_id) !== running) return
+      this.#running.delete(request.member_id)
+      running.cancelTimeout()
+      settled(verdict)
+      for (const wait of running.waiting) wait()
+    }
+    const running: Running = {
+      request,
+      waiting: [],
+      cancelTimeout: this.#clock.schedule(this.#timeout_ms, () =>
+        settle(refused(`the room did not decide within ${this.#timeout_ms / 1000} seconds: try again`)),
+      ),
+    }
+    this.#running.set(request.member_id, running)
+    answer.then(
+      (value) => settle(verdictOf(value)),
+      (error) => settle(failed(error)),
+    )
+  }
+
+  /** Makes something of this member wait for its join; false when no join is running. */
+  wait(member_id: string, then: () => void): boolean {
+    const running = this.#running.get(member_id)
+    running?.waiting.push(then)
+    return running !== undefined
+  }
+
+  /** The join is not wanted any more; false when none is running. */
+  cancel(member_id: string): JoinRequest | undefined {
+    const running = this.#running.get(member_id)
+    running?.cancelTimeout()
+    this.#running.delete(member_id)
+    return running?.request
+  }
+
+  /** Ends all of them without a verdict. */
+  cancelAll(): readonly JoinRequest[] {
+    return [...this.#running.keys()].flatMap((member_id) => this.cancel(member_id) ?? [])
+  }
+}
+
+const refused = (message: string): Verdict => ({ admitted: false, code: 'join_refused', message })
+
+const verdictOf = (answer: unknown): Verdict =>
+  typeof answer === 'string' ? refused(answer.slice(0, 300) || 'the room refused the join') : ADMITTED
+
+const failed = (cause: unknown): Verdict => ({
+  admitted: false,
+  code: 'room_logic_failed',
+  message: errorText(cause),
+  cause,
+})
+
+const isPromise = (value: unknown): value is PromiseLike<unknown> =>
+  typeof (value as PromiseLike<unknown> | undefined | null)?.then === 'function'

@@ -1,0 +1,235 @@
+import type { ToOwner } from '../traffic.ts'
+import { Admissions, type JoinRequest, type Verdict } from './admissions.ts'
+import type { RoomLog } from './definition.ts'
+import type { RoomEnvironment } from './environment.ts'
+import type { FailureLog } from './failure-log.ts'
+import { type Logic, parseOptions } from './logic.ts'
+import type { Play } from './play.ts'
+import type { Replies } from './replies.ts'
+import { Seat } from './seat.ts'
+import type { Seats } from './seats.ts'
+import type { RoomStream } from './stream.ts'
+
+/** What doors are made of. */
+export interface DoorsParts {
+  readonly environment: RoomEnvironment
+  readonly room_id: string
+  readonly log: RoomLog
+  readonly logic: Logic
+  readonly seats: Seats
+  readonly stream: RoomStream
+  readonly play: Play
+  readonly replies: Replies
+  readonly failures: FailureLog
+  /** Runs something that came by itself, now or when the room may act again. */
+  readonly act: (run: () => void) => void
+  /** Nobody is about to come in any more who was. */
+  readonly on_empty: () => void
+  /** A join that the room cannot take any more, because it ends. */
+  readonly on_late: (request: JoinRequest) => void
+}
+
+type Kind<K extends ToOwner['kind']> = Extract<ToOwner, { kind: K }>
+
+/** Who comes into a room, goes, loses the connection and comes back. */
+export class Doors {
+  readonly #parts: DoorsParts
+  readonly #admissions: Admissions
+  readonly #expiry
+  /** Attaches of members whose join is not delivered yet. */
+  #early: Kind<'attach'>[] = []
+  #closed = false
+
+  constructor(parts: DoorsParts) {
+    this.#parts = parts
+    const { clock, limits, scheduler } = parts.environment
+    this.#admissions = new Admissions(clock, limits.admit_ms)
+    this.#expiry = scheduler.timer(() => this.#expireSeats())
+    if (parts.seats.size > 0) this.#expiry.at(clock.monotonic() + limits.seat_ms)
+  }
+
+  /** Whether nobody is in the room or about to be. */
+  get empty(): boolean {
+    return this.#parts.seats.size === 0 && this.#admissions.size === 0
+  }
+
+  /** Nobody comes in any more. */
+  close(): void {
+    this.#closed = true
+    this.#expiry.cancel()
+    for (const request of this.#admissions.cancelAll()) this.#parts.on_late(request)
+  }
+
+  join(request: JoinRequest): void {
+    const { logic, seats, replies, room_id } = this.#parts
+    const { definition } = logic
+    const running = this.#admissions.ofSession(request.session_id)
+    if (running) {
+      if (running.ref !== request.ref)
+        replies.refuse(request, 'already_joined', `the session is joining ${room_id} already`)
+      return
+    }
+    const seated = seats.ofSession(request.session_id)
+    if (seated && this.#rejoin(seated, request)) return
+    const options = parseOptions(definition, request.options)
+    const full = seats.size + this.#admissions.size >= definition.max_members
+    if (this.#closed) this.#parts.on_late(request)
+    else if (!options.ok) replies.refuse(request, 'invalid_options', options.message)
+    else if (full)
+      replies.refuse(request, 'room_full', `${room_id} has its ${definition.max_members} members`)
+    else if (definition.admit) this.#admit(request, options.value)
+    else this.#seat(request, options.value)
+  }
+
+  leave(message: Kind<'leave'>, from: string): void {
+    const { seats, play, replies, on_empty } = this.#parts
+    const { member_id, reason, ref } = message
+    const seat = seats.get(member_id)
+    if (seat) {
+      play.part(seat, reason, ref)
+      return
+    }
+    const request = this.#admissions.cancel(member_id)
+    if (!request && !seats.recipient(member_id)) replies.noSeat(from, message)
+    // Its join was under way, or it is being sent away at this moment.
+    else if (ref !== undefined) replies.send(request?.edge ?? from, { kind: 'left', member_id, ref })
+    on_empty()
+  }
+
+  detach({ member_id }: Kind<'detach'>): void {
+    const { environment, seats, act } = this.#parts
+    const seat = seats.get(member_id)
+    if (!seat) {
+      this.#admissions.wait(member_id, () => act(() => this.#detachSeat(member_id)))
+      return
+    }
+    this.#detachSeat(member_id)
+    if (!this.#expiry.waiting) this.#expiry.at(environment.clock.monotonic() + environment.limits.seat_ms)
+  }
+
+  attach(message: Kind<'attach'>): void {
+    const { seats, replies, act } = this.#parts
+    const { member_id, edge, codec } = message
+    const seat = seats.recipient(member_id)
+    if (!seat) {
+      if (!this.#admissions.wait(member_id, () => act(() => this.attach(message))))
+        replies.noSeat(edge, { member_id })
+      return
+    }
+    seats.attach(seat, edge, codec)
+    // Whoever is being sent away is told that soon.
+    if (!seats.get(member_id)) return
+    if (seat.settled) this.#attached(seat, message)
+    else this.#early.push(message)
+  }
+
+  resync({ member_id, reason }: Kind<'resync'>, from: string): void {
+    const { environment, logic, seats, stream, replies } = this.#parts
+    const seat = seats.get(member_id)
+    if (!seat) {
+      if (!seats.recipient(member_id)) replies.noSeat(from, { member_id })
+      return
+    }
+    // Its snapshot is under way, and newer than anything that could be sent now.
+    if (!seat.settled) return
+    environment.metrics.resync(logic.definition.type, reason)
+    const { codec, edge } = seat
+    const state = { [codec]: stream.resync(codec) }
+    replies.send(edge, { kind: 'state', member_id, seq: stream.delivered.seq, state })
+  }
+
+  /** A flush is delivered: whoever attached before its join was can be answered. */
+  delivered(): void {
+    if (this.#early.length === 0) return
+    const early = this.#early
+    this.#early = []
+    for (const attach of early) this.attach(attach)
+  }
+
+  #detachSeat(member_id: string): void {
+    const { environment, seats } = this.#parts
+    const seat = seats.get(member_id)
+    if (!seat) return
+    this.#early = this.#early.filter((attach) => attach.member_id !== member_id)
+    seats.detach(seat, environment.clock.monotonic())
+  }
+
+  #attached(seat: Seat, { member_id, edge, codec, epoch, seq }: Kind<'attach'>): void {
+    const { environment, logic, stream, replies } = this.#parts
+    const missed = stream.replay(seat, { epoch, seq })
+    if (!missed) environment.metrics.resync(logic.definition.type, 'resume')
+    replies.send(edge, {
+      kind: 'attached',
+      member_id,
+      seq: stream.delivered.seq,
+      resumed: missed !== undefined,
+      frames: missed ?? [{ [codec]: stream.resync(codec) }],
+      ...(seat.committed_ref > 0 ? { ack: seat.committed_ref } : {}),
+    })
+  }
+
+  /** A session that has a seat asks for one. False: the seat was one that nobody knew of any more, and is free again. */
+  #rejoin(seat: Seat, request: JoinRequest): boolean {
+    const { seats, stream, play, replies, room_id } = this.#parts
+    if (request.ref !== seat.join_ref) {
+      replies.refuse(request, 'already_joined', `the session is in ${room_id} already`)
+      return true
+    }
+    if (request.member_id !== seat.member.member_id) {
+      // The answer was lost together with its edge, and another edge has given the same join another name.
+      play.part(seat, 'session_ended')
+      return false
+    }
+    seats.attach(seat, request.edge, request.codec)
+    if (seat.settled) stream.joinAgain(seat)
+    return true
+  }
+
+  #admit(request: JoinRequest, options: unknown): void {
+    const { environment, logic, seats, log, room_id, act } = this.#parts
+    const member = Object.freeze({ member_id: request.member_id, sub: request.sub })
+    const now = environment.clock.now()
+    const ctx = { room_id, now, members: seats.members, state: logic.state as never, log }
+    this.#admissions.ask(logic.definition, request, member, options, ctx, (verdict) =>
+      act(() => this.#admitted(request, options, verdict)),
+    )
+  }
+
+  #admitted(request: JoinRequest, options: unknown, verdict: Verdict): void {
+    const { replies, failures, on_late, on_empty } = this.#parts
+    if (this.#closed) on_late(request)
+    else if (verdict.admitted) this.#seat(request, options)
+    else {
+      if (verdict.cause !== undefined) failures.add('admit', verdict.cause)
+      replies.refuse(request, verdict.code, verdict.message)
+      on_empty()
+    }
+  }
+
+  #seat(request: JoinRequest, options: unknown): void {
+    const { play, replies, on_empty } = this.#parts
+    const { member_id, sub, session_id, ref, edge, codec } = request
+    const member = Object.freeze({ member_id, sub })
+    const seat = new Seat({ member, session_id, join_ref: ref, edge, codec, last_ref: 0 })
+    const failure = play.join(seat, options)
+    if (failure !== undefined) replies.refuse(request, 'room_logic_failed', failure)
+    on_empty()
+  }
+
+  /** Seats whose edge never said what became of the session. */
+  #expireSeats(): void {
+    const { environment, seats, play, act } = this.#parts
+    const { clock, limits } = environment
+    act(() => {
+      if (this.#closed) return
+      let earliest = Number.POSITIVE_INFINITY
+      for (const seat of [...seats]) {
+        if (seat.detached_at === undefined) continue
+        const ends_at = seat.detached_at + limits.seat_ms
+        if (ends_at > clock.monotonic()) earliest = Math.min(earliest, ends_at)
+        else play.part(seat, 'session_ended')
+      }
+      if (earliest < Number.POSITIVE_INFINITY) this.#expiry.at(earliest)
+    })
+  }
+}

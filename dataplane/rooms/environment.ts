@@ -1,0 +1,57 @@
+import type { Clock } from '../../shared/clock.ts'
+import type { Random } from '../../shared/random.ts'
+import type { RoomRecords } from '../../shared/store/port.ts'
+import type { ToEdge } from '../traffic.ts'
+import type { Codecs } from './frames.ts'
+import type { JournalFormat } from './journal.ts'
+import type { RoomMetrics } from './metrics.ts'
+import type { RingLimits } from './ring.ts'
+import type { Scheduler } from './scheduler.ts'
+
+/** Bounds of every room of a node. */
+export interface RoomLimits {
+  /** History kept for resumes. */
+  readonly ring: RingLimits
+  /** Messages that wait while a room cannot act; more are refused with `room_unavailable`. */
+  readonly waiting_messages: number
+  /** How long `admit` may take. */
+  readonly admit_ms: number
+  /** A seat without a socket is given up after this, should its edge never say what became of the session. */
+  readonly seat_ms: number
+  /** How long after a change a `snapshot` room is saved; with the write itself it must stay below a second. */
+  readonly save_ms: number
+  /** A journal this long, or larger than both `journal_bytes` and its snapshot, is replaced by a snapshot. */
+  readonly journal_entries: number
+  readonly journal_bytes: number
+  /** How long a room's record outlives its last write or refresh. */
+  readonly record_ttl_ms: number
+}
+
+/** What holds where nothing else is said. */
+export const ROOM_LIMITS: RoomLimits = {
+  ring: { entries: 512, bytes: 128 * 1024 },
+  waiting_messages: 1000,
+  admit_ms: 5000,
+  seat_ms: 120_000,
+  save_ms: 700,
+  journal_entries: 512,
+  journal_bytes: 256 * 1024,
+  record_ttl_ms: 600_000,
+}
+
+/** What all rooms of one node share. */
+export interface RoomEnvironment {
+  readonly node_id: string
+  readonly clock: Clock
+  readonly random: Random
+  readonly scheduler: Scheduler
+  readonly codecs: Codecs
+  readonly format: JournalFormat
+  readonly records: RoomRecords
+  readonly metrics: RoomMetrics
+  readonly limits: RoomLimits
+  /** Takes a message to an edge. */
+  readonly deliver: (edge: string, message: ToEdge) => void
+  /** Whether this node may act for its rooms at this moment (its lease is valid). Asked before each apply and each emit. */
+  readonly may_act: () => boolean
+}

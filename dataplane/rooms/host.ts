@@ -1,0 +1,312 @@
+import type { Clock } from '../../shared/clock.ts'
+import type { Logger } from '../../shared/log.ts'
+import type { Codec } from '../../shared/protocol/codec.ts'
+import type { Random } from '../../shared/random.ts'
+import type { Claim, RoomRecords } from '../../shared/store/port.ts'
+import { type RoomAddress, roomId, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
+import type { RoomDefinition } from './definition.ts'
+import { describeRoom, type RoomDescription, type RoomQuery } from './describe.ts'
+import { ROOM_LIMITS, type RoomEnvironment, type RoomLimits } from './environment.ts'
+import { JournalFormat } from './journal.ts'
+import { createState, parseOptions } from './logic.ts'
+import type { RoomMetrics } from './metrics.ts'
+import { RoomTypes } from './registry.ts'
+import { Replies } from './replies.ts'
+import { restore } from './restore.ts'
+import { type Arrival, Room } from './room.ts'
+import { type Defer, Scheduler } from './scheduler.ts'
+import { errorText } from './validate.ts'
+
+/** What came of asking for a room: it is this node's, a living node owns it, there is none (and none was to be made), or the store is silent. */
+export type ClaimResult = Claim | 'elsewhere' | 'absent' | 'unavailable'
+
+/** Asks for the ownership of a room (`project/type:key`). `create`: also of one that is nowhere yet. */
+export type ClaimRoom = (room: string, options: { readonly create: boolean }) => Promise<ClaimResult>
+
+/** What a host is made of. */
+export interface RoomHostParts {
+  readonly node_id: string
+  /** The room types installed. */
+  readonly rooms: readonly RoomDefinition[]
+  readonly codecs: readonly Codec[]
+  readonly records: RoomRecords
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Logger
+  readonly metrics: RoomMetrics
+  readonly claim: ClaimRoom
+  /** Whether this node may act for its rooms at this moment (its lease is valid). */
+  readonly may_act: () => boolean
+  /** Takes a message to an edge. */
+  readonly deliver: (edge: string, message: ToEdge) => void
+  /** Default: when this turn of the event loop has read its sockets. */
+  readonly defer?: Defer
+  readonly limits?: Partial<RoomLimits>
+}
+
+/** Rooms that this node owns, and those it is about to. */
+export class RoomHost {
+  readonly #parts: RoomHostParts
+  readonly #types: RoomTypes
+  readonly #environment: RoomEnvironment
+  readonly #rooms = new Map<string, Room>()
+  /** Being claimed: what arrived for them meanwhile, in order. */
+  readonly #opening = new Map<string, Arrival[]>()
+  readonly #refresh
+  #members = 0
+  #closed = false
+
+  /** Throws RoomDefinitionError when two room types have one name. */
+  constructor(parts: RoomHostParts) {
+    const { node_id, clock, random, records, metrics, deliver, may_act, log } = parts
+    this.#parts = parts
+    this.#types = new RoomTypes(parts.rooms)
+    const scheduler = new Scheduler(clock, parts.defer ?? setImmediate, (error) =>
+      log.error({ err: error }, 'a timer of a room failed'),
+    )
+    const limits = { ...ROOM_LIMITS, ...parts.limits }
+    this.#environment = {
+      node_id,
+      clock,
+      random,
+      scheduler,
+      codecs: new Map(parts.codecs.map((codec) => [codec.subprotocol, codec])),
+      format: new JournalFormat(),
+      records,
+      metrics,
+      limits,
+      deliver,
+      may_act,
+    }
+    const every_ms = limits.record_ttl_ms / 4
+    this.#refresh = scheduler.timer(() => {
+      this.#refresh.at(clock.monotonic() + every_ms)
+      for (const room of this.#rooms.values()) void room.refresh()
+    })
+    this.#refresh.at(clock.monotonic() + every_ms)
+  }
+
+  /** How many rooms run here. */
+  get size(): number {
+    return this.#rooms.size
+  }
+
+  /** A message from the edge `from` (default: this node's own) for one of its members' rooms. */
+  receive(message: ToOwner, from: string = this.#parts.node_id): void {
+    const name = roomName(message.room)
+    const room = this.#rooms.get(name)
+    if (room) {
+      room.receive(message, from)
+      return
+    }
+    const waiting = this.#opening.get(name)
+    if (!waiting) this.#open(name, { message, from })
+    else if (waiting.length < this.#environment.limits.waiting_messages || message.kind !== 'message')
+      waiting.push({ message, from })
+    else this.#unavailable({ message, from }, 'it is being opened')
+  }
+
+  /** Puts a definition in the place of the one of the same type; running rooms go on with it, keeping their state where it fits. */
+  replaceRoom(definition: RoomDefinition): void {
+    const { type } = definition
+    const running = [...this.#rooms.values()].filter((room) => room.address.room_type === type)
+    const problems = running.flatMap((room) => room.redefine(definition) ?? [])
+    this.#types.set(definition)
+    const { log } = this.#parts
+    const replaced = running.length - problems.length
+    log.info({ room_type: type, rooms: replaced }, `room type ${type} was replaced`)
+    for (const problem of problems)
+      log.warn({ room_type: type }, `${problem}; this room keeps the old definition`)
+  }
+
+  /** To be called when the node may act again after it might not: every room goes on that is still this node's. */
+  recheck(): void {
+    for (const room of [...this.#rooms.values()]) room.recheck()
+  }
+
+  /** The rooms as operators see them. */
+  describe({ include_state, room_id, project_id }: RoomQuery): RoomDescription[] {
+    return [...this.#rooms.values()]
+      .filter((room) => room_id === undefined || room.room_id === room_id)
+      .filter((room) => project_id === undefined || room.address.project_id === project_id)
+      .map((room) => describeRoom(room, include_state))
+  }
+
+  /** Takes no more rooms, and hands over those it has. After `timeout_ms` it no longer waits for a store that does not answer. */
+  async close(timeout_ms = 5000): Promise<void> {
+    this.#closed = true
+    this.#refresh.cancel()
+    const cancel = this.#environment.clock.schedule(timeout_ms, () => {
+      for (const room of this.#rooms.values()) room.giveUp()
+    })
+    await Promise.all([...this.#rooms.values()].map((room) => room.handOver()))
+    cancel()
+  }
+
+  /** A room that is not here: claims it for a join, or for a member of it who has only lost its owner. */
+  #open(name: string, first: Arrival): void {
+    const { message } = first
+    const definition = this.#types.get(message.room.room_type)
+    if (message.kind === 'detach') return
+    if (this.#closed) {
+      this.#unavailable(first, 'its node is going away')
+      return
+    }
+    if (!definition) {
+      this.#unknownType(first)
+      return
+    }
+    if (message.kind === 'join') {
+      const options = parseOptions(definition, message.options)
+      if (!options.ok) {
+        this.#repliesOf(message.room).refuse(message, 'invalid_options', options.message)
+        return
+      }
+    }
+    const waiting = [first]
+    this.#opening.set(name, waiting)
+    this.#claim(name, message).then((result) => this.#claimed(name, definition, result, waiting))
+  }
+
+  async #claim(name: string, { kind }: ToOwner): Promise<ClaimResult> {
+    try {
+      return await this.#parts.claim(name, { create: kind === 'join' })
+    } catch (error) {
+      this.#parts.log.warn({ err: error, room: name }, 'a room could not be claimed')
+      return 'unavailable'
+    }
+  }
+
+  #claimed(name: string, definition: RoomDefinition, result: ClaimResult, waiting: Arrival[]): void {
+    if (result === 'absent') this.#absent(name, waiting)
+    else if (result === 'elsewhere') this.#refuseAll(name, waiting, 'another node owns it')
+    else if (result === 'unavailable') this.#refuseAll(name, waiting, 'the store does not answer')
+    else if (this.#closed)
+      this.#giveBack(name, result, false, () => this.#refuseAll(name, waiting, 'its node is going away'))
+    else this.#begin(name, definition, result, waiting)
+  }
+
+  /** The room is this node's: it goes on from what the store holds, or begins with the first join. */
+  #begin(name: string, definition: RoomDefinition, claim: Claim, waiting: Arrival[]): void {
+    const [{ message }] = waiting as [Arrival]
+    let begin: ConstructorParameters<typeof Room>[0]['begin']
+    try {
+      const restored = restore(claim, this.#environment.format)
+      if (!restored && message.kind !== 'join') {
+        this.#giveBack(name, claim, true, () => this.#absent(name, waiting))
+        return
+      }
+      begin = restored ? { restored } : { state: this.#create(definition, message) }
+    } catch (error) {
+      this.#cannotBegin(name, claim, error, waiting)
+      return
+    }
+    const { log } = this.#parts
+    const { room } = message
+    const { epoch } = claim.fence
+    const created = new Room({
+      environment: this.#environment,
+      room,
+      definition,
+      fence: claim.fence,
+      log: log.child({ room_id: roomId(room), project_id: room.project_id }),
+      begin,
+      on_members: (change) => {
+        this.#members += change
+        this.#parts.metrics.members(this.#members)
+      },
+      on_end: (end, unhandled) => {
+        this.#rooms.delete(name)
+        this.#parts.metrics.rooms(this.#rooms.size)
+        log.debug({ room_id: roomId(room), end }, 'the room is no longer here')
+        for (const arrival of unhandled) this.receive(arrival.message, arrival.from)
+      },
+    })
+    this.#opening.delete(name)
+    this.#rooms.set(name, created)
+    this.#parts.metrics.rooms(this.#rooms.size)
+    log.debug({ room_id: roomId(room), epoch, restored: 'restored' in begin }, 'the room is here')
+    for (const arrival of waiting) created.receive(arrival.message, arrival.from)
+  }
+
+  #create(definition: RoomDefinition, message: ToOwner) {
+    const options = parseOptions(definition, message.kind === 'join' ? message.options : {})
+    if (!options.ok) throw new CannotCreate(options.message)
+    try {
+      return createState(definition, options.value)
+    } catch (error) {
+      throw new CannotCreate(errorText(error), { cause: error })
+    }
+  }
+
+  #cannotBegin(name: string, claim: Claim, error: unknown, waiting: Arrival[]): void {
+    const { log } = this.#parts
+    if (!(error instanceof CannotCreate)) {
+      log.error({ err: error, room: name }, 'the record of a room cannot be read')
+      this.#giveBack(name, claim, false, () => this.#refuseAll(name, waiting, 'its record cannot be read'))
+      return
+    }
+    log.warn({ err: error.cause, room: name }, 'the room logic could not create a room')
+    const [{ message }, ...others] = waiting as [Arrival, ...Arrival[]]
+    if (message.kind === 'join')
+      this.#repliesOf(message.room).refuse(message, 'room_logic_failed', error.message)
+    this.#giveBack(name, claim, true, () => this.#again(name, others))
+  }
+
+  /** Gives up a claim that led to no room; what waits is dealt with when that is done, so that it can be claimed anew. */
+  #giveBack(name: string, { fence }: Claim, forget: boolean, then: () => void): void {
+    const { records, limits } = this.#environment
+    records.release(name, fence, { forget, ttl_ms: limits.record_ttl_ms }).then(then, (error) => {
+      this.#parts.log.warn({ err: error, room: name }, 'a room could not be released')
+      then()
+    })
+  }
+
+  /** There is no such room, so whoever is no newcomer holds no seat in it. */
+  #absent(name: string, waiting: Arrival[]): void {
+    const join = waiting.findIndex(({ message }) => message.kind === 'join')
+    const strangers = join < 0 ? waiting : waiting.slice(0, join)
+    for (const { message, from } of strangers)
+      if (message.kind !== 'detach') this.#repliesOf(message.room).noSeat(from, message)
+    this.#again(name, join < 0 ? [] : waiting.slice(join))
+  }
+
+  #again(name: string, waiting: readonly Arrival[]): void {
+    this.#opening.delete(name)
+    for (const { message, from } of waiting) this.receive(message, from)
+  }
+
+  #refuseAll(name: string, waiting: readonly Arrival[], why: string): void {
+    this.#opening.delete(name)
+    for (const arrival of waiting) this.#unavailable(arrival, why)
+  }
+
+  /** Edges ask again for what gets no answer here: an attach, a resync. */
+  #unavailable({ message, from }: Arrival, why: string): void {
+    const replies = this.#repliesOf(message.room)
+    const text = `${roomId(message.room)} is not available: ${why}`
+    if (message.kind === 'join') replies.refuse(message, 'room_unavailable', text)
+    else if (message.kind === 'message') replies.failed(from, message, 'room_unavailable', text)
+    else if (message.kind === 'leave' && message.ref !== undefined)
+      replies.failed(from, message, 'room_unavailable', text)
+  }
+
+  #unknownType({ message, from }: Arrival): void {
+    const replies = this.#repliesOf(message.room)
+    const { room_type } = message.room
+    if (message.kind !== 'join') replies.noSeat(from, message)
+    else
+      replies.refuse(message, 'unknown_room_type', `no room type ${JSON.stringify(room_type)} is installed`)
+  }
+
+  /** Answers about a room that is not here: under epoch 0, which belongs to nobody. */
+  #repliesOf(room: RoomAddress): Replies {
+    const { metrics, deliver } = this.#parts
+    return new Replies(room, () => 0, metrics, deliver)
+  }
+}
+
+/** The room logic refused to make a room; the text is for whoever asked for it. */
+class CannotCreate extends Error {
+  override readonly name = 'CannotCreate'
+}

@@ -1,0 +1,85 @@
+import type { Durability } from './definition.ts'
+import type { RoomEnvironment } from './environment.ts'
+import type { RoomRecord } from './record.ts'
+import type { Timer } from './scheduler.ts'
+import type { Update } from './update.ts'
+
+/** Keeps a room in the store the way its type asks for: every update before it is seen, a save now and then, or nothing. */
+export class Keeper {
+  readonly #record: RoomRecord
+  readonly #environment: RoomEnvironment
+  readonly #durability: Durability
+  readonly #whole: () => Uint8Array
+  readonly #on_fenced: () => void
+  readonly #save: Timer
+  #saving = false
+  #changed = false
+  #ended = false
+  /** Of the journal: entries and bytes since the snapshot. A room has none at first. */
+  #entries = Number.POSITIVE_INFINITY
+  #bytes = 0
+  #snapshot_bytes = 0
+
+  /** `whole` is the room as of its last flush, including one that is being committed. */
+  constructor(
+    record: RoomRecord,
+    environment: RoomEnvironment,
+    durability: Durability,
+    whole: () => Uint8Array,
+    on_fenced: () => void,
+  ) {
+    this.#record = record
+    this.#environment = environment
+    this.#durability = durability
+    this.#whole = whole
+    this.#on_fenced = on_fenced
+    this.#save = environment.scheduler.timer(() => this.#saveNow())
+  }
+
+  /** Called for each update, which is part of `whole` already. The promise tells whether it stands; undefined: it need not be waited for. */
+  commit(update: Update): Promise<boolean> | undefined {
+    if (this.#durability === 'none') return undefined
+    if (this.#durability === 'snapshot') {
+      this.#changed = true
+      if (!this.#saving && !this.#save.waiting) this.#saveSoon()
+      return undefined
+    }
+    const { format, limits } = this.#environment
+    const long = this.#entries >= limits.journal_entries
+    const large = this.#bytes >= Math.max(limits.journal_bytes, this.#snapshot_bytes)
+    if (long || large) return this.#replace()
+    const entry = format.entry(update)
+    this.#entries++
+    this.#bytes += entry.length
+    return this.#record.append(entry)
+  }
+
+  end(): void {
+    this.#ended = true
+    this.#save.cancel()
+  }
+
+  #replace(): Promise<boolean> {
+    const snapshot = this.#whole()
+    this.#entries = 0
+    this.#bytes = 0
+    this.#snapshot_bytes = snapshot.length
+    return this.#record.replace(snapshot)
+  }
+
+  #saveSoon(): void {
+    const { clock, limits } = this.#environment
+    this.#save.at(clock.monotonic() + limits.save_ms)
+  }
+
+  #saveNow(): void {
+    this.#saving = true
+    this.#changed = false
+    this.#record.replace(this.#whole()).then((stands) => {
+      this.#saving = false
+      if (this.#ended) return
+      if (!stands) this.#on_fenced()
+      else if (this.#changed) this.#saveSoon()
+    })
+  }
+}

@@ -1,0 +1,89 @@
+import { readdir, stat } from 'node:fs/promises'
+import { basename, join, resolve } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { tsImport } from 'tsx/esm/api'
+import { isRoomDefinition, type RoomDefinition } from './definition.ts'
+import { RoomDefinitionError } from './definition-check.ts'
+import { errorText } from './validate.ts'
+
+const MODULE = /\.(ts|js|mjs)$/
+const NOT_A_ROOM = /\.(test|spec|d)\.(ts|js|mjs)$/
+const ROOM_FILE = /^room\.(ts|js|mjs)$/
+
+/**
+ * The room types of a folder: one per module directly in it, and one per subfolder that has a `room.ts` (or `.js`, `.mjs`).
+ * TypeScript needs no build. Rejects with a RoomDefinitionError that names the file.
+ */
+export async function loadRooms(folder: string): Promise<RoomDefinition[]> {
+  const files = await roomFiles(folder)
+  if (files.length === 0)
+    throw new RoomDefinitionError(
+      `${folder} has no room types: put modules there whose default export is defineRoom({ … })`,
+    )
+  const by_type = new Map<string, string>()
+  const definitions: RoomDefinition[] = []
+  for (const file of files) {
+    const definition = await loadRoom(file)
+    const other = by_type.get(definition.type)
+    if (other !== undefined)
+      throw new RoomDefinitionError(
+        `${other} and ${file} both define the room type ${JSON.stringify(definition.type)}`,
+      )
+    by_type.set(definition.type, file)
+    definitions.push(definition)
+  }
+  return definitions
+}
+
+/** The room type of one module, as the file is now: nothing is taken from an earlier import. */
+export async function loadRoom(file: string): Promise<RoomDefinition> {
+  const module = await importFresh(file)
+  const definition = defaultOf(module)
+  if (isRoomDefinition(definition)) return definition
+  throw new RoomDefinitionError(
+    `${file} has no room as its default export: write export default defineRoom({ … })`,
+  )
+}
+
+/** Every file of a folder that should hold a room type, in the order of their names. */
+export async function roomFiles(folder: string): Promise<string[]> {
+  const entries = await readdir(folder, { withFileTypes: true }).catch((error: unknown) => {
+    throw new RoomDefinitionError(`the folder of room types ${folder} cannot be read: ${errorText(error)}`)
+  })
+  const files: string[] = []
+  for (const entry of entries.sort((a, b) => (a.name < b.name ? -1 : 1))) {
+    const path = join(resolve(folder), entry.name)
+    const kind = entry.isSymbolicLink() ? await stat(path).catch(() => entry) : entry
+    if (kind.isFile() && isRoomFile(entry.name)) files.push(path)
+    if (kind.isDirectory() && entry.name !== 'node_modules') files.push(...(await roomFilesIn(path)))
+  }
+  return files
+}
+
+const isRoomFile = (name: string): boolean => MODULE.test(name) && !NOT_A_ROOM.test(name)
+
+async function roomFilesIn(folder: string): Promise<string[]> {
+  const names = await readdir(folder).catch(() => [])
+  return names.filter((name) => ROOM_FILE.test(basename(name))).map((name) => join(folder, name))
+}
+
+async function importFresh(file: string): Promise<unknown> {
+  try {
+    return await tsImport(pathToFileURL(file).href, import.meta.url)
+  } catch (error) {
+    if (error instanceof Error && error.name === 'RoomDefinitionError')
+      throw new RoomDefinitionError(`${file}: ${error.message}`)
+    throw new RoomDefinitionError(
+      `${file} cannot be loaded: ${error instanceof Error ? error.message : error}`,
+      {
+        cause: error,
+      },
+    )
+  }
+}
+
+/** CommonJS modules have their default export one level further down. */
+function defaultOf(module: unknown): unknown {
+  const first = (module as { default?: unknown }).default
+  return isRoomDefinition(first) ? first : (first as { default?: unknown } | undefined)?.default
+}

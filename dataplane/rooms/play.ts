@@ -1,0 +1,174 @@
+import type { LeaveReason } from '../../shared/protocol/messages.ts'
+import type { ToOwner } from '../traffic.ts'
+import type { RoomEnvironment } from './environment.ts'
+import type { FailureLog } from './failure-log.ts'
+import { type Logic, NOTHING } from './logic.ts'
+import type { Replies } from './replies.ts'
+import type { Seat } from './seat.ts'
+import type { Seats } from './seats.ts'
+import type { RoomStream } from './stream.ts'
+import type { Effects, Task } from './turn.ts'
+import { errorText, validate } from './validate.ts'
+
+/** What play is made of. */
+export interface PlayParts {
+  readonly environment: RoomEnvironment
+  readonly logic: Logic
+  readonly seats: Seats
+  readonly stream: RoomStream
+  readonly replies: Replies
+  readonly failures: FailureLog
+  /** Runs something that came by itself, now or when the room may act again. */
+  readonly act: (run: () => void) => void
+  /** Somebody came (1) or went (-1). */
+  readonly on_members: (change: number) => void
+  /** The room logic wants the room to end. */
+  readonly on_close: () => void
+}
+
+/** The turns of one room: lets its logic handle what happens, and takes over what came of each turn that succeeded. */
+export class Play {
+  readonly #parts: PlayParts
+
+  constructor(parts: PlayParts) {
+    this.#parts = parts
+  }
+
+  /** A message of a seated member: checked, applied at most once per ref, and acked with the update that carries its effect. */
+  message(seat: Seat, { type, data, ref }: Extract<ToOwner, { kind: 'message' }>): void {
+    const { environment, logic, stream, replies, failures } = this.#parts
+    const { definition } = logic
+    const spec = Object.hasOwn(definition.messages, type) ? definition.messages[type] : undefined
+    if (!spec) {
+      replies.error(seat, 'unknown_type', `${definition.type} has no message ${JSON.stringify(type)}`, ref)
+      return
+    }
+    const valid = validate(spec.data, data)
+    if (!valid.ok) {
+      replies.error(seat, 'invalid_payload', `${type}: ${valid.message}`, ref)
+      return
+    }
+    if (ref !== undefined && ref <= seat.last_ref) {
+      this.#again(seat)
+      return
+    }
+    if (spec.rate && !seat.mayTake(type, spec.rate, environment.clock.monotonic())) {
+      const { per_second, burst } = spec.rate
+      environment.metrics.rateLimited(definition.type)
+      replies.error(seat, 'rate_limited', `${type}: at most ${per_second} a second, ${burst} at once`, ref)
+      return
+    }
+    if (ref !== undefined) seat.last_ref = ref
+    let effects: Effects
+    try {
+      effects = logic.message({ type, data: valid.value, member: seat.member })
+    } catch (error) {
+      failures.add('on_message', error)
+      replies.error(seat, 'room_logic_failed', errorText(error), ref)
+      return
+    }
+    if (ref !== undefined) stream.pending.ack(seat)
+    this.#takeOver(effects)
+    environment.metrics.applied(definition.type)
+    stream.touch()
+  }
+
+  /** Somebody takes a seat. The text says why the room logic would not have it; then nothing has happened. */
+  join(seat: Seat, options: unknown): string | undefined {
+    const { logic, seats, stream, failures, on_members } = this.#parts
+    seats.add(seat)
+    let effects: Effects
+    try {
+      effects = logic.join(seat.member, options)
+    } catch (error) {
+      seats.remove(seat)
+      seats.release(seat)
+      failures.add('on_join', error)
+      return errorText(error)
+    }
+    on_members(1)
+    stream.pending.join(seat)
+    this.#takeOver(effects)
+    stream.touch()
+    return undefined
+  }
+
+  /** A seat is given up; the room logic hears of it, unless the whole room ends. `ref`: the `leave` to answer. */
+  part(seat: Seat, reason: LeaveReason, ref?: number): void {
+    const { logic, seats, stream, on_members } = this.#parts
+    stream.pending.part(seat, reason, ref)
+    seats.remove(seat)
+    on_members(-1)
+    if (reason !== 'closed') this.#try('on_leave', () => logic.leave(seat.member))
+    stream.touch()
+  }
+
+  tick(): void {
+    this.#try('on_tick', () => this.#parts.logic.tick())
+    this.#parts.stream.touch()
+  }
+
+  /** The last turn: nothing of it reaches anybody. */
+  dispose(): void {
+    this.#try('on_dispose', () => {
+      this.#parts.logic.dispose()
+      return NOTHING
+    })
+  }
+
+  /** A ref that was settled before: it is acked once more, and never applied again. */
+  #again(seat: Seat): void {
+    const { stream } = this.#parts
+    if (seat.last_ref === seat.committed_ref) {
+      stream.ackAgain(seat)
+      return
+    }
+    // Otherwise its ack is under way, unless the last ref ended with an error, which is not acked by itself.
+    if (seat.last_ref === seat.flushed_ref) return
+    stream.pending.ack(seat)
+    stream.touch()
+  }
+
+  /** A turn that nobody waits for. */
+  #try(kind: string, turn: () => Effects): void {
+    const { environment, logic, failures } = this.#parts
+    try {
+      this.#takeOver(turn())
+    } catch (error) {
+      failures.add(kind, error)
+      environment.metrics.error(logic.definition.type, 'room_logic_failed')
+    }
+  }
+
+  /** What a turn asked for happens now that it is known to have succeeded. */
+  #takeOver({ events, kicked, tasks, closed }: Effects): void {
+    const { seats, stream, on_close } = this.#parts
+    if (events.length > 0) stream.pending.events.push(...events)
+    for (const task of tasks) this.#start(task)
+    for (const member_id of kicked) {
+      const seat = seats.get(member_id)
+      if (seat) this.part(seat, 'kicked')
+    }
+    if (closed) on_close()
+  }
+
+  /** The outcome of a task is a turn of its own, whenever it comes. */
+  #start({ type, work }: Task): void {
+    const { logic, stream, act } = this.#parts
+    const settle = (data: unknown) =>
+      act(() => {
+        this.#try(`the outcome of task ${type}`, () => logic.message({ type, data, member: null }))
+        stream.touch()
+      })
+    work.then(
+      (result) => {
+        const { tasks } = logic.definition
+        // Gone from the definition since.
+        if (!Object.hasOwn(tasks, type)) return
+        const valid = validate(tasks[type]!, result)
+        settle(valid.ok ? { ok: true, value: valid.value } : { ok: false, error: valid.message })
+      },
+      (error) => settle({ ok: false, error: errorText(error) }),
+    )
+  }
+}

@@ -1,0 +1,362 @@
+import type { Json } from '../../shared/json.ts'
+import type { Fence } from '../../shared/store/port.ts'
+import { type RoomAddress, roomId, type ToOwner } from '../traffic.ts'
+import type { RoomDefinition, RoomLog } from './definition.ts'
+import { Doors } from './doors.ts'
+import type { RoomEnvironment } from './environment.ts'
+import { FailureLog } from './failure-log.ts'
+import type { RoomSnapshot } from './journal.ts'
+import { Logic } from './logic.ts'
+import { Pace } from './pace.ts'
+import { Play } from './play.ts'
+import { Replies } from './replies.ts'
+import { Seat } from './seat.ts'
+import { Seats } from './seats.ts'
+import { RoomStream } from './stream.ts'
+import { validate } from './validate.ts'
+
+/** A message and the edge it came from. */
+export interface Arrival {
+  readonly message: ToOwner
+  readonly from: string
+}
+
+/** How a room ended on this node: for good, given to whoever wants to go on with it, or lost to another owner. */
+export type RoomEnd = 'disposed' | 'released' | 'fenced'
+
+/** What a room is made of. */
+export interface RoomParts {
+  readonly environment: RoomEnvironment
+  readonly room: RoomAddress
+  readonly definition: RoomDefinition
+  readonly fence: Fence
+  readonly log: RoomLog
+  /** A new room's state, or what the store held. */
+  readonly begin: { readonly state: Json } | { readonly restored: RoomSnapshot }
+  /** Somebody came (1) or went (-1). */
+  readonly on_members: (change: number) => void
+  /** The room is no longer here; `unhandled` arrived too late for it. */
+  readonly on_end: (end: RoomEnd, unhandled: readonly Arrival[]) => void
+}
+
+/** Something that waits for the thaw. */
+interface Waiting {
+  readonly run: () => void
+  /** The message it stands for, if it is one. */
+  readonly arrival: Arrival | undefined
+}
+
+/** How long an empty room that cannot be disposed of now waits to be looked at again. */
+const LOOK_AGAIN_MS = 1000
+
+/** One room's life on this node, from its claim to its end: acts while its node may, waits while it may not. */
+export class Room {
+  readonly address: RoomAddress
+  readonly room_id: string
+  readonly seats = new Seats()
+  readonly #parts: RoomParts
+  readonly #environment: RoomEnvironment
+  readonly #logic: Logic
+  readonly #stream: RoomStream
+  readonly #replies: Replies
+  readonly #play: Play
+  readonly #doors: Doors
+  readonly #phase: number
+  readonly #idle
+  readonly #tick
+  #tick_pace: Pace | undefined
+  /** Nothing is applied: the node may not act, or the store is silent. */
+  #frozen = false
+  #waiting: Waiting[] = []
+  /** `closing`: everybody is being sent away; `leaving`: saved for another owner; `ended`: nothing happens any more. */
+  #stage: 'open' | 'closing' | 'leaving' | 'ended' = 'open'
+  readonly #unhandled: Arrival[] = []
+
+  constructor(parts: RoomParts) {
+    const { environment, room, definition, log, begin } = parts
+    const { clock, random, scheduler, metrics, deliver } = environment
+    this.#parts = parts
+    this.#environment = environment
+    this.address = room
+    this.room_id = roomId(room)
+    this.#phase = random.float()
+    const { seats, room_id } = this
+    const restored = 'restored' in begin ? begin.restored : undefined
+    for (const record of restored?.seats ?? []) seats.add(new Seat(record, clock.monotonic()))
+    this.#logic = new Logic(definition, 'restored' in begin ? begin.restored.state : begin.state, {
+      room_id,
+      clock,
+      random,
+      log,
+      members: () => seats.members,
+    })
+    this.#stream = this.#createStream(restored)
+    this.#replies = new Replies(room, () => this.epoch, metrics, deliver)
+    const common = {
+      environment,
+      logic: this.#logic,
+      seats,
+      stream: this.#stream,
+      replies: this.#replies,
+      failures: new FailureLog(clock, log),
+      act: (run: () => void) => this.#act(run, undefined),
+    }
+    this.#play = new Play({
+      ...common,
+      on_members: (change) => {
+        parts.on_members(change)
+        this.#watchIdle()
+      },
+      on_close: () => this.#close(),
+    })
+    this.#doors = new Doors({
+      ...common,
+      room_id,
+      log,
+      play: this.#play,
+      on_empty: () => this.#watchIdle(),
+      on_late: (request) => this.#unhandled.push({ message: request, from: request.edge }),
+    })
+    this.#idle = scheduler.timer(() => this.#disposeIfIdle())
+    this.#tick = scheduler.timer(() => this.#runTick())
+    parts.on_members(seats.size)
+    this.#setTick()
+    this.#watchIdle()
+  }
+
+  get definition(): RoomDefinition {
+    return this.#logic.definition
+  }
+
+  get epoch(): number {
+    return this.#stream.epoch
+  }
+
+  /** What members know of the room: its last delivered flush. */
+  get delivered() {
+    return this.#stream.delivered
+  }
+
+  /** A message from an edge. What cannot be handled now waits, in order. */
+  receive(message: ToOwner, from: string): void {
+    if (this.#stage === 'ended' || this.#stage === 'leaving') this.#unhandled.push({ message, from })
+    else if (!this.#frozen && this.#mayAct()) this.#handle(message, from)
+    else this.#wait(() => this.#handle(message, from), { message, from })
+  }
+
+  /** The node's lease stands again after it had run out: the room goes on if it is still this node's. */
+  recheck(): void {
+    this.#freeze()
+    // A silent store tells by itself when it answers again.
+    if (this.#ended || this.#stream.unsure) return
+    this.#stream.verify().then((mine) => (mine ? this.#thaw() : this.#fenced()))
+  }
+
+  /** Keeps the room's record alive. */
+  async refresh(): Promise<void> {
+    if (this.#ended || this.#frozen) return
+    if (!(await this.#stream.refresh())) this.#fenced()
+  }
+
+  /** Runs another definition of the same type from now on. The text says why the old one stays. */
+  redefine(definition: RoomDefinition): string | undefined {
+    if (definition.state) {
+      const checked = validate(definition.state, this.#logic.state)
+      if (!checked.ok) return `the state of ${this.room_id} does not fit: ${checked.message}`
+    }
+    this.#logic.definition = definition
+    this.#stream.setRate(definition.sync.rate)
+    this.#setTick()
+    for (const seat of this.seats) seat.forgetRates()
+    return undefined
+  }
+
+  /** Saves the room and gives it up, for another owner to go on with; a room that is kept nowhere ends. Input is left unanswered. */
+  async handOver(): Promise<void> {
+    if (this.#stage !== 'open') return
+    this.#stage = 'leaving'
+    this.#cancelTimers()
+    this.#doors.close()
+    await this.#stream.settle()
+    if (this.#ended) return
+    this.#stage = 'ended'
+    const keep = this.definition.durability !== 'none'
+    if (!keep) this.#play.dispose()
+    await this.#stream.release(!keep)
+    this.#end(keep ? 'released' : 'disposed')
+  }
+
+  /** Stops waiting for a store that does not answer. */
+  giveUp(): void {
+    this.#stream.giveUp()
+  }
+
+  get #ended(): boolean {
+    return this.#stage === 'ended'
+  }
+
+  #createStream(restored: RoomSnapshot | undefined): RoomStream {
+    const { environment, room, definition, fence, log } = this.#parts
+    return new RoomStream(
+      {
+        environment,
+        room,
+        room_id: this.room_id,
+        durability: definition.durability,
+        sync_rate: definition.sync.rate,
+        phase: this.#phase,
+        fence,
+        seats: this.seats,
+        log,
+        state: () => this.#logic.state,
+        on_delivered: () => this.#delivered(),
+        on_fenced: () => this.#fenced(),
+        on_stopped: (stopped) => (stopped ? this.#freeze() : this.#thaw()),
+      },
+      restored,
+    )
+  }
+
+  #handle(message: ToOwner, from: string): void {
+    switch (message.kind) {
+      case 'message': {
+        const seat = this.seats.get(message.member_id)
+        if (seat) this.#play.message(seat, message)
+        // Whoever is being sent away is told that soon.
+        else if (!this.seats.recipient(message.member_id)) this.#replies.noSeat(from, message)
+        break
+      }
+      case 'join':
+        this.#doors.join(message)
+        break
+      case 'leave':
+        this.#doors.leave(message, from)
+        break
+      case 'resync':
+        this.#doors.resync(message, from)
+        break
+      case 'detach':
+        this.#doors.detach(message)
+        break
+      case 'attach':
+        this.#doors.attach(message)
+        break
+    }
+  }
+
+  /** `ctx.close`: everybody leaves with the next flush, which is the last. */
+  #close(): void {
+    if (this.#stage !== 'open') return
+    this.#stage = 'closing'
+    this.#cancelTimers()
+    this.#doors.close()
+    for (const seat of [...this.seats]) this.#play.part(seat, 'closed')
+    this.#stream.hurry()
+  }
+
+  #delivered(): void {
+    this.#doors.delivered()
+    if (this.#stage === 'closing' && this.#stream.quiet) this.#dispose()
+  }
+
+  /** Looks whether the room has become empty, or is empty no more. */
+  #watchIdle(): void {
+    if (!this.#doors.empty || this.#stage !== 'open') this.#idle.cancel()
+    else if (!this.#idle.waiting)
+      this.#idle.at(this.#environment.clock.monotonic() + this.definition.idle_seconds * 1000)
+  }
+
+  #disposeIfIdle(): void {
+    if (!this.#doors.empty || this.#stage !== 'open') return
+    if (this.#stream.quiet && !this.#frozen && this.#mayAct()) this.#dispose()
+    // What the last leaver did is still on its way out, or the room may not act.
+    else this.#idle.at(this.#environment.clock.monotonic() + LOOK_AGAIN_MS)
+  }
+
+  #dispose(): void {
+    this.#stage = 'ended'
+    this.#cancelTimers()
+    this.#play.dispose()
+    this.#stream.release(true).then(() => this.#end('disposed'))
+  }
+
+  #runTick(): void {
+    if (!this.#tick_pace) return
+    this.#tick.at(this.#tick_pace.following(this.#environment.clock.monotonic()))
+    if (!this.#frozen && this.#mayAct()) this.#play.tick()
+  }
+
+  #setTick(): void {
+    const { tick } = this.definition
+    this.#tick_pace = tick ? new Pace(tick.rate, this.#phase) : undefined
+    if (this.#tick_pace) this.#tick.at(this.#tick_pace.following(this.#environment.clock.monotonic()))
+    else this.#tick.cancel()
+  }
+
+  /** Does something now, or after the thaw in its turn. */
+  #act(run: () => void, arrival: Arrival | undefined): void {
+    if (this.#stage === 'ended' || this.#stage === 'leaving') return
+    if (!this.#frozen && this.#mayAct()) run()
+    else this.#wait(run, arrival)
+  }
+
+  #wait(run: () => void, arrival: Arrival | undefined): void {
+    const message = arrival?.message
+    const full = this.#waiting.length >= this.#environment.limits.waiting_messages
+    // Who comes, goes and comes back always waits: there are only so many of them.
+    if (full && message?.kind === 'message')
+      this.#replies.failed(
+        arrival!.from,
+        message,
+        'room_unavailable',
+        `${this.room_id} has to wait: try again`,
+      )
+    else this.#waiting.push({ run, arrival })
+  }
+
+  /** Freezes the room when the node may not act. */
+  #mayAct(): boolean {
+    if (this.#environment.may_act()) return true
+    this.#freeze()
+    return false
+  }
+
+  #freeze(): void {
+    if (this.#frozen || this.#ended) return
+    this.#frozen = true
+    this.#stream.stop()
+    this.#environment.metrics.frozen(this.definition.type)
+  }
+
+  #thaw(): void {
+    if (!this.#frozen || this.#ended || !this.#environment.may_act()) return
+    this.#frozen = false
+    this.#stream.resume()
+    const waiting = this.#waiting
+    this.#waiting = []
+    waiting.forEach(({ run, arrival }) => {
+      this.#act(run, arrival)
+    })
+  }
+
+  #fenced(): void {
+    if (this.#ended) return
+    this.#stage = 'ended'
+    this.#cancelTimers()
+    this.#doors.close()
+    this.#stream.end()
+    this.#environment.metrics.fenced()
+    this.#unhandled.push(...this.#waiting.flatMap(({ arrival }) => arrival ?? []))
+    this.#end('fenced')
+  }
+
+  #end(end: RoomEnd): void {
+    this.#parts.on_members(-this.seats.size)
+    this.#parts.on_end(end, this.#unhandled)
+  }
+
+  #cancelTimers(): void {
+    this.#idle.cancel()
+    this.#tick.cancel()
+  }
+}

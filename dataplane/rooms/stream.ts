@@ -1,0 +1,380 @@
+import type { Json } from '../../shared/json.ts'
+import type { Subprotocol } from '../../shared/protocol/messages.ts'
+import type { Fence } from '../../shared/store/port.ts'
+import { Checksum } from '../../shared/sync/checksum.ts'
+import { diff } from '../../shared/sync/diff.ts'
+import type { Frame } from '../frame.ts'
+import { type RoomAddress, roomName } from '../traffic.ts'
+import type { Durability, Member, RoomLog } from './definition.ts'
+import { Delivery } from './delivery.ts'
+import type { RoomEnvironment } from './environment.ts'
+import { RoomFrames } from './frames.ts'
+import type { RoomSnapshot } from './journal.ts'
+import { Keeper } from './keeper.ts'
+import { Pace } from './pace.ts'
+import { type Flush, Pending } from './pending.ts'
+import { RoomRecord } from './record.ts'
+import { type Position, Ring } from './ring.ts'
+import type { Timer } from './scheduler.ts'
+import type { Seat, SeatRecord } from './seat.ts'
+import type { Seats } from './seats.ts'
+import type { Update } from './update.ts'
+
+/** What a stream is made of. */
+export interface StreamParts {
+  readonly environment: RoomEnvironment
+  readonly room: RoomAddress
+  readonly room_id: string
+  readonly durability: Durability
+  readonly sync_rate: number
+  /** 0–1: where in an interval this room flushes. */
+  readonly phase: number
+  readonly fence: Fence
+  readonly seats: Seats
+  readonly log: RoomLog
+  /** The room's present state. */
+  readonly state: () => Json
+  /** Everything up to a flush is delivered. */
+  readonly on_delivered: () => void
+  /** Another node owns the room: nothing more may leave. */
+  readonly on_fenced: () => void
+  /** The room may not go on for now (true): its store is silent or its node's lease has run out; or may again (false). */
+  readonly on_stopped: (stopped: boolean) => void
+}
+
+/** What members know, or may know at any moment. */
+interface Delivered {
+  readonly seq: number
+  readonly checksum: number
+  readonly state: Json
+  readonly members: readonly Member[]
+}
+
+/**
+ * A room's way out: gathers what turns did, flushes it as one update, has it committed where the room type is durable, and only then
+ * delivers it. One update is under way at a time; what comes meanwhile gathers for the next (group commit), so their order holds.
+ */
+export class RoomStream {
+  readonly #parts: StreamParts
+  readonly #record: RoomRecord
+  readonly #keeper: Keeper
+  readonly #ring: Ring
+  readonly #frames: RoomFrames
+  readonly #delivery: Delivery
+  readonly #checksums = new Checksum()
+  readonly #timer: Timer
+  #pace: Pace | undefined
+  #pending = new Pending()
+  /** The last flush, which may be under way. */
+  #flushed: { state: Json; seq: number; checksum: number }
+  #delivered: Delivered
+  #resyncs = new Map<Subprotocol, Frame>()
+  /** Being committed. */
+  #in_flight: Flush | undefined
+  /** Committed, but this node may not speak. */
+  #withheld: Flush | undefined
+  #done: Promise<void> = Promise.resolve()
+  #stopped = false
+  #ended = false
+
+  /** A room that begins with its present state, or goes on from `restored`. */
+  constructor(parts: StreamParts, restored: RoomSnapshot | undefined) {
+    this.#parts = parts
+    const { environment, room, room_id, seats, fence, log } = parts
+    const { clock, random, metrics, scheduler } = environment
+    this.#record = new RoomRecord(fence, {
+      rooms: environment.records,
+      room: roomName(room),
+      owner: environment.node_id,
+      clock,
+      random,
+      log,
+      metrics,
+      ttl_ms: environment.limits.record_ttl_ms,
+      whole: () => this.#whole(),
+      on_unsure: parts.on_stopped,
+    })
+    const state = parts.state()
+    const { seq, checksum } = restored ?? { seq: 0, checksum: this.#checksums.of(state) }
+    this.#flushed = { state, seq, checksum }
+    this.#delivered = { state, seq, checksum, members: seats.members }
+    this.#ring = new Ring(environment.limits.ring, restored?.base ?? { epoch: fence.epoch, seq })
+    for (const update of restored?.updates ?? []) this.#ring.add(update)
+    this.#frames = new RoomFrames(room_id, environment.codecs)
+    this.#delivery = new Delivery({
+      room,
+      room_id,
+      seats,
+      frames: this.#frames,
+      deliver: environment.deliver,
+    })
+    this.#keeper = new Keeper(
+      this.#record,
+      environment,
+      parts.durability,
+      () => this.#whole(),
+      parts.on_fenced,
+    )
+    this.#timer = scheduler.timer(() => this.#flush())
+    this.setRate(parts.sync_rate)
+  }
+
+  /** What has happened since the last flush; turns add to it, then `touch`. */
+  get pending(): Pending {
+    return this.#pending
+  }
+
+  get epoch(): number {
+    return this.#record.epoch
+  }
+
+  get delivered(): Delivered {
+    return this.#delivered
+  }
+
+  /** Whether everything that happened is delivered. */
+  get quiet(): boolean {
+    return this.#pending.since === undefined && !this.#in_flight && !this.#withheld
+  }
+
+  setRate(per_second: number): void {
+    this.#pace = per_second > 0 ? new Pace(per_second, this.#parts.phase) : undefined
+  }
+
+  /** Something has happened: the next flush is due at its time. */
+  touch(): void {
+    this.#pending.since ??= this.#parts.environment.clock.monotonic()
+    if (!this.#timer.waiting) this.#schedule()
+  }
+
+  /** As touch, but the flush does not wait for its time. */
+  hurry(): void {
+    this.#pending.since ??= this.#parts.environment.clock.monotonic()
+    if (!this.#in_flight && !this.#withheld && !this.#stopped) this.#timer.soon()
+  }
+
+  /** Whatever was held back goes out, and flushes go on. */
+  resume(): void {
+    this.#stopped = false
+    const withheld = this.#withheld
+    this.#withheld = undefined
+    if (withheld) this.#deliver(withheld)
+    else if (this.#pending.since !== undefined) this.#schedule()
+  }
+
+  /** Nothing is flushed or delivered until `resume`. */
+  stop(): void {
+    this.#stopped = true
+    this.#timer.cancel()
+  }
+
+  /** Whether the store is silent and it is not known what stands. */
+  get unsure(): boolean {
+    return this.#record.unsure
+  }
+
+  /** Whether the room is still this node's. */
+  verify(): Promise<boolean> {
+    return this.#record.verify()
+  }
+
+  /** Extends the record's life when nothing else has for a while; false: the room is another node's. */
+  async refresh(): Promise<boolean> {
+    const { clock, limits } = this.#parts.environment
+    if (clock.monotonic() - this.#record.written_at < limits.record_ttl_ms / 4) return true
+    return this.#record.refresh()
+  }
+
+  /** Resolves when everything that has happened so far is delivered, or the room has ended. */
+  async settle(): Promise<void> {
+    while (!this.#ended && !this.quiet) {
+      if (!this.#in_flight && !this.#stopped) this.#flush()
+      await this.#done
+      if (this.#stopped) return
+    }
+  }
+
+  /** Gives the room up, for others to go on with (`forget` false: saved first) or for good. */
+  async release(forget: boolean): Promise<boolean> {
+    this.end()
+    if (!forget && !(await this.#record.replace(this.#whole()))) return false
+    return this.#record.release(forget)
+  }
+
+  /** Nothing leaves any more. */
+  end(): void {
+    this.#ended = true
+    this.#timer.cancel()
+    this.#keeper.end()
+  }
+
+  /** Gives up on a store that does not answer. */
+  giveUp(): void {
+    this.#record.giveUp()
+  }
+
+  /** A `state.resync` frame of what is delivered: encoded once for everyone who asks before the next flush. */
+  resync(subprotocol: Subprotocol): Frame {
+    let frame = this.#resyncs.get(subprotocol)
+    if (!frame) {
+      frame = this.#frames.resync(this.#at(), this.#delivered.members, subprotocol)
+      this.#resyncs.set(subprotocol, frame)
+    }
+    return frame
+  }
+
+  /** What a member at `position` has missed; undefined when that is not known any more. */
+  replay(seat: Seat, position: Position) {
+    return this.#ring.replay(position, this.epoch, seat.member.member_id, seat.codec, this.#frames)
+  }
+
+  /** Acks once more what was acked before. */
+  ackAgain(seat: Seat): void {
+    const { member_id } = seat.member
+    this.#delivery.alone(seat, this.epoch, this.#delivered.seq, {
+      member_id,
+      events: [],
+      ack: seat.committed_ref,
+    })
+  }
+
+  /** Answers a join once more. */
+  joinAgain(seat: Seat): void {
+    const { member_id } = seat.member
+    const ack = seat.committed_ref > 0 ? { member_id, events: [], ack: seat.committed_ref } : undefined
+    this.#delivery.alone(seat, this.epoch, this.#delivered.seq, ack, {
+      member_id,
+      ref: seat.join_ref,
+      members: this.#delivered.members,
+      snapshot: { [seat.codec]: this.#frames.snapshot(this.#at(), seat.codec) },
+    })
+  }
+
+  #at() {
+    const { seq, checksum, state } = this.#delivered
+    return { room_id: this.#parts.room_id, epoch: this.epoch, seq, checksum, state }
+  }
+
+  #schedule(): void {
+    // What is under way looks for more when it is done.
+    if (this.#in_flight || this.#withheld || this.#stopped || this.#ended) return
+    const now = this.#parts.environment.clock.monotonic()
+    const due = this.#pace?.next(now) ?? now
+    if (due <= now) this.#timer.soon()
+    else this.#timer.at(due)
+  }
+
+  #flush(): void {
+    if (this.#in_flight || this.#withheld || this.#stopped || this.#ended) return
+    this.#pace?.done(this.#parts.environment.clock.monotonic())
+    const flush = this.#take()
+    if (!flush) {
+      this.#parts.on_delivered()
+      return
+    }
+    this.#in_flight = flush
+    const committed = this.#keeper.commit(flush.update)
+    if (committed) this.#done = committed.then(this.#onCommitted)
+    else this.#onCommitted(true)
+  }
+
+  readonly #onCommitted = (stands: boolean): void => {
+    const flush = this.#in_flight
+    this.#in_flight = undefined
+    if (this.#ended || !flush) return
+    if (stands) this.#deliver(flush)
+    else this.#parts.on_fenced()
+  }
+
+  #deliver(flush: Flush): void {
+    const { environment, room } = this.#parts
+    if (this.#stopped || !environment.may_act()) {
+      this.#withheld = flush
+      if (!this.#stopped) this.#parts.on_stopped(true)
+      return
+    }
+    const { update, state, members } = flush
+    const frames = this.#delivery.flush(flush, this.epoch)
+    flush.acked.forEach((seat, i) => {
+      seat.committed_ref = update.acks[i]![1]
+    })
+    for (const { seat } of flush.joins) seat.settled = true
+    if (update.visible) {
+      this.#delivered = { seq: update.seq, checksum: update.checksum, state, members }
+      this.#resyncs.clear()
+      if (frames) this.#ring.add(update, frames)
+      else this.#ring.clear({ epoch: update.epoch, seq: update.seq })
+    }
+    const { clock, metrics } = environment
+    metrics.delivered(room.room_type, (clock.monotonic() - flush.since) / 1000)
+    this.#parts.on_delivered()
+    if (this.#pending.since !== undefined && !this.#timer.waiting) this.#schedule()
+  }
+
+  /** The update of everything since the last flush; undefined when nothing came of it. */
+  #take(): Flush | undefined {
+    const { events, joins, partings, acked, since } = this.#pending
+    const { environment, seats } = this.#parts
+    const before = this.#flushed
+    const state = this.#parts.state()
+    const delta = diff(before.state, state)
+    this.#pending = new Pending()
+    const left = partings.filter(({ unseen }) => !unseen)
+    const visible = delta !== undefined || events.length > 0 || joins.length > 0 || left.length > 0
+    if (!visible && acked.length === 0 && partings.length === 0) return undefined
+    const seats_acked = acked.filter((seat) => seats.get(seat.member.member_id) === seat)
+    const acks = seats_acked.map((seat) => {
+      seat.ack_due = false
+      seat.flushed_ref = seat.last_ref
+      return [seat.member.member_id, seat.last_ref] as const
+    })
+    const seq = visible ? before.seq + 1 : before.seq
+    const checksum = delta ? this.#checksums.after(before.state, state, delta) : before.checksum
+    // Without a delta the states are equal, but may be different objects: the older one has its checksum cached.
+    this.#flushed = { state: delta ? state : before.state, seq, checksum }
+    const update: Update = {
+      epoch: this.epoch,
+      seq,
+      visible,
+      checksum,
+      delta,
+      events,
+      joined: joins.map(({ seat }) => seat.record()),
+      left: left.map(({ seat, reason }) => ({ member: seat.member, reason })),
+      acks,
+    }
+    return {
+      update,
+      state: this.#flushed.state,
+      members: seats.members,
+      joins,
+      partings,
+      acked: seats_acked,
+      since: since ?? environment.clock.monotonic(),
+    }
+  }
+
+  /** The room as of its last flush, delivered or not: what a new owner would need. */
+  #whole(): Uint8Array {
+    const { state, seq, checksum } = this.#flushed
+    const under_way = (this.#in_flight ?? this.#withheld)?.update
+    return this.#parts.environment.format.snapshot({
+      epoch: this.epoch,
+      seq,
+      checksum,
+      state,
+      seats: this.#seated(),
+      base: this.#ring.base,
+      updates: under_way?.visible ? [...this.#ring.updates, under_way] : this.#ring.updates,
+    })
+  }
+
+  /** The seats as of the last flush. */
+  #seated(): SeatRecord[] {
+    const fresh = new Set(this.#pending.joins.map((join) => join.seat))
+    const records: SeatRecord[] = []
+    for (const { seat, unseen } of this.#pending.partings) if (!unseen) records.push(seat.record())
+    for (const seat of this.#parts.seats) if (!fresh.has(seat)) records.push(seat.record())
+    return records
+  }
+}
