@@ -90,5 +90,5 @@ async function startNodeService(config: DataplaneConfig, log: Logger): Promise<S
 
 async function startDevService(config: DevConfig, log: Logger): Promise<Service> {
   const { startDev } = await import('./dev.ts')
-  return startDev({ config, log })
+  return startDev({ config, log, tell: (text) => process.stderr.write(text) })
 }

@@ -8,9 +8,9 @@ interface Player {
 
 /**
  * The room of the benchmark: every tick moves every player (`updates`), every `move` moves one (`game`), and `nudge` is validated and
- * applied without changing anything (`inputs`).
+ * applied without changing anything (`inputs`). `counted` hears of every input.
  */
-export const benchRoom = (tick: boolean) =>
+export const benchRoom = (tick: boolean, counted: () => void) =>
   defineRoom({
     type: tick ? 'bench-tick' : 'bench',
     max_members: 1_000,
@@ -26,6 +26,7 @@ export const benchRoom = (tick: boolean) =>
       state.players[member.member_id] = { x: 500, y: 500 }
     },
     on_message(state, input) {
+      counted()
       if (input.type !== 'move') return
       const player = state.players[input.member.member_id]
       if (!player) return

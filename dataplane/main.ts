@@ -1,0 +1,48 @@
+import { fileURLToPath } from 'node:url'
+import type { DataplaneConfig } from '../shared/config.ts'
+import type { Logger } from '../shared/log.ts'
+import type { Store } from '../shared/store/port.ts'
+import { startNode } from './node.ts'
+import { loadRooms } from './rooms/loader.ts'
+import { watchRooms } from './rooms/watch.ts'
+
+export interface DataplaneParts {
+  readonly config: DataplaneConfig
+  readonly store: Store
+  readonly log: Logger
+  /** Reload a room type when its file is edited; for development. */
+  readonly watch_rooms?: boolean
+}
+
+/** A node as a process runs it. */
+export interface RunningDataplane {
+  readonly addresses: { readonly websocket: string; readonly admin: string }
+  /** Drains, hands over the rooms, and lets go of everything but the store. */
+  close(): Promise<void>
+  /** Resolves when the node was drained over HTTP and has nothing left to do. */
+  readonly ended: Promise<void>
+}
+
+const EXAMPLES = fileURLToPath(new URL('../examples', import.meta.url))
+
+/** Starts one node with the room types of `ROOMS_DIR`; resolves once it accepts clients. */
+export async function startDataplane({
+  config,
+  store,
+  log,
+  watch_rooms = false,
+}: DataplaneParts): Promise<RunningDataplane> {
+  const folder = config.rooms_dir ?? EXAMPLES
+  const node = await startNode({ ...config, rooms: await loadRooms(folder), store, log })
+  const watching = watch_rooms
+    ? watchRooms(folder, (definition) => node.replaceRoom(definition), log)
+    : undefined
+  return {
+    addresses: { websocket: node.ws_url, admin: node.admin_url },
+    ended: node.drained,
+    close: async () => {
+      watching?.close()
+      await node.close()
+    },
+  }
+}

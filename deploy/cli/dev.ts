@@ -1,0 +1,85 @@
+import { startControl } from '../../control/main.ts'
+import { startDataplane } from '../../dataplane/main.ts'
+import { startBackend } from '../../examples/backend/backend.ts'
+import { systemClock } from '../../shared/clock.ts'
+import type { DevConfig } from '../../shared/config.ts'
+import { randomToken } from '../../shared/ids.ts'
+import type { Logger } from '../../shared/log.ts'
+import { systemRandom } from '../../shared/random.ts'
+import { openStore } from '../../shared/store/open.ts'
+import type { Service } from './service.ts'
+
+export interface DevParts {
+  readonly config: DevConfig
+  readonly log: Logger
+  /** Where people are told what is where; the log keeps its own line. */
+  readonly tell: (text: string) => void
+}
+
+/**
+ * Both planes and the example games with their backend, in one process. They talk as they do when apart: over HTTP and the store. An
+ * internal token is made up when none is configured, and told to the person at the terminal only.
+ */
+export async function startDev({ config, log, tell }: DevParts): Promise<Service> {
+  const parts = { clock: systemClock, random: systemRandom }
+  const internal_token = config.control.internal_token ?? randomToken(systemRandom, 24)
+  const running: (() => Promise<void>)[] = []
+  const close = async (): Promise<void> => {
+    for (const end of running.reverse()) await end()
+  }
+  try {
+    const store = await openStore({ ...config.store, log, ...parts })
+    running.push(() => store.close())
+    const control = await startControl({
+      config: { ...config.control, internal_token },
+      store,
+      log,
+      ...parts,
+    })
+    running.push(() => control.close())
+    // Nobody else could take the clients of the only node: waiting for them to move would only make people wait.
+    const dataplane = { ...config.dataplane, internal_token, control_url: control.url, drain_seconds: 0 }
+    const node = await startDataplane({ config: dataplane, store, log, watch_rooms: true })
+    running.push(() => node.close())
+    const [control_token] = config.control.operator_tokens
+    const backend = await startBackend({
+      ...config.examples,
+      control_url: control.url,
+      ...(control_token !== undefined && { control_token }),
+      ws_url: node.addresses.websocket,
+      log,
+    })
+    running.push(() => backend.close())
+    const addresses = { games: backend.url, api: control.url, ...node.addresses }
+    tell(
+      banner(addresses, store.kind, config.control.internal_token === undefined ? internal_token : undefined),
+    )
+    return { addresses, close, ended: node.ended }
+  } catch (error) {
+    await close()
+    throw error
+  }
+}
+
+/** What is where, for whoever has just typed `npm start`. */
+function banner(
+  addresses: Readonly<Record<'games' | 'api' | 'websocket' | 'admin', string>>,
+  store: 'memory' | 'redis',
+  made_up_token: string | undefined,
+): string {
+  const lines = [
+    ['play', addresses.games, 'open it in two tabs'],
+    ['control API', addresses.api, `${addresses.api}/docs`],
+    ['websocket', addresses.websocket, ''],
+    ['admin', `${addresses.admin}/admin`, `metrics at ${addresses.admin}/metrics`],
+    [
+      'store',
+      store,
+      store === 'memory' ? 'this process only, gone when it ends; REDIS_URL=redis://… keeps it' : '',
+    ],
+    ...(made_up_token === undefined
+      ? []
+      : [['internal token', made_up_token, 'made up for this run; INTERNAL_TOKEN sets it']]),
+  ]
+  return `\n  roomful\n\n${lines.map(([what, where, note]) => `  ${what!.padEnd(15)}${where!.padEnd(34)}${note}`.trimEnd()).join('\n')}\n\n`
+}

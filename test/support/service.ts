@@ -1,0 +1,117 @@
+import { join } from 'node:path'
+import { pino } from 'pino'
+import { inject } from 'vitest'
+import { type RunningControl, startControl } from '../../control/main.ts'
+import { type NodeOptions, type RunningNode, startNode } from '../../dataplane/node.ts'
+import { loadRooms } from '../../dataplane/rooms/loader.ts'
+import { systemClock } from '../../shared/clock.ts'
+import { systemRandom } from '../../shared/random.ts'
+import { openStore } from '../../shared/store/open.ts'
+import type { Store } from '../../shared/store/port.ts'
+
+/** What a test may choose. */
+export interface ServiceOptions {
+  readonly store?: 'memory' | 'redis'
+  /** Besides or instead of the examples. */
+  readonly rooms?: NodeOptions['rooms']
+  /** Anything else about the node. */
+  readonly node?: Partial<NodeOptions>
+}
+
+/** Both planes, really running on free ports of this machine. */
+export interface TestService {
+  readonly ws_url: string
+  readonly control_url: string
+  readonly admin_url: string
+  readonly internal_token: string
+  readonly node: RunningNode
+  readonly control: RunningControl
+  readonly store: Store
+  /** Calls the control API; throws what it answers when that is not a success. */
+  call(method: 'GET' | 'POST', path: string, body?: object): Promise<Record<string, string>>
+  /** A project of its own with a token for a player. */
+  login(claims?: {
+    sub?: string
+    rooms?: string[]
+    ttl_seconds?: number
+  }): Promise<{ project_id: string; token: string }>
+  /** The value of one metric of the node; 0 when it has not been counted yet. `series` as in the text format: `name{label="x"}`. */
+  metric(series: string): Promise<number>
+  close(): Promise<void>
+}
+
+const INTERNAL_TOKEN = 'internal-token-of-the-tests'
+const EXAMPLES = join(import.meta.dirname, '../../examples')
+
+/** Starts control and a node; `close` ends both. */
+export async function startService({
+  store: kind = 'memory',
+  rooms,
+  node: options,
+}: ServiceOptions = {}): Promise<TestService> {
+  const log = pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' })
+  const parts = { clock: systemClock, random: systemRandom, log }
+  const key_prefix = `test-${crypto.randomUUID()}:`
+  const store = await openStore({
+    ...(kind === 'redis' && { redis_url: inject('redisUrl'), key_prefix }),
+    ...parts,
+  })
+  const control = await startControl({
+    config: {
+      host: '127.0.0.1',
+      port: 0,
+      operator_tokens: [],
+      auth_none: false,
+      internal_token: INTERNAL_TOKEN,
+      require_key_id: false,
+    },
+    store,
+    ...parts,
+  })
+  const node = await startNode({
+    ws_port: 0,
+    admin_port: 0,
+    drain_seconds: 0,
+    ...parts,
+    ...options,
+    rooms: rooms ?? (await loadRooms(EXAMPLES)),
+    store,
+    control_url: control.url,
+    internal_token: INTERNAL_TOKEN,
+  })
+  const call: TestService['call'] = async (method, path, body) => {
+    const response = await fetch(`${control.url}${path}`, {
+      method,
+      ...(body && { headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) }),
+    })
+    const text = await response.text()
+    if (!response.ok) throw new Error(`${method} ${path} answered ${response.status}: ${text}`)
+    return JSON.parse(text)
+  }
+  return {
+    ws_url: node.ws_url,
+    control_url: control.url,
+    admin_url: node.admin_url,
+    internal_token: INTERNAL_TOKEN,
+    node,
+    control,
+    store,
+    call,
+    async login(claims = {}) {
+      const project = await call('POST', '/projects', { name: 'test' })
+      const project_id = project.id!
+      const issued = await call('POST', '/tokens', { project_id, ...claims })
+      return { project_id, token: issued.token! }
+    },
+    async metric(series) {
+      const text = await (await fetch(`${node.admin_url}/metrics`)).text()
+      const line = text.split('\n').find((candidate) => candidate.startsWith(`${series} `))
+      return line === undefined ? 0 : Number(line.slice(series.length + 1))
+    },
+    async close() {
+      await node.close()
+      await control.close()
+      await store.close()
+    },
+  }
+}

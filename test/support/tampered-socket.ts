@@ -1,0 +1,32 @@
+import { WebSocket } from 'ws'
+import { OPCODES } from '../../shared/protocol/opcodes.ts'
+
+/** What becomes of one frame on its way to the client; undefined: it is lost. */
+export type Tamper = (frame: Buffer) => Buffer | undefined
+
+/** A websocket class for the SDK's `WebSocket` option, on a network that loses and corrupts frames as `tamper` says, and can be cut. */
+export function tamperedSocket(tamper: Tamper = (frame) => frame) {
+  const open = new Set<WebSocket>()
+  class TamperedSocket extends WebSocket {
+    constructor(url: string, protocols: string[]) {
+      super(url, protocols)
+      open.add(this)
+      this.once('close', () => open.delete(this))
+    }
+    override emit(event: string | symbol, ...args: unknown[]): boolean {
+      if (event !== 'message') return super.emit(event, ...args)
+      const frame = tamper(args[0] as Buffer)
+      return frame === undefined ? false : super.emit('message', frame, args[1])
+    }
+  }
+  return {
+    WebSocket: TamperedSocket,
+    /** Ends every connection without a goodbye. */
+    cut: () => {
+      for (const socket of open) socket.terminate()
+    },
+  }
+}
+
+/** Whether a frame of `roomful.v1.msgpack` is a patch. */
+export const isPatch = (frame: Buffer): boolean => frame[1] === OPCODES['state.patch']
