@@ -1,0 +1,151 @@
+import { pino } from 'pino'
+import type { Browser, Page } from 'playwright-core'
+import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
+import { startDev } from '../deploy/cli/dev.ts'
+import { parseDevConfig } from '../shared/config.ts'
+import { launchChromium } from '../test/support/chromium.ts'
+
+/** The pages in a real browser, on everything that `npm start` runs. */
+
+const WITHIN_MS = 20_000
+vi.setConfig({ testTimeout: 90_000 })
+let browser: Browser
+let url: string
+let stop: () => Promise<void>
+const complaints: string[] = []
+
+beforeAll(async () => {
+  const parsed = parseDevConfig({ EXAMPLES_PORT: '0', CONTROL_PORT: '0', WS_PORT: '0', ADMIN_PORT: '0' })
+  if (!parsed.ok) throw new Error('this configuration should be valid')
+  const service = await startDev({
+    config: parsed.config,
+    log: pino({ level: 'silent' }),
+    tell: () => undefined,
+  })
+  stop = () => service.close()
+  url = service.addresses.games ?? ''
+  browser = await launchChromium()
+})
+
+afterAll(async () => {
+  await browser?.close()
+  await stop?.()
+})
+
+afterEach(async () => {
+  for (const context of browser.contexts()) await context.close()
+  expect(complaints.splice(0)).toEqual([])
+})
+
+/** Another player: a browser of its own that opens `path`. Whatever its console complains about fails the test. */
+async function player(path: string): Promise<Page> {
+  const context = await browser.newContext({ viewport: { width: 900, height: 700 } })
+  const page = await context.newPage()
+  page.setDefaultTimeout(WITHIN_MS)
+  page.on('console', (message) => {
+    if (message.type() === 'error') complaints.push(message.text())
+  })
+  page.on('pageerror', (error) => complaints.push(error.message))
+  await page.goto(url + path)
+  return page
+}
+
+const shows = (page: Page, selector: string, text: string | RegExp) =>
+  page.locator(selector, { hasText: text }).first().waitFor()
+
+test('a count raised in one browser is there in the other', async () => {
+  const [ada, bob] = [await player('/counter/?room=a'), await player('/counter/?room=a')]
+  await ada.click('text=+5')
+  await bob.click('text=+5')
+  for (const page of [ada, bob]) {
+    await shows(page, '#digits', /^10$/)
+    await shows(page, '.toast', '10!')
+  }
+})
+
+test('the room in the address is the room that is joined', async () => {
+  const [ada, bob] = [await player('/counter/?room=b1'), await player('/counter/?room=b2')]
+  await ada.click('text=+5')
+  await shows(ada, '#digits', '5')
+  await shows(bob, '#digits', '0')
+  await ada.goto(`${url}/counter/`)
+  await ada.waitForURL(/\?room=lobby-1$/)
+})
+
+test('a cut connection is shown, and resumed with what was missed', async () => {
+  const [ada, bob] = [await player('/counter/?room=c'), await player('/counter/?room=c')]
+  await shows(ada, '.pill', 'ms')
+  await ada.click('text=Cut my connection')
+  await shows(ada, '.pill', 'reconnecting')
+  await bob.click('text=+1')
+  await ada.click('text=+1')
+  await shows(ada, '.pill', 'resumed')
+  for (const page of [ada, bob]) await shows(page, '#digits', '2')
+})
+
+test('tic-tac-toe is played in turns, and a refused move says why', async () => {
+  const x = await player('/tictactoe/?room=d')
+  await shows(x, '#verdict', 'Waiting for a second player')
+  const o = await player('/tictactoe/?room=d')
+  await shows(x, '#verdict', 'Your move')
+  const take = (page: Page, cell: number) => page.click(`#board button:nth-of-type(${cell + 1})`)
+
+  await take(o, 0)
+  await shows(o, '.toast.wrong', 'not your turn: X moves')
+  for (const [page, other, cell] of [
+    [x, o, 0],
+    [o, x, 3],
+    [x, o, 1],
+    [o, x, 4],
+  ] as const) {
+    await take(page, cell)
+    await shows(other, '#verdict', 'Your move')
+  }
+  await take(x, 4)
+  await shows(x, '.toast.wrong', 'cell 4 is taken by O')
+  await take(x, 2)
+  await shows(x, '#verdict', 'You have won!')
+  await shows(o, '#verdict', 'X has won')
+  await x.click('text=New game')
+  await shows(o, '#verdict', 'X is thinking')
+})
+
+test('a reload keeps the seat and the game', async () => {
+  const x = await player('/tictactoe/?room=e')
+  await shows(x, '#verdict', 'Waiting')
+  const o = await player('/tictactoe/?room=e')
+  await shows(x, '#verdict', 'Your move')
+  await x.click('#board button:nth-of-type(1)')
+  await shows(o, '#verdict', 'Your move')
+  await x.reload()
+  await shows(x, '#seat-X', 'you play X')
+  await x.locator('[aria-label="top left: X"]').waitFor()
+})
+
+test('in the arena players see each other, and one walks up to the other and hits it', async () => {
+  const [ada, bob] = [await player('/arena/?room=f'), await player('/arena/?room=f')]
+  for (const page of [ada, bob]) await shows(page, '.count', '2')
+  await ada.click('text=Add a bot')
+  await shows(bob, '.count', '3')
+  await ada.click('text=Remove bots')
+  await shows(bob, '.count', '2')
+
+  // The walls stop both in the same corner, wherever they began.
+  for (const page of [ada, bob]) {
+    await page.keyboard.down('d')
+    await page.keyboard.down('s')
+  }
+  const hit = ada.getByRole('button', { name: 'Hit the nearest player' })
+  await ada.locator('#hit:not([disabled])').waitFor()
+  for (let blow = 0; blow < 10; blow++) await hit.click()
+  await shows(bob, '#feed', 'knocked out You')
+})
+
+test('the front page leads to every game', async () => {
+  const page = await player('/')
+  for (const name of ['Arena', 'Tic-tac-toe', 'Counter']) {
+    await page.getByRole('link', { name, exact: true }).click()
+    await shows(page, '.pill', 'ms')
+    await page.goBack()
+  }
+})
