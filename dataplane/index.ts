@@ -16,3 +16,4 @@ export {
   type TaskOutcome,
 } from './rooms/definition.ts'
 export { RoomDefinitionError } from './rooms/definition-check.ts'
+export { type NodeOptions, type RunningNode, startNode } from './node.ts'

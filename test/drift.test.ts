@@ -37,14 +37,14 @@ describe('drift of a client state', () => {
       wrong[wrong.length - 1]! ^= 1
       return wrong
     })
-    const before = await service.metric('service_resyncs_total{cause="checksum"}')
+    const before = await service.metric('service_resyncs_total{reason="checksum"}')
     await players.sound.send('inc', { by: 4 })
     corrupt = true
     await players.sound.send('inc', { by: 4 })
 
     await vi.waitFor(() => expect(players.odd.state).toEqual({ count: 8 }))
     expect(players.stats().resyncs).toMatchObject({ checksum: 1, sequence: 0 })
-    expect(await service.metric('service_resyncs_total{cause="checksum"}')).toBe(before + 1)
+    expect(await service.metric('service_resyncs_total{reason="checksum"}')).toBe(before + 1)
     players.close()
   })
 
@@ -55,14 +55,14 @@ describe('drift of a client state', () => {
       lose = false
       return undefined
     })
-    const before = await service.metric('service_resyncs_total{cause="sequence"}')
+    const before = await service.metric('service_resyncs_total{reason="sequence"}')
     lose = true
     await players.sound.send('inc', { by: 1 })
     await players.sound.send('inc', { by: 1 })
 
     await vi.waitFor(() => expect(players.odd.state).toEqual({ count: 2 }))
     expect(players.stats().resyncs).toMatchObject({ checksum: 0, sequence: 1 })
-    expect(await service.metric('service_resyncs_total{cause="sequence"}')).toBe(before + 1)
+    expect(await service.metric('service_resyncs_total{reason="sequence"}')).toBe(before + 1)
     players.close()
   })
 })

@@ -85,7 +85,7 @@ describe('metrics of rooms', () => {
     for (const line of [
       'service_messages_applied_total{room_type="arena"} 2',
       'service_room_errors_total{room_type="arena",code="room_logic_failed"} 1',
-      'service_resyncs_total{room_type="chess",cause="checksum"} 1',
+      'service_resyncs_total{room_type="chess",reason="checksum"} 1',
       'service_message_delivery_duration_seconds_bucket{le="0.025",room_type="arena"} 1',
       'service_commit_duration_seconds_count 1',
       'service_rate_limited_total{by="type"} 1',

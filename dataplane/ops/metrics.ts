@@ -154,7 +154,7 @@ function roomMetrics(make: Instruments, rate_limited: Add): RoomMetrics {
   const resyncs = make.counterByRoomType<ResyncCause>(
     'service_resyncs_total',
     'Whole states sent besides those of joins: a gap (sequence), another checksum, a slow reader (stalled), or a late resume.',
-    'cause',
+    'reason',
   )
   const delivered = make.secondsByRoomType(
     'service_message_delivery_duration_seconds',

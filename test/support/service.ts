@@ -35,7 +35,7 @@ export interface TestService {
     rooms?: string[]
     ttl_seconds?: number
   }): Promise<{ project_id: string; token: string }>
-  /** The value of one metric of the node; 0 when it has not been counted yet. `series` as in the text format: `name{label="x"}`. */
+  /** The sum of a metric of the node over all series that have the labels of `series`, such as `name{label="x"}`; 0: none yet. */
   metric(series: string): Promise<number>
   close(): Promise<void>
 }
@@ -105,8 +105,12 @@ export async function startService({
     },
     async metric(series) {
       const text = await (await fetch(`${node.admin_url}/metrics`)).text()
-      const line = text.split('\n').find((candidate) => candidate.startsWith(`${series} `))
-      return line === undefined ? 0 : Number(line.slice(series.length + 1))
+      const [name, labels = ''] = series.replace(/}$/, '').split('{')
+      return text
+        .split('\n')
+        .filter((line) => /^\w+/.exec(line)?.[0] === name)
+        .filter((line) => labels.split(',').every((label) => line.includes(label)))
+        .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' ') + 1)), 0)
     },
     async close() {
       await node.close()

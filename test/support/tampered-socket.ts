@@ -15,8 +15,8 @@ export function tamperedSocket(tamper: Tamper = (frame) => frame) {
     }
     override emit(event: string | symbol, ...args: unknown[]): boolean {
       if (event !== 'message') return super.emit(event, ...args)
-      const frame = tamper(args[0] as Buffer)
-      return frame === undefined ? false : super.emit('message', frame, args[1])
+      const frame = tamper(Buffer.from(args[0] as ArrayBuffer))
+      return frame === undefined ? false : super.emit('message', Uint8Array.from(frame).buffer, args[1])
     }
   }
   return {
