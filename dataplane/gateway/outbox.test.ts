@@ -116,11 +116,24 @@ describe('an open outbox', () => {
     expect(outbox.congested).toBe(true)
     outbox.awaitRoom()
     socket.writableLength = 600
-    outbox.drained()
+    outbox.push(frame('p'))
+    endTurn()
     expect(told).toEqual([])
     socket.writableLength = 0
     outbox.drained()
     outbox.drained()
+    expect(told).toEqual(['hasRoom'])
+    expect(outbox.congested).toBe(false)
+  })
+
+  it('sees at the next write already that the client has read most', () => {
+    socket.room = 0
+    outbox.push(frame('p', 1001))
+    endTurn()
+    outbox.awaitRoom()
+    socket.writableLength = 100
+    outbox.push(frame('p'))
+    endTurn()
     expect(told).toEqual(['hasRoom'])
   })
 

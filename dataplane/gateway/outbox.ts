@@ -3,6 +3,7 @@ import type { Flushable, Flusher } from './flusher.ts'
 
 /** What an outbox needs of a TCP socket; `net.Socket` has it. */
 export interface ByteSink {
+  /** False: much of what was handed over waits; `drain` follows when it does not any more. */
   write(bytes: Uint8Array): boolean
   cork(): void
   uncork(): void
@@ -50,6 +51,8 @@ export class Outbox implements Flushable {
   readonly #frames: Frame[] = []
   #bytes = 0
   #held = 0
+  /** What the kernel had not taken after the last write. Kept, because asking the socket costs more than the rest of a push. */
+  #behind = 0
   #allowance = 0
   #gated = true
   #awaited = false
@@ -69,8 +72,7 @@ export class Outbox implements Flushable {
 
   /** Whether the client is so far behind that it should get no more patches. */
   get congested(): boolean {
-    if (this.#gated) return false
-    return this.#bytes + this.#socket.writableLength > this.#bounds.high_water_bytes + this.#allowance
+    return !this.#gated && this.#bytes + this.#behind > this.#bounds.high_water_bytes + this.#allowance
   }
 
   /** Takes one frame; it is written at the end of this turn. */
@@ -130,20 +132,16 @@ export class Outbox implements Flushable {
     if (frames.length === 0 || this.#gated || this.#closed) return 0
     const bytes = this.#bytes
     this.#bytes = 0
-    if (frames.length === 1) this.#socket.write(frames[0]!)
-    else if (bytes <= COPY_BYTES) this.#socket.write(joinFrames(frames))
-    else {
-      this.#socket.cork()
-      for (const frame of frames) this.#socket.write(frame)
-      this.#socket.uncork()
-    }
+    const taken = this.#write(frames, bytes)
     frames.length = 0
+    this.#behind = taken ? 0 : this.#socket.writableLength
     this.#settle()
     return bytes
   }
 
   /** To be called when the socket has handed everything to the kernel. */
   drained(): void {
+    this.#behind = 0
     this.#settle()
   }
 
@@ -155,12 +153,25 @@ export class Outbox implements Flushable {
     this.#held = 0
   }
 
+  /** One write, whatever the number of frames. False: the socket may hold much that the kernel has not taken, and `drained` will come. */
+  #write(frames: readonly Frame[], bytes: number): boolean {
+    if (frames.length === 1) return this.#socket.write(frames[0]!)
+    if (bytes <= COPY_BYTES) return this.#socket.write(joinFrames(frames))
+    let taken = true
+    this.#socket.cork()
+    for (const frame of frames) taken = this.#socket.write(frame)
+    this.#socket.uncork()
+    return taken
+  }
+
   get #full(): boolean {
-    return !this.#gated && this.queued > this.#bounds.limit_bytes + this.#allowance
+    return (
+      !this.#gated && this.#bytes + this.#held + this.#behind > this.#bounds.limit_bytes + this.#allowance
+    )
   }
 
   #settle(): void {
-    const waiting = this.#bytes + this.#socket.writableLength
+    const waiting = this.#bytes + this.#behind
     if (waiting === 0) this.#allowance = 0
     if (!this.#awaited || this.#closed || waiting > this.#bounds.high_water_bytes / 4) return
     this.#awaited = false
