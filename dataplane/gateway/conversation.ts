@@ -22,6 +22,9 @@ const MAX_EARLY = 16
 /** How many fresh tokens of one client may wait to be checked. */
 const MAX_RENEWALS = 4
 
+type Hello = Extract<ClientMessage, { t: 'hello' }>
+type LaterMessage = Exclude<ClientMessage, Hello>
+
 /** What every conversation of a gateway shares. */
 export interface ConversationParts {
   readonly node_id: string
@@ -43,7 +46,7 @@ export class Conversation implements ConnectionListener {
   readonly #parts: ConversationParts
   readonly #stop_waiting: () => void
   /** Messages behind a `hello` that is being checked. */
-  #early: ClientMessage[] = []
+  #early: LaterMessage[] = []
   #greeted = false
   #session: Session | undefined
   #welcome = false
@@ -60,18 +63,10 @@ export class Conversation implements ConnectionListener {
   }
 
   message(message: ClientMessage): void {
-    if (message.t === 'hello' && this.#greeted) {
-      this.#protocolError('a second hello: one connection is one session')
-      return
-    }
-    if (!this.#session || !this.#welcome) {
-      this.#beforeWelcome(message)
-      return
-    }
-    if (message.t === 'hello' || !this.#admit(this.#session, 'ref' in message ? message.ref : undefined))
-      return
-    if (message.t === 'token') this.#renew(this.#session, message.token)
-    else this.#parts.requests.handle(this.#session, this.connection, message)
+    if (message.t === 'hello') this.#hello(message)
+    else if (this.#session && this.#welcome) this.#request(this.#session, message)
+    else if (this.#greeted) this.#waitForWelcome(message)
+    else this.refuse('protocol_error', `the first message must be hello, not ${message.t}`)
   }
 
   invalid(problem: InvalidMessage): void {
@@ -114,19 +109,28 @@ export class Conversation implements ConnectionListener {
     this.connection.close(name, reason)
   }
 
-  #beforeWelcome(message: ClientMessage): void {
-    if (message.t !== 'hello') {
-      if (!this.#greeted) this.refuse('protocol_error', `the first message must be hello, not ${message.t}`)
-      else if (this.#early.push(message) > MAX_EARLY)
-        this.#protocolError(`more than ${MAX_EARLY} messages before welcome: wait for it`)
+  #hello(hello: Hello): void {
+    if (this.#greeted) {
+      this.#protocolError('a second hello: one connection is one session')
       return
     }
     this.#greeted = true
     this.#stop_waiting()
-    this.#greet(message).catch((error: unknown) => this.failed(error))
+    this.#greet(hello).catch((error: unknown) => this.failed(error))
   }
 
-  async #greet(hello: Extract<ClientMessage, { t: 'hello' }>): Promise<void> {
+  #waitForWelcome(message: LaterMessage): void {
+    if (this.#early.push(message) > MAX_EARLY)
+      this.#protocolError(`more than ${MAX_EARLY} messages before welcome: wait for it`)
+  }
+
+  #request(session: Session, message: LaterMessage): void {
+    if (!this.#admit(session, 'ref' in message ? message.ref : undefined)) return
+    if (message.t === 'token') this.#renew(session, message.token)
+    else this.#parts.requests.handle(session, this.connection, message)
+  }
+
+  async #greet(hello: Hello): Promise<void> {
     const answer = await this.#parts.handshake.greet(this.connection, hello)
     if (!answer) return
     if ('close' in answer) {
@@ -176,7 +180,7 @@ export class Conversation implements ConnectionListener {
     const early = this.#early
     this.#early = []
     this.#welcome = true
-    for (const message of early) if (this.connection.open) this.message(message)
+    for (const message of early) if (this.connection.open) this.#request(session, message)
   }
 
   /** Fresh tokens are checked one after the other, so that the last one sent is the one in force. */

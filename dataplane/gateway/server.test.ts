@@ -1,4 +1,5 @@
 import { once } from 'node:events'
+import { connect } from 'node:net'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
 import { MsgpackClientCodec } from '../../shared/protocol/client-codec.ts'
@@ -66,5 +67,17 @@ describe('a plain HTTP request', () => {
     const response = await fetch(test.http_url)
     expect(response.status).toBe(426)
     expect(await response.text()).toMatch(/websocket port.*roomful\.v1\.json/s)
+  })
+})
+
+describe('closing', () => {
+  it('says goodbye to every client, and waits for nobody who never spoke', async () => {
+    const client = await test.open()
+    const silent = connect(Number(new URL(test.http_url).port), '127.0.0.1')
+    await once(silent, 'connect')
+    const ended = once(silent, 'close')
+    await test.gateway.close()
+    await expectClose(client, 'draining', /going away/)
+    await ended
   })
 })

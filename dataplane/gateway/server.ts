@@ -55,11 +55,11 @@ export class GatewayServer {
     })
   }
 
-  /** Takes no more connections; resolves when the last one is gone. */
+  /** Takes no more connections and ends those that are no websocket (yet); resolves when the last one is gone. */
   close(): Promise<void> {
     return new Promise((resolve) => {
       this.#http.close(() => resolve())
-      this.#http.closeIdleConnections()
+      this.#http.closeAllConnections()
     })
   }
 
