@@ -138,7 +138,7 @@ test('in the arena players see each other, and one walks up to the other and hit
   const hit = ada.getByRole('button', { name: 'Hit the nearest player' })
   await ada.locator('#hit:not([disabled])').waitFor()
   for (let blow = 0; blow < 10; blow++) await hit.click()
-  await shows(bob, '#feed', 'knocked out You')
+  await shows(bob, '#feed', 'knocked out you')
 })
 
 test('the front page leads to every game', async () => {

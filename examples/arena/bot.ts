@@ -29,9 +29,9 @@ export class Bot {
     })
   }
 
-  /** Logs in as somebody new and joins the arena `key`. Rejects with an Error that can be shown. */
-  static async join(key: string): Promise<Bot> {
-    const login = new Login('arena', { name: 'Bot' })
+  /** Logs in as somebody new called `name` and joins the arena `key`. Rejects with an Error that can be shown. */
+  static async join(key: string, name: string): Promise<Bot> {
+    const login = new Login('arena', { name })
     const { project_id, token, ws_url } = await login.session()
     const getToken = async () => (await login.session()).token
     const client = await connect(ws_url, { projectId: project_id, token, getToken })

@@ -16,6 +16,8 @@ const REACH = 170
 /** A click this close to somebody means them. */
 const AIM = RADIUS + 14
 const MOST_BOTS = 12
+/** Blows drawn between two frames of the screen. */
+const MOST_BLOWS = 6
 
 const distance = (a: Point, b: Point): number => Math.hypot(a.x - b.x, a.y - b.y)
 
@@ -35,6 +37,7 @@ class ArenaView {
   /** The member id that the walker is of: a lost session comes back as another member, elsewhere. */
   #walks_as = ''
   #last_ms = performance.now()
+  #blows_in_frame = 0
 
   constructor(stage: Stage<typeof arena>) {
     this.#stage = stage
@@ -83,10 +86,13 @@ class ArenaView {
     const now = performance.now()
     const from = this.#placeOf(by, now)
     const to = this.#placeOf(target, now)
-    if (from && to) this.#effects.blow(from, to, target, hueOf(by), now)
+    // A resume brings all the blows that were missed at once: a few of them tell enough.
+    const drawn = ++this.#blows_in_frame <= MOST_BLOWS
+    if (from && to && drawn) this.#effects.blow(from, to, target, hueOf(by), now)
     if (hp > 0) return
-    if (to) this.#effects.knockout(to, hueOf(target))
-    this.#feed.add(`${this.#name(by)} knocked out ${this.#name(target)}`)
+    if (to && drawn) this.#effects.knockout(to, hueOf(target))
+    const victim = target === this.#me ? 'you' : this.#name(target)
+    this.#feed.add(`${this.#name(by)} knocked out ${victim}`)
     const mine = this.#stage.room.state.players[this.#me]
     if (target !== this.#me || !mine || !this.#walker) return
     this.#walker.putAt(mine)
@@ -141,6 +147,7 @@ class ArenaView {
   #frame(now: number): void {
     const seconds = Math.min(0.1, Math.max(0, (now - this.#last_ms) / 1000))
     this.#last_ms = now
+    this.#blows_in_frame = 0
     if (this.#walker) this.#walk(this.#walker, seconds, now)
     this.#effects.step(seconds)
     const target = this.#nearest(now)
@@ -205,7 +212,7 @@ function offerBots({ key, toasts }: Stage<typeof arena>): void {
   const fewer = create('button', { type: 'button', text: 'Remove bots', hidden: '' })
   more.addEventListener('click', async () => {
     more.disabled = true
-    await Bot.join(key).then(
+    await Bot.join(key, `Bot ${bots.length + 1}`).then(
       (bot) => bots.push(bot),
       (error: unknown) => toasts.refuse(error),
     )
