@@ -1,13 +1,15 @@
+import { existsSync } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
-import { basename, join, resolve } from 'node:path'
+import { createRequire } from 'node:module'
+import { dirname, join, resolve, sep } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { tsImport } from 'tsx/esm/api'
 import { isRoomDefinition, type RoomDefinition } from './definition.ts'
 import { RoomDefinitionError } from './definition-check.ts'
 import { errorText } from './validate.ts'
 
-const MODULE = /\.(ts|js|mjs)$/
-const NOT_A_ROOM = /\.(test|spec|d)\.(ts|js|mjs)$/
+/** Files with another dot in their name (`arena.test.ts`, `vite.config.ts`, `types.d.ts`) are something else. */
+const MODULE = /^[^.]+\.(ts|js|mjs)$/
 const ROOM_FILE = /^room\.(ts|js|mjs)$/
 
 /**
@@ -54,22 +56,26 @@ export async function roomFiles(folder: string): Promise<string[]> {
   for (const entry of entries.sort((a, b) => (a.name < b.name ? -1 : 1))) {
     const path = join(resolve(folder), entry.name)
     const kind = entry.isSymbolicLink() ? await stat(path).catch(() => entry) : entry
-    if (kind.isFile() && isRoomFile(entry.name)) files.push(path)
+    if (kind.isFile() && MODULE.test(entry.name)) files.push(path)
     if (kind.isDirectory() && entry.name !== 'node_modules') files.push(...(await roomFilesIn(path)))
   }
   return files
 }
 
-const isRoomFile = (name: string): boolean => MODULE.test(name) && !NOT_A_ROOM.test(name)
-
 async function roomFilesIn(folder: string): Promise<string[]> {
   const names = await readdir(folder).catch(() => [])
-  return names.filter((name) => ROOM_FILE.test(basename(name))).map((name) => join(folder, name))
+  return names.filter((name) => ROOM_FILE.test(name)).map((name) => join(folder, name))
 }
 
 async function importFresh(file: string): Promise<unknown> {
   try {
-    return await tsImport(pathToFileURL(file).href, import.meta.url)
+    forgetCommonJs(dirname(file))
+    const tsconfig = nearestTsconfig(dirname(file))
+    return await tsImport(pathToFileURL(file).href, {
+      parentURL: import.meta.url,
+      // Otherwise that of the working directory.
+      ...(tsconfig === undefined ? {} : { tsconfig }),
+    })
   } catch (error) {
     if (error instanceof Error && error.name === 'RoomDefinitionError')
       throw new RoomDefinitionError(`${file}: ${error.message}`)
@@ -80,6 +86,20 @@ async function importFresh(file: string): Promise<unknown> {
       },
     )
   }
+}
+
+/** ES modules are imported anew each time; in a package that is none ("type" is not "module"), what a file requires would be remembered. */
+function forgetCommonJs(folder: string): void {
+  const { cache } = createRequire(import.meta.url)
+  for (const path of Object.keys(cache))
+    if (path.startsWith(folder + sep) && !path.includes(`${sep}node_modules${sep}`)) delete cache[path]
+}
+
+function nearestTsconfig(folder: string): string | undefined {
+  const file = join(folder, 'tsconfig.json')
+  if (existsSync(file)) return file
+  const above = dirname(folder)
+  return above === folder ? undefined : nearestTsconfig(above)
 }
 
 /** CommonJS modules have their default export one level further down. */

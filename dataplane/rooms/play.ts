@@ -104,8 +104,10 @@ export class Play {
   }
 
   tick(): void {
-    this.#try('on_tick', () => this.#parts.logic.tick())
-    this.#parts.stream.touch()
+    const { logic, stream } = this.#parts
+    const { state } = logic
+    this.#try('on_tick', () => logic.tick())
+    if (logic.state !== state || stream.pending.events.length > 0) stream.touch()
   }
 
   /** The last turn: nothing of it reaches anybody. */

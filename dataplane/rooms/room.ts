@@ -46,7 +46,7 @@ interface Waiting {
   readonly arrival: Arrival | undefined
 }
 
-/** How long an empty room that cannot be disposed of now waits to be looked at again. */
+/** How long an empty room that may not act now waits to be looked at again. */
 const LOOK_AGAIN_MS = 1000
 
 /** One room's life on this node, from its claim to its end: acts while its node may, waits while it may not. */
@@ -244,7 +244,7 @@ export class Room {
     }
   }
 
-  /** `ctx.close`: everybody leaves with the next flush, which is the last. */
+  /** Everybody who is here leaves with the next flush, which is the last. */
   #close(): void {
     if (this.#stage !== 'open') return
     this.#stage = 'closing'
@@ -268,8 +268,7 @@ export class Room {
 
   #disposeIfIdle(): void {
     if (!this.#doors.empty || this.#stage !== 'open') return
-    if (this.#stream.quiet && !this.#frozen && this.#mayAct()) this.#dispose()
-    // What the last leaver did is still on its way out, or the room may not act.
+    if (!this.#frozen && this.#mayAct()) this.#close()
     else this.#idle.at(this.#environment.clock.monotonic() + LOOK_AGAIN_MS)
   }
 

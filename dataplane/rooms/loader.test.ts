@@ -1,0 +1,86 @@
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { afterEach, describe, expect, it } from 'vitest'
+import { isRoomDefinition } from './definition.ts'
+import { loadRoom, loadRooms } from './loader.ts'
+
+const EXAMPLES = fileURLToPath(new URL('../../examples', import.meta.url))
+const DEFINITION = new URL('./definition.ts', import.meta.url).href
+const folders: string[] = []
+
+/** A folder with these files; `ROOM` in a file is a minimal room type of that name. */
+async function folderOf(files: Record<string, string>): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'roomful-rooms-'))
+  folders.push(folder)
+  for (const [name, content] of Object.entries(files)) {
+    const path = join(folder, name)
+    await mkdir(dirname(path), { recursive: true })
+    await writeFile(path, content)
+  }
+  return folder
+}
+
+const room = (type: string, count = 0): string => `
+import { defineRoom } from '${DEFINITION}'
+const state: { count: number } = { count: ${count} }
+export default defineRoom({ type: '${type}', create: () => state })
+`
+
+afterEach(async () => {
+  for (const folder of folders.splice(0)) await rm(folder, { recursive: true })
+})
+
+describe('loadRooms', () => {
+  it('loads the examples, which import the package by its name', async () => {
+    const definitions = await loadRooms(EXAMPLES)
+    expect(definitions.map(({ type }) => type)).toEqual(['arena', 'counter', 'tictactoe'])
+    expect(definitions.every(isRoomDefinition)).toBe(true)
+  })
+
+  it('finds modules of the folder itself and room files of its subfolders, in TypeScript, without a build', async () => {
+    const folder = await folderOf({
+      'lobby.ts': room('lobby'),
+      'chess/room.ts': room('chess'),
+      'chess/board.ts': 'throw new Error("not a room")',
+      'lobby.test.ts': 'throw new Error("not a room")',
+      'chat.suite.ts': 'throw new Error("not a room")',
+      'pages/index.html': '',
+    })
+    expect((await loadRooms(folder)).map(({ type }) => type)).toEqual(['chess', 'lobby'])
+  })
+
+  it('names the file that has no room', async () => {
+    const folder = await folderOf({ 'a.ts': 'export default { type: "a" }' })
+    await expect(loadRooms(folder)).rejects.toThrow(/a\.ts has no room as its default export/)
+  })
+
+  it('names the file that cannot be loaded', async () => {
+    const broken = await folderOf({ 'a.ts': 'export default {' })
+    await expect(loadRooms(broken)).rejects.toThrow(/a\.ts cannot be loaded/)
+    const mistaken = await folderOf({ 'b.ts': room('b:c') })
+    await expect(loadRooms(mistaken)).rejects.toThrow(/b\.ts: room type "b:c": type is "b:c"/)
+  })
+
+  it('names both files of one type', async () => {
+    const folder = await folderOf({ 'a.ts': room('same'), 'b.ts': room('same') })
+    await expect(loadRooms(folder)).rejects.toThrow(/a\.ts and .*b\.ts both define the room type "same"/)
+  })
+
+  it('says so when there is nothing', async () => {
+    await expect(loadRooms(await folderOf({}))).rejects.toThrow(/has no room types/)
+    await expect(loadRooms('/nowhere/at/all')).rejects.toThrow(/cannot be read/)
+  })
+
+  it('reads an edited file as it is now, with what it imports', async () => {
+    const folder = await folderOf({ 'a.ts': room('a', 1) })
+    const file = join(folder, 'a.ts')
+    expect((await loadRoom(file)).create({})).toEqual({ count: 1 })
+    await writeFile(join(folder, 'two.ts'), 'export const two = 2')
+    await writeFile(file, `import { two } from './two.ts'\n${room('a').replace('count: 0', 'count: two')}`)
+    expect((await loadRoom(file)).create({})).toEqual({ count: 2 })
+    await writeFile(join(folder, 'two.ts'), 'export const two = 22')
+    expect((await loadRoom(file)).create({})).toEqual({ count: 22 })
+  })
+})

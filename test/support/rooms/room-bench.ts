@@ -1,0 +1,238 @@
+import { pino } from 'pino'
+import { Claims } from '../../../dataplane/cluster/claims.ts'
+import { leaseKey } from '../../../dataplane/cluster/lease.ts'
+import type { RoomDefinition } from '../../../dataplane/rooms/definition.ts'
+import type { RoomLimits } from '../../../dataplane/rooms/environment.ts'
+import { RoomHost } from '../../../dataplane/rooms/host.ts'
+import { noRoomMetrics, type RoomMetrics } from '../../../dataplane/rooms/metrics.ts'
+import type { RoomAddress, ToEdge, ToOwner } from '../../../dataplane/traffic.ts'
+import type { Json } from '../../../shared/json.ts'
+import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
+import type { ResyncReason, Subprotocol } from '../../../shared/protocol/messages.ts'
+import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
+import { memoryStore } from '../../../shared/store/memory/memory.ts'
+import type { Store } from '../../../shared/store/port.ts'
+import { FakeClock } from '../fake-clock.ts'
+import { SeededRandom } from '../seeded-random.ts'
+import { TestMember } from './test-member.ts'
+import { TestStore } from './test-store.ts'
+
+const log = pino({ level: 'silent' })
+
+type Without<T> = T extends ToOwner ? Omit<T, 'room' | 'member_id'> : never
+
+/** A host of rooms with real codecs and a memory store, whose edge is the test: it does with frames what an edge does. */
+export class RoomBench {
+  readonly clock: FakeClock
+  readonly store: TestStore
+  readonly host: RoomHost
+  readonly members = new Map<string, TestMember>()
+  readonly sent: ToEdge[] = []
+  readonly counts: Record<string, number> = {}
+  readonly node_id: string
+  may_act = true
+  #deferred: (() => void)[] = []
+  #ref = 1
+
+  constructor(
+    rooms: readonly RoomDefinition[],
+    options: {
+      store?: Store
+      clock?: FakeClock
+      limits?: Partial<RoomLimits>
+      node_id?: string
+      seed?: number
+    } = {},
+  ) {
+    this.clock = options.clock ?? new FakeClock()
+    this.store = new TestStore(options.store ?? memoryStore({ clock: this.clock }))
+    this.node_id = options.node_id ?? 'node_a'
+    const claims = new Claims({ node_id: this.node_id, store: this.store.store, log })
+    this.host = new RoomHost({
+      node_id: this.node_id,
+      rooms,
+      codecs: [new JsonCodec(), new MsgpackCodec()],
+      records: this.store.store.rooms,
+      clock: this.clock,
+      random: new SeededRandom(options.seed ?? 7),
+      log,
+      metrics: this.#metrics(),
+      claim: (room, asked) => claims.claim(room, asked),
+      may_act: () => this.may_act,
+      deliver: (_, message) => this.#receive(message),
+      defer: (callback) => this.#deferred.push(callback),
+      ...(options.limits ? { limits: options.limits } : {}),
+    })
+  }
+
+  /** Records that this node lives, as its lease would. */
+  async live(): Promise<void> {
+    await this.store.store.records.write([{ put: leaseKey(this.node_id), value: new Uint8Array(0) }])
+  }
+
+  /** What the event loop would do until nothing is left to do at this moment. */
+  async settle(): Promise<void> {
+    for (let calm = 0; calm < 30; calm++) {
+      await Promise.resolve()
+      const deferred = this.#deferred
+      this.#deferred = []
+      if (deferred.length > 0) calm = 0
+      for (const callback of deferred) callback()
+    }
+  }
+
+  /** Lets time pass in small steps, with everything that happens on the way. */
+  async advance(ms: number, step = 5): Promise<void> {
+    for (let left = ms; left > 0; left -= step) {
+      this.clock.advance(Math.min(step, left))
+      await this.settle()
+    }
+  }
+
+  address(type: string, key = 'a'): RoomAddress {
+    return { project_id: 'prj_test', room_type: type, key }
+  }
+
+  send(type: string, member_id: string, message: Without<ToOwner>, key?: string): void {
+    this.host.receive({ room: this.address(type, key), member_id, ...message } as ToOwner)
+  }
+
+  /** Asks for a seat and lets everything settle. */
+  async join(
+    type: string,
+    member_id: string,
+    options: { codec?: Subprotocol; options?: Json; key?: string; ref?: number; sub?: string } = {},
+  ): Promise<TestMember> {
+    const member = this.askToJoin(type, member_id, options)
+    await this.settle()
+    return member
+  }
+
+  askToJoin(
+    type: string,
+    member_id: string,
+    {
+      codec = 'roomful.v1.msgpack',
+      options = {},
+      key,
+      ref = this.#ref++,
+      sub,
+    }: Parameters<RoomBench['join']>[2] = {},
+  ): TestMember {
+    const member = this.members.get(member_id) ?? new TestMember(member_id, codec)
+    this.members.set(member_id, member)
+    const { session_id } = member
+    const edge = 'node_a'
+    this.send(type, member_id, { kind: 'join', ref, edge, codec, session_id, sub: sub ?? null, options }, key)
+    return member
+  }
+
+  message(type: string, member_id: string, name: string, data: Json, ref?: number, key?: string): void {
+    this.send(
+      type,
+      member_id,
+      { kind: 'message', type: name, data, ...(ref === undefined ? {} : { ref }) },
+      key,
+    )
+  }
+
+  detach(type: string, member: TestMember): void {
+    member.attached = false
+    this.send(type, member.member_id, { kind: 'detach' })
+  }
+
+  attach(type: string, member: TestMember): void {
+    const { codec, session_id, epoch, seq } = member
+    this.send(type, member.member_id, { kind: 'attach', edge: 'node_a', codec, session_id, epoch, seq })
+  }
+
+  resync(type: string, member: TestMember, reason: ResyncReason): void {
+    this.send(type, member.member_id, { kind: 'resync', have_seq: member.seq, reason })
+  }
+
+  describe(type: string, key = 'a') {
+    return this.host.describe({ include_state: true, room_id: `${type}:${key}` })[0]
+  }
+
+  /** The messages of one kind that were sent, oldest first. */
+  sentOf<K extends ToEdge['kind']>(kind: K): Extract<ToEdge, { kind: K }>[] {
+    return this.sent.filter((message) => message.kind === kind) as Extract<ToEdge, { kind: K }>[]
+  }
+
+  #receive(message: ToEdge): void {
+    this.sent.push(message)
+    if (message.kind === 'update') {
+      const joined = new Set(message.joined.map(({ member_id }) => member_id))
+      for (const member of this.members.values()) {
+        if (!member.in_room || !member.attached || joined.has(member.member_id)) continue
+        if (this.#roomOf.get(member.member_id) !== name(message)) continue
+        member.frames(message.patch)
+        member.frames(message.rest)
+      }
+      for (const join of message.joined) {
+        const member = this.members.get(join.member_id)!
+        member.in_room = true
+        this.#roomOf.set(member.member_id, name(message))
+        member.members = [...join.members]
+        member.frames(join.snapshot)
+      }
+      for (const { member_id, events, ack } of message.personal) {
+        const member = this.members.get(member_id)!
+        for (const event of events) member.hear(event)
+        if (ack !== undefined) member.acked = ack
+      }
+      return
+    }
+    const member = this.members.get(message.member_id)
+    if (!member) return
+    switch (message.kind) {
+      case 'state':
+        member.frames(message.state)
+        break
+      case 'attached':
+        member.attached = true
+        for (const frames of message.frames) member.frames(frames)
+        if (message.ack !== undefined) member.acked = message.ack
+        break
+      case 'refused':
+      case 'error':
+        member.errors.push({ code: message.code, message: message.message, ref: message.ref })
+        break
+      case 'no_seat':
+        member.errors.push({ code: 'no_seat', message: 'no seat', ref: message.ref })
+        member.in_room = false
+        break
+      case 'left':
+        member.in_room = false
+        if (message.farewell?.t === 'room.left') member.hear(message.farewell)
+        else member.heard.push(`left ${message.ref}`)
+        break
+    }
+  }
+
+  readonly #roomOf = new Map<string, string>()
+
+  #metrics(): RoomMetrics {
+    const count = (key: string, by = 1) => {
+      this.counts[key] = (this.counts[key] ?? 0) + by
+    }
+    return {
+      ...noRoomMetrics,
+      applied: () => count('applied'),
+      error: (_, code) => count(code),
+      rateLimited: () => count('limited'),
+      resync: (_, cause) => count(`resync ${cause}`),
+      delivered: () => count('delivered'),
+      fenced: () => count('fenced'),
+      frozen: () => count('frozen'),
+      rooms: (rooms) => {
+        this.counts.rooms = rooms
+      },
+      members: (members) => {
+        this.counts.members = members
+      },
+    }
+  }
+}
+
+const name = ({ room }: ToEdge): string => `${room.project_id}/${room.room_type}:${room.key}`

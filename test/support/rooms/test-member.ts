@@ -1,0 +1,102 @@
+import type { Frame } from '../../../dataplane/frame.ts'
+import type { Frames } from '../../../dataplane/traffic.ts'
+import type { Json } from '../../../shared/json.ts'
+import { MsgpackClientCodec } from '../../../shared/protocol/client-codec.ts'
+import type { ClientCodec, DecodedMessage } from '../../../shared/protocol/codec.ts'
+import { JsonClientCodec } from '../../../shared/protocol/json-client-codec.ts'
+import type { MemberInfo, ServerMessage, Subprotocol } from '../../../shared/protocol/messages.ts'
+import { apply } from '../../../shared/sync/apply.ts'
+import { Checksum } from '../../../shared/sync/checksum.ts'
+import { unframe } from './unframe.ts'
+
+/** A client in one room, as the protocol tells clients to behave: what it holds comes from frames alone. */
+export class TestMember {
+  readonly member_id: string
+  readonly session_id: string
+  readonly codec: Subprotocol
+  attached = true
+  in_room = false
+  state: Json = null
+  epoch = 0
+  seq = 0
+  checksum = 0
+  members: MemberInfo[] = []
+  acked = 0
+  /** Everything that was told besides states, in order. */
+  readonly heard: string[] = []
+  readonly errors: { code: string; message: string; ref?: number | undefined }[] = []
+  /** What would have made the client ask for a resync. */
+  readonly faults: string[] = []
+  resyncs = 0
+  readonly #client: ClientCodec
+
+  constructor(member_id: string, codec: Subprotocol) {
+    this.member_id = member_id
+    this.session_id = `ses_of_${member_id}`
+    this.codec = codec
+    this.#client = codec === 'roomful.v1.json' ? new JsonClientCodec() : new MsgpackClientCodec()
+  }
+
+  frames(frames: Frames | undefined): void {
+    if (!frames) return
+    const frame: Frame | undefined = frames[this.codec]
+    if (!frame) throw new Error(`${this.member_id} speaks ${this.codec}, which the frames are not for`)
+    for (const payload of unframe(frame)) this.hear(this.#client.decode(payload))
+  }
+
+  hear(message: DecodedMessage | Exclude<ServerMessage, { t: 'state.patch' }>): void {
+    switch (message.t) {
+      case 'state.snapshot':
+      case 'state.resync':
+        if (message.t === 'state.resync') {
+          this.resyncs++
+          this.members = [...message.members]
+        }
+        this.state = message.state
+        this.epoch = message.epoch
+        this.seq = message.seq
+        this.checksum = message.checksum
+        this.#check()
+        break
+      case 'state.patch':
+        if (message.epoch < this.epoch) break
+        this.epoch = message.epoch
+        if (message.seq !== this.seq + 1) {
+          this.faults.push(`patch ${message.seq} after ${this.seq}`)
+          break
+        }
+        if (message.delta) this.state = apply(this.state, message.delta)
+        this.seq = message.seq
+        this.checksum = message.checksum
+        this.#check()
+        break
+      case 'event':
+        this.#flushed(message)
+        this.heard.push(`${message.name} ${JSON.stringify(message.data)}`)
+        break
+      case 'room.joined':
+        this.#flushed(message)
+        this.members.push({ member_id: message.member_id, sub: message.sub })
+        this.heard.push(`+${message.member_id}`)
+        break
+      case 'room.left':
+        this.#flushed(message)
+        this.members = this.members.filter(({ member_id }) => member_id !== message.member_id)
+        this.heard.push(`-${message.member_id} ${message.reason}`)
+        break
+      default:
+        throw new Error(`an unexpected ${message.t}`)
+    }
+  }
+
+  #flushed({ epoch, seq }: { epoch: number; seq: number }): void {
+    if (seq > this.seq + 1) this.faults.push(`news of ${seq} after ${this.seq}`)
+    if (seq > this.seq) this.seq = seq
+    this.epoch = Math.max(this.epoch, epoch)
+  }
+
+  #check(): void {
+    const found = new Checksum().of(this.state)
+    if (found !== this.checksum) this.faults.push(`checksum ${found} at ${this.seq}, not ${this.checksum}`)
+  }
+}

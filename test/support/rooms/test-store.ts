@@ -1,0 +1,61 @@
+import { type Store, StoreUnavailable } from '../../../shared/store/port.ts'
+
+/** What happens to the writes of rooms. */
+type Mood = 'fine' | 'slow' | 'silent' | 'deaf'
+
+/**
+ * A store whose room writes can be held back (`slow`), lost on the way (`deaf`: not done, no answer) or left without an answer
+ * (`silent`: done, no answer).
+ */
+export class TestStore {
+  readonly store: Store
+  mood: Mood = 'fine'
+  /** Writes of rooms that were asked for. */
+  writes = 0
+  readonly #held: (() => void)[] = []
+
+  constructor(inner: Store) {
+    const write =
+      <A extends unknown[]>(call: (...args: A) => Promise<boolean>) =>
+      async (...args: A): Promise<boolean> => {
+        this.writes++
+        if (this.mood === 'deaf') throw new StoreUnavailable('the test store is deaf')
+        if (this.mood === 'slow') await new Promise<void>((go) => this.#held.push(go))
+        const done = await call(...args)
+        if (this.mood === 'silent') throw new StoreUnavailable('the test store is silent')
+        return done
+      }
+    const { rooms } = inner
+    this.store = {
+      ...inner,
+      kind: inner.kind,
+      records: inner.records,
+      bus: inner.bus,
+      time: () => inner.time(),
+      ping: () => inner.ping(),
+      close: () => inner.close(),
+      rooms: {
+        inspect: async (room) => {
+          if (this.mood === 'silent' || this.mood === 'deaf')
+            throw new StoreUnavailable(`the test store is ${this.mood}`)
+          return rooms.inspect(room)
+        },
+        claim: (...args) => rooms.claim(...args),
+        commit: write((...args: Parameters<typeof rooms.commit>) => rooms.commit(...args)),
+        snapshot: write((...args: Parameters<typeof rooms.snapshot>) => rooms.snapshot(...args)),
+        release: write((...args: Parameters<typeof rooms.release>) => rooms.release(...args)),
+        refresh: write((...args: Parameters<typeof rooms.refresh>) => rooms.refresh(...args)),
+      },
+    }
+  }
+
+  /** Writes that wait. */
+  get held(): number {
+    return this.#held.length
+  }
+
+  /** Lets the oldest waiting write through. */
+  let(): void {
+    this.#held.shift()?.()
+  }
+}
