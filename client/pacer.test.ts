@@ -34,6 +34,18 @@ test('nothing overtakes what waits', () => {
   expect(pacer.trySend(Uint8Array.of(11))).toBe(true)
 })
 
+test('nothing overtakes what waits, even when a timer is late', () => {
+  let now = 0
+  const written: number[] = []
+  const stuck = { now: () => now, monotonic: () => now, schedule: () => () => {} }
+  const pacer = new Pacer(stuck, (payload) => written.push(payload[0]!))
+  pacer.start(LIMITS)
+  for (let n = 0; n < 9; n++) pacer.send(Uint8Array.of(n))
+  now = 10_000
+  expect(pacer.trySend(Uint8Array.of(9))).toBe(false)
+  expect(written).toHaveLength(8)
+})
+
 test('a new connection does not bring a new burst, time does', () => {
   const { clock, written, pacer, send } = paced()
   for (let n = 0; n < 9; n++) send(n)

@@ -1,7 +1,20 @@
-import { expect, test } from 'vitest'
+import { afterEach, expect, test, vi } from 'vitest'
+import { online } from '../test/support/client/play.ts'
 import { watchPage } from './page.ts'
 
 class Page extends EventTarget {
+  listeners = 0
+
+  override addEventListener(...args: Parameters<EventTarget['addEventListener']>): void {
+    this.listeners += 1
+    super.addEventListener(...args)
+  }
+
+  override removeEventListener(...args: Parameters<EventTarget['removeEventListener']>): void {
+    this.listeners -= 1
+    super.removeEventListener(...args)
+  }
+
   fire(type: string, fields: object = {}): void {
     this.dispatchEvent(Object.assign(new Event(type), fields))
   }
@@ -21,4 +34,33 @@ test('a page that is left for good is told from one that is kept', () => {
   page.fire('pageshow')
   page.fire('online')
   expect(seen).toHaveLength(3)
+})
+
+afterEach(() => vi.unstubAllGlobals())
+
+test('in a browser a client says goodbye when its page is left', async () => {
+  const page = new Page()
+  vi.stubGlobal('window', page)
+  const { client, server } = await online()
+  page.fire('pagehide', { persisted: true })
+  expect(client.status).toBe('online')
+  page.fire('pagehide', { persisted: false })
+  expect(client.status).toBe('closed')
+  expect(server.socket.closed_with).toBe(1000)
+  expect(page.listeners).toBe(0)
+})
+
+test('in a browser a client comes back as soon as the network does', async () => {
+  const page = new Page()
+  vi.stubGlobal('window', page)
+  const { client, server, pass } = await online({ random: { bytes: () => new Uint8Array(), float: () => 1 } })
+  server.onDial = (socket) => queueMicrotask(() => socket.end(1006))
+  server.socket.end(1006)
+  await pass(12_000)
+  server.onDial = (socket) => queueMicrotask(() => socket.accept())
+  page.fire('online')
+  page.fire('online')
+  await pass(1)
+  expect(client.status).toBe('online')
+  expect(server.all('hello')).toHaveLength(2)
 })

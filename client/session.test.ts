@@ -194,6 +194,47 @@ test('what cannot be replayed comes as a whole state', async () => {
   expect(server.all('state.resync')).toEqual([])
 })
 
+test('a resync that was awaited at the loss is not awaited after it', async () => {
+  const { server, room, owner, pass } = await inRoom()
+  const missed = [owner.patch({ n: 1 }), owner.patch({ n: 2 })]
+  server.deliver(missed[1]!)
+  expect(server.all('state.resync')).toHaveLength(1)
+  server.onHello = () => {
+    server.welcome()
+    server.deliver(...missed, owner.patch({ n: 3 }))
+  }
+  server.socket.end(1006)
+  await pass(300)
+  expect(room.state).toEqual({ n: 3 })
+})
+
+test('a loss right behind the join loses nothing of what had arrived', async () => {
+  const { client, server, pass } = await online()
+  server.onJoin = (join) => {
+    server.seat(join)
+    server.deliver(server.room('arena:default').patch({ n: 1 }))
+    server.socket.end(1006)
+  }
+  const room = await client.join('arena')
+  await pass(300)
+  expect(room.state).toEqual({ n: 1 })
+  expect(server.all('hello')[1]).toMatchObject({ resume: { rooms: [{ seq: 8 }] } })
+})
+
+test('what waits for its turn to be sent is not sent twice after a resume', async () => {
+  const { server, room, pass } = await inRoom()
+  server.limits = { ...server.limits, message_burst: 10, messages_per_second: 10 }
+  server.socket.end(1006)
+  await pass(2000)
+  for (let n = 0; n < 20; n++) void room.send('move').catch(() => {})
+  server.socket.end(1006)
+  const before = server.all('message').length
+  await pass(5000)
+  const again = server.message_refs.slice(before)
+  expect(again).toHaveLength(20)
+  expect(again).toEqual([...new Set(again)].toSorted((a, b) => a! - b!))
+})
+
 test('unacked messages are resent in order after a resume, with those sent meanwhile behind them', async () => {
   const { server, room, owner, pass } = await inRoom()
   const done: string[] = []
@@ -359,6 +400,15 @@ test('a draining server is left at the time it names, and the session goes on el
   expect(room.state).toEqual({ n: 1 })
 })
 
+test('when there is nowhere to move to, attempts are spread as after any loss', async () => {
+  const { client, server, pass } = await online()
+  server.send({ t: 'draining', reconnect_in_ms: 100 })
+  server.onDial = (socket) => queueMicrotask(() => socket.end(1006))
+  await pass(5000)
+  expect(client.status).toBe('reconnecting')
+  expect(server.sockets.length).toBeLessThan(12)
+})
+
 test('a draining server that closes early is followed at the time it named', async () => {
   const { server, pass } = await online()
   server.send({ t: 'draining', reconnect_in_ms: 2000 })
@@ -382,7 +432,9 @@ test('a session that is gone is replaced: rooms are joined again, what was not a
   server.onHello = (hello) => ('resume' in hello ? server.socket.end(4009) : server.welcome())
   // The node was restarted: the room is another.
   server.rooms.clear()
-  server.room('arena:lobby').state = { fresh: true }
+  const fresh = server.room('arena:lobby')
+  fresh.state = { fresh: true }
+  fresh.epoch = 10
   server.onJoin = () => {}
   server.socket.end(1006)
   await pass(2000)
@@ -397,7 +449,9 @@ test('a session that is gone is replaced: rooms are joined again, what was not a
   expect(rooms).toEqual([])
   expect(server.all('join').at(-1)).toMatchObject({ room_type: 'arena', options: { key: 'lobby' } })
   expect(server.all('message').map(({ type }) => type)).toEqual(['lost', 'kept'])
-  server.ack(server.room('arena:lobby'), 100)
+  server.deliver(fresh.patch({ fresh: true, score: 1 }), fresh.patch({ fresh: true, score: 2 }))
+  expect(room.state).toEqual({ fresh: true, score: 2 })
+  server.ack(fresh, 100)
   await kept
   expect(client.status).toBe('online')
 })
@@ -423,6 +477,23 @@ test('a rejoin that may succeed later is tried again, and not for ever', async (
   await pass(30_000)
   expect(server.all('join')).toHaveLength(1 + 6)
   expect(reasons).toEqual([['rejoin_failed', code('room_full')]])
+})
+
+test('a rejoin that waits for its next try is sent once when the connection is lost meanwhile', async () => {
+  const { server, room, pass } = await inRoom()
+  server.onHello = (hello) =>
+    server.welcome('resume' in hello && server.sockets.length === 2 ? { resumed: false } : {})
+  server.onJoin = ({ ref }) => server.refuse('room_full', { ref, room_id: 'arena:lobby', retryable: true })
+  server.socket.end(1006)
+  while (server.sockets.length < 2) await pass(25)
+  await pass(0)
+  server.onJoin = () => {}
+  const before = server.all('join').length
+  server.socket.end(1006)
+  await pass(5000)
+  expect(server.all('join').slice(before)).toHaveLength(1)
+  server.seat(server.all('join').at(-1)!)
+  expect(room.status).toBe('joined')
 })
 
 test('a rejoin that is refused for good ends the room', async () => {
@@ -505,6 +576,7 @@ test('a callback may close the client whenever it is called', async () => {
     const seen = statuses(client)
     if (lose === '1006') client.onConnectionChange((status) => status === 'reconnecting' && client.close())
     room.onLeave(() => client.close())
+    server.onLeave = () => {}
     if (lose === '4009') void room.leave()
     server.onHello = (hello) =>
       lose === '4009' && 'resume' in hello ? server.socket.end(4009) : server.welcome({ rooms: [] })
