@@ -1,0 +1,271 @@
+import assert from 'node:assert/strict'
+import { Topic } from '../case.ts'
+import type { ClientMessage, Codec } from '../messages.ts'
+import { type Peer, SUBPROTOCOL } from '../peer.ts'
+import type { Stage } from '../stage.ts'
+import { CLOSE } from '../tables.ts'
+
+const topic = new Topic('handshake')
+export const handshake = topic.cases
+
+const ANSWERS = '§1 "The server answers with `welcome`, or closes."'
+const OFFERS =
+  '§1 "Of several subprotocols the client offers, the first that the server knows is used. When it knows none, it accepts the connection and closes it with 4000."'
+const BEFORE = '§1 "anything before `hello`" ends the connection with 4000'
+const INVALID_BEFORE =
+  '§1 "a message that can be read but has a field that is missing or wrong … before `welcome` it ends, with 4000"'
+const NO_MESSAGE = '§1 "A frame that is no message of the protocol at all ends the connection with 4000"'
+
+topic.each('welcome answers hello', ANSWERS, async (stage, codec) => {
+  const peer = await stage.connect(codec)
+  const welcome = peer.session.welcome!
+  assert.equal(peer.inbox[0], welcome, 'welcome is the first message')
+  assert.equal(welcome.rooms, undefined, 'rooms come only after a resume')
+  assert.equal(peer.socket.protocol, SUBPROTOCOL[codec])
+  assert.equal(peer.socket.extensions, '', 'a websocket without extensions')
+  assert.ok(Math.abs(Date.parse(welcome.server_time) - Date.now()) < 60_000, welcome.server_time)
+  await peer.roundTrip()
+})
+
+topic.once(
+  'a client that names no subprotocol gets JSON',
+  '§1 "also what a client gets that names none"',
+  async (stage) => {
+    const peer = await stage.connect('json', {}, { subprotocols: [] })
+    assert.equal(peer.socket.protocol, '')
+    await peer.roundTrip()
+  },
+)
+
+const UNKNOWN = ['roomful.v2.json', 'chat']
+const FIRST_KNOWN: [string[], Codec][] = [
+  [['roomful.v9.msgpack', 'roomful.v1.json'], 'json'],
+  [['roomful.v1.msgpack', 'roomful.v1.json'], 'msgpack'],
+  [['roomful.v1.json', 'roomful.v1.msgpack'], 'json'],
+]
+
+for (const [subprotocols, codec] of FIRST_KNOWN) {
+  topic.once(`of ${subprotocols.join(', ')} it is ${codec}`, OFFERS, async (stage) => {
+    const peer = await stage.connect(codec, {}, { subprotocols })
+    assert.equal(peer.socket.protocol, SUBPROTOCOL[codec])
+    await peer.roundTrip()
+  })
+}
+
+topic.once('unknown subprotocols are closed with 4000', OFFERS, async (stage) => {
+  const peer = await stage.open('json', { subprotocols: UNKNOWN })
+  await peer.closes(CLOSE.protocol_error)
+})
+
+topic.waiting(
+  'no hello at all is closed with 4004',
+  '§1 "The client\'s first is `hello`, within 5 seconds (else 4004)."',
+  async (stage) => {
+    const opened_at = performance.now()
+    const peer = await stage.open('json')
+    await peer.closes(CLOSE.hello_timeout, 8000)
+    const took = performance.now() - opened_at
+    assert.ok(took > 4500, `closed after ${Math.round(took)} ms already`)
+  },
+)
+
+/** Sends a hello that must be refused. */
+async function refused(stage: Stage, codec: Codec, hello: ClientMessage, code: number): Promise<Peer> {
+  const peer = await stage.open(codec)
+  peer.send(hello)
+  await peer.closes(code)
+  assert.deepEqual(peer.inbox, [], 'nothing but the close')
+  return peer
+}
+
+topic.each(
+  'a wrong token is closed with 4001',
+  '§12 "4001 the token was not accepted"',
+  async (stage, codec) => {
+    const { project_id } = stage.target
+    await refused(
+      stage,
+      codec,
+      { t: 'hello', project_id, token: 'v4.public.bm90IGEgdG9rZW4' },
+      CLOSE.unauthenticated,
+    )
+  },
+)
+
+topic.once(
+  'a token that was changed is closed with 4001',
+  '§12 "4001 the token was not accepted"',
+  async (stage) => {
+    const token = await stage.token({ sub: 'anna' })
+    const parts = token.split('.')
+    const payload = Buffer.from(parts[2]!, 'base64url')
+    payload[10]! ^= 1
+    parts[2] = payload.toString('base64url')
+    const { project_id } = stage.target
+    await refused(stage, 'json', { t: 'hello', project_id, token: parts.join('.') }, CLOSE.unauthenticated)
+  },
+)
+
+topic.each(
+  "another project's token is closed with 4001",
+  '§12 "4001 the token was not accepted"',
+  async (stage, codec) => {
+    const token = await stage.token()
+    const project_id = await stage.control.createProject()
+    await refused(stage, codec, { t: 'hello', project_id, token }, CLOSE.unauthenticated)
+  },
+)
+
+topic.once(
+  'an unknown project is closed with 4001',
+  '§12 "4001 the token was not accepted"',
+  async (stage) => {
+    const token = await stage.token()
+    await refused(stage, 'json', { t: 'hello', project_id: 'prj_nobody', token }, CLOSE.unauthenticated)
+  },
+)
+
+topic.each('a message before hello is closed with 4000', BEFORE, async (stage, codec) => {
+  const peer = await stage.open(codec)
+  peer.send({ t: 'ping', at: 1 })
+  await peer.closes(CLOSE.protocol_error)
+  assert.deepEqual(peer.inbox, [])
+})
+
+const BAD_HELLOS: [string, { [key: string]: unknown }, unknown[]][] = [
+  ['nothing', { t: 'hello' }, [0]],
+  ['no token', { t: 'hello', project_id: 'prj_1' }, [0, 'prj_1']],
+  ['an empty project_id', { t: 'hello', project_id: '', token: 'x' }, [0, '', 'x']],
+  [
+    'a project_id of 129 characters',
+    { t: 'hello', project_id: 'p'.repeat(129), token: 'x' },
+    [0, 'p'.repeat(129), 'x'],
+  ],
+  [
+    'a token of 8193 characters',
+    { t: 'hello', project_id: 'prj_1', token: 'x'.repeat(8193) },
+    [0, 'prj_1', 'x'.repeat(8193)],
+  ],
+  ['a token that is a number', { t: 'hello', project_id: 'prj_1', token: 7 }, [0, 'prj_1', 7]],
+]
+
+for (const [what, fields, elements] of BAD_HELLOS) {
+  topic.each(`a hello with ${what} is closed with 4000`, INVALID_BEFORE, async (stage, codec) => {
+    const peer = await stage.open(codec)
+    peer.sendOdd(fields, elements)
+    await peer.closes(CLOSE.protocol_error)
+    assert.deepEqual(peer.inbox, [])
+  })
+}
+
+topic.each(
+  'a second hello is closed with 4000',
+  '§1 "it must not send a second `hello` (4000)"',
+  async (stage, codec) => {
+    const token = await stage.token()
+    const peer = await stage.greet(await stage.open(codec), token)
+    peer.send({ t: 'hello', project_id: stage.target.project_id, token })
+    await peer.closes(CLOSE.protocol_error)
+  },
+)
+
+topic.each(
+  'a second hello right behind the first is closed with 4000',
+  '§1 "it must not send a second `hello` (4000)"',
+  async (stage, codec) => {
+    const token = await stage.token()
+    const peer = await stage.open(codec)
+    peer.send({ t: 'hello', project_id: stage.target.project_id, token })
+    peer.send({ t: 'hello', project_id: stage.target.project_id, token })
+    await peer.closes(CLOSE.protocol_error)
+  },
+)
+
+topic.each(
+  '16 messages behind hello are answered',
+  '§1 "A client may send on before `welcome` arrives, but no more than 16 messages"',
+  async (stage, codec) => {
+    const token = await stage.token()
+    const peer = await stage.open(codec)
+    const key = stage.key()
+    peer.send({ t: 'hello', project_id: stage.target.project_id, token })
+    const ref = peer.session.nextRef()
+    peer.send({ t: 'join', ref, room_type: 'counter', options: { key } })
+    for (let at = 1; at <= 15; at += 1) peer.send({ t: 'ping', at })
+    await peer.expect('pong', { at: 15 })
+    await peer.expect('state.snapshot', { room_id: `counter:${key}` })
+    assert.equal(peer.inbox[0]?.t, 'welcome', 'welcome comes first')
+    const pongs = peer.inbox.flatMap((message) => (message.t === 'pong' ? [message.at] : []))
+    assert.deepEqual(
+      pongs,
+      Array.from({ length: 15 }, (_, index) => index + 1),
+    )
+  },
+)
+
+/** Frames that are no message at all, before hello and behind welcome. */
+const GARBAGE: [string, Codec, string | Uint8Array][] = [
+  ['text that is not JSON', 'json', 'hello'],
+  ['an empty text', 'json', ''],
+  ['a JSON array', 'json', '[1]'],
+  ['a JSON number', 'json', '1'],
+  ['a binary frame', 'json', new TextEncoder().encode('{"t":"ping","at":1}')],
+  ['bytes that are not MessagePack', 'msgpack', new Uint8Array([0xc1])],
+  ['no bytes', 'msgpack', new Uint8Array()],
+  ['a MessagePack map', 'msgpack', new Uint8Array([0x81, 0xa1, 0x74, 0x05])],
+  ['bytes behind the value', 'msgpack', new Uint8Array([0x92, 0x05, 0x07, 0x00])],
+  ['an array that ends too early', 'msgpack', new Uint8Array([0x92, 0x05])],
+  ['a text frame', 'msgpack', '{"t":"ping","at":1}'],
+]
+
+for (const [what, codec, frame] of GARBAGE) {
+  topic.once(`${what} instead of hello is closed with 4000 (${codec})`, NO_MESSAGE, async (stage) => {
+    const peer = await stage.open(codec)
+    peer.sendRaw(frame)
+    await peer.closes(CLOSE.protocol_error)
+  })
+  topic.once(`${what} behind welcome is closed with 4000 (${codec})`, NO_MESSAGE, async (stage) => {
+    const peer = await stage.connect(codec)
+    peer.sendRaw(frame)
+    await peer.closes(CLOSE.protocol_error)
+  })
+}
+
+topic.each(
+  'a frame of max_message_bytes passes, one byte more is closed with 4008',
+  '§1 "A frame larger than `limits.max_message_bytes` ends it with 4008."',
+  async (stage, codec) => {
+    const peer = await stage.connect(codec)
+    const most = peer.session.welcome!.limits.max_message_bytes
+    peer.sendRaw(paddedPing(codec, 1, most))
+    await peer.expect('pong', { at: 1 })
+    peer.sendRaw(paddedPing(codec, 2, most + 1))
+    await peer.closes(CLOSE.too_large)
+    assert.ok(!peer.inbox.some((message) => message.t === 'pong' && message.at === 2))
+  },
+)
+
+topic.once(
+  'a hello that is too large is closed with 4008',
+  '§1 "A frame larger than `limits.max_message_bytes` ends it with 4008."',
+  async (stage) => {
+    const { limits } = (await stage.connect('json')).session.welcome!
+    const peer = await stage.open('json')
+    const hello = { t: 'hello', project_id: stage.target.project_id, token: 'x', more: '' }
+    hello.more = ' '.repeat(limits.max_message_bytes)
+    peer.sendRaw(JSON.stringify(hello))
+    await peer.closes(CLOSE.too_large)
+  },
+)
+
+/** A ping of exactly `size` bytes, by a field that the server does not know and so ignores. */
+function paddedPing(codec: Codec, at: number, size: number): string | Uint8Array {
+  if (codec === 'json') {
+    const bare = JSON.stringify({ t: 'ping', at, padding: '' })
+    return bare.replace('""', `"${'x'.repeat(size - bare.length)}"`)
+  }
+  // [5, at, str16]: six bytes besides the text.
+  const bytes = new Uint8Array(size).fill(0x78)
+  bytes.set([0x93, 0x05, at, 0xda, (size - 6) >> 8, (size - 6) & 0xff])
+  return bytes
+}

@@ -1,0 +1,306 @@
+import assert from 'node:assert/strict'
+import { connect } from 'node:net'
+import { Topic } from '../case.ts'
+import { type ClientMessage, CODECS, type Codec, type Json } from '../messages.ts'
+import { encodeMsgpack } from '../msgpack-codec.ts'
+import type { Peer } from '../peer.ts'
+import { Randomness } from '../randomness.ts'
+import type { RoomView } from '../room-view.ts'
+import type { Stage } from '../stage.ts'
+import { CLOSE } from '../tables.ts'
+
+const topic = new Topic('hostile')
+export const hostile = topic.cases
+
+const WRONG = '§1 "What is wrong, and what happens."'
+
+/** What a server may close with for a frame that is not right: 1007 is the websocket's own answer to bad UTF-8. */
+const CLOSES_FOR_GARBAGE: readonly number[] = [
+  CLOSE.protocol_error,
+  CLOSE.too_large,
+  CLOSE.rate_limited,
+  CLOSE.unauthenticated,
+  CLOSE.resume_failed,
+  1007,
+]
+
+const counted = (view: RoomView): number => (view.state as { count: number }).count
+
+/** Two who have nothing to do with the noise, and must not notice it. */
+async function bystanders(stage: Stage): Promise<() => Promise<void>> {
+  const key = stage.key()
+  const peers = [await stage.connect('json'), await stage.connect('msgpack')]
+  const views: RoomView[] = []
+  for (const peer of peers) views.push(await peer.join('counter', key))
+  let total = 0
+  return async () => {
+    for (const peer of peers) {
+      await peer.acted(`counter:${key}`, 'inc', {})
+      total += 1
+    }
+    for (const [index, peer] of peers.entries()) {
+      await peer.until('both see it', () => counted(views[index]!) === total)
+    }
+  }
+}
+
+/** Waits until the server has dealt with everything sent on `peer`: it closed, or answers a ping. */
+async function dealtWith(peer: Peer): Promise<void> {
+  const at = performance.now()
+  if (!peer.ending) peer.send({ t: 'ping', at })
+  await peer.until(
+    'the server answers or closes',
+    () =>
+      peer.ending !== undefined || peer.inbox.some((message) => message.t === 'pong' && message.at === at),
+    5000,
+    'even closed',
+  )
+  if (peer.ending && !CLOSES_FOR_GARBAGE.includes(peer.ending.code)) {
+    peer.fail(`closed with ${peer.ending.code} ${peer.ending.reason}`)
+  }
+}
+
+topic.each('random bytes behind welcome', WRONG, async (stage, codec) => {
+  const random = new Randomness(stage.target.seed)
+  const check = await bystanders(stage)
+  const token = await stage.token()
+  for (let round = 0; round < 25; round += 1) {
+    const peer = await stage.greet(await stage.open(codec), token)
+    const noise = random.bytes(random.integer(1, 400))
+    if (codec === 'json') peer.sendRaw(Buffer.from(noise).toString('latin1'))
+    else peer.sendRaw(noise)
+    await dealtWith(peer)
+    if (round % 5 === 0) await check()
+  }
+})
+
+topic.each('random bytes instead of hello', WRONG, async (stage, codec) => {
+  const random = new Randomness(stage.target.seed)
+  const check = await bystanders(stage)
+  for (let round = 0; round < 25; round += 1) {
+    const peer = await stage.open(codec)
+    const noise = random.bytes(random.integer(1, 400))
+    peer.sendRaw(codec === 'json' ? Buffer.from(noise).toString('latin1') : noise)
+    await peer.closes(CLOSE.protocol_error)
+  }
+  await check()
+})
+
+/** Good messages, for breaking. */
+function good(room_id: string): ClientMessage[] {
+  return [
+    { t: 'join', ref: 9, room_type: 'counter', options: { key: 'x', deep: [{ a: [1, 2.5, null] }] } },
+    { t: 'leave', ref: 10, room_id: 'counter:nowhere' },
+    { t: 'message', room_id, type: 'inc', data: { by: 3 }, ref: 11 },
+    { t: 'state.resync', room_id, have_seq: 4, reason: 'checksum' },
+    { t: 'ping', at: 12.5 },
+    { t: 'token', token: 'v4.public.abc' },
+    { t: 'hello', project_id: 'prj_1', token: 'v4.public.abc' },
+  ]
+}
+
+topic.each('good frames with a few bytes changed', WRONG, async (stage, codec) => {
+  const random = new Randomness(stage.target.seed)
+  const check = await bystanders(stage)
+  const token = await stage.token()
+  for (let round = 0; round < 60; round += 1) {
+    const peer = await stage.greet(await stage.open(codec), token)
+    // A changed ref is one this client never sent: what is said of it here is no fault.
+    peer.detached = true
+    const message = random.pick(good(`counter:${stage.key()}`))
+    const frame =
+      codec === 'json' ? Buffer.from(JSON.stringify(message)) : Buffer.from(encodeMsgpack(message))
+    for (let change = random.integer(1, 3); change > 0; change -= 1) {
+      frame[random.integer(0, frame.length - 1)] = random.integer(0, codec === 'json' ? 127 : 255)
+    }
+    peer.sendRaw(codec === 'json' ? frame.toString('utf8') : new Uint8Array(frame))
+    await dealtWith(peer)
+    if (round % 10 === 0) await check()
+  }
+})
+
+function randomJson(random: Randomness, depth: number): Json {
+  switch (random.integer(0, depth > 3 ? 5 : 7)) {
+    case 0:
+      return null
+    case 1:
+      return random.integer(0, 1) === 1
+    case 2:
+      return random.integer(-1000, 1000)
+    case 3:
+      return random.fraction() * 1e9
+    case 4:
+      return 'counter:x'.slice(0, random.integer(0, 9))
+    case 5:
+      return random.pick(['hello', 'ping', '', '__proto__', 'constructor', '\u0000', '🎲'])
+    case 6:
+      return Array.from({ length: random.integer(0, 4) }, () => randomJson(random, depth + 1))
+    default:
+      return Object.fromEntries(
+        Array.from({ length: random.integer(0, 4) }, (_, index) => [
+          random.pick(['key', 'toString', 'by', `k${index}`]),
+          randomJson(random, depth + 1),
+        ]),
+      )
+  }
+}
+
+const FIELDS = ['ref', 'room_type', 'room_id', 'options', 'type', 'data', 'have_seq', 'reason', 'at', 'token']
+
+topic.each('well-formed messages with random fields', WRONG, async (stage, codec) => {
+  const random = new Randomness(stage.target.seed)
+  const check = await bystanders(stage)
+  const peer = await stage.connect(codec)
+  peer.detached = true
+  for (let round = 0; round < 150; round += 1) {
+    await peer.paced()
+    const t = random.pick(['join', 'leave', 'message', 'state.resync', 'ping', 'token', 'toString'])
+    const fields: { [key: string]: Json } = { t }
+    for (const field of FIELDS) if (random.integer(0, 1)) fields[field] = randomJson(random, 0)
+    const values = Array.from({ length: random.integer(0, 5) }, () => randomJson(random, 0))
+    peer.sendOdd(fields, [random.integer(1, 7), ...values])
+    if (round % 30 === 0) await check()
+  }
+  await peer.roundTrip()
+  await check()
+})
+
+topic.once('JSON nested as deep as a frame can hold', WRONG, async (stage) => {
+  const check = await bystanders(stage)
+  const peer = await stage.connect('json')
+  const { room_id } = await peer.join('counter', stage.key())
+  for (const depth of [101, 1000, 7000]) {
+    const data = `${'['.repeat(depth)}${']'.repeat(depth)}`
+    const from = peer.inbox.length
+    peer.sendRaw(
+      `{"t":"message","room_id":${JSON.stringify(room_id)},"type":"inc","data":${data},"ref":${depth}}`,
+    )
+    await peer.until(
+      'an answer',
+      () => peer.ending !== undefined || peer.inbox.length > from,
+      5000,
+      'even closed',
+    )
+    if (peer.ending) await peer.closes(CLOSE.protocol_error)
+    else assert.equal(peer.inbox[from]!.t, 'error')
+    await check()
+    if (peer.ending) return
+  }
+})
+
+topic.once(
+  'MessagePack nested beyond 100 levels',
+  '§4 "Not allowed in either direction: … more than 100 levels"',
+  async (stage) => {
+    const check = await bystanders(stage)
+    for (const depth of [102, 5000]) {
+      const peer = await stage.connect('msgpack')
+      peer.sendRaw(
+        new Uint8Array([0x94, 0x03, 0xa3, 0x61, 0x3a, 0x62, 0xa1, 0x78, ...Array(depth).fill(0x91), 0x01]),
+      )
+      await peer.closes(CLOSE.protocol_error)
+    }
+    await check()
+  },
+)
+
+topic.once(
+  'numbers that JSON can write and a double cannot hold',
+  '§2 "`at` is any number. Answer: `pong` with the same"',
+  async (stage) => {
+    const peer = await stage.connect('json')
+    peer.sendRaw('{"t":"ping","at":1e999}')
+    await dealtWith(peer)
+    assert.ok(
+      !peer.inbox.some((message) => message.t === 'pong' && (message.at === null || message.at === Infinity)),
+    )
+  },
+)
+
+topic.each('a prototype cannot be reached through options and data', WRONG, async (stage, codec) => {
+  const check = await bystanders(stage)
+  const peer = await stage.connect(codec)
+  for (const key of ['__proto__', 'constructor', 'prototype', 'toString']) {
+    const view = await peer.join('counter', key)
+    await peer.acted(view.room_id, 'inc', { constructor: { prototype: { polluted: true } } })
+    assert.ok(counted(view) >= 1)
+  }
+  const type = peer.session.nextRef()
+  peer.send({ t: 'join', ref: type, room_type: '__proto__', options: {} })
+  await peer.expect('error', { ref: type, code: 'unknown_room_type' })
+  const fighters = await peer.join('arena', stage.key())
+  const target = peer.act(fighters.room_id, 'hit', { target: '__proto__' })
+  await peer.expect('error', { ref: target, code: 'room_logic_failed' })
+  await check()
+})
+
+topic.once('text that is not UTF-8', WRONG, async (stage) => {
+  const check = await bystanders(stage)
+  const peer = await stage.connect('json')
+  peer.socket.send(Buffer.from([0x7b, 0xff, 0xfe, 0x7d]), { binary: false })
+  await dealtWith(peer)
+  await check()
+})
+
+topic.once('many who connect and vanish', WRONG, async (stage) => {
+  const check = await bystanders(stage)
+  const token = await stage.token()
+  const { project_id } = stage.target
+  for (let round = 0; round < 40; round += 1) {
+    const peer = await stage.open(CODECS[round % 2] as Codec)
+    if (round % 4 > 0) peer.send({ t: 'hello', project_id, token })
+    if (round % 4 > 1) peer.send({ t: 'join', ref: 1, room_type: 'counter', options: { key: 'vanishing' } })
+    if (round % 4 > 2) await peer.expect('welcome')
+    peer.detached = true
+    peer.cut()
+  }
+  await check()
+})
+
+/** Bytes for the port itself, by someone who is no websocket client. */
+const RAW: [string, (random: Randomness) => Uint8Array][] = [
+  ['random bytes', (random) => random.bytes(500)],
+  ['a plain GET', () => Buffer.from('GET / HTTP/1.1\r\nHost: x\r\n\r\n')],
+  [
+    'a websocket of version 1',
+    () =>
+      Buffer.from(
+        'GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 1\r\n\r\n',
+      ),
+  ],
+  ['a header without end', () => Buffer.from(`GET / HTTP/1.1\r\nx: ${'y'.repeat(100_000)}`)],
+  [
+    'frames without a mask',
+    () =>
+      Buffer.concat([
+        Buffer.from(
+          'GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: roomful.v1.json\r\n\r\n',
+        ),
+        Buffer.from([0x81, 0x02, 0x7b, 0x7d, 0xff, 0xff]),
+      ]),
+  ],
+]
+
+for (const [what, make] of RAW) {
+  topic.once(`on the bare port: ${what}`, 'RFC 6455', async (stage) => {
+    const check = await bystanders(stage)
+    const { hostname, port } = new URL(stage.target.ws_url)
+    const socket = connect(Number(port || 80), hostname)
+    const answered = new Promise<void>((resolve) => {
+      socket.once('data', () => resolve())
+      socket.once('close', () => resolve())
+      socket.once('error', () => resolve())
+    })
+    socket.on('error', () => socket.destroy())
+    socket.write(make(new Randomness(stage.target.seed)))
+    let timer: NodeJS.Timeout | undefined
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => reject(new Error('no answer and no end within 5 s')), 5000)
+    })
+    await Promise.race([answered, late]).finally(() => {
+      clearTimeout(timer)
+      socket.destroy()
+    })
+    await check()
+  })
+}

@@ -1,0 +1,25 @@
+import type { Case } from '../case.ts'
+import { handshake } from './handshake.ts'
+import { heartbeat } from './heartbeat.ts'
+import { hostile } from './hostile.ts'
+import { messages } from './messages.ts'
+import { resume } from './resume.ts'
+import { revocation } from './revocation.ts'
+import { rooms } from './rooms.ts'
+import { state } from './state.ts'
+import { tokens } from './tokens.ts'
+import { vectorCases } from './vectors.ts'
+
+/** Every case, in the order they are run. */
+export const cases: readonly Case[] = [
+  ...vectorCases,
+  ...handshake,
+  ...rooms,
+  ...messages,
+  ...state,
+  ...resume,
+  ...tokens,
+  ...revocation,
+  ...heartbeat,
+  ...hostile,
+]

@@ -1,0 +1,418 @@
+import assert from 'node:assert/strict'
+import { Topic } from '../case.ts'
+import type { Codec, Json } from '../messages.ts'
+import type { Peer } from '../peer.ts'
+import type { RoomView } from '../room-view.ts'
+import type { Stage } from '../stage.ts'
+import { CLOSE } from '../tables.ts'
+
+const topic = new Topic('messages')
+export const messages = topic.cases
+
+const ACK = '§2 "`ack`: your messages up to `ref` are applied"'
+const ORDER = '§2 "what one client sends to one room is applied in the order it was sent"'
+const WITHIN = '§2 "Within a flush: patch, events and presence, events for this member alone, `ack`."'
+const ONCE = '§7 "A `message` with `ref` is applied exactly once, in order"'
+const UNRELIABLE =
+  '§7 "A message without `ref` is applied at most once, and never answered, except with an `error`."'
+const SETTLED =
+  '§11 "An `error` with the `ref` of a reliable message settles it: it was not applied and will not be."'
+const GOES_ON =
+  '§1 "A message that can be read but has an unknown name, or a field that is missing or wrong, is answered with `error` `invalid_message`, and the connection goes on"'
+
+const counted = (view: RoomView): number => (view.state as { count: number }).count
+
+async function inCounter(
+  stage: Stage,
+  codec: Codec,
+): Promise<{ peer: Peer; view: RoomView; room_id: string }> {
+  const peer = await stage.connect(codec)
+  const view = await peer.join('counter', stage.key())
+  return { peer, view, room_id: view.room_id }
+}
+
+topic.each('a message is acked, and its patch came before', WITHIN, async (stage, codec) => {
+  const { peer, view, room_id } = await inCounter(stage, codec)
+  const ref = peer.act(room_id, 'inc', { by: 5 })
+  await peer.expect('ack', { room_id, ref })
+  const kinds = peer.inbox.map(({ t }) => t)
+  assert.ok(kinds.indexOf('state.patch') < kinds.indexOf('ack'), kinds.join(' '))
+  assert.equal(counted(view), 5)
+})
+
+topic.each('one ack may settle many, and all are applied', ACK, async (stage, codec) => {
+  const { peer, view, room_id } = await inCounter(stage, codec)
+  const refs = Array.from({ length: 30 }, (_, index) => peer.act(room_id, 'inc', { by: index + 1 }))
+  await peer.expect('ack', { room_id, ref: refs.at(-1)! })
+  assert.equal(counted(view), 465)
+  assert.equal(peer.session.kept.size, 0)
+  const acked = peer.inbox.flatMap((message) => (message.t === 'ack' ? [message.ref] : []))
+  assert.deepEqual(
+    acked,
+    acked.toSorted((a, b) => a - b),
+  )
+})
+
+topic.each('order is kept', ORDER, async (stage, codec) => {
+  const peer = await stage.connect(codec)
+  const view = await peer.join('arena', stage.key())
+  const refs = Array.from({ length: 40 }, (_, x) => peer.act(view.room_id, 'move', { x, y: 999.5 - x }))
+  await peer.expect('ack', { room_id: view.room_id, ref: refs.at(-1)! })
+  const players = (view.state as { players: Record<string, { x: number; y: number }> }).players
+  assert.deepEqual({ ...players[view.member_id], hp: 0 }, { x: 39, y: 960.5, hp: 0 })
+})
+
+topic.each('a ref that comes again is applied once and acked again', ONCE, async (stage, codec) => {
+  const { peer, view, room_id } = await inCounter(stage, codec)
+  const ref = await peer.acted(room_id, 'inc', { by: 4 })
+  const from = peer.inbox.length
+  peer.send({ t: 'message', room_id, type: 'inc', data: { by: 4 }, ref })
+  await peer.expect('ack', { room_id, ref }, { from })
+  await peer.acted(room_id, 'inc', { by: 1 })
+  assert.equal(counted(view), 5)
+})
+
+topic.each('refs that come many times at once are applied once', ONCE, async (stage, codec) => {
+  const { peer, view, room_id } = await inCounter(stage, codec)
+  const refs = [1, 2, 3, 4, 5].map(() => peer.session.nextRef())
+  for (let round = 0; round < 4; round += 1) {
+    for (const ref of refs) peer.send({ t: 'message', room_id, type: 'inc', data: { by: 10 }, ref })
+  }
+  await peer.acted(room_id, 'inc', { by: 1 })
+  assert.equal(counted(view), 51)
+})
+
+topic.each(
+  'a new message with a lower ref is not applied',
+  '§7 "`ref` must be larger than that of the member\'s message before it"; §11 "`stale_ref`: a ref is not larger than the ones before"',
+  async (stage, codec) => {
+    const { peer, view, room_id } = await inCounter(stage, codec)
+    const low = peer.session.nextRef()
+    const high = peer.act(room_id, 'inc', { by: 2 })
+    await peer.expect('ack', { room_id, ref: high })
+    const from = peer.inbox.length
+    peer.send({ t: 'message', room_id, type: 'inc', data: { by: 100 }, ref: low })
+    await peer.until(`ref ${low} is answered`, () => peer.inbox.length > from)
+    await peer.acted(room_id, 'inc', { by: 1 })
+    assert.equal(counted(view), 3)
+  },
+)
+
+topic.each(
+  'refs may have gaps, and start anywhere',
+  '§7 "`ref` must be larger than that of the member\'s message before it."',
+  async (stage, codec) => {
+    const { peer, view, room_id } = await inCounter(stage, codec)
+    for (const ref of [1000, 70_000, 2 ** 40, Number.MAX_SAFE_INTEGER]) {
+      peer.send({ t: 'message', room_id, type: 'inc', data: { by: 1 }, ref })
+      await peer.expect('ack', { room_id, ref })
+    }
+    assert.equal(counted(view), 4)
+  },
+)
+
+topic.each(
+  'refs are counted for each member by itself',
+  '§7 "`ref` must be larger than that of the member\'s message before it."',
+  async (stage, codec) => {
+    const { peer, view, room_id } = await inCounter(stage, codec)
+    const other = await stage.connect(codec)
+    await other.join('counter', room_id.slice('counter:'.length))
+    peer.send({ t: 'message', room_id, type: 'inc', data: {}, ref: 500 })
+    await peer.expect('ack', { room_id, ref: 500 })
+    other.send({ t: 'message', room_id, type: 'inc', data: {}, ref: 400 })
+    await other.expect('ack', { room_id, ref: 400 })
+    const second = await peer.join('counter', stage.key())
+    peer.send({ t: 'message', room_id: second.room_id, type: 'inc', data: {}, ref: 300 })
+    await peer.expect('ack', { room_id: second.room_id, ref: 300 })
+    assert.equal(counted(view), 2)
+  },
+)
+
+topic.each('a message without ref is applied and never answered', UNRELIABLE, async (stage, codec) => {
+  const { peer, view, room_id } = await inCounter(stage, codec)
+  for (let count = 0; count < 5; count += 1)
+    peer.send({ t: 'message', room_id, type: 'inc', data: { by: 2 } })
+  await peer.until('all five are applied', () => counted(view) === 10)
+  const ref = await peer.acted(room_id, 'inc', { by: 1 })
+  const answers = peer.inbox.filter(({ t }) => t === 'ack' || t === 'error')
+  assert.deepEqual(
+    answers.map((answer) => answer.t === 'ack' && answer.ref),
+    [ref],
+  )
+})
+
+topic.once(
+  'a ref of null counts as none',
+  '§3 "`null` counts as absent for fields with `?`"',
+  async (stage) => {
+    const { peer, view, room_id } = await inCounter(stage, 'json')
+    peer.sendRaw(JSON.stringify({ t: 'message', room_id, type: 'inc', data: { by: 3 }, ref: null }))
+    await peer.until('it is applied', () => counted(view) === 3)
+    await peer.roundTrip()
+    assert.ok(!peer.inbox.some(({ t }) => t === 'ack' || t === 'error'))
+  },
+)
+
+const BAD_PAYLOADS: Json[] = [{ by: 0 }, { by: 101 }, { by: 1.5 }, { by: '1' }, { by: null }, null, 7, [1]]
+
+topic.each('data that does not fit is invalid_payload', SETTLED, async (stage, codec) => {
+  const { peer, view, room_id } = await inCounter(stage, codec)
+  for (const data of BAD_PAYLOADS) {
+    const ref = peer.act(room_id, 'inc', data)
+    const error = await peer.expect('error', { ref })
+    assert.equal(error.code, 'invalid_payload', JSON.stringify(data))
+  }
+  await peer.acted(room_id, 'inc', { by: 1 })
+  assert.equal(counted(view), 1)
+})
+
+topic.each(
+  'data that does not fit, without ref, is an error without ref',
+  UNRELIABLE,
+  async (stage, codec) => {
+    const { peer, room_id } = await inCounter(stage, codec)
+    peer.send({ t: 'message', room_id, type: 'inc', data: { by: 0 } })
+    const error = await peer.expect('error', { code: 'invalid_payload' })
+    assert.equal(error.ref, undefined)
+  },
+)
+
+topic.each(
+  'an unknown type',
+  '§11 "`unknown_type`: the room type has no message of this type"',
+  async (stage, codec) => {
+    const { peer, room_id } = await inCounter(stage, codec)
+    for (const type of ['dec', 'toString', '__proto__']) {
+      const ref = peer.act(room_id, type, {})
+      await peer.expect('error', { ref, code: 'unknown_type' })
+    }
+    await peer.acted(room_id, 'inc', {})
+  },
+)
+
+topic.each(
+  'a message to a room without a seat',
+  '§11 "`not_in_room`: the session is not in the room"',
+  async (stage, codec) => {
+    const { peer } = await inCounter(stage, codec)
+    const ref = peer.act(`counter:${stage.key()}`, 'inc', {})
+    await peer.expect('error', { ref, code: 'not_in_room' })
+  },
+)
+
+topic.each(
+  'what the room logic refuses says why',
+  '§11 "`room_logic_failed`: the room logic refused or failed; the state is as before"',
+  async (stage, codec) => {
+    const key = stage.key()
+    const x = await stage.connect(codec)
+    const o = await stage.connect('json')
+    const view = await x.join('tictactoe', key)
+    const { room_id } = view
+    const alone = x.act(room_id, 'move', { cell: 0 })
+    const early = await x.expect('error', { ref: alone, code: 'room_logic_failed' })
+    assert.match(early.message, /the seat of O is empty/)
+    await o.join('tictactoe', key)
+    await x.acted(room_id, 'move', { cell: 4 })
+    const again = x.act(room_id, 'move', { cell: 0 })
+    assert.match((await x.expect('error', { ref: again })).message, /it is not your turn/)
+    const taken = o.act(room_id, 'move', { cell: 4 })
+    const error = await o.expect('error', { ref: taken, code: 'room_logic_failed' })
+    assert.match(error.message, /cell 4 is taken by X/)
+    await o.acted(room_id, 'move', { cell: 0 })
+    await x.until('the move of O is here', () => (view.state as { board: Json[] }).board[0] === 'O')
+  },
+)
+
+topic.each(
+  'a game to its end: over is told once, with the state that ends it',
+  '§2 "`event`: the room\'s logic says so"',
+  async (stage, codec) => {
+    const key = stage.key()
+    const x = await stage.connect(codec)
+    const o = await stage.connect(codec === 'json' ? 'msgpack' : 'json')
+    const view = await x.join('tictactoe', key)
+    const { room_id } = view
+    const other = await o.join('tictactoe', key)
+    for (const [peer, cell] of [
+      [x, 0],
+      [o, 3],
+      [x, 1],
+      [o, 4],
+      [x, 2],
+    ] as const) {
+      await peer.acted(room_id, 'move', { cell })
+    }
+    const over = await o.expect('event', { room_id, name: 'over', data: { winner: 'X' } })
+    assert.match(other.history.get(over.seq)!, /"winner":"X"/)
+    await x.expect('event', { room_id, name: 'over', seq: over.seq })
+    assert.equal(view.events.length, 1)
+    const late = o.act(room_id, 'move', { cell: 8 })
+    assert.match((await o.expect('error', { ref: late })).message, /the game is over/)
+    await o.acted(room_id, 'restart', null)
+  },
+)
+
+topic.each(
+  'more than the room type allows is rate_limited, and settled',
+  '§10 "Room types have limits of their own per message type, answered with `rate_limited` too."',
+  async (stage, codec) => {
+    const peer = await stage.connect(codec)
+    const { room_id } = await peer.join('tictactoe', stage.key())
+    const refs = Array.from({ length: 30 }, () => peer.act(room_id, 'restart', {}))
+    await peer.until('every restart is settled', () => peer.session.kept.size === 0)
+    const limited = peer.inbox.filter((message) => message.t === 'error')
+    assert.ok(
+      limited.length >= 15,
+      `only ${limited.length} of ${refs.length} were limited: 1 a second, 10 at once`,
+    )
+    assert.ok(
+      limited.length <= 20,
+      `${limited.length} of ${refs.length} were limited: 10 at once are allowed`,
+    )
+    for (const error of limited) assert.equal(error.code, 'rate_limited')
+    await peer.acted(room_id, 'move', { cell: 1 }).then(
+      () => assert.fail('a move alone is refused'),
+      (problem: Error) => assert.match(problem.message, /room_logic_failed/),
+    )
+  },
+)
+
+topic.once(
+  'more than messages_per_second is rate_limited',
+  '§10 "Messages above the rate are not handled but answered with `error` `rate_limited`"',
+  async (stage) => {
+    const { peer, view, room_id } = await inCounter(stage, 'json')
+    const { message_burst } = peer.session.welcome!.limits
+    const sent = message_burst + 60
+    for (let count = 0; count < sent; count += 1) peer.act(room_id, 'inc', { by: 1 })
+    await peer.until('every message is settled', () => peer.session.kept.size === 0, 10_000)
+    const limited = peer.inbox.filter((message) => message.t === 'error')
+    assert.ok(limited.length > 0, 'nothing was limited')
+    for (const error of limited) assert.equal(error.code, 'rate_limited')
+    await peer.until('all others are applied', () => counted(view) === sent - limited.length)
+  },
+)
+
+topic.once(
+  'one that goes on regardless is closed with 4006',
+  '§10 "a client that goes on regardless is closed with 4006"',
+  async (stage) => {
+    const { peer } = await inCounter(stage, 'msgpack')
+    const { message_burst } = peer.session.welcome!.limits
+    const deadline = performance.now() + 15_000
+    while (!peer.ending && performance.now() < deadline) {
+      for (let at = 0; at < message_burst && !peer.ending; at += 1) peer.send({ t: 'ping', at })
+      await new Promise((resolve) => setTimeout(resolve, 50))
+    }
+    await peer.closes(CLOSE.rate_limited)
+  },
+)
+
+/** Messages that can be read but say nothing valid: JSON, MessagePack, the ref that can be read. */
+const INVALID: [string, { [key: string]: unknown }, unknown[], number?][] = [
+  ['an unknown name', { t: 'dance' }, [15]],
+  ['a message of the server', { t: 'pong', at: 1, server_time: '' }, [28, 1, '']],
+  ['ping without at', { t: 'ping' }, [5]],
+  ['ping with a text', { t: 'ping', at: '1' }, [5, '1']],
+  ['join with ref 0', { t: 'join', ref: 0, room_type: 'counter' }, [1, 0, 'counter']],
+  ['join with ref 1.5', { t: 'join', ref: 1.5, room_type: 'counter' }, [1, 1.5, 'counter']],
+  ['join with ref -1', { t: 'join', ref: -1, room_type: 'counter' }, [1, -1, 'counter']],
+  ['join without a ref', { t: 'join', room_type: 'counter' }, [1, null, 'counter']],
+  ['join with an empty room_type', { t: 'join', ref: 5, room_type: '' }, [1, 5, ''], 5],
+  [
+    'join with a room_type of 65',
+    { t: 'join', ref: 5, room_type: 'r'.repeat(65) },
+    [1, 5, 'r'.repeat(65)],
+    5,
+  ],
+  ['leave without room_id', { t: 'leave', ref: 6 }, [2, 6], 6],
+  [
+    'leave with a room_id of 194',
+    { t: 'leave', ref: 6, room_id: 'r'.repeat(194) },
+    [2, 6, 'r'.repeat(194)],
+    6,
+  ],
+  [
+    'message with an empty type',
+    { t: 'message', room_id: 'a:b', type: '', data: 1, ref: 7 },
+    [3, 'a:b', '', 1, 7],
+    7,
+  ],
+  ['message without data', { t: 'message', room_id: 'a:b', type: 'x' }, [3, 'a:b', 'x']],
+  [
+    'resync for no reason',
+    { t: 'state.resync', room_id: 'a:b', have_seq: 1, reason: 'boredom' },
+    [4, 'a:b', 1, 2],
+  ],
+  [
+    'resync with a negative seq',
+    { t: 'state.resync', room_id: 'a:b', have_seq: -1, reason: 'sequence' },
+    [4, 'a:b', -1, 0],
+  ],
+  ['an empty token', { t: 'token', token: '' }, [6, '']],
+]
+
+topic.each(
+  'what can be read but is wrong is invalid_message, and the connection goes on',
+  GOES_ON,
+  async (stage, codec) => {
+    const peer = await stage.connect(codec)
+    for (const [what, fields, elements, ref] of INVALID) {
+      const from = peer.inbox.length
+      peer.sendOdd(fields, elements)
+      await peer.until(`an answer to ${what}`, () => peer.inbox.length > from)
+      const answer = peer.inbox[from]!
+      assert.ok(
+        answer.t === 'error' && answer.code === 'invalid_message',
+        `${what}: ${JSON.stringify(answer)}`,
+      )
+      if (ref !== undefined) assert.equal(answer.ref, ref, what)
+    }
+    await peer.roundTrip()
+  },
+)
+
+topic.each(
+  'fields that the server does not know are ignored',
+  '§1 "Fields that the server does not know are ignored."',
+  async (stage, codec) => {
+    const { peer, view, room_id } = await inCounter(stage, codec)
+    peer.sendOdd({ t: 'ping', at: 1, mood: { good: [true] } }, [5, 1, { mood: [true] }])
+    await peer.expect('pong', { at: 1 })
+    peer.sendOdd({ t: 'message', room_id, type: 'inc', data: { by: 2 }, because: 'why not' }, [
+      3,
+      room_id,
+      'inc',
+      { by: 2 },
+      null,
+      'why not',
+    ])
+    await peer.until('it is applied', () => counted(view) === 2)
+  },
+)
+
+topic.once(
+  'a client may use every form of a number',
+  '§4 "A client may use every form of a number."',
+  async (stage) => {
+    const { peer, view, room_id } = await inCounter(stage, 'msgpack')
+    const head = [0x95, 0x03, 0xd9, room_id.length, ...Buffer.from(room_id), 0xa3, ...Buffer.from('inc')]
+    const by = (...number: number[]) => [0x81, 0xa2, ...Buffer.from('by'), ...number]
+    const forms: [number, number[], number[]][] = [
+      [1001, [0xce, 0, 0, 0, 1], [0xcd, 0x03, 0xe9]],
+      [1002, [0xcf, 0, 0, 0, 0, 0, 0, 0, 1], [0xcf, 0, 0, 0, 0, 0, 0, 0x03, 0xea]],
+      [1003, [0xd3, 0, 0, 0, 0, 0, 0, 0, 1], [0xd3, 0, 0, 0, 0, 0, 0, 0x03, 0xeb]],
+      [1004, [0xcb, 0x3f, 0xf0, 0, 0, 0, 0, 0, 0], [0xcb, 0x40, 0x8f, 0x60, 0, 0, 0, 0, 0]],
+      [1005, [0xca, 0x3f, 0x80, 0, 0], [0xca, 0x44, 0x7b, 0x40, 0]],
+      [1006, [0xd1, 0, 1], [0xd2, 0, 0, 0x03, 0xee]],
+    ]
+    for (const [ref, one, ref_bytes] of forms) {
+      peer.session.sending({ t: 'message', room_id, type: 'inc', data: { by: 1 }, ref })
+      peer.sendRaw(new Uint8Array([...head, ...by(...one), ...ref_bytes]))
+      await peer.expect('ack', { room_id, ref })
+    }
+    assert.equal(counted(view), forms.length)
+  },
+)

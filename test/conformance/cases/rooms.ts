@@ -1,0 +1,277 @@
+import assert from 'node:assert/strict'
+import { Topic } from '../case.ts'
+import type { Json, Received } from '../messages.ts'
+import type { Peer } from '../peer.ts'
+import { canonical } from '../room-view.ts'
+
+const topic = new Topic('rooms')
+export const rooms = topic.cases
+
+const JOINED =
+  '§2 "the seat is yours, as `member_id`. `members` is everybody, you included. `state.snapshot` follows at once"'
+const LEFT = '§2 "`leave`: gives a seat up. Answer: `left`, or `error` with this `ref`"'
+const KEY = '§2 "`options.key`, 1 to 128 characters, names the instance (`default` when absent)"'
+const FORBIDDEN = '§11 "`forbidden`: the token does not allow this room"'
+
+/** Sends a join and waits for the error that answers it. */
+async function refusedJoin(
+  peer: Peer,
+  room_type: string,
+  options?: { [key: string]: Json },
+): Promise<Received<'error'>> {
+  const ref = peer.session.nextRef()
+  peer.send({ t: 'join', ref, room_type, options })
+  await peer.until(`join ${ref} is answered`, () =>
+    peer.inbox.some((message) => (message.t === 'error' || message.t === 'joined') && message.ref === ref),
+  )
+  return peer.expect('error', { ref }, { within: 0 })
+}
+
+topic.each('joined, then the snapshot', JOINED, async (stage, codec) => {
+  const peer = await stage.connect(codec, { sub: 'anna' })
+  const key = stage.key()
+  const view = await peer.join('counter', key)
+  assert.equal(view.room_id, `counter:${key}`, '`room_id` is `type:key`')
+  assert.deepEqual([...view.members], [[view.member_id, 'anna']])
+  assert.equal(canonical(view.state!), '{"count":0}')
+})
+
+topic.each('without options the key is default', KEY, async (stage, codec) => {
+  const peer = await stage.connect(codec)
+  const ref = peer.session.nextRef()
+  peer.send({ t: 'join', ref, room_type: 'counter' })
+  await peer.expect('joined', { ref, room_id: 'counter:default' })
+})
+
+topic.once(
+  'options of null count as absent',
+  '§3 "`null` counts as absent for fields with `?`"',
+  async (stage) => {
+    const peer = await stage.connect('json')
+    const ref = peer.session.nextRef()
+    peer.sendRaw(JSON.stringify({ t: 'join', ref, room_type: 'counter', options: null }))
+    await peer.expect('joined', { ref, room_id: 'counter:default' })
+  },
+)
+
+topic.each('a second member sees the first, and the first sees it come', JOINED, async (stage, codec) => {
+  const key = stage.key()
+  const anna = await stage.connect(codec, { sub: 'anna' })
+  const ben = await stage.connect(codec === 'json' ? 'msgpack' : 'json')
+  const first = await anna.join('arena', key)
+  const second = await ben.join('arena', key)
+  assert.deepEqual(
+    [...second.members].sort(),
+    [
+      [first.member_id, 'anna'],
+      [second.member_id, null],
+    ].sort(),
+  )
+  await anna.expect('room.joined', { room_id: `arena:${key}`, member_id: second.member_id, sub: null })
+  assert.deepEqual([...first.members].sort(), [...second.members].sort())
+})
+
+topic.each('one who leaves gets left, the others room.left', LEFT, async (stage, codec) => {
+  const key = stage.key()
+  const anna = await stage.connect(codec, { sub: 'anna' })
+  const ben = await stage.connect('json')
+  const first = await anna.join('arena', key)
+  const second = await ben.join('arena', key)
+  await anna.leave(`arena:${key}`)
+  await ben.expect('room.left', {
+    room_id: `arena:${key}`,
+    member_id: first.member_id,
+    sub: 'anna',
+    reason: 'left',
+  })
+  assert.deepEqual([...second.members.keys()], [second.member_id])
+  await ben.until(
+    'the fighter is off the floor',
+    () => canonical(second.state!).includes(first.member_id) === false,
+  )
+  // What the room does from now on is none of the one who left: any frame of it would be a fault.
+  await ben.acted(`arena:${key}`, 'move', { x: 1, y: 2 })
+  await anna.roundTrip()
+})
+
+topic.each('one may come back, as a new member', LEFT, async (stage, codec) => {
+  const key = stage.key()
+  const peer = await stage.connect(codec)
+  const first = await peer.join('counter', key)
+  await peer.acted(`counter:${key}`, 'inc', { by: 3 })
+  await peer.leave(`counter:${key}`)
+  const second = await peer.join('counter', key)
+  assert.notEqual(second.member_id, first.member_id)
+  assert.equal(canonical(second.state!), '{"count":3}')
+})
+
+topic.each(
+  'joining twice is already_joined',
+  '§11 "`already_joined`: the session is in the room already"',
+  async (stage, codec) => {
+    const key = stage.key()
+    const peer = await stage.connect(codec)
+    await peer.join('counter', key)
+    const error = await refusedJoin(peer, 'counter', { key })
+    assert.equal(error.code, 'already_joined')
+    await peer.acted(`counter:${key}`, 'inc', {})
+  },
+)
+
+topic.each(
+  'the same player may sit twice, by two sessions',
+  '"A **member** is one session in one room."',
+  async (stage, codec) => {
+    const key = stage.key()
+    const one = await stage.connect(codec, { sub: 'anna' })
+    const two = await stage.connect(codec, { sub: 'anna' })
+    const first = await one.join('counter', key)
+    const second = await two.join('counter', key)
+    assert.notEqual(first.member_id, second.member_id)
+    assert.deepEqual([...second.members.values()], ['anna', 'anna'])
+  },
+)
+
+topic.each(
+  'leaving where one is not is not_in_room',
+  '§11 "`not_in_room`: the session is not in the room"',
+  async (stage, codec) => {
+    const peer = await stage.connect(codec)
+    const key = stage.key()
+    const ask = async () => {
+      const ref = peer.session.nextRef()
+      peer.send({ t: 'leave', ref, room_id: `counter:${key}` })
+      await peer.expect('error', { ref, code: 'not_in_room' })
+    }
+    await ask()
+    await peer.join('counter', key)
+    await peer.leave(`counter:${key}`)
+    await ask()
+  },
+)
+
+topic.each(
+  'an unknown room type',
+  '§11 "`unknown_room_type`: no room type of this name is installed"',
+  async (stage, codec) => {
+    const peer = await stage.connect(codec)
+    const error = await refusedJoin(peer, 'no-such-room', {})
+    assert.equal(error.code, 'unknown_room_type')
+  },
+)
+
+const GOOD_KEYS: [string, string][] = [
+  ['of 1 character', 'a'],
+  ['of 128 characters', 'k'.repeat(128)],
+  ['of 64 astral characters, 128 UTF-16 units', '🎲'.repeat(64)],
+  ['with a colon, a space and a slash', 'a:b c/d'],
+]
+
+for (const [what, key] of GOOD_KEYS) {
+  topic.each(`a key ${what} names a room`, KEY, async (stage, codec) => {
+    const peer = await stage.connect(codec)
+    const view = await peer.join('counter', key)
+    assert.equal(view.room_id, `counter:${key}`)
+    await peer.acted(view.room_id, 'inc', {})
+  })
+}
+
+const BAD_KEYS: [string, Json][] = [
+  ['of no character', ''],
+  ['of 129 characters', 'k'.repeat(129)],
+  ['of 65 astral characters, 130 UTF-16 units', '🎲'.repeat(65)],
+  ['that is a number', 7],
+]
+
+for (const [what, key] of BAD_KEYS) {
+  topic.each(`a key ${what} is refused`, KEY, async (stage, codec) => {
+    const peer = await stage.connect(codec)
+    const error = await refusedJoin(peer, 'counter', { key })
+    // The document does not say which of the two a key is: the protocol's field, or one of the join options.
+    assert.ok(['invalid_message', 'invalid_options'].includes(error.code), error.code)
+    await peer.roundTrip()
+  })
+}
+
+topic.each(
+  'options that are no object are invalid_message',
+  '§2 "`options` is an object"',
+  async (stage, codec) => {
+    const peer = await stage.connect(codec)
+    const ref = peer.session.nextRef()
+    peer.sendOdd({ t: 'join', ref, room_type: 'counter', options: [1] }, [1, ref, 'counter', [1]])
+    await peer.expect('error', { ref, code: 'invalid_message' })
+  },
+)
+
+topic.each('a token for some rooms allows no others', FORBIDDEN, async (stage, codec) => {
+  const key = stage.key()
+  const peer = await stage.connect(codec, { rooms: ['arena', `counter:${key}`] })
+  await peer.join('arena', stage.key())
+  await peer.join('counter', key)
+  const other = await refusedJoin(peer, 'counter', { key: stage.key() })
+  assert.equal(other.code, 'forbidden')
+  const type = await refusedJoin(peer, 'tictactoe', { key })
+  assert.equal(type.code, 'forbidden')
+})
+
+topic.each('a token for no room at all allows none', FORBIDDEN, async (stage, codec) => {
+  const peer = await stage.connect(codec, { rooms: [] })
+  const error = await refusedJoin(peer, 'counter', { key: stage.key() })
+  assert.equal(error.code, 'forbidden')
+})
+
+topic.once(
+  'one room more than max_rooms is too_many_rooms',
+  '§10 "is in at most `max_rooms` rooms"',
+  async (stage) => {
+    const peer = await stage.connect('msgpack')
+    const { max_rooms } = peer.session.welcome!.limits
+    const keys = Array.from({ length: max_rooms }, () => stage.key())
+    for (const key of keys) await peer.join('counter', key)
+    const error = await refusedJoin(peer, 'counter', { key: stage.key() })
+    assert.equal(error.code, 'too_many_rooms')
+    await peer.leave(`counter:${keys[0]}`)
+    await peer.join('counter', stage.key())
+  },
+)
+
+topic.once(
+  'a full room is room_full until somebody leaves',
+  '§11 "`room_full`: the room has max_members members"',
+  async (stage) => {
+    const key = stage.key()
+    const token = await stage.token()
+    const seated: Peer[] = []
+    for (let count = 0; count < 64; count += 1) {
+      const peer = await stage.greet(await stage.open('msgpack'), token)
+      await peer.join('arena', key)
+      seated.push(peer)
+    }
+    const late = await stage.greet(await stage.open('json'), token)
+    const error = await refusedJoin(late, 'arena', { key })
+    assert.equal(error.code, 'room_full')
+    await seated[0]!.leave(`arena:${key}`)
+    const view = await late.join('arena', key)
+    assert.equal(view.members.size, 64)
+  },
+)
+
+topic.once(
+  'rooms of the same name in two projects are two rooms',
+  '§2 "for the same project"; `room_id` is unique within a project',
+  async (stage) => {
+    const key = stage.key()
+    const ours = await stage.connect('json')
+    const view = await ours.join('counter', key)
+    await ours.acted(view.room_id, 'inc', { by: 7 })
+    const project_id = await stage.control.createProject()
+    const { token } = await stage.control.issueToken(project_id)
+    const theirs = await stage.openFor(project_id, 'json')
+    await stage.greet(theirs, token)
+    const other = await theirs.join('counter', key)
+    assert.equal(canonical(other.state!), '{"count":0}')
+    assert.equal(other.members.size, 1)
+    assert.equal(view.members.size, 1)
+  },
+)

@@ -1,0 +1,233 @@
+import assert from 'node:assert/strict'
+import { Topic } from '../case.ts'
+import type { Codec, Json } from '../messages.ts'
+import type { Peer } from '../peer.ts'
+import { Randomness } from '../randomness.ts'
+import { canonical, type RoomView } from '../room-view.ts'
+import type { Stage } from '../stage.ts'
+
+const topic = new Topic('state')
+export const state = topic.cases
+
+const SEQ =
+  '§5 "`state.patch` must have `seq` = known + 1. Apply it, then compare the checksum of the new state"'
+const RESYNC = '§2 "`state.resync` asks for the whole state. Answer: `state.resync`"'
+const SHARED =
+  '§2 "what a room sends arrives in the order of its flushes. Within a flush: patch, events and presence"'
+
+const counted = (view: RoomView): number => (view.state as { count: number }).count
+
+/** A table of players, in both subprotocols, in one room of `room_type`. */
+async function seat(stage: Stage, room_type: string, codecs: readonly Codec[]): Promise<[Peer, RoomView][]> {
+  const key = stage.key()
+  const seated: [Peer, RoomView][] = []
+  for (const codec of codecs) {
+    const peer = await stage.connect(codec, { sub: `${codec}-player` })
+    seated.push([peer, await peer.join(room_type, key)])
+  }
+  return seated
+}
+
+/** Sends `count` random messages, in turns, at a pace every limit allows; each is settled at the end. */
+async function play(
+  seated: readonly [Peer, RoomView][],
+  count: number,
+  message: (view: RoomView) => [type: string, data: Json],
+): Promise<void> {
+  for (let turn = 0; turn < count; turn += 1) {
+    const [peer, view] = seated[turn % seated.length]!
+    await peer.paced()
+    const [type, data] = message(view)
+    peer.act(view.room_id, type, data)
+  }
+  for (const [peer] of seated) {
+    await peer.until('every message is settled', () => peer.session.kept.size === 0, 20_000)
+  }
+}
+
+/** Waits until all stand at one seq, and demands that they saw the same of every flush they saw in common. */
+async function sameForAll(seated: readonly [Peer, RoomView][]): Promise<void> {
+  for (const [peer, view] of seated) {
+    await peer.until('everybody stands at one seq', () => seated.every(([, other]) => other.seq === view.seq))
+  }
+  const [, first] = seated[0]!
+  const from = Math.max(...seated.map(([, view]) => Math.min(...view.history.keys())))
+  for (const [peer, view] of seated) {
+    for (let seq = from; seq <= first.seq; seq += 1) {
+      if (view.history.get(seq) !== first.history.get(seq)) {
+        peer.fail(`seq ${seq}: one has ${first.history.get(seq)}, another ${view.history.get(seq)}`)
+      }
+    }
+    const events = (of: RoomView) =>
+      of.events.filter(({ seq }) => seq > from).map(({ seq, name, data }) => ({ seq, name, data }))
+    assert.deepEqual(events(view), events(first))
+    assert.deepEqual([...view.members].sort(), [...first.members].sort())
+    assert.equal(view.resyncs, 0, 'nobody needed a resync')
+  }
+}
+
+topic.once('counter: 300 random messages, the same states for all', SEQ, async (stage) => {
+  const random = new Randomness(stage.target.seed)
+  const seated = await seat(stage, 'counter', ['json', 'msgpack', 'json', 'msgpack'])
+  let total = 0
+  await play(seated, 300, () => {
+    const by = random.integer(1, 100)
+    total += by
+    return ['inc', { by }]
+  })
+  await sameForAll(seated)
+  assert.equal(counted(seated[0]![1]), total)
+  const milestones = seated[0]![1].events.map(({ data }) => (data as { count: number }).count)
+  assert.deepEqual(
+    milestones,
+    Array.from({ length: Math.floor(total / 10) }, (_, index) => (index + 1) * 10),
+  )
+})
+
+topic.once('arena: 400 random moves and hits, the same states for all', SEQ, async (stage) => {
+  const random = new Randomness(stage.target.seed)
+  const seated = await seat(stage, 'arena', ['json', 'msgpack', 'json', 'msgpack', 'msgpack', 'json'])
+  const views = seated.map(([, view]) => view)
+  await play(seated, 400, (view) => {
+    const target = random.pick(views.filter((other) => other !== view)).member_id
+    // A hit in every eighth: ten a second is what the room allows.
+    if (random.integer(1, 8) === 1) return ['hit', { target }]
+    const coordinate = () => (random.integer(0, 1) ? random.integer(0, 1000) : random.fraction() * 1000)
+    return ['move', { x: coordinate(), y: coordinate() }]
+  })
+  await sameForAll(seated)
+  assert.ok(seated[0]![1].patches > 5)
+})
+
+topic.once('tictactoe: random games, moves that are refused among them', SEQ, async (stage) => {
+  const random = new Randomness(stage.target.seed)
+  const seated = await seat(stage, 'tictactoe', ['json', 'msgpack', 'msgpack', 'json'])
+  for (let turn = 0; turn < 60; turn += 1) {
+    const [peer, view] = seated[turn % 2]!
+    const restart = (view.state as { winner: Json }).winner !== null && turn % 4 === 0
+    const ref = restart
+      ? peer.act(view.room_id, 'restart', null)
+      : peer.act(view.room_id, 'move', { cell: random.integer(0, 8) })
+    await peer.until(`ref ${ref} is settled`, () => !peer.session.kept.has(ref))
+  }
+  await sameForAll(seated)
+  assert.ok(seated[3]![1].patches > 3)
+})
+
+topic.once('members come and go while others play', SHARED, async (stage) => {
+  const random = new Randomness(stage.target.seed)
+  const seated = await seat(stage, 'arena', ['json', 'msgpack'])
+  const { room_id } = seated[0]![1]
+  const guest = await stage.connect('msgpack', { sub: 'guest' })
+  const stays = play(seated, 100, () => ['move', { x: random.fraction() * 1000, y: random.integer(0, 1000) }])
+  for (let visit = 0; visit < 8; visit += 1) {
+    const view = await guest.join('arena', room_id.slice('arena:'.length))
+    await guest.acted(view.room_id, 'move', { x: visit, y: visit / 3 })
+    await guest.leave(room_id)
+  }
+  await stays
+  await sameForAll(seated)
+  for (const [, view] of seated) {
+    const visits = view.presence.filter(({ sub }) => sub === 'guest').map(({ t }) => t)
+    assert.deepEqual(visits, Array(8).fill(['room.joined', 'room.left']).flat())
+    assert.equal(view.members.size, 2)
+  }
+})
+
+topic.each('every frame of a flush has its seq, the patch first', SHARED, async (stage, codec) => {
+  const [[peer, view]] = (await seat(stage, 'counter', [codec])) as [[Peer, RoomView]]
+  await peer.acted(view.room_id, 'inc', { by: 8 })
+  const from = peer.inbox.length
+  const ref = peer.act(view.room_id, 'inc', { by: 25 })
+  await peer.expect('ack', { ref }, { from })
+  const flush = peer.inbox.slice(from)
+  assert.deepEqual(
+    flush.map(({ t }) => t),
+    ['state.patch', 'event', 'event', 'event', 'ack'],
+  )
+  assert.deepEqual(
+    view.events.map(({ seq, name, data }) => [seq, name, data]),
+    [10, 20, 30].map((count) => [view.seq, 'milestone', { count }]),
+  )
+  assert.match(view.history.get(view.seq)!, /"count":33/)
+})
+
+topic.each(
+  'members of one subprotocol get the same bytes',
+  'contract §2 "Hot frames (patch, event) are the same bytes for every member of a room"',
+  async (stage, codec) => {
+    const seated = await seat(stage, 'counter', [codec, codec, codec])
+    const [[peer, view]] = seated as [[Peer, RoomView], ...[Peer, RoomView][]]
+    const start = view.seq
+    for (let count = 0; count < 10; count += 1) await peer.acted(view.room_id, 'inc', { by: 7 })
+    await sameForAll(seated)
+    const hot = ([of]: [Peer, RoomView]) =>
+      of.inbox.flatMap((message, index) =>
+        (message.t === 'state.patch' || message.t === 'event') && message.seq > start
+          ? [Buffer.from(of.frames[index]!).toString('hex')]
+          : [],
+      )
+    const frames = hot(seated[0]!)
+    assert.ok(frames.length >= 17, `${frames.length} frames`)
+    for (const other of seated) assert.deepEqual(hot(other), frames)
+  },
+)
+
+for (const reason of ['sequence', 'checksum'] as const) {
+  topic.each(`a resync because of ${reason} brings state and members`, RESYNC, async (stage, codec) => {
+    const seated = await seat(stage, 'arena', [codec, 'json'])
+    const [[peer, view], [other, others]] = seated as [[Peer, RoomView], [Peer, RoomView]]
+    await other.acted(view.room_id, 'move', { x: 3, y: 4.5 })
+    await peer.until('both stand at one seq', () => view.seq === others.seq)
+    const before = canonical(view.state!)
+    peer.send({ t: 'state.resync', room_id: view.room_id, have_seq: view.seq, reason })
+    const resync = await peer.expect('state.resync', { room_id: view.room_id })
+    assert.equal(canonical(view.state!), before)
+    assert.ok(resync.seq >= others.seq && resync.epoch === others.epoch)
+    assert.deepEqual([...view.members].sort(), [...others.members].sort())
+    await other.acted(view.room_id, 'move', { x: 5, y: 6 })
+    await peer.until('the stream goes on', () => view.seq === others.seq)
+    assert.equal(canonical(view.state!), canonical(others.state!))
+  })
+}
+
+topic.each(
+  'a client that says it lost everything, while others play, is brought back',
+  RESYNC,
+  async (stage, codec) => {
+    const seated = await seat(stage, 'arena', [codec, 'json', 'msgpack'])
+    const [peer, view] = seated[0]!
+    const random = new Randomness(stage.target.seed)
+    const others = play(seated.slice(1), 120, () => [
+      'move',
+      { x: random.fraction(), y: random.integer(0, 9) },
+    ])
+    for (let ask = 1; ask <= 4; ask += 1) {
+      const have_seq = ask % 2 ? 0 : view.seq
+      peer.send({
+        t: 'state.resync',
+        room_id: view.room_id,
+        have_seq,
+        reason: ask % 2 ? 'sequence' : 'checksum',
+      })
+      await peer.until(`resync ${ask} is here`, () => view.resyncs === ask)
+      const { patches } = view
+      await peer.until('patches go on', () => view.patches > patches)
+    }
+    await others
+    const [, witness] = seated[1]!
+    await peer.until('all stand at one seq', () => view.seq === witness.seq)
+    assert.equal(canonical(view.state!), canonical(witness.state!))
+  },
+)
+
+topic.each(
+  'a resync of a room without a seat is not_in_room',
+  '§11 "`not_in_room`: the session is not in the room"',
+  async (stage, codec) => {
+    const peer = await stage.connect(codec)
+    const room_id = `counter:${stage.key()}`
+    peer.send({ t: 'state.resync', room_id, have_seq: 0, reason: 'sequence' })
+    await peer.expect('error', { room_id, code: 'not_in_room' })
+  },
+)

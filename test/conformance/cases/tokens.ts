@@ -1,0 +1,105 @@
+import assert from 'node:assert/strict'
+import { Topic } from '../case.ts'
+import type { Peer } from '../peer.ts'
+import type { Stage } from '../stage.ts'
+import { CLOSE } from '../tables.ts'
+
+const topic = new Topic('tokens')
+export const tokens = topic.cases
+
+const REFRESH = '§9 "Before that expires the client sends `token` with a fresh one"'
+const NOT_ACCEPTED =
+  '§9 "One that is not accepted is answered with `error` `invalid_token` and changes nothing."'
+const EXPIRES = '§9 "When the token expires, the connection is closed with 4002; the session can be resumed."'
+
+/** The shortest life a token may have. */
+const SHORTEST = 10
+/** What the end of a token may take besides its life. */
+const SLACK_MS = 4000
+
+async function shortLived(stage: Stage): Promise<{ token: string; expires_at: number; peer: Peer }> {
+  const { token, claims } = await stage.control.issueToken(stage.target.project_id, {
+    ttl_seconds: SHORTEST,
+    sub: 'anna',
+  })
+  const peer = await stage.greet(await stage.open('json'), token)
+  return { token, expires_at: Date.parse(claims.expires_at), peer }
+}
+
+/** Pings until the server's clock is past `time`. */
+async function serverPasses(peer: Peer, time: number): Promise<void> {
+  let now = 0
+  while (now <= time) {
+    now = Date.parse((await peer.roundTrip()).server_time)
+    await new Promise((resolve) => setTimeout(resolve, 250))
+  }
+}
+
+topic.waiting(
+  'an expired token: 4002 to the connection, and to another hello with it',
+  EXPIRES,
+  async (stage) => {
+    const { token, expires_at, peer } = await shortLived(stage)
+    await peer.closes(CLOSE.token_expired, SHORTEST * 1000 + SLACK_MS)
+    assert.ok(Date.now() >= expires_at - 500, 'not before it expired')
+    const again = await stage.open('msgpack')
+    again.send({ t: 'hello', project_id: stage.target.project_id, token })
+    await again.closes(CLOSE.token_expired)
+  },
+)
+
+topic.waiting(
+  'behind a resume the expired token must be replaced within 5 seconds',
+  '§9 "the client must send one within 5 seconds after it (else 4002)"',
+  async (stage) => {
+    const { peer } = await shortLived(stage)
+    const view = await peer.join('counter', stage.key())
+    await peer.closes(CLOSE.token_expired, SHORTEST * 1000 + SLACK_MS)
+    const late = await stage.resume(peer)
+    await late.acted(view.room_id, 'inc', {})
+    await late.closes(CLOSE.token_expired, 5000 + SLACK_MS)
+    const back = await stage.resume(late)
+    back.send({ t: 'token', token: await stage.token({ sub: 'anna' }) })
+    const resumed_at = Date.parse((await back.roundTrip()).server_time)
+    await back.acted(view.room_id, 'inc', {})
+    await serverPasses(back, resumed_at + 6000)
+    assert.ok(!back.inbox.some(({ t }) => t === 'error'))
+  },
+)
+
+topic.waiting('a fresh token keeps the connection beyond the old one', REFRESH, async (stage) => {
+  const { expires_at, peer } = await shortLived(stage)
+  const view = await peer.join('counter', stage.key())
+  peer.send({ t: 'token', token: await stage.token({ sub: 'anna' }) })
+  await serverPasses(peer, expires_at + 1500)
+  await peer.acted(view.room_id, 'inc', {})
+  assert.ok(!peer.inbox.some(({ t }) => t === 'error'), '"No answer when it is accepted"')
+})
+
+topic.each('a fresh token that is not accepted changes nothing', NOT_ACCEPTED, async (stage, codec) => {
+  const peer = await stage.connect(codec, { sub: 'anna' })
+  const { room_id } = await peer.join('counter', stage.key())
+  const elsewhere = await stage.control.createProject()
+  const bad: Record<string, string> = {
+    'no token': 'v4.public.bm90IGEgdG9rZW4',
+    'of another project': (await stage.control.issueToken(elsewhere, { sub: 'anna' })).token,
+    'of another player': await stage.token({ sub: 'ben' }),
+    'of nobody': await stage.token(),
+  }
+  for (const [what, token] of Object.entries(bad)) {
+    const from = peer.inbox.length
+    peer.send({ t: 'token', token })
+    await peer.until(`an answer to a token ${what}`, () => peer.inbox.length > from)
+    const answer = peer.inbox[from]!
+    assert.ok(answer.t === 'error' && answer.code === 'invalid_token', `${what}: ${JSON.stringify(answer)}`)
+  }
+  await peer.acted(room_id, 'inc', {})
+  peer.send({ t: 'token', token: await stage.token({ sub: 'anna' }) })
+  const from = peer.inbox.length
+  await peer.roundTrip()
+  assert.deepEqual(
+    peer.inbox.slice(from).map(({ t }) => t),
+    ['pong'],
+    '"No answer when it is accepted"',
+  )
+})

@@ -1,0 +1,88 @@
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { decode } from '@msgpack/msgpack'
+import { Topic } from '../case.ts'
+import { checksum } from '../checksum.ts'
+import { decodeJson, encodeJson } from '../json-codec.ts'
+import type { ClientMessage, Codec, Json, ServerMessage } from '../messages.ts'
+import { decodeMsgpack, encodeMsgpack } from '../msgpack-codec.ts'
+import { canonical, type RoomMessage, RoomView } from '../room-view.ts'
+import { CLOSE } from '../tables.ts'
+
+/** docs/protocol-vectors.json, as its own `about` describes it. */
+interface Vectors {
+  checksums: { value: Json; checksum: number }[]
+  messages: { from: 'client' | 'server'; json: { t: string }; msgpack: string }[]
+  stream: { about: string; state: Json; json: { t: string }; msgpack: string }[]
+  invalid: { codec: Codec; text?: string; hex?: string; answer: string; ref?: number }[]
+}
+
+const vectors: Vectors = JSON.parse(
+  readFileSync(new URL('../../../docs/protocol-vectors.json', import.meta.url), 'utf8'),
+)
+
+const topic = new Topic('vectors')
+export const vectorCases = topic.cases
+
+const bytes = (hex: string) => new Uint8Array(Buffer.from(hex, 'hex'))
+
+topic.once(`checksums: all ${vectors.checksums.length}`, '§6', async () => {
+  assert.ok(vectors.checksums.length > 0)
+  for (const vector of vectors.checksums) {
+    assert.equal(checksum(vector.value), vector.checksum, JSON.stringify(vector.value))
+  }
+})
+
+topic.once('messages of the client, in both subprotocols', '§2, §3, §4', async () => {
+  const mine = vectors.messages.filter(({ from }) => from === 'client')
+  assert.ok(mine.length > 0)
+  for (const { json, msgpack } of mine) {
+    const message = json as ClientMessage
+    assert.deepEqual(JSON.parse(encodeJson(message)), json)
+    // A client may write numbers as it likes, so what counts is what the bytes say.
+    assert.deepEqual(decode(encodeMsgpack(message)), decode(bytes(msgpack)), json.t)
+  }
+})
+
+topic.once('messages of the server, in both subprotocols', '§2, §3, §4', async () => {
+  const theirs = vectors.messages.filter(({ from }) => from === 'server')
+  assert.ok(theirs.length > 0)
+  for (const { json, msgpack } of theirs) {
+    assert.deepEqual(decodeJson(JSON.stringify(json)), json)
+    assert.deepEqual(decodeMsgpack(bytes(msgpack)), json, json.t)
+  }
+})
+
+topic.each('the stream, frame by frame', '§4 "Interned keys", "Changes"; §5', async (_stage, codec) => {
+  const view = new RoomView({ t: 'joined', ref: 1, room_id: 'arena:lobby', member_id: 'mem_b', members: [] })
+  view.faults.splice(0)
+  assert.ok(vectors.stream.length > 0)
+  for (const { about, state, json, msgpack } of vectors.stream) {
+    const message: ServerMessage | undefined =
+      codec === 'json' ? decodeJson(JSON.stringify(json)) : decodeMsgpack(bytes(msgpack))
+    assert.equal(message?.t, json.t, about)
+    view.apply(message as RoomMessage)
+    assert.deepEqual(view.faults, [], about)
+    assert.equal(canonical(view.state!), canonical(state), about)
+  }
+})
+
+for (const { codec, text, hex, answer, ref } of vectors.invalid) {
+  topic.once(
+    `invalid: ${text ?? hex} is ${answer} (${codec})`,
+    '§1 "What is wrong, and what happens."',
+    async (stage) => {
+      const peer = await stage.connect(codec)
+      peer.sendRaw(text ?? bytes(hex!))
+      if (answer === 'protocol_error') {
+        await peer.closes(CLOSE.protocol_error)
+        return
+      }
+      await peer.until('an answer', () => peer.inbox.length > 1)
+      const error = peer.inbox[1]!
+      assert.ok(error.t === 'error' && error.code === answer, JSON.stringify(error))
+      assert.equal(error.ref, ref)
+      await peer.roundTrip()
+    },
+  )
+}

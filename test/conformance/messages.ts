@@ -1,0 +1,101 @@
+/** The messages of docs/protocol.md §2, as this suite understands them. Written from the document alone. */
+
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json }
+
+export type Codec = 'json' | 'msgpack'
+export const CODECS: readonly Codec[] = ['json', 'msgpack']
+
+export interface RoomPosition {
+  room_id: string
+  epoch: number
+  seq: number
+}
+
+export type ClientMessage =
+  | { t: 'hello'; project_id: string; token: string }
+  | {
+      t: 'hello'
+      project_id: string
+      resume: { session_id: string; resume_token: string; rooms: RoomPosition[] }
+    }
+  | { t: 'join'; ref: number; room_type: string; options?: { [key: string]: Json } | undefined }
+  | { t: 'leave'; ref: number; room_id: string }
+  | { t: 'message'; room_id: string; type: string; data: Json; ref?: number | undefined }
+  | { t: 'state.resync'; room_id: string; have_seq: number; reason: 'sequence' | 'checksum' }
+  | { t: 'ping'; at: number }
+  | { t: 'token'; token: string }
+
+export interface Member {
+  member_id: string
+  sub: string | null
+}
+
+export interface Limits {
+  max_message_bytes: number
+  messages_per_second: number
+  message_burst: number
+  max_rooms: number
+}
+
+/** One operation of a JSON Patch; the protocol uses three kinds only. */
+export type Operation = { op: 'add' | 'replace'; path: string; value: Json } | { op: 'remove'; path: string }
+
+/** The keys a MessagePack frame announces: `from`, and what follows behind it in the table. */
+export interface Announcement {
+  from: number
+  keys: string[]
+}
+
+/** A state as it is on the wire: whole in JSON, with interned keys in MessagePack. */
+export type WireState =
+  | { codec: 'json'; state: Json }
+  | { codec: 'msgpack'; announced: Announcement; state: WireValue }
+
+/** What a patch changes, as it is on the wire. `change` is undefined when nothing did. */
+export type WirePatch =
+  | { codec: 'json'; ops: Operation[] }
+  | { codec: 'msgpack'; announced: Announcement | null; change: WireValue | undefined }
+
+/** A decoded MessagePack value whose maps keep integer keys (`#5`) and string keys (`$5`) apart. */
+export type WireValue = null | boolean | number | string | WireValue[] | { [tagged: string]: WireValue }
+
+interface Stamp extends RoomPosition {
+  checksum: number
+}
+
+export type LeaveReason = 'left' | 'session_ended' | 'kicked' | 'closed'
+
+export interface ServerMessages {
+  welcome: {
+    session_id: string
+    resume_token: string
+    resumed: boolean
+    resume_ttl_seconds: number
+    heartbeat_seconds: number
+    node_id: string
+    server_time: string
+    limits: Limits
+    rooms?: { room_id: string; resumed: boolean }[]
+  }
+  joined: { ref: number; room_id: string; member_id: string; members: Member[] }
+  left: { ref: number; room_id: string }
+  'state.snapshot': Stamp & { body: WireState }
+  'state.resync': Stamp & { body: WireState; members: Member[] }
+  'state.patch': Stamp & { body: WirePatch }
+  event: RoomPosition & { name: string; data: Json }
+  'room.joined': RoomPosition & Member
+  'room.left': RoomPosition & Member & { reason: LeaveReason }
+  ack: { room_id: string; ref: number }
+  error: { ref?: number; room_id?: string; code: string; message: string; retryable: boolean }
+  draining: { reconnect_in_ms: number }
+  pong: { at: number; server_time: string }
+}
+
+export type ServerName = keyof ServerMessages
+export type ServerMessage = { [T in ServerName]: { t: T } & ServerMessages[T] }[ServerName]
+export type Received<T extends ServerName> = { t: T } & ServerMessages[T]
+
+/** A frame from the server that the document does not allow. */
+export class ProtocolFault extends Error {
+  override readonly name = 'ProtocolFault'
+}

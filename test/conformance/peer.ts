@@ -1,0 +1,270 @@
+import { isDeepStrictEqual } from 'node:util'
+import { encode } from '@msgpack/msgpack'
+import WebSocket from 'ws'
+import { decodeJson, encodeJson } from './json-codec.ts'
+import {
+  type ClientMessage,
+  type Codec,
+  type Json,
+  ProtocolFault,
+  type Received,
+  type ServerMessage,
+  type ServerName,
+} from './messages.ts'
+import { decodeMsgpack, encodeMsgpack } from './msgpack-codec.ts'
+import { Pace } from './pace.ts'
+import type { RoomView } from './room-view.ts'
+import type { Session } from './session.ts'
+
+export const SUBPROTOCOL: Readonly<Record<Codec, string>> = {
+  json: 'roomful.v1.json',
+  msgpack: 'roomful.v1.msgpack',
+}
+
+/** How long anything may take that has no time of its own in the document. */
+const PATIENCE_MS = 5000
+
+/** How a connection ended. 1005: without a code, 1006: without a close frame. */
+export interface Ending {
+  readonly code: number
+  readonly reason: string
+}
+
+export interface PeerOptions {
+  /** What the client offers; its codec's subprotocol when absent. */
+  readonly subprotocols?: readonly string[]
+  /** Whether websocket pings are answered; true when absent. */
+  readonly answer_pings?: boolean
+}
+
+/** One connection of one client: sends messages, keeps everything received, and waits for what a case is about. */
+export class Peer {
+  readonly session: Session
+  readonly inbox: ServerMessage[] = []
+  /** Frames of the server as they came, beside `inbox`. */
+  readonly frames: (string | Uint8Array)[] = []
+  readonly socket: WebSocket
+  ending: Ending | undefined
+  pings = 0
+  /** Whether another connection has the session now: what still comes here is kept, but is not the session's. */
+  detached = false
+  private readonly trace: string[] = []
+  private readonly waiting = new Set<() => void>()
+  private pace: Pace | undefined
+
+  private constructor(socket: WebSocket, session: Session) {
+    this.socket = socket
+    this.session = session
+    socket.on('message', (data: Buffer, binary: boolean) => this.frame(data, binary))
+    socket.on('ping', () => {
+      this.pings += 1
+      this.wake()
+    })
+    socket.on('close', (code, reason) => {
+      this.ending = { code, reason: reason.toString() }
+      this.note(`closed ${code} ${reason}`)
+      this.wake()
+    })
+  }
+
+  /** Opens a websocket; nothing is sent. */
+  static async open(url: string, session: Session, options: PeerOptions = {}): Promise<Peer> {
+    const offered = options.subprotocols ?? [SUBPROTOCOL[session.codec]]
+    const socket = new WebSocket(url, [...offered], {
+      autoPong: options.answer_pings ?? true,
+      handshakeTimeout: PATIENCE_MS,
+    })
+    const peer = new Peer(socket, session)
+    await new Promise<void>((resolve, reject) => {
+      socket.once('open', resolve)
+      socket.once('error', (problem) => reject(new Error(`no websocket at ${url}: ${problem.message}`)))
+    })
+    // From here on a failure shows as the end of the connection.
+    socket.on('error', (problem) => peer.note(`socket error: ${problem.message}`))
+    return peer
+  }
+
+  send(message: ClientMessage): void {
+    this.session.sending(message)
+    this.note(`→ ${JSON.stringify(message)}`)
+    this.socket.send(this.session.codec === 'json' ? encodeJson(message) : encodeMsgpack(message))
+  }
+
+  /** Sends any frame: a string as text, bytes as binary. */
+  sendRaw(frame: string | Uint8Array): void {
+    this.note(`→ raw ${typeof frame === 'string' ? frame : Buffer.from(frame).toString('hex')}`)
+    this.socket.send(frame)
+  }
+
+  /** Sends any message whatever its fields, in this peer's subprotocol; `elements` is its MessagePack array. */
+  sendOdd(fields: { [key: string]: unknown }, elements: unknown[]): void {
+    const odd = this.session.codec === 'json' ? fields : elements
+    this.note(`→ odd ${JSON.stringify(odd)}`)
+    this.socket.send(this.session.codec === 'json' ? JSON.stringify(fields) : encode(elements))
+  }
+
+  /** Waits until the limits of `welcome` surely allow one message more. */
+  async paced(): Promise<void> {
+    const limits = this.session.welcome?.limits
+    if (!limits) throw new Error('pacing needs the limits of welcome')
+    this.pace ??= new Pace(limits.messages_per_second, limits.message_burst)
+    await this.pace.take()
+  }
+
+  /** Joins a room and waits until its state is here. */
+  async join(room_type: string, key: string): Promise<RoomView> {
+    const ref = this.session.nextRef()
+    const from = this.inbox.length
+    this.send({ t: 'join', ref, room_type, options: { key } })
+    const { room_id } = await this.expect('joined', { ref }, { from })
+    await this.expect('state.snapshot', { room_id }, { from })
+    return this.session.room(room_id)
+  }
+
+  /** Gives a seat up and waits for the answer. */
+  async leave(room_id: string): Promise<void> {
+    const ref = this.session.nextRef()
+    this.send({ t: 'leave', ref, room_id })
+    await this.expect('left', { ref, room_id })
+  }
+
+  /** Sends a reliable message; gives its ref. */
+  act(room_id: string, type: string, data: Json): number {
+    const ref = this.session.nextRef()
+    this.send({ t: 'message', room_id, type, data, ref })
+    return ref
+  }
+
+  /** Sends a reliable message and waits for its ack. */
+  async acted(room_id: string, type: string, data: Json): Promise<number> {
+    const ref = this.act(room_id, type, data)
+    await this.settled(ref)
+    return ref
+  }
+
+  /** Waits until a reliable message is acked; an `error` for it fails. */
+  async settled(ref: number): Promise<void> {
+    await this.until(`ref ${ref} is settled`, () => !this.session.kept.has(ref))
+    const failed = this.inbox.find((message) => message.t === 'error' && message.ref === ref)
+    if (failed) this.fail(`ref ${ref} was answered with ${JSON.stringify(failed)}`)
+  }
+
+  /** A round trip: everything the server sent before is here when it ends. */
+  async roundTrip(): Promise<Received<'pong'>> {
+    const at = performance.now()
+    this.send({ t: 'ping', at })
+    return this.expect('pong', { at })
+  }
+
+  /** The first message `t` with these fields at or behind `from` in the inbox; waits for it. */
+  async expect<T extends ServerName>(
+    t: T,
+    fields: { [F in keyof Received<T>]?: Received<T>[F] } = {},
+    { from = 0, within = PATIENCE_MS }: { from?: number; within?: number } = {},
+  ): Promise<Received<T>> {
+    const find = () => this.inbox.slice(from).find((message) => matches(message, { t, ...fields }))
+    await this.until(`${t} ${JSON.stringify(fields)} has come`, () => find() !== undefined, within)
+    return find() as unknown as Received<T>
+  }
+
+  /** Waits for the end of the connection and checks its code. */
+  async closes(code: number, within: number = PATIENCE_MS): Promise<Ending> {
+    await this.until(
+      `the server has closed with ${code}`,
+      () => this.ending !== undefined,
+      within,
+      'even closed',
+    )
+    const ending = this.ending as Ending
+    if (ending.code !== code)
+      this.fail(`closed with ${ending.code} ${JSON.stringify(ending.reason)}, not ${code}`)
+    if (code >= 4000 && ending.reason === '') this.fail(`closed with ${code} and no reason`)
+    return ending
+  }
+
+  /** Waits until `condition` holds, looking after every frame; fails at the deadline or when the connection ends. */
+  async until(
+    what: string,
+    condition: () => boolean,
+    within: number = PATIENCE_MS,
+    closed: 'while open' | 'even closed' = 'while open',
+  ): Promise<void> {
+    if (condition()) return
+    await new Promise<void>((resolve, reject) => {
+      const finish = (problem?: string) => {
+        clearTimeout(deadline)
+        this.waiting.delete(look)
+        if (problem === undefined) resolve()
+        else reject(this.failure(problem))
+      }
+      const look = () => {
+        if (condition()) finish()
+        else if (this.ending && closed === 'while open') {
+          finish(`the connection ended (${this.ending.code} ${this.ending.reason}) before ${what}`)
+        }
+      }
+      const deadline = setTimeout(() => finish(`not within ${within} ms: ${what}`), within)
+      this.waiting.add(look)
+      look()
+    })
+  }
+
+  /** Ends the connection as a dead network does: no close frame. */
+  cut(): void {
+    this.note('cut')
+    this.socket.terminate()
+  }
+
+  /** Says goodbye and waits until the connection is down. */
+  async goodbye(): Promise<void> {
+    if (this.ending) return
+    this.socket.close(1000)
+    await this.until('the connection is down', () => this.ending !== undefined, PATIENCE_MS, 'even closed')
+  }
+
+  /** Throws with the end of this connection's trace. */
+  fail(problem: string): never {
+    throw this.failure(problem)
+  }
+
+  private failure(problem: string): Error {
+    const lines = this.trace.slice(-14).map((line) => `      ${line}`)
+    return new Error([problem, `    ${this.session.codec} client saw:`, ...lines].join('\n'))
+  }
+
+  private note(line: string): void {
+    this.trace.push(line.length > 400 ? `${line.slice(0, 400)}…` : line)
+  }
+
+  private frame(data: Buffer, binary: boolean): void {
+    const frame = binary ? new Uint8Array(data) : data.toString('utf8')
+    try {
+      if (binary !== (this.session.codec === 'msgpack')) {
+        throw new ProtocolFault(`a ${binary ? 'binary' : 'text'} frame in ${this.session.codec}`)
+      }
+      const message = typeof frame === 'string' ? decodeJson(frame) : decodeMsgpack(frame)
+      if (message) this.take(message, frame)
+    } catch (problem) {
+      const text = typeof frame === 'string' ? frame : Buffer.from(frame).toString('hex')
+      this.session.faults.push(`${(problem as Error).message} — in the frame ${text.slice(0, 300)}`)
+    }
+    this.wake()
+  }
+
+  private take(message: ServerMessage, frame: string | Uint8Array): void {
+    this.note(`← ${JSON.stringify(message)}`)
+    this.inbox.push(message)
+    this.frames.push(frame)
+    if (!this.detached) this.session.received(message)
+  }
+
+  private wake(): void {
+    for (const look of [...this.waiting]) look()
+  }
+}
+
+function matches(message: ServerMessage, fields: object): boolean {
+  return Object.entries(fields).every(([name, value]) =>
+    isDeepStrictEqual((message as unknown as Record<string, unknown>)[name], value),
+  )
+}

@@ -1,0 +1,102 @@
+import { randomUUID } from 'node:crypto'
+import type { Control, TokenRequest } from './control.ts'
+import type { Codec } from './messages.ts'
+import { Peer, type PeerOptions } from './peer.ts'
+import { Session } from './session.ts'
+
+/** The service under test. */
+export interface Target {
+  readonly ws_url: string
+  readonly control: Control
+  readonly project_id: string
+  /** Of the random inputs, so that a failure can be repeated. */
+  readonly seed: number
+}
+
+/** What one case works with. Everything it opens is closed, and looked through for faults, when the case ends. */
+export class Stage {
+  readonly target: Target
+  private readonly peers: Peer[] = []
+
+  constructor(target: Target) {
+    this.target = target
+  }
+
+  get control(): Control {
+    return this.target.control
+  }
+
+  /** A room key that nobody else uses. */
+  key(): string {
+    return `conformance-${randomUUID()}`
+  }
+
+  async token(request: TokenRequest = {}): Promise<string> {
+    const { token } = await this.control.issueToken(this.target.project_id, request)
+    return token
+  }
+
+  /** A connection on which nothing has been sent. */
+  async open(codec: Codec, options: PeerOptions = {}, session?: Session): Promise<Peer> {
+    const peer = await Peer.open(
+      this.target.ws_url,
+      session ?? new Session(this.target.project_id, codec),
+      options,
+    )
+    this.peers.push(peer)
+    return peer
+  }
+
+  /** As `open`, for a client of another project. */
+  openFor(project_id: string, codec: Codec): Promise<Peer> {
+    return this.open(codec, {}, new Session(project_id, codec))
+  }
+
+  /** A client with a session of its own. */
+  async connect(codec: Codec, request: TokenRequest = {}, options: PeerOptions = {}): Promise<Peer> {
+    return this.greet(await this.open(codec, options), await this.token(request))
+  }
+
+  /** Says hello with `token` and waits for the welcome. */
+  async greet(peer: Peer, token: string): Promise<Peer> {
+    peer.send({ t: 'hello', project_id: peer.session.project_id, token })
+    const welcome = await peer.expect('welcome')
+    if (welcome.resumed) peer.fail('a new session is welcomed as resumed')
+    return peer
+  }
+
+  /** Takes the session of `peer` up on a new connection; what `peer` still gets is not the session's any more. */
+  async resume(peer: Peer, options: PeerOptions = {}): Promise<Peer> {
+    const next = await this.askToResume(peer, options)
+    const welcome = await next.expect('welcome')
+    if (!welcome.resumed) next.fail('a resume is welcomed as a new session')
+    return next
+  }
+
+  /** As `resume`, without waiting for what the server answers. */
+  async askToResume(peer: Peer, options: PeerOptions = {}): Promise<Peer> {
+    const next = await this.open(peer.session.codec, options, peer.session)
+    peer.detached = true
+    next.send(peer.session.resumption())
+    return next
+  }
+
+  /** Sends again what a client keeps, as it does behind the welcome of a resume. */
+  resend(peer: Peer): void {
+    for (const message of peer.session.kept.values()) peer.send(message)
+  }
+
+  /** Says goodbye on every connection; throws what clients saw that no conforming server sends. */
+  async end(): Promise<void> {
+    await Promise.all(this.peers.map((peer) => peer.goodbye()))
+    for (const peer of this.peers) {
+      const faults = peer.session.takeFaults()
+      if (faults.length > 0) peer.fail(faults.slice(0, 5).join('\n'))
+    }
+  }
+
+  /** Drops every connection of a case that has failed. */
+  abandon(): void {
+    for (const peer of this.peers) peer.cut()
+  }
+}
