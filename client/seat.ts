@@ -63,7 +63,7 @@ export class Seat {
   #leaving:
     | { readonly ref: number; readonly done: Promise<void>; readonly settle: (error?: RoomfulError) => void }
     | undefined
-  /** What came right behind the snapshot, kept until whoever awaits the join has had time to subscribe. */
+  /** What came right behind the snapshot, kept for a moment, until whoever awaits the join has had time to subscribe. */
   #held: SeatFrame[] | undefined
   #cancelHold = () => {}
   #cancelRejoin = () => {}
@@ -151,7 +151,6 @@ export class Seat {
 
   /** The connection is gone. */
   disconnected(): void {
-    this.#release()
     this.#cancelRejoin()
     this.mirror.pause()
   }

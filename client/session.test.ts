@@ -480,7 +480,10 @@ test('a rejoin that may succeed later is tried again, and not for ever', async (
 })
 
 test('a rejoin that waits for its next try is sent once when the connection is lost meanwhile', async () => {
-  const { server, room, pass } = await inRoom()
+  // A long wait for the next try, short ones for the connection.
+  const floats = [0, 1]
+  const random = { bytes: () => new Uint8Array(), float: () => floats.shift() ?? 0 }
+  const { server, room, pass } = await inRoom({ random })
   server.onHello = (hello) =>
     server.welcome('resume' in hello && server.sockets.length === 2 ? { resumed: false } : {})
   server.onJoin = ({ ref }) => server.refuse('room_full', { ref, room_id: 'arena:lobby', retryable: true })
