@@ -274,7 +274,7 @@ export class RoomStream {
     }
     this.#in_flight = flush
     const committed = this.#keeper.commit(flush.update)
-    if (committed) this.#done = committed.then(this.#onCommitted)
+    if (committed) this.#done = committed.then(this.#onCommitted).catch(this.#onBroken)
     else this.#onCommitted(true)
   }
 
@@ -284,6 +284,11 @@ export class RoomStream {
     if (this.#ended || !flush) return
     if (stands) this.#deliver(flush)
     else this.#parts.on_fenced()
+  }
+
+  /** A delivery failed half way, which is a mistake in this program. Members who got nothing of it meet a gap, and are resynced. */
+  readonly #onBroken = (error: unknown): void => {
+    this.#parts.log.error({ err: error }, 'an update could not be delivered')
   }
 
   #deliver(flush: Flush): void {

@@ -70,6 +70,11 @@ export class RoomBench {
     await this.store.store.records.write([{ put: leaseKey(this.node_id), value: new Uint8Array(0) }])
   }
 
+  /** From now on others take this node for dead. */
+  async die(): Promise<void> {
+    await this.store.store.records.write([{ remove: leaseKey(this.node_id) }])
+  }
+
   /** What the event loop would do until nothing is left to do at this moment. */
   async settle(): Promise<void> {
     for (let calm = 0; calm < 30; calm++) {
@@ -165,19 +170,21 @@ export class RoomBench {
       const joined = new Set(message.joined.map(({ member_id }) => member_id))
       for (const member of this.members.values()) {
         if (!member.in_room || !member.attached || joined.has(member.member_id)) continue
-        if (this.#roomOf.get(member.member_id) !== name(message)) continue
+        if (member.room !== name(message)) continue
         member.frames(message.patch)
         member.frames(message.rest)
       }
       for (const join of message.joined) {
-        const member = this.members.get(join.member_id)!
+        const member = this.members.get(join.member_id)
+        if (!member) continue
         member.in_room = true
-        this.#roomOf.set(member.member_id, name(message))
+        member.room = name(message)
         member.members = [...join.members]
         member.frames(join.snapshot)
       }
       for (const { member_id, events, ack } of message.personal) {
-        const member = this.members.get(member_id)!
+        const member = this.members.get(member_id)
+        if (!member?.attached) continue
         for (const event of events) member.hear(event)
         if (ack !== undefined) member.acked = ack
       }
@@ -209,8 +216,6 @@ export class RoomBench {
         break
     }
   }
-
-  readonly #roomOf = new Map<string, string>()
 
   #metrics(): RoomMetrics {
     const count = (key: string, by = 1) => {

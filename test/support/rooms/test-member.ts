@@ -16,6 +16,8 @@ export class TestMember {
   readonly codec: Subprotocol
   attached = true
   in_room = false
+  /** The room it is, or was last, in. */
+  room = ''
   state: Json = null
   epoch = 0
   seq = 0

@@ -1,4 +1,4 @@
-import { type Store, StoreUnavailable } from '../../../shared/store/port.ts'
+import { type RoomRecords, type Store, StoreUnavailable } from '../../../shared/store/port.ts'
 
 /** What happens to the writes of rooms. */
 type Mood = 'fine' | 'slow' | 'silent' | 'deaf'
@@ -13,6 +13,7 @@ export class TestStore {
   /** Writes of rooms that were asked for. */
   writes = 0
   readonly #held: (() => void)[] = []
+  #rooms: () => RoomRecords
 
   constructor(inner: Store) {
     const write =
@@ -25,7 +26,14 @@ export class TestStore {
         if (this.mood === 'silent') throw new StoreUnavailable('the test store is silent')
         return done
       }
-    const { rooms } = inner
+    const rooms = new Proxy({} as RoomRecords, {
+      get: (_, name) => {
+        const records = this.#rooms()
+        const call = records[name as keyof RoomRecords] as (...args: unknown[]) => unknown
+        return call.bind(records)
+      },
+    })
+    this.#rooms = () => inner.rooms
     this.store = {
       ...inner,
       kind: inner.kind,
@@ -47,6 +55,11 @@ export class TestStore {
         refresh: write((...args: Parameters<typeof rooms.refresh>) => rooms.refresh(...args)),
       },
     }
+  }
+
+  /** From now on the records of rooms are these: of another store, say. */
+  follow(rooms: () => RoomRecords): void {
+    this.#rooms = rooms
   }
 
   /** Writes that wait. */

@@ -1,0 +1,275 @@
+import * as v from 'valibot'
+import { describe, expect, it } from 'vitest'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { type Durability, defineRoom } from './definition.ts'
+
+const counter = (durability: Durability) =>
+  defineRoom({
+    type: 'counter',
+    messages: { inc: { data: v.null() } },
+    sync: { rate: 0 },
+    durability,
+    create: () => ({ count: 0 }),
+    on_message(state, _input, ctx) {
+      state.count++
+      ctx.emit('counted', state.count)
+    },
+  })
+
+describe('a journal room', () => {
+  it('delivers nothing, no ack either, before the store has it', async () => {
+    const bench = new RoomBench([counter('journal')])
+    const ann = await bench.join('counter', 'ann')
+    bench.store.mood = 'slow'
+    bench.message('counter', 'ann', 'inc', null, 1)
+    await bench.advance(500)
+    expect([ann.state, ann.acked, bench.store.held]).toEqual([{ count: 0 }, 0, 1])
+    // Who asks for the state gets what is committed.
+    bench.resync('counter', ann, 'sequence')
+    expect(ann.state).toEqual({ count: 0 })
+    bench.store.let()
+    await bench.settle()
+    expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 1 }, 1, []])
+  })
+
+  it('commits one update at a time: what comes meanwhile is the next, however much it is', async () => {
+    const bench = new RoomBench([counter('journal')])
+    const ann = await bench.join('counter', 'ann')
+    bench.store.mood = 'slow'
+    for (let ref = 1; ref <= 10; ref++) {
+      bench.message('counter', 'ann', 'inc', null, ref)
+      await bench.settle()
+    }
+    expect(bench.store.held).toBe(1)
+    bench.store.let()
+    await bench.settle()
+    expect([ann.state, ann.acked, bench.store.held]).toEqual([{ count: 1 }, 1, 1])
+    bench.store.let()
+    await bench.settle()
+    expect([ann.state, ann.acked, ann.heard.slice(1).length, bench.store.held]).toEqual([
+      { count: 10 },
+      10,
+      9,
+      0,
+    ])
+    expect(ann.heard.slice(0, 3)).toEqual(['counted 1', 'counted 2', 'counted 3'])
+  })
+
+  it('keeps its journal short', async () => {
+    const bench = new RoomBench([counter('journal')], { limits: { journal_entries: 4 } })
+    await bench.join('counter', 'ann')
+    for (let i = 0; i < 11; i++) {
+      bench.message('counter', 'ann', 'inc', null)
+      await bench.settle()
+    }
+    const { rooms } = bench.store.store
+    const found = await rooms.inspect('prj_test/counter:a')
+    const claim = await rooms.claim('prj_test/counter:a', 'node_b', found!.epoch, 1000)
+    expect(found!.version).toBe(12)
+    expect(claim!.journal.length).toBeLessThanOrEqual(4)
+  })
+
+  it('that another node has claimed stops at once, and says nothing', async () => {
+    const bench = new RoomBench([counter('journal')])
+    const ann = await bench.join('counter', 'ann')
+    const { rooms, records } = bench.store.store
+    await records.write([{ put: 'lease:node_b', value: new Uint8Array(0) }])
+    const { epoch } = (await rooms.inspect('prj_test/counter:a'))!
+    await rooms.claim('prj_test/counter:a', 'node_b', epoch, 60_000)
+    const sent = bench.sent.length
+    bench.message('counter', 'ann', 'inc', null, 1)
+    await bench.settle()
+    expect([bench.sent.length, bench.host.size, bench.counts.fenced, ann.state]).toEqual([
+      sent,
+      0,
+      1,
+      { count: 0 },
+    ])
+    // What comes later is refused in a way that says: try again.
+    bench.message('counter', 'ann', 'inc', null, 2)
+    const bob = await bench.join('counter', 'bob')
+    expect(ann.errors).toMatchObject([{ code: 'room_unavailable', ref: 2 }])
+    expect(bob.errors).toMatchObject([{ code: 'room_unavailable' }])
+  })
+})
+
+describe('a store that does not answer', () => {
+  for (const mood of ['silent', 'deaf'] as const)
+    it(`freezes a room, which goes on by itself without losing or repeating anything (${mood})`, async () => {
+      const bench = new RoomBench([counter('journal')], { limits: { waiting_messages: 3 } })
+      const ann = await bench.join('counter', 'ann')
+      bench.store.mood = mood
+      bench.message('counter', 'ann', 'inc', null, 1)
+      await bench.advance(50)
+      // Applied by nobody until it is known what stands; bounded.
+      for (let ref = 2; ref <= 6; ref++) bench.message('counter', 'ann', 'inc', null, ref)
+      const bob = await bench.join('counter', 'bob')
+      await bench.advance(5000, 50)
+      expect([ann.state, ann.acked, bob.in_room]).toEqual([{ count: 0 }, 0, false])
+      expect(ann.errors).toMatchObject([
+        { code: 'room_unavailable', ref: 5 },
+        { code: 'room_unavailable', ref: 6 },
+      ])
+      bench.store.mood = 'fine'
+      await bench.advance(2000, 50)
+      expect([ann.state, ann.acked, bob.state, ann.faults]).toEqual([{ count: 4 }, 4, { count: 4 }, []])
+      expect(ann.heard).toEqual(['counted 1', 'counted 2', 'counted 3', 'counted 4', '+bob'])
+      expect((await bench.store.store.rooms.inspect('prj_test/counter:a'))?.version).toBe(3)
+    })
+
+  it('and comes back empty, is told the room from memory, under a higher epoch', async () => {
+    const clock = new FakeClock()
+    const bench = new RoomBench([counter('journal')], { clock })
+    const ann = await bench.join('counter', 'ann')
+    bench.message('counter', 'ann', 'inc', null, 1)
+    await bench.settle()
+    const { epoch } = ann
+    clock.advance(10)
+    const empty = memoryStore({ clock })
+    bench.store.follow(() => empty.rooms)
+    bench.message('counter', 'ann', 'inc', null, 2)
+    await bench.settle()
+    bench.message('counter', 'ann', 'inc', null, 3)
+    await bench.settle()
+    expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 3 }, 3, []])
+    expect(ann.epoch).toBeGreaterThan(epoch)
+    const heir = new RoomBench([counter('journal')], { clock, store: empty })
+    heir.members.set('ann', ann)
+    heir.attach('counter', ann)
+    await heir.settle()
+    expect([ann.state, ann.faults, ann.resyncs]).toEqual([{ count: 3 }, [], 0])
+  })
+})
+
+describe('a node whose lease has run out', () => {
+  for (const durability of ['journal', 'snapshot', 'none'] as const)
+    it(`freezes its ${durability} rooms: nothing is applied, nothing leaves`, async () => {
+      const bench = new RoomBench([counter(durability)])
+      const ann = await bench.join('counter', 'ann')
+      bench.message('counter', 'ann', 'inc', null, 1)
+      bench.may_act = false
+      const sent = bench.sent.length
+      await bench.advance(3000, 50)
+      bench.message('counter', 'ann', 'inc', null, 2)
+      await bench.advance(3000, 50)
+      expect(bench.sent.length).toBe(sent)
+      bench.may_act = true
+      bench.host.recheck()
+      await bench.settle()
+      expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 2 }, 2, []])
+    })
+
+  it('loses what others have claimed meanwhile, without a word', async () => {
+    const bench = new RoomBench([counter('none')])
+    await bench.join('counter', 'ann')
+    const { rooms } = bench.store.store
+    bench.may_act = false
+    const { epoch } = (await rooms.inspect('prj_test/counter:a'))!
+    await rooms.claim('prj_test/counter:a', 'node_b', epoch, 60_000)
+    bench.message('counter', 'ann', 'inc', null, 1)
+    const sent = bench.sent.length
+    bench.may_act = true
+    bench.host.recheck()
+    await bench.settle()
+    expect([bench.host.size, bench.counts.fenced]).toEqual([0, 1])
+    expect(bench.sent.slice(sent).filter(({ kind }) => kind === 'update')).toEqual([])
+  })
+})
+
+describe('a snapshot room', () => {
+  it('delivers at once, and is saved at most a second after a change', async () => {
+    const bench = new RoomBench([counter('snapshot')])
+    const ann = await bench.join('counter', 'ann')
+    await bench.advance(1000, 50)
+    const saved = bench.store.writes
+    bench.message('counter', 'ann', 'inc', null, 1)
+    await bench.settle()
+    expect([ann.state, ann.acked, bench.store.writes]).toEqual([{ count: 1 }, 1, saved])
+    await bench.advance(1000, 50)
+    expect(bench.store.writes).toBe(saved + 1)
+    await bench.advance(10_000, 50)
+    expect(bench.store.writes).toBe(saved + 1)
+  })
+
+  it('goes on elsewhere from its last save; who saw more is resynced', async () => {
+    const clock = new FakeClock()
+    const store = memoryStore({ clock })
+    const bench = new RoomBench([counter('snapshot')], { clock, store })
+    const ann = await bench.join('counter', 'ann')
+    bench.message('counter', 'ann', 'inc', null, 1)
+    await bench.advance(1000, 50)
+    bench.message('counter', 'ann', 'inc', null, 2)
+    await bench.settle()
+    expect(ann.state).toEqual({ count: 2 })
+    const heir = new RoomBench([counter('snapshot')], { clock, store, node_id: 'node_b' })
+    heir.members.set('ann', ann)
+    heir.attach('counter', ann)
+    await heir.settle()
+    expect([ann.state, ann.resyncs, ann.acked]).toEqual([{ count: 1 }, 1, 1])
+    heir.message('counter', 'ann', 'inc', null, 2)
+    await heir.settle()
+    expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 2 }, 2, []])
+  })
+})
+
+describe('a room that is kept nowhere', () => {
+  it('writes nothing for its updates', async () => {
+    const bench = new RoomBench([counter('none')])
+    const ann = await bench.join('counter', 'ann')
+    bench.message('counter', 'ann', 'inc', null, 1)
+    await bench.advance(5000, 50)
+    expect([ann.state, ann.acked, bench.store.writes]).toEqual([{ count: 1 }, 1, 0])
+  })
+
+  it('keeps its record alive all the same', async () => {
+    const bench = new RoomBench([counter('none')])
+    await bench.join('counter', 'ann')
+    await bench.advance(3_600_000, 10_000)
+    expect(await bench.store.store.rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: 'node_a' })
+    expect(bench.host.size).toBe(1)
+  })
+})
+
+describe('handing over', () => {
+  for (const durability of ['journal', 'snapshot'] as const)
+    it(`saves a ${durability} room, and whoever comes next goes on from there without a resync`, async () => {
+      const clock = new FakeClock()
+      const store = memoryStore({ clock })
+      const bench = new RoomBench([counter(durability)], { clock, store })
+      const ann = await bench.join('counter', 'ann')
+      const bob = await bench.join('counter', 'bob', { codec: 'roomful.v1.json' })
+      bench.message('counter', 'ann', 'inc', null, 1)
+      await bench.settle()
+      bench.detach('counter', bob)
+      bench.message('counter', 'ann', 'inc', null, 2)
+      await bench.host.close()
+      expect(bench.host.size).toBe(0)
+      expect(ann.acked).toBe(2)
+      expect(await store.rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: null })
+
+      const heir = new RoomBench([counter(durability)], { clock, store, node_id: 'node_b' })
+      for (const member of [ann, bob]) heir.members.set(member.member_id, member)
+      // What was sent while nobody owned the room is sent again.
+      heir.attach('counter', ann)
+      heir.attach('counter', bob)
+      heir.message('counter', 'ann', 'inc', null, 2)
+      heir.message('counter', 'ann', 'inc', null, 3)
+      await heir.settle()
+      expect([ann.state, bob.state, ann.acked]).toEqual([{ count: 3 }, { count: 3 }, 3])
+      expect([ann.faults, bob.faults, ann.resyncs, bob.resyncs]).toEqual([[], [], 0, 0])
+      expect(bob.heard).toEqual(['counted 1', 'counted 2', 'counted 3'])
+    })
+
+  it('does not wait for ever for a store that does not answer', async () => {
+    const bench = new RoomBench([counter('journal')])
+    await bench.join('counter', 'ann')
+    bench.store.mood = 'deaf'
+    bench.message('counter', 'ann', 'inc', null, 1)
+    const closed = bench.host.close(2000)
+    await bench.advance(4000, 50)
+    await closed
+    expect(bench.host.size).toBe(0)
+  })
+})

@@ -1,0 +1,301 @@
+import fc from 'fast-check'
+import * as v from 'valibot'
+import { describe, expect, it } from 'vitest'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { Checksum } from '../../shared/sync/checksum.ts'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import type { TestMember } from '../../test/support/rooms/test-member.ts'
+import { type Durability, defineRoom } from './definition.ts'
+
+interface State {
+  players: Record<string, { x: number; bag: string[] }>
+  words: string[]
+  round: { n: number } | null
+}
+const start = (): State => ({ players: {}, words: [], round: null })
+
+/** What a message does, in the room and in the model alike. Throws for `boom`, after having changed things. */
+function act(
+  state: State,
+  who: string,
+  what: string,
+  n: number,
+  emit: (name: string, to?: string) => void,
+): void {
+  const player = state.players[who]
+  if (what === 'move' && player) player.x = n
+  if (what === 'take' && player) player.bag.unshift(`item ${n}`)
+  if (what === 'drop' && player) player.bag.splice(n % (player.bag.length + 1), 1)
+  if (what === 'say') state.words.push(`word ${n}`)
+  if (what === 'forget') state.words = state.words.slice(n % 3)
+  if (what === 'round') state.round = n % 2 ? { n } : null
+  if (what === 'shout') emit(`shout ${n}`)
+  if (what === 'whisper') emit(`psst ${n}`, `m${n % 4}`)
+  if (what === 'boom') {
+    state.players = {}
+    emit('boom')
+    throw new Error('boom')
+  }
+}
+
+const WHAT = [
+  'move',
+  'take',
+  'drop',
+  'say',
+  'forget',
+  'round',
+  'shout',
+  'whisper',
+  'boom',
+  'nothing',
+] as const
+
+const room = (durability: Durability, rate: number) =>
+  defineRoom({
+    type: 'model',
+    messages: { act: { data: v.object({ what: v.string(), n: v.number() }) } },
+    sync: { rate },
+    durability,
+    create: start,
+    on_join(state, { member_id }, ctx) {
+      state.players[member_id] = { x: 0, bag: [] }
+      ctx.emit(`hello ${member_id}`, null)
+    },
+    on_message(state, { data, member }, ctx) {
+      act(state, member.member_id, data.what, data.n, (name, to) => ctx.emit(name, null, to))
+    },
+    on_leave(state, { member_id }, ctx) {
+      delete state.players[member_id]
+      ctx.emit(`bye ${member_id}`, null)
+    },
+  })
+
+/** The room as it must be: no frames, no flushes, no store. */
+class Model {
+  state = start()
+  readonly present = new Map<string, { heard: string[]; ref: number }>()
+
+  join(who: string): void {
+    this.present.set(who, { heard: [], ref: 0 })
+    this.state.players[who] = { x: 0, bag: [] }
+    this.#emit(`hello ${who}`)
+  }
+
+  leave(who: string): void {
+    this.present.delete(who)
+    delete this.state.players[who]
+    this.#emit(`bye ${who}`)
+  }
+
+  act(who: string, what: string, n: number, ref: number): void {
+    const member = this.present.get(who)!
+    if (ref <= member.ref) return
+    member.ref = ref
+    const next = structuredClone(this.state)
+    const said: [string, string | undefined][] = []
+    try {
+      act(next, who, what, n, (name, to) => said.push([name, to]))
+    } catch {
+      return
+    }
+    this.state = next
+    for (const [name, to] of said) this.#emit(name, to)
+  }
+
+  #emit(name: string, to?: string): void {
+    for (const [who, { heard }] of this.present)
+      if (to === undefined || to === who) heard.push(`${name} null`)
+  }
+}
+
+type Doing =
+  | { do: 'act'; who: number; what: (typeof WHAT)[number]; n: number; again: boolean }
+  | { do: 'come' | 'go' | 'lose' | 'return'; who: number }
+type Step = Doing | { do: 'turn' } | { do: 'wait' }
+
+const who = fc.nat({ max: 3 })
+const step: fc.Arbitrary<Step> = fc.oneof(
+  {
+    weight: 6,
+    arbitrary: fc.record({
+      do: fc.constant('act' as const),
+      who,
+      what: fc.constantFrom(...WHAT),
+      n: fc.nat({ max: 20 }),
+      again: fc.boolean(),
+    }),
+  },
+  { weight: 3, arbitrary: fc.record({ do: fc.constantFrom('come' as const, 'go', 'lose', 'return'), who }) },
+  { weight: 3, arbitrary: fc.constantFrom<Step>({ do: 'turn' }, { do: 'wait' }) },
+)
+
+async function play(steps: readonly Step[], durability: Durability, rate: number): Promise<void> {
+  const bench = new RoomBench([room(durability, rate)])
+  const model = new Model()
+  const refs = new Map<string, number>()
+  for (const taken of steps) {
+    if (taken.do === 'turn') await bench.settle()
+    else if (taken.do === 'wait') await bench.advance(60, 60)
+    else await take(taken, bench, model, refs)
+  }
+  await bench.advance(200, 50)
+  for (const id of model.present.keys())
+    if (!bench.members.get(id)!.attached) bench.attach('model', bench.members.get(id)!)
+  await bench.advance(100, 50)
+  for (const [id, { heard, ref }] of model.present) {
+    const member = bench.members.get(id)!
+    expect(member.faults).toEqual([])
+    expect(member.state).toEqual(model.state)
+    expect(member.checksum).toBe(new Checksum().of(member.state))
+    // In one flush, what is for everybody comes before what is for one.
+    const [told, whispered] = split(events(member))
+    const [to_be_told, to_be_whispered] = split(heard)
+    expect(told).toEqual(to_be_told)
+    expect(whispered).toEqual(to_be_whispered)
+    expect(member.members.map(({ member_id }) => member_id).sort()).toEqual([...model.present.keys()].sort())
+    // Every ref is settled: acked, or answered with an error.
+    expect(Math.max(member.acked, ...member.errors.map((error) => error.ref ?? 0))).toBe(ref)
+  }
+}
+
+const split = (heard: readonly string[]): [string[], string[]] => [
+  heard.filter((news) => !news.startsWith('psst')),
+  heard.filter((news) => news.startsWith('psst')),
+]
+
+const events = ({ heard }: TestMember): string[] => heard.filter((news) => news.endsWith(' null'))
+
+async function take(taken: Doing, bench: RoomBench, model: Model, refs: Map<string, number>): Promise<void> {
+  const id = `m${taken.who}`
+  const member = bench.members.get(id)
+  const present = model.present.has(id)
+  if (taken.do === 'come' && !present) {
+    // Whoever comes again is another session, and another client.
+    bench.members.delete(id)
+    refs.set(id, 0)
+    bench.askToJoin('model', id, { codec: taken.who % 2 ? 'roomful.v1.json' : 'roomful.v1.msgpack' })
+    model.join(id)
+  } else if (!present || !member) return
+  else if (taken.do === 'go') {
+    bench.send('model', id, { kind: 'leave', reason: 'left', ref: 1 })
+    model.leave(id)
+    // Its name is taken by nobody else before it has left.
+    await bench.advance(60, 60)
+  } else if (taken.do === 'lose' && member.in_room && member.attached) bench.detach('model', member)
+  else if (taken.do === 'return' && member.in_room && !member.attached) {
+    member.attached = true
+    bench.attach('model', member)
+  } else if (taken.do === 'act') {
+    const ref = refs.get(id)! + (taken.again ? 0 : 1)
+    if (ref === 0) return
+    refs.set(id, ref)
+    bench.message('model', id, 'act', { what: taken.what, n: taken.n }, ref)
+    model.act(id, taken.what, taken.n, ref)
+  }
+}
+
+describe('every member', () => {
+  it('holds what the room holds, after 10,000 random histories', async () => {
+    const settings = fc.record({
+      durability: fc.constantFrom<Durability>('journal', 'snapshot', 'none'),
+      rate: fc.constantFrom(0, 20),
+    })
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(step, { maxLength: 24, size: 'max' }),
+        settings,
+        (steps, { durability, rate }) =>
+          play([{ do: 'come', who: 0 }, { do: 'come', who: 1 }, ...steps], durability, rate),
+      ),
+      { numRuns: 10_000 },
+    )
+  }, 120_000)
+})
+
+describe('a reliable message', () => {
+  const tally = defineRoom({
+    type: 'tally',
+    messages: { add: { data: v.object({ n: v.number() }) } },
+    sync: { rate: 0 },
+    create: () => ({ sum: 0, order: {} as Record<string, number[]> }),
+    on_message(state, { data, member }) {
+      state.sum += data.n
+      state.order[member.member_id] = [...(state.order[member.member_id] ?? []), data.n]
+    },
+  })
+
+  it('is applied once and in order, whatever the store does and however often the owner dies', async () => {
+    const trouble = fc.constantFrom(
+      'send',
+      'send',
+      'send',
+      'turn',
+      'wait',
+      'slow',
+      'silent',
+      'deaf',
+      'fine',
+      'die',
+      'let',
+    )
+    await fc.assert(
+      fc.asyncProperty(fc.array(trouble, { minLength: 5, maxLength: 40, size: 'max' }), async (troubles) => {
+        const clock = new FakeClock()
+        const store = memoryStore({ clock })
+        let nodes = 0
+        const owner = () => new RoomBench([tally], { clock, store, node_id: `node_${nodes++}`, seed: nodes })
+        let bench = owner()
+        await bench.live()
+        const members = [
+          await bench.join('tally', 'ann'),
+          await bench.join('tally', 'bob', { codec: 'roomful.v1.json' }),
+        ]
+        const sent = [0, 0]
+        const resend = () =>
+          members.forEach((member, i) => {
+            bench.members.set(member.member_id, member)
+            member.attached = true
+            bench.attach('tally', member)
+            for (let n = member.acked + 1; n <= sent[i]!; n++)
+              bench.message('tally', member.member_id, 'add', { n }, n)
+          })
+        for (const [i, what] of troubles.entries()) {
+          if (what === 'send') {
+            const n = ++sent[i % 2]!
+            bench.message('tally', members[i % 2]!.member_id, 'add', { n }, n)
+          } else if (what === 'turn') await bench.settle()
+          else if (what === 'wait') await bench.advance(300, 50)
+          else if (what === 'let') bench.store.let()
+          else if (what === 'die') {
+            // It is only taken for dead: what it still does must not show.
+            bench.members.clear()
+            await bench.die()
+            bench = owner()
+            await bench.live()
+            resend()
+          } else bench.store.mood = what
+        }
+        bench.store.mood = 'fine'
+        while (bench.store.held > 0) bench.store.let()
+        await bench.advance(4000, 100)
+        resend()
+        await bench.advance(1000, 100)
+        for (const [i, member] of members.entries()) {
+          const { order } = member.state as { order: Record<string, number[]> }
+          const applied = order[member.member_id] ?? []
+          expect(applied).toEqual([...new Set(applied)].sort((a, b) => a - b))
+          // Whatever is missing was refused, openly, while no owner could be had.
+          const refused = new Set(
+            member.errors.map(({ code, ref }) => (code === 'room_unavailable' ? ref : undefined)),
+          )
+          for (let n = 1; n <= sent[i]!; n++) if (!refused.has(n)) expect(applied).toContain(n)
+          expect([Math.max(member.acked, ...applied, 0), member.faults]).toEqual([member.acked, []])
+        }
+        expect(members[0]!.state).toEqual(members[1]!.state)
+      }),
+      { numRuns: 500 },
+    )
+  }, 60_000)
+})
