@@ -8,24 +8,26 @@ import { build } from 'esbuild'
 /** Minified and gzipped, in bytes. */
 const LIMIT = 20 * 1024
 
-/** The sizes of the SDK's browser bundle, in bytes. Rejects when it does not bundle without warnings. */
+/** The SDK as one ES module for browsers. Rejects when it does not bundle without warnings. */
+export async function bundle({ minify }: { minify: boolean }): Promise<Uint8Array> {
+  const { outputFiles, warnings } = await build({
+    entryPoints: [fileURLToPath(new URL('./index.ts', import.meta.url))],
+    bundle: true,
+    format: 'esm',
+    platform: 'browser',
+    target: 'es2022',
+    minify,
+    write: false,
+    logLevel: 'silent',
+  })
+  if (warnings.length > 0) throw new Error(warnings.map(({ text }) => text).join('\n'))
+  return outputFiles[0]!.contents
+}
+
+/** The sizes of the bundle, in bytes. */
 export async function bundleSize(): Promise<{ raw: number; min: number; gzip: number }> {
-  const bundle = async (minify: boolean): Promise<Uint8Array> => {
-    const { outputFiles, warnings } = await build({
-      entryPoints: [fileURLToPath(new URL('./index.ts', import.meta.url))],
-      bundle: true,
-      format: 'esm',
-      platform: 'browser',
-      target: 'es2022',
-      minify,
-      write: false,
-      logLevel: 'silent',
-    })
-    if (warnings.length > 0) throw new Error(warnings.map(({ text }) => text).join('\n'))
-    return outputFiles[0]!.contents
-  }
-  const min = await bundle(true)
-  return { raw: (await bundle(false)).length, min: min.length, gzip: gzipSync(min, { level: 9 }).length }
+  const [raw, min] = await Promise.all([bundle({ minify: false }), bundle({ minify: true })])
+  return { raw: raw.length, min: min.length, gzip: gzipSync(min, { level: 9 }).length }
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

@@ -1,0 +1,62 @@
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import type { Browser } from 'playwright-core'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { launchChromium } from '../test/support/chromium.ts'
+import { TestGateway } from '../test/support/gateway/test-gateway.ts'
+import { bundle } from './bundle-size.ts'
+import type { Client, Room } from './index.ts'
+
+/** What the page holds between the steps of a test. */
+interface PageGlobals {
+  connect: typeof import('./index.ts').connect
+  client: Client
+  room: Room
+}
+
+let gateway: TestGateway
+let browser: Browser
+let site: Server
+let site_url = ''
+
+beforeAll(async () => {
+  const sdk = await bundle({ minify: true })
+  site = createServer((request, response) => {
+    const script = request.url === '/sdk.js'
+    response.setHeader('content-type', script ? 'text/javascript' : 'text/html')
+    response.end(
+      script
+        ? sdk
+        : '<!doctype html><script type="module">import { connect } from "/sdk.js"; globalThis.connect = connect</script>',
+    )
+  })
+  await new Promise<void>((resolve) => site.listen(0, '127.0.0.1', resolve))
+  site_url = `http://127.0.0.1:${(site.address() as AddressInfo).port}`
+  gateway = await TestGateway.start()
+  browser = await launchChromium()
+})
+
+afterAll(async () => {
+  await browser.close()
+  await gateway.close()
+  site.close()
+})
+
+test('the bundle plays in a browser, and the member leaves with the page', async () => {
+  const page = await browser.newPage()
+  await page.goto(site_url)
+  await page.waitForFunction(() => 'connect' in globalThis)
+  const options = { url: gateway.url, token: await gateway.token() }
+  const state = await page.evaluate(async ({ url, token }) => {
+    const held = globalThis as unknown as PageGlobals
+    held.client = await held.connect(url, { projectId: 'prj_one', token })
+    held.room = await held.client.join('arena', { key: 'one' })
+    await held.room.send('shout', 'héllo 🎲')
+    return held.room.state
+  }, options)
+  expect(state).toEqual({ count: 1 })
+  const left = gateway.owner.next('leave')
+  await page.goto('about:blank')
+  expect(await left).toMatchObject({ reason: 'left' })
+  await page.close()
+})
