@@ -70,6 +70,18 @@ const untyped = defineRoom({
 })
 
 describe('defineRoom', () => {
+  it('lets a state have parts that are any JSON', () => {
+    defineRoom({
+      type: 'loose',
+      messages: { put: { data: v.object({ value: v.any() }) } },
+      create: (): { cells: Record<string, Json>; any: Json } => ({ cells: {}, any: null }),
+      on_message(state, { data }) {
+        state.cells.a = data.value
+        state.any = [state.cells.a ?? null, { b: 1 }]
+      },
+    })
+  })
+
   it('infers what a client sees', () => {
     expectTypeOf<RoomState<typeof typed>>().toEqualTypeOf<State>()
     expectTypeOf<RoomMessages<typeof typed>['move']>().toEqualTypeOf<{ x: number }>()

@@ -34,7 +34,16 @@ type Names<T> = keyof T & string
 export type Member = Readonly<MemberInfo>
 
 /** `T`, changeable all the way down: the state a handler may change in place. */
-export type Draft<T> = T extends object ? { -readonly [K in keyof T]: Draft<T[K]> } : T
+export type Draft<T> = unknown extends T
+  ? T
+  : Json extends T
+    ? DraftJson
+    : T extends object
+      ? { -readonly [K in keyof T]: Draft<T[K]> }
+      : T
+
+/** Any JSON, changeable: a state may have parts of no particular shape. */
+export type DraftJson = null | boolean | number | string | DraftJson[] | { [key: string]: DraftJson }
 
 /** How the promise given to `ctx.task` ended. */
 export type TaskOutcome<T> =

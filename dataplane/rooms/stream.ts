@@ -43,7 +43,7 @@ export interface StreamParts {
 }
 
 /** What members know, or may know at any moment. */
-interface Delivered {
+export interface Delivered {
   readonly seq: number
   readonly checksum: number
   readonly state: Json

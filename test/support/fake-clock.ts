@@ -49,6 +49,11 @@ export class FakeClock implements Clock {
     this.#elapsed = end
   }
 
+  /** Time passes while the process stands still: nothing runs, and what fell due runs late with the next `advance`. */
+  pause(ms: number): void {
+    this.#elapsed += ms
+  }
+
   /** How many callbacks wait. */
   get pending(): number {
     return this.#timers.size

@@ -1,0 +1,153 @@
+import fc from 'fast-check'
+import * as v from 'valibot'
+import { describe, expect, it } from 'vitest'
+import type { Json } from '../../shared/json.ts'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { apply } from '../../shared/sync/apply.ts'
+import { Checksum } from '../../shared/sync/checksum.ts'
+import { diff } from '../../shared/sync/diff.ts'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import { json } from '../../test/support/json-arbitrary.ts'
+import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { defineRoom } from './definition.ts'
+import { deltaOf, recordOf } from './delta-record.ts'
+import { JournalFormat } from './journal.ts'
+import { restore } from './restore.ts'
+
+const format = new JournalFormat()
+
+const board = defineRoom({
+  type: 'board',
+  messages: {
+    put: { data: v.object({ at: v.string(), value: v.any() }) },
+    tell: { data: v.object({ to: v.optional(v.string()) }) },
+  },
+  sync: { rate: 0 },
+  create: (): { cells: Record<string, Json> } => ({ cells: {} }),
+  on_message(state, input, ctx) {
+    if (input.type === 'put') state.cells[`at ${input.data.at}`] = input.data.value
+    else ctx.emit('told', state.cells, input.data.to)
+  },
+})
+
+describe('a recorded delta', () => {
+  it('does what the delta did', () => {
+    fc.assert(
+      fc.property(json(), json(), (previous, next) => {
+        const delta = diff(previous, next)
+        if (!delta) return
+        const read = format.readEntry(
+          format.entry({
+            epoch: 1,
+            seq: 1,
+            visible: true,
+            checksum: 0,
+            delta: deltaOf(recordOf(delta)),
+            events: [],
+            joined: [],
+            left: [],
+            acks: [],
+          }),
+        )
+        const checksum = new Checksum()
+        expect(checksum.of(apply(previous, read.delta!))).toBe(checksum.of(next))
+      }),
+    )
+  })
+})
+
+describe('a restored room', () => {
+  it('is the room that was committed: state, checksum, seats, refs, and what it replays', async () => {
+    const step = fc.oneof(
+      fc.record({
+        do: fc.constant('put' as const),
+        who: fc.nat({ max: 2 }),
+        at: fc.nat({ max: 5 }),
+        value: json(),
+      }),
+      fc.record({
+        do: fc.constant('tell' as const),
+        who: fc.nat({ max: 2 }),
+        to: fc.option(fc.nat({ max: 2 })),
+      }),
+      fc.record({ do: fc.constant('leave' as const), who: fc.constant(2) }),
+    )
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(step, { maxLength: 20 }),
+        fc.nat({ max: 8 }),
+        async (steps, journal_entries) => {
+          const clock = new FakeClock()
+          const store = memoryStore({ clock })
+          const owner = new RoomBench([board], { clock, store, limits: { journal_entries } })
+          for (const id of ['m0', 'm1', 'm2']) await owner.join('board', id, { sub: `sub of ${id}` })
+          const away = owner.members.get('m1')!
+          owner.detach('board', away)
+          const refs = [0, 0, 0]
+          for (const taken of steps) {
+            const id = `m${taken.who}`
+            const ref = ++refs[taken.who]!
+            if (taken.do === 'put')
+              owner.message('board', id, 'put', { at: `${taken.at}`, value: taken.value }, ref)
+            else if (taken.do === 'tell')
+              owner.message('board', id, 'tell', taken.to === null ? {} : { to: `m${taken.to}` }, ref)
+            else owner.send('board', id, { kind: 'leave', reason: 'left', ref })
+            await owner.settle()
+          }
+          const before = owner.describe('board')!
+          const heir = new RoomBench([board], { clock, store, node_id: 'node_b' })
+          heir.members.set('m1', away)
+          // The old owner would have sent this.
+          owner.members.clear()
+          owner.attach('board', away)
+          const old_answer = owner.sentOf('attached').at(-1)!
+          heir.attach('board', away)
+          await heir.settle()
+          const after = heir.describe('board')!
+          expect(after).toMatchObject({ seq: before.seq, checksum: before.checksum, state: before.state })
+          expect(after.epoch).toBeGreaterThan(before.epoch)
+          const seats = (room: typeof before) => room.members.map(({ connected: _, ...seat }) => seat)
+          expect(seats(after)).toEqual(seats(before))
+          expect([away.state, away.faults, away.resyncs, away.acked]).toEqual([before.state, [], 0, refs[1]])
+          const new_answer = heir.sentOf('attached').at(-1)!
+          expect([new_answer.resumed, new_answer.frames.length, new_answer.ack]).toEqual([
+            old_answer.resumed,
+            old_answer.frames.length,
+            old_answer.ack,
+          ])
+          // What was applied is not applied again.
+          if (refs[1]! > 0) heir.message('board', 'm1', 'put', { at: 'again', value: 1 }, refs[1]!)
+          await heir.settle()
+          expect(away.state).toEqual(before.state)
+        },
+      ),
+      { numRuns: 150 },
+    )
+  }, 60_000)
+
+  it('is refused when its record is damaged, or not what its checksum says', async () => {
+    const clock = new FakeClock()
+    const store = memoryStore({ clock })
+    const owner = new RoomBench([board], { clock, store })
+    await owner.join('board', 'ann')
+    const { epoch } = (await store.rooms.inspect('prj_test/board:a'))!
+    const claim = (await store.rooms.claim('prj_test/board:a', 'node_a', epoch, 60_000))!
+    const snapshot = format.readSnapshot(claim.snapshot!)
+    const broken = (bytes: Uint8Array) => () => restore({ ...claim, snapshot: bytes }, format)
+    expect(broken(format.snapshot({ ...snapshot, checksum: 1 }))).toThrow(/checksum .*, but 1 was committed/)
+    expect(broken(Uint8Array.of(9, 1, 2))).toThrow(/version 9; this node reads version 1/)
+    expect(broken(claim.snapshot!.slice(0, 20))).toThrow(/damaged/)
+
+    // The room stays away, with a reason, and its record stays for whoever can read it.
+    await store.rooms.snapshot('prj_test/board:a', claim.fence, Uint8Array.of(9, 1, 2), 60_000)
+    const heir = new RoomBench([board], { clock, store })
+    const bob = await heir.join('board', 'bob')
+    expect(bob.errors).toMatchObject([
+      { code: 'room_unavailable', message: expect.stringContaining('cannot be read') },
+    ])
+    const kept = (await store.rooms.inspect('prj_test/board:a'))!
+    expect((await store.rooms.claim('prj_test/board:a', 'node_b', kept.epoch, 1000))?.snapshot).toEqual(
+      Uint8Array.of(9, 1, 2),
+    )
+  })
+})

@@ -1,0 +1,107 @@
+import { describe, expect, it } from 'vitest'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import { SeededRandom } from '../../test/support/seeded-random.ts'
+import { Pace } from './pace.ts'
+import { Scheduler } from './scheduler.ts'
+
+function parts() {
+  const clock = new FakeClock()
+  const deferred: (() => void)[] = []
+  const errors: unknown[] = []
+  const scheduler = new Scheduler(
+    clock,
+    (callback) => deferred.push(callback),
+    (error) => errors.push(error),
+  )
+  return { clock, deferred, errors, scheduler }
+}
+
+describe('a scheduler', () => {
+  it('runs timers in the order of their deadlines, with one callback of the clock outstanding', () => {
+    const { clock, scheduler } = parts()
+    const random = new SeededRandom(3)
+    const ran: number[] = []
+    const dues = Array.from({ length: 200 }, () => Math.floor(random.float() * 1000))
+    const timers = dues.map((due) => scheduler.timer(() => ran.push(due)))
+    timers.forEach((timer, i) => {
+      timer.at(dues[i]!)
+    })
+    expect(clock.pending).toBeLessThanOrEqual(dues.length)
+    for (let i = 0; i < 200; i += 3) timers[i]!.cancel()
+    const kept = dues.filter((_, i) => i % 3 !== 0).sort((a, b) => a - b)
+    clock.advance(500)
+    expect(ran).toEqual(kept.filter((due) => due <= 500))
+    expect(clock.pending).toBe(1)
+    clock.advance(500)
+    expect(ran).toEqual(kept)
+    expect([scheduler.waiting, clock.pending]).toEqual([0, 0])
+  })
+
+  it('moves a timer that is set again, and forgets one that is cancelled', () => {
+    const { clock, deferred, scheduler } = parts()
+    let ran = 0
+    const timer = scheduler.timer(() => ran++)
+    timer.at(10)
+    timer.at(50)
+    clock.advance(20)
+    expect(ran).toBe(0)
+    timer.soon()
+    clock.advance(100)
+    expect(ran).toBe(0)
+    for (const callback of deferred.splice(0)) callback()
+    expect([ran, timer.waiting]).toEqual([1, false])
+    timer.soon()
+    timer.cancel()
+    for (const callback of deferred) callback()
+    expect(ran).toBe(1)
+  })
+
+  it('goes on when a timer throws', () => {
+    const { clock, errors, scheduler } = parts()
+    let ran = 0
+    scheduler
+      .timer(() => {
+        throw new Error('no')
+      })
+      .at(10)
+    scheduler.timer(() => ran++).at(10)
+    clock.advance(10)
+    expect([ran, errors.length]).toEqual([1, 1])
+  })
+
+  it('defers once for everything of one turn', () => {
+    const { deferred, scheduler } = parts()
+    let ran = 0
+    for (let i = 0; i < 10; i++) scheduler.timer(() => ran++).soon()
+    expect(deferred.length).toBe(1)
+    deferred[0]!()
+    expect(ran).toBe(10)
+  })
+})
+
+describe('a pace', () => {
+  it('keeps its slots however late it is, and never makes up for missed ones', () => {
+    const pace = new Pace(20, 0.5)
+    const ticks: number[] = []
+    let now = 0
+    for (let due = pace.following(now); due < 1000; due = pace.following(now)) {
+      now = due + (ticks.length % 3) // always a little late
+      if (ticks.length === 5) now += 170 // and once very late
+      ticks.push(due)
+    }
+    for (const due of ticks) expect((due - 25) % 50).toBeCloseTo(0, 6)
+    expect(ticks.length).toBe(20 - 3)
+    expect(new Set(ticks).size).toBe(ticks.length)
+  })
+
+  it('allows one thing per slot: at once while the slot is unused, otherwise in the next', () => {
+    const pace = new Pace(10, 0)
+    expect(pace.next(130)).toBe(130)
+    pace.done(130)
+    expect(pace.next(140)).toBe(200)
+    expect(pace.next(199.9)).toBe(200)
+    pace.done(200)
+    expect(pace.next(200)).toBe(300)
+    expect(pace.next(1234)).toBe(1234)
+  })
+})

@@ -1,0 +1,99 @@
+import * as v from 'valibot'
+import { describe, expect, it } from 'vitest'
+import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { defineRoom } from './definition.ts'
+
+const clockwork = (sync: number, tick?: number) =>
+  defineRoom({
+    type: 'clockwork',
+    messages: { poke: { data: v.null() } },
+    sync: { rate: sync },
+    durability: 'none',
+    create: () => ({ pokes: 0, ticks: 0 }),
+    on_message(state) {
+      state.pokes++
+    },
+    ...(tick === undefined
+      ? {}
+      : {
+          tick: { rate: tick },
+          on_tick(state: { ticks: number }) {
+            state.ticks++
+          },
+        }),
+  })
+
+describe('a room that ticks', () => {
+  it('ticks as often as it says, for a long time, without drifting', async () => {
+    const bench = new RoomBench([clockwork(0, 30)])
+    const ann = await bench.join('clockwork', 'ann')
+    await bench.advance(60_000, 7)
+    const { ticks } = ann.state as { ticks: number }
+    expect(Math.abs(ticks - 1800)).toBeLessThanOrEqual(1)
+  })
+
+  it('does not make up for the ticks of a pause', async () => {
+    const bench = new RoomBench([clockwork(0, 30)])
+    const ann = await bench.join('clockwork', 'ann')
+    await bench.advance(1000)
+    const before = (ann.state as { ticks: number }).ticks
+    // The process was stopped: the clock has moved on, and nothing ran.
+    bench.clock.pause(10_000)
+    await bench.advance(1000)
+    expect((ann.state as { ticks: number }).ticks - before).toBeLessThanOrEqual(32)
+  })
+
+  it('tells members of a tick in the same slot when it flushes at the same rate', async () => {
+    const bench = new RoomBench([clockwork(20, 20)])
+    const ann = await bench.join('clockwork', 'ann')
+    await bench.advance(1000, 1)
+    // One flush for each tick, and one for the join.
+    expect((ann.state as { ticks: number }).ticks).toBe(20)
+    expect(ann.seq).toBe(21)
+  })
+})
+
+describe('a room that flushes 20 times a second', () => {
+  it('tells the first change at once, and whatever follows in a slot with its next', async () => {
+    const bench = new RoomBench([clockwork(20)])
+    const ann = await bench.join('clockwork', 'ann')
+    await bench.advance(1000)
+    bench.message('clockwork', 'ann', 'poke', null)
+    await bench.settle()
+    expect([ann.state, ann.seq]).toMatchObject([{ pokes: 1 }, 2])
+    for (let i = 0; i < 200; i++) {
+      bench.message('clockwork', 'ann', 'poke', null)
+      await bench.advance(5)
+    }
+    await bench.advance(50)
+    expect(ann.state).toMatchObject({ pokes: 201 })
+    expect(ann.seq).toBeGreaterThanOrEqual(21)
+    expect(ann.seq).toBeLessThanOrEqual(23)
+  })
+
+  it('costs nothing while nothing happens', async () => {
+    const bench = new RoomBench([clockwork(20)])
+    await bench.join('clockwork', 'ann')
+    await bench.advance(1000)
+    const sent = bench.sent.length
+    // The refresh of records is all that waits, for all rooms together.
+    expect(bench.clock.pending).toBeLessThanOrEqual(2)
+    await bench.advance(10_000)
+    expect(bench.sent.length).toBe(sent)
+  })
+
+  it('works at another moment than its neighbours', async () => {
+    const bench = new RoomBench([clockwork(20, 20)])
+    for (let i = 0; i < 20; i++) await bench.join('clockwork', `m${i}`, { key: `room-${i}` })
+    await bench.advance(1000, 1)
+    const sent = bench.sent.length
+    const busy = new Set<number>()
+    for (let i = 0; i < 50; i++) {
+      const before = bench.sent.length
+      await bench.advance(1, 1)
+      if (bench.sent.length > before) busy.add(i)
+    }
+    expect(bench.sent.length - sent).toBe(20)
+    expect(busy.size).toBeGreaterThan(10)
+  })
+})
