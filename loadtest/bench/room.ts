@@ -1,9 +1,15 @@
-import { defineRoom } from 'roomful'
+import { defineRoom, type Member } from 'roomful'
 import * as v from 'valibot'
 
 interface Player {
   x: number
   y: number
+}
+
+/** What the tick needs of its context. */
+interface Turn {
+  readonly members: readonly Member[]
+  random(): number
 }
 
 /**
@@ -19,7 +25,6 @@ export const benchRoom = (tick: boolean, counted: () => void) =>
       nudge: { data: v.object({ x: v.number(), y: v.number() }) },
     },
     sync: { rate: 20 },
-    ...(tick ? { tick: { rate: 20 } } : {}),
     durability: 'none',
     create: () => ({ players: {} as Record<string, Player> }),
     on_join(state, member) {
@@ -36,10 +41,16 @@ export const benchRoom = (tick: boolean, counted: () => void) =>
     on_leave(state, member) {
       delete state.players[member.member_id]
     },
-    on_tick(state, ctx) {
-      for (const player of Object.values(state.players)) {
-        player.x = Math.floor(ctx.random() * 1_000)
-        player.y = Math.floor(ctx.random() * 1_000)
-      }
-    },
+    ...(tick && {
+      tick: { rate: 20 },
+      on_tick: (_state: unknown, ctx: Turn) => ({ state: { players: everywhere(ctx) } }),
+    }),
   })
+
+/** Every member at a new place: as little game logic as can change everything. */
+function everywhere(ctx: Turn): Record<string, Player> {
+  const players: Record<string, Player> = {}
+  for (const { member_id } of ctx.members)
+    players[member_id] = { x: Math.floor(ctx.random() * 1_000), y: Math.floor(ctx.random() * 1_000) }
+  return players
+}

@@ -1,9 +1,11 @@
 import { pino } from 'pino'
-import { startNode } from '../../dataplane/node.ts'
+import type { startNode as StartNode } from '../../dataplane/node.ts'
 import { reportCpu } from './cpu-report.ts'
 import { benchRoom } from './room.ts'
 
-/** One node as it comes, with room for the load: the server under test. */
+/** One node as it comes: the server under test. The compiled code, since that is what runs in production (`npm run build`). */
+const built = new URL('../../dist/dataplane/node.js', import.meta.url).href
+const { startNode }: { startNode: typeof StartNode } = await import(built)
 let inputs = 0
 const node = await startNode({
   rooms: [benchRoom(process.env.BENCH_TICK === '1', () => inputs++)],
