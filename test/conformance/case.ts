@@ -7,8 +7,11 @@ export interface Case {
   readonly name: string
   /** The promise, in the document's words. */
   readonly rule: string
-  /** Spends its time waiting for something that takes seconds, so it runs beside others. */
-  readonly waits: boolean
+  /**
+   * `waits`: spends its time waiting for something that takes seconds, so it runs beside others. `outlasts`: waits for
+   * a whole `resume_ttl_seconds`, which may be long.
+   */
+  readonly kind: 'quick' | 'waits' | 'outlasts'
   readonly run: (stage: Stage) => Promise<void>
 }
 
@@ -26,20 +29,25 @@ export class Topic {
 
   /** One case. */
   once(name: string, rule: string, run: Run): void {
-    this.add(name, rule, false, run)
+    this.add(name, rule, 'quick', run)
   }
 
   /** One case that takes seconds. */
   waiting(name: string, rule: string, run: Run): void {
-    this.add(name, rule, true, run)
+    this.add(name, rule, 'waits', run)
+  }
+
+  /** One case that takes longer than a session without a connection lives. */
+  outlasting(name: string, rule: string, run: Run): void {
+    this.add(name, rule, 'outlasts', run)
   }
 
   /** The same case in each subprotocol. */
   each(name: string, rule: string, run: RunIn): void {
-    for (const codec of CODECS) this.add(`${name} (${codec})`, rule, false, (stage) => run(stage, codec))
+    for (const codec of CODECS) this.add(`${name} (${codec})`, rule, 'quick', (stage) => run(stage, codec))
   }
 
-  private add(name: string, rule: string, waits: boolean, run: Run): void {
-    this.cases.push({ name: `${this.topic}: ${name}`, rule, waits, run })
+  private add(name: string, rule: string, kind: Case['kind'], run: Run): void {
+    this.cases.push({ name: `${this.topic}: ${name}`, rule, kind, run })
   }
 }

@@ -1,4 +1,4 @@
-/** Keeps a sender under the limits of `welcome`: at most four fifths of the rate, and of half the burst. */
+/** Lets `burst` messages pass at once and `per_second` in the long run. */
 export class Pace {
   private readonly per_second: number
   private readonly burst: number
@@ -6,9 +6,9 @@ export class Pace {
   private filled_at = performance.now()
 
   constructor(per_second: number, burst: number) {
-    this.per_second = per_second * 0.8
-    this.burst = burst * 0.4
-    this.tokens = this.burst
+    this.per_second = per_second
+    this.burst = burst
+    this.tokens = burst
   }
 
   /** Waits until one more message is surely within the limits. */

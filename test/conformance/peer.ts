@@ -30,6 +30,15 @@ export interface Ending {
   readonly reason: string
 }
 
+/** Rings for every peer of a case, so that one can wait for what another sees. */
+export class Bell {
+  readonly waiting = new Set<() => void>()
+
+  ring(): void {
+    for (const look of [...this.waiting]) look()
+  }
+}
+
 export interface PeerOptions {
   /** What the client offers; its codec's subprotocol when absent. */
   readonly subprotocols?: readonly string[]
@@ -49,32 +58,33 @@ export class Peer {
   /** Whether another connection has the session now: what still comes here is kept, but is not the session's. */
   detached = false
   private readonly trace: string[] = []
-  private readonly waiting = new Set<() => void>()
+  private readonly bell: Bell
   private pace: Pace | undefined
 
-  private constructor(socket: WebSocket, session: Session) {
+  private constructor(socket: WebSocket, session: Session, bell: Bell) {
     this.socket = socket
+    this.bell = bell
     this.session = session
     socket.on('message', (data: Buffer, binary: boolean) => this.frame(data, binary))
     socket.on('ping', () => {
       this.pings += 1
-      this.wake()
+      this.bell.ring()
     })
     socket.on('close', (code, reason) => {
       this.ending = { code, reason: reason.toString() }
       this.note(`closed ${code} ${reason}`)
-      this.wake()
+      this.bell.ring()
     })
   }
 
   /** Opens a websocket; nothing is sent. */
-  static async open(url: string, session: Session, options: PeerOptions = {}): Promise<Peer> {
+  static async open(url: string, session: Session, bell: Bell, options: PeerOptions): Promise<Peer> {
     const offered = options.subprotocols ?? [SUBPROTOCOL[session.codec]]
     const socket = new WebSocket(url, [...offered], {
       autoPong: options.answer_pings ?? true,
       handshakeTimeout: PATIENCE_MS,
     })
-    const peer = new Peer(socket, session)
+    const peer = new Peer(socket, session, bell)
     await new Promise<void>((resolve, reject) => {
       socket.once('open', resolve)
       socket.once('error', (problem) => reject(new Error(`no websocket at ${url}: ${problem.message}`)))
@@ -103,11 +113,14 @@ export class Peer {
     this.socket.send(this.session.codec === 'json' ? JSON.stringify(fields) : encode(elements))
   }
 
-  /** Waits until the limits of `welcome` surely allow one message more. */
+  /** Waits until the limits of `welcome` and of the example rooms surely allow one message more. */
   async paced(): Promise<void> {
     const limits = this.session.welcome?.limits
     if (!limits) throw new Error('pacing needs the limits of welcome')
-    this.pace ??= new Pace(limits.messages_per_second, limits.message_burst)
+    this.pace ??= new Pace(
+      Math.min(limits.messages_per_second / 2, 25),
+      Math.min(limits.message_burst / 2, 10),
+    )
     await this.pace.take()
   }
 
@@ -182,7 +195,7 @@ export class Peer {
     return ending
   }
 
-  /** Waits until `condition` holds, looking after every frame; fails at the deadline or when the connection ends. */
+  /** Waits until `condition` holds, looking after every frame of any peer; fails at the deadline or when this connection ends. */
   async until(
     what: string,
     condition: () => boolean,
@@ -193,7 +206,7 @@ export class Peer {
     await new Promise<void>((resolve, reject) => {
       const finish = (problem?: string) => {
         clearTimeout(deadline)
-        this.waiting.delete(look)
+        this.bell.waiting.delete(look)
         if (problem === undefined) resolve()
         else reject(this.failure(problem))
       }
@@ -204,7 +217,7 @@ export class Peer {
         }
       }
       const deadline = setTimeout(() => finish(`not within ${within} ms: ${what}`), within)
-      this.waiting.add(look)
+      this.bell.waiting.add(look)
       look()
     })
   }
@@ -233,7 +246,8 @@ export class Peer {
   }
 
   private note(line: string): void {
-    this.trace.push(line.length > 400 ? `${line.slice(0, 400)}…` : line)
+    const safe = line.replaceAll(/v4\.public\.[\w-]{20,}(\.[\w-]+)?/g, 'v4.public.…')
+    this.trace.push(safe.length > 400 ? `${safe.slice(0, 400)}…` : safe)
   }
 
   private frame(data: Buffer, binary: boolean): void {
@@ -248,7 +262,7 @@ export class Peer {
       const text = typeof frame === 'string' ? frame : Buffer.from(frame).toString('hex')
       this.session.faults.push(`${(problem as Error).message} — in the frame ${text.slice(0, 300)}`)
     }
-    this.wake()
+    this.bell.ring()
   }
 
   private take(message: ServerMessage, frame: string | Uint8Array): void {
@@ -256,10 +270,6 @@ export class Peer {
     this.inbox.push(message)
     this.frames.push(frame)
     if (!this.detached) this.session.received(message)
-  }
-
-  private wake(): void {
-    for (const look of [...this.waiting]) look()
   }
 }
 

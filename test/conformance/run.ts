@@ -3,6 +3,7 @@ import { parseArgs } from 'node:util'
 import { cases } from './cases/index.ts'
 import { type Outcome, runSuite, type SuiteOptions, type Summary, Unreachable } from './suite.ts'
 
+export type { Case } from './case.ts'
 export { type Outcome, runSuite, type SuiteOptions, type Summary, Unreachable } from './suite.ts'
 
 const USAGE = `Usage: npm run conformance -- ws://127.0.0.1:4000 [options]
@@ -12,6 +13,7 @@ Holds a running service to docs/protocol.md, as a client that knows nothing but 
   --control URL         the control API [http://127.0.0.1:3000]
   --operator-token T    for a control API that asks for one
   --only TEXT           only cases with this text in their names
+  --patient             also the cases that outlast resume_ttl_seconds, a minute by default
   --seed N              of the random inputs, to repeat a run
   --list                the names of the cases
   --help                this text
@@ -42,10 +44,12 @@ function parse(args: readonly string[]): Command {
   const control_url = values.control ?? 'http://127.0.0.1:3000'
   checkUrl('the address', ws_url, ['ws:', 'wss:'])
   checkUrl('--control', control_url, ['http:', 'https:'])
-  const { only } = values
-  const chosen = only === undefined ? cases : cases.filter(({ name }) => name.includes(only))
+  const { only = '', patient } = values
+  const chosen = cases.filter(({ name, kind }) => name.includes(only) && (patient || kind !== 'outlasts'))
   if (chosen.length === 0)
-    throw new Misuse(`no case has ${JSON.stringify(only)} in its name: --list shows them`)
+    throw new Misuse(
+      `no case has ${JSON.stringify(only)} in its name${patient ? '' : ', or only with --patient'}: --list shows them`,
+    )
   const seed = values.seed === undefined ? undefined : Number(values.seed)
   if (seed !== undefined && !Number.isSafeInteger(seed)) {
     throw new Misuse(`--seed is a whole number, not ${values.seed}`)
@@ -67,6 +71,7 @@ function parseOptions(args: readonly string[]) {
       control: { type: 'string' },
       'operator-token': { type: 'string' },
       only: { type: 'string' },
+      patient: { type: 'boolean' },
       seed: { type: 'string' },
       list: { type: 'boolean' },
       help: { type: 'boolean' },

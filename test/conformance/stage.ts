@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { Control, TokenRequest } from './control.ts'
 import type { Codec } from './messages.ts'
-import { Peer, type PeerOptions } from './peer.ts'
+import { Bell, Peer, type PeerOptions } from './peer.ts'
 import { Session } from './session.ts'
 
 /** The service under test. */
@@ -17,6 +17,7 @@ export interface Target {
 export class Stage {
   readonly target: Target
   private readonly peers: Peer[] = []
+  private readonly bell = new Bell()
 
   constructor(target: Target) {
     this.target = target
@@ -28,7 +29,7 @@ export class Stage {
 
   /** A room key that nobody else uses. */
   key(): string {
-    return `conformance-${randomUUID()}`
+    return `k-${randomUUID().slice(0, 13)}`
   }
 
   async token(request: TokenRequest = {}): Promise<string> {
@@ -41,6 +42,7 @@ export class Stage {
     const peer = await Peer.open(
       this.target.ws_url,
       session ?? new Session(this.target.project_id, codec),
+      this.bell,
       options,
     )
     this.peers.push(peer)

@@ -53,8 +53,8 @@ export async function runSuite(options: SuiteOptions): Promise<Summary> {
     options.on_outcome?.(outcome)
   }
   const chosen = options.cases ?? everyCase
-  const waiting = chosen.filter(({ waits }) => waits).map(run)
-  for (const one of chosen) if (!one.waits) await run(one)
+  const waiting = chosen.filter(({ kind }) => kind !== 'quick').map(run)
+  for (const one of chosen) if (one.kind === 'quick') await run(one)
   await Promise.all(waiting)
   return {
     outcomes,

@@ -241,7 +241,7 @@ topic.each(
     await peer.expect('pong', { at: 1 })
     peer.sendRaw(paddedPing(codec, 2, most + 1))
     await peer.closes(CLOSE.too_large)
-    assert.ok(!peer.inbox.some((message) => message.t === 'pong' && message.at === 2))
+    assert.ok(!peer.inbox.some((message) => message.t === 'pong' && message.at === 2), 'it was answered')
   },
 )
 

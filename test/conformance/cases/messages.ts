@@ -150,11 +150,11 @@ topic.once(
     peer.sendRaw(JSON.stringify({ t: 'message', room_id, type: 'inc', data: { by: 3 }, ref: null }))
     await peer.until('it is applied', () => counted(view) === 3)
     await peer.roundTrip()
-    assert.ok(!peer.inbox.some(({ t }) => t === 'ack' || t === 'error'))
+    assert.ok(!peer.inbox.some(({ t }) => t === 'ack' || t === 'error'), 'it was answered')
   },
 )
 
-const BAD_PAYLOADS: Json[] = [{ by: 0 }, { by: 101 }, { by: 1.5 }, { by: '1' }, { by: null }, null, 7, [1]]
+const BAD_PAYLOADS: Json[] = [{ by: 0 }, { by: 101 }, { by: 1.5 }, { by: '1' }, { by: null }, null, 7]
 
 topic.each('data that does not fit is invalid_payload', SETTLED, async (stage, codec) => {
   const { peer, view, room_id } = await inCounter(stage, codec)

@@ -242,12 +242,13 @@ topic.once(
   async (stage) => {
     const key = stage.key()
     const token = await stage.token()
-    const seated: Peer[] = []
-    for (let count = 0; count < 64; count += 1) {
-      const peer = await stage.greet(await stage.open('msgpack'), token)
-      await peer.join('arena', key)
-      seated.push(peer)
-    }
+    const seated = await Promise.all(
+      Array.from({ length: 64 }, async () => {
+        const peer = await stage.greet(await stage.open('msgpack'), token)
+        await peer.join('arena', key)
+        return peer
+      }),
+    )
     const late = await stage.greet(await stage.open('json'), token)
     const error = await refusedJoin(late, 'arena', { key })
     assert.equal(error.code, 'room_full')

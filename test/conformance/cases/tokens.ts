@@ -63,7 +63,7 @@ topic.waiting(
     const resumed_at = Date.parse((await back.roundTrip()).server_time)
     await back.acted(view.room_id, 'inc', {})
     await serverPasses(back, resumed_at + 6000)
-    assert.ok(!back.inbox.some(({ t }) => t === 'error'))
+    assert.ok(!back.inbox.some(({ t }) => t === 'error'), 'the fresh token was refused')
   },
 )
 
@@ -103,3 +103,22 @@ topic.each('a fresh token that is not accepted changes nothing', NOT_ACCEPTED, a
     '"No answer when it is accepted"',
   )
 })
+
+topic.outlasting(
+  'a token that expired too long ago is the end of resumes',
+  '§9 "when it expired more than `resume_ttl_seconds` ago, the resume itself is refused with 4002"',
+  async (stage) => {
+    const { expires_at, peer } = await shortLived(stage)
+    const gone_at = expires_at + peer.session.welcome!.resume_ttl_seconds * 1000
+    let last = peer
+    await last.closes(CLOSE.token_expired, SHORTEST * 1000 + SLACK_MS)
+    // Each resume lives for the 5 seconds in which a fresh token may come; none comes.
+    while (Date.now() < gone_at) {
+      last = await stage.resume(last)
+      await last.closes(CLOSE.token_expired, 5000 + SLACK_MS)
+    }
+    const refused = await stage.askToResume(last)
+    await refused.closes(CLOSE.token_expired)
+    assert.deepEqual(refused.inbox, [])
+  },
+)

@@ -27,7 +27,7 @@ export const vectorCases = topic.cases
 const bytes = (hex: string) => new Uint8Array(Buffer.from(hex, 'hex'))
 
 topic.once(`checksums: all ${vectors.checksums.length}`, '§6', async () => {
-  assert.ok(vectors.checksums.length > 0)
+  assert.ok(vectors.checksums.length > 0, 'there are none')
   for (const vector of vectors.checksums) {
     assert.equal(checksum(vector.value), vector.checksum, JSON.stringify(vector.value))
   }
@@ -35,7 +35,7 @@ topic.once(`checksums: all ${vectors.checksums.length}`, '§6', async () => {
 
 topic.once('messages of the client, in both subprotocols', '§2, §3, §4', async () => {
   const mine = vectors.messages.filter(({ from }) => from === 'client')
-  assert.ok(mine.length > 0)
+  assert.ok(mine.length > 0, 'there are none')
   for (const { json, msgpack } of mine) {
     const message = json as ClientMessage
     assert.deepEqual(JSON.parse(encodeJson(message)), json)
@@ -46,7 +46,7 @@ topic.once('messages of the client, in both subprotocols', '§2, §3, §4', asyn
 
 topic.once('messages of the server, in both subprotocols', '§2, §3, §4', async () => {
   const theirs = vectors.messages.filter(({ from }) => from === 'server')
-  assert.ok(theirs.length > 0)
+  assert.ok(theirs.length > 0, 'there are none')
   for (const { json, msgpack } of theirs) {
     assert.deepEqual(decodeJson(JSON.stringify(json)), json)
     assert.deepEqual(decodeMsgpack(bytes(msgpack)), json, json.t)
@@ -56,7 +56,7 @@ topic.once('messages of the server, in both subprotocols', '§2, §3, §4', asyn
 topic.each('the stream, frame by frame', '§4 "Interned keys", "Changes"; §5', async (_stage, codec) => {
   const view = new RoomView({ t: 'joined', ref: 1, room_id: 'arena:lobby', member_id: 'mem_b', members: [] })
   view.faults.splice(0)
-  assert.ok(vectors.stream.length > 0)
+  assert.ok(vectors.stream.length > 0, 'there are none')
   for (const { about, state, json, msgpack } of vectors.stream) {
     const message: ServerMessage | undefined =
       codec === 'json' ? decodeJson(JSON.stringify(json)) : decodeMsgpack(bytes(msgpack))

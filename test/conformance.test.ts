@@ -1,0 +1,107 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { cases } from './conformance/cases/index.ts'
+import { type Case, main, runSuite } from './conformance/run.ts'
+import { startService, type TestService } from './support/service.ts'
+
+/** The protocol page, held against the real service by clients that were written from the page alone. */
+
+const CASE_TIMEOUT_MS = 60_000
+/** Short, so that the cases about the end of a session are over soon; above the 5 s a late token may take. */
+const RESUME_TTL_SECONDS = 8
+const HEARTBEAT_SECONDS = 2
+
+for (const store of ['memory', 'redis'] as const) {
+  describe(`the protocol, with the store in ${store}`, () => {
+    let service: TestService
+
+    beforeAll(async () => {
+      service = await startService({
+        store,
+        node: { resume_ttl_seconds: RESUME_TTL_SECONDS, heartbeat_seconds: HEARTBEAT_SECONDS },
+      })
+    })
+    afterAll(() => service?.close())
+
+    const hold = async (one: Case) => {
+      const { ws_url, control_url } = service
+      const { outcomes } = await runSuite({ ws_url, control_url, cases: [one] })
+      for (const { problem } of outcomes) if (problem) throw problem
+    }
+
+    // Time passes in the same way whatever the store is.
+    if (store === 'memory') {
+      describe.concurrent('what takes seconds', () => {
+        for (const one of cases.filter(({ kind }) => kind !== 'quick')) {
+          it(one.name, () => hold(one), CASE_TIMEOUT_MS)
+        }
+      })
+    }
+
+    for (const one of cases.filter(({ kind }) => kind === 'quick')) {
+      it(one.name, () => hold(one), CASE_TIMEOUT_MS)
+    }
+  })
+}
+
+describe('the command', () => {
+  const run = async (...args: string[]) => {
+    const printed: string[] = []
+    const code = await main(args, (text) => printed.push(text))
+    return { code, text: printed.join('') }
+  }
+
+  it('ends with 0 and names what passed', async () => {
+    const service = await startService()
+    const { code, text } = await run(
+      service.ws_url,
+      '--control',
+      service.control_url,
+      '--only',
+      'vectors: checksums',
+    )
+    await service.close()
+    expect(text).toMatch(/^✓ vectors: checksums.*\n\n1 of 1 cases passed in .* s\.\n$/)
+    expect(code).toBe(0)
+  })
+
+  it('ends with 1 when a case fails, and says which sentence is broken', async () => {
+    // A service without room types cannot give a seat to anybody.
+    const service = await startService({ rooms: [] })
+    const { code, text } = await run(
+      service.ws_url,
+      '--control',
+      service.control_url,
+      '--only',
+      'joined, then',
+    )
+    await service.close()
+    expect(text).toContain('✗ rooms: joined, then the snapshot (json)')
+    expect(text).toContain('expected by §2')
+    expect(text).toContain('"code":"unknown_room_type"')
+    expect(code).toBe(1)
+  })
+
+  it.each([
+    { args: [], says: 'no address' },
+    { args: ['http://127.0.0.1:4000'], says: 'begins with ws://' },
+    { args: ['ws://127.0.0.1:4000', '--only', 'no such case'], says: 'no case has "no such case"' },
+    { args: ['ws://127.0.0.1:4000', '--seed', 'x'], says: '--seed is a whole number' },
+    { args: ['ws://127.0.0.1:4000', '--speed'], says: '--speed' },
+    {
+      args: ['ws://127.0.0.1:1'],
+      says: 'no websocket at ws://127.0.0.1:1; start the service with `npm start`',
+    },
+  ])('ends with 2 for $args: $says', async ({ args, says }) => {
+    const { code, text } = await run(...args)
+    expect(text).toContain(says)
+    expect(code).toBe(2)
+  })
+
+  it('ends with 2 when control does not answer', async () => {
+    const service = await startService()
+    const { code, text } = await run(service.ws_url, '--control', 'http://127.0.0.1:1')
+    await service.close()
+    expect(text).toContain('name the control API with --control')
+    expect(code).toBe(2)
+  })
+})
