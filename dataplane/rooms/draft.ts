@@ -5,8 +5,10 @@ import type { Json } from '../../shared/json.ts'
 export interface StateDraft {
   /** What the handler gets. */
   readonly root: unknown
-  /** The state after the handler, not yet checked; `returned` is the new state it returned, which may contain parts of the draft. */
-  finish(returned?: { readonly state: unknown }): unknown
+  /** The state after the handler, not yet checked. */
+  finish(): unknown
+  /** The state that the handler returned instead, which may contain parts of the draft; not yet checked. */
+  finishAs(state: unknown): unknown
 }
 
 /** Where a returned state rides along in the draft, so that drafts inside it are resolved with the rest. */
@@ -22,27 +24,47 @@ const OPTIONS = {
 }
 
 /** A draft of `state`, which itself never changes. What the handler leaves alone is shared with it. */
-export function draftOf(state: Json): StateDraft {
-  if (typeof state !== 'object' || state === null || Array.isArray(state)) return draftInHolder(state)
-  const [root, finalize] = create(state as Record<PropertyKey, unknown>, OPTIONS)
-  return {
-    root,
-    finish: (returned) => {
-      if (!returned || returned.state === root) return finalize()
-      root[RETURNED] = returned.state
-      return (finalize() as Record<PropertyKey, unknown>)[RETURNED]
-    },
+export const draftOf = (state: Json): StateDraft =>
+  typeof state === 'object' && state !== null && !Array.isArray(state)
+    ? new ObjectDraft(state as Record<PropertyKey, unknown>)
+    : new HeldDraft(state)
+
+class ObjectDraft implements StateDraft {
+  readonly root: Record<PropertyKey, unknown>
+  readonly #finalize: () => unknown
+
+  constructor(state: Record<PropertyKey, unknown>) {
+    ;[this.root, this.#finalize] = create(state, OPTIONS)
+  }
+
+  finish(): unknown {
+    return this.#finalize()
+  }
+
+  finishAs(state: unknown): unknown {
+    if (state === this.root) return this.finish()
+    this.root[RETURNED] = state
+    return (this.#finalize() as Record<PropertyKey, unknown>)[RETURNED]
   }
 }
 
 /** States that are no objects: only a property can hold what becomes of them. */
-function draftInHolder(state: Json): StateDraft {
-  const [holder, finalize] = create({ state } as { state: unknown }, OPTIONS)
-  return {
-    root: holder.state,
-    finish: (returned) => {
-      if (returned) holder.state = returned.state
-      return finalize().state
-    },
+class HeldDraft implements StateDraft {
+  readonly root: unknown
+  readonly #holder: { state: unknown }
+  readonly #finalize: () => { state: unknown }
+
+  constructor(state: Json) {
+    ;[this.#holder, this.#finalize] = create({ state } as { state: unknown }, OPTIONS)
+    this.root = this.#holder.state
+  }
+
+  finish(): unknown {
+    return this.#finalize().state
+  }
+
+  finishAs(state: unknown): unknown {
+    this.#holder.state = state
+    return this.finish()
   }
 }

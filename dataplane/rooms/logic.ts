@@ -78,7 +78,7 @@ export class Logic {
   #finish(hook: Hook, draft: StateDraft, returned: unknown): Json {
     const result = resultOf(hook, draft, returned)
     if (result?.event) this.#turn.emit(result.event.name, result.event.data, result.event.to)
-    const next = draft.finish(result?.state === undefined ? undefined : { state: result.state })
+    const next = result?.state === undefined ? draft.finish() : draft.finishAs(result.state)
     try {
       checkJson(this.#state, next)
     } catch (error) {

@@ -52,8 +52,10 @@ function check(previous: unknown, next: unknown, level: number, path: Path): voi
     typeof previous === 'object' && previous !== null ? (previous as Record<string, unknown>) : {}
   for (const key of Object.keys(next)) {
     const value = (next as Record<string, unknown>)[key]
+    // Inherited properties are functions, or hide behind __proto__: neither is taken for a value that was checked before.
+    if (before[key] === value && value !== undefined && typeof value !== 'function' && key !== '__proto__')
+      continue
     const known = Object.hasOwn(before, key)
-    if (known && before[key] === value) continue
     if (!known) checkKey(key, path)
     path.push(key)
     check(known ? before[key] : undefined, value, level + 1, path)
