@@ -214,6 +214,31 @@ describe('a snapshot room', () => {
   })
 })
 
+describe('a member who saw what was lost', () => {
+  it('is resynced although the new owner has come to the same seq by another way', async () => {
+    const clock = new FakeClock()
+    const store = memoryStore({ clock })
+    const bench = new RoomBench([counter('snapshot')], { clock, store })
+    const ann = await bench.join('counter', 'ann')
+    const bob = await bench.join('counter', 'bob')
+    await bench.advance(1000, 50)
+    bench.detach('counter', bob)
+    bench.message('counter', 'ann', 'inc', null)
+    await bench.settle()
+    const heir = new RoomBench([counter('snapshot')], { clock, store, node_id: 'node_b' })
+    for (const member of [ann, bob]) heir.members.set(member.member_id, member)
+    heir.attach('counter', bob)
+    for (let i = 0; i < 3; i++) {
+      heir.message('counter', 'bob', 'inc', null)
+      await heir.settle()
+    }
+    expect(bob.resyncs).toBe(0)
+    heir.attach('counter', ann)
+    await heir.settle()
+    expect([ann.resyncs, ann.state, ann.faults]).toEqual([1, { count: 3 }, []])
+  })
+})
+
 describe('a room that is kept nowhere', () => {
   it('writes nothing for its updates', async () => {
     const bench = new RoomBench([counter('none')])
