@@ -227,6 +227,7 @@ describe('a member who saw what was lost', () => {
     await bench.settle()
     const heir = new RoomBench([counter('snapshot')], { clock, store, node_id: 'node_b' })
     for (const member of [ann, bob]) heir.members.set(member.member_id, member)
+    ann.attached = false
     heir.attach('counter', bob)
     for (let i = 0; i < 3; i++) {
       heir.message('counter', 'bob', 'inc', null)
