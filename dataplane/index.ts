@@ -1,5 +1,6 @@
 /** `roomful`: what room authors import. */
 
+export { type NodeOptions, type RunningNode, startNode } from './node.ts'
 export {
   type AdmitContext,
   type Draft,
@@ -16,4 +17,3 @@ export {
   type TaskOutcome,
 } from './rooms/definition.ts'
 export { RoomDefinitionError } from './rooms/definition-check.ts'
-export { type NodeOptions, type RunningNode, startNode } from './node.ts'
