@@ -1,6 +1,7 @@
-/** `roomful`: what room authors import. */
+/** `roomful`: what room authors import, and whoever runs a node inside their own process. */
+import type { NodeOptions, RunningNode } from './node.ts'
 
-export { type NodeOptions, type RunningNode, startNode } from './node.ts'
+export type { NodeOptions, RunningNode } from './node.ts'
 export {
   type AdmitContext,
   type Draft,
@@ -17,3 +18,10 @@ export {
   type TaskOutcome,
 } from './rooms/definition.ts'
 export { RoomDefinitionError } from './rooms/definition-check.ts'
+
+/**
+ * Starts a node in this process with the given room types; everything else has the defaults of the environment variables. Loaded when
+ * called, since room modules import this one too.
+ */
+export const startNode = async (options: NodeOptions): Promise<RunningNode> =>
+  (await import('./node.ts')).startNode(options)

@@ -53,6 +53,7 @@ export interface RunningNode {
 }
 
 const CONTROL_TIMEOUT_MS = 5000
+const SEAT_GRACE_MS = 60_000
 
 /** The configuration that holds where nothing is said: the defaults of the environment variables. */
 function defaults(): DataplaneConfig {
@@ -100,7 +101,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     claim: (room, { create }) => claims.claim(room, { create }),
     may_act: () => lease.valid(),
     deliver: (_edge, message) => gateway.receive(message),
-    limits: { record_ttl_ms },
+    // A session's end is its edge's to tell; this is for edges that cannot any more.
+    limits: { record_ttl_ms, seat_ms: config.resume_ttl_seconds * 1000 + SEAT_GRACE_MS },
   })
   const gateway: Gateway = new Gateway({
     node_id,
