@@ -4,7 +4,7 @@ import { OPCODES } from '../../shared/protocol/opcodes.ts'
 /** What becomes of one frame on its way to the client; undefined: it is lost. */
 export type Tamper = (frame: Buffer) => Buffer | undefined
 
-/** A websocket class for the SDK's `WebSocket` option, on a network that loses and corrupts frames as `tamper` says, and can be cut. */
+/** A websocket class for the SDK's `WebSocket` option, on a network that loses and corrupts frames as `tamper` says, and can be stalled and cut. */
 export function tamperedSocket(tamper: Tamper = (frame) => frame) {
   const open = new Set<WebSocket>()
   class TamperedSocket extends WebSocket {
@@ -21,6 +21,13 @@ export function tamperedSocket(tamper: Tamper = (frame) => frame) {
   }
   return {
     WebSocket: TamperedSocket,
+    /** Stops reading, as a phone in a tunnel does, until `read`. */
+    stall: () => {
+      for (const socket of open) socket.pause()
+    },
+    read: () => {
+      for (const socket of open) socket.resume()
+    },
     /** Ends every connection without a goodbye. */
     cut: () => {
       for (const socket of open) socket.terminate()
