@@ -1,42 +1,6 @@
-import { type ChildProcess, spawn } from 'node:child_process'
 import { createServer } from 'node:net'
-import { fileURLToPath } from 'node:url'
-import { afterEach, describe, expect, inject, it } from 'vitest'
-
-const PROGRAM = fileURLToPath(new URL('./roomful.ts', import.meta.url))
-const running: ChildProcess[] = []
-
-/** Starts the program with these words and variables, and listens to all it says. */
-function roomful(words: string[], env: Record<string, string> = {}) {
-  const child = spawn(process.execPath, ['--import', 'tsx', PROGRAM, ...words], {
-    env: { PATH: process.env.PATH, HOME: process.env.HOME, ...env },
-  })
-  running.push(child)
-  let output = ''
-  const waiting: (() => void)[] = []
-  const hear = (chunk: Buffer): void => {
-    output += chunk
-    for (const look of waiting) look()
-  }
-  child.stdout.on('data', hear)
-  child.stderr.on('data', hear)
-  const ended = new Promise<number | null>((resolve) => child.once('close', resolve))
-  const said = (pattern: RegExp) =>
-    new Promise<RegExpMatchArray>((resolve, reject) => {
-      const look = () => {
-        const match = output.match(pattern)
-        if (match) resolve(match)
-      }
-      waiting.push(look)
-      look()
-      void ended.then(() => reject(new Error(`it ended without ${pattern}: ${output}`)))
-    })
-  return { child, ended, said, output: () => output }
-}
-
-afterEach(() => {
-  for (const child of running.splice(0)) child.kill('SIGKILL')
-})
+import { describe, expect, inject, it } from 'vitest'
+import { runProgram as roomful } from '../../test/support/program.ts'
 
 const control = (env: Record<string, string> = {}) =>
   roomful(['control'], {

@@ -1,0 +1,44 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import { onTestFinished } from 'vitest'
+
+const PROGRAM = fileURLToPath(new URL('../../deploy/cli/roomful.ts', import.meta.url))
+
+/** The command line, running. */
+export interface Program {
+  readonly child: ChildProcess
+  /** The exit code; null when a signal ended it. */
+  readonly ended: Promise<number | null>
+  /** Resolves when its output has matched; rejects when it ends before. */
+  said(pattern: RegExp): Promise<RegExpMatchArray>
+  /** Everything it has said. */
+  output(): string
+}
+
+/** Starts `roomful` with these words and variables, and listens to all it says. It ends with the test that started it. */
+export function runProgram(words: string[], env: Record<string, string> = {}): Program {
+  const child = spawn(process.execPath, ['--import', 'tsx', PROGRAM, ...words], {
+    env: { PATH: process.env.PATH, HOME: process.env.HOME, ...env },
+  })
+  onTestFinished(() => void child.kill('SIGKILL'))
+  let output = ''
+  const waiting: (() => void)[] = []
+  const hear = (chunk: Buffer): void => {
+    output += chunk
+    for (const look of waiting) look()
+  }
+  child.stdout.on('data', hear)
+  child.stderr.on('data', hear)
+  const ended = new Promise<number | null>((resolve) => child.once('close', resolve))
+  const said = (pattern: RegExp) =>
+    new Promise<RegExpMatchArray>((resolve, reject) => {
+      const look = () => {
+        const match = output.match(pattern)
+        if (match) resolve(match)
+      }
+      waiting.push(look)
+      look()
+      void ended.then(() => reject(new Error(`it ended without ${pattern}: ${output}`)))
+    })
+  return { child, ended, said, output: () => output }
+}
