@@ -202,7 +202,7 @@ export class Peer {
     within: number = PATIENCE_MS,
     closed: 'while open' | 'even closed' = 'while open',
   ): Promise<void> {
-    if (condition()) return
+    if (condition() && this.session.firstFault() === undefined) return
     await new Promise<void>((resolve, reject) => {
       const finish = (problem?: string) => {
         clearTimeout(deadline)
@@ -211,7 +211,9 @@ export class Peer {
         else reject(this.failure(problem))
       }
       const look = () => {
-        if (condition()) finish()
+        const fault = this.session.firstFault()
+        if (fault !== undefined) finish(`before ${what}: ${fault}`)
+        else if (condition()) finish()
         else if (this.ending && closed === 'while open') {
           finish(`the connection ended (${this.ending.code} ${this.ending.reason}) before ${what}`)
         }

@@ -46,11 +46,11 @@ export class Session {
     return { t: 'hello', project_id, resume: { session_id, resume_token, rooms } }
   }
 
-  /** Every fault of the session and its rooms, and none any more afterwards. */
-  takeFaults(): string[] {
-    return [this.faults, ...[...this.rooms.values()].map((view) => view.faults)].flatMap((faults) =>
-      faults.splice(0),
-    )
+  /** The first thing this client saw that no conforming server sends. */
+  firstFault(): string | undefined {
+    if (this.faults.length > 0) return this.faults[0]
+    for (const { faults } of this.rooms.values()) if (faults.length > 0) return faults[0]
+    return undefined
   }
 
   sending(message: ClientMessage): void {

@@ -92,8 +92,8 @@ export class Stage {
   async end(): Promise<void> {
     await Promise.all(this.peers.map((peer) => peer.goodbye()))
     for (const peer of this.peers) {
-      const faults = peer.session.takeFaults()
-      if (faults.length > 0) peer.fail(faults.slice(0, 5).join('\n'))
+      const fault = peer.session.firstFault()
+      if (fault !== undefined) peer.fail(fault)
     }
   }
 

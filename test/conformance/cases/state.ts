@@ -17,13 +17,17 @@ const SHARED =
 
 const counted = (view: RoomView): number => (view.state as { count: number }).count
 
-/** A table of players, in both subprotocols, in one room of `room_type`. */
+/** A player for each of `codecs`, all in one room of `room_type`; everybody has seen everybody come. */
 async function seat(stage: Stage, room_type: string, codecs: readonly Codec[]): Promise<[Peer, RoomView][]> {
   const key = stage.key()
   const seated: [Peer, RoomView][] = []
   for (const [index, codec] of codecs.entries()) {
     const peer = await stage.connect(codec, { sub: `player-${index}` })
     seated.push([peer, await peer.join(room_type, key)])
+  }
+  const last = seated.at(-1)![1].seq
+  for (const [peer, view] of seated) {
+    await peer.until('the last to come has been seen', () => view.seq >= last)
   }
   return seated
 }
