@@ -55,15 +55,9 @@ export class Admissions {
     ctx: AdmitContext,
     settled: (verdict: Verdict) => void,
   ): void {
-    let answer: unknown
-    try {
-      answer = definition.admit?.(member, options, ctx)
-    } catch (error) {
-      settled(failed(error))
-      return
-    }
-    if (!isPromise(answer)) {
-      settled(verdictOf(answer))
+    const answer = answerOf(definition, member, options, ctx)
+    if (!(answer instanceof Promise)) {
+      settled(answer)
       return
     }
     const settle = (verdict: Verdict) => {
@@ -81,10 +75,7 @@ export class Admissions {
       ),
     }
     this.#running.set(request.member_id, running)
-    answer.then(
-      (value) => settle(verdictOf(value)),
-      (error) => settle(failed(error)),
-    )
+    answer.then(settle)
   }
 
   /** Makes something of this member wait for its join; false when no join is running. */
@@ -105,6 +96,21 @@ export class Admissions {
   /** Ends all of them without a verdict. */
   cancelAll(): readonly JoinRequest[] {
     return [...this.#running.keys()].flatMap((member_id) => this.cancel(member_id) ?? [])
+  }
+}
+
+/** What `admit` says, now or later. Neither throws nor rejects. */
+function answerOf(
+  definition: RoomDefinition,
+  member: Member,
+  options: unknown,
+  ctx: AdmitContext,
+): Verdict | Promise<Verdict> {
+  try {
+    const answer: unknown = definition.admit?.(member, options, ctx)
+    return isPromise(answer) ? Promise.resolve(answer).then(verdictOf, failed) : verdictOf(answer)
+  } catch (error) {
+    return failed(error)
   }
 }
 

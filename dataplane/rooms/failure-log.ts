@@ -1,5 +1,6 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { RoomLog } from './definition.ts'
+import { errorText } from './validate.ts'
 
 const QUIET_MS = 10_000
 
@@ -23,6 +24,15 @@ export class FailureLog {
       return
     }
     this.#kinds.set(kind, { until: now + QUIET_MS, suppressed: 0 })
-    this.#log.warn({ err: error, failed: kind, suppressed: last?.suppressed ?? 0 }, 'the room logic failed')
+    logFailure(this.#log, error, { failed: kind, suppressed: last?.suppressed ?? 0 }, 'the room logic failed')
+  }
+}
+
+/** Logs something that room logic threw. Never throws: a log reads every property of an error, and the reading may throw. */
+export function logFailure(log: Pick<RoomLog, 'warn'>, error: unknown, fields: object, text: string): void {
+  try {
+    log.warn({ ...fields, err: error }, text)
+  } catch {
+    log.warn({ ...fields, err: new Error(errorText(error)) }, text)
   }
 }

@@ -7,6 +7,7 @@ import { type RoomAddress, roomId, roomName, type ToEdge, type ToOwner } from '.
 import type { RoomDefinition } from './definition.ts'
 import { describeRoom, type RoomDescription, type RoomQuery } from './describe.ts'
 import { ROOM_LIMITS, type RoomEnvironment, type RoomLimits } from './environment.ts'
+import { logFailure } from './failure-log.ts'
 import { JournalFormat } from './journal.ts'
 import { createState, parseOptions } from './logic.ts'
 import type { RoomMetrics } from './metrics.ts'
@@ -246,7 +247,7 @@ export class RoomHost {
       this.#giveBack(name, claim, false, () => this.#refuseAll(name, waiting, 'its record cannot be read'))
       return
     }
-    log.warn({ err: error.cause, room: name }, 'the room logic could not create a room')
+    logFailure(log, error.cause, { room: name }, 'the room logic could not create a room')
     const [{ message }, ...others] = waiting as [Arrival, ...Arrival[]]
     if (message.kind === 'join')
       this.#repliesOf(message.room).refuse(message, 'room_logic_failed', error.message)

@@ -145,7 +145,7 @@ export class Play {
   /** What a turn asked for happens now that it is known to have succeeded. */
   #takeOver({ events, kicked, tasks, closed }: Effects): void {
     const { seats, stream, on_close } = this.#parts
-    if (events.length > 0) stream.pending.events.push(...events)
+    for (const event of events) stream.pending.events.push(event)
     for (const task of tasks) this.#start(task)
     for (const member_id of kicked) {
       const seat = seats.get(member_id)
@@ -162,7 +162,7 @@ export class Play {
         this.#try(`the outcome of task ${type}`, () => logic.message({ type, data, member: null }))
         stream.touch()
       })
-    work.then(
+    Promise.resolve(work).then(
       (result) => {
         const { tasks } = logic.definition
         // Gone from the definition since.

@@ -11,20 +11,24 @@ const MAX_TEXT = 300
 
 /** Runs a Standard Schema validator. One that answers with a promise fails: rooms validate within the turn. */
 export function validate(schema: StandardSchemaV1, value: unknown): Validated {
-  let result: ReturnType<StandardSchemaV1['~standard']['validate']>
   try {
-    result = schema['~standard'].validate(value)
+    const result = schema['~standard'].validate(value)
+    if (result instanceof Promise) {
+      result.catch(() => {})
+      return { ok: false, message: 'the validator is asynchronous; rooms need one that answers at once' }
+    }
+    return result.issues
+      ? { ok: false, message: issuesText(result.issues) }
+      : { ok: true, value: result.value }
   } catch (error) {
     return { ok: false, message: `the validator failed: ${errorText(error)}` }
   }
-  if (result instanceof Promise) {
-    result.catch(() => {})
-    return { ok: false, message: 'the validator is asynchronous; rooms need one that answers at once' }
-  }
-  if (!result.issues) return { ok: true, value: result.value }
-  const shown = result.issues.slice(0, SHOWN_ISSUES).map(issueText)
-  const more = result.issues.length - shown.length
-  return { ok: false, message: bounded(shown.join('; ') + (more > 0 ? `; and ${more} more` : '')) }
+}
+
+function issuesText(issues: readonly StandardSchemaV1.Issue[]): string {
+  const shown = issues.slice(0, SHOWN_ISSUES).map(issueText)
+  const more = issues.length - shown.length
+  return bounded(shown.join('; ') + (more > 0 ? `; and ${more} more` : ''))
 }
 
 function issueText({ message, path }: StandardSchemaV1.Issue): string {
@@ -33,8 +37,17 @@ function issueText({ message, path }: StandardSchemaV1.Issue): string {
   return `${keys.join('.')}: ${message}`
 }
 
-/** What a client may know of something that room logic threw: an Error's message, of bounded length, and nothing else. */
-export const errorText = (error: unknown): string =>
-  error instanceof Error ? bounded(error.message) : 'the room logic threw something that is no Error'
+/**
+ * What a client may know of something that room logic threw: an Error's message, of bounded length, and nothing else. Never throws,
+ * though anything can be thrown: an Error whose message is no text, or whose very reading throws.
+ */
+export function errorText(error: unknown): string {
+  try {
+    if (error instanceof Error) return bounded(String(error.message))
+  } catch {
+    return 'the room logic threw something that cannot be read'
+  }
+  return 'the room logic threw something that is no Error'
+}
 
 const bounded = (text: string): string => (text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT - 1)}…`)
