@@ -72,7 +72,7 @@ export class Conversation implements ConnectionListener {
   invalid(problem: InvalidMessage): void {
     if (!this.#session) this.refuse('protocol_error', problem.message)
     else if (this.#admit(this.#session, problem.ref))
-      this.connection.send(errorMessage('invalid_message', problem.message, { ref: problem.ref }))
+      this.#session.refuse(errorMessage('invalid_message', problem.message, { ref: problem.ref }))
   }
 
   failed(error: unknown): void {
@@ -212,7 +212,7 @@ export class Conversation implements ConnectionListener {
     if (verdict === 'pass') return true
     this.#parts.metrics.rateLimited()
     if (verdict === 'too_many') this.#tooMany()
-    else this.connection.send(errorMessage('rate_limited', this.#limitText(), { ref }))
+    else session.refuse(errorMessage('rate_limited', this.#limitText(), { ref }))
     return false
   }
 

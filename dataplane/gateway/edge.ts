@@ -206,7 +206,7 @@ export class Edge {
         seat.fail(message.code, message.message, message.ref)
         break
       case 'error':
-        seat.fail(message.code, message.message, message.ref)
+        seat.refuse(message.code, message.message, message.ref)
         break
       case 'left':
         this.#remove(seat)

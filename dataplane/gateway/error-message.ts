@@ -1,5 +1,5 @@
 import { ERRORS, type ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { ServerMessage } from '../../shared/protocol/messages.ts'
+import type { ErrorMessage } from './refusals.ts'
 
 /** What an error is about, where that is known. */
 export interface ErrorSubject {
@@ -12,7 +12,7 @@ export function errorMessage(
   code: ErrorCode,
   message: string,
   { ref, room_id }: ErrorSubject = {},
-): Extract<ServerMessage, { t: 'error' }> {
+): ErrorMessage {
   return {
     t: 'error',
     code,

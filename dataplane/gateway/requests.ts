@@ -95,6 +95,8 @@ export class Requests {
     }
     const ref = 'ref' in request ? request.ref : undefined
     const { room_id } = request
-    connection.send(errorMessage('not_in_room', `the session is not in ${room_id}`, { ref, room_id }))
+    const error = errorMessage('not_in_room', `the session is not in ${room_id}`, { ref, room_id })
+    if (request.t === 'message') session.refuse(error)
+    else connection.send(error)
   }
 }

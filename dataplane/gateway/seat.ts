@@ -200,6 +200,11 @@ export class Seat {
     this.#answerAttach('lost')
   }
 
+  /** A message was refused; a client without a connection hears of it when it is back. */
+  refuse(code: ErrorCode, message: string, ref: number | undefined): void {
+    this.session.refuse(errorMessage(code, message, { ref, room_id: this.room_id }))
+  }
+
   /** Tells the client that something about this room failed. */
   fail(code: ErrorCode, message: string, ref: number | undefined): void {
     this.#send(errorMessage(code, message, { ref, room_id: this.room_id }))

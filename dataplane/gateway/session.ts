@@ -4,6 +4,7 @@ import type { Random } from '../../shared/random.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import type { Connection } from './connection.ts'
 import { RateLimit } from './rate-limit.ts'
+import { type ErrorMessage, Refusals } from './refusals.ts'
 import { ResumeToken } from './resume-token.ts'
 import type { Seat } from './seat.ts'
 
@@ -17,6 +18,7 @@ export class Session {
   readonly resume_token: ResumeToken
   /** Seats by room id; also those being joined or left. */
   readonly seats = new Map<string, Seat>()
+  readonly #refusals = new Refusals()
   readonly #clock: Clock
   readonly #rate: RateLimit
   readonly #patience: RateLimit
@@ -108,6 +110,17 @@ export class Session {
   get overdue(): boolean {
     if (this.expired_ms < 0) return false
     return this.#token_due === undefined || this.#clock.monotonic() >= this.#token_due
+  }
+
+  /** Refuses a message, whose ref is in the error if it has one; a session without a connection hears of it when it is back. */
+  refuse(error: ErrorMessage): void {
+    if (error.ref !== undefined) this.#refusals.add(error)
+    this.#connection?.send(error)
+  }
+
+  /** Tells a resumed client again what was refused lately. */
+  refuseAgain(): void {
+    for (const error of this.#refusals) this.#connection?.send(error)
   }
 
   /** Whether one more message may pass; `too_many`: this has gone on for so long that the connection should end. */

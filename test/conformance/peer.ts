@@ -182,17 +182,17 @@ export class Peer {
 
   /** Waits for the end of the connection and checks its code. */
   async closes(code: number, within: number = PATIENCE_MS): Promise<Ending> {
-    await this.until(
-      `the server has closed with ${code}`,
-      () => this.ending !== undefined,
-      within,
-      'even closed',
-    )
-    const ending = this.ending as Ending
+    const ending = await this.ends(`the server has closed with ${code}`, within)
     if (ending.code !== code)
       this.fail(`closed with ${ending.code} ${JSON.stringify(ending.reason)}, not ${code}`)
     if (code >= 4000 && ending.reason === '') this.fail(`closed with ${code} and no reason`)
     return ending
+  }
+
+  /** Waits for the end of the connection, whatever its code. */
+  async ends(what = 'the server has closed', within: number = PATIENCE_MS): Promise<Ending> {
+    await this.until(what, () => this.ending !== undefined, within, 'even closed')
+    return this.ending as Ending
   }
 
   /** Waits until `condition` holds, looking after every frame of any peer; fails at the deadline or when this connection ends. */
