@@ -30,6 +30,11 @@ export interface Ending {
   readonly reason: string
 }
 
+/** A case has failed, and the message tells what a client sent and saw before. */
+export class Failure extends Error {
+  override readonly name = 'Failure'
+}
+
 /** Rings for every peer of a case, so that one can wait for what another sees. */
 export class Bell {
   readonly waiting = new Set<() => void>()
@@ -242,9 +247,14 @@ export class Peer {
     throw this.failure(problem)
   }
 
-  private failure(problem: string): Error {
-    const lines = this.trace.slice(-14).map((line) => `      ${line}`)
-    return new Error([problem, `    ${this.session.codec} client saw:`, ...lines].join('\n'))
+  /** The last lines of what this client sent and saw. */
+  recent(): string {
+    const lines = this.trace.slice(-14).map((line) => `  ${line}`)
+    return [`${this.session.codec} client:`, ...lines].join('\n')
+  }
+
+  private failure(problem: string): Failure {
+    return new Failure(`${problem}\n${this.recent()}`)
   }
 
   private note(line: string): void {

@@ -89,8 +89,7 @@ const seconds = (ms: number) => `${(ms / 1000).toFixed(2)} s`
 
 function line({ case: one, took_ms, problem }: Outcome): string {
   if (!problem) return `✓ ${one.name}  ${seconds(took_ms)}\n`
-  const text = problem.name === 'Error' ? problem.message : (problem.stack ?? problem.message)
-  return `✗ ${one.name}  ${seconds(took_ms)}\n    expected by ${one.rule}\n    ${text.replaceAll('\n', '\n    ')}\n`
+  return `✗ ${one.name}  ${seconds(took_ms)}\n    expected by ${one.rule}\n    ${problem.message.replaceAll('\n', '\n    ')}\n`
 }
 
 function total({ outcomes, failed, took_ms, seed }: Summary): string {

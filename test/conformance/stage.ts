@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { Control, TokenRequest } from './control.ts'
 import type { Codec } from './messages.ts'
-import { Bell, Peer, type PeerOptions } from './peer.ts'
+import { Bell, Failure, Peer, type PeerOptions } from './peer.ts'
 import { Session } from './session.ts'
 
 /** The service under test. */
@@ -97,8 +97,13 @@ export class Stage {
     }
   }
 
-  /** Drops every connection of a case that has failed. */
-  abandon(): void {
+  /** Drops every connection of a case that has failed; gives why it did, with what its clients saw. */
+  abandon(thrown: unknown): Failure {
+    const recent = this.peers.slice(0, 4).map((peer) => peer.recent())
     for (const peer of this.peers) peer.cut()
+    if (thrown instanceof Failure) return thrown
+    const { message, stack = '' } = thrown instanceof Error ? thrown : new Error(String(thrown))
+    const place = stack.match(/cases\/[\w-]+\.ts:\d+/)?.[0] ?? 'somewhere'
+    return new Failure([`${message} (${place})`, ...recent].join('\n'), { cause: thrown })
   }
 }

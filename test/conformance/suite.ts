@@ -72,8 +72,7 @@ async function runCase(one: Case, target: Target): Promise<Outcome> {
     await one.run(stage)
     await stage.end()
   } catch (thrown) {
-    problem = thrown instanceof Error ? thrown : new Error(String(thrown))
-    stage.abandon()
+    problem = stage.abandon(thrown)
   }
   return { case: one, took_ms: performance.now() - started_at, problem }
 }

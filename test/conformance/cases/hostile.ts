@@ -8,6 +8,7 @@ import { Randomness } from '../randomness.ts'
 import type { RoomView } from '../room-view.ts'
 import type { Stage } from '../stage.ts'
 import { CLOSE } from '../tables.ts'
+import { counted } from './pair.ts'
 
 const topic = new Topic('hostile')
 export const hostile = topic.cases
@@ -23,8 +24,6 @@ const CLOSES_FOR_GARBAGE: readonly number[] = [
   CLOSE.resume_failed,
   1007,
 ]
-
-const counted = (view: RoomView): number => (view.state as { count: number }).count
 
 /** Two who have nothing to do with the noise, and must not notice it. */
 async function bystanders(stage: Stage): Promise<() => Promise<void>> {

@@ -1,4 +1,5 @@
 import type { Case } from '../case.ts'
+import { forms } from './forms.ts'
 import { handshake } from './handshake.ts'
 import { heartbeat } from './heartbeat.ts'
 import { hostile } from './hostile.ts'
@@ -6,6 +7,7 @@ import { messages } from './messages.ts'
 import { resume } from './resume.ts'
 import { revocation } from './revocation.ts'
 import { rooms } from './rooms.ts'
+import { sessions } from './sessions.ts'
 import { state } from './state.ts'
 import { tokens } from './tokens.ts'
 import { vectorCases } from './vectors.ts'
@@ -16,8 +18,10 @@ export const cases: readonly Case[] = [
   ...handshake,
   ...rooms,
   ...messages,
+  ...forms,
   ...state,
   ...resume,
+  ...sessions,
   ...tokens,
   ...revocation,
   ...heartbeat,

@@ -5,6 +5,7 @@ import type { Peer } from '../peer.ts'
 import type { RoomView } from '../room-view.ts'
 import type { Stage } from '../stage.ts'
 import { CLOSE } from '../tables.ts'
+import { counted } from './pair.ts'
 
 const topic = new Topic('messages')
 export const messages = topic.cases
@@ -17,10 +18,6 @@ const UNRELIABLE =
   '§7 "A message without `ref` is applied at most once, and never answered, except with an `error`."'
 const SETTLED =
   '§11 "An `error` with the `ref` of a reliable message settles it: it was not applied and will not be."'
-const GOES_ON =
-  '§1 "A message that can be read but has an unknown name, or a field that is missing or wrong, is answered with `error` `invalid_message`, and the connection goes on"'
-
-const counted = (view: RoomView): number => (view.state as { count: number }).count
 
 async function inCounter(
   stage: Stage,
@@ -167,6 +164,17 @@ topic.each('data that does not fit is invalid_payload', SETTLED, async (stage, c
   assert.equal(counted(view), 1)
 })
 
+topic.each('a ref that was refused stays refused', SETTLED, async (stage, codec) => {
+  const { peer, view, room_id } = await inCounter(stage, codec)
+  const ref = peer.act(room_id, 'inc', { by: 0 })
+  await peer.expect('error', { ref, code: 'invalid_payload' })
+  const from = peer.inbox.length
+  peer.send({ t: 'message', room_id, type: 'inc', data: { by: 50 }, ref })
+  await peer.until(`ref ${ref} is answered again`, () => peer.inbox.length > from)
+  await peer.acted(room_id, 'inc', { by: 1 })
+  assert.equal(counted(view), 1)
+})
+
 topic.each(
   'data that does not fit, without ref, is an error without ref',
   UNRELIABLE,
@@ -307,112 +315,5 @@ topic.once(
       await new Promise((resolve) => setTimeout(resolve, 50))
     }
     await peer.closes(CLOSE.rate_limited)
-  },
-)
-
-/** Messages that can be read but say nothing valid: JSON, MessagePack, the ref that can be read. */
-const INVALID: [string, { [key: string]: unknown }, unknown[], number?][] = [
-  ['an unknown name', { t: 'dance' }, [15]],
-  ['a message of the server', { t: 'pong', at: 1, server_time: '' }, [28, 1, '']],
-  ['ping without at', { t: 'ping' }, [5]],
-  ['ping with a text', { t: 'ping', at: '1' }, [5, '1']],
-  ['join with ref 0', { t: 'join', ref: 0, room_type: 'counter' }, [1, 0, 'counter']],
-  ['join with ref 1.5', { t: 'join', ref: 1.5, room_type: 'counter' }, [1, 1.5, 'counter']],
-  ['join with ref -1', { t: 'join', ref: -1, room_type: 'counter' }, [1, -1, 'counter']],
-  ['join without a ref', { t: 'join', room_type: 'counter' }, [1, null, 'counter']],
-  ['join with an empty room_type', { t: 'join', ref: 5, room_type: '' }, [1, 5, ''], 5],
-  [
-    'join with a room_type of 65',
-    { t: 'join', ref: 5, room_type: 'r'.repeat(65) },
-    [1, 5, 'r'.repeat(65)],
-    5,
-  ],
-  ['leave without room_id', { t: 'leave', ref: 6 }, [2, 6], 6],
-  [
-    'leave with a room_id of 194',
-    { t: 'leave', ref: 6, room_id: 'r'.repeat(194) },
-    [2, 6, 'r'.repeat(194)],
-    6,
-  ],
-  [
-    'message with an empty type',
-    { t: 'message', room_id: 'a:b', type: '', data: 1, ref: 7 },
-    [3, 'a:b', '', 1, 7],
-    7,
-  ],
-  ['message without data', { t: 'message', room_id: 'a:b', type: 'x' }, [3, 'a:b', 'x']],
-  [
-    'resync for no reason',
-    { t: 'state.resync', room_id: 'a:b', have_seq: 1, reason: 'boredom' },
-    [4, 'a:b', 1, 2],
-  ],
-  [
-    'resync with a negative seq',
-    { t: 'state.resync', room_id: 'a:b', have_seq: -1, reason: 'sequence' },
-    [4, 'a:b', -1, 0],
-  ],
-  ['an empty token', { t: 'token', token: '' }, [6, '']],
-]
-
-topic.each(
-  'what can be read but is wrong is invalid_message, and the connection goes on',
-  GOES_ON,
-  async (stage, codec) => {
-    const peer = await stage.connect(codec)
-    for (const [what, fields, elements, ref] of INVALID) {
-      const from = peer.inbox.length
-      peer.sendOdd(fields, elements)
-      await peer.until(`an answer to ${what}`, () => peer.inbox.length > from)
-      const answer = peer.inbox[from]!
-      assert.ok(
-        answer.t === 'error' && answer.code === 'invalid_message',
-        `${what}: ${JSON.stringify(answer)}`,
-      )
-      if (ref !== undefined) assert.equal(answer.ref, ref, what)
-    }
-    await peer.roundTrip()
-  },
-)
-
-topic.each(
-  'fields that the server does not know are ignored',
-  '§1 "Fields that the server does not know are ignored."',
-  async (stage, codec) => {
-    const { peer, view, room_id } = await inCounter(stage, codec)
-    peer.sendOdd({ t: 'ping', at: 1, mood: { good: [true] } }, [5, 1, { mood: [true] }])
-    await peer.expect('pong', { at: 1 })
-    peer.sendOdd({ t: 'message', room_id, type: 'inc', data: { by: 2 }, because: 'why not' }, [
-      3,
-      room_id,
-      'inc',
-      { by: 2 },
-      null,
-      'why not',
-    ])
-    await peer.until('it is applied', () => counted(view) === 2)
-  },
-)
-
-topic.once(
-  'a client may use every form of a number',
-  '§4 "A client may use every form of a number."',
-  async (stage) => {
-    const { peer, view, room_id } = await inCounter(stage, 'msgpack')
-    const head = [0x95, 0x03, 0xd9, room_id.length, ...Buffer.from(room_id), 0xa3, ...Buffer.from('inc')]
-    const by = (...number: number[]) => [0x81, 0xa2, ...Buffer.from('by'), ...number]
-    const forms: [number, number[], number[]][] = [
-      [1001, [0xce, 0, 0, 0, 1], [0xcd, 0x03, 0xe9]],
-      [1002, [0xcf, 0, 0, 0, 0, 0, 0, 0, 1], [0xcf, 0, 0, 0, 0, 0, 0, 0x03, 0xea]],
-      [1003, [0xd3, 0, 0, 0, 0, 0, 0, 0, 1], [0xd3, 0, 0, 0, 0, 0, 0, 0x03, 0xeb]],
-      [1004, [0xcb, 0x3f, 0xf0, 0, 0, 0, 0, 0, 0], [0xcb, 0x40, 0x8f, 0x60, 0, 0, 0, 0, 0]],
-      [1005, [0xca, 0x3f, 0x80, 0, 0], [0xca, 0x44, 0x7b, 0x40, 0]],
-      [1006, [0xd1, 0, 1], [0xd2, 0, 0, 0x03, 0xee]],
-    ]
-    for (const [ref, one, ref_bytes] of forms) {
-      peer.session.sending({ t: 'message', room_id, type: 'inc', data: { by: 1 }, ref })
-      peer.sendRaw(new Uint8Array([...head, ...by(...one), ...ref_bytes]))
-      await peer.expect('ack', { room_id, ref })
-    }
-    assert.equal(counted(view), forms.length)
   },
 )

@@ -5,6 +5,7 @@ import type { Peer } from '../peer.ts'
 import { Randomness } from '../randomness.ts'
 import { canonical, type RoomView } from '../room-view.ts'
 import type { Stage } from '../stage.ts'
+import { counted } from './pair.ts'
 
 const topic = new Topic('state')
 export const state = topic.cases
@@ -14,8 +15,6 @@ const SEQ =
 const RESYNC = '§2 "`state.resync` asks for the whole state. Answer: `state.resync`"'
 const SHARED =
   '§2 "what a room sends arrives in the order of its flushes. Within a flush: patch, events and presence"'
-
-const counted = (view: RoomView): number => (view.state as { count: number }).count
 
 /** A player for each of `codecs`, all in one room of `room_type`; everybody has seen everybody come. */
 async function seat(stage: Stage, room_type: string, codecs: readonly Codec[]): Promise<[Peer, RoomView][]> {

@@ -1,0 +1,198 @@
+import assert from 'node:assert/strict'
+import { Topic } from '../case.ts'
+import type { Peer } from '../peer.ts'
+import type { Stage } from '../stage.ts'
+import { CLOSE } from '../tables.ts'
+import { counted, pair } from './pair.ts'
+
+const topic = new Topic('sessions')
+export const sessions = topic.cases
+
+const TOKEN = '§8 "`welcome` has `resumed: true` and a new `resume_token`. Each works once."'
+const USED = '§8 "4005, a token that was used already"'
+const WRONG = '§8 "4009, no such session (any more), or another token than its last two"'
+const TAKEN =
+  '§8 "When the session still has a connection, that one is closed with 4005 and the new one has it."'
+const GOODBYE = '§8 "Closing with 1000 says goodbye: the session ends, its members leave at once."'
+const STAYS =
+  '§8 "When the connection ends without a code of the table that says otherwise, the session and its seats stay"'
+
+topic.each('the token rotates, and the session is the same', TOKEN, async (stage, codec) => {
+  const { peer, room_id } = await pair(stage, codec)
+  const tokens = [peer.session.resume_token]
+  const { session_id } = peer.session
+  let now = peer
+  for (let round = 0; round < 4; round += 1) {
+    now.cut()
+    now = await stage.resume(now)
+    tokens.push(now.session.resume_token)
+    assert.equal(now.session.session_id, session_id)
+    await now.acted(room_id, 'inc', {})
+  }
+  assert.equal(new Set(tokens).size, 5)
+})
+
+/** Tries to resume with `resume_token`, on a connection of its own. */
+async function tryToken(stage: Stage, peer: Peer, resume_token: string, code: number): Promise<void> {
+  const { project_id, session_id, codec } = peer.session
+  const thief = await stage.open(codec)
+  const { rooms } = peer.session.resumption().resume
+  thief.send({ t: 'hello', project_id, resume: { session_id, resume_token, rooms } })
+  await thief.closes(code)
+  assert.deepEqual(thief.inbox, [])
+}
+
+topic.each('a used token is refused with 4005, and hurts nobody', USED, async (stage, codec) => {
+  const { peer, room_id } = await pair(stage, codec)
+  const used = peer.session.resume_token
+  peer.cut()
+  const back = await stage.resume(peer)
+  await tryToken(stage, back, used, CLOSE.taken_over)
+  await back.acted(room_id, 'inc', {})
+})
+
+topic.each('a wrong token is refused with 4009, and hurts nobody', WRONG, async (stage, codec) => {
+  const { peer, room_id } = await pair(stage, codec)
+  await tryToken(stage, peer, 'not-the-token', CLOSE.resume_failed)
+  await peer.acted(room_id, 'inc', {})
+  const first = peer.session.resume_token
+  let now = peer
+  for (let round = 0; round < 2; round += 1) {
+    now.cut()
+    now = await stage.resume(now)
+  }
+  await tryToken(stage, now, first, CLOSE.resume_failed)
+  await now.acted(room_id, 'inc', {})
+})
+
+topic.each('no such session is refused with 4009', WRONG, async (stage, codec) => {
+  const stranger = await stage.open(codec)
+  const { project_id } = stage.target
+  stranger.send({
+    t: 'hello',
+    project_id,
+    resume: { session_id: 'ses_nobody', resume_token: 'none', rooms: [] },
+  })
+  await stranger.closes(CLOSE.resume_failed)
+})
+
+topic.once("another project's session is refused with 4009", WRONG, async (stage) => {
+  const { peer, room_id } = await pair(stage, 'json')
+  const project_id = await stage.control.createProject()
+  const thief = await stage.openFor(project_id, 'json')
+  const { session_id, resume_token } = peer.session
+  thief.send({ t: 'hello', project_id, resume: { session_id, resume_token, rooms: [] } })
+  await thief.closes(CLOSE.resume_failed)
+  await peer.acted(room_id, 'inc', {})
+})
+
+topic.each('of two racing resumes exactly one wins', TOKEN, async (stage, codec) => {
+  const { peer, view, room_id } = await pair(stage, codec)
+  peer.cut()
+  peer.detached = true
+  const hello = peer.session.resumption()
+  const racers = [await stage.open(codec, {}, peer.session), await stage.open(codec, {}, peer.session)]
+  for (const racer of racers) racer.send(hello)
+  const welcomed = () => racers.filter((racer) => racer.inbox.some(({ t }) => t === 'welcome'))
+  for (const racer of racers) {
+    await racer.until(
+      'both know',
+      () => welcomed().length + racers.filter((each) => each.ending).length >= 2,
+      5000,
+      'even closed',
+    )
+  }
+  assert.equal(welcomed().length, 1, `${welcomed().length} were welcomed`)
+  const [winner] = welcomed()
+  const loser = racers.find((racer) => racer !== winner)!
+  await loser.closes(CLOSE.taken_over)
+  await winner!.acted(room_id, 'inc', {})
+  assert.equal(counted(view), 1)
+})
+
+topic.each('a connection that still lives is taken over', TAKEN, async (stage, codec) => {
+  const { peer, view, other, room_id } = await pair(stage, codec)
+  const back = await stage.resume(peer)
+  await peer.closes(CLOSE.taken_over)
+  await other.acted(room_id, 'inc', {})
+  await back.acted(room_id, 'inc', {})
+  assert.equal(counted(view), 2)
+})
+
+topic.each('goodbye ends the session and its seats at once', GOODBYE, async (stage, codec) => {
+  const { peer, view, other, witness, room_id } = await pair(stage, codec)
+  await peer.goodbye()
+  const left = await other.expect('room.left', { room_id, member_id: view.member_id })
+  // Which of the two a goodbye is the document does not say.
+  assert.ok(['left', 'session_ended'].includes(left.reason), left.reason)
+  assert.equal(witness.members.size, 1)
+  const back = await stage.askToResume(peer)
+  await back.closes(CLOSE.resume_failed)
+})
+
+for (const [what, end] of [
+  ['without a code', (peer: Peer) => peer.socket.close()],
+  ['with 1001, as a browser does that navigates away', (peer: Peer) => peer.socket.close(1001)],
+  ['with a code of its own', (peer: Peer) => peer.socket.close(3210, 'lunch')],
+] as const) {
+  topic.each(
+    `a client that closes ${what} may come back`,
+    '§12 "Every other code, and a connection that ends without one (1006): as `resume`."',
+    async (stage, codec) => {
+      const { peer, view, other, witness, room_id } = await pair(stage, codec)
+      end(peer)
+      await peer.until('the connection is down', () => peer.ending !== undefined, 5000, 'even closed')
+      await other.acted(room_id, 'inc', {})
+      assert.equal(witness.members.size, 2)
+      const back = await stage.resume(peer)
+      await back.acted(room_id, 'inc', {})
+      assert.equal(counted(view), 2)
+    },
+  )
+}
+
+for (const [what, code, sin] of [
+  [
+    '4000',
+    CLOSE.protocol_error,
+    (peer: Peer) => peer.sendRaw(peer.session.codec === 'json' ? 'oops' : 'text'),
+  ],
+  [
+    '4008',
+    CLOSE.too_large,
+    (peer: Peer) => {
+      const size = peer.session.welcome!.limits.max_message_bytes + 1
+      peer.sendRaw(peer.session.codec === 'json' ? 'x'.repeat(size) : new Uint8Array(size))
+    },
+  ],
+] as const) {
+  topic.each(
+    `a session closed with ${what} stays`,
+    `§12 "${what} … session: stays"`,
+    async (stage, codec) => {
+      const { peer, view, room_id } = await pair(stage, codec)
+      sin(peer)
+      await peer.closes(code)
+      const back = await stage.resume(peer)
+      await back.acted(room_id, 'inc', {})
+      assert.equal(counted(view), 1)
+    },
+  )
+}
+
+topic.outlasting('a session nobody comes back to ends, and its seats with it', STAYS, async (stage) => {
+  const { peer, view, other, witness, room_id } = await pair(stage, 'json')
+  const ttl_ms = peer.session.welcome!.resume_ttl_seconds * 1000
+  const cut_at = performance.now()
+  peer.cut()
+  await other.expect(
+    'room.left',
+    { room_id, member_id: view.member_id, reason: 'session_ended' },
+    { within: ttl_ms + 10_000 },
+  )
+  const stayed = performance.now() - cut_at
+  assert.ok(stayed > ttl_ms * 0.95, `its seat stayed for ${Math.round(stayed)} ms of ${ttl_ms}`)
+  assert.equal(witness.members.size, 1)
+  const back = await stage.askToResume(peer)
+  await back.closes(CLOSE.resume_failed)
+})
