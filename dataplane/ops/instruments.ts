@@ -17,8 +17,7 @@ export class Instruments {
   }
 
   counter(name: string, help: string): Add {
-    const counter = new Counter({ name, help, registers: this.#registers })
-    return (amount = 1) => counter.inc(amount)
+    return this.#tallies(name, help, [])({})
   }
 
   /** A counter by one label. Every value it can have is there from the start, at 0, so that rates and alerts have a first point. */
@@ -28,13 +27,8 @@ export class Instruments {
     label: string,
     values: readonly V[],
   ): Record<V, Add> {
-    const counter = new Counter({ name, help, labelNames: [label], registers: this.#registers })
-    const series = values.map((value): [V, Add] => {
-      const child = counter.labels({ [label]: value })
-      child.inc(0)
-      return [value, (amount = 1) => child.inc(amount)]
-    })
-    return Object.fromEntries(series) as Record<V, Add>
+    const tally = this.#tallies(name, help, [label])
+    return Object.fromEntries(values.map((value) => [value, tally({ [label]: value })])) as Record<V, Add>
   }
 
   /** A histogram of seconds. */
@@ -56,16 +50,16 @@ export class Instruments {
     label?: string,
   ): (room_type: string, value?: V) => void {
     const labelNames = label === undefined ? ['room_type'] : ['room_type', label]
-    const counter = new Counter({ name, help, labelNames, registers: this.#registers })
-    const named = bounded((room_type) => ({ room_type, series: new Map<V | undefined, Counter.Internal>() }))
+    const tally = this.#tallies(name, help, labelNames)
+    const named = bounded((room_type) => ({ room_type, series: new Map<V | undefined, Add>() }))
     return (room_type, value) => {
       const { room_type: known, series } = named(room_type)
-      let child = series.get(value)
-      if (!child) {
-        child = counter.labels({ room_type: known, ...(label !== undefined && { [label]: value }) })
-        series.set(value, child)
+      let add = series.get(value)
+      if (!add) {
+        add = tally({ room_type: known, ...(label !== undefined && { [label]: value }) })
+        series.set(value, add)
       }
-      child.inc()
+      add()
     }
   }
 
@@ -80,6 +74,31 @@ export class Instruments {
     })
     const series = bounded((room_type) => histogram.labels({ room_type }))
     return (room_type, seconds) => series(room_type).observe(seconds)
+  }
+
+  /**
+   * A counter whose series are plain numbers until somebody asks: counting happens for every message and update, a scrape every few
+   * seconds. Returns what makes a series of the given labels, starting at 0.
+   */
+  #tallies(name: string, help: string, labelNames: string[]): (labels: Record<string, string>) => Add {
+    const series: { readonly labels: Record<string, string>; count: number }[] = []
+    new Counter({
+      name,
+      help,
+      labelNames,
+      registers: this.#registers,
+      collect() {
+        this.reset()
+        for (const { labels, count } of series) this.inc(labels, count)
+      },
+    })
+    return (labels) => {
+      const tally = { labels, count: 0 }
+      series.push(tally)
+      return (amount = 1) => {
+        tally.count += amount
+      }
+    }
   }
 }
 
