@@ -1,6 +1,7 @@
-import { Packr } from 'msgpackr'
+import { Unpackr } from 'msgpackr'
 import type { Json } from '../../shared/json.ts'
 import type { LeaveReason, Subprotocol } from '../../shared/protocol/messages.ts'
+import { MsgpackWriter } from '../../shared/protocol/msgpack-writer.ts'
 import { type DeltaRecord, deltaOf, recordOf } from './delta-record.ts'
 import type { Position } from './ring.ts'
 import type { SeatRecord } from './seat.ts'
@@ -60,7 +61,9 @@ type PackedSnapshot = [
 
 /** Writes and reads what the store keeps of rooms: one version byte, then MessagePack. */
 export class JournalFormat {
-  readonly #packr = new Packr({ useRecords: false, moreTypes: false, variableMapSize: true })
+  // Not msgpackr's: that one takes an object with the keys `constructor` and `toJSON`, which clients may choose, for a class instance.
+  readonly #writer = new MsgpackWriter()
+  readonly #reader = new Unpackr({ useRecords: false, moreTypes: false })
 
   entry(update: Update): Uint8Array {
     return this.#pack(packUpdate(update))
@@ -101,8 +104,9 @@ export class JournalFormat {
     })
   }
 
-  #pack(packed: unknown): Uint8Array {
-    const body = this.#packr.pack(packed)
+  #pack(packed: PackedUpdate | PackedSnapshot): Uint8Array {
+    this.#writer.begin().value(packed as Json)
+    const body = this.#writer.take()
     const bytes = new Uint8Array(1 + body.length)
     bytes[0] = VERSION
     bytes.set(body, 1)
@@ -113,7 +117,7 @@ export class JournalFormat {
     if (bytes[0] !== VERSION)
       throw new UnreadableRecord(`a room record has version ${bytes[0]}; this node reads version ${VERSION}`)
     try {
-      return unpack(this.#packr.unpack(bytes.subarray(1)))
+      return unpack(this.#reader.unpack(bytes.subarray(1)))
     } catch (error) {
       throw new UnreadableRecord(`a room record of ${bytes.length} bytes is damaged`, { cause: error })
     }

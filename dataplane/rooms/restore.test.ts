@@ -30,6 +30,16 @@ const board = defineRoom({
   },
 })
 
+const teams = defineRoom({
+  type: 'teams',
+  messages: { add: { data: v.any() } },
+  sync: { rate: 0 },
+  create: (): { teams: Json[] } => ({ teams: [] }),
+  on_message(state, input) {
+    state.teams.push(input.data)
+  },
+})
+
 describe('a recorded delta', () => {
   it('does what the delta did', () => {
     fc.assert(
@@ -57,6 +67,21 @@ describe('a recorded delta', () => {
 })
 
 describe('a restored room', () => {
+  // Names that clients choose become keys. With these two in one object it looked like an instance of a class with a toJSON method;
+  // writing the journal entry threw, the update stayed under way for ever, and with it the room.
+  it('may have keys of any name, such as those that JavaScript gives a meaning', async () => {
+    const bench = new RoomBench([teams])
+    const ann = await bench.join('teams', 'ann')
+    const players = { constructor: 1, toJSON: 1, length: 1 }
+    bench.message('teams', 'ann', 'add', players)
+    await bench.settle()
+    expect(ann.state).toEqual({ teams: [players] })
+    const { rooms } = bench.store.store
+    const { epoch } = (await rooms.inspect('prj_test/teams:a'))!
+    const claim = await rooms.claim('prj_test/teams:a', 'node_b', epoch, 1000)
+    expect(restore(claim!, format)?.state).toEqual(ann.state)
+  })
+
   it('is the room that was committed: state, checksum, seats, refs, and what it replays', async () => {
     const step = fc.oneof(
       fc.record({
