@@ -1,16 +1,6 @@
 import { create } from 'mutative'
 import type { Json } from '../../shared/json.ts'
 
-/** A state that one handler may change, and what comes of it. */
-export interface StateDraft {
-  /** What the handler gets. */
-  readonly root: unknown
-  /** The state after the handler, not yet checked. */
-  finish(): unknown
-  /** The state that the handler returned instead, which may contain parts of the draft; not yet checked. */
-  finishAs(state: unknown): unknown
-}
-
 /** Where a returned state rides along in the draft, so that drafts inside it are resolved with the rest. */
 const RETURNED = Symbol('returned')
 
@@ -23,48 +13,37 @@ const OPTIONS = {
       : undefined,
 }
 
-/** A draft of `state`, which itself never changes. What the handler leaves alone is shared with it. */
-export const draftOf = (state: Json): StateDraft =>
+/**
+ * The state after `change`, not yet checked. `change` gets a draft of `state` and returns undefined, or the state to be instead, which
+ * may contain parts of the draft. `state` itself never changes, and what `change` leaves alone is shared with it. Drafts are dead
+ * afterwards, also when `change` throws.
+ */
+export const produce = (state: Json, change: (draft: unknown) => unknown): unknown =>
   typeof state === 'object' && state !== null && !Array.isArray(state)
-    ? new ObjectDraft(state as Record<PropertyKey, unknown>)
-    : new HeldDraft(state)
+    ? produceObject(state as Record<PropertyKey, unknown>, change)
+    : produceHeld(state, change)
 
-class ObjectDraft implements StateDraft {
-  readonly root: Record<PropertyKey, unknown>
-  readonly #finalize: () => unknown
-
-  constructor(state: Record<PropertyKey, unknown>) {
-    ;[this.root, this.#finalize] = create(state, OPTIONS)
-  }
-
-  finish(): unknown {
-    return this.#finalize()
-  }
-
-  finishAs(state: unknown): unknown {
-    if (state === this.root) return this.finish()
-    this.root[RETURNED] = state
-    return (this.#finalize() as Record<PropertyKey, unknown>)[RETURNED]
-  }
+function produceObject(state: Record<PropertyKey, unknown>, change: (draft: unknown) => unknown): unknown {
+  let instead: unknown
+  const next = create(
+    state,
+    (draft) => {
+      instead = change(draft)
+      if (instead === draft) instead = undefined
+      if (instead !== undefined) draft[RETURNED] = instead
+    },
+    OPTIONS,
+  )
+  return instead === undefined ? next : next[RETURNED]
 }
 
 /** States that are no objects: only a property can hold what becomes of them. */
-class HeldDraft implements StateDraft {
-  readonly root: unknown
-  readonly #holder: { state: unknown }
-  readonly #finalize: () => { state: unknown }
-
-  constructor(state: Json) {
-    ;[this.#holder, this.#finalize] = create({ state } as { state: unknown }, OPTIONS)
-    this.root = this.#holder.state
-  }
-
-  finish(): unknown {
-    return this.#finalize().state
-  }
-
-  finishAs(state: unknown): unknown {
-    this.#holder.state = state
-    return this.finish()
-  }
-}
+const produceHeld = (state: Json, change: (draft: unknown) => unknown): unknown =>
+  create(
+    { state } as { state: unknown },
+    (holder) => {
+      const instead = change(holder.state)
+      if (instead !== undefined) holder.state = instead
+    },
+    OPTIONS,
+  ).state

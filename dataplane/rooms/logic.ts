@@ -1,7 +1,7 @@
 import type { Json } from '../../shared/json.ts'
 import { checkJson, cloneJson, NotJson } from '../../shared/sync/check.ts'
 import type { Member, RoomDefinition } from './definition.ts'
-import { draftOf, type StateDraft } from './draft.ts'
+import { produce } from './draft.ts'
 import { type Effects, RoomLogicError, Turn, type TurnParts } from './turn.ts'
 import { validate } from './validate.ts'
 
@@ -59,14 +59,18 @@ export class Logic {
   #run(hook: Hook, subject?: unknown, options?: unknown): Effects {
     const handler = this.definition[hook]
     if (!handler) return NOTHING
-    const draft = draftOf(this.#state)
     this.#turn.begin(this.definition)
     try {
-      const returned =
-        subject === undefined
-          ? handler.call(this.definition, draft.root, this.#turn)
-          : handler.call(this.definition, draft.root, subject, this.#turn, options)
-      const next = this.#finish(hook, draft, returned)
+      const next = produce(this.#state, (draft) => {
+        const returned =
+          subject === undefined
+            ? handler.call(this.definition, draft, this.#turn)
+            : handler.call(this.definition, draft, subject, this.#turn, options)
+        const result = resultOf(hook, draft, returned)
+        if (result?.event) this.#turn.emit(result.event.name, result.event.data, result.event.to)
+        return result?.state
+      })
+      this.#check(hook, next)
       const effects = this.#turn.end()
       this.#state = next
       return effects
@@ -75,10 +79,7 @@ export class Logic {
     }
   }
 
-  #finish(hook: Hook, draft: StateDraft, returned: unknown): Json {
-    const result = resultOf(hook, draft, returned)
-    if (result?.event) this.#turn.emit(result.event.name, result.event.data, result.event.to)
-    const next = result?.state === undefined ? draft.finish() : draft.finishAs(result.state)
+  #check(hook: Hook, next: unknown): asserts next is Json {
     try {
       checkJson(this.#state, next)
     } catch (error) {
@@ -86,7 +87,6 @@ export class Logic {
         throw new RoomLogicError(`${hook} made a state that is not JSON: ${error.message}`)
       throw error
     }
-    return next
   }
 }
 
@@ -96,8 +96,8 @@ interface Result {
 }
 
 /** What a handler returned, checked; undefined: nothing but the changed draft. */
-function resultOf(hook: Hook, draft: StateDraft, returned: unknown): Result | undefined {
-  if (typeof returned !== 'object' || returned === null || returned === draft.root) return undefined
+function resultOf(hook: Hook, draft: unknown, returned: unknown): Result | undefined {
+  if (typeof returned !== 'object' || returned === null || returned === draft) return undefined
   if (typeof (returned as { then?: unknown }).then === 'function') {
     ;(returned as PromiseLike<unknown>).then(undefined, () => {})
     throw new RoomLogicError(
