@@ -127,7 +127,7 @@ topic.each('a room where nothing was sent has no ack behind welcome', HIGHEST, a
 
 topic.each(
   'a refusal that got lost with the connection is not covered by an ack',
-  '§7 "An `ack` says that this and all earlier messages of the member are applied"; §11 "An `error` with the `ref` of a reliable message settles it"',
+  '§7 "An `ack` says that this and all earlier messages of the member are applied"; §11 "An `error` with the `ref` of a reliable message settles it"; §8 "Before anything else of a room, each `error` that refused a message lately comes once more"',
   async (stage, codec) => {
     const { peer: x, view, other: o, witness, room_id } = await pair(stage, codec, 'tictactoe')
     await x.acted(room_id, 'move', { cell: 0 })
@@ -151,6 +151,8 @@ topic.each(
         `ref ${refused} was refused, ref ${good} applied; the client learns ${JSON.stringify(answers)}`,
       )
     }
+    const kinds = back.inbox.map(({ t }) => t)
+    assert.deepEqual(kinds.slice(0, 2), ['welcome', 'error'], 'refusals come before anything else of a room')
     assert.equal(canonical(view.state!), canonical(witness.state!))
   },
 )
