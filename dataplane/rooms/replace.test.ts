@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Writable } from 'node:stream'
@@ -53,14 +53,14 @@ describe('watching a folder', () => {
     for (const close of closings.splice(0).reverse()) await close()
   })
 
-  it('brings an edited room type, and keeps quiet about one that is broken, except in the log', async () => {
+  const source = (idle_seconds: number) =>
+    `import { defineRoom } from '${new URL('./definition.ts', import.meta.url).href}'
+     export default defineRoom({ type: 'watched', idle_seconds: ${idle_seconds}, create: () => ({}) })`
+
+  async function watchedFolder(prepare: (folder: string) => Promise<unknown> = async () => {}) {
     const folder = await mkdtemp(join(tmpdir(), 'roomful-watch-'))
     closings.push(() => rm(folder, { recursive: true }))
-    const source = (idle_seconds: number) =>
-      `import { defineRoom } from '${new URL('./definition.ts', import.meta.url).href}'
-       export default defineRoom({ type: 'watched', idle_seconds: ${idle_seconds}, create: () => ({}) })`
-    const file = join(folder, 'watched.ts')
-    await writeFile(file, source(1))
+    await prepare(folder)
     const lines: string[] = []
     const hear: (() => void)[] = []
     const heard = () => hear.splice(0).map((go) => go())
@@ -84,10 +84,19 @@ describe('watching a folder', () => {
     )
     closings.push(() => watching.close())
     const something = () => new Promise<void>((go) => hear.push(go))
+    const idles = () => changes.map(({ idle_seconds }) => idle_seconds)
+    return { folder, lines, something, idles }
+  }
+
+  it('brings an edited room type, and keeps quiet about one that is broken, except in the log', async () => {
+    const { folder, lines, something, idles } = await watchedFolder((into) =>
+      writeFile(join(into, 'watched.ts'), source(1)),
+    )
+    const file = join(folder, 'watched.ts')
     let next = something()
     await writeFile(file, source(2))
     await next
-    expect(changes.map(({ idle_seconds }) => idle_seconds)).toEqual([2])
+    expect(idles()).toEqual([2])
     next = something()
     await writeFile(file, 'export default defineRoom({')
     await next
@@ -95,6 +104,36 @@ describe('watching a folder', () => {
     next = something()
     await writeFile(file, source(3))
     await next
-    expect(changes.map(({ idle_seconds }) => idle_seconds)).toEqual([2, 3])
+    expect(idles()).toEqual([2, 3])
+  })
+
+  // Many editors write another file and rename it over the old one. A watch of the file itself would end with the first time.
+  it('sees every edit of a file that is replaced by another each time', async () => {
+    const { folder, something, idles } = await watchedFolder((into) =>
+      writeFile(join(into, 'watched.ts'), source(1)),
+    )
+    for (const idle_seconds of [2, 3, 4]) {
+      const next = something()
+      await writeFile(join(folder, 'watched.ts.new'), source(idle_seconds))
+      await rename(join(folder, 'watched.ts.new'), join(folder, 'watched.ts'))
+      await next
+    }
+    expect(idles()).toEqual([2, 3, 4])
+  })
+
+  it('sees a room type that comes in a folder of its own, and what is beside it', async () => {
+    const { folder, something, idles } = await watchedFolder()
+    let next = something()
+    await mkdir(join(folder, 'watched'))
+    await writeFile(join(folder, 'watched/idle.ts'), 'export const idle = 2')
+    await writeFile(
+      join(folder, 'watched/room.ts'),
+      `import { idle } from './idle.ts'\n${source(1).replace('idle_seconds: 1', 'idle_seconds: idle')}`,
+    )
+    await next
+    next = something()
+    await writeFile(join(folder, 'watched/idle.ts'), 'export const idle = 3')
+    await next
+    expect(idles()).toEqual([2, 3])
   })
 })

@@ -1,5 +1,5 @@
-import { type FSWatcher, watch } from 'node:fs'
-import { dirname, resolve } from 'node:path'
+import { type FSWatcher, statSync, watch } from 'node:fs'
+import { dirname, join, resolve } from 'node:path'
 import { type Clock, systemClock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { RoomDefinition } from './definition.ts'
@@ -22,7 +22,10 @@ export function watchRooms(
   log: Logger,
   clock: Clock = systemClock,
 ): Watching {
+  const root = resolve(folder)
+  const watchers = new Map<string, FSWatcher>()
   const waiting = new Map<string, () => void>()
+  let closed = false
   const reload = async (file: string) => {
     waiting.delete(file)
     try {
@@ -32,12 +35,17 @@ export function watchRooms(
       log.warn({ file }, `${text}; the old definition stays`)
     }
   }
-  const changed = async (name: string) => {
-    const path = resolve(folder, name)
+  const changed = async (path: string) => {
+    if (dirname(path) === root) {
+      if (isFolder(path)) follow(path)
+      else forget(path)
+    }
     const files = await roomFiles(folder).catch(() => [])
+    if (closed) return
     for (const file of files) {
       const own_folder = dirname(file)
-      if (file !== path && (own_folder === resolve(folder) || own_folder !== dirname(path))) continue
+      const beside = own_folder !== root && (own_folder === dirname(path) || own_folder === path)
+      if (file !== path && !beside) continue
       waiting.get(file)?.()
       waiting.set(
         file,
@@ -45,20 +53,36 @@ export function watchRooms(
       )
     }
   }
-  let watcher: FSWatcher | undefined
-  try {
-    watcher = watch(folder, { recursive: true }, (_, name) => {
-      if (name) void changed(name)
-    })
-    watcher.unref()
-    watcher.on('error', (error) => log.warn({ err: error }, `${folder} is no longer watched for edits`))
-  } catch (error) {
-    log.warn({ err: error }, `${folder} cannot be watched for edits; restart to load them`)
+  // Folder by folder: a recursive watch loses files, on Linux, once an editor has put another in their place.
+  const follow = (path: string) => {
+    if (closed || watchers.has(path)) return
+    try {
+      const watcher = watch(path, (_, name) => void changed(name === null ? path : join(path, name)))
+      watchers.set(path, watcher)
+      watcher.unref()
+      watcher.on('error', (error) => log.warn({ err: error }, `${path} is no longer watched for edits`))
+    } catch (error) {
+      log.warn({ err: error }, `${path} cannot be watched for edits; restart to load them`)
+    }
   }
+  const forget = (path: string) => {
+    watchers.get(path)?.close()
+    watchers.delete(path)
+  }
+  follow(root)
+  void roomFiles(folder).then(
+    (files) => {
+      for (const file of files) follow(dirname(file))
+    },
+    () => {},
+  )
   return {
     close: () => {
-      watcher?.close()
+      closed = true
+      for (const watcher of watchers.values()) watcher.close()
       for (const cancel of waiting.values()) cancel()
     },
   }
 }
+
+const isFolder = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false
