@@ -63,6 +63,13 @@ describe('loadRooms', () => {
     await expect(loadRooms(mistaken)).rejects.toThrow(/b\.ts: room type "b:c": type is "b:c"/)
   })
 
+  it('names a package that is not installed where the file is', async () => {
+    const folder = await folderOf({ 'a.ts': "import 'not-installed'\nexport default 1" })
+    await expect(loadRooms(folder)).rejects.toThrow(
+      /a\.ts cannot be loaded: it imports not-installed, which is not installed in its folder or above: npm install not-installed there$/,
+    )
+  })
+
   it('names both files of one type', async () => {
     const folder = await folderOf({ 'a.ts': room('same'), 'b.ts': room('same') })
     await expect(loadRooms(folder)).rejects.toThrow(/a\.ts and .*b\.ts both define the room type "same"/)

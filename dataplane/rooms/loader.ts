@@ -79,6 +79,11 @@ async function importFresh(file: string): Promise<unknown> {
   } catch (error) {
     if (error instanceof Error && error.name === 'RoomDefinitionError')
       throw new RoomDefinitionError(`${file}: ${error.message}`)
+    const missing = missingPackage(error)
+    if (missing !== undefined)
+      throw new RoomDefinitionError(
+        `${file} cannot be loaded: it imports ${missing}, which is not installed in its folder or above: npm install ${missing} there`,
+      )
     throw new RoomDefinitionError(
       `${file} cannot be loaded: ${error instanceof Error ? error.message : error}`,
       {
@@ -87,6 +92,10 @@ async function importFresh(file: string): Promise<unknown> {
     )
   }
 }
+
+/** Packages are looked for from a room's own folder upwards, which is not where the program is. */
+const missingPackage = (error: unknown): string | undefined =>
+  /^Cannot find (?:module|package) '([^'./][^']*)'/.exec((error as Error | undefined)?.message ?? '')?.[1]
 
 /** ES modules are imported anew each time; in a package that is none ("type" is not "module"), what a file requires would be remembered. */
 function forgetCommonJs(folder: string): void {

@@ -30,7 +30,7 @@ function setup(start: () => Promise<Service>, level: 'info' | 'error' | 'silent'
   const log = createLog({ level, format: 'json' }, {}, { write: (line) => void lines.push(line) })
   const process = fakeHost()
   live('control', start, log, process.host)
-  return { ...process, messages: () => lines.map((line) => JSON.parse(line).msg as string) }
+  return { ...process, lines, messages: () => lines.map((line) => JSON.parse(line).msg as string) }
 }
 
 const settled = () => new Promise((resolve) => setImmediate(resolve))
@@ -80,10 +80,21 @@ describe('the life of a process', () => {
 
   it('ends with 1 when it cannot start, and says why', async () => {
     const taken = Object.assign(new Error('listen'), { code: 'EADDRINUSE', address: '127.0.0.1', port: 3000 })
-    const { exited, codes, messages } = setup(() => Promise.reject(taken))
+    const { exited, codes, messages, lines } = setup(() => Promise.reject(taken))
     await exited
     expect(codes).toEqual([1])
-    expect(messages()).toEqual(['control cannot start: somebody else listens on 127.0.0.1:3000'])
+    expect(messages()).toEqual([
+      'control cannot start: somebody else listens on 127.0.0.1:3000; stop that, or choose another port (--help lists the …_PORT variables)',
+    ])
+    expect(lines.join()).not.toContain('stack')
+  })
+
+  it('ends with 1 when it fails to start for no reason that is known, and tells where', async () => {
+    const { exited, codes, lines } = setup(() => Promise.reject(new TypeError('x is no function')))
+    await exited
+    expect(codes).toEqual([1])
+    expect(lines.join()).toMatch(/control cannot start: x is no function/)
+    expect(lines.join()).toMatch(/stack.*service\.test\.ts/)
   })
 
   it('ends with 1 when closing fails', async () => {

@@ -56,7 +56,14 @@ export function live(name: string, start: () => Promise<Service>, log: Logger, h
         (error) => fail(error, `${name} failed`),
       )
     },
-    (error: unknown) => fail(error, `${name} cannot start: ${reason(error)}`),
+    (error: unknown) => {
+      const expected = reason(error)
+      if (expected === undefined) fail(error, `${name} cannot start: ${messageOf(error)}`)
+      else {
+        log.fatal(`${name} cannot start: ${expected}`)
+        host.exit(1)
+      }
+    },
   )
 }
 
@@ -67,13 +74,18 @@ function sayReady(name: string, { addresses }: Service, log: Logger): void {
   log.child({}, { level: 'info' }).info({ addresses }, `${name} ready: ${places.join(', ')}`)
 }
 
-function reason(error: unknown): string {
-  const { code, address, port, message } = error as NodeJS.ErrnoException & {
+/** What keeps a service from starting, where whoever starts it can put it right; then a stack would only hide the words. */
+function reason(error: unknown): string | undefined {
+  const { name, cause, code, address, port } = error as NodeJS.ErrnoException & {
     address?: string
     port?: number
   }
-  if (code === 'EADDRINUSE') return `somebody else listens on ${address}:${port}`
+  if (name === 'RoomDefinitionError' && cause === undefined) return messageOf(error)
+  if (code === 'EADDRINUSE')
+    return `somebody else listens on ${address}:${port}; stop that, or choose another port (--help lists the …_PORT variables)`
   if (code === 'EACCES' && port !== undefined) return `this user may not listen on port ${port}`
   if (code === 'EADDRNOTAVAIL') return `${address} is no address of this machine`
-  return message ?? String(error)
+  return undefined
 }
+
+const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))
