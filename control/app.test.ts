@@ -211,7 +211,7 @@ describe('the log', () => {
       method: 'POST',
       route: '/tokens',
       status: 200,
-      caller: key.id,
+      caller_id: key.id,
       msg: 'request',
     })
     for (const hidden of [OPERATOR, key.secret, token, 'a very private name'])

@@ -88,9 +88,9 @@ function observe(app: Hono<ControlEnv>, { clock, random, metrics, log, draining 
     const pattern = matchedRoutes(c).at(-1)?.path ?? '/*'
     const route = pattern === '/*' ? 'unmatched' : pattern
     const { method } = c.req
-    const seconds = (clock.monotonic() - begun) / 1000
+    const seconds = Math.round((clock.monotonic() - begun) * 1000) / 1e6
     metrics.request(method, route, c.res.status, seconds)
-    const line = { request_id, method, route, status: c.res.status, seconds, caller: c.get('caller_id') }
+    const line = { request_id, method, route, status: c.res.status, seconds, caller_id: c.get('caller_id') }
     if (QUIET.has(route)) log.debug(line, 'request')
     else log.info(line, 'request')
   })
