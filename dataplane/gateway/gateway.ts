@@ -3,6 +3,7 @@ import { type Clock, timestamp } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Random } from '../../shared/random.ts'
+import type { SessionDescription } from '../descriptions.ts'
 import type { ToEdge, ToOwner } from '../traffic.ts'
 import { Connection } from './connection.ts'
 import { Conversation, type ConversationParts } from './conversation.ts'
@@ -36,18 +37,6 @@ export interface GatewayParts {
   readonly metrics?: GatewayMetrics
   /** When the writes of a turn go out; for embedders with a loop of their own. */
   readonly defer?: Defer
-}
-
-/** A session as operators see it. Times are RFC 3339. */
-export interface SessionDescription {
-  readonly session_id: string
-  readonly project_id: string
-  readonly key_id: string | null
-  readonly sub: string | null
-  /** When its present connection came, or its last one where it has none. */
-  readonly connected_at: string
-  readonly rooms: readonly string[]
-  readonly queued_bytes: number
 }
 
 const SWEEP_MS = 1000

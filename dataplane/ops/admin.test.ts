@@ -2,8 +2,8 @@ import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
 import { createLog } from '../../shared/log.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
+import type { RoomDescription, SessionDescription } from '../descriptions.ts'
 import { type AdminOptions, createAdminApp } from './admin.ts'
-import type { RoomDescription, SessionDescription } from './runtime.ts'
 
 const TOKEN = 'a token between processes'
 

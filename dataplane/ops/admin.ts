@@ -5,10 +5,11 @@ import * as v from 'valibot'
 import { newId } from '../../shared/ids.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Random } from '../../shared/random.ts'
+import type { RoomDescription, RoomQuery, SessionDescription } from '../descriptions.ts'
 import { loadAdminPage } from './admin-page.ts'
 import type { Reasons } from './health.ts'
 import { problem } from './problem.ts'
-import type { NodeDescription, RoomDescription, RoomQuery, Runtime, SessionDescription } from './runtime.ts'
+import type { NodeDescription, Runtime } from './runtime.ts'
 
 /** What the operations side of a node needs to know of it; plain functions, so that it knows nothing of gateway and rooms. */
 export interface AdminOptions {

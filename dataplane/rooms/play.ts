@@ -38,6 +38,12 @@ export class Play {
   message(seat: Seat, { type, data, ref }: Extract<ToOwner, { kind: 'message' }>): void {
     const { environment, logic, stream, replies, failures } = this.#parts
     const { definition } = logic
+    if (ref !== undefined && ref <= seat.last_ref) {
+      this.#again(seat)
+      return
+    }
+    // Applied or refused: this ref is settled from here on, and nothing is ever done under it again.
+    if (ref !== undefined) seat.last_ref = ref
     const spec = Object.hasOwn(definition.messages, type) ? definition.messages[type] : undefined
     if (!spec) {
       replies.error(seat, 'unknown_type', `${definition.type} has no message ${JSON.stringify(type)}`, ref)
@@ -48,17 +54,12 @@ export class Play {
       replies.error(seat, 'invalid_payload', `${type}: ${valid.message}`, ref)
       return
     }
-    if (ref !== undefined && ref <= seat.last_ref) {
-      this.#again(seat)
-      return
-    }
     if (spec.rate && !seat.mayTake(type, spec.rate, environment.clock.monotonic())) {
       const { per_second, burst } = spec.rate
       environment.metrics.rateLimited(definition.type)
       replies.error(seat, 'rate_limited', `${type}: at most ${per_second} a second, ${burst} at once`, ref)
       return
     }
-    if (ref !== undefined) seat.last_ref = ref
     let effects: Effects
     try {
       effects = logic.message({ type, data: valid.value, member: seat.member })

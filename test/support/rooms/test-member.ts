@@ -1,13 +1,27 @@
+import { applyPatch } from 'rfc6902'
 import type { Frame } from '../../../dataplane/frame.ts'
 import type { Frames } from '../../../dataplane/traffic.ts'
 import type { Json } from '../../../shared/json.ts'
 import { MsgpackClientCodec } from '../../../shared/protocol/client-codec.ts'
-import type { ClientCodec, DecodedMessage } from '../../../shared/protocol/codec.ts'
-import { JsonClientCodec } from '../../../shared/protocol/json-client-codec.ts'
+import type { DecodedMessage } from '../../../shared/protocol/codec.ts'
 import type { MemberInfo, ServerMessage, Subprotocol } from '../../../shared/protocol/messages.ts'
 import { apply } from '../../../shared/sync/apply.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
+import type { Operation } from '../../../shared/sync/operations.ts'
 import { unframe } from './unframe.ts'
+
+const fromJson = (payload: Uint8Array): ServerMessage => JSON.parse(new TextDecoder().decode(payload))
+
+/** What somebody else's JSON Patch makes of a state. */
+function patched(state: Json, ops: readonly Operation[]): Json {
+  const document = { state: structuredClone(state) }
+  const problems = applyPatch(
+    document,
+    ops.map((op) => ({ ...op, path: `/state${op.path}` })),
+  ).filter((problem) => problem !== null)
+  if (problems.length > 0) throw problems[0]
+  return document.state
+}
 
 /** A client in one room, as the protocol tells clients to behave: what it holds comes from frames alone. */
 export class TestMember {
@@ -30,23 +44,23 @@ export class TestMember {
   /** What would have made the client ask for a resync. */
   readonly faults: string[] = []
   resyncs = 0
-  readonly #client: ClientCodec
+  readonly #msgpack = new MsgpackClientCodec()
 
   constructor(member_id: string, codec: Subprotocol) {
     this.member_id = member_id
     this.session_id = `ses_of_${member_id}`
     this.codec = codec
-    this.#client = codec === 'roomful.v1.json' ? new JsonClientCodec() : new MsgpackClientCodec()
   }
 
   frames(frames: Frames | undefined): void {
     if (!frames) return
     const frame: Frame | undefined = frames[this.codec]
     if (!frame) throw new Error(`${this.member_id} speaks ${this.codec}, which the frames are not for`)
-    for (const payload of unframe(frame)) this.hear(this.#client.decode(payload))
+    for (const payload of unframe(frame))
+      this.hear(this.codec === 'roomful.v1.json' ? fromJson(payload) : this.#msgpack.decode(payload))
   }
 
-  hear(message: DecodedMessage | Exclude<ServerMessage, { t: 'state.patch' }>): void {
+  hear(message: DecodedMessage | ServerMessage): void {
     switch (message.t) {
       case 'state.snapshot':
       case 'state.resync':
@@ -67,7 +81,8 @@ export class TestMember {
           this.faults.push(`patch ${message.seq} after ${this.seq}`)
           break
         }
-        if (message.delta) this.state = apply(this.state, message.delta)
+        if ('ops' in message) this.state = patched(this.state, message.ops)
+        else if (message.delta) this.state = apply(this.state, message.delta)
         this.seq = message.seq
         this.checksum = message.checksum
         this.#check()
