@@ -15,7 +15,6 @@ export const ERRORS = {
   not_in_room: { retryable: false, meaning: 'the session is not in the room' },
   unknown_type: { retryable: false, meaning: 'the room type has no message of this type' },
   invalid_payload: { retryable: false, meaning: 'the data does not fit the message type' },
-  stale_ref: { retryable: false, meaning: 'a ref is not larger than the ones before' },
   rate_limited: { retryable: true, meaning: 'too many messages of this type, or in all' },
   room_logic_failed: {
     retryable: false,

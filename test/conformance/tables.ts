@@ -14,7 +14,6 @@ export const ERROR_CODES: Readonly<Record<string, boolean>> = {
   not_in_room: false,
   unknown_type: false,
   invalid_payload: false,
-  stale_ref: false,
   rate_limited: true,
   room_logic_failed: false,
   invalid_token: false,

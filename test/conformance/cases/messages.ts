@@ -81,7 +81,7 @@ topic.each('refs that come many times at once are applied once', ONCE, async (st
 
 topic.each(
   'a new message with a lower ref is not applied',
-  '§7 "`ref` must be larger than that of the member\'s message before it"; §11 "`stale_ref`: a ref is not larger than the ones before"',
+  '§7 "`ref` must be larger than that of the member\'s message before it; one that is not is taken for a message sent again, and acked."',
   async (stage, codec) => {
     const { peer, view, room_id } = await inCounter(stage, codec)
     const low = peer.session.nextRef()
