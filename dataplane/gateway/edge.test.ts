@@ -130,6 +130,27 @@ describe('a leave', () => {
   })
 })
 
+describe('a leave that failed', () => {
+  // While a leave is under way the edge takes the seat for given up: it passes nothing on, and does not say at the session's end that
+  // the member is gone. A leave whose room could not be reached stayed under way for ever.
+  it('leaves the seat as it was, to be left again or to end with the session', async () => {
+    const { client, joined } = await test.join()
+    const { room_id, member_id } = joined
+    test.owner.silent.add('leave')
+    const asked = test.owner.next('leave')
+    client.send({ t: 'leave', ref: 2, room_id })
+    await asked
+    const room = test.owner.room('one')
+    room.send({ kind: 'error', member_id, ref: 2, code: 'room_unavailable', message: 'try again' })
+    expect(await client.next('error')).toMatchObject({ code: 'room_unavailable', ref: 2, retryable: true })
+    client.send({ t: 'message', room_id, type: 'move', data: null, ref: 3 })
+    expect(await client.next('ack')).toMatchObject({ ref: 3 })
+    const gone = test.owner.next('leave')
+    client.ws.close(1000)
+    expect(await gone).toMatchObject({ member_id, reason: 'left' })
+  })
+})
+
 describe('a message', () => {
   it('reaches the owner as it is; patch, event and ack come back in this order', async () => {
     const { client, joined } = await test.join()

@@ -206,6 +206,8 @@ export class Edge {
         seat.fail(message.code, message.message, message.ref)
         break
       case 'error':
+        // A leave that failed is over: the client still has the seat, and may ask again.
+        if (message.ref !== undefined && message.ref === seat.leave_ref) seat.leave_ref = undefined
         seat.refuse(message.code, message.message, message.ref)
         break
       case 'left':
