@@ -97,14 +97,9 @@ export class Doors {
   }
 
   detach({ member_id }: Kind<'detach'>): void {
-    const { environment, seats, act } = this.#parts
-    const seat = seats.get(member_id)
-    if (!seat) {
-      this.#admissions.wait(member_id, () => act(() => this.#detachSeat(member_id)))
-      return
-    }
-    this.#detachSeat(member_id)
-    if (!this.#expiry.waiting) this.#expiry.at(environment.clock.monotonic() + environment.limits.seat_ms)
+    const { seats, act } = this.#parts
+    if (seats.get(member_id)) this.#detachSeat(member_id)
+    else this.#admissions.wait(member_id, () => act(() => this.#detachSeat(member_id)))
   }
 
   attach(message: Kind<'attach'>): void {
@@ -151,7 +146,9 @@ export class Doors {
     const seat = seats.get(member_id)
     if (!seat) return
     this.#early = this.#early.filter((attach) => attach.member_id !== member_id)
-    seats.detach(seat, environment.clock.monotonic())
+    const now = environment.clock.monotonic()
+    seats.detach(seat, now)
+    if (!this.#expiry.waiting) this.#expiry.at(now + environment.limits.seat_ms)
   }
 
   #attached(seat: Seat, { member_id, edge, codec, epoch, seq }: Kind<'attach'>): void {

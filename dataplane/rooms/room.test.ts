@@ -192,6 +192,19 @@ describe('admit', () => {
     expect(ann.in_room).toBe(false)
     expect((await bench.join('guarded', 'eve', { options: { now: 'yes' } })).errors).toEqual([])
   })
+
+  // The socket is lost while admit decides, and then its edge dies, so that nobody tells of the session's end. A seat taken without a
+  // socket from the start was never looked at again: the member stayed, and so did the room.
+  it('gives no seat for ever to a session that has gone meanwhile', async () => {
+    const bench = new RoomBench([guarded], { limits: { seat_ms: 2000 } })
+    const ann = await bench.join('guarded', 'ann')
+    bench.detach('guarded', ann)
+    gates.shift()!(undefined)
+    await bench.advance(100)
+    expect(bench.describe('guarded')?.members).toMatchObject([{ member_id: 'ann', connected: false }])
+    await bench.advance(3000, 100)
+    expect(bench.describe('guarded')?.members).toEqual([])
+  })
 })
 
 describe('a message', () => {
