@@ -71,6 +71,8 @@ export class Room {
   /** `closing`: everybody is being sent away; `leaving`: saved for another owner; `ended`: nothing happens any more. */
   #stage: 'open' | 'closing' | 'leaving' | 'ended' = 'open'
   readonly #unhandled: Arrival[] = []
+  /** Settles when a room that ended for good is out of the store. */
+  #disposed: Promise<void> = Promise.resolve()
 
   constructor(parts: RoomParts) {
     const { environment, room, definition, log, begin } = parts
@@ -171,9 +173,13 @@ export class Room {
     return undefined
   }
 
-  /** Saves the room and gives it up, for another owner to go on with; a room that is kept nowhere ends. Input is left unanswered. */
+  /**
+   * Saves the room and gives it up, for another owner to go on with; a room that is kept nowhere ends, and one that is ending comes to
+   * its end. Input is left unanswered.
+   */
   async handOver(): Promise<void> {
-    if (this.#stage !== 'open') return
+    if (this.#stage === 'closing') await this.#stream.settle()
+    if (this.#stage !== 'open') return this.#disposed
     this.#stage = 'leaving'
     this.#cancelTimers()
     this.#doors.close()
@@ -276,7 +282,7 @@ export class Room {
     this.#stage = 'ended'
     this.#cancelTimers()
     this.#play.dispose()
-    this.#stream.release(true).then(() => this.#end('disposed'))
+    this.#disposed = this.#stream.release(true).then(() => this.#end('disposed'))
   }
 
   #runTick(): void {
