@@ -33,7 +33,9 @@ export async function startDataplane({
   watch_rooms = false,
 }: DataplaneParts): Promise<RunningDataplane> {
   const folder = config.rooms_dir ?? EXAMPLES
-  const node = await startNode({ ...config, rooms: await loadRooms(folder), store, log })
+  const rooms = await loadRooms(folder)
+  log.info({ folder }, `room types: ${rooms.map(({ type }) => type).join(', ')}`)
+  const node = await startNode({ ...config, rooms, store, log })
   const watching = watch_rooms
     ? watchRooms(folder, (definition) => node.replaceRoom(definition), log)
     : undefined
