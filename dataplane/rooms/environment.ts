@@ -29,7 +29,7 @@ export interface RoomLimits {
 
 /** What holds where nothing else is said. */
 export const ROOM_LIMITS: RoomLimits = {
-  ring: { entries: 512, bytes: 128 * 1024 },
+  ring: { entries: 512, bytes: 256 * 1024 },
   waiting_messages: 1000,
   admit_ms: 5000,
   seat_ms: 120_000,

@@ -2,6 +2,7 @@ import type { Codec, RoomEncoder } from '../../shared/protocol/codec.ts'
 import type { MemberInfo, ServerMessage, StateAt, Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Frame, frame, joinFrames } from '../frame.ts'
 import type { Frames } from '../traffic.ts'
+import type { Position } from './ring.ts'
 import type { RoomEvent, Update } from './update.ts'
 
 /** Every codec a node speaks. */
@@ -66,7 +67,7 @@ export class RoomFrames {
     return frames.length > 0 ? joinFrames(frames) : undefined
   }
 
-  event({ epoch, seq }: Update, { name, data }: RoomEvent): EventMessage {
+  event({ epoch, seq }: Position, { name, data }: RoomEvent): EventMessage {
     return { t: 'event', room_id: this.#room_id, epoch, seq, name, data }
   }
 

@@ -17,8 +17,8 @@ export interface RoomSnapshot {
   readonly seats: readonly SeatRecord[]
   /** Where the room stood before the first of `updates`. */
   readonly base: Position
-  /** The last visible updates, gap-free up to `seq`, for members who missed some. */
-  readonly updates: readonly Update[]
+  /** The last visible updates as journal entries, gap-free up to `seq`, for members who missed some. */
+  readonly updates: readonly Uint8Array[]
 }
 
 /** What the store holds of a room cannot be read. */
@@ -28,6 +28,7 @@ export class UnreadableRecord extends Error {
 
 /** The first byte of every journal entry and snapshot; another layout gets another number. */
 const VERSION = 1
+const LENGTH_BYTES = 4
 
 type PackedSeat = [
   member_id: string,
@@ -56,42 +57,41 @@ type PackedSnapshot = [
   state: Json,
   seats: PackedSeat[],
   base: [epoch: number, seq: number],
-  updates: PackedUpdate[],
 ]
 
-/** Writes and reads what the store keeps of rooms: one version byte, then MessagePack. */
+/**
+ * Writes and reads what the store keeps of rooms: one version byte, then MessagePack. Behind that a snapshot has the last updates, each
+ * as its journal entry with its length before it; the length of the MessagePack itself is behind the version byte.
+ */
 export class JournalFormat {
   // Not msgpackr's: that one takes an object with the keys `constructor` and `toJSON`, which clients may choose, for a class instance.
   readonly #writer = new MsgpackWriter()
   readonly #reader = new Unpackr({ useRecords: false, moreTypes: false })
 
   entry(update: Update): Uint8Array {
-    return this.#pack(packUpdate(update))
+    const body = this.#write(packUpdate(update))
+    const bytes = new Uint8Array(1 + body.length)
+    bytes[0] = VERSION
+    bytes.set(body, 1)
+    return bytes
   }
 
   snapshot(snapshot: RoomSnapshot): Uint8Array {
     const { epoch, seq, checksum, state, seats, base, updates } = snapshot
-    const packed: PackedSnapshot = [
-      epoch,
-      seq,
-      checksum,
-      state,
-      seats.map(packSeat),
-      [base.epoch, base.seq],
-      updates.map(packUpdate),
-    ]
-    return this.#pack(packed)
+    const packed: PackedSnapshot = [epoch, seq, checksum, state, seats.map(packSeat), [base.epoch, base.seq]]
+    return joinParts([this.#write(packed), ...updates])
   }
 
   /** Throws UnreadableRecord. */
   readEntry(bytes: Uint8Array): Update {
-    return this.#read(bytes, (packed) => unpackUpdate(packed as PackedUpdate))
+    return this.#read(bytes, () => unpackUpdate(this.#reader.unpack(bytes.subarray(1)) as PackedUpdate))
   }
 
   /** Throws UnreadableRecord. */
   readSnapshot(bytes: Uint8Array): RoomSnapshot {
-    return this.#read(bytes, (packed) => {
-      const [epoch, seq, checksum, state, seats, base, updates] = packed as PackedSnapshot
+    return this.#read(bytes, () => {
+      const [whole, ...updates] = splitParts(bytes)
+      const [epoch, seq, checksum, state, seats, base] = this.#reader.unpack(whole!) as PackedSnapshot
       return {
         epoch,
         seq,
@@ -99,29 +99,52 @@ export class JournalFormat {
         state,
         seats: seats.map(unpackSeat),
         base: { epoch: base[0], seq: base[1] },
-        updates: updates.map(unpackUpdate),
+        updates,
       }
     })
   }
 
-  #pack(packed: PackedUpdate | PackedSnapshot): Uint8Array {
+  #write(packed: PackedUpdate | PackedSnapshot): Uint8Array {
     this.#writer.begin().value(packed as Json)
-    const body = this.#writer.take()
-    const bytes = new Uint8Array(1 + body.length)
-    bytes[0] = VERSION
-    bytes.set(body, 1)
-    return bytes
+    return this.#writer.take()
   }
 
-  #read<T>(bytes: Uint8Array, unpack: (packed: unknown) => T): T {
+  #read<T>(bytes: Uint8Array, unpack: () => T): T {
     if (bytes[0] !== VERSION)
       throw new UnreadableRecord(`a room record has version ${bytes[0]}; this node reads version ${VERSION}`)
     try {
-      return unpack(this.#reader.unpack(bytes.subarray(1)))
+      return unpack()
     } catch (error) {
       throw new UnreadableRecord(`a room record of ${bytes.length} bytes is damaged`, { cause: error })
     }
   }
+}
+
+/** The version byte, then each part with its length before it. */
+function joinParts(parts: readonly Uint8Array[]): Uint8Array {
+  const bytes = new Uint8Array(parts.reduce((sum, part) => sum + LENGTH_BYTES + part.length, 1))
+  const view = new DataView(bytes.buffer)
+  bytes[0] = VERSION
+  let at = 1
+  for (const part of parts) {
+    view.setUint32(at, part.length)
+    bytes.set(part, at + LENGTH_BYTES)
+    at += LENGTH_BYTES + part.length
+  }
+  return bytes
+}
+
+/** Throws a RangeError where bytes are missing. */
+function splitParts(bytes: Uint8Array): Uint8Array[] {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length)
+  const parts: Uint8Array[] = []
+  for (let at = 1; at < bytes.length; ) {
+    const end = at + LENGTH_BYTES + view.getUint32(at)
+    if (end > bytes.length) throw new RangeError(`a part ends at ${end} of ${bytes.length} bytes`)
+    parts.push(bytes.slice(at + LENGTH_BYTES, end))
+    at = end
+  }
+  return parts
 }
 
 function packUpdate(update: Update): PackedUpdate {

@@ -2,7 +2,6 @@ import type { Durability } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
 import type { RoomRecord } from './record.ts'
 import type { Timer } from './scheduler.ts'
-import type { Update } from './update.ts'
 
 /** Keeps a room in the store the way its type asks for: every update before it is seen, a save now and then, or nothing. */
 export class Keeper {
@@ -36,19 +35,18 @@ export class Keeper {
     this.#save = environment.scheduler.timer(() => this.#saveNow())
   }
 
-  /** Called for each update, which is part of `whole` already. The promise tells whether it stands; undefined: it need not be waited for. */
-  commit(update: Update): Promise<boolean> | undefined {
-    if (this.#durability === 'none') return undefined
+  /** Called with the journal entry of each update, which is part of `whole` already; undefined in a room that is kept nowhere. The promise tells whether it stands; undefined: it need not be waited for. */
+  commit(entry: Uint8Array | undefined): Promise<boolean> | undefined {
+    if (!entry) return undefined
     if (this.#durability === 'snapshot') {
       this.#changed = true
       if (!this.#saving && !this.#save.waiting) this.#saveSoon()
       return undefined
     }
-    const { format, limits } = this.#environment
+    const { limits } = this.#environment
     const long = this.#entries >= limits.journal_entries
     const large = this.#bytes >= Math.max(limits.journal_bytes, this.#snapshot_bytes)
     if (long || large) return this.#replace()
-    const entry = format.entry(update)
     this.#entries++
     this.#bytes += entry.length
     return this.#record.append(entry)

@@ -26,6 +26,8 @@ export interface Parting {
 /** One flush on its way out: the update, and what its delivery needs to know. */
 export interface Flush {
   readonly update: Update
+  /** Its journal entry; undefined in a room that is kept nowhere. */
+  readonly packed: Uint8Array | undefined
   /** State and members after it. */
   readonly state: Json
   readonly members: readonly Member[]

@@ -26,7 +26,7 @@ export function restore({ snapshot, journal }: Claim, format: JournalFormat): Ro
       throw new UnreadableRecord(`a journal entry has seq ${update.seq} behind seq ${seq}`)
     if (update.delta) state = apply(state, update.delta)
     seatMembers(seats, update)
-    if (update.visible) updates.push(update)
+    if (update.visible) updates.push(bytes)
     ;({ epoch, seq, checksum } = update)
   }
   const found = new Checksum().of(state)

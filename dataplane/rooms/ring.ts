@@ -2,7 +2,8 @@ import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Frame, joinFrames } from '../frame.ts'
 import type { Frames } from '../traffic.ts'
 import type { RoomFrames, UpdateFrames } from './frames.ts'
-import type { Update } from './update.ts'
+import type { JournalFormat } from './journal.ts'
+import type { RoomEvent, Update } from './update.ts'
 
 /** A place in a room's history: after the update `seq`, as seen under `epoch`. */
 export interface Position {
@@ -16,15 +17,19 @@ export interface RingLimits {
   readonly bytes: number
 }
 
-interface Entry {
-  readonly update: Update
+/** One update, kept as bytes: as objects it would take twenty times the memory, for as long as it is here. */
+interface Entry extends Position {
   readonly frames: UpdateFrames
+  /** Events that were not for everybody. */
+  readonly whispers: readonly RoomEvent[]
+  readonly packed: Uint8Array | undefined
   readonly bytes: number
 }
 
 const NO_FRAMES: UpdateFrames = { patch: {}, rest: undefined }
 /** What an entry costs besides its frames. */
 const ENTRY_BYTES = 200
+const NO_WHISPERS: readonly RoomEvent[] = []
 
 /** The last updates of a room that members saw, gap-free, to be replayed to whoever missed some of them. */
 export class Ring {
@@ -46,14 +51,18 @@ export class Ring {
     return this.#base
   }
 
-  get updates(): readonly Update[] {
-    return this.#entries.slice(this.#start).map((entry) => entry.update)
+  /** The updates as journal entries, oldest first; none in a room that is kept nowhere. */
+  get packed(): readonly Uint8Array[] {
+    return this.#entries.slice(this.#start).flatMap((entry) => entry.packed ?? [])
   }
 
-  /** The next update; `frames`: those it was encoded to, if any. */
-  add(update: Update, frames: UpdateFrames = NO_FRAMES): void {
-    const bytes = ENTRY_BYTES + size(frames.patch) + size(frames.rest)
-    this.#entries.push({ update, frames, bytes })
+  /** The next update. `packed`: its journal entry, if there is one; `frames`: those it was encoded to, if any. */
+  add(update: Update, packed: Uint8Array | undefined, frames: UpdateFrames = NO_FRAMES): void {
+    const { epoch, seq, events } = update
+    const whispers = events.some((event) => event.to) ? events.filter((event) => event.to) : NO_WHISPERS
+    const bytes =
+      ENTRY_BYTES * (1 + whispers.length) + size(frames.patch) + size(frames.rest) + (packed?.length ?? 0)
+    this.#entries.push({ epoch, seq, frames, whispers, packed, bytes })
     this.#bytes += bytes
     while (this.#entries.length - this.#start > this.#limits.entries || this.#bytes > this.#limits.bytes)
       this.#drop()
@@ -73,7 +82,8 @@ export class Ring {
 
   /**
    * What a member at `position` has missed, one frame per update: patch, what was for everybody, what was for this member. Undefined
-   * when the ring does not reach back so far, or the member saw a history that was lost with an earlier owner.
+   * when the ring does not reach back so far, when the member saw a history that was lost with an earlier owner, and when an update is
+   * not here in this subprotocol.
    */
   replay(
     position: Position,
@@ -81,34 +91,46 @@ export class Ring {
     member_id: string,
     subprotocol: Subprotocol,
     frames: RoomFrames,
+    format: JournalFormat,
   ): readonly Frames[] | undefined {
     const from = this.#start + position.seq - this.#base.seq
     if (from < this.#start || from > this.#entries.length) return undefined
-    const before = from === this.#start ? this.#base : this.#entries[from - 1]!.update
-    const after = this.#entries[from]?.update.epoch ?? current_epoch
+    const before = from === this.#start ? this.#base : this.#entries[from - 1]!
+    const after = this.#entries[from]?.epoch ?? current_epoch
     if (position.epoch < before.epoch || position.epoch > after) return undefined
-    return this.#entries.slice(from).map((entry) => ({
-      [subprotocol]: joinFrames(framesOf(entry, member_id, subprotocol, frames)),
-    }))
+    const missed: Frames[] = []
+    for (const entry of this.#entries.slice(from)) {
+      const shared = sharedFrames(entry, subprotocol, frames, format)
+      if (!shared) return undefined
+      const whispers = entry.whispers
+        .filter(({ to }) => to?.includes(member_id))
+        .map((event) => frames.message(frames.event(entry, event), subprotocol))
+      missed.push({ [subprotocol]: joinFrames([...shared, ...whispers]) })
+    }
+    return missed
   }
 
   #drop(): void {
-    const { update, bytes } = this.#entries[this.#start]!
+    const { epoch, seq, bytes } = this.#entries[this.#start]!
     this.#start++
     this.#bytes -= bytes
-    this.#base = { epoch: update.epoch, seq: update.seq }
+    this.#base = { epoch, seq }
   }
 }
 
-function framesOf(entry: Entry, member_id: string, subprotocol: Subprotocol, frames: RoomFrames): Frame[] {
-  const { update } = entry
-  const patch = entry.frames.patch[subprotocol]
-  const rest = patch ? entry.frames.rest?.[subprotocol] : frames.rest(update, subprotocol)
-  const parts = [patch ?? frames.replay(update, subprotocol)]
-  if (rest) parts.push(rest)
-  for (const event of update.events)
-    if (event.to?.includes(member_id)) parts.push(frames.message(frames.event(update, event), subprotocol))
-  return parts
+/** What everybody got with an update: as it was, or encoded anew for a member who speaks what nobody spoke then. */
+function sharedFrames(
+  { frames: { patch, rest }, packed }: Entry,
+  subprotocol: Subprotocol,
+  frames: RoomFrames,
+  format: JournalFormat,
+): Frame[] | undefined {
+  const ready = patch[subprotocol]
+  if (ready) return rest?.[subprotocol] ? [ready, rest[subprotocol]] : [ready]
+  if (!packed) return undefined
+  const update = format.readEntry(packed)
+  const anew = frames.rest(update, subprotocol)
+  return anew ? [frames.replay(update, subprotocol), anew] : [frames.replay(update, subprotocol)]
 }
 
 const size = (frames: Frames | undefined): number =>

@@ -99,7 +99,7 @@ export class RoomStream {
     this.#flushed = { state, seq, checksum }
     this.#delivered = { state, seq, checksum, members: seats.members }
     this.#ring = new Ring(environment.limits.ring, restored?.base ?? { epoch: fence.epoch, seq })
-    for (const update of restored?.updates ?? []) this.#ring.add(update)
+    for (const entry of restored?.updates ?? []) this.#ring.add(environment.format.readEntry(entry), entry)
     this.#frames = new RoomFrames(room_id, environment.codecs)
     this.#delivery = new Delivery({
       room,
@@ -225,7 +225,14 @@ export class RoomStream {
 
   /** What a member at `position` has missed; undefined when that is not known any more. */
   replay(seat: Seat, position: Position) {
-    return this.#ring.replay(position, this.epoch, seat.member.member_id, seat.codec, this.#frames)
+    return this.#ring.replay(
+      position,
+      this.epoch,
+      seat.member.member_id,
+      seat.codec,
+      this.#frames,
+      this.#parts.environment.format,
+    )
   }
 
   /** Acks once more what was acked before. */
@@ -273,7 +280,7 @@ export class RoomStream {
       return
     }
     this.#in_flight = flush
-    const committed = this.#keeper.commit(flush.update)
+    const committed = this.#keeper.commit(flush.packed)
     if (committed) this.#done = committed.then(this.#onCommitted).catch(this.#onBroken)
     else this.#onCommitted(true)
   }
@@ -307,7 +314,7 @@ export class RoomStream {
     if (update.visible) {
       this.#delivered = { seq: update.seq, checksum: update.checksum, state, members }
       this.#resyncs.clear()
-      if (frames) this.#ring.add(update, frames)
+      if (frames) this.#ring.add(update, flush.packed, frames)
       else this.#ring.clear({ epoch: update.epoch, seq: update.seq })
     }
     const { clock, metrics } = environment
@@ -350,6 +357,7 @@ export class RoomStream {
     }
     return {
       update,
+      packed: this.#parts.durability === 'none' ? undefined : environment.format.entry(update),
       state: this.#flushed.state,
       members: seats.members,
       joins,
@@ -362,7 +370,7 @@ export class RoomStream {
   /** The room as of its last flush, delivered or not: what a new owner would need. */
   #whole(): Uint8Array {
     const { state, seq, checksum } = this.#flushed
-    const under_way = (this.#in_flight ?? this.#withheld)?.update
+    const under_way = this.#in_flight ?? this.#withheld
     return this.#parts.environment.format.snapshot({
       epoch: this.epoch,
       seq,
@@ -370,7 +378,9 @@ export class RoomStream {
       state,
       seats: this.#seated(),
       base: this.#ring.base,
-      updates: under_way?.visible ? [...this.#ring.updates, under_way] : this.#ring.updates,
+      updates: under_way?.update.visible
+        ? [...this.#ring.packed, ...(under_way.packed ? [under_way.packed] : [])]
+        : this.#ring.packed,
     })
   }
 
