@@ -60,6 +60,7 @@ export class Play {
       replies.error(seat, 'rate_limited', `${type}: at most ${per_second} a second, ${burst} at once`, ref)
       return
     }
+    const { state } = logic
     let effects: Effects
     try {
       effects = logic.message({ type, data: valid.value, member: seat.member })
@@ -71,7 +72,8 @@ export class Play {
     if (ref !== undefined) stream.pending.ack(seat)
     this.#takeOver(effects)
     environment.metrics.applied(definition.type)
-    stream.touch()
+    // What changed nothing and waits for no ack needs no flush; whoever was kicked has asked for one already.
+    if (ref !== undefined || logic.state !== state || effects.events.length > 0) stream.touch()
   }
 
   /** Somebody takes a seat. The text says why the room logic would not have it; then nothing has happened. */
