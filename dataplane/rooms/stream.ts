@@ -112,7 +112,8 @@ export class RoomStream {
       this.#record,
       environment,
       parts.durability,
-      () => this.#whole(),
+      // A save every second need not carry what a crash makes worthless: members are resynced after one.
+      parts.durability === 'snapshot' ? () => this.#withoutHistory() : () => this.#whole(),
       parts.on_fenced,
     )
     this.#timer = scheduler.timer(() => this.#flush())
@@ -367,21 +368,22 @@ export class RoomStream {
     }
   }
 
-  /** The room as of its last flush, delivered or not: what a new owner would need. */
+  /** The room as of its last flush, delivered or not, with what members may have missed: what a new owner would need. */
   #whole(): Uint8Array {
-    const { state, seq, checksum } = this.#flushed
     const under_way = this.#in_flight ?? this.#withheld
-    return this.#parts.environment.format.snapshot({
-      epoch: this.epoch,
-      seq,
-      checksum,
-      state,
-      seats: this.#seated(),
-      base: this.#ring.base,
-      updates: under_way?.update.visible
-        ? [...this.#ring.packed, ...(under_way.packed ? [under_way.packed] : [])]
-        : this.#ring.packed,
-    })
+    const last = under_way?.update.visible && under_way.packed ? [under_way.packed] : []
+    return this.#pack(this.#ring.base, [...this.#ring.packed, ...last])
+  }
+
+  /** The room as of its last flush. */
+  #withoutHistory(): Uint8Array {
+    return this.#pack({ epoch: this.epoch, seq: this.#flushed.seq }, [])
+  }
+
+  #pack(base: Position, updates: readonly Uint8Array[]): Uint8Array {
+    const { state, seq, checksum } = this.#flushed
+    const { format } = this.#parts.environment
+    return format.snapshot({ epoch: this.epoch, seq, checksum, state, seats: this.#seated(), base, updates })
   }
 
   /** The seats as of the last flush. */
