@@ -1,8 +1,10 @@
 #!/usr/bin/env node
+import { systemClock } from '../../shared/clock.ts'
 import { packageVersion } from '../../shared/version.ts'
 import { parseArguments } from './arguments.ts'
 import { runCommand } from './commands.ts'
 import { helpText } from './help.ts'
+import { endWithNpm } from './npm-parent.ts'
 
 const request = parseArguments(process.argv.slice(2))
 switch (request.kind) {
@@ -19,6 +21,7 @@ switch (request.kind) {
   case 'run': {
     // Libraries take this for the wish to be fast; whoever develops says dev.
     if (request.command !== 'dev') process.env.NODE_ENV ??= 'production'
+    endWithNpm(process, systemClock)
     const started = runCommand(request.command, process.env, process, (text) => process.stderr.write(text))
     if (!started) process.exitCode = 2
   }
