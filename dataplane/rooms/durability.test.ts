@@ -1,5 +1,5 @@
 import * as v from 'valibot'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
@@ -191,6 +191,22 @@ describe('a snapshot room', () => {
     expect(bench.store.writes).toBe(saved + 1)
     await bench.advance(10_000, 50)
     expect(bench.store.writes).toBe(saved + 1)
+  })
+
+  it('is saved without its history: a save is as large as the room, however much has happened', async () => {
+    const bench = new RoomBench([counter('snapshot')])
+    const saves = vi.spyOn(bench.store.store.rooms, 'snapshot')
+    const savedBytes = () => saves.mock.lastCall![2].length
+    await bench.join('counter', 'ann')
+    await bench.advance(1000, 50)
+    const first = savedBytes()
+    for (let i = 0; i < 50; i++) {
+      bench.message('counter', 'ann', 'inc', null)
+      await bench.settle()
+    }
+    await bench.advance(1000, 50)
+    expect(saves.mock.calls.length).toBeGreaterThan(1)
+    expect(savedBytes()).toBeLessThan(first + 16)
   })
 
   it('goes on elsewhere from its last save; who saw more is resynced', async () => {
