@@ -45,3 +45,10 @@ export function requireLimit(limit: number): void {
 export function requireOwner(owner: string): void {
   if (owner === '') throw new RangeError('owner is empty: it must be the id of a node')
 }
+
+/** Throws unless a lock can be waited for and held for these times. */
+export function requireLockTimes({ ttl_ms, wait_ms }: { ttl_ms: number; wait_ms: number }): void {
+  requireTtl(ttl_ms)
+  if (Number.isFinite(wait_ms) && wait_ms >= 0) return
+  throw new RangeError(`wait_ms is ${wait_ms}: it must be a number of milliseconds, 0 or more`)
+}

@@ -2,6 +2,7 @@ import { describe } from 'vitest'
 import { describeBus } from './conformance/bus.ts'
 import type { OpenStore } from './conformance/harness.ts'
 import { describeLife } from './conformance/life.ts'
+import { describeLocks } from './conformance/locks.ts'
 import { describeRecords } from './conformance/records.ts'
 import { describeRooms } from './conformance/rooms.ts'
 
@@ -13,6 +14,7 @@ export function describeStore(name: string, open: OpenStore): void {
     describeRecords(open)
     describeRooms(open)
     describeBus(open)
+    describeLocks(open)
     describeLife(open)
   })
 }

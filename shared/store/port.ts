@@ -8,10 +8,18 @@ export interface Store {
   readonly records: Records
   readonly rooms: RoomRecords
   readonly bus: Bus
+  readonly locks: Locks
   /** The store's own clock, milliseconds since 1970. */
   time(): Promise<number>
+  /** For how long the store has been running, in milliseconds; Infinity in memory. A store that came back empty is young. */
+  uptime(): Promise<number>
   /** Resolves when the store answers. */
   ping(): Promise<void>
+  /**
+   * Calls back each time the store can be reached again after it could not (the connection for commands was lost and is back). The
+   * returned function ends that.
+   */
+  onReturn(callback: () => void): () => void
   /** Lets go of every connection; afterwards every call rejects. */
   close(): Promise<void>
 }
@@ -113,4 +121,22 @@ export interface Bus {
     on_message: (message: Uint8Array) => void,
     on_gap?: () => void,
   ): Promise<() => Promise<void>>
+  /**
+   * How many subscribers each of `channels` has at this moment, as `publish` counts them, in the order asked. Undefined where the
+   * store cannot tell (Redis Cluster without sharded pub/sub).
+   */
+  listeners(channels: readonly string[]): Promise<number[] | undefined>
+}
+
+/** Locks between processes. For efficiency only: a holder that was paused may believe in a lock that has run out. The fence decides. */
+export interface Locks {
+  /**
+   * Runs `work` while nobody else holds the lock `name`, and gives its outcome; waits up to `wait_ms` for the lock. The lock runs out
+   * after `ttl_ms`, whether or not `work` has ended. Undefined: somebody else held it all that time, and `work` did not run.
+   */
+  withLock<T>(
+    name: string,
+    options: { ttl_ms: number; wait_ms: number },
+    work: () => Promise<T>,
+  ): Promise<T | undefined>
 }

@@ -55,5 +55,16 @@ export function describeBus(open: OpenStore): void {
       expect(await bus.publish('c', bytes('three'))).toBe(1)
       await vi.waitFor(() => expect(heard).toEqual(['one', 'again three']))
     })
+
+    it('tells how many processes listen to each channel, in the order asked', async () => {
+      const { bus } = (await opened(open)).store
+      expect(await bus.listeners([])).toEqual([])
+      expect(await bus.listeners(['c', 'd'])).toEqual([0, 0])
+      const end = await bus.subscribe('d', () => undefined)
+      await bus.subscribe('d', () => undefined)
+      expect(await bus.listeners(['c', 'd', 'c'])).toEqual([0, 1, 0])
+      await end()
+      expect(await bus.listeners(['d'])).toEqual([1])
+    })
   })
 }

@@ -12,6 +12,18 @@ export function describeLife(open: OpenStore): void {
       expect(await store.time()).toBeGreaterThanOrEqual(first)
     })
 
+    it('tells for how long it has been running, and never calls back while it was not lost', async () => {
+      const { store } = await opened(open)
+      let returns = 0
+      const end = store.onReturn(() => returns++)
+      const first = await store.uptime()
+      expect(first).toBeGreaterThanOrEqual(0)
+      expect(await store.uptime()).toBeGreaterThanOrEqual(first)
+      expect(returns).toBe(0)
+      end()
+      end()
+    })
+
     it('rejects every call with StoreUnavailable once closed, and may be closed again', async () => {
       const { store } = await opened(open)
       const fence = { epoch: 1, version: 0 }
@@ -31,6 +43,9 @@ export function describeLife(open: OpenStore): void {
         store.rooms.refresh('r', fence, LONG_MS),
         store.bus.publish('c', bytes('x')),
         store.bus.subscribe('c', () => undefined),
+        store.bus.listeners(['c']),
+        store.locks.withLock('l', { ttl_ms: LONG_MS, wait_ms: 0 }, async () => 'x'),
+        store.uptime(),
       ]
       for (const outcome of await Promise.allSettled(calls)) {
         expect(outcome.status === 'rejected' && outcome.reason).toBeInstanceOf(StoreUnavailable)

@@ -38,6 +38,11 @@ export class MemoryBus implements Bus {
     }
   }
 
+  async listeners(channels: readonly string[]): Promise<number[]> {
+    this.#requireOpen()
+    return channels.map((channel) => (this.#channels.has(channel) ? 1 : 0))
+  }
+
   /** Ends every subscription. */
   close(): void {
     this.#channels.clear()

@@ -1,6 +1,7 @@
 import type { Clock } from '../../clock.ts'
 import { type Store, StoreUnavailable } from '../port.ts'
 import { MemoryBus } from './bus.ts'
+import { MemoryLocks } from './locks.ts'
 import { MemoryRecords } from './records.ts'
 import { MemoryRooms } from './rooms.ts'
 
@@ -14,6 +15,7 @@ class MemoryStore implements Store {
   readonly records: MemoryRecords
   readonly rooms: MemoryRooms
   readonly bus: MemoryBus
+  readonly locks: MemoryLocks
   readonly #clock: Clock
   #closed = false
 
@@ -23,11 +25,22 @@ class MemoryStore implements Store {
     this.records = new MemoryRecords(clock, requireOpen)
     this.rooms = new MemoryRooms(clock, requireOpen)
     this.bus = new MemoryBus(requireOpen)
+    this.locks = new MemoryLocks(clock, requireOpen)
   }
 
   async time(): Promise<number> {
     this.#requireOpen()
     return this.#clock.now()
+  }
+
+  async uptime(): Promise<number> {
+    this.#requireOpen()
+    return Number.POSITIVE_INFINITY
+  }
+
+  /** Memory is never out of reach. */
+  onReturn(_callback: () => void): () => void {
+    return () => undefined
   }
 
   async ping(): Promise<void> {
@@ -37,6 +50,7 @@ class MemoryStore implements Store {
   async close(): Promise<void> {
     this.#closed = true
     this.bus.close()
+    this.locks.close()
   }
 
   #requireOpen(): void {

@@ -50,6 +50,13 @@ export class RedisBus implements Bus {
     return () => this.#end(name, subscriber)
   }
 
+  async listeners(channels: readonly string[]): Promise<number[]> {
+    if (channels.length === 0) return []
+    const names = channels.map((channel) => this.#prefix + channel)
+    const reply = await this.#commands.run('listeners', (redis) => redis.pubsub('NUMSUB', ...names))
+    return names.map((_, n) => Number(reply[2 * n + 1]))
+  }
+
   /** Hands a message that arrived to its channel's subscribers, each on a turn of its own so that none can harm another. */
   deliver(name: string, message: Buffer): void {
     for (const subscriber of this.#channels.get(name) ?? []) {

@@ -19,6 +19,7 @@ export class Connection {
   readonly #log: Logger
   readonly #timeout_ms: number
   readonly #waiters = new Set<Waiter>()
+  readonly #on_return = new Set<() => void>()
   #closed = false
   #was_ready = false
   /** When the connection was lost, monotonic milliseconds; undefined while it stands. */
@@ -40,6 +41,11 @@ export class Connection {
     })
   }
 
+  /** The client library's own object, for what `run` cannot express. */
+  get client(): Redis {
+    return this.#redis
+  }
+
   /** Whether a call would be sent at once. */
   get ready(): boolean {
     return !this.#closed && this.#redis.status === 'ready'
@@ -48,6 +54,13 @@ export class Connection {
   /** Calls `callback` each time the connection stands, the first included. */
   onReady(callback: () => void): void {
     this.#redis.on('ready', callback)
+  }
+
+  /** Calls `callback` each time the connection stands again after it was lost; the returned function ends that. */
+  onReturn(callback: () => void): () => void {
+    const listener = () => callback()
+    this.#on_return.add(listener)
+    return () => void this.#on_return.delete(listener)
   }
 
   /** Resolves once the connection stands; rejects with `StoreUnavailable` after `timeout_ms`. */
@@ -101,6 +114,7 @@ export class Connection {
   }
 
   #found(): void {
+    const returned = this.#was_ready && this.#lost_at !== undefined
     if (this.#lost_at !== undefined) {
       const outage_ms = Math.round(this.#clock.monotonic() - this.#lost_at)
       this.#log.info({ outage_ms }, 'the store connection is back')
@@ -109,6 +123,8 @@ export class Connection {
     this.#was_ready = true
     this.#reason = 'the server closed it'
     for (const waiter of this.#waiters) waiter.resolve()
+    if (!returned) return
+    for (const callback of this.#on_return) queueMicrotask(callback)
   }
 
   #lost(): void {

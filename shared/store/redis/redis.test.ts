@@ -150,6 +150,22 @@ describe('a Redis store that loses its server', () => {
     expect(gaps).toBe(1)
   })
 
+  it('says each time that it is back, and that a server which came back is young', async () => {
+    const server = await ownServer()
+    const store = await openStore({ url: server.url, command_timeout_ms: 300 })
+    let returns = 0
+    const end = store.onReturn(() => returns++)
+    for (const round of [1, 2]) {
+      await server.restart()
+      await vi.waitFor(() => expect(returns).toBe(round), { timeout: 5000 })
+      expect(await store.uptime()).toBeLessThan(5000)
+    }
+    end()
+    await server.restart()
+    await vi.waitFor(() => store.ping(), { timeout: 5000 })
+    expect(returns).toBe(2)
+  })
+
   it('makes a bus anew that looks connected and hears nothing', async () => {
     const proxy = await ownProxy()
     const store = await openStore({ url: proxy.url })

@@ -6,11 +6,12 @@ import { type Random, systemRandom } from '../../random.ts'
 import type { Store } from '../port.ts'
 import { RedisBus } from './bus.ts'
 import { Connection } from './connection.ts'
+import { RedisLocks } from './locks.ts'
 import { Probe } from './probe.ts'
 import { RedisRecords } from './records.ts'
 import { RedisRooms } from './rooms.ts'
 import { loadScripts } from './scripts.ts'
-import { checkServer } from './server-check.ts'
+import { checkServer, uptimeOf } from './server-check.ts'
 
 /** What a Redis store needs to know. */
 export interface RedisStoreOptions {
@@ -50,6 +51,7 @@ class RedisStore implements Store {
   readonly records: RedisRecords
   readonly rooms: RedisRooms
   readonly bus: RedisBus
+  readonly locks: RedisLocks
   readonly #commands: Connection
   readonly #listener: Connection
   readonly #probe: Probe
@@ -82,6 +84,7 @@ class RedisStore implements Store {
     this.records = new RedisRecords(this.#commands, scripts, prefix)
     this.rooms = new RedisRooms(this.#commands, scripts, prefix)
     this.bus = new RedisBus(this.#commands, this.#listener, prefix)
+    this.locks = new RedisLocks(this.#commands, prefix, { clock, random })
     listener.on('messageBuffer', (channel: Buffer, message: Buffer) =>
       this.bus.deliver(channel.toString(), message),
     )
@@ -100,6 +103,14 @@ class RedisStore implements Store {
   async time(): Promise<number> {
     const [seconds, microseconds] = await this.#commands.run('time', (redis) => redis.time())
     return Number(seconds) * 1000 + Math.floor(Number(microseconds) / 1000)
+  }
+
+  async uptime(): Promise<number> {
+    return uptimeOf(await this.#commands.run('uptime', (redis) => redis.info('server')))
+  }
+
+  onReturn(callback: () => void): () => void {
+    return this.#commands.onReturn(callback)
   }
 
   async ping(): Promise<void> {

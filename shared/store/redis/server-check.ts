@@ -18,6 +18,11 @@ export function requireRecent(info: string): void {
   )
 }
 
+/** For how long the server runs, in milliseconds, by `info`, its answer to INFO; it counts whole seconds. */
+export function uptimeOf(info: string): number {
+  return Number(field(info, 'uptime_in_seconds')) * 1000
+}
+
 /** Rejects when the server is too old; warns when it may throw data away. */
 export async function checkServer(connection: Connection, log: Logger): Promise<void> {
   const info = await connection.run('info', (redis) => redis.info())

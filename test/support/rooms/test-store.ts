@@ -39,7 +39,10 @@ export class TestStore {
       kind: inner.kind,
       records: inner.records,
       bus: inner.bus,
+      locks: inner.locks,
       time: () => inner.time(),
+      uptime: () => inner.uptime(),
+      onReturn: (callback) => inner.onReturn(callback),
       ping: () => inner.ping(),
       close: () => inner.close(),
       rooms: {
