@@ -1,0 +1,262 @@
+import { pino } from 'pino'
+import { describe, expect, it } from 'vitest'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { type Bus, StoreUnavailable } from '../../shared/store/port.ts'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import { SeededRandom } from '../../test/support/seeded-random.ts'
+import { noClusterMetrics } from './metrics.ts'
+import { nodeChannel, Peers } from './peers.ts'
+import type { PeerMessage } from './wire.ts'
+
+const settle = async () => {
+  for (let i = 0; i < 20; i++) await Promise.resolve()
+}
+
+const about = (session_id: string): PeerMessage => ({ to: 'gateway', session_id })
+
+/** Some nodes on one bus whose publications can be dropped, or fail; what each hears, in order. */
+function parts() {
+  const clock = new FakeClock()
+  const store = memoryStore({ clock })
+  const line = { drop: false, fail: false, envelopes: [] as Uint8Array[], gap: () => {} }
+  const log = pino({ level: 'silent' })
+  const logged: string[] = []
+  log.error = (_: unknown, message?: string) => void logged.push(String(message))
+  log.warn = log.error
+  const bus = (): Bus => ({
+    ...store.bus,
+    publish: async (channel, message) => {
+      line.envelopes.push(message)
+      if (line.fail) throw new StoreUnavailable('cut')
+      return line.drop ? 0 : store.bus.publish(channel, message)
+    },
+    subscribe: (channel, on_message, on_gap) => {
+      line.gap = on_gap!
+      return store.bus.subscribe(channel, on_message, on_gap)
+    },
+  })
+  let seed = 1
+  let end_of_turn: (() => void)[] = []
+  const endTurn = async () => {
+    const callbacks = end_of_turn
+    end_of_turn = []
+    for (const callback of callbacks) callback()
+    await settle()
+  }
+  const node = async (node_id: string) => {
+    const heard: string[] = []
+    const peers = new Peers({
+      node_id,
+      bus: bus(),
+      clock,
+      random: new SeededRandom(seed++),
+      log,
+      metrics: noClusterMetrics,
+      defer: (callback) => end_of_turn.push(callback),
+      on_message: (message, from) => {
+        if (message.to === 'gateway' && message.session_id === 'throws') throw new Error('on purpose')
+        heard.push(`${from}: ${message.to === 'gateway' ? message.session_id : message.to}`)
+      },
+      on_gap: (from) => heard.push(`gap ${from}`),
+    })
+    await peers.start()
+    return { peers, heard }
+  }
+  const elapse = async (ms: number) => {
+    for (let left = ms; left > 0; left -= 50) {
+      clock.advance(50)
+      await settle()
+    }
+  }
+  return { clock, store, line, logged, node, endTurn, elapse }
+}
+
+describe('links between nodes', () => {
+  it('bring messages in order, all of one turn in one envelope', async () => {
+    const { node, line, endTurn } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    a.peers.send('node_b', about('one'))
+    a.peers.send('node_b', about('two'))
+    await settle()
+    expect(b.heard).toEqual([])
+    await endTurn()
+    a.peers.send('node_b', about('three'))
+    await endTurn()
+    expect(b.heard).toEqual(['node_a: one', 'node_a: two', 'node_a: three'])
+    expect(line.envelopes).toHaveLength(2)
+    expect(a.heard).toEqual([])
+  })
+
+  it('split what is very large', async () => {
+    const { node, line, endTurn } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    const long = 'x'.repeat(300_000)
+    for (let i = 0; i < 10; i++) a.peers.send('node_b', about(`${i}${long}`))
+    await endTurn()
+    expect(b.heard.map((text) => text.slice(8, 9)).join('')).toBe('0123456789')
+    expect(line.envelopes.length).toBeGreaterThanOrEqual(3)
+    for (const envelope of line.envelopes) expect(envelope.length).toBeLessThan(1.4 * 1024 * 1024)
+  })
+
+  it('tell of a lost envelope once, before what came after it', async () => {
+    const { node, line, endTurn } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    a.peers.send('node_b', about('one'))
+    await endTurn()
+    line.drop = true
+    for (const lost of ['two', 'three']) {
+      a.peers.send('node_b', about(lost))
+      await endTurn()
+    }
+    line.drop = false
+    for (const late of ['four', 'five']) {
+      a.peers.send('node_b', about(late))
+      await endTurn()
+    }
+    expect(b.heard).toEqual(['node_a: one', 'gap node_a', 'node_a: four', 'node_a: five'])
+  })
+
+  it('tell of a lost first envelope, and of a lost last one', async () => {
+    const { node, line, endTurn, elapse } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    line.drop = true
+    a.peers.send('node_b', about('one'))
+    await endTurn()
+    line.drop = false
+    await elapse(800)
+    expect(b.heard).toEqual(['gap node_a'])
+    a.peers.send('node_b', about('two'))
+    await endTurn()
+    line.drop = true
+    a.peers.send('node_b', about('three'))
+    await endTurn()
+    line.drop = false
+    await elapse(800)
+    expect(b.heard).toEqual(['gap node_a', 'node_a: two', 'gap node_a'])
+  })
+
+  it('cost nothing when they are idle', async () => {
+    const { node, line, clock, endTurn, elapse } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    a.peers.send('node_b', about('one'))
+    await endTurn()
+    await elapse(60_000)
+    expect(line.envelopes).toHaveLength(3)
+    expect(clock.pending).toBe(0)
+    expect(b.heard).toEqual(['node_a: one'])
+  })
+
+  it('tell of what could not be published, once the store is back', async () => {
+    const { node, line, logged, endTurn, elapse } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    a.peers.send('node_b', about('one'))
+    await endTurn()
+    line.fail = true
+    a.peers.send('node_b', about('two'))
+    await endTurn()
+    await elapse(10_000)
+    expect(logged).toHaveLength(1)
+    line.fail = false
+    await elapse(1000)
+    expect(b.heard).toEqual(['node_a: one', 'gap node_a'])
+  })
+
+  it('tell of a sender that has started again', async () => {
+    const { node, endTurn } = parts()
+    const b = await node('node_b')
+    const first = await node('node_a')
+    first.peers.send('node_b', about('one'))
+    await endTurn()
+    await first.peers.close()
+    const second = await node('node_a')
+    second.peers.send('node_b', about('two'))
+    await endTurn()
+    expect(b.heard).toEqual(['node_a: one', 'gap node_a', 'node_a: two'])
+  })
+
+  it('tell of a gap when the store may have lost messages', async () => {
+    const { node, line } = parts()
+    const a = await node('node_a')
+    line.gap()
+    expect(a.heard).toEqual(['gap undefined'])
+  })
+
+  it('take the first word of a node that was forgotten for a gap', async () => {
+    const { node, endTurn } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    for (const text of ['one', 'two']) {
+      a.peers.send('node_b', about(text))
+      await endTurn()
+      b.peers.forget('node_a')
+    }
+    expect(b.heard).toEqual(['node_a: one', 'gap node_a', 'node_a: two'])
+  })
+
+  it('drop damaged envelopes and those of other versions, and go on', async () => {
+    const { node, line, store, logged, endTurn } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    a.peers.send('node_b', about('one'))
+    await endTurn()
+    const good = line.envelopes[0]!
+    const publish = (bytes: Uint8Array) => store.bus.publish(nodeChannel('node_b'), bytes)
+    await publish(new Uint8Array(3))
+    const newer = good.slice()
+    newer[0] = 200
+    await publish(newer)
+    await publish(newer)
+    const cut = good.slice(0, good.length - 1)
+    new DataView(cut.buffer).setFloat64(2, 2)
+    await publish(cut)
+    await settle()
+    a.peers.send('node_b', about('two'))
+    await endTurn()
+    a.peers.send('node_b', about('three'))
+    await endTurn()
+    expect(b.heard).toEqual([
+      'node_a: one',
+      'gap undefined',
+      'gap node_a',
+      'gap node_a',
+      'node_a: two',
+      'node_a: three',
+    ])
+    expect(logged).toHaveLength(3)
+  })
+
+  it('go on when a message cannot be written or handled', async () => {
+    const { node, logged, endTurn } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    const room = { project_id: 'prj_a', room_type: 'arena', key: 'one' }
+    const data = Number.NaN
+    a.peers.send('node_b', {
+      to: 'owner',
+      message: { room, member_id: 'mem_a', kind: 'message', type: 'move', data },
+    })
+    a.peers.send('node_b', about('throws'))
+    a.peers.send('node_b', about('two'))
+    await endTurn()
+    expect(b.heard).toEqual(['node_a: two'])
+    expect(logged).toHaveLength(2)
+  })
+
+  it('send what waits before they end, and nothing afterwards', async () => {
+    const { node, clock, elapse } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    a.peers.send('node_b', about('one'))
+    await a.peers.close()
+    a.peers.send('node_b', about('two'))
+    await elapse(5000)
+    expect(b.heard).toEqual(['node_a: one'])
+    expect(clock.pending).toBe(0)
+  })
+})

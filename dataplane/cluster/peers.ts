@@ -1,0 +1,249 @@
+import type { Clock } from '../../shared/clock.ts'
+import type { Logger } from '../../shared/log.ts'
+import type { Random } from '../../shared/random.ts'
+import type { Bus } from '../../shared/store/port.ts'
+import type { PeerMetrics } from './metrics.ts'
+import {
+  BOOT_BYTES,
+  type Envelope,
+  EnvelopeWriter,
+  envelopeHeader,
+  type PeerMessage,
+  readHeader,
+  readMessages,
+  UnknownVersion,
+} from './wire.ts'
+
+/** The channel that a node listens on for the others. */
+export const nodeChannel = (node_id: string): string => `node:${node_id}`
+
+/** What links to other nodes are made of. */
+export interface PeersParts {
+  readonly node_id: string
+  readonly bus: Bus
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Logger
+  readonly metrics: PeerMetrics
+  /** Runs a callback when the present turn of the event loop is over; default: before any other input or output. */
+  readonly defer?: (callback: () => void) => void
+  readonly on_message: (message: PeerMessage, from: string) => void
+  /** Messages from this node, or from any when undefined, may have been lost. Called before what came after them is handed on. */
+  readonly on_gap: (from: string | undefined) => void
+}
+
+/** An envelope that has grown to this is closed, and the next begun. */
+const LARGEST_ENVELOPE = 1 << 20
+/** A link that said something says that it said no more after this long, so that the loss of the last message is noticed too. */
+const BEAT_MS = 500
+const BEATS = 2
+
+/** To one other node. */
+interface Outgoing {
+  readonly writer: EnvelopeWriter
+  waiting: boolean
+  /** Number of the last envelope. */
+  number: number
+  sent_at: number
+  /** How many empty envelopes may still follow. */
+  beats: number
+}
+
+/** From one other node. */
+interface Incoming {
+  boot: string
+  number: number
+}
+
+/**
+ * The links to the other nodes over the store's bus, one channel per node. All that one turn of the event loop has for a node leaves in
+ * one envelope; envelopes are numbered, so that the receiver notices what the bus has lost. What is lost is not sent again.
+ */
+export class Peers {
+  readonly #parts: PeersParts
+  readonly #defer: (callback: () => void) => void
+  readonly #header: Uint8Array
+  readonly #outgoing = new Map<string, Outgoing>()
+  readonly #incoming = new Map<string, Incoming>()
+  readonly #strangers = new Set<string>()
+  #waiting: [string, Outgoing][] = []
+  #cancel_beats: (() => void) | undefined
+  #unsubscribe: (() => Promise<void>) | undefined
+  #bus_fails = false
+  #closed = false
+
+  constructor(parts: PeersParts) {
+    this.#parts = parts
+    this.#defer = parts.defer ?? endOfTurn
+    this.#header = envelopeHeader(parts.node_id, parts.random.bytes(BOOT_BYTES))
+  }
+
+  /** Resolves when this node hears the others; rejects when the store cannot be reached. */
+  async start(): Promise<void> {
+    const { bus, node_id } = this.#parts
+    this.#unsubscribe = await bus.subscribe(
+      nodeChannel(node_id),
+      (bytes) => this.#receive(bytes),
+      () => this.#gap(undefined),
+    )
+  }
+
+  /** Sends at the end of this turn. The message is encoded at once: what it is made of may change afterwards. */
+  send(to: string, message: PeerMessage): void {
+    if (this.#closed) return
+    const link = this.#link(to)
+    try {
+      link.writer.add(message)
+    } catch (error) {
+      this.#parts.log.error({ err: error, peer: to }, 'a message to another node cannot be encoded')
+      return
+    }
+    if (link.writer.bytes >= LARGEST_ENVELOPE) this.#publish(to, link)
+    else if (!link.waiting) {
+      link.waiting = true
+      if (this.#waiting.push([to, link]) === 1) this.#defer(this.#flush)
+    }
+  }
+
+  /** Lets go of what is known of a node that is gone. Should it come back, its first envelope tells of a gap. */
+  forget(node_id: string): void {
+    this.#outgoing.delete(node_id)
+    this.#incoming.delete(node_id)
+    this.#strangers.delete(node_id)
+  }
+
+  /** Sends what waits, and listens no more. */
+  async close(): Promise<void> {
+    this.#flush()
+    this.#closed = true
+    this.#cancel_beats?.()
+    await this.#unsubscribe?.()
+  }
+
+  #link(to: string): Outgoing {
+    let link = this.#outgoing.get(to)
+    if (!link) {
+      link = { writer: new EnvelopeWriter(this.#header), waiting: false, number: 0, sent_at: 0, beats: 0 }
+      this.#outgoing.set(to, link)
+    }
+    return link
+  }
+
+  readonly #flush = (): void => {
+    const waiting = this.#waiting
+    this.#waiting = []
+    for (const [to, link] of waiting) {
+      link.waiting = false
+      if (link.writer.messages > 0) this.#publish(to, link)
+    }
+  }
+
+  #publish(to: string, link: Outgoing): void {
+    const { bus, clock, metrics } = this.#parts
+    const messages = link.writer.messages
+    link.number++
+    link.sent_at = clock.monotonic()
+    link.beats = messages > 0 ? BEATS : link.beats - 1
+    const envelope = link.writer.take(link.number)
+    metrics.published(messages, envelope.length)
+    bus.publish(nodeChannel(to), envelope).then(
+      () => {
+        this.#bus_fails = false
+      },
+      (error: unknown) => this.#lost(link, error),
+    )
+    if (link.beats > 0) this.#armBeats()
+  }
+
+  /** The number is used up, so the receiver will notice; at the latest by the beats after the bus works again. */
+  #lost(link: Outgoing, error: unknown): void {
+    const { log, metrics } = this.#parts
+    metrics.unpublished()
+    if (this.#closed) return
+    if (!this.#bus_fails)
+      log.warn({ err: error }, 'messages to other nodes are lost: the bus does not take them')
+    this.#bus_fails = true
+    link.beats = BEATS
+    this.#armBeats()
+  }
+
+  #armBeats(): void {
+    if (this.#closed) return
+    this.#cancel_beats ??= this.#parts.clock.schedule(BEAT_MS / 2, this.#beat)
+  }
+
+  readonly #beat = (): void => {
+    this.#cancel_beats = undefined
+    const now = this.#parts.clock.monotonic()
+    for (const [to, link] of this.#outgoing) {
+      if (link.beats === 0) continue
+      if (now - link.sent_at >= BEAT_MS) this.#publish(to, link)
+      else this.#armBeats()
+    }
+  }
+
+  #receive(bytes: Uint8Array): void {
+    const { log, on_message } = this.#parts
+    let envelope: Envelope
+    try {
+      envelope = readHeader(bytes)
+    } catch (error) {
+      if (error instanceof UnknownVersion) this.#unknown(error)
+      else this.#damaged(error, undefined)
+      return
+    }
+    const { sender } = envelope
+    const missing = this.#misses(envelope)
+    let messages: PeerMessage[]
+    try {
+      messages = readMessages(bytes, envelope.body_at)
+    } catch (error) {
+      this.#damaged(error, sender)
+      return
+    }
+    if (missing) this.#gap(sender)
+    for (const message of messages) {
+      try {
+        on_message(message, sender)
+      } catch (error) {
+        log.error({ err: error, peer: sender }, 'a message of another node could not be handled')
+      }
+    }
+  }
+
+  /** Whether something is missing before this envelope. */
+  #misses({ sender, boot, number }: Envelope): boolean {
+    const link = this.#incoming.get(sender)
+    if (!link) {
+      this.#incoming.set(sender, { boot, number })
+      return number !== 1
+    }
+    const missing = link.boot !== boot || number !== link.number + 1
+    link.boot = boot
+    link.number = number
+    return missing
+  }
+
+  #gap(from: string | undefined): void {
+    this.#parts.metrics.gap()
+    this.#parts.on_gap(from)
+  }
+
+  /** As good as lost. */
+  #damaged(error: unknown, from: string | undefined): void {
+    this.#parts.metrics.unreadable()
+    this.#parts.log.error({ err: error, peer: from }, 'what another node sent cannot be read')
+    this.#gap(from)
+  }
+
+  /** Nothing would be won by asking again, so this is no gap. */
+  #unknown(error: UnknownVersion): void {
+    this.#parts.metrics.unreadable()
+    if (this.#strangers.has(error.sender)) return
+    this.#strangers.add(error.sender)
+    this.#parts.log.warn({ err: error, peer: error.sender }, 'another node speaks another version')
+  }
+}
+
+/** Behind every promise continuation of the present turn, and before any other input or output. */
+const endOfTurn = (callback: () => void): void => queueMicrotask(() => process.nextTick(callback))

@@ -1,0 +1,211 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { json } from '../../test/support/json-arbitrary.ts'
+import { SeededRandom } from '../../test/support/seeded-random.ts'
+import {
+  BOOT_BYTES,
+  DamagedEnvelope,
+  EnvelopeWriter,
+  envelopeHeader,
+  type PeerMessage,
+  readHeader,
+  readMessages,
+  UnknownVersion,
+} from './wire.ts'
+
+const BOOT = new SeededRandom().bytes(BOOT_BYTES)
+const header = envelopeHeader('node_a', BOOT)
+
+function sealed(messages: readonly PeerMessage[], number = 1): Uint8Array {
+  const writer = new EnvelopeWriter(header)
+  for (const message of messages) writer.add(message)
+  return writer.take(number)
+}
+
+function opened(bytes: Uint8Array): PeerMessage[] {
+  return readMessages(bytes, readHeader(bytes).body_at)
+}
+
+const text = fc.oneof(
+  fc.constantFrom('', '__proto__', 'constructor', 'toJSON', 'seq', 'roomful.v1.json'),
+  fc.string({ unit: 'grapheme', maxLength: 40 }),
+)
+const number = fc.oneof(fc.nat(), fc.maxSafeInteger().map(Math.abs))
+const frame = fc.uint8Array({ maxLength: 300 })
+const frames = fc.record(
+  { 'roomful.v1.json': frame, 'roomful.v1.msgpack': frame },
+  { requiredKeys: [], noNullPrototype: true },
+)
+const maybe = <T>(value: fc.Arbitrary<T>) => fc.option(value, { nil: undefined })
+const room = fc.record(
+  { project_id: text, room_type: fc.constantFrom('arena', 'chess'), key: fc.constantFrom('one', 'two', 'é') },
+  { noNullPrototype: true },
+)
+
+/** An object of a kind: what every message of its direction has, and fields of its own. */
+const kind = (name: string, fields: Record<string, fc.Arbitrary<unknown>>) =>
+  fc.record({ room, kind: fc.constant(name), ...fields }, { noNullPrototype: true })
+
+const to_owner = fc
+  .oneof(
+    kind('join', {
+      ref: number,
+      edge: text,
+      codec: text,
+      session_id: text,
+      sub: maybe(text),
+      options: json(),
+    }),
+    kind('leave', { reason: text, ref: maybe(number) }),
+    kind('message', { type: text, data: json(), ref: maybe(number), after: maybe(number) }),
+    kind('resync', { have_seq: number, reason: text }),
+    kind('detach', {}),
+    kind('attach', { edge: text, codec: text, session_id: text, epoch: number, seq: number }),
+    kind('of_a_later_version', { novelty: json() }),
+  )
+  .chain((message) => text.map((member_id) => ({ ...message, member_id })))
+
+const event = fc.record({ t: text, room_id: text, name: text, data: json() }, { noNullPrototype: true })
+const to_edge = fc
+  .oneof(
+    kind('update', {
+      seq: number,
+      patch: maybe(frames),
+      rest: maybe(frames),
+      personal: fc.array(
+        fc.record(
+          { member_id: text, events: fc.array(event), ack: maybe(number) },
+          { noNullPrototype: true },
+        ),
+      ),
+      joined: fc.array(
+        fc.record(
+          { member_id: text, ref: number, members: fc.array(json()), snapshot: frames },
+          { noNullPrototype: true },
+        ),
+      ),
+    }),
+    kind('state', { member_id: text, seq: number, state: frames }),
+    kind('attached', { member_id: text, seq: number, resumed: fc.boolean(), frames: fc.array(frames) }),
+    kind('no_seat', { member_id: text }),
+    kind('refused', { member_id: text, ref: number, code: text, message: text }),
+    kind('error', { member_id: text, code: text, message: text }),
+    kind('left', { member_id: text, ref: maybe(number), farewell: maybe(event) }),
+    kind('moved', { to: maybe(text) }),
+  )
+  .chain((message) => number.map((epoch) => ({ ...message, epoch })))
+
+const message = fc.oneof(
+  fc.record({ to: fc.constantFrom('owner', 'opener'), message: to_owner }, { noNullPrototype: true }),
+  fc.record({ to: fc.constant('edge'), message: to_edge }, { noNullPrototype: true }),
+  fc.record({ to: fc.constant('gateway'), session_id: text }, { noNullPrototype: true }),
+  fc.record({ to: fc.constant('host'), room }, { noNullPrototype: true }),
+) as unknown as fc.Arbitrary<PeerMessage>
+
+describe('an envelope', () => {
+  it('brings every message of every kind as it was', () => {
+    fc.assert(
+      fc.property(fc.array(message, { maxLength: 8 }), (messages) => {
+        expect(opened(sealed(messages))).toEqual(messages)
+      }),
+      { numRuns: 500 },
+    )
+  })
+
+  it('says who sent it, and as which', () => {
+    expect(readHeader(sealed([], 7))).toMatchObject({ sender: 'node_a', number: 7 })
+    expect(readHeader(sealed([], 2 ** 40))).toMatchObject({ number: 2 ** 40 })
+    const other = new EnvelopeWriter(envelopeHeader('node_a', new SeededRandom(2).bytes(BOOT_BYTES)))
+    expect(readHeader(other.take(7)).boot).not.toBe(readHeader(sealed([], 7)).boot)
+  })
+
+  it('keeps names in payloads that mean something to JavaScript', () => {
+    const data = JSON.parse('{"__proto__":{"x":1},"constructor":2,"toJSON":3,"prototype":null,"":4}')
+    const [got] = opened(sealed([{ to: 'owner', message: { ...MESSAGE, data } }]))
+    expect(JSON.stringify(Object.entries((got as { message: typeof MESSAGE }).message.data!))).toBe(
+      JSON.stringify(Object.entries(data)),
+    )
+    expect(Object.getPrototypeOf((got as { message: typeof MESSAGE }).message.data)).toBe(Object.prototype)
+  })
+
+  it('names a room once', () => {
+    const key = 'k'.repeat(100)
+    const about = (ref: number): PeerMessage => ({
+      to: 'owner',
+      message: { ...MESSAGE, room: { ...MESSAGE.room, key }, ref },
+    })
+    const one = sealed([about(1)]).length
+    expect(sealed([about(1), about(2)]).length).toBeLessThan(one + 60)
+    expect(opened(sealed([about(1), about(2)]))).toEqual([about(1), about(2)])
+  })
+
+  it('is without a message that cannot be written, and the others arrive', () => {
+    const writer = new EnvelopeWriter(header)
+    const fresh = { ...MESSAGE, room: { ...MESSAGE.room, key: 'fresh' } }
+    writer.add({ to: 'owner', message: MESSAGE })
+    expect(() => writer.add({ to: 'owner', message: { ...fresh, data: Number.NaN } })).toThrow(TypeError)
+    writer.add({ to: 'owner', message: fresh })
+    expect(opened(writer.take(1))).toEqual([
+      { to: 'owner', message: MESSAGE },
+      { to: 'owner', message: fresh },
+    ])
+  })
+
+  it('gives frames that keep no large envelope in memory', () => {
+    const large = new Uint8Array(100_000)
+    const small = Uint8Array.of(1, 2, 3)
+    const state = (bytes: Uint8Array): PeerMessage => ({
+      to: 'edge',
+      message: {
+        room: MESSAGE.room,
+        epoch: 1,
+        kind: 'state',
+        member_id: 'mem_a',
+        seq: 1,
+        state: { 'roomful.v1.json': bytes },
+      },
+    })
+    const [, got] = opened(sealed([state(large), state(small)])) as {
+      message: { state: Record<string, Uint8Array> }
+    }[]
+    expect(got!.message.state['roomful.v1.json']).toEqual(small)
+    expect(got!.message.state['roomful.v1.json']!.buffer.byteLength).toBe(3)
+  })
+
+  it('of another version is told from a damaged one, with its sender', () => {
+    const bytes = sealed([])
+    bytes[0] = 9
+    expect(() => readHeader(bytes)).toThrow(UnknownVersion)
+    expect(() => readHeader(bytes)).toThrow(expect.objectContaining({ sender: 'node_a' }))
+  })
+
+  it('that is damaged gives a clear error, or messages, and nothing else', () => {
+    const damage = fc.array(fc.tuple(fc.nat(), fc.nat(255)), { minLength: 1, maxLength: 4 })
+    fc.assert(
+      fc.property(fc.array(message, { maxLength: 3 }), damage, fc.nat(), (messages, changes, cut) => {
+        const whole = sealed(messages)
+        const bytes = whole.slice(0, cut % 3 === 0 ? cut % whole.length : whole.length)
+        for (const [at, value] of changes) if (bytes.length > 0) bytes[19 + (at % bytes.length)] = value
+        try {
+          opened(bytes)
+        } catch (error) {
+          expect((error as Error).name).toMatch(/^(ProtocolError|DamagedEnvelope)$/)
+        }
+      }),
+      { numRuns: 1000 },
+    )
+    const whole = sealed([{ to: 'owner', message: MESSAGE }])
+    expect(() => readMessages(whole.subarray(0, whole.length - 1), readHeader(whole).body_at)).toThrow(
+      DamagedEnvelope,
+    )
+  })
+})
+
+const MESSAGE = {
+  room: { project_id: 'prj_a', room_type: 'arena', key: 'one' },
+  member_id: 'mem_a',
+  kind: 'message' as const,
+  type: 'move',
+  data: { x: 1 } as { [key: string]: number } | number,
+  ref: 4,
+}
