@@ -35,14 +35,30 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly options: Json
     }
   | { readonly kind: 'leave'; readonly reason: 'left' | 'session_ended'; readonly ref?: number }
-  | { readonly kind: 'message'; readonly type: string; readonly data: Json; readonly ref?: number }
+  | {
+      readonly kind: 'message'
+      readonly type: string
+      readonly data: Json
+      readonly ref?: number
+      /** The ref sent before this one, if the owner has yet to settle it: with that one lost, this one must not be applied. */
+      readonly after?: number
+    }
+  /** The edge has refused a message: its ref is settled in its turn, and the client told. */
+  | {
+      readonly kind: 'refuse'
+      readonly ref: number
+      readonly after?: number
+      readonly code: ErrorCode
+      readonly message: string
+    }
   /** `stalled`: the edge dropped patches of a slow reader, which reads again. */
   | { readonly kind: 'resync'; readonly have_seq: number; readonly reason: ResyncReason | 'stalled' }
   /** The session's socket is gone; its seat stays. */
   | { readonly kind: 'detach' }
-  /** The session is back, at `edge`, and has everything up to `seq` of `epoch`. */
+  /** The session is at `edge`, and has everything up to `seq` of `epoch`. `ask` comes back with the answer. */
   | {
       readonly kind: 'attach'
+      readonly ask: number
       readonly edge: string
       readonly codec: Subprotocol
       readonly session_id: string
@@ -63,6 +79,13 @@ export interface JoinedSeat {
   readonly snapshot: Frames
 }
 
+/** A reliable message that was refused: its ref is settled, and it will never be applied. */
+export interface RefusedRef {
+  readonly ref: number
+  readonly code: ErrorCode
+  readonly message: string
+}
+
 /** What an update has for one member alone, in the order it is sent: targeted events, then the ack. */
 export interface PersonalPart {
   readonly member_id: string
@@ -75,6 +98,8 @@ export interface PersonalPart {
 export type ToEdge = { readonly room: RoomAddress; readonly epoch: number } & EdgeMessage
 
 type EdgeMessage =
+  /** The room is not, or no longer, at the sender: `owner` has it by now, as far as the sender knows. What is open is to be asked again. */
+  | { readonly kind: 'moved'; readonly owner: string | null }
   /** One flush, committed where the room type asks for it. Goes to every attached member at the edge except those in `joined`. */
   | {
       readonly kind: 'update'
@@ -90,15 +115,18 @@ type EdgeMessage =
   | { readonly kind: 'state'; readonly member_id: string; readonly seq: number; readonly state: Frames }
   /**
    * The answer to `attach`. `resumed`: `frames` are all that was missed, in order. Otherwise `frames` is one `state.resync`. With
-   * `ack`, the highest ref applied, so that the client knows what not to resend.
+   * `ack`, the highest ref settled, so that it is known what not to resend, and `refused`, what was refused of late: an ack covers
+   * earlier refs, and whoever missed the refusal would take the message for applied.
    */
   | {
       readonly kind: 'attached'
       readonly member_id: string
+      readonly ask: number
       readonly seq: number
       readonly resumed: boolean
       readonly frames: readonly Frames[]
       readonly ack?: number
+      readonly refused: readonly RefusedRef[]
     }
   /** The member holds no seat (any more): the answer to attach, message, leave or resync of a stranger. */
   | { readonly kind: 'no_seat'; readonly member_id: string; readonly ref?: number }

@@ -1,5 +1,6 @@
 import type { Clock } from '../../shared/clock.ts'
 import { newId } from '../../shared/ids.ts'
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
 import { type RoomAddress, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
@@ -8,6 +9,7 @@ import { Flush } from './flush.ts'
 import type { GatewayMetrics } from './metrics.ts'
 import { type AttachResult, Seat } from './seat.ts'
 import type { Session } from './session.ts'
+import type { Reliable } from './unacked.ts'
 
 /** What an edge is made of. */
 export interface EdgeParts {
@@ -15,32 +17,43 @@ export interface EdgeParts {
   readonly clock: Clock
   readonly random: Random
   readonly metrics: GatewayMetrics
-  /** How long an attach or resync may stay without an answer before it is asked again. */
+  /** How long a question to an owner may stay without an answer before it is asked again. */
   readonly attach_wait_ms: number
   /** How long a join may stay without an answer. */
   readonly join_wait_ms: number
   /** Takes a message to the owner of its room. */
   readonly send: (message: ToOwner) => void
+  /**
+   * Writes down the seats of a session, before its owner hears of a new one: whichever node the client resumes at must know of it.
+   * False: the session is another node's. Rejects when the store does not answer.
+   */
+  readonly record: (session: Session) => Promise<boolean>
+  /** Nobody at this edge is in the room any more. */
+  readonly unseated: (room: RoomAddress) => void
 }
 
 /** The seats of one room at this edge. */
 interface SeatedRoom {
+  /** The highest epoch heard of. */
   epoch: number
   readonly seats: Map<string, Seat>
 }
 
 /** Which room, and which ref to answer: what a client asks about. */
 type Ask<T extends ClientMessage['t']> = Extract<ClientMessage, { t: T }>
+type Answer = Exclude<ToEdge, { kind: 'update' | 'moved' }>
 
 /**
  * The near end of every room that clients of this node are in: turns what they ask into messages to the rooms' owners, and what owners
- * send into frames for the right connections.
+ * send into frames for the right connections. The reliable side of the two: it asks again what got no answer, and gives a new owner
+ * what the old one has not settled.
  */
 export class Edge {
   readonly #parts: EdgeParts
   readonly #rooms = new Map<string, SeatedRoom>()
   /** Seats with an open question to the owner. */
   readonly #asking = new Set<Seat>()
+  #asks = 0
 
   constructor(parts: EdgeParts) {
     this.#parts = parts
@@ -49,15 +62,12 @@ export class Edge {
   /** Asks for a seat; the answer is `joined` or an error. The caller has seen to it that the session has none in this room. */
   join(session: Session, connection: Connection, room: RoomAddress, { ref, options }: Ask<'join'>): void {
     const { clock, random, node_id } = this.#parts
-    const seat = new Seat(session, room, newId('mem', random), ref, clock.monotonic())
-    session.seats.set(seat.room_id, seat)
-    this.#roomOf(room).seats.set(seat.member_id, seat)
-    this.#asking.add(seat)
     const { key: _, ...rest } = options
-    this.#parts.send({
+    const member_id = newId('mem', random)
+    const seat = new Seat(session, room, member_id, clock.monotonic(), {
       kind: 'join',
       room,
-      member_id: seat.member_id,
+      member_id,
       ref,
       edge: node_id,
       codec: connection.codec.subprotocol,
@@ -65,24 +75,51 @@ export class Edge {
       sub: session.sub,
       options: rest,
     })
+    this.#add(seat)
+    this.#parts.record(session).then(
+      // Taken over by another node: it has the seat now, and asks for nothing.
+      (recorded) => recorded && this.#askJoin(seat),
+      () => this.#failJoin(seat, 'the store does not answer: try again'),
+    )
+  }
+
+  /** A seat that the session holds from before it came to this node; it waits for `attach`. */
+  restore(session: Session, room: RoomAddress, member_id: string): Seat {
+    const seat = new Seat(session, room, member_id, this.#parts.clock.monotonic())
+    this.#add(seat)
+    return seat
   }
 
   /** Gives a seat up at the client's wish; the answer is `left`. */
   leave(seat: Seat, ref: number): void {
     seat.leave_ref = ref
-    this.#parts.send({ kind: 'leave', room: seat.room, member_id: seat.member_id, reason: 'left', ref })
+    seat.asked(this.#parts.clock.monotonic())
+    this.#asking.add(seat)
+    this.#sendLeave(seat)
   }
 
   /** Gives a seat up without a word to the client. */
   giveUp(seat: Seat, reason: 'left' | 'session_ended'): void {
-    this.#remove(seat)
+    this.forget(seat)
     if (seat.leave_ref === undefined)
       this.#parts.send({ kind: 'leave', room: seat.room, member_id: seat.member_id, reason })
   }
 
+  /** Drops a seat that another edge has now, without a word to anybody. */
+  forget(seat: Seat): void {
+    this.#asking.delete(seat)
+    const { seats } = seat.session
+    if (seats.get(seat.room_id) === seat) seats.delete(seat.room_id)
+    const name = roomName(seat.room)
+    const room = this.#rooms.get(name)
+    if (!room?.seats.delete(seat.member_id) || room.seats.size > 0) return
+    this.#rooms.delete(name)
+    this.#parts.unseated(seat.room)
+  }
+
   /** Answers a `leave` that is still under way, so that the client can have a new seat: the owner gets the two in their order. */
   finishLeave(seat: Seat): void {
-    this.#remove(seat)
+    this.forget(seat)
     seat.left(seat.leave_ref, undefined)
   }
 
@@ -93,7 +130,13 @@ export class Edge {
       return
     }
     seat.sent(ref, this.#parts.clock.monotonic())
-    this.#parts.send({ kind: 'message', room, member_id, type, data, ref })
+    this.#sendReliable(seat, { kind: 'message', room, member_id, type, data, ref })
+  }
+
+  /** A message of the client is refused here; its ref is settled by the owner, in its turn, and the answer comes from there. */
+  refuse(seat: Seat, code: ErrorCode, message: string, ref: number): void {
+    const { room, member_id } = seat
+    this.#sendReliable(seat, { kind: 'refuse', room, member_id, ref, code, message })
   }
 
   /** The client has lost track. A seat that is behind or waits for its state gets one anyway. */
@@ -107,7 +150,7 @@ export class Edge {
     for (const seat of [...session.seats.values()]) {
       this.#asking.delete(seat)
       seat.detach()
-      if (seat.leave_ref !== undefined) this.#remove(seat)
+      if (seat.leave_ref !== undefined) this.forget(seat)
       else this.#parts.send({ kind: 'detach', room: seat.room, member_id: seat.member_id })
     }
   }
@@ -119,9 +162,24 @@ export class Edge {
     position: ResumePosition,
     answered: (result: AttachResult) => void,
   ): void {
-    seat.attach(connection, { position, answered }, this.#parts.clock.monotonic())
-    this.#asking.add(seat)
-    this.#sendAttach(seat, connection, position)
+    seat.attach(connection, position, ++this.#asks, answered)
+    this.#askAttach(seat)
+  }
+
+  /**
+   * Something between this edge and the owner of a room may be lost, or the room has another owner: everything that is open is asked
+   * again, and every member told what it missed.
+   */
+  reattach(room: RoomAddress): void {
+    const seated = this.#rooms.get(roomName(room))
+    for (const seat of seated ? [...seated.seats.values()] : []) this.#reattach(seat)
+  }
+
+  /** Every room with seats here. */
+  get rooms(): RoomAddress[] {
+    return [...this.#rooms.values()]
+      .flatMap(({ seats }) => [...seats.values()].slice(0, 1))
+      .map(({ room }) => room)
   }
 
   /** The client has read what waited for it: its stalled rooms get their state. */
@@ -137,10 +195,14 @@ export class Edge {
   receive(message: ToEdge): void {
     const room = this.#rooms.get(roomName(message.room))
     if (!room) return
+    if (message.kind === 'moved') {
+      this.reattach(message.room)
+      return
+    }
     // Epoch 0: nobody owns the room, so there is nobody to be older than.
     if (message.epoch !== 0) {
       if (message.epoch < room.epoch) return
-      room.epoch = message.epoch
+      if (message.epoch > room.epoch) this.#newEpoch(room, message.epoch)
     }
     if (message.kind === 'update') {
       this.#update(room, message)
@@ -152,56 +214,79 @@ export class Edge {
 
   /** Asks again where an answer is overdue, and ends joins that nobody answers. To be called about once a second. */
   sweep(): void {
+    const now = this.#parts.clock.monotonic()
     for (const seat of this.#asking) {
-      const waited = this.#parts.clock.monotonic() - seat.asked_at
-      if (seat.phase === 'joining' && waited >= this.#parts.join_wait_ms) this.#failJoin(seat)
-      if (waited < this.#parts.attach_wait_ms) continue
-      if (seat.phase === 'attaching' && seat.connection && seat.position) {
-        seat.reattach(this.#parts.clock.monotonic())
-        this.#sendAttach(seat, seat.connection, seat.position)
-      }
-      if (seat.phase === 'resyncing') {
-        seat.asked_at = this.#parts.clock.monotonic()
-        this.#sendStalled(seat)
-      }
+      if (seat.phase === 'joining' && now - seat.asked_at >= this.#parts.join_wait_ms)
+        this.#failJoin(seat, `${seat.room_id} did not answer: try again`)
+      else if (now - seat.asked_again_at >= this.#parts.attach_wait_ms) this.#askAgain(seat)
     }
   }
 
-  #update(room: SeatedRoom, { seq, patch, rest, personal, joined }: Extract<ToEdge, { kind: 'update' }>) {
+  /** What the seat's open question is, once more. */
+  #askAgain(seat: Seat): void {
+    seat.asked_again_at = this.#parts.clock.monotonic()
+    if (seat.phase === 'joining' && seat.join) this.#parts.send(seat.join)
+    else if (seat.phase === 'attaching') this.#sendAttach(seat)
+    else if (seat.phase === 'resyncing') this.#sendStalled(seat)
+    if (seat.leave_ref !== undefined) this.#sendLeave(seat)
+  }
+
+  #reattach(seat: Seat): void {
+    if (seat.reattach(++this.#asks)) this.#askAttach(seat)
+    if (seat.leave_ref !== undefined || (seat.phase === 'joining' && this.#asking.has(seat)))
+      this.#askAgain(seat)
+  }
+
+  /** Another owner than before: those who are attached to the earlier one are to be attached anew. */
+  #newEpoch(room: SeatedRoom, epoch: number): void {
+    const known = room.epoch
+    room.epoch = epoch
+    if (known === 0) return
+    for (const seat of room.seats.values())
+      if (seat.phase !== 'attaching' && !seat.isAttachedUnder(epoch) && seat.reattach(++this.#asks))
+        this.#askAttach(seat)
+  }
+
+  #update(room: SeatedRoom, message: Extract<ToEdge, { kind: 'update' }>) {
+    const { epoch, seq, patch, rest, personal, joined } = message
     if (patch || rest) {
       const flush = new Flush(seq, patch, rest)
-      for (const seat of room.seats.values()) if (seat.flush(flush)) this.#parts.metrics.stalled()
+      for (const seat of room.seats.values()) {
+        const result = seat.flush(flush, epoch)
+        if (result === 'stalled') this.#parts.metrics.stalled()
+        if (result === 'missed') this.#reattach(seat)
+      }
     }
     for (const join of joined) {
       const seat = room.seats.get(join.member_id)
       if (seat?.phase !== 'joining') continue
-      this.#asking.delete(seat)
+      if (seat.leave_ref === undefined) this.#asking.delete(seat)
       this.#parts.metrics.join('joined', this.#since(seat.asked_at))
-      seat.joined(join)
+      seat.joined(join, epoch, seq)
     }
     for (const part of personal) {
-      const sent_at = room.seats.get(part.member_id)?.personal(part)
+      const sent_at = room.seats.get(part.member_id)?.personal(part, epoch)
       if (sent_at !== undefined) this.#parts.metrics.acked(this.#since(sent_at))
     }
   }
 
   /** What an owner has for one seat. */
-  #answer(seat: Seat, message: Exclude<ToEdge, { kind: 'update' }>): void {
+  #answer(seat: Seat, message: Answer): void {
     switch (message.kind) {
       case 'state':
-        this.#asking.delete(seat)
+        if (seat.leave_ref === undefined) this.#asking.delete(seat)
         seat.state(message.state)
         break
       case 'attached':
-        seat.attached(message.resumed, message.frames, message.ack)
-        if (seat.phase !== 'attaching') this.#asking.delete(seat)
+        for (const reliable of seat.attached(message)) this.#parts.send(reliable)
+        if (seat.phase !== 'attaching' && seat.leave_ref === undefined) this.#asking.delete(seat)
         break
       case 'no_seat':
-        this.#remove(seat)
+        this.forget(seat)
         seat.lost(message.ref)
         break
       case 'refused':
-        this.#remove(seat)
+        this.forget(seat)
         this.#parts.metrics.join(message.code, this.#since(seat.asked_at))
         seat.fail(message.code, message.message, message.ref)
         break
@@ -211,28 +296,65 @@ export class Edge {
         seat.refuse(message.code, message.message, message.ref)
         break
       case 'left':
-        this.#remove(seat)
+        this.forget(seat)
         seat.left(message.ref, message.farewell)
     }
   }
 
-  #failJoin(seat: Seat): void {
-    this.giveUp(seat, 'left')
-    this.#parts.metrics.join('room_unavailable', this.#since(seat.asked_at))
-    seat.fail('room_unavailable', `${seat.room_id} did not answer: try again`, seat.join_ref)
+  #askJoin(seat: Seat): void {
+    // Given up meanwhile.
+    if (seat.session.seats.get(seat.room_id) !== seat || !seat.join) return
+    seat.asked_again_at = this.#parts.clock.monotonic()
+    this.#asking.add(seat)
+    this.#parts.send(seat.join)
   }
 
-  #sendAttach(seat: Seat, { codec }: Connection, { epoch, seq }: ResumePosition): void {
+  #failJoin(seat: Seat, why: string): void {
+    if (seat.session.seats.get(seat.room_id) !== seat || !seat.join) return
+    const { ref } = seat.join
+    if (this.#asking.has(seat)) this.giveUp(seat, 'left')
+    else this.forget(seat)
+    this.#parts.metrics.join('room_unavailable', this.#since(seat.asked_at))
+    seat.fail('room_unavailable', why, ref)
+  }
+
+  /** An owner that has yet to say where the seat stands is given it then. */
+  #sendReliable(seat: Seat, message: Reliable): void {
+    if (seat.unacked.full) {
+      const text = `${seat.room_id} has to wait: try again`
+      seat.fail('room_unavailable', text, message.ref)
+      return
+    }
+    const ready = seat.unacked.add(message)
+    if (seat.phase !== 'attaching') this.#parts.send(ready)
+  }
+
+  #askAttach(seat: Seat): void {
+    seat.asked(this.#parts.clock.monotonic())
+    this.#asking.add(seat)
+    this.#sendAttach(seat)
+  }
+
+  #sendAttach(seat: Seat): void {
+    const { attaching, connection } = seat
+    if (!attaching || !connection) return
+    const { epoch, seq } = attaching.position
     this.#parts.send({
       kind: 'attach',
       room: seat.room,
       member_id: seat.member_id,
+      ask: attaching.ask,
       edge: this.#parts.node_id,
-      codec: codec.subprotocol,
+      codec: connection.codec.subprotocol,
       session_id: seat.session.session_id,
       epoch,
       seq,
     })
+  }
+
+  #sendLeave({ room, member_id, leave_ref }: Seat): void {
+    if (leave_ref !== undefined)
+      this.#parts.send({ kind: 'leave', room, member_id, reason: 'left', ref: leave_ref })
   }
 
   #sendStalled(seat: Seat): void {
@@ -240,24 +362,12 @@ export class Edge {
     this.#parts.send({ kind: 'resync', room, member_id, have_seq: stalled_at_seq, reason: 'stalled' })
   }
 
-  #roomOf(room: RoomAddress): SeatedRoom {
-    const name = roomName(room)
-    let seated = this.#rooms.get(name)
-    if (!seated) {
-      seated = { epoch: 0, seats: new Map() }
-      this.#rooms.set(name, seated)
-    }
-    return seated
-  }
-
-  #remove(seat: Seat): void {
-    this.#asking.delete(seat)
-    const { seats } = seat.session
-    if (seats.get(seat.room_id) === seat) seats.delete(seat.room_id)
+  #add(seat: Seat): void {
+    seat.session.seats.set(seat.room_id, seat)
     const name = roomName(seat.room)
-    const room = this.#rooms.get(name)
-    room?.seats.delete(seat.member_id)
-    if (room?.seats.size === 0) this.#rooms.delete(name)
+    const room = this.#rooms.get(name) ?? { epoch: 0, seats: new Map() }
+    this.#rooms.set(name, room)
+    room.seats.set(seat.member_id, seat)
   }
 
   /** Seconds since a moment of the monotonic clock. */

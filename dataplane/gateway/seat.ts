@@ -1,12 +1,21 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ResumePosition, ServerMessage } from '../../shared/protocol/messages.ts'
 import { type Frame, frame } from '../frame.ts'
-import { type Frames, type JoinedSeat, type PersonalPart, type RoomAddress, roomId } from '../traffic.ts'
+import {
+  type Frames,
+  type JoinedSeat,
+  type PersonalPart,
+  type RoomAddress,
+  roomId,
+  type ToEdge,
+  type ToOwner,
+} from '../traffic.ts'
 import type { Connection, DirectMessage } from './connection.ts'
 import { errorMessage } from './error-message.ts'
 import type { Flush } from './flush.ts'
 import { HeldFrames } from './held-frames.ts'
 import type { Session } from './session.ts'
+import { type Reliable, Unacked } from './unacked.ts'
 
 /**
  * How far a seat has come:
@@ -20,10 +29,18 @@ export type SeatPhase = 'joining' | 'live' | 'stalled' | 'resyncing' | 'detached
 export type AttachResult = 'frames' | 'resync' | 'lost'
 
 /** An `attach` that the owner has not answered. */
-export interface PendingAttach {
+interface PendingAttach {
   readonly position: ResumePosition
-  readonly answered: (result: AttachResult) => void
+  readonly ask: number
+  /** Absent when the edge asks of its own accord. */
+  readonly answered?: (result: AttachResult) => void
 }
+
+/** What became of a flush: it went out (or is none of this seat's business), the client turned out to be behind, or earlier ones are missing. */
+export type FlushResult = 'passed' | 'stalled' | 'missed'
+
+/** What a new seat asks its owner for. */
+export type JoinQuestion = Extract<ToOwner, { kind: 'join' }>
 
 /** One session in one room, as the edge sees it: decides which of the room's frames its client gets, and when. */
 export class Seat {
@@ -31,29 +48,37 @@ export class Seat {
   readonly room: RoomAddress
   readonly room_id: string
   readonly member_id: string
-  /** The ref of the join. */
-  readonly join_ref: number
+  /** The join, while it is open. */
+  join: JoinQuestion | undefined
   /** The ref of the `leave` that is under way. */
   leave_ref: number | undefined
-  /** When the question that is open was asked (join, attach, resync), on the monotonic clock. */
+  /** When the question that is open was asked (join, leave, attach, resync), on the monotonic clock. */
   asked_at: number
+  /** When it was asked last. */
+  asked_again_at: number
+  /** What the owner has not settled. */
+  readonly unacked = new Unacked()
   readonly #held = new HeldFrames()
-  #phase: SeatPhase = 'joining'
+  #phase: SeatPhase
   #connection: Connection | undefined
   #attach: PendingAttach | undefined
-  #attaches = 0
+  /** The owner's epoch under which the seat is attached, and the last flush that is known here. */
+  #epoch = 0
+  #seq = 0
   #stalled_at_seq = 0
   #sample: { readonly ref: number; readonly at: number } | undefined
 
-  /** A seat that `session` asks for over its present connection. */
-  constructor(session: Session, room: RoomAddress, member_id: string, join_ref: number, now: number) {
+  /** With `join`: a seat that `session` asks for over its present connection. Without: one it has had, while it is without a connection. */
+  constructor(session: Session, room: RoomAddress, member_id: string, now: number, join?: JoinQuestion) {
     this.session = session
     this.room = room
     this.room_id = roomId(room)
     this.member_id = member_id
-    this.join_ref = join_ref
+    this.join = join
     this.asked_at = now
-    this.#connection = session.connection
+    this.asked_again_at = now
+    this.#phase = join ? 'joining' : 'detached'
+    this.#connection = join && session.connection
   }
 
   get phase(): SeatPhase {
@@ -75,21 +100,29 @@ export class Seat {
     return this.#stalled_at_seq
   }
 
-  /** Where the client stood at the resume, while the owner's answer is open. */
-  get position(): ResumePosition | undefined {
-    return this.#attach?.position
+  /** The attach whose answer is open. */
+  get attaching(): { readonly position: ResumePosition; readonly ask: number } | undefined {
+    return this.#phase === 'attaching' ? this.#attach : undefined
   }
 
-  /** One flush, for everybody in the room. True when the client turned out to be behind, and the seat stalled. */
-  flush(flush: Flush): boolean {
+  /** Whether it gets what an owner under `epoch` sends, as far as the owner knows. */
+  isAttachedUnder(epoch: number): boolean {
+    return this.#epoch >= epoch
+  }
+
+  /** One flush of the owner under `epoch`, for everybody in the room. */
+  flush(flush: Flush, epoch: number): FlushResult {
     const connection = this.#connection
-    if (!connection || this.#phase === 'joining' || this.#phase === 'attaching') return false
+    if (!connection || !this.#attached) return 'passed'
+    if (epoch !== this.#epoch || flush.seq > this.#seq + 1) return 'missed'
+    if (flush.seq <= this.#seq) return 'passed'
+    this.#seq = flush.seq
     const codec = connection.codec.subprotocol
     const stalls = this.#phase === 'live' && connection.outbox.congested
     if (this.#phase === 'live' && !stalls) {
       const whole = flush.whole(codec)
       if (whole) connection.outbox.push(whole)
-      return false
+      return 'passed'
     }
     if (stalls) {
       this.#phase = 'stalled'
@@ -98,33 +131,37 @@ export class Seat {
     }
     const rest = flush.rest(codec)
     if (rest) this.#held.add(rest, connection.outbox)
-    return stalls
+    return stalls ? 'stalled' : 'passed'
   }
 
   /** What a flush has for this member alone; returns since when the acked message was under way, for a sample of them. */
-  personal({ events, ack }: PersonalPart): number | undefined {
+  personal({ events, ack }: PersonalPart, epoch: number): number | undefined {
     const connection = this.#connection
-    if (!connection || this.#phase === 'joining' || this.#phase === 'attaching') return undefined
+    if (!connection || !this.#attached || epoch !== this.#epoch) return undefined
     const held = this.#phase !== 'live'
     for (const event of events) {
       if (held) this.#held.add(encoded(connection, event), connection.outbox)
       else connection.send(event)
     }
     if (ack === undefined) return undefined
+    this.unacked.settle(ack)
     if (held) this.#held.ack(ack)
     else this.#ack(ack)
     return this.#sampled(ack)
   }
 
-  /** The join took effect. */
-  joined({ ref, member_id, members, snapshot }: JoinedSeat): void {
+  /** The join took effect with the flush `seq` of the owner under `epoch`. */
+  joined({ ref, member_id, members, snapshot }: JoinedSeat, epoch: number, seq: number): void {
     const connection = this.#connection
     if (this.#phase !== 'joining') return
+    this.join = undefined
     if (!connection) {
       this.#phase = 'detached'
       return
     }
     this.#phase = 'live'
+    this.#epoch = epoch
+    this.#seq = seq
     connection.send({ t: 'joined', ref, room_id: this.room_id, member_id, members: [...members] })
     this.#pushState(snapshot)
   }
@@ -133,7 +170,7 @@ export class Seat {
   awaitState(now: number): boolean {
     if (this.#phase !== 'stalled') return false
     this.#phase = 'resyncing'
-    this.asked_at = now
+    this.asked(now)
     return true
   }
 
@@ -152,36 +189,59 @@ export class Seat {
     this.#attach = undefined
     this.#sample = undefined
     this.#held.drop()
+    this.unacked.clear()
     if (this.#phase !== 'joining') this.#phase = 'detached'
   }
 
-  /** The session has a socket again. Nothing goes out until the owner has said what was missed. */
-  attach(connection: Connection, attach: PendingAttach, now: number): void {
+  /** The session has a socket again. Nothing goes out until the owner has said what was missed. `ask`: unique at this edge. */
+  attach(
+    connection: Connection,
+    position: ResumePosition,
+    ask: number,
+    answered: (result: AttachResult) => void,
+  ): void {
     this.#connection = connection
-    this.#attach = attach
-    this.#attaches += 1
+    this.#attach = { position, ask, answered }
     this.#phase = 'attaching'
-    this.asked_at = now
   }
 
-  /** The attach is asked again, because its answer is overdue. */
-  reattach(now: number): void {
-    this.#attaches = 1
-    this.asked_at = now
+  /** What was sent may be lost, or another owner has the room: nothing goes out until it has said what was missed. False: nothing is missed here. */
+  reattach(ask: number): boolean {
+    if (!this.#connection) return false
+    if (this.#phase === 'attaching' && this.#attach) {
+      this.#attach = { ...this.#attach, ask }
+      return true
+    }
+    if (!this.#attached) return false
+    const seq = this.#phase === 'live' ? this.#seq : this.#stalled_at_seq
+    this.#held.drop(this.#connection.outbox)
+    this.#attach = { position: { room_id: this.room_id, epoch: this.#epoch, seq }, ask }
+    this.#phase = 'attaching'
+    return true
   }
 
-  /** The answer to `attach`. */
-  attached(resumed: boolean, frames: readonly Frames[], ack: number | undefined): void {
-    this.#attaches = Math.max(0, this.#attaches - 1)
-    // An answer to an earlier attach of a session that has lost its socket again since: the one that counts is to come.
-    if (this.#phase !== 'attaching' || this.#attaches > 0) return
+  /** A question was asked, for the first time. */
+  asked(now: number): void {
+    this.asked_at = now
+    this.asked_again_at = now
+  }
+
+  /** The answer to `attach`, by the owner under `epoch`; returns what it is to be given again. */
+  attached(answer: Extract<ToEdge, { kind: 'attached' }>): readonly Reliable[] {
+    const { ask, epoch, seq, resumed, frames, ack, refused } = answer
+    // To an earlier attach: the answer that counts is to come.
+    if (this.#phase !== 'attaching' || this.#attach?.ask !== ask) return []
     this.#phase = 'live'
+    this.#epoch = epoch
+    this.#seq = seq
     for (const frames_of_one of frames) {
       if (resumed) this.#push(frames_of_one)
       else this.#pushState(frames_of_one)
     }
+    for (const { ref, code, message } of refused) this.refuse(code, message, ref)
     if (ack !== undefined) this.#ack(ack)
     this.#answerAttach(resumed ? 'frames' : 'resync')
+    return this.unacked.again(ack ?? 0)
   }
 
   /** The owner holds no seat for this member. */
@@ -200,9 +260,10 @@ export class Seat {
     this.#answerAttach('lost')
   }
 
-  /** A message was refused; a client without a connection hears of it when it is back. */
+  /** A message was refused. */
   refuse(code: ErrorCode, message: string, ref: number | undefined): void {
-    this.session.refuse(errorMessage(code, message, { ref, room_id: this.room_id }))
+    if (ref !== undefined) this.unacked.refused(ref)
+    this.fail(code, message, ref)
   }
 
   /** Tells the client that something about this room failed. */
@@ -229,10 +290,15 @@ export class Seat {
     if (ack !== undefined) this.#ack(ack)
   }
 
+  /** Whether the owner takes it for attached, as far as is known here. */
+  get #attached(): boolean {
+    return this.#phase === 'live' || this.#phase === 'stalled' || this.#phase === 'resyncing'
+  }
+
   #answerAttach(result: AttachResult): void {
     const attach = this.#attach
     this.#attach = undefined
-    attach?.answered(result)
+    attach?.answered?.(result)
   }
 
   #send(message: DirectMessage): void {

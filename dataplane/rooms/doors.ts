@@ -86,7 +86,8 @@ export class Doors {
     const { member_id, reason, ref } = message
     const seat = seats.get(member_id)
     if (seat) {
-      play.part(seat, reason, ref)
+      // A session that went on at another edge ends there only.
+      if (reason !== 'session_ended' || seat.edge === from) play.part(seat, reason, ref)
       return
     }
     const request = this.#admissions.cancel(member_id)
@@ -96,10 +97,15 @@ export class Doors {
     on_empty()
   }
 
-  detach({ member_id }: Kind<'detach'>): void {
+  detach({ member_id }: Kind<'detach'>, from: string): void {
     const { seats, act } = this.#parts
-    if (seats.get(member_id)) this.#detachSeat(member_id)
-    else this.#admissions.wait(member_id, () => act(() => this.#detachSeat(member_id)))
+    if (seats.get(member_id)) this.#detachSeat(member_id, from)
+    else this.#admissions.wait(member_id, () => act(() => this.#detachSeat(member_id, from)))
+  }
+
+  /** An edge is gone, and the sockets it held with it: its members wait to be resumed elsewhere. */
+  detachEdge(edge: string): void {
+    for (const { member } of this.#parts.seats) this.#detachSeat(member.member_id, edge)
   }
 
   attach(message: Kind<'attach'>): void {
@@ -141,41 +147,44 @@ export class Doors {
     for (const attach of early) this.attach(attach)
   }
 
-  #detachSeat(member_id: string): void {
+  /** Unless the session is at another edge by now. */
+  #detachSeat(member_id: string, from: string): void {
     const { environment, seats } = this.#parts
     const seat = seats.get(member_id)
-    if (!seat) return
+    if (seat?.edge !== from) return
     this.#early = this.#early.filter((attach) => attach.member_id !== member_id)
     const now = environment.clock.monotonic()
     seats.detach(seat, now)
     if (!this.#expiry.waiting) this.#expiry.at(now + environment.limits.seat_ms)
   }
 
-  #attached(seat: Seat, { member_id, edge, codec, epoch, seq }: Kind<'attach'>): void {
+  #attached(seat: Seat, { member_id, ask, edge, codec, epoch, seq }: Kind<'attach'>): void {
     const { environment, logic, stream, replies } = this.#parts
     const missed = stream.replay(seat, { epoch, seq })
     if (!missed) environment.metrics.resync(logic.definition.type, 'resume')
     replies.send(edge, {
       kind: 'attached',
       member_id,
+      ask,
       seq: stream.delivered.seq,
       resumed: missed !== undefined,
       frames: missed ?? [{ [codec]: stream.resync(codec) }],
       ...(seat.committed_ref > 0 ? { ack: seat.committed_ref } : {}),
+      refused: seat.refused,
     })
   }
 
   /** A session that has a seat asks for one. False: the seat was one that nobody knew of any more, and is free again. */
   #rejoin(seat: Seat, request: JoinRequest): boolean {
     const { seats, stream, play, replies, room_id } = this.#parts
+    if (request.member_id !== seat.member.member_id) {
+      // An edge that knew of the seat would not have asked: the answer was lost together with an earlier one.
+      play.part(seat, 'session_ended')
+      return false
+    }
     if (request.ref !== seat.join_ref) {
       replies.refuse(request, 'already_joined', `the session is in ${room_id} already`)
       return true
-    }
-    if (request.member_id !== seat.member.member_id) {
-      // The answer was lost together with its edge, and another edge has given the same join another name.
-      play.part(seat, 'session_ended')
-      return false
     }
     seats.attach(seat, request.edge, request.codec)
     if (seat.settled) stream.joinAgain(seat)
@@ -207,7 +216,7 @@ export class Doors {
     const { play, replies, on_empty } = this.#parts
     const { member_id, sub, session_id, ref, edge, codec } = request
     const member = Object.freeze({ member_id, sub })
-    const seat = new Seat({ member, session_id, join_ref: ref, edge, codec, last_ref: 0 })
+    const seat = new Seat({ member, session_id, join_ref: ref, edge, codec, last_ref: 0, refused: [] })
     const failure = play.join(seat, options)
     if (failure !== undefined) replies.refuse(request, 'room_logic_failed', failure)
     on_empty()

@@ -1,7 +1,9 @@
 import { Unpackr } from 'msgpackr'
 import type { Json } from '../../shared/json.ts'
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { LeaveReason, Subprotocol } from '../../shared/protocol/messages.ts'
 import { MsgpackWriter } from '../../shared/protocol/msgpack-writer.ts'
+import type { RefusedRef } from '../traffic.ts'
 import { type DeltaRecord, deltaOf, recordOf } from './delta-record.ts'
 import type { Position } from './ring.ts'
 import type { SeatRecord } from './seat.ts'
@@ -27,7 +29,7 @@ export class UnreadableRecord extends Error {
 }
 
 /** The first byte of every journal entry and snapshot; another layout gets another number. */
-const VERSION = 1
+const VERSION = 2
 const LENGTH_BYTES = 4
 
 type PackedSeat = [
@@ -38,7 +40,9 @@ type PackedSeat = [
   edge: string,
   codec: Subprotocol,
   last_ref: number,
+  refused: PackedRefusal[],
 ]
+type PackedRefusal = [ref: number, code: ErrorCode, message: string]
 type PackedUpdate = [
   epoch: number,
   seq: number,
@@ -49,6 +53,7 @@ type PackedUpdate = [
   joined: PackedSeat[],
   left: [member_id: string, sub: string | null, reason: LeaveReason][],
   acks: (readonly [member_id: string, ref: number])[],
+  refused: [member_id: string, ...refusal: PackedRefusal][],
 ]
 type PackedSnapshot = [
   epoch: number,
@@ -148,7 +153,7 @@ function splitParts(bytes: Uint8Array): Uint8Array[] {
 }
 
 function packUpdate(update: Update): PackedUpdate {
-  const { epoch, seq, visible, checksum, delta, events, joined, left, acks } = update
+  const { epoch, seq, visible, checksum, delta, events, joined, left, acks, refused } = update
   return [
     epoch,
     seq,
@@ -159,11 +164,12 @@ function packUpdate(update: Update): PackedUpdate {
     joined.map(packSeat),
     left.map(({ member, reason }) => [member.member_id, member.sub, reason]),
     [...acks],
+    refused.map((refusal) => [refusal.member_id, ...packRefusal(refusal)]),
   ]
 }
 
 function unpackUpdate(packed: PackedUpdate): Update {
-  const [epoch, seq, visible, checksum, delta, events, joined, left, acks] = packed
+  const [epoch, seq, visible, checksum, delta, events, joined, left, acks, refused] = packed
   return {
     epoch,
     seq,
@@ -174,10 +180,22 @@ function unpackUpdate(packed: PackedUpdate): Update {
     joined: joined.map(unpackSeat),
     left: left.map(([member_id, sub, reason]) => ({ member: Object.freeze({ member_id, sub }), reason })),
     acks,
+    refused: refused.map(([member_id, ...refusal]) => ({ member_id, ...unpackRefusal(refusal) })),
   }
 }
 
-const packSeat = ({ member, session_id, join_ref, edge, codec, last_ref }: SeatRecord): PackedSeat => [
+const packRefusal = ({ ref, code, message }: RefusedRef): PackedRefusal => [ref, code, message]
+const unpackRefusal = ([ref, code, message]: PackedRefusal): RefusedRef => ({ ref, code, message })
+
+const packSeat = ({
+  member,
+  session_id,
+  join_ref,
+  edge,
+  codec,
+  last_ref,
+  refused,
+}: SeatRecord): PackedSeat => [
   member.member_id,
   member.sub,
   session_id,
@@ -185,6 +203,7 @@ const packSeat = ({ member, session_id, join_ref, edge, codec, last_ref }: SeatR
   edge,
   codec,
   last_ref,
+  refused.map(packRefusal),
 ]
 
 const unpackSeat = ([
@@ -195,6 +214,7 @@ const unpackSeat = ([
   edge,
   codec,
   last_ref,
+  refused,
 ]: PackedSeat): SeatRecord => ({
   member: Object.freeze({ member_id, sub }),
   session_id,
@@ -202,4 +222,5 @@ const unpackSeat = ([
   edge,
   codec,
   last_ref,
+  refused: refused.map(unpackRefusal),
 })

@@ -1,10 +1,11 @@
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { LeaveReason } from '../../shared/protocol/messages.ts'
 import type { ToOwner } from '../traffic.ts'
 import type { RoomEnvironment } from './environment.ts'
 import type { FailureLog } from './failure-log.ts'
 import { type Logic, NOTHING } from './logic.ts'
 import type { Replies } from './replies.ts'
-import type { Seat } from './seat.ts'
+import { type Seat, withRefusal } from './seat.ts'
 import type { Seats } from './seats.ts'
 import type { RoomStream } from './stream.ts'
 import type { Effects, Task } from './turn.ts'
@@ -35,29 +36,25 @@ export class Play {
   }
 
   /** A message of a seated member: checked, applied at most once per ref, and acked with the update that carries its effect. */
-  message(seat: Seat, { type, data, ref }: Extract<ToOwner, { kind: 'message' }>): void {
-    const { environment, logic, stream, replies, failures } = this.#parts
+  message(seat: Seat, message: Extract<ToOwner, { kind: 'message' }>): void {
+    const { environment, logic, stream, failures } = this.#parts
+    const { type, data, ref } = message
     const { definition } = logic
-    if (ref !== undefined && ref <= seat.last_ref) {
-      this.#again(seat)
-      return
-    }
-    // Applied or refused: this ref is settled from here on, and nothing is ever done under it again.
-    if (ref !== undefined) seat.last_ref = ref
+    if (ref !== undefined && !this.#settle(seat, ref, message.after)) return
     const spec = Object.hasOwn(definition.messages, type) ? definition.messages[type] : undefined
     if (!spec) {
-      replies.error(seat, 'unknown_type', `${definition.type} has no message ${JSON.stringify(type)}`, ref)
+      this.#refuse(seat, 'unknown_type', `${definition.type} has no message ${JSON.stringify(type)}`, ref)
       return
     }
     const valid = validate(spec.data, data)
     if (!valid.ok) {
-      replies.error(seat, 'invalid_payload', `${type}: ${valid.message}`, ref)
+      this.#refuse(seat, 'invalid_payload', `${type}: ${valid.message}`, ref)
       return
     }
     if (spec.rate && !seat.mayTake(type, spec.rate, environment.clock.monotonic())) {
       const { per_second, burst } = spec.rate
       environment.metrics.rateLimited(definition.type)
-      replies.error(seat, 'rate_limited', `${type}: at most ${per_second} a second, ${burst} at once`, ref)
+      this.#refuse(seat, 'rate_limited', `${type}: at most ${per_second} a second, ${burst} at once`, ref)
       return
     }
     const { state } = logic
@@ -66,7 +63,7 @@ export class Play {
       effects = logic.message({ type, data: valid.value, member: seat.member })
     } catch (error) {
       failures.add('on_message', error)
-      replies.error(seat, 'room_logic_failed', errorText(error), ref)
+      this.#refuse(seat, 'room_logic_failed', errorText(error), ref)
       return
     }
     if (ref !== undefined) stream.pending.ack(seat)
@@ -74,6 +71,11 @@ export class Play {
     environment.metrics.applied(definition.type)
     // What changed nothing and waits for no ack needs no flush; whoever was kicked has asked for one already.
     if (ref !== undefined || logic.state !== state || effects.events.length > 0) stream.touch()
+  }
+
+  /** A message that its edge has refused: its ref is settled as if the room had. */
+  refuse(seat: Seat, { ref, after, code, message }: Extract<ToOwner, { kind: 'refuse' }>): void {
+    if (this.#settle(seat, ref, after)) this.#refuse(seat, code, message, ref)
   }
 
   /** Somebody takes a seat. The text says why the room logic would not have it; then nothing has happened. */
@@ -119,6 +121,29 @@ export class Play {
       this.#parts.logic.dispose()
       return NOTHING
     })
+  }
+
+  /**
+   * Applied or refused: a ref is settled from here on, and nothing is ever done under it again. False: it was before, or one before it
+   * was lost on the way, which the edge sends again first.
+   */
+  #settle(seat: Seat, ref: number, after: number | undefined): boolean {
+    if (ref <= seat.last_ref) {
+      this.#again(seat)
+      return false
+    }
+    if (after !== undefined && after > seat.last_ref) return false
+    seat.last_ref = ref
+    return true
+  }
+
+  #refuse(seat: Seat, code: ErrorCode, message: string, ref: number | undefined): void {
+    const { replies, stream } = this.#parts
+    if (ref !== undefined) {
+      seat.refused = withRefusal(seat.refused, { ref, code, message })
+      stream.pending.refused.push({ member_id: seat.member.member_id, ref, code, message })
+    }
+    replies.error(seat, code, message, ref)
   }
 
   /** A ref that was settled before: it is acked once more, and never applied again. */

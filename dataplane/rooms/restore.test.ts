@@ -57,6 +57,7 @@ describe('a recorded delta', () => {
             joined: [],
             left: [],
             acks: [],
+            refused: [],
           }),
         )
         const checksum = new Checksum()
@@ -160,7 +161,7 @@ describe('a restored room', () => {
     const snapshot = format.readSnapshot(claim.snapshot!)
     const broken = (bytes: Uint8Array) => () => restore({ ...claim, snapshot: bytes }, format)
     expect(broken(format.snapshot({ ...snapshot, checksum: 1 }))).toThrow(/checksum .*, but 1 was committed/)
-    expect(broken(Uint8Array.of(9, 1, 2))).toThrow(/version 9; this node reads version 1/)
+    expect(broken(Uint8Array.of(9, 1, 2))).toThrow(/version 9; this node reads version 2/)
     expect(broken(claim.snapshot!.slice(0, 20))).toThrow(/damaged/)
 
     // The room stays away, with a reason, and its record stays for whoever can read it.

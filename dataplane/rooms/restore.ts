@@ -3,7 +3,7 @@ import type { Claim } from '../../shared/store/port.ts'
 import { apply } from '../../shared/sync/apply.ts'
 import { Checksum } from '../../shared/sync/checksum.ts'
 import { type JournalFormat, type RoomSnapshot, UnreadableRecord } from './journal.ts'
-import type { SeatRecord } from './seat.ts'
+import { type SeatRecord, withRefusal } from './seat.ts'
 import type { Update } from './update.ts'
 
 /**
@@ -35,11 +35,15 @@ export function restore({ snapshot, journal }: Claim, format: JournalFormat): Ro
   return { epoch, seq, checksum, state, seats: [...seats.values()], base: base.base, updates }
 }
 
-function seatMembers(seats: Map<string, SeatRecord>, { joined, left, acks }: Update): void {
+function seatMembers(seats: Map<string, SeatRecord>, { joined, left, acks, refused }: Update): void {
   for (const { member } of left) seats.delete(member.member_id)
   for (const seat of joined) seats.set(seat.member.member_id, seat)
   for (const [member_id, last_ref] of acks) {
     const seat = seats.get(member_id)
     if (seat) seats.set(member_id, { ...seat, last_ref })
+  }
+  for (const { member_id, ...refusal } of refused) {
+    const seat = seats.get(member_id)
+    if (seat) seats.set(member_id, { ...seat, refused: withRefusal(seat.refused, refusal) })
   }
 }

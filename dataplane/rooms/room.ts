@@ -232,6 +232,12 @@ export class Room {
         else if (!this.seats.recipient(message.member_id)) this.#replies.noSeat(from, message)
         break
       }
+      case 'refuse': {
+        const seat = this.seats.get(message.member_id)
+        if (seat) this.#play.refuse(seat, message)
+        else if (!this.seats.recipient(message.member_id)) this.#replies.noSeat(from, message)
+        break
+      }
       case 'join':
         this.#doors.join(message)
         break
@@ -242,7 +248,7 @@ export class Room {
         this.#doors.resync(message, from)
         break
       case 'detach':
-        this.#doors.detach(message)
+        this.#doors.detach(message, from)
         break
       case 'attach':
         this.#doors.attach(message)

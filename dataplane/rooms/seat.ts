@@ -1,4 +1,5 @@
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
+import type { RefusedRef } from '../traffic.ts'
 import { Bucket } from './bucket.ts'
 import type { Member, Rate } from './definition.ts'
 
@@ -13,7 +14,16 @@ export interface SeatRecord {
   readonly codec: Subprotocol
   /** The highest ref settled: applied, or answered with an error that will not change. */
   readonly last_ref: number
+  /** The last of those that were refused, oldest first. */
+  readonly refused: readonly RefusedRef[]
 }
+
+/** More than a client that stays within its rate can have on its way when a refusal is lost. */
+const REFUSED_KEPT = 32
+
+/** A list of refusals with one more; a snapshot may have it already when the update that brings it is read. */
+export const withRefusal = (refused: readonly RefusedRef[], refusal: RefusedRef): readonly RefusedRef[] =>
+  [...refused.filter(({ ref }) => ref !== refusal.ref), refusal].slice(-REFUSED_KEPT)
 
 /** One session in one room. */
 export class Seat {
@@ -27,6 +37,8 @@ export class Seat {
   flushed_ref: number
   /** The highest ref whose update is delivered (and committed, where the room type is durable). */
   committed_ref: number
+  /** The last messages that were refused. */
+  refused: readonly RefusedRef[]
   /** Whether `last_ref` is to be acked with the next update. */
   ack_due = false
   /** Whether the join was delivered. */
@@ -45,6 +57,7 @@ export class Seat {
     this.last_ref = record.last_ref
     this.flushed_ref = record.last_ref
     this.committed_ref = record.last_ref
+    this.refused = record.refused
     this.settled = detached_at !== undefined
     this.detached_at = detached_at
   }
@@ -70,7 +83,7 @@ export class Seat {
 
   /** The seat as of the last flush. */
   record(): SeatRecord {
-    const { member, session_id, join_ref, edge, codec, flushed_ref } = this
-    return { member, session_id, join_ref, edge, codec, last_ref: flushed_ref }
+    const { member, session_id, join_ref, edge, codec, flushed_ref, refused } = this
+    return { member, session_id, join_ref, edge, codec, last_ref: flushed_ref, refused }
   }
 }

@@ -326,7 +326,7 @@ export class RoomStream {
 
   /** The update of everything since the last flush; undefined when nothing came of it. */
   #take(): Flush | undefined {
-    const { events, joins, partings, acked, since } = this.#pending
+    const { events, joins, partings, acked, refused, since } = this.#pending
     const { environment, seats } = this.#parts
     const before = this.#flushed
     const state = this.#parts.state()
@@ -334,7 +334,11 @@ export class RoomStream {
     this.#pending = new Pending()
     const left = partings.filter(({ unseen }) => !unseen)
     const visible = delta !== undefined || events.length > 0 || joins.length > 0 || left.length > 0
-    if (!visible && acked.length === 0 && partings.length === 0) return undefined
+    if (!visible && acked.length === 0 && partings.length === 0) {
+      // Worth nothing before an ack covers it.
+      this.#pending.refused = refused
+      return undefined
+    }
     const seats_acked = acked.filter((seat) => seats.get(seat.member.member_id) === seat)
     const acks = seats_acked.map((seat) => {
       seat.ack_due = false
@@ -355,6 +359,7 @@ export class RoomStream {
       joined: joins.map(({ seat }) => seat.record()),
       left: left.map(({ seat, reason }) => ({ member: seat.member, reason })),
       acks,
+      refused,
     }
     return {
       update,

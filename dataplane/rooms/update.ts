@@ -1,6 +1,7 @@
 import type { Json } from '../../shared/json.ts'
 import type { LeaveReason } from '../../shared/protocol/messages.ts'
 import type { Delta } from '../../shared/sync/delta.ts'
+import type { RefusedRef } from '../traffic.ts'
 import type { Member } from './definition.ts'
 import type { SeatRecord } from './seat.ts'
 
@@ -10,6 +11,11 @@ export interface RoomEvent {
   readonly data: Json
   /** Member ids; undefined: everybody. */
   readonly to: readonly string[] | undefined
+}
+
+/** A message of a member that was refused. */
+export interface Refusal extends RefusedRef {
+  readonly member_id: string
 }
 
 /** Somebody who is no longer in the room. */
@@ -36,4 +42,6 @@ export interface Update {
   readonly left: readonly Departure[]
   /** Member id and the highest ref that is settled. */
   readonly acks: readonly (readonly [member_id: string, ref: number])[]
+  /** Reliable messages that were refused since the update before. */
+  readonly refused: readonly Refusal[]
 }

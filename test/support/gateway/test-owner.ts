@@ -205,10 +205,12 @@ export class TestOwner {
       room.send({
         kind: 'attached',
         member_id,
+        ask: message.ask,
         seq: room.seq,
         resumed: missed !== undefined,
         frames: missed ?? [room.resync()],
         ...(member.ref > 0 ? { ack: member.ref } : {}),
+        refused: [],
       })
     }
     if (message.kind !== 'message') return

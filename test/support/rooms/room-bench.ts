@@ -148,7 +148,15 @@ export class RoomBench {
 
   attach(type: string, member: TestMember): void {
     const { codec, session_id, epoch, seq } = member
-    this.send(type, member.member_id, { kind: 'attach', edge: 'node_a', codec, session_id, epoch, seq })
+    this.send(type, member.member_id, {
+      kind: 'attach',
+      ask: 1,
+      edge: 'node_a',
+      codec,
+      session_id,
+      epoch,
+      seq,
+    })
   }
 
   resync(type: string, member: TestMember, reason: ResyncReason): void {
@@ -166,6 +174,7 @@ export class RoomBench {
 
   #receive(message: ToEdge): void {
     this.sent.push(message)
+    if (message.kind === 'moved') return
     if (message.kind === 'update') {
       const joined = new Set(message.joined.map(({ member_id }) => member_id))
       for (const member of this.members.values()) {
