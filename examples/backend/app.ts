@@ -3,8 +3,10 @@ import { bodyLimit } from 'hono/body-limit'
 import * as v from 'valibot'
 import type { Logger } from '../../shared/log.ts'
 import type { Bundles } from './bundle.ts'
+import { type ClusterView, clusterView } from './cluster-view.ts'
 import { ControlError } from './control-client.ts'
 import { asset, frontModule, GAMES, pageModule, roomSource } from './games.ts'
+import type { Nodes } from './nodes.ts'
 import type { Players } from './players.ts'
 import type { OwnProject } from './project.ts'
 import { sourcePage } from './source-page.ts'
@@ -27,6 +29,8 @@ export interface AppParts {
   project: OwnProject
   players: Players
   bundles: Bundles
+  /** The nodes that the pages show; absent: they show none. */
+  nodes?: Nodes | undefined
   /** Address of the data plane as browsers reach it. */
   ws_url: string
   log: Logger
@@ -64,8 +68,8 @@ const policy = (ws_url: string) =>
     "frame-ancestors 'none'",
   ].join('; ')
 
-/** The game backend as a web app: pages, scripts, room sources, and the login `POST /api/session`. */
-export function createApp({ project, players, bundles, ws_url, log }: AppParts): Hono {
+/** The game backend as a web app: pages, scripts, room sources, the login `POST /api/session`, and what `GET /api/cluster` shows of the nodes. */
+export function createApp({ project, players, bundles, nodes, ws_url, log }: AppParts): Hono {
   const app = new Hono()
 
   app.use(async (c, next) => {
@@ -118,6 +122,14 @@ export function createApp({ project, players, bundles, ws_url, log }: AppParts):
       return c.json({ project_id, token, ws_url: reachable(ws_url, c.req.url), player })
     },
   )
+
+  // Browsers may not ask the nodes themselves: that takes the internal token.
+  app.get('/api/cluster', async (c) => {
+    const nothing: ClusterView = { nodes: [], room: null }
+    if (!nodes) return c.json(nothing)
+    const { project_id } = await project.credentials()
+    return c.json(await clusterView(nodes, project_id, c.req.query('room_id')))
+  })
 
   app.notFound((c) => problem(c, 404, 'not_found', `nothing is at ${c.req.path}: the games are at /`))
   app.onError((error, c) => {

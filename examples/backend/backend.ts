@@ -1,11 +1,13 @@
 import type { AddressInfo } from 'node:net'
 import { createAdaptorServer } from '@hono/node-server'
+import { systemClock } from '../../shared/clock.ts'
 import { randomToken } from '../../shared/ids.ts'
 import type { Logger } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { createApp } from './app.ts'
 import { Bundles } from './bundle.ts'
 import { ControlClient, ControlError } from './control-client.ts'
+import { Nodes } from './nodes.ts'
 import { Players } from './players.ts'
 import { OwnProject } from './project.ts'
 
@@ -22,6 +24,8 @@ export interface BackendOptions {
   project_id?: string
   /** Address of the data plane that browsers are sent to, such as `ws://127.0.0.1:4000`. */
   ws_url: string
+  /** The nodes to show on the pages: their admin addresses, and the internal token they ask for. Absent: none is shown. */
+  nodes?: { readonly admin_urls: readonly string[]; readonly internal_token: string }
   log: Logger
 }
 
@@ -50,7 +54,8 @@ export async function startBackend(options: BackendOptions): Promise<Backend> {
   )
 
   const players = new Players(systemRandom.bytes(32), () => randomToken(systemRandom, 12))
-  const app = createApp({ project, players, bundles: new Bundles(), ws_url, log })
+  const nodes = options.nodes && new Nodes({ ...options.nodes, clock: systemClock })
+  const app = createApp({ project, players, bundles: new Bundles(), nodes, ws_url, log })
   const server = createAdaptorServer({ fetch: app.fetch })
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)

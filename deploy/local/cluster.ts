@@ -1,0 +1,84 @@
+import { systemClock } from '../../shared/clock.ts'
+import { systemRandom } from '../../shared/random.ts'
+import { endWithNpm } from '../cli/npm-parent.ts'
+import { banner } from './banner.ts'
+import { ClusterError } from './cluster-error.ts'
+import { Commands } from './commands.ts'
+import { LocalCluster } from './local-cluster.ts'
+import type { ClusterOptions } from './options.ts'
+import { OPTIONS_HELP, parseOptions } from './options.ts'
+import { Prompt } from './prompt.ts'
+
+/** `npm run cluster`: a whole deployment on this machine, and a prompt to break it. */
+
+/** A terminal and npm both pass the same Ctrl-C on: what comes so soon after the first is the same. */
+const SAME_MS = 500
+
+const request = parseOptions(process.argv.slice(2))
+if (request.kind === 'help') process.stdout.write(OPTIONS_HELP)
+else if (request.kind === 'mistake') {
+  process.stderr.write(`${request.message}\nnpm run cluster -- --help says more.\n`)
+  process.exitCode = 2
+} else void run(request.options)
+
+async function run(options: ClusterOptions): Promise<void> {
+  let cluster: LocalCluster | undefined
+  let commands: Commands | undefined
+  let stopping_since: number | undefined
+
+  const stop = async (code: number): Promise<void> => {
+    if (stopping_since !== undefined) {
+      if (systemClock.monotonic() - stopping_since < SAME_MS) return
+      cluster?.abandon()
+      process.exit(1)
+    }
+    stopping_since = systemClock.monotonic()
+    prompt.tell('ending everything; once more ends it at once')
+    prompt.close()
+    await cluster?.close()
+    if (cluster) prompt.tell(`everything has ended; the logs stay in ${cluster.folder}`)
+    process.exit(code)
+  }
+  const fail = (error: unknown): void => {
+    const expected = error instanceof ClusterError
+    prompt.tell(
+      expected ? error.message : error instanceof Error ? (error.stack ?? error.message) : String(error),
+    )
+    void stop(1)
+  }
+
+  const prompt = new Prompt({
+    input: process.stdin,
+    output: process.stdout,
+    on_line: async (line) => {
+      if ((await commands?.run(line)) === 'quit') void stop(0)
+    },
+    on_interrupt: () => void stop(0),
+  })
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => void stop(0))
+  process.on('uncaughtException', fail)
+  process.on('unhandledRejection', fail)
+  process.on('exit', () => cluster?.abandon())
+  // Nobody reads any more: what is told is lost, and that is all.
+  process.stdout.on('error', () => undefined)
+  endWithNpm(process, systemClock)
+
+  try {
+    cluster = await LocalCluster.prepare({
+      options,
+      env: process.env,
+      clock: systemClock,
+      random: systemRandom,
+      tell: (line) => prompt.tell(line),
+    })
+    prompt.tell(`starting ${[...cluster.children.keys()].join(', ')}; logs are in ${cluster.folder}`)
+    await cluster.start()
+  } catch (error) {
+    if (stopping_since === undefined) fail(error)
+    return
+  }
+  if (stopping_since !== undefined) return
+  commands = new Commands(cluster, (text) => prompt.tell(text))
+  prompt.tell(banner(cluster))
+  prompt.open()
+}

@@ -1,0 +1,270 @@
+import { createWriteStream } from 'node:fs'
+import { mkdir, mkdtemp, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { extname, join } from 'node:path'
+import { setTimeout } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { type Backend, startBackend } from '../../examples/backend/backend.ts'
+import { Nodes } from '../../examples/backend/nodes.ts'
+import type { Clock } from '../../shared/clock.ts'
+import { randomToken } from '../../shared/ids.ts'
+import { createLog } from '../../shared/log.ts'
+import type { Random } from '../../shared/random.ts'
+import { BuiltinBalancer } from './builtin-balancer.ts'
+import { Child, type ChildOptions, describeExit, type Exit } from './child.ts'
+import { ClusterError } from './cluster-error.ts'
+import {
+  controlEnvironment,
+  type EnvironmentParts,
+  newSecrets,
+  nodeEnvironment,
+  type Secrets,
+} from './environment.ts'
+import { haproxyConfig } from './haproxy.ts'
+import { News } from './news.ts'
+import type { ClusterOptions } from './options.ts'
+import { choosePorts, type Ports } from './ports.ts'
+import { findProgram } from './programs.ts'
+import { RedisView } from './redis.ts'
+import { Warden } from './warden.ts'
+
+export interface LocalClusterParts {
+  readonly options: ClusterOptions
+  readonly env: NodeJS.ProcessEnv
+  readonly clock: Clock
+  readonly random: Random
+  /** Where events are told, a line each. */
+  readonly tell: (line: string) => void
+}
+
+const ROOMFUL = fileURLToPath(new URL(`../cli/roomful${extname(import.meta.url)}`, import.meta.url))
+const HOST = '127.0.0.1'
+/** How long a process may take to end in order when everything ends. */
+const END_MS = 8000
+
+/** Redis, control processes, nodes, a load balancer and the example games, on this machine. */
+export class LocalCluster {
+  /** Every process by its name, in the order of their start. */
+  readonly children = new Map<string, Child>()
+  /** Where logs and the data of Redis are. */
+  readonly folder: string
+  readonly ports: Ports
+  readonly secrets: Secrets
+  readonly nodes: Nodes
+  readonly redis: RedisView
+  readonly redis_url: string
+  /** The kind of load balancer: the name of its program, or `built in`. */
+  readonly balancer: string
+  readonly #parts: LocalClusterParts
+  readonly #warden: Warden
+  readonly #news: News
+  readonly #haproxy: string | undefined
+  #builtin: readonly BuiltinBalancer[] = []
+  #backend: Backend | undefined
+  #ending = false
+
+  private constructor(parts: LocalClusterParts, machine: Machine) {
+    const { env, clock, random, options } = parts
+    this.#parts = parts
+    this.folder = machine.folder
+    this.ports = machine.ports
+    this.#haproxy = machine.haproxy
+    this.balancer = machine.haproxy === undefined ? 'built in' : 'haproxy'
+    this.#warden = new Warden()
+    this.secrets = newSecrets(random)
+    this.redis_url = env.REDIS_URL ?? `redis://${HOST}:${this.ports.redis}`
+    // The keys of this run are sealed under a secret of its own: what an earlier one has left must not be found.
+    const key_prefix = `roomful-local-${randomToken(random, 8)}:`
+    this.redis = new RedisView(this.redis_url, key_prefix)
+    const { internal_token } = this.secrets
+    this.nodes = new Nodes({ admin_urls: this.#adminUrls(), internal_token, clock })
+    this.#news = new News({ nodes: this.nodes, clock, tell: parts.tell })
+
+    if (machine.redis !== undefined)
+      this.#add('redis', machine.redis, this.#redisArguments(), env, /Ready to accept/)
+    const common: EnvironmentParts = {
+      env,
+      ports: this.ports,
+      secrets: this.secrets,
+      redis_url: this.redis_url,
+      key_prefix,
+    }
+    const roomful = (name: string, command: string, own: NodeJS.ProcessEnv): void =>
+      this.#add(name, process.execPath, [...process.execArgv, ROOMFUL, command], own, / ready: /)
+    for (let index = 1; index <= options.controls; index++)
+      roomful(`control-${index}`, 'control', controlEnvironment(common, index))
+    for (let index = 1; index <= options.nodes; index++)
+      roomful(`node-${index}`, 'dataplane', nodeEnvironment(common, index))
+    if (this.#haproxy !== undefined)
+      this.#add('haproxy', this.#haproxy, ['-db', '-f', this.#haproxyFile], env)
+  }
+
+  /** Looks at what this machine has, and prepares everything; nothing but the warden runs yet. Rejects with a ClusterError. */
+  static async prepare(parts: LocalClusterParts): Promise<LocalCluster> {
+    const { options, env } = parts
+    const redis = env.REDIS_URL ? undefined : findProgram(['redis-server', 'valkey-server'], env.PATH)
+    if (!env.REDIS_URL && redis === undefined)
+      throw new ClusterError(
+        'there is no redis-server (or valkey-server) in PATH: install one (apt install redis-server, brew install redis), or set REDIS_URL to a Redis that runs',
+      )
+    const haproxy = options.balancer === 'builtin' ? undefined : findProgram(['haproxy'], env.PATH)
+    if (options.balancer === 'haproxy' && haproxy === undefined)
+      throw new ClusterError('there is no haproxy in PATH: install it, or leave --balancer away')
+    const folder = await mkdtemp(join(tmpdir(), 'roomful-cluster-'))
+    await mkdir(join(folder, 'redis'))
+    const ports = await choosePorts({ ...options, free: options.free_ports })
+    return new LocalCluster(parts, { folder, ports, redis, haproxy })
+  }
+
+  /** Starts everything; resolves when it serves. Rejects when a part does not. */
+  async start(): Promise<void> {
+    await this.children.get('redis')?.start()
+    await this.redis.reach().catch((error: Error) => {
+      throw new ClusterError(`the Redis at ${new URL(this.redis_url).host} does not answer: ${error.message}`)
+    })
+    const processes = [...this.children.values()].filter(({ name }) => /^(control|node)-/.test(name))
+    await Promise.all(processes.map((child) => child.start()))
+    await this.#startBalancer()
+    await this.#startGames()
+    this.#news.start()
+  }
+
+  /** The node, control process, `redis` or `haproxy` of this name. */
+  child(name: string): Child | undefined {
+    return this.children.get(name)
+  }
+
+  /** Something is about to be done to a process: what its rooms do next is timed from here. */
+  struck(name: string): void {
+    this.#news.struck(name)
+  }
+
+  /** Ends everything in order: first what clients come through, then nodes, which save their rooms, control, and Redis. */
+  async close(): Promise<void> {
+    this.#ending = true
+    this.#news.stop()
+    await this.#backend?.close()
+    for (const balancer of this.#builtin) balancer.close()
+    const all = [...this.children.values()]
+    for (const group of [/^haproxy$/, /^node-/, /^control-/]) {
+      await Promise.all(all.filter(({ name }) => group.test(name)).map((child) => child.endWithin(END_MS)))
+    }
+    if (!this.children.has('redis')) await this.redis.clear().catch(() => undefined)
+    this.redis.close()
+    await this.children.get('redis')?.endWithin(END_MS)
+    await this.#warden.close()
+  }
+
+  /** Ends every process at once, without waiting for anything. */
+  abandon(): void {
+    this.#ending = true
+    for (const { pid } of this.children.values()) if (pid !== undefined) process.kill(pid, 'SIGKILL')
+  }
+
+  /** The address of the example games. */
+  get games_url(): string {
+    return `http://${HOST}:${this.ports.games}`
+  }
+
+  get #haproxyFile(): string {
+    return join(this.folder, 'haproxy.cfg')
+  }
+
+  #adminUrls(): string[] {
+    return this.ports.nodes.map(({ admin }) => `http://${HOST}:${admin}`)
+  }
+
+  /** Everything is kept on disk, so that a Redis that comes back has it. */
+  #redisArguments(): string[] {
+    const settings = {
+      port: String(this.ports.redis),
+      bind: HOST,
+      dir: join(this.folder, 'redis'),
+      appendonly: 'yes',
+      save: '',
+      'maxmemory-policy': 'noeviction',
+    }
+    return Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value])
+  }
+
+  #add(name: string, program: string, args: string[], env: NodeJS.ProcessEnv, ready?: RegExp): void {
+    const options: ChildOptions = {
+      name,
+      program,
+      args,
+      env,
+      ...(ready && { ready }),
+      log_file: join(this.folder, `${name}.log`),
+      warden: this.#warden,
+      clock: this.#parts.clock,
+      on_exit: (child, exit, asked) => this.#ended(child, exit, asked),
+    }
+    this.children.set(name, new Child(options))
+  }
+
+  #ended({ name, log_file }: Child, exit: Exit, asked: boolean): void {
+    if (this.#ending) return
+    if (!asked)
+      this.#parts.tell(`${name} has ended by itself (${describeExit(exit)}); ${log_file} may say why`)
+    else this.#parts.tell(`${name} is gone (${describeExit(exit)})`)
+  }
+
+  async #startBalancer(): Promise<void> {
+    const haproxy = this.children.get('haproxy')
+    if (haproxy) {
+      await writeFile(this.#haproxyFile, await haproxyConfig(this.ports))
+      await haproxy.start()
+      const ended = haproxy.ended.then((exit) => {
+        throw new ClusterError(`haproxy ended (${describeExit(exit)}); ${haproxy.log_file} says why`)
+      })
+      await Promise.race([this.#reachControl(), ended])
+      return
+    }
+    const { clock } = this.#parts
+    const { websocket, api, nodes, controls } = this.ports
+    const behind_websocket = nodes.map((node) => ({ port: node.websocket, health_port: node.admin }))
+    const behind_api = controls.map((port) => ({ port, health_port: port }))
+    this.#builtin = [
+      new BuiltinBalancer({ port: websocket, targets: behind_websocket, clock }),
+      new BuiltinBalancer({ port: api, targets: behind_api, clock }),
+    ]
+    await Promise.all(this.#builtin.map((balancer) => balancer.start()))
+  }
+
+  /** Resolves when control answers through the load balancer. */
+  async #reachControl(): Promise<void> {
+    const { clock } = this.#parts
+    const deadline = clock.monotonic() + END_MS
+    for (;;) {
+      const answer = await fetch(`http://${HOST}:${this.ports.api}/readyz`).catch(() => undefined)
+      if (answer?.ok) return
+      if (clock.monotonic() > deadline)
+        throw new ClusterError(
+          `the load balancer lets nobody through to control; the logs in ${this.folder} say why`,
+        )
+      await setTimeout(50)
+    }
+  }
+
+  async #startGames(): Promise<void> {
+    const file = createWriteStream(join(this.folder, 'games.log'), { flags: 'a' })
+    this.#backend = await startBackend({
+      host: HOST,
+      port: this.ports.games,
+      control_url: `http://${HOST}:${this.ports.api}`,
+      control_token: this.secrets.operator_token,
+      ws_url: `ws://${HOST}:${this.ports.websocket}`,
+      nodes: { admin_urls: this.#adminUrls(), internal_token: this.secrets.internal_token },
+      log: createLog({ level: 'info', format: 'json' }, {}, { write: (line) => void file.write(line) }),
+    })
+  }
+}
+
+/** What a run found on the machine. */
+interface Machine {
+  readonly folder: string
+  readonly ports: Ports
+  /** Paths of programs; undefined: not there, or not wanted. */
+  readonly redis: string | undefined
+  readonly haproxy: string | undefined
+}

@@ -1,0 +1,75 @@
+import { createInterface, type Interface } from 'node:readline'
+import type { Readable, Writable } from 'node:stream'
+
+export interface PromptOptions {
+  readonly input: Readable & { readonly isTTY?: boolean }
+  readonly output: Writable & { readonly isTTY?: boolean }
+  /** Called with each line, one after the other. */
+  readonly on_line: (line: string) => Promise<void>
+  /** Ctrl-C, or Ctrl-D, at a terminal. */
+  readonly on_interrupt: () => void
+}
+
+/**
+ * Lines from a terminal or a pipe, and text to it: at a terminal what is told goes above what is being typed. The end of a pipe is no
+ * command: nobody there wanted the end.
+ */
+export class Prompt {
+  readonly #options: PromptOptions
+  readonly #lines: Interface
+  readonly #for_people: boolean
+  #work = Promise.resolve()
+  #open = false
+  #closed = false
+  readonly #early: string[] = []
+
+  constructor(options: PromptOptions) {
+    const { input, output, on_interrupt } = options
+    this.#options = options
+    this.#for_people = input.isTTY === true && output.isTTY === true
+    this.#lines = createInterface({
+      input,
+      ...(this.#for_people && { output }),
+      terminal: this.#for_people,
+      prompt: 'roomful> ',
+    })
+    this.#lines.on('line', (line) => (this.#open ? this.#take(line) : void this.#early.push(line)))
+    this.#lines.on('SIGINT', on_interrupt)
+    this.#lines.on('close', () => {
+      if (this.#for_people && !this.#closed) on_interrupt()
+    })
+  }
+
+  /** From now on lines are taken; those that came before are taken first. */
+  open(): void {
+    this.#open = true
+    for (const line of this.#early.splice(0)) this.#take(line)
+    this.#show()
+  }
+
+  /** Writes `text` and a line end. */
+  tell(text: string): void {
+    const { output } = this.#options
+    if (!this.#for_people || this.#closed) {
+      output.write(`${text}\n`)
+      return
+    }
+    // To the start of the line, and away with what is being typed; the prompt brings it back.
+    output.write(`\r\x1b[K${text}\n`)
+    this.#show()
+  }
+
+  /** Takes no more lines; text can still be told. */
+  close(): void {
+    this.#closed = true
+    this.#lines.close()
+  }
+
+  #take(line: string): void {
+    this.#work = this.#work.then(() => this.#options.on_line(line)).then(() => this.#show())
+  }
+
+  #show(): void {
+    if (this.#for_people && this.#open && !this.#closed) this.#lines.prompt(true)
+  }
+}

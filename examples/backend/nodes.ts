@@ -1,0 +1,123 @@
+import type { RoomDescription } from '../../dataplane/descriptions.ts'
+import type { Runtime } from '../../dataplane/ops/runtime.ts'
+import type { Clock } from '../../shared/clock.ts'
+
+/** Which nodes to ask, and the secret that lets one ask. */
+export interface NodesOptions {
+  /** Addresses of the nodes' admin ports, such as `http://127.0.0.1:9100`. */
+  readonly admin_urls: readonly string[]
+  readonly internal_token: string
+  readonly clock: Clock
+}
+
+/** `silent`: it takes connections and does not answer; `gone`: there is nobody at its address. */
+export type NodeState = 'ready' | 'draining' | 'silent' | 'gone'
+
+/** What a node last said of itself. */
+export interface NodeView {
+  /** Its name; before it has said one: its address. */
+  readonly node_id: string
+  readonly state: NodeState
+  /** The rooms it owns; of a silent node those it owned when it last spoke, of one that is gone none. */
+  readonly rooms: readonly RoomDescription[]
+  /** How many sessions it keeps, those that may still be resumed included. */
+  readonly sessions: number
+}
+
+/** An answer this young is as good as a new one: many pages ask at once. */
+const FRESH_MS = 100
+/** How long one look waits for answers. */
+const LOOK_MS = 250
+/** Who has not answered for so long is silent. */
+const SILENT_MS = 1000
+const TIMEOUT_MS = 2000
+
+/** The nodes of a deployment, seen from outside: asks each of them at `/admin/runtime`. */
+export class Nodes {
+  readonly #watches: readonly NodeWatch[]
+  readonly #clock: Clock
+
+  constructor({ admin_urls, ...options }: NodesOptions) {
+    this.#clock = options.clock
+    this.#watches = admin_urls.map((admin_url) => new NodeWatch({ ...options, admin_url }))
+  }
+
+  /** All nodes, in the order of their addresses, within a quarter of a second: a node that takes longer is shown as it last was. */
+  async look(): Promise<NodeView[]> {
+    const answers = Promise.all(this.#watches.map((watch) => watch.ask()))
+    let cancel = (): void => {}
+    const late = new Promise<void>((resolve) => {
+      cancel = this.#clock.schedule(LOOK_MS, resolve)
+    })
+    await Promise.race([answers, late])
+    cancel()
+    return this.#watches.map((watch) => watch.view())
+  }
+}
+
+class NodeWatch {
+  readonly #options: Omit<NodesOptions, 'admin_urls'> & { readonly admin_url: string }
+  #asking: Promise<void> | undefined
+  #heard: { readonly runtime: Runtime; readonly at: number } | undefined
+  #gone = false
+
+  constructor(options: Omit<NodesOptions, 'admin_urls'> & { readonly admin_url: string }) {
+    this.#options = options
+  }
+
+  /** Asks, unless it was just asked; resolves in any case. */
+  ask(): Promise<void> {
+    if (this.#age() < FRESH_MS) return Promise.resolve()
+    this.#asking ??= this.#ask().finally(() => {
+      this.#asking = undefined
+    })
+    return this.#asking
+  }
+
+  view(): NodeView {
+    const { node, rooms = [], sessions = [] } = this.#heard?.runtime ?? {}
+    const node_id = node?.node_id ?? new URL(this.#options.admin_url).host
+    if (this.#gone) return { node_id, state: 'gone', rooms: [], sessions: 0 }
+    const speaks = node?.draining ? 'draining' : 'ready'
+    return { node_id, state: this.#age() > SILENT_MS ? 'silent' : speaks, rooms, sessions: sessions.length }
+  }
+
+  /** How long ago it last spoke. */
+  #age(): number {
+    return this.#options.clock.monotonic() - (this.#heard?.at ?? Number.NEGATIVE_INFINITY)
+  }
+
+  async #ask(): Promise<void> {
+    const { admin_url, internal_token, clock } = this.#options
+    try {
+      const response = await fetch(`${admin_url}/admin/runtime`, {
+        headers: { 'x-service-internal-token': internal_token },
+        signal: AbortSignal.timeout(TIMEOUT_MS),
+      })
+      if (!response.ok) return
+      this.#heard = { runtime: (await response.json()) as Runtime, at: clock.monotonic() }
+      this.#gone = false
+    } catch (error) {
+      // Everything but a timeout is a connection that was refused or broken.
+      this.#gone = !(error instanceof Error && error.name === 'TimeoutError')
+    }
+  }
+}
+
+/** Who owns a room: the node that runs it under the highest epoch; a node that lost it may not know yet. */
+export function ownersOf(views: readonly NodeView[]): Map<string, OwnedRoom> {
+  const owners = new Map<string, OwnedRoom>()
+  for (const { node_id, rooms } of views)
+    for (const room of rooms) {
+      const id = `${room.project_id} ${room.room_id}`
+      const known = owners.get(id)
+      if (!known || known.room.epoch < room.epoch) owners.set(id, { owner: node_id, room })
+    }
+  return owners
+}
+
+/** A room, and the node that owns it. */
+export interface OwnedRoom {
+  readonly owner: string
+  readonly room: RoomDescription
+}
