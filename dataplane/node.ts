@@ -12,6 +12,7 @@ import type { Store } from '../shared/store/port.ts'
 import { packageVersion } from '../shared/version.ts'
 import { Claims } from './cluster/claims.ts'
 import { NodeLease } from './cluster/lease.ts'
+import { noClusterMetrics } from './cluster/metrics.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { askControl } from './gateway/key-status.ts'
 import type { GatewayOptions } from './gateway/options.ts'
@@ -82,10 +83,22 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
 
   const lease = new NodeLease({
     node_id,
-    records: store.records,
+    store,
     clock,
     log,
+    metrics: noClusterMetrics,
     ttl_ms: config.node_lease_ms,
+    info: () => ({
+      node_id,
+      started_at,
+      version: packageVersion(),
+      draining,
+      rooms: host.size,
+      sessions: gateway.sessions,
+      load: load.read().event_loop_utilisation,
+      max_rooms: Number.MAX_SAFE_INTEGER,
+      max_sessions: Number.MAX_SAFE_INTEGER,
+    }),
     on_regained: () => host.recheck(),
   })
   const claims = new Claims({ node_id, store, log, record_ttl_ms })

@@ -2,15 +2,18 @@ import { pino } from 'pino'
 import { describe, expect, it } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { type Records, StoreUnavailable } from '../../shared/store/port.ts'
+import { nodeInfo } from '../../test/support/cluster/node-info.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
-import { leaseKey, NodeLease } from './lease.ts'
+import { leaseKey, NODES, NodeLease } from './lease.ts'
+import { noClusterMetrics } from './metrics.ts'
+import { decodeNodeInfo } from './node-info.ts'
 
 const log = pino({ level: 'silent' })
 
 function parts() {
   const clock = new FakeClock()
   const store = memoryStore({ clock })
-  const line = { cut: false, regained: 0 }
+  const line = { cut: false, regained: 0, rooms: 0, back: () => {} }
   const records: Records = {
     read: (keys) => store.records.read(keys),
     page: (index, options) => store.records.page(index, options),
@@ -19,22 +22,35 @@ function parts() {
       return store.records.write(writes)
     },
   }
+  const onReturn = (callback: () => void) => {
+    line.back = callback
+    return () => {
+      line.back = () => {}
+    }
+  }
   const lease = new NodeLease({
     node_id: 'node_a',
-    records,
+    store: { records, onReturn },
     clock,
     log,
+    metrics: noClusterMetrics,
     ttl_ms: 2000,
+    info: () => nodeInfo('node_a', { rooms: line.rooms }),
     on_regained: () => line.regained++,
   })
-  const recorded = async () => (await store.records.read([leaseKey('node_a')]))[0] !== undefined
+  const read = async () => {
+    const [record] = await store.records.read([leaseKey('node_a')])
+    return record && decodeNodeInfo(record.value)
+  }
+  const listed = () => store.records.page(NODES, { limit: 10 })
+  const recorded = async () => (await read()) !== undefined
   const advance = async (ms: number) => {
     for (let left = ms; left > 0; left -= 50) {
       clock.advance(50)
       for (let i = 0; i < 10; i++) await Promise.resolve()
     }
   }
-  return { clock, lease, line, recorded, advance }
+  return { clock, store, lease, line, read, listed, recorded, advance }
 }
 
 describe('a lease', () => {
@@ -85,6 +101,32 @@ describe('a lease', () => {
     line.cut = false
     await advance(1000)
     expect([lease.valid(), line.regained]).toEqual([true, 1])
+  })
+
+  it('tells what the node is at each renewal, or at once when asked to', async () => {
+    const { lease, line, read, listed, advance } = parts()
+    await lease.start()
+    expect([await read(), await listed()]).toEqual([nodeInfo('node_a'), ['node_a']])
+    line.rooms = 7
+    await advance(450)
+    expect(await read()).toMatchObject({ rooms: 0 })
+    await advance(100)
+    expect(await read()).toMatchObject({ rooms: 7 })
+    line.rooms = 8
+    await lease.renewNow()
+    expect(await read()).toMatchObject({ rooms: 8 })
+    await lease.stop()
+    await lease.renewNow()
+    expect([await read(), await listed()]).toEqual([undefined, []])
+  })
+
+  it('is there again at once when the store is back, be it empty', async () => {
+    const { lease, line, store, listed, recorded } = parts()
+    await lease.start()
+    await store.records.write([{ remove: leaseKey('node_a') }, { index: NODES, drop: 'node_a' }])
+    line.back()
+    await Promise.resolve()
+    expect([await recorded(), await listed()]).toEqual([true, ['node_a']])
   })
 
   it('cannot begin without the store', async () => {

@@ -1,0 +1,296 @@
+import { pino } from 'pino'
+import { describe, expect, it } from 'vitest'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { StoreUnavailable } from '../../shared/store/port.ts'
+import { nodeInfo } from '../../test/support/cluster/node-info.ts'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import { leaseKey, NODES, NodeLease } from './lease.ts'
+import { Members } from './members.ts'
+import { noClusterMetrics } from './metrics.ts'
+import type { NodeInfo } from './node-info.ts'
+import { nodeChannel } from './peers.ts'
+
+const LEASE_MS = 2000
+
+const settle = async () => {
+  for (let i = 0; i < 30; i++) await Promise.resolve()
+}
+
+/** A cluster on one store, whose nodes can be stopped, silenced and killed. */
+function parts({ uptime_ms = Number.POSITIVE_INFINITY } = {}) {
+  const clock = new FakeClock()
+  const memory = memoryStore({ clock })
+  const warned: string[] = []
+  const log = pino({ level: 'silent' })
+  log.warn = (_: unknown, message?: string) => void warned.push(String(message))
+  const line = { cut: false, mute: false, reads: 0, polls: 0, writes: 0 }
+  const returns = new Set<() => void>()
+  const began = clock.monotonic()
+  const answer = <T>(value: () => Promise<T>): Promise<T> =>
+    line.cut ? Promise.reject(new StoreUnavailable('cut')) : value()
+  const store = {
+    records: {
+      read: (keys: readonly string[]) => {
+        line.reads++
+        return answer(() => memory.records.read(keys))
+      },
+      write: (writes: Parameters<typeof memory.records.write>[0]) => {
+        line.writes++
+        return answer(() => memory.records.write(writes))
+      },
+      page: (index: string, options: { before?: string; limit: number }) =>
+        answer(() => memory.records.page(index, options)),
+    },
+    bus: {
+      publish: (channel: string, message: Uint8Array) => memory.bus.publish(channel, message),
+      subscribe: (channel: string, on_message: (message: Uint8Array) => void) =>
+        memory.bus.subscribe(channel, on_message),
+      listeners: (channels: readonly string[]) => {
+        line.polls++
+        return answer(async () => (line.mute ? undefined : memory.bus.listeners(channels)))
+      },
+    },
+    uptime: () => answer(async () => uptime_ms + clock.monotonic() - began),
+    onReturn: (callback: () => void) => {
+      returns.add(callback)
+      return () => void returns.delete(callback)
+    },
+  }
+
+  const node = async (node_id: string) => {
+    const news: string[] = []
+    const self = { info: nodeInfo(node_id), regained: () => {} }
+    const info = (): NodeInfo => self.info
+    let silence = await store.bus.subscribe(nodeChannel(node_id), () => {})
+    const common = { node_id, store, clock, log, metrics: noClusterMetrics, info }
+    const lease = new NodeLease({ ...common, ttl_ms: LEASE_MS, on_regained: () => self.regained() })
+    const members = new Members({
+      ...common,
+      lease_ms: LEASE_MS,
+      on_gone: (other) => news.push(`gone ${other}`),
+      on_joined: (other) => news.push(`joined ${other.node_id}`),
+    })
+    self.regained = () => members.hold()
+    await lease.start()
+    await members.start()
+    return {
+      members,
+      lease,
+      news,
+      self,
+      alive: () =>
+        members
+          .nodes()
+          .map((other) => other.node_id)
+          .sort()
+          .join(),
+      /** Its process ends: nothing is renewed, nobody listens. */
+      kill: async () => {
+        members.stop()
+        await silence()
+        lease.renewNow = async () => {}
+      },
+      /** Its process stands still: connections stay open, nothing is renewed. */
+      freeze: () => {
+        lease.renewNow = async () => {}
+      },
+      deafen: () => silence(),
+      listen: async () => {
+        silence = await store.bus.subscribe(nodeChannel(node_id), () => {})
+      },
+    }
+  }
+  const elapse = async (ms: number) => {
+    for (let left = ms; left > 0; left -= 10) {
+      clock.advance(10)
+      await settle()
+    }
+  }
+  const back = async () => {
+    for (const callback of returns) callback()
+    await settle()
+  }
+  return { clock, memory, line, warned, node, elapse, back }
+}
+
+describe('the members of a cluster', () => {
+  it('know each other by their leases, with what each tells of itself', async () => {
+    const { node, elapse } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    await elapse(600)
+    expect([a.alive(), b.alive()]).toEqual(['node_a,node_b', 'node_a,node_b'])
+    expect([a.news, b.news]).toEqual([['joined node_b'], ['joined node_a']])
+    b.self.info = nodeInfo('node_b', { draining: true, rooms: 3 })
+    await b.lease.renewNow()
+    await elapse(600)
+    expect(a.members.get('node_b')).toEqual(b.self.info)
+    expect(a.members.isGone('node_b')).toBe(false)
+    expect(a.members.get('node_x')).toBeUndefined()
+    expect(a.members.isGone('node_x')).toBe(true)
+    await elapse(60_000)
+    expect(a.news).toEqual(['joined node_b'])
+  })
+
+  it('miss one that was killed within half a second, and say so once', async () => {
+    const { node, elapse } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    await elapse(600)
+    await b.kill()
+    expect(a.members.isGone('node_b')).toBe(false)
+    await elapse(450)
+    expect([a.alive(), a.members.isGone('node_b')]).toEqual(['node_a', true])
+    expect(await a.members.judge('node_b')).toBe('dead')
+    await elapse(60_000)
+    expect(a.news).toEqual(['joined node_b', 'gone node_b'])
+  })
+
+  it('miss one that stands still when its lease has run out', async () => {
+    const { node, elapse } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    await elapse(600)
+    b.freeze()
+    await elapse(1000)
+    expect(a.members.isGone('node_b')).toBe(false)
+    await elapse(1600)
+    expect(a.members.isGone('node_b')).toBe(true)
+  })
+
+  it('do not miss one whose connection is lost for a moment', async () => {
+    const { node, elapse } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    await elapse(600)
+    for (let i = 0; i < 5; i++) {
+      await b.deafen()
+      await elapse(150)
+      await b.listen()
+      await elapse(150)
+    }
+    expect(a.news).toEqual(['joined node_b'])
+  })
+
+  it('take one that was presumed dead for alive when it listens again, not before', async () => {
+    const { node, elapse } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    await elapse(600)
+    await b.deafen()
+    await elapse(5000)
+    expect(a.news).toEqual(['joined node_b', 'gone node_b'])
+    await b.listen()
+    await elapse(150)
+    expect(a.news.slice(2)).toEqual(['joined node_b'])
+    expect(await a.members.judge('node_b')).toBe('alive')
+  })
+
+  it('are judged by what the store says now', async () => {
+    const { node, elapse, memory } = parts()
+    const a = await node('node_a')
+    await node('node_b')
+    expect(await a.members.judge('node_b')).toBe('alive')
+    await memory.records.write([{ remove: leaseKey('node_b') }])
+    expect(await a.members.judge('node_b')).toBe('dead')
+    expect(a.news).toEqual(['joined node_b', 'gone node_b'])
+    await elapse(600)
+    expect(a.alive()).toBe('node_a,node_b')
+    expect(await a.members.judge('node_x')).toBe('dead')
+  })
+
+  it('are not judged dead for one lease after the store was away', async () => {
+    const { node, elapse, line, warned, memory, back } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    await elapse(600)
+    line.cut = true
+    await elapse(10_000)
+    // Killed during the outage, of which its lease has not survived.
+    await b.kill()
+    await memory.records.write([{ remove: leaseKey('node_b') }])
+    line.cut = false
+    await back()
+    expect(a.members.settled).toBe(false)
+    await elapse(LEASE_MS - 100)
+    expect([a.alive(), await a.members.judge('node_b')]).toEqual(['node_a,node_b', 'alive'])
+    expect(a.members.isGone('node_x')).toBe(false)
+    await elapse(700)
+    expect([a.alive(), a.members.settled]).toEqual(['node_a', true])
+    expect(warned.filter((text) => text === 'the other nodes cannot be read')).toHaveLength(2)
+  })
+
+  it('let claims wait for one lease after the store was away, or their own lease had run out', async () => {
+    const { node, elapse, clock, line, back } = parts()
+    const a = await node('node_a')
+    expect(a.members.claimsAllowedAt({ create: true })).toBeLessThanOrEqual(clock.monotonic())
+    await back()
+    const returned_at = clock.monotonic()
+    expect(a.members.claimsAllowedAt({ create: false })).toBe(returned_at + LEASE_MS)
+    await elapse(LEASE_MS)
+    expect(a.members.claimsAllowedAt({ create: true })).toBe(returned_at + LEASE_MS)
+    line.cut = true
+    await elapse(5000)
+    line.cut = false
+    await elapse(600)
+    expect(a.members.claimsAllowedAt({ create: false })).toBeGreaterThan(clock.monotonic() + 1000)
+  })
+
+  it('make no rooms while the store is younger than a lease and a second', async () => {
+    const { node, elapse, clock, back, line } = parts({ uptime_ms: 500 })
+    const a = await node('node_a')
+    expect(a.members.claimsAllowedAt({ create: true })).toBe(2500)
+    expect(a.members.claimsAllowedAt({ create: false })).toBeLessThanOrEqual(0)
+    line.cut = true
+    await back()
+    expect(a.members.claimsAllowedAt({ create: true })).toBe(Number.POSITIVE_INFINITY)
+    line.cut = false
+    await elapse(600)
+    expect(a.members.claimsAllowedAt({ create: true })).toBe(2500)
+    await elapse(2000)
+    expect(a.members.claimsAllowedAt({ create: true })).toBeLessThan(clock.monotonic())
+  })
+
+  it('go by leases alone where the store cannot tell who listens', async () => {
+    const { node, elapse, line } = parts()
+    line.mute = true
+    const a = await node('node_a')
+    const b = await node('node_b')
+    await elapse(600)
+    await b.kill()
+    await elapse(1000)
+    expect(a.members.isGone('node_b')).toBe(false)
+    expect(line.polls).toBeLessThan(5)
+    await elapse(1600)
+    expect(a.members.isGone('node_b')).toBe(true)
+  })
+
+  it('ask little: one poll for all others, and nothing when there are none', async () => {
+    const { node, elapse, line } = parts()
+    await node('node_a')
+    await elapse(1000)
+    expect(line.polls).toBe(0)
+    await node('node_b')
+    await node('node_c')
+    await elapse(600)
+    Object.assign(line, { polls: 0, reads: 0, writes: 0 })
+    await elapse(1000)
+    expect(line.polls).toBeLessThanOrEqual(3 * 10)
+    expect(line.reads).toBeLessThanOrEqual(3 * 2)
+    expect(line.writes).toBeLessThanOrEqual(3 * 2)
+  })
+
+  it('are forgotten long after they have died', async () => {
+    const { node, elapse, memory } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    await elapse(600)
+    await b.kill()
+    await elapse(3000)
+    expect(await memory.records.page(NODES, { limit: 10 })).toEqual(['node_b', 'node_a'])
+    await elapse(12 * LEASE_MS)
+    expect(await memory.records.page(NODES, { limit: 10 })).toEqual(['node_a'])
+    expect(a.members.isGone('node_b')).toBe(true)
+    a.members.stop()
+  })
+})

@@ -1,0 +1,15 @@
+import type { NodeInfo } from '../../../dataplane/cluster/node-info.ts'
+
+/** An idle node with room for everything. */
+export const nodeInfo = (node_id: string, changes: Partial<NodeInfo> = {}): NodeInfo => ({
+  node_id,
+  started_at: '2026-01-01T00:00:00.000Z',
+  version: '1.2.3',
+  draining: false,
+  rooms: 0,
+  sessions: 0,
+  load: 0,
+  max_rooms: 1000,
+  max_sessions: 10_000,
+  ...changes,
+})
