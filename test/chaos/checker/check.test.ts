@@ -1,0 +1,258 @@
+import { describe, expect, it } from 'vitest'
+import { check } from './check.ts'
+import type { ClientRecord, StoreRecord } from './history.ts'
+import { type OpenHistory, Scenario } from './scenario.ts'
+import { VIOLATIONS, type ViolationName } from './violation.ts'
+
+type Kind = ClientRecord['kind']
+type Of<K extends Kind> = Extract<ClientRecord, { kind: K }>
+type Writable<T> = { -readonly [P in keyof T]: T[P] }
+
+/** A journal room with two members, refused ops, a crash, a hand-over and a resume. */
+function journal(): OpenHistory {
+  const scenario = new Scenario('journal')
+  play(scenario)
+  scenario.kill()
+  scenario.claim('node_b')
+  play(scenario)
+  scenario.release()
+  scenario.claim('node_c')
+  scenario.resume('ann')
+  ops(scenario)
+  return scenario.end()
+}
+
+function play(scenario: Scenario): void {
+  if (scenario.clients.length === 0) for (const client of ['ann', 'bob']) scenario.join(client)
+  ops(scenario)
+}
+
+function ops(scenario: Scenario): void {
+  for (let round = 0; round < 5; round++) {
+    scenario.op('ann')
+    scenario.op('bob')
+    scenario.refusedOp('ann')
+  }
+}
+
+/** A snapshot room whose owner crashes: what was not saved is lost. */
+function forgetful({ crash }: { crash: boolean }): OpenHistory {
+  const scenario = new Scenario('snapshot')
+  play(scenario)
+  scenario.save()
+  ops(scenario)
+  if (crash) scenario.kill()
+  scenario.claim('node_b')
+  ops(scenario)
+  return scenario.end()
+}
+
+const names = (history: OpenHistory): ViolationName[] => [
+  ...new Set(check(history as never).map(({ name }) => name)),
+]
+
+const records = <K extends Kind>(history: OpenHistory, kind: K, client = 'ann'): Writable<Of<K>>[] =>
+  history.clients.filter((record) => record.kind === kind && record.client === client) as never
+
+const commits = (history: OpenHistory): Writable<StoreRecord>[] =>
+  history.store.filter(({ kind }) => kind === 'commit')
+
+const remove = (history: OpenHistory, record: unknown): void => {
+  history.clients = history.clients.filter((candidate) => candidate !== record)
+}
+
+const insertBehind = (history: OpenHistory, record: unknown, added: unknown): void => {
+  history.clients.splice(history.clients.indexOf(record as never) + 1, 0, added as never)
+}
+
+const patches = (history: OpenHistory, client = 'ann') =>
+  records(history, 'frame', client).filter(({ t }) => t === 'state.patch')
+
+/** The last op of ann's that everybody has seen is taken out of everything that came after it was acked. */
+function forget(history: OpenHistory): void {
+  const before = patches(history).at(-3)!.view!
+  const last = patches(history).at(-1)!
+  last.view = before
+  const owner = history.end.owners[0]!.state as { players: Record<string, unknown> }
+  for (const { state } of [...history.end.owners, ...history.end.members, ...history.end.records])
+    (state as typeof owner).players.mem_ann = before
+}
+
+describe('a history that keeps every promise passes', () => {
+  it.each([
+    ['a journal room through crash, hand-over and resume', journal],
+    ['a snapshot room that a crash took back to its last save', () => forgetful({ crash: true })],
+    [
+      'a room without durability',
+      () => {
+        const scenario = new Scenario('none')
+        play(scenario)
+        return scenario.end()
+      },
+    ],
+    [
+      'a write without an answer that stands, and one that does not',
+      () => {
+        const history = journal()
+        commits(history)[3]!.ok = undefined
+        history.store.push({ ...commits(history)[7]!, ok: undefined })
+        return history
+      },
+    ],
+    [
+      'a gap that a resync heals',
+      () => {
+        const history = journal()
+        const [missed, shown, whole] = patches(history)
+        remove(history, missed)
+        delete (shown as { actual?: number }).actual
+        delete (shown as { view?: unknown }).view
+        whole!.t = 'state.resync'
+        return history
+      },
+    ],
+  ])('%s', (_, make) => {
+    expect(check(make() as never)).toEqual([])
+  })
+})
+
+/** One planted violation each. */
+const PLANTED: { [N in ViolationName]: (history: OpenHistory) => void } = {
+  split_commit: (history) => {
+    const [first] = commits(history)
+    history.store.push({ ...first!, node: 'node_z', content: { ...first!.content!, checksum: 1 } })
+  },
+  stale_commit: (history) => {
+    const claim = history.store.filter(({ kind }) => kind === 'claim')[1]!
+    const old = commits(history)
+      .filter(({ epoch }) => epoch < claim.epoch)
+      .at(-1)!
+    old.began = claim.ended + 1
+    old.ended = claim.ended + 2
+  },
+  version_gap: (history) => {
+    history.store.splice(history.store.indexOf(commits(history)[4]!), 1)
+  },
+  epoch_claimed_twice: (history) => {
+    const claim = history.store.filter(({ kind }) => kind === 'claim')[1]!
+    history.store.push({ ...claim, node: 'node_z' })
+  },
+  room_lost: (history) => {
+    const last = history.store.filter(({ kind }) => kind === 'claim').at(-1)!
+    last.version = 0
+  },
+  record_differs: (history) => {
+    history.end.records[0]!.version += 1
+  },
+  uncommitted_update: (history) => {
+    const { seq } = patches(history)[3]!
+    const commit = commits(history).find(({ content }) => content!.seq === seq)!
+    commit.ok = false
+  },
+  seq_gap: (history) => {
+    for (const frame of patches(history).slice(-3)) remove(history, frame)
+    const [first] = patches(history).slice(-1)
+    insertBehind(history, first, {
+      ...first!,
+      seq: first!.seq + 3,
+      actual: undefined,
+      view: undefined,
+      checksum: undefined,
+    })
+  },
+  seq_repeated: (history) => {
+    const frame = patches(history)[3]!
+    insertBehind(history, frame, { ...frame })
+  },
+  epoch_down: (history) => {
+    const last = patches(history).at(-1)!
+    insertBehind(history, last, { ...last, epoch: 1_000_000, seq: last.seq + 1, checksum: undefined })
+  },
+  checksum_mismatch: (history) => {
+    patches(history)[2]!.actual! += 1
+  },
+  divergence: (history) => {
+    const frame = patches(history, 'bob')[2]!
+    frame.checksum! += 1
+    frame.actual! += 1
+  },
+  acked_lost: forget,
+  applied_twice: (history) => replay(history, (refs) => [...refs.slice(0, -1), refs.at(-2)!]),
+  out_of_order: (history) => replay(history, (refs) => [...refs.slice(0, -2), refs.at(-1)!, refs.at(-2)!]),
+  refused_applied: (history) => {
+    const { ref, at } = records(history, 'ack').at(-1)!
+    const place = { client: 'ann', room: history.rooms[0]!.room, member: 'mem_ann' }
+    history.clients.push({ ...place, kind: 'refused', ref, code: 'rate_limited', at: at + 1 } as never)
+  },
+  unexplained: (history) => replay(history, (refs) => [...refs.slice(0, -1), 4711]),
+  ack_unsent: (history) => {
+    records(history, 'ack').at(-1)!.ref += 100
+  },
+  unsettled: (history) => remove(history, records(history, 'ack').at(-1)),
+  rollback: (history) => {
+    const last = patches(history).at(-1)!
+    insertBehind(history, last, {
+      ...last,
+      t: 'state.resync',
+      seq: last.seq - 1,
+      checksum: undefined,
+      actual: undefined,
+    })
+  },
+  seat_lost: (history) => {
+    const last = history.clients.at(-1)!
+    history.clients.push({ ...place(history), at: last.at, kind: 'lost', why: 'seat' } as never)
+  },
+  closed_without_cause: (history) => {
+    const last = history.clients.at(-1)!
+    history.clients.push({
+      at: last.at,
+      client: 'ann',
+      kind: 'closed',
+      code: 4005,
+      reason: '',
+      asked: false,
+    } as never)
+  },
+  no_owner: (history) => {
+    history.end.owners = []
+  },
+  two_owners: (history) => {
+    history.end.owners.push({ ...history.end.owners[0]!, node: 'node_b', epoch: 1 })
+  },
+  final_mismatch: (history) => {
+    history.end.members[0]!.state = { total: 0 }
+  },
+}
+
+const place = (history: OpenHistory) => ({ client: 'ann', room: history.rooms[0]!.room, member: 'mem_ann' })
+
+/** Ann's last ops look as if the room had applied them as `change` says; frames between do not show her ops. */
+function replay(history: OpenHistory, change: (refs: number[]) => number[]): void {
+  const refs = records(history, 'ack').map(({ ref }) => ref)
+  const wrong = new Scenario('journal')
+  const view = wrong.playerAfter(change(refs).map((ref) => `mem_ann/${ref}`))
+  for (const frame of patches(history).slice(-6)) delete (frame as { view?: unknown }).view
+  for (const { state } of [...history.end.owners, ...history.end.members, ...history.end.records])
+    (state as { players: Record<string, unknown> }).players.mem_ann = view
+}
+
+describe('one planted violation of each kind is caught under its own name', () => {
+  it.each(Object.entries(PLANTED) as [ViolationName, (history: OpenHistory) => void][])(
+    '%s',
+    (name, plant) => {
+      const history = journal()
+      plant(history)
+      expect(names(history)).toContain(name)
+    },
+  )
+
+  it('has a case for every name', () => {
+    expect(Object.keys(PLANTED).sort()).toEqual(Object.keys(VIOLATIONS).sort())
+  })
+
+  it('and a rollback of a snapshot room is one when no crash explains it', () => {
+    expect(names(forgetful({ crash: true }))).toEqual([])
+    expect(names(forgetful({ crash: false }))).toContain('rollback')
+  })
+})

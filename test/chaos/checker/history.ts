@@ -1,0 +1,165 @@
+import type { Json } from '../../../shared/json.ts'
+import type { Player } from '../op-chain.ts'
+
+/**
+ * All that one run of chaos has left behind, as plain data. Times (`at`, `began`, `ended`, `until`) are milliseconds on the machine's
+ * monotonic clock, which all its processes share. Rooms are named `type:key`, nodes by the id of one process's life.
+ */
+export interface History {
+  readonly rooms: readonly { readonly room: string; readonly durability: Durability }[]
+  /** In the order in which they were recorded. */
+  readonly clients: readonly ClientRecord[]
+  /** In the order of `ended`. */
+  readonly store: readonly StoreRecord[]
+  readonly faults: readonly Fault[]
+  readonly end: End
+}
+
+export type Durability = 'journal' | 'snapshot' | 'none'
+
+export type FaultKind =
+  | 'kill'
+  | 'pause'
+  | 'cut'
+  | 'delay'
+  | 'blackhole'
+  | 'clock'
+  | 'drain'
+  | 'redis_kept'
+  | 'redis_lost'
+  | 'redis_pause'
+  | 'race'
+  | 'client_cut'
+
+/** What was done to the system, when, and to whom. */
+export interface Fault {
+  readonly kind: FaultKind
+  readonly at: number
+  readonly until: number
+  /** The node it was done to; absent: Redis, or clients. */
+  readonly node?: string
+  readonly clients?: readonly string[]
+  /** How much of it, for people: `1200 ms`, `+3600 s`. */
+  readonly amount?: string
+}
+
+/** What a client knows of its own ops, as the room's state says. */
+export type View = Readonly<Player>
+
+export type FrameName =
+  | 'state.snapshot'
+  | 'state.resync'
+  | 'state.patch'
+  | 'event'
+  | 'room.joined'
+  | 'room.left'
+
+/** One thing that a client did or saw. `client` outlives sessions, `member` is one seat; frames of superseded connections are not recorded. */
+export type ClientRecord = { readonly at: number; readonly client: string } & (
+  | { readonly kind: 'connected'; readonly node: string }
+  /** `hello` with `resume` was sent. */
+  | { readonly kind: 'resuming'; readonly session: string }
+  | {
+      readonly kind: 'welcome'
+      readonly node: string
+      readonly session: string
+      readonly resumed: boolean
+      /** How each room comes back. */
+      readonly rooms?: readonly { readonly room: string; readonly resumed: boolean }[]
+    }
+  /** `asked`: by this client itself. */
+  | { readonly kind: 'closed'; readonly code: number; readonly reason: string; readonly asked: boolean }
+  | (InRoom &
+      (
+        | { readonly kind: 'joined' }
+        | {
+            readonly kind: 'frame'
+            readonly t: FrameName
+            readonly epoch: number
+            readonly seq: number
+            /** As the frame says. */
+            readonly checksum?: number
+            /** That of the state the frame led to; absent where the client did not apply it. */
+            readonly actual?: number
+            readonly view?: View
+            /** Of an `applied` event. */
+            readonly op?: {
+              readonly by: string
+              readonly ref: number
+              readonly op: string
+              readonly count: number
+            }
+          }
+        /** A client library that tells no frames has shown this. */
+        | { readonly kind: 'view'; readonly view: View }
+        | {
+            readonly kind: 'sent'
+            readonly ref: number
+            readonly op: string
+            /** The room must refuse it. */
+            readonly refuse: boolean
+            readonly again: boolean
+          }
+        | { readonly kind: 'ack'; readonly ref: number }
+        | { readonly kind: 'refused'; readonly ref: number; readonly code: string }
+        /** The seat is gone: with its session, or by the server's word. */
+        | { readonly kind: 'lost'; readonly why: 'session' | 'seat' }
+      ))
+)
+
+export interface InRoom {
+  readonly room: string
+  readonly member: string
+}
+
+/** One call of the store by a node. `ok` undefined: the call was rejected, so it may have taken place or not. */
+export interface StoreRecord {
+  readonly kind: 'claim' | 'commit' | 'snapshot' | 'release'
+  readonly node: string
+  readonly room: string
+  readonly began: number
+  readonly ended: number
+  readonly ok: boolean | undefined
+  /** Of the fence; of a claim: the one it gave, 0 where it is not known. */
+  readonly epoch: number
+  /** Commits before this call; of a claim: as it found them. */
+  readonly version: number
+  /** What was written. */
+  readonly content?: Content
+}
+
+export interface Content {
+  readonly seq: number
+  readonly checksum: number
+  /** Whether members see it: a flush of acks only has no seq of its own. Undefined for a whole state. */
+  readonly visible: boolean | undefined
+}
+
+/** How everything stood when all faults were healed and nothing moved any more. */
+export interface End {
+  readonly at: number
+  /** What each node says it runs. */
+  readonly owners: readonly (Stand & { readonly room: string; readonly node: string })[]
+  /** Every client that is in a room. */
+  readonly members: readonly (Partial<Stand> & InRoom & { readonly client: string; readonly state: Json })[]
+  /** What the store holds, read when all nodes were gone. */
+  readonly records: readonly (Omit<Stand, 'state' | 'epoch'> & {
+    readonly room: string
+    readonly version: number
+    readonly state: Json
+  })[]
+}
+
+/** Where a room stands. */
+export interface Stand {
+  readonly epoch: number
+  readonly seq: number
+  readonly checksum: number
+  readonly state: Json
+}
+
+/** The part of a chaos room's state that the checker reads. */
+export const playerIn = (state: Json | undefined, member: string): View | undefined => {
+  const players = (state as { players?: { [id: string]: Player } } | undefined)?.players
+  return players && Object.hasOwn(players, member) ? players[member] : undefined
+}

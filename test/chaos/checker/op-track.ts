@@ -1,0 +1,191 @@
+import { chainAfter } from '../op-chain.ts'
+import type { View } from './history.ts'
+import type { ViolationName } from './violation.ts'
+
+/** One op of a member, as its client sent it. */
+export interface Op {
+  readonly ref: number
+  readonly op: string
+  /** The room must refuse it. */
+  readonly refuse: boolean
+  acked: boolean
+  refused: boolean
+}
+
+/** What a view of the room says of a member's ops. */
+export type Finding =
+  | { readonly kind: 'fits' }
+  /** Fewer of the ops known to be applied are. */
+  | { readonly kind: 'rollback'; readonly lost: readonly Op[] }
+  | { readonly kind: 'fault'; readonly name: ViolationName; readonly message: string }
+
+const FITS: Finding = { kind: 'fits' }
+/** No search tries more sequences than this. */
+const MOST_TRIES = 50_000
+/** A rollback is looked for so many ops back, and a repeated op so many. */
+const LOOK_BACK = 400
+
+/**
+ * One member's ops against what the room's state says of them: finds out, from the count and the hash chain alone, which ops are applied,
+ * and names what went wrong when no right sequence explains them.
+ */
+export class OpTrack {
+  readonly #sent = new Map<number, Op>()
+  /** Applied, in order; behind each the chain. */
+  #applied: Op[] = []
+  #chains: number[] = [0]
+
+  get sent(): Iterable<Op> {
+    return this.#sent.values()
+  }
+
+  find(ref: number): Op | undefined {
+    return this.#sent.get(ref)
+  }
+
+  isApplied(op: Op): boolean {
+    return this.#applied.includes(op)
+  }
+
+  send(ref: number, op: string, refuse: boolean): void {
+    if (!this.#sent.has(ref)) this.#sent.set(ref, { ref, op, refuse, acked: false, refused: false })
+  }
+
+  ack(ref: number): void {
+    for (const op of this.#sent.values()) if (op.ref <= ref) op.acked = true
+  }
+
+  /** Brings what is known up to a view. */
+  see(view: View): Finding {
+    const { count, chain } = view
+    const known = this.#applied.length
+    if (count === known && chain === this.#chains[known]) return FITS
+    if (count > known && this.#extend(known, count - known, chain)) return FITS
+    const lost = this.#rollBack(view)
+    if (lost) return { kind: 'rollback', lost }
+    return this.#explain(view)
+  }
+
+  /** Finds the ops that lead from the first `from` applied ones to `chain`: `more` of those not applied, in order. */
+  #extend(from: number, more: number, chain: number): boolean {
+    const applied = new Set(this.#applied.slice(0, from))
+    const last_ref = this.#applied[from - 1]?.ref ?? 0
+    const open = this.#inOrder().filter(
+      (op) => op.ref > last_ref && !op.refused && !op.refuse && !applied.has(op),
+    )
+    const found = subsequence(open, more, this.#chains[from]!, chain)
+    if (found) this.#take(from, found)
+    return found !== undefined
+  }
+
+  #rollBack({ count, chain }: View): Op[] | undefined {
+    const before = this.#applied
+    const lowest = Math.max(0, before.length - LOOK_BACK)
+    for (let from = Math.min(count, before.length); from >= lowest; from--) {
+      if (from === before.length) continue
+      const matches = from === count && chain === this.#chains[from]
+      if (matches) this.#take(from, [])
+      else if (count - from > 16 || !this.#extend(from, count - from, chain)) continue
+      return before.filter((op) => !this.#applied.includes(op))
+    }
+    return undefined
+  }
+
+  #take(from: number, more: readonly Op[]): void {
+    this.#applied = [...this.#applied.slice(0, from), ...more]
+    this.#chains = this.#chains.slice(0, from + 1)
+    for (const { op } of more) this.#chains.push(chainAfter(this.#chains.at(-1)!, op))
+  }
+
+  #inOrder(): Op[] {
+    return [...this.#sent.values()].sort((a, b) => a.ref - b.ref)
+  }
+
+  /** Which mistake leads to the view. */
+  #explain({ count, chain, last_ref }: View): Finding {
+    const known = this.#applied.length
+    const from = this.#chains[known]!
+    const more = count - known
+    const open = this.#inOrder().filter((op) => !this.#applied.includes(op))
+    const may = open.filter((op) => !op.refused && !op.refuse)
+    const where = `the room has ${count} ops of the member, the last with ref ${last_ref}; ${known} were known to be applied`
+    const fault = (name: ViolationName, what: string): Finding => ({
+      kind: 'fault',
+      name,
+      message: `${what}: ${where}`,
+    })
+    if (more > 0) {
+      const refused = subsequence(open, more, from, chain)
+      if (refused) {
+        const wrong = refused.filter((op) => op.refuse || op.refused).map(({ ref }) => ref)
+        if (wrong.length > 0)
+          return fault('refused_applied', `ref ${wrong.join(', ')} was refused, and applied`)
+        return fault(
+          'out_of_order',
+          `refs ${refused.map(({ ref }) => ref).join(', ')} came behind a higher one`,
+        )
+      }
+      const twice = this.#repeated(may, more, from, chain)
+      if (twice) return fault('applied_twice', `ref ${twice.ref} was applied twice`)
+      const mixed = permutation(may, more, from, chain)
+      if (mixed)
+        return fault('out_of_order', `refs were applied as ${mixed.map(({ ref }) => ref).join(', ')}`)
+    }
+    return fault('unexplained', 'no sequence of the ops that were sent explains the state')
+  }
+
+  /** The op that, applied once more somewhere among the new ones, explains the view. */
+  #repeated(open: readonly Op[], more: number, from: number, chain: number): Op | undefined {
+    const recent = this.#applied.slice(-LOOK_BACK)
+    for (const fresh of prefixes(open, more - 1))
+      for (const again of [...recent, ...fresh])
+        for (let at = 0; at <= fresh.length; at++) {
+          const tried = [...fresh.slice(0, at), again, ...fresh.slice(at)]
+          if (chainOf(from, tried) === chain) return again
+        }
+    return undefined
+  }
+}
+
+const chainOf = (from: number, ops: readonly Op[]): number =>
+  ops.reduce((chain, { op }) => chainAfter(chain, op), from)
+
+/** The first run of `length` ops, and each that leaves one out. */
+function* prefixes(ops: readonly Op[], length: number): Generator<Op[]> {
+  yield ops.slice(0, length)
+  for (let out = 0; out < Math.min(length, ops.length); out++)
+    yield ops.slice(0, length + 1).filter((_, i) => i !== out)
+}
+
+/** `length` of the ops, in their order, that lead from one chain to the other; those that skip least first. */
+function subsequence(ops: readonly Op[], length: number, from: number, to: number): Op[] | undefined {
+  let tries = MOST_TRIES
+  const search = (at: number, left: number, chain: number): Op[] | undefined => {
+    if (left === 0) return chain === to ? [] : undefined
+    for (let i = at; i <= ops.length - left && tries-- > 0; i++) {
+      const rest = search(i + 1, left - 1, chainAfter(chain, ops[i]!.op))
+      if (rest) return [ops[i]!, ...rest]
+    }
+    return undefined
+  }
+  return search(0, length, from)
+}
+
+/** `length` of the ops in any order that lead from one chain to the other. */
+function permutation(ops: readonly Op[], length: number, from: number, to: number): Op[] | undefined {
+  let tries = MOST_TRIES
+  const search = (open: readonly Op[], left: number, chain: number): Op[] | undefined => {
+    if (left === 0) return chain === to ? [] : undefined
+    for (const op of open) {
+      if (tries-- <= 0) return undefined
+      const rest = search(
+        open.filter((other) => other !== op),
+        left - 1,
+        chainAfter(chain, op.op),
+      )
+      if (rest) return [op, ...rest]
+    }
+    return undefined
+  }
+  return search(ops, length, from)
+}

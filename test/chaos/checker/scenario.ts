@@ -1,0 +1,228 @@
+import type { Json } from '../../../shared/json.ts'
+import { Checksum } from '../../../shared/sync/checksum.ts'
+import { chainAfter, NEW_PLAYER } from '../op-chain.ts'
+import type { ChaosState } from '../room-logic.ts'
+import type { ClientRecord, Content, Durability, End, Fault, History, StoreRecord, View } from './history.ts'
+
+type Mutable<T> = { -readonly [K in keyof T]: T[K] }
+
+/** A history that tests may change. */
+export interface OpenHistory extends Omit<History, 'clients' | 'store' | 'faults' | 'end'> {
+  clients: Mutable<ClientRecord>[]
+  store: Mutable<StoreRecord>[]
+  faults: Fault[]
+  end: { -readonly [K in keyof End]: Mutable<End[K][number & keyof End[K]]>[] } & { at: number }
+}
+
+interface Seated {
+  readonly client: string
+  readonly member: string
+  ref: number
+}
+
+/** Plays a room and its members by the rules, and writes down what a real run would have left behind. */
+export class Scenario {
+  readonly clients: ClientRecord[] = []
+  readonly store: StoreRecord[] = []
+  readonly faults: Fault[] = []
+  readonly room: string
+  readonly #durability: Durability
+  readonly #checksum = new Checksum()
+  readonly #seated: Seated[] = []
+  #at = 1000
+  #node = ''
+  #epoch = 0
+  #version = 0
+  #seq = 0
+  #state: ChaosState = { total: 0, players: {}, log: [] }
+  #saved = { seq: 0, state: structuredClone(this.#state) }
+
+  constructor(durability: Durability) {
+    this.room = `chaos-${durability}:one`
+    this.#durability = durability
+    this.claim('node_a')
+  }
+
+  /** A new owner; in a room that is not a journal it goes on from the last save. */
+  claim(node: string): void {
+    this.#node = node
+    this.#epoch = this.#epoch === 0 ? 1_000_000 : this.#epoch + 1000
+    this.#record('claim', true)
+    if (this.#durability !== 'journal') {
+      this.#seq = this.#saved.seq
+      this.#state = structuredClone(this.#saved.state)
+    }
+    if (this.#seated.length === 0) return
+    if (this.#durability === 'journal') this.#flush()
+    this.#everybody(this.#durability === 'journal' ? 'state.patch' : 'state.resync')
+  }
+
+  join(client: string): void {
+    const seat = { client, member: `mem_${client}`, ref: 0 }
+    this.#state.players[seat.member] = { ...NEW_PLAYER }
+    this.#flush()
+    this.#everybody('state.patch')
+    this.clients.push(
+      { at: this.#tick(), client, kind: 'connected', node: this.#node },
+      {
+        at: this.#tick(),
+        client,
+        kind: 'welcome',
+        node: this.#node,
+        session: `ses_${client}`,
+        resumed: false,
+      },
+      { at: this.#tick(), client, kind: 'joined', room: this.room, member: seat.member },
+    )
+    this.#seated.push(seat)
+    this.#frame(seat, 'state.snapshot')
+  }
+
+  /** One op: sent, applied, seen by everybody, acked. */
+  op(client: string): void {
+    const seat = this.#send(client, false)
+    const { member, ref } = seat
+    const player = this.#state.players[member]!
+    player.count += 1
+    player.last_ref = ref
+    player.chain = chainAfter(player.chain, `${member}/${ref}`)
+    this.#state.total += 1
+    this.#flush()
+    this.#everybody('state.patch')
+    this.clients.push({ at: this.#tick(), client, kind: 'ack', room: this.room, member, ref })
+  }
+
+  refusedOp(client: string): void {
+    const { member, ref } = this.#send(client, true)
+    const code = 'room_logic_failed'
+    this.clients.push({ at: this.#tick(), client, kind: 'refused', room: this.room, member, ref, code })
+  }
+
+  /** The room's state is saved, as rooms do that are no journals. */
+  save(): void {
+    this.#saved = { seq: this.#seq, state: structuredClone(this.#state) }
+    if (this.#durability !== 'none') this.#record('snapshot', true, true)
+  }
+
+  /** A client loses its connection and takes its session up again. */
+  resume(client: string): void {
+    const session = `ses_${client}`
+    const rooms = [{ room: this.room, resumed: true }]
+    this.clients.push(
+      { at: this.#tick(), client, kind: 'closed', code: 1006, reason: '', asked: false },
+      { at: this.#tick(), client, kind: 'connected', node: this.#node },
+      { at: this.#tick(), client, kind: 'resuming', session },
+      { at: this.#tick(), client, kind: 'welcome', node: this.#node, session, resumed: true, rooms },
+    )
+  }
+
+  kill(): void {
+    this.faults.push({ kind: 'kill', node: this.#node, at: this.#tick(), until: this.#tick() })
+  }
+
+  release(): void {
+    this.#record('release', true)
+  }
+
+  end(): OpenHistory {
+    if (this.#durability === 'snapshot') this.save()
+    const stand = this.#stand()
+    const { room } = this
+    const history: History = {
+      rooms: [{ room, durability: this.#durability }],
+      clients: this.clients,
+      store: this.store,
+      faults: this.faults,
+      end: {
+        at: this.#tick(),
+        owners: [{ room, node: this.#node, ...stand }],
+        members: this.#seated.map(({ client, member }) => ({ client, member, room, ...stand })),
+        records: this.#durability === 'none' ? [] : [{ room, version: this.#version, ...stand }],
+      },
+    }
+    return structuredClone(history) as unknown as OpenHistory
+  }
+
+  /** What a room has of a member after these ops. */
+  playerAfter(ops: readonly string[]): View {
+    return ops.reduce(
+      ({ count, chain }, op) => ({
+        count: count + 1,
+        last_ref: Number(op.split('/')[1]),
+        chain: chainAfter(chain, op),
+      }),
+      NEW_PLAYER,
+    )
+  }
+
+  #send(client: string, refuse: boolean): Seated {
+    const seat = this.#seated.find((candidate) => candidate.client === client)!
+    seat.ref += 1
+    const { member, ref } = seat
+    this.clients.push({
+      at: this.#tick(),
+      client,
+      kind: 'sent',
+      room: this.room,
+      member,
+      ref,
+      op: `${member}/${ref}`,
+      refuse,
+      again: false,
+    })
+    return seat
+  }
+
+  #flush(): void {
+    this.#seq += 1
+    if (this.#durability === 'journal') this.#record('commit', true, true)
+  }
+
+  #record(kind: StoreRecord['kind'], ok: boolean, with_content = false): void {
+    const { seq, checksum } = this.#stand()
+    const content: Content = { seq, checksum, visible: kind === 'snapshot' ? undefined : true }
+    this.store.push({
+      kind,
+      node: this.#node,
+      room: this.room,
+      began: this.#tick(),
+      ended: this.#tick(),
+      ok,
+      epoch: this.#epoch,
+      version: this.#version,
+      ...(with_content && { content }),
+    })
+    if (kind === 'commit' || kind === 'snapshot') this.#version += 1
+  }
+
+  #everybody(t: 'state.patch' | 'state.resync'): void {
+    for (const seat of this.#seated) this.#frame(seat, t)
+  }
+
+  #frame({ client, member }: Seated, t: 'state.patch' | 'state.snapshot' | 'state.resync'): void {
+    const { epoch, seq, checksum } = this.#stand()
+    const view = { ...(this.#state.players[member] ?? NEW_PLAYER) }
+    const place = { client, room: this.room, member }
+    this.clients.push({
+      at: this.#tick(),
+      ...place,
+      kind: 'frame',
+      t,
+      epoch,
+      seq,
+      checksum,
+      actual: checksum,
+      view,
+    })
+  }
+
+  #stand() {
+    const state = structuredClone(this.#state) as unknown as Json
+    return { epoch: this.#epoch, seq: this.#seq, checksum: this.#checksum.of(state), state }
+  }
+
+  #tick(): number {
+    this.#at += 5
+    return this.#at
+  }
+}

@@ -1,0 +1,48 @@
+import { defineRoom } from 'roomful'
+import * as v from 'valibot'
+import { chainAfter, NEW_PLAYER, type Player } from './op-chain.ts'
+
+/** How many of the last ops a room lists. */
+const LOG_LENGTH = 16
+
+/** What all chaos rooms keep. Players stay when they leave, so that the last state proves everything that was ever applied. */
+export interface ChaosState {
+  /** Ops applied, of everybody. */
+  total: number
+  players: { [member_id: string]: Player }
+  /** The last ops, oldest first. */
+  log: { by: string; ref: number; op: string }[]
+}
+
+/** One chaos room type. An `op` is applied and told to everybody; one that says `refuse` changes the state and then fails, so that nothing of it may stay. */
+export const chaosRoom = (durability: 'journal' | 'snapshot' | 'none') =>
+  defineRoom({
+    type: `chaos-${durability}`,
+    messages: { op: { data: v.object({ op: v.string(), ref: v.number(), refuse: v.boolean() }) } },
+    events: {
+      applied: v.object({ by: v.string(), ref: v.number(), op: v.string(), count: v.number() }),
+    },
+    sync: { rate: 50 },
+    durability,
+    idle_seconds: 3600,
+    create: (): ChaosState => ({ total: 0, players: {}, log: [] }),
+
+    on_join(state, member) {
+      state.players[member.member_id] ??= { ...NEW_PLAYER }
+    },
+
+    on_message(state, { data, member }, ctx) {
+      const { op, ref, refuse } = data
+      const by = member.member_id
+      const player = state.players[by]
+      if (!player) throw new Error('no player of this member')
+      player.count += 1
+      player.last_ref = ref
+      player.chain = chainAfter(player.chain, op)
+      state.total += 1
+      state.log.push({ by, ref, op })
+      if (state.log.length > LOG_LENGTH) state.log.shift()
+      ctx.emit('applied', { by, ref, op, count: player.count })
+      if (refuse) throw new Error(`${op} asked to be refused`)
+    },
+  })

@@ -1,0 +1,3 @@
+import { chaosRoom } from '../room-logic.ts'
+
+export default chaosRoom('none')
