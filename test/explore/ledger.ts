@@ -1,0 +1,177 @@
+import { leaseKey } from '../../dataplane/cluster/lease.ts'
+import type { Frame } from '../../dataplane/frame.ts'
+import { JournalFormat } from '../../dataplane/rooms/journal.ts'
+import type { SeatRecord } from '../../dataplane/rooms/seat.ts'
+import type { Update } from '../../dataplane/rooms/update.ts'
+import type { Frames, ToEdge } from '../../dataplane/traffic.ts'
+import type { ServerMessage } from '../../shared/protocol/messages.ts'
+import type { Fence, Write } from '../../shared/store/port.ts'
+import { unframe } from '../support/rooms/unframe.ts'
+import { hash } from './digest.ts'
+import type { Operation } from './sim-store.ts'
+
+/** One visible update that the store has. */
+interface Committed {
+  readonly epoch: number
+  readonly checksum: number
+  /** Of everything in it but the epoch it was committed under. */
+  readonly content: string
+}
+
+const format = new JournalFormat()
+
+/**
+ * What the store was made to hold and what members were told, as seen from outside; notes whatever must never happen. Rooms are
+ * durable (`journal`), and everything is about one room.
+ */
+export class Ledger {
+  readonly violations: string[] = []
+  readonly #committed = new Map<number, Committed>()
+  /** The highest ref that the store says is applied, of each member. */
+  readonly #refs = new Map<string, number>()
+  readonly #trusted_until = new Map<string, number>()
+  /** The epochs that a process was told it has lost. */
+  readonly #fenced = new Map<string, Set<number>>()
+  #last: { seq: number; epoch: number } | undefined
+
+  /** `text` must never happen. */
+  violate(text: string): void {
+    this.violations.push(text)
+  }
+
+  /** Where the committed history ends. */
+  get last(): { readonly seq: number; readonly epoch: number } | undefined {
+    return this.#last
+  }
+
+  /** The store is empty: what was committed stands no more. */
+  forget(): void {
+    this.#last = undefined
+  }
+
+  /** An operation took place, and the store said `result`. */
+  performed({ name, args }: Operation, result: unknown): void {
+    if (result !== true) return
+    const [, , bytes] = args as [string, Fence, Uint8Array]
+    if (name === 'rooms.commit') this.#commit((args[1] as Fence).epoch, bytes)
+    else if (name === 'rooms.snapshot') this.#snapshot((args[1] as Fence).epoch, bytes)
+  }
+
+  /** The answer of an operation has reached its process; `recorded_epoch` is the epoch of the room as the store has it now. */
+  answered({ process, name, args, sent_at }: Operation, result: unknown, recorded_epoch: number): void {
+    if (name === 'records.write') {
+      const [write] = args[0] as Write[]
+      if (write && 'put' in write && write.put.startsWith(leaseKey('')) && result === true)
+        this.#trusted_until.set(process, sent_at + (write.ttl_ms ?? 0))
+      return
+    }
+    if (result !== false || (name !== 'rooms.commit' && name !== 'rooms.snapshot')) return
+    const { epoch } = args[1] as Fence
+    if (epoch >= recorded_epoch) return
+    const fenced = this.#fenced.get(process) ?? new Set()
+    this.#fenced.set(process, fenced.add(epoch))
+  }
+
+  /** A process says something to an edge. */
+  emitted(process: string, message: ToEdge, now: number): void {
+    const { kind, epoch } = message
+    if (kind !== 'update' && kind !== 'attached' && kind !== 'state' && kind !== 'left') return
+    const what = `${process} sends ${kind} of epoch ${epoch}`
+    if (!(now < (this.#trusted_until.get(process) ?? Number.NEGATIVE_INFINITY)))
+      this.violate(`${what} without a lease`)
+    if (this.#fenced.get(process)?.has(epoch)) this.violate(`${what} after it was fenced`)
+    if (kind === 'left') return
+    for (const told of messagesOf(message)) this.#told(what, epoch, told)
+    const acks = kind === 'update' ? message.personal : kind === 'attached' ? [message] : []
+    for (const { member_id, ack } of acks)
+      if (ack !== undefined && ack > (this.#refs.get(member_id) ?? 0))
+        this.violate(`${what} with ack ${ack} for ${member_id}, which is not committed`)
+  }
+
+  #told(what: string, epoch: number, told: ServerMessage): void {
+    if (!('seq' in told)) return
+    const committed = this.#committed.get(told.seq)
+    if (!committed) this.violate(`${what} with seq ${told.seq}, which is not committed`)
+    else if ('checksum' in told && told.checksum !== committed.checksum)
+      this.violate(`${what} with another seq ${told.seq} than the committed one`)
+    else if (committed.epoch > epoch)
+      this.violate(`${what} with seq ${told.seq}, which epoch ${committed.epoch} has committed`)
+  }
+
+  #commit(epoch: number, bytes: Uint8Array): void {
+    const update = format.readEntry(bytes)
+    const { seq, visible } = update
+    const follows = this.#last && seq === this.#last.seq + (visible ? 1 : 0)
+    if (!follows)
+      this.violate(`epoch ${epoch} commits seq ${seq} behind seq ${this.#last?.seq ?? 'of an empty record'}`)
+    if (this.#last && epoch < this.#last.epoch)
+      this.violate(`epoch ${epoch} commits after epoch ${this.#last.epoch} has`)
+    if (visible) this.#add(epoch, update)
+    this.#applied(update.joined, update.acks)
+    this.#last = { seq, epoch }
+  }
+
+  #snapshot(epoch: number, bytes: Uint8Array): void {
+    const { seq, checksum, seats, updates } = format.readSnapshot(bytes)
+    const last = this.#last
+    if (last && (seq < last.seq || seq > last.seq + 1))
+      this.violate(`epoch ${epoch} saves seq ${seq} over seq ${last.seq}`)
+    if (last && epoch < last.epoch) this.violate(`epoch ${epoch} saves after epoch ${last.epoch} has`)
+    for (const entry of updates) this.#add(epoch, format.readEntry(entry))
+    const known = this.#committed.get(seq)
+    if (known && known.checksum !== checksum)
+      this.violate(`epoch ${epoch} saves another seq ${seq} than epoch ${known.epoch} has committed`)
+    for (const { member, last_ref } of seats) {
+      if (last_ref < (this.#refs.get(member.member_id) ?? 0))
+        this.violate(`epoch ${epoch} saves ${member.member_id} at ref ${last_ref}, behind what was committed`)
+    }
+    this.#applied(seats, [])
+    this.#last = { seq, epoch }
+  }
+
+  #add(epoch: number, update: Update): void {
+    const { seq, checksum } = update
+    const content = contentOf(update)
+    const known = this.#committed.get(seq)
+    if (!known) this.#committed.set(seq, { epoch, checksum, content })
+    else if (known.content !== content)
+      this.violate(`epoch ${epoch} commits another seq ${seq} than epoch ${known.epoch} has`)
+  }
+
+  #applied(seats: readonly SeatRecord[], acks: Update['acks']): void {
+    for (const { member, last_ref } of seats) this.#raise(member.member_id, last_ref)
+    for (const [member_id, ref] of acks) this.#raise(member_id, ref)
+  }
+
+  #raise(member_id: string, ref: number): void {
+    this.#refs.set(member_id, Math.max(ref, this.#refs.get(member_id) ?? 0))
+  }
+}
+
+const contentOf = ({ epoch: _, ...content }: Update): string => hash(JSON.stringify(content))
+
+const decoded = new WeakMap<Frame, readonly ServerMessage[]>()
+
+/** The messages in JSON frames. */
+export function decode(frames: Frames | undefined): readonly ServerMessage[] {
+  const frame = frames?.['roomful.v1.json']
+  if (!frame) return []
+  let messages = decoded.get(frame)
+  if (!messages) {
+    messages = unframe(frame).map((payload) => JSON.parse(Buffer.from(payload).toString()) as ServerMessage)
+    decoded.set(frame, messages)
+  }
+  return messages
+}
+
+/** Everything that members get with a message. */
+function messagesOf(message: ToEdge): readonly ServerMessage[] {
+  if (message.kind === 'update')
+    return [
+      ...decode(message.patch),
+      ...decode(message.rest),
+      ...message.joined.flatMap(({ snapshot }) => decode(snapshot)),
+    ]
+  if (message.kind === 'attached') return message.frames.flatMap(decode)
+  return message.kind === 'state' ? decode(message.state) : []
+}

@@ -1,0 +1,215 @@
+import type { RoomAddress, ToEdge, ToOwner } from '../../dataplane/traffic.ts'
+import { hash, textOf } from './digest.ts'
+import { decode } from './ledger.ts'
+import type { SimClock } from './sim-clock.ts'
+
+/** How long an edge waits for news before it asks the other node. */
+export const PATIENCE_MS = 700
+
+/** What an edge is made of. */
+export interface ModelEdgeParts {
+  readonly name: string
+  readonly room: RoomAddress
+  readonly member_id: string
+  /** The nodes it may ask; the first is asked first. */
+  readonly nodes: readonly string[]
+  readonly clock: SimClock
+  readonly send: (node: string, message: ToOwner) => void
+  /** Something happened that a member must never see. */
+  readonly violate: (text: string) => void
+}
+
+type Body<T = ToOwner> = T extends ToOwner ? Omit<T, 'room' | 'member_id'> : never
+type Answer = Extract<ToEdge, { kind: 'attached' }>
+
+/**
+ * The reliable side: an edge with one member, which keeps what is not acked and asks again, here or there, until it is. It stands in
+ * for the gateway, and is never at fault itself.
+ */
+export class ModelEdge {
+  readonly #parts: ModelEdgeParts
+  #asked = 0
+  #wanted = false
+  #seated = false
+  /** The owner it talks to has answered. */
+  #attached = false
+  #position = { epoch: 0, seq: 0 }
+  #unacked: number[] = []
+  #last_ref = 0
+  #acked = 0
+  #patience: (() => void) | undefined
+  #history = ''
+
+  constructor(parts: ModelEdgeParts) {
+    this.#parts = parts
+  }
+
+  /** Equal for edges that lived through the same. */
+  get digest(): string {
+    return this.#history
+  }
+
+  /** Whether everything asked for is done. */
+  get settled(): boolean {
+    return this.#seated === this.#wanted && this.#unacked.length === 0
+  }
+
+  get member_id(): string {
+    return this.#parts.member_id
+  }
+
+  /** The highest ref ever sent. */
+  get last_ref(): number {
+    return this.#last_ref
+  }
+
+  /** What the member has seen last. */
+  get position(): { readonly epoch: number; readonly seq: number } {
+    return this.#position
+  }
+
+  get clock(): SimClock {
+    return this.#parts.clock
+  }
+
+  /** The member asks for its seat. */
+  join(): void {
+    this.#lived('join')
+    this.#wanted = true
+    this.#ask()
+  }
+
+  /** The member sends its next reliable message. */
+  say(): void {
+    const ref = ++this.#last_ref
+    this.#lived(`say ${ref}`)
+    this.#unacked.push(ref)
+    if (this.#attached) this.#message(ref)
+    this.#wait()
+  }
+
+  /** What was sent to `node` may be lost. */
+  broken(node: string): void {
+    if (node !== this.#node || !this.#attached) return
+    this.#lived('broken')
+    this.#attached = false
+    this.#wait()
+  }
+
+  /** A timer of this edge is due. */
+  fire(): void {
+    this.#lived('waited')
+    this.#parts.clock.fire()
+  }
+
+  receive(message: ToEdge): void {
+    this.#lived(textOf(message))
+    const { kind, epoch } = message
+    if (kind === 'refused' || kind === 'error') this.#refused(message.code)
+    else if (kind === 'no_seat') this.#noSeat()
+    else if (kind === 'left') this.#parts.violate(`${this.member_id} was sent away`)
+    // Whoever was the owner before knows nothing new.
+    else if (epoch < this.#position.epoch) return
+    else if (kind === 'attached') this.#answered(message)
+    else if (kind === 'update') this.#update(message)
+  }
+
+  get #node(): string {
+    const { nodes } = this.#parts
+    return nodes[this.#asked % nodes.length]!
+  }
+
+  #ask(): void {
+    if (this.#seated) this.#attach()
+    else
+      this.#send({
+        kind: 'join',
+        ref: 1,
+        edge: this.#parts.name,
+        codec: 'roomful.v1.json',
+        session_id: `ses_${this.member_id}`,
+        sub: null,
+        options: {},
+      })
+    this.#wait()
+  }
+
+  #attach(): void {
+    this.#attached = false
+    const { epoch, seq } = this.#position
+    this.#send({
+      kind: 'attach',
+      edge: this.#parts.name,
+      codec: 'roomful.v1.json',
+      session_id: `ses_${this.member_id}`,
+      epoch,
+      seq,
+    })
+  }
+
+  #message(ref: number): void {
+    this.#send({ kind: 'message', type: 'add', data: `${this.member_id}:${ref}`, ref })
+  }
+
+  #answered({ epoch, seq, ack = 0, frames }: Answer): void {
+    if (seq < this.#position.seq)
+      this.#parts.violate(`${this.member_id} is taken back from seq ${this.#position.seq} to ${seq}`)
+    for (const message of frames.flatMap(decode))
+      if ('seq' in message && message.seq > seq)
+        this.#parts.violate(`${this.member_id} is told of seq ${message.seq} at seq ${seq}`)
+    this.#position = { epoch, seq }
+    this.#attached = true
+    this.#ack(ack)
+    for (const ref of this.#unacked) this.#message(ref)
+    this.#wait()
+  }
+
+  #update({ epoch, seq, patch, personal, joined }: Extract<ToEdge, { kind: 'update' }>): void {
+    const seat = joined.find(({ member_id }) => member_id === this.member_id)
+    if (seat) {
+      this.#seated = true
+      this.#attached = true
+      if (seq >= this.#position.seq) this.#position = { epoch, seq }
+    } else if (!this.#attached) return
+    else if (patch && seq > this.#position.seq + 1) {
+      // Something was lost on the way.
+      this.#attach()
+      return
+    } else this.#position = { epoch, seq: Math.max(seq, this.#position.seq) }
+    for (const { member_id, ack = 0 } of personal) if (member_id === this.member_id) this.#ack(ack)
+    this.#wait()
+  }
+
+  #ack(ref: number): void {
+    if (ref > this.#last_ref) this.#parts.violate(`${this.member_id} gets ack ${ref}, and never sent it`)
+    this.#acked = Math.max(ref, this.#acked)
+    this.#unacked = this.#unacked.filter((unacked) => unacked > ref)
+  }
+
+  #refused(code: string): void {
+    if (code !== 'room_unavailable') this.#parts.violate(`${this.member_id} is refused: ${code}`)
+  }
+
+  #noSeat(): void {
+    if (this.#seated) this.#parts.violate(`${this.member_id} has lost its seat`)
+  }
+
+  /** Asks the other node when nothing is heard for a while of what is open. */
+  #wait(): void {
+    this.#patience?.()
+    this.#patience = undefined
+    if (this.settled && this.#attached) return
+    this.#patience = this.#parts.clock.schedule(PATIENCE_MS, () => {
+      this.#asked++
+      this.#ask()
+    })
+  }
+
+  #send(body: Body): void {
+    this.#parts.send(this.#node, { room: this.#parts.room, member_id: this.member_id, ...body } as ToOwner)
+  }
+
+  #lived(what: string): void {
+    this.#history = hash(`${this.#history}${what}@${this.#parts.clock.monotonic()}`)
+  }
+}

@@ -1,0 +1,71 @@
+import { hash } from './digest.ts'
+import type { ModelNode } from './model-node.ts'
+import { SimClock, type SimTime } from './sim-clock.ts'
+import type { Operation } from './sim-store.ts'
+
+/** Something that is to happen, and since when, as a number that grows. */
+export interface Pending<T> {
+  readonly order: number
+  /** The same in every run that lived through the same. */
+  readonly id: string
+  readonly value: T
+}
+
+/** The answer of an operation that a process has yet to hear. */
+export interface Answer {
+  readonly operation: Operation
+  readonly result: unknown
+  readonly error: Error | undefined
+  readonly recorded_epoch: number
+}
+
+/** One life of a node's process, and everything on its way to and from it. */
+export class Process {
+  readonly id: string
+  /** The node's name, the same after a restart. */
+  readonly node: string
+  readonly clock: SimClock
+  /** Calls on their way to the store, oldest first. */
+  readonly operations: Pending<Operation>[] = []
+  readonly answers: Pending<Answer>[] = []
+  /** What is to be done at the end of this turn of the event loop. */
+  deferred: Pending<(() => void)[]> | undefined
+  alive = true
+  /** It hands over what it has, and takes nothing more. */
+  draining = false
+  /** World time at which it goes on. */
+  paused_until: number | undefined
+  /** World time until which it cannot reach the store. */
+  cut_until: number | undefined
+  /** It has gone on, and looks at its timers before anything else. */
+  timers_first = false
+  model!: ModelNode
+  #asked = 0
+  #history = ''
+
+  constructor(id: string, node: string, time: SimTime, ahead_ms: number) {
+    this.id = id
+    this.node = node
+    this.clock = new SimClock(time, ahead_ms)
+  }
+
+  get running(): boolean {
+    return this.alive && this.paused_until === undefined
+  }
+
+  /** A name for its next call of the store. */
+  nextOperation(): string {
+    return `${this.id}#${++this.#asked}`
+  }
+
+  /** It takes something in. A process is what it lived through: two with the same history are the same. */
+  lived(what: string): void {
+    this.#history = hash(`${this.#history}${what}@${this.clock.monotonic()}`)
+  }
+
+  /** Equal for processes that are in the same state. */
+  get digest(): string {
+    const { id, alive, paused_until, cut_until, timers_first } = this
+    return alive ? `${id} ${this.#history} ${paused_until} ${cut_until} ${timers_first}` : `${id} gone`
+  }
+}

@@ -1,0 +1,137 @@
+import * as v from 'valibot'
+import { defineRoom } from '../../dataplane/rooms/definition.ts'
+import { JournalFormat } from '../../dataplane/rooms/journal.ts'
+import { restore } from '../../dataplane/rooms/restore.ts'
+import type { Explorable } from './explorer.ts'
+import type { Mutation } from './model-node.ts'
+import { type Act, FAULTS, World, type WorldParts } from './world.ts'
+
+/** Writes down what its members say: the state is its own history. */
+const definition = defineRoom({
+  type: 'log',
+  messages: { add: { data: v.string() } },
+  sync: { rate: 0 },
+  durability: 'journal',
+  idle_seconds: 3600,
+  create: () => ({ log: [] as string[] }),
+  on_message(state, { data }) {
+    state.log.push(data)
+  },
+})
+
+const common = {
+  room: { project_id: 'prj', room_type: 'log', key: 'one' },
+  definition,
+  faults: FAULTS,
+}
+
+const join = (edge: number): Act => ({
+  at: 0,
+  what: `member ${edge + 1} joins`,
+  run: ({ edges }) => edges[edge]!.join(),
+})
+const say = (edge: number, at: number): Act => ({
+  at,
+  what: `member ${edge + 1} says something`,
+  run: ({ edges }) => edges[edge]!.say(),
+})
+
+const ann = { member_id: 'ann', nodes: ['A', 'B'] }
+const bob = { member_id: 'bob', nodes: ['B', 'A'] }
+
+/** Small models, each around one situation. */
+export const SCENARIOS: Readonly<Record<string, WorldParts>> = {
+  /** A owns the room; its member goes on, whatever happens. */
+  owned: {
+    ...common,
+    edges: [ann],
+    before: [join(0), say(0, 0)],
+    script: [say(0, 0), say(0, 0), say(0, 600)],
+  },
+  /** As `owned`, with a snapshot after every second journal entry and a record that has to be refreshed. */
+  saved: {
+    ...common,
+    edges: [ann],
+    before: [join(0), say(0, 0)],
+    script: [say(0, 0), say(0, 0), say(0, 600)],
+    limits: { journal_entries: 2 },
+    record_ttl_ms: 4000,
+  },
+  /** Nobody owns the room, and both nodes are asked for it at once. */
+  opened: {
+    ...common,
+    edges: [ann, bob],
+    before: [],
+    script: [join(0), join(1), say(0, 0), say(1, 0)],
+  },
+  /** A hands the room over, with members who go on. */
+  drained: {
+    ...common,
+    edges: [ann],
+    before: [join(0), say(0, 0)],
+    script: [
+      say(0, 0),
+      { at: 0, what: 'A drains', run: (world) => world.drain('A') },
+      say(0, 0),
+      say(0, 600),
+    ],
+  },
+}
+
+/** A world of one scenario, ready to be explored. */
+export function model(parts: WorldParts, mutation?: Mutation): Explorable {
+  return new Model(new World({ ...parts, mutation }))
+}
+
+class Model implements Explorable {
+  readonly #world: World
+
+  constructor(world: World) {
+    this.#world = world
+  }
+
+  choices() {
+    return this.#world.choices()
+  }
+
+  get explored(): boolean {
+    return this.#world.explored
+  }
+
+  get over(): boolean {
+    return this.#world.over
+  }
+
+  get digest(): string {
+    return this.#world.digest
+  }
+
+  get violations(): readonly string[] {
+    return this.#world.ledger.violations
+  }
+
+  /** Every message is in the record once and in order, whoever runs the room is its recorded owner, and members are where it is. */
+  async finish(): Promise<void> {
+    const { edges, ledger, running, store, room } = this.#world
+    const found = await store.rooms.inspect(room)
+    for (const { node, epoch } of running)
+      if (`node_${node}` !== found?.owner || epoch !== found.epoch)
+        ledger.violate(
+          `${node} runs the room under epoch ${epoch}, but the store says ${found?.owner} under ${found?.epoch}`,
+        )
+    const claim = await store.rooms.claim(room, 'node_checker', found?.epoch ?? 0, 1000)
+    const restored = claim && restore(claim, new JournalFormat())
+    if (!restored) {
+      ledger.violate('nothing is left of the room')
+      return
+    }
+    const { log } = restored.state as { log: string[] }
+    for (const { member_id, last_ref, position } of edges) {
+      const said = Array.from({ length: last_ref }, (_, i) => `${member_id}:${i + 1}`).join()
+      const kept = log.filter((line) => line.startsWith(`${member_id}:`)).join()
+      if (said !== kept) ledger.violate(`${member_id} said ${said}, and the record has ${kept}`)
+      if (position.seq !== restored.seq)
+        ledger.violate(`${member_id} is at seq ${position.seq}, the record at ${restored.seq}`)
+    }
+  }
+}

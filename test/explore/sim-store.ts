@@ -1,0 +1,136 @@
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import type { Records, RoomRecords, Store } from '../../shared/store/port.ts'
+import { hash, textOf } from './digest.ts'
+import type { SimClock } from './sim-clock.ts'
+
+/** One call of the store on its way there: takes place, and is answered, when the world says so. */
+export interface Operation {
+  /** Which process asked. */
+  readonly process: string
+  /** Such as `rooms.commit`. */
+  readonly name: string
+  readonly args: readonly unknown[]
+  /** Whether it may change what the store holds. */
+  readonly writes: boolean
+  /** World time at which it was asked for. */
+  readonly sent_at: number
+  /** Does it; resolves with what the store answers. */
+  readonly perform: () => Promise<unknown>
+  readonly answer: (value: unknown) => void
+  readonly fail: (error: Error) => void
+}
+
+type Call = (...args: never[]) => Promise<unknown>
+
+const READS = new Set(['rooms.inspect', 'records.read', 'records.page', 'time', 'uptime', 'ping'])
+
+/** The real memory adapter behind a network: every call of a process becomes an `Operation`. */
+export class SimStore {
+  readonly #clock: SimClock
+  readonly #on_operation: (operation: Operation) => void
+  readonly #now: () => number
+  /** What each key has seen, as one hash: equal when the key was changed by the same calls in the same order. */
+  readonly #histories = new Map<string, string>()
+  #raw: Store
+
+  constructor(clock: SimClock, now: () => number, on_operation: (operation: Operation) => void) {
+    this.#clock = clock
+    this.#now = now
+    this.#on_operation = on_operation
+    this.#raw = memoryStore({ clock })
+  }
+
+  /** The store itself, without the network. */
+  get raw(): Store {
+    return this.#raw
+  }
+
+  /** It comes back empty. */
+  wipe(): void {
+    this.#raw = memoryStore({ clock: this.#clock })
+    this.#histories.clear()
+    this.#histories.set('wiped', `${this.#now()}`)
+  }
+
+  /** What the store holds, as a text that is equal for equal contents. */
+  get digest(): string {
+    return [...this.#histories]
+      .map(([key, history]) => `${key}=${history}`)
+      .sort()
+      .join()
+  }
+
+  /**
+   * The store as one process reaches it. Locks are always free: they are for efficiency only, and what must hold has to hold without
+   * them. Nothing is ever published.
+   */
+  port(process: string): Store {
+    const call =
+      (name: string, target: (raw: Store) => Call) =>
+      (...args: unknown[]): Promise<unknown> =>
+        this.#ask(process, name, args, () => target(this.#raw)(...(args as never[])))
+    const group = <T>(name: string, pick: (raw: Store) => T, methods: readonly (keyof T & string)[]): T =>
+      Object.fromEntries(
+        methods.map((method) => [
+          method,
+          call(`${name}.${method}`, (raw) => {
+            const part = pick(raw)
+            return (part[method] as Call).bind(part)
+          }),
+        ]),
+      ) as T
+    return {
+      kind: 'memory',
+      records: group<Records>('records', (raw) => raw.records, ['read', 'write', 'page']),
+      rooms: group<RoomRecords>('rooms', (raw) => raw.rooms, [
+        'inspect',
+        'claim',
+        'commit',
+        'snapshot',
+        'release',
+        'refresh',
+      ]),
+      bus: this.#raw.bus,
+      locks: { withLock: (_name, _options, work) => work() },
+      time: call('time', (raw) => () => raw.time()) as Store['time'],
+      uptime: call('uptime', (raw) => () => raw.uptime()) as Store['uptime'],
+      ping: call('ping', (raw) => () => raw.ping()) as Store['ping'],
+      onReturn: () => () => undefined,
+      close: async () => undefined,
+    }
+  }
+
+  #ask(
+    process: string,
+    name: string,
+    args: readonly unknown[],
+    perform: () => Promise<unknown>,
+  ): Promise<unknown> {
+    const writes = !READS.has(name)
+    return new Promise((answer, fail) => {
+      this.#on_operation({
+        process,
+        name,
+        args,
+        writes,
+        sent_at: this.#now(),
+        perform: async () => {
+          const result = await perform()
+          if (writes && result !== false && result !== undefined) this.#changed(name, args)
+          return result
+        },
+        answer,
+        fail,
+      })
+    })
+  }
+
+  #changed(name: string, args: readonly unknown[]): void {
+    const key = name === 'records.write' ? textOf((args[0] as object[]).map(keyOf)) : `${args[0]}`
+    const before = this.#histories.get(key) ?? ''
+    this.#histories.set(key, hash(`${before}${name}${textOf(args)}@${this.#now()}`))
+  }
+}
+
+const keyOf = (write: object): unknown =>
+  'put' in write ? write.put : 'remove' in write ? write.remove : 'index' in write ? write.index : undefined
