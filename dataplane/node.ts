@@ -125,6 +125,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     codecs,
     ask_key_status: askControl({ ...config, timeout_ms: CONTROL_TIMEOUT_MS }),
     send: (message) => host.receive(message),
+    records: store.records,
     metrics: metrics.gateway,
     options: gatewayOptions(config),
   })

@@ -7,7 +7,7 @@ import { frame } from '../frame.ts'
 import type { Connection, ConnectionListener } from './connection.ts'
 import type { Edge } from './edge.ts'
 import { errorMessage } from './error-message.ts'
-import type { Handshake } from './handshake.ts'
+import type { Admission, Handshake } from './handshake.ts'
 import type { GatewayMetrics, HandshakeResult } from './metrics.ts'
 import type { GatewayOptions } from './options.ts'
 import type { Requests } from './requests.ts'
@@ -71,8 +71,8 @@ export class Conversation implements ConnectionListener {
 
   invalid(problem: InvalidMessage): void {
     if (!this.#session) this.refuse('protocol_error', problem.message)
-    else if (this.#admit(this.#session, problem.ref))
-      this.#session.refuse(errorMessage('invalid_message', problem.message, { ref: problem.ref }))
+    else if (this.#admit(this.#session, problem))
+      this.connection.send(errorMessage('invalid_message', problem.message, { ref: problem.ref }))
   }
 
   failed(error: unknown): void {
@@ -81,7 +81,7 @@ export class Conversation implements ConnectionListener {
   }
 
   pinged(): void {
-    if (this.#session?.admit() === 'too_many') this.#tooMany()
+    if (this.#session?.pace.admit() === 'too_many') this.#tooMany()
   }
 
   hasRoom(): void {
@@ -96,6 +96,7 @@ export class Conversation implements ConnectionListener {
     over(this)
     if (!session) return
     log.debug({ session_id: session.session_id, close: name }, 'connection closed')
+    // Otherwise the session is on another connection, or at another node.
     if (session.connection !== this.connection) return
     if (name === 'lost' || !CLOSE[name].ends_session) sessions.detach(session)
     else sessions.end(session, name === 'normal' ? 'left' : 'session_ended')
@@ -125,7 +126,7 @@ export class Conversation implements ConnectionListener {
   }
 
   #request(session: Session, message: LaterMessage): void {
-    if (!this.#admit(session, 'ref' in message ? message.ref : undefined)) return
+    if (!this.#admit(session, message)) return
     if (message.t === 'token') this.#renew(session, message.token)
     else this.#parts.requests.handle(session, this.connection, message)
   }
@@ -139,12 +140,12 @@ export class Conversation implements ConnectionListener {
     }
     if (!this.connection.open) {
       // Closed in the instant between being let in and hearing of it.
-      if (answer.session.connection === this.connection) this.#parts.sessions.detach(answer.session)
+      this.#parts.sessions.detach(answer.session)
       return
     }
     this.#session = answer.session
     if (!answer.positions) {
-      this.#welcomeClient(answer.session)
+      this.#welcomeClient(answer)
       return
     }
     const { edge, clock, metrics, options } = this.#parts
@@ -153,19 +154,18 @@ export class Conversation implements ConnectionListener {
       this.connection,
       answer.positions,
       { edge, clock, metrics, wait_ms: options.attach_wait_ms },
-      (rooms) => this.#welcomeClient(answer.session, rooms),
+      (rooms) => this.#welcomeClient(answer, rooms),
     )
   }
 
-  #welcomeClient(session: Session, rooms?: readonly ResumedRoom[]): void {
+  #welcomeClient({ session, resume_token }: Admission, rooms?: readonly ResumedRoom[]): void {
     if (!this.connection.open) return
     const { node_id, clock, options, log } = this.#parts
     const { codec, outbox } = this.connection
     const welcome = codec.encode({
       t: 'welcome',
       session_id: session.session_id,
-      // Not before: a client that is lost without a welcome can come back with the token it has.
-      resume_token: session.resume_token.rotate(),
+      resume_token,
       resumed: rooms !== undefined,
       resume_ttl_seconds: options.resume_ttl_seconds,
       heartbeat_seconds: options.heartbeat_seconds,
@@ -203,16 +203,19 @@ export class Conversation implements ConnectionListener {
     const refuse = (reason: string): void => this.connection.send(errorMessage('invalid_token', reason))
     if ('close' in claims) refuse(claims.reason)
     else if ((claims.sub ?? null) !== session.sub) refuse('the token is for another sub')
-    else session.renew(claims)
+    else {
+      session.renew(claims)
+      this.#parts.sessions.saveLater(session)
+    }
   }
 
   /** Whether the session may send one more message; otherwise the client has been told. */
-  #admit(session: Session, ref: number | undefined): boolean {
-    const verdict = session.admit()
+  #admit(session: Session, message: LaterMessage | InvalidMessage): boolean {
+    const verdict = session.pace.admit()
     if (verdict === 'pass') return true
     this.#parts.metrics.rateLimited()
     if (verdict === 'too_many') this.#tooMany()
-    else session.refuse(errorMessage('rate_limited', this.#limitText(), { ref }))
+    else this.#parts.requests.refuse(session, this.connection, message, 'rate_limited', this.#limitText())
     return false
   }
 

@@ -1,5 +1,8 @@
 import { ERRORS, type ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { ErrorMessage } from './refusals.ts'
+import type { ServerMessage } from '../../shared/protocol/messages.ts'
+
+/** An `error`, as a client gets it. */
+export type ErrorMessage = Extract<ServerMessage, { t: 'error' }>
 
 /** What an error is about, where that is known. */
 export interface ErrorSubject {

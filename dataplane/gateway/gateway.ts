@@ -3,8 +3,9 @@ import { type Clock, timestamp } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Random } from '../../shared/random.ts'
+import type { Records } from '../../shared/store/port.ts'
 import type { SessionDescription } from '../descriptions.ts'
-import type { ToEdge, ToOwner } from '../traffic.ts'
+import type { RoomAddress, ToEdge, ToOwner } from '../traffic.ts'
 import { Connection } from './connection.ts'
 import { Conversation, type ConversationParts } from './conversation.ts'
 import { drainConnections } from './drain.ts'
@@ -18,6 +19,7 @@ import { GATEWAY_DEFAULTS, type GatewayOptions } from './options.ts'
 import { Requests } from './requests.ts'
 import { GatewayServer } from './server.ts'
 import type { ServerSocket } from './server-socket.ts'
+import { SessionStore } from './session-store.ts'
 import { Sessions } from './sessions.ts'
 import { TokenCheck } from './token-check.ts'
 
@@ -33,6 +35,12 @@ export interface GatewayParts {
   readonly ask_key_status: AskKeyStatus
   /** Takes a message to the owner of its room; may answer through `receive` before it returns. */
   readonly send: (message: ToOwner) => void
+  /** Where sessions are written down, for whichever node they are resumed at. */
+  readonly records: Records
+  /** Tells another node that a session of its own was resumed here; that node calls `sessionTaken`. */
+  readonly tell_taken?: (node_id: string, session_id: string) => void
+  /** Nobody at this node is in the room any more. */
+  readonly unseated?: (room: RoomAddress) => void
   readonly options?: Partial<GatewayOptions>
   readonly metrics?: GatewayMetrics
   /** When the writes of a turn go out; for embedders with a loop of their own. */
@@ -71,10 +79,20 @@ export class Gateway {
     this.#codecs = new Map(parts.codecs.map((codec) => [codec.subprotocol, codec]))
     this.#flusher = new Flusher(parts.defer ?? endOfTurn, metrics)
     this.#keys = new KeyCache(parts.ask_key_status, clock, metrics)
-    this.#edge = new Edge({ ...options, node_id, clock, random, metrics, send: parts.send })
-    this.#sessions = new Sessions(this.#edge)
+    const shared = { ...options, node_id, clock, random, log, metrics }
+    this.#edge = new Edge({
+      ...shared,
+      send: parts.send,
+      record: (session) => this.#sessions.save(session),
+      unseated: parts.unseated ?? (() => {}),
+    })
+    const edge = this.#edge
+    const store = new SessionStore(parts.records)
+    this.#sessions = new Sessions({ ...shared, edge, store })
+    const sessions = this.#sessions
     this.#recheck_at = clock.monotonic() + RECHECK_MS
     const tokens = new TokenCheck(this.#keys, clock, options)
+    const tell_taken = parts.tell_taken ?? (() => {})
     this.#conversation_parts = {
       node_id,
       clock,
@@ -82,10 +100,10 @@ export class Gateway {
       options,
       metrics,
       tokens,
-      edge: this.#edge,
-      sessions: this.#sessions,
-      requests: new Requests(this.#edge, clock, options.limits, metrics),
-      handshake: new Handshake({ ...options, clock, random, tokens, sessions: this.#sessions }),
+      edge,
+      sessions,
+      requests: new Requests(edge, clock, options.limits, metrics),
+      handshake: new Handshake({ ...shared, tokens, edge, store, sessions, tell_taken }),
       over: (conversation) => this.#conversations.delete(conversation),
     }
     this.#server = new GatewayServer(
@@ -118,6 +136,26 @@ export class Gateway {
   /** A message from the owner of a room. What one turn brings for a client leaves in one write. */
   receive(message: ToEdge): void {
     this.#edge.receive(message)
+  }
+
+  /** Something on the way to the owner of a room may be lost, or the room has another owner; see `Edge.reattach`. */
+  reattach(room: RoomAddress): void {
+    this.#edge.reattach(room)
+  }
+
+  /** The rooms that clients of this node are in. */
+  get rooms(): RoomAddress[] {
+    return this.#edge.rooms
+  }
+
+  /** Another node says that a session which was here was resumed there. If so, nothing is left of it here, and its rooms hear nothing. */
+  sessionTaken(session_id: string): Promise<void> {
+    return this.#sessions.taken(session_id)
+  }
+
+  /** The store can be reached again: what it holds of sessions may be old, or gone, and is written again within seconds. */
+  storeReturned(): void {
+    this.#sessions.storeReturned()
   }
 
   /** Ends every session under a key, at once and for good. `key_id` null: the project's built-in pair. */
@@ -180,7 +218,7 @@ export class Gateway {
     await drainConnections(connections, { clock, random, within_ms })
   }
 
-  /** Closes every socket (draining) and the port. Sends owners nothing: seats of its sessions are theirs to keep. */
+  /** Closes every socket (draining) and the port. Sends owners nothing: sessions and their seats can be resumed elsewhere. */
   async close(): Promise<void> {
     this.#draining = true
     this.#stop_sweep()
@@ -188,6 +226,7 @@ export class Gateway {
     for (const { connection } of [...this.#conversations])
       connection.close('draining', 'this node is going away')
     await closed
+    await this.#sessions.settle()
   }
 
   #accept(ws: ServerSocket, socket: Socket, protocol: string): void {
@@ -228,13 +267,12 @@ export class Gateway {
 
   /** Once a second, for everything that has a deadline in seconds: cheaper than a timer for each. */
   #sweep(): void {
-    const { heartbeat_seconds, resume_ttl_seconds } = this.#options
+    const { heartbeat_seconds } = this.#options
     for (const { connection } of this.#conversations) connection.beat(heartbeat_seconds * 1000)
-    for (const session of this.#sessions) {
-      if (session.detached_ms > resume_ttl_seconds * 1000) this.#sessions.end(session, 'session_ended')
-      else if (session.connection && session.overdue)
+    for (const session of this.#sessions)
+      if (session.connection && session.overdue)
         session.connection.close('token_expired', 'the token has expired and no fresh one came')
-    }
+    this.#sessions.sweep()
     this.#edge.sweep()
     const now = this.#parts.clock.monotonic()
     if (now < this.#recheck_at) return

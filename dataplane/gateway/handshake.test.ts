@@ -74,8 +74,8 @@ describe('hello', () => {
       { t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } },
       { t: 'ping', at: 7 },
     )
-    await client.next('pong')
-    expect(client.received.map(({ t }) => t)).toEqual(['welcome', 'joined', 'state.snapshot', 'pong'])
+    await client.next('state.snapshot')
+    expect(client.received.map(({ t }) => t)).toEqual(['welcome', 'pong', 'joined', 'state.snapshot'])
   })
 
   it('is not followed by a flood before welcome', async () => {

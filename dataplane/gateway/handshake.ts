@@ -2,41 +2,62 @@ import type { Clock } from '../../shared/clock.ts'
 import { newId } from '../../shared/ids.ts'
 import type { ClientMessage, Limits, ResumePosition } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
+import { StoreUnavailable } from '../../shared/store/port.ts'
 import type { Connection } from './connection.ts'
+import type { Edge } from './edge.ts'
+import { MessagePace } from './message-pace.ts'
+import { newResumeToken } from './resume-token.ts'
 import { Session } from './session.ts'
+import { RECORD_SPARE_MS } from './session-keeper.ts'
+import type { SessionStore } from './session-store.ts'
 import type { Sessions } from './sessions.ts'
+import { type TakenSession, type TakeOverParts, takeOver } from './take-over.ts'
 import type { Refusal, TokenCheck } from './token-check.ts'
 
 type Hello = Extract<ClientMessage, { t: 'hello' }>
+type Resume = Extract<Hello, { resume: unknown }>['resume']
 
 /** Somebody is let in. */
 export interface Admission {
   readonly session: Session
+  /** For the next resume. */
+  readonly resume_token: string
   /** Where the client stands in its rooms; undefined for a new session. */
   readonly positions: readonly ResumePosition[] | undefined
 }
 
 /** What a handshake needs. */
 export interface HandshakeParts {
+  readonly node_id: string
   readonly clock: Clock
   readonly random: Random
   readonly tokens: TokenCheck
+  readonly edge: Edge
+  readonly store: SessionStore
   readonly sessions: Sessions
   readonly limits: Limits
+  /** 0: as many as come. */
+  readonly max_sessions: number
   /** How long a resumed session with an expired token may take to send a fresh one. */
   readonly handshake_ms: number
   readonly resume_ttl_seconds: number
+  /** Tells another node that one of its sessions is here now. */
+  readonly tell_taken: (node_id: string, session_id: string) => void
 }
 
 /** Decides who gets a session: a new one for a good token, an old one for its resume token. */
 export class Handshake {
   readonly #parts: HandshakeParts
+  readonly #take_over: TakeOverParts
+  /** Sessions that are on their way in. */
+  #coming = 0
 
   constructor(parts: HandshakeParts) {
     this.#parts = parts
+    this.#take_over = { ...parts, ttl_ms: parts.resume_ttl_seconds * 1000 + RECORD_SPARE_MS }
   }
 
-  /** Binds a session to the connection, or says why not. Undefined: the connection closed meanwhile, and nothing has happened. */
+  /** Binds a session to the connection, or says why not. Undefined: the connection closed meanwhile, and there is nothing to answer. */
   greet(connection: Connection, hello: Hello): Promise<Admission | Refusal | undefined> {
     return 'token' in hello
       ? this.#start(connection, hello.project_id, hello.token)
@@ -52,64 +73,95 @@ export class Handshake {
     const claims = await tokens.check(project_id, token)
     if (!connection.open) return undefined
     if ('close' in claims) return claims
-    const session = new Session(newId('ses', random), claims, limits, clock, random)
-    sessions.add(session)
+    if (this.#full) return FULL
+    const { resume_token, right } = newResumeToken(random, null)
+    const pace = new MessagePace(clock, limits)
+    const session = new Session({ session_id: newId('ses', random), claims, right, pace, clock })
     session.connect(connection)
-    return { session, positions: undefined }
+    const refused = await this.#comeIn(async () => {
+      await sessions.open(session)
+      return undefined
+    })
+    return refused ?? this.#admit(connection, { session, resume_token, positions: undefined })
   }
 
   async #resume(
     connection: Connection,
     project_id: string,
-    { session_id, resume_token, rooms }: Extract<Hello, { resume: unknown }>['resume'],
+    { session_id, resume_token, rooms }: Resume,
   ): Promise<Admission | Refusal | undefined> {
-    const found = this.#find(project_id, session_id, resume_token)
-    if ('close' in found) return found
-    const refused = await this.#parts.tokens.checkKey(project_id, found.claims.key_id)
-    if (!connection.open) return undefined
-    if (refused) return refused
-    // The session may have been resumed, or have ended, while the key was being checked. From here on nothing is awaited.
-    const session = this.#find(project_id, session_id, resume_token)
-    if ('close' in session) return session
-    return this.#takeOver(session, connection, rooms)
-  }
-
-  #find(project_id: string, session_id: string, resume_token: string): Session | Refusal {
-    const session = this.#parts.sessions.find(session_id)
-    if (!session || session.project_id !== project_id || !this.#resumable(session)) return UNKNOWN
-    const check = session.resume_token.check(resume_token)
-    if (check === 'used') return USED
-    return check === 'current' ? session : UNKNOWN
-  }
-
-  #resumable(session: Session): boolean {
-    return session.detached_ms <= this.#parts.resume_ttl_seconds * 1000
-  }
-
-  #takeOver(
-    session: Session,
-    connection: Connection,
-    positions: readonly ResumePosition[],
-  ): Admission | Refusal {
-    const { sessions, handshake_ms, resume_ttl_seconds } = this.#parts
-    const before = session.connection
-    if (before) sessions.detach(session)
-    before?.close('session_taken_over', 'a newer connection resumed this session')
-    if (session.expired_ms > resume_ttl_seconds * 1000) {
-      sessions.end(session, 'session_ended')
+    // A session that comes back to its own node takes no more room than it has.
+    if (this.#full && !this.#parts.sessions.find(session_id)) return FULL
+    const open = (): boolean => connection.open
+    const taken = await this.#comeIn(() =>
+      takeOver(this.#take_over, { project_id, session_id, resume_token, open }),
+    )
+    if (!taken || 'close' in taken) return taken
+    const session = this.#moveIn(taken)
+    if (session.expired_ms > this.#parts.resume_ttl_seconds * 1000) {
+      this.#parts.sessions.end(session, 'session_ended')
       return { close: 'token_expired', reason: 'the token expired too long ago: start a new session' }
     }
     session.connect(connection)
-    if (session.expired_ms >= 0) session.allowFreshToken(handshake_ms)
-    return { session, positions }
+    if (session.expired_ms >= 0) session.allowFreshToken(this.#parts.handshake_ms)
+    return this.#admit(connection, { session, resume_token: taken.resume_token, positions: rooms })
+  }
+
+  /**
+   * The session as its record says, in place of what any node still has of it. A session that comes back to its own node is made anew,
+   * too, so that there is one way to resume.
+   */
+  #moveIn({ record, version, from_node }: TakenSession): Session {
+    const { node_id, clock, edge, limits, sessions, tell_taken } = this.#parts
+    const { session_id, claims, right, seats } = record
+    const here = sessions.find(session_id)
+    if (here) sessions.drop(here)
+    if (from_node !== node_id) tell_taken(from_node, session_id)
+    const pace = here?.pace ?? new MessagePace(clock, limits)
+    const session = new Session({ session_id, claims, right, pace, clock })
+    sessions.add(session, version)
+    for (const { member_id, room_type, key } of seats)
+      edge.restore(session, { project_id: claims.project_id, room_type, key }, member_id)
+    return session
+  }
+
+  /** The last look before somebody is let in: all of this may have changed while the store was writing. */
+  #admit(connection: Connection, admission: Admission): Admission | Refusal | undefined {
+    const { sessions, tokens } = this.#parts
+    const { session, positions } = admission
+    const refused = tokens.revoked(session.project_id, session.claims.key_id)
+    if (refused) {
+      sessions.end(session, 'session_ended')
+      return refused
+    }
+    if (connection.open) return admission
+    // Nobody can know of a session that was never welcome; one that was resumed can be resumed again.
+    if (positions) sessions.detach(session)
+    else sessions.end(session, 'left')
+    return undefined
+  }
+
+  get #full(): boolean {
+    const { max_sessions, sessions } = this.#parts
+    return max_sessions > 0 && sessions.size + this.#coming >= max_sessions
+  }
+
+  /** Counts a session that is on its way in; a store that does not answer is a refusal. */
+  async #comeIn<T>(work: () => Promise<T>): Promise<T | Refusal> {
+    this.#coming += 1
+    try {
+      return await work()
+    } catch (error) {
+      if (error instanceof StoreUnavailable) return UNAVAILABLE
+      throw error
+    } finally {
+      this.#coming -= 1
+    }
   }
 }
 
-const UNKNOWN: Refusal = {
-  close: 'resume_failed',
-  reason: 'there is no such session, or this is not its resume token',
-}
-const USED: Refusal = {
-  close: 'session_taken_over',
-  reason: 'this resume token was used already: a newer connection has the session',
+const FULL: Refusal = { close: 'overloaded', reason: 'this node has as many sessions as it takes: try again' }
+const UNAVAILABLE: Refusal = {
+  close: 'overloaded',
+  reason: 'sessions cannot be written down at the moment: try again',
 }

@@ -16,6 +16,8 @@ export interface GatewayOptions {
   readonly outbox_limit_bytes: number
   /** How long a resume waits for the rooms' answers before it says `welcome`; a question without an answer is asked again after it. */
   readonly attach_wait_ms: number
+  /** How many sessions the node has at most, those waiting to be resumed included; 0: as many as come. */
+  readonly max_sessions: number
   /** How long a join may stay without an answer before it fails with `room_unavailable`. */
   readonly join_wait_ms: number
   /** Refuse tokens that no key was named for. */
@@ -35,6 +37,7 @@ export const GATEWAY_DEFAULTS: GatewayOptions = {
   outbox_high_water_bytes: 256 * 1024,
   outbox_limit_bytes: 1024 * 1024,
   attach_wait_ms: 2000,
+  max_sessions: 20_000,
   join_wait_ms: 10_000,
   require_key_id: false,
   token_audience: undefined,

@@ -51,6 +51,23 @@ export class Requests {
     }
   }
 
+  /**
+   * Refuses what was not even looked at. A reliable message to a room the session is in is settled by the room's owner, among the
+   * others of its seat, and answered from there.
+   */
+  refuse(
+    session: Session,
+    connection: Connection,
+    refused: { readonly t?: string; readonly ref?: number | undefined; readonly room_id?: string },
+    code: ErrorCode,
+    message: string,
+  ): void {
+    const { t, ref, room_id } = refused
+    const seat = t === 'message' && room_id !== undefined ? session.seats.get(room_id) : undefined
+    if (seat?.taken && ref !== undefined) this.#edge.refuse(seat, code, message, ref)
+    else connection.send(errorMessage(code, message, { ref }))
+  }
+
   #join(session: Session, connection: Connection, request: Extract<Request, { t: 'join' }>): void {
     const { ref, room_type, options } = request
     const room: RoomAddress = { project_id: session.project_id, room_type, key: options.key ?? 'default' }
@@ -95,8 +112,6 @@ export class Requests {
     }
     const ref = 'ref' in request ? request.ref : undefined
     const { room_id } = request
-    const error = errorMessage('not_in_room', `the session is not in ${room_id}`, { ref, room_id })
-    if (request.t === 'message') session.refuse(error)
-    else connection.send(error)
+    connection.send(errorMessage('not_in_room', `the session is not in ${room_id}`, { ref, room_id }))
   }
 }

@@ -6,33 +6,40 @@ import type { Random } from '../../shared/random.ts'
 const LENGTH = 32
 
 /**
- * The right to resume one session: single use. Keeps hashes only, of the token in force and of the one used last, so that a second use
- * can be told from a guess.
+ * Who may resume a session. Only hashes are kept (SHA-256, base64url), of the token in force and of the one it replaced, so that a
+ * second use can be told from a guess. No two rights of a session have the same `token`: it also tells whose record one is.
  */
-export class ResumeToken {
-  readonly #random: Random
-  #current: Uint8Array | undefined
-  #used: Uint8Array | undefined
-
-  constructor(random: Random) {
-    this.#random = random
-  }
-
-  /** A new token in place of the one in force, which counts as used from now on. */
-  rotate(): string {
-    const token = randomToken(this.#random, LENGTH)
-    this.#used = this.#current
-    this.#current = hash(token)
-    return token
-  }
-
-  /** What `token` is: good for one `rotate`, used already, or wrong. Takes the same time whatever it is compared with. */
-  check(token: string): 'current' | 'used' | 'wrong' {
-    const given = hash(token)
-    if (this.#current && timingSafeEqual(given, this.#current)) return 'current'
-    if (this.#used && timingSafeEqual(given, this.#used)) return 'used'
-    return 'wrong'
-  }
+export interface ResumeRight {
+  readonly token: string
+  /** Null until the first resume. */
+  readonly used: string | null
 }
 
-const hash = (token: string): Uint8Array => createHash('sha256').update(token).digest()
+/** A token just made: the client gets `resume_token`, and the session has `right`. */
+export interface NewResumeToken {
+  readonly resume_token: string
+  readonly right: ResumeRight
+}
+
+/** A new token; `used` is the hash of the one it replaces. */
+export function newResumeToken(random: Random, used: string | null): NewResumeToken {
+  const resume_token = randomToken(random, LENGTH)
+  return { resume_token, right: { token: hashOf(resume_token).toString('base64url'), used } }
+}
+
+/** What `resume_token` is: good for one resume, used already, or wrong. Takes the same time whatever it is compared with. */
+export function checkResumeToken(
+  { token, used }: ResumeRight,
+  resume_token: string,
+): 'current' | 'used' | 'wrong' {
+  const given = hashOf(resume_token)
+  if (matches(given, token)) return 'current'
+  return used !== null && matches(given, used) ? 'used' : 'wrong'
+}
+
+const hashOf = (token: string): Buffer => createHash('sha256').update(token).digest()
+
+const matches = (given: Buffer, hash: string): boolean => {
+  const known = Buffer.from(hash, 'base64url')
+  return known.length === given.length && timingSafeEqual(given, known)
+}

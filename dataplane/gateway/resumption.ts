@@ -33,8 +33,6 @@ export function bringSeatsBack(
   { edge, clock, metrics, wait_ms }: ResumptionParts,
   done: (rooms: ResumedRoom[]) => void,
 ): void {
-  // First of all, so that no ack comes before.
-  session.refuseAgain()
   const listed = new Map(positions.map((position) => [position.room_id, position]))
   const resumed = new Map([...listed.keys()].map((room_id) => [room_id, false]))
   let waiting = listed.size

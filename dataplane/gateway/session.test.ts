@@ -130,9 +130,10 @@ describe('a revoked key', () => {
     const gone = test.owner.next('detach')
     client.ws.terminate()
     await gone
+    const leaving = test.owner.next('leave')
     test.gateway.revokeKey('prj_one', 'key_a')
     expect(test.gateway.sessions).toBe(0)
-    expect(test.owner.of('leave')).toMatchObject([{ reason: 'session_ended' }])
+    expect(await leaving).toMatchObject({ reason: 'session_ended' })
   })
 
   it('may be a built-in pair', async () => {

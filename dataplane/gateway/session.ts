@@ -1,27 +1,31 @@
 import type { Clock } from '../../shared/clock.ts'
-import type { Limits } from '../../shared/protocol/messages.ts'
-import type { Random } from '../../shared/random.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import type { Connection } from './connection.ts'
-import { RateLimit } from './rate-limit.ts'
-import { type ErrorMessage, Refusals } from './refusals.ts'
-import { ResumeToken } from './resume-token.ts'
+import type { ErrorMessage } from './error-message.ts'
+import type { MessagePace } from './message-pace.ts'
+import type { ResumeRight } from './resume-token.ts'
 import type { Seat } from './seat.ts'
+import type { SessionRecord } from './session-record.ts'
 
-/** How many seconds' worth of messages beyond the limit end the connection. */
-const PATIENCE_SECONDS = 10
+/** What a session is made of. */
+export interface SessionParts {
+  readonly session_id: string
+  readonly claims: TokenClaims
+  readonly right: ResumeRight
+  readonly pace: MessagePace
+  readonly clock: Clock
+}
 
-/** One client's identity, with its seats, across reconnects. */
+/** One client's identity, with its seats, from the handshake that brought it here to the one that takes it elsewhere. */
 export class Session {
   readonly session_id: string
   readonly project_id: string
-  readonly resume_token: ResumeToken
+  readonly right: ResumeRight
+  /** How fast the client may send. */
+  readonly pace: MessagePace
   /** Seats by room id; also those being joined or left. */
   readonly seats = new Map<string, Seat>()
-  readonly #refusals = new Refusals()
   readonly #clock: Clock
-  readonly #rate: RateLimit
-  readonly #patience: RateLimit
   #claims: TokenClaims
   #expires_at: number
   #token_due: number | undefined
@@ -29,17 +33,12 @@ export class Session {
   #connected_at: number
   #detached_at: number
 
-  constructor(session_id: string, claims: TokenClaims, limits: Limits, clock: Clock, random: Random) {
+  constructor({ session_id, claims, right, pace, clock }: SessionParts) {
     this.session_id = session_id
     this.project_id = claims.project_id
-    this.resume_token = new ResumeToken(random)
+    this.right = right
+    this.pace = pace
     this.#clock = clock
-    this.#rate = new RateLimit(clock, limits.messages_per_second, limits.message_burst)
-    this.#patience = new RateLimit(
-      clock,
-      limits.messages_per_second / PATIENCE_SECONDS,
-      limits.messages_per_second * PATIENCE_SECONDS,
-    )
     this.#claims = claims
     this.#expires_at = Date.parse(claims.expires_at)
     this.#connected_at = clock.now()
@@ -112,21 +111,27 @@ export class Session {
     return this.#token_due === undefined || this.#clock.monotonic() >= this.#token_due
   }
 
-  /** Refuses a message, whose ref is in the error if it has one; a session without a connection hears of it when it is back. */
+  /** Tells the client that something failed; one without a connection hears nothing. */
   refuse(error: ErrorMessage): void {
-    if (error.ref !== undefined) this.#refusals.add(error)
     this.#connection?.send(error)
   }
 
-  /** Tells a resumed client again what was refused lately. */
-  refuseAgain(): void {
-    for (const error of this.#refusals) this.#connection?.send(error)
-  }
-
-  /** Whether one more message may pass; `too_many`: this has gone on for so long that the connection should end. */
-  admit(): 'pass' | 'reject' | 'too_many' {
-    if (this.#rate.take()) return 'pass'
-    return this.#patience.take() ? 'reject' : 'too_many'
+  /** What another node needs to go on with the session; `node_id` is this one. */
+  record(node_id: string): SessionRecord {
+    const seats = [...this.seats.values()].map(({ room: { room_type, key }, member_id }) => ({
+      room_type,
+      key,
+      member_id,
+    }))
+    return {
+      session_id: this.session_id,
+      claims: this.#claims,
+      node_id,
+      right: this.right,
+      seats,
+      connected_at: this.#connected_at,
+      detached: this.#connection === undefined,
+    }
   }
 
   /** Whether the token lets its bearer into a room. */

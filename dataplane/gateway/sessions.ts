@@ -1,42 +1,163 @@
+import type { Clock } from '../../shared/clock.ts'
+import type { Logger } from '../../shared/log.ts'
+import type { Random } from '../../shared/random.ts'
+import { StoreUnavailable } from '../../shared/store/port.ts'
 import type { Edge } from './edge.ts'
 import type { KeyName } from './key-cache.ts'
 import type { Session } from './session.ts'
+import { SessionKeeper } from './session-keeper.ts'
+import type { SessionStore } from './session-store.ts'
 
-/** Every session at this node, with or without a socket. */
+/** What the sessions of a node need. */
+export interface SessionsParts {
+  readonly node_id: string
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Logger
+  readonly edge: Edge
+  readonly store: SessionStore
+  readonly resume_ttl_seconds: number
+}
+
+type EndReason = 'left' | 'session_ended'
+
+interface Kept {
+  readonly session: Session
+  readonly keeper: SessionKeeper
+}
+
+/** A session that is over here, and whose rooms have not been told yet. */
+interface Ending extends Kept {
+  readonly reason: EndReason
+}
+
+/** Within what time every record is written again when the store is back. */
+const CATCH_UP_MS = 3000
+/** How long `settle` waits for a store that does not answer. */
+const SETTLE_MS = 500
+
+/** Every session at this node, with or without a socket, and its record in the store. */
 export class Sessions {
-  readonly #edge: Edge
-  readonly #sessions = new Map<string, Session>()
+  readonly #parts: SessionsParts
+  readonly #sessions = new Map<string, Kept>()
+  readonly #endings = new Set<Ending>()
+  readonly #under_way = new Set<Promise<void>>()
+  #catching_up = false
 
-  constructor(edge: Edge) {
-    this.#edge = edge
+  constructor(parts: SessionsParts) {
+    this.#parts = parts
   }
 
   get size(): number {
     return this.#sessions.size
   }
 
-  [Symbol.iterator](): IterableIterator<Session> {
-    return this.#sessions.values()
+  *[Symbol.iterator](): IterableIterator<Session> {
+    for (const { session } of this.#sessions.values()) yield session
   }
 
   find(session_id: string): Session | undefined {
-    return this.#sessions.get(session_id)
+    return this.#sessions.get(session_id)?.session
   }
 
-  add(session: Session): void {
-    this.#sessions.set(session.session_id, session)
+  /** Takes a new session in and writes its record. Rejects with `StoreUnavailable`, and then there is no session. */
+  async open(session: Session): Promise<void> {
+    const kept = this.#keep(session, 0)
+    if (await kept.keeper.save()) this.#sessions.set(session.session_id, kept)
+    else throw new Error(`there is a session ${session.session_id} already`)
+  }
+
+  /** Takes a session in whose record stands, at `version`. */
+  add(session: Session, version: number): void {
+    this.#sessions.set(session.session_id, this.#keep(session, version))
+  }
+
+  /**
+   * Writes the record as the session is now. False: the session has been taken by another node, or is over; nothing of it is left here.
+   * Rejects with `StoreUnavailable`; the write is made again later then.
+   */
+  async save(session: Session): Promise<boolean> {
+    const kept = this.#keptFor(session)
+    if (!kept) return false
+    if (await kept.keeper.save()) return true
+    this.drop(session)
+    return false
+  }
+
+  /** As `save`, at leisure. */
+  saveLater(session: Session): void {
+    this.#run(this.save(session), session)
   }
 
   /** The session has lost its connection and waits to be resumed, with its seats. */
   detach(session: Session): void {
+    if (!this.#keptFor(session)) return
     session.disconnect()
-    this.#edge.detach(session)
+    this.#parts.edge.detach(session)
+    this.saveLater(session)
   }
 
-  /** The session is over: its members leave, and it cannot be resumed. Its connection, if any, is the caller's to close. */
-  end(session: Session, reason: 'left' | 'session_ended'): void {
-    if (!this.#sessions.delete(session.session_id)) return
-    for (const seat of [...session.seats.values()]) this.#edge.giveUp(seat, reason)
+  /**
+   * The session is over: it cannot be resumed, and its members leave. Its connection, if any, is the caller's to close. Rooms are told
+   * when the store has said that no other node has the session.
+   */
+  end(session: Session, reason: EndReason): void {
+    const kept = this.#keptFor(session)
+    if (!kept) return
+    this.#sessions.delete(session.session_id)
+    const ending = { ...kept, reason }
+    this.#endings.add(ending)
+    this.#run(this.#finish(ending), session)
+  }
+
+  /** Another node has the session: nothing is left of it here, and its rooms hear nothing, since its seats are the other node's now. */
+  drop(session: Session): void {
+    if (!this.#keptFor(session)) return
+    this.#sessions.delete(session.session_id)
+    this.#forgetSeats(session)
+    session.connection?.close('session_taken_over', 'a newer connection resumed this session')
+  }
+
+  /** Another node says that it has taken a session: if so, it is dropped here. */
+  async taken(session_id: string): Promise<void> {
+    const kept = this.#sessions.get(session_id)
+    if (!kept) return
+    try {
+      if ((await kept.keeper.check()) === false) this.drop(kept.session)
+    } catch (error) {
+      // The next write of the record finds out.
+      this.#parts.log.debug({ err: error, session_id }, 'whether a session was taken could not be read')
+    }
+  }
+
+  /** What the store holds may be old, or gone: every record is written again soon. */
+  storeReturned(): void {
+    this.#catching_up = true
+  }
+
+  /** Ends what was not resumed in time, and writes the records that are due. To be called about once a second. */
+  sweep(): void {
+    const { resume_ttl_seconds } = this.#parts
+    for (const { session, keeper } of this.#sessions.values()) {
+      if (this.#catching_up) keeper.hurry(CATCH_UP_MS)
+      if (session.detached_ms > resume_ttl_seconds * 1000) this.end(session, 'session_ended')
+      else if (keeper.due) this.saveLater(session)
+    }
+    this.#catching_up = false
+    for (const ending of this.#endings) {
+      if (!ending.keeper.due) continue
+      this.#run(this.#finish(ending), ending.session)
+    }
+  }
+
+  /** Resolves when everything that was to be written has been, or the store has not answered for half a second. */
+  async settle(): Promise<void> {
+    let stop_waiting = () => {}
+    const waited = new Promise<void>((resolve) => {
+      stop_waiting = this.#parts.clock.schedule(SETTLE_MS, resolve)
+    })
+    await Promise.race([waited, Promise.all(this.#under_way)])
+    stop_waiting()
   }
 
   /** Sessions whose token was issued under a key. */
@@ -52,5 +173,39 @@ export class Sessions {
     for (const { project_id, claims } of this)
       keys.set(`${project_id}/${claims.key_id ?? ''}`, { project_id, key_id: claims.key_id })
     return [...keys.values()]
+  }
+
+  #keep(session: Session, version: number): Kept {
+    return { session, keeper: new SessionKeeper(this.#parts, session, version) }
+  }
+
+  #keptFor(session: Session): Kept | undefined {
+    const kept = this.#sessions.get(session.session_id)
+    return kept?.session === session ? kept : undefined
+  }
+
+  async #finish(ending: Ending): Promise<void> {
+    const { session, keeper, reason } = ending
+    const mine = await keeper.end()
+    if (!this.#endings.delete(ending)) return
+    if (!mine) this.#forgetSeats(session)
+    else for (const seat of [...session.seats.values()]) this.#parts.edge.giveUp(seat, reason)
+  }
+
+  #forgetSeats(session: Session): void {
+    for (const seat of [...session.seats.values()]) this.#parts.edge.forget(seat)
+  }
+
+  /** Lets work on a record run by itself. What the store does not answer is done again by the sweep. */
+  #run(work: Promise<unknown>, { session_id }: Session): void {
+    const done = work.then(
+      () => {},
+      (error: unknown) => {
+        const level = error instanceof StoreUnavailable ? 'debug' : 'error'
+        this.#parts.log[level]({ err: error, session_id }, 'the record of a session could not be written')
+      },
+    )
+    this.#under_way.add(done)
+    void done.then(() => this.#under_way.delete(done))
   }
 }

@@ -39,7 +39,7 @@ export class TokenCheck {
       if ('close' in verify_key) return verify_key
       const claims = await this.#verify(project_id, token, verify_key.verify_key)
       // The key may have been revoked while the signature was being checked.
-      return this.#keys.isRevoked({ project_id, key_id }) ? refuse('key_revoked', REVOKED) : claims
+      return this.revoked(project_id, key_id) ?? claims
     } catch (error) {
       if (error instanceof TokenError)
         return refuse(error.fault === 'expired' ? 'token_expired' : 'unauthenticated', error.message)
@@ -51,6 +51,11 @@ export class TokenCheck {
   async checkKey(project_id: string, key_id: string | undefined): Promise<Refusal | undefined> {
     const key = await this.#keyOf(project_id, key_id)
     return 'close' in key ? key : undefined
+  }
+
+  /** Why nobody may come in under a key, if that is known at this very moment. */
+  revoked(project_id: string, key_id: string | undefined): Refusal | undefined {
+    return this.#keys.isRevoked({ project_id, key_id }) ? refuse('key_revoked', REVOKED) : undefined
   }
 
   #verify(project_id: string, token: string, verify_key: VerifyKey): Promise<TokenClaims> {

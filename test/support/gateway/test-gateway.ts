@@ -10,6 +10,7 @@ import { timestamp } from '../../../shared/clock.ts'
 import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
 import { systemRandom } from '../../../shared/random.ts'
+import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { issueToken, type SigningKey, type TokenClaims } from '../../../shared/tokens.ts'
 import { FakeClock } from '../fake-clock.ts'
 import { TestClient } from './test-client.ts'
@@ -142,6 +143,7 @@ export class TestGateway {
       codecs,
       ask_key_status: control.ask,
       send: owner.send,
+      records: memoryStore({ clock }).records,
       options,
       ...parts,
     })

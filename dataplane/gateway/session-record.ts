@@ -1,0 +1,42 @@
+import type { TokenClaims } from '../../shared/tokens.ts'
+import type { ResumeRight } from './resume-token.ts'
+
+/** A seat of a session, as its record names it. */
+export interface RecordedSeat {
+  readonly room_type: string
+  readonly key: string
+  readonly member_id: string
+}
+
+/** What any node needs to go on with a session. */
+export interface SessionRecord {
+  readonly session_id: string
+  readonly claims: TokenClaims
+  /** The node that holds the session's socket, or held it last. */
+  readonly node_id: string
+  readonly right: ResumeRight
+  /** Every seat the session may have. Some may be gone: their rooms say so. */
+  readonly seats: readonly RecordedSeat[]
+  /** When the connection, or the last one, came: milliseconds since 1970. */
+  readonly connected_at: number
+  /** Whether the socket is lost. */
+  readonly detached: boolean
+}
+
+/** The first byte: what the rest is written as. */
+const FORMAT = 1
+
+/** A record as bytes: the number of its format, then JSON. */
+export function encodeSession(record: SessionRecord): Uint8Array {
+  const text = Buffer.from(JSON.stringify(record))
+  const bytes = new Uint8Array(1 + text.length)
+  bytes[0] = FORMAT
+  bytes.set(text, 1)
+  return bytes
+}
+
+/** The record in these bytes, or undefined when they are of another format: a version of roomful that this one cannot go on from. */
+export function decodeSession(bytes: Uint8Array): SessionRecord | undefined {
+  if (bytes[0] !== FORMAT) return undefined
+  return JSON.parse(new TextDecoder().decode(bytes.subarray(1))) as SessionRecord
+}
