@@ -1,25 +1,71 @@
 import { pino } from 'pino'
 import { describe, expect, it } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
-import type { Claim } from '../../shared/store/port.ts'
+import type { Claim, Locks } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { Claims } from './claims.ts'
-import { leaseKey } from './lease.ts'
+import { noClusterMetrics } from './metrics.ts'
 
 const ROOM = 'prj_a/arena:one'
 const log = pino({ level: 'silent' })
 
+const settle = async () => {
+  for (let i = 0; i < 60; i++) await Promise.resolve()
+}
+
+/** Some nodes on one store. `view`: who is alive, and from when on claims are allowed, in the eyes of all. */
 function parts() {
-  const store = memoryStore({ clock: new FakeClock() })
-  const claims = (node_id: string) => new Claims({ node_id, store, log })
-  const live = (node_id: string) =>
-    store.records.write([{ put: leaseKey(node_id), value: new Uint8Array(0), ttl_ms: 2000 }])
-  return { store, claims, live }
+  const clock = new FakeClock()
+  const store = memoryStore({ clock })
+  const view = { alive: new Set<string>(), allowed_at: 0, absent_at: 0, may_act: true, judged: 0 }
+  const seen = { locked: 0, results: [] as string[] }
+  const locks: Locks = {
+    withLock: (name, options, work) => {
+      seen.locked++
+      return store.locks.withLock(name, options, work)
+    },
+  }
+  const claims = (node_id: string) =>
+    new Claims({
+      node_id,
+      store: { rooms: store.rooms, locks },
+      members: {
+        judge: async (other) => {
+          view.judged++
+          return view.alive.has(other) ? 'alive' : 'dead'
+        },
+        claimsAllowedAt: ({ absent }) => (absent ? view.absent_at : view.allowed_at),
+      },
+      clock,
+      log,
+      metrics: { ...noClusterMetrics, claim: (result) => void seen.results.push(result) },
+      may_act: () => view.may_act,
+      record_ttl_ms: 600_000,
+      wait_ms: 5000,
+    })
+  const live = (...nodes: string[]) => {
+    for (const node of nodes) view.alive.add(node)
+  }
+  const elapse = async (ms: number) => {
+    for (let left = ms; left > 0; left -= 50) {
+      clock.advance(50)
+      await settle()
+    }
+  }
+  /** What a promise came to so far. */
+  const watch = <T>(promise: Promise<T>) => {
+    const watched: { result?: T } = {}
+    void promise.then((result) => {
+      watched.result = result
+    })
+    return watched
+  }
+  return { clock, store, view, seen, claims, live, elapse, watch }
 }
 
 describe('a claim', () => {
   it('makes a room that is nowhere this node’s, when it is to be made', async () => {
-    const { claims, store } = parts()
+    const { claims, store, seen } = parts()
     expect(await claims('node_a').claim(ROOM, { create: false })).toBe('absent')
     expect(await store.rooms.inspect(ROOM)).toBeUndefined()
     expect(await claims('node_a').claim(ROOM, { create: true })).toMatchObject({
@@ -27,23 +73,24 @@ describe('a claim', () => {
       journal: [],
     })
     expect(await store.rooms.inspect(ROOM)).toMatchObject({ owner: 'node_a' })
+    expect(seen).toEqual({ locked: 0, results: ['absent', 'claimed'] })
   })
 
   it('leaves the rooms of living nodes alone, and takes those of dead ones under a higher epoch', async () => {
-    const { claims, live, store } = parts()
-    await live('node_a')
+    const { claims, live, store, view, seen } = parts()
+    live('node_a')
     const first = (await claims('node_a').claim(ROOM, { create: true })) as Claim
     await store.rooms.snapshot(ROOM, first.fence, Uint8Array.of(1), 60_000)
-    expect(await claims('node_b').claim(ROOM, { create: true })).toBe('elsewhere')
-    await store.records.write([{ remove: leaseKey('node_a') }])
+    expect(await claims('node_b').claim(ROOM, { create: true })).toEqual({ elsewhere: 'node_a' })
+    view.alive.delete('node_a')
     const second = (await claims('node_b').claim(ROOM, { create: false })) as Claim
     expect(second.fence.epoch).toBeGreaterThan(first.fence.epoch)
     expect(second.snapshot).toEqual(Uint8Array.of(1))
+    expect(seen).toEqual({ locked: 1, results: ['claimed', 'elsewhere', 'taken_over'] })
   })
 
-  it('takes what was released, and what the node is said to own but does not run', async () => {
-    const { claims, live, store } = parts()
-    await live('node_a')
+  it('takes what was released, and what the node is said to own but does not run, without asking who lives', async () => {
+    const { claims, store, view, seen } = parts()
     const { fence } = (await claims('node_a').claim(ROOM, { create: true })) as Claim
     expect(await claims('node_a').claim(ROOM, { create: true })).toMatchObject({
       fence: { epoch: fence.epoch + 1 },
@@ -51,20 +98,98 @@ describe('a claim', () => {
     const { epoch, version } = (await store.rooms.inspect(ROOM))!
     await store.rooms.release(ROOM, { epoch, version }, { forget: false, ttl_ms: 1000 })
     expect(await claims('node_b').claim(ROOM, { create: false })).toMatchObject({ journal: [] })
+    expect([view.judged, seen.locked]).toEqual([0, 0])
   })
 
-  it('goes to one of many who want the room at once', async () => {
+  it('goes to one of many who want a new room at once', async () => {
     const { claims, live } = parts()
     const nodes = ['node_a', 'node_b', 'node_c', 'node_d']
-    for (const node of nodes) await live(node)
+    live(...nodes)
     const results = await Promise.all(nodes.map((node) => claims(node).claim(ROOM, { create: true })))
-    expect(results.filter((result) => typeof result === 'object')).toHaveLength(1)
-    expect(results.filter((result) => result === 'elsewhere')).toHaveLength(3)
+    const winner = nodes[results.findIndex((result) => typeof result === 'object' && 'fence' in result)]
+    expect(
+      results.filter((result) => JSON.stringify(result) === JSON.stringify({ elsewhere: winner })),
+    ).toHaveLength(3)
+  })
+
+  it('of an orphan goes to one of many, who is the only one to ask for it', async () => {
+    const { claims, live, store, view, seen } = parts()
+    live('node_a')
+    await claims('node_a').claim(ROOM, { create: true })
+    view.alive.delete('node_a')
+    const nodes = ['node_b', 'node_c', 'node_d', 'node_e']
+    live(...nodes)
+    let asked = 0
+    const { claim } = store.rooms
+    store.rooms.claim = (...args) => {
+      asked++
+      return claim.apply(store.rooms, args)
+    }
+    const results = await Promise.all(nodes.map((node) => claims(node).claim(ROOM, { create: true })))
+    expect(results.filter((result) => typeof result === 'object' && 'elsewhere' in result)).toHaveLength(3)
+    expect([asked, seen.locked]).toEqual([1, 4])
+  })
+
+  it('is not held up for ever by one who died over a recovery', async () => {
+    const { claims, store, elapse, watch } = parts()
+    await claims('node_a').claim(ROOM, { create: true })
+    void store.locks.withLock(`claim:${ROOM}`, { ttl_ms: 1500, wait_ms: 0 }, () => new Promise(() => {}))
+    const claimed = watch(claims('node_b').claim(ROOM, { create: true }))
+    await elapse(1000)
+    expect(claimed.result).toBeUndefined()
+    await elapse(1000)
+    expect(claimed.result).toMatchObject({ fence: {} })
+  })
+
+  it('waits until claims are allowed, and looks again then', async () => {
+    const { claims, live, view, elapse, watch } = parts()
+    live('node_a')
+    await claims('node_a').claim(ROOM, { create: true })
+    view.alive.delete('node_a')
+    view.allowed_at = 2000
+    const claimed = watch(claims('node_b').claim(ROOM, { create: true }))
+    await elapse(1950)
+    expect(claimed.result).toBeUndefined()
+    live('node_a')
+    await elapse(100)
+    expect(claimed.result).toEqual({ elsewhere: 'node_a' })
+  })
+
+  it('takes no room for absent before its owner had the time to tell an emptied store', async () => {
+    const { claims, live, view, elapse, watch } = parts()
+    view.absent_at = Number.POSITIVE_INFINITY
+    const created = watch(claims('node_b').claim(ROOM, { create: true }))
+    const found = watch(claims('node_c').claim(ROOM, { create: false }))
+    await elapse(500)
+    view.absent_at = 2000
+    await elapse(1000)
+    expect([created.result, found.result]).toEqual([undefined, undefined])
+    live('node_a')
+    view.absent_at = 0
+    await claims('node_a').claim(ROOM, { create: true })
+    view.absent_at = 2000
+    await elapse(1000)
+    expect([created.result, found.result]).toEqual([{ elsewhere: 'node_a' }, { elsewhere: 'node_a' }])
+  })
+
+  it('waits for the lease of its own node, and gives up in the end', async () => {
+    const { claims, view, elapse, watch } = parts()
+    view.may_act = false
+    const first = watch(claims('node_a').claim(ROOM, { create: true }))
+    await elapse(4000)
+    view.may_act = true
+    await elapse(200)
+    expect(first.result).toMatchObject({ fence: {} })
+    view.may_act = false
+    const second = watch(claims('node_a').claim(ROOM, { create: true }))
+    await elapse(5100)
+    expect(second.result).toBe('unavailable')
   })
 
   it('says so when the store does not answer', async () => {
-    const { claims, store } = parts()
+    const { claims, store, seen } = parts()
     await store.close()
     expect(await claims('node_a').claim(ROOM, { create: true })).toBe('unavailable')
+    expect(seen.results).toEqual(['unavailable'])
   })
 })

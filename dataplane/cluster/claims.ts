@@ -1,18 +1,33 @@
+import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
-import type { Claim, Store } from '../../shared/store/port.ts'
-import { leaseKey } from './lease.ts'
+import type { Claim, RoomOwner, Store } from '../../shared/store/port.ts'
+import type { Members } from './members.ts'
+import type { ClaimResult, ClusterMetrics } from './metrics.ts'
 
 /** What claims are made with. */
 export interface ClaimsParts {
   readonly node_id: string
-  readonly store: Pick<Store, 'rooms' | 'records'>
+  readonly store: Pick<Store, 'rooms' | 'locks'>
+  readonly members: Pick<Members, 'judge' | 'claimsAllowedAt'>
+  readonly clock: Clock
   readonly log: Logger
-  /** How long a room's record outlives its last write; default 10 minutes. */
-  readonly record_ttl_ms?: number
+  readonly metrics: Pick<ClusterMetrics, 'claim'>
+  /** Whether this node may act (its lease is valid): what a node without a lease claims, the others would take again. */
+  readonly may_act: () => boolean
+  /** How long a room's record outlives its last write. */
+  readonly record_ttl_ms: number
+  /** How long a claim waits until claims are allowed. */
+  readonly wait_ms: number
 }
 
-const ATTEMPTS = 3
-const RECORD_TTL_MS = 600_000
+/** What became of a claim. `elsewhere`: the living node that owns the room. `absent`: it is nowhere, and was not to be made. */
+export type Claimed = Claim | { readonly elsewhere: string } | 'absent' | 'unavailable'
+
+const ATTEMPTS = 4
+/** A recovery is two short questions to the store; who waits for one waits no longer than this. */
+const LOCK = { ttl_ms: 2000, wait_ms: 2000 }
+/** How often is looked whether claims are allowed, when it is not known from when on. */
+const LOOK_MS = 100
 
 /** Makes this node the owner of rooms that have none, or whose owner is dead. */
 export class Claims {
@@ -23,34 +38,86 @@ export class Claims {
   }
 
   /**
-   * Claims `project/type:key`. `elsewhere`: a living node owns it. `absent`: there is no record of it, and `create` is false.
-   * `unavailable`: the store does not answer.
+   * Claims `project/type:key`; with `create` also when it is nowhere yet. What this node is said to own, but does not run, is free.
+   * `unavailable`: the store does not answer, or nothing may be claimed yet and that lasts. Never rejects.
    */
-  async claim(
-    room: string,
-    { create }: { readonly create: boolean },
-  ): Promise<Claim | 'elsewhere' | 'absent' | 'unavailable'> {
-    const { node_id, store, log, record_ttl_ms = RECORD_TTL_MS } = this.#parts
+  async claim(room: string, { create }: { readonly create: boolean }): Promise<Claimed> {
+    const { clock, log, metrics } = this.#parts
+    const began = clock.monotonic()
+    let result: ClaimResult = 'unavailable'
     try {
-      for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
-        const found = await store.rooms.inspect(room)
-        if (!found && !create) return 'absent'
-        if (found && (await this.#isOwned(found.owner))) return 'elsewhere'
-        const claim = await store.rooms.claim(room, node_id, found?.epoch ?? 0, record_ttl_ms)
-        if (claim) return claim
-        // Somebody was faster: they own it now, or have released it again.
-      }
-      return 'elsewhere'
+      const { claimed, previous } = await this.#claim(room, create, began)
+      result = resultOf(claimed, previous !== undefined)
+      if (result === 'taken_over')
+        log.info({ room, from: previous, ms: Math.round(clock.monotonic() - began) }, 'a room was taken over')
+      return claimed
     } catch (error) {
       log.warn({ err: error, room }, 'a room could not be claimed')
       return 'unavailable'
+    } finally {
+      metrics.claim(result, (clock.monotonic() - began) / 1000)
     }
   }
 
-  /** Whether another node owns the room and lives. What this node is said to own, but does not run, is free. */
-  async #isOwned(owner: string | null): Promise<boolean> {
-    if (owner === null || owner === this.#parts.node_id) return false
-    const [lease] = await this.#parts.store.records.read([leaseKey(owner)])
-    return lease !== undefined
+  /** `previous`: the dead node that the room was taken from. */
+  async #claim(
+    room: string,
+    create: boolean,
+    began: number,
+  ): Promise<{ claimed: Claimed; previous?: string }> {
+    const { store, members, node_id } = this.#parts
+    let found: RoomOwner | undefined
+    for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
+      if (!(await this.#allowed(false, began))) return { claimed: 'unavailable' }
+      found = await store.rooms.inspect(room)
+      if (!found) {
+        // Its owner may live, and still have to tell a store that has lost its data.
+        if (!(await this.#allowed(true, began))) return { claimed: 'unavailable' }
+        found = await store.rooms.inspect(room)
+        if (!found && !create) return { claimed: 'absent' }
+      }
+      const previous = found?.owner ?? node_id
+      const orphan = previous !== node_id
+      if (orphan && (await members.judge(previous)) === 'alive') return { claimed: { elsewhere: previous } }
+      const claim = orphan ? await this.#recover(room, found!) : await this.#compareAndSet(room, found)
+      if (claim) return { claimed: claim, ...(orphan && { previous }) }
+      // Somebody was faster: they own it now, or have released it again.
+    }
+    const owner = found?.owner
+    return { claimed: owner && owner !== node_id ? { elsewhere: owner } : 'unavailable' }
   }
+
+  #compareAndSet(room: string, found: RoomOwner | undefined): Promise<Claim | undefined> {
+    const { store, node_id, record_ttl_ms } = this.#parts
+    return store.rooms.claim(room, node_id, found?.epoch ?? 0, record_ttl_ms)
+  }
+
+  /** Of all that want an orphan one recovers it, while the others wait and then find it owned. */
+  async #recover(room: string, orphan: RoomOwner): Promise<Claim | undefined> {
+    const { rooms, locks } = this.#parts.store
+    return locks.withLock(`claim:${room}`, LOCK, async () => {
+      const found = await rooms.inspect(room)
+      return found?.epoch === orphan.epoch ? this.#compareAndSet(room, found) : undefined
+    })
+  }
+
+  /** Resolves with true once rooms may be claimed, or taken for absent; with false when that lasts too long. */
+  async #allowed(absent: boolean, began: number): Promise<boolean> {
+    const { clock, members, may_act, wait_ms } = this.#parts
+    const until = began + wait_ms
+    for (;;) {
+      const now = clock.monotonic()
+      const wait = members.claimsAllowedAt({ absent }) - now
+      if (wait <= 0 && may_act()) return true
+      if (now >= until) return false
+      const look = wait > 0 && wait < Number.POSITIVE_INFINITY ? wait : LOOK_MS
+      await new Promise<void>((resolve) => clock.schedule(Math.min(look, until - now), resolve))
+    }
+  }
+}
+
+function resultOf(claimed: Claimed, from_dead: boolean): ClaimResult {
+  if (typeof claimed === 'string') return claimed
+  if ('elsewhere' in claimed) return 'elsewhere'
+  return from_dead ? 'taken_over' : 'claimed'
 }

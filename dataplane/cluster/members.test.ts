@@ -223,32 +223,32 @@ describe('the members of a cluster', () => {
   it('let claims wait for one lease after the store was away, or their own lease had run out', async () => {
     const { node, elapse, clock, line, back } = parts()
     const a = await node('node_a')
-    expect(a.members.claimsAllowedAt({ create: true })).toBeLessThanOrEqual(clock.monotonic())
+    expect(a.members.claimsAllowedAt({ absent: true })).toBeLessThanOrEqual(clock.monotonic())
     await back()
     const returned_at = clock.monotonic()
-    expect(a.members.claimsAllowedAt({ create: false })).toBe(returned_at + LEASE_MS)
+    expect(a.members.claimsAllowedAt({ absent: false })).toBe(returned_at + LEASE_MS)
     await elapse(LEASE_MS)
-    expect(a.members.claimsAllowedAt({ create: true })).toBe(returned_at + LEASE_MS)
+    expect(a.members.claimsAllowedAt({ absent: true })).toBe(returned_at + LEASE_MS)
     line.cut = true
     await elapse(5000)
     line.cut = false
     await elapse(600)
-    expect(a.members.claimsAllowedAt({ create: false })).toBeGreaterThan(clock.monotonic() + 1000)
+    expect(a.members.claimsAllowedAt({ absent: false })).toBeGreaterThan(clock.monotonic() + 1000)
   })
 
-  it('make no rooms while the store is younger than a lease and a second', async () => {
+  it('take no room for absent while the store is younger than a lease and a second', async () => {
     const { node, elapse, clock, back, line } = parts({ uptime_ms: 500 })
     const a = await node('node_a')
-    expect(a.members.claimsAllowedAt({ create: true })).toBe(2500)
-    expect(a.members.claimsAllowedAt({ create: false })).toBeLessThanOrEqual(0)
+    expect(a.members.claimsAllowedAt({ absent: true })).toBe(2500)
+    expect(a.members.claimsAllowedAt({ absent: false })).toBeLessThanOrEqual(0)
     line.cut = true
     await back()
-    expect(a.members.claimsAllowedAt({ create: true })).toBe(Number.POSITIVE_INFINITY)
+    expect(a.members.claimsAllowedAt({ absent: true })).toBe(Number.POSITIVE_INFINITY)
     line.cut = false
     await elapse(600)
-    expect(a.members.claimsAllowedAt({ create: true })).toBe(2500)
+    expect(a.members.claimsAllowedAt({ absent: true })).toBe(2500)
     await elapse(2000)
-    expect(a.members.claimsAllowedAt({ create: true })).toBeLessThan(clock.monotonic())
+    expect(a.members.claimsAllowedAt({ absent: true })).toBeLessThan(clock.monotonic())
   })
 
   it('go by leases alone where the store cannot tell who listens', async () => {

@@ -127,11 +127,11 @@ export class Members {
   }
 
   /**
-   * From when on rooms may be claimed, or with `create` made anew, on the monotonic clock. Infinity: not known yet. Rooms that nobody
-   * seems to have may be in the memory of nodes that have still to tell a store which has lost its data.
+   * From when on rooms may be claimed on the monotonic clock, or with `absent`, taken for being nowhere. Infinity: not known yet. What
+   * seems to be nowhere may be in the memory of nodes that have still to tell a store which has lost its data.
    */
-  claimsAllowedAt({ create }: { readonly create: boolean }): number {
-    if (!create) return this.#held_until
+  claimsAllowedAt({ absent }: { readonly absent: boolean }): number {
+    if (!absent) return this.#held_until
     return Math.max(this.#held_until, this.#store_is_old_at ?? Number.POSITIVE_INFINITY)
   }
 

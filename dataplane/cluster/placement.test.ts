@@ -1,0 +1,129 @@
+import { describe, expect, it } from 'vitest'
+import { nodeInfo } from '../../test/support/cluster/node-info.ts'
+import { SeededRandom } from '../../test/support/seeded-random.ts'
+import type { NodeInfo } from './node-info.ts'
+import { place } from './placement.ts'
+
+const random = new SeededRandom(3)
+const a = nodeInfo('node_a')
+const b = nodeInfo('node_b')
+const c = nodeInfo('node_c')
+
+const create = (nodes: readonly NodeInfo[]) => place({ self: 'node_a', nodes, random, reason: 'create' })
+const takeOver = (nodes: readonly NodeInfo[]) => place({ self: 'node_a', nodes, random, reason: 'take_over' })
+const handOver = (nodes: readonly NodeInfo[], preferred?: string) =>
+  place({ self: 'node_a', nodes, random, reason: 'hand_over', ...(preferred !== undefined && { preferred }) })
+
+/** How often each node was chosen in `count` rounds. */
+function tally(count: number, choose: () => string | undefined): Record<string, number> {
+  const chosen: Record<string, number> = {}
+  for (let i = 0; i < count; i++) {
+    const node = String(choose())
+    chosen[node] = (chosen[node] ?? 0) + 1
+  }
+  return chosen
+}
+
+/** Places `count` rooms, of which each node knows after every `lag` placements; how many rooms the fullest has beside the average. */
+function spread(start: readonly NodeInfo[], count: number, lag: number, choose: typeof create): number {
+  const nodes = start.map((node) => ({ ...node }))
+  let known = nodes.map((node) => ({ ...node }))
+  const own = known.findIndex(({ node_id }) => node_id === 'node_a')
+  for (let i = 0; i < count; i++) {
+    if (i % lag === 0) known = nodes.map((node) => ({ ...node }))
+    if (own >= 0) known[own] = nodes[own]!
+    const chosen = choose(known)
+    nodes.find(({ node_id }) => node_id === chosen)!.rooms++
+  }
+  const rooms = nodes.filter(({ draining }) => !draining).map((node) => node.rooms)
+  return Math.max(...rooms) / (rooms.reduce((sum, one) => sum + one, 0) / rooms.length)
+}
+
+describe('a new room', () => {
+  it('stays where it was asked for in a quiet cluster', () => {
+    expect(create([a])).toBe('node_a')
+    expect(tally(100, () => create([{ ...a, rooms: 9 }, b, c]))).toEqual({ node_a: 100 })
+    expect(tally(100, () => create([{ ...a, load: 0.2 }, b, c]))).toEqual({ node_a: 100 })
+  })
+
+  it('goes to another node when this one has more than its share of rooms, or of load', () => {
+    expect(tally(100, () => create([{ ...a, rooms: 500 }, b, c])).node_a).toBeUndefined()
+    expect(tally(100, () => create([{ ...a, load: 0.9 }, b, c])).node_a).toBeUndefined()
+  })
+
+  it('goes to the less loaded of two others', () => {
+    const nodes = [{ ...a, rooms: 500 }, { ...b, rooms: 100 }, c, { ...nodeInfo('node_d'), load: 0.8 }]
+    const chosen = tally(3000, () => create(nodes))
+    // Everyone is one of the two half of the time or more; who has most never wins.
+    expect(Object.keys(chosen).sort()).toEqual(['node_b', 'node_c'])
+    expect(chosen.node_c!).toBeGreaterThan(1800)
+  })
+
+  it('goes to no node that drains or is full, and to none when all are', () => {
+    const full = { rooms: 1000, max_rooms: 1000 }
+    expect(create([{ ...a, ...full }, { ...b, draining: true }, c])).toBe('node_c')
+    expect(
+      create([
+        { ...a, ...full },
+        { ...b, draining: true },
+        { ...c, ...full },
+      ]),
+    ).toBeUndefined()
+    expect(create([a, { ...b, ...full }])).toBe('node_a')
+    expect(create([{ ...a, draining: true }, b])).toBe('node_b')
+  })
+
+  it('goes where sessions can go too, but rather to a node that has enough of them than to none', () => {
+    const busy = { sessions: 10, max_sessions: 10 }
+    expect(create([{ ...a, ...busy }, b])).toBe('node_b')
+    expect(
+      create([
+        { ...a, ...busy },
+        { ...b, ...busy },
+      ]),
+    ).toBe('node_a')
+  })
+
+  it('is one of ten thousand that spread evenly, though all are asked for at one node', () => {
+    const nodes = ['node_a', 'node_b', 'node_c', 'node_d', 'node_e'].map((id) =>
+      nodeInfo(id, { max_rooms: 1e6 }),
+    )
+    expect(spread(nodes, 10_000, 1, create)).toBeLessThan(1.2)
+    expect(spread(nodes, 10_000, 200, create)).toBeLessThan(1.25)
+  })
+})
+
+describe('a room of a dead node', () => {
+  it('is taken over by the node that finds it, unless that one is full or drains', () => {
+    expect(takeOver([{ ...a, rooms: 900, load: 0.9 }, b])).toBe('node_a')
+    expect(takeOver([{ ...a, rooms: 1000 }, b])).toBe('node_b')
+    expect(takeOver([{ ...a, draining: true }, b])).toBe('node_b')
+    expect(takeOver([{ ...a, draining: true }])).toBeUndefined()
+  })
+})
+
+describe('a room that is handed over', () => {
+  it('never stays, and goes where its members are', () => {
+    expect(tally(100, () => handOver([a, b, c], 'node_c'))).toEqual({ node_c: 100 })
+    expect(tally(100, () => handOver([a, b, c], 'node_a')).node_a).toBeUndefined()
+    expect(handOver([a])).toBeUndefined()
+  })
+
+  it('does not follow its members to a node that is full, drains, or has far more than the others', () => {
+    expect(handOver([a, { ...b, draining: true }, c], 'node_b')).toBe('node_c')
+    expect(handOver([a, { ...b, rooms: 1000 }, c], 'node_b')).toBe('node_c')
+    expect(handOver([a, { ...b, load: 0.95 }, c], 'node_b')).toBe('node_c')
+    expect(handOver([a, b, c], 'node_x')).not.toBe('node_x')
+  })
+
+  it('is one of ten thousand that spread evenly', () => {
+    const nodes = [
+      nodeInfo('node_a', { draining: true, rooms: 10_000 }),
+      ...['node_b', 'node_c', 'node_d', 'node_e'].map((id, i) =>
+        nodeInfo(id, { rooms: i * 300, max_rooms: 1e6 }),
+      ),
+    ]
+    expect(spread(nodes, 10_000, 1, handOver)).toBeLessThan(1.02)
+    expect(spread(nodes, 10_000, 200, handOver)).toBeLessThan(1.1)
+  })
+})

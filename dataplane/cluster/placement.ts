@@ -1,0 +1,88 @@
+import type { Random } from '../../shared/random.ts'
+import type { NodeInfo } from './node-info.ts'
+
+/** A room that needs a node. */
+export interface Placement {
+  /** This node's id. */
+  readonly self: string
+  /** The nodes that are alive, this one included. */
+  readonly nodes: readonly NodeInfo[]
+  readonly random: Random
+  /** `create`: it is nowhere yet. `take_over`: its owner is dead. `hand_over`: this node gives it away. */
+  readonly reason: 'create' | 'take_over' | 'hand_over'
+  /** For a hand-over: the node that has most of the room's members. */
+  readonly preferred?: string
+}
+
+/** What a node may have beyond the average before it counts as above its share, or as well above the others. */
+interface Slack {
+  readonly factor: number
+  readonly rooms: number
+  readonly load: number
+}
+
+/** A quiet cluster stays within: a few rooms more or less are no reason for a longer way. */
+const SHARE: Slack = { factor: 1.1, rooms: 10, load: 0.25 }
+const WELL_ABOVE: Slack = { factor: 1.5, rooms: 20, load: 0.4 }
+
+/**
+ * The node that is to run a room; undefined when no living node can take one more. New rooms stay here while this node is not above its
+ * share, and rooms of dead nodes while it can take them; others go to the less loaded of two random nodes (M. Mitzenmacher, "The power of
+ * two choices in randomized load balancing", 2001), which spreads well although what is known of the nodes is some hundred
+ * milliseconds old.
+ */
+export function place({ self, nodes, random, reason, preferred }: Placement): string | undefined {
+  const open = preferSessions(nodes.filter(isOpen))
+  const average = averageOf(open)
+  const here = open.find(({ node_id }) => node_id === self)
+  const others = open.filter(({ node_id }) => node_id !== self)
+  if (reason === 'hand_over') {
+    const wanted = others.find(({ node_id }) => node_id === preferred)
+    if (wanted && !isAbove(wanted, averageOf(others), WELL_ABOVE)) return preferred
+    return lesserOfTwo(others, averageOf(others), random)?.node_id
+  }
+  if (here && (reason === 'take_over' || !isAbove(here, average, SHARE))) return self
+  const other = lesserOfTwo(others, average, random)
+  if (here && (!other || pressure(here, average) <= pressure(other, average))) return self
+  return other?.node_id
+}
+
+const isOpen = ({ draining, rooms, max_rooms }: NodeInfo): boolean => !draining && rooms < max_rooms
+
+/** Those that can take sessions too; when there are none, all: members who are here already may still open rooms. */
+function preferSessions(nodes: readonly NodeInfo[]): readonly NodeInfo[] {
+  const roomy = nodes.filter(({ sessions, max_sessions }) => sessions < max_sessions)
+  return roomy.length > 0 ? roomy : nodes
+}
+
+interface Average {
+  readonly rooms: number
+  readonly load: number
+}
+
+function averageOf(nodes: readonly NodeInfo[]): Average {
+  const sum = { rooms: 0, load: 0 }
+  for (const { rooms, load } of nodes) {
+    sum.rooms += rooms
+    sum.load += load
+  }
+  const count = Math.max(1, nodes.length)
+  return { rooms: sum.rooms / count, load: sum.load / count }
+}
+
+const isAbove = (node: NodeInfo, average: Average, slack: Slack): boolean =>
+  node.rooms > average.rooms * slack.factor + slack.rooms || node.load > average.load + slack.load
+
+/** How much a node has of what there is; rooms count when they are many, and load when it is high. */
+const pressure = ({ rooms, load }: NodeInfo, average: Average): number =>
+  rooms / (average.rooms + SHARE.rooms) + load / (average.load + SHARE.load)
+
+function lesserOfTwo(nodes: readonly NodeInfo[], average: Average, random: Random): NodeInfo | undefined {
+  if (nodes.length === 0) return undefined
+  const first = Math.floor(random.float() * nodes.length)
+  if (nodes.length === 1) return nodes[first]
+  // Any but the first.
+  const second = (first + 1 + Math.floor(random.float() * (nodes.length - 1))) % nodes.length
+  const [a, b] = [nodes[first]!, nodes[second]!]
+  return pressure(a, average) <= pressure(b, average) ? a : b
+}

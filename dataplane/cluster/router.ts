@@ -1,0 +1,258 @@
+import type { Clock } from '../../shared/clock.ts'
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
+import type { RoomOwner } from '../../shared/store/port.ts'
+import { type Arrival, type RoomAddress, roomId, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
+import type { PeerMessage } from './wire.ts'
+
+/** What the router knows of the rooms of this node. */
+export interface LocalRooms {
+  /** Whether a room (`project/type:key`) runs here, or is about to. */
+  has(name: string): boolean
+  receive(message: ToOwner, from: string): void
+  /** Claims the room and runs it, for whoever has arrived. */
+  open(room: RoomAddress, arrivals: readonly Arrival[]): void
+}
+
+/** What a router is made of. */
+export interface RouterParts {
+  readonly node_id: string
+  readonly clock: Clock
+  readonly host: LocalRooms
+  /** Who owns a room, as recorded. */
+  readonly inspect: (room: string) => Promise<RoomOwner | undefined>
+  /** Whether a node lives, read afresh. */
+  readonly judge: (node_id: string) => Promise<'alive' | 'dead'>
+  /** The node that is to open a room; undefined when none can take it. */
+  readonly place: (reason: 'create' | 'take_over') => string | undefined
+  /** Whether this node opens rooms for others. */
+  readonly accepts: () => boolean
+  readonly send: (to: string, message: PeerMessage) => void
+  /** Takes an answer to an edge. */
+  readonly deliver: (edge: string, message: ToEdge) => void
+  readonly failed: (error: unknown, room: string) => void
+}
+
+/** Where the messages for one room go. */
+interface Route {
+  readonly room: RoomAddress
+  /** Undefined while it is being found out, or has to be. */
+  owner: string | undefined
+  /** Of the owner, as far as it was heard of. */
+  epoch: number
+  /** What waits for the owner to be found; undefined: nobody is looking. */
+  waiting: Arrival[] | undefined
+  /** Looks in quick succession, and when the last one began. */
+  looks: number
+  looked_at: number
+}
+
+/** Rooms that are looked for more often than this within a second are not found by looking harder. */
+const QUICK_LOOKS = 4
+const FIRST_PAUSE_MS = 20
+const LONGEST_PAUSE_MS = 500
+/** More than this many messages do not wait for one room; edges ask again. */
+const MOST_WAITING = 1000
+
+/**
+ * Finds the owner of each room that edges of this node have members in, and takes their messages there: to the rooms of this node, or
+ * over the links to another's. A room that nobody living owns is opened, here or where there is more space.
+ */
+export class Router {
+  readonly #parts: RouterParts
+  readonly #routes = new Map<string, Route>()
+
+  constructor(parts: RouterParts) {
+    this.#parts = parts
+  }
+
+  /** A message of this node's edge. */
+  send(message: ToOwner): void {
+    this.#take({ message, from: this.#parts.node_id })
+  }
+
+  /** A message of another node's edge, which takes this node for the owner, or wants it to be. */
+  receive(message: ToOwner, from: string): void {
+    this.#take({ message, from })
+  }
+
+  /** Messages that the rooms of this node have no place for; `owner` has the room, as far as is known. */
+  redirect(arrivals: readonly Arrival[], owner: string | undefined): void {
+    for (const arrival of arrivals) {
+      const { message, from } = arrival
+      if (owner === undefined) this.#take(arrival)
+      else if (from !== this.#parts.node_id) this.#moved(message.room, from, owner)
+      else {
+        this.#routeOf(message.room).owner = owner
+        this.#take(arrival)
+      }
+    }
+  }
+
+  /** An owner has spoken: `from` has the room, or knows who has. */
+  heard({ room, epoch, ...message }: ToEdge, from: string): void {
+    const route = this.#routes.get(roomName(room))
+    if (!route || (epoch !== 0 && epoch < route.epoch)) return
+    if (message.kind === 'moved') {
+      if (route.owner === from || epoch > 0)
+        route.owner = message.owner === from ? from : (message.owner ?? undefined)
+      return
+    }
+    if (epoch === 0) return
+    route.owner = from
+    route.epoch = epoch
+  }
+
+  /** Nobody at this node's edge is in the room any more. */
+  forget(room: RoomAddress): void {
+    const name = roomName(room)
+    if (!this.#routes.get(name)?.waiting) this.#routes.delete(name)
+  }
+
+  /** A node is gone: the rooms whose owner it was, which are to be found anew. */
+  gone(node_id: string): RoomAddress[] {
+    const rooms: RoomAddress[] = []
+    for (const route of this.#routes.values()) {
+      if (route.owner !== node_id) continue
+      route.owner = undefined
+      rooms.push(route.room)
+    }
+    return rooms
+  }
+
+  /** The rooms whose owner is `node_id`, or any other node when that is undefined. */
+  roomsAt(node_id: string | undefined): RoomAddress[] {
+    return [...this.#routes.values()]
+      .filter(({ owner }) => owner !== undefined && (node_id === undefined || owner === node_id))
+      .map(({ room }) => room)
+  }
+
+  #take(arrival: Arrival): void {
+    const { node_id, host, send } = this.#parts
+    const { message, from } = arrival
+    const name = roomName(message.room)
+    const route = this.#routes.get(name)
+    // What came before goes first.
+    if (route?.waiting) this.#wait(route.waiting, arrival)
+    else if (host.has(name)) host.receive(message, from)
+    else if (from === node_id && route?.owner !== undefined && route.owner !== node_id)
+      send(route.owner, { to: 'owner', message })
+    else if (from !== node_id && !this.#parts.accepts()) this.#moved(message.room, from, null)
+    else this.#look(this.#routeOf(message.room), arrival)
+  }
+
+  #wait(waiting: Arrival[], arrival: Arrival): void {
+    if (waiting.length < MOST_WAITING || arrival.message.kind !== 'message') waiting.push(arrival)
+  }
+
+  #routeOf(room: RoomAddress): Route {
+    const name = roomName(room)
+    let route = this.#routes.get(name)
+    if (!route) {
+      route = {
+        room,
+        owner: undefined,
+        epoch: 0,
+        waiting: undefined,
+        looks: 0,
+        looked_at: Number.NEGATIVE_INFINITY,
+      }
+      this.#routes.set(name, route)
+    }
+    return route
+  }
+
+  #look(route: Route, arrival: Arrival): void {
+    const { clock } = this.#parts
+    const now = clock.monotonic()
+    route.looks = now - route.looked_at < 1000 ? route.looks + 1 : 1
+    route.looked_at = now
+    route.waiting = [arrival]
+    const find = (): void => {
+      this.#find(route).catch((error: unknown) => this.#unavailable(route, error))
+    }
+    if (route.looks <= QUICK_LOOKS) find()
+    else clock.schedule(Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (route.looks - QUICK_LOOKS)), find)
+  }
+
+  async #find(route: Route): Promise<void> {
+    const { node_id, host, inspect, judge, place } = this.#parts
+    const name = roomName(route.room)
+    const found = await inspect(name)
+    const owner = found?.owner ?? null
+    const elsewhere = owner !== null && owner !== node_id && (await judge(owner)) === 'alive'
+    const waiting = route.waiting ?? []
+    const joins = waiting.some(({ message }) => message.kind === 'join')
+    const asked = waiting.some(({ from }) => from !== node_id)
+    if (host.has(name)) this.#found(route, node_id, 'owner')
+    else if (elsewhere) this.#found(route, owner, 'owner')
+    else if (!found && !joins) this.#absent(route)
+    else {
+      // Whoever was asked by another node does not pass it on: the two might do so for ever.
+      const mine = owner === node_id && this.#parts.accepts()
+      const target = asked || mine ? node_id : place(owner === null ? 'create' : 'take_over')
+      if (target === undefined) this.#nobody(route)
+      else this.#found(route, target, 'opener')
+    }
+  }
+
+  /** What has waited goes to `owner`, who has the room or is to open it. */
+  #found(route: Route, owner: string, to: 'owner' | 'opener'): void {
+    const { node_id, host, send } = this.#parts
+    const waiting = this.#settle(route)
+    route.owner = owner
+    if (owner === node_id) {
+      host.open(route.room, waiting)
+      return
+    }
+    for (const { message, from } of waiting) {
+      if (from === node_id) send(owner, { to, message })
+      else this.#moved(message.room, from, owner)
+    }
+  }
+
+  /** There is no such room: whoever asks about it holds no seat in it. */
+  #absent(route: Route): void {
+    for (const { message, from } of this.#settle(route)) {
+      if (message.kind === 'detach') continue
+      const { room, member_id } = message
+      const ref = 'ref' in message && message.ref !== undefined ? { ref: message.ref } : {}
+      this.#parts.deliver(from, { room, epoch: 0, kind: 'no_seat', member_id, ...ref })
+    }
+  }
+
+  /** Attaches and the like are asked again by their edge. */
+  #nobody(route: Route): void {
+    this.#refuse(route, 'overloaded', 'no node can take another room at the moment')
+  }
+
+  #unavailable(route: Route, error: unknown): void {
+    this.#parts.failed(error, roomName(route.room))
+    this.#refuse(
+      route,
+      'room_unavailable',
+      `${roomId(route.room)} is not available: the store does not answer`,
+    )
+  }
+
+  #refuse(route: Route, code: ErrorCode, text: string): void {
+    for (const { message, from } of this.#settle(route)) {
+      if (message.kind !== 'join') continue
+      const { room, member_id, ref } = message
+      this.#parts.deliver(from, { room, epoch: 0, kind: 'refused', member_id, ref, code, message: text })
+    }
+  }
+
+  /** Nobody looks any more; returns what has waited. */
+  #settle(route: Route): readonly Arrival[] {
+    const { node_id } = this.#parts
+    const waiting = route.waiting ?? []
+    route.waiting = undefined
+    // Other nodes' members are no reason to remember where a room is.
+    if (!waiting.some(({ from }) => from === node_id)) this.#routes.delete(roomName(route.room))
+    return waiting
+  }
+
+  #moved(room: RoomAddress, edge: string, owner: string | null): void {
+    this.#parts.deliver(edge, { room, epoch: 0, kind: 'moved', owner })
+  }
+}
