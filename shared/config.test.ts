@@ -92,6 +92,8 @@ describe('dataplane configuration', () => {
       max_message_bytes: 16384,
       max_rooms_per_session: 16,
       session_messages_per_second: 120,
+      max_sessions: 20_000,
+      max_rooms: 10_000,
       outbox_high_water_bytes: 262144,
       outbox_limit_bytes: 1048576,
       store: { redis_url: 'redis://127.0.0.1:6379', key_prefix: 'roomful:' },

@@ -67,6 +67,10 @@ export interface DataplaneConfig {
   readonly max_message_bytes: number
   readonly max_rooms_per_session: number
   readonly session_messages_per_second: number
+  /** 0: no limit. */
+  readonly max_sessions: number
+  /** 0: no limit. */
+  readonly max_rooms: number
   readonly outbox_high_water_bytes: number
   readonly outbox_limit_bytes: number
   readonly store: StoreConfig
@@ -215,6 +219,8 @@ const dataplaneConfig = (values: Values): DataplaneConfig => ({
   max_message_bytes: values.MAX_MESSAGE_BYTES,
   max_rooms_per_session: values.MAX_ROOMS_PER_SESSION,
   session_messages_per_second: values.SESSION_MESSAGES_PER_SECOND,
+  max_sessions: values.MAX_SESSIONS,
+  max_rooms: values.MAX_ROOMS,
   outbox_high_water_bytes: values.OUTBOX_HIGH_WATER_BYTES,
   outbox_limit_bytes: values.OUTBOX_LIMIT_BYTES,
   store: storeConfig(values),

@@ -172,6 +172,19 @@ export const VARIABLES = {
     default: '16',
     used_by: DATAPLANE,
   }),
+  MAX_SESSIONS: withDefault({
+    meaning:
+      'How many sessions a node has at most, those waiting to be resumed included; more are sent elsewhere. 0: no limit.',
+    kind: integer(0, 10_000_000, 'sessions'),
+    default: '20000',
+    used_by: DATAPLANE,
+  }),
+  MAX_ROOMS: withDefault({
+    meaning: 'How many rooms a node runs at most; more are run elsewhere. 0: no limit.',
+    kind: integer(0, 10_000_000, 'rooms'),
+    default: '10000',
+    used_by: DATAPLANE,
+  }),
   OUTBOX_HIGH_WATER_BYTES: withDefault({
     meaning:
       'Bytes waiting for a slow reader above which patches are dropped; it gets one resync once it reads again.',
