@@ -137,7 +137,7 @@ describe('too many messages', () => {
     expect(await client.next('error')).toMatchObject({ code: 'rate_limited', ref: 5, retryable: true })
     expect(test.owner.of('message')).toHaveLength(0)
     test.clock.advance(100)
-    client.send({ t: 'message', room_id: joined.room_id, type: 'move', data: null, ref: 5 })
+    client.send({ t: 'message', room_id: joined.room_id, type: 'move', data: null, ref: 6 })
     await client.next('ack')
   })
 

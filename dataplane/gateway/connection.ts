@@ -3,7 +3,7 @@ import type { Clock } from '../../shared/clock.ts'
 import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
 import { type Codec, InvalidMessage, ProtocolError } from '../../shared/protocol/codec.ts'
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
-import { frame } from '../frame.ts'
+import { type Frame, frame } from '../frame.ts'
 import type { Flusher } from './flusher.ts'
 import type { GatewayMetrics } from './metrics.ts'
 import { Outbox, type OutboxBounds } from './outbox.ts'
@@ -11,6 +11,9 @@ import type { ServerSocket } from './server-socket.ts'
 
 /** RFC 6455, section 5.5.1: a close frame's reason has at most 123 bytes of UTF-8. */
 const REASON_BYTES = 123
+
+/** A ping with a payload of one byte, which its pong brings back; those that keep a connection alive have none. */
+const RECEIPT_PING: Frame = Uint8Array.of(0x89, 1, 0x72)
 
 /** What a connection tells whoever accepted it. */
 export interface ConnectionListener {
@@ -21,6 +24,8 @@ export interface ConnectionListener {
   failed(error: unknown): void
   /** A ping frame, which costs an answer. */
   pinged(): void
+  /** The client has what was sent before `askReceipt`. */
+  received(): void
   /** What waited for the client has been read; see `Outbox.awaitRoom`. */
   hasRoom(): void
   /** The connection is over; called once. `lost`: without a goodbye and not by us. */
@@ -70,8 +75,9 @@ export class Connection {
       hasRoom: () => listener.hasRoom(),
     })
     ws.on('message', (data, binary) => this.#receive(data as Buffer, binary))
-    ws.on('pong', () => {
+    ws.on('pong', (data: Buffer) => {
       this.#heard = true
+      if (data.length > 0 && !this.#closed) listener.received()
     })
     ws.on('ping', () => {
       this.#heard = true
@@ -93,6 +99,11 @@ export class Connection {
   send(message: DirectMessage): void {
     if (message.t === 'error') this.#metrics.error(message.code)
     this.outbox.push(frame(this.codec.encode(message), this.codec.binary))
+  }
+
+  /** Asks whether everything sent so far has arrived; the answer is `received`. */
+  askReceipt(): void {
+    this.outbox.push(RECEIPT_PING)
   }
 
   /**

@@ -22,6 +22,9 @@ const MAX_EARLY = 16
 /** How many fresh tokens of one client may wait to be checked. */
 const MAX_RENEWALS = 4
 
+/** How much longer than for the rooms' answers a resume may take. */
+const WELCOME_SPARE_MS = 1000
+
 type Hello = Extract<ClientMessage, { t: 'hello' }>
 type LaterMessage = Exclude<ClientMessage, Hello>
 
@@ -82,6 +85,10 @@ export class Conversation implements ConnectionListener {
 
   pinged(): void {
     if (this.#session?.pace.admit() === 'too_many') this.#tooMany()
+  }
+
+  received(): void {
+    if (this.#session?.confirm()) this.#parts.sessions.saveLater(this.#session)
   }
 
   hasRoom(): void {
@@ -158,9 +165,14 @@ export class Conversation implements ConnectionListener {
     )
   }
 
-  #welcomeClient({ session, resume_token }: Admission, rooms?: readonly ResumedRoom[]): void {
+  #welcomeClient({ session, resume_token, at }: Admission, rooms?: readonly ResumedRoom[]): void {
     if (!this.connection.open) return
     const { node_id, clock, options, log } = this.#parts
+    if (rooms && clock.monotonic() - at > options.attach_wait_ms + WELCOME_SPARE_MS) {
+      // This process stood still: another node may have given the client up, and let in whoever came with the same resume token.
+      this.connection.close('overloaded', 'the resume took too long: try again')
+      return
+    }
     const { codec, outbox } = this.connection
     const welcome = codec.encode({
       t: 'welcome',
@@ -175,6 +187,7 @@ export class Conversation implements ConnectionListener {
       ...(rooms ? { rooms: [...rooms] } : {}),
     })
     outbox.open(frame(welcome, codec.binary))
+    if (!session.right.confirmed) this.connection.askReceipt()
     this.#count(rooms ? 'resumed' : 'welcome')
     log.debug({ session_id: session.session_id, resumed: rooms !== undefined }, 'session connected')
     const early = this.#early

@@ -39,6 +39,8 @@ export interface GatewayParts {
   readonly records: Records
   /** Tells another node that a session of its own was resumed here; that node calls `sessionTaken`. */
   readonly tell_taken?: (node_id: string, session_id: string) => void
+  /** Whether a node is known to have ended; without it, one that says nothing is waited for a little longer. */
+  readonly node_gone?: (node_id: string) => boolean
   /** Nobody at this node is in the room any more. */
   readonly unseated?: (room: RoomAddress) => void
   readonly options?: Partial<GatewayOptions>
@@ -92,7 +94,7 @@ export class Gateway {
     const sessions = this.#sessions
     this.#recheck_at = clock.monotonic() + RECHECK_MS
     const tokens = new TokenCheck(this.#keys, clock, options)
-    const tell_taken = parts.tell_taken ?? (() => {})
+    const { tell_taken = () => {}, node_gone = () => false } = parts
     this.#conversation_parts = {
       node_id,
       clock,
@@ -103,7 +105,15 @@ export class Gateway {
       edge,
       sessions,
       requests: new Requests(edge, clock, options.limits, metrics),
-      handshake: new Handshake({ ...shared, tokens, edge, store, sessions, tell_taken }),
+      handshake: new Handshake({
+        ...shared,
+        tokens,
+        edge,
+        store,
+        sessions,
+        tell_taken,
+        node_gone,
+      }),
       over: (conversation) => this.#conversations.delete(conversation),
     }
     this.#server = new GatewayServer(

@@ -14,6 +14,9 @@ import type { Sessions } from './sessions.ts'
 import { type TakenSession, type TakeOverParts, takeOver } from './take-over.ts'
 import type { Refusal, TokenCheck } from './token-check.ts'
 
+/** How long after its `welcome` a client may take to receive it before somebody with the token it used is let in. */
+const CONFIRM_SPARE_MS = 3000
+
 type Hello = Extract<ClientMessage, { t: 'hello' }>
 type Resume = Extract<Hello, { resume: unknown }>['resume']
 
@@ -22,6 +25,8 @@ export interface Admission {
   readonly session: Session
   /** For the next resume. */
   readonly resume_token: string
+  /** When the session was taken or made, on the monotonic clock. */
+  readonly at: number
   /** Where the client stands in its rooms; undefined for a new session. */
   readonly positions: readonly ResumePosition[] | undefined
 }
@@ -41,6 +46,10 @@ export interface HandshakeParts {
   /** How long a resumed session with an expired token may take to send a fresh one. */
   readonly handshake_ms: number
   readonly resume_ttl_seconds: number
+  /** How long `welcome` may wait for the rooms of a session. */
+  readonly attach_wait_ms: number
+  /** Whether a node is known to have ended. */
+  readonly node_gone: (node_id: string) => boolean
   /** Tells another node that one of its sessions is here now. */
   readonly tell_taken: (node_id: string, session_id: string) => void
 }
@@ -54,7 +63,11 @@ export class Handshake {
 
   constructor(parts: HandshakeParts) {
     this.#parts = parts
-    this.#take_over = { ...parts, ttl_ms: parts.resume_ttl_seconds * 1000 + RECORD_SPARE_MS }
+    this.#take_over = {
+      ...parts,
+      ttl_ms: parts.resume_ttl_seconds * 1000 + RECORD_SPARE_MS,
+      patience_ms: parts.attach_wait_ms + CONFIRM_SPARE_MS,
+    }
   }
 
   /** Binds a session to the connection, or says why not. Undefined: the connection closed meanwhile, and there is nothing to answer. */
@@ -74,15 +87,16 @@ export class Handshake {
     if (!connection.open) return undefined
     if ('close' in claims) return claims
     if (this.#full) return FULL
-    const { resume_token, right } = newResumeToken(random, null)
+    const { resume_token, right } = newResumeToken(random)
     const pace = new MessagePace(clock, limits)
     const session = new Session({ session_id: newId('ses', random), claims, right, pace, clock })
     session.connect(connection)
+    const at = clock.monotonic()
     const refused = await this.#comeIn(async () => {
       await sessions.open(session)
       return undefined
     })
-    return refused ?? this.#admit(connection, { session, resume_token, positions: undefined })
+    return refused ?? this.#admit(connection, { session, resume_token, at, positions: undefined })
   }
 
   async #resume(
@@ -104,7 +118,7 @@ export class Handshake {
     }
     session.connect(connection)
     if (session.expired_ms >= 0) session.allowFreshToken(this.#parts.handshake_ms)
-    return this.#admit(connection, { session, resume_token: taken.resume_token, positions: rooms })
+    return this.#admit(connection, { session, ...taken, positions: rooms })
   }
 
   /**

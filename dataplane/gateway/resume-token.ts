@@ -13,6 +13,8 @@ export interface ResumeRight {
   readonly token: string
   /** Null until the first resume. */
   readonly used: string | null
+  /** Whether the client is known to have the token in force. Until it is, it may have to come back with the used one. */
+  readonly confirmed: boolean
 }
 
 /** A token just made: the client gets `resume_token`, and the session has `right`. */
@@ -21,15 +23,18 @@ export interface NewResumeToken {
   readonly right: ResumeRight
 }
 
-/** A new token; `used` is the hash of the one it replaces. */
-export function newResumeToken(random: Random, used: string | null): NewResumeToken {
-  const resume_token = randomToken(random, LENGTH)
-  return { resume_token, right: { token: hashOf(resume_token).toString('base64url'), used } }
+/** A first token, or one in place of `resume_token`, which is used with that. */
+export function newResumeToken(random: Random, resume_token?: string): NewResumeToken {
+  const next = randomToken(random, LENGTH)
+  const used = resume_token === undefined ? null : hashOf(resume_token).toString('base64url')
+  // Without its first token a client knows of no session: there is nothing to come back to.
+  const confirmed = resume_token === undefined
+  return { resume_token: next, right: { token: hashOf(next).toString('base64url'), used, confirmed } }
 }
 
 /** What `resume_token` is: good for one resume, used already, or wrong. Takes the same time whatever it is compared with. */
 export function checkResumeToken(
-  { token, used }: ResumeRight,
+  { token, used }: Pick<ResumeRight, 'token' | 'used'>,
   resume_token: string,
 ): 'current' | 'used' | 'wrong' {
   const given = hashOf(resume_token)

@@ -20,12 +20,12 @@ export interface SessionParts {
 export class Session {
   readonly session_id: string
   readonly project_id: string
-  readonly right: ResumeRight
   /** How fast the client may send. */
   readonly pace: MessagePace
   /** Seats by room id; also those being joined or left. */
   readonly seats = new Map<string, Seat>()
   readonly #clock: Clock
+  #right: ResumeRight
   #claims: TokenClaims
   #expires_at: number
   #token_due: number | undefined
@@ -36,13 +36,25 @@ export class Session {
   constructor({ session_id, claims, right, pace, clock }: SessionParts) {
     this.session_id = session_id
     this.project_id = claims.project_id
-    this.right = right
+    this.#right = right
     this.pace = pace
     this.#clock = clock
     this.#claims = claims
     this.#expires_at = Date.parse(claims.expires_at)
     this.#connected_at = clock.now()
     this.#detached_at = clock.monotonic()
+  }
+
+  /** Who may resume it. */
+  get right(): ResumeRight {
+    return this.#right
+  }
+
+  /** The client has the resume token in force; false: that was known. */
+  confirm(): boolean {
+    if (this.#right.confirmed) return false
+    this.#right = { ...this.#right, confirmed: true }
+    return true
   }
 
   /** The claims of the token in force. */

@@ -1,3 +1,4 @@
+import type { Clock } from '../../shared/clock.ts'
 import type { Random } from '../../shared/random.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { checkResumeToken, newResumeToken } from './resume-token.ts'
@@ -11,8 +12,13 @@ export interface TakeOverParts {
   readonly random: Random
   readonly store: SessionStore
   readonly tokens: TokenCheck
+  readonly clock: Clock
   /** How long a record just taken lives if nothing more is written. */
   readonly ttl_ms: number
+  /** For how long a client may be without the token it was sent at its resume. */
+  readonly patience_ms: number
+  /** Whether a node is known to have ended. */
+  readonly node_gone: (node_id: string) => boolean
 }
 
 /** Who wants a session, and whether they still do. */
@@ -29,15 +35,23 @@ export interface TakenSession extends StoredSession {
   readonly from_node: string
   /** For the next resume. */
   readonly resume_token: string
+  /** When it was taken at the earliest, on the monotonic clock. */
+  readonly at: number
 }
 
 /** How often a session is tried to be taken while its record changes. */
 const ATTEMPTS = 5
+/** How often a record is read again that is waited for. */
+const POLL_MS = 100
 
 /**
  * Takes a session for this node, wherever it was, if the claimant has its resume token and its key still stands. The write that does
  * it also puts the next token in force, and is made over the record as it was read: of several claimants with the same token one gets
  * the session. Undefined: the claimant has gone, and nothing has happened. Rejects with `StoreUnavailable`.
+ *
+ * A resume can fail between that write and the client's receiving `welcome`; the client then comes back with the token it has, which
+ * is used. So a used token is refused only once the client of the later resume is known to have its `welcome`, and good again when
+ * that client is lost before.
  */
 export async function takeOver(
   parts: TakeOverParts,
@@ -46,33 +60,48 @@ export async function takeOver(
   for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
     const found = await find(parts, claimant)
     if (!found || 'close' in found) return found
-    const taken = await take(parts, found)
+    const refused = await parts.tokens.checkKey(claimant.project_id, found.record.claims.key_id)
+    if (refused) return refused
+    if (!claimant.open()) return undefined
+    const taken = await take(parts, found, claimant.resume_token)
     if (taken) return taken
   }
   return BUSY
 }
 
+/** The session, when the claimant may have it; waits while that is not decided. */
 async function find(
-  { store, tokens }: TakeOverParts,
+  { store, clock, patience_ms, node_gone }: TakeOverParts,
   { project_id, session_id, resume_token, open }: Claimant,
 ): Promise<StoredSession | Refusal | undefined> {
-  const found = await store.load(session_id)
-  if (!found || found.record.claims.project_id !== project_id) return UNKNOWN
-  const verdict = checkResumeToken(found.record.right, resume_token)
-  if (verdict === 'wrong') return UNKNOWN
-  if (verdict === 'used') return USED
-  const refused = await tokens.checkKey(project_id, found.record.claims.key_id)
-  return refused ?? (open() ? found : undefined)
+  let undecided: { readonly token: string; readonly until: number } | undefined
+  while (open()) {
+    const found = await store.load(session_id)
+    if (!found || found.record.claims.project_id !== project_id) return UNKNOWN
+    const { right, detached, node_id } = found.record
+    const verdict = checkResumeToken(right, resume_token)
+    if (verdict === 'wrong') return UNKNOWN
+    if (verdict === 'current') return found
+    if (right.confirmed) return USED
+    if (detached || node_gone(node_id)) return found
+    if (undecided?.token !== right.token)
+      undecided = { token: right.token, until: clock.monotonic() + patience_ms }
+    if (clock.monotonic() >= undecided.until) return found
+    await new Promise<void>((resolve) => void clock.schedule(POLL_MS, resolve))
+  }
+  return undefined
 }
 
 /** Undefined: the record is not the one that was read any more. */
 async function take(
-  { node_id, random, store, ttl_ms }: TakeOverParts,
+  { node_id, random, store, clock, ttl_ms }: TakeOverParts,
   { record: before, version }: StoredSession,
+  used_token: string,
 ): Promise<TakenSession | undefined> {
-  const { resume_token, right } = newResumeToken(random, before.right.token)
+  const at = clock.monotonic()
+  const { resume_token, right } = newResumeToken(random, used_token)
   const record: SessionRecord = { ...before, node_id, right, detached: false }
-  const taken = { record, version: version + 1, from_node: before.node_id, resume_token }
+  const taken = { record, version: version + 1, from_node: before.node_id, resume_token, at }
   try {
     return (await store.save(record, version, ttl_ms)) ? taken : undefined
   } catch (error) {

@@ -213,6 +213,10 @@ export class TestOwner {
         refused: [],
       })
     }
+    if (message.kind === 'refuse') {
+      const { ref, code, message: text } = message
+      room.send({ kind: 'error', member_id, code, message: text, ref })
+    }
     if (message.kind !== 'message') return
     if (message.ref !== undefined) member.ref = message.ref
     const whisper = {
