@@ -47,7 +47,7 @@ export async function startDev({ config, log, tell }: DevParts): Promise<Service
       control_url: control.url,
       ...(control_token !== undefined && { control_token }),
       ws_url: node.addresses.websocket,
-      nodes: { admin_urls: [node.addresses.admin], internal_token },
+      nodes: { addresses: [{ admin_url: node.addresses.admin }], internal_token },
       log,
     })
     running.push(() => backend.close())

@@ -33,8 +33,8 @@ async function run(options: ClusterOptions): Promise<void> {
       process.exit(1)
     }
     stopping_since = systemClock.monotonic()
-    prompt.tell('ending everything; once more ends it at once')
     prompt.close()
+    prompt.tell('ending everything; once more ends it at once')
     await cluster?.close()
     if (cluster) prompt.tell(`everything has ended; the logs stay in ${cluster.folder}`)
     process.exit(code)

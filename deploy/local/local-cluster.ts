@@ -1,11 +1,11 @@
 import { createWriteStream } from 'node:fs'
-import { mkdir, mkdtemp, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { extname, join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { type Backend, startBackend } from '../../examples/backend/backend.ts'
-import { Nodes } from '../../examples/backend/nodes.ts'
+import { type NodeAddress, Nodes } from '../../examples/backend/nodes.ts'
 import type { Clock } from '../../shared/clock.ts'
 import { randomToken } from '../../shared/ids.ts'
 import { createLog } from '../../shared/log.ts'
@@ -77,7 +77,7 @@ export class LocalCluster {
     const key_prefix = `roomful-local-${randomToken(random, 8)}:`
     this.redis = new RedisView(this.redis_url, key_prefix)
     const { internal_token } = this.secrets
-    this.nodes = new Nodes({ admin_urls: this.#adminUrls(), internal_token, clock })
+    this.nodes = new Nodes({ addresses: this.#addresses(), internal_token, clock })
     this.#news = new News({ nodes: this.nodes, clock, tell: parts.tell })
 
     if (machine.redis !== undefined)
@@ -153,6 +153,7 @@ export class LocalCluster {
     this.redis.close()
     await this.children.get('redis')?.endWithin(END_MS)
     await this.#warden.close()
+    await rm(join(this.folder, 'redis'), { recursive: true, force: true })
   }
 
   /** Ends every process at once, without waiting for anything. */
@@ -170,8 +171,11 @@ export class LocalCluster {
     return join(this.folder, 'haproxy.cfg')
   }
 
-  #adminUrls(): string[] {
-    return this.ports.nodes.map(({ admin }) => `http://${HOST}:${admin}`)
+  #addresses(): NodeAddress[] {
+    return this.ports.nodes.map(({ admin }, index) => ({
+      admin_url: `http://${HOST}:${admin}`,
+      node_id: `node-${index + 1}`,
+    }))
   }
 
   /** Everything is kept on disk, so that a Redis that comes back has it. */
@@ -254,7 +258,7 @@ export class LocalCluster {
       control_url: `http://${HOST}:${this.ports.api}`,
       control_token: this.secrets.operator_token,
       ws_url: `ws://${HOST}:${this.ports.websocket}`,
-      nodes: { admin_urls: this.#adminUrls(), internal_token: this.secrets.internal_token },
+      nodes: { addresses: this.#addresses(), internal_token: this.secrets.internal_token },
       log: createLog({ level: 'info', format: 'json' }, {}, { write: (line) => void file.write(line) }),
     })
   }

@@ -2,7 +2,7 @@ import { type Nodes, type NodeView, ownersOf } from '../../examples/backend/node
 import type { Clock } from '../../shared/clock.ts'
 
 export interface NewsOptions {
-  readonly nodes: Nodes
+  readonly nodes: Pick<Nodes, 'look'>
   readonly clock: Clock
   readonly tell: (line: string) => void
 }

@@ -63,6 +63,7 @@ export class Prompt {
   close(): void {
     this.#closed = true
     this.#lines.close()
+    if (this.#for_people) this.#options.output.write('\n')
   }
 
   #take(line: string): void {

@@ -26,7 +26,7 @@ export class Controls {
   constructor(canvas: HTMLCanvasElement, hitButton: HTMLElement, wishes: Wishes) {
     addEventListener('keydown', (event) => {
       // A focused button keeps its Space, a shortcut its letter.
-      const elsewhere = event.target instanceof Element && event.target.closest('a, button, input')
+      const elsewhere = event.target instanceof Element && event.target.closest('a, button, input, summary')
       if (event.ctrlKey || event.metaKey || event.altKey) return
       if (event.code in KEYS) {
         this.#held.add(event.code)

@@ -7,6 +7,7 @@ import { Controls } from './controls.ts'
 import { Effects } from './effects.ts'
 import { Feed } from './feed.ts'
 import { Motion, type Point } from './motion.ts'
+import { NodesPanel } from './nodes-panel.ts'
 import { type Figure, Painter, RADIUS } from './paint.ts'
 import type arena from './room.ts'
 import { Walker } from './walker.ts'
@@ -230,4 +231,5 @@ function offerBots({ key, toasts }: Stage<typeof arena>): void {
 void startGame<typeof arena>('arena', (stage) => {
   new ArenaView(stage)
   offerBots(stage)
+  new NodesPanel(byId('nodes', HTMLDetailsElement), stage.room)
 })

@@ -7,7 +7,7 @@ import { systemRandom } from '../../shared/random.ts'
 import { createApp } from './app.ts'
 import { Bundles } from './bundle.ts'
 import { ControlClient, ControlError } from './control-client.ts'
-import { Nodes } from './nodes.ts'
+import { Nodes, type NodesOptions } from './nodes.ts'
 import { Players } from './players.ts'
 import { OwnProject } from './project.ts'
 
@@ -24,8 +24,8 @@ export interface BackendOptions {
   project_id?: string
   /** Address of the data plane that browsers are sent to, such as `ws://127.0.0.1:4000`. */
   ws_url: string
-  /** The nodes to show on the pages: their admin addresses, and the internal token they ask for. Absent: none is shown. */
-  nodes?: { readonly admin_urls: readonly string[]; readonly internal_token: string }
+  /** The nodes to show on the pages, and the internal token they ask for. Absent: none is shown. */
+  nodes?: Pick<NodesOptions, 'addresses' | 'internal_token'>
   log: Logger
 }
 

@@ -2,10 +2,17 @@ import type { RoomDescription } from '../../dataplane/descriptions.ts'
 import type { Runtime } from '../../dataplane/ops/runtime.ts'
 import type { Clock } from '../../shared/clock.ts'
 
+/** Where a node can be asked. */
+export interface NodeAddress {
+  /** Of its admin port, such as `http://127.0.0.1:9100`. */
+  readonly admin_url: string
+  /** Its name, where that is known before it has said it. */
+  readonly node_id?: string
+}
+
 /** Which nodes to ask, and the secret that lets one ask. */
 export interface NodesOptions {
-  /** Addresses of the nodes' admin ports, such as `http://127.0.0.1:9100`. */
-  readonly admin_urls: readonly string[]
+  readonly addresses: readonly NodeAddress[]
   readonly internal_token: string
   readonly clock: Clock
 }
@@ -15,7 +22,7 @@ export type NodeState = 'ready' | 'draining' | 'silent' | 'gone'
 
 /** What a node last said of itself. */
 export interface NodeView {
-  /** Its name; before it has said one: its address. */
+  /** Its name; its address while nobody has said one. */
   readonly node_id: string
   readonly state: NodeState
   /** The rooms it owns; of a silent node those it owned when it last spoke, of one that is gone none. */
@@ -37,9 +44,9 @@ export class Nodes {
   readonly #watches: readonly NodeWatch[]
   readonly #clock: Clock
 
-  constructor({ admin_urls, ...options }: NodesOptions) {
+  constructor({ addresses, ...options }: NodesOptions) {
     this.#clock = options.clock
-    this.#watches = admin_urls.map((admin_url) => new NodeWatch({ ...options, admin_url }))
+    this.#watches = addresses.map((address) => new NodeWatch({ ...options, ...address }))
   }
 
   /** All nodes, in the order of their addresses, within a quarter of a second: a node that takes longer is shown as it last was. */
@@ -55,13 +62,15 @@ export class Nodes {
   }
 }
 
+type WatchOptions = Omit<NodesOptions, 'addresses'> & NodeAddress
+
 class NodeWatch {
-  readonly #options: Omit<NodesOptions, 'admin_urls'> & { readonly admin_url: string }
+  readonly #options: WatchOptions
   #asking: Promise<void> | undefined
   #heard: { readonly runtime: Runtime; readonly at: number } | undefined
   #gone = false
 
-  constructor(options: Omit<NodesOptions, 'admin_urls'> & { readonly admin_url: string }) {
+  constructor(options: WatchOptions) {
     this.#options = options
   }
 
@@ -76,7 +85,7 @@ class NodeWatch {
 
   view(): NodeView {
     const { node, rooms = [], sessions = [] } = this.#heard?.runtime ?? {}
-    const node_id = node?.node_id ?? new URL(this.#options.admin_url).host
+    const node_id = node?.node_id ?? this.#options.node_id ?? new URL(this.#options.admin_url).host
     if (this.#gone) return { node_id, state: 'gone', rooms: [], sessions: 0 }
     const speaks = node?.draining ? 'draining' : 'ready'
     return { node_id, state: this.#age() > SILENT_MS ? 'silent' : speaks, rooms, sessions: sessions.length }

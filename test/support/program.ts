@@ -16,8 +16,12 @@ export interface Program {
 }
 
 /** Starts `roomful` with these words and variables, and listens to all it says. It ends with the test that started it. */
-export function runProgram(words: string[], env: Record<string, string> = {}): Program {
-  const child = spawn(process.execPath, ['--import', 'tsx', PROGRAM, ...words], {
+export const runProgram = (words: string[], env: Record<string, string> = {}): Program =>
+  runScript(PROGRAM, words, env)
+
+/** The same with any script of this repository; `script` is its path. */
+export function runScript(script: string, words: string[], env: Record<string, string> = {}): Program {
+  const child = spawn(process.execPath, ['--import', 'tsx', script, ...words], {
     env: { PATH: process.env.PATH, HOME: process.env.HOME, ...env },
   })
   onTestFinished(() => void child.kill('SIGKILL'))

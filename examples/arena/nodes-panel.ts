@@ -1,0 +1,119 @@
+import type { ClusterView } from '../backend/cluster-view.ts'
+import { create } from '../ui/dom.ts'
+
+const LOOK_EVERY_MS = 500
+const ANSWER_MS = 2000
+
+type NodeRow = ClusterView['nodes'][number]
+
+/** The part of a room that says where this player is. */
+export interface Whereabouts {
+  /** `type:key`. */
+  readonly id: string
+  readonly memberId: string
+}
+
+/** Shows, live, which node holds this page's socket, which one runs the room, and what the others do. */
+export class NodesPanel {
+  readonly #panel: HTMLDetailsElement
+  readonly #room: Whereabouts
+  readonly #edge = create('b')
+  readonly #owner = create('b')
+  readonly #rows = create('tbody')
+  readonly #epoch = create('p', { class: 'epoch' })
+  readonly #news = create('p', { class: 'visually-hidden', role: 'status' })
+  #last_owner: string | undefined
+  #shown = ''
+
+  /** `panel`: the hidden element of the page that is to be filled. It stays hidden where the backend knows of no nodes. */
+  constructor(panel: HTMLDetailsElement, room: Whereabouts) {
+    this.#panel = panel
+    this.#room = room
+    const summary = create('summary')
+    summary.append(
+      'your edge ',
+      this.#edge,
+      create('span', { class: 'dividing', text: '·' }),
+      'room owner ',
+      this.#owner,
+    )
+    const head = create('tr')
+    for (const text of ['node', 'rooms', 'players']) head.append(create('th', { scope: 'col', text }))
+    const table = create(
+      'table',
+      {},
+      create('caption', {
+        class: 'visually-hidden',
+        text: 'The nodes, with the rooms they own and the players connected to them',
+      }),
+      create('thead', {}, head),
+      this.#rows,
+    )
+    panel.replaceChildren(summary, table, this.#epoch)
+    panel.after(this.#news)
+    void this.#look()
+  }
+
+  async #look(): Promise<void> {
+    const view = document.hidden ? undefined : await this.#ask()
+    if (view?.nodes.length === 0) return
+    if (view) this.#show(view)
+    setTimeout(() => void this.#look(), LOOK_EVERY_MS)
+  }
+
+  /** Undefined: no answer this time. */
+  async #ask(): Promise<ClusterView | undefined> {
+    try {
+      const signal = AbortSignal.timeout(ANSWER_MS)
+      const response = await fetch(`/api/cluster?room_id=${encodeURIComponent(this.#room.id)}`, { signal })
+      return response.ok ? ((await response.json()) as ClusterView) : undefined
+    } catch {
+      return undefined
+    }
+  }
+
+  #show(view: ClusterView): void {
+    if (this.#panel.hidden) {
+      // One node alone has little to tell, and a small screen little room.
+      this.#panel.open = view.nodes.length > 1 && matchMedia('(min-width: 900px)').matches
+      this.#panel.hidden = false
+    }
+    const me = this.#room.memberId
+    const text = JSON.stringify([view, me])
+    if (text === this.#shown) return
+    this.#shown = text
+    const edge = view.room?.edges[me]
+    const owner = view.room?.owner
+    this.#edge.textContent = edge ?? '…'
+    this.#owner.textContent = owner ?? 'nobody'
+    this.#epoch.textContent = view.room ? `epoch ${view.room.epoch}` : 'waiting for a new owner'
+    this.#rows.replaceChildren(...view.nodes.map((node) => row(node, { edge, owner })))
+    this.#tellOwner(owner)
+  }
+
+  /** For those who see the panel as for those who hear it. */
+  #tellOwner(owner: string | undefined): void {
+    if (owner === undefined || owner === this.#last_owner) return
+    if (this.#last_owner !== undefined) {
+      this.#news.textContent = `${owner} runs the room now`
+      this.#panel.classList.remove('moved')
+      // Read, so that the animation begins anew.
+      void this.#panel.offsetWidth
+      this.#panel.classList.add('moved')
+    }
+    this.#last_owner = owner
+  }
+}
+
+function row(
+  node: NodeRow,
+  { edge, owner }: { edge: string | undefined; owner: string | undefined },
+): HTMLElement {
+  const name = create('th', { scope: 'row', title: node.node_id })
+  name.append(create('span', { class: 'dot' }), create('span', { class: 'name', text: node.node_id }))
+  if (node.state !== 'ready') name.append(create('span', { class: 'tag state', text: node.state }))
+  if (node.node_id === owner) name.append(create('span', { class: 'tag owner', text: 'owner' }))
+  if (node.node_id === edge) name.append(create('span', { class: 'tag edge', text: 'you' }))
+  const cells = [node.rooms, node.players].map((count) => create('td', { text: String(count) }))
+  return create('tr', { 'data-state': node.state }, name, ...cells)
+}

@@ -1,0 +1,166 @@
+import { execFileSync } from 'node:child_process'
+import { once } from 'node:events'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, inject, it, vi } from 'vitest'
+import { findProgram } from '../deploy/local/programs.ts'
+import { runScript } from './support/program.ts'
+import { findRedisProgram } from './support/redis-process.ts'
+
+/** `npm run cluster`, used as somebody at its prompt would. */
+
+const SCRIPT = fileURLToPath(new URL('../deploy/local/cluster.ts', import.meta.url))
+/** Without a redis-server of its own the cluster uses that of the tests. */
+const own_redis = findRedisProgram() !== undefined
+const haproxy = findProgram(['haproxy'], process.env.PATH)
+const WITHIN = { timeout: 20_000, interval: 50 }
+
+const cluster = (...words: string[]) => {
+  const env = own_redis ? {} : { REDIS_URL: inject('redisUrl') }
+  const program = runScript(SCRIPT, ['--free-ports', '--nodes', '2', '--controls', '1', ...words], env)
+  const { child, output } = program
+  let read = 0
+  return {
+    ...program,
+    type: (line: string) => void child.stdin?.write(`${line}\n`),
+    /** Resolves once this is said, behind what was waited for before. */
+    tells: (pattern: RegExp) =>
+      vi.waitFor(() => {
+        const match = pattern.exec(output().slice(read))
+        if (!match) throw new Error(`no ${pattern} in: ${output().slice(read)}`)
+        read += match.index + match[0].length
+        return match
+      }, WITHIN),
+    /** What the table of addresses says. */
+    async addresses() {
+      await program.said(/Type help/)
+      const find = (pattern: RegExp) => pattern.exec(output())?.[1] ?? ''
+      return {
+        games: find(/play +(\S+)/),
+        websocket: find(/websocket +(\S+)/).replace('ws:', 'http:'),
+        api: find(/control API +(\S+)/),
+      }
+    },
+  }
+}
+
+const status = async (url: string) => (await fetch(url).catch(() => undefined))?.status
+/** A websocket port tells whoever does not speak it to upgrade: somebody is there, behind the load balancer. */
+const UPGRADE = 426
+
+interface ProcessLine {
+  readonly pid: number
+  readonly parent: number
+  readonly state: string
+}
+
+const processes = (): ProcessLine[] =>
+  execFileSync('ps', ['-A', '-o', 'pid=,ppid=,stat='], { encoding: 'utf8' })
+    .trim()
+    .split('\n')
+    .map((line) => line.trim().split(/\s+/))
+    .map(([pid, parent, state = '']) => ({ pid: Number(pid), parent: Number(parent), state }))
+
+const childrenOf = (parent: number | undefined): number[] =>
+  processes()
+    .filter((line) => line.parent === parent && !line.state.startsWith('Z'))
+    .map(({ pid }) => pid)
+
+/** Those of these processes that still run; a dead one that nobody has buried does not. */
+const running = (pids: readonly number[]): number[] =>
+  processes()
+    .filter(({ pid, state }) => pids.includes(pid) && !state.startsWith('Z'))
+    .map(({ pid }) => pid)
+
+describe('npm run cluster', { timeout: 60_000 }, () => {
+  it('does what is typed, and ends everything at quit', async () => {
+    const { child, ended, type, tells, addresses } = cluster('--balancer', 'builtin')
+    const { games, websocket, api } = await addresses()
+    await tells(/built in → node-1 \d+, node-2 \d+/)
+    const children = childrenOf(child.pid)
+    expect(children).toHaveLength(own_redis ? 5 : 4)
+    expect([await status(games), await status(`${api}/readyz`), await status(websocket)]).toEqual([
+      200,
+      200,
+      UPGRADE,
+    ])
+    const shown = async () =>
+      ((await (await fetch(`${games}/api/cluster`)).json()) as { nodes: { state: string }[] }).nodes.map(
+        ({ state }) => state,
+      )
+    expect(await shown()).toEqual(['ready', 'ready'])
+
+    type('kill 1')
+    await tells(/node-1 is gone \(SIGKILL\)/)
+    expect(await shown()).toEqual(['gone', 'ready'])
+    type('status')
+    await tells(/node-1 +– +ended \(SIGKILL\)[^]*node-2 +\d+ +ready/)
+    expect(await status(websocket)).toBe(UPGRADE)
+
+    type('kil 2')
+    await tells(/kil is no command here; there are kill, /)
+    type('drain 7')
+    await tells(/there is no 7; there are .*control-1, node-1, node-2/)
+    type('drain control-1')
+    await tells(/only nodes drain/)
+
+    type('start 1')
+    await tells(/node-1 is ready/)
+    type('drain 2')
+    await tells(/node-2 is gone \(exit code 0\)/)
+    expect(await shown()).toEqual(['ready', 'gone'])
+    await vi.waitFor(async () => expect(await status(websocket)).toBe(UPGRADE), WITHIN)
+
+    const last = childrenOf(child.pid)
+    type('quit')
+    expect(await ended).toBe(0)
+    expect(running([...children, ...last])).toEqual([])
+  })
+
+  it.skipIf(haproxy === undefined || !own_redis)(
+    'balances with haproxy, goes on when its input ends, and leaves nobody behind when it is killed itself',
+    async () => {
+      const { child, ended, type, tells, addresses } = cluster()
+      const { games, websocket, api } = await addresses()
+      await tells(/haproxy → node-1/)
+      expect([await status(`${api}/readyz`), await status(websocket)]).toEqual([200, UPGRADE])
+
+      type('redis down')
+      await tells(/redis is gone/)
+      await vi.waitFor(async () => expect(await status(websocket)).toBe(503), WITHIN)
+      type('redis up')
+      await tells(/redis is ready/)
+      await vi.waitFor(async () => expect(await status(websocket)).toBe(UPGRADE), WITHIN)
+
+      type('pause 2')
+      await tells(/node-2 is paused/)
+      child.stdin?.end()
+      await once(child.stdin!, 'close')
+      expect(await status(games)).toBe(200)
+
+      const children = childrenOf(child.pid)
+      expect(children).toHaveLength(6)
+      child.kill('SIGKILL')
+      await ended
+      await vi.waitFor(() => expect(running(children)).toEqual([]), WITHIN)
+    },
+  )
+
+  it('ends what it has begun at SIGTERM', async () => {
+    const { child, ended, tells } = cluster('--balancer', 'builtin')
+    await tells(/starting /)
+    await vi.waitFor(() => expect(childrenOf(child.pid).length).toBeGreaterThan(2), WITHIN)
+    const children = childrenOf(child.pid)
+    child.kill('SIGTERM')
+    await ended
+    expect(running(children)).toEqual([])
+  })
+
+  it('says what is missing without a Redis, and what may be said', async () => {
+    const nowhere = runScript(SCRIPT, ['--free-ports'], { PATH: '', REDIS_URL: 'redis://127.0.0.1:1' })
+    expect(await nowhere.ended).toBe(1)
+    expect(nowhere.output()).toContain('the Redis at 127.0.0.1:1 does not answer')
+    const wrong = runScript(SCRIPT, ['--nodes', '0'])
+    expect(await wrong.ended).toBe(2)
+    expect(wrong.output()).toContain('--nodes is "0"; it may be: 1 to 9')
+  })
+})
