@@ -16,14 +16,15 @@ export interface ClaimsParts {
   readonly may_act: () => boolean
   /** How long a room's record outlives its last write. */
   readonly record_ttl_ms: number
-  /** How long a claim waits until claims are allowed. */
-  readonly wait_ms: number
+  /** How long a claim waits until claims are allowed; default 10 seconds. */
+  readonly wait_ms?: number
 }
 
 /** What became of a claim. `elsewhere`: the living node that owns the room. `absent`: it is nowhere, and was not to be made. */
 export type Claimed = Claim | { readonly elsewhere: string } | 'absent' | 'unavailable'
 
 const ATTEMPTS = 4
+const WAIT_MS = 10_000
 /** A recovery is two short questions to the store; who waits for one waits no longer than this. */
 const LOCK = { ttl_ms: 2000, wait_ms: 2000 }
 /** How often is looked whether claims are allowed, when it is not known from when on. */
@@ -103,7 +104,7 @@ export class Claims {
 
   /** Resolves with true once rooms may be claimed, or taken for absent; with false when that lasts too long. */
   async #allowed(absent: boolean, began: number): Promise<boolean> {
-    const { clock, members, may_act, wait_ms } = this.#parts
+    const { clock, members, may_act, wait_ms = WAIT_MS } = this.#parts
     const until = began + wait_ms
     for (;;) {
       const now = clock.monotonic()

@@ -1,6 +1,9 @@
 import type { Random } from '../../shared/random.ts'
 import type { NodeInfo } from './node-info.ts'
 
+/** `create`: the room is nowhere yet. `take_over`: its owner is dead. `hand_over`: this node gives it away. */
+export type PlacementReason = 'create' | 'take_over' | 'hand_over'
+
 /** A room that needs a node. */
 export interface Placement {
   /** This node's id. */
@@ -8,8 +11,7 @@ export interface Placement {
   /** The nodes that are alive, this one included. */
   readonly nodes: readonly NodeInfo[]
   readonly random: Random
-  /** `create`: it is nowhere yet. `take_over`: its owner is dead. `hand_over`: this node gives it away. */
-  readonly reason: 'create' | 'take_over' | 'hand_over'
+  readonly reason: PlacementReason
   /** For a hand-over: the node that has most of the room's members. */
   readonly preferred?: string
 }

@@ -105,6 +105,35 @@ describe('metrics of rooms', () => {
   })
 })
 
+describe('metrics of the cluster', () => {
+  it('count envelopes and what was in them, faults, and claims by result', async () => {
+    const registry = new Registry()
+    const { cluster } = nodeMetrics(registry)
+    cluster.published(7, 900)
+    cluster.published(0, 40)
+    cluster.gap()
+    cluster.claim('taken_over', 0.01)
+    cluster.claim('elsewhere', 0.001)
+    cluster.leaseRenewed(0.5)
+    cluster.nodesAlive(3)
+    cluster.nodeGone()
+    const text = await registry.metrics()
+    for (const line of [
+      'service_peer_publishes_total 2',
+      'service_peer_messages_total 7',
+      'service_peer_bytes_total 940',
+      'service_peer_faults_total{fault="gap"} 1',
+      'service_claims_total{result="taken_over"} 1',
+      'service_claims_total{result="elsewhere"} 1',
+      'service_claim_duration_seconds_count 1',
+      'service_lease_renewal_interval_seconds_count 1',
+      'service_nodes_alive 3',
+      'service_nodes_gone_total 1',
+    ])
+      expect(text).toContain(line)
+  })
+})
+
 function everything(): Registry {
   const registry = new Registry()
   nodeMetrics(registry)

@@ -2,6 +2,7 @@ import type { Registry } from 'prom-client'
 import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
 import { ERRORS, type ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
+import type { ClaimResult, ClusterMetrics } from '../cluster/metrics.ts'
 import type { GatewayMetrics, HandshakeResult } from '../gateway/metrics.ts'
 import type { ResyncCause, RoomMetrics } from '../rooms/metrics.ts'
 import { type Add, Instruments } from './instruments.ts'
@@ -25,6 +26,7 @@ const PEACEFUL: ReadonlySet<CloseName | 'lost'> = new Set(['normal', 'draining',
 export interface NodeMetrics {
   readonly gateway: GatewayMetrics
   readonly rooms: RoomMetrics
+  readonly cluster: ClusterMetrics
 }
 
 /** Registers what a node counts. */
@@ -36,7 +38,11 @@ export function nodeMetrics(registry: Registry): NodeMetrics {
     'by',
     ['session', 'type'],
   )
-  return { gateway: gatewayMetrics(make, limited.session), rooms: roomMetrics(make, limited.type) }
+  return {
+    gateway: gatewayMetrics(make, limited.session),
+    rooms: roomMetrics(make, limited.type),
+    cluster: clusterMetrics(make),
+  }
 }
 
 function gatewayMetrics(make: Instruments, rate_limited: Add): GatewayMetrics {
@@ -183,5 +189,55 @@ function roomMetrics(make: Instruments, rate_limited: Add): RoomMetrics {
     frozen: (room_type) => frozen(room_type),
     rooms: make.gauge('service_rooms', 'Rooms this node owns.'),
     members: make.gauge('service_members', 'Members of the rooms this node owns.'),
+  }
+}
+
+function clusterMetrics(make: Instruments): ClusterMetrics {
+  const publishes = make.counter(
+    'service_peer_publishes_total',
+    'Envelopes to other nodes: all that one turn had for one node, or a beat of an idle link.',
+  )
+  const messages = make.counter(
+    'service_peer_messages_total',
+    'Messages in envelopes to other nodes; divided by the publishes: how well they are gathered.',
+  )
+  const bytes = make.counter('service_peer_bytes_total', 'Bytes of envelopes to other nodes.')
+  const faults = make.counterBy(
+    'service_peer_faults_total',
+    'Envelopes that the store did not take (unpublished), that went missing (gap), or could not be read (unreadable).',
+    'fault',
+    ['unpublished', 'gap', 'unreadable'],
+  )
+  const claims = make.counterBy<ClaimResult>(
+    'service_claims_total',
+    'Claims of rooms, by how they ended: claimed, taken_over from a dead node, elsewhere (a living node owns it), absent, or unavailable.',
+    'result',
+    ['claimed', 'taken_over', 'elsewhere', 'absent', 'unavailable'],
+  )
+  const claim_seconds = make.seconds(
+    'service_claim_duration_seconds',
+    'Time a claim that succeeded takes, waiting until it was allowed included.',
+  )
+  const renewal_seconds = make.seconds(
+    'service_lease_renewal_interval_seconds',
+    'Time from one renewal of the lease of this node to the next.',
+  )
+  const gone = make.counter('service_nodes_gone_total', 'Other nodes found dead, or ended.')
+  return {
+    published(count, size) {
+      publishes()
+      messages(count)
+      bytes(size)
+    },
+    unpublished: () => faults.unpublished(),
+    gap: () => faults.gap(),
+    unreadable: () => faults.unreadable(),
+    claim(result, seconds) {
+      claims[result]()
+      if (result === 'claimed' || result === 'taken_over') claim_seconds(seconds)
+    },
+    leaseRenewed: renewal_seconds,
+    nodesAlive: make.gauge('service_nodes_alive', 'Nodes alive as this one sees it, itself included.'),
+    nodeGone: () => gone(),
   }
 }
