@@ -1,33 +1,68 @@
+import type { Redis } from 'ioredis'
+import type { Clock } from '../../clock.ts'
 import type { Bus } from '../port.ts'
 import { incoming, outgoing } from './bytes.ts'
-import type { Connection } from './connection.ts'
+import { NotRun } from './failure.ts'
+import type { Server } from './server.ts'
+import type { Servers } from './servers.ts'
+
+/** How long after a subscription failed to be made anew it is tried again, milliseconds. */
+const AGAIN_MS = 250
 
 interface Subscriber {
   readonly on_message: (message: Uint8Array) => void
   readonly on_gap: (() => void) | undefined
 }
 
+interface Channel {
+  readonly subscribers: Set<Subscriber>
+  /** The server at which it is subscribed, or about to be. */
+  home: Server | undefined
+}
+
 /**
- * `Bus` over Redis' publish and subscribe. Publishing uses the connection of all other commands, listening has one of its own.
- * After that one was lost every channel is subscribed anew, and only then every subscriber told of the gap.
+ * How the bus uses publish and subscribe. `everywhere`: as a single server has it. `shards`: each channel within the shard of its
+ * slot (SSUBSCRIBE). `flood`: a Cluster too old for shards; every message goes to every server, and who listens where is unknown.
+ */
+export type BusMode = 'everywhere' | 'shards' | 'flood'
+
+/**
+ * `Bus` over Redis' publish and subscribe. A channel is published, subscribed and counted at the server that holds the slot of its
+ * name. Publishing uses the connection of all other commands, listening has one of its own. After that one was lost, or the slot
+ * has moved, the channel is subscribed anew, and only then every subscriber told of the gap.
  */
 export class RedisBus implements Bus {
-  readonly #commands: Connection
-  readonly #listener: Connection
+  readonly #servers: Servers
   readonly #prefix: string
-  /** By channel, prefix included. */
-  readonly #channels = new Map<string, Set<Subscriber>>()
+  readonly #mode: BusMode
+  readonly #clock: Clock
+  /** By name, prefix included. */
+  readonly #channels = new Map<string, Channel>()
 
-  constructor(commands: Connection, listener: Connection, prefix: string) {
-    this.#commands = commands
-    this.#listener = listener
+  constructor(servers: Servers, prefix: string, { mode, clock }: { mode: BusMode; clock: Clock }) {
+    this.#servers = servers
     this.#prefix = prefix
-    listener.onReady(() => void this.#subscribeAnew())
+    this.#mode = mode
+    this.#clock = clock
+    servers.onServer((server) => this.#listenAt(server))
+    servers.onMoved(() => this.#subscribeAnew((name, { home }) => servers.home(name) !== home))
+  }
+
+  /** The server that holds `channel` at this moment. */
+  home(channel: string): Server | undefined {
+    return this.#servers.home(this.#prefix + channel)
   }
 
   async publish(channel: string, message: Uint8Array): Promise<number> {
     const bytes = outgoing(message)
-    return this.#commands.run('publish', (redis) => redis.publish(this.#prefix + channel, bytes))
+    const name = this.#prefix + channel
+    const receivers = await this.#servers.run(
+      'publish',
+      name,
+      (redis): Promise<unknown> =>
+        this.#mode === 'shards' ? redis.spublish(name, bytes) : redis.publish(name, bytes),
+    )
+    return Number(receivers)
   }
 
   async subscribe(
@@ -38,71 +73,118 @@ export class RedisBus implements Bus {
     const name = this.#prefix + channel
     const subscriber: Subscriber = { on_message, on_gap }
     try {
-      await this.#listener.run('subscribe', (redis) => {
-        this.#add(name, subscriber)
-        return redis.subscribe(name)
-      })
+      await this.#join(name, () => this.#add(name, subscriber))
     } catch (error) {
+      const home = this.#channels.get(name)?.home
       this.#remove(name, subscriber)
-      this.#listener.rebuild('a subscription was not answered')
+      home?.listener.rebuild('a subscription was not answered')
       throw error
     }
     return () => this.#end(name, subscriber)
   }
 
-  async listeners(channels: readonly string[]): Promise<number[]> {
-    if (channels.length === 0) return []
-    const names = channels.map((channel) => this.#prefix + channel)
-    const reply = await this.#commands.run('listeners', (redis) => redis.pubsub('NUMSUB', ...names))
-    return names.map((_, n) => Number(reply[2 * n + 1]))
+  async listeners(channels: readonly string[]): Promise<number[] | undefined> {
+    if (this.#mode === 'flood') return undefined
+    if (this.#mode === 'shards') return Promise.all(channels.map((name) => this.#count(this.#prefix + name)))
+    const [first, ...rest] = channels.map((channel) => this.#prefix + channel)
+    if (first === undefined) return []
+    const reply = await this.#servers.run('listeners', first, (redis) =>
+      redis.pubsub('NUMSUB', first, ...rest),
+    )
+    return channels.map((_, n) => Number(reply[2 * n + 1]))
+  }
+
+  /** A server answers for channels of others too, with 0: the question about a key of that name finds that out. */
+  async #count(name: string): Promise<number> {
+    const [, reply] = await this.#servers.run('listeners', name, (redis) =>
+      Promise.all([redis.exists(name), redis.pubsub('SHARDNUMSUB', name)]),
+    )
+    return Number(reply[1])
+  }
+
+  #listenAt(server: Server): void {
+    const isHere = (_: string, { home }: Channel) => home === server
+    server.onMessage((name, message) => this.#deliver(name, message))
+    server.listener.onReady(() => this.#subscribeAnew(isHere))
+    server.onSlotsGone(() => {
+      this.#servers.refresh()
+      this.#subscribeAnew(isHere)
+    })
   }
 
   /** Hands a message that arrived to its channel's subscribers, each on a turn of its own so that none can harm another. */
-  deliver(name: string, message: Buffer): void {
-    for (const subscriber of this.#channels.get(name) ?? []) {
+  #deliver(name: string, message: Buffer): void {
+    for (const subscriber of this.#channels.get(name)?.subscribers ?? []) {
       const copy = incoming(message)
       queueMicrotask(() => {
-        if (this.#channels.get(name)?.has(subscriber)) subscriber.on_message(copy)
+        if (this.#channels.get(name)?.subscribers.has(subscriber)) subscriber.on_message(copy)
       })
     }
   }
 
   #add(name: string, subscriber: Subscriber): void {
-    const subscribers = this.#channels.get(name) ?? new Set()
-    this.#channels.set(name, subscribers)
-    subscribers.add(subscriber)
+    const channel = this.#channels.get(name) ?? { subscribers: new Set(), home: undefined }
+    this.#channels.set(name, channel)
+    channel.subscribers.add(subscriber)
   }
 
   #remove(name: string, subscriber: Subscriber): void {
-    const subscribers = this.#channels.get(name)
-    subscribers?.delete(subscriber)
-    if (subscribers?.size === 0) this.#channels.delete(name)
+    const channel = this.#channels.get(name)
+    channel?.subscribers.delete(subscriber)
+    if (channel?.subscribers.size === 0) this.#channels.delete(name)
+  }
+
+  /** Subscribes a channel at its home; `before` is called when that is about to be asked for. */
+  #join(name: string, before?: () => void): Promise<unknown> {
+    const ask = (redis: Redis) => (this.#mode === 'shards' ? redis.ssubscribe(name) : redis.subscribe(name))
+    return this.#servers.run(
+      'subscribe',
+      name,
+      (redis, server) => {
+        before?.()
+        const channel = this.#channels.get(name)
+        if (channel) channel.home = server
+        return ask(redis)
+      },
+      'listener',
+    )
   }
 
   /** A lost connection has ended the subscription by itself; so has one that is rebuilt because it gave no answer. */
   async #end(name: string, subscriber: Subscriber): Promise<void> {
-    if (!this.#channels.get(name)?.has(subscriber)) return
+    const channel = this.#channels.get(name)
+    if (!channel?.subscribers.has(subscriber)) return
     this.#remove(name, subscriber)
-    if (this.#channels.has(name) || !this.#listener.ready) return
+    const { home } = channel
+    if (this.#channels.has(name) || !home?.listener.ready) return
     try {
-      await this.#listener.run('unsubscribe', (redis) => redis.unsubscribe(name))
+      await home.listener.run('unsubscribe', (redis) =>
+        this.#mode === 'shards' ? redis.sunsubscribe(name) : redis.unsubscribe(name),
+      )
     } catch {
-      this.#listener.rebuild('the end of a subscription was not answered')
+      home.listener.rebuild('the end of a subscription was not answered')
     }
   }
 
-  async #subscribeAnew(): Promise<void> {
-    const missed = [...this.#channels]
-    if (missed.length === 0) return
-    try {
-      const names = missed.map(([name]) => name)
-      await this.#listener.run('subscribe', (redis) => redis.subscribe(...names))
-    } catch {
-      this.#listener.rebuild('subscriptions were not answered')
-      return
+  /** Makes anew what was lost, then tells of the gap. What fails is tried again: when its server is back, when it has another home, or in a while. */
+  async #subscribeAnew(lost: (name: string, channel: Channel) => boolean): Promise<void> {
+    const missed = [...this.#channels].filter(([name, channel]) => lost(name, channel))
+    const back = await Promise.all(missed.map(([name, channel]) => this.#rejoin(name, channel)))
+    for (const channel of back) {
+      for (const { on_gap } of channel?.subscribers ?? []) if (on_gap) queueMicrotask(on_gap)
     }
-    for (const [, subscribers] of missed) {
-      for (const subscriber of subscribers) queueMicrotask(() => subscriber.on_gap?.())
+  }
+
+  async #rejoin(name: string, channel: Channel): Promise<Channel | undefined> {
+    try {
+      await this.#join(name)
+      return channel
+    } catch (error) {
+      const listener = channel.home?.listener
+      if (!(error instanceof NotRun)) listener?.rebuild('subscriptions were not answered')
+      else if (listener?.ready)
+        this.#clock.schedule(AGAIN_MS, () => this.#subscribeAnew((_, c) => c === channel))
+      return undefined
     }
   }
 }

@@ -2,12 +2,15 @@ import type { Redis } from 'ioredis'
 import type { Logger } from 'pino'
 import type { Clock } from '../../clock.ts'
 import { StoreUnavailable } from '../port.ts'
-import { storeFailure } from './failure.ts'
+import { NotRun, storeFailure } from './failure.ts'
 
 interface Waiter {
   readonly resolve: () => void
   readonly reject: (error: StoreUnavailable) => void
 }
+
+/** How long after the client library gave up another attempt is made, milliseconds. */
+const REVIVE_MS = 250
 
 /**
  * One connection to the server, which `redis` re-makes by itself whenever it is lost. Calls wait for it, but not for ever, and
@@ -19,7 +22,6 @@ export class Connection {
   readonly #log: Logger
   readonly #timeout_ms: number
   readonly #waiters = new Set<Waiter>()
-  readonly #on_return = new Set<() => void>()
   #closed = false
   #was_ready = false
   /** When the connection was lost, monotonic milliseconds; undefined while it stands. */
@@ -36,14 +38,10 @@ export class Connection {
     this.#timeout_ms = options.timeout_ms
     redis.on('ready', () => this.#found())
     redis.on('close', () => this.#lost())
+    redis.on('end', () => this.#ended())
     redis.on('error', (error: NodeJS.ErrnoException) => {
       this.#reason = error.message || error.code || error.name
     })
-  }
-
-  /** The client library's own object, for what `run` cannot express. */
-  get client(): Redis {
-    return this.#redis
   }
 
   /** Whether a call would be sent at once. */
@@ -56,14 +54,12 @@ export class Connection {
     this.#redis.on('ready', callback)
   }
 
-  /** Calls `callback` each time the connection stands again after it was lost; the returned function ends that. */
-  onReturn(callback: () => void): () => void {
-    const listener = () => callback()
-    this.#on_return.add(listener)
-    return () => void this.#on_return.delete(listener)
+  /** Calls `callback` with the reason each time the connection is lost, and each time an attempt to make it fails. */
+  onLost(callback: (reason: string) => void): void {
+    this.#redis.on('close', () => callback(this.#reason))
   }
 
-  /** Resolves once the connection stands; rejects with `StoreUnavailable` after `timeout_ms`. */
+  /** Resolves once the connection stands; rejects with `NotRun` after `timeout_ms`. */
   opened(timeout_ms: number): Promise<void> {
     if (this.#closed) return Promise.reject(closed())
     if (this.ready) return Promise.resolve()
@@ -78,7 +74,7 @@ export class Connection {
         reject: (error) => settle(() => reject(error)),
       }
       const cancel = this.#clock.schedule(timeout_ms, () =>
-        waiter.reject(new StoreUnavailable(`no connection to the store: ${this.#reason}`)),
+        waiter.reject(new NotRun(`no connection to the store: ${this.#reason}`, 'unsent')),
       )
       this.#waiters.add(waiter)
     })
@@ -114,7 +110,6 @@ export class Connection {
   }
 
   #found(): void {
-    const returned = this.#was_ready && this.#lost_at !== undefined
     if (this.#lost_at !== undefined) {
       const outage_ms = Math.round(this.#clock.monotonic() - this.#lost_at)
       this.#log.info({ outage_ms }, 'the store connection is back')
@@ -123,8 +118,14 @@ export class Connection {
     this.#was_ready = true
     this.#reason = 'the server closed it'
     for (const waiter of this.#waiters) waiter.resolve()
-    if (!returned) return
-    for (const callback of this.#on_return) queueMicrotask(callback)
+  }
+
+  /** The client library gives up where it could go on, as when it is cut off in the middle of asking a Sentinel. */
+  #ended(): void {
+    if (this.#closed) return
+    this.#clock.schedule(REVIVE_MS, () => {
+      if (!this.#closed && this.#redis.status === 'end') this.#redis.connect().catch(() => undefined)
+    })
   }
 
   #lost(): void {
@@ -135,4 +136,4 @@ export class Connection {
   }
 }
 
-const closed = () => new StoreUnavailable('the store is closed')
+const closed = () => new NotRun('the store is closed', 'unsent')

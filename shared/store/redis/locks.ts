@@ -1,24 +1,23 @@
+import type { Redis } from 'ioredis'
 import Redlock, { ExecutionError, type Lock, ResourceLockedError } from 'redlock'
 import type { Clock } from '../../clock.ts'
 import type { Random } from '../../random.ts'
 import { requireLockTimes } from '../checks.ts'
 import type { Locks } from '../port.ts'
-import type { Connection } from './connection.ts'
+import type { Servers } from './servers.ts'
 
 /** How long a waiter sleeps between two tries, milliseconds; spread by half, so that waiters do not march in step. */
 const RETRY_MS = 30
 
 /** `Locks` in Redis: a string at `lock:<name>` that holds the holder's secret and ends with the lock. */
 export class RedisLocks implements Locks {
-  readonly #connection: Connection
   readonly #redlock: Redlock
   readonly #prefix: string
   readonly #clock: Clock
   readonly #random: Random
 
-  constructor(connection: Connection, prefix: string, { clock, random }: { clock: Clock; random: Random }) {
-    this.#connection = connection
-    this.#redlock = new Redlock([connection.client], { retryCount: 0 })
+  constructor(servers: Servers, prefix: string, { clock, random }: { clock: Clock; random: Random }) {
+    this.#redlock = new Redlock([clientOf(servers)], { retryCount: 0 })
     this.#prefix = prefix
     this.#clock = clock
     this.#random = random
@@ -41,30 +40,47 @@ export class RedisLocks implements Locks {
     try {
       return await work()
     } finally {
-      await this.#release(lock)
+      await lock.release().catch(() => undefined) // It runs out by itself.
     }
   }
 
   /** The lock, or undefined when somebody else holds it. */
-  #try(name: string, ttl_ms: number): Promise<Lock | undefined> {
-    return this.#connection.run('lock', async () => {
-      try {
-        return await this.#redlock.acquire([`${this.#prefix}lock:${name}`], ttl_ms)
-      } catch (error) {
-        const reason = await whyNot(error)
-        if (reason instanceof ResourceLockedError) return undefined
-        throw reason
-      }
-    })
-  }
-
-  /** A lock that cannot be given back runs out by itself. */
-  async #release(lock: Lock): Promise<void> {
-    await this.#connection.run('unlock', () => lock.release()).catch(() => undefined)
+  async #try(name: string, ttl_ms: number): Promise<Lock | undefined> {
+    try {
+      return await this.#redlock.acquire([`${this.#prefix}lock:${name}`], ttl_ms)
+    } catch (error) {
+      const reason = await whyNot(error)
+      if (reason instanceof ResourceLockedError) return undefined
+      throw reason
+    }
   }
 
   #sleep(ms: number): Promise<void> {
     return new Promise((resolve) => void this.#clock.schedule(ms, resolve))
+  }
+}
+
+/**
+ * What `redlock` needs of a client: the two commands that run its scripts, sent wherever the lock's key is. It looks at errors only
+ * to find out that a server does not know a script yet.
+ */
+function clientOf(servers: Servers) {
+  type Args = (string | number)[]
+  const run = async (key: string, send: (redis: Redis) => Promise<unknown>): Promise<unknown> => {
+    const reply = await servers.run('lock', key, (redis) =>
+      send(redis).catch((error: Error) => {
+        if (error.message.startsWith('NOSCRIPT')) return error
+        throw error
+      }),
+    )
+    if (reply instanceof Error) throw reply
+    return reply
+  }
+  return {
+    evalsha: (hash: string, keys: number, args: Args) =>
+      run(String(args[0]), (redis) => redis.evalsha(hash, keys, ...args)),
+    eval: (lua: string, keys: number, args: Args) =>
+      run(String(args[0]), (redis) => redis.eval(lua, keys, ...args)),
   }
 }
 

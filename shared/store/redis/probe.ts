@@ -1,36 +1,44 @@
 import type { Clock } from '../../clock.ts'
-import type { Bus } from '../port.ts'
-import type { Connection } from './connection.ts'
+import type { RedisBus } from './bus.ts'
+import type { Server } from './server.ts'
+import { nameAt, type Servers } from './servers.ts'
 
 /** How often the bus sends itself a probe, milliseconds. */
 const PROBE_EVERY_MS = 500
 
 /**
  * Finds a bus that looks connected but hears nothing (after a fail-over, behind a dead proxy): two probes in a row that the
- * store took but this process did not hear, so about a second, and the listening connection is made anew.
+ * server took but this process did not hear, or that it counted no listener for, so about a second, and the listening connection
+ * is made anew. One probe watches one server, by a channel whose slot lies there.
  */
 export class Probe {
-  readonly #bus: Bus
-  readonly #listener: Connection
-  readonly #channel: string
+  readonly #bus: RedisBus
+  readonly #servers: Servers
+  readonly #server: Server
+  readonly #token: string
   readonly #clock: Clock
+  #channel: string | undefined
+  #end: () => Promise<void> = async () => undefined
+  /** Probes in a row without effect. */
   #unheard = 0
   #stopped = false
   #cancel: () => void = () => undefined
 
-  constructor(options: { bus: Bus; listener: Connection; channel: string; clock: Clock }) {
+  /** `token` is a name that no other probe has. */
+  constructor(options: { bus: RedisBus; servers: Servers; server: Server; token: string; clock: Clock }) {
     this.#bus = options.bus
-    this.#listener = options.listener
-    this.#channel = options.channel
+    this.#servers = options.servers
+    this.#server = options.server
+    this.#token = options.token
     this.#clock = options.clock
   }
 
   async start(): Promise<void> {
-    const heard = () => {
-      this.#unheard = 0
+    try {
+      await this.#settle()
+    } finally {
+      this.#schedule()
     }
-    await this.#bus.subscribe(this.#channel, heard, heard)
-    this.#schedule()
   }
 
   stop(): void {
@@ -39,24 +47,44 @@ export class Probe {
   }
 
   #schedule(): void {
-    if (!this.#stopped) this.#cancel = this.#clock.schedule(PROBE_EVERY_MS, () => void this.#send())
+    if (!this.#stopped) this.#cancel = this.#clock.schedule(PROBE_EVERY_MS, () => void this.#turn())
   }
 
-  async #send(): Promise<void> {
+  async #turn(): Promise<void> {
+    if (!this.#servers.all().includes(this.#server)) {
+      this.stop()
+      return this.#end()
+    }
     if (this.#unheard >= 2) {
       this.#unheard = 0
-      this.#listener.rebuild('the bus does not hear its own probes')
+      this.#server.listener.rebuild('the bus does not hear its own probes')
     }
-    if (this.#listener.ready) await this.#publish()
-    this.#schedule()
-  }
-
-  async #publish(): Promise<void> {
-    this.#unheard++
     try {
-      await this.#bus.publish(this.#channel, new Uint8Array())
+      await this.#settle()
+      if (this.#channel !== undefined && this.#server.listener.ready) await this.#publish(this.#channel)
     } catch {
       this.#unheard = 0 // Nothing was sent that could be heard; the connection for commands reports its own trouble.
     }
+    this.#schedule()
+  }
+
+  async #publish(channel: string): Promise<void> {
+    this.#unheard++
+    const before = this.#unheard
+    if ((await this.#bus.publish(channel, new Uint8Array())) === 0) this.#unheard = before
+  }
+
+  /** Listens to a channel of this server, and to another one once the slot of the first has moved away. */
+  async #settle(): Promise<void> {
+    if (this.#channel !== undefined && this.#bus.home(this.#channel) === this.#server) return
+    const channel = nameAt(`probe:${this.#token}`, (name) => this.#bus.home(name) === this.#server)
+    await this.#end()
+    this.#channel = undefined
+    if (channel === undefined) return
+    const heard = () => {
+      this.#unheard = 0
+    }
+    this.#end = await this.#bus.subscribe(channel, heard, heard)
+    this.#channel = channel
   }
 }

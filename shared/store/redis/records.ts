@@ -1,30 +1,21 @@
 import { requireLimit, requireWrites } from '../checks.ts'
 import type { Records, StoredRecord, Write } from '../port.ts'
 import { incoming, outgoing } from './bytes.ts'
-import type { Connection } from './connection.ts'
-import type { Scripts } from './scripts.ts'
+import { runScript } from './scripts.ts'
+import type { Servers } from './servers.ts'
 
 /** `Records` in Redis: a record is a hash of `v` (value) and `n` (version), an index a sorted set whose scores are all 0. */
 export class RedisRecords implements Records {
-  readonly #connection: Connection
-  readonly #scripts: Scripts
+  readonly #servers: Servers
   readonly #prefix: string
 
-  constructor(connection: Connection, scripts: Scripts, prefix: string) {
-    this.#connection = connection
-    this.#scripts = scripts
+  constructor(servers: Servers, prefix: string) {
+    this.#servers = servers
     this.#prefix = prefix
   }
 
   read(keys: readonly string[]): Promise<(StoredRecord | undefined)[]> {
-    return this.#connection.run('read', (redis) =>
-      Promise.all(
-        keys.map(async (key) => {
-          const [value, version] = await redis.hmgetBuffer(this.#prefix + key, 'v', 'n')
-          return value && version ? { value: incoming(value), version: Number(version) } : undefined
-        }),
-      ),
-    )
+    return Promise.all(keys.map((key) => this.#read(this.#prefix + key)))
   }
 
   async write(writes: readonly Write[]): Promise<boolean> {
@@ -37,15 +28,22 @@ export class RedisRecords implements Records {
       keys.push(this.#prefix + step.key)
       args.push(step.action, step.if_version, step.ttl_ms, step.payload)
     }
-    return (await this.#connection.run('write', () => this.#scripts.write(keys, args))) === 1
+    const reply = await this.#servers.run('write', keys[0]!, (redis) => runScript(redis, 'write', keys, args))
+    return reply === 1
   }
 
   async page(index: string, options: { before?: string; limit: number }): Promise<string[]> {
     requireLimit(options.limit)
     const below = options.before === undefined ? '+' : `(${options.before}`
-    return this.#connection.run('page', (redis) =>
-      redis.zrevrangebylex(this.#prefix + index, below, '-', 'LIMIT', 0, options.limit),
+    const key = this.#prefix + index
+    return this.#servers.run('page', key, (redis) =>
+      redis.zrevrangebylex(key, below, '-', 'LIMIT', 0, options.limit),
     )
+  }
+
+  async #read(key: string): Promise<StoredRecord | undefined> {
+    const [value, version] = await this.#servers.run('read', key, (redis) => redis.hmgetBuffer(key, 'v', 'n'))
+    return value && version ? { value: incoming(value), version: Number(version) } : undefined
   }
 }
 

@@ -1,21 +1,23 @@
-import { Redis, type RedisOptions } from 'ioredis'
 import type { Logger } from 'pino'
 import { type Clock, systemClock } from '../../clock.ts'
 import { randomToken } from '../../ids.ts'
 import { type Random, systemRandom } from '../../random.ts'
 import type { Store } from '../port.ts'
-import { RedisBus } from './bus.ts'
-import { Connection } from './connection.ts'
+import { parseAddress, type RedisAddress } from './address.ts'
+import { type BusMode, RedisBus } from './bus.ts'
+import { Clients } from './client.ts'
+import { ClusterServers } from './cluster.ts'
 import { RedisLocks } from './locks.ts'
 import { Probe } from './probe.ts'
 import { RedisRecords } from './records.ts'
 import { RedisRooms } from './rooms.ts'
-import { loadScripts } from './scripts.ts'
-import { checkServer, uptimeOf } from './server-check.ts'
+import { Server } from './server.ts'
+import { checkServer, hasShards, uptimeOf } from './server-check.ts'
+import { nameAt, type Servers, SingleServer } from './servers.ts'
 
 /** What a Redis store needs to know. */
 export interface RedisStoreOptions {
-  /** `redis://` or `rediss://` (TLS), with user, password and database number as usual. */
+  /** `redis://`, `rediss://` (TLS), `redis+sentinel://`, `redis+cluster://` and so on: see `parseAddress`. */
   readonly url: string
   /** Stands before every key and channel, so that several clusters share a server. Default `roomful:`. */
   readonly key_prefix?: string
@@ -32,18 +34,58 @@ export interface RedisStoreOptions {
 }
 
 /**
- * Connects to Redis 6.2 or newer (or Valkey); rejects when it does not answer, is too old or refuses the password. Deadlines run on the
- * machine's clock, like those of the client library, lifetimes and epochs on the server's.
+ * Connects to Redis 6.2 or newer (or Valkey), of any shape; rejects when it does not answer, refuses the password, or will not do (see
+ * `checkServer`). Deadlines run on the machine's clock, like those of the client library, lifetimes and epochs on the server's.
  */
 export async function redisStore(options: RedisStoreOptions): Promise<Store> {
-  const store = new RedisStore(options)
+  const prefix = options.key_prefix ?? 'roomful:'
+  requirePrefix(prefix)
+  const address = parseAddress(options.url)
+  const parts: Parts = {
+    prefix,
+    clock: systemClock,
+    random: options.random ?? systemRandom,
+    log: options.log.child({ store: address.label }),
+    timeout_ms: options.command_timeout_ms ?? 2000,
+  }
+  const servers = serversAt(address, parts)
   try {
-    await store.open()
+    await servers.opened(options.connect_timeout_ms ?? 10_000)
+    const store = new RedisStore(servers, await checkServers(servers, address, parts), parts)
+    await store.start()
     return store
   } catch (error) {
-    await store.close()
+    await servers.close()
     throw error
   }
+}
+
+interface Parts {
+  readonly prefix: string
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Logger
+  readonly timeout_ms: number
+}
+
+function serversAt(address: RedisAddress, parts: Parts): Servers {
+  const clients = new Clients(address, parts)
+  if (address.kind === 'cluster') return new ClusterServers({ ...parts, clients, seeds: address.endpoints })
+  return new SingleServer(
+    new Server({ commands: clients.master('commands'), bus: clients.master('bus') }, parts),
+  )
+}
+
+/** Makes sure that every server will do, and tells how they publish. */
+async function checkServers(servers: Servers, { kind }: RedisAddress, parts: Parts): Promise<BusMode> {
+  const stem = `${parts.prefix}check:${randomToken(parts.random, 16)}`
+  const check = (server: Server) => {
+    const scratch = nameAt(stem, (name) => servers.home(name) === server)
+    return checkServer(server, scratch ?? stem, parts.log)
+  }
+  const infos = await Promise.all(servers.all().map(check))
+  if (kind !== 'cluster') return 'everywhere'
+  return infos.every(hasShards) ? 'shards' : 'flood'
 }
 
 class RedisStore implements Store {
@@ -52,104 +94,71 @@ class RedisStore implements Store {
   readonly rooms: RedisRooms
   readonly bus: RedisBus
   readonly locks: RedisLocks
-  readonly #commands: Connection
-  readonly #listener: Connection
-  readonly #probe: Probe
-  readonly #log: Logger
-  readonly #connect_timeout_ms: number
+  readonly #servers: Servers
+  readonly #parts: Parts
+  readonly #probes = new Set<Probe>()
+  #closed = false
 
-  constructor(options: RedisStoreOptions) {
-    const prefix = options.key_prefix ?? 'roomful:'
-    const random = options.random ?? systemRandom
-    const clock: Clock = systemClock
-    requirePrefix(prefix)
-    this.#log = options.log.child({ store: addressOf(options.url) })
-    this.#connect_timeout_ms = options.connect_timeout_ms ?? 10_000
-    const timeout_ms = options.command_timeout_ms ?? 2000
-
-    const common = { ...reconnecting(random), commandTimeout: timeout_ms, connectTimeout: timeout_ms }
-    const commands = new Redis(options.url, {
-      ...common,
-      connectionName: 'roomful-commands',
-      enableAutoPipelining: true,
-      socketTimeout: 2 * timeout_ms,
-    })
-    const listener = new Redis(options.url, { ...common, connectionName: 'roomful-bus' })
-    const connection = (redis: Redis, name: string) =>
-      new Connection(redis, { clock, log: this.#log.child({ connection: name }), timeout_ms })
-    this.#commands = connection(commands, 'commands')
-    this.#listener = connection(listener, 'bus')
-
-    const scripts = loadScripts(commands)
-    this.records = new RedisRecords(this.#commands, scripts, prefix)
-    this.rooms = new RedisRooms(this.#commands, scripts, prefix)
-    this.bus = new RedisBus(this.#commands, this.#listener, prefix)
-    this.locks = new RedisLocks(this.#commands, prefix, { clock, random })
-    listener.on('messageBuffer', (channel: Buffer, message: Buffer) =>
-      this.bus.deliver(channel.toString(), message),
-    )
-    const channel = `probe:${randomToken(random, 16)}`
-    this.#probe = new Probe({ bus: this.bus, listener: this.#listener, channel, clock })
+  constructor(servers: Servers, mode: BusMode, parts: Parts) {
+    const { prefix, clock } = parts
+    this.#servers = servers
+    this.#parts = parts
+    this.records = new RedisRecords(servers, prefix)
+    this.rooms = new RedisRooms(servers, prefix)
+    this.bus = new RedisBus(servers, prefix, { mode, clock })
+    this.locks = new RedisLocks(servers, prefix, parts)
   }
 
-  /** Resolves once both connections stand and the server is one that will do. */
-  async open(): Promise<void> {
-    await this.#commands.opened(this.#connect_timeout_ms)
-    await checkServer(this.#commands, this.#log)
-    await this.#listener.opened(this.#connect_timeout_ms)
-    await this.#probe.start()
+  /** Resolves once the bus is watched over. */
+  async start(): Promise<void> {
+    const started: Promise<void>[] = []
+    this.#servers.onServer((server) => {
+      const watching = this.#watch(server)
+      watching.catch(() => undefined) // A server that is met later is no reason to fail: its probe goes on trying.
+      started.push(watching)
+    })
+    await Promise.all(started.splice(0))
   }
 
   async time(): Promise<number> {
-    const [seconds, microseconds] = await this.#commands.run('time', (redis) => redis.time())
+    const [seconds, microseconds] = await this.#servers.run('time', `${this.#parts.prefix}time`, (redis) =>
+      redis.time(),
+    )
     return Number(seconds) * 1000 + Math.floor(Number(microseconds) / 1000)
   }
 
+  /** The youngest server's. */
   async uptime(): Promise<number> {
-    return uptimeOf(await this.#commands.run('uptime', (redis) => redis.info('server')))
+    const uptimes = this.#servers
+      .all()
+      .map(async ({ commands }) => uptimeOf(await commands.run('uptime', (redis) => redis.info('server'))))
+    return Math.min(...(await Promise.all(uptimes)))
   }
 
   onReturn(callback: () => void): () => void {
-    return this.#commands.onReturn(callback)
+    return this.#servers.onReturn(callback)
   }
 
   async ping(): Promise<void> {
-    await this.#commands.run('ping', (redis) => redis.ping())
+    await Promise.all(
+      this.#servers.all().map(({ commands }) => commands.run('ping', (redis) => redis.ping())),
+    )
   }
 
   async close(): Promise<void> {
-    this.#probe.stop()
-    await Promise.all([this.#commands.close(), this.#listener.close()])
+    this.#closed = true
+    for (const probe of this.#probes) probe.stop()
+    await this.#servers.close()
   }
-}
 
-/**
- * Reconnects for ever, quickly at first, and never repeats a command by itself: what a lost connection left unanswered is rejected at
- * once, and nothing waits inside the client library, where it would be sent after its caller was told that it failed.
- */
-const reconnecting = (random: Random) =>
-  ({
-    retryStrategy: (attempt: number) =>
-      Math.min(25 * 2 ** Math.min(attempt, 6), 1000) * (0.5 + random.float() / 2),
-    /** A fail-over may have made this server a replica: connect anew, to whatever the address means by now. */
-    reconnectOnError: (error: Error) => error.message.includes('READONLY'),
-    maxRetriesPerRequest: 0,
-    autoResendUnfulfilledCommands: false,
-    enableOfflineQueue: false,
-    autoResubscribe: false,
-    maxLoadingRetryTime: 500,
-    disconnectTimeout: 250,
-  }) satisfies RedisOptions
-
-/** Where the store is, without user and password. */
-function addressOf(url: string): string {
-  const parsed = URL.canParse(url) ? new URL(url) : undefined
-  if (!parsed || !['redis:', 'rediss:'].includes(parsed.protocol)) {
-    throw new RangeError(
-      'the store URL must look like redis://host:6379 or rediss://user:password@host:6379/0',
-    )
+  async #watch(server: Server): Promise<void> {
+    if (this.#closed) return
+    const { clock, random } = this.#parts
+    const token = randomToken(random, 16)
+    const probe = new Probe({ bus: this.bus, servers: this.#servers, server, token, clock })
+    this.#probes.add(probe)
+    await probe.start()
   }
-  return `${parsed.protocol}//${parsed.host}${parsed.pathname}`
 }
 
 /** Braces in a prefix would take the place of the hash tags in the keys behind it. */

@@ -2,27 +2,27 @@ import { requireOwner, requireTtl } from '../checks.ts'
 import { EPOCH_OUTLIVES_MS } from '../epoch.ts'
 import type { Claim, Fence, RoomOwner, RoomRecords } from '../port.ts'
 import { incoming, outgoing } from './bytes.ts'
-import type { Connection } from './connection.ts'
-import type { Script, Scripts } from './scripts.ts'
+import { runScript } from './scripts.ts'
+import type { Servers } from './servers.ts'
 
 /**
  * `RoomRecords` in Redis. A room has four keys with one hash tag: `{room:…}:record` (hash: epoch, version, owner), `:epoch` (string,
  * see `EPOCH_OUTLIVES_MS`), `:snapshot` (string) and `:journal` (list). Each operation is one script.
  */
 export class RedisRooms implements RoomRecords {
-  readonly #connection: Connection
-  readonly #scripts: Scripts
+  readonly #servers: Servers
   readonly #prefix: string
 
-  constructor(connection: Connection, scripts: Scripts, prefix: string) {
-    this.#connection = connection
-    this.#scripts = scripts
+  constructor(servers: Servers, prefix: string) {
+    this.#servers = servers
     this.#prefix = prefix
   }
 
   async inspect(room: string): Promise<RoomOwner | undefined> {
     const { record, epoch } = this.#keys(room)
-    const reply = await this.#connection.run('inspect', () => this.#scripts.inspect([record, epoch], []))
+    const reply = await this.#servers.run('inspect', record, (redis) =>
+      runScript(redis, 'inspect', [record, epoch], []),
+    )
     if (reply === null) return undefined
     const [at, version, owner] = reply as [Buffer, Buffer, Buffer]
     return { epoch: Number(at), version: Number(version), owner: owner.toString() || null }
@@ -38,8 +38,8 @@ export class RedisRooms implements RoomRecords {
     requireTtl(ttl_ms)
     const { record, epoch, snapshot, journal } = this.#keys(room)
     const args = [String(expected_epoch), owner, String(ttl_ms), String(ttl_ms + EPOCH_OUTLIVES_MS)]
-    const reply = await this.#connection.run('claim', () =>
-      this.#scripts.claim([record, epoch, snapshot, journal], args),
+    const reply = await this.#servers.run('claim', record, (redis) =>
+      runScript(redis, 'claim', [record, epoch, snapshot, journal], args),
     )
     if (reply === null) return undefined
     const [at, version, last, entries] = reply as [Buffer, Buffer, Buffer | null, Buffer[]]
@@ -77,9 +77,8 @@ export class RedisRooms implements RoomRecords {
     const { record, epoch, snapshot, journal } = this.#keys(room)
     const lifetimes = [String(ttl_ms), String(ttl_ms + EPOCH_OUTLIVES_MS)]
     const args = [String(fence.epoch), String(fence.version), ...lifetimes, ...payload]
-    const script: Script = this.#scripts[operation]
-    const reply = await this.#connection.run(operation, () =>
-      script([record, epoch, snapshot, journal], args),
+    const reply = await this.#servers.run(operation, record, (redis) =>
+      runScript(redis, operation, [record, epoch, snapshot, journal], args),
     )
     return reply === 1
   }

@@ -1,0 +1,148 @@
+import { readFileSync } from 'node:fs'
+
+/** A server's host and port. */
+export interface Endpoint {
+  readonly host: string
+  readonly port: number
+}
+
+/** What to say to a server to be let in. */
+export interface Credentials {
+  readonly username?: string
+  readonly password?: string
+}
+
+/** Where a Redis is and how to get in: what a store URL says. */
+export interface RedisAddress {
+  readonly kind: 'single' | 'sentinel' | 'cluster'
+  /** The server; or the Sentinels; or some servers of the Cluster, which name the others. At least one. */
+  readonly endpoints: readonly Endpoint[]
+  /** For the servers. */
+  readonly credentials: Credentials
+  /** For the Sentinels. */
+  readonly sentinel_credentials: Credentials
+  /** What the Sentinels call the master; empty where there are none. */
+  readonly master_name: string
+  readonly db: number
+  /** Absent: no TLS. `ca` is the private authority's certificate, PEM; absent: the authorities that Node trusts. */
+  readonly tls: { readonly ca?: string } | undefined
+  /** The address without user, password and query: for logs. */
+  readonly label: string
+}
+
+const FORMS = [
+  'redis://host:6379',
+  'rediss://user:password@host:6379/0',
+  'redis+sentinel://user:password@host1:26379,host2:26379/master-name',
+  'redis+cluster://user:password@host1:6379,host2:6379',
+].join(', ')
+
+const SCHEMES: Readonly<Record<string, { kind: RedisAddress['kind']; tls: boolean; port: number }>> = {
+  redis: { kind: 'single', tls: false, port: 6379 },
+  rediss: { kind: 'single', tls: true, port: 6379 },
+  'redis+sentinel': { kind: 'sentinel', tls: false, port: 26379 },
+  'rediss+sentinel': { kind: 'sentinel', tls: true, port: 26379 },
+  'redis+cluster': { kind: 'cluster', tls: false, port: 6379 },
+  'rediss+cluster': { kind: 'cluster', tls: true, port: 6379 },
+}
+
+/** The schemes a store URL may have. */
+export const STORE_SCHEMES: readonly string[] = Object.keys(SCHEMES)
+
+const SHAPE = /^([a-z+]+):\/\/(?:([^/?#\s]*)@)?([^@/?#\s]+)(?:\/([^?#\s]*))?(?:\?([^#\s]*))?$/i
+const HOST_AND_PORT = /^(\[[0-9a-f:.]+\]|[^:[\]]+)(?::(\d{1,5}))?$/i
+
+/**
+ * Reads a store URL. Throws a `RangeError` that says what is wrong and what would be right; it never repeats user or password. Query:
+ * `ca=<path>` (TLS with a private authority), `sentinel_username=` and `sentinel_password=`.
+ */
+export function parseAddress(url: string): RedisAddress {
+  const [, scheme = '', user_info, authority = '', path = '', query = ''] = SHAPE.exec(url) ?? []
+  const form = SCHEMES[scheme.toLowerCase()]
+  if (!form) throw new RangeError(`the store URL must look like one of: ${FORMS}`)
+  const endpoints = authority.split(',').map((text, n) => endpointOf(text, n + 1, form.port))
+  if (form.kind === 'single' && endpoints.length > 1)
+    throw new RangeError(
+      `the store URL names ${endpoints.length} servers: write redis+sentinel:// or redis+cluster:// for several`,
+    )
+  const parameters = parametersOf(query, form)
+  const { master_name, db } = pathOf(path, form.kind)
+  const ca = parameters.get('ca')
+  return {
+    kind: form.kind,
+    endpoints,
+    credentials: credentialsOf(user_info),
+    sentinel_credentials: given(parameters.get('sentinel_username'), parameters.get('sentinel_password')),
+    master_name,
+    db,
+    tls: form.tls ? (ca === null ? {} : { ca: certificateAt(ca) }) : undefined,
+    label: `${scheme}://${authority}${path && `/${path}`}`,
+  }
+}
+
+function endpointOf(text: string, nth: number, default_port: number): Endpoint {
+  const [, host, digits] = HOST_AND_PORT.exec(text) ?? []
+  const port = digits === undefined ? default_port : Number(digits)
+  if (host === undefined || port < 1 || port > 65535)
+    throw new RangeError(
+      `server ${nth} of the store URL is no address: it must be host:port, the port 1–65535`,
+    )
+  return { host: host.replace(/^\[|\]$/g, ''), port }
+}
+
+function pathOf(path: string, kind: RedisAddress['kind']): { master_name: string; db: number } {
+  const parts = path === '' ? [] : path.split('/')
+  const master_name = kind === 'sentinel' ? decode(parts.shift() ?? '') : ''
+  if (kind === 'sentinel' && master_name === '')
+    throw new RangeError('the store URL names no master: write its name after the Sentinels, as in /mymaster')
+  const [number = '0', ...rest] = parts
+  if (rest.length > 0 || !/^\d{1,5}$/.test(number))
+    throw new RangeError(
+      `the store URL ends with "/${path}": the number of a database must be all that stands there`,
+    )
+  if (kind === 'cluster' && number !== '0')
+    throw new RangeError(`the store URL asks for database ${number}: a Redis Cluster has database 0 only`)
+  return { master_name, db: Number(number) }
+}
+
+function parametersOf(query: string, form: { kind: RedisAddress['kind']; tls: boolean }): URLSearchParams {
+  const parameters = new URLSearchParams(query)
+  const allowed = [
+    ...(form.tls ? ['ca'] : []),
+    ...(form.kind === 'sentinel' ? ['sentinel_username', 'sentinel_password'] : []),
+  ]
+  for (const name of parameters.keys()) {
+    if (allowed.includes(name)) continue
+    const may = allowed.length > 0 ? `it takes ${allowed.join(', ')}` : 'this kind takes none'
+    throw new RangeError(`the store URL has the parameter "${name}": ${may}`)
+  }
+  return parameters
+}
+
+function credentialsOf(user_info: string | undefined): Credentials {
+  if (user_info === undefined) return {}
+  const colon = user_info.indexOf(':')
+  if (colon < 0) throw new RangeError('the store URL names a user without a password: write user:password@')
+  return given(decode(user_info.slice(0, colon)), decode(user_info.slice(colon + 1)))
+}
+
+const given = (username: string | null, password: string | null): Credentials => ({
+  ...(username && { username }),
+  ...(password && { password }),
+})
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    throw new RangeError('the store URL has a % that starts no escape: write %25 for it')
+  }
+}
+
+function certificateAt(path: string): string {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch (error) {
+    throw new RangeError(`the store URL names the authority ${path}: ${(error as Error).message}`)
+  }
+}

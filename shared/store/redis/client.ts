@@ -1,0 +1,101 @@
+import { Redis, type RedisOptions } from 'ioredis'
+import type { Random } from '../../random.ts'
+import type { Endpoint, RedisAddress } from './address.ts'
+import { SCRIPTS } from './scripts.ts'
+
+/** The library's options; how replies are mapped is part of its types, and always its default. */
+type Options = Omit<RedisOptions, 'replyMapping'>
+
+/** What a connection is for: commands, or hearing what is published. */
+export type Purpose = 'commands' | 'bus'
+
+/** Makes clients of one Redis installation, all with the same manners. */
+export class Clients {
+  readonly #address: RedisAddress
+  readonly #random: Random
+  readonly #timeout_ms: number
+
+  constructor(address: RedisAddress, { random, timeout_ms }: { random: Random; timeout_ms: number }) {
+    this.#address = address
+    this.#random = random
+    this.#timeout_ms = timeout_ms
+  }
+
+  /** A client of the one server the address means at any time: itself, or the master that its Sentinels name. */
+  master(purpose: Purpose): Redis {
+    const { kind, endpoints } = this.#address
+    if (kind === 'sentinel') return new Redis({ ...this.#options(purpose), ...this.#sentinel() })
+    return this.server(endpoints[0]!, purpose)
+  }
+
+  /** A client of the server at `endpoint`. */
+  server(endpoint: Endpoint, purpose: Purpose): Redis {
+    return new Redis({ ...this.#options(purpose), ...endpoint })
+  }
+
+  /** A client that tries once to reach the server at `endpoint`, for one question. */
+  visitor(endpoint: Endpoint): Redis {
+    return new Redis({
+      ...this.#options('commands'),
+      ...endpoint,
+      retryStrategy: () => null,
+      enableOfflineQueue: true,
+      enableReadyCheck: false,
+      enableAutoPipelining: false,
+    })
+  }
+
+  #options(purpose: Purpose): Options {
+    const { credentials, db, tls } = this.#address
+    const timeout_ms = this.#timeout_ms
+    return {
+      ...credentials,
+      db,
+      ...(tls && { tls }),
+      ...reconnecting(this.#random, this.#address.kind === 'single' ? 1000 : 250),
+      connectionName: `roomful-${purpose}`,
+      commandTimeout: timeout_ms,
+      connectTimeout: timeout_ms,
+      ...(purpose === 'commands' && {
+        enableAutoPipelining: true,
+        socketTimeout: 2 * timeout_ms,
+        scripts: SCRIPTS,
+      }),
+    }
+  }
+
+  /** With Sentinels: asked for the master at each connect, and heard when they appoint another. */
+  #sentinel(): Options {
+    const { endpoints, master_name, sentinel_credentials, tls } = this.#address
+    const { username, password } = sentinel_credentials
+    return {
+      sentinels: endpoints.map(({ host, port }) => ({ host, port })),
+      name: master_name,
+      ...(username !== undefined && { sentinelUsername: username }),
+      ...(password !== undefined && { sentinelPassword: password }),
+      sentinelCommandTimeout: this.#timeout_ms / 2,
+      sentinelRetryStrategy: (attempt) => Math.min(25 * attempt, 250),
+      sentinelReconnectStrategy: () => 1000,
+      failoverDetector: true,
+      ...(tls && { enableTLSForSentinelMode: true, sentinelTLS: tls }),
+    }
+  }
+}
+
+/**
+ * Reconnects for ever, quickly at first, and never repeats a command by itself: what a lost connection left unanswered is rejected at
+ * once, and nothing waits inside the client library, where it would be sent after its caller was told that it failed.
+ */
+const reconnecting = (random: Random, slowest_ms: number) =>
+  ({
+    retryStrategy: (attempt: number) =>
+      Math.min(25 * 2 ** Math.min(attempt, 6), slowest_ms) * (0.5 + random.float() / 2),
+    /** A fail-over may have made this server a replica: connect anew, to whatever the address means by now. */
+    reconnectOnError: (error: Error) => error.message.includes('READONLY'),
+    maxRetriesPerRequest: 0,
+    autoResendUnfulfilledCommands: false,
+    enableOfflineQueue: false,
+    autoResubscribe: false,
+    maxLoadingRetryTime: 500,
+    disconnectTimeout: 250,
+  }) satisfies Options

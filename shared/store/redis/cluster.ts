@@ -1,0 +1,266 @@
+import type { Redis } from 'ioredis'
+import type { Logger } from 'pino'
+import type { Clock } from '../../clock.ts'
+import { StoreUnavailable } from '../port.ts'
+import type { Endpoint } from './address.ts'
+import type { Clients } from './client.ts'
+import { NotRun } from './failure.ts'
+import { Server } from './server.ts'
+import { Outage, type Send, type Servers } from './servers.ts'
+import { SLOTS, type SlotRange, slotOf, slotRanges } from './slots.ts'
+
+/** How often a Cluster that works is asked who holds which slots, milliseconds; redirections tell of most changes at once. */
+const CALM_MS = 10_000
+/** How often a Cluster with a master out of reach is asked, milliseconds. */
+const TROUBLE_MS = 100
+/** How long a command that the Cluster put off waits before it is sent again, milliseconds. */
+const LATER_MS = 50
+
+interface ClusterParts {
+  readonly clients: Clients
+  /** Servers that are asked first; they name the others. */
+  readonly seeds: readonly Endpoint[]
+  readonly clock: Clock
+  readonly log: Logger
+  readonly timeout_ms: number
+}
+
+const nameOf = ({ host, port }: Endpoint): string => `${host}:${port}`
+
+/**
+ * The masters of a Redis Cluster. Each is a `Server` with connections of its own, which fail and come back as those of a single
+ * Redis do; this class knows which slot is whose, follows redirections, and asks around when a master is out of reach.
+ */
+export class ClusterServers implements Servers {
+  readonly #parts: ClusterParts
+  readonly #outage = new Outage()
+  readonly #servers = new Map<string, Server>()
+  readonly #endpoints = new Map<Server, Endpoint>()
+  readonly #slots: (Server | undefined)[] = Array.from({ length: SLOTS }, () => undefined)
+  readonly #on_server: ((server: Server) => void)[] = []
+  readonly #on_moved: (() => void)[] = []
+  /** Servers whose last command got no answer: their view of the Cluster is not asked for. */
+  readonly #suspects = new Set<Server>()
+  #looking = false
+  #look_again = false
+  #closed = false
+  #reason = 'no server answered'
+  #cancel: () => void = () => undefined
+
+  constructor(parts: ClusterParts) {
+    this.#parts = parts
+  }
+
+  all(): readonly Server[] {
+    return [...this.#servers.values()]
+  }
+
+  home(key: string): Server | undefined {
+    return this.#slots[slotOf(key)]
+  }
+
+  async run<T>(
+    operation: string,
+    key: string,
+    send: Send<T>,
+    by: 'commands' | 'listener' = 'commands',
+  ): Promise<T> {
+    const { clock, timeout_ms } = this.#parts
+    const slot = slotOf(key)
+    const until = clock.monotonic() + timeout_ms
+    let asking: Server | undefined
+    for (let hop = 1; ; hop++) {
+      const server = asking ?? this.#slots[slot]
+      try {
+        if (!server) throw new NotRun(`no server of the store holds the slot of ${operation}`, 'later')
+        const sending = asking ? afterAsking(send) : send
+        const answer = await server[by].run(operation, (redis) => sending(redis, server))
+        this.#suspects.delete(server)
+        return answer
+      } catch (error) {
+        if (!(error instanceof StoreUnavailable)) throw error
+        if (this.#closed || clock.monotonic() >= until) throw error
+        asking = await this.#redirected(error, { slot, server, hop })
+      }
+    }
+  }
+
+  refresh(): void {
+    this.#look_again = this.#looking
+    if (!this.#looking) void this.#look()
+  }
+
+  onServer(callback: (server: Server) => void): void {
+    this.#on_server.push(callback)
+    for (const server of this.#servers.values()) callback(server)
+  }
+
+  onMoved(callback: () => void): void {
+    this.#on_moved.push(callback)
+  }
+
+  onReturn(callback: () => void): () => void {
+    return this.#outage.onEnd(callback)
+  }
+
+  async opened(timeout_ms: number): Promise<void> {
+    const { clock } = this.#parts
+    const until = clock.monotonic() + timeout_ms
+    this.#outage.begin()
+    this.refresh()
+    while (this.#outage.lasts) {
+      if (this.#closed || clock.monotonic() >= until)
+        throw new StoreUnavailable(`no connection to the store: ${this.#reason}`)
+      await this.#sleep(LATER_MS)
+    }
+    await Promise.all(this.all().map((server) => server.opened(until - clock.monotonic())))
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+    this.#cancel()
+    await Promise.all(this.all().map((server) => server.close()))
+  }
+
+  /** What to do about a command that failed at `server`: gives the server to ask for this once, or throws `error` again. */
+  async #redirected(
+    error: StoreUnavailable,
+    { slot, server, hop }: { slot: number; server: Server | undefined; hop: number },
+  ): Promise<Server | undefined> {
+    if (!(error instanceof NotRun)) {
+      if (server) this.#suspects.add(server)
+      this.refresh()
+      throw error
+    }
+    if (error.why === 'unsent') {
+      if (this.#slots[slot] === server) throw error
+      return undefined
+    }
+    if (error.why === 'later' || hop > 4) await this.#sleep(LATER_MS)
+    if (error.at && server) {
+      const other = this.#server({ ...error.at, host: error.at.host || this.#endpoints.get(server)!.host })
+      if (error.why === 'asking') return other
+      this.#slots[slot] = other
+      this.#moved()
+    }
+    this.refresh()
+    return undefined
+  }
+
+  /** Asks who holds what, and again before long while a master is out of reach. */
+  async #look(): Promise<void> {
+    this.#cancel()
+    this.#looking = true
+    try {
+      const ranges = await this.#ask()
+      if (!this.#closed) this.#adopt(ranges)
+    } catch (error) {
+      this.#outage.begin()
+      this.#reason = error instanceof Error ? error.message : String(error)
+    }
+    this.#looking = false
+    if (this.#closed) return
+    const soon = this.#look_again || this.#outage.lasts
+    this.#look_again = false
+    this.#cancel = this.#parts.clock.schedule(soon ? TROUBLE_MS : CALM_MS, () => void this.#look())
+  }
+
+  /** The first answer of a server that is connected and not suspect, or else of whoever can be reached. */
+  async #ask(): Promise<SlotRange[]> {
+    const trusted = this.all().filter((server) => server.commands.ready && !this.#suspects.has(server))
+    try {
+      return await Promise.any(trusted.map((server) => this.#askServer(server)))
+    } catch {
+      const known = [...this.#parts.seeds, ...this.#endpoints.values()]
+      const strangers = new Map(known.map((endpoint) => [nameOf(endpoint), endpoint]))
+      const asked = [...strangers.values()].map((endpoint) => this.#visit(endpoint))
+      return await Promise.any(asked).catch((errors: AggregateError) => Promise.reject(errors.errors[0]))
+    }
+  }
+
+  async #askServer(server: Server): Promise<SlotRange[]> {
+    const reply = await server.commands.run('cluster slots', (redis) => redis.cluster('SLOTS'))
+    return slotRanges(reply, this.#endpoints.get(server)!)
+  }
+
+  async #visit(endpoint: Endpoint): Promise<SlotRange[]> {
+    const redis = this.#parts.clients.visitor(endpoint)
+    let reason: string | undefined
+    redis.on('error', (error: NodeJS.ErrnoException) => {
+      reason ??= error.message || error.code || error.name
+    })
+    try {
+      return slotRanges(await redis.cluster('SLOTS'), endpoint)
+    } catch (error) {
+      throw new Error(reason ?? (error instanceof Error ? error.message : String(error)))
+    } finally {
+      redis.disconnect()
+    }
+  }
+
+  /** Takes over what a server said: connects to new masters, leaves those that are none any more. */
+  #adopt(ranges: readonly SlotRange[]): void {
+    const homes = new Map<Server, number>()
+    this.#slots.fill(undefined)
+    for (const { first, last, master } of ranges) {
+      const server = this.#server(master)
+      this.#slots.fill(server, first, last + 1)
+      homes.set(server, (homes.get(server) ?? 0) + last + 1 - first)
+    }
+    for (const server of this.all()) if (!homes.has(server)) this.#leave(server)
+    const held = [...homes.values()].reduce((sum, count) => sum + count, 0)
+    if (held < SLOTS) this.#reason = `${SLOTS - held} of the ${SLOTS} slots of the Cluster have no master`
+    if (held < SLOTS) this.#outage.begin()
+    this.#moved()
+    this.#settle()
+  }
+
+  #server(endpoint: Endpoint): Server {
+    const name = nameOf(endpoint)
+    const known = this.#servers.get(name)
+    if (known) return known
+    const { clients, log } = this.#parts
+    const both = { commands: clients.server(endpoint, 'commands'), bus: clients.server(endpoint, 'bus') }
+    const server = new Server(both, { ...this.#parts, log: log.child({ server: name }) })
+    this.#servers.set(name, server)
+    this.#endpoints.set(server, endpoint)
+    server.commands.onReady(() => this.#settle())
+    server.commands.onLost((reason) => {
+      if (this.#servers.get(name) !== server) return
+      this.#reason = reason
+      this.#outage.begin()
+      if (!this.#looking) this.refresh()
+    })
+    for (const callback of this.#on_server) callback(server)
+    return server
+  }
+
+  #leave(server: Server): void {
+    this.#servers.delete(nameOf(this.#endpoints.get(server)!))
+    this.#endpoints.delete(server)
+    this.#suspects.delete(server)
+    void server.close()
+  }
+
+  #moved(): void {
+    for (const callback of this.#on_moved) callback()
+  }
+
+  /** The outage is over once every slot has a master and every master is connected. */
+  #settle(): void {
+    if (!this.#outage.lasts || this.#slots.includes(undefined)) return
+    if (this.all().every((server) => server.commands.ready)) this.#outage.end()
+  }
+
+  #sleep(ms: number): Promise<void> {
+    return new Promise((resolve) => void this.#parts.clock.schedule(ms, resolve))
+  }
+}
+
+/** Sends a command to a server that takes over its slot at the moment; both go out together, in this order. */
+function afterAsking<T>(send: Send<T>): Send<T> {
+  return (redis: Redis, server) => {
+    redis.asking().catch(() => undefined)
+    return send(redis, server)
+  }
+}

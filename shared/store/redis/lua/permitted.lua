@@ -1,0 +1,26 @@
+-- Tries every command that the scripts use, on a key of its own, and takes everything back.
+--
+-- KEYS[1]   a key that nobody else uses
+-- returns   the names of the commands that the user may not run, or not on this key
+--
+-- Invariant: nothing is left behind.
+
+local trials = {
+  { 'HSET', KEYS[1], 'n', 1 }, { 'HINCRBY', KEYS[1], 'n', 1 }, { 'HGET', KEYS[1], 'n' }, { 'HMGET', KEYS[1], 'n' },
+  { 'PEXPIRE', KEYS[1], 1000 }, { 'PEXPIREAT', KEYS[1], '99999999999999' }, { 'PERSIST', KEYS[1] },
+  { 'EXISTS', KEYS[1] }, { 'DEL', KEYS[1] },
+  { 'ZADD', KEYS[1], 0, 'm' }, { 'ZREM', KEYS[1], 'm' },
+  { 'RPUSH', KEYS[1], 'e' }, { 'LRANGE', KEYS[1], 0, -1 }, { 'DEL', KEYS[1] },
+  { 'SET', KEYS[1], 'v' }, { 'GET', KEYS[1] }, { 'DEL', KEYS[1] },
+  { 'TIME' },
+}
+
+local refused = {}
+for _, trial in ipairs(trials) do
+  local reply = redis.pcall(unpack(trial))
+  local reason = type(reply) == 'table' and reply.err or ''
+  if string.find(reason, 'NOPERM') or string.find(reason, "can't run this command") then
+    table.insert(refused, string.lower(trial[1]))
+  end
+end
+return refused

@@ -1,0 +1,43 @@
+import type { Redis } from 'ioredis'
+import type { Logger } from 'pino'
+import type { Clock } from '../../clock.ts'
+import { Connection } from './connection.ts'
+
+/** One Redis server that takes writes, and this process' two connections to it: one for commands, one to hear what is published. */
+export class Server {
+  readonly commands: Connection
+  readonly listener: Connection
+  readonly #listening: Redis
+
+  constructor(
+    clients: { readonly commands: Redis; readonly bus: Redis },
+    parts: { clock: Clock; log: Logger; timeout_ms: number },
+  ) {
+    const connection = (redis: Redis, connection: string) =>
+      new Connection(redis, { ...parts, log: parts.log.child({ connection }) })
+    this.#listening = clients.bus
+    this.commands = connection(clients.commands, 'commands')
+    this.listener = connection(clients.bus, 'bus')
+  }
+
+  /** Calls back for every message of the channels that are subscribed at this server. */
+  onMessage(callback: (channel: string, message: Buffer) => void): void {
+    const hear = (channel: Buffer, message: Buffer) => callback(channel.toString(), message)
+    this.#listening.on('messageBuffer', hear)
+    this.#listening.on('smessageBuffer', hear)
+  }
+
+  /** Calls back when this server ended subscriptions because it no longer holds their slots. */
+  onSlotsGone(callback: () => void): void {
+    this.#listening.on('moved', callback)
+  }
+
+  async opened(timeout_ms: number): Promise<void> {
+    await this.commands.opened(timeout_ms)
+    await this.listener.opened(timeout_ms)
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([this.commands.close(), this.listener.close()])
+  }
+}
