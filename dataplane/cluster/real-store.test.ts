@@ -1,0 +1,108 @@
+import { pino } from 'pino'
+import { describe, expect, inject, it, onTestFinished, vi } from 'vitest'
+import { systemClock } from '../../shared/clock.ts'
+import { systemRandom } from '../../shared/random.ts'
+import { redisStore } from '../../shared/store/redis/redis.ts'
+import { nodeInfo } from '../../test/support/cluster/node-info.ts'
+import { freshPrefix } from '../../test/support/redis-prefix.ts'
+import { proxyRedis } from '../../test/support/redis-proxy.ts'
+import { NodeLease } from './lease.ts'
+import { Members } from './members.ts'
+import { noClusterMetrics } from './metrics.ts'
+import { Peers } from './peers.ts'
+import type { PeerMessage } from './wire.ts'
+
+/** So long that nothing here can be due to its end. */
+const LEASE_MS = 8000
+const log = pino({ level: 'silent' })
+const about = (session_id: string): PeerMessage => ({ to: 'gateway', session_id })
+
+/** A node whose connections to the store go through a proxy of its own. */
+async function node(node_id: string, key_prefix: string) {
+  const proxy = await proxyRedis(inject('redisUrl'))
+  const store = await redisStore({ url: proxy.url, key_prefix, log })
+  const heard: string[] = []
+  const common = {
+    node_id,
+    store,
+    clock: systemClock,
+    log,
+    metrics: noClusterMetrics,
+    info: () => nodeInfo(node_id),
+  }
+  const peers = new Peers({
+    ...common,
+    bus: store.bus,
+    random: systemRandom,
+    on_message: (message, from) =>
+      heard.push(`${from}: ${message.to === 'gateway' ? message.session_id : ''}`),
+    on_gap: (from) => heard.push(`gap ${from}`),
+  })
+  const lease = new NodeLease({ ...common, ttl_ms: LEASE_MS, on_regained: () => {} })
+  const members = new Members({
+    ...common,
+    lease_ms: LEASE_MS,
+    on_gone: (other) => heard.push(`gone ${other}`),
+    on_joined: (other) => heard.push(`joined ${other.node_id}`),
+  })
+  onTestFinished(async () => {
+    members.stop()
+    await proxy.close()
+    await store.close()
+    await lease.stop()
+  })
+  await peers.start()
+  await lease.start()
+  await members.start()
+  return { proxy, store, peers, members, heard }
+}
+
+describe('nodes on a Redis', () => {
+  it('miss one whose connections are gone long before its lease has run out, and know it again when it is back', async () => {
+    const key_prefix = freshPrefix()
+    const b = await node('node_b', key_prefix)
+    const a = await node('node_a', key_prefix)
+    expect(a.members.isGone('node_b')).toBe(false)
+    const killed_at = systemClock.monotonic()
+    await b.proxy.close()
+    await vi.waitFor(() => expect(a.members.isGone('node_b')).toBe(true), { timeout: 5000, interval: 5 })
+    expect(systemClock.monotonic() - killed_at).toBeLessThan(2000)
+    expect(await a.members.judge('node_b')).toBe('dead')
+    expect(a.heard).toEqual(['joined node_b', 'gone node_b'])
+    const again = await node('node_b', key_prefix)
+    await vi.waitFor(() => expect(a.members.isGone('node_b')).toBe(false), { timeout: 5000, interval: 5 })
+    expect(again.members.get('node_a')).toMatchObject({ node_id: 'node_a' })
+  })
+
+  it('judge nobody dead for a lease after their own connections were cut', async () => {
+    const key_prefix = freshPrefix()
+    const b = await node('node_b', key_prefix)
+    const a = await node('node_a', key_prefix)
+    a.proxy.cut()
+    await vi.waitFor(() => expect(a.members.settled).toBe(false), { timeout: 5000, interval: 5 })
+    expect(a.members.claimsAllowedAt({ absent: false })).toBeGreaterThan(
+      systemClock.monotonic() + LEASE_MS / 2,
+    )
+    expect(b.members.settled).toBe(true)
+  })
+
+  it('hear each other, and of gaps when their connections were cut', async () => {
+    const key_prefix = freshPrefix()
+    const b = await node('node_b', key_prefix)
+    const a = await node('node_a', key_prefix)
+    b.heard.length = 0
+    for (let i = 0; i < 100; i++) {
+      a.peers.send('node_b', about(`${i}`))
+      if (i % 10 === 9) await new Promise((resolve) => setImmediate(resolve))
+    }
+    const all = Array.from({ length: 100 }, (_, i) => `node_a: ${i}`)
+    await vi.waitFor(() => expect(b.heard.filter((text) => text.startsWith('node_a'))).toEqual(all))
+    expect(b.heard).not.toContain('gap node_a')
+    b.proxy.cut()
+    await vi.waitFor(() => expect(b.heard).toContain('gap undefined'), { timeout: 5000 })
+    a.peers.send('node_b', about('after'))
+    await vi.waitFor(() => expect(b.heard).toContain('node_a: after'), { timeout: 5000 })
+    await a.peers.close()
+    await b.peers.close()
+  })
+})
