@@ -141,6 +141,18 @@ test('in the arena players see each other, and one walks up to the other and hit
   await shows(bob, '#feed', 'knocked out you')
 })
 
+test('the arena says which node runs it, and which one a player is connected to', async () => {
+  const [ada, bob] = [await player('/arena/?room=g'), await player('/arena/?room=g')]
+  const panel = bob.locator('#nodes')
+  await shows(bob, '#nodes summary', /your edge node_\S+·room owner node_\S+/)
+  await panel.locator('summary').click()
+  const row = panel.locator('tbody tr')
+  await shows(bob, '#nodes tbody tr', /owneryou\d+\d+/)
+  expect(await row.count()).toBe(1)
+  await ada.close()
+  await panel.locator('tbody td:last-child', { hasText: '1' }).waitFor()
+})
+
 test('the front page leads to every game', async () => {
   const page = await player('/')
   for (const name of ['Arena', 'Tic-tac-toe', 'Counter']) {

@@ -77,7 +77,7 @@ describe('npm run cluster', { timeout: 60_000 }, () => {
     const { games, websocket, api } = await addresses()
     await tells(/built in → node-1 \d+, node-2 \d+/)
     const children = childrenOf(child.pid)
-    expect(children).toHaveLength(own_redis ? 5 : 4)
+    expect(children.length).toBeGreaterThanOrEqual(own_redis ? 5 : 4)
     expect([await status(games), await status(`${api}/readyz`), await status(websocket)]).toEqual([
       200,
       200,
@@ -87,13 +87,15 @@ describe('npm run cluster', { timeout: 60_000 }, () => {
       ((await (await fetch(`${games}/api/cluster`)).json()) as { nodes: { state: string }[] }).nodes.map(
         ({ state }) => state,
       )
-    expect(await shown()).toEqual(['ready', 'ready'])
+    const shows = (...states: string[]) =>
+      vi.waitFor(async () => expect(await shown()).toEqual(states), WITHIN)
+    await shows('ready', 'ready')
 
     type('kill 1')
     await tells(/node-1 is gone \(SIGKILL\)/)
-    expect(await shown()).toEqual(['gone', 'ready'])
+    await shows('gone', 'ready')
     type('status')
-    await tells(/node-1 +– +ended \(SIGKILL\)[^]*node-2 +\d+ +ready/)
+    await tells(/node-1 +– +ended \(SIGKILL\).*\n.*node-2 +\d+ +ready/)
     expect(await status(websocket)).toBe(UPGRADE)
 
     type('kil 2')
@@ -107,7 +109,7 @@ describe('npm run cluster', { timeout: 60_000 }, () => {
     await tells(/node-1 is ready/)
     type('drain 2')
     await tells(/node-2 is gone \(exit code 0\)/)
-    expect(await shown()).toEqual(['ready', 'gone'])
+    await shows('ready', 'gone')
     await vi.waitFor(async () => expect(await status(websocket)).toBe(UPGRADE), WITHIN)
 
     const last = childrenOf(child.pid)
@@ -138,7 +140,7 @@ describe('npm run cluster', { timeout: 60_000 }, () => {
       expect(await status(games)).toBe(200)
 
       const children = childrenOf(child.pid)
-      expect(children).toHaveLength(6)
+      expect(children.length).toBeGreaterThanOrEqual(6)
       child.kill('SIGKILL')
       await ended
       await vi.waitFor(() => expect(running(children)).toEqual([]), WITHIN)
