@@ -1,5 +1,6 @@
+import type { Choice } from './choice.ts'
 import { hash } from './digest.ts'
-import type { Choice } from './world.ts'
+import type { Violation } from './ledger.ts'
 
 /** What can be explored: a world that is made anew for every run, and goes the same way when the same is chosen. */
 export interface Explorable {
@@ -11,7 +12,7 @@ export interface Explorable {
   /** Equal for worlds from which the same can follow. */
   readonly digest: string
   /** What must never happen, and did. */
-  readonly violations: readonly string[]
+  readonly violations: readonly Violation[]
   /** Looks at what is left at the end; may find violations. */
   finish(): Promise<void>
 }
@@ -42,7 +43,7 @@ export interface Report {
 
 /** A run in which something happened that must not. */
 export interface Fault {
-  readonly violations: readonly string[]
+  readonly violations: readonly Violation[]
   /** Everything that happened, deviations marked. */
   readonly trace: readonly string[]
   /** To run it again: at which steps which choice was made. */
@@ -141,7 +142,7 @@ async function walk(world: Explorable, choices: readonly Deviation[], visit: Vis
   await quiet()
   for (let step = 0; !world.over; step++) {
     if (step > MAX_STEPS)
-      throw new Error(`a run has more than ${MAX_STEPS} steps, ${JSON.stringify(choices)}, ${world.digest}`)
+      throw new Error(`a run has more than ${MAX_STEPS} steps: ${JSON.stringify(choices)}`)
     const open = world.choices()
     const picked = choices[next]?.step === step ? choices[next++]!.choice : 0
     const choice = open[picked]

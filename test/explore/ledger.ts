@@ -18,6 +18,29 @@ interface Committed {
   readonly content: string
 }
 
+/** Which promise is broken. */
+export type Promised =
+  /** One epoch at a time commits: a single chain without gaps, and no two contents under one seq. */
+  | 'chain'
+  /** Nothing leaves that the store has not committed. */
+  | 'committed'
+  /** Nothing leaves a node whose lease has run out. */
+  | 'lease'
+  /** A room that another node has taken stops. */
+  | 'fenced'
+  /** Every acked message is applied exactly once. */
+  | 'applied'
+  /** Members keep their seats, and are never taken back. */
+  | 'members'
+  /** Everybody is served once nothing goes wrong any more. */
+  | 'rest'
+
+/** What must never happen, and did. */
+export interface Violation {
+  readonly promised: Promised
+  readonly text: string
+}
+
 const format = new JournalFormat()
 
 /**
@@ -25,7 +48,7 @@ const format = new JournalFormat()
  * durable (`journal`), and everything is about one room.
  */
 export class Ledger {
-  readonly violations: string[] = []
+  readonly violations: Violation[] = []
   readonly #committed = new Map<number, Committed>()
   /** The highest ref that the store says is applied, of each member. */
   readonly #refs = new Map<string, number>()
@@ -34,9 +57,14 @@ export class Ledger {
   readonly #fenced = new Map<string, Set<number>>()
   #last: { seq: number; epoch: number } | undefined
 
+  /** Whether a node was told that it has lost `epoch`. */
+  wasFenced(process: string, epoch: number): boolean {
+    return this.#fenced.get(process)?.has(epoch) ?? false
+  }
+
   /** `text` must never happen. */
-  violate(text: string): void {
-    this.violations.push(text)
+  violate(promised: Promised, text: string): void {
+    this.violations.push({ promised, text })
   }
 
   /** Where the committed history ends. */
@@ -78,24 +106,24 @@ export class Ledger {
     if (kind !== 'update' && kind !== 'attached' && kind !== 'state' && kind !== 'left') return
     const what = `${process} sends ${kind} of epoch ${epoch}`
     if (!(now < (this.#trusted_until.get(process) ?? Number.NEGATIVE_INFINITY)))
-      this.violate(`${what} without a lease`)
-    if (this.#fenced.get(process)?.has(epoch)) this.violate(`${what} after it was fenced`)
+      this.violate('lease', `${what} without a lease`)
+    if (this.wasFenced(process, epoch)) this.violate('fenced', `${what} after it was fenced`)
     if (kind === 'left') return
     for (const told of messagesOf(message)) this.#told(what, epoch, told)
     const acks = kind === 'update' ? message.personal : kind === 'attached' ? [message] : []
     for (const { member_id, ack } of acks)
       if (ack !== undefined && ack > (this.#refs.get(member_id) ?? 0))
-        this.violate(`${what} with ack ${ack} for ${member_id}, which is not committed`)
+        this.violate('committed', `${what} with ack ${ack} for ${member_id}, which is not committed`)
   }
 
   #told(what: string, epoch: number, told: ServerMessage): void {
     if (!('seq' in told)) return
     const committed = this.#committed.get(told.seq)
-    if (!committed) this.violate(`${what} with seq ${told.seq}, which is not committed`)
+    if (!committed) this.violate('committed', `${what} with seq ${told.seq}, which is not committed`)
     else if ('checksum' in told && told.checksum !== committed.checksum)
-      this.violate(`${what} with another seq ${told.seq} than the committed one`)
+      this.violate('committed', `${what} with another seq ${told.seq} than the committed one`)
     else if (committed.epoch > epoch)
-      this.violate(`${what} with seq ${told.seq}, which epoch ${committed.epoch} has committed`)
+      this.violate('committed', `${what} with seq ${told.seq}, which epoch ${committed.epoch} has committed`)
   }
 
   #commit(epoch: number, bytes: Uint8Array): void {
@@ -103,9 +131,12 @@ export class Ledger {
     const { seq, visible } = update
     const follows = this.#last && seq === this.#last.seq + (visible ? 1 : 0)
     if (!follows)
-      this.violate(`epoch ${epoch} commits seq ${seq} behind seq ${this.#last?.seq ?? 'of an empty record'}`)
+      this.violate(
+        'chain',
+        `epoch ${epoch} commits seq ${seq} behind seq ${this.#last?.seq ?? 'of an empty record'}`,
+      )
     if (this.#last && epoch < this.#last.epoch)
-      this.violate(`epoch ${epoch} commits after epoch ${this.#last.epoch} has`)
+      this.violate('chain', `epoch ${epoch} commits after epoch ${this.#last.epoch} has`)
     if (visible) this.#add(epoch, update)
     this.#applied(update.joined, update.acks)
     this.#last = { seq, epoch }
@@ -115,15 +146,19 @@ export class Ledger {
     const { seq, checksum, seats, updates } = format.readSnapshot(bytes)
     const last = this.#last
     if (last && (seq < last.seq || seq > last.seq + 1))
-      this.violate(`epoch ${epoch} saves seq ${seq} over seq ${last.seq}`)
-    if (last && epoch < last.epoch) this.violate(`epoch ${epoch} saves after epoch ${last.epoch} has`)
+      this.violate('chain', `epoch ${epoch} saves seq ${seq} over seq ${last.seq}`)
+    if (last && epoch < last.epoch)
+      this.violate('chain', `epoch ${epoch} saves after epoch ${last.epoch} has`)
     for (const entry of updates) this.#add(epoch, format.readEntry(entry))
     const known = this.#committed.get(seq)
     if (known && known.checksum !== checksum)
-      this.violate(`epoch ${epoch} saves another seq ${seq} than epoch ${known.epoch} has committed`)
+      this.violate('chain', `epoch ${epoch} saves another seq ${seq} than epoch ${known.epoch} has committed`)
     for (const { member, last_ref } of seats) {
       if (last_ref < (this.#refs.get(member.member_id) ?? 0))
-        this.violate(`epoch ${epoch} saves ${member.member_id} at ref ${last_ref}, behind what was committed`)
+        this.violate(
+          'chain',
+          `epoch ${epoch} saves ${member.member_id} at ref ${last_ref}, behind what was committed`,
+        )
     }
     this.#applied(seats, [])
     this.#last = { seq, epoch }
@@ -135,7 +170,7 @@ export class Ledger {
     const known = this.#committed.get(seq)
     if (!known) this.#committed.set(seq, { epoch, checksum, content })
     else if (known.content !== content)
-      this.violate(`epoch ${epoch} commits another seq ${seq} than epoch ${known.epoch} has`)
+      this.violate('chain', `epoch ${epoch} commits another seq ${seq} than epoch ${known.epoch} has`)
   }
 
   #applied(seats: readonly SeatRecord[], acks: Update['acks']): void {

@@ -3,8 +3,8 @@ import type { Mutation } from './model-node.ts'
 
 /** Puts some operations of rooms in the place of others. */
 const rooms =
-  (change: (rooms: RoomRecords) => Partial<RoomRecords>): Mutation['store'] =>
-  (store: Store) => ({ ...store, rooms: { ...store.rooms, ...change(store.rooms) } })
+  (change: (rooms: RoomRecords) => Partial<RoomRecords>) =>
+  (store: Store): Store => ({ ...store, rooms: { ...store.rooms, ...change(store.rooms) } })
 
 /** Ways to build ownership wrong, each of which has to be found. They live here only, around the real parts. */
 export const MUTATIONS = {

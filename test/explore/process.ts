@@ -53,6 +53,33 @@ export class Process {
     return this.alive && this.paused_until === undefined
   }
 
+  /** Everything on its way from and to it but messages. */
+  get pending(): Pending<unknown>[] {
+    const { operations, answers, deferred } = this
+    return deferred ? [...operations, ...answers, deferred] : [...operations, ...answers]
+  }
+
+  /** When something happens to it by itself, in the world's time. */
+  get times(): number[] {
+    const { running, clock, paused_until, cut_until } = this
+    return [running ? clock.due : undefined, paused_until, cut_until].filter((time) => time !== undefined)
+  }
+
+  /** Whether nothing is wrong with it that will pass. */
+  get calm(): boolean {
+    const { alive, model, paused_until, cut_until } = this
+    return !alive || (model.ready && paused_until === undefined && cut_until === undefined)
+  }
+
+  /** It is gone, and hears of nothing any more. What it has sent is on its way. */
+  end(): void {
+    this.alive = false
+    this.paused_until = undefined
+    this.cut_until = undefined
+    this.answers.length = 0
+    this.deferred = undefined
+  }
+
   /** A name for its next call of the store. */
   nextOperation(): string {
     return `${this.id}#${++this.#asked}`

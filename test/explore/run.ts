@@ -26,7 +26,7 @@ for (const [name, parts] of Object.entries(SCENARIOS)) {
   print(`\r${name}: ${figures(report)}, ${verdict}\n`)
   if (!report.fault) continue
   for (const line of report.fault.trace) print(`  ${line}\n`)
-  for (const line of report.fault.violations) print(`  VIOLATION ${line}\n`)
+  for (const { promised, text } of report.fault.violations) print(`  BROKEN (${promised}): ${text}\n`)
   print(`  choices ${JSON.stringify(report.fault.choices)}\n`)
   process.exitCode = 1
 }

@@ -2,9 +2,11 @@ import * as v from 'valibot'
 import { defineRoom } from '../../dataplane/rooms/definition.ts'
 import { JournalFormat } from '../../dataplane/rooms/journal.ts'
 import { restore } from '../../dataplane/rooms/restore.ts'
+import { FAULTS } from './choice.ts'
 import type { Explorable } from './explorer.ts'
+import type { Violation } from './ledger.ts'
 import type { Mutation } from './model-node.ts'
-import { type Act, FAULTS, World, type WorldParts } from './world.ts'
+import { type Act, World, type WorldParts } from './world.ts'
 
 /** Writes down what its members say: the state is its own history. */
 const definition = defineRoom({
@@ -106,32 +108,30 @@ class Model implements Explorable {
     return this.#world.digest
   }
 
-  get violations(): readonly string[] {
+  get violations(): readonly Violation[] {
     return this.#world.ledger.violations
   }
 
-  /** Every message is in the record once and in order, whoever runs the room is its recorded owner, and members are where it is. */
+  /** Every message is in the record once and in order, no fenced room runs, and members are where the record is. */
   async finish(): Promise<void> {
     const { edges, ledger, running, store, room } = this.#world
     const found = await store.rooms.inspect(room)
-    for (const { node, epoch } of running)
-      if (`node_${node}` !== found?.owner || epoch !== found.epoch)
-        ledger.violate(
-          `${node} runs the room under epoch ${epoch}, but the store says ${found?.owner} under ${found?.epoch}`,
-        )
+    for (const { process, epoch } of running)
+      if (ledger.wasFenced(process, epoch))
+        ledger.violate('fenced', `${process} was fenced, and still runs epoch ${epoch}`)
     const claim = await store.rooms.claim(room, 'node_checker', found?.epoch ?? 0, 1000)
     const restored = claim && restore(claim, new JournalFormat())
     if (!restored) {
-      ledger.violate('nothing is left of the room')
+      ledger.violate('applied', 'nothing is left of the room')
       return
     }
     const { log } = restored.state as { log: string[] }
     for (const { member_id, last_ref, position } of edges) {
       const said = Array.from({ length: last_ref }, (_, i) => `${member_id}:${i + 1}`).join()
       const kept = log.filter((line) => line.startsWith(`${member_id}:`)).join()
-      if (said !== kept) ledger.violate(`${member_id} said ${said}, and the record has ${kept}`)
+      if (said !== kept) ledger.violate('applied', `${member_id} said ${said}, and the record has ${kept}`)
       if (position.seq !== restored.seq)
-        ledger.violate(`${member_id} is at seq ${position.seq}, the record at ${restored.seq}`)
+        ledger.violate('applied', `${member_id} is at seq ${position.seq}, the record at ${restored.seq}`)
     }
   }
 }

@@ -1,8 +1,11 @@
 import type { Clock } from '../../shared/clock.ts'
 
-/** The one time of a simulated world, in milliseconds. Only the world moves it. */
+/** The one time of a simulated world. */
 export interface SimTime {
+  /** Milliseconds since its beginning; only the world moves it. */
   ms: number
+  /** How many things were set on their way so far: of two, the one with the lower number was earlier. */
+  order: number
 }
 
 interface Timer {

@@ -1,0 +1,212 @@
+import { type Store, StoreUnavailable } from '../../shared/store/port.ts'
+import { type Choice, type Fault, type Item, ordinary, RANK } from './choice.ts'
+import { textOf } from './digest.ts'
+import type { Ledger } from './ledger.ts'
+import type { Answer, Pending, Process } from './process.ts'
+import type { SimTime } from './sim-clock.ts'
+import type { Operation } from './sim-store.ts'
+
+/** What calls are made of. */
+export interface CallsParts {
+  readonly time: SimTime
+  readonly ledger: Ledger
+  readonly store: () => Store
+  /** `project/type:key` of the one room. */
+  readonly room: string
+  readonly processes: readonly Process[]
+  readonly may: (fault: Fault) => boolean
+  /** How long what takes long takes when nothing ends it before. */
+  readonly fault_ms: number
+}
+
+/** A call, or an answer, that takes long. */
+interface Landing {
+  readonly id: string
+  readonly due: number
+  readonly land: () => void | Promise<void>
+}
+
+/** The calls of the store that are under way, and what becomes of each. */
+export class Calls {
+  readonly #parts: CallsParts
+  #landings: Landing[] = []
+
+  constructor(parts: CallsParts) {
+    this.#parts = parts
+  }
+
+  /** When what takes long ends by itself. */
+  get dues(): number[] {
+    return this.#landings.map(({ due }) => due)
+  }
+
+  /** Equal when the same takes long. */
+  get digest(): string {
+    return this.#landings.map(({ id, due }) => `${id} ${due}`).join()
+  }
+
+  /** A process calls the store. */
+  add(process: Process, operation: Operation): void {
+    if (!process.alive) return
+    process.operations.push({
+      order: this.#parts.time.order++,
+      id: process.nextOperation(),
+      value: operation,
+    })
+  }
+
+  /** What takes long and ends now. */
+  ending(): Item[] {
+    const now = this.#parts.time.ms
+    return this.#landings
+      .filter(({ due }) => due <= now)
+      .map((landing) => ({
+        ...ordinary(`${landing.id} lands`, landing.due, undefined, () => this.#land(landing)),
+        rank: RANK.ending,
+      }))
+  }
+
+  /** What takes long may end at any moment. */
+  early(): Choice[] {
+    const now = this.#parts.time.ms
+    return this.#landings
+      .filter(({ due }) => due > now)
+      .map((landing) => ({ label: `${landing.id} lands`, cost: 0, take: () => this.#land(landing) }))
+  }
+
+  /** The next call of a process, and all that may become of it. */
+  next(process: Process): Item | undefined {
+    const [pending] = process.operations
+    if (!pending) return undefined
+    const { id, value: operation, order } = pending
+    const label = `${process.id} ${operation.name}${fenceOf(operation)}`
+    const off = (then: Choice['take']) => () => {
+      process.operations.shift()
+      return then()
+    }
+    const fail = () => this.#fail(process, pending)
+    if (process.cut_until !== undefined) return ordinary(`${label}: out of reach`, order, process, off(fail))
+    return {
+      ...ordinary(
+        label,
+        order,
+        process,
+        off(() => this.#complete(process, id, operation)),
+      ),
+      instead: this.#instead(process, pending)
+        .filter(({ fault }) => this.#parts.may(fault))
+        .map(({ text, befall }) => ({ label: `${label}: ${text}`, cost: 1, take: off(befall) })),
+    }
+  }
+
+  /** An answer has reached its process. */
+  hear(process: Process, id: string, { operation, result, error, recorded_epoch }: Answer): void {
+    process.lived(`${id} ${error ? error.name : textOf(result)}`)
+    if (error) operation.fail(error)
+    else {
+      this.#parts.ledger.answered(operation, result, recorded_epoch)
+      operation.answer(result)
+    }
+  }
+
+  #instead(
+    process: Process,
+    pending: Pending<Operation>,
+  ): { readonly fault: Fault; readonly text: string; readonly befall: Choice['take'] }[] {
+    const { id, value: operation } = pending
+    const { time, fault_ms, processes } = this.#parts
+    const fail = () => this.#fail(process, pending)
+    const later = (land: Landing['land']) => void this.#landings.push({ id, due: time.ms + fault_ms, land })
+    const lose = async () => {
+      await this.#perform(operation)
+      fail()
+    }
+    const cut = (then: Choice['take']) => () => {
+      process.cut_until = time.ms + fault_ms
+      return then()
+    }
+    const outage = () => {
+      for (const other of processes) if (other.alive) other.cut_until = time.ms + fault_ms
+      fail()
+    }
+    const always = [
+      { fault: 'refused', text: 'does not take place', befall: fail },
+      { fault: 'cut', text: 'is out of reach, as all that follows', befall: cut(fail) },
+      { fault: 'outage', text: 'the store is out of reach for everybody', befall: outage },
+    ] as const
+    if (!operation.writes)
+      return [
+        ...always,
+        {
+          fault: 'slow',
+          text: 'the answer takes long',
+          befall: async () => {
+            const answer = await this.#perform(operation)
+            later(() => this.#answer(process, id, answer))
+          },
+        },
+      ]
+    return [
+      ...always,
+      { fault: 'lost', text: 'takes place, the answer is lost', befall: lose },
+      {
+        fault: 'late',
+        text: 'the store is silent, and it takes place later',
+        befall: () => {
+          later(async () => void (await this.#perform(operation)))
+          fail()
+        },
+      },
+      {
+        fault: 'slow',
+        text: 'takes long',
+        befall: () => later(() => this.#complete(process, id, operation)),
+      },
+      { fault: 'cut', text: 'takes place, and from then on the store is out of reach', befall: cut(lose) },
+    ]
+  }
+
+  async #land(landing: Landing): Promise<void> {
+    this.#landings = this.#landings.filter((other) => other !== landing)
+    await landing.land()
+  }
+
+  async #complete(process: Process, id: string, operation: Operation): Promise<void> {
+    this.#answer(process, id, await this.#perform(operation))
+  }
+
+  /** It takes place. */
+  async #perform(operation: Operation): Promise<Answer> {
+    const { ledger, store, room } = this.#parts
+    let result: unknown
+    let error: Error | undefined
+    try {
+      result = await operation.perform()
+    } catch (problem) {
+      error = problem as Error
+    }
+    ledger.performed(operation, result)
+    const recorded_epoch = (await store().rooms.inspect(room))?.epoch ?? 0
+    return { operation, result, error, recorded_epoch }
+  }
+
+  #fail(process: Process, { id, value: operation }: Pending<Operation>): void {
+    const error = new StoreUnavailable(operation.name)
+    this.#answer(process, id, { operation, result: undefined, error, recorded_epoch: 0 })
+  }
+
+  /** Who stands still hears of it afterwards. */
+  #answer(process: Process, id: string, answer: Answer): void {
+    if (process.running) this.hear(process, id, answer)
+    else if (process.alive) process.answers.push({ order: this.#parts.time.order++, id, value: answer })
+  }
+}
+
+/** Which fence or epoch a call names, for people. */
+function fenceOf({ name, args }: Operation): string {
+  if (name === 'rooms.claim') return ` over epoch ${args[2]}`
+  const fence = args[1]
+  if (typeof fence !== 'object' || fence === null || !('epoch' in fence)) return ''
+  const { epoch, version } = fence as { epoch: number; version: number }
+  return ` at ${epoch}.${version}`
+}
