@@ -107,6 +107,8 @@ export class LocalCluster {
       throw new ClusterError(
         'there is no redis-server (or valkey-server) in PATH: install one (apt install redis-server, brew install redis), or set REDIS_URL to a Redis that runs',
       )
+    if (env.REDIS_URL && !/^rediss?:\/\//.test(env.REDIS_URL))
+      throw new ClusterError('REDIS_URL must name one Redis here: redis://… or rediss://…')
     const haproxy = options.balancer === 'builtin' ? undefined : findProgram(['haproxy'], env.PATH)
     if (options.balancer === 'haproxy' && haproxy === undefined)
       throw new ClusterError('there is no haproxy in PATH: install it, or leave --balancer away')
