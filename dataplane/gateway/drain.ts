@@ -7,9 +7,18 @@ const WAVES = 20
 /** How much longer than told a client may stay: the time to come back elsewhere before its connection here ends. */
 const GRACE_MS = 500
 
+/** A drain under way. */
+export interface Drain {
+  /** Resolves when the last connection is closed. */
+  readonly done: Promise<void>
+  /** Closes nothing any more: nobody is left. */
+  stop(): void
+}
+
 /**
  * Moves clients to other nodes: tells each when to reconnect, at a random moment within `within_ms`, and closes the connection shortly
- * after that moment, in waves. Resolves when the last one is closed, at most `within_ms` + 0.5 s from now.
+ * after that moment, in waves; the last one at most `within_ms` + 0.5 s from now. A client that is not welcome yet hears of it behind
+ * its `welcome`, or is closed in its wave.
  */
 export function drainConnections(
   connections: readonly Connection[],
@@ -18,23 +27,30 @@ export function drainConnections(
     random,
     within_ms,
   }: { readonly clock: Clock; readonly random: Random; readonly within_ms: number },
-): Promise<void> {
+): Drain {
   const waves = Array.from({ length: WAVES }, (): Connection[] => [])
   for (const connection of connections) {
     const moment = random.float()
     connection.send({ t: 'draining', reconnect_in_ms: Math.floor(moment * within_ms) })
     waves[Math.floor(moment * WAVES)]!.push(connection)
   }
+  const cancels: (() => void)[] = []
   const moved = waves.map(
     (wave, index) =>
       new Promise<void>((resolve) => {
         if (wave.length === 0) return resolve()
-        clock.schedule(((index + 1) / WAVES) * within_ms + GRACE_MS, () => {
+        const close = (): void => {
           for (const connection of wave)
             connection.close('draining', 'this node is going away: resume on another')
           resolve()
-        })
+        }
+        cancels.push(clock.schedule(((index + 1) / WAVES) * within_ms + GRACE_MS, close))
       }),
   )
-  return Promise.all(moved).then(() => {})
+  return {
+    done: Promise.all(moved).then(() => {}),
+    stop: () => {
+      for (const cancel of cancels) cancel()
+    },
+  }
 }

@@ -69,6 +69,7 @@ export class Gateway {
   readonly #conversation_parts: ConversationParts
   readonly #conversations = new Set<Conversation>()
   #stop_sweep: () => void = () => {}
+  #on_empty: () => void = () => {}
   #recheck_at: number
   #draining = false
 
@@ -114,7 +115,10 @@ export class Gateway {
         tell_taken,
         node_gone,
       }),
-      over: (conversation) => this.#conversations.delete(conversation),
+      over: (conversation) => {
+        this.#conversations.delete(conversation)
+        if (this.#conversations.size === 0) this.#on_empty()
+      },
     }
     this.#server = new GatewayServer(
       {
@@ -195,7 +199,8 @@ export class Gateway {
    */
   async recheckKeys(): Promise<void> {
     const keys = this.#sessions.keys()
-    for (const key of keys) this.#keys.invalidate(key)
+    // Also those of no session here: one may come to be resumed.
+    this.#keys.invalidateAll()
     await Promise.all(keys.map((key) => this.#recheck(key)))
   }
 
@@ -218,14 +223,19 @@ export class Gateway {
   }
 
   /**
-   * Moves every client elsewhere, in waves over `within_ms`, and takes no new ones. Resolves when all are gone, at most 0.5 s after
-   * `within_ms`. Sessions stay until `close`.
+   * Moves every client elsewhere, in waves over `within_ms`, and takes no new ones. Resolves as soon as all are gone, at most 0.5 s
+   * after `within_ms`. Sessions stay until `close`.
    */
   async drain(within_ms: number): Promise<void> {
     this.#draining = true
     const { clock, random } = this.#parts
     const connections = [...this.#conversations].map(({ connection }) => connection)
-    await drainConnections(connections, { clock, random, within_ms })
+    const drain = drainConnections(connections, { clock, random, within_ms })
+    const left = new Promise<void>((resolve) => {
+      this.#on_empty = resolve
+    })
+    await Promise.race([drain.done, left])
+    drain.stop()
   }
 
   /** Closes every socket (draining) and the port. Sends owners nothing: sessions and their seats can be resumed elsewhere. */

@@ -77,6 +77,12 @@ export class KeyCache {
     if (entry && entry.state.kind !== 'revoked') entry.ask_again_at = 0
   }
 
+  /** News may have been missed: ask about every key before its next use. */
+  invalidateAll(): void {
+    this.#flights.clear()
+    for (const entry of this.#entries.values()) if (entry.state.kind !== 'revoked') entry.ask_again_at = 0
+  }
+
   #fly(name: string, key: KeyName): Promise<KeyState> {
     const flight: Promise<KeyState> = this.#request(key).then(
       (state) => {

@@ -7,14 +7,12 @@ import { Gateway, type GatewayParts } from '../../../dataplane/gateway/gateway.t
 import { askControl } from '../../../dataplane/gateway/key-status.ts'
 import type { GatewayOptions } from '../../../dataplane/gateway/options.ts'
 import { timestamp } from '../../../shared/clock.ts'
-import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
-import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { issueToken, type SigningKey, type TokenClaims } from '../../../shared/tokens.ts'
 import { FakeClock } from '../fake-clock.ts'
 import { TestClient } from './test-client.ts'
-import { TestOwner } from './test-owner.ts'
+import { TestOwner, testCodecs } from './test-owner.ts'
 
 const INTERNAL_TOKEN = 'internal-token-of-the-tests'
 const protocol = new PublicProtocol(GenerateKeyPairFactory, ExportPublicKeyFactory)
@@ -25,7 +23,7 @@ interface TestKey {
   status: 'active' | 'retiring' | 'revoked'
 }
 
-/** Answers `GET /internal/key-status` over HTTP as control does. */
+/** Answers `GET /internal/key-status` over HTTP as control does. Projects prj_one and prj_two have keys key_a and key_b. */
 export class TestControl {
   /** How often it was asked. */
   asked = 0
@@ -64,6 +62,11 @@ export class TestControl {
   static async start(): Promise<TestControl> {
     const control = new TestControl()
     await new Promise<void>((resolve) => control.#server.listen(0, '127.0.0.1', resolve))
+    await control.addKey('prj_one')
+    for (const key_id of ['key_a', 'key_b']) {
+      await control.addKey('prj_one', key_id)
+      await control.addKey('prj_two', key_id)
+    }
     return control
   }
 
@@ -102,7 +105,14 @@ export class TestControl {
 
 const keyName = (project_id: string, key_id: string | undefined): string => `${project_id}/${key_id ?? ''}`
 
-/** A gateway on loopback with a key status server and an owner of test rooms. Projects prj_one and prj_two have keys key_a and key_b. */
+/** What is around a gateway. */
+export interface TestWorld {
+  readonly clock: FakeClock
+  readonly control: TestControl
+  readonly owner: TestOwner
+}
+
+/** A gateway on loopback with a key status server and an owner of test rooms. */
 export class TestGateway {
   readonly gateway: Gateway
   readonly clock: FakeClock
@@ -122,19 +132,18 @@ export class TestGateway {
     this.http_url = parts.http_url
   }
 
+  /** `world`: what the gateway shares with others; its own, if nothing is said. */
   static async start(
     options: Partial<GatewayOptions> = {},
     parts: Partial<GatewayParts> = {},
+    world?: TestWorld,
   ): Promise<TestGateway> {
-    const clock = new FakeClock()
-    const control = await TestControl.start()
-    await control.addKey('prj_one')
-    for (const key_id of ['key_a', 'key_b']) {
-      await control.addKey('prj_one', key_id)
-      await control.addKey('prj_two', key_id)
+    const codecs = testCodecs()
+    const { clock, control, owner } = world ?? {
+      clock: new FakeClock(),
+      control: await TestControl.start(),
+      owner: new TestOwner(codecs),
     }
-    const codecs = [new JsonCodec(), new MsgpackCodec()] as const
-    const owner = new TestOwner(codecs)
     const gateway = new Gateway({
       node_id: 'node_test',
       clock,

@@ -10,7 +10,9 @@ import type {
 import { roomId, roomName } from '../../../dataplane/traffic.ts'
 import type { Json, JsonObject } from '../../../shared/json.ts'
 import type { Codec, RoomEncoder } from '../../../shared/protocol/codec.ts'
+import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
 import { SUBPROTOCOLS, type Subprotocol } from '../../../shared/protocol/messages.ts'
+import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
 import { diff } from '../../../shared/sync/diff.ts'
 
@@ -126,6 +128,9 @@ const merge = (patch: Frames, rest: Frames | undefined): Frames => {
   }
   return both
 }
+
+/** The codecs of a node, in their order. */
+export const testCodecs = () => [new JsonCodec(), new MsgpackCodec()] as const
 
 /** Stands where rooms/ stands: answers what the gateway asks, at once unless `silent`. */
 export class TestOwner {

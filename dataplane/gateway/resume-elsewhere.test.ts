@@ -1,0 +1,263 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
+import { TestPair } from '../../test/support/gateway/test-pair.ts'
+
+let pair: TestPair
+beforeEach(async () => {
+  pair = await TestPair.start()
+})
+afterEach(() => pair.close())
+
+/** The client's network is gone, and its node knows. */
+async function lose(client: TestClient): Promise<void> {
+  const gone = pair.owner.next('detach')
+  client.ws.terminate()
+  await gone
+}
+
+describe('a session that lost its socket, at another node', () => {
+  it('comes back to exactly what it missed, in the same seat', async () => {
+    const { client, welcome, joined, snapshot } = await pair.a.join()
+    await lose(client)
+    pair.owner.room('one').flush({ state: { count: 7 }, events: [['hit', 1]] })
+    const again = await pair.b.resume(welcome, [snapshot])
+    expect(await again.next('welcome')).toMatchObject({
+      session_id: welcome.session_id,
+      node_id: 'node_b',
+      resumed: true,
+      rooms: [{ room_id: 'arena:one', resumed: true }],
+    })
+    expect(await again.next('state.patch')).toMatchObject({ seq: 2 })
+    expect(await again.next('event')).toMatchObject({ name: 'hit' })
+    expect(pair.owner.of('attach')).toMatchObject([{ member_id: joined.member_id, edge: 'node_b' }])
+    again.send({ t: 'message', room_id: 'arena:one', type: 'move', data: null, ref: 2 })
+    expect(await again.next('ack')).toMatchObject({ ref: 2 })
+  })
+
+  it('is known there alone, and its first node tells the rooms nothing, then or later', async () => {
+    const { client, welcome, snapshot } = await pair.a.join()
+    await lose(client)
+    const again = await pair.b.resume(welcome, [snapshot])
+    await again.next('welcome')
+    await pair.pass(120_000, 1000)
+    expect(pair.a.gateway.sessions).toBe(0)
+    expect(pair.b.gateway.describeSessions()).toMatchObject([
+      { session_id: welcome.session_id, rooms: ['arena:one'] },
+    ])
+    expect(pair.owner.of('leave')).toEqual([])
+    expect(pair.owner.of('detach')).toHaveLength(1)
+  })
+
+  it('keeps its token, rooms and key: each node holds it to what it may', async () => {
+    const { client, welcome } = await pair.a.hello(await pair.a.token({ rooms: ['lobby'], sub: 'eve' }))
+    client.ws.terminate()
+    const again = await pair.b.resume(welcome)
+    await again.next('welcome')
+    again.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })
+    expect(await again.next('error')).toMatchObject({ code: 'forbidden' })
+    expect(pair.b.gateway.describeSessions()).toMatchObject([{ sub: 'eve', key_id: 'key_a' }])
+  })
+
+  it('leaves the rooms it does not name, among them one whose joined never arrived', async () => {
+    const { client, welcome, snapshot } = await pair.a.join()
+    pair.owner.silent.add('join')
+    const asked = pair.owner.next('join')
+    client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
+    const { member_id } = await asked
+    await lose(client)
+    const leaving = pair.owner.next('leave')
+    const again = await pair.b.resume(welcome, [snapshot])
+    await again.next('welcome')
+    expect(await leaving).toMatchObject({ member_id, reason: 'left' })
+    again.send({ t: 'leave', ref: 3, room_id: 'arena:one' })
+    await again.next('left')
+  })
+
+  it('can move on and back, and news of an earlier move that comes late does no harm', async () => {
+    const { client, welcome, snapshot } = await pair.a.join()
+    await lose(client)
+    pair.deaf = true
+    const second = await pair.b.resume(welcome, [snapshot])
+    const moved = await second.next('welcome')
+    await lose(second)
+    const third = await pair.a.resume(moved, [snapshot])
+    await third.next('welcome')
+    await pair.a.gateway.sessionTaken(welcome.session_id)
+    await third.roundTrip()
+    expect(pair.a.gateway.isConnected(welcome.session_id)).toBe(true)
+  })
+
+  it('can come back for as long as the resume time, and no longer', async () => {
+    const first = await pair.a.hello()
+    const second = await pair.a.hello()
+    first.client.ws.terminate()
+    second.client.ws.terminate()
+    await expect.poll(() => pair.a.gateway.connections).toBe(0)
+    // Only the record counts for a node that never saw the session.
+    await pair.pass(59_000)
+    await (await pair.b.resume(first.welcome)).next('welcome')
+    await pair.pass(1000)
+    await expectClose(await pair.b.resume(second.welcome), 'resume_failed', /no such session/)
+  })
+
+  it('can come back with a fresh token in force that its first node took', async () => {
+    const { client, welcome } = await pair.a.hello(await pair.a.token({}, 15_000))
+    client.send({ t: 'token', token: await pair.a.token({}, 300_000) }, { t: 'token', token: 'rubbish' })
+    await client.next('error')
+    client.ws.terminate()
+    await pair.pass(16_000)
+    const again = await pair.b.resume(welcome)
+    await again.next('welcome')
+    await pair.pass(10_000)
+    await again.roundTrip()
+  })
+})
+
+describe('a node that ends without a word', () => {
+  it('leaves its sessions to be resumed elsewhere, for at least the resume time', async () => {
+    const { client, welcome, snapshot } = await pair.a.join()
+    // Connected for so long that the record was written again several times.
+    for (let minute = 0; minute < 4; minute++) {
+      await pair.pass(60_000, 1000)
+      await client.roundTrip()
+    }
+    pair.records.down = true
+    client.ws.terminate()
+    await pair.a.gateway.close()
+    await pair.pass(60_000)
+    pair.records.down = false
+    expect(await (await pair.b.resume(welcome, [snapshot])).next('welcome')).toMatchObject({ resumed: true })
+  })
+})
+
+describe('a session that is taken while it has a socket', () => {
+  it('loses that one to the newer', async () => {
+    const { client, welcome, snapshot } = await pair.a.join()
+    const newer = await pair.b.resume(welcome, [snapshot])
+    await newer.next('welcome')
+    await expectClose(client, 'session_taken_over', /newer connection/)
+    expect(pair.a.gateway.isConnected(welcome.session_id)).toBe(false)
+    pair.owner.room('one').flush({ state: { count: 1 } })
+    expect(await newer.next('state.patch')).toMatchObject({ seq: 2 })
+    expect(pair.owner.of('leave')).toEqual([])
+  })
+
+  it('is found out by the next write of its record when the news was lost', async () => {
+    pair.deaf = true
+    const { client, welcome, snapshot } = await pair.a.join()
+    const newer = await pair.b.resume(welcome, [snapshot])
+    await newer.next('welcome')
+    await client.roundTrip()
+    // Joining writes it; so does time.
+    client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
+    await expectClose(client, 'session_taken_over', /newer connection/)
+    expect(pair.owner.of('join')).toHaveLength(1)
+
+    const again = await pair.a.resume(newestWelcome(newer))
+    await again.next('welcome')
+    for (let second = 0; second < 75; second++) await pair.pass(1000)
+    await expectClose(newer, 'session_taken_over', /newer connection/)
+    await again.roundTrip()
+  })
+
+  it('is not ended by the goodbye of the connection that lost it', async () => {
+    pair.deaf = true
+    const { client, welcome, snapshot } = await pair.a.join()
+    const newer = await pair.b.resume(welcome, [snapshot])
+    await newer.next('welcome')
+    client.ws.close(1000)
+    await expect.poll(() => pair.a.gateway.sessions).toBe(0)
+    await newer.roundTrip()
+    expect(pair.owner.of('leave')).toEqual([])
+    await lose(newer)
+    await (await pair.a.resume(newestWelcome(newer))).next('welcome')
+  })
+})
+
+describe('a resume that fails half-way', () => {
+  /** Another client with the same token, when node_b has looked at its hello. */
+  async function retry(welcome: { session_id: string; resume_token: string }): Promise<TestClient> {
+    const { reads } = pair.records
+    const client = await pair.b.resume(welcome)
+    await expect.poll(() => pair.records.reads).toBeGreaterThan(reads)
+    return client
+  }
+
+  it('can be tried again at once with the same token when the node knows that the client is gone', async () => {
+    const { client, welcome, snapshot } = await pair.a.join()
+    await lose(client)
+    pair.owner.silent.add('attach')
+    const attaching = pair.owner.next('attach')
+    const second = await pair.a.resume(welcome, [snapshot])
+    await attaching
+    await lose(second)
+    pair.owner.silent.clear()
+    await (await pair.b.resume(welcome, [snapshot])).next('welcome')
+  })
+
+  it('can be tried again when the node itself has ended', async () => {
+    const { client, welcome, snapshot } = await pair.a.join()
+    await lose(client)
+    pair.owner.silent.add('attach')
+    const attaching = pair.owner.next('attach')
+    await pair.a.resume(welcome, [snapshot])
+    await attaching
+    pair.owner.silent.clear()
+    const third = await retry(welcome)
+    await pair.pass(400, 100)
+    expect(third.received).toEqual([])
+    pair.gone.add('node_a')
+    await pair.pass(100)
+    await third.next('welcome')
+  })
+
+  it('is given up when nothing is heard of the client for five seconds', async () => {
+    const { client, welcome } = await pair.a.join()
+    await lose(client)
+    // Its welcome goes out into a network that is gone, and nobody notices.
+    const second = await pair.a.resume(welcome)
+    second.ws.pause()
+    await expect.poll(() => pair.a.gateway.isConnected(welcome.session_id)).toBe(true)
+    const third = await retry(welcome)
+    await pair.pass(4900, 100)
+    expect(third.received).toEqual([])
+    await pair.pass(200, 100)
+    await third.next('welcome')
+    second.ws.resume()
+    await expectClose(second, 'session_taken_over', /newer connection/)
+  })
+})
+
+describe('a revoked key', () => {
+  it('ends its sessions at every node, and none can be resumed anywhere', async () => {
+    const one = await pair.a.join('one')
+    const two = await pair.b.join('two')
+    const away = await pair.a.join('three')
+    await lose(away.client)
+    pair.a.control.setStatus('revoked', 'prj_one', 'key_a')
+    for (const { gateway } of [pair.a, pair.b]) gateway.revokeKey('prj_one', 'key_a')
+    await expectClose(one.client, 'key_revoked', /revoked/)
+    await expectClose(two.client, 'key_revoked', /revoked/)
+    for (const { welcome } of [one, two, away]) {
+      for (const node of [pair.a, pair.b])
+        await expectClose(await node.resume(welcome), 'resume_failed', /no such session/)
+    }
+    expect(pair.owner.of('leave')).toHaveLength(3)
+  })
+
+  it('is refused by a node that missed the news, as soon as it knows that it may have', async () => {
+    const { client, welcome } = await pair.a.join()
+    await pair.b.hello()
+    await lose(client)
+    pair.a.control.setStatus('revoked', 'prj_one', 'key_a')
+    await pair.b.gateway.recheckKeys()
+    await expectClose(await pair.b.resume(welcome), 'key_revoked', /revoked/)
+  })
+})
+
+/** The last `welcome` a client got. */
+function newestWelcome(client: TestClient) {
+  const welcome = client.received.findLast((message) => message.t === 'welcome')
+  if (welcome?.t !== 'welcome') throw new Error('the client was never welcome')
+  return welcome
+}

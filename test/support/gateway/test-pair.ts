@@ -1,0 +1,72 @@
+import type { GatewayOptions } from '../../../dataplane/gateway/options.ts'
+import { systemRandom } from '../../../shared/random.ts'
+import { memoryStore } from '../../../shared/store/memory/memory.ts'
+import type { Records } from '../../../shared/store/port.ts'
+import { FakeClock } from '../fake-clock.ts'
+import { TestControl, TestGateway } from './test-gateway.ts'
+import { TestOwner, testCodecs } from './test-owner.ts'
+import { TestRecords } from './test-records.ts'
+
+/** Two nodes' gateways, `node_a` and `node_b`, with one store, one control and one owner of all rooms. */
+export class TestPair {
+  readonly a: TestGateway
+  readonly b: TestGateway
+  readonly clock: FakeClock
+  readonly owner: TestOwner
+  readonly records: TestRecords
+  /** While set, nodes do not hear that a session was taken. */
+  deaf = false
+  /** Nodes that are known to have ended. */
+  readonly gone = new Set<string>()
+
+  private constructor(parts: Pick<TestPair, 'a' | 'b' | 'clock' | 'owner' | 'records'>) {
+    this.a = parts.a
+    this.b = parts.b
+    this.clock = parts.clock
+    this.owner = parts.owner
+    this.records = parts.records
+  }
+
+  /** `records`: where sessions are written down; in memory if nothing is said. */
+  static async start(options: Partial<GatewayOptions> = {}, records?: Records): Promise<TestPair> {
+    const clock = new FakeClock()
+    const world = { clock, control: await TestControl.start(), owner: new TestOwner(testCodecs()) }
+    const shared = new TestRecords(records ?? memoryStore({ clock }).records, clock, systemRandom)
+    const start = (node_id: string): Promise<TestGateway> =>
+      TestGateway.start(
+        options,
+        {
+          node_id,
+          records: shared,
+          node_gone: (node_id) => pair.gone.has(node_id),
+          tell_taken: (node_id, session_id) => {
+            if (!pair.deaf) void pair.gateway(node_id).gateway.sessionTaken(session_id)
+          },
+        },
+        world,
+      )
+    const parts = { a: await start('node_a'), b: await start('node_b'), clock, owner: world.owner }
+    const pair: TestPair = new TestPair({ ...parts, records: shared })
+    world.owner.deliver = (message) => {
+      pair.a.gateway.receive(message)
+      pair.b.gateway.receive(message)
+    }
+    return pair
+  }
+
+  gateway(node_id: string): TestGateway {
+    return node_id === 'node_a' ? this.a : this.b
+  }
+
+  /** Lets `ms` pass, and whatever falls due with it be done. */
+  async pass(ms: number, step_ms = ms): Promise<void> {
+    for (let passed = 0; passed < ms; passed += step_ms) {
+      this.clock.advance(step_ms)
+      await new Promise(setImmediate)
+    }
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([this.a.close(), this.b.close()])
+  }
+}

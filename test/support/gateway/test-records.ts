@@ -1,0 +1,73 @@
+import type { Clock } from '../../../shared/clock.ts'
+import type { Random } from '../../../shared/random.ts'
+import { type Records, type StoredRecord, StoreUnavailable, type Write } from '../../../shared/store/port.ts'
+
+/** Records behind a connection that is slow, breaks, or loses answers, as the test wants it. */
+export class TestRecords implements Records {
+  /** Everything that was written, oldest first: keys. */
+  readonly written: string[] = []
+  /** Nothing gets through while set. */
+  down = false
+  /** The next so many writes take place, and their answers are lost. */
+  answers_lost = 0
+  /** Each way takes up to this long, a random time for each call. */
+  delay_ms = 0
+  /** How often something was read. */
+  reads = 0
+  /** How many writes are under way. */
+  writing = 0
+  /** How many were at the most. */
+  most_writing = 0
+  readonly #records: Records
+  readonly #clock: Clock
+  readonly #random: Random
+
+  constructor(records: Records, clock: Clock, random: Random) {
+    this.#records = records
+    this.#clock = clock
+    this.#random = random
+  }
+
+  read(keys: readonly string[]): Promise<(StoredRecord | undefined)[]> {
+    return this.#through(() => {
+      this.reads += 1
+      return this.#records.read(keys)
+    })
+  }
+
+  async write(writes: readonly Write[]): Promise<boolean> {
+    this.writing += 1
+    this.most_writing = Math.max(this.most_writing, this.writing)
+    try {
+      return await this.#through(async () => {
+        const done = await this.#records.write(writes)
+        for (const write of writes) if ('put' in write && done) this.written.push(write.put)
+        if (this.answers_lost > 0) {
+          this.answers_lost -= 1
+          throw new StoreUnavailable('the answer was lost')
+        }
+        return done
+      })
+    } finally {
+      this.writing -= 1
+    }
+  }
+
+  page(index: string, options: { before?: string; limit: number }): Promise<string[]> {
+    return this.#through(() => this.#records.page(index, options))
+  }
+
+  async #through<T>(work: () => Promise<T>): Promise<T> {
+    if (this.down) throw new StoreUnavailable('the store is down')
+    await this.#way()
+    const answer = await work()
+    await this.#way()
+    return answer
+  }
+
+  async #way(): Promise<void> {
+    if (this.delay_ms === 0) return
+    const delay_ms = this.#random.float() * this.delay_ms
+    await new Promise<void>((resolve) => void this.#clock.schedule(delay_ms, resolve))
+  }
+}
