@@ -214,6 +214,10 @@ const PLANTED: { [N in ViolationName]: (history: OpenHistory) => void } = {
       asked: false,
     } as never)
   },
+  resumed_twice: (history) => {
+    const { at } = history.clients.at(-1)!
+    history.clients.push({ at, client: 'ann', kind: 'raced', winners: 2 } as never)
+  },
   no_owner: (history) => {
     history.end.owners = []
   },

@@ -40,6 +40,9 @@ class Client {
       if (!record.resumed) this.#session_at = record.at
       this.#resuming = false
       this.#token_lost = false
+    } else if (record.kind === 'raced') {
+      const message = `${record.winners} connections were welcome with one token`
+      this.found.push({ name: 'resumed_twice', at: record.at, client: record.client, message })
     } else if (record.kind === 'closed') this.#closed(record)
     else if (record.kind === 'lost' && record.why === 'seat') this.#lost(record)
   }

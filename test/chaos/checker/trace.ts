@@ -1,0 +1,69 @@
+import type { History } from './history.ts'
+import type { Violation } from './violation.ts'
+
+/** Only so many records of a kind are shown. */
+const RECORDS_BEFORE = 24
+const RECORDS_AFTER = 6
+const STORE_BEFORE = 10
+const STORE_AFTER = 4
+/** Faults of the last while before are shown. */
+const FAULTS_MS = 8000
+
+/** The part of a history that takes part in a violation, one line each, in the order of time; times are milliseconds from its begin. */
+export function traceOf(history: History, violation: Violation): string[] {
+  const { at, room, member, client } = violation
+  const begin = history.clients[0]?.at ?? 0
+  const lines: { at: number; text: string }[] = []
+  const add = (when: number, text: string) => lines.push({ at: when, text })
+
+  const seen = history.clients.filter((record) => {
+    const of_client = client === undefined || record.client === client
+    const of_room = !('room' in record) || room === undefined || record.room === room
+    const of_member = !('member' in record) || member === undefined || record.member === member
+    return of_client && of_room && of_member && (client !== undefined || 'room' in record)
+  })
+  for (const record of around(seen, at, RECORDS_BEFORE, RECORDS_AFTER)) {
+    const { at: when, client: who, kind, ...rest } = record
+    add(when, `${who} ${kind} ${JSON.stringify(rest)}`)
+  }
+  if (room !== undefined) {
+    const calls = history.store.filter((record) => record.room === room)
+    const claims = calls.filter(({ kind }) => kind !== 'commit' && kind !== 'snapshot')
+    const writes = calls.filter(({ kind }) => kind === 'commit' || kind === 'snapshot')
+    const shown = [
+      ...claims.filter(({ ok, ended }) => ok !== false && ended <= at).slice(-STORE_BEFORE),
+      ...around(
+        writes.map((record) => ({ ...record, at: record.ended })),
+        at,
+        STORE_BEFORE,
+        STORE_AFTER,
+      ),
+    ]
+    for (const { ended, node, kind, epoch, version, ok, content } of shown)
+      add(
+        ended,
+        `${node} ${kind} epoch ${epoch} version ${version}${content ? ` seq ${content.seq} checksum ${content.checksum}` : ''}: ${ok === undefined ? 'no answer' : ok ? 'stands' : 'fenced'}`,
+      )
+  }
+  for (const { kind, node, clients, at: from, until, amount } of history.faults)
+    if (from <= at && until >= at - FAULTS_MS)
+      add(
+        from,
+        `*** ${kind} of ${node ?? clients?.join(', ') ?? 'redis'}${amount ? ` ${amount}` : ''} for ${Math.round(until - from)} ms`,
+      )
+  return lines
+    .sort((a, b) => a.at - b.at)
+    .map(({ at: when, text }) => `${String(Math.round(when - begin)).padStart(8)}  ${text}`)
+}
+
+function around<T extends { readonly at: number }>(
+  records: readonly T[],
+  at: number,
+  before: number,
+  after: number,
+): T[] {
+  const sorted = records.toSorted((a, b) => a.at - b.at)
+  const behind = sorted.findIndex((record) => record.at > at)
+  const middle = behind < 0 ? sorted.length : behind
+  return sorted.slice(Math.max(0, middle - before), middle + after)
+}

@@ -1,0 +1,203 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { isDeepStrictEqual } from 'node:util'
+import { SeededRandom } from '../../support/seeded-random.ts'
+import { check } from '../checker/check.ts'
+import type { ClientRecord, Durability, End, History } from '../checker/history.ts'
+import type { Violation } from '../checker/violation.ts'
+import { machineNow } from '../now.ts'
+import { audit } from './audit.ts'
+import { Cluster, KEY_PREFIX } from './cluster.ts'
+import { Faults } from './faults.ts'
+import { planFaults } from './plan.ts'
+import type { Player } from './player.ts'
+import { RawPlayer } from './raw-player.ts'
+import { SdkPlayer } from './sdk-player.ts'
+
+export interface ChaosOptions {
+  readonly seed: number
+  /** How long faults come. Everything around it takes up to two minutes more. */
+  readonly seconds: number
+  readonly nodes: number
+  readonly clients: number
+  readonly rooms: number
+  /** Commits are not fenced: the run must fail. */
+  readonly unfenced: boolean
+  /** Keep logs and histories. */
+  readonly keep: boolean
+  readonly say: (line: string) => void
+}
+
+export interface ChaosResult {
+  readonly history: History
+  readonly violations: readonly Violation[]
+  /** Where logs and histories are; undefined when they were not kept. */
+  readonly folder: string | undefined
+}
+
+const LEASE_MS = 1000
+const DURABILITIES: readonly Durability[] = ['journal', 'snapshot', 'journal', 'none']
+/** One client in so many uses the SDK. */
+const SDK_ONE_IN = 6
+const PROGRESS_MS = 5000
+const JOINED_WITHIN_MS = 20_000
+const SETTLED_WITHIN_MS = 40_000
+const EQUAL_WITHIN_MS = 10_000
+/** A snapshot room is saved at least once a second. */
+const SAVED_WITHIN_MS = 1500
+
+/** One run: starts everything, breaks it as the seed says, heals it, and checks what everybody saw. */
+export async function runChaos(options: ChaosOptions): Promise<ChaosResult> {
+  const folder = await mkdtemp(join(tmpdir(), 'roomful-chaos-'))
+  const { nodes, unfenced } = options
+  const cluster = await Cluster.start({ nodes, unfenced, folder, lease_ms: LEASE_MS })
+  const abandon = () => cluster.abandon()
+  process.once('exit', abandon)
+  try {
+    const history = await new Run(options, cluster).history()
+    const violations = check(history)
+    const keep = options.keep || violations.length > 0
+    if (options.keep) await writeFile(join(folder, 'history.json'), JSON.stringify(history))
+    if (!keep) await rm(folder, { recursive: true, force: true })
+    return { history, violations, folder: keep ? folder : undefined }
+  } finally {
+    process.off('exit', abandon)
+    await cluster.close()
+  }
+}
+
+class Run {
+  readonly #options: ChaosOptions
+  readonly #cluster: Cluster
+  readonly #records: ClientRecord[] = []
+  readonly #rooms: { readonly room: string; readonly key: string; readonly durability: Durability }[]
+  #players: Player[] = []
+
+  constructor(options: ChaosOptions, cluster: Cluster) {
+    this.#options = options
+    this.#cluster = cluster
+    this.#rooms = Array.from({ length: options.rooms }, (_, i) => {
+      const durability = DURABILITIES[i % DURABILITIES.length]!
+      return { room: `chaos-${durability}:r${i}`, key: `r${i}`, durability }
+    })
+  }
+
+  async history(): Promise<History> {
+    const { seconds, clients, nodes, seed } = this.#options
+    const { project_id, token } = await this.#cluster.login()
+    this.#players = this.#invite(project_id, token)
+    for (const player of this.#players) player.start()
+    await this.#until('every client is in its room', JOINED_WITHIN_MS, () =>
+      this.#players.every((player) => player.stand()),
+    )
+    const faults = new Faults(this.#cluster, this.#players)
+    const progress = this.#progress(faults)
+    let end: Omit<End, 'records'>
+    try {
+      faults.start(planFaults({ seed, seconds, nodes, clients, lease_ms: LEASE_MS }))
+      await pause(seconds * 1000)
+      await faults.healed()
+      end = await this.#comeToRest()
+    } finally {
+      faults.stop()
+      clearInterval(progress)
+      for (const player of this.#players) player.close()
+    }
+    await this.#cluster.killNodes()
+    const rooms = this.#rooms.map(({ room, durability }) => ({ room, durability }))
+    const durable = rooms.filter(({ durability }) => durability !== 'none').map(({ room }) => room)
+    const records = await audit(this.#cluster.redis.url, KEY_PREFIX, project_id, durable)
+    return {
+      rooms,
+      // What came after the end was taken is the end of the run itself.
+      clients: this.#records.filter(({ at }) => at <= end.at),
+      store: this.#cluster.storeHistory(),
+      faults: faults.done,
+      end: { ...end, records },
+    }
+  }
+
+  #invite(project_id: string, token: string): Player[] {
+    const draw = new SeededRandom(Math.imul(this.#options.seed + 7, 0x85ebca6b))
+    return Array.from({ length: this.#options.clients }, (_, i) => {
+      const name = `c${i}`
+      // Every room has somebody in it.
+      const room = this.#rooms[i < this.#rooms.length ? i : Math.floor(draw.float() * this.#rooms.length)]!
+      const random = new SeededRandom(Math.imul(this.#options.seed * 1000 + i + 1, 0xc2b2ae35))
+      const parts = {
+        name,
+        room_type: `chaos-${room.durability}`,
+        key: room.key,
+        project_id,
+        token,
+        note: (note: object) =>
+          void this.#records.push({ at: machineNow(), client: name, ...note } as ClientRecord),
+        random: () => random.float(),
+        doors: () => this.#cluster.doors(),
+      }
+      return i % SDK_ONE_IN === SDK_ONE_IN - 1 ? new SdkPlayer(parts) : new RawPlayer(parts)
+    })
+  }
+
+  /** Everybody stops, sends one last op, and waits; then nothing moves any more. */
+  async #comeToRest(): Promise<Omit<End, 'records'>> {
+    for (const player of this.#players) player.rest()
+    await this.#settled()
+    for (const player of this.#players) player.last()
+    await this.#settled()
+    await pause(SAVED_WITHIN_MS)
+    const take = async () => ({
+      at: machineNow(),
+      owners: await this.#cluster.owners(),
+      members: this.#players.flatMap((player) => player.stand() ?? []),
+    })
+    let end = await take()
+    const deadline = performance.now() + EQUAL_WITHIN_MS
+    while (!this.#isEqual(end) && performance.now() < deadline) {
+      await pause(200)
+      end = await take()
+    }
+    return end
+  }
+
+  /** Resolves when everybody's ops are settled, or when that takes too long: the checker says what is missing. */
+  async #settled(): Promise<void> {
+    await this.#until('every op is settled', SETTLED_WITHIN_MS, () =>
+      this.#players.every(({ settled }) => settled),
+    ).catch((error: Error) => this.#options.say(error.message))
+  }
+
+  #isEqual({ owners, members }: Omit<End, 'records'>): boolean {
+    return members.every(({ room, state }) =>
+      owners.some((owner) => owner.room === room && isDeepStrictEqual(owner.state, state)),
+    )
+  }
+
+  #progress(faults: Faults): NodeJS.Timeout {
+    const begin = performance.now()
+    return setInterval(() => {
+      const acked = this.#records.filter(({ kind }) => kind === 'ack').length
+      const online = this.#players.filter((player) => player.stand()).length
+      const last = faults.done.at(-1)
+      this.#options.say(
+        `${Math.round((performance.now() - begin) / 1000)} s: ${acked} acks, ${this.#records.length} records, ${online}/${this.#players.length} in their rooms, ${faults.done.length} faults${last ? `, the last ${last.kind} of ${last.node ?? last.clients?.join(', ') ?? 'redis'}` : ''}`,
+      )
+    }, PROGRESS_MS)
+  }
+
+  async #until(what: string, within_ms: number, holds: () => boolean): Promise<void> {
+    const deadline = performance.now() + within_ms
+    while (!holds()) {
+      if (performance.now() > deadline) {
+        const missing = this.#players.filter((player) => !player.settled || !player.stand())
+        throw new Error(
+          `not within ${within_ms} ms: ${what}; ${missing.map((player) => player.describe()).join('; ')}`,
+        )
+      }
+      await pause(50)
+    }
+  }
+}
+
+const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms))

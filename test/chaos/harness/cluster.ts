@@ -1,0 +1,203 @@
+import { fileURLToPath } from 'node:url'
+import { pino } from 'pino'
+import { type RunningControl, startControl } from '../../../control/main.ts'
+import type { RoomDescription } from '../../../dataplane/descriptions.ts'
+import { type Clock, systemClock } from '../../../shared/clock.ts'
+import { systemRandom } from '../../../shared/random.ts'
+import { memoryStore } from '../../../shared/store/memory/memory.ts'
+import type { End, StoreRecord } from '../checker/history.ts'
+import { FaultyLink } from './faulty-link.ts'
+import { NodeProcess } from './node-process.ts'
+import type { Door } from './player.ts'
+import { ChaosRedis } from './redis.ts'
+
+const ROOMS = fileURLToPath(new URL('../rooms', import.meta.url))
+const INTERNAL_TOKEN = 'internal-token-of-the-chaos-runs'
+export const KEY_PREFIX = 'chaos:'
+const DAY_SECONDS = 86_400
+/** So far behind is control's clock: a token is good at nodes whose clocks jump either way. */
+const CONTROL_LAG_MS = 12 * 3_600_000
+const ASK_WITHIN_MS = 2000
+
+export interface ClusterOptions {
+  readonly nodes: number
+  readonly lease_ms: number
+  readonly unfenced: boolean
+  /** Where logs and histories go. */
+  readonly folder: string
+}
+
+/** A place for a node: one process after the other, all behind the same faulty link. */
+interface Slot {
+  readonly link: FaultyLink
+  lives: number
+  process: NodeProcess | undefined
+}
+
+/** Redis, control and the nodes of a run. */
+export class Cluster {
+  readonly redis: ChaosRedis
+  readonly #options: ClusterOptions
+  readonly #control: RunningControl
+  readonly #slots: Slot[]
+  /** Every process there was. */
+  readonly #processes: NodeProcess[] = []
+  #closed = false
+
+  private constructor(options: ClusterOptions, redis: ChaosRedis, control: RunningControl, slots: Slot[]) {
+    this.#options = options
+    this.redis = redis
+    this.#control = control
+    this.#slots = slots
+  }
+
+  static async start(options: ClusterOptions): Promise<Cluster> {
+    const redis = await ChaosRedis.start()
+    // What the data plane loses with its Redis is the question here; projects and keys stay.
+    const clock: Clock = { ...systemClock, now: () => systemClock.now() - CONTROL_LAG_MS }
+    const control = await startControl({
+      config: {
+        host: '127.0.0.1',
+        port: 0,
+        operator_tokens: [],
+        auth_none: false,
+        internal_token: INTERNAL_TOKEN,
+        require_key_id: false,
+      },
+      store: memoryStore({ clock }),
+      log: pino({ level: 'silent' }),
+      clock,
+      random: systemRandom,
+    })
+    const slots: Slot[] = []
+    for (let i = 0; i < options.nodes; i++)
+      slots.push({ link: await FaultyLink.open(redis.url), lives: 0, process: undefined })
+    const cluster = new Cluster(options, redis, control, slots)
+    try {
+      await Promise.all(slots.map((_, i) => cluster.startNode(i)))
+      return cluster
+    } catch (error) {
+      await cluster.close()
+      throw error
+    }
+  }
+
+  /** A project with a token that lives as long as any run. */
+  async login(): Promise<{ project_id: string; token: string }> {
+    const { id: project_id } = await this.#post('/projects', { name: 'chaos' })
+    const { token } = await this.#post('/tokens', { project_id, ttl_seconds: DAY_SECONDS })
+    return { project_id: project_id!, token: token! }
+  }
+
+  /** Starts a process in a slot that has none. */
+  async startNode(slot_number: number): Promise<void> {
+    const slot = this.#slot(slot_number)
+    if (this.#closed) return
+    slot.lives += 1
+    const node = await NodeProcess.start({
+      node: `node${slot_number + 1}.${slot.lives}`,
+      folder: this.#options.folder,
+      unfenced: this.#options.unfenced,
+      env: {
+        REDIS_URL: slot.link.url,
+        KEY_PREFIX,
+        CONTROL_URL: this.#control.url,
+        INTERNAL_TOKEN,
+        WS_PORT: '0',
+        ADMIN_PORT: '0',
+        NODE_LEASE_MS: String(this.#options.lease_ms),
+        DRAIN_SECONDS: '5',
+        HEARTBEAT_SECONDS: '2',
+        ROOMS_DIR: ROOMS,
+        LOG_LEVEL: process.env.CHAOS_LOG_LEVEL ?? 'info',
+        LOG_FORMAT: 'json',
+      },
+    })
+    if (this.#closed) node.kill()
+    this.#processes.push(node)
+    slot.process = node
+  }
+
+  /** The process of a slot, if it lives. */
+  process(slot_number: number): NodeProcess | undefined {
+    const { process } = this.#slot(slot_number)
+    return process?.alive ? process : undefined
+  }
+
+  link(slot_number: number): FaultyLink {
+    return this.#slot(slot_number).link
+  }
+
+  doors(): Door[] {
+    return this.#slots.flatMap(({ process }) =>
+      process?.alive ? [{ node: process.node, url: process.ws_url }] : [],
+    )
+  }
+
+  /** What every node says it runs, with states. Rejects when a node does not answer. */
+  async owners(): Promise<End['owners']> {
+    const living = this.#slots.flatMap(({ process }) => (process?.alive ? [process] : []))
+    const answers = await Promise.all(
+      living.map(async ({ node, admin_url }) => {
+        const response = await fetch(`${admin_url}/admin/runtime?include_state=1`, {
+          headers: { 'x-service-internal-token': INTERNAL_TOKEN },
+          signal: AbortSignal.timeout(ASK_WITHIN_MS),
+        })
+        const { rooms } = (await response.json()) as { rooms: RoomDescription[] }
+        return rooms.map(({ room_id: room, epoch, seq, checksum, state = null }) => ({
+          room,
+          node,
+          epoch,
+          seq,
+          checksum,
+          state,
+        }))
+      }),
+    )
+    return answers.flat()
+  }
+
+  /** Kills every node and waits until they are gone. */
+  async killNodes(): Promise<void> {
+    const living = this.#processes.filter(({ alive }) => alive)
+    for (const node of living) node.kill()
+    await Promise.all(living.map((node) => node.ended(5000)))
+  }
+
+  storeHistory(): StoreRecord[] {
+    return this.#processes
+      .flatMap((node) => node.history())
+      .map((record) => ({ ...record, room: record.room.slice(record.room.indexOf('/') + 1) }))
+      .sort((a, b) => a.ended - b.ended)
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+    await this.killNodes()
+    for (const { link } of this.#slots) await link.close()
+    await this.#control.close()
+    await this.redis.close()
+  }
+
+  /** Ends every process at once, for a run that is interrupted. */
+  abandon(): void {
+    this.#closed = true
+    for (const node of this.#processes) if (node.alive) node.kill()
+  }
+
+  #slot(slot_number: number): Slot {
+    const slot = this.#slots[slot_number]
+    if (!slot) throw new Error(`there is no node ${slot_number}`)
+    return slot
+  }
+
+  async #post(path: string, body: object): Promise<Record<string, string>> {
+    const response = await fetch(`${this.#control.url}${path}`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    })
+    if (!response.ok) throw new Error(`${path} answered ${response.status}: ${await response.text()}`)
+    return (await response.json()) as Record<string, string>
+  }
+}

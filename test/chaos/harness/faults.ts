@@ -1,0 +1,141 @@
+import type { Fault } from '../checker/history.ts'
+import { machineNow } from '../now.ts'
+import type { Cluster } from './cluster.ts'
+import type { PlannedFault } from './plan.ts'
+import type { Player } from './player.ts'
+
+/** How long a drain may take before the node is told a second time. */
+const DRAIN_WITHIN_MS = 12_000
+
+/** Does what was planned, when it was planned, and writes down what was really done. */
+export class Faults {
+  readonly #cluster: Cluster
+  readonly #players: readonly Player[]
+  readonly #done: Fault[] = []
+  readonly #running = new Set<Promise<void>>()
+  readonly #timers: NodeJS.Timeout[] = []
+  readonly #errors: unknown[] = []
+
+  constructor(cluster: Cluster, players: readonly Player[]) {
+    this.#cluster = cluster
+    this.#players = players
+  }
+
+  /** Every fault so far; one that is not over yet has no end. */
+  get done(): readonly Fault[] {
+    return this.#done
+  }
+
+  start(plan: readonly PlannedFault[]): void {
+    for (const fault of plan)
+      this.#timers.push(
+        setTimeout(() => {
+          const work = this.#do(fault).catch((error: unknown) => void this.#errors.push(error))
+          this.#running.add(work)
+          void work.then(() => this.#running.delete(work))
+        }, fault.at_ms),
+      )
+  }
+
+  /** Resolves when every fault is over and every node runs again. Rejects when one could not be done or undone. */
+  async healed(): Promise<void> {
+    while (this.#running.size > 0) await Promise.all(this.#running)
+    if (this.#errors.length > 0) throw this.#errors[0]
+  }
+
+  stop(): void {
+    for (const timer of this.#timers) clearTimeout(timer)
+  }
+
+  async #do(planned: PlannedFault): Promise<void> {
+    const { kind, node: slot = 0, for_ms, amount_ms = 0 } = planned
+    const process = this.#cluster.process(slot)
+    const link = this.#cluster.link(slot)
+    // The node may still be on its way back from something that took longer than planned.
+    if (planned.node !== undefined && !process) return
+    const over = this.#record(planned, process?.node)
+    switch (kind) {
+      case 'kill':
+        process?.kill()
+        await process?.ended(5000)
+        await pause(for_ms)
+        await this.#cluster.startNode(slot)
+        break
+      case 'drain':
+        process?.drain()
+        if (!(await process?.ended(DRAIN_WITHIN_MS))) {
+          process?.kill()
+          await process?.ended(5000)
+        }
+        await this.#cluster.startNode(slot)
+        break
+      case 'pause':
+        process?.pause()
+        await pause(for_ms)
+        process?.resume()
+        break
+      case 'cut':
+        link.cut()
+        break
+      case 'delay':
+        link.delay(amount_ms)
+        await pause(for_ms)
+        link.delay(0)
+        break
+      case 'blackhole':
+        link.hold(true)
+        await pause(for_ms)
+        link.hold(false)
+        break
+      case 'clock':
+        process?.jump(amount_ms)
+        break
+      case 'redis_kept':
+        await this.#cluster.redis.stopKeeping()
+        await pause(for_ms)
+        await this.#cluster.redis.start()
+        break
+      case 'redis_lost':
+        await this.#cluster.redis.stopLosing()
+        await pause(for_ms)
+        await this.#cluster.redis.start()
+        break
+      case 'redis_pause':
+        await this.#cluster.redis.pause()
+        await pause(for_ms)
+        await this.#cluster.redis.resume()
+        break
+      case 'race':
+        for (const player of this.#chosen(planned)) player.race()
+        break
+      case 'client_cut':
+        for (const player of this.#chosen(planned)) player.cut()
+    }
+    over()
+  }
+
+  #chosen({ clients = [] }: PlannedFault): Player[] {
+    return clients.flatMap((i) => this.#players[i] ?? [])
+  }
+
+  /** Writes a fault down as it begins; the returned function writes down its end. */
+  #record(planned: PlannedFault, node: string | undefined): () => void {
+    const at = machineNow()
+    const { kind, amount_ms } = planned
+    const clients = this.#chosen(planned).map(({ name }) => name)
+    const fault: { -readonly [K in keyof Fault]: Fault[K] } = {
+      kind,
+      at,
+      until: Number.POSITIVE_INFINITY,
+      ...(planned.node !== undefined && node !== undefined && { node }),
+      ...(clients.length > 0 && { clients }),
+      ...(amount_ms !== undefined && { amount: `${amount_ms} ms` }),
+    }
+    this.#done.push(fault)
+    return () => {
+      fault.until = machineNow()
+    }
+  }
+}
+
+const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms))

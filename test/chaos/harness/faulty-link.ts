@@ -1,0 +1,152 @@
+import { connect, createServer, type Server, type Socket } from 'node:net'
+
+/** A TCP link between a node and its Redis that does what networks do: it breaks, slows down, or swallows everything for a while. */
+export class FaultyLink {
+  readonly #target: { readonly host: string; readonly port: number }
+  readonly #server: Server
+  readonly #pairs = new Set<Pair>()
+  #delay_ms = 0
+  #held = false
+
+  private constructor(target_url: string) {
+    const { hostname, port } = new URL(target_url)
+    this.#target = { host: hostname, port: Number(port || 6379) }
+    this.#server = createServer((client) => this.#join(client))
+  }
+
+  /** Listens on a free port of this machine in front of the Redis at `target_url`. */
+  static async open(target_url: string): Promise<FaultyLink> {
+    const link = new FaultyLink(target_url)
+    await new Promise<void>((resolve, reject) => {
+      link.#server.once('error', reject)
+      link.#server.listen(0, '127.0.0.1', resolve)
+    })
+    return link
+  }
+
+  /** What the node connects to. */
+  get url(): string {
+    const address = this.#server.address()
+    if (typeof address !== 'object' || !address) throw new Error('the link has no port')
+    return `redis://127.0.0.1:${address.port}`
+  }
+
+  /** Breaks every connection; what was under way may be lost or not, and new ones work. */
+  cut(): void {
+    for (const pair of [...this.#pairs]) pair.cut()
+  }
+
+  /** What is sent from now on arrives so much later, in both directions. */
+  delay(ms: number): void {
+    this.#delay_ms = ms
+  }
+
+  /** Nothing arrives any more, in either direction, and nothing breaks; what was sent arrives at the end of it, even of connections that were given up meanwhile. */
+  hold(held: boolean): void {
+    this.#held = held
+    if (!held) for (const pair of [...this.#pairs]) pair.release()
+  }
+
+  async close(): Promise<void> {
+    for (const pair of [...this.#pairs]) pair.cut()
+    await new Promise<void>((resolve) => this.#server.close(() => resolve()))
+  }
+
+  #join(client: Socket): void {
+    const server = connect(this.#target.port, this.#target.host)
+    const pair = new Pair(client, server, {
+      delay: () => this.#delay_ms,
+      held: () => this.#held,
+      over: () => this.#pairs.delete(pair),
+    })
+    this.#pairs.add(pair)
+  }
+}
+
+interface Conditions {
+  readonly delay: () => number
+  readonly held: () => boolean
+  readonly over: () => void
+}
+
+/** Two sockets and what is on its way between them. */
+class Pair {
+  readonly #client: Socket
+  readonly #server: Socket
+  readonly #ways: readonly [up: Way, down: Way]
+  readonly #over: () => void
+
+  constructor(client: Socket, server: Socket, conditions: Conditions) {
+    this.#client = client
+    this.#server = server
+    this.#over = conditions.over
+    this.#ways = [new Way(server, conditions), new Way(client, conditions)]
+    const [up, down] = this.#ways
+    client.setNoDelay(true)
+    server.setNoDelay(true)
+    client.on('data', (chunk) => up.carry(chunk))
+    server.on('data', (chunk) => down.carry(chunk))
+    client.on('error', () => {}).on('close', () => up.finish())
+    server.on('error', () => {}).on('close', () => down.finish())
+    client.on('close', () => this.#look())
+    server.on('close', () => this.#look())
+  }
+
+  release(): void {
+    for (const way of this.#ways) way.move()
+  }
+
+  cut(): void {
+    for (const way of this.#ways) way.drop()
+    this.#client.destroy()
+    this.#server.destroy()
+  }
+
+  #look(): void {
+    if (this.#client.destroyed && this.#server.destroyed) this.#over()
+  }
+}
+
+/** One direction: chunks, each with the time it arrives. */
+class Way {
+  readonly #to: Socket
+  readonly #conditions: Conditions
+  #queue: { readonly due: number; readonly chunk: Uint8Array }[] = []
+  #timer: NodeJS.Timeout | undefined
+  #finished = false
+
+  constructor(to: Socket, conditions: Conditions) {
+    this.#to = to
+    this.#conditions = conditions
+  }
+
+  carry(chunk: Uint8Array): void {
+    const due = Math.max(performance.now() + this.#conditions.delay(), this.#queue.at(-1)?.due ?? 0)
+    this.#queue.push({ due, chunk })
+    this.move()
+  }
+
+  /** The sender is gone: what it sent still arrives, then the end. */
+  finish(): void {
+    this.#finished = true
+    this.move()
+  }
+
+  drop(): void {
+    this.#queue = []
+    clearTimeout(this.#timer)
+  }
+
+  move(): void {
+    clearTimeout(this.#timer)
+    if (this.#conditions.held()) return
+    const now = performance.now()
+    while (this.#queue.length > 0 && this.#queue[0]!.due <= now) {
+      const { chunk } = this.#queue.shift()!
+      if (!this.#to.destroyed) this.#to.write(chunk)
+    }
+    const [next] = this.#queue
+    if (next) this.#timer = setTimeout(() => this.move(), Math.max(1, next.due - now))
+    else if (this.#finished) this.#to.destroySoon()
+  }
+}

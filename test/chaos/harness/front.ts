@@ -1,0 +1,59 @@
+import { connect, createServer, type Server, type Socket } from 'node:net'
+import type { Door } from './player.ts'
+
+/** A load balancer in one class: each connection goes to a node drawn at random. */
+export class Front {
+  readonly #server: Server
+  readonly #sockets = new Set<Socket>()
+
+  private constructor(doors: () => readonly Door[], random: () => number) {
+    this.#server = createServer((client) => {
+      const all = doors()
+      const door = all[Math.floor(random() * all.length)]
+      if (!door) {
+        client.destroy()
+        return
+      }
+      const { hostname, port } = new URL(door.url)
+      const node = connect(Number(port), hostname)
+      for (const [from, to] of [
+        [client, node],
+        [node, client],
+      ] as const) {
+        this.#sockets.add(from)
+        from.setNoDelay(true)
+        from.pipe(to)
+        from.on('error', () => to.destroy())
+        from.on('close', () => {
+          this.#sockets.delete(from)
+          to.destroy()
+        })
+      }
+    })
+  }
+
+  static async open(doors: () => readonly Door[], random: () => number): Promise<Front> {
+    const front = new Front(doors, random)
+    await new Promise<void>((resolve, reject) => {
+      front.#server.once('error', reject)
+      front.#server.listen(0, '127.0.0.1', resolve)
+    })
+    return front
+  }
+
+  get url(): string {
+    const address = this.#server.address()
+    if (typeof address !== 'object' || !address) throw new Error('the front has no port')
+    return `ws://127.0.0.1:${address.port}`
+  }
+
+  /** Breaks every connection. */
+  cut(): void {
+    for (const socket of this.#sockets) socket.destroy()
+  }
+
+  async close(): Promise<void> {
+    this.cut()
+    await new Promise<void>((resolve) => this.#server.close(() => resolve()))
+  }
+}

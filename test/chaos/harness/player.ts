@@ -1,0 +1,73 @@
+import type { ClientRecord, End } from '../checker/history.ts'
+
+/** A node that clients may try. */
+export interface Door {
+  readonly node: string
+  readonly url: string
+}
+
+/** `Omit` for each member of a union. */
+type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never
+
+/** What a client writes down; who and when are added. */
+export type Note = Without<ClientRecord, 'at' | 'client'>
+
+/** What every player needs. */
+export interface PlayerParts {
+  readonly name: string
+  readonly room_type: string
+  readonly key: string
+  readonly project_id: string
+  readonly token: string
+  readonly note: (note: Note) => void
+  /** A number in [0, 1). */
+  readonly random: () => number
+}
+
+/** Someone who plays in one room for the whole run, whatever happens to its connections and sessions. */
+export interface Player {
+  readonly name: string
+  start(): void
+  /** Sends nothing new any more. */
+  rest(): void
+  /** One last op. */
+  last(): void
+  /** Whether the player is in its room and all it sent is settled. */
+  readonly settled: boolean
+  /** The connection breaks, as networks do. */
+  cut(): void
+  /** Takes its session up twice at once, at two nodes, with one token. */
+  race(): void
+  /** Where it stands; undefined while it is in no room. */
+  stand(): End['members'][number] | undefined
+  /** Why it is not settled, for people. */
+  describe(): string
+  close(): void
+}
+
+/** How many ops may wait for their ack. */
+export const MOST_WAITING = 8
+/** One op in so many is one that the room must refuse. */
+const REFUSED_ONE_IN = 12
+
+/** The ops of one client: each with a name of its own. */
+export class Ops {
+  readonly #name: string
+  readonly #random: () => number
+  #count = 0
+
+  constructor(name: string, random: () => number) {
+    this.#name = name
+    this.#random = random
+  }
+
+  next(may_refuse: boolean): { op: string; refuse: boolean } {
+    this.#count += 1
+    return { op: `${this.#name}/${this.#count}`, refuse: may_refuse && this.#random() * REFUSED_ONE_IN < 1 }
+  }
+
+  /** When the next one is due, in milliseconds. */
+  pause(): number {
+    return 60 + this.#random() * 240
+  }
+}

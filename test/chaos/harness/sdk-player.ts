@@ -1,0 +1,166 @@
+import { type Client, connect, type Room, RoomfulError } from 'roomful/client'
+import type { Json } from '../../../shared/json.ts'
+import { type End, playerIn, type View } from '../checker/history.ts'
+import type { chaosRoom } from '../room-logic.ts'
+import { Front } from './front.ts'
+import { MOST_WAITING, Ops, type Player } from './player.ts'
+import type { RawPlayerParts } from './raw-player.ts'
+
+const CONNECT_AGAIN_MS = 500
+
+/** A client with the SDK, behind a load balancer of its own. The SDK tells no frames: what is written down is what its user sees. */
+export class SdkPlayer implements Player {
+  readonly name: string
+  readonly #parts: RawPlayerParts
+  readonly #ops: Ops
+  #front: Front | undefined
+  #client: Client | undefined
+  #room: Room<ReturnType<typeof chaosRoom>> | undefined
+  #member = ''
+  #view: View | undefined
+  #last_ref = 0
+  #waiting = 0
+  #resting = false
+  #closed = false
+
+  constructor(parts: RawPlayerParts) {
+    this.name = parts.name
+    this.#parts = parts
+    this.#ops = new Ops(parts.name, parts.random)
+  }
+
+  get settled(): boolean {
+    return this.#client?.status === 'online' && this.#room?.status === 'joined' && this.#waiting === 0
+  }
+
+  start(): void {
+    void this.#begin()
+    this.#playOn()
+  }
+
+  rest(): void {
+    this.#resting = true
+  }
+
+  last(): void {
+    this.#op(false)
+  }
+
+  cut(): void {
+    this.#front?.cut()
+  }
+
+  /** The SDK has one connection at a time. */
+  race(): void {
+    this.cut()
+  }
+
+  stand(): End['members'][number] | undefined {
+    if (this.#room?.status !== 'joined' || this.#client?.status !== 'online') return undefined
+    return { client: this.name, ...this.#place(), state: this.#room.state as unknown as Json }
+  }
+
+  describe(): string {
+    return `${this.name} (SDK) is ${this.#client?.status ?? 'not connected'}, ${this.#room?.status ?? 'in no room'}, with ${this.#waiting} unsettled`
+  }
+
+  close(): void {
+    this.#closed = true
+    this.#client?.close()
+    void this.#front?.close()
+  }
+
+  async #begin(): Promise<void> {
+    const { doors, random, project_id, token, room_type, key } = this.#parts
+    this.#front ??= await Front.open(doors, random)
+    try {
+      this.#client = await connect(this.#front.url, { projectId: project_id, token, onError: () => {} })
+      const room = await this.#client.join<ReturnType<typeof chaosRoom>>(room_type as 'chaos-journal', {
+        key,
+      })
+      this.#room = room
+      this.#joined()
+      room.onStateChange(() => this.#changed())
+      room.onLeave(() => {
+        if (this.#closed) return
+        this.#parts.note({ kind: 'lost', ...this.#place(), why: 'seat' })
+        this.#room = undefined
+        this.#client?.close()
+        this.#again()
+      })
+    } catch {
+      this.#client?.close()
+      this.#again()
+    }
+  }
+
+  #again(): void {
+    setTimeout(() => {
+      if (!this.#closed) void this.#begin()
+    }, CONNECT_AGAIN_MS).unref()
+  }
+
+  #place() {
+    const { room_type, key } = this.#parts
+    return { room: `${room_type}:${key}`, member: this.#member }
+  }
+
+  #joined(): void {
+    this.#member = this.#room?.memberId ?? ''
+    this.#view = undefined
+    this.#parts.note({ kind: 'joined', ...this.#place() })
+    this.#changed()
+  }
+
+  #changed(): void {
+    const room = this.#room
+    if (!room) return
+    if (room.memberId !== this.#member) {
+      this.#parts.note({ kind: 'lost', ...this.#place(), why: 'session' })
+      this.#joined()
+      return
+    }
+    const view = playerIn(room.state as unknown as Json, this.#member)
+    if (!view || (view.count === this.#view?.count && view.chain === this.#view.chain)) return
+    this.#view = view
+    this.#parts.note({ kind: 'view', ...this.#place(), view: { ...view } })
+  }
+
+  #playOn(): void {
+    setTimeout(() => {
+      if (this.#closed) return
+      if (!this.#resting && this.#room?.status === 'joined' && this.#waiting < MOST_WAITING) this.#op(true)
+      this.#playOn()
+    }, this.#ops.pause()).unref()
+  }
+
+  #op(may_refuse: boolean): void {
+    const room = this.#room
+    if (!room) return
+    // It may be another member since the last change of the state.
+    this.#changed()
+    const { op, refuse } = this.#ops.next(may_refuse)
+    this.#last_ref += 1
+    const ref = this.#last_ref
+    // The member may be another when the answer comes.
+    const place = this.#place()
+    this.#parts.note({ kind: 'sent', ...place, ref, op, refuse, again: false })
+    this.#waiting += 1
+    room
+      .send('op', { op, ref, refuse })
+      .then(
+        () => this.#parts.note({ kind: 'ack', ...place, ref }),
+        (error: unknown) => {
+          const code = error instanceof RoomfulError ? error.code : 'unknown'
+          // With its session lost nobody knows whether an op was applied.
+          if (!UNKNOWN.includes(code)) this.#parts.note({ kind: 'refused', ...place, ref, code })
+        },
+      )
+      .finally(() => {
+        this.#waiting -= 1
+      })
+  }
+}
+
+/** Errors that do not say what became of an op. */
+const UNKNOWN = ['resume_failed', 'client_closed', 'not_in_room', 'seat_lost', 'unknown']

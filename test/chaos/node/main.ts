@@ -1,0 +1,66 @@
+import { openSync } from 'node:fs'
+import { startNode } from '../../../dataplane/node.ts'
+import { JournalFormat } from '../../../dataplane/rooms/journal.ts'
+import { loadRooms } from '../../../dataplane/rooms/loader.ts'
+import { live } from '../../../deploy/cli/service.ts'
+import { describeProblems, parseDataplaneConfig } from '../../../shared/config.ts'
+import { createLog } from '../../../shared/log.ts'
+import { systemRandom } from '../../../shared/random.ts'
+import { openStore } from '../../../shared/store/open.ts'
+import type { RoomRecords, Store } from '../../../shared/store/port.ts'
+import { JumpingClock } from './jumping-clock.ts'
+import { RecordingRooms } from './recording-store.ts'
+import { UnfencedRooms } from './unfenced-store.ts'
+
+/*
+ * One node of a chaos run: node main.ts <file of its store history> [--unfenced], with the environment of `roomful dataplane`. Its wall
+ * clock jumps by `jump_ms` of each message from its parent.
+ */
+
+const [history_file, ...flags] = process.argv.slice(2)
+const parsed = parseDataplaneConfig(process.env)
+if (!parsed.ok || history_file === undefined || parsed.config.rooms_dir === undefined) {
+  process.stderr.write(
+    `a chaos node cannot start:\n${parsed.ok ? 'a file or folder is missing' : describeProblems(parsed)}\n`,
+  )
+  process.exit(2)
+}
+const { config } = parsed
+const node_id = config.node_id ?? 'node'
+const log = createLog(config.log, { node_id })
+const clock = new JumpingClock()
+process.on('message', ({ jump_ms }: { jump_ms: number }) => clock.jump(jump_ms))
+
+const start = async () => {
+  const store = await openStore({ ...config.store, log, clock, random: systemRandom })
+  const rooms = flags.includes('--unfenced') ? new UnfencedRooms(store.rooms) : store.rooms
+  const recorded = new RecordingRooms(rooms, new JournalFormat(), node_id, openSync(history_file, 'a'))
+  const node = await startNode({
+    ...config,
+    rooms: await loadRooms(config.rooms_dir!),
+    store: withRooms(store, recorded),
+    log,
+    clock,
+  })
+  return {
+    addresses: { websocket: node.ws_url, admin: node.admin_url },
+    ended: node.drained,
+    close: () => node.close().finally(() => store.close()),
+  }
+}
+
+/** The store with other room records. */
+const withRooms = (store: Store, rooms: RoomRecords): Store => ({
+  kind: store.kind,
+  records: store.records,
+  rooms,
+  bus: store.bus,
+  locks: store.locks,
+  onReturn: (callback) => store.onReturn(callback),
+  uptime: () => store.uptime(),
+  time: () => store.time(),
+  ping: () => store.ping(),
+  close: () => store.close(),
+})
+
+live('chaos node', start, log, process)

@@ -1,0 +1,113 @@
+import { writeSync } from 'node:fs'
+import type { JournalFormat } from '../../../dataplane/rooms/journal.ts'
+import type { Claim, Fence, RoomOwner, RoomRecords } from '../../../shared/store/port.ts'
+import type { Content, StoreRecord } from '../checker/history.ts'
+import { machineNow } from '../now.ts'
+
+/** A line of a node's store history: a call that begins, or the answer to one. */
+export type StoreLine =
+  | ({ readonly call: number } & Omit<StoreRecord, 'ended' | 'ok'>)
+  | {
+      readonly answer: number
+      readonly ended: number
+      /** Absent: the call was rejected. */
+      readonly ok?: boolean
+      /** What a claim gave. */
+      readonly fence?: Fence
+    }
+
+/**
+ * Room records that write down every claim, commit, snapshot and release, with its answer, as JSON lines into an open file. A line is
+ * written before its call leaves, so that a killed node leaves nothing out.
+ */
+export class RecordingRooms implements RoomRecords {
+  readonly #rooms: RoomRecords
+  readonly #format: JournalFormat
+  readonly #node: string
+  readonly #file: number
+  #calls = 0
+
+  constructor(rooms: RoomRecords, format: JournalFormat, node: string, file: number) {
+    this.#rooms = rooms
+    this.#format = format
+    this.#node = node
+    this.#file = file
+  }
+
+  inspect(room: string): Promise<RoomOwner | undefined> {
+    return this.#rooms.inspect(room)
+  }
+
+  claim(room: string, owner: string, expected_epoch: number, ttl_ms: number): Promise<Claim | undefined> {
+    return this.#record('claim', room, { epoch: 0, version: 0 }, undefined, () =>
+      this.#rooms.claim(room, owner, expected_epoch, ttl_ms),
+    )
+  }
+
+  commit(room: string, fence: Fence, entry: Uint8Array, ttl_ms: number): Promise<boolean> {
+    const { seq, checksum, visible } = this.#format.readEntry(entry)
+    return this.#record('commit', room, fence, { seq, checksum, visible }, () =>
+      this.#rooms.commit(room, fence, entry, ttl_ms),
+    )
+  }
+
+  snapshot(room: string, fence: Fence, snapshot: Uint8Array, ttl_ms: number): Promise<boolean> {
+    const { seq, checksum } = this.#format.readSnapshot(snapshot)
+    return this.#record('snapshot', room, fence, { seq, checksum, visible: undefined }, () =>
+      this.#rooms.snapshot(room, fence, snapshot, ttl_ms),
+    )
+  }
+
+  release(room: string, fence: Fence, options: { forget: boolean; ttl_ms: number }): Promise<boolean> {
+    return this.#record('release', room, fence, undefined, () => this.#rooms.release(room, fence, options))
+  }
+
+  refresh(room: string, fence: Fence, ttl_ms: number): Promise<boolean> {
+    return this.#rooms.refresh(room, fence, ttl_ms)
+  }
+
+  async #record<T extends boolean | Claim | undefined>(
+    kind: StoreRecord['kind'],
+    room: string,
+    { epoch, version }: Fence,
+    content: Content | undefined,
+    work: () => Promise<T>,
+  ): Promise<T> {
+    this.#calls += 1
+    const call = this.#calls
+    const began = machineNow()
+    this.#write({ call, kind, node: this.#node, room, began, epoch, version, ...(content && { content }) })
+    try {
+      const answer = await work()
+      const fence = typeof answer === 'object' ? answer.fence : undefined
+      const ok = answer !== undefined && answer !== false
+      this.#write({ answer: call, ended: machineNow(), ok, ...(fence && { fence }) })
+      return answer
+    } catch (error) {
+      this.#write({ answer: call, ended: machineNow() })
+      throw error
+    }
+  }
+
+  #write(line: StoreLine): void {
+    writeSync(this.#file, `${JSON.stringify(line)}\n`)
+  }
+}
+
+/** The calls that a node's file tells of. A call without an answer ended when the node did: `end`. */
+export function readStoreLines(text: string, end: number): StoreRecord[] {
+  const calls = new Map<number, StoreRecord>()
+  for (const line of text.split('\n')) {
+    if (!line.endsWith('}')) continue
+    const parsed = JSON.parse(line) as StoreLine
+    if ('call' in parsed) {
+      const { call, ...record } = parsed
+      calls.set(call, { ...record, ended: end, ok: undefined })
+      continue
+    }
+    const { answer, ended, ok, fence } = parsed
+    const record = calls.get(answer)
+    if (record) calls.set(answer, { ...record, ...fence, ended, ok })
+  }
+  return [...calls.values()]
+}

@@ -1,0 +1,46 @@
+import type { Claim, Fence, RoomOwner, RoomRecords } from '../../../shared/store/port.ts'
+
+/**
+ * Room records without the fence, to see chaos find out: whoever writes is given the fence that stands, so that a node that has lost
+ * its room writes on as if it still had it.
+ */
+export class UnfencedRooms implements RoomRecords {
+  readonly #rooms: RoomRecords
+
+  constructor(rooms: RoomRecords) {
+    this.#rooms = rooms
+  }
+
+  async inspect(room: string): Promise<RoomOwner | undefined> {
+    return this.#rooms.inspect(room)
+  }
+
+  claim(room: string, owner: string, expected_epoch: number, ttl_ms: number): Promise<Claim | undefined> {
+    return this.#rooms.claim(room, owner, expected_epoch, ttl_ms)
+  }
+
+  commit(room: string, fence: Fence, entry: Uint8Array, ttl_ms: number): Promise<boolean> {
+    return this.#unfenced(room, fence, (standing) => this.#rooms.commit(room, standing, entry, ttl_ms))
+  }
+
+  snapshot(room: string, fence: Fence, snapshot: Uint8Array, ttl_ms: number): Promise<boolean> {
+    return this.#unfenced(room, fence, (standing) => this.#rooms.snapshot(room, standing, snapshot, ttl_ms))
+  }
+
+  release(room: string, fence: Fence, options: { forget: boolean; ttl_ms: number }): Promise<boolean> {
+    return this.#unfenced(room, fence, (standing) => this.#rooms.release(room, standing, options))
+  }
+
+  refresh(room: string, fence: Fence, ttl_ms: number): Promise<boolean> {
+    return this.#unfenced(room, fence, (standing) => this.#rooms.refresh(room, standing, ttl_ms))
+  }
+
+  async #unfenced(
+    room: string,
+    fence: Fence,
+    write: (standing: Fence) => Promise<boolean>,
+  ): Promise<boolean> {
+    const found = await this.#rooms.inspect(room)
+    return write(found ? { epoch: found.epoch, version: found.version } : fence)
+  }
+}
