@@ -1,5 +1,6 @@
 import { isIP } from 'node:net'
 import * as v from 'valibot'
+import { STORE_SCHEMES } from '../store/redis/address.ts'
 
 /** What values a variable takes: a schema from its text, and the same in words ("a port: 0–65535"). */
 export interface Kind<T> {
@@ -82,3 +83,12 @@ const isUrl = (value: string, schemes: readonly string[]): boolean =>
   URL.canParse(value) &&
   schemes.includes(new URL(value).protocol.slice(0, -1)) &&
   new URL(value).hostname !== ''
+
+/** The address of a Redis of any shape. Only its scheme is looked at: `parseAddress`, which reads the rest, says exactly what is wrong. */
+export const storeUrl: Kind<string> = kind(
+  'redis://host:6379, redis+sentinel://host1,host2/master-name or redis+cluster://host1,host2 (TLS: rediss)',
+  v.pipe(
+    v.string(),
+    v.check((value) => STORE_SCHEMES.some((scheme) => value.startsWith(`${scheme}://`))),
+  ),
+)

@@ -1,4 +1,4 @@
-import { flag, host, integer, type Kind, list, oneOf, port, text, url } from './kinds.ts'
+import { flag, host, integer, type Kind, list, oneOf, port, storeUrl, text, url } from './kinds.ts'
 
 /** A command of the command line that reads configuration. */
 export type Command = 'control' | 'dataplane' | 'dev'
@@ -218,7 +218,7 @@ export const VARIABLES = {
   }),
   REDIS_URL: optional({
     meaning: 'The Redis that all processes of a deployment share.',
-    kind: url(['redis', 'rediss'], 'redis://127.0.0.1:6379'),
+    kind: storeUrl,
     default_note: 'dev: in memory',
     used_by: BOTH,
     required_by: ['control', 'dataplane'],

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { rmSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { freePort } from './redis-port.ts'
@@ -16,11 +16,22 @@ export function findRedisProgram(): string | undefined {
 /** How often another port is tried when somebody took the free one first. */
 const PORT_ATTEMPTS = 5
 
-/** Starts `program` on a free port of this machine, with a folder of its own and no persistence. */
-export async function startRedisProcess(program: string): Promise<RedisServer> {
+/** How a server process differs from the plain one. */
+export interface RedisProcessOptions {
+  /** Settings of redis.conf, by name. */
+  readonly settings?: Readonly<Record<string, string>>
+  /** Runs as a Sentinel with this configuration, line by line. */
+  readonly sentinel?: readonly string[]
+}
+
+/** Starts `program` on a free port of this machine, with a folder of its own and, unless `settings` say so, no persistence. */
+export async function startRedisProcess(
+  program: string,
+  options: RedisProcessOptions = {},
+): Promise<RedisServer> {
   const folder = await mkdtemp(join(tmpdir(), 'roomful-redis-'))
   for (let attempt = 1; ; attempt++) {
-    const server = new RedisProcess(program, await freePort(), folder)
+    const server = new RedisProcess(program, await freePort(), folder, options)
     try {
       await server.start()
       return server
@@ -37,6 +48,7 @@ class RedisProcess implements RedisServer {
   readonly #program: string
   readonly #port: number
   readonly #folder: string
+  readonly #options: RedisProcessOptions
   #child: ChildProcess | undefined
   /** For a run that ends without closing its servers. */
   readonly #onExit = () => {
@@ -44,7 +56,8 @@ class RedisProcess implements RedisServer {
     rmSync(this.#folder, { recursive: true, force: true })
   }
 
-  constructor(program: string, port: number, folder: string) {
+  constructor(program: string, port: number, folder: string, options: RedisProcessOptions) {
+    this.#options = options
     this.#program = program
     this.#port = port
     this.#folder = folder
@@ -53,25 +66,31 @@ class RedisProcess implements RedisServer {
 
   async start(): Promise<void> {
     if (this.#child) return
-    const settings = {
-      port: String(this.#port),
-      bind: '127.0.0.1',
-      dir: this.#folder,
-      save: '',
-      appendonly: 'no',
-      'maxmemory-policy': 'noeviction',
-    }
-    const args = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value])
+    const args = await this.#args()
     const child = spawn(this.#program, args, { stdio: ['ignore', 'pipe', 'pipe'] })
     this.#child = child
     process.once('exit', this.#onExit)
     try {
-      await said(child, 'Ready to accept connections')
+      await said(child, this.#options.sentinel ? 'Sentinel ID is' : 'Ready to accept connections')
     } catch (error) {
       this.#child = undefined
       process.off('exit', this.#onExit)
       throw error
     }
+  }
+
+  /** A Sentinel keeps what it learns in its configuration file. */
+  async #args(): Promise<string[]> {
+    const place = { port: String(this.#port), bind: '127.0.0.1', dir: this.#folder }
+    if (this.#options.sentinel) {
+      const file = join(this.#folder, 'sentinel.conf')
+      const lines = Object.entries(place).map(([name, value]) => `${name} ${value}`)
+      await writeFile(file, [...lines, ...this.#options.sentinel, ''].join('\n'))
+      return [file, '--sentinel']
+    }
+    const plain = { save: '', appendonly: 'no', 'maxmemory-policy': 'noeviction' }
+    const settings = { ...place, ...plain, ...this.#options.settings }
+    return Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value])
   }
 
   async stop(): Promise<void> {

@@ -1,6 +1,6 @@
 import { startRedisContainer } from './redis-container.ts'
 import { installRedis, mayInstallRedis } from './redis-install.ts'
-import { findRedisProgram, startRedisProcess } from './redis-process.ts'
+import { findRedisProgram, type RedisProcessOptions, startRedisProcess } from './redis-process.ts'
 
 /** A real Redis server that belongs to one test (or, from the global setup, to one run). It keeps nothing on disk. */
 export interface RedisServer {
@@ -37,4 +37,13 @@ export async function startRedis(): Promise<RedisServer> {
   throw new Error(
     'the tests need a real Redis: put redis-server or valkey-server on PATH, or start a Docker engine (or set REDIS_URL, for tests that do not stop the server)',
   )
+}
+
+/** Starts a Redis process with settings of its own, for what a container cannot be: several that find each other. */
+export async function startRedisWith(options: RedisProcessOptions): Promise<RedisServer> {
+  const program = findRedisProgram()
+  if (program) return startRedisProcess(program, options)
+  if (!mayInstallRedis()) throw new Error('this test needs redis-server or valkey-server on PATH')
+  installRedis()
+  return startRedisProcess(findRedisProgram() ?? 'redis-server', options)
 }

@@ -1,0 +1,27 @@
+import { Redis } from 'ioredis'
+
+/** Runs `work` with a connection to the Redis at `url` that is closed afterwards; a command waits at most 2 s. */
+export async function asAdmin<T>(url: string, work: (redis: Redis) => Promise<T>): Promise<T> {
+  const redis = new Redis(url, { commandTimeout: 2000, retryStrategy: () => 50, maxRetriesPerRequest: 3 })
+  redis.on('error', () => undefined)
+  try {
+    return await work(redis)
+  } finally {
+    redis.disconnect()
+  }
+}
+
+/** Resolves once `holds` gives true; asks every 20 ms, also when it rejects, and rejects with `what` after `timeout_ms`. */
+export async function until(what: string, holds: () => Promise<boolean>, timeout_ms = 15_000): Promise<void> {
+  const end = performance.now() + timeout_ms
+  let reason = ''
+  while (performance.now() < end) {
+    try {
+      if (await holds()) return
+    } catch (error) {
+      reason = `: ${(error as Error).message}`
+    }
+    await new Promise((resolve) => setTimeout(resolve, 20))
+  }
+  throw new Error(`${what} did not happen within ${timeout_ms} ms${reason}`)
+}
