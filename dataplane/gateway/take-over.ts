@@ -11,7 +11,7 @@ export interface TakeOverParts {
   readonly node_id: string
   readonly random: Random
   readonly store: SessionStore
-  readonly tokens: TokenCheck
+  readonly tokens: Pick<TokenCheck, 'checkKey'>
   readonly clock: Clock
   /** How long a record just taken lives if nothing more is written. */
   readonly ttl_ms: number
