@@ -11,8 +11,14 @@ import { memoryStore } from '../shared/store/memory/memory.ts'
 import type { Store } from '../shared/store/port.ts'
 import { packageVersion } from '../shared/version.ts'
 import { Claims } from './cluster/claims.ts'
+import { handOver } from './cluster/hand-over.ts'
 import { NodeLease } from './cluster/lease.ts'
-import { noClusterMetrics } from './cluster/metrics.ts'
+import { Members } from './cluster/members.ts'
+import type { NodeInfo } from './cluster/node-info.ts'
+import { Peers } from './cluster/peers.ts'
+import { type PlacementReason, place } from './cluster/placement.ts'
+import { Router } from './cluster/router.ts'
+import type { PeerMessage } from './cluster/wire.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { askControl } from './gateway/key-status.ts'
 import type { GatewayOptions } from './gateway/options.ts'
@@ -24,6 +30,7 @@ import { eventLoopDelay, registerGauges } from './ops/process-metrics.ts'
 import { serveAdmin } from './ops/server.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { RoomHost } from './rooms/host.ts'
+import type { ToEdge } from './traffic.ts'
 
 type NodeConfig = Omit<DataplaneConfig, 'rooms_dir' | 'store' | 'log'>
 
@@ -55,6 +62,8 @@ export interface RunningNode {
 
 const CONTROL_TIMEOUT_MS = 5000
 const SEAT_GRACE_MS = 60_000
+/** How long rooms may take to be handed over; those left are saved for whoever asks for them. */
+const HAND_OVER_MS = 5000
 
 /** The configuration that holds where nothing is said: the defaults of the environment variables. */
 function defaults(): DataplaneConfig {
@@ -80,15 +89,11 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const started_at = timestamp(clock.now())
   const record_ttl_ms = config.room_orphan_ttl_seconds * 1000
   let draining = false
+  let addresses: Partial<Pick<NodeInfo, 'ws_url' | 'admin_url' | 'advertise_url'>> = {}
 
-  const lease = new NodeLease({
-    node_id,
-    store,
-    clock,
-    log,
-    metrics: noClusterMetrics,
-    ttl_ms: config.node_lease_ms,
-    info: () => ({
+  /** What the other nodes are told of this one. */
+  function describeSelf(): NodeInfo {
+    return {
       node_id,
       started_at,
       version: packageVersion(),
@@ -96,12 +101,73 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       rooms: host.size,
       sessions: gateway.sessions,
       load: load.read().event_loop_utilisation,
-      max_rooms: Number.MAX_SAFE_INTEGER,
-      max_sessions: Number.MAX_SAFE_INTEGER,
-    }),
-    on_regained: () => host.recheck(),
+      max_rooms: config.max_rooms,
+      max_sessions: config.max_sessions,
+      ...addresses,
+    }
+  }
+
+  const lease = new NodeLease({
+    node_id,
+    store,
+    clock,
+    log,
+    metrics: metrics.cluster,
+    ttl_ms: config.node_lease_ms,
+    info: describeSelf,
+    on_regained: () => {
+      members.hold()
+      host.recheck()
+    },
   })
-  const claims = new Claims({ node_id, store, log, record_ttl_ms })
+  const members = new Members({
+    node_id,
+    store,
+    clock,
+    log,
+    metrics: metrics.cluster,
+    lease_ms: config.node_lease_ms,
+    info: describeSelf,
+    on_gone: (gone) => {
+      peers.forget(gone)
+      for (const room of router.gone(gone)) gateway.reattach(room)
+      host.edgeGone(gone)
+    },
+    on_joined: () => {},
+  })
+  const peers = new Peers({
+    node_id,
+    bus: store.bus,
+    clock,
+    random,
+    log,
+    metrics: metrics.cluster,
+    on_message: receive,
+    // Either way may have lost something: edges ask again what is open, and are told what they missed.
+    on_gap: (from) => {
+      for (const room of router.roomsAt(from)) gateway.reattach(room)
+      for (const peer of from === undefined ? members.nodes() : [{ node_id: from }])
+        if (peer.node_id !== node_id) host.edgeMissed(peer.node_id)
+    },
+  })
+  const placed = (reason: PlacementReason, preferred?: string): string | undefined =>
+    place({
+      self: node_id,
+      nodes: members.nodes(),
+      random,
+      reason,
+      ...(preferred !== undefined && { preferred }),
+    })
+  const claims = new Claims({
+    node_id,
+    store,
+    members,
+    clock,
+    log,
+    metrics: metrics.cluster,
+    may_act: () => lease.valid(),
+    record_ttl_ms,
+  })
   const host: RoomHost = new RoomHost({
     node_id,
     rooms: options.rooms,
@@ -113,7 +179,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     metrics: metrics.rooms,
     claim: (room, { create }) => claims.claim(room, { create }),
     may_act: () => lease.valid(),
-    deliver: (_edge, message) => gateway.receive(message),
+    deliver,
+    redirect: (arrivals, owner) => router.redirect(arrivals, owner),
     // A session's end is its edge's to tell; this is for edges that cannot any more.
     limits: { record_ttl_ms, seat_ms: config.resume_ttl_seconds * 1000 + SEAT_GRACE_MS },
   })
@@ -124,11 +191,61 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     log,
     codecs,
     ask_key_status: askControl({ ...config, timeout_ms: CONTROL_TIMEOUT_MS }),
-    send: (message) => host.receive(message),
+    send: (message) => router.send(message),
+    unseated: (room) => router.forget(room),
+    tell_taken: (other, session_id) => peers.send(other, { to: 'gateway', session_id }),
     records: store.records,
     metrics: metrics.gateway,
     options: gatewayOptions(config),
   })
+  const router = new Router({
+    node_id,
+    clock,
+    host,
+    inspect: (room) => store.rooms.inspect(room),
+    judge: (other) => members.judge(other),
+    place: placed,
+    accepts: () => host.accepts,
+    send: (other, message) => peers.send(other, message),
+    deliver,
+    failed: (error, room) => log.warn({ err: error, room }, 'the owner of a room could not be found'),
+  })
+
+  /** Takes a message to an edge, this node's own or another's: the same way for both, as far as rooms know. */
+  function deliver(edge: string, message: ToEdge): void {
+    if (edge !== node_id) peers.send(edge, { to: 'edge', message })
+    else hear(message, node_id)
+  }
+
+  /** An owner has something for this node's edge. */
+  function hear(message: ToEdge, from: string): void {
+    router.heard(message, from)
+    gateway.receive(message)
+  }
+
+  /** What another node has to say. */
+  function receive(message: PeerMessage, from: string): void {
+    switch (message.to) {
+      case 'owner':
+      case 'opener':
+        router.receive(message.message, from)
+        break
+      case 'edge':
+        hear(message.message, from)
+        break
+      case 'gateway':
+        gateway.sessionTaken(message.session_id).catch((error: unknown) => {
+          log.warn(
+            { err: error, session_id: message.session_id },
+            'a session that was resumed elsewhere stays',
+          )
+        })
+        break
+      case 'host':
+        if (!draining) host.open(message.room, [])
+    }
+  }
+
   registerGauges(registry, {
     counts: () => ({ connections: gateway.connections, sessions: gateway.sessions }),
     load: () => load.read(),
@@ -165,19 +282,39 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     drain: () => void close().then(told_to_drain),
   })
 
-  /** Clients first, since they go on elsewhere; then the rooms, which are saved; then whatever others see of the node. */
+  /** Rooms first, which go on at other nodes while their clients are still here; then the clients; then whatever others see of the node. */
   async function shutDown(): Promise<void> {
     draining = true
+    host.refuseMore()
+    await lease.renewNow()
+    await Promise.race([handOverRooms(), patience(HAND_OVER_MS)])
     await gateway.drain(config.drain_seconds * 1000)
     await host.close()
-    await lease.stop()
     await gateway.close()
+    members.stop()
+    await peers.close()
+    await lease.stop()
     load.stop()
     await unsubscribe()
     await admin_server.close()
   }
 
+  const patience = (delay_ms: number): Promise<void> =>
+    new Promise((resolve) => {
+      clock.schedule(delay_ms, resolve)
+    })
+
+  const handOverRooms = (): Promise<void> =>
+    handOver(host.rooms, {
+      place: (preferred) => placed('hand_over', preferred),
+      ask: (other, room) => peers.send(other, { to: 'host', room }),
+      handed: (seconds) => metrics.cluster.handedOver(seconds),
+      now: () => clock.monotonic(),
+    })
+
+  await peers.start()
   await lease.start()
+  await members.start()
   const unsubscribe = await subscribeKeyNews(
     store.bus,
     ({ project_id, key_id, status }) =>
@@ -191,10 +328,18 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     await admin_server.close()
     throw error
   })
+  const ws_url = urlOf('ws', config.ws_host, address.port)
+  const admin_url = urlOf('http', admin_server.host, admin_server.port)
+  addresses = {
+    ws_url,
+    admin_url,
+    ...(config.advertise_url !== undefined && { advertise_url: config.advertise_url }),
+  }
+  await lease.renewNow()
   return {
     node_id,
-    ws_url: urlOf('ws', config.ws_host, address.port),
-    admin_url: urlOf('http', admin_server.host, admin_server.port),
+    ws_url,
+    admin_url,
     replaceRoom: (definition) => host.replaceRoom(definition),
     drained,
     close,

@@ -67,6 +67,12 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
     }
 )
 
+/** A message and the edge it came from. */
+export interface Arrival {
+  readonly message: ToOwner
+  readonly from: string
+}
+
 /** Ready websocket frames of the same messages, for each codec that some member at that edge speaks. */
 export type Frames = { readonly [codec in Subprotocol]?: Frame }
 

@@ -21,6 +21,8 @@ export interface ClusterMetrics extends PeerMetrics {
   leaseRenewed(seconds: number): void
   /** How many nodes are alive, this one included. */
   nodesAlive(count: number): void
+  /** A room was handed over to another node; `seconds` in which nobody acted for it. */
+  handedOver(seconds: number): void
   /** Another node was found dead. */
   nodeGone(): void
 }
@@ -34,5 +36,6 @@ export const noClusterMetrics: ClusterMetrics = {
   claim() {},
   leaseRenewed() {},
   nodesAlive() {},
+  handedOver() {},
   nodeGone() {},
 }

@@ -221,8 +221,73 @@ describe('what an owner sends', () => {
     room.flush({ state: { count: 666 } })
     room.epoch = 3
     await client.roundTrip()
-    const patches = client.received.filter(({ t }) => t === 'state.patch')
-    expect(patches).toMatchObject([{ epoch: 3, ops: [{ value: 1 }] }])
+    expect(client.received.filter(({ t }) => t === 'state.patch')).toEqual([])
+    expect(client.received.filter(({ t }) => t === 'state.resync')).toMatchObject([
+      { epoch: 3, state: { count: 1 } },
+    ])
+  })
+
+  it('under a new epoch is for those who have asked the new owner what they missed', async () => {
+    const { client, joined } = await test.join()
+    const { member_id } = joined
+    const room = test.owner.room('one')
+    test.owner.silent.add('attach')
+    room.epoch = 2
+    room.flush({ state: { count: 7 } })
+    await client.roundTrip()
+    expect(test.owner.of('attach')).toMatchObject([{ member_id, epoch: 1, seq: 1 }])
+    expect(client.received.some(({ t }) => t === 'state.patch')).toBe(false)
+    const { ask } = test.owner.of('attach')[0]!
+    room.send({
+      kind: 'attached',
+      member_id,
+      ask,
+      seq: 2,
+      resumed: true,
+      frames: room.missed(1)!,
+      refused: [],
+    })
+    expect(await client.next('state.patch')).toMatchObject({ epoch: 2, ops: [{ value: 7 }] })
+    room.flush({ state: { count: 8 } })
+    expect(await client.next('state.patch')).toMatchObject({ epoch: 2, ops: [{ value: 8 }] })
+  })
+
+  it('is asked for again when some of it is missing', async () => {
+    const { client } = await test.join()
+    const room = test.owner.room('one')
+    const deliver = test.owner.deliver
+    test.owner.deliver = () => {}
+    room.flush({ state: { count: 1 } })
+    test.owner.deliver = deliver
+    room.flush({ state: { count: 2 } })
+    expect(await client.next('state.patch')).toMatchObject({ seq: 2, ops: [{ value: 1 }] })
+    expect(await client.next('state.patch')).toMatchObject({ seq: 3, ops: [{ value: 2 }] })
+  })
+
+  it('brings what the owner before has not settled to the new one, in order, each behind the one before', async () => {
+    const { client, joined } = await test.join()
+    const room = test.owner.room('one')
+    test.owner.silent.add('message')
+    for (const ref of [3, 5, 8])
+      client.send({ t: 'message', room_id: 'arena:one', type: 'move', data: ref, ref })
+    await client.roundTrip()
+    expect(test.owner.of('message').map(({ ref, after }) => [ref, after])).toEqual([
+      [3, undefined],
+      [5, 3],
+      [8, 5],
+    ])
+    // The new owner has the first of them only.
+    room.members.get(joined.member_id)!.ref = 3
+    test.owner.received.length = 0
+    room.send({ kind: 'moved', owner: 'node_b' })
+    client.send({ t: 'message', room_id: 'arena:one', type: 'move', data: 9, ref: 9 })
+    await client.roundTrip()
+    expect(test.owner.of('message').map(({ ref, after }) => [ref, after])).toEqual([
+      [5, 3],
+      [8, 5],
+      [9, 8],
+    ])
+    expect(client.received.filter(({ t }) => t === 'ack')).toMatchObject([{ ref: 3 }])
   })
 
   it('can end a seat with a farewell', async () => {

@@ -196,7 +196,7 @@ export class Edge {
     const room = this.#rooms.get(roomName(message.room))
     if (!room) return
     if (message.kind === 'moved') {
-      this.reattach(message.room)
+      if (message.epoch === 0 || message.epoch >= room.epoch) this.reattach(message.room)
       return
     }
     // Epoch 0: nobody owns the room, so there is nobody to be older than.
@@ -289,6 +289,9 @@ export class Edge {
         this.forget(seat)
         this.#parts.metrics.join(message.code, this.#since(seat.asked_at))
         seat.fail(message.code, message.message, message.ref)
+        // Whoever holds nothing here has nothing to lose, and may find a place elsewhere.
+        if (message.code === 'overloaded' && seat.session.seats.size === 0)
+          seat.connection?.close('overloaded', message.message)
         break
       case 'error':
         // A leave that failed is over: the client still has the seat, and may ask again.

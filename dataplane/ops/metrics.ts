@@ -222,6 +222,10 @@ function clusterMetrics(make: Instruments): ClusterMetrics {
     'service_lease_renewal_interval_seconds',
     'Time from one renewal of the lease of this node to the next.',
   )
+  const hand_over_seconds = make.seconds(
+    'service_hand_over_duration_seconds',
+    'Time in which nobody acts for a room, from its last update here until another node may claim it.',
+  )
   const gone = make.counter('service_nodes_gone_total', 'Other nodes found dead, or ended.')
   return {
     published(count, size) {
@@ -238,6 +242,7 @@ function clusterMetrics(make: Instruments): ClusterMetrics {
     },
     leaseRenewed: renewal_seconds,
     nodesAlive: make.gauge('service_nodes_alive', 'Nodes alive as this one sees it, itself included.'),
+    handedOver: hand_over_seconds,
     nodeGone: () => gone(),
   }
 }

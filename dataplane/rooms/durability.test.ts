@@ -3,6 +3,7 @@ import { describe, expect, it, vi } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { leaseKey } from '../cluster/lease.ts'
 import { type Durability, defineRoom } from './definition.ts'
 
 const counter = (durability: Durability) =>
@@ -75,23 +76,27 @@ describe('a journal room', () => {
     const bench = new RoomBench([counter('journal')])
     const ann = await bench.join('counter', 'ann')
     const { rooms, records } = bench.store.store
-    await records.write([{ put: 'lease:node_b', value: new Uint8Array(0) }])
+    await records.write([{ put: leaseKey('node_b'), value: new Uint8Array(0) }])
     const { epoch } = (await rooms.inspect('prj_test/counter:a'))!
     await rooms.claim('prj_test/counter:a', 'node_b', epoch, 60_000)
     const sent = bench.sent.length
     bench.message('counter', 'ann', 'inc', null, 1)
     await bench.settle()
-    expect([bench.sent.length, bench.host.size, bench.counts.fenced, ann.state]).toEqual([
-      sent,
+    const told = bench.sent.slice(sent).map(({ kind }) => kind)
+    expect([told, bench.host.size, bench.counts.fenced, ann.state]).toEqual([
+      // Which only the edge hears.
+      ['moved'],
       0,
       1,
       { count: 0 },
     ])
-    // What comes later is refused in a way that says: try again.
+    // What comes later is for the other node.
     bench.message('counter', 'ann', 'inc', null, 2)
-    const bob = await bench.join('counter', 'bob')
-    expect(ann.errors).toMatchObject([{ code: 'room_unavailable', ref: 2 }])
-    expect(bob.errors).toMatchObject([{ code: 'room_unavailable' }])
+    await bench.join('counter', 'bob')
+    expect(bench.redirected.map(({ message }) => message)).toMatchObject([
+      { kind: 'message', ref: 2 },
+      { kind: 'join', member_id: 'bob' },
+    ])
   })
 })
 

@@ -4,7 +4,7 @@ import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Claim, RoomRecords } from '../../shared/store/port.ts'
 import type { RoomDescription, RoomQuery } from '../descriptions.ts'
-import { type RoomAddress, roomId, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
+import { type Arrival, type RoomAddress, roomId, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
 import type { RoomDefinition } from './definition.ts'
 import { describeRoom } from './describe.ts'
 import { ROOM_LIMITS, type RoomEnvironment, type RoomLimits } from './environment.ts'
@@ -15,12 +15,12 @@ import type { RoomMetrics } from './metrics.ts'
 import { RoomTypes } from './registry.ts'
 import { Replies } from './replies.ts'
 import { restore } from './restore.ts'
-import { type Arrival, Room } from './room.ts'
+import { Room } from './room.ts'
 import { type Defer, Scheduler } from './scheduler.ts'
 import { errorText } from './validate.ts'
 
 /** What came of asking for a room: it is this node's, a living node owns it, there is none (and none was to be made), or the store is silent. */
-export type ClaimResult = Claim | 'elsewhere' | 'absent' | 'unavailable'
+export type ClaimResult = Claim | { readonly elsewhere: string } | 'absent' | 'unavailable'
 
 /** Asks for the ownership of a room (`project/type:key`). `create`: also of one that is nowhere yet. */
 export type ClaimRoom = (room: string, options: { readonly create: boolean }) => Promise<ClaimResult>
@@ -41,6 +41,8 @@ export interface RoomHostParts {
   readonly may_act: () => boolean
   /** Takes a message to an edge. */
   readonly deliver: (edge: string, message: ToEdge) => void
+  /** Messages for a room that is not here (any more); `owner`: the node that has it, if that is known. */
+  readonly redirect: (arrivals: readonly Arrival[], owner: string | undefined) => void
   /** Default: when this turn of the event loop has read its sockets. */
   readonly defer?: Defer
   readonly limits?: Partial<RoomLimits>
@@ -93,19 +95,42 @@ export class RoomHost {
     return this.#rooms.size
   }
 
+  /** Whether this node takes rooms at all. */
+  get accepts(): boolean {
+    return !this.#closed
+  }
+
+  /** Whether a room (`project/type:key`) runs here, or is about to. */
+  has(name: string): boolean {
+    return this.#rooms.has(name) || this.#opening.has(name)
+  }
+
   /** A message from the edge `from` (default: this node's own) for one of its members' rooms. */
   receive(message: ToOwner, from: string = this.#parts.node_id): void {
     const name = roomName(message.room)
     const room = this.#rooms.get(name)
-    if (room) {
-      room.receive(message, from)
-      return
-    }
     const waiting = this.#opening.get(name)
-    if (!waiting) this.#open(name, { message, from })
+    if (room) room.receive(message, from)
+    else if (!waiting) this.#parts.redirect([{ message, from }], undefined)
     else if (waiting.length < this.#environment.limits.waiting_messages || message.kind !== 'message')
       waiting.push({ message, from })
     else this.#unavailable({ message, from }, 'it is being opened')
+  }
+
+  /** Claims a room that nobody living owns and runs it, for whoever has arrived: a join makes a new one, others only find one that was. */
+  open(address: RoomAddress, arrivals: readonly Arrival[]): void {
+    const name = roomName(address)
+    const definition = this.#types.get(address.room_type)
+    if (this.#closed) this.#parts.redirect(arrivals, undefined)
+    else if (!definition) for (const arrival of arrivals) this.#unknownType(arrival)
+    else if (this.has(name)) for (const { message, from } of arrivals) this.receive(message, from)
+    else {
+      const waiting = arrivals.filter((arrival) => this.#isSound(definition, arrival))
+      if (waiting.length === 0 && arrivals.length > 0) return
+      this.#opening.set(name, waiting)
+      const create = waiting.some(({ message }) => message.kind === 'join')
+      this.#claim(name, create).then((result) => this.#claimed(address, definition, result, waiting))
+    }
   }
 
   /** Puts a definition in the place of the one of the same type; running rooms go on with it, keeping their state where it fits. */
@@ -134,7 +159,27 @@ export class RoomHost {
       .map((room) => describeRoom(room, include_state))
   }
 
-  /** Takes no more rooms, and hands over those it has. After `timeout_ms` it no longer waits for a store that does not answer. */
+  /** Every room that runs here. */
+  get rooms(): readonly Room[] {
+    return [...this.#rooms.values()]
+  }
+
+  /** An edge is gone: its members wait to be resumed at another. */
+  edgeGone(edge: string): void {
+    for (const room of this.#rooms.values()) if (room.isSeatedAt(edge)) room.edgeGone(edge)
+  }
+
+  /** Messages between `edge` and this node may be lost: it is to ask again what is open. */
+  edgeMissed(edge: string): void {
+    for (const room of this.#rooms.values()) if (room.isSeatedAt(edge)) room.askToReattach(edge)
+  }
+
+  /** Takes no more rooms. */
+  refuseMore(): void {
+    this.#closed = true
+  }
+
+  /** Takes no more rooms, and saves and gives up those it has. After `timeout_ms` it no longer waits for a store that does not answer. */
   async close(timeout_ms = 5000): Promise<void> {
     this.#closed = true
     this.#refresh.cancel()
@@ -145,73 +190,61 @@ export class RoomHost {
     cancel()
   }
 
-  /** A room that is not here: claims it for a join, or for a member of it who has only lost its owner. */
-  #open(name: string, first: Arrival): void {
-    const { message } = first
-    const definition = this.#types.get(message.room.room_type)
-    if (message.kind === 'detach') return
-    if (this.#closed) {
-      this.#unavailable(first, 'its node is going away')
-      return
-    }
-    if (!definition) {
-      this.#unknownType(first)
-      return
-    }
-    if (message.kind === 'join') {
-      const options = parseOptions(definition, message.options)
-      if (!options.ok) {
-        this.#repliesOf(message.room).refuse(message, 'invalid_options', options.message)
-        return
-      }
-    }
-    const waiting = [first]
-    this.#opening.set(name, waiting)
-    this.#claim(name, message).then((result) => this.#claimed(name, definition, result, waiting))
+  /** Whether an arrival is worth a claim; otherwise it is answered. */
+  #isSound(definition: RoomDefinition, { message }: Arrival): boolean {
+    if (message.kind !== 'join') return true
+    const options = parseOptions(definition, message.options)
+    if (!options.ok) this.#repliesOf(message.room).refuse(message, 'invalid_options', options.message)
+    return options.ok
   }
 
-  async #claim(name: string, { kind }: ToOwner): Promise<ClaimResult> {
+  async #claim(name: string, create: boolean): Promise<ClaimResult> {
     try {
-      return await this.#parts.claim(name, { create: kind === 'join' })
+      return await this.#parts.claim(name, { create })
     } catch (error) {
       this.#parts.log.warn({ err: error, room: name }, 'a room could not be claimed')
       return 'unavailable'
     }
   }
 
-  #claimed(name: string, definition: RoomDefinition, result: ClaimResult, waiting: Arrival[]): void {
+  #claimed(
+    address: RoomAddress,
+    definition: RoomDefinition,
+    result: ClaimResult,
+    waiting: readonly Arrival[],
+  ): void {
+    const name = roomName(address)
     if (result === 'absent') this.#absent(name, waiting)
-    else if (result === 'elsewhere') this.#refuseAll(name, waiting, 'another node owns it')
     else if (result === 'unavailable') this.#refuseAll(name, waiting, 'the store does not answer')
-    else if (this.#closed)
-      this.#giveBack(name, result, false, () => this.#refuseAll(name, waiting, 'its node is going away'))
-    else this.#begin(name, definition, result, waiting)
+    else if ('elsewhere' in result) this.#redirect(name, waiting, result.elsewhere)
+    else if (this.#closed) this.#giveBack(name, result, false, () => this.#redirect(name, waiting, undefined))
+    else this.#begin(address, definition, result, waiting)
   }
 
   /** The room is this node's: it goes on from what the store holds, or begins with the first join. */
-  #begin(name: string, definition: RoomDefinition, claim: Claim, waiting: Arrival[]): void {
-    const [{ message }] = waiting as [Arrival]
+  #begin(address: RoomAddress, definition: RoomDefinition, claim: Claim, waiting: readonly Arrival[]): void {
+    const name = roomName(address)
+    const first = waiting.findIndex(({ message }) => message.kind === 'join')
     let begin: ConstructorParameters<typeof Room>[0]['begin']
     try {
       const restored = restore(claim, this.#environment.format)
-      if (!restored && message.kind !== 'join') {
+      if (!restored && first < 0) {
         this.#giveBack(name, claim, true, () => this.#absent(name, waiting))
         return
       }
-      begin = restored ? { restored } : { state: this.#create(definition, message) }
+      begin = restored ? { restored } : { state: this.#create(definition, waiting[first]!.message) }
     } catch (error) {
-      this.#cannotBegin(name, claim, error, waiting)
+      this.#cannotBegin(name, claim, error, waiting, first)
       return
     }
     const { log } = this.#parts
-    const { room } = message
     const { epoch } = claim.fence
-    const created = new Room({
+    const room = new Room({
       environment: this.#environment,
-      room,
+      room: address,
       definition,
       fence: claim.fence,
-      log: log.child({ room_id: roomId(room), project_id: room.project_id }),
+      log: log.child({ room_id: roomId(address), project_id: address.project_id }),
       begin,
       on_members: (change) => {
         this.#members += change
@@ -220,15 +253,15 @@ export class RoomHost {
       on_end: (end, unhandled) => {
         this.#rooms.delete(name)
         this.#parts.metrics.rooms(this.#rooms.size)
-        log.debug({ room_id: roomId(room), end }, 'the room is no longer here')
-        for (const arrival of unhandled) this.receive(arrival.message, arrival.from)
+        log.debug({ room_id: roomId(address), end }, 'the room is no longer here')
+        if (unhandled.length > 0) this.#parts.redirect(unhandled, undefined)
       },
     })
     this.#opening.delete(name)
-    this.#rooms.set(name, created)
+    this.#rooms.set(name, room)
     this.#parts.metrics.rooms(this.#rooms.size)
-    log.debug({ room_id: roomId(room), epoch, restored: 'restored' in begin }, 'the room is here')
-    for (const arrival of waiting) created.receive(arrival.message, arrival.from)
+    log.debug({ room_id: roomId(address), epoch, restored: 'restored' in begin }, 'the room is here')
+    for (const arrival of waiting) room.receive(arrival.message, arrival.from)
   }
 
   #create(definition: RoomDefinition, message: ToOwner) {
@@ -241,7 +274,7 @@ export class RoomHost {
     }
   }
 
-  #cannotBegin(name: string, claim: Claim, error: unknown, waiting: Arrival[]): void {
+  #cannotBegin(name: string, claim: Claim, error: unknown, waiting: readonly Arrival[], first: number): void {
     const { log } = this.#parts
     if (!(error instanceof CannotCreate)) {
       log.error({ err: error, room: name }, 'the record of a room cannot be read')
@@ -249,10 +282,11 @@ export class RoomHost {
       return
     }
     logFailure(log, error.cause, { room: name }, 'the room logic could not create a room')
-    const [{ message }, ...others] = waiting as [Arrival, ...Arrival[]]
+    const { message } = waiting[first]!
     if (message.kind === 'join')
       this.#repliesOf(message.room).refuse(message, 'room_logic_failed', error.message)
-    this.#giveBack(name, claim, true, () => this.#again(name, others))
+    const others = waiting.filter((_, index) => index !== first)
+    this.#giveBack(name, claim, true, () => this.#redirect(name, others, undefined))
   }
 
   /** Gives up a claim that led to no room; what waits is dealt with when that is done, so that it can be claimed anew. */
@@ -265,17 +299,18 @@ export class RoomHost {
   }
 
   /** There is no such room, so whoever is no newcomer holds no seat in it. */
-  #absent(name: string, waiting: Arrival[]): void {
+  #absent(name: string, waiting: readonly Arrival[]): void {
     const join = waiting.findIndex(({ message }) => message.kind === 'join')
     const strangers = join < 0 ? waiting : waiting.slice(0, join)
     for (const { message, from } of strangers)
       if (message.kind !== 'detach') this.#repliesOf(message.room).noSeat(from, message)
-    this.#again(name, join < 0 ? [] : waiting.slice(join))
+    this.#redirect(name, join < 0 ? [] : waiting.slice(join), undefined)
   }
 
-  #again(name: string, waiting: readonly Arrival[]): void {
+  /** The room is not opened here: what has waited for it goes to whoever has it. */
+  #redirect(name: string, waiting: readonly Arrival[], owner: string | undefined): void {
     this.#opening.delete(name)
-    for (const { message, from } of waiting) this.receive(message, from)
+    if (waiting.length > 0) this.#parts.redirect(waiting, owner)
   }
 
   #refuseAll(name: string, waiting: readonly Arrival[], why: string): void {

@@ -3,6 +3,9 @@ import type { RoomEnvironment } from './environment.ts'
 import type { RoomRecord } from './record.ts'
 import type { Timer } from './scheduler.ts'
 
+/** A snapshot of no room. */
+const NOTHING = new Uint8Array(0)
+
 /** Keeps a room in the store the way its type asks for: every update before it is seen, a save now and then, or nothing. */
 export class Keeper {
   readonly #record: RoomRecord
@@ -50,6 +53,14 @@ export class Keeper {
     this.#entries++
     this.#bytes += entry.length
     return this.#record.append(entry)
+  }
+
+  /** The room goes on from what the store held: one that is kept nowhere was handed over, and what it was then is not to come back. */
+  restored(): void {
+    if (this.#durability !== 'none') return
+    this.#record.replace(NOTHING).then((stands) => {
+      if (!stands && !this.#ended) this.#on_fenced()
+    })
   }
 
   end(): void {

@@ -140,10 +140,12 @@ export class RoomRecord {
     for (let attempt = 0; ; attempt++) {
       try {
         const found = await rooms.inspect(room)
-        if (!found) return (await this.#recreate()) ? 'anew' : 'lost'
         const { epoch, version } = this.#fence
+        // A record behind this owner's epoch is one that the store has gone back to: a fail-over loses the last writes.
+        if (!found || found.epoch < epoch) return (await this.#recreate(found?.epoch ?? 0)) ? 'anew' : 'lost'
         if (found.owner !== owner || found.epoch !== epoch) return 'lost'
         if (found.version === version) return 'same'
+        if (found.version < version) return (await this.#rewrite(found.version)) ? 'anew' : 'lost'
         return found.version === version + 1 ? 'next' : 'lost'
       } catch (error) {
         if (!(await this.#pause(attempt, error))) return 'lost'
@@ -151,13 +153,29 @@ export class RoomRecord {
     }
   }
 
-  /** The store came back empty: the room goes on from memory under a new epoch, unless somebody else was faster. */
-  async #recreate(): Promise<boolean> {
-    const { rooms, room, owner, ttl_ms, whole, log } = this.#parts
-    const claim = await rooms.claim(room, owner, 0, ttl_ms)
+  /** The store has lost the claim: the room goes on from memory under a new epoch, unless somebody else was faster. */
+  async #recreate(found_epoch: number): Promise<boolean> {
+    const { rooms, room, owner, ttl_ms, log } = this.#parts
+    const claim = await rooms.claim(room, owner, found_epoch, ttl_ms)
     if (!claim) return false
     this.#fence = claim.fence
     log.warn({ epoch: claim.fence.epoch }, 'the store has lost the room; writing it anew from memory')
+    return this.#writeWhole()
+  }
+
+  /** The store has lost this owner's last writes: nobody else writes under its epoch, so it writes the room as it has it. */
+  #rewrite(version: number): Promise<boolean> {
+    const { epoch } = this.#fence
+    this.#parts.log.warn(
+      { epoch, lost: this.#fence.version - version },
+      'the store has lost writes of the room; writing it anew from memory',
+    )
+    this.#fence = { epoch, version }
+    return this.#writeWhole()
+  }
+
+  #writeWhole(): Promise<boolean> {
+    const { rooms, room, ttl_ms, whole } = this.#parts
     const bytes = whole()
     return this.#settle((fence) => rooms.snapshot(room, fence, bytes, ttl_ms))
   }

@@ -11,7 +11,8 @@ import type { Update } from './update.ts'
  * Throws UnreadableRecord when the record is damaged, or is not what its checksum says.
  */
 export function restore({ snapshot, journal }: Claim, format: JournalFormat): RoomSnapshot | undefined {
-  if (!snapshot) {
+  // An empty one stands for a room that was handed over and is kept nowhere since.
+  if (!snapshot?.length) {
     if (journal.length === 0) return undefined
     throw new UnreadableRecord(`a room record has ${journal.length} journal entries but no snapshot`)
   }

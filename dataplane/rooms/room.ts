@@ -1,6 +1,6 @@
 import type { Json } from '../../shared/json.ts'
 import type { Fence } from '../../shared/store/port.ts'
-import { type RoomAddress, roomId, type ToOwner } from '../traffic.ts'
+import { type Arrival, type RoomAddress, roomId, type ToOwner } from '../traffic.ts'
 import type { RoomDefinition, RoomLog } from './definition.ts'
 import { Doors } from './doors.ts'
 import type { RoomEnvironment } from './environment.ts'
@@ -15,14 +15,15 @@ import { Seats } from './seats.ts'
 import { RoomStream } from './stream.ts'
 import { validate } from './validate.ts'
 
-/** A message and the edge it came from. */
-export interface Arrival {
-  readonly message: ToOwner
-  readonly from: string
-}
-
 /** How a room ended on this node: for good, given to whoever wants to go on with it, or lost to another owner. */
 export type RoomEnd = 'disposed' | 'released' | 'fenced'
+
+/** The node that a room is handed over to. */
+export interface Successor {
+  readonly node_id: string
+  /** The room is free: it can be claimed now. */
+  readonly take: () => void
+}
 
 /** What a room is made of. */
 export interface RoomParts {
@@ -177,7 +178,7 @@ export class Room {
    * Saves the room and gives it up, for another owner to go on with; a room that is kept nowhere ends, and one that is ending comes to
    * its end. Input is left unanswered.
    */
-  async handOver(): Promise<void> {
+  async handOver(successor?: Successor): Promise<void> {
     if (this.#stage === 'closing') await this.#stream.settle()
     if (this.#stage !== 'open') return this.#disposed
     this.#stage = 'leaving'
@@ -186,10 +187,33 @@ export class Room {
     await this.#stream.settle()
     if (this.#ended) return
     this.#stage = 'ended'
-    const keep = this.definition.durability !== 'none'
+    // What is kept nowhere is worth handing over only to somebody who is there to take it.
+    const keep = this.definition.durability !== 'none' || successor !== undefined
     if (!keep) this.#play.dispose()
-    await this.#stream.release(!keep)
-    this.#end(keep ? 'released' : 'disposed')
+    const released = await this.#stream.release(!keep)
+    if (released && keep) successor?.take()
+    this.#end(released && keep ? 'released' : keep ? 'fenced' : 'disposed', successor?.node_id)
+  }
+
+  /** An edge is gone, and the sockets it held with it. */
+  edgeGone(edge: string): void {
+    this.#act(() => this.#doors.detachEdge(edge), undefined)
+  }
+
+  /** The node with most of the members' sockets. */
+  get mostly_at(): string | undefined {
+    return this.seats.busiest_edge
+  }
+
+  /** Whether members' sockets are at `edge`, as far as is known here. */
+  isSeatedAt(edge: string): boolean {
+    return this.seats.isAt(edge)
+  }
+
+  /** Tells the members' edges that something may be lost between them and this room: they ask again what is open. */
+  askToReattach(edge: string): void {
+    const { node_id } = this.#environment
+    this.#replies.send(edge, { kind: 'moved', owner: node_id })
   }
 
   /** Stops waiting for a store that does not answer. */
@@ -361,9 +385,10 @@ export class Room {
     this.#end('fenced')
   }
 
-  #end(end: RoomEnd): void {
+  #end(end: RoomEnd, successor?: string): void {
     this.#parts.on_members(-this.seats.size)
     this.#parts.on_end(end, this.#unhandled)
+    for (const edge of this.seats.edges) this.#replies.send(edge, { kind: 'moved', owner: successor ?? null })
   }
 
   #cancelTimers(): void {

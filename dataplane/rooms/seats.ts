@@ -28,6 +28,19 @@ export class Seats {
     return this.#edges.keys()
   }
 
+  /** Whether some attached member is at `edge`. */
+  isAt(edge: string): boolean {
+    return this.#edges.has(edge)
+  }
+
+  /** The edge with most attached members. */
+  get busiest_edge(): string | undefined {
+    let busiest: string | undefined
+    for (const [edge, members] of this.#edges)
+      if (busiest === undefined || members > this.#edges.get(busiest)!) busiest = edge
+    return busiest
+  }
+
   /** Codecs that members speak. */
   get codecs(): IterableIterator<Subprotocol> {
     return this.#codecs.keys()

@@ -116,6 +116,7 @@ export class RoomStream {
       parts.durability === 'snapshot' ? () => this.#withoutHistory() : () => this.#whole(),
       parts.on_fenced,
     )
+    if (restored) this.#keeper.restored()
     this.#timer = scheduler.timer(() => this.#flush())
     this.setRate(parts.sync_rate)
   }
@@ -198,7 +199,7 @@ export class RoomStream {
   /** Gives the room up, for others to go on with (`forget` false: saved first) or for good. */
   async release(forget: boolean): Promise<boolean> {
     this.end()
-    if (!forget && !(await this.#record.replace(this.#whole()))) return false
+    if (!forget && !(await this.#record.replace(this.#handedOver()))) return false
     return this.#record.release(forget)
   }
 
@@ -378,6 +379,11 @@ export class RoomStream {
     const under_way = this.#in_flight ?? this.#withheld
     const last = under_way?.update.visible && under_way.packed ? [under_way.packed] : []
     return this.#pack(this.#ring.base, [...this.#ring.packed, ...last])
+  }
+
+  /** What the next owner goes on from. A room that is kept nowhere has no history to give. */
+  #handedOver(): Uint8Array {
+    return this.#parts.durability === 'none' ? this.#withoutHistory() : this.#whole()
   }
 
   /** The room as of its last flush. */

@@ -10,6 +10,7 @@ export const ERRORS = {
   join_refused: { retryable: false, meaning: 'the room type refused the join' },
   room_full: { retryable: true, meaning: 'the room has max_members members' },
   room_unavailable: { retryable: true, meaning: 'the room cannot be reached at the moment' },
+  overloaded: { retryable: true, meaning: 'no node can take another room at the moment' },
   too_many_rooms: { retryable: false, meaning: 'the session is in limits.max_rooms rooms' },
   already_joined: { retryable: false, meaning: 'the session is in the room already' },
   not_in_room: { retryable: false, meaning: 'the session is not in the room' },

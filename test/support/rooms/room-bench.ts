@@ -1,11 +1,12 @@
 import { pino } from 'pino'
 import { Claims } from '../../../dataplane/cluster/claims.ts'
 import { leaseKey } from '../../../dataplane/cluster/lease.ts'
+import { noClusterMetrics } from '../../../dataplane/cluster/metrics.ts'
 import type { RoomDefinition } from '../../../dataplane/rooms/definition.ts'
 import type { RoomLimits } from '../../../dataplane/rooms/environment.ts'
 import { RoomHost } from '../../../dataplane/rooms/host.ts'
 import { noRoomMetrics, type RoomMetrics } from '../../../dataplane/rooms/metrics.ts'
-import type { RoomAddress, ToEdge, ToOwner } from '../../../dataplane/traffic.ts'
+import type { Arrival, RoomAddress, ToEdge, ToOwner } from '../../../dataplane/traffic.ts'
 import type { Json } from '../../../shared/json.ts'
 import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
 import type { ResyncReason, Subprotocol } from '../../../shared/protocol/messages.ts'
@@ -28,6 +29,8 @@ export class RoomBench {
   readonly host: RoomHost
   readonly members = new Map<string, TestMember>()
   readonly sent: ToEdge[] = []
+  /** What this node has no place for. */
+  readonly redirected: Arrival[] = []
   readonly counts: Record<string, number> = {}
   readonly node_id: string
   may_act = true
@@ -47,7 +50,23 @@ export class RoomBench {
     this.clock = options.clock ?? new FakeClock()
     this.store = new TestStore(options.store ?? memoryStore({ clock: this.clock }))
     this.node_id = options.node_id ?? 'node_a'
-    const claims = new Claims({ node_id: this.node_id, store: this.store.store, log })
+    const { records } = this.store.store
+    const claims = new Claims({
+      node_id: this.node_id,
+      store: this.store.store,
+      members: {
+        judge: async (node_id) => {
+          const [lease] = await records.read([leaseKey(node_id)])
+          return lease ? 'alive' : 'dead'
+        },
+        claimsAllowedAt: () => Number.NEGATIVE_INFINITY,
+      },
+      clock: this.clock,
+      log,
+      metrics: noClusterMetrics,
+      may_act: () => true,
+      record_ttl_ms: 600_000,
+    })
     this.host = new RoomHost({
       node_id: this.node_id,
       rooms,
@@ -60,6 +79,7 @@ export class RoomBench {
       claim: (room, asked) => claims.claim(room, asked),
       may_act: () => this.may_act,
       deliver: (_, message) => this.#receive(message),
+      redirect: (arrivals, owner) => this.#redirect(arrivals, owner),
       defer: (callback) => this.#deferred.push(callback),
       ...(options.limits ? { limits: options.limits } : {}),
     })
@@ -170,6 +190,13 @@ export class RoomBench {
   /** The messages of one kind that were sent, oldest first. */
   sentOf<K extends ToEdge['kind']>(kind: K): Extract<ToEdge, { kind: K }>[] {
     return this.sent.filter((message) => message.kind === kind) as Extract<ToEdge, { kind: K }>[]
+  }
+
+  /** Stands where the router stands: a room that nobody is known to have is opened here. */
+  #redirect(arrivals: readonly Arrival[], owner: string | undefined): void {
+    const [first] = arrivals
+    if (owner === undefined && this.host.accepts && first) this.host.open(first.message.room, arrivals)
+    else this.redirected.push(...arrivals)
   }
 
   #receive(message: ToEdge): void {
