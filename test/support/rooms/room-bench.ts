@@ -59,7 +59,7 @@ export class RoomBench {
           const [lease] = await records.read([leaseKey(node_id)])
           return lease ? 'alive' : 'dead'
         },
-        claimsAllowedAt: () => Number.NEGATIVE_INFINITY,
+        claims_allowed_at: Number.NEGATIVE_INFINITY,
       },
       clock: this.clock,
       log,
