@@ -8,7 +8,7 @@ import type { ClaimResult, ClusterMetrics } from './metrics.ts'
 export interface ClaimsParts {
   readonly node_id: string
   readonly store: Pick<Store, 'rooms' | 'locks'>
-  readonly members: Pick<Members, 'judge' | 'claimsAllowedAt'>
+  readonly members: Pick<Members, 'judge' | 'claims_allowed_at'>
   readonly clock: Clock
   readonly log: Logger
   readonly metrics: Pick<ClusterMetrics, 'claim'>
@@ -69,14 +69,9 @@ export class Claims {
     const { store, members, node_id } = this.#parts
     let found: RoomOwner | undefined
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
-      if (!(await this.#allowed(false, began))) return { claimed: 'unavailable' }
+      if (!(await this.#allowed(began))) return { claimed: 'unavailable' }
       found = await store.rooms.inspect(room)
-      if (!found) {
-        // Its owner may live, and still have to tell a store that has lost its data.
-        if (!(await this.#allowed(true, began))) return { claimed: 'unavailable' }
-        found = await store.rooms.inspect(room)
-        if (!found && !create) return { claimed: 'absent' }
-      }
+      if (!found && !create) return { claimed: 'absent' }
       const previous = found?.owner ?? node_id
       const orphan = previous !== node_id
       if (orphan && (await members.judge(previous)) === 'alive') return { claimed: { elsewhere: previous } }
@@ -103,12 +98,12 @@ export class Claims {
   }
 
   /** Resolves with true once rooms may be claimed, or taken for absent; with false when that lasts too long. */
-  async #allowed(absent: boolean, began: number): Promise<boolean> {
+  async #allowed(began: number): Promise<boolean> {
     const { clock, members, may_act, wait_ms = WAIT_MS } = this.#parts
     const until = began + wait_ms
     for (;;) {
       const now = clock.monotonic()
-      const wait = members.claimsAllowedAt({ absent }) - now
+      const wait = members.claims_allowed_at - now
       if (wait <= 0 && may_act()) return true
       if (now >= until) return false
       const look = wait > 0 && wait < Number.POSITIVE_INFINITY ? wait : LOOK_MS

@@ -27,6 +27,8 @@ const NAMES: readonly string[] = [
   'type',
   'data',
   'after',
+  'ask',
+  'owner',
   'edge',
   'codec',
   'session_id',

@@ -1,5 +1,5 @@
 import { pino } from 'pino'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { nodeInfo } from '../../test/support/cluster/node-info.ts'
@@ -223,32 +223,49 @@ describe('the members of a cluster', () => {
   it('let claims wait for one lease after the store was away, or their own lease had run out', async () => {
     const { node, elapse, clock, line, back } = parts()
     const a = await node('node_a')
-    expect(a.members.claimsAllowedAt({ absent: true })).toBeLessThanOrEqual(clock.monotonic())
+    expect(a.members.claims_allowed_at).toBeLessThanOrEqual(clock.monotonic())
     await back()
     const returned_at = clock.monotonic()
-    expect(a.members.claimsAllowedAt({ absent: false })).toBe(returned_at + LEASE_MS)
+    // Its age has to be asked first.
+    expect(a.members.claims_allowed_at).toBe(Number.POSITIVE_INFINITY)
     await elapse(LEASE_MS)
-    expect(a.members.claimsAllowedAt({ absent: true })).toBe(returned_at + LEASE_MS)
+    expect(a.members.claims_allowed_at).toBe(returned_at + LEASE_MS)
     line.cut = true
     await elapse(5000)
     line.cut = false
     await elapse(600)
-    expect(a.members.claimsAllowedAt({ absent: false })).toBeGreaterThan(clock.monotonic() + 1000)
+    expect(a.members.claims_allowed_at).toBeGreaterThan(clock.monotonic() + 1000)
   })
 
-  it('take no room for absent while the store is younger than a lease and a second', async () => {
+  it('claim nothing, and judge nobody dead, while the store is younger than a lease and a second', async () => {
     const { node, elapse, clock, back, line } = parts({ uptime_ms: 500 })
     const a = await node('node_a')
-    expect(a.members.claimsAllowedAt({ absent: true })).toBe(2500)
-    expect(a.members.claimsAllowedAt({ absent: false })).toBeLessThanOrEqual(0)
+    expect(a.members.claims_allowed_at).toBe(2500)
+    expect(await a.members.judge('node_x')).toBe('alive')
     line.cut = true
     await back()
-    expect(a.members.claimsAllowedAt({ absent: true })).toBe(Number.POSITIVE_INFINITY)
+    expect(a.members.claims_allowed_at).toBe(Number.POSITIVE_INFINITY)
     line.cut = false
     await elapse(600)
-    expect(a.members.claimsAllowedAt({ absent: true })).toBe(2500)
+    expect(a.members.claims_allowed_at).toBe(2500)
     await elapse(2000)
-    expect(a.members.claimsAllowedAt({ absent: true })).toBeLessThan(clock.monotonic())
+    expect(a.members.claims_allowed_at).toBeLessThan(clock.monotonic())
+    expect(await a.members.judge('node_x')).toBe('dead')
+  })
+
+  it('never look at the wall clock', async () => {
+    const { node, elapse, clock } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    const jump = vi.spyOn(clock, 'now').mockImplementation(() => {
+      throw new Error('somebody asked for the time of day')
+    })
+    await elapse(5000)
+    await b.kill()
+    await elapse(450)
+    expect(a.news).toEqual(['joined node_b', 'gone node_b'])
+    expect(a.lease.valid()).toBe(true)
+    expect(jump).not.toHaveBeenCalled()
   })
 
   it('go by leases alone where the store cannot tell who listens', async () => {

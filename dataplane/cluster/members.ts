@@ -26,7 +26,7 @@ export interface MembersParts {
 const POLL_MS = 100
 /** A node that nobody listens for, at two polls this far apart and all between, is presumed dead. */
 const SILENT_MS = 200
-/** A store younger than a lease and this may have lost rooms whose owners have not yet written them anew. */
+/** Until a store is as old as a lease and this, nodes may not have come back to it. */
 const YOUNG_MS = 1000
 /** For this many leases a dead node stays in the index, and is remembered. */
 const REMEMBERED_LEASES = 10
@@ -51,8 +51,8 @@ export class Members {
   readonly #others = new Map<string, Seen>()
   /** Until then nobody is judged dead. */
   #held_until = Number.NEGATIVE_INFINITY
-  /** When the store is old enough; undefined: its age is not known. */
-  #store_is_old_at: number | undefined
+  #held_since = Number.NEGATIVE_INFINITY
+  #store_age_known = false
   #listeners_known = true
   #store_fails = false
   #cancel_reading: (() => void) | undefined
@@ -115,8 +115,9 @@ export class Members {
   /** For one lease from now nobody is judged dead: the view of this node, or the store itself, may be behind. */
   hold(): void {
     const { clock, lease_ms } = this.#parts
-    this.#held_until = clock.monotonic() + lease_ms
-    this.#store_is_old_at = undefined
+    this.#held_since = clock.monotonic()
+    this.#held_until = this.#held_since + lease_ms
+    this.#store_age_known = false
     this.#listeners_known = true
     this.#listenAnew()
   }
@@ -126,19 +127,15 @@ export class Members {
     return this.#parts.clock.monotonic() >= this.#held_until
   }
 
-  /**
-   * From when on rooms may be claimed on the monotonic clock, or with `absent`, taken for being nowhere. Infinity: not known yet. What
-   * seems to be nowhere may be in the memory of nodes that have still to tell a store which has lost its data.
-   */
-  claimsAllowedAt({ absent }: { readonly absent: boolean }): number {
-    if (!absent) return this.#held_until
-    return Math.max(this.#held_until, this.#store_is_old_at ?? Number.POSITIVE_INFINITY)
+  /** From when on rooms may be claimed, or made, on the monotonic clock. Infinity: not known yet. */
+  get claims_allowed_at(): number {
+    return this.#store_age_known ? this.#held_until : Number.POSITIVE_INFINITY
   }
 
   async #read(): Promise<void> {
     const { store, clock } = this.#parts
     const asked_at = clock.monotonic()
-    if (this.#store_is_old_at === undefined) await this.#learnAge(asked_at)
+    if (!this.#store_age_known) await this.#learnAge(asked_at)
     const ids = (await this.#index()).filter((node_id) => node_id !== this.#parts.node_id)
     const leases = ids.length > 0 ? await store.records.read(ids.map(leaseKey)) : []
     if (this.#stopped) return
@@ -152,12 +149,16 @@ export class Members {
     if (this.#others.size > 0) this.#schedulePoll()
   }
 
+  /**
+   * What a young store knows of rooms and nodes may be less than there is: leases ran out while it was away, or it has lost its data,
+   * and the living have still to tell it.
+   */
   async #learnAge(asked_at: number): Promise<void> {
     const { store, lease_ms } = this.#parts
     const age_ms = await store.uptime()
-    // A hold that began meanwhile wants to know anew.
-    if (asked_at >= this.#held_until - lease_ms)
-      this.#store_is_old_at = asked_at + lease_ms + YOUNG_MS - age_ms
+    if (asked_at < this.#held_since) return
+    this.#store_age_known = true
+    this.#held_until = Math.max(this.#held_until, asked_at + lease_ms + YOUNG_MS - age_ms)
   }
 
   async #index(): Promise<string[]> {

@@ -60,7 +60,8 @@ const to_owner = fc
     kind('message', { type: text, data: json(), ref: maybe(number), after: maybe(number) }),
     kind('resync', { have_seq: number, reason: text }),
     kind('detach', {}),
-    kind('attach', { edge: text, codec: text, session_id: text, epoch: number, seq: number }),
+    kind('attach', { ask: number, edge: text, codec: text, session_id: text, epoch: number, seq: number }),
+    kind('refuse', { ref: number, after: maybe(number), code: text, message: text }),
     kind('of_a_later_version', { novelty: json() }),
   )
   .chain((message) => text.map((member_id) => ({ ...message, member_id })))
@@ -86,12 +87,18 @@ const to_edge = fc
       ),
     }),
     kind('state', { member_id: text, seq: number, state: frames }),
-    kind('attached', { member_id: text, seq: number, resumed: fc.boolean(), frames: fc.array(frames) }),
+    kind('attached', {
+      ask: number,
+      member_id: text,
+      seq: number,
+      resumed: fc.boolean(),
+      frames: fc.array(frames),
+    }),
     kind('no_seat', { member_id: text }),
     kind('refused', { member_id: text, ref: number, code: text, message: text }),
     kind('error', { member_id: text, code: text, message: text }),
     kind('left', { member_id: text, ref: maybe(number), farewell: maybe(event) }),
-    kind('moved', { to: maybe(text) }),
+    kind('moved', { owner: fc.option(text) }),
   )
   .chain((message) => number.map((epoch) => ({ ...message, epoch })))
 
