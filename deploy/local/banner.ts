@@ -28,7 +28,7 @@ export function banner(cluster: LocalCluster): string {
     ['internal token', secrets.internal_token, 'for the admin pages'],
     ['logs', cluster.folder, 'one file a process'],
   ]
-  return `\n  roomful on ${ports.nodes.length === 1 ? 'one node' : `${ports.nodes.length} nodes`}\n\n${table(rows)}\n\n  Type help for what you can do: kill 1, pause 2, drain 3, redis down, status …\n`
+  return `\n  roomful on ${ports.nodes.length === 1 ? 'one node' : `${ports.nodes.length} nodes`}\n\n${table(rows)}\n\n  Type help for what you can do, such as kill 1, redis down, status\n`
 }
 
 /** Without the password that a URL may carry. */

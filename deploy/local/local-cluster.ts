@@ -161,7 +161,7 @@ export class LocalCluster {
   /** Ends every process at once, without waiting for anything. */
   abandon(): void {
     this.#ending = true
-    for (const { pid } of this.children.values()) if (pid !== undefined) process.kill(pid, 'SIGKILL')
+    for (const child of this.children.values()) void child.kill()
   }
 
   /** The address of the example games. */
