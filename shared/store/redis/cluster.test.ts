@@ -1,12 +1,53 @@
 import { pino } from 'pino'
-import { afterAll, beforeAll, describe, expect, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { asAdmin } from '../../../test/support/redis-admin.ts'
 import { type RedisCluster, startRedisCluster } from '../../../test/support/redis-cluster.ts'
+import { systemClock } from '../../clock.ts'
 import { randomToken } from '../../ids.ts'
 import { systemRandom } from '../../random.ts'
+import { bytes, LONG_MS, text } from '../conformance/harness.ts'
 import { describeStore } from '../conformance.ts'
-import { redisStore } from './redis.ts'
+import { type Store, StoreUnavailable } from '../port.ts'
+import { parseAddress } from './address.ts'
+import { RedisBus } from './bus.ts'
+import { Clients } from './client.ts'
+import { ClusterServers } from './cluster.ts'
+import { type RedisStoreOptions, redisStore } from './redis.ts'
+import { slotOf } from './slots.ts'
 
 const silent = pino({ level: 'silent' })
+const PREFIX = 'roomful:'
+
+/** Calls `work` until it succeeds; it may fail with `StoreUnavailable` alone. */
+async function whenBack<T>(work: () => Promise<T>): Promise<T> {
+  const until = performance.now() + 15_000
+  for (;;) {
+    try {
+      return await work()
+    } catch (error) {
+      expect(error).toBeInstanceOf(StoreUnavailable)
+      if (performance.now() > until) throw error
+    }
+  }
+}
+
+async function openStore(options: Partial<RedisStoreOptions> & { url: string }): Promise<Store> {
+  const store = await redisStore({ key_prefix: PREFIX, log: silent, ...options })
+  onTestFinished(() => store.close())
+  return store
+}
+
+/** A subscription, what it has heard and how many gaps it was told of. */
+async function listening(store: Store, channel: string) {
+  const heard: string[] = []
+  const told = { heard, gaps: 0 }
+  await store.bus.subscribe(
+    channel,
+    (message) => heard.push(`${text(message)}`),
+    () => told.gaps++,
+  )
+  return told
+}
 
 describe('on a Cluster of three masters', () => {
   let cluster: RedisCluster
@@ -18,11 +59,163 @@ describe('on a Cluster of three masters', () => {
   describeStore('the Redis store', async () => ({
     store: await redisStore({
       url: cluster.url,
-      key_prefix: `${randomToken(systemRandom, 8)}:`,
+      key_prefix: `${PREFIX}${randomToken(systemRandom, 8)}:`,
       log: silent,
     }),
     elapse: async (_ttl_ms, seen) => {
       await vi.waitFor(async () => expect(await seen()).toBe(true), { interval: 5, timeout: 5000 })
     },
   }))
+
+  it('computes the slot of a key as the servers do', async () => {
+    const keys = ['', 'a', 'ü😀', '{a}b', 'x{}y', 'x{a', '}{b}', 'roomful:{room:p/a:k}:record', '123456789']
+    const slots = await asAdmin(cluster.nodes[0]!.url, (redis) =>
+      Promise.all(keys.map((key) => redis.cluster('KEYSLOT', key))),
+    )
+    expect(keys.map(slotOf)).toEqual(slots)
+  })
+
+  it('needs no more than one server that answers to find the others', async () => {
+    const { host } = new URL(cluster.nodes[1]!.url)
+    const store = await openStore({ url: `redis+cluster://127.0.0.1:1,${host}` })
+    for (let n = 0; n < 20; n++) {
+      expect(await store.records.write([{ put: `found:${n}`, value: bytes('x') }])).toBe(true)
+    }
+  })
+
+  it('follows a slot to another master, and makes its subscriptions anew there', async () => {
+    const store = await openStore({ url: cluster.url })
+    const [slot, elsewhere] = [slotOf(`${PREFIX}moving`), slotOf(`${PREFIX}moving`) < 8000 ? 16_000 : 100]
+    const told = await listening(store, 'moving')
+    await cluster.move(slot, elsewhere)
+    await vi.waitFor(() => expect(told.gaps).toBeGreaterThan(0), { timeout: 5000 })
+    expect(await store.bus.listeners(['moving'])).toEqual([1])
+    expect(await store.bus.publish('moving', bytes('here'))).toBe(1)
+    await vi.waitFor(() => expect(told.heard).toEqual(['here']))
+    expect(await store.records.write([{ put: 'moving', value: bytes('x') }])).toBe(true)
+    await store.records.write([{ remove: 'moving' }])
+  })
+
+  it('finds a key that has gone ahead of its slot, and waits for keys that are on their way', async () => {
+    const store = await openStore({ url: cluster.url })
+    const [room, other] = ['p/a:ask', 'p/a:ask'].map((room) => `${PREFIX}{room:${room}}`)
+    const slot = slotOf(room!)
+    const from = await cluster.masterOf(slot)
+    const to = await cluster.masterOf(slot < 8000 ? 16_000 : 100)
+    const claim = (await store.rooms.claim('p/a:ask', 'node_a', 0, LONG_MS))!
+    await store.rooms.snapshot('p/a:ask', claim.fence, bytes('s'), LONG_MS)
+    await store.rooms.commit('p/a:ask', { ...claim.fence, version: 1 }, bytes('e'), LONG_MS)
+
+    const [from_id, to_id] = await Promise.all(
+      [from, to].map((node) => asAdmin(node.url, async (redis) => String(await redis.cluster('MYID')))),
+    )
+    const { port } = new URL(to.url)
+    const migrate = (part: string) =>
+      asAdmin(from.url, (redis) => redis.migrate('127.0.0.1', port, `${other}:${part}`, 0, 1000))
+    await asAdmin(to.url, (redis) => redis.cluster('SETSLOT', slot, 'IMPORTING', from_id!))
+    await asAdmin(from.url, (redis) => redis.cluster('SETSLOT', slot, 'MIGRATING', to_id!))
+    await migrate('record')
+    const inspecting = store.rooms.inspect('p/a:ask')
+    for (const part of ['epoch', 'snapshot', 'journal']) await migrate(part)
+    expect(await inspecting).toEqual({ epoch: claim.fence.epoch, version: 2, owner: 'node_a' })
+    expect(await store.rooms.commit('p/a:ask', { ...claim.fence, version: 2 }, bytes('f'), LONG_MS)).toBe(
+      true,
+    )
+    for (const node of [to, from])
+      await asAdmin(node.url, (redis) => redis.cluster('SETSLOT', slot, 'NODE', to_id!))
+    const next = await store.rooms.claim('p/a:ask', 'node_b', claim.fence.epoch, LONG_MS)
+    expect([text(next?.snapshot), next?.journal.map(text)]).toEqual(['s', ['e', 'f']])
+  })
+
+  it('goes on after the servers have forgotten the scripts', async () => {
+    const store = await openStore({ url: cluster.url })
+    const lock = () => store.locks.withLock('forgotten', { ttl_ms: LONG_MS, wait_ms: 0 }, async () => 'done')
+    expect([await store.rooms.inspect('p/a:none'), await lock()]).toEqual([undefined, 'done'])
+    for (const node of cluster.nodes) await asAdmin(node.url, (redis) => redis.script('FLUSH'))
+    expect([await store.rooms.inspect('p/a:none'), await lock()]).toEqual([undefined, 'done'])
+  })
+
+  it('publishes to all servers where they cannot publish within a shard, and cannot tell who listens', async () => {
+    const log = silent
+    const address = parseAddress(cluster.url)
+    const clients = new Clients(address, { random: systemRandom, timeout_ms: 2000 })
+    const servers = new ClusterServers({
+      clients,
+      seeds: address.endpoints,
+      clock: systemClock,
+      log,
+      timeout_ms: 2000,
+    })
+    onTestFinished(() => servers.close())
+    await servers.opened(5000)
+    const bus = new RedisBus(servers, PREFIX, { mode: 'flood', clock: systemClock })
+    const heard: string[] = []
+    const end = await bus.subscribe('flood', (message) => heard.push(`${text(message)}`))
+    expect(await bus.publish('flood', bytes('x'))).toBe(1)
+    await vi.waitFor(() => expect(heard).toEqual(['x']))
+    expect(await bus.listeners(['flood'])).toBeUndefined()
+    await end()
+    expect(await bus.publish('flood', bytes('y'))).toBe(0)
+  })
+})
+
+describe('a Redis store on a Cluster whose master is killed', () => {
+  it('goes on by itself with the replica, and tells of the gap and of the return', async () => {
+    const cluster = await startRedisCluster({ replicas: 1 })
+    onTestFinished(() => cluster.close())
+    const store = await openStore({ url: cluster.url, command_timeout_ms: 500 })
+    const slot = slotOf(`${PREFIX}lost`)
+    let returns = 0
+    store.onReturn(() => returns++)
+    const told = await listening(store, 'lost')
+    const room = await store.rooms.claim('p/a:lost', 'node_a', 0, LONG_MS)
+    await store.records.write([{ put: 'lost', value: bytes('kept') }])
+    await asAdmin((await cluster.masterOf(slot)).url, (redis) => redis.wait(1, 1000))
+
+    await cluster.kill(slot)
+    await expect(store.records.write([{ put: 'lost', value: bytes('new') }])).rejects.toBeInstanceOf(
+      StoreUnavailable,
+    )
+    expect(await whenBack(() => store.records.write([{ put: 'lost', value: bytes('new') }]))).toBe(true)
+    await vi.waitFor(() => expect([returns, told.gaps > 0]).toEqual([1, true]), { timeout: 5000 })
+    expect(await store.bus.listeners(['lost'])).toEqual([1])
+    expect(await store.bus.publish('lost', bytes('here'))).toBe(1)
+    await vi.waitFor(() => expect(told.heard).toEqual(['here']))
+    expect(await whenBack(() => store.rooms.commit('p/a:lost', room!.fence, bytes('e'), LONG_MS))).toBe(true)
+    await store.ping()
+    expect(await store.locks.withLock('lost', { ttl_ms: 1000, wait_ms: 0 }, async () => 'done')).toBe('done')
+  })
+})
+
+describe('opening a Redis store on a Cluster', () => {
+  it('fails in bounded time where no server answers, and says why', async () => {
+    const opening = redisStore({
+      url: 'redis+cluster://127.0.0.1:1',
+      log: silent,
+      connect_timeout_ms: 300,
+    })
+    await expect(opening).rejects.toThrow(/no connection to the store: .*ECONNREFUSED/)
+  })
+
+  it('fails where slots have no master, and says how many', async () => {
+    const cluster = await startRedisCluster()
+    onTestFinished(() => cluster.close())
+    for (const node of cluster.nodes) await asAdmin(node.url, (redis) => redis.cluster('DELSLOTS', 7))
+    const opening = redisStore({ url: cluster.url, log: silent, connect_timeout_ms: 500 })
+    await expect(opening).rejects.toThrow('1 of the 16384 slots of the Cluster have no master')
+  })
+
+  it('fails with the server that is no Cluster', async () => {
+    const { url } = await import('../../../test/support/redis-server.ts').then(async ({ startRedis }) => {
+      const server = await startRedis()
+      onTestFinished(() => server.close())
+      return server
+    })
+    const opening = redisStore({
+      url: url.replace('redis://', 'redis+cluster://'),
+      log: silent,
+      connect_timeout_ms: 300,
+    })
+    await expect(opening).rejects.toThrow(/cluster support disabled/)
+  })
 })
