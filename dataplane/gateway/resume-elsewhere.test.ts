@@ -1,6 +1,11 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { pino } from 'pino'
+import { afterEach, beforeEach, describe, expect, inject, it } from 'vitest'
+import { redisStore } from '../../shared/store/redis/redis.ts'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestPair } from '../../test/support/gateway/test-pair.ts'
+import { freshPrefix } from '../../test/support/redis-prefix.ts'
+
+const silent = pino({ level: 'silent' })
 
 let pair: TestPair
 beforeEach(async () => {
@@ -225,6 +230,37 @@ describe('a resume that fails half-way', () => {
     await third.next('welcome')
     second.ws.resume()
     await expectClose(second, 'session_taken_over', /newer connection/)
+  })
+})
+
+describe('two resumes with one token at two nodes', () => {
+  /** The client is lost, and both nodes get its token at once. Returns how the two ended. */
+  async function race({ a, b }: TestPair): Promise<string[]> {
+    const { client, welcome, snapshot } = await a.join()
+    client.ws.terminate()
+    const both = await Promise.all([a, b].map((node) => node.resume(welcome, [snapshot])))
+    const outcomes = await Promise.all(
+      both.map(async (one) => {
+        const outcome = await Promise.race([one.next('welcome'), one.closed])
+        return 'code' in outcome ? String(outcome.code) : 'welcome'
+      }),
+    )
+    for (const one of both) one.ws.close(1000)
+    return outcomes.sort()
+  }
+
+  it('let one in and close the other with 4005, on a slow store', async () => {
+    pair.records.delay_ms = 30
+    expect(await pair.meanwhile(race(pair))).toEqual(['4005', 'welcome'])
+  })
+
+  it('let one in and close the other with 4005, on Redis', async () => {
+    const store = await redisStore({ url: inject('redisUrl'), key_prefix: freshPrefix(), log: silent })
+    const nodes = await TestPair.start({}, store.records)
+    for (let round = 0; round < 10; round++)
+      expect(await nodes.meanwhile(race(nodes))).toEqual(['4005', 'welcome'])
+    await nodes.close()
+    await store.close()
   })
 })
 

@@ -1,3 +1,4 @@
+import { vi } from 'vitest'
 import type { GatewayOptions } from '../../../dataplane/gateway/options.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
@@ -66,7 +67,21 @@ export class TestPair {
     }
   }
 
+  /** Lets time pass, about as fast as it does for the sockets, until `work` is done. */
+  async meanwhile<T>(work: Promise<T>): Promise<T> {
+    let over = false
+    const done = work.finally(() => {
+      over = true
+    })
+    const tick = (): boolean => {
+      this.clock.advance(5)
+      return over
+    }
+    await vi.waitUntil(tick, { interval: 5, timeout: 15_000 })
+    return done
+  }
+
   async close(): Promise<void> {
-    await Promise.all([this.a.close(), this.b.close()])
+    await this.meanwhile(Promise.all([this.a.close(), this.b.close()]))
   }
 }

@@ -18,7 +18,7 @@ export class TestRecords implements Records {
   writing = 0
   /** How many were at the most. */
   most_writing = 0
-  readonly #records: Records
+  #records: Records
   readonly #clock: Clock
   readonly #random: Random
 
@@ -26,6 +26,11 @@ export class TestRecords implements Records {
     this.#records = records
     this.#clock = clock
     this.#random = random
+  }
+
+  /** Other records stand behind the connection from now on, as when a store comes back without its data. */
+  replace(records: Records): void {
+    this.#records = records
   }
 
   read(keys: readonly string[]): Promise<(StoredRecord | undefined)[]> {
