@@ -1,0 +1,210 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
+import { TestPair } from '../../test/support/gateway/test-pair.ts'
+import type { GatewayOptions } from './options.ts'
+
+let pair: TestPair
+const start = async (options: Partial<GatewayOptions> = {}): Promise<void> => {
+  pair = await TestPair.start(options)
+}
+afterEach(() => pair.close())
+
+/** A client that has said hello with a good token. */
+async function present(): Promise<TestClient> {
+  const client = await pair.a.open()
+  client.send({ t: 'hello', project_id: 'prj_one', token: await pair.a.token() })
+  return client
+}
+
+describe('the record of a session', () => {
+  beforeEach(() => start())
+
+  it('is written before the client hears of the session', async () => {
+    pair.records.delay_ms = 50
+    const client = await present()
+    await expect.poll(() => pair.records.writing).toBe(1)
+    expect(client.received).toEqual([])
+    await pair.meanwhile(client.next('welcome'))
+    expect(pair.records.written).toHaveLength(1)
+  })
+
+  it('names a seat before the owner of the room is asked for it', async () => {
+    const { client } = await pair.a.hello()
+    pair.records.delay_ms = 50
+    client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })
+    await expect.poll(() => pair.records.writing).toBe(1)
+    expect(pair.owner.of('join')).toEqual([])
+    await pair.meanwhile(client.next('joined'))
+    expect(pair.records.written).toHaveLength(2)
+  })
+
+  it('is written once for many joins, and never twice at a time', async () => {
+    const { client } = await pair.a.hello()
+    pair.records.delay_ms = 50
+    for (let ref = 1; ref <= 10; ref++)
+      client.send({ t: 'join', ref, room_type: 'arena', options: { key: `room-${ref}` } })
+    await pair.meanwhile(client.next('joined', ({ ref }) => ref === 10))
+    // The first join at once, the other nine together.
+    expect(pair.records.written.length).toBeLessThanOrEqual(1 + 3)
+    expect(pair.records.most_writing).toBe(1)
+  })
+
+  it('is written again about once a minute, and those of many sessions at different moments', async () => {
+    const clients: TestClient[] = []
+    for (let i = 0; i < 50; i++) clients.push((await pair.a.hello()).client)
+    const per_second: number[] = []
+    for (let second = 0; second < 240; second++) {
+      const before = pair.records.written.length
+      await pair.pass(1000)
+      per_second.push(pair.records.written.length - before)
+      if (second % 10 === 5) await Promise.all(clients.map((client) => client.roundTrip()))
+    }
+    const total = per_second.reduce((sum, writes) => sum + writes, 0)
+    expect(total).toBeGreaterThan(50 * 2)
+    expect(total).toBeLessThan(50 * 6)
+    expect(Math.max(...per_second)).toBeLessThan(15)
+  })
+
+  it('is made again when the store has lost it: at the next write, or soon after the store is back', async () => {
+    const { welcome, snapshot } = await pair.a.join()
+    pair.records.replace(memoryStore({ clock: pair.clock }).records)
+    await expectClose(await pair.b.resume(welcome), 'resume_failed', /no such session/)
+    pair.a.gateway.storeReturned()
+    await pair.pass(5000, 1000)
+    const again = await pair.b.resume(welcome, [snapshot])
+    expect(await again.next('welcome')).toMatchObject({ rooms: [{ room_id: 'arena:one', resumed: true }] })
+  })
+
+  it('goes with the session', async () => {
+    const { client, welcome } = await pair.a.join()
+    const leaving = pair.owner.next('leave')
+    client.ws.close(1000)
+    await leaving
+    for (const node of [pair.a, pair.b])
+      await expectClose(await node.resume(welcome), 'resume_failed', /no such session/)
+  })
+})
+
+describe('while the store does not answer', () => {
+  beforeEach(() => start())
+
+  it('a new session is put off, and the node goes on', async () => {
+    const { client } = await pair.a.hello()
+    pair.records.down = true
+    await expectClose(await present(), 'overloaded', /sessions cannot be written down .* try again/)
+    expect(pair.a.gateway.sessions).toBe(1)
+    await client.roundTrip()
+    pair.records.down = false
+    await (await present()).next('welcome')
+  })
+
+  it('a resume is put off, and its token stays good', async () => {
+    const { client, welcome, snapshot } = await pair.a.join()
+    client.ws.terminate()
+    await expect.poll(() => pair.a.gateway.connections).toBe(0)
+    pair.records.down = true
+    for (const node of [pair.a, pair.b])
+      await expectClose(await node.resume(welcome), 'overloaded', /try again/)
+    pair.records.down = false
+    await (await pair.b.resume(welcome, [snapshot])).next('welcome')
+  })
+
+  it('a join is refused for now, and the owner is not asked', async () => {
+    const { client } = await pair.a.hello()
+    pair.records.down = true
+    client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })
+    expect(await client.next('error')).toMatchObject({ ref: 1, code: 'room_unavailable', retryable: true })
+    expect(pair.owner.of('join')).toEqual([])
+    pair.records.down = false
+    client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'one' } })
+    await client.next('joined')
+  })
+
+  it('a session keeps its socket, and is written down when the store is back', async () => {
+    const { client, welcome, snapshot } = await pair.a.join()
+    pair.records.down = true
+    for (let minute = 0; minute < 4; minute++) {
+      for (let second = 0; second < 60; second++) await pair.pass(1000)
+      await client.roundTrip()
+    }
+    pair.records.down = false
+    pair.a.gateway.storeReturned()
+    await pair.pass(5000, 1000)
+    await (await pair.b.resume(welcome, [snapshot])).next('welcome')
+  })
+
+  it('the rooms of a session that ends are told when the store is back', async () => {
+    const { client } = await pair.a.join()
+    pair.records.down = true
+    client.ws.close(1000)
+    await expect.poll(() => pair.a.gateway.sessions).toBe(0)
+    await pair.pass(10_000, 1000)
+    expect(pair.owner.of('leave')).toEqual([])
+    pair.records.down = false
+    await pair.pass(5000, 1000)
+    expect(pair.owner.of('leave')).toMatchObject([{ reason: 'left' }])
+  })
+})
+
+describe('a write whose answer is lost', () => {
+  beforeEach(() => start())
+
+  it('gives the resume its session all the same', async () => {
+    const { client, welcome, snapshot } = await pair.a.join()
+    client.ws.terminate()
+    await expect.poll(() => pair.a.gateway.connections).toBe(0)
+    pair.records.answers_lost = 1
+    const again = await pair.b.resume(welcome, [snapshot])
+    const { resume_token } = await again.next('welcome')
+    again.ws.terminate()
+    await (await pair.a.resume({ ...welcome, resume_token })).next('welcome')
+  })
+
+  it('does not make a session look like another node’s', async () => {
+    const { client } = await pair.a.hello()
+    pair.records.answers_lost = 1
+    client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })
+    await client.next('error')
+    client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'one' } })
+    await client.next('joined')
+  })
+})
+
+describe('a full node', () => {
+  beforeEach(() => start({ max_sessions: 2 }))
+
+  it('puts off new sessions and those of other nodes, and takes its own back', async () => {
+    const elsewhere = await pair.b.hello()
+    elsewhere.client.ws.terminate()
+    const { client, welcome } = await pair.a.hello()
+    await pair.a.hello()
+    await expectClose(await present(), 'overloaded', /as many sessions as it takes/)
+    await expectClose(await pair.a.resume(elsewhere.welcome), 'overloaded', /as many sessions as it takes/)
+    client.ws.terminate()
+    await (await pair.a.resume(welcome)).next('welcome')
+    // Nothing was used up by being put off.
+    await (await pair.b.resume(elsewhere.welcome)).next('welcome')
+  })
+
+  it('is not fuller than it may be when many come at once', async () => {
+    pair.records.delay_ms = 30
+    const clients = await Promise.all([present(), present(), present(), present()])
+    const outcomes = await pair.meanwhile(Promise.allSettled(clients.map((client) => client.next('welcome'))))
+    expect(outcomes.map(({ status }) => status).sort()).toEqual([
+      'fulfilled',
+      'fulfilled',
+      'rejected',
+      'rejected',
+    ])
+    expect(pair.a.gateway.sessions).toBe(2)
+  })
+
+  it('has room again when a session has ended', async () => {
+    const { client } = await pair.a.hello()
+    await pair.a.hello()
+    client.ws.close(1000)
+    await expect.poll(() => pair.a.gateway.sessions).toBe(1)
+    await (await present()).next('welcome')
+  })
+})
