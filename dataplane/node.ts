@@ -193,6 +193,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     ask_key_status: askControl({ ...config, timeout_ms: CONTROL_TIMEOUT_MS }),
     send: (message) => router.send(message),
     unseated: (room) => router.forget(room),
+    node_gone: (other) => members.isGone(other),
     tell_taken: (other, session_id) => peers.send(other, { to: 'gateway', session_id }),
     records: store.records,
     metrics: metrics.gateway,
@@ -292,6 +293,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     await host.close()
     await gateway.close()
     members.stop()
+    forget_return()
     await peers.close()
     await lease.stop()
     load.stop()
@@ -312,6 +314,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       now: () => clock.monotonic(),
     })
 
+  const forget_return = store.onReturn(() => gateway.storeReturned())
   await peers.start()
   await lease.start()
   await members.start()

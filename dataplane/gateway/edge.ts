@@ -175,13 +175,6 @@ export class Edge {
     for (const seat of seated ? [...seated.seats.values()] : []) this.#reattach(seat)
   }
 
-  /** Every room with seats here. */
-  get rooms(): RoomAddress[] {
-    return [...this.#rooms.values()]
-      .flatMap(({ seats }) => [...seats.values()].slice(0, 1))
-      .map(({ room }) => room)
-  }
-
   /** The client has read what waited for it: its stalled rooms get their state. */
   hasRoom(session: Session): void {
     for (const seat of session.seats.values()) {

@@ -157,11 +157,6 @@ export class Gateway {
     this.#edge.reattach(room)
   }
 
-  /** The rooms that clients of this node are in. */
-  get rooms(): RoomAddress[] {
-    return this.#edge.rooms
-  }
-
   /** Another node says that a session which was here was resumed there. If so, nothing is left of it here, and its rooms hear nothing. */
   sessionTaken(session_id: string): Promise<void> {
     return this.#sessions.taken(session_id)
