@@ -215,4 +215,32 @@ describe('a drain', () => {
     for (const client of clients) await expectClose(client, 'draining', /resume on another/)
     expect(test.gateway.sessions).toBe(8)
   })
+
+  it('is over as soon as the last client has gone by itself', async () => {
+    const clients = [(await test.hello()).client, (await test.hello()).client]
+    const drained = test.gateway.drain(5000)
+    for (const client of clients) {
+      await client.next('draining')
+      client.ws.close(1001)
+    }
+    await drained
+  })
+
+  it('welcomes a client whose hello was under way, and tells it too', async () => {
+    let answer = () => {}
+    test.control.held = new Promise((resolve) => {
+      answer = resolve
+    })
+    const client = await test.open()
+    client.send({ t: 'hello', project_id: 'prj_one', token: await test.token() })
+    await test.control.firstQuestion
+    const silent = await test.open()
+    const drained = test.gateway.drain(5000)
+    answer()
+    await client.next('draining')
+    expect(client.received.map(({ t }) => t)).toEqual(['welcome', 'draining'])
+    test.clock.advance(5500)
+    await expectClose(silent, 'draining', /resume on another/)
+    await drained
+  })
 })
