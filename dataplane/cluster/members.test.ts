@@ -172,6 +172,22 @@ describe('the members of a cluster', () => {
     expect(a.news).toEqual(['joined node_b'])
   })
 
+  it('take no silence for long that they could not hear the end of', async () => {
+    const { node, elapse, line } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    await elapse(600)
+    await b.deafen()
+    await elapse(110)
+    line.cut = true
+    await elapse(1000)
+    line.cut = false
+    await elapse(150)
+    expect(a.members.isGone('node_b')).toBe(false)
+    await elapse(250)
+    expect(a.members.isGone('node_b')).toBe(true)
+  })
+
   it('take one that was presumed dead for alive when it listens again, not before', async () => {
     const { node, elapse } = parts()
     const a = await node('node_a')

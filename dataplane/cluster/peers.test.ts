@@ -167,17 +167,21 @@ describe('links between nodes', () => {
     expect(b.heard).toEqual(['node_a: one', 'gap node_a'])
   })
 
-  it('tell of a sender that has started again', async () => {
-    const { node, endTurn } = parts()
+  it('tell of a sender that has started again, be its envelope the next in number', async () => {
+    const { node, line, endTurn } = parts()
     const b = await node('node_b')
     const first = await node('node_a')
     first.peers.send('node_b', about('one'))
     await endTurn()
     await first.peers.close()
     const second = await node('node_a')
+    line.drop = true
     second.peers.send('node_b', about('two'))
     await endTurn()
-    expect(b.heard).toEqual(['node_a: one', 'gap node_a', 'node_a: two'])
+    line.drop = false
+    second.peers.send('node_b', about('three'))
+    await endTurn()
+    expect(b.heard).toEqual(['node_a: one', 'gap node_a', 'node_a: three'])
   })
 
   it('tell of a gap when the store may have lost messages', async () => {
