@@ -79,7 +79,10 @@ it.each([
   ['redis+sentinel://a/m/x', 'ends with "/m/x"'],
   ['redis+cluster://a/1', 'asks for database 1: a Redis Cluster has database 0 only'],
   ['redis://h?ca=x', 'has the parameter "ca": this kind takes none'],
-  ['rediss+sentinel://h/m?tls=no', 'has the parameter "tls": it takes ca, sentinel_username, sentinel_password'],
+  [
+    'rediss+sentinel://h/m?tls=no',
+    'has the parameter "tls": it takes ca, sentinel_username, sentinel_password',
+  ],
   ['redis://%zz:p@h', 'has a % that starts no escape'],
   ['redis://player@h', 'names a user without a password'],
 ])('refuses %s and says what would do', (url, reason) => {

@@ -1,53 +1,28 @@
-import { pino } from 'pino'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { asAdmin } from '../../../test/support/redis-admin.ts'
 import { type RedisCluster, startRedisCluster } from '../../../test/support/redis-cluster.ts'
+import { startRedis } from '../../../test/support/redis-server.ts'
+import {
+  listening,
+  openRedisStore,
+  silent,
+  storeUnderTest,
+  unavailableAfter,
+  whenBack,
+} from '../../../test/support/redis-store.ts'
 import { systemClock } from '../../clock.ts'
 import { randomToken } from '../../ids.ts'
 import { systemRandom } from '../../random.ts'
 import { bytes, LONG_MS, text } from '../conformance/harness.ts'
 import { describeStore } from '../conformance.ts'
-import { type Store, StoreUnavailable } from '../port.ts'
 import { parseAddress } from './address.ts'
 import { RedisBus } from './bus.ts'
 import { Clients } from './client.ts'
 import { ClusterServers } from './cluster.ts'
-import { type RedisStoreOptions, redisStore } from './redis.ts'
+import { redisStore } from './redis.ts'
 import { slotOf } from './slots.ts'
 
-const silent = pino({ level: 'silent' })
 const PREFIX = 'roomful:'
-
-/** Calls `work` until it succeeds; it may fail with `StoreUnavailable` alone. */
-async function whenBack<T>(work: () => Promise<T>): Promise<T> {
-  const until = performance.now() + 15_000
-  for (;;) {
-    try {
-      return await work()
-    } catch (error) {
-      expect(error).toBeInstanceOf(StoreUnavailable)
-      if (performance.now() > until) throw error
-    }
-  }
-}
-
-async function openStore(options: Partial<RedisStoreOptions> & { url: string }): Promise<Store> {
-  const store = await redisStore({ key_prefix: PREFIX, log: silent, ...options })
-  onTestFinished(() => store.close())
-  return store
-}
-
-/** A subscription, what it has heard and how many gaps it was told of. */
-async function listening(store: Store, channel: string) {
-  const heard: string[] = []
-  const told = { heard, gaps: 0 }
-  await store.bus.subscribe(
-    channel,
-    (message) => heard.push(`${text(message)}`),
-    () => told.gaps++,
-  )
-  return told
-}
 
 describe('on a Cluster of three masters', () => {
   let cluster: RedisCluster
@@ -56,16 +31,9 @@ describe('on a Cluster of three masters', () => {
   })
   afterAll(() => cluster.close())
 
-  describeStore('the Redis store', async () => ({
-    store: await redisStore({
-      url: cluster.url,
-      key_prefix: `${PREFIX}${randomToken(systemRandom, 8)}:`,
-      log: silent,
-    }),
-    elapse: async (_ttl_ms, seen) => {
-      await vi.waitFor(async () => expect(await seen()).toBe(true), { interval: 5, timeout: 5000 })
-    },
-  }))
+  describeStore('the Redis store', () =>
+    storeUnderTest({ url: cluster.url, key_prefix: `${PREFIX}${randomToken(systemRandom, 8)}:` }),
+  )
 
   it('computes the slot of a key as the servers do', async () => {
     const keys = ['', 'a', 'ü😀', '{a}b', 'x{}y', 'x{a', '}{b}', 'roomful:{room:p/a:k}:record', '123456789']
@@ -77,14 +45,14 @@ describe('on a Cluster of three masters', () => {
 
   it('needs no more than one server that answers to find the others', async () => {
     const { host } = new URL(cluster.nodes[1]!.url)
-    const store = await openStore({ url: `redis+cluster://127.0.0.1:1,${host}` })
+    const store = await openRedisStore({ key_prefix: PREFIX, url: `redis+cluster://127.0.0.1:1,${host}` })
     for (let n = 0; n < 20; n++) {
       expect(await store.records.write([{ put: `found:${n}`, value: bytes('x') }])).toBe(true)
     }
   })
 
   it('follows a slot to another master, and makes its subscriptions anew there', async () => {
-    const store = await openStore({ url: cluster.url })
+    const store = await openRedisStore({ key_prefix: PREFIX, url: cluster.url })
     const [slot, elsewhere] = [slotOf(`${PREFIX}moving`), slotOf(`${PREFIX}moving`) < 8000 ? 16_000 : 100]
     const told = await listening(store, 'moving')
     await cluster.move(slot, elsewhere)
@@ -97,7 +65,7 @@ describe('on a Cluster of three masters', () => {
   })
 
   it('finds a key that has gone ahead of its slot, and waits for keys that are on their way', async () => {
-    const store = await openStore({ url: cluster.url })
+    const store = await openRedisStore({ key_prefix: PREFIX, url: cluster.url })
     const [room, other] = ['p/a:ask', 'p/a:ask'].map((room) => `${PREFIX}{room:${room}}`)
     const slot = slotOf(room!)
     const from = await cluster.masterOf(slot)
@@ -128,7 +96,7 @@ describe('on a Cluster of three masters', () => {
   })
 
   it('goes on after the servers have forgotten the scripts', async () => {
-    const store = await openStore({ url: cluster.url })
+    const store = await openRedisStore({ key_prefix: PREFIX, url: cluster.url })
     const lock = () => store.locks.withLock('forgotten', { ttl_ms: LONG_MS, wait_ms: 0 }, async () => 'done')
     expect([await store.rooms.inspect('p/a:none'), await lock()]).toEqual([undefined, 'done'])
     for (const node of cluster.nodes) await asAdmin(node.url, (redis) => redis.script('FLUSH'))
@@ -136,14 +104,13 @@ describe('on a Cluster of three masters', () => {
   })
 
   it('publishes to all servers where they cannot publish within a shard, and cannot tell who listens', async () => {
-    const log = silent
     const address = parseAddress(cluster.url)
     const clients = new Clients(address, { random: systemRandom, timeout_ms: 2000 })
     const servers = new ClusterServers({
       clients,
       seeds: address.endpoints,
       clock: systemClock,
-      log,
+      log: silent,
       timeout_ms: 2000,
     })
     onTestFinished(() => servers.close())
@@ -163,7 +130,7 @@ describe('a Redis store on a Cluster whose master is killed', () => {
   it('goes on by itself with the replica, and tells of the gap and of the return', async () => {
     const cluster = await startRedisCluster({ replicas: 1 })
     onTestFinished(() => cluster.close())
-    const store = await openStore({ url: cluster.url, command_timeout_ms: 500 })
+    const store = await openRedisStore({ key_prefix: PREFIX, url: cluster.url, command_timeout_ms: 500 })
     const slot = slotOf(`${PREFIX}lost`)
     let returns = 0
     store.onReturn(() => returns++)
@@ -173,9 +140,7 @@ describe('a Redis store on a Cluster whose master is killed', () => {
     await asAdmin((await cluster.masterOf(slot)).url, (redis) => redis.wait(1, 1000))
 
     await cluster.kill(slot)
-    await expect(store.records.write([{ put: 'lost', value: bytes('new') }])).rejects.toBeInstanceOf(
-      StoreUnavailable,
-    )
+    await unavailableAfter(store.records.write([{ put: 'lost', value: bytes('new') }]))
     expect(await whenBack(() => store.records.write([{ put: 'lost', value: bytes('new') }]))).toBe(true)
     await vi.waitFor(() => expect([returns, told.gaps > 0]).toEqual([1, true]), { timeout: 5000 })
     expect(await store.bus.listeners(['lost'])).toEqual([1])
@@ -206,13 +171,10 @@ describe('opening a Redis store on a Cluster', () => {
   })
 
   it('fails with the server that is no Cluster', async () => {
-    const { url } = await import('../../../test/support/redis-server.ts').then(async ({ startRedis }) => {
-      const server = await startRedis()
-      onTestFinished(() => server.close())
-      return server
-    })
+    const server = await startRedis()
+    onTestFinished(() => server.close())
     const opening = redisStore({
-      url: url.replace('redis://', 'redis+cluster://'),
+      url: server.url.replace('redis://', 'redis+cluster://'),
       log: silent,
       connect_timeout_ms: 300,
     })

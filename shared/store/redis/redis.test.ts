@@ -1,24 +1,22 @@
-import { Writable } from 'node:stream'
 import { Redis } from 'ioredis'
-import { type Logger, pino } from 'pino'
 import { describe, expect, inject, it, onTestFinished, vi } from 'vitest'
 import { freshPrefix } from '../../../test/support/redis-prefix.ts'
 import { proxyRedis, type RedisProxy } from '../../../test/support/redis-proxy.ts'
 import { type RedisServer, startRedis } from '../../../test/support/redis-server.ts'
+import {
+  openRedisStore,
+  recordingLog,
+  silent,
+  storeUnderTest,
+  unavailableAfter,
+} from '../../../test/support/redis-store.ts'
 import { bytes, LONG_MS, text } from '../conformance/harness.ts'
 import { describeStore } from '../conformance.ts'
 import { EPOCH_OUTLIVES_MS } from '../epoch.ts'
 import { type Store, StoreUnavailable } from '../port.ts'
 import { type RedisStoreOptions, redisStore } from './redis.ts'
 
-const silent = pino({ level: 'silent' })
-
-describeStore('the Redis store', async () => ({
-  store: await redisStore({ url: inject('redisUrl'), key_prefix: freshPrefix(), log: silent }),
-  elapse: async (_ttl_ms, seen) => {
-    await vi.waitFor(async () => expect(await seen()).toBe(true), { interval: 5, timeout: 5000 })
-  },
-}))
+describeStore('the Redis store', () => storeUnderTest({ url: inject('redisUrl'), key_prefix: freshPrefix() }))
 
 /** A server of the test's own, which it may stop. */
 async function ownServer(): Promise<RedisServer> {
@@ -34,11 +32,8 @@ async function ownProxy(): Promise<RedisProxy> {
   return proxy
 }
 
-async function openStore(options: Partial<RedisStoreOptions> & { url: string }): Promise<Store> {
-  const store = await redisStore({ key_prefix: freshPrefix(), log: silent, ...options })
-  onTestFinished(() => store.close())
-  return store
-}
+const openStore = (options: Partial<RedisStoreOptions> & { url: string }): Promise<Store> =>
+  openRedisStore({ key_prefix: freshPrefix(), ...options })
 
 /** A connection beside the store's own, to look at the server with. */
 function admin(url: string): Redis {
@@ -46,25 +41,6 @@ function admin(url: string): Redis {
   redis.on('error', () => undefined)
   onTestFinished(() => redis.disconnect())
   return redis
-}
-
-/** A logger, and what it has written. */
-function recordingLog(): { log: Logger; logged: () => string } {
-  let written = ''
-  const sink = new Writable({
-    write(chunk: Buffer, _encoding, done) {
-      written += chunk.toString()
-      done()
-    },
-  })
-  return { log: pino({ level: 'debug' }, sink), logged: () => written }
-}
-
-/** The milliseconds until `call` rejects, which must be with `StoreUnavailable`. */
-async function unavailableAfter(call: Promise<unknown>): Promise<number> {
-  const start = performance.now()
-  await expect(call).rejects.toBeInstanceOf(StoreUnavailable)
-  return performance.now() - start
 }
 
 describe('several stores on one Redis', () => {

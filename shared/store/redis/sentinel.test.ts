@@ -1,12 +1,20 @@
-import { pino } from 'pino'
-import { afterAll, beforeAll, describe, expect, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { asAdmin, until } from '../../../test/support/redis-admin.ts'
 import { type RedisSentinel, startRedisSentinel } from '../../../test/support/redis-sentinel.ts'
+import { startRedisWith } from '../../../test/support/redis-server.ts'
+import {
+  listening,
+  openRedisStore,
+  silent,
+  storeUnderTest,
+  unavailableAfter,
+  whenBack,
+} from '../../../test/support/redis-store.ts'
 import { randomToken } from '../../ids.ts'
 import { systemRandom } from '../../random.ts'
+import { bytes, LONG_MS, text } from '../conformance/harness.ts'
 import { describeStore } from '../conformance.ts'
 import { redisStore } from './redis.ts'
-
-const silent = pino({ level: 'silent' })
 
 describe('behind three Sentinels', () => {
   let set: RedisSentinel
@@ -15,14 +23,92 @@ describe('behind three Sentinels', () => {
   })
   afterAll(() => set.close())
 
-  describeStore('the Redis store', async () => ({
-    store: await redisStore({
-      url: set.url,
-      key_prefix: `${randomToken(systemRandom, 8)}:`,
+  describeStore('the Redis store', () =>
+    storeUnderTest({ url: set.url, key_prefix: `${randomToken(systemRandom, 8)}:` }),
+  )
+
+  it('needs one Sentinel that answers', async () => {
+    const [first] = set.sentinels.map(({ url }) => new URL(url).host)
+    const store = await openRedisStore({ url: `redis+sentinel://127.0.0.1:1,${first}/games` })
+    await store.ping()
+  })
+})
+
+describe('a Redis store whose Sentinels appoint another master', () => {
+  it.each([
+    ['on demand', (set: RedisSentinel) => set.failover()],
+    ['since it was killed', (set: RedisSentinel) => set.killMaster()],
+    ['since it hangs', async (set: RedisSentinel) => (await set.master()).pause()],
+  ])('goes on with it by itself: %s', async (_, lose) => {
+    const set = await startRedisSentinel()
+    onTestFinished(() => set.close())
+    const before = await set.master()
+    const store = await openRedisStore({ url: set.url, command_timeout_ms: 500 })
+    let returns = 0
+    store.onReturn(() => returns++)
+    const told = await listening(store, 'c')
+    const { fence } = (await store.rooms.claim('p/a:k', 'node_a', 0, LONG_MS))!
+    await asAdmin(before.url, (redis) => redis.wait(1, 1000))
+
+    await lose(set)
+    await until('another master is there', async () => (await set.master()) !== before)
+    const after = await set.master()
+    // Until it hears of it the old master goes on answering, and what it takes then is lost.
+    await vi.waitFor(() => expect([returns > 0, told.gaps > 0]).toEqual([true, true]), { timeout: 8000 })
+    expect(await whenBack(() => store.rooms.commit('p/a:k', fence, bytes('e'), LONG_MS))).toBe(true)
+    const journal = await asAdmin(after.url, (redis) => redis.lrange('roomful:{room:p/a:k}:journal', 0, -1))
+    expect(journal).toEqual(['e'])
+    await vi.waitFor(async () => expect(await store.bus.listeners(['c'])).toEqual([1]), { timeout: 5000 })
+    expect(await store.bus.publish('c', bytes('here'))).toBe(1)
+    await vi.waitFor(() => expect(told.heard).toEqual(['here']))
+  })
+
+  it('answers StoreUnavailable in bounded time while there is none', async () => {
+    const set = await startRedisSentinel({ replicas: 0 })
+    onTestFinished(() => set.close())
+    const store = await openRedisStore({ url: set.url, command_timeout_ms: 300 })
+    const dead = await set.killMaster()
+    expect(await unavailableAfter(store.ping())).toBeLessThan(1500)
+    expect(await unavailableAfter(store.bus.subscribe('c', () => undefined))).toBeLessThan(1500)
+    await dead.start()
+    await whenBack(() => store.ping())
+  })
+})
+
+describe('opening a Redis store by its Sentinels', () => {
+  it('fails in bounded time where none answers, or none knows the master, and says why', async () => {
+    const set = await startRedisSentinel({ replicas: 0 })
+    onTestFinished(() => set.close())
+    const open = (url: string) => redisStore({ url, log: silent, connect_timeout_ms: 300 })
+    await expect(open('redis+sentinel://127.0.0.1:1/games')).rejects.toThrow(
+      /no connection to the store: All sentinels are unreachable/,
+    )
+    await expect(open(set.url.replace('/games', '/films'))).rejects.toThrow(
+      /no connection to the store: All sentinels are unreachable/,
+    )
+  })
+
+  it('shows the Sentinels their password and the master its own', async () => {
+    const master = await startRedisWith({ settings: { requirepass: 'for-the-master' } })
+    onTestFinished(() => master.close())
+    const sentinel = await startRedisWith({
+      sentinel: [
+        `sentinel monitor games 127.0.0.1 ${new URL(master.url).port} 1`,
+        'sentinel auth-pass games for-the-master',
+        'requirepass for-the-sentinel',
+      ],
+    })
+    onTestFinished(() => sentinel.close())
+    const { host } = new URL(sentinel.url)
+    const url = `redis+sentinel://:for-the-master@${host}/games/1?sentinel_password=for-the-sentinel`
+    const store = await openRedisStore({ url, connect_timeout_ms: 3000 })
+    await store.records.write([{ put: 'k', value: bytes('x') }])
+    expect(text((await store.records.read(['k']))[0]?.value)).toBe('x')
+    const wrong = redisStore({
+      url: url.replace('=for-the-sentinel', '=guess'),
       log: silent,
-    }),
-    elapse: async (_ttl_ms, seen) => {
-      await vi.waitFor(async () => expect(await seen()).toBe(true), { interval: 5, timeout: 5000 })
-    },
-  }))
+      connect_timeout_ms: 300,
+    })
+    await expect(wrong).rejects.toThrow(/no connection to the store: .*(WRONGPASS|NOAUTH)/)
+  })
 })

@@ -1,0 +1,65 @@
+import { Writable } from 'node:stream'
+import { type Logger, pino } from 'pino'
+import { expect, onTestFinished, vi } from 'vitest'
+import type { StoreUnderTest } from '../../shared/store/conformance.ts'
+import { type Store, StoreUnavailable } from '../../shared/store/port.ts'
+import { type RedisStoreOptions, redisStore } from '../../shared/store/redis/redis.ts'
+
+export const silent = pino({ level: 'silent' })
+
+/** Opens a store that says nothing and is closed when the test ends. */
+export async function openRedisStore(options: Partial<RedisStoreOptions> & { url: string }): Promise<Store> {
+  const store = await redisStore({ log: silent, ...options })
+  onTestFinished(() => store.close())
+  return store
+}
+
+/** A store for the conformance suite, in which lifetimes really pass. */
+export async function storeUnderTest(options: { url: string; key_prefix: string }): Promise<StoreUnderTest> {
+  return {
+    store: await redisStore({ log: silent, ...options }),
+    elapse: async (_ttl_ms, seen) => {
+      await vi.waitFor(async () => expect(await seen()).toBe(true), { interval: 5, timeout: 5000 })
+    },
+  }
+}
+
+/** Calls `work` until it succeeds; meanwhile it may fail with `StoreUnavailable` alone. Gives up after 15 s. */
+export async function whenBack<T>(work: () => Promise<T>): Promise<T> {
+  const until = performance.now() + 15_000
+  for (;;) {
+    try {
+      return await work()
+    } catch (error) {
+      expect(error).toBeInstanceOf(StoreUnavailable)
+      if (performance.now() > until) throw error
+    }
+  }
+}
+
+/** The milliseconds until `call` rejects, which must be with `StoreUnavailable`. */
+export async function unavailableAfter(call: Promise<unknown>): Promise<number> {
+  const start = performance.now()
+  await expect(call).rejects.toBeInstanceOf(StoreUnavailable)
+  return performance.now() - start
+}
+
+/** Subscribes to `channel`; gives what it has heard, as text, and how many gaps it was told of. */
+export async function listening(store: Store, channel: string): Promise<{ heard: string[]; gaps: number }> {
+  const told: { heard: string[]; gaps: number } = { heard: [], gaps: 0 }
+  const hear = (message: Uint8Array) => void told.heard.push(new TextDecoder().decode(message))
+  await store.bus.subscribe(channel, hear, () => told.gaps++)
+  return told
+}
+
+/** A logger, and what it has written. */
+export function recordingLog(): { log: Logger; logged: () => string } {
+  let written = ''
+  const sink = new Writable({
+    write(chunk: Buffer, _encoding, done) {
+      written += chunk.toString()
+      done()
+    },
+  })
+  return { log: pino({ level: 'debug' }, sink), logged: () => written }
+}
