@@ -21,10 +21,19 @@ export const runProgram = (words: string[], env: Record<string, string> = {}): P
 
 /** The same with any script of this repository; `script` is its path. */
 export function runScript(script: string, words: string[], env: Record<string, string> = {}): Program {
+  const program = startScript(script, words, env)
+  onTestFinished(() => void program.child.kill('SIGKILL'))
+  return program
+}
+
+/** As `runProgram`, for what several tests share: its end is the caller's to see to. */
+export const startProgram = (words: string[], env: Record<string, string> = {}): Program =>
+  startScript(PROGRAM, words, env)
+
+function startScript(script: string, words: string[], env: Record<string, string>): Program {
   const child = spawn(process.execPath, ['--import', 'tsx', script, ...words], {
     env: { PATH: process.env.PATH, HOME: process.env.HOME, ...env },
   })
-  onTestFinished(() => void child.kill('SIGKILL'))
   let output = ''
   const waiting: (() => void)[] = []
   const hear = (chunk: Buffer): void => {

@@ -1,0 +1,47 @@
+import { defineRoom } from 'roomful'
+import * as v from 'valibot'
+
+/** How a ledger is kept. */
+export type Kept = 'journal' | 'snapshot' | 'none'
+
+/** What a ledger says of one member. */
+export interface Account {
+  /** Entries applied. */
+  count: number
+  /** The number of the last one. */
+  last: number
+}
+
+/** The state of a ledger. Accounts stay when their members leave. */
+export interface Ledger {
+  total: number
+  /** Entries that did not follow the one before them: applied twice, lost, or out of order. */
+  disorder: number
+  accounts: { [member_id: string]: Account }
+}
+
+/** A room in which each member adds 1, 2, 3, …: what was applied twice, never, or in another order shows in its state for ever. */
+export const ledgerRoom = (kept: Kept) =>
+  defineRoom({
+    type: `ledger-${kept}`,
+    messages: { add: { data: v.object({ n: v.number() }) } },
+    events: { added: v.object({ by: v.string(), n: v.number() }) },
+    sync: { rate: 0 },
+    durability: kept,
+    idle_seconds: 600,
+    create: (): Ledger => ({ total: 0, disorder: 0, accounts: {} }),
+
+    on_join(state, member) {
+      state.accounts[member.member_id] ??= { count: 0, last: 0 }
+    },
+
+    on_message(state, { data, member }, ctx) {
+      const account = state.accounts[member.member_id]
+      if (!account) throw new Error('no account of this member')
+      if (data.n !== account.last + 1) state.disorder += 1
+      account.count += 1
+      account.last = data.n
+      state.total += 1
+      ctx.emit('added', { by: member.member_id, n: data.n })
+    },
+  })

@@ -1,0 +1,3 @@
+import { ledgerRoom } from '../cluster-room.ts'
+
+export default ledgerRoom('journal')

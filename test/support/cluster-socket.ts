@@ -1,0 +1,55 @@
+import { WebSocket } from 'ws'
+import type { WebSocketConstructor } from '../../client/socket.ts'
+import { MsgpackClientCodec } from '../../shared/protocol/client-codec.ts'
+import type { DecodedMessage } from '../../shared/protocol/codec.ts'
+import type { Tamper } from './tampered-socket.ts'
+
+/** What becomes of the connections of one client. */
+export interface DoorsOptions {
+  /** Where a connection may go, asked anew for each. */
+  readonly doors: () => readonly string[]
+  /** Everything the client is told, decoded, before it sees it. */
+  readonly told: (message: DecodedMessage) => void
+  /** Loses or spoils frames behind `told`. */
+  readonly tamper?: Tamper
+}
+
+/**
+ * A websocket class for the SDK's `WebSocket` option which goes to one door after the other, whatever address the SDK names: a load
+ * balancer without a process.
+ */
+export function doorsSocket({ doors, told, tamper = (frame) => frame }: DoorsOptions) {
+  const open = new Set<WebSocket>()
+  let codec = new MsgpackClientCodec()
+  let next = 0
+  class DoorsSocket extends WebSocket {
+    constructor(url: string, protocols: string[]) {
+      const all = doors()
+      super(all[next++ % all.length] ?? url, protocols)
+      open.add(this)
+      this.once('close', () => open.delete(this))
+    }
+    override emit(event: string | symbol, ...args: unknown[]): boolean {
+      if (event !== 'message') return super.emit(event, ...args)
+      const frame = Buffer.from(args[0] as ArrayBuffer)
+      // Only what reaches the SDK: a socket that it has let go of may still have something to say.
+      if (this.onmessage) hear(frame)
+      const rest = tamper(frame)
+      return rest === undefined ? false : super.emit('message', Uint8Array.from(rest).buffer, args[1])
+    }
+  }
+  const hear = (frame: Buffer): void => {
+    const message = codec.decode(Uint8Array.from(frame))
+    if (message.t === 'welcome' && !message.resumed) codec = new MsgpackClientCodec()
+    told(message)
+  }
+  return {
+    WebSocket: DoorsSocket as unknown as WebSocketConstructor,
+    /** Ends every connection without a goodbye. */
+    cut: () => {
+      for (const socket of open) socket.terminate()
+    },
+    /** Where the present connection goes. */
+    door: (): string | undefined => [...open].at(-1)?.url,
+  }
+}

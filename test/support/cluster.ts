@@ -1,0 +1,249 @@
+import { pino } from 'pino'
+import { inject } from 'vitest'
+import { type RunningControl, startControl } from '../../control/main.ts'
+import type { RoomDescription, SessionDescription } from '../../dataplane/descriptions.ts'
+import type { NodeOptions } from '../../dataplane/node.ts'
+import { systemClock } from '../../shared/clock.ts'
+import { randomToken } from '../../shared/ids.ts'
+import { systemRandom } from '../../shared/random.ts'
+import { openStore } from '../../shared/store/open.ts'
+import type { RoomOwner, Store } from '../../shared/store/port.ts'
+import {
+  type ClusterNode,
+  type LocalNode,
+  type NodePlace,
+  type NodeProcess,
+  startLocalNode,
+  startNodeProcess,
+} from './cluster-node.ts'
+import { Player, type PlayerOptions } from './cluster-player.ts'
+import { ledgerRoom } from './cluster-room.ts'
+import { until } from './redis-admin.ts'
+import { type RedisServer, startRedis, startRedisWith } from './redis-server.ts'
+
+/** What a test may choose. */
+export interface ClusterOptions {
+  /**
+   * `shared` (default): the Redis of the run, under a prefix of this cluster's own. `disk`: a Redis of its own that keeps its data across
+   * `stop` and `start`. `memory`: one of its own that loses it.
+   */
+  readonly redis?: 'shared' | 'disk' | 'memory'
+  /** `together` (default): control's data is in the same Redis. `apart`: it survives whatever happens to that. */
+  readonly control?: 'together' | 'apart'
+  /** Of every node, in milliseconds; default 1000. */
+  readonly lease_ms?: number
+}
+
+/** A project with a token for its players. */
+export interface Login {
+  readonly project_id: string
+  readonly token: string
+}
+
+const INTERNAL_TOKEN = 'internal-token-of-the-cluster-tests'
+/** Ledgers of every durability, for nodes in this process. */
+const ROOMS: NodeOptions['rooms'] = [ledgerRoom('journal'), ledgerRoom('snapshot'), ledgerRoom('none')]
+
+/** A control and any number of nodes over one real Redis. */
+export class TestCluster {
+  readonly control: RunningControl
+  /** A connection of the test's own to the cluster's Redis, past every fault. */
+  readonly store: Store
+  readonly #options: ClusterOptions
+  readonly #redis: RedisServer | undefined
+  readonly #place: Omit<NodePlace, 'node_id'>
+  readonly #control_store: Store
+  readonly #nodes: ClusterNode[] = []
+  readonly #players: Player[] = []
+  #started = 0
+
+  private constructor(
+    options: ClusterOptions,
+    redis: RedisServer | undefined,
+    place: Omit<NodePlace, 'node_id'>,
+    control: RunningControl,
+    stores: { readonly own: Store; readonly control: Store },
+  ) {
+    this.#options = options
+    this.#redis = redis
+    this.#place = place
+    this.control = control
+    this.store = stores.own
+    this.#control_store = stores.control
+  }
+
+  /** Starts Redis and control; nodes are started one by one. */
+  static async start(options: ClusterOptions = {}): Promise<TestCluster> {
+    const redis = await startRedisFor(options)
+    const redis_url = redis?.url ?? inject('redisUrl')
+    const key_prefix = `test-${randomToken(systemRandom, 12)}:`
+    const parts = { clock: systemClock, random: systemRandom, log: pino({ level: 'silent' }) }
+    const own = await openStore({ redis_url, key_prefix, ...parts })
+    const control_store = await openStore(
+      options.control === 'apart' ? parts : { redis_url, key_prefix, ...parts },
+    )
+    const control = await startControl({
+      config: {
+        host: '127.0.0.1',
+        port: 0,
+        operator_tokens: [],
+        auth_none: false,
+        internal_token: INTERNAL_TOKEN,
+        require_key_id: false,
+      },
+      store: control_store,
+      ...parts,
+    })
+    const place = {
+      redis_url,
+      key_prefix,
+      control_url: control.url,
+      internal_token: INTERNAL_TOKEN,
+      lease_ms: options.lease_ms ?? 1000,
+    }
+    return new TestCluster(options, redis, place, control, { own, control: control_store })
+  }
+
+  /** The Redis of this cluster alone. */
+  get redis(): RedisServer {
+    if (!this.#redis) throw new Error(`a ${this.#options.redis ?? 'shared'} Redis is not this cluster's own`)
+    return this.#redis
+  }
+
+  /** Starts nodes in this process. */
+  async local(count: number, options: Partial<NodeOptions> = {}): Promise<LocalNode[]> {
+    const start = () => startLocalNode(this.#nextPlace(), ROOMS, options)
+    return this.#add(await Promise.all(Array.from({ length: count }, start)))
+  }
+
+  /** Starts nodes as processes. */
+  async processes(count: number, env: Readonly<Record<string, string>> = {}): Promise<NodeProcess[]> {
+    const start = () => startNodeProcess(this.#nextPlace(), env)
+    return this.#add(await Promise.all(Array.from({ length: count }, start)))
+  }
+
+  /** Calls the control API; throws what it answers when that is not a success. */
+  async call(method: 'GET' | 'POST', path: string, body?: object): Promise<Record<string, string>> {
+    const response = await fetch(`${this.control.url}${path}`, {
+      method,
+      ...(body && { headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) }),
+    })
+    const text = await response.text()
+    if (!response.ok) throw new Error(`${method} ${path} answered ${response.status}: ${text}`)
+    return JSON.parse(text)
+  }
+
+  /** A project of its own with a token for players. */
+  async login(): Promise<Login> {
+    const { id: project_id } = await this.call('POST', '/projects', { name: 'cluster test' })
+    const { token } = await this.call('POST', '/tokens', { project_id, ttl_seconds: 3600 })
+    return { project_id: project_id!, token: token! }
+  }
+
+  /** Where clients may connect at this moment, in the order in which the nodes were started. */
+  readonly doors = (): string[] => this.#nodes.filter(({ open }) => open).map(({ ws_url }) => ws_url)
+
+  /** A player in `type:key`, connected to `at` first, and after a loss to whichever open node comes next. */
+  async player(
+    { project_id, token }: Login,
+    room_id: string,
+    at?: ClusterNode,
+    options: Pick<PlayerOptions, 'tamper' | 'connect'> = {},
+  ): Promise<Player> {
+    const [room_type = '', key = ''] = room_id.split(':')
+    let first = at?.ws_url
+    const doors = (): readonly string[] => {
+      const all = first === undefined ? this.doors() : [first]
+      first = undefined
+      return all
+    }
+    const player = await Player.join({ project_id, token, room_type, key, doors, ...options })
+    this.#players.push(player)
+    return player
+  }
+
+  /** What is recorded of a room's owner. */
+  inspect({ project_id }: Login, room_id: string): Promise<RoomOwner | undefined> {
+    return this.store.rooms.inspect(`${project_id}/${room_id}`)
+  }
+
+  /** The id of the node that is recorded as a room's owner, and the epoch. */
+  async owner(login: Login, room_id: string): Promise<{ node_id: string; epoch: number }> {
+    const found = await this.inspect(login, room_id)
+    if (!found?.owner) throw new Error(`${room_id} has no owner`)
+    return { node_id: found.owner, epoch: found.epoch }
+  }
+
+  /** Resolves when a room has an owner that `holds` says yes to. */
+  async ownedBy(login: Login, room_id: string, holds: (node_id: string) => boolean): Promise<string> {
+    let node_id = ''
+    await until(`${room_id} has another owner`, async () => {
+      node_id = (await this.owner(login, room_id)).node_id
+      return holds(node_id)
+    })
+    return node_id
+  }
+
+  /** What a node says of its rooms and sessions. */
+  async runtime({
+    admin_url,
+  }: ClusterNode): Promise<{ rooms: RoomDescription[]; sessions: SessionDescription[] }> {
+    const response = await fetch(`${admin_url}/admin/runtime?include_state=1`, {
+      headers: { 'x-service-internal-token': INTERNAL_TOKEN },
+    })
+    return (await response.json()) as { rooms: RoomDescription[]; sessions: SessionDescription[] }
+  }
+
+  /** The room as its owner describes it; undefined: no open node runs it. */
+  async room(room_id: string): Promise<RoomDescription | undefined> {
+    const open = this.#nodes.filter((node) => node.open)
+    const found = await Promise.all(open.map((node) => this.runtime(node)))
+    return found.flatMap(({ rooms }) => rooms).find((room) => room.room_id === room_id)
+  }
+
+  /** The sum of a metric over all series of a node that have the labels of `series`, such as `name{label="x"}`; 0: none yet. */
+  async metric({ admin_url }: ClusterNode, series: string): Promise<number> {
+    const text = await (await fetch(`${admin_url}/metrics`)).text()
+    const [name, labels = ''] = series.replace(/}$/, '').split('{')
+    return text
+      .split('\n')
+      .filter((line) => /^\w+/.exec(line)?.[0] === name)
+      .filter((line) => labels.split(',').every((label) => line.includes(label)))
+      .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' ') + 1)), 0)
+  }
+
+  /** What `POST /admin/drain` of a node answers. */
+  async drainOverHttp({ admin_url }: ClusterNode): Promise<number> {
+    const headers = { 'x-service-internal-token': INTERNAL_TOKEN }
+    return (await fetch(`${admin_url}/admin/drain`, { method: 'POST', headers })).status
+  }
+
+  /** Ends every player and every node; the cluster can be used for the next test. */
+  async reset(): Promise<void> {
+    for (const player of this.#players.splice(0)) player.close()
+    await Promise.all(this.#nodes.splice(0).map((node) => node.close()))
+  }
+
+  async close(): Promise<void> {
+    await this.reset()
+    await this.control.close()
+    await this.#control_store.close()
+    await this.store.close()
+    await this.#redis?.close()
+  }
+
+  #nextPlace(): NodePlace {
+    this.#started += 1
+    return { ...this.#place, node_id: `node-${this.#started}` }
+  }
+
+  #add<N extends ClusterNode>(nodes: N[]): N[] {
+    this.#nodes.push(...nodes)
+    return nodes
+  }
+}
+
+function startRedisFor({ redis = 'shared' }: ClusterOptions): Promise<RedisServer> | undefined {
+  if (redis === 'shared') return undefined
+  return redis === 'memory' ? startRedis() : startRedisWith({ settings: { appendonly: 'yes' } })
+}
