@@ -54,6 +54,7 @@ export class Clients {
       ...(tls && { tls }),
       ...reconnecting(this.#random, this.#address.kind === 'single' ? 1000 : 250),
       connectionName: `roomful-${purpose}`,
+      disableClientInfo: true,
       commandTimeout: timeout_ms,
       connectTimeout: timeout_ms,
       ...(purpose === 'commands' && {

@@ -262,7 +262,7 @@ describe('opening a Redis store', () => {
     await expect(opening).rejects.toThrow(/no connection to the store: .*ECONNREFUSED/)
   })
 
-  it('warns of a server that may throw data away', async () => {
+  it('refuses a server that throws data away, and warns of one that would', async () => {
     const { url } = await ownServer()
     const { log, logged } = recordingLog()
     await openStore({ url, log })
@@ -270,6 +270,21 @@ describe('opening a Redis store', () => {
     await admin(url).config('SET', 'maxmemory-policy', 'allkeys-lru')
     await openStore({ url, log })
     expect(logged()).toContain('"maxmemory_policy":"allkeys-lru"')
+    for (const policy of ['allkeys-lru', 'volatile-ttl', 'volatile-lfu']) {
+      await admin(url).config('SET', 'maxmemory-policy', policy, 'maxmemory', '100mb')
+      await expect(openStore({ url })).rejects.toThrow(
+        `throws data away when its 104857600 bytes are full (maxmemory-policy ${policy}): set maxmemory-policy to noeviction`,
+      )
+    }
+    await admin(url).config('SET', 'maxmemory-policy', 'noeviction')
+    await openStore({ url })
+  })
+
+  it('leaves nothing behind of what it tries', async () => {
+    const { url } = await ownServer()
+    const store = await openStore({ url })
+    await store.close()
+    expect(await admin(url).keys('*')).toEqual([])
   })
 
   it('refuses a URL or a prefix that cannot work, without printing the URL', async () => {

@@ -77,11 +77,11 @@ function serversAt(address: RedisAddress, parts: Parts): Servers {
 }
 
 /** Makes sure that every server will do, and tells how they publish. */
-async function checkServers(servers: Servers, { kind }: RedisAddress, parts: Parts): Promise<BusMode> {
+async function checkServers(servers: Servers, { kind, db }: RedisAddress, parts: Parts): Promise<BusMode> {
   const stem = `${parts.prefix}check:${randomToken(parts.random, 16)}`
   const check = (server: Server) => {
-    const scratch = nameAt(stem, (name) => servers.home(name) === server)
-    return checkServer(server, scratch ?? stem, parts.log)
+    const scratch = nameAt(stem, (name) => servers.home(name) === server) ?? stem
+    return checkServer(server, { scratch, db, log: parts.log })
   }
   const infos = await Promise.all(servers.all().map(check))
   if (kind !== 'cluster') return 'everywhere'

@@ -50,17 +50,31 @@ export function requireNoEviction(info: string, log: Logger): void {
 }
 
 /**
- * Rejects when the server will not do: too old, evicting, or the user may not do what roomful does; the error says what would be
- * right. Resolves with its answer to INFO. `scratch` is a key and a channel (prefix included) of this server that nobody else uses.
+ * Rejects when the server will not do: too old, evicting, without that database, or the user may not do what roomful does; the error
+ * says what would be right. Resolves with its answer to INFO. `scratch` is a key and a channel (prefix included) of this server that
+ * nobody else uses.
  */
-export async function checkServer(server: Server, scratch: string, log: Logger): Promise<string> {
+export async function checkServer(
+  server: Server,
+  { scratch, db, log }: { scratch: string; db: number; log: Logger },
+): Promise<string> {
   const info = await server.commands
     .run('info', (redis) => redis.info())
     .catch((error: Error) => Promise.reject(isForbidden(error) ? lacking(['the command info']) : error))
   requireRecent(info)
   requireNoEviction(info, log)
   await requirePermissions(server, scratch, { shards: hasShards(info) && isCluster(info) })
+  if (db > 0) await requireDatabase(server, db)
   return info
+}
+
+/** The client library selects the database at each connect, and goes on in database 0 when that fails. */
+async function requireDatabase({ commands }: Server, db: number): Promise<void> {
+  try {
+    await commands.run('select', (redis) => redis.select(db))
+  } catch (error) {
+    throw isForbidden(error) ? lacking(['the command select']) : error
+  }
 }
 
 const isCluster = (info: string): boolean => field(info, 'redis_mode') === 'cluster'

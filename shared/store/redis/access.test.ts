@@ -1,0 +1,194 @@
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { asAdmin } from '../../../test/support/redis-admin.ts'
+import { startRedisCluster } from '../../../test/support/redis-cluster.ts'
+import { freePort } from '../../../test/support/redis-port.ts'
+import { type RedisServer, startRedis, startRedisWith } from '../../../test/support/redis-server.ts'
+import { openRedisStore, silent, storeUnderTest } from '../../../test/support/redis-store.ts'
+import { randomToken } from '../../ids.ts'
+import { systemRandom } from '../../random.ts'
+import { bytes, LONG_MS } from '../conformance/harness.ts'
+import { describeStore } from '../conformance.ts'
+import { redisStore } from './redis.ts'
+
+const page = readFileSync(new URL('../../../docs/redis.md', import.meta.url), 'utf8')
+
+/** The rules of the page's `ACL SETUSER roomful` lines, with a password for tests: of every Redis, and what a Cluster adds. */
+const [rules = [], cluster_rules = []] = [...page.matchAll(/^ACL SETUSER roomful (.*)$/gm)].map(([, rule]) =>
+  rule!.replace('>PASSWORD', '>s3cret').split(' '),
+)
+
+const allow = (url: string, ...rule: string[]): Promise<unknown> =>
+  asAdmin(url, (redis) => redis.call('ACL', 'SETUSER', 'roomful', ...rule))
+
+const asUser = (url: string): string => url.replace('://', '://roomful:s3cret@')
+const freshPrefix = (): string => `roomful:${randomToken(systemRandom, 8)}:`
+
+/** A private authority and the certificate of `localhost` under it, in a folder that is removed with `close`. */
+function makeCertificates() {
+  const folder = mkdtempSync(join(tmpdir(), 'roomful-tls-'))
+  const at = (name: string) => join(folder, name)
+  const openssl = (...args: string[]) => execFileSync('openssl', args, { cwd: folder, stdio: 'pipe' })
+  const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes']
+  openssl(
+    'req',
+    '-x509',
+    ...key,
+    '-keyout',
+    'ca.key',
+    '-out',
+    'ca.pem',
+    '-days',
+    '2',
+    '-subj',
+    '/CN=test authority',
+  )
+  const server = ['-CA', 'ca.pem', '-CAkey', 'ca.key', '-addext', 'subjectAltName=DNS:localhost']
+  openssl(
+    'req',
+    '-x509',
+    ...key,
+    '-keyout',
+    'server.key',
+    '-out',
+    'server.pem',
+    '-days',
+    '2',
+    '-subj',
+    '/CN=localhost',
+    ...server,
+  )
+  return {
+    ca: at('ca.pem'),
+    key: at('server.key'),
+    cert: at('server.pem'),
+    close: () => rmSync(folder, { recursive: true }),
+  }
+}
+
+describe('over TLS, as a user with the rights of the page, in database 2', () => {
+  let certificates: ReturnType<typeof makeCertificates>
+  let server: RedisServer
+  let url: string
+  beforeAll(async () => {
+    certificates = makeCertificates()
+    const port = await freePort()
+    server = await startRedisWith({
+      settings: {
+        'tls-port': String(port),
+        'tls-ca-cert-file': certificates.ca,
+        'tls-cert-file': certificates.cert,
+        'tls-key-file': certificates.key,
+        'tls-auth-clients': 'no',
+      },
+    })
+    await allow(server.url, ...rules)
+    url = `rediss://roomful:s3cret@localhost:${port}/2`
+  })
+  afterAll(async () => {
+    await server.close()
+    certificates.close()
+  })
+
+  const trusting = () => `${url}?ca=${encodeURIComponent(certificates.ca)}`
+
+  describeStore('the Redis store', () => storeUnderTest({ url: trusting(), key_prefix: freshPrefix() }))
+
+  it('keeps everything in that database', async () => {
+    const store = await openRedisStore({ url: trusting(), key_prefix: freshPrefix() })
+    await store.records.write([{ put: 'k', value: bytes('x') }])
+    const keyspace = await asAdmin(server.url, (redis) => redis.info('keyspace'))
+    expect([keyspace.includes('db2:'), keyspace.includes('db0:')]).toEqual([true, false])
+  })
+
+  it('trusts nobody who is not vouched for', async () => {
+    const open = (url: string) => redisStore({ url, log: silent, connect_timeout_ms: 300 })
+    await expect(open(url)).rejects.toThrow(/certificate/)
+    const other_host = trusting().replace('localhost', '127.0.0.1')
+    await expect(open(other_host)).rejects.toThrow(/does not match certificate/)
+  })
+})
+
+describe('on a Cluster, as a user with the rights of the page', () => {
+  let cluster: Awaited<ReturnType<typeof startRedisCluster>>
+  beforeAll(async () => {
+    cluster = await startRedisCluster()
+    for (const node of cluster.nodes) await allow(node.url, ...rules, ...cluster_rules)
+  })
+  afterAll(() => cluster.close())
+
+  describeStore('the Redis store', () =>
+    storeUnderTest({ url: asUser(cluster.url), key_prefix: freshPrefix() }),
+  )
+
+  it.each(cluster_rules.filter((rule) => rule !== '+asking'))(
+    'without %s it does not open, and says so',
+    async (rule) => {
+      const node = cluster.nodes[0]!
+      await allow(node.url, rule.replace('+', '-'))
+      try {
+        const opening = redisStore({ url: asUser(cluster.url), log: silent, connect_timeout_ms: 500 })
+        await expect(opening).rejects.toThrow(rule.slice(1).split('|')[0])
+      } finally {
+        await allow(node.url, rule)
+      }
+    },
+  )
+})
+
+describe('a user of one server', () => {
+  let server: RedisServer
+  beforeAll(async () => {
+    server = await startRedis()
+  })
+  afterAll(() => server.close())
+
+  const commands = rules.filter((rule) => rule.startsWith('+') && rule !== '+client|setname')
+  it.each(commands)('is not let off without %s: opening says that it is missing', async (rule) => {
+    await allow(server.url, 'reset', ...rules, rule.replace('+', '-'))
+    const opening = redisStore({ url: `${asUser(server.url)}/1`, log: silent })
+    await expect(opening).rejects.toThrow(
+      `the store's user may not use the command ${rule.slice(1)}: docs/redis.md has the ACL rule`,
+    )
+  })
+
+  it('is told of all that is missing at once', async () => {
+    await allow(server.url, 'reset', ...rules, '-hset', '-time', '-publish')
+    const opening = redisStore({ url: asUser(server.url), log: silent })
+    await expect(opening).rejects.toThrow(
+      "the store's user may not use the command time, the command publish, the command hset:",
+    )
+  })
+
+  it('needs the keys and the channels under its prefix', async () => {
+    await allow(server.url, 'reset', ...rules)
+    const open = (key_prefix: string) => redisStore({ url: asUser(server.url), key_prefix, log: silent })
+    await expect(open('elsewhere:')).rejects.toThrow(
+      "the store's user may not use the keys under the key prefix, the channels under the key prefix:",
+    )
+  })
+
+  it('is told when the database is not there', async () => {
+    await allow(server.url, 'reset', ...rules)
+    const opening = redisStore({ url: `${asUser(server.url)}/99`, log: silent })
+    await expect(opening).rejects.toThrow('the store refused select: ERR DB index is out of range')
+  })
+
+  it('is told when its password is wrong', async () => {
+    const url = asUser(server.url).replace('s3cret', 'guess')
+    await expect(redisStore({ url, log: silent, connect_timeout_ms: 300 })).rejects.toThrow(/WRONGPASS/)
+  })
+
+  it('who loses a right later gets an error that is no outage', async () => {
+    await allow(server.url, 'reset', ...rules)
+    const url = asUser(server.url)
+    const store = await openRedisStore({ url })
+    onTestFinished(() => void allow(server.url, 'reset', ...rules))
+    await allow(server.url, '-hmget')
+    await expect(store.records.read(['k'])).rejects.toThrow(/the store refused read: NOPERM/)
+    await expect(store.rooms.claim('p/a:k', 'node_a', 0, LONG_MS)).rejects.toThrow(/the store refused claim/)
+  })
+})
