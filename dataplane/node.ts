@@ -62,6 +62,8 @@ export interface RunningNode {
 
 const CONTROL_TIMEOUT_MS = 5000
 const SEAT_GRACE_MS = 60_000
+/** How much longer than its clients take to leave a node may take to end. */
+const SHUT_DOWN_SPARE_MS = 10_000
 /** How long rooms may take to be handed over; those left are saved for whoever asks for them. */
 const HAND_OVER_MS = 5000
 
@@ -133,11 +135,12 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       for (const room of router.gone(gone)) gateway.reattach(room)
       host.edgeGone(gone)
     },
-    on_joined: () => {},
+    on_joined: ({ node_id: peer, version }) => log.info({ peer, version }, 'a node is in the cluster'),
   })
   const peers = new Peers({
     node_id,
     bus: store.bus,
+    defer: setImmediate,
     clock,
     random,
     log,
@@ -180,6 +183,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     claim: (room, { create }) => claims.claim(room, { create }),
     may_act: () => lease.valid(),
     deliver,
+    edge_gone: (edge) => members.isGone(edge),
     redirect: (arrivals, owner) => router.redirect(arrivals, owner),
     // A session's end is its edge's to tell; this is for edges that cannot any more.
     limits: { record_ttl_ms, seat_ms: config.resume_ttl_seconds * 1000 + SEAT_GRACE_MS },
@@ -261,7 +265,12 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   })
   let closing: Promise<void> | undefined
   const close = (): Promise<void> => {
-    closing ??= shutDown()
+    closing ??= Promise.race([
+      shutDown(),
+      patience(config.drain_seconds * 1000 + SHUT_DOWN_SPARE_MS).then(() =>
+        log.warn('the node could not end in time: what the store has not answered is left behind'),
+      ),
+    ])
     return closing
   }
 

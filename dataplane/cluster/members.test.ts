@@ -202,6 +202,18 @@ describe('the members of a cluster', () => {
     expect(await a.members.judge('node_b')).toBe('alive')
   })
 
+  it('miss one whose process was replaced by another of the same name, however quickly', async () => {
+    const { node, elapse } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    await elapse(600)
+    b.self.info = nodeInfo('node_b', { started_at: '2026-01-01T00:00:09.000Z' })
+    await b.lease.renewNow()
+    await elapse(600)
+    expect(a.news).toEqual(['joined node_b', 'gone node_b', 'joined node_b'])
+    expect(a.alive()).toBe('node_a,node_b')
+  })
+
   it('are judged by what the store says now', async () => {
     const { node, elapse, memory } = parts()
     const a = await node('node_a')

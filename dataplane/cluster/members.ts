@@ -187,6 +187,8 @@ export class Members {
         this.#parts.on_joined(info)
         return
       }
+      // Another process under the same name: what the one before had, it has no more.
+      if (info.started_at !== seen.info.started_at) this.#die(node_id, seen)
       seen.info = info
       // One that nobody listens for has to listen again; a lease may be there for a while after its node has died.
       if (seen.gone && seen.silent_since === undefined) this.#rise(seen)

@@ -121,8 +121,9 @@ export class Router {
 
   /** The rooms whose owner is `node_id`, or any other node when that is undefined. */
   roomsAt(node_id: string | undefined): RoomAddress[] {
+    const self = this.#parts.node_id
     return [...this.#routes.values()]
-      .filter(({ owner }) => owner !== undefined && (node_id === undefined || owner === node_id))
+      .filter(({ owner }) => owner !== undefined && owner !== self && (owner === node_id || !node_id))
       .map(({ room }) => room)
   }
 

@@ -41,6 +41,8 @@ export interface RoomHostParts {
   readonly may_act: () => boolean
   /** Takes a message to an edge. */
   readonly deliver: (edge: string, message: ToEdge) => void
+  /** Whether a node is known to have ended: one that ended before anybody knew of it is told of by nobody. */
+  readonly edge_gone: (edge: string) => boolean
   /** Messages for a room that is not here (any more); `owner`: the node that has it, if that is known. */
   readonly redirect: (arrivals: readonly Arrival[], owner: string | undefined) => void
   /** Default: when this turn of the event loop has read its sockets. */
@@ -86,6 +88,7 @@ export class RoomHost {
     this.#refresh = scheduler.timer(() => {
       this.#refresh.at(clock.monotonic() + every_ms)
       for (const room of this.#rooms.values()) void room.refresh()
+      for (const edge of this.#edges()) if (parts.edge_gone(edge)) this.edgeGone(edge)
     })
     this.#refresh.at(clock.monotonic() + every_ms)
   }
@@ -169,6 +172,11 @@ export class RoomHost {
     for (const room of this.#rooms.values()) if (room.isSeatedAt(edge)) room.edgeGone(edge)
   }
 
+  /** Every node where members of these rooms have their sockets. */
+  #edges(): Set<string> {
+    return new Set([...this.#rooms.values()].flatMap((room) => [...room.seats.edges]))
+  }
+
   /** Messages between `edge` and this node may be lost: it is to ask again what is open. */
   edgeMissed(edge: string): void {
     for (const room of this.#rooms.values()) if (room.isSeatedAt(edge)) room.askToReattach(edge)
@@ -250,11 +258,11 @@ export class RoomHost {
         this.#members += change
         this.#parts.metrics.members(this.#members)
       },
-      on_end: (end, unhandled) => {
+      on_end: (end, unhandled, successor) => {
         this.#rooms.delete(name)
         this.#parts.metrics.rooms(this.#rooms.size)
         log.debug({ room_id: roomId(address), end }, 'the room is no longer here')
-        if (unhandled.length > 0) this.#parts.redirect(unhandled, undefined)
+        if (unhandled.length > 0) this.#parts.redirect(unhandled, successor)
       },
     })
     this.#opening.delete(name)

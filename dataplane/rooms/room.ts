@@ -36,8 +36,8 @@ export interface RoomParts {
   readonly begin: { readonly state: Json } | { readonly restored: RoomSnapshot }
   /** Somebody came (1) or went (-1). */
   readonly on_members: (change: number) => void
-  /** The room is no longer here; `unhandled` arrived too late for it. */
-  readonly on_end: (end: RoomEnd, unhandled: readonly Arrival[]) => void
+  /** The room is no longer here; `unhandled` arrived too late for it; `successor` is to have it. */
+  readonly on_end: (end: RoomEnd, unhandled: readonly Arrival[], successor: string | undefined) => void
 }
 
 /** Something that waits for the thaw. */
@@ -387,8 +387,10 @@ export class Room {
 
   #end(end: RoomEnd, successor?: string): void {
     this.#parts.on_members(-this.seats.size)
-    this.#parts.on_end(end, this.#unhandled)
-    for (const edge of this.seats.edges) this.#replies.send(edge, { kind: 'moved', owner: successor ?? null })
+    // While the room still counts as here, so that nobody looks for it before the edges know where it is.
+    for (const edge of [...this.seats.edges])
+      this.#replies.send(edge, { kind: 'moved', owner: successor ?? null })
+    this.#parts.on_end(end, this.#unhandled, successor)
   }
 
   #cancelTimers(): void {

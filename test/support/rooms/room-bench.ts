@@ -79,6 +79,7 @@ export class RoomBench {
       claim: (room, asked) => claims.claim(room, asked),
       may_act: () => this.may_act,
       deliver: (_, message) => this.#receive(message),
+      edge_gone: () => false,
       redirect: (arrivals, owner) => this.#redirect(arrivals, owner),
       defer: (callback) => this.#deferred.push(callback),
       ...(options.limits ? { limits: options.limits } : {}),
