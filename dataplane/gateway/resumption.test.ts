@@ -213,9 +213,7 @@ describe('a resume token', () => {
     const { client, welcome } = await test.hello()
     client.ws.terminate()
     const both = await Promise.all([test.resume(welcome), test.resume(welcome)])
-    const winner = await Promise.race(
-      both.map(async (client) => client.next('welcome').then(() => client)),
-    )
+    const winner = await Promise.race(both.map(async (client) => client.next('welcome').then(() => client)))
     await winner.roundTrip()
     // The other one was waiting for this: the winner has its welcome.
     test.clock.advance(100)
