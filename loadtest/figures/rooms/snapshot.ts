@@ -1,0 +1,3 @@
+import { figureRoom } from '../room.ts'
+
+export default figureRoom('snapshot')
