@@ -20,7 +20,7 @@ import { Requests } from './requests.ts'
 import { GatewayServer } from './server.ts'
 import type { ServerSocket } from './server-socket.ts'
 import { SessionStore } from './session-store.ts'
-import { Sessions } from './sessions.ts'
+import { Sessions, SWEEP_MS } from './sessions.ts'
 import { TokenCheck } from './token-check.ts'
 
 /** What a gateway is made of. */
@@ -37,6 +37,8 @@ export interface GatewayParts {
   readonly send: (message: ToOwner) => void
   /** Where sessions are written down, for whichever node they are resumed at. */
   readonly records: Records
+  /** For how long the store has been running, in milliseconds; absent: longer than this node. */
+  readonly store_uptime?: () => Promise<number>
   /** Tells another node that a session of its own was resumed here; that node calls `sessionTaken`. */
   readonly tell_taken?: (node_id: string, session_id: string) => void
   /** Whether a node is known to have ended; without it, one that says nothing is waited for a little longer. */
@@ -49,7 +51,6 @@ export interface GatewayParts {
   readonly defer?: Defer
 }
 
-const SWEEP_MS = 1000
 const RECHECK_MS = 30_000
 
 /**
@@ -95,7 +96,7 @@ export class Gateway {
     const sessions = this.#sessions
     this.#recheck_at = clock.monotonic() + RECHECK_MS
     const tokens = new TokenCheck(this.#keys, clock, options)
-    const { tell_taken = () => {}, node_gone = () => false } = parts
+    const { tell_taken = () => {}, node_gone = () => false, store_uptime = async () => Infinity } = parts
     this.#conversation_parts = {
       node_id,
       clock,
@@ -114,6 +115,7 @@ export class Gateway {
         sessions,
         tell_taken,
         node_gone,
+        store_uptime,
       }),
       over: (conversation) => {
         this.#conversations.delete(conversation)

@@ -10,7 +10,7 @@ import { newResumeToken } from './resume-token.ts'
 import { Session } from './session.ts'
 import { RECORD_SPARE_MS } from './session-keeper.ts'
 import type { SessionStore } from './session-store.ts'
-import type { Sessions } from './sessions.ts'
+import { REWRITTEN_MS, type Sessions } from './sessions.ts'
 import { type TakenSession, type TakeOverParts, takeOver } from './take-over.ts'
 import type { Refusal, TokenCheck } from './token-check.ts'
 
@@ -50,6 +50,8 @@ export interface HandshakeParts {
   readonly attach_wait_ms: number
   /** Whether a node is known to have ended. */
   readonly node_gone: (node_id: string) => boolean
+  /** For how long the store has been running, in milliseconds. */
+  readonly store_uptime: () => Promise<number>
   /** Tells another node that one of its sessions is here now. */
   readonly tell_taken: (node_id: string, session_id: string) => void
 }
@@ -58,6 +60,7 @@ export interface HandshakeParts {
 export class Handshake {
   readonly #parts: HandshakeParts
   readonly #take_over: TakeOverParts
+  readonly #started_at: number
   /** Sessions that are on their way in. */
   #coming = 0
 
@@ -67,7 +70,10 @@ export class Handshake {
       ...parts,
       ttl_ms: parts.resume_ttl_seconds * 1000 + RECORD_SPARE_MS,
       patience_ms: parts.attach_wait_ms + CONFIRM_SPARE_MS,
+      rewrite: (session_id) => parts.sessions.rewrite(session_id),
+      store_is_behind: () => this.#storeIsBehind(),
     }
+    this.#started_at = parts.clock.monotonic()
   }
 
   /** Binds a session to the connection, or says why not. Undefined: the connection closed meanwhile, and there is nothing to answer. */
@@ -153,6 +159,12 @@ export class Handshake {
     if (positions) sessions.detach(session)
     else sessions.end(session, 'left')
     return undefined
+  }
+
+  /** Whether the store began anew while this node was running, so lately that nodes may not have written all their sessions again. */
+  async #storeIsBehind(): Promise<boolean> {
+    const uptime = await this.#parts.store_uptime()
+    return uptime < REWRITTEN_MS && uptime < this.#parts.clock.monotonic() - this.#started_at
   }
 
   get #full(): boolean {

@@ -48,8 +48,9 @@ export class SessionKeeper {
     return this.#next === undefined && this.#parts.clock.monotonic() >= this.#due_at
   }
 
-  /** The record is due at a random moment within `ms`. */
-  hurry(ms: number): void {
+  /** What was written may be gone: the record is due at a random moment within `ms`. */
+  doubt(ms: number): void {
+    this.#saved = false
     this.#due_at = this.#parts.clock.monotonic() + this.#parts.random.float() * ms
   }
 

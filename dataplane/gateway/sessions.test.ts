@@ -76,6 +76,25 @@ describe('the record of a session', () => {
     expect(await again.next('welcome')).toMatchObject({ rooms: [{ room_id: 'arena:one', resumed: true }] })
   })
 
+  it('that the store has lost is no loss to a session at its own node, or for long', async () => {
+    const one = await pair.a.join('one')
+    const two = await pair.a.join('two')
+    for (const { client } of [one, two]) client.ws.terminate()
+    await expect.poll(() => pair.a.gateway.connections).toBe(0)
+    pair.records.replace(memoryStore({ clock: pair.clock }).records)
+    await (await pair.a.resume(one.welcome, [one.snapshot])).next('welcome')
+
+    pair.store_uptime_ms = 0
+    await pair.pass(1000)
+    await expectClose(await pair.b.resume(two.welcome), 'overloaded', /begun anew, .* try again/)
+    pair.a.gateway.storeReturned()
+    await pair.pass(5000, 1000)
+    await (await pair.b.resume(two.welcome, [two.snapshot])).next('welcome')
+    pair.store_uptime_ms = 10_000
+    const nobody = { session_id: 'ses_nobody', resume_token: 'none' }
+    await expectClose(await pair.b.resume(nobody), 'resume_failed', /no such session/)
+  })
+
   it('goes with the session', async () => {
     const { client, welcome } = await pair.a.join()
     const leaving = pair.owner.next('leave')

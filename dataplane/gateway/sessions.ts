@@ -31,8 +31,12 @@ interface Ending extends Kept {
   readonly reason: EndReason
 }
 
-/** Within what time every record is written again when the store is back. */
+/** How often `sweep` is called. */
+export const SWEEP_MS = 1000
+/** Within what time of a sweep every record is written again when the store is back. */
 const CATCH_UP_MS = 3000
+/** How long after its start a store that came back empty may lack records of sessions that are alive. */
+export const REWRITTEN_MS = CATCH_UP_MS + 3 * SWEEP_MS
 /** How long `settle` waits for a store that does not answer. */
 const SETTLE_MS = 500
 
@@ -82,6 +86,12 @@ export class Sessions {
     if (await kept.keeper.save()) return true
     this.drop(session)
     return false
+  }
+
+  /** Writes the record of a session of this node again, if the store has lost it. Rejects with `StoreUnavailable`. */
+  async rewrite(session_id: string): Promise<boolean> {
+    const session = this.find(session_id)
+    return session !== undefined && this.save(session)
   }
 
   /** As `save`, at leisure. */
@@ -139,7 +149,7 @@ export class Sessions {
   sweep(): void {
     const { resume_ttl_seconds } = this.#parts
     for (const { session, keeper } of this.#sessions.values()) {
-      if (this.#catching_up) keeper.hurry(CATCH_UP_MS)
+      if (this.#catching_up) keeper.doubt(CATCH_UP_MS)
       if (session.detached_ms > resume_ttl_seconds * 1000) this.end(session, 'session_ended')
       else if (keeper.due) this.saveLater(session)
     }

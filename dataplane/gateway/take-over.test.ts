@@ -67,6 +67,8 @@ class Race {
       ttl_ms: 180_000,
       patience_ms: 5000,
       node_gone: () => false,
+      rewrite: async () => false,
+      store_is_behind: async () => false,
     }
     const claimant = {
       project_id: 'prj_one',

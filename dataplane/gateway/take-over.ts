@@ -17,6 +17,10 @@ export interface TakeOverParts {
   readonly ttl_ms: number
   /** For how long a client may be without the token it was sent at its resume. */
   readonly patience_ms: number
+  /** Writes a session of this very node again that the store has lost. */
+  readonly rewrite: (session_id: string) => Promise<boolean>
+  /** Whether the store has lost records that nodes are about to write again. */
+  readonly store_is_behind: () => Promise<boolean>
   /** Whether a node is known to have ended. */
   readonly node_gone: (node_id: string) => boolean
 }
@@ -71,13 +75,15 @@ export async function takeOver(
 
 /** The session, when the claimant may have it; waits while that is not decided. */
 async function find(
-  { store, clock, patience_ms, node_gone }: TakeOverParts,
+  parts: TakeOverParts,
   { project_id, session_id, resume_token, open }: Claimant,
 ): Promise<StoredSession | Refusal | undefined> {
+  const { store, clock, patience_ms, node_gone } = parts
   let undecided: { readonly token: string; readonly until: number } | undefined
   while (open()) {
-    const found = await store.load(session_id)
-    if (!found || found.record.claims.project_id !== project_id) return UNKNOWN
+    const found = (await store.load(session_id)) ?? (await loadAgain(parts, session_id))
+    if (!found) return (await parts.store_is_behind()) ? BEHIND : UNKNOWN
+    if (found.record.claims.project_id !== project_id) return UNKNOWN
     const { right, detached, node_id } = found.record
     const verdict = checkResumeToken(right, resume_token)
     if (verdict === 'wrong') return UNKNOWN
@@ -90,6 +96,14 @@ async function find(
     await new Promise<void>((resolve) => void clock.schedule(POLL_MS, resolve))
   }
   return undefined
+}
+
+/** A session that is here, and that the store has lost. */
+async function loadAgain(
+  { store, rewrite }: TakeOverParts,
+  session_id: string,
+): Promise<StoredSession | undefined> {
+  return (await rewrite(session_id)) ? store.load(session_id) : undefined
 }
 
 /** Undefined: the record is not the one that was read any more. */
@@ -119,5 +133,9 @@ const UNKNOWN: Refusal = {
 const USED: Refusal = {
   close: 'session_taken_over',
   reason: 'this resume token was used already: a newer connection has the session',
+}
+const BEHIND: Refusal = {
+  close: 'overloaded',
+  reason: 'the store has just begun anew, and sessions are being written again: try again',
 }
 const BUSY: Refusal = { close: 'overloaded', reason: 'the session is changing: try again' }

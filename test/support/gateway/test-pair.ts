@@ -17,6 +17,8 @@ export class TestPair {
   readonly records: TestRecords
   /** While set, nodes do not hear that a session was taken. */
   deaf = false
+  /** For how long the store says that it has been running. */
+  store_uptime_ms = Number.POSITIVE_INFINITY
   /** Nodes that are known to have ended. */
   readonly gone = new Set<string>()
 
@@ -39,6 +41,7 @@ export class TestPair {
         {
           node_id,
           records: shared,
+          store_uptime: async () => pair.store_uptime_ms,
           node_gone: (node_id) => pair.gone.has(node_id),
           tell_taken: (node_id, session_id) => {
             if (!pair.deaf) void pair.gateway(node_id).gateway.sessionTaken(session_id)

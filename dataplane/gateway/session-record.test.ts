@@ -1,0 +1,29 @@
+import { expect, it } from 'vitest'
+import { decodeSession, encodeSession, type SessionRecord } from './session-record.ts'
+
+const record: SessionRecord = {
+  session_id: 'ses_one',
+  claims: {
+    project_id: 'prj_one',
+    sub: 'Zoë 🎲',
+    issued_at: '2026-01-01T00:00:00.000Z',
+    expires_at: '2026-01-01T00:05:00.000Z',
+    rooms: ['arena', 'lobby:1'],
+  },
+  node_id: 'node_a',
+  right: { token: 'abc', used: null, confirmed: true },
+  seats: [{ room_type: 'arena', key: 'one', member_id: 'mem_one' }],
+  connected_at: 1,
+  detached: false,
+}
+
+it('a session survives being written down', () => {
+  expect(decodeSession(encodeSession(record))).toEqual(record)
+})
+
+it('a record of another format is not taken for a session', () => {
+  const bytes = encodeSession(record)
+  bytes[0] = 2
+  expect(decodeSession(bytes)).toBeUndefined()
+  expect(decodeSession(new Uint8Array())).toBeUndefined()
+})
