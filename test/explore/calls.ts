@@ -1,5 +1,5 @@
 import { type Store, StoreUnavailable } from '../../shared/store/port.ts'
-import { type Choice, type Fault, type Item, ordinary, RANK } from './choice.ts'
+import { type Choice, type Fault, type Item, ordinary, RANK, type Subject } from './choice.ts'
 import { textOf } from './digest.ts'
 import type { Ledger } from './ledger.ts'
 import type { Answer, Pending, Process } from './process.ts'
@@ -22,6 +22,9 @@ export interface CallsParts {
 /** A call, or an answer, that takes long. */
 interface Landing {
   readonly id: string
+  readonly about: Subject
+  /** Who waits for the answer, if anybody still does. */
+  readonly process: Process | undefined
   readonly due: number
   readonly land: () => void | Promise<void>
 }
@@ -66,11 +69,12 @@ export class Calls {
       }))
   }
 
-  /** What takes long may end at any moment. */
-  early(): Choice[] {
+  /** What takes long may end at any moment; it makes a difference just before something that has to do with it. */
+  early({ about, process: next }: Item): Choice[] {
     const now = this.#parts.time.ms
     return this.#landings
       .filter(({ due }) => due > now)
+      .filter((landing) => landing.about === about || (next !== undefined && landing.process === next))
       .map((landing) => ({ label: `${landing.id} lands`, cost: 0, take: () => this.#land(landing) }))
   }
 
@@ -87,6 +91,7 @@ export class Calls {
     const fail = () => this.#fail(process, pending)
     if (process.cut_until !== undefined) return ordinary(`${label}: out of reach`, order, process, off(fail))
     return {
+      about: subjectOf(operation),
       ...ordinary(
         label,
         order,
@@ -116,7 +121,11 @@ export class Calls {
     const { id, value: operation } = pending
     const { time, fault_ms, processes } = this.#parts
     const fail = () => this.#fail(process, pending)
-    const later = (land: Landing['land']) => void this.#landings.push({ id, due: time.ms + fault_ms, land })
+    const later = (land: Landing['land'], waits = true): void => {
+      const about = subjectOf(operation)
+      const due = time.ms + fault_ms
+      this.#landings.push({ id, about, process: waits ? process : undefined, due, land })
+    }
     const lose = async () => {
       await this.#perform(operation)
       fail()
@@ -153,7 +162,7 @@ export class Calls {
         fault: 'late',
         text: 'the store is silent, and it takes place later',
         befall: () => {
-          later(async () => void (await this.#perform(operation)))
+          later(async () => void (await this.#perform(operation)), false)
           fail()
         },
       },
@@ -201,6 +210,8 @@ export class Calls {
     else if (process.alive) process.answers.push({ order: this.#parts.time.order++, id, value: answer })
   }
 }
+
+const subjectOf = ({ name }: Operation): Subject => (name.startsWith('rooms.') ? 'room' : 'leases')
 
 /** Which fence or epoch a call names, for people. */
 function fenceOf({ name, args }: Operation): string {

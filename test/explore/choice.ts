@@ -8,6 +8,9 @@ export interface Choice {
   readonly take: () => void | Promise<void>
 }
 
+/** What more than one process has to do with: the record of the room, the leases, what edges know. */
+export type Subject = 'room' | 'leases' | 'edges'
+
 /** What is next in one of the world's queues, and what may happen in its stead. */
 export interface Item extends Choice {
   /** Ordinarily the lowest is first, and among equals the lowest order. */
@@ -15,6 +18,8 @@ export interface Item extends Choice {
   readonly order: number
   /** The process it happens to. */
   readonly process: Process | undefined
+  /** What it looks at or changes, apart from that process. */
+  readonly about?: Subject
   readonly instead: readonly Choice[]
 }
 

@@ -53,6 +53,7 @@ export class Links {
       const lost = { label: `${head.id} is lost`, cost: 1, take: () => void queue.shift() }
       items.push({
         ...ordinary(head.id, head.order, reader.process, arrive),
+        ...(reader.process ? {} : { about: 'edges' as const }),
         instead: drop ? [lost] : [],
       })
     }

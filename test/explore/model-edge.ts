@@ -4,14 +4,16 @@ import { decode } from './ledger.ts'
 import type { SimClock } from './sim-clock.ts'
 
 /** How long an edge waits for news before it asks the other node. */
-export const PATIENCE_MS = 700
+const PATIENCE_MS = 700
+/** How long it waits before it follows a room that has moved. */
+const FOLLOW_MS = 20
 
 /** What an edge is made of. */
 export interface ModelEdgeParts {
   readonly name: string
   readonly room: RoomAddress
   readonly member_id: string
-  /** The nodes it may ask; the first is asked first. */
+  /** The names of the nodes it may ask; the first is asked first. */
   readonly nodes: readonly string[]
   readonly clock: SimClock
   readonly send: (node: string, message: ToOwner) => void
@@ -29,6 +31,8 @@ type Answer = Extract<ToEdge, { kind: 'attached' }>
 export class ModelEdge {
   readonly #parts: ModelEdgeParts
   #asked = 0
+  /** The attach whose answer is open. */
+  #attach_ask = 0
   #wanted = false
   #seated = false
   /** The owner it talks to has answered. */
@@ -88,14 +92,6 @@ export class ModelEdge {
     this.#wait()
   }
 
-  /** What was sent to `node` may be lost. */
-  broken(node: string): void {
-    if (node !== this.#node || !this.#attached) return
-    this.#lived('broken')
-    this.#attached = false
-    this.#wait()
-  }
-
   /** A timer of this edge is due. */
   fire(): void {
     this.#lived('waited')
@@ -105,7 +101,8 @@ export class ModelEdge {
   receive(message: ToEdge): void {
     this.#lived(textOf(message))
     const { kind, epoch } = message
-    if (kind === 'refused' || kind === 'error') this.#refused(message.code)
+    if (kind === 'moved') this.#moved(message.owner)
+    else if (kind === 'refused' || kind === 'error') this.#refused(message.code)
     else if (kind === 'no_seat') this.#noSeat()
     else if (kind === 'left') this.#parts.violate(`${this.member_id} was sent away`)
     // Whoever was the owner before knows nothing new.
@@ -139,6 +136,7 @@ export class ModelEdge {
     const { epoch, seq } = this.#position
     this.#send({
       kind: 'attach',
+      ask: ++this.#attach_ask,
       edge: this.#parts.name,
       codec: 'roomful.v1.json',
       session_id: `ses_${this.member_id}`,
@@ -148,10 +146,13 @@ export class ModelEdge {
   }
 
   #message(ref: number): void {
-    this.#send({ kind: 'message', type: 'add', data: `${this.member_id}:${ref}`, ref })
+    const before = this.#unacked[this.#unacked.indexOf(ref) - 1]
+    const after = before === undefined ? {} : { after: before }
+    this.#send({ kind: 'message', type: 'add', data: `${this.member_id}:${ref}`, ref, ...after })
   }
 
-  #answered({ epoch, seq, ack = 0, frames }: Answer): void {
+  #answered({ epoch, seq, ask, ack = 0, frames }: Answer): void {
+    if (ask !== this.#attach_ask || this.#attached) return
     if (seq < this.#position.seq)
       this.#parts.violate(`${this.member_id} is taken back from seq ${this.#position.seq} to ${seq}`)
     for (const message of frames.flatMap(decode))
@@ -171,7 +172,7 @@ export class ModelEdge {
       this.#attached = true
       if (seq >= this.#position.seq) this.#position = { epoch, seq }
     } else if (!this.#attached) return
-    else if (patch && seq > this.#position.seq + 1) {
+    else if (epoch !== this.#position.epoch || (patch && seq > this.#position.seq + 1)) {
       // Something was lost on the way.
       this.#attach()
       return
@@ -187,20 +188,34 @@ export class ModelEdge {
   }
 
   #refused(code: string): void {
-    if (code !== 'room_unavailable') this.#parts.violate(`${this.member_id} is refused: ${code}`)
+    if (code !== 'room_unavailable' && code !== 'overloaded')
+      this.#parts.violate(`${this.member_id} is refused: ${code}`)
   }
 
   #noSeat(): void {
     if (this.#seated) this.#parts.violate(`${this.member_id} has lost its seat`)
   }
 
+  /** The room is at `owner`, or nobody knows where. */
+  #moved(owner: string | null): void {
+    const { nodes } = this.#parts
+    const at = nodes.findIndex((node) => owner === `node_${node}`)
+    this.#asked = at < 0 ? this.#asked + 1 : at
+    this.#attached = false
+    if (this.#wanted) this.#askIn(FOLLOW_MS, false)
+  }
+
   /** Asks the other node when nothing is heard for a while of what is open. */
   #wait(): void {
     this.#patience?.()
     this.#patience = undefined
-    if (this.settled && this.#attached) return
-    this.#patience = this.#parts.clock.schedule(PATIENCE_MS, () => {
-      this.#asked++
+    if (!this.settled || !this.#attached) this.#askIn(PATIENCE_MS, true)
+  }
+
+  #askIn(delay_ms: number, elsewhere: boolean): void {
+    this.#patience?.()
+    this.#patience = this.#parts.clock.schedule(delay_ms, () => {
+      if (elsewhere) this.#asked++
       this.#ask()
     })
   }

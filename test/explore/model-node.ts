@@ -1,13 +1,19 @@
 import { pino } from 'pino'
 import { Claims } from '../../dataplane/cluster/claims.ts'
+import { handOver } from '../../dataplane/cluster/hand-over.ts'
 import { NodeLease } from '../../dataplane/cluster/lease.ts'
+import { Members } from '../../dataplane/cluster/members.ts'
+import { noClusterMetrics } from '../../dataplane/cluster/metrics.ts'
+import { type PlacementReason, place } from '../../dataplane/cluster/placement.ts'
+import { Router } from '../../dataplane/cluster/router.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import type { RoomLimits } from '../../dataplane/rooms/environment.ts'
 import { RoomHost } from '../../dataplane/rooms/host.ts'
 import { noRoomMetrics } from '../../dataplane/rooms/metrics.ts'
-import type { ToEdge, ToOwner } from '../../dataplane/traffic.ts'
+import type { RoomAddress, ToEdge, ToOwner } from '../../dataplane/traffic.ts'
 import { JsonCodec } from '../../shared/protocol/json-codec.ts'
 import type { Store } from '../../shared/store/port.ts'
+import { nodeInfo } from '../support/cluster/node-info.ts'
 import { SeededRandom } from '../support/seeded-random.ts'
 import type { SimClock } from './sim-clock.ts'
 
@@ -17,11 +23,12 @@ const codecs = [new JsonCodec()]
 /** What others take a node for alive after its last renewal, in milliseconds. */
 export const LEASE_MS = 2000
 const START_AGAIN_MS = 500
+const HAND_OVER_MS = 5000
 
 /** What is broken on purpose, to see it found. */
 export interface Mutation {
   /** Puts something in the way of what a node says to the store. */
-  readonly store?: (store: Store, node_id: string) => Store
+  readonly store?: (store: Store) => Store
   /** Instead of asking the lease. */
   readonly may_act?: () => boolean
 }
@@ -29,14 +36,17 @@ export interface Mutation {
 /** What a node is made of. */
 export interface ModelNodeParts {
   readonly node_id: string
-  readonly rooms: readonly RoomDefinition[]
+  readonly definition: RoomDefinition
   readonly clock: SimClock
   readonly store: Store
   readonly seed: number
   readonly limits: Partial<RoomLimits>
   readonly record_ttl_ms: number
   readonly mutation: Mutation | undefined
+  /** Takes a message to an edge. No edge is at the node itself. */
   readonly deliver: (edge: string, message: ToEdge) => void
+  /** Asks a node to open a room that was given up for it. */
+  readonly ask: (node_id: string, room: RoomAddress) => void
   /** Something is to be done when this turn of the event loop has brought everything. */
   readonly defer: (callback: () => void) => void
 }
@@ -44,37 +54,68 @@ export interface ModelNodeParts {
 /** The ownership parts of one node, wired as `node.ts` does it: the only place that knows how they are made. */
 export class ModelNode {
   readonly #parts: ModelNodeParts
+  readonly #random: SeededRandom
   readonly #lease: NodeLease
+  readonly #members: Members
   readonly #host: RoomHost
+  readonly #router: Router
   #ready = false
+  #draining = false
 
   constructor(parts: ModelNodeParts) {
     this.#parts = parts
-    const { node_id, clock, mutation, record_ttl_ms } = parts
-    const store = mutation?.store?.(parts.store, node_id) ?? parts.store
+    const { node_id, clock, mutation, record_ttl_ms, deliver } = parts
+    const store = mutation?.store?.(parts.store) ?? parts.store
+    const random = new SeededRandom(parts.seed)
+    this.#random = random
+    const common = { node_id, store, clock, log, metrics: noClusterMetrics }
+    const info = () => nodeInfo(node_id, { draining: this.#draining })
+    const may_act = mutation?.may_act ?? (() => this.#lease.valid())
     this.#lease = new NodeLease({
-      node_id,
-      records: store.records,
-      clock,
-      log,
+      ...common,
       ttl_ms: LEASE_MS,
-      on_regained: () => this.#host.recheck(),
+      info,
+      on_regained: () => {
+        this.#members.hold()
+        this.#host.recheck()
+      },
     })
-    const claims = new Claims({ node_id, store, log, record_ttl_ms })
+    this.#members = new Members({
+      ...common,
+      lease_ms: LEASE_MS,
+      info,
+      on_gone: () => undefined,
+      on_joined: () => undefined,
+    })
+    const claims = new Claims({ ...common, members: this.#members, may_act, record_ttl_ms })
     this.#host = new RoomHost({
       node_id,
-      rooms: parts.rooms,
+      rooms: [parts.definition],
       codecs,
       records: store.rooms,
       clock,
-      random: new SeededRandom(parts.seed),
+      random,
       log,
       metrics: noRoomMetrics,
       claim: (room, { create }) => claims.claim(room, { create }),
-      may_act: mutation?.may_act ?? (() => this.#lease.valid()),
-      deliver: parts.deliver,
+      may_act,
+      deliver,
+      redirect: (arrivals, owner) => this.#router.redirect(arrivals, owner),
       defer: parts.defer,
       limits: { record_ttl_ms, ...parts.limits },
+    })
+    this.#router = new Router({
+      node_id,
+      clock,
+      host: this.#host,
+      inspect: (room) => store.rooms.inspect(room),
+      judge: (other) => this.#members.judge(other),
+      place: (reason) => this.#place(reason),
+      accepts: () => this.#host.accepts,
+      // Only members at edges of this node are taken to others, and it has none.
+      send: () => undefined,
+      deliver,
+      failed: () => undefined,
     })
   }
 
@@ -85,7 +126,7 @@ export class ModelNode {
 
   /** Takes its lease; a process that cannot ends, and is started again. */
   start(): void {
-    this.#lease.start().then(
+    this.#begin().then(
       () => {
         this.#ready = true
       },
@@ -93,17 +134,52 @@ export class ModelNode {
     )
   }
 
+  /** A message of an edge. */
   receive(message: ToOwner, from: string): void {
-    this.#host.receive(message, from)
+    this.#router.receive(message, from)
+  }
+
+  /** A room was given up for this node. */
+  open(room: RoomAddress): void {
+    if (!this.#draining) this.#host.open(room, [])
   }
 
   /** Hands its rooms over and ends its lease. */
-  drain(): void {
-    void this.#host.close().then(() => this.#lease.stop())
+  async drain(): Promise<void> {
+    const { clock, ask } = this.#parts
+    this.#draining = true
+    this.#host.refuseMore()
+    await this.#lease.renewNow()
+    const handed = handOver(this.#host.rooms, {
+      place: (preferred) => this.#place('hand_over', preferred),
+      ask,
+      handed: () => undefined,
+      now: () => clock.monotonic(),
+    })
+    const patience = new Promise<void>((resolve) => clock.schedule(HAND_OVER_MS, resolve))
+    await Promise.race([handed, patience])
+    await this.#host.close()
+    this.#members.stop()
+    await this.#lease.stop()
   }
 
   /** The rooms that run here. */
-  get rooms(): { readonly epoch: number; readonly seq: number }[] {
+  get rooms(): { readonly epoch: number }[] {
     return this.#host.describe({ include_state: false })
+  }
+
+  async #begin(): Promise<void> {
+    await this.#lease.start()
+    await this.#members.start()
+  }
+
+  #place(reason: PlacementReason, preferred?: string): string | undefined {
+    return place({
+      self: this.#parts.node_id,
+      nodes: this.#members.nodes(),
+      random: this.#random,
+      reason,
+      ...(preferred !== undefined && { preferred }),
+    })
   }
 }

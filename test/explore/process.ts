@@ -39,6 +39,8 @@ export class Process {
   cut_until: number | undefined
   /** It has gone on, and looks at its timers before anything else. */
   timers_first = false
+  /** To be called when it reaches the store again. */
+  readonly on_return = new Set<() => void>()
   model!: ModelNode
   #asked = 0
   #history = ''
@@ -62,13 +64,22 @@ export class Process {
   /** When something happens to it by itself, in the world's time. */
   get times(): number[] {
     const { running, clock, paused_until, cut_until } = this
-    return [running ? clock.due : undefined, paused_until, cut_until].filter((time) => time !== undefined)
+    return [running ? clock.due : undefined, paused_until, running ? cut_until : undefined].filter(
+      (time) => time !== undefined,
+    )
   }
 
   /** Whether nothing is wrong with it that will pass. */
   get calm(): boolean {
     const { alive, model, paused_until, cut_until } = this
     return !alive || (model.ready && paused_until === undefined && cut_until === undefined)
+  }
+
+  /** It reaches the store again. */
+  reconnect(): void {
+    this.cut_until = undefined
+    this.lived('return')
+    for (const callback of this.on_return) callback()
   }
 
   /** It is gone, and hears of nothing any more. What it has sent is on its way. */

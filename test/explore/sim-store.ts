@@ -1,5 +1,5 @@
 import { memoryStore } from '../../shared/store/memory/memory.ts'
-import type { Records, RoomRecords, Store } from '../../shared/store/port.ts'
+import type { Bus, Records, RoomRecords, Store } from '../../shared/store/port.ts'
 import { hash, textOf } from './digest.ts'
 import type { SimClock } from './sim-clock.ts'
 
@@ -22,9 +22,12 @@ export interface Operation {
 
 type Call = (...args: never[]) => Promise<unknown>
 
-const READS = new Set(['rooms.inspect', 'records.read', 'records.page', 'time', 'uptime', 'ping'])
+const READS = new Set(['rooms.inspect', 'records.read'])
 
-/** The real memory adapter behind a network: every call of a process becomes an `Operation`. */
+/**
+ * The real memory adapter behind a network: every call of a process that looks at or changes a room or a lease becomes an `Operation`.
+ * Others (who is listed, how old the store is) are answered at once.
+ */
 export class SimStore {
   readonly #clock: SimClock
   readonly #on_operation: (operation: Operation) => void
@@ -62,9 +65,9 @@ export class SimStore {
 
   /**
    * The store as one process reaches it. Locks are always free: they are for efficiency only, and what must hold has to hold without
-   * them. Nothing is ever published.
+   * them. Nothing is ever published; `listeners` says who listens.
    */
-  port(process: string): Store {
+  port(process: string, onReturn: Store['onReturn'], listeners: Bus['listeners']): Store {
     const call =
       (name: string, target: (raw: Store) => Call) =>
       (...args: unknown[]): Promise<unknown> =>
@@ -81,7 +84,10 @@ export class SimStore {
       ) as T
     return {
       kind: 'memory',
-      records: group<Records>('records', (raw) => raw.records, ['read', 'write', 'page']),
+      records: {
+        ...group<Records>('records', (raw) => raw.records, ['read', 'write']),
+        page: async (...asked) => this.#raw.records.page(...asked),
+      },
       rooms: group<RoomRecords>('rooms', (raw) => raw.rooms, [
         'inspect',
         'claim',
@@ -90,12 +96,12 @@ export class SimStore {
         'release',
         'refresh',
       ]),
-      bus: this.#raw.bus,
+      bus: { publish: async () => 0, subscribe: async () => async () => undefined, listeners },
       locks: { withLock: (_name, _options, work) => work() },
-      time: call('time', (raw) => () => raw.time()) as Store['time'],
-      uptime: call('uptime', (raw) => () => raw.uptime()) as Store['uptime'],
-      ping: call('ping', (raw) => () => raw.ping()) as Store['ping'],
-      onReturn: () => () => undefined,
+      time: async () => this.#raw.time(),
+      uptime: async () => this.#raw.uptime(),
+      ping: async () => this.#raw.ping(),
+      onReturn,
       close: async () => undefined,
     }
   }

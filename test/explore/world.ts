@@ -146,10 +146,8 @@ export class World {
       ...first.instead,
       ...this.#befalling(first),
       ...(this.#may('reorder') ? reordered : []),
-      ...this.#processes
-        .filter(({ paused_until = 0 }) => paused_until > this.#time.ms)
-        .map((process) => this.#wake(process, false)),
-      ...this.#calls.early(),
+      ...this.#early(first),
+      ...this.#calls.early(first),
     ]
   }
 
@@ -159,7 +157,7 @@ export class World {
     if (!process?.running) return
     process.lived('drain')
     process.draining = true
-    process.model.drain()
+    void process.model.drain()
   }
 
   #may(fault: Fault): boolean {
@@ -174,7 +172,11 @@ export class World {
       const { due, next } = edge.clock
       if (due === undefined || due > now) continue
       const label = `${edge.member_id} has waited (${next})`
-      items.push({ ...ordinary(label, due, undefined, () => edge.fire()), rank: RANK.timer })
+      items.push({
+        ...ordinary(label, due, undefined, () => edge.fire()),
+        rank: RANK.timer,
+        about: 'edges',
+      })
     }
     const [act] = this.#script
     if (act && act.at <= now) {
@@ -193,10 +195,8 @@ export class World {
     const items: Item[] = []
     const call = this.#calls.next(process)
     if (call) items.push(call)
-    if (cut_until !== undefined && cut_until <= now) {
-      const take = () => {
-        process.cut_until = undefined
-      }
+    if (process.running && cut_until !== undefined && cut_until <= now) {
+      const take = () => process.reconnect()
       items.push({
         ...ordinary(`${id} reaches the store again`, cut_until, undefined, take),
         rank: RANK.ending,
@@ -240,6 +240,14 @@ export class World {
       items.push({ ...ordinary(`${id} timer ${next}`, due, process, take), rank })
     }
     return items
+  }
+
+  /** Pauses may end at any moment; it makes a difference just before somebody else does something that is not for itself alone. */
+  #early({ process: next, about }: Item): Choice[] {
+    return this.#processes
+      .filter(({ paused_until = 0 }) => paused_until > this.#time.ms)
+      .filter((process) => about !== undefined && process !== next)
+      .map((process) => this.#wake(process, false))
   }
 
   #wake(process: Process, timers_first: boolean): Choice {
@@ -333,14 +341,23 @@ export class World {
     this.#processes.push(process)
     process.model = new ModelNode({
       node_id: `node_${node}`,
-      rooms: [definition],
+      definition,
       clock: process.clock,
-      store: this.#store.port(id),
+      store: this.#store.port(
+        id,
+        (callback) => {
+          process.on_return.add(callback)
+          return () => process.on_return.delete(callback)
+        },
+        // As where the store cannot tell.
+        async () => undefined,
+      ),
       seed: this.#processes.length,
       limits,
       record_ttl_ms,
       mutation,
       deliver: (edge, message) => this.#toEdge(process, edge, message),
+      ask: (to, room) => this.#toPeer(process, to, room),
       defer: (callback) => {
         if (process.deferred) process.deferred.value.push(callback)
         else process.deferred = { order: this.#time.order++, id: `${id} turn`, value: [callback] }
@@ -352,7 +369,6 @@ export class World {
   #crash(process: Process): void {
     process.end()
     this.#links.clear(process.node)
-    for (const edge of this.edges) edge.broken(process.node)
   }
 
   #process(node: string): Process | undefined {
@@ -372,6 +388,16 @@ export class World {
       const process = this.#process(node)!
       process.lived(textOf(message))
       process.model.receive(message, edge)
+    })
+  }
+
+  #toPeer(from: Process, to: string, room: RoomAddress): void {
+    const node = to.slice('node_'.length)
+    if (!this.#process(node)) return
+    this.#links.send(from.id, node, 'open', () => {
+      const process = this.#process(node)!
+      process.lived('open')
+      process.model.open(room)
     })
   }
 
