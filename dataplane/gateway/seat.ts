@@ -234,11 +234,11 @@ export class Seat {
     this.#phase = 'live'
     this.#epoch = epoch
     this.#seq = seq
+    for (const { ref, code, message } of refused) this.refuse(code, message, ref)
     for (const frames_of_one of frames) {
       if (resumed) this.#push(frames_of_one)
       else this.#pushState(frames_of_one)
     }
-    for (const { ref, code, message } of refused) this.refuse(code, message, ref)
     if (ack !== undefined) this.#ack(ack)
     this.#answerAttach(resumed ? 'frames' : 'resync')
     return this.unacked.again(ack ?? 0)
