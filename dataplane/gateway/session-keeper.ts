@@ -1,5 +1,6 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Random } from '../../shared/random.ts'
+import { StoreUnavailable } from '../../shared/store/port.ts'
 import type { Session } from './session.ts'
 import type { SessionStore } from './session-store.ts'
 
@@ -84,7 +85,7 @@ export class SessionKeeper {
         const mine = await this.#reread()
         if (mine !== true) return mine === undefined
       }
-      return false
+      throw restless(session_id)
     })
   }
 
@@ -99,7 +100,7 @@ export class SessionKeeper {
       // An earlier write of this node whose answer was lost, or a store that has lost the record; or else somebody has the session.
       if ((await this.#reread()) === false) return false
     }
-    return false
+    throw restless(this.#session.session_id)
   }
 
   async #write(): Promise<boolean> {
@@ -136,3 +137,6 @@ export class SessionKeeper {
     return this.#parts.clock.monotonic() + ms * (0.75 + 0.5 * this.#parts.random.float())
   }
 }
+
+const restless = (session_id: string): StoreUnavailable =>
+  new StoreUnavailable(`the record of ${session_id} changed under ${ATTEMPTS} writes`)
