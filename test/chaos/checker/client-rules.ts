@@ -23,9 +23,6 @@ class Client {
   readonly #ownerships: Ownerships
   readonly #durability: ReadonlyMap<string, Durability>
   #session_at = 0
-  /** A resume was sent and its welcome never came: the token is used up, and nobody knows the next. */
-  #resuming = false
-  #token_lost = false
 
   constructor(ownerships: Ownerships, durability: ReadonlyMap<string, Durability>) {
     this.#ownerships = ownerships
@@ -33,14 +30,8 @@ class Client {
   }
 
   take(record: ClientRecord): void {
-    if (record.kind === 'resuming') {
-      this.#token_lost ||= this.#resuming
-      this.#resuming = true
-    } else if (record.kind === 'welcome') {
-      if (!record.resumed) this.#session_at = record.at
-      this.#resuming = false
-      this.#token_lost = false
-    } else if (record.kind === 'raced') {
+    if (record.kind === 'welcome' && !record.resumed) this.#session_at = record.at
+    else if (record.kind === 'raced') {
       const message = `${record.winners} connections were welcome with one token`
       this.found.push({ name: 'resumed_twice', at: record.at, client: record.client, message })
     } else if (record.kind === 'closed') this.#closed(record)
@@ -58,12 +49,9 @@ class Client {
 
   #explains(code: number, client: string, at: number): boolean {
     if (code === CLOSE.session_taken_over.code)
-      return this.#token_lost || this.#ownerships.fault('race', { from: at, to: at }, client) !== undefined
+      return this.#ownerships.fault('race', { from: at, to: at }, client) !== undefined
     if (code === CLOSE.resume_failed.code)
-      return (
-        this.#token_lost ||
-        this.#ownerships.fault('redis_lost', { from: this.#session_at, to: at }) !== undefined
-      )
+      return this.#ownerships.fault('redis_lost', { from: this.#session_at, to: at }) !== undefined
     return false
   }
 

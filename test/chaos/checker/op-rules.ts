@@ -54,7 +54,7 @@ class Seat {
     if (this.found.length > 0) return
     switch (record.kind) {
       case 'sent':
-        this.#track.send(record.ref, record.op, record.refuse)
+        this.#track.send(record)
         break
       case 'ack':
         if (!this.#track.find(record.ref))
@@ -86,12 +86,12 @@ class Seat {
     for (const op of this.#track.sent) {
       const settled = op.acked || op.refused
       if (!settled && !this.#lost) {
-        this.#report('unsettled', at, `ref ${op.ref} was neither acked nor refused`)
+        this.#report('unsettled', op.at, `ref ${op.ref} was neither acked nor refused`)
         return
       }
       if (!op.acked || op.refused || op.refuse || !view) continue
       if (this.#track.isApplied(op) || this.#forgotten.has(op.ref)) continue
-      this.#report('acked_lost', at, `ref ${op.ref} (${op.op}) was acked and is not applied`)
+      this.#report('acked_lost', op.at, `ref ${op.ref} (${op.op}) was acked and is not applied`)
       return
     }
   }

@@ -6,6 +6,8 @@ import type { ViolationName } from './violation.ts'
 export interface Op {
   readonly ref: number
   readonly op: string
+  /** When it was sent first. */
+  readonly at: number
   /** The room must refuse it. */
   readonly refuse: boolean
   acked: boolean
@@ -47,8 +49,8 @@ export class OpTrack {
     return this.#applied.includes(op)
   }
 
-  send(ref: number, op: string, refuse: boolean): void {
-    if (!this.#sent.has(ref)) this.#sent.set(ref, { ref, op, refuse, acked: false, refused: false })
+  send({ ref, op, refuse, at }: Pick<Op, 'ref' | 'op' | 'refuse' | 'at'>): void {
+    if (!this.#sent.has(ref)) this.#sent.set(ref, { ref, op, refuse, at, acked: false, refused: false })
   }
 
   ack(ref: number): void {

@@ -43,6 +43,7 @@ class MemberStream {
   #known: Frame | undefined
   #gap: Frame | undefined
   #waiting = false
+  #owed = false
 
   constructor(
     client: string,
@@ -63,6 +64,7 @@ class MemberStream {
   /** `complete`: what was missed follows, frame by frame; otherwise a whole state. */
   resume(complete: boolean): void {
     this.#waiting = !complete
+    this.#owed = !complete
     if (complete) this.#gap = undefined
   }
 
@@ -86,6 +88,7 @@ class MemberStream {
   end(at: number): void {
     if (this.#gap && !this.over)
       this.#report('seq_gap', { ...this.#gap, at }, `nothing healed the gap before seq ${this.#gap.seq}`)
+    else if (this.#owed && !this.over) this.#report('state_owed', { at }, 'a state.resync was to follow')
   }
 
   #whole(frame: Frame): void {
@@ -99,6 +102,7 @@ class MemberStream {
     this.#known = frame
     this.#gap = undefined
     this.#waiting = false
+    this.#owed = false
   }
 
   #patch(frame: Frame): void {

@@ -20,11 +20,17 @@ export function traceOf(history: History, violation: Violation): string[] {
     const of_client = client === undefined || record.client === client
     const of_room = !('room' in record) || room === undefined || record.room === room
     const of_member = !('member' in record) || member === undefined || record.member === member
-    return of_client && of_room && of_member && (client !== undefined || 'room' in record)
+    // Events and presence tell little that the patch before them does not.
+    const telling = record.kind !== 'frame' || record.t.startsWith('state.')
+    return of_client && of_room && of_member && telling && (client !== undefined || 'room' in record)
   })
   for (const record of around(seen, at, RECORDS_BEFORE, RECORDS_AFTER)) {
     const { at: when, client: who, kind, ...rest } = record
-    add(when, `${who} ${kind} ${JSON.stringify(rest)}`)
+    const fields = Object.entries(rest).filter(([name]) => name !== 'room' && name !== 'member')
+    const text = fields.map(
+      ([name, value]) => `${name} ${typeof value === 'object' ? JSON.stringify(value) : value}`,
+    )
+    add(when, `${who} ${kind}  ${text.join(', ')}`)
   }
   if (room !== undefined) {
     const calls = history.store.filter((record) => record.room === room)

@@ -8,6 +8,7 @@ export const VIOLATIONS = {
   record_differs: 'what the store holds is not what was committed last',
   uncommitted_update: 'a member of a journal room saw what was never committed',
   seq_gap: 'a member met a gap that no resync healed',
+  state_owed: 'a resume promised a whole state that never came',
   seq_repeated: 'a member got a seq twice',
   epoch_down: 'the epoch went down at a member',
   checksum_mismatch: 'a patch led to another state than its checksum says',

@@ -42,7 +42,7 @@ const DURABILITIES: readonly Durability[] = ['journal', 'snapshot', 'journal', '
 const SDK_ONE_IN = 6
 const PROGRESS_MS = 5000
 const JOINED_WITHIN_MS = 20_000
-const SETTLED_WITHIN_MS = 40_000
+const SETTLED_WITHIN_MS = 25_000
 const EQUAL_WITHIN_MS = 10_000
 /** A snapshot room is saved at least once a second. */
 const SAVED_WITHIN_MS = 1500
@@ -58,7 +58,7 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosResult> {
     const history = await new Run(options, cluster).history()
     const violations = check(history)
     const keep = options.keep || violations.length > 0
-    if (options.keep) await writeFile(join(folder, 'history.json'), JSON.stringify(history))
+    if (keep) await writeFile(join(folder, 'history.json'), JSON.stringify(history))
     if (!keep) await rm(folder, { recursive: true, force: true })
     return { history, violations, folder: keep ? folder : undefined }
   } finally {

@@ -47,6 +47,8 @@ const FIRST_MS = 2000
 const LAST_MS = 3000
 /** How long a node counts as out after a fault has ended. */
 const RECOVERY_MS = 3000
+/** How often another fault is drawn when one does not fit to those before it. */
+const ATTEMPTS = 6
 const HOUR_MS = 3_600_000
 
 /** Draws the faults of a run; the same options give the same faults. */
@@ -54,10 +56,13 @@ export function planFaults(options: PlanOptions): PlannedFault[] {
   const random = new Draw(options.seed)
   const planned: PlannedFault[] = []
   const end = options.seconds * 1000 - LAST_MS
-  for (let at_ms = FIRST_MS + random.between(0, 500); at_ms < end; at_ms += random.between(400, 3500)) {
-    const fault = drawFault(random, Math.round(at_ms), options)
-    const { for_ms } = fault
-    if (at_ms + for_ms <= end && fits(fault, planned, options.nodes)) planned.push(fault)
+  for (let at_ms = FIRST_MS + random.between(0, 500); at_ms < end; at_ms += random.between(300, 2500)) {
+    for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
+      const fault = drawFault(random, Math.round(at_ms), options)
+      if (at_ms + fault.for_ms > end || !fits(fault, planned, options.nodes)) continue
+      planned.push(fault)
+      break
+    }
   }
   return planned
 }

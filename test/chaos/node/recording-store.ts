@@ -52,8 +52,7 @@ export class RecordingRooms implements RoomRecords {
   }
 
   snapshot(room: string, fence: Fence, snapshot: Uint8Array, ttl_ms: number): Promise<boolean> {
-    const { seq, checksum } = this.#format.readSnapshot(snapshot)
-    return this.#record('snapshot', room, fence, { seq, checksum, visible: undefined }, () =>
+    return this.#record('snapshot', room, fence, this.#whole(snapshot), () =>
       this.#rooms.snapshot(room, fence, snapshot, ttl_ms),
     )
   }
@@ -64,6 +63,13 @@ export class RecordingRooms implements RoomRecords {
 
   refresh(room: string, fence: Fence, ttl_ms: number): Promise<boolean> {
     return this.#rooms.refresh(room, fence, ttl_ms)
+  }
+
+  /** Undefined for the empty snapshot of a room that is kept nowhere. */
+  #whole(snapshot: Uint8Array): Content | undefined {
+    if (snapshot.length === 0) return undefined
+    const { seq, checksum } = this.#format.readSnapshot(snapshot)
+    return { seq, checksum, visible: undefined }
   }
 
   async #record<T extends boolean | Claim | undefined>(
