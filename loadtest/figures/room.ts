@@ -20,7 +20,7 @@ export const figureRoom = (durability: Durability) =>
     messages: { op: { data: v.object({ n: v.number() }) } },
     sync: { rate: 0 },
     durability,
-    idle_seconds: 3600,
+    idle_seconds: 1,
     create: (): FigureState => ({ players: {} }),
 
     on_join(state, member) {
