@@ -148,6 +148,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     on_message: receive,
     // Either way may have lost something: edges ask again what is open, and are told what they missed.
     on_gap: (from) => {
+      // Somebody may have said that a session was resumed there.
+      if (from === undefined) gateway.storeReturned()
       for (const room of router.roomsAt(from)) gateway.reattach(room)
       for (const peer of from === undefined ? members.nodes() : [{ node_id: from }])
         if (peer.node_id !== node_id) host.edgeMissed(peer.node_id)
@@ -197,6 +199,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     ask_key_status: askControl({ ...config, timeout_ms: CONTROL_TIMEOUT_MS }),
     send: (message) => router.send(message),
     unseated: (room) => router.forget(room),
+    store_uptime: () => store.uptime(),
     node_gone: (other) => members.isGone(other),
     tell_taken: (other, session_id) => peers.send(other, { to: 'gateway', session_id }),
     records: store.records,
