@@ -1,7 +1,10 @@
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { describe, expect, inject, it, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { findProgram } from '../deploy/local/programs.ts'
 import { runScript } from './support/program.ts'
 import { findRedisProgram } from './support/redis-process.ts'
@@ -14,8 +17,14 @@ const own_redis = findRedisProgram() !== undefined
 const haproxy = findProgram(['haproxy'], process.env.PATH)
 const WITHIN = { timeout: 20_000, interval: 50 }
 
+let folder = ''
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'roomful-cluster-test-'))
+})
+afterAll(() => rm(folder, { recursive: true, force: true }))
+
 const cluster = (...words: string[]) => {
-  const env = own_redis ? {} : { REDIS_URL: inject('redisUrl') }
+  const env = { TMPDIR: folder, ...(!own_redis && { REDIS_URL: inject('redisUrl') }) }
   const program = runScript(SCRIPT, ['--free-ports', '--nodes', '2', '--controls', '1', ...words], env)
   const { child, output } = program
   let read = 0
@@ -158,7 +167,11 @@ describe('npm run cluster', { timeout: 60_000 }, () => {
   })
 
   it('says what is missing without a Redis, and what may be said', async () => {
-    const nowhere = runScript(SCRIPT, ['--free-ports'], { PATH: '', REDIS_URL: 'redis://127.0.0.1:1' })
+    const nowhere = runScript(SCRIPT, ['--free-ports'], {
+      PATH: '',
+      TMPDIR: folder,
+      REDIS_URL: 'redis://127.0.0.1:1',
+    })
     expect(await nowhere.ended).toBe(1)
     expect(nowhere.output()).toContain('the Redis at 127.0.0.1:1 does not answer')
     const wrong = runScript(SCRIPT, ['--nodes', '0'])
