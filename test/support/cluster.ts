@@ -3,6 +3,8 @@ import { inject } from 'vitest'
 import { type RunningControl, startControl } from '../../control/main.ts'
 import type { RoomDescription, SessionDescription } from '../../dataplane/descriptions.ts'
 import type { NodeOptions } from '../../dataplane/node.ts'
+import { JournalFormat, type RoomSnapshot } from '../../dataplane/rooms/journal.ts'
+import { restore } from '../../dataplane/rooms/restore.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { randomToken } from '../../shared/ids.ts'
 import { systemRandom } from '../../shared/random.ts'
@@ -104,15 +106,24 @@ export class TestCluster {
     return new TestCluster(options, redis, place, control, { own, control: control_store })
   }
 
+  /** Where the cluster's Redis is. */
+  get redis_url(): string {
+    return this.#place.redis_url
+  }
+
   /** The Redis of this cluster alone. */
   get redis(): RedisServer {
     if (!this.#redis) throw new Error(`a ${this.#options.redis ?? 'shared'} Redis is not this cluster's own`)
     return this.#redis
   }
 
-  /** Starts nodes in this process. */
-  async local(count: number, options: Partial<NodeOptions> = {}): Promise<LocalNode[]> {
-    const start = () => startLocalNode(this.#nextPlace(), ROOMS, options)
+  /** Starts nodes in this process; `redis_url`: where they find Redis, if not at its own address. */
+  async local(
+    count: number,
+    { redis_url, ...options }: Partial<NodeOptions> & { redis_url?: string } = {},
+  ): Promise<LocalNode[]> {
+    const start = () =>
+      startLocalNode({ ...this.#nextPlace(), ...(redis_url && { redis_url }) }, ROOMS, options)
     return this.#add(await Promise.all(Array.from({ length: count }, start)))
   }
 
@@ -143,6 +154,13 @@ export class TestCluster {
   /** Where clients may connect at this moment, in the order in which the nodes were started. */
   readonly doors = (): string[] => this.#nodes.filter(({ open }) => open).map(({ ws_url }) => ws_url)
 
+  /** One player in `type:key` at each of some nodes; the first makes the room, if there is none. */
+  async playersAt(login: Login, room_id: string, nodes: readonly ClusterNode[]): Promise<Player[]> {
+    const players: Player[] = []
+    for (const node of nodes) players.push(await this.player(login, room_id, node))
+    return players
+  }
+
   /** A player in `type:key`, connected to `at` first, and after a loss to whichever open node comes next. */
   async player(
     { project_id, token }: Login,
@@ -172,6 +190,14 @@ export class TestCluster {
     const found = await this.inspect(login, room_id)
     if (!found?.owner) throw new Error(`${room_id} has no owner`)
     return { node_id: found.owner, epoch: found.epoch }
+  }
+
+  /** Some nodes, with the owner of a room before the others. */
+  async ownerFirst<N extends ClusterNode>(login: Login, room_id: string, nodes: readonly N[]): Promise<N[]> {
+    const { node_id } = await this.owner(login, room_id)
+    const owner = nodes.find((node) => node.node_id === node_id)
+    if (!owner) throw new Error(`${node_id}, which owns ${room_id}, is none of these nodes`)
+    return [owner, ...nodes.filter((node) => node !== owner)]
   }
 
   /** Resolves when a room has an owner that `holds` says yes to. */
@@ -216,6 +242,17 @@ export class TestCluster {
   async drainOverHttp({ admin_url }: ClusterNode): Promise<number> {
     const headers = { 'x-service-internal-token': INTERNAL_TOKEN }
     return (await fetch(`${admin_url}/admin/drain`, { method: 'POST', headers })).status
+  }
+
+  /** Everything that is kept of a journal room, read as its next owner would. For rooms whose nodes have ended. */
+  async kept({ project_id }: Login, room_id: string): Promise<RoomSnapshot> {
+    const name = `${project_id}/${room_id}`
+    const { rooms } = this.store
+    const epoch = (await rooms.inspect(name))?.epoch ?? 0
+    const claim = await rooms.claim(name, 'node-of-the-test', epoch, 60_000)
+    const found = claim && restore(claim, new JournalFormat())
+    if (!found) throw new Error(`nothing is kept of ${room_id}`)
+    return found
   }
 
   /** Ends every player and every node; the cluster can be used for the next test. */

@@ -1,0 +1,98 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { JumpingClock } from '../chaos/node/jumping-clock.ts'
+import { TestCluster } from '../support/cluster.ts'
+import { expectGapFree, expectIntact } from '../support/cluster-verdict.ts'
+import { until } from '../support/redis-admin.ts'
+
+const MINUTES_MS = 60_000
+
+describe('guarantee 1: one owner commits', { timeout: 60_000 }, () => {
+  let cluster: TestCluster
+  beforeAll(async () => {
+    cluster = await TestCluster.start({ lease_ms: 1000 })
+  })
+  afterEach(() => cluster.reset())
+  afterAll(() => cluster.close())
+
+  /** The owner hangs, as a virtual machine that is moved does. It wakes up and still believes that the room is its own. */
+  it('lets another node take over from a paused owner, which then commits and says nothing', async () => {
+    const nodes = await cluster.processes(3)
+    const login = await cluster.login()
+    const room_id = 'ledger-journal:paused'
+    const players = await cluster.playersAt(login, room_id, nodes)
+    const [old_owner] = await cluster.ownerFirst(login, room_id, nodes)
+    const at_owner = players[nodes.indexOf(old_owner!)]!
+    const others = players.filter((player) => player !== at_owner)
+    const stops = players.map((player) => player.play(20))
+    await until('everybody plays', async () => players.every(({ acked }) => acked > 10))
+
+    old_owner!.stop()
+    const owner = await cluster.ownedBy(login, room_id, (node_id) => node_id !== old_owner!.node_id)
+    const acked = others.map((player) => player.acked)
+    await until('the others play on', async () => others.every((player, i) => player.acked > acked[i]! + 50))
+    old_owner!.cont()
+    const told = at_owner.acked
+    await until('the member at the old owner plays on', async () => at_owner.acked > told + 50)
+    await Promise.all(stops.map((stop) => stop()))
+
+    await expectIntact(cluster, room_id, players)
+    expect((await cluster.owner(login, room_id)).node_id).toBe(owner)
+    expect(at_owner.client.stats.reconnects).toBe(0)
+    expect((await cluster.runtime(old_owner!)).rooms).toEqual([])
+    await cluster.reset()
+    expectGapFree(await cluster.kept(login, room_id))
+  })
+
+  /** The owner's commit is on the wire when the network to the store stalls; it arrives when another node has gone on. */
+  it('fences a commit that arrives after another node has taken over', async () => {
+    const nodes = await cluster.local(2)
+    const login = await cluster.login()
+    const room_id = 'ledger-journal:late'
+    const players = await cluster.playersAt(login, room_id, nodes)
+    const [a, b] = await cluster.ownerFirst(login, room_id, nodes)
+    const [at_owner, other] = [players[nodes.indexOf(a!)]!, players[nodes.indexOf(b!)]!]
+    for (const player of players) await player.add()
+    const fenced = await cluster.metric(a!, 'service_fenced_writes_total')
+
+    a!.link.hold(true)
+    const seen = at_owner.position.seq
+    const late = at_owner.add()
+    await other.add()
+    expect((await cluster.owner(login, room_id)).node_id).toBe(b!.node_id)
+    expect(at_owner.position.seq, 'what the old owner told meanwhile').toBe(seen)
+    a!.link.hold(false)
+    await late
+    for (const player of players) await player.add()
+
+    await expectIntact(cluster, room_id, players)
+    expect(await cluster.metric(a!, 'service_fenced_writes_total')).toBeGreaterThan(fenced)
+    expect((await cluster.owner(login, room_id)).node_id).toBe(b!.node_id)
+    await cluster.reset()
+    expectGapFree(await cluster.kept(login, room_id))
+  })
+
+  it('does not care when the wall clocks of its nodes jump', async () => {
+    const clocks = [new JumpingClock(), new JumpingClock()]
+    const nodes = [
+      ...(await cluster.local(1, { clock: clocks[0]! })),
+      ...(await cluster.local(1, { clock: clocks[1]! })),
+    ]
+    const login = await cluster.login()
+    const room_id = 'ledger-journal:clocks'
+    const players = await cluster.playersAt(login, room_id, nodes)
+    const before = await cluster.owner(login, room_id)
+    const stops = players.map((player) => player.play(20))
+    for (const jump_ms of [10 * MINUTES_MS, -30 * MINUTES_MS, 20 * MINUTES_MS]) {
+      const acked = players.map((player) => player.acked)
+      clocks[0]!.jump(jump_ms)
+      clocks[1]!.jump(-jump_ms)
+      await until('everybody plays on', async () =>
+        players.every((player, i) => player.acked > acked[i]! + 25),
+      )
+    }
+    await Promise.all(stops.map((stop) => stop()))
+    await expectIntact(cluster, room_id, players)
+    expect(await cluster.owner(login, room_id)).toEqual(before)
+    expect(players.map(({ client }) => client.stats.reconnects)).toEqual([0, 0])
+  })
+})

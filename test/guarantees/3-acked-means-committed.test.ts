@@ -1,0 +1,82 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { TestCluster } from '../support/cluster.ts'
+import { expectGapFree, expectIntact } from '../support/cluster-verdict.ts'
+import { until } from '../support/redis-admin.ts'
+import { SeededRandom } from '../support/seeded-random.ts'
+
+const KILLS = 6
+
+describe('guarantee 3: acked means committed', { timeout: 60_000 }, () => {
+  let cluster: TestCluster
+  beforeAll(async () => {
+    cluster = await TestCluster.start({ lease_ms: 500 })
+  })
+  afterEach(() => cluster.reset())
+  afterAll(() => cluster.close())
+
+  it('keeps all that was acked or seen, however often the owner is killed under load', async () => {
+    const random = new SeededRandom(3)
+    const nodes = await cluster.processes(3)
+    const login = await cluster.login()
+    const room_id = 'ledger-journal:acked'
+    const players = await cluster.playersAt(login, room_id, nodes)
+    const stops = players.map((player) => player.play(10))
+    for (let kill = 0; kill < KILLS; kill++) {
+      const enough = Math.floor(random.float() * 40)
+      const so_far = players.map(({ acked }) => acked)
+      await until('everybody plays', async () => players.every(({ acked }, i) => acked > so_far[i]! + enough))
+      const [owner] = await cluster.ownerFirst(login, room_id, nodes)
+      owner!.kill()
+      const promised = players.map(({ acked }) => acked)
+      const seen = Math.max(...players.map(({ position }) => position.seq))
+      await cluster.ownedBy(login, room_id, (node_id) => node_id !== owner!.node_id)
+      const kept = await restored(room_id)
+      players.forEach(({ id }, i) => {
+        expect(kept.accounts[id]!.count).toBeGreaterThanOrEqual(promised[i]!)
+      })
+      expect(kept.seq).toBeGreaterThanOrEqual(seen)
+      if (nodes.filter(({ open }) => open).length < 2) nodes.push(...(await cluster.processes(2)))
+    }
+    await Promise.all(stops.map((stop) => stop()))
+    await expectIntact(cluster, room_id, players)
+    await cluster.reset()
+    expectGapFree(await cluster.kept(login, room_id))
+  })
+
+  /** The room as its new owner has it, as soon as it has. */
+  async function restored(room_id: string) {
+    let found: Awaited<ReturnType<TestCluster['room']>>
+    await until('the new owner runs the room', async () => {
+      found = await cluster.room(room_id)
+      return found !== undefined
+    })
+    const { accounts } = found!.state as unknown as { accounts: Record<string, { count: number }> }
+    return { accounts, seq: found!.seq }
+  }
+
+  it('acks nothing and shows nothing while the store is silent, and all of it when it answers', async () => {
+    const [a] = await cluster.local(1)
+    const login = await cluster.login()
+    const room_id = 'ledger-journal:silent'
+    const players = await cluster.playersAt(login, room_id, [a!, a!])
+    for (const player of players) await player.add()
+    const [one] = players
+    await until('both are at one seq', async () => players[0]!.position.seq === players[1]!.position.seq)
+    const frozen = await cluster.metric(a!, 'service_room_freezes_total')
+
+    a!.link.hold(true)
+    const { seq } = one!.position
+    const sends = players.map((player) => player.add())
+    // Until its lease has run out: as long as a node can believe in itself without a store.
+    await until(
+      'the room freezes',
+      async () => (await cluster.metric(a!, 'service_room_freezes_total')) > frozen,
+    )
+    expect(players.map(({ acked }) => acked)).toEqual([1, 1])
+    expect(players.map(({ position }) => position.seq)).toEqual([seq, seq])
+    expect(players.map(({ room }) => room.state.total)).toEqual([2, 2])
+    a!.link.hold(false)
+    await Promise.all(sends)
+    await expectIntact(cluster, room_id, players)
+  })
+})
