@@ -55,7 +55,7 @@ export class ModelEdge {
 
   /** Whether everything asked for is done. */
   get settled(): boolean {
-    return this.#seated === this.#wanted && this.#unacked.length === 0
+    return this.#seated === this.#wanted && this.#attached === this.#seated && this.#unacked.length === 0
   }
 
   get member_id(): string {
@@ -209,7 +209,7 @@ export class ModelEdge {
   #wait(): void {
     this.#patience?.()
     this.#patience = undefined
-    if (!this.settled || !this.#attached) this.#askIn(PATIENCE_MS, true)
+    if (!this.settled) this.#askIn(PATIENCE_MS, true)
   }
 
   #askIn(delay_ms: number, elsewhere: boolean): void {

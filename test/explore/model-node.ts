@@ -100,6 +100,7 @@ export class ModelNode {
       claim: (room, { create }) => claims.claim(room, { create }),
       may_act,
       deliver,
+      edge_gone: () => false,
       redirect: (arrivals, owner) => this.#router.redirect(arrivals, owner),
       defer: parts.defer,
       limits: { record_ttl_ms, ...parts.limits },

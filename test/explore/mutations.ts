@@ -58,3 +58,6 @@ export const MUTATIONS = {
     })),
   },
 } satisfies Record<string, Mutation>
+
+/** One of them. */
+export const mutation = (name: keyof typeof MUTATIONS): Mutation => MUTATIONS[name]

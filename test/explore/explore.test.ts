@@ -1,0 +1,116 @@
+import { describe, expect, it } from 'vitest'
+import type { Choice } from './choice.ts'
+import { type Explorable, explore, replay } from './explorer.ts'
+import type { Promised } from './ledger.ts'
+import { type MUTATIONS, mutation } from './mutations.ts'
+import { model, SCENARIOS } from './scenarios.ts'
+
+/** How many deviations from the ordinary each run may have here; `npm run explore` goes further. */
+const DEVIATIONS = 1
+const PATIENCE_MS = 120_000
+
+describe('the ownership of a room', () => {
+  for (const [name, parts] of Object.entries(SCENARIOS))
+    it(
+      `keeps its promises whatever goes wrong once, anywhere: ${name}`,
+      async () => {
+        const report = await explore(() => model(parts), { deviations: DEVIATIONS })
+        expect(report.fault).toBeUndefined()
+        expect(report.complete).toBe(true)
+        // A model that cannot go wrong would prove nothing.
+        expect(report.ends).toBeGreaterThan(100)
+      },
+      PATIENCE_MS,
+    )
+})
+
+describe('a mistake in it is found', () => {
+  const cases: [keyof typeof MUTATIONS, keyof typeof SCENARIOS, Promised][] = [
+    ['unfenced', 'owned', 'chain'],
+    ['trusting', 'owned', 'lease'],
+    ['repeating', 'owned', 'chain'],
+    ['hopeful', 'owned', 'committed'],
+    ['grabbing', 'opened', 'chain'],
+  ]
+  for (const [name, scenario, promised] of cases)
+    it(
+      `${name}: breaks the promise "${promised}"`,
+      async () => {
+        const create = () => model(SCENARIOS[scenario]!, mutation(name))
+        const { fault } = await explore(create, { deviations: DEVIATIONS })
+        expect(fault?.violations.map((violation) => violation.promised)).toContain(promised)
+        // Whoever reads of it can see it again.
+        expect(await replay(create, fault!.choices)).toEqual(fault)
+      },
+      PATIENCE_MS,
+    )
+
+  it(
+    'trusting: commits still make one chain, because the fence decides and not the lease',
+    async () => {
+      const create = () => model(SCENARIOS.owned!, mutation('trusting'), ['lease'])
+      const report = await explore(create, { deviations: DEVIATIONS })
+      expect([report.fault, report.complete]).toEqual([undefined, true])
+    },
+    PATIENCE_MS,
+  )
+})
+
+describe('the explorer', () => {
+  /** Three steps, each with two ways; the state is what was chosen, or nothing. */
+  class Steps implements Explorable {
+    static readonly seen = new Set<string>()
+    readonly #remembers: boolean
+    readonly explored = true
+    readonly violations = []
+    path = ''
+
+    constructor(remembers: boolean) {
+      this.#remembers = remembers
+    }
+
+    get over() {
+      return this.path.length === 3
+    }
+
+    get digest() {
+      return this.#remembers ? this.path : `${this.path.length}`
+    }
+
+    choices(): Choice[] {
+      const step = (way: string, cost: number): Choice => ({
+        label: way,
+        cost,
+        take: () => {
+          this.path += way
+        },
+      })
+      return [step('0', 0), step('1', 1)]
+    }
+
+    async finish() {
+      Steps.seen.add(this.path)
+    }
+  }
+
+  it('goes every way with at most so many deviations, once', async () => {
+    for (const [deviations, paths] of [
+      [0, '000'],
+      [1, '000 001 010 100'],
+      [2, '000 001 010 011 100 101 110'],
+      [3, '000 001 010 011 100 101 110 111'],
+    ] as const) {
+      Steps.seen.clear()
+      const report = await explore(() => new Steps(true), { deviations })
+      expect([...Steps.seen].sort().join(' ')).toBe(paths)
+      expect([report.executions, report.complete]).toEqual([paths.split(' ').length, true])
+    }
+  })
+
+  it('goes no further from a state that it has met with as many deviations left', async () => {
+    Steps.seen.clear()
+    const report = await explore(() => new Steps(false), { deviations: 1 })
+    expect([...Steps.seen].sort()).toEqual(['000', '001'])
+    expect([report.states, report.ends]).toEqual([3, 1])
+  })
+})
