@@ -1,0 +1,85 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { Checksum } from '../../shared/sync/checksum.ts'
+import { type Login, TestCluster } from '../support/cluster.ts'
+import type { LocalNode } from '../support/cluster-node.ts'
+import type { Player } from '../support/cluster-player.ts'
+import { agreed, expectIntact } from '../support/cluster-verdict.ts'
+import { until } from '../support/redis-admin.ts'
+import { isPatch } from '../support/tampered-socket.ts'
+
+describe('guarantee 5: convergence', { timeout: 60_000 }, () => {
+  let cluster: TestCluster
+  let nodes: LocalNode[]
+  let login: Login
+  beforeAll(async () => {
+    cluster = await TestCluster.start()
+    nodes = await cluster.local(3)
+    login = await cluster.login()
+  })
+  afterAll(() => cluster.close())
+
+  it.each(['journal', 'snapshot', 'none'])(
+    'every member at every node has the same (epoch, seq, checksum) and state, in a %s room',
+    async (kept) => {
+      const room_id = `ledger-${kept}:same`
+      const players = await cluster.playersAt(login, room_id, [...nodes, ...nodes])
+      const stops = players.map((player) => player.play(15))
+      await until('everybody plays', async () => players.every(({ acked }) => acked > 30))
+      for (const player of players.slice(0, 3)) player.cut()
+      await until('everybody plays on', async () => players.every(({ acked }) => acked > 60))
+      await Promise.all(stops.map((stop) => stop()))
+
+      await expectIntact(cluster, room_id, players)
+      const { epoch, seq, checksum } = await agreed(cluster, room_id, players)
+      for (const player of players) {
+        expect(player.position).toMatchObject({ epoch, seq, checksum })
+        // Not only what members were told: what they have.
+        expect(new Checksum().of(player.room.state as never)).toBe(checksum)
+      }
+    },
+  )
+
+  /** A player at a node that does not own the room, with a frame spoilt or lost on the last hop to it. */
+  async function drifting(room_id: string, tamper: (frame: Buffer) => Buffer | undefined) {
+    const first = await cluster.player(login, room_id, nodes[0])
+    const [owner, elsewhere] = await cluster.ownerFirst(login, room_id, nodes)
+    let armed = false
+    const odd: Player = await cluster.player(login, room_id, elsewhere, {
+      tamper: (frame) => {
+        if (!armed || !isPatch(frame)) return frame
+        armed = false
+        return tamper(frame)
+      },
+    })
+    return { first, odd, owner: owner!, drift: () => (armed = true) }
+  }
+
+  const spoil = (frame: Buffer): Buffer => {
+    const wrong = Buffer.from(frame)
+    wrong[wrong.length - 1]! ^= 1
+    return wrong
+  }
+
+  it.each([
+    { reason: 'checksum', tamper: spoil, why: 'a value arrives wrong' },
+    { reason: 'sequence', tamper: () => undefined, why: 'a frame is lost' },
+  ] as const)('drift heals itself and is counted when $why', async ({ reason, tamper }) => {
+    const room_id = `ledger-journal:${reason}`
+    const { first, odd, owner, drift } = await drifting(room_id, tamper)
+    const counted = () => cluster.metric(owner, `service_resyncs_total{reason="${reason}"}`)
+    const before = await counted()
+    await first.add()
+    await until('both see it', async () => odd.room.state.total === 1)
+    drift()
+    await first.add()
+    await first.add()
+
+    const { seq, checksum } = await agreed(cluster, room_id, [first, odd])
+    await until('the odd one has the state', async () => odd.room.state.total === 3)
+    expect(odd.room.state).toEqual(first.room.state)
+    expect(odd.position).toMatchObject({ seq, checksum })
+    expect(odd.client.stats.resyncs[reason]).toBe(1)
+    expect(await counted()).toBe(before + 1)
+    expect(first.client.stats.resyncs).toEqual({ sequence: 0, checksum: 0, unasked: 0 })
+  })
+})

@@ -1,0 +1,118 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { type ClusterOptions, type Login, TestCluster } from '../support/cluster.ts'
+import type { LocalNode } from '../support/cluster-node.ts'
+import type { Player } from '../support/cluster-player.ts'
+import { expectIntact } from '../support/cluster-verdict.ts'
+import { until } from '../support/redis-admin.ts'
+
+const ROOMS = ['one', 'two', 'three'].map((key) => `ledger-journal:${key}`)
+const OUTAGE_MS = 5000
+
+/** Three nodes with a room each, and members of every room at every node, who play. */
+async function playing(options: ClusterOptions) {
+  const cluster = await TestCluster.start({ ...options, control: 'apart', lease_ms: 1000 })
+  const nodes = await cluster.local(3)
+  const login = await cluster.login()
+  const players: Player[][] = []
+  for (const [i, room_id] of ROOMS.entries()) {
+    const home_first = [...nodes.slice(i), ...nodes.slice(0, i)]
+    players.push(await cluster.playersAt(login, room_id, home_first))
+  }
+  return { cluster, nodes, login, players, everybody: players.flat() }
+}
+
+describe('guarantee 6: a store outage freezes, never splits', { timeout: 60_000 }, () => {
+  const status = async ({ admin_url }: LocalNode, path: string) => (await fetch(`${admin_url}${path}`)).status
+
+  /** Whether every node is as it should be while the store is away: alive, and not ready. */
+  const allFrozen = async (nodes: readonly LocalNode[]): Promise<boolean> => {
+    for (const node of nodes) expect(await status(node, '/healthz')).toBe(200)
+    const ready = await Promise.all(nodes.map((node) => status(node, '/readyz')))
+    return ready.every((code) => code === 503)
+  }
+
+  const owners = (cluster: TestCluster, login: Login) =>
+    Promise.all(ROOMS.map((room_id) => cluster.owner(login, room_id)))
+
+  /** Plays through `outage` and holds everything to what must have stayed; gives the owners before and after. */
+  async function through(
+    { cluster, nodes, login, players, everybody }: Awaited<ReturnType<typeof playing>>,
+    away: () => Promise<void>,
+    back: () => Promise<void>,
+    at_least_ms = 0,
+  ) {
+    const stops = everybody.map((player) => player.play(50))
+    await until('everybody plays', async () => everybody.every(({ acked }) => acked > 5))
+    const before = await owners(cluster, login)
+
+    const began = performance.now()
+    await away()
+    await until('all nodes are frozen', () => allFrozen(nodes))
+    const acked = everybody.map((player) => player.acked)
+    const seen = everybody.map(({ position }) => position.seq)
+    await until('it has lasted', async () => performance.now() - began >= at_least_ms)
+    expect(everybody.map((player) => player.acked)).toEqual(acked)
+    expect(everybody.map(({ position }) => position.seq)).toEqual(seen)
+    await back()
+    const returned = performance.now()
+    await until('everybody plays on', async () =>
+      everybody.every((player, i) => player.acked > acked[i]! + 5),
+    )
+    const thaw_ms = Math.round(performance.now() - returned)
+    for (const node of nodes) await until('it is ready', async () => (await status(node, '/readyz')) === 200)
+    await Promise.all(stops.map((stop) => stop()))
+
+    for (const [i, room_id] of ROOMS.entries()) await expectIntact(cluster, room_id, players[i]!)
+    expect(everybody.map(({ client }) => client.stats.reconnects)).toEqual(everybody.map(() => 0))
+    return { before, after: await owners(cluster, login), thaw_ms }
+  }
+
+  describe('with a Redis that keeps its data', () => {
+    let here: Awaited<ReturnType<typeof playing>>
+    beforeAll(async () => {
+      here = await playing({ redis: 'disk' })
+    })
+    afterAll(() => here.cluster.close())
+
+    it('freezes while Redis hangs for five seconds, and goes on as it was', async ({ annotate }) => {
+      const { redis } = here.cluster
+      const { before, after, thaw_ms } = await through(
+        here,
+        () => redis.pause(),
+        () => redis.resume(),
+        OUTAGE_MS,
+      )
+      expect(after).toEqual(before)
+      await annotate(`thawed after ${thaw_ms} ms`)
+    })
+
+    it('freezes while Redis is down, and goes on as it was', async ({ annotate }) => {
+      const { redis } = here.cluster
+      const { before, after, thaw_ms } = await through(
+        here,
+        () => redis.stop(),
+        () => redis.start(),
+      )
+      expect(after).toEqual(before)
+      await annotate(`thawed after ${thaw_ms} ms`)
+    })
+  })
+
+  /** The owners have what the store has lost, and write it down again before anybody else can have the rooms. */
+  it('goes on at the same owners when Redis comes back empty', async ({ annotate }) => {
+    const here = await playing({ redis: 'memory' })
+    try {
+      const { redis } = here.cluster
+      const { before, after, thaw_ms } = await through(
+        here,
+        () => redis.stop(),
+        () => redis.start(),
+      )
+      expect(after.map(({ node_id }) => node_id)).toEqual(before.map(({ node_id }) => node_id))
+      for (const [i, { epoch }] of after.entries()) expect(epoch).toBeGreaterThan(before[i]!.epoch)
+      await annotate(`thawed after ${thaw_ms} ms`)
+    } finally {
+      await here.cluster.close()
+    }
+  })
+})
