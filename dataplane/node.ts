@@ -118,6 +118,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     ttl_ms: config.node_lease_ms,
     info: describeSelf,
     on_regained: () => {
+      log.warn({ rooms: host.size }, 'the lease had run out and stands again: every room is checked')
       members.hold()
       host.recheck()
     },

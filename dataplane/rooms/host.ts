@@ -261,7 +261,11 @@ export class RoomHost {
       on_end: (end, unhandled, successor) => {
         this.#rooms.delete(name)
         this.#parts.metrics.rooms(this.#rooms.size)
-        log.debug({ room_id: roomId(address), end }, 'the room is no longer here')
+        // A few a day, and what an operator looks for then.
+        log[end === 'disposed' ? 'debug' : 'info'](
+          { room_id: roomId(address), end, epoch, successor },
+          'the room is no longer here',
+        )
         if (unhandled.length > 0) this.#parts.redirect(unhandled, successor)
       },
     })

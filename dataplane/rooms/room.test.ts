@@ -1,6 +1,7 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { defineRoom } from './definition.ts'
 
 const by = v.object({ by: v.number() })
@@ -317,6 +318,64 @@ describe('a message', () => {
     expect(bench.sentOf('no_seat')).toMatchObject([
       { member_id: 'eve', ref: 9, room: { key: 'a' } },
       { member_id: 'eve', ref: 9, room: { key: 'elsewhere' }, epoch: 0 },
+    ])
+  })
+
+  const countOf = ({ state }: TestMember) => (state as { count: number }).count
+
+  it('is not applied while one before it is missing', async () => {
+    const bench = new RoomBench([counter()])
+    const ann = await bench.join('counter', 'ann')
+    const inc = { kind: 'message', type: 'inc', data: { by: 1 } } as const
+    bench.send('counter', 'ann', { ...inc, ref: 3 })
+    bench.send('counter', 'ann', { ...inc, ref: 7, after: 5 })
+    await bench.settle()
+    expect([countOf(ann), ann.acked]).toEqual([1, 3])
+    bench.send('counter', 'ann', { ...inc, ref: 5, after: 3 })
+    bench.send('counter', 'ann', { ...inc, ref: 7, after: 5 })
+    await bench.settle()
+    expect([countOf(ann), ann.acked]).toEqual([3, 7])
+  })
+
+  it('of an edge that a member has left is nothing any more, nor is the end it tells of', async () => {
+    const bench = new RoomBench([counter()])
+    const ann = await bench.join('counter', 'ann')
+    for (const message of [
+      { kind: 'message', type: 'inc', data: { by: 1 }, ref: 1 },
+      { kind: 'message', type: 'inc', data: { by: 1 } },
+      { kind: 'refuse', ref: 2, code: 'rate_limited', message: 'too many' },
+      { kind: 'detach' },
+      { kind: 'leave', reason: 'session_ended' },
+    ] as const)
+      bench.send('counter', 'ann', message, undefined, 'node_before')
+    await bench.settle()
+    expect([countOf(ann), ann.acked, ann.errors]).toEqual([0, 0, []])
+    expect(bench.describe('counter')?.members).toMatchObject([{ member_id: 'ann', connected: true }])
+    bench.message('counter', 'ann', 'inc', { by: 1 }, 1)
+    await bench.settle()
+    expect([countOf(ann), ann.acked]).toEqual([1, 1])
+  })
+
+  it('that its edge has refused is settled in its turn, and told again to whoever attaches', async () => {
+    const bench = new RoomBench([counter()])
+    const ann = await bench.join('counter', 'ann')
+    bench.message('counter', 'ann', 'inc', { by: 1 }, 1)
+    bench.send('counter', 'ann', {
+      kind: 'refuse',
+      ref: 2,
+      after: 1,
+      code: 'rate_limited',
+      message: 'too many',
+    })
+    bench.message('counter', 'ann', 'inc', { by: 1 }, 2)
+    bench.message('counter', 'ann', 'inc', { by: 1 }, 3)
+    await bench.settle()
+    expect([countOf(ann), ann.acked]).toEqual([2, 3])
+    expect(ann.errors).toMatchObject([{ code: 'rate_limited', ref: 2 }])
+    bench.attach('counter', ann)
+    await bench.settle()
+    expect(bench.sentOf('attached')).toMatchObject([
+      { ack: 3, refused: [{ ref: 2, code: 'rate_limited', message: 'too many' }] },
     ])
   })
 })

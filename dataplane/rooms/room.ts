@@ -249,17 +249,15 @@ export class Room {
 
   #handle(message: ToOwner, from: string): void {
     switch (message.kind) {
-      case 'message': {
-        const seat = this.seats.get(message.member_id)
-        if (seat) this.#play.message(seat, message)
-        // Whoever is being sent away is told that soon.
-        else if (!this.seats.recipient(message.member_id)) this.#replies.noSeat(from, message)
-        break
-      }
+      case 'message':
       case 'refuse': {
         const seat = this.seats.get(message.member_id)
-        if (seat) this.#play.refuse(seat, message)
-        else if (!this.seats.recipient(message.member_id)) this.#replies.noSeat(from, message)
+        // Whoever is being sent away is told that soon.
+        if (!seat && !this.seats.recipient(message.member_id)) this.#replies.noSeat(from, message)
+        // The session went on at another edge: what is left over here is old, and sent again there where it matters.
+        else if (!seat?.isServedBy(from)) return
+        else if (message.kind === 'message') this.#play.message(seat, message)
+        else this.#play.refuse(seat, message)
         break
       }
       case 'join':

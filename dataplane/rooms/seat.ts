@@ -66,6 +66,11 @@ export class Seat {
     return this.detached_at === undefined
   }
 
+  /** Whether `edge` speaks for this member: it has the socket, or nobody is known to. */
+  isServedBy(edge: string): boolean {
+    return !this.attached || this.edge === edge
+  }
+
   /** Whether this member may send one more `type` at monotonic `now`. */
   mayTake(type: string, rate: Required<Rate>, now: number): boolean {
     let bucket = this.#buckets.get(type)

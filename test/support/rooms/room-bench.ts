@@ -18,6 +18,8 @@ import { SeededRandom } from '../seeded-random.ts'
 import { TestMember } from './test-member.ts'
 import { TestStore } from './test-store.ts'
 
+/** Where all members have their sockets, whichever node owns the room. */
+const EDGE = 'node_a'
 const log = pino({ level: 'silent' })
 
 type Without<T> = T extends ToOwner ? Omit<T, 'room' | 'member_id'> : never
@@ -119,8 +121,8 @@ export class RoomBench {
     return { project_id: 'prj_test', room_type: type, key }
   }
 
-  send(type: string, member_id: string, message: Without<ToOwner>, key?: string): void {
-    this.host.receive({ room: this.address(type, key), member_id, ...message } as ToOwner)
+  send(type: string, member_id: string, message: Without<ToOwner>, key?: string, from = EDGE): void {
+    this.host.receive({ room: this.address(type, key), member_id, ...message } as ToOwner, from)
   }
 
   /** Asks for a seat and lets everything settle. */
@@ -148,7 +150,7 @@ export class RoomBench {
     const member = this.members.get(member_id) ?? new TestMember(member_id, codec)
     this.members.set(member_id, member)
     const { session_id } = member
-    const edge = 'node_a'
+    const edge = EDGE
     this.send(type, member_id, { kind: 'join', ref, edge, codec, session_id, sub: sub ?? null, options }, key)
     return member
   }
@@ -172,7 +174,7 @@ export class RoomBench {
     this.send(type, member.member_id, {
       kind: 'attach',
       ask: 1,
-      edge: 'node_a',
+      edge: EDGE,
       codec,
       session_id,
       epoch,
