@@ -32,7 +32,7 @@ class Client {
   take(record: ClientRecord): void {
     if (record.kind === 'welcome' && !record.resumed) this.#session_at = record.at
     else if (record.kind === 'raced') {
-      const message = `${record.winners} connections were welcome with one token`
+      const message = `${record.winners} connections were welcome with one token, and stayed`
       this.found.push({ name: 'resumed_twice', at: record.at, client: record.client, message })
     } else if (record.kind === 'closed') this.#closed(record)
     else if (record.kind === 'lost' && record.why === 'seat') this.#lost(record)

@@ -67,7 +67,7 @@ export type ClientRecord = { readonly at: number; readonly client: string } & (
       /** How each room comes back. */
       readonly rooms?: readonly { readonly room: string; readonly resumed: boolean }[]
     }
-  /** Two connections took one session up at once, with one token, and so many were welcome. */
+  /** Two connections took one session up at once, with one token, and so many still have it a while later. */
   | { readonly kind: 'raced'; readonly winners: number }
   /** `asked`: by this client itself. */
   | { readonly kind: 'closed'; readonly code: number; readonly reason: string; readonly asked: boolean }

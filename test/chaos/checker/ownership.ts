@@ -41,14 +41,22 @@ export class Ownerships {
           .filter((record) => record.kind === 'release' && record.room === room && record.ok !== false)
           .map(({ epoch }) => epoch),
       )
+      const written = new Set(
+        store
+          .filter(
+            ({ kind, room: of, ok }) =>
+              (kind === 'commit' || kind === 'snapshot') && of === room && ok === true,
+          )
+          .map(({ epoch }) => epoch),
+      )
+      // Whether the store had something of the room's present life.
+      let known = false
       const chain = claims.map((claim, i): Ownership => {
         const previous = claims[i - 1]
-        return {
-          claim,
-          previous,
-          handed_over: previous !== undefined && released.has(previous.epoch),
-          anew: previous !== undefined && claim.version === 0 && this.#wrote(store, previous),
-        }
+        known ||= previous !== undefined && written.has(previous.epoch)
+        const anew = known && claim.version === 0
+        if (anew) known = false
+        return { claim, previous, handed_over: previous !== undefined && released.has(previous.epoch), anew }
       })
       this.#rooms.set(room, chain)
     }
@@ -104,16 +112,6 @@ export class Ownerships {
         fault.at <= to &&
         fault.until + AFTERMATH_MS >= from &&
         (client === undefined || fault.clients === undefined || fault.clients.includes(client)),
-    )
-  }
-
-  #wrote(store: readonly StoreRecord[], claim: StoreRecord): boolean {
-    return store.some(
-      ({ kind, room, epoch, ok }) =>
-        (kind === 'commit' || kind === 'snapshot') &&
-        room === claim.room &&
-        epoch <= claim.epoch &&
-        ok !== false,
     )
   }
 }

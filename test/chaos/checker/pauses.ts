@@ -8,6 +8,8 @@ export interface Pause {
   readonly faults: number
   /** Milliseconds; 0: nobody waited for an op at the time. */
   readonly worst_ms: number
+  /** Whose op that was, and when it was sent, in milliseconds from the begin of the history. */
+  readonly worst: string
   readonly median_ms: number
 }
 
@@ -15,6 +17,8 @@ export interface Pause {
 const FELT_MS = 1000
 
 interface Wait {
+  readonly client: string
+  readonly ref: number
   readonly room: string
   /** The node of the client's socket when the op was sent. */
   readonly edge: string | undefined
@@ -29,19 +33,28 @@ interface Wait {
 export function pauses(history: History): Pause[] {
   const waits = waitsOf(history)
   const ownerships = new Ownerships(history)
-  const worst = new Map<FaultKind, number[]>()
+  const begin = history.clients[0]?.at ?? 0
+  const longest = new Map<FaultKind, (Wait | undefined)[]>()
   for (const fault of history.faults) {
     const felt = waits.filter((wait) => meets(wait, fault) && concerns(wait, fault, ownerships))
-    const longest = Math.max(0, ...felt.map(({ from, to }) => to - from))
-    worst.set(fault.kind, [...(worst.get(fault.kind) ?? []), longest])
+    longest.set(fault.kind, [...(longest.get(fault.kind) ?? []), felt.sort((a, b) => lasts(b) - lasts(a))[0]])
   }
-  return [...worst].map(([kind, all]) => ({
-    kind,
-    faults: all.length,
-    worst_ms: Math.max(...all),
-    median_ms: all.toSorted((a, b) => a - b)[Math.floor(all.length / 2)]!,
-  }))
+  return [...longest].map(([kind, all]) => {
+    const sorted = all.toSorted((a, b) => lasts(a) - lasts(b))
+    const worst = sorted.at(-1)
+    return {
+      kind,
+      faults: all.length,
+      worst_ms: lasts(worst),
+      worst: worst
+        ? `${worst.room} ${worst.client} ref ${worst.ref} at ${Math.round(worst.from - begin)}`
+        : '',
+      median_ms: lasts(sorted[Math.floor(sorted.length / 2)]),
+    }
+  })
 }
+
+const lasts = (wait: Wait | undefined): number => (wait ? wait.to - wait.from : 0)
 
 /** From each op's first sending to the first sign that it is applied, while its client lost neither session nor seat. */
 function waitsOf({ clients }: History): Wait[] {
@@ -56,6 +69,8 @@ function waitsOf({ clients }: History): Wait[] {
     waiting.set(key, open)
     if (record.kind === 'sent' && !record.again)
       open.set(record.ref, {
+        client: record.client,
+        ref: record.ref,
         room: record.room,
         edge: edges.get(record.client),
         from: record.at,

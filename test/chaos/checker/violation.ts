@@ -23,7 +23,7 @@ export const VIOLATIONS = {
   rollback: 'a member saw its room go back where the room type does not allow it',
   seat_lost: 'a member lost its seat without a cause',
   closed_without_cause: 'a client was disconnected for good without a cause',
-  resumed_twice: 'one resume token was good for two connections',
+  resumed_twice: 'two connections had one session at once',
   no_owner: 'nobody runs a room that has members',
   two_owners: 'two nodes run one room',
   final_mismatch: 'a member ended with another state than the owner',

@@ -9,6 +9,8 @@ const WELCOME_WITHIN_MS = 4000
 const FIRST_BACKOFF_MS = 50
 const LONGEST_BACKOFF_MS = 1000
 const JOIN_AGAIN_MS = 250
+/** A node that cannot be reached for a while hears late that a session is elsewhere. */
+const TAKEN_OVER_WITHIN_MS = 8000
 
 export interface RawPlayerParts extends PlayerParts {
   /** The nodes there are at this moment. */
@@ -183,8 +185,7 @@ export class RawPlayer implements Player {
     const { note } = this.#parts
     const { session_id, resume_token, resumed, node_id, rooms } = message
     if (socket.superseded) {
-      // The other of two racing connections has the session already, by the same token.
-      note({ kind: 'raced', winners: 2 })
+      this.#watchTwin(socket)
       return
     }
     if (this.#rival && socket === this.#rival) [this.#rival, this.#socket] = [this.#socket, this.#rival]
@@ -201,6 +202,14 @@ export class RawPlayer implements Player {
       for (const kept of seat.again()) socket.send(kept)
     } else if (seat) this.#seatGone()
     else this.#join()
+  }
+
+  /** Both of two racing connections were welcome: one of them must be told, soon, that the other has the session. */
+  #watchTwin(twin: RawSocket): void {
+    const first = this.#socket
+    setTimeout(() => {
+      if (twin.open && first?.open) this.#parts.note({ kind: 'raced', winners: 2 })
+    }, TAKEN_OVER_WITHIN_MS).unref()
   }
 
   #join(): void {
@@ -250,6 +259,8 @@ export class RawPlayer implements Player {
     this.#session = undefined
     this.#seat?.lost('session')
     this.#seat = undefined
+    // Of two racing connections the other may have it: its session ends with it.
+    this.#rival?.close(CLOSE.normal.code)
   }
 
   #later(): void {

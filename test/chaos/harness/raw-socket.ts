@@ -49,8 +49,12 @@ export class RawSocket {
     }, SILENCE_MS / 3)
   }
 
+  get open(): boolean {
+    return this.#socket.readyState === WebSocket.OPEN
+  }
+
   send(message: ClientMessage): void {
-    if (this.#socket.readyState === WebSocket.OPEN) this.#socket.send(JSON.stringify(message))
+    if (this.open) this.#socket.send(JSON.stringify(message))
   }
 
   /** As a network breaks: without a word. */

@@ -19,8 +19,8 @@ export function report({ history, violations, folder }: ChaosResult, options: Ch
     '',
     'longest time a member went without the effect of its own op, by kind of fault (overlapping faults count each):',
     ...pauses(history).map(
-      ({ kind, faults: times, worst_ms, median_ms }) =>
-        `  ${kind.padEnd(12)} ${String(times).padStart(3)} times   worst ${String(Math.round(worst_ms)).padStart(6)} ms   median of the worst ${String(Math.round(median_ms)).padStart(6)} ms`,
+      ({ kind, faults: times, worst_ms, worst, median_ms }) =>
+        `  ${kind.padEnd(12)} ${String(times).padStart(3)} times   worst ${String(Math.round(worst_ms)).padStart(6)} ms   median ${String(Math.round(median_ms)).padStart(6)} ms   (${worst})`,
     ),
     '',
   ]
