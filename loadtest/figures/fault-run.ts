@@ -9,12 +9,23 @@ import { type Doors, Player, roomIdOf } from './player.ts'
 /** Something that is done to a cluster while members play. */
 export interface Fault {
   readonly durability: Durability
-  /** What is done, given the owner of the room; resolves when it is over as far as the doer knows (a node has ended, is back). */
-  strike(parts: { cluster: FiguresCluster; owner: Slot; closed: Set<Slot> }): Promise<void>
+  /** What is done; resolves when there is no more to be done while members are watched. */
+  strike(stage: Stage): Promise<void>
+  /** Makes the cluster whole again after the watch: on one machine the start of a process takes time from all others. */
+  repair(stage: Stage): Promise<void>
   /** The node that is struck; undefined: none. */
   victim(cluster: FiguresCluster, owner: Slot): Slot | undefined
   /** How long members are watched at least from the stroke on, milliseconds. */
   readonly watch_ms: number
+}
+
+/** Where a fault happens. */
+export interface Stage {
+  readonly cluster: FiguresCluster
+  /** The node that ran the room when it began. */
+  readonly owner: Slot
+  /** Nodes that a load balancer would send nobody to. */
+  readonly closed: Set<Slot>
 }
 
 /** What the members of one run saw. */
@@ -25,8 +36,8 @@ export interface FaultRun {
   readonly there: readonly number[]
   readonly sessions_lost: number
   readonly acks_lost: number
-  /** Ops that were refused, or had no effect at the end. */
-  readonly ops_failed: number
+  /** Why ops were refused, one text for each; those that had no effect at the end are among them. */
+  readonly failures: readonly string[]
 }
 
 const OP_MS = 10
@@ -55,11 +66,13 @@ export async function runFault(cluster: FiguresCluster, fault: Fault, turn: numb
     await sleep(WARM_MS)
 
     const from = performance.now()
-    const over = fault.strike({ cluster, owner, closed })
+    const stage: Stage = { cluster, owner, closed }
+    const over = fault.strike(stage)
     await Promise.all([over, sleep(fault.watch_ms)])
     while (performance.now() - from < MOST_MS && players.some(isWaiting)) await sleep(WAITING_MS)
     const until = performance.now()
     const settled = await Promise.all(players.map((player) => player.stop(STOP_MS)))
+    await fault.repair(stage)
 
     const pauseOfAll = (chosen: (player: Player) => boolean): number[] =>
       players.filter(chosen).map(({ effects }) => pauseOf(effects, { from, until }))
@@ -68,13 +81,10 @@ export async function runFault(cluster: FiguresCluster, fault: Fault, turn: numb
       there: pauseOfAll(({ home }) => home === victim),
       sessions_lost: players.filter(({ session_lost }) => session_lost).length,
       acks_lost: players.reduce((sum, { acks_lost }) => sum + acks_lost, 0),
-      ops_failed:
-        players.reduce((sum, { failures }) => sum + failures.length, 0) +
-        settled.filter((is_settled) => !is_settled).length,
+      failures: players.flatMap(({ failures }, i) => (settled[i] ? failures : [...failures, 'no answer'])),
     }
   } finally {
     for (const player of players) player.close()
-    closed.clear()
   }
 }
 

@@ -1,14 +1,25 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Durability } from '../../dataplane/rooms/definition.ts'
 import type { FiguresCluster, Slot } from './cluster.ts'
-import type { Fault } from './fault-run.ts'
+import type { Fault, Stage } from './fault-run.ts'
 
 const LEASE_MS = 2000
-/** How long after the stroke members are watched when nothing else says so. */
+/** How long members are watched after the last that is done. */
 const WATCH_MS = 3000
 
 const owner = (_: FiguresCluster, slot: Slot): Slot => slot
 const another = (cluster: FiguresCluster, slot: Slot): Slot => cluster.slot(slot.index + 1)
+const nobody = (): undefined => undefined
+const whole = async (): Promise<void> => undefined
+
+/** No fault at all. */
+export const nothing: Fault = {
+  durability: 'journal',
+  victim: nobody,
+  watch_ms: WATCH_MS,
+  strike: whole,
+  repair: whole,
+}
 
 /** SIGKILL of the room's owner, or of a node that is not. A new process takes its place when the watch is over. */
 export const kill = (durability: Durability, whom: 'owner' | 'another'): Fault => {
@@ -21,9 +32,8 @@ export const kill = (durability: Durability, whom: 'owner' | 'another'): Fault =
       const slot = victim(cluster, at)
       closed.add(slot)
       await slot.child.kill()
-      await sleep(WATCH_MS)
-      await cluster.restart(slot)
     },
+    repair: ({ cluster, owner: at }) => cluster.restart(victim(cluster, at)),
   }
 }
 
@@ -32,12 +42,14 @@ export const stop: Fault = {
   durability: 'journal',
   victim: owner,
   watch_ms: 2 * LEASE_MS + WATCH_MS,
-  async strike({ owner: { child }, closed, owner: slot }) {
+  async strike({ owner: slot, closed }) {
     closed.add(slot)
-    child.pause()
+    slot.child.pause()
     await sleep(2 * LEASE_MS)
-    child.resume()
+    slot.child.resume()
+    closed.delete(slot)
   },
+  repair: whole,
 }
 
 /** SIGTERM of the owner, and a new process in its place. */
@@ -45,19 +57,19 @@ export const drain: Fault = {
   durability: 'journal',
   victim: owner,
   watch_ms: WATCH_MS,
-  async strike({ cluster, owner: slot, closed }) {
+  async strike({ owner: slot, closed }) {
     closed.add(slot)
     slot.child.end()
     await slot.child.ended
-    await sleep(500)
-    await cluster.restart(slot)
+    await sleep(LEASE_MS)
   },
+  repair: ({ cluster, owner: slot }) => cluster.restart(slot),
 }
 
 /** The end of Redis, in order or by SIGKILL, and its start with all its data, at once. */
 export const redis = (end: 'SIGTERM' | 'SIGKILL'): Fault => ({
   durability: 'journal',
-  victim: () => undefined,
+  victim: nobody,
   watch_ms: 2 * WATCH_MS,
   async strike({ cluster }) {
     const child = cluster.redis
@@ -68,14 +80,15 @@ export const redis = (end: 'SIGTERM' | 'SIGKILL'): Fault => ({
     }
     await child.start()
   },
+  repair: whole,
 })
 
 /** SIGTERM of every node, one after the other, each with a new process in its place before the next is told. */
 export const rolling: Fault = {
   durability: 'journal',
-  victim: () => undefined,
+  victim: nobody,
   watch_ms: WATCH_MS,
-  async strike({ cluster, closed }) {
+  async strike({ cluster, closed }: Stage) {
     for (const slot of cluster.slots) {
       closed.add(slot)
       slot.child.end()
@@ -84,4 +97,5 @@ export const rolling: Fault = {
       await cluster.settle()
     }
   },
+  repair: whole,
 }

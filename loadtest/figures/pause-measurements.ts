@@ -1,6 +1,6 @@
 import { FiguresCluster } from './cluster.ts'
 import { type Fault, type FaultRun, runFault } from './fault-run.ts'
-import { drain, kill, redis, rolling, stop } from './faults.ts'
+import { drain, kill, nothing, redis, rolling, stop } from './faults.ts'
 import type { Fact, Figure, Goal } from './figure.ts'
 import type { Measurement } from './measurement.ts'
 import { summarize } from './statistics.ts'
@@ -67,8 +67,17 @@ function factsOf({ title, may_roll_back }: PauseParts, all: readonly FaultRun[])
   return [
     { what: `${title}: sessions lost`, value: sum((run) => run.sessions_lost), unit: '', at_most: 0 },
     { what: `${title}: acked ops lost`, value: sum((run) => run.acks_lost), unit: '', ...goal },
-    { what: `${title}: ops that failed`, value: sum((run) => run.ops_failed), unit: '', at_most: 0 },
+    { what: `${title}: ops that failed`, value: sum((run) => run.failures.length), unit: '', at_most: 0 },
+    ...reasons(all).map(([reason, value]) => ({ what: `${title}: ${reason}`, value, unit: '' })),
   ]
+}
+
+/** Why ops failed, and how often. */
+function reasons(all: readonly FaultRun[]): [string, number][] {
+  const counts = new Map<string, number>()
+  for (const { failures } of all)
+    for (const reason of failures) counts.set(reason, (counts.get(reason) ?? 0) + 1)
+  return [...counts]
 }
 
 const CRASH_GOALS: readonly Goal[] = [
@@ -79,6 +88,14 @@ const DRAIN_GOALS: readonly Goal[] = [{ of: 'p99', at_most: 100 }]
 
 /** The pauses that members see, one measurement for each kind of fault. */
 export const pauseMeasurements: readonly Measurement[] = [
+  pauseMeasurement({
+    name: 'nothing',
+    title: 'Nothing happens',
+    method:
+      'What is measured when there is no fault: the unrest of this machine, which is in all that follows.',
+    fault: nothing,
+    elsewhere: { what: 'no fault: all members' },
+  }),
   pauseMeasurement({
     name: 'kill',
     title: 'SIGKILL of the owner, journal room',
