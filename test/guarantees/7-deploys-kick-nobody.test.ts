@@ -1,0 +1,83 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { WebSocket } from 'ws'
+import { TestCluster } from '../support/cluster.ts'
+import type { NodeProcess } from '../support/cluster-node.ts'
+import type { Player } from '../support/cluster-player.ts'
+import { expectIntact } from '../support/cluster-verdict.ts'
+import { until } from '../support/redis-admin.ts'
+
+/** Long enough to show in a pause, should anybody wait for a lease to run out. */
+const LEASE_MS = 10_000
+const PAUSE_MS = 3000
+const KEPT = ['journal', 'snapshot', 'none']
+
+describe('guarantee 7: deploys kick nobody', { timeout: 90_000 }, () => {
+  let cluster: TestCluster
+  beforeAll(async () => {
+    cluster = await TestCluster.start({ lease_ms: LEASE_MS })
+  })
+  afterEach(() => cluster.reset())
+  afterAll(() => cluster.close())
+
+  it('replaces every node of a cluster under load, one after the other, and no player loses anything', async ({
+    annotate,
+  }) => {
+    const nodes = await cluster.processes(3)
+    const login = await cluster.login()
+    const rooms = KEPT.map((kept) => `ledger-${kept}:deployed`)
+    const players: Player[][] = []
+    for (const [i, room_id] of rooms.entries())
+      players.push(await cluster.playersAt(login, room_id, [...nodes.slice(i), ...nodes.slice(0, i)]))
+    const everybody = players.flat()
+    const ids = everybody.map(({ id }) => id)
+    const stops = everybody.map((player) => player.play(50))
+    await until('everybody plays', async () => everybody.every(({ acked }) => acked > 5))
+    for (const player of everybody) player.resetWait()
+
+    // The last one is told over HTTP, as an orchestrator's hook would.
+    for (const node of nodes) {
+      const [next] = await cluster.processes(1)
+      const acked = everybody.map((player) => player.acked)
+      expect(await (node === nodes.at(-1) ? drainOverHttp(node) : node.drain())).toBe(0)
+      await until('everybody plays on', async () =>
+        everybody.every((player, i) => player.acked > acked[i]! + 10),
+      )
+      expect(next!.open).toBe(true)
+    }
+    await Promise.all(stops.map((stop) => stop()))
+
+    for (const [i, room_id] of rooms.entries()) await expectIntact(cluster, room_id, players[i]!)
+    expect(everybody.map(({ id }) => id)).toEqual(ids)
+    const pauses = everybody.map(({ longest_wait_ms }) => Math.round(longest_wait_ms))
+    await annotate(`longest pause of each player over three drains, in ms: ${pauses.join(', ')}`)
+    expect(Math.max(...pauses)).toBeLessThan(PAUSE_MS)
+  })
+
+  async function drainOverHttp(node: NodeProcess): Promise<number | null> {
+    expect(await cluster.drainOverHttp(node)).toBe(202)
+    return node.program.ended
+  }
+
+  it('takes no new clients while it drains, and a second SIGTERM ends it at once', async () => {
+    const [node] = await cluster.processes(1, { DRAIN_SECONDS: '60' })
+    const login = await cluster.login()
+    // One that does not hear that it should go.
+    const deaf = new WebSocket(node!.ws_url, ['roomful.v1.json'])
+    const told: string[] = []
+    deaf.on('message', (data) => told.push((JSON.parse(String(data)) as { t: string }).t))
+    deaf.once('open', () =>
+      deaf.send(JSON.stringify({ t: 'hello', project_id: login.project_id, token: login.token })),
+    )
+    await until('it is welcome', async () => told.includes('welcome'))
+
+    const ended = node!.drain()
+    await until('it is told to go', async () => told.includes('draining'))
+    expect((await fetch(`${node!.admin_url}/readyz`)).status).toBe(503)
+    const late = new WebSocket(node!.ws_url, ['roomful.v1.json'])
+    expect(await new Promise((resolve) => late.once('close', resolve))).toBe(4100)
+    const began = performance.now()
+    void node!.drain()
+    expect(await ended).toBe(1)
+    expect(performance.now() - began).toBeLessThan(PAUSE_MS)
+  })
+})

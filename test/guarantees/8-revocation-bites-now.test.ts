@@ -1,0 +1,125 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { WebSocket } from 'ws'
+import { CLOSE } from '../../shared/protocol/close-codes.ts'
+import { TestCluster } from '../support/cluster.ts'
+import type { ClusterNode, LocalNode } from '../support/cluster-node.ts'
+import type { Player } from '../support/cluster-player.ts'
+import { until } from '../support/redis-admin.ts'
+
+const WITHIN_MS = 1000
+const ROOM = 'ledger-journal:revoked'
+
+/** What a client without an SDK is told when it says hello; its socket stays open where it is welcome. */
+interface Answer {
+  readonly welcome?: { readonly session_id: string; readonly resume_token: string }
+  readonly close_code?: number
+  readonly socket: WebSocket
+}
+
+const hello = (node: ClusterNode, words: object): Promise<Answer> =>
+  new Promise((resolve) => {
+    const socket = new WebSocket(node.ws_url, ['roomful.v1.json'])
+    socket.once('open', () => socket.send(JSON.stringify({ t: 'hello', ...words })))
+    socket.once('close', (close_code) => resolve({ close_code, socket }))
+    socket.on('message', (data) => {
+      const message = JSON.parse(String(data))
+      if (message.t === 'welcome') resolve({ welcome: message, socket })
+    })
+  })
+
+describe('guarantee 8: revocation bites now', { timeout: 60_000 }, () => {
+  let cluster: TestCluster
+  let nodes: LocalNode[]
+  beforeAll(async () => {
+    cluster = await TestCluster.start()
+    nodes = await cluster.local(3)
+  })
+  afterAll(() => cluster.close())
+
+  /** A project with two keys, and a token under each. */
+  async function twoKeys() {
+    const { id: project_id = '' } = await cluster.call('POST', '/projects', { name: 'revocation' })
+    const key = async () => {
+      const { id: key_id } = await cluster.call('POST', `/projects/${project_id}/keys`, {})
+      const { token = '' } = await cluster.call('POST', '/tokens', { project_id, key_id })
+      return {
+        project_id,
+        token,
+        revoke: () => cluster.call('POST', `/projects/${project_id}/keys/${key_id}/revoke`),
+      }
+    }
+    return { bad: await key(), good: await key() }
+  }
+
+  const closedAsRevoked = (players: readonly Player[]): Promise<boolean> =>
+    Promise.resolve(
+      players.every(
+        ({ client, errors }) =>
+          client.status === 'closed' &&
+          errors.some((error) => (error as { code?: string }).code === 'key_revoked'),
+      ),
+    )
+
+  it('closes every session under a revoked key at every node within a second, and no other', async ({
+    annotate,
+  }) => {
+    const { bad, good } = await twoKeys()
+    const revoked = await cluster.playersAt(bad, ROOM, [...nodes, ...nodes])
+    const others = await cluster.playersAt(good, ROOM, nodes)
+    await Promise.all([...revoked, ...others].map((player) => player.add()))
+
+    const began = performance.now()
+    await bad.revoke()
+    await until('all are closed', () => closedAsRevoked(revoked), 5000)
+    const took_ms = performance.now() - began
+    await annotate(`closed at three nodes after ${Math.round(took_ms)} ms`)
+    expect(took_ms).toBeLessThan(WITHIN_MS)
+    await Promise.all(others.map((player) => player.add()))
+    await until('the room is theirs alone', async () => others.every(({ room }) => room.members.length === 3))
+    for (const node of nodes) {
+      const { close_code } = await hello(node, { project_id: bad.project_id, token: bad.token })
+      expect(close_code).toBe(CLOSE.key_revoked.code)
+    }
+  })
+
+  it('lets no session that was away come back, at any node', async () => {
+    for (const elsewhere of nodes) {
+      const { bad } = await twoKeys()
+      const [home] = await cluster.local(1)
+      const away = [await sessionAt(nodes[0]!, bad), await sessionAt(home!, bad)]
+      for (const { socket } of away) socket.terminate()
+      // One session waits at a node that hears of the revocation, the other's node is gone by then.
+      await home!.close()
+      await bad.revoke()
+      const answers = await Promise.all(
+        away.map(({ resume }) => hello(elsewhere, { project_id: bad.project_id, resume })),
+      )
+      expect([CLOSE.key_revoked.code, CLOSE.resume_failed.code]).toContain(answers[0]!.close_code)
+      expect(answers[1]!.close_code).toBe(CLOSE.key_revoked.code)
+    }
+  })
+
+  /** A session of a client without an SDK, and what it takes to resume it. */
+  async function sessionAt(node: ClusterNode, { project_id, token }: { project_id: string; token: string }) {
+    const { welcome, socket } = await hello(node, { project_id, token })
+    const { session_id, resume_token } = welcome!
+    return { socket, resume: { session_id, resume_token, rooms: [] } }
+  }
+
+  /** News over pub/sub is at most once: a node whose connection was broken at that moment has to ask. */
+  it('reaches a node that missed the news, as soon as it is back', async ({ annotate }) => {
+    const { bad } = await twoKeys()
+    const revoked = await cluster.playersAt(bad, ROOM, nodes)
+    const [, , deaf] = nodes
+    deaf!.link.hold(true)
+    await bad.revoke()
+    await until('the others are closed', () => closedAsRevoked(revoked.slice(0, 2)))
+    expect(revoked[2]!.client.status).toBe('online')
+    // What was on its way is lost.
+    deaf!.link.cut()
+    deaf!.link.hold(false)
+    const back = performance.now()
+    await until('the last one is closed', () => closedAsRevoked(revoked), 5000)
+    await annotate(`closed ${Math.round(performance.now() - back)} ms after the node could hear again`)
+  })
+})
