@@ -2,12 +2,16 @@ import { Redis, type RedisOptions } from 'ioredis'
 import type { Random } from '../../random.ts'
 import type { Endpoint, RedisAddress } from './address.ts'
 import { SCRIPTS } from './scripts.ts'
+import type { SentinelWatch } from './sentinel-watch.ts'
 
 /** The library's options; how replies are mapped is part of its types, and always its default. */
 type Options = Omit<RedisOptions, 'replyMapping'>
 
 /** What a connection is for: commands, or hearing what is published. */
 export type Purpose = 'commands' | 'bus'
+
+/** How often a Sentinel that is away is tried for, milliseconds. */
+const SENTINEL_RETRY_MS = 1000
 
 /** Makes clients of one Redis installation, all with the same manners. */
 export class Clients {
@@ -21,16 +25,22 @@ export class Clients {
     this.#timeout_ms = timeout_ms
   }
 
-  /** A client of the one server the address means at any time: itself, or the master that its Sentinels name. */
-  master(purpose: Purpose): Redis {
-    const { kind, endpoints } = this.#address
-    if (kind === 'sentinel') return new Redis({ ...this.#options(purpose), ...this.#sentinel() })
-    return this.server(endpoints[0]!, purpose)
+  /** Two clients of the master that the Sentinels name at each connect, or its successor where `watch` has heard of one. */
+  bothOfMaster(watch: SentinelWatch): Record<Purpose, Redis> {
+    const natMap = (address: string) => watch.successorOf(address) ?? null
+    const common = { ...this.#sentinel(), natMap }
+    return {
+      commands: new Redis({ ...this.#options('commands'), ...common }),
+      bus: new Redis({ ...this.#options('bus'), ...common }),
+    }
   }
 
-  /** A client of the server at `endpoint`. */
-  server(endpoint: Endpoint, purpose: Purpose): Redis {
-    return new Redis({ ...this.#options(purpose), ...endpoint })
+  /** Two clients of the server at `endpoint`. */
+  both(endpoint: Endpoint): Record<Purpose, Redis> {
+    return {
+      commands: new Redis({ ...this.#options('commands'), ...endpoint }),
+      bus: new Redis({ ...this.#options('bus'), ...endpoint }),
+    }
   }
 
   /** A client that tries once to reach the server at `endpoint`, for one question. */
@@ -43,6 +53,25 @@ export class Clients {
       enableReadyCheck: false,
       enableAutoPipelining: false,
     })
+  }
+
+  /** A client of each Sentinel, for what it publishes. */
+  sentinels(): Redis[] {
+    const { endpoints, sentinel_credentials, tls } = this.#address
+    return endpoints.map(
+      (endpoint) =>
+        new Redis({
+          ...endpoint,
+          ...sentinel_credentials,
+          ...(tls && { tls }),
+          connectionName: 'roomful-sentinel',
+          disableClientInfo: true,
+          enableReadyCheck: false,
+          connectTimeout: this.#timeout_ms,
+          retryStrategy: () => SENTINEL_RETRY_MS,
+          maxRetriesPerRequest: null,
+        }),
+    )
   }
 
   #options(purpose: Purpose): Options {
@@ -65,7 +94,6 @@ export class Clients {
     }
   }
 
-  /** With Sentinels: asked for the master at each connect, and heard when they appoint another. */
   #sentinel(): Options {
     const { endpoints, master_name, sentinel_credentials, tls } = this.#address
     const { username, password } = sentinel_credentials
@@ -76,8 +104,6 @@ export class Clients {
       ...(password !== undefined && { sentinelPassword: password }),
       sentinelCommandTimeout: this.#timeout_ms / 2,
       sentinelRetryStrategy: (attempt) => Math.min(25 * attempt, 250),
-      sentinelReconnectStrategy: () => 1000,
-      failoverDetector: true,
       ...(tls && { enableTLSForSentinelMode: true, sentinelTLS: tls }),
     }
   }

@@ -43,6 +43,11 @@ describe('on a Cluster of three masters', () => {
     expect(keys.map(slotOf)).toEqual(slots)
   })
 
+  it('is not taken for one server', async () => {
+    const opening = redisStore({ url: cluster.nodes[0]!.url, log: silent })
+    await expect(opening).rejects.toThrow('the URL must start with redis+cluster://')
+  })
+
   it('needs no more than one server that answers to find the others', async () => {
     const { host } = new URL(cluster.nodes[1]!.url)
     const store = await openRedisStore({ key_prefix: PREFIX, url: `redis+cluster://127.0.0.1:1,${host}` })

@@ -220,8 +220,7 @@ export class ClusterServers implements Servers {
     const known = this.#servers.get(name)
     if (known) return known
     const { clients, log } = this.#parts
-    const both = { commands: clients.server(endpoint, 'commands'), bus: clients.server(endpoint, 'bus') }
-    const server = new Server(both, { ...this.#parts, log: log.child({ server: name }) })
+    const server = new Server(clients.both(endpoint), { ...this.#parts, log: log.child({ server: name }) })
     this.#servers.set(name, server)
     this.#endpoints.set(server, endpoint)
     server.commands.onReady(() => this.#settle())

@@ -33,6 +33,11 @@ export class Probe {
     this.#clock = options.clock
   }
 
+  /** Whether it has ended: it does so by itself when its server is none any more. */
+  get stopped(): boolean {
+    return this.#stopped
+  }
+
   async start(): Promise<void> {
     try {
       await this.#settle()

@@ -11,6 +11,7 @@ import { RedisLocks } from './locks.ts'
 import { Probe } from './probe.ts'
 import { RedisRecords } from './records.ts'
 import { RedisRooms } from './rooms.ts'
+import { SentinelWatch } from './sentinel-watch.ts'
 import { Server } from './server.ts'
 import { checkServer, hasShards, uptimeOf } from './server-check.ts'
 import { nameAt, type Servers, SingleServer } from './servers.ts'
@@ -71,9 +72,12 @@ interface Parts {
 function serversAt(address: RedisAddress, parts: Parts): Servers {
   const clients = new Clients(address, parts)
   if (address.kind === 'cluster') return new ClusterServers({ ...parts, clients, seeds: address.endpoints })
-  return new SingleServer(
-    new Server({ commands: clients.master('commands'), bus: clients.master('bus') }, parts),
-  )
+  const [endpoint] = address.endpoints
+  if (address.kind === 'single') return new SingleServer(new Server(clients.both(endpoint!), parts))
+  const watch = new SentinelWatch(clients.sentinels(), { ...parts, master_name: address.master_name })
+  const server = new Server(clients.bothOfMaster(watch), parts)
+  watch.onSwitch(() => server.rebuild('the Sentinels appointed another master'))
+  return new SingleServer(server, () => watch.close())
 }
 
 /** Makes sure that every server will do, and tells how they publish. */
@@ -81,7 +85,7 @@ async function checkServers(servers: Servers, { kind, db }: RedisAddress, parts:
   const stem = `${parts.prefix}check:${randomToken(parts.random, 16)}`
   const check = (server: Server) => {
     const scratch = nameAt(stem, (name) => servers.home(name) === server) ?? stem
-    return checkServer(server, { scratch, db, log: parts.log })
+    return checkServer(server, { scratch, kind, db, log: parts.log })
   }
   const infos = await Promise.all(servers.all().map(check))
   if (kind !== 'cluster') return 'everywhere'
@@ -156,6 +160,7 @@ class RedisStore implements Store {
     const { clock, random } = this.#parts
     const token = randomToken(random, 16)
     const probe = new Probe({ bus: this.bus, servers: this.#servers, server, token, clock })
+    for (const known of this.#probes) if (known.stopped) this.#probes.delete(known)
     this.#probes.add(probe)
     await probe.start()
   }

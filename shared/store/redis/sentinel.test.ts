@@ -27,6 +27,11 @@ describe('behind three Sentinels', () => {
     storeUnderTest({ url: set.url, key_prefix: `${randomToken(systemRandom, 8)}:` }),
   )
 
+  it('takes no replica for the master', async () => {
+    const replica = set.servers.find(({ url }) => url !== set.servers[0]!.url)!
+    await expect(redisStore({ url: replica.url, log: silent })).rejects.toThrow('the store is a replica')
+  })
+
   it('needs one Sentinel that answers', async () => {
     const [first] = set.sentinels.map(({ url }) => new URL(url).host)
     const store = await openRedisStore({ url: `redis+sentinel://127.0.0.1:1,${first}/games` })

@@ -1,5 +1,6 @@
 import type { Redis } from 'ioredis'
 import type { Logger } from 'pino'
+import type { RedisAddress } from './address.ts'
 import type { Connection } from './connection.ts'
 import { runScript } from './scripts.ts'
 import type { Server } from './server.ts'
@@ -50,22 +51,32 @@ export function requireNoEviction(info: string, log: Logger): void {
 }
 
 /**
- * Rejects when the server will not do: too old, evicting, without that database, or the user may not do what roomful does; the error
+ * Rejects when the server will not do: too old, of another kind than the URL says, evicting, without that database, or the user may not do what roomful does; the error
  * says what would be right. Resolves with its answer to INFO. `scratch` is a key and a channel (prefix included) of this server that
  * nobody else uses.
  */
 export async function checkServer(
   server: Server,
-  { scratch, db, log }: { scratch: string; db: number; log: Logger },
+  { scratch, kind, db, log }: { scratch: string; kind: RedisAddress['kind']; db: number; log: Logger },
 ): Promise<string> {
   const info = await server.commands
     .run('info', (redis) => redis.info())
     .catch((error: Error) => Promise.reject(isForbidden(error) ? lacking(['the command info']) : error))
   requireRecent(info)
+  requireKind(info, kind)
   requireNoEviction(info, log)
   await requirePermissions(server, scratch, { shards: hasShards(info) && isCluster(info) })
   if (db > 0) await requireDatabase(server, db)
   return info
+}
+
+/** Throws when a URL of one server names a part of something larger. */
+function requireKind(info: string, kind: RedisAddress['kind']): void {
+  if (kind === 'cluster') return
+  if (isCluster(info))
+    throw new Error('the store is a server of a Redis Cluster: the URL must start with redis+cluster://')
+  if (field(info, 'role') === 'slave')
+    throw new Error('the store is a replica, which takes no writes: the URL must name its master')
 }
 
 /** The client library selects the database at each connect, and goes on in database 0 when that fails. */

@@ -37,6 +37,12 @@ export class Server {
     await this.listener.opened(timeout_ms)
   }
 
+  /** Drops both connections, which are then made anew. */
+  rebuild(reason: string): void {
+    this.commands.rebuild(reason)
+    this.listener.rebuild(reason)
+  }
+
   async close(): Promise<void> {
     await Promise.all([this.commands.close(), this.listener.close()])
   }

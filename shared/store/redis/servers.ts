@@ -67,10 +67,12 @@ export class Outage {
 /** One server; or the master that Sentinels name, whichever it is at the time. */
 export class SingleServer implements Servers {
   readonly #server: Server
+  readonly #on_close: () => void
   readonly #outage = new Outage()
 
-  constructor(server: Server) {
+  constructor(server: Server, on_close: () => void = () => undefined) {
     this.#server = server
+    this.#on_close = on_close
     server.commands.onLost(() => this.#outage.begin())
     server.commands.onReady(() => this.#outage.end())
   }
@@ -111,6 +113,7 @@ export class SingleServer implements Servers {
   }
 
   close(): Promise<void> {
+    this.#on_close()
     return this.#server.close()
   }
 }

@@ -1,0 +1,161 @@
+/**
+ * Measures what an asynchronous fail-over loses: rooms commit to a master as fast as it answers, the master is killed (SIGKILL), its
+ * replica is promoted, and every commit that had been answered and is not there is counted.
+ *
+ *   npx tsx test/support/redis-failover-loss.ts [runs]
+ *
+ * The way from master to replica goes through a proxy that holds everything back for some milliseconds, as a network would; what is
+ * on its way when the master dies is lost with it. Prints one line for each kind of deployment.
+ */
+import { connect, createServer, type Socket } from 'node:net'
+import { Redis } from 'ioredis'
+import { runScript, SCRIPTS } from '../../shared/store/redis/scripts.ts'
+import { asAdmin, until } from './redis-admin.ts'
+import { startRedisWith } from './redis-server.ts'
+
+const ROOMS = 50
+const LOAD_MS = 400
+const ENTRY = Buffer.alloc(200, 'e')
+const TTL_MS = '600000'
+
+interface Kind {
+  readonly name: string
+  readonly delay_ms: number
+  readonly settings?: Readonly<Record<string, string>>
+  /** The commits of one turn are followed by one WAIT for a replica, and count only when it has them. */
+  readonly wait?: true
+  /** The master loses its replica this long before it dies, and its clients do not. */
+  readonly cut_off_ms?: number
+}
+
+const GUARDED = { 'min-replicas-to-write': '1', 'min-replicas-max-lag': '1' }
+const KINDS: readonly Kind[] = [
+  { name: 'same machine', delay_ms: 0 },
+  { name: 'replica 1 ms away', delay_ms: 1 },
+  { name: 'replica 5 ms away', delay_ms: 5 },
+  { name: 'replica 5 ms away, min-replicas-to-write 1', delay_ms: 5, settings: GUARDED },
+  { name: 'replica 5 ms away, WAIT 1', delay_ms: 5, wait: true },
+  { name: 'cut off for 4 s', delay_ms: 5, cut_off_ms: 4000 },
+  { name: 'cut off for 4 s, min-replicas-to-write 1', delay_ms: 5, cut_off_ms: 4000, settings: GUARDED },
+]
+
+/** A proxy that delays what the server sends by `delay_ms`, and drops what it still holds when the server is gone. */
+async function delayed(
+  port: number,
+  delay_ms: number,
+): Promise<{ port: number; cut(): void; close(): void }> {
+  let is_cut = false
+  const sockets = new Set<Socket>()
+  const listener = createServer((client) => {
+    const server = connect(port, '127.0.0.1')
+    for (const socket of [client, server]) {
+      sockets.add(socket)
+      socket.on('error', () => socket.destroy())
+    }
+    client.on('data', (chunk) => !is_cut && server.write(chunk)).on('close', () => server.destroy())
+    server.on('close', () => client.destroy())
+    server.on('data', (chunk) => {
+      if (is_cut) return
+      if (delay_ms === 0) client.write(chunk)
+      else setTimeout(() => client.writable && client.write(chunk), delay_ms)
+    })
+  })
+  await new Promise<void>((resolve) => listener.listen(0, '127.0.0.1', resolve))
+  const address = listener.address() as { port: number }
+  return {
+    port: address.port,
+    cut: () => {
+      is_cut = true
+    },
+    close: () => {
+      for (const socket of sockets) socket.destroy()
+      listener.close()
+    },
+  }
+}
+
+const keysOf = (room: number): string[] =>
+  ['record', 'epoch', 'snapshot', 'journal'].map((part) => `{room:${room}}:${part}`)
+
+/** One WAIT for everybody who asks in the same turn; gives how many replicas have what was written before. */
+function sharedWait(redis: Redis): () => Promise<number> {
+  let next: Promise<number> | undefined
+  return () => {
+    next ??= new Promise((resolve, reject) => {
+      setImmediate(() => {
+        next = undefined
+        redis.wait(1, 1000).then(resolve, reject)
+      })
+    })
+    return next
+  }
+}
+
+/** Commits to one room until that fails; gives how many commits were answered. */
+async function commitOn(redis: Redis, room: number, copied: () => Promise<number>): Promise<number> {
+  const [epoch] = (await runScript(redis, 'claim', keysOf(room), ['0', 'n', TTL_MS, TTL_MS])) as [Buffer]
+  for (let version = 0; ; version++) {
+    try {
+      const args = [epoch, String(version), TTL_MS, TTL_MS, ENTRY]
+      if ((await runScript(redis, 'commit', keysOf(room), args)) !== 1 || (await copied()) < 1) return version
+    } catch {
+      return version
+    }
+  }
+}
+
+async function run(kind: Kind): Promise<{ acked: number; lost: number; per_second: number }> {
+  const master = await startRedisWith({ settings: { 'repl-diskless-sync-delay': '0', ...kind.settings } })
+  const proxy = await delayed(Number(new URL(master.url).port), kind.delay_ms)
+  const replica = await startRedisWith({ settings: { replicaof: `127.0.0.1 ${proxy.port}` } })
+  const redis = new Redis(master.url, {
+    scripts: SCRIPTS,
+    enableAutoPipelining: true,
+    retryStrategy: () => null,
+    enableOfflineQueue: true,
+  })
+  redis.on('error', () => undefined)
+  try {
+    await until('the replica follows', async () =>
+      (await asAdmin(replica.url, (redis) => redis.info('replication'))).includes('master_link_status:up'),
+    )
+    await until('the replica is counted', async () => (await redis.info('replication')).includes('lag=0'))
+    const start = performance.now()
+    const copied = kind.wait ? sharedWait(redis) : async () => 1
+    const rooms = Array.from({ length: ROOMS }, (_, room) => commitOn(redis, room, copied))
+    await new Promise((resolve) => setTimeout(resolve, LOAD_MS * (0.75 + Math.random() / 2)))
+    if (kind.cut_off_ms !== undefined) {
+      proxy.cut()
+      await new Promise((resolve) => setTimeout(resolve, kind.cut_off_ms))
+    }
+    const elapsed_ms = performance.now() - start
+    await master.stop()
+    const acked = await Promise.all(rooms)
+    await asAdmin(replica.url, (redis) => redis.replicaof('NO', 'ONE'))
+    const kept = await asAdmin(replica.url, (redis) =>
+      Promise.all(acked.map((_, room) => redis.llen(keysOf(room)[3]!))),
+    )
+    const sum = (numbers: readonly number[]) => numbers.reduce((total, n) => total + n, 0)
+    return {
+      acked: sum(acked),
+      lost: sum(acked.map((count, room) => Math.max(0, count - kept[room]!))),
+      per_second: Math.round((sum(acked) / elapsed_ms) * 1000),
+    }
+  } finally {
+    redis.disconnect()
+    proxy.close()
+    await Promise.all([master.close(), replica.close()])
+  }
+}
+
+const runs = Number(process.argv[2] ?? 12)
+for (const kind of KINDS) {
+  const outcomes: Awaited<ReturnType<typeof run>>[] = []
+  for (let n = 0; n < runs; n++) outcomes.push(await run(kind))
+  const lost = outcomes.map((outcome) => outcome.lost).sort((a, b) => a - b)
+  const speed = outcomes.map((outcome) => outcome.per_second).sort((a, b) => a - b)
+  const middle = Math.floor(runs / 2)
+  process.stdout.write(
+    `${kind.name}: lost median ${lost[middle]}, most ${lost.at(-1)}, runs with loss ${lost.filter((n) => n > 0).length}/${runs}, ${speed[middle]} commits/s\n`,
+  )
+}
