@@ -62,7 +62,7 @@ export class Ring {
     const whispers = events.some((event) => event.to) ? events.filter((event) => event.to) : NO_WHISPERS
     const bytes =
       ENTRY_BYTES * (1 + whispers.length) + size(frames.patch) + size(frames.rest) + (packed?.length ?? 0)
-    this.#entries.push({ epoch, seq, frames, whispers, packed, bytes })
+    this.#entries.push({ epoch, seq, frames: kept(frames), whispers, packed, bytes })
     this.#bytes += bytes
     while (this.#entries.length - this.#start > this.#limits.entries || this.#bytes > this.#limits.bytes)
       this.#drop()
@@ -131,6 +131,18 @@ function sharedFrames(
   const update = format.readEntry(packed)
   const anew = frames.rest(update, subprotocol)
   return anew ? [frames.replay(update, subprotocol), anew] : [frames.replay(update, subprotocol)]
+}
+
+/** The frames as they may be kept: small ones lie in a block that Node shares out, all of which would be kept with one of them. */
+function kept({ patch, rest }: UpdateFrames): UpdateFrames {
+  return { patch: copies(patch), rest: rest && copies(rest) }
+}
+
+function copies(frames: Frames): Frames {
+  const copied: { [codec in Subprotocol]?: Frame } = {}
+  for (const [codec, bytes] of Object.entries(frames) as [Subprotocol, Frame][])
+    copied[codec] = bytes.length === bytes.buffer.byteLength ? bytes : new Uint8Array(bytes)
+  return copied
 }
 
 const size = (frames: Frames | undefined): number =>
