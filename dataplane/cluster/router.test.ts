@@ -1,0 +1,424 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+import type { RoomOwner } from '../../shared/store/port.ts'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import { type Arrival, type RoomAddress, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
+import { type LocalRooms, Router } from './router.ts'
+import type { PeerMessage } from './wire.ts'
+
+const ROOM: RoomAddress = { project_id: 'prj_a', room_type: 'duel', key: 'one' }
+const NAME = roomName(ROOM)
+const HERE = 'node_here'
+const THERE = 'node_there'
+const ELSEWHERE = 'node_elsewhere'
+
+const join = (member_id = 'mem_a', ref = 1): ToOwner => ({
+  kind: 'join',
+  room: ROOM,
+  member_id,
+  ref,
+  edge: HERE,
+  codec: 'roomful.v1.json',
+  session_id: `ses_${member_id}`,
+  sub: null,
+  options: {},
+})
+const message = (ref: number): ToOwner => ({
+  kind: 'message',
+  room: ROOM,
+  member_id: 'mem_a',
+  type: 'strike',
+  data: {},
+  ref,
+})
+const detach: ToOwner = { kind: 'detach', room: ROOM, member_id: 'mem_a' }
+const moved = (owner: string | null, epoch = 0): ToEdge => ({ room: ROOM, epoch, kind: 'moved', owner })
+const spoken = (epoch: number): ToEdge => ({ room: ROOM, epoch, kind: 'no_seat', member_id: 'mem_other' })
+
+/** The rooms of this node: what was taken to them, and what they were told to open. */
+class TestRooms implements LocalRooms {
+  readonly running = new Set<string>()
+  readonly received: Arrival[] = []
+  readonly opened: Arrival[][] = []
+
+  has(name: string): boolean {
+    return this.running.has(name)
+  }
+
+  receive(message: ToOwner, from: string): void {
+    this.received.push({ message, from })
+  }
+
+  open(room: RoomAddress, arrivals: readonly Arrival[]): void {
+    this.running.add(roomName(room))
+    this.opened.push([...arrivals])
+  }
+}
+
+/** Answers that come when the test says so, in the order of the questions. */
+class Questions<T> {
+  readonly asked: string[] = []
+  readonly #answers: { resolve: (value: T) => void; reject: (error: Error) => void }[] = []
+
+  readonly ask = (what: string): Promise<T> => {
+    this.asked.push(what)
+    return new Promise((resolve, reject) => this.#answers.push({ resolve, reject }))
+  }
+
+  async answer(value: T): Promise<void> {
+    this.#answers.shift()!.resolve(value)
+    await settled()
+  }
+
+  async fail(): Promise<void> {
+    this.#answers.shift()!.reject(new Error('the store is silent'))
+    await settled()
+  }
+}
+
+/** Everything that promises lead to by themselves has happened. */
+const settled = () => new Promise((resolve) => setImmediate(resolve))
+
+const ownedBy = (owner: string | null, epoch = 7): RoomOwner => ({ epoch, version: 3, owner })
+
+describe('Router', () => {
+  let clock: FakeClock
+  let host: TestRooms
+  let records: Questions<RoomOwner | undefined>
+  let dead: Set<string>
+  let sent: { to: string; message: PeerMessage }[]
+  let delivered: { edge: string; message: ToEdge }[]
+  let failures: string[]
+  /** The node that is to open a room, and why it was asked for. */
+  let chosen: string | undefined
+  let reasons: string[]
+  let accepts: boolean
+  let router: Router
+
+  beforeEach(() => {
+    clock = new FakeClock()
+    host = new TestRooms()
+    records = new Questions()
+    dead = new Set()
+    sent = []
+    delivered = []
+    failures = []
+    chosen = HERE
+    reasons = []
+    accepts = true
+    router = new Router({
+      node_id: HERE,
+      clock,
+      host,
+      inspect: records.ask,
+      judge: async (node_id) => (dead.has(node_id) ? 'dead' : 'alive'),
+      place: (reason) => {
+        reasons.push(reason)
+        return chosen
+      },
+      accepts: () => accepts,
+      send: (to, peer_message) => sent.push({ to, message: peer_message }),
+      deliver: (edge, to_edge) => delivered.push({ edge, message: to_edge }),
+      failed: (_, room) => failures.push(room),
+    })
+  })
+
+  /** The route to the room leads to `owner`. */
+  const routeTo = async (owner: string): Promise<void> => {
+    router.send(join())
+    await records.answer(ownedBy(owner))
+    sent.length = 0
+  }
+
+  describe('a message of an edge of this node', () => {
+    it('goes to the room when that runs here, and nobody is asked', () => {
+      host.running.add(NAME)
+      router.send(message(1))
+      expect(host.received).toEqual([{ message: message(1), from: HERE }])
+      expect(records.asked).toEqual([])
+    })
+
+    it('goes to the owner that the record names, and so do all that follow, without another question', async () => {
+      router.send(join())
+      expect(sent).toEqual([])
+      await records.answer(ownedBy(THERE))
+      router.send(message(1))
+      expect(sent).toEqual([
+        { to: THERE, message: { to: 'owner', message: join() } },
+        { to: THERE, message: { to: 'owner', message: message(1) } },
+      ])
+      expect(records.asked).toEqual([NAME])
+    })
+
+    it('waits behind what came before it while the owner is looked for', async () => {
+      router.send(join())
+      router.send(message(1))
+      router.send(message(2))
+      await records.answer(ownedBy(THERE))
+      expect(records.asked).toEqual([NAME])
+      const waited = [join(), message(1), message(2)]
+      expect(sent.map((one) => one.message)).toEqual(waited.map((message) => ({ to: 'owner', message })))
+    })
+
+    it('is not kept without bound: of messages the first 1000 wait, and every join', async () => {
+      router.send(join())
+      for (let ref = 1; ref <= 1200; ref++) router.send(message(ref))
+      router.send(join('mem_b'))
+      await records.answer(ownedBy(THERE))
+      expect(sent).toHaveLength(1001)
+      expect(sent.at(-1)!.message).toEqual({ to: 'owner', message: join('mem_b') })
+    })
+
+    it('about a room that is nowhere is answered: who asks holds no seat in it', async () => {
+      router.send(message(4))
+      router.send(detach)
+      await records.answer(undefined)
+      expect(delivered).toEqual([
+        { edge: HERE, message: { room: ROOM, epoch: 0, kind: 'no_seat', member_id: 'mem_a', ref: 4 } },
+      ])
+      expect(host.opened).toEqual([])
+    })
+  })
+
+  describe('a room that has no living owner', () => {
+    it('is opened here for a join, with all that waited', async () => {
+      router.send(join())
+      router.send(message(1))
+      await records.answer(undefined)
+      expect(reasons).toEqual(['create'])
+      expect(host.opened).toEqual([
+        [
+          { message: join(), from: HERE },
+          { message: message(1), from: HERE },
+        ],
+      ])
+    })
+
+    it('is opened at the node that placement chooses, which then has what follows', async () => {
+      chosen = THERE
+      router.send(join())
+      await records.answer(undefined)
+      router.send(message(1))
+      expect(sent).toEqual([
+        { to: THERE, message: { to: 'opener', message: join() } },
+        { to: THERE, message: { to: 'owner', message: message(1) } },
+      ])
+    })
+
+    it('is taken from a dead owner, also for those who are in it already', async () => {
+      dead.add(THERE)
+      router.send(message(1))
+      await records.answer(ownedBy(THERE))
+      expect(reasons).toEqual(['take_over'])
+      expect(host.opened).toEqual([[{ message: message(1), from: HERE }]])
+    })
+
+    it('is opened here when the record says that it is here', async () => {
+      chosen = ELSEWHERE
+      router.send(message(1))
+      await records.answer(ownedBy(HERE))
+      expect(host.opened).toHaveLength(1)
+      expect(reasons).toEqual([])
+    })
+
+    it('goes elsewhere when the record says that it is here, and this node takes none any more', async () => {
+      chosen = ELSEWHERE
+      accepts = false
+      router.send(message(1))
+      await records.answer(ownedBy(HERE))
+      expect(sent).toEqual([{ to: ELSEWHERE, message: { to: 'opener', message: message(1) } }])
+    })
+
+    it('is refused to joins as overloaded when no node can take it', async () => {
+      chosen = undefined
+      router.send(join('mem_a', 5))
+      router.send(message(1))
+      await records.answer(ownedBy(null))
+      expect(delivered.map(({ message: answer }) => answer)).toEqual([
+        expect.objectContaining({ kind: 'refused', member_id: 'mem_a', ref: 5, code: 'overloaded' }),
+      ])
+    })
+  })
+
+  it('refuses joins as room_unavailable when the store is silent, and asks anew for the next', async () => {
+    router.send(join('mem_a', 5))
+    router.send(message(1))
+    await records.fail()
+    expect(delivered).toEqual([
+      {
+        edge: HERE,
+        message: expect.objectContaining({ kind: 'refused', ref: 5, code: 'room_unavailable', epoch: 0 }),
+      },
+    ])
+    expect(failures).toEqual([NAME])
+    router.send(join())
+    await records.answer(ownedBy(THERE))
+    expect(sent).toHaveLength(1)
+  })
+
+  describe('a message of another node', () => {
+    it('goes to the room when that runs here', () => {
+      host.running.add(NAME)
+      router.receive(message(1), THERE)
+      expect(host.received).toEqual([{ message: message(1), from: THERE }])
+    })
+
+    it('is not passed on: its sender is told who has the room', async () => {
+      router.receive(message(1), THERE)
+      await records.answer(ownedBy(ELSEWHERE))
+      expect(sent).toEqual([])
+      expect(delivered).toEqual([{ edge: THERE, message: moved(ELSEWHERE) }])
+    })
+
+    /** Two nodes that each took the other for the less loaded would pass it on for ever. */
+    it('opens the room here, whatever placement would say', async () => {
+      chosen = ELSEWHERE
+      router.receive(join(), THERE)
+      await records.answer(undefined)
+      expect(host.opened).toEqual([[{ message: join(), from: THERE }]])
+      expect(reasons).toEqual([])
+    })
+
+    it('is sent back when this node takes no rooms any more, without a look', () => {
+      accepts = false
+      router.receive(join(), THERE)
+      expect(delivered).toEqual([{ edge: THERE, message: moved(null) }])
+      expect(records.asked).toEqual([])
+    })
+
+    it('is answered as a stranger when the room is nowhere', async () => {
+      router.receive(message(3), THERE)
+      await records.answer(undefined)
+      expect(delivered).toEqual([
+        { edge: THERE, message: expect.objectContaining({ kind: 'no_seat', ref: 3 }) },
+      ])
+    })
+
+    it('is no reason to remember where the room is', async () => {
+      router.receive(message(1), THERE)
+      await records.answer(ownedBy(ELSEWHERE))
+      router.send(message(1))
+      expect(records.asked).toEqual([NAME, NAME])
+    })
+  })
+
+  describe('what an owner says', () => {
+    it('makes it the one to send to', async () => {
+      await routeTo(THERE)
+      router.heard(spoken(9), ELSEWHERE)
+      router.send(message(1))
+      expect(sent.map(({ to }) => to)).toEqual([ELSEWHERE])
+    })
+
+    it('is ignored under a lower epoch than was heard: that owner was replaced', async () => {
+      await routeTo(THERE)
+      router.heard(spoken(9), ELSEWHERE)
+      router.heard(spoken(8), THERE)
+      router.heard(moved(THERE, 8), THERE)
+      router.send(message(1))
+      expect(sent.map(({ to }) => to)).toEqual([ELSEWHERE])
+    })
+
+    it('is ignored under no epoch: that node does not run the room', async () => {
+      await routeTo(THERE)
+      router.heard(spoken(0), ELSEWHERE)
+      router.send(message(1))
+      expect(sent.map(({ to }) => to)).toEqual([THERE])
+    })
+
+    it('leads to its successor when it has moved', async () => {
+      await routeTo(THERE)
+      router.heard(moved(ELSEWHERE, 7), THERE)
+      router.send(message(1))
+      expect(sent.map(({ to }) => to)).toEqual([ELSEWHERE])
+    })
+
+    it('leads to a look when it has moved to nobody knows where', async () => {
+      await routeTo(THERE)
+      router.heard(moved(null), THERE)
+      router.send(message(1))
+      await records.answer(ownedBy(ELSEWHERE))
+      expect(sent.map(({ to }) => to)).toEqual([ELSEWHERE])
+    })
+
+    it('changes nothing when a node that was never taken for the owner says that it is not', async () => {
+      await routeTo(THERE)
+      router.heard(moved(null), ELSEWHERE)
+      router.send(message(1))
+      expect(sent.map(({ to }) => to)).toEqual([THERE])
+    })
+  })
+
+  describe('when a node is gone', () => {
+    it('tells which rooms were there, and finds them anew', async () => {
+      await routeTo(THERE)
+      expect(router.gone(ELSEWHERE)).toEqual([])
+      expect(router.gone(THERE)).toEqual([ROOM])
+      dead.add(THERE)
+      router.send(message(1))
+      await records.answer(ownedBy(THERE))
+      expect(host.opened).toHaveLength(1)
+    })
+  })
+
+  it('tells which rooms are at a node, or at any other', async () => {
+    await routeTo(THERE)
+    const other = { ...ROOM, key: 'two' }
+    router.send({ ...join(), room: other })
+    await records.answer(undefined)
+    expect(router.roomsAt(THERE)).toEqual([ROOM])
+    expect(router.roomsAt(ELSEWHERE)).toEqual([])
+    expect(router.roomsAt(undefined)).toEqual([ROOM])
+  })
+
+  it('forgets a room that nobody here is in any more, but not while it is looked for', async () => {
+    router.send(join())
+    router.forget(ROOM)
+    await records.answer(ownedBy(THERE))
+    expect(sent).toHaveLength(1)
+    router.forget(ROOM)
+    router.send(join())
+    expect(records.asked).toHaveLength(2)
+  })
+
+  describe('what the rooms of this node have no place for', () => {
+    it('goes on to the owner, or back to the edge that sent it with word of who that is', () => {
+      const arrivals = [
+        { message: message(1), from: HERE },
+        { message: message(2), from: ELSEWHERE },
+      ]
+      router.redirect(arrivals, THERE)
+      expect(sent).toEqual([{ to: THERE, message: { to: 'owner', message: message(1) } }])
+      expect(delivered).toEqual([{ edge: ELSEWHERE, message: moved(THERE) }])
+    })
+
+    it('is looked for when nobody knows who has the room', async () => {
+      router.redirect([{ message: message(1), from: HERE }], undefined)
+      await records.answer(ownedBy(THERE))
+      expect(sent).toHaveLength(1)
+    })
+  })
+
+  /** A room whose recorded owner lives and yet sends everything back is no reason to flood the store. */
+  it('looks four times in quick succession, and then ever more slowly', async () => {
+    const look = async (): Promise<void> => {
+      router.send(message(1))
+      await records.answer(ownedBy(THERE))
+      router.heard(moved(null), THERE)
+    }
+    for (let i = 0; i < 4; i++) await look()
+    const pauses: number[] = []
+    for (let i = 0; i < 8; i++) {
+      router.send(message(1))
+      const asked = records.asked.length
+      let waited_ms = 0
+      for (; records.asked.length === asked; waited_ms += 20) clock.advance(20)
+      pauses.push(waited_ms)
+      await records.answer(ownedBy(THERE))
+      router.heard(moved(null), THERE)
+    }
+    expect(pauses).toEqual([40, 80, 160, 320, 500, 500, 500, 500])
+    clock.advance(1000)
+    router.send(message(1))
+    expect(records.asked).toHaveLength(13)
+  })
+})
