@@ -121,9 +121,21 @@ const commits: Measurement = {
           summary: summarize(samples),
         })),
         facts: rates.flatMap(({ rooms, cpu }) => [
-          { what: `${rooms} rooms: CPU of the node`, value: percent(cpu.nodes[0] ?? 0), unit: '%' },
-          { what: `${rooms} rooms: CPU of Redis`, value: percent(cpu.redis), unit: '%' },
-          { what: `${rooms} rooms: CPU of the clients`, value: percent(cpu.clients), unit: '%' },
+          {
+            what: `${rooms} ${rooms === 1 ? 'room' : 'rooms'}: CPU of the node`,
+            value: percent(cpu.nodes[0] ?? 0),
+            unit: '%',
+          },
+          {
+            what: `${rooms} ${rooms === 1 ? 'room' : 'rooms'}: CPU of Redis`,
+            value: percent(cpu.redis),
+            unit: '%',
+          },
+          {
+            what: `${rooms} ${rooms === 1 ? 'room' : 'rooms'}: CPU of the clients`,
+            value: percent(cpu.clients),
+            unit: '%',
+          },
         ]),
       }
     }),
