@@ -183,6 +183,19 @@ describe('a node whose lease has run out', () => {
   })
 })
 
+describe('a store that refuses the record of a room', () => {
+  it('ends it here instead of freezing it for good', async () => {
+    const bench = new RoomBench([counter('journal')])
+    await bench.join('counter', 'ann')
+    vi.spyOn(bench.store.store.rooms, 'commit').mockRejectedValue(new Error('WRONGTYPE'))
+    bench.message('counter', 'ann', 'inc', null, 1)
+    await bench.settle()
+    expect(bench.host.size).toBe(0)
+    expect(bench.sentOf('moved')).toMatchObject([{ owner: null }])
+    expect(bench.sentOf('update').flatMap(({ personal }) => personal)).toEqual([])
+  })
+})
+
 describe('a snapshot room', () => {
   it('delivers at once, and is saved at most a second after a change', async () => {
     const bench = new RoomBench([counter('snapshot')])

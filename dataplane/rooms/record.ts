@@ -1,6 +1,6 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Random } from '../../shared/random.ts'
-import type { Fence, RoomRecords } from '../../shared/store/port.ts'
+import { type Fence, type RoomRecords, StoreUnavailable } from '../../shared/store/port.ts'
 import type { RoomLog } from './definition.ts'
 import type { RoomMetrics } from './metrics.ts'
 
@@ -210,6 +210,10 @@ export class RoomRecord {
   /** Waits before the store is asked again; false: do not. */
   async #pause(attempt: number, error: unknown): Promise<boolean> {
     const { clock, random, log } = this.#parts
+    if (!(error instanceof StoreUnavailable)) {
+      log.error({ err: error }, 'the store refuses the record of the room, and asking again would not help')
+      return false
+    }
     if (attempt === 0) log.warn({ err: error }, 'the store did not answer; the room waits')
     this.#setUnsure(true)
     if (this.#given_up) return false

@@ -81,6 +81,7 @@ function reason(error: unknown): string | undefined {
     port?: number
   }
   if (name === 'RoomDefinitionError' && cause === undefined) return messageOf(error)
+  if (name === 'StoreMisconfigured' || name === 'StoreUnavailable') return messageOf(error)
   if (code === 'EADDRINUSE')
     return `somebody else listens on ${address}:${port}; stop that, or choose another port (--help lists the …_PORT variables)`
   if (code === 'EACCES' && port !== undefined) return `this user may not listen on port ${port}`

@@ -29,6 +29,11 @@ export class StoreUnavailable extends Error {
   override readonly name = 'StoreUnavailable'
 }
 
+/** The store cannot be used as it is set up, or as this process is told to use it; the text says what would be right. */
+export class StoreMisconfigured extends Error {
+  override readonly name = 'StoreMisconfigured'
+}
+
 /** A stored value and the number of writes it has seen, which compare-and-set checks. */
 export interface StoredRecord {
   readonly value: Uint8Array

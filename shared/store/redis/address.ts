@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs'
+import { StoreMisconfigured } from '../port.ts'
 
 /** A server's host and port. */
 export interface Endpoint {
@@ -59,10 +60,10 @@ const HOST_AND_PORT = /^(\[[0-9a-f:.]+\]|[^:[\]]+)(?::(\d{1,5}))?$/i
 export function parseAddress(url: string): RedisAddress {
   const [, scheme = '', user_info, authority = '', path = '', query = ''] = SHAPE.exec(url) ?? []
   const form = SCHEMES[scheme.toLowerCase()]
-  if (!form) throw new RangeError(`the store URL must look like one of: ${FORMS}`)
+  if (!form) throw new StoreMisconfigured(`the store URL must look like one of: ${FORMS}`)
   const endpoints = authority.split(',').map((text, n) => endpointOf(text, n + 1, form.port))
   if (form.kind === 'single' && endpoints.length > 1)
-    throw new RangeError(
+    throw new StoreMisconfigured(
       `the store URL names ${endpoints.length} servers: write redis+sentinel:// or redis+cluster:// for several`,
     )
   const parameters = parametersOf(query, form)
@@ -84,7 +85,7 @@ function endpointOf(text: string, nth: number, default_port: number): Endpoint {
   const [, host, digits] = HOST_AND_PORT.exec(text) ?? []
   const port = digits === undefined ? default_port : Number(digits)
   if (host === undefined || port < 1 || port > 65535)
-    throw new RangeError(
+    throw new StoreMisconfigured(
       `server ${nth} of the store URL is no address: it must be host:port, the port 1–65535`,
     )
   return { host: host.replace(/^\[|\]$/g, ''), port }
@@ -94,14 +95,18 @@ function pathOf(path: string, kind: RedisAddress['kind']): { master_name: string
   const parts = path === '' ? [] : path.split('/')
   const master_name = kind === 'sentinel' ? decode(parts.shift() ?? '') : ''
   if (kind === 'sentinel' && master_name === '')
-    throw new RangeError('the store URL names no master: write its name after the Sentinels, as in /mymaster')
+    throw new StoreMisconfigured(
+      'the store URL names no master: write its name after the Sentinels, as in /mymaster',
+    )
   const [number = '0', ...rest] = parts
   if (rest.length > 0 || !/^\d{1,5}$/.test(number))
-    throw new RangeError(
+    throw new StoreMisconfigured(
       `the store URL ends with "/${path}": the number of a database must be all that stands there`,
     )
   if (kind === 'cluster' && number !== '0')
-    throw new RangeError(`the store URL asks for database ${number}: a Redis Cluster has database 0 only`)
+    throw new StoreMisconfigured(
+      `the store URL asks for database ${number}: a Redis Cluster has database 0 only`,
+    )
   return { master_name, db: Number(number) }
 }
 
@@ -114,7 +119,7 @@ function parametersOf(query: string, form: { kind: RedisAddress['kind']; tls: bo
   for (const name of parameters.keys()) {
     if (allowed.includes(name)) continue
     const may = allowed.length > 0 ? `it takes ${allowed.join(', ')}` : 'this kind takes none'
-    throw new RangeError(`the store URL has the parameter "${name}": ${may}`)
+    throw new StoreMisconfigured(`the store URL has the parameter "${name}": ${may}`)
   }
   return parameters
 }
@@ -122,7 +127,8 @@ function parametersOf(query: string, form: { kind: RedisAddress['kind']; tls: bo
 function credentialsOf(user_info: string | undefined): Credentials {
   if (user_info === undefined) return {}
   const colon = user_info.indexOf(':')
-  if (colon < 0) throw new RangeError('the store URL names a user without a password: write user:password@')
+  if (colon < 0)
+    throw new StoreMisconfigured('the store URL names a user without a password: write user:password@')
   return given(decode(user_info.slice(0, colon)), decode(user_info.slice(colon + 1)))
 }
 
@@ -135,7 +141,7 @@ function decode(text: string): string {
   try {
     return decodeURIComponent(text)
   } catch {
-    throw new RangeError('the store URL has a % that starts no escape: write %25 for it')
+    throw new StoreMisconfigured('the store URL has a % that starts no escape: write %25 for it')
   }
 }
 
@@ -143,6 +149,6 @@ function certificateAt(path: string): string {
   try {
     return readFileSync(path, 'utf8')
   } catch (error) {
-    throw new RangeError(`the store URL names the authority ${path}: ${(error as Error).message}`)
+    throw new StoreMisconfigured(`the store URL names the authority ${path}: ${(error as Error).message}`)
   }
 }

@@ -1,5 +1,6 @@
 import type { Redis } from 'ioredis'
 import type { Logger } from 'pino'
+import { StoreMisconfigured } from '../port.ts'
 import type { RedisAddress } from './address.ts'
 import type { Connection } from './connection.ts'
 import { runScript } from './scripts.ts'
@@ -23,7 +24,7 @@ const isSince = (info: string, [since_major, since_minor]: readonly [number, num
 export function requireRecent(info: string): void {
   if (isSince(info, OLDEST)) return
   const version = field(info, 'redis_version') ?? 'of an unknown version'
-  throw new Error(`the store is Redis ${version}: it must be ${OLDEST.join('.')} or newer`)
+  throw new StoreMisconfigured(`the store is Redis ${version}: it must be ${OLDEST.join('.')} or newer`)
 }
 
 /** Whether the server whose INFO this is publishes within a shard. */
@@ -41,7 +42,7 @@ export function requireNoEviction(info: string, log: Logger): void {
   const limit = Number(field(info, 'maxmemory') ?? 0)
   const remedy = 'set maxmemory-policy to noeviction'
   if (limit > 0)
-    throw new Error(
+    throw new StoreMisconfigured(
       `the store throws data away when its ${limit} bytes are full (maxmemory-policy ${policy}): ${remedy}`,
     )
   log.warn(
@@ -74,9 +75,13 @@ export async function checkServer(
 function requireKind(info: string, kind: RedisAddress['kind']): void {
   if (kind === 'cluster') return
   if (isCluster(info))
-    throw new Error('the store is a server of a Redis Cluster: the URL must start with redis+cluster://')
+    throw new StoreMisconfigured(
+      'the store is a server of a Redis Cluster: the URL must start with redis+cluster://',
+    )
   if (field(info, 'role') === 'slave')
-    throw new Error('the store is a replica, which takes no writes: the URL must name its master')
+    throw new StoreMisconfigured(
+      'the store is a replica, which takes no writes: the URL must name its master',
+    )
 }
 
 /** The client library selects the database at each connect, and goes on in database 0 when that fails. */
@@ -93,7 +98,9 @@ const isCluster = (info: string): boolean => field(info, 'redis_mode') === 'clus
 const isForbidden = (error: unknown): boolean => error instanceof Error && error.message.includes('NOPERM')
 
 const lacking = (what: readonly string[]): Error =>
-  new Error(`the store's user may not use ${what.join(', ')}: docs/redis.md has the ACL rule that it needs`)
+  new StoreMisconfigured(
+    `the store's user may not use ${what.join(', ')}: docs/redis.md has the ACL rule that it needs`,
+  )
 
 /** Rejects with everything that the user of the store is not allowed and roomful does. */
 async function requirePermissions(
