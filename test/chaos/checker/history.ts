@@ -30,6 +30,8 @@ export type FaultKind =
   | 'redis_pause'
   | 'race'
   | 'client_cut'
+  /** Not drawn: the machine itself kept a node, or (without a node) everything, from running. */
+  | 'stall'
 
 /** What was done to the system, when, and to whom. */
 export interface Fault {

@@ -13,6 +13,7 @@ const CRASHES: readonly FaultKind[] = [
   'redis_kept',
   'redis_lost',
   'redis_pause',
+  'stall',
 ]
 
 /** A room that went to an owner, as the store has it. */

@@ -4,8 +4,9 @@ import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { SeededRandom } from '../../support/seeded-random.ts'
 import { check } from '../checker/check.ts'
-import type { ClientRecord, Durability, End, History } from '../checker/history.ts'
+import type { ClientRecord, Durability, End, Fault, History } from '../checker/history.ts'
 import type { Violation } from '../checker/violation.ts'
+import { watchStalls } from '../node/stall-watch.ts'
 import { machineNow } from '../now.ts'
 import { audit } from './audit.ts'
 import { Cluster, KEY_PREFIX } from './cluster.ts'
@@ -43,6 +44,7 @@ const SDK_ONE_IN = 6
 const PROGRESS_MS = 5000
 const JOINED_WITHIN_MS = 20_000
 const SETTLED_WITHIN_MS = 25_000
+const UNFENCED_WITHIN_MS = 4000
 const EQUAL_WITHIN_MS = 10_000
 /** A snapshot room is saved at least once a second. */
 const SAVED_WITHIN_MS = 1500
@@ -72,6 +74,8 @@ class Run {
   readonly #cluster: Cluster
   readonly #records: ClientRecord[] = []
   readonly #rooms: { readonly room: string; readonly key: string; readonly durability: Durability }[]
+  /** Of this process, which all links go through. */
+  readonly #stalls: Fault[] = []
   #players: Player[] = []
 
   constructor(options: ChaosOptions, cluster: Cluster) {
@@ -93,6 +97,7 @@ class Run {
     )
     const faults = new Faults(this.#cluster, this.#players)
     const progress = this.#progress(faults)
+    const unwatch = watchStalls((stall) => void this.#stalls.push({ kind: 'stall', ...stall }))
     let end: Omit<End, 'records'>
     try {
       faults.start(planFaults({ seed, seconds, nodes, clients, lease_ms: LEASE_MS }))
@@ -102,6 +107,7 @@ class Run {
     } finally {
       faults.stop()
       clearInterval(progress)
+      unwatch()
       for (const player of this.#players) player.close()
     }
     await this.#cluster.killNodes()
@@ -113,7 +119,7 @@ class Run {
       // What came after the end was taken is the end of the run itself.
       clients: this.#records.filter(({ at }) => at <= end.at),
       store: this.#cluster.storeHistory(),
-      faults: faults.done,
+      faults: [...faults.done, ...this.#stalls, ...this.#cluster.stalls()].sort((a, b) => a.at - b.at),
       end: { ...end, records },
     }
   }
@@ -163,7 +169,9 @@ class Run {
 
   /** Resolves when everybody's ops are settled, or when that takes too long: the checker says what is missing. */
   async #settled(): Promise<void> {
-    await this.#until('every op is settled', SETTLED_WITHIN_MS, () =>
+    // Without the fence some may never be.
+    const within_ms = this.#options.unfenced ? UNFENCED_WITHIN_MS : SETTLED_WITHIN_MS
+    await this.#until('every op is settled', within_ms, () =>
       this.#players.every(({ settled }) => settled),
     ).catch((error: Error) => this.#options.say(error.message))
   }

@@ -5,7 +5,7 @@ import type { RoomDescription } from '../../../dataplane/descriptions.ts'
 import { type Clock, systemClock } from '../../../shared/clock.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
-import type { End, StoreRecord } from '../checker/history.ts'
+import type { End, Fault, StoreRecord } from '../checker/history.ts'
 import { FaultyLink } from './faulty-link.ts'
 import { NodeProcess } from './node-process.ts'
 import type { Door } from './player.ts'
@@ -166,9 +166,16 @@ export class Cluster {
 
   storeHistory(): StoreRecord[] {
     return this.#processes
-      .flatMap((node) => node.history())
+      .flatMap((node) => node.history().calls)
       .map((record) => ({ ...record, room: record.room.slice(record.room.indexOf('/') + 1) }))
       .sort((a, b) => a.ended - b.ended)
+  }
+
+  /** When which node could not get on. */
+  stalls(): Fault[] {
+    return this.#processes.flatMap((node) =>
+      node.history().stalls.map(({ at, until }): Fault => ({ kind: 'stall', node: node.node, at, until })),
+    )
   }
 
   async close(): Promise<void> {

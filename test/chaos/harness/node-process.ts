@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { StoreRecord } from '../checker/history.ts'
 import { readStoreLines } from '../node/recording-store.ts'
+import type { Stall } from '../node/stall-watch.ts'
 import { machineNow } from '../now.ts'
 
 const MAIN = fileURLToPath(new URL('../node/main.ts', import.meta.url))
@@ -98,13 +99,13 @@ export class NodeProcess {
     return ended
   }
 
-  /** Everything it asked of the store's room records. */
-  history(): StoreRecord[] {
+  /** Everything it asked of the store's room records, and when it could not get on. */
+  history(): { calls: StoreRecord[]; stalls: Stall[] } {
     try {
       return readStoreLines(readFileSync(this.#history, 'utf8'), this.#ended_at ?? machineNow())
     } catch {
       // It ended before it opened the file.
-      return []
+      return { calls: [], stalls: [] }
     }
   }
 

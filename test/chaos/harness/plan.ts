@@ -1,9 +1,12 @@
 import { SeededRandom } from '../../support/seeded-random.ts'
 import type { FaultKind } from '../checker/history.ts'
 
+/** The kinds that are drawn. */
+export type DrawnKind = Exclude<FaultKind, 'stall'>
+
 /** What will be done to the system, in milliseconds from the start of the run. */
 export interface PlannedFault {
-  readonly kind: FaultKind
+  readonly kind: DrawnKind
   readonly at_ms: number
   /** How long it lasts. */
   readonly for_ms: number
@@ -24,7 +27,7 @@ export interface PlanOptions {
 }
 
 /** How often each kind is drawn, relative to the others. */
-const WEIGHTS: Readonly<Record<FaultKind, number>> = {
+const WEIGHTS: Readonly<Record<DrawnKind, number>> = {
   kill: 4,
   pause: 3,
   cut: 2,
@@ -39,9 +42,9 @@ const WEIGHTS: Readonly<Record<FaultKind, number>> = {
   client_cut: 3,
 }
 /** Kinds that take a node out, or may: one node at least is spared at any time. */
-const DISABLING: readonly FaultKind[] = ['kill', 'pause', 'delay', 'blackhole', 'drain']
-const OF_A_NODE: readonly FaultKind[] = [...DISABLING, 'cut', 'clock']
-const OF_REDIS: readonly FaultKind[] = ['redis_kept', 'redis_lost', 'redis_pause']
+const DISABLING: readonly DrawnKind[] = ['kill', 'pause', 'delay', 'blackhole', 'drain']
+const OF_A_NODE: readonly DrawnKind[] = [...DISABLING, 'cut', 'clock']
+const OF_REDIS: readonly DrawnKind[] = ['redis_kept', 'redis_lost', 'redis_pause']
 /** Nothing begins before clients are in their rooms, or too late to be over in time. */
 const FIRST_MS = 2000
 const LAST_MS = 3000
@@ -88,7 +91,7 @@ function drawFault(random: Draw, at_ms: number, options: PlanOptions): PlannedFa
   }
 }
 
-function durationOf(kind: FaultKind, random: Draw, lease_ms: number): number {
+function durationOf(kind: DrawnKind, random: Draw, lease_ms: number): number {
   switch (kind) {
     case 'pause':
       return random.between(1.2 * lease_ms, 3 * lease_ms)

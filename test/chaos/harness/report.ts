@@ -15,7 +15,7 @@ export function report({ history, violations, folder }: ChaosResult, options: Ch
   const resyncs = clients.filter((record) => record.kind === 'frame' && record.t === 'state.resync').length
   const lines = [
     '',
-    `seed ${options.seed}: ${clients.length} client records (${count('frame')} frames, ${count('sent')} sends, ${count('ack')} acks, ${count('refused')} refusals, ${resyncs} resyncs, ${count('resuming')} resumes), ${standing} commits and ${claims} claims in the store, ${faults.length} faults`,
+    `seed ${options.seed}: ${clients.length} client records (${count('frame')} frames, ${count('sent')} sends, ${count('ack')} acks, ${count('refused')} refusals, ${resyncs} resyncs, ${count('resuming')} resumes), ${standing} commits and ${claims} claims in the store, ${faults.filter(({ kind }) => kind !== 'stall').length} faults`,
     '',
     'longest time a member went without the effect of its own op, by kind of fault (overlapping faults count each):',
     ...pauses(history).map(

@@ -7,9 +7,10 @@ import { describeProblems, parseDataplaneConfig } from '../../../shared/config.t
 import { createLog } from '../../../shared/log.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { openStore } from '../../../shared/store/open.ts'
-import type { RoomRecords, Store } from '../../../shared/store/port.ts'
+import type { Store } from '../../../shared/store/port.ts'
 import { JumpingClock } from './jumping-clock.ts'
 import { RecordingRooms } from './recording-store.ts'
+import { watchSlow, watchStalls } from './stall-watch.ts'
 import { UnfencedRooms } from './unfenced-store.ts'
 
 /*
@@ -35,6 +36,7 @@ const start = async () => {
   const store = await openStore({ ...config.store, log, clock, random: systemRandom })
   const rooms = flags.includes('--unfenced') ? new UnfencedRooms(store.rooms) : store.rooms
   const recorded = new RecordingRooms(rooms, new JournalFormat(), node_id, openSync(history_file, 'a'))
+  watchStalls((stall) => recorded.stalled(stall))
   const node = await startNode({
     ...config,
     rooms: await loadRooms(config.rooms_dir!),
@@ -49,10 +51,18 @@ const start = async () => {
   }
 }
 
-/** The store with other room records. */
-const withRooms = (store: Store, rooms: RoomRecords): Store => ({
+/** The store with these room records; writes that a lease may hang on are watched. */
+const withRooms = (store: Store, rooms: RecordingRooms): Store => ({
   kind: store.kind,
-  records: store.records,
+  records: {
+    read: (keys) => store.records.read(keys),
+    write: (writes) =>
+      watchSlow(
+        () => store.records.write(writes),
+        (stall) => rooms.stalled(stall),
+      ),
+    page: (index, options) => store.records.page(index, options),
+  },
   rooms,
   bus: store.bus,
   locks: store.locks,

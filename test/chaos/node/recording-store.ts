@@ -3,10 +3,12 @@ import type { JournalFormat } from '../../../dataplane/rooms/journal.ts'
 import type { Claim, Fence, RoomOwner, RoomRecords } from '../../../shared/store/port.ts'
 import type { Content, StoreRecord } from '../checker/history.ts'
 import { machineNow } from '../now.ts'
+import type { Stall } from './stall-watch.ts'
 
-/** A line of a node's store history: a call that begins, or the answer to one. */
+/** A line of a node's history: a call of the store that begins, the answer to one, or a time in which nothing got on. */
 export type StoreLine =
   | ({ readonly call: number } & Omit<StoreRecord, 'ended' | 'ok'>)
+  | { readonly stall: Stall }
   | {
       readonly answer: number
       readonly ended: number
@@ -32,6 +34,10 @@ export class RecordingRooms implements RoomRecords {
     this.#format = format
     this.#node = node
     this.#file = file
+  }
+
+  stalled(stall: Stall): void {
+    this.#write({ stall })
   }
 
   inspect(room: string): Promise<RoomOwner | undefined> {
@@ -100,20 +106,22 @@ export class RecordingRooms implements RoomRecords {
   }
 }
 
-/** The calls that a node's file tells of. A call without an answer ended when the node did: `end`. */
-export function readStoreLines(text: string, end: number): StoreRecord[] {
+/** What a node's file tells. A call without an answer ended when the node did: `end`. */
+export function readStoreLines(text: string, end: number): { calls: StoreRecord[]; stalls: Stall[] } {
   const calls = new Map<number, StoreRecord>()
+  const stalls: Stall[] = []
   for (const line of text.split('\n')) {
     if (!line.endsWith('}')) continue
     const parsed = JSON.parse(line) as StoreLine
-    if ('call' in parsed) {
+    if ('stall' in parsed) stalls.push(parsed.stall)
+    else if ('call' in parsed) {
       const { call, ...record } = parsed
       calls.set(call, { ...record, ended: end, ok: undefined })
-      continue
+    } else {
+      const { answer, ended, ok, fence } = parsed
+      const record = calls.get(answer)
+      if (record) calls.set(answer, { ...record, ...fence, ended, ok })
     }
-    const { answer, ended, ok, fence } = parsed
-    const record = calls.get(answer)
-    if (record) calls.set(answer, { ...record, ...fence, ended, ok })
   }
-  return [...calls.values()]
+  return { calls: [...calls.values()], stalls }
 }

@@ -1,0 +1,34 @@
+import { machineNow } from '../now.ts'
+
+/** A stretch of time in which this process, or its store, did not get on. */
+export interface Stall {
+  readonly at: number
+  readonly until: number
+}
+
+const LOOK_MS = 50
+/** Shorter ones cost nobody a lease. */
+const STALL_MS = 300
+
+/** Tells of every time that the event loop stood still, for whatever reason. The returned function ends it. */
+export function watchStalls(tell: (stall: Stall) => void): () => void {
+  let last = machineNow()
+  const timer = setInterval(() => {
+    const now = machineNow()
+    if (now - last > STALL_MS) tell({ at: last, until: now })
+    last = now
+  }, LOOK_MS)
+  timer.unref()
+  return () => clearInterval(timer)
+}
+
+/** Does `work`, and tells when it took so long that a lease may have run out meanwhile. */
+export async function watchSlow<T>(work: () => Promise<T>, tell: (stall: Stall) => void): Promise<T> {
+  const at = machineNow()
+  try {
+    return await work()
+  } finally {
+    const until = machineNow()
+    if (until - at > STALL_MS) tell({ at, until })
+  }
+}
