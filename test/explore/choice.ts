@@ -58,5 +58,7 @@ export const FAULTS = [
   'drop',
   /** Something happens before its turn. */
   'reorder',
+  /** Nobody hears a node for a moment, though it lives and reaches the store. */
+  'deaf',
 ] as const
 export type Fault = (typeof FAULTS)[number]

@@ -10,11 +10,11 @@ const DEVIATIONS = 1
 const PATIENCE_MS = 120_000
 
 describe('the ownership of a room', () => {
-  for (const [name, parts] of Object.entries(SCENARIOS))
+  for (const name of ['owned', 'saved', 'opened', 'drained'])
     it(
       `keeps its promises whatever goes wrong once, anywhere: ${name}`,
       async () => {
-        const report = await explore(() => model(parts), { deviations: DEVIATIONS })
+        const report = await explore(() => model(SCENARIOS[name]!), { deviations: DEVIATIONS })
         expect(report.fault).toBeUndefined()
         expect(report.complete).toBe(true)
         // A model that cannot go wrong would prove nothing.

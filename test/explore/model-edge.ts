@@ -92,6 +92,13 @@ export class ModelEdge {
     this.#wait()
   }
 
+  /** The member comes back by way of the other node. */
+  move(): void {
+    this.#lived('move')
+    this.#asked++
+    this.#ask()
+  }
+
   /** A timer of this edge is due. */
   fire(): void {
     this.#lived('waited')

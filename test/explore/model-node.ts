@@ -43,6 +43,7 @@ export interface ModelNodeParts {
   readonly limits: Partial<RoomLimits>
   readonly record_ttl_ms: number
   readonly mutation: Mutation | undefined
+  readonly edges: readonly string[]
   /** Takes a message to an edge. No edge is at the node itself. */
   readonly deliver: (edge: string, message: ToEdge) => void
   /** Asks a node to open a room that was given up for it. */
@@ -138,6 +139,11 @@ export class ModelNode {
   /** A message of an edge. */
   receive(message: ToOwner, from: string): void {
     this.#router.receive(message, from)
+  }
+
+  /** Messages of others may be lost. */
+  missed(): void {
+    for (const edge of this.#parts.edges) this.#host.edgeMissed(edge)
   }
 
   /** A room was given up for this node. */

@@ -37,6 +37,8 @@ export class Process {
   paused_until: number | undefined
   /** World time until which it cannot reach the store. */
   cut_until: number | undefined
+  /** World time until which it does not listen to others. */
+  deaf_until: number | undefined
   /** It has gone on, and looks at its timers before anything else. */
   timers_first = false
   /** To be called when it reaches the store again. */
@@ -63,16 +65,15 @@ export class Process {
 
   /** When something happens to it by itself, in the world's time. */
   get times(): number[] {
-    const { running, clock, paused_until, cut_until } = this
-    return [running ? clock.due : undefined, paused_until, running ? cut_until : undefined].filter(
-      (time) => time !== undefined,
-    )
+    const { running, clock, paused_until, cut_until, deaf_until } = this
+    const own = running ? [clock.due, cut_until, deaf_until] : []
+    return [paused_until, ...own].filter((time) => time !== undefined)
   }
 
   /** Whether nothing is wrong with it that will pass. */
   get calm(): boolean {
-    const { alive, model, paused_until, cut_until } = this
-    return !alive || (model.ready && paused_until === undefined && cut_until === undefined)
+    const { alive, model, paused_until, cut_until, deaf_until } = this
+    return !alive || (model.ready && (paused_until ?? cut_until ?? deaf_until) === undefined)
   }
 
   /** It reaches the store again. */
@@ -80,6 +81,13 @@ export class Process {
     this.cut_until = undefined
     this.lived('return')
     for (const callback of this.on_return) callback()
+  }
+
+  /** It listens to others again. */
+  hear(): void {
+    this.deaf_until = undefined
+    this.lived('hears')
+    this.model.missed()
   }
 
   /** It is gone, and hears of nothing any more. What it has sent is on its way. */
@@ -103,7 +111,9 @@ export class Process {
 
   /** Equal for processes that are in the same state. */
   get digest(): string {
-    const { id, alive, paused_until, cut_until, timers_first } = this
-    return alive ? `${id} ${this.#history} ${paused_until} ${cut_until} ${timers_first}` : `${id} gone`
+    const { id, alive, paused_until, cut_until, deaf_until, timers_first } = this
+    return alive
+      ? `${id} ${this.#history} ${paused_until} ${cut_until} ${deaf_until} ${timers_first}`
+      : `${id} gone`
   }
 }

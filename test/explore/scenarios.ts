@@ -6,7 +6,8 @@ import { FAULTS } from './choice.ts'
 import type { Explorable } from './explorer.ts'
 import type { Promised, Violation } from './ledger.ts'
 import type { Mutation } from './model-node.ts'
-import { type Act, World, type WorldParts } from './world.ts'
+import { World } from './world.ts'
+import type { Act, WorldParts } from './world-parts.ts'
 
 /** Writes down what its members say: the state is its own history. */
 const definition = defineRoom({
@@ -27,8 +28,8 @@ const common = {
   faults: FAULTS,
 }
 
-const join = (edge: number): Act => ({
-  at: 0,
+const join = (edge: number, at = 0): Act => ({
+  at,
   what: `member ${edge + 1} joins`,
   run: ({ edges }) => edges[edge]!.join(),
 })
@@ -77,6 +78,32 @@ export const SCENARIOS: Readonly<Record<string, WorldParts>> = {
       say(0, 0),
       say(0, 600),
     ],
+  },
+  /** A owns the room, and is taken for dead by mistake; somebody only watches. */
+  watched: {
+    ...common,
+    hints: true,
+    edges: [ann, { member_id: 'eve', nodes: ['A', 'B'], watches: true }],
+    before: [join(0), join(1), say(0, 0)],
+    script: [
+      { at: 500, what: 'member 1 comes back at B', run: ({ edges }) => edges[0]!.move() },
+      say(0, 500),
+    ],
+    faults: ['deaf'],
+  },
+  /** The store loses everything while A lives, and B is back before A is; later somebody asks B for the room. */
+  wiped: {
+    ...common,
+    edges: [ann, bob],
+    before: [join(0), say(0, 0)],
+    script: [
+      { at: 0, what: 'the store comes back empty', run: (world) => world.wipe({ A: 1200, B: 300 }) },
+      { at: 800, what: 'member 1 comes back at B', run: ({ edges }) => edges[0]!.move() },
+      join(1, 4000),
+      say(0, 5000),
+    ],
+    // What the memory of its owner still has, and only that, can be saved.
+    faults: ['lost', 'refused', 'late', 'drop', 'reorder'],
   },
 }
 

@@ -35,6 +35,8 @@ export class SimStore {
   /** What each key has seen, as one hash: equal when the key was changed by the same calls in the same order. */
   readonly #histories = new Map<string, string>()
   #raw: Store
+  /** Since when it holds what it holds, in the world's time. */
+  #began = Number.NEGATIVE_INFINITY
 
   constructor(clock: SimClock, now: () => number, on_operation: (operation: Operation) => void) {
     this.#clock = clock
@@ -51,13 +53,13 @@ export class SimStore {
   /** It comes back empty. */
   wipe(): void {
     this.#raw = memoryStore({ clock: this.#clock })
+    this.#began = this.#now()
     this.#histories.clear()
-    this.#histories.set('wiped', `${this.#now()}`)
   }
 
   /** What the store holds, as a text that is equal for equal contents. */
   get digest(): string {
-    return [...this.#histories]
+    return [['', this.#began], ...this.#histories]
       .map(([key, history]) => `${key}=${history}`)
       .sort()
       .join()
@@ -99,7 +101,7 @@ export class SimStore {
       bus: { publish: async () => 0, subscribe: async () => async () => undefined, listeners },
       locks: { withLock: (_name, _options, work) => work() },
       time: async () => this.#raw.time(),
-      uptime: async () => this.#raw.uptime(),
+      uptime: async () => this.#now() - this.#began,
       ping: async () => this.#raw.ping(),
       onReturn,
       close: async () => undefined,

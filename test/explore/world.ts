@@ -1,5 +1,4 @@
-import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
-import type { RoomLimits } from '../../dataplane/rooms/environment.ts'
+import { nodeChannel } from '../../dataplane/cluster/peers.ts'
 import { type RoomAddress, roomName, type ToEdge, type ToOwner } from '../../dataplane/traffic.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { Calls } from './calls.ts'
@@ -8,39 +7,19 @@ import { textOf } from './digest.ts'
 import { Ledger } from './ledger.ts'
 import { Links } from './links.ts'
 import { ModelEdge } from './model-edge.ts'
-import { LEASE_MS, ModelNode, type Mutation } from './model-node.ts'
+import { LEASE_MS, ModelNode } from './model-node.ts'
 import { Process } from './process.ts'
 import { SimClock, type SimTime } from './sim-clock.ts'
 import { SimStore } from './sim-store.ts'
+import type { Act, WorldParts } from './world-parts.ts'
 
 /** How long pauses, cuts and slow calls last when nothing ends them before: longer than a lease. */
 const FAULT_MS = 1.5 * LEASE_MS
 /** After this long everything must have come to rest. */
 const PATIENT_MS = 20_000
+/** Long enough to be taken for dead. */
+const DEAF_MS = 500
 const NODES = ['A', 'B']
-
-/** Something the members or operators of a world do, at a time after the beginning. */
-export interface Act {
-  readonly at: number
-  readonly what: string
-  readonly run: (world: World) => void
-}
-
-/** What a world is made of. */
-export interface WorldParts {
-  readonly room: RoomAddress
-  readonly definition: RoomDefinition
-  /** Each edge has one member, and asks its first node first. */
-  readonly edges: readonly { readonly member_id: string; readonly nodes: readonly string[] }[]
-  /** Before anything goes wrong. */
-  readonly before: readonly Act[]
-  /** While things go wrong. */
-  readonly script: readonly Act[]
-  readonly faults: readonly Fault[]
-  readonly limits?: Partial<RoomLimits>
-  readonly record_ttl_ms?: number
-  readonly mutation?: Mutation | undefined
-}
 
 type Phase = 'before' | 'explored' | 'healing' | 'after' | 'over'
 
@@ -160,6 +139,14 @@ export class World {
     void process.model.drain()
   }
 
+  /** The store is restarted, and has lost everything. Each node reaches it again after so many milliseconds. */
+  wipe(back_after: Readonly<Record<string, number>>): void {
+    this.#store.wipe()
+    this.ledger.forget()
+    for (const process of this.#processes)
+      if (process.alive) process.cut_until = this.#time.ms + (back_after[process.node] ?? 0)
+  }
+
   #may(fault: Fault): boolean {
     return this.#parts.faults.includes(fault)
   }
@@ -190,18 +177,17 @@ export class World {
   }
 
   #itemsOf(process: Process): Item[] {
-    const { id, answers, deferred, clock, paused_until, cut_until } = process
+    const { id, answers, deferred, clock, paused_until, cut_until, deaf_until } = process
     const now = this.#time.ms
     const items: Item[] = []
     const call = this.#calls.next(process)
     if (call) items.push(call)
-    if (process.running && cut_until !== undefined && cut_until <= now) {
-      const take = () => process.reconnect()
-      items.push({
-        ...ordinary(`${id} reaches the store again`, cut_until, undefined, take),
-        rank: RANK.ending,
-      })
+    const ends = (until: number | undefined, label: string, take: () => void) => {
+      if (!process.running || until === undefined || until > now) return
+      items.push({ ...ordinary(label, until, undefined, take), rank: RANK.ending })
     }
+    ends(cut_until, `${id} reaches the store again`, () => process.reconnect())
+    ends(deaf_until, `${id} is heard again`, () => process.hear())
     if (!process.alive) return items
     if (paused_until !== undefined) {
       const wakes = this.#wake(process, false)
@@ -272,6 +258,9 @@ export class World {
     add('pause', 'pauses', () => {
       process.paused_until = this.#time.ms + FAULT_MS
     })
+    add('deaf', 'is not heard for a moment', () => {
+      process.deaf_until = this.#time.ms + DEAF_MS
+    })
     if (spare) add('crash', 'crashes', () => this.#crash(process))
     if (spare && process.operations.length > 0)
       add('crash', 'crashes before it has sent anything', () => {
@@ -311,9 +300,15 @@ export class World {
       this.#phase = phase
       this.#deadline = now + (phase === 'healing' ? LEASE_MS : PATIENT_MS)
       if (phase === 'explored') this.#script = this.#parts.script.map((act) => ({ ...act, at: act.at + now }))
-      if (phase === 'after') for (const edge of this.edges) edge.say()
+      if (phase === 'after') this.#sayAll()
     }
     return { label: `— ${phase} —`, cost: 0, take }
+  }
+
+  #sayAll(): void {
+    this.edges.forEach((edge, i) => {
+      if (!this.#parts.edges[i]!.watches) edge.say()
+    })
   }
 
   #pass(): Choice {
@@ -349,14 +344,14 @@ export class World {
           process.on_return.add(callback)
           return () => process.on_return.delete(callback)
         },
-        // As where the store cannot tell.
-        async () => undefined,
+        (channels) => this.#listeners(process, channels),
       ),
       seed: this.#processes.length,
       limits,
       record_ttl_ms,
       mutation,
       deliver: (edge, message) => this.#toEdge(process, edge, message),
+      edges: this.edges.map((_, i) => `edge_${i + 1}`),
       ask: (to, room) => this.#toPeer(process, to, room),
       defer: (callback) => {
         if (process.deferred) process.deferred.value.push(callback)
@@ -364,6 +359,19 @@ export class World {
       },
     })
     process.model.start()
+  }
+
+  /** Who listens to others; a process that stands still does. */
+  async #listeners(asking: Process, channels: readonly string[]): Promise<number[] | undefined> {
+    if (!this.#parts.hints) return undefined
+    const counts = channels.map((channel) => {
+      const process = this.#processes.find(
+        ({ node, alive }) => alive && channel === nodeChannel(`node_${node}`),
+      )
+      return process && process.deaf_until === undefined ? 1 : 0
+    })
+    asking.lived(`listeners ${counts}`)
+    return counts
   }
 
   #crash(process: Process): void {
