@@ -27,9 +27,9 @@ import { type RedisServer, startRedis, startRedisWith } from './redis-server.ts'
 export interface ClusterOptions {
   /**
    * `shared` (default): the Redis of the run, under a prefix of this cluster's own. `disk`: a Redis of its own that keeps its data across
-   * `stop` and `start`. `memory`: one of its own that loses it.
+   * `stop` and `start`. `memory`: one of its own that loses it. With `url`: one that the test has started.
    */
-  readonly redis?: 'shared' | 'disk' | 'memory'
+  readonly redis?: 'shared' | 'disk' | 'memory' | { readonly url: string }
   /** `together` (default): control's data is in the same Redis. `apart`: it survives whatever happens to that. */
   readonly control?: 'together' | 'apart'
   /** Of every node, in milliseconds; default 1000. */
@@ -51,7 +51,6 @@ export class TestCluster {
   readonly control: RunningControl
   /** A connection of the test's own to the cluster's Redis, past every fault. */
   readonly store: Store
-  readonly #options: ClusterOptions
   readonly #redis: RedisServer | undefined
   readonly #place: Omit<NodePlace, 'node_id'>
   readonly #control_store: Store
@@ -60,13 +59,11 @@ export class TestCluster {
   #started = 0
 
   private constructor(
-    options: ClusterOptions,
     redis: RedisServer | undefined,
     place: Omit<NodePlace, 'node_id'>,
     control: RunningControl,
     stores: { readonly own: Store; readonly control: Store },
   ) {
-    this.#options = options
     this.#redis = redis
     this.#place = place
     this.control = control
@@ -77,7 +74,8 @@ export class TestCluster {
   /** Starts Redis and control; nodes are started one by one. */
   static async start(options: ClusterOptions = {}): Promise<TestCluster> {
     const redis = await startRedisFor(options)
-    const redis_url = redis?.url ?? inject('redisUrl')
+    const given = typeof options.redis === 'object' ? options.redis.url : undefined
+    const redis_url = given ?? redis?.url ?? inject('redisUrl')
     const key_prefix = `test-${randomToken(systemRandom, 12)}:`
     const parts = { clock: systemClock, random: systemRandom, log: pino({ level: 'silent' }) }
     const own = await openStore({ redis_url, key_prefix, ...parts })
@@ -103,7 +101,7 @@ export class TestCluster {
       internal_token: INTERNAL_TOKEN,
       lease_ms: options.lease_ms ?? 1000,
     }
-    return new TestCluster(options, redis, place, control, { own, control: control_store })
+    return new TestCluster(redis, place, control, { own, control: control_store })
   }
 
   /** Where the cluster's Redis is. */
@@ -113,7 +111,7 @@ export class TestCluster {
 
   /** The Redis of this cluster alone. */
   get redis(): RedisServer {
-    if (!this.#redis) throw new Error(`a ${this.#options.redis ?? 'shared'} Redis is not this cluster's own`)
+    if (!this.#redis) throw new Error("the Redis is not this cluster's own")
     return this.#redis
   }
 
@@ -281,6 +279,6 @@ export class TestCluster {
 }
 
 function startRedisFor({ redis = 'shared' }: ClusterOptions): Promise<RedisServer> | undefined {
-  if (redis === 'shared') return undefined
+  if (redis === 'shared' || typeof redis === 'object') return undefined
   return redis === 'memory' ? startRedis() : startRedisWith({ settings: { appendonly: 'yes' } })
 }

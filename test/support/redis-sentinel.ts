@@ -59,7 +59,7 @@ const startSentinel = (port: string): Promise<RedisServer> =>
     sentinel: [
       `sentinel monitor ${NAME} 127.0.0.1 ${port} 2`,
       `sentinel down-after-milliseconds ${NAME} ${DOWN_AFTER_MS}`,
-      `sentinel failover-timeout ${NAME} 3000`,
+      `sentinel failover-timeout ${NAME} 1200`,
     ],
   })
 
