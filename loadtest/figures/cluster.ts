@@ -166,7 +166,7 @@ export class FiguresCluster {
   async close(): Promise<void> {
     this.#asking?.disconnect()
     await this.processes.close()
-    if (process.env.FIGURES_KEEP === undefined) await rm(this.#folder, { recursive: true, force: true })
+    await rm(this.#folder, { recursive: true, force: true })
   }
 
   async #start(): Promise<void> {

@@ -29,6 +29,8 @@ export interface ManyRooms {
   readonly connected: Rest
   /** With all rooms, and no member connected. */
   readonly idle: Rest
+  /** The same, for as long as it takes until every record was kept alive once. */
+  readonly period: Rest
   /** Per room, of the node that runs it and its edges together; negative when less is used than before. */
   readonly used_bytes_connected: number
   readonly used_bytes_idle: number
@@ -48,7 +50,12 @@ const ROOMS_PER_SESSION = 10
  */
 export async function manyRooms(
   cluster: FiguresCluster,
-  { rooms, rest_seconds, durability }: { rooms: number; rest_seconds: number; durability: Durability },
+  {
+    rooms,
+    rest_seconds,
+    period_seconds,
+    durability,
+  }: { rooms: number; rest_seconds: number; period_seconds: number; durability: Durability },
 ): Promise<ManyRooms> {
   await openRooms(cluster, durability, 'warm', rooms / 10).then((warm) => warm.leave())
   await sleep(CALM_MS)
@@ -67,6 +74,7 @@ export async function manyRooms(
   await sleep(CALM_MS)
   const memory_idle = await memory(cluster)
   const idle = await rest(cluster, rest_seconds)
+  const period = await rest(cluster, period_seconds)
   return {
     rooms,
     creation_seconds,
@@ -75,6 +83,7 @@ export async function manyRooms(
     empty,
     connected,
     idle,
+    period,
     used_bytes_connected: (memory_connected.used - memory_before.used) / rooms,
     used_bytes_idle: (memory_idle.used - memory_before.used) / rooms,
     rss_bytes_idle: (memory_idle.rss - memory_before.rss) / rooms,

@@ -21,37 +21,37 @@ export interface Circumstances {
 /** The page of the figures, in Markdown. */
 export function figuresPage(findings: readonly Findings[], circumstances: Circumstances): string {
   const { date, cores, processor, node, redis, version, runs, built, load_before } = circumstances
-  const parts = findings.map(({ title, method, figures, facts }) =>
-    [`## ${title}`, method, figureTable(figures), factTable(facts)].filter(Boolean).join('\n\n'),
+  const parts = findings.map(({ title, method, facts }) =>
+    [`## ${title}`, method, factTable(facts)].filter(Boolean).join('\n\n'),
   )
   return `${[
     '# Figures',
     'What players see when processes end, and what a cluster costs. Written by `npm run figures`; do not edit, run it again.',
     `Measured ${date} UTC on one machine with ${cores} cores (${processor}), load ${load_before.toFixed(2)} per core before; Node ${node}, Redis ${redis}, roomful ${version}${built ? '' : ', not compiled'}. Real processes on loopback: one Redis (\`appendonly yes\`, \`appendfsync everysec\`), one control process, three nodes with the default configuration (lease 2 s), and the SDK's clients in the measuring process. All of them share the cores, so that a pause includes what they take from each other.`,
     `Pauses: a room (\`sync.rate\` 0) has two members at each node, who send a reliable op every 10 ms. A member's pause is the longest time between two effects of its own ops (acks) from the fault on, less its normal period. n counts members in all ${runs} runs. A percentile is a sample: the smallest that so many samples do not exceed.`,
-    `To repeat it: \`npm run figures\`, or some of it: \`npm run figures -- --only ${findings[0]?.name ?? 'kill'} --runs 20\`.`,
+    `To repeat it: \`npm run figures\`, or some of it: \`npm run figures -- --only ${findings[0]?.name ?? 'kill'} --runs 20\`. It needs a machine that does nothing else.`,
+    '## All of them',
+    figureTable(findings.flatMap(({ figures }) => figures)),
     ...parts,
   ].join('\n\n')}\n`
 }
 
 const figureTable = (figures: readonly Figure[]): string =>
-  figures.length === 0
-    ? ''
-    : table(
-        ['', 'unit', 'runs', 'n', 'p50', 'p95', 'p99', 'max', 'goal', ''],
-        figures.map((figure) => {
-          const { what, unit, runs, summary, goals = [] } = figure
-          return [
-            what,
-            unit,
-            String(runs),
-            String(summary.n),
-            ...[summary.p50, summary.p95, summary.p99, summary.max].map(short),
-            goals.map(({ of, at_most }) => `${of} ≤ ${at_most}`).join(', '),
-            verdict(isMet(figure)),
-          ]
-        }),
-      )
+  table(
+    ['', 'unit', 'runs', 'n', 'p50', 'p95', 'p99', 'max', 'goal', ''],
+    figures.map((figure) => {
+      const { what, unit, runs, summary, goals = [] } = figure
+      return [
+        what,
+        unit,
+        String(runs),
+        String(summary.n),
+        ...[summary.p50, summary.p95, summary.p99, summary.max].map(short),
+        goals.map(({ of, at_most }) => `${of} ≤ ${at_most}`).join(', '),
+        verdict(isMet(figure)),
+      ]
+    }),
+  )
 
 const factTable = (facts: readonly Fact[]): string =>
   facts.length === 0

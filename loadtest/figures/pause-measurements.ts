@@ -18,6 +18,8 @@ interface PauseParts {
   readonly there?: { readonly what: string; readonly goals?: readonly Goal[] }
   /** A crash may take the last second back. */
   readonly may_roll_back?: true
+  /** A node that comes back finds more ops than it keeps for an owner that is away, and says so. */
+  readonly may_refuse?: true
 }
 
 function pauseMeasurement(parts: PauseParts): Measurement {
@@ -61,14 +63,19 @@ function figureOf(
   return group ? [{ ...group, unit: 'ms', runs, summary: summarize(all.flatMap(pauses)) }] : []
 }
 
-function factsOf({ title, may_roll_back }: PauseParts, all: readonly FaultRun[]): Fact[] {
+function factsOf({ may_roll_back, may_refuse }: PauseParts, all: readonly FaultRun[]): Fact[] {
   const sum = (of: (run: FaultRun) => number): number => all.reduce((total, run) => total + of(run), 0)
-  const goal = may_roll_back ? {} : { at_most: 0 }
+  const none = (unless: true | undefined) => (unless ? {} : { at_most: 0 })
   return [
-    { what: `${title}: sessions lost`, value: sum((run) => run.sessions_lost), unit: '', at_most: 0 },
-    { what: `${title}: acked ops lost`, value: sum((run) => run.acks_lost), unit: '', ...goal },
-    { what: `${title}: ops that failed`, value: sum((run) => run.failures.length), unit: '', at_most: 0 },
-    ...reasons(all).map(([reason, value]) => ({ what: `${title}: ${reason}`, value, unit: '' })),
+    { what: 'sessions lost', value: sum((run) => run.sessions_lost), unit: '', at_most: 0 },
+    { what: 'acked ops lost', value: sum((run) => run.acks_lost), unit: '', ...none(may_roll_back) },
+    {
+      what: 'ops refused or without effect',
+      value: sum((run) => run.failures.length),
+      unit: '',
+      ...none(may_refuse),
+    },
+    ...reasons(all).map(([reason, value]) => ({ what: `refused: ${reason}`, value, unit: '' })),
   ]
 }
 
@@ -76,7 +83,10 @@ function factsOf({ title, may_roll_back }: PauseParts, all: readonly FaultRun[])
 function reasons(all: readonly FaultRun[]): [string, number][] {
   const counts = new Map<string, number>()
   for (const { failures } of all)
-    for (const reason of failures) counts.set(reason, (counts.get(reason) ?? 0) + 1)
+    for (const failure of failures) {
+      const reason = failure.replace(/figures-\S+/, 'the room')
+      counts.set(reason, (counts.get(reason) ?? 0) + 1)
+    }
   return [...counts]
 }
 
@@ -128,6 +138,7 @@ export const pauseMeasurements: readonly Measurement[] = [
       'The process keeps its connections, so that nobody is told that it is away: its lease (2 s) has to run out. Its own members have a silent connection, which is not what is measured here.',
     fault: stop,
     elsewhere: { what: 'owner stopped: members at other nodes' },
+    may_refuse: true,
   }),
   pauseMeasurement({
     name: 'drain',
