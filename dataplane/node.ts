@@ -136,7 +136,12 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       for (const room of router.gone(gone)) gateway.reattach(room)
       host.edgeGone(gone)
     },
-    on_joined: ({ node_id: peer, version }) => log.info({ peer, version }, 'a node is in the cluster'),
+    on_joined: ({ node_id: peer, version }) => {
+      log.info({ peer, version }, 'a node is in the cluster')
+      // It may have been taken for gone, and know nothing of it: what it has open here is asked again, and the other way round.
+      peers.greet(peer)
+      for (const room of router.roomsAt(peer)) gateway.reattach(room)
+    },
   })
   const peers = new Peers({
     node_id,

@@ -203,6 +203,21 @@ describe('links between nodes', () => {
     expect(b.heard).toEqual(['node_a: one', 'gap node_a', 'node_a: two'])
   })
 
+  it('tell a node that was forgotten, though it had been here, that it missed something; a new one is told nothing', async () => {
+    const { node, endTurn, elapse } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    a.peers.send('node_b', about('one'))
+    await endTurn()
+    a.peers.forget('node_b')
+    a.peers.greet('node_b')
+    const c = await node('node_c')
+    a.peers.greet('node_c')
+    await elapse(5000)
+    expect(b.heard).toEqual(['node_a: one', 'gap node_a'])
+    expect(c.heard).toEqual([])
+  })
+
   it('drop damaged envelopes and those of other versions, and go on', async () => {
     const { node, line, store, logged, endTurn } = parts()
     const a = await node('node_a')

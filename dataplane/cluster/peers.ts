@@ -112,6 +112,14 @@ export class Peers {
     this.#strangers.delete(node_id)
   }
 
+  /** Lets a node that is back, or new, hear of this one. Should it have been here all the time, it finds that it missed something. */
+  greet(node_id: string): void {
+    if (this.#closed) return
+    const link = this.#link(node_id)
+    link.beats = BEATS + 1
+    this.#publish(node_id, link)
+  }
+
   /** Sends what waits, and listens no more. */
   async close(): Promise<void> {
     this.#flush()
