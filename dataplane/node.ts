@@ -332,7 +332,11 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       now: () => clock.monotonic(),
     })
 
-  const forget_return = store.onReturn(() => gateway.storeReturned())
+  const forget_return = store.onReturn(() => {
+    gateway.storeReturned()
+    // Rooms in which nothing happens would not find out for minutes that their records are gone.
+    host.recheck()
+  })
   await peers.start()
   await lease.start()
   await members.start()

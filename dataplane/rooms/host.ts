@@ -149,7 +149,7 @@ export class RoomHost {
       log.warn({ room_type: type }, `${problem}; this room keeps the old definition`)
   }
 
-  /** To be called when the node may act again after it might not: every room goes on that is still this node's. */
+  /** To be called when the node may act again after it might not, and when the store is back: every room goes on that is still this node's. */
   recheck(): void {
     for (const room of [...this.#rooms.values()]) room.recheck()
   }

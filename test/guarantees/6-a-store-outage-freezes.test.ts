@@ -115,4 +115,28 @@ describe('guarantee 6: a store outage freezes, never splits', { timeout: 60_000 
       await here.cluster.close()
     }
   })
+
+  /** Nobody writes to such a room, and no lease has run out: only the return of the store tells that its record may be gone. */
+  it('keeps a room in which nothing happens when Redis comes back empty at once', async () => {
+    const room_id = 'ledger-journal:quiet'
+    const cluster = await TestCluster.start({ redis: 'memory', control: 'apart', lease_ms: 4000 })
+    try {
+      const nodes = await cluster.local(2)
+      const login = await cluster.login()
+      const [first] = await cluster.playersAt(login, room_id, nodes)
+      await first!.add()
+      const before = await cluster.owner(login, room_id)
+      await cluster.redis.stop()
+      await cluster.redis.start()
+      await until('the room is recorded again', async () => {
+        const found = await cluster.inspect(login, room_id)
+        return found?.owner === before.node_id && found.version > 0
+      })
+      const late = await cluster.player(login, room_id, nodes[1]!)
+      expect(late.room.state.total).toBe(1)
+      expect((await cluster.owner(login, room_id)).node_id).toBe(before.node_id)
+    } finally {
+      await cluster.close()
+    }
+  })
 })
