@@ -3,8 +3,8 @@ import type { ToOwner } from '../traffic.ts'
 /** A message whose ref the owner is to settle. */
 export type Reliable = Extract<ToOwner, { kind: 'message' | 'refuse' }> & { readonly ref: number }
 
-/** More than a client that stays within its rate has on its way. */
-const MOST = 256
+/** As many as the SDK lets wait: more than a client that stays within its rate says until the lease of a hanging owner has run out. */
+const MOST = 1024
 
 /**
  * The reliable messages of one seat that its owner has not settled yet, in the order of their refs. The way to an owner may lose some,
