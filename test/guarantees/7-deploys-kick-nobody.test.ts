@@ -32,25 +32,27 @@ describe('guarantee 7: deploys kick nobody', { timeout: 90_000 }, () => {
     const ids = everybody.map(({ id }) => id)
     const stops = everybody.map((player) => player.play(50))
     await until('everybody plays', async () => everybody.every(({ acked }) => acked > 5))
-    for (const player of everybody) player.resetWait()
+    const pauses: number[] = []
 
     // The last one is told over HTTP, as an orchestrator's hook would.
     for (const node of nodes) {
       const [next] = await cluster.processes(1)
       const acked = everybody.map((player) => player.acked)
+      for (const player of everybody) player.resetWait()
       expect(await (node === nodes.at(-1) ? drainOverHttp(node) : node.drain())).toBe(0)
       await until('everybody plays on', async () =>
         everybody.every((player, i) => player.acked > acked[i]! + 10),
       )
+      pauses.push(...everybody.map(({ longest_wait_ms }) => Math.round(longest_wait_ms)))
       expect(next!.open).toBe(true)
     }
     await Promise.all(stops.map((stop) => stop()))
 
     for (const [i, room_id] of rooms.entries()) await expectIntact(cluster, room_id, players[i]!)
     expect(everybody.map(({ id }) => id)).toEqual(ids)
-    const pauses = everybody.map(({ longest_wait_ms }) => Math.round(longest_wait_ms))
-    await annotate(`longest pause of each player over three drains, in ms: ${pauses.join(', ')}`)
-    expect(Math.max(...pauses)).toBeLessThan(PAUSE_MS)
+    pauses.sort((a, b) => a - b)
+    await annotate(`pauses of players at a drain, in ms: ${pauses.join(', ')}`)
+    expect(pauses.at(-1)).toBeLessThan(PAUSE_MS)
   })
 
   async function drainOverHttp(node: NodeProcess): Promise<number | null> {

@@ -20,7 +20,7 @@ import {
 } from './cluster-node.ts'
 import { Player, type PlayerOptions } from './cluster-player.ts'
 import { ledgerRoom } from './cluster-room.ts'
-import { until } from './redis-admin.ts'
+import { asAdmin, until } from './redis-admin.ts'
 import { type RedisServer, startRedis, startRedisWith } from './redis-server.ts'
 
 /** What a test may choose. */
@@ -206,6 +206,19 @@ export class TestCluster {
       return holds(node_id)
     })
     return node_id
+  }
+
+  /** Resolves when a snapshot room has been saved as it is now. */
+  async saved({ project_id }: Login, room_id: string): Promise<void> {
+    const { key_prefix } = this.#place
+    const key = `${key_prefix}{room:${project_id}/${room_id}}:snapshot`
+    await asAdmin(this.redis_url, (redis) =>
+      until(`${room_id} is saved`, async () => {
+        const snapshot = await redis.getBuffer(key)
+        const room = await this.room(room_id)
+        return snapshot !== null && new JournalFormat().readSnapshot(snapshot).seq === room?.seq
+      }),
+    )
   }
 
   /** What a node says of its rooms and sessions. */
