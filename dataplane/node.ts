@@ -216,7 +216,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     node_id,
     clock,
     host,
-    inspect: (room) => store.rooms.inspect(room),
+    inspect: (room) => claims.inspect(room),
     judge: (other) => members.judge(other),
     place: placed,
     accepts: () => host.accepts,

@@ -174,6 +174,27 @@ describe('a claim', () => {
     expect([created.result, found.result]).toEqual([{ elsewhere: 'node_a' }, { elsewhere: 'node_a' }])
   })
 
+  it('is not needed to learn that a room is nowhere, but as much time', async () => {
+    const { claims, live, view, elapse, watch } = parts()
+    const asker = claims('node_c')
+    expect(await asker.inspect(ROOM)).toBeUndefined()
+    view.allowed_at = 2000
+    const found = watch(asker.inspect(ROOM))
+    await elapse(1500)
+    expect(found).toEqual({})
+    live('node_a')
+    view.allowed_at = 0
+    await claims('node_a').claim(ROOM, { create: true })
+    view.allowed_at = 2000
+    await elapse(600)
+    expect(found.result).toMatchObject({ owner: 'node_a' })
+    view.allowed_at = Number.POSITIVE_INFINITY
+    expect(await asker.inspect(ROOM)).toMatchObject({ owner: 'node_a' })
+    const never = asker.inspect('prj_a/arena:two').catch((error: Error) => error.name)
+    await elapse(5100)
+    expect(await never).toBe('StoreUnavailable')
+  })
+
   it('waits for the lease of its own node, and gives up in the end', async () => {
     const { claims, view, elapse, watch } = parts()
     view.may_act = false

@@ -1,6 +1,6 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
-import type { Claim, RoomOwner, Store } from '../../shared/store/port.ts'
+import { type Claim, type RoomOwner, type Store, StoreUnavailable } from '../../shared/store/port.ts'
 import type { Members } from './members.ts'
 import type { ClaimResult, ClusterMetrics } from './metrics.ts'
 
@@ -58,6 +58,19 @@ export class Claims {
     } finally {
       metrics.claim(result, (clock.monotonic() - began) / 1000)
     }
+  }
+
+  /**
+   * Who owns a room, as recorded; undefined: it is nowhere. Waits until that can be known: the owners of a store that lost its data have
+   * still to tell it of their rooms. Rejects with `StoreUnavailable`.
+   */
+  async inspect(room: string): Promise<RoomOwner | undefined> {
+    const { store, members, clock } = this.#parts
+    const asked_at = clock.monotonic()
+    const found = await store.rooms.inspect(room)
+    if (found || asked_at >= members.claims_allowed_at) return found
+    if (await this.#allowed(asked_at)) return store.rooms.inspect(room)
+    throw new StoreUnavailable('the store has no record of the room, but may have lost it')
   }
 
   /** `previous`: the dead node that the room was taken from. */
