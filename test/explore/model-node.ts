@@ -176,6 +176,7 @@ export class ModelNode {
   }
 
   async #begin(): Promise<void> {
+    this.#parts.store.onReturn(() => this.#host.recheck())
     await this.#lease.start()
     await this.#members.start()
   }
