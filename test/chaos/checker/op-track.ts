@@ -36,6 +36,8 @@ export class OpTrack {
   /** Applied, in order; behind each the chain. */
   #applied: Op[] = []
   #chains: number[] = [0]
+  /** Acked and rolled back: nobody sends them again. */
+  readonly #gone = new Set<Op>()
 
   get sent(): Iterable<Op> {
     return this.#sent.values()
@@ -64,7 +66,10 @@ export class OpTrack {
     if (count === known && chain === this.#chains[known]) return FITS
     if (count > known && this.#extend(known, count - known, chain)) return FITS
     const lost = this.#rollBack(view)
-    if (lost) return { kind: 'rollback', lost }
+    if (lost) {
+      for (const op of lost) if (op.acked) this.#gone.add(op)
+      return { kind: 'rollback', lost }
+    }
     return this.#explain(view)
   }
 
@@ -73,7 +78,7 @@ export class OpTrack {
     const applied = new Set(this.#applied.slice(0, from))
     const last_ref = this.#applied[from - 1]?.ref ?? 0
     const open = this.#inOrder().filter(
-      (op) => op.ref > last_ref && !op.refused && !op.refuse && !applied.has(op),
+      (op) => op.ref > last_ref && !op.refused && !op.refuse && !applied.has(op) && !this.#gone.has(op),
     )
     const found = subsequence(open, more, this.#chains[from]!, chain)
     if (found) this.#take(from, found)

@@ -34,17 +34,18 @@ export function pauses(history: History): Pause[] {
   const waits = waitsOf(history)
   const ownerships = new Ownerships(history)
   const begin = history.clients[0]?.at ?? 0
-  const longest = new Map<FaultKind, (Wait | undefined)[]>()
+  const longest = new Map<FaultKind, Wait[]>()
   for (const fault of history.faults) {
     const felt = waits.filter((wait) => meets(wait, fault) && concerns(wait, fault, ownerships))
-    longest.set(fault.kind, [...(longest.get(fault.kind) ?? []), felt.sort((a, b) => lasts(b) - lasts(a))[0]])
+    const [most] = felt.sort((a, b) => lasts(b) - lasts(a))
+    longest.set(fault.kind, [...(longest.get(fault.kind) ?? []), ...(most ? [most] : [])])
   }
   return [...longest].map(([kind, all]) => {
     const sorted = all.toSorted((a, b) => lasts(a) - lasts(b))
     const worst = sorted.at(-1)
     return {
       kind,
-      faults: all.length,
+      faults: history.faults.filter((fault) => fault.kind === kind).length,
       worst_ms: lasts(worst),
       worst: worst
         ? `${worst.room} ${worst.client} ref ${worst.ref} at ${Math.round(worst.from - begin)}`

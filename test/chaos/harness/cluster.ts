@@ -18,6 +18,8 @@ const DAY_SECONDS = 86_400
 /** So far behind is control's clock: a token is good at nodes whose clocks jump either way. */
 const CONTROL_LAG_MS = 12 * 3_600_000
 const ASK_WITHIN_MS = 2000
+const START_ATTEMPTS = 10
+const START_AGAIN_MS = 500
 
 export interface ClusterOptions {
   readonly nodes: number
@@ -89,10 +91,21 @@ export class Cluster {
     return { project_id: project_id!, token: token! }
   }
 
-  /** Starts a process in a slot that has none. */
+  /** Starts a process in a slot that has none; again when it ends at once, as whoever supervises it would: Redis may be away. */
   async startNode(slot_number: number): Promise<void> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        await this.#startNode(slot_number)
+        return
+      } catch (error) {
+        if (this.#closed || attempt === START_ATTEMPTS) throw error
+        await new Promise((resolve) => setTimeout(resolve, START_AGAIN_MS))
+      }
+    }
+  }
+
+  async #startNode(slot_number: number): Promise<void> {
     const slot = this.#slot(slot_number)
-    if (this.#closed) return
     slot.lives += 1
     const node = await NodeProcess.start({
       node: `node${slot_number + 1}.${slot.lives}`,
