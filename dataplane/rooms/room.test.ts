@@ -552,6 +552,22 @@ describe('coming back', () => {
   })
 })
 
+describe('an edge whose messages may be lost', () => {
+  it('attaches its members anew; whoever was given up meanwhile does not stay for ever', async () => {
+    const bench = new RoomBench([counter()])
+    const ann = await bench.join('counter', 'ann')
+    await bench.join('counter', 'bob')
+    bench.host.edgeMissed('node_a')
+    expect(bench.sentOf('moved')).toMatchObject([{ owner: 'node_a' }])
+    bench.attach('counter', ann)
+    bench.message('counter', 'ann', 'inc', { by: 1 }, 1)
+    await bench.settle()
+    expect(ann).toMatchObject({ state: { count: 1 }, acked: 1, faults: [] })
+    await bench.advance(140_000, 1000)
+    expect(bench.describe('counter')?.members).toMatchObject([{ member_id: 'ann', connected: true }])
+  })
+})
+
 describe('neighbours', () => {
   it('do not notice a room that throws at everything', async () => {
     const wreck = defineRoom({

@@ -210,9 +210,13 @@ export class Room {
     return this.seats.isAt(edge)
   }
 
-  /** Tells the members' edges that something may be lost between them and this room: they ask again what is open. */
+  /**
+   * Tells an edge of members that something may be lost between it and this room: it asks again what is open. Whoever does not come back
+   * was given up meanwhile.
+   */
   askToReattach(edge: string): void {
     const { node_id } = this.#environment
+    this.edgeGone(edge)
     this.#replies.send(edge, { kind: 'moved', owner: node_id })
   }
 
