@@ -3,8 +3,9 @@ import type { Durability } from '../../dataplane/rooms/definition.ts'
 import { randomToken } from '../../shared/ids.ts'
 import { systemRandom } from '../../shared/random.ts'
 import type { FiguresCluster, Slot } from './cluster.ts'
+import type { Door, Doors } from './doors.ts'
 import { pauseOf } from './pauses.ts'
-import { type Doors, Player, roomIdOf } from './player.ts'
+import { Player, roomIdOf } from './player.ts'
 
 /** Something that is done to a cluster while members play. */
 export interface Fault {
@@ -25,7 +26,7 @@ export interface Stage {
   /** The node that ran the room when it began. */
   readonly owner: Slot
   /** Nodes that a load balancer would send nobody to. */
-  readonly closed: Set<Slot>
+  readonly closed: Set<Door>
 }
 
 /** What the members of one run saw. */
@@ -53,7 +54,7 @@ const STOP_MS = 5000
 /** One room with members at every node, and one fault; `turn` says where the room is opened. Leaves a cluster that is whole again. */
 export async function runFault(cluster: FiguresCluster, fault: Fault, turn: number): Promise<FaultRun> {
   const room = { durability: fault.durability, key: `run-${randomToken(systemRandom, 8)}` }
-  const closed = new Set<Slot>()
+  const closed = new Set<Door>()
   const doors: Doors = { slots: cluster.slots, isOpen: (slot) => !closed.has(slot) }
   await cluster.settle()
   const players: Player[] = []

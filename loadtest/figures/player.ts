@@ -1,34 +1,8 @@
-import { WebSocket } from 'ws'
-import { type Client, connect, type Room, type WebSocketConstructor } from '../../client/index.ts'
+import { type Client, connect, type Room } from '../../client/index.ts'
 import type { Durability } from '../../dataplane/rooms/definition.ts'
 import type { Credentials, Slot } from './cluster.ts'
+import { type Doors, socketBy } from './doors.ts'
 import type { FigureRoom } from './room.ts'
-
-/** Where a client finds its nodes: as a load balancer would send it, to the one it is meant for while that takes connections, else to another. */
-export interface Doors {
-  readonly slots: readonly Slot[]
-  /** Whether a balancer that checks the health of nodes would send clients there. */
-  isOpen(slot: Slot): boolean
-}
-
-/** The websocket of clients that are meant for `home`; each connection goes to the next open node when that is closed. */
-export function socketBy({ slots, isOpen }: Doors, home: Slot): WebSocketConstructor {
-  let turn = home.index
-  const next = (): string => {
-    if (isOpen(home)) return home.ws_url
-    for (let tried = 0; tried < slots.length; tried++) {
-      turn = (turn + 1) % slots.length
-      const slot = slots[turn]
-      if (slot && isOpen(slot)) return slot.ws_url
-    }
-    return home.ws_url
-  }
-  return class extends WebSocket {
-    constructor(_url: string, protocols: string[]) {
-      super(next(), protocols)
-    }
-  }
-}
 
 /** Which room of which kind. */
 export interface RoomName {
