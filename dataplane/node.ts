@@ -30,7 +30,7 @@ import { eventLoopDelay, registerGauges } from './ops/process-metrics.ts'
 import { serveAdmin } from './ops/server.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { RoomHost } from './rooms/host.ts'
-import type { ToEdge } from './traffic.ts'
+import { roomName, roomNamed, type ToEdge } from './traffic.ts'
 
 type NodeConfig = Omit<DataplaneConfig, 'rooms_dir' | 'store' | 'log'>
 
@@ -155,7 +155,11 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     // Either way may have lost something: edges ask again what is open, and are told what they missed.
     on_gap: (from) => {
       // Somebody may have said that a session was resumed there.
-      if (from === undefined) gateway.storeReturned()
+      if (from === undefined) {
+        gateway.storeReturned()
+        // Nobody heard this node for a while: its rooms may have been taken over.
+        host.recheck()
+      }
       for (const room of router.roomsAt(from)) gateway.reattach(room)
       for (const peer of from === undefined ? members.nodes() : [{ node_id: from }])
         if (peer.node_id !== node_id) host.edgeMissed(peer.node_id)
@@ -177,6 +181,9 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     log,
     metrics: metrics.cluster,
     may_act: () => lease.valid(),
+    // Should it live, it is to find out, whatever happens in the room.
+    taken_over: (name, from) =>
+      deliver(from, { room: roomNamed(name), epoch: 0, kind: 'moved', owner: node_id }),
     record_ttl_ms,
   })
   const host: RoomHost = new RoomHost({
@@ -245,6 +252,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
         router.receive(message.message, from)
         break
       case 'edge':
+        if (message.message.kind === 'moved') host.verify(roomName(message.message.room))
         hear(message.message, from)
         break
       case 'gateway':

@@ -21,6 +21,17 @@ export const roomId = (room: RoomAddress): string => `${room.room_type}:${room.k
 /** `project/type:key`; unique in the cluster, the name of the room in the store and in maps. */
 export const roomName = (room: RoomAddress): string => `${room.project_id}/${roomId(room)}`
 
+/** The room that `roomName` named: neither projects nor types have these separators in their names. */
+export function roomNamed(name: string): RoomAddress {
+  const type_at = name.indexOf('/') + 1
+  const key_at = name.indexOf(':', type_at) + 1
+  return {
+    project_id: name.slice(0, type_at - 1),
+    room_type: name.slice(type_at, key_at - 1),
+    key: name.slice(key_at),
+  }
+}
+
 /** From an edge to the owner of `room`. */
 export type ToOwner = { readonly room: RoomAddress; readonly member_id: string } & (
   | {

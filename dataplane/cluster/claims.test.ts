@@ -17,7 +17,7 @@ const settle = async () => {
 function parts() {
   const clock = new FakeClock()
   const store = memoryStore({ clock })
-  const view = { alive: new Set<string>(), allowed_at: 0, may_act: true, judged: 0 }
+  const view = { alive: new Set<string>(), allowed_at: 0, may_act: true, judged: 0, told: [] as string[] }
   const seen = { locked: 0, results: [] as string[] }
   const locks: Locks = {
     withLock: (name, options, work) => {
@@ -42,6 +42,7 @@ function parts() {
       log,
       metrics: { ...noClusterMetrics, claim: (result) => void seen.results.push(result) },
       may_act: () => view.may_act,
+      taken_over: (room, from) => view.told.push(`${room} from ${from}`),
       record_ttl_ms: 600_000,
       wait_ms: 5000,
     })
@@ -89,6 +90,7 @@ describe('a claim', () => {
     expect(second.fence.epoch).toBeGreaterThan(first.fence.epoch)
     expect(second.snapshot).toEqual(Uint8Array.of(1))
     expect(seen).toEqual({ locked: 1, results: ['claimed', 'elsewhere', 'taken_over'] })
+    expect(view.told).toEqual([`${ROOM} from node_a`])
   })
 
   it('takes what was released, and what the node is said to own but does not run, without asking who lives', async () => {

@@ -14,6 +14,8 @@ export interface ClaimsParts {
   readonly metrics: Pick<ClusterMetrics, 'claim'>
   /** Whether this node may act (its lease is valid): what a node without a lease claims, the others would take again. */
   readonly may_act: () => boolean
+  /** A room was taken from a node that was judged dead. */
+  readonly taken_over: (room: string, from: string) => void
   /** How long a room's record outlives its last write. */
   readonly record_ttl_ms: number
   /** How long a claim waits until claims are allowed; default 10 seconds. */
@@ -43,14 +45,16 @@ export class Claims {
    * `unavailable`: the store does not answer, or nothing may be claimed yet and that lasts. Never rejects.
    */
   async claim(room: string, { create }: { readonly create: boolean }): Promise<Claimed> {
-    const { clock, log, metrics } = this.#parts
+    const { clock, log, metrics, taken_over } = this.#parts
     const began = clock.monotonic()
     let result: ClaimResult = 'unavailable'
     try {
       const { claimed, previous } = await this.#claim(room, create, began)
       result = resultOf(claimed, previous !== undefined)
-      if (result === 'taken_over')
+      if (result === 'taken_over' && previous !== undefined) {
         log.info({ room, from: previous, ms: Math.round(clock.monotonic() - began) }, 'a room was taken over')
+        taken_over(room, previous)
+      }
       return claimed
     } catch (error) {
       log.warn({ err: error, room }, 'a room could not be claimed')

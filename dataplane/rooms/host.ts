@@ -154,6 +154,11 @@ export class RoomHost {
     for (const room of [...this.#rooms.values()]) room.recheck()
   }
 
+  /** Another node says that it has a room (`project/type:key`): if that runs here, it goes on only if it is still this node's. */
+  verify(name: string): void {
+    this.#rooms.get(name)?.recheck()
+  }
+
   /** The rooms as operators see them. */
   describe({ include_state, room_id, project_id }: RoomQuery): RoomDescription[] {
     return [...this.#rooms.values()]

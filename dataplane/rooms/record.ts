@@ -40,6 +40,8 @@ export class RoomRecord {
   #last: Promise<unknown> = Promise.resolve()
   #unsure = false
   #given_up = false
+  /** A claim of a record that the store has lost was sent, and nothing is known of it. */
+  #claiming = false
   #written_at: number
 
   constructor(fence: Fence, parts: RecordParts) {
@@ -141,8 +143,14 @@ export class RoomRecord {
       try {
         const found = await rooms.inspect(room)
         const { epoch, version } = this.#fence
-        // A record behind this owner's epoch is one that the store has gone back to: a fail-over loses the last writes.
-        if (!found || found.epoch < epoch) return (await this.#recreate(found?.epoch ?? 0)) ? 'anew' : 'lost'
+        // One ahead of this owner's epoch may be of its own claim, whose answer was lost.
+        const claimed = this.#claiming && found?.owner === owner && found.epoch > epoch
+        // One behind it is one that the store has gone back to: a fail-over loses the last writes.
+        if (!found || found.epoch < epoch || claimed) {
+          // Refused: somebody was faster, or an earlier claim of this owner. The record says which.
+          if (!(await this.#reclaim(found?.epoch ?? 0))) continue
+          return (await this.#writeWhole()) ? 'anew' : 'lost'
+        }
         if (found.owner !== owner || found.epoch !== epoch) return 'lost'
         if (found.version === version) return 'same'
         if (found.version < version) return (await this.#rewrite(found.version)) ? 'anew' : 'lost'
@@ -153,14 +161,16 @@ export class RoomRecord {
     }
   }
 
-  /** The store has lost the claim: the room goes on from memory under a new epoch, unless somebody else was faster. */
-  async #recreate(found_epoch: number): Promise<boolean> {
+  /** The store has lost the claim: the room goes on from memory under a new epoch. False: the record has another epoch by now. */
+  async #reclaim(found_epoch: number): Promise<boolean> {
     const { rooms, room, owner, ttl_ms, log } = this.#parts
+    this.#claiming = true
     const claim = await rooms.claim(room, owner, found_epoch, ttl_ms)
     if (!claim) return false
+    this.#claiming = false
     this.#fence = claim.fence
     log.warn({ epoch: claim.fence.epoch }, 'the store has lost the room; writing it anew from memory')
-    return this.#writeWhole()
+    return true
   }
 
   /** The store has lost this owner's last writes: nobody else writes under its epoch, so it writes the room as it has it. */

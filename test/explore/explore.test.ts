@@ -10,7 +10,7 @@ const DEVIATIONS = 1
 const PATIENCE_MS = 120_000
 
 describe('the ownership of a room', () => {
-  for (const name of ['owned', 'saved', 'opened', 'drained'])
+  for (const name of Object.keys(SCENARIOS))
     it(
       `keeps its promises whatever goes wrong once, anywhere: ${name}`,
       async () => {

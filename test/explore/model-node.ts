@@ -88,7 +88,14 @@ export class ModelNode {
       on_gone: () => undefined,
       on_joined: () => undefined,
     })
-    const claims = new Claims({ ...common, members: this.#members, may_act, record_ttl_ms })
+    const claims = new Claims({
+      ...common,
+      members: this.#members,
+      may_act,
+      // Whoever lives after all finds out without being told, only later.
+      taken_over: () => undefined,
+      record_ttl_ms,
+    })
     this.#host = new RoomHost({
       node_id,
       rooms: [parts.definition],
@@ -110,7 +117,7 @@ export class ModelNode {
       node_id,
       clock,
       host: this.#host,
-      inspect: (room) => store.rooms.inspect(room),
+      inspect: (room) => claims.inspect(room),
       judge: (other) => this.#members.judge(other),
       place: (reason) => this.#place(reason),
       accepts: () => this.#host.accepts,
@@ -143,6 +150,7 @@ export class ModelNode {
 
   /** Messages of others may be lost. */
   missed(): void {
+    this.#host.recheck()
     for (const edge of this.#parts.edges) this.#host.edgeMissed(edge)
   }
 
