@@ -67,6 +67,7 @@ export class RoomBench {
       log,
       metrics: noClusterMetrics,
       may_act: () => true,
+      taken_over: () => {},
       record_ttl_ms: 600_000,
     })
     this.host = new RoomHost({
@@ -151,7 +152,12 @@ export class RoomBench {
     this.members.set(member_id, member)
     const { session_id } = member
     const edge = EDGE
-    this.send(type, member_id, { kind: 'join', ref, edge, codec, session_id, sub: sub ?? null, options }, key)
+    this.send(
+      type,
+      member_id,
+      { kind: 'join', ref, edge, turn: 0, codec, session_id, sub: sub ?? null, options },
+      key,
+    )
     return member
   }
 
@@ -169,17 +175,15 @@ export class RoomBench {
     this.send(type, member.member_id, { kind: 'detach' })
   }
 
-  attach(type: string, member: TestMember): void {
+  attach(type: string, member: TestMember, turn = 0, edge = EDGE): void {
     const { codec, session_id, epoch, seq } = member
-    this.send(type, member.member_id, {
-      kind: 'attach',
-      ask: 1,
-      edge: EDGE,
-      codec,
-      session_id,
-      epoch,
-      seq,
-    })
+    this.send(
+      type,
+      member.member_id,
+      { kind: 'attach', ask: 1, edge, turn, codec, session_id, epoch, seq },
+      undefined,
+      edge,
+    )
   }
 
   resync(type: string, member: TestMember, reason: ResyncReason): void {
