@@ -39,6 +39,8 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly ref: number
       /** The node that holds the socket: where answers and updates go. */
       readonly edge: string
+      /** How often the session was resumed: whoever had it before has nothing to say any more. */
+      readonly turn: number
       readonly codec: Subprotocol
       readonly session_id: string
       readonly sub: string | null
@@ -71,6 +73,7 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly kind: 'attach'
       readonly ask: number
       readonly edge: string
+      readonly turn: number
       readonly codec: Subprotocol
       readonly session_id: string
       readonly epoch: number

@@ -17,6 +17,7 @@ const join = (member_id = 'mem_a', ref = 1): ToOwner => ({
   member_id,
   ref,
   edge: HERE,
+  turn: 0,
   codec: 'roomful.v1.json',
   session_id: `ses_${member_id}`,
   sub: null,

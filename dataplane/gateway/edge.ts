@@ -70,6 +70,7 @@ export class Edge {
       member_id,
       ref,
       edge: node_id,
+      turn: session.right.turn,
       codec: connection.codec.subprotocol,
       session_id: session.session_id,
       sub: session.sub,
@@ -105,7 +106,21 @@ export class Edge {
       this.#parts.send({ kind: 'leave', room: seat.room, member_id: seat.member_id, reason })
   }
 
-  /** Drops a seat that another edge has now, without a word to anybody. */
+  /**
+   * Drops a seat that another edge has now. An owner that has not heard of that one takes the member for detached, and nobody is
+   * seated by a join that is still on its way.
+   */
+  abandon(seat: Seat): void {
+    const { room, member_id, phase } = seat
+    if (phase === 'joining') {
+      this.giveUp(seat, 'session_ended')
+      return
+    }
+    this.forget(seat)
+    if (phase !== 'detached') this.#parts.send({ kind: 'detach', room, member_id })
+  }
+
+  /** Drops a seat without a word to anybody. */
   forget(seat: Seat): void {
     this.#asking.delete(seat)
     const { seats } = seat.session
@@ -341,6 +356,7 @@ export class Edge {
       member_id: seat.member_id,
       ask: attaching.ask,
       edge: this.#parts.node_id,
+      turn: seat.session.right.turn,
       codec: connection.codec.subprotocol,
       session_id: seat.session.session_id,
       epoch,

@@ -136,6 +136,23 @@ describe('a node that ends without a word', () => {
 })
 
 describe('a session that is taken while it has a socket', () => {
+  it('leaves no member behind at its first node, should it never get to its rooms from the second', async () => {
+    const { client, welcome, joined, snapshot } = await pair.a.join()
+    pair.owner.silent.add('join').add('leave')
+    const asked = pair.owner.next('join')
+    client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
+    const { member_id } = await asked
+    const told = pair.owner.next('detach')
+    await pair.b.resume(welcome, [snapshot])
+    expect(await told).toMatchObject({ member_id: joined.member_id })
+    // Behind the join, should that still be on its way.
+    const ended = expect.objectContaining({ member_id, reason: 'session_ended' })
+    await expect.poll(() => pair.owner.of('leave')).toContainEqual(ended)
+    // Whose attach counts when the two come in the wrong order.
+    expect(pair.owner.of('join').map(({ turn }) => turn)).toEqual([0, 0])
+    await expect.poll(() => pair.owner.of('attach')).toMatchObject([{ edge: 'node_b', turn: 1 }])
+  })
+
   it('loses that one to the newer', async () => {
     const { client, welcome, snapshot } = await pair.a.join()
     const newer = await pair.b.resume(welcome, [snapshot])

@@ -13,6 +13,8 @@ export interface ResumeRight {
   readonly token: string
   /** Null until the first resume. */
   readonly used: string | null
+  /** How often the session was resumed. */
+  readonly turn: number
   /** Whether the client is known to have the token in force. Until it is, it may have to come back with the used one. */
   readonly confirmed: boolean
 }
@@ -23,13 +25,13 @@ export interface NewResumeToken {
   readonly right: ResumeRight
 }
 
-/** A first token, or one in place of `resume_token`, which is used with that. */
-export function newResumeToken(random: Random, resume_token?: string): NewResumeToken {
+/** A first token, or one in place of `resume_token`, which is used with that; `turn`: how often the session is resumed with that. */
+export function newResumeToken(random: Random, resume_token?: string, turn = 0): NewResumeToken {
   const next = randomToken(random, LENGTH)
   const used = resume_token === undefined ? null : hashOf(resume_token).toString('base64url')
   // Without its first token a client knows of no session: there is nothing to come back to.
   const confirmed = resume_token === undefined
-  return { resume_token: next, right: { token: hashOf(next).toString('base64url'), used, confirmed } }
+  return { resume_token: next, right: { token: hashOf(next).toString('base64url'), used, turn, confirmed } }
 }
 
 /** What `resume_token` is: good for one resume, used already, or wrong. Takes the same time whatever it is compared with. */

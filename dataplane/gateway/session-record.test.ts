@@ -11,7 +11,7 @@ const record: SessionRecord = {
     rooms: ['arena', 'lobby:1'],
   },
   node_id: 'node_a',
-  right: { token: 'abc', used: null, confirmed: true },
+  right: { token: 'abc', used: null, turn: 0, confirmed: true },
   seats: [{ room_type: 'arena', key: 'one', member_id: 'mem_one' }],
   connected_at: 1,
   detached: false,

@@ -120,7 +120,7 @@ export class Sessions {
     this.#run(this.#finish(ending), session)
   }
 
-  /** Another node has the session: nothing is left of it here, and its rooms hear nothing, since its seats are the other node's now. */
+  /** Another node has the session: nothing is left of it here. Its seats are the other node's now. */
   drop(session: Session): void {
     if (!this.#keptFor(session)) return
     this.#sessions.delete(session.session_id)
@@ -203,7 +203,7 @@ export class Sessions {
   }
 
   #forgetSeats(session: Session): void {
-    for (const seat of [...session.seats.values()]) this.#parts.edge.forget(seat)
+    for (const seat of [...session.seats.values()]) this.#parts.edge.abandon(seat)
   }
 
   /** Lets work on a record run by itself. What the store does not answer is done again by the sweep. */

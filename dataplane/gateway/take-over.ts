@@ -113,7 +113,7 @@ async function take(
   used_token: string,
 ): Promise<TakenSession | undefined> {
   const at = clock.monotonic()
-  const { resume_token, right } = newResumeToken(random, used_token)
+  const { resume_token, right } = newResumeToken(random, used_token, before.right.turn + 1)
   const record: SessionRecord = { ...before, node_id, right, detached: false }
   const taken = { record, version: version + 1, from_node: before.node_id, resume_token, at }
   try {

@@ -87,7 +87,7 @@ export class Doors {
     const seat = seats.get(member_id)
     if (seat) {
       // A session that went on at another edge ends there only.
-      if (reason !== 'session_ended' || seat.edge === from) play.part(seat, reason, ref)
+      if (reason !== 'session_ended' || seat.isServedBy(from)) play.part(seat, reason, ref)
       return
     }
     const request = this.#admissions.cancel(member_id)
@@ -110,13 +110,16 @@ export class Doors {
 
   attach(message: Kind<'attach'>): void {
     const { seats, replies, act } = this.#parts
-    const { member_id, edge, codec } = message
+    const { member_id, edge, codec, turn } = message
     const seat = seats.recipient(member_id)
     if (!seat) {
       if (!this.#admissions.wait(member_id, () => act(() => this.attach(message))))
         replies.noSeat(edge, { member_id })
       return
     }
+    // The session went on at another edge.
+    if (turn < seat.turn) return
+    seat.turn = turn
     seats.attach(seat, edge, codec)
     // Whoever is being sent away is told that soon.
     if (!seats.get(member_id)) return
@@ -177,6 +180,8 @@ export class Doors {
   /** A session that has a seat asks for one. False: the seat was one that nobody knew of any more, and is free again. */
   #rejoin(seat: Seat, request: JoinRequest): boolean {
     const { seats, stream, play, replies, room_id } = this.#parts
+    // The session went on at another edge, and asks there for what it wants.
+    if (request.turn < seat.turn) return true
     if (request.member_id !== seat.member.member_id) {
       // An edge that knew of the seat would not have asked: the answer was lost together with an earlier one.
       play.part(seat, 'session_ended')
@@ -214,9 +219,10 @@ export class Doors {
 
   #seat(request: JoinRequest, options: unknown): void {
     const { play, replies, on_empty } = this.#parts
-    const { member_id, sub, session_id, ref, edge, codec } = request
+    const { member_id, sub, session_id, ref, edge, codec, turn } = request
     const member = Object.freeze({ member_id, sub })
     const seat = new Seat({ member, session_id, join_ref: ref, edge, codec, last_ref: 0, refused: [] })
+    seat.turn = turn
     const failure = play.join(seat, options)
     if (failure !== undefined) replies.refuse(request, 'room_logic_failed', failure)
     on_empty()

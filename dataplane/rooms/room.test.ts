@@ -356,6 +356,38 @@ describe('a message', () => {
     expect([countOf(ann), ann.acked]).toEqual([1, 1])
   })
 
+  it('of an edge that had the session before takes no seat from the one that has it', async () => {
+    const bench = new RoomBench([counter()])
+    const ann = await bench.join('counter', 'ann')
+    bench.attach('counter', ann, 2)
+    const answers = bench.sent.length
+    bench.attach('counter', ann, 1, 'node_before')
+    bench.send('counter', 'ann', {
+      kind: 'join',
+      ref: 9,
+      edge: 'node_before',
+      turn: 1,
+      codec: 'roomful.v1.json',
+      session_id: ann.session_id,
+      sub: null,
+      options: {},
+    })
+    expect(bench.sent.length).toBe(answers)
+    bench.message('counter', 'ann', 'inc', { by: 1 }, 1)
+    await bench.settle()
+    expect([countOf(ann), ann.acked]).toEqual([1, 1])
+    expect(bench.describe('counter')?.members).toMatchObject([{ node_id: 'node_a', connected: true }])
+  })
+
+  it('that the session has ended counts also where it had no socket yet when it was lost', async () => {
+    const bench = new RoomBench([counter()])
+    const ann = await bench.join('counter', 'ann')
+    bench.detach('counter', ann)
+    bench.send('counter', 'ann', { kind: 'leave', reason: 'session_ended' }, undefined, 'node_after')
+    await bench.settle()
+    expect(bench.describe('counter')?.members).toEqual([])
+  })
+
   it('that its edge has refused is settled in its turn, and told again to whoever attaches', async () => {
     const bench = new RoomBench([counter()])
     const ann = await bench.join('counter', 'ann')

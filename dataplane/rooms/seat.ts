@@ -32,6 +32,8 @@ export class Seat {
   readonly join_ref: number
   edge: string
   codec: Subprotocol
+  /** How often the session had been resumed when `edge` spoke for it first. */
+  turn = 0
   last_ref: number
   /** `last_ref` as of the last flush that acks it. */
   flushed_ref: number
