@@ -31,6 +31,9 @@ describe('guarantee 2: rooms outlive their node', { timeout: 60_000 }, () => {
     ]
     const away = await cluster.player(login, room_id, others[0])
     const everybody = [...at_owner, ...elsewhere, away]
+    // Nobody but itself will ask for its room.
+    const alone = await cluster.player(login, 'ledger-journal:alone', owner)
+    await alone.add()
     const ids = everybody.map(({ id }) => id)
     const before = await cluster.owner(login, room_id)
     const playing = [...at_owner, ...elsewhere]
@@ -46,6 +49,8 @@ describe('guarantee 2: rooms outlive their node', { timeout: 60_000 }, () => {
     await away.add()
 
     await expectIntact(cluster, room_id, everybody)
+    await alone.add()
+    await expectIntact(cluster, alone.room.id, [alone])
     expect(everybody.map(({ id }) => id)).toEqual(ids)
     for (const { room } of everybody)
       expect(room.members.map(({ memberId }) => memberId).sort()).toEqual([...ids].sort())

@@ -45,18 +45,30 @@ describe('guarantee 4: exactly once', { timeout: 60_000 }, () => {
     await expectIntact(cluster, room_id, players)
   })
 
-  /** Pub/sub is at most once: what a node is told while its connection is deaf is gone, and nobody gets an error. */
-  it('loses nothing when the bus swallows messages without a word', async () => {
+  /**
+   * Pub/sub is at most once: what a node is told while its connection is deaf is gone, and nobody gets an error. For a moment: only the
+   * numbers of the envelopes tell. For good: the bus has to be found dead.
+   */
+  it.each([
+    { deaf: 'owner', time: 'a moment' },
+    { deaf: 'edge', time: 'a moment' },
+    { deaf: 'owner', time: 'good' },
+    { deaf: 'edge', time: 'good' },
+  ])('loses nothing when the bus swallows for $time what the $deaf should hear', async ({ deaf, time }) => {
     const proxy = await proxyRedis(cluster.redis_url)
     try {
-      const [owner] = await cluster.local(1)
-      const [edge] = await cluster.local(1, { redis_url: proxy.url })
+      const through = { redis_url: proxy.url }
+      const [owner] = await cluster.local(1, deaf === 'owner' ? through : {})
       const login = await cluster.login()
-      const room_id = 'ledger-journal:deaf'
-      const players = await cluster.playersAt(login, room_id, [owner!, edge!])
+      const room_id = `ledger-journal:${deaf}-${time}`
+      const at_owner = await cluster.player(login, room_id, owner)
+      const [edge] = await cluster.local(1, deaf === 'edge' ? through : {})
+      const players = [at_owner, await cluster.player(login, room_id, edge)]
       const stops = players.map((player) => player.play(15))
       await playOn(players)
       proxy.mute('subscribe')
+      await playOn([at_owner], 3)
+      if (time === 'a moment') proxy.unmute()
       await playOn(players)
       await Promise.all(stops.map((stop) => stop()))
       await expectIntact(cluster, room_id, players)

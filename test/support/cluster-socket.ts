@@ -49,7 +49,7 @@ export function doorsSocket({ doors, told, tamper = (frame) => frame }: DoorsOpt
     cut: () => {
       for (const socket of open) socket.terminate()
     },
-    /** Where the present connection goes. */
-    door: (): string | undefined => [...open].at(-1)?.url,
+    /** Where the present connection goes: one of the doors. */
+    door: (): string | undefined => [...open].at(-1)?.url.replace(/\/$/, ''),
   }
 }

@@ -9,6 +9,8 @@ export interface RedisProxy {
    * connection's name). The connections stay open, and what the client sends still arrives.
    */
   mute(word: string): void
+  /** What the server says from now on arrives again. */
+  unmute(): void
   /** Breaks every open connection; new ones work. */
   cut(): void
   close(): Promise<void>
@@ -57,6 +59,9 @@ export async function proxyRedis(url: string): Promise<RedisProxy> {
     url: `redis://127.0.0.1:${address.port}`,
     mute: (word) => {
       for (const pair of pairs) pair.muted ||= pair.said.includes(word)
+    },
+    unmute: () => {
+      for (const pair of pairs) pair.muted = false
     },
     cut,
     close: () => {
