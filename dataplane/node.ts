@@ -225,6 +225,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     host,
     inspect: (room) => claims.inspect(room),
     judge: (other) => members.judge(other),
+    gone: (other) => members.isGone(other),
     place: placed,
     accepts: () => host.accepts,
     send: (other, message) => peers.send(other, message),

@@ -112,6 +112,7 @@ describe('Router', () => {
       host,
       inspect: records.ask,
       judge: async (node_id) => (dead.has(node_id) ? 'dead' : 'alive'),
+      gone: (node_id) => dead.has(node_id),
       place: (reason) => {
         reasons.push(reason)
         return chosen
@@ -359,6 +360,32 @@ describe('Router', () => {
       await records.answer(ownedBy(THERE))
       expect(host.opened).toHaveLength(1)
     })
+  })
+
+  /** A successor that died before the word of it came, say. */
+  it('takes nothing to a node that was gone when the room was said to be there', async () => {
+    await routeTo(THERE)
+    dead.add(ELSEWHERE)
+    router.heard(moved(ELSEWHERE, 7), THERE)
+    router.send(message(1))
+    expect(sent).toEqual([])
+    await records.answer(ownedBy(ELSEWHERE))
+    expect(host.opened).toHaveLength(1)
+  })
+
+  it('does not remember where a room is that the last one left', async () => {
+    const leave: ToOwner = { kind: 'leave', room: ROOM, member_id: 'mem_a', reason: 'left' }
+    router.send(leave)
+    await records.answer(ownedBy(THERE))
+    router.send(join())
+    router.send(leave)
+    await records.answer(ownedBy(THERE))
+    expect(sent.map(({ message: { to } }) => to)).toEqual(['owner', 'owner', 'owner'])
+    expect(router.roomsAt(THERE)).toEqual([])
+    router.redirect([{ message: leave, from: HERE }], THERE)
+    await records.answer(ownedBy(THERE))
+    expect(sent).toHaveLength(4)
+    expect(router.roomsAt(THERE)).toEqual([])
   })
 
   it('tells which rooms are at a node, or at any other', async () => {

@@ -22,6 +22,8 @@ export interface RouterParts {
   readonly inspect: (room: string) => Promise<RoomOwner | undefined>
   /** Whether a node lives, read afresh. */
   readonly judge: (node_id: string) => Promise<'alive' | 'dead'>
+  /** Whether a node is known to have ended, without asking. */
+  readonly gone: (node_id: string) => boolean
   /** The node that is to open a room; undefined when none can take it. */
   readonly place: (reason: 'create' | 'take_over') => string | undefined
   /** Whether this node opens rooms for others. */
@@ -82,7 +84,7 @@ export class Router {
       if (owner === undefined) this.#take(arrival)
       else if (from !== this.#parts.node_id) this.#moved(message.room, from, owner)
       else {
-        this.#routeOf(message.room).owner = owner
+        if (message.kind !== 'leave') this.#routeOf(message.room).owner = owner
         this.#take(arrival)
       }
     }
@@ -128,15 +130,16 @@ export class Router {
   }
 
   #take(arrival: Arrival): void {
-    const { node_id, host, send } = this.#parts
+    const { node_id, host, send, gone } = this.#parts
     const { message, from } = arrival
     const name = roomName(message.room)
     const route = this.#routes.get(name)
+    const owner = route?.owner
     // What came before goes first.
     if (route?.waiting) this.#wait(route.waiting, arrival)
     else if (host.has(name)) host.receive(message, from)
-    else if (from === node_id && route?.owner !== undefined && route.owner !== node_id)
-      send(route.owner, { to: 'owner', message })
+    else if (from === node_id && owner !== undefined && owner !== node_id && !gone(owner))
+      send(owner, { to: 'owner', message })
     else if (from !== node_id && !this.#parts.accepts()) this.#moved(message.room, from, null)
     else this.#look(this.#routeOf(message.room), arrival)
   }
@@ -248,8 +251,9 @@ export class Router {
     const { node_id } = this.#parts
     const waiting = route.waiting ?? []
     route.waiting = undefined
-    // Other nodes' members are no reason to remember where a room is.
-    if (!waiting.some(({ from }) => from === node_id)) this.#routes.delete(roomName(route.room))
+    // Other nodes' members are no reason to remember where a room is, and neither is one of this node's who leaves.
+    const own = waiting.findLast(({ from }) => from === node_id)
+    if (!own || own.message.kind === 'leave') this.#routes.delete(roomName(route.room))
     return waiting
   }
 

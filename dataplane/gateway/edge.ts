@@ -101,9 +101,11 @@ export class Edge {
 
   /** Gives a seat up without a word to the client. */
   giveUp(seat: Seat, reason: 'left' | 'session_ended'): void {
-    this.forget(seat)
-    if (seat.leave_ref === undefined)
-      this.#parts.send({ kind: 'leave', room: seat.room, member_id: seat.member_id, reason })
+    const { room, member_id, leave_ref } = seat
+    const last = this.#remove(seat)
+    // While it is still known where the room is.
+    if (leave_ref === undefined) this.#parts.send({ kind: 'leave', room, member_id, reason })
+    if (last) this.#parts.unseated(room)
   }
 
   /**
@@ -116,20 +118,14 @@ export class Edge {
       this.giveUp(seat, 'session_ended')
       return
     }
-    this.forget(seat)
+    const last = this.#remove(seat)
     if (phase !== 'detached') this.#parts.send({ kind: 'detach', room, member_id })
+    if (last) this.#parts.unseated(room)
   }
 
   /** Drops a seat without a word to anybody. */
   forget(seat: Seat): void {
-    this.#asking.delete(seat)
-    const { seats } = seat.session
-    if (seats.get(seat.room_id) === seat) seats.delete(seat.room_id)
-    const name = roomName(seat.room)
-    const room = this.#rooms.get(name)
-    if (!room?.seats.delete(seat.member_id) || room.seats.size > 0) return
-    this.#rooms.delete(name)
-    this.#parts.unseated(seat.room)
+    if (this.#remove(seat)) this.#parts.unseated(seat.room)
   }
 
   /** Answers a `leave` that is still under way, so that the client can have a new seat: the owner gets the two in their order. */
@@ -372,6 +368,17 @@ export class Edge {
   #sendStalled(seat: Seat): void {
     const { room, member_id, stalled_at_seq } = seat
     this.#parts.send({ kind: 'resync', room, member_id, have_seq: stalled_at_seq, reason: 'stalled' })
+  }
+
+  /** True: nobody at this edge is in the room any more. */
+  #remove(seat: Seat): boolean {
+    this.#asking.delete(seat)
+    const { seats } = seat.session
+    if (seats.get(seat.room_id) === seat) seats.delete(seat.room_id)
+    const name = roomName(seat.room)
+    const room = this.#rooms.get(name)
+    if (!room?.seats.delete(seat.member_id) || room.seats.size > 0) return false
+    return this.#rooms.delete(name)
   }
 
   #add(seat: Seat): void {

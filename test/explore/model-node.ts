@@ -119,6 +119,7 @@ export class ModelNode {
       host: this.#host,
       inspect: (room) => claims.inspect(room),
       judge: (other) => this.#members.judge(other),
+      gone: (other) => this.#members.isGone(other),
       place: (reason) => this.#place(reason),
       accepts: () => this.#host.accepts,
       // Only members at edges of this node are taken to others, and it has none.
