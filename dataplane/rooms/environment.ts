@@ -12,7 +12,7 @@ import type { Scheduler } from './scheduler.ts'
 export interface RoomLimits {
   /** History kept for resumes. */
   readonly ring: RingLimits
-  /** Messages that wait while a room cannot act; more are refused with `room_unavailable`. */
+  /** Messages that wait while a room cannot act; of more, edges keep the reliable ones, and others are refused with `room_unavailable`. */
   readonly waiting_messages: number
   /** How long `admit` may take. */
   readonly admit_ms: number

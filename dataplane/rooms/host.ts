@@ -340,6 +340,9 @@ export class RoomHost {
     const replies = this.#repliesOf(message.room)
     const text = `${roomId(message.room)} is not available: ${why}`
     if (message.kind === 'join') replies.refuse(message, 'room_unavailable', text)
+    // Its edge has it, and gives it to whoever attaches the member.
+    else if (message.kind === 'message' && message.ref !== undefined)
+      replies.send(from, { kind: 'moved', owner: null })
     else if (message.kind === 'message') replies.failed(from, message, 'room_unavailable', text)
     else if (message.kind === 'leave' && message.ref !== undefined)
       replies.failed(from, message, 'room_unavailable', text)

@@ -69,6 +69,8 @@ export class Room {
   /** Nothing is applied: the node may not act, or the store is silent. */
   #frozen = false
   #waiting: Waiting[] = []
+  /** Edges of reliable messages that found no place to wait: they are asked for them again after the thaw. */
+  readonly #unheard = new Set<string>()
   /** `closing`: everybody is being sent away; `leaving`: saved for another owner; `ended`: nothing happens any more. */
   #stage: 'open' | 'closing' | 'leaving' | 'ended' = 'open'
   readonly #unhandled: Arrival[] = []
@@ -215,9 +217,8 @@ export class Room {
    * was given up meanwhile.
    */
   askToReattach(edge: string): void {
-    const { node_id } = this.#environment
     this.edgeGone(edge)
-    this.#replies.send(edge, { kind: 'moved', owner: node_id })
+    this.#askAgain(edge)
   }
 
   /** Stops waiting for a store that does not answer. */
@@ -341,14 +342,12 @@ export class Room {
     const message = arrival?.message
     const full = this.#waiting.length >= this.#environment.limits.waiting_messages
     // Who comes, goes and comes back always waits: there are only so many of them.
-    if (full && message?.kind === 'message')
-      this.#replies.failed(
-        arrival!.from,
-        message,
-        'room_unavailable',
-        `${this.room_id} has to wait: try again`,
-      )
-    else this.#waiting.push({ run, arrival })
+    if (!full || message?.kind !== 'message') this.#waiting.push({ run, arrival })
+    else if (message.ref !== undefined) this.#unheard.add(arrival!.from)
+    else {
+      const text = `${this.room_id} has to wait: try again`
+      this.#replies.failed(arrival!.from, message, 'room_unavailable', text)
+    }
   }
 
   /** Freezes the room when the node may not act. */
@@ -374,6 +373,13 @@ export class Room {
     waiting.forEach(({ run, arrival }) => {
       this.#act(run, arrival)
     })
+    const unheard = [...this.#unheard]
+    this.#unheard.clear()
+    for (const edge of unheard) this.#askAgain(edge)
+  }
+
+  #askAgain(edge: string): void {
+    this.#replies.send(edge, { kind: 'moved', owner: this.#environment.node_id })
   }
 
   #fenced(): void {
