@@ -151,6 +151,30 @@ describe('a store that does not answer', () => {
     await heir.settle()
     expect([ann.state, ann.faults, ann.resyncs]).toEqual([{ count: 3 }, [], 0])
   })
+
+  it('and comes back empty while an update waits to be committed, has that update once', async () => {
+    const clock = new FakeClock()
+    const bench = new RoomBench([counter('journal')], { clock })
+    const ann = await bench.join('counter', 'ann')
+    bench.store.mood = 'slow'
+    await bench.advance(200_000, 10_000)
+    // Its record is being refreshed.
+    expect(bench.store.held).toBe(1)
+    bench.message('counter', 'ann', 'inc', null, 1)
+    await bench.settle()
+    const empty = memoryStore({ clock })
+    bench.store.follow(() => empty.rooms)
+    bench.store.mood = 'fine'
+    bench.store.let()
+    await bench.settle()
+    expect([ann.state, ann.acked]).toEqual([{ count: 1 }, 1])
+    const heir = new RoomBench([counter('journal')], { clock, store: empty })
+    heir.members.set('ann', ann)
+    heir.attach('counter', ann)
+    heir.message('counter', 'ann', 'inc', null, 2)
+    await heir.settle()
+    expect([ann.state, ann.acked]).toEqual([{ count: 2 }, 2])
+  })
 })
 
 describe('a node whose lease has run out', () => {

@@ -43,6 +43,9 @@ export class RoomRecord {
   /** A claim of a record that the store has lost was sent, and nothing is known of it. */
   #claiming = false
   #written_at: number
+  /** Entries given to the journal, and how many of them a whole room that was written in their place has in it. */
+  #entries = 0
+  #covered = 0
 
   constructor(fence: Fence, parts: RecordParts) {
     this.#fence = fence
@@ -67,7 +70,12 @@ export class RoomRecord {
   /** Adds an entry to the journal. */
   append(entry: Uint8Array): Promise<boolean> {
     const { rooms, room, ttl_ms } = this.#parts
-    return this.#alone(() => this.#settle((fence) => rooms.commit(room, fence, entry, ttl_ms)))
+    const number = ++this.#entries
+    return this.#alone(async () => {
+      // The store had lost the record, and was told all of the room while this entry waited.
+      if (number <= this.#covered) return true
+      return this.#settle((fence) => rooms.commit(room, fence, entry, ttl_ms))
+    })
   }
 
   /** Replaces snapshot and journal. */
@@ -184,10 +192,13 @@ export class RoomRecord {
     return this.#writeWhole()
   }
 
-  #writeWhole(): Promise<boolean> {
+  async #writeWhole(): Promise<boolean> {
     const { rooms, room, ttl_ms, whole } = this.#parts
     const bytes = whole()
-    return this.#settle((fence) => rooms.snapshot(room, fence, bytes, ttl_ms))
+    const entries = this.#entries
+    if (!(await this.#settle((fence) => rooms.snapshot(room, fence, bytes, ttl_ms)))) return false
+    this.#covered = Math.max(this.#covered, entries)
+    return true
   }
 
   #isMine(standing: Standing): boolean {
