@@ -152,6 +152,24 @@ describe('a store that does not answer', () => {
     expect([ann.state, ann.faults, ann.resyncs]).toEqual([{ count: 3 }, [], 0])
   })
 
+  it('and comes back empty, is told nothing of a room that is kept nowhere but whose it is', async () => {
+    const clock = new FakeClock()
+    const bench = new RoomBench([counter('none')], { clock })
+    const ann = await bench.join('counter', 'ann')
+    bench.message('counter', 'ann', 'inc', null, 1)
+    await bench.settle()
+    const empty = memoryStore({ clock })
+    bench.store.follow(() => empty.rooms)
+    bench.host.recheck()
+    await bench.settle()
+    bench.message('counter', 'ann', 'inc', null, 2)
+    await bench.settle()
+    expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 2 }, 2, []])
+    const { epoch } = (await empty.rooms.inspect('prj_test/counter:a'))!
+    const claim = await empty.rooms.claim('prj_test/counter:a', 'node_b', epoch, 60_000)
+    expect([claim!.snapshot, claim!.journal]).toEqual([new Uint8Array(0), []])
+  })
+
   it('and comes back empty while an update waits to be committed, has that update once', async () => {
     const clock = new FakeClock()
     const bench = new RoomBench([counter('journal')], { clock })

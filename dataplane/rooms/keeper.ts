@@ -4,7 +4,7 @@ import type { RoomRecord } from './record.ts'
 import type { Timer } from './scheduler.ts'
 
 /** A snapshot of no room. */
-const NOTHING = new Uint8Array(0)
+export const NOTHING = new Uint8Array(0)
 
 /** Keeps a room in the store the way its type asks for: every update before it is seen, a save now and then, or nothing. */
 export class Keeper {

@@ -10,7 +10,7 @@ import { Delivery } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
 import { RoomFrames } from './frames.ts'
 import type { RoomSnapshot } from './journal.ts'
-import { Keeper } from './keeper.ts'
+import { Keeper, NOTHING } from './keeper.ts'
 import { Pace } from './pace.ts'
 import { type Flush, Pending } from './pending.ts'
 import { RoomRecord } from './record.ts'
@@ -91,7 +91,7 @@ export class RoomStream {
       log,
       metrics,
       ttl_ms: environment.limits.record_ttl_ms,
-      whole: () => this.#whole(),
+      whole: () => (parts.durability === 'none' ? NOTHING : this.#whole()),
       on_unsure: parts.on_stopped,
     })
     const state = parts.state()
