@@ -405,4 +405,31 @@ describe('handing over', () => {
       null,
     ])
   })
+
+  it('waits for rooms that are being handed over, and takes what waited in them to the next owner', async () => {
+    const bench = new RoomBench([counter('journal')])
+    await bench.join('counter', 'ann')
+    bench.may_act = false
+    bench.message('counter', 'ann', 'inc', null, 1)
+    await bench.join('counter', 'bob')
+    bench.store.mood = 'slow'
+    const taken: string[] = []
+    void bench.host.rooms[0]!.handOver({ node_id: 'node_b', take: () => taken.push('node_b') })
+    let closed = false
+    const closing = bench.host.close().then(() => {
+      closed = true
+    })
+    await bench.settle()
+    expect([closed, taken]).toEqual([false, []])
+    while (bench.store.held > 0) {
+      bench.store.let()
+      await bench.settle()
+    }
+    await closing
+    expect(taken).toEqual(['node_b'])
+    expect(bench.redirected.map(({ message }) => message)).toMatchObject([
+      { kind: 'message', ref: 1 },
+      { kind: 'join', member_id: 'bob' },
+    ])
+  })
 })

@@ -74,8 +74,8 @@ export class Room {
   /** `closing`: everybody is being sent away; `leaving`: saved for another owner; `ended`: nothing happens any more. */
   #stage: 'open' | 'closing' | 'leaving' | 'ended' = 'open'
   readonly #unhandled: Arrival[] = []
-  /** Settles when a room that ended for good is out of the store. */
-  #disposed: Promise<void> = Promise.resolve()
+  /** Settles when a room that ended for good is out of the store, and one that was handed over out of this node. */
+  #over: Promise<void> = Promise.resolve()
 
   constructor(parts: RoomParts) {
     const { environment, room, definition, log, begin } = parts
@@ -182,9 +182,14 @@ export class Room {
    */
   async handOver(successor?: Successor): Promise<void> {
     if (this.#stage === 'closing') await this.#stream.settle()
-    if (this.#stage !== 'open') return this.#disposed
+    if (this.#stage === 'open') this.#over = this.#leave(successor)
+    return this.#over
+  }
+
+  async #leave(successor?: Successor): Promise<void> {
     this.#stage = 'leaving'
     this.#cancelTimers()
+    this.#giveBackWaiting()
     this.#doors.close()
     await this.#stream.settle()
     if (this.#ended) return
@@ -315,7 +320,7 @@ export class Room {
     this.#stage = 'ended'
     this.#cancelTimers()
     this.#play.dispose()
-    this.#disposed = this.#stream.release(true).then(() => this.#end('disposed'))
+    this.#over = this.#stream.release(true).then(() => this.#end('disposed'))
   }
 
   #runTick(): void {
@@ -389,8 +394,14 @@ export class Room {
     this.#doors.close()
     this.#stream.end()
     this.#environment.metrics.fenced()
-    this.#unhandled.push(...this.#waiting.flatMap(({ arrival }) => arrival ?? []))
+    this.#giveBackWaiting()
     this.#end('fenced')
+  }
+
+  /** What waited for the thaw is the next owner's to handle. */
+  #giveBackWaiting(): void {
+    this.#unhandled.push(...this.#waiting.flatMap(({ arrival }) => arrival ?? []))
+    this.#waiting = []
   }
 
   #end(end: RoomEnd, successor?: string): void {
