@@ -13,8 +13,8 @@ const SHORT: Omit<ChaosOptions, 'seed'> = {
 }
 const WITHIN_MS = 90_000
 
-/** Its faults come between a node's commit and the store, and last longer than the lease. */
-const UNFENCED_SEED = 129
+/** Their faults come between a node's commit and the store, and last longer than the lease. */
+const UNFENCED_SEEDS = [129, 383, 6]
 
 describe('a cluster that is broken on purpose', () => {
   it.each([1, 2, 3])('keeps every promise (seed %i)', { timeout: WITHIN_MS }, async (seed) => {
@@ -24,9 +24,21 @@ describe('a cluster that is broken on purpose', () => {
     expect(result.history.clients.filter(({ kind }) => kind === 'ack').length).toBeGreaterThan(100)
   })
 
-  it('is found out when its store does not fence', { timeout: WITHIN_MS }, async () => {
-    const options = { ...SHORT, seed: UNFENCED_SEED, seconds: 9, clients: 12, rooms: 6, unfenced: true }
-    const { violations } = await runChaos(options)
-    expect(violations.map(({ name }) => name)).toContain('stale_commit')
+  it('is found out when its store does not fence', { timeout: 2 * WITHIN_MS }, async () => {
+    const found = new Set<string>()
+    // What a fault meets is the machine's to decide: a seed may pass by chance, all of them do not.
+    for (const seed of UNFENCED_SEEDS) {
+      const { violations } = await runChaos({
+        ...SHORT,
+        seed,
+        seconds: 9,
+        clients: 12,
+        rooms: 6,
+        unfenced: true,
+      })
+      for (const { name } of violations) found.add(name)
+      if (found.has('stale_commit')) break
+    }
+    expect([...found]).toContain('stale_commit')
   })
 })

@@ -144,6 +144,9 @@ const PLANTED: { [N in ViolationName]: (history: OpenHistory) => void } = {
   record_differs: (history) => {
     history.end.records[0]!.version += 1
   },
+  record_unreadable: (history) => {
+    history.end.unreadable.push({ room: history.rooms[0]!.room, message: 'an entry has seq 4 behind seq 6' })
+  },
   uncommitted_update: (history) => {
     const { seq } = patches(history)[3]!
     const commit = commits(history).find(({ content }) => content!.seq === seq)!

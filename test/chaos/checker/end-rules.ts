@@ -7,6 +7,7 @@ export function checkEnd({ end, rooms }: History): Violation[] {
   const found: Violation[] = []
   const { at } = end
   const durability = new Map(rooms.map(({ room, durability }) => [room, durability]))
+  for (const { room, message } of end.unreadable) found.push({ name: 'record_unreadable', at, room, message })
   for (const { room } of rooms) {
     const owners = end.owners.filter((owner) => owner.room === room)
     if (owners.length > 1)

@@ -152,6 +152,8 @@ export interface End {
     readonly version: number
     readonly state: Json
   })[]
+  /** Rooms of which the store holds something that no new owner could go on from, and why. */
+  readonly unreadable: readonly { readonly room: string; readonly message: string }[]
 }
 
 /** Where a room stands. */

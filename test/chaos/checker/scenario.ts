@@ -138,6 +138,7 @@ export class Scenario {
         owners: [{ room, node: this.#node, ...stand }],
         members: this.#seated.map(({ client, member }) => ({ client, member, room, ...stand })),
         records: this.#durability === 'none' ? [] : [{ room, version: this.#version, ...stand }],
+        unreadable: [],
       },
     }
     return structuredClone(history) as unknown as OpenHistory

@@ -131,6 +131,7 @@ function checkRecord({ end, store }: History, room: string, life: Life, report: 
     ({ kind, room: of, epoch, ok }) =>
       kind === 'release' && of === room && epoch >= last.epoch && ok === true,
   )
+  if (end.unreadable.some((unreadable) => unreadable.room === room)) return
   if (!record) {
     if (!forgotten)
       report(

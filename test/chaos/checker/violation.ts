@@ -6,6 +6,7 @@ export const VIOLATIONS = {
   epoch_claimed_twice: 'one epoch of a room was claimed twice',
   room_lost: 'a room began anew although an owner or the store still had it',
   record_differs: 'what the store holds is not what was committed last',
+  record_unreadable: 'what the store holds of a room contradicts itself',
   uncommitted_update: 'a member of a journal room saw what was never committed',
   seq_gap: 'a member met a gap that no resync healed',
   state_owed: 'a resume promised a whole state that never came',

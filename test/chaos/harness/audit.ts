@@ -1,10 +1,12 @@
 import { pino } from 'pino'
-import { JournalFormat } from '../../../dataplane/rooms/journal.ts'
+import { JournalFormat, UnreadableRecord } from '../../../dataplane/rooms/journal.ts'
 import { restore } from '../../../dataplane/rooms/restore.ts'
 import { redisStore } from '../../../shared/store/redis/redis.ts'
 import type { End } from '../checker/history.ts'
 
 const RECORD_TTL_MS = 60_000
+
+type Found = Pick<End, 'records' | 'unreadable'>
 
 /** What the store holds of each room, as a new owner would find it. Every node must be gone. */
 export async function audit(
@@ -12,24 +14,33 @@ export async function audit(
   key_prefix: string,
   project_id: string,
   rooms: readonly string[],
-): Promise<End['records']> {
+): Promise<Found> {
   const store = await redisStore({ url: redis_url, key_prefix, log: pino({ level: 'silent' }) })
   const format = new JournalFormat()
+  const read = async (room: string): Promise<Found> => {
+    const name = `${project_id}/${room}`
+    const owner = await store.rooms.inspect(name)
+    const claim = owner && (await store.rooms.claim(name, 'auditor', owner.epoch, RECORD_TTL_MS))
+    if (!claim) return NOTHING
+    try {
+      const restored = restore(claim, format)
+      if (!restored) return NOTHING
+      const { seq, checksum, state } = restored
+      return { records: [{ room, version: owner.version, seq, checksum, state }], unreadable: [] }
+    } catch (error) {
+      if (!(error instanceof UnreadableRecord)) throw error
+      return { records: [], unreadable: [{ room, message: error.message }] }
+    }
+  }
   try {
-    const found = await Promise.all(
-      rooms.map(async (room) => {
-        const name = `${project_id}/${room}`
-        const owner = await store.rooms.inspect(name)
-        if (!owner) return []
-        const claim = await store.rooms.claim(name, 'auditor', owner.epoch, RECORD_TTL_MS)
-        const restored = claim && restore(claim, format)
-        if (!restored) return []
-        const { seq, checksum, state } = restored
-        return [{ room, version: owner.version, seq, checksum, state }]
-      }),
-    )
-    return found.flat()
+    const found = await Promise.all(rooms.map(read))
+    return {
+      records: found.flatMap(({ records }) => records),
+      unreadable: found.flatMap(({ unreadable }) => unreadable),
+    }
   } finally {
     await store.close()
   }
 }
+
+const NOTHING: Found = { records: [], unreadable: [] }

@@ -98,7 +98,7 @@ class Run {
     const faults = new Faults(this.#cluster, this.#players)
     const progress = this.#progress(faults)
     const unwatch = watchStalls((stall) => void this.#stalls.push({ kind: 'stall', ...stall }))
-    let end: Omit<End, 'records'>
+    let end: Omit<End, 'records' | 'unreadable'>
     try {
       faults.start(planFaults({ seed, seconds, nodes, clients, lease_ms: LEASE_MS }))
       await pause(seconds * 1000)
@@ -113,14 +113,14 @@ class Run {
     await this.#cluster.killNodes()
     const rooms = this.#rooms.map(({ room, durability }) => ({ room, durability }))
     const durable = rooms.filter(({ durability }) => durability !== 'none').map(({ room }) => room)
-    const records = await audit(this.#cluster.redis.url, KEY_PREFIX, project_id, durable)
+    const found = await audit(this.#cluster.redis.url, KEY_PREFIX, project_id, durable)
     return {
       rooms,
       // What came after the end was taken is the end of the run itself.
       clients: this.#records.filter(({ at }) => at <= end.at),
       store: this.#cluster.storeHistory(),
       faults: [...faults.done, ...this.#stalls, ...this.#cluster.stalls()].sort((a, b) => a.at - b.at),
-      end: { ...end, records },
+      end: { ...end, ...found },
     }
   }
 
@@ -147,7 +147,7 @@ class Run {
   }
 
   /** Everybody stops, sends one last op, and waits; then nothing moves any more. */
-  async #comeToRest(): Promise<Omit<End, 'records'>> {
+  async #comeToRest(): Promise<Omit<End, 'records' | 'unreadable'>> {
     for (const player of this.#players) player.rest()
     await this.#settled()
     for (const player of this.#players) player.last()
@@ -176,7 +176,7 @@ class Run {
     ).catch((error: Error) => this.#options.say(error.message))
   }
 
-  #isEqual({ owners, members }: Omit<End, 'records'>): boolean {
+  #isEqual({ owners, members }: Omit<End, 'records' | 'unreadable'>): boolean {
     return members.every(({ room, state }) =>
       owners.some((owner) => owner.room === room && isDeepStrictEqual(owner.state, state)),
     )

@@ -1,8 +1,12 @@
 import type { Claim, Fence, RoomOwner, RoomRecords } from '../../../shared/store/port.ts'
 
+const ASK_AGAIN_MS = 50
+/** As long as any fault between a node and its store lasts. */
+const ATTEMPTS = 400
+
 /**
- * Room records without the fence, to see chaos find out: whoever writes is given the fence that stands, so that a node that has lost
- * its room writes on as if it still had it.
+ * Room records without the fence, to see chaos find out: whoever writes is given the fence that stands, as soon as the store says which
+ * that is, so that a node that has lost its room writes on as if it still had it.
  */
 export class UnfencedRooms implements RoomRecords {
   readonly #rooms: RoomRecords
@@ -40,7 +44,18 @@ export class UnfencedRooms implements RoomRecords {
     fence: Fence,
     write: (standing: Fence) => Promise<boolean>,
   ): Promise<boolean> {
-    const found = await this.#rooms.inspect(room)
+    const found = await this.#standing(room)
     return write(found ? { epoch: found.epoch, version: found.version } : fence)
+  }
+
+  async #standing(room: string): Promise<RoomOwner | undefined> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await this.#rooms.inspect(room)
+      } catch (error) {
+        if (attempt === ATTEMPTS) throw error
+        await new Promise((resolve) => setTimeout(resolve, ASK_AGAIN_MS))
+      }
+    }
   }
 }
