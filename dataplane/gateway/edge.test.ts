@@ -100,6 +100,23 @@ describe('a join', () => {
   })
 })
 
+describe('a join that is answered when its client is gone', () => {
+  it('leaves a seat that waits for a resume, as its owner is told', async () => {
+    const { client } = await test.hello()
+    test.owner.silent.add('join')
+    const asked = test.owner.next('join')
+    client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })
+    const { member_id } = await asked
+    const gone = test.owner.next('detach')
+    client.ws.terminate()
+    await gone
+    const room = test.owner.room('one')
+    room.members.set(member_id, { sub: 'ada', ref: 0 })
+    room.flush({ joined: [{ member_id, ref: 1 }] })
+    expect(test.owner.of('detach')).toMatchObject([{ member_id }, { member_id }])
+  })
+})
+
 describe('a leave', () => {
   it('is answered by left, and ends what comes from the room', async () => {
     const { client, joined } = await test.join()

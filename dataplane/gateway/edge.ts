@@ -113,14 +113,13 @@ export class Edge {
    * seated by a join that is still on its way.
    */
   abandon(seat: Seat): void {
-    const { room, member_id, phase } = seat
-    if (phase === 'joining') {
+    if (seat.phase === 'joining') {
       this.giveUp(seat, 'session_ended')
       return
     }
     const last = this.#remove(seat)
-    if (phase !== 'detached') this.#parts.send({ kind: 'detach', room, member_id })
-    if (last) this.#parts.unseated(room)
+    if (seat.phase !== 'detached') this.#sendDetach(seat)
+    if (last) this.#parts.unseated(seat.room)
   }
 
   /** Drops a seat without a word to anybody. */
@@ -162,7 +161,7 @@ export class Edge {
       this.#asking.delete(seat)
       seat.detach()
       if (seat.leave_ref !== undefined) this.forget(seat)
-      else this.#parts.send({ kind: 'detach', room: seat.room, member_id: seat.member_id })
+      else this.#sendDetach(seat)
     }
   }
 
@@ -266,7 +265,8 @@ export class Edge {
       if (seat?.phase !== 'joining') continue
       if (seat.leave_ref === undefined) this.#asking.delete(seat)
       this.#parts.metrics.join('joined', this.#since(seat.asked_at))
-      seat.joined(join, epoch, seq)
+      // The client went while the join was on its way; the word of that may have come before it.
+      if (!seat.joined(join, epoch, seq)) this.#sendDetach(seat)
     }
     for (const part of personal) {
       const sent_at = room.seats.get(part.member_id)?.personal(part, epoch)
@@ -358,6 +358,10 @@ export class Edge {
       epoch,
       seq,
     })
+  }
+
+  #sendDetach({ room, member_id }: Seat): void {
+    this.#parts.send({ kind: 'detach', room, member_id })
   }
 
   #sendLeave({ room, member_id, leave_ref }: Seat): void {

@@ -150,20 +150,20 @@ export class Seat {
     return this.#sampled(ack)
   }
 
-  /** The join took effect with the flush `seq` of the owner under `epoch`. */
-  joined({ ref, member_id, members, snapshot }: JoinedSeat, epoch: number, seq: number): void {
+  /** The join took effect with the flush `seq` of the owner under `epoch`. False: there is nobody any more to be told. */
+  joined({ ref, member_id, members, snapshot }: JoinedSeat, epoch: number, seq: number): boolean {
     const connection = this.#connection
-    if (this.#phase !== 'joining') return
     this.join = undefined
     if (!connection) {
       this.#phase = 'detached'
-      return
+      return false
     }
     this.#phase = 'live'
     this.#epoch = epoch
     this.#seq = seq
     connection.send({ t: 'joined', ref, room_id: this.room_id, member_id, members: [...members] })
     this.#pushState(snapshot)
+    return true
   }
 
   /** The client has read: from now on the seat waits for a state. False when it was not stalled. */
