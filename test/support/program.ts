@@ -34,6 +34,10 @@ function startScript(script: string, words: string[], env: Record<string, string
   const child = spawn(process.execPath, ['--import', 'tsx', script, ...words], {
     env: { PATH: process.env.PATH, HOME: process.env.HOME, ...env },
   })
+  // For a run that ends before whoever started it could see to its end.
+  const onExit = () => void child.kill('SIGKILL')
+  process.once('exit', onExit)
+  child.once('close', () => process.off('exit', onExit))
   let output = ''
   const waiting: (() => void)[] = []
   const hear = (chunk: Buffer): void => {
