@@ -38,3 +38,14 @@ it('says when it is full, and gives again what is not settled, each behind the o
     [ref, ref - 1],
   ])
 })
+
+it('gives all of it, also to an owner that refuses some while it is being given', () => {
+  const unacked = new Unacked()
+  for (const ref of [1, 2, 3]) unacked.add(message(ref))
+  const given: number[] = []
+  for (const { ref } of unacked.again(0)) {
+    given.push(ref)
+    unacked.refused(ref)
+  }
+  expect(given).toEqual([1, 2, 3])
+})

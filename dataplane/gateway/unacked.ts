@@ -55,7 +55,8 @@ export class Unacked {
       before = message.ref
       return ready
     })
-    return this.#messages
+    // A copy: an owner in this process answers while the list is being sent.
+    return [...this.#messages]
   }
 
   /** Forgets everything: the client sends again what it needs. */

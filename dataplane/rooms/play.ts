@@ -132,9 +132,20 @@ export class Play {
       this.#again(seat)
       return false
     }
-    if (after !== undefined && after > seat.last_ref) return false
+    if (after !== undefined && after > seat.last_ref) {
+      this.#askAgain(seat)
+      return false
+    }
     seat.last_ref = ref
     return true
+  }
+
+  /** Something of this member was lost on the way: its edge is to give again what is not settled. Asked once for each such place. */
+  #askAgain(seat: Seat): void {
+    const { environment, replies } = this.#parts
+    if (seat.missed_after === seat.last_ref) return
+    seat.missed_after = seat.last_ref
+    replies.send(seat.edge, { kind: 'moved', owner: environment.node_id })
   }
 
   #refuse(seat: Seat, code: ErrorCode, message: string, ref: number | undefined): void {

@@ -329,8 +329,11 @@ describe('a message', () => {
     const inc = { kind: 'message', type: 'inc', data: { by: 1 } } as const
     bench.send('counter', 'ann', { ...inc, ref: 3 })
     bench.send('counter', 'ann', { ...inc, ref: 7, after: 5 })
+    bench.send('counter', 'ann', { ...inc, ref: 8, after: 7 })
     await bench.settle()
     expect([countOf(ann), ann.acked]).toEqual([1, 3])
+    // Its edge is asked once to give them again.
+    expect(bench.sentOf('moved')).toMatchObject([{ owner: 'node_a' }])
     bench.send('counter', 'ann', { ...inc, ref: 5, after: 3 })
     bench.send('counter', 'ann', { ...inc, ref: 7, after: 5 })
     await bench.settle()

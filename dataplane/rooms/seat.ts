@@ -39,6 +39,8 @@ export class Seat {
   flushed_ref: number
   /** The highest ref whose update is delivered (and committed, where the room type is durable). */
   committed_ref: number
+  /** `last_ref` when the edge was asked to give again what came after it. */
+  missed_after: number | undefined
   /** The last messages that were refused. */
   refused: readonly RefusedRef[]
   /** Whether `last_ref` is to be acked with the next update. */

@@ -95,6 +95,7 @@ export class Seats {
     seat.edge = edge
     seat.codec = codec
     seat.detached_at = undefined
+    seat.missed_after = undefined
     add(this.#edges, edge, 1)
     add(this.#codecs, codec, 1)
   }
