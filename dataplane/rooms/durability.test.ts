@@ -152,6 +152,22 @@ describe('a store that does not answer', () => {
     expect([ann.state, ann.faults, ann.resyncs]).toEqual([{ count: 3 }, [], 0])
   })
 
+  for (const minutes of [11, 150])
+    it(`for ${minutes} minutes, in which the record runs out, is told the room from memory`, async () => {
+      const bench = new RoomBench([counter('journal')])
+      const ann = await bench.join('counter', 'ann')
+      bench.message('counter', 'ann', 'inc', null, 1)
+      await bench.settle()
+      bench.store.mood = 'deaf'
+      bench.message('counter', 'ann', 'inc', null, 2)
+      await bench.advance(minutes * 60_000, 10_000)
+      bench.store.mood = 'fine'
+      await bench.advance(2000, 100)
+      expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 2 }, 2, []])
+      expect(bench.counts.fenced).toBeUndefined()
+      expect(await bench.store.store.rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: 'node_a' })
+    })
+
   it('and comes back empty, is told nothing of a room that is kept nowhere but whose it is', async () => {
     const clock = new FakeClock()
     const bench = new RoomBench([counter('none')], { clock })

@@ -153,8 +153,10 @@ export class RoomRecord {
         const { epoch, version } = this.#fence
         // One ahead of this owner's epoch may be of its own claim, whose answer was lost.
         const claimed = this.#claiming && found?.owner === owner && found.epoch > epoch
+        // Its life ran out while the store was away, and the epoch alone is left: nobody else gives the room up under this epoch.
+        const expired = found?.owner === null && found.epoch === epoch
         // One behind it is one that the store has gone back to: a fail-over loses the last writes.
-        if (!found || found.epoch < epoch || claimed) {
+        if (!found || found.epoch < epoch || claimed || expired) {
           // Refused: somebody was faster, or an earlier claim of this owner. The record says which.
           if (!(await this.#reclaim(found?.epoch ?? 0))) continue
           return (await this.#writeWhole()) ? 'anew' : 'lost'
