@@ -1,0 +1,303 @@
+import * as v from 'valibot'
+import { describe, expect, it } from 'vitest'
+import { counter } from '../../test/support/rooms/counter-room.ts'
+import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { defineRoom } from './definition.ts'
+
+describe('joining', () => {
+  it('gives a snapshot with the flush that brings the member, and tells the others', async () => {
+    const bench = new RoomBench([counter()])
+    const ann = await bench.join('counter', 'ann', { sub: 'player-1' })
+    expect(ann.state).toEqual({ count: 0, seen: ['ann'] })
+    expect(ann.members).toEqual([{ member_id: 'ann', sub: 'player-1' }])
+    // The event of its own on_join is its too.
+    expect(ann.heard).toEqual(['hello "ann"'])
+    const bob = await bench.join('counter', 'bob', { codec: 'roomful.v1.json' })
+    expect(bob.members.map(({ member_id }) => member_id)).toEqual(['ann', 'bob'])
+    expect(ann.state).toEqual(bob.state)
+    expect(ann.heard).toEqual(['hello "ann"', 'hello "bob"', '+bob'])
+    expect([ann.seq, ann.faults, bob.faults]).toEqual([2, [], []])
+  })
+
+  it('answers the same join again, and refuses another of the same session', async () => {
+    const bench = new RoomBench([counter()])
+    const ann = await bench.join('counter', 'ann', { ref: 5 })
+    ann.state = null
+    await bench.join('counter', 'ann', { ref: 5 })
+    expect(ann.state).toEqual({ count: 0, seen: ['ann'] })
+    await bench.join('counter', 'ann', { ref: 6 })
+    expect(ann.errors).toMatchObject([{ code: 'already_joined', ref: 6 }])
+    expect(bench.describe('counter')?.members).toHaveLength(1)
+  })
+
+  it('refuses types that are not installed and options that do not fit', async () => {
+    const strict = defineRoom({
+      type: 'strict',
+      options: v.object({ map: v.picklist(['desert']) }),
+      create: () => ({}),
+    })
+    const bench = new RoomBench([strict])
+    expect((await bench.join('nothing', 'ann')).errors).toMatchObject([{ code: 'unknown_room_type' }])
+    const bob = await bench.join('strict', 'bob', { options: { map: 'moon' } })
+    expect(bob.errors).toMatchObject([{ code: 'invalid_options', message: expect.stringContaining('map:') }])
+    expect(bench.host.size).toBe(0)
+    const eve = await bench.join('strict', 'eve', { options: { map: 'desert' } })
+    expect(eve.in_room).toBe(true)
+  })
+
+  it('is refused where the room logic fails, and the room is not left behind', async () => {
+    const picky = defineRoom({
+      type: 'picky',
+      create: (options): { map: string } => {
+        if (options.map === 'none') throw new Error('no such map')
+        return { map: String(options.map) }
+      },
+      on_join(state) {
+        if (state.map === 'closed') throw new Error('this map is closed')
+      },
+    })
+    const bench = new RoomBench([picky])
+    const ann = await bench.join('picky', 'ann', { options: { map: 'none' } })
+    expect(ann.errors).toMatchObject([{ code: 'room_logic_failed', message: 'no such map' }])
+    const bob = await bench.join('picky', 'bob', { options: { map: 'closed' } })
+    expect(bob.errors).toMatchObject([{ code: 'room_logic_failed', message: 'this map is closed' }])
+    await bench.advance(31_000, 1000)
+    expect(bench.host.size).toBe(0)
+    const eve = await bench.join('picky', 'eve', { options: { map: 'open' } })
+    expect(eve.state).toEqual({ map: 'open' })
+  })
+})
+
+describe('admit', () => {
+  const gates: ((answer: string | undefined) => void)[] = []
+  const guarded = defineRoom({
+    type: 'guarded',
+    max_members: 2,
+    create: () => ({ here: 0 }),
+    admit: (_member, options) => {
+      if (options.now) return options.now === 'yes' ? undefined : 'not today'
+      return new Promise<string | undefined>((answer) => gates.push(answer))
+    },
+    on_join(state) {
+      state.here++
+    },
+  })
+
+  it('may refuse with a reason, at once or later', async () => {
+    const bench = new RoomBench([guarded])
+    const ann = await bench.join('guarded', 'ann', { options: { now: 'no' } })
+    expect(ann.errors).toMatchObject([{ code: 'join_refused', message: 'not today' }])
+    const bob = await bench.join('guarded', 'bob')
+    expect(bob.errors).toEqual([])
+    gates.shift()!('come back tomorrow')
+    await bench.settle()
+    expect(bob.errors).toMatchObject([{ code: 'join_refused', message: 'come back tomorrow' }])
+  })
+
+  it('is given five seconds', async () => {
+    const bench = new RoomBench([guarded])
+    const ann = await bench.join('guarded', 'ann')
+    await bench.advance(5000, 500)
+    expect(ann.errors).toMatchObject([
+      { code: 'join_refused', message: expect.stringContaining('5 seconds') },
+    ])
+    gates.shift()!(undefined)
+    await bench.settle()
+    expect(ann.in_room).toBe(false)
+  })
+
+  it('holds a place, so that joins at the same time respect max_members', async () => {
+    const bench = new RoomBench([guarded])
+    const [ann, bob, eve] = ['ann', 'bob', 'eve'].map((id) => bench.askToJoin('guarded', id))
+    await bench.settle()
+    expect(eve!.errors).toMatchObject([{ code: 'room_full' }])
+    for (const gate of gates.splice(0)) gate(undefined)
+    await bench.advance(100)
+    expect([ann!.in_room, bob!.in_room, eve!.in_room]).toEqual([true, true, false])
+    expect(bench.describe('guarded')?.state).toEqual({ here: 2 })
+  })
+
+  it('does not keep the others waiting, and ends with the session', async () => {
+    const bench = new RoomBench([guarded])
+    const ann = await bench.join('guarded', 'ann')
+    const bob = await bench.join('guarded', 'bob', { options: { now: 'yes' } })
+    await bench.advance(100)
+    expect([ann.in_room, bob.in_room]).toEqual([false, true])
+    bench.send('guarded', 'ann', { kind: 'leave', reason: 'session_ended' })
+    gates.shift()!(undefined)
+    await bench.advance(100)
+    expect(ann.in_room).toBe(false)
+    expect((await bench.join('guarded', 'eve', { options: { now: 'yes' } })).errors).toEqual([])
+  })
+
+  // The socket is lost while admit decides, and then its edge dies, so that nobody tells of the session's end. A seat taken without a
+  // socket from the start was never looked at again: the member stayed, and so did the room.
+  it('gives no seat for ever to a session that has gone meanwhile', async () => {
+    const bench = new RoomBench([guarded], { limits: { seat_ms: 2000 } })
+    const ann = await bench.join('guarded', 'ann')
+    bench.detach('guarded', ann)
+    gates.shift()!(undefined)
+    await bench.advance(100)
+    expect(bench.describe('guarded')?.members).toMatchObject([{ member_id: 'ann', connected: false }])
+    await bench.advance(3000, 100)
+    expect(bench.describe('guarded')?.members).toEqual([])
+  })
+})
+
+describe('leaving', () => {
+  it('acks what came before, answers the leaver, and tells the others', async () => {
+    const bench = new RoomBench([counter()])
+    const ann = await bench.join('counter', 'ann')
+    const bob = await bench.join('counter', 'bob')
+    bench.message('counter', 'bob', 'inc', { by: 2 }, 1)
+    bench.send('counter', 'bob', { kind: 'leave', reason: 'left', ref: 7 })
+    await bench.settle()
+    expect([bob.acked, bob.heard.at(-1), bob.in_room]).toEqual([1, 'left 7', false])
+    expect(ann.state).toEqual({ count: 2, seen: ['ann'] })
+    expect(ann.heard.slice(-2)).toEqual(['bye 1', '-bob left'])
+    expect(ann.members.map(({ member_id }) => member_id)).toEqual(['ann'])
+    bench.message('counter', 'bob', 'inc', { by: 2 }, 2)
+    expect(bob.errors).toMatchObject([{ code: 'no_seat' }])
+  })
+
+  it('by a kick brings what was for the member until then, then the farewell', async () => {
+    const bench = new RoomBench([counter()])
+    const ann = await bench.join('counter', 'ann')
+    const bob = await bench.join('counter', 'bob')
+    bench.message('counter', 'ann', 'out', { who: 'bob' })
+    await bench.settle()
+    expect(bob.heard.slice(-2)).toEqual(['you_are_out null', '-bob kicked'])
+    expect([bob.in_room, bob.faults]).toEqual([false, []])
+    expect([ann.heard.at(-1), ann.faults]).toEqual(['-bob kicked', []])
+  })
+
+  it('right after the join, in the same flush, is no news to the others', async () => {
+    const bench = new RoomBench([counter({ rate: 10 })])
+    const ann = await bench.join('counter', 'ann')
+    await bench.advance(200)
+    bench.message('counter', 'ann', 'inc', { by: 1 })
+    await bench.settle()
+    bench.askToJoin('counter', 'bob')
+    bench.send('counter', 'bob', { kind: 'leave', reason: 'left', ref: 3 })
+    await bench.advance(200)
+    expect(bench.members.get('bob')!.heard).toEqual(['left 3'])
+    expect(ann.heard.filter((news) => news.startsWith('+') || news.startsWith('-'))).toEqual([])
+    expect([ann.state, ann.faults]).toEqual([{ count: 1, seen: ['ann'] }, []])
+  })
+
+  it('of everybody, by ctx.close, ends the room; whoever joins then gets a new one', async () => {
+    const bench = new RoomBench([counter()])
+    const ann = await bench.join('counter', 'ann')
+    const bob = await bench.join('counter', 'bob')
+    bench.message('counter', 'ann', 'inc', { by: 5 })
+    bench.message('counter', 'bob', 'end', null, 1)
+    bench.message('counter', 'bob', 'inc', { by: 5 }, 2)
+    const eve = bench.askToJoin('counter', 'eve')
+    await bench.settle()
+    expect(ann.heard.slice(-2)).toEqual(['over null', '-ann closed'])
+    expect(bob.heard.slice(-2)).toEqual(['over null', '-bob closed'])
+    expect(bob.acked).toBe(1)
+    expect(eve.state).toEqual({ count: 0, seen: ['eve'] })
+    expect(bench.counts).toMatchObject({ rooms: 1, members: 1 })
+  })
+
+  it('leaves nothing behind: an empty room is disposed of after its idle time, and its record forgotten', async () => {
+    const bench = new RoomBench([counter()])
+    await bench.join('counter', 'ann')
+    bench.send('counter', 'ann', { kind: 'leave', reason: 'session_ended' })
+    await bench.advance(9000, 500)
+    expect(bench.host.size).toBe(1)
+    await bench.advance(2000, 500)
+    expect(bench.host.size).toBe(0)
+    expect(bench.counts).toMatchObject({ rooms: 0, members: 0 })
+    const { rooms } = bench.store.store
+    expect(await rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: null })
+    const ann = await bench.join('counter', 'ann2')
+    expect(ann.state).toEqual({ count: 0, seen: ['ann2'] })
+  })
+
+  it('is not idle while somebody is there, however silent', async () => {
+    const bench = new RoomBench([counter()])
+    const ann = await bench.join('counter', 'ann')
+    bench.send('counter', 'ann', { kind: 'leave', reason: 'left', ref: 2 })
+    await bench.advance(5000, 500)
+    await bench.join('counter', 'bob')
+    await bench.advance(60_000, 1000)
+    expect(bench.host.size).toBe(1)
+    expect(ann.in_room).toBe(false)
+  })
+})
+
+describe('coming back', () => {
+  for (const codec of ['roomful.v1.msgpack', 'roomful.v1.json'] as const)
+    it(`brings exactly what was missed, in ${codec}`, async () => {
+      const bench = new RoomBench([counter()])
+      const ann = await bench.join('counter', 'ann', { codec })
+      const bob = await bench.join('counter', 'bob')
+      bench.message('counter', 'ann', 'inc', { by: 1 }, 1)
+      await bench.settle()
+      bench.detach('counter', ann)
+      for (let i = 0; i < 3; i++) {
+        bench.message('counter', 'bob', 'inc', { by: 1 })
+        await bench.settle()
+      }
+      bench.message('counter', 'bob', 'whisper', { to: 'ann' })
+      bench.message('counter', 'bob', 'whisper', { to: 'bob' })
+      await bench.join('counter', 'eve')
+      bench.detach('counter', bob)
+      bench.attach('counter', ann)
+      await bench.settle()
+      const { at } = { at: bench.sentOf('attached').at(-1)! }
+      expect([at.resumed, at.ack, at.frames.length]).toEqual([true, 1, 4])
+      expect(ann.heard.slice(-3)).toEqual(['hello "eve"', '+eve', 'psst null'])
+      expect([ann.state, ann.faults, ann.resyncs]).toEqual([bench.describe('counter')?.state, [], 0])
+      // And it goes on without a gap.
+      bench.message('counter', 'ann', 'inc', { by: 1 }, 2)
+      await bench.settle()
+      expect([ann.state, ann.acked, ann.faults]).toMatchObject([{ count: 5 }, 2, []])
+    })
+
+  it('after too much brings the whole state', async () => {
+    const bench = new RoomBench([counter()], { limits: { ring: { entries: 3, bytes: 10_000 } } })
+    const ann = await bench.join('counter', 'ann')
+    await bench.join('counter', 'bob')
+    bench.detach('counter', ann)
+    for (let i = 0; i < 5; i++) {
+      bench.message('counter', 'bob', 'inc', { by: 1 })
+      await bench.settle()
+    }
+    bench.attach('counter', ann)
+    await bench.settle()
+    expect([ann.resyncs, ann.state, ann.members.length]).toEqual([1, bench.describe('counter')?.state, 2])
+    expect(bench.counts['resync resume']).toBe(1)
+    bench.message('counter', 'bob', 'inc', { by: 1 })
+    await bench.settle()
+    expect([ann.state, ann.faults]).toMatchObject([{ count: 6 }, []])
+  })
+
+  it('of a member that asked for a state brings one, the same frame for all who ask', async () => {
+    const bench = new RoomBench([counter()])
+    const ann = await bench.join('counter', 'ann')
+    const bob = await bench.join('counter', 'bob')
+    ann.state = null
+    bench.resync('counter', ann, 'checksum')
+    bench.resync('counter', bob, 'sequence')
+    const [first, second] = bench.sentOf('state')
+    expect(ann.state).toEqual(bob.state)
+    expect(first!.state['roomful.v1.msgpack']).toBe(second!.state['roomful.v1.msgpack'])
+    expect(bench.counts).toMatchObject({ 'resync checksum': 1, 'resync sequence': 1 })
+  })
+
+  it('is possible for two minutes at most, should nobody say that the session has ended', async () => {
+    const bench = new RoomBench([counter()])
+    const ann = await bench.join('counter', 'ann')
+    bench.detach('counter', ann)
+    await bench.advance(100_000, 1000)
+    expect(bench.describe('counter')?.members).toMatchObject([{ connected: false }])
+    await bench.advance(40_000, 1000)
+    expect(bench.host.size).toBe(0)
+    bench.attach('counter', ann)
+    await bench.settle()
+    expect(ann.errors).toMatchObject([{ code: 'no_seat' }])
+  })
+})

@@ -1,0 +1,66 @@
+import * as v from 'valibot'
+import { defineRoom } from '../../../dataplane/rooms/definition.ts'
+
+const by = v.object({ by: v.number() })
+
+/** Counts, and misbehaves on demand. */
+export const counter = (settings: { durability?: 'journal' | 'snapshot' | 'none'; rate?: number } = {}) =>
+  defineRoom({
+    type: 'counter',
+    messages: {
+      inc: { data: by },
+      boom: { data: v.null() },
+      promise: { data: v.null() },
+      bad_state: { data: v.null() },
+      whisper: { data: v.object({ to: v.string() }) },
+      out: { data: v.object({ who: v.string() }) },
+      end: { data: v.null() },
+      nothing: { data: v.null() },
+      returned: { data: by },
+      slow: { data: v.null(), rate: { per_second: 1, burst: 2 } },
+    },
+    sync: { rate: settings.rate ?? 0 },
+    durability: settings.durability ?? 'journal',
+    idle_seconds: 10,
+    create: (): { count: number; seen: string[] } => ({ count: 0, seen: [] }),
+    on_join(state, member, ctx) {
+      state.seen.push(member.member_id)
+      ctx.emit('hello', member.member_id)
+    },
+    on_message(state, input, ctx) {
+      switch (input.type) {
+        case 'inc':
+          state.count += input.data.by
+          break
+        case 'boom':
+          state.count = -1
+          ctx.emit('boom', null)
+          ctx.kick(input.member)
+          throw new Error('the reactor is closed')
+        case 'promise':
+          state.count = -1
+          return Promise.resolve() as never
+        case 'bad_state':
+          state.count = Number.NaN
+          break
+        case 'whisper':
+          ctx.emit('psst', null, input.data.to)
+          break
+        case 'out':
+          ctx.emit('you_are_out', null, input.data.who)
+          ctx.kick(input.data.who)
+          break
+        case 'end':
+          ctx.emit('over', null)
+          ctx.close()
+          break
+        case 'returned':
+          return { state: { ...state, count: input.data.by }, event: { name: 'set', data: state.seen } }
+      }
+      return
+    },
+    on_leave(state, member, ctx) {
+      state.seen = state.seen.filter((id) => id !== member.member_id)
+      ctx.emit('bye', ctx.members.length)
+    },
+  })
