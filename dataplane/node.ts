@@ -195,7 +195,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     random,
     log,
     metrics: metrics.rooms,
-    claim: (room, { create }) => claims.claim(room, { create }),
+    claim: (room, options) => claims.claim(room, options),
     may_act: () => lease.valid(),
     deliver,
     edge_gone: (edge) => members.isGone(edge),

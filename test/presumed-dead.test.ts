@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { leaseKey } from '../dataplane/cluster/lease.ts'
 import { TestCluster } from './support/cluster.ts'
 import { expectIntact } from './support/cluster-verdict.ts'
-import { until } from './support/redis-admin.ts'
+import { asAdmin, until } from './support/redis-admin.ts'
 
 describe('a node that another one takes for dead, and that lives', () => {
   let cluster: TestCluster
@@ -34,5 +34,31 @@ describe('a node that another one takes for dead, and that lives', () => {
     expect(guest.client.stats.reconnects).toBe(0)
     expect(owner!.node_id).not.toBe(other!.node_id)
     await expectIntact(cluster, room_id, [host!, guest])
+  })
+
+  /** What is kept nowhere cannot be taken over, only lost. */
+  it('keeps its rooms that nobody could go on with, while its lease stands', async () => {
+    const own = await TestCluster.start({ redis: 'memory', lease_ms: 4000 })
+    try {
+      const room_id = 'ledger-none:near'
+      const nodes = await own.local(2)
+      const login = await own.login()
+      const players = await own.playersAt(login, room_id, nodes)
+      await players[0]!.add()
+      const [owner, other] = await own.ownerFirst(login, room_id, nodes)
+      // The owner cannot be told anything for a moment.
+      await asAdmin(own.redis_url, async (redis) => {
+        await until('the owner is taken for dead', async () => {
+          await redis.call('CLIENT', 'KILL', 'TYPE', 'pubsub')
+          return (await own.metric(other!, 'service_nodes_gone_total')) > 0
+        })
+      })
+      await players[1]!.add()
+      expect(players[0]!.room.status).toBe('joined')
+      expect((await own.owner(login, room_id)).node_id).toBe(owner!.node_id)
+      await expectIntact(own, room_id, players)
+    } finally {
+      await own.close()
+    }
   })
 })

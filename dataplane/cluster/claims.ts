@@ -25,6 +25,11 @@ export interface ClaimsParts {
 /** What became of a claim. `elsewhere`: the living node that owns the room. `absent`: it is nowhere, and was not to be made. */
 export type Claimed = Claim | { readonly elsewhere: string } | 'absent' | 'unavailable'
 
+interface ClaimOptions {
+  readonly create: boolean
+  readonly by_lease?: boolean
+}
+
 const ATTEMPTS = 4
 const WAIT_MS = 10_000
 /** A recovery is two short questions to the store; who waits for one waits no longer than this. */
@@ -41,15 +46,15 @@ export class Claims {
   }
 
   /**
-   * Claims `project/type:key`; with `create` also when it is nowhere yet. What this node is said to own, but does not run, is free.
-   * `unavailable`: the store does not answer, or nothing may be claimed yet and that lasts. Never rejects.
+   * Claims `project/type:key`; with `create` also when it is nowhere yet, with `by_lease` only from owners without a lease. What this
+   * node is said to own, but does not run, is free. `unavailable`: the store does not answer, or nothing may be claimed yet and that lasts. Never rejects.
    */
-  async claim(room: string, { create }: { readonly create: boolean }): Promise<Claimed> {
+  async claim(room: string, options: ClaimOptions): Promise<Claimed> {
     const { clock, log, metrics, taken_over } = this.#parts
     const began = clock.monotonic()
     let result: ClaimResult = 'unavailable'
     try {
-      const { claimed, previous } = await this.#claim(room, create, began)
+      const { claimed, previous } = await this.#claim(room, options, began)
       result = resultOf(claimed, previous !== undefined)
       if (result === 'taken_over' && previous !== undefined) {
         log.info({ room, from: previous, ms: Math.round(clock.monotonic() - began) }, 'a room was taken over')
@@ -80,7 +85,7 @@ export class Claims {
   /** `previous`: the dead node that the room was taken from. */
   async #claim(
     room: string,
-    create: boolean,
+    { create, by_lease = false }: ClaimOptions,
     began: number,
   ): Promise<{ claimed: Claimed; previous?: string }> {
     const { store, members, node_id } = this.#parts
@@ -91,7 +96,8 @@ export class Claims {
       if (!found && !create) return { claimed: 'absent' }
       const previous = found?.owner ?? node_id
       const orphan = previous !== node_id
-      if (orphan && (await members.judge(previous)) === 'alive') return { claimed: { elsewhere: previous } }
+      if (orphan && (await members.judge(previous, by_lease)) === 'alive')
+        return { claimed: { elsewhere: previous } }
       const claim = orphan ? await this.#recover(room, found!) : await this.#compareAndSet(room, found)
       if (claim) return { claimed: claim, ...(orphan && { previous }) }
       // Somebody was faster: they own it now, or have released it again.

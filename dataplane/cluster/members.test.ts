@@ -142,7 +142,9 @@ describe('the members of a cluster', () => {
     await elapse(450)
     expect([a.alive(), a.members.isGone('node_b')]).toEqual(['node_a', true])
     expect(await a.members.judge('node_b')).toBe('dead')
+    expect(await a.members.judge('node_b', true)).toBe('alive')
     await elapse(60_000)
+    expect(await a.members.judge('node_b', true)).toBe('dead')
     expect(a.news).toEqual(['joined node_b', 'gone node_b'])
   })
 

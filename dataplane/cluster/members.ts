@@ -99,8 +99,10 @@ export class Members {
     return node_id !== this.#parts.node_id && this.settled
   }
 
-  /** Whether the node is alive, as the store says now. Rejects when the store cannot be reached. */
-  async judge(node_id: string): Promise<'alive' | 'dead'> {
+  /**
+   * Whether the node is alive, as the store says now; `by_lease`: whether or not it listens. Rejects when the store cannot be reached.
+   */
+  async judge(node_id: string, by_lease = false): Promise<'alive' | 'dead'> {
     const { store, clock } = this.#parts
     if (node_id === this.#parts.node_id) return 'alive'
     const asked_at = clock.monotonic()
@@ -108,7 +110,7 @@ export class Members {
     this.#note(node_id, lease?.value, asked_at)
     this.#count()
     const seen = this.#others.get(node_id)
-    if (seen) return seen.gone ? 'dead' : 'alive'
+    if (seen && !by_lease) return seen.gone ? 'dead' : 'alive'
     return lease || asked_at < this.#held_until ? 'alive' : 'dead'
   }
 

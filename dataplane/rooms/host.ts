@@ -22,8 +22,14 @@ import { errorText } from './validate.ts'
 /** What came of asking for a room: it is this node's, a living node owns it, there is none (and none was to be made), or the store is silent. */
 export type ClaimResult = Claim | { readonly elsewhere: string } | 'absent' | 'unavailable'
 
-/** Asks for the ownership of a room (`project/type:key`). `create`: also of one that is nowhere yet. */
-export type ClaimRoom = (room: string, options: { readonly create: boolean }) => Promise<ClaimResult>
+/**
+ * Asks for the ownership of a room (`project/type:key`). `create`: also of one that is nowhere yet. `by_lease`: its owner is dead when its
+ * lease has run out, and not before.
+ */
+export type ClaimRoom = (
+  room: string,
+  options: { readonly create: boolean; readonly by_lease: boolean },
+) => Promise<ClaimResult>
 
 /** What a host is made of. */
 export interface RoomHostParts {
@@ -132,7 +138,11 @@ export class RoomHost {
       if (waiting.length === 0 && arrivals.length > 0) return
       this.#opening.set(name, waiting)
       const create = waiting.some(({ message }) => message.kind === 'join')
-      this.#claim(name, create).then((result) => this.#claimed(address, definition, result, waiting))
+      // Taking what is kept nowhere from an owner that lives would end it.
+      const by_lease = definition.durability === 'none'
+      this.#claim(name, { create, by_lease }).then((result) =>
+        this.#claimed(address, definition, result, waiting),
+      )
     }
   }
 
@@ -211,9 +221,9 @@ export class RoomHost {
     return options.ok
   }
 
-  async #claim(name: string, create: boolean): Promise<ClaimResult> {
+  async #claim(name: string, options: Parameters<ClaimRoom>[1]): Promise<ClaimResult> {
     try {
-      return await this.#parts.claim(name, { create })
+      return await this.#parts.claim(name, options)
     } catch (error) {
       this.#parts.log.warn({ err: error, room: name }, 'a room could not be claimed')
       return 'unavailable'
