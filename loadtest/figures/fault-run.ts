@@ -35,6 +35,8 @@ export interface FaultRun {
   readonly elsewhere: readonly number[]
   /** The same of those at the node that was struck. */
   readonly there: readonly number[]
+  /** How long it took to strike, milliseconds. */
+  readonly took_ms: number
   readonly sessions_lost: number
   readonly acks_lost: number
   /** Why ops were refused, one text for each; those that had no effect at the end are among them. */
@@ -68,7 +70,10 @@ export async function runFault(cluster: FiguresCluster, fault: Fault, turn: numb
 
     const from = performance.now()
     const stage: Stage = { cluster, owner, closed }
-    const over = fault.strike(stage)
+    let took_ms = 0
+    const over = fault.strike(stage).then(() => {
+      took_ms = performance.now() - from
+    })
     await Promise.all([over, sleep(fault.watch_ms)])
     while (performance.now() - from < MOST_MS && players.some(isWaiting)) await sleep(WAITING_MS)
     const until = performance.now()
@@ -80,6 +85,7 @@ export async function runFault(cluster: FiguresCluster, fault: Fault, turn: numb
     return {
       elsewhere: pauseOfAll(({ home }) => home !== victim),
       there: pauseOfAll(({ home }) => home === victim),
+      took_ms,
       sessions_lost: players.filter(({ session_lost }) => session_lost).length,
       acks_lost: players.reduce((sum, { acks_lost }) => sum + acks_lost, 0),
       failures: players.flatMap(({ failures }, i) => (settled[i] ? failures : [...failures, 'no answer'])),

@@ -16,6 +16,8 @@ interface PauseParts {
   /** What the members at nodes that were not struck are called, and those at the node that was. Absent: there are none, or they are of no interest. */
   readonly elsewhere?: { readonly what: string; readonly goals?: readonly Goal[] }
   readonly there?: { readonly what: string; readonly goals?: readonly Goal[] }
+  /** What the time is called that it took to strike, where that says something. */
+  readonly took?: { readonly what: string }
   /** A crash may take the last second back. */
   readonly may_roll_back?: true
   /** A node that comes back finds more ops than it keeps for an owner that is away, and says so. */
@@ -41,6 +43,7 @@ function pauseMeasurement(parts: PauseParts): Measurement {
           figures: [
             ...figureOf(parts.elsewhere, runs, all, ({ elsewhere }) => elsewhere),
             ...figureOf(parts.there, runs, all, ({ there }) => there),
+            ...figureOf(parts.took, runs, all, ({ took_ms }) => [took_ms]),
           ],
           facts: factsOf(parts, all),
         }
@@ -154,6 +157,7 @@ export const pauseMeasurements: readonly Measurement[] = [
     method: 'One node after the other is drained, ends, and is started anew, while everybody plays on.',
     fault: rolling,
     elsewhere: { what: 'rolling restart: the worst pause of each member' },
+    took: { what: 'rolling restart: from the first SIGTERM until all is new' },
   }),
   pauseMeasurement({
     name: 'redis',
@@ -161,6 +165,7 @@ export const pauseMeasurements: readonly Measurement[] = [
     method: 'Redis is started again as soon as it has ended; appendonly, appendfsync everysec.',
     fault: redis('SIGTERM'),
     elsewhere: { what: 'Redis restarted in order: all members' },
+    took: { what: 'Redis restarted in order: Redis was away' },
   }),
   pauseMeasurement({
     name: 'redis-kill',
@@ -168,5 +173,6 @@ export const pauseMeasurements: readonly Measurement[] = [
     method: 'As above, with a crash instead of an end in order.',
     fault: redis('SIGKILL'),
     elsewhere: { what: 'Redis killed and restarted: all members' },
+    took: { what: 'Redis killed and restarted: Redis was away' },
   }),
 ]
