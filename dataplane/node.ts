@@ -197,6 +197,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     metrics: metrics.rooms,
     claim: (room, options) => claims.claim(room, options),
     may_act: () => lease.valid(),
+    rewrites_allowed_at: () => members.rewrites_allowed_at,
     deliver,
     edge_gone: (edge) => members.isGone(edge),
     redirect: (arrivals, owner) => router.redirect(arrivals, owner),

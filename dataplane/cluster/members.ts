@@ -134,6 +134,14 @@ export class Members {
     return this.#store_age_known ? this.#held_until : Number.POSITIVE_INFINITY
   }
 
+  /**
+   * From when on an owner may write a room anew that the store has lost: whoever had it later has said so by then, and nobody else may claim
+   * it yet.
+   */
+  get rewrites_allowed_at(): number {
+    return this.claims_allowed_at - YOUNG_MS
+  }
+
   async #read(): Promise<void> {
     const { store, clock } = this.#parts
     const asked_at = clock.monotonic()

@@ -246,6 +246,50 @@ describe('a node whose lease has run out', () => {
   })
 })
 
+describe('a store that came back empty', () => {
+  /** Two that take themselves for the owner: one was replaced by the other while it was cut off, and does not know. */
+  const twoOwners = async () => {
+    const clock = new FakeClock()
+    const store = memoryStore({ clock })
+    const old = new RoomBench([counter('journal')], { clock, store, node_id: 'node_x' })
+    const heir = new RoomBench([counter('journal')], { clock, store, node_id: 'node_y' })
+    const ann = await old.join('counter', 'ann')
+    heir.members.set('ann', ann)
+    old.members.clear()
+    heir.attach('counter', ann)
+    await heir.settle()
+    heir.message('counter', 'ann', 'inc', null, 1)
+    await heir.settle()
+    expect(ann.acked).toBe(1)
+    clock.advance(1000)
+    const empty = memoryStore({ clock })
+    for (const bench of [old, heir]) {
+      bench.store.follow(() => empty.rooms)
+      bench.rewrites_allowed_at = clock.monotonic() + 500
+    }
+    return { clock, old, heir, ann }
+  }
+
+  for (const first of ['old', 'heir'] as const)
+    it(`is told the room by its last owner, also when ${first === 'old' ? 'an earlier one' : 'that one'} finds out first`, async () => {
+      const { clock, old, heir, ann } = await twoOwners()
+      const order = first === 'old' ? [old, heir] : [heir, old]
+      for (const bench of order) {
+        bench.host.recheck()
+        await bench.settle()
+        clock.advance(200)
+      }
+      for (let step = 0; step < 10; step++) {
+        clock.advance(100)
+        for (const bench of order) await bench.settle()
+      }
+      expect([old.host.size, heir.host.size]).toEqual([0, 1])
+      heir.message('counter', 'ann', 'inc', null, 2)
+      await heir.settle()
+      expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 2 }, 2, []])
+    })
+})
+
 describe('a store that refuses the record of a room', () => {
   it('ends it here instead of freezing it for good', async () => {
     const bench = new RoomBench([counter('journal')])

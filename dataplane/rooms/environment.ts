@@ -52,6 +52,8 @@ export interface RoomEnvironment {
   readonly limits: RoomLimits
   /** Takes a message to an edge. */
   readonly deliver: (edge: string, message: ToEdge) => void
+  /** From when on a room that the store has lost may be written anew, on the monotonic clock: until then whoever had it later may say so. */
+  readonly rewrites_allowed_at: () => number
   /** Whether this node may act for its rooms at this moment (its lease is valid). Asked before each apply and each emit. */
   readonly may_act: () => boolean
 }

@@ -43,6 +43,8 @@ export interface RoomHostParts {
   readonly log: Logger
   readonly metrics: RoomMetrics
   readonly claim: ClaimRoom
+  /** From when on a room that the store has lost may be written anew, on the monotonic clock. */
+  readonly rewrites_allowed_at: () => number
   /** Whether this node may act for its rooms at this moment (its lease is valid). */
   readonly may_act: () => boolean
   /** Takes a message to an edge. */
@@ -70,7 +72,7 @@ export class RoomHost {
 
   /** Throws RoomDefinitionError when two room types have one name. */
   constructor(parts: RoomHostParts) {
-    const { node_id, clock, random, records, metrics, deliver, may_act, log } = parts
+    const { node_id, clock, random, records, metrics, deliver, may_act, rewrites_allowed_at, log } = parts
     this.#parts = parts
     this.#types = new RoomTypes(parts.rooms)
     const scheduler = new Scheduler(clock, parts.defer ?? setImmediate, (error) =>
@@ -89,6 +91,7 @@ export class RoomHost {
       limits,
       deliver,
       may_act,
+      rewrites_allowed_at,
     }
     const every_ms = limits.record_ttl_ms / 4
     this.#refresh = scheduler.timer(() => {

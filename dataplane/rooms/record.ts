@@ -6,6 +6,8 @@ import type { RoomMetrics } from './metrics.ts'
 
 const FIRST_RETRY_MS = 50
 const LONGEST_RETRY_MS = 1000
+/** How often is looked whether a room may be written anew. */
+const LOOK_MS = 100
 
 /** What a room's record is kept with. */
 export interface RecordParts {
@@ -20,6 +22,8 @@ export interface RecordParts {
   readonly metrics: RoomMetrics
   /** How long the record lives without being written or refreshed. */
   readonly ttl_ms: number
+  /** From when on a room that the store has lost may be written anew, on the monotonic clock. */
+  readonly rewrites_allowed_at: () => number
   /** The whole room as of its last flush: what to write when the store has lost the record. */
   readonly whole: () => Uint8Array
   /** The store does not answer (true), or does again (false). While it does not, nothing may be applied. */
@@ -153,12 +157,13 @@ export class RoomRecord {
         const { epoch, version } = this.#fence
         // One ahead of this owner's epoch may be of its own claim, whose answer was lost.
         const claimed = this.#claiming && found?.owner === owner && found.epoch > epoch
-        // Its life ran out while the store was away, and the epoch alone is left: nobody else gives the room up under this epoch.
-        const expired = found?.owner === null && found.epoch === epoch
-        // One behind it is one that the store has gone back to: a fail-over loses the last writes.
-        if (!found || found.epoch < epoch || claimed || expired) {
+        // Lost, or its life ran out while the store was away, and the epoch alone is left: nobody else gives it up under this epoch.
+        const missing = !found || (found.owner === null && found.epoch <= epoch)
+        const recalled = missing && (await this.#recall())
+        // One behind this owner's epoch is one that the store has gone back to: a fail-over loses the last writes.
+        if (missing || claimed || found.epoch < epoch) {
           // Refused: somebody was faster, or an earlier claim of this owner. The record says which.
-          if (!(await this.#reclaim(found?.epoch ?? 0))) continue
+          if (!(await this.#reclaim(recalled ? epoch : (found?.epoch ?? 0)))) continue
           return (await this.#writeWhole()) ? 'anew' : 'lost'
         }
         if (found.owner !== owner || found.epoch !== epoch) return 'lost'
@@ -168,6 +173,21 @@ export class RoomRecord {
       } catch (error) {
         if (!(await this.#pause(attempt, error))) return 'lost'
       }
+    }
+  }
+
+  /**
+   * Says that this owner had the room, and waits for whoever had it later to say the same: one that was replaced while it was cut off may
+   * be the first to find that the store has lost everything. False: somebody else has the room.
+   */
+  async #recall(): Promise<boolean> {
+    const { rooms, room, owner, ttl_ms, clock, rewrites_allowed_at } = this.#parts
+    if (!(await rooms.recall(room, owner, this.#fence.epoch, ttl_ms))) return false
+    for (;;) {
+      const wait_ms = rewrites_allowed_at() - clock.monotonic()
+      if (wait_ms <= 0 || this.#given_up) return true
+      this.#setUnsure(true)
+      await new Promise<void>((resume) => clock.schedule(Math.min(wait_ms, LOOK_MS), resume))
     }
   }
 

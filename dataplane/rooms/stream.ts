@@ -84,6 +84,7 @@ export class RoomStream {
     const { clock, random, metrics, scheduler } = environment
     this.#record = new RoomRecord(fence, {
       rooms: environment.records,
+      rewrites_allowed_at: environment.rewrites_allowed_at,
       room: roomName(room),
       owner: environment.node_id,
       clock,

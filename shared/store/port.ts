@@ -103,6 +103,12 @@ export interface RoomRecords {
    * not: somebody else was faster. The new epoch is the larger of the old one + 1 and the store's clock in milliseconds.
    */
   claim(room: string, owner: string, expected_epoch: number, ttl_ms: number): Promise<Claim | undefined>
+  /**
+   * Says that `owner` had the room under `epoch`, in a store that has lost it: there is a record of it then, with nothing in it, until the
+   * room is claimed over that epoch. Of several that say so the highest epoch stands, whatever the order. False: the room has a record that
+   * was not lost, or somebody had it later.
+   */
+  recall(room: string, owner: string, epoch: number, ttl_ms: number): Promise<boolean>
   /** Appends one entry to the journal; version + 1. False: fenced, and nothing was written. */
   commit(room: string, fence: Fence, entry: Uint8Array, ttl_ms: number): Promise<boolean>
   /** Replaces the snapshot and empties the journal, which it covers; version + 1. False: fenced. */

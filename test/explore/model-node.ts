@@ -107,6 +107,7 @@ export class ModelNode {
       metrics: noRoomMetrics,
       claim: (room, { create }) => claims.claim(room, { create }),
       may_act,
+      rewrites_allowed_at: () => this.#members.rewrites_allowed_at,
       deliver,
       edge_gone: () => false,
       redirect: (arrivals, owner) => this.#router.redirect(arrivals, owner),

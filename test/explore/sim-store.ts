@@ -93,6 +93,7 @@ export class SimStore {
       rooms: group<RoomRecords>('rooms', (raw) => raw.rooms, [
         'inspect',
         'claim',
+        'recall',
         'commit',
         'snapshot',
         'release',

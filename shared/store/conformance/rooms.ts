@@ -85,6 +85,28 @@ export function describeRooms(open: OpenStore): void {
       expect(await rooms.claim(ROOM, 'node_unaware', 0, LONG_MS)).toBeUndefined()
     })
 
+    it('recalls a lost room for whoever had it last, whatever the order', async () => {
+      const { rooms } = (await opened(open)).store
+      expect(await rooms.recall(ROOM, 'node_b', 7, LONG_MS)).toBe(true)
+      expect(await rooms.recall(ROOM, 'node_a', 5, LONG_MS)).toBe(false)
+      expect(await rooms.inspect(ROOM)).toEqual({ epoch: 7, version: 0, owner: 'node_b' })
+      expect(await rooms.recall(ROOM, 'node_c', 9, LONG_MS)).toBe(true)
+      expect(await rooms.claim(ROOM, 'node_b', 7, LONG_MS)).toBeUndefined()
+      const { fence, snapshot, journal } = await claimed(rooms, 'node_c', 9)
+      expect([fence.epoch > 9, snapshot, journal]).toEqual([true, undefined, []])
+    })
+
+    it('recalls no room that is there, nor one that somebody had later', async () => {
+      const { rooms } = (await opened(open)).store
+      const { fence } = await claimed(rooms, 'node_a', 0)
+      await rooms.commit(ROOM, fence, bytes('kept'), LONG_MS)
+      expect(await rooms.recall(ROOM, 'node_b', fence.epoch + 1, LONG_MS)).toBe(false)
+      expect(await rooms.inspect(ROOM)).toEqual({ ...advanced(fence, 1), owner: 'node_a' })
+      await rooms.release(ROOM, advanced(fence, 1), { forget: true, ttl_ms: LONG_MS })
+      expect(await rooms.recall(ROOM, 'node_b', fence.epoch + 1, LONG_MS)).toBe(false)
+      expect((await rooms.inspect(ROOM))?.owner).toBeNull()
+    })
+
     it('refuses everything under an old epoch, and changes nothing by it', async () => {
       const { rooms } = (await opened(open)).store
       const { fence } = await claimed(rooms, 'node_a', 0)

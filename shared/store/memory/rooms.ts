@@ -8,6 +8,8 @@ interface RoomRecord {
   readonly epoch: number
   readonly version: number
   readonly owner: string | null
+  /** There was no claim since the room was recalled. */
+  readonly recalled?: true
   readonly snapshot: Uint8Array | undefined
   /** Grows in place, so that a commit costs the same however long the journal is. */
   readonly journal: Uint8Array[]
@@ -57,6 +59,17 @@ export class MemoryRooms implements RoomRecords {
       snapshot: snapshot?.slice(),
       journal: journal.map((entry) => entry.slice()),
     }
+  }
+
+  async recall(room: string, owner: string, epoch: number, ttl_ms: number): Promise<boolean> {
+    this.#requireOpen()
+    requireOwner(owner)
+    requireTtl(ttl_ms)
+    const stored = this.#rooms.get(room)
+    if (stored && !stored.recalled) return false
+    if ((this.#epochs.get(room) ?? 0) > epoch) return false
+    this.#keep(room, { epoch, version: 0, owner, recalled: true, snapshot: undefined, journal: [] }, ttl_ms)
+    return true
   }
 
   async commit(room: string, fence: Fence, entry: Uint8Array, ttl_ms: number): Promise<boolean> {

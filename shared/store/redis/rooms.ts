@@ -50,6 +50,17 @@ export class RedisRooms implements RoomRecords {
     }
   }
 
+  async recall(room: string, owner: string, at_epoch: number, ttl_ms: number): Promise<boolean> {
+    requireOwner(owner)
+    requireTtl(ttl_ms)
+    const { record, epoch } = this.#keys(room)
+    const args = [String(at_epoch), owner, String(ttl_ms), String(ttl_ms + EPOCH_OUTLIVES_MS)]
+    const reply = await this.#servers.run('recall', record, (redis) =>
+      runScript(redis, 'recall', [record, epoch], args),
+    )
+    return reply === 1
+  }
+
   commit(room: string, fence: Fence, entry: Uint8Array, ttl_ms: number): Promise<boolean> {
     return this.#fenced('commit', room, fence, ttl_ms, [outgoing(entry)])
   }

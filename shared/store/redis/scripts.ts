@@ -2,7 +2,17 @@ import { readFileSync } from 'node:fs'
 import type { Redis } from 'ioredis'
 
 /** Every script of `lua/`, by the name of its file. */
-const NAMES = ['write', 'inspect', 'claim', 'commit', 'snapshot', 'release', 'refresh', 'permitted'] as const
+const NAMES = [
+  'write',
+  'inspect',
+  'claim',
+  'recall',
+  'commit',
+  'snapshot',
+  'release',
+  'refresh',
+  'permitted',
+] as const
 
 export type ScriptName = (typeof NAMES)[number]
 

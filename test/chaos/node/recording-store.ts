@@ -50,6 +50,10 @@ export class RecordingRooms implements RoomRecords {
     )
   }
 
+  recall(room: string, owner: string, epoch: number, ttl_ms: number): Promise<boolean> {
+    return this.#rooms.recall(room, owner, epoch, ttl_ms)
+  }
+
   commit(room: string, fence: Fence, entry: Uint8Array, ttl_ms: number): Promise<boolean> {
     const { seq, checksum, visible } = this.#format.readEntry(entry)
     return this.#record('commit', room, fence, { seq, checksum, visible }, () =>

@@ -23,6 +23,10 @@ export class UnfencedRooms implements RoomRecords {
     return this.#rooms.claim(room, owner, expected_epoch, ttl_ms)
   }
 
+  recall(room: string, owner: string, epoch: number, ttl_ms: number): Promise<boolean> {
+    return this.#rooms.recall(room, owner, epoch, ttl_ms)
+  }
+
   commit(room: string, fence: Fence, entry: Uint8Array, ttl_ms: number): Promise<boolean> {
     return this.#unfenced(room, fence, (standing) => this.#rooms.commit(room, standing, entry, ttl_ms))
   }

@@ -36,6 +36,8 @@ export class RoomBench {
   readonly counts: Record<string, number> = {}
   readonly node_id: string
   may_act = true
+  /** Default: at once. */
+  rewrites_allowed_at = Number.NEGATIVE_INFINITY
   #deferred: (() => void)[] = []
   #ref = 1
 
@@ -81,6 +83,7 @@ export class RoomBench {
       metrics: this.#metrics(),
       claim: (room, asked) => claims.claim(room, asked),
       may_act: () => this.may_act,
+      rewrites_allowed_at: () => this.rewrites_allowed_at,
       deliver: (_, message) => this.#receive(message),
       edge_gone: () => false,
       redirect: (arrivals, owner) => this.#redirect(arrivals, owner),

@@ -52,6 +52,7 @@ export class TestStore {
           return rooms.inspect(room)
         },
         claim: (...args) => rooms.claim(...args),
+        recall: (...args) => rooms.recall(...args),
         commit: write((...args: Parameters<typeof rooms.commit>) => rooms.commit(...args)),
         snapshot: write((...args: Parameters<typeof rooms.snapshot>) => rooms.snapshot(...args)),
         release: write((...args: Parameters<typeof rooms.release>) => rooms.release(...args)),

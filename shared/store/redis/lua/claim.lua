@@ -1,6 +1,6 @@
 -- Makes a node the owner of a room under a new epoch.
 --
--- KEYS[1]   the room's record, a hash: epoch, version, owner
+-- KEYS[1]   the room's record, a hash: epoch, version, owner, recalled
 -- KEYS[2]   the room's epoch, which outlives the record
 -- KEYS[3]   its snapshot
 -- KEYS[4]   its journal, a list
@@ -27,7 +27,7 @@ local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local next_epoch = string.format('%.0f', math.max(epoch + 1, now))
 local version = record[2] or '0'
 
-redis.call('HSET', KEYS[1], 'epoch', next_epoch, 'version', version, 'owner', ARGV[2])
+redis.call('HSET', KEYS[1], 'epoch', next_epoch, 'version', version, 'owner', ARGV[2], 'recalled', '')
 redis.call('SET', KEYS[2], next_epoch, 'PXAT', string.format('%.0f', now + ARGV[4]))
 for _, key in ipairs({ KEYS[1], KEYS[3], KEYS[4] }) do
   redis.call('PEXPIREAT', key, string.format('%.0f', now + ARGV[3]))
