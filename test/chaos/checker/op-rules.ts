@@ -1,6 +1,6 @@
 import { type ClientRecord, type Durability, type History, playerIn, type View } from './history.ts'
 import { OpTrack } from './op-track.ts'
-import type { Ownerships } from './ownership.ts'
+import type { Ownership, Ownerships } from './ownership.ts'
 import type { Violation, ViolationName } from './violation.ts'
 
 /** Reliable messages: every acked op is applied exactly once and in order, refused ones never, the others at most once. */
@@ -29,6 +29,7 @@ class Seat {
   readonly #joined_at: number
   readonly #durability: Durability
   readonly #ownerships: Ownerships
+  readonly #losses: readonly Ownership[]
   readonly #track = new OpTrack()
   /** Refs that an owner's crash took back, where the room type allows it. */
   readonly #forgotten = new Set<number>()
@@ -47,11 +48,12 @@ class Seat {
     this.#seen_at = joined.at
     this.#durability = durability
     this.#ownerships = ownerships
+    this.#losses = ownerships.losses(joined.room)
   }
 
   take(record: ClientRecord): void {
     // The first thing that is wrong makes the rest hard to tell.
-    if (this.found.length > 0) return
+    if (this.found.length > 0 || this.#wiped(record.at)) return
     switch (record.kind) {
       case 'sent':
         this.#track.send(record)
@@ -76,7 +78,7 @@ class Seat {
 
   /** `view`: what the owner has of this member in the end. */
   end(at: number, view: View | undefined): void {
-    if (this.found.length > 0) return
+    if (this.found.length > 0 || this.#wiped(at)) return
     if (view) this.#see(view, at)
     else if (!this.#mayBeGone(at)) {
       this.#report('acked_lost', at, 'the room knows nothing of the member any more')
@@ -125,9 +127,16 @@ class Seat {
     return this.#ownerships.mayForget(this.room, between, this.#durability === 'none')
   }
 
-  /** Whether the room may have forgotten the member altogether: it was lost with the store's data, or with its owner. */
+  /**
+   * Whether the store lost its data while the room's owner was away: whoever had the room before may have written it anew, as it was then.
+   * What of this member's ops is in it is chance from here on.
+   */
+  #wiped(at: number): boolean {
+    return this.#losses.some(({ claim }) => claim.ended >= this.#joined_at && claim.began <= at)
+  }
+
+  /** Whether the room may have forgotten the member altogether: it was lost with its owner. */
   #mayBeGone(at: number): boolean {
-    if (this.#ownerships.losses(this.room).some(({ claim }) => claim.ended >= this.#joined_at)) return true
     if (this.#durability === 'journal') return false
     const between = { from: this.#joined_at - IN_FLIGHT_MS, to: at }
     return this.#ownerships.mayForget(this.room, between, this.#durability === 'none')
