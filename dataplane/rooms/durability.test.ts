@@ -229,6 +229,17 @@ describe('a node whose lease has run out', () => {
       expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 2 }, 2, []])
     })
 
+  it('answers an attach that was asked again and again once', async () => {
+    const bench = new RoomBench([counter('journal')])
+    const ann = await bench.join('counter', 'ann')
+    bench.may_act = false
+    for (let asked = 0; asked < 50; asked++) bench.attach('counter', ann)
+    bench.may_act = true
+    bench.host.recheck()
+    await bench.settle()
+    expect(bench.sentOf('attached')).toHaveLength(1)
+  })
+
   it('loses what others have claimed meanwhile, without a word', async () => {
     const bench = new RoomBench([counter('none')])
     await bench.join('counter', 'ann')

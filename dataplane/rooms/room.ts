@@ -345,6 +345,12 @@ export class Room {
 
   #wait(run: () => void, arrival: Arrival | undefined): void {
     const message = arrival?.message
+    // Edges ask again every few seconds, for as long as it takes: the last time counts.
+    if (message?.kind === 'attach' || message?.kind === 'join')
+      this.#waiting = this.#waiting.filter(
+        ({ arrival: earlier }) =>
+          earlier?.message.kind !== message.kind || earlier.message.member_id !== message.member_id,
+      )
     const full = this.#waiting.length >= this.#environment.limits.waiting_messages
     // Who comes, goes and comes back always waits: there are only so many of them.
     if (!full || message?.kind !== 'message') this.#waiting.push({ run, arrival })
