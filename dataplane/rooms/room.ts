@@ -1,6 +1,7 @@
 import type { Json } from '../../shared/json.ts'
 import type { Fence } from '../../shared/store/port.ts'
 import { type Arrival, type RoomAddress, roomId, type ToOwner } from '../traffic.ts'
+import { Backlog } from './backlog.ts'
 import type { RoomDefinition, RoomLog } from './definition.ts'
 import { Doors } from './doors.ts'
 import type { RoomEnvironment } from './environment.ts'
@@ -40,13 +41,6 @@ export interface RoomParts {
   readonly on_end: (end: RoomEnd, unhandled: readonly Arrival[], successor: string | undefined) => void
 }
 
-/** Something that waits for the thaw. */
-interface Waiting {
-  readonly run: () => void
-  /** The message it stands for, if it is one. */
-  readonly arrival: Arrival | undefined
-}
-
 /** How long an empty room that may not act now waits to be looked at again. */
 const LOOK_AGAIN_MS = 1000
 
@@ -68,9 +62,7 @@ export class Room {
   #tick_pace: Pace | undefined
   /** Nothing is applied: the node may not act, or the store is silent. */
   #frozen = false
-  #waiting: Waiting[] = []
-  /** Edges of reliable messages that found no place to wait: they are asked for them again after the thaw. */
-  readonly #unheard = new Set<string>()
+  readonly #backlog: Backlog
   /** `closing`: everybody is being sent away; `leaving`: saved for another owner; `ended`: nothing happens any more. */
   #stage: 'open' | 'closing' | 'leaving' | 'ended' = 'open'
   readonly #unhandled: Arrival[] = []
@@ -82,6 +74,7 @@ export class Room {
     const { clock, random, scheduler, metrics, deliver } = environment
     this.#parts = parts
     this.#environment = environment
+    this.#backlog = new Backlog(environment.limits.waiting_messages)
     this.address = room
     this.room_id = roomId(room)
     this.#phase = random.float()
@@ -344,21 +337,9 @@ export class Room {
   }
 
   #wait(run: () => void, arrival: Arrival | undefined): void {
-    const message = arrival?.message
-    // Edges ask again every few seconds, for as long as it takes: the last time counts.
-    if (message?.kind === 'attach' || message?.kind === 'join')
-      this.#waiting = this.#waiting.filter(
-        ({ arrival: earlier }) =>
-          earlier?.message.kind !== message.kind || earlier.message.member_id !== message.member_id,
-      )
-    const full = this.#waiting.length >= this.#environment.limits.waiting_messages
-    // Who comes, goes and comes back always waits: there are only so many of them.
-    if (!full || message?.kind !== 'message') this.#waiting.push({ run, arrival })
-    else if (message.ref !== undefined) this.#unheard.add(arrival!.from)
-    else {
-      const text = `${this.room_id} has to wait: try again`
-      this.#replies.failed(arrival!.from, message, 'room_unavailable', text)
-    }
+    if (this.#backlog.add({ run, arrival }) !== 'refused' || arrival?.message.kind !== 'message') return
+    const text = `${this.room_id} has to wait: try again`
+    this.#replies.failed(arrival.from, arrival.message, 'room_unavailable', text)
   }
 
   /** Freezes the room when the node may not act. */
@@ -379,14 +360,8 @@ export class Room {
     if (!this.#frozen || this.#ended || !this.#environment.may_act()) return
     this.#frozen = false
     this.#stream.resume()
-    const waiting = this.#waiting
-    this.#waiting = []
-    waiting.forEach(({ run, arrival }) => {
-      this.#act(run, arrival)
-    })
-    const unheard = [...this.#unheard]
-    this.#unheard.clear()
-    for (const edge of unheard) this.#askAgain(edge)
+    for (const { run, arrival } of this.#backlog.take()) this.#act(run, arrival)
+    for (const edge of this.#backlog.takeUnheard()) this.#askAgain(edge)
   }
 
   #askAgain(edge: string): void {
@@ -406,8 +381,7 @@ export class Room {
 
   /** What waited for the thaw is the next owner's to handle. */
   #giveBackWaiting(): void {
-    this.#unhandled.push(...this.#waiting.flatMap(({ arrival }) => arrival ?? []))
-    this.#waiting = []
+    this.#unhandled.push(...this.#backlog.take().flatMap(({ arrival }) => arrival ?? []))
   }
 
   #end(end: RoomEnd, successor?: string): void {
