@@ -8,6 +8,7 @@ import { packageVersion } from '../shared/version.ts'
 import { costMeasurements } from './figures/cost-measurements.ts'
 import type { Findings } from './figures/figure.ts'
 import type { Measurement } from './figures/measurement.ts'
+import { machineTimes, shareOfOthers } from './figures/others.ts'
 import { figuresPage } from './figures/page.ts'
 import { pauseMeasurements } from './figures/pause-measurements.ts'
 import { isBuilt } from './figures/processes.ts'
@@ -65,10 +66,12 @@ async function measure(measurement: Measurement, runs: number): Promise<Findings
     },
     most_ms_per_run * runs + MOST_MS_BESIDES,
   )
+  const before = await machineTimes()
   const findings = await measurement.run({ runs, progress: (text) => say(`${name}: ${text}`) })
+  const after = await machineTimes()
   clearTimeout(watchdog)
   say(`${name}: done in ${Math.round((performance.now() - began) / 1000)} s`)
-  return findings
+  return { ...findings, others: before && after && shareOfOthers(before, after) }
 }
 
 function redisVersion(): string {

@@ -18,7 +18,7 @@ export interface CommitRate {
   readonly cpu: CpuTimes
 }
 
-/** Closed loops of one op in each of `rooms` journal rooms at one node; commits counted in `windows` of `window_ms`. */
+/** Closed loops of one op in each of `rooms` journal rooms at the one node of `cluster`, which has no other rooms; commits counted in `windows` of `window_ms`. */
 export async function commitRate(
   cluster: FiguresCluster,
   { rooms, windows, window_ms }: { rooms: number; windows: number; window_ms: number },
@@ -40,6 +40,8 @@ export async function commitRate(
     for (let n = 1; going; n++) await once(n)
   }
   await sleep(WARM_MS)
+  const here = await cluster.metric(slot, 'service_rooms')
+  if (here !== rooms) throw new Error(`${here} of ${rooms} rooms are at the node whose commits are counted`)
   const rates: number[] = []
   const count = () => cluster.metric(slot, 'service_commit_duration_seconds_count')
   const before = await cpuTimes(cluster, [slot])
@@ -57,5 +59,6 @@ export async function commitRate(
   going = false
   await Promise.all(loops)
   for (const client of clients) client.close()
+  while ((await cluster.metric(slot, 'service_rooms')) > 0) await sleep(100)
   return { rooms, rates, cpu }
 }

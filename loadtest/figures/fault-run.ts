@@ -47,6 +47,8 @@ const OP_MS = 10
 const MEMBERS_PER_NODE = 2
 /** Before the stroke: long enough for the normal period, short enough for many runs. */
 const WARM_MS = 800
+/** And so much longer at most, so that saves of the room are not always equally old. */
+const WARM_MORE_MS = 700
 /** Members play on for as long as somebody waits, but no longer than this. */
 const MOST_MS = 20_000
 /** Who had no effect for so long is waiting. */
@@ -66,7 +68,7 @@ export async function runFault(cluster: FiguresCluster, fault: Fault, turn: numb
     const owner = await cluster.ownerOf(roomIdOf(room))
     const victim = fault.victim(cluster, owner)
     for (const player of players) player.start(OP_MS)
-    await sleep(WARM_MS)
+    await sleep(WARM_MS + Math.random() * WARM_MORE_MS)
 
     const from = performance.now()
     const stage: Stage = { cluster, owner, closed }

@@ -32,6 +32,8 @@ export interface Findings {
   readonly method: string
   readonly figures: readonly Figure[]
   readonly facts: readonly Fact[]
+  /** The share of the machine that processes of others took meanwhile, 0–1; undefined: the system does not tell. */
+  readonly others?: number | undefined
 }
 
 /** Whether every goal of a figure is reached; undefined: it has none. */

@@ -28,6 +28,7 @@ const findings = (p99: number, lost: number): Findings => ({
     },
   ],
   facts: [{ what: 'sessions lost', value: lost, unit: '', at_most: 0 }],
+  others: 0.123,
 })
 
 const row = (page: string, what: string): string =>
@@ -46,6 +47,14 @@ it('says where a goal was met, and where it was missed', () => {
 
 it('says where and when it was measured, and how to do it again', () => {
   const page = figuresPage([findings(1, 0)], circumstances)
-  for (const part of ['2026-03-01 14:05', '2 cores', 'v20.19.0', '7.0.15', 'npm run figures', '20 runs'])
+  for (const part of [
+    '2026-03-01 14:05',
+    '2 cores',
+    'v20.19.0',
+    '7.0.15',
+    'npm run figures',
+    '20 runs',
+    'took 12 %',
+  ])
     expect(page).toContain(part)
 })

@@ -21,8 +21,8 @@ export interface Circumstances {
 /** The page of the figures, in Markdown. */
 export function figuresPage(findings: readonly Findings[], circumstances: Circumstances): string {
   const { date, cores, processor, node, redis, version, runs, built, load_before } = circumstances
-  const parts = findings.map(({ title, method, facts }) =>
-    [`## ${title}`, method, factTable(facts)].filter(Boolean).join('\n\n'),
+  const parts = findings.map(({ title, method, facts, others }) =>
+    [`## ${title}`, method, disturbance(others), factTable(facts)].filter(Boolean).join('\n\n'),
   )
   return `${[
     '# Figures',
@@ -35,6 +35,9 @@ export function figuresPage(findings: readonly Findings[], circumstances: Circum
     ...parts,
   ].join('\n\n')}\n`
 }
+
+const disturbance = (others: number | undefined): string =>
+  others === undefined ? '' : `Meanwhile other processes took ${Math.round(100 * others)} % of the machine.`
 
 const figureTable = (figures: readonly Figure[]): string =>
   table(

@@ -20,8 +20,6 @@ interface PauseParts {
   readonly took?: { readonly what: string }
   /** A crash may take the last second back. */
   readonly may_roll_back?: true
-  /** A node that comes back finds more ops than it keeps for an owner that is away, and says so. */
-  readonly may_refuse?: true
 }
 
 function pauseMeasurement(parts: PauseParts): Measurement {
@@ -66,17 +64,17 @@ function figureOf(
   return group ? [{ ...group, unit: 'ms', runs, summary: summarize(all.flatMap(pauses)) }] : []
 }
 
-function factsOf({ may_roll_back, may_refuse }: PauseParts, all: readonly FaultRun[]): Fact[] {
+function factsOf({ may_roll_back }: PauseParts, all: readonly FaultRun[]): Fact[] {
   const sum = (of: (run: FaultRun) => number): number => all.reduce((total, run) => total + of(run), 0)
-  const none = (unless: true | undefined) => (unless ? {} : { at_most: 0 })
+  const none = may_roll_back ? {} : { at_most: 0 }
   return [
     { what: 'sessions lost', value: sum((run) => run.sessions_lost), unit: '', at_most: 0 },
-    { what: 'acked ops lost', value: sum((run) => run.acks_lost), unit: '', ...none(may_roll_back) },
+    { what: 'acked ops lost', value: sum((run) => run.acks_lost), unit: '', ...none },
     {
       what: 'ops refused or without effect',
       value: sum((run) => run.failures.length),
       unit: '',
-      ...none(may_refuse),
+      at_most: 0,
     },
     ...reasons(all).map(([reason, value]) => ({ what: `refused: ${reason}`, value, unit: '' })),
   ]
@@ -141,7 +139,6 @@ export const pauseMeasurements: readonly Measurement[] = [
       'The process keeps its connections, so that nobody is told that it is away: its lease (2 s) has to run out. Its own members have a silent connection, which is not what is measured here.',
     fault: stop,
     elsewhere: { what: 'owner stopped: members at other nodes' },
-    may_refuse: true,
   }),
   pauseMeasurement({
     name: 'drain',
