@@ -50,6 +50,7 @@ const joinCounter = async (ws_url: string, credentials: { projectId: string; tok
     {
       timeout: 10_000,
     },
+    10_000,
   )
 }
 
@@ -109,7 +110,7 @@ describe('a node as a process', () => {
     })
     expect(response.status).toBe(202)
     expect(await node.ended).toBe(0)
-    await vi.waitFor(() => expect(statuses).toContain('reconnecting'))
+    await vi.waitFor(() => expect(statuses).toContain('reconnecting'), 10_000)
     client.close()
   })
 })

@@ -101,7 +101,7 @@ describe('nodes on a Redis', () => {
       if (i % 10 === 9) await new Promise((resolve) => setImmediate(resolve))
     }
     const all = Array.from({ length: 100 }, (_, i) => `node_a: ${i}`)
-    await vi.waitFor(() => expect(b.heard.filter((text) => text.startsWith('node_a'))).toEqual(all))
+    await vi.waitFor(() => expect(b.heard.filter((text) => text.startsWith('node_a'))).toEqual(all), 10_000)
     expect(b.heard).not.toContain('gap node_a')
     b.proxy.cut()
     await vi.waitFor(() => expect(b.heard).toContain('gap undefined'), { timeout: 5000 })

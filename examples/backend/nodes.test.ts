@@ -92,8 +92,9 @@ test('a node that does not answer is silent after a second, and one that refuses
   expect(await looked(500)).toMatchObject([{ node_id: 'node-1', state: 'silent', rooms: [{}, {}] }])
 
   end()
-  await vi.waitFor(async () =>
-    expect(await looked(0)).toMatchObject([{ node_id: 'node-1', state: 'gone', rooms: [] }]),
+  await vi.waitFor(
+    async () => expect(await looked(0)).toMatchObject([{ node_id: 'node-1', state: 'gone', rooms: [] }]),
+    10_000,
   )
 })
 

@@ -59,7 +59,7 @@ describe('several stores on one Redis', () => {
     expect(await two.records.page('{t}:i', { limit: 9 })).toEqual([])
     expect(await two.rooms.inspect('p/a:k')).toBeUndefined()
     expect(await two.bus.publish('c', bytes('two'))).toBe(1)
-    await vi.waitFor(() => expect(heard).toEqual(['two']))
+    await vi.waitFor(() => expect(heard).toEqual(['two']), 10_000)
   })
 
   it('are one store when their prefixes are the same', async () => {
@@ -122,7 +122,7 @@ describe('a Redis store that loses its server', () => {
     )
     expect(gaps).toBe(0)
     expect(await redis.call('CLIENT', 'KILL', 'TYPE', 'pubsub')).toBe(1)
-    await vi.waitFor(() => expect(heard).toEqual(['after the gap']))
+    await vi.waitFor(() => expect(heard).toEqual(['after the gap']), 10_000)
     expect(gaps).toBe(1)
   })
 
@@ -206,7 +206,7 @@ describe('a Redis store that loses its server', () => {
     proxy.mute('roomful-commands')
     const write = store.records.write([{ put: 'k', value: bytes('x') }])
     const outcome = expect(write).rejects.toBeInstanceOf(StoreUnavailable)
-    await vi.waitFor(async () => expect(await version()).toBe(1))
+    await vi.waitFor(async () => expect(await version()).toBe(1), 10_000)
     proxy.cut()
     await outcome
     await store.ping()

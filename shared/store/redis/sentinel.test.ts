@@ -65,7 +65,7 @@ describe('a Redis store whose Sentinels appoint another master', () => {
     expect(journal).toEqual(['e'])
     await vi.waitFor(async () => expect(await store.bus.listeners(['c'])).toEqual([1]), { timeout: 5000 })
     expect(await store.bus.publish('c', bytes('here'))).toBe(1)
-    await vi.waitFor(() => expect(told.heard).toEqual(['here']))
+    await vi.waitFor(() => expect(told.heard).toEqual(['here']), 10_000)
   })
 
   it('answers StoreUnavailable in bounded time while there is none', async () => {
