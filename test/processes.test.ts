@@ -47,9 +47,6 @@ const joinCounter = async (ws_url: string, credentials: { projectId: string; tok
   const client = await connect(ws_url, credentials)
   return vi.waitFor(
     async () => ({ client, room: await client.join<typeof counter>('counter', { key: 'kept' }) }),
-    {
-      timeout: 10_000,
-    },
     10_000,
   )
 }
