@@ -31,7 +31,7 @@ const BOTH: readonly Command[] = ['control', 'dataplane', 'dev']
 const ORIGIN = /^(https?|[a-z][a-z0-9+.-]*):\/\/[^/\s]+$/
 
 /**
- * Every environment variable roomful reads. `--help` prints this table, `parse…Config` reads by it, and `docs/operations.md` is
+ * Every environment variable roomful reads. `--help` prints this table, `parse…Config` reads by it, and `docs/reference.md` is
  * checked against it.
  */
 export const VARIABLES = {

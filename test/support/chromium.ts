@@ -1,8 +1,8 @@
-import { execFileSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { delimiter, join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { type Browser, chromium } from 'playwright-core'
+import { installPackages, mayInstall } from './debian-package.ts'
 
 const NAMES = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable']
 const ELSEWHERE = [
@@ -40,21 +40,12 @@ function find(): string | undefined {
   )
 }
 
-/** Only where it asks nobody: as root on a Debian. */
 function install(): string {
-  if (process.getuid?.() !== 0 || !existsSync('/etc/debian_version'))
+  if (!mayInstall())
     throw new Error(
       'These tests need Chromium or Chrome: install one (apt install chromium), or set CHROME_PATH.',
     )
-  process.stderr.write('No Chromium found; installing Debian’s (apt-get install chromium).\n')
-  const options = ['-qq', '-o', 'DPkg::Lock::Timeout=300']
-  const stdio = ['ignore', 'ignore', 'inherit'] as const
-  const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' }
-  execFileSync('apt-get', [...options, 'update'], { stdio: [...stdio], env })
-  execFileSync('apt-get', [...options, 'install', '-y', '--no-install-recommends', 'chromium'], {
-    stdio: [...stdio],
-    env,
-  })
+  installPackages(['chromium'])
   const path = find()
   if (path === undefined) throw new Error('apt-get installed chromium, but it is not in PATH')
   return path

@@ -1,5 +1,5 @@
+import { installPackages, mayInstall } from './debian-package.ts'
 import { startRedisContainer } from './redis-container.ts'
-import { installRedis, mayInstallRedis } from './redis-install.ts'
 import { findRedisProgram, type RedisProcessOptions, startRedisProcess } from './redis-process.ts'
 
 /** A real Redis server that belongs to one test (or, from the global setup, to one run). It keeps nothing on disk. */
@@ -29,8 +29,8 @@ export async function startRedis(): Promise<RedisServer> {
   if (program) return startRedisProcess(program)
   const container = await startRedisContainer()
   if (container) return container
-  if (mayInstallRedis()) {
-    installRedis()
+  if (mayInstall()) {
+    installPackages(['redis-server'])
     const installed = findRedisProgram()
     if (installed) return startRedisProcess(installed)
   }
@@ -43,7 +43,7 @@ export async function startRedis(): Promise<RedisServer> {
 export async function startRedisWith(options: RedisProcessOptions): Promise<RedisServer> {
   const program = findRedisProgram()
   if (program) return startRedisProcess(program, options)
-  if (!mayInstallRedis()) throw new Error('this test needs redis-server or valkey-server on PATH')
-  installRedis()
+  if (!mayInstall()) throw new Error('this test needs redis-server or valkey-server on PATH')
+  installPackages(['redis-server'])
   return startRedisProcess(findRedisProgram() ?? 'redis-server', options)
 }

@@ -7,20 +7,20 @@ import { eventLoopDelay, registerGauges } from '../dataplane/ops/process-metrics
 import { variables } from '../shared/config/environment.ts'
 import { CLOSE } from '../shared/protocol/close-codes.ts'
 
-const page = readFileSync(new URL('../docs/operations.md', import.meta.url), 'utf8')
+const page = readFileSync(new URL('../docs/reference.md', import.meta.url), 'utf8')
 
 /** The rows of every table under a heading, to the next of its level or above, as cells of text. */
 function rowsUnder(heading: string): string[][] {
   const level = heading.match(/^#+/)![0].length
   const section = page.split(`\n${heading}\n`)[1]?.split(new RegExp(`^#{1,${level}} `, 'm'))[0]
-  if (section === undefined) throw new Error(`docs/operations.md has no heading "${heading}"`)
+  if (section === undefined) throw new Error(`docs/reference.md has no heading "${heading}"`)
   return section
     .split('\n')
     .filter((line) => line.startsWith('| `'))
     .map((line) => line.slice(2, -2).split(' | '))
 }
 
-describe('docs/operations.md', () => {
+describe('docs/reference.md', () => {
   it('lists every environment variable as the program knows it', () => {
     const expected = variables().map(([name, variable]) => [
       `\`${name}\``,
