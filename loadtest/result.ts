@@ -1,0 +1,171 @@
+/** What a load test found: made while it runs, shown live, and written as JSON, JUnit and a page. Plain data. Durations in milliseconds. */
+
+/** What is timed, from the moment it was due (not from when the generator got round to it) to its end. */
+export type Timing =
+  /** From the wish to connect to the welcome. */
+  | 'connect'
+  /** From the wish to join to the first snapshot. */
+  | 'join'
+  /** From when a reliable message was due to its ack. */
+  | 'rtt'
+  /** From the loss of a connection to the session going on. */
+  | 'resume'
+  /** The longest time a player waited for an effect of its own, one value for each player and disturbance. */
+  | 'pause'
+
+/** Some values of one timing. `count` 0: all others are 0. */
+export interface Percentiles {
+  readonly count: number
+  readonly mean: number
+  readonly p50: number
+  readonly p90: number
+  readonly p95: number
+  readonly p99: number
+  readonly p999: number
+  readonly max: number
+}
+
+/** What is counted. */
+export interface Counts {
+  readonly connects: number
+  readonly joins: number
+  readonly leaves: number
+  /** Reliable messages sent. */
+  readonly sends: number
+  readonly acks: number
+  /** Patches and whole states received. */
+  readonly updates: number
+  readonly events: number
+  readonly resumes: number
+  /** Bytes of websocket messages, from the server and to it. */
+  readonly bytes_in: number
+  readonly bytes_out: number
+  /** Failures of any kind, those of `Failure`. */
+  readonly errors: number
+}
+
+/** The load generator itself in one second, the worst of its threads. */
+export interface GeneratorSecond {
+  /** 99th percentile of the delay of its event loops. */
+  readonly event_loop_delay_ms: number
+  /** Share of the second in which the busiest event loop worked, 0–1. */
+  readonly event_loop_utilisation: number
+  /** How late the latest message left. */
+  readonly late_ms: number
+  /** CPU seconds of the whole process in this second. */
+  readonly cpu_seconds: number
+  readonly rss_bytes: number
+}
+
+/** One process of the service in one second, from its own metrics. */
+export interface ServerSecond {
+  /** `node-1`, or the address where metrics are read. */
+  readonly name: string
+  /** False: it did not answer; the figures are 0. */
+  readonly up: boolean
+  readonly cpu_seconds: number
+  readonly rss_bytes: number
+  readonly event_loop_utilisation: number
+  readonly event_loop_delay_ms: number
+  readonly connections: number
+  readonly sessions: number
+  readonly rooms: number
+  readonly members: number
+  /** In this second. */
+  readonly messages_in: number
+  readonly socket_writes: number
+  readonly bytes_out: number
+  readonly resyncs: number
+  readonly errors: number
+}
+
+/** One second of the run. */
+export interface Second {
+  /** Seconds since the start. */
+  readonly at: number
+  readonly phase: string
+  /** Connections at the end of the second. */
+  readonly online: number
+  /** In this second. */
+  readonly counts: Counts
+  readonly timings: Readonly<Partial<Record<Timing, Percentiles>>>
+  readonly generator: GeneratorSecond
+  readonly servers: readonly ServerSecond[]
+}
+
+/** Something that was done or happened at a moment: a phase began, a node was told to end, all sockets were cut. */
+export interface Incident {
+  readonly at: number
+  readonly text: string
+}
+
+/** One promise of the service that was checked while it was under load. */
+export interface Check {
+  /** Such as `sequence gaps`. */
+  readonly name: string
+  /** What it means, one sentence. */
+  readonly meaning: string
+  /** How often it was broken; undefined: it could not be checked, and `note` says why. */
+  readonly violations: number | undefined
+  /** What was looked at, such as `81,204 updates`, or why nothing was. */
+  readonly note: string
+  /** The first few violations, a line each. */
+  readonly examples: readonly string[]
+}
+
+/** A limit that was given, and whether it held. */
+export interface Verdict {
+  /** As it was given: `--max-rtt-p99`. */
+  readonly threshold: string
+  readonly limit: number
+  readonly actual: number
+  /** `ms`, or empty for a plain number. */
+  readonly unit: string
+  readonly held: boolean
+}
+
+/** Failures of one kind. */
+export interface Failure {
+  /** A code of the server or the SDK, such as `connection_failed`. */
+  readonly code: string
+  readonly count: number
+  /** The message of the first. */
+  readonly example: string
+}
+
+/** A figure of the whole run that only this scenario has, such as the worst pause of a player. */
+export interface Figure {
+  readonly name: string
+  readonly value: number
+  readonly unit: string
+}
+
+export interface RunResult {
+  readonly scenario: string
+  readonly meaning: string
+  /** Every option, given or default, as it held. No secret is among them. */
+  readonly options: Readonly<Record<string, string>>
+  /** RFC 3339. */
+  readonly started_at: string
+  /** How long it ran. */
+  readonly seconds: number
+  /** Ended by Ctrl-C before its time. */
+  readonly interrupted: boolean
+  /** Why it could not go on; undefined: it ran to its end, or was interrupted. */
+  readonly failure: string | undefined
+  readonly machine: { readonly cores: number; readonly node: string; readonly roomful: string }
+  /** Addresses the clients used, and what is behind them where that is known (`3 nodes, haproxy`). */
+  readonly target: string
+  readonly totals: Counts
+  readonly timings: Readonly<Partial<Record<Timing, Percentiles>>>
+  readonly seconds_log: readonly Second[]
+  readonly incidents: readonly Incident[]
+  readonly checks: readonly Check[]
+  readonly failures: readonly Failure[]
+  readonly figures: readonly Figure[]
+  readonly verdicts: readonly Verdict[]
+  /** Why the generator, not the service, may have been the limit; empty: it was not. */
+  readonly bottleneck: readonly string[]
+  /** No check broken, no threshold exceeded, no failure. */
+  readonly passed: boolean
+}
