@@ -1,5 +1,6 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import type { Clock } from '../shared/clock.ts'
+import { InternalToken } from '../shared/internal-token.ts'
 import { type KeyRecord, type Keys, keyStatus, looksLikeSecret } from './keys.ts'
 import { Problem } from './problem.ts'
 
@@ -13,7 +14,7 @@ const sha256 = (text: string): Buffer => createHash('sha256').update(text).diges
 /** Tells who a caller is. Every comparison of secrets takes the same time whatever differs. */
 export class Authentication {
   readonly #operators: readonly Buffer[]
-  readonly #internal: Buffer | undefined
+  readonly #internal: InternalToken
   readonly #keys: Keys
   readonly #clock: Clock
 
@@ -25,7 +26,7 @@ export class Authentication {
     clock: Clock
   }) {
     this.#operators = parts.operator_tokens.map(sha256)
-    this.#internal = parts.internal_token === undefined ? undefined : sha256(parts.internal_token)
+    this.#internal = new InternalToken(parts.internal_token)
     this.#keys = parts.keys
     this.#clock = parts.clock
   }
@@ -48,9 +49,9 @@ export class Authentication {
     return { kind: 'operator', id: `operator:${sha256(given.toString('hex')).toString('hex').slice(0, 12)}` }
   }
 
-  /** Passes for the internal token. Throws a `Problem` (unauthenticated) otherwise, and always when none is configured. */
+  /** Passes for an internal token. Throws a `Problem` (unauthenticated) otherwise, and always when none is configured. */
   internal(token: string | undefined): void {
-    if (this.#internal && token !== undefined && timingSafeEqual(this.#internal, sha256(token))) return
+    if (this.#internal.accepts(token)) return
     throw new Problem(
       'unauthenticated',
       'This path takes a valid x-service-internal-token header and nothing else.',

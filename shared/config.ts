@@ -35,6 +35,7 @@ export interface ControlConfig {
   /** The API may be open on an address that is not loopback. */
   readonly auth_none: boolean
   readonly keyring_secret: string | undefined
+  /** One, or several separated by commas (`InternalToken`). */
   readonly internal_token: string | undefined
   readonly require_key_id: boolean
   readonly store: StoreConfig
@@ -48,6 +49,7 @@ export interface DataplaneConfig {
   readonly admin_host: string
   readonly admin_port: number
   readonly control_url: string
+  /** One, or several separated by commas (`InternalToken`). */
   readonly internal_token: string | undefined
   readonly require_key_id: boolean
   /** Undefined: any audience. */
@@ -172,8 +174,8 @@ function weaknesses(command: Command, values: Partial<Values>): string[] {
         : 'INTERNAL_TOKEN is not set: this node cannot ask control about keys and will refuse clients, and /admin answers 401.',
     )
   for (const name of ['INTERNAL_TOKEN', 'KEYRING_SECRET'] as const) {
-    const secret = values[name]
-    if (command !== 'dev' && secret !== undefined && secret.length < 16)
+    const secrets = (name === 'INTERNAL_TOKEN' ? values[name]?.split(',') : [values[name]]) ?? []
+    if (command !== 'dev' && secrets.some((secret) => secret !== undefined && secret.length < 16))
       found.push(`${name} has fewer than 16 characters and may be guessed.`)
   }
   return found

@@ -1,4 +1,5 @@
 import * as v from 'valibot'
+import { InternalToken } from '../../shared/internal-token.ts'
 
 /** What control says about a key: the answer of `GET /internal/key-status`. */
 export interface KeyStatus {
@@ -40,6 +41,7 @@ export interface ControlAddress {
 
 /** Asks control over HTTP. */
 export function askControl({ control_url, internal_token, timeout_ms }: ControlAddress): AskKeyStatus {
+  const { shown } = new InternalToken(internal_token)
   return async (project_id, key_id) => {
     const url = new URL('internal/key-status', control_url.endsWith('/') ? control_url : `${control_url}/`)
     url.searchParams.set('project_id', project_id)
@@ -47,7 +49,7 @@ export function askControl({ control_url, internal_token, timeout_ms }: ControlA
     let answer: unknown
     try {
       const response = await fetch(url, {
-        headers: internal_token === undefined ? {} : { 'x-service-internal-token': internal_token },
+        headers: shown === undefined ? {} : { 'x-service-internal-token': shown },
         signal: AbortSignal.timeout(timeout_ms),
       })
       if (!response.ok) throw new KeyStatusUnavailable(`control answered ${response.status}`)

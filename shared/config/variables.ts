@@ -211,8 +211,12 @@ export const VARIABLES = {
     used_by: ['dev'],
   }),
   INTERNAL_TOKEN: optional({
-    meaning: 'Secret that nodes show to control, and operators to /admin. The same in every process.',
-    kind: text('a secret text without spaces; 32 random characters or more are advised', /^[\x21-\x7e]+$/),
+    meaning:
+      'Secret that nodes show to control, and operators to /admin. The same in every process. Of several, the first is shown and all are accepted.',
+    kind: text(
+      'one or more secret texts without spaces, separated by commas; 32 random characters or more are advised',
+      /^[\x21-\x2b\x2d-\x7e]+(,[\x21-\x2b\x2d-\x7e]+)*$/,
+    ),
     used_by: BOTH,
     secret: true,
   }),
