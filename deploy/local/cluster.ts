@@ -1,10 +1,15 @@
+import { extname } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import type { Backend } from '../../examples/backend/backend.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { endWithNpm } from '../cli/npm-parent.ts'
 import { banner } from './banner.ts'
 import { ClusterError } from './cluster-error.ts'
 import { Commands } from './commands.ts'
+import { startGames } from './games.ts'
 import { LocalCluster } from './local-cluster.ts'
+import { News } from './news.ts'
 import type { ClusterOptions } from './options.ts'
 import { OPTIONS_HELP, parseOptions } from './options.ts'
 import { Prompt } from './prompt.ts'
@@ -13,6 +18,7 @@ import { Prompt } from './prompt.ts'
 
 /** A terminal and npm both pass the same Ctrl-C on: what comes so soon after the first is the same. */
 const SAME_MS = 500
+const ROOMFUL = fileURLToPath(new URL(`../cli/roomful${extname(import.meta.url)}`, import.meta.url))
 
 const request = parseOptions(process.argv.slice(2))
 if (request.kind === 'help') process.stdout.write(OPTIONS_HELP)
@@ -23,6 +29,8 @@ else if (request.kind === 'mistake') {
 
 async function run(options: ClusterOptions): Promise<void> {
   let cluster: LocalCluster | undefined
+  let games: Backend | undefined
+  let news: News | undefined
   let commands: Commands | undefined
   let stopping_since: number | undefined
 
@@ -35,6 +43,8 @@ async function run(options: ClusterOptions): Promise<void> {
     stopping_since = systemClock.monotonic()
     prompt.close()
     prompt.tell('ending everything; once more ends it at once')
+    news?.stop()
+    await games?.close()
     await cluster?.close()
     if (cluster) prompt.tell(`everything has ended; the logs stay in ${cluster.folder}`)
     process.exit(code)
@@ -67,18 +77,23 @@ async function run(options: ClusterOptions): Promise<void> {
     cluster = await LocalCluster.prepare({
       options,
       env: process.env,
+      roomful: [...process.execArgv, ROOMFUL],
       clock: systemClock,
       random: systemRandom,
       tell: (line) => prompt.tell(line),
     })
     prompt.tell(`starting ${[...cluster.children.keys()].join(', ')}; logs are in ${cluster.folder}`)
     await cluster.start()
+    games = await startGames(cluster)
   } catch (error) {
     if (stopping_since === undefined) fail(error)
     return
   }
   if (stopping_since !== undefined) return
-  commands = new Commands(cluster, (text) => prompt.tell(text))
+  const tell = (text: string): void => prompt.tell(text)
+  news = new News({ nodes: cluster.nodes, clock: systemClock, tell })
+  news.start()
+  commands = new Commands(cluster, news, tell)
   prompt.tell(banner(cluster))
   prompt.open()
 }

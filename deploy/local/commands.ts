@@ -1,5 +1,6 @@
 import type { Child } from './child.ts'
 import type { LocalCluster } from './local-cluster.ts'
+import type { News } from './news.ts'
 import { statusText } from './status.ts'
 
 /** What the prompt needs to know after a line. */
@@ -23,10 +24,12 @@ const isVerb = (word: string): word is Verb => (VERBS as readonly string[]).incl
 /** What can be typed at the prompt, done to a cluster. */
 export class Commands {
   readonly #cluster: LocalCluster
+  readonly #news: News
   readonly #tell: (text: string) => void
 
-  constructor(cluster: LocalCluster, tell: (text: string) => void) {
+  constructor(cluster: LocalCluster, news: News, tell: (text: string) => void) {
     this.#cluster = cluster
+    this.#news = news
     this.#tell = tell
   }
 
@@ -76,7 +79,7 @@ export class Commands {
       this.#tell(obstacle)
       return
     }
-    this.#cluster.struck(child.name)
+    this.#news.struck(child.name)
     await this.#do(verb, child)
   }
 

@@ -1,14 +1,10 @@
-import { createWriteStream } from 'node:fs'
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { extname, join } from 'node:path'
+import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
-import { type Backend, startBackend } from '../../examples/backend/backend.ts'
 import { type NodeAddress, Nodes } from '../../examples/backend/nodes.ts'
 import type { Clock } from '../../shared/clock.ts'
 import { randomToken } from '../../shared/ids.ts'
-import { createLog } from '../../shared/log.ts'
 import type { Random } from '../../shared/random.ts'
 import { BuiltinBalancer } from './builtin-balancer.ts'
 import { Child, type ChildOptions, describeExit, type Exit } from './child.ts'
@@ -21,7 +17,6 @@ import {
   type Secrets,
 } from './environment.ts'
 import { haproxyConfig } from './haproxy.ts'
-import { News } from './news.ts'
 import type { ClusterOptions } from './options.ts'
 import { choosePorts, type Ports } from './ports.ts'
 import { findProgram } from './programs.ts'
@@ -31,18 +26,19 @@ import { Warden } from './warden.ts'
 export interface LocalClusterParts {
   readonly options: ClusterOptions
   readonly env: NodeJS.ProcessEnv
+  /** The words behind `node` that run the command line of roomful. */
+  readonly roomful: readonly string[]
   readonly clock: Clock
   readonly random: Random
-  /** Where events are told, a line each. */
+  /** Where the ends of processes are told, a line each. */
   readonly tell: (line: string) => void
 }
 
-const ROOMFUL = fileURLToPath(new URL(`../cli/roomful${extname(import.meta.url)}`, import.meta.url))
 const HOST = '127.0.0.1'
 /** How long a process may take to end in order when everything ends. */
 const END_MS = 8000
 
-/** Redis, control processes, nodes, a load balancer and the example games, on this machine. */
+/** Redis, control processes, nodes and a load balancer, on this machine. */
 export class LocalCluster {
   /** Every process by its name, in the order of their start. */
   readonly children = new Map<string, Child>()
@@ -57,10 +53,8 @@ export class LocalCluster {
   readonly balancer: string
   readonly #parts: LocalClusterParts
   readonly #warden: Warden
-  readonly #news: News
   readonly #haproxy: string | undefined
   #builtin: readonly BuiltinBalancer[] = []
-  #backend: Backend | undefined
   #ending = false
 
   private constructor(parts: LocalClusterParts, machine: Machine) {
@@ -77,8 +71,7 @@ export class LocalCluster {
     const key_prefix = `roomful-local-${randomToken(random, 8)}:`
     this.redis = new RedisView(this.redis_url, key_prefix)
     const { internal_token } = this.secrets
-    this.nodes = new Nodes({ addresses: this.#addresses(), internal_token, clock })
-    this.#news = new News({ nodes: this.nodes, clock, tell: parts.tell })
+    this.nodes = new Nodes({ addresses: this.addresses, internal_token, clock })
 
     if (machine.redis !== undefined)
       this.#add('redis', machine.redis, this.#redisArguments(), env, /Ready to accept/)
@@ -90,7 +83,7 @@ export class LocalCluster {
       key_prefix,
     }
     const roomful = (name: string, command: string, own: NodeJS.ProcessEnv): void =>
-      this.#add(name, process.execPath, [...process.execArgv, ROOMFUL, command], own, / ready: /)
+      this.#add(name, process.execPath, [...parts.roomful, command], own, / ready: /)
     for (let index = 1; index <= options.controls; index++)
       roomful(`control-${index}`, 'control', controlEnvironment(common, index))
     for (let index = 1; index <= options.nodes; index++)
@@ -127,8 +120,6 @@ export class LocalCluster {
     const processes = [...this.children.values()].filter(({ name }) => /^(control|node)-/.test(name))
     await Promise.all(processes.map((child) => child.start()))
     await this.#startBalancer()
-    await this.#startGames()
-    this.#news.start()
   }
 
   /** The node, control process, `redis` or `haproxy` of this name. */
@@ -136,16 +127,9 @@ export class LocalCluster {
     return this.children.get(name)
   }
 
-  /** Something is about to be done to a process: what its rooms do next is timed from here. */
-  struck(name: string): void {
-    this.#news.struck(name)
-  }
-
   /** Ends everything in order: first what clients come through, then nodes, which save their rooms, control, and Redis. */
   async close(): Promise<void> {
     this.#ending = true
-    this.#news.stop()
-    await this.#backend?.close()
     for (const balancer of this.#builtin) balancer.close()
     const all = [...this.children.values()]
     for (const group of [/^haproxy$/, /^node-/, /^control-/]) {
@@ -164,16 +148,12 @@ export class LocalCluster {
     for (const child of this.children.values()) void child.kill()
   }
 
-  /** The address of the example games. */
-  get games_url(): string {
-    return `http://${HOST}:${this.ports.games}`
-  }
-
   get #haproxyFile(): string {
     return join(this.folder, 'haproxy.cfg')
   }
 
-  #addresses(): NodeAddress[] {
+  /** Where each node is asked about itself. */
+  get addresses(): readonly NodeAddress[] {
     return this.ports.nodes.map(({ admin }, index) => ({
       admin_url: `http://${HOST}:${admin}`,
       node_id: `node-${index + 1}`,
@@ -250,19 +230,6 @@ export class LocalCluster {
         )
       await setTimeout(50)
     }
-  }
-
-  async #startGames(): Promise<void> {
-    const file = createWriteStream(join(this.folder, 'games.log'), { flags: 'a' })
-    this.#backend = await startBackend({
-      host: HOST,
-      port: this.ports.games,
-      control_url: `http://${HOST}:${this.ports.api}`,
-      control_token: this.secrets.operator_token,
-      ws_url: `ws://${HOST}:${this.ports.websocket}`,
-      nodes: { addresses: this.#addresses(), internal_token: this.secrets.internal_token },
-      log: createLog({ level: 'info', format: 'json' }, {}, { write: (line) => void file.write(line) }),
-    })
   }
 }
 

@@ -1,0 +1,122 @@
+import { fileURLToPath } from 'node:url'
+import type { Child } from '../../deploy/local/child.ts'
+import { LocalCluster } from '../../deploy/local/local-cluster.ts'
+import type { Clock } from '../../shared/clock.ts'
+import type { Random } from '../../shared/random.ts'
+import type { LocalService } from '../scenario.ts'
+import { roomfulProgram } from './program.ts'
+
+export interface LocalOptions {
+  /** 1–9. */
+  readonly nodes: number
+  /** Passed on to the processes where the load test does not say otherwise. */
+  readonly env: NodeJS.ProcessEnv
+  readonly clock: Clock
+  readonly random: Random
+  /** Where the ends of processes are told, a line each. */
+  readonly tell: (line: string) => void
+}
+
+/** A service that a load test has started for itself. */
+export interface Local {
+  readonly service: LocalService
+  readonly control_url: string
+  readonly control_token: string
+  /** One address: the load balancer's. */
+  readonly ws_urls: readonly string[]
+  /** Every process that has metrics, and the address before `/metrics`. */
+  readonly metrics: readonly { readonly name: string; readonly url: string }[]
+  /** The ids of the processes as they are now, by their names; a process that has ended is not among them. */
+  readonly pids: Readonly<Record<string, number>>
+  /** Such as `3 nodes, 2 control, haproxy`. */
+  readonly describe: string
+  /** Where the logs of the processes are. */
+  readonly folder: string
+  /** Ends everything in order. */
+  close(): Promise<void>
+}
+
+const ROOMS = fileURLToPath(new URL('../rooms', import.meta.url))
+const HOST = '127.0.0.1'
+const CONTROLS = 2
+/** Players of a load test send as fast as it is told to, which is not what the limit of a session is for. */
+const MESSAGES_PER_SECOND = '100000'
+
+/**
+ * Starts Redis, two control processes, the nodes and a load balancer on free ports of this machine; resolves when all serve. They end with
+ * this process, whatever becomes of it. Rejects with a ClusterError that says what this machine lacks; nothing runs on then.
+ */
+export async function startLocal({ nodes, env, clock, random, tell }: LocalOptions): Promise<Local> {
+  const { words, compiled } = roomfulProgram()
+  const cluster = await LocalCluster.prepare({
+    options: { nodes, controls: CONTROLS, balancer: 'auto', free_ports: true },
+    env: {
+      ...env,
+      NODE_ENV: 'production',
+      ROOMS_DIR: ROOMS,
+      // The default of the service, not that of a cluster somebody watches.
+      HEARTBEAT_SECONDS: env.HEARTBEAT_SECONDS ?? '10',
+      SESSION_MESSAGES_PER_SECOND: env.SESSION_MESSAGES_PER_SECOND ?? MESSAGES_PER_SECOND,
+    },
+    roomful: words,
+    clock,
+    random,
+    tell,
+  })
+  try {
+    await cluster.start()
+  } catch (error) {
+    await cluster.close()
+    throw error
+  }
+  const { ports } = cluster
+  return {
+    service: serviceOf(cluster),
+    control_url: `http://${HOST}:${ports.api}`,
+    control_token: cluster.secrets.operator_token,
+    ws_urls: [`ws://${HOST}:${ports.websocket}`],
+    metrics: [
+      ...ports.nodes.map(({ admin }, index) => ({
+        name: `node-${index + 1}`,
+        url: `http://${HOST}:${admin}`,
+      })),
+      ...ports.controls.map((port, index) => ({
+        name: `control-${index + 1}`,
+        url: `http://${HOST}:${port}`,
+      })),
+    ],
+    get pids() {
+      return Object.fromEntries(
+        [...cluster.children].flatMap(([name, { pid }]) => (pid === undefined ? [] : [[name, pid]])),
+      )
+    },
+    describe: [
+      nodes === 1 ? '1 node' : `${nodes} nodes`,
+      `${CONTROLS} control`,
+      cluster.balancer === 'built in' ? 'built-in balancer' : cluster.balancer,
+      ...(compiled ? [] : ['from source']),
+    ].join(', '),
+    folder: cluster.folder,
+    close: () => cluster.close(),
+  }
+}
+
+function serviceOf(cluster: LocalCluster): LocalService {
+  const nodes = [...cluster.children.keys()].filter((name) => name.startsWith('node-'))
+  const find = (node: string): Child => {
+    const child = nodes.includes(node) ? cluster.child(node) : undefined
+    if (!child) throw new Error(`there is no ${node}; there are ${nodes.join(', ')}`)
+    return child
+  }
+  return {
+    nodes,
+    async restart(node) {
+      const child = find(node)
+      child.end()
+      await child.ended
+      await child.start()
+    },
+    kill: (node) => find(node).kill(),
+    start: (node) => find(node).start(),
+  }
+}

@@ -1,0 +1,39 @@
+import { mkdirSync, mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { afterEach, beforeEach, expect, it } from 'vitest'
+import { roomfulProgram } from './program.ts'
+
+let root = ''
+beforeEach(() => {
+  root = mkdtempSync(join(tmpdir(), 'roomful-program-'))
+  for (const folder of ['shared', 'control', 'dataplane', 'deploy/cli']) write(`${folder}/file.ts`, 100)
+})
+afterEach(() => rmSync(root, { recursive: true }))
+
+/** A file that was last changed at this second. */
+function write(name: string, at: number): void {
+  const file = join(root, name)
+  mkdirSync(dirname(file), { recursive: true })
+  writeFileSync(file, '')
+  utimesSync(file, at, at)
+}
+
+it('runs the sources where nothing is built', () => {
+  expect(roomfulProgram(root)).toEqual({
+    words: ['--import', 'tsx', join(root, 'deploy/cli/roomful.ts')],
+    compiled: false,
+  })
+})
+
+it('runs what is built from the sources as they are', () => {
+  write('dist/deploy/cli/roomful.js', 200)
+  write('control/app.test.ts', 300)
+  expect(roomfulProgram(root)).toEqual({ words: [join(root, 'dist/deploy/cli/roomful.js')], compiled: true })
+})
+
+it('runs the sources where one has changed since the build', () => {
+  write('dist/deploy/cli/roomful.js', 200)
+  write('dataplane/rooms/room.ts', 300)
+  expect(roomfulProgram(root).compiled).toBe(false)
+})
