@@ -1,4 +1,4 @@
-import type { Figure } from './result.ts'
+import type { Check, Figure, Percentiles, Timing } from './result.ts'
 
 /** One kind of load. Each is one file in scenarios/, which reads from top to bottom as what happens. */
 export interface Scenario {
@@ -34,6 +34,10 @@ export interface Stage {
   incident(text: string): void
   /** Adds a figure to the report. */
   figure(figure: Figure): void
+  /** Adds a promise of the service that the scenario itself has checked. */
+  check(check: Check): void
+  /** What was timed in the phase of this name, up to now when it has not ended. */
+  timed(timing: Timing, phase: string): Percentiles
   /** Passes the time of the run. */
   pass(seconds: number): Promise<void>
 }
