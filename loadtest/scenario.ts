@@ -59,8 +59,8 @@ export interface Crowd {
   join(options: { readonly rooms: number; readonly per_second: number }): Promise<void>
   /** Each member sends `rate` reliable messages per second, evenly spread, for `seconds`. Resolves when the time is over. */
   play(options: { readonly rate: number; readonly seconds: number }): Promise<void>
-  /** Sends on until `stop`. */
-  start(options: { readonly rate: number }): Promise<void>
+  /** Sends on until `stop`. Each message carries `bytes` of text for all members to see; default 0. */
+  start(options: { readonly rate: number; readonly bytes?: number }): Promise<void>
   stop(): Promise<void>
   /** Every client leaves its room and joins the next one, `per_second` of them each second, for `seconds`. */
   churn(options: {
@@ -70,7 +70,7 @@ export interface Crowd {
   }): Promise<void>
   /** Cuts the sockets of this share (0–1) of all clients at once, without a goodbye. Resolves when all of them are back or have given up. */
   cut(options: { readonly share: number }): Promise<void>
-  /** This share of the clients stops reading for `seconds`. */
+  /** This share of the clients stops reading, and sending, for `seconds`. */
   stall(options: { readonly share: number; readonly seconds: number }): Promise<void>
   /** Forgets the longest pause of each player: the next `pauses` counts from here. */
   markPauses(): Promise<void>
