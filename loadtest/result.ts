@@ -118,8 +118,9 @@ export interface Verdict {
   /** As it was given: `--max-rtt-p99`. */
   readonly threshold: string
   readonly limit: number
-  readonly actual: number
-  /** `ms`, or empty for a plain number. */
+  /** undefined: there was nothing to measure, so that the limit did not hold. */
+  readonly actual: number | undefined
+  /** `ms`, `%`, `bytes`, `/s`, or empty for a plain number. */
   readonly unit: string
   readonly held: boolean
 }
