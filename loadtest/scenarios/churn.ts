@@ -1,0 +1,27 @@
+import type { Scenario } from '../scenario.ts'
+import { gather, gathering, settle } from './gather.ts'
+
+/** Players who stay nowhere for long. */
+export const churn: Scenario = {
+  name: 'churn',
+  meaning: 'While all play, players leave their room and join the next one all the time.',
+  options: {
+    ...gathering({ clients: 300, rooms: 60 }),
+    moves: { meaning: 'players who change rooms each second', kind: 'count', default: 50 },
+    seconds: { meaning: 'for how long', kind: 'seconds', default: 20 },
+  },
+  needs_local: false,
+
+  async run(stage) {
+    const { crowd } = stage
+    const [per_second, rooms, seconds] = [
+      stage.number('moves'),
+      stage.number('rooms'),
+      stage.number('seconds'),
+    ]
+    await gather(stage)
+    await crowd.start({ rate: stage.number('rate') })
+    await stage.phase('churn', seconds, () => crowd.churn({ per_second, rooms, seconds }))
+    await settle(stage)
+  },
+}

@@ -1,0 +1,33 @@
+import type { ScenarioOption, Stage } from '../scenario.ts'
+
+/** How many seconds everything sent may take to be acked once nobody sends any more. */
+const SETTLE_SECONDS = 10
+
+/** The options of a scenario whose players gather before something happens to them. */
+export const gathering = (players: { readonly clients: number; readonly rooms: number }) =>
+  ({
+    clients: { meaning: 'players', kind: 'count', default: players.clients },
+    rooms: { meaning: 'rooms they are spread over', kind: 'count', default: players.rooms },
+    rate: { meaning: 'reliable messages each player sends per second', kind: 'number', default: 2 },
+    ramp: { meaning: 'players who come each second', kind: 'count', default: 100 },
+  }) as const satisfies Readonly<Record<string, ScenarioOption>>
+
+/** The players connect and join their rooms. */
+export async function gather(stage: Stage): Promise<void> {
+  const { crowd } = stage
+  const [count, rooms, per_second] = [stage.number('clients'), stage.number('rooms'), stage.number('ramp')]
+  await stage.phase('connect', count / per_second, () => crowd.connect({ count, per_second }))
+  await stage.phase('join', count / per_second, () => crowd.join({ rooms, per_second }))
+}
+
+/** Nobody sends any more, and everything sent arrives. */
+export async function settle(stage: Stage): Promise<void> {
+  await stage.crowd.stop()
+  await stage.phase('settle', 1, () => stage.crowd.settle({ within_seconds: SETTLE_SECONDS }))
+}
+
+/** Adds the longest of the pauses that were timed in these phases as a figure. */
+export function worstPause(stage: Stage, phases: readonly string[]): void {
+  const value = Math.max(0, ...phases.map((phase) => stage.timed('pause', phase).max))
+  stage.figure({ name: 'worst pause of a player', value, unit: 'ms' })
+}

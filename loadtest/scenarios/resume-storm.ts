@@ -1,0 +1,37 @@
+import type { Scenario } from '../scenario.ts'
+import { gather, gathering, settle, worstPause } from './gather.ts'
+
+/** What a network does that fails for a moment. */
+export const resumeStorm: Scenario = {
+  name: 'resume-storm',
+  meaning:
+    'While all play, all sockets are cut at once, several times: every session has to go on, and soon.',
+  options: {
+    ...gathering({ clients: 600, rooms: 60 }),
+    storms: { meaning: 'how often all sockets are cut', kind: 'count', default: 3 },
+    calm: { meaning: 'time before and after each storm', kind: 'seconds', default: 5 },
+  },
+  needs_local: false,
+
+  async run(stage) {
+    const { crowd } = stage
+    const calm = stage.number('calm')
+    await gather(stage)
+    await crowd.start({ rate: stage.number('rate') })
+    await stage.phase('calm', calm, () => stage.pass(calm))
+
+    const storms = Array.from({ length: stage.number('storms') }, (_, index) => `storm ${index + 1}`)
+    for (const storm of storms)
+      await stage.phase(storm, calm + 1, async () => {
+        await crowd.markPauses()
+        stage.incident('all sockets are cut')
+        await crowd.cut({ share: 1 })
+        stage.incident('all clients are back')
+        await stage.pass(calm)
+        await crowd.takePauses()
+      })
+
+    await settle(stage)
+    worstPause(stage, storms)
+  },
+}

@@ -1,0 +1,32 @@
+import type { Scenario } from '../scenario.ts'
+import { gather, gathering, settle } from './gather.ts'
+
+/** Phones in a tunnel. */
+export const slowConsumers: Scenario = {
+  name: 'slow-consumers',
+  meaning:
+    'Some clients stop reading for a while: nobody else may notice, and they have to see the same in the end.',
+  options: {
+    ...gathering({ clients: 100, rooms: 10 }),
+    bytes: { meaning: 'text that each message brings to all in the room', kind: 'count', default: 4000 },
+    share: { meaning: 'how many of the clients stop reading', kind: 'share', default: 0.1 },
+    seconds: { meaning: 'how long they do not read', kind: 'seconds', default: 15 },
+  },
+  needs_local: false,
+
+  async run(stage) {
+    const { crowd } = stage
+    const [share, seconds] = [stage.number('share'), stage.number('seconds')]
+    await gather(stage)
+    await crowd.start({ rate: stage.number('rate'), bytes: stage.number('bytes') })
+    await stage.phase('all read', seconds, () => stage.pass(seconds))
+    await stage.phase('some do not', seconds, async () => {
+      stage.incident(`${Math.round(share * 100)} % stop reading`)
+      await crowd.stall({ share, seconds })
+      stage.incident('all read again')
+    })
+    await settle(stage)
+    for (const phase of ['all read', 'some do not'])
+      stage.figure({ name: `round trip p99, ${phase}`, value: stage.timed('rtt', phase).p99, unit: 'ms' })
+  },
+}
