@@ -7,6 +7,8 @@ export interface Ports {
   readonly api: number
   /** The websocket, behind the load balancer. */
   readonly websocket: number
+  /** Health and metrics of haproxy itself. */
+  readonly balancer: number
   readonly redis: number
   readonly controls: readonly number[]
   readonly nodes: readonly { readonly websocket: number; readonly admin: number }[]
@@ -38,6 +40,7 @@ export async function choosePorts(counts: {
     games: await choose(8080),
     api: await choose(3000),
     websocket: await choose(4000),
+    balancer: await choose(8404),
     redis: await choose(6390),
     controls: await each(counts.controls, (index) => choose(3000 + index)),
     nodes: await each(counts.nodes, async (index) => ({

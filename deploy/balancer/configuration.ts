@@ -1,0 +1,62 @@
+/** Where the servers behind a load balancer are, and where it listens, for `haproxy.cfg` and `nginx.conf` beside this file. */
+export interface Places {
+  /** Addresses with ports, such as `127.0.0.1:4000`; each takes the place of `:4000`, `:3000` and `:8404`. */
+  readonly websocket: string
+  readonly control: string
+  readonly operations: string
+  readonly nodes: readonly { readonly address: string; readonly health_port: number }[]
+  readonly controls: readonly { readonly address: string }[]
+}
+
+/** The text of `haproxy.cfg` for these places: nothing but addresses, ports and the number of servers changes. */
+export function haproxyAt(text: string, places: Places): string {
+  let placed = text
+  for (const [port, address] of listeners(places))
+    placed = replaced(placed, ` bind :${port}\n`, ` bind ${address}\n`)
+  placed = servers(placed, 'node', places.nodes, (line, at, { address, health_port }) =>
+    line.replace(/node-1 node-1:4000 port 9100/, `node-${at} ${address} port ${health_port}`),
+  )
+  return servers(placed, 'control', places.controls, (line, at, { address }) =>
+    line.replace(/control-1 control-1:3000/, `control-${at} ${address}`),
+  )
+}
+
+/** The same of `nginx.conf`. */
+export function nginxAt(text: string, places: Places): string {
+  let placed = text
+  for (const [port, address] of listeners(places))
+    placed = replaced(placed, `  listen ${port}`, `  listen ${address}`)
+  placed = servers(placed, 'node', places.nodes, (line, _, { address }) =>
+    line.replace('node-1:4000', address),
+  )
+  return servers(placed, 'control', places.controls, (line, _, { address }) =>
+    line.replace('control-1:3000', address),
+  )
+}
+
+const listeners = ({ websocket, control, operations }: Places): [number, string][] => [
+  [4000, websocket],
+  [3000, control],
+  [8404, operations],
+]
+
+function replaced(text: string, what: string, by: string): string {
+  if (text.split(what).length !== 2) throw new Error(`"${what.trim()}" stands not once in the configuration`)
+  return text.replace(what, () => by)
+}
+
+/** Puts a line like that of server 1 for each place where the lines of these servers are. */
+function servers<Place>(
+  text: string,
+  kind: 'node' | 'control',
+  places: readonly Place[],
+  lineOf: (first: string, at: number, place: Place) => string,
+): string {
+  const lines = text.split('\n')
+  const isServer = (line: string): boolean => line.trim().startsWith('server ') && line.includes(` ${kind}-`)
+  const first = lines.find(isServer)
+  if (first === undefined) throw new Error(`the configuration has no server ${kind}-1`)
+  const at = lines.indexOf(first)
+  const made = places.map((place, index) => lineOf(first, index + 1, place))
+  return [...lines.slice(0, at), ...made, ...lines.slice(at).filter((line) => !isServer(line))].join('\n')
+}
