@@ -1,18 +1,16 @@
 /** The keyring: makes key pairs, keeps their private halves sealed under KEYRING_SECRET, and opens them to sign. */
-import { hkdfSync } from 'node:crypto'
 import { xchacha20poly1305 } from '@noble/ciphers/chacha.js'
-import { PublicProtocol } from 'paseto'
+import { InvalidPASERKError, PublicProtocol } from 'paseto'
 import {
   ExportPublicKeyFactory,
   ExportSecretKeyFactory,
   GenerateKeyPairFactory,
   ImportSecretKeyFactory,
-  ImportWrappingKeyFactory,
-  type WrappingKey,
 } from 'paseto/v4/public'
 import type { Random } from '../shared/random.ts'
 import type { Records } from '../shared/store/port.ts'
 import type { SigningKey } from '../shared/tokens.ts'
+import { KeyringSecret } from './keyring-secret.ts'
 import { UnwrapSecretKeyFactory, wrapSecretKeyFactory } from './pie.ts'
 
 /** A key pair as the store holds it. */
@@ -33,9 +31,10 @@ const PLAIN = 'plain'
 const OPENED_KEYS = 1000
 const BOX_NONCE_BYTES = 24
 
-/** 32 bytes for one purpose from the secret: HKDF-SHA256 (RFC 5869), salt `roomful keyring v1`, info the purpose. */
-const subkey = (secret: string, purpose: string): Uint8Array =>
-  new Uint8Array(hkdfSync('sha256', secret, 'roomful keyring v1', purpose, 32))
+/** Whether a private key may leave the platform's hands again, to be sealed anew. */
+type KeyUse = { readonly extractable: boolean }
+const EXTRACTABLE: KeyUse = { extractable: true }
+const NOT_EXTRACTABLE: KeyUse = { extractable: false }
 
 const protocolOf = (random: Random) =>
   new PublicProtocol(
@@ -43,46 +42,51 @@ const protocolOf = (random: Random) =>
     ExportPublicKeyFactory,
     ExportSecretKeyFactory,
     ImportSecretKeyFactory,
-    ImportWrappingKeyFactory,
     wrapSecretKeyFactory(random),
     UnwrapSecretKeyFactory,
   )
 
 /**
  * Key pairs and other things that must not lie open in the store. Without a secret (development on loopback only) everything is stored
- * in plain: PASERK `k4.secret`, and texts as they are.
+ * in plain: PASERK `k4.secret`, and texts as they are. There may be several secrets while one takes the place of another: the first seals,
+ * each opens.
  */
 export class Keyring {
   readonly #protocol: ReturnType<typeof protocolOf>
   readonly #random: Random
-  readonly #secret: string | undefined
-  readonly #box_key: Uint8Array | undefined
+  readonly #secrets: readonly KeyringSecret[]
   readonly #opened = new Map<string, Promise<SigningKey>>()
-  #wrapping: Promise<WrappingKey> | undefined
 
-  constructor(secret: string | undefined, random: Random) {
+  /** `secrets`: as in `KEYRING_SECRET`, separated by commas where there are several. */
+  constructor(secrets: string | undefined, random: Random) {
     this.#protocol = protocolOf(random)
     this.#random = random
-    this.#secret = secret
-    this.#box_key = secret === undefined ? undefined : subkey(secret, 'texts')
+    this.#secrets = secrets?.split(',').map((secret) => new KeyringSecret(secret)) ?? []
   }
 
   /** Makes a new Ed25519 pair (from the platform's own generator) and seals its private half. */
   async createPair(): Promise<StoredPair> {
     const { publicKey, secretKey } = await this.#protocol.GenerateKeyPair({ extractable: true })
-    const wrapping = await this.#wrappingKey()
     return {
       public_key: await this.#protocol.ExportPublicKey(publicKey),
-      secret_key: wrapping
-        ? await this.#protocol.WrapSecretKey(secretKey, wrapping)
-        : await this.#protocol.ExportSecretKey(secretKey),
+      secret_key: await this.#sealed(secretKey),
     }
+  }
+
+  /** The pair with its private half sealed under the first secret; undefined when it is already, or there is no
+   * secret. Rejects when none of the secrets opens it. */
+  async reseal(pair: StoredPair): Promise<StoredPair | undefined> {
+    const [first] = this.#secrets
+    if (!first) return undefined
+    if (isWrapped(pair.secret_key) && (await this.#unwrap(pair.secret_key, first, NOT_EXTRACTABLE)))
+      return undefined
+    return { ...pair, secret_key: await this.#sealed(await this.#open(pair.secret_key, EXTRACTABLE)) }
   }
 
   /** The private half of a stored pair, ready to sign. The last 1,000 stay open. Rejects when it was sealed under another secret. */
   signingKey(pair: StoredPair): Promise<SigningKey> {
     const known = this.#opened.get(pair.secret_key)
-    const key = known ?? this.#open(pair.secret_key)
+    const key = known ?? this.#open(pair.secret_key, NOT_EXTRACTABLE)
     this.#opened.delete(pair.secret_key)
     this.#opened.set(pair.secret_key, key)
     if (this.#opened.size > OPENED_KEYS) this.#opened.delete(this.#opened.keys().next().value!)
@@ -93,58 +97,102 @@ export class Keyring {
   /** Encrypts a text for the store (XChaCha20-Poly1305); `context` must be the same when it is opened. */
   seal(text: string, context: string): Uint8Array {
     const bytes = new TextEncoder().encode(text)
-    if (!this.#box_key) return bytes
+    const [first] = this.#secrets
+    if (!first) return bytes
     const nonce = this.#random.bytes(BOX_NONCE_BYTES)
-    const box = xchacha20poly1305(this.#box_key, nonce, new TextEncoder().encode(context)).encrypt(bytes)
+    const box = xchacha20poly1305(first.box_key, nonce, new TextEncoder().encode(context)).encrypt(bytes)
     return Buffer.concat([nonce, box])
   }
 
   /** The text of a `seal`. Throws when it was sealed under another secret or context, or was changed. */
   unseal(sealed: Uint8Array, context: string): string {
-    if (!this.#box_key) return new TextDecoder().decode(sealed)
-    const nonce = Uint8Array.from(sealed.subarray(0, BOX_NONCE_BYTES))
-    const box = Uint8Array.from(sealed.subarray(BOX_NONCE_BYTES))
-    const opener = xchacha20poly1305(this.#box_key, nonce, new TextEncoder().encode(context))
-    return new TextDecoder().decode(opener.decrypt(box))
+    const [first, ...others] = this.#secrets
+    if (!first) return new TextDecoder().decode(sealed)
+    for (const secret of others) {
+      try {
+        return openBox(sealed, context, secret)
+      } catch {
+        // Another of the secrets may open it; what the first one says is what counts.
+      }
+    }
+    return openBox(sealed, context, first)
   }
 
   /**
-   * Checks, before anything is signed, that the store's keys were sealed under this secret, and notes it on first use. A store that was
-   * used without a secret may be taken over with one: new keys are sealed, the old stay readable. Rejects with `WrongKeyring` otherwise.
+   * Checks, before anything is signed, that the store's keys were sealed under one of the secrets, and notes the first on first use. A store
+   * that was used without a secret may be taken over with one: new keys are sealed, the old stay readable. Rejects with `WrongKeyring`
+   * otherwise.
    */
   async check(records: Records): Promise<void> {
-    const mine =
-      this.#secret === undefined ? PLAIN : Buffer.from(subkey(this.#secret, 'check')).toString('base64url')
     for (;;) {
-      const [record] = await records.read([RECORD])
-      const stored = record && new TextDecoder().decode(record.value)
-      if (stored === mine) return
-      if (stored !== undefined && mine === PLAIN)
+      const record = await readMark(records)
+      const marks = this.#secrets.map(({ mark }) => mark)
+      if (record && [...marks, ...(marks.length === 0 ? [PLAIN] : [])].includes(record.mark)) return
+      if (record && marks.length === 0)
         throw new WrongKeyring(
           'The keys in the store are sealed: set KEYRING_SECRET to the secret they were made under.',
         )
-      if (stored !== undefined && stored !== PLAIN)
+      if (record && record.mark !== PLAIN)
         throw new WrongKeyring(
           'The keys in the store are sealed under another KEYRING_SECRET than the one given.',
         )
-      const value = new TextEncoder().encode(mine)
-      if (await records.write([{ put: RECORD, value, if_version: record?.version ?? 0 }])) return
+      if (await this.#writeMark(records, record?.version ?? 0)) return
     }
   }
 
-  async #open(secret_key: string): Promise<SigningKey> {
-    if (secret_key.startsWith('k4.secret.'))
-      return this.#protocol.ImportSecretKey(secret_key as `k4.secret.${string}`)
-    const wrapping = await this.#wrappingKey()
-    if (!wrapping) throw new WrongKeyring('The private key is sealed and this process has no KEYRING_SECRET.')
-    return this.#protocol.UnwrapSecretKey(secret_key as `k4.secret-wrap.pie.${string}`, wrapping)
+  /** Notes that the store's keys are all sealed under the first secret from now on. */
+  async mark(records: Records): Promise<void> {
+    while (!(await this.#writeMark(records, (await readMark(records))?.version ?? 0)));
   }
 
-  #wrappingKey(): Promise<WrappingKey> | undefined {
-    if (this.#secret === undefined) return undefined
-    this.#wrapping ??= this.#protocol.ImportWrappingKey(subkey(this.#secret, 'paserk wrapping key'), {
-      extractable: true,
-    })
-    return this.#wrapping
+  #writeMark(records: Records, if_version: number): Promise<boolean> {
+    const value = new TextEncoder().encode(this.#secrets[0]?.mark ?? PLAIN)
+    return records.write([{ put: RECORD, value, if_version }])
   }
+
+  async #sealed(key: SigningKey): Promise<string> {
+    const [first] = this.#secrets
+    if (!first) return this.#protocol.ExportSecretKey(key)
+    return this.#protocol.WrapSecretKey(key, await first.wrappingKey())
+  }
+
+  async #open(secret_key: string, use: KeyUse): Promise<SigningKey> {
+    if (!isWrapped(secret_key))
+      return this.#protocol.ImportSecretKey(secret_key as `k4.secret.${string}`, use)
+    for (const secret of this.#secrets) {
+      const key = await this.#unwrap(secret_key, secret, use)
+      if (key) return key
+    }
+    throw new WrongKeyring(
+      this.#secrets.length === 0
+        ? 'The private key is sealed and this process has no KEYRING_SECRET.'
+        : 'The private key was sealed with another wrapping key than that of KEYRING_SECRET.',
+    )
+  }
+
+  /** Undefined: it is sealed under another secret. */
+  async #unwrap(secret_key: string, secret: KeyringSecret, use: KeyUse): Promise<SigningKey | undefined> {
+    const paserk = secret_key as `k4.secret-wrap.pie.${string}`
+    try {
+      return await this.#protocol.UnwrapSecretKey(paserk, await secret.wrappingKey(), use)
+    } catch (error) {
+      if (error instanceof InvalidPASERKError) return undefined
+      throw error
+    }
+  }
+}
+
+const isWrapped = (secret_key: string): boolean => secret_key.startsWith('k4.secret-wrap.')
+
+/** What the store says its keys are sealed under. */
+async function readMark(records: Records): Promise<{ mark: string; version: number } | undefined> {
+  const [record] = await records.read([RECORD])
+  return record && { mark: new TextDecoder().decode(record.value), version: record.version }
+}
+
+function openBox(sealed: Uint8Array, context: string, { box_key }: KeyringSecret): string {
+  const nonce = Uint8Array.from(sealed.subarray(0, BOX_NONCE_BYTES))
+  const box = Uint8Array.from(sealed.subarray(BOX_NONCE_BYTES))
+  const opener = xchacha20poly1305(box_key, nonce, new TextEncoder().encode(context))
+  return new TextDecoder().decode(opener.decrypt(box))
 }

@@ -51,7 +51,9 @@ const SECRET_PATTERN = /^rfsk_([\w-]{16})\.[\w-]{43}$/
 export const looksLikeSecret = (credential: string): boolean => credential.startsWith(SECRET_PREFIX)
 
 const digest = (secret: string): Buffer => createHash('sha256').update(secret).digest()
-const keyKey = (id: string): string => `{control}:key:${id}`
+
+/** The store key of a key's record. */
+export const keyKey = (id: string): string => `{control}:key:${id}`
 const indexOf = (project_id: string): string => `{control}:keys:${project_id}`
 const encode = (key: KeyRecord): Uint8Array => new TextEncoder().encode(JSON.stringify(key))
 const decode = (record: StoredRecord): KeyRecord => JSON.parse(new TextDecoder().decode(record.value))

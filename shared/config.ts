@@ -34,6 +34,7 @@ export interface ControlConfig {
   readonly operator_tokens: readonly string[]
   /** The API may be open on an address that is not loopback. */
   readonly auth_none: boolean
+  /** One, or several separated by commas (`Keyring`). */
   readonly keyring_secret: string | undefined
   /** One, or several separated by commas (`InternalToken`). */
   readonly internal_token: string | undefined
@@ -79,6 +80,13 @@ export interface DataplaneConfig {
   readonly log: LogConfig
 }
 
+/** Configuration of `roomful rekey`. */
+export interface RekeyConfig {
+  readonly keyring_secret: string
+  readonly store: StoreConfig
+  readonly log: LogConfig
+}
+
 /** Configuration of both planes and the example games in one process. */
 export interface DevConfig {
   readonly control: ControlConfig
@@ -113,6 +121,14 @@ export const parseDevConfig = (env: Environment, read_file?: ReadFile): Parsed<D
     control: controlConfig(values),
     dataplane: dataplaneConfig(values),
     examples: { host: values.EXAMPLES_HOST, port: values.EXAMPLES_PORT },
+    store: storeConfig(values),
+    log: logConfig(values),
+  }))
+
+/** Configuration of `roomful rekey`. */
+export const parseRekeyConfig = (env: Environment, read_file?: ReadFile): Parsed<RekeyConfig> =>
+  parse('rekey', env, read_file, (values) => ({
+    keyring_secret: values.KEYRING_SECRET!,
     store: storeConfig(values),
     log: logConfig(values),
   }))
@@ -167,15 +183,15 @@ function contradictions(command: Command, values: Partial<Values>): Problem[] {
 /** What works, but not as somebody may expect. */
 function weaknesses(command: Command, values: Partial<Values>): string[] {
   const found: string[] = []
-  if (command !== 'dev' && values.INTERNAL_TOKEN === undefined)
+  if ((command === 'control' || command === 'dataplane') && values.INTERNAL_TOKEN === undefined)
     found.push(
       command === 'control'
         ? 'INTERNAL_TOKEN is not set: /internal/key-status answers 401 to everybody, so nodes on other machines cannot check keys.'
         : 'INTERNAL_TOKEN is not set: this node cannot ask control about keys and will refuse clients, and /admin answers 401.',
     )
   for (const name of ['INTERNAL_TOKEN', 'KEYRING_SECRET'] as const) {
-    const secrets = (name === 'INTERNAL_TOKEN' ? values[name]?.split(',') : [values[name]]) ?? []
-    if (command !== 'dev' && secrets.some((secret) => secret !== undefined && secret.length < 16))
+    const secrets = values[name]?.split(',') ?? []
+    if (command !== 'dev' && secrets.some((secret) => secret.length < 16))
       found.push(`${name} has fewer than 16 characters and may be guessed.`)
   }
   return found

@@ -7,7 +7,7 @@ const message = (...words: string[]) => {
 }
 
 describe('the words behind roomful', () => {
-  it.each(['dev', 'control', 'dataplane'] as const)('%s runs it', (command) => {
+  it.each(['dev', 'control', 'dataplane', 'rekey'] as const)('%s runs it', (command) => {
     expect(parseArguments([command])).toEqual({ kind: 'run', command })
   })
 
@@ -19,8 +19,8 @@ describe('the words behind roomful', () => {
   })
 
   it('are told what is wrong with them', () => {
-    expect(message()).toBe('a command is missing; there are dev, control, dataplane')
-    expect(message('dve')).toBe('dve is no command; there are dev, control, dataplane')
+    expect(message()).toBe('a command is missing; there are dev, control, dataplane, rekey')
+    expect(message('dve')).toBe('dve is no command; there are dev, control, dataplane, rekey')
     expect(message('toString')).toContain('is no command')
     expect(message('dev', '--port=1')).toContain('--port=1 is no option')
     expect(message('dev', 'control')).toContain('control is one word too many')

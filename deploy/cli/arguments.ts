@@ -12,6 +12,7 @@ export const COMMANDS: Readonly<Record<Command, string>> = {
   dev: 'both planes and the example games in one process; needs nothing',
   control: 'a control process: projects, keys and tokens over HTTP',
   dataplane: 'a node: rooms and the websockets of their members',
+  rekey: 'seals every private key in the store under the first KEYRING_SECRET, and ends',
 }
 
 const isCommand = (word: string): word is Command => Object.hasOwn(COMMANDS, word)

@@ -1,6 +1,7 @@
 import { systemClock } from '../../shared/clock.ts'
 import type { Command } from '../../shared/config/variables.ts'
 import {
+  type ConfigProblems,
   type ControlConfig,
   type DataplaneConfig,
   type DevConfig,
@@ -11,12 +12,15 @@ import {
   parseControlConfig,
   parseDataplaneConfig,
   parseDevConfig,
+  parseRekeyConfig,
+  type RekeyConfig,
 } from '../../shared/config.ts'
 import { newId } from '../../shared/ids.ts'
 import { createLog, type Logger } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import { type Host, live, type Service } from './service.ts'
+import { finish } from './task.ts'
 
 const parts = { clock: systemClock, random: systemRandom }
 
@@ -34,6 +38,8 @@ export function runCommand(
       return run(command, withNodeId(parseDataplaneConfig(env)), host, complain, startNodeService)
     case 'dev':
       return run(command, parseDevConfig(env), host, complain, startDevService)
+    case 'rekey':
+      return runRekey(parseRekeyConfig(env), host, complain)
   }
 }
 
@@ -44,18 +50,34 @@ function run<C extends { readonly log: LogConfig; readonly node_id?: string | un
   complain: (text: string) => void,
   start: (config: C, log: Logger) => Promise<Service>,
 ): boolean {
-  if (!parsed.ok) {
-    complain(
-      `roomful ${command} cannot start: its configuration is not valid.\n${describeProblems(parsed)}\n` +
-        `roomful ${command} --help lists every variable.\n`,
-    )
-    return false
-  }
+  if (!parsed.ok) return refuse(command, parsed, complain)
   const { config, warnings } = parsed
   const log = createLog(config.log, config.node_id === undefined ? {} : { node_id: config.node_id })
   for (const warning of warnings) log.warn(warning)
   live(command, () => start(config, log), log, host)
   return true
+}
+
+function runRekey(parsed: Parsed<RekeyConfig>, host: Host, complain: (text: string) => void): boolean {
+  if (!parsed.ok) return refuse('rekey', parsed, complain)
+  const { config, warnings } = parsed
+  const log = createLog(config.log)
+  for (const warning of warnings) log.warn(warning)
+  const work = async (): Promise<void> => {
+    const { rekey } = await import('./rekey.ts')
+    await rekey(config, log)
+  }
+  finish('rekey', work, log, host)
+  return true
+}
+
+/** Says everything that is wrong with the environment; false, for whoever asked. */
+function refuse(command: Command, wrong: ConfigProblems, complain: (text: string) => void): false {
+  complain(
+    `roomful ${command} cannot start: its configuration is not valid.\n${describeProblems(wrong)}\n` +
+      `roomful ${command} --help lists every variable.\n`,
+  )
+  return false
 }
 
 /** A node that was given no name gets a random one, before its first line in the log. */

@@ -56,3 +56,50 @@ describe('roomful control', () => {
     other.close()
   })
 })
+
+describe('roomful rekey', () => {
+  const rekey = (env: Record<string, string>) =>
+    roomful(['rekey'], { REDIS_URL: inject('redisUrl'), KEY_PREFIX: `rekey-${process.pid}:`, ...env })
+
+  it('puts another secret in the place of the first, so that control starts with it alone', async () => {
+    const served = async (secret: string): Promise<string> => {
+      const { child, ended, said, output } = control({
+        KEY_PREFIX: `rekey-${process.pid}:`,
+        KEYRING_SECRET: secret,
+      })
+      const url = await Promise.race([said(/ready: api (http:\/\/[\d.:]+)/).then(([, url]) => url), ended])
+      if (typeof url !== 'string') return output()
+      const made = await fetch(`${url}/projects`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: '{"name":"games"}',
+      })
+      child.kill('SIGTERM')
+      await ended
+      return `served ${made.status}`
+    }
+    expect(await served('the first secret of all')).toBe('served 201')
+    expect(await served('the second secret of all')).toContain('another KEYRING_SECRET')
+    const done = rekey({ KEYRING_SECRET: 'the second secret of all,the first secret of all' })
+    expect([await done.ended, done.output()]).toEqual([
+      0,
+      expect.stringContaining(
+        'all 1 private keys are sealed under the first KEYRING_SECRET; 1 were sealed anew',
+      ),
+    ])
+    expect(await served('the second secret of all')).toBe('served 201')
+  })
+
+  it('does nothing without a secret, or with a wrong one, and says why', async () => {
+    const none = rekey({})
+    expect([await none.ended, none.output()]).toEqual([
+      2,
+      expect.stringContaining('KEYRING_SECRET is not set'),
+    ])
+    const wrong = rekey({ KEYRING_SECRET: 'neither of the two secrets' })
+    expect([await wrong.ended, wrong.output()]).toEqual([
+      1,
+      expect.stringContaining('another KEYRING_SECRET'),
+    ])
+  })
+})

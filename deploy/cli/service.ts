@@ -1,4 +1,5 @@
 import type { Logger } from '../../shared/log.ts'
+import { messageOf, reasonOf } from './failure.ts'
 
 /** Something that serves until it is closed. */
 export interface Service {
@@ -57,7 +58,7 @@ export function live(name: string, start: () => Promise<Service>, log: Logger, h
       )
     },
     (error: unknown) => {
-      const expected = reason(error)
+      const expected = reasonOf(error)
       if (expected === undefined) fail(error, `${name} cannot start: ${messageOf(error)}`)
       else {
         log.fatal(`${name} cannot start: ${expected}`)
@@ -73,20 +74,3 @@ function sayReady(name: string, { addresses }: Service, log: Logger): void {
   const places = Object.entries(addresses).map(([what, where]) => `${what} ${where}`)
   log.child({}, { level: 'info' }).info({ addresses }, `${name} ready: ${places.join(', ')}`)
 }
-
-/** What keeps a service from starting, where whoever starts it can put it right; then a stack would only hide the words. */
-function reason(error: unknown): string | undefined {
-  const { name, cause, code, address, port } = error as NodeJS.ErrnoException & {
-    address?: string
-    port?: number
-  }
-  if (name === 'RoomDefinitionError' && cause === undefined) return messageOf(error)
-  if (name === 'StoreMisconfigured' || name === 'StoreUnavailable') return messageOf(error)
-  if (code === 'EADDRINUSE')
-    return `somebody else listens on ${address}:${port}; stop that, or choose another port (--help lists the …_PORT variables)`
-  if (code === 'EACCES' && port !== undefined) return `this user may not listen on port ${port}`
-  if (code === 'EADDRNOTAVAIL') return `${address} is no address of this machine`
-  return undefined
-}
-
-const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))

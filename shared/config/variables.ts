@@ -1,7 +1,7 @@
 import { flag, host, integer, type Kind, list, oneOf, port, storeUrl, text, url } from './kinds.ts'
 
 /** A command of the command line that reads configuration. */
-export type Command = 'control' | 'dataplane' | 'dev'
+export type Command = 'control' | 'dataplane' | 'dev' | 'rekey'
 
 /** One environment variable: everything there is to know about it. */
 export interface Variable<T = unknown> {
@@ -27,6 +27,7 @@ const optional = <T>(variable: Variable<T>) => variable
 const CONTROL: readonly Command[] = ['control', 'dev']
 const DATAPLANE: readonly Command[] = ['dataplane', 'dev']
 const BOTH: readonly Command[] = ['control', 'dataplane', 'dev']
+const ALL: readonly Command[] = [...BOTH, 'rekey']
 
 const ORIGIN = /^(https?|[a-z][a-z0-9+.-]*):\/\/[^/\s]+$/
 
@@ -60,9 +61,14 @@ export const VARIABLES = {
     used_by: CONTROL,
   }),
   KEYRING_SECRET: optional({
-    meaning: 'Seals the private signing keys in the store. The same for every control process.',
-    kind: text('a secret text; 32 random characters or more are advised'),
-    used_by: CONTROL,
+    meaning:
+      'Seals the private signing keys in the store. The same for every control process. Of several, the first seals and each opens.',
+    kind: text(
+      'one or more secret texts, separated by commas; 32 random characters or more are advised',
+      /^[^,]*[^,\s][^,]*(,[^,]*[^,\s][^,]*)*$/,
+    ),
+    used_by: [...CONTROL, 'rekey'],
+    required_by: ['rekey'],
     secret: true,
   }),
   WS_HOST: withDefault({
@@ -224,15 +230,15 @@ export const VARIABLES = {
     meaning: 'The Redis that all processes of a deployment share.',
     kind: storeUrl,
     default_note: 'dev: in memory',
-    used_by: BOTH,
-    required_by: ['control', 'dataplane'],
+    used_by: ALL,
+    required_by: ['control', 'dataplane', 'rekey'],
     secret: true,
   }),
   KEY_PREFIX: withDefault({
     meaning: 'Put before every Redis key, so that several deployments share one Redis.',
     kind: text('1–64 characters without spaces and braces', /^[^\s{}]{1,64}$/),
     default: 'roomful:',
-    used_by: BOTH,
+    used_by: ALL,
   }),
   REQUIRE_KEY_ID: withDefault({
     meaning: 'Refuse tokens that were not issued under a key of their own.',
@@ -244,13 +250,13 @@ export const VARIABLES = {
     meaning: 'The least important lines that are logged.',
     kind: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']),
     default: 'info',
-    used_by: BOTH,
+    used_by: ALL,
   }),
   LOG_FORMAT: withDefault({
     meaning: 'JSON lines, or lines for people; auto is pretty on a terminal.',
     kind: oneOf(['auto', 'json', 'pretty']),
     default: 'auto',
-    used_by: BOTH,
+    used_by: ALL,
   }),
 } as const satisfies Record<string, Variable>
 

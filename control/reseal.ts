@@ -1,0 +1,72 @@
+import type { Records } from '../shared/store/port.ts'
+import type { Keyring, StoredPair } from './keyring.ts'
+import { type Keys, keyKey } from './keys.ts'
+import { type Projects, projectKey } from './projects.ts'
+
+/** How many records with a private key there are, and how many of them were sealed anew. */
+export interface Resealed {
+  readonly records: number
+  readonly resealed: number
+}
+
+/** What holds the private keys of a deployment. */
+export interface Vault {
+  readonly records: Records
+  readonly keyring: Keyring
+  readonly projects: Projects
+  readonly keys: Keys
+}
+
+const PAGE = 200
+
+/**
+ * Seals every private key of the store under the keyring's first secret, and notes that in the store, so that the others can be taken out of
+ * `KEYRING_SECRET`. May run while control processes serve, and again after it was interrupted; what was made meanwhile is found by going on until
+ * a round has nothing to do. Rejects when a key opens under none of the secrets. `progress` hears of each project.
+ */
+export async function resealAll(vault: Vault, progress: (sofar: Resealed) => void): Promise<Resealed> {
+  let sofar = { records: 0, resealed: 0 }
+  for (;;) {
+    const round = await resealOnce(vault, ({ records, resealed }) =>
+      progress({ records, resealed: sofar.resealed + resealed }),
+    )
+    sofar = { records: round.records, resealed: sofar.resealed + round.resealed }
+    if (round.resealed === 0) break
+  }
+  await vault.keyring.mark(vault.records)
+  return sofar
+}
+
+async function resealOnce(vault: Vault, progress: (sofar: Resealed) => void): Promise<Resealed> {
+  const sofar = { records: 0, resealed: 0 }
+  const add = async (store_keys: readonly string[]): Promise<void> => {
+    for (const store_key of store_keys) {
+      sofar.records += 1
+      if (await resealRecord(vault, store_key)) sofar.resealed += 1
+    }
+  }
+  let before: string | undefined
+  do {
+    const { projects, next } = await vault.projects.page(PAGE, before)
+    for (const { id } of projects) {
+      await add([projectKey(id)])
+      await add((await vault.keys.list(id)).map((key) => keyKey(key.id)))
+      progress(sofar)
+    }
+    before = next
+  } while (before !== undefined)
+  return sofar
+}
+
+/** Whether the record's key had to be sealed anew. */
+async function resealRecord({ records, keyring }: Vault, store_key: string): Promise<boolean> {
+  for (;;) {
+    const [record] = await records.read([store_key])
+    if (!record) return false
+    const value: { pair: StoredPair } = JSON.parse(new TextDecoder().decode(record.value))
+    const pair = await keyring.reseal(value.pair)
+    if (!pair) return false
+    const resealed = new TextEncoder().encode(JSON.stringify({ ...value, pair }))
+    if (await records.write([{ put: store_key, value: resealed, if_version: record.version }])) return true
+  }
+}

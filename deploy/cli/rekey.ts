@@ -1,0 +1,38 @@
+import { Keyring } from '../../control/keyring.ts'
+import { Keys } from '../../control/keys.ts'
+import { Projects } from '../../control/projects.ts'
+import { type Resealed, resealAll } from '../../control/reseal.ts'
+import { systemClock } from '../../shared/clock.ts'
+import type { RekeyConfig } from '../../shared/config.ts'
+import type { Logger } from '../../shared/log.ts'
+import { systemRandom } from '../../shared/random.ts'
+import { openStore } from '../../shared/store/open.ts'
+
+const TELL_EVERY_MS = 5000
+
+/** `roomful rekey`: tells of its progress in the log. Rejects when the store cannot be used, or a key opens under none of the secrets. */
+export async function rekey(config: RekeyConfig, log: Logger): Promise<void> {
+  const parts = { clock: systemClock, random: systemRandom }
+  const store = await openStore({ ...config.store, log, ...parts })
+  try {
+    const keyring = new Keyring(config.keyring_secret, systemRandom)
+    await keyring.check(store.records)
+    const vault = { records: store.records, bus: store.bus, keyring, ...parts }
+    let told_at = systemClock.monotonic()
+    const progress = (sofar: Resealed): void => {
+      if (systemClock.monotonic() - told_at < TELL_EVERY_MS) return
+      told_at = systemClock.monotonic()
+      log.info(sofar, `sealed ${sofar.resealed} of ${sofar.records} private keys anew so far`)
+    }
+    const done = await resealAll(
+      { records: store.records, keyring, projects: new Projects(vault), keys: new Keys(vault) },
+      progress,
+    )
+    log.info(
+      done,
+      `all ${done.records} private keys are sealed under the first KEYRING_SECRET; ${done.resealed} were sealed anew`,
+    )
+  } finally {
+    await store.close()
+  }
+}
