@@ -7,6 +7,7 @@ import type { Clock } from '../shared/clock.ts'
 import { isLoopback } from '../shared/config.ts'
 import { newId } from '../shared/ids.ts'
 import type { Random } from '../shared/random.ts'
+import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'
 import { type Store, StoreUnavailable } from '../shared/store/port.ts'
 import { createControlApp } from './app.ts'
 import { Keyring } from './keyring.ts'
@@ -84,6 +85,8 @@ export async function startControl({
 
   const registry = new Registry()
   collectDefaultMetrics({ register: registry, prefix: 'service_' })
+  storeMetrics(registry, store)
+  storeServerMetrics(registry, store.vitals, clock)
   let draining = false
   const app = createControlApp({
     store,

@@ -1,4 +1,6 @@
-import { Counter, Histogram, type Registry } from 'prom-client'
+import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
+import { LATENCY_BUCKETS } from '../shared/latency-buckets.ts'
+import { packageVersion } from '../shared/version.ts'
 
 /** The figures a control process keeps. */
 export interface ControlMetrics {
@@ -30,7 +32,7 @@ export function controlMetrics(registry: Registry): ControlMetrics {
     name: 'service_http_request_duration_seconds',
     help: 'Time from a request to its answer.',
     labelNames: ['method', 'route'],
-    buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5],
+    buckets: [...LATENCY_BUCKETS],
     registers,
   })
   const tokens = new Counter({
@@ -56,6 +58,12 @@ export function controlMetrics(registry: Registry): ControlMetrics {
     help: 'Requests that failed because the store could not be reached.',
     registers,
   })
+  new Gauge({
+    name: 'service_control_info',
+    help: 'Always 1; says which version this control process is.',
+    labelNames: ['version'],
+    registers,
+  }).set({ version: packageVersion() }, 1)
   for (const signed_with of ['key', 'project']) tokens.inc({ signed_with }, 0)
   for (const change of ['created', 'rotated', 'revoked']) keys.inc({ change }, 0)
   return {

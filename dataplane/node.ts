@@ -85,7 +85,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const log = options.log ?? createLog({ level: 'info', format: 'auto' }, { node_id })
   const store = options.store ?? memoryStore({ clock })
   const registry = new Registry()
-  const metrics = nodeMetrics(registry)
+  const room_types = options.rooms.map(({ type }) => type)
+  const metrics = nodeMetrics(registry, room_types)
   const codecs = [new JsonCodec(), new MsgpackCodec()] as const
   const load = new LoadMeter(clock, eventLoopDelay(registry))
   const started_at = timestamp(clock.now())
@@ -270,13 +271,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     }
   }
 
-  registerGauges(registry, {
-    counts: () => ({ connections: gateway.connections, sessions: gateway.sessions }),
-    load: () => load.read(),
-    draining: () => draining,
-    node_id,
-    version: packageVersion(),
-  })
+  registerGauges(registry, { gateway, host, lease, store, load, config, node_id, draining: () => draining })
 
   let told_to_drain = () => {}
   const drained = new Promise<void>((resolve) => {

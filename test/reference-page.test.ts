@@ -4,8 +4,11 @@ import { describe, expect, it } from 'vitest'
 import { controlMetrics } from '../control/metrics.ts'
 import { nodeMetrics } from '../dataplane/ops/metrics.ts'
 import { eventLoopDelay, registerGauges } from '../dataplane/ops/process-metrics.ts'
+import { systemClock } from '../shared/clock.ts'
 import { variables } from '../shared/config/environment.ts'
 import { CLOSE } from '../shared/protocol/close-codes.ts'
+import { memoryStore } from '../shared/store/memory/memory.ts'
+import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'
 
 const page = readFileSync(new URL('../docs/reference.md', import.meta.url), 'utf8')
 
@@ -39,11 +42,14 @@ describe('docs/reference.md', () => {
     nodeMetrics(registry)
     eventLoopDelay(registry)
     registerGauges(registry, {
-      counts: () => ({ connections: 0, sessions: 0 }),
-      load: () => ({ event_loop_utilisation: 0, event_loop_delay_ms: 0, rss_bytes: 0 }),
+      gateway: { connections: 0, sessions: 0, queued_bytes: 0 },
+      host: { frozen: 0 },
+      lease: { age_ms: 0 },
+      store: memoryStore({ clock: systemClock }),
+      load: { read: () => ({ event_loop_utilisation: 0, event_loop_delay_ms: 0, rss_bytes: 0 }) },
       draining: () => false,
       node_id: 'node_1',
-      version: '1.2.3',
+      config: { max_sessions: 0, max_rooms: 0, node_lease_ms: 2000 },
     })
     const documented = [...rowsUnder('### Of a node'), ...rowsUnder('### Of every process')]
     expect(sorted(documented)).toEqual(sorted(await metricsOf(registry)))
@@ -52,6 +58,9 @@ describe('docs/reference.md', () => {
   it('lists every metric of a control process', async () => {
     const registry = new Registry()
     controlMetrics(registry)
+    const store = memoryStore({ clock: systemClock })
+    storeMetrics(registry, store)
+    storeServerMetrics(registry, store.vitals, systemClock)
     collectDefaultMetrics({ register: registry, prefix: 'service_' })
     const documented = [...rowsUnder('### Of control'), ...rowsUnder('### Of every process')]
     expect(sorted(documented)).toEqual(sorted(await metricsOf(registry)))

@@ -61,6 +61,11 @@ export class NodeLease {
     return false
   }
 
+  /** Since the last successful renewal was sent, milliseconds; Infinity before the first. */
+  get age_ms(): number {
+    return this.#parts.clock.monotonic() - (this.#renewed_at ?? Number.NEGATIVE_INFINITY)
+  }
+
   /** Renews without waiting for its time, so that the others hear now what has changed. Never rejects. */
   async renewNow(): Promise<void> {
     if (this.#stopped) return

@@ -143,6 +143,13 @@ export class Gateway {
   }
 
   /** Starts to accept clients; `port` 0 picks a free one. Rejects when the address cannot be had. */
+  /** How many bytes wait for all clients together. */
+  get queued_bytes(): number {
+    let bytes = 0
+    for (const { connection } of this.#conversations) bytes += connection.outbox.queued
+    return bytes
+  }
+
   async listen(host: string, port: number): Promise<AddressInfo> {
     const address = await this.#server.listen(host, port)
     this.#scheduleSweep()

@@ -1,4 +1,5 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
+import { LATENCY_BUCKETS } from '../../shared/latency-buckets.ts'
 
 /** Adds to one series of a counter. */
 export type Add = (amount?: number) => void
@@ -6,14 +7,15 @@ export type Add = (amount?: number) => void
 /** More room types than anybody installs: what comes after them is counted as `other`, so that nobody can make series without end. */
 const MOST_ROOM_TYPES = 200
 
-const FAST = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
-
 /** Makes counters and histograms of one registry whose series are looked up once, not at each count. */
 export class Instruments {
   readonly #registers: Registry[]
+  readonly #room_types: readonly string[]
 
-  constructor(registry: Registry) {
+  /** `room_types`: those that are installed; their counters are there from the start. */
+  constructor(registry: Registry, room_types: readonly string[] = []) {
     this.#registers = [registry]
+    this.#room_types = room_types
   }
 
   counter(name: string, help: string): Add {
@@ -32,8 +34,12 @@ export class Instruments {
   }
 
   /** A histogram of seconds. */
-  seconds(name: string, help: string, buckets: number[] = FAST): (seconds: number) => void {
-    const histogram = new Histogram({ name, help, buckets, registers: this.#registers })
+  seconds(
+    name: string,
+    help: string,
+    buckets: readonly number[] = LATENCY_BUCKETS,
+  ): (seconds: number) => void {
+    const histogram = new Histogram({ name, help, buckets: [...buckets], registers: this.#registers })
     return (seconds) => histogram.observe(seconds)
   }
 
@@ -43,24 +49,28 @@ export class Instruments {
     return (value) => gauge.set(value)
   }
 
-  /** A counter by room type, and by a second label when there is one. Its series appear with their first count. */
+  /** A counter by room type, and by a second label when there is one, of which `values` are all there are. */
   counterByRoomType<V extends string = never>(
     name: string,
     help: string,
     label?: string,
+    values: readonly V[] = [],
   ): (room_type: string, value?: V) => void {
     const labelNames = label === undefined ? ['room_type'] : ['room_type', label]
     const tally = this.#tallies(name, help, labelNames)
     const named = bounded((room_type) => ({ room_type, series: new Map<V | undefined, Add>() }))
-    return (room_type, value) => {
+    const adding = (room_type: string, value?: V): Add => {
       const { room_type: known, series } = named(room_type)
       let add = series.get(value)
       if (!add) {
         add = tally({ room_type: known, ...(label !== undefined && { [label]: value }) })
         series.set(value, add)
       }
-      add()
+      return add
     }
+    for (const room_type of this.#room_types)
+      for (const value of label === undefined ? [undefined] : values) adding(room_type, value)
+    return (room_type, value) => adding(room_type, value)()
   }
 
   /** A histogram of seconds by room type. */
@@ -69,7 +79,7 @@ export class Instruments {
       name,
       help,
       labelNames: ['room_type'],
-      buckets: FAST,
+      buckets: [...LATENCY_BUCKETS],
       registers: this.#registers,
     })
     const series = bounded((room_type) => histogram.labels({ room_type }))

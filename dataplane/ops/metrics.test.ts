@@ -1,5 +1,7 @@
 import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
+import { systemClock } from '../../shared/clock.ts'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { nodeMetrics } from './metrics.ts'
 import { eventLoopDelay, registerGauges } from './process-metrics.ts'
 
@@ -95,6 +97,21 @@ describe('metrics of rooms', () => {
       expect(text).toContain(line)
   })
 
+  it('are there from the start for room types that are installed, whatever other names clients send', async () => {
+    const registry = new Registry()
+    const { rooms } = nodeMetrics(registry, ['arena'])
+    for (let i = 0; i < 300; i++) rooms.error(`type-${i}`, 'unknown_room_type')
+    rooms.error('arena', 'room_logic_failed')
+    const text = await registry.metrics()
+    for (const line of [
+      'service_resyncs_total{room_type="arena",reason="checksum"} 0',
+      'service_messages_applied_total{room_type="arena"} 0',
+      'service_room_errors_total{room_type="arena",code="room_logic_failed"} 1',
+      'service_room_errors_total{room_type="arena",code="room_full"} 0',
+    ])
+      expect(text).toContain(line)
+  })
+
   it('do not grow without end with names of room types', async () => {
     const registry = new Registry()
     const { rooms } = nodeMetrics(registry)
@@ -139,11 +156,14 @@ function everything(): Registry {
   nodeMetrics(registry)
   eventLoopDelay(registry)
   registerGauges(registry, {
-    counts: () => ({ connections: 1, sessions: 2 }),
-    load: () => ({ event_loop_utilisation: 0.5, event_loop_delay_ms: 1, rss_bytes: 1 }),
+    gateway: { connections: 1, sessions: 2, queued_bytes: 300 },
+    host: { frozen: 1 },
+    lease: { age_ms: 250 },
+    store: memoryStore({ clock: systemClock }),
+    load: { read: () => ({ event_loop_utilisation: 0.5, event_loop_delay_ms: 1, rss_bytes: 1 }) },
     draining: () => false,
     node_id: 'node_1',
-    version: '1.2.3',
+    config: { max_sessions: 20_000, max_rooms: 10_000, node_lease_ms: 2000 },
   })
   return registry
 }

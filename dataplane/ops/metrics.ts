@@ -19,6 +19,8 @@ const CLIENT_MESSAGES: readonly ClientMessage['t'][] = [
   'token',
 ]
 
+const RESYNC_CAUSES: readonly ResyncCause[] = ['sequence', 'checksum', 'stalled', 'resume']
+
 /** Ends of a connection that are no fault of anybody. */
 const PEACEFUL: ReadonlySet<CloseName | 'lost'> = new Set(['normal', 'draining', 'lost'])
 
@@ -29,9 +31,9 @@ export interface NodeMetrics {
   readonly cluster: ClusterMetrics
 }
 
-/** Registers what a node counts. */
-export function nodeMetrics(registry: Registry): NodeMetrics {
-  const make = new Instruments(registry)
+/** Registers what a node counts. Counters of `room_types`, those installed, are there from the start. */
+export function nodeMetrics(registry: Registry, room_types: readonly string[] = []): NodeMetrics {
+  const make = new Instruments(registry, room_types)
   const limited = make.counterBy(
     'service_rate_limited_total',
     'Messages not applied because there are too many: of their session, or of their type.',
@@ -156,11 +158,13 @@ function roomMetrics(make: Instruments, rate_limited: Add): RoomMetrics {
     'service_room_errors_total',
     'Messages, joins, leaves and ticks that ended with an error, by code.',
     'code',
+    ERROR_CODES,
   )
   const resyncs = make.counterByRoomType<ResyncCause>(
     'service_resyncs_total',
     'Whole states sent besides those of joins: a gap (sequence), another checksum, a slow reader (stalled), or a late resume.',
     'reason',
+    RESYNC_CAUSES,
   )
   const delivered = make.secondsByRoomType(
     'service_message_delivery_duration_seconds',

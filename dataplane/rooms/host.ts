@@ -107,6 +107,13 @@ export class RoomHost {
     return this.#rooms.size
   }
 
+  /** How many of them stand still. */
+  get frozen(): number {
+    let frozen = 0
+    for (const room of this.#rooms.values()) if (room.frozen) frozen++
+    return frozen
+  }
+
   /** Whether this node takes rooms at all. */
   get accepts(): boolean {
     return !this.#closed

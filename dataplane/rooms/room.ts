@@ -229,6 +229,11 @@ export class Room {
   }
 
   #createStream(restored: RoomSnapshot | undefined): RoomStream {
+  /** Whether nothing is applied, since the node may not act or the store is silent. */
+  get frozen(): boolean {
+    return this.#frozen
+  }
+
     const { environment, room, definition, fence, log } = this.#parts
     return new RoomStream(
       {

@@ -9,6 +9,7 @@ export interface Store {
   readonly rooms: RoomRecords
   readonly bus: Bus
   readonly locks: Locks
+  readonly vitals: StoreVitals
   /** The store's own clock, milliseconds since 1970. */
   time(): Promise<number>
   /** For how long the store has been running, in milliseconds; Infinity in memory. A store that came back empty is young. */
@@ -22,6 +23,37 @@ export interface Store {
   onReturn(callback: () => void): () => void
   /** Lets go of every connection; afterwards every call rejects. */
   close(): Promise<void>
+}
+
+/** How a store is doing, for those who watch over it. */
+export interface StoreVitals {
+  /** Whether a call would be sent at once, as far as is known. */
+  readonly reachable: boolean
+  /** Tells `observer` of every command from now on; the returned function ends that. */
+  observe(observer: StoreObserver): () => void
+  /** What each server that takes writes says of itself; none in memory. Rejects with `StoreUnavailable`. */
+  servers(): Promise<readonly StoreServer[]>
+}
+
+/** Hears of commands to the store. Called for each: must be cheap and must not throw. */
+export interface StoreObserver {
+  /** The store has answered; `seconds` from the call, waiting for a connection included. */
+  answered(operation: string, seconds: number): void
+  /** The store has refused, or there was no answer. */
+  failed(operation: string, seconds: number): void
+}
+
+/** A server's own figures. */
+export interface StoreServer {
+  /** `host:port`, or what the Sentinels call the master. */
+  readonly name: string
+  readonly used_memory_bytes: number
+  /** 0: no limit but the machine's. */
+  readonly max_memory_bytes: number
+  readonly connected_clients: number
+  /** Since the server started. */
+  readonly commands_processed: number
+  readonly evicted_keys: number
 }
 
 /** The store could not be reached, or did not answer in time; whether a write took place is unknown. */

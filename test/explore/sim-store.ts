@@ -101,6 +101,7 @@ export class SimStore {
       ]),
       bus: { publish: async () => 0, subscribe: async () => async () => undefined, listeners },
       locks: { withLock: (_name, _options, work) => work() },
+      vitals: this.#raw.vitals,
       time: async () => this.#raw.time(),
       uptime: async () => this.#now() - this.#began,
       ping: async () => this.#raw.ping(),

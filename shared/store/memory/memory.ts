@@ -1,5 +1,5 @@
 import type { Clock } from '../../clock.ts'
-import { type Store, StoreUnavailable } from '../port.ts'
+import { type Store, StoreUnavailable, type StoreVitals } from '../port.ts'
 import { MemoryBus } from './bus.ts'
 import { MemoryLocks } from './locks.ts'
 import { MemoryRecords } from './records.ts'
@@ -10,12 +10,16 @@ export function memoryStore({ clock }: { clock: Clock }): Store {
   return new MemoryStore(clock)
 }
 
+/** Memory is never out of reach, and knows neither commands nor servers. */
+const VITALS: StoreVitals = { reachable: true, observe: () => () => undefined, servers: async () => [] }
+
 class MemoryStore implements Store {
   readonly kind = 'memory'
   readonly records: MemoryRecords
   readonly rooms: MemoryRooms
   readonly bus: MemoryBus
   readonly locks: MemoryLocks
+  readonly vitals = VITALS
   readonly #clock: Clock
   #closed = false
 

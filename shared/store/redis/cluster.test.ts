@@ -19,6 +19,7 @@ import { parseAddress } from './address.ts'
 import { RedisBus } from './bus.ts'
 import { Clients } from './client.ts'
 import { ClusterServers } from './cluster.ts'
+import { Observers } from './observers.ts'
 import { redisStore } from './redis.ts'
 import { slotOf } from './slots.ts'
 
@@ -112,6 +113,7 @@ describe('on a Cluster of three masters', () => {
     const address = parseAddress(cluster.url)
     const clients = new Clients(address, { random: systemRandom, timeout_ms: 2000 })
     const servers = new ClusterServers({
+      observers: new Observers(),
       clients,
       seeds: address.endpoints,
       clock: systemClock,

@@ -5,6 +5,7 @@ import { StoreUnavailable } from '../port.ts'
 import type { Endpoint } from './address.ts'
 import type { Clients } from './client.ts'
 import { NotRun } from './failure.ts'
+import type { Observers } from './observers.ts'
 import { Server } from './server.ts'
 import { Outage, type Send, type Servers } from './servers.ts'
 import { SLOTS, type SlotRange, slotOf, slotRanges } from './slots.ts'
@@ -23,9 +24,11 @@ interface ClusterParts {
   readonly clock: Clock
   readonly log: Logger
   readonly timeout_ms: number
+  readonly observers: Observers
 }
 
-const nameOf = ({ host, port }: Endpoint): string => `${host}:${port}`
+/** `host:port`. */
+export const nameOf = ({ host, port }: Endpoint): string => `${host}:${port}`
 
 /**
  * The masters of a Redis Cluster. Each is a `Server` with connections of its own, which fail and come back as those of a single
@@ -220,7 +223,11 @@ export class ClusterServers implements Servers {
     const known = this.#servers.get(name)
     if (known) return known
     const { clients, log } = this.#parts
-    const server = new Server(clients.both(endpoint), { ...this.#parts, log: log.child({ server: name }) })
+    const server = new Server(clients.both(endpoint), {
+      ...this.#parts,
+      name,
+      log: log.child({ server: name }),
+    })
     this.#servers.set(name, server)
     this.#endpoints.set(server, endpoint)
     server.commands.onReady(() => this.#settle())

@@ -3,6 +3,17 @@ import type { Logger } from 'pino'
 import type { Clock } from '../../clock.ts'
 import { StoreUnavailable } from '../port.ts'
 import { NotRun, storeFailure } from './failure.ts'
+import type { Observers } from './observers.ts'
+
+/** What a connection works with. */
+export interface ConnectionOptions {
+  readonly clock: Clock
+  readonly log: Logger
+  /** How long a call waits for the connection. */
+  readonly timeout_ms: number
+  /** Whom it tells of its commands. */
+  readonly observers: Observers
+}
 
 interface Waiter {
   readonly resolve: () => void
@@ -21,6 +32,7 @@ export class Connection {
   readonly #clock: Clock
   readonly #log: Logger
   readonly #timeout_ms: number
+  readonly #observers: Observers
   readonly #waiters = new Set<Waiter>()
   #closed = false
   #was_ready = false
@@ -31,11 +43,12 @@ export class Connection {
   #in_flight = 0
   #on_idle: (() => void) | undefined
 
-  constructor(redis: Redis, options: { clock: Clock; log: Logger; timeout_ms: number }) {
+  constructor(redis: Redis, options: ConnectionOptions) {
     this.#redis = redis
     this.#clock = options.clock
     this.#log = options.log
     this.#timeout_ms = options.timeout_ms
+    this.#observers = options.observers
     redis.on('ready', () => this.#found())
     redis.on('close', () => this.#lost())
     redis.on('end', () => this.#ended())
@@ -83,10 +96,15 @@ export class Connection {
   /** Runs `send` once the connection stands; `operation` names it in errors. Every failure comes out as the store's own error. */
   async run<T>(operation: string, send: (redis: Redis) => Promise<T>): Promise<T> {
     this.#in_flight++
+    const began = this.#clock.monotonic()
+    const seconds = (): number => (this.#clock.monotonic() - began) / 1000
     try {
       if (!this.ready) await this.opened(this.#timeout_ms)
-      return await send(this.#redis)
+      const answer = await send(this.#redis)
+      this.#observers.answered(operation, seconds())
+      return answer
     } catch (error) {
+      this.#observers.failed(operation, seconds())
       throw error instanceof StoreUnavailable ? error : storeFailure(operation, error)
     } finally {
       this.#in_flight--

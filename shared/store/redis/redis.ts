@@ -6,8 +6,9 @@ import type { Store } from '../port.ts'
 import { parseAddress, type RedisAddress } from './address.ts'
 import { type BusMode, RedisBus } from './bus.ts'
 import { Clients } from './client.ts'
-import { ClusterServers } from './cluster.ts'
+import { ClusterServers, nameOf } from './cluster.ts'
 import { RedisLocks } from './locks.ts'
+import { Observers } from './observers.ts'
 import { Probe } from './probe.ts'
 import { RedisRecords } from './records.ts'
 import { RedisRooms } from './rooms.ts'
@@ -15,6 +16,7 @@ import { SentinelWatch } from './sentinel-watch.ts'
 import { Server } from './server.ts'
 import { checkServer, hasShards, uptimeOf } from './server-check.ts'
 import { nameAt, type Servers, SingleServer } from './servers.ts'
+import { RedisVitals } from './vitals.ts'
 
 /** What a Redis store needs to know. */
 export interface RedisStoreOptions {
@@ -48,6 +50,7 @@ export async function redisStore(options: RedisStoreOptions): Promise<Store> {
     random: options.random ?? systemRandom,
     log: options.log.child({ store: address.label }),
     timeout_ms: options.command_timeout_ms ?? 2000,
+    observers: new Observers(),
   }
   const servers = serversAt(address, parts)
   try {
@@ -67,15 +70,17 @@ interface Parts {
   readonly random: Random
   readonly log: Logger
   readonly timeout_ms: number
+  readonly observers: Observers
 }
 
 function serversAt(address: RedisAddress, parts: Parts): Servers {
   const clients = new Clients(address, parts)
   if (address.kind === 'cluster') return new ClusterServers({ ...parts, clients, seeds: address.endpoints })
   const [endpoint] = address.endpoints
-  if (address.kind === 'single') return new SingleServer(new Server(clients.both(endpoint!), parts))
+  if (address.kind === 'single')
+    return new SingleServer(new Server(clients.both(endpoint!), { ...parts, name: nameOf(endpoint!) }))
   const watch = new SentinelWatch(clients.sentinels(), { ...parts, master_name: address.master_name })
-  const server = new Server(clients.bothOfMaster(watch), parts)
+  const server = new Server(clients.bothOfMaster(watch), { ...parts, name: address.master_name })
   watch.onSwitch(() => server.rebuild('the Sentinels appointed another master'))
   return new SingleServer(server, () => watch.close())
 }
@@ -98,6 +103,7 @@ class RedisStore implements Store {
   readonly rooms: RedisRooms
   readonly bus: RedisBus
   readonly locks: RedisLocks
+  readonly vitals: RedisVitals
   readonly #servers: Servers
   readonly #parts: Parts
   readonly #probes = new Set<Probe>()
@@ -111,6 +117,7 @@ class RedisStore implements Store {
     this.rooms = new RedisRooms(servers, prefix)
     this.bus = new RedisBus(servers, prefix, { mode, clock })
     this.locks = new RedisLocks(servers, prefix, parts)
+    this.vitals = new RedisVitals(servers, parts.observers)
   }
 
   /** Resolves once the bus is watched over. */

@@ -12,7 +12,7 @@ const OLDEST: readonly [major: number, minor: number] = [6, 2]
 const SHARDS: readonly [major: number, minor: number] = [7, 0]
 
 /** One field of what the INFO command answers. */
-const field = (info: string, name: string): string | undefined =>
+export const field = (info: string, name: string): string | undefined =>
   new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1]
 
 const isSince = (info: string, [since_major, since_minor]: readonly [number, number]): boolean => {

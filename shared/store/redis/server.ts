@@ -1,20 +1,23 @@
 import type { Redis } from 'ioredis'
-import type { Logger } from 'pino'
-import type { Clock } from '../../clock.ts'
-import { Connection } from './connection.ts'
+import { Connection, type ConnectionOptions } from './connection.ts'
 
-/** One Redis server that takes writes, and this process' two connections to it: one for commands, one to hear what is published. */
+/**
+ * One Redis server that takes writes, and this process' two connections to it: one for commands, one to hear what is published. `name`
+ * tells it from others.
+ */
 export class Server {
+  readonly name: string
   readonly commands: Connection
   readonly listener: Connection
   readonly #listening: Redis
 
   constructor(
     clients: { readonly commands: Redis; readonly bus: Redis },
-    parts: { clock: Clock; log: Logger; timeout_ms: number },
+    parts: ConnectionOptions & { readonly name: string },
   ) {
     const connection = (redis: Redis, connection: string) =>
       new Connection(redis, { ...parts, log: parts.log.child({ connection }) })
+    this.name = parts.name
     this.#listening = clients.bus
     this.commands = connection(clients.commands, 'commands')
     this.listener = connection(clients.bus, 'bus')

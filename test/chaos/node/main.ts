@@ -66,6 +66,7 @@ const withRooms = (store: Store, rooms: RecordingRooms): Store => ({
   rooms,
   bus: store.bus,
   locks: store.locks,
+  vitals: store.vitals,
   onReturn: (callback) => store.onReturn(callback),
   uptime: () => store.uptime(),
   time: () => store.time(),

@@ -1,0 +1,129 @@
+import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
+import type { Clock } from '../clock.ts'
+import { LATENCY_BUCKETS } from '../latency-buckets.ts'
+import type { Store, StoreServer, StoreVitals } from './port.ts'
+
+/** For how long what servers said of themselves is told again, milliseconds. */
+const FRESH_MS = 5000
+
+/** Registers what a process sees of its store. A scrape asks the store nothing. */
+export function storeMetrics(registry: Registry, store: Pick<Store, 'vitals' | 'onReturn'>): void {
+  const registers = [registry]
+  new Gauge({
+    name: 'service_store_up',
+    help: '1 while the store can be reached.',
+    registers,
+    collect() {
+      this.set(Number(store.vitals.reachable))
+    },
+  })
+  const returns = new Counter({
+    name: 'service_store_returns_total',
+    help: 'How often the store could be reached again after it could not.',
+    registers,
+  })
+  store.onReturn(() => returns.inc())
+  const durations = new Histogram({
+    name: 'service_store_command_duration_seconds',
+    help: 'Time from a command to the answer of the store.',
+    buckets: [...LATENCY_BUCKETS],
+    registers,
+  })
+  const failures = new Counter({
+    name: 'service_store_command_failures_total',
+    help: 'Commands that the store refused, or gave no answer to in time.',
+    registers,
+  })
+  const answered = new Map<string, number>()
+  new Counter({
+    name: 'service_store_commands_total',
+    help: 'Commands that the store has answered, by operation.',
+    labelNames: ['operation'],
+    registers,
+    collect() {
+      this.reset()
+      for (const [operation, count] of answered) this.inc({ operation }, count)
+    },
+  })
+  store.vitals.observe({
+    answered(operation, seconds) {
+      durations.observe(seconds)
+      answered.set(operation, (answered.get(operation) ?? 0) + 1)
+    },
+    failed: () => failures.inc(),
+  })
+}
+
+/**
+ * Registers what the servers of the store say of themselves. They are asked at a scrape, at most every 5 s; while they do not answer
+ * there are no series.
+ */
+export function storeServerMetrics(registry: Registry, vitals: StoreVitals, clock: Clock): void {
+  const ask = remembered(() => askServers(vitals), clock)
+  const register = (
+    Kind: typeof Gauge | typeof Counter,
+    name: string,
+    help: string,
+    read: (server: StoreServer) => number,
+  ) =>
+    new Kind({
+      name,
+      help,
+      labelNames: ['server'],
+      registers: [registry],
+      async collect() {
+        const servers = await ask()
+        this.reset()
+        for (const server of servers) this.inc({ server: server.name }, read(server))
+      },
+    })
+  register(
+    Gauge,
+    'service_redis_used_memory_bytes',
+    'Memory that a Redis server uses for data.',
+    (server) => server.used_memory_bytes,
+  )
+  register(
+    Gauge,
+    'service_redis_max_memory_bytes',
+    'Memory that a Redis server may use for data (maxmemory); 0: no limit but the machine’s.',
+    (server) => server.max_memory_bytes,
+  )
+  register(
+    Gauge,
+    'service_redis_clients',
+    'Connections to a Redis server.',
+    (server) => server.connected_clients,
+  )
+  register(
+    Counter,
+    'service_redis_commands_total',
+    'Commands that a Redis server has run, for whomever.',
+    (server) => server.commands_processed,
+  )
+  register(
+    Counter,
+    'service_redis_evicted_keys_total',
+    'Keys that a Redis server has thrown away because its memory was full: data that is lost.',
+    (server) => server.evicted_keys,
+  )
+}
+
+/** Never rejects: a scrape has to succeed while the store is away, and soon. */
+async function askServers(vitals: StoreVitals): Promise<readonly StoreServer[]> {
+  if (!vitals.reachable) return []
+  return vitals.servers().catch(() => [])
+}
+
+/** `ask`, but what it gave is given again until it is old. */
+function remembered<T>(ask: () => Promise<T>, clock: Clock): () => Promise<T> {
+  let asked_at = Number.NEGATIVE_INFINITY
+  let answer: Promise<T> | undefined
+  return () => {
+    const now = clock.monotonic()
+    if (answer && now - asked_at < FRESH_MS) return answer
+    asked_at = now
+    answer = ask()
+    return answer
+  }
+}
