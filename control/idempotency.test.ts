@@ -92,6 +92,14 @@ describe('an idempotency key', () => {
     expect(values.join()).not.toContain('thing-1')
   })
 
+  it('is a conflict, and does nothing, when its answer was sealed under a secret that is gone', async () => {
+    await idempotency.run(request, plan)
+    const later = new Idempotency(store.records, new Keyring('another', systemRandom))
+    await expect(later.run(request, plan)).rejects.toMatchObject({ code: 'conflict' })
+    const both = new Idempotency(store.records, new Keyring('another,secret', systemRandom))
+    expect(await both.run(request, plan)).toMatchObject({ replayed: true })
+  })
+
   it.each(['', 'line\nbreak', 'ümlaut', 'x'.repeat(256)])('may not be %j', async (idempotency_key) => {
     await expect(idempotency.run({ ...request, idempotency_key }, plan)).rejects.toBeInstanceOf(Problem)
   })

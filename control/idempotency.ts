@@ -79,11 +79,24 @@ export class Idempotency {
   }
 
   #recall(record: StoredRecord, record_key: string, fingerprint: string): unknown {
-    const remembered: Remembered = JSON.parse(this.#keyring.unseal(record.value, record_key))
+    const remembered = this.#read(record, record_key)
     if (remembered.fingerprint === fingerprint) return remembered.answer
     throw new Problem(
       'conflict',
       'This idempotency-key was used with another body; use a new key for a new request.',
     )
+  }
+
+  #read(record: StoredRecord, record_key: string): Remembered {
+    let text: string
+    try {
+      text = this.#keyring.unseal(record.value, record_key)
+    } catch {
+      throw new Problem(
+        'conflict',
+        'This idempotency-key was used, but the answer cannot be read any more (KEYRING_SECRET was changed); use a new key.',
+      )
+    }
+    return JSON.parse(text)
   }
 }
