@@ -28,6 +28,21 @@ export function frame(payload: Payload, binary: boolean): Frame {
   return bytes
 }
 
+/** The payloads of one or more frames, in order: what `frame` framed. */
+export function payloadsOf(frames: Frame): Uint8Array[] {
+  const payloads: Uint8Array[] = []
+  const view = new DataView(frames.buffer, frames.byteOffset, frames.byteLength)
+  for (let at = 0; at < frames.length; ) {
+    const short = view.getUint8(at + 1)
+    const header = short === 126 ? 4 : short === 127 ? 10 : 2
+    const length =
+      short === 126 ? view.getUint16(at + 2) : short === 127 ? Number(view.getBigUint64(at + 2)) : short
+    payloads.push(frames.subarray(at + header, at + header + length))
+    at += header + length
+  }
+  return payloads
+}
+
 /** Several frames as one, in order. */
 export const joinFrames = (frames: readonly Frame[]): Frame =>
   frames.length === 1 ? frames[0]! : Buffer.concat(frames)

@@ -302,7 +302,10 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     }),
     describeNode: () => ({ node_id, version: packageVersion(), started_at, draining, load: load.read() }),
     describeRooms: (query) => host.describe(query),
-    describeSessions: () => gateway.describeSessions(),
+    describeSessions: (query) => gateway.describeSessions(query),
+    members: () => host.members,
+    describeCluster: () => members.describe(),
+    findOwner: (project_id, room_id) => store.rooms.inspect(`${project_id}/${room_id}`),
     drain: () => void close().then(told_to_drain),
   })
 

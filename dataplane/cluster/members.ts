@@ -1,6 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Store } from '../../shared/store/port.ts'
+import type { ClusterNodeDescription } from '../descriptions.ts'
 import { leaseKey, NODES } from './lease.ts'
 import type { ClusterMetrics } from './metrics.ts'
 import { decodeNodeInfo, type NodeInfo } from './node-info.ts'
@@ -83,6 +84,16 @@ export class Members {
     const alive = [this.#parts.info()]
     for (const seen of this.#others.values()) if (!seen.gone) alive.push(seen.info)
     return alive
+  }
+
+  /** Every node that is known as operators see it, this one first; those that ended or died stay for a while. */
+  describe(): ClusterNodeDescription[] {
+    const others = [...this.#others.values()].map(({ info, gone }) => ({
+      ...info,
+      alive: !gone,
+      self: false,
+    }))
+    return [{ ...this.#parts.info(), alive: true, self: true }, ...others]
   }
 
   /** A node that is alive. */

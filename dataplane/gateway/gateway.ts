@@ -1,13 +1,14 @@
 import type { AddressInfo, Socket } from 'node:net'
-import { type Clock, timestamp } from '../../shared/clock.ts'
+import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Records } from '../../shared/store/port.ts'
-import type { SessionDescription } from '../descriptions.ts'
+import type { Found, SessionDescription, SessionQuery } from '../descriptions.ts'
 import type { RoomAddress, ToEdge, ToOwner } from '../traffic.ts'
 import { Connection } from './connection.ts'
 import { Conversation, type ConversationParts } from './conversation.ts'
+import { describeSession, isAskedFor } from './describe.ts'
 import { drainConnections } from './drain.ts'
 import { Edge } from './edge.ts'
 import { type Defer, endOfTurn, Flusher } from './flusher.ts'
@@ -142,7 +143,6 @@ export class Gateway {
     return this.#sessions.size
   }
 
-  /** Starts to accept clients; `port` 0 picks a free one. Rejects when the address cannot be had. */
   /** How many bytes wait for all clients together. */
   get queued_bytes(): number {
     let bytes = 0
@@ -150,6 +150,7 @@ export class Gateway {
     return bytes
   }
 
+  /** Starts to accept clients; `port` 0 picks a free one. Rejects when the address cannot be had. */
   async listen(host: string, port: number): Promise<AddressInfo> {
     const address = await this.#server.listen(host, port)
     this.#scheduleSweep()
@@ -208,17 +209,11 @@ export class Gateway {
     await Promise.all(keys.map((key) => this.#recheck(key)))
   }
 
-  /** Every session, for operators. */
-  describeSessions(): SessionDescription[] {
-    return [...this.#sessions].map((session) => ({
-      session_id: session.session_id,
-      project_id: session.project_id,
-      key_id: session.claims.key_id ?? null,
-      sub: session.sub,
-      connected_at: timestamp(session.connected_at),
-      rooms: session.room_ids,
-      queued_bytes: session.connection?.outbox.queued ?? 0,
-    }))
+  /** The sessions as operators see them. */
+  describeSessions(query: SessionQuery = {}): Found<SessionDescription> {
+    const found = [...this.#sessions].filter((session) => isAskedFor(session, query))
+    const items = found.slice(0, query.limit).map(describeSession)
+    return { items, found: found.length, total: this.sessions }
   }
 
   /** Whether a session has a socket here. */

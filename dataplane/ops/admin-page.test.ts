@@ -25,6 +25,8 @@ const rooms = (): RoomDescription[] => [
       { member_id: 'mem_1', session_id: 'ses_1', sub: HOSTILE, connected: true, node_id: 'node_1' },
       { member_id: 'mem_2', session_id: 'ses_2', sub: null, connected: false, node_id: 'node_1' },
     ],
+    member_count: 2,
+    connected_count: 1,
   },
   {
     room_id: 'chess:b',
@@ -35,6 +37,8 @@ const rooms = (): RoomDescription[] => [
     seq,
     checksum: 1,
     members: [],
+    member_count: 0,
+    connected_count: 0,
   },
 ]
 
@@ -51,9 +55,16 @@ const app = createAdminApp({
     draining,
     load: { event_loop_utilisation: 0.42, event_loop_delay_ms: 3, rss_bytes: 50 * 1024 ** 2 },
   }),
-  describeRooms: ({ include_state }) =>
-    rooms().map((room) => (include_state ? { ...room, state: { seq, words: HOSTILE } } : room)),
-  describeSessions: () => [],
+  describeRooms: ({ include_state, room_id }) => {
+    const items = rooms()
+      .filter((room) => room_id === undefined || room.room_id === room_id)
+      .map((room) => (include_state ? { ...room, state: { seq, words: HOSTILE } } : room))
+    return { items, found: items.length, total: 2 }
+  },
+  describeSessions: () => ({ items: [], found: 0, total: 0 }),
+  members: () => 2,
+  describeCluster: () => [],
+  findOwner: async () => undefined,
   drain: () => {
     draining = true
   },

@@ -1,8 +1,16 @@
 import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
 import { createLog } from '../../shared/log.ts'
+import { type RoomOwner, StoreUnavailable } from '../../shared/store/port.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
-import type { RoomDescription, SessionDescription } from '../descriptions.ts'
+import type {
+  ClusterNodeDescription,
+  Found,
+  RoomDescription,
+  RoomQuery,
+  SessionDescription,
+  SessionQuery,
+} from '../descriptions.ts'
 import { type AdminOptions, createAdminApp } from './admin.ts'
 
 const TOKEN = 'a token between processes'
@@ -16,6 +24,8 @@ const room = (project_id: string, room_type: string, key: string): RoomDescripti
   seq: 2,
   checksum: 3,
   members: [],
+  member_count: 0,
+  connected_count: 0,
 })
 
 const session = (session_id: string, project_id: string, rooms: string[]): SessionDescription => ({
@@ -28,9 +38,42 @@ const session = (session_id: string, project_id: string, rooms: string[]): Sessi
   queued_bytes: 0,
 })
 
+const node = (node_id: string, self: boolean, alive: boolean): ClusterNodeDescription => ({
+  node_id,
+  started_at: '2026-01-01T00:00:00.000Z',
+  version: '1.2.3',
+  self,
+  alive,
+  draining: false,
+  rooms: 1,
+  sessions: 2,
+  load: 0.5,
+  max_rooms: 10,
+  max_sessions: 20,
+  admin_url: `http://${node_id}:9100`,
+})
+
+const OWNERS: Record<string, RoomOwner> = {
+  'prj_1/arena:there': { epoch: 7, version: 3, owner: 'node_2' },
+  'prj_1/arena:orphan': { epoch: 7, version: 3, owner: 'node_3' },
+  'prj_1/arena:unknown': { epoch: 7, version: 3, owner: 'node_9' },
+  'prj_1/arena:free': { epoch: 7, version: 3, owner: null },
+}
+
+/** What a source finds among `items` that fit a project. */
+function found<T extends { readonly project_id: string }>(
+  items: readonly T[],
+  { project_id, limit }: SessionQuery,
+  dress: (item: T) => T = (item) => item,
+): Found<T> {
+  const fitting = items.filter((item) => project_id === undefined || item.project_id === project_id)
+  return { items: fitting.slice(0, limit).map(dress), found: fitting.length, total: items.length }
+}
+
 function setup(options: Partial<AdminOptions> = {}) {
   const drained: string[] = []
   const logged: string[] = []
+  const asked: RoomQuery[] = []
   const app = createAdminApp({
     internal_token: TOKEN,
     registry: new Registry(),
@@ -44,17 +87,34 @@ function setup(options: Partial<AdminOptions> = {}) {
       draining: drained.length > 0,
       load: { event_loop_utilisation: 0.25, event_loop_delay_ms: 1, rss_bytes: 4096 },
     }),
-    describeRooms: ({ include_state }) =>
-      [room('prj_1', 'arena', 'a'), room('prj_2', 'arena', 'a'), room('prj_1', 'arena', 'b:c')].map((each) =>
-        include_state ? { ...each, state: { hp: 9 } } : each,
-      ),
-    describeSessions: () => [session('ses_1', 'prj_1', ['arena:a']), session('ses_2', 'prj_2', ['arena:a'])],
+    describeRooms: (query) => {
+      asked.push(query)
+      const { include_state } = query
+      const rooms = [room('prj_1', 'arena', 'a'), room('prj_2', 'arena', 'a'), room('prj_1', 'arena', 'b:c')]
+      return found(
+        rooms.filter((each) => !query.room_id || each.room_id === query.room_id),
+        query,
+        (each) => (include_state ? { ...each, state: { hp: 9 } } : each),
+      )
+    },
+    describeSessions: (query) =>
+      found([session('ses_1', 'prj_1', ['arena:a']), session('ses_2', 'prj_2', ['arena:a'])], query),
+    members: () => 5,
+    describeCluster: () => [
+      node('node_1', true, true),
+      node('node_2', false, true),
+      node('node_3', false, false),
+    ],
+    findOwner: async (project_id, room_id) => {
+      if (room_id === 'arena:silent') throw new StoreUnavailable('the store is silent')
+      return OWNERS[`${project_id}/${room_id}`]
+    },
     drain: () => void drained.push('drained'),
     ...options,
   })
   const get = (path: string, token: string | undefined = TOKEN) =>
     app.request(path, token === undefined ? {} : { headers: { 'x-service-internal-token': token } })
-  return { app, get, drained, logged }
+  return { app, get, drained, logged, asked }
 }
 
 describe('GET /admin/runtime', () => {
@@ -85,18 +145,27 @@ describe('GET /admin/runtime', () => {
     expect(without.rooms[0]).not.toHaveProperty('state')
   })
 
-  it('keeps to one room and the sessions in it', async () => {
-    const ask = async (query: string) => (await setup().get(`/admin/runtime?${query}`)).json()
-    expect((await ask('room_id=arena:a')).rooms).toHaveLength(2)
-    const one = await ask('room_id=arena:a&project_id=prj_2')
-    expect(one.rooms).toEqual([room('prj_2', 'arena', 'a')])
-    expect(one.sessions).toEqual([session('ses_2', 'prj_2', ['arena:a'])])
-    expect((await ask('room_id=arena:b:c')).rooms).toHaveLength(1)
-  })
-
-  it('answers an unknown room with empty lists', async () => {
-    const body = await (await setup().get('/admin/runtime?room_id=arena:nowhere')).json()
-    expect([body.rooms, body.sessions]).toEqual([[], []])
+  it('asks for what the query is for, and says of how much it is a part', async () => {
+    const { get, asked } = setup()
+    const query = 'room_id=arena:a&project_id=prj_1&q=%20bob%20&limit=1&members=20&include_events=1'
+    const body = await (await get(`/admin/runtime?${query}`)).json()
+    expect(asked).toEqual([
+      {
+        include_state: false,
+        include_events: true,
+        room_id: 'arena:a',
+        project_id: 'prj_1',
+        q: 'bob',
+        limit: 1,
+        members: 20,
+      },
+    ])
+    expect(body.rooms).toEqual([room('prj_1', 'arena', 'a')])
+    expect(body.sessions).toEqual([session('ses_1', 'prj_1', ['arena:a'])])
+    const whole = await (await get('/admin/runtime?limit=1')).json()
+    expect(whole.rooms).toHaveLength(1)
+    expect(whole.found).toEqual({ rooms: 3, sessions: 2 })
+    expect(whole.totals).toEqual({ rooms: 3, members: 5, sessions: 2 })
   })
 
   it.each([
@@ -104,6 +173,12 @@ describe('GET /admin/runtime', () => {
     ['include_state=', 'include_state'],
     ['room_id=arena', 'room_id'],
     ['project_id=', 'project_id'],
+    ['include_events=true', 'include_events'],
+    ['limit=-1', 'limit'],
+    ['limit=1001', 'limit'],
+    ['limit=ten', 'limit'],
+    ['members=1.5', 'members'],
+    [`q=${'x'.repeat(201)}`, 'q'],
   ])('refuses ?%s and names %s', async (query, path) => {
     const response = await setup().get(`/admin/runtime?${query}`)
     expect(response.status).toBe(400)
@@ -114,9 +189,59 @@ describe('GET /admin/runtime', () => {
   })
 })
 
+describe('GET /admin/cluster', () => {
+  it('tells of every node that is known', async () => {
+    const body = await (await setup().get('/admin/cluster')).json()
+    expect(body).toEqual({
+      nodes: [node('node_1', true, true), node('node_2', false, true), node('node_3', false, false)],
+    })
+  })
+})
+
+describe('GET /admin/owner', () => {
+  const ask = async (room_id: string) =>
+    (await setup().get(`/admin/owner?project_id=prj_1&room_id=arena:${room_id}`)).json()
+
+  it('says which node has a room, and where its page is', async () => {
+    expect(await ask('there')).toEqual({
+      project_id: 'prj_1',
+      room_id: 'arena:there',
+      epoch: 7,
+      owner: { node_id: 'node_2', self: false, alive: true, admin_url: 'http://node_2:9100' },
+    })
+  })
+
+  it('says when the owner is dead, was never seen, or gave the room up, and when there is no such room', async () => {
+    expect(await ask('orphan')).toMatchObject({ owner: { node_id: 'node_3', alive: false } })
+    expect((await ask('unknown')).owner).toEqual({ node_id: 'node_9', self: false, alive: false })
+    expect(await ask('free')).toMatchObject({ epoch: 7, owner: null })
+    expect(await ask('nowhere')).toMatchObject({ epoch: null, owner: null })
+  })
+
+  it('is a 503 while the store is silent', async () => {
+    const { get, logged } = setup()
+    const response = await get('/admin/owner?project_id=prj_1&room_id=arena:silent')
+    expect(response.status).toBe(503)
+    expect(await response.json()).toMatchObject({ code: 'store_unavailable' })
+    expect(logged).toEqual([])
+  })
+
+  it.each([
+    ['room_id=arena:a', 'project_id'],
+    ['project_id=prj_1', 'room_id'],
+    ['project_id=prj_1&room_id=arena', 'room_id'],
+  ])('refuses ?%s and names %s', async (query, path) => {
+    const response = await setup().get(`/admin/owner?${query}`)
+    expect(response.status).toBe(400)
+    expect(await response.json()).toMatchObject({ errors: [{ path }] })
+  })
+})
+
 describe('the internal token', () => {
   const paths: [string, string][] = [
     ['GET', '/admin/runtime'],
+    ['GET', '/admin/cluster'],
+    ['GET', '/admin/owner'],
     ['POST', '/admin/drain'],
   ]
 

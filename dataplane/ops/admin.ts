@@ -1,28 +1,24 @@
-import { type Context, Hono, type MiddlewareHandler } from 'hono'
+import { Hono, type MiddlewareHandler } from 'hono'
 import type { Registry } from 'prom-client'
-import * as v from 'valibot'
 import { newId } from '../../shared/ids.ts'
 import { InternalToken } from '../../shared/internal-token.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Random } from '../../shared/random.ts'
-import type { RoomDescription, RoomQuery, SessionDescription } from '../descriptions.ts'
 import { loadAdminPage } from './admin-page.ts'
+import { type ClusterSource, cluster, owner } from './cluster-view.ts'
 import type { Reasons } from './health.ts'
 import { problem } from './problem.ts'
-import type { NodeDescription, Runtime } from './runtime.ts'
+import { type RuntimeSource, runtime } from './runtime.ts'
 
 /** What the operations side of a node needs to know of it; plain functions, so that it knows nothing of gateway and rooms. */
-export interface AdminOptions {
-  /** Undefined: `/admin/runtime` and `/admin/drain` answer 401 to everybody. */
+export interface AdminOptions extends RuntimeSource, ClusterSource {
+  /** Undefined: everything under `/admin/` answers 401 to everybody. */
   readonly internal_token: string | undefined
   readonly registry: Registry
   readonly random: Random
   readonly log: Logger
   /** Why the node should get no new clients; empty when it can serve. */
   readonly ready: () => Promise<Reasons>
-  readonly describeNode: () => NodeDescription
-  readonly describeRooms: (query: RoomQuery) => readonly RoomDescription[]
-  readonly describeSessions: () => readonly SessionDescription[]
   /** Starts to drain the node, as SIGTERM does; returns at once. */
   readonly drain: () => void
 }
@@ -30,13 +26,7 @@ export interface AdminOptions {
 /** Variables of a request. */
 export type AdminEnv = { Variables: { request_id: string } }
 
-const QUERY = v.object({
-  include_state: v.optional(v.picklist(['0', '1'], 'must be 1 or 0')),
-  room_id: v.optional(v.pipe(v.string(), v.regex(/^[^:]+:.+$/s, 'must be type:key'))),
-  project_id: v.optional(v.pipe(v.string(), v.minLength(1, 'must not be empty'))),
-})
-
-/** `/metrics`, `/healthz`, `/readyz`, `/admin`, `/admin/runtime` and `/admin/drain`. */
+/** `/metrics`, `/healthz`, `/readyz`, `/admin` and the calls under it. */
 export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
   const { registry, log } = options
   const app = new Hono<AdminEnv>()
@@ -64,6 +54,8 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
 
   app.get('/admin', (c) => c.html(page.html, 200, page.headers))
   app.get('/admin/runtime', guard, (c) => runtime(c, options))
+  app.get('/admin/cluster', guard, (c) => cluster(c, options))
+  app.get('/admin/owner', guard, (c) => owner(c, options))
   app.post('/admin/drain', guard, (c) => {
     log.warn({ request_id: c.get('request_id') }, 'asked to drain')
     options.drain()
@@ -106,40 +98,10 @@ const METHODS = {
   '/readyz': 'GET',
   '/admin': 'GET',
   '/admin/runtime': 'GET',
+  '/admin/cluster': 'GET',
+  '/admin/owner': 'GET',
   '/admin/drain': 'POST',
 }
-
-/** The node, its rooms and its sessions; with `room_id` or `project_id` only the rooms that match, and the sessions in them. */
-function runtime(c: Context<AdminEnv>, options: AdminOptions): Response {
-  const parsed = v.safeParse(QUERY, c.req.query())
-  if (!parsed.success)
-    return problem(c, {
-      status: 400,
-      code: 'invalid_request',
-      title: 'Invalid request',
-      detail: 'the query is not understood',
-      errors: parsed.issues.map((issue) => ({ path: v.getDotPath(issue) ?? '', message: issue.message })),
-    })
-  const { include_state, room_id, project_id } = parsed.output
-  const query: RoomQuery = {
-    include_state: include_state === '1',
-    ...(room_id !== undefined && { room_id }),
-    ...(project_id !== undefined && { project_id }),
-  }
-  const answer: Runtime = {
-    node: options.describeNode(),
-    rooms: options.describeRooms(query).filter((room) => fits(room, query)),
-    sessions: options
-      .describeSessions()
-      .filter((session) => room_id === undefined || session.rooms.includes(room_id))
-      .filter((session) => project_id === undefined || session.project_id === project_id),
-  }
-  return c.json(answer, 200, { 'cache-control': 'no-store' })
-}
-
-const fits = (room: RoomDescription, query: RoomQuery): boolean =>
-  (query.room_id === undefined || room.room_id === query.room_id) &&
-  (query.project_id === undefined || room.project_id === query.project_id)
 
 /** Lets a request pass only with an internal token. */
 function requireToken(tokens: string | undefined): MiddlewareHandler<AdminEnv> {

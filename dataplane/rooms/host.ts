@@ -3,10 +3,10 @@ import type { Logger } from '../../shared/log.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Claim, RoomRecords } from '../../shared/store/port.ts'
-import type { RoomDescription, RoomQuery } from '../descriptions.ts'
+import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { type Arrival, type RoomAddress, roomId, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
 import type { RoomDefinition } from './definition.ts'
-import { describeRoom } from './describe.ts'
+import { describeRoom, isAskedFor } from './describe.ts'
 import { ROOM_LIMITS, type RoomEnvironment, type RoomLimits } from './environment.ts'
 import { logFailure } from './failure-log.ts'
 import { JournalFormat } from './journal.ts'
@@ -179,12 +179,16 @@ export class RoomHost {
     this.#rooms.get(name)?.recheck()
   }
 
+  /** Members of all rooms that run here. */
+  get members(): number {
+    return this.#members
+  }
+
   /** The rooms as operators see them. */
-  describe({ include_state, room_id, project_id }: RoomQuery): RoomDescription[] {
-    return [...this.#rooms.values()]
-      .filter((room) => room_id === undefined || room.room_id === room_id)
-      .filter((room) => project_id === undefined || room.address.project_id === project_id)
-      .map((room) => describeRoom(room, include_state))
+  describe(query: RoomQuery): Found<RoomDescription> {
+    const found = this.rooms.filter((room) => isAskedFor(room, query))
+    const items = found.slice(0, query.limit).map((room) => describeRoom(room, query, this.#environment))
+    return { items, found: found.length, total: this.size }
   }
 
   /** Every room that runs here. */

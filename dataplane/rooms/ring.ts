@@ -18,10 +18,14 @@ export interface RingLimits {
 }
 
 /** One update, kept as bytes: as objects it would take twenty times the memory, for as long as it is here. */
-interface Entry extends Position {
+export interface KeptUpdate extends Position {
+  /** When it began, on the monotonic clock; undefined: another owner made it. */
+  readonly since: number | undefined
+  /** As it was sent; none where it was made by another owner. */
   readonly frames: UpdateFrames
   /** Events that were not for everybody. */
   readonly whispers: readonly RoomEvent[]
+  /** Its journal entry, if there is one. */
   readonly packed: Uint8Array | undefined
   readonly bytes: number
 }
@@ -35,7 +39,7 @@ const NO_WHISPERS: readonly RoomEvent[] = []
 export class Ring {
   readonly #limits: RingLimits
   #base: Position
-  #entries: Entry[] = []
+  #entries: KeptUpdate[] = []
   /** Entries before this index are gone. */
   #start = 0
   #bytes = 0
@@ -56,13 +60,23 @@ export class Ring {
     return this.#entries.slice(this.#start).flatMap((entry) => entry.packed ?? [])
   }
 
-  /** The next update. `packed`: its journal entry, if there is one; `frames`: those it was encoded to, if any. */
-  add(update: Update, packed: Uint8Array | undefined, frames: UpdateFrames = NO_FRAMES): void {
+  /** The updates that are still here, the latest first. */
+  *latest(): IterableIterator<KeptUpdate> {
+    for (let i = this.#entries.length - 1; i >= this.#start; i--) yield this.#entries[i]!
+  }
+
+  /** The next update. `packed`: its journal entry, if there is one; `frames`: those it was encoded to, if any; `since`: when it began. */
+  add(
+    update: Update,
+    packed: Uint8Array | undefined,
+    frames: UpdateFrames = NO_FRAMES,
+    since?: number,
+  ): void {
     const { epoch, seq, events } = update
     const whispers = events.some((event) => event.to) ? events.filter((event) => event.to) : NO_WHISPERS
     const bytes =
       ENTRY_BYTES * (1 + whispers.length) + size(frames.patch) + size(frames.rest) + (packed?.length ?? 0)
-    this.#entries.push({ epoch, seq, frames: kept(frames), whispers, packed, bytes })
+    this.#entries.push({ epoch, seq, since, frames: kept(frames), whispers, packed, bytes })
     this.#bytes += bytes
     while (this.#entries.length - this.#start > this.#limits.entries || this.#bytes > this.#limits.bytes)
       this.#drop()
@@ -120,7 +134,7 @@ export class Ring {
 
 /** What everybody got with an update: as it was, or encoded anew for a member who speaks what nobody spoke then. */
 function sharedFrames(
-  { frames: { patch, rest }, packed }: Entry,
+  { frames: { patch, rest }, packed }: KeptUpdate,
   subprotocol: Subprotocol,
   frames: RoomFrames,
   format: JournalFormat,

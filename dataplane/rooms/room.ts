@@ -135,6 +135,11 @@ export class Room {
     return this.#stream.delivered
   }
 
+  /** The last updates that members saw. */
+  get history() {
+    return this.#stream.history
+  }
+
   /** A message from an edge. What cannot be handled now waits, in order. */
   receive(message: ToOwner, from: string): void {
     if (this.#stage === 'ended' || this.#stage === 'leaving') this.#unhandled.push({ message, from })
@@ -224,16 +229,16 @@ export class Room {
     this.#stream.giveUp()
   }
 
-  get #ended(): boolean {
-    return this.#stage === 'ended'
-  }
-
-  #createStream(restored: RoomSnapshot | undefined): RoomStream {
   /** Whether nothing is applied, since the node may not act or the store is silent. */
   get frozen(): boolean {
     return this.#frozen
   }
 
+  get #ended(): boolean {
+    return this.#stage === 'ended'
+  }
+
+  #createStream(restored: RoomSnapshot | undefined): RoomStream {
     const { environment, room, definition, fence, log } = this.#parts
     return new RoomStream(
       {

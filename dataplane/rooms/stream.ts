@@ -135,6 +135,11 @@ export class RoomStream {
     return this.#delivered
   }
 
+  /** The last updates that members saw. */
+  get history(): Pick<Ring, 'latest'> {
+    return this.#ring
+  }
+
   /** Whether everything that happened is delivered. */
   get quiet(): boolean {
     return this.#pending.since === undefined && !this.#in_flight && !this.#withheld
@@ -317,7 +322,7 @@ export class RoomStream {
     if (update.visible) {
       this.#delivered = { seq: update.seq, checksum: update.checksum, state, members }
       this.#resyncs.clear()
-      if (frames) this.#ring.add(update, flush.packed, frames)
+      if (frames) this.#ring.add(update, flush.packed, frames, flush.since)
       else this.#ring.clear({ epoch: update.epoch, seq: update.seq })
     }
     const { clock, metrics } = environment

@@ -1,12 +1,11 @@
 import { leaseKey } from '../../dataplane/cluster/lease.ts'
-import type { Frame } from '../../dataplane/frame.ts'
+import { type Frame, payloadsOf } from '../../dataplane/frame.ts'
 import { JournalFormat } from '../../dataplane/rooms/journal.ts'
 import type { SeatRecord } from '../../dataplane/rooms/seat.ts'
 import type { Update } from '../../dataplane/rooms/update.ts'
 import type { Frames, ToEdge } from '../../dataplane/traffic.ts'
 import type { ServerMessage } from '../../shared/protocol/messages.ts'
 import type { Fence, Write } from '../../shared/store/port.ts'
-import { unframe } from '../support/rooms/unframe.ts'
 import { hash } from './digest.ts'
 import type { Operation } from './sim-store.ts'
 
@@ -193,7 +192,9 @@ export function decode(frames: Frames | undefined): readonly ServerMessage[] {
   if (!frame) return []
   let messages = decoded.get(frame)
   if (!messages) {
-    messages = unframe(frame).map((payload) => JSON.parse(Buffer.from(payload).toString()) as ServerMessage)
+    messages = payloadsOf(frame).map(
+      (payload) => JSON.parse(Buffer.from(payload).toString()) as ServerMessage,
+    )
     decoded.set(frame, messages)
   }
   return messages

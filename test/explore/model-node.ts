@@ -182,7 +182,7 @@ export class ModelNode {
 
   /** The rooms that run here. */
   get rooms(): { readonly epoch: number }[] {
-    return this.#host.describe({ include_state: false })
+    return [...this.#host.rooms]
   }
 
   async #begin(): Promise<void> {

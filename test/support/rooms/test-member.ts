@@ -1,5 +1,5 @@
 import { applyPatch } from 'rfc6902'
-import type { Frame } from '../../../dataplane/frame.ts'
+import { type Frame, payloadsOf } from '../../../dataplane/frame.ts'
 import type { Frames } from '../../../dataplane/traffic.ts'
 import type { Json } from '../../../shared/json.ts'
 import { MsgpackClientCodec } from '../../../shared/protocol/client-codec.ts'
@@ -8,7 +8,6 @@ import type { MemberInfo, ServerMessage, Subprotocol } from '../../../shared/pro
 import { apply } from '../../../shared/sync/apply.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
 import type { Operation } from '../../../shared/sync/operations.ts'
-import { unframe } from './unframe.ts'
 
 const fromJson = (payload: Uint8Array): ServerMessage => JSON.parse(new TextDecoder().decode(payload))
 
@@ -56,7 +55,7 @@ export class TestMember {
     if (!frames) return
     const frame: Frame | undefined = frames[this.codec]
     if (!frame) throw new Error(`${this.member_id} speaks ${this.codec}, which the frames are not for`)
-    for (const payload of unframe(frame))
+    for (const payload of payloadsOf(frame))
       this.hear(this.codec === 'roomful.v1.json' ? fromJson(payload) : this.#msgpack.decode(payload))
   }
 
