@@ -1,6 +1,7 @@
 import { readdirSync, statSync } from 'node:fs'
+import { createRequire } from 'node:module'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
+import { fileURLToPath, pathToFileURL } from 'node:url'
 
 /** How processes of the service are started. */
 export interface RoomfulProgram {
@@ -21,8 +22,11 @@ export function roomfulProgram(root: string = ROOT): RoomfulProgram {
   const built = changed(join(root, BUILT))
   const compiled = built !== undefined && SOURCES.every((folder) => newestIn(join(root, folder)) <= built)
   if (compiled) return { words: [join(root, BUILT)], compiled }
-  return { words: ['--import', 'tsx', join(root, SOURCE)], compiled }
+  return { words: ['--import', tsx(), join(root, SOURCE)], compiled }
 }
+
+/** What lets node run TypeScript, by its address, which holds in every folder. */
+const tsx = (): string => pathToFileURL(createRequire(import.meta.url).resolve('tsx')).href
 
 /** When the file was last changed; undefined: there is none. */
 const changed = (file: string): number | undefined => statSync(file, { throwIfNoEntry: false })?.mtimeMs

@@ -30,7 +30,8 @@ export function runScript(script: string, words: string[], env: Record<string, s
 export const startProgram = (words: string[], env: Record<string, string> = {}): Program =>
   startScript(PROGRAM, words, env)
 
-function startScript(script: string, words: string[], env: Record<string, string>): Program {
+/** As `startProgram`, with any script. */
+export function startScript(script: string, words: string[], env: Record<string, string> = {}): Program {
   const child = spawn(process.execPath, ['--import', 'tsx', script, ...words], {
     env: { PATH: process.env.PATH, HOME: process.env.HOME, ...env },
   })

@@ -1,0 +1,34 @@
+import { fileURLToPath } from 'node:url'
+import type { Local } from '../../loadtest/local/local.ts'
+import { startScript } from './program.ts'
+
+const SCRIPT = fileURLToPath(new URL('./local-service.ts', import.meta.url))
+
+/** A service of several processes, which end with the tests. */
+export interface ServiceProcesses
+  extends Pick<Local, 'control_url' | 'control_token' | 'ws_urls' | 'metrics' | 'pids'> {
+  /** Ends everything in order. */
+  close(): Promise<void>
+  /** Ends the process that has started them, without a word. */
+  kill(): void
+}
+
+/** Starts what a load test with `--local` starts, in processes that several runs can use. */
+export async function startServiceProcesses(nodes: number): Promise<ServiceProcesses> {
+  const program = startScript(SCRIPT, [String(nodes)])
+  const [line] = await program.said(/^\{.*\}$/m)
+  return {
+    ...(JSON.parse(line) as Omit<ServiceProcesses, 'close' | 'kill'>),
+    close: async () => {
+      program.child.stdin?.end()
+      await program.ended
+    },
+    kill: () => void program.child.kill('SIGKILL'),
+  }
+}
+
+/** The words that tell a load test where the service is. */
+export const whereIs = ({ control_url, control_token, ws_urls, metrics }: ServiceProcesses): string[] => [
+  ...['--control', control_url, '--control-token', control_token],
+  ...['--ws', ws_urls.join(','), '--metrics', metrics.map(({ url }) => url).join(',')],
+]
