@@ -39,6 +39,19 @@ export interface Credentials {
   readonly token: string
 }
 
+/** Works with a cluster that is started for it, and ended after it whatever happened. */
+export async function withCluster<T>(
+  options: ClusterOptions,
+  work: (cluster: FiguresCluster) => Promise<T>,
+): Promise<T> {
+  const cluster = await FiguresCluster.start(options)
+  try {
+    return await work(cluster)
+  } finally {
+    await cluster.close()
+  }
+}
+
 /** Redis, a control process and nodes, all with the defaults of the configuration where nothing else is said. */
 export class FiguresCluster {
   readonly slots: Slot[] = []

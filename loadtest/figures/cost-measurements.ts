@@ -1,9 +1,11 @@
-import { type ClusterOptions, FiguresCluster } from './cluster.ts'
+import { withCluster } from './cluster.ts'
 import { commitRate } from './commits.ts'
 import type { Figure } from './figure.ts'
-import { manyRooms, type Rest } from './many-rooms.ts'
+import { manyRooms } from './many-rooms.ts'
 import type { Measurement } from './measurement.ts'
+import type { Rest } from './rest.ts'
 import { playerAt, type RoundTrips, takeTurns } from './round-trips.ts'
+import { sessions } from './sessions-measurement.ts'
 import { inBlocks, percentile, summarize } from './statistics.ts'
 
 /** Round trips of each player and run: the run's figure is their median. */
@@ -19,18 +21,6 @@ const REST_SECONDS = 20
  * before, so that each is kept alive at least once in this time.
  */
 const PERIOD_SECONDS = 300
-
-async function withCluster<T>(
-  options: ClusterOptions,
-  work: (cluster: FiguresCluster) => Promise<T>,
-): Promise<T> {
-  const cluster = await FiguresCluster.start(options)
-  try {
-    return await work(cluster)
-  } finally {
-    await cluster.close()
-  }
-}
 
 function tripFigures(
   trips: RoundTrips,
@@ -201,4 +191,4 @@ const restFacts = (when: string, rest: Rest) => [
 ]
 
 /** What it costs to play, and to keep what nobody plays. */
-export const costMeasurements: readonly Measurement[] = [hop, journal, commits, rooms]
+export const costMeasurements: readonly Measurement[] = [hop, journal, commits, rooms, sessions]

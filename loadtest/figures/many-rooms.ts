@@ -3,19 +3,8 @@ import { WebSocket } from 'ws'
 import { connect } from '../../client/index.ts'
 import type { Durability } from '../../dataplane/rooms/definition.ts'
 import type { FiguresCluster } from './cluster.ts'
-import { cpuShares, cpuTimes } from './cpu.ts'
 import { memoryOf } from './memory.ts'
-
-/** A cluster at rest, for so many seconds. */
-export interface Rest {
-  readonly seconds: number
-  /** Commands that Redis ran per second, by name. */
-  readonly commands: ReadonlyMap<string, number>
-  readonly commands_per_second: number
-  /** Of one core, node by node. */
-  readonly nodes_cpu: readonly number[]
-  readonly redis_cpu: number
-}
+import { type Rest, rest } from './rest.ts'
 
 /** What rooms cost that nobody plays in. */
 export interface ManyRooms {
@@ -151,32 +140,4 @@ async function memory(cluster: FiguresCluster): Promise<{ used: number; rss: num
     rss += one.rss
   }
   return { used, rss }
-}
-
-async function rest(cluster: FiguresCluster, seconds: number): Promise<Rest> {
-  const [calls_before, before] = [await calls(cluster), await cpuTimes(cluster, cluster.slots)]
-  await sleep(seconds * 1000)
-  const [calls_after, after] = [await calls(cluster), await cpuTimes(cluster, cluster.slots)]
-  const commands = new Map<string, number>()
-  let sum = 0
-  for (const [command, count] of calls_after) {
-    const rate = (count - (calls_before.get(command) ?? 0)) / seconds
-    // This process' own question.
-    if (rate === 0 || command === 'info') continue
-    commands.set(command, rate)
-    sum += rate
-  }
-  const cpu = cpuShares(before, after, seconds)
-  return { seconds, commands, commands_per_second: sum, nodes_cpu: cpu.nodes, redis_cpu: cpu.redis }
-}
-
-/** How often Redis has run each command. */
-async function calls(cluster: FiguresCluster): Promise<Map<string, number>> {
-  const stats = await cluster.redisInfo('commandstats')
-  return new Map(
-    [...stats].map(([name, text]) => [
-      name.replace(/^cmdstat_/, ''),
-      Number(/calls=(\d+)/.exec(text)?.[1] ?? 0),
-    ]),
-  )
 }
