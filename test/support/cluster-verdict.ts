@@ -5,7 +5,11 @@ import type { Heard, Player } from './cluster-player.ts'
 import { until } from './redis-admin.ts'
 
 /** Resolves when all players have the flush that their room's owner delivered last; gives that one. */
-export async function agreed(cluster: TestCluster, room_id: string, players: readonly Player[]) {
+export async function agreed(
+  cluster: Pick<TestCluster, 'room'>,
+  room_id: string,
+  players: readonly Player[],
+) {
   let room: Awaited<ReturnType<TestCluster['room']>>
   await until(`all members of ${room_id} are at one seq`, async () => {
     room = await cluster.room(room_id)
@@ -19,7 +23,7 @@ export async function agreed(cluster: TestCluster, room_id: string, players: rea
  * owner's, each player got every flush and every event of its stream, and nobody noticed an error.
  */
 export async function expectIntact(
-  cluster: TestCluster,
+  cluster: Pick<TestCluster, 'room'>,
   room_id: string,
   players: readonly Player[],
 ): Promise<void> {

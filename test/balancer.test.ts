@@ -1,0 +1,238 @@
+import { connect, type Socket } from 'node:net'
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { WebSocket } from 'ws'
+import { BALANCERS } from './support/balancer.ts'
+import type { Login } from './support/cluster.ts'
+import { expectIntact } from './support/cluster-verdict.ts'
+import { expectProblem, type Request } from './support/control-api.ts'
+import { Deployment } from './support/deployment.ts'
+import { until } from './support/redis-admin.ts'
+
+/** The configurations of deploy/balancer, each run for real in front of two control processes and three nodes. */
+
+const ROOM = 'ledger-journal:balanced'
+const PLAYERS = 9
+const WORKERS = 6
+/** The connection ended without an answer. */
+const UNANSWERED = 0
+/** How long each may take to send a request, by the configurations; and what a busy machine adds. */
+const SLOW_MS = 5000
+const SPARE_MS = 3000
+
+describe.each(BALANCERS)('behind %s', { timeout: 60_000 }, (kind) => {
+  let deployment: Deployment
+  let login: Login
+  beforeAll(async () => {
+    deployment = await Deployment.start({ balancer: kind, node_env: { HEARTBEAT_SECONDS: '1' } })
+    login = await deployment.login()
+  })
+  afterEach(() => deployment?.reset())
+  afterAll(() => deployment?.close())
+
+  const playersOf = async (room_id: string) => {
+    const players = await deployment.players(PLAYERS, login, room_id)
+    const stops = players.map((player) => player.play(20))
+    const playOn = async () => {
+      const acked = players.map((player) => player.acked)
+      await until('everybody plays on', async () =>
+        players.every((player, i) => player.acked > acked[i]! + 10),
+      )
+    }
+    return { players, playOn, stop: () => Promise.all(stops.map((stop) => stop())) }
+  }
+
+  it('players meet in one room from every node, and a reconnect goes on at another node', async () => {
+    const { players, playOn, stop } = await playersOf(ROOM)
+    await playOn()
+    const nodes = () => Promise.all(players.map((player) => deployment.nodeOf(ROOM, player)))
+    const before = await nodes()
+    expect(new Set(before).size).toBe(3)
+    await until('some come back at another node than before', async () => {
+      for (const player of players) player.cut()
+      await playOn()
+      return (await nodes()).some((node, i) => node !== before[i])
+    })
+    await stop()
+    await expectIntact(deployment, ROOM, players)
+  })
+
+  it('a node that drains moves everybody to the others, and nothing acked is lost', async ({ annotate }) => {
+    const room_id = `${ROOM}-drain`
+    const { players, playOn, stop } = await playersOf(room_id)
+    await playOn()
+    const [node] = deployment.nodes
+    for (const player of players) player.resetWait()
+    expect(await node!.drain()).toBe(0)
+    await playOn()
+    await stop()
+    await annotate(`longest wait for an ack: ${Math.round(longestWait(players))} ms`)
+    await expectIntact(deployment, room_id, players)
+    const nodes = await Promise.all(players.map((player) => deployment.nodeOf(room_id, player)))
+    expect(nodes.sort()[0]).toBe('node-2')
+    await deployment.startNode(0)
+  })
+
+  it('a node that is killed loses nobody: its clients come back through the others', async ({ annotate }) => {
+    const room_id = `${ROOM}-kill`
+    const { players, playOn, stop } = await playersOf(room_id)
+    await playOn()
+    for (const player of players) player.resetWait()
+    deployment.nodes[1]!.kill()
+    await playOn()
+    await stop()
+    await annotate(`longest wait for an ack: ${Math.round(longestWait(players))} ms`)
+    await expectIntact(deployment, room_id, players)
+    await deployment.startNode(1)
+  })
+
+  it('a control process that is killed takes along no request that may be repeated', async ({ annotate }) => {
+    const { project_id } = login
+    const rounds = Array.from({ length: 150 }, (_, round) => round)
+    const killAt = 60
+    const plain: { name: string; status: number }[] = []
+    const worker = async () => {
+      for (let round = rounds.shift(); round !== undefined; round = rounds.shift()) {
+        const [token, once, plainly] = await Promise.all([
+          status('POST /tokens', { body: { project_id } }),
+          status('POST /projects', {
+            body: { name: `once ${round}` },
+            headers: { 'idempotency-key': `${kind} ${round}` },
+          }),
+          status('POST /projects', { body: { name: `plain ${round}` } }),
+        ])
+        expect([token, once]).toEqual([200, 201])
+        plain.push({ name: `plain ${round}`, status: plainly })
+        if (plain.length === killAt) deployment.controls[0]!.program.child.kill('SIGKILL')
+      }
+    }
+    await Promise.all(Array.from({ length: WORKERS }, worker))
+    await deployment.startControl(0)
+
+    // What was in flight at that moment is told so, or hears nothing; and nothing is asked for twice.
+    const failed = plain.filter(({ status }) => status !== 201)
+    await annotate(`${failed.length} of ${plain.length} requests that may not be repeated failed`)
+    for (const { status } of failed) expect([502, UNANSWERED]).toContain(status)
+    expect(failed.length).toBeLessThanOrEqual(WORKERS)
+    const names = await projectNames()
+    for (const { name, status } of plain) {
+      const times = names.filter((known) => known === name).length
+      if (status === 201) expect(times, name).toBe(1)
+      else expect(times, name).toBeLessThanOrEqual(1)
+    }
+    expect(names.filter((name) => name.startsWith('once'))).toHaveLength(150)
+  })
+
+  const status = (line: string, request: Request): Promise<number> =>
+    deployment.call(line, request).then(
+      (answer) => answer.status,
+      () => UNANSWERED,
+    )
+
+  async function projectNames(): Promise<string[]> {
+    const names: string[] = []
+    let cursor: string | null = ''
+    while (cursor !== null) {
+      const { body } = await deployment.call(`GET /projects?limit=200${cursor && `&cursor=${cursor}`}`)
+      names.push(...body.projects.map(({ name }: { name: string }) => name))
+      cursor = body.next_cursor
+    }
+    return names
+  }
+
+  it('who sends a request byte by byte keeps nobody waiting, and is sent away', async () => {
+    const { control_url, ws_url } = deployment.balancer
+    const upgrade = trickle(ws_url, 'GET / HTTP/1.1\r\nhost: roomful\r\nx-slow: ')
+    const upload = trickle(
+      control_url,
+      `POST /tokens HTTP/1.1\r\nhost: roomful\r\nauthorization: Bearer ${deployment.operator_token}\r\ncontent-type: application/json\r\ncontent-length: 60000\r\n\r\n`,
+    )
+    const stalled = trickle(
+      control_url,
+      'POST /tokens HTTP/1.1\r\nhost: roomful\r\ncontent-length: 60000\r\n\r\n',
+      0,
+    )
+
+    const player = await deployment.player(login, `${ROOM}-slow`)
+    for (let round = 0; round < 20; round++) {
+      const began = performance.now()
+      expect((await deployment.call('POST /tokens', { body: { project_id: login.project_id } })).status).toBe(
+        200,
+      )
+      await player.add()
+      expect(performance.now() - began).toBeLessThan(SPARE_MS)
+    }
+    const ends = [upgrade.ended, stalled.ended, ...(kind === 'haproxy' ? [upload.ended] : [])]
+    for (const { after_ms, said } of await Promise.all(ends)) {
+      expect(after_ms).toBeLessThan(SLOW_MS + SPARE_MS)
+      expect(said).toMatch(kind === 'haproxy' ? /^HTTP\/1.1 408 / : /^$/)
+    }
+    // nginx limits the time between two bytes of a body, not all of it; but control is spared.
+    if (kind === 'nginx') expect(upload.open()).toBe(true)
+    upload.end()
+  })
+
+  it('a websocket message may come in slow pieces', async () => {
+    const socket = new WebSocket(deployment.balancer.ws_url, ['roomful.v1.json'])
+    const told: string[] = []
+    socket.on('message', (data) => told.push((JSON.parse(String(data)) as { t: string }).t))
+    await new Promise((resolve) => socket.once('open', resolve))
+    const text = JSON.stringify({ t: 'hello', ...login })
+    const pieces = text.match(/.{1,40}/gs)!
+    for (const [i, piece] of pieces.entries()) {
+      socket.send(piece, { fin: i === pieces.length - 1, binary: false })
+      await new Promise((resolve) => setTimeout(resolve, 50))
+    }
+    await until('it is welcome', async () => told.includes('welcome'))
+    socket.close()
+  })
+
+  it('a body of more than 64 KiB is refused, with or without a length', async () => {
+    const fits = await deployment.call('POST /tokens', { body: padded(65_536) })
+    expectProblem(fits, 400, 'invalid_request')
+    expect(fits.body.errors[0].path).toBe('padding')
+    expectProblem(await deployment.call('POST /tokens', { body: padded(65_537) }), 413, 'payload_too_large')
+    const body = padded(70_000)
+    const chunked = trickle(
+      deployment.balancer.control_url,
+      `POST /tokens HTTP/1.1\r\nhost: roomful\r\nauthorization: Bearer ${deployment.operator_token}\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`,
+      0,
+    )
+    expect((await chunked.ended).said).toMatch(/^HTTP\/1.1 413 .*"code":"payload_too_large"/s)
+  })
+
+  it('what is nowhere is answered by those behind, under the id of the request', async () => {
+    expectProblem(await deployment.call('GET /nowhere'), 404, 'not_found')
+    const given = await deployment.call('GET /projects?limit=1', { headers: { 'x-request-id': 'mine-7' } })
+    expect(given.headers.get('x-request-id')).toBe('mine-7')
+    expect((await fetch(deployment.balancer.ws_url.replace('ws', 'http'))).status).toBe(426)
+    expect((await fetch(`${deployment.balancer.operations_url}/healthz`)).status).toBe(200)
+  })
+})
+
+const longestWait = (players: readonly { longest_wait_ms: number }[]): number =>
+  Math.max(...players.map(({ longest_wait_ms }) => longest_wait_ms))
+
+/** A body for `POST /tokens` of so many bytes, with a field that it does not know. */
+function padded(bytes: number): string {
+  const empty = JSON.stringify({ project_id: 'prj_x', padding: '' })
+  return JSON.stringify({ project_id: 'prj_x', padding: 'x'.repeat(bytes - empty.length) })
+}
+
+/** A client that sends the beginning of a request, and then a byte every `every_ms`, for ever; 0: nothing more. */
+function trickle(url: string, beginning: string, every_ms = 200) {
+  const { hostname, port } = new URL(url)
+  const socket: Socket = connect({ host: hostname, port: Number(port) })
+  const began = performance.now()
+  let said = ''
+  socket.write(beginning)
+  const timer = every_ms > 0 ? setInterval(() => socket.write('x'), every_ms) : undefined
+  socket.on('data', (chunk) => (said += chunk))
+  socket.on('error', () => undefined)
+  const ended = new Promise<{ after_ms: number; said: string }>((resolve) => {
+    socket.once('close', () => {
+      clearInterval(timer)
+      resolve({ after_ms: performance.now() - began, said })
+    })
+  })
+  return { ended, open: () => !socket.destroyed, end: () => socket.destroy() }
+}
