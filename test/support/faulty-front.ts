@@ -2,6 +2,9 @@ import type { AddressInfo } from 'node:net'
 import { WebSocket, WebSocketServer } from 'ws'
 import type { Fault } from './faults.ts'
 
+/** Frames are told apart by their opcodes. */
+const SUBPROTOCOL = 'roomful.v1.msgpack'
+
 /** A websocket address before a node, through which its clients see it with a fault. */
 export interface FaultyFront {
   readonly ws_url: string
@@ -14,10 +17,10 @@ export async function faultyFront(ws_url: string, fault: Fault): Promise<FaultyF
   const server = new WebSocketServer({
     host: '127.0.0.1',
     port: 0,
-    handleProtocols: (offered) => [...offered][0] ?? false,
+    handleProtocols: (offered) => offered.has(SUBPROTOCOL) && SUBPROTOCOL,
   })
   server.on('connection', (client) => {
-    const node = new WebSocket(ws_url, client.protocol === '' ? [] : [client.protocol])
+    const node = new WebSocket(ws_url, SUBPROTOCOL)
     const early: Uint8Array[] = []
     client.on('message', (frame: Buffer) => {
       for (const changed of to_node(frame))
