@@ -1,0 +1,233 @@
+import type { Check, RunResult, ServerSecond } from '../result.ts'
+import { bytes, clock, count, digits, duration, inUnit, NONE, percent } from '../view/text.ts'
+import { type Cell, escaped, figure, table, text } from './html.ts'
+import { outcomeOf, plural } from './verdict.ts'
+
+/** The parts of the page that are words and tables. Each gives HTML; one with nothing to say gives an empty text. */
+
+const MARKS = { passed: '✓', failed: '✗', interrupted: '‖' }
+const HEADINGS = { passed: 'Passed', failed: 'Failed', interrupted: 'Interrupted' }
+
+/** The first thing to read: what the run comes to, and why. */
+export function verdictBand(result: RunResult): string {
+  const { word, sentence, reasons } = outcomeOf(result)
+  return `<section class="verdict ${word}" aria-label="Verdict">
+<span class="mark" aria-hidden="true">${MARKS[word]}</span>
+<div><h2>${HEADINGS[word]}</h2><p>${escaped(sentence)}</p>${bullets(reasons)}</div>
+</section>${bottleneck(result)}`
+}
+
+function bottleneck(result: RunResult): string {
+  if (result.bottleneck.length === 0) return ''
+  return `<section class="verdict warned" aria-label="Warning">
+<span class="mark" aria-hidden="true">!</span>
+<div><h2>The load generator may have been the limit</h2><p>What is slow below may be the generator, not the service. Give it more threads or a machine of its own.</p>${bullets(result.bottleneck)}</div>
+</section>`
+}
+
+const bullets = (lines: readonly string[]): string =>
+  lines.length === 0 ? '' : `<ul>${lines.map((line) => `<li>${escaped(line)}</li>`).join('')}</ul>`
+
+/** The figures most people come for. */
+export function keyFigures(result: RunResult): string {
+  const { timings, totals, seconds, seconds_log, figures } = result
+  const online = seconds_log.reduce((most, second) => Math.max(most, second.online), 0)
+  const { rtt, connect } = timings
+  const each = (value: number, while_any: number) => `${digits(value / Math.max(1, while_any))}/s on average`
+  const busy = (key: 'sends' | 'updates') => seconds_log.filter(({ counts }) => counts[key] > 0).length
+  const cpu = Math.max(
+    0,
+    ...seconds_log.flatMap(({ servers }) => servers.map((server) => server.cpu_seconds)),
+  )
+  const tiles = [
+    tile('Clients', count(online), 'online at once'),
+    rtt?.count
+      ? tile('Round trip p99', duration(rtt.p99), `median ${duration(rtt.p50)}, longest ${duration(rtt.max)}`)
+      : '',
+    connect?.count
+      ? tile(
+          'Connect p99',
+          duration(connect.p99),
+          `median ${duration(connect.p50)}, longest ${duration(connect.max)}`,
+        )
+      : '',
+    tile('Messages', count(totals.sends), each(totals.sends, busy('sends'))),
+    tile('Updates', count(totals.updates), each(totals.updates, busy('updates'))),
+    tile(
+      'Failures',
+      count(totals.errors),
+      totals.errors === 0 ? 'of any kind' : 'see below',
+      totals.errors > 0,
+    ),
+    cpu > 0 ? tile('Busiest server', percent(cpu), 'of a core, in one second') : '',
+    ...figures.map(({ name, value, unit }) => tile(name, inUnit(value, unit), 'of this scenario')),
+    tile('Duration', clock(seconds), 'minutes'),
+  ]
+  return `<section class="tiles" aria-label="Key figures">${tiles.join('')}</section>`
+}
+
+const tile = (name: string, value: string, note: string, bad = false): string =>
+  `<div class="card tile${bad ? ' bad' : ''}"><h3>${escaped(name)}</h3><strong>${escaped(value)}</strong><small>${escaped(note)}</small></div>`
+
+/** What was promised, and whether it was kept. */
+export function checks({ checks: all }: RunResult): string {
+  if (all.length === 0) return ''
+  const rows = all.map((check) => [
+    { html: `${badge(check)}` },
+    { html: `<b>${escaped(check.name)}</b><p>${escaped(check.meaning)}</p>${examples(check)}` },
+    figure(check.violations === undefined ? NONE : count(check.violations)),
+    text(check.note),
+  ])
+  return section(
+    'checks',
+    'Checks',
+    'Promises of the service that were looked at while it was under load.',
+    table([text(''), text('promise'), figure('violations'), text('looked at')], rows, 'Checks'),
+  )
+}
+
+function badge({ violations }: Check): string {
+  if (violations === undefined) return mark('unknown', '–', 'not checked')
+  return violations === 0 ? mark('good', '✓', 'kept') : mark('bad', '✗', 'broken')
+}
+
+const mark = (look: string, sign: string, word: string): string =>
+  `<span class="badge ${look}"><span aria-hidden="true">${sign}</span> ${word}</span>`
+
+const examples = ({ examples: all }: Check): string =>
+  all.length === 0
+    ? ''
+    : `<details><summary>${plural(all.length, 'example')}</summary><pre>${escaped(all.join('\n'))}</pre></details>`
+
+/** The limits that were given. */
+export function limits({ verdicts }: RunResult): string {
+  if (verdicts.length === 0) return ''
+  const rows = verdicts.map(({ threshold, limit, actual, unit, held }): Cell[] => [
+    { html: held ? mark('good', '✓', 'held') : mark('bad', '✗', 'broken') },
+    { html: `<code>${escaped(threshold)}</code>` },
+    figure(actual === undefined ? 'nothing measured' : inUnit(actual, unit)),
+    figure(inUnit(limit, unit)),
+  ])
+  return section(
+    'limits',
+    'Limits',
+    'What was given on the command line.',
+    table([text(''), text('limit'), figure('was'), figure('allowed')], rows, 'Limits'),
+  )
+}
+
+/** What failed, by kind. */
+export function failures({ failures: all }: RunResult): string {
+  if (all.length === 0) return ''
+  const rows = all.map(({ code, count: times, example }) => [
+    { html: `<code>${escaped(code)}</code>` },
+    figure(count(times)),
+    text(example),
+  ])
+  return section(
+    'failures',
+    'Failures',
+    'Of each kind, the message of the first.',
+    table([text('code'), figure('times'), text('first message')], rows, 'Failures'),
+  )
+}
+
+/** How long everything took, over the whole run. */
+export function timings({ timings: all }: RunResult): string {
+  const known = Object.entries(all).filter(([, values]) => values.count > 0)
+  if (known.length === 0) return ''
+  const columns = ['mean', 'p50', 'p90', 'p95', 'p99', 'p999', 'max'] as const
+  const rows = known.map(([name, values]) => [
+    text(name),
+    figure(count(values.count)),
+    ...columns.map((column) => figure(duration(values[column]))),
+  ])
+  const head = [
+    text(''),
+    figure('count'),
+    ...columns.map((column) => figure(column === 'p999' ? 'p99.9' : column)),
+  ]
+  return section(
+    'timings',
+    'Timings',
+    'Over the whole run, from when each thing was due.',
+    table(head, rows, 'Timings'),
+  )
+}
+
+/** What each server used. */
+export function servers({ seconds_log }: RunResult): string {
+  const names = [...new Set(seconds_log.flatMap(({ servers: all }) => all.map(({ name }) => name)))]
+  if (names.length === 0) return ''
+  const rows = names.map((name) => {
+    const all = seconds_log.flatMap((second) => second.servers.filter((server) => server.name === name))
+    const up = all.filter((server) => server.up)
+    const most = (value: (server: ServerSecond) => number) => Math.max(0, ...up.map(value))
+    const sum = (value: (server: ServerSecond) => number) =>
+      up.reduce((total, server) => total + value(server), 0)
+    const cpu = sum((server) => server.cpu_seconds)
+    return [
+      text(name),
+      figure(`${digits(cpu)} s`),
+      figure(percent(cpu / Math.max(1, up.length))),
+      figure(percent(most((server) => server.cpu_seconds))),
+      figure(percent(most((server) => server.event_loop_utilisation))),
+      figure(duration(most((server) => server.event_loop_delay_ms))),
+      figure(bytes(most((server) => server.rss_bytes))),
+      figure(count(most((server) => server.sessions))),
+      figure(count(most((server) => server.rooms))),
+      figure(count(sum((server) => server.resyncs))),
+      figure(all.length === up.length ? NONE : `${all.length - up.length} s`),
+    ]
+  })
+  const head = [
+    'CPU time',
+    'CPU mean',
+    'CPU most',
+    'loop most',
+    'loop delay',
+    'memory',
+    'sessions',
+    'rooms',
+    'resyncs',
+    'away',
+  ]
+  return section(
+    'servers',
+    'Servers',
+    'From the metrics of each process, once a second; 100% of CPU is one core.',
+    table([text(''), ...head.map(figure)], rows, 'Servers'),
+  )
+}
+
+/** What happened when: the numbers are those of the flags on the charts. */
+export function incidents({ incidents: all }: RunResult): string {
+  if (all.length === 0) return ''
+  const items = all.map(({ at, text: what }) => `<li><time>${clock(at)}</time> ${escaped(what)}</li>`)
+  return `<ol class="incidents" aria-label="What happened">${items.join('')}</ol>`
+}
+
+/** With what the run was made, so that it can be made again. */
+export function circumstances(result: RunResult): string {
+  const { options, machine, target, started_at, seconds } = result
+  const rows = Object.entries({
+    target,
+    'started at': started_at,
+    duration: `${digits(seconds)} s`,
+    roomful: machine.roomful,
+    'node.js': machine.node,
+    'cores of the generator': String(machine.cores),
+  })
+  const list = (entries: readonly (readonly [string, string])[]) =>
+    `<dl>${entries.map(([name, value]) => `<div><dt>${escaped(name)}</dt><dd>${escaped(value)}</dd></div>`).join('')}</dl>`
+  return section(
+    'run',
+    'The run',
+    'Under what circumstances, and with which options.',
+    `<div class="card pair">${list(rows)}${list(Object.entries(options).map(([name, value]) => [`--${name}`, value]))}</div>`,
+  )
+}
+
+/** A part of the page under a heading. */
+export const section = (id: string, title: string, about: string, content: string): string =>
+  `<section id="${id}" aria-labelledby="${id}-heading"><h2 id="${id}-heading">${escaped(title)}</h2><p class="about">${escaped(about)}</p>${content}</section>`

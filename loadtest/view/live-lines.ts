@@ -1,0 +1,212 @@
+import type { Counts, GeneratorSecond, Percentiles, Second, Timing } from '../result.ts'
+import { bytes, clock, compact, count, duration, percent } from './text.ts'
+
+/** The lines of the live view. */
+
+export type Style = 'plain' | 'soft' | 'strong' | 'accent' | 'good' | 'warn' | 'bad'
+
+/** Pieces of text, each with its style. */
+export type Line = readonly (readonly [Style, string])[]
+
+/** What there is to show. */
+export interface Now {
+  readonly second: Second
+  readonly phase: { readonly name: string; readonly seconds: number; readonly run_seconds: number }
+  /** How much of the phase is done, 0–1. */
+  readonly progress: number
+  /** The 99th percentile of rtt in each of the last seconds; 0: nothing was timed. */
+  readonly trend: readonly number[]
+  /** The latest values of every timing, of this second or an earlier one. */
+  readonly timings: Second['timings']
+}
+
+const TIMINGS: readonly Timing[] = ['rtt', 'connect', 'join', 'resume', 'pause']
+const RATES: readonly (readonly [keyof Counts, string])[] = [
+  ['sends', 'sent'],
+  ['acks', 'acked'],
+  ['updates', 'updates'],
+  ['events', 'events'],
+  ['connects', 'connects'],
+  ['joins', 'joins'],
+  ['leaves', 'leaves'],
+  ['resumes', 'resumes'],
+]
+const LADDER = '▁▂▃▄▅▆▇█'
+const NAME_WIDTH = 10
+/** From where on a part of the load generator may distort what it measures. */
+const STRAINED = { utilisation: 0.85, delay_ms: 20, late_ms: 50 }
+const BUSY = 0.85
+
+/** The block of lines for a terminal of so many columns. */
+export function block(now: Now, columns: number): Line[] {
+  const { second, phase, progress } = now
+  const run = phase.run_seconds > 0 ? Math.min(1, second.at / phase.run_seconds) : progress
+  const warning = generatorWarning(second.generator)
+  return [
+    [],
+    bar('run', run, `${clock(second.at)} of ${clock(phase.run_seconds)}`, columns),
+    bar(phase.name || '…', progress, clock(phase.seconds * progress), columns),
+    [],
+    ...wrapped(rates(second), columns),
+    ...timings(now, columns),
+    ...servers(second),
+    ...(warning === undefined
+      ? []
+      : [[['warn', `${'generator'.padEnd(NAME_WIDTH)}${warning}`] as const] satisfies Line]),
+  ]
+}
+
+/** One line on the seconds since the last one: rates are means, times the worst of them. */
+export function plainLine(seconds: readonly Second[]): string {
+  const last = seconds.at(-1)!
+  const rate = (of: keyof Counts) => seconds.reduce((sum, { counts }) => sum + counts[of], 0) / seconds.length
+  const shown = RATES.filter(([key]) => rate(key) > 0).map(([key, word]) => `${count(rate(key))} ${word}/s`)
+  const times = TIMINGS.flatMap((timing) => {
+    const all = seconds.flatMap((second) => second.timings[timing] ?? []).filter((values) => values.count > 0)
+    const worst = (of: 'p50' | 'p99') => duration(Math.max(...all.map((values) => values[of])))
+    return all.length === 0 ? [] : [`${timing} p50 ${worst('p50')} p99 ${worst('p99')}`]
+  })
+  const busiest = Math.max(0, ...last.servers.map(({ cpu_seconds }) => cpu_seconds))
+  const errors = seconds.reduce((sum, { counts }) => sum + counts.errors, 0)
+  const warning = seconds.map(({ generator }) => generatorWarning(generator)).findLast(Boolean)
+  const parts = [
+    `${clock(last.at)} ${last.phase}: ${count(last.online)} online`,
+    ...shown,
+    ...times,
+    ...(last.servers.length > 0 ? [`busiest server ${percent(busiest)}`] : []),
+    `${count(errors)} errors`,
+    ...(warning === undefined ? [] : [`generator: ${warning}`]),
+  ]
+  return parts.join(', ')
+}
+
+/** Why the generator itself may be what was measured in a second; undefined: it kept up. */
+export function generatorWarning(generator: GeneratorSecond): string | undefined {
+  const { event_loop_utilisation, event_loop_delay_ms, late_ms } = generator
+  if (late_ms > STRAINED.late_ms)
+    return `is late: messages left up to ${duration(late_ms)} after they were due`
+  if (event_loop_utilisation > STRAINED.utilisation)
+    return `is busy: a thread works ${percent(event_loop_utilisation)} of the time`
+  if (event_loop_delay_ms > STRAINED.delay_ms)
+    return `stutters: its event loop waits ${duration(event_loop_delay_ms)}`
+  return undefined
+}
+
+function bar(name: string, share: number, note: string, columns: number): Line {
+  const width = Math.max(10, Math.min(48, columns - NAME_WIDTH - note.length - 10))
+  const full = Math.round(share * width)
+  return [
+    ['strong', `${name.slice(0, NAME_WIDTH - 1).padEnd(NAME_WIDTH)}`],
+    ['accent', '━'.repeat(full)],
+    ['soft', '─'.repeat(width - full)],
+    ['plain', ` ${percent(share).padStart(4)}`],
+    ['soft', `  ${note}`],
+  ]
+}
+
+function rates({ online, counts }: Second): Line[] {
+  const shown = RATES.filter(([key], i) => i < 3 || counts[key] > 0)
+  return [
+    [
+      ['soft', 'online '],
+      ['strong', count(online)],
+    ],
+    ...shown.map(
+      ([key, word]): Line => [
+        ['soft', `${word} `],
+        ['plain', `${compact(counts[key])}/s`],
+      ],
+    ),
+    [
+      ['soft', 'in '],
+      ['plain', `${bytes(counts.bytes_in)}/s`],
+    ],
+    [
+      ['soft', 'out '],
+      ['plain', `${bytes(counts.bytes_out)}/s`],
+    ],
+    [
+      ['soft', 'errors '],
+      [counts.errors > 0 ? 'bad' : 'good', `${compact(counts.errors)}/s`],
+    ],
+  ]
+}
+
+/** Cells one after the other, as many in a line as fit. */
+function wrapped(cells: readonly Line[], columns: number): Line[] {
+  const lines: [Style, string][][] = [[]]
+  let used = 0
+  for (const cell of cells) {
+    const width = cell.reduce((sum, [, text]) => sum + text.length, 0)
+    if (used > 0 && used + width + 3 > columns - 1) {
+      lines.push([])
+      used = 0
+    }
+    if (used > 0) lines.at(-1)!.push(['plain', '   '])
+    lines.at(-1)!.push(...(cell as [Style, string][]))
+    used += width + (used > 0 ? 3 : 0)
+  }
+  return lines
+}
+
+function timings({ second, timings: latest, trend }: Now, columns: number): Line[] {
+  const rows = TIMINGS.filter((timing) => (latest[timing]?.count ?? 0) > 0)
+  if (rows.length === 0) return []
+  const head = `${''.padEnd(NAME_WIDTH)}${['p50', 'p95', 'p99', 'max'].map((name) => name.padStart(10)).join('')}`
+  const room = columns - head.length - 4
+  return [
+    [],
+    [['soft', head]],
+    ...rows.map((timing): Line => {
+      const { p50, p95, p99, max } = latest[timing] as Percentiles
+      const cells = [p50, p95, p99, max].map((value) => duration(value).padStart(10)).join('')
+      // What did not happen in this second is what was last known.
+      const style = second.timings[timing]?.count ? 'plain' : 'soft'
+      const line: Line = [
+        ['strong', timing.padEnd(NAME_WIDTH)],
+        [style, cells],
+      ]
+      return timing === 'rtt' && room >= 8
+        ? [...line, ['accent', `  ${sparkline(trend.slice(-room))}`]]
+        : line
+    }),
+  ]
+}
+
+/** Values as a row of bars, from 0 to the highest; a space where there is no value. */
+export function sparkline(values: readonly number[]): string {
+  const most = Math.max(...values)
+  return values
+    .map((value) => (value <= 0 ? ' ' : LADDER[Math.min(7, Math.floor((value / most) * 8))]!))
+    .join('')
+}
+
+function servers({ servers: all }: Second): Line[] {
+  if (all.length === 0) return []
+  const width = Math.max(NAME_WIDTH, ...all.map(({ name }) => name.length + 2))
+  return [
+    [],
+    [
+      [
+        'soft',
+        `${''.padEnd(width)}${['CPU', 'loop', 'delay', 'memory', 'sessions', 'rooms'].map((name) => name.padStart(9)).join('')}`,
+      ],
+    ],
+    ...all.map((server): Line => {
+      const name: readonly [Style, string] = ['strong', server.name.padEnd(width)]
+      if (!server.up) return [name, ['bad', '   does not answer']]
+      const { cpu_seconds, event_loop_utilisation, event_loop_delay_ms, rss_bytes, sessions, rooms } = server
+      return [
+        name,
+        [cpu_seconds > BUSY ? 'warn' : 'plain', percent(cpu_seconds).padStart(9)],
+        [event_loop_utilisation > BUSY ? 'warn' : 'plain', percent(event_loop_utilisation).padStart(9)],
+        [
+          'plain',
+          [duration(event_loop_delay_ms), bytes(rss_bytes), count(sessions), count(rooms)]
+            .map((cell) => cell.padStart(9))
+            .join(''),
+        ],
+      ]
+    }),
+  ]
+}

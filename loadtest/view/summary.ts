@@ -1,0 +1,66 @@
+import { brokenLimit, outcomeOf, plural } from '../report/verdict.ts'
+import type { Check, RunResult } from '../result.ts'
+import { clock, count, digits, duration, inUnit, oneLine } from './text.ts'
+
+const COLUMNS = ['count', 'mean', 'p50', 'p95', 'p99', 'p999', 'max'] as const
+
+/** What a run found, as text to end with: the verdict, what was checked and limited, how long things took. */
+export function summary(result: RunResult): string {
+  const { word, sentence, reasons } = outcomeOf(result)
+  const parts = [
+    `${word.toUpperCase()}  ${result.scenario}, ${clock(result.seconds)}. ${sentence}`,
+    list(reasons.map((reason) => `✗ ${reason}`)),
+    list(result.bottleneck.map((reason) => `! The generator may have been the limit: ${reason}`)),
+    timings(result),
+    totals(result),
+    rows(result.checks.map(check)),
+    rows(
+      result.verdicts.map((verdict) => [
+        verdict.held ? '✓' : '✗',
+        verdict.held
+          ? `${verdict.threshold}: ${inUnit(verdict.actual ?? 0, verdict.unit)}, limit ${inUnit(verdict.limit, verdict.unit)}`
+          : brokenLimit(verdict),
+      ]),
+    ),
+    list(
+      result.failures.map(
+        ({ code, count: times, example }) => `✗ ${code} × ${count(times)}: ${oneLine(example)}`,
+      ),
+    ),
+  ]
+  return `${parts.filter((part) => part !== '').join('\n\n')}\n`
+}
+
+function timings({ timings: all }: RunResult): string {
+  const known = Object.entries(all).filter(([, values]) => values.count > 0)
+  if (known.length === 0) return ''
+  const head = ['', ...COLUMNS.map((column) => (column === 'p999' ? 'p99.9' : column))]
+  const body = known.map(([timing, values]) => [
+    timing,
+    ...COLUMNS.map((column) => (column === 'count' ? count(values.count) : duration(values[column]))),
+  ])
+  const widths = head.map((_, i) => Math.max(...[head, ...body].map((row) => row[i]!.length)))
+  return [head, ...body]
+    .map((row) =>
+      row.map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!))).join('  '),
+    )
+    .join('\n')
+}
+
+function totals({ totals: all, seconds, figures }: RunResult): string {
+  const rate = (value: number) => `${count(value)} (${digits(value / Math.max(1, seconds))}/s)`
+  return list([
+    `${rate(all.sends)} sent, ${count(all.acks)} acked, ${rate(all.updates)} updates, ${plural(all.errors, 'failure')}`,
+    ...figures.map(({ name, value, unit }) => `${name}: ${inUnit(value, unit)}`),
+  ])
+}
+
+function check({ name, violations, note, examples }: Check): [string, string] {
+  if (violations === undefined) return ['–', `${name}: not checked, ${note}`]
+  if (violations === 0) return ['✓', `${name}: none (${note})`]
+  const shown = examples.map((example) => `\n    ${oneLine(example)}`).join('')
+  return ['✗', `${name}: ${plural(violations, 'violation')} (${note})${shown}`]
+}
+
+const rows = (cells: readonly (readonly string[])[]): string => list(cells.map((row) => row.join(' ')))
+const list = (lines: readonly string[]): string => lines.join('\n')

@@ -1,0 +1,77 @@
+/** Figures as people read them, the same in the terminal and on the page. */
+
+/** What stands where there is no value. */
+export const NONE = '–'
+
+/** Three digits, or all of a larger whole number: `0.42`, `4.27`, `42.7`, `427`, `81,204`. */
+export function digits(value: number): string {
+  const size = Math.abs(value)
+  if (size >= 100 || Number.isInteger(value)) return count(value)
+  return value.toFixed(size >= 10 ? 1 : 2)
+}
+
+/** A whole number with its thousands apart: `81,204`. */
+export const count = (value: number): string => Math.round(value).toLocaleString('en-US')
+
+/** For axes and narrow places: `950`, `1.2k`, `3.4M`. */
+export function compact(value: number): string {
+  const size = Math.abs(value)
+  if (size >= 999_500) return `${trimmed(value / 1e6)}M`
+  if (size >= 1000) return `${trimmed(value / 1000)}k`
+  return Number.isInteger(value) ? String(value) : trimmed(value)
+}
+
+const trimmed = (value: number): string =>
+  value.toFixed(Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 0.95 ? 1 : 2).replace(/\.?0+$/, '')
+
+/** From milliseconds: `0.42 ms`, `427 ms`, `4.27 s`, `12:05 min`. */
+export function duration(ms: number): string {
+  if (ms < 999.5) return `${digits(ms)} ms`
+  if (ms < 120_000) return `${digits(ms / 1000)} s`
+  return `${clock(ms / 1000)} ${ms < 3_600_000 ? 'min' : 'h'}`
+}
+
+/** A moment of a run, from seconds: `0:07`, `12:05`, `1:02:03`. */
+export function clock(seconds: number): string {
+  const whole = Math.round(seconds)
+  const parts = [Math.floor(whole / 60) % 60, whole % 60].map((part) => String(part).padStart(2, '0'))
+  return whole < 3600
+    ? `${Math.floor(whole / 60)}:${parts[1]}`
+    : `${Math.floor(whole / 3600)}:${parts.join(':')}`
+}
+
+/** `0 B`, `12.3 KB`, `148 MB`, in steps of 1024. */
+export function bytes(value: number): string {
+  const step = [1, 1024, 1024 ** 2, 1024 ** 3].findLast((size) => value >= size) ?? 1
+  const unit = { 1: 'B', 1024: 'KB', 1048576: 'MB', 1073741824: 'GB' }[step]
+  return `${digits(value / step)} ${unit}`
+}
+
+/** From a share of 1: `8.2%`, `93%`, `140%`. */
+export function percent(share: number): string {
+  const value = 100 * share
+  return `${value >= 10 || value === 0 ? Math.round(value) : value.toFixed(1)}%`
+}
+
+/** A figure in its unit, as the result of a run holds it (`ms`, `%`, `bytes`, `/s`, any word, or empty). */
+export function inUnit(value: number, unit: string): string {
+  switch (unit) {
+    case '':
+      return digits(value)
+    case 'ms':
+      return duration(value)
+    case 's':
+      return duration(1000 * value)
+    case '%':
+      return percent(value / 100)
+    case 'bytes':
+      return bytes(value)
+    case '/s':
+      return `${digits(value)}/s`
+    default:
+      return `${digits(value)} ${unit}`
+  }
+}
+
+/** Foreign text on one line, without what a terminal would obey. */
+export const oneLine = (text: string): string => text.replaceAll(/[\s\p{Cc}]+/gu, ' ').trim()
