@@ -4,6 +4,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import type { Store } from '../shared/store/port.ts'
+import { noTracer } from '../shared/tracing/tracer.ts'
 import { FakeClock } from '../test/support/fake-clock.ts'
 import { type ControlDeps, createControlApp } from './app.ts'
 import { Keyring } from './keyring.ts'
@@ -29,6 +30,7 @@ function appWith(changes: Partial<ControlDeps> = {}) {
     random: systemRandom,
     log: pino({ level: 'debug' }, { write: (line) => logged.push(line) }),
     metrics: controlMetrics(new Registry()),
+    tracer: noTracer,
     operator_tokens: [OPERATOR],
     internal_token: undefined,
     require_key_id: false,

@@ -5,6 +5,7 @@ import type { Clock } from '../shared/clock.ts'
 import { newId } from '../shared/ids.ts'
 import type { Random } from '../shared/random.ts'
 import { type Store, StoreUnavailable } from '../shared/store/port.ts'
+import { noSpan, type Tracer } from '../shared/tracing/tracer.ts'
 import { Authentication } from './auth.ts'
 import { type ControlEnv, Endpoints } from './endpoint.ts'
 import { Idempotency } from './idempotency.ts'
@@ -19,6 +20,7 @@ import { keyRoutes } from './routes/keys.ts'
 import { opsRoutes } from './routes/ops.ts'
 import { projectRoutes } from './routes/projects.ts'
 import { tokenRoutes } from './routes/tokens.ts'
+import { requestSpan, traceId } from './trace.ts'
 
 /** What the API is made of. */
 export interface ControlDeps {
@@ -28,6 +30,7 @@ export interface ControlDeps {
   readonly random: Random
   readonly log: Logger
   readonly metrics: ControlMetrics
+  readonly tracer: Tracer
   /** Empty: the API is open. */
   readonly operator_tokens: readonly string[]
   /** Undefined: `/internal` answers 401 to everybody. */
@@ -54,7 +57,13 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
   const endpoints = new Endpoints(app, new Authentication({ operator_tokens, internal_token, keys, clock }))
 
   observe(app, deps)
-  app.onError((error, c) => problemResponse(asProblem(error, deps, c.get('request_id')), c.get('request_id')))
+  app.onError((error, c) => {
+    const problem = asProblem(error, deps, c.get('request_id'))
+    const { status } = PROBLEMS[problem.code]
+    if (status < 500) c.get('span').set({ 'error.type': problem.code })
+    else c.get('span').fail(problem.code, PROBLEMS[problem.code].title)
+    return problemResponse(problem, c.get('request_id'))
+  })
   app.notFound((c) => problemResponse(strayProblem(app, c.req.path), c.get('request_id')))
 
   projectRoutes(endpoints, { projects, idempotency })
@@ -74,24 +83,38 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
 }
 
 /** Gives every request its id, and every answer its headers, its figures and its line in the log. */
-function observe(app: Hono<ControlEnv>, { clock, random, metrics, log, draining }: ControlDeps): void {
+function observe(app: Hono<ControlEnv>, deps: ControlDeps): void {
+  const { clock, random, metrics, log, tracer, draining } = deps
   app.use('*', async (c, next) => {
     const begun = clock.monotonic()
     const given = c.req.header('x-request-id')
     const request_id = given !== undefined && REQUEST_ID_PATTERN.test(given) ? given : newId('req', random)
     c.set('request_id', request_id)
+    const pattern = matchedRoutes(c).at(-1)?.path ?? '/*'
+    const route = pattern === '/*' ? 'unmatched' : pattern
+    const quiet = QUIET.has(route)
+    const span = quiet ? noSpan : requestSpan(tracer, c, route)
+    c.set('span', span)
     await next()
+    span.set({ 'http.response.status_code': c.res.status, 'roomful.caller_id': c.get('caller_id') })
+    span.end()
     c.res.headers.set('x-request-id', request_id)
     c.res.headers.set('cache-control', 'no-store')
     c.res.headers.set('x-content-type-options', 'nosniff')
     if (draining()) c.res.headers.set('connection', 'close')
-    const pattern = matchedRoutes(c).at(-1)?.path ?? '/*'
-    const route = pattern === '/*' ? 'unmatched' : pattern
     const { method } = c.req
     const seconds = Math.round((clock.monotonic() - begun) * 1000) / 1e6
     metrics.request(method, route, c.res.status, seconds)
-    const line = { request_id, method, route, status: c.res.status, seconds, caller_id: c.get('caller_id') }
-    if (QUIET.has(route)) log.debug(line, 'request')
+    const line = {
+      request_id,
+      trace_id: traceId(span),
+      method,
+      route,
+      status: c.res.status,
+      seconds,
+      caller_id: c.get('caller_id'),
+    }
+    if (quiet) log.debug(line, 'request')
     else log.info(line, 'request')
   })
 }

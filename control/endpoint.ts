@@ -2,6 +2,7 @@ import { toJsonSchema } from '@valibot/to-json-schema'
 import type { Context, Hono } from 'hono'
 import { type DescribeRouteOptions, describeRoute, resolver } from 'hono-openapi'
 import type * as v from 'valibot'
+import type { Span } from '../shared/tracing/tracer.ts'
 import type { Authentication, Caller } from './auth.ts'
 import { readJson } from './body.ts'
 import { PROBLEMS, Problem, type ProblemCode } from './problem.ts'
@@ -10,7 +11,7 @@ import { type ObjectSchema, validate } from './validate.ts'
 
 /** What middleware leaves for handlers. */
 export interface ControlEnv {
-  Variables: { request_id: string; caller_id: string | undefined }
+  Variables: { request_id: string; caller_id: string | undefined; span: Span }
 }
 
 /** Who may call: an operator; an operator or a key; nodes with the internal token. */
@@ -45,6 +46,8 @@ export interface Call<Body, Query> {
   readonly query: Query
   readonly path: string
   readonly idempotency_key: string | undefined
+  /** The request, in its trace. */
+  readonly span: Span
 }
 
 /** Mounts endpoints on `app`. */
@@ -72,6 +75,7 @@ export class Endpoints {
         body: (endpoint.body && validate(endpoint.body, await readJson(c.req.raw), 'body')) as Body,
         path: c.req.path,
         idempotency_key: c.req.header('idempotency-key'),
+        span: c.get('span'),
       })
       return c.json(answer, endpoint.answer.status)
     })

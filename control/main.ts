@@ -9,6 +9,7 @@ import { newId } from '../shared/ids.ts'
 import type { Random } from '../shared/random.ts'
 import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'
 import { type Store, StoreUnavailable } from '../shared/store/port.ts'
+import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import { createControlApp } from './app.ts'
 import { Keyring } from './keyring.ts'
 import { controlMetrics } from './metrics.ts'
@@ -41,6 +42,8 @@ export interface ControlParts {
   readonly log: Logger
   readonly clock: Clock
   readonly random: Random
+  /** Default: no traces. */
+  readonly tracer?: Tracer
 }
 
 /** A control process that serves. */
@@ -71,6 +74,7 @@ export async function startControl({
   log,
   clock,
   random,
+  tracer = noTracer,
 }: ControlParts): Promise<RunningControl> {
   requireSafe(config)
   if (config.keyring_secret === undefined)
@@ -95,6 +99,7 @@ export async function startControl({
     random,
     log,
     metrics: controlMetrics(registry),
+    tracer,
     operator_tokens: config.operator_tokens,
     internal_token: config.internal_token,
     require_key_id: config.require_key_id,

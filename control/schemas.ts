@@ -153,6 +153,10 @@ export const IssuedToken = v.object({
       aud: v.optional(v.string()),
       sub: v.optional(v.string()),
       rooms: v.optional(v.array(v.string())),
+      traceparent: v.pipe(
+        v.optional(v.string()),
+        v.description('The trace of this request, where traces are on and this one is recorded.'),
+      ),
     }),
     v.metadata({ ref: 'TokenClaims' }),
   ),

@@ -2,6 +2,7 @@ import { fileURLToPath } from 'node:url'
 import type { DataplaneConfig } from '../shared/config.ts'
 import type { Logger } from '../shared/log.ts'
 import type { Store } from '../shared/store/port.ts'
+import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import { startNode } from './node.ts'
 import { loadRooms } from './rooms/loader.ts'
 import { watchRooms } from './rooms/watch.ts'
@@ -10,6 +11,8 @@ export interface DataplaneParts {
   readonly config: DataplaneConfig
   readonly store: Store
   readonly log: Logger
+  /** Default: no traces. */
+  readonly tracer?: Tracer
   /** Reload a room type when its file is edited; for development. */
   readonly watch_rooms?: boolean
 }
@@ -30,12 +33,13 @@ export async function startDataplane({
   config,
   store,
   log,
+  tracer = noTracer,
   watch_rooms = false,
 }: DataplaneParts): Promise<RunningDataplane> {
   const folder = config.rooms_dir ?? EXAMPLES
   const rooms = await loadRooms(folder)
   log.info({ folder }, `room types: ${rooms.map(({ type }) => type).join(', ')}`)
-  const node = await startNode({ ...config, rooms, store, log })
+  const node = await startNode({ ...config, rooms, store, log, tracer })
   const watching = watch_rooms
     ? watchRooms(folder, (definition) => node.replaceRoom(definition), log)
     : undefined

@@ -1,14 +1,13 @@
 import { Registry } from 'prom-client'
-import { type Clock, systemClock, timestamp } from '../shared/clock.ts'
-import { type DataplaneConfig, parseDevConfig } from '../shared/config.ts'
+import { systemClock, timestamp } from '../shared/clock.ts'
 import { newId } from '../shared/ids.ts'
 import { subscribeKeyNews } from '../shared/key-news.ts'
-import { createLog, type Logger } from '../shared/log.ts'
+import { createLog } from '../shared/log.ts'
 import { JsonCodec } from '../shared/protocol/json-codec.ts'
 import { MsgpackCodec } from '../shared/protocol/msgpack-codec.ts'
-import { type Random, systemRandom } from '../shared/random.ts'
+import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
-import type { Store } from '../shared/store/port.ts'
+import { noTracer } from '../shared/tracing/tracer.ts'
 import { packageVersion } from '../shared/version.ts'
 import { Claims } from './cluster/claims.ts'
 import { handOver } from './cluster/hand-over.ts'
@@ -19,9 +18,10 @@ import { Peers } from './cluster/peers.ts'
 import { type PlacementReason, place } from './cluster/placement.ts'
 import { Router } from './cluster/router.ts'
 import type { PeerMessage } from './cluster/wire.ts'
+import { DrainTrace } from './drain-trace.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { askControl } from './gateway/key-status.ts'
-import type { GatewayOptions } from './gateway/options.ts'
+import { defaults, gatewayOptions, type NodeOptions } from './node-options.ts'
 import { createAdminApp } from './ops/admin.ts'
 import { readiness } from './ops/health.ts'
 import { LoadMeter } from './ops/load.ts'
@@ -32,18 +32,7 @@ import type { RoomDefinition } from './rooms/definition.ts'
 import { RoomHost } from './rooms/host.ts'
 import { roomName, roomNamed, type ToEdge } from './traffic.ts'
 
-type NodeConfig = Omit<DataplaneConfig, 'rooms_dir' | 'store' | 'log'>
-
-/** How a node runs: its room types, and whatever of the configuration is not as the defaults say. */
-export interface NodeOptions extends Partial<NodeConfig> {
-  readonly rooms: readonly RoomDefinition[]
-  /** Default: in memory, for this node alone. The store stays its owner's to close. */
-  readonly store?: Store
-  /** Default: JSON lines on standard output. */
-  readonly log?: Logger
-  readonly clock?: Clock
-  readonly random?: Random
-}
+export type { NodeOptions } from './node-options.ts'
 
 /** A node that accepts clients. */
 export interface RunningNode {
@@ -67,19 +56,12 @@ const SHUT_DOWN_SPARE_MS = 10_000
 /** How long rooms may take to be handed over; those left are saved for whoever asks for them. */
 const HAND_OVER_MS = 5000
 
-/** The configuration that holds where nothing is said: the defaults of the environment variables. */
-function defaults(): DataplaneConfig {
-  const parsed = parseDevConfig({})
-  if (!parsed.ok) throw new Error('the defaults of the configuration are not valid')
-  return parsed.config.dataplane
-}
-
 /**
  * Starts a node: gateway, rooms, cluster and ops, connected here and nowhere else. Resolves once it accepts clients; rejects when an
  * address cannot be had or the store cannot be reached.
  */
 export async function startNode(options: NodeOptions): Promise<RunningNode> {
-  const { clock = systemClock, random = systemRandom } = options
+  const { clock = systemClock, random = systemRandom, tracer = noTracer } = options
   const config = { ...defaults(), ...options }
   const node_id = config.node_id ?? newId('node', random)
   const log = options.log ?? createLog({ level: 'info', format: 'auto' }, { node_id })
@@ -181,6 +163,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     clock,
     log,
     metrics: metrics.cluster,
+    tracer,
     may_act: () => lease.valid(),
     // Should it live, it is to find out, whatever happens in the room.
     taken_over: (name, from) =>
@@ -196,6 +179,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     random,
     log,
     metrics: metrics.rooms,
+    tracer,
     claim: (room, options) => claims.claim(room, options),
     may_act: () => lease.valid(),
     rewrites_allowed_at: () => members.rewrites_allowed_at,
@@ -219,6 +203,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     tell_taken: (other, session_id) => peers.send(other, { to: 'gateway', session_id }),
     records: store.records,
     metrics: metrics.gateway,
+    tracer,
     options: gatewayOptions(config),
   })
   const router = new Router({
@@ -279,12 +264,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   })
   let closing: Promise<void> | undefined
   const close = (): Promise<void> => {
-    closing ??= Promise.race([
-      shutDown(),
-      patience(config.drain_seconds * 1000 + SHUT_DOWN_SPARE_MS).then(() =>
-        log.warn('the node could not end in time: what the store has not answered is left behind'),
-      ),
-    ])
+    closing ??= end(new DrainTrace(tracer, clock, { rooms: host.size, sessions: gateway.sessions }))
     return closing
   }
 
@@ -309,13 +289,26 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     drain: () => void close().then(told_to_drain),
   })
 
+  async function end(trace: DrainTrace): Promise<void> {
+    const result = await Promise.race([
+      shutDown(trace).then(() => 'done' as const),
+      patience(config.drain_seconds * 1000 + SHUT_DOWN_SPARE_MS).then(() => 'timeout' as const),
+    ])
+    if (result === 'timeout')
+      log.warn('the node could not end in time: what the store has not answered is left behind')
+    trace.end(result)
+  }
+
   /** Rooms first, which go on at other nodes while their clients are still here; then the clients; then whatever others see of the node. */
-  async function shutDown(): Promise<void> {
+  async function shutDown(trace: DrainTrace): Promise<void> {
     draining = true
     host.refuseMore()
     await lease.renewNow()
-    await Promise.race([handOverRooms(), patience(HAND_OVER_MS)])
+    trace.step('drain.rooms')
+    await Promise.race([handOverRooms(trace), patience(HAND_OVER_MS)])
+    trace.step('drain.clients')
     await gateway.drain(config.drain_seconds * 1000)
+    trace.step('drain.stop')
     await host.close()
     await gateway.close()
     members.stop()
@@ -332,11 +325,14 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       clock.schedule(delay_ms, resolve)
     })
 
-  const handOverRooms = (): Promise<void> =>
+  const handOverRooms = (trace: DrainTrace): Promise<void> =>
     handOver(host.rooms, {
       place: (preferred) => placed('hand_over', preferred),
       ask: (other, room) => peers.send(other, { to: 'host', room }),
-      handed: (seconds) => metrics.cluster.handedOver(seconds),
+      handed: (seconds, room, successor) => {
+        metrics.cluster.handedOver(seconds)
+        trace.handed(seconds, room, successor)
+      },
       now: () => clock.monotonic(),
     })
 
@@ -378,17 +374,6 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     close,
   }
 }
-
-/** The configuration as the gateway names it. */
-const gatewayOptions = (config: NodeConfig): Partial<GatewayOptions> => ({
-  ...config,
-  limits: {
-    max_message_bytes: config.max_message_bytes,
-    messages_per_second: config.session_messages_per_second,
-    message_burst: 2 * config.session_messages_per_second,
-    max_rooms: config.max_rooms_per_session,
-  },
-})
 
 const urlOf = (scheme: string, host: string, port: number): string =>
   `${scheme}://${host.includes(':') ? `[${host}]` : host}:${port}`

@@ -46,6 +46,8 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly sub: string | null
       /** Join options besides `key`, not yet validated. */
       readonly options: Json
+      /** The edge's span of the join (W3C), where that is recorded. */
+      readonly traceparent?: string | undefined
     }
   | { readonly kind: 'leave'; readonly reason: 'left' | 'session_ended'; readonly ref?: number }
   | {
@@ -78,8 +80,14 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly session_id: string
       readonly epoch: number
       readonly seq: number
+      /** The span of the session's handshake (W3C), where that is known. */
+      readonly traceparent?: string | undefined
     }
 )
+
+/** The span that asked, where the message tells of one. */
+export const traceOf = (message: ToOwner): string | undefined =>
+  'traceparent' in message ? message.traceparent : undefined
 
 /** A message and the edge it came from. */
 export interface Arrival {

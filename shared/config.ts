@@ -8,6 +8,7 @@ import {
 import { isLoopback } from './config/loopback.ts'
 import { findTypos } from './config/typos.ts'
 import type { Command, Values } from './config/variables.ts'
+import type { TracingConfig } from './tracing/open.ts'
 
 export type { Environment, Problem } from './config/environment.ts'
 export { describeVariables } from './config/help.ts'
@@ -41,6 +42,8 @@ export interface ControlConfig {
   readonly require_key_id: boolean
   readonly store: StoreConfig
   readonly log: LogConfig
+  /** Undefined: traces are off. */
+  readonly tracing: TracingConfig | undefined
 }
 
 /** Configuration of a node. */
@@ -78,6 +81,8 @@ export interface DataplaneConfig {
   readonly outbox_limit_bytes: number
   readonly store: StoreConfig
   readonly log: LogConfig
+  /** Undefined: traces are off. */
+  readonly tracing: TracingConfig | undefined
 }
 
 /** Configuration of `roomful rekey`. */
@@ -146,11 +151,17 @@ function parse<C>(
   build: (values: Values) => C,
 ): Parsed<C> {
   const { values, problems } = readEnvironment(command, env, read_file)
-  const all = [...problems, ...contradictions(command, values)]
+  const all = [...problems.filter(concerns(values)), ...contradictions(command, values)]
   const warnings = [...typoWarnings(env), ...weaknesses(command, values)]
   if (all.length > 0) return { ok: false, problems: all, warnings }
   return { ok: true, config: build(values), warnings }
 }
+
+/** OpenTelemetry's variables are set for whole machines: while traces are off here, the rest of them is for other programs. */
+const concerns =
+  (values: Partial<Values>) =>
+  ({ name }: Problem): boolean =>
+    values.OTEL_TRACES_EXPORTER !== 'none' || !name.startsWith('OTEL_') || name === 'OTEL_TRACES_EXPORTER'
 
 /** What is wrong only in combination. Looks at values that may be missing because they were wrong themselves. */
 function contradictions(command: Command, values: Partial<Values>): Problem[] {
@@ -214,6 +225,7 @@ const controlConfig = (values: Values): ControlConfig => ({
   require_key_id: values.REQUIRE_KEY_ID,
   store: storeConfig(values),
   log: logConfig(values),
+  tracing: tracingConfig(values, 'roomful-control'),
 })
 
 const dataplaneConfig = (values: Values): DataplaneConfig => ({
@@ -243,6 +255,7 @@ const dataplaneConfig = (values: Values): DataplaneConfig => ({
   outbox_limit_bytes: values.OUTBOX_LIMIT_BYTES,
   store: storeConfig(values),
   log: logConfig(values),
+  tracing: tracingConfig(values, 'roomful-dataplane'),
 })
 
 const storeConfig = (values: Values): StoreConfig => ({
@@ -251,3 +264,15 @@ const storeConfig = (values: Values): StoreConfig => ({
 })
 
 const logConfig = (values: Values): LogConfig => ({ level: values.LOG_LEVEL, format: values.LOG_FORMAT })
+
+function tracingConfig(values: Values, service_name: string): TracingConfig | undefined {
+  if (values.OTEL_TRACES_EXPORTER === 'none') return undefined
+  const root = values.OTEL_EXPORTER_OTLP_ENDPOINT.replace(/\/$/, '')
+  return {
+    url: values.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT ?? `${root}/v1/traces`,
+    headers: values.OTEL_EXPORTER_OTLP_HEADERS ?? {},
+    service_name: values.OTEL_SERVICE_NAME ?? service_name,
+    sampler: values.OTEL_TRACES_SAMPLER,
+    ratio: values.OTEL_TRACES_SAMPLER_ARG,
+  }
+}

@@ -24,6 +24,8 @@ export interface TokenClaims {
   readonly sub?: string
   /** Room types, or `type:key`, that the bearer may join; absent: all. */
   readonly rooms?: readonly string[]
+  /** The span that issued the token (W3C `traceparent`), for the handshake to go on with; only where that is recorded. */
+  readonly traceparent?: string
 }
 
 /** A private Ed25519 key, ready to sign. */
@@ -71,6 +73,7 @@ const Claims = v.object({
   aud: v.exactOptional(v.string()),
   sub: v.exactOptional(v.string()),
   rooms: v.exactOptional(v.array(v.string())),
+  traceparent: v.exactOptional(v.string()),
 })
 const Footer = v.object({ kid: v.string() })
 

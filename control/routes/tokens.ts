@@ -1,5 +1,6 @@
 import { type Clock, timestamp } from '../../shared/clock.ts'
-import { issueToken, MAX_TOKEN_LENGTH, type TokenClaims } from '../../shared/tokens.ts'
+import { issueToken, MAX_TOKEN_LENGTH, type SigningKey, type TokenClaims } from '../../shared/tokens.ts'
+import type { Span } from '../../shared/tracing/tracer.ts'
 import { type Caller, requireProject } from '../auth.ts'
 import type { Endpoints } from '../endpoint.ts'
 import type { Keyring, StoredPair } from '../keyring.ts'
@@ -39,7 +40,7 @@ export function tokenRoutes(
       answer: { status: 200, description: 'The token and what it says.', schema: IssuedToken },
       problems: ['missing_scope', 'project_not_found', 'key_not_found', 'rate_limited'],
     },
-    async ({ caller, body }) => {
+    async ({ caller, body, span }) => {
       limit(caller)
       requireProject(caller, body.project_id)
       const { pair, key_id } = await signerOf(caller, body.project_id, body.key_id)
@@ -53,10 +54,11 @@ export function tokenRoutes(
         ...(body.sub !== undefined && { sub: body.sub }),
         ...(body.rooms !== undefined && { rooms: body.rooms }),
       }
-      const token = await issueToken(await keyring.signingKey(pair), claims)
-      if (token.length > MAX_TOKEN_LENGTH) throw tooLong(token.length)
+      span.set({ 'roomful.project_id': body.project_id, 'roomful.key_id': key_id })
+      const issued = await issueTraced(await keyring.signingKey(pair), claims, span)
+      if (issued.token.length > MAX_TOKEN_LENGTH) throw tooLong(issued.token.length)
       metrics.tokenIssued(key_id === undefined ? 'project' : 'key')
-      return { token, claims }
+      return issued
     },
   )
 
@@ -102,6 +104,21 @@ export function tokenRoutes(
       throw new Problem('missing_scope', `The key ${key.id} has not the scope ${MINT_SCOPE}.`)
     return { pair: key.pair, key_id: key.id }
   }
+}
+
+interface Issued {
+  readonly token: string
+  readonly claims: TokenClaims
+}
+
+/** A token that carries the trace on to whoever uses it, if the trace is recorded, and the token is not too long with it. */
+async function issueTraced(key: SigningKey, claims: TokenClaims, span: Span): Promise<Issued> {
+  if (span.sampled && span.traceparent !== undefined) {
+    const traced = { ...claims, traceparent: span.traceparent }
+    const token = await issueToken(key, traced)
+    if (token.length <= MAX_TOKEN_LENGTH) return { token, claims: traced }
+  }
+  return { token: await issueToken(key, claims), claims }
 }
 
 const projectNotFound = (project_id: string): Problem =>

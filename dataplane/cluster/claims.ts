@@ -1,6 +1,8 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import { type Claim, type RoomOwner, type Store, StoreUnavailable } from '../../shared/store/port.ts'
+import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
+import { traceClaim } from './claim-span.ts'
 import type { Members } from './members.ts'
 import type { ClaimResult, ClusterMetrics } from './metrics.ts'
 
@@ -12,6 +14,8 @@ export interface ClaimsParts {
   readonly clock: Clock
   readonly log: Logger
   readonly metrics: Pick<ClusterMetrics, 'claim'>
+  /** Default: no traces. */
+  readonly tracer?: Tracer
   /** Whether this node may act (its lease is valid): what a node without a lease claims, the others would take again. */
   readonly may_act: () => boolean
   /** A room was taken from a node that was judged dead. */
@@ -28,6 +32,10 @@ export type Claimed = Claim | { readonly elsewhere: string } | 'absent' | 'unava
 interface ClaimOptions {
   readonly create: boolean
   readonly by_lease?: boolean
+  /** The span of the join that may make the room. */
+  readonly made_for?: string | undefined
+  /** The spans of whoever waits for the room by now. */
+  readonly asked_by?: () => readonly string[]
 }
 
 const ATTEMPTS = 4
@@ -50,11 +58,15 @@ export class Claims {
    * node is said to own, but does not run, is free. `unavailable`: the store does not answer, or nothing may be claimed yet and that lasts. Never rejects.
    */
   async claim(room: string, options: ClaimOptions): Promise<Claimed> {
-    const { clock, log, metrics, taken_over } = this.#parts
+    const { clock, log, metrics, tracer = noTracer, taken_over } = this.#parts
     const began = clock.monotonic()
     let result: ClaimResult = 'unavailable'
+    let epoch: number | undefined
+    let from: string | undefined
     try {
       const { claimed, previous } = await this.#claim(room, options, began)
+      if (typeof claimed === 'object' && 'fence' in claimed) epoch = claimed.fence.epoch
+      from = previous
       result = resultOf(claimed, previous !== undefined)
       if (result === 'taken_over' && previous !== undefined) {
         log.info({ room, from: previous, ms: Math.round(clock.monotonic() - began) }, 'a room was taken over')
@@ -66,6 +78,7 @@ export class Claims {
       return 'unavailable'
     } finally {
       metrics.claim(result, (clock.monotonic() - began) / 1000)
+      traceClaim(tracer, { room, result, epoch, from, began_at: began, ...options })
     }
   }
 

@@ -15,8 +15,8 @@ export interface HandOverParts {
   readonly place: (preferred: string | undefined) => string | undefined
   /** Asks a node to claim a room that was given up for it. */
   readonly ask: (node_id: string, room: RoomAddress) => void
-  /** A room was handed over, after so many seconds without an owner that acts. */
-  readonly handed: (seconds: number) => void
+  /** A room was handed over to a node, or to nobody, after so many seconds without an owner that acts. */
+  readonly handed: (seconds: number, room: RoomAddress, node_id: string | undefined) => void
   /** Monotonic milliseconds. */
   readonly now: () => number
 }
@@ -36,7 +36,7 @@ export async function handOver(
       const node_id = place(room.mostly_at)
       const began = now()
       await room.handOver(node_id === undefined ? undefined : { node_id, take: () => ask(node_id, address) })
-      handed((now() - began) / 1000)
+      handed((now() - began) / 1000, address, node_id)
     }
   }
   await Promise.all(Array.from({ length: AT_ONCE }, work))

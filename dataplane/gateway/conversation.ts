@@ -3,11 +3,13 @@ import type { Logger } from '../../shared/log.ts'
 import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
 import type { InvalidMessage } from '../../shared/protocol/codec.ts'
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
+import { noSpan, type Span, type Tracer } from '../../shared/tracing/tracer.ts'
 import { frame } from '../frame.ts'
 import type { Connection, ConnectionListener } from './connection.ts'
 import type { Edge } from './edge.ts'
 import { errorMessage } from './error-message.ts'
 import type { Admission, Handshake } from './handshake.ts'
+import { handshakeSpan } from './handshake-span.ts'
 import type { GatewayMetrics, HandshakeResult } from './metrics.ts'
 import type { GatewayOptions } from './options.ts'
 import type { Requests } from './requests.ts'
@@ -35,6 +37,7 @@ export interface ConversationParts {
   readonly log: Logger
   readonly options: GatewayOptions
   readonly metrics: GatewayMetrics
+  readonly tracer: Tracer
   readonly handshake: Handshake
   readonly tokens: TokenCheck
   readonly sessions: Sessions
@@ -52,6 +55,7 @@ export class Conversation implements ConnectionListener {
   #early: LaterMessage[] = []
   #greeted = false
   #session: Session | undefined
+  #span: Span = noSpan
   #welcome = false
   #renewals = 0
   #renewed: Promise<void> = Promise.resolve()
@@ -100,6 +104,7 @@ export class Conversation implements ConnectionListener {
     const session = this.#session
     this.#stop_waiting()
     this.#early = []
+    this.#endSpan(name)
     over(this)
     if (!session) return
     log.debug({ session_id: session.session_id, close: name }, 'connection closed')
@@ -141,16 +146,19 @@ export class Conversation implements ConnectionListener {
   async #greet(hello: Hello): Promise<void> {
     const answer = await this.#parts.handshake.greet(this.connection, hello)
     if (!answer) return
+    this.#span = handshakeSpan(this.#parts.tracer, this.connection, hello, answer)
     if ('close' in answer) {
       this.refuse(answer.close, answer.reason)
       return
     }
     if (!this.connection.open) {
       // Closed in the instant between being let in and hearing of it.
+      this.#endSpan('lost')
       this.#parts.sessions.detach(answer.session)
       return
     }
     this.#session = answer.session
+    answer.session.trace = this.#span.traceparent
     if (!answer.positions) {
       this.#welcomeClient(answer)
       return
@@ -249,5 +257,13 @@ export class Conversation implements ConnectionListener {
   #count(result: HandshakeResult): void {
     const seconds = (this.#parts.clock.monotonic() - this.connection.opened_at) / 1000
     this.#parts.metrics.handshake(result, seconds)
+    this.#endSpan(result)
+  }
+
+  /** The handshake is over, if it was not yet. */
+  #endSpan(result: HandshakeResult | 'lost'): void {
+    this.#span.set({ 'roomful.result': result })
+    this.#span.end()
+    this.#span = noSpan
   }
 }

@@ -6,6 +6,7 @@ import type { Random } from '../../shared/random.ts'
 import { type RoomAddress, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
 import type { Connection } from './connection.ts'
 import { Flush } from './flush.ts'
+import type { JoinWatch } from './join-watch.ts'
 import type { GatewayMetrics } from './metrics.ts'
 import { type AttachResult, Seat } from './seat.ts'
 import type { Session } from './session.ts'
@@ -17,6 +18,7 @@ export interface EdgeParts {
   readonly clock: Clock
   readonly random: Random
   readonly metrics: GatewayMetrics
+  readonly joins: JoinWatch
   /** How long a question to an owner may stay without an answer before it is asked again. */
   readonly attach_wait_ms: number
   /** How long a join may stay without an answer. */
@@ -50,6 +52,7 @@ type Answer = Exclude<ToEdge, { kind: 'update' | 'moved' }>
  */
 export class Edge {
   readonly #parts: EdgeParts
+  readonly #joins: JoinWatch
   readonly #rooms = new Map<string, SeatedRoom>()
   /** Seats with an open question to the owner. */
   readonly #asking = new Set<Seat>()
@@ -57,6 +60,7 @@ export class Edge {
 
   constructor(parts: EdgeParts) {
     this.#parts = parts
+    this.#joins = parts.joins
   }
 
   /** Asks for a seat; the answer is `joined` or an error. The caller has seen to it that the session has none in this room. */
@@ -64,6 +68,7 @@ export class Edge {
     const { clock, random, node_id } = this.#parts
     const { key: _, ...rest } = options
     const member_id = newId('mem', random)
+    const span = this.#joins.begin(session, room)
     const seat = new Seat(session, room, member_id, clock.monotonic(), {
       kind: 'join',
       room,
@@ -75,7 +80,9 @@ export class Edge {
       session_id: session.session_id,
       sub: session.sub,
       options: rest,
+      ...(span.sampled && { traceparent: span.traceparent }),
     })
+    seat.join_span = span
     this.#add(seat)
     this.#parts.record(session).then(
       // Taken over by another node: it has the seat now, and asks for nothing.
@@ -264,7 +271,7 @@ export class Edge {
       const seat = room.seats.get(join.member_id)
       if (seat?.phase !== 'joining') continue
       if (seat.leave_ref === undefined) this.#asking.delete(seat)
-      this.#parts.metrics.join('joined', this.#since(seat.asked_at))
+      this.#joins.answered(seat, 'joined')
       // The client went while the join was on its way; the word of that may have come before it.
       if (!seat.joined(join, epoch, seq)) this.#sendDetach(seat)
     }
@@ -290,8 +297,8 @@ export class Edge {
         seat.lost(message.ref)
         break
       case 'refused':
+        this.#joins.answered(seat, message.code)
         this.forget(seat)
-        this.#parts.metrics.join(message.code, this.#since(seat.asked_at))
         seat.fail(message.code, message.message, message.ref)
         // Whoever holds nothing here has nothing to lose, and may find a place elsewhere.
         if (message.code === 'overloaded' && seat.session.seats.size === 0)
@@ -319,9 +326,9 @@ export class Edge {
   #failJoin(seat: Seat, why: string): void {
     if (seat.session.seats.get(seat.room_id) !== seat || !seat.join) return
     const { ref } = seat.join
+    this.#joins.answered(seat, 'room_unavailable')
     if (this.#asking.has(seat)) this.giveUp(seat, 'left')
     else this.forget(seat)
-    this.#parts.metrics.join('room_unavailable', this.#since(seat.asked_at))
     seat.fail('room_unavailable', why, ref)
   }
 
@@ -343,21 +350,8 @@ export class Edge {
   }
 
   #sendAttach(seat: Seat): void {
-    const { attaching, connection } = seat
-    if (!attaching || !connection) return
-    const { epoch, seq } = attaching.position
-    this.#parts.send({
-      kind: 'attach',
-      room: seat.room,
-      member_id: seat.member_id,
-      ask: attaching.ask,
-      edge: this.#parts.node_id,
-      turn: seat.session.right.turn,
-      codec: connection.codec.subprotocol,
-      session_id: seat.session.session_id,
-      epoch,
-      seq,
-    })
+    const question = seat.attachQuestion(this.#parts.node_id)
+    if (question) this.#parts.send(question)
   }
 
   #sendDetach({ room, member_id }: Seat): void {
@@ -377,6 +371,7 @@ export class Edge {
   /** True: nobody at this edge is in the room any more. */
   #remove(seat: Seat): boolean {
     this.#asking.delete(seat)
+    this.#joins.abandoned(seat)
     const { seats } = seat.session
     if (seats.get(seat.room_id) === seat) seats.delete(seat.room_id)
     const name = roomName(seat.room)

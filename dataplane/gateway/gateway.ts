@@ -4,6 +4,7 @@ import type { Logger } from '../../shared/log.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Records } from '../../shared/store/port.ts'
+import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
 import type { Found, SessionDescription, SessionQuery } from '../descriptions.ts'
 import type { RoomAddress, ToEdge, ToOwner } from '../traffic.ts'
 import { Connection } from './connection.ts'
@@ -13,6 +14,7 @@ import { drainConnections } from './drain.ts'
 import { Edge } from './edge.ts'
 import { type Defer, endOfTurn, Flusher } from './flusher.ts'
 import { Handshake } from './handshake.ts'
+import { JoinWatch } from './join-watch.ts'
 import { KeyCache, type KeyName } from './key-cache.ts'
 import type { AskKeyStatus } from './key-status.ts'
 import { type GatewayMetrics, noMetrics } from './metrics.ts'
@@ -48,6 +50,8 @@ export interface GatewayParts {
   readonly unseated?: (room: RoomAddress) => void
   readonly options?: Partial<GatewayOptions>
   readonly metrics?: GatewayMetrics
+  /** Default: no traces. */
+  readonly tracer?: Tracer
   /** When the writes of a turn go out; for embedders with a loop of their own. */
   readonly defer?: Defer
 }
@@ -76,7 +80,7 @@ export class Gateway {
   #draining = false
 
   constructor(parts: GatewayParts) {
-    const { node_id, clock, random, log, metrics = noMetrics } = parts
+    const { node_id, clock, random, log, metrics = noMetrics, tracer = noTracer } = parts
     const options = { ...GATEWAY_DEFAULTS, ...parts.options }
     this.#parts = parts
     this.#options = options
@@ -85,8 +89,10 @@ export class Gateway {
     this.#flusher = new Flusher(parts.defer ?? endOfTurn, metrics)
     this.#keys = new KeyCache(parts.ask_key_status, clock, metrics)
     const shared = { ...options, node_id, clock, random, log, metrics }
+    const joins = new JoinWatch({ clock, metrics, tracer })
     this.#edge = new Edge({
       ...shared,
+      joins,
       send: parts.send,
       record: (session) => this.#sessions.save(session),
       unseated: parts.unseated ?? (() => {}),
@@ -104,10 +110,11 @@ export class Gateway {
       log,
       options,
       metrics,
+      tracer,
       tokens,
       edge,
       sessions,
-      requests: new Requests(edge, clock, options.limits, metrics),
+      requests: new Requests(edge, clock, options.limits, joins),
       handshake: new Handshake({
         ...shared,
         tokens,

@@ -27,6 +27,8 @@ export interface Admission {
   readonly resume_token: string
   /** When the session was taken or made, on the monotonic clock. */
   readonly at: number
+  /** The span of the session's handshake before this one; undefined for a new session, and where it was not traced. */
+  readonly trace_before?: string | undefined
   /** Where the client stands in its rooms; undefined for a new session. */
   readonly positions: readonly ResumePosition[] | undefined
 }
@@ -124,7 +126,7 @@ export class Handshake {
     }
     session.connect(connection)
     if (session.expired_ms >= 0) session.allowFreshToken(this.#parts.handshake_ms)
-    return this.#admit(connection, { session, ...taken, positions: rooms })
+    return this.#admit(connection, { session, ...taken, trace_before: taken.record.trace, positions: rooms })
   }
 
   /**

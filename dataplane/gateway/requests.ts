@@ -5,7 +5,7 @@ import { type RoomAddress, roomId } from '../traffic.ts'
 import type { Connection } from './connection.ts'
 import type { Edge } from './edge.ts'
 import { errorMessage } from './error-message.ts'
-import type { GatewayMetrics } from './metrics.ts'
+import type { JoinWatch } from './join-watch.ts'
 import type { Seat } from './seat.ts'
 import type { Session } from './session.ts'
 
@@ -22,13 +22,13 @@ export class Requests {
   readonly #edge: Edge
   readonly #clock: Clock
   readonly #limits: Limits
-  readonly #metrics: GatewayMetrics
+  readonly #joins: JoinWatch
 
-  constructor(edge: Edge, clock: Clock, limits: Limits, metrics: GatewayMetrics) {
+  constructor(edge: Edge, clock: Clock, limits: Limits, joins: JoinWatch) {
     this.#edge = edge
     this.#clock = clock
     this.#limits = limits
-    this.#metrics = metrics
+    this.#joins = joins
   }
 
   /** Passes a request on to the room's owner, or answers it. */
@@ -75,7 +75,7 @@ export class Requests {
     const seat = session.seats.get(room_id)
     const refused = this.#refusal(session, room_type, room_id)
     if (refused) {
-      this.#metrics.join(refused.code, 0)
+      this.#joins.refused(session, room, refused.code)
       connection.send(errorMessage(refused.code, refused.message, { ref, room_id }))
       return
     }

@@ -1,5 +1,6 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ResumePosition, ServerMessage } from '../../shared/protocol/messages.ts'
+import { noSpan, type Span } from '../../shared/tracing/tracer.ts'
 import { type Frame, frame } from '../frame.ts'
 import {
   type Frames,
@@ -50,6 +51,8 @@ export class Seat {
   readonly member_id: string
   /** The join, while it is open. */
   join: JoinQuestion | undefined
+  /** The join in its trace. */
+  join_span: Span = noSpan
   /** The ref of the `leave` that is under way. */
   leave_ref: number | undefined
   /** When the question that is open was asked (join, leave, attach, resync), on the monotonic clock. */
@@ -103,6 +106,26 @@ export class Seat {
   /** The attach whose answer is open. */
   get attaching(): { readonly position: ResumePosition; readonly ask: number } | undefined {
     return this.#phase === 'attaching' ? this.#attach : undefined
+  }
+
+  /** What the owner is asked while the answer to an attach is open; `edge` is this node. */
+  attachQuestion(edge: string): ToOwner | undefined {
+    const { attaching, session } = this
+    if (!attaching || !this.#connection) return undefined
+    const { epoch, seq } = attaching.position
+    return {
+      kind: 'attach',
+      room: this.room,
+      member_id: this.member_id,
+      ask: attaching.ask,
+      edge,
+      turn: session.right.turn,
+      codec: this.#connection.codec.subprotocol,
+      session_id: session.session_id,
+      epoch,
+      seq,
+      ...(session.trace !== undefined && { traceparent: session.trace }),
+    }
   }
 
   /** Whether it gets what an owner under `epoch` sends, as far as the owner knows. */

@@ -21,6 +21,8 @@ export interface SessionRecord {
   readonly connected_at: number
   /** Whether the socket is lost. */
   readonly detached: boolean
+  /** The span of its last handshake (W3C `traceparent`), where that was traced. */
+  readonly trace?: string
 }
 
 /** The first byte: what the rest is written as. */

@@ -24,6 +24,8 @@ export class Session {
   readonly pace: MessagePace
   /** Seats by room id; also those being joined or left. */
   readonly seats = new Map<string, Seat>()
+  /** The span of the handshake that brought it here (W3C `traceparent`), for what the client asks to go on with. */
+  trace: string | undefined
   readonly #clock: Clock
   #right: ResumeRight
   #claims: TokenClaims
@@ -143,6 +145,7 @@ export class Session {
       seats,
       connected_at: this.#connected_at,
       detached: this.#connection === undefined,
+      ...(this.trace !== undefined && { trace: this.trace }),
     }
   }
 

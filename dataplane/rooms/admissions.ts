@@ -46,6 +46,11 @@ export class Admissions {
     return undefined
   }
 
+  /** Whether the join of this member is running. */
+  has(member_id: string): boolean {
+    return this.#running.has(member_id)
+  }
+
   /** Asks `admit`; `settled` is called once, in this turn when there is nothing to wait for, and never after `cancel`. */
   ask(
     definition: RoomDefinition,

@@ -1,8 +1,10 @@
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ToOwner } from '../traffic.ts'
 import { Admissions, type JoinRequest, type Verdict } from './admissions.ts'
 import type { RoomLog } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
 import type { FailureLog } from './failure-log.ts'
+import { JoinSpans } from './join-spans.ts'
 import { type Logic, parseOptions } from './logic.ts'
 import type { Play } from './play.ts'
 import type { Replies } from './replies.ts'
@@ -35,6 +37,7 @@ type Kind<K extends ToOwner['kind']> = Extract<ToOwner, { kind: K }>
 export class Doors {
   readonly #parts: DoorsParts
   readonly #admissions: Admissions
+  readonly #spans: JoinSpans
   readonly #expiry
   /** Attaches of members whose join is not delivered yet. */
   #early: Kind<'attach'>[] = []
@@ -42,7 +45,8 @@ export class Doors {
 
   constructor(parts: DoorsParts) {
     this.#parts = parts
-    const { clock, limits, scheduler } = parts.environment
+    const { clock, limits, scheduler, tracer } = parts.environment
+    this.#spans = new JoinSpans(tracer)
     this.#admissions = new Admissions(clock, limits.admit_ms)
     this.#expiry = scheduler.timer(() => this.#expireSeats())
     if (parts.seats.size > 0) this.#expiry.at(clock.monotonic() + limits.seat_ms)
@@ -57,11 +61,16 @@ export class Doors {
   close(): void {
     this.#closed = true
     this.#expiry.cancel()
-    for (const request of this.#admissions.cancelAll()) this.#parts.on_late(request)
+    for (const request of this.#admissions.cancelAll()) this.#late(request)
+  }
+
+  /** The room is no longer here; `end` says how that came. */
+  ended(end: string): void {
+    this.#spans.settle(() => end)
   }
 
   join(request: JoinRequest): void {
-    const { logic, seats, replies, room_id } = this.#parts
+    const { logic, seats, stream, replies, room_id } = this.#parts
     const { definition } = logic
     const running = this.#admissions.ofSession(request.session_id)
     if (running) {
@@ -71,12 +80,12 @@ export class Doors {
     }
     const seated = seats.ofSession(request.session_id)
     if (seated && this.#rejoin(seated, request)) return
+    this.#spans.begin(request, { 'roomful.epoch': stream.epoch, 'roomful.durability': definition.durability })
     const options = parseOptions(definition, request.options)
     const full = seats.size + this.#admissions.size >= definition.max_members
-    if (this.#closed) this.#parts.on_late(request)
-    else if (!options.ok) replies.refuse(request, 'invalid_options', options.message)
-    else if (full)
-      replies.refuse(request, 'room_full', `${room_id} has its ${definition.max_members} members`)
+    if (this.#closed) this.#late(request)
+    else if (!options.ok) this.#refuse(request, 'invalid_options', options.message)
+    else if (full) this.#refuse(request, 'room_full', `${room_id} has its ${definition.max_members} members`)
     else if (definition.admit) this.#admit(request, options.value)
     else this.#seat(request, options.value)
   }
@@ -91,6 +100,7 @@ export class Doors {
       return
     }
     const request = this.#admissions.cancel(member_id)
+    if (request) this.#spans.end(member_id, reason)
     if (!request && !seats.recipient(member_id)) replies.noSeat(from, message)
     // Its join was under way, or it is being sent away at this moment.
     else if (ref !== undefined) replies.send(request?.edge ?? from, { kind: 'left', member_id, ref })
@@ -144,6 +154,7 @@ export class Doors {
 
   /** A flush is delivered: whoever attached before its join was can be answered. */
   delivered(): void {
+    this.#spans.settle(this.#resultOf)
     if (this.#early.length === 0) return
     const early = this.#early
     this.#early = []
@@ -196,7 +207,26 @@ export class Doors {
     return true
   }
 
+  /** What became of a join, as far as its member has heard. */
+  readonly #resultOf = (member_id: string): string | undefined => {
+    const { seats } = this.#parts
+    const seat = seats.get(member_id)
+    if (seat) return seat.settled ? 'joined' : undefined
+    return this.#admissions.has(member_id) || seats.recipient(member_id) ? undefined : 'left'
+  }
+
+  #refuse(request: JoinRequest, code: ErrorCode, message: string): void {
+    this.#spans.end(request.member_id, code)
+    this.#parts.replies.refuse(request, code, message)
+  }
+
+  #late(request: JoinRequest): void {
+    this.#spans.end(request.member_id, 'late')
+    this.#parts.on_late(request)
+  }
+
   #admit(request: JoinRequest, options: unknown): void {
+    this.#spans.part(request.member_id, 'room.admit')
     const { environment, logic, seats, log, room_id, act } = this.#parts
     const member = Object.freeze({ member_id: request.member_id, sub: request.sub })
     const now = environment.clock.now()
@@ -207,24 +237,25 @@ export class Doors {
   }
 
   #admitted(request: JoinRequest, options: unknown, verdict: Verdict): void {
-    const { replies, failures, on_late, on_empty } = this.#parts
-    if (this.#closed) on_late(request)
+    const { failures, on_empty } = this.#parts
+    if (this.#closed) this.#late(request)
     else if (verdict.admitted) this.#seat(request, options)
     else {
       if (verdict.cause !== undefined) failures.add('admit', verdict.cause)
-      replies.refuse(request, verdict.code, verdict.message)
+      this.#refuse(request, verdict.code, verdict.message)
       on_empty()
     }
   }
 
   #seat(request: JoinRequest, options: unknown): void {
-    const { play, replies, on_empty } = this.#parts
+    const { play, on_empty } = this.#parts
+    this.#spans.part(request.member_id, 'room.commit')
     const { member_id, sub, session_id, ref, edge, codec, turn } = request
     const member = Object.freeze({ member_id, sub })
     const seat = new Seat({ member, session_id, join_ref: ref, edge, codec, last_ref: 0, refused: [] })
     seat.turn = turn
     const failure = play.join(seat, options)
-    if (failure !== undefined) replies.refuse(request, 'room_logic_failed', failure)
+    if (failure !== undefined) this.#refuse(request, 'room_logic_failed', failure)
     on_empty()
   }
 

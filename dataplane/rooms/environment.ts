@@ -1,6 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Random } from '../../shared/random.ts'
 import type { RoomRecords } from '../../shared/store/port.ts'
+import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { ToEdge } from '../traffic.ts'
 import type { Codecs } from './frames.ts'
 import type { JournalFormat } from './journal.ts'
@@ -49,6 +50,7 @@ export interface RoomEnvironment {
   readonly format: JournalFormat
   readonly records: RoomRecords
   readonly metrics: RoomMetrics
+  readonly tracer: Tracer
   readonly limits: RoomLimits
   /** Takes a message to an edge. */
   readonly deliver: (edge: string, message: ToEdge) => void

@@ -3,8 +3,10 @@ import type { Logger } from '../../shared/log.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Claim, RoomRecords } from '../../shared/store/port.ts'
+import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
 import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { type Arrival, type RoomAddress, roomId, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
+import { type ClaimOptions, type ClaimResult, type ClaimRoom, claimOptions } from './claim-room.ts'
 import type { RoomDefinition } from './definition.ts'
 import { describeRoom, isAskedFor } from './describe.ts'
 import { ROOM_LIMITS, type RoomEnvironment, type RoomLimits } from './environment.ts'
@@ -19,18 +21,6 @@ import { Room } from './room.ts'
 import { type Defer, Scheduler } from './scheduler.ts'
 import { errorText } from './validate.ts'
 
-/** What came of asking for a room: it is this node's, a living node owns it, there is none (and none was to be made), or the store is silent. */
-export type ClaimResult = Claim | { readonly elsewhere: string } | 'absent' | 'unavailable'
-
-/**
- * Asks for the ownership of a room (`project/type:key`). `create`: also of one that is nowhere yet. `by_lease`: its owner is dead when its
- * lease has run out, and not before.
- */
-export type ClaimRoom = (
-  room: string,
-  options: { readonly create: boolean; readonly by_lease: boolean },
-) => Promise<ClaimResult>
-
 /** What a host is made of. */
 export interface RoomHostParts {
   readonly node_id: string
@@ -42,6 +32,8 @@ export interface RoomHostParts {
   readonly random: Random
   readonly log: Logger
   readonly metrics: RoomMetrics
+  /** Default: no traces. */
+  readonly tracer?: Tracer
   readonly claim: ClaimRoom
   /** From when on a room that the store has lost may be written anew, on the monotonic clock. */
   readonly rewrites_allowed_at: () => number
@@ -88,6 +80,7 @@ export class RoomHost {
       format: new JournalFormat(),
       records,
       metrics,
+      tracer: parts.tracer ?? noTracer,
       limits,
       deliver,
       may_act,
@@ -147,10 +140,7 @@ export class RoomHost {
       const waiting = arrivals.filter((arrival) => this.#isSound(definition, arrival))
       if (waiting.length === 0 && arrivals.length > 0) return
       this.#opening.set(name, waiting)
-      const create = waiting.some(({ message }) => message.kind === 'join')
-      // Taking what is kept nowhere from an owner that lives would end it.
-      const by_lease = definition.durability === 'none'
-      this.#claim(name, { create, by_lease }).then((result) =>
+      this.#claim(name, claimOptions(definition, waiting)).then((result) =>
         this.#claimed(address, definition, result, waiting),
       )
     }
@@ -235,7 +225,7 @@ export class RoomHost {
     return options.ok
   }
 
-  async #claim(name: string, options: Parameters<ClaimRoom>[1]): Promise<ClaimResult> {
+  async #claim(name: string, options: ClaimOptions): Promise<ClaimResult> {
     try {
       return await this.#parts.claim(name, options)
     } catch (error) {

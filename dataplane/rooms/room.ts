@@ -396,6 +396,7 @@ export class Room {
 
   #end(end: RoomEnd, successor?: string): void {
     this.#parts.on_members(-this.seats.size)
+    this.#doors.ended(end)
     // While the room still counts as here, so that nobody looks for it before the edges know where it is.
     for (const edge of [...this.seats.edges])
       this.#replies.send(edge, { kind: 'moved', owner: successor ?? null })

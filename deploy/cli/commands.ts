@@ -15,10 +15,11 @@ import {
   parseRekeyConfig,
   type RekeyConfig,
 } from '../../shared/config.ts'
-import { newId } from '../../shared/ids.ts'
+import { newId, randomToken } from '../../shared/ids.ts'
 import { createLog, type Logger } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
+import { openTracing } from '../../shared/tracing/open.ts'
 import { type Host, live, type Service } from './service.ts'
 import { finish } from './task.ts'
 
@@ -88,10 +89,17 @@ function withNodeId(parsed: Parsed<DataplaneConfig>): Parsed<DataplaneConfig> {
 
 async function startControlService(config: ControlConfig, log: Logger): Promise<Service> {
   const { startControl } = await import('../../control/main.ts')
+  const instance_id = randomToken(systemRandom, 16)
+  const tracing = await openTracing({ config: config.tracing, instance_id, log, ...parts })
   const store = await openStore({ ...config.store, log, ...parts })
   try {
-    const control = await startControl({ config, store, log, ...parts })
-    return { addresses: { api: control.url }, close: () => control.close().finally(() => store.close()) }
+    const control = await startControl({ config, store, log, tracer: tracing.tracer, ...parts })
+    const close = () =>
+      control
+        .close()
+        .finally(() => store.close())
+        .finally(() => tracing.close())
+    return { addresses: { api: control.url }, close }
   } catch (error) {
     await store.close()
     throw error
@@ -100,10 +108,22 @@ async function startControlService(config: ControlConfig, log: Logger): Promise<
 
 async function startNodeService(config: DataplaneConfig, log: Logger): Promise<Service> {
   const { startDataplane } = await import('../../dataplane/main.ts')
+  const instance_id = config.node_id ?? newId('node', systemRandom)
+  const tracing = await openTracing({ config: config.tracing, instance_id, log, ...parts })
   const store = await openStore({ ...config.store, log, ...parts })
   try {
-    const node = await startDataplane({ config, store, log })
-    return { ...node, close: () => node.close().finally(() => store.close()) }
+    const node = await startDataplane({
+      config: { ...config, node_id: instance_id },
+      store,
+      log,
+      tracer: tracing.tracer,
+    })
+    const close = () =>
+      node
+        .close()
+        .finally(() => store.close())
+        .finally(() => tracing.close())
+    return { ...node, close }
   } catch (error) {
     await store.close()
     throw error

@@ -3,10 +3,11 @@ import { startDataplane } from '../../dataplane/main.ts'
 import { startBackend } from '../../examples/backend/backend.ts'
 import { systemClock } from '../../shared/clock.ts'
 import type { DevConfig } from '../../shared/config.ts'
-import { randomToken } from '../../shared/ids.ts'
+import { newId, randomToken } from '../../shared/ids.ts'
 import type { Logger } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
+import { openTracing, type TracingConfig } from '../../shared/tracing/open.ts'
 import type { Service } from './service.ts'
 
 export interface DevParts {
@@ -30,16 +31,30 @@ export async function startDev({ config, log, tell }: DevParts): Promise<Service
   try {
     const store = await openStore({ ...config.store, log, ...parts })
     running.push(() => store.close())
+    const trace = async (of: TracingConfig | undefined, instance_id: string) => {
+      const tracing = await openTracing({ config: of, instance_id, log, ...parts })
+      running.push(() => tracing.close())
+      return tracing.tracer
+    }
     const control = await startControl({
       config: { ...config.control, internal_token },
       store,
       log,
+      tracer: await trace(config.control.tracing, randomToken(systemRandom, 16)),
       ...parts,
     })
     running.push(() => control.close())
     // Nobody else could take the clients of the only node: waiting for them to move would only make people wait.
-    const dataplane = { ...config.dataplane, internal_token, control_url: control.url, drain_seconds: 0 }
-    const node = await startDataplane({ config: dataplane, store, log, watch_rooms: true })
+    const node_id = config.dataplane.node_id ?? newId('node', systemRandom)
+    const dataplane = {
+      ...config.dataplane,
+      node_id,
+      internal_token,
+      control_url: control.url,
+      drain_seconds: 0,
+    }
+    const tracer = await trace(config.dataplane.tracing, node_id)
+    const node = await startDataplane({ config: dataplane, store, log, tracer, watch_rooms: true })
     running.push(() => node.close())
     const [control_token] = config.control.operator_tokens
     const backend = await startBackend({

@@ -22,6 +22,12 @@ export const integer = (min: number, max: number, unit?: string): Kind<number> =
 /** A TCP port; 0 lets the system choose one. */
 export const port: Kind<number> = kind('a port, 0–65535 (0: any free one)', integer(0, 65535).schema)
 
+/** A number between 0 and 1, both included. */
+export const fraction: Kind<number> = kind(
+  'a number, 0–1',
+  v.pipe(v.string(), v.regex(/^\d{0,3}(\.\d{1,15})?$/), v.regex(/\d/), v.transform(Number), v.maxValue(1)),
+)
+
 const HOST_NAME = /^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$/
 
 /** An address to listen on. */
@@ -92,3 +98,32 @@ export const storeUrl: Kind<string> = kind(
     v.check((value) => STORE_SCHEMES.some((scheme) => value.startsWith(`${scheme}://`))),
   ),
 )
+
+const PAIR = /^[^\s=,]+=[^,]*$/
+
+/** `name=value` pairs, separated by commas, as an object; values are percent-encoded. */
+export const pairs = (expects: string): Kind<Readonly<Record<string, string>>> =>
+  kind(
+    expects,
+    v.pipe(
+      list(expects, PAIR).schema,
+      v.check((parts) => parts.every(isDecodable)),
+      v.transform((parts) =>
+        Object.fromEntries(
+          parts.map((part) => {
+            const at = part.indexOf('=')
+            return [part.slice(0, at), decodeURIComponent(part.slice(at + 1).trim())]
+          }),
+        ),
+      ),
+    ),
+  )
+
+function isDecodable(text: string): boolean {
+  try {
+    decodeURIComponent(text)
+    return true
+  } catch {
+    return false
+  }
+}

@@ -45,6 +45,9 @@ const OF_OTHERS = new Set([
 /** What Kubernetes and Docker links set for every service: `REDIS_SERVICE_HOST`, `REDIS_PORT_6379_TCP_ADDR`. */
 const SERVICE_LINK = /_SERVICE_(HOST|PORT)(_|$)|_PORT(_\d+_(TCP|UDP|SCTP)(_|$)|$)/
 
+/** OpenTelemetry has dozens of variables for its libraries, and for other programs that share an environment with this one. */
+const SHARED_PREFIX = /^OTEL_/
+
 /** Small enough for a slip of the fingers. */
 const NEAR = 2
 
@@ -63,7 +66,7 @@ export function findTypos(env: Environment): Typo[] {
       .sort((a, b) => a.distance - b.distance)
     const nearest = ranked[0]!
     const near = nearest.distance <= NEAR && name.length > 4
-    const ours = name.includes('_') && prefixes.has(`${name.split('_')[0]}_`)
+    const ours = prefixes.has(`${name.split('_')[0]}_`) && name.includes('_') && !SHARED_PREFIX.test(name)
     if (!near && (!ours || SERVICE_LINK.test(name))) continue
     const close = nearest.distance <= Math.max(NEAR, Math.ceil(name.length / 3))
     typos.push({ name, suggestion: close ? nearest.candidate : undefined })

@@ -1,4 +1,18 @@
-import { flag, host, integer, type Kind, list, oneOf, port, storeUrl, text, url } from './kinds.ts'
+import { SAMPLERS } from '../tracing/open.ts'
+import {
+  flag,
+  fraction,
+  host,
+  integer,
+  type Kind,
+  list,
+  oneOf,
+  pairs,
+  port,
+  storeUrl,
+  text,
+  url,
+} from './kinds.ts'
 
 /** A command of the command line that reads configuration. */
 export type Command = 'control' | 'dataplane' | 'dev' | 'rekey'
@@ -257,6 +271,47 @@ export const VARIABLES = {
     kind: oneOf(['auto', 'json', 'pretty']),
     default: 'auto',
     used_by: ALL,
+  }),
+  OTEL_TRACES_EXPORTER: withDefault({
+    meaning: 'otlp sends traces to a collector, as OTLP over HTTP in JSON.',
+    kind: oneOf(['none', 'otlp']),
+    default: 'none',
+    used_by: BOTH,
+  }),
+  OTEL_EXPORTER_OTLP_ENDPOINT: withDefault({
+    meaning: 'Where the collector is; spans go to /v1/traces below it.',
+    kind: url(['http', 'https'], 'http://collector:4318'),
+    default: 'http://localhost:4318',
+    used_by: BOTH,
+  }),
+  OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: optional({
+    meaning: 'Where spans go, when that is somewhere else: the whole URL.',
+    kind: url(['http', 'https'], 'https://traces.example.com/v1/traces'),
+    used_by: BOTH,
+  }),
+  OTEL_EXPORTER_OTLP_HEADERS: optional({
+    meaning: 'Headers for the collector, such as its credential.',
+    kind: pairs('name=value pairs separated by commas, values percent-encoded'),
+    used_by: BOTH,
+    secret: true,
+  }),
+  OTEL_SERVICE_NAME: optional({
+    meaning: 'Name of the service in its traces.',
+    kind: text('a text'),
+    default_note: 'roomful-control, roomful-dataplane',
+    used_by: BOTH,
+  }),
+  OTEL_TRACES_SAMPLER: withDefault({
+    meaning: 'Which traces are recorded; parentbased_…: only where the caller has not decided already.',
+    kind: oneOf(SAMPLERS),
+    default: 'parentbased_always_on',
+    used_by: BOTH,
+  }),
+  OTEL_TRACES_SAMPLER_ARG: withDefault({
+    meaning: 'The share of traces that the samplers with a ratio record.',
+    kind: fraction,
+    default: '1',
+    used_by: BOTH,
   }),
 } as const satisfies Record<string, Variable>
 

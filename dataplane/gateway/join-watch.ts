@@ -1,0 +1,69 @@
+import type { Clock } from '../../shared/clock.ts'
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
+import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
+import { type RoomAddress, roomId } from '../traffic.ts'
+import type { GatewayMetrics } from './metrics.ts'
+import type { Seat } from './seat.ts'
+import type { Session } from './session.ts'
+
+/** What a watch is made of. */
+export interface JoinWatchParts {
+  readonly clock: Clock
+  readonly metrics: GatewayMetrics
+  readonly tracer: Tracer
+}
+
+/** How joins fare, for metrics and traces: each from its request to its answer. */
+export class JoinWatch {
+  readonly #parts: JoinWatchParts
+
+  constructor(parts: JoinWatchParts) {
+    this.#parts = parts
+  }
+
+  /** A client asks for a seat; what the owner does about it belongs to this span. */
+  begin(session: Session, room: RoomAddress): Span {
+    return this.#parts.tracer.span('join', {
+      kind: 'server',
+      parent: session.trace,
+      attributes: {
+        'roomful.room_id': roomId(room),
+        'roomful.room_type': room.room_type,
+        'roomful.project_id': room.project_id,
+        'roomful.session_id': session.session_id,
+      },
+    })
+  }
+
+  /** The client of a seat has its answer. */
+  answered(seat: Seat, result: 'joined' | ErrorCode): void {
+    const { clock, metrics } = this.#parts
+    metrics.join(result, (clock.monotonic() - seat.asked_at) / 1000)
+    conclude(seat.join_span, result)
+  }
+
+  /** The client is refused without a look at the room. */
+  refused(session: Session, room: RoomAddress, code: ErrorCode): void {
+    this.#parts.metrics.join(code, 0)
+    conclude(this.begin(session, room), code)
+  }
+
+  /** The seat is given up; whoever had asked for it gets no answer any more. */
+  abandoned(seat: Seat): void {
+    seat.join_span.set({ 'roomful.result': 'abandoned' })
+    seat.join_span.end()
+  }
+}
+
+/** The service's own failures; the others tell of what a client may not, or of a full room. */
+const FAILURES: ReadonlySet<string> = new Set<ErrorCode>([
+  'room_unavailable',
+  'overloaded',
+  'room_logic_failed',
+])
+
+function conclude(span: Span, result: 'joined' | ErrorCode): void {
+  span.set({ 'roomful.result': result })
+  if (FAILURES.has(result)) span.fail(result)
+  span.end()
+}

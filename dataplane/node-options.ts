@@ -1,0 +1,42 @@
+import type { Clock } from '../shared/clock.ts'
+import { type DataplaneConfig, parseDevConfig } from '../shared/config.ts'
+import type { Logger } from '../shared/log.ts'
+import type { Random } from '../shared/random.ts'
+import type { Store } from '../shared/store/port.ts'
+import type { Tracer } from '../shared/tracing/tracer.ts'
+import type { GatewayOptions } from './gateway/options.ts'
+import type { RoomDefinition } from './rooms/definition.ts'
+
+/** The part of the configuration that is about the node itself. */
+export type NodeConfig = Omit<DataplaneConfig, 'rooms_dir' | 'store' | 'log' | 'tracing'>
+
+/** How a node runs: its room types, and whatever of the configuration is not as the defaults say. */
+export interface NodeOptions extends Partial<NodeConfig> {
+  readonly rooms: readonly RoomDefinition[]
+  /** Default: in memory, for this node alone. The store stays its owner's to close. */
+  readonly store?: Store
+  /** Default: JSON lines on standard output. */
+  readonly log?: Logger
+  readonly clock?: Clock
+  readonly random?: Random
+  /** Default: no traces. Its owner sends what it has gathered, after the node was closed. */
+  readonly tracer?: Tracer
+}
+
+/** The configuration that holds where nothing is said: the defaults of the environment variables. */
+export function defaults(): DataplaneConfig {
+  const parsed = parseDevConfig({})
+  if (!parsed.ok) throw new Error('the defaults of the configuration are not valid')
+  return parsed.config.dataplane
+}
+
+/** The configuration as the gateway names it. */
+export const gatewayOptions = (config: NodeConfig): Partial<GatewayOptions> => ({
+  ...config,
+  limits: {
+    max_message_bytes: config.max_message_bytes,
+    messages_per_second: config.session_messages_per_second,
+    message_burst: 2 * config.session_messages_per_second,
+    max_rooms: config.max_rooms_per_session,
+  },
+})

@@ -1,0 +1,33 @@
+import type { Claim } from '../../shared/store/port.ts'
+import { type Arrival, traceOf } from '../traffic.ts'
+import type { RoomDefinition } from './definition.ts'
+
+/** What came of asking for a room: it is this node's, a living node owns it, there is none (and none was to be made), or the store is silent. */
+export type ClaimResult = Claim | { readonly elsewhere: string } | 'absent' | 'unavailable'
+
+/** How a room is asked for. */
+export interface ClaimOptions {
+  /** Also when it is nowhere yet. */
+  readonly create: boolean
+  /** Its owner is dead when its lease has run out, and not before. */
+  readonly by_lease: boolean
+  /** The span of the join that may make the room, where that is recorded. */
+  readonly made_for: string | undefined
+  /** The spans of whoever waits for the room by now. */
+  readonly asked_by: () => readonly string[]
+}
+
+/** Asks for the ownership of a room (`project/type:key`). */
+export type ClaimRoom = (room: string, options: ClaimOptions) => Promise<ClaimResult>
+
+/** How to ask for a room on behalf of those who wait for it; more may come while it is asked for. */
+export function claimOptions({ durability }: RoomDefinition, waiting: readonly Arrival[]): ClaimOptions {
+  const join = waiting.find(({ message }) => message.kind === 'join')
+  return {
+    create: join !== undefined,
+    // Taking what is kept nowhere from an owner that lives would end it.
+    by_lease: durability === 'none',
+    made_for: join && traceOf(join.message),
+    asked_by: () => waiting.flatMap(({ message }) => traceOf(message) ?? []),
+  }
+}
