@@ -1,0 +1,151 @@
+import { readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, it } from 'vitest'
+import { parse } from 'yaml'
+import { SeededRandom } from '../../test/support/seeded-random.ts'
+import { PLANTED, type PlantedFault, Plot } from '../../test/support/watch/planted.ts'
+import { promtool, type RuleCase, testRules } from '../../test/support/watch/promtool.ts'
+import type { Restart } from '../../test/support/watch/recording.ts'
+import { simulatedDeployment } from '../../test/support/watch/simulated-deployment.ts'
+
+interface Alert {
+  readonly alert: string
+  readonly expr: string
+  readonly for?: string
+  readonly labels: { readonly severity: string }
+  readonly annotations: {
+    readonly summary: string
+    readonly description: string
+    readonly runbook_url: string
+  }
+}
+
+const pathOf = (name: string): string => fileURLToPath(new URL(name, import.meta.url))
+const RULES = pathOf('alerts.yml')
+const groups: readonly { rules: Alert[] }[] = parse(readFileSync(RULES, 'utf8')).groups
+const alerts = groups.flatMap(({ rules }) => rules)
+
+/** The moment from which on things go wrong, seconds. */
+const FROM = 600
+const STEP = 30
+const EVER_FIRED = 'count by (alertname) (count_over_time(ALERTS{alertstate="firing"}[1h]))'
+const FIRING = 'count by (alertname) (ALERTS{alertstate="firing"})'
+
+/** What Prometheus makes of `1m30s`, in seconds; undefined: at once. */
+const seconds = (duration: string | undefined): number => {
+  const [, minutes = '0', rest = '0'] = /^(?:(\d+)m)?(?:(\d+)s)?$/.exec(duration ?? '0s') ?? []
+  return 60 * Number(minutes) + Number(rest)
+}
+
+it('is a configuration that Prometheus takes', () => {
+  expect(promtool('check', 'config', pathOf('prometheus.yml'))).toContain(`${alerts.length} rules found`)
+})
+
+describe('every alert', () => {
+  it('says how bad it is, what it means, and where to read on', () => {
+    const page = readFileSync(new URL('../../docs/operations.md', import.meta.url), 'utf8')
+    const runbooks = page.split('\n## Runbooks\n')[1]!.split(/^## /m)[0]!
+    const anchors = [...runbooks.matchAll(/^### (.+)$/gm)].map(([, heading]) => slug(heading!))
+    for (const { alert, labels, annotations } of alerts) {
+      expect(['warning', 'critical'], alert).toContain(labels.severity)
+      expect(annotations.summary, alert).toMatch(/^[A-Z].*\.$/)
+      const [file, anchor] = annotations.runbook_url.split('#')
+      expect(file, alert).toBe('docs/operations.md')
+      expect(anchors, alert).toContain(anchor)
+    }
+  })
+
+  it('has a fault planted for it below', () => {
+    expect(PLANTED.map(({ alert }) => alert)).toEqual(alerts.map(({ alert }) => alert))
+  })
+})
+
+describe('a fault', () => {
+  const healthy = simulatedDeployment({
+    nodes: 2,
+    controls: 2,
+    seconds: FROM + 900,
+    step: STEP,
+    buckets: [0.01, 0.1, 0.25, 1, 2.5],
+    // Without noise, so that what descriptions say can be foretold.
+    random: { float: () => 0.5, bytes: (length) => new Uint8Array(length) },
+  })
+
+  it('of each kind is told of by its alert, in time, and by no other', () => {
+    const cases = PLANTED.map((fault): RuleCase => {
+      const rule = alerts.find(({ alert }) => alert === fault.alert)!
+      const plot = new Plot(healthy, { step: STEP, from: FROM })
+      fault.plant(plot)
+      const fires = {
+        exp_labels: { ...fault.labels, ...rule.labels },
+        exp_annotations: { ...rule.annotations, description: told(rule, fault) },
+      }
+      return {
+        name: fault.alert,
+        step: STEP,
+        series: plot.series,
+        alerts: [
+          { at: FROM + Math.max(0, seconds(rule.for) - STEP), alertname: fault.alert, expected: [] },
+          { at: FROM + fault.within, alertname: fault.alert, expected: [fires] },
+        ],
+        expressions: [
+          {
+            at: FROM + fault.within,
+            expr: FIRING,
+            expected: [fault.alert, ...(fault.besides ?? [])].map((alertname) => ({
+              labels: `{alertname="${alertname}"}`,
+              value: 1,
+            })),
+          },
+        ],
+      }
+    })
+    testRules(RULES, cases)
+  })
+})
+
+describe('nobody is woken', () => {
+  const hour = (name: string, restarts: Record<number, Restart> = {}): RuleCase => {
+    const step = 15
+    const series = simulatedDeployment({
+      nodes: 3,
+      controls: 2,
+      seconds: 3600,
+      step,
+      restarts,
+      random: new SeededRandom(7),
+    })
+    return {
+      name,
+      step,
+      series,
+      expressions: [{ at: 3600, expr: EVER_FIRED, expected: [] }],
+    }
+  }
+
+  it('in an hour in which players play', () => {
+    testRules(RULES, [hour('healthy')])
+  })
+
+  it('by nodes that are replaced one after the other', () => {
+    const replaced = (drains_at: number): Restart => ({
+      drains_at,
+      gone_at: drains_at + 10,
+      back_at: drains_at + 40,
+    })
+    testRules(RULES, [hour('rolling restart', { 1: replaced(1200), 2: replaced(1260), 3: replaced(1320) })])
+  })
+})
+
+/** The description of an alert, filled in. */
+const told = ({ annotations }: Alert, { labels, value = '' }: PlantedFault): string =>
+  annotations.description
+    .replace(/{{ \$labels\.(\w+) }}/g, (_, label: string) => labels[label]!)
+    .replace(/{{[^}]*\$value[^}]*}}/g, value)
+
+/** The anchor that a heading has on GitHub. */
+const slug = (heading: string): string =>
+  heading
+    .toLowerCase()
+    .replace(/[^\w\- ]/g, '')
+    .replaceAll(' ', '-')

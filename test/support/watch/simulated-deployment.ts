@@ -1,0 +1,264 @@
+import { LATENCY_BUCKETS } from '../../../shared/latency-buckets.ts'
+import type { Random } from '../../../shared/random.ts'
+import { isUp, type Process, Recording, type Restart, type Samples } from './recording.ts'
+
+/** What is to be recorded. */
+export interface DeploymentShape {
+  readonly nodes: number
+  readonly controls: number
+  readonly seconds: number
+  /** Seconds between scrapes. */
+  readonly step: number
+  /** By the number of a node, from 1. */
+  readonly restarts?: Readonly<Record<number, Restart>>
+  /** Bounds of the histograms; few make a test fast. */
+  readonly buckets?: readonly number[]
+  readonly random: Random
+}
+
+/** Sessions of a node that is neither idle nor busy. */
+const SESSIONS = 4000
+/** Once every so many seconds does a session lose its connection: phones do. */
+const DROPS_EVERY = 2000
+const ROOM_TYPES = ['arena', 'chess']
+const STARTED_BEFORE = 86_400
+
+/**
+ * A deployment whose players play: handshakes, joins, lost connections, moves that are refused, a few bad tokens and slow phones. Every
+ * metric that the alerts ask for is there. During a restart, the node drains, its players resume at the others, and a few of their
+ * requests take longer; what that looks like was taken from a real one.
+ */
+export function simulatedDeployment(shape: DeploymentShape): Map<string, Samples> {
+  const recording = new Recording(shape, shape.random)
+  const nodes = Array.from(
+    { length: shape.nodes },
+    (_, n): Process => ({
+      labels: { job: 'roomful-node', instance: `node-${n + 1}:9100` },
+      restart: shape.restarts?.[n + 1],
+    }),
+  )
+  const alive = (at: number): number => nodes.filter((node) => isUp(node, at)).length
+  /** How many of all players are moved a second: those of a draining node, within its ten seconds. */
+  const moving = (at: number): number =>
+    nodes.filter(({ restart }) => restart && at >= restart.drains_at && at < restart.gone_at).length *
+    (SESSIONS / 10)
+  for (const node of nodes) new SimulatedNode(recording, node, shape, alive, moving).record()
+  for (let n = 1; n <= shape.controls; n++) recordControl(recording, n, shape)
+  return recording.series
+}
+
+class SimulatedNode {
+  readonly #recording: Recording
+  readonly #process: Process
+  readonly #random: Random
+  readonly #buckets: readonly number[]
+  readonly #alive: (at: number) => number
+  readonly #moving: (at: number) => number
+
+  constructor(
+    recording: Recording,
+    process: Process,
+    { random, buckets = LATENCY_BUCKETS }: DeploymentShape,
+    alive: (at: number) => number,
+    moving: (at: number) => number,
+  ) {
+    this.#recording = recording
+    this.#process = process
+    this.#random = random
+    this.#buckets = buckets
+    this.#alive = alive
+    this.#moving = moving
+  }
+
+  record(): void {
+    recordProcess(this.#recording, this.#process, this.#random, 300, this.#buckets)
+    this.#players()
+    this.#rooms()
+    this.#cluster()
+    this.#latency()
+  }
+
+  #draining(at: number): boolean {
+    const { restart } = this.#process
+    return restart !== undefined && at >= restart.drains_at && at < restart.gone_at
+  }
+
+  /** Sessions that arrive here a second since another node drains. */
+  #arriving = (at: number): number => (this.#draining(at) ? 0 : this.#moving(at) / this.#alive(at))
+
+  #players(): void {
+    const resumed = (at: number) => SESSIONS / DROPS_EVERY + this.#arriving(at)
+    this.#counts('service_handshakes_total', 'result', {
+      welcome: 4,
+      resumed,
+      unauthenticated: 0.05,
+      token_expired: 0.05,
+      handshake_timeout: 0.02,
+      resume_failed: 0.05,
+      overloaded: 0,
+      draining: (at) => (this.#draining(at) ? 20 : 0),
+    })
+    this.#counts('service_resumes_total', 'result', { resumed, failed: 0.05 })
+    this.#counts('service_room_resumes_total', 'result', { frames: resumed, resync: 0.1, lost: 0.01 })
+    this.#counts('service_joins_total', 'result', {
+      joined: 4,
+      room_full: 0.2,
+      room_unavailable: (at) => (this.#moving(at) > 0 ? 0.1 : 0),
+      overloaded: 0,
+      room_logic_failed: 0,
+    })
+    this.#counts('service_slow_consumers_total', 'action', { stalled: 0.05, closed: 0.005 })
+    this.#counts('service_key_checks_total', 'result', { ok: 0.2, unreachable: 0 })
+    this.#gauge('service_connections', () => SESSIONS)
+    this.#gauge('service_sessions', () => SESSIONS + 100)
+    this.#gauge('service_max_sessions', () => 20_000)
+    this.#gauge('service_outbox_bytes', () => 2_000_000 * this.#random.float())
+  }
+
+  #rooms(): void {
+    this.#gauge('service_rooms', () => 800)
+    this.#gauge('service_max_rooms', () => 10_000)
+    this.#gauge('service_rooms_frozen', () => 0)
+    for (const room_type of ROOM_TYPES) {
+      this.#count('service_messages_applied_total', { room_type }, 2000)
+      this.#count('service_room_errors_total', { room_type, code: 'room_logic_failed' }, 20)
+      this.#count('service_room_errors_total', { room_type, code: 'room_full' }, 0.2)
+      this.#count('service_resyncs_total', { room_type, reason: 'checksum' }, 0)
+      this.#count('service_resyncs_total', { room_type, reason: 'sequence' }, 0.01)
+      this.#count('service_resyncs_total', { room_type, reason: 'stalled' }, 0.05)
+      this.#histogram('service_message_delivery_duration_seconds', { room_type }, 2000, () => 0.028, 0.5)
+    }
+  }
+
+  #cluster(): void {
+    const moved = (at: number): number => (this.#draining(at) ? 0 : this.#moving(at) > 0 ? 80 : 0.3)
+    this.#gauge('service_nodes_alive', this.#alive)
+    this.#gauge('service_draining', (at) => Number(this.#draining(at)))
+    this.#gauge('service_lease_ttl_seconds', () => 2)
+    this.#gauge('service_lease_age_seconds', () => 0.55 * this.#random.float())
+    this.#counts('service_claims_total', 'result', {
+      claimed: moved,
+      taken_over: 0,
+      elsewhere: 0.02,
+      unavailable: 0,
+    })
+    this.#count('service_fenced_writes_total', {}, (at) => (this.#moving(at) > 0 ? 0.1 : 0))
+    this.#counts('service_peer_faults_total', 'fault', {
+      unpublished: 0,
+      unreadable: 0,
+      gap: (at) => (this.#moving(at) > 0 ? 0.2 : 0),
+    })
+  }
+
+  #latency(): void {
+    const busier = (calm: number) => (at: number) => (this.#moving(at) > 0 ? 4 * calm : calm)
+    this.#gauge(
+      'service_event_loop_utilisation_ratio',
+      (at) => (this.#moving(at) > 0 ? 0.7 : 0.3) + 0.15 * this.#random.float(),
+    )
+    this.#histogram('service_event_loop_delay_seconds', {}, 20, busier(0.0012), 0.7)
+    this.#histogram('service_message_ack_duration_seconds', {}, 1000, busier(0.008), 0.6)
+    this.#histogram('service_commit_duration_seconds', {}, 500, busier(0.0005), 0.8)
+    this.#histogram(
+      'service_handshake_duration_seconds',
+      {},
+      (at) => 4 + this.#arriving(at),
+      busier(0.006),
+      0.8,
+    )
+    this.#histogram('service_join_duration_seconds', {}, 4, busier(0.004), 0.9)
+  }
+
+  #gauge(name: string, read: (at: number) => number): void {
+    this.#recording.gauge(this.#process, name, {}, read)
+  }
+
+  #count(name: string, labels: Readonly<Record<string, string>>, per_second: Rate): void {
+    this.#recording.counter(this.#process, name, labels, rateOf(per_second))
+  }
+
+  /** A counter for each value of a label. */
+  #counts(name: string, label: string, rates: Readonly<Record<string, Rate>>): void {
+    for (const [value, rate] of Object.entries(rates)) this.#count(name, { [label]: value }, rate)
+  }
+
+  #histogram(
+    name: string,
+    labels: Readonly<Record<string, string>>,
+    rate: Rate,
+    median: (at: number) => number,
+    spread: number,
+  ): void {
+    const per_second = rateOf(rate)
+    this.#recording.histogram(this.#process, name, labels, {
+      buckets: this.#buckets,
+      per_second,
+      median,
+      spread,
+    })
+  }
+}
+
+/** A second: always the same, or by the moment. */
+type Rate = number | ((at: number) => number)
+
+const rateOf = (rate: Rate): ((at: number) => number) => (typeof rate === 'number' ? () => rate : rate)
+
+/** What every process tells of itself and of its store. */
+function recordProcess(
+  recording: Recording,
+  process: Process,
+  random: Random,
+  commands: number,
+  buckets: readonly number[],
+): void {
+  const { restart } = process
+  const info = process.labels.job === 'roomful-node' ? 'service_node_info' : 'service_control_info'
+  const started_at = (at: number) =>
+    restart && at >= restart.back_at ? restart.back_at - 5 : -STARTED_BEFORE
+  recording.scraped(process, 'up', (at) => Number(isUp(process, at)))
+  recording.gauge(process, info, { version: '1.0.0' }, () => 1)
+  recording.gauge(process, 'service_process_start_time_seconds', {}, started_at)
+  recording.gauge(process, 'service_process_open_fds', {}, () => 4100 + Math.floor(100 * random.float()))
+  recording.gauge(process, 'service_process_max_fds', {}, () => 65_536)
+  recording.gauge(process, 'service_store_up', {}, () => 1)
+  recording.counter(process, 'service_store_commands_total', { operation: 'commit' }, () => commands)
+  recording.counter(process, 'service_store_command_failures_total', {}, () => 0)
+  recording.histogram(
+    process,
+    'service_store_command_duration_seconds',
+    {},
+    { buckets, per_second: () => commands, median: () => 0.0004, spread: 0.8 },
+  )
+}
+
+function recordControl(
+  recording: Recording,
+  n: number,
+  { random, buckets = LATENCY_BUCKETS }: DeploymentShape,
+): void {
+  const process: Process = { labels: { job: 'roomful-control', instance: `control-${n}:3000` } }
+  recordProcess(recording, process, random, 20, buckets)
+  const server = 'redis:6379'
+  recording.gauge(process, 'service_redis_used_memory_bytes', { server }, (at) => 120e6 + 1000 * at)
+  recording.gauge(process, 'service_redis_max_memory_bytes', { server }, () => 512e6)
+  recording.gauge(process, 'service_redis_evicted_keys_total', { server }, () => 0)
+  const requests = [
+    ['POST', '/tokens', '201', 4],
+    ['POST', '/tokens', '503', 0.01],
+    ['GET', '/internal/keys/:key_id', '200', 0.2],
+    ['GET', '/projects/:project_id', '404', 0.02],
+    ['GET', '/readyz', '200', 0.2],
+    ['GET', '/readyz', '503', 0],
+    ['GET', '/metrics', '200', 0.1],
+  ] as const
+  for (const [method, route, status, rate] of requests)
+    recording.counter(process, 'service_http_requests_total', { method, route, status }, () => rate)
+  for (const route of ['/tokens', '/metrics'])
+    recording.histogram(
+      process,
+      'service_http_request_duration_seconds',
+      { method: 'POST', route },
+      { buckets, per_second: () => 4, median: () => 0.004, spread: 0.8 },
+    )
+}
