@@ -28,13 +28,8 @@ export interface ChartData {
 export function chartFigure(chart: Chart, id: string, timeline: Timeline, result: RunResult): string {
   const { title, description, series } = chart
   return `<figure class="card chart" id="${id}" data-chart>
-<figcaption><h4 id="${id}-title">${escaped(title)}</h4><p id="${id}-about">${escaped(description)}</p></figcaption>
-<div class="legend"><span class="moment" data-whole="${escaped(chart.whole_is)}">${escaped(chart.whole_is)}</span>${[
-    ...series.keys(),
-  ]
-    .reverse()
-    .map((i) => legendEntry(series[i]!, i))
-    .join('')}</div>
+<figcaption><h4 id="${id}-title">${escaped(title)}</h4><span class="moment" data-whole="${escaped(chart.whole_is)}">${escaped(chart.whole_is)}</span><p id="${id}-about">${escaped(description)}</p></figcaption>
+<div class="legend">${series.map(legendEntry).join('')}</div>
 <div class="plot">${strip(timeline, result)}
 <svg class="drawing" role="img" aria-labelledby="${id}-title ${id}-about">${drawing(chart, timeline)}</svg>
 <div class="reach"></div></div>
@@ -60,7 +55,8 @@ function legendEntry({ name, look, whole }: Series, i: number): string {
 /** Above the lines: the names of the phases, and a flag for each incident. Their places come from `placeRules`. */
 function strip(timeline: Timeline, { incidents }: RunResult): string {
   const phases = timeline.phases.map(
-    ({ name }, i) => `<span class="phase phase-${i}" title="${escaped(name)}">${escaped(name)}</span>`,
+    ({ name }, i) =>
+      `<span class="phase phase-${i}" title="${escaped(name)}"><span>${escaped(name)}</span></span>`,
   )
   const flags = incidents.map(
     ({ at, text: what }, i) =>
@@ -93,7 +89,7 @@ function drawing(chart: Chart, timeline: Timeline): string {
     ({ look, points }, i) =>
       `<g class="series ${look}" data-series="${i}">${paths(points, timeline, scale, look)}</g>`,
   )
-  return `${grid.join('')}${times(timeline)}<svg class="lines" viewBox="0 0 ${BOX} ${BOX}" preserveAspectRatio="none" width="100%" height="100%">${lines.join('')}</svg>${limits.join('')}`
+  return `${grid.join('')}${times(timeline)}<svg class="lines" viewBox="0 0 ${BOX} ${BOX}" preserveAspectRatio="none" width="100%" height="100%">${lines.reverse().join('')}</svg>${limits.join('')}`
 }
 
 function times(timeline: Timeline): string {

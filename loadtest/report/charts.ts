@@ -40,10 +40,10 @@ const LATENCY: readonly (readonly [Timing, string, string])[] = [
   ['pause', 'Pause', 'The longest time a player waited for an effect of its own.'],
 ]
 const PERCENTILES: readonly (readonly [keyof Percentiles, string])[] = [
-  ['max', 'max'],
-  ['p99', 'p99'],
-  ['p95', 'p95'],
   ['p50', 'p50'],
+  ['p95', 'p95'],
+  ['p99', 'p99'],
+  ['max', 'max'],
 ]
 const RATES: readonly (readonly [string, string, readonly (readonly [keyof Counts, string])[]])[] = [
   [
@@ -101,7 +101,7 @@ function latency(
   return {
     group: 'Latency',
     title,
-    description,
+    description: `${description} Logarithmic.`,
     scale: 'log',
     write: duration,
     tick: duration,
@@ -250,7 +250,7 @@ function generator(_result: RunResult, timeline: Timeline): Chart[] {
       ...counted(
         'Load generator',
         'Generator lateness',
-        'How late its event loops and its messages were. Where this is high, the times above are partly its own.',
+        'How late it was itself; where this is high, so is the latency.',
         duration,
       ),
       tick: duration,

@@ -28,8 +28,9 @@ export const text = (content: string): Cell => ({ html: escaped(content) })
 /** A cell of a figure, to the right of its column. */
 export const figure = (content: string): Cell => ({ html: escaped(content), number: true })
 
-/** A table that scrolls sideways where it is too wide; the first cell of each row is its heading. */
+/** A table that scrolls sideways where it is too wide; the first cell of each row is its heading. Without rows it is empty. */
 export function table(head: readonly Cell[], rows: readonly (readonly Cell[])[], caption: string): string {
+  if (rows.length === 0) return ''
   const cell = (tag: string, { html, number }: Cell) =>
     `<${tag}${number ? ' class="number"' : ''}${tag === 'th' ? ' scope="row"' : ''}>${html}</${tag}>`
   const columns = head.map(

@@ -67,10 +67,16 @@ export function madeUpResult({ seconds, nodes, clients, but }: Wish, random: Ran
         'sequence gaps',
         'Each update of a room has the sequence number after the one before.',
         totals.updates,
+        'updates',
       ),
-      check('checksum mismatches', 'The state of a client is the state of the server.', totals.updates),
-      check('lost acks', 'What was applied is acked.', totals.acks),
-      check('applied twice', 'A reliable message is applied once.', totals.sends),
+      check(
+        'checksum mismatches',
+        'The state of a client is the state of the server.',
+        totals.updates,
+        'updates',
+      ),
+      check('lost acks', 'What was applied is acked.', totals.acks, 'acks'),
+      check('applied twice', 'A reliable message is applied once.', totals.sends, 'sends'),
     ],
     failures: [],
     figures: [{ name: 'worst pause of a player', value: 412, unit: 'ms' }],
@@ -188,10 +194,10 @@ function joined(all: readonly Percentiles[]): Percentiles {
   }
 }
 
-const check = (name: string, meaning: string, looked_at: number) => ({
+const check = (name: string, meaning: string, looked_at: number, what: string) => ({
   name,
   meaning,
   violations: 0,
-  note: `${looked_at.toLocaleString('en-US')} looked at`,
+  note: `${looked_at.toLocaleString('en-US')} ${what}`,
   examples: [],
 })

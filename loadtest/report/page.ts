@@ -12,7 +12,7 @@ import {
   incidents,
   keyFigures,
   limits,
-  section,
+  partSection,
   servers,
   timings,
   verdictBand,
@@ -35,6 +35,20 @@ export function reportPage(result: RunResult): string {
   const style = `${css}\n${placeRules(timeline, result)}`
   const policy = `default-src 'none'; style-src '${hash(style)}'; script-src '${hash(script)}'; img-src data:; base-uri 'none'; form-action 'none'`
   const { word } = outcomeOf(result)
+  const parts = [
+    failures(result),
+    checks(result),
+    limits(result),
+    timings(result),
+    {
+      id: 'timeline',
+      title: 'Over time',
+      about: about(timeline),
+      content: `${incidents(result)}${groups(charts, timeline, result)}`,
+    },
+    servers(result),
+    circumstances(result),
+  ].filter((part) => part.content !== '')
   const data = {
     places: timeline.places,
     moments: timeline.moments.map((moment, i) => `${clock(moment)} ${timeline.phase_names[i]}`),
@@ -59,16 +73,11 @@ export function reportPage(result: RunResult): string {
 <p class="about">${escaped(result.meaning)}</p>
 <p class="facts"><time datetime="${escaped(result.started_at)}">${escaped(result.started_at.replace('T', ' ').slice(0, 16))} UTC</time> · ${clock(result.seconds)} · ${escaped(result.target)}</p>
 </header>
+<nav aria-label="Parts">${parts.map(({ id, title }) => `<a href="#${id}">${title}</a>`).join('')}</nav>
 <main>
 ${verdictBand(result)}
 ${keyFigures(result)}
-${failures(result)}
-${checks(result)}
-${limits(result)}
-${timings(result)}
-${section('timeline', 'Over time', about(timeline), `${incidents(result)}${groups(charts, timeline, result)}`)}
-${servers(result)}
-${circumstances(result)}
+${parts.map(partSection).join('\n')}
 </main>
 <footer><a href="report.json">report.json</a> and <a href="junit.xml">junit.xml</a> beside this file hold the same for machines.</footer>
 <script type="application/json" id="data">${jsonData(data)}</script>

@@ -3,7 +3,19 @@ import { bytes, clock, count, digits, duration, inUnit, NONE, percent } from '..
 import { type Cell, escaped, figure, table, text } from './html.ts'
 import { outcomeOf, plural } from './verdict.ts'
 
-/** The parts of the page that are words and tables. Each gives HTML; one with nothing to say gives an empty text. */
+/** The parts of the page that are words and tables. */
+
+/** A part of the page under a heading; one with no content is left out. */
+export interface Part {
+  readonly id: string
+  readonly title: string
+  readonly about: string
+  readonly content: string
+}
+
+/** A part as HTML. */
+export const partSection = ({ id, title, about, content }: Part): string =>
+  `<section id="${id}" aria-labelledby="${id}-heading"><h2 id="${id}-heading">${escaped(title)}</h2><p class="about">${escaped(about)}</p>${content}</section>`
 
 const MARKS = { passed: '✓', failed: '✗', interrupted: '‖' }
 const HEADINGS = { passed: 'Passed', failed: 'Failed', interrupted: 'Interrupted' }
@@ -30,7 +42,7 @@ const bullets = (lines: readonly string[]): string =>
 
 /** The figures most people come for. */
 export function keyFigures(result: RunResult): string {
-  const { timings, totals, seconds, seconds_log, figures } = result
+  const { timings, totals, seconds_log, figures } = result
   const online = seconds_log.reduce((most, second) => Math.max(most, second.online), 0)
   const { rtt, connect } = timings
   const each = (value: number, while_any: number) => `${digits(value / Math.max(1, while_any))}/s on average`
@@ -42,13 +54,13 @@ export function keyFigures(result: RunResult): string {
   const tiles = [
     tile('Clients', count(online), 'online at once'),
     rtt?.count
-      ? tile('Round trip p99', duration(rtt.p99), `median ${duration(rtt.p50)}, longest ${duration(rtt.max)}`)
+      ? tile('Round trip p99', duration(rtt.p99), `p50 ${duration(rtt.p50)} · max ${duration(rtt.max)}`)
       : '',
     connect?.count
       ? tile(
           'Connect p99',
           duration(connect.p99),
-          `median ${duration(connect.p50)}, longest ${duration(connect.max)}`,
+          `p50 ${duration(connect.p50)} · max ${duration(connect.max)}`,
         )
       : '',
     tile('Messages', count(totals.sends), each(totals.sends, busy('sends'))),
@@ -61,7 +73,6 @@ export function keyFigures(result: RunResult): string {
     ),
     cpu > 0 ? tile('Busiest server', percent(cpu), 'of a core, in one second') : '',
     ...figures.map(({ name, value, unit }) => tile(name, inUnit(value, unit), 'of this scenario')),
-    tile('Duration', clock(seconds), 'minutes'),
   ]
   return `<section class="tiles" aria-label="Key figures">${tiles.join('')}</section>`
 }
@@ -70,20 +81,19 @@ const tile = (name: string, value: string, note: string, bad = false): string =>
   `<div class="card tile${bad ? ' bad' : ''}"><h3>${escaped(name)}</h3><strong>${escaped(value)}</strong><small>${escaped(note)}</small></div>`
 
 /** What was promised, and whether it was kept. */
-export function checks({ checks: all }: RunResult): string {
-  if (all.length === 0) return ''
+export function checks({ checks: all }: RunResult): Part {
   const rows = all.map((check) => [
     { html: `${badge(check)}` },
     { html: `<b>${escaped(check.name)}</b><p>${escaped(check.meaning)}</p>${examples(check)}` },
     figure(check.violations === undefined ? NONE : count(check.violations)),
     text(check.note),
   ])
-  return section(
-    'checks',
-    'Checks',
-    'Promises of the service that were looked at while it was under load.',
-    table([text(''), text('promise'), figure('violations'), text('looked at')], rows, 'Checks'),
-  )
+  return {
+    id: 'checks',
+    title: 'Checks',
+    about: 'Promises of the service that were looked at while it was under load.',
+    content: table([text(''), text('promise'), figure('violations'), text('looked at')], rows, 'Checks'),
+  }
 }
 
 function badge({ violations }: Check): string {
@@ -100,42 +110,39 @@ const examples = ({ examples: all }: Check): string =>
     : `<details><summary>${plural(all.length, 'example')}</summary><pre>${escaped(all.join('\n'))}</pre></details>`
 
 /** The limits that were given. */
-export function limits({ verdicts }: RunResult): string {
-  if (verdicts.length === 0) return ''
+export function limits({ verdicts }: RunResult): Part {
   const rows = verdicts.map(({ threshold, limit, actual, unit, held }): Cell[] => [
     { html: held ? mark('good', '✓', 'held') : mark('bad', '✗', 'broken') },
     { html: `<code>${escaped(threshold)}</code>` },
     figure(actual === undefined ? 'nothing measured' : inUnit(actual, unit)),
     figure(inUnit(limit, unit)),
   ])
-  return section(
-    'limits',
-    'Limits',
-    'What was given on the command line.',
-    table([text(''), text('limit'), figure('was'), figure('allowed')], rows, 'Limits'),
-  )
+  return {
+    id: 'limits',
+    title: 'Limits',
+    about: 'What was given on the command line.',
+    content: table([text(''), text('limit'), figure('was'), figure('allowed')], rows, 'Limits'),
+  }
 }
 
 /** What failed, by kind. */
-export function failures({ failures: all }: RunResult): string {
-  if (all.length === 0) return ''
+export function failures({ failures: all }: RunResult): Part {
   const rows = all.map(({ code, count: times, example }) => [
     { html: `<code>${escaped(code)}</code>` },
     figure(count(times)),
     text(example),
   ])
-  return section(
-    'failures',
-    'Failures',
-    'Of each kind, the message of the first.',
-    table([text('code'), figure('times'), text('first message')], rows, 'Failures'),
-  )
+  return {
+    id: 'failures',
+    title: 'Failures',
+    about: 'Of each kind, the message of the first.',
+    content: table([text('code'), figure('times'), text('first message')], rows, 'Failures'),
+  }
 }
 
 /** How long everything took, over the whole run. */
-export function timings({ timings: all }: RunResult): string {
+export function timings({ timings: all }: RunResult): Part {
   const known = Object.entries(all).filter(([, values]) => values.count > 0)
-  if (known.length === 0) return ''
   const columns = ['mean', 'p50', 'p90', 'p95', 'p99', 'p999', 'max'] as const
   const rows = known.map(([name, values]) => [
     text(name),
@@ -147,18 +154,17 @@ export function timings({ timings: all }: RunResult): string {
     figure('count'),
     ...columns.map((column) => figure(column === 'p999' ? 'p99.9' : column)),
   ]
-  return section(
-    'timings',
-    'Timings',
-    'Over the whole run, from when each thing was due.',
-    table(head, rows, 'Timings'),
-  )
+  return {
+    id: 'timings',
+    title: 'Timings',
+    about: 'Over the whole run, from when each thing was due.',
+    content: table(head, rows, 'Timings'),
+  }
 }
 
 /** What each server used. */
-export function servers({ seconds_log }: RunResult): string {
+export function servers({ seconds_log }: RunResult): Part {
   const names = [...new Set(seconds_log.flatMap(({ servers: all }) => all.map(({ name }) => name)))]
-  if (names.length === 0) return ''
   const rows = names.map((name) => {
     const all = seconds_log.flatMap((second) => second.servers.filter((server) => server.name === name))
     const up = all.filter((server) => server.up)
@@ -183,21 +189,21 @@ export function servers({ seconds_log }: RunResult): string {
   const head = [
     'CPU time',
     'CPU mean',
-    'CPU most',
-    'loop most',
+    'CPU peak',
+    'loop peak',
     'loop delay',
     'memory',
     'sessions',
     'rooms',
     'resyncs',
-    'away',
+    'down',
   ]
-  return section(
-    'servers',
-    'Servers',
-    'From the metrics of each process, once a second; 100% of CPU is one core.',
-    table([text(''), ...head.map(figure)], rows, 'Servers'),
-  )
+  return {
+    id: 'servers',
+    title: 'Servers',
+    about: 'From the metrics of each process, once a second; 100% of CPU is one core.',
+    content: table([text(''), ...head.map(figure)], rows, 'Servers'),
+  }
 }
 
 /** What happened when: the numbers are those of the flags on the charts. */
@@ -208,7 +214,7 @@ export function incidents({ incidents: all }: RunResult): string {
 }
 
 /** With what the run was made, so that it can be made again. */
-export function circumstances(result: RunResult): string {
+export function circumstances(result: RunResult): Part {
   const { options, machine, target, started_at, seconds } = result
   const rows = Object.entries({
     target,
@@ -220,14 +226,10 @@ export function circumstances(result: RunResult): string {
   })
   const list = (entries: readonly (readonly [string, string])[]) =>
     `<dl>${entries.map(([name, value]) => `<div><dt>${escaped(name)}</dt><dd>${escaped(value)}</dd></div>`).join('')}</dl>`
-  return section(
-    'run',
-    'The run',
-    'Under what circumstances, and with which options.',
-    `<div class="card pair">${list(rows)}${list(Object.entries(options).map(([name, value]) => [`--${name}`, value]))}</div>`,
-  )
+  return {
+    id: 'run',
+    title: 'The run',
+    about: 'Under what circumstances, and with which options.',
+    content: `<div class="card pair">${list(rows)}${list(Object.entries(options).map(([name, value]) => [`--${name}`, value]))}</div>`,
+  }
 }
-
-/** A part of the page under a heading. */
-export const section = (id: string, title: string, about: string, content: string): string =>
-  `<section id="${id}" aria-labelledby="${id}-heading"><h2 id="${id}-heading">${escaped(title)}</h2><p class="about">${escaped(about)}</p>${content}</section>`
