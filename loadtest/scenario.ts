@@ -70,8 +70,8 @@ export interface Crowd {
   }): Promise<void>
   /** Cuts the sockets of this share (0–1) of all clients at once, without a goodbye. Resolves when all of them are back or have given up. */
   cut(options: { readonly share: number }): Promise<void>
-  /** This share of the clients stops reading, and sending, for `seconds`. */
-  stall(options: { readonly share: number; readonly seconds: number }): Promise<void>
+  /** This share of the clients stops reading, and sending, for `seconds`. Resolves with how many players the service closed for it (4007), which is no failure. */
+  stall(options: { readonly share: number; readonly seconds: number }): Promise<number>
   /** Forgets the longest pause of each player: the next `pauses` counts from here. */
   markPauses(): Promise<void>
   /** Writes each player's longest pause since the mark down as the timing `pause`. */

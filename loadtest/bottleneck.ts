@@ -1,0 +1,50 @@
+import type { GeneratorSecond, Second } from './result.ts'
+
+/** From where on the generator may distort what it measures. */
+export const STRAIN = { utilisation: 0.85, delay_ms: 20, late_ms: 50, cpu_share: 0.95 } as const
+
+/** A single second of garbage collection or compiling is no reason. */
+const SECONDS = 2
+
+interface Reason {
+  readonly holds: (second: GeneratorSecond, cores: number) => boolean
+  readonly value: (second: GeneratorSecond) => number
+  readonly text: (worst: number, cores: number) => string
+}
+
+const percent = (share: number): string => `${Math.round(share * 100)} %`
+
+const REASONS: readonly Reason[] = [
+  {
+    holds: ({ event_loop_utilisation }) => event_loop_utilisation > STRAIN.utilisation,
+    value: ({ event_loop_utilisation }) => event_loop_utilisation,
+    text: (worst) =>
+      `a thread was up to ${percent(worst)} busy (more --threads or another machine would help)`,
+  },
+  {
+    holds: ({ event_loop_delay_ms }) => event_loop_delay_ms > STRAIN.delay_ms,
+    value: ({ event_loop_delay_ms }) => event_loop_delay_ms,
+    text: (worst) => `timers fired up to ${Math.round(worst)} ms late (99th percentile of a second)`,
+  },
+  {
+    holds: ({ late_ms }) => late_ms > STRAIN.late_ms,
+    value: ({ late_ms }) => late_ms,
+    text: (worst) => `messages left up to ${Math.round(worst)} ms after they were due`,
+  },
+  {
+    holds: ({ cpu_seconds }, cores) => cpu_seconds > STRAIN.cpu_share * cores,
+    value: ({ cpu_seconds }) => cpu_seconds,
+    text: (worst, cores) => `it used ${worst.toFixed(1)} of the ${cores} cores of this machine`,
+  },
+]
+
+/** Why the generator, not the service, may have been the limit; empty: it was not. */
+export function bottlenecks(log: readonly Second[], cores: number): string[] {
+  return REASONS.flatMap(({ holds, value, text }) => {
+    const strained = log.map(({ generator }) => generator).filter((second) => holds(second, cores))
+    if (strained.length < SECONDS) return []
+    return [
+      `${text(Math.max(...strained.map(value)), cores)}, in ${strained.length} of ${log.length} seconds`,
+    ]
+  })
+}

@@ -1,0 +1,102 @@
+import type { Credentials } from './crowd/client-parts.ts'
+import type { Issuer } from './crowd/crowd.ts'
+
+/** The longest the control API allows: no run outlives its tokens. */
+const TTL_SECONDS = 86_400
+const PATIENCE_MS = 15_000
+
+export interface ControlParts {
+  readonly control_url: string
+  readonly control_token: string | undefined
+}
+
+/** Issues tokens for the clients of a run, in a project of the run's own. */
+export class ControlIssuer implements Issuer {
+  readonly #parts: ControlParts
+  #project_id: Promise<string> | undefined
+
+  constructor(parts: ControlParts) {
+    this.#parts = parts
+  }
+
+  async issue(): Promise<Credentials> {
+    return this.#token({}, false)
+  }
+
+  async issueUnderKey(): Promise<{ credentials: Credentials; revoke: () => Promise<void> }> {
+    const project_id = await this.#project()
+    const key = await this.#post(`/projects/${project_id}/keys`, { name: 'to be revoked' })
+    return {
+      credentials: await this.#token({ key_id: key.id }, true),
+      revoke: async () => {
+        await this.#post(`/projects/${project_id}/keys/${key.id}/revoke`, undefined)
+      },
+    }
+  }
+
+  async #token(body: object, doomed: boolean): Promise<Credentials> {
+    const project_id = await this.#project()
+    const { token } = await this.#post('/tokens', { project_id, ttl_seconds: TTL_SECONDS, ...body })
+    return { project_id, token: String(token), doomed }
+  }
+
+  #project(): Promise<string> {
+    this.#project_id ??= this.#post('/projects', { name: 'load test' }).then(({ id }) => String(id))
+    return this.#project_id
+  }
+
+  async #post(path: string, body: object | undefined): Promise<Record<string, unknown>> {
+    const { control_url, control_token } = this.#parts
+    const request = {
+      method: 'POST',
+      headers: {
+        ...(body && { 'content-type': 'application/json' }),
+        ...(control_token !== undefined && { authorization: `Bearer ${control_token}` }),
+      },
+      ...(body && { body: JSON.stringify(body) }),
+      signal: AbortSignal.timeout(PATIENCE_MS),
+    }
+    const response = await fetch(`${control_url}${path}`, request).catch((error: Error) => {
+      const why = error.cause instanceof Error ? error.cause.message : error.message
+      throw new Error(
+        `The control API at ${control_url} cannot be reached (${why}). Is the service running? --control says where it is; --local 3 starts one.`,
+      )
+    })
+    const text = await response.text()
+    if (response.ok) return JSON.parse(text)
+    const hint =
+      response.status === 401 ? ' Give its operator token with --control-token or CONTROL_API_TOKENS.' : ''
+    throw new Error(
+      `POST ${control_url}${path} was answered with ${response.status}: ${detail(text)}.${hint}`,
+    )
+  }
+}
+
+/** Credentials that were given. */
+export class GivenCredentials implements Issuer {
+  readonly #given: { readonly project_id: string; readonly token: string }
+
+  constructor(given: { readonly project_id: string; readonly token: string }) {
+    this.#given = given
+  }
+
+  async issue(): Promise<Credentials> {
+    return { ...this.#given, doomed: false }
+  }
+
+  issueUnderKey(): Promise<never> {
+    return Promise.reject(
+      new Error('This scenario revokes a key, so it needs the control API: leave out --project and --token.'),
+    )
+  }
+}
+
+/** What a problem document says; the text itself when it is none. */
+function detail(text: string): string {
+  try {
+    const { detail, title } = JSON.parse(text) as { detail?: string; title?: string }
+    return (detail ?? title ?? text).replace(/\.$/, '')
+  } catch {
+    return text.slice(0, 200)
+  }
+}

@@ -1,0 +1,56 @@
+import { MsgpackReader } from '../../shared/protocol/msgpack-reader.ts'
+import { OPCODES } from '../../shared/protocol/opcodes.ts'
+
+/** What a frame of the server is about, read no further than that takes. */
+export type Glance =
+  /** Something of the state stream of a room. `whole`: a snapshot or a resync, after which everything before does not matter. */
+  | {
+      readonly kind: 'patch' | 'whole' | 'event' | 'presence'
+      readonly room_id: string
+      readonly epoch: number
+      readonly seq: number
+    }
+  | { readonly kind: 'ack'; readonly room_id: string; readonly ref: number }
+  | { readonly kind: 'draining'; readonly reconnect_in_ms: number }
+  | { readonly kind: 'other' }
+
+const OTHER: Glance = { kind: 'other' }
+const STREAM: Readonly<Record<number, 'patch' | 'whole' | 'event' | 'presence'>> = {
+  [OPCODES['state.patch']]: 'patch',
+  [OPCODES['state.snapshot']]: 'whole',
+  [OPCODES['state.resync']]: 'whole',
+  [OPCODES.event]: 'event',
+  [OPCODES['room.joined']]: 'presence',
+  [OPCODES['room.left']]: 'presence',
+}
+
+/** Looks at a frame of the server in `roomful.v1.msgpack`. Throws a ProtocolError for what is none. */
+export function glance(frame: Uint8Array): Glance {
+  // An array of at most 15 elements, then the opcode, below 128: a byte each.
+  const opcode = frame[1] ?? 0
+  const kind = STREAM[opcode]
+  if (kind === undefined && opcode !== OPCODES.ack && opcode !== OPCODES.draining) return OTHER
+  const reader = new MsgpackReader(frame, undefined, 2)
+  if (opcode === OPCODES.draining) return { kind: 'draining', reconnect_in_ms: reader.value() as number }
+  const room_id = reader.value() as string
+  if (kind === undefined) return { kind: 'ack', room_id, ref: reader.value() as number }
+  return { kind, room_id, epoch: reader.value() as number, seq: reader.value() as number }
+}
+
+/** What a frame of a client asks for, of what has to be looked at. */
+export type Asked =
+  /** A reliable message. `n`: the number it carries in its data, where it does. */
+  | { readonly kind: 'message'; readonly ref: number; readonly n: number | undefined }
+  | { readonly kind: 'resync' }
+  | { readonly kind: 'other' }
+
+/** Looks at a frame of a client in `roomful.v1.msgpack`. */
+export function asked(frame: Uint8Array): Asked {
+  if (frame[1] === OPCODES['state.resync.request']) return { kind: 'resync' }
+  // Five elements: a message with a ref.
+  if (frame[0] !== 0x95 || frame[1] !== OPCODES.message) return { kind: 'other' }
+  const reader = new MsgpackReader(frame, undefined, 2)
+  const [_room_id, _type, data, ref] = [reader.value(), reader.value(), reader.value(), reader.value()]
+  const n = (data as { readonly n?: unknown } | null)?.n
+  return { kind: 'message', ref: ref as number, n: typeof n === 'number' ? n : undefined }
+}

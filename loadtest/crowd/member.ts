@@ -1,0 +1,93 @@
+import type { Room } from '../../client/index.ts'
+import type { LoadRoom } from '../rooms/load.ts'
+import { AckWitness } from './ack-witness.ts'
+import type { Book } from './findings.ts'
+
+/** One client as one member of one room: what it has said there, and what the room says it has applied of that. */
+export class Member {
+  readonly witness: AckWitness
+  /** Reliable messages handed to the SDK. */
+  said = 0
+  acked = 0
+  /** Told that they were not applied. */
+  refused = 0
+  readonly #room: Room<LoadRoom>
+  readonly #book: Book
+  readonly #name: string
+  #id: string | undefined
+  readonly #counted: boolean
+  #twice = 0
+  #seq = 0
+  /** What is written down already. */
+  #judged = { open: 0, missing: 0 }
+
+  /** `name`: who this is, for whoever reads about it. `counted`: the room is one that counts what it applies. */
+  constructor(room: Room<LoadRoom>, name: string, book: Book, counted: boolean) {
+    this.#room = room
+    this.#counted = counted
+    this.#book = book
+    this.#name = `${name} in ${room.id}`
+    this.witness = new AckWitness((text) => book.note('lost_ack', `${this.#name}: ${text}`))
+    this.#takeId()
+  }
+
+  /** Whether the client is not this member any more, since its session was lost and it has joined anew, or is about to. */
+  get gone(): boolean {
+    this.#takeId()
+    const { status, memberId } = this.#room
+    if (status === 'left') return true
+    return this.#id !== undefined && (status === 'rejoining' || memberId !== this.#id)
+  }
+
+  /** An update of the room arrives; `seq` is its own. */
+  update(seq: number): void {
+    this.#seq = seq
+    this.witness.update(seq)
+  }
+
+  /** The state has changed. */
+  look(at: number): void {
+    const applied = this.#applied
+    if (!applied) return
+    this.witness.shown(applied.last, this.#seq, at)
+    const twice = applied.count - applied.last
+    if (twice <= this.#twice) return
+    const text = `${this.#name}: ${applied.count} messages were applied up to number ${applied.last}`
+    this.#book.note('twice', text, twice - this.#twice)
+    this.#twice = twice
+  }
+
+  /** Whether everything said is settled, and the state shows as much as was acked. */
+  get settled(): boolean {
+    return this.acked + this.refused === this.said && this.#missing <= 0
+  }
+
+  /** Writes down what is not settled now and will not be any more. */
+  judge(): void {
+    this.witness.review(Number.POSITIVE_INFINITY)
+    const open = this.said - this.acked - this.refused
+    const missing = Math.max(0, this.#missing)
+    if (open > this.#judged.open) {
+      const text = `${this.#name}: ${open} of ${this.said} messages were never acked`
+      this.#book.note('lost_ack', text, open - this.#judged.open)
+    }
+    if (missing > this.#judged.missing) {
+      const text = `${this.#name}: ${this.acked} messages were acked, the state shows ${this.acked - missing}`
+      this.#book.note('unapplied', text, missing - this.#judged.missing)
+    }
+    this.#judged = { open, missing }
+  }
+
+  /** How many acked messages the state does not show. */
+  get #missing(): number {
+    return this.#counted ? this.acked - (this.#applied?.count ?? 0) : 0
+  }
+
+  get #applied() {
+    return this.#id === undefined || !this.#counted ? undefined : this.#room.state.players[this.#id]
+  }
+
+  #takeId(): void {
+    if (this.#id === undefined && this.#room.status === 'joined') this.#id = this.#room.memberId
+  }
+}

@@ -1,0 +1,67 @@
+import { WebSocket } from 'ws'
+import type { WebSocketConstructor } from '../../client/index.ts'
+
+/** A read that filled the buffer: what belongs to it may come with the next one. */
+const FULL_READ = 65_536
+
+/** Who looks on at the traffic of one client, over all its connections. */
+export interface Onlooker {
+  /** A frame of the server, before the client gets it. */
+  received(frame: Uint8Array): void
+  /** A frame to the server. */
+  sent(frame: Uint8Array): void
+  /** The socket gives something new: what came before has come in full. */
+  read(): void
+}
+
+/** The sockets of one client: each connection goes to the next address, and whatever passes is seen. They can be cut and stalled. */
+export class Line {
+  readonly WebSocket: WebSocketConstructor
+  #socket: WebSocket | undefined
+  #next: number
+
+  /** `first`: which of the addresses comes first. */
+  constructor(urls: readonly string[], first: number, onlooker: Onlooker) {
+    this.#next = first
+    const address = (): string => urls[this.#next++ % urls.length]!
+    const use = (socket: WebSocket): void => {
+      this.#socket = socket
+    }
+    this.WebSocket = class extends WebSocket {
+      constructor(_url: string, protocols: string[]) {
+        super(address(), protocols, { perMessageDeflate: false })
+        use(this)
+        let filled = false
+        this.once('upgrade', ({ socket }) =>
+          socket.on('data', (chunk: Buffer) => {
+            if (!filled) onlooker.read()
+            filled = chunk.length >= FULL_READ
+          }),
+        )
+        this.on('message', (data) => {
+          if (data instanceof ArrayBuffer) onlooker.received(new Uint8Array(data))
+          else if (Buffer.isBuffer(data)) onlooker.received(data)
+        })
+      }
+
+      override send(frame: Uint8Array): void {
+        onlooker.sent(frame)
+        super.send(frame)
+      }
+    }
+  }
+
+  /** Ends the connection without a goodbye, as a network that fails. */
+  cut(): void {
+    this.#socket?.terminate()
+  }
+
+  /** Stops reading, as a phone in a tunnel. */
+  stall(): void {
+    this.#socket?.pause()
+  }
+
+  readOn(): void {
+    this.#socket?.resume()
+  }
+}

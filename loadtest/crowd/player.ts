@@ -1,0 +1,314 @@
+import { type Client, type ConnectionStatus, connect, type Room, RoomfulError } from '../../client/index.ts'
+import type { LoadRoom } from '../rooms/load.ts'
+import type { ClientParts, Credentials } from './client-parts.ts'
+import { asked, glance } from './frame.ts'
+import { Member } from './member.ts'
+import { Line } from './metered-socket.ts'
+
+/** How long a first connection may take, retries included. */
+const CONNECT_MS = 30_000
+/** A generator that cannot get rid of its messages is to find out by their times, not by a full queue. */
+const MOST_UNACKED = 100_000
+
+/** Why a client is not there any more, or is about to go, without that being a failure. */
+type Farewell = 'closed by us' | 'revoked' | 'read too slowly'
+
+/** One client of the load: the real SDK, with everything it sends and receives looked at. */
+export class Player {
+  readonly number: number
+  readonly #parts: ClientParts
+  readonly #doomed: boolean
+  readonly #credentials: Credentials
+  readonly #line: Line
+  #client: Client | undefined
+  #room: Room<LoadRoom> | undefined
+  #member: Member | undefined
+  #epoch = 0
+  /** When each message that is not settled was due, by a number of its own. */
+  readonly #open = new Map<number, number>()
+  #sends = 0
+  #longest_ms = 0
+  /** Between two rooms: says nothing. */
+  #moving = false
+  /** Neither reads nor says anything. */
+  #stalled = false
+  #lost_at = 0
+  /** Somebody waits for it to be back. */
+  #back = () => {}
+  #resyncs = { sequence: 0, checksum: 0 }
+  #farewell: Farewell | undefined
+  /** When it was closed after a revocation, milliseconds since 1970. */
+  revoked_at: number | undefined
+
+  constructor(number: number, credentials: Credentials, parts: ClientParts) {
+    this.number = number
+    this.#parts = parts
+    this.#doomed = credentials.doomed
+    this.#credentials = credentials
+    this.#line = new Line(parts.settings.ws_urls, number, {
+      received: (frame) => this.#received(frame),
+      sent: (frame) => this.#sent(frame),
+      read: () => this.#member?.witness.read(),
+    })
+  }
+
+  get online(): boolean {
+    return this.#client?.status === 'online'
+  }
+
+  /** Whether it may still come back when it is not there. */
+  get alive(): boolean {
+    return this.#client !== undefined && this.#client.status !== 'closed'
+  }
+
+  get in_room(): boolean {
+    return this.#room?.status === 'joined'
+  }
+
+  /** Whether its room counts what it applies. */
+  get counted(): boolean {
+    return this.#member !== undefined && this.#parts.settings.message === undefined
+  }
+
+  /** Whether it came under the key that is to be revoked. */
+  get doomed(): boolean {
+    return this.#doomed
+  }
+
+  /** Connects, which was due at a moment of the monotonic clock. Failures are counted. */
+  async connect(due: number): Promise<void> {
+    const { tally, clock, random, settings } = this.#parts
+    const { project_id, token } = this.#credentials
+    try {
+      this.#client = await connect(settings.ws_urls[0]!, {
+        projectId: project_id,
+        token,
+        WebSocket: this.#line.WebSocket,
+        connectTimeoutMs: CONNECT_MS,
+        maxUnacked: MOST_UNACKED,
+        random,
+        onError: (error) => this.#fail(error),
+      })
+    } catch (error) {
+      this.#fail(error)
+      return
+    }
+    tally.time('connect', clock.monotonic() - due)
+    tally.counts.connects += 1
+    this.#client.onConnectionChange((status, error) => this.#changed(status, error))
+  }
+
+  /** Joins a room, which was due at a moment of the monotonic clock. Failures are counted. */
+  async join(key: string, due: number): Promise<void> {
+    if (!this.alive) return
+    const { tally, clock, settings } = this.#parts
+    try {
+      this.#room = await this.#client?.join<LoadRoom>(settings.room_type as 'load', { key })
+    } catch (error) {
+      this.#fail(error)
+      return
+    }
+    tally.time('join', clock.monotonic() - due)
+    tally.counts.joins += 1
+    this.#begin()
+    this.#room?.onStateChange(() => this.#member?.look(clock.monotonic()))
+  }
+
+  /** Leaves its room, when everything said there is settled, and joins another. */
+  async move(key: string, due: number): Promise<void> {
+    if (!this.#room || this.#moving || this.#stalled || !this.in_room) return
+    const { tally, clock } = this.#parts
+    this.#moving = true
+    await this.settle(clock.monotonic() + 5000)
+    this.judge()
+    this.#member = undefined
+    try {
+      await this.#room.leave()
+      tally.counts.leaves += 1
+      this.#room = undefined
+    } catch (error) {
+      this.#fail(error)
+    }
+    await this.join(key, due)
+    this.#moving = false
+  }
+
+  /** Says something that was due at a moment of the monotonic clock. */
+  say(due: number, text: string): void {
+    const { tally, clock, settings } = this.#parts
+    if (!this.#room || this.#moving || this.#stalled || this.#room.status === 'left') return
+    if (this.#member?.gone) this.#begin()
+    const member = this.#member!
+    member.said += 1
+    const id = ++this.#sends
+    this.#open.set(id, due)
+    tally.counts.sends += 1
+    tally.late(clock.monotonic() - due)
+    const { message } = settings
+    const sent = message
+      ? this.#room.send(message.type as 'op', message.data as never)
+      : this.#room.send('op', { n: member.said, text })
+    sent.then(
+      () => {
+        this.#settled(id, due)
+        member.acked += 1
+        tally.counts.acks += 1
+        tally.time('rtt', clock.monotonic() - due)
+      },
+      (error: unknown) => {
+        this.#settled(id, due)
+        member.refused += 1
+        this.#fail(error)
+      },
+    )
+  }
+
+  /** Resolves when everything said is settled and seen, or at `deadline` (monotonic clock). */
+  async settle(deadline: number): Promise<void> {
+    const { clock } = this.#parts
+    while (this.alive && this.#member?.settled === false && clock.monotonic() < deadline)
+      await new Promise<void>((resolve) => clock.schedule(20, resolve))
+  }
+
+  /** Writes down what should be settled and is not. */
+  judge(): void {
+    this.#inspect()
+    if (this.alive && this.#member && !this.#member.gone) this.#member.judge()
+  }
+
+  /** To be called about once a second. */
+  review(now: number): void {
+    this.#member?.witness.review(now)
+  }
+
+  /** Ends its connection without a goodbye; resolves when it is back, or will not come back. */
+  cut(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#back = resolve
+      this.#line.cut()
+    })
+  }
+
+  /** Neither reads nor says anything until `readOn`. */
+  stall(): void {
+    this.#stalled = true
+    this.#member?.witness.disturbed(this.#parts.clock.monotonic())
+    this.#line.stall()
+  }
+
+  readOn(): void {
+    this.#stalled = false
+    this.#member?.witness.disturbed(this.#parts.clock.monotonic())
+    this.#line.readOn()
+  }
+
+  /** Whether the service closed it since it read too slowly. */
+  get dropped(): boolean {
+    return this.#farewell === 'read too slowly'
+  }
+
+  markPause(): void {
+    this.#longest_ms = 0
+  }
+
+  /** Times the longest wait since the mark, that for what is still open included. */
+  takePause(): void {
+    const { clock, tally } = this.#parts
+    const [oldest] = this.#open.values()
+    const waiting = oldest === undefined ? 0 : clock.monotonic() - oldest
+    const longest = Math.max(this.#longest_ms, waiting)
+    if (longest > 0) tally.time('pause', longest)
+  }
+
+  /** Says goodbye. */
+  close(): void {
+    this.#inspect()
+    this.#farewell ??= 'closed by us'
+    this.#client?.close()
+  }
+
+  /** It is a member anew. */
+  #begin(): void {
+    const { book, settings } = this.#parts
+    if (!this.#room) return
+    this.#inspect()
+    this.#epoch = 0
+    this.#member = new Member(this.#room, `client ${this.number}`, book, settings.message === undefined)
+  }
+
+  #settled(id: number, due: number): void {
+    this.#open.delete(id)
+    this.#longest_ms = Math.max(this.#longest_ms, this.#parts.clock.monotonic() - due)
+  }
+
+  #changed(status: ConnectionStatus, error: RoomfulError | undefined): void {
+    const { tally, clock } = this.#parts
+    const now = clock.monotonic()
+    this.#member?.witness.disturbed(now)
+    if (status !== 'reconnecting') this.#back()
+    if (status === 'reconnecting') this.#lost_at = now
+    else if (status === 'online') {
+      if (this.#member?.gone)
+        tally.fail('session_lost', `client ${this.number} lost its session, and has a new one`)
+      else {
+        tally.counts.resumes += 1
+        tally.time('resume', now - this.#lost_at)
+      }
+    } else if (status === 'closed' && !this.#farewell) this.#closed(error)
+  }
+
+  #closed(error: RoomfulError | undefined): void {
+    if (this.#doomed && error?.code === 'key_revoked') {
+      this.#farewell = 'revoked'
+      this.revoked_at = this.#parts.clock.now()
+    } else if (this.#stalled && error?.code === 'slow_consumer') this.#farewell = 'read too slowly'
+    else this.#fail(error)
+  }
+
+  #received(frame: Uint8Array): void {
+    const { tally, clock } = this.#parts
+    tally.counts.bytes_in += frame.length
+    const seen = glance(frame)
+    if (seen.kind === 'patch' || seen.kind === 'whole') tally.counts.updates += 1
+    if (seen.kind === 'event') tally.counts.events += 1
+    const member = this.#member
+    if (!member || seen.kind === 'other') return
+    if (seen.kind === 'draining') member.witness.disturbed(clock.monotonic())
+    else if (seen.room_id !== this.#room?.id) return
+    else if (seen.kind === 'ack') member.witness.acked(seen.ref)
+    else {
+      if (seen.kind === 'whole' || seen.epoch !== this.#epoch) member.witness.disturbed(clock.monotonic())
+      this.#epoch = seen.epoch
+      member.update(seen.seq)
+    }
+  }
+
+  #sent(frame: Uint8Array): void {
+    this.#parts.tally.counts.bytes_out += frame.length
+    const wish = asked(frame)
+    if (wish.kind === 'resync') this.#inspect()
+    else if (wish.kind === 'message' && wish.n !== undefined) this.#member?.witness.sent(wish.ref, wish.n)
+  }
+
+  /** Writes down why the SDK had to ask for the whole state, since the last time. */
+  #inspect(): void {
+    if (!this.#client) return
+    const { sequence, checksum } = this.#client.stats.resyncs
+    const { book } = this.#parts
+    const who = `client ${this.number} in ${this.#room?.id ?? 'no room'}`
+    if (sequence > this.#resyncs.sequence)
+      book.note('gap', `${who}: an update was missing`, sequence - this.#resyncs.sequence)
+    if (checksum > this.#resyncs.checksum)
+      book.note('checksum', `${who}: the state was not the server's`, checksum - this.#resyncs.checksum)
+    this.#resyncs = { sequence, checksum }
+  }
+
+  /** Counts a failure, unless the client has gone as it should. */
+  #fail(error: unknown): void {
+    if (this.#farewell) return
+    const code = error instanceof RoomfulError ? error.code : 'error'
+    if (this.#doomed && code === 'key_revoked') return
+    if (this.#stalled && code === 'slow_consumer') return
+    this.#parts.tally.fail(code, error instanceof Error ? error.message : String(error))
+  }
+}

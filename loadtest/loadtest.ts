@@ -1,0 +1,219 @@
+import { type Clock, timestamp } from '../shared/clock.ts'
+import { bottlenecks } from './bottleneck.ts'
+import { brokenName, checksOf } from './checks.ts'
+import { type Issuer, ThreadedCrowd } from './crowd/crowd.ts'
+import type { BreachKind } from './crowd/findings.ts'
+import type { MetricsSource, RunOptions } from './options.ts'
+import { preflight } from './preflight.ts'
+import { Recorder, type Usage } from './recorder.ts'
+import { rehearse } from './rehearsal.ts'
+import type { Incident, RunResult, Second } from './result.ts'
+import type { LocalService } from './scenario.ts'
+import { Scraper } from './scraper.ts'
+import { RunStage } from './stage.ts'
+import { hasPassed, judge } from './thresholds.ts'
+
+/** What the load is put on. */
+export interface Target {
+  readonly issuer: Issuer
+  readonly ws_urls: readonly string[]
+  readonly metrics: readonly MetricsSource[]
+  /** With `--local`. */
+  readonly local: LocalService | undefined
+  /** The addresses, and what is behind them where that is known. */
+  readonly description: string
+}
+
+/** Who looks on while it runs. */
+export interface Spectacle {
+  phase(name: string, seconds: number, run_seconds: number): void
+  update(second: Second, progress: number): void
+  incident(text: string): void
+}
+
+export interface LoadTestParts {
+  readonly options: RunOptions
+  readonly target: Target
+  readonly view: Spectacle
+  readonly clock: Clock
+  readonly usage: () => Usage
+  readonly machine: RunResult['machine']
+  /** Fires when the run is to end before its time. */
+  readonly signal: AbortSignal
+}
+
+/** How long what was sent may take to be acked once nobody sends any more. */
+const SETTLE_SECONDS = 10
+/** The same after an interruption: somebody waits. */
+const SETTLE_INTERRUPTED_SECONDS = 3
+
+/** Plays a scenario and resolves with what was found, also when it could not go on or was interrupted. */
+export class LoadTest {
+  readonly #parts: LoadTestParts
+  readonly #crowd: ThreadedCrowd
+  readonly #recorder: Recorder
+  readonly #stage: RunStage
+  readonly #broken = new Set<BreachKind>()
+  #phase = { began_at: 0, seconds: 0 }
+  #run_seconds = 0
+  #ticking = Promise.resolve()
+  #cancelTick = () => {}
+
+  constructor(parts: LoadTestParts) {
+    const { options, target, clock, usage, signal, view } = parts
+    const { room_type, message, seed, threads, values } = options
+    this.#parts = parts
+    this.#crowd = new ThreadedCrowd({
+      settings: { ws_urls: target.ws_urls, room_type, message, seed },
+      threads,
+      issuer: target.issuer,
+      clock,
+      signal,
+    })
+    const scraper = new Scraper(target.metrics)
+    this.#recorder = new Recorder({
+      report: () => this.#crowd.report(),
+      servers: () => scraper.read(),
+      usage,
+    })
+    this.#stage = new RunStage({
+      values,
+      crowd: this.#crowd,
+      local: target.local,
+      recorder: this.#recorder,
+      clock,
+      signal,
+      on_phase: (name, seconds) => {
+        this.#phase = { began_at: this.#stage.at, seconds }
+        view.phase(name, seconds, this.#run_seconds)
+      },
+      on_incident: ({ text }: Incident) => view.incident(text),
+    })
+  }
+
+  async run(): Promise<RunResult> {
+    const { options, target, clock, signal } = this.#parts
+    const { scenario, values } = options
+    const started_at = timestamp(clock.now() - this.#stage.at * 1000)
+    let failure: string | undefined
+    this.#run_seconds = await rehearse(scenario, values, target.local?.nodes ?? [])
+    this.#tick(1)
+    try {
+      const { ws_urls } = target
+      await preflight({ ws_urls, room_type: options.room_type, credentials: await target.issuer.issue() })
+      await scenario.run(this.#stage)
+    } catch (error) {
+      if (!signal.aborted) failure = error instanceof Error ? error.message : String(error)
+    }
+    const result = await this.#finish(started_at).catch((error: Error) => {
+      failure ??= error.message
+      return this.#result(started_at)
+    })
+    await this.#crowd.end()
+    return this.#judged({ ...result, failure })
+  }
+
+  /** What was sent is waited for, the last second told, and everybody says goodbye. */
+  async #finish(started_at: string): Promise<Unjudged> {
+    const { signal } = this.#parts
+    await this.#crowd.finish(signal.aborted ? SETTLE_INTERRUPTED_SECONDS : SETTLE_SECONDS)
+    this.#cancelTick()
+    await this.#ticking
+    await this.#second()
+    const checks = checksOf(await this.#crowd.findings(), this.#parts.options.message !== undefined)
+    const result = { ...this.#result(started_at), checks: [...checks, ...this.#stage.checks] }
+    await this.#crowd.leave()
+    return result
+  }
+
+  #result(started_at: string): Unjudged {
+    const { options, target, machine, signal } = this.#parts
+    const { scenario } = options
+    const { totals, timings, log, failures } = this.#recorder
+    const { figures, checks, incidents } = this.#stage
+    this.#cancelTick()
+    this.#recorder.close()
+    return {
+      scenario: scenario.name,
+      meaning: scenario.meaning,
+      options: optionsTold(options),
+      started_at,
+      seconds: this.#stage.at,
+      interrupted: signal.aborted,
+      failure: undefined,
+      machine,
+      target: target.description,
+      totals,
+      timings,
+      seconds_log: log,
+      incidents,
+      checks,
+      failures,
+      figures,
+      bottleneck: bottlenecks(log, machine.cores),
+    }
+  }
+
+  #judged(result: Unjudged): RunResult {
+    const judged = { ...result, verdicts: judge(this.#parts.options.limits, result) }
+    return { ...judged, passed: hasPassed(judged) }
+  }
+
+  /** The n-th second ends when n seconds are over, however late the one before was told. */
+  #tick(n: number): void {
+    const wait_ms = (n - this.#stage.at) * 1000
+    this.#cancelTick = this.#parts.clock.schedule(wait_ms, () => {
+      this.#ticking = this.#second().then(
+        () => this.#tick(Math.max(n + 1, Math.floor(this.#stage.at) + 1)),
+        // A thread is gone, and the scenario hears of it as well.
+        () => undefined,
+      )
+    })
+  }
+
+  async #second(): Promise<void> {
+    const second = await this.#recorder.second(this.#stage.at)
+    const { began_at, seconds } = this.#phase
+    this.#parts.view.update(second, seconds === 0 ? 1 : Math.min(1, (second.at - began_at) / seconds))
+    for (const breaches of this.#recorder.breaches)
+      for (const [kind, count] of Object.entries(breaches) as [BreachKind, number][]) {
+        if (count === 0 || this.#broken.has(kind)) continue
+        this.#broken.add(kind)
+        this.#stage.incident(`broken: ${brokenName(kind)}`)
+      }
+  }
+}
+
+type Unjudged = Omit<RunResult, 'verdicts' | 'passed'>
+
+/** Every option as it holds, without secrets. */
+function optionsTold({
+  values,
+  target,
+  threads,
+  room_type,
+  message,
+  seed,
+  limits,
+}: RunOptions): Record<string, string> {
+  const place =
+    typeof target === 'number'
+      ? { local: String(target) }
+      : {
+          ws: target.ws_urls.join(','),
+          ...(target.credentials
+            ? { project: target.credentials.project_id }
+            : { control: target.control_url }),
+          ...(target.metrics.length > 0 && { metrics: target.metrics.map(({ url }) => url).join(',') }),
+        }
+  return {
+    ...Object.fromEntries(Object.entries(values).map(([name, value]) => [name, String(value)])),
+    ...place,
+    threads: String(threads),
+    ...(message && { 'room-type': room_type, message: `${message.type}:${JSON.stringify(message.data)}` }),
+    seed: String(seed),
+    ...Object.fromEntries(
+      limits.map(({ threshold, limit }) => [threshold.name.slice(2), `${limit}${threshold.unit}`]),
+    ),
+  }
+}

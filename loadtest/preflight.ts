@@ -1,0 +1,43 @@
+import { type Client, connect, RoomfulError } from '../client/index.ts'
+import type { Credentials } from './crowd/client-parts.ts'
+
+/** What can be reached at all is reached within this. */
+const PATIENCE_MS = 5000
+/** A room that no client of a run joins. */
+const KEY = 'load-preflight'
+
+export interface PreflightParts {
+  readonly ws_urls: readonly string[]
+  readonly room_type: string
+  readonly credentials: Credentials
+}
+
+/** Connects once to each address and joins a room, so that what cannot work is told at once and in full. Rejects with an Error that does. */
+export async function preflight({ ws_urls, room_type, credentials }: PreflightParts): Promise<void> {
+  const { project_id: projectId, token } = credentials
+  for (const url of ws_urls) {
+    let client: Client | undefined
+    try {
+      client = await connect(url, {
+        projectId,
+        token,
+        connectTimeoutMs: PATIENCE_MS,
+        onError: () => undefined,
+      })
+      await client.join(room_type, { key: KEY })
+    } catch (error) {
+      throw new Error(explained(error, url, room_type), { cause: error })
+    } finally {
+      client?.close()
+    }
+  }
+}
+
+function explained(error: unknown, url: string, room_type: string): string {
+  if (!(error instanceof RoomfulError)) return String(error)
+  if (error.code === 'unknown_room_type' && room_type === 'load')
+    return `The service at ${url} has no room type "load", which this load test plays in. Start its nodes with ROOMS_DIR=loadtest/rooms (or put loadtest/rooms/load.ts into the folder they have), or name a room type of yours with --room-type and --message.`
+  if (error.code === 'connection_failed')
+    return `No client can connect to ${url}: ${error.message} Is the service running? --ws says where it is; --local 3 starts one.`
+  return `A first client could not join a room at ${url}: ${error.message} (${error.code})`
+}

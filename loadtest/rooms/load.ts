@@ -1,0 +1,53 @@
+import { defineRoom } from 'roomful'
+import * as v from 'valibot'
+
+/** What the room has applied of one member. */
+export interface Applied {
+  /** How many of its messages. */
+  count: number
+  /** The number that the last of them carried. Members number theirs from 1, so it is `count` unless one was lost or came twice. */
+  last: number
+  /** The text that came with it, for messages that have to be large. */
+  text: string
+}
+
+/** Only members who have said something: those who watch cost no state. */
+export interface LoadState {
+  players: { [member_id: string]: Applied }
+}
+
+/** Every so many messages of a member come with an event besides. */
+const EVENT_EVERY = 10
+
+/** The room type of the load test: counts what it applies, so that everybody can see that each message was applied once. */
+const load = defineRoom({
+  type: 'load',
+  max_members: 100_000,
+  messages: {
+    op: {
+      data: v.object({ n: v.pipe(v.number(), v.integer()), text: v.optional(v.string(), '') }),
+      rate: { per_second: 10_000, burst: 10_000 },
+    },
+  },
+  sync: { rate: 0 },
+  durability: 'journal',
+  idle_seconds: 5,
+  create: (): LoadState => ({ players: {} }),
+
+  on_message(state, { data, member }, ctx) {
+    state.players[member.member_id] ??= { count: 0, last: 0, text: '' }
+    const player = state.players[member.member_id]
+    if (!player) return
+    player.count += 1
+    player.last = data.n
+    player.text = data.text
+    if (player.count % EVENT_EVERY === 0) ctx.emit('milestone', { count: player.count })
+  },
+
+  on_leave(state, member) {
+    delete state.players[member.member_id]
+  },
+})
+
+export default load
+export type LoadRoom = typeof load

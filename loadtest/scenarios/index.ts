@@ -1,0 +1,23 @@
+import type { Scenario } from '../scenario.ts'
+import { bigRoom } from './big-room.ts'
+import { churn } from './churn.ts'
+import { connectStorm } from './connect-storm.ts'
+import { nodeKill } from './node-kill.ts'
+import { resumeStorm } from './resume-storm.ts'
+import { revoke } from './revoke.ts'
+import { rollingRestart } from './rolling-restart.ts'
+import { slowConsumers } from './slow-consumers.ts'
+import { steady } from './steady.ts'
+
+/** Every scenario, in the order of the help. */
+export const SCENARIOS: readonly Scenario[] = [
+  steady,
+  connectStorm,
+  resumeStorm,
+  churn,
+  bigRoom,
+  slowConsumers,
+  revoke,
+  rollingRestart,
+  nodeKill,
+]

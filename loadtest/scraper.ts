@@ -1,0 +1,89 @@
+import type { MetricsSource } from './options.ts'
+import type { ServerSecond } from './result.ts'
+
+/** Metrics are read once a second; an answer after that is of no use. */
+const PATIENCE_MS = 900
+
+/** The sums of all series of each name. */
+export type Metrics = ReadonlyMap<string, number>
+
+/** Reads Prometheus text: the sum over the series of each name. */
+export function parseMetrics(text: string): Metrics {
+  const sums = new Map<string, number>()
+  for (const line of text.split('\n')) {
+    if (line === '' || line.startsWith('#')) continue
+    const end = line.search(/[{ ]/)
+    const name = line.slice(0, end)
+    const value = Number(
+      line
+        .slice(line.lastIndexOf('}') + 1)
+        .trim()
+        .split(' ')[0],
+    )
+    if (Number.isFinite(value)) sums.set(name, (sums.get(name) ?? 0) + value)
+  }
+  return sums
+}
+
+/** What a process did from one reading to the next. */
+export function secondOf(name: string, now: Metrics, before: Metrics): ServerSecond {
+  const gauge = (metric: string): number => now.get(metric) ?? 0
+  // A counter that is lower than before belongs to another process.
+  const counted = (metric: string): number => {
+    const [to, from] = [now.get(metric) ?? 0, before.get(metric) ?? 0]
+    return to >= from ? to - from : to
+  }
+  return {
+    name,
+    up: true,
+    cpu_seconds: counted('process_cpu_seconds_total'),
+    rss_bytes: gauge('process_resident_memory_bytes'),
+    event_loop_utilisation: gauge('service_event_loop_utilisation_ratio'),
+    event_loop_delay_ms: meanOf(counted, 'service_event_loop_delay_seconds') * 1000,
+    connections: gauge('service_connections'),
+    sessions: gauge('service_sessions'),
+    rooms: gauge('service_rooms'),
+    members: gauge('service_members'),
+    messages_in: counted('service_messages_received_total'),
+    socket_writes: counted('service_socket_writes_total'),
+    bytes_out: counted('service_written_bytes_total'),
+    resyncs: counted('service_resyncs_total'),
+    errors: counted('service_websocket_errors_total'),
+  }
+}
+
+function meanOf(counted: (metric: string) => number, histogram: string): number {
+  const count = counted(`${histogram}_count`)
+  return count === 0 ? 0 : counted(`${histogram}_sum`) / count
+}
+
+const DOWN = secondOf('', new Map(), new Map())
+
+/** Reads the metrics of the service's processes. */
+export class Scraper {
+  readonly #sources: readonly MetricsSource[]
+  readonly #last = new Map<string, Metrics>()
+
+  constructor(sources: readonly MetricsSource[]) {
+    this.#sources = sources
+  }
+
+  /** What each did since the last call; of the first call the counters are 0. */
+  read(): Promise<ServerSecond[]> {
+    return Promise.all(this.#sources.map((source) => this.#read(source)))
+  }
+
+  async #read({ name, url }: MetricsSource): Promise<ServerSecond> {
+    const down = { ...DOWN, name, up: false }
+    try {
+      const response = await fetch(`${url}/metrics`, { signal: AbortSignal.timeout(PATIENCE_MS) })
+      if (!response.ok) return down
+      const now = parseMetrics(await response.text())
+      const second = secondOf(name, now, this.#last.get(name) ?? now)
+      this.#last.set(name, now)
+      return second
+    } catch {
+      return down
+    }
+  }
+}
