@@ -11,6 +11,7 @@ import type { Point, Timeline } from './timeline.ts'
  */
 
 const BOX = 1000
+const MOST_TIMES = 5
 /** Most rows of the table behind a chart. */
 const MOST_ROWS = 120
 /** How far a limit may lie above the highest value and still be worth the space. */
@@ -103,10 +104,12 @@ function times(timeline: Timeline): string {
     .join('')
 }
 
-/** Round moments on the axis of time: at most six, so that they fit a phone. */
+/** Round moments on the axis of time: few enough to fit a phone. */
 function linearTime(length: number): { readonly ticks: readonly number[] } {
-  const step = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600].find((size) => length / size <= 6)
-  const size = step ?? Math.ceil(length / 6 / 3600) * 3600
+  const step = [1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600].find(
+    (size) => length / size <= MOST_TIMES,
+  )
+  const size = step ?? Math.ceil(length / MOST_TIMES / 3600) * 3600
   return { ticks: Array.from({ length: Math.floor(length / size) + 1 }, (_, i) => i * size) }
 }
 
@@ -134,24 +137,40 @@ function limitsInSight({ limits, series, scale }: Chart) {
 
 const y = (scale: Scale, value: number): number => Math.round(10 * BOX * (1 - scale.at(value))) / 10
 
-/** The line through the points; where several seconds are one point, through their lowest and highest value. Gaps stay gaps. */
+/**
+ * The line through the points, and where several seconds are one point, a band behind it from their lowest to their highest value. Gaps
+ * stay gaps; a point between two of them is a dot.
+ */
 function paths(points: readonly Point[], timeline: Timeline, scale: Scale, look: string): string {
-  const runs: { readonly x: number; readonly point: NonNullable<Point> }[][] = []
+  const runs: { readonly x: number; readonly high: number; readonly low: number }[][] = []
   points.forEach((point, i) => {
     if (point === undefined) return
     if (i === 0 || points[i - 1] === undefined) runs.push([])
-    runs.at(-1)!.push({ x: Math.round(timeline.places[i]! * BOX) / 100, point })
+    const x = Math.round(timeline.places[i]! * BOX) / 100
+    runs.at(-1)!.push({ x, high: y(scale, point.high), low: y(scale, point.low) })
   })
-  const through = runs.map((run) => {
-    const places = run.flatMap(({ x, point: { low, high } }) =>
-      low === high ? [`${x} ${y(scale, high)}`] : [`${x} ${y(scale, low)}`, `${x} ${y(scale, high)}`],
-    )
-    return { d: `M${places.join('L')}${run.length === 1 ? 'h0' : ''}`, from: run[0]!.x, to: run.at(-1)!.x }
-  })
-  const areas = through.map(({ d, from, to }) => `${d}L${to} ${BOX}L${from} ${BOX}Z`.replace('h0L', 'L'))
-  const area = look.includes('filled') ? `<path class="area" d="${areas.join('')}"/>` : ''
-  return `${area}<path class="line" d="${through.map(({ d }) => d).join('')}"/>`
+  const top = (run: (typeof runs)[number]) => run.map(({ x, high }) => `${x} ${high}`).join('L')
+  const long = runs.filter((run) => run.length > 1)
+  const areas = long.map((run) => `M${top(run)}L${run.at(-1)!.x} ${BOX}L${run[0]!.x} ${BOX}Z`)
+  const bands = long.map(
+    (run) =>
+      `M${top(run)}L${run
+        .map(({ x, low }) => `${x} ${low}`)
+        .reverse()
+        .join('L')}Z`,
+  )
+  const lines = long.map((run) => `M${top(run)}`)
+  const dots = runs.filter((run) => run.length === 1).map((run) => `M${top(run)}h0`)
+  return [
+    look.includes('filled') ? shape('area', areas) : '',
+    timeline.step > 1 ? shape('band', bands) : '',
+    shape('line', lines),
+    shape('line alone', dots),
+  ].join('')
 }
+
+const shape = (look: string, parts: readonly string[]): string =>
+  parts.length === 0 ? '' : `<path class="${look}" d="${parts.join('')}"/>`
 
 function pointText(point: Point, write: (value: number) => string): string {
   if (point === undefined) return NONE

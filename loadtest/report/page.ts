@@ -91,7 +91,7 @@ function about({ step, moments }: Timeline): string {
   if (moments.length === 0) return 'The run ended before its first second: there is nothing to draw.'
   return step === 1
     ? 'Second by second. Shaded: the phases of the run; flags: what happened.'
-    : `A point is ${step} seconds, drawn from their lowest to their highest value. Shaded: the phases of the run; flags: what happened.`
+    : `Each point is ${step} seconds: the line is their highest value, the band reaches down to their lowest. Shaded: the phases of the run; flags: what happened.`
 }
 
 function groups(

@@ -6,7 +6,7 @@ export interface Scale {
 }
 
 const STEPS = [1, 2, 2.5, 5, 10]
-const MOST_LOG_TICKS = 6
+const MOST_LOG_TICKS = 8
 
 /** From 0 to a round number above `most`. `base`: of what round numbers are made, 10 or (for bytes) 1024. */
 export function linear(most: number, base: 10 | 1024 = 10): Scale {
@@ -33,7 +33,7 @@ export function logarithmic(least: number, most: number): Scale {
   const span = Math.log(high / low)
   return {
     at: (value) => (value <= low ? 0 : clamp(Math.log(value / low) / span)),
-    ticks: all.length <= MOST_LOG_TICKS ? all : decades.length > 1 ? decades : thinned(all),
+    ticks: all.length <= MOST_LOG_TICKS ? all : decades.length > 2 ? decades : thinned(all),
   }
 }
 

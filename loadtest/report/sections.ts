@@ -85,8 +85,8 @@ export function checks({ checks: all }: RunResult): Part {
   const rows = all.map((check) => [
     { html: `${badge(check)}` },
     { html: `<b>${escaped(check.name)}</b><p>${escaped(check.meaning)}</p>${examples(check)}` },
-    figure(check.violations === undefined ? NONE : count(check.violations)),
-    text(check.note),
+    { ...figure(check.violations === undefined ? NONE : count(check.violations)), of: 'violations' },
+    { ...text(check.note), of: 'looked at' },
   ])
   return {
     id: 'checks',
@@ -129,8 +129,8 @@ export function limits({ verdicts }: RunResult): Part {
 export function failures({ failures: all }: RunResult): Part {
   const rows = all.map(({ code, count: times, example }) => [
     { html: `<code>${escaped(code)}</code>` },
-    figure(count(times)),
-    text(example),
+    { ...figure(count(times)), of: 'times' },
+    { ...text(example), of: 'first message' },
   ])
   return {
     id: 'failures',

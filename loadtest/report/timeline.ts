@@ -2,8 +2,8 @@ import type { RunResult } from '../result.ts'
 
 /** The time axis of all charts of a run: seconds, in groups where there are too many to draw. */
 
-/** Most points that are drawn of one line; a chart is not much wider. */
-const MOST_POINTS = 480
+/** Most points that are drawn of one line: on a phone, one for each pixel or so. */
+const MOST_POINTS = 240
 
 export interface Phase {
   readonly name: string
@@ -29,10 +29,10 @@ export class Timeline {
   readonly step: number
   readonly #log: RunResult['seconds_log']
 
-  constructor(result: Pick<RunResult, 'seconds' | 'seconds_log'>, most_points = MOST_POINTS) {
+  constructor(result: Pick<RunResult, 'seconds' | 'seconds_log'>) {
     this.#log = result.seconds_log
     this.length = Math.max(1, result.seconds, this.#log.at(-1)?.at ?? 0)
-    this.step = Math.max(1, Math.ceil(this.#log.length / most_points))
+    this.step = Math.max(1, Math.ceil(this.#log.length / MOST_POINTS))
     const groups = grouped(this.#log, this.step)
     this.moments = groups.map((group) => group[0]!.at)
     // A second is drawn in its middle.

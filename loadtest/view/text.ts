@@ -50,7 +50,7 @@ export function bytes(value: number): string {
 /** From a share of 1: `8.2%`, `93%`, `140%`. */
 export function percent(share: number): string {
   const value = 100 * share
-  return `${value >= 10 || value === 0 ? Math.round(value) : value.toFixed(1)}%`
+  return `${value >= 10 ? Math.round(value) : value.toFixed(1).replace(/\.0$/, '')}%`
 }
 
 /** A figure in its unit, as the result of a run holds it (`ms`, `%`, `bytes`, `/s`, any word, or empty). */
