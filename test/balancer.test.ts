@@ -1,7 +1,7 @@
 import { connect, type Socket } from 'node:net'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
-import { BALANCERS } from './support/balancer.ts'
+import { BALANCERS, checkWithEverything } from './support/balancer.ts'
 import type { Login } from './support/cluster.ts'
 import { expectIntact } from './support/cluster-verdict.ts'
 import { expectProblem, type Request } from './support/control-api.ts'
@@ -198,6 +198,10 @@ describe.each(BALANCERS)('behind %s', { timeout: 60_000 }, (kind) => {
       0,
     )
     expect((await chunked.ended).said).toMatch(/^HTTP\/1.1 413 .*"code":"payload_too_large"/s)
+  })
+
+  it('the settings that are there for some, TLS among them, are sound', async () => {
+    expect(await checkWithEverything(kind, deployment.places)).toMatch(/valid|test is successful/)
   })
 
   it('what is nowhere is answered by those behind, under the id of the request', async () => {

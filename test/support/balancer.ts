@@ -1,8 +1,9 @@
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
 import { haproxyAt, nginxAt, type Places } from '../../deploy/balancer/configuration.ts'
 import { programOr } from './debian-package.ts'
 import { until } from './redis-admin.ts'
@@ -23,12 +24,49 @@ export interface Balancer {
   close(): Promise<void>
 }
 
+const run = promisify(execFile)
 const FOLDER = new URL('../../deploy/balancer/', import.meta.url)
 
 /** The configuration file of a load balancer, with its servers at these places. */
 export async function configurationOf(kind: BalancerKind, places: Places): Promise<string> {
   const text = await readFile(new URL(kind === 'haproxy' ? 'haproxy.cfg' : 'nginx.conf', FOLDER), 'utf8')
   return kind === 'haproxy' ? haproxyAt(text, places) : nginxAt(text, places)
+}
+
+/**
+ * What a load balancer says of its configuration with every setting that is there for some (marked `#+`), and a certificate, switched on.
+ * Rejects when it would not start with it.
+ */
+export async function checkWithEverything(kind: BalancerKind, places: Places): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), `roomful-${kind}-`))
+  try {
+    const [cert, key] = [join(folder, 'roomful.pem'), join(folder, 'roomful.key')]
+    const subject = ['-subj', '/CN=localhost', '-days', '1']
+    await run(programOr('openssl'), [
+      'req',
+      '-x509',
+      '-newkey',
+      'rsa:2048',
+      '-nodes',
+      ...subject,
+      '-keyout',
+      key,
+      '-out',
+      cert,
+    ])
+    // haproxy reads both from one file.
+    if (kind === 'haproxy')
+      await writeFile(cert, (await readFile(cert, 'utf8')) + (await readFile(key, 'utf8')))
+    const text = await configurationOf(kind, places)
+    const file = join(folder, 'configuration')
+    const whole = text.replaceAll('#+ ', '').replaceAll(/\/etc\/(haproxy|nginx)\/certs\/(?= )/g, cert)
+    await writeFile(file, whole.replaceAll('/etc/nginx/certs', folder).replace('/var/log/nginx', folder))
+    const check = kind === 'haproxy' ? ['-c', '-f', file] : ['-t', ...WORDS.nginx(file, folder)]
+    const { stdout, stderr } = await run(programOr(kind), check)
+    return stdout + stderr
+  } finally {
+    await rm(folder, { recursive: true, force: true })
+  }
 }
 
 /** How each is started in the foreground, given its configuration file and a folder of its own. */

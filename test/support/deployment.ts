@@ -62,7 +62,7 @@ export class Deployment {
         ...ports.controls.map((_, index) => deployment.startControl(index)),
         ...ports.nodes.map((_, index) => deployment.startNode(index)),
       ])
-      deployment.#balancer = await startBalancer(balancer, deployment.#places, balancer_processes)
+      deployment.#balancer = await startBalancer(balancer, deployment.places, balancer_processes)
       return deployment
     } catch (error) {
       await deployment.close()
@@ -75,7 +75,8 @@ export class Deployment {
     return this.#balancer
   }
 
-  get #places(): Places {
+  /** Where everything is. */
+  get places(): Places {
     const { websocket, api, balancer, nodes, controls } = this.#ports
     return {
       websocket: at(websocket),

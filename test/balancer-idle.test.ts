@@ -1,0 +1,100 @@
+import { readFileSync } from 'node:fs'
+import { availableParallelism } from 'node:os'
+import { afterEach, describe, expect, it, onTestFinished } from 'vitest'
+import { BALANCERS, type BalancerKind } from './support/balancer.ts'
+import { Deployment } from './support/deployment.ts'
+import { IdleClients } from './support/idle-clients.ts'
+import { until } from './support/redis-admin.ts'
+
+/**
+ * Very many silent websockets through each load balancer. `npm run balancer:idle` does it with 10,000 and tells what they take of memory;
+ * without being told otherwise it is so many:
+ */
+const DEFAULT_SOCKETS = 2000
+const sockets = Number(process.env.BALANCER_IDLE_SOCKETS ?? DEFAULT_SOCKETS)
+
+/** Of so many clients on a busy machine, some are late with the answer to a ping. */
+const HEARTBEAT_SECONDS = sockets > DEFAULT_SOCKETS ? 6 : 3
+const ROOM = 'ledger-none:idle'
+const MEMBERS = 5
+const CLIENT_PROCESSES = 2
+/** File descriptors that a process needs besides those of websockets. */
+const OTHER_DESCRIPTORS = 500
+/** Connections are spread by chance over the processes of a balancer. */
+const UNEVEN = 1.1
+
+const limit = Number(/Max open files +\d+ +(\d+)/.exec(readFileSync('/proc/self/limits', 'utf8'))?.[1])
+
+/** How many processes a balancer needs for all sockets. nginx has a worker for each core; haproxy is one process with threads. */
+const processesOf = (kind: BalancerKind): number =>
+  kind === 'nginx' ? 1 : Math.ceil((sockets * 2 * UNEVEN) / (limit - OTHER_DESCRIPTORS))
+const needed = (kind: BalancerKind): number => {
+  const sharing = kind === 'nginx' ? availableParallelism() : processesOf(kind)
+  return Math.ceil((sockets * 2 * UNEVEN) / sharing) + OTHER_DESCRIPTORS
+}
+
+describe.each(BALANCERS)('%s', { timeout: 120_000 }, (kind) => {
+  let deployment: Deployment | undefined
+  afterEach(async () => {
+    await deployment?.close()
+    deployment = undefined
+  })
+
+  it.skipIf(needed(kind) > limit)(
+    `keeps ${sockets} silent websockets for more than two heartbeats (needs ${needed(kind)} file descriptors of ${limit})`,
+    async ({ annotate }) => {
+      deployment = await Deployment.start({
+        balancer: kind,
+        balancer_processes: processesOf(kind),
+        node_env: { HEARTBEAT_SECONDS: String(HEARTBEAT_SECONDS) },
+      })
+      const { balancer, nodes } = deployment
+      const login = await deployment.login()
+      const room_processes = nodes.map(({ program }) => program.child.pid!)
+      const before = { balancer: rss(await balancer.pids()), nodes: rss(room_processes) }
+
+      const began = performance.now()
+      const wish = { ...login, ws_url: balancer.ws_url, sockets, members: MEMBERS, room_id: ROOM }
+      const clients = await IdleClients.connect(wish, CLIENT_PROCESSES)
+      onTestFinished(() => clients.close())
+      const connected_ms = performance.now() - began
+      expect(await clients.report()).toMatchObject({ welcome: sockets, lost: 0 })
+
+      await new Promise((resolve) => setTimeout(resolve, HEARTBEAT_SECONDS * 2500))
+      expect(await clients.report()).toMatchObject({ welcome: sockets, lost: 0 })
+      const after = { balancer: rss(await balancer.pids()), nodes: rss(room_processes) }
+
+      const { heard } = await clients.report()
+      const player = await deployment.player(login, ROOM)
+      await player.add()
+      await until('the members hear of it', async () => {
+        expect(await clients.report()).toEqual({ welcome: sockets, lost: 0, heard: heard + MEMBERS })
+        return true
+      })
+
+      const figures = {
+        balancer: kind,
+        sockets,
+        connected_per_second: Math.round((sockets / connected_ms) * 1000),
+        balancer_mb_before: megabytes(before.balancer),
+        balancer_kb_per_socket: (after.balancer - before.balancer) / sockets / 1024,
+        nodes_mb_before: megabytes(before.nodes),
+        nodes_mb_per_10k_sessions: (megabytes(after.nodes - before.nodes) / sockets) * 10_000,
+      }
+      const line = JSON.stringify(figures, (_, value) =>
+        typeof value === 'number' ? Math.round(value * 10) / 10 : value,
+      )
+      process.stdout.write(`${line}\n`)
+      await annotate(line)
+    },
+  )
+})
+
+const megabytes = (bytes: number): number => bytes / 1024 / 1024
+
+/** What the system has given to these processes together, in bytes. */
+const rss = (pids: readonly number[]): number =>
+  pids.reduce((sum, pid) => {
+    const status = readFileSync(`/proc/${pid}/status`, 'utf8')
+    return sum + Number(/VmRSS:\s+(\d+) kB/.exec(status)?.[1] ?? 0) * 1024
+  }, 0)

@@ -1,0 +1,48 @@
+import { WebSocket } from 'ws'
+import type { CrowdReport, CrowdWish } from './idle-clients.ts'
+
+/** The process of `IdleClients`: opens many websockets, says hello on each, and then does nothing but what a websocket must. */
+
+/** How many handshakes are under way at once. */
+const AT_ONCE = 100
+
+const wish = JSON.parse(process.argv[2]!) as CrowdWish
+const report = { welcome: 0, lost: 0, heard: 0 }
+let next = 0
+
+const say = (report: CrowdReport): void => void process.send?.(report)
+const connectAll = (): Promise<unknown> => Promise.all(Array.from({ length: AT_ONCE }, connectOneByOne))
+
+async function connectOneByOne(): Promise<void> {
+  while (next < wish.sockets) await connectOne(next++)
+}
+
+/** Resolves when the client is welcome (and joined, where it is to be a member) or lost. */
+function connectOne(index: number): Promise<void> {
+  const { project_id, token, room_id, members, ws_url } = wish
+  const [room_type, key] = room_id.split(':')
+  return new Promise((resolve) => {
+    const socket = new WebSocket(ws_url, ['roomful.v1.json'], { perMessageDeflate: false })
+    socket.once('open', () => socket.send(JSON.stringify({ t: 'hello', project_id, token })))
+    socket.on('message', (data) => {
+      const { t } = JSON.parse(String(data)) as { t: string }
+      if (t === 'welcome') {
+        report.welcome += 1
+        if (index >= members) resolve()
+        else socket.send(JSON.stringify({ t: 'join', ref: 1, room_type, options: { key } }))
+      }
+      if (t === 'joined') resolve()
+      if (t === 'event') report.heard += 1
+    })
+    socket.on('error', () => undefined)
+    socket.once('close', () => {
+      report.lost += 1
+      resolve()
+    })
+  })
+}
+
+process.on('message', () => say(report))
+process.on('disconnect', () => process.exit(0))
+await connectAll()
+say(report)
