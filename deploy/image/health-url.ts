@@ -16,9 +16,7 @@ export function planeOf(words: readonly string[]): Plane {
 export function healthUrl(plane: Plane, env: Environment, read_file: ReadFile): string {
   const { values } = readEnvironment(plane, env, read_file)
   const [host, port] =
-    plane === 'control'
-      ? [values.CONTROL_HOST, values.CONTROL_PORT]
-      : [values.ADMIN_HOST, values.ADMIN_PORT]
+    plane === 'control' ? [values.CONTROL_HOST, values.CONTROL_PORT] : [values.ADMIN_HOST, values.ADMIN_PORT]
   return `http://${reachable(host)}:${port}/healthz`
 }
 

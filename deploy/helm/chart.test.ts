@@ -1,0 +1,331 @@
+import { readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { parse } from 'yaml'
+import { variables } from '../../shared/config/environment.ts'
+import { parseControlConfig, parseDataplaneConfig } from '../../shared/config.ts'
+import { HelmEngine, type Manifest, whyNoHelmEngine } from '../../test/support/helm/chart.ts'
+import { unknownFields, validateManifest } from '../../test/support/helm/kubernetes.ts'
+import { podView } from '../../test/support/helm/pod.ts'
+import { readImage } from '../../test/support/image/dockerfile.ts'
+
+const CHART = fileURLToPath(new URL('roomful', import.meta.url))
+const read = (path: string): string => readFileSync(new URL(path, import.meta.url), 'utf8')
+const example = (name: string) => parse(read(`examples/${name}.yaml`))
+
+/** Every example of values there is, and the Secret that one of them expects. */
+const EXAMPLES = ['smallest', 'production', 'own-secret'] as const
+const OWN_SECRET: Manifest = {
+  apiVersion: 'v1',
+  kind: 'Secret',
+  metadata: { name: 'roomful-secrets' },
+  data: Object.fromEntries(
+    Object.entries({
+      'redis-url': 'rediss://redis.example.com:6380',
+      'internal-token': 'internal-token-of-somebody',
+      'keyring-secret': 'keyring-secret-of-somebody',
+      'control-api-tokens': 'operator-token-of-somebody',
+    }).map(([key, value]) => [key, Buffer.from(value).toString('base64')]),
+  ),
+}
+
+/** Whether labels are among those that a selector picks. */
+const picks = (selector: Record<string, string>, labels: Record<string, string> = {}) =>
+  Object.entries(selector).every(([name, value]) => labels[name] === value)
+
+const missing = whyNoHelmEngine()
+if (missing) process.stderr.write(`skipped: the chart is not rendered, there is ${missing}\n`)
+
+describe.skipIf(missing !== undefined)('the chart', () => {
+  let helm: HelmEngine
+  beforeAll(async () => {
+    helm = await HelmEngine.build()
+  }, 240_000)
+  afterAll(() => helm?.close())
+
+  const render = (values: object) => helm.manifests(CHART, { values })
+  const of = (manifests: readonly Manifest[], kind: string, ending = '') =>
+    manifests.filter((one) => one.kind === kind && one.metadata.name.endsWith(ending))
+  const one = (manifests: readonly Manifest[], kind: string, ending = ''): Manifest => {
+    const found = of(manifests, kind, ending)
+    if (found.length !== 1) throw new Error(`there are ${found.length} ${kind} …${ending}`)
+    return found[0]!
+  }
+
+  describe.each(EXAMPLES)('with the values of examples/%s.yaml', (name) => {
+    let manifests: Manifest[]
+    beforeAll(() => {
+      manifests = render(example(name))
+    })
+
+    it('is what Kubernetes takes: known kinds, known fields, right types, names of its own', async () => {
+      for (const manifest of manifests) await validateManifest(manifest)
+      expect(await unknownFields(manifests)).toBe('')
+      const names = manifests.map(({ kind, metadata }) => `${kind} ${metadata.name}`)
+      expect(new Set(names).size).toBe(names.length)
+      for (const { metadata } of manifests) {
+        expect(metadata.namespace).toBe('play')
+        expect(metadata.name).toMatch(/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/)
+      }
+    })
+
+    it('has selectors that pick the pods they mean, and no others', () => {
+      const pods = of(manifests, 'Deployment').map(({ metadata, spec }) => ({
+        name: metadata.name,
+        labels: spec.template.metadata.labels,
+      }))
+      const picked = (selector: Record<string, string>) =>
+        pods.filter(({ labels }) => picks(selector, labels)).map((pod) => pod.name)
+      for (const { metadata, spec } of of(manifests, 'Deployment'))
+        expect(picked(spec.selector.matchLabels)).toEqual([metadata.name])
+      for (const { metadata, spec } of [...of(manifests, 'Service'), ...of(manifests, 'PodDisruptionBudget')])
+        expect(picked(spec.selector.matchLabels ?? spec.selector)).toEqual([
+          metadata.name.replace(/-admin$/, ''),
+        ])
+      for (const { metadata, spec } of of(manifests, 'NetworkPolicy'))
+        expect(picked(spec.podSelector.matchLabels)).toEqual([metadata.name])
+      for (const { spec } of of(manifests, 'Deployment'))
+        for (const { labelSelector } of spec.template.spec.topologySpreadConstraints)
+          expect(labelSelector.matchLabels).toEqual(spec.selector.matchLabels)
+    })
+
+    it('names ports that are there', () => {
+      const ports = (deployment: Manifest): string[] =>
+        deployment.spec.template.spec.containers[0].ports.map(({ name: port }: { name: string }) => port)
+      for (const deployment of of(manifests, 'Deployment')) {
+        const [container] = deployment.spec.template.spec.containers
+        for (const probe of ['startupProbe', 'livenessProbe', 'readinessProbe'])
+          expect(ports(deployment)).toContain(container[probe].httpGet.port)
+      }
+      const behind = (selector: Record<string, string>) =>
+        of(manifests, 'Deployment').find(({ spec }) => picks(selector, spec.template.metadata.labels))!
+      for (const { spec } of of(manifests, 'Service'))
+        for (const { targetPort } of spec.ports) expect(ports(behind(spec.selector))).toContain(targetPort)
+      for (const { spec } of of(manifests, 'NetworkPolicy'))
+        for (const { ports: allowed } of spec.ingress)
+          for (const { port } of allowed) expect(ports(behind(spec.podSelector.matchLabels))).toContain(port)
+      for (const { spec } of of(manifests, 'Ingress'))
+        for (const { http } of spec.rules) {
+          const { service } = http.paths[0].backend
+          const names = one(manifests, 'Service', service.name).spec.ports.map(
+            (port: { name: string }) => port.name,
+          )
+          expect(names).toContain(service.port.name)
+        }
+      for (const { spec } of of(manifests, 'ServiceMonitor')) {
+        const services = of(manifests, 'Service').filter(({ metadata }) =>
+          picks(spec.selector.matchLabels, metadata.labels),
+        )
+        const matching = services.filter((service) =>
+          service.spec.ports.some(({ name: port }: { name: string }) => port === spec.endpoints[0].port),
+        )
+        expect(matching.map(({ metadata }) => metadata.labels![spec.jobLabel])).toEqual([
+          expect.stringMatching(/^roomful-(control|node)$/),
+        ])
+      }
+    })
+
+    it('asks for liveness what never depends on Redis, and for readiness what does', () => {
+      for (const { spec } of of(manifests, 'Deployment')) {
+        const [{ startupProbe, livenessProbe, readinessProbe }] = spec.template.spec.containers
+        expect([startupProbe, livenessProbe, readinessProbe].map((probe) => probe.httpGet.path)).toEqual([
+          '/healthz',
+          '/healthz',
+          '/readyz',
+        ])
+      }
+    })
+
+    it('gives each plane a configuration that it starts with, without a warning', () => {
+      const secrets = [...of(manifests, 'Secret'), OWN_SECRET]
+      const image_env = readImage().final.env
+      const control = podView(one(manifests, 'Deployment', '-control'), image_env, secrets)
+      const node = podView(one(manifests, 'Deployment', '-node'), image_env, secrets)
+      const parsed = {
+        control: parseControlConfig(control.env, control.read_file),
+        node: parseDataplaneConfig(node.env, node.read_file),
+      }
+      if (!parsed.control.ok || !parsed.node.ok) throw new Error(JSON.stringify(parsed))
+      expect([...parsed.control.warnings, ...parsed.node.warnings]).toEqual([])
+      const [control_config, node_config] = [parsed.control.config, parsed.node.config]
+      expect(control_config.operator_tokens).toHaveLength(1)
+      expect(control_config.keyring_secret!.length).toBeGreaterThanOrEqual(16)
+      expect(node_config.internal_token).toBe(control_config.internal_token)
+      expect(node_config.store).toEqual(control_config.store)
+      // The ports that Kubernetes knows are those that the processes listen on.
+      const listed = (ending: string) =>
+        one(manifests, 'Deployment', ending).spec.template.spec.containers[0].ports.map(
+          (port: { containerPort: number }) => port.containerPort,
+        )
+      expect(listed('-control')).toEqual([control_config.port])
+      expect(listed('-node')).toEqual([node_config.ws_port, node_config.admin_port])
+      // CONTROL_URL is the Service of control.
+      const service = one(manifests, 'Service', '-control')
+      expect(node_config.control_url).toBe(
+        `http://${service.metadata.name}.play.svc:${service.spec.ports[0].port}`,
+      )
+    })
+
+    it('shows nodes, which run the code of games, no secret that only control needs', () => {
+      const keys = (ending: string) =>
+        one(manifests, 'Deployment', ending).spec.template.spec.volumes.flatMap(
+          ({ secret }: { secret?: { items: { key: string }[] } }) =>
+            secret?.items.map(({ key }) => key) ?? [],
+        )
+      expect(keys('-node').sort()).toEqual(['internal-token', 'redis-url'])
+      expect(keys('-control').sort()).toEqual([
+        'control-api-tokens',
+        'internal-token',
+        'keyring-secret',
+        'redis-url',
+      ])
+    })
+
+    it('gives a node time for all of its drain, and lets one drain at a time', () => {
+      const { spec } = one(manifests, 'Deployment', '-node')
+      const [container] = spec.template.spec.containers
+      const drain = Number(
+        container.env.find((entry: { name: string }) => entry.name === 'DRAIN_SECONDS').value,
+      )
+      const wait = Number(container.lifecycle.preStop.exec.command[1])
+      expect(spec.template.spec.terminationGracePeriodSeconds).toBeGreaterThanOrEqual(drain + wait + 10)
+      expect(spec.minReadySeconds).toBeGreaterThanOrEqual(drain + wait)
+      expect(spec.strategy.rollingUpdate).toEqual({ maxUnavailable: 0, maxSurge: 1 })
+    })
+
+    it('keeps to the restricted Pod Security Standard', () => {
+      for (const { spec } of of(manifests, 'Deployment')) {
+        const pod = spec.template.spec
+        expect(pod.securityContext).toMatchObject({
+          runAsNonRoot: true,
+          seccompProfile: { type: 'RuntimeDefault' },
+        })
+        expect(`${pod.securityContext.runAsUser}:${pod.securityContext.runAsGroup}`).toBe(
+          readImage().final.user,
+        )
+        for (const key of ['hostNetwork', 'hostPID', 'hostIPC']) expect(pod[key]).toBeUndefined()
+        expect(pod.automountServiceAccountToken).toBe(false)
+        expect(pod.enableServiceLinks).toBe(false)
+        for (const volume of pod.volumes)
+          expect(Object.keys(volume).filter((key) => key !== 'name')).toEqual([
+            expect.stringMatching(/^(secret|emptyDir)$/),
+          ])
+        for (const { securityContext, resources } of pod.containers) {
+          expect(securityContext).toEqual({
+            allowPrivilegeEscalation: false,
+            readOnlyRootFilesystem: true,
+            capabilities: { drop: ['ALL'] },
+          })
+          expect(resources.limits.memory).toBeDefined()
+        }
+      }
+    })
+  })
+
+  it('scales nodes by their sessions and their event loop, by metrics that they have', () => {
+    const manifests = render(example('production'))
+    const { spec } = one(manifests, 'HorizontalPodAutoscaler')
+    const deployment = one(manifests, 'Deployment', '-node')
+    expect(spec.scaleTargetRef).toEqual({
+      apiVersion: 'apps/v1',
+      kind: 'Deployment',
+      name: deployment.metadata.name,
+    })
+    expect(deployment.spec.replicas).toBeUndefined()
+    const targets = spec.metrics.map(({ pods }: { pods: { metric: { name: string }; target: object } }) => [
+      pods.metric.name,
+      pods.target,
+    ])
+    expect(targets).toEqual([
+      ['service_sessions', { type: 'AverageValue', averageValue: '7000' }],
+      ['service_event_loop_utilisation_ratio', { type: 'AverageValue', averageValue: '600m' }],
+    ])
+    const reference = read('../../docs/reference.md')
+    for (const [metric] of targets) expect(reference).toContain(`| \`${metric}\` | gauge |`)
+    // README.md tells prometheus-adapter of the same two.
+    for (const [metric] of targets) expect(read('README.md')).toContain(metric)
+  })
+
+  it('keeps the secrets it has made when it is upgraded, and takes a new address of Redis', () => {
+    const first = one(render(example('smallest')), 'Secret')
+    expect(first.metadata.annotations).toMatchObject({ 'helm.sh/resource-policy': 'keep' })
+    const cluster = { [`v1/Secret/play/${first.metadata.name}`]: first }
+    const values = { redis: { url: 'redis://elsewhere:6379' } }
+    const second = one(helm.manifests(CHART, { values, cluster }), 'Secret')
+    expect({ ...second.data, 'redis-url': '' }).toEqual({ ...first.data, 'redis-url': '' })
+    expect(Buffer.from(second.data['redis-url'], 'base64').toString()).toBe('redis://elsewhere:6379')
+    const other = one(render(example('smallest')), 'Secret')
+    for (const key of ['internal-token', 'keyring-secret', 'control-api-tokens']) {
+      expect(other.data[key]).not.toBe(first.data[key])
+      expect(Buffer.from(first.data[key], 'base64').toString()).toMatch(/^[A-Za-z0-9]{43}$/)
+    }
+  })
+
+  it('says what is missing', () => {
+    expect(() => render({})).toThrow('redis.url is empty: set it')
+    expect(() => render({ redis: { url: 'redis://r' }, control: { ingress: { enabled: true } } })).toThrow(
+      'control.ingress.enabled needs control.ingress.host',
+    )
+  })
+
+  it('brings the alerts and the dashboard of this repository', () => {
+    const manifests = render(example('production'))
+    expect(one(manifests, 'PrometheusRule').spec).toEqual(parse(read('../prometheus/alerts.yml')))
+    const { data } = one(manifests, 'ConfigMap', '-dashboard')
+    expect(JSON.parse(data['roomful.json'])).toEqual(JSON.parse(read('../grafana/dashboards/roomful.json')))
+  })
+
+  it('scrapes under the jobs that the alerts know', () => {
+    const jobs = of(render(example('production')), 'Service').flatMap(
+      ({ metadata }) => metadata.labels!['roomful/job'] ?? [],
+    )
+    const known = parse(read('../prometheus/prometheus.yml')).scrape_configs.map(
+      ({ job_name }: { job_name: string }) => job_name,
+    )
+    expect(jobs.sort()).toEqual(known.filter((job: string) => job.startsWith('roomful-')).sort())
+  })
+
+  it('writes numbers among the variables as the program reads them', () => {
+    const { spec } = one(render(example('production')), 'Deployment', '-node')
+    const env = Object.fromEntries(
+      spec.template.spec.containers[0].env.map(({ name, value }: { name: string; value: string }) => [
+        name,
+        value,
+      ]),
+    )
+    expect(env).toMatchObject({
+      OUTBOX_LIMIT_BYTES: '2097152',
+      MAX_SESSIONS: '10000',
+      REQUIRE_KEY_ID: '1',
+      ALLOWED_ORIGINS: 'https://play.example.com',
+    })
+  })
+
+  it('lets env set every variable of a plane that no other value sets', () => {
+    const schema = JSON.parse(read('roomful/values.schema.json'))
+    for (const [plane, command] of [
+      ['control', 'control'],
+      ['node', 'dataplane'],
+    ] as const) {
+      const refused: string[] = schema.properties[plane].properties.env.propertyNames.not.enum
+      const { spec } = one(render({ ...example('production') }), 'Deployment', `-${plane}`)
+      const set: string[] = spec.template.spec.containers[0].env.map((entry: { name: string }) => entry.name)
+      const values = { ...example('production')[plane].env }
+      const by_chart = set.filter((name) => !(name in values))
+      expect(by_chart.filter((name) => !refused.includes(name))).toEqual([])
+      const known = variables()
+        .filter(([, { used_by }]) => used_by.includes(command))
+        .flatMap(([name]) => [name, `${name}_FILE`])
+      expect(refused.filter((name) => !known.includes(name as never))).toEqual([])
+    }
+  })
+
+  it('tells how to go on, with commands that name what is there', () => {
+    const { 'templates/NOTES.txt': notes } = helm.text(CHART, { values: example('production') })
+    expect(notes).toContain(
+      'kubectl -n play rollout status deployment/game-roomful-control deployment/game-roomful-node',
+    )
+    expect(notes).toContain('get secret game-roomful-secrets -o jsonpath')
+    expect(notes).toContain('wss://play.example.com')
+  })
+})

@@ -1,0 +1,249 @@
+import { existsSync } from 'node:fs'
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { validate } from 'dockerfile-utils'
+import { connect } from 'roomful/client'
+import { afterAll, beforeAll, describe, expect, inject, it, onTestFinished } from 'vitest'
+import { parseControlConfig, parseDataplaneConfig } from '../../shared/config.ts'
+import { buildStages } from '../../test/support/image/build.ts'
+import { contextFiles, ignoredBy } from '../../test/support/image/build-context.ts'
+import { Container, whyNoContainers } from '../../test/support/image/container.ts'
+import { parseStages, readImage } from '../../test/support/image/dockerfile.ts'
+import { freePort } from '../../test/support/redis-port.ts'
+
+const root = fileURLToPath(new URL('../..', import.meta.url))
+const { text, stages, final } = readImage()
+
+describe('the Dockerfile', () => {
+  it('has nothing that a linter complains about', () => {
+    expect(validate(text).map(({ message, range }) => `${range.start.line + 1}: ${message}`)).toEqual([])
+  })
+
+  it('builds on one exact version of a Node that is maintained for long', () => {
+    for (const { base } of stages) expect(base).toMatch(/^node:(24|26)\.\d+\.\d+-bookworm-slim$/)
+    expect(new Set(stages.map(({ base }) => base)).size).toBe(1)
+  })
+
+  it('runs as a user by number who is not root', () => {
+    const [uid, gid] = final.user!.split(':').map(Number)
+    expect(Math.min(uid!, gid!)).toBeGreaterThan(0)
+  })
+
+  it('has its commands in the exec form, so that Node is process 1 and hears SIGTERM', () => {
+    expect(final.entrypoint?.[0]).toBe('node')
+    expect(final.cmd).toEqual(['--help'])
+    expect(final.stop_signal).toBe('SIGTERM')
+    expect(final.healthcheck?.words[0]).toBe('node')
+    expect(final.healthcheck?.options).toMatchObject({ interval: '10s', timeout: '4s' })
+  })
+
+  it('runs no script of a package, and leaves what only builds to the first stage', () => {
+    const runs = stages.flatMap(({ steps }) => steps).filter((step) => step.kind === 'run')
+    for (const install of runs.flatMap(({ command }) => command.match(/npm (ci|install|prune)[^&]*/g) ?? []))
+      expect(install).toContain('--ignore-scripts')
+    expect(final.steps.filter((step) => step.kind === 'run')).toEqual([])
+    expect(final.steps.filter((step) => step.kind === 'copy' && step.from === undefined)).toEqual([])
+  })
+
+  it('exposes the ports that the planes listen on, and keeps the control API closed until it has secrets', () => {
+    const env = { ...final.env, REDIS_URL: 'redis://redis' }
+    const node = parseDataplaneConfig(env)
+    const closed = parseControlConfig(env)
+    const secrets = { CONTROL_API_TOKENS: 'a-token-of-an-operator', KEYRING_SECRET: 'a-secret-of-a-keyring' }
+    const open = parseControlConfig({ ...env, ...secrets })
+    if (!node.ok || !open.ok) throw new Error('the environment of the image is not valid')
+    expect(closed.ok).toBe(false)
+    expect(final.exposed).toEqual([open.config.port, node.config.ws_port, node.config.admin_port])
+  })
+
+  it('is told by no secret: neither in its environment nor in its build', () => {
+    expect(text).not.toMatch(/^\s*(ARG|ENV)\s[^\n]*(TOKEN|SECRET|PASSWORD|KEY)/im)
+  })
+})
+
+describe('the build context', () => {
+  it('has what is built, and neither tests nor what belongs to this machine', () => {
+    const files = contextFiles(root)
+    for (const file of [
+      'package.json',
+      'package-lock.json',
+      'deploy/cli/roomful.ts',
+      'shared/store/redis/lua',
+    ])
+      expect(
+        files.some((one) => one.startsWith(file)),
+        file,
+      ).toBe(true)
+    expect(
+      files.filter((file) => /\.test\.ts$|\.md$|^(test|docs|loadtest|node_modules|dist|\.git)\//.test(file)),
+    ).toEqual([])
+  })
+
+  it('is read as Docker reads .dockerignore', () => {
+    const ignored = ignoredBy('# all\n*\n!a\n!b/c\n**/*.test.ts\n!a/keep.test.ts\n')
+    expect(['a/x.ts', 'b/c/d.ts', 'a/keep.test.ts'].filter(ignored)).toEqual([])
+    expect(['x', 'b/d', 'a/b/y.test.ts', 'b/c.ts'].filter((path) => !ignored(path))).toEqual([])
+  })
+
+  it('has no instruction that these tests pass over', () => {
+    expect(() => parseStages('FROM node:24\nONBUILD RUN true')).toThrow(
+      'ONBUILD is an instruction these tests cannot follow',
+    )
+  })
+})
+
+const missing = whyNoContainers()
+if (missing) process.stderr.write(`skipped: the steps of the Dockerfile are not run, since ${missing}\n`)
+
+describe.skipIf(missing !== undefined)('what its steps make, without an engine', () => {
+  const secrets = {
+    INTERNAL_TOKEN: 'internal-token-of-the-image',
+    CONTROL_API_TOKENS: 'operator-token-of-the-image',
+    KEYRING_SECRET: 'keyring-secret-of-the-image',
+  }
+  let folder = ''
+  let image = ''
+
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'roomful-image-'))
+    image = await buildStages(stages, root, folder)
+  }, 240_000)
+  afterAll(() => rm(folder, { recursive: true, force: true }))
+
+  /** `docker run --read-only --tmpfs /tmp` of what was built. */
+  function start(words: readonly string[], env: Record<string, string> = {}): Container {
+    const container = new Container({
+      root: image,
+      writable: false,
+      user: final.user!,
+      workdir: final.workdir,
+      env: { ...final.env, ...env },
+      words: [...final.entrypoint!, ...words],
+    })
+    onTestFinished(() => container.kill())
+    return container
+  }
+
+  const shared = (key_prefix: string) => ({
+    REDIS_URL: inject('redisUrl'),
+    KEY_PREFIX: key_prefix,
+    ...secrets,
+  })
+  const healthy = (container: Container) => container.exec(final.healthcheck!.words)
+
+  async function startControl(key_prefix: string) {
+    const port = await freePort()
+    const container = start(['control'], { ...shared(key_prefix), CONTROL_PORT: String(port) })
+    await container.said(/control ready/)
+    return { container, url: `http://127.0.0.1:${port}` }
+  }
+
+  async function startNode(key_prefix: string, control_url: string, env: Record<string, string> = {}) {
+    const [ws, admin] = [await freePort(), await freePort()]
+    const container = start(['dataplane'], {
+      ...shared(key_prefix),
+      CONTROL_URL: control_url,
+      WS_PORT: String(ws),
+      ADMIN_PORT: String(admin),
+      DRAIN_SECONDS: '0',
+      ...env,
+    })
+    await container.said(/dataplane ready/)
+    return { container, ws_url: `ws://127.0.0.1:${ws}`, admin_url: `http://127.0.0.1:${admin}` }
+  }
+
+  async function login(control_url: string) {
+    const post = async (path: string, body: object) => {
+      const response = await fetch(`${control_url}${path}`, {
+        method: 'POST',
+        headers: {
+          'content-type': 'application/json',
+          authorization: `Bearer ${secrets.CONTROL_API_TOKENS}`,
+        },
+        body: JSON.stringify(body),
+      })
+      return (await response.json()) as { id: string; token: string }
+    }
+    const { id: projectId } = await post('/projects', { name: 'image' })
+    const { token } = await post('/tokens', { project_id: projectId })
+    return { projectId, token }
+  }
+
+  it('is small, and has the program and its dependencies only', async () => {
+    expect((await readdir(join(image, 'app'))).sort()).toEqual([
+      'LICENSE',
+      'dist',
+      'node_modules',
+      'package.json',
+    ])
+    const { dependencies, devDependencies } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
+    const there = (name: string) => existsSync(join(image, 'app/node_modules', name))
+    expect(Object.keys(dependencies).filter((name) => !there(name))).toEqual([])
+    expect(Object.keys(devDependencies).filter(there)).toEqual([])
+    let bytes = 0
+    for (const entry of await readdir(join(image, 'app'), { recursive: true, withFileTypes: true }))
+      if (entry.isFile()) bytes += (await stat(join(entry.parentPath, entry.name))).size
+    expect(bytes / 1e6).toBeLessThan(75)
+  })
+
+  it('shows its help when it is told nothing', async () => {
+    const container = start(final.cmd!)
+    expect(await container.ended).toBe(0)
+    expect(container.output()).toContain('CONTROL_API_TOKENS')
+  })
+
+  it('refuses to open the control API to everybody', async () => {
+    const container = start(['control'], { REDIS_URL: inject('redisUrl') })
+    expect(await container.ended).toBe(2)
+    expect(container.output()).toContain('CONTROL_API_TOKENS')
+  })
+
+  it('plays: control and a node, as nobody in particular, on a read-only root', async () => {
+    const prefix = `image-${crypto.randomUUID()}:`
+    const control = await startControl(prefix)
+    const node = await startNode(prefix, control.url)
+    for (const { container } of [control, node]) {
+      expect(await healthy(container)).toEqual({ code: 0, output: '' })
+      expect(container.status('Uid').split(/\s+/)).toEqual(Array(4).fill(final.user!.split(':')[0]))
+      expect(container.status('CapEff')).toMatch(/^0+$/)
+      expect(container.status('NoNewPrivs')).toBe('1')
+      expect(container.status('NSpid')).toMatch(/\b1$/)
+      const write = await container.exec(['sh', '-c', 'touch /app/x || touch /x || touch /app/dist/x'])
+      expect(write.code).not.toBe(0)
+      expect(write.output).toContain('Read-only file system')
+    }
+    const client = await connect(node.ws_url, await login(control.url))
+    const room = await client.join('counter', { key: 'image' })
+    await room.send('inc', { by: 2 })
+    expect(room.state).toEqual({ count: 2 })
+    client.close()
+    for (const { container } of [node, control]) {
+      container.signal(final.stop_signal as NodeJS.Signals)
+      expect(await container.ended, container.output()).toBe(0)
+    }
+  })
+
+  it('takes room types in TypeScript that another image adds to it', async () => {
+    const room = await readFile(join(root, 'README.md'), 'utf8').then(
+      (page) => /```ts\n(.*?)```/s.exec(page)![1]!,
+    )
+    await mkdir(join(image, 'app/rooms'))
+    onTestFinished(() => rm(join(image, 'app/rooms'), { recursive: true }))
+    await writeFile(join(image, 'app/rooms/duel.ts'), room)
+    const prefix = `image-${crypto.randomUUID()}:`
+    const control = await startControl(prefix)
+    const { container } = await startNode(prefix, control.url, { ROOMS_DIR: '/app/rooms' })
+    expect(container.output()).toContain('room types: duel')
+  })
+
+  it('is unhealthy when its plane does not answer', async () => {
+    const { container } = await startControl(`image-${crypto.randomUUID()}:`)
+    container.signal('SIGSTOP')
+    const { code, output } = await healthy(container)
+    container.signal('SIGCONT')
+    expect(code).toBe(1)
+    expect(output).toMatch(/^unhealthy: .*(aborted|timeout)/)
+  })
+})

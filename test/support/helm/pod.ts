@@ -1,0 +1,49 @@
+import type { Environment, ReadFile } from '../../../shared/config/environment.ts'
+import type { Manifest } from './chart.ts'
+
+interface Mount {
+  readonly name: string
+  readonly mountPath: string
+}
+
+interface Volume {
+  readonly name: string
+  readonly secret?: { readonly secretName: string; readonly items: readonly { key: string; path: string }[] }
+}
+
+/** What a container of a Deployment would find in its pod. */
+export interface PodView {
+  readonly env: Environment
+  /** Reads the files of Secrets that are mounted; throws for every other path. */
+  readonly read_file: ReadFile
+}
+
+/** The environment and the files of a Deployment's only container, started from an image with these variables. */
+export function podView(deployment: Manifest, image_env: Environment, secrets: readonly Manifest[]): PodView {
+  const { containers, volumes } = deployment.spec.template.spec
+  const [container] = containers
+  const own = container.env.map(({ name, value }: { name: string; value?: string }) => [
+    name,
+    value ?? `${deployment.metadata.name}-5d8f`,
+  ])
+  const files = new Map<string, string>()
+  for (const { name, mountPath } of container.volumeMounts as Mount[]) {
+    const volume = (volumes as Volume[]).find((one) => one.name === name)
+    if (volume === undefined)
+      throw new Error(`${name} is mounted at ${mountPath}, but is no volume of the pod`)
+    for (const { key, path } of volume.secret?.items ?? []) {
+      const secret = secrets.find(({ metadata }) => metadata.name === volume.secret!.secretName)
+      const data = secret?.data[key]
+      if (data === undefined) throw new Error(`the Secret ${volume.secret!.secretName} has no ${key}`)
+      files.set(`${mountPath}/${path}`, Buffer.from(data, 'base64').toString())
+    }
+  }
+  return {
+    env: { ...image_env, ...Object.fromEntries(own) },
+    read_file: (path) => {
+      const text = files.get(path)
+      if (text === undefined) throw new Error(`nothing is mounted at ${path}`)
+      return text
+    },
+  }
+}
