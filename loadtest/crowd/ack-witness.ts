@@ -28,6 +28,8 @@ export class AckWitness {
   /** What is a violation unless something unquiet comes up. */
   #suspicions: Suspicion[] = []
   #acked = 0
+  /** Up to this message each is suspected already, or acked. */
+  #judged = 0
   #disturbed_at = Number.NEGATIVE_INFINITY
 
   /** `lost` is told each time. */
@@ -57,12 +59,13 @@ export class AckWitness {
 
   /** After the update `seq` the state shows everything up to message `n` as applied. */
   shown(n: number, seq: number, at: number): void {
-    if (n > this.#acked) this.#shown ??= { n, seq, at }
+    if (n > Math.max(this.#acked, this.#judged)) this.#shown ??= { n, seq, at }
   }
 
   /** What was sent in one piece has been read. */
   read(): void {
     if (!this.#followed || !this.#shown) return
+    this.#judged = this.#shown.n
     if (this.#shown.at - this.#disturbed_at > UNQUIET_MS) this.#suspicions.push(this.#shown)
     this.#settle()
   }
