@@ -1,0 +1,140 @@
+/** One query of a panel, and what its series are called (`{{label}}` for a label's value). */
+export interface Query {
+  readonly expr: string
+  readonly legend: string
+}
+
+/** From `value` on (in the panel's unit) the colour changes. */
+export interface Threshold {
+  readonly value: number
+  readonly color: 'orange' | 'red'
+}
+
+/** What a panel shows; how that looks follows from its kind. */
+export interface Panel {
+  /** `number`: the last value, large. `lines`: over time. `areas`: over time, stacked. `heatmap`: the buckets of a histogram. */
+  readonly kind: 'number' | 'lines' | 'areas' | 'heatmap'
+  readonly title: string
+  /** What it means, and what to make of it; shown when somebody asks. */
+  readonly description: string
+  /** A unit of Grafana: `short`, `s`, `bytes`, `reqps`, `percentunit` and so on. */
+  readonly unit: string
+  readonly queries: readonly Query[]
+  /** Columns of 24; default: a third for graphs, an eighth for numbers. */
+  readonly width?: number
+  readonly thresholds?: readonly Threshold[]
+  /** Shown where nothing has happened yet, which is fine. */
+  readonly no_value?: string
+  /** The largest value there can be. */
+  readonly max?: number
+}
+
+/** A heading and the panels under it, in reading order. */
+export interface Row {
+  readonly title: string
+  readonly panels: readonly Panel[]
+}
+
+/** Where a panel lies, in columns of 24 and lines. */
+export interface Place {
+  readonly x: number
+  readonly y: number
+  readonly w: number
+  readonly h: number
+}
+
+/** The data source that the reader has chosen. */
+export const DATASOURCE = { type: 'prometheus', uid: '$datasource' } as const
+
+export const heightOf = ({ kind }: Panel): number => (kind === 'number' ? 4 : 8)
+
+export const widthOf = ({ kind, width = kind === 'number' ? 3 : 8 }: Panel): number => width
+
+/** The panel as Grafana stores it. */
+export function panelJson(panel: Panel, id: number, gridPos: Place): object {
+  return {
+    id,
+    type: TYPES[panel.kind],
+    title: panel.title,
+    description: panel.description,
+    datasource: DATASOURCE,
+    gridPos,
+    targets: panel.queries.map((query, n) => targetJson(panel, query, n)),
+    fieldConfig: { defaults: fieldJson(panel), overrides: [] },
+    options: OPTIONS[panel.kind](panel),
+  }
+}
+
+const TYPES = { number: 'stat', lines: 'timeseries', areas: 'timeseries', heatmap: 'heatmap' } as const
+
+function targetJson({ kind }: Panel, { expr, legend }: Query, n: number): object {
+  return {
+    refId: String.fromCharCode('A'.charCodeAt(0) + n),
+    datasource: DATASOURCE,
+    editorMode: 'code',
+    expr,
+    legendFormat: legend,
+    format: kind === 'heatmap' ? 'heatmap' : 'time_series',
+    range: kind !== 'number',
+    instant: kind === 'number',
+  }
+}
+
+function fieldJson({ kind, unit, thresholds = [], no_value, max }: Panel): object {
+  const graph = kind === 'lines' || kind === 'areas'
+  return {
+    unit,
+    ...(graph && { min: 0, custom: lineJson(kind, thresholds.length > 0) }),
+    ...(max !== undefined && { max }),
+    ...(no_value !== undefined && { noValue: no_value }),
+    color: kind === 'number' ? { mode: 'thresholds' } : { mode: 'palette-classic' },
+    thresholds: {
+      mode: 'absolute',
+      steps: [{ color: kind === 'number' ? 'text' : 'transparent', value: null }, ...thresholds],
+    },
+  }
+}
+
+const lineJson = (kind: 'lines' | 'areas', limits: boolean): object => ({
+  drawStyle: 'line',
+  lineInterpolation: 'linear',
+  lineWidth: 1,
+  fillOpacity: kind === 'areas' ? 25 : 0,
+  showPoints: 'never',
+  spanNulls: false,
+  stacking: { mode: kind === 'areas' ? 'normal' : 'none', group: 'A' },
+  thresholdsStyle: { mode: limits ? 'dashed' : 'off' },
+})
+
+const graphOptions = ({ queries }: Panel): object => ({
+  legend: {
+    showLegend: true,
+    displayMode: 'list',
+    placement: 'bottom',
+    calcs: queries.length > 4 ? [] : ['lastNotNull'],
+  },
+  tooltip: { mode: 'multi', sort: 'desc' },
+})
+
+const OPTIONS: Readonly<Record<Panel['kind'], (panel: Panel) => object>> = {
+  number: () => ({
+    reduceOptions: { calcs: ['lastNotNull'], fields: '', values: false },
+    colorMode: 'value',
+    graphMode: 'none',
+    justifyMode: 'center',
+    textMode: 'value',
+    orientation: 'auto',
+  }),
+  lines: graphOptions,
+  areas: graphOptions,
+  heatmap: ({ unit }) => ({
+    calculate: false,
+    cellGap: 1,
+    color: { mode: 'scheme', scheme: 'Oranges', scale: 'exponential', exponent: 0.5, steps: 64 },
+    filterValues: { le: 1e-9 },
+    legend: { show: true },
+    rowsFrame: { layout: 'auto' },
+    tooltip: { mode: 'single', yHistogram: true },
+    yAxis: { unit, axisPlacement: 'left' },
+  }),
+}
