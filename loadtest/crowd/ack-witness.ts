@@ -28,7 +28,7 @@ export class AckWitness {
   /** What is a violation unless something unquiet comes up. */
   #suspicions: Suspicion[] = []
   #acked = 0
-  /** Up to this message each is suspected already, or acked. */
+  /** The last message that is suspected: nothing up to it is again. */
   #judged = 0
   #disturbed_at = Number.NEGATIVE_INFINITY
 

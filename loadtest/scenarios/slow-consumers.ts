@@ -20,13 +20,16 @@ export const slowConsumers: Scenario = {
     await gather(stage)
     await crowd.start({ rate: stage.number('rate'), bytes: stage.number('bytes') })
     await stage.phase('all read', seconds, () => stage.pass(seconds))
-    await stage.phase('some do not', seconds, async () => {
+    const closed = await stage.phase('some do not', seconds, async () => {
       stage.incident(`${Math.round(share * 100)} % stop reading`)
-      await crowd.stall({ share, seconds })
+      const closed = await crowd.stall({ share, seconds })
       stage.incident('all read again')
+      return closed
     })
+    await stage.phase('all read again', seconds, () => stage.pass(seconds))
     await settle(stage)
-    for (const phase of ['all read', 'some do not'])
+    stage.figure({ name: 'clients closed for reading too slowly', value: closed, unit: '' })
+    for (const phase of ['all read', 'some do not', 'all read again'])
       stage.figure({ name: `round trip p99, ${phase}`, value: stage.timed('rtt', phase).p99, unit: 'ms' })
   },
 }

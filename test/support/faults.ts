@@ -10,8 +10,8 @@ export interface Fault {
   readonly to_node?: (frame: Uint8Array) => readonly Uint8Array[]
 }
 
-/** Strikes once, at so many frames of its kind: everybody plays by then. */
-const AT = 40
+/** Strikes once, at so many frames of its kind: everybody has played for a while by then. */
+const AT = 200
 
 /** Faults a node could have, each of which strikes a single frame. A new one for each node. */
 export const FAULTS = {

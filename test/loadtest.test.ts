@@ -1,0 +1,79 @@
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { loadRooms } from '../dataplane/rooms/loader.ts'
+import { FAULTS, type FaultName } from './support/faults.ts'
+import { type FaultyFront, faultyFront } from './support/faulty-front.ts'
+import { type LoadOutcome, startLoad } from './support/load-run.ts'
+import { startService, type TestService } from './support/service.ts'
+
+/** What a load test says of a service that has a fault. */
+
+const ROOMS = join(import.meta.dirname, '../loadtest/rooms')
+const STEADY = ['--rooms', '2', '--members', '6', '--rate', '10', '--seconds', '4', '--threads', '1']
+
+/** The check that has to find each fault. */
+const FOUND_BY: Readonly<Record<FaultName, string>> = {
+  'skipped patch': 'sequence gaps',
+  'wrong checksum': 'checksum mismatches',
+  'lost ack': 'lost acks',
+  'acked but not applied': 'acked but not applied',
+  'applied twice': 'applied twice',
+}
+const NAMES = Object.keys(FAULTS) as FaultName[]
+
+describe('a planted fault', () => {
+  let service: TestService
+  const fronts: FaultyFront[] = []
+  const outcomes = new Map<FaultName | 'none', LoadOutcome>()
+
+  const steady = async (ws_url: string): Promise<LoadOutcome> => {
+    const where = ['--control', service.control_url, '--ws', ws_url, '--metrics', service.admin_url]
+    const run = await startLoad(['steady', ...STEADY, ...where])
+    return run.outcome
+  }
+
+  beforeAll(async () => {
+    service = await startService({
+      rooms: await loadRooms(ROOMS),
+      node: { session_messages_per_second: 100_000 },
+    })
+    const left: (FaultName | 'none')[] = ['none', ...NAMES]
+    const one_after_another = async (): Promise<void> => {
+      for (let name = left.pop(); name !== undefined; name = left.pop()) {
+        const front = await faultyFront(service.ws_url, name === 'none' ? {} : FAULTS[name]())
+        fronts.push(front)
+        outcomes.set(name, await steady(front.ws_url))
+      }
+    }
+    await Promise.all([one_after_another(), one_after_another()])
+  }, 120_000)
+  afterAll(async () => {
+    for (const front of fronts) front.close()
+    await service.close()
+  })
+
+  const outcomeOf = (name: FaultName | 'none'): LoadOutcome => {
+    const outcome = outcomes.get(name)
+    if (!outcome) throw new Error(`there was no run with ${name}`)
+    return outcome
+  }
+
+  it.each(NAMES)('of one %s is found, by its check, and decides the exit code', (name) => {
+    const { exit_code, output, report } = outcomeOf(name)
+    const found = report().checks.find((check) => check.name === FOUND_BY[name])
+    expect(found, output).toMatchObject({ name: FOUND_BY[name], violations: 1 })
+    expect(found?.examples.length).toBe(1)
+    expect(output).toContain(FOUND_BY[name])
+    expect({ exit_code, passed: report().passed }).toEqual({ exit_code: 1, passed: false })
+  })
+
+  it('is not found where there is none', () => {
+    const { exit_code, output, report } = outcomeOf('none')
+    const { checks, failures, passed } = report()
+    expect(
+      checks.filter(({ violations }) => violations !== 0),
+      output,
+    ).toEqual([])
+    expect({ failures, passed, exit_code }).toEqual({ failures: [], passed: true, exit_code: 0 })
+  })
+})
