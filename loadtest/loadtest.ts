@@ -53,6 +53,7 @@ export class LoadTest {
   readonly #crowd: ThreadedCrowd
   readonly #recorder: Recorder
   readonly #stage: RunStage
+  readonly #scraper: Scraper
   readonly #broken = new Set<BreachKind>()
   #phase = { began_at: 0, seconds: 0 }
   #run_seconds = 0
@@ -70,10 +71,11 @@ export class LoadTest {
       clock,
       signal,
     })
-    const scraper = new Scraper(target.metrics)
+    this.#scraper = new Scraper(target.metrics)
     this.#recorder = new Recorder({
       report: () => this.#crowd.report(),
-      servers: () => scraper.read(),
+      strain: () => this.#crowd.strain(),
+      servers: () => this.#scraper.read(),
       usage,
     })
     this.#stage = new RunStage({
@@ -97,6 +99,8 @@ export class LoadTest {
     const started_at = timestamp(clock.now() - this.#stage.at * 1000)
     let failure: string | undefined
     this.#run_seconds = await rehearse(scenario, values, target.local?.nodes ?? [])
+    // What the counters of the servers begin with.
+    await this.#scraper.read()
     this.#tick(1)
     try {
       const { ws_urls } = target

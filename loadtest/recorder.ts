@@ -1,5 +1,5 @@
 import type { RecordableHistogram } from 'node:perf_hooks'
-import { LoopWatch } from './crowd/loop-watch.ts'
+import { type LoopReading, LoopWatch } from './crowd/loop-watch.ts'
 import type { SquadReport } from './crowd/squad.ts'
 import { addCounts, type Counting, Failures, type Histograms, newHistogram, noCounts } from './crowd/tally.ts'
 import { NO_VALUES, percentilesOf } from './percentiles.ts'
@@ -14,6 +14,8 @@ export interface Usage {
 export interface RecorderParts {
   /** What each thread did since it was asked last. */
   readonly report: () => Promise<readonly SquadReport[]>
+  /** How busy each thread was since it was asked last. */
+  readonly strain: () => Promise<readonly LoopReading[]>
   readonly servers: () => Promise<readonly ServerSecond[]>
   readonly usage: () => Usage
 }
@@ -29,11 +31,11 @@ export class Recorder {
   readonly #phases = new Map<string, Histograms>()
   readonly #failures = new Failures()
   readonly #log: Second[] = []
-  #phase = ''
+  #phase = 'start'
   #counts: Counting = noCounts()
   #second: Histograms = {}
   #online = 0
-  #worst = { delay_ms: 0, utilisation: 0, late_ms: 0 }
+  #late_ms = 0
   #cpu_seconds: number
   #breaches: SquadReport['breaches'][] = []
   /** One at a time: what a thread lends out is lent until it is asked again. */
@@ -91,9 +93,8 @@ export class Recorder {
   /** Ends a second, now; `at`: seconds since the start. */
   async second(at: number): Promise<Second> {
     const { cpu_seconds, rss_bytes } = this.#parts.usage()
-    const [servers] = await Promise.all([this.#parts.servers(), this.gather()])
-    const { delay_ms, utilisation } = this.#loop.take()
-    this.#strain(delay_ms, utilisation, 0)
+    const [servers, threads] = await Promise.all([this.#parts.servers(), this.#parts.strain(), this.gather()])
+    const loops = [this.#loop.take(), ...threads]
     const second: Second = {
       at,
       phase: this.#phase,
@@ -101,9 +102,9 @@ export class Recorder {
       counts: this.#counts,
       timings: times(this.#second),
       generator: {
-        event_loop_delay_ms: this.#worst.delay_ms,
-        event_loop_utilisation: this.#worst.utilisation,
-        late_ms: this.#worst.late_ms,
+        event_loop_delay_ms: Math.max(...loops.map(({ delay_ms }) => delay_ms)),
+        event_loop_utilisation: Math.max(...loops.map(({ utilisation }) => utilisation)),
+        late_ms: this.#late_ms,
         cpu_seconds: cpu_seconds - this.#cpu_seconds,
         rss_bytes,
       },
@@ -113,7 +114,7 @@ export class Recorder {
     this.#cpu_seconds = cpu_seconds
     this.#counts = noCounts()
     for (const histogram of Object.values(this.#second)) histogram.reset()
-    this.#worst = { delay_ms: 0, utilisation: 0, late_ms: 0 }
+    this.#late_ms = 0
     return second
   }
 
@@ -132,15 +133,7 @@ export class Recorder {
         sum[timing] ??= newHistogram()
         sum[timing].add(histogram)
       }
-    this.#strain(report.loop.delay_ms, report.loop.utilisation, report.late_ms)
-  }
-
-  #strain(delay_ms: number, utilisation: number, late_ms: number): void {
-    this.#worst = {
-      delay_ms: Math.max(this.#worst.delay_ms, delay_ms),
-      utilisation: Math.max(this.#worst.utilisation, utilisation),
-      late_ms: Math.max(this.#worst.late_ms, late_ms),
-    }
+    this.#late_ms = Math.max(this.#late_ms, report.late_ms)
   }
 }
 

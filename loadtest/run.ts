@@ -29,6 +29,8 @@ async function run(options: RunOptions): Promise<number> {
     interruption.abort(new Error('interrupted'))
   })
   process.on('SIGTERM', () => interruption.abort(new Error('told to end')))
+  // Whoever has stopped reading (such as head) still gets the reports.
+  process.stdout.on('error', () => undefined)
   let local: Local | undefined
   try {
     if (typeof options.target === 'number') local = await localService(options.target)

@@ -4,6 +4,9 @@ import type { ServerSecond } from './result.ts'
 /** Metrics are read once a second; an answer after that is of no use. */
 const PATIENCE_MS = 900
 
+/** A series of Prometheus text; a time behind the value is left out. */
+const SERIES = /^([A-Za-z_:][\w:]*)(?:\{.*\})? +(\S+)/
+
 /** The sums of all series of each name. */
 export type Metrics = ReadonlyMap<string, number>
 
@@ -11,15 +14,9 @@ export type Metrics = ReadonlyMap<string, number>
 export function parseMetrics(text: string): Metrics {
   const sums = new Map<string, number>()
   for (const line of text.split('\n')) {
-    if (line === '' || line.startsWith('#')) continue
-    const end = line.search(/[{ ]/)
-    const name = line.slice(0, end)
-    const value = Number(
-      line
-        .slice(line.lastIndexOf('}') + 1)
-        .trim()
-        .split(' ')[0],
-    )
+    const [, name, digits] = SERIES.exec(line) ?? []
+    if (name === undefined) continue
+    const value = Number(digits)
     if (Number.isFinite(value)) sums.set(name, (sums.get(name) ?? 0) + value)
   }
   return sums
@@ -36,8 +33,8 @@ export function secondOf(name: string, now: Metrics, before: Metrics): ServerSec
   return {
     name,
     up: true,
-    cpu_seconds: counted('process_cpu_seconds_total'),
-    rss_bytes: gauge('process_resident_memory_bytes'),
+    cpu_seconds: counted('service_process_cpu_seconds_total'),
+    rss_bytes: gauge('service_process_resident_memory_bytes'),
     event_loop_utilisation: gauge('service_event_loop_utilisation_ratio'),
     event_loop_delay_ms: meanOf(counted, 'service_event_loop_delay_seconds') * 1000,
     connections: gauge('service_connections'),

@@ -2,6 +2,7 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Crowd, RevocableKey } from '../scenario.ts'
 import type { Credentials, CrowdSettings } from './client-parts.ts'
 import { type Findings, together } from './findings.ts'
+import type { LoopReading } from './loop-watch.ts'
 import type { SquadReport } from './squad.ts'
 import { SquadThread } from './squad-thread.ts'
 
@@ -29,7 +30,9 @@ export interface CrowdParts {
 /** All clients of a run, spread over threads. */
 export class ThreadedCrowd implements Crowd {
   readonly #parts: CrowdParts
+  /** Those that have started. */
   readonly #threads: SquadThread[] = []
+  readonly #started: SquadThread[] = []
   #credentials: Promise<Credentials> | undefined
   #clients = 0
   #revoke_at = 0
@@ -143,6 +146,11 @@ export class ThreadedCrowd implements Crowd {
     return Promise.all(this.#threads.map((thread) => thread.call('report')))
   }
 
+  /** How busy each thread was since the last call. */
+  strain(): Promise<LoopReading[]> {
+    return Promise.all(this.#threads.map((thread) => thread.call('strain')))
+  }
+
   async findings(): Promise<Findings> {
     return together(await Promise.all(this.#threads.map((thread) => thread.call('findings'))))
   }
@@ -159,7 +167,15 @@ export class ThreadedCrowd implements Crowd {
   }
 
   async end(): Promise<void> {
-    await Promise.all(this.#threads.map((thread) => thread.end()))
+    await Promise.all(this.#started.map((thread) => thread.end()))
+  }
+
+  /** Starts so many more threads; resolves when they answer, so that no client comes late because of that. */
+  async #start(more: number): Promise<void> {
+    const fresh = Array.from({ length: more }, () => new SquadThread(this.#parts.settings))
+    this.#started.push(...fresh)
+    await Promise.all(fresh.map((thread) => thread.call('stop')))
+    this.#threads.push(...fresh)
   }
 
   #present(): Promise<Credentials> {
@@ -180,9 +196,7 @@ export class ThreadedCrowd implements Crowd {
     const first = this.#clients
     this.#clients += count
     const wanted = Math.min(this.#parts.threads, Math.ceil(this.#clients / PLENTY))
-    while (this.#threads.length < wanted) this.#threads.push(new SquadThread(this.#parts.settings))
-    // A thread that is still starting answers late, and its clients would come late with it.
-    await this.#each((thread) => thread.call('stop'))
+    await this.#unlessInterrupted(this.#start(wanted - this.#threads.length))
     const threads = this.#threads.length
     await this.#each((thread, offset, share, index) => {
       const numbers = Array.from(

@@ -16,7 +16,6 @@ export interface Pace {
 
 /** What a squad was, and did, since it was asked last. */
 export interface SquadReport extends Tallied {
-  readonly loop: LoopReading
   readonly online: number
   /** Up to now, since the start. */
   readonly breaches: Readonly<Record<BreachKind, number>>
@@ -146,7 +145,12 @@ export class Squad {
       Object.entries(book.breaches).map(([kind, { count }]) => [kind, count]),
     ) as SquadReport['breaches']
     const online = this.#all.filter((client) => client.online).length
-    return { ...tallied, loop: this.#loop.take(), online, breaches }
+    return { ...tallied, online, breaches }
+  }
+
+  /** How busy this thread was since the last call; of a very short time that would say little. */
+  async strain(): Promise<LoopReading> {
+    return this.#loop.take()
   }
 
   /** What was found, and looked at until the last report. */
