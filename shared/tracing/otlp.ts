@@ -32,14 +32,13 @@ import {
   TraceIdRatioBasedSampler,
 } from '@opentelemetry/sdk-trace-base'
 import type { Clock } from '../clock.ts'
+import type { Logger } from '../log.ts'
 import { packageVersion } from '../version.ts'
 import type { SamplerName, Tracing, TracingConfig, TracingParts } from './open.ts'
 import { ReportingExporter } from './reporting-exporter.ts'
 import { readTraceparent, writeTraceparent } from './traceparent.ts'
 import type { Attributes, Span, SpanStart, Tracer } from './tracer.ts'
 
-/** How long one request with spans may take, repetitions included. */
-const EXPORT_TIMEOUT_MS = 10_000
 const CLOSE_MS = 2000
 
 const KINDS: Readonly<Record<NonNullable<SpanStart['kind']>, SpanKind>> = {
@@ -53,6 +52,7 @@ export class OtlpTracing implements Tracing {
   readonly tracer: Tracer
   readonly #provider: BasicTracerProvider
   readonly #clock: Clock
+  readonly #log: Logger
 
   constructor({
     config,
@@ -62,9 +62,10 @@ export class OtlpTracing implements Tracing {
     log,
   }: TracingParts & { readonly config: TracingConfig }) {
     const { url, headers } = config
-    const exporter = new OTLPTraceExporter({ url, headers: { ...headers }, timeoutMillis: EXPORT_TIMEOUT_MS })
+    const exporter = new OTLPTraceExporter({ url, headers: { ...headers } })
     const id = (bytes: number): string => Buffer.from(random.bytes(bytes)).toString('hex')
     this.#clock = clock
+    this.#log = log
     this.#provider = new BasicTracerProvider({
       resource: defaultResource()
         .merge(detectResources({ detectors: [envDetector] }))
@@ -84,11 +85,16 @@ export class OtlpTracing implements Tracing {
 
   async close(): Promise<void> {
     let cancel = () => {}
-    const patience = new Promise<void>((resolve) => {
-      cancel = this.#clock.schedule(CLOSE_MS, resolve)
+    const patience = new Promise<'late'>((resolve) => {
+      cancel = this.#clock.schedule(CLOSE_MS, () => resolve('late'))
     })
-    // What keeps it from being sent was reported with the request that failed.
-    await Promise.race([this.#provider.shutdown().catch(() => {}), patience])
+    // What was refused was reported with the request that failed.
+    const sent = this.#provider.shutdown().then(
+      () => 'over',
+      () => 'over',
+    )
+    if ((await Promise.race([sent, patience])) === 'late')
+      this.#log.warn(`the last traces were not taken within ${CLOSE_MS / 1000} seconds, and are lost`)
     cancel()
   }
 }

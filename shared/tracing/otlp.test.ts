@@ -1,0 +1,192 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import { recordingLog } from '../../test/support/redis-store.ts'
+import { SeededRandom } from '../../test/support/seeded-random.ts'
+import { TraceCollector } from '../../test/support/trace-collector.ts'
+import { openTracing, type Tracing, type TracingConfig } from './open.ts'
+
+let collector: TraceCollector
+let clock: FakeClock
+
+beforeEach(async () => {
+  collector = await TraceCollector.start()
+  clock = new FakeClock()
+})
+afterEach(async () => {
+  vi.unstubAllEnvs()
+  await collector.close()
+})
+
+async function tracing(changes: Partial<TracingConfig> = {}): Promise<Tracing & { logged: () => string }> {
+  const { log, logged } = recordingLog()
+  const { tracer, ...opened } = await openTracing({
+    config: {
+      url: `${collector.url}/v1/traces`,
+      headers: { authorization: 'Bearer of-the-collector' },
+      service_name: 'roomful-test',
+      sampler: 'parentbased_always_on',
+      ratio: 1,
+      ...changes,
+    },
+    instance_id: 'one',
+    clock,
+    random: new SeededRandom(1),
+    log,
+  }).then((each) => ({ tracer: each.tracer, close: () => each.close() }))
+  return { tracer, ...opened, logged }
+}
+
+const PARENT = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
+const UNSAMPLED = PARENT.replace(/01$/, '00')
+
+describe('traces', () => {
+  it('arrive with their times, attributes, parents and links', async () => {
+    const { tracer, close } = await tracing()
+    clock.advance(1000)
+    const whole = tracer.span('whole', { parent: PARENT, state: 'a=b', kind: 'server', began_at: 250.5 })
+    const part = tracer.span('part', {
+      parent: whole.traceparent,
+      links: [PARENT, 'nonsense'],
+      attributes: { word: 'x', number: 3, flag: true, nothing: undefined },
+    })
+    clock.advance(100)
+    part.fail('broken', 'it broke')
+    part.end()
+    whole.set({ late: 'enough' })
+    whole.end()
+    await close()
+    const began = Date.parse('2026-01-01T00:00:00.000Z')
+    expect(collector.one('whole')).toMatchObject({
+      service: 'roomful-test',
+      instance: 'one',
+      trace_id: PARENT.slice(3, 35),
+      parent_id: 'b7ad6b7169203331',
+      state: 'a=b',
+      kind: 2,
+      failed: false,
+      attributes: { late: 'enough' },
+      start: began + 250.5,
+      end: began + 1100,
+    })
+    expect(collector.one('part')).toMatchObject({
+      parent_id: collector.one('whole').span_id,
+      kind: 1,
+      failed: true,
+      attributes: { word: 'x', number: 3, flag: true, 'error.type': 'broken' },
+      links: [{ trace_id: PARENT.slice(3, 35), span_id: 'b7ad6b7169203331' }],
+      start: began + 1000,
+      end: began + 1100,
+    })
+    expect(collector.one('part').attributes).not.toHaveProperty('nothing')
+    expect(collector.requests[0]).toMatchObject({
+      path: '/v1/traces',
+      headers: { authorization: 'Bearer of-the-collector', 'content-type': 'application/json' },
+    })
+  })
+
+  it('take nothing more once a span has ended', async () => {
+    const { tracer, close } = await tracing()
+    const span = tracer.span('one')
+    span.end()
+    span.set({ late: 'too' })
+    span.fail('late')
+    clock.advance(50)
+    span.end()
+    await close()
+    const { attributes, failed, start, end } = collector.one('one')
+    expect({ attributes, failed, took: end - start }).toEqual({ attributes: {}, failed: false, took: 0 })
+  })
+
+  it('follow a wall clock that was set', async () => {
+    const { tracer, close } = await tracing()
+    tracer.span('before').end()
+    const real = clock.now.bind(clock)
+    clock.now = () => real() + 3_600_000
+    tracer.span('after').end()
+    await close()
+    expect(collector.one('after').start - collector.one('before').start).toBe(3_600_000)
+  })
+
+  it.each([
+    ['always_on', 1, [true, true, true]],
+    ['always_off', 1, [false, false, false]],
+    ['traceidratio', 0, [false, false, false]],
+    ['traceidratio', 1, [true, true, true]],
+    ['parentbased_always_on', 1, [true, true, false]],
+    ['parentbased_always_off', 1, [false, true, false]],
+    ['parentbased_traceidratio', 0, [false, true, false]],
+    ['parentbased_traceidratio', 1, [true, true, false]],
+  ] as const)(
+    'sampled by %s of %d: roots, parts of what is recorded, parts of what is not: %j',
+    async (sampler, ratio, expected) => {
+      const { tracer, close } = await tracing({ sampler, ratio })
+      const spans = [undefined, PARENT, UNSAMPLED].map((parent) => tracer.span('one', { parent }))
+      expect(spans.map(({ sampled }) => sampled)).toEqual(expected)
+      expect(spans.map(({ traceparent }) => traceparent?.endsWith('01'))).toEqual(expected)
+      for (const span of spans) span.end()
+      await close()
+      expect(collector.spans).toHaveLength(expected.filter(Boolean).length)
+    },
+  )
+
+  it('carry what OTEL_RESOURCE_ATTRIBUTES says, under the name that was configured', async () => {
+    vi.stubEnv('OTEL_RESOURCE_ATTRIBUTES', 'deployment.environment.name=staging,service.name=ignored')
+    const { tracer, close } = await tracing()
+    tracer.span('one').end()
+    await close()
+    expect(collector.requests[0]!.body).toContain('staging')
+    expect(collector.one('one').service).toBe('roomful-test')
+  })
+
+  it('that nobody takes are lost with one warning, and one word when they are taken again', async () => {
+    vi.stubEnv('OTEL_BSP_SCHEDULE_DELAY', '5')
+    collector.status = 400
+    const { tracer, close, logged } = await tracing()
+    for (const turn of [1, 2, 3]) {
+      tracer.span('lost').end()
+      await vi.waitFor(() => expect(collector.requests).toHaveLength(turn), 5000)
+    }
+    await vi.waitFor(() => expect(logged()).toContain('traces cannot be exported'))
+    collector.status = 200
+    tracer.span('taken').end()
+    await vi.waitFor(() => expect(logged()).toContain('traces are exported again'), 5000)
+    await close()
+    expect(logged().match(/traces cannot be exported/g)).toHaveLength(1)
+    expect(logged()).toContain('"lost":3')
+    expect(logged()).not.toContain('of-the-collector')
+    expect(collector.spans.map(({ name }) => name)).toEqual(['taken'])
+  })
+
+  it('do not keep a process from ending for more than two seconds', async () => {
+    collector.status = 503
+    const { tracer, close, logged } = await tracing()
+    tracer.span('lost').end()
+    let closed = false
+    const closing = close().then(() => {
+      closed = true
+    })
+    await vi.waitFor(() => expect(collector.requests).toHaveLength(1))
+    clock.advance(1999)
+    await Promise.resolve()
+    expect(closed).toBe(false)
+    clock.advance(1)
+    await closing
+    expect(logged()).toContain('the last traces were not taken within 2 seconds')
+  })
+})
+
+it('traces that are off are nothing', async () => {
+  const { log } = recordingLog()
+  const { tracer, close } = await openTracing({
+    config: undefined,
+    instance_id: 'one',
+    clock,
+    random: new SeededRandom(1),
+    log,
+  })
+  const span = tracer.span('one', { parent: PARENT })
+  span.end()
+  await close()
+  expect(span).toMatchObject({ traceparent: undefined, sampled: false })
+  expect(collector.requests).toEqual([])
+})

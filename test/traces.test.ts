@@ -1,0 +1,412 @@
+import { pino } from 'pino'
+import { connect } from 'roomful/client'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { type RunningControl, startControl } from '../control/main.ts'
+import type counter from '../examples/counter/room.ts'
+import { systemClock } from '../shared/clock.ts'
+import { systemRandom } from '../shared/random.ts'
+import { openTracing, type Tracing } from '../shared/tracing/open.ts'
+import { type Login, TestCluster } from './support/cluster.ts'
+import type { LocalNode, NodeProcess } from './support/cluster-node.ts'
+import { runProgram } from './support/program.ts'
+import { until } from './support/redis-admin.ts'
+import { type CollectedSpan, TraceCollector } from './support/trace-collector.ts'
+
+const parts = { clock: systemClock, random: systemRandom, log: pino({ level: 'silent' }) }
+
+/** What a backend that traces itself sends along. */
+const BACKEND = {
+  trace_id: '4bf92f3577b34da6a3ce929d0e0e4736',
+  span_id: '00f067aa0ba902b7',
+  traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01',
+}
+
+const within = (inner: CollectedSpan, outer: CollectedSpan): boolean =>
+  inner.start >= outer.start && inner.end <= outer.end
+
+describe('traces from a backend’s token request up to the join', { timeout: 30_000 }, () => {
+  let cluster: TestCluster
+  let collector: TraceCollector
+  let control: RunningControl
+  let tracings: Tracing[]
+  let nodes: LocalNode[]
+  let login: Login
+
+  const tracing = async (service_name: string, instance_id: string) => {
+    const config = {
+      url: `${collector.url}/v1/traces`,
+      headers: {},
+      service_name,
+      sampler: 'parentbased_always_on',
+      ratio: 1,
+    } as const
+    const opened = await openTracing({ config, instance_id, ...parts })
+    tracings.push(opened)
+    return opened.tracer
+  }
+
+  beforeAll(async () => {
+    cluster = await TestCluster.start()
+  })
+  afterAll(() => cluster.close())
+
+  beforeEach(async () => {
+    collector = await TraceCollector.start()
+    tracings = []
+    nodes = []
+    for (const name of ['one', 'two'])
+      nodes.push(...(await cluster.local(1, { tracer: await tracing('roomful-dataplane', name) })))
+    control = await startControl({
+      config: { host: '127.0.0.1', port: 0, operator_tokens: [], auth_none: false, require_key_id: false },
+      store: cluster.store,
+      tracer: await tracing('roomful-control', 'control'),
+      ...parts,
+    })
+    login = await cluster.login()
+  })
+  afterEach(async () => {
+    await control.close()
+    await cluster.reset()
+    await collector.close()
+  })
+
+  /** Asks the traced control for a token as a backend does. */
+  const tokenWith = async (headers: Record<string, string>) => {
+    const response = await fetch(`${control.url}/tokens`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...headers },
+      body: JSON.stringify({ project_id: login.project_id }),
+    })
+    expect(response.status).toBe(200)
+    return (await response.json()) as { token: string; claims: Record<string, unknown> }
+  }
+
+  /** Resolves when everything has ended and all of it is at the collector. */
+  const collected = async (): Promise<void> => {
+    await cluster.reset()
+    await Promise.all(tracings.map((each) => each.close()))
+  }
+
+  it('are one: over control, the edge of the client, and the owner of the room on another node', async () => {
+    await cluster.player(login, 'ledger-journal:whole', nodes[0])
+    const [owner, edge] = await cluster.ownerFirst(login, 'ledger-journal:whole', nodes)
+    const { token, claims } = await tokenWith({
+      traceparent: BACKEND.traceparent,
+      tracestate: 'vendor=value',
+    })
+    const player = await cluster.player({ ...login, token }, 'ledger-journal:whole', edge)
+    await player.add()
+    await collected()
+
+    const trace = collector.spans.filter(({ trace_id }) => trace_id === BACKEND.trace_id)
+    const names = ['POST /tokens', 'handshake', 'join', 'room.commit', 'room.join']
+    expect(trace.map(({ name }) => name).sort()).toEqual(names)
+    const of = (name: string) => trace.find((span) => span.name === name)!
+    const request = of('POST /tokens')
+    expect(request).toMatchObject({
+      service: 'roomful-control',
+      parent_id: BACKEND.span_id,
+      state: 'vendor=value',
+      kind: 2,
+      failed: false,
+      attributes: {
+        'http.request.method': 'POST',
+        'http.route': '/tokens',
+        'url.path': '/tokens',
+        'http.response.status_code': 200,
+        'roomful.project_id': login.project_id,
+      },
+    })
+    expect(claims.traceparent).toBe(`00-${BACKEND.trace_id}-${request.span_id}-01`)
+    const handshake = of('handshake')
+    expect(handshake).toMatchObject({
+      service: 'roomful-dataplane',
+      parent_id: request.span_id,
+      kind: 2,
+      attributes: { 'roomful.result': 'welcome', 'roomful.resume': false },
+    })
+    const join = of('join')
+    expect(join).toMatchObject({
+      instance: handshake.instance,
+      parent_id: handshake.span_id,
+      kind: 2,
+      attributes: {
+        'roomful.room_id': 'ledger-journal:whole',
+        'roomful.session_id': handshake.attributes['roomful.session_id'],
+        'roomful.result': 'joined',
+      },
+    })
+    const at_owner = of('room.join')
+    expect(at_owner).toMatchObject({
+      parent_id: join.span_id,
+      kind: 5,
+      attributes: {
+        'roomful.room_type': 'ledger-journal',
+        'roomful.durability': 'journal',
+        'roomful.result': 'joined',
+      },
+    })
+    const commit = of('room.commit')
+    expect(commit).toMatchObject({ instance: at_owner.instance, parent_id: at_owner.span_id })
+    const instances = { [nodes[0]!.node_id]: 'one', [nodes[1]!.node_id]: 'two' }
+    expect(at_owner.instance).toBe(instances[owner!.node_id])
+    expect(join.instance).toBe(instances[edge!.node_id])
+    expect(within(commit, at_owner)).toBe(true)
+    expect(within(at_owner, join)).toBe(true)
+  })
+
+  it('show the claim of a room that a join makes', async () => {
+    const { token } = await tokenWith({ traceparent: BACKEND.traceparent })
+    await cluster.player({ ...login, token }, 'ledger-none:new', nodes[0])
+    await collected()
+    const join = collector.one('join', ({ trace_id }) => trace_id === BACKEND.trace_id)
+    const claim = collector.one('room.claim')
+    expect(claim).toMatchObject({
+      trace_id: BACKEND.trace_id,
+      parent_id: join.span_id,
+      attributes: {
+        'roomful.room_id': 'ledger-none:new',
+        'roomful.result': 'claimed',
+        'roomful.epoch': collector.one('room.join').attributes['roomful.epoch'],
+      },
+    })
+    expect(within(claim, join)).toBe(true)
+  })
+
+  it('tell why a join was refused', async () => {
+    const { token } = await tokenWith({})
+    const joining = cluster.player({ ...login, token }, 'chess:one', nodes[0])
+    await expect(joining).rejects.toMatchObject({ code: 'unknown_room_type' })
+    await collected()
+    expect(collector.one('join')).toMatchObject({
+      failed: false,
+      attributes: { 'roomful.result': 'unknown_room_type' },
+    })
+  })
+
+  it('begin anew where a backend sends something that is no context', async () => {
+    const none = ['00-zz-zz-01', '', `00-${'0'.repeat(32)}-${'1'.repeat(16)}-01`, 'x'.repeat(5000)]
+    for (const traceparent of none) {
+      const { claims } = await tokenWith({ traceparent })
+      expect(claims.traceparent).toMatch(/^00-[\da-f]{32}-[\da-f]{16}-01$/)
+    }
+    await collected()
+    expect(collector.named('POST /tokens').map(({ parent_id }) => parent_id)).toEqual(['', '', '', ''])
+  })
+
+  it('are not carried on where the backend does not record its own', async () => {
+    const { token, claims } = await tokenWith({ traceparent: BACKEND.traceparent.replace(/01$/, '00') })
+    expect(claims).not.toHaveProperty('traceparent')
+    await cluster.player({ ...login, token }, 'ledger-none:quiet', nodes[0])
+    await collected()
+    expect(collector.spans.filter(({ trace_id }) => trace_id === BACKEND.trace_id)).toEqual([])
+  })
+
+  it('have nothing in them that is a secret', async () => {
+    const { token } = await tokenWith({ traceparent: BACKEND.traceparent })
+    const player = await cluster.player({ ...login, token }, 'ledger-none:secret', nodes[0])
+    await player.add()
+    const stranger = connect(nodes[0]!.ws_url, { projectId: login.project_id, token: `${token}x` })
+    await expect(stranger).rejects.toThrow()
+    await collected()
+    const refused = collector.one('handshake', ({ attributes }) => attributes['roomful.close_code'] === 4001)
+    expect(refused).toMatchObject({ parent_id: '', attributes: { 'roomful.result': 'unauthenticated' } })
+    const sent = collector.requests.map(({ body }) => body).join()
+    expect(sent).toContain('ledger-none:secret')
+    expect(sent).not.toContain(token.slice(20, 60))
+    expect(sent).not.toContain('v4.public')
+  })
+})
+
+describe('traces of a cluster', { timeout: 60_000 }, () => {
+  let cluster: TestCluster
+  let collector: TraceCollector
+  beforeAll(async () => {
+    cluster = await TestCluster.start({ lease_ms: 1000 })
+    collector = await TraceCollector.start()
+  })
+  afterAll(async () => {
+    await cluster.close()
+    await collector.close()
+  })
+
+  const started = (count: number): Promise<NodeProcess[]> =>
+    cluster.processes(count, {
+      OTEL_TRACES_EXPORTER: 'otlp',
+      OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+      OTEL_EXPORTER_OTLP_HEADERS: 'api-key=of-the-collector',
+      OTEL_SERVICE_NAME: 'games',
+      OTEL_BSP_SCHEDULE_DELAY: '50',
+    })
+
+  /** The span of the handshake that began a session. */
+  const beginning = (session_id: string | undefined) =>
+    collector.has(
+      'handshake',
+      ({ attributes }) =>
+        attributes['roomful.session_id'] === session_id && attributes['roomful.resume'] === false,
+    )
+
+  it('tell of the take-over of a dead node’s room, of the resumes after it, and of a drain', async () => {
+    const room_id = 'ledger-journal:taken'
+    const nodes = await started(2)
+    const login = await cluster.login()
+    await cluster.player(login, room_id, nodes[0])
+    const [dead, heir] = await cluster.ownerFirst(login, room_id, nodes)
+    const here = await cluster.player(login, room_id, heir)
+    const there = await cluster.player(login, room_id, dead)
+    await here.add()
+    const members = (await cluster.room(room_id))!.members
+    const sessionOf = ({ id }: { id: string }) =>
+      members.find(({ member_id }) => member_id === id)?.session_id
+    const began_here = await beginning(sessionOf(here))
+    const began_there = await beginning(sessionOf(there))
+    await until('the store knows the trace of the session', async () => {
+      const [record] = await cluster.store.records.read([`session:${sessionOf(there)}`])
+      return record !== undefined && Buffer.from(record.value).includes(began_there.span_id)
+    })
+
+    dead!.kill()
+    await here.add()
+    await there.add()
+    const take_over = await collector.has('room.take_over')
+    expect(take_over).toMatchObject({
+      service: 'games',
+      instance: heir!.node_id,
+      parent_id: '',
+      attributes: {
+        'roomful.room_id': room_id,
+        'roomful.from_node_id': dead!.node_id,
+        'roomful.result': 'taken_over',
+        'roomful.epoch': (await cluster.owner(login, room_id)).epoch,
+      },
+    })
+    expect(take_over.links).toContainEqual({ trace_id: began_here.trace_id, span_id: began_here.span_id })
+    const resume = await collector.has(
+      'handshake',
+      ({ attributes }) =>
+        attributes['roomful.session_id'] === sessionOf(there) && attributes['roomful.resume'] === true,
+    )
+    expect(resume).toMatchObject({
+      parent_id: '',
+      attributes: { 'roomful.result': 'resumed' },
+      links: [{ trace_id: began_there.trace_id, span_id: began_there.span_id }],
+    })
+    expect(resume.trace_id).not.toBe(began_there.trace_id)
+
+    const [next] = await started(1)
+    await until('the heir knows of the next node', async () => {
+      return (await cluster.metric(heir!, 'service_nodes_alive')) === 2
+    })
+    expect(await heir!.drain()).toBe(0)
+    // They were sent as the process ended.
+    const drain = collector.one('drain')
+    expect(drain).toMatchObject({
+      instance: heir!.node_id,
+      parent_id: '',
+      failed: false,
+      attributes: { 'roomful.rooms': 1, 'roomful.rooms_handed_over': 1, 'roomful.result': 'done' },
+    })
+    const steps = ['drain.start', 'drain.rooms', 'drain.clients', 'drain.stop'].map((name) =>
+      collector.one(name),
+    )
+    for (const step of steps) {
+      expect(step).toMatchObject({ trace_id: drain.trace_id, parent_id: drain.span_id })
+      expect(within(step, drain)).toBe(true)
+    }
+    expect(collector.one('room.hand_over')).toMatchObject({
+      trace_id: drain.trace_id,
+      parent_id: steps[1]!.span_id,
+      attributes: { 'roomful.room_id': room_id, 'roomful.to_node_id': next!.node_id },
+    })
+    expect(collector.requests.every(({ path }) => path === '/v1/traces')).toBe(true)
+    expect(collector.requests.every(({ headers }) => headers['api-key'] === 'of-the-collector')).toBe(true)
+  })
+})
+
+describe('a process', { timeout: 30_000 }, () => {
+  const PRELOADED = new URL('support/loaded-libraries.mjs', import.meta.url)
+  let collector: TraceCollector
+  beforeEach(async () => {
+    collector = await TraceCollector.start()
+  })
+  afterEach(() => collector.close())
+
+  const tracing = (url = collector.url) => ({
+    OTEL_TRACES_EXPORTER: 'otlp',
+    OTEL_EXPORTER_OTLP_ENDPOINT: url,
+  })
+
+  /** Both planes as one process; somebody gets a token, plays, and the process is told to end. */
+  const life = async (env: Record<string, string>) => {
+    const program = runProgram(['dev'], {
+      NODE_OPTIONS: `--import=${PRELOADED}`,
+      LOG_FORMAT: 'json',
+      CONTROL_PORT: '0',
+      WS_PORT: '0',
+      ADMIN_PORT: '0',
+      EXAMPLES_PORT: '0',
+      ...env,
+    })
+    const [, api, ws] = (await program.said(
+      /dev ready: .*api (http:\/\/[\d.:]+), websocket (ws:\/\/[\d.:]+)/,
+    )) as [string, string, string]
+    const post = async (path: string, body: object) => {
+      const headers = { 'content-type': 'application/json', traceparent: BACKEND.traceparent }
+      const response = await fetch(`${api}${path}`, { method: 'POST', headers, body: JSON.stringify(body) })
+      return (await response.json()) as { id: string; token: string; claims: object }
+    }
+    const { id: projectId } = await post('/projects', { name: 'traced' })
+    const { token, claims } = await post('/tokens', { project_id: projectId })
+    const client = await connect(ws, { projectId, token })
+    const room = await client.join<typeof counter>('counter', { key: 'traced' })
+    await room.send('inc', { by: 1 })
+    client.close()
+    program.child.kill('SIGTERM')
+    const exit_code = await program.ended
+    const [, files] = program.output().match(/files of OpenTelemetry: (\d+)/)!
+    return {
+      claims,
+      exit_code,
+      files: Number(files),
+      warnings: program
+        .output()
+        .split('\n')
+        .filter((line) => line.includes('"level":"warn"')),
+      trace_ids: [...program.output().matchAll(/"trace_id":"(\w+)"/g)].map(([, id]) => id),
+    }
+  }
+
+  it('does not trace, nor load what traces, unless it is told to', async () => {
+    const { claims, exit_code, files, trace_ids } = await life({ OTEL_EXPORTER_OTLP_ENDPOINT: collector.url })
+    expect({ exit_code, files, trace_ids }).toEqual({ exit_code: 0, files: 0, trace_ids: [] })
+    expect(claims).not.toHaveProperty('traceparent')
+    expect(collector.requests).toEqual([])
+  })
+
+  it('that is told to sends its traces, at the latest when it ends, and names them in its log', async () => {
+    const { claims, exit_code, files, trace_ids, warnings } = await life(tracing())
+    expect(exit_code).toBe(0)
+    expect(files).toBeGreaterThan(10)
+    expect(claims).toHaveProperty('traceparent')
+    expect(trace_ids).toContain(BACKEND.trace_id)
+    expect(warnings.filter((line) => line.includes('trace'))).toEqual([])
+    const request = collector.one('POST /tokens')
+    expect(request.service).toBe('roomful-control')
+    expect(collector.one('handshake')).toMatchObject({
+      service: 'roomful-dataplane',
+      trace_id: BACKEND.trace_id,
+      parent_id: request.span_id,
+    })
+    expect(collector.named('drain')).toHaveLength(1)
+  })
+
+  it('works, and ends, when nobody takes its traces, and says so', async () => {
+    const { url } = collector
+    await collector.close()
+    const { exit_code, warnings } = await life(tracing(url))
+    expect(exit_code).toBe(0)
+    expect(warnings.filter((line) => line.includes('traces'))).not.toEqual([])
+    collector = await TraceCollector.start()
+  })
+})
