@@ -4,7 +4,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { parse, stringify } from 'yaml'
+import type arena from '../examples/arena/room.ts'
 import { programOr } from './support/debian-package.ts'
 import { type Program, startProgram } from './support/program.ts'
 import { freePort } from './support/redis-port.ts'
@@ -16,18 +19,33 @@ const run = promisify(execFile)
 const root = fileURLToPath(new URL('..', import.meta.url))
 const page = await readFile(join(root, 'docs/operations.md'), 'utf8')
 
+/** What stands under a heading, up to the next one of any level. */
+const under = (heading: string): string => page.split(`\n### ${heading}\n`)[1]?.split(/^###? /m)[0] ?? ''
+
+const blocks = (text: string, language: string): string[] =>
+  [...text.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, 'gms'))].map(([, code]) => code!)
+
 /** The commands under a heading, in order. */
 function commands(heading: string): string[] {
-  const section = page.split(`\n### ${heading}\n`)[1]?.split(/^###? /m)[0]
-  const found = [...(section ?? '').matchAll(/^```sh\n(.*?)^```/gms)].map(([, code]) => code!)
+  const found = blocks(under(heading), 'sh')
   if (found.length === 0) throw new Error(`docs/operations.md has no commands under "${heading}"`)
   return found
 }
+
+const runbooks = page.split('\n## Runbooks\n')[1]!
+/** The headings below "Runbooks", each with its own text. */
+const sections = new Map(
+  runbooks
+    .split(/^### /m)
+    .slice(1)
+    .map((text) => [text.slice(0, text.indexOf('\n')), text]),
+)
 
 let folder = ''
 let redis: RedisServer
 let control: Control
 let node: Program
+let ws_url = ''
 let env: Record<string, string>
 
 const OPERATOR = { authorization: 'Bearer operator-of-the-runbooks' }
@@ -46,7 +64,8 @@ beforeAll(async () => {
   control = await startControl(redis.url, OLD_SECRET)
   const common = { REDIS_URL: redis.url, INTERNAL_TOKEN: INTERNAL, NODE_ID: 'node-1', DRAIN_SECONDS: '1' }
   node = startProgram(['dataplane'], { ...common, CONTROL_URL: control.url, WS_PORT: '0', ADMIN_PORT: '0' })
-  const [, admin_url] = await node.said(/ready: .*admin (http:\/\/[\d.:]+)/)
+  const [, websocket, admin_url] = await node.said(/ready: websocket (ws:[^,]+), admin (http:\/\/[\d.:]+)/)
+  ws_url = websocket!
   env = {
     PATH: `${folder}:${process.env.PATH}`,
     HOME: folder,
@@ -120,6 +139,15 @@ const canIssue = (url: string, { PROJECT, KEY }: { PROJECT: string; KEY: string 
     () => false,
   )
 
+/** Runbooks with commands. */
+const TYPED = ['A room is stuck', 'Latency is up', 'Redis is gone', 'Redis is full', 'Control fails']
+
+async function loginTo(url: string): Promise<{ token: string; PROJECT: string }> {
+  const { id: PROJECT } = await call(url, '/projects', { name: 'runbooks' })
+  const { token } = await call(url, '/tokens', { project_id: PROJECT, sub: 'player-1' })
+  return { token: token!, PROJECT: PROJECT! }
+}
+
 describe('docs/operations.md, as it is typed', () => {
   it('rotates a key, lists what is left of the old one, and revokes', async () => {
     const [rotate, list, revoke] = commands('Rotate a key')
@@ -164,9 +192,87 @@ describe('docs/operations.md, as it is typed', () => {
     await Promise.all([both, swapped, done].map(end))
   })
 
+  it('looks at a cluster, and at a room that may be stuck', async () => {
+    const { token, PROJECT } = await loginTo(control.url)
+    const client = await connect(ws_url, { projectId: PROJECT, token })
+    const room = await client.join<typeof arena>('arena', { key: 'stuck' })
+    await room.send('move', { x: 1, y: 2 })
+    const [look] = blocks(runbooks, 'sh')
+    expect((await type(look!)).split('\t').slice(0, 5)).toEqual(['node-1', 'true', 'false', '1', '1'])
+    const [whereabouts, owner] = commands('A room is stuck')
+    const which = { PROJECT, ROOM: 'arena:stuck' }
+    expect(JSON.parse(await type(whereabouts!, which))).toMatchObject({
+      owner: { node_id: 'node-1', alive: true },
+    })
+    expect(JSON.parse(await type(owner!, which))).toMatchObject({
+      room_id: 'arena:stuck',
+      members: [{ sub: 'player-1', connected: true, node_id: 'node-1' }],
+    })
+    client.close()
+  })
+
+  it.each([
+    ['Latency is up', /cmdstat_evalsha/],
+    ['Redis is gone', /PONG[\s\S]*role:master/],
+    ['Redis is full', /OK[\s\S]*maxmemory_policy:noeviction[\s\S]*keys/],
+    ['Control fails', /ready[\s\S]*service_store_up 1/],
+  ])('%s: its commands tell what they are there for', async (heading, told) => {
+    let said = ''
+    for (const block of commands(heading)) said += await type(block)
+    expect(said).toMatch(told)
+  })
+
+  it('has no commands among the runbooks that no test types', () => {
+    const typed = [...blocks(runbooks.split(/^### /m)[0]!, 'sh'), ...TYPED.flatMap(commands)]
+    expect(typed).toEqual(blocks(runbooks, 'sh'))
+  })
+
   it('takes a node out, which ends by itself', async () => {
     const [drain] = commands('Take a node out')
     expect(JSON.parse(await type(drain!))).toEqual({ draining: true })
     expect(await node.ended).toBe(0)
+  })
+})
+
+describe('the runbooks', () => {
+  it('name the alerts that link to them, and no others', async () => {
+    const { groups } = parse(await readFile(join(root, 'deploy/prometheus/alerts.yml'), 'utf8')) as {
+      groups: { rules: { alert: string; annotations: { runbook_url: string } }[] }[]
+    }
+    const linked = groups
+      .flatMap(({ rules }) => rules)
+      .map(({ alert, annotations }) => `${annotations.runbook_url.split('#')[1]}: ${alert}`)
+    const named = [...sections].flatMap(([heading, text]) => {
+      const alerts = /^\*(Roomful[^*]+)\*/m.exec(text)?.[1] ?? ''
+      const anchor = heading.toLowerCase().replaceAll(' ', '-')
+      return alerts
+        .replace(/\.$/, '')
+        .split(', ')
+        .map((alert) => `${anchor}: ${alert}`)
+    })
+    expect(named.sort()).toEqual(linked.sort())
+  })
+
+  it('ask Prometheus what it understands', async () => {
+    const queries = blocks(runbooks, 'promql')
+    const rules = queries.map((expr, i) => ({ record: `runbook:${i}`, expr }))
+    const file = join(folder, 'queries.yml')
+    await writeFile(file, stringify({ groups: [{ name: 'runbooks', rules }] }))
+    const { stdout } = await run(programOr('promtool', 'prometheus'), ['check', 'rules', file])
+    expect(stdout).toContain(`SUCCESS: ${queries.length} rules found`)
+  })
+
+  it('ask for metrics that there are', async () => {
+    const reference = await readFile(join(root, 'docs/reference.md'), 'utf8')
+    const known = new Set([...reference.matchAll(/^\| `(service_\w+)`/gm)].map(([, name]) => name!))
+    const asked = [...page.matchAll(/service_[a-z_]+/g)].map(([name]) =>
+      name.replace(/_(bucket|sum|count)$/, ''),
+    )
+    const prefixes = [...known]
+    expect(
+      asked.filter(
+        (name) => !known.has(name) && !(name.endsWith('_') && prefixes.some((p) => p.startsWith(name))),
+      ),
+    ).toEqual([])
   })
 })
