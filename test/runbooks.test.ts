@@ -190,7 +190,7 @@ describe('docs/operations.md, as it is typed', () => {
     const done = await startControl(redis.url, NEW_SECRET)
     expect([await canIssue(done.url, key), await canIssue(done.url, made_in_step_2)]).toEqual([true, true])
     await Promise.all([both, swapped, done].map(end))
-  })
+  }, 60_000)
 
   it('looks at a cluster, and at a room that may be stuck', async () => {
     const { token, PROJECT } = await loginTo(control.url)
