@@ -1,4 +1,6 @@
-import type { Percentiles, RunResult, Second, Timing } from './result.ts'
+import type { Percentiles, RunResult, Second } from './result.ts'
+import { lengthOf } from './view/seconds.ts'
+import { TIMINGS } from './view/timings.ts'
 
 /** What a threshold can be given for: each figure of a run, by the name of its limit. */
 
@@ -14,13 +16,6 @@ interface Row {
   readonly measure: Measure
 }
 
-const TIMINGS: readonly (readonly [Timing, string])[] = [
-  ['rtt', 'from when a reliable message was due to its ack'],
-  ['connect', 'from the wish to connect to the welcome'],
-  ['join', 'from the wish to join to the first snapshot'],
-  ['resume', 'from the loss of a connection to the session going on'],
-  ['pause', 'the longest time a player waited for an effect of its own'],
-]
 const STATISTICS: readonly (readonly [keyof Percentiles, string])[] = [
   ['mean', 'mean'],
   ['p50', 'median'],
@@ -34,7 +29,7 @@ const STATISTICS: readonly (readonly [keyof Percentiles, string])[] = [
 /** Over how many seconds the CPU time of a server is averaged, so that one garbage collection is no overload. */
 const SUSTAINED_SECONDS = 10
 
-const timings: readonly Row[] = TIMINGS.flatMap(([timing, meaning]) =>
+const timings: readonly Row[] = TIMINGS.flatMap(({ name: timing, meaning }) =>
   STATISTICS.map(([statistic, word]): Row => {
     return {
       name: `max-${timing}-${statistic}`,
@@ -70,7 +65,7 @@ export const MEASURES: readonly Row[] = [
   },
   {
     name: 'max-event-loop-delay',
-    meaning: 'longest delay of the event loop of a server',
+    meaning: 'delay of the event loop of a server in its worst second',
     unit: 'ms',
     measure: ({ seconds_log }) => most(servers(seconds_log).map((server) => server.event_loop_delay_ms)),
   },
@@ -113,33 +108,42 @@ function sumOfServers(
   return values.length === 0 ? undefined : values.reduce((a, b) => a + b)
 }
 
-/** Per second, the mean of `counted` over the seconds in which `gate` was above zero. */
+/** Per second, the mean of `counted` over the time in which `gate` was above zero. */
 function meanWhile(
   log: readonly Second[],
   gate: 'sends' | 'updates',
   counted: 'acks' | 'updates',
 ): number | undefined {
-  const open = log.filter(({ counts }) => counts[gate] > 0)
-  return open.length === 0
-    ? undefined
-    : open.reduce((sum, { counts }) => sum + counts[counted], 0) / open.length
+  let seconds = 0
+  let sum = 0
+  log.forEach(({ counts }, i) => {
+    if (counts[gate] === 0) return
+    seconds += lengthOf(log, i)
+    sum += counts[counted]
+  })
+  return seconds === 0 ? undefined : sum / seconds
 }
 
 /** Percent of a core: the highest mean of a server over a window, or over the whole run when that is shorter. */
 function busiest(log: readonly Second[]): number | undefined {
   const names = new Set(servers(log).map(({ name }) => name))
-  const peaks = [...names].map((name) => {
-    const seconds = log.map(
-      (second) => second.servers.find((server) => server.name === name)?.cpu_seconds ?? 0,
-    )
-    const width = Math.min(SUSTAINED_SECONDS, seconds.length)
-    let sum = 0
-    let peak = 0
-    seconds.forEach((cpu, i) => {
-      sum += cpu - (i >= width ? seconds[i - width]! : 0)
-      if (i >= width - 1) peak = Math.max(peak, sum / width)
-    })
-    return 100 * peak
+  return most([...names].map((name) => 100 * sustained(log, name)))
+}
+
+function sustained(log: readonly Second[], name: string): number {
+  const used = log.map((second) => second.servers.find((server) => server.name === name)?.cpu_seconds ?? 0)
+  const span = Math.min(SUSTAINED_SECONDS, log.at(-1)?.at ?? 0)
+  let [first, seconds, sum, peak] = [0, 0, 0, 0]
+  used.forEach((cpu, i) => {
+    seconds += lengthOf(log, i)
+    sum += cpu
+    // A second is only let go when the rest is still as long as the window.
+    while (first < i && seconds - lengthOf(log, first) >= span * 0.999) {
+      seconds -= lengthOf(log, first)
+      sum -= used[first]!
+      first++
+    }
+    if (seconds >= span * 0.999) peak = Math.max(peak, sum / seconds)
   })
-  return most(peaks)
+  return peak
 }

@@ -31,7 +31,7 @@ export function chartFigure(chart: Chart, id: string, timeline: Timeline, result
   return `<figure class="card chart" id="${id}" data-chart>
 <figcaption><h4 id="${id}-title">${escaped(title)}</h4><span class="moment" data-whole="${escaped(chart.whole_is)}">${escaped(chart.whole_is)}</span><p id="${id}-about">${escaped(description)}</p></figcaption>
 <div class="legend">${series.map(legendEntry).join('')}</div>
-<div class="plot">${strip(timeline, result)}
+<div class="plot${result.incidents.length > 0 ? ' flagged' : ''}">${strip(timeline, result)}
 <svg class="drawing" role="img" aria-labelledby="${id}-title ${id}-about">${drawing(chart, timeline)}</svg>
 <div class="reach"></div></div>
 ${values(chart, timeline)}
@@ -180,7 +180,6 @@ function pointText(point: Point, write: (value: number) => string): string {
 
 /** The values as a table: of as many seconds a row as are needed for it to stay readable. */
 function values({ title, series, write }: Chart, timeline: Timeline): string {
-  const shown = series.filter(({ points }) => points.some(Boolean))
   const size = Math.max(1, Math.ceil(timeline.moments.length / MOST_ROWS))
   const rows = timeline.moments
     .map((moment, i) => ({ moment, i }))
@@ -188,9 +187,9 @@ function values({ title, series, write }: Chart, timeline: Timeline): string {
     .map(({ moment, i }) => [
       text(clock(moment)),
       text(timeline.phase_names[i]!),
-      ...shown.map(({ points }) => figure(pointText(merged(points.slice(i, i + size)), write))),
+      ...series.map(({ points }) => figure(pointText(merged(points.slice(i, i + size)), write))),
     ])
-  const head = [text('at'), text('phase'), ...shown.map(({ name }) => figure(name))]
+  const head = [text('at'), text('phase'), ...series.map(({ name }) => figure(name))]
   const seconds = size * timeline.step
   const caption = `${title} over time${seconds > 1 ? `, lowest and highest of each ${seconds} s` : ''}`
   return `<details class="values"><summary>Values</summary>${table(head, rows, caption)}</details>`

@@ -71,7 +71,7 @@ export function reportPage(result: RunResult): string {
 <p class="product">roomful load test</p>
 <h1>${escaped(result.scenario)}</h1>
 <p class="about">${escaped(result.meaning)}</p>
-<p class="facts"><time datetime="${escaped(result.started_at)}">${escaped(result.started_at.replace('T', ' ').slice(0, 16))} UTC</time> · ${clock(result.seconds)} · ${escaped(result.target)}</p>
+<p class="facts"><time datetime="${escaped(result.started_at)}">${escaped(result.started_at.replace('T', ' ').slice(0, 16))} UTC</time> · ${clock(result.seconds)} ${result.seconds < 3600 ? 'min' : 'h'} · ${escaped(result.target)}</p>
 </header>
 <nav aria-label="Parts">${parts.map(({ id, title }) => `<a href="#${id}">${title}</a>`).join('')}</nav>
 <main>

@@ -1,5 +1,7 @@
-import type { Check, RunResult, ServerSecond } from '../result.ts'
+import type { Check, RunResult, Second } from '../result.ts'
+import { lengthOf } from '../view/seconds.ts'
 import { bytes, clock, count, digits, duration, inUnit, NONE, percent } from '../view/text.ts'
+import { timed } from '../view/timings.ts'
 import { type Cell, escaped, figure, table, text } from './html.ts'
 import { outcomeOf, plural } from './verdict.ts'
 
@@ -45,12 +47,14 @@ export function keyFigures(result: RunResult): string {
   const { timings, totals, seconds_log, figures } = result
   const online = seconds_log.reduce((most, second) => Math.max(most, second.online), 0)
   const { rtt, connect } = timings
-  const each = (value: number, while_any: number) => `${digits(value / Math.max(1, while_any))}/s on average`
-  const busy = (key: 'sends' | 'updates') => seconds_log.filter(({ counts }) => counts[key] > 0).length
-  const cpu = Math.max(
-    0,
-    ...seconds_log.flatMap(({ servers }) => servers.map((server) => server.cpu_seconds)),
-  )
+  const rate = (key: 'sends' | 'updates') => {
+    const busy = seconds_log.reduce(
+      (sum, { counts }, i) => sum + (counts[key] > 0 ? lengthOf(seconds_log, i) : 0),
+      0,
+    )
+    return busy === 0 ? 'none were sent' : `${digits(totals[key] / busy)}/s on average`
+  }
+  const cpu = highestCpu(seconds_log)
   const tiles = [
     tile('Clients', count(online), 'online at once'),
     rtt?.count
@@ -63,19 +67,33 @@ export function keyFigures(result: RunResult): string {
           `p50 ${duration(connect.p50)} · max ${duration(connect.max)}`,
         )
       : '',
-    tile('Messages', count(totals.sends), each(totals.sends, busy('sends'))),
-    tile('Updates', count(totals.updates), each(totals.updates, busy('updates'))),
+    tile('Messages', count(totals.sends), rate('sends')),
+    tile('Updates', count(totals.updates), rate('updates')),
     tile(
       'Failures',
       count(totals.errors),
       totals.errors === 0 ? 'of any kind' : 'see below',
       totals.errors > 0,
     ),
-    cpu > 0 ? tile('Busiest server', percent(cpu), 'of a core, in one second') : '',
+    cpu > 0 ? tile('Busiest server', percent(cpu), 'of a core, in its worst second') : '',
     ...figures.map(({ name, value, unit }) => tile(name, inUnit(value, unit), 'of this scenario')),
-  ]
-  return `<section class="tiles" aria-label="Key figures">${tiles.join('')}</section>`
+  ].filter(Boolean)
+  return `<section class="tiles by-${columns(tiles.length)}" aria-label="Key figures">${tiles.join('')}</section>`
 }
+
+/** As many tiles in a row that the last row is full, or nearly. */
+function columns(tiles: number): number {
+  const missing = (width: number) => (width - (tiles % width)) % width
+  return [5, 4, 6, 3].reduce((best, width) => (missing(width) < missing(best) ? width : best))
+}
+
+/** Of any server in any second, as a share of a core. */
+const highestCpu = (log: readonly Second[]): number =>
+  log.reduce(
+    (most, { servers: all }, i) =>
+      all.reduce((value, server) => Math.max(value, server.cpu_seconds / lengthOf(log, i)), most),
+    0,
+  )
 
 const tile = (name: string, value: string, note: string, bad = false): string =>
   `<div class="card tile${bad ? ' bad' : ''}"><h3>${escaped(name)}</h3><strong>${escaped(value)}</strong><small>${escaped(note)}</small></div>`
@@ -142,9 +160,9 @@ export function failures({ failures: all }: RunResult): Part {
 
 /** How long everything took, over the whole run. */
 export function timings({ timings: all }: RunResult): Part {
-  const known = Object.entries(all).filter(([, values]) => values.count > 0)
+  const known = timed(all)
   const columns = ['mean', 'p50', 'p90', 'p95', 'p99', 'p999', 'max'] as const
-  const rows = known.map(([name, values]) => [
+  const rows = known.map(({ name, values }) => [
     text(name),
     figure(count(values.count)),
     ...columns.map((column) => figure(duration(values[column]))),
@@ -166,24 +184,29 @@ export function timings({ timings: all }: RunResult): Part {
 export function servers({ seconds_log }: RunResult): Part {
   const names = [...new Set(seconds_log.flatMap(({ servers: all }) => all.map(({ name }) => name)))]
   const rows = names.map((name) => {
-    const all = seconds_log.flatMap((second) => second.servers.filter((server) => server.name === name))
+    const all = seconds_log.flatMap((second, i) =>
+      second.servers
+        .filter((server) => server.name === name)
+        .map((server) => ({ ...server, length: lengthOf(seconds_log, i) })),
+    )
     const up = all.filter((server) => server.up)
-    const most = (value: (server: ServerSecond) => number) => Math.max(0, ...up.map(value))
-    const sum = (value: (server: ServerSecond) => number) =>
-      up.reduce((total, server) => total + value(server), 0)
-    const cpu = sum((server) => server.cpu_seconds)
+    const most = (value: (server: (typeof up)[number]) => number) => Math.max(0, ...up.map(value))
+    const sum = (of: typeof up, value: (server: (typeof up)[number]) => number) =>
+      of.reduce((total, server) => total + value(server), 0)
+    const length = (of: typeof up) => sum(of, (server) => server.length)
+    const cpu = sum(up, (server) => server.cpu_seconds)
     return [
       text(name),
       figure(`${digits(cpu)} s`),
-      figure(percent(cpu / Math.max(1, up.length))),
-      figure(percent(most((server) => server.cpu_seconds))),
+      figure(percent(cpu / Math.max(1, length(up)))),
+      figure(percent(most((server) => server.cpu_seconds / server.length))),
       figure(percent(most((server) => server.event_loop_utilisation))),
       figure(duration(most((server) => server.event_loop_delay_ms))),
       figure(bytes(most((server) => server.rss_bytes))),
       figure(count(most((server) => server.sessions))),
       figure(count(most((server) => server.rooms))),
-      figure(count(sum((server) => server.resyncs))),
-      figure(all.length === up.length ? NONE : `${all.length - up.length} s`),
+      figure(count(sum(up, (server) => server.resyncs))),
+      figure(all.length === up.length ? NONE : `${Math.round(length(all) - length(up))} s`),
     ]
   })
   const head = [

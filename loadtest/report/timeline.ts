@@ -1,4 +1,5 @@
-import type { RunResult } from '../result.ts'
+import type { RunResult, Second } from '../result.ts'
+import { lengthOf } from '../view/seconds.ts'
 
 /** The time axis of all charts of a run: seconds, in groups where there are too many to draw. */
 
@@ -35,8 +36,10 @@ export class Timeline {
     this.step = Math.max(1, Math.ceil(this.#log.length / MOST_POINTS))
     const groups = grouped(this.#log, this.step)
     this.moments = groups.map((group) => group[0]!.at)
-    // A second is drawn in its middle.
-    this.places = groups.map((group) => this.place((group[0]!.at + group.at(-1)!.at) / 2 - 0.5))
+    // A group is drawn in its middle: between the end of what was before and its own.
+    this.places = groups.map((group, i) =>
+      this.place(((groups[i - 1]?.at(-1)?.at ?? 0) + group.at(-1)!.at) / 2),
+    )
     this.phase_names = groups.map((group) => group[0]!.phase)
     this.phases = this.#phases()
   }
@@ -46,19 +49,21 @@ export class Timeline {
     return Math.round(10_000 * Math.min(1, Math.max(0, seconds / this.length))) / 100
   }
 
-  /** A line over the run: of each group of seconds the lowest and the highest value, so that no peak and no dip is lost. */
-  points(value: (second: RunResult['seconds_log'][number]) => number | undefined): Point[] {
-    return grouped(this.#log, this.step).map((group) => {
-      const values = group
-        .map(value)
-        .filter((each) => each !== undefined && Number.isFinite(each)) as number[]
-      return values.length === 0 ? undefined : { low: Math.min(...values), high: Math.max(...values) }
+  /**
+   * A line over the run: of each group of seconds the lowest and the highest value, so that no peak and no dip is lost. `value` is also
+   * told how long the second really was.
+   */
+  points(value: (second: Second, length: number) => number | undefined): Point[] {
+    const values = this.#log.map((second, i) => value(second, lengthOf(this.#log, i)))
+    return grouped(values, this.step).map((group) => {
+      const known = group.filter((each) => each !== undefined)
+      return known.length === 0 ? undefined : { low: Math.min(...known), high: Math.max(...known) }
     })
   }
 
   #phases(): Phase[] {
-    const starts = this.#log.flatMap(({ phase, at }, i) =>
-      phase === this.#log[i - 1]?.phase ? [] : [{ name: phase, from: i === 0 ? 0 : this.place(at - 1) }],
+    const starts = this.#log.flatMap(({ phase }, i) =>
+      phase === this.#log[i - 1]?.phase ? [] : [{ name: phase, from: this.place(this.#log[i - 1]?.at ?? 0) }],
     )
     return starts.map((start, i) => ({ ...start, to: starts[i + 1]?.from ?? 100 }))
   }

@@ -1,5 +1,7 @@
-import type { Counts, GeneratorSecond, Percentiles, Second, Timing } from '../result.ts'
+import { STRAIN } from '../bottleneck.ts'
+import type { Counts, GeneratorSecond, Second } from '../result.ts'
 import { bytes, clock, compact, count, duration, percent } from './text.ts'
+import { TIMINGS, timed } from './timings.ts'
 
 /** The lines of the live view. */
 
@@ -20,7 +22,6 @@ export interface Now {
   readonly timings: Second['timings']
 }
 
-const TIMINGS: readonly Timing[] = ['rtt', 'connect', 'join', 'resume', 'pause']
 const RATES: readonly (readonly [keyof Counts, string])[] = [
   ['sends', 'sent'],
   ['acks', 'acked'],
@@ -33,8 +34,6 @@ const RATES: readonly (readonly [keyof Counts, string])[] = [
 ]
 const LADDER = '▁▂▃▄▅▆▇█'
 const NAME_WIDTH = 10
-/** From where on a part of the load generator may distort what it measures. */
-const STRAINED = { utilisation: 0.85, delay_ms: 20, late_ms: 50 }
 const BUSY = 0.85
 
 /** The block of lines for a terminal of so many columns. */
@@ -61,7 +60,7 @@ export function plainLine(seconds: readonly Second[]): string {
   const last = seconds.at(-1)!
   const rate = (of: keyof Counts) => seconds.reduce((sum, { counts }) => sum + counts[of], 0) / seconds.length
   const shown = RATES.filter(([key]) => rate(key) > 0).map(([key, word]) => `${count(rate(key))} ${word}/s`)
-  const times = TIMINGS.flatMap((timing) => {
+  const times = TIMINGS.flatMap(({ name: timing }) => {
     const all = seconds.flatMap((second) => second.timings[timing] ?? []).filter((values) => values.count > 0)
     const worst = (of: 'p50' | 'p99') => duration(Math.max(...all.map((values) => values[of])))
     return all.length === 0 ? [] : [`${timing} p50 ${worst('p50')} p99 ${worst('p99')}`]
@@ -83,11 +82,10 @@ export function plainLine(seconds: readonly Second[]): string {
 /** Why the generator itself may be what was measured in a second; undefined: it kept up. */
 export function generatorWarning(generator: GeneratorSecond): string | undefined {
   const { event_loop_utilisation, event_loop_delay_ms, late_ms } = generator
-  if (late_ms > STRAINED.late_ms)
-    return `is late: messages left up to ${duration(late_ms)} after they were due`
-  if (event_loop_utilisation > STRAINED.utilisation)
+  if (late_ms > STRAIN.late_ms) return `is late: messages left up to ${duration(late_ms)} after they were due`
+  if (event_loop_utilisation > STRAIN.utilisation)
     return `is busy: a thread works ${percent(event_loop_utilisation)} of the time`
-  if (event_loop_delay_ms > STRAINED.delay_ms)
+  if (event_loop_delay_ms > STRAIN.delay_ms)
     return `stutters: its event loop waits ${duration(event_loop_delay_ms)}`
   return undefined
 }
@@ -150,15 +148,14 @@ function wrapped(cells: readonly Line[], columns: number): Line[] {
 }
 
 function timings({ second, timings: latest, trend }: Now, columns: number): Line[] {
-  const rows = TIMINGS.filter((timing) => (latest[timing]?.count ?? 0) > 0)
+  const rows = timed(latest)
   if (rows.length === 0) return []
   const head = `${''.padEnd(NAME_WIDTH)}${['p50', 'p95', 'p99', 'max'].map((name) => name.padStart(10)).join('')}`
   const room = columns - head.length - 4
   return [
     [],
     [['soft', head]],
-    ...rows.map((timing): Line => {
-      const { p50, p95, p99, max } = latest[timing] as Percentiles
+    ...rows.map(({ name: timing, values: { p50, p95, p99, max } }): Line => {
       const cells = [p50, p95, p99, max].map((value) => duration(value).padStart(10)).join('')
       // What did not happen in this second is what was last known.
       const style = second.timings[timing]?.count ? 'plain' : 'soft'

@@ -1,6 +1,7 @@
 import { brokenLimit, outcomeOf, plural } from '../report/verdict.ts'
 import type { Check, RunResult } from '../result.ts'
 import { clock, count, digits, duration, inUnit, oneLine } from './text.ts'
+import { timed } from './timings.ts'
 
 const COLUMNS = ['count', 'mean', 'p50', 'p95', 'p99', 'p999', 'max'] as const
 
@@ -32,11 +33,11 @@ export function summary(result: RunResult): string {
 }
 
 function timings({ timings: all }: RunResult): string {
-  const known = Object.entries(all).filter(([, values]) => values.count > 0)
+  const known = timed(all)
   if (known.length === 0) return ''
   const head = ['', ...COLUMNS.map((column) => (column === 'p999' ? 'p99.9' : column))]
-  const body = known.map(([timing, values]) => [
-    timing,
+  const body = known.map(({ name, values }) => [
+    name,
     ...COLUMNS.map((column) => (column === 'count' ? count(values.count) : duration(values[column]))),
   ])
   const widths = head.map((_, i) => Math.max(...[head, ...body].map((row) => row[i]!.length)))
