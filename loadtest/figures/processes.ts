@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { Child } from '../../deploy/local/child.ts'
 import { findProgram } from '../../deploy/local/programs.ts'
@@ -9,6 +10,8 @@ import { systemClock } from '../../shared/clock.ts'
 
 const BUILT = fileURLToPath(new URL('../../dist/deploy/cli/roomful.js', import.meta.url))
 const SOURCE = fileURLToPath(new URL('../../deploy/cli/roomful.ts', import.meta.url))
+
+const HAPROXY_MS = 10_000
 
 /** Whether nodes run the compiled code. */
 export const isBuilt = (): boolean => existsSync(BUILT)
@@ -58,6 +61,21 @@ export class Processes {
     return child
   }
 
+  /** A haproxy with this configuration file; resolves once it lets a request for `url` through. Rejects after 10 s without. */
+  async haproxy(file: string, url: string): Promise<Child> {
+    const program = findProgram(['haproxy'], process.env.PATH)
+    if (program === undefined) throw new Error('there is no haproxy in PATH')
+    const child = this.#child('haproxy', program, ['-db', '-f', file], process.env)
+    await child.start()
+    const deadline = systemClock.monotonic() + HAPROXY_MS
+    while (!(await fetch(url).catch(() => undefined))?.ok) {
+      if (systemClock.monotonic() > deadline)
+        throw new Error(`haproxy lets nobody through to ${url}: ${await this.printed(child)}`)
+      await sleep(50)
+    }
+    return child
+  }
+
   /** What a process has printed so far. */
   printed(child: Child): Promise<string> {
     return readFile(child.log_file, 'utf8')
@@ -69,13 +87,13 @@ export class Processes {
     await this.#warden.close()
   }
 
-  #child(name: string, program: string, args: string[], env: NodeJS.ProcessEnv, ready: RegExp): Child {
+  #child(name: string, program: string, args: string[], env: NodeJS.ProcessEnv, ready?: RegExp): Child {
     const child = new Child({
       name,
       program,
       args,
       env,
-      ready,
+      ...(ready && { ready }),
       log_file: join(this.#folder, `${name}.log`),
       warden: this.#warden,
       clock: systemClock,
