@@ -109,6 +109,11 @@ export class TestCluster {
     return this.#place.redis_url
   }
 
+  /** What opens the admin calls of every node. */
+  get internal_token(): string {
+    return this.#place.internal_token
+  }
+
   /** The Redis of this cluster alone. */
   get redis(): RedisServer {
     if (!this.#redis) throw new Error("the Redis is not this cluster's own")

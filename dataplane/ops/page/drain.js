@@ -31,14 +31,18 @@ export class Drain {
 
   /** The node and its cluster as they are now. */
   show(runtime, nodes) {
-    const restarted = this.#runtime && this.#runtime.node.started_at !== runtime.node.started_at
+    const before = this.#runtime ?? runtime
+    const restarted = before.node.started_at !== runtime.node.started_at
     this.#runtime = runtime
     this.#nodes = nodes
     if (restarted || !runtime.node.draining) this.#began = undefined
     $('drain-progress').hidden = !runtime.node.draining
     if (!runtime.node.draining) return
+    $('drain-bars').hidden = false
+    $('drain-links').replaceChildren()
     const { rooms, sessions } = runtime.totals
-    this.#began ??= { at: Date.now(), rooms, sessions }
+    // Some of it may have been moved before the first answer that tells of the drain.
+    this.#began ??= { at: Date.now(), ...(restarted ? runtime : before).totals }
     setText($('drain-title'), `${runtime.node.node_id} is draining`)
     setText(
       $('drain-text'),
@@ -53,9 +57,8 @@ export class Drain {
     const { node, totals } = this.#runtime
     setText($('drain-title'), `${node.node_id} has drained and ended`)
     const left = [counted(totals.rooms, 'room'), counted(totals.sessions, 'session')].join(' and ')
-    setText($('drain-text'), `It was last heard at ${timeOfDay(heard_at)}, with ${left} left to move.`)
-    this.#progress('rooms', totals.rooms)
-    this.#progress('sessions', totals.sessions)
+    setText($('drain-text'), `When it last answered, at ${timeOfDay(heard_at)}, it still had ${left}.`)
+    $('drain-bars').hidden = true
     const links = this.#nodes
       .filter((other) => other.alive && !other.self && pageOf(other))
       .map((other) => make('a', { href: pageOf(other), className: 'mono' }, other.node_id))

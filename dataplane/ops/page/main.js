@@ -9,6 +9,9 @@ import { showNodes } from './nodes.js'
 import { Poller } from './poller.js'
 import { RoomPanel } from './room-panel.js'
 
+const EVERY_MS = 1000
+/** A drain may take less than a second. */
+const EVERY_MS_OF_A_DRAIN = 200
 const TYPING_MS = 150
 const MOST_PROJECTS = 20
 
@@ -77,7 +80,7 @@ class Console {
     } else if (event.key === 'Escape' && this.#panel.room) this.#panel.close()
   }
 
-  /** Asks for everything that is shown, and shows it. Resolves with whether the node answered. */
+  /** Asks for everything that is shown, and shows it. Resolves with when to ask again; undefined: the node did not answer. */
   async #round(isLatest) {
     try {
       const [runtime, { nodes }, room] = await Promise.all([
@@ -86,10 +89,10 @@ class Console {
         this.#panel.ask(),
       ])
       if (isLatest()) this.#show(runtime, nodes, room)
-      return true
+      return runtime.node.draining ? EVERY_MS_OF_A_DRAIN : EVERY_MS
     } catch (error) {
       if (isLatest()) this.#showFailure(error)
-      return false
+      return undefined
     }
   }
 
