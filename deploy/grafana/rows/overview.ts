@@ -15,7 +15,7 @@ export const OVERVIEW: Row = {
     {
       kind: 'number',
       title: 'Rooms',
-      description: 'Rooms that run.',
+      description: 'Rooms that these nodes run.',
       unit: 'short',
       queries: [{ expr: `sum(service_rooms{${NODE}})`, legend: 'rooms' }],
     },

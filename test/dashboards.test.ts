@@ -1,0 +1,249 @@
+import { readFileSync } from 'node:fs'
+import { pino } from 'pino'
+import { defineRoom } from 'roomful'
+import { type Client, connect, type Room } from 'roomful/client'
+import * as v from 'valibot'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { parse } from 'yaml'
+import { type RunningControl, startControl } from '../control/main.ts'
+import { type RunningNode, startNode } from '../dataplane/node.ts'
+import arena from '../examples/arena/room.ts'
+import { systemClock } from '../shared/clock.ts'
+import { systemRandom } from '../shared/random.ts'
+import { openStore } from '../shared/store/open.ts'
+import type { Store } from '../shared/store/port.ts'
+import { type RedisServer, startRedis } from './support/redis-server.ts'
+import { tamperedSocket } from './support/tampered-socket.ts'
+import { startPrometheus, type TestPrometheus } from './support/watch/prometheus.ts'
+import { selectorsIn } from './support/watch/selectors.ts'
+
+/** Every step replaces a long text, so that whoever stops reading falls megabytes behind. */
+const ticker = defineRoom({
+  type: 'ticker',
+  messages: { step: { data: v.object({ n: v.number() }) } },
+  sync: { rate: 0 },
+  durability: 'none',
+  create: () => ({ page: '' }),
+  on_message(state, input) {
+    state.page = `${input.data.n} `.repeat(30_000)
+  },
+})
+
+const PLAYERS = 6
+const INTERNAL_TOKEN = 'internal-token-of-the-tests'
+/** What Grafana makes of `$__rate_interval` for such a Prometheus, at least. */
+const RATE_INTERVAL = '10s'
+/** Answers of control that a healthy service never gives: their series begin with the first. */
+const NEVER_IN_HEALTH = 'status=~"5.."'
+/** What graphs show only of a service in trouble, or of a drain. */
+const NOTHING_TO_SHOW = /service_hand_over_duration_seconds/
+const DEPENDS_ON_THE_MACHINE = /_seconds_bucket|utilisation|lease_age/
+
+interface Panel {
+  readonly type: string
+  readonly title: string
+  readonly targets?: readonly { readonly expr: string }[]
+}
+interface Rule {
+  readonly alert: string
+  readonly expr: string
+}
+
+const read = (path: string): string => readFileSync(new URL(path, import.meta.url), 'utf8')
+const panels: readonly Panel[] = JSON.parse(read('../deploy/grafana/dashboards/roomful.json')).panels
+const graphs = panels.filter(({ type }) => type !== 'row')
+const groups: readonly { rules: Rule[] }[] = parse(read('../deploy/prometheus/alerts.yml')).groups
+const rules = groups.flatMap((group) => group.rules)
+
+const log = pino({ level: 'silent' })
+const parts = { clock: systemClock, random: systemRandom, log }
+
+let redis: RedisServer
+let control: RunningControl
+let prometheus: TestPrometheus
+const nodes: RunningNode[] = []
+const stores: Store[] = []
+const clients: Client[] = []
+const floors: Room<typeof arena>[] = []
+let began: number
+
+async function openOwnStore(): Promise<Store> {
+  const store = await openStore({ redis_url: redis.url, ...parts })
+  stores.push(store)
+  return store
+}
+
+beforeAll(async () => {
+  redis = await startRedis()
+  control = await startControl({
+    config: {
+      host: '127.0.0.1',
+      port: 0,
+      operator_tokens: [],
+      auth_none: false,
+      internal_token: INTERNAL_TOKEN,
+      require_key_id: false,
+    },
+    store: await openOwnStore(),
+    ...parts,
+  })
+  for (const node_id of ['node-1', 'node-2'])
+    nodes.push(
+      await startNode({
+        ...parts,
+        node_id,
+        rooms: [arena, ticker],
+        store: await openOwnStore(),
+        ws_port: 0,
+        admin_port: 0,
+        drain_seconds: 1,
+        control_url: control.url,
+        internal_token: INTERNAL_TOKEN,
+        outbox_high_water_bytes: 64 * 1024,
+        outbox_limit_bytes: 64 * 1024 * 1024,
+      }),
+    )
+  prometheus = await startPrometheus({
+    'roomful-control': [new URL(control.url).host],
+    'roomful-node': nodes.map(({ admin_url }) => new URL(admin_url).host),
+  })
+  began = Date.now()
+  await play()
+}, 60_000)
+
+afterAll(async () => {
+  for (const client of clients) client.close()
+  await prometheus?.close()
+  await Promise.all(nodes.map((node) => node.close()))
+  await control?.close()
+  await Promise.all(stores.map((store) => store.close()))
+  await redis?.close()
+})
+
+async function call(path: string, body: object): Promise<Record<string, string>> {
+  const response = await fetch(`${control.url}${path}`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  })
+  return (await response.json()) as Record<string, string>
+}
+
+/** Some seconds in which players play at both nodes; one loses its connection, one is refused, and one stops reading for a while. */
+async function play(): Promise<void> {
+  const { id: project_id = '' } = await call('/projects', { name: 'test' })
+  const refused = await fetch(`${control.url}/internal/key-status?project_id=${project_id}`)
+  expect(refused.status).toBe(401)
+  const networks = [tamperedSocket(), tamperedSocket()]
+  const [phone, tunnel] = networks as [(typeof networks)[0], (typeof networks)[0]]
+  for (let n = 0; n < PLAYERS; n++) {
+    const { token = '' } = await call('/tokens', { project_id })
+    const options = { projectId: project_id, token, ...(n < 2 && { WebSocket: networks[n]!.WebSocket }) }
+    const client = await connect(nodes[n % 2]!.ws_url, options)
+    clients.push(client)
+    floors.push(await client.join<typeof arena>('arena', { key: `floor-${n % 3}` }))
+  }
+  await expect(
+    connect(nodes[0]!.ws_url, { projectId: project_id, token: 'v4.public.wrong' }),
+  ).rejects.toThrow()
+  await expect(clients[0]!.join('no-such-type')).rejects.toThrow()
+  await expect(floors[0]!.send('hit', { target: 'nobody' })).rejects.toThrow()
+  const writer = await clients[2]!.join<typeof ticker>('ticker')
+  await clients[1]!.join<typeof ticker>('ticker')
+
+  let n = 0
+  const playUntil = (expr: string): Promise<void> =>
+    vi.waitFor(
+      async () => {
+        everybodyMoves(n)
+        await writer.send('step', { n: n++ })
+        await call('/tokens', { project_id })
+        expect(await value(expr)).toBe(1)
+      },
+      { timeout: 20_000, interval: 30 },
+    )
+  tunnel.stall()
+  await playUntil(`sum(rate(service_slow_consumers_total{action="stalled"}[${RATE_INTERVAL}])) > bool 0`)
+  phone.cut()
+  await playUntil(`sum(rate(service_resumes_total{result="resumed"}[${RATE_INTERVAL}])) > bool 0`)
+  tunnel.read()
+  await playUntil('min(count_over_time(service_members[1m])) > bool 8')
+}
+
+/** Whoever is not answered in time moves on. */
+function everybodyMoves(n: number): void {
+  for (const floor of floors) floor.send('move', { x: n, y: n }).catch(() => {})
+}
+
+/** The one value of an expression, now. */
+async function value(expr: string): Promise<number | undefined> {
+  const answers = await prometheus.query(expr)
+  expect(answers.length, expr).toBeLessThanOrEqual(1)
+  return answers[0]?.values[0]
+}
+
+/** The expression of a panel with everything chosen that can be. */
+const filledIn = (expr: string): string =>
+  expr.replaceAll(/\$(node|control)/g, '.+').replaceAll('$__rate_interval', RATE_INTERVAL)
+
+describe('the dashboard', () => {
+  it('shows something in every graph', async () => {
+    for (const { title, targets } of graphs)
+      for (const { expr } of targets ?? []) {
+        const answers = await prometheus.range(filledIn(expr), began)
+        const values = answers.flatMap((answer) => answer.values).filter(Number.isFinite)
+        if (NOTHING_TO_SHOW.test(expr)) expect.soft(answers, `${title}: ${expr}`).toHaveLength(1)
+        else expect.soft(values.length, `${title}: ${expr}`).toBeGreaterThan(0)
+      }
+  })
+
+  it('shows what has happened', async () => {
+    const most = async (title: string): Promise<number> => {
+      const panel = graphs.find((graph) => graph.title === title)!
+      const answers = await prometheus.range(filledIn(panel.targets![0]!.expr), began)
+      return Math.max(...answers.flatMap((answer) => answer.values).filter(Number.isFinite))
+    }
+    expect(await most('Players online')).toBe(PLAYERS)
+    expect(await most('Rooms')).toBe(4)
+    expect(await most('Members')).toBe(PLAYERS + 2)
+    expect(await most('Nodes')).toBe(2)
+    expect(await most('Control processes')).toBe(1)
+    expect(await most('State drift')).toBe(0)
+    expect(await most('Frozen rooms')).toBe(0)
+    expect(await most('Resumes that succeed')).toBe(1)
+    expect(await most('Bytes that wait')).toBeGreaterThan(64 * 1024)
+    expect(await most('Slow readers')).toBeGreaterThan(0)
+    expect(await most('Ack latency')).toBeGreaterThan(0)
+    expect(await most('Memory of Redis')).toBeGreaterThan(500_000)
+  })
+})
+
+describe('the alerts', () => {
+  it('ask for series that processes have', async () => {
+    for (const { alert, expr } of rules)
+      for (const selector of selectorsIn(expr).filter((one) => !one.includes(NEVER_IN_HEALTH)))
+        expect.soft(await prometheus.query(selector), `${alert}: ${selector}`).not.toHaveLength(0)
+  })
+
+  it('can be evaluated, and find nothing wrong but how slow a busy machine is', async () => {
+    for (const { alert, expr } of rules) {
+      const found = await prometheus.query(expr)
+      if (!DEPENDS_ON_THE_MACHINE.test(expr)) expect.soft(found, alert).toEqual([])
+    }
+  })
+
+  it('tell of a Redis that is gone while it is, and metrics go on', async () => {
+    await redis.stop()
+    everybodyMoves(0)
+    await vi.waitFor(
+      async () =>
+        expect(await prometheus.alerts()).toEqual(
+          expect.arrayContaining(['RoomfulStoreGone', 'RoomfulRoomsFrozen']),
+        ),
+      10_000,
+    )
+    await vi.waitFor(async () => expect(await value('sum(up)')).toBe(3), 10_000)
+    await redis.start()
+    await vi.waitFor(async () => expect(await value('sum(service_store_up)')).toBe(3), 10_000)
+  })
+})
