@@ -5,8 +5,10 @@ interface Row {
   readonly kind: BreachKind
   readonly name: string
   readonly meaning: string
-  /** What was looked at; a word in `missing` when nothing could be. */
-  readonly note: (findings: Findings) => string
+  /** How much was looked at. */
+  readonly seen: (findings: Findings) => number
+  /** What that is. */
+  readonly things: string
 }
 
 const count = (value: number): string => value.toLocaleString('en-US')
@@ -17,32 +19,36 @@ const ROWS: readonly Row[] = [
     kind: 'gap',
     name: 'sequence gaps',
     meaning: 'No update is missing: every client sees each one, or is given the whole state instead.',
-    note: ({ updates }) => `${count(updates)} updates`,
+    seen: ({ updates }) => updates,
+    things: 'updates',
   },
   {
     kind: 'checksum',
     name: 'checksum mismatches',
     meaning: 'The state of every player is the one the server has.',
-    note: ({ updates, spectators }) =>
-      `${count(updates)} updates${spectators > 0 ? `, those to ${count(spectators)} spectators aside` : ''}`,
+    seen: ({ player_updates }) => player_updates,
+    things: 'updates to players',
   },
   {
     kind: 'lost_ack',
     name: 'lost acks',
     meaning: 'What was applied is acked, each time: none is left to a later ack, or to nobody.',
-    note: ({ acks }) => `${count(acks)} acks`,
+    seen: ({ acks }) => acks,
+    things: 'acks',
   },
   {
     kind: 'unapplied',
     name: 'acked but not applied',
     meaning: 'What was acked is in the state.',
-    note: ({ counted_members }) => `the counts of ${count(counted_members)} members`,
+    seen: ({ counted_members }) => counted_members,
+    things: 'members',
   },
   {
     kind: 'twice',
     name: 'applied twice',
     meaning: 'No message is applied more than once.',
-    note: ({ counted_members }) => `the counts of ${count(counted_members)} members`,
+    seen: ({ counted_members }) => counted_members,
+    things: 'members',
   },
 ]
 
@@ -51,17 +57,12 @@ const COUNTED: readonly BreachKind[] = ['unapplied', 'twice']
 
 /** The checks of a run. `own_room`: the room type was not the load test's own. */
 export const checksOf = (findings: Findings, own_room: boolean): Check[] =>
-  ROWS.map(({ kind, name, meaning, note }) => {
+  ROWS.map(({ kind, name, meaning, seen, things }) => {
+    const unchecked = (note: string): Check => ({ name, meaning, violations: undefined, note, examples: [] })
+    if (own_room && COUNTED.includes(kind)) return unchecked('only the room type load counts what it applies')
+    if (seen(findings) === 0) return unchecked(`there were no ${things}`)
     const { count: violations, examples } = findings.breaches[kind]
-    return own_room && COUNTED.includes(kind)
-      ? {
-          name,
-          meaning,
-          violations: undefined,
-          note: 'only the room type load counts what it applies',
-          examples: [],
-        }
-      : { name, meaning, violations, note: note(findings), examples }
+    return { name, meaning, violations, note: `${count(seen(findings))} ${things}`, examples }
   })
 
 /** The names of what was broken, for lines that tell of it as it happens. */

@@ -75,7 +75,10 @@ export const COMMON_OPTIONS = {
     placeholder: 'N',
     meaning: 'at most so many threads hold clients; default: the cores, at most 4',
   },
-  seed: { placeholder: 'N', meaning: 'what chance begins with; default 1' },
+  seed: {
+    placeholder: 'N',
+    meaning: 'what chance begins with (how long clients wait before they reconnect); default 1',
+  },
   out: { placeholder: 'FOLDER', meaning: 'where the reports go; default loadtest-report' },
 } as const satisfies Readonly<Record<string, CommonOption>>
 

@@ -33,8 +33,8 @@ async function run(options: RunOptions): Promise<number> {
   process.stdout.on('error', () => undefined)
   let local: Local | undefined
   try {
-    if (typeof options.target === 'number') local = await localService(options.target)
     const view = new LiveView(process.stdout, process.env)
+    if (typeof options.target === 'number') local = await localService(options.target, view)
     const test = new LoadTest({
       options,
       target: local ? localTarget(local) : givenTarget(options.target as TargetOptions),
@@ -60,14 +60,14 @@ async function run(options: RunOptions): Promise<number> {
   }
 }
 
-async function localService(nodes: number): Promise<Local> {
+async function localService(nodes: number, view: LiveView): Promise<Local> {
   process.stdout.write(`Starting a service of ${nodes === 1 ? '1 node' : `${nodes} nodes`} …\n`)
   return startLocal({
     nodes,
     env: process.env,
     clock: systemClock,
     random: systemRandom,
-    tell: (line) => void process.stderr.write(`${line}\n`),
+    tell: (line) => view.incident(line),
   })
 }
 

@@ -25,6 +25,7 @@ export interface CrowdSettings {
   readonly room_type: string
   /** undefined: the room type is the load test's own. */
   readonly message: OwnMessage | undefined
+  /** What chance begins with; another one for each thread. */
   readonly seed: number
 }
 

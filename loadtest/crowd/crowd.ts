@@ -172,7 +172,11 @@ export class ThreadedCrowd implements Crowd {
 
   /** Starts so many more threads; resolves when they answer, so that no client comes late because of that. */
   async #start(more: number): Promise<void> {
-    const fresh = Array.from({ length: more }, () => new SquadThread(this.#parts.settings))
+    const { settings } = this.#parts
+    const fresh = Array.from(
+      { length: more },
+      (_, index) => new SquadThread({ ...settings, seed: settings.seed + this.#started.length + index }),
+    )
     this.#started.push(...fresh)
     await Promise.all(fresh.map((thread) => thread.call('stop')))
     this.#threads.push(...fresh)

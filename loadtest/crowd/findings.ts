@@ -10,11 +10,13 @@ export type BreachKind = (typeof BREACHES)[number]
 
 /** What the clients have looked at, and what of it may not be. Plain data. */
 export interface Findings {
+  /** Patches and whole states. */
   readonly updates: number
+  /** Those to players, who keep the state; spectators do not. */
+  readonly player_updates: number
   readonly acks: number
   /** Members whose state tells what was applied. */
   readonly counted_members: number
-  readonly spectators: number
   readonly breaches: Readonly<Record<BreachKind, Breach>>
 }
 
@@ -40,9 +42,9 @@ export class Book {
 /** The findings of several threads together. */
 export const together = (all: readonly Findings[]): Findings => ({
   updates: sum(all.map(({ updates }) => updates)),
+  player_updates: sum(all.map(({ player_updates }) => player_updates)),
   acks: sum(all.map(({ acks }) => acks)),
   counted_members: sum(all.map(({ counted_members }) => counted_members)),
-  spectators: sum(all.map(({ spectators }) => spectators)),
   breaches: byKind((kind) => ({
     count: sum(all.map(({ breaches }) => breaches[kind].count)),
     examples: all.flatMap(({ breaches }) => breaches[kind].examples).slice(0, EXAMPLES),

@@ -27,6 +27,7 @@ export class Player {
   /** When each message that is not settled was due, by a number of its own. */
   readonly #open = new Map<number, number>()
   #sends = 0
+  #updates = 0
   #longest_ms = 0
   /** Between two rooms: says nothing. */
   #moving = false
@@ -50,6 +51,11 @@ export class Player {
       sent: (frame) => this.#sent(frame),
       read: () => this.#member?.witness.read(),
     })
+  }
+
+  /** Patches and whole states received. */
+  get updates(): number {
+    return this.#updates
   }
 
   get online(): boolean {
@@ -269,7 +275,10 @@ export class Player {
     const { tally, clock } = this.#parts
     tally.counts.bytes_in += frame.length
     const seen = glance(frame)
-    if (seen.kind === 'patch' || seen.kind === 'whole') tally.counts.updates += 1
+    if (seen.kind === 'patch' || seen.kind === 'whole') {
+      tally.counts.updates += 1
+      this.#updates += 1
+    }
     if (seen.kind === 'event') tally.counts.events += 1
     const member = this.#member
     if (!member || seen.kind === 'other') return

@@ -39,6 +39,7 @@ export class Spectator {
   #connecting_since = 0
   #lost_at = 0
   #move_in_ms: number | undefined
+  #updates = 0
   #online = false
   #over = false
   #cancelTimer = () => {}
@@ -57,6 +58,11 @@ export class Spectator {
       },
       read: () => undefined,
     })
+  }
+
+  /** Patches and whole states received. */
+  get updates(): number {
+    return this.#updates
   }
 
   get online(): boolean {
@@ -131,7 +137,10 @@ export class Spectator {
 
   #follow(seen: Stream): void {
     const { counts } = this.#parts.tally
-    if (seen.kind === 'patch' || seen.kind === 'whole') counts.updates += 1
+    if (seen.kind === 'patch' || seen.kind === 'whole') {
+      counts.updates += 1
+      this.#updates += 1
+    }
     if (seen.kind === 'event') counts.events += 1
     const at = this.#at
     if (at && seen.epoch < at.epoch) return

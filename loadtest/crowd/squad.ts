@@ -28,6 +28,9 @@ const roomKey = (number: number, rooms: number): string => `load-${number % room
 const shareOf = <T>(all: readonly T[], share: number): T[] =>
   all.filter((_, index) => Math.floor((index + 1) * share) > Math.floor(index * share))
 
+const updatesOf = (clients: readonly (Player | Spectator)[]): number =>
+  clients.reduce((sum, { updates }) => sum + updates, 0)
+
 /** The clients of one thread. Every method takes and gives plain data, so that it can be called from another thread. */
 export class Squad {
   readonly #parts: ClientParts
@@ -37,7 +40,6 @@ export class Squad {
   readonly #spectators: Spectator[] = []
   /** How often each client has moved on. */
   readonly #moves = new Map<Player, number>()
-  #updates = 0
   #acks = 0
   #over = false
 
@@ -139,7 +141,6 @@ export class Squad {
     const now = clock.monotonic()
     for (const player of this.#players) player.review(now)
     const tallied = tally.take()
-    this.#updates += tallied.counts.updates
     this.#acks += tallied.counts.acks
     const breaches = Object.fromEntries(
       Object.entries(book.breaches).map(([kind, { count }]) => [kind, count]),
@@ -156,10 +157,10 @@ export class Squad {
   /** What was found, and looked at until the last report. */
   async findings(): Promise<Findings> {
     return {
-      updates: this.#updates,
+      updates: updatesOf(this.#all),
+      player_updates: updatesOf(this.#players),
       acks: this.#acks,
       counted_members: this.#players.filter((player) => player.counted).length,
-      spectators: this.#spectators.length,
       breaches: this.#parts.book.breaches,
     }
   }
