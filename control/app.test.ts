@@ -6,6 +6,7 @@ import { memoryStore } from '../shared/store/memory/memory.ts'
 import type { Store } from '../shared/store/port.ts'
 import { noTracer } from '../shared/tracing/tracer.ts'
 import { FakeClock } from '../test/support/fake-clock.ts'
+import { RecordingTracer } from '../test/support/recording-tracer.ts'
 import { type ControlDeps, createControlApp } from './app.ts'
 import { Keyring } from './keyring.ts'
 import { controlMetrics } from './metrics.ts'
@@ -218,5 +219,71 @@ describe('the log', () => {
     })
     for (const hidden of [OPERATOR, key.secret, token, 'a very private name'])
       expect(text).not.toContain(hidden)
+  })
+})
+
+describe('the trace', () => {
+  const CALLER = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
+  const headers = { authorization: `Bearer ${OPERATOR}`, traceparent: CALLER }
+
+  it('of a caller goes on with each request, and is named in the log', async () => {
+    const tracer = new RecordingTracer(clock)
+    const call = appWith({ tracer })
+    const answer = await call('POST /projects', { name: 'a' }, headers)
+    await call(`GET /projects/${answer.body.id}/keys?limit=1`, undefined, headers)
+    expect(tracer.spans).toMatchObject([
+      { name: 'POST /projects', parent: CALLER, attributes: { 'http.response.status_code': 201 } },
+      {
+        name: 'GET /projects/:id/keys',
+        parent: CALLER,
+        attributes: { 'http.route': '/projects/:id/keys', 'url.path': `/projects/${answer.body.id}/keys` },
+      },
+    ])
+    expect(JSON.parse(logged[0]!).trace_id).toBe('0af7651916cd43dd8448eb211c80319c')
+  })
+
+  it('is not named in the log, nor carried by a token, when there is none', async () => {
+    const call = appWith()
+    const project = (await call('POST /projects', { name: 'a' }, headers)).body
+    const { claims } = (await call('POST /tokens', { project_id: project.id }, headers)).body
+    expect(claims).not.toHaveProperty('traceparent')
+    expect(logged.join('')).not.toContain('trace_id')
+  })
+
+  it('has failed where the service did, and not where the caller did', async () => {
+    const tracer = new RecordingTracer(clock)
+    const call = appWith({ tracer })
+    await call('POST /tokens', { project_id: 'prj_a' }, { ...headers, authorization: 'Bearer wrong' })
+    await store.close()
+    await call('POST /tokens', { project_id: 'prj_a' }, headers)
+    expect(tracer.spans).toMatchObject([
+      {
+        failed: undefined,
+        attributes: { 'http.response.status_code': 401, 'error.type': 'unauthenticated' },
+      },
+      { failed: 'store_unavailable', attributes: { 'http.response.status_code': 503 } },
+    ])
+  })
+
+  it('has no requests of machines that look after the process, and no paths that are none', async () => {
+    const tracer = new RecordingTracer(clock)
+    const call = appWith({ tracer })
+    await call('GET /healthz')
+    await call('GET /readyz')
+    await call('GET /a-secret-that-was-put-here')
+    expect(tracer.spans).toMatchObject([{ name: 'GET', took: 0 }])
+    expect(JSON.stringify(tracer.spans)).not.toContain('a-secret')
+  })
+
+  it('is left out of a token that it would make too long', async () => {
+    const call = appWith({ tracer: new RecordingTracer(clock) })
+    const project_id = (await call('POST /projects', { name: 'a' })).body.id
+    const ask = async (length: number) =>
+      call('POST /tokens', { project_id, rooms: Array.from({ length: 62 }, () => `a:${'x'.repeat(length)}`) })
+    expect((await ask(80)).body.claims).toHaveProperty('traceparent')
+    const longest = await ask(90)
+    expect(longest).toMatchObject({ status: 200 })
+    expect(longest.body.claims).not.toHaveProperty('traceparent')
+    expect((await ask(91)).body).toMatchObject({ code: 'invalid_request' })
   })
 })

@@ -13,6 +13,7 @@ import type { ResyncReason, Subprotocol } from '../../../shared/protocol/message
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import type { Store } from '../../../shared/store/port.ts'
+import type { Tracer } from '../../../shared/tracing/tracer.ts'
 import { FakeClock } from '../fake-clock.ts'
 import { SeededRandom } from '../seeded-random.ts'
 import { TestMember } from './test-member.ts'
@@ -49,6 +50,7 @@ export class RoomBench {
       limits?: Partial<RoomLimits>
       node_id?: string
       seed?: number
+      tracer?: Tracer
     } = {},
   ) {
     this.clock = options.clock ?? new FakeClock()
@@ -71,6 +73,7 @@ export class RoomBench {
       may_act: () => true,
       taken_over: () => {},
       record_ttl_ms: 600_000,
+      ...(options.tracer ? { tracer: options.tracer } : {}),
     })
     this.host = new RoomHost({
       node_id: this.node_id,
@@ -89,6 +92,7 @@ export class RoomBench {
       redirect: (arrivals, owner) => this.#redirect(arrivals, owner),
       defer: (callback) => this.#deferred.push(callback),
       ...(options.limits ? { limits: options.limits } : {}),
+      ...(options.tracer ? { tracer: options.tracer } : {}),
     })
   }
 
@@ -133,7 +137,14 @@ export class RoomBench {
   async join(
     type: string,
     member_id: string,
-    options: { codec?: Subprotocol; options?: Json; key?: string; ref?: number; sub?: string } = {},
+    options: {
+      codec?: Subprotocol
+      options?: Json
+      key?: string
+      ref?: number
+      sub?: string
+      traceparent?: string
+    } = {},
   ): Promise<TestMember> {
     const member = this.askToJoin(type, member_id, options)
     await this.settle()
@@ -149,6 +160,7 @@ export class RoomBench {
       key,
       ref = this.#ref++,
       sub,
+      traceparent,
     }: Parameters<RoomBench['join']>[2] = {},
   ): TestMember {
     const member = this.members.get(member_id) ?? new TestMember(member_id, codec)
@@ -158,7 +170,7 @@ export class RoomBench {
     this.send(
       type,
       member_id,
-      { kind: 'join', ref, edge, turn: 0, codec, session_id, sub: sub ?? null, options },
+      { kind: 'join', ref, edge, turn: 0, codec, session_id, sub: sub ?? null, options, traceparent },
       key,
     )
     return member

@@ -1,0 +1,137 @@
+import { describe, expect, it } from 'vitest'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import { RecordingTracer } from '../../test/support/recording-tracer.ts'
+import { counter } from '../../test/support/rooms/counter-room.ts'
+import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { defineRoom } from './definition.ts'
+
+const EDGE = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
+
+/** A room whose `admit` waits for the test. */
+function guarded() {
+  const gates: ((answer: string | undefined) => void)[] = []
+  const room = defineRoom({
+    type: 'guarded',
+    max_members: 2,
+    create: () => ({}),
+    durability: 'journal',
+    admit: () => new Promise<string | undefined>((answer) => gates.push(answer)),
+  })
+  return { room, gates }
+}
+
+function traced(rooms: ConstructorParameters<typeof RoomBench>[0]) {
+  const clock = new FakeClock()
+  const tracer = new RecordingTracer(clock)
+  return { tracer, bench: new RoomBench(rooms, { clock, tracer }) }
+}
+
+describe('the spans of a join at the owner of the room', () => {
+  it('go from its arrival over admit to the delivery of the flush that brings it', async () => {
+    const { room, gates } = guarded()
+    const { tracer, bench } = traced([room])
+    await bench.join('guarded', 'ann', { traceparent: EDGE })
+    await bench.advance(200)
+    expect(tracer.open).toEqual(['room.join', 'room.admit'])
+    bench.store.mood = 'slow'
+    gates.shift()!(undefined)
+    await bench.settle()
+    await bench.advance(70)
+    expect(tracer.open).toEqual(['room.join', 'room.commit'])
+    bench.store.let()
+    await bench.settle()
+    expect(tracer.ended).toEqual(['room.claim claimed', 'room.join joined', 'room.admit', 'room.commit'])
+    const [claim, join, admit, commit] = tracer.spans
+    expect([claim!.parent, join!.parent, admit!.parent, commit!.parent]).toEqual([
+      EDGE,
+      EDGE,
+      join!.traceparent,
+      join!.traceparent,
+    ])
+    expect(join!.attributes).toMatchObject({
+      'roomful.room_id': 'guarded:a',
+      'roomful.room_type': 'guarded',
+      'roomful.session_id': 'ses_of_ann',
+    })
+    expect([join, admit, commit].map((span) => span!.took)).toEqual([270, 200, 70])
+  })
+
+  it('are none when the edge records none, or is older than traces', async () => {
+    const { tracer, bench } = traced([counter()])
+    await bench.join('counter', 'ann')
+    expect(tracer.spans).toEqual([])
+  })
+
+  it('are begun once, however often the edge asks', async () => {
+    const { room, gates } = guarded()
+    const { tracer, bench } = traced([room])
+    for (let i = 0; i < 3; i++) await bench.join('guarded', 'ann', { ref: 1, traceparent: EDGE })
+    gates.shift()!(undefined)
+    await bench.advance(200)
+    await bench.join('guarded', 'ann', { ref: 1, traceparent: EDGE })
+    expect(tracer.spans.filter(({ name }) => name === 'room.join')).toHaveLength(1)
+    expect(tracer.open).toEqual([])
+  })
+
+  it('tell why there was no seat', async () => {
+    const { room, gates } = guarded()
+    const { tracer, bench } = traced([room])
+    for (const name of ['ann', 'bob', 'eve']) await bench.join('guarded', name, { traceparent: EDGE })
+    gates.shift()!('not today')
+    bench.send('guarded', 'bob', { kind: 'leave', reason: 'session_ended' })
+    await bench.settle()
+    expect(tracer.open).toEqual([])
+    expect(tracer.ended.filter((name) => name.startsWith('room.join'))).toEqual([
+      'room.join join_refused',
+      'room.join session_ended',
+      'room.join room_full',
+    ])
+  })
+
+  it('end when the member leaves before anybody heard of it', async () => {
+    const { room, gates } = guarded()
+    const { tracer, bench } = traced([room])
+    await bench.join('guarded', 'ann', { traceparent: EDGE })
+    await bench.join('guarded', 'bob')
+    bench.store.mood = 'slow'
+    for (const gate of [...gates.splice(0)].reverse()) gate(undefined)
+    await bench.settle()
+    // Behind the flush that brings bob, which is under way.
+    expect(tracer.open).toEqual(['room.join', 'room.commit'])
+    bench.send('guarded', 'ann', { kind: 'leave', reason: 'left' })
+    bench.store.mood = 'fine'
+    bench.store.let()
+    await bench.advance(200)
+    expect(tracer.open).toEqual([])
+    expect(tracer.ended).toContain('room.join left')
+  })
+
+  it('end with the room', async () => {
+    const { room } = guarded()
+    const { tracer, bench } = traced([room])
+    await bench.join('guarded', 'ann', { traceparent: EDGE })
+    expect(tracer.open).toEqual(['room.join', 'room.admit'])
+    await bench.host.close()
+    expect(tracer.open).toEqual([])
+    expect(tracer.ended).toContain('room.join late')
+  })
+
+  it('end when another node turns out to own the room', async () => {
+    const journal = defineRoom({
+      type: 'kept',
+      create: () => ({}),
+      durability: 'journal',
+      sync: { rate: 10 },
+    })
+    const { tracer, bench } = traced([journal])
+    await bench.join('kept', 'ann')
+    await bench.advance(200)
+    const { rooms } = bench.store.store
+    const found = (await rooms.inspect('prj_test/kept:a'))!
+    await rooms.claim('prj_test/kept:a', 'node_b', found.epoch, 60_000)
+    await bench.join('kept', 'bob', { traceparent: EDGE })
+    await bench.advance(300)
+    expect(tracer.ended).toContain('room.join fenced')
+    expect(tracer.open).toEqual([])
+  })
+})
