@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import type { Browser, Page } from 'playwright-core'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
 import { focused, openAdmin, openRoom, unlock } from '../../test/support/admin/admin-page.ts'
 import { launchChromium } from '../../test/support/chromium.ts'
@@ -29,11 +29,14 @@ describe('the admin page of a node among others', () => {
     await cluster.close()
   })
 
-  beforeEach(async () => {
-    const [one, two] = (await cluster.local(2, { drain_seconds: 2 })) as [LocalNode, LocalNode]
+  /** Two nodes with a room, and the page of the one that has it, or of the other. */
+  const start = async (whose: 'owner' | 'other', drain_seconds = 1) => {
+    const [one, two] = (await cluster.local(2, { drain_seconds })) as [LocalNode, LocalNode]
     await cluster.playersAt(login, ROOM, [one, two])
     ;[owner, other] = (await cluster.ownerFirst(login, ROOM, [one, two])) as [LocalNode, LocalNode]
-  })
+    if (whose === 'owner') await open(owner)
+    else await open(other)
+  }
 
   afterEach(async () => {
     await page.context().close()
@@ -56,7 +59,7 @@ describe('the admin page of a node among others', () => {
   }
 
   it('lists every node, the own one first, and leads to the others', async () => {
-    await open(owner)
+    await start('owner')
     const rows = page.locator('#nodes tbody tr')
     await expect.poll(() => rows.count()).toBe(2)
     const texts = await rows.allTextContents()
@@ -70,7 +73,7 @@ describe('the admin page of a node among others', () => {
   })
 
   it('finds a room that another node has, and leads to it there', async () => {
-    await open(other)
+    await start('other')
     await page.getByLabel('Search').fill(ROOM)
     await page.getByText('No room here matches.').waitFor()
     await page.getByRole('button', { name: 'Look in the whole cluster' }).click()
@@ -91,7 +94,7 @@ describe('the admin page of a node among others', () => {
   })
 
   it('drains nothing unless that is confirmed', async () => {
-    await open(owner)
+    await start('owner')
     const drain = page.getByRole('button', { name: 'Drain…' })
     const now = page.getByRole('button', { name: 'Drain the node' })
     await drain.click()
@@ -116,8 +119,8 @@ describe('the admin page of a node among others', () => {
   })
 
   it('drains when told to with the keyboard, shows how it goes, and where to go on', async () => {
+    await start('owner', 5)
     const deaf = await sessionThatStays(owner)
-    await open(owner)
     const { keyboard } = page
     await page.getByRole('button', { name: 'Drain…' }).focus()
     await keyboard.press('Enter')
@@ -142,8 +145,9 @@ describe('the admin page of a node among others', () => {
   })
 
   it('warns when no other node can take the rooms', async () => {
+    await start('owner')
     await other.drain()
-    await open(owner)
+    await page.locator('#nodes', { hasText: 'gone' }).waitFor()
     await page.getByRole('button', { name: 'Drain…' }).click()
     await page.getByText(/No other node can take them/).waitFor()
   })
