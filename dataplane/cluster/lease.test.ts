@@ -66,6 +66,18 @@ describe('a lease', () => {
     expect(await recorded()).toBe(false)
   })
 
+  it('is as old as its last renewal', async () => {
+    const { lease, line, advance } = parts()
+    await lease.start()
+    await advance(400)
+    expect(lease.age_ms).toBe(400)
+    await advance(200)
+    expect(lease.age_ms).toBe(100)
+    line.cut = true
+    await advance(1800)
+    expect(lease.age_ms).toBe(1900)
+  })
+
   it('is no longer trusted before others may take the node for dead', async () => {
     const { lease, line, recorded, advance } = parts()
     await lease.start()
