@@ -34,7 +34,7 @@ it('tells of every command, whether it was answered or not, until nobody wants t
   await server.stop()
   await expect(store.records.read(['a'])).rejects.toThrow('read')
   expect(asked().slice(2)).toEqual(['read failed'])
-  expect(store.vitals.reachable).toBe(false)
+  await vi.waitFor(() => expect(store.vitals.reachable).toBe(false), 10_000)
 
   await server.start()
   await vi.waitFor(() => expect(store.vitals.reachable).toBe(true), 10_000)
