@@ -120,6 +120,13 @@ describe('an envelope', () => {
     )
   })
 
+  // Nodes of two versions work side by side while one is replaced by the other.
+  it('may have fields in it that nobody here knows', () => {
+    const room = { project_id: 'prj_a', room_type: 'arena', key: 'one' }
+    const detach = { kind: 'detach', room, member_id: 'mem_1', of_tomorrow: { is: ['more'] } } as const
+    expect(opened(sealed([{ to: 'owner', message: detach }]))).toEqual([{ to: 'owner', message: detach }])
+  })
+
   it('says who sent it, and as which', () => {
     expect(readHeader(sealed([], 7))).toMatchObject({ sender: 'node_a', number: 7 })
     expect(readHeader(sealed([], 2 ** 40))).toMatchObject({ number: 2 ** 40 })
