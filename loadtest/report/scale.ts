@@ -6,6 +6,7 @@ export interface Scale {
 }
 
 const STEPS = [1, 2, 2.5, 5, 10]
+/** Three to a power of ten. */
 const MOST_LOG_TICKS = 8
 
 /** From 0 to a round number above `most`. `base`: of what round numbers are made, 10 or (for bytes) 1024. */
@@ -23,21 +24,29 @@ export function linear(most: number, base: 10 | 1024 = 10): Scale {
   }
 }
 
-/** Logarithmic, from a 1, 2 or 5 of some power of ten below `least` to one above `most`. Values of 0 stand at the bottom. */
+/**
+ * Logarithmic, from a 1, 2 or 5 of some power of ten below `least` to one above `most`; over many powers of ten, from one of them to
+ * another. Values of 0 stand at the bottom.
+ */
 export function logarithmic(least: number, most: number): Scale {
   const low = rounded(least > 0 ? least : 0.1, 'down')
   const high = Math.max(rounded(most, 'up'), rounded(low * 1.01, 'up'))
-  const all: number[] = []
-  for (let value = low; value <= high * 1.001; value = rounded(value * 1.01, 'up')) all.push(value)
-  const decades = all.filter((value) => Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-6)
-  const span = Math.log(high / low)
-  return {
-    at: (value) => (value <= low ? 0 : clamp(Math.log(value / low) / span)),
-    ticks: all.length <= MOST_LOG_TICKS ? all : decades.length > 2 ? decades : thinned(all),
-  }
+  const decades = Math.log10(high / low) > MOST_LOG_TICKS / 3
+  return decades
+    ? between(
+        10 ** Math.floor(Math.log10(low) + 1e-9),
+        10 ** Math.ceil(Math.log10(high) - 1e-9),
+        (tick) => tick * 10,
+      )
+    : between(low, high, (tick) => rounded(tick * 1.01, 'up'))
 }
 
-const thinned = (ticks: readonly number[]): number[] => ticks.filter((_, i) => i % 2 === 0)
+function between(low: number, high: number, next: (tick: number) => number): Scale {
+  const ticks: number[] = []
+  for (let tick = low; tick <= high * 1.001; tick = next(tick)) ticks.push(tick)
+  const span = Math.log(high / low)
+  return { at: (value) => (value <= low ? 0 : clamp(Math.log(value / low) / span)), ticks }
+}
 
 /** The next of 1, 2, 5 × 10ⁿ. */
 function rounded(value: number, direction: 'up' | 'down'): number {

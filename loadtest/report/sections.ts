@@ -52,7 +52,7 @@ export function keyFigures(result: RunResult): string {
       (sum, { counts }, i) => sum + (counts[key] > 0 ? lengthOf(seconds_log, i) : 0),
       0,
     )
-    return busy === 0 ? 'none were sent' : `${digits(totals[key] / busy)}/s on average`
+    return busy === 0 ? 'none' : `${digits(totals[key] / busy)}/s on average`
   }
   const cpu = highestCpu(seconds_log)
   const tiles = [

@@ -17,7 +17,7 @@ function attach(figure) {
     const entry = figure.querySelector(`.entry[data-series="${i}"]`)
     const group = figure.querySelector(`.series[data-series="${i}"]`)
     const dot = document.createElementNS(SVG, 'circle')
-    dot.setAttribute('class', `dot ${group.getAttribute('class')}`)
+    dot.setAttribute('class', group.getAttribute('class').replace('series', 'dot'))
     dot.setAttribute('r', '4')
     drawing.append(dot)
     entry.addEventListener('click', () => {
@@ -26,7 +26,12 @@ function attach(figure) {
       group.classList.toggle('off', !shown)
       dot.classList.toggle('off', !shown)
     })
-    return { ...data, dot, value: entry.querySelector('[data-value]') }
+    return {
+      ...data,
+      name: entry.querySelector('span').textContent,
+      dot,
+      value: entry.querySelector('[data-value]'),
+    }
   })
   const reach = figure.querySelector('.reach')
   reach.tabIndex = 0
@@ -90,9 +95,7 @@ function choose(point) {
     cross.setAttribute('x1', `${places[point]}%`)
     cross.setAttribute('x2', `${places[point]}%`)
     reach.setAttribute('aria-valuenow', String(point))
-    reach.setAttribute(
-      'aria-valuetext',
-      `${moments[point]}: ${series.map(({ texts }) => texts[point]).join(', ')}`,
-    )
+    const values = series.map(({ name, texts }) => `${name} ${texts[point]}`)
+    reach.setAttribute('aria-valuetext', `${moments[point]}: ${values.join(', ')}`)
   }
 }

@@ -1,0 +1,91 @@
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { basename, join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { SeededRandom } from '../../test/support/seeded-random.ts'
+import { summary } from '../view/summary.ts'
+import { junitXml } from './junit.ts'
+import { madeUpResult } from './made-up-result.ts'
+import { writeReports } from './write.ts'
+
+const random = () => new SeededRandom(9)
+const result = madeUpResult({ seconds: 30, nodes: 2, clients: 100 }, random())
+
+describe('what is written of a run', () => {
+  let folder = ''
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'roomful-report-'))
+  })
+  afterAll(() => rm(folder, { recursive: true }))
+
+  it('is the result itself, a page, and test cases, in a folder of its own', async () => {
+    const paths = await writeReports(result, join(folder, 'of', 'today'))
+    expect(paths.map((path) => basename(path))).toEqual(['report.json', 'junit.xml', 'report.html'])
+    const json = JSON.parse(await readFile(paths[0]!, 'utf8'))
+    expect(json).toEqual(JSON.parse(JSON.stringify(result)))
+    expect(await readFile(paths[2]!, 'utf8')).toContain('<h1>steady</h1>')
+  })
+
+  it('has one test case for the run, its failures, each check and each limit', () => {
+    const verdicts = [
+      { threshold: '--max-rtt-p99', limit: 150, actual: 183.4, unit: 'ms', held: false },
+      { threshold: '--max-pause-max', limit: 2000, actual: undefined, unit: 'ms', held: false },
+      { threshold: '--max-cpu', limit: 80, actual: 42, unit: '%', held: true },
+    ]
+    const checks = result.checks.map((check, i) => ({
+      ...check,
+      violations: [2, undefined, 0, 0][i],
+      note: i === 1 ? 'nothing carries a checksum' : check.note,
+      examples: i === 0 ? ['room a & b: 4 followed 2'] : [],
+    }))
+    const xml = junitXml({ ...result, verdicts, checks, passed: false })
+    const cases = [...xml.matchAll(/<testcase classname="([^"]*)" name="([^"]*)"/g)].map((match) =>
+      match.slice(1),
+    )
+    expect(cases).toEqual([
+      ['loadtest.steady.run', 'ran to its end'],
+      ['loadtest.steady.run', 'no failures'],
+      ['loadtest.steady.check', 'sequence gaps'],
+      ['loadtest.steady.check', 'checksum mismatches'],
+      ['loadtest.steady.check', 'lost acks'],
+      ['loadtest.steady.check', 'applied twice'],
+      ['loadtest.steady.limit', '--max-rtt-p99 150 ms'],
+      ['loadtest.steady.limit', '--max-pause-max 2 s'],
+      ['loadtest.steady.limit', '--max-cpu 80%'],
+    ])
+    expect(xml).toContain('tests="9" failures="3" errors="0" skipped="1" time="30.000"')
+    expect(xml).toContain('<failure message="--max-rtt-p99: 183 ms, above 150 ms" type="limit">')
+    expect(xml).toContain('<skipped message="nothing carries a checksum"/>')
+    expect(xml).toContain('room a &amp; b: 4 followed 2</failure>')
+  })
+
+  it('counts failures as one test case, unless a limit says how many there may be', () => {
+    const failed = {
+      ...result,
+      totals: { ...result.totals, errors: 2 },
+      failures: [{ code: 'rate_limited', count: 2, example: 'too many messages' }],
+    }
+    expect(junitXml({ ...failed, passed: false })).toContain(
+      '<failure message="2 failures" type="run">rate_limited × 2: too many messages',
+    )
+    const allowed = [{ threshold: '--max-errors', limit: 5, actual: 2, unit: '', held: true }]
+    expect(junitXml({ ...failed, verdicts: allowed })).not.toContain('<failure')
+  })
+
+  it('ends in the terminal with the verdict, and every reason for it', () => {
+    expect(summary(result)).toMatch(/^PASSED {2}steady, 0:30. 4 promises kept, no failures.\n/)
+    const failed = summary({
+      ...result,
+      passed: false,
+      checks: [{ ...result.checks[0]!, violations: 1, examples: ['4 followed 2\n\x1b[2J'] }],
+      bottleneck: ['a thread was up to 97% busy'],
+    })
+    expect(failed).toMatch(
+      /^FAILED {2}steady, 0:30. One thing was not as it should be.\n\n✗ sequence gaps: 1 violation\n/,
+    )
+    expect(failed).toContain('✗ sequence gaps: 1 violation (')
+    expect(failed).toContain('\n    4 followed 2 [2J\n')
+    expect(failed).toContain('! The generator may have been the limit: a thread was up to 97% busy')
+    expect(failed).toMatch(/^rtt +[\d,]+ +[\d.]+ ms/m)
+  })
+})
