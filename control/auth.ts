@@ -13,7 +13,7 @@ const sha256 = (text: string): Buffer => createHash('sha256').update(text).diges
 
 /** Tells who a caller is. Every comparison of secrets takes the same time whatever differs. */
 export class Authentication {
-  readonly #operators: readonly Buffer[]
+  readonly #operators: readonly { readonly digest: Buffer; readonly id: string }[]
   readonly #internal: InternalToken
   readonly #keys: Keys
   readonly #clock: Clock
@@ -25,7 +25,10 @@ export class Authentication {
     keys: Keys
     clock: Clock
   }) {
-    this.#operators = parts.operator_tokens.map(sha256)
+    this.#operators = parts.operator_tokens.map(sha256).map((digest) => ({
+      digest,
+      id: `operator:${sha256(digest.toString('hex')).toString('hex').slice(0, 12)}`,
+    }))
     this.#internal = new InternalToken(parts.internal_token)
     this.#keys = parts.keys
     this.#clock = parts.clock
@@ -43,10 +46,9 @@ export class Authentication {
           : 'The authorization header is not of the form Bearer <credential>.',
       )
     const given = sha256(credential)
-    const matches = this.#operators.filter((operator) => timingSafeEqual(operator, given))
-    if (matches.length === 0)
-      throw unauthenticated('The credential is neither an operator token nor a key’s secret.')
-    return { kind: 'operator', id: `operator:${sha256(given.toString('hex')).toString('hex').slice(0, 12)}` }
+    const [match] = this.#operators.filter(({ digest }) => timingSafeEqual(digest, given))
+    if (!match) throw unauthenticated('The credential is neither an operator token nor a key’s secret.')
+    return { kind: 'operator', id: match.id }
   }
 
   /** Passes for an internal token. Throws a `Problem` (unauthenticated) otherwise, and always when none is configured. */

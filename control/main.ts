@@ -63,6 +63,10 @@ export class UnsafeControl extends Error {
 const DEFAULT_TOKEN_RATE: Rate = { per_second: 2000, burst: 5000 }
 const SHUTDOWN_MS = 10_000
 const REQUEST_TIMEOUT_MS = 30_000
+/** How often requests are looked at that have taken too long. */
+const TIMEOUT_CHECK_MS = 5000
+/** How long a connection may be idle: longer than load balancers keep theirs, so that it is they who end it, with no request on its way. */
+const KEEP_ALIVE_MS = 75_000
 
 /**
  * Starts a control process; resolves once it answers. Rejects with `UnsafeControl` for a configuration that must not serve, with
@@ -107,7 +111,14 @@ export async function startControl({
     draining: () => draining,
   })
   const listener = getRequestListener(app.fetch, { errorHandler: () => unreadable(newId('req', random)) })
-  const server = createServer({ requestTimeout: REQUEST_TIMEOUT_MS }, listener)
+  const server = createServer(
+    {
+      requestTimeout: REQUEST_TIMEOUT_MS,
+      connectionsCheckingInterval: TIMEOUT_CHECK_MS,
+      keepAliveTimeout: KEEP_ALIVE_MS,
+    },
+    listener,
+  )
   await listen(server, config)
 
   let closed: Promise<void> | undefined
