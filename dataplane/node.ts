@@ -361,7 +361,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const admin_url = urlOf('http', admin_server.host, admin_server.port)
   addresses = {
     ws_url,
-    admin_url,
+    admin_url: config.admin_url ?? admin_url,
     ...(config.advertise_url !== undefined && { advertise_url: config.advertise_url }),
   }
   await lease.renewNow()

@@ -52,6 +52,8 @@ export interface DataplaneConfig {
   readonly ws_port: number
   readonly admin_host: string
   readonly admin_port: number
+  /** Undefined: made of the two. */
+  readonly admin_url: string | undefined
   readonly control_url: string
   /** One, or several separated by commas (`InternalToken`). */
   readonly internal_token: string | undefined
@@ -233,6 +235,7 @@ const dataplaneConfig = (values: Values): DataplaneConfig => ({
   ws_port: values.WS_PORT,
   admin_host: values.ADMIN_HOST,
   admin_port: values.ADMIN_PORT,
+  admin_url: values.ADMIN_URL,
   control_url: values.CONTROL_URL,
   internal_token: values.INTERNAL_TOKEN,
   require_key_id: values.REQUIRE_KEY_ID,

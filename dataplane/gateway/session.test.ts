@@ -191,6 +191,23 @@ describe('sessions as operators see them', () => {
     expect(test.gateway.isConnected(welcome.session_id)).toBe(false)
     expect(test.gateway.connections).toBe(0)
   })
+
+  it('are found by their rooms, their project, and any text in their names', async () => {
+    const { welcome } = await test.join()
+    await test.hello()
+    const found = (query: object) => {
+      const { items, found, total } = test.gateway.describeSessions(query)
+      return [items.length, found, total]
+    }
+    expect(found({})).toEqual([2, 2, 2])
+    expect(found({ limit: 1 })).toEqual([1, 2, 2])
+    expect(found({ room_id: 'arena:one' })).toEqual([1, 1, 2])
+    expect(found({ project_id: 'prj_other' })).toEqual([0, 0, 2])
+    expect(found({ q: 'ADA' })).toEqual([2, 2, 2])
+    expect(found({ q: 'arena:o' })).toEqual([1, 1, 2])
+    expect(found({ q: welcome.session_id })).toEqual([1, 1, 2])
+    expect(found({ q: 'nobody' })).toEqual([0, 0, 2])
+  })
 })
 
 describe('a drain', () => {

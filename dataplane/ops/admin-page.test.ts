@@ -16,7 +16,8 @@ describe('the admin page', () => {
   let ada: Room<typeof board>
 
   beforeAll(async () => {
-    service = await startService({ rooms: [board], node: { node_id: 'node_one' } })
+    const node = { node_id: 'node_one', admin_url: 'http://node-one.internal:9100' }
+    service = await startService({ rooms: [board], node })
     browser = await launchChromium()
     const login = await service.login({ sub: HOSTILE })
     project_id = login.project_id
@@ -75,6 +76,16 @@ describe('the admin page', () => {
     await page.getByRole('button', { name: 'board:gamma' }).waitFor()
     late.close()
     await page.context().close()
+  })
+
+  it('tells the other nodes the address that operators have of it', async () => {
+    const response = await fetch(`${service.admin_url}/admin/cluster`, {
+      headers: { 'x-service-internal-token': service.internal_token },
+    })
+    const { nodes } = await response.json()
+    expect(nodes).toMatchObject([
+      { node_id: 'node_one', self: true, alive: true, admin_url: 'http://node-one.internal:9100' },
+    ])
   })
 
   it('searches rooms and sessions by their names, ids and players', async () => {

@@ -109,6 +109,12 @@ export const VARIABLES = {
     default: '9100',
     used_by: DATAPLANE,
   }),
+  ADMIN_URL: optional({
+    meaning: 'Where operators reach the admin side of this very node, for the links between the admin pages.',
+    kind: url(['http', 'https'], 'http://node-1.internal:9100'),
+    default_note: 'made of ADMIN_HOST and ADMIN_PORT',
+    used_by: DATAPLANE,
+  }),
   CONTROL_URL: withDefault({
     meaning: 'Where a node reaches the control API, to ask about keys.',
     kind: url(['http', 'https'], 'http://127.0.0.1:3000'),
