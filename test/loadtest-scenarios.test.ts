@@ -63,6 +63,9 @@ describe('against a service that runs', { timeout: 40_000 }, () => {
     const report = await passing(['slow-consumers', ...PLAYERS, ...slow, ...whereIs(service)])
     expect(told(report)).toEqual(expect.arrayContaining(['25 % stop reading', 'all read again']))
     expect(figure(report, 'round trip p99, some do not')).toBeGreaterThan(0)
+    const said = (phase: string): number =>
+      report.seconds_log.reduce((sum, second) => sum + (second.phase === phase ? second.counts.sends : 0), 0)
+    expect(said('some do not')).toBeLessThan(0.9 * said('all read'))
   })
 
   it('revoke closes the sessions of a key within a second, and no other', async () => {

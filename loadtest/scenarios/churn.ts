@@ -6,7 +6,7 @@ export const churn: Scenario = {
   name: 'churn',
   meaning: 'While all play, players leave their room and join the next one all the time.',
   options: {
-    ...gathering({ clients: 300, rooms: 60 }),
+    ...gathering({ clients: 300, rooms: 60, rate: 2 }),
     moves: { meaning: 'players who change rooms each second', kind: 'count', default: 50 },
     seconds: { meaning: 'for how long', kind: 'seconds', default: 20 },
   },

@@ -4,11 +4,19 @@ import type { ScenarioOption, Stage } from '../scenario.ts'
 const SETTLE_SECONDS = 10
 
 /** The options of a scenario whose players gather before something happens to them. */
-export const gathering = (players: { readonly clients: number; readonly rooms: number }) =>
+export const gathering = (players: {
+  readonly clients: number
+  readonly rooms: number
+  readonly rate: number
+}) =>
   ({
     clients: { meaning: 'players', kind: 'count', default: players.clients },
     rooms: { meaning: 'rooms they are spread over', kind: 'count', default: players.rooms },
-    rate: { meaning: 'reliable messages each player sends per second', kind: 'number', default: 2 },
+    rate: {
+      meaning: 'reliable messages each player sends per second',
+      kind: 'number',
+      default: players.rate,
+    },
     ramp: { meaning: 'players who come each second', kind: 'count', default: 100 },
   }) as const satisfies Readonly<Record<string, ScenarioOption>>
 

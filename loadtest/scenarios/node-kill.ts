@@ -7,7 +7,7 @@ export const nodeKill: Scenario = {
   meaning:
     'While all play, each node in turn is ended at once and started anew: its rooms go on elsewhere, and nobody loses anything.',
   options: {
-    ...gathering({ clients: 600, rooms: 60 }),
+    ...gathering({ clients: 600, rooms: 60, rate: 2 }),
     calm: { meaning: 'time before the first node and after each blow', kind: 'seconds', default: 5 },
   },
   needs_local: true,
@@ -25,10 +25,10 @@ export const nodeKill: Scenario = {
         stage.incident(`${node} is killed`)
         await local.kill(node)
         await stage.pass(calm)
-        await crowd.takePauses()
         await local.start(node)
         stage.incident(`${node} serves again`)
         await stage.pass(calm)
+        await crowd.takePauses()
       })
 
     await settle(stage)

@@ -11,7 +11,7 @@ export const revoke: Scenario = {
   meaning:
     'A key is revoked while the players who came with it play among others: it closes their sessions within a second, and nobody else’s.',
   options: {
-    ...gathering({ clients: 300, rooms: 30 }),
+    ...gathering({ clients: 300, rooms: 30, rate: 2 }),
     revoked: { meaning: 'further players, who come with the key', kind: 'count', default: 300 },
     calm: { meaning: 'time before and after', kind: 'seconds', default: 5 },
   },

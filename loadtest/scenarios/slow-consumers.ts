@@ -7,8 +7,8 @@ export const slowConsumers: Scenario = {
   meaning:
     'Some clients stop reading for a while: nobody else may notice, and they have to see the same in the end.',
   options: {
-    ...gathering({ clients: 100, rooms: 10 }),
-    bytes: { meaning: 'text that each message brings to all in the room', kind: 'count', default: 4000 },
+    ...gathering({ clients: 50, rooms: 5, rate: 5 }),
+    bytes: { meaning: 'text that each message brings to all in the room', kind: 'count', default: 15_000 },
     share: { meaning: 'how many of the clients stop reading', kind: 'share', default: 0.1 },
     seconds: { meaning: 'how long they do not read', kind: 'seconds', default: 15 },
   },
