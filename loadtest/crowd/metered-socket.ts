@@ -61,7 +61,17 @@ export class Line {
     this.#socket?.pause()
   }
 
-  readOn(): void {
-    this.#socket?.resume()
+  /** Reads on; resolves when everything that waited has been read, or the connection has ended. */
+  readOn(): Promise<void> {
+    const socket = this.#socket
+    if (!socket) return Promise.resolve()
+    socket.resume()
+    if (socket.readyState !== WebSocket.OPEN) return Promise.resolve()
+    return new Promise((resolve) => {
+      socket.once('close', () => resolve())
+      // The answer comes behind all that waits.
+      socket.once('pong', () => resolve())
+      socket.ping()
+    })
   }
 }

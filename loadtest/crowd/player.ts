@@ -156,10 +156,9 @@ export class Player {
       : this.#room.send('op', { n: member.said, text })
     sent.then(
       () => {
-        this.#settled(id, due)
         member.acked += 1
         tally.counts.acks += 1
-        tally.time('rtt', clock.monotonic() - due)
+        tally.time('rtt', this.#settled(id, due))
       },
       (error: unknown) => {
         this.#settled(id, due)
@@ -202,10 +201,11 @@ export class Player {
     this.#line.stall()
   }
 
-  readOn(): void {
+  /** Resolves when it has read what waited, or the service has closed it. */
+  async readOn(): Promise<void> {
+    await this.#line.readOn()
     this.#stalled = false
     this.#member?.witness.disturbed(this.#parts.clock.monotonic())
-    this.#line.readOn()
   }
 
   /** Whether the service closed it since it read too slowly. */
@@ -242,9 +242,12 @@ export class Player {
     this.#member = new Member(this.#room, `client ${this.number}`, book, settings.message === undefined)
   }
 
-  #settled(id: number, due: number): void {
+  /** A message has had its effect, or never will; how long it took. */
+  #settled(id: number, due: number): number {
+    const ms = this.#parts.clock.monotonic() - due
     this.#open.delete(id)
-    this.#longest_ms = Math.max(this.#longest_ms, this.#parts.clock.monotonic() - due)
+    this.#longest_ms = Math.max(this.#longest_ms, ms)
+    return ms
   }
 
   #changed(status: ConnectionStatus, error: RoomfulError | undefined): void {

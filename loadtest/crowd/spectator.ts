@@ -95,8 +95,9 @@ export class Spectator {
     this.#line.stall()
   }
 
-  readOn(): void {
-    this.#line.readOn()
+  /** Resolves when it has read what waited, or the service has closed it. */
+  readOn(): Promise<void> {
+    return this.#line.readOn()
   }
 
   /** Says goodbye. */

@@ -108,7 +108,7 @@ export class Squad {
     const end = this.#parts.clock.monotonic() + seconds * 1000
     for (const client of chosen) client.stall()
     await this.#until(() => this.#parts.clock.monotonic() >= end)
-    for (const client of chosen) client.readOn()
+    await Promise.all(chosen.map((client) => client.readOn()))
     return chosen.filter((client) => client instanceof Player && client.dropped).length
   }
 

@@ -1,0 +1,147 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { help } from './help.ts'
+import { COMMON_OPTIONS, parseRun, type RunOptions, type TargetOptions } from './options.ts'
+import { rehearse } from './rehearsal.ts'
+import { SCENARIOS } from './scenarios/index.ts'
+import { THRESHOLD_OPTIONS } from './thresholds.ts'
+
+const parse = (words: string[], env: Record<string, string> = {}) => parseRun(words, SCENARIOS, env, 8)
+
+function run(words: string[], env?: Record<string, string>): RunOptions {
+  const request = parse(words, env)
+  if (request.kind !== 'run') throw new Error(JSON.stringify(request))
+  return request.options
+}
+const target = (words: string[], env?: Record<string, string>) => run(words, env).target as TargetOptions
+const mistake = (...words: string[]): string => {
+  const request = parse(words)
+  return request.kind === 'mistake' ? request.message : `no mistake but ${request.kind}`
+}
+
+describe('a run', () => {
+  it('goes to the addresses of the documentation unless told otherwise', () => {
+    expect(run(['steady'])).toMatchObject({
+      values: { rooms: 20, members: 10, rate: 5, seconds: 30, ramp: 100 },
+      target: {
+        control_url: 'http://127.0.0.1:3000',
+        control_token: undefined,
+        ws_urls: ['ws://127.0.0.1:4000'],
+        metrics: [],
+      },
+      threads: 4,
+      room_type: 'load',
+      message: undefined,
+      out: 'loadtest-report',
+      limits: [],
+    })
+  })
+
+  it('takes values in their units, addresses in any number, and limits', () => {
+    const words = 'steady --rooms 5 --rate 0.5 --seconds 2min --max-rtt-p99 150ms --max-errors=0 --out there'
+    const options = run(words.split(' '))
+    expect(options.values).toMatchObject({ rooms: 5, rate: 0.5, seconds: 120 })
+    expect(options.limits.map(({ threshold, limit }) => [threshold.name, limit])).toEqual([
+      ['--max-rtt-p99', 150],
+      ['--max-errors', 0],
+    ])
+    expect(options.out).toBe('there')
+    expect(run(['slow-consumers', '--share', '25%']).values.share).toBe(0.25)
+    const { ws_urls, metrics } = target(
+      'steady --ws ws://a:1,ws://b:2/ --ws wss://c --metrics http://n1:9100/metrics,http://n2:9100'.split(
+        ' ',
+      ),
+    )
+    expect(ws_urls).toEqual(['ws://a:1', 'ws://b:2', 'wss://c'])
+    expect(metrics).toEqual([
+      { name: 'n1:9100', url: 'http://n1:9100' },
+      { name: 'n2:9100', url: 'http://n2:9100' },
+    ])
+  })
+
+  it('takes the operator token of the environment, from a variable or a file', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'roomful-'))
+    writeFileSync(join(folder, 'tokens'), 'from-file,another\n')
+    expect(target(['steady'], { CONTROL_API_TOKENS: 'one,two' }).control_token).toBe('one')
+    expect(target(['steady'], { CONTROL_API_TOKENS_FILE: join(folder, 'tokens') }).control_token).toBe(
+      'from-file',
+    )
+    expect(target(['steady', '--control-token', 'given'], { CONTROL_API_TOKENS: 'one' }).control_token).toBe(
+      'given',
+    )
+    rmSync(folder, { recursive: true })
+  })
+
+  it('plays in a room type of its own', () => {
+    expect(run(['steady', '--room-type', 'arena', '--message', 'move:{"x":1,"y":[":"]}'])).toMatchObject({
+      room_type: 'arena',
+      message: { type: 'move', data: { x: 1, y: [':'] } },
+    })
+  })
+
+  it('starts nodes of its own', () => {
+    expect(run(['node-kill', '--local', '3']).target).toBe(3)
+  })
+})
+
+describe('a mistake is told with what would be right', () => {
+  it.each([
+    [['stedy'], 'stedy is no scenario; there are steady, connect-storm'],
+    [['steady', '--foo', '1'], '--foo is no option of steady'],
+    [['steady', '--storms', '1'], '--storms is no option of steady'],
+    [['steady', '12'], '12 is one word too many'],
+    [['steady', '--rooms'], '--rooms needs a value'],
+    [['steady', '--rooms', '1', '--rooms', '2'], '--rooms is given 2 times'],
+    [['steady', '--rooms', '0'], '--rooms is "0"; it may be: a whole number from 1 on'],
+    [['steady', '--rate', '-1'], '--rate'],
+    [['steady', '--seconds', '5m'], '--seconds is "5m"; it may be: a number of seconds, or with its unit'],
+    [['slow-consumers', '--share', '2'], '--share is "2"; it may be: a share, such as 0.25 or 25%'],
+    [['steady', '--threads', '1.5'], '--threads is "1.5"; it may be: 1 to 64'],
+    [['steady', '--ws', 'localhost:4000'], '--ws is "localhost:4000"; it may be: a URL with ws:// or wss://'],
+    [['steady', '--control', 'ws://a'], '--control is "ws://a"; it may be: a URL with http:// or https://'],
+    [['steady', '--project', 'prj_1'], '--project and --token belong together'],
+    [['steady', '--room-type', 'arena'], '--room-type and --message belong together'],
+    [
+      ['steady', '--room-type', 'a', '--message', 'move'],
+      '--message is "move"; it may be: a message type, a colon',
+    ],
+    [['steady', '--local', '10'], '--local is "10"; it may be: 1 to 9'],
+    [['steady', '--local', '2', '--ws', 'ws://a'], '--local starts a service of its own: leave out --ws'],
+    [['node-kill'], 'add --local 3'],
+    [['steady', '--max-rtt-p99', '150'], '--max-rtt-p99 is "150"'],
+  ])('%o', (words, text) => {
+    expect(mistake(...words)).toContain(text)
+  })
+})
+
+describe('the help', () => {
+  it('names every scenario, and of one scenario every option', () => {
+    const all = help(SCENARIOS, undefined)
+    for (const scenario of SCENARIOS) {
+      expect(all).toContain(`  ${scenario.name} `)
+      const own = help(SCENARIOS, scenario)
+      for (const name of [...Object.keys(scenario.options), ...Object.keys(COMMON_OPTIONS)])
+        expect(own).toContain(`  --${name} `)
+    }
+    expect(parse([])).toEqual({ kind: 'help', scenario: undefined })
+    expect(parse(['steady', '--help'])).toMatchObject({ kind: 'help', scenario: { name: 'steady' } })
+  })
+})
+
+describe.each(SCENARIOS.map((scenario) => [scenario.name, scenario] as const))('%s', (_, scenario) => {
+  it('has options that mean the same in every scenario under names of their own', () => {
+    const taken = [...Object.keys(COMMON_OPTIONS), ...Object.keys(THRESHOLD_OPTIONS), 'help']
+    expect(Object.keys(scenario.options).filter((name) => taken.includes(name))).toEqual([])
+  })
+
+  it('can be rehearsed, to know how long it takes', async () => {
+    const values = Object.fromEntries(
+      Object.entries(scenario.options).map(([name, option]) => [name, option.default]),
+    )
+    const seconds = await rehearse(scenario, values, ['node-1', 'node-2'])
+    expect(seconds).toBeGreaterThan(5)
+    expect(seconds).toBeLessThan(300)
+  })
+})
