@@ -93,7 +93,7 @@ export interface Second {
   readonly servers: readonly ServerSecond[]
 }
 
-/** Something that was done or happened at a moment: a phase began, a node was told to end, all sockets were cut. */
+/** Something that was done or happened at a moment: a node was told to end, all sockets were cut. */
 export interface Incident {
   readonly at: number
   readonly text: string

@@ -56,7 +56,6 @@ export class RunStage implements Stage {
     const { recorder, on_phase } = this.#parts
     await recorder.enter(name)
     on_phase(name, seconds)
-    this.incident(`phase: ${name}`)
     const result = await work()
     await recorder.gather()
     return result

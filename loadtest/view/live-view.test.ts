@@ -122,7 +122,9 @@ describe('the live view', () => {
     const lines = text.trimEnd().split('\n')
     expect(text).not.toContain('\x1b')
     expect(lines.map((line) => line.split(/[:,] /)[0])).toEqual([
+      '0:00 phase connect',
       '0:05 connect',
+      '0:05 phase play',
       '0:05 node-2 was told to end',
       '0:10 play',
       '0:15 play',
@@ -131,7 +133,7 @@ describe('the live view', () => {
       '0:30 settle',
       '0:30 all is over [2J',
     ])
-    expect(lines[2]).toMatch(
+    expect(lines[4]).toMatch(
       /^0:10 play: 600 online, [23],\d{3} sent\/s, .*rtt p50 .* ms p99 .* ms, busiest server \d+%, 0 errors$/,
     )
   })

@@ -47,6 +47,8 @@ export class LiveView {
   phase(name: string, seconds: number, run_seconds: number): void {
     this.#flush()
     this.#phase = { name, seconds, run_seconds }
+    if (!this.#screen.isTTY)
+      this.#screen.write(`${this.#at} phase ${oneLine(name)}, about ${clock(seconds)}\n`)
   }
 
   /** A second has passed; `progress`: how much of the phase is done, 0–1. */
@@ -69,13 +71,12 @@ export class LiveView {
 
   /** Something happened that is worth a line of its own. */
   incident(text: string): void {
-    const at = clock(this.#now?.second.at ?? 0)
     const line: Line = [
-      ['soft', `${at.padStart(6)}  `],
+      ['soft', `${this.#at.padStart(6)}  `],
       ['accent', oneLine(text)],
     ]
     if (this.#screen.isTTY) this.#draw(this.#painted(line))
-    else this.#screen.write(`${at} ${oneLine(text)}\n`)
+    else this.#screen.write(`${this.#at} ${oneLine(text)}\n`)
   }
 
   /** Leaves the block as it is, with the cursor below. Nothing may be shown afterwards. */
@@ -83,6 +84,10 @@ export class LiveView {
     this.#flush()
     if (this.#height > 0) this.#screen.write(`${ESC}?25h\n`)
     this.#height = 0
+  }
+
+  get #at(): string {
+    return clock(this.#now?.second.at ?? 0)
   }
 
   #flush(): void {
