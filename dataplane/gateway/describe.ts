@@ -5,8 +5,13 @@ import type { Session } from './session.ts'
 /** Whether a query is for a session. */
 export const isAskedFor = (session: Session, { room_id, project_id, q }: SessionQuery): boolean =>
   (project_id === undefined || session.project_id === project_id) &&
-  (room_id === undefined || session.room_ids.includes(room_id)) &&
+  (room_id === undefined || isIn(session, room_id)) &&
   hasText(q, namesOf(session))
+
+function isIn(session: Session, room_id: string): boolean {
+  for (const seat of session.seats.values()) if (seat.taken && seat.room_id === room_id) return true
+  return false
+}
 
 function* namesOf(session: Session): Iterable<string | null> {
   yield session.session_id
