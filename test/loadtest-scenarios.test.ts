@@ -58,14 +58,13 @@ describe('against a service that runs', { timeout: 40_000 }, () => {
     expect(sessions.reduce((sum, server) => sum + server.sessions, 0)).toBe(63)
   })
 
-  it('slow-consumers lets some stop reading, and they see the same in the end', async () => {
-    const slow = ['--share', '0.25', '--seconds', '1.5', '--bytes', '8000']
+  it('slow-consumers lets clients stop reading, and they see the same in the end', async () => {
+    const slow = ['--share', '1', '--seconds', '2.5', '--bytes', '8000']
     const report = await passing(['slow-consumers', ...PLAYERS, ...slow, ...whereIs(service)])
-    expect(told(report)).toEqual(expect.arrayContaining(['25 % stop reading', 'all read again']))
-    expect(figure(report, 'round trip p99, some do not')).toBeGreaterThan(0)
-    const said = (phase: string): number =>
-      report.seconds_log.reduce((sum, second) => sum + (second.phase === phase ? second.counts.sends : 0), 0)
-    expect(said('some do not')).toBeLessThan(0.9 * said('all read'))
+    expect(told(report)).toEqual(expect.arrayContaining(['100 % stop reading', 'all read again']))
+    const silent = report.seconds_log.filter(({ phase }) => phase === 'some do not')
+    expect(silent.map(({ counts }) => counts.sends)).toContain(0)
+    expect(figure(report, 'round trip p99, all read again')).toBeGreaterThan(0)
   })
 
   it('revoke closes the sessions of a key within a second, and no other', async () => {
