@@ -1,0 +1,119 @@
+import { execFile } from 'node:child_process'
+import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { parseControlConfig, parseDataplaneConfig } from '../../shared/config.ts'
+import { mayInstall, programOr } from '../../test/support/debian-package.ts'
+import { findProgram } from '../local/programs.ts'
+
+const run = promisify(execFile)
+const folder = fileURLToPath(new URL('.', import.meta.url))
+const read = (name: string) => readFile(join(folder, name), 'utf8')
+
+const UNITS = [
+  { unit: 'roomful-control@.service', command: 'control', settings: 'control-1.env', credentials: 4 },
+  { unit: 'roomful-node@.service', command: 'dataplane', settings: 'node-1.env', credentials: 2 },
+] as const
+
+/** Where systemd puts the credentials of a unit: what `%d` becomes. */
+const CREDENTIALS = '/run/credentials/unit'
+
+/** Every value of each setting of a unit, in order. */
+async function settingsOf(unit: string): Promise<(name: string) => string[]> {
+  const lines = (await read(unit)).split('\n').filter((line) => /^[A-Za-z]+=/.test(line))
+  return (name) =>
+    lines.filter((line) => line.startsWith(`${name}=`)).map((line) => line.slice(name.length + 1))
+}
+
+/** Lines such as `NAME=value` as an environment. */
+const environment = (text: string) =>
+  Object.fromEntries([...text.matchAll(/^([A-Z_]+)=(.*)$/gm)].map(([, name, value]) => [name!, value!]))
+
+const analyzer = findProgram(['systemd-analyze'], process.env.PATH) ?? (mayInstall() ? 'install' : undefined)
+if (analyzer === undefined)
+  process.stderr.write('skipped: systemd does not check the units, there is no systemd-analyze\n')
+
+describe.each(UNITS)('$unit', ({ unit, command, settings, credentials }) => {
+  it.skipIf(analyzer === undefined)('is a unit that systemd understands, and exposes little', async () => {
+    const systemd_analyze = programOr('systemd-analyze', 'systemd')
+    // What it runs is looked for, so this machine's Node stands where the package would be.
+    const place = await mkdtemp(join(tmpdir(), 'roomful-units-'))
+    onTestFinished(() => rm(place, { recursive: true, force: true }))
+    const file = join(place, unit)
+    await writeFile(file, (await read(unit)).replace('/usr/bin/node', process.execPath))
+    const verified = await run(systemd_analyze, ['verify', '--recursive-errors=no', file])
+    expect(verified.stdout + verified.stderr).toBe('')
+    // 0 exposes nothing, 10 everything; a service without any of this has more than 9.
+    await run(systemd_analyze, ['security', '--offline=yes', '--threshold=20', '--no-pager', file])
+  })
+
+  it('gives its process a configuration that it starts with, without a warning', async () => {
+    const of = await settingsOf(unit)
+    const handed = new Map(of('LoadCredential').map((line) => line.split(':') as [string, string]))
+    expect(handed.size).toBe(credentials)
+    const own = of('Environment')
+      .flatMap((line) => line.split(' '))
+      .join('\n')
+    const expanded = own.replaceAll('%d', CREDENTIALS).replaceAll('%H', 'host-1').replaceAll('%i', '1')
+    const env = {
+      ...environment(expanded),
+      ...environment(await read('roomful.env')),
+      ...environment(await read(settings)),
+    }
+    const read_file = (path: string) => {
+      const source = handed.get(path.replace(`${CREDENTIALS}/`, ''))
+      if (source === undefined) throw new Error(`${path} is no credential`)
+      return source.endsWith('redis-url') ? 'redis://127.0.0.1:6379' : 'a-secret-of-32-characters-or-more'
+    }
+    const parsed =
+      command === 'control' ? parseControlConfig(env, read_file) : parseDataplaneConfig(env, read_file)
+    expect(parsed).toMatchObject({ ok: true, warnings: [] })
+    if (!parsed.ok) return
+    const seconds = Number(of('TimeoutStopSec')[0])
+    if ('drain_seconds' in parsed.config)
+      expect(seconds).toBeGreaterThanOrEqual(parsed.config.drain_seconds + 10)
+    else expect(seconds).toBeGreaterThanOrEqual(20)
+  })
+
+  it('runs the command of the package, and starts it again where that helps', async () => {
+    const of = await settingsOf(unit)
+    const { bin } = JSON.parse(await readFile(join(folder, '../../package.json'), 'utf8'))
+    expect(of('ExecStart')).toEqual([
+      `/usr/bin/node /opt/roomful/node_modules/roomful/${bin.roomful} ${command}`,
+    ])
+    expect([of('Restart'), of('RestartPreventExitStatus'), of('KillSignal')]).toEqual([
+      ['on-failure'],
+      ['2'],
+      ['SIGTERM'],
+    ])
+    expect(Number(of('LimitNOFILE')[0])).toBeGreaterThan(20_000)
+  })
+})
+
+describe('the files beside the units', () => {
+  it('are copied by the commands of the README, to where the units look for them', async () => {
+    const readme = await readFile(join(folder, '../README.md'), 'utf8')
+    const section = readme.split('\n## systemd\n')[1]!.split('\n## ')[0]!
+    const commands = section.match(/```sh\n# files\n(.*?)```/s)![1]!
+    const place = await mkdtemp(join(tmpdir(), 'roomful-etc-'))
+    onTestFinished(() => rm(place, { recursive: true, force: true }))
+    await mkdir(join(place, 'etc/systemd/system'), { recursive: true })
+    await mkdir(join(place, 'deploy'))
+    await cp(folder, join(place, 'deploy/systemd'), { recursive: true })
+    await run('sh', ['-ec', commands.replaceAll('sudo ', '').replaceAll('/etc/', `${place}/etc/`)], {
+      cwd: place,
+    })
+    for (const { unit } of UNITS) {
+      const of = await settingsOf(unit)
+      const files = [
+        ...of('EnvironmentFile').map((one) => one.replace(/^-/, '').replace('%i', '1')),
+        ...of('LoadCredential').map((one) => one.split(':')[1]!),
+      ]
+      for (const file of [...files, `/etc/systemd/system/${unit}`])
+        expect((await readFile(join(place, file), 'utf8')).length, file).toBeGreaterThan(0)
+    }
+  })
+})
