@@ -50,7 +50,9 @@ interface Rule {
 }
 
 const read = (path: string): string => readFileSync(new URL(path, import.meta.url), 'utf8')
-const panels: readonly Panel[] = JSON.parse(read('../deploy/grafana/dashboards/roomful.json')).panels
+const dashboard = JSON.parse(read('../deploy/grafana/dashboards/roomful.json'))
+const panels: readonly Panel[] = dashboard.panels
+const marks: readonly { target: { expr: string } }[] = dashboard.annotations.list
 const graphs = panels.filter(({ type }) => type !== 'row')
 const groups: readonly { rules: Rule[] }[] = parse(read('../deploy/prometheus/alerts.yml')).groups
 const rules = groups.flatMap((group) => group.rules)
@@ -195,6 +197,10 @@ describe('the dashboard', () => {
         if (NOTHING_TO_SHOW.test(expr)) expect.soft(answers, `${title}: ${expr}`).toHaveLength(1)
         else expect.soft(values.length, `${title}: ${expr}`).toBeGreaterThan(0)
       }
+  })
+
+  it('can mark what was wrong in all of them', async () => {
+    for (const { target } of marks) expect(await prometheus.query(target.expr)).toEqual([])
   })
 
   it('shows what has happened', async () => {

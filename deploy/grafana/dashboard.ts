@@ -108,7 +108,6 @@ const VARIABLES: readonly object[] = [
     label: 'Data source',
     type: 'datasource',
     query: 'prometheus',
-    current: {},
     hide: 0,
     refresh: 1,
   },
@@ -116,26 +115,25 @@ const VARIABLES: readonly object[] = [
   choice('control', 'Control', 'label_values(service_control_info, instance)'),
 ]
 
-/** Drawn through every graph: what was wrong, and who went away, when a line moved. */
+/** Marks in every graph wherever an expression has a value. */
+const mark = (name: string, iconColor: string, expr: string, title: string, text: string): object => ({
+  name,
+  datasource: DATASOURCE,
+  enable: true,
+  iconColor,
+  target: { refId: 'Anno', expr, interval: '10s' },
+  titleFormat: title,
+  textFormat: text,
+})
+
+/** What was wrong, and who went away, when a line moved. */
 const ANNOTATIONS: readonly object[] = [
-  {
-    name: 'Alerts',
-    datasource: DATASOURCE,
-    enable: true,
-    iconColor: 'red',
-    expr: 'ALERTS{alertstate="firing",alertname=~"Roomful.+"}',
-    titleFormat: '{{alertname}}',
-    textFormat: '{{instance}} {{severity}}',
-    step: '10s',
-  },
-  {
-    name: 'Drains',
-    datasource: DATASOURCE,
-    enable: true,
-    iconColor: 'blue',
-    expr: 'service_draining == 1',
-    titleFormat: '{{instance}} drains',
-    textFormat: '',
-    step: '10s',
-  },
+  mark(
+    'Alerts',
+    'red',
+    'ALERTS{alertstate="firing",alertname=~"Roomful.+"}',
+    '{{alertname}}',
+    '{{instance}} {{severity}}',
+  ),
+  mark('Drains', 'blue', 'service_draining == 1', '{{instance}} drains', ''),
 ]
