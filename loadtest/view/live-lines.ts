@@ -13,6 +13,8 @@ export type Line = readonly (readonly [Style, string])[]
 /** What there is to show. */
 export interface Now {
   readonly second: Second
+  /** How long it really was, in seconds. */
+  readonly length: number
   readonly phase: { readonly name: string; readonly seconds: number; readonly run_seconds: number }
   /** How much of the phase is done, 0–1. */
   readonly progress: number
@@ -46,9 +48,9 @@ export function block(now: Now, columns: number): Line[] {
     bar('run', run, `${clock(second.at)} of ${clock(phase.run_seconds)}`, columns),
     bar(phase.name || '…', progress, clock(phase.seconds * progress), columns),
     [],
-    ...wrapped(rates(second), columns),
+    ...wrapped(rates(now), columns),
     ...timings(now, columns),
-    ...servers(second),
+    ...servers(now),
     ...(warning === undefined
       ? []
       : [[['warn', `${'generator'.padEnd(NAME_WIDTH)}${warning}`] as const] satisfies Line]),
@@ -56,16 +58,19 @@ export function block(now: Now, columns: number): Line[] {
 }
 
 /** One line on the seconds since the last one: rates are means, times the worst of them. */
-export function plainLine(seconds: readonly Second[]): string {
+export function plainLine(gathered: readonly Pick<Now, 'second' | 'length'>[]): string {
+  const seconds = gathered.map(({ second }) => second)
+  const total = gathered.reduce((sum, { length }) => sum + length, 0)
   const last = seconds.at(-1)!
-  const rate = (of: keyof Counts) => seconds.reduce((sum, { counts }) => sum + counts[of], 0) / seconds.length
+  const rate = (of: keyof Counts) => seconds.reduce((sum, { counts }) => sum + counts[of], 0) / total
   const shown = RATES.filter(([key]) => rate(key) > 0).map(([key, word]) => `${count(rate(key))} ${word}/s`)
   const times = TIMINGS.flatMap(({ name: timing }) => {
     const all = seconds.flatMap((second) => second.timings[timing] ?? []).filter((values) => values.count > 0)
     const worst = (of: 'p50' | 'p99') => duration(Math.max(...all.map((values) => values[of])))
     return all.length === 0 ? [] : [`${timing} p50 ${worst('p50')} p99 ${worst('p99')}`]
   })
-  const busiest = Math.max(0, ...last.servers.map(({ cpu_seconds }) => cpu_seconds))
+  const cpu = last.servers.map(({ cpu_seconds }) => cpu_seconds / gathered.at(-1)!.length)
+  const busiest = Math.max(0, ...cpu)
   const errors = seconds.reduce((sum, { counts }) => sum + counts.errors, 0)
   const warning = seconds.map(({ generator }) => generatorWarning(generator)).findLast(Boolean)
   const parts = [
@@ -102,7 +107,8 @@ function bar(name: string, share: number, note: string, columns: number): Line {
   ]
 }
 
-function rates({ online, counts }: Second): Line[] {
+function rates({ second, length }: Now): Line[] {
+  const { online, counts } = second
   const shown = RATES.filter(([key], i) => i < 3 || counts[key] > 0)
   return [
     [
@@ -112,16 +118,16 @@ function rates({ online, counts }: Second): Line[] {
     ...shown.map(
       ([key, word]): Line => [
         ['soft', `${word} `],
-        ['plain', `${compact(counts[key])}/s`],
+        ['plain', `${compact(counts[key] / length)}/s`],
       ],
     ),
     [
       ['soft', 'in '],
-      ['plain', `${bytes(counts.bytes_in)}/s`],
+      ['plain', `${bytes(counts.bytes_in / length)}/s`],
     ],
     [
       ['soft', 'out '],
-      ['plain', `${bytes(counts.bytes_out)}/s`],
+      ['plain', `${bytes(counts.bytes_out / length)}/s`],
     ],
     [
       ['soft', 'errors '],
@@ -178,7 +184,7 @@ export function sparkline(values: readonly number[]): string {
     .join('')
 }
 
-function servers({ servers: all }: Second): Line[] {
+function servers({ second: { servers: all }, length }: Now): Line[] {
   if (all.length === 0) return []
   const width = Math.max(NAME_WIDTH, ...all.map(({ name }) => name.length + 2))
   return [
@@ -192,10 +198,11 @@ function servers({ servers: all }: Second): Line[] {
     ...all.map((server): Line => {
       const name: readonly [Style, string] = ['strong', server.name.padEnd(width)]
       if (!server.up) return [name, ['bad', '   does not answer']]
-      const { cpu_seconds, event_loop_utilisation, event_loop_delay_ms, rss_bytes, sessions, rooms } = server
+      const { event_loop_utilisation, event_loop_delay_ms, rss_bytes, sessions, rooms } = server
+      const cpu = server.cpu_seconds / length
       return [
         name,
-        [cpu_seconds > BUSY ? 'warn' : 'plain', percent(cpu_seconds).padStart(9)],
+        [cpu > BUSY ? 'warn' : 'plain', percent(cpu).padStart(9)],
         [event_loop_utilisation > BUSY ? 'warn' : 'plain', percent(event_loop_utilisation).padStart(9)],
         [
           'plain',

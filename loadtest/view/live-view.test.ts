@@ -79,12 +79,17 @@ describe('the live view', () => {
     expect(screen).not.toContain('generator')
   })
 
-  it('shows how far the phase and the run are', () => {
+  it('shows how far the phase and the run are, and rates per second however long a second was', () => {
     const terminal = new Terminal(80)
     const view = new LiveView(terminal)
     view.phase('play', 10, 60)
     view.update({ ...seconds_log[14]!, at: 15 }, 0.5)
-    expect(terminal.lines.join('\n')).toMatch(/^run +━+─+ {2}25% {2}0:15 of 1:00$/m)
+    view.update(
+      { ...seconds_log[15]!, at: 15 + 1 / 2, counts: { ...seconds_log[15]!.counts, sends: 80 } },
+      0.5,
+    )
+    expect(terminal.lines.join('\n')).toMatch(/ {3}sent 160\/s {3}/)
+    expect(terminal.lines.join('\n')).toMatch(/^run +━+─+ {2}26% {2}0:16 of 1:00$/m)
     expect(terminal.lines.join('\n')).toMatch(/^play +(━+)(─+) {2}50% {2}0:05$/m)
   })
 

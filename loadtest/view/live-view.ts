@@ -1,5 +1,6 @@
 import type { Second } from '../result.ts'
 import { block, type Line, type Now, plainLine, type Style } from './live-lines.ts'
+import { lengthAfter } from './seconds.ts'
 import { clock, oneLine } from './text.ts'
 
 /** What the view writes to: `process.stdout`, or anything like it. */
@@ -33,7 +34,7 @@ export class LiveView {
   readonly #colours: boolean
   #phase = { name: '', seconds: 0, run_seconds: 0 }
   #trend: number[] = []
-  #gathered: Second[] = []
+  #gathered: { readonly second: Second; readonly length: number }[] = []
   #now: Now | undefined
   /** Lines of the block as it stands on the screen. */
   #height = 0
@@ -56,6 +57,7 @@ export class LiveView {
     this.#trend = [...this.#trend, second.timings.rtt?.p99 ?? 0].slice(-TREND_SECONDS)
     this.#now = {
       second,
+      length: lengthAfter(second, this.#now?.second),
       phase: this.#phase,
       progress: Math.min(1, Math.max(0, progress)),
       trend: this.#trend,
@@ -65,7 +67,7 @@ export class LiveView {
       this.#draw()
       return
     }
-    this.#gathered.push(second)
+    this.#gathered.push(this.#now)
     if (this.#gathered.length >= PLAIN_EVERY_SECONDS) this.#flush()
   }
 
