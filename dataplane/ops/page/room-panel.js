@@ -95,7 +95,9 @@ export class RoomPanel {
     $('members').replaceChildren()
     $('room').hidden = !room
     $('room-here').hidden = true
-    $('room-there').hidden = true
+    $('room-there').hidden = false
+    setText($('room-there').firstElementChild, 'Asking the node…')
+    $('there-link').replaceChildren()
     document.body.classList.toggle('with-room', room !== undefined)
     setText($('room-title'), room?.room_id ?? '')
     setText($('room-project'), room?.project_id ?? '')
@@ -175,8 +177,8 @@ function createEvent({ kind, name, seq, at, to, data, cut }) {
 
 /** The room is not at this node. */
 function showThere({ owner, epoch }) {
-  const [text, place] = $('room-there').children
-  setText(text, whereabouts(owner, epoch))
+  setText($('room-there').firstElementChild, whereabouts(owner, epoch))
+  const place = $('there-link')
   const href = owner?.alive && !owner.self ? pageOf(owner, roomOfFragment(location.hash)) : undefined
   if (!href) place.replaceChildren()
   else if (place.firstElementChild?.href !== href)
