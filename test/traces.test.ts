@@ -225,7 +225,7 @@ describe('traces of a cluster', { timeout: 60_000 }, () => {
   let cluster: TestCluster
   let collector: TraceCollector
   beforeAll(async () => {
-    cluster = await TestCluster.start({ lease_ms: 1000 })
+    cluster = await TestCluster.start({ lease_ms: 2000 })
     collector = await TraceCollector.start()
   })
   afterAll(async () => {
