@@ -53,6 +53,11 @@ describe('a control process', () => {
     expect(warnings).toEqual([])
   })
 
+  it('keeps an idle connection for longer than load balancers do', async () => {
+    const { headers } = await fetch(`${(await start()).url}/healthz`)
+    expect(headers.get('keep-alive')).toBe('timeout=75')
+  })
+
   it('says so when it is open, and when private keys rest in plain', async () => {
     const { url } = await start({ operator_tokens: [], keyring_secret: undefined })
     expect((await fetch(`${url}/projects`)).status).toBe(200)

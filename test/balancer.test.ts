@@ -85,6 +85,23 @@ describe.each(BALANCERS)('behind %s', { timeout: 60_000 }, (kind) => {
     await deployment.startNode(1)
   })
 
+  const testHang = async () => {
+    const room_id = `${ROOM}-hang`
+    const { players, playOn, stop } = await playersOf(room_id)
+    await playOn()
+    const [, , node] = deployment.nodes
+    node!.stop()
+    await playOn()
+    await stop()
+    await expectIntact(deployment, room_id, players)
+    const nodes = await Promise.all(players.map((player) => deployment.nodeOf(room_id, player)))
+    expect(nodes).not.toContain(node!.node_id)
+    node!.kill()
+    await deployment.startNode(2)
+  }
+  // nginx has no checks: it goes on sending players there.
+  if (kind === 'haproxy') it('a node that hangs gets nobody, and who was there comes back', testHang)
+
   it('a control process that is killed takes along no request that may be repeated', async ({ annotate }) => {
     const { project_id } = login
     const rounds = Array.from({ length: 150 }, (_, round) => round)
