@@ -178,7 +178,9 @@ export class LoadTest {
   async #second(): Promise<void> {
     const second = await this.#recorder.second(this.#stage.at)
     const { began_at, seconds } = this.#phase
-    this.#parts.view.update(second, seconds === 0 ? 1 : Math.min(1, (second.at - began_at) / seconds))
+    // A phase may have begun while the second was put together.
+    const progress = seconds === 0 ? 1 : (second.at - began_at) / seconds
+    this.#parts.view.update(second, Math.min(1, Math.max(0, progress)))
     for (const breaches of this.#recorder.breaches)
       for (const [kind, count] of Object.entries(breaches) as [BreachKind, number][]) {
         if (count === 0 || this.#broken.has(kind)) continue

@@ -21,6 +21,7 @@ export async function preflight({ ws_urls, room_type, credentials }: PreflightPa
       client = await connect(url, {
         projectId,
         token,
+        reconnect: false,
         connectTimeoutMs: PATIENCE_MS,
         onError: () => undefined,
       })

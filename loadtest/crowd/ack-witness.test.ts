@@ -53,6 +53,16 @@ describe('a witness of acks', () => {
     ])
   })
 
+  it('tells of it also to a member who is alone, whose next update comes with the ack that covers it', () => {
+    for (const n of [1, 2]) witness.sent(n, n)
+    read(() => update(1, 1))
+    read(() => {
+      update(2, 2)
+      witness.acked(2)
+    })
+    expect(verdict()).toHaveLength(1)
+  })
+
   it('takes two updates in one read for one moment, and tells at the end of it', () => {
     witness.sent(1, 1)
     read(() => {

@@ -6,6 +6,8 @@ interface Suspicion {
   readonly n: number
   readonly seq: number
   readonly at: number
+  /** In which read of the socket it was shown. */
+  readonly read: number
 }
 
 /**
@@ -23,8 +25,9 @@ export class AckWitness {
   readonly #unacked = new Map<number, number>()
   /** Shown as applied, but not acked; `seq`: of the update that showed it. */
   #shown: Suspicion | undefined
-  /** An update behind that one is here; the ack has until the end of this read. */
+  /** An update behind that one came in the same read; the ack has until the end of it. */
   #followed = false
+  #read = 0
   /** What is a violation unless something unquiet comes up. */
   #suspicions: Suspicion[] = []
   #acked = 0
@@ -54,20 +57,20 @@ export class AckWitness {
 
   /** An update arrives. */
   update(seq: number): void {
-    if (this.#shown && seq > this.#shown.seq) this.#followed = true
+    if (!this.#shown || seq <= this.#shown.seq) return
+    if (this.#shown.read === this.#read) this.#followed = true
+    else this.#suspect(this.#shown)
   }
 
   /** After the update `seq` the state shows everything up to message `n` as applied. */
   shown(n: number, seq: number, at: number): void {
-    if (n > Math.max(this.#acked, this.#judged)) this.#shown ??= { n, seq, at }
+    if (n > Math.max(this.#acked, this.#judged)) this.#shown ??= { n, seq, at, read: this.#read }
   }
 
   /** What was sent in one piece has been read. */
   read(): void {
-    if (!this.#followed || !this.#shown) return
-    this.#judged = this.#shown.n
-    if (this.#shown.at - this.#disturbed_at > UNQUIET_MS) this.#suspicions.push(this.#shown)
-    this.#settle()
+    this.#read += 1
+    if (this.#followed && this.#shown) this.#suspect(this.#shown)
   }
 
   /** A connection was lost or is back, the room has moved, a whole state came, or the client did not read. */
@@ -85,6 +88,12 @@ export class AckWitness {
       this.#lost(
         `message ${n} was in the state at seq ${seq}, but its ack had not come before the next update`,
       )
+  }
+
+  #suspect(suspicion: Suspicion): void {
+    this.#judged = suspicion.n
+    if (suspicion.at - this.#disturbed_at > UNQUIET_MS) this.#suspicions.push(suspicion)
+    this.#settle()
   }
 
   #settle(): void {

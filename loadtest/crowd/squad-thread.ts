@@ -24,9 +24,7 @@ interface Call {
   readonly reject: (error: Error) => void
 }
 
-const CODE = new URL('./squad-worker.ts', import.meta.url).href
-/** TypeScript in a worker thread needs a loader of its own. */
-const START = `import('tsx/esm/api').then(({ register }) => { register(); return import(${JSON.stringify(CODE)}) })`
+const CODE = new URL('./squad-worker.mjs', import.meta.url)
 
 /** A squad in a thread of its own. */
 export class SquadThread {
@@ -36,7 +34,7 @@ export class SquadThread {
   #broken: Error | undefined
 
   constructor(settings: CrowdSettings) {
-    this.#worker = new Worker(START, { eval: true, execArgv: [], workerData: settings })
+    this.#worker = new Worker(CODE, { execArgv: [], workerData: settings })
     this.#worker.on('message', ({ id, value, error }: Answer) => {
       const call = this.#calls.get(id)
       this.#calls.delete(id)

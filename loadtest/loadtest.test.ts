@@ -1,0 +1,156 @@
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { loadRooms } from '../dataplane/rooms/loader.ts'
+import { systemClock } from '../shared/clock.ts'
+import { startService, type TestService } from '../test/support/service.ts'
+import { ControlIssuer } from './control-issuer.ts'
+import { LoadTest, type Target } from './loadtest.ts'
+import { parseRun } from './options.ts'
+import type { RunResult, Second } from './result.ts'
+import { SCENARIOS } from './scenarios/index.ts'
+
+const ROOMS = join(import.meta.dirname, 'rooms')
+
+let service: TestService
+let target: Target
+beforeAll(async () => {
+  service = await startService({
+    rooms: await loadRooms(ROOMS),
+    node: { session_messages_per_second: 100_000 },
+  })
+  target = {
+    issuer: new ControlIssuer({ control_url: service.control_url, control_token: undefined }),
+    ws_urls: [service.ws_url],
+    metrics: [{ name: 'node-1', url: service.admin_url }],
+    local: undefined,
+    description: service.ws_url,
+  }
+})
+afterAll(() => service.close())
+
+/** What somebody sees who looks on. */
+class Seen {
+  readonly seconds: Second[] = []
+  readonly progress: number[] = []
+  readonly phases: [name: string, seconds: number, run_seconds: number][] = []
+  readonly incidents: string[] = []
+  on_phase: (name: string) => void = () => undefined
+
+  phase(name: string, seconds: number, run_seconds: number): void {
+    this.phases.push([name, seconds, run_seconds])
+    this.on_phase(name)
+  }
+  update(second: Second, progress: number): void {
+    this.seconds.push(second)
+    this.progress.push(progress)
+  }
+  incident(text: string): void {
+    this.incidents.push(text)
+  }
+}
+
+/** Runs a scenario as the words say. */
+async function run(
+  words: string,
+  { on = target, seen = new Seen(), interruption = new AbortController() } = {},
+): Promise<RunResult> {
+  const request = parseRun(words.split(' '), SCENARIOS, {}, 2)
+  if (request.kind !== 'run') throw new Error(JSON.stringify(request))
+  return new LoadTest({
+    options: request.options,
+    target: on,
+    view: seen,
+    clock: systemClock,
+    usage: () => ({ cpu_seconds: process.cpuUsage().user / 1e6, rss_bytes: process.memoryUsage.rss() }),
+    machine: { cores: 2, node: process.version, roomful: 'test' },
+    signal: interruption.signal,
+  }).run()
+}
+
+describe('a run', () => {
+  it('tells what it did, second by second and in all', async () => {
+    const seen = new Seen()
+    const words =
+      'steady --rooms 2 --members 3 --rate 10 --seconds 2 --ramp 100 --max-rtt-p99 60s --max-errors 0'
+    const result = await run(words, { seen })
+    expect(result).toMatchObject({
+      scenario: 'steady',
+      options: { rooms: '2', members: '3', rate: '10', seconds: '2', 'max-rtt-p99': '60000ms' },
+      interrupted: false,
+      failure: undefined,
+      totals: { connects: 6, joins: 6, errors: 0 },
+      failures: [],
+      passed: true,
+    })
+    const { sends, acks } = result.totals
+    expect(sends).toBeGreaterThanOrEqual(6 * 10 * 2 - 6)
+    expect(acks).toBe(sends)
+    expect(result.timings.rtt?.count).toBe(sends)
+    expect(result.verdicts.map(({ held }) => held)).toEqual([true, true])
+    expect(result.checks.map(({ name, violations }) => [name, violations])).toEqual([
+      ['sequence gaps', 0],
+      ['checksum mismatches', 0],
+      ['lost acks', 0],
+      ['acked but not applied', 0],
+      ['applied twice', 0],
+    ])
+    const log = result.seconds_log
+    expect(log.reduce((sum, { counts }) => sum + counts.sends, 0)).toBe(sends)
+    expect(log.some(({ servers }) => servers[0]!.sessions === 6 && servers[0]!.messages_in > 0)).toBe(true)
+    expect(seen.seconds).toEqual(log)
+    expect(seen.phases.map(([name]) => name)).toEqual(['connect', 'join', 'play', 'settle'])
+    expect(new Set(seen.phases.map(([, , run_seconds]) => run_seconds))).toEqual(new Set([3.12]))
+    expect(seen.progress.every((progress) => progress >= 0 && progress <= 1)).toBe(true)
+  })
+
+  it('spreads clients over threads once there are many', async () => {
+    const result = await run(
+      'connect-storm --clients 256 --per-second 1000 --rooms 64 --seconds 1 --threads 2',
+    )
+    expect(result.totals).toMatchObject({ connects: 256, joins: 256, errors: 0 })
+    expect(result.failures).toEqual([])
+  })
+
+  it('ends when it is interrupted, after what was sent has arrived', async () => {
+    const seen = new Seen()
+    const interruption = new AbortController()
+    seen.on_phase = (name) => {
+      if (name === 'play') systemClock.schedule(500, () => interruption.abort(new Error('interrupted')))
+    }
+    const result = await run('steady --rooms 1 --members 4 --seconds 60', { seen, interruption })
+    expect(result).toMatchObject({ interrupted: true, failure: undefined, passed: true })
+    expect(result.seconds).toBeLessThan(30)
+    expect(result.totals.acks).toBe(result.totals.sends)
+    expect(result.totals.sends).toBeGreaterThan(0)
+  })
+
+  it('plays in a room type of its own, which cannot be counted', async () => {
+    const result = await run('steady --rooms 1 --members 2 --seconds 1 --room-type load --message op:{"n":7}')
+    expect(result.passed).toBe(true)
+    expect(result.checks.map(({ violations }) => violations)).toEqual([0, 0, 0, undefined, undefined])
+  })
+})
+
+describe('a run that cannot go on says why', () => {
+  const failure = async (words: string, on: Partial<Target>): Promise<string | undefined> => {
+    const result = await run(words, { on: { ...target, ...on } })
+    expect(result.passed).toBe(false)
+    return result.failure
+  }
+
+  it('when the service lacks the room type', async () => {
+    expect(await failure('steady --room-type other --message op:1', {})).toContain('no room type "other"')
+  })
+
+  it('when nobody listens', async () => {
+    const gone = 'ws://127.0.0.1:9'
+    expect(await failure('steady', { ws_urls: [gone] })).toContain(`No client can connect to ${gone}`)
+  })
+
+  it('when there is no control API', async () => {
+    const issuer = new ControlIssuer({ control_url: 'http://127.0.0.1:9', control_token: undefined })
+    expect(await failure('steady', { issuer })).toContain(
+      'The control API at http://127.0.0.1:9 cannot be reached',
+    )
+  })
+})
