@@ -148,6 +148,7 @@ class OtlpSpan implements Span {
   readonly sampled: boolean
   readonly #span: ApiSpan
   readonly #time: EpochTime
+  /** What comes later is dropped here: the SDK would drop it, too, but make an error of it first, with its stack. */
   #ended = false
 
   constructor(span: ApiSpan, time: EpochTime) {
