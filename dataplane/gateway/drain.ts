@@ -4,6 +4,11 @@ import type { Connection } from './connection.ts'
 
 /** How many waves clients are moved in. */
 const WAVES = 20
+/**
+ * In this share of the time nobody is moved. A load balancer needs some checks to find out that this node is not ready; until then it would
+ * send whoever leaves back here, to be refused and to wait.
+ */
+const NOTICE = 0.1
 /** How much longer than told a client may stay: the time to come back elsewhere before its connection here ends. */
 const GRACE_MS = 500
 
@@ -16,21 +21,21 @@ export interface Drain {
 }
 
 /**
- * Moves clients to other nodes: tells each when to reconnect, at a random moment within `within_ms`, and closes the connection shortly
- * after that moment, in waves; the last one at most `within_ms` + 0.5 s from now. A client that is not welcome yet hears of it behind
- * its `welcome`, or is closed in its wave.
+ * Moves clients to other nodes: tells each when to reconnect, at a random moment within `within_ms` but not at once, and closes the
+ * connection shortly after that moment, in waves; the last one at most `within_ms` + 0.5 s from now. A client that is not welcome yet
+ * hears of it behind its `welcome`, or is closed in its wave.
  */
 export function drainConnections(
-  connections: readonly Connection[],
+  connections: readonly Pick<Connection, 'send' | 'close'>[],
   {
     clock,
     random,
     within_ms,
   }: { readonly clock: Clock; readonly random: Random; readonly within_ms: number },
 ): Drain {
-  const waves = Array.from({ length: WAVES }, (): Connection[] => [])
+  const waves = Array.from({ length: WAVES }, (): Pick<Connection, 'close'>[] => [])
   for (const connection of connections) {
-    const moment = random.float()
+    const moment = NOTICE + (1 - NOTICE) * random.float()
     connection.send({ t: 'draining', reconnect_in_ms: Math.floor(moment * within_ms) })
     waves[Math.floor(moment * WAVES)]!.push(connection)
   }

@@ -217,7 +217,7 @@ describe('a drain', () => {
     const drained = test.gateway.drain(5000)
     const told = await Promise.all(clients.map((client) => client.next('draining')))
     for (const { reconnect_in_ms } of told) {
-      expect(reconnect_in_ms).toBeGreaterThanOrEqual(0)
+      expect(reconnect_in_ms).toBeGreaterThanOrEqual(500)
       expect(reconnect_in_ms).toBeLessThan(5000)
     }
     expect(new Set(told.map(({ reconnect_in_ms }) => reconnect_in_ms)).size).toBeGreaterThan(1)
