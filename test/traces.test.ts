@@ -327,7 +327,7 @@ describe('traces of a cluster', { timeout: 60_000 }, () => {
   })
 })
 
-describe('a process', { timeout: 30_000 }, () => {
+describe('a process', { timeout: 60_000 }, () => {
   const PRELOADED = new URL('support/loaded-libraries.mjs', import.meta.url)
   let collector: TraceCollector
   beforeEach(async () => {
