@@ -9,6 +9,10 @@ export const escaped = (text: string): string =>
     .replaceAll('"', '&quot;')
     .replaceAll("'", '&#39;')
 
+/** The same, with figures and their units kept on one line. */
+export const unbroken = (text: string): string =>
+  escaped(text).replaceAll(/(\d) (ms|s|min|h|B|KB|MB|GB)\b/g, '$1\u00a0$2')
+
 /** A value as JSON that may stand in a script element: nothing in it can end the element. */
 export const jsonData = (value: unknown): string =>
   JSON.stringify(value)

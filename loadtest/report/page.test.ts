@@ -89,7 +89,7 @@ describe('the page of a report', () => {
     expect(await texts(page, '.verdict.failed li')).toEqual([
       'It could not go on: the service is gone',
       'sequence gaps: 3 violations',
-      expect.stringMatching(/^--max-rtt-p99: .* ms, above 10 ms$/),
+      expect.stringMatching(/^--max-rtt-p99: .*\sms, above 10\sms$/),
       '--max-pause-max: nothing was measured',
       '12 failures: connection_failed × 12',
     ])

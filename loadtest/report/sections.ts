@@ -2,7 +2,7 @@ import type { Check, RunResult, Second } from '../result.ts'
 import { lengthOf } from '../view/seconds.ts'
 import { bytes, clock, count, digits, duration, inUnit, NONE, percent } from '../view/text.ts'
 import { timed } from '../view/timings.ts'
-import { type Cell, escaped, figure, table, text } from './html.ts'
+import { type Cell, escaped, figure, table, text, unbroken } from './html.ts'
 import { outcomeOf, plural } from './verdict.ts'
 
 /** The parts of the page that are words and tables. */
@@ -40,7 +40,7 @@ function bottleneck(result: RunResult): string {
 }
 
 const bullets = (lines: readonly string[]): string =>
-  lines.length === 0 ? '' : `<ul>${lines.map((line) => `<li>${escaped(line)}</li>`).join('')}</ul>`
+  lines.length === 0 ? '' : `<ul>${lines.map((line) => `<li>${unbroken(line)}</li>`).join('')}</ul>`
 
 /** The figures most people come for. */
 export function keyFigures(result: RunResult): string {
@@ -96,7 +96,7 @@ const highestCpu = (log: readonly Second[]): number =>
   )
 
 const tile = (name: string, value: string, note: string, bad = false): string =>
-  `<div class="card tile${bad ? ' bad' : ''}"><h3>${escaped(name)}</h3><strong>${escaped(value)}</strong><small>${escaped(note)}</small></div>`
+  `<div class="card tile${bad ? ' bad' : ''}"><h3>${escaped(name)}</h3><strong>${escaped(value)}</strong><small>${unbroken(note)}</small></div>`
 
 /** What was promised, and whether it was kept. */
 export function checks({ checks: all }: RunResult): Part {
