@@ -98,13 +98,15 @@ export class LoadTest {
     const { scenario, values } = options
     const started_at = timestamp(clock.now() - this.#stage.at * 1000)
     let failure: string | undefined
-    this.#run_seconds = await rehearse(scenario, values, target.local?.nodes ?? [])
+    const prospect = await rehearse(scenario, values, target.local?.nodes ?? [])
+    this.#run_seconds = prospect.seconds
     // What the counters of the servers begin with.
     await this.#scraper.read()
     this.#tick(1)
     try {
       const { ws_urls } = target
       await preflight({ ws_urls, room_type: options.room_type, credentials: await target.issuer.issue() })
+      await this.#crowd.open(prospect.clients)
       await scenario.run(this.#stage)
     } catch (error) {
       if (!signal.aborted) failure = error instanceof Error ? error.message : String(error)

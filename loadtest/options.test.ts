@@ -136,12 +136,13 @@ describe.each(SCENARIOS.map((scenario) => [scenario.name, scenario] as const))('
     expect(Object.keys(scenario.options).filter((name) => taken.includes(name))).toEqual([])
   })
 
-  it('can be rehearsed, to know how long it takes', async () => {
+  it('can be rehearsed, to know how long it takes and how many come', async () => {
     const values = Object.fromEntries(
       Object.entries(scenario.options).map(([name, option]) => [name, option.default]),
     )
-    const seconds = await rehearse(scenario, values, ['node-1', 'node-2'])
+    const { seconds, clients } = await rehearse(scenario, values, ['node-1', 'node-2'])
     expect(seconds).toBeGreaterThan(5)
     expect(seconds).toBeLessThan(300)
+    expect(clients).toBeGreaterThan(0)
   })
 })

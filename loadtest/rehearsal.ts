@@ -1,40 +1,50 @@
 import { NO_VALUES } from './percentiles.ts'
 import type { Crowd, LocalService, Scenario, Stage } from './scenario.ts'
 
-const nothing = async (): Promise<void> => undefined
-
-const EXTRAS: Crowd = {
-  connect: nothing,
-  watch: nothing,
-  join: nothing,
-  play: nothing,
-  start: nothing,
-  stop: nothing,
-  churn: nothing,
-  cut: nothing,
-  stall: async () => 0,
-  markPauses: nothing,
-  takePauses: nothing,
-  settle: nothing,
-  underKey: async () => ({ revoke: nothing }),
-  awaitRevoked: async () => [],
+/** What a run is going to be. */
+export interface Prospect {
+  /** How long it should take in all. */
+  readonly seconds: number
+  /** How many clients there will be at its end, spectators among them. */
+  readonly clients: number
 }
 
-/** How long a scenario should take in all, in seconds: it is played through with nobody there. `nodes`: of the service. */
+const nothing = async (): Promise<void> => undefined
+
+/** Plays a scenario through with nobody there. `nodes`: of the service. */
 export async function rehearse(
   scenario: Scenario,
   values: Readonly<Record<string, number | string>>,
   nodes: readonly string[],
-): Promise<number> {
-  let total = 0
+): Promise<Prospect> {
+  let [seconds, clients] = [0, 0]
+  const come = async ({ count }: { readonly count: number }): Promise<void> => {
+    clients += count
+  }
+  const extras: Crowd = {
+    connect: come,
+    watch: come,
+    join: nothing,
+    play: nothing,
+    start: nothing,
+    stop: nothing,
+    churn: nothing,
+    cut: nothing,
+    stall: async () => 0,
+    markPauses: nothing,
+    takePauses: nothing,
+    settle: nothing,
+    underKey: async () => ({ revoke: nothing }),
+    awaitRevoked: async () => [],
+  }
   const local: LocalService = { nodes, restart: nothing, kill: nothing, start: nothing }
   const stage: Stage = {
     number: (option) => Number(values[option]),
     text: (option) => String(values[option]),
-    crowd: EXTRAS,
+    crowd: extras,
     local,
-    phase: (_name, seconds, work) => {
-      total += seconds
+    phase: (_name, expected, work) => {
+      seconds += expected
       return work()
     },
     incident: () => undefined,
@@ -44,5 +54,5 @@ export async function rehearse(
     pass: nothing,
   }
   await scenario.run(stage)
-  return total
+  return { seconds, clients }
 }

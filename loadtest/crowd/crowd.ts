@@ -6,7 +6,7 @@ import type { LoopReading } from './loop-watch.ts'
 import type { SquadReport } from './squad.ts'
 import { SquadThread } from './squad-thread.ts'
 
-/** So many clients are put into a thread before another one is started. */
+/** So many clients make another thread worth its while. */
 const PLENTY = 250
 
 /** Where credentials come from. */
@@ -30,9 +30,7 @@ export interface CrowdParts {
 /** All clients of a run, spread over threads. */
 export class ThreadedCrowd implements Crowd {
   readonly #parts: CrowdParts
-  /** Those that have started. */
   readonly #threads: SquadThread[] = []
-  readonly #started: SquadThread[] = []
   #credentials: Promise<Credentials> | undefined
   #clients = 0
   #revoke_at = 0
@@ -41,9 +39,13 @@ export class ThreadedCrowd implements Crowd {
     this.#parts = parts
   }
 
-  /** How many threads hold clients. */
-  get threads(): number {
-    return this.#threads.length
+  /** Starts the threads for so many clients; resolves when they answer, so that no client comes late because of that. To be called first. */
+  async open(clients: number): Promise<void> {
+    const { settings, threads } = this.#parts
+    const wanted = Math.min(threads, Math.ceil(clients / PLENTY))
+    for (let index = 0; index < wanted; index++)
+      this.#threads.push(new SquadThread({ ...settings, seed: settings.seed + index }))
+    await this.#each((thread) => thread.call('stop'))
   }
 
   async connect({
@@ -167,19 +169,7 @@ export class ThreadedCrowd implements Crowd {
   }
 
   async end(): Promise<void> {
-    await Promise.all(this.#started.map((thread) => thread.end()))
-  }
-
-  /** Starts so many more threads; resolves when they answer, so that no client comes late because of that. */
-  async #start(more: number): Promise<void> {
-    const { settings } = this.#parts
-    const fresh = Array.from(
-      { length: more },
-      (_, index) => new SquadThread({ ...settings, seed: settings.seed + this.#started.length + index }),
-    )
-    this.#started.push(...fresh)
-    await Promise.all(fresh.map((thread) => thread.call('stop')))
-    this.#threads.push(...fresh)
+    await Promise.all(this.#threads.map((thread) => thread.end()))
   }
 
   #present(): Promise<Credentials> {
@@ -199,8 +189,6 @@ export class ThreadedCrowd implements Crowd {
   ): Promise<void> {
     const first = this.#clients
     this.#clients += count
-    const wanted = Math.min(this.#parts.threads, Math.ceil(this.#clients / PLENTY))
-    await this.#unlessInterrupted(this.#start(wanted - this.#threads.length))
     const threads = this.#threads.length
     await this.#each((thread, offset, share, index) => {
       const numbers = Array.from(
