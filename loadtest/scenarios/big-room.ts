@@ -9,7 +9,7 @@ export const bigRoom: Scenario = {
     spectators: { meaning: 'who only watch', kind: 'count', default: 2000 },
     players: { meaning: 'who play, and check everything they see', kind: 'count', default: 10 },
     rate: { meaning: 'reliable messages each player sends per second', kind: 'number', default: 1 },
-    ramp: { meaning: 'spectators who come each second', kind: 'count', default: 200 },
+    ramp: { meaning: 'spectators who come each second', kind: 'count', default: 100 },
     seconds: { meaning: 'how long they play', kind: 'seconds', default: 20 },
   },
   needs_local: false,
