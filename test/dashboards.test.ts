@@ -111,7 +111,7 @@ beforeAll(async () => {
   })
   began = Date.now()
   await play()
-}, 60_000)
+}, 120_000)
 
 afterAll(async () => {
   for (const client of clients) client.close()
@@ -162,7 +162,7 @@ async function play(): Promise<void> {
         await call('/tokens', { project_id })
         expect(await value(expr)).toBe(1)
       },
-      { timeout: 20_000, interval: 30 },
+      { timeout: 40_000, interval: 30 },
     )
   tunnel.stall()
   await playUntil(`sum(rate(service_slow_consumers_total{action="stalled"}[${RATE_INTERVAL}])) > bool 0`)

@@ -28,6 +28,8 @@ const alerts = groups.flatMap(({ rules }) => rules)
 /** The moment from which on things go wrong, seconds. */
 const FROM = 600
 const STEP = 30
+/** promtool takes seconds of CPU, and the machine may be busy. */
+const PATIENCE_MS = 120_000
 const EVER_FIRED = 'count by (alertname) (count_over_time(ALERTS{alertstate="firing"}[1h]))'
 const FIRING = 'count by (alertname) (ALERTS{alertstate="firing"})'
 
@@ -60,13 +62,13 @@ describe('every alert', () => {
   })
 })
 
-describe('a fault', () => {
+describe('a fault', { timeout: PATIENCE_MS }, () => {
   const healthy = simulatedDeployment({
     nodes: 2,
-    controls: 2,
+    controls: 1,
     seconds: FROM + 900,
     step: STEP,
-    buckets: [0.01, 0.1, 0.25, 1, 2.5],
+    buckets: [0.1, 0.25, 1, 2.5],
     // Without noise, so that what descriptions say can be foretold.
     random: { float: () => 0.5, bytes: (length) => new Uint8Array(length) },
   })
@@ -83,7 +85,7 @@ describe('a fault', () => {
       return {
         name: fault.alert,
         step: STEP,
-        series: plot.series,
+        series: plot.until(FROM + fault.within),
         alerts: [
           { at: FROM + Math.max(0, seconds(rule.for) - STEP), alertname: fault.alert, expected: [] },
           { at: FROM + fault.within, alertname: fault.alert, expected: [fires] },
@@ -104,9 +106,9 @@ describe('a fault', () => {
   })
 })
 
-describe('nobody is woken', () => {
+describe('nobody is woken', { timeout: PATIENCE_MS }, () => {
   const hour = (name: string, restarts: Record<number, Restart> = {}): RuleCase => {
-    const step = 15
+    const step = 20
     const series = simulatedDeployment({
       nodes: 3,
       controls: 2,

@@ -2,15 +2,20 @@ import { type Labels, type Samples, seriesName } from './recording.ts'
 
 /** Recorded series, to be spoilt from a moment on. */
 export class Plot {
-  readonly series: Map<string, Samples>
+  readonly #series: Map<string, Samples>
   readonly #step: number
   readonly #from: number
 
   /** `step` and `from` in seconds: between samples, and the moment from which on all is spoilt. */
   constructor(series: Map<string, Samples>, { step, from }: { step: number; from: number }) {
-    this.series = new Map([...series].map(([key, samples]) => [key, [...samples]]))
+    this.#series = new Map([...series].map(([key, samples]) => [key, [...samples]]))
     this.#step = step
     this.#from = from
+  }
+
+  /** What was recorded up to a moment, seconds. */
+  until(at: number): Map<string, Samples> {
+    return new Map([...this.#series].map(([key, samples]) => [key, samples.slice(0, at / this.#step + 1)]))
   }
 
   /** Gauges have this value. */
@@ -46,7 +51,7 @@ export class Plot {
   slow(name: string, labels: Labels, bound: number): void {
     for (const key of this.#matching(`${name}_bucket`, labels)) {
       const le = Number(/le="([^"]+)"/.exec(key)![1]!.replace('+Inf', 'Infinity'))
-      const samples = this.series.get(key)!
+      const samples = this.#series.get(key)!
       const first = this.#from / this.#step
       if (le <= bound) samples.fill(samples[first], first)
     }
@@ -54,7 +59,7 @@ export class Plot {
 
   #spoil(name: string, labels: Labels, by: (sample: number | undefined, since: number) => Samples[number]) {
     for (const key of this.#matching(name, labels)) {
-      const samples = this.series.get(key)!
+      const samples = this.#series.get(key)!
       for (let n = this.#from / this.#step; n < samples.length; n++)
         samples[n] = by(samples[n], n * this.#step - this.#from)
     }
@@ -62,7 +67,7 @@ export class Plot {
 
   /** The names of all series with these labels, whatever others they have. Throws when there is none: nothing would be planted. */
   #matching(name: string, labels: Labels): string[] {
-    const found = [...this.series.keys()].filter(
+    const found = [...this.#series.keys()].filter(
       (key) =>
         key.startsWith(`${name}{`) &&
         Object.entries(labels).every(([label, value]) => key.includes(`${label}=${JSON.stringify(value)}`)),

@@ -61,7 +61,7 @@ const toTest = ({ name, step, series, alerts = [], expressions = [] }: RuleCase)
   interval: `${step}s`,
   input_series: [...series].map(([key, samples]) => ({
     series: key,
-    values: samples.map((sample, n) => sample ?? (samples[n - 1] === undefined ? '_' : 'stale')).join(' '),
+    values: samples.map((sample, n) => valueOf(sample, samples[n - 1])).join(' '),
   })),
   alert_rule_test: alerts.map(({ at, alertname, expected }) => ({
     eval_time: `${at}s`,
@@ -74,3 +74,9 @@ const toTest = ({ name, step, series, alerts = [], expressions = [] }: RuleCase)
     exp_samples: expected,
   })),
 })
+
+/** As promtool writes samples. Prometheus marks a series as stale when it is there no more. */
+function valueOf(sample: number | undefined, before: number | undefined): string {
+  if (sample === undefined) return before === undefined ? '_' : 'stale'
+  return `${Number(sample.toPrecision(10))}`
+}
