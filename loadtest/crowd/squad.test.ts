@@ -1,4 +1,6 @@
 import { join } from 'node:path'
+import { defineRoom } from 'roomful'
+import * as v from 'valibot'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { loadRooms } from '../../dataplane/rooms/loader.ts'
 import { systemClock } from '../../shared/clock.ts'
@@ -12,6 +14,16 @@ import { Squad, type SquadReport } from './squad.ts'
 import { noCounts } from './tally.ts'
 
 const ROOMS = join(import.meta.dirname, '../rooms')
+/** Everybody hears whatever is said, as an event, which nobody is spared. */
+const loud = defineRoom({
+  type: 'loud',
+  messages: { shout: { data: v.string(), rate: { per_second: 1000, burst: 1000 } } },
+  sync: { rate: 0 },
+  durability: 'none',
+  create: () => ({}),
+  on_message: (_state, { data }, ctx) => void ctx.emit('heard', data),
+})
+
 const FAST = { per_second: 1000, offset: 0 }
 
 let service: TestService
@@ -19,7 +31,7 @@ let squad: Squad
 let credentials: Credentials
 beforeAll(async () => {
   service = await startService({
-    rooms: await loadRooms(ROOMS),
+    rooms: [...(await loadRooms(ROOMS)), loud],
     node: {
       session_messages_per_second: 100_000,
       outbox_high_water_bytes: 20_000,
@@ -133,6 +145,24 @@ describe('players', () => {
     await squad.markPauses()
     await squad.takePauses()
     expect((await squad.report()).timings.pause).toBeUndefined()
+  })
+})
+
+describe('a player that reads too slowly', () => {
+  it('is closed by the service, which is told and is no failure', async () => {
+    const message = { type: 'shout', data: 'loud '.repeat(3000) }
+    squad = new Squad(
+      { ws_urls: [service.ws_url], room_type: 'loud', message, seed: 1 },
+      systemClock,
+      new SeededRandom(1),
+    )
+    await gather(4, 1)
+    await squad.start(50, 0, 0)
+    expect(await squad.stall(0.25, 4)).toBe(1)
+    await squad.stop()
+    await squad.settle(5)
+    const { counts, online, failures } = await squad.report()
+    expect({ errors: counts.errors, failures, online }).toEqual({ errors: 0, failures: [], online: 3 })
   })
 })
 
