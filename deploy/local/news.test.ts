@@ -21,6 +21,8 @@ const views = (owned: Owned): NodeView[] =>
       seq: 1,
       checksum: 1,
       members: [],
+      member_count: 0,
+      connected_count: 0,
     })),
     sessions: 0,
   }))
