@@ -61,7 +61,7 @@ const toTest = ({ name, step, series, alerts = [], expressions = [] }: RuleCase)
   interval: `${step}s`,
   input_series: [...series].map(([key, samples]) => ({
     series: key,
-    values: samples.map((sample, n) => valueOf(sample, samples[n - 1])).join(' '),
+    values: samples.map((sample, n) => written(sample, samples[n - 1])).join(' '),
   })),
   alert_rule_test: alerts.map(({ at, alertname, expected }) => ({
     eval_time: `${at}s`,
@@ -76,7 +76,7 @@ const toTest = ({ name, step, series, alerts = [], expressions = [] }: RuleCase)
 })
 
 /** As promtool writes samples. Prometheus marks a series as stale when it is there no more. */
-function valueOf(sample: number | undefined, before: number | undefined): string {
+function written(sample: number | undefined, before: number | undefined): string {
   if (sample === undefined) return before === undefined ? '_' : 'stale'
   return `${Number(sample.toPrecision(10))}`
 }
