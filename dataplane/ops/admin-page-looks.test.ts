@@ -107,6 +107,10 @@ describe('the looks of the admin page', () => {
         width,
       )
       expect({ view, wide }).toEqual({ view, wide: [width] })
+      // A room covers the rest, which must not be reached behind it.
+      expect(await page.locator('#overview[inert]').count()).toBe(
+        view === 'room' || view === 'nowhere' ? 1 : 0,
+      )
     })
   })
 

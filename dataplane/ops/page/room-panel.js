@@ -16,12 +16,15 @@ export class RoomPanel {
   #opener
   #tree = new Tree($('state'))
   #latest = ''
+  /** Where the room covers the lists, as narrow.css says. */
+  #covers = matchMedia('(max-width: 860px)')
 
   /** `on_change` is called when another room is to be shown, or none. */
   constructor({ api, on_change }) {
     this.#api = api
     this.#on_change = on_change
     $('close-room').addEventListener('click', () => this.close())
+    this.#covers.addEventListener('change', () => this.#shutOff())
     window.addEventListener('hashchange', () => this.#follow())
     this.#choose(roomOfFragment(location.hash))
   }
@@ -99,8 +102,14 @@ export class RoomPanel {
     setText($('room-there').firstElementChild, 'Asking the node…')
     $('there-link').replaceChildren()
     document.body.classList.toggle('with-room', room !== undefined)
+    this.#shutOff()
     setText($('room-title'), room?.room_id ?? '')
     setText($('room-project'), room?.project_id ?? '')
+  }
+
+  /** What the room covers cannot be reached with the keyboard either. */
+  #shutOff() {
+    $('overview').inert = this.#room !== undefined && this.#covers.matches
   }
 
   #showHere(room) {
