@@ -45,6 +45,8 @@ let folder = ''
 let redis: RedisServer
 let control: Control
 let node: Program
+/** Every control process that was started. */
+const controls: Program[] = []
 let ws_url = ''
 let env: Record<string, string>
 
@@ -79,7 +81,7 @@ beforeAll(async () => {
 }, 60_000)
 
 afterAll(async () => {
-  control?.program.child.kill('SIGKILL')
+  for (const { child } of controls) child.kill('SIGKILL')
   node?.child.kill('SIGKILL')
   await redis?.close()
   await rm(folder, { recursive: true, force: true })
@@ -98,6 +100,7 @@ async function startControl(redis_url: string, secret: string): Promise<Control>
     INTERNAL_TOKEN: INTERNAL,
     KEYRING_SECRET: secret,
   })
+  controls.push(program)
   const [, url] = await program.said(/ready: api (http:\/\/[\d.:]+)/)
   return { program, url: url! }
 }
