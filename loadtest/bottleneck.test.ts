@@ -38,6 +38,14 @@ describe('the generator', () => {
     expect(more).toEqual([])
   })
 
+  it('is not blamed for what it used in a second that lasted two', () => {
+    const long = log([{ cpu_seconds: 1.95 }, { cpu_seconds: 1.95 }]).map((second) => ({
+      ...second,
+      at: 2 * second.at,
+    }))
+    expect(bottlenecks(long, 2)).toEqual([])
+  })
+
   it('is not blamed for a single second, such as the one it starts in', () => {
     expect(bottlenecks(log([{ event_loop_delay_ms: 300 }, {}, {}]), 2)).toEqual([])
   })

@@ -40,8 +40,13 @@ const REASONS: readonly Reason[] = [
 
 /** Why the generator, not the service, may have been the limit; empty: it was not. */
 export function bottlenecks(log: readonly Second[], cores: number): string[] {
+  // A second that was told late is longer than one.
+  const seconds = log.map(({ at, generator }, index) => {
+    const length = at - (log[index - 1]?.at ?? 0)
+    return { ...generator, cpu_seconds: generator.cpu_seconds / length }
+  })
   return REASONS.flatMap(({ holds, value, text }) => {
-    const strained = log.map(({ generator }) => generator).filter((second) => holds(second, cores))
+    const strained = seconds.filter((second) => holds(second, cores))
     if (strained.length < SECONDS) return []
     return [
       `${text(Math.max(...strained.map(value)), cores)}, in ${strained.length} of ${log.length} seconds`,
