@@ -134,6 +134,10 @@ async function end(child: ChildProcess): Promise<void> {
 
 /** A process and its children. */
 async function family(pid: number): Promise<number[]> {
-  const children = await readFile(`/proc/${pid}/task/${pid}/children`, 'utf8')
-  return [pid, ...children.split(' ').filter(Boolean).map(Number)]
+  const { stdout } = await run('ps', ['-A', '-o', 'pid=,ppid='])
+  const all = stdout
+    .trim()
+    .split('\n')
+    .map((line) => line.trim().split(/\s+/).map(Number))
+  return [pid, ...all.filter(([, parent]) => parent === pid).map(([child]) => child!)]
 }

@@ -15,9 +15,9 @@ export interface CrowdWish {
 
 /** What became of the clients so far. */
 export interface CrowdReport {
-  /** Those that got their welcome. */
+  /** Those that were let in. */
   readonly welcome: number
-  /** Those whose connection ended, or never came about. */
+  /** Those of them whose connection has ended. */
   readonly lost: number
   /** Events of the room that its members were told, of all of them together. */
   readonly heard: number
@@ -33,7 +33,7 @@ export class IdleClients {
     this.#children = children
   }
 
-  /** Resolves when every client is welcome, or lost. */
+  /** Resolves when every client is in. */
   static async connect(wish: CrowdWish, processes: number): Promise<IdleClients> {
     const share = Math.ceil(wish.sockets / processes)
     const wishes = Array.from({ length: processes }, (_, index) => ({
