@@ -6,7 +6,7 @@ import { hasProc, SystemFigures } from './support/system-figures.ts'
 
 /** The figures of a report beside those of the operating system for the same processes and time. */
 
-const WORDS = ['steady', '--rooms', '10', '--members', '10', '--rate', '10', '--seconds', '10']
+const WORDS = ['steady', '--rooms', '10', '--members', '10', '--rate', '15', '--seconds', '9']
 const GENERATOR = 'generator'
 /** Of each other, at most. */
 const APART = 0.05

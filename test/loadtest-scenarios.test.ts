@@ -5,7 +5,7 @@ import { type ServiceProcesses, startServiceProcesses, whereIs } from './support
 
 /** Every scenario, short, against real processes: two nodes, two control processes and a load balancer. */
 
-const PLAYERS = ['--clients', '24', '--rooms', '4', '--rate', '5', '--ramp', '50', '--threads', '1']
+const PLAYERS = ['--clients', '24', '--rooms', '4', '--rate', '5', '--ramp', '100', '--threads', '1']
 
 /** The report of a run that found nothing wrong. */
 async function passing(words: readonly string[], env?: Record<string, string>): Promise<RunResult> {
@@ -25,7 +25,7 @@ const figure = ({ figures }: RunResult, name: string): number | undefined =>
 
 const told = ({ incidents }: RunResult): string[] => incidents.map(({ text }) => text)
 
-describe('against a service that runs', { timeout: 40_000 }, () => {
+describe('against a service that runs', { timeout: 90_000 }, () => {
   let service: ServiceProcesses
   beforeAll(async () => {
     service = await startServiceProcesses(2)
@@ -68,7 +68,7 @@ describe('against a service that runs', { timeout: 40_000 }, () => {
   })
 
   it('revoke closes the sessions of a key within a second, and no other', async () => {
-    const revoked = ['--revoked', '20', '--calm', '1']
+    const revoked = ['--revoked', '20', '--calm', '0.5']
     const report = await passing(['revoke', ...PLAYERS, ...revoked, ...whereIs(service)])
     expect(report.checks.find(({ name }) => name === 'revocation')?.note).toBe('20 of 20 sessions closed')
     expect(figure(report, 'slowest close after the revocation')).toBeLessThan(1000)
@@ -76,8 +76,8 @@ describe('against a service that runs', { timeout: 40_000 }, () => {
   })
 })
 
-describe('with processes of its own', { timeout: 60_000 }, () => {
-  const local = ['--local', '2', ...PLAYERS, '--calm', '1']
+describe('with processes of its own', { timeout: 90_000 }, () => {
+  const local = ['--local', '2', ...PLAYERS, '--calm', '0.5']
   const env = { DRAIN_SECONDS: '2' }
 
   it('rolling-restart ends and starts each node, and nobody loses anything', async () => {

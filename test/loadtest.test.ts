@@ -9,7 +9,8 @@ import { startService, type TestService } from './support/service.ts'
 /** What a load test says of a service that has a fault. */
 
 const ROOMS = join(import.meta.dirname, '../loadtest/rooms')
-const STEADY = ['--rooms', '2', '--members', '6', '--rate', '10', '--seconds', '4', '--threads', '1']
+/** Many who seldom say something: nobody's next message makes up for what happened to the one before. */
+const STEADY = ['--rooms', '1', '--members', '24', '--rate', '3', '--seconds', '3', '--threads', '1']
 
 /** The check that has to find each fault. */
 const FOUND_BY: Readonly<Record<FaultName, string>> = {

@@ -10,38 +10,50 @@ export interface Fault {
   readonly to_node?: (frame: Uint8Array) => readonly Uint8Array[]
 }
 
-/** Strikes once, at so many frames of its kind: everybody has played for a while by then. */
-const AT = 200
+/** Strikes once this many messages were sent: everybody has played for a while by then. */
+const MESSAGES = 110
 
 /** Faults a node could have, each of which strikes a single frame. A new one for each node. */
 export const FAULTS = {
   /** A patch that never leaves. */
-  'skipped patch': () => ({ to_client: once(isServer('state.patch'), () => []) }),
+  'skipped patch': () => toClient('state.patch', () => []),
   /** A patch under a checksum that is not its state's. */
-  'wrong checksum': () => ({
-    to_client: once(isServer('state.patch'), (frame) => [withWrongChecksum(frame)]),
-  }),
+  'wrong checksum': () => toClient('state.patch', (frame) => [withWrongChecksum(frame)]),
   /** An ack that never leaves; the next one covers it. */
-  'lost ack': () => ({ to_client: once(isServer('ack'), () => []) }),
+  'lost ack': () => toClient('ack', () => []),
   /** A message that is acked, with the next one, but was never applied. */
-  'acked but not applied': () => ({ to_node: once(isReliable, () => []) }),
+  'acked but not applied': () => toNode(() => []),
   /** A message that is applied once more. */
-  'applied twice': () => ({ to_node: once(isReliable, (frame) => [frame, withoutRef(frame)]) }),
+  'applied twice': () => toNode((frame) => [frame, withoutRef(frame)]),
 } as const satisfies Readonly<Record<string, () => Fault>>
 
 export type FaultName = keyof typeof FAULTS
 
-/** Lets frames pass, but for one that `strikes` is asked about. */
-function once(
-  isOne: (frame: Uint8Array) => boolean,
-  strike: (frame: Uint8Array) => readonly Uint8Array[],
-): (frame: Uint8Array) => readonly Uint8Array[] {
-  let seen = 0
-  return (frame) => (isOne(frame) && ++seen === AT ? strike(frame) : [frame])
+type Strike = (frame: Uint8Array) => readonly Uint8Array[]
+
+/** Strikes the first frame of its type to a client once everybody has played for a while. */
+function toClient(type: keyof typeof OPCODES, strike: Strike): Fault {
+  let messages = 0
+  let struck = false
+  return {
+    to_node: (frame) => {
+      if (isReliable(frame)) messages += 1
+      return [frame]
+    },
+    to_client: (frame) => {
+      // The opcode is behind the header of a short array, which is one byte.
+      if (struck || messages < MESSAGES || frame[1] !== OPCODES[type]) return [frame]
+      struck = true
+      return strike(frame)
+    },
+  }
 }
 
-/** The opcode is behind the header of a short array, which is one byte. */
-const isServer = (type: keyof typeof OPCODES) => (frame: Uint8Array) => frame[1] === OPCODES[type]
+/** Strikes one reliable message to the node once everybody has played for a while. */
+function toNode(strike: Strike): Fault {
+  let messages = 0
+  return { to_node: (frame) => (isReliable(frame) && ++messages === MESSAGES ? strike(frame) : [frame]) }
+}
 
 const codec = new MsgpackCodec()
 
