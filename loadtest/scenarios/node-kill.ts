@@ -7,7 +7,7 @@ export const nodeKill: Scenario = {
   meaning:
     'While all play, each node in turn is ended at once and started anew: its rooms go on elsewhere, and nobody loses anything.',
   options: {
-    ...gathering({ clients: 600, rooms: 60, rate: 2 }),
+    ...gathering({ clients: 600, rooms: 60, rate: 1 }),
     calm: { meaning: 'time before the first node and after each blow', kind: 'seconds', default: 5 },
   },
   needs_local: true,

@@ -7,7 +7,7 @@ export const resumeStorm: Scenario = {
   meaning:
     'While all play, all sockets are cut at once, several times: every session has to go on, and soon.',
   options: {
-    ...gathering({ clients: 600, rooms: 60, rate: 2 }),
+    ...gathering({ clients: 600, rooms: 60, rate: 1 }),
     storms: { meaning: 'how often all sockets are cut', kind: 'count', default: 3 },
     calm: { meaning: 'time before and after each storm', kind: 'seconds', default: 5 },
   },

@@ -7,7 +7,7 @@ export const rollingRestart: Scenario = {
   meaning:
     'While all play, each node in turn is told to end and started anew, as an upgrade does: nobody may lose anything.',
   options: {
-    ...gathering({ clients: 600, rooms: 60, rate: 2 }),
+    ...gathering({ clients: 600, rooms: 60, rate: 1 }),
     calm: { meaning: 'time before the first node and after each', kind: 'seconds', default: 5 },
   },
   needs_local: true,
