@@ -2,10 +2,11 @@ import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { getRequestListener } from '@hono/node-server'
 import type { Logger } from 'pino'
-import { collectDefaultMetrics, Registry } from 'prom-client'
+import { Registry } from 'prom-client'
 import type { Clock } from '../shared/clock.ts'
 import { isLoopback } from '../shared/config.ts'
 import { newId } from '../shared/ids.ts'
+import { processMetrics } from '../shared/process-metrics.ts'
 import type { Random } from '../shared/random.ts'
 import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'
 import { type Store, StoreUnavailable } from '../shared/store/port.ts'
@@ -92,7 +93,7 @@ export async function startControl({
   await checkKeyring(keyring, store, log)
 
   const registry = new Registry()
-  collectDefaultMetrics({ register: registry, prefix: 'service_' })
+  processMetrics(registry)
   storeMetrics(registry, store)
   storeServerMetrics(registry, store.vitals, clock)
   let draining = false

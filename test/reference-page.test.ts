@@ -1,11 +1,12 @@
 import { readFileSync } from 'node:fs'
-import { collectDefaultMetrics, Registry } from 'prom-client'
+import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
 import { controlMetrics } from '../control/metrics.ts'
 import { nodeMetrics } from '../dataplane/ops/metrics.ts'
 import { eventLoopDelay, registerGauges } from '../dataplane/ops/process-metrics.ts'
 import { systemClock } from '../shared/clock.ts'
 import { variables } from '../shared/config/environment.ts'
+import { processMetrics } from '../shared/process-metrics.ts'
 import { CLOSE } from '../shared/protocol/close-codes.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'
@@ -61,7 +62,7 @@ describe('docs/reference.md', () => {
     const store = memoryStore({ clock: systemClock })
     storeMetrics(registry, store)
     storeServerMetrics(registry, store.vitals, systemClock)
-    collectDefaultMetrics({ register: registry, prefix: 'service_' })
+    processMetrics(registry)
     const documented = [...rowsUnder('### Of control'), ...rowsUnder('### Of every process')]
     expect(sorted(documented)).toEqual(sorted(await metricsOf(registry)))
   })

@@ -1,4 +1,5 @@
-import { collectDefaultMetrics, Gauge, type Registry } from 'prom-client'
+import { Gauge, type Registry } from 'prom-client'
+import { processMetrics } from '../../shared/process-metrics.ts'
 import { storeMetrics } from '../../shared/store/metrics.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { packageVersion } from '../../shared/version.ts'
@@ -38,7 +39,7 @@ export interface Sources {
 /** Registers what is read rather than counted: gauges of the node, and Node's own figures of the process. */
 export function registerGauges(registry: Registry, sources: Sources): void {
   const { gateway, host, lease, load, config } = sources
-  collectDefaultMetrics({ register: registry, prefix: 'service_' })
+  processMetrics(registry)
   const gauge = (name: string, help: string, read: () => number): void => {
     new Gauge({
       name,
