@@ -3,9 +3,9 @@ import { fileURLToPath } from 'node:url'
 import { describe, expect, it } from 'vitest'
 import { parse } from 'yaml'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
-import { PLANTED, type PlantedFault, Plot } from '../../test/support/watch/planted.ts'
+import { PLANTED, type PlantedFault, Plot, plantFailOver } from '../../test/support/watch/planted.ts'
 import { promtool, type RuleCase, testRules } from '../../test/support/watch/promtool.ts'
-import type { Restart } from '../../test/support/watch/recording.ts'
+import { type Restart, type Samples, seriesName } from '../../test/support/watch/recording.ts'
 import { simulatedDeployment } from '../../test/support/watch/simulated-deployment.ts'
 
 interface Alert {
@@ -107,26 +107,30 @@ describe('a fault', { timeout: PATIENCE_MS }, () => {
 })
 
 describe('nobody is woken', { timeout: PATIENCE_MS }, () => {
-  const hour = (name: string, restarts: Record<number, Restart> = {}): RuleCase => {
-    const step = 20
-    const series = simulatedDeployment({
+  const STEP_OF_HOUR = 20
+  const record = (restarts: Record<number, Restart> = {}): Map<string, Samples> =>
+    simulatedDeployment({
       nodes: 3,
       controls: 2,
       seconds: 3600,
-      step,
+      step: STEP_OF_HOUR,
       restarts,
       random: new SeededRandom(7),
     })
-    return {
-      name,
-      step,
-      series,
-      expressions: [{ at: 3600, expr: EVER_FIRED, expected: [] }],
-    }
+  const quiet = (name: string, series: Map<string, Samples>): RuleCase => ({
+    name,
+    step: STEP_OF_HOUR,
+    series,
+    expressions: [{ at: 3600, expr: EVER_FIRED, expected: [] }],
+  })
+  const spoilt = (lasts: number, plant: (plot: Plot) => void): Map<string, Samples> => {
+    const plot = new Plot(record(), { step: STEP_OF_HOUR, from: 1200, lasts })
+    plant(plot)
+    return plot.until(3600)
   }
 
   it('in an hour in which players play', () => {
-    testRules(RULES, [hour('healthy')])
+    testRules(RULES, [quiet('healthy', record())])
   })
 
   it('by nodes that are replaced one after the other', () => {
@@ -135,7 +139,36 @@ describe('nobody is woken', { timeout: PATIENCE_MS }, () => {
       gone_at: drains_at + 10,
       back_at: drains_at + 40,
     })
-    testRules(RULES, [hour('rolling restart', { 1: replaced(1200), 2: replaced(1260), 3: replaced(1320) })])
+    const restarts = { 1: replaced(1200), 2: replaced(1260), 3: replaced(1320) }
+    testRules(RULES, [quiet('rolling restart', record(restarts))])
+  })
+
+  it('by a node that autoscaling adds, and takes away again', () => {
+    // Discovery does not know it before and after: what is not there is not scraped.
+    const there = record({ 3: { drains_at: 2400, gone_at: 2410, back_at: Number.POSITIVE_INFINITY } })
+    const up = seriesName('up', { job: 'roomful-node', instance: 'node-3:9100' })
+    if (!there.has(up)) throw new Error(`${up} was not recorded`)
+    for (const [key, samples] of there)
+      if (key.includes('instance="node-3:9100"'))
+        there.set(
+          key,
+          samples.map((sample, n) => (n < 60 || n * STEP_OF_HOUR >= 2410 ? undefined : sample)),
+        )
+    for (const instance of ['node-1:9100', 'node-2:9100']) {
+      const alive = there.get(seriesName('service_nodes_alive', { job: 'roomful-node', instance }))!
+      for (let n = 0; n < 60; n++) alive[n] = 2
+    }
+    testRules(RULES, [quiet('autoscaling', there)])
+  })
+
+  it('by a fail-over of Redis that is over before anybody could do anything', () => {
+    testRules(RULES, [quiet('fail-over', spoilt(20, plantFailOver))])
+  })
+
+  it('by a stranger who tries one token after the other', () => {
+    const guess = (plot: Plot) =>
+      plot.raise('service_handshakes_total', { job: 'roomful-node', result: 'unauthenticated' }, 2)
+    testRules(RULES, [quiet('stranger', spoilt(1200, guess))])
   })
 })
 

@@ -5,12 +5,17 @@ export class Plot {
   readonly #series: Map<string, Samples>
   readonly #step: number
   readonly #from: number
+  readonly #lasts: number
 
-  /** `step` and `from` in seconds: between samples, and the moment from which on all is spoilt. */
-  constructor(series: Map<string, Samples>, { step, from }: { step: number; from: number }) {
+  /** In seconds: `step` between samples, the moment `from` which on all is spoilt, and how long that `lasts`: for good, if not given. */
+  constructor(
+    series: Map<string, Samples>,
+    { step, from, lasts = Number.POSITIVE_INFINITY }: { step: number; from: number; lasts?: number },
+  ) {
     this.#series = new Map([...series].map(([key, samples]) => [key, [...samples]]))
     this.#step = step
     this.#from = from
+    this.#lasts = lasts
   }
 
   /** What was recorded up to a moment, seconds. */
@@ -20,21 +25,12 @@ export class Plot {
 
   /** Gauges have this value. */
   set(name: string, labels: Labels, value: number): void {
-    this.#spoil(name, labels, () => value)
+    this.#spoil(name, labels, (sample, since) => (since < this.#lasts ? value : sample))
   }
 
   /** Counters grow by this much more. */
   raise(name: string, labels: Labels, per_second: number): void {
-    this.#spoil(name, labels, (sample, since) => sample! + since * per_second)
-  }
-
-  /** Counters stand still. */
-  stop(name: string, labels: Labels): void {
-    let last: number | undefined
-    this.#spoil(name, labels, (sample, since) => {
-      last = since === 0 ? sample : last
-      return last
-    })
+    this.#spoil(name, labels, (sample, since) => sample! + Math.min(since, this.#lasts) * per_second)
   }
 
   /** Series are there no more. */
@@ -51,10 +47,16 @@ export class Plot {
   slow(name: string, labels: Labels, bound: number): void {
     for (const key of this.#matching(`${name}_bucket`, labels)) {
       const le = Number(/le="([^"]+)"/.exec(key)![1]!.replace('+Inf', 'Infinity'))
-      const samples = this.#series.get(key)!
-      const first = this.#from / this.#step
-      if (le <= bound) samples.fill(samples[first], first)
+      if (le <= bound) this.#stand(this.#series.get(key)!)
     }
+  }
+
+  /** A counter stands still, and goes on from there. */
+  #stand(samples: Samples): void {
+    const [first, next] = [this.#from, this.#from + this.#lasts].map((at) => Math.round(at / this.#step))
+    const [stood, went_on] = [samples[first!], samples[next!]]
+    for (let n = first!; n < samples.length; n++)
+      samples[n] = n < next! ? stood : stood! + (samples[n]! - went_on!)
   }
 
   #spoil(name: string, labels: Labels, by: (sample: number | undefined, since: number) => Samples[number]) {
@@ -101,14 +103,26 @@ const ARENA = { ...NODES, room_type: 'arena' }
 /** One fault for each alert. */
 export const PLANTED: readonly PlantedFault[] = [
   {
+    alert: 'RoomfulNodesDown',
+    plant: (plot) => plot.set('up', NODE, 0),
+    within: 60,
+    labels: NODES,
+    value: '50%',
+    besides: ['RoomfulNodeDown'],
+  },
+  {
     alert: 'RoomfulNodeDown',
     plant: (plot) => plot.set('up', NODE, 0),
     within: 60,
     labels: NODE,
+    besides: ['RoomfulNodesDown'],
   },
   {
+    // Prometheus has forgotten that they were ever there: it has nothing to scrape.
     alert: 'RoomfulNoNode',
-    plant: (plot) => plot.end('service_node_info'),
+    plant: (plot) => {
+      for (const name of ['up', 'service_node_info', 'service_connections']) plot.end(name, NODES)
+    },
     within: 90,
     labels: {},
   },
@@ -133,11 +147,18 @@ export const PLANTED: readonly PlantedFault[] = [
     labels: NODE,
   },
   {
+    alert: 'RoomfulPlayersGone',
+    plant: (plot) => plot.set('service_connections', NODES, 100),
+    within: 120,
+    labels: NODES,
+    value: '2.5%',
+  },
+  {
     alert: 'RoomfulHandshakesFail',
     plant: (plot) => plot.raise('service_handshakes_total', { ...NODES, result: 'overloaded' }, 2),
     within: 300,
     labels: NODES,
-    value: '25.34%',
+    value: '24.48%',
   },
   {
     alert: 'RoomfulJoinsFail',
@@ -148,10 +169,10 @@ export const PLANTED: readonly PlantedFault[] = [
   },
   {
     alert: 'RoomfulResumesFail',
-    plant: (plot) => plot.raise('service_resumes_total', { ...NODES, result: 'failed' }, 1),
+    plant: (plot) => plot.raise('service_resumes_total', { ...NODES, result: 'failed' }, 2),
     within: 600,
     labels: NODES,
-    value: '34.43%',
+    value: '50.62%',
   },
   {
     alert: 'RoomfulSeatsLost',
@@ -370,3 +391,22 @@ export const PLANTED: readonly PlantedFault[] = [
     value: '0.10',
   },
 ]
+
+/** What a Redis that is silent for a while looks like, as a fail-over has it: everything pauses, and goes on. */
+export function plantFailOver(plot: Plot): void {
+  for (const labels of [NODES, CONTROLS]) {
+    plot.set('service_store_up', labels, 0)
+    plot.raise('service_store_command_failures_total', labels, 50)
+    plot.slow('service_store_command_duration_seconds', labels, 2.5)
+  }
+  plot.set('service_rooms_frozen', NODES, 800)
+  plot.set('service_lease_age_seconds', NODES, 20)
+  plot.raise('service_claims_total', { ...NODES, result: 'unavailable' }, 5)
+  plot.raise('service_handshakes_total', { ...NODES, result: 'overloaded' }, 4)
+  plot.raise('service_joins_total', { ...NODES, result: 'room_unavailable' }, 4)
+  plot.raise('service_key_checks_total', { ...NODES, result: 'unreachable' }, 0.5)
+  plot.raise('service_peer_faults_total', { ...NODES, fault: 'unpublished' }, 50)
+  plot.raise('service_http_requests_total', { ...CONTROLS, route: '/tokens', status: '503' }, 8)
+  for (const of of ['message_ack', 'commit', 'handshake', 'join'])
+    plot.slow(`service_${of}_duration_seconds`, NODES, 2.5)
+}
