@@ -20,6 +20,8 @@ export type Accept = (ws: ServerSocket, socket: Socket, protocol: string) => voi
 const CLOSE_TIMEOUT_MS = 3000
 /** How long a client may take to send a whole HTTP request. */
 const REQUEST_TIMEOUT_MS = 10_000
+/** How often it is looked whether somebody takes longer. */
+const TIMEOUT_CHECK_MS = 2000
 
 /** The HTTP server that websockets come in by. */
 export class GatewayServer {
@@ -33,7 +35,11 @@ export class GatewayServer {
     this.#accept = accept
     this.#websockets = websocketServer(options)
     this.#http = createServer(
-      { requestTimeout: REQUEST_TIMEOUT_MS, headersTimeout: REQUEST_TIMEOUT_MS },
+      {
+        requestTimeout: REQUEST_TIMEOUT_MS,
+        headersTimeout: REQUEST_TIMEOUT_MS,
+        connectionsCheckingInterval: TIMEOUT_CHECK_MS,
+      },
       (_request, response) => {
         response.writeHead(426, { 'content-type': 'text/plain; charset=utf-8', upgrade: 'websocket' })
         response.end(
