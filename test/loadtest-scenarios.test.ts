@@ -59,7 +59,7 @@ describe('against a service that runs', { timeout: 90_000 }, () => {
   })
 
   it('slow-consumers lets clients stop reading, and they see the same in the end', async () => {
-    const slow = ['--share', '1', '--seconds', '2.5', '--bytes', '8000']
+    const slow = ['--share', '1', '--seconds', '2.5', '--calm', '1', '--bytes', '8000']
     const report = await passing(['slow-consumers', ...PLAYERS, ...slow, ...whereIs(service)])
     expect(told(report)).toEqual(expect.arrayContaining(['100 % stop reading', 'all read again']))
     const silent = report.seconds_log.filter(({ phase }) => phase === 'some do not')

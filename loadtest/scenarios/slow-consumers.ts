@@ -10,23 +10,24 @@ export const slowConsumers: Scenario = {
     ...gathering({ clients: 50, rooms: 5, rate: 5 }),
     bytes: { meaning: 'text that each message brings to all in the room', kind: 'count', default: 15_000 },
     share: { meaning: 'how many of the clients stop reading', kind: 'share', default: 0.1 },
-    seconds: { meaning: 'how long they do not read', kind: 'seconds', default: 15 },
+    seconds: { meaning: 'how long they do not read', kind: 'seconds', default: 30 },
+    calm: { meaning: 'time before and after', kind: 'seconds', default: 10 },
   },
   needs_local: false,
 
   async run(stage) {
     const { crowd } = stage
-    const [share, seconds] = [stage.number('share'), stage.number('seconds')]
+    const [share, seconds, calm] = [stage.number('share'), stage.number('seconds'), stage.number('calm')]
     await gather(stage)
     await crowd.start({ rate: stage.number('rate'), bytes: stage.number('bytes') })
-    await stage.phase('all read', seconds, () => stage.pass(seconds))
+    await stage.phase('all read', calm, () => stage.pass(calm))
     const closed = await stage.phase('some do not', seconds, async () => {
       stage.incident(`${Math.round(share * 100)} % stop reading`)
       const closed = await crowd.stall({ share, seconds })
       stage.incident('all read again')
       return closed
     })
-    await stage.phase('all read again', seconds, () => stage.pass(seconds))
+    await stage.phase('all read again', calm, () => stage.pass(calm))
     await settle(stage)
     stage.figure({ name: 'clients closed for reading too slowly', value: closed, unit: '' })
     for (const phase of ['all read', 'some do not', 'all read again'])
