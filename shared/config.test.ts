@@ -244,6 +244,33 @@ describe('NAME_FILE', () => {
   })
 })
 
+describe('a secret that is several', () => {
+  const keyring = (KEYRING_SECRET: string) =>
+    parseControlConfig({ ...REDIS, CONTROL_API_TOKENS: 'o', KEYRING_SECRET })
+
+  it.each(['one', 'new,old', 'a b,c d', ' outer space '])('may be %j', (value) => {
+    expect(config(keyring(value)).keyring_secret).toBe(value)
+  })
+
+  it.each([' ', ',', 'new,', ',old', 'new,,old', 'new, old', 'new ,old', 'new,\nold'])(
+    'may not be %j: a space that came with the comma would be a part of it',
+    (value) => {
+      const [problem] = problems(keyring(value))
+      expect(problem).toMatchObject({
+        name: 'KEYRING_SECRET',
+        may_be: expect.stringContaining('commas without spaces'),
+      })
+    },
+  )
+
+  it('may not have spaces in it where it is a header', () => {
+    const wrong = parseControlConfig({ ...REDIS, INTERNAL_TOKEN: 'new, old' })
+    expect(problems(wrong)).toMatchObject([
+      { name: 'INTERNAL_TOKEN', may_be: expect.stringContaining('commas alone') },
+    ])
+  })
+})
+
 describe('traces', () => {
   const ON = { ...REDIS, OTEL_TRACES_EXPORTER: 'otlp' }
   const tracing = (env: Environment) => config(parseControlConfig({ ...ON, ...env })).tracing
@@ -283,6 +310,8 @@ describe('traces', () => {
     ['OTEL_EXPORTER_OTLP_ENDPOINT', 'collector:4317'],
     ['OTEL_EXPORTER_OTLP_HEADERS', 'secret'],
     ['OTEL_EXPORTER_OTLP_HEADERS', 'key=%zz'],
+    ['OTEL_EXPORTER_OTLP_HEADERS', 'key=one%0Atwo'],
+    ['OTEL_EXPORTER_OTLP_HEADERS', 'my:key=secret'],
     ['OTEL_TRACES_SAMPLER', 'jaeger_remote'],
     ['OTEL_TRACES_SAMPLER_ARG', '1.5'],
     ['OTEL_TRACES_SAMPLER_ARG', '.'],

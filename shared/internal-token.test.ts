@@ -21,9 +21,13 @@ describe('an internal token', () => {
     ])
   })
 
-  it('that was not set accepts nobody', () => {
-    const none = new InternalToken(undefined)
+  it.each([undefined, '', ','])('that is %j accepts nobody, whatever is shown', (tokens) => {
+    const none = new InternalToken(tokens)
     expect(none.shown).toBeUndefined()
     expect([none.accepts(undefined), none.accepts('')]).toEqual([false, false])
+  })
+
+  it('is never an empty one beside others', () => {
+    expect(new InternalToken('new,').accepts('')).toBe(false)
   })
 })

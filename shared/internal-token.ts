@@ -11,9 +11,9 @@ export class InternalToken {
   readonly shown: string | undefined
   readonly #accepted: readonly Buffer[]
 
-  /** Undefined: nobody is accepted. */
+  /** Undefined, or nothing but commas: nobody is accepted. */
   constructor(tokens: string | undefined) {
-    const all = tokens?.split(',') ?? []
+    const all = tokens?.split(',').filter((token) => token !== '') ?? []
     this.shown = all[0]
     this.#accepted = all.map(digest)
   }

@@ -174,6 +174,8 @@ describe('GET /admin/runtime', () => {
     ['room_id=arena', 'room_id'],
     ['project_id=', 'project_id'],
     ['include_events=true', 'include_events'],
+    ['include_events=1', 'include_events'],
+    ['include_events=1&q=bob&limit=1000', 'include_events'],
     ['limit=-1', 'limit'],
     ['limit=1001', 'limit'],
     ['limit=ten', 'limit'],

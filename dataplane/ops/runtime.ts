@@ -47,7 +47,7 @@ const count = v.optional(
 export const ROOM_ID = v.pipe(v.string(), v.regex(/^[^:]+:.+$/s, 'must be type:key'))
 export const PROJECT_ID = v.pipe(v.string(), v.minLength(1, 'must not be empty'))
 
-const QUERY = v.object({
+const FIELDS = v.object({
   include_state: flag,
   include_events: flag,
   room_id: v.optional(ROOM_ID),
@@ -56,6 +56,17 @@ const QUERY = v.object({
   limit: count,
   members: count,
 })
+/** To read the events of thousands of rooms back takes seconds, in which the node would do nothing else and lose its lease. */
+const QUERY = v.pipe(
+  FIELDS,
+  v.forward(
+    v.check(
+      ({ include_events, room_id }) => include_events !== '1' || room_id !== undefined,
+      'needs a room_id: events are told of one room at a time',
+    ),
+    ['include_events'],
+  ),
+)
 
 /** Answers `GET /admin/runtime`: the node, the rooms that are asked for, and the sessions in them. */
 export function runtime(c: Context, source: RuntimeSource): Response {

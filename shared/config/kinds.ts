@@ -99,31 +99,30 @@ export const storeUrl: Kind<string> = kind(
   ),
 )
 
-const PAIR = /^[^\s=,]+=[^,]*$/
+/** A token of HTTP (RFC 9110), an equals sign, and anything. */
+const HEADER = /^[\w!#$%&'*+.^`|~-]+=/
+/** What may stand in the value of a header: line breaks may not. */
+const HEADER_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/
 
-/** `name=value` pairs, separated by commas, as an object; values are percent-encoded. */
-export const pairs = (expects: string): Kind<Readonly<Record<string, string>>> =>
+/** Headers as `name=value` pairs, separated by commas, as an object; values are percent-encoded. */
+export const headers = (expects: string): Kind<Readonly<Record<string, string>>> =>
   kind(
     expects,
     v.pipe(
-      list(expects, PAIR).schema,
-      v.check((parts) => parts.every(isDecodable)),
-      v.transform((parts) =>
-        Object.fromEntries(
-          parts.map((part) => {
-            const at = part.indexOf('=')
-            return [part.slice(0, at), decodeURIComponent(part.slice(at + 1).trim())]
-          }),
-        ),
-      ),
+      list(expects, HEADER).schema,
+      v.transform((parts) => parts.map(headerOf)),
+      v.check((all) => all.every(([, value]) => value !== undefined && HEADER_VALUE.test(value))),
+      v.transform((all) => Object.fromEntries(all as [string, string][])),
     ),
   )
 
-function isDecodable(text: string): boolean {
+/** Name and value; undefined: the value is not percent-encoded as it should be. */
+function headerOf(part: string): [name: string, value: string | undefined] {
+  const at = part.indexOf('=')
+  const name = part.slice(0, at)
   try {
-    decodeURIComponent(text)
-    return true
+    return [name, decodeURIComponent(part.slice(at + 1).trim())]
   } catch {
-    return false
+    return [name, undefined]
   }
 }

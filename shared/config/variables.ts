@@ -2,12 +2,12 @@ import { SAMPLERS } from '../tracing/open.ts'
 import {
   flag,
   fraction,
+  headers,
   host,
   integer,
   type Kind,
   list,
   oneOf,
-  pairs,
   port,
   storeUrl,
   text,
@@ -78,8 +78,8 @@ export const VARIABLES = {
     meaning:
       'Seals the private signing keys in the store. The same for every control process. Of several, the first seals and each opens.',
     kind: text(
-      'one or more secret texts, separated by commas; 32 random characters or more are advised',
-      /^[^,]*[^,\s][^,]*(,[^,]*[^,\s][^,]*)*$/,
+      'one or more secret texts, separated by commas without spaces; 32 random characters or more are advised',
+      /^(?!\s*$|,|.*(,\s|\s,|,,|,$))/s,
     ),
     used_by: [...CONTROL, 'rekey'],
     required_by: ['rekey'],
@@ -240,7 +240,7 @@ export const VARIABLES = {
     meaning:
       'Secret that nodes show to control, and operators to /admin. The same in every process. Of several, the first is shown and all are accepted.',
     kind: text(
-      'one or more secret texts without spaces, separated by commas; 32 random characters or more are advised',
+      'one or more secret texts without spaces, separated by commas alone; 32 random characters or more are advised',
       /^[\x21-\x2b\x2d-\x7e]+(,[\x21-\x2b\x2d-\x7e]+)*$/,
     ),
     used_by: BOTH,
@@ -297,7 +297,7 @@ export const VARIABLES = {
   }),
   OTEL_EXPORTER_OTLP_HEADERS: optional({
     meaning: 'Headers for the collector, such as its credential.',
-    kind: pairs('name=value pairs separated by commas, values percent-encoded'),
+    kind: headers('name=value pairs separated by commas, names as in HTTP, values percent-encoded'),
     used_by: BOTH,
     secret: true,
   }),
