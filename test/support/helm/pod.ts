@@ -6,6 +6,12 @@ interface Mount {
   readonly mountPath: string
 }
 
+interface Variable {
+  readonly name: string
+  readonly value?: string
+  readonly valueFrom?: { readonly fieldRef: { readonly fieldPath: string } }
+}
+
 interface Volume {
   readonly name: string
   readonly secret?: { readonly secretName: string; readonly items: readonly { key: string; path: string }[] }
@@ -22,10 +28,15 @@ export interface PodView {
 export function podView(deployment: Manifest, image_env: Environment, secrets: readonly Manifest[]): PodView {
   const { containers, volumes } = deployment.spec.template.spec
   const [container] = containers
-  const own = container.env.map(({ name, value }: { name: string; value?: string }) => [
-    name,
-    value ?? `${deployment.metadata.name}-5d8f`,
-  ])
+  const fields: Record<string, string> = {
+    'metadata.name': `${deployment.metadata.name}-5d8f`,
+    'status.podIP': '10.1.2.3',
+  }
+  const own: Record<string, string> = {}
+  for (const { name, value, valueFrom } of container.env as Variable[])
+    own[name] =
+      value?.replace(/\$\(([A-Z_]+)\)/g, (whole, before: string) => own[before] ?? whole) ??
+      fields[valueFrom!.fieldRef.fieldPath]!
   const files = new Map<string, string>()
   for (const { name, mountPath } of container.volumeMounts as Mount[]) {
     const volume = (volumes as Volume[]).find((one) => one.name === name)
@@ -39,7 +50,7 @@ export function podView(deployment: Manifest, image_env: Environment, secrets: r
     }
   }
   return {
-    env: { ...image_env, ...Object.fromEntries(own) },
+    env: { ...image_env, ...own },
     read_file: (path) => {
       const text = files.get(path)
       if (text === undefined) throw new Error(`nothing is mounted at ${path}`)
