@@ -3,7 +3,7 @@ import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import type { Store } from '../shared/store/port.ts'
 import { FakeClock } from '../test/support/fake-clock.ts'
-import { Keyring } from './keyring.ts'
+import { Keyring, WrongKeyring } from './keyring.ts'
 import { Keys } from './keys.ts'
 import { Projects } from './projects.ts'
 import { resealAll, type Vault } from './reseal.ts'
@@ -82,8 +82,10 @@ describe('a keyring secret', () => {
     const store = memoryStore({ clock })
     const right = vault(store, 'right')
     const project_id = await makeProject(right, 1)
-    await expect(resealAll(vault(store, 'wrong,also wrong'), () => {})).rejects.toThrow(
-      'another wrapping key',
+    const failed = resealAll(vault(store, 'wrong,also wrong'), () => {})
+    await expect(failed).rejects.toThrow(WrongKeyring)
+    await expect(failed).rejects.toThrow(
+      `${project_id}: The private key was sealed with another wrapping key`,
     )
     expect(await openAll(right, project_id)).toBe(2)
   })

@@ -1,5 +1,5 @@
 import type { Records } from '../shared/store/port.ts'
-import type { Keyring, StoredPair } from './keyring.ts'
+import { type Keyring, type StoredPair, WrongKeyring } from './keyring.ts'
 import { type Keys, keyKey } from './keys.ts'
 import { type Projects, projectKey } from './projects.ts'
 
@@ -22,7 +22,8 @@ const PAGE = 200
 /**
  * Seals every private key of the store under the keyring's first secret, and notes that in the store, so that the others can be taken out of
  * `KEYRING_SECRET`. May run while control processes serve, and again after it was interrupted; what was made meanwhile is found by going on until
- * a round has nothing to do. Rejects when a key opens under none of the secrets. `progress` hears of each project.
+ * a round has nothing to do. Rejects with a `WrongKeyring` that
+ * names the record when a key opens under none of the secrets. `progress` hears of each project.
  */
 export async function resealAll(vault: Vault, progress: (sofar: Resealed) => void): Promise<Resealed> {
   let sofar = { records: 0, resealed: 0 }
@@ -64,9 +65,18 @@ async function resealRecord({ records, keyring }: Vault, store_key: string): Pro
     const [record] = await records.read([store_key])
     if (!record) return false
     const value: { pair: StoredPair } = JSON.parse(new TextDecoder().decode(record.value))
-    const pair = await keyring.reseal(value.pair)
+    const pair = await resealPair(keyring, value.pair, store_key)
     if (!pair) return false
     const resealed = new TextEncoder().encode(JSON.stringify({ ...value, pair }))
     if (await records.write([{ put: store_key, value: resealed, if_version: record.version }])) return true
+  }
+}
+
+async function resealPair(keyring: Keyring, pair: StoredPair, store_key: string) {
+  try {
+    return await keyring.reseal(pair)
+  } catch (error) {
+    if (!(error instanceof WrongKeyring)) throw error
+    throw new WrongKeyring(`${store_key}: ${error.message}`, { cause: error })
   }
 }

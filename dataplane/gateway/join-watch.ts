@@ -1,6 +1,6 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
+import { noSpan, type Span, type Tracer } from '../../shared/tracing/tracer.ts'
 import { type RoomAddress, roomId } from '../traffic.ts'
 import type { GatewayMetrics } from './metrics.ts'
 import type { Seat } from './seat.ts'
@@ -40,6 +40,8 @@ export class JoinWatch {
     const { clock, metrics } = this.#parts
     metrics.join(result, (clock.monotonic() - seat.asked_at) / 1000)
     conclude(seat.join_span, result)
+    // A seat lives for hours, and would keep all that the span was told.
+    seat.join_span = noSpan
   }
 
   /** The client is refused without a look at the room. */

@@ -151,6 +151,19 @@ describe('the admin page', () => {
     await page.locator('#sessions', { hasText: HOSTILE }).waitFor()
     expect(await page.locator('img').count()).toBe(0)
     expect(complaints).toEqual([])
+    // Nor could it, if it wanted to: nothing may write markup, or say that it is safe to.
+    const failures = await page.evaluate(() =>
+      ['innerHTML', 'policy'].map((way) => {
+        try {
+          if (way === 'innerHTML') document.body.innerHTML = '<b>'
+          else Reflect.get(window, 'trustedTypes').createPolicy('safe', {})
+          return 'done'
+        } catch (error) {
+          return (error as Error).name
+        }
+      }),
+    )
+    expect(failures).toEqual(['TypeError', 'TypeError'])
     await page.context().close()
   })
 

@@ -29,6 +29,7 @@ export function loadAdminPage(): Page {
     "form-action 'none'",
     "frame-ancestors 'none'",
     "require-trusted-types-for 'script'",
+    "trusted-types 'none'",
   ]
   return {
     html,
