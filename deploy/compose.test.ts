@@ -26,6 +26,9 @@ const final = readImage().final
 /** The services that run the image of this repository under this command. */
 const running = (command: string) => services.filter(([, { command: words }]) => words?.[0] === command)
 const isRoomful = ({ image }: ComposeService) => image === compose.services['control-1']!.image
+/** Where a port of a service is published, as `127.0.0.1:9101`. */
+const publishedAt = ({ ports }: ComposeService, port: number) =>
+  ports!.find((one) => one.endsWith(`:${port}`))!.replace(/:\d+$/, '')
 const seconds = (text: string) => Number(/^(\d+)s$/.exec(text)![1])
 const mebibytes = (text: string) => {
   const [, number, unit] = /^(\d+)(mb|M|G)$/.exec(text)!
@@ -125,12 +128,16 @@ describe('compose.yaml', () => {
   it('lets in nobody from elsewhere until it is told to, and Redis never', () => {
     const published = services.flatMap(([, { ports }]) => ports ?? [])
     for (const port of published) expect(port).toMatch(/^127\.0\.0\.1:\d+:\d+$/)
-    expect(published.map((port) => Number(port.split(':')[1])).sort()).toEqual([3000, 3001, 4000, 9090])
+    expect(published.map((port) => Number(port.split(':')[1])).sort()).toEqual([
+      3000, 3001, 4000, 9090, 9101, 9102, 9103,
+    ])
     const open = readCompose(file, { WS_ADDRESS: '0.0.0.0' })
     expect(open.services.balancer!.ports).toContain('0.0.0.0:4000:4000')
-    const outside = services.filter(([, { networks }]) =>
-      networks?.some((name) => !compose.networks[name]!.internal),
-    )
+    const leadsOut = (name: string) => {
+      const { internal, driver_opts } = compose.networks[name]!
+      return !internal && driver_opts?.['com.docker.network.bridge.enable_ip_masquerade'] !== 'false'
+    }
+    const outside = services.filter(([, { networks }]) => networks?.some(leadsOut))
     expect(outside.map(([name]) => name)).toEqual(['balancer', 'prometheus', 'grafana'])
   })
 
@@ -151,13 +158,30 @@ describe('compose.yaml', () => {
       expect(parsed, name).toMatchObject({ ok: true, warnings: [], config: { node_id: name } })
       if (!parsed.ok) continue
       names.add(parsed.config.node_id!)
-      expect(seconds(service.stop_grace_period!)).toBeGreaterThanOrEqual(parsed.config.drain_seconds + 10)
+      expect(seconds(service.stop_grace_period!)).toBeGreaterThanOrEqual(parsed.config.drain_seconds + 15)
+      // The address of its admin page is where operators of this machine find it.
+      expect(parsed.config.admin_url).toBe(`http://${publishedAt(service, parsed.config.admin_port)}`)
       const control = new URL(parsed.config.control_url)
       expect(compose.services[control.hostname], parsed.config.control_url).toBeDefined()
       expect(read('balancer/haproxy.cfg')).toMatch(new RegExp(`bind :${control.port}$`, 'm'))
       expect(service.volumes?.join()).not.toContain('control-secrets')
     }
     expect(names.size).toBe(3)
+  })
+
+  it('passes on where traces go', () => {
+    const env = { OTEL_TRACES_EXPORTER: 'otlp', OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318' }
+    const traced = readCompose(file, env)
+    for (const name of ['control-1', 'node-3']) expect(traced.services[name]!.environment).toMatchObject(env)
+  })
+
+  it('builds its own image, and never over one of yours', () => {
+    const { services: yours } = readCompose(file, { ROOMFUL_IMAGE: 'registry.example.com/game:7' })
+    const built = Object.values(yours).filter(({ build }) => build !== undefined)
+    expect(built.map(({ image }) => image)).toEqual([compose.services['node-1']!.image])
+    expect(yours['node-1']!.image).toBe('registry.example.com/game:7')
+    const { version } = JSON.parse(read('../package.json'))
+    expect(built[0]!.image).toBe(`roomful:${version}`)
   })
 
   it('has a load balancer that knows every process, and publishes the ports it listens on', () => {
@@ -206,7 +230,7 @@ describe('compose.yaml', () => {
   })
 
   it('has every variable in .env.example, with the same default, and no other', () => {
-    const documented = [...read('.env.example').matchAll(/^#([A-Z_]+)=(.*)$/gm)].map(([, name, value]) => [
+    const documented = [...read('.env.example').matchAll(/^#([A-Z_0-9]+)=(.*)$/gm)].map(([, name, value]) => [
       name,
       value,
     ])

@@ -74,7 +74,7 @@ describe.each(UNITS)('$unit', ({ unit, command, settings, credentials }) => {
     if (!parsed.ok) return
     const seconds = Number(of('TimeoutStopSec')[0])
     if ('drain_seconds' in parsed.config)
-      expect(seconds).toBeGreaterThanOrEqual(parsed.config.drain_seconds + 10)
+      expect(seconds).toBeGreaterThanOrEqual(parsed.config.drain_seconds + 15)
     else expect(seconds).toBeGreaterThanOrEqual(20)
   })
 

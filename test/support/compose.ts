@@ -4,6 +4,7 @@ import { parse } from 'yaml'
 /** A service as `docker compose config` would show it, as far as tests look at it. */
 export interface ComposeService {
   readonly image: string
+  readonly build?: { readonly context: string; readonly dockerfile: string }
   readonly user?: string
   readonly command?: readonly string[]
   readonly entrypoint?: readonly string[]
@@ -27,13 +28,18 @@ export interface ComposeService {
   }
 }
 
+interface NetworkOfCompose {
+  readonly internal?: boolean
+  readonly driver_opts?: Readonly<Record<string, string>>
+}
+
 export interface ComposeFile {
   readonly services: Readonly<Record<string, ComposeService>>
-  readonly networks: Readonly<Record<string, { readonly internal?: boolean }>>
+  readonly networks: Readonly<Record<string, NetworkOfCompose>>
   readonly volumes: Readonly<Record<string, unknown>>
 }
 
-const VARIABLE = /\$\$|\$\{([A-Z_]+)(?::-([^}]*))?\}/g
+const VARIABLE = /\$\$|\$\{([A-Z_0-9]+)(?::-([^}]*))?\}/g
 
 /** The variables of a compose file with their defaults. */
 export function composeVariables(text: string): Map<string, string> {
