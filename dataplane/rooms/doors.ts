@@ -148,7 +148,7 @@ export class Doors {
     if (!seat.settled) return
     environment.metrics.resync(logic.definition.type, reason)
     const { codec, edge } = seat
-    const state = { [codec]: stream.resync(codec) }
+    const state = { [codec]: stream.catch_up.resync(codec) }
     replies.send(edge, { kind: 'state', member_id, seq: stream.delivered.seq, state })
   }
 
@@ -174,7 +174,7 @@ export class Doors {
 
   #attached(seat: Seat, { member_id, ask, edge, codec, epoch, seq }: Kind<'attach'>): void {
     const { environment, logic, stream, replies } = this.#parts
-    const missed = stream.replay(seat, { epoch, seq })
+    const missed = stream.catch_up.replay(seat, { epoch, seq })
     if (!missed) environment.metrics.resync(logic.definition.type, 'resume')
     replies.send(edge, {
       kind: 'attached',
@@ -182,7 +182,7 @@ export class Doors {
       ask,
       seq: stream.delivered.seq,
       resumed: missed !== undefined,
-      frames: missed ?? [{ [codec]: stream.resync(codec) }],
+      frames: missed ?? [{ [codec]: stream.catch_up.resync(codec) }],
       ...(seat.committed_ref > 0 ? { ack: seat.committed_ref } : {}),
       refused: seat.refused,
     })
@@ -203,7 +203,7 @@ export class Doors {
       return true
     }
     seats.attach(seat, request.edge, request.codec)
-    if (seat.settled) stream.joinAgain(seat)
+    if (seat.settled) stream.catch_up.joinAgain(seat)
     return true
   }
 

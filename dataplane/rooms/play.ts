@@ -161,7 +161,7 @@ export class Play {
   #again(seat: Seat): void {
     const { stream } = this.#parts
     if (seat.last_ref === seat.committed_ref) {
-      stream.ackAgain(seat)
+      stream.catch_up.ackAgain(seat)
       return
     }
     // Otherwise its ack is under way, unless the last ref ended with an error, which is not acked by itself.

@@ -8,12 +8,12 @@ import type { RoomEnvironment } from './environment.ts'
 import { FailureLog } from './failure-log.ts'
 import type { RoomSnapshot } from './journal.ts'
 import { Logic } from './logic.ts'
-import { Pace } from './pace.ts'
 import { Play } from './play.ts'
 import { Replies } from './replies.ts'
 import { Seat } from './seat.ts'
 import { Seats } from './seats.ts'
 import { RoomStream } from './stream.ts'
+import { Ticks } from './ticks.ts'
 import { validate } from './validate.ts'
 
 /** How a room ended on this node: for good, given to whoever wants to go on with it, or lost to another owner. */
@@ -58,8 +58,7 @@ export class Room {
   readonly #doors: Doors
   readonly #phase: number
   readonly #idle
-  readonly #tick
-  #tick_pace: Pace | undefined
+  readonly #ticks: Ticks
   /** Nothing is applied: the node may not act, or the store is silent. */
   #frozen = false
   readonly #backlog: Backlog
@@ -116,9 +115,9 @@ export class Room {
       on_late: (request) => this.#unhandled.push({ message: request, from: request.edge }),
     })
     this.#idle = scheduler.timer(() => this.#disposeIfIdle())
-    this.#tick = scheduler.timer(() => this.#runTick())
+    this.#ticks = new Ticks(environment, this.#phase, () => this.#tick())
     parts.on_members(seats.size)
-    this.#setTick()
+    this.#ticks.set(definition.tick?.rate)
     this.#watchIdle()
   }
 
@@ -169,7 +168,7 @@ export class Room {
     }
     this.#logic.definition = definition
     this.#stream.setRate(definition.sync.rate)
-    this.#setTick()
+    this.#ticks.set(definition.tick?.rate)
     for (const seat of this.seats) seat.forgetRates()
     return undefined
   }
@@ -326,17 +325,8 @@ export class Room {
     this.#over = this.#stream.release(true).then(() => this.#end('disposed'))
   }
 
-  #runTick(): void {
-    if (!this.#tick_pace) return
-    this.#tick.at(this.#tick_pace.following(this.#environment.clock.monotonic()))
+  #tick(): void {
     if (!this.#frozen && this.#mayAct()) this.#play.tick()
-  }
-
-  #setTick(): void {
-    const { tick } = this.definition
-    this.#tick_pace = tick ? new Pace(tick.rate, this.#phase) : undefined
-    if (this.#tick_pace) this.#tick.at(this.#tick_pace.following(this.#environment.clock.monotonic()))
-    else this.#tick.cancel()
   }
 
   /** Does something now, or after the thaw in its turn. */
@@ -405,6 +395,6 @@ export class Room {
 
   #cancelTimers(): void {
     this.#idle.cancel()
-    this.#tick.cancel()
+    this.#ticks.cancel()
   }
 }

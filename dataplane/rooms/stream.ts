@@ -1,11 +1,10 @@
 import type { Json } from '../../shared/json.ts'
-import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import type { Fence } from '../../shared/store/port.ts'
 import { Checksum } from '../../shared/sync/checksum.ts'
 import { diff } from '../../shared/sync/diff.ts'
-import type { Frame } from '../frame.ts'
 import { type RoomAddress, roomName } from '../traffic.ts'
-import type { Durability, Member, RoomLog } from './definition.ts'
+import { CatchUp, type Delivered } from './catch-up.ts'
+import type { Durability, RoomLog } from './definition.ts'
 import { Delivery } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
 import { RoomFrames } from './frames.ts'
@@ -16,7 +15,7 @@ import { type Flush, Pending } from './pending.ts'
 import { RoomRecord } from './record.ts'
 import { type Position, Ring } from './ring.ts'
 import type { Timer } from './scheduler.ts'
-import type { Seat, SeatRecord } from './seat.ts'
+import type { SeatRecord } from './seat.ts'
 import type { Seats } from './seats.ts'
 import type { Update } from './update.ts'
 
@@ -42,24 +41,17 @@ export interface StreamParts {
   readonly on_stopped: (stopped: boolean) => void
 }
 
-/** What members know, or may know at any moment. */
-export interface Delivered {
-  readonly seq: number
-  readonly checksum: number
-  readonly state: Json
-  readonly members: readonly Member[]
-}
-
 /**
  * A room's way out: gathers what turns did, flushes it as one update, has it committed where the room type is durable, and only then
  * delivers it. One update is under way at a time; what comes meanwhile gathers for the next (group commit), so their order holds.
  */
 export class RoomStream {
+  /** For members who need more than the next flush. */
+  readonly catch_up: CatchUp
   readonly #parts: StreamParts
   readonly #record: RoomRecord
   readonly #keeper: Keeper
   readonly #ring: Ring
-  readonly #frames: RoomFrames
   readonly #delivery: Delivery
   readonly #checksums = new Checksum()
   readonly #timer: Timer
@@ -68,7 +60,6 @@ export class RoomStream {
   /** The last flush, which may be under way. */
   #flushed: { state: Json; seq: number; checksum: number }
   #delivered: Delivered
-  #resyncs = new Map<Subprotocol, Frame>()
   /** Being committed. */
   #in_flight: Flush | undefined
   /** Committed, but this node may not speak. */
@@ -101,13 +92,16 @@ export class RoomStream {
     this.#delivered = { state, seq, checksum, members: seats.members }
     this.#ring = new Ring(environment.limits.ring, restored?.base ?? { epoch: fence.epoch, seq })
     for (const entry of restored?.updates ?? []) this.#ring.add(environment.format.readEntry(entry), entry)
-    this.#frames = new RoomFrames(room_id, environment.codecs)
-    this.#delivery = new Delivery({
-      room,
+    const frames = new RoomFrames(room_id, environment.codecs)
+    this.#delivery = new Delivery({ room, room_id, seats, frames, deliver: environment.deliver })
+    this.catch_up = new CatchUp({
       room_id,
-      seats,
-      frames: this.#frames,
-      deliver: environment.deliver,
+      frames,
+      format: environment.format,
+      ring: this.#ring,
+      delivery: this.#delivery,
+      epoch: () => this.epoch,
+      delivered: () => this.#delivered,
     })
     this.#keeper = new Keeper(
       this.#record,
@@ -221,55 +215,6 @@ export class RoomStream {
     this.#record.giveUp()
   }
 
-  /** A `state.resync` frame of what is delivered: encoded once for everyone who asks before the next flush. */
-  resync(subprotocol: Subprotocol): Frame {
-    let frame = this.#resyncs.get(subprotocol)
-    if (!frame) {
-      frame = this.#frames.resync(this.#at(), this.#delivered.members, subprotocol)
-      this.#resyncs.set(subprotocol, frame)
-    }
-    return frame
-  }
-
-  /** What a member at `position` has missed; undefined when that is not known any more. */
-  replay(seat: Seat, position: Position) {
-    return this.#ring.replay(
-      position,
-      this.epoch,
-      seat.member.member_id,
-      seat.codec,
-      this.#frames,
-      this.#parts.environment.format,
-    )
-  }
-
-  /** Acks once more what was acked before. */
-  ackAgain(seat: Seat): void {
-    const { member_id } = seat.member
-    this.#delivery.alone(seat, this.epoch, this.#delivered.seq, {
-      member_id,
-      events: [],
-      ack: seat.committed_ref,
-    })
-  }
-
-  /** Answers a join once more. */
-  joinAgain(seat: Seat): void {
-    const { member_id } = seat.member
-    const ack = seat.committed_ref > 0 ? { member_id, events: [], ack: seat.committed_ref } : undefined
-    this.#delivery.alone(seat, this.epoch, this.#delivered.seq, ack, {
-      member_id,
-      ref: seat.join_ref,
-      members: this.#delivered.members,
-      snapshot: { [seat.codec]: this.#frames.snapshot(this.#at(), seat.codec) },
-    })
-  }
-
-  #at() {
-    const { seq, checksum, state } = this.#delivered
-    return { room_id: this.#parts.room_id, epoch: this.epoch, seq, checksum, state }
-  }
-
   #schedule(): void {
     // What is under way looks for more when it is done.
     if (this.#in_flight || this.#withheld || this.#stopped || this.#ended) return
@@ -321,7 +266,7 @@ export class RoomStream {
     for (const { seat } of flush.joins) seat.settled = true
     if (update.visible) {
       this.#delivered = { seq: update.seq, checksum: update.checksum, state, members }
-      this.#resyncs.clear()
+      this.catch_up.moveOn()
       if (frames) this.#ring.add(update, flush.packed, frames, flush.since)
       else this.#ring.clear({ epoch: update.epoch, seq: update.seq })
     }
