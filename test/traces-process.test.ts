@@ -1,0 +1,96 @@
+import { connect } from 'roomful/client'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import type counter from '../examples/counter/room.ts'
+import { runProgram } from './support/program.ts'
+import { TraceCollector } from './support/trace-collector.ts'
+
+const TRACE = '4bf92f3577b34da6a3ce929d0e0e4736'
+/** The `traceparent` of a backend that traces itself. */
+const BACKEND = `00-${TRACE}-00f067aa0ba902b7-01`
+
+describe('traces of a process', { timeout: 60_000 }, () => {
+  const PRELOADED = new URL('support/loaded-libraries.mjs', import.meta.url)
+  let collector: TraceCollector
+  beforeEach(async () => {
+    collector = await TraceCollector.start()
+  })
+  afterEach(() => collector.close())
+
+  const tracing = (url = collector.url) => ({
+    OTEL_TRACES_EXPORTER: 'otlp',
+    OTEL_EXPORTER_OTLP_ENDPOINT: url,
+  })
+
+  /** Both planes as one process; somebody gets a token, plays, and the process is told to end. */
+  const life = async (env: Record<string, string>) => {
+    const program = runProgram(['dev'], {
+      NODE_OPTIONS: `--import=${PRELOADED}`,
+      LOG_FORMAT: 'json',
+      CONTROL_PORT: '0',
+      WS_PORT: '0',
+      ADMIN_PORT: '0',
+      EXAMPLES_PORT: '0',
+      ...env,
+    })
+    const [, api, ws] = (await program.said(
+      /dev ready: .*api (http:\/\/[\d.:]+), websocket (ws:\/\/[\d.:]+)/,
+    )) as [string, string, string]
+    const post = async (path: string, body: object) => {
+      const headers = { 'content-type': 'application/json', traceparent: BACKEND }
+      const response = await fetch(`${api}${path}`, { method: 'POST', headers, body: JSON.stringify(body) })
+      return (await response.json()) as { id: string; token: string; claims: object }
+    }
+    const { id: projectId } = await post('/projects', { name: 'traced' })
+    const { token, claims } = await post('/tokens', { project_id: projectId })
+    const client = await connect(ws, { projectId, token })
+    const room = await client.join<typeof counter>('counter', { key: 'traced' })
+    await room.send('inc', { by: 1 })
+    client.close()
+    program.child.kill('SIGTERM')
+    const exit_code = await program.ended
+    const [, files] = program.output().match(/files of OpenTelemetry: (\d+)/)!
+    return {
+      claims,
+      exit_code,
+      files: Number(files),
+      warnings: program
+        .output()
+        .split('\n')
+        .filter((line) => line.includes('"level":"warn"')),
+      trace_ids: [...program.output().matchAll(/"trace_id":"(\w+)"/g)].map(([, id]) => id),
+    }
+  }
+
+  it('are none, nor is anything loaded for them, unless it is told to', async () => {
+    const { claims, exit_code, files, trace_ids } = await life({ OTEL_EXPORTER_OTLP_ENDPOINT: collector.url })
+    expect({ exit_code, files, trace_ids }).toEqual({ exit_code: 0, files: 0, trace_ids: [] })
+    expect(claims).not.toHaveProperty('traceparent')
+    expect(collector.requests).toEqual([])
+  })
+
+  it('are sent at the latest when it ends, and named in its log', async () => {
+    const { claims, exit_code, files, trace_ids, warnings } = await life(tracing())
+    expect(exit_code).toBe(0)
+    expect(files).toBeGreaterThan(10)
+    expect(claims).toHaveProperty('traceparent')
+    expect(trace_ids).toContain(TRACE)
+    expect(warnings.filter((line) => line.includes('trace'))).toEqual([])
+    const request = collector.one('POST /tokens')
+    expect(request.service).toBe('roomful-control')
+    expect(collector.one('handshake')).toMatchObject({
+      service: 'roomful-dataplane',
+      trace_id: TRACE,
+      parent_id: request.span_id,
+    })
+    expect(collector.named('drain')).toHaveLength(1)
+  })
+
+  it('keep it from nothing when nobody takes them, and it says so', async () => {
+    const { url } = collector
+    await collector.close()
+    const { exit_code, warnings } = await life(tracing(url))
+    expect(exit_code).toBe(0)
+    expect(warnings.filter((line) => line.includes('traces'))).not.toEqual([])
+    collector = await TraceCollector.start()
+  })
+})
