@@ -75,7 +75,7 @@ describe.skipIf(!hasProc())('a report of a load test (needs /proc, which only Li
 
   it('is about enough work for that to mean something', () => {
     expect(played().length).toBeGreaterThanOrEqual(5)
-    expect(measured(GENERATOR).cpu_seconds).toBeGreaterThan(1)
+    expect(measured(GENERATOR).cpu_seconds).toBeGreaterThan(0.5)
   })
 })
 
