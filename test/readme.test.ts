@@ -19,6 +19,10 @@ async function blocks(page: string, language: string): Promise<string[]> {
   return [...text.matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, 'gms'))].map(([, code]) => code!)
 }
 
+const DEPLOY_PAGES = ['deploy/README.md', 'deploy/helm/README.md', 'deploy/balancer/README.md']
+const docs = async () =>
+  (await readdir(join(root, 'docs'))).filter((name) => name.endsWith('.md')).map((name) => `docs/${name}`)
+
 /** What the snippets of a client leave to the reader. */
 const GIVEN = `
 declare function draw(hp: Readonly<Record<string, number>>): void
@@ -131,9 +135,20 @@ describe('the guides', () => {
     expect(await complaints(Object.fromEntries(files))).toBe('')
   })
 
+  it('name scripts of npm that there are', async () => {
+    const { scripts } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
+    const wrong: string[] = []
+    for (const page of ['README.md', 'CONTRIBUTING.md', ...DEPLOY_PAGES, ...(await docs())]) {
+      const text = await readFile(join(root, page), 'utf8')
+      for (const [, script] of text.matchAll(/npm run ([\w:-]+)/g))
+        if (!(script! in scripts)) wrong.push(`${page}: npm run ${script}`)
+    }
+    expect(wrong).toEqual([])
+  })
+
   it('link to pages and headings that are there', async () => {
-    const pages = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'examples/README.md']
-    for (const name of await readdir(join(root, 'docs'))) if (name.endsWith('.md')) pages.push(`docs/${name}`)
+    const pages = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'examples/README.md', ...DEPLOY_PAGES]
+    pages.push(...(await docs()))
     const broken: string[] = []
     for (const page of pages) {
       const text = await readFile(join(root, page), 'utf8')

@@ -250,7 +250,7 @@ describe('the runbooks', () => {
       const anchor = heading.toLowerCase().replaceAll(' ', '-')
       return alerts
         .replace(/\.$/, '')
-        .split(', ')
+        .split(/,\s+/)
         .map((alert) => `${anchor}: ${alert}`)
     })
     expect(named.sort()).toEqual(linked.sort())

@@ -266,6 +266,12 @@ describe.skipIf(missing !== undefined)('the chart', () => {
     }
   })
 
+  it('takes the values that the README begins with', () => {
+    const [values] = [...read('README.md').matchAll(/^```yaml\n(.*?)^```/gms)].map(([, text]) => parse(text!))
+    const { spec } = one(render(values), 'Deployment', '-node')
+    expect(spec.template.spec.containers[0].image).toMatch(`${values.image.repository}:`)
+  })
+
   it('says what is missing', () => {
     expect(() => render({})).toThrow('redis.url is empty: set it')
     expect(() => render({ redis: { url: 'redis://r' }, control: { ingress: { enabled: true } } })).toThrow(
