@@ -86,8 +86,8 @@ function linesOf(panels: readonly Panel[]): Panel[][] {
   return lines
 }
 
-/** A choice among the values that a label has; all at first. */
-const choice = (name: string, label: string, query: string): object => ({
+/** A choice among the values that a label has; all at first, which is `all` where given: a regular expression. */
+const choice = (name: string, label: string, query: string, all?: string): object => ({
   name,
   label,
   type: 'query',
@@ -98,6 +98,7 @@ const choice = (name: string, label: string, query: string): object => ({
   sort: 1,
   multi: true,
   includeAll: true,
+  ...(all !== undefined && { allValue: all }),
   current: { text: ['All'], value: ['$__all'] },
   hide: 0,
 })
@@ -111,8 +112,10 @@ const VARIABLES: readonly object[] = [
     hide: 0,
     refresh: 1,
   },
-  choice('node', 'Nodes', 'label_values(service_node_info, instance)'),
-  choice('control', 'Control', 'label_values(service_control_info, instance)'),
+  // Outside of Kubernetes there is no such label, and all of none is everything.
+  choice('namespace', 'Namespace', 'label_values(service_node_info, namespace)', '.*'),
+  choice('node', 'Nodes', 'label_values(service_node_info{namespace=~"$namespace"}, instance)'),
+  choice('control', 'Control', 'label_values(service_control_info{namespace=~"$namespace"}, instance)'),
 ]
 
 /** Marks in every graph wherever an expression has a value. */

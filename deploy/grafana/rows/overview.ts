@@ -1,5 +1,5 @@
 import type { Row } from '../panel.ts'
-import { NODE, rate } from '../query.ts'
+import { ANY, CONTROL, NODE, percentile, rate } from '../query.ts'
 
 /** Whether all is well, in one look. */
 export const OVERVIEW: Row = {
@@ -31,14 +31,14 @@ export const OVERVIEW: Row = {
       title: 'Nodes',
       description: 'Nodes alive, as the node sees it that sees the fewest.',
       unit: 'short',
-      queries: [{ expr: 'min(service_nodes_alive)', legend: 'nodes' }],
+      queries: [{ expr: `min(service_nodes_alive{${NODE}})`, legend: 'nodes' }],
     },
     {
       kind: 'number',
       title: 'Control processes',
       description: 'Control processes that Prometheus reaches.',
       unit: 'short',
-      queries: [{ expr: 'count(service_control_info)', legend: 'processes' }],
+      queries: [{ expr: `count(service_control_info{${CONTROL}})`, legend: 'processes' }],
     },
     {
       kind: 'number',
@@ -68,6 +68,52 @@ export const OVERVIEW: Row = {
         },
       ],
       thresholds: [{ value: 1, color: 'red' }],
+    },
+    {
+      kind: 'number',
+      title: 'Slowest acks',
+      description:
+        'It lags: what 1 % of the acks take at least. If one of the next three is red as well, it is the cause; if none is, look at room logic, and outside.',
+      unit: 's',
+      width: 6,
+      queries: [{ expr: percentile(0.99, 'service_message_ack_duration_seconds', NODE), legend: 'acks' }],
+      no_value: 'no reliable messages',
+      thresholds: [{ value: 0.25, color: 'red' }],
+    },
+    {
+      kind: 'number',
+      title: 'Slowest commits',
+      description:
+        'What 1 % of the writes of rooms take at least. Slow at all nodes: Redis. At one: that node.',
+      unit: 's',
+      width: 6,
+      queries: [{ expr: percentile(0.99, 'service_commit_duration_seconds', NODE), legend: 'commits' }],
+      no_value: 'no room is kept',
+      thresholds: [{ value: 0.1, color: 'red' }],
+    },
+    {
+      kind: 'number',
+      title: 'Slowest commands of Redis',
+      description: 'What 1 % of the commands take at least, to the answer.',
+      unit: 's',
+      width: 6,
+      queries: [
+        { expr: percentile(0.99, 'service_store_command_duration_seconds', ANY), legend: 'commands' },
+      ],
+      thresholds: [{ value: 0.1, color: 'red' }],
+    },
+    {
+      kind: 'number',
+      title: 'Busiest node',
+      description:
+        'How busy the event loop is of the node with the least left. Processes, below, says which it is.',
+      unit: 'percentunit',
+      width: 6,
+      queries: [{ expr: `max(service_event_loop_utilisation_ratio{${NODE}})`, legend: 'busy' }],
+      thresholds: [
+        { value: 0.8, color: 'orange' },
+        { value: 0.95, color: 'red' },
+      ],
     },
     {
       kind: 'areas',
