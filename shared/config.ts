@@ -8,7 +8,7 @@ import {
 import { isLoopback } from './config/loopback.ts'
 import { findTypos } from './config/typos.ts'
 import type { Command, Values } from './config/variables.ts'
-import type { TracingConfig } from './tracing/open.ts'
+import type { TracingConfig } from './tracing/config.ts'
 
 export type { Environment, Problem } from './config/environment.ts'
 export { describeVariables } from './config/help.ts'

@@ -1,4 +1,4 @@
-import { SAMPLERS } from '../tracing/open.ts'
+import { SAMPLERS } from '../tracing/config.ts'
 import {
   flag,
   fraction,

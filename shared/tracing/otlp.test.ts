@@ -3,7 +3,8 @@ import { FakeClock } from '../../test/support/fake-clock.ts'
 import { recordingLog } from '../../test/support/redis-store.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
 import { TraceCollector } from '../../test/support/trace-collector.ts'
-import { openTracing, type Tracing, type TracingConfig } from './open.ts'
+import type { TracingConfig } from './config.ts'
+import { openTracing, type Tracing } from './open.ts'
 
 let collector: TraceCollector
 let clock: FakeClock
