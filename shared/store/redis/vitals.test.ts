@@ -3,7 +3,7 @@ import { freshPrefix } from '../../../test/support/redis-prefix.ts'
 import { startRedisWith } from '../../../test/support/redis-server.ts'
 import { openRedisStore } from '../../../test/support/redis-store.ts'
 import { bytes, LONG_MS } from '../conformance/harness.ts'
-import type { StoreObserver } from '../port.ts'
+import { type StoreObserver, StoreUnavailable } from '../port.ts'
 import { figuresOf } from './vitals.ts'
 
 /** Writes down what it hears. */
@@ -32,7 +32,7 @@ it('tells of every command, whether it was answered or not, until nobody wants t
   expect(store.vitals.reachable).toBe(true)
 
   await server.stop()
-  await expect(store.records.read(['a'])).rejects.toThrow('read')
+  await expect(store.records.read(['a'])).rejects.toThrow(StoreUnavailable)
   expect(asked().slice(2)).toEqual(['read failed'])
   await vi.waitFor(() => expect(store.vitals.reachable).toBe(false), 10_000)
 
