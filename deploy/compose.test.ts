@@ -1,6 +1,6 @@
 import { execFile, spawn } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
-import { mkdir, mkdtemp, readFile, rm, stat } from 'node:fs/promises'
+import { mkdir, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -286,6 +286,9 @@ if (!as_root)
     'skipped: the secrets of compose.yaml are not made, since only root can give them to others\n',
   )
 
+/** What the service has: root, and nothing but what `cap_add` says. */
+const RIGHTS = ['--bounding-set=-all,+chown', '--inh-caps=-all']
+
 describe.skipIf(!as_root)('the secrets of compose.yaml', () => {
   it('are made once, each for who needs it, by a root that may do nothing but give away files', async () => {
     const place = await mkdtemp(join(tmpdir(), 'roomful-secrets-'))
@@ -296,13 +299,7 @@ describe.skipIf(!as_root)('the secrets of compose.yaml', () => {
     const [shell, ...options] = secrets!.entrypoint!
     const [script] = secrets!.command!
     const make = () =>
-      run('setpriv', [
-        '--bounding-set=-all,+chown',
-        '--inh-caps=-all',
-        shell!,
-        ...options,
-        script!.replaceAll('/run/', `${place}/run/`),
-      ])
+      run('setpriv', [...RIGHTS, shell!, ...options, script!.replaceAll('/run/', `${place}/run/`)])
     await make()
     const expected = {
       'internal/token': [10001, 10001],
@@ -319,6 +316,30 @@ describe.skipIf(!as_root)('the secrets of compose.yaml', () => {
       expect(made[name], name).toMatch(/^[A-Za-z0-9+/]{43}=\n$/)
     }
     expect(new Set(Object.values(made)).size).toBe(4)
+    // As README.md changes one, with a docker that does in the folder what Compose would do in the containers.
+    const [block] = /(?<=```sh\n# secret\n).*?(?=```)/s.exec(read('README.md'))!
+    await writeFile(
+      join(place, 'docker'),
+      `#!/bin/sh -eu
+      while [ "$1" != exec ] && [ "$1" != run ] && [ "$1" != restart ]; do shift; done
+      case $1 in
+        exec) shift 3; exec "$@" ;;
+        run) for script; do :; done; exec setpriv ${RIGHTS.join(' ')} ${[shell, ...options].join(' ')} "$script" ;;
+        restart) echo "$2 starts anew" ;;
+      esac`,
+      { mode: 0o755 },
+    )
+    const changed = await run('sh', ['-euc', block!.replaceAll('/run/', `${place}/run/`)], {
+      env: { PATH: `${place}:${process.env.PATH}` },
+    })
+    expect(changed.stdout).toBe('control-1 starts anew\ncontrol-2 starts anew\n')
+    const tokens = join(place, 'run/control/operator-tokens')
+    const { mode, uid } = await stat(tokens)
+    expect([mode & 0o777, uid]).toEqual([0o400, 10001])
+    const [old, fresh] = (await readFile(tokens, 'utf8')).trimEnd().split(',')
+    expect(`${old}\n`).toBe(made['control/operator-tokens'])
+    expect(fresh).toMatch(/^[A-Za-z0-9+/]{43}=$/)
+    made['control/operator-tokens'] = `${old},${fresh}\n`
     // A second start leaves them as they are; one that is missing is made anew.
     await rm(join(place, 'run/grafana/admin-password'))
     await make()
