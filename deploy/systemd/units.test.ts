@@ -103,9 +103,14 @@ describe('the files beside the units', () => {
     await mkdir(join(place, 'etc/systemd/system'), { recursive: true })
     await mkdir(join(place, 'deploy'))
     await cp(folder, join(place, 'deploy/systemd'), { recursive: true })
-    await run('sh', ['-ec', commands.replaceAll('sudo ', '').replaceAll('/etc/', `${place}/etc/`)], {
-      cwd: place,
-    })
+    const script = commands.replaceAll('sudo ', '').replaceAll('/etc/', `${place}/etc/`)
+    const keyring = () => readFile(join(place, 'etc/roomful/secrets/keyring'), 'utf8')
+    await run('sh', ['-ec', script], { cwd: place })
+    const made = await keyring()
+    expect(made).toMatch(/^[A-Za-z0-9+/]{43}=\n$/)
+    // Typed once more, by somebody who installs a new version, it must not cost the signing keys.
+    await run('sh', ['-ec', script], { cwd: place })
+    expect(await keyring()).toBe(made)
     for (const { unit } of UNITS) {
       const of = await settingsOf(unit)
       const files = [
