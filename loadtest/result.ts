@@ -6,7 +6,7 @@ export type Timing =
   | 'connect'
   /** From the wish to join to the first snapshot. */
   | 'join'
-  /** From when a reliable message was due to its ack. */
+  /** From when a reliable message was due to its ack; to the end of the run where none came. */
   | 'rtt'
   /** From the loss of a connection to the session going on. */
   | 'resume'

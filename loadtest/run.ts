@@ -7,7 +7,7 @@ import { help } from './help.ts'
 import { LoadTest, type Target } from './loadtest.ts'
 import { type Local, startLocal } from './local/local.ts'
 import { parseRun, type RunOptions, type TargetOptions } from './options.ts'
-import { writeReports } from './report/write.ts'
+import { prepareFolder, writeReports } from './report/write.ts'
 import { SCENARIOS } from './scenarios/index.ts'
 import { LiveView } from './view/live-view.ts'
 import { summary } from './view/summary.ts'
@@ -31,6 +31,12 @@ async function run(options: RunOptions): Promise<number> {
   process.on('SIGTERM', () => interruption.abort(new Error('told to end')))
   // Whoever has stopped reading (such as head) still gets the reports.
   process.stdout.on('error', () => undefined)
+  try {
+    await prepareFolder(options.out)
+  } catch (error) {
+    process.stderr.write(`${(error as Error).message}\n`)
+    return 2
+  }
   let local: Local | undefined
   try {
     const view = new LiveView(process.stdout, process.env)

@@ -161,6 +161,7 @@ export class ThreadedCrowd implements Crowd {
   async finish(within_seconds: number): Promise<void> {
     await Promise.all(this.#threads.map((thread) => thread.call('stop')))
     await Promise.all(this.#threads.map((thread) => thread.call('settle', within_seconds)))
+    await Promise.all(this.#threads.map((thread) => thread.call('giveUp')))
   }
 
   /** Everybody says goodbye. */

@@ -104,6 +104,23 @@ describe('a rhythm', () => {
     expect(late).toEqual([0, 250, 150, 50])
   })
 
+  it('leaves nothing out that was due when it is stopped, however late that is', () => {
+    const clock = new FakeClock()
+    const late: number[] = []
+    const rhythm = new Rhythm(clock)
+    rhythm.start(
+      10,
+      0,
+      () => 1,
+      (_, due) => late.push(clock.monotonic() - due),
+    )
+    clock.advance(1)
+    clock.pause(349)
+    rhythm.stop()
+    clock.advance(1000)
+    expect(late).toEqual([0, 250, 150, 50])
+  })
+
   it('takes in who comes later, and says nothing more once it is stopped', () => {
     const clock = new FakeClock()
     let speakers = 0

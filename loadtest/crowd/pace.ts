@@ -35,6 +35,8 @@ export async function ramp<T>(
 export class Rhythm {
   readonly #clock: Clock
   #cancel = () => {}
+  /** Says what is due by now. */
+  #catchUp = () => {}
 
   constructor(clock: Clock) {
     this.#clock = clock
@@ -50,7 +52,7 @@ export class Rhythm {
     this.stop()
     let due = this.#clock.monotonic() + (offset * 1000) / (rate * Math.max(1, count()))
     let speaker = 0
-    const beat = (): void => {
+    const catchUp = (): void => {
       const now = this.#clock.monotonic()
       while (due <= now) {
         const speakers = count()
@@ -63,13 +65,23 @@ export class Rhythm {
         speaker += 1
         due += 1000 / (rate * speakers)
       }
-      this.#cancel = this.#clock.schedule(due - now, beat)
     }
-    this.#cancel = this.#clock.schedule(due - this.#clock.monotonic(), beat)
+    const wait = (): void => {
+      this.#cancel = this.#clock.schedule(due - this.#clock.monotonic(), beat)
+    }
+    const beat = (): void => {
+      catchUp()
+      wait()
+    }
+    this.#catchUp = catchUp
+    wait()
   }
 
+  /** Has everything said that was due by now, and nothing more: what a busy process is behind with is not left out. */
   stop(): void {
     this.#cancel()
+    this.#catchUp()
     this.#cancel = () => {}
+    this.#catchUp = () => {}
   }
 }

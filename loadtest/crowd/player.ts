@@ -158,7 +158,7 @@ export class Player {
       () => {
         member.acked += 1
         tally.counts.acks += 1
-        tally.time('rtt', this.#settled(id, due))
+        if (this.#open.has(id)) tally.time('rtt', this.#settled(id, due))
       },
       (error: unknown) => {
         this.#settled(id, due)
@@ -224,6 +224,12 @@ export class Player {
     const waiting = oldest === undefined ? 0 : clock.monotonic() - oldest
     const longest = Math.max(this.#longest_ms, waiting)
     if (longest > 0) tally.time('pause', longest)
+  }
+
+  /** Nothing is waited for any more: what is not acked is timed as having taken this long, so that the slowest are not left out. */
+  giveUp(): void {
+    const { tally } = this.#parts
+    for (const [id, due] of this.#open) tally.time('rtt', this.#settled(id, due))
   }
 
   /** Says goodbye. */

@@ -117,6 +117,25 @@ describe('players', () => {
     expect(await broken()).toEqual([])
   })
 
+  it('count what is never acked with the time it was waited for', async () => {
+    const front = await faultyFront(service.ws_url, {
+      to_client: (frame) => (frame[1] === OPCODES.ack ? [] : [frame]),
+    })
+    squad = squadAt([front.ws_url])
+    await gather(1, 1)
+    await squad.start(40, 0, 0)
+    await new Promise((resolve) => setTimeout(resolve, 200))
+    await squad.stop()
+    await squad.settle(0.5)
+    await squad.giveUp()
+    const { counts, timings } = await squad.report()
+    expect(counts.acks).toBe(0)
+    expect(timings.rtt!.count).toBe(counts.sends)
+    expect(timings.rtt!.min).toBeGreaterThan(500_000)
+    expect(await broken()).toEqual(['lost_ack'])
+    front.close()
+  })
+
   it('move from room to room', async () => {
     await gather(4, 2)
     await squad.report()

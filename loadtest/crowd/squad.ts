@@ -126,6 +126,11 @@ export class Squad {
     for (const player of this.#players) player.judge()
   }
 
+  /** Nothing is waited for any more. */
+  async giveUp(): Promise<void> {
+    for (const player of this.#players) player.giveUp()
+  }
+
   /** Resolves when every client that came under a key to be revoked is closed, with when that was: milliseconds since 1970. */
   async awaitRevoked(within_seconds: number): Promise<number[]> {
     const { clock } = this.#parts

@@ -1,4 +1,4 @@
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -6,7 +6,7 @@ import { SeededRandom } from '../../test/support/seeded-random.ts'
 import { summary } from '../view/summary.ts'
 import { junitXml } from './junit.ts'
 import { madeUpResult } from './made-up-result.ts'
-import { writeReports } from './write.ts'
+import { prepareFolder, writeReports } from './write.ts'
 
 const random = () => new SeededRandom(9)
 const result = madeUpResult({ seconds: 30, nodes: 2, clients: 100 }, random())
@@ -24,6 +24,15 @@ describe('what is written of a run', () => {
     const json = JSON.parse(await readFile(paths[0]!, 'utf8'))
     expect(json).toEqual(JSON.parse(JSON.stringify(result)))
     expect(await readFile(paths[2]!, 'utf8')).toContain('<h1>steady</h1>')
+  })
+
+  it('needs a folder that can be written into, which is found out before', async () => {
+    const file = join(folder, 'file')
+    await writeFile(file, '')
+    await expect(prepareFolder(join(file, 'of'))).rejects.toThrow(
+      /^Reports cannot be written into .*file\/of \(ENOTDIR.*--out/,
+    )
+    await expect(prepareFolder(join(folder, 'new'))).resolves.toBeUndefined()
   })
 
   it('has one test case for the run, its failures, each check and each limit', () => {

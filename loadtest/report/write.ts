@@ -1,8 +1,20 @@
-import { mkdir, writeFile } from 'node:fs/promises'
+import { access, constants, mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { RunResult } from '../result.ts'
 import { junitXml } from './junit.ts'
 import { reportPage } from './page.ts'
+
+/** Makes `folder` where it is missing. To be called before a run, so that none is made for nothing; rejects with an Error that says why. */
+export async function prepareFolder(folder: string): Promise<void> {
+  try {
+    await mkdir(folder, { recursive: true })
+    await access(folder, constants.W_OK)
+  } catch (error) {
+    throw new Error(
+      `Reports cannot be written into ${folder} (${(error as Error).message}). Name a folder with --out.`,
+    )
+  }
+}
 
 /**
  * Writes what a run found into `folder`, which is made where it is missing: `report.json` (the result itself), `junit.xml` (for

@@ -1,4 +1,5 @@
 import type { Scenario } from '../scenario.ts'
+import { timeFigure } from './gather.ts'
 
 /** The evening a game is in the news. */
 export const connectStorm: Scenario = {
@@ -23,7 +24,7 @@ export const connectStorm: Scenario = {
     await stage.phase('play', seconds, () => crowd.play({ rate, seconds }))
     await stage.phase('settle', 1, () => crowd.settle({ within_seconds: 10 }))
 
-    stage.figure({ name: 'connect p99', value: stage.timed('connect', 'connect').p99, unit: 'ms' })
-    stage.figure({ name: 'join p99', value: stage.timed('join', 'join').p99, unit: 'ms' })
+    for (const what of ['connect', 'join'] as const)
+      timeFigure(stage, `${what} p99`, { timing: what, phase: what, statistic: 'p99' })
   },
 }

@@ -1,3 +1,4 @@
+import type { Percentiles, Timing } from '../result.ts'
 import type { ScenarioOption, Stage } from '../scenario.ts'
 
 /** How many seconds everything sent may take to be acked once nobody sends any more. */
@@ -36,6 +37,18 @@ export async function settle(stage: Stage): Promise<void> {
 
 /** Adds the longest of the pauses that were timed in these phases as a figure. */
 export function worstPause(stage: Stage, phases: readonly string[]): void {
-  const value = Math.max(0, ...phases.map((phase) => stage.timed('pause', phase).max))
+  const timed = phases.map((phase) => stage.timed('pause', phase)).filter(({ count }) => count > 0)
+  if (timed.length === 0) return
+  const value = Math.max(...timed.map(({ max }) => max))
   stage.figure({ name: 'worst pause of a player', value, unit: 'ms' })
+}
+
+/** Adds one statistic of what was timed in a phase as a figure, unless there was nothing to time. */
+export function timeFigure(
+  stage: Stage,
+  name: string,
+  { timing, phase, statistic }: { timing: Timing; phase: string; statistic: keyof Percentiles },
+): void {
+  const timed = stage.timed(timing, phase)
+  if (timed.count > 0) stage.figure({ name, value: timed[statistic], unit: 'ms' })
 }

@@ -1,5 +1,5 @@
 import type { Scenario } from '../scenario.ts'
-import { gather, gathering, settle } from './gather.ts'
+import { gather, gathering, settle, timeFigure } from './gather.ts'
 
 /** Phones in a tunnel. */
 export const slowConsumers: Scenario = {
@@ -31,6 +31,6 @@ export const slowConsumers: Scenario = {
     await settle(stage)
     stage.figure({ name: 'clients closed for reading too slowly', value: closed, unit: '' })
     for (const phase of ['all read', 'some do not', 'all read again'])
-      stage.figure({ name: `round trip p99, ${phase}`, value: stage.timed('rtt', phase).p99, unit: 'ms' })
+      timeFigure(stage, `round trip p99, ${phase}`, { timing: 'rtt', phase, statistic: 'p99' })
   },
 }

@@ -1,4 +1,5 @@
 import type { Scenario } from '../scenario.ts'
+import { timeFigure } from './gather.ts'
 
 /** An ordinary evening. */
 export const steady: Scenario = {
@@ -23,7 +24,7 @@ export const steady: Scenario = {
     await stage.phase('play', seconds, () => crowd.play({ rate, seconds }))
     await stage.phase('settle', 1, () => crowd.settle({ within_seconds: 10 }))
 
-    const { p99 } = stage.timed('rtt', 'play')
-    stage.figure({ name: 'round trip p99 while all play', value: p99, unit: 'ms' })
+    const of = { timing: 'rtt', phase: 'play', statistic: 'p99' } as const
+    timeFigure(stage, 'round trip p99 while all play', of)
   },
 }
