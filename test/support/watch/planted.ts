@@ -374,7 +374,15 @@ export const PLANTED: readonly PlantedFault[] = [
       plot.raise('service_http_requests_total', { ...CONTROLS, route: '/tokens', status: '503' }, 1),
     within: 300,
     labels: CONTROLS,
-    value: '19.31%',
+    value: '19.24%',
+  },
+  {
+    alert: 'RoomfulCallersRefused',
+    plant: (plot) =>
+      plot.raise('service_http_requests_total', { ...CONTROLS, route: '/tokens', status: '401' }, 2),
+    within: 420,
+    labels: CONTROLS,
+    value: '32.32%',
   },
   {
     alert: 'RoomfulControlSlow',

@@ -245,6 +245,7 @@ function recordControl(
   recording.gauge(process, 'service_redis_evicted_keys_total', { server }, () => 0)
   const requests = [
     ['POST', '/tokens', '201', 4],
+    ['POST', '/tokens', '401', 0.02],
     ['POST', '/tokens', '503', 0.01],
     ['GET', '/internal/keys/:key_id', '200', 0.2],
     ['GET', '/projects/:project_id', '404', 0.02],
