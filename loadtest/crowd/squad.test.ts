@@ -34,8 +34,8 @@ beforeAll(async () => {
     rooms: [...(await loadRooms(ROOMS)), loud],
     node: {
       session_messages_per_second: 100_000,
-      outbox_high_water_bytes: 20_000,
-      outbox_limit_bytes: 50_000,
+      outbox_high_water_bytes: 200_000,
+      outbox_limit_bytes: 600_000,
     },
   })
 })
