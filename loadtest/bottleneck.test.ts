@@ -46,6 +46,12 @@ describe('the generator', () => {
     expect(bottlenecks(long, 2)).toEqual([])
   })
 
+  it('is not blamed for the time before the first client', () => {
+    const busy = log([{ event_loop_utilisation: 1 }, { event_loop_utilisation: 1 }, {}])
+    const start = busy.map((second, index) => (index < 2 ? { ...second, online: 0 } : second))
+    expect(bottlenecks(start, 2)).toEqual([])
+  })
+
   it('is not blamed for a single second, such as the one it starts in', () => {
     expect(bottlenecks(log([{ event_loop_delay_ms: 300 }, {}, {}]), 2)).toEqual([])
   })

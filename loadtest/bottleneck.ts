@@ -1,4 +1,5 @@
 import type { GeneratorSecond, Second } from './result.ts'
+import { lengthOf } from './view/seconds.ts'
 
 /** From where on the generator may distort what it measures. */
 export const STRAIN = { utilisation: 0.85, delay_ms: 20, late_ms: 50, cpu_share: 0.95 } as const
@@ -38,18 +39,23 @@ const REASONS: readonly Reason[] = [
   },
 ]
 
+/** Whether there was anybody whose times could be distorted: while the threads start, being busy is no harm. */
+export const wasMeasured = ({ online, counts }: Second): boolean =>
+  online > 0 || Object.values(counts).some((count) => count > 0)
+
 /** Why the generator, not the service, may have been the limit; empty: it was not. */
 export function bottlenecks(log: readonly Second[], cores: number): string[] {
   // A second that was told late is longer than one.
-  const seconds = log.map(({ at, generator }, index) => {
-    const length = at - (log[index - 1]?.at ?? 0)
-    return { ...generator, cpu_seconds: generator.cpu_seconds / length }
+  const seconds = log.flatMap((second, index) => {
+    const { generator } = second
+    const cpu_seconds = generator.cpu_seconds / lengthOf(log, index)
+    return wasMeasured(second) ? [{ ...generator, cpu_seconds }] : []
   })
   return REASONS.flatMap(({ holds, value, text }) => {
     const strained = seconds.filter((second) => holds(second, cores))
     if (strained.length < SECONDS) return []
     return [
-      `${text(Math.max(...strained.map(value)), cores)}, in ${strained.length} of ${log.length} seconds`,
+      `${text(Math.max(...strained.map(value)), cores)}, in ${strained.length} of ${seconds.length} seconds`,
     ]
   })
 }

@@ -71,7 +71,7 @@ export class LoadTest {
       clock,
       signal,
     })
-    this.#scraper = new Scraper(target.metrics)
+    this.#scraper = new Scraper(target.metrics, clock)
     this.#recorder = new Recorder({
       report: () => this.#crowd.report(),
       strain: () => this.#crowd.strain(),

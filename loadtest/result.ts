@@ -63,6 +63,8 @@ export interface ServerSecond {
   readonly name: string
   /** False: it did not answer; the figures are 0. */
   readonly up: boolean
+  /** What is counted was counted in so many seconds: since it answered last. 1 when nothing is counted. */
+  readonly seconds: number
   readonly cpu_seconds: number
   readonly rss_bytes: number
   readonly event_loop_utilisation: number
@@ -71,7 +73,6 @@ export interface ServerSecond {
   readonly sessions: number
   readonly rooms: number
   readonly members: number
-  /** In this second. */
   readonly messages_in: number
   readonly socket_writes: number
   readonly bytes_out: number

@@ -1,4 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { systemClock } from '../shared/clock.ts'
+import { FakeClock } from '../test/support/fake-clock.ts'
 import { startService, type TestService } from '../test/support/service.ts'
 import { parseMetrics, Scraper, secondOf } from './scraper.ts'
 
@@ -23,8 +25,8 @@ describe('metrics as text', () => {
 
   it('of a process that was started anew count from its start', () => {
     const metrics = (count: number) => new Map([['service_socket_writes_total', count]])
-    expect(secondOf('node-1', metrics(130), metrics(100)).socket_writes).toBe(30)
-    expect(secondOf('node-1', metrics(20), metrics(100)).socket_writes).toBe(20)
+    expect(secondOf('node-1', metrics(130), metrics(100), 1).socket_writes).toBe(30)
+    expect(secondOf('node-1', metrics(20), metrics(100), 1).socket_writes).toBe(20)
   })
 })
 
@@ -36,7 +38,7 @@ describe('a node', () => {
   afterAll(() => service.close())
 
   it('is read under its name, with figures of its own', async () => {
-    const scraper = new Scraper([{ name: 'node-1', url: service.admin_url }])
+    const scraper = new Scraper([{ name: 'node-1', url: service.admin_url }], systemClock)
     await scraper.read()
     const [second] = await scraper.read()
     expect(second).toMatchObject({ name: 'node-1', up: true, sessions: 0 })
@@ -44,8 +46,16 @@ describe('a node', () => {
     expect(second!.rss_bytes).toBeGreaterThan(1e7)
   })
 
+  it('that did not answer for a while has used its CPU in all that time', async () => {
+    const clock = new FakeClock()
+    const scraper = new Scraper([{ name: 'node-1', url: service.admin_url }], clock)
+    expect((await scraper.read())[0]).toMatchObject({ seconds: 1, cpu_seconds: 0 })
+    clock.advance(3000)
+    expect((await scraper.read())[0]).toMatchObject({ seconds: 3 })
+  })
+
   it('that does not answer is down', async () => {
-    const [second] = await new Scraper([{ name: 'gone', url: 'http://127.0.0.1:9' }]).read()
+    const [second] = await new Scraper([{ name: 'gone', url: 'http://127.0.0.1:9' }], systemClock).read()
     expect(second).toMatchObject({ name: 'gone', up: false, cpu_seconds: 0, rss_bytes: 0 })
   })
 })

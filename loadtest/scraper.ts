@@ -1,3 +1,4 @@
+import type { Clock } from '../shared/clock.ts'
 import type { MetricsSource } from './options.ts'
 import type { ServerSecond } from './result.ts'
 
@@ -22,8 +23,8 @@ export function parseMetrics(text: string): Metrics {
   return sums
 }
 
-/** What a process did from one reading to the next. */
-export function secondOf(name: string, now: Metrics, before: Metrics): ServerSecond {
+/** What a process did from one reading to the next, so many seconds later. */
+export function secondOf(name: string, now: Metrics, before: Metrics, seconds: number): ServerSecond {
   const gauge = (metric: string): number => now.get(metric) ?? 0
   // A counter that is lower than before belongs to another process.
   const counted = (metric: string): number => {
@@ -33,6 +34,7 @@ export function secondOf(name: string, now: Metrics, before: Metrics): ServerSec
   return {
     name,
     up: true,
+    seconds,
     cpu_seconds: counted('service_process_cpu_seconds_total'),
     rss_bytes: gauge('service_process_resident_memory_bytes'),
     event_loop_utilisation: gauge('service_event_loop_utilisation_ratio'),
@@ -54,18 +56,21 @@ function meanOf(counted: (metric: string) => number, histogram: string): number 
   return count === 0 ? 0 : counted(`${histogram}_sum`) / count
 }
 
-const DOWN = secondOf('', new Map(), new Map())
+const DOWN = secondOf('', new Map(), new Map(), 1)
 
 /** Reads the metrics of the service's processes. */
 export class Scraper {
   readonly #sources: readonly MetricsSource[]
-  readonly #last = new Map<string, Metrics>()
+  readonly #clock: Clock
+  /** `at`: of the monotonic clock. */
+  readonly #last = new Map<string, { readonly metrics: Metrics; readonly at: number }>()
 
-  constructor(sources: readonly MetricsSource[]) {
+  constructor(sources: readonly MetricsSource[], clock: Clock) {
     this.#sources = sources
+    this.#clock = clock
   }
 
-  /** What each did since the last call; of the first call the counters are 0. */
+  /** What each did since it answered last; of the first call the counters are 0. */
   read(): Promise<ServerSecond[]> {
     return Promise.all(this.#sources.map((source) => this.#read(source)))
   }
@@ -75,10 +80,12 @@ export class Scraper {
     try {
       const response = await fetch(`${url}/metrics`, { signal: AbortSignal.timeout(PATIENCE_MS) })
       if (!response.ok) return down
-      const now = parseMetrics(await response.text())
-      const second = secondOf(name, now, this.#last.get(name) ?? now)
-      this.#last.set(name, now)
-      return second
+      const metrics = parseMetrics(await response.text())
+      const [at, last] = [this.#clock.monotonic(), this.#last.get(name)]
+      this.#last.set(name, { metrics, at })
+      return last
+        ? secondOf(name, metrics, last.metrics, (at - last.at) / 1000)
+        : secondOf(name, metrics, metrics, 1)
     } catch {
       return down
     }

@@ -49,7 +49,7 @@ interface ServerRow {
   readonly title: string
   readonly about: string
   readonly unit: Unit
-  readonly value: (server: ServerSecond, length: number) => number
+  readonly value: (server: ServerSecond) => number
   readonly limit?: string
   /** From the unit of the limit to that of the chart. */
   readonly limit_factor?: number
@@ -134,7 +134,7 @@ const SERVERS: readonly ServerRow[] = [
     title: 'CPU',
     about: '100% is one core.',
     unit: SHARE,
-    value: ({ cpu_seconds }, length) => cpu_seconds / length,
+    value: ({ cpu_seconds, seconds }) => cpu_seconds / seconds,
     limit: '--max-cpu',
     limit_factor: 0.01,
   },
@@ -164,19 +164,19 @@ const SERVERS: readonly ServerRow[] = [
     title: 'Messages in',
     about: 'From clients.',
     unit: RATE,
-    value: ({ messages_in }, length) => messages_in / length,
+    value: ({ messages_in, seconds }) => messages_in / seconds,
   },
   {
     title: 'Resyncs',
     about: 'Whole states that were sent again.',
     unit: RATE,
-    value: ({ resyncs }, length) => resyncs / length,
+    value: ({ resyncs, seconds }) => resyncs / seconds,
   },
   {
     title: 'Errors',
     about: 'Those that servers counted.',
     unit: RATE,
-    value: ({ errors }, length) => errors / length,
+    value: ({ errors, seconds }) => errors / seconds,
   },
 ]
 const GENERATOR: readonly Row[] = [
@@ -255,9 +255,9 @@ function chart(group: string, row: Row, result: RunResult, timeline: Timeline): 
 function serverChart(row: ServerRow, names: readonly string[], result: RunResult, timeline: Timeline): Chart {
   const { title, about, unit, value, limit, limit_factor = 1 } = row
   const series = names.map((name, i) => {
-    const points = timeline.points(({ servers }, length) => {
+    const points = timeline.points(({ servers }) => {
       const server = servers.find((each) => each.name === name)
-      return server?.up ? value(server, length) : undefined
+      return server?.up ? value(server) : undefined
     })
     return line(name, `c${i % COLOURS} ${i >= COLOURS ? 'dashed' : ''}`, points, unit)
   })

@@ -147,6 +147,7 @@ function server(moment: Moment, n: number, down: boolean, random: Random): Serve
   return {
     name: `node-${n + 1}`,
     up: !down,
+    seconds: 1,
     cpu_seconds: down ? 0 : busy * noise(0.18),
     rss_bytes: down ? 0 : (118 + n * 6 + Math.min(40, i / 8) + 3 * random.float()) * 1024 ** 2,
     event_loop_utilisation: down ? 0 : busy * 0.85 * noise(0.15),

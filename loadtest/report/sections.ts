@@ -90,8 +90,8 @@ function columns(tiles: number): number {
 /** Of any server in any second, as a share of a core. */
 const highestCpu = (log: readonly Second[]): number =>
   log.reduce(
-    (most, { servers: all }, i) =>
-      all.reduce((value, server) => Math.max(value, server.cpu_seconds / lengthOf(log, i)), most),
+    (most, { servers: all }) =>
+      all.reduce((value, server) => Math.max(value, server.cpu_seconds / server.seconds), most),
     0,
   )
 
@@ -193,15 +193,20 @@ export function servers({ seconds_log }: RunResult): Part {
     const most = (value: (server: (typeof up)[number]) => number) => Math.max(0, ...up.map(value))
     const sum = (of: typeof up, value: (server: (typeof up)[number]) => number) =>
       of.reduce((total, server) => total + value(server), 0)
+    // What a kind of process does not tell of itself is 0 all the time.
+    const told = (write: (value: number) => string, value: (server: (typeof up)[number]) => number) => {
+      const highest = most(value)
+      return figure(highest === 0 ? NONE : write(highest))
+    }
     const length = (of: typeof up) => sum(of, (server) => server.length)
     const cpu = sum(up, (server) => server.cpu_seconds)
     return [
       text(name),
       figure(`${digits(cpu)} s`),
       figure(percent(cpu / Math.max(1, length(up)))),
-      figure(percent(most((server) => server.cpu_seconds / server.length))),
-      figure(percent(most((server) => server.event_loop_utilisation))),
-      figure(duration(most((server) => server.event_loop_delay_ms))),
+      figure(percent(most((server) => server.cpu_seconds / server.seconds))),
+      told(percent, (server) => server.event_loop_utilisation),
+      told(duration, (server) => server.event_loop_delay_ms),
       figure(bytes(most((server) => server.rss_bytes))),
       figure(count(most((server) => server.sessions))),
       figure(count(most((server) => server.rooms))),

@@ -27,7 +27,9 @@ export function outcomeOf(result: RunResult): Outcome {
   if (result.interrupted)
     return {
       word: 'interrupted',
-      sentence: 'It was ended before its time. Until then nothing was wrong.',
+      sentence: result.checks.some(({ violations }) => violations !== undefined)
+        ? 'It was ended before its time. Until then nothing was wrong.'
+        : 'It was ended before there was anything to check.',
       reasons,
     }
   return { word: 'passed', sentence: held(result), reasons }

@@ -1,5 +1,5 @@
-import { STRAIN } from '../bottleneck.ts'
-import type { Counts, GeneratorSecond, Second } from '../result.ts'
+import { STRAIN, wasMeasured } from '../bottleneck.ts'
+import type { Counts, Second } from '../result.ts'
 import { bytes, clock, compact, count, duration, percent } from './text.ts'
 import { TIMINGS, timed } from './timings.ts'
 
@@ -42,7 +42,7 @@ const BUSY = 0.85
 export function block(now: Now, columns: number): Line[] {
   const { second, phase, progress } = now
   const run = phase.run_seconds > 0 ? Math.min(1, second.at / phase.run_seconds) : progress
-  const warning = generatorWarning(second.generator)
+  const warning = generatorWarning(second)
   return [
     [],
     bar('run', run, `${clock(second.at)} of ${clock(phase.run_seconds)}`, columns),
@@ -69,10 +69,10 @@ export function plainLine(gathered: readonly Pick<Now, 'second' | 'length'>[]): 
     const worst = (of: 'p50' | 'p99') => duration(Math.max(...all.map((values) => values[of])))
     return all.length === 0 ? [] : [`${timing} p50 ${worst('p50')} p99 ${worst('p99')}`]
   })
-  const cpu = last.servers.map(({ cpu_seconds }) => cpu_seconds / gathered.at(-1)!.length)
+  const cpu = last.servers.map(({ cpu_seconds, seconds }) => cpu_seconds / seconds)
   const busiest = Math.max(0, ...cpu)
   const errors = seconds.reduce((sum, { counts }) => sum + counts.errors, 0)
-  const warning = seconds.map(({ generator }) => generatorWarning(generator)).findLast(Boolean)
+  const warning = seconds.map(generatorWarning).findLast(Boolean)
   const parts = [
     `${clock(last.at)} ${last.phase}: ${count(last.online)} online`,
     ...shown,
@@ -85,8 +85,9 @@ export function plainLine(gathered: readonly Pick<Now, 'second' | 'length'>[]): 
 }
 
 /** Why the generator itself may be what was measured in a second; undefined: it kept up. */
-export function generatorWarning(generator: GeneratorSecond): string | undefined {
-  const { event_loop_utilisation, event_loop_delay_ms, late_ms } = generator
+export function generatorWarning(second: Second): string | undefined {
+  if (!wasMeasured(second)) return undefined
+  const { event_loop_utilisation, event_loop_delay_ms, late_ms } = second.generator
   if (late_ms > STRAIN.late_ms) return `is late: messages left up to ${duration(late_ms)} after they were due`
   if (event_loop_utilisation > STRAIN.utilisation)
     return `is busy: a thread works ${percent(event_loop_utilisation)} of the time`
@@ -184,7 +185,7 @@ export function sparkline(values: readonly number[]): string {
     .join('')
 }
 
-function servers({ second: { servers: all }, length }: Now): Line[] {
+function servers({ second: { servers: all } }: Now): Line[] {
   if (all.length === 0) return []
   const width = Math.max(NAME_WIDTH, ...all.map(({ name }) => name.length + 2))
   return [
@@ -199,7 +200,7 @@ function servers({ second: { servers: all }, length }: Now): Line[] {
       const name: readonly [Style, string] = ['strong', server.name.padEnd(width)]
       if (!server.up) return [name, ['bad', '   does not answer']]
       const { event_loop_utilisation, event_loop_delay_ms, rss_bytes, sessions, rooms } = server
-      const cpu = server.cpu_seconds / length
+      const cpu = server.cpu_seconds / server.seconds
       return [
         name,
         [cpu > BUSY ? 'warn' : 'plain', percent(cpu).padStart(9)],
