@@ -30,6 +30,13 @@ const ROWS: readonly Row[] = [
     things: 'updates to players',
   },
   {
+    kind: 'lost_event',
+    name: 'lost events',
+    meaning: 'Every event of a room reaches every player there.',
+    seen: ({ player_events }) => player_events,
+    things: 'events to players',
+  },
+  {
     kind: 'lost_ack',
     name: 'lost acks',
     meaning: 'What was applied is acked, each time: none is left to a later ack, or to nobody.',
@@ -53,13 +60,14 @@ const ROWS: readonly Row[] = [
 ]
 
 /** What can only be seen in a room that counts what it applies. */
-const COUNTED: readonly BreachKind[] = ['unapplied', 'twice']
+const COUNTED: readonly BreachKind[] = ['lost_event', 'unapplied', 'twice']
 
 /** The checks of a run. `own_room`: the room type was not the load test's own. */
 export const checksOf = (findings: Findings, own_room: boolean): Check[] =>
   ROWS.map(({ kind, name, meaning, seen, things }) => {
     const unchecked = (note: string): Check => ({ name, meaning, violations: undefined, note, examples: [] })
-    if (own_room && COUNTED.includes(kind)) return unchecked('only the room type load counts what it applies')
+    if (own_room && COUNTED.includes(kind))
+      return unchecked('only the room type load counts what happens in it')
     if (seen(findings) === 0) return unchecked(`there were no ${things}`)
     const { count: violations, examples } = findings.breaches[kind]
     return { name, meaning, violations, note: `${count(seen(findings))} ${things}`, examples }

@@ -7,13 +7,16 @@ import { type ServiceProcesses, startServiceProcesses, whereIs } from './support
 
 const PLAYERS = ['--clients', '24', '--rooms', '4', '--rate', '5', '--ramp', '100', '--threads', '1']
 
+/** A member's tenth message is the first with an event: some runs end before. */
+const NO_EVENTS = 'there were no events to players'
+
 /** The report of a run that found nothing wrong. */
 async function passing(words: readonly string[], env?: Record<string, string>): Promise<RunResult> {
   const { exit_code, output, report } = await (await startLoad(words, env)).outcome
   const result = report()
   const { passed, failures, checks } = result
   expect(
-    checks.filter(({ violations }) => violations !== 0),
+    checks.filter(({ violations, note }) => violations !== 0 && note !== NO_EVENTS),
     output,
   ).toEqual([])
   expect({ passed, failures, exit_code }, output).toEqual({ passed: true, failures: [], exit_code: 0 })

@@ -10,12 +10,13 @@ import { startService, type TestService } from './support/service.ts'
 
 const ROOMS = join(import.meta.dirname, '../loadtest/rooms')
 /** Many who seldom say something: nobody's next message makes up for what happened to the one before. */
-const STEADY = ['--rooms', '1', '--members', '24', '--rate', '3', '--seconds', '3', '--threads', '1']
+const STEADY = ['--rooms', '1', '--members', '24', '--rate', '4', '--seconds', '3', '--threads', '1']
 
 /** The check that has to find each fault. */
 const FOUND_BY: Readonly<Record<FaultName, string>> = {
   'skipped patch': 'sequence gaps',
   'wrong checksum': 'checksum mismatches',
+  'lost event': 'lost events',
   'lost ack': 'lost acks',
   'acked but not applied': 'acked but not applied',
   'applied twice': 'applied twice',

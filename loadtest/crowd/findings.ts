@@ -5,7 +5,7 @@ export interface Breach {
 }
 
 /** What is looked for. */
-export const BREACHES = ['gap', 'checksum', 'lost_ack', 'unapplied', 'twice'] as const
+export const BREACHES = ['gap', 'checksum', 'lost_event', 'lost_ack', 'unapplied', 'twice'] as const
 export type BreachKind = (typeof BREACHES)[number]
 
 /** What the clients have looked at, and what of it may not be. Plain data. */
@@ -15,6 +15,7 @@ export interface Findings {
   /** Those to players, who keep the state; spectators do not. */
   readonly player_updates: number
   readonly acks: number
+  readonly player_events: number
   /** Members whose state tells what was applied. */
   readonly counted_members: number
   readonly breaches: Readonly<Record<BreachKind, Breach>>
@@ -44,6 +45,7 @@ export const together = (all: readonly Findings[]): Findings => ({
   updates: sum(all.map(({ updates }) => updates)),
   player_updates: sum(all.map(({ player_updates }) => player_updates)),
   acks: sum(all.map(({ acks }) => acks)),
+  player_events: sum(all.map(({ player_events }) => player_events)),
   counted_members: sum(all.map(({ counted_members }) => counted_members)),
   breaches: byKind((kind) => ({
     count: sum(all.map(({ breaches }) => breaches[kind].count)),

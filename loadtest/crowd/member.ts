@@ -1,11 +1,13 @@
 import type { Room } from '../../client/index.ts'
 import type { LoadRoom } from '../rooms/load.ts'
 import { AckWitness } from './ack-witness.ts'
+import { EventWitness } from './event-witness.ts'
 import type { Book } from './findings.ts'
 
 /** One client as one member of one room: what it has said there, and what the room says it has applied of that. */
 export class Member {
   readonly witness: AckWitness
+  readonly #events: EventWitness
   /** Reliable messages handed to the SDK. */
   said = 0
   acked = 0
@@ -28,6 +30,8 @@ export class Member {
     this.#book = book
     this.#name = `${name} in ${room.id}`
     this.witness = new AckWitness((text) => book.note('lost_ack', `${this.#name}: ${text}`))
+    this.#events = new EventWitness((text, times) => book.note('lost_event', `${this.#name}: ${text}`, times))
+    if (counted && room.status === 'joined') this.#events.came(room.state.milestones)
     this.#takeId()
   }
 
@@ -43,6 +47,17 @@ export class Member {
   update(seq: number): void {
     this.#seq = seq
     this.witness.update(seq)
+  }
+
+  /** The event of this number arrives. */
+  event(number: number): void {
+    this.#events.came(number)
+  }
+
+  /** A connection was lost or is back, the room has moved, a whole state came, or the client did not read. */
+  disturbed(at: number): void {
+    this.witness.disturbed(at)
+    this.#events.disturbed()
   }
 
   /** The state has changed. */
@@ -65,6 +80,7 @@ export class Member {
   /** Writes down what is not settled now and will not be any more. */
   judge(): void {
     this.witness.review(Number.POSITIVE_INFINITY)
+    if (this.#counted && this.settled) this.#events.shown(this.#room.state.milestones)
     const open = this.said - this.acked - this.refused
     const missing = Math.max(0, this.#missing)
     if (open > this.#judged.open) {

@@ -1,5 +1,5 @@
 import { type Client, type ConnectionStatus, connect, type Room, RoomfulError } from '../../client/index.ts'
-import type { LoadRoom } from '../rooms/load.ts'
+import type { LoadRoom, Milestone } from '../rooms/load.ts'
 import type { ClientParts, Credentials } from './client-parts.ts'
 import { asked, glance } from './frame.ts'
 import { Member } from './member.ts'
@@ -28,6 +28,7 @@ export class Player {
   readonly #open = new Map<number, number>()
   #sends = 0
   #updates = 0
+  #events = 0
   #longest_ms = 0
   /** Between two rooms: says nothing. */
   #moving = false
@@ -56,6 +57,10 @@ export class Player {
   /** Patches and whole states received. */
   get updates(): number {
     return this.#updates
+  }
+
+  get events(): number {
+    return this.#events
   }
 
   get online(): boolean {
@@ -118,6 +123,8 @@ export class Player {
     tally.counts.joins += 1
     this.#begin()
     this.#room?.onStateChange(() => this.#member?.look(clock.monotonic()))
+    if (!settings.message)
+      this.#room?.onMessage('milestone', (data) => this.#member?.event((data as unknown as Milestone).number))
   }
 
   /** Leaves its room, when everything said there is settled, and joins another. */
@@ -197,7 +204,7 @@ export class Player {
   /** Neither reads nor says anything until `readOn`. */
   stall(): void {
     this.#stalled = true
-    this.#member?.witness.disturbed(this.#parts.clock.monotonic())
+    this.#member?.disturbed(this.#parts.clock.monotonic())
     this.#line.stall()
   }
 
@@ -205,7 +212,7 @@ export class Player {
   async readOn(): Promise<void> {
     await this.#line.readOn()
     this.#stalled = false
-    this.#member?.witness.disturbed(this.#parts.clock.monotonic())
+    this.#member?.disturbed(this.#parts.clock.monotonic())
   }
 
   /** Whether the service closed it since it read too slowly. */
@@ -259,7 +266,7 @@ export class Player {
   #changed(status: ConnectionStatus, error: RoomfulError | undefined): void {
     const { tally, clock } = this.#parts
     const now = clock.monotonic()
-    this.#member?.witness.disturbed(now)
+    this.#member?.disturbed(now)
     if (status !== 'reconnecting') this.#back()
     if (status === 'reconnecting') this.#lost_at = now
     else if (status === 'online') {
@@ -288,14 +295,20 @@ export class Player {
       tally.counts.updates += 1
       this.#updates += 1
     }
-    if (seen.kind === 'event') tally.counts.events += 1
+    if (seen.kind === 'event') {
+      tally.counts.events += 1
+      this.#events += 1
+    }
     const member = this.#member
     if (!member || seen.kind === 'other') return
-    if (seen.kind === 'draining') member.witness.disturbed(clock.monotonic())
+    if (seen.kind === 'draining') member.disturbed(clock.monotonic())
     else if (seen.room_id !== this.#room?.id) return
     else if (seen.kind === 'ack') member.witness.acked(seen.ref)
     else {
-      if (seen.kind === 'whole' || seen.epoch !== this.#epoch) member.witness.disturbed(clock.monotonic())
+      const now = clock.monotonic()
+      if (seen.kind === 'whole' || (this.#epoch !== 0 && seen.epoch !== this.#epoch)) member.disturbed(now)
+      // For a moment after a join acks may come later, too; events may not.
+      else if (this.#epoch === 0) member.witness.disturbed(now)
       this.#epoch = seen.epoch
       member.update(seen.seq)
     }

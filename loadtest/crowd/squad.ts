@@ -165,6 +165,7 @@ export class Squad {
       updates: updatesOf(this.#all),
       player_updates: updatesOf(this.#players),
       acks: this.#acks,
+      player_events: this.#players.reduce((sum, { events }) => sum + events, 0),
       counted_members: this.#players.filter((player) => player.counted).length,
       breaches: this.#parts.book.breaches,
     }

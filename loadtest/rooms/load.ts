@@ -14,10 +14,18 @@ export interface Applied {
 /** Only members who have said something: those who watch cost no state. */
 export interface LoadState {
   players: { [member_id: string]: Applied }
+  /** How many events there have been. */
+  milestones: number
 }
 
-/** Every so many messages of a member come with an event besides. */
+/** Every so many messages of a member come with an event besides, `milestone`. */
 const EVENT_EVERY = 10
+
+/** The data of an event. */
+export interface Milestone {
+  /** The first of the room has 1, and each the next one. */
+  readonly number: number
+}
 
 /** The room type of the load test: counts what it applies, so that everybody can see that each message was applied once. */
 const load = defineRoom({
@@ -32,7 +40,7 @@ const load = defineRoom({
   sync: { rate: 0 },
   durability: 'journal',
   idle_seconds: 5,
-  create: (): LoadState => ({ players: {} }),
+  create: (): LoadState => ({ players: {}, milestones: 0 }),
 
   on_message(state, { data, member }, ctx) {
     state.players[member.member_id] ??= { count: 0, last: 0, text: '' }
@@ -41,7 +49,9 @@ const load = defineRoom({
     player.count += 1
     player.last = data.n
     player.text = data.text
-    if (player.count % EVENT_EVERY === 0) ctx.emit('milestone', { count: player.count })
+    if (player.count % EVENT_EVERY > 0) return
+    state.milestones += 1
+    ctx.emit('milestone', { number: state.milestones } satisfies Milestone)
   },
 
   on_leave(state, member) {

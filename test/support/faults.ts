@@ -19,6 +19,8 @@ export const FAULTS = {
   'skipped patch': () => toClient('state.patch', () => []),
   /** A patch under a checksum that is not its state's. */
   'wrong checksum': () => toClient('state.patch', (frame) => [withWrongChecksum(frame)]),
+  /** An event that never leaves, while the patch before it does. */
+  'lost event': () => toClient('event', () => []),
   /** An ack that never leaves; the next one covers it. */
   'lost ack': () => toClient('ack', () => []),
   /** A message that is acked, with the next one, but was never applied. */
