@@ -85,11 +85,13 @@ async function joinAll(
 ): Promise<Load> {
   const { projectId: project_id, token } = cluster.credentials
   const port = Number(new URL(cluster.slot(0).ws_url).port)
+  const rooms = Math.ceil(sessions / members)
   const players: Player[] = []
   let next = 0
   const work = async (): Promise<void> => {
     for (let i = next++; i < sessions; i = next++) {
-      const room = { room_type: 'figures-game', key: `${name}-${Math.floor(i / members)}` }
+      // Inputs go round all players: neighbours are in different rooms, so that each room has its inputs evenly spread.
+      const room = { room_type: 'figures-game', key: `${name}-${i % rooms}` }
       players.push(await joinRoomful(port, { project_id, token }, room, 'move'))
     }
   }
