@@ -1,4 +1,6 @@
+import { rm } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
+import { endWithNpm } from '../deploy/cli/npm-parent.ts'
 import { systemClock } from '../shared/clock.ts'
 import { systemRandom } from '../shared/random.ts'
 import { packageVersion } from '../shared/version.ts'
@@ -29,6 +31,7 @@ async function run(options: RunOptions): Promise<number> {
     interruption.abort(new Error('interrupted'))
   })
   process.on('SIGTERM', () => interruption.abort(new Error('told to end')))
+  endWithNpm(process, systemClock)
   // Whoever has stopped reading (such as head) still gets the reports.
   process.stdout.on('error', () => undefined)
   try {
@@ -38,6 +41,7 @@ async function run(options: RunOptions): Promise<number> {
     return 2
   }
   let local: Local | undefined
+  let passed = false
   try {
     const view = new LiveView(process.stdout, process.env)
     if (typeof options.target === 'number') local = await localService(options.target, view)
@@ -57,12 +61,13 @@ async function run(options: RunOptions): Promise<number> {
     view.close()
     process.stdout.write(`\n${summary(result)}\n`)
     for (const path of await writeReports(result, options.out)) process.stdout.write(`${path}\n`)
-    return result.passed ? 0 : 1
+    passed = result.passed
+    return passed ? 0 : 1
   } catch (error) {
     process.stderr.write(`${error instanceof Error ? error.message : error}\n`)
     return 1
   } finally {
-    await local?.close()
+    if (local) await endLocal(local, passed)
   }
 }
 
@@ -75,6 +80,13 @@ async function localService(nodes: number, view: LiveView): Promise<Local> {
     random: systemRandom,
     tell: (line) => view.incident(line),
   })
+}
+
+/** Ends the service; what its processes have printed is kept where something was wrong. */
+async function endLocal({ close, folder }: Local, passed: boolean): Promise<void> {
+  await close()
+  if (passed) await rm(folder, { recursive: true, force: true })
+  else process.stdout.write(`The logs of the service are in ${folder}\n`)
 }
 
 function localTarget({ control_url, control_token, ws_urls, metrics, service, describe }: Local): Target {
