@@ -1,5 +1,5 @@
 import type { Check, RunResult, Second } from '../result.ts'
-import { lengthOf } from '../view/seconds.ts'
+import { averageRate, lengthOf } from '../view/seconds.ts'
 import { bytes, clock, count, digits, duration, inUnit, NONE, percent } from '../view/text.ts'
 import { timed } from '../view/timings.ts'
 import { type Cell, escaped, figure, table, text, unbroken } from './html.ts'
@@ -48,11 +48,8 @@ export function keyFigures(result: RunResult): string {
   const online = seconds_log.reduce((most, second) => Math.max(most, second.online), 0)
   const { rtt, connect } = timings
   const rate = (key: 'sends' | 'updates') => {
-    const busy = seconds_log.reduce(
-      (sum, { counts }, i) => sum + (counts[key] > 0 ? lengthOf(seconds_log, i) : 0),
-      0,
-    )
-    return busy === 0 ? 'none' : `${digits(totals[key] / busy)}/s on average`
+    const average = averageRate(result, key)
+    return average === undefined ? 'none' : `${digits(average)}/s on average`
   }
   const cpu = highestCpu(seconds_log)
   const tiles = [

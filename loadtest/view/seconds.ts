@@ -1,4 +1,4 @@
-import type { Second } from '../result.ts'
+import type { Counts, RunResult, Second } from '../result.ts'
 
 /**
  * How long a second of the log really was, in seconds: a busy generator tells it late, and the last one is cut short. `before`: the one
@@ -11,3 +11,10 @@ export function lengthAfter(second: Second, before: Second | undefined): number 
 
 /** The same of the i-th second of a log. */
 export const lengthOf = (log: readonly Second[], i: number): number => lengthAfter(log[i]!, log[i - 1])
+
+/** How many of something there were each second, on average over the seconds in which there were any; undefined: there were none. */
+export function averageRate({ totals, seconds_log }: RunResult, key: keyof Counts): number | undefined {
+  let busy = 0
+  for (const [i, { counts }] of seconds_log.entries()) if (counts[key] > 0) busy += lengthOf(seconds_log, i)
+  return busy === 0 ? undefined : totals[key] / busy
+}

@@ -1,5 +1,6 @@
 import { brokenLimit, outcomeOf, plural } from '../report/verdict.ts'
 import type { Check, RunResult } from '../result.ts'
+import { averageRate } from './seconds.ts'
 import { clock, count, digits, duration, inUnit, oneLine } from './text.ts'
 import { timed } from './timings.ts'
 
@@ -48,10 +49,14 @@ function timings({ timings: all }: RunResult): string {
     .join('\n')
 }
 
-function totals({ totals: all, seconds, figures }: RunResult): string {
-  const rate = (value: number) => `${count(value)} (${digits(value / Math.max(1, seconds))}/s)`
+function totals(result: RunResult): string {
+  const { totals: all, figures } = result
+  const rate = (key: 'sends' | 'updates') => {
+    const average = averageRate(result, key)
+    return average === undefined ? count(all[key]) : `${count(all[key])} (${digits(average)}/s)`
+  }
   return list([
-    `${rate(all.sends)} sent, ${count(all.acks)} acked, ${rate(all.updates)} updates, ${plural(all.errors, 'failure')}`,
+    `${rate('sends')} sent, ${count(all.acks)} acked, ${rate('updates')} updates, ${plural(all.errors, 'failure')}`,
     ...figures.map(({ name, value, unit }) => `${name}: ${inUnit(value, unit)}`),
   ])
 }
