@@ -12,7 +12,7 @@ import { Idempotency } from './idempotency.ts'
 import type { Keyring } from './keyring.ts'
 import { Keys } from './keys.ts'
 import type { ControlMetrics } from './metrics.ts'
-import { PROBLEMS, Problem, problemResponse } from './problem.ts'
+import { PROBLEMS, Problem, problemResponse, REFUSALS } from './problem.ts'
 import { Projects } from './projects.ts'
 import { type Rate, RateLimiter } from './rate.ts'
 import { internalRoutes } from './routes/internal.ts'
@@ -122,7 +122,7 @@ function observe(app: Hono<ControlEnv>, deps: ControlDeps): void {
 /** What the caller is told of an error. What is not the caller's business goes to the log only. */
 function asProblem(error: Error, { log, metrics }: ControlDeps, request_id: string): Problem {
   if (error instanceof Problem) {
-    if ([401, 403, 429].includes(PROBLEMS[error.code].status)) metrics.refused(error.code)
+    if (REFUSALS.includes(error.code)) metrics.refused(error.code)
     return error
   }
   if (error instanceof StoreUnavailable) {

@@ -1,6 +1,7 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
 import { LATENCY_BUCKETS } from '../shared/latency-buckets.ts'
 import { packageVersion } from '../shared/version.ts'
+import { type ProblemCode, REFUSALS } from './problem.ts'
 
 /** The figures a control process keeps. */
 export interface ControlMetrics {
@@ -12,7 +13,7 @@ export interface ControlMetrics {
   /** One more change of a key. */
   keyChanged(change: 'created' | 'rotated' | 'revoked'): void
   /** One more request refused for want of rights. */
-  refused(code: string): void
+  refused(code: ProblemCode): void
   /** One more request the store failed. */
   storeUnavailable(): void
 }
@@ -53,6 +54,8 @@ export function controlMetrics(registry: Registry): ControlMetrics {
     labelNames: ['code'],
     registers,
   })
+  // There from the start, so that the first of a kind counts for rates and alerts.
+  for (const code of REFUSALS) refusals.inc({ code }, 0)
   const store_errors = new Counter({
     name: 'service_store_errors_total',
     help: 'Requests that failed because the store could not be reached.',

@@ -22,6 +22,11 @@ export const PROBLEMS = {
 
 export type ProblemCode = keyof typeof PROBLEMS
 
+/** Of them, those for want of rights or patience: 401, 403 and 429. */
+export const REFUSALS = (Object.keys(PROBLEMS) as ProblemCode[]).filter((code) =>
+  [401, 403, 429].includes(PROBLEMS[code].status),
+)
+
 /** One thing that is wrong with one field; `path` is empty for the body as a whole. */
 export interface FieldError {
   readonly path: string

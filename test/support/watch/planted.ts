@@ -378,8 +378,10 @@ export const PLANTED: readonly PlantedFault[] = [
   },
   {
     alert: 'RoomfulCallersRefused',
-    plant: (plot) =>
-      plot.raise('service_http_requests_total', { ...CONTROLS, route: '/tokens', status: '401' }, 2),
+    plant: (plot) => {
+      plot.raise('service_http_requests_total', { ...CONTROLS, route: '/tokens', status: '401' }, 2)
+      plot.raise('service_http_refusals_total', { ...CONTROLS, code: 'unauthenticated' }, 2)
+    },
     within: 420,
     labels: CONTROLS,
     value: '32.32%',

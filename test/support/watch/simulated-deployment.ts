@@ -255,6 +255,7 @@ function recordControl(
   ] as const
   for (const [method, route, status, rate] of requests)
     recording.counter(process, 'service_http_requests_total', { method, route, status }, () => rate)
+  recording.counter(process, 'service_http_refusals_total', { code: 'unauthenticated' }, () => 0.02)
   for (const route of ['/tokens', '/metrics'])
     recording.histogram(
       process,
