@@ -1,4 +1,5 @@
 import type { Random } from '../../shared/random.ts'
+import { noCounts } from '../crowd/tally.ts'
 import type { Counts, Percentiles, RunResult, Second, ServerSecond } from '../result.ts'
 
 /** The result of a run that never was, for tests of what is shown of one: a ramp, a time of load in which a node restarts, an end. */
@@ -8,20 +9,6 @@ export interface Wish {
   readonly clients: number
   /** Part of the result that shall be otherwise. */
   readonly but?: Partial<RunResult>
-}
-
-const NOTHING: Counts = {
-  connects: 0,
-  joins: 0,
-  leaves: 0,
-  sends: 0,
-  acks: 0,
-  updates: 0,
-  events: 0,
-  resumes: 0,
-  bytes_in: 0,
-  bytes_out: 0,
-  errors: 0,
 }
 
 /** The same wish and the same randomness make the same result. */
@@ -36,7 +23,7 @@ export function madeUpResult({ seconds, nodes, clients, but }: Wish, random: Ran
       Object.fromEntries(
         Object.entries(counts).map(([key, value]) => [key, sum[key as keyof Counts] + value]),
       ) as unknown as Counts,
-    NOTHING,
+    noCounts(),
   )
   const over = (timing: 'connect' | 'join' | 'rtt' | 'resume') => {
     const all = log.flatMap(({ timings }) => timings[timing] ?? [])
@@ -108,7 +95,7 @@ function second(moment: Moment, random: Random): Second {
     phase: ramping ? 'connect' : i >= seconds - 2 && seconds > 10 ? 'settle' : 'play',
     online,
     counts: {
-      ...NOTHING,
+      ...noCounts(),
       connects: ramping ? Math.round(clients / ramp) : 0,
       joins: ramping ? Math.round(clients / ramp) : 0,
       sends,

@@ -22,6 +22,12 @@ import { outcomeOf } from './verdict.ts'
 
 const COLOURS = { passed: '#1a7f4b', failed: '#b3261e', interrupted: '#9a5b00' }
 
+/** In this order: later ones change what earlier ones say. */
+const STYLES = ['base.css', 'verdict.css', 'tables.css', 'charts.css', 'narrow.css']
+
+/** A file of the page. */
+const part = (name: string): string => readFileSync(new URL(`./page/${name}`, import.meta.url), 'utf8')
+
 /**
  * The report as one HTML file that asks for nothing else: style, script and figures are in it, and its content security policy lets it
  * run and load nothing but those. It is complete without the script, which adds the crosshair and switches lines on and off.
@@ -29,10 +35,8 @@ const COLOURS = { passed: '#1a7f4b', failed: '#b3261e', interrupted: '#9a5b00' }
 export function reportPage(result: RunResult): string {
   const timeline = new Timeline(result)
   const charts = chartsOf(result, timeline).map((chart, i) => ({ chart, id: `chart-${i}` }))
-  const [css, script] = ['page.css', 'page.js'].map((name) =>
-    readFileSync(new URL(`./page/${name}`, import.meta.url), 'utf8'),
-  ) as [string, string]
-  const style = `${css}\n${placeRules(timeline, result)}`
+  const script = part('page.js')
+  const style = [...STYLES.map(part), placeRules(timeline, result)].join('\n')
   const policy = `default-src 'none'; style-src '${hash(style)}'; script-src '${hash(script)}'; img-src data:; base-uri 'none'; form-action 'none'`
   const { word } = outcomeOf(result)
   const parts = [

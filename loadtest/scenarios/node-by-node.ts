@@ -1,0 +1,40 @@
+import type { ScenarioOption, Stage } from '../scenario.ts'
+import { gather, gathering, settle, worstPause } from './gather.ts'
+
+/** The options of a scenario that does something to one node after the other. */
+export const nodeByNodeOptions = {
+  ...gathering({ clients: 600, rooms: 60, rate: 1 }),
+  calm: {
+    meaning: 'time before the first node, and after what is done to each',
+    kind: 'seconds',
+    default: 5,
+  },
+} as const satisfies Readonly<Record<string, ScenarioOption>>
+
+/**
+ * While all play, does something to each node in turn, and times the longest pause of each player meanwhile. `work` ends with the node
+ * serving again; `seconds`: how long that is expected to take.
+ */
+export async function nodeByNode(
+  stage: Stage,
+  seconds: number,
+  work: (node: string) => Promise<void>,
+): Promise<void> {
+  const { crowd, local } = stage
+  const calm = stage.number('calm')
+  await gather(stage)
+  await crowd.start({ rate: stage.number('rate') })
+  await stage.phase('calm', calm, () => stage.pass(calm))
+
+  for (const node of local.nodes)
+    await stage.phase(node, seconds + calm, async () => {
+      await crowd.markPauses()
+      await work(node)
+      stage.incident(`${node} serves again`)
+      await stage.pass(calm)
+      await crowd.takePauses()
+    })
+
+  await settle(stage)
+  worstPause(stage, local.nodes)
+}
