@@ -61,6 +61,7 @@ async function main(): Promise<number> {
       clients: whole('clients', values.clients),
       rooms: whole('rooms', values.rooms),
       unfenced: values.unfenced,
+      doors: 'any',
       keep: values.keep,
       say,
     }

@@ -12,7 +12,7 @@ import { audit } from './audit.ts'
 import { Cluster, KEY_PREFIX } from './cluster.ts'
 import { Faults } from './faults.ts'
 import { planFaults } from './plan.ts'
-import type { Player } from './player.ts'
+import type { Door, Player } from './player.ts'
 import { RawPlayer } from './raw-player.ts'
 import { SdkPlayer } from './sdk-player.ts'
 
@@ -25,10 +25,15 @@ export interface ChaosOptions {
   readonly rooms: number
   /** Commits are not fenced: the run must fail. */
   readonly unfenced: boolean
+  /** Which nodes a client tries: any, drawn anew each time, or only one of its own, the nodes taken in turn. */
+  readonly doors: 'any' | 'own'
   /** Keep logs and histories. */
   readonly keep: boolean
   readonly say: (line: string) => void
 }
+
+/** What is done to a cluster while its clients play. Adds what it did to `done`, and resolves when all of it is healed. */
+export type Trouble = (cluster: Cluster, players: readonly Player[], done: Fault[]) => Promise<void>
 
 export interface ChaosResult {
   readonly history: History
@@ -49,15 +54,15 @@ const EQUAL_WITHIN_MS = 10_000
 /** A snapshot room is saved at least once a second. */
 const SAVED_WITHIN_MS = 1500
 
-/** One run: starts everything, breaks it as the seed says, heals it, and checks what everybody saw. */
-export async function runChaos(options: ChaosOptions): Promise<ChaosResult> {
+/** One run: starts everything, breaks it as the seed says or `trouble` does, heals it, and checks what everybody saw. */
+export async function runChaos(options: ChaosOptions, trouble = drawn(options)): Promise<ChaosResult> {
   const folder = await mkdtemp(join(tmpdir(), 'roomful-chaos-'))
   const { nodes, unfenced } = options
   const cluster = await Cluster.start({ nodes, unfenced, folder, lease_ms: LEASE_MS })
   const abandon = () => cluster.abandon()
   process.once('exit', abandon)
   try {
-    const history = await new Run(options, cluster).history()
+    const history = await new Run(options, cluster).history(trouble)
     const violations = check(history)
     const keep = options.keep || violations.length > 0
     if (keep) await writeFile(join(folder, 'history.json'), JSON.stringify(history))
@@ -66,6 +71,20 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosResult> {
   } finally {
     process.off('exit', abandon)
     await cluster.close()
+  }
+}
+
+/** The faults of the seed. */
+function drawn({ seed, seconds, nodes, clients }: ChaosOptions): Trouble {
+  return async (cluster, players, done) => {
+    const faults = new Faults(cluster, players, done)
+    try {
+      faults.start(planFaults({ seed, seconds, nodes, clients, lease_ms: LEASE_MS }))
+      await pause(seconds * 1000)
+      await faults.healed()
+    } finally {
+      faults.stop()
+    }
   }
 }
 
@@ -87,25 +106,21 @@ class Run {
     })
   }
 
-  async history(): Promise<History> {
-    const { seconds, clients, nodes, seed } = this.#options
+  async history(trouble: Trouble): Promise<History> {
     const { project_id, token } = await this.#cluster.login()
     this.#players = this.#invite(project_id, token)
     for (const player of this.#players) player.start()
     await this.#until('every client is in its room', JOINED_WITHIN_MS, () =>
       this.#players.every((player) => player.stand()),
     )
-    const faults = new Faults(this.#cluster, this.#players)
+    const faults: Fault[] = []
     const progress = this.#progress(faults)
     const unwatch = watchStalls((stall) => void this.#stalls.push({ kind: 'stall', ...stall }))
     let end: Omit<End, 'records' | 'unreadable'>
     try {
-      faults.start(planFaults({ seed, seconds, nodes, clients, lease_ms: LEASE_MS }))
-      await pause(seconds * 1000)
-      await faults.healed()
+      await trouble(this.#cluster, this.#players, faults)
       end = await this.#comeToRest()
     } finally {
-      faults.stop()
       clearInterval(progress)
       unwatch()
       for (const player of this.#players) player.close()
@@ -119,7 +134,7 @@ class Run {
       // What came after the end was taken is the end of the run itself.
       clients: this.#records.filter(({ at }) => at <= end.at),
       store: this.#cluster.storeHistory(),
-      faults: [...faults.done, ...this.#stalls, ...this.#cluster.stalls()].sort((a, b) => a.at - b.at),
+      faults: [...faults, ...this.#stalls, ...this.#cluster.stalls()].sort((a, b) => a.at - b.at),
       end: { ...end, ...found },
     }
   }
@@ -140,10 +155,15 @@ class Run {
         note: (note: object) =>
           void this.#records.push({ at: machineNow(), client: name, ...note } as ClientRecord),
         random: () => random.float(),
-        doors: () => this.#cluster.doors(),
+        doors: () => this.#doors(i),
       }
       return i % SDK_ONE_IN === SDK_ONE_IN - 1 ? new SdkPlayer(parts) : new RawPlayer(parts)
     })
+  }
+
+  #doors(client: number): readonly Door[] {
+    const all = this.#cluster.doors()
+    return this.#options.doors === 'any' ? all : all.slice(client % all.length).slice(0, 1)
   }
 
   /** Everybody stops, sends one last op, and waits; then nothing moves any more. */
@@ -182,14 +202,14 @@ class Run {
     )
   }
 
-  #progress(faults: Faults): NodeJS.Timeout {
+  #progress(faults: readonly Fault[]): NodeJS.Timeout {
     const begin = performance.now()
     return setInterval(() => {
       const acked = this.#records.filter(({ kind }) => kind === 'ack').length
       const online = this.#players.filter((player) => player.stand()).length
-      const last = faults.done.at(-1)
+      const last = faults.at(-1)
       this.#options.say(
-        `${Math.round((performance.now() - begin) / 1000)} s: ${acked} acks, ${this.#records.length} records, ${online}/${this.#players.length} in their rooms, ${faults.done.length} faults${last ? `, the last ${last.kind} of ${last.node ?? last.clients?.join(', ') ?? 'redis'}` : ''}`,
+        `${Math.round((performance.now() - begin) / 1000)} s: ${acked} acks, ${this.#records.length} records, ${online}/${this.#players.length} in their rooms, ${faults.length} faults${last ? `, the last ${last.kind} of ${last.node ?? last.clients?.join(', ') ?? 'redis'}` : ''}`,
       )
     }, PROGRESS_MS)
   }

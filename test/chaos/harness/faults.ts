@@ -11,19 +11,16 @@ const DRAIN_WITHIN_MS = 12_000
 export class Faults {
   readonly #cluster: Cluster
   readonly #players: readonly Player[]
-  readonly #done: Fault[] = []
+  readonly #done: Fault[]
   readonly #running = new Set<Promise<void>>()
   readonly #timers: NodeJS.Timeout[] = []
   readonly #errors: unknown[] = []
 
-  constructor(cluster: Cluster, players: readonly Player[]) {
+  /** Every fault is added to `done` as it begins; one that is not over yet has no end. */
+  constructor(cluster: Cluster, players: readonly Player[], done: Fault[]) {
     this.#cluster = cluster
     this.#players = players
-  }
-
-  /** Every fault so far; one that is not over yet has no end. */
-  get done(): readonly Fault[] {
-    return this.#done
+    this.#done = done
   }
 
   start(plan: readonly PlannedFault[]): void {

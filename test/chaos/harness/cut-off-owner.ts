@@ -1,0 +1,83 @@
+import type { Fault, FaultKind, StoreRecord } from '../checker/history.ts'
+import { machineNow } from '../now.ts'
+import type { Trouble } from './chaos.ts'
+import type { Cluster } from './cluster.ts'
+import type { NodeProcess } from './node-process.ts'
+
+const WITHIN_MS = 30_000
+const LOOK_MS = 10
+
+/**
+ * For one journal room with members on two nodes: its owner loses its way to the store in the middle of a commit, the other node takes
+ * the room over and commits, and then the old commit arrives. Each step waits for the one before it, so every run meets the fence.
+ */
+export const cutOffOwner: Trouble = async (cluster, _players, done) => {
+  const [owner, other] = await sidesOf(cluster)
+  const healed = begin(done, 'blackhole', owner.process.node)
+  owner.link.hold(true)
+  const late = await until('a commit is on its way', () => calls(owner.process, 'commit').find(isOpen))
+  const claim = await until('the other node has the room', () =>
+    calls(other.process, 'claim').find(({ began, ok }) => ok && began > late.began),
+  )
+  await until('the other node has committed', () =>
+    calls(other.process, 'commit').find(({ began, ok }) => ok && began > claim.ended),
+  )
+  // While it stands still, nothing comes between what the old owner reads and what it writes.
+  const awake = begin(done, 'pause', other.process.node)
+  other.process.pause()
+  owner.link.hold(false)
+  healed()
+  await until('the old commit has its answer', () =>
+    calls(owner.process, 'commit').find((call) => call.began === late.began && !isOpen(call)),
+  )
+  other.process.resume()
+  awake()
+}
+
+interface Side {
+  readonly process: NodeProcess
+  readonly link: ReturnType<Cluster['link']>
+}
+
+async function sidesOf(cluster: Cluster): Promise<[owner: Side, other: Side]> {
+  const owners = await cluster.owners()
+  const sides = [0, 1].map((slot) => ({ process: cluster.process(slot)!, link: cluster.link(slot) }))
+  const owns = ({ process }: Side) => owners.some(({ node }) => node === process.node)
+  const [owner, other] = [sides.find(owns), sides.find((side) => !owns(side))]
+  if (!owner || !other) throw new Error('this needs two nodes, one of which owns the only room')
+  return [owner, other]
+}
+
+/** A call, and whether it still waits for its answer. */
+type Call = StoreRecord & { readonly open: boolean }
+
+const isOpen = ({ open }: Call): boolean => open
+
+/** What a node has asked of the store so far. */
+function calls(process: NodeProcess, kind: StoreRecord['kind']): Call[] {
+  // A call without an answer counts as ended when it is read.
+  const now = machineNow()
+  return process
+    .history()
+    .calls.filter((call) => call.kind === kind)
+    .map((call) => ({ ...call, open: call.ended >= now }))
+}
+
+/** Writes a fault down as it begins; the returned function writes down its end. */
+function begin(done: Fault[], kind: FaultKind, node: string): () => void {
+  const fault = { kind, node, at: machineNow(), until: Number.POSITIVE_INFINITY }
+  done.push(fault)
+  return () => {
+    fault.until = machineNow()
+  }
+}
+
+async function until<T>(what: string, look: () => T | undefined): Promise<T> {
+  const deadline = performance.now() + WITHIN_MS
+  for (;;) {
+    const found = look()
+    if (found !== undefined) return found
+    if (performance.now() > deadline) throw new Error(`not within ${WITHIN_MS} ms: ${what}`)
+    await new Promise((resolve) => setTimeout(resolve, LOOK_MS))
+  }
+}
