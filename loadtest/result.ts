@@ -37,6 +37,8 @@ export interface Counts {
   readonly updates: number
   readonly events: number
   readonly resumes: number
+  /** Attempts to connect, at first or after a loss, that were made since the one before had failed. No failures: those who give up are. */
+  readonly retries: number
   /** Bytes of websocket messages, from the server and to it. */
   readonly bytes_in: number
   readonly bytes_out: number

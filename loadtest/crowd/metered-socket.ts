@@ -6,6 +6,8 @@ const FULL_READ = 65_536
 
 /** Who looks on at the traffic of one client, over all its connections. */
 export interface Onlooker {
+  /** A connection is attempted. */
+  dialled(): void
   /** A frame of the server, before the client gets it. */
   received(frame: Uint8Array): void
   /** A frame to the server. */
@@ -31,6 +33,7 @@ export class Line {
       constructor(_url: string, protocols: string[]) {
         super(address(), protocols, { perMessageDeflate: false })
         use(this)
+        onlooker.dialled()
         let filled = false
         this.once('upgrade', ({ socket }) =>
           socket.on('data', (chunk: Buffer) => {

@@ -4,6 +4,7 @@ import type { ClientParts, Credentials } from './client-parts.ts'
 import { asked, glance } from './frame.ts'
 import { Member } from './member.ts'
 import { Line } from './metered-socket.ts'
+import { Retries } from './retries.ts'
 
 /** How long a first connection may take, retries included. */
 const CONNECT_MS = 30_000
@@ -20,6 +21,7 @@ export class Player {
   readonly #doomed: boolean
   readonly #credentials: Credentials
   readonly #line: Line
+  readonly #retries: Retries
   #client: Client | undefined
   #room: Room<LoadRoom> | undefined
   #member: Member | undefined
@@ -47,7 +49,9 @@ export class Player {
     this.#parts = parts
     this.#doomed = credentials.doomed
     this.#credentials = credentials
+    this.#retries = new Retries(parts.tally)
     this.#line = new Line(parts.settings.ws_urls, number, {
+      dialled: () => this.#retries.dialled(),
       received: (frame) => this.#received(frame),
       sent: (frame) => this.#sent(frame),
       read: () => this.#member?.witness.read(),
@@ -104,6 +108,7 @@ export class Player {
       this.#fail(error)
       return
     }
+    this.#retries.connected()
     tally.time('connect', clock.monotonic() - due)
     tally.counts.connects += 1
     this.#client.onConnectionChange((status, error) => this.#changed(status, error))
@@ -270,6 +275,7 @@ export class Player {
     if (status !== 'reconnecting') this.#back()
     if (status === 'reconnecting') this.#lost_at = now
     else if (status === 'online') {
+      this.#retries.connected()
       if (this.#member?.gone)
         tally.fail('session_lost', `client ${this.number} lost its session, and has a new one`)
       else {

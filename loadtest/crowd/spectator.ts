@@ -7,16 +7,24 @@ import type { ClientMessage } from '../../shared/protocol/messages.ts'
 import type { ClientParts, Credentials } from './client-parts.ts'
 import { type Glance, glance } from './frame.ts'
 import { Line } from './metered-socket.ts'
+import { Retries } from './retries.ts'
 
+/** As the SDK does it. */
 const BACKOFF_BASE_MS = 250
 const BACKOFF_MAX_MS = 10_000
+/** From dialling to the welcome. */
+const ATTEMPT_MS = 10_000
+/** A connection that lasted this long was a good one: the next loss starts with short waits again. */
+const STABLE_MS = 5000
+/** How long a first connection may take, retries included. */
+const CONNECT_MS = 30_000
 const JOIN_REF = 1
 
 type Stream = Extract<Glance, { readonly seq: number }>
 
 /**
  * One client that only watches a room: it looks at the sequence numbers of what arrives, but keeps no state, so that thousands fit in
- * one thread. It resumes its session as the protocol says.
+ * one thread. It tries again and resumes its session as the SDK does; that it gave up is a failure, that it tried again is none.
  */
 export class Spectator {
   readonly number: number
@@ -24,11 +32,15 @@ export class Spectator {
   readonly #credentials: Credentials
   readonly #room_id: string
   readonly #key: string
-  readonly #codec = new MsgpackClientCodec()
   readonly #line: Line
   readonly #backoff: Backoff
+  readonly #retries: Retries
+  /** Kept across the connections of one session. */
+  #codec = new MsgpackClientCodec()
   #socket: WebSocketLike | undefined
   #session: { readonly session_id: string; readonly resume_token: string } | undefined
+  /** Resumes asked for since the last welcome. */
+  #unanswered_resumes = 0
   /** Where it stands in the room; undefined until the first snapshot. */
   #at: { readonly epoch: number; readonly seq: number } | undefined
   /** Somebody waits for the first snapshot. */
@@ -38,11 +50,16 @@ export class Spectator {
   #joining_since = 0
   #connecting_since = 0
   #lost_at = 0
-  #move_in_ms: number | undefined
+  #welcomed_at = 0
+  /** For how long the service keeps its session. */
+  #kept_seconds = 0
+  #moving = false
   #updates = 0
   #online = false
   #over = false
+  /** Cancels the one timer there is: the attempt's deadline, the wait for the next, or the wait for a move. */
   #cancelTimer = () => {}
+  #cancelPatience = () => {}
 
   constructor(number: number, key: string, credentials: Credentials, parts: ClientParts) {
     this.number = number
@@ -51,7 +68,9 @@ export class Spectator {
     this.#key = key
     this.#room_id = `${parts.settings.room_type}:${key}`
     this.#backoff = new Backoff(parts.random, BACKOFF_BASE_MS, BACKOFF_MAX_MS)
+    this.#retries = new Retries(parts.tally)
     this.#line = new Line(parts.settings.ws_urls, number, {
+      dialled: () => this.#retries.dialled(),
       received: (frame) => this.#received(frame),
       sent: (frame) => {
         parts.tally.counts.bytes_out += frame.length
@@ -79,6 +98,7 @@ export class Spectator {
     this.#connecting_since = due
     return new Promise((resolve) => {
       this.#arrived = resolve
+      this.#lookForward(CONNECT_MS)
       this.#dial()
     })
   }
@@ -100,6 +120,17 @@ export class Spectator {
     return this.#line.readOn()
   }
 
+  /** The run is over: one that has tried to come back for longer than the longest wait between two attempts has failed to. */
+  giveUp(): void {
+    const { clock, tally } = this.#parts
+    const gone_ms = clock.monotonic() - this.#lost_at
+    if (this.#over || this.#online || !this.#session || gone_ms < BACKOFF_MAX_MS) return
+    const gone = `${Math.round(gone_ms / 1000)} s (${this.#retries.count} retries)`
+    tally.fail('connection_lost', `spectator ${this.number} was not back after ${gone}, when the run ended`)
+    this.#end()
+    this.#line.cut()
+  }
+
   /** Says goodbye. */
   close(): void {
     this.#end()
@@ -114,11 +145,13 @@ export class Spectator {
     socket.onclose = ({ code, reason }: { code: number; reason: string }) => this.#closed(code, reason)
     // A close follows every error and says more.
     socket.onerror = () => {}
+    this.#wait(ATTEMPT_MS, () => this.#line.cut())
   }
 
   #hello(): ClientMessage {
     const { project_id, token } = this.#credentials
     if (!this.#session) return { t: 'hello', project_id, token }
+    this.#unanswered_resumes += 1
     const rooms = this.#at ? [{ room_id: this.#room_id, ...this.#at }] : []
     return { t: 'hello', project_id, resume: { ...this.#session, rooms } }
   }
@@ -176,13 +209,18 @@ export class Spectator {
 
   #welcome(welcome: Extract<DecodedMessage, { t: 'welcome' }>): void {
     const { tally, clock } = this.#parts
-    const { session_id, resume_token, rooms } = welcome
+    const { session_id, resume_token, resume_ttl_seconds, rooms } = welcome
     const now = clock.monotonic()
     const first = this.#session === undefined
+    this.#cancelTimer()
+    this.#cancelPatience()
+    this.#retries.connected()
     this.#online = true
+    this.#welcomed_at = now
+    this.#kept_seconds = resume_ttl_seconds
+    this.#unanswered_resumes = 0
     this.#back()
     this.#session = { session_id, resume_token }
-    this.#move_in_ms = undefined
     if (first) {
       tally.counts.connects += 1
       tally.time('connect', now - this.#connecting_since)
@@ -192,7 +230,6 @@ export class Spectator {
     } else {
       tally.counts.resumes += 1
       tally.time('resume', now - this.#lost_at)
-      this.#backoff.reset()
     }
     if (this.#at) return
     this.#joining_since = now
@@ -205,36 +242,75 @@ export class Spectator {
   }
 
   #drain(reconnect_in_ms: number): void {
-    this.#move_in_ms = 0
-    this.#cancelTimer = this.#parts.clock.schedule(reconnect_in_ms, () => this.#socket?.close())
+    this.#wait(reconnect_in_ms, () => {
+      this.#moving = true
+      this.#socket?.close()
+    })
   }
 
   #closed(code: number, reason: string): void {
-    const { clock, tally } = this.#parts
     const was_online = this.#online
     this.#cancelTimer()
     this.#online = false
     if (this.#over) return
+    if (was_online) this.#lost()
     const name = closeName(code)
-    if (name && CLOSE[name].retry !== 'resume') {
+    if (name === 'resume_failed' || (name === 'session_taken_over' && this.#unanswered_resumes > 1))
+      this.#forget(reason)
+    else if (name && CLOSE[name].retry !== 'resume') {
       if (!(this.#credentials.doomed && name === 'key_revoked'))
-        tally.fail(name, reason || CLOSE[name].meaning)
+        this.#parts.tally.fail(name, reason || CLOSE[name].meaning)
       this.#end()
       return
     }
-    if (!this.#session) {
-      tally.fail('connection_failed', `spectator ${this.number} got no connection (close code ${code})`)
+    const wait_ms = this.#moving ? 0 : this.#backoff.next()
+    this.#moving = false
+    this.#wait(wait_ms, () => this.#dial())
+  }
+
+  /** The connection is gone; the service keeps the session for a while. */
+  #lost(): void {
+    const now = this.#parts.clock.monotonic()
+    this.#lost_at = now
+    if (now - this.#welcomed_at >= STABLE_MS) this.#backoff.reset()
+    this.#lookForward(this.#kept_seconds * 1000)
+  }
+
+  /** The session cannot be resumed (a second resume is also refused when only the answer to the first was lost): it begins anew. */
+  #forget(reason: string): void {
+    const { tally, clock } = this.#parts
+    tally.fail('session_lost', `spectator ${this.number}: ${reason || CLOSE.resume_failed.meaning}`)
+    this.#session = undefined
+    this.#at = undefined
+    this.#unanswered_resumes = 0
+    this.#codec = new MsgpackClientCodec()
+    this.#connecting_since = clock.monotonic()
+    this.#lookForward(CONNECT_MS)
+  }
+
+  /** Gives up unless it is connected within `patience_ms`. */
+  #lookForward(patience_ms: number): void {
+    const { clock, tally } = this.#parts
+    this.#cancelPatience()
+    this.#cancelPatience = clock.schedule(patience_ms, () => {
+      const within = `within ${patience_ms / 1000} s (${this.#retries.count} retries)`
+      if (this.#session) tally.fail('connection_lost', `spectator ${this.number} did not come back ${within}`)
+      else tally.fail('connection_failed', `spectator ${this.number} got no connection ${within}`)
       this.#end()
-      return
-    }
-    if (was_online) this.#lost_at = clock.monotonic()
-    this.#cancelTimer = clock.schedule(this.#move_in_ms ?? this.#backoff.next(), () => this.#dial())
+      this.#line.cut()
+    })
+  }
+
+  #wait(delay_ms: number, callback: () => void): void {
+    this.#cancelTimer()
+    this.#cancelTimer = this.#parts.clock.schedule(delay_ms, callback)
   }
 
   #end(): void {
     this.#over = true
     this.#online = false
     this.#cancelTimer()
+    this.#cancelPatience()
     this.#arrived()
     this.#back()
   }

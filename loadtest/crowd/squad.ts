@@ -128,7 +128,7 @@ export class Squad {
 
   /** Nothing is waited for any more. */
   async giveUp(): Promise<void> {
-    for (const player of this.#players) player.giveUp()
+    for (const client of this.#all) client.giveUp()
   }
 
   /** Resolves when every client that came under a key to be revoked is closed, with when that was: milliseconds since 1970. */

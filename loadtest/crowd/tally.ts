@@ -15,6 +15,7 @@ export const noCounts = (): Counting => ({
   updates: 0,
   events: 0,
   resumes: 0,
+  retries: 0,
   bytes_in: 0,
   bytes_out: 0,
   errors: 0,
