@@ -1,8 +1,10 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import type { RoomOwner } from '../../shared/store/port.ts'
+import { Questions } from '../../test/support/cluster/questions.ts'
+import { TestRooms } from '../../test/support/cluster/test-rooms.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
-import { type Arrival, type RoomAddress, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
-import { type LocalRooms, Router } from './router.ts'
+import { type RoomAddress, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
+import { Router } from './router.ts'
 import type { PeerMessage } from './wire.ts'
 
 const ROOM: RoomAddress = { project_id: 'prj_a', room_type: 'duel', key: 'one' }
@@ -34,50 +36,6 @@ const message = (ref: number): ToOwner => ({
 const detach: ToOwner = { kind: 'detach', room: ROOM, member_id: 'mem_a' }
 const moved = (owner: string | null, epoch = 0): ToEdge => ({ room: ROOM, epoch, kind: 'moved', owner })
 const spoken = (epoch: number): ToEdge => ({ room: ROOM, epoch, kind: 'no_seat', member_id: 'mem_other' })
-
-/** The rooms of this node: what was taken to them, and what they were told to open. */
-class TestRooms implements LocalRooms {
-  readonly running = new Set<string>()
-  readonly received: Arrival[] = []
-  readonly opened: Arrival[][] = []
-
-  has(name: string): boolean {
-    return this.running.has(name)
-  }
-
-  receive(message: ToOwner, from: string): void {
-    this.received.push({ message, from })
-  }
-
-  open(room: RoomAddress, arrivals: readonly Arrival[]): void {
-    this.running.add(roomName(room))
-    this.opened.push([...arrivals])
-  }
-}
-
-/** Answers that come when the test says so, in the order of the questions. */
-class Questions<T> {
-  readonly asked: string[] = []
-  readonly #answers: { resolve: (value: T) => void; reject: (error: Error) => void }[] = []
-
-  readonly ask = (what: string): Promise<T> => {
-    this.asked.push(what)
-    return new Promise((resolve, reject) => this.#answers.push({ resolve, reject }))
-  }
-
-  async answer(value: T): Promise<void> {
-    this.#answers.shift()!.resolve(value)
-    await settled()
-  }
-
-  async fail(): Promise<void> {
-    this.#answers.shift()!.reject(new Error('the store is silent'))
-    await settled()
-  }
-}
-
-/** Everything that promises lead to by themselves has happened. */
-const settled = () => new Promise((resolve) => setImmediate(resolve))
 
 const ownedBy = (owner: string | null, epoch = 7): RoomOwner => ({ epoch, version: 3, owner })
 

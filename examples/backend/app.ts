@@ -86,7 +86,8 @@ export function createApp({ project, players, bundles, nodes, ws_url, log }: App
   }
 
   app.get('/', async (c) => c.html(await asset('index.html')))
-  app.get('/site.css', async (c) => file(c, 'text/css', await asset('site.css')))
+  for (const sheet of ['site.css', 'front.css', 'source.css'])
+    app.get(`/${sheet}`, async (c) => file(c, 'text/css', await asset(sheet)))
   app.get('/favicon.svg', async (c) => file(c, 'image/svg+xml', await asset('favicon.svg')))
   app.get('/front.js', async (c) => file(c, 'text/javascript', await bundles.script(frontModule())))
   app.get('/healthz', (c) => c.json({ status: 'ok' }))

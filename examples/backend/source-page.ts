@@ -42,6 +42,7 @@ export function sourcePage(game: Game, source: string): string {
     <title>How ${game} works – roomful</title>
     <link rel="icon" href="/favicon.svg" type="image/svg+xml">
     <link rel="stylesheet" href="/site.css">
+    <link rel="stylesheet" href="/source.css">
   </head>
   <body class="reading">
     <header class="bar">

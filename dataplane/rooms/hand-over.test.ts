@@ -1,0 +1,100 @@
+import { describe, expect, it } from 'vitest'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import { counting } from '../../test/support/rooms/counting-room.ts'
+import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+
+describe('handing over', () => {
+  for (const durability of ['journal', 'snapshot'] as const)
+    it(`saves a ${durability} room, and whoever comes next goes on from there without a resync`, async () => {
+      const clock = new FakeClock()
+      const store = memoryStore({ clock })
+      const bench = new RoomBench([counting(durability)], { clock, store })
+      const ann = await bench.join('counter', 'ann')
+      const bob = await bench.join('counter', 'bob', { codec: 'roomful.v1.json' })
+      bench.message('counter', 'ann', 'inc', null, 1)
+      await bench.settle()
+      bench.detach('counter', bob)
+      bench.message('counter', 'ann', 'inc', null, 2)
+      await bench.host.close()
+      expect(bench.host.size).toBe(0)
+      expect(ann.acked).toBe(2)
+      expect(await store.rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: null })
+
+      const heir = new RoomBench([counting(durability)], { clock, store, node_id: 'node_b' })
+      for (const member of [ann, bob]) heir.members.set(member.member_id, member)
+      // What was sent while nobody owned the room is sent again.
+      heir.attach('counter', ann)
+      heir.attach('counter', bob)
+      heir.message('counter', 'ann', 'inc', null, 2)
+      heir.message('counter', 'ann', 'inc', null, 3)
+      await heir.settle()
+      expect([ann.state, bob.state, ann.acked]).toEqual([{ count: 3 }, { count: 3 }, 3])
+      expect([ann.faults, bob.faults, ann.resyncs, bob.resyncs]).toEqual([[], [], 0, 0])
+      expect(bob.heard).toEqual(['counted 1', 'counted 2', 'counted 3'])
+    })
+
+  it('does not wait for ever for a store that does not answer', async () => {
+    const bench = new RoomBench([counting('journal')])
+    await bench.join('counter', 'ann')
+    bench.store.mood = 'deaf'
+    bench.message('counter', 'ann', 'inc', null, 1)
+    const closed = bench.host.close(2000)
+    await bench.advance(4000, 50)
+    await closed
+    expect(bench.host.size).toBe(0)
+  })
+
+  // The last flush of a room that ends is still being committed when its node is told to go. A node that did not wait for it let go of
+  // the store first: the record stayed, and the next join found a room that had ended.
+  it('waits for a room that is ending to be out of the store', async () => {
+    const bench = new RoomBench([counting('journal')])
+    const ann = await bench.join('counter', 'ann')
+    bench.store.mood = 'slow'
+    bench.message('counter', 'ann', 'inc', null, 1)
+    bench.send('counter', 'ann', { kind: 'leave', reason: 'left', ref: 2 })
+    await bench.advance(31_000, 1000)
+    let closed = false
+    const closing = bench.host.close().then(() => {
+      closed = true
+    })
+    await bench.settle()
+    expect(closed).toBe(false)
+    while (bench.store.held > 0) {
+      bench.store.let()
+      await bench.settle()
+    }
+    await closing
+    expect([ann.in_room, (await bench.store.store.rooms.inspect('prj_test/counter:a'))?.owner]).toEqual([
+      false,
+      null,
+    ])
+  })
+
+  it('waits for rooms that are being handed over, and takes what waited in them to the next owner', async () => {
+    const bench = new RoomBench([counting('journal')])
+    await bench.join('counter', 'ann')
+    bench.may_act = false
+    bench.message('counter', 'ann', 'inc', null, 1)
+    await bench.join('counter', 'bob')
+    bench.store.mood = 'slow'
+    const taken: string[] = []
+    void bench.host.rooms[0]!.handOver({ node_id: 'node_b', take: () => taken.push('node_b') })
+    let closed = false
+    const closing = bench.host.close().then(() => {
+      closed = true
+    })
+    await bench.settle()
+    expect([closed, taken]).toEqual([false, []])
+    while (bench.store.held > 0) {
+      bench.store.let()
+      await bench.settle()
+    }
+    await closing
+    expect(taken).toEqual(['node_b'])
+    expect(bench.redirected.map(({ message }) => message)).toMatchObject([
+      { kind: 'message', ref: 1 },
+      { kind: 'join', member_id: 'bob' },
+    ])
+  })
+})

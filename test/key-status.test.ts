@@ -1,0 +1,89 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { ControlUnderTest, expectProblem, INTERNAL, type Request } from './support/control-api.ts'
+
+/** What data-plane nodes ask of the control API, on either store. */
+
+describe.each(['memory', 'redis'] as const)('the control API on the %s store', (kind) => {
+  const control = new ControlUnderTest()
+  const { clock } = control
+  const api = (line: string, request?: Request) => control.call(line, request)
+
+  beforeAll(() => control.start(kind))
+  afterAll(() => control.close())
+
+  describe('GET /internal/key-status', () => {
+    it('tells nodes what they need', async () => {
+      const project_id = await control.newProject()
+      const key = await control.newKey(project_id, { scopes: ['token:mint', 'x'] })
+      expect(await control.statusOf(project_id, key.id)).toEqual({
+        project_id,
+        key_id: key.id,
+        exists: true,
+        status: 'active',
+        revoked: false,
+        revoked_at: null,
+        scopes: ['token:mint', 'x'],
+        public_key: expect.stringMatching(/^k4\.public\./),
+      })
+      await api(`POST /projects/${project_id}/keys/${key.id}/revoke`)
+      const revoked_at = new Date(clock.now()).toISOString()
+      expect(await control.statusOf(project_id, key.id)).toMatchObject({
+        status: 'revoked',
+        revoked: true,
+        revoked_at,
+      })
+    })
+
+    it('tells of the built-in pair without key_id', async () => {
+      const project_id = await control.newProject()
+      expect(await control.statusOf(project_id)).toEqual({
+        project_id,
+        key_id: null,
+        exists: true,
+        status: 'active',
+        revoked: false,
+        revoked_at: null,
+        scopes: ['token:mint'],
+        public_key: expect.stringMatching(/^k4\.public\./),
+      })
+    })
+
+    it('says exists: false for what is unknown, and for a key of another project', async () => {
+      const [mine, other] = [await control.newProject(), await control.newProject()]
+      const key = await control.newKey(other)
+      const absent = {
+        exists: false,
+        status: null,
+        revoked: false,
+        revoked_at: null,
+        scopes: [],
+        public_key: null,
+      }
+      expect(await control.statusOf(mine, 'key_nobody')).toEqual({
+        project_id: mine,
+        key_id: 'key_nobody',
+        ...absent,
+      })
+      expect(await control.statusOf(mine, key.id)).toEqual({ project_id: mine, key_id: key.id, ...absent })
+      expect(await control.statusOf('prj_nobody')).toEqual({
+        project_id: 'prj_nobody',
+        key_id: null,
+        ...absent,
+      })
+    })
+
+    it('takes the internal token and nothing else', async () => {
+      const path = 'GET /internal/key-status?project_id=prj_a'
+      expectProblem(await api(path), 401, 'unauthenticated')
+      expectProblem(await api(path, { as: INTERNAL }), 401, 'unauthenticated')
+      const headers = { 'x-service-internal-token': 'wrong' }
+      expectProblem(await api(path, { headers }), 401, 'unauthenticated')
+      const good = { 'x-service-internal-token': INTERNAL }
+      expectProblem(
+        await api('GET /internal/key-status', { as: null, headers: good }),
+        400,
+        'invalid_request',
+      )
+    })
+  })
+})
