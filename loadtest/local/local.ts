@@ -1,3 +1,4 @@
+import { rm } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import type { Child } from '../../deploy/local/child.ts'
 import { LocalCluster } from '../../deploy/local/local-cluster.ts'
@@ -15,6 +16,8 @@ export interface LocalOptions {
   readonly random: Random
   /** Where the ends of processes are told, a line each. */
   readonly tell: (line: string) => void
+  /** Fires when the service is not wanted any more before it serves. */
+  readonly signal?: AbortSignal
 }
 
 /** A service that a load test has started for itself. */
@@ -34,6 +37,8 @@ export interface Local {
   readonly folder: string
   /** Ends everything in order. */
   close(): Promise<void>
+  /** Ends every process at once, without waiting for anything. */
+  abandon(): void
 }
 
 const ROOMS = fileURLToPath(new URL('../rooms', import.meta.url))
@@ -44,9 +49,10 @@ const MESSAGES_PER_SECOND = '100000'
 
 /**
  * Starts Redis, two control processes, the nodes and a load balancer on free ports of this machine; resolves when all serve. They end with
- * this process, whatever becomes of it. Rejects with a ClusterError that says what this machine lacks; nothing runs on then.
+ * this process, whatever becomes of it. Rejects with a ClusterError that says what this machine lacks, or with the reason of `signal`;
+ * nothing runs on then.
  */
-export async function startLocal({ nodes, env, clock, random, tell }: LocalOptions): Promise<Local> {
+export async function startLocal({ nodes, env, clock, random, tell, signal }: LocalOptions): Promise<Local> {
   const { words, compiled } = roomfulProgram()
   const cluster = await LocalCluster.prepare({
     options: { nodes, controls: CONTROLS, balancer: 'auto', free_ports: true },
@@ -63,11 +69,19 @@ export async function startLocal({ nodes, env, clock, random, tell }: LocalOptio
     random,
     tell,
   })
+  const abandon = (): void => cluster.abandon()
+  signal?.addEventListener('abort', abandon)
   try {
+    signal?.throwIfAborted()
     await cluster.start()
+    signal?.throwIfAborted()
   } catch (error) {
     await cluster.close()
-    throw error
+    if (!signal?.aborted) throw error
+    await rm(cluster.folder, { recursive: true, force: true })
+    throw signal.reason
+  } finally {
+    signal?.removeEventListener('abort', abandon)
   }
   const { ports } = cluster
   return {
@@ -98,6 +112,7 @@ export async function startLocal({ nodes, env, clock, random, tell }: LocalOptio
     ].join(', '),
     folder: cluster.folder,
     close: () => cluster.close(),
+    abandon,
   }
 }
 
