@@ -271,65 +271,6 @@ describe('a secret that is several', () => {
   })
 })
 
-describe('traces', () => {
-  const ON = { ...REDIS, OTEL_TRACES_EXPORTER: 'otlp' }
-  const tracing = (env: Environment) => config(parseControlConfig({ ...ON, ...env })).tracing
-
-  it('go to a collector on this machine when they are on and nothing else is said', () => {
-    expect(tracing({})).toEqual({
-      url: 'http://localhost:4318/v1/traces',
-      headers: {},
-      service_name: 'roomful-control',
-      sampler: 'parentbased_always_on',
-      ratio: 1,
-    })
-    expect(config(parseDataplaneConfig(ON)).tracing?.service_name).toBe('roomful-dataplane')
-  })
-
-  it('go where the variables of OpenTelemetry say', () => {
-    const env = {
-      OTEL_EXPORTER_OTLP_ENDPOINT: 'https://collector.example.com/otlp/',
-      OTEL_EXPORTER_OTLP_HEADERS: 'api-key=a%2Cb=, x-tenant=games',
-      OTEL_SERVICE_NAME: 'lobby',
-      OTEL_TRACES_SAMPLER: 'parentbased_traceidratio',
-      OTEL_TRACES_SAMPLER_ARG: '0.25',
-    }
-    expect(tracing(env)).toEqual({
-      url: 'https://collector.example.com/otlp/v1/traces',
-      headers: { 'api-key': 'a,b=', 'x-tenant': 'games' },
-      service_name: 'lobby',
-      sampler: 'parentbased_traceidratio',
-      ratio: 0.25,
-    })
-    const whole = 'http://traces.example.com/in'
-    expect(tracing({ ...env, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: whole })?.url).toBe(whole)
-  })
-
-  it.each([
-    ['OTEL_TRACES_EXPORTER', 'jaeger'],
-    ['OTEL_EXPORTER_OTLP_ENDPOINT', 'collector:4317'],
-    ['OTEL_EXPORTER_OTLP_HEADERS', 'secret'],
-    ['OTEL_EXPORTER_OTLP_HEADERS', 'key=%zz'],
-    ['OTEL_EXPORTER_OTLP_HEADERS', 'key=one%0Atwo'],
-    ['OTEL_EXPORTER_OTLP_HEADERS', 'my:key=secret'],
-    ['OTEL_TRACES_SAMPLER', 'jaeger_remote'],
-    ['OTEL_TRACES_SAMPLER_ARG', '1.5'],
-    ['OTEL_TRACES_SAMPLER_ARG', '.'],
-  ])('are refused when %s is %s', (name, value) => {
-    expect(named(parseControlConfig({ ...ON, [name]: value }))).toEqual([name])
-  })
-
-  it('never show the headers', () => {
-    const parsed = parseControlConfig({ ...ON, OTEL_EXPORTER_OTLP_HEADERS: 'my secret' })
-    expect(JSON.stringify(problems(parsed))).not.toContain('my secret')
-  })
-
-  it('leave variables that are meant for other programs alone while they are off', () => {
-    const env = { OTEL_EXPORTER_OTLP_ENDPOINT: 'collector:4317', OTEL_TRACES_SAMPLER: 'jaeger_remote' }
-    expect(config(parseControlConfig({ ...REDIS, ...env })).tracing).toBeUndefined()
-  })
-})
-
 describe('unknown variables', () => {
   const warnings = (env: Environment) => parseDevConfig(env).warnings
 

@@ -6,8 +6,10 @@ import {
   readSecretFile,
 } from './config/environment.ts'
 import { isLoopback } from './config/loopback.ts'
+import { readTracing, type TracingReading } from './config/tracing.ts'
 import { findTypos } from './config/typos.ts'
-import type { Command, Values } from './config/variables.ts'
+import type { Command } from './config/variable.ts'
+import type { Values } from './config/variables.ts'
 import type { TracingConfig } from './tracing/config.ts'
 
 export type { Environment, Problem } from './config/environment.ts'
@@ -124,9 +126,9 @@ export const parseDataplaneConfig = (env: Environment, read_file?: ReadFile): Pa
 
 /** Configuration of `roomful dev`. */
 export const parseDevConfig = (env: Environment, read_file?: ReadFile): Parsed<DevConfig> =>
-  parse('dev', env, read_file, (values) => ({
-    control: controlConfig(values),
-    dataplane: dataplaneConfig(values),
+  parse('dev', env, read_file, (values, tracing) => ({
+    control: controlConfig(values, tracing),
+    dataplane: dataplaneConfig(values, tracing),
     examples: { host: values.EXAMPLES_HOST, port: values.EXAMPLES_PORT },
     store: storeConfig(values),
     log: logConfig(values),
@@ -150,20 +152,15 @@ function parse<C>(
   command: Command,
   env: Environment,
   read_file: ReadFile = readSecretFile,
-  build: (values: Values) => C,
+  build: (values: Values, tracing: TracingReading) => C,
 ): Parsed<C> {
   const { values, problems } = readEnvironment(command, env, read_file)
-  const all = [...problems.filter(concerns(values)), ...contradictions(command, values)]
-  const warnings = [...typoWarnings(env), ...weaknesses(command, values)]
+  const tracing = readTracing(values, env, read_file)
+  const all = [...problems.filter(tracing.concerns), ...contradictions(command, values), ...tracing.problems]
+  const warnings = [...typoWarnings(env), ...weaknesses(command, values), ...tracing.warnings]
   if (all.length > 0) return { ok: false, problems: all, warnings }
-  return { ok: true, config: build(values), warnings }
+  return { ok: true, config: build(values, tracing), warnings }
 }
-
-/** OpenTelemetry's variables are set for whole machines: while traces are off here, the rest of them is for other programs. */
-const concerns =
-  (values: Partial<Values>) =>
-  ({ name }: Problem): boolean =>
-    values.OTEL_TRACES_EXPORTER !== 'none' || !name.startsWith('OTEL_') || name === 'OTEL_TRACES_EXPORTER'
 
 /** What is wrong only in combination. Looks at values that may be missing because they were wrong themselves. */
 function contradictions(command: Command, values: Partial<Values>): Problem[] {
@@ -217,7 +214,7 @@ const typoWarnings = (env: Environment): string[] =>
       : `${name} is set, but roomful has no variable of this name. Did you mean ${suggestion}?`,
   )
 
-const controlConfig = (values: Values): ControlConfig => ({
+const controlConfig = (values: Values, tracing: TracingReading): ControlConfig => ({
   host: values.CONTROL_HOST,
   port: values.CONTROL_PORT,
   operator_tokens: values.CONTROL_API_TOKENS ?? [],
@@ -227,10 +224,10 @@ const controlConfig = (values: Values): ControlConfig => ({
   require_key_id: values.REQUIRE_KEY_ID,
   store: storeConfig(values),
   log: logConfig(values),
-  tracing: tracingConfig(values, 'roomful-control'),
+  tracing: tracing.configOf('roomful-control'),
 })
 
-const dataplaneConfig = (values: Values): DataplaneConfig => ({
+const dataplaneConfig = (values: Values, tracing: TracingReading): DataplaneConfig => ({
   ws_host: values.WS_HOST,
   ws_port: values.WS_PORT,
   admin_host: values.ADMIN_HOST,
@@ -258,7 +255,7 @@ const dataplaneConfig = (values: Values): DataplaneConfig => ({
   outbox_limit_bytes: values.OUTBOX_LIMIT_BYTES,
   store: storeConfig(values),
   log: logConfig(values),
-  tracing: tracingConfig(values, 'roomful-dataplane'),
+  tracing: tracing.configOf('roomful-dataplane'),
 })
 
 const storeConfig = (values: Values): StoreConfig => ({
@@ -267,15 +264,3 @@ const storeConfig = (values: Values): StoreConfig => ({
 })
 
 const logConfig = (values: Values): LogConfig => ({ level: values.LOG_LEVEL, format: values.LOG_FORMAT })
-
-function tracingConfig(values: Values, service_name: string): TracingConfig | undefined {
-  if (values.OTEL_TRACES_EXPORTER === 'none') return undefined
-  const root = values.OTEL_EXPORTER_OTLP_ENDPOINT.replace(/\/$/, '')
-  return {
-    url: values.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT ?? `${root}/v1/traces`,
-    headers: values.OTEL_EXPORTER_OTLP_HEADERS ?? {},
-    service_name: values.OTEL_SERVICE_NAME ?? service_name,
-    sampler: values.OTEL_TRACES_SAMPLER,
-    ratio: values.OTEL_TRACES_SAMPLER_ARG,
-  }
-}

@@ -34,14 +34,7 @@ describe('traces from a backend’s token request up to the join', { timeout: 30
   let login: Login
 
   const tracing = async (service_name: string, instance_id: string) => {
-    const config = {
-      url: `${collector.url}/v1/traces`,
-      headers: {},
-      service_name,
-      sampler: 'parentbased_always_on',
-      ratio: 1,
-    } as const
-    const opened = await openTracing({ config, instance_id, ...parts })
+    const opened = await openTracing({ config: collector.config({ service_name }), instance_id, ...parts })
     tracings.push(opened)
     return opened.tracer
   }

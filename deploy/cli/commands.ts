@@ -1,5 +1,5 @@
 import { systemClock } from '../../shared/clock.ts'
-import type { Command } from '../../shared/config/variables.ts'
+import type { Command } from '../../shared/config/variable.ts'
 import {
   type ConfigProblems,
   type ControlConfig,

@@ -1,4 +1,4 @@
-import type { Command } from '../../shared/config/variables.ts'
+import type { Command } from '../../shared/config/variable.ts'
 import { describeVariables } from '../../shared/config.ts'
 import { COMMANDS } from './arguments.ts'
 

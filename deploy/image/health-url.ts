@@ -1,5 +1,5 @@
 import { type Environment, type ReadFile, readEnvironment } from '../../shared/config/environment.ts'
-import type { Command } from '../../shared/config/variables.ts'
+import type { Command } from '../../shared/config/variable.ts'
 
 /** What a container can run that has a health. */
 export type Plane = Extract<Command, 'control' | 'dataplane'>

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import * as v from 'valibot'
-import { type Command, VARIABLES, type Values, type Variable, type VariableName } from './variables.ts'
+import type { Command, Variable } from './variable.ts'
+import { VARIABLES, type Values, type VariableName } from './variables.ts'
 
 /** Environment variables, such as `process.env`. */
 export type Environment = Readonly<Record<string, string | undefined>>

@@ -1,5 +1,5 @@
 import { variables } from './environment.ts'
-import type { Command, Variable } from './variables.ts'
+import type { Command, Variable } from './variable.ts'
 
 /** What `--help` says about the environment: every variable, or those of one command, at most `width` characters a line. */
 export function describeVariables(options: { command?: Command; width?: number } = {}): string {

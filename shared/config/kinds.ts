@@ -48,6 +48,17 @@ export const flag: Kind<boolean> = kind(
   ) as v.GenericSchema<string, boolean>,
 )
 
+/** true or false, in upper or lower case, as a boolean. */
+export const trueOrFalse: Kind<boolean> = kind(
+  'true or false',
+  v.pipe(
+    v.string(),
+    v.toLowerCase(),
+    v.picklist(['true', 'false']),
+    v.transform((text) => text === 'true'),
+  ),
+)
+
 /** One of a few words. */
 export const oneOf = <const W extends readonly string[]>(words: W): Kind<W[number]> =>
   kind(
@@ -99,30 +110,47 @@ export const storeUrl: Kind<string> = kind(
   ),
 )
 
-/** A token of HTTP (RFC 9110), an equals sign, and anything. */
-const HEADER = /^[\w!#$%&'*+.^`|~-]+=/
+/** What OpenTelemetry calls propagators: the one there is, and one that does no harm. */
+export const propagators: Kind<readonly string[]> = kind(
+  'tracecontext, or tracecontext,baggage',
+  v.pipe(
+    list('', /^(tracecontext|baggage)$/).schema,
+    v.check((names) => names.includes('tracecontext')),
+  ),
+)
+
+/** A token of HTTP (RFC 9110). */
+const HEADER_NAME = /^[\w!#$%&'*+.^`|~-]+$/
 /** What may stand in the value of a header: line breaks may not. */
 const HEADER_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/
+const ATTRIBUTE_NAME = /^\S{1,255}$/
+const ATTRIBUTE_VALUE = /^.{0,255}$/
 
 /** Headers as `name=value` pairs, separated by commas, as an object; values are percent-encoded. */
 export const headers = (expects: string): Kind<Readonly<Record<string, string>>> =>
+  pairs(expects, HEADER_NAME, HEADER_VALUE)
+
+/** Attributes as `key=value` pairs, separated by commas, as an object; both are percent-encoded. */
+export const attributes = (expects: string): Kind<Readonly<Record<string, string>>> =>
+  pairs(expects, ATTRIBUTE_NAME, ATTRIBUTE_VALUE)
+
+const pairs = (expects: string, name: RegExp, value: RegExp): Kind<Readonly<Record<string, string>>> =>
   kind(
     expects,
     v.pipe(
-      list(expects, HEADER).schema,
-      v.transform((parts) => parts.map(headerOf)),
-      v.check((all) => all.every(([, value]) => value !== undefined && HEADER_VALUE.test(value))),
+      list(expects, /=/).schema,
+      v.transform((parts) => parts.map(pairOf)),
+      v.check((all) => all.every((pair) => pair !== undefined && name.test(pair[0]) && value.test(pair[1]))),
       v.transform((all) => Object.fromEntries(all as [string, string][])),
     ),
   )
 
-/** Name and value; undefined: the value is not percent-encoded as it should be. */
-function headerOf(part: string): [name: string, value: string | undefined] {
+/** Name and value; undefined: one is not percent-encoded as it should be. */
+function pairOf(part: string): [name: string, value: string] | undefined {
   const at = part.indexOf('=')
-  const name = part.slice(0, at)
   try {
-    return [name, decodeURIComponent(part.slice(at + 1).trim())]
+    return [decodeURIComponent(part.slice(0, at).trim()), decodeURIComponent(part.slice(at + 1).trim())]
   } catch {
-    return [name, undefined]
+    return undefined
   }
 }

@@ -1,47 +1,6 @@
-import { SAMPLERS } from '../tracing/config.ts'
-import {
-  flag,
-  fraction,
-  headers,
-  host,
-  integer,
-  type Kind,
-  list,
-  oneOf,
-  port,
-  storeUrl,
-  text,
-  url,
-} from './kinds.ts'
-
-/** A command of the command line that reads configuration. */
-export type Command = 'control' | 'dataplane' | 'dev' | 'rekey'
-
-/** One environment variable: everything there is to know about it. */
-export interface Variable<T = unknown> {
-  /** One sentence for `--help` and the operations page. */
-  readonly meaning: string
-  readonly kind: Kind<T>
-  /** As it would be written in the environment; absent: not set. */
-  readonly default?: string
-  /** The default in words, where it is not a value (`the examples`). */
-  readonly default_note?: string
-  /** Which commands read it. */
-  readonly used_by: readonly Command[]
-  /** Which commands do not start without it. */
-  readonly required_by?: readonly Command[]
-  /** Its value is never shown. */
-  readonly secret?: true
-}
-
-/** A variable with a default always has a value. */
-const withDefault = <T>(variable: Variable<T> & { readonly default: string }) => variable
-const optional = <T>(variable: Variable<T>) => variable
-
-const CONTROL: readonly Command[] = ['control', 'dev']
-const DATAPLANE: readonly Command[] = ['dataplane', 'dev']
-const BOTH: readonly Command[] = ['control', 'dataplane', 'dev']
-const ALL: readonly Command[] = [...BOTH, 'rekey']
+import { flag, host, integer, list, oneOf, port, storeUrl, text, url } from './kinds.ts'
+import { TRACING_VARIABLES } from './tracing-variables.ts'
+import { ALL, BOTH, CONTROL, DATAPLANE, optional, type Variable, withDefault } from './variable.ts'
 
 const ORIGIN = /^(https?|[a-z][a-z0-9+.-]*):\/\/[^/\s]+$/
 
@@ -278,47 +237,7 @@ export const VARIABLES = {
     default: 'auto',
     used_by: ALL,
   }),
-  OTEL_TRACES_EXPORTER: withDefault({
-    meaning: 'otlp sends traces to a collector, as OTLP over HTTP in JSON.',
-    kind: oneOf(['none', 'otlp']),
-    default: 'none',
-    used_by: BOTH,
-  }),
-  OTEL_EXPORTER_OTLP_ENDPOINT: withDefault({
-    meaning: 'Where the collector is; spans go to /v1/traces below it.',
-    kind: url(['http', 'https'], 'http://collector:4318'),
-    default: 'http://localhost:4318',
-    used_by: BOTH,
-  }),
-  OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: optional({
-    meaning: 'Where spans go, when that is somewhere else: the whole URL.',
-    kind: url(['http', 'https'], 'https://traces.example.com/v1/traces'),
-    used_by: BOTH,
-  }),
-  OTEL_EXPORTER_OTLP_HEADERS: optional({
-    meaning: 'Headers for the collector, such as its credential.',
-    kind: headers('name=value pairs separated by commas, names as in HTTP, values percent-encoded'),
-    used_by: BOTH,
-    secret: true,
-  }),
-  OTEL_SERVICE_NAME: optional({
-    meaning: 'Name of the service in its traces.',
-    kind: text('a text'),
-    default_note: 'roomful-control, roomful-dataplane',
-    used_by: BOTH,
-  }),
-  OTEL_TRACES_SAMPLER: withDefault({
-    meaning: 'Which traces are recorded; parentbased_…: only where the caller has not decided already.',
-    kind: oneOf(SAMPLERS),
-    default: 'parentbased_always_on',
-    used_by: BOTH,
-  }),
-  OTEL_TRACES_SAMPLER_ARG: withDefault({
-    meaning: 'The share of traces that the samplers with a ratio record.',
-    kind: fraction,
-    default: '1',
-    used_by: BOTH,
-  }),
+  ...TRACING_VARIABLES,
 } as const satisfies Record<string, Variable>
 
 export type VariableName = keyof typeof VARIABLES

@@ -21,14 +21,7 @@ afterEach(async () => {
 async function tracing(changes: Partial<TracingConfig> = {}): Promise<Tracing & { logged: () => string }> {
   const { log, logged } = recordingLog()
   const { tracer, ...opened } = await openTracing({
-    config: {
-      url: `${collector.url}/v1/traces`,
-      headers: { authorization: 'Bearer of-the-collector' },
-      service_name: 'roomful-test',
-      sampler: 'parentbased_always_on',
-      ratio: 1,
-      ...changes,
-    },
+    config: collector.config({ headers: { authorization: 'Bearer of-the-collector' }, ...changes }),
     instance_id: 'one',
     clock,
     random: new SeededRandom(1),
@@ -130,32 +123,40 @@ describe('traces', () => {
     },
   )
 
-  it('carry what OTEL_RESOURCE_ATTRIBUTES says, under the name that was configured', async () => {
-    vi.stubEnv('OTEL_RESOURCE_ATTRIBUTES', 'deployment.environment.name=staging,service.name=ignored')
-    const { tracer, close } = await tracing()
+  it('carry what is said of the process, before what it would say itself', async () => {
+    const attributes = { 'deployment.environment.name': 'staging', 'service.instance.id': 'pod-3' }
+    const { tracer, close } = await tracing({ attributes })
     tracer.span('one').end()
     await close()
     expect(collector.requests[0]!.body).toContain('staging')
-    expect(collector.one('one').service).toBe('roomful-test')
+    expect(collector.one('one')).toMatchObject({ service: 'roomful-test', instance: 'pod-3' })
   })
 
-  it('that nobody takes are lost with one warning, and one word when they are taken again', async () => {
-    vi.stubEnv('OTEL_BSP_SCHEDULE_DELAY', '5')
-    collector.status = 400
-    const { tracer, close, logged } = await tracing()
-    for (const turn of [1, 2, 3]) {
-      tracer.span('lost').end()
-      await vi.waitFor(() => expect(collector.requests).toHaveLength(turn), 5000)
-    }
-    await vi.waitFor(() => expect(logged()).toContain('traces cannot be exported'))
-    collector.status = 200
-    tracer.span('taken').end()
-    await vi.waitFor(() => expect(logged()).toContain('traces are exported again'), 5000)
+  it('go as they are told: compressed, and in batches of a size', async () => {
+    const batches = { delay_ms: 5000, patience_ms: 30_000, queue: 10, size: 3 }
+    const { tracer, close } = await tracing({ compression: 'gzip', batches })
+    for (let i = 0; i < 7; i++) tracer.span('one').end()
     await close()
-    expect(logged().match(/traces cannot be exported/g)).toHaveLength(1)
-    expect(logged()).toContain('"lost":3')
-    expect(logged()).not.toContain('of-the-collector')
-    expect(collector.spans.map(({ name }) => name)).toEqual(['taken'])
+    expect(collector.requests.map(({ headers }) => headers['content-encoding'])).toEqual([
+      'gzip',
+      'gzip',
+      'gzip',
+    ])
+    expect(collector.spans).toHaveLength(7)
+  })
+
+  it('look at nothing in the environment themselves', async () => {
+    vi.stubEnv('OTEL_EXPORTER_OTLP_COMPRESSION', 'gzip')
+    vi.stubEnv('OTEL_RESOURCE_ATTRIBUTES', 'who=somebody-else')
+    vi.stubEnv('OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT', '1')
+    vi.stubEnv('OTEL_BSP_MAX_QUEUE_SIZE', '1')
+    const { tracer, close } = await tracing()
+    for (let i = 0; i < 3; i++) tracer.span('one', { attributes: { a: 1, b: 2 } }).end()
+    await close()
+    expect(collector.spans.map(({ attributes }) => attributes)).toEqual(Array(3).fill({ a: 1, b: 2 }))
+    const [{ headers, body }] = collector.requests as [(typeof collector.requests)[0]]
+    expect(headers).not.toHaveProperty('content-encoding')
+    expect(body).not.toContain('somebody-else')
   })
 
   it('do not keep a process from ending for more than two seconds', async () => {

@@ -16,17 +16,11 @@ import {
 } from '@opentelemetry/api'
 import { TraceState } from '@opentelemetry/core'
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http'
-import {
-  defaultResource,
-  detectResources,
-  envDetector,
-  resourceFromAttributes,
-} from '@opentelemetry/resources'
+import { defaultResource, resourceFromAttributes } from '@opentelemetry/resources'
 import {
   AlwaysOffSampler,
   AlwaysOnSampler,
   BasicTracerProvider,
-  BatchSpanProcessor,
   ParentBasedSampler,
   type Sampler,
   TraceIdRatioBasedSampler,
@@ -36,11 +30,21 @@ import type { Logger } from '../log.ts'
 import { packageVersion } from '../version.ts'
 import type { SamplerName, TracingConfig } from './config.ts'
 import type { Tracing, TracingParts } from './open.ts'
-import { ReportingExporter } from './reporting-exporter.ts'
+import { SpanQueue } from './span-queue.ts'
 import { readTraceparent, writeTraceparent } from './traceparent.ts'
 import type { Attributes, Span, SpanStart, Tracer } from './tracer.ts'
 
 const CLOSE_MS = 2000
+
+/** OpenTelemetry’s defaults. */
+const SPAN_LIMITS = {
+  attributeCountLimit: 128,
+  attributeValueLengthLimit: Number.POSITIVE_INFINITY,
+  linkCountLimit: 128,
+  eventCountLimit: 128,
+  attributePerEventCountLimit: 128,
+  attributePerLinkCountLimit: 128,
+}
 
 const KINDS: Readonly<Record<NonNullable<SpanStart['kind']>, SpanKind>> = {
   internal: SpanKind.INTERNAL,
@@ -62,24 +66,20 @@ export class OtlpTracing implements Tracing {
     random,
     log,
   }: TracingParts & { readonly config: TracingConfig }) {
-    const { url, headers } = config
-    const exporter = new OTLPTraceExporter({ url, headers: { ...headers } })
     const id = (bytes: number): string => Buffer.from(random.bytes(bytes)).toString('hex')
     this.#clock = clock
     this.#log = log
     this.#provider = new BasicTracerProvider({
       resource: defaultResource()
-        .merge(detectResources({ detectors: [envDetector] }))
         .merge(
-          resourceFromAttributes({
-            'service.name': config.service_name,
-            'service.version': packageVersion(),
-            'service.instance.id': instance_id,
-          }),
-        ),
+          resourceFromAttributes({ 'service.version': packageVersion(), 'service.instance.id': instance_id }),
+        )
+        .merge(resourceFromAttributes(config.attributes))
+        .merge(resourceFromAttributes({ 'service.name': config.service_name })),
       sampler: samplerOf(config.sampler, config.ratio),
       idGenerator: { generateTraceId: () => id(16), generateSpanId: () => id(8) },
-      spanProcessors: [new BatchSpanProcessor(new ReportingExporter(exporter, log))],
+      spanLimits: SPAN_LIMITS,
+      spanProcessors: [new SpanQueue(config.batches, exporterOf(config), { clock, log })],
     })
     this.tracer = new OtlpTracer(this.#provider.getTracer('roomful', packageVersion()), clock)
   }
@@ -98,6 +98,19 @@ export class OtlpTracing implements Tracing {
       this.#log.warn(`the last traces were not taken within ${CLOSE_MS / 1000} seconds, and are lost`)
     cancel()
   }
+}
+
+type Compression = NonNullable<NonNullable<ConstructorParameters<typeof OTLPTraceExporter>[0]>['compression']>
+
+/** All that is said is said here: where an option is missing, the library looks into the environment. */
+function exporterOf({ url, headers, timeout_ms, compression, tls }: TracingConfig): OTLPTraceExporter {
+  return new OTLPTraceExporter({
+    url,
+    headers: { ...headers },
+    timeoutMillis: timeout_ms,
+    compression: compression as Compression,
+    httpAgentOptions: { keepAlive: true, ...tls },
+  })
 }
 
 function samplerOf(name: SamplerName, ratio: number): Sampler {

@@ -1,6 +1,7 @@
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { gunzipSync } from 'node:zlib'
+import type { TracingConfig } from '../../shared/tracing/config.ts'
 import { until } from './redis-admin.ts'
 
 type Word = string | number | boolean | undefined
@@ -71,8 +72,8 @@ const ERROR = 2
 export class TraceCollector {
   readonly requests: TraceRequest[] = []
   readonly spans: CollectedSpan[] = []
-  /** What it answers; 200 takes the spans. */
-  status = 200
+  /** What it answers; 200 takes the spans, `silent` lets whoever sends them wait. */
+  status: number | 'silent' = 200
   readonly #server: Server
 
   private constructor() {
@@ -84,22 +85,40 @@ export class TraceCollector {
         const body = (request.headers['content-encoding'] === 'gzip' ? gunzipSync(bytes) : bytes).toString()
         this.requests.push({ path: request.url ?? '', headers: request.headers, body })
         if (this.status === 200) this.spans.push(...spansOf(JSON.parse(body)))
+        if (this.status === 'silent') return
         response.writeHead(this.status, { 'content-type': 'application/json' })
         response.end('{}')
       })
     })
   }
 
-  /** Starts one on a free port. */
-  static async start(): Promise<TraceCollector> {
+  /** Starts one on a port; default: a free one. */
+  static async start(port = 0): Promise<TraceCollector> {
     const collector = new TraceCollector()
-    await new Promise<void>((resolve) => collector.#server.listen(0, '127.0.0.1', resolve))
+    await new Promise<void>((resolve) => collector.#server.listen(port, '127.0.0.1', resolve))
     return collector
   }
 
   /** For `OTEL_EXPORTER_OTLP_ENDPOINT`. */
   get url(): string {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`
+  }
+
+  /** For a process without an environment: everything as it is by default, but for `changes`. */
+  config(changes: Partial<TracingConfig> = {}): TracingConfig {
+    return {
+      url: `${this.url}/v1/traces`,
+      headers: {},
+      timeout_ms: 10_000,
+      compression: 'none',
+      tls: {},
+      service_name: 'roomful-test',
+      attributes: {},
+      sampler: 'parentbased_always_on',
+      ratio: 1,
+      batches: { delay_ms: 5000, patience_ms: 30_000, queue: 2048, size: 512 },
+      ...changes,
+    }
   }
 
   /** The spans of a name that `fits` says yes to. */

@@ -1,0 +1,140 @@
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+import { pino } from 'pino'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { type RunningControl, startControl } from '../control/main.ts'
+import { systemClock } from '../shared/clock.ts'
+import { systemRandom } from '../shared/random.ts'
+import { memoryStore } from '../shared/store/memory/memory.ts'
+import { openTracing, type Tracing } from '../shared/tracing/open.ts'
+import { FakeClock } from './support/fake-clock.ts'
+import { until } from './support/redis-admin.ts'
+import { recordingLog } from './support/redis-store.ts'
+import { TraceCollector } from './support/trace-collector.ts'
+
+/** Everything goes faster than it would by default; the minutes of the log are those of a clock of its own. */
+const HASTY = { timeout_ms: 50, batches: { delay_ms: 5, patience_ms: 1000, queue: 100, size: 20 } }
+
+describe('a collector that does not take traces', { timeout: 30_000 }, () => {
+  let collector: TraceCollector
+  let clock: FakeClock
+  let tracing: Tracing
+  let logged: () => string
+  let control: RunningControl
+  let project_id: string
+
+  beforeEach(async () => {
+    collector = await TraceCollector.start()
+    clock = new FakeClock()
+    const recording = recordingLog()
+    logged = recording.logged
+    const config = collector.config(HASTY)
+    tracing = await openTracing({
+      config,
+      instance_id: 'one',
+      clock,
+      random: systemRandom,
+      log: recording.log,
+    })
+    control = await startControl({
+      config: { host: '127.0.0.1', port: 0, operator_tokens: [], auth_none: false, require_key_id: false },
+      store: memoryStore({ clock: systemClock }),
+      tracer: tracing.tracer,
+      clock: systemClock,
+      random: systemRandom,
+      log: pino({ level: 'silent' }),
+    })
+    const project = await post('/projects', { name: 'traced' })
+    project_id = project.id
+  })
+  afterEach(async () => {
+    await control.close()
+    const closing = tracing.close()
+    clock.advance(2000)
+    await closing
+    await collector.close()
+  })
+
+  const post = async (path: string, body: object) => {
+    const response = await fetch(`${control.url}${path}`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    })
+    expect(response.ok).toBe(true)
+    return (await response.json()) as { id: string }
+  }
+
+  const tokens = async (count: number): Promise<void> => {
+    for (let i = 0; i < count; i++) await post('/tokens', { project_id })
+  }
+
+  const warnings = (): number => logged().match(/traces cannot be exported/g)?.length ?? 0
+
+  const answer = async (status: TraceCollector['status']): Promise<void> => {
+    collector.status = status
+  }
+
+  it.each([
+    ['answers 500', () => answer(500)],
+    ['answers 503', () => answer(503)],
+    ['does not answer', () => answer('silent')],
+    ['refuses connections', () => collector.close()],
+  ])('and %s costs traces alone; the log says so once a minute, and spans come again', async (_, fail) => {
+    await collector.has('POST /projects')
+    const { port } = new URL(collector.url)
+    await fail()
+    for (let minute = 1; minute <= 3; minute++) {
+      clock.advance(60_000)
+      await tokens(5)
+      await until(`the log says it ${minute} times`, async () => {
+        await tokens(1)
+        return warnings() === minute
+      })
+      await tokens(10)
+      expect(warnings()).toBe(minute)
+    }
+    await collector.close()
+    collector = await TraceCollector.start(Number(port))
+    await until('spans come again', async () => {
+      await tokens(1)
+      return collector.named('POST /tokens').length > 0
+    })
+    await until('the log says so', async () => logged().includes('traces are exported again'))
+    expect(warnings()).toBe(3)
+  })
+})
+
+/** Bytes in use by what cannot be collected. */
+function heap(): number {
+  setFlagsFromString('--expose-gc')
+  runInNewContext('gc')()
+  return process.memoryUsage().heapUsed
+}
+
+it('a collector that does not answer costs no more memory than the queue', { timeout: 30_000 }, async () => {
+  const collector = await TraceCollector.start()
+  collector.status = 'silent'
+  const clock = new FakeClock()
+  const { log, logged } = recordingLog()
+  const { tracer, close } = await openTracing({
+    config: collector.config(),
+    instance_id: 'one',
+    clock,
+    random: systemRandom,
+    log,
+  }).then((opened) => ({ tracer: opened.tracer, close: () => opened.close() }))
+  const spans = (count: number): void => {
+    for (let i = 0; i < count; i++) tracer.span('one', { attributes: { number: i, text: `text ${i}` } }).end()
+  }
+  spans(5000)
+  const before = heap()
+  spans(50_000)
+  // Each span takes more than 500 bytes.
+  expect(heap() - before).toBeLessThan(5_000_000)
+  expect(logged()).toContain('2048 spans are waiting already')
+  const closing = close()
+  clock.advance(2000)
+  await closing
+  await collector.close()
+})
