@@ -1,4 +1,5 @@
 import type { Json } from '../shared/json.ts'
+import type { Order } from './listing.ts'
 
 /** What a node tells operators of itself, through ops/: plain data, as the calls under `/admin` answer it. Times are RFC 3339. */
 
@@ -17,6 +18,8 @@ export interface RoomDescription {
   readonly member_count: number
   /** Members whose socket is attached. */
   readonly connected_count: number
+  /** Between the last two times that rooms were listed, a second apart or more; null: it was not yet here at the first of them. */
+  readonly updates_per_second: number | null
   /** Only when asked for. */
   readonly state?: Json
   /** Only when asked for; the latest first. */
@@ -85,8 +88,24 @@ export interface ClusterNodeDescription {
   readonly admin_url?: string
 }
 
-/** Which sessions to describe. */
-export interface SessionQuery {
+/** What rooms can be put in order by: the columns of their list. */
+export const ROOM_COLUMNS = ['room', 'project', 'members', 'updates', 'seq'] as const
+export type RoomColumn = (typeof ROOM_COLUMNS)[number]
+
+/** What sessions can be put in order by: the columns of their list. */
+export const SESSION_COLUMNS = [
+  'session',
+  'player',
+  'project',
+  'key',
+  'connected',
+  'rooms',
+  'queued',
+] as const
+export type SessionColumn = (typeof SESSION_COLUMNS)[number]
+
+/** Which things to describe. */
+export interface Query {
   readonly room_id?: string
   readonly project_id?: string
   /** Only what has this text, in any case, in one of its names or ids. */
@@ -95,28 +114,28 @@ export interface SessionQuery {
   readonly limit?: number
 }
 
+/** Which sessions to describe. */
+export interface SessionQuery extends Query {
+  /** Absent: the oldest first. */
+  readonly order?: Order<SessionColumn>
+}
+
 /** Which rooms to describe, and how far. */
-export interface RoomQuery extends SessionQuery {
+export interface RoomQuery extends Query {
   readonly include_state: boolean
   readonly include_events: boolean
   /** How many members of each room at most; absent: all. */
   readonly members?: number
+  /** Absent: the oldest first. */
+  readonly order?: Order<RoomColumn>
 }
 
 /** An answer to a query. */
 export interface Found<T> {
-  /** As many as the limit allows, the oldest first. */
-  readonly items: readonly T[]
+  /** As many as the limit allows. Each is described when it is come to, so that somebody with many to tell of may rest between them. */
+  readonly items: Iterable<T>
   /** How many there are that the query is for. */
   readonly found: number
   /** How many there are at all. */
   readonly total: number
-}
-
-/** Whether one of `texts` has `q` in it, whatever the case; without a `q` everything has. */
-export function hasText(q: string | undefined, texts: Iterable<string | null>): boolean {
-  if (q === undefined || q === '') return true
-  const wanted = q.toLowerCase()
-  for (const text of texts) if (text?.toLowerCase().includes(wanted)) return true
-  return false
 }

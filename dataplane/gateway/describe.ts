@@ -1,25 +1,48 @@
 import { timestamp } from '../../shared/clock.ts'
-import { hasText, type SessionDescription, type SessionQuery } from '../descriptions.ts'
+import type { Query, SessionColumn, SessionDescription } from '../descriptions.ts'
+import { type Order, type Ranking, textFinder } from '../listing.ts'
 import type { Session } from './session.ts'
 
-/** Whether a query is for a session. */
-export const isAskedFor = (session: Session, { room_id, project_id, q }: SessionQuery): boolean =>
-  (project_id === undefined || session.project_id === project_id) &&
-  (room_id === undefined || isIn(session, room_id)) &&
-  hasText(q, namesOf(session))
+/** Whether a query is for a session; to be asked of many. */
+export function sessionsAskedFor({ room_id, project_id, q }: Query): (session: Session) => boolean {
+  const hasText = textFinder(q)
+  return (session) =>
+    (project_id === undefined || session.project_id === project_id) &&
+    (room_id === undefined || isIn(session, room_id)) &&
+    (hasText === undefined || hasName(session, hasText))
+}
 
 function isIn(session: Session, room_id: string): boolean {
   for (const seat of session.seats.values()) if (seat.taken && seat.room_id === room_id) return true
   return false
 }
 
-function* namesOf(session: Session): Iterable<string | null> {
-  yield session.session_id
-  yield session.sub
-  yield session.project_id
-  yield session.claims.key_id ?? null
-  yield* session.room_ids
+function hasName(session: Session, hasText: (text: string) => boolean): boolean {
+  const { session_id, sub, project_id, claims } = session
+  if (hasText(session_id) || hasText(project_id)) return true
+  if ((sub !== null && hasText(sub)) || (claims.key_id !== undefined && hasText(claims.key_id))) return true
+  for (const seat of session.seats.values()) if (seat.taken && hasText(seat.room_id)) return true
+  return false
 }
+
+const KEYS: Readonly<Record<SessionColumn, Ranking<Session>['key']>> = {
+  session: (session) => session.session_id,
+  player: (session) => session.sub,
+  project: (session) => session.project_id,
+  key: (session) => session.claims.key_id ?? null,
+  connected: (session) => session.connected_at,
+  rooms: (session) => session.seats.size,
+  queued: (session) => queuedBytes(session),
+}
+
+/** The order of sessions by one of their columns. */
+export const sessionRanking = ({ by, descending }: Order<SessionColumn>): Ranking<Session> => ({
+  key: KEYS[by],
+  descending,
+  name: (session) => session.session_id,
+})
+
+const queuedBytes = (session: Session): number => session.connection?.outbox.queued ?? 0
 
 /** A session as operators see it. */
 export const describeSession = (session: Session): SessionDescription => ({
@@ -29,5 +52,5 @@ export const describeSession = (session: Session): SessionDescription => ({
   sub: session.sub,
   connected_at: timestamp(session.connected_at),
   rooms: session.room_ids,
-  queued_bytes: session.connection?.outbox.queued ?? 0,
+  queued_bytes: queuedBytes(session),
 })

@@ -6,10 +6,11 @@ import type { Random } from '../../shared/random.ts'
 import type { Records } from '../../shared/store/port.ts'
 import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
 import type { Found, SessionDescription, SessionQuery } from '../descriptions.ts'
+import { choose, lazily } from '../listing.ts'
 import type { RoomAddress, ToEdge, ToOwner } from '../traffic.ts'
 import { Connection } from './connection.ts'
 import { Conversation, type ConversationParts } from './conversation.ts'
-import { describeSession, isAskedFor } from './describe.ts'
+import { describeSession, sessionRanking, sessionsAskedFor } from './describe.ts'
 import { drainConnections } from './drain.ts'
 import { Edge } from './edge.ts'
 import { type Defer, endOfTurn, Flusher } from './flusher.ts'
@@ -218,9 +219,13 @@ export class Gateway {
 
   /** The sessions as operators see them. */
   describeSessions(query: SessionQuery = {}): Found<SessionDescription> {
-    const found = [...this.#sessions].filter((session) => isAskedFor(session, query))
-    const items = found.slice(0, query.limit).map(describeSession)
-    return { items, found: found.length, total: this.sessions }
+    const { limit, order } = query
+    const { chosen, found } = choose(this.#sessions, {
+      fits: sessionsAskedFor(query),
+      ranking: order && sessionRanking(order),
+      limit,
+    })
+    return { items: lazily(chosen, describeSession), found, total: this.sessions }
   }
 
   /** Whether a session has a socket here. */

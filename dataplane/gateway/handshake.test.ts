@@ -151,7 +151,7 @@ describe('tokens without a key', () => {
     await start()
     const { client } = await test.hello(await test.tokenWithoutKey())
     await client.roundTrip()
-    expect(test.gateway.describeSessions().items).toMatchObject([{ key_id: null, sub: 'ada' }])
+    expect([...test.gateway.describeSessions().items]).toMatchObject([{ key_id: null, sub: 'ada' }])
   })
 
   it('are refused where a key is required', async () => {

@@ -91,7 +91,7 @@ describe('a fresh token', () => {
   it('may come under another key, which the session then depends on', async () => {
     const { client } = await test.hello()
     await renew(client, await test.token({ key_id: 'key_b' }))
-    expect(test.gateway.describeSessions().items).toMatchObject([{ key_id: 'key_b' }])
+    expect([...test.gateway.describeSessions().items]).toMatchObject([{ key_id: 'key_b' }])
     test.gateway.revokeKey('prj_one', 'key_a')
     await client.roundTrip()
     test.gateway.revokeKey('prj_one', 'key_b')
@@ -172,7 +172,7 @@ describe('a revoked key', () => {
 describe('sessions as operators see them', () => {
   it('are listed with what they hold', async () => {
     const { welcome, client } = await test.join()
-    expect(test.gateway.describeSessions().items).toEqual([
+    expect([...test.gateway.describeSessions().items]).toEqual([
       {
         session_id: welcome.session_id,
         project_id: 'prj_one',
@@ -197,7 +197,7 @@ describe('sessions as operators see them', () => {
     await test.hello()
     const found = (query: object) => {
       const { items, found, total } = test.gateway.describeSessions(query)
-      return [items.length, found, total]
+      return [[...items].length, found, total]
     }
     expect(found({})).toEqual([2, 2, 2])
     expect(found({ limit: 1 })).toEqual([1, 2, 2])

@@ -21,7 +21,7 @@ function stopReading(client: TestClient): () => void {
   return () => socket.resume()
 }
 
-const queued = (): number => test.gateway.describeSessions().items[0]!.queued_bytes
+const queued = (): number => [...test.gateway.describeSessions().items][0]!.queued_bytes
 
 /** Follows the state as the protocol says; throws at a gap. */
 function follow(messages: readonly ServerMessage[]) {

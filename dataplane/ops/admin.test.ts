@@ -6,6 +6,7 @@ import { SeededRandom } from '../../test/support/seeded-random.ts'
 import type {
   ClusterNodeDescription,
   Found,
+  Query,
   RoomDescription,
   RoomQuery,
   SessionDescription,
@@ -26,6 +27,7 @@ const room = (project_id: string, room_type: string, key: string): RoomDescripti
   members: [],
   member_count: 0,
   connected_count: 0,
+  updates_per_second: null,
 })
 
 const session = (session_id: string, project_id: string, rooms: string[]): SessionDescription => ({
@@ -63,7 +65,7 @@ const OWNERS: Record<string, RoomOwner> = {
 /** What a source finds among `items` that fit a project. */
 function found<T extends { readonly project_id: string }>(
   items: readonly T[],
-  { project_id, limit }: SessionQuery,
+  { project_id, limit }: Query,
   dress: (item: T) => T = (item) => item,
 ): Found<T> {
   const fitting = items.filter((item) => project_id === undefined || item.project_id === project_id)
@@ -74,6 +76,7 @@ function setup(options: Partial<AdminOptions> = {}) {
   const drained: string[] = []
   const logged: string[] = []
   const asked: RoomQuery[] = []
+  const asked_sessions: SessionQuery[] = []
   const app = createAdminApp({
     internal_token: TOKEN,
     registry: new Registry(),
@@ -97,8 +100,10 @@ function setup(options: Partial<AdminOptions> = {}) {
         (each) => (include_state ? { ...each, state: { hp: 9 } } : each),
       )
     },
-    describeSessions: (query) =>
-      found([session('ses_1', 'prj_1', ['arena:a']), session('ses_2', 'prj_2', ['arena:a'])], query),
+    describeSessions: (query) => {
+      asked_sessions.push(query)
+      return found([session('ses_1', 'prj_1', ['arena:a']), session('ses_2', 'prj_2', ['arena:a'])], query)
+    },
     members: () => 5,
     describeCluster: () => [
       node('node_1', true, true),
@@ -114,7 +119,7 @@ function setup(options: Partial<AdminOptions> = {}) {
   })
   const get = (path: string, token: string | undefined = TOKEN) =>
     app.request(path, token === undefined ? {} : { headers: { 'x-service-internal-token': token } })
-  return { app, get, drained, logged, asked }
+  return { app, get, drained, logged, asked, asked_sessions }
 }
 
 describe('GET /admin/runtime', () => {
@@ -168,6 +173,35 @@ describe('GET /admin/runtime', () => {
     expect(whole.totals).toEqual({ rooms: 3, members: 5, sessions: 2 })
   })
 
+  it('asks for the order of each list', async () => {
+    const { get, asked, asked_sessions } = setup()
+    await get('/admin/runtime?sort_rooms=-members&sort_sessions=player')
+    expect(asked).toMatchObject([{ order: { by: 'members', descending: true } }])
+    expect(asked_sessions).toEqual([{ order: { by: 'player', descending: false } }])
+    await get('/admin/runtime')
+    expect(asked[1]).not.toHaveProperty('order')
+  })
+
+  it('describes the rooms one after the other, and lets others have their turn in between', async () => {
+    const state = 'x'.repeat(20_000)
+    let described = 0
+    const { get } = setup({
+      describeRooms: () => ({
+        items: (function* () {
+          for (; described < 100; described++) yield { ...room('prj_1', 'arena', `${described}`), state }
+        })(),
+        found: 100,
+        total: 100,
+      }),
+    })
+    const response = await get('/admin/runtime?include_state=1')
+    expect(described).toBeLessThan(10)
+    const body = await response.json()
+    expect(body.rooms).toHaveLength(100)
+    expect(body.rooms[99]).toEqual({ ...room('prj_1', 'arena', '99'), state })
+    expect(body.found).toEqual({ rooms: 100, sessions: 2 })
+  })
+
   it.each([
     ['include_state=yes', 'include_state'],
     ['include_state=', 'include_state'],
@@ -176,6 +210,9 @@ describe('GET /admin/runtime', () => {
     ['include_events=true', 'include_events'],
     ['include_events=1', 'include_events'],
     ['include_events=1&q=bob&limit=1000', 'include_events'],
+    ['sort_rooms=size', 'sort_rooms'],
+    ['sort_rooms=--members', 'sort_rooms'],
+    ['sort_sessions=members', 'sort_sessions'],
     ['limit=-1', 'limit'],
     ['limit=1001', 'limit'],
     ['limit=ten', 'limit'],

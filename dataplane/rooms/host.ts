@@ -5,10 +5,11 @@ import type { Random } from '../../shared/random.ts'
 import type { Claim, RoomRecords } from '../../shared/store/port.ts'
 import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
 import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
+import { choose, lazily } from '../listing.ts'
 import { type Arrival, type RoomAddress, roomId, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
 import { type ClaimOptions, type ClaimResult, type ClaimRoom, claimOptions } from './claim-room.ts'
 import type { RoomDefinition } from './definition.ts'
-import { describeRoom, isAskedFor } from './describe.ts'
+import { describeRoom, roomRanking, roomsAskedFor } from './describe.ts'
 import { ROOM_LIMITS, type RoomEnvironment, type RoomLimits } from './environment.ts'
 import { logFailure } from './failure-log.ts'
 import { JournalFormat } from './journal.ts'
@@ -19,6 +20,7 @@ import { Replies } from './replies.ts'
 import { restore } from './restore.ts'
 import { Room } from './room.ts'
 import { type Defer, Scheduler } from './scheduler.ts'
+import { UpdateRates } from './update-rates.ts'
 import { errorText } from './validate.ts'
 
 /** What a host is made of. */
@@ -58,6 +60,7 @@ export class RoomHost {
   readonly #rooms = new Map<string, Room>()
   /** Being claimed: what arrived for them meanwhile, in order. */
   readonly #opening = new Map<string, Arrival[]>()
+  readonly #rates: UpdateRates
   readonly #refresh
   #members = 0
   #closed = false
@@ -67,6 +70,7 @@ export class RoomHost {
     const { node_id, clock, random, records, metrics, deliver, may_act, rewrites_allowed_at, log } = parts
     this.#parts = parts
     this.#types = new RoomTypes(parts.rooms)
+    this.#rates = new UpdateRates(clock)
     const scheduler = new Scheduler(clock, parts.defer ?? setImmediate, (error) =>
       log.error({ err: error }, 'a timer of a room failed'),
     )
@@ -176,9 +180,15 @@ export class RoomHost {
 
   /** The rooms as operators see them. */
   describe(query: RoomQuery): Found<RoomDescription> {
-    const found = this.rooms.filter((room) => isAskedFor(room, query))
-    const items = found.slice(0, query.limit).map((room) => describeRoom(room, query, this.#environment))
-    return { items, found: found.length, total: this.size }
+    const { limit, order, room_id } = query
+    if (room_id === undefined) this.#rates.sample(this.#rooms.values())
+    const parts = { ...this.#environment, rates: this.#rates }
+    const { chosen, found } = choose(this.#rooms.values(), {
+      fits: roomsAskedFor(query),
+      ranking: order && roomRanking(order, this.#rates),
+      limit,
+    })
+    return { items: lazily(chosen, (room) => describeRoom(room, query, parts)), found, total: this.size }
   }
 
   /** Every room that runs here. */

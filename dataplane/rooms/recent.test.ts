@@ -2,6 +2,7 @@ import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { counter } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import type { RoomColumn } from '../descriptions.ts'
 import { defineRoom } from './definition.ts'
 
 /** What an operator reads of an event. */
@@ -95,7 +96,7 @@ describe('a query for rooms', () => {
     await bench.join('counter', 'cat', { key: 'south' })
     const ask = (query: object) => {
       const answer = bench.host.describe({ include_state: false, include_events: false, ...query })
-      return [answer.items.map((room) => room.key), answer.found, answer.total]
+      return [[...answer.items].map((room) => room.key), answer.found, answer.total]
     }
     expect(ask({})).toEqual([['north', 'south'], 2, 2])
     expect(ask({ q: 'NORTH' })).toEqual([['north'], 1, 2])
@@ -106,13 +107,63 @@ describe('a query for rooms', () => {
     expect(ask({ limit: 1 })).toEqual([['north'], 2, 2])
     expect(ask({ project_id: 'prj_other' })).toEqual([[], 0, 2])
 
-    const [south] = bench.host.describe({
-      include_state: false,
-      include_events: false,
-      room_id: 'counter:south',
-      members: 1,
-    }).items
+    const [south] = [
+      ...bench.host.describe({
+        include_state: false,
+        include_events: false,
+        room_id: 'counter:south',
+        members: 1,
+      }).items,
+    ]
     expect(south).toMatchObject({ members: [{ member_id: 'bob' }], member_count: 2, connected_count: 2 })
     expect(bench.host.members).toBe(3)
+  })
+
+  it('puts them in order by any column, those of equal rank by name', async () => {
+    const bench = new RoomBench([counter()])
+    await bench.join('counter', 'ann', { key: 'b' })
+    await bench.join('counter', 'bob', { key: 'c' })
+    await bench.join('counter', 'cat', { key: 'c' })
+    await bench.join('counter', 'dan', { key: 'a' })
+    const keys = (by: RoomColumn, descending: boolean, limit?: number) =>
+      [
+        ...bench.host.describe({
+          include_state: false,
+          include_events: false,
+          order: { by, descending },
+          ...(limit !== undefined && { limit }),
+        }).items,
+      ].map(({ key }) => key)
+    expect(keys('room', false)).toEqual(['a', 'b', 'c'])
+    expect(keys('room', true)).toEqual(['c', 'b', 'a'])
+    expect(keys('members', true)).toEqual(['c', 'a', 'b'])
+    expect(keys('members', false, 2)).toEqual(['a', 'b'])
+    expect(keys('project', false)).toEqual(['a', 'b', 'c'])
+  })
+
+  it('tells how many updates each room has a second, whoever else asks meanwhile', async () => {
+    const bench = new RoomBench([counter()])
+    await bench.join('counter', 'ann', { key: 'busy' })
+    await bench.join('counter', 'bob', { key: 'idle' })
+    const rates = () => {
+      const order = { by: 'updates', descending: true } as const
+      const { items } = bench.host.describe({ include_state: false, include_events: false, order })
+      return [...items].map(({ key, updates_per_second }) => [key, updates_per_second])
+    }
+    expect(rates()).toEqual([
+      ['busy', null],
+      ['idle', null],
+    ])
+    for (let n = 0; n < 4; n++) {
+      bench.message('counter', 'ann', 'inc', { by: 1 }, undefined, 'busy')
+      await bench.settle()
+      bench.clock.advance(500)
+    }
+    const later = [
+      ['busy', 2],
+      ['idle', 0],
+    ]
+    expect(rates()).toEqual(later)
+    expect(rates()).toEqual(later)
   })
 })

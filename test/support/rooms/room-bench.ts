@@ -206,8 +206,12 @@ export class RoomBench {
   }
 
   describe(type: string, key = 'a') {
-    return this.host.describe({ include_state: true, include_events: true, room_id: `${type}:${key}` })
-      .items[0]
+    const { items } = this.host.describe({
+      include_state: true,
+      include_events: true,
+      room_id: `${type}:${key}`,
+    })
+    return [...items][0]
   }
 
   /** The messages of one kind that were sent, oldest first. */

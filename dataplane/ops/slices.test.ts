@@ -1,0 +1,64 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { Hono } from 'hono'
+import { describe, expect, it } from 'vitest'
+import { answerInSlices } from './slices.ts'
+
+const PIECE = 'x'.repeat(8192)
+/** Of these pieces, so many make a slice. */
+const A_SLICE = 4
+
+/** Answers with so many pieces; `made` tells how many of them were asked for. */
+function ask(pieces: number) {
+  const seen = { made: 0 }
+  const app = new Hono()
+  app.get('/', (c) =>
+    answerInSlices(
+      c,
+      (function* () {
+        for (; seen.made < pieces; seen.made++) yield PIECE
+      })(),
+    ),
+  )
+  return { seen, response: Promise.resolve(app.request('/')) }
+}
+
+describe('an answer in slices', () => {
+  it('lets whatever else there is to do have its turn after each', async () => {
+    const { seen, response } = ask(200)
+    let before = 0
+    let most = 0
+    let going_on = true
+    const others = (async () => {
+      while (going_on) {
+        await nextTurn()
+        most = Math.max(most, seen.made - before)
+        before = seen.made
+      }
+    })()
+    const text = await (await response).text()
+    going_on = false
+    await others
+    expect(text.length).toBe(200 * PIECE.length)
+    expect(most).toBeGreaterThan(0)
+    expect(most).toBeLessThanOrEqual(A_SLICE)
+  })
+
+  it('is made no faster than it is read, and no further when the reader has gone', async () => {
+    const { seen, response } = ask(200)
+    const reader = (await response).body!.getReader()
+    await reader.read()
+    for (let turn = 0; turn < 50; turn++) await nextTurn()
+    const made = seen.made
+    expect(made).toBeLessThanOrEqual(3 * A_SLICE)
+    await reader.cancel()
+    for (let turn = 0; turn < 50; turn++) await nextTurn()
+    expect(seen.made).toBe(made)
+  })
+
+  it('is whole at once when it is small', async () => {
+    const { response } = ask(2)
+    const answer = await response
+    expect(await answer.text()).toBe(PIECE + PIECE)
+    expect(answer.headers.get('content-type')).toBe('application/json')
+  })
+})
