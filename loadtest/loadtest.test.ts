@@ -1,3 +1,5 @@
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { loadRooms } from '../dataplane/rooms/loader.ts'
@@ -119,10 +121,25 @@ describe('a run', () => {
       if (name === 'play') systemClock.schedule(500, () => interruption.abort(new Error('interrupted')))
     }
     const result = await run('steady --rooms 1 --members 4 --seconds 60', { seen, interruption })
-    expect(result).toMatchObject({ interrupted: true, failure: undefined, passed: true })
+    expect(result).toMatchObject({ interrupted: true, failure: undefined, passed: false })
+    expect(result.planned_seconds).toBeCloseTo(60 + 1 + 2 * (4 / 100))
     expect(result.seconds).toBeLessThan(30)
     expect(result.totals.acks).toBe(result.totals.sends)
     expect(result.totals.sends).toBeGreaterThan(0)
+  })
+
+  it('ends when it is interrupted while a service does not answer', async () => {
+    const interruption = new AbortController()
+    const silent = createServer(() => undefined)
+    await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve))
+    const control_url = `http://127.0.0.1:${(silent.address() as AddressInfo).port}`
+    silent.once('connection', () => interruption.abort(new Error('interrupted')))
+    const on = { ...target, issuer: new ControlIssuer({ control_url, control_token: undefined }) }
+    const result = await run('steady', { on, interruption })
+    expect(result).toMatchObject({ interrupted: true, failure: undefined, totals: { connects: 0 } })
+    expect(result.seconds).toBeLessThan(10)
+    silent.closeAllConnections()
+    silent.close()
   })
 
   it('plays in a room type of its own, which cannot be counted', async () => {

@@ -4,6 +4,7 @@ import { brokenName, checksOf } from './checks.ts'
 import { type Issuer, ThreadedCrowd } from './crowd/crowd.ts'
 import type { BreachKind } from './crowd/findings.ts'
 import type { MetricsSource, RunOptions } from './options.ts'
+import { optionsTold } from './options-told.ts'
 import { preflight } from './preflight.ts'
 import { Recorder, type Usage } from './recorder.ts'
 import { rehearse } from './rehearsal.ts'
@@ -12,6 +13,7 @@ import type { LocalService } from './scenario.ts'
 import { Scraper } from './scraper.ts'
 import { RunStage } from './stage.ts'
 import { hasPassed, judge } from './thresholds.ts'
+import { unlessAborted } from './unless-aborted.ts'
 
 /** What the load is put on. */
 export interface Target {
@@ -57,6 +59,8 @@ export class LoadTest {
   readonly #broken = new Set<BreachKind>()
   #phase = { began_at: 0, seconds: 0 }
   #run_seconds = 0
+  /** The scenario did not come to its end since the run was interrupted. */
+  #interrupted = false
   #ticking = Promise.resolve()
   #cancelTick = () => {}
 
@@ -104,12 +108,12 @@ export class LoadTest {
     await this.#scraper.read()
     this.#tick(1)
     try {
-      const { ws_urls } = target
-      await preflight({ ws_urls, room_type: options.room_type, credentials: await target.issuer.issue() })
+      await unlessAborted(signal, this.#look())
       await this.#crowd.open(prospect.clients)
       await scenario.run(this.#stage)
     } catch (error) {
       if (!signal.aborted) failure = error instanceof Error ? error.message : String(error)
+      else this.#interrupted = true
     }
     const result = await this.#finish(started_at).catch((error: Error) => {
       failure ??= error.message
@@ -119,10 +123,16 @@ export class LoadTest {
     return this.#judged({ ...result, failure })
   }
 
+  /** Whether the service can be played at all. */
+  async #look(): Promise<void> {
+    const { options, target } = this.#parts
+    const { ws_urls, issuer } = target
+    await preflight({ ws_urls, room_type: options.room_type, credentials: await issuer.issue() })
+  }
+
   /** What was sent is waited for, the last second told, and everybody says goodbye. */
   async #finish(started_at: string): Promise<Unjudged> {
-    const { signal } = this.#parts
-    await this.#crowd.finish(signal.aborted ? SETTLE_INTERRUPTED_SECONDS : SETTLE_SECONDS)
+    await this.#crowd.finish(this.#interrupted ? SETTLE_INTERRUPTED_SECONDS : SETTLE_SECONDS)
     this.#cancelTick()
     await this.#ticking
     await this.#second()
@@ -133,7 +143,7 @@ export class LoadTest {
   }
 
   #result(started_at: string): Unjudged {
-    const { options, target, machine, signal } = this.#parts
+    const { options, target, machine } = this.#parts
     const { scenario } = options
     const { totals, timings, log, failures } = this.#recorder
     const { figures, checks, incidents } = this.#stage
@@ -145,7 +155,8 @@ export class LoadTest {
       options: optionsTold(options),
       started_at,
       seconds: this.#stage.at,
-      interrupted: signal.aborted,
+      planned_seconds: this.#run_seconds,
+      interrupted: this.#interrupted,
       failure: undefined,
       machine,
       target: target.description,
@@ -193,35 +204,3 @@ export class LoadTest {
 }
 
 type Unjudged = Omit<RunResult, 'verdicts' | 'passed'>
-
-/** Every option as it holds, without secrets. */
-function optionsTold({
-  values,
-  target,
-  threads,
-  room_type,
-  message,
-  seed,
-  limits,
-}: RunOptions): Record<string, string> {
-  const place =
-    typeof target === 'number'
-      ? { local: String(target) }
-      : {
-          ws: target.ws_urls.join(','),
-          ...(target.credentials
-            ? { project: target.credentials.project_id }
-            : { control: target.control_url }),
-          ...(target.metrics.length > 0 && { metrics: target.metrics.map(({ url }) => url).join(',') }),
-        }
-  return {
-    ...Object.fromEntries(Object.entries(values).map(([name, value]) => [name, String(value)])),
-    ...place,
-    threads: String(threads),
-    ...(message && { 'room-type': room_type, message: `${message.type}:${JSON.stringify(message.data)}` }),
-    seed: String(seed),
-    ...Object.fromEntries(
-      limits.map(({ threshold, limit }) => [threshold.name.slice(2), `${limit}${threshold.unit}`]),
-    ),
-  }
-}

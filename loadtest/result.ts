@@ -121,11 +121,12 @@ export interface Verdict {
   /** As it was given: `--max-rtt-p99`. */
   readonly threshold: string
   readonly limit: number
-  /** undefined: there was nothing to measure, so that the limit did not hold. */
+  /** undefined: there was nothing to measure. */
   readonly actual: number | undefined
   /** `ms`, `%`, `bytes`, `/s`, or empty for a plain number. */
   readonly unit: string
-  readonly held: boolean
+  /** What was never measured did not hold. undefined: the run was interrupted before this could be known. */
+  readonly held: boolean | undefined
 }
 
 /** Failures of one kind. */
@@ -153,7 +154,9 @@ export interface RunResult {
   readonly started_at: string
   /** How long it ran. */
   readonly seconds: number
-  /** Ended by Ctrl-C before its time. */
+  /** How long it should have taken, by its options. */
+  readonly planned_seconds: number
+  /** Ended before its time, by Ctrl-C or a signal: it did not do all that was asked. */
   readonly interrupted: boolean
   /** Why it could not go on; undefined: it ran to its end, or was interrupted. */
   readonly failure: string | undefined
@@ -170,6 +173,6 @@ export interface RunResult {
   readonly verdicts: readonly Verdict[]
   /** Why the generator, not the service, may have been the limit; empty: it was not. */
   readonly bottleneck: readonly string[]
-  /** No check broken, no threshold exceeded, no failure. */
+  /** It ran to its end: no check broken, no threshold exceeded, no failure. */
   readonly passed: boolean
 }

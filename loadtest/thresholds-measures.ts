@@ -52,6 +52,12 @@ export const MEASURES: readonly Row[] = [
     measure: ({ totals }) => totals.errors,
   },
   {
+    name: 'max-retries',
+    meaning: 'attempts to connect that were made again, since the one before had failed',
+    unit: '',
+    measure: ({ totals }) => totals.retries,
+  },
+  {
     name: 'max-resyncs',
     meaning: 'whole states that servers had to send again',
     unit: '',

@@ -9,6 +9,7 @@ import {
   THRESHOLD_OPTIONS,
   THRESHOLDS,
   thresholdHelp,
+  wentWrong,
 } from './thresholds.ts'
 
 const run = (but: Partial<RunResult> = {}) =>
@@ -82,6 +83,14 @@ describe('thresholds', () => {
       expect(verdict(name, '0', run({ seconds_log: [] }))).toMatchObject({ held: false })
   })
 
+  it('leaves open what an interrupted run might still have measured or reached', () => {
+    const interrupted = run({ interrupted: true })
+    expect(verdict('max-pause-p99', '1s', interrupted).held).toBeUndefined()
+    expect(verdict('min-online', '201', interrupted)).toMatchObject({ held: undefined, actual: 200 })
+    expect(verdict('min-online', '200', interrupted).held).toBe(true)
+    expect(verdict('max-rtt-p99', '0.1ms', interrupted).held).toBe(false)
+  })
+
   it('measures CPU over ten seconds of the busiest server, whatever the length of a second', () => {
     const seconds_log = run().seconds_log.map((second, i) => ({
       ...second,
@@ -112,7 +121,8 @@ describe('thresholds', () => {
     const broken = run().checks.map((check) => ({ ...check, violations: 1 }))
     const unchecked = run().checks.map((check) => ({ ...check, violations: undefined }))
     expect(hasPassed(run())).toBe(true)
-    expect(hasPassed(run({ interrupted: true }))).toBe(true)
+    expect(hasPassed(run({ interrupted: true }))).toBe(false)
+    expect(wentWrong(run({ interrupted: true }))).toBe(false)
     expect(hasPassed(run({ checks: unchecked }))).toBe(true)
     expect(hasPassed(run({ checks: broken }))).toBe(false)
     expect(hasPassed(run({ failure: 'no room type "load"' }))).toBe(false)

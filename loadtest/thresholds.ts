@@ -77,27 +77,35 @@ function read(text: string, unit: Unit): number | undefined {
   return factor === undefined ? undefined : Number(digits) * factor
 }
 
-/** Whether each limit held. One on something that was never measured did not. */
+/**
+ * Whether each limit held. One on something that was never measured did not. Of an interrupted run it is not known whether it would have
+ * measured that, or reached a limit from below.
+ */
 export function judge(limits: readonly Limit[], result: Omit<RunResult, 'verdicts' | 'passed'>): Verdict[] {
   return limits.map(({ threshold, limit }) => {
     const { name, unit, side, measure } = threshold
     const actual = measure(result)
     const held = actual !== undefined && (side === 'at most' ? actual <= limit : actual >= limit)
-    return { threshold: name, limit, actual, unit, held }
+    const open = result.interrupted && (actual === undefined || (side === 'at least' && !held))
+    return { threshold: name, limit, actual, unit, held: open ? undefined : held }
   })
 }
 
 /**
- * Whether a run is what was asked for: it could go on to its end or to an interruption, no check was broken, every limit held, and
- * nothing failed. How many failures are too many is for `--max-errors` to say where it was given.
+ * Whether a run is what was asked for: it ran to its end, no check was broken, every limit held, and nothing failed. How many failures
+ * are too many is for `--max-errors` to say where it was given.
  */
-export function hasPassed(result: Omit<RunResult, 'passed'>): boolean {
+export const hasPassed = (result: Omit<RunResult, 'passed'>): boolean =>
+  !result.interrupted && !wentWrong(result)
+
+/** Whether something was not as it should be, as far as the run got. */
+export function wentWrong(result: Omit<RunResult, 'passed'>): boolean {
   const allows_errors = result.verdicts.some(({ threshold }) => threshold === MAX_ERRORS)
   return (
-    result.failure === undefined &&
-    result.checks.every(({ violations = 0 }) => violations === 0) &&
-    result.verdicts.every(({ held }) => held) &&
-    (allows_errors || result.totals.errors === 0)
+    result.failure !== undefined ||
+    result.checks.some(({ violations = 0 }) => violations > 0) ||
+    result.verdicts.some(({ held }) => held === false) ||
+    (!allows_errors && result.totals.errors > 0)
   )
 }
 

@@ -1,5 +1,6 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Crowd, RevocableKey } from '../scenario.ts'
+import { unlessAborted } from '../unless-aborted.ts'
 import type { Credentials, CrowdSettings } from './client-parts.ts'
 import { type Findings, together } from './findings.ts'
 import type { LoopReading } from './loop-watch.ts'
@@ -210,12 +211,6 @@ export class ThreadedCrowd implements Crowd {
   }
 
   #unlessInterrupted<T>(work: Promise<T>): Promise<T> {
-    const { signal } = this.#parts
-    return new Promise((resolve, reject) => {
-      const interrupt = (): void => reject(signal.reason)
-      if (signal.aborted) interrupt()
-      signal.addEventListener('abort', interrupt)
-      work.then(resolve, reject).finally(() => signal.removeEventListener('abort', interrupt))
-    })
+    return unlessAborted(this.#parts.signal, work)
   }
 }

@@ -110,6 +110,7 @@ const LOAD: readonly Row[] = [
       joins: ({ counts }, length) => counts.joins / length,
       leaves: ({ counts }, length) => counts.leaves / length,
       resumes: ({ counts }, length) => counts.resumes / length,
+      retries: ({ counts }, length) => counts.retries / length,
     },
   },
   {

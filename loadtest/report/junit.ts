@@ -1,15 +1,20 @@
-import type { Check, RunResult } from '../result.ts'
+import type { Check, RunResult, Verdict } from '../result.ts'
 import { MAX_ERRORS } from '../thresholds.ts'
 import { summary } from '../view/summary.ts'
 import { inUnit } from '../view/text.ts'
-import { brokenLimit, plural } from './verdict.ts'
+import { brokenLimit, interruption, plural } from './verdict.ts'
 
-/** A run as JUnit XML: its end, each check, each limit and its failures are test cases. */
+/**
+ * A run as JUnit XML: its end, each check, each limit and its failures are test cases. What is wrong is a failure; an interruption is an
+ * error, as JUnit calls a test that did not get to its end.
+ */
 
 interface Case {
   readonly name: string
   readonly kind: 'run' | 'check' | 'limit'
   readonly failed?: { readonly message: string; readonly text: string }
+  /** Why it did not get to its end. */
+  readonly stopped?: string
   readonly skipped?: string
 }
 
@@ -17,12 +22,13 @@ interface Case {
 export function junitXml(result: RunResult): string {
   const cases = casesOf(result)
   const failures = cases.filter(({ failed }) => failed).length
+  const errors = cases.filter(({ stopped }) => stopped !== undefined).length
   const skipped = cases.filter(({ skipped: why }) => why !== undefined).length
   const name = `loadtest ${result.scenario}`
   const numbers = attributes({
     tests: String(cases.length),
     failures: String(failures),
-    errors: '0',
+    errors: String(errors),
     skipped: String(skipped),
     time: result.seconds.toFixed(3),
   })
@@ -41,12 +47,14 @@ ${cases.map((each) => testCase(each, result)).join('\n')}
 }
 
 function casesOf(result: RunResult): Case[] {
-  const { failure, interrupted, checks, verdicts, failures, totals } = result
+  const { failure, checks, verdicts, failures, totals } = result
   const allowed = verdicts.some(({ threshold }) => threshold === MAX_ERRORS)
-  const ended: Case =
-    failure === undefined
-      ? { name: interrupted ? 'ran until it was interrupted' : 'ran to its end', kind: 'run' }
-      : { name: 'ran to its end', kind: 'run', failed: { message: 'it could not go on', text: failure } }
+  const ended: Case = {
+    name: 'ran to its end',
+    kind: 'run',
+    ...(failure !== undefined && { failed: { message: 'it could not go on', text: failure } }),
+    ...(result.interrupted && { stopped: interruption(result) }),
+  }
   const failed: Case = {
     name: 'no failures',
     kind: 'run',
@@ -59,17 +67,16 @@ function casesOf(result: RunResult): Case[] {
         }
       : {}),
   }
-  return [
-    ended,
-    ...(allowed ? [] : [failed]),
-    ...checks.map(checkCase),
-    ...verdicts.map((verdict): Case => {
-      const { threshold, limit, unit, held } = verdict
-      const name = `${threshold} ${inUnit(limit, unit)}`
-      const message = brokenLimit(verdict)
-      return { name, kind: 'limit', ...(held ? {} : { failed: { message, text: message } }) }
-    }),
-  ]
+  return [ended, ...(allowed ? [] : [failed]), ...checks.map(checkCase), ...verdicts.map(limitCase)]
+}
+
+function limitCase(verdict: Verdict): Case {
+  const { threshold, limit, unit, held } = verdict
+  const name = `${threshold} ${inUnit(limit, unit)}`
+  if (held) return { name, kind: 'limit' }
+  const message = brokenLimit(verdict)
+  if (held === undefined) return { name, kind: 'limit', skipped: `${message} when the run was interrupted` }
+  return { name, kind: 'limit', failed: { message, text: message } }
 }
 
 function checkCase({ name, violations, meaning, note, examples }: Check): Case {
@@ -79,11 +86,13 @@ function checkCase({ name, violations, meaning, note, examples }: Check): Case {
   return { name, kind: 'check', failed: { message, text: [meaning, ...examples].join('\n') } }
 }
 
-function testCase({ name, kind, failed, skipped }: Case, { scenario, seconds }: RunResult): string {
+function testCase({ name, kind, failed, stopped, skipped }: Case, { scenario, seconds }: RunResult): string {
   const time = kind === 'run' && !failed ? seconds.toFixed(3) : '0'
   const head = `    <testcase${attributes({ classname: `loadtest.${scenario}.${kind}`, name, time })}`
   if (failed)
     return `${head}>\n      <failure${attributes({ message: failed.message, type: kind })}>${escaped(failed.text)}</failure>\n    </testcase>`
+  if (stopped !== undefined)
+    return `${head}>\n      <error${attributes({ message: stopped, type: 'interrupted' })}/>\n    </testcase>`
   if (skipped !== undefined)
     return `${head}>\n      <skipped${attributes({ message: skipped })}/>\n    </testcase>`
   return `${head}/>`

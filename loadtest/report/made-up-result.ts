@@ -35,6 +35,7 @@ export function madeUpResult({ seconds, nodes, clients, but }: Wish, random: Ran
     options: { rooms: String(clients / 10), members: '10', rate: '5', seconds: String(seconds) },
     started_at: '2026-03-01T14:05:00.000Z',
     seconds,
+    planned_seconds: seconds,
     interrupted: false,
     failure: undefined,
     machine: { cores: 8, node: 'v20.19.0', roomful: '0.1.0' },

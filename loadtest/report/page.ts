@@ -75,7 +75,7 @@ export function reportPage(result: RunResult): string {
 <p class="product">roomful load test</p>
 <h1>${escaped(result.scenario)}</h1>
 <p class="about">${escaped(result.meaning)}</p>
-<p class="facts"><time datetime="${escaped(result.started_at)}">${escaped(result.started_at.replace('T', ' ').slice(0, 16))} UTC</time> · ${clock(result.seconds)} ${result.seconds < 3600 ? 'min' : 'h'} · ${escaped(result.target)}</p>
+<p class="facts"><time datetime="${escaped(result.started_at)}">${escaped(result.started_at.replace('T', ' ').slice(0, 16))} UTC</time> · ${length(result)} · ${escaped(result.target)}</p>
 </header>
 <nav aria-label="Parts">${parts.map(({ id, title }) => `<a href="#${id}">${title}</a>`).join('')}</nav>
 <main>
@@ -89,6 +89,13 @@ ${parts.map(partSection).join('\n')}
 </body>
 </html>
 `
+}
+
+/** `0:31 min`, or how much of it an interrupted run has done. */
+function length({ seconds, planned_seconds, interrupted }: RunResult): string {
+  const longest = interrupted ? Math.max(seconds, planned_seconds) : seconds
+  const told = interrupted ? `${clock(seconds)} of ${clock(longest)}` : clock(seconds)
+  return `${told} ${longest < 3600 ? 'min' : 'h'}`
 }
 
 function about({ step, moments }: Timeline): string {

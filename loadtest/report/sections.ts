@@ -72,6 +72,7 @@ export function keyFigures(result: RunResult): string {
       totals.errors === 0 ? 'of any kind' : 'see below',
       totals.errors > 0,
     ),
+    totals.retries > 0 ? tile('Retries', count(totals.retries), 'attempts to connect again') : '',
     cpu > 0 ? tile('Busiest server', percent(cpu), 'of a core, in its worst second') : '',
     ...figures.map(({ name, value, unit }) => tile(name, inUnit(value, unit), 'of this scenario')),
   ].filter(Boolean)
@@ -127,10 +128,17 @@ const examples = ({ examples: all }: Check): string =>
 /** The limits that were given. */
 export function limits({ verdicts }: RunResult): Part {
   const rows = verdicts.map(({ threshold, limit, actual, unit, held }): Cell[] => [
-    { html: held ? mark('good', '✓', 'held') : mark('bad', '✗', 'broken') },
+    {
+      html:
+        held === undefined
+          ? mark('unknown', '–', 'not reached')
+          : held
+            ? mark('good', '✓', 'held')
+            : mark('bad', '✗', 'broken'),
+    },
     { html: `<code>${escaped(threshold)}</code>` },
-    figure(actual === undefined ? 'nothing measured' : inUnit(actual, unit)),
-    figure(inUnit(limit, unit)),
+    { ...figure(actual === undefined ? 'nothing measured' : inUnit(actual, unit)), of: 'was' },
+    { ...figure(inUnit(limit, unit)), of: 'allowed' },
   ])
   return {
     id: 'limits',
@@ -240,11 +248,13 @@ export function incidents({ incidents: all }: RunResult): string {
 
 /** With what the run was made, so that it can be made again. */
 export function circumstances(result: RunResult): Part {
-  const { options, machine, target, started_at, seconds } = result
+  const { options, machine, target, started_at, seconds, planned_seconds, interrupted } = result
   const rows = Object.entries({
     target,
     'started at': started_at,
-    duration: `${digits(seconds)} s`,
+    duration: interrupted
+      ? `${digits(seconds)} s of about ${digits(Math.max(seconds, planned_seconds))} s`
+      : `${digits(seconds)} s`,
     roomful: machine.roomful,
     'node.js': machine.node,
     'cores of the generator': String(machine.cores),

@@ -1,6 +1,6 @@
 import type { RunResult, Verdict } from '../result.ts'
-import { MAX_ERRORS } from '../thresholds.ts'
-import { count, inUnit } from '../view/text.ts'
+import { MAX_ERRORS, wentWrong } from '../thresholds.ts'
+import { clock, count, inUnit } from '../view/text.ts'
 
 /** What a run comes to, in words: the first thing to read of it. */
 export interface Outcome {
@@ -14,11 +14,11 @@ export interface Outcome {
 /** The outcome of a run. One that was interrupted after something had already gone wrong has failed. */
 export function outcomeOf(result: RunResult): Outcome {
   const reasons = reasonsOf(result)
-  if (!result.passed)
+  if (wentWrong(result))
     return {
       word: 'failed',
       sentence: result.interrupted
-        ? 'It was interrupted, and something had gone wrong before.'
+        ? `It was ${interruption(result)}, and something had gone wrong before.`
         : reasons.length === 1
           ? 'One thing was not as it should be.'
           : `${reasons.length} things were not as they should be.`,
@@ -28,12 +28,16 @@ export function outcomeOf(result: RunResult): Outcome {
     return {
       word: 'interrupted',
       sentence: result.checks.some(({ violations }) => violations !== undefined)
-        ? 'It was ended before its time. Until then nothing was wrong.'
-        : 'It was ended before there was anything to check.',
+        ? `It was ${interruption(result)}. Until then nothing was wrong.`
+        : `It was ${interruption(result)}, before there was anything to check.`,
       reasons,
     }
   return { word: 'passed', sentence: held(result), reasons }
 }
+
+/** `interrupted after 0:12 of 1:00`; how long a run takes to its end is never known exactly. */
+export const interruption = ({ seconds, planned_seconds }: RunResult): string =>
+  `interrupted after ${clock(seconds)} of about ${clock(Math.max(seconds, planned_seconds))}`
 
 function held({ checks, verdicts, totals }: RunResult): string {
   const checked = checks.filter(({ violations }) => violations !== undefined).length
@@ -54,12 +58,12 @@ function reasonsOf(result: RunResult): string[] {
     ...checks
       .filter(({ violations = 0 }) => violations > 0)
       .map(({ name, violations = 0 }) => `${name}: ${plural(violations, 'violation')}`),
-    ...verdicts.filter((verdict) => !verdict.held).map(brokenLimit),
+    ...verdicts.filter(({ held }) => held === false).map(brokenLimit),
     ...(totals.errors > 0 && !allowed ? [`${plural(totals.errors, 'failure')}${kinds(result)}`] : []),
   ]
 }
 
-/** Why a limit did not hold: `--max-rtt-p99: 183 ms, above 150 ms`. */
+/** Why a limit did not hold, or may not have: `--max-rtt-p99: 183 ms, above 150 ms`. */
 export function brokenLimit({ threshold, actual, limit, unit }: Verdict): string {
   if (actual === undefined) return `${threshold}: nothing was measured`
   return `${threshold}: ${inUnit(actual, unit)}, ${actual > limit ? 'above' : 'below'} ${inUnit(limit, unit)}`

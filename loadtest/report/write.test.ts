@@ -1,4 +1,4 @@
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -6,7 +6,7 @@ import { SeededRandom } from '../../test/support/seeded-random.ts'
 import { summary } from '../view/summary.ts'
 import { junitXml } from './junit.ts'
 import { madeUpResult } from './made-up-result.ts'
-import { prepareFolder, writeReports } from './write.ts'
+import { expectedBytes, writeReports } from './write.ts'
 
 const random = () => new SeededRandom(9)
 const result = madeUpResult({ seconds: 30, nodes: 2, clients: 100 }, random())
@@ -26,13 +26,28 @@ describe('what is written of a run', () => {
     expect(await readFile(paths[2]!, 'utf8')).toContain('<h1>steady</h1>')
   })
 
-  it('needs a folder that can be written into, which is found out before', async () => {
-    const file = join(folder, 'file')
-    await writeFile(file, '')
-    await expect(prepareFolder(join(file, 'of'))).rejects.toThrow(
-      /^Reports cannot be written into .*file\/of \(ENOTDIR.*--out/,
+  it('is each file whole or not at all, and the others when one cannot be written', async () => {
+    const there = join(folder, 'blocked')
+    await mkdir(join(there, 'junit.xml'), { recursive: true })
+    await expect(writeReports(result, there)).rejects.toThrow(
+      /^junit\.xml could not be written into .*blocked: EISDIR/,
     )
-    await expect(prepareFolder(join(folder, 'new'))).resolves.toBeUndefined()
+    expect((await readdir(there)).toSorted()).toEqual(['junit.xml', 'report.html', 'report.json'])
+  })
+
+  it('has about the size that was expected, and never more', async () => {
+    for (const [seconds, nodes] of [
+      [1, 1],
+      [30, 12],
+      [600, 3],
+    ] as const) {
+      const long = madeUpResult({ seconds, nodes, clients: 100 }, random())
+      const paths = await writeReports(long, join(folder, 'sized'))
+      const sizes = await Promise.all(paths.map(async (path) => (await stat(path)).size))
+      const size = sizes.reduce((sum, each) => sum + each, 0)
+      expect(size).toBeLessThan(expectedBytes(seconds, nodes))
+      expect(size * 4).toBeGreaterThan(expectedBytes(seconds, nodes) - 512 * 1024)
+    }
   })
 
   it('has one test case for the run, its failures, each check and each limit', () => {
@@ -79,6 +94,35 @@ describe('what is written of a run', () => {
     )
     const allowed = [{ threshold: '--max-errors', limit: 5, actual: 2, unit: '', held: true }]
     expect(junitXml({ ...failed, verdicts: allowed })).not.toContain('<failure')
+  })
+
+  it('never looks like a full pass when the run was interrupted', () => {
+    const verdicts = [
+      { threshold: '--max-rtt-p99', limit: 150, actual: 12, unit: 'ms', held: true },
+      { threshold: '--min-online', limit: 500, actual: 100, unit: '', held: undefined },
+    ]
+    const stopped = {
+      ...result,
+      seconds: 12,
+      planned_seconds: 60,
+      interrupted: true,
+      passed: false,
+      verdicts,
+    }
+    const xml = junitXml(stopped)
+    expect(xml).toContain('tests="8" failures="0" errors="1" skipped="1" time="12.000"')
+    expect(xml).toContain('<error message="interrupted after 0:12 of about 1:00" type="interrupted"/>')
+    expect(xml).toContain('<skipped message="--min-online: 100, below 500 when the run was interrupted"/>')
+    const text = summary(stopped)
+    expect(text).toMatch(
+      /^INTERRUPTED {2}steady\. It was interrupted after 0:12 of about 1:00\. Until then nothing was wrong\.\n/,
+    )
+    expect(text).toContain('– --min-online: 100, below 500, when it was interrupted')
+    const broken = { ...stopped, totals: { ...result.totals, errors: 1 } }
+    expect(summary(broken)).toMatch(
+      /^FAILED {2}steady\. It was interrupted after 0:12 of about 1:00, and something had gone wrong before\.\n/,
+    )
+    expect(junitXml(broken)).toContain('failures="1" errors="1"')
   })
 
   it('ends in the terminal with the verdict, and every reason for it', () => {

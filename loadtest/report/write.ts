@@ -1,37 +1,46 @@
-import { access, constants, mkdir, writeFile } from 'node:fs/promises'
+import { rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { RunResult } from '../result.ts'
+import { makeFolder, REPORTS, type ReportName } from './folder.ts'
 import { junitXml } from './junit.ts'
 import { reportPage } from './page.ts'
 
-/** Makes `folder` where it is missing. To be called before a run, so that none is made for nothing; rejects with an Error that says why. */
-export async function prepareFolder(folder: string): Promise<void> {
-  try {
-    await mkdir(folder, { recursive: true })
-    await access(folder, constants.W_OK)
-  } catch (error) {
-    throw new Error(
-      `Reports cannot be written into ${folder} (${(error as Error).message}). Name a folder with --out.`,
-    )
-  }
+const TEXTS: Readonly<Record<ReportName, (result: RunResult) => string>> = {
+  'report.json': (result) => `${JSON.stringify(result, undefined, 2)}\n`,
+  'junit.xml': junitXml,
+  'report.html': reportPage,
 }
+
+/** What a second of a run, and of each server in it, adds to the reports at most, and what they have besides. */
+const SIZES = { second: 4096, server: 1024, all: 512 * 1024 } as const
+
+/** How many bytes the reports of a run will have, rather more than less. */
+export const expectedBytes = (seconds: number, servers: number): number =>
+  Math.ceil(SIZES.all + seconds * (SIZES.second + servers * SIZES.server))
 
 /**
  * Writes what a run found into `folder`, which is made where it is missing: `report.json` (the result itself), `junit.xml` (for
- * continuous integration) and `report.html` (for people). Resolves with the paths.
+ * continuous integration) and `report.html` (for people), each of them whole or not at all. Resolves with the paths; rejects with an
+ * Error that says which could not be written, when all others are.
  */
 export async function writeReports(result: RunResult, folder: string): Promise<string[]> {
-  await mkdir(folder, { recursive: true })
-  const files = {
-    'report.json': `${JSON.stringify(result, undefined, 2)}\n`,
-    'junit.xml': junitXml(result),
-    'report.html': reportPage(result),
+  await makeFolder(folder)
+  const problems: string[] = []
+  for (const name of REPORTS)
+    await write(join(folder, name), () => TEXTS[name](result)).catch((error: Error) =>
+      problems.push(`${name} could not be written into ${folder}: ${error.message}`),
+    )
+  if (problems.length > 0) throw new Error(problems.join('\n'))
+  return REPORTS.map((name) => join(folder, name))
+}
+
+async function write(path: string, text: () => string): Promise<void> {
+  const part = `${path}.part`
+  try {
+    await writeFile(part, text())
+    await rename(part, path)
+  } catch (error) {
+    await rm(part, { force: true }).catch(() => undefined)
+    throw error
   }
-  return await Promise.all(
-    Object.entries(files).map(async ([name, text]) => {
-      const path = join(folder, name)
-      await writeFile(path, text)
-      return path
-    }),
-  )
 }

@@ -33,6 +33,7 @@ const RATES: readonly (readonly [keyof Counts, string])[] = [
   ['joins', 'joins'],
   ['leaves', 'leaves'],
   ['resumes', 'resumes'],
+  ['retries', 'retries'],
 ]
 const LADDER = '▁▂▃▄▅▆▇█'
 const NAME_WIDTH = 10

@@ -10,7 +10,7 @@ const COLUMNS = ['count', 'mean', 'p50', 'p95', 'p99', 'p999', 'max'] as const
 export function summary(result: RunResult): string {
   const { word, sentence, reasons } = outcomeOf(result)
   const parts = [
-    `${word.toUpperCase()}  ${result.scenario}, ${clock(result.seconds)}. ${sentence}`,
+    `${word.toUpperCase()}  ${result.scenario}${result.interrupted ? '' : `, ${clock(result.seconds)}`}. ${sentence}`,
     list(reasons.map((reason) => `✗ ${reason}`)),
     list(result.bottleneck.map((reason) => `! The generator may have been the limit: ${reason}`)),
     timings(result),
@@ -18,10 +18,10 @@ export function summary(result: RunResult): string {
     rows(result.checks.map(check)),
     rows(
       result.verdicts.map((verdict) => [
-        verdict.held ? '✓' : '✗',
+        verdict.held === undefined ? '–' : verdict.held ? '✓' : '✗',
         verdict.held
           ? `${verdict.threshold}: ${inUnit(verdict.actual ?? 0, verdict.unit)}, limit ${inUnit(verdict.limit, verdict.unit)}`
-          : brokenLimit(verdict),
+          : `${brokenLimit(verdict)}${verdict.held === undefined ? ', when it was interrupted' : ''}`,
       ]),
     ),
     list(
@@ -57,6 +57,7 @@ function totals(result: RunResult): string {
   }
   return list([
     `${rate('sends')} sent, ${count(all.acks)} acked, ${rate('updates')} updates, ${plural(all.errors, 'failure')}`,
+    all.retries > 0 ? `${plural(all.retries, 'attempt')} to connect made again` : '',
     ...figures.map(({ name, value, unit }) => `${name}: ${inUnit(value, unit)}`),
   ])
 }
@@ -69,4 +70,4 @@ function check({ name, violations, note, examples }: Check): [string, string] {
 }
 
 const rows = (cells: readonly (readonly string[])[]): string => list(cells.map((row) => row.join(' ')))
-const list = (lines: readonly string[]): string => lines.join('\n')
+const list = (lines: readonly string[]): string => lines.filter((line) => line !== '').join('\n')

@@ -31,8 +31,16 @@ export const startProgram = (words: string[], env: Record<string, string> = {}):
   startScript(PROGRAM, words, env)
 
 /** As `startProgram`, with any script. */
-export function startScript(script: string, words: string[], env: Record<string, string> = {}): Program {
-  const child = spawn(process.execPath, ['--import', 'tsx', script, ...words], {
+export const startScript = (script: string, words: string[], env: Record<string, string> = {}): Program =>
+  startCommand(process.execPath, ['--import', 'tsx', script, ...words], env)
+
+/** As `startProgram`, with the text of a module, which finds its words behind `process.argv[0]`. */
+export const startEvaluated = (text: string, words: string[]): Program =>
+  startCommand(process.execPath, ['--import', 'tsx', '--input-type=module', '-e', text, ...words])
+
+/** As `startProgram`, with any command. */
+export function startCommand(command: string, words: string[], env: Record<string, string> = {}): Program {
+  const child = spawn(command, words, {
     env: { PATH: process.env.PATH, HOME: process.env.HOME, ...env },
   })
   // For a run that ends before whoever started it could see to its end.

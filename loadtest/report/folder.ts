@@ -1,0 +1,163 @@
+import { rmSync } from 'node:fs'
+import { type FileHandle, link, mkdir, open, readFile, rename, rm, stat } from 'node:fs/promises'
+import { hostname } from 'node:os'
+import { dirname, join, resolve } from 'node:path'
+import { bytes as sizeOf } from '../view/text.ts'
+
+/** What a run leaves in its folder. */
+export const REPORTS = ['report.json', 'junit.xml', 'report.html'] as const
+export type ReportName = (typeof REPORTS)[number]
+
+/** There while a run is to write into the folder: who that is, and behind it the room its reports will need. */
+const CLAIM = '.loadtest-running'
+const CHUNK_BYTES = 1024 * 1024
+
+/** Who has claimed a folder. */
+interface Holder {
+  readonly pid: number
+  readonly host: string
+}
+
+/** The folder for the reports of one run, which has it to itself from before it begins until its reports are there. */
+export class ReportFolder {
+  readonly path: string
+
+  private constructor(path: string) {
+    this.path = path
+  }
+
+  /**
+   * Makes the folder where it is missing, takes the reports of earlier runs away, and keeps `bytes` free for those to come: what cannot
+   * be written in the end is found out before the run. Rejects with an Error that says what stands in the way, also when another run that
+   * goes on has the folder.
+   */
+  static async claim(folder: string, bytes: number): Promise<ReportFolder> {
+    const path = resolve(folder)
+    try {
+      await makeFolder(path)
+      await reserve(join(path, CLAIM), bytes)
+    } catch (error) {
+      throw new Error(`Reports cannot be written into ${folder}: ${reason(error, bytes)}.${ELSEWHERE}`)
+    }
+    const claimed = new ReportFolder(path)
+    try {
+      for (const name of REPORTS) await rm(join(path, name), { force: true })
+    } catch (error) {
+      claimed.release()
+      throw new Error(
+        `The report of an earlier run in ${folder} cannot be replaced: ${(error as Error).message}.${ELSEWHERE}`,
+      )
+    }
+    return claimed
+  }
+
+  /** Gives the room that was kept free to the reports. */
+  async makeRoom(): Promise<void> {
+    const file = await open(join(this.path, CLAIM), 'r+')
+    await file.truncate(claimOf(process.pid).length).finally(() => file.close())
+  }
+
+  /** The folder is free for the next run. To be called at the end in any case; does not wait, so that it can be the last thing done. */
+  release(): void {
+    rmSync(join(this.path, CLAIM), { force: true })
+  }
+}
+
+const ELSEWHERE = ' --out names another folder.'
+
+/**
+ * Makes a folder and those above it. Not by `mkdir` with `recursive`, which never comes back from a place where no folder can be made,
+ * such as /proc.
+ */
+export async function makeFolder(path: string): Promise<void> {
+  const found = await stat(path).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT' || error.code === 'ENOTDIR') return undefined
+    throw error
+  })
+  if (found?.isDirectory()) return
+  if (found) throw new Error(`${path} is no folder`)
+  await makeFolder(dirname(path))
+  await mkdir(path).catch(async (error: NodeJS.ErrnoException) => {
+    // Another run may have made it in the meantime; a link to nowhere is none.
+    const there = await stat(path).catch(() => undefined)
+    if (!there?.isDirectory()) throw error
+  })
+}
+
+/** Claims a folder by a file of at least so many bytes. */
+async function reserve(claim: string, bytes: number): Promise<void> {
+  const file = await create(claim)
+  try {
+    await file.write(claimOf(process.pid))
+    const filler = Buffer.alloc(CHUNK_BYTES, '\n')
+    for (let left = bytes; left > 0; left -= CHUNK_BYTES)
+      await file.write(filler, 0, Math.min(left, CHUNK_BYTES))
+    await file.close()
+  } catch (error) {
+    await file.close().catch(() => undefined)
+    await rm(claim, { force: true })
+    throw error
+  }
+}
+
+async function create(claim: string): Promise<FileHandle> {
+  for (;;) {
+    try {
+      return await open(claim, 'wx')
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+    }
+    const written = await readFile(claim, 'utf8').catch(() => undefined)
+    if (written === undefined) continue
+    const holder = holderOf(written)
+    if (holder === undefined || goesOn(holder)) throw new Error(taken(claim, holder))
+    await clear(claim, written)
+  }
+}
+
+/** Takes away what a run has left that ended without a word. What another run has put there meanwhile goes back. */
+async function clear(claim: string, left: string): Promise<void> {
+  const aside = `${claim}-${process.pid}`
+  const moved = await rename(claim, aside).then(
+    () => true,
+    () => false,
+  )
+  if (!moved) return
+  if ((await readFile(aside, 'utf8')) !== left) await link(aside, claim).catch(() => undefined)
+  await rm(aside, { force: true })
+}
+
+const claimOf = (pid: number): string => `${JSON.stringify({ pid, host: hostname() } satisfies Holder)}\n`
+
+function holderOf(written: string): Holder | undefined {
+  try {
+    return JSON.parse(written.split('\n')[0]!) as Holder
+  } catch {
+    return undefined
+  }
+}
+
+/** Whether the run still goes on, as far as can be told from here. */
+function goesOn({ pid, host }: Holder): boolean {
+  if (host !== hostname()) return true
+  // In a container every run may have the same number.
+  if (pid === process.pid) return false
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM'
+  }
+}
+
+function taken(claim: string, holder: Holder | undefined): string {
+  const who = holder === undefined ? '' : ` (process ${holder.pid} on ${holder.host})`
+  return `another load test${who} is running and will write its own there; if there is none, remove ${claim}`
+}
+
+function reason(error: unknown, bytes: number): string {
+  const { code, message } = error as NodeJS.ErrnoException
+  if (code === 'ENOSPC' || code === 'EDQUOT')
+    return `there is no room for them, which is some ${sizeOf(bytes)} (${message})`
+  return message
+}
