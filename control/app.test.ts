@@ -275,15 +275,22 @@ describe('the trace', () => {
     expect(JSON.stringify(tracer.spans)).not.toContain('a-secret')
   })
 
-  it('is left out of a token that it would make too long', async () => {
+  it('goes into the token with what came along, and is left out of one that it would make too long', async () => {
     const call = appWith({ tracer: new RecordingTracer(clock) })
     const project_id = (await call('POST /projects', { name: 'a' })).body.id
-    const ask = async (length: number) =>
-      call('POST /tokens', { project_id, rooms: Array.from({ length: 62 }, () => `a:${'x'.repeat(length)}`) })
-    expect((await ask(80)).body.claims).toHaveProperty('traceparent')
-    const longest = await ask(90)
-    expect(longest).toMatchObject({ status: 200 })
-    expect(longest.body.claims).not.toHaveProperty('traceparent')
-    expect((await ask(91)).body).toMatchObject({ code: 'invalid_request' })
+    const traced = { ...headers, tracestate: `vendor=${'x'.repeat(200)}` }
+    const ask = async (length: number) => {
+      const rooms = Array.from({ length: 62 }, () => `a:${'x'.repeat(length)}`)
+      const { status, body } = await call('POST /tokens', { project_id, rooms }, traced)
+      return {
+        status,
+        code: body.code,
+        carried: Object.keys(body.claims ?? {}).filter((name) => /^trace/.test(name)),
+      }
+    }
+    expect(await ask(10)).toMatchObject({ status: 200, carried: ['traceparent', 'tracestate'] })
+    expect(await ask(87)).toMatchObject({ status: 200, carried: ['traceparent'] })
+    expect(await ask(90)).toMatchObject({ status: 200, carried: [] })
+    expect(await ask(91)).toMatchObject({ status: 400, code: 'invalid_request' })
   })
 })

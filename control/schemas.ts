@@ -157,6 +157,10 @@ export const IssuedToken = v.object({
         v.optional(v.string()),
         v.description('The trace of this request, where traces are on and this one is recorded.'),
       ),
+      tracestate: v.pipe(
+        v.optional(v.string()),
+        v.description('What the caller sent as tracestate along with that trace, where it is valid.'),
+      ),
     }),
     v.metadata({ ref: 'TokenClaims' }),
   ),

@@ -13,8 +13,7 @@ export function requestSpan(tracer: Tracer, { req }: Context<ControlEnv>, route:
   const name = method === '_OTHER' ? 'HTTP' : method
   return tracer.span(matched ? `${name} ${route}` : name, {
     kind: 'server',
-    parent: req.header('traceparent'),
-    state: req.header('tracestate'),
+    parent: { traceparent: req.header('traceparent'), tracestate: req.header('tracestate') },
     attributes: {
       'http.request.method': method,
       'http.route': matched ? route : undefined,

@@ -40,7 +40,7 @@ export class DrainTrace {
     this.#rooms += 1
     if (this.#rooms > MOST_ROOMS) return
     const span = this.#tracer.span('room.hand_over', {
-      parent: this.#step.traceparent,
+      parent: this.#step,
       began_at: this.#clock.monotonic() - seconds * 1000,
       attributes: {
         'roomful.room_id': roomId(room),
@@ -61,6 +61,6 @@ export class DrainTrace {
   }
 
   #begin(name: string): Span {
-    return this.#tracer.span(name, { parent: this.#whole.traceparent })
+    return this.#tracer.span(name, { parent: this.#whole })
   }
 }

@@ -46,8 +46,9 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly sub: string | null
       /** Join options besides `key`, not yet validated. */
       readonly options: Json
-      /** The edge's span of the join (W3C), where that is recorded. */
+      /** The edge's span of the join (W3C), where that is recorded, and what came with its trace. */
       readonly traceparent?: string | undefined
+      readonly tracestate?: string | undefined
     }
   | { readonly kind: 'leave'; readonly reason: 'left' | 'session_ended'; readonly ref?: number }
   | {

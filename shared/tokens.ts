@@ -26,6 +26,8 @@ export interface TokenClaims {
   readonly rooms?: readonly string[]
   /** The span that issued the token (W3C `traceparent`), for the handshake to go on with; only where that is recorded. */
   readonly traceparent?: string
+  /** What came with that trace (W3C `tracestate`, 512 characters at most), for whoever goes on with it. */
+  readonly tracestate?: string
 }
 
 /** A private Ed25519 key, ready to sign. */
@@ -74,6 +76,7 @@ const Claims = v.object({
   sub: v.exactOptional(v.string()),
   rooms: v.exactOptional(v.array(v.string())),
   traceparent: v.exactOptional(v.string()),
+  tracestate: v.exactOptional(v.string()),
 })
 const Footer = v.object({ kid: v.string() })
 

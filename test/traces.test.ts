@@ -111,6 +111,8 @@ describe('traces from a backend’s token request up to the join', { timeout: 30
         'roomful.project_id': login.project_id,
       },
     })
+    expect(trace.map(({ state }) => state)).toEqual(names.map(() => 'vendor=value'))
+    expect(claims.tracestate).toBe('vendor=value')
     expect(claims.traceparent).toBe(`00-${BACKEND.trace_id}-${request.span_id}-01`)
     const handshake = of('handshake')
     expect(handshake).toMatchObject({
@@ -186,6 +188,27 @@ describe('traces from a backend’s token request up to the join', { timeout: 30
     }
     await collected()
     expect(collector.named('POST /tokens').map(({ parent_id }) => parent_id)).toEqual(['', '', '', ''])
+  })
+
+  it('lose what came along with them where that is not valid, and nothing else', async () => {
+    const none = [
+      'a=1,a=2',
+      'Vendor=1',
+      `a=${'x'.repeat(300)}`,
+      Array(40).fill('k=v').join(),
+      'x'.repeat(5000),
+    ]
+    for (const tracestate of none) {
+      const { claims } = await tokenWith({ traceparent: BACKEND.traceparent, tracestate })
+      expect(claims.traceparent).toContain(BACKEND.trace_id)
+      expect(claims).not.toHaveProperty('tracestate')
+    }
+    const longest = `a=${'x'.repeat(254)},b=${'y'.repeat(253)}`
+    const { token, claims } = await tokenWith({ traceparent: BACKEND.traceparent, tracestate: longest })
+    expect(claims.tracestate).toHaveLength(512)
+    await cluster.player({ ...login, token }, 'ledger-none:longest', nodes[0])
+    await collected()
+    expect(collector.one('room.join').state).toBe(longest)
   })
 
   it('are not carried on where the backend does not record its own', async () => {

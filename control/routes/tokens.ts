@@ -1,6 +1,6 @@
 import { type Clock, timestamp } from '../../shared/clock.ts'
 import { issueToken, MAX_TOKEN_LENGTH, type SigningKey, type TokenClaims } from '../../shared/tokens.ts'
-import type { Span } from '../../shared/tracing/tracer.ts'
+import type { Span, TraceContext } from '../../shared/tracing/tracer.ts'
 import { type Caller, requireProject } from '../auth.ts'
 import type { Endpoints } from '../endpoint.ts'
 import type { Keyring, StoredPair } from '../keyring.ts'
@@ -111,14 +111,24 @@ interface Issued {
   readonly claims: TokenClaims
 }
 
-/** A token that carries the trace on to whoever uses it, if the trace is recorded, and the token is not too long with it. */
+/**
+ * A token that carries the trace on to whoever uses it, if the trace is recorded, and the token is not too long with it: what others
+ * have noted about the trace is left out first, then the trace.
+ */
 async function issueTraced(key: SigningKey, claims: TokenClaims, span: Span): Promise<Issued> {
-  if (span.sampled && span.traceparent !== undefined) {
-    const traced = { ...claims, traceparent: span.traceparent }
-    const token = await issueToken(key, traced)
-    if (token.length <= MAX_TOKEN_LENGTH) return { token, claims: traced }
+  const { traceparent, tracestate } = span
+  const contexts: TraceContext[] = [{}]
+  if (span.sampled && traceparent !== undefined) {
+    contexts.unshift({ traceparent })
+    if (tracestate !== undefined) contexts.unshift({ traceparent, tracestate })
   }
-  return { token: await issueToken(key, claims), claims }
+  let issued: Issued | undefined
+  for (const context of contexts) {
+    const traced = { ...claims, ...context } as TokenClaims
+    issued = { token: await issueToken(key, traced), claims: traced }
+    if (issued.token.length <= MAX_TOKEN_LENGTH) break
+  }
+  return issued!
 }
 
 const projectNotFound = (project_id: string): Problem =>

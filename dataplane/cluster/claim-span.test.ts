@@ -23,7 +23,7 @@ function spansOf(claim: Partial<EndedClaim>) {
 
 describe('a claim in traces', () => {
   it('is a part of the join that it was made for', () => {
-    expect(spansOf({ made_for: JOIN, asked_by: () => [JOIN] })).toMatchObject([
+    expect(spansOf({ made_for: { traceparent: JOIN }, asked_by: () => [JOIN] })).toMatchObject([
       {
         name: 'room.claim',
         parent: JOIN,
@@ -46,12 +46,14 @@ describe('a claim in traces', () => {
   })
 
   it('that the store did not answer has failed', () => {
-    expect(spansOf({ made_for: JOIN, result: 'unavailable' })).toMatchObject([{ failed: 'unavailable' }])
+    expect(spansOf({ made_for: { traceparent: JOIN }, result: 'unavailable' })).toMatchObject([
+      { failed: 'unavailable' },
+    ])
   })
 
   it('from a dead node is a trace of its own, linked to those who waited, and part of a join that caused it', () => {
     const asked_by = () => [JOIN, SESSION, SESSION]
-    const spans = spansOf({ made_for: JOIN, asked_by, result: 'taken_over', from: 'node_b' })
+    const spans = spansOf({ made_for: { traceparent: JOIN }, asked_by, result: 'taken_over', from: 'node_b' })
     expect(spans).toMatchObject([
       { name: 'room.claim', parent: JOIN },
       {

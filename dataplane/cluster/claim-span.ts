@@ -1,4 +1,4 @@
-import type { Tracer } from '../../shared/tracing/tracer.ts'
+import type { TraceContext, Tracer } from '../../shared/tracing/tracer.ts'
 import { roomId, roomNamed } from '../traffic.ts'
 import type { ClaimResult } from './metrics.ts'
 
@@ -14,7 +14,7 @@ export interface EndedClaim {
   /** On the monotonic clock. */
   readonly began_at: number
   /** The span of the join that was to make the room. */
-  readonly made_for?: string | undefined
+  readonly made_for?: TraceContext | undefined
   /** The spans of whoever waits for the room. */
   readonly asked_by?: () => readonly string[]
 }

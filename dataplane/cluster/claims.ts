@@ -1,7 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import { type Claim, type RoomOwner, type Store, StoreUnavailable } from '../../shared/store/port.ts'
-import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
+import { noTracer, type TraceContext, type Tracer } from '../../shared/tracing/tracer.ts'
 import { traceClaim } from './claim-span.ts'
 import type { Members } from './members.ts'
 import type { ClaimResult, ClusterMetrics } from './metrics.ts'
@@ -33,7 +33,7 @@ interface ClaimOptions {
   readonly create: boolean
   readonly by_lease?: boolean
   /** The span of the join that may make the room. */
-  readonly made_for?: string | undefined
+  readonly made_for?: TraceContext | undefined
   /** The spans of whoever waits for the room by now. */
   readonly asked_by?: () => readonly string[]
 }

@@ -3,7 +3,7 @@ import type { Logger } from '../../shared/log.ts'
 import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
 import type { InvalidMessage } from '../../shared/protocol/codec.ts'
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
-import { noSpan, type Span, type Tracer } from '../../shared/tracing/tracer.ts'
+import { contextOf, noSpan, type Span, type Tracer } from '../../shared/tracing/tracer.ts'
 import { frame } from '../frame.ts'
 import type { Connection, ConnectionListener } from './connection.ts'
 import type { Edge } from './edge.ts'
@@ -158,7 +158,7 @@ export class Conversation implements ConnectionListener {
       return
     }
     this.#session = answer.session
-    answer.session.trace = this.#span.traceparent
+    answer.session.trace = contextOf(this.#span)
     if (!answer.positions) {
       this.#welcomeClient(answer)
       return

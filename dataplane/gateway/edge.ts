@@ -3,6 +3,7 @@ import { newId } from '../../shared/ids.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
+import { contextOf } from '../../shared/tracing/tracer.ts'
 import { type RoomAddress, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
 import type { Connection } from './connection.ts'
 import { Flush } from './flush.ts'
@@ -80,7 +81,7 @@ export class Edge {
       session_id: session.session_id,
       sub: session.sub,
       options: rest,
-      ...(span.sampled && { traceparent: span.traceparent }),
+      ...(span.sampled && contextOf(span)),
     })
     seat.join_span = span
     this.#add(seat)

@@ -34,9 +34,7 @@ export function handshakeSpan(
   const { session, trace_before } = answer
   return tracer.span('handshake', {
     ...begin,
-    ...(resume
-      ? { links: trace_before === undefined ? [] : [trace_before] }
-      : { parent: session.claims.traceparent }),
+    ...(resume ? { links: trace_before === undefined ? [] : [trace_before] } : { parent: session.claims }),
     attributes: {
       ...attributes,
       'roomful.session_id': session.session_id,

@@ -124,7 +124,7 @@ export class Seat {
       session_id: session.session_id,
       epoch,
       seq,
-      ...(session.trace !== undefined && { traceparent: session.trace }),
+      ...(session.trace && { traceparent: session.trace.traceparent }),
     }
   }
 

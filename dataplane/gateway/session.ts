@@ -1,5 +1,6 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
+import type { TraceContext } from '../../shared/tracing/tracer.ts'
 import type { Connection } from './connection.ts'
 import type { ErrorMessage } from './error-message.ts'
 import type { MessagePace } from './message-pace.ts'
@@ -24,8 +25,8 @@ export class Session {
   readonly pace: MessagePace
   /** Seats by room id; also those being joined or left. */
   readonly seats = new Map<string, Seat>()
-  /** The span of the handshake that brought it here (W3C `traceparent`), for what the client asks to go on with. */
-  trace: string | undefined
+  /** The span of the handshake that brought it here, for what the client asks to go on with. */
+  trace: TraceContext | undefined
   readonly #clock: Clock
   #right: ResumeRight
   #claims: TokenClaims
@@ -139,13 +140,13 @@ export class Session {
     }))
     return {
       session_id: this.session_id,
-      claims: this.#claims,
+      claims: withoutTrace(this.#claims),
       node_id,
       right: this.right,
       seats,
       connected_at: this.#connected_at,
       detached: this.#connection === undefined,
-      ...(this.trace !== undefined && { trace: this.trace }),
+      ...(this.trace?.traceparent !== undefined && { trace: this.trace.traceparent }),
     }
   }
 
@@ -154,4 +155,11 @@ export class Session {
     const { rooms } = this.#claims
     return rooms === undefined || rooms.includes(room_type) || rooms.includes(room_id)
   }
+}
+
+/** Only the first handshake goes on with the trace of a token; a session is written down often, and may be for days. */
+function withoutTrace(claims: TokenClaims): TokenClaims {
+  if (claims.traceparent === undefined) return claims
+  const { traceparent: _, tracestate: __, ...rest } = claims
+  return rest
 }

@@ -26,7 +26,7 @@ async function start(options: Partial<GatewayOptions> = {}): Promise<void> {
 }
 
 const named = (name: string) => tracer.spans.filter((span) => span.name === name)
-const token = () => test.token({ traceparent: BACKEND })
+const token = () => test.token({ traceparent: BACKEND, tracestate: 'vendor=value' })
 
 beforeEach(() => start())
 afterEach(() => test.close())
@@ -116,7 +116,7 @@ describe('the span of a join', () => {
       parent: handshake!.traceparent,
       attributes: { 'roomful.room_id': 'arena:one', 'roomful.result': 'joined' },
     })
-    expect(sent).toMatchObject([{ kind: 'join', traceparent: join!.traceparent }])
+    expect(sent).toMatchObject([{ kind: 'join', traceparent: join!.traceparent, tracestate: 'vendor=value' }])
   })
 
   it('tells of a refusal, whoever refuses', async () => {

@@ -1,4 +1,5 @@
 import type { Claim } from '../../shared/store/port.ts'
+import type { TraceContext } from '../../shared/tracing/tracer.ts'
 import { type Arrival, traceOf } from '../traffic.ts'
 import type { RoomDefinition } from './definition.ts'
 
@@ -12,7 +13,7 @@ export interface ClaimOptions {
   /** Its owner is dead when its lease has run out, and not before. */
   readonly by_lease: boolean
   /** The span of the join that may make the room, where that is recorded. */
-  readonly made_for: string | undefined
+  readonly made_for: TraceContext | undefined
   /** The spans of whoever waits for the room by now. */
   readonly asked_by: () => readonly string[]
 }
@@ -22,12 +23,12 @@ export type ClaimRoom = (room: string, options: ClaimOptions) => Promise<ClaimRe
 
 /** How to ask for a room on behalf of those who wait for it; more may come while it is asked for. */
 export function claimOptions({ durability }: RoomDefinition, waiting: readonly Arrival[]): ClaimOptions {
-  const join = waiting.find(({ message }) => message.kind === 'join')
+  const join = waiting.map(({ message }) => message).find((message) => message.kind === 'join')
   return {
     create: join !== undefined,
     // Taking what is kept nowhere from an owner that lives would end it.
     by_lease: durability === 'none',
-    made_for: join && traceOf(join.message),
+    made_for: join?.traceparent === undefined ? undefined : join,
     asked_by: () => waiting.flatMap(({ message }) => traceOf(message) ?? []),
   }
 }

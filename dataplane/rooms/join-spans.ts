@@ -5,7 +5,6 @@ import type { JoinRequest } from './admissions.ts'
 /** A join under way: the whole of it, and the part it is at. */
 interface Open {
   readonly whole: Span
-  readonly traceparent: string | undefined
   part: Span | undefined
 }
 
@@ -23,11 +22,12 @@ export class JoinSpans {
   }
 
   /** A join has reached the room. */
-  begin({ room, member_id, session_id, traceparent }: JoinRequest, attributes: Attributes): void {
-    if (traceparent === undefined) return
+  begin(request: JoinRequest, attributes: Attributes): void {
+    if (request.traceparent === undefined) return
+    const { room, member_id, session_id } = request
     const whole = this.#tracer.span('room.join', {
       kind: 'consumer',
-      parent: traceparent,
+      parent: request,
       attributes: {
         'roomful.room_id': roomId(room),
         'roomful.room_type': room.room_type,
@@ -36,7 +36,7 @@ export class JoinSpans {
         ...attributes,
       },
     })
-    this.#open.set(member_id, { whole, traceparent: whole.traceparent, part: undefined })
+    this.#open.set(member_id, { whole, part: undefined })
   }
 
   /** The join goes on with its next part. */
@@ -44,7 +44,7 @@ export class JoinSpans {
     const open = this.#open.get(member_id)
     if (!open) return
     open.part?.end()
-    open.part = this.#tracer.span(name, { parent: open.traceparent })
+    open.part = this.#tracer.span(name, { parent: open.whole })
   }
 
   /** The join of a member is over for the room, if it was under way; `result` is one word. */

@@ -37,9 +37,13 @@ describe('traces', () => {
   it('arrive with their times, attributes, parents and links', async () => {
     const { tracer, close } = await tracing()
     clock.advance(1000)
-    const whole = tracer.span('whole', { parent: PARENT, state: 'a=b', kind: 'server', began_at: 250.5 })
+    const whole = tracer.span('whole', {
+      parent: { traceparent: PARENT, tracestate: 'a=b' },
+      kind: 'server',
+      began_at: 250.5,
+    })
     const part = tracer.span('part', {
-      parent: whole.traceparent,
+      parent: whole,
       links: [PARENT, 'nonsense'],
       attributes: { word: 'x', number: 3, flag: true, nothing: undefined },
     })
@@ -78,6 +82,23 @@ describe('traces', () => {
     })
   })
 
+  it('pass on what came with their trace, unless it is not valid', async () => {
+    const { tracer, close } = await tracing()
+    const whole = tracer.span('whole', { parent: { traceparent: PARENT, tracestate: ' b=2, a=1,' } })
+    const part = tracer.span('part', { parent: whole })
+    expect([whole.tracestate, part.tracestate]).toEqual(['b=2,a=1', 'b=2,a=1'])
+    for (const parent of [
+      { traceparent: PARENT, tracestate: 'a=1,a=2' },
+      { traceparent: 'nonsense', tracestate: 'a=1' },
+      { tracestate: 'a=1' },
+      undefined,
+    ])
+      expect(tracer.span('one', { parent }).tracestate).toBeUndefined()
+    part.end()
+    await close()
+    expect(collector.one('part').state).toBe('b=2,a=1')
+  })
+
   it('take nothing more once a span has ended', async () => {
     const { tracer, close } = await tracing()
     const span = tracer.span('one')
@@ -114,7 +135,9 @@ describe('traces', () => {
     'sampled by %s of %d: roots, parts of what is recorded, parts of what is not: %j',
     async (sampler, ratio, expected) => {
       const { tracer, close } = await tracing({ sampler, ratio })
-      const spans = [undefined, PARENT, UNSAMPLED].map((parent) => tracer.span('one', { parent }))
+      const spans = [undefined, PARENT, UNSAMPLED].map((parent) =>
+        tracer.span('one', { parent: { traceparent: parent } }),
+      )
       expect(spans.map(({ sampled }) => sampled)).toEqual(expected)
       expect(spans.map(({ traceparent }) => traceparent?.endsWith('01'))).toEqual(expected)
       for (const span of spans) span.end()
@@ -186,7 +209,7 @@ it('traces that are off are nothing', async () => {
     random: new SeededRandom(1),
     log,
   })
-  const span = tracer.span('one', { parent: PARENT })
+  const span = tracer.span('one', { parent: { traceparent: PARENT } })
   span.end()
   await close()
   expect(span).toMatchObject({ traceparent: undefined, sampled: false })

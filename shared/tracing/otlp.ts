@@ -32,7 +32,8 @@ import type { SamplerName, TracingConfig } from './config.ts'
 import type { Tracing, TracingParts } from './open.ts'
 import { SpanQueue } from './span-queue.ts'
 import { readTraceparent, writeTraceparent } from './traceparent.ts'
-import type { Attributes, Span, SpanStart, Tracer } from './tracer.ts'
+import type { Attributes, Span, SpanStart, TraceContext, Tracer } from './tracer.ts'
+import { readTracestate } from './tracestate.ts'
 
 const CLOSE_MS = 2000
 
@@ -139,19 +140,19 @@ class OtlpTracer implements Tracer {
     this.#time = new EpochTime(clock)
   }
 
-  span(name: string, { attributes = {}, parent, state, links = [], kind, began_at }: SpanStart = {}): Span {
+  span(name: string, { attributes = {}, parent, links = [], kind, began_at }: SpanStart = {}): Span {
     const span = this.#tracer.startSpan(
       name,
       {
         attributes,
         kind: KINDS[kind ?? 'internal'],
         links: links.flatMap((link) => {
-          const context = contextOf(link)
+          const context = spanContextOf(link)
           return context ? { context } : []
         }),
         startTime: this.#time.at(began_at),
       },
-      parentContext(parent, state),
+      parentContext(parent),
     )
     return new OtlpSpan(span, this.#time)
   }
@@ -159,6 +160,7 @@ class OtlpTracer implements Tracer {
 
 class OtlpSpan implements Span {
   readonly traceparent: string
+  readonly tracestate: string | undefined
   readonly sampled: boolean
   readonly #span: ApiSpan
   readonly #time: EpochTime
@@ -166,9 +168,10 @@ class OtlpSpan implements Span {
   #ended = false
 
   constructor(span: ApiSpan, time: EpochTime) {
-    const { traceId, spanId, traceFlags } = span.spanContext()
+    const { traceId, spanId, traceFlags, traceState } = span.spanContext()
     this.#span = span
     this.#time = time
+    this.tracestate = traceState?.serialize() || undefined
     this.sampled = (traceFlags & TraceFlags.SAMPLED) === TraceFlags.SAMPLED
     this.traceparent = writeTraceparent({ trace_id: traceId, span_id: spanId, sampled: this.sampled })
   }
@@ -190,7 +193,7 @@ class OtlpSpan implements Span {
   }
 }
 
-const contextOf = (traceparent: string): SpanContext | undefined => {
+const spanContextOf = (traceparent: string): SpanContext | undefined => {
   const read = readTraceparent(traceparent)
   return (
     read && {
@@ -202,9 +205,10 @@ const contextOf = (traceparent: string): SpanContext | undefined => {
   )
 }
 
-function parentContext(parent: string | undefined, state: string | undefined): Context {
-  const context = parent === undefined ? undefined : contextOf(parent)
+function parentContext({ traceparent, tracestate }: TraceContext = {}): Context {
+  const context = traceparent === undefined ? undefined : spanContextOf(traceparent)
   if (!context) return ROOT_CONTEXT
+  const state = tracestate === undefined ? undefined : readTracestate(tracestate)
   return trace.setSpanContext(ROOT_CONTEXT, {
     ...context,
     ...(state !== undefined && { traceState: new TraceState(state) }),

@@ -1,13 +1,19 @@
 /** What a span is described with: words and numbers that are nobody's secret. Never tokens, payloads or room state. */
 export type Attributes = Readonly<Record<string, string | number | boolean | undefined>>
 
+/** Where a trace is, as W3C Trace Context writes it: what is told to whoever goes on with it. Every `Span` is one. */
+export interface TraceContext {
+  /** A span; absent: there is none. */
+  readonly traceparent?: string | undefined
+  /** What the systems of the trace have noted about it, passed on as it is. Worth nothing without `traceparent`. */
+  readonly tracestate?: string | undefined
+}
+
 /** How a span begins. */
 export interface SpanStart {
   readonly attributes?: Attributes
-  /** The `traceparent` (W3C) of the span that this one is part of. Absent, or not one: the span begins a trace. */
-  readonly parent?: string | undefined
-  /** The `tracestate` (W3C) that came with `parent`. */
-  readonly state?: string | undefined
+  /** The span that this one is part of. Absent, or not one: the span begins a trace. A `tracestate` that is none is dropped. */
+  readonly parent?: TraceContext | undefined
   /** The `traceparent` of spans in other traces that have to do with this one. */
   readonly links?: readonly string[]
   /** Default: work inside a process. `server`: the answer to a request; `consumer`: to a message of another process. */
@@ -17,9 +23,10 @@ export interface SpanStart {
 }
 
 /** A piece of work that takes time, as traces show it. */
-export interface Span {
+export interface Span extends TraceContext {
   /** What whoever goes on with the trace is given (W3C `traceparent`); undefined: traces are off. */
   readonly traceparent: string | undefined
+  readonly tracestate: string | undefined
   /** Whether the span is recorded: if not, what is worth something only in a trace need not be done. */
   readonly sampled: boolean
   /** Adds attributes, or replaces them. */
@@ -36,9 +43,14 @@ export interface Tracer {
   span(name: string, start?: SpanStart): Span
 }
 
+/** What is left of a span for those who go on with it for hours; undefined: traces are off. */
+export const contextOf = ({ traceparent, tracestate }: Span): TraceContext | undefined =>
+  traceparent === undefined ? undefined : { traceparent, ...(tracestate !== undefined && { tracestate }) }
+
 /** The span of whoever does not trace. */
 export const noSpan: Span = {
   traceparent: undefined,
+  tracestate: undefined,
   sampled: false,
   set() {},
   fail() {},

@@ -6,6 +6,7 @@ import type { Attributes, Span, SpanStart, Tracer } from '../../shared/tracing/t
 export interface RecordedSpan {
   readonly name: string
   readonly traceparent: string
+  /** Its `traceparent`. */
   readonly parent: string | undefined
   readonly links: readonly string[]
   readonly attributes: Readonly<Record<string, unknown>>
@@ -39,7 +40,8 @@ export class RecordingTracer implements Tracer {
 
   span(name: string, start: SpanStart = {}): Span {
     const clock = this.#clock
-    const { parent, links = [], began_at = clock.monotonic() } = start
+    const { links = [], began_at = clock.monotonic() } = start
+    const parent = start.parent?.traceparent
     const number = (this.spans.length + 1).toString(16)
     const trace_id = (parent && readTraceparent(parent)?.trace_id) || number.padStart(32, '0')
     const traceparent = writeTraceparent({ trace_id, span_id: number.padStart(16, '0'), sampled: true })
@@ -53,6 +55,7 @@ export class RecordingTracer implements Tracer {
     }
     return {
       traceparent,
+      tracestate: start.parent?.tracestate,
       sampled: true,
       set: (more: Attributes) => unlessEnded(() => void Object.assign(attributes, more)),
       fail: (type) =>
