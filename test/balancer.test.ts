@@ -1,7 +1,7 @@
 import { connect, type Socket } from 'node:net'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
-import { BALANCERS, checkWithEverything } from './support/balancer.ts'
+import { BALANCERS } from './support/balancer.ts'
 import type { Login } from './support/cluster.ts'
 import { agreed, expectIntact, expectStream } from './support/cluster-verdict.ts'
 import { expectProblem, type Request } from './support/control-api.ts'
@@ -12,6 +12,8 @@ import { until } from './support/redis-admin.ts'
 
 const ROOM = 'ledger-journal:balanced'
 const PLAYERS = 9
+/** How long all of them may take to go on playing, on a busy machine. */
+const PLAY_ON_MS = 40_000
 const WORKERS = 6
 /** The connection ended without an answer. */
 const UNANSWERED = 0
@@ -19,14 +21,14 @@ const UNANSWERED = 0
 const SLOW_MS = 5000
 const SPARE_MS = 3000
 
-describe.each(BALANCERS)('behind %s', { timeout: 60_000 }, (kind) => {
+describe.each(BALANCERS)('behind %s', { timeout: 120_000 }, (kind) => {
   let deployment: Deployment
   let login: Login
   beforeAll(async () => {
     deployment = await Deployment.start({ balancer: kind, node_env: { HEARTBEAT_SECONDS: '1' } })
     login = await deployment.login()
   })
-  afterEach(() => deployment?.reset())
+  afterEach(() => deployment?.restore())
   afterAll(() => deployment?.close())
 
   const playersOf = async (room_id: string) => {
@@ -34,9 +36,8 @@ describe.each(BALANCERS)('behind %s', { timeout: 60_000 }, (kind) => {
     const stops = players.map((player) => player.play(20))
     const playOn = async () => {
       const acked = players.map((player) => player.acked)
-      await until('everybody plays on', async () =>
-        players.every((player, i) => player.acked > acked[i]! + 10),
-      )
+      const on = async () => players.every((player, i) => player.acked > acked[i]! + 10)
+      await until('everybody plays on', on, PLAY_ON_MS)
     }
     return { players, playOn, stop: () => Promise.all(stops.map((stop) => stop())) }
   }
@@ -69,7 +70,6 @@ describe.each(BALANCERS)('behind %s', { timeout: 60_000 }, (kind) => {
     await expectIntact(deployment, room_id, players)
     const nodes = await Promise.all(players.map((player) => deployment.nodeOf(room_id, player)))
     expect(nodes.sort()[0]).toBe('node-2')
-    await deployment.startNode(0)
   })
 
   it('a node that is killed loses nobody: its clients come back through the others', async ({ annotate }) => {
@@ -82,10 +82,9 @@ describe.each(BALANCERS)('behind %s', { timeout: 60_000 }, (kind) => {
     await stop()
     await annotate(`longest wait for an ack: ${Math.round(longestWait(players))} ms`)
     await expectIntact(deployment, room_id, players)
-    await deployment.startNode(1)
   })
 
-  const testHang = async () => {
+  it('a node that hangs gets nobody, and who was there comes back', async () => {
     const room_id = `${ROOM}-hang`
     const { players, playOn, stop } = await playersOf(room_id)
     await playOn()
@@ -105,11 +104,7 @@ describe.each(BALANCERS)('behind %s', { timeout: 60_000 }, (kind) => {
     }
     const nodes = await Promise.all(players.map((player) => deployment.nodeOf(room_id, player)))
     expect(nodes).not.toContain(node!.node_id)
-    node!.kill()
-    await deployment.startNode(2)
-  }
-  // nginx has no checks: it goes on sending players there.
-  if (kind === 'haproxy') it('a node that hangs gets nobody, and who was there comes back', testHang)
+  })
 
   it('a control process that is killed takes along no request that may be repeated', async ({ annotate }) => {
     const { project_id } = login
@@ -132,7 +127,6 @@ describe.each(BALANCERS)('behind %s', { timeout: 60_000 }, (kind) => {
       }
     }
     await Promise.all(Array.from({ length: WORKERS }, worker))
-    await deployment.startControl(0)
 
     // What was in flight at that moment is told so, or hears nothing; and nothing is asked for twice.
     const failed = plain.filter(({ status }) => status !== 201)
@@ -224,10 +218,6 @@ describe.each(BALANCERS)('behind %s', { timeout: 60_000 }, (kind) => {
       0,
     )
     expect((await chunked.ended).said).toMatch(/^HTTP\/1.1 413 .*"code":"payload_too_large"/s)
-  })
-
-  it('the settings that are there for some, TLS among them, are sound', async () => {
-    expect(await checkWithEverything(kind, deployment.places)).toMatch(/valid|test is successful/)
   })
 
   it('what is nowhere is answered by those behind, under the id of the request', async () => {

@@ -6,13 +6,22 @@ export interface Places {
   readonly operations: string
   readonly nodes: readonly { readonly address: string; readonly health_port: number }[]
   readonly controls: readonly { readonly address: string }[]
+  /** Where it listens with TLS, in the place of `:4443` and `:3443`; needed once `tls` is switched on. */
+  readonly tls?: { readonly websocket: string; readonly control: string }
 }
+
+/** Settings that are there for some: their lines are marked with `#` and this word. */
+export type Setting = 'tls' | 'hsts' | 'limit'
+
+/** The text of a configuration with these settings switched on, by taking their marks away. */
+export const switchedOn = (text: string, settings: readonly Setting[]): string =>
+  settings.reduce((now, setting) => now.replaceAll(new RegExp(`^( *)#${setting} `, 'gm'), '$1'), text)
 
 /** The text of `haproxy.cfg` for these places: nothing but addresses, ports and the number of servers changes. */
 export function haproxyAt(text: string, places: Places): string {
-  let placed = text
+  let placed = redirectedTo(text, places)
   for (const [port, address] of listeners(places))
-    placed = replaced(placed, ` bind :${port}\n`, ` bind ${address}\n`)
+    placed = replaced(placed, `\n    bind :${port}`, `\n    bind ${address}`)
   placed = servers(placed, 'node', places.nodes, (line, at, { address, health_port }) =>
     line.replace(/node-1 node-1:4000 port 9100/, `node-${at} ${address} port ${health_port}`),
   )
@@ -23,9 +32,9 @@ export function haproxyAt(text: string, places: Places): string {
 
 /** The same of `nginx.conf`. */
 export function nginxAt(text: string, places: Places): string {
-  let placed = text
+  let placed = redirectedTo(text, places)
   for (const [port, address] of listeners(places))
-    placed = replaced(placed, `  listen ${port}`, `  listen ${address}`)
+    placed = replaced(placed, `\n        listen ${port}`, `\n        listen ${address}`)
   placed = servers(placed, 'node', places.nodes, (line, _, { address }) =>
     line.replace('node-1:4000', address),
   )
@@ -34,14 +43,24 @@ export function nginxAt(text: string, places: Places): string {
   )
 }
 
-const listeners = ({ websocket, control, operations }: Places): [number, string][] => [
+const listeners = ({ websocket, control, operations, tls }: Places): [number, string][] => [
   [4000, websocket],
   [3000, control],
   [8404, operations],
+  ...(tls
+    ? ([
+        [4443, tls.websocket],
+        [3443, tls.control],
+      ] as [number, string][])
+    : []),
 ]
 
-function replaced(text: string, what: string, by: string): string {
-  if (text.split(what).length !== 2) throw new Error(`"${what.trim()}" stands not once in the configuration`)
+/** Sends who comes unencrypted to the port that TLS is on. */
+const redirectedTo = (text: string, { tls }: Places): string =>
+  tls ? replaced(text, /(?<=https:\/\/\S+:)4443/, tls.websocket.split(':')[1]!) : text
+
+function replaced(text: string, what: string | RegExp, by: string): string {
+  if (text.split(what).length !== 2) throw new Error(`"${what}" stands not once in the configuration`)
   return text.replace(what, () => by)
 }
 

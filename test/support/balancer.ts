@@ -1,12 +1,19 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { haproxyAt, nginxAt, type Places } from '../../deploy/balancer/configuration.ts'
+import {
+  haproxyAt,
+  nginxAt,
+  type Places,
+  type Setting,
+  switchedOn,
+} from '../../deploy/balancer/configuration.ts'
 import { programOr } from './debian-package.ts'
 import { until } from './redis-admin.ts'
+import { type Certificate, fetchTrusting } from './tls.ts'
 
 /** The load balancers there are configurations for. */
 export const BALANCERS = ['haproxy', 'nginx'] as const
@@ -21,74 +28,69 @@ export interface Balancer {
   pids(): Promise<number[]>
   /** Everything it has said. */
   output(): string
+  /** Puts another certificate in the place of the one it has, and has it read its configuration anew, as an operator would. */
+  renew(certificate: Certificate): Promise<void>
   close(): Promise<void>
 }
 
 const run = promisify(execFile)
 const FOLDER = new URL('../../deploy/balancer/', import.meta.url)
 
-/** The configuration file of a load balancer, with its servers at these places. */
-export async function configurationOf(kind: BalancerKind, places: Places): Promise<string> {
-  const text = await readFile(new URL(kind === 'haproxy' ? 'haproxy.cfg' : 'nginx.conf', FOLDER), 'utf8')
-  return kind === 'haproxy' ? haproxyAt(text, places) : nginxAt(text, places)
+/** What a test may choose. */
+export interface BalancerOptions {
+  /** So many that share its ports, for more connections than one may have file descriptors (haproxy; nginx has workers). Default 1. */
+  readonly processes?: number
+  /** Settings that are there for some. With `tls` it needs a certificate, and `places.tls`. */
+  readonly settings?: readonly Setting[]
+  readonly certificate?: Certificate
 }
 
-/**
- * What a load balancer says of its configuration with every setting that is there for some (marked `#+`), and a certificate, switched on.
- * Rejects when it would not start with it.
- */
-export async function checkWithEverything(kind: BalancerKind, places: Places): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), `roomful-${kind}-`))
-  try {
-    const [cert, key] = [join(folder, 'roomful.pem'), join(folder, 'roomful.key')]
-    const subject = ['-subj', '/CN=localhost', '-days', '1']
-    await run(programOr('openssl'), [
-      'req',
-      '-x509',
-      '-newkey',
-      'rsa:2048',
-      '-nodes',
-      ...subject,
-      '-keyout',
-      key,
-      '-out',
-      cert,
-    ])
-    // haproxy reads both from one file.
-    if (kind === 'haproxy')
-      await writeFile(cert, (await readFile(cert, 'utf8')) + (await readFile(key, 'utf8')))
-    const text = await configurationOf(kind, places)
-    const file = join(folder, 'configuration')
-    const whole = text.replaceAll('#+ ', '').replaceAll(/\/etc\/(haproxy|nginx)\/certs\/(?= )/g, cert)
-    await writeFile(file, whole.replaceAll('/etc/nginx/certs', folder).replace('/var/log/nginx', folder))
-    const check = kind === 'haproxy' ? ['-c', '-f', file] : ['-t', ...WORDS.nginx(file, folder)]
-    const { stdout, stderr } = await run(programOr(kind), check)
-    return stdout + stderr
-  } finally {
-    await rm(folder, { recursive: true, force: true })
-  }
+/** Writes the configuration of a load balancer, with its servers at these places, into a folder; the path of the file. */
+export async function writeConfiguration(
+  folder: string,
+  kind: BalancerKind,
+  places: Places,
+  { settings = [], certificate }: BalancerOptions = {},
+): Promise<string> {
+  const name = kind === 'haproxy' ? 'haproxy.cfg' : 'nginx.conf'
+  const text = switchedOn(await readFile(new URL(name, FOLDER), 'utf8'), settings)
+  const placed = kind === 'haproxy' ? haproxyAt(text, places) : nginxAt(text, places)
+  const certs = join(folder, 'certs')
+  await mkdir(certs)
+  if (certificate) await writeCertificate(certs, kind, certificate)
+  const file = join(folder, name)
+  const own = placed.replaceAll(/\/etc\/(haproxy|nginx)\/certs/g, certs)
+  await writeFile(file, own.replace('/var/log/nginx', folder))
+  return file
+}
+
+/** haproxy reads all that is in the folder, and certificate and key from one file. */
+async function writeCertificate(folder: string, kind: BalancerKind, { cert, key }: Certificate) {
+  await writeFile(join(folder, 'roomful.pem'), kind === 'haproxy' ? cert + key : cert)
+  if (kind === 'nginx') await writeFile(join(folder, 'roomful.key'), key)
 }
 
 /** How each is started in the foreground, given its configuration file and a folder of its own. */
 const WORDS: Readonly<Record<BalancerKind, (file: string, folder: string) => string[]>> = {
-  haproxy: (file) => ['-db', '-f', file],
+  haproxy: (file) => ['-W', '-db', '-f', file],
   nginx: (file, folder) => ['-e', 'stderr', '-c', file, '-g', `daemon off; pid ${folder}/nginx.pid;`],
 }
 
-/**
- * Starts a load balancer in front of servers that run; resolves once it lets requests through to control. `processes`: so many that share
- * its ports, for more connections than one may have file descriptors (haproxy; nginx has workers).
- */
-export async function startBalancer(kind: BalancerKind, places: Places, processes = 1): Promise<Balancer> {
+/** Starts a load balancer in front of servers that run; resolves once it lets requests through to control. */
+export async function startBalancer(
+  kind: BalancerKind,
+  places: Places,
+  options: BalancerOptions = {},
+): Promise<Balancer> {
+  const { processes = 1, certificate } = options
   const folder = await mkdtemp(join(tmpdir(), `roomful-${kind}-`))
-  const file = join(folder, 'configuration')
-  const text = await configurationOf(kind, places)
-  await writeFile(file, text.replace('/var/log/nginx', folder))
+  const file = await writeConfiguration(folder, kind, places, options)
   const program = programOr(kind)
   const balancers = Array.from({ length: processes }, () => launch(program, WORDS[kind](file, folder)))
+  const { tls } = places
   const urls = {
-    ws_url: `ws://${places.websocket}`,
-    control_url: `http://${places.control}`,
+    ws_url: tls ? `wss://${tls.websocket}` : `ws://${places.websocket}`,
+    control_url: tls ? `https://${tls.control}` : `http://${places.control}`,
     operations_url: `http://${places.operations}`,
   }
   const output = (): string => balancers.map((balancer) => balancer.output()).join('')
@@ -96,16 +98,21 @@ export async function startBalancer(kind: BalancerKind, places: Places, processe
     await Promise.all(balancers.map((balancer) => balancer.close()))
     await rm(folder, { recursive: true, force: true })
   }
+  const look = fetchTrusting(certificate?.cert)
   const ready = until(`${kind} lets requests through`, async () => {
     if (balancers.some(({ child }) => child.exitCode !== null)) throw new Error(output())
-    return (await fetch(`${urls.control_url}/readyz`)).ok
+    return (await look(`${urls.control_url}/readyz`)).ok
   })
   await ready.catch(async (error: unknown) => {
     await close()
     throw error
   })
   const pids = async () => (await Promise.all(balancers.map(({ child }) => family(child.pid!)))).flat()
-  return { ...urls, pids, output, close }
+  const renew = async (renewed: Certificate): Promise<void> => {
+    await writeCertificate(join(folder, 'certs'), kind, renewed)
+    for (const { child } of balancers) child.kill(kind === 'haproxy' ? 'SIGUSR2' : 'SIGHUP')
+  }
+  return { ...urls, pids, output, renew, close }
 }
 
 function launch(program: string, words: string[]) {

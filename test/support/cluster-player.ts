@@ -16,6 +16,8 @@ export interface PlayerOptions {
   /** Where connections may go, asked anew for each. */
   readonly doors: () => readonly string[]
   readonly tamper?: Tamper
+  /** Whom to trust behind `wss:`, PEM. */
+  readonly ca?: string
   readonly connect?: Partial<ConnectOptions>
 }
 
@@ -66,12 +68,12 @@ export class Player {
   }
 
   static async join(options: PlayerOptions): Promise<Player> {
-    const { project_id, token, room_type, key, doors, tamper } = options
+    const { project_id, token, room_type, key, doors, tamper, ca } = options
     const heard: Heard[] = []
     const told = (message: DecodedMessage): void => {
       if (STREAM.includes(message.t)) heard.push(message as unknown as Heard)
     }
-    const network = doorsSocket({ doors, told, ...(tamper && { tamper }) })
+    const network = doorsSocket({ doors, told, ...(tamper && { tamper }), ...(ca && { ca }) })
     const client = await connect('ws://nowhere.invalid', {
       projectId: project_id,
       token,

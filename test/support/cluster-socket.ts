@@ -12,20 +12,22 @@ export interface DoorsOptions {
   readonly told: (message: DecodedMessage) => void
   /** Loses or spoils frames behind `told`. */
   readonly tamper?: Tamper
+  /** Whom to trust behind `wss:`, PEM; default: whom Node trusts. */
+  readonly ca?: string
 }
 
 /**
  * A websocket class for the SDK's `WebSocket` option which goes to one door after the other, whatever address the SDK names: a load
  * balancer without a process.
  */
-export function doorsSocket({ doors, told, tamper = (frame) => frame }: DoorsOptions) {
+export function doorsSocket({ doors, told, tamper = (frame) => frame, ca }: DoorsOptions) {
   const open = new Set<WebSocket>()
   let codec = new MsgpackClientCodec()
   let next = 0
   class DoorsSocket extends WebSocket {
     constructor(url: string, protocols: string[]) {
       const all = doors()
-      super(all[next++ % all.length] ?? url, protocols)
+      super(all[next++ % all.length] ?? url, protocols, { ca })
       open.add(this)
       this.once('close', () => open.delete(this))
     }

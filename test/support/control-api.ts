@@ -7,6 +7,7 @@ import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { redisStore } from '../../shared/store/redis/redis.ts'
 import { FakeClock } from './fake-clock.ts'
+import type { fetchTrusting } from './tls.ts'
 
 export const log = pino({ level: 'silent' })
 export const OPERATOR = 'operator-token-of-the-tests'
@@ -36,11 +37,16 @@ export interface Request {
   readonly headers?: Readonly<Record<string, string>>
 }
 
-/** Calls the API as the operator unless told otherwise. */
-export async function call(url: string, line: string, request: Request = {}): Promise<Answer> {
+/** Calls the API as the operator unless told otherwise; `send` is `fetch`, or one that trusts somebody else. */
+export async function call(
+  url: string,
+  line: string,
+  request: Request = {},
+  send: ReturnType<typeof fetchTrusting> = fetch,
+): Promise<Answer> {
   const [method, path] = line.split(' ')
   const { body, as = OPERATOR, headers = {} } = request
-  const response = await fetch(`${url}${path}`, {
+  const response = await send(`${url}${path}`, {
     method: method!,
     headers: {
       ...(as !== null && { authorization: `Bearer ${as}` }),

@@ -9,6 +9,8 @@ import { type NodeProcess, startNodeProcess } from './cluster-node.ts'
 import { Player } from './cluster-player.ts'
 import { type Answer, call, type Request } from './control-api.ts'
 import { type Program, startProgram } from './program.ts'
+import { freePort } from './redis-port.ts'
+import { type Certificate, fetchTrusting } from './tls.ts'
 
 /** What a test may choose. */
 export interface DeploymentOptions {
@@ -19,6 +21,8 @@ export interface DeploymentOptions {
   readonly node_env?: Readonly<Record<string, string>>
   /** How many processes the balancer is. */
   readonly balancer_processes?: number
+  /** What the balancer's TLS is to be: everybody, nodes included, comes by it then. */
+  readonly certificate?: Certificate
 }
 
 /** A control process of its own: `roomful control`. */
@@ -41,28 +45,34 @@ export class Deployment {
   readonly #key_prefix = `test-${randomToken(systemRandom, 12)}:`
   readonly #redis_url = inject('redisUrl')
   readonly #ports: Ports
+  readonly #tls: Places['tls']
   readonly #options: DeploymentOptions
   readonly controls: ControlProcess[] = []
   readonly nodes: NodeProcess[] = []
   readonly #players: Player[] = []
   #balancer: Balancer | undefined
 
-  private constructor(ports: Ports, options: DeploymentOptions) {
+  private constructor(ports: Ports, tls: Places['tls'], options: DeploymentOptions) {
     this.#ports = ports
+    this.#tls = tls
     this.#options = options
   }
 
   /** Resolves once everything serves. */
   static async start(options: DeploymentOptions): Promise<Deployment> {
-    const { controls = 2, nodes = 3, balancer, balancer_processes } = options
+    const { controls = 2, nodes = 3, balancer, balancer_processes, certificate } = options
     const ports = await choosePorts({ controls, nodes, free: true })
-    const deployment = new Deployment(ports, options)
+    const tls = certificate && { websocket: at(await freePort()), control: at(await freePort()) }
+    const deployment = new Deployment(ports, tls, options)
     try {
       await Promise.all([
         ...ports.controls.map((_, index) => deployment.startControl(index)),
         ...ports.nodes.map((_, index) => deployment.startNode(index)),
       ])
-      deployment.#balancer = await startBalancer(balancer, deployment.places, balancer_processes)
+      deployment.#balancer = await startBalancer(balancer, deployment.places, {
+        ...(balancer_processes && { processes: balancer_processes }),
+        ...(certificate && { certificate, settings: ['tls', 'hsts'] }),
+      })
       return deployment
     } catch (error) {
       await deployment.close()
@@ -84,6 +94,7 @@ export class Deployment {
       operations: at(balancer),
       nodes: nodes.map((node) => ({ address: at(node.websocket), health_port: node.admin })),
       controls: controls.map((port) => ({ address: at(port) })),
+      ...(this.#tls && { tls: this.#tls }),
     }
   }
 
@@ -113,11 +124,16 @@ export class Deployment {
       node_id: `node-${index + 1}`,
       redis_url: this.#redis_url,
       key_prefix: this.#key_prefix,
-      control_url: `http://${at(this.#ports.api)}`,
+      control_url: this.#tls ? `https://${this.#tls.control}` : `http://${at(this.#ports.api)}`,
       internal_token: this.internal_token,
       lease_ms: 1000,
     }
-    const env = { WS_PORT: String(websocket), ADMIN_PORT: String(admin), ...this.#options.node_env }
+    const env = {
+      WS_PORT: String(websocket),
+      ADMIN_PORT: String(admin),
+      ...(this.#options.certificate && { NODE_EXTRA_CA_CERTS: this.#options.certificate.cert_file }),
+      ...this.#options.node_env,
+    }
     const node = await startNodeProcess(place, env)
     this.nodes[index] = node
     return node
@@ -125,7 +141,9 @@ export class Deployment {
 
   /** Calls the control API through the balancer, as the operator unless told otherwise. */
   call(line: string, request: Request = {}): Promise<Answer> {
-    return call(this.balancer.control_url, line, { as: this.operator_token, ...request })
+    const { certificate } = this.#options
+    const send = certificate ? fetchTrusting(certificate.cert) : fetch
+    return call(this.balancer.control_url, line, { as: this.operator_token, ...request }, send)
   }
 
   /** The same past the balancer, at one process. */
@@ -144,7 +162,8 @@ export class Deployment {
   async player(login: Login, room_id: string): Promise<Player> {
     const [room_type = '', key = ''] = room_id.split(':')
     const doors = () => [this.balancer.ws_url]
-    const player = await Player.join({ ...login, room_type, key, doors })
+    const ca = this.#options.certificate?.cert
+    const player = await Player.join({ ...login, room_type, key, doors, ...(ca && { ca }) })
     this.#players.push(player)
     return player
   }
@@ -179,6 +198,21 @@ export class Deployment {
   /** Ends every player; the processes stay for the next test. */
   reset(): void {
     for (const player of this.#players.splice(0)) player.close()
+  }
+
+  /** The same, and starts again whatever a test has ended, or left hanging. */
+  async restore(): Promise<void> {
+    this.reset()
+    const nodes = this.nodes.map(async (node, index) => {
+      if (node.open) return
+      await node.close()
+      await this.startNode(index)
+    })
+    const controls = this.controls.map(async ({ program }, index) => {
+      if (program.child.exitCode === null && program.child.signalCode === null) return
+      await this.startControl(index)
+    })
+    await Promise.all([...nodes, ...controls])
   }
 
   async close(): Promise<void> {

@@ -1,0 +1,268 @@
+import { X509Certificate } from 'node:crypto'
+import { createServer, type IncomingMessage } from 'node:http'
+import { connect as connectHttp2 } from 'node:http2'
+import type { AddressInfo } from 'node:net'
+import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls'
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { WebSocket } from 'ws'
+import type { Places } from '../deploy/balancer/configuration.ts'
+import { BALANCERS, startBalancer } from './support/balancer.ts'
+import type { Login } from './support/cluster.ts'
+import { expectIntact } from './support/cluster-verdict.ts'
+import { Deployment } from './support/deployment.ts'
+import { until } from './support/redis-admin.ts'
+import { freePort } from './support/redis-port.ts'
+import { type Certificate, fetchTrusting, makeCertificate } from './support/tls.ts'
+
+/** The configurations of deploy/balancer with TLS switched on as they say, run for real. */
+
+const ROOM = 'ledger-journal:encrypted'
+const HSTS = 'max-age=31536000'
+/** How many connections (requests, for nginx) the limit lets one address have. */
+const LIMIT = 200
+
+let certificate: Certificate
+beforeAll(async () => {
+  certificate = await makeCertificate()
+})
+afterAll(() => certificate?.remove())
+
+/** A TLS connection; rejects with the refusal. It ends with the test. */
+function handshake(
+  url: string,
+  options: ConnectionOptions & { localAddress?: string } = {},
+): Promise<TLSSocket> {
+  const { hostname: host, port } = new URL(url)
+  const socket = connect({ host, port: Number(port), ca: certificate.cert, ...options })
+  onTestFinished(() => void socket.destroy())
+  return new Promise((resolve, reject) => {
+    socket.once('secureConnect', () => resolve(socket))
+    socket.once('error', reject)
+  })
+}
+
+describe.each(BALANCERS)('%s with TLS, before a deployment', { timeout: 120_000 }, (kind) => {
+  let deployment: Deployment
+  let login: Login
+  beforeAll(async () => {
+    const node_env = { HEARTBEAT_SECONDS: '1' }
+    deployment = await Deployment.start({ balancer: kind, nodes: 2, certificate, node_env })
+    login = await deployment.login()
+  })
+  afterEach(() => deployment?.restore())
+  afterAll(() => deployment?.close())
+
+  it('players meet in one room, and a node that drains loses nothing that was acked', async () => {
+    const players = await deployment.players(6, login, ROOM)
+    const stops = players.map((player) => player.play(20))
+    const playOn = async () => {
+      const acked = players.map((player) => player.acked)
+      const on = async () => players.every((player, i) => player.acked > acked[i]! + 10)
+      await until('everybody plays on', on, 40_000)
+    }
+    await playOn()
+    expect(players.map((player) => player.door())).toEqual(players.map(() => deployment.balancer.ws_url))
+    const nodes = () => Promise.all(players.map((player) => deployment.nodeOf(ROOM, player)))
+    expect(new Set(await nodes()).size).toBe(2)
+    expect(await deployment.nodes[0]!.drain()).toBe(0)
+    await playOn()
+    await Promise.all(stops.map((stop) => stop()))
+    await expectIntact(deployment, ROOM, players)
+    expect(await nodes()).not.toContain('node-1')
+  })
+
+  it('a key is known to nodes that ask control over TLS, and its end as well', async () => {
+    const { project_id } = login
+    const { body: key } = await deployment.call(`POST /projects/${project_id}/keys`, { body: {} })
+    const { body } = await deployment.call('POST /tokens', { as: key.secret, body: { project_id } })
+    const player = await deployment.player({ project_id, token: body.token }, `${ROOM}-key`)
+    await player.add()
+    expect((await deployment.call(`POST /projects/${project_id}/keys/${key.id}/revoke`)).status).toBe(200)
+    await until('the session is over', async () => player.client.status === 'closed')
+  })
+
+  it('control is offered HTTP/2 as well as HTTP/1.1, and says that it is for TLS alone', async () => {
+    const { control_url } = deployment.balancer
+    const over1 = await deployment.call('GET /projects?limit=1')
+    expect(over1.status).toBe(200)
+    expect(over1.headers.get('strict-transport-security')).toBe(HSTS)
+
+    const session = connectHttp2(control_url, { ca: certificate.cert })
+    onTestFinished(() => void session.close())
+    const body = JSON.stringify({ project_id: login.project_id })
+    const asked = session.request({
+      ':method': 'POST',
+      ':path': '/tokens',
+      authorization: `Bearer ${deployment.operator_token}`,
+      'content-type': 'application/json',
+      'x-request-id': 'over-http-2',
+    })
+    const told = new Promise<Record<string, unknown>>((resolve) => asked.once('response', resolve))
+    let text = ''
+    asked.setEncoding('utf8').on('data', (chunk) => (text += chunk))
+    asked.end(body)
+    expect(await told).toMatchObject({
+      ':status': 200,
+      'x-request-id': 'over-http-2',
+      'strict-transport-security': HSTS,
+    })
+    await new Promise((resolve) => asked.once('close', resolve))
+    expect(JSON.parse(text).token).toMatch(/^v4\.public\./)
+  })
+
+  it('who offers HTTP/2 for a websocket gets HTTP/1.1, and so the websocket', async () => {
+    const { ws_url } = deployment.balancer
+    const { alpnProtocol } = await handshake(ws_url, { ALPNProtocols: ['h2', 'http/1.1'] })
+    expect(alpnProtocol).toBe('http/1.1')
+    const options = { ca: certificate.cert, ALPNProtocols: ['h2', 'http/1.1'] }
+    const socket = new WebSocket(ws_url, ['roomful.v1.json'], options)
+    const upgraded = new Promise<IncomingMessage>((resolve) => socket.once('upgrade', resolve))
+    await new Promise((resolve, reject) => socket.once('open', resolve).once('error', reject))
+    expect((await upgraded).headers['strict-transport-security']).toBe(HSTS)
+    socket.close()
+  })
+
+  it('TLS before 1.2 is refused, and so are keys that would open what was recorded before', async () => {
+    for (const url of [deployment.balancer.ws_url, deployment.balancer.control_url]) {
+      expect((await handshake(url)).getProtocol()).toBe('TLSv1.3')
+      const newer = await handshake(url, { maxVersion: 'TLSv1.2' })
+      expect(newer.getProtocol()).toBe('TLSv1.2')
+      expect(newer.getCipher().name).toMatch(/^ECDHE-RSA-/)
+      const weak = 'DEFAULT:@SECLEVEL=0'
+      const older = handshake(url, { minVersion: 'TLSv1', maxVersion: 'TLSv1.1', ciphers: weak })
+      await expect(older).rejects.toThrow(/alert protocol version/)
+      const static_key = handshake(url, { maxVersion: 'TLSv1.2', ciphers: 'AES128-GCM-SHA256' })
+      await expect(static_key).rejects.toThrow(/alert handshake failure/)
+      await expect(handshake(url, { ca: [] })).rejects.toThrow(/self-signed/)
+    }
+  })
+
+  it('a certificate that is renewed is shown to newcomers, and cuts nobody off', async () => {
+    const renewed = await makeCertificate()
+    onTestFinished(() => renewed.remove())
+    const player = await deployment.player(login, `${ROOM}-renewed`)
+    const stop = player.play(20)
+    const { balancer } = deployment
+    await balancer.renew(renewed)
+    const shown = async () => {
+      const url = new URL(balancer.ws_url)
+      const socket = connect({ host: url.hostname, port: Number(url.port), rejectUnauthorized: false })
+      await new Promise((resolve, reject) => socket.once('secureConnect', resolve).once('error', reject))
+      const { fingerprint256 } = socket.getPeerCertificate()
+      socket.destroy()
+      return fingerprint256
+    }
+    const { fingerprint256 } = new X509Certificate(renewed.cert)
+    await until('newcomers are shown it', async () => (await shown()) === fingerprint256)
+    const { acked } = player
+    await until('the player plays on', async () => player.acked > acked + 10)
+    await stop()
+    expect(player.client.stats.reconnects).toBe(0)
+    await balancer.renew(certificate)
+    const before = new X509Certificate(certificate.cert).fingerprint256
+    await until('the one of before is back', async () => (await shown()) === before)
+  })
+
+  it('what comes unencrypted goes no further', async () => {
+    const { websocket, control, tls } = deployment.places
+    const look = fetchTrusting(undefined)
+    const sent_on = await look(`http://${websocket}/some/where?a=b`)
+    expect(sent_on.status).toBe(308)
+    expect(sent_on.headers.get('location')).toBe(`https://${tls!.websocket}/some/where?a=b`)
+    const named = await look(`http://${websocket}/`, { headers: { host: 'play.example.com:4000' } })
+    const port = tls!.websocket.split(':')[1]
+    expect(named.headers.get('location')).toBe(`https://play.example.com:${port}/`)
+
+    const socket = new WebSocket(`ws://${websocket}`, ['roomful.v1.json'])
+    const refused = await new Promise<Error>((resolve) => socket.once('error', resolve))
+    expect(refused.message).toBe('Unexpected server response: 308')
+
+    const headers = {
+      authorization: `Bearer ${deployment.operator_token}`,
+      'content-type': 'application/json',
+    }
+    const body = JSON.stringify({ name: 'readable on its way' })
+    const answer = await look(`http://${control}/projects`, { method: 'POST', headers, body })
+    expect(answer.status).toBe(403)
+    expect(answer.headers.get('content-type')).toBe('application/problem+json')
+    expect(answer.headers.get('strict-transport-security')).toBeNull()
+    expect(await answer.json()).toMatchObject({ status: 403, detail: expect.stringContaining('https') })
+    const { body: known } = await deployment.call('GET /projects?limit=200')
+    expect(known.projects.map(({ name }: { name: string }) => name)).not.toContain('readable on its way')
+  })
+})
+
+describe.each(BALANCERS)('%s with every setting that is there for some', { timeout: 60_000 }, (kind) => {
+  /** What was asked of the server behind it, in order. */
+  const asked: IncomingMessage[] = []
+  const server = createServer((request, response) => {
+    asked.push(request)
+    // Whoever asks for /hold waits for ever.
+    if (request.url !== '/hold') response.writeHead(request.url === '/' ? 426 : 200).end()
+  })
+  let places: Places
+  let balancer: Awaited<ReturnType<typeof startBalancer>>
+  beforeAll(async () => {
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+    const { port } = server.address() as AddressInfo
+    const address = `127.0.0.1:${port}`
+    const free = async () => `127.0.0.1:${await freePort()}`
+    places = {
+      websocket: await free(),
+      control: await free(),
+      operations: await free(),
+      nodes: [{ address, health_port: port }],
+      controls: [{ address }],
+      tls: { websocket: await free(), control: await free() },
+    }
+    balancer = await startBalancer(kind, places, { settings: ['tls', 'hsts', 'limit'], certificate })
+  })
+  afterAll(async () => {
+    await balancer?.close()
+    server.closeAllConnections()
+    await new Promise((resolve) => server.close(resolve))
+  })
+
+  it('those behind are told who asks, and how, whatever the client says of itself', async () => {
+    const forged = { 'x-forwarded-for': '203.0.113.7, 198.51.100.1', 'x-forwarded-proto': 'http' }
+    const look = fetchTrusting(certificate.cert)
+    const https = (url: string) => `${url.replace('wss:', 'https:')}/who`
+    for (const url of [balancer.ws_url, balancer.control_url]) {
+      asked.length = 0
+      expect((await look(https(url), { headers: forged })).status).toBe(200)
+      const seen = asked.find((request) => request.url === '/who')!
+      expect(seen.headersDistinct['x-forwarded-for']).toEqual(['127.0.0.1'])
+      expect(seen.headersDistinct['x-forwarded-proto']).toEqual(['https'])
+    }
+  })
+
+  it('the limit for one address counts the address, whatever the client says of itself', async () => {
+    const hold = async (localAddress = '127.0.0.1') => {
+      const socket = await handshake(balancer.ws_url, { localAddress, servername: 'localhost' })
+      let said = ''
+      let over = false
+      socket.on('data', (chunk) => (said += chunk)).on('error', () => undefined)
+      socket.once('close', () => (over = true))
+      const client = `x-forwarded-for: 10.0.0.${++clients}`
+      socket.write(`GET /hold HTTP/1.1\r\nhost: roomful\r\nconnection: close\r\n${client}\r\n\r\n`)
+      return () => over || said.startsWith('HTTP/1.1 429')
+    }
+    let clients = 0
+    const tryTo = (from?: string) => hold(from).catch(() => () => true)
+    asked.length = 0
+    const holding = () => asked.filter(({ url, socket }) => url === '/hold' && !socket.destroyed).length
+    await until(
+      'as many as may are let through',
+      async () => {
+        await Promise.all(Array.from({ length: Math.min(20, LIMIT - holding()) }, () => tryTo()))
+        return holding() === LIMIT
+      },
+      40_000,
+    )
+    const one_more = await tryTo()
+    await until('one more is refused', async () => one_more())
+    const neighbour = await tryTo('127.0.0.2')
+    await until('another address is let through', async () => holding() === LIMIT + 1)
+    expect(neighbour()).toBe(false)
+  })
+})
