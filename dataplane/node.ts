@@ -22,12 +22,11 @@ import { DrainTrace } from './drain-trace.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { askControl } from './gateway/key-status.ts'
 import { defaults, gatewayOptions, type NodeOptions } from './node-options.ts'
-import { createAdminApp } from './ops/admin.ts'
 import { readiness } from './ops/health.ts'
 import { LoadMeter } from './ops/load.ts'
 import { nodeMetrics } from './ops/metrics.ts'
 import { eventLoopDelay, registerGauges } from './ops/process-metrics.ts'
-import { serveAdmin } from './ops/server.ts'
+import { type AdminServerOptions, serveAdmin } from './ops/server.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { RoomHost } from './rooms/host.ts'
 import { roomName, roomNamed, type ToEdge } from './traffic.ts'
@@ -209,6 +208,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const router = new Router({
     node_id,
     clock,
+    tracer,
     host,
     inspect: (room) => claims.inspect(room),
     judge: (other) => members.judge(other),
@@ -268,7 +268,10 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     return closing
   }
 
-  const admin = createAdminApp({
+  const admin: AdminServerOptions = {
+    node_id,
+    bus: store.bus,
+    clock,
     internal_token: config.internal_token,
     registry,
     random,
@@ -287,7 +290,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     describeCluster: () => members.describe(),
     findOwner: (project_id, room_id) => store.rooms.inspect(`${project_id}/${room_id}`),
     drain: () => void close().then(told_to_drain),
-  })
+  }
 
   async function end(trace: DrainTrace): Promise<void> {
     const result = await Promise.race([

@@ -75,6 +75,7 @@ function found<T extends { readonly project_id: string }>(
 function setup(options: Partial<AdminOptions> = {}) {
   const drained: string[] = []
   const logged: string[] = []
+  const searched: [string, number][] = []
   const asked: RoomQuery[] = []
   const asked_sessions: SessionQuery[] = []
   const app = createAdminApp({
@@ -114,12 +115,16 @@ function setup(options: Partial<AdminOptions> = {}) {
       if (room_id === 'arena:silent') throw new StoreUnavailable('the store is silent')
       return OWNERS[`${project_id}/${room_id}`]
     },
+    searchCluster: async (q, limit) => {
+      searched.push([q, limit])
+      return { rooms: [], sessions: [], found: { rooms: 0, sessions: 0 }, silent: ['node_2'] }
+    },
     drain: () => void drained.push('drained'),
     ...options,
   })
   const get = (path: string, token: string | undefined = TOKEN) =>
     app.request(path, token === undefined ? {} : { headers: { 'x-service-internal-token': token } })
-  return { app, get, drained, logged, asked, asked_sessions }
+  return { app, get, drained, logged, searched, asked, asked_sessions }
 }
 
 describe('GET /admin/runtime', () => {
@@ -276,11 +281,39 @@ describe('GET /admin/owner', () => {
   })
 })
 
+describe('GET /admin/search', () => {
+  it('looks for a text at every node', async () => {
+    const { get, searched } = setup()
+    const body = await (await get('/admin/search?q=%20bob%20')).json()
+    expect(body).toEqual({ rooms: [], sessions: [], found: { rooms: 0, sessions: 0 }, silent: ['node_2'] })
+    await get('/admin/search?q=lobby&limit=200')
+    expect(searched).toEqual([
+      ['bob', 50],
+      ['lobby', 200],
+    ])
+  })
+
+  it.each([
+    ['', 'q'],
+    ['q=', 'q'],
+    ['q=%20', 'q'],
+    [`q=${'x'.repeat(201)}`, 'q'],
+    ['q=x&limit=201', 'limit'],
+  ])('refuses ?%s and names %s', async (query, path) => {
+    const { get, searched } = setup()
+    const response = await get(`/admin/search?${query}`)
+    expect(response.status).toBe(400)
+    expect(await response.json()).toMatchObject({ errors: [{ path }] })
+    expect(searched).toEqual([])
+  })
+})
+
 describe('the internal token', () => {
   const paths: [string, string][] = [
     ['GET', '/admin/runtime'],
     ['GET', '/admin/cluster'],
     ['GET', '/admin/owner'],
+    ['GET', '/admin/search'],
     ['POST', '/admin/drain'],
   ]
 

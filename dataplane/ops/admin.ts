@@ -5,7 +5,7 @@ import { InternalToken } from '../../shared/internal-token.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Random } from '../../shared/random.ts'
 import { loadAdminPage } from './admin-page.ts'
-import { type ClusterSource, cluster, owner } from './cluster-view.ts'
+import { type ClusterSource, cluster, owner, search } from './cluster-view.ts'
 import type { Reasons } from './health.ts'
 import { problem } from './problem.ts'
 import { type RuntimeSource, runtime } from './runtime.ts'
@@ -56,6 +56,7 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
   app.get('/admin/runtime', guard, (c) => runtime(c, options))
   app.get('/admin/cluster', guard, (c) => cluster(c, options))
   app.get('/admin/owner', guard, (c) => owner(c, options))
+  app.get('/admin/search', guard, (c) => search(c, options))
   app.post('/admin/drain', guard, (c) => {
     log.warn({ request_id: c.get('request_id') }, 'asked to drain')
     options.drain()
@@ -100,6 +101,7 @@ const METHODS = {
   '/admin/runtime': 'GET',
   '/admin/cluster': 'GET',
   '/admin/owner': 'GET',
+  '/admin/search': 'GET',
   '/admin/drain': 'POST',
 }
 

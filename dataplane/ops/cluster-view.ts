@@ -1,8 +1,10 @@
 import type { Context } from 'hono'
 import * as v from 'valibot'
 import type { ClusterNodeDescription } from '../descriptions.ts'
+import type { ClusterMatches } from './cluster-search.ts'
 import { problem } from './problem.ts'
-import { notUnderstood, PROJECT_ID, ROOM_ID } from './runtime.ts'
+import { countUpTo, notUnderstood, PROJECT_ID, ROOM_ID, SEARCH_TEXT } from './query.ts'
+import { LONGEST_TEXT, MOST_MATCHES } from './search-message.ts'
 
 /** What `GET /admin/cluster` answers: the nodes as the one that is asked sees them, itself first. */
 export interface ClusterView {
@@ -32,12 +34,20 @@ export interface ClusterSource {
     project_id: string,
     room_id: string,
   ) => Promise<{ readonly epoch: number; readonly owner: string | null } | undefined>
+  /** Looks for rooms and sessions at all nodes; never rejects. */
+  readonly searchCluster: (q: string, limit: number) => Promise<ClusterMatches>
 }
 
-const QUERY = v.object({
+const OWNER_QUERY = v.object({
   project_id: v.message(PROJECT_ID, 'must name the project of the room'),
   room_id: v.message(ROOM_ID, 'must be type:key'),
 })
+
+const SEARCH_QUERY = v.object({
+  q: v.message(v.pipe(SEARCH_TEXT, v.minLength(1)), `must have 1 to ${LONGEST_TEXT} characters`),
+  limit: countUpTo(MOST_MATCHES),
+})
+const MATCHES = 50
 
 /** Answers `GET /admin/cluster`. */
 export function cluster(c: Context, source: ClusterSource): Response {
@@ -47,7 +57,7 @@ export function cluster(c: Context, source: ClusterSource): Response {
 
 /** Answers `GET /admin/owner`: which node has a room, wherever in the cluster it is. */
 export async function owner(c: Context, source: ClusterSource): Promise<Response> {
-  const parsed = v.safeParse(QUERY, c.req.query())
+  const parsed = v.safeParse(OWNER_QUERY, c.req.query())
   if (!parsed.success) return notUnderstood(c, parsed.issues)
   const { project_id, room_id } = parsed.output
   const record = await source.findOwner(project_id, room_id).catch(() => 'unavailable' as const)
@@ -73,4 +83,12 @@ export async function owner(c: Context, source: ClusterSource): Promise<Response
       : null,
   }
   return c.json(answer, 200, { 'cache-control': 'no-store' })
+}
+
+/** Answers `GET /admin/search`: what matches a text, at whichever node it is. */
+export async function search(c: Context, source: ClusterSource): Promise<Response> {
+  const parsed = v.safeParse(SEARCH_QUERY, c.req.query())
+  if (!parsed.success) return notUnderstood(c, parsed.issues)
+  const { q, limit = MATCHES } = parsed.output
+  return c.json(await source.searchCluster(q, limit), 200, { 'cache-control': 'no-store' })
 }

@@ -10,9 +10,8 @@ import {
   type SessionDescription,
   type SessionQuery,
 } from '../descriptions.ts'
-import type { Order } from '../listing.ts'
 import type { Load } from './load.ts'
-import { problem } from './problem.ts'
+import { countUpTo, notUnderstood, orderBy, PROJECT_ID, ROOM_ID, SEARCH_TEXT } from './query.ts'
 import { answerInSlices } from './slices.ts'
 
 /**
@@ -48,40 +47,7 @@ export interface RuntimeSource {
 
 const MOST = 1000
 const flag = v.optional(v.picklist(['0', '1'], 'must be 1 or 0'))
-const count = v.optional(
-  v.pipe(
-    v.string(),
-    v.regex(/^\d{1,4}$/, `must be a whole number from 0 to ${MOST}`),
-    v.transform(Number),
-    v.maxValue(MOST, `must be a whole number from 0 to ${MOST}`),
-  ),
-)
-
-/** A column's name, or one with a minus before it for the other way round. */
-const orderBy = <C extends string>(columns: readonly C[]) =>
-  v.optional(
-    v.pipe(
-      v.string(),
-      v.check(
-        (text) => (columns as readonly string[]).includes(text.replace(/^-/, '')),
-        `must be one of ${columns.join(', ')}, with a - before it for the largest first`,
-      ),
-      v.transform(
-        (text): Order<C> => ({ by: text.replace(/^-/, '') as C, descending: text.startsWith('-') }),
-      ),
-    ),
-  )
-
-/** What a room is asked for by. */
-export const ROOM_ID = v.pipe(v.string(), v.regex(/^[^:]+:.+$/s, 'must be type:key'))
-export const PROJECT_ID = v.pipe(v.string(), v.minLength(1, 'must not be empty'))
-
-/** What is searched for. */
-export const SEARCH_TEXT = v.pipe(
-  v.string(),
-  v.maxLength(200, 'must be 200 characters or fewer'),
-  v.transform((text) => text.trim()),
-)
+const count = countUpTo(MOST)
 
 const FIELDS = v.object({
   include_state: flag,
@@ -152,13 +118,3 @@ function* listOf(items: Iterable<unknown>): Iterable<string> {
     between = ','
   }
 }
-
-/** A 400 that names each parameter that is wrong. */
-export const notUnderstood = (c: Context, issues: readonly v.BaseIssue<unknown>[]): Response =>
-  problem(c, {
-    status: 400,
-    code: 'invalid_request',
-    title: 'Invalid request',
-    detail: 'the query is not understood',
-    errors: issues.map((issue) => ({ path: v.getDotPath(issue) ?? '', message: issue.message })),
-  })

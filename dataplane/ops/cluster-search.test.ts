@@ -1,0 +1,226 @@
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { describe, expect, it } from 'vitest'
+import { createLog } from '../../shared/log.ts'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import type { Bus } from '../../shared/store/port.ts'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import { SeededRandom } from '../../test/support/seeded-random.ts'
+import type { ClusterNodeDescription, Found, RoomDescription, SessionDescription } from '../descriptions.ts'
+import { textFinder } from '../listing.ts'
+import { ClusterSearch } from './cluster-search.ts'
+
+const node = (node_id: string, self: boolean, alive = true): ClusterNodeDescription => ({
+  node_id,
+  started_at: '2026-01-01T00:00:00.000Z',
+  version: '1.2.3',
+  self,
+  alive,
+  draining: false,
+  rooms: 0,
+  sessions: 0,
+  load: 0,
+  max_rooms: 1,
+  max_sessions: 1,
+  admin_url: `http://${node_id}:9100`,
+})
+
+const room = (room_id: string): RoomDescription => ({
+  room_id,
+  project_id: 'prj_1',
+  room_type: 'arena',
+  key: room_id.slice(6),
+  epoch: 1,
+  seq: 1,
+  checksum: 1,
+  members: [],
+  member_count: 3,
+  connected_count: 2,
+  updates_per_second: null,
+})
+
+const session = (session_id: string, sub: string): SessionDescription => ({
+  session_id,
+  project_id: 'prj_1',
+  key_id: null,
+  sub,
+  connected_at: '2026-01-01T00:00:00.000Z',
+  rooms: ['arena:lobby-1'],
+  queued_bytes: 0,
+})
+
+function matching<T>(
+  items: readonly T[],
+  nameOf: (item: T) => string,
+  q = '',
+  limit = items.length,
+): Found<T> {
+  const found = items.filter((item) => textFinder(q)?.(nameOf(item)))
+  return { items: found.slice(0, limit), found: found.length, total: items.length }
+}
+
+/** Nodes of one cluster that know of each other and of whoever is in `strangers`, each with its rooms and sessions. */
+async function cluster(
+  things: Record<string, { rooms?: string[]; sessions?: [string, string][] }>,
+  { strangers = [], dead = [] }: { strangers?: string[]; dead?: string[] } = {},
+) {
+  const clock = new FakeClock()
+  const { bus } = memoryStore({ clock })
+  const logged: string[] = []
+  const published: string[] = []
+  const observed: Bus = {
+    publish: (channel, bytes) => {
+      published.push(`${channel} ${new TextDecoder().decode(bytes)}`)
+      return bus.publish(channel, bytes)
+    },
+    subscribe: (...args) => bus.subscribe(...args),
+    listeners: (channels) => bus.listeners(channels),
+  }
+  const names = Object.keys(things)
+  const searches = new Map<string, ClusterSearch>()
+  for (const [node_id, { rooms = [], sessions = [] }] of Object.entries(things)) {
+    const search = new ClusterSearch({
+      node_id,
+      bus: observed,
+      clock,
+      random: new SeededRandom(),
+      log: createLog({ level: 'info', format: 'json' }, {}, { write: (line) => void logged.push(line) }),
+      describeCluster: () => [
+        node(node_id, true),
+        ...names.filter((name) => name !== node_id).map((name) => node(name, false)),
+        ...strangers.map((name) => node(name, false)),
+        ...dead.map((name) => node(name, false, false)),
+      ],
+      describeRooms: ({ q, limit }) => matching(rooms.map(room), ({ room_id }) => room_id, q, limit),
+      describeSessions: ({ q, limit }) =>
+        matching(
+          sessions.map(([id, sub]) => session(id, sub)),
+          ({ session_id, sub }) => `${session_id} ${sub}`,
+          q,
+          limit,
+        ),
+    })
+    await search.start()
+    searches.set(node_id, search)
+  }
+  return { bus, clock, logged, published, search: (name: string) => searches.get(name)! }
+}
+
+describe('a search over the cluster', () => {
+  it('finds rooms and sessions by any part of their names, whichever node has them', async () => {
+    const { search } = await cluster({
+      node_a: { rooms: ['arena:lobby-2', 'arena:other'] },
+      node_b: { rooms: ['arena:lobby-1'], sessions: [['ses_x', 'bob']] },
+      node_c: {},
+    })
+    const { rooms, sessions, found, silent } = await search('node_a').find('LOBBY', 10)
+    expect(rooms).toEqual([
+      {
+        room_id: 'arena:lobby-1',
+        project_id: 'prj_1',
+        member_count: 3,
+        connected_count: 2,
+        node_id: 'node_b',
+        admin_url: 'http://node_b:9100',
+      },
+      expect.objectContaining({ room_id: 'arena:lobby-2', node_id: 'node_a' }),
+    ])
+    expect([sessions, found, silent]).toEqual([[], { rooms: 2, sessions: 0 }, []])
+    expect((await search('node_c').find('bob', 10)).sessions).toEqual([
+      {
+        session_id: 'ses_x',
+        project_id: 'prj_1',
+        sub: 'bob',
+        rooms: ['arena:lobby-1'],
+        node_id: 'node_b',
+        admin_url: 'http://node_b:9100',
+      },
+    ])
+  })
+
+  it('tells of no more than the limit, and asks each node for no more, but counts all', async () => {
+    const keys = Array.from({ length: 30 }, (_, n) => `arena:room-${10 + n}`)
+    const { search, published } = await cluster({
+      node_a: { rooms: keys.filter((_, n) => n % 2 === 0) },
+      node_b: { rooms: keys.filter((_, n) => n % 2 === 1) },
+    })
+    const { rooms, found } = await search('node_a').find('room-', 5)
+    expect(rooms.map(({ room_id }) => room_id)).toEqual(keys.slice(0, 5))
+    expect(found.rooms).toBe(30)
+    const answer = published.find((each) => each.includes('"answer"'))!
+    expect(answer.match(/arena:room/g)).toHaveLength(5)
+    expect(published).toHaveLength(2)
+  })
+
+  it('names the nodes that do not answer, and waits for them no longer than it must', async () => {
+    const { bus, clock, search } = await cluster(
+      { node_a: { rooms: ['arena:lobby'] }, node_b: { rooms: ['arena:lobby-b'] } },
+      { strangers: ['node_old', 'node_stuck'], dead: ['node_dead'] },
+    )
+    // It hears the question, and says nothing; of an older version nobody even hears it.
+    const asked = new Promise<void>((resolve) => {
+      void bus.subscribe('search:node_stuck', () => resolve())
+    })
+    const answer = search('node_a').find('lobby', 10)
+    await asked
+    // The others have answered by then.
+    await nextTurn()
+    clock.advance(1500)
+    const { rooms, silent } = await answer
+    expect(rooms.map(({ room_id }) => room_id)).toEqual(['arena:lobby', 'arena:lobby-b'])
+    expect(silent).toEqual(['node_old', 'node_stuck'])
+    // Nobody is waited for when nobody could answer.
+    const { search: alone } = await cluster({ node_a: {} }, { strangers: ['node_old'] })
+    expect((await alone('node_a').find('x', 1)).silent).toEqual(['node_old'])
+  })
+
+  it('goes on when the store is away', async () => {
+    const clock = new FakeClock()
+    const store = memoryStore({ clock })
+    const search = new ClusterSearch({
+      node_id: 'node_a',
+      bus: { ...store.bus, publish: () => Promise.reject(new Error('away')) } as Bus,
+      clock,
+      random: new SeededRandom(),
+      log: createLog({ level: 'error', format: 'json' }, {}),
+      describeCluster: () => [node('node_a', true), node('node_b', false)],
+      describeRooms: ({ q, limit }) => matching([room('arena:lobby')], ({ room_id }) => room_id, q, limit),
+      describeSessions: ({ q }) => matching([], () => '', q),
+    })
+    const { rooms, silent } = await search.find('lobby', 10)
+    expect([rooms.length, silent]).toEqual([1, ['node_b']])
+  })
+
+  it('takes nothing else for a question or an answer, and says so', async () => {
+    const { bus, logged, published, search } = await cluster({
+      node_a: {},
+      node_b: { rooms: ['arena:lobby'] },
+    })
+    const send = (value: unknown) =>
+      bus.publish(
+        'search:node_b',
+        new TextEncoder().encode(typeof value === 'string' ? value : JSON.stringify(value)),
+      )
+    const question = { kind: 'ask', search: 's', from: 'node_a', q: 'lobby', limit: 10 }
+    for (const wrong of ['{', { ...question, limit: 1e6 }, { ...question, q: '' }, { kind: 'drain' }])
+      await send(wrong)
+    // An answer to no question.
+    await send({
+      kind: 'answer',
+      search: 's',
+      from: 'node_a',
+      rooms: [],
+      sessions: [],
+      found: { rooms: 0, sessions: 0 },
+    })
+    expect(published).toEqual([])
+    expect(logged).toHaveLength(4)
+    expect((await search('node_a').find('lobby', 10)).rooms).toHaveLength(1)
+  })
+
+  it('ends with its node', async () => {
+    const { search, clock } = await cluster({ node_a: {}, node_b: {} })
+    await search('node_b').stop()
+    expect((await search('node_a').find('x', 1)).silent).toEqual(['node_b'])
+    expect(clock.pending).toBe(0)
+  })
+})

@@ -1,0 +1,193 @@
+import type { Clock } from '../../shared/clock.ts'
+import { randomToken } from '../../shared/ids.ts'
+import type { Logger } from '../../shared/log.ts'
+import type { Random } from '../../shared/random.ts'
+import type { Bus } from '../../shared/store/port.ts'
+import type { ClusterNodeDescription } from '../descriptions.ts'
+import type { RuntimeSource } from './runtime.ts'
+import { decodeSearch, encodeSearch, type NodeMatches, type SearchMessage } from './search-message.ts'
+
+/** What a search over the cluster is made of. */
+export interface ClusterSearchParts extends Pick<RuntimeSource, 'describeRooms' | 'describeSessions'> {
+  readonly node_id: string
+  readonly bus: Bus
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Logger
+  readonly describeCluster: () => readonly ClusterNodeDescription[]
+}
+
+/** Where a match is. */
+export interface Whereabouts {
+  readonly node_id: string
+  /** Absent: the node tells none. */
+  readonly admin_url?: string
+}
+
+/** What was found of a text in all nodes. */
+export interface ClusterMatches {
+  /** In the order of their ids; the first of them only, where there are more than the limit. */
+  readonly rooms: readonly (NodeMatches['rooms'][number] & Whereabouts)[]
+  readonly sessions: readonly (NodeMatches['sessions'][number] & Whereabouts)[]
+  /** How many match. */
+  readonly found: NodeMatches['found']
+  /** Living nodes that did not answer: too busy, ended meanwhile, or of a version that does not know the question. */
+  readonly silent: readonly string[]
+}
+
+/** A search that waits for answers. */
+interface Open {
+  readonly waiting: Set<string>
+  readonly answers: Map<string, NodeMatches>
+  readonly end: () => void
+}
+
+/** Longer than a busy node needs, and about as long as somebody likes to wait. */
+const PATIENCE_MS = 1500
+const NUMBER_LENGTH = 16
+
+const channelOf = (node_id: string): string => `search:${node_id}`
+
+/**
+ * Looks for rooms and sessions by any text in their names, ids and players, at every node at once. The store has no list of rooms to ask, and
+ * each node has all of its own in memory; so each looks through those, once for a question, and tells no more than the limit. They talk on
+ * channels of their own: nodes of a version without it neither hear nor miss anything.
+ */
+export class ClusterSearch {
+  readonly #parts: ClusterSearchParts
+  readonly #open = new Map<string, Open>()
+  #unsubscribe: (() => Promise<void>) | undefined
+
+  constructor(parts: ClusterSearchParts) {
+    this.#parts = parts
+  }
+
+  /** Resolves when the other nodes can ask this one; rejects when the store cannot be reached. */
+  async start(): Promise<void> {
+    const { bus, node_id } = this.#parts
+    this.#unsubscribe = await bus.subscribe(channelOf(node_id), (bytes) => this.#hear(bytes))
+  }
+
+  /** Waits for no more answers, and gives none. */
+  async stop(): Promise<void> {
+    for (const { end } of this.#open.values()) end()
+    await this.#unsubscribe?.()
+  }
+
+  /** What matches `q` anywhere, `limit` rooms and as many sessions at most. Resolves within 1.5 s; never rejects. */
+  async find(q: string, limit: number): Promise<ClusterMatches> {
+    const nodes = this.#parts.describeCluster().filter(({ alive }) => alive)
+    const others = nodes.filter(({ self }) => !self).map(({ node_id }) => node_id)
+    const answers = new Map(await this.#ask(others, q, limit))
+    answers.set(this.#parts.node_id, this.#look(q, limit))
+    const found = { rooms: 0, sessions: 0 }
+    const rooms: ClusterMatches['rooms'][number][] = []
+    const sessions: ClusterMatches['sessions'][number][] = []
+    for (const [node_id, answer] of answers) {
+      const admin_url = nodes.find((node) => node.node_id === node_id)?.admin_url
+      const where = { node_id, ...(admin_url !== undefined && { admin_url }) }
+      found.rooms += answer.found.rooms
+      found.sessions += answer.found.sessions
+      rooms.push(...answer.rooms.map((room) => ({ ...room, ...where })))
+      sessions.push(...answer.sessions.map((session) => ({ ...session, ...where })))
+    }
+    return {
+      rooms: rooms.sort(byId(({ room_id }) => room_id)).slice(0, limit),
+      sessions: sessions.sort(byId(({ session_id }) => session_id)).slice(0, limit),
+      found,
+      silent: others.filter((node_id) => !answers.has(node_id)),
+    }
+  }
+
+  /** What this node has. */
+  #look(q: string, limit: number): NodeMatches {
+    const rooms = this.#parts.describeRooms({
+      q,
+      limit,
+      members: 0,
+      include_state: false,
+      include_events: false,
+      order: { by: 'room', descending: false },
+    })
+    const sessions = this.#parts.describeSessions({ q, limit, order: { by: 'session', descending: false } })
+    return {
+      rooms: Array.from(rooms.items, ({ project_id, room_id, member_count, connected_count }) => ({
+        project_id,
+        room_id,
+        member_count,
+        connected_count,
+      })),
+      sessions: Array.from(sessions.items, ({ project_id, session_id, sub, rooms }) => ({
+        project_id,
+        session_id,
+        sub,
+        rooms: [...rooms],
+      })),
+      found: { rooms: rooms.found, sessions: sessions.found },
+    }
+  }
+
+  /** The answers of those that gave one in time. */
+  async #ask(others: readonly string[], q: string, limit: number): Promise<ReadonlyMap<string, NodeMatches>> {
+    const { node_id, clock, random } = this.#parts
+    const answers = new Map<string, NodeMatches>()
+    if (others.length === 0) return answers
+    const search = randomToken(random, NUMBER_LENGTH)
+    await new Promise<void>((resolve) => {
+      const cancel = clock.schedule(PATIENCE_MS, resolve)
+      const end = () => {
+        cancel()
+        resolve()
+      }
+      this.#open.set(search, { waiting: new Set(others), answers, end })
+      for (const other of others)
+        void this.#say(other, { kind: 'ask', search, from: node_id, q, limit }).then((is_heard) => {
+          if (!is_heard) this.#settle(search, other)
+        })
+    })
+    this.#open.delete(search)
+    return answers
+  }
+
+  /** A node has answered, or will not. */
+  #settle(search: string, node_id: string, answer?: NodeMatches): void {
+    const open = this.#open.get(search)
+    if (!open?.waiting.delete(node_id)) return
+    if (answer) open.answers.set(node_id, answer)
+    if (open.waiting.size === 0) open.end()
+  }
+
+  #hear(bytes: Uint8Array): void {
+    const { node_id, log } = this.#parts
+    let message: SearchMessage
+    try {
+      message = decodeSearch(bytes)
+    } catch (error) {
+      log.warn({ err: error }, 'what another node said of a search cannot be read')
+      return
+    }
+    const { search, from } = message
+    if (message.kind === 'answer') this.#settle(search, from, message)
+    else
+      void this.#say(from, {
+        kind: 'answer',
+        search,
+        from: node_id,
+        ...this.#look(message.q, message.limit),
+      })
+  }
+
+  /** Whether somebody heard it. Nobody does at a node of an older version, and none while the store is away. */
+  async #say(to: string, message: SearchMessage): Promise<boolean> {
+    try {
+      return (await this.#parts.bus.publish(channelOf(to), encodeSearch(message))) > 0
+    } catch {
+      return false
+    }
+  }
+}
+
+const byId =
+  <T>(id: (item: T) => string) =>
+  (a: T, b: T): number =>
+    id(a) < id(b) ? -1 : Number(id(a) > id(b))

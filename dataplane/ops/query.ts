@@ -1,0 +1,54 @@
+import type { Context } from 'hono'
+import * as v from 'valibot'
+import type { Order } from '../listing.ts'
+import { problem } from './problem.ts'
+import { LONGEST_TEXT } from './search-message.ts'
+
+/** The parameters of the calls under `/admin`, and the answer to what is none of them. */
+
+/** What a room is asked for by. */
+export const ROOM_ID = v.pipe(v.string(), v.regex(/^[^:]+:.+$/s, 'must be type:key'))
+export const PROJECT_ID = v.pipe(v.string(), v.minLength(1, 'must not be empty'))
+
+/** What is searched for. */
+export const SEARCH_TEXT = v.pipe(
+  v.string(),
+  v.maxLength(LONGEST_TEXT, `must be ${LONGEST_TEXT} characters or fewer`),
+  v.transform((text) => text.trim()),
+)
+
+/** How many at most. */
+export const countUpTo = (most: number) =>
+  v.optional(
+    v.pipe(
+      v.string(),
+      v.regex(/^\d{1,4}$/, `must be a whole number from 0 to ${most}`),
+      v.transform(Number),
+      v.maxValue(most, `must be a whole number from 0 to ${most}`),
+    ),
+  )
+
+/** A column's name, or one with a minus before it for the other way round. */
+export const orderBy = <C extends string>(columns: readonly C[]) =>
+  v.optional(
+    v.pipe(
+      v.string(),
+      v.check(
+        (text) => (columns as readonly string[]).includes(text.replace(/^-/, '')),
+        `must be one of ${columns.join(', ')}, with a - before it for the largest first`,
+      ),
+      v.transform(
+        (text): Order<C> => ({ by: text.replace(/^-/, '') as C, descending: text.startsWith('-') }),
+      ),
+    ),
+  )
+
+/** A 400 that names each parameter that is wrong. */
+export const notUnderstood = (c: Context, issues: readonly v.BaseIssue<unknown>[]): Response =>
+  problem(c, {
+    status: 400,
+    code: 'invalid_request',
+    title: 'Invalid request',
+    detail: 'the query is not understood',
+    errors: issues.map((issue) => ({ path: v.getDotPath(issue) ?? '', message: issue.message })),
+  })
