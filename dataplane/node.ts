@@ -208,6 +208,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const router = new Router({
     node_id,
     clock,
+    tracer,
     host,
     inspect: (room) => claims.inspect(room),
     judge: (other) => members.judge(other),

@@ -82,7 +82,9 @@ describe('traces from a backend’s token request up to the join', { timeout: 30
   }
 
   it('are one: over control, the edge of the client, and the owner of the room on another node', async () => {
-    await cluster.player(login, 'ledger-journal:whole', nodes[0])
+    const first = await cluster.player(login, 'ledger-journal:whole', nodes[0])
+    // Otherwise its node might know the owner already.
+    await first.room.leave()
     const [owner, edge] = await cluster.ownerFirst(login, 'ledger-journal:whole', nodes)
     const { token, claims } = await tokenWith({
       traceparent: BACKEND.traceparent,
@@ -93,7 +95,7 @@ describe('traces from a backend’s token request up to the join', { timeout: 30
     await collected()
 
     const trace = collector.spans.filter(({ trace_id }) => trace_id === BACKEND.trace_id)
-    const names = ['POST /tokens', 'handshake', 'join', 'room.commit', 'room.join']
+    const names = ['POST /tokens', 'handshake', 'join', 'room.commit', 'room.join', 'room.locate']
     expect(trace.map(({ name }) => name).sort()).toEqual(names)
     const of = (name: string) => trace.find((span) => span.name === name)!
     const request = of('POST /tokens')
@@ -142,6 +144,18 @@ describe('traces from a backend’s token request up to the join', { timeout: 30
         'roomful.result': 'joined',
       },
     })
+    const locate = of('room.locate')
+    expect(locate).toMatchObject({
+      instance: join.instance,
+      parent_id: join.span_id,
+      attributes: {
+        'roomful.room_id': 'ledger-journal:whole',
+        'roomful.result': 'found',
+        'roomful.owner_node_id': owner!.node_id,
+        'roomful.epoch': at_owner.attributes['roomful.epoch'],
+      },
+    })
+    expect(within(locate, join)).toBe(true)
     const commit = of('room.commit')
     expect(commit).toMatchObject({ instance: at_owner.instance, parent_id: at_owner.span_id })
     const instances = { [nodes[0]!.node_id]: 'one', [nodes[1]!.node_id]: 'two' }
@@ -167,6 +181,23 @@ describe('traces from a backend’s token request up to the join', { timeout: 30
       },
     })
     expect(within(claim, join)).toBe(true)
+    const made = collector.one('room.locate', ({ attributes }) => attributes['roomful.result'] === 'claimed')
+    expect(made).toMatchObject({
+      instance: claim.instance,
+      parent_id: join.span_id,
+      attributes: { 'roomful.epoch': claim.attributes['roomful.epoch'] },
+    })
+    expect(within(claim, made)).toBe(true)
+    // Where another node than the client’s was chosen, that is the other look.
+    const looks = collector.named('room.locate').filter((look) => look !== made)
+    const other =
+      made.instance === join.instance ? [] : [{ parent_id: join.span_id, instance: join.instance }]
+    expect(looks).toMatchObject(other)
+    for (const look of looks)
+      expect(look.attributes).toMatchObject({
+        'roomful.result': 'placed',
+        'roomful.owner_node_id': made.attributes['roomful.owner_node_id'],
+      })
   })
 
   it('tell why a join was refused', async () => {

@@ -26,8 +26,15 @@ export interface ClaimsParts {
   readonly wait_ms?: number
 }
 
-/** What became of a claim. `elsewhere`: the living node that owns the room. `absent`: it is nowhere, and was not to be made. */
-export type Claimed = Claim | { readonly elsewhere: string } | 'absent' | 'unavailable'
+/**
+ * What became of a claim. `from`: the dead node that the room was taken from. `elsewhere`: the living node that owns the room. `absent`:
+ * it is nowhere, and was not to be made.
+ */
+export type Claimed =
+  | (Claim & { readonly from?: string })
+  | { readonly elsewhere: string }
+  | 'absent'
+  | 'unavailable'
 
 interface ClaimOptions {
   readonly create: boolean
@@ -64,13 +71,15 @@ export class Claims {
     let epoch: number | undefined
     let from: string | undefined
     try {
-      const { claimed, previous } = await this.#claim(room, options, began)
-      if (typeof claimed === 'object' && 'fence' in claimed) epoch = claimed.fence.epoch
-      from = previous
-      result = resultOf(claimed, previous !== undefined)
-      if (result === 'taken_over' && previous !== undefined) {
-        log.info({ room, from: previous, ms: Math.round(clock.monotonic() - began) }, 'a room was taken over')
-        taken_over(room, previous)
+      const claimed = await this.#claim(room, options, began)
+      result = resultOf(claimed)
+      if (typeof claimed === 'object' && 'fence' in claimed) {
+        epoch = claimed.fence.epoch
+        from = claimed.from
+      }
+      if (from !== undefined) {
+        log.info({ room, from, ms: Math.round(clock.monotonic() - began) }, 'a room was taken over')
+        taken_over(room, from)
       }
       return claimed
     } catch (error) {
@@ -95,28 +104,22 @@ export class Claims {
     throw new StoreUnavailable('the store has no record of the room, but may have lost it')
   }
 
-  /** `previous`: the dead node that the room was taken from. */
-  async #claim(
-    room: string,
-    { create, by_lease = false }: ClaimOptions,
-    began: number,
-  ): Promise<{ claimed: Claimed; previous?: string }> {
+  async #claim(room: string, { create, by_lease = false }: ClaimOptions, began: number): Promise<Claimed> {
     const { store, members, node_id } = this.#parts
     let found: RoomOwner | undefined
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
-      if (!(await this.#allowed(began))) return { claimed: 'unavailable' }
+      if (!(await this.#allowed(began))) return 'unavailable'
       found = await store.rooms.inspect(room)
-      if (!found && !create) return { claimed: 'absent' }
+      if (!found && !create) return 'absent'
       const previous = found?.owner ?? node_id
       const orphan = previous !== node_id
-      if (orphan && (await members.judge(previous, by_lease)) === 'alive')
-        return { claimed: { elsewhere: previous } }
+      if (orphan && (await members.judge(previous, by_lease)) === 'alive') return { elsewhere: previous }
       const claim = orphan ? await this.#recover(room, found!) : await this.#compareAndSet(room, found)
-      if (claim) return { claimed: claim, ...(orphan && { previous }) }
+      if (claim) return orphan ? { ...claim, from: previous } : claim
       // Somebody was faster: they own it now, or have released it again.
     }
     const owner = found?.owner
-    return { claimed: owner && owner !== node_id ? { elsewhere: owner } : 'unavailable' }
+    return owner && owner !== node_id ? { elsewhere: owner } : 'unavailable'
   }
 
   #compareAndSet(room: string, found: RoomOwner | undefined): Promise<Claim | undefined> {
@@ -148,8 +151,8 @@ export class Claims {
   }
 }
 
-function resultOf(claimed: Claimed, from_dead: boolean): ClaimResult {
+function resultOf(claimed: Claimed): ClaimResult {
   if (typeof claimed === 'string') return claimed
   if ('elsewhere' in claimed) return 'elsewhere'
-  return from_dead ? 'taken_over' : 'claimed'
+  return claimed.from === undefined ? 'claimed' : 'taken_over'
 }

@@ -1,7 +1,9 @@
 import type { Clock } from '../../shared/clock.ts'
-import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { RoomOwner } from '../../shared/store/port.ts'
+import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
 import { type Arrival, type RoomAddress, roomId, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
+import type { Claimed } from './claims.ts'
+import { type Located, LocateSpans } from './locate-spans.ts'
 import type { PeerMessage } from './wire.ts'
 
 /** What the router knows of the rooms of this node. */
@@ -9,14 +11,16 @@ export interface LocalRooms {
   /** Whether a room (`project/type:key`) runs here, or is about to. */
   has(name: string): boolean
   receive(message: ToOwner, from: string): void
-  /** Claims the room and runs it, for whoever has arrived. */
-  open(room: RoomAddress, arrivals: readonly Arrival[]): void
+  /** Claims the room and runs it, for whoever has arrived; undefined: without a claim, because it runs already or none of them is let in. Never rejects. */
+  open(room: RoomAddress, arrivals: readonly Arrival[]): Promise<Claimed> | undefined
 }
 
 /** What a router is made of. */
 export interface RouterParts {
   readonly node_id: string
   readonly clock: Clock
+  /** Default: no traces. */
+  readonly tracer?: Tracer
   readonly host: LocalRooms
   /** Who owns a room, as recorded. */
   readonly inspect: (room: string) => Promise<RoomOwner | undefined>
@@ -62,9 +66,11 @@ const MOST_WAITING = 1000
 export class Router {
   readonly #parts: RouterParts
   readonly #routes = new Map<string, Route>()
+  readonly #spans: LocateSpans
 
   constructor(parts: RouterParts) {
     this.#parts = parts
+    this.#spans = new LocateSpans(parts.tracer ?? noTracer)
   }
 
   /** A message of this node's edge. */
@@ -145,7 +151,9 @@ export class Router {
   }
 
   #wait(waiting: Arrival[], arrival: Arrival): void {
-    if (waiting.length < MOST_WAITING || arrival.message.kind !== 'message') waiting.push(arrival)
+    if (waiting.length >= MOST_WAITING && arrival.message.kind === 'message') return
+    waiting.push(arrival)
+    this.#spans.begin(arrival.message)
   }
 
   #routeOf(room: RoomAddress): Route {
@@ -171,6 +179,7 @@ export class Router {
     route.looks = now - route.looked_at < 1000 ? route.looks + 1 : 1
     route.looked_at = now
     route.waiting = [arrival]
+    this.#spans.begin(arrival.message)
     const find = (): void => {
       this.#find(route).catch((error: unknown) => this.#unavailable(route, error))
     }
@@ -187,23 +196,32 @@ export class Router {
     const waiting = route.waiting ?? []
     const joins = waiting.some(({ message }) => message.kind === 'join')
     const asked = waiting.some(({ from }) => from !== node_id)
-    if (host.has(name)) this.#found(route, node_id, 'owner')
-    else if (elsewhere) this.#found(route, owner, 'owner')
+    if (host.has(name)) this.#found(route, node_id, 'owner', found)
+    else if (elsewhere) this.#found(route, owner, 'owner', found)
     else if (!found && !joins) this.#absent(route)
     else {
       // Whoever was asked by another node does not pass it on: the two might do so for ever.
       const mine = owner === node_id && this.#parts.accepts()
       const target = asked || mine ? node_id : place(owner === null ? 'create' : 'take_over')
       if (target === undefined) this.#nobody(route)
-      else this.#found(route, target, 'opener')
+      else this.#found(route, target, 'opener', undefined)
     }
   }
 
-  /** What has waited goes to `owner`, who has the room or is to open it. */
-  #found(route: Route, owner: string, to: 'owner' | 'opener'): void {
+  /** What has waited goes to `owner`, who has the room (as `found` says, if there is a record of it) or is to open it. */
+  #found(route: Route, owner: string, to: 'owner' | 'opener', found: RoomOwner | undefined): void {
     const { node_id, host, send } = this.#parts
+    const located = this.#spans.settle(roomName(route.room))
     const waiting = this.#settle(route)
     route.owner = owner
+    if (owner === node_id && to === 'opener') {
+      const claim = host.open(route.room, waiting)
+      if (claim) claim.then((claimed) => located(locatedBy(claimed, node_id)))
+      else located({ result: 'refused' })
+      return
+    }
+    const epoch = found?.owner === owner ? found.epoch : undefined
+    located({ result: to === 'owner' ? 'found' : 'placed', owner, epoch })
     if (owner === node_id) {
       host.open(route.room, waiting)
       return
@@ -238,7 +256,9 @@ export class Router {
     )
   }
 
-  #refuse(route: Route, code: ErrorCode, text: string): void {
+  #refuse(route: Route, code: 'overloaded' | 'room_unavailable', text: string): void {
+    const result = code === 'overloaded' ? code : 'unavailable'
+    this.#spans.settle(roomName(route.room))({ result })
     for (const { message, from } of this.#settle(route)) {
       if (message.kind !== 'join') continue
       const { room, member_id, ref } = message
@@ -260,4 +280,13 @@ export class Router {
   #moved(room: RoomAddress, edge: string, owner: string | null): void {
     this.#parts.deliver(edge, { room, epoch: 0, kind: 'moved', owner })
   }
+}
+
+/** What a claim of this node, `self`, has found out. */
+function locatedBy(claimed: Claimed, self: string): Located {
+  if (claimed === 'absent') return { result: 'refused' }
+  if (claimed === 'unavailable') return { result: 'unavailable' }
+  if ('elsewhere' in claimed) return { result: 'found', owner: claimed.elsewhere }
+  const { fence, from } = claimed
+  return { result: from === undefined ? 'claimed' : 'taken_over', owner: self, epoch: fence.epoch, from }
 }

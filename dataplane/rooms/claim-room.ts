@@ -3,8 +3,12 @@ import type { TraceContext } from '../../shared/tracing/tracer.ts'
 import { type Arrival, traceOf } from '../traffic.ts'
 import type { RoomDefinition } from './definition.ts'
 
-/** What came of asking for a room: it is this node's, a living node owns it, there is none (and none was to be made), or the store is silent. */
-export type ClaimResult = Claim | { readonly elsewhere: string } | 'absent' | 'unavailable'
+/** What came of asking for a room: it is this node's (`from`: taken from a dead one), a living node owns it, there is none (and none was to be made), or the store is silent. */
+export type ClaimResult =
+  | (Claim & { readonly from?: string })
+  | { readonly elsewhere: string }
+  | 'absent'
+  | 'unavailable'
 
 /** How a room is asked for. */
 export interface ClaimOptions {

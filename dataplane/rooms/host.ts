@@ -133,8 +133,11 @@ export class RoomHost {
     else this.#unavailable({ message, from }, 'it is being opened')
   }
 
-  /** Claims a room that nobody living owns and runs it, for whoever has arrived: a join makes a new one, others only find one that was. */
-  open(address: RoomAddress, arrivals: readonly Arrival[]): void {
+  /**
+   * Claims a room that nobody living owns and runs it, for whoever has arrived: a join makes a new one, others only find one that was.
+   * Resolves with what came of the claim, once that has happened; undefined: there was no reason for one.
+   */
+  open(address: RoomAddress, arrivals: readonly Arrival[]): Promise<ClaimResult> | undefined {
     const name = roomName(address)
     const definition = this.#types.get(address.room_type)
     if (this.#closed) this.#parts.redirect(arrivals, undefined)
@@ -142,12 +145,14 @@ export class RoomHost {
     else if (this.has(name)) for (const { message, from } of arrivals) this.receive(message, from)
     else {
       const waiting = arrivals.filter((arrival) => this.#isSound(definition, arrival))
-      if (waiting.length === 0 && arrivals.length > 0) return
+      if (waiting.length === 0 && arrivals.length > 0) return undefined
       this.#opening.set(name, waiting)
-      this.#claim(name, claimOptions(definition, waiting)).then((result) =>
-        this.#claimed(address, definition, result, waiting),
-      )
+      return this.#claim(name, claimOptions(definition, waiting)).then((result) => {
+        this.#claimed(address, definition, result, waiting)
+        return result
+      })
     }
+    return undefined
   }
 
   /** Puts a definition in the place of the one of the same type; running rooms go on with it, keeping their state where it fits. */

@@ -1,0 +1,164 @@
+import { beforeEach, describe, expect, it } from 'vitest'
+import type { RoomOwner } from '../../shared/store/port.ts'
+import { Questions } from '../../test/support/cluster/questions.ts'
+import { TestRooms } from '../../test/support/cluster/test-rooms.ts'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import { RecordingTracer } from '../../test/support/recording-tracer.ts'
+import { type RoomAddress, roomName, type ToOwner } from '../traffic.ts'
+import { Router } from './router.ts'
+
+const ROOM: RoomAddress = { project_id: 'prj_a', room_type: 'duel', key: 'one' }
+const HERE = 'node_here'
+const THERE = 'node_there'
+const JOIN = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
+
+const join = (member_id = 'mem_a', traceparent: string | null = JOIN): ToOwner => ({
+  kind: 'join',
+  room: ROOM,
+  member_id,
+  ref: 1,
+  edge: HERE,
+  turn: 0,
+  codec: 'roomful.v1.json',
+  session_id: `ses_${member_id}`,
+  sub: null,
+  options: {},
+  ...(traceparent !== null && { traceparent }),
+})
+const claim = { fence: { room: roomName(ROOM), epoch: 9 }, snapshot: undefined, journal: [] } as never
+
+describe('the span of a look for the owner of a room', () => {
+  let clock: FakeClock
+  let host: TestRooms
+  let records: Questions<RoomOwner | undefined>
+  let dead: Set<string>
+  let chosen: string | undefined
+  let tracer: RecordingTracer
+  let router: Router
+
+  beforeEach(() => {
+    clock = new FakeClock()
+    host = new TestRooms()
+    records = new Questions()
+    dead = new Set()
+    chosen = HERE
+    tracer = new RecordingTracer(clock)
+    router = new Router({
+      node_id: HERE,
+      clock,
+      tracer,
+      host,
+      inspect: records.ask,
+      judge: async (node_id) => (dead.has(node_id) ? 'dead' : 'alive'),
+      gone: (node_id) => dead.has(node_id),
+      place: () => chosen,
+      accepts: () => true,
+      send: () => undefined,
+      deliver: () => undefined,
+      failed: () => undefined,
+    })
+  })
+
+  it('is a part of the join, and says who has the room', async () => {
+    router.send(join())
+    clock.advance(30)
+    await records.answer({ epoch: 7, version: 3, owner: THERE })
+    expect(tracer.spans).toMatchObject([
+      {
+        name: 'room.locate',
+        parent: JOIN,
+        took: 30,
+        failed: undefined,
+        attributes: {
+          'roomful.project_id': 'prj_a',
+          'roomful.room_type': 'duel',
+          'roomful.room_id': 'duel:one',
+          'roomful.session_id': 'ses_mem_a',
+          'roomful.result': 'found',
+          'roomful.owner_node_id': THERE,
+          'roomful.epoch': 7,
+        },
+      },
+    ])
+  })
+
+  it('is none when the owner is known already, nor for joins that are not recorded', async () => {
+    router.send(join())
+    await records.answer({ epoch: 7, version: 3, owner: THERE })
+    router.send(join('mem_b'))
+    expect(tracer.spans).toHaveLength(1)
+    router.forget(ROOM)
+    router.send(join('mem_c', null))
+    await records.answer({ epoch: 7, version: 3, owner: THERE })
+    expect(tracer.spans).toHaveLength(1)
+  })
+
+  it('is one for each join that waits, and no more when its edge asks again', async () => {
+    router.send(join('mem_a'))
+    router.send(join('mem_b'))
+    router.send(join('mem_a'))
+    await records.answer({ epoch: 7, version: 3, owner: THERE })
+    expect(tracer.ended).toEqual(['room.locate found', 'room.locate found'])
+    expect(tracer.spans.map(({ attributes }) => attributes['roomful.session_id'])).toEqual([
+      'ses_mem_a',
+      'ses_mem_b',
+    ])
+  })
+
+  it('says which node was chosen to open a room', async () => {
+    chosen = THERE
+    router.send(join())
+    await records.answer(undefined)
+    expect(tracer.spans[0]!.attributes).toMatchObject({
+      'roomful.result': 'placed',
+      'roomful.owner_node_id': THERE,
+      'roomful.epoch': undefined,
+    })
+  })
+
+  it('goes on at the node that is asked to open it, as a part of the same join', async () => {
+    host.claimed = claim
+    router.receive({ ...join(), edge: THERE } as ToOwner, THERE)
+    await records.answer(undefined)
+    expect(tracer.spans).toMatchObject([
+      { parent: JOIN, attributes: { 'roomful.result': 'claimed', 'roomful.owner_node_id': HERE } },
+    ])
+  })
+
+  it.each([
+    ['claimed', claim, { 'roomful.owner_node_id': HERE, 'roomful.epoch': 9 }],
+    [
+      'taken_over',
+      { ...(claim as object), from: THERE } as never,
+      { 'roomful.owner_node_id': HERE, 'roomful.epoch': 9, 'roomful.from_node_id': THERE },
+    ],
+    ['found', { elsewhere: THERE }, { 'roomful.owner_node_id': THERE, 'roomful.epoch': undefined }],
+    ['unavailable', 'unavailable', { 'roomful.owner_node_id': undefined }],
+    ['refused', undefined, { 'roomful.owner_node_id': undefined }],
+  ] as const)(
+    'lasts until this node knows what came of its own claim: %s',
+    async (result, claimed, attributes) => {
+      dead.add(THERE)
+      host.claimed = claimed
+      router.send(join())
+      await records.answer({ epoch: 7, version: 3, owner: THERE })
+      expect(tracer.spans).toMatchObject([
+        {
+          attributes: { ...attributes, 'roomful.result': result },
+          failed: result === 'unavailable' ? result : undefined,
+        },
+      ])
+      expect(tracer.open).toEqual([])
+    },
+  )
+
+  it('has failed when no node can take the room, or the store does not answer', async () => {
+    chosen = undefined
+    router.send(join('mem_a'))
+    await records.answer(undefined)
+    router.send(join('mem_b'))
+    await records.fail()
+    expect(tracer.spans.map(({ failed }) => failed)).toEqual(['overloaded', 'unavailable'])
+    expect(tracer.open).toEqual([])
+  })
+})
