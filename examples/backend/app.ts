@@ -4,7 +4,7 @@ import * as v from 'valibot'
 import type { Logger } from '../../shared/log.ts'
 import type { Bundles } from './bundle.ts'
 import { type ClusterView, clusterView } from './cluster-view.ts'
-import { ControlError } from './control-client.ts'
+import { ControlError, type TraceHeaders } from './control-client.ts'
 import { asset, frontModule, GAMES, pageModule, roomSource } from './games.ts'
 import type { Nodes } from './nodes.ts'
 import type { Players } from './players.ts'
@@ -45,6 +45,16 @@ function problem(
 ): Response {
   c.header('content-type', 'application/problem+json')
   return c.body(JSON.stringify({ status, code, detail }), status)
+}
+
+/** The trace of whoever asks, for control to go on with: so a player's way into a room is one trace from the page on. */
+function traceOf(headers: Headers): TraceHeaders {
+  const trace: TraceHeaders = {}
+  for (const name of ['traceparent', 'tracestate'] as const) {
+    const value = headers.get(name)
+    if (value !== null) trace[name] = value
+  }
+  return trace
 }
 
 /** `ws_url`, but on the host that the browser itself came to when `ws_url` names this very machine. */
@@ -119,7 +129,12 @@ export function createApp({ project, players, bundles, nodes, ws_url, log }: App
       }
       const { game, name, player: claimed } = request.output
       const player = claimed && players.knows(claimed) ? claimed : players.welcome(name)
-      const { project_id, token } = await project.issueToken(player.player_id, game, TOKEN_TTL_SECONDS)
+      const { project_id, token } = await project.issueToken(
+        player.player_id,
+        game,
+        TOKEN_TTL_SECONDS,
+        traceOf(c.req.raw.headers),
+      )
       return c.json({ project_id, token, ws_url: reachable(ws_url, c.req.url), player })
     },
   )

@@ -6,6 +6,8 @@ import { systemRandom } from '../../shared/random.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { peekToken } from '../../shared/tokens.ts'
+import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
+import { RecordingTracer } from '../../test/support/recording-tracer.ts'
 import { type Backend, type BackendOptions, startBackend } from './backend.ts'
 
 const log = pino({ level: 'silent' })
@@ -18,6 +20,7 @@ afterEach(async () => {
 async function control(
   port = 0,
   store: Store = memoryStore({ clock: systemClock }),
+  tracer: Tracer = noTracer,
 ): Promise<RunningControl> {
   const running = await startControl({
     config: {
@@ -30,6 +33,7 @@ async function control(
     },
     store,
     log,
+    tracer,
     clock: systemClock,
     random: systemRandom,
   })
@@ -63,8 +67,8 @@ interface Answer {
   }
 }
 
-async function login(url: string, body: unknown): Promise<Answer> {
-  const response = await fetch(`${url}/api/session`, { method: 'POST', body: JSON.stringify(body) })
+async function login(url: string, body: unknown, headers: Record<string, string> = {}): Promise<Answer> {
+  const response = await fetch(`${url}/api/session`, { method: 'POST', headers, body: JSON.stringify(body) })
   return { status: response.status, body: (await response.json()) as Answer['body'] }
 }
 
@@ -233,4 +237,21 @@ test('the source of a room is shown line by line, and as plain text', async () =
       .replaceAll('&amp;', '&'),
   )
   expect(lines.map((line) => line.trimEnd())).toEqual(source.trimEnd().split('\n'))
+})
+
+test('the trace of whoever logs in goes on with the request for the token, and into the token', async () => {
+  const tracer = new RecordingTracer(systemClock)
+  const { url } = await backend((await control(0, undefined, tracer)).url)
+  const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01'
+  const { body } = await login(url, { game: 'arena' }, { traceparent, tracestate: 'vendor=value' })
+  const request = tracer.spans.find(({ name }) => name === 'POST /tokens')!
+  expect(request.parent).toBe(traceparent)
+  expect(peekToken(body.token)).toMatchObject({
+    traceparent: request.traceparent,
+    tracestate: 'vendor=value',
+  })
+  await login(url, { game: 'arena' })
+  expect(tracer.spans.filter(({ name }) => name === 'POST /tokens')[1]!.parent).toBeUndefined()
+  const odd = await login(url, { game: 'arena' }, { traceparent: 'nonsense', tracestate: '?' })
+  expect(odd.status).toBe(200)
 })

@@ -33,6 +33,12 @@ export interface TokenRequest {
   rooms: string[]
 }
 
+/** The trace that a request belongs to, as its headers say: https://www.w3.org/TR/trace-context/. */
+export interface TraceHeaders {
+  traceparent?: string
+  tracestate?: string
+}
+
 const TIMEOUT_MS = 5_000
 
 /** The part of the control API that a game backend needs, over HTTP. Every failure is a ControlError. */
@@ -77,12 +83,13 @@ export class ControlClient {
     return this.#call('POST', `/projects/${encodeURIComponent(project_id)}/keys`, { name })
   }
 
-  issueToken(request: TokenRequest): Promise<{ token: string }> {
-    return this.#call('POST', '/tokens', request)
+  /** `trace`: passed on as it is; control drops what is not valid. */
+  issueToken(request: TokenRequest, trace: TraceHeaders = {}): Promise<{ token: string }> {
+    return this.#call('POST', '/tokens', request, trace)
   }
 
-  async #call<T>(method: 'GET' | 'POST', path: string, body?: object): Promise<T> {
-    const response = await this.#send(method, path, body)
+  async #call<T>(method: 'GET' | 'POST', path: string, body?: object, trace: TraceHeaders = {}): Promise<T> {
+    const response = await this.#send(method, path, body, trace)
     const answer: unknown = await response.json().catch(() => null)
     if (response.ok && answer !== null) return answer as T
     const problem = (answer ?? {}) as { code?: string; detail?: string; title?: string }
@@ -93,8 +100,13 @@ export class ControlClient {
     )
   }
 
-  async #send(method: string, path: string, body: object | undefined): Promise<Response> {
-    const headers: Record<string, string> = { accept: 'application/json' }
+  async #send(
+    method: string,
+    path: string,
+    body: object | undefined,
+    trace: TraceHeaders,
+  ): Promise<Response> {
+    const headers: Record<string, string> = { accept: 'application/json', ...trace }
     if (body) headers['content-type'] = 'application/json'
     if (this.#token) headers.authorization = `Bearer ${this.#token}`
     try {

@@ -1,4 +1,4 @@
-import { type ControlClient, ControlError, type Key } from './control-client.ts'
+import { type ControlClient, ControlError, type Key, type TraceHeaders } from './control-client.ts'
 
 /** The names under which the backend finds its own project and key again after a restart. */
 export const PROJECT_NAME = 'roomful examples'
@@ -43,27 +43,35 @@ export class OwnProject {
     return this.#known
   }
 
-  /** A client token for `sub`, for rooms of the type `game` only. Rejects with a ControlError. */
+  /** A client token for `sub`, for rooms of the type `game` only, in the trace that it was asked for in. Rejects with a ControlError. */
   async issueToken(
     sub: string,
     game: string,
     ttl_seconds: number,
+    trace: TraceHeaders,
   ): Promise<{ project_id: string; token: string }> {
     const credentials = await this.credentials()
     try {
-      return await this.#issue(credentials, sub, game, ttl_seconds)
+      return await this.#issue(credentials, sub, game, ttl_seconds, trace)
     } catch (error) {
       if (!(error instanceof ControlError) || (error.status !== 403 && error.status !== 404)) throw error
       this.#known = undefined
       const renewed = await this.credentials()
       if (renewed.key_id === credentials.key_id) throw error
-      return await this.#issue(renewed, sub, game, ttl_seconds)
+      return await this.#issue(renewed, sub, game, ttl_seconds, trace)
     }
   }
 
-  async #issue(credentials: Credentials, sub: string, game: string, ttl_seconds: number) {
+  async #issue(
+    credentials: Credentials,
+    sub: string,
+    game: string,
+    ttl_seconds: number,
+    trace: TraceHeaders,
+  ) {
     const { project_id } = credentials
-    const { token } = await this.#control.issueToken({ ...credentials, ttl_seconds, sub, rooms: [game] })
+    const request = { ...credentials, ttl_seconds, sub, rooms: [game] }
+    const { token } = await this.#control.issueToken(request, trace)
     return { project_id, token }
   }
 
