@@ -7,7 +7,7 @@ export interface Page {
   readonly headers: Readonly<Record<string, string>>
 }
 
-const STYLES = ['base.css', 'page.css', 'room.css', 'narrow.css']
+const STYLES = ['base.css', 'page.css', 'lists.css', 'room.css', 'narrow.css']
 
 /**
  * The page of `GET /admin`, put together from `page/`. Its content security policy allows the page's own style and script by their

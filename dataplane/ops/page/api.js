@@ -11,6 +11,13 @@ export class Refused extends Error {
 
 /** The calls of the node this page came from. The token is kept for this tab only. */
 export class Api {
+  #clock
+
+  /** `clock` is told the time of each answer. */
+  constructor(clock) {
+    this.#clock = clock
+  }
+
   get hasToken() {
     return sessionStorage.getItem(TOKEN) !== null
   }
@@ -40,6 +47,7 @@ export class Api {
       cache: 'no-store',
       signal: AbortSignal.timeout(PATIENCE_MS),
     })
+    this.#clock.hear(response.headers.get('date'))
     if (response.ok) return response.json()
     const problem = await response.json().catch(() => ({}))
     throw new Refused(response.status, problem.detail ?? `the node answered ${response.status}`)

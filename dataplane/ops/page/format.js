@@ -24,9 +24,6 @@ export function duration(ms) {
   return `${Math.floor(seconds / 86_400)} d ${Math.floor((seconds % 86_400) / 3600)} h`
 }
 
-/** How long ago an RFC 3339 time is. */
-export const since = (stamp) => duration(Date.now() - Date.parse(stamp))
-
 /** The time of day of milliseconds since 1970. */
 export const timeOfDay = (ms) => TIME.format(ms)
 

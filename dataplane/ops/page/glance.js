@@ -1,15 +1,25 @@
 import { $, setText } from './dom.js'
-import { bytes, count, percent, since } from './format.js'
+import { bytes, count, duration, percent } from './format.js'
 
 const HISTORY = 60
 
 /** The node at a glance: its name and state in the header, and the figures below. */
 export class Glance {
+  #clock
   #busy = []
+
+  constructor(clock) {
+    this.#clock = clock
+  }
 
   show({ node, totals }) {
     setText($('node-id'), node.node_id)
-    setText($('about'), `version ${node.version}, up ${since(node.started_at)}`)
+    const { ahead_ms } = this.#clock
+    const skew =
+      ahead_ms === 0
+        ? ''
+        : `; this browser’s clock is ${duration(Math.abs(ahead_ms))} ${ahead_ms > 0 ? 'behind' : 'ahead of'} the node’s`
+    setText($('about'), `version ${node.version}, up ${duration(this.#clock.age(node.started_at))}${skew}`)
     document.title = `${node.draining ? 'Draining: ' : ''}${node.node_id} – roomful`
     showStatus(node.draining ? 'draining' : 'serving', node.draining ? 'warn' : 'good')
     $('drain').disabled = node.draining

@@ -1,5 +1,6 @@
 import { $, make, moveFocus, setAttribute, setText, showKeyed } from './dom.js'
-import { bytes, count, counted, since } from './format.js'
+import { bytes, count, counted, duration } from './format.js'
+import { asTheyStand, isInUse, Order } from './order.js'
 
 const FIRST_LIMIT = 50
 const MOST = 1000
@@ -11,15 +12,30 @@ export const nameOf = (room) => `${room.project_id}/${room.room_id}`
 export class Lists {
   #on_open
   #on_change
+  #clock
   #limit = FIRST_LIMIT
-  /** Seqs of the last answer, to tell updates per second from. */
-  #seen = { at: 0, seqs: new Map() }
   #open_name
+  /** Whether what is asked for is not what is shown yet. */
+  #is_new = false
+  #rooms_order
+  #sessions_order
 
   /** `on_open` is given the room that somebody wants to see; `on_change` is called when the query has changed, and resolves when it is answered. */
-  constructor({ on_open, on_change }) {
+  constructor({ clock, on_open, on_change }) {
+    this.#clock = clock
     this.#on_open = on_open
     this.#on_change = on_change
+    // Where most is going on, and who came last.
+    const chosen = () => {
+      this.#is_new = true
+      on_change()
+    }
+    this.#rooms_order = new Order($('rooms'), { by: 'members', way: 'descending', on_change: chosen })
+    this.#sessions_order = new Order($('sessions'), {
+      by: 'connected',
+      way: 'ascending',
+      on_change: chosen,
+    })
     const tabs = [$('rooms-tab'), $('sessions-tab')]
     for (const tab of tabs) {
       tab.addEventListener('click', () => this.#choose(tab))
@@ -37,12 +53,19 @@ export class Lists {
 
   /** What is to be asked of the node. */
   get query() {
-    return { q: $('search').value.trim(), limit: String(this.#limit), members: '0' }
+    return {
+      q: $('search').value.trim(),
+      limit: String(this.#limit),
+      members: '0',
+      sort_rooms: this.#rooms_order.query,
+      sort_sessions: this.#sessions_order.query,
+    }
   }
 
   /** From the beginning, for another search; resolves when it is answered. */
   restart() {
     this.#limit = FIRST_LIMIT
+    this.#is_new = true
     return this.#on_change()
   }
 
@@ -57,16 +80,27 @@ export class Lists {
     this.#open_name = open && nameOf(open)
     setText($('rooms-count'), count(found.rooms))
     setText($('sessions-count'), count(found.sessions))
-    this.#showRooms(rooms)
-    this.#showSessions(sessions)
+    const is_held = [
+      this.#lay($('rooms').tBodies[0], rooms, nameOf, createRoom, (row, room) => this.#updateRoom(row, room)),
+      this.#lay(
+        $('sessions').tBodies[0],
+        sessions,
+        (session) => session.session_id,
+        createSession,
+        (row, session) => this.#updateSession(row, session),
+      ),
+    ]
+    this.#is_new = false
     const on_rooms = !$('rooms-panel').hidden
     const [shown, all, noun] = on_rooms
       ? [rooms.length, found.rooms, 'room']
       : [sessions.length, found.sessions, 'session']
     const none = this.query.q === '' ? `There are no ${noun}s here.` : `No ${noun} here matches.`
-    setText($('note'), all === 0 ? none : `${count(shown)} of ${counted(all, noun)}`)
+    const held = is_held[on_rooms ? 0 : 1] ? '; no row moves while you are among them' : ''
+    const cut = shown < all && this.#limit >= MOST ? '; search to see others' : ''
+    setText($('note'), all === 0 ? none : `${count(shown)} of ${counted(all, noun)}${held}${cut}`)
     $('more').hidden = shown >= all || this.#limit >= MOST
-    $('elsewhere').hidden = !(on_rooms && found.rooms === 0 && this.query.q !== '')
+    $('elsewhere').hidden = this.query.q === ''
   }
 
   #choose(tab) {
@@ -81,68 +115,58 @@ export class Lists {
     this.#on_change()
   }
 
-  #showRooms(rooms) {
-    const now = performance.now()
-    const seconds = (now - this.#seen.at) / 1000
-    const rateOf = (room) => {
-      const before = this.#seen.seqs.get(nameOf(room))
-      return before === undefined || room.seq < before ? '–' : ((room.seq - before) / seconds).toFixed(1)
-    }
-    showKeyed($('rooms').tBodies[0], rooms, nameOf, createRoom, (row, room) => {
-      const [name, project, members, rate, seq] = row.cells
-      const button = name.firstElementChild
-      setText(button, room.room_id)
-      button.onclick = () => this.#on_open(room, button)
-      const is_open = nameOf(room) === this.#open_name
-      setAttribute(button, 'aria-expanded', String(is_open))
-      row.classList.toggle('chosen', is_open)
-      setText(project, room.project_id)
-      const away = room.member_count - room.connected_count
-      setText(members, count(room.member_count) + (away > 0 ? ` (${count(away)} away)` : ''))
-      setText(rate, rateOf(room))
-      setText(seq, count(room.seq))
-    })
-    this.#seen = { at: now, seqs: new Map(rooms.map((room) => [nameOf(room), room.seq])) }
+  /** Shows a list in its order, unless somebody is in it; true: the rows stand in another. */
+  #lay(rows, items, keyOf, create, update) {
+    const laid = isInUse(rows) && !this.#is_new ? asTheyStand(rows, items, keyOf) : items
+    showKeyed(rows, laid, keyOf, create, update)
+    return laid.some((item, at) => item !== items[at])
   }
 
-  #showSessions(sessions) {
+  #updateRoom(row, room) {
+    const [name, project, members, rate, seq] = row.cells
+    const button = name.firstElementChild
+    setText(button, room.room_id)
+    button.onclick = () => this.#on_open(room, button)
+    const is_open = nameOf(room) === this.#open_name
+    setAttribute(button, 'aria-expanded', String(is_open))
+    row.classList.toggle('chosen', is_open)
+    setText(project, room.project_id)
+    const away = room.member_count - room.connected_count
+    setText(members, count(room.member_count) + (away > 0 ? ` (${count(away)} away)` : ''))
+    setText(rate, room.updates_per_second === null ? '–' : room.updates_per_second.toFixed(1))
+    setText(seq, count(room.seq))
+  }
+
+  #updateSession(row, session) {
+    const [id, player, project, key, connected, rooms, queued] = row.cells
+    setText(id, session.session_id)
+    setText(player, session.sub ?? '–')
+    setText(project, session.project_id)
+    setText(key, session.key_id ?? '–')
+    setText(connected, duration(this.#clock.age(session.connected_at)))
+    setText(queued, bytes(session.queued_bytes))
+    const { project_id } = session
     showKeyed(
-      $('sessions').tBodies[0],
-      sessions,
-      (session) => session.session_id,
-      createSession,
-      (row, session) => {
-        const [id, player, project, key, connected, rooms, queued] = row.cells
-        setText(id, session.session_id)
-        setText(player, session.sub ?? '–')
-        setText(project, session.project_id)
-        setText(key, session.key_id ?? '–')
-        setText(connected, since(session.connected_at))
-        setText(queued, bytes(session.queued_bytes))
-        const { project_id } = session
-        showKeyed(
-          rooms,
-          session.rooms,
-          (room_id) => room_id,
-          () => make('button', { type: 'button', className: 'open' }),
-          (button, room_id) => {
-            setText(button, room_id)
-            button.onclick = () => this.#on_open({ project_id, room_id }, button)
-          },
-        )
+      rooms,
+      session.rooms,
+      (room_id) => room_id,
+      () => make('button', { type: 'button', className: 'open' }),
+      (button, room_id) => {
+        setText(button, room_id)
+        button.onclick = () => this.#on_open({ project_id, room_id }, button)
       },
     )
   }
 }
 
-const cell = (label, style = '') => make('td', { 'data-label': label, className: style })
+const cell = (label, style = '') => make('td', { role: 'cell', 'data-label': label, className: style })
 
 function createRoom() {
   const name = cell('Room')
   name.append(make('button', { type: 'button', className: 'open', 'aria-controls': 'room' }))
   return make(
     'tr',
-    {},
+    { role: 'row' },
     name,
     cell('Project', 'soft'),
     cell('Members', 'number'),
@@ -154,7 +178,7 @@ function createRoom() {
 const createSession = () =>
   make(
     'tr',
-    {},
+    { role: 'row' },
     cell('Session'),
     cell('Player'),
     cell('Project', 'soft'),

@@ -1,11 +1,13 @@
 // The page of GET /admin. Whatever comes from the node goes into the page as text, never as markup.
 import { Api, Refused } from './api.js'
+import { ClusterSearch } from './cluster-search.js'
 import { $, setText } from './dom.js'
 import { Drain } from './drain.js'
 import { counted, duration, timeOfDay } from './format.js'
 import { Glance, showStatus } from './glance.js'
 import { Lists } from './lists.js'
-import { showNodes } from './nodes.js'
+import { NodeClock } from './node-clock.js'
+import { Nodes } from './nodes.js'
 import { Poller } from './poller.js'
 import { RoomPanel } from './room-panel.js'
 
@@ -17,16 +19,23 @@ const MOST_PROJECTS = 20
 
 /** Asks the node once a second, and shows what it says. */
 class Console {
-  #api = new Api()
+  #clock = new NodeClock()
+  #api = new Api(this.#clock)
   #poller = new Poller((isLatest) => this.#round(isLatest))
   #refresh = async () => {
     if (this.#api.hasToken) await this.#poller.now()
   }
-  #glance = new Glance()
+  #glance = new Glance(this.#clock)
+  #nodes = new Nodes(this.#clock)
   #panel = new RoomPanel({ api: this.#api, on_change: this.#refresh })
   #lists = new Lists({
+    clock: this.#clock,
     on_open: (room, opener) => this.#panel.toggle(room, opener),
     on_change: this.#refresh,
+  })
+  #cluster_search = new ClusterSearch({
+    api: this.#api,
+    on_open: (room, opener) => this.#panel.open(room, opener),
   })
   #drain = new Drain({ api: this.#api, on_told: (error) => this.#told(error) })
   /** Projects that rooms and sessions of this node are of, to look for rooms elsewhere. */
@@ -56,6 +65,7 @@ class Console {
     let timer = 0
     $('search').addEventListener('input', () => {
       clearTimeout(timer)
+      this.#cluster_search.clear()
       timer = setTimeout(() => this.#lists.restart(), TYPING_MS)
     })
     $('search-form').addEventListener('submit', async (event) => {
@@ -76,6 +86,7 @@ class Console {
       $('search').focus()
     } else if (event.key === 'Escape' && typing && $('search').value !== '') {
       $('search').value = ''
+      this.#cluster_search.clear()
       this.#lists.restart()
     } else if (event.key === 'Escape' && this.#panel.room) this.#panel.close()
   }
@@ -104,7 +115,7 @@ class Console {
     $('banner').hidden = true
     document.body.classList.remove('stale')
     this.#glance.show(runtime)
-    showNodes(nodes)
+    this.#nodes.show(nodes)
     this.#lists.show(runtime, this.#panel.room)
     this.#panel.show(room)
     this.#drain.show(runtime, nodes)
@@ -146,6 +157,8 @@ class Console {
   #lock(why) {
     this.#poller.stop()
     this.#api.forgetToken()
+    this.#cluster_search.clear()
+    $('drain-dialog').close()
     for (const id of ['node', 'actions', 'banner']) $(id).hidden = true
     document.body.classList.remove('stale')
     $('gate').hidden = false
@@ -164,19 +177,32 @@ class Console {
     }
   }
 
-  /** Opens the room that is searched for, which another node may have. */
+  /** Looks at every node, and in the store for a room that none has. */
   async #lookElsewhere() {
-    const [, project, room_id] = /^(?:([^/:\s]+)\/)?([^:\s]+:.+)$/.exec($('search').value.trim()) ?? []
-    const projects = project ? [project] : [...this.#projects]
-    if (room_id === undefined || projects.length === 0) {
-      setText($('note'), 'To look for a room in the whole cluster, write it as project/type:key.')
+    const q = $('search').value.trim()
+    let rooms
+    try {
+      rooms = await this.#cluster_search.look(q)
+    } catch (error) {
+      if (error instanceof Refused && error.status === 401) this.#showFailure(error)
       return
     }
+    const [, project, room_id] = /^(?:([^/:\s]+)\/)?([^:\s]+:.+)$/.exec(q) ?? []
+    if (!rooms || room_id === undefined) return
+    const exact = rooms.filter(
+      (room) => room.room_id === room_id && (project === undefined || room.project_id === project),
+    )
+    if (exact.length === 1) this.#panel.open(exact[0], $('search'))
+    else if (rooms.length === 0) await this.#lookInStore(project ? [project] : [...this.#projects], room_id)
+  }
+
+  /** Opens a room that no node has, if it is of one of `projects`, and its record is still there. */
+  async #lookInStore(projects, room_id) {
     const found = await Promise.all(
       projects.map((project_id) => this.#api.get('owner', { project_id, room_id }).catch(() => undefined)),
     )
-    const room = found.find((each) => each?.owner) ?? found.find((each) => each?.epoch) ?? found[0]
-    this.#panel.open(room ?? { project_id: projects[0], room_id }, $('search'))
+    const room = found.find((each) => each?.owner) ?? found.find((each) => each?.epoch)
+    if (room) this.#panel.open(room, $('search'))
   }
 }
 

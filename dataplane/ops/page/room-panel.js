@@ -124,10 +124,10 @@ export class RoomPanel {
       more > 0 ? `and ${count(more)} more` : room.member_count === 0 ? 'Nobody is here.' : '',
     )
     this.#tree.show(room.state)
-    this.#showEvents(room.events)
+    this.#showEvents(room)
   }
 
-  #showEvents(events) {
+  #showEvents({ events, epoch }) {
     const seen = new Map()
     const keyed = events.toReversed().map((event) => {
       const at = `${event.epoch}.${event.seq}`
@@ -135,11 +135,15 @@ export class RoomPanel {
       return { ...event, key: `${at}.${seen.get(at)}` }
     })
     const mark = this.#latest !== ''
+    const lines = keyed.toReversed()
+    // The store keeps no times: what a former owner told is known without.
+    const before = lines.findIndex(({ at }) => at === null)
+    if (before >= 0) lines.splice(before, 0, { kind: 'taken', key: `taken.${epoch}`, at: takenAt(epoch) })
     showKeyed(
       $('events'),
-      keyed.toReversed(),
+      lines,
       (event) => event.key,
-      createEvent,
+      (event) => (event.kind === 'taken' ? createTaken(event) : createEvent(event)),
       (line, _, is_new) => line.classList.toggle('changed', is_new && mark),
     )
     this.#latest = keyed.at(-1)?.key ?? 'none'
@@ -160,13 +164,25 @@ function updateMember(line, member) {
   )
 }
 
+/** When the room came to its owner: an epoch is the time of its claim, unless it had to be larger. */
+const takenAt = (epoch) => (epoch > 1e12 ? epoch : undefined)
+
+function createTaken({ at }) {
+  const when = at === undefined ? '' : ` at ${timeOfDay(at)}`
+  return make(
+    'li',
+    { className: 'taken soft' },
+    `This node took the room over${when}. When the events below were is not known.`,
+  )
+}
+
 const WORDS = { joined: 'joined', left: 'left' }
 
 function createEvent({ kind, name, seq, at, to, data, cut }) {
   const text = cut === undefined ? JSON.stringify(data) : `${cut}…`
   const line = make('li', {})
   line.append(
-    make('span', { className: 'when' }, at === null ? 'before' : timeOfDay(Date.parse(at))),
+    make('span', { className: 'when' }, at === null ? 'earlier' : timeOfDay(Date.parse(at))),
     make('span', { className: 'seq' }, `seq ${count(seq)}`),
     make(
       'span',
