@@ -80,6 +80,11 @@ export class AckWitness {
     this.#suspicions = this.#suspicions.filter((suspicion) => at - suspicion.at > UNQUIET_MS)
   }
 
+  /** Whether an ack that is not there can be nothing but lost. */
+  quiet(now: number): boolean {
+    return now - this.#disturbed_at > UNQUIET_MS
+  }
+
   /** Tells of what can be nothing else by now; to be called about once a second. */
   review(now: number): void {
     const ripe = this.#suspicions.filter(({ at }) => now - at > UNQUIET_MS)

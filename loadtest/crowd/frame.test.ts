@@ -60,4 +60,11 @@ describe('a glance at a frame of a client', () => {
     const wish = client.encode({ t: 'state.resync', room_id: at.room_id, have_seq: 4, reason: 'sequence' })
     expect(asked(wish)).toEqual({ kind: 'resync' })
   })
+
+  it('tells a hello for a new session from one that resumes', () => {
+    const hello = { t: 'hello', project_id: 'prj_1' } as const
+    const resume = { session_id: 'ses_1', resume_token: 'secret', rooms: [] }
+    expect(asked(client.encode({ ...hello, token: 'v4.public.abc' }))).toEqual({ kind: 'new session' })
+    expect(asked(client.encode({ ...hello, resume }))).toEqual({ kind: 'other' })
+  })
 })

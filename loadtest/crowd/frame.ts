@@ -42,15 +42,25 @@ export type Asked =
   /** A reliable message. `n`: the number it carries in its data, where it does. */
   | { readonly kind: 'message'; readonly ref: number; readonly n: number | undefined }
   | { readonly kind: 'resync' }
+  /** A hello that resumes nothing. */
+  | { readonly kind: 'new session' }
   | { readonly kind: 'other' }
 
 /** Looks at a frame of a client in `roomful.v1.msgpack`. */
 export function asked(frame: Uint8Array): Asked {
   if (frame[1] === OPCODES['state.resync.request']) return { kind: 'resync' }
+  if (frame[1] === OPCODES.hello) return isResume(frame) ? { kind: 'other' } : { kind: 'new session' }
   // Five elements: a message with a ref.
   if (frame[0] !== 0x95 || frame[1] !== OPCODES.message) return { kind: 'other' }
   const reader = new MsgpackReader(frame, undefined, 2)
   const [_room_id, _type, data, ref] = [reader.value(), reader.value(), reader.value(), reader.value()]
   const n = (data as { readonly n?: unknown } | null)?.n
   return { kind: 'message', ref: ref as number, n: typeof n === 'number' ? n : undefined }
+}
+
+/** Whether a hello carries what resumes a session instead of a token. */
+function isResume(frame: Uint8Array): boolean {
+  const reader = new MsgpackReader(frame, undefined, 2)
+  const [_project_id, what] = [reader.value(), reader.value()]
+  return typeof what !== 'string'
 }

@@ -21,7 +21,7 @@ export class Member {
   #twice = 0
   #seq = 0
   /** What is written down already. */
-  #judged = { open: 0, missing: 0 }
+  #judged = { lost: 0, missing: 0 }
 
   /** `name`: who this is, for whoever reads about it. `counted`: the room is one that counts what it applies. */
   constructor(room: Room<LoadRoom>, name: string, book: Book, counted: boolean) {
@@ -77,21 +77,37 @@ export class Member {
     return this.acked + this.refused === this.said && this.#missing <= 0
   }
 
-  /** Writes down what is not settled now and will not be any more. */
-  judge(): void {
+  /** Messages that have had no answer, lost acks aside: nobody knows whether they were applied. */
+  get unanswered(): number {
+    return this.#open - this.#judged.lost
+  }
+
+  /** Writes down what has happened and may not. `reachable`: the client is connected; one that is not cannot be told anything. */
+  judge(now: number, reachable: boolean): void {
     this.witness.review(Number.POSITIVE_INFINITY)
     if (this.#counted && this.settled) this.#events.shown(this.#room.state.milestones)
-    const open = this.said - this.acked - this.refused
     const missing = Math.max(0, this.#missing)
-    if (open > this.#judged.open) {
-      const text = `${this.#name}: ${open} of ${this.said} messages were never acked`
-      this.#book.note('lost_ack', text, open - this.#judged.open)
+    const lost = reachable && this.witness.quiet(now) ? this.#unacked : 0
+    if (lost > this.#judged.lost) {
+      const text = `${this.#name}: ${lost} of ${this.said} messages were ${this.#counted ? 'applied, but ' : ''}never acked`
+      this.#book.note('lost_ack', text, lost - this.#judged.lost)
     }
     if (missing > this.#judged.missing) {
       const text = `${this.#name}: ${this.acked} messages were acked, the state shows ${this.acked - missing}`
       this.#book.note('unapplied', text, missing - this.#judged.missing)
     }
-    this.#judged = { open, missing }
+    this.#judged = { lost: Math.max(lost, this.#judged.lost), missing }
+  }
+
+  get #open(): number {
+    return this.said - this.acked - this.refused
+  }
+
+  /** How many messages have no answer though they were applied. A room that counts nothing is taken to have applied what it was sent. */
+  get #unacked(): number {
+    if (this.#room.status !== 'joined') return 0
+    const applied = this.#counted ? Math.max(0, -this.#missing) : this.#open
+    return Math.min(this.#open, applied)
   }
 
   /** How many acked messages the state does not show. */

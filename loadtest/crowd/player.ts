@@ -37,6 +37,8 @@ export class Player {
   /** Neither reads nor says anything. */
   #stalled = false
   #lost_at = 0
+  /** It has asked for another session after its first. */
+  #anew = false
   /** Somebody waits for it to be back. */
   #back = () => {}
   #resyncs = { sequence: 0, checksum: 0 }
@@ -128,6 +130,10 @@ export class Player {
     tally.counts.joins += 1
     this.#begin()
     this.#room?.onStateChange(() => this.#member?.look(clock.monotonic()))
+    this.#room?.onLeave((reason, error) => {
+      if (reason === 'left' || reason === 'client_closed') return
+      this.#fail(new Error(`client ${this.number} is out of its room: ${error?.message ?? reason}`), reason)
+    })
     if (!settings.message)
       this.#room?.onMessage('milestone', (data) => this.#member?.event((data as unknown as Milestone).number))
   }
@@ -175,7 +181,8 @@ export class Player {
       (error: unknown) => {
         this.#settled(id, due)
         member.refused += 1
-        this.#fail(error)
+        // Not that a resume failed, which is told once, but what became of one message.
+        this.#fail(error, codeOf(error) === 'resume_failed' ? 'fate_unknown' : undefined)
       },
     )
   }
@@ -190,7 +197,8 @@ export class Player {
   /** Writes down what should be settled and is not. */
   judge(): void {
     this.#inspect()
-    if (this.alive && this.#member && !this.#member.gone) this.#member.judge()
+    if (this.alive && this.#member && !this.#member.gone)
+      this.#member.judge(this.#parts.clock.monotonic(), this.online)
   }
 
   /** To be called about once a second. */
@@ -238,10 +246,19 @@ export class Player {
     if (longest > 0) tally.time('pause', longest)
   }
 
-  /** Nothing is waited for any more: what is not acked is timed as having taken this long, so that the slowest are not left out. */
+  /**
+   * Nothing is waited for any more: what has no answer is a failure, and timed as having taken this long, so that the slowest are not
+   * left out.
+   */
   giveUp(): void {
     const { tally } = this.#parts
     for (const [id, due] of this.#open) tally.time('rtt', this.#settled(id, due))
+    const { said = 0, unanswered = 0 } = this.#member ?? {}
+    if (unanswered === 0) return
+    const place = this.in_room ? 'in its room' : 'in no room'
+    const where = this.online ? `connected, and ${place}` : 'not connected'
+    const text = `client ${this.number} had no answer to ${unanswered} of ${said} messages by the end; it was ${where}`
+    tally.fail('unanswered', text, unanswered)
   }
 
   /** Says goodbye. */
@@ -276,12 +293,15 @@ export class Player {
     if (status === 'reconnecting') this.#lost_at = now
     else if (status === 'online') {
       this.#retries.connected()
-      if (this.#member?.gone)
-        tally.fail('session_lost', `client ${this.number} lost its session, and has a new one`)
-      else {
+      const away_ms = now - this.#lost_at
+      if (this.#anew) {
+        const away = `after ${(away_ms / 1000).toFixed(1)} s without a connection`
+        tally.fail('session_lost', `client ${this.number} lost its session, and has a new one ${away}`)
+      } else {
         tally.counts.resumes += 1
-        tally.time('resume', now - this.#lost_at)
+        tally.time('resume', away_ms)
       }
+      this.#anew = false
     } else if (status === 'closed' && !this.#farewell) this.#closed(error)
   }
 
@@ -324,6 +344,7 @@ export class Player {
     this.#parts.tally.counts.bytes_out += frame.length
     const wish = asked(frame)
     if (wish.kind === 'resync') this.#inspect()
+    else if (wish.kind === 'new session') this.#anew = this.#client !== undefined
     else if (wish.kind === 'message' && wish.n !== undefined) this.#member?.witness.sent(wish.ref, wish.n)
   }
 
@@ -341,11 +362,12 @@ export class Player {
   }
 
   /** Counts a failure, unless the client has gone as it should. */
-  #fail(error: unknown): void {
+  #fail(error: unknown, code = codeOf(error)): void {
     if (this.#farewell) return
-    const code = error instanceof RoomfulError ? error.code : 'error'
     if (this.#doomed && code === 'key_revoked') return
     if (this.#stalled && code === 'slow_consumer') return
     this.#parts.tally.fail(code, error instanceof Error ? error.message : String(error))
   }
 }
+
+const codeOf = (error: unknown): string => (error instanceof RoomfulError ? error.code : 'error')

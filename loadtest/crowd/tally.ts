@@ -82,9 +82,10 @@ export class Tally {
     if (ms > this.#late_ms) this.#late_ms = ms
   }
 
-  fail(code: string, example: string): void {
-    this.counts.errors += 1
-    this.#failures.add({ code, count: 1, example })
+  /** So many failures at once. */
+  fail(code: string, example: string, times = 1): void {
+    this.counts.errors += times
+    this.#failures.add({ code, count: times, example })
   }
 
   /** What there was since the last call. The histograms may be read until the next call. */
