@@ -111,9 +111,12 @@ export class SessionKeeper {
   }
 
   async #reread(): Promise<boolean | undefined> {
-    const found = await this.#parts.store.load(this.#session.session_id)
-    // The version of somebody else's record is kept out: nothing here may ever be written over it.
-    if (found && found.record.right.token !== this.#session.right.token) return false
+    const { session_id, right } = this.#session
+    const found = await this.#parts.store.load(session_id)
+    // One that was resumed less often is an earlier holder's, who wrote it down again for a store that had lost it. The version of any
+    // other record of somebody else's is kept out: nothing here may ever be written over it.
+    const theirs = found && found.record.right.token !== right.token
+    if (theirs && found.record.right.turn >= right.turn) return false
     this.#version = found?.version ?? 0
     return found && true
   }

@@ -95,6 +95,24 @@ describe('the record of a session', () => {
     await expectClose(await pair.b.resume(nobody), 'resume_failed', /no such session/)
   })
 
+  it('is the last holder’s when the store has lost it, also when an earlier one, who never heard, writes it first', async () => {
+    pair.deaf = true
+    const { client, welcome, snapshot } = await pair.a.join()
+    client.ws.terminate()
+    await expect.poll(() => pair.a.gateway.connections).toBe(0)
+    const again = await pair.b.resume(welcome, [snapshot])
+    const { resume_token } = await again.next('welcome')
+    await again.roundTrip()
+    pair.records.replace(memoryStore({ clock: pair.clock }).records)
+    for (const node of [pair.a, pair.b]) {
+      node.gateway.storeReturned()
+      await pair.pass(4000, 1000)
+    }
+    await again.roundTrip()
+    again.ws.terminate()
+    await (await pair.a.resume({ ...welcome, resume_token }, [snapshot])).next('welcome')
+  })
+
   it('goes with the session', async () => {
     const { client, welcome } = await pair.a.join()
     const leaving = pair.owner.next('leave')
