@@ -38,6 +38,7 @@ export class ClusterSearch {
     }
     if (turn !== this.#turn) return undefined
     this.#show(answer)
+    $('found').scrollIntoView({ block: 'nearest' })
     return answer.rooms
   }
 
@@ -51,14 +52,16 @@ export class ClusterSearch {
       () => make('li'),
       (line, { parts, where }) => {
         line.replaceChildren(
-          ...parts.map((part) => (part.room ? this.#button(part.room) : make('span', {}, part))),
+          ...parts.map((part) => this.#part(part)),
           make('span', { className: 'soft' }, where),
         )
       },
     )
   }
 
-  #button(room) {
+  #part({ room, player, text }) {
+    if (player) return make('span', { className: 'who' }, player)
+    if (!room) return make('span', { className: 'soft' }, text)
     const button = make('button', { type: 'button', className: 'open' }, room.room_id)
     button.onclick = () => this.#on_open(room, button)
     return button
@@ -74,8 +77,9 @@ const ofRoom = (room) => ({
 const ofSession = ({ session_id, sub, project_id, rooms, node_id }) => ({
   key: `session ${session_id}`,
   parts: [
-    sub === null ? session_id : `${sub} (${session_id})`,
-    rooms.length > 0 ? 'in' : 'in no room',
+    ...(sub === null ? [] : [{ player: sub }]),
+    { text: session_id },
+    { text: rooms.length > 0 ? 'in' : 'in no room' },
     ...rooms.map((room_id) => ({ room: { project_id, room_id } })),
   ],
   where: `at ${node_id}`,

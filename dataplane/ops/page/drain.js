@@ -35,6 +35,9 @@ export class Drain {
     const restarted = before.node.started_at !== runtime.node.started_at
     this.#runtime = runtime
     this.#nodes = nodes
+    // Another node may have gone while somebody thinks it over, or somebody else was faster.
+    if (runtime.node.draining) $('drain-dialog').close()
+    else if ($('drain-dialog').open) this.#describe()
     if (restarted || !runtime.node.draining) this.#began = undefined
     $('drain-progress').hidden = !runtime.node.draining
     if (!runtime.node.draining) return
@@ -74,6 +77,15 @@ export class Drain {
 
   #askFirst() {
     if (!this.#runtime) return
+    this.#describe()
+    $('drain-sure').checked = false
+    $('drain-now').disabled = true
+    $('drain-dialog').returnValue = ''
+    $('drain-dialog').showModal()
+  }
+
+  /** Says what a drain would do, as things are now. */
+  #describe() {
     const { node, totals } = this.#runtime
     const others = this.#nodes.filter((other) => other.alive && !other.self && !other.draining)
     setText($('drain-heading'), `Drain ${node.node_id}?`)
@@ -89,10 +101,6 @@ export class Drain {
     )
     $('drain-where').className = others.length > 0 ? 'soft' : 'alarm'
     setText($('drain-sure-text'), `Yes, drain ${node.node_id}`)
-    $('drain-sure').checked = false
-    $('drain-now').disabled = true
-    $('drain-dialog').returnValue = ''
-    $('drain-dialog').showModal()
   }
 
   async #tell() {

@@ -16,6 +16,7 @@ export class Order {
   /** `by` and `way`: the order until somebody chooses another. `on_change` is called when that happens. */
   constructor(table, { by, way, on_change }) {
     this.#table = table
+    spellOut(table)
     this.#headings = [...table.tHead.querySelectorAll('[data-column]')]
     const [kept_by, kept_way] = (sessionStorage.getItem(this.#place) ?? '').split(' ')
     const is_kept = OTHER_WAY[kept_way] && this.#headings.some(({ dataset }) => dataset.column === kept_by)
@@ -61,6 +62,16 @@ export class Order {
   #show() {
     for (const heading of this.#headings)
       setAttribute(heading, 'aria-sort', heading.dataset.column === this.#by ? this.#way : null)
+  }
+}
+
+/** Says which roles a table and its headings have: on a phone they are laid out as no table, and would lose them. */
+function spellOut(table) {
+  table.setAttribute('role', 'table')
+  for (const group of [table.tHead, ...table.tBodies]) group.setAttribute('role', 'rowgroup')
+  for (const row of table.tHead.rows) {
+    row.setAttribute('role', 'row')
+    for (const heading of row.cells) heading.setAttribute('role', 'columnheader')
   }
 }
 
