@@ -18,6 +18,7 @@ import {
 } from './environment.ts'
 import { haproxyConfig } from './haproxy.ts'
 import type { ClusterOptions } from './options.ts'
+import { PortBlock } from './port-block.ts'
 import { choosePorts, type Ports } from './ports.ts'
 import { findProgram } from './programs.ts'
 import { RedisView } from './redis.ts'
@@ -54,6 +55,7 @@ export class LocalCluster {
   readonly #parts: LocalClusterParts
   readonly #warden: Warden
   readonly #haproxy: string | undefined
+  readonly #block: PortBlock | undefined
   #builtin: readonly BuiltinBalancer[] = []
   #ending = false
 
@@ -63,6 +65,7 @@ export class LocalCluster {
     this.folder = machine.folder
     this.ports = machine.ports
     this.#haproxy = machine.haproxy
+    this.#block = machine.block
     this.balancer = machine.haproxy === undefined ? 'built in' : 'haproxy'
     this.#warden = new Warden()
     this.secrets = newSecrets(random)
@@ -107,8 +110,9 @@ export class LocalCluster {
       throw new ClusterError('there is no haproxy in PATH: install it, or leave --balancer away')
     const folder = await mkdtemp(join(tmpdir(), 'roomful-cluster-'))
     await mkdir(join(folder, 'redis'))
-    const ports = await choosePorts({ ...options, free: options.free_ports })
-    return new LocalCluster(parts, { folder, ports, redis, haproxy })
+    const block = options.free_ports ? await PortBlock.claim(parts.random) : undefined
+    const ports = await choosePorts({ ...options, free: options.free_ports, block })
+    return new LocalCluster(parts, { folder, ports, block, redis, haproxy })
   }
 
   /** Starts everything; resolves when it serves. Rejects when a part does not. */
@@ -139,6 +143,7 @@ export class LocalCluster {
     this.redis.close()
     await this.children.get('redis')?.endWithin(END_MS)
     await this.#warden.close()
+    await this.#block?.release()
     await rm(join(this.folder, 'redis'), { recursive: true, force: true })
   }
 
@@ -237,6 +242,8 @@ export class LocalCluster {
 interface Machine {
   readonly folder: string
   readonly ports: Ports
+  /** What the ports are of; undefined: the documented ones. */
+  readonly block: PortBlock | undefined
   /** Paths of programs; undefined: not there, or not wanted. */
   readonly redis: string | undefined
   readonly haproxy: string | undefined

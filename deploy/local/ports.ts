@@ -1,4 +1,5 @@
 import { createServer } from 'node:net'
+import type { PortBlock } from './port-block.ts'
 
 /** Where everything listens; all on 127.0.0.1. */
 export interface Ports {
@@ -16,15 +17,18 @@ export interface Ports {
 
 /**
  * The documented ports, and another free one for each that somebody else listens on. `free`: none of the documented ones. A port may still
- * be lost to another process before it is used; that process's start then fails and says so.
+ * be lost to another process before it is used; that process's start then fails and says so. Not so those of a `block`: with one, all are
+ * its.
  */
 export async function choosePorts(counts: {
   nodes: number
   controls: number
   free: boolean
+  block?: PortBlock | undefined
 }): Promise<Ports> {
   const taken = new Set<number>()
   const choose = async (documented: number): Promise<number> => {
+    if (counts.block) return counts.block.take()
     const port = (!counts.free && (await freePort(documented))) || (await freePort(0))
     if (port === undefined) throw new Error('this machine has no free port')
     if (taken.has(port)) return choose(0)

@@ -27,6 +27,9 @@ it('starts everything a service needs, each process with metrics of its own', as
   for (const { url } of service.metrics)
     expect(await (await fetch(`${url}/metrics`)).text()).toContain('process_cpu_seconds_total')
   expect((await fetch(`${service.control_url}/projects`)).status).toBe(401)
+  const urls = [...service.metrics.map(({ url }) => url), service.control_url, ...service.ws_urls]
+  const ports = urls.map((url) => Number(new URL(url).port))
+  expect(Math.max(...ports) - Math.min(...ports), 'neighbours, which nobody else is given').toBeLessThan(48)
 
   await service.close()
   await vi.waitFor(() => expect(alive(service!)).toEqual([]), WITHIN)
