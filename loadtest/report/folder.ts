@@ -1,5 +1,5 @@
 import { rmSync } from 'node:fs'
-import { type FileHandle, link, mkdir, open, readFile, rename, rm, stat } from 'node:fs/promises'
+import { type FileHandle, link, mkdir, open, readFile, rename, rm, stat, truncate } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import { bytes as sizeOf } from '../view/text.ts'
@@ -51,15 +51,18 @@ export class ReportFolder {
     return claimed
   }
 
-  /** Gives the room that was kept free to the reports. */
+  /** Gives the room that was kept free to the reports. A folder that somebody has taken away meanwhile has none to give. */
   async makeRoom(): Promise<void> {
-    const file = await open(join(this.path, CLAIM), 'r+')
-    await file.truncate(claimOf(process.pid).length).finally(() => file.close())
+    await truncate(join(this.path, CLAIM), claimOf(process.pid).length).catch(() => undefined)
   }
 
   /** The folder is free for the next run. To be called at the end in any case; does not wait, so that it can be the last thing done. */
   release(): void {
-    rmSync(join(this.path, CLAIM), { force: true })
+    try {
+      rmSync(join(this.path, CLAIM), { force: true })
+    } catch {
+      // Somebody has put something else in the place of the folder.
+    }
   }
 }
 
@@ -88,10 +91,9 @@ export async function makeFolder(path: string): Promise<void> {
 async function reserve(claim: string, bytes: number): Promise<void> {
   const file = await create(claim)
   try {
-    await file.write(claimOf(process.pid))
+    await file.appendFile(claimOf(process.pid))
     const filler = Buffer.alloc(CHUNK_BYTES, '\n')
-    for (let left = bytes; left > 0; left -= CHUNK_BYTES)
-      await file.write(filler, 0, Math.min(left, CHUNK_BYTES))
+    for (let left = bytes; left > 0; left -= CHUNK_BYTES) await file.appendFile(filler.subarray(0, left))
     await file.close()
   } catch (error) {
     await file.close().catch(() => undefined)

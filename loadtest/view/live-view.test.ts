@@ -112,6 +112,15 @@ describe('the live view', () => {
     expect(terminal.lines.length).toBeLessThan(10)
   })
 
+  it('takes a usual size for that of a terminal which has none', () => {
+    let text = ''
+    const view = new LiveView({ write: (piece: string) => (text += piece), isTTY: true, columns: 0, rows: 0 })
+    view.phase('play', 10, 60)
+    view.update(seconds_log[20]!, 0.5)
+    expect(text).toContain('0:21 of 1:00')
+    expect(text).toContain('node-3')
+  })
+
   it('uses colours unless NO_COLOR says otherwise', () => {
     const colours = (env: Record<string, string>) => {
       const terminal = new Terminal(100)

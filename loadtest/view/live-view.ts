@@ -88,6 +88,15 @@ export class LiveView {
     this.#height = 0
   }
 
+  /** A terminal that nobody has given a size says that it has none. */
+  get #columns(): number {
+    return this.#screen.columns || 80
+  }
+
+  get #rows(): number {
+    return this.#screen.rows || 50
+  }
+
   get #at(): string {
     return clock(this.#now?.second.at ?? 0)
   }
@@ -100,8 +109,8 @@ export class LiveView {
 
   /** Writes the block over itself in one piece, so that nothing flickers; `above` stays above it for good. */
   #draw(above?: string): void {
-    const { columns = 80, rows = 50 } = this.#screen
-    const lines = this.#now === undefined ? [] : block(this.#now, columns).slice(0, Math.max(1, rows - 2))
+    const lines =
+      this.#now === undefined ? [] : block(this.#now, this.#columns).slice(0, Math.max(1, this.#rows - 2))
     const start = this.#height > 1 ? `\r${ESC}${this.#height - 1}A` : '\r'
     const written = [...(above === undefined ? [] : [above]), ...lines.map((line) => this.#painted(line))]
     const body = written.map((line) => `${line}${ESC}K`).join('\n')
@@ -112,7 +121,7 @@ export class LiveView {
 
   /** A line in colour, no wider than the screen. */
   #painted(line: Line): string {
-    let room = (this.#screen.columns ?? 80) - 1
+    let room = this.#columns - 1
     let text = ''
     for (const [style, part] of line) {
       const shown = [...part].slice(0, room).join('')

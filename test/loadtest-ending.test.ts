@@ -1,0 +1,234 @@
+import { spawnSync } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { mkdir, mkdtemp, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
+import { loadRooms } from '../dataplane/rooms/loader.ts'
+import type { RunResult } from '../loadtest/result.ts'
+import { processTree, stillThere } from './support/process-tree.ts'
+import { type Program, startCommand, startScript } from './support/program.ts'
+import { startService, type TestService } from './support/service.ts'
+
+/** How a load test ends before its time, and what becomes of its report when something is in the way of that. */
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url))
+const SCRIPT = join(ROOT, 'loadtest/run.ts')
+const WITHIN = { timeout: 20_000, interval: 50 }
+const FEW = ['--rooms', '1', '--members', '4', '--threads', '1']
+const PLAYING = /phase play|^play /m
+
+/** Where the commands keep what is temporary. */
+let temporary = ''
+let base = ''
+let out = ''
+const started: Program[] = []
+beforeAll(async () => {
+  temporary = await mkdtemp(join(tmpdir(), 'roomful-ending-'))
+  // What was compiled before need not be compiled again.
+  const compiled = `tsx-${process.getuid?.()}`
+  await mkdir(join(tmpdir(), compiled), { recursive: true })
+  await symlink(join(tmpdir(), compiled), join(temporary, compiled))
+})
+afterAll(() => rm(temporary, { recursive: true }))
+beforeEach(async () => {
+  base = await mkdtemp(join(tmpdir(), 'roomful-ending-'))
+  out = join(base, 'out')
+})
+afterEach(async () => {
+  for (const { child } of started.splice(0)) child.kill('SIGKILL')
+  await rm(base, { recursive: true })
+})
+
+/** The command, as it is typed. */
+function load(words: readonly string[], env: Record<string, string> = {}): Program {
+  const program = startScript(SCRIPT, [...words, '--out', out], { TMPDIR: temporary, ...env })
+  started.push(program)
+  return program
+}
+
+const clusterFolders = async () =>
+  (await readdir(temporary)).filter((name) => name.startsWith('roomful-cluster'))
+const report = async (): Promise<RunResult> => JSON.parse(await readFile(join(out, 'report.json'), 'utf8'))
+const gone = (pids: readonly number[]) => vi.waitFor(() => expect(stillThere(pids)).toEqual([]), WITHIN)
+
+/** `npm run loadtest` in a terminal of its own. */
+function typed(words: readonly string[]): Program {
+  const command = ['npm', 'run', 'loadtest', '--', ...words, '--out', out].join(' ')
+  const program = startCommand('script', ['-qefc', `cd ${ROOT} && exec ${command}`, '/dev/null'], {
+    TMPDIR: temporary,
+    TERM: 'xterm',
+    NO_COLOR: '1',
+  })
+  started.push(program)
+  return program
+}
+const inTerminal = it.skipIf(!existsSync('/usr/bin/script'))
+const CTRL_C = '\x03'
+/** `h`: it is to be seen, `l`: it is not. */
+const cursor = (program: Program): string | undefined => program.output().split('\x1b[?25').at(-1)?.[0]
+
+describe('with a service of its own', { timeout: 60_000 }, () => {
+  const steady = ['steady', '--local', '1', ...FEW, '--seconds', '50']
+
+  it('told to end, it ends everything in order, and leaves a report that says so', async () => {
+    const program = load(steady)
+    await program.said(PLAYING)
+    const all = processTree(program.child.pid!)
+    expect(all.length).toBeGreaterThan(4)
+    program.child.kill('SIGTERM')
+    expect(await program.ended, program.output()).toBe(143)
+    expect(program.output()).toMatch(
+      /^INTERRUPTED {2}steady\. It was interrupted after 0:\d\d of about 0:51/m,
+    )
+    const { interrupted, passed, seconds, planned_seconds, totals } = await report()
+    expect({ interrupted, passed }).toEqual({ interrupted: true, passed: false })
+    expect(seconds).toBeLessThan(planned_seconds)
+    expect(totals.acks).toBe(totals.sends)
+    expect(await readFile(join(out, 'junit.xml'), 'utf8')).toMatch(
+      /<error message="interrupted after 0:\d\d of/,
+    )
+    await gone(all)
+    expect(await clusterFolders()).toEqual([])
+  })
+
+  inTerminal(
+    'Ctrl-C twice ends it at once, also where a process does not answer, and says what it has left out',
+    async () => {
+      const program = typed(steady)
+      await program.said(PLAYING)
+      expect(cursor(program)).toBe('l')
+      const all = processTree(program.child.pid!)
+      // Nothing is acked any more, and it does not end when it is told to.
+      for (const pid of all) if (isNode(pid)) process.kill(pid, 'SIGSTOP')
+      // So soon after the first one it takes the second for the same.
+      const again = setInterval(() => program.child.stdin!.write(CTRL_C), 100)
+      await program.ended.finally(() => clearInterval(again))
+      expect(program.output()).toContain(
+        'Ended at once. Left out: waiting for what was sent, the checks, the reports, ending the service in order.',
+      )
+      expect(cursor(program)).toBe('h')
+      await gone(all)
+      expect(await readdir(out)).toEqual([])
+      const [, logs] = /The logs of the service are in (\S+)/.exec(program.output())!
+      await rm(logs!, { recursive: true })
+    },
+  )
+
+  it('told to end while the service starts, it lets that be, and leaves a report', async () => {
+    const program = load(steady)
+    await program.said(/Starting a service/)
+    await vi.waitFor(() => expect(processTree(program.child.pid!).length).toBeGreaterThan(3), WITHIN)
+    const all = processTree(program.child.pid!)
+    program.child.kill('SIGINT')
+    expect(await program.ended, program.output()).toBe(130)
+    expect(await report()).toMatchObject({ interrupted: true, passed: false, seconds: 0 })
+    await gone(all)
+    expect(await clusterFolders()).toEqual([])
+  })
+})
+
+const isNode = (pid: number): boolean =>
+  spawnSync('ps', ['-o', 'args=', '-p', String(pid)], { encoding: 'utf8' }).stdout.includes('dataplane')
+
+describe('against a service that runs', { timeout: 60_000 }, () => {
+  let service: TestService
+  let there: string[]
+  beforeAll(async () => {
+    service = await startService({ rooms: await loadRooms(join(ROOT, 'loadtest/rooms')) })
+    there = ['--control', service.control_url, '--ws', service.ws_url]
+  })
+  afterAll(() => service.close())
+  const steady = (seconds: number): string[] => ['steady', ...FEW, '--seconds', String(seconds), ...there]
+
+  it('goes on for its reports when nobody reads what it says', async () => {
+    const program = load(steady(1))
+    await program.said(/phase connect/)
+    program.child.stdout!.destroy()
+    program.child.stderr!.destroy()
+    expect(await program.ended).toBe(0)
+    expect((await report()).passed).toBe(true)
+  })
+
+  inTerminal(
+    'ends in order at Ctrl-C, which a terminal and npm both pass on, and gives the cursor back',
+    async () => {
+      const program = typed(steady(50))
+      await program.said(PLAYING)
+      expect(cursor(program)).toBe('l')
+      program.child.stdin!.write(CTRL_C)
+      expect(await program.ended, program.output()).toBe(130)
+      expect(program.output()).toContain('ending, with a report; once more ends it at once')
+      expect(program.output()).not.toContain('Ended at once')
+      expect(cursor(program)).toBe('h')
+      expect((await report()).interrupted).toBe(true)
+    },
+  )
+
+  it('has its folder to itself: another one at the same time is refused before it begins', async () => {
+    const first = load(steady(30))
+    await first.said(PLAYING)
+    const second = load(steady(30))
+    expect(await second.ended).toBe(2)
+    expect(second.output()).toMatch(
+      /^Reports cannot be written into .*out: another load test \(process \d+ on .*\) is running .*--out names another folder\.\n$/,
+    )
+    first.child.kill('SIGINT')
+    expect(await first.ended).toBe(130)
+    expect((await readdir(out)).toSorted()).toEqual(['junit.xml', 'report.html', 'report.json'])
+  })
+
+  it('keeps its reports elsewhere when in the end they cannot be written where they belong', async () => {
+    const program = load(steady(1))
+    await program.said(PLAYING)
+    await rename(out, join(base, 'moved'))
+    await writeFile(out, 'something else')
+    expect(await program.ended, program.output()).toBe(3)
+    expect(program.output()).toMatch(/^PASSED {2}steady/m)
+    expect(program.output()).toContain(`${out} is no folder`)
+    const [, elsewhere] = /All reports are in (\S+) instead/.exec(program.output())!
+    const result: RunResult = JSON.parse(await readFile(join(elsewhere!, 'report.json'), 'utf8'))
+    expect(result.passed).toBe(true)
+  })
+
+  describe.skipIf(!mayMount())('on a disk of its own', () => {
+    /** The command, where its folder is a disk of so many KB that is nobody else's to see. */
+    const onDisk = (kilobytes: number, before: string, words: string[]): Program => {
+      const mount = `mount -t tmpfs -o size=${kilobytes}k none "${base}" && cd "${ROOT}" && ${before}`
+      const command = [process.execPath, '--import', 'tsx', SCRIPT, ...words, '--out', out]
+      const program = startCommand('unshare', ['-rm', 'sh', '-c', `${mount} exec "$@"`, 'sh', ...command])
+      started.push(program)
+      return program
+    }
+
+    it('refuses to begin without the room its reports will need', async () => {
+      const program = onDisk(300, '', steady(30))
+      expect(await program.ended, program.output()).toBe(2)
+      expect(program.output()).toMatch(
+        /^Reports cannot be written into .*: there is no room for them, which is some 6\d\d KB \(ENOSPC.*\)\. --out/m,
+      )
+    })
+
+    it('has the room it was promised, though the disk has been filled up since', async () => {
+      const fill = `(until [ -e "${out}/.loadtest-running" ]; do sleep 0.1; done; sleep 0.5; cat /dev/zero > "${base}/rest"; df "${base}" | tail -1; echo full) & `
+      const program = onDisk(1500, fill, steady(1.5))
+      await program.said(/full/)
+      expect(program.output()).toMatch(/ 100% /)
+      expect(await program.ended, program.output()).toBe(0)
+      expect(program.output()).toContain(join(out, 'report.html'))
+    })
+  })
+})
+
+/** Whether a disk can be had that only one process sees. */
+function mayMount(): boolean {
+  const { status, stderr } = spawnSync('unshare', ['-rm', 'mount', '-t', 'tmpfs', 'none', tmpdir()], {
+    encoding: 'utf8',
+  })
+  if (status !== 0)
+    process.stderr.write(
+      `skipped: no disk of its own can be mounted here (${stderr?.trim() || 'no unshare'})\n`,
+    )
+  return status === 0
+}
