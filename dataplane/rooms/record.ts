@@ -3,6 +3,7 @@ import type { Random } from '../../shared/random.ts'
 import { type Fence, type RoomRecords, StoreUnavailable } from '../../shared/store/port.ts'
 import type { RoomLog } from './definition.ts'
 import type { RoomMetrics } from './metrics.ts'
+import type { LostEpochs } from './ring.ts'
 
 const FIRST_RETRY_MS = 50
 const LONGEST_RETRY_MS = 1000
@@ -26,6 +27,8 @@ export interface RecordParts {
   readonly rewrites_allowed_at: () => number
   /** The whole room as of its last flush: what to write when the store has lost the record. */
   readonly whole: () => Uint8Array
+  /** The room goes on from memory under a new epoch: whatever others did with it under an epoch between the two is lost. */
+  readonly on_anew: (lost: LostEpochs) => void
   /** The store does not answer (true), or does again (false). While it does not, nothing may be applied. */
   readonly on_unsure: (unsure: boolean) => void
 }
@@ -198,6 +201,7 @@ export class RoomRecord {
     const claim = await rooms.claim(room, owner, found_epoch, ttl_ms)
     if (!claim) return false
     this.#claiming = false
+    this.#parts.on_anew({ after: this.#fence.epoch, before: claim.fence.epoch })
     this.#fence = claim.fence
     log.warn({ epoch: claim.fence.epoch }, 'the store has lost the room; writing it anew from memory')
     return true

@@ -11,6 +11,12 @@ export interface Position {
   readonly seq: number
 }
 
+/** Epochs between two others, both not meant: whoever saw the room under one of them saw a history that was lost. */
+export interface LostEpochs {
+  readonly after: number
+  readonly before: number
+}
+
 /** How much history a room keeps for resumes. */
 export interface RingLimits {
   readonly entries: number
@@ -43,6 +49,7 @@ export class Ring {
   /** Entries before this index are gone. */
   #start = 0
   #bytes = 0
+  #lost: readonly LostEpochs[] = []
 
   /** An empty ring at `base`, where the room stands. */
   constructor(limits: RingLimits, base: Position) {
@@ -94,6 +101,12 @@ export class Ring {
     this.#base = base
   }
 
+  /** What came of these epochs is not in this history, although their owners may have come to the same seqs. */
+  lose(lost: LostEpochs): void {
+    // What ended before the base is refused for that.
+    this.#lost = [...this.#lost.filter(({ before }) => before > this.#base.epoch), lost]
+  }
+
   /**
    * What a member at `position` has missed, one frame per update: patch, what was for everybody, what was for this member. Undefined
    * when the ring does not reach back so far, when the member saw a history that was lost with an earlier owner, and when an update is
@@ -112,6 +125,8 @@ export class Ring {
     const before = from === this.#start ? this.#base : this.#entries[from - 1]!
     const after = this.#entries[from]?.epoch ?? current_epoch
     if (position.epoch < before.epoch || position.epoch > after) return undefined
+    if (this.#lost.some((lost) => lost.after < position.epoch && position.epoch < lost.before))
+      return undefined
     const missed: Frames[] = []
     for (const entry of this.#entries.slice(from)) {
       const shared = sharedFrames(entry, subprotocol, frames, format)

@@ -205,6 +205,34 @@ describe('a store that came back empty', () => {
     })
 })
 
+describe('a store that came back empty, while the last owner was away', () => {
+  it('is told the room by an earlier one, and who saw what the last did is given the whole state', async () => {
+    const clock = new FakeClock()
+    const store = memoryStore({ clock })
+    const bench = (node_id: string) => new RoomBench([counting('journal')], { clock, store, node_id })
+    const [old, heir] = [bench('node_x'), bench('node_y')]
+    const ann = await old.join('counter', 'ann')
+    old.members.clear()
+    clock.advance(1000)
+    heir.members.set('ann', ann)
+    heir.attach('counter', ann)
+    await heir.settle()
+    heir.message('counter', 'ann', 'inc', null, 1)
+    await heir.settle()
+    const empty = memoryStore({ clock })
+    old.store.follow(() => empty.rooms)
+    clock.advance(1000)
+    // It does not know that it was replaced, and comes to the seq of the other.
+    old.send('counter', 'ann', { kind: 'message', type: 'inc', data: null })
+    await old.settle()
+    old.members.set('ann', ann)
+    expect(old.describe('counter')?.seq).toBe(ann.seq)
+    old.attach('counter', ann)
+    await old.settle()
+    expect(old.sentOf('attached').at(-1)).toMatchObject({ resumed: false })
+  })
+})
+
 describe('a store that refuses the record of a room', () => {
   it('ends it here instead of freezing it for good', async () => {
     const bench = new RoomBench([counting('journal')])

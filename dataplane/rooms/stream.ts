@@ -84,6 +84,7 @@ export class RoomStream {
       metrics,
       ttl_ms: environment.limits.record_ttl_ms,
       whole: () => (parts.durability === 'none' ? NOTHING : this.#whole()),
+      on_anew: (lost) => this.#ring.lose(lost),
       on_unsure: parts.on_stopped,
     })
     const state = parts.state()
