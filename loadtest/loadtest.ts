@@ -3,13 +3,13 @@ import { bottlenecks } from './bottleneck.ts'
 import { brokenName, checksOf } from './checks.ts'
 import { type Issuer, ThreadedCrowd } from './crowd/crowd.ts'
 import type { BreachKind } from './crowd/findings.ts'
+import type { WatchedService } from './local/mishaps.ts'
 import type { MetricsSource, RunOptions } from './options.ts'
 import { optionsTold } from './options-told.ts'
 import { preflight } from './preflight.ts'
 import { Recorder, type Usage } from './recorder.ts'
 import { rehearse } from './rehearsal.ts'
 import type { Incident, RunResult, Second } from './result.ts'
-import type { LocalService } from './scenario.ts'
 import { Scraper } from './scraper.ts'
 import { RunStage } from './stage.ts'
 import { hasPassed, judge } from './thresholds.ts'
@@ -21,7 +21,7 @@ export interface Target {
   readonly ws_urls: readonly string[]
   readonly metrics: readonly MetricsSource[]
   /** With `--local`. */
-  readonly local: LocalService | undefined
+  readonly local: WatchedService | undefined
   /** The addresses, and what is behind them where that is known. */
   readonly description: string
 }
@@ -189,7 +189,12 @@ export class LoadTest {
   }
 
   async #second(): Promise<void> {
+    const looking = this.#parts.target.local?.mishaps()
     const second = await this.#recorder.second(this.#stage.at)
+    for (const { text, grave } of (await looking) ?? []) {
+      this.#stage.incident(text)
+      if (grave) this.#recorder.fail('service_broken', text)
+    }
     const { began_at, seconds } = this.#phase
     // A phase may have begun while the second was put together.
     const progress = seconds === 0 ? 1 : (second.at - began_at) / seconds

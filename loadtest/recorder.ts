@@ -118,6 +118,13 @@ export class Recorder {
     return second
   }
 
+  /** Adds a failure that is not that of a client. */
+  fail(code: string, example: string): void {
+    this.#counts.errors += 1
+    this.#totals.errors += 1
+    this.#failures.add({ code, count: 1, example })
+  }
+
   close(): void {
     this.#loop.close()
   }

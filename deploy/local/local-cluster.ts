@@ -31,8 +31,8 @@ export interface LocalClusterParts {
   readonly roomful: readonly string[]
   readonly clock: Clock
   readonly random: Random
-  /** Where the ends of processes are told, a line each. */
-  readonly tell: (line: string) => void
+  /** Where the ends of processes are told, a line each. `asked`: somebody here wanted it. */
+  readonly tell: (line: string, asked: boolean) => void
 }
 
 const HOST = '127.0.0.1'
@@ -195,9 +195,11 @@ export class LocalCluster {
 
   #ended({ name, log_file }: Child, exit: Exit, asked: boolean): void {
     if (this.#ending) return
-    if (!asked)
-      this.#parts.tell(`${name} has ended by itself (${describeExit(exit)}); ${log_file} may say why`)
-    else this.#parts.tell(`${name} is gone (${describeExit(exit)})`)
+    const how = describeExit(exit)
+    const line = asked
+      ? `${name} is gone (${how})`
+      : `${name} has ended by itself (${how}); ${log_file} may say why`
+    this.#parts.tell(line, asked)
   }
 
   async #startBalancer(): Promise<void> {

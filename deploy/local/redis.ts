@@ -3,6 +3,7 @@ import { leaseKey } from '../../dataplane/cluster/lease.ts'
 
 const ANSWER_MS = 5000
 const LOOK_MS = 500
+const MARK = 'mark'
 
 /** The Redis of the cluster as this command looks at it: whether it answers, how old the leases are, and what to leave behind. */
 export class RedisView {
@@ -38,6 +39,22 @@ export class RedisView {
   async leaseLeft(node_id: string): Promise<number | undefined> {
     return this.#redis.pttl(this.#prefix + leaseKey(node_id)).then(
       (left) => Math.max(0, left),
+      () => undefined,
+    )
+  }
+
+  /** Leaves something in the store by which `marked` can see that it has kept it; false when it does not answer. */
+  async mark(): Promise<boolean> {
+    return this.#redis.set(this.#prefix + MARK, '1').then(
+      () => true,
+      () => false,
+    )
+  }
+
+  /** Whether the store still has what `mark` has left there; undefined when it does not answer. */
+  async marked(): Promise<boolean | undefined> {
+    return this.#redis.exists(this.#prefix + MARK).then(
+      (found) => found === 1,
       () => undefined,
     )
   }

@@ -5,6 +5,7 @@ import { LocalCluster } from '../../deploy/local/local-cluster.ts'
 import type { Clock } from '../../shared/clock.ts'
 import type { Random } from '../../shared/random.ts'
 import type { LocalService } from '../scenario.ts'
+import { Mishaps, type WatchedService } from './mishaps.ts'
 import { roomfulProgram } from './program.ts'
 
 export interface LocalOptions {
@@ -14,7 +15,7 @@ export interface LocalOptions {
   readonly env: NodeJS.ProcessEnv
   readonly clock: Clock
   readonly random: Random
-  /** Where the ends of processes are told, a line each. */
+  /** Where the ends of processes are told that somebody here wanted, a line each. */
   readonly tell: (line: string) => void
   /** Fires when the service is not wanted any more before it serves. */
   readonly signal?: AbortSignal
@@ -22,7 +23,7 @@ export interface LocalOptions {
 
 /** A service that a load test has started for itself. */
 export interface Local {
-  readonly service: LocalService
+  readonly service: WatchedService
   readonly control_url: string
   readonly control_token: string
   /** One address: the load balancer's. */
@@ -54,6 +55,7 @@ const MESSAGES_PER_SECOND = '100000'
  */
 export async function startLocal({ nodes, env, clock, random, tell, signal }: LocalOptions): Promise<Local> {
   const { words, compiled } = roomfulProgram()
+  let mishaps: Mishaps | undefined
   const cluster = await LocalCluster.prepare({
     options: { nodes, controls: CONTROLS, balancer: 'auto', free_ports: true },
     env: {
@@ -67,8 +69,9 @@ export async function startLocal({ nodes, env, clock, random, tell, signal }: Lo
     roomful: words,
     clock,
     random,
-    tell,
+    tell: (line, asked) => (asked ? tell(line) : mishaps?.ended(line)),
   })
+  mishaps = new Mishaps(cluster.redis, clock)
   const abandon = (): void => cluster.abandon()
   signal?.addEventListener('abort', abandon)
   try {
@@ -85,7 +88,7 @@ export async function startLocal({ nodes, env, clock, random, tell, signal }: Lo
   }
   const { ports } = cluster
   return {
-    service: serviceOf(cluster),
+    service: { ...serviceOf(cluster), mishaps: () => mishaps.look() },
     control_url: `http://${HOST}:${ports.api}`,
     control_token: cluster.secrets.operator_token,
     ws_urls: [`ws://${HOST}:${ports.websocket}`],
