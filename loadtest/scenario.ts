@@ -80,8 +80,16 @@ export interface Crowd {
   settle(options: { readonly within_seconds: number }): Promise<void>
   /** Issues the tokens of what connects from here on under a key of its own; resolves with what revokes it. Sessions that end by it are expected, and no failures. */
   underKey(): Promise<RevocableKey>
-  /** Waits until every client of the revoked key is closed; resolves with how long each took, in milliseconds. */
-  awaitRevoked(options: { readonly within_seconds: number }): Promise<readonly number[]>
+  /** Waits until every client of the revoked key is closed; resolves with how long each took. */
+  awaitRevoked(options: { readonly within_seconds: number }): Promise<readonly Closed[]>
+}
+
+/** When a session was closed, in milliseconds since its key was revoked. */
+export interface Closed {
+  /** When the generator saw it. */
+  readonly seen_ms: number
+  /** When the generator had looked before that, and it was open still: what is between the two may be the generator's own delay. */
+  readonly open_ms: number
 }
 
 export interface RevocableKey {

@@ -2,6 +2,7 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Book } from './findings.ts'
+import type { Lookout } from './lookout.ts'
 import type { Tally } from './tally.ts'
 
 /** What clients say hello with. */
@@ -36,4 +37,5 @@ export interface ClientParts {
   readonly book: Book
   readonly clock: Clock
   readonly random: Random
+  readonly lookout: Lookout
 }

@@ -1,5 +1,5 @@
 import type { Clock } from '../../shared/clock.ts'
-import type { Crowd, RevocableKey } from '../scenario.ts'
+import type { Closed, Crowd, RevocableKey } from '../scenario.ts'
 import { unlessAborted } from '../unless-aborted.ts'
 import type { Credentials, CrowdSettings } from './client-parts.ts'
 import { type Findings, together } from './findings.ts'
@@ -139,9 +139,12 @@ export class ThreadedCrowd implements Crowd {
     }
   }
 
-  async awaitRevoked({ within_seconds }: { readonly within_seconds: number }): Promise<readonly number[]> {
-    const closed_at = await this.#each((thread) => thread.call('awaitRevoked', within_seconds))
-    return closed_at.flat().map((at) => at - this.#revoke_at)
+  async awaitRevoked({ within_seconds }: { readonly within_seconds: number }): Promise<readonly Closed[]> {
+    const closings = await this.#each((thread) => thread.call('awaitRevoked', within_seconds))
+    return closings.flat().map(({ seen_at, open_at }) => ({
+      seen_ms: seen_at - this.#revoke_at,
+      open_ms: Math.max(0, open_at - this.#revoke_at),
+    }))
   }
 
   /** What each thread did since the last call. */

@@ -1,5 +1,6 @@
 import { WebSocket } from 'ws'
 import type { WebSocketConstructor } from '../../client/index.ts'
+import { CLOSE } from '../../shared/protocol/close-codes.ts'
 
 /** A read that filled the buffer: what belongs to it may come with the next one. */
 const FULL_READ = 65_536
@@ -12,6 +13,8 @@ export interface Onlooker {
   received(frame: Uint8Array): void
   /** A frame to the server. */
   sent(frame: Uint8Array): void
+  /** The server says goodbye, with this code: the first moment at which the client could know that it is over. */
+  dismissed(code: number): void
   /** The socket gives something new: what came before has come in full. */
   read(): void
 }
@@ -45,6 +48,12 @@ export class Line {
           if (data instanceof ArrayBuffer) onlooker.received(new Uint8Array(data))
           else if (Buffer.isBuffer(data)) onlooker.received(data)
         })
+      }
+
+      // Called for a goodbye of the server as well, to answer it with the same code.
+      override close(code?: number, reason?: string | Buffer): void {
+        if (code !== undefined && code !== CLOSE.normal.code) onlooker.dismissed(code)
+        super.close(code, reason)
       }
 
       override send(frame: Uint8Array): void {

@@ -1,4 +1,5 @@
 import { type Client, type ConnectionStatus, connect, type Room, RoomfulError } from '../../client/index.ts'
+import { CLOSE } from '../../shared/protocol/close-codes.ts'
 import type { LoadRoom, Milestone } from '../rooms/load.ts'
 import type { ClientParts, Credentials } from './client-parts.ts'
 import { asked, glance } from './frame.ts'
@@ -10,6 +11,14 @@ import { Retries } from './retries.ts'
 const CONNECT_MS = 30_000
 /** A generator that cannot get rid of its messages is to find out by their times, not by a full queue. */
 const MOST_UNACKED = 100_000
+
+/** When the service closed a session, milliseconds since 1970. */
+export interface Closing {
+  /** When the client saw it. */
+  readonly seen_at: number
+  /** Until then it was open for certain: what is between the two may be the generator's own delay. */
+  readonly open_at: number
+}
 
 /** Why a client is not there any more, or is about to go, without that being a failure. */
 type Farewell = 'closed by us' | 'revoked' | 'read too slowly'
@@ -43,8 +52,7 @@ export class Player {
   #back = () => {}
   #resyncs = { sequence: 0, checksum: 0 }
   #farewell: Farewell | undefined
-  /** When it was closed after a revocation, milliseconds since 1970. */
-  revoked_at: number | undefined
+  #closing: Closing | undefined
 
   constructor(number: number, credentials: Credentials, parts: ClientParts) {
     this.number = number
@@ -57,6 +65,7 @@ export class Player {
       received: (frame) => this.#received(frame),
       sent: (frame) => this.#sent(frame),
       read: () => this.#member?.witness.read(),
+      dismissed: (code) => this.#dismissed(code),
     })
   }
 
@@ -90,6 +99,11 @@ export class Player {
   /** Whether it came under the key that is to be revoked. */
   get doomed(): boolean {
     return this.#doomed
+  }
+
+  /** How it was closed after the revocation of its key; undefined: it was not. */
+  get closing(): Closing | undefined {
+    return this.#farewell === 'revoked' ? this.#closing : undefined
   }
 
   /** Connects, which was due at a moment of the monotonic clock. Failures are counted. */
@@ -308,9 +322,14 @@ export class Player {
   #closed(error: RoomfulError | undefined): void {
     if (this.#doomed && error?.code === 'key_revoked') {
       this.#farewell = 'revoked'
-      this.revoked_at = this.#parts.clock.now()
     } else if (this.#stalled && error?.code === 'slow_consumer') this.#farewell = 'read too slowly'
     else this.#fail(error)
+  }
+
+  #dismissed(code: number): void {
+    if (code !== CLOSE.key_revoked.code) return
+    const { clock, lookout } = this.#parts
+    this.#closing = { seen_at: clock.now(), open_at: lookout.looked_at }
   }
 
   #received(frame: Uint8Array): void {

@@ -76,6 +76,7 @@ export class Spectator {
         parts.tally.counts.bytes_out += frame.length
       },
       read: () => undefined,
+      dismissed: () => undefined,
     })
   }
 

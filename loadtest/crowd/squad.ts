@@ -2,9 +2,10 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Random } from '../../shared/random.ts'
 import type { ClientParts, Credentials, CrowdSettings } from './client-parts.ts'
 import { Book, type BreachKind, type Findings } from './findings.ts'
+import { Lookout } from './lookout.ts'
 import { type LoopReading, LoopWatch } from './loop-watch.ts'
 import { Rhythm, ramp } from './pace.ts'
-import { Player } from './player.ts'
+import { type Closing, Player } from './player.ts'
 import { Spectator } from './spectator.ts'
 import { type Tallied, Tally } from './tally.ts'
 
@@ -44,7 +45,8 @@ export class Squad {
   #over = false
 
   constructor(settings: CrowdSettings, clock: Clock, random: Random) {
-    this.#parts = { settings, tally: new Tally(), book: new Book(), clock, random }
+    const lookout = new Lookout(clock)
+    this.#parts = { settings, tally: new Tally(), book: new Book(), clock, random, lookout }
     this.#rhythm = new Rhythm(clock)
   }
 
@@ -131,13 +133,13 @@ export class Squad {
     for (const client of this.#all) client.giveUp()
   }
 
-  /** Resolves when every client that came under a key to be revoked is closed, with when that was: milliseconds since 1970. */
-  async awaitRevoked(within_seconds: number): Promise<number[]> {
+  /** Resolves when every client that came under a key to be revoked is closed, with when that was. */
+  async awaitRevoked(within_seconds: number): Promise<Closing[]> {
     const { clock } = this.#parts
     const end = clock.monotonic() + within_seconds * 1000
     const doomed = this.#players.filter((player) => player.doomed)
     await this.#until(() => doomed.every((player) => !player.alive) || clock.monotonic() >= end)
-    return doomed.flatMap(({ revoked_at }) => revoked_at ?? [])
+    return doomed.flatMap(({ closing }) => closing ?? [])
   }
 
   /** What there was since the last call. */
@@ -177,6 +179,7 @@ export class Squad {
     this.#rhythm.stop()
     for (const client of this.#all) client.close()
     this.#loop.close()
+    this.#parts.lookout.close()
   }
 
   get #all(): readonly (Player | Spectator)[] {
