@@ -65,6 +65,13 @@ describe('the admin page of a node among others', () => {
     const texts = await rows.allTextContents()
     expect(texts[0]).toMatch(new RegExp(`^${owner.node_id}this nodeserving`))
     expect(texts[1]).toMatch(new RegExp(`^${other.node_id}serving`))
+    // By its rooms, the own one is first, or last.
+    const by_rooms = page.locator('#nodes').getByRole('button', { name: 'Rooms' })
+    const first = () => rows.first().locator('.name').textContent()
+    await by_rooms.click()
+    expect(await first()).toBe(owner.node_id)
+    await by_rooms.click()
+    expect(await first()).toBe(other.node_id)
     expect(await page.getByRole('link', { name: other.node_id }).getAttribute('href')).toBe(
       `${other.admin_url}/admin`,
     )
@@ -90,6 +97,48 @@ describe('the admin page of a node among others', () => {
         expect.stringContaining(`at ${other.node_id}`),
       ]),
     )
+    expect(complaints).toEqual([])
+  })
+
+  it('finds what other nodes have by a part of its name or of who is in it, and says who did not answer', async () => {
+    await start('other')
+    const search = page.getByLabel('Search')
+    const found = page.locator('#found-list li')
+    await search.fill('R-JOURNAL:o')
+    await search.press('Enter')
+    await expect
+      .poll(() => found.allTextContents())
+      .toEqual([
+        expect.stringMatching(new RegExp(`^${ROOM}${login.project_id}, \\d+ members, at ${owner.node_id}$`)),
+        expect.stringMatching(/^ses_/),
+        expect.stringMatching(/^ses_/),
+      ])
+    await page.getByText('1 room and 2 sessions.').waitFor()
+    await found.first().getByRole('button', { name: ROOM }).click()
+    await page.getByText(`This room is at ${owner.node_id}.`).waitFor()
+    await page.keyboard.press('Escape')
+    expect(await focused(page)).toBe(ROOM)
+
+    // A member whose session the other node holds.
+    const session = (await found.nth(1).textContent())!.slice(0, 20)
+    await search.fill(session)
+    expect(await page.locator('#found').isVisible()).toBe(false)
+    await page.getByRole('button', { name: 'Look in the whole cluster' }).click()
+    await page.getByText('1 room and 1 session.').waitFor()
+
+    await search.fill('of that name there is nothing')
+    await search.press('Enter')
+    await page.getByText('Nothing matches.').waitFor()
+    await page.route('**/admin/search*', async (route) => {
+      const response = await route.fetch()
+      const answer = await response.json()
+      await route.fulfill({ json: { ...answer, found: { rooms: 70, sessions: 0 }, silent: ['node_deaf'] } })
+    })
+    await search.fill('o')
+    await page.getByRole('button', { name: 'Look in the whole cluster' }).click()
+    await page
+      .getByText('The first 1 of 70 rooms. More letters find fewer. No answer from node_deaf')
+      .waitFor()
     expect(complaints).toEqual([])
   })
 
@@ -141,14 +190,18 @@ describe('the admin page of a node among others', () => {
     await page.getByRole('link', { name: other.node_id }).last().click()
     await unlock(page, cluster.internal_token)
     await openRoom(page, ROOM)
+    // Its members came while the other node had it; whoever comes now has a time.
+    await page.getByText(/^This node took the room over at \d\d:\d\d:\d\d\./).waitFor()
+    expect(await page.locator('#events .taken ~ li .when').allTextContents()).toContain('earlier')
     await expect.poll(() => page.locator('#room-here li.connected').count()).toBe(2)
   }, 60_000)
 
   it('warns when no other node can take the rooms', async () => {
     await start('owner')
-    await other.drain()
-    await page.locator('#nodes', { hasText: 'gone' }).waitFor()
     await page.getByRole('button', { name: 'Drain…' }).click()
+    await page.getByText('1 other node can take them').waitFor()
+    // While somebody thinks it over.
+    await other.drain()
     await page.getByText(/No other node can take them/).waitFor()
   })
 })

@@ -21,7 +21,13 @@ const VIEWS: Record<string, (page: Page) => Promise<unknown>> = {
     await page.getByRole('tab', { name: 'Sessions' }).click()
     await page.locator('#sessions tbody tr').first().waitFor()
   },
+  found: async (page) => {
+    await page.getByLabel('Search').fill('a-name')
+    await page.getByRole('button', { name: 'Look in the whole cluster' }).click()
+    await page.getByText('1 room and 2 sessions.').waitFor()
+  },
   dialog: async (page) => {
+    await page.getByLabel('Search').fill('')
     await page.getByRole('button', { name: 'Drain…' }).click()
     await page.getByRole('dialog').waitFor()
   },

@@ -149,6 +149,9 @@ describe('the admin page', () => {
     await openRoom(page, `board:${HOSTILE}`)
     await page.getByRole('tab', { name: 'Sessions' }).click()
     await page.locator('#sessions', { hasText: HOSTILE }).waitFor()
+    await page.getByLabel('Search').fill(HOSTILE)
+    await page.getByRole('button', { name: 'Look in the whole cluster' }).click()
+    await page.locator('#found-list', { hasText: HOSTILE }).waitFor()
     expect(await page.locator('img').count()).toBe(0)
     expect(complaints).toEqual([])
     // Nor could it, if it wanted to: nothing may write markup, or say that it is safe to.

@@ -65,7 +65,7 @@ export class Order {
   }
 }
 
-/** Says which roles a table and its headings have: on a phone they are laid out as no table, and would lose them. */
+/** Says which roles a table and its headings have: on a phone they are laid out as no table, for which some browsers take them away. */
 function spellOut(table) {
   table.setAttribute('role', 'table')
   for (const group of [table.tHead, ...table.tBodies]) group.setAttribute('role', 'rowgroup')
