@@ -47,6 +47,15 @@ function forgetful({ crash }: { crash: boolean }): OpenHistory {
   return scenario.end()
 }
 
+/** A journal room of which the store loses everything, when its owner has a fault of its own or has none. */
+function emptied({ owner_fault }: { owner_fault: boolean }): OpenHistory {
+  const scenario = new Scenario('journal')
+  play(scenario)
+  if (owner_fault) scenario.kill()
+  scenario.forget('node_b')
+  return scenario.end()
+}
+
 const names = (history: OpenHistory): ViolationName[] => [
   ...new Set(check(history as never).map(({ name }) => name)),
 ]
@@ -265,5 +274,9 @@ describe('one planted violation of each kind is caught under its own name', () =
   it('and a rollback of a snapshot room is one when no crash explains it', () => {
     expect(names(forgetful({ crash: true }))).toEqual([])
     expect(names(forgetful({ crash: false }))).toContain('rollback')
+  })
+  it('and so is one of a journal room whose owner could have told an emptied store of it', () => {
+    expect(names(emptied({ owner_fault: true }))).toEqual([])
+    expect(names(emptied({ owner_fault: false }))).toContain('rollback')
   })
 })

@@ -57,6 +57,21 @@ export class Scenario {
     this.#everybody(this.#durability === 'journal' ? 'state.patch' : 'state.resync')
   }
 
+  /** The store loses everything, and `node` writes down what it remembers: the room as it was when it began. */
+  forget(node: string): void {
+    this.faults.push({ kind: 'redis_lost', at: this.#tick(), until: this.#tick() })
+    this.#node = node
+    this.#epoch += 1000
+    this.#version = 0
+    this.#seq = this.#saved.seq
+    const { players } = this.#state
+    this.#state = { ...structuredClone(this.#saved.state), players }
+    for (const member of Object.keys(players)) players[member] = { ...NEW_PLAYER }
+    this.#record('claim', true)
+    this.#record('snapshot', true, true)
+    this.#everybody('state.resync')
+  }
+
   join(client: string): void {
     const seat = { client, member: `mem_${client}`, ref: 0 }
     this.#state.players[seat.member] = { ...NEW_PLAYER }

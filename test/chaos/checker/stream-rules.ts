@@ -126,6 +126,10 @@ class MemberStream {
   }
 
   #mayRollBack(known: Frame, frame: Frame): boolean {
+    const lost = this.#ownerships
+      .losses(this.room)
+      .some(({ claim }) => known.epoch < claim.epoch && claim.epoch <= frame.epoch)
+    if (lost) return true
     if (this.#durability === 'journal' || frame.epoch === known.epoch) return false
     const between = { from: known.at - IN_FLIGHT_MS, to: frame.at }
     return this.#ownerships.mayForget(this.room, between, this.#durability === 'none')
