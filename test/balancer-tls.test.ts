@@ -1,15 +1,21 @@
+import { execFile } from 'node:child_process'
 import { X509Certificate } from 'node:crypto'
+import { cp, mkdtemp, readFile, rm } from 'node:fs/promises'
 import { createServer, type IncomingMessage } from 'node:http'
 import { connect as connectHttp2 } from 'node:http2'
 import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls'
+import { promisify } from 'node:util'
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { WebSocket } from 'ws'
-import type { Places } from '../deploy/balancer/configuration.ts'
+import { type Places, switchedOn } from '../deploy/balancer/configuration.ts'
 import { BALANCERS, startBalancer } from './support/balancer.ts'
 import type { Login } from './support/cluster.ts'
 import { expectIntact } from './support/cluster-verdict.ts'
 import { Deployment } from './support/deployment.ts'
+import { codeOf, ROOT } from './support/pages/pages.ts'
 import { until } from './support/redis-admin.ts'
 import { freePort } from './support/redis-port.ts'
 import { type Certificate, fetchTrusting, makeCertificate } from './support/tls.ts'
@@ -26,6 +32,22 @@ beforeAll(async () => {
   certificate = await makeCertificate()
 })
 afterAll(() => certificate?.remove())
+
+describe.each(BALANCERS)('%s', (kind) => {
+  it('has TLS switched on by what deploy/balancer/README.md says', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'roomful-marks-'))
+    onTestFinished(() => rm(folder, { recursive: true, force: true }))
+    const names = ['haproxy.cfg', 'nginx.conf']
+    for (const name of names) await cp(join(ROOT, 'deploy/balancer', name), join(folder, name))
+    const [commands] = codeOf('deploy/balancer/README.md', 'sh', 'TLS')
+    await promisify(execFile)('bash', ['-euc', commands!], { cwd: folder })
+    const name = names[BALANCERS.indexOf(kind)]!
+    const before = await readFile(join(ROOT, 'deploy/balancer', name), 'utf8')
+    const after = await readFile(join(folder, name), 'utf8')
+    expect(after).not.toContain('#tls ')
+    expect(after).toBe(switchedOn(before, ['tls']))
+  })
+})
 
 /** A TLS connection; rejects with the refusal. It ends with the test. */
 function handshake(

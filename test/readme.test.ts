@@ -1,27 +1,20 @@
-import { execFile } from 'node:child_process'
-import { mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
+import { execFile, spawn } from 'node:child_process'
+import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { loadRooms } from '../dataplane/rooms/loader.ts'
+import { variables } from '../shared/config/environment.ts'
+import { codeOf, pages, ROOT, textOf } from './support/pages/pages.ts'
+import { until } from './support/redis-admin.ts'
+import { freePort } from './support/redis-port.ts'
 import { startService, type TestService } from './support/service.ts'
 
 /** What the README and the guides show is what runs. */
 
-const root = fileURLToPath(new URL('..', import.meta.url))
+const root = ROOT
 const run = promisify(execFile)
-
-/** The code blocks of a page in one language, in order. */
-async function blocks(page: string, language: string): Promise<string[]> {
-  const text = await readFile(join(root, page), 'utf8')
-  return [...text.matchAll(new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, 'gms'))].map(([, code]) => code!)
-}
-
-const DEPLOY_PAGES = ['deploy/README.md', 'deploy/helm/README.md', 'deploy/balancer/README.md']
-const docs = async () =>
-  (await readdir(join(root, 'docs'))).filter((name) => name.endsWith('.md')).map((name) => `docs/${name}`)
 
 /** What the snippets of a client leave to the reader. */
 const GIVEN = `
@@ -29,6 +22,9 @@ declare function draw(hp: Readonly<Record<string, number>>): void
 declare function shake(target: string, hp: number): void
 export {}
 `
+
+/** How long the compiler may take, several times, on a busy machine. */
+const COMPILES_MS = 90_000
 
 let folder = ''
 let readme_room = ''
@@ -39,7 +35,7 @@ beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'roomful-readme-'))
   await symlink(join(root, 'node_modules'), join(folder, 'node_modules'), 'junction')
   await writeFile(join(folder, 'package.json'), JSON.stringify({ type: 'module' }))
-  const [room, client] = await blocks('README.md', 'ts')
+  const [room, client] = codeOf('README.md', 'ts')
   readme_room = room!
   readme_client = client!
   await mkdir(join(folder, 'rooms'))
@@ -69,7 +65,7 @@ async function complaints(files: Record<string, string>): Promise<string> {
   return stdout
 }
 
-describe('the README', () => {
+describe('the README', { timeout: COMPILES_MS }, () => {
   it('has a room and a client whose types fit together', async () => {
     expect(await complaints({ 'client.ts': `${readme_client}\n${GIVEN}` })).toBe('')
     const wrong = readme_client.replace('power: 10', "power: 'ten'")
@@ -103,7 +99,7 @@ describe('the README', () => {
   })
 
   it('has calls of the control API that it answers', async () => {
-    const [, shell] = await blocks('README.md', 'sh')
+    const [shell] = codeOf('README.md', 'sh', 'The token between them')
     const calls = shell!.trim().split('\n')
     const call = async (line: string, project_id = '') => {
       const command = line.replace('localhost:3000', service.control_url).replace('prj_…', project_id)
@@ -120,9 +116,81 @@ describe('the README', () => {
   })
 })
 
-describe('the guides', () => {
+describe('npm start, as it is typed', () => {
+  it('serves all that the README has in its table, at the ports that it says unless told otherwise', async () => {
+    const [begin] = codeOf('README.md', 'sh', 'roomful')
+    const started = await Started.with(begin!.match(/(?<=&& )npm start/)![0])
+    const { examples, control, websocket, admin } = started.urls
+    const answers = [examples, `${control}/docs`, websocket, `${admin}/admin`]
+    const statuses = await Promise.all(answers.map(async (url) => (await fetch(url)).status))
+    expect(statuses).toEqual([200, 200, 426, 200])
+    const defaults = Object.fromEntries(variables().map(([name, variable]) => [name, variable.default]))
+    for (const name of Object.keys(started.ports))
+      expect(textOf('README.md')).toContain(`://localhost:${defaults[name]}`)
+  }, 60_000)
+
+  it('is put under load as docs/loadtest.md says', async () => {
+    const [serve, load] = codeOf('docs/loadtest.md', 'sh', 'Against a service that runs')
+    const started = await Started.with(serve!)
+    const { control, websocket, admin } = started.urls
+    const out = join(folder, 'report')
+    const elsewhere = `--control ${control} --ws ${websocket.replace('http', 'ws')} --out ${out}`
+    const short = '--rooms 2 --members 2 --seconds 2'
+    const command = load!.trim().replace('http://127.0.0.1:9100', admin)
+    await run('bash', ['-euc', `${command} ${elsewhere} ${short}`], { cwd: root, env: bare })
+    const report = JSON.parse(await readFile(join(out, 'report.json'), 'utf8'))
+    expect(JSON.stringify(report)).toContain(admin)
+  }, 90_000)
+})
+
+/** What a new user has in the environment. */
+const bare = { PATH: process.env.PATH!, HOME: process.env.HOME! }
+
+/** A command that starts a service, typed in the repository; at free ports, and ended with the test. */
+class Started {
+  readonly ports: Readonly<Record<string, string>>
+  readonly #said: string[] = []
+
+  private constructor(ports: Readonly<Record<string, string>>, command: string) {
+    this.ports = ports
+    const child = spawn('bash', ['-euc', command], {
+      cwd: root,
+      env: { ...bare, ...ports },
+      detached: true,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    })
+    for (const stream of [child.stdout, child.stderr])
+      stream.on('data', (chunk) => this.#said.push(String(chunk)))
+    onTestFinished(() => void (child.exitCode === null && process.kill(-child.pid!, 'SIGKILL')))
+  }
+
+  /** Resolves once it serves. */
+  static async with(command: string): Promise<Started> {
+    const names = ['EXAMPLES_PORT', 'CONTROL_PORT', 'WS_PORT', 'ADMIN_PORT']
+    const free = await Promise.all(names.map(async (name) => [name, String(await freePort())] as const))
+    const started = new Started(Object.fromEntries(free), command)
+    const ready = async () =>
+      (await fetch(`${started.urls.admin}/readyz`)).ok && (await fetch(started.urls.examples)).ok
+    await until(`${command} serves`, ready, 40_000).catch((error: Error) => {
+      throw new Error(`${error.message}\n${started.#said.join('')}`)
+    })
+    return started
+  }
+
+  get urls() {
+    const at = (name: string) => `http://127.0.0.1:${this.ports[name]}`
+    return {
+      examples: at('EXAMPLES_PORT'),
+      control: at('CONTROL_PORT'),
+      websocket: at('WS_PORT'),
+      admin: at('ADMIN_PORT'),
+    }
+  }
+}
+
+describe('the guides', { timeout: COMPILES_MS }, () => {
   it.each(['docs/rooms.md', 'docs/client.md'])('%s shows code that fits the package', async (page) => {
-    const code = await blocks(page, 'ts')
+    const code = codeOf(page, 'ts')
     expect(code.length).toBeGreaterThan(0)
     // A block that imports nothing goes on with what the first one has brought.
     const [first, ...rest] = code
@@ -135,23 +203,28 @@ describe('the guides', () => {
     expect(await complaints(Object.fromEntries(files))).toBe('')
   })
 
-  it('name scripts of npm that there are', async () => {
-    const { scripts } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'))
-    const wrong: string[] = []
-    for (const page of ['README.md', 'CONTRIBUTING.md', ...DEPLOY_PAGES, ...(await docs())]) {
-      const text = await readFile(join(root, page), 'utf8')
-      for (const [, script] of text.matchAll(/npm run ([\w:-]+)/g))
-        if (!(script! in scripts)) wrong.push(`${page}: npm run ${script}`)
+  it('docs/operations.md shows a backend that passes a trace on', async () => {
+    const [code] = codeOf('docs/operations.md', 'js', 'Traces')
+    const { project_id } = await service.login()
+    const sent: Headers[] = []
+    const listening = (url: string, init: { headers: Headers }) => {
+      sent.push(init.headers)
+      return fetch(url, init)
     }
-    expect(wrong).toEqual([])
+    const given = ['fetch', 'KEY_SECRET', 'PROJECT_ID', 'CONTROL_URL']
+    const tokenFor = new Function(...given, `${code}\nreturn tokenFor`)(
+      ...[listening, 'none-is-asked-for', project_id, service.control_url],
+    )
+    const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
+    expect(await tokenFor({ headers: new Headers({ traceparent }) }, 'player-1')).toMatch(/^v4\.public\./)
+    expect(sent.map((headers) => headers.get('traceparent'))).toEqual([traceparent])
+    expect(sent.map((headers) => headers.has('tracestate'))).toEqual([false])
   })
 
   it('link to pages and headings that are there', async () => {
-    const pages = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'examples/README.md', ...DEPLOY_PAGES]
-    pages.push(...(await docs()))
     const broken: string[] = []
-    for (const page of pages) {
-      const text = await readFile(join(root, page), 'utf8')
+    for (const page of pages()) {
+      const text = textOf(page).replaceAll(/^```.*?^```/gms, '')
       for (const [, link] of text.matchAll(/\]\((?!https?:)([^)]+)\)/g)) {
         const [path, anchor] = link!.split('#')
         const target = path ? join(dirname(join(root, page)), path) : join(root, page)

@@ -1,4 +1,4 @@
-import { execFile } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
 import { chmod, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -9,7 +9,9 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { parse, stringify } from 'yaml'
 import type arena from '../examples/arena/room.ts'
 import { programOr } from './support/debian-package.ts'
+import { codeOf, textOf } from './support/pages/pages.ts'
 import { type Program, startProgram } from './support/program.ts'
+import { until } from './support/redis-admin.ts'
 import { freePort } from './support/redis-port.ts'
 import { type RedisServer, startRedisWith } from './support/redis-server.ts'
 
@@ -17,17 +19,15 @@ import { type RedisServer, startRedisWith } from './support/redis-server.ts'
 
 const run = promisify(execFile)
 const root = fileURLToPath(new URL('..', import.meta.url))
-const page = await readFile(join(root, 'docs/operations.md'), 'utf8')
-
-/** What stands under a heading, up to the next one of any level. */
-const under = (heading: string): string => page.split(`\n### ${heading}\n`)[1]?.split(/^###? /m)[0] ?? ''
+const OPERATIONS = 'docs/operations.md'
+const page = textOf(OPERATIONS)
 
 const blocks = (text: string, language: string): string[] =>
   [...text.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, 'gms'))].map(([, code]) => code!)
 
 /** The commands under a heading, in order. */
 function commands(heading: string): string[] {
-  const found = blocks(under(heading), 'sh')
+  const found = codeOf(OPERATIONS, 'sh', heading)
   if (found.length === 0) throw new Error(`docs/operations.md has no commands under "${heading}"`)
   return found
 }
@@ -119,6 +119,32 @@ async function type(block: string, more: Record<string, string> = {}): Promise<s
   return stdout
 }
 
+/** Starts a block of commands that do not end by themselves. */
+function start(block: string, more: Record<string, string>) {
+  const child = spawn('bash', ['-euo', 'pipefail', '-c', block], {
+    cwd: folder,
+    env: { ...env, ...more },
+    detached: true,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  let said = ''
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (said += chunk))
+  return {
+    /** Resolves when it has said so. */
+    said: (pattern: RegExp) =>
+      until(
+        `${pattern} is said`,
+        async () => {
+          if (child.exitCode !== null) throw new Error(`it has ended: ${said}`)
+          return pattern.test(said)
+        },
+        40_000,
+      ),
+    /** Ends it, and all it has started. */
+    end: () => child.exitCode === null && process.kill(-child.pid!, 'SIGKILL'),
+  }
+}
+
 async function call(url: string, path: string, body?: object): Promise<Record<string, string>> {
   const response = await fetch(`${url}${path}`, {
     method: 'POST',
@@ -142,6 +168,15 @@ const canIssue = (url: string, { PROJECT, KEY }: { PROJECT: string; KEY: string 
     () => false,
   )
 
+/** The names in a value, as paths; of a list those in its first. */
+function namesIn(value: unknown, path = ''): string[] {
+  if (Array.isArray(value)) return namesIn(value[0], `${path}[]`)
+  if (typeof value !== 'object' || value === null) return [path]
+  return Object.entries(value)
+    .flatMap(([name, one]) => namesIn(one, `${path}.${name}`))
+    .sort()
+}
+
 /** Runbooks with commands. */
 const TYPED = ['A room is stuck', 'Latency is up', 'Redis is gone', 'Redis is full', 'Control fails']
 
@@ -151,7 +186,7 @@ async function loginTo(url: string): Promise<{ token: string; PROJECT: string }>
   return { token: token!, PROJECT: PROJECT! }
 }
 
-describe('docs/operations.md, as it is typed', () => {
+describe('docs/operations.md, as it is typed', { timeout: 120_000 }, () => {
   it('rotates a key, lists what is left of the old one, and revokes', async () => {
     const [rotate, list, revoke] = commands('Rotate a key')
     const key = await makeKey(control.url)
@@ -193,7 +228,7 @@ describe('docs/operations.md, as it is typed', () => {
     const done = await startControl(redis.url, NEW_SECRET)
     expect([await canIssue(done.url, key), await canIssue(done.url, made_in_step_2)]).toEqual([true, true])
     await Promise.all([both, swapped, done].map(end))
-  }, 60_000)
+  })
 
   it('looks at a cluster, and at a room that may be stuck', async () => {
     const { token, PROJECT } = await loginTo(control.url)
@@ -223,6 +258,83 @@ describe('docs/operations.md, as it is typed', () => {
     let said = ''
     for (const block of commands(heading)) said += await type(block)
     expect(said).toMatch(told)
+  })
+
+  it('has a cluster after a first deployment by hand', async () => {
+    const [secrets, on_control, on_node, project] = commands('A first deployment') as [
+      string,
+      string,
+      string,
+      string,
+    ]
+    await symlink(join(root, 'examples'), join(folder, 'rooms'))
+    const [port, admin_port, ws_port] = [await freePort(), await freePort(), await freePort()].map(String)
+    const here = (block: string) =>
+      block
+        .replaceAll('/etc/roomful', folder)
+        .replaceAll('redis://redis.internal:6379', redis.url)
+        .replaceAll('control.internal:3000', `127.0.0.1:${port}`)
+        .replaceAll('node-1.internal:9100', `127.0.0.1:${admin_port}`)
+    await type(here(secrets))
+    // A deployment of its own in the same Redis.
+    const own = {
+      KEY_PREFIX: 'first:',
+      CONTROL_PORT: port!,
+      ADMIN_PORT: admin_port!,
+      WS_PORT: ws_port!,
+      INTERNAL_TOKEN: '',
+    }
+    const started = [on_control, on_node].map((block) => start(here(block), own))
+    try {
+      await started[0]!.said(/ready/)
+      const made = JSON.parse(await type(here(project)))
+      expect(made).toMatchObject({ id: expect.stringMatching(/^prj_/), name: 'my game' })
+      const secret = await readFile(join(folder, 'secrets/operator-tokens'), 'utf8')
+      const issued = await fetch(`http://127.0.0.1:${port}/tokens`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${secret.trim()}`, 'content-type': 'application/json' },
+        body: JSON.stringify({ project_id: made.id }),
+      })
+      const { token } = (await issued.json()) as { token: string }
+      await started[1]!.said(/ready/)
+      const client = await connect(`ws://127.0.0.1:${ws_port}`, { projectId: made.id, token })
+      const room = await client.join('counter', { key: 'first' })
+      await room.send('inc', { by: 3 })
+      expect(room.state).toEqual({ count: 3 })
+      client.close()
+    } finally {
+      for (const one of started) one.end()
+    }
+  }, 90_000)
+
+  it('names every variable that its commands use, in the block to begin with or beside them', async () => {
+    const [given] = commands('Procedures')
+    const exported = (await type(`${given}\nexport -p`, { PATH: process.env.PATH! }))
+      .split('\n')
+      .map((line) => /^declare -x ([A-Z_]+)=/.exec(line)?.[1])
+    for (const name of ['CONTROL', 'NODE', 'OPERATOR_TOKEN', 'INTERNAL_TOKEN', 'REDIS_URL'])
+      expect(given).toContain(`export ${name}=`)
+    const [, procedures] = page.split('\n## Procedures\n')
+    const prose = procedures!.replaceAll(/^```.*?^```/gms, '')
+    const used = blocks(procedures!, 'sh').flatMap((code) =>
+      [...code.matchAll(/\$\{?([A-Z_]+)/g)].map(([, name]) => name!),
+    )
+    const missing = used.filter((name) => !exported.includes(name) && !prose.includes(`\`${name}\``))
+    expect([...new Set(missing)]).toEqual([])
+  })
+
+  it('is joined by docs/reference.md, whose look at a node tells what the page shows', async () => {
+    const { token, PROJECT } = await loginTo(control.url)
+    const client = await connect(ws_url, { projectId: PROJECT, token })
+    await client.join('arena', { key: 'lobby-1' })
+    const [look] = codeOf('docs/reference.md', 'sh', 'Admin')
+    const [shown] = codeOf('docs/reference.md', 'json', 'Admin')
+    const told = JSON.parse(await type(look!.replace('http://127.0.0.1:9100', env.NODE!)))
+    const [room] = told.rooms
+    expect(room.state.players).toBeDefined()
+    delete room.state
+    expect(namesIn(told)).toEqual(namesIn(JSON.parse(shown!)))
+    client.close()
   })
 
   it('has no commands among the runbooks that no test types', () => {
@@ -266,7 +378,7 @@ describe('the runbooks', () => {
   })
 
   it('ask for metrics that there are', async () => {
-    const reference = await readFile(join(root, 'docs/reference.md'), 'utf8')
+    const reference = textOf('docs/reference.md')
     const known = new Set([...reference.matchAll(/^\| `(service_\w+)`/gm)].map(([, name]) => name!))
     const asked = [...page.matchAll(/service_[a-z_]+/g)].map(([name]) =>
       name.replace(/_(bucket|sum|count)$/, ''),
