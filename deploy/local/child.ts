@@ -22,7 +22,7 @@ export interface ChildOptions {
   readonly ready?: RegExp
   /** The file that takes all it prints. */
   readonly log_file: string
-  readonly warden: Warden
+  readonly warden: Pick<Warden, 'watch' | 'release'>
   readonly clock: Clock
   /** Called at the end of every run. `asked`: somebody here wanted it. */
   readonly on_exit: (child: Child, exit: Exit, asked: boolean) => void
@@ -137,6 +137,8 @@ export class Child {
   #listen(child: ChildProcess): Promise<void> {
     const { log_file, ready } = this.#options
     const file = createWriteStream(log_file, { flags: 'a' })
+    // A folder that somebody has cleared away, or a full disk: the process is worth more than what it prints.
+    file.on('error', () => undefined)
     return new Promise((resolve) => {
       let heard = ''
       let looking = ready !== undefined

@@ -1,0 +1,23 @@
+import { expect, it } from 'vitest'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import { Child, type Exit } from './child.ts'
+
+it('runs on where nothing it prints can be kept', async () => {
+  const ends: [exit: Exit, asked: boolean][] = []
+  const child = new Child({
+    name: 'talker',
+    program: process.execPath,
+    args: ['-e', "console.log('ready'); setInterval(() => console.log('more'), 5)"],
+    env: process.env,
+    ready: /ready/,
+    log_file: '/no such folder/talker.log',
+    warden: { watch: () => undefined, release: () => undefined },
+    clock: new FakeClock(),
+    on_exit: (_child, exit, asked) => ends.push([exit, asked]),
+  })
+  await child.start()
+  expect(child.state).toBe('ready')
+  process.kill(child.pid!, 'SIGKILL')
+  await child.ended
+  expect(ends).toEqual([[{ code: null, signal: 'SIGKILL' }, false]])
+})
