@@ -3,7 +3,7 @@ import { cpus, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { median, table } from './bench/report.ts'
-import { TraceBench, type Work } from './traces/trace-bench.ts'
+import { SPANS, TraceBench, type Work } from './traces/trace-bench.ts'
 
 /**
  * `npm run bench:traces`: what a token and a join cost with traces beside what they cost without, in CPU time of the process. Both are
@@ -15,8 +15,8 @@ const HELP = `npm run bench:traces -- [options]
   --seconds N  length of one measurement (4)`
 
 const WORK: Readonly<Record<Work, string>> = {
-  token: 'POST /tokens at control: 1 span',
-  join: 'handshake and join of a new room at the node: 6 spans',
+  token: 'POST /tokens at control',
+  join: 'handshake and join of a new room at the node',
 }
 
 const { values } = parseArgs({
@@ -60,12 +60,13 @@ try {
   }
   const rows = measured.map(({ work, off, on }) => [
     work,
-    WORK[work],
+    `${WORK[work]}: ${SPANS[work]} span${SPANS[work] > 1 ? 's' : ''}`,
     median(off).toFixed(3),
     median(on).toFixed(3),
     median(on.map((cost, round) => cost / off[round]!)).toFixed(2),
   ])
-  say(`\n\n${bench.spans} spans were sent.\n`)
+  const { sent, ended } = bench.spans
+  say(`\n\n${sent} of ${ended} spans were sent by now.\n`)
   say(table(['CPU ms', 'meaning', 'off', 'on', 'on/off'], rows))
 } finally {
   await bench.close()

@@ -61,8 +61,14 @@ describe('traces of a process', { timeout: 60_000 }, () => {
     }
   }
 
-  it('are none, nor is anything loaded for them, unless it is told to', async () => {
-    const { claims, exit_code, files, trace_ids } = await life({ OTEL_EXPORTER_OTLP_ENDPOINT: collector.url })
+  it.each([
+    ['unless it is told to', {}],
+    ['when OpenTelemetry is disabled', { OTEL_TRACES_EXPORTER: 'otlp', OTEL_SDK_DISABLED: 'true' }],
+  ])('are none, nor is anything loaded for them, %s', async (_, env) => {
+    const { claims, exit_code, files, trace_ids } = await life({
+      OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+      ...env,
+    })
     expect({ exit_code, files, trace_ids }).toEqual({ exit_code: 0, files: 0, trace_ids: [] })
     expect(claims).not.toHaveProperty('traceparent')
     expect(collector.requests).toEqual([])

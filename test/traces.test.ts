@@ -1,9 +1,11 @@
+import { readFile } from 'node:fs/promises'
 import { pino } from 'pino'
 import { connect } from 'roomful/client'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { type RunningControl, startControl } from '../control/main.ts'
 import { systemClock } from '../shared/clock.ts'
 import { systemRandom } from '../shared/random.ts'
+import { peekToken } from '../shared/tokens.ts'
 import { openTracing, type Tracing } from '../shared/tracing/open.ts'
 import { type Login, TestCluster } from './support/cluster.ts'
 import type { LocalNode, NodeProcess } from './support/cluster-node.ts'
@@ -219,6 +221,27 @@ describe('traces from a backend’s token request up to the join', { timeout: 30
     }
     await collected()
     expect(collector.named('POST /tokens').map(({ parent_id }) => parent_id)).toEqual(['', '', '', ''])
+  })
+
+  it('go on from a backend that does as docs/operations.md says', async () => {
+    const page = await readFile(new URL('../docs/operations.md', import.meta.url), 'utf8')
+    const [, snippet] = /^```js\n(.*?async function tokenFor.*?)^```/ms.exec(page)!
+    const secret = await fetch(`${control.url}/projects/${login.project_id}/keys`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: '{}',
+    }).then(async (response) => ((await response.json()) as { secret: string }).secret)
+    const make = new Function('CONTROL_URL', 'PROJECT_ID', 'KEY_SECRET', `${snippet}; return tokenFor`)
+    const tokenFor = make(control.url, login.project_id, secret) as (
+      from: Request,
+      player: string,
+    ) => Promise<string>
+    const headers = { traceparent: BACKEND.traceparent, tracestate: 'vendor=value' }
+    const token = await tokenFor(new Request('http://backend', { headers }), 'ann')
+    expect(peekToken(token)).toMatchObject({ sub: 'ann', tracestate: 'vendor=value' })
+    expect(peekToken(token).traceparent).toContain(BACKEND.trace_id)
+    const untraced = await tokenFor(new Request('http://backend'), 'ben')
+    expect(peekToken(untraced).traceparent).not.toContain(BACKEND.trace_id)
   })
 
   it('lose what came along with them where that is not valid, and nothing else', async () => {

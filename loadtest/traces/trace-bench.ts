@@ -15,6 +15,9 @@ const CALLERS = 8
 /** What is measured: a request for a token at control; at the node a handshake, the join of a room that is made for it, and the end of both. */
 export type Work = 'token' | 'join'
 
+/** How many spans one of them has. */
+export const SPANS: Readonly<Record<Work, number>> = { token: 1, join: 6 }
+
 /** A control process and a node of their own. */
 interface Side {
   readonly control: ServerUnderTest
@@ -27,6 +30,7 @@ interface Side {
 export class TraceBench {
   readonly #collector: TraceCollector
   #collected = 0
+  #expected = 0
   readonly #processes: Processes
   readonly #sides: { readonly [traced in 'off' | 'on']: Side }
   readonly #callers = new Callers(CALLERS)
@@ -80,7 +84,13 @@ export class TraceBench {
         metrics_url: `http://${HOST}:${admin}/metrics`,
       }
     }
-    const on = { OTEL_TRACES_EXPORTER: 'otlp', OTEL_EXPORTER_OTLP_ENDPOINT: collector.url }
+    // Nothing is dropped: what is sent is what is measured.
+    const on = {
+      OTEL_TRACES_EXPORTER: 'otlp',
+      OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+      OTEL_BSP_MAX_QUEUE_SIZE: '1000000',
+      OTEL_BSP_SCHEDULE_DELAY: '500',
+    }
     return new TraceBench(processes, collector, await side(0, {}), await side(1, on))
   }
 
@@ -91,16 +101,18 @@ export class TraceBench {
     if (work === 'token') {
       const before = (await side.control.sample()).cpu_us
       const { tokens } = await this.#callers.run(side.call, seconds)
+      if (traced === 'on') this.#expected += tokens * SPANS.token
       return ((await side.control.sample()).cpu_us - before) / 1000 / tokens
     }
     const before = await nodeCpu(side)
     const joins = await this.#joins(side, seconds)
+    if (traced === 'on') this.#expected += joins * SPANS.join + SPANS.token
     return ((await nodeCpu(side)) - before) / joins
   }
 
-  /** How many spans were sent by now. */
-  get spans(): number {
-    return this.#collected + this.#collector.spans.length
+  /** How many spans were sent by now, and how many have ended. */
+  get spans(): { readonly sent: number; readonly ended: number } {
+    return { sent: this.#collected + this.#collector.spans.length, ended: this.#expected }
   }
 
   async close(): Promise<void> {
@@ -112,7 +124,7 @@ export class TraceBench {
 
   /** The collector keeps all it is sent, which would slow down the callers. */
   #forget(): void {
-    this.#collected = this.spans
+    this.#collected += this.#collector.spans.length
     this.#collector.requests.length = 0
     this.#collector.spans.length = 0
   }
