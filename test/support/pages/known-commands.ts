@@ -26,7 +26,9 @@ const CHECKS: Readonly<Record<string, Check>> = {
   journalctl: ([flag, unit = '']) =>
     flag === '-u' ? unitThatIsThere(unit) : `journalctl knows no ${flag} here`,
   npm,
-  npx: ([tsx, script = '']) => (tsx === 'tsx' && exists(script) ? undefined : `there is no ${script}`),
+  // A file without a folder is the reader's own.
+  npx: ([tsx, script = '']) =>
+    tsx === 'tsx' && (exists(script) || !script.includes('/')) ? undefined : `there is no ${script}`,
   roomful: ([command]) => roomful(command),
   sudo: (words) => objectionTo(words),
   env: (words) => {
