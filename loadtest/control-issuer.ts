@@ -2,7 +2,7 @@ import type { Credentials } from './crowd/client-parts.ts'
 import type { Issuer } from './crowd/crowd.ts'
 
 /** The longest the control API allows: no run outlives its tokens. */
-const TTL_SECONDS = 86_400
+export const LONGEST_TOKEN_SECONDS = 86_400
 const PATIENCE_MS = 15_000
 
 export interface ControlParts {
@@ -36,7 +36,7 @@ export class ControlIssuer implements Issuer {
 
   async #token(body: object, doomed: boolean): Promise<Credentials> {
     const project_id = await this.#project()
-    const { token } = await this.#post('/tokens', { project_id, ttl_seconds: TTL_SECONDS, ...body })
+    const { token } = await this.#post('/tokens', { project_id, ttl_seconds: LONGEST_TOKEN_SECONDS, ...body })
     return { project_id, token: String(token), doomed }
   }
 
@@ -64,12 +64,16 @@ export class ControlIssuer implements Issuer {
     })
     const text = await response.text()
     if (response.ok) return JSON.parse(text)
-    const hint =
-      response.status === 401 ? ' Give its operator token with --control-token or CONTROL_API_TOKENS.' : ''
+    const hint = HINTS[response.status] ?? ''
     throw new Error(
-      `POST ${control_url}${path} was answered with ${response.status}: ${detail(text)}.${hint}`,
+      `POST ${control_url}${path} was answered with ${response.status}: ${detail(text)}.${hint && ` ${hint}`}`,
     )
   }
+}
+
+const HINTS: Readonly<Record<number, string>> = {
+  401: 'Give its operator token with --control-token or CONTROL_API_TOKENS.',
+  404: 'Is --control the address of a control process, or of the load balancer before them?',
 }
 
 /** Credentials that were given. */
@@ -85,9 +89,7 @@ export class GivenCredentials implements Issuer {
   }
 
   issueUnderKey(): Promise<never> {
-    return Promise.reject(
-      new Error('This scenario revokes a key, so it needs the control API: leave out --project and --token.'),
-    )
+    return Promise.reject(new Error('a key can only be made and revoked through the control API'))
   }
 }
 

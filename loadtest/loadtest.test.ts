@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { loadRooms } from '../dataplane/rooms/loader.ts'
 import { systemClock } from '../shared/clock.ts'
 import { startService, type TestService } from '../test/support/service.ts'
-import { ControlIssuer } from './control-issuer.ts'
+import { ControlIssuer, GivenCredentials } from './control-issuer.ts'
 import { LoadTest, type Target } from './loadtest.ts'
 import { parseRun } from './options.ts'
 import type { RunResult, Second } from './result.ts'
@@ -172,10 +172,32 @@ describe('a run that cannot go on says why', () => {
     expect(await failure('steady', { ws_urls: [gone] })).toContain(`No client can connect to ${gone}`)
   })
 
+  it('when an address that is to tell metrics has none', async () => {
+    const at = (url: string) => failure('steady', { metrics: [{ name: 'node-1', url }] })
+    expect(await at('http://127.0.0.1:9')).toMatch(
+      /^There are no metrics at http:\/\/127\.0\.0\.1:9\/metrics \(.*\)\. After/,
+    )
+    expect(await at(service.ws_url.replace('ws', 'http'))).toContain('(it answers with 426)')
+  })
+
+  it('when a token is not, or not any more, good for the service', async () => {
+    const { project_id, token } = await service.login()
+    const elsewhere = new GivenCredentials({ project_id: 'prj_other', token })
+    expect(await failure('steady', { issuer: elsewhere })).toMatch(
+      /the token is for another project\. \(unauthenticated\) Do --ws and --control, or --project and --token, belong/,
+    )
+    const nonsense = new GivenCredentials({ project_id, token: 'abc' })
+    expect(await failure('steady', { issuer: nonsense })).toContain('v4.public. (unauthenticated)')
+  })
+
   it('when there is no control API', async () => {
     const issuer = new ControlIssuer({ control_url: 'http://127.0.0.1:9', control_token: undefined })
     expect(await failure('steady', { issuer })).toContain(
       'The control API at http://127.0.0.1:9 cannot be reached',
+    )
+    const node = new ControlIssuer({ control_url: service.admin_url, control_token: undefined })
+    expect(await failure('steady', { issuer: node })).toContain(
+      '404: there is nothing at /projects. Is --control',
     )
   })
 })

@@ -128,6 +128,7 @@ export class LoadTest {
     const { options, target } = this.#parts
     const { ws_urls, issuer } = target
     await preflight({ ws_urls, room_type: options.room_type, credentials: await issuer.issue() })
+    await this.#scraper.reach()
   }
 
   /** What was sent is waited for, the last second told, and everybody says goodbye. */

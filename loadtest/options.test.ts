@@ -50,7 +50,7 @@ describe('a run', () => {
     expect(options.out).toBe('there')
     expect(run(['slow-consumers', '--share', '25%']).values.share).toBe(0.25)
     const { ws_urls, metrics } = target(
-      'steady --ws ws://a:1,ws://b:2/ --ws wss://c --metrics http://n1:9100/metrics,http://n2:9100'.split(
+      'steady --control http://c --ws ws://a:1,ws://b:2/ --ws wss://c --metrics http://n1:9100/metrics,http://n2:9100'.split(
         ' ',
       ),
     )
@@ -88,16 +88,32 @@ describe('a run', () => {
 
 describe('a mistake is told with what would be right', () => {
   it.each([
-    [['stedy'], 'stedy is no scenario; there are steady, connect-storm'],
-    [['steady', '--foo', '1'], '--foo is no option of steady'],
+    [['stedy'], 'stedy is no scenario (steady?); there are steady, connect-storm'],
+    [['3'], '3 is no scenario; there are steady, connect-storm'],
+    [['--local', '3', 'steady'], 'The scenario comes first, before --local; there are steady'],
+    [['steady', '--foo', '1'], '--foo is no option of steady; npm run'],
+    [['steady', '--roms', '1'], '--roms is no option of steady (--rooms?); npm run'],
+    [['steady', '--max-rtt', '1s'], '(--max-rtt-mean, --max-rtt-p50, --max-rtt-p90, …?)'],
     [['steady', '--storms', '1'], '--storms is no option of steady'],
     [['steady', '12'], '12 is one word too many'],
     [['steady', '--rooms'], '--rooms needs a value'],
     [['steady', '--rooms', '1', '--rooms', '2'], '--rooms is given 2 times'],
-    [['steady', '--rooms', '0'], '--rooms is "0"; it may be: a whole number from 1 on'],
+    [['steady', '--rooms', '0'], '--rooms is "0"; it may be: a whole number from 1 to 999999999'],
     [['steady', '--rate', '-1'], '--rate'],
-    [['steady', '--seconds', '5m'], '--seconds is "5m"; it may be: a number of seconds, or with its unit'],
-    [['slow-consumers', '--share', '2'], '--share is "2"; it may be: a share, such as 0.25 or 25%'],
+    [['steady', '--rooms', '1e9'], '--rooms is "1e9"'],
+    [['steady', '--seconds', '5m'], '--seconds is "5m"; it may be: a number of seconds above 0, or with'],
+    [['steady', '--seconds', '0'], '--seconds is "0"; it may be: a number of seconds above 0'],
+    [['slow-consumers', '--share', '2'], '--share is "2"; it may be: a share above 0, such as 0.25 or 25%'],
+    [['slow-consumers', '--share', '0%'], '--share is "0%"; it may be: a share above 0'],
+    [['steady', '--ws', ','], '--ws is ""; it may be: a URL'],
+    [
+      ['steady', '--ws', 'ws://game.example.com'],
+      '--ws is "ws://game.example.com", but its tokens would come from http://127.0.0.1:3000: add --control',
+    ],
+    [
+      ['steady', '--control', 'http://game.example.com'],
+      '--control is "http://game.example.com", but clients would connect to ws://127.0.0.1:4000: add --ws',
+    ],
     [['steady', '--threads', '1.5'], '--threads is "1.5"; it may be: 1 to 64'],
     [['steady', '--ws', 'localhost:4000'], '--ws is "localhost:4000"; it may be: a URL with ws:// or wss://'],
     [['steady', '--control', 'ws://a'], '--control is "ws://a"; it may be: a URL with http:// or https://'],

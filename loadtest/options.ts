@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
+import { distance } from '../shared/config/typos.ts'
 import type { CrowdSettings, OwnMessage } from './crowd/client-parts.ts'
 import type { Scenario } from './scenario.ts'
 import { type Limit, parseThresholds, THRESHOLD_OPTIONS } from './thresholds.ts'
@@ -97,13 +98,10 @@ export function parseRun(
   cores: number,
 ): RunRequest {
   const [name, ...rest] = words
-  if (name === undefined || name === '--help' || name === '-h') return { kind: 'help', scenario: undefined }
+  if (name === undefined || ['help', '--help', '-h'].includes(name))
+    return { kind: 'help', scenario: undefined }
   const scenario = scenarios.find((each) => each.name === name)
-  if (!scenario)
-    return {
-      kind: 'mistake',
-      message: `${name} is no scenario; there are ${scenarios.map((each) => each.name).join(', ')}`,
-    }
+  if (!scenario) return { kind: 'mistake', message: noScenario(name, scenarios) }
   try {
     const values = readWords(rest, scenario)
     if (values.help) return { kind: 'help', scenario }
@@ -111,6 +109,23 @@ export function parseRun(
   } catch (error) {
     return { kind: 'mistake', message: error instanceof Error ? error.message : String(error) }
   }
+}
+
+function noScenario(name: string, scenarios: readonly Scenario[]): string {
+  const names = scenarios.map((each) => each.name)
+  const all = `there are ${names.join(', ')}`
+  if (name.startsWith('-')) return `The scenario comes first, before ${name}; ${all}`
+  return `${name} is no scenario${meant(name.toLowerCase(), names)}; ${all}`
+}
+
+/** What somebody may have meant who mistyped a word. */
+function meant(word: string, known: readonly string[]): string {
+  const longer = known.filter((candidate) => candidate.startsWith(word))
+  if (longer.length > 0) return ` (${longer.slice(0, 3).join(', ')}${longer.length > 3 ? ', …' : ''}?)`
+  const [nearest] = known
+    .map((candidate) => ({ candidate, letters: distance(word, candidate) }))
+    .sort((a, b) => a.letters - b.letters)
+  return nearest && nearest.letters <= Math.max(1, word.length / 4) ? ` (${nearest.candidate}?)` : ''
 }
 
 function readWords(words: readonly string[], scenario: Scenario): Values {
@@ -134,7 +149,10 @@ function readWords(words: readonly string[], scenario: Scenario): Values {
   )
   if (unknown?.kind === 'option')
     throw new Error(
-      `${unknown.rawName} is no option of ${scenario.name}; npm run loadtest -- ${scenario.name} --help lists them`,
+      `${unknown.rawName} is no option of ${scenario.name}${meant(
+        unknown.rawName,
+        known.map((name) => `--${name}`),
+      )}; npm run loadtest -- ${scenario.name} --help lists them`,
     )
   if (positionals.length > 0)
     throw new Error(`${positionals[0]} is one word too many; values go behind an option`)
@@ -196,11 +214,15 @@ function targetOptions(
   const [project_id, token] = [text('project'), text('token')]
   if ((project_id === undefined) !== (token === undefined))
     throw new Error('--project and --token belong together: give both, or neither')
+  const ws_urls = list(text('ws') ?? 'ws://127.0.0.1:4000').map((url) => address('ws', url, ['ws:', 'wss:']))
+  const control_url = address('control', text('control') ?? 'http://127.0.0.1:3000', ['http:', 'https:'])
+  if (project_id === undefined)
+    sameService(text('ws') ? ws_urls : undefined, text('control') ? control_url : undefined)
   return {
-    control_url: address('control', text('control') ?? 'http://127.0.0.1:3000', ['http:', 'https:']),
+    control_url,
     control_token: text('control-token') ?? operatorToken(env),
     credentials: project_id === undefined || token === undefined ? undefined : { project_id, token },
-    ws_urls: list(text('ws') ?? 'ws://127.0.0.1:4000').map((url) => address('ws', url, ['ws:', 'wss:'])),
+    ws_urls,
     metrics: list(text('metrics') ?? '').map((url) => {
       const base = address('metrics', url, ['http:', 'https:']).replace(/\/metrics$/, '')
       return { name: new URL(base).host, url: base }
@@ -208,7 +230,20 @@ function targetOptions(
   }
 }
 
-const list = (text: string): string[] => text.split(',').filter((each) => each !== '')
+/** Whoever names a service elsewhere in part means all of it: a token from here would not be good there. undefined: the default, here. */
+function sameService(ws_urls: readonly string[] | undefined, control_url: string | undefined): void {
+  const elsewhere = (url: string): boolean => !/^(localhost|127\.[\d.]+|\[::1\])$/.test(new URL(url).hostname)
+  if (control_url === undefined && ws_urls?.some(elsewhere))
+    throw new Error(
+      `--ws is "${ws_urls.join(',')}", but its tokens would come from http://127.0.0.1:3000: add --control URL, or --project ID and --token TOKEN`,
+    )
+  if (ws_urls === undefined && control_url !== undefined && elsewhere(control_url))
+    throw new Error(
+      `--control is "${control_url}", but clients would connect to ws://127.0.0.1:4000: add --ws URL`,
+    )
+}
+
+const list = (text: string): string[] => (text === '' ? [] : text.split(','))
 
 function address(option: string, text: string, protocols: readonly string[]): string {
   const protocol = URL.canParse(text) ? new URL(text).protocol : ''

@@ -40,5 +40,15 @@ function explained(error: unknown, url: string, room_type: string): string {
     return `The service at ${url} has no room type "load", which this load test plays in. Start its nodes with ROOMS_DIR=loadtest/rooms (or put loadtest/rooms/load.ts into the folder they have), or name a room type of yours with --room-type and --message.`
   if (error.code === 'connection_failed')
     return `No client can connect to ${url}: ${error.message} Is the service running? --ws says where it is; --local 3 starts one.`
-  return `A first client could not join a room at ${url}: ${error.message} (${error.code})`
+  const hint = HINTS[error.code]
+  const message = error.message.replace(/\.+$/, '.')
+  return `A first client could not join a room at ${url}: ${message} (${error.code})${hint === undefined ? '' : ` ${hint}`}`
+}
+
+const HINTS: Readonly<Record<string, string>> = {
+  overloaded:
+    'If that does not pass, look whether the node reaches its CONTROL_URL, with the INTERNAL_TOKEN that control has.',
+  unauthenticated: 'Do --ws and --control, or --project and --token, belong to the same service?',
+  token_expired: 'Give a token that is good for the whole run with --token, or let --control issue one.',
+  key_revoked: 'Give a token under a key that is not revoked with --token, or let --control issue one.',
 }

@@ -1,4 +1,5 @@
 import { NO_VALUES } from './percentiles.ts'
+import type { Timing } from './result.ts'
 import type { Crowd, LocalService, Scenario, Stage } from './scenario.ts'
 
 /** What a run is going to be. */
@@ -7,6 +8,10 @@ export interface Prospect {
   readonly seconds: number
   /** How many clients there will be at its end, spectators among them. */
   readonly clients: number
+  /** What it is going to time. */
+  readonly timings: ReadonlySet<Timing>
+  /** Whether it revokes a key. */
+  readonly revokes: boolean
 }
 
 const nothing = async (): Promise<void> => undefined
@@ -17,7 +22,11 @@ export async function rehearse(
   values: Readonly<Record<string, number | string>>,
   nodes: readonly string[],
 ): Promise<Prospect> {
-  let [seconds, clients] = [0, 0]
+  let [seconds, clients, revokes] = [0, 0, false]
+  const timings = new Set<Timing>(['connect', 'join', 'rtt'])
+  const cut = async (): Promise<void> => {
+    timings.add('resume')
+  }
   const come = async ({ count }: { readonly count: number }): Promise<void> => {
     clients += count
   }
@@ -29,15 +38,20 @@ export async function rehearse(
     start: nothing,
     stop: nothing,
     churn: nothing,
-    cut: nothing,
+    cut,
     stall: async () => 0,
     markPauses: nothing,
-    takePauses: nothing,
+    takePauses: async () => {
+      timings.add('pause')
+    },
     settle: nothing,
-    underKey: async () => ({ revoke: nothing }),
+    underKey: async () => {
+      revokes = true
+      return { revoke: nothing }
+    },
     awaitRevoked: async () => [],
   }
-  const local: LocalService = { nodes, restart: nothing, kill: nothing, start: nothing }
+  const local: LocalService = { nodes, restart: cut, kill: cut, start: nothing }
   const stage: Stage = {
     number: (option) => Number(values[option]),
     text: (option) => String(values[option]),
@@ -54,5 +68,5 @@ export async function rehearse(
     pass: nothing,
   }
   await scenario.run(stage)
-  return { seconds, clients }
+  return { seconds, clients, timings, revokes }
 }

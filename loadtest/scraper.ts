@@ -5,6 +5,11 @@ import type { ServerSecond } from './result.ts'
 /** Metrics are read once a second; an answer after that is of no use. */
 const PATIENCE_MS = 900
 
+/** Every process of the service has it. */
+const CPU = 'service_process_cpu_seconds_total'
+const HINT =
+  'After --metrics come the admin addresses of nodes (port 9100) and the addresses of control processes (port 3000).'
+
 /** A series of Prometheus text; a time behind the value is left out. */
 const SERIES = /^([A-Za-z_:][\w:]*)(?:\{.*\})? +(\S+)/
 
@@ -35,7 +40,7 @@ export function secondOf(name: string, now: Metrics, before: Metrics, seconds: n
     name,
     up: true,
     seconds,
-    cpu_seconds: counted('service_process_cpu_seconds_total'),
+    cpu_seconds: counted(CPU),
     rss_bytes: gauge('service_process_resident_memory_bytes'),
     event_loop_utilisation: gauge('service_event_loop_utilisation_ratio'),
     event_loop_delay_ms: meanOf(counted, 'service_event_loop_delay_seconds') * 1000,
@@ -58,6 +63,12 @@ function meanOf(counted: (metric: string) => number, histogram: string): number 
 
 const DOWN = secondOf('', new Map(), new Map(), 1)
 
+async function metricsAt(url: string): Promise<Metrics> {
+  const response = await fetch(`${url}/metrics`, { signal: AbortSignal.timeout(PATIENCE_MS) })
+  if (!response.ok) throw new Error(`it answers with ${response.status}`)
+  return parseMetrics(await response.text())
+}
+
 /** Reads the metrics of the service's processes. */
 export class Scraper {
   readonly #sources: readonly MetricsSource[]
@@ -70,6 +81,19 @@ export class Scraper {
     this.#clock = clock
   }
 
+  /** Rejects with an Error that says which address has no metrics, and why. */
+  async reach(): Promise<void> {
+    await Promise.all(
+      this.#sources.map(async ({ url }) => {
+        const metrics = await metricsAt(url).catch((error: Error) => {
+          const why = error.cause instanceof Error ? error.cause.message : error.message
+          throw new Error(`There are no metrics at ${url}/metrics (${why}). ${HINT}`)
+        })
+        if (!metrics.has(CPU)) throw new Error(`What ${url}/metrics has are no metrics of roomful. ${HINT}`)
+      }),
+    )
+  }
+
   /** What each did since it answered last; of the first call the counters are 0. */
   read(): Promise<ServerSecond[]> {
     return Promise.all(this.#sources.map((source) => this.#read(source)))
@@ -78,9 +102,7 @@ export class Scraper {
   async #read({ name, url }: MetricsSource): Promise<ServerSecond> {
     const down = { ...DOWN, name, up: false }
     try {
-      const response = await fetch(`${url}/metrics`, { signal: AbortSignal.timeout(PATIENCE_MS) })
-      if (!response.ok) return down
-      const metrics = parseMetrics(await response.text())
+      const metrics = await metricsAt(url)
       const [at, last] = [this.#clock.monotonic(), this.#last.get(name)]
       this.#last.set(name, { metrics, at })
       return last

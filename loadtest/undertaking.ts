@@ -8,6 +8,7 @@ import { ControlIssuer, GivenCredentials } from './control-issuer.ts'
 import { Interruption } from './interruption.ts'
 import { LoadTest, type Target } from './loadtest.ts'
 import { type Local, startLocal } from './local/local.ts'
+import { objections } from './objections.ts'
 import type { RunOptions, TargetOptions } from './options.ts'
 import { rehearse } from './rehearsal.ts'
 import { ReportFolder } from './report/folder.ts'
@@ -63,7 +64,13 @@ export class Undertaking {
   async run(): Promise<number> {
     const { scenario, values, target, out } = this.#options
     const nodes = typeof target === 'number' ? Array.from({ length: target }, (_, i) => `node-${i + 1}`) : []
-    const { seconds } = await rehearse(scenario, values, nodes)
+    const prospect = await rehearse(scenario, values, nodes)
+    const problems = objections(this.#options, prospect, openFiles())
+    if (problems.length > 0) {
+      complain(problems.join('\n'))
+      return EXIT.mistaken
+    }
+    const { seconds } = prospect
     const servers = typeof target === 'number' ? target + CONTROLS : target.metrics.length
     let folder: ReportFolder
     try {
@@ -171,6 +178,15 @@ export class Undertaking {
     complain(`Ended at once. Left out: ${[...this.#left].join(', ') || 'nothing'}.${logs}`)
     process.exit(exit_code)
   }
+}
+
+/** How many files this process may open; undefined where the system has no such limit. */
+function openFiles(): number | undefined {
+  const { userLimits } = process.report.getReport() as unknown as {
+    readonly userLimits?: { readonly open_files?: { readonly soft: number | 'unlimited' } }
+  }
+  const limit = userLimits?.open_files?.soft
+  return typeof limit === 'number' ? limit : undefined
 }
 
 const localTarget = ({ control_url, control_token, ws_urls, metrics, service, describe }: Local): Target => ({

@@ -14,27 +14,27 @@ const UNITS = { '': 1, s: 1, min: 60, h: 3600 } as const
 
 function seconds(text: string): number | undefined {
   const [, digits, unit] = /^(\d+(?:\.\d+)?) ?(s|min|h|)$/.exec(text) ?? []
-  return digits === undefined ? undefined : Number(digits) * UNITS[unit as keyof typeof UNITS]
+  return Number(digits) > 0 ? Number(digits) * UNITS[unit as keyof typeof UNITS] : undefined
 }
 
 function share(text: string): number | undefined {
   const [, digits, percent] = /^(\d+(?:\.\d+)?) ?(%?)$/.exec(text) ?? []
   const value = Number(digits) / (percent === '%' ? 100 : 1)
-  return digits === undefined || value > 1 ? undefined : value
+  return value > 0 && value <= 1 ? value : undefined
 }
 
 /** What options of scenarios can be. */
 const KINDS: Readonly<Record<Kind, KindOfValue>> = {
   count: {
-    may_be: 'a whole number from 1 on',
+    may_be: 'a whole number from 1 to 999999999',
     read: (text) => (/^[1-9]\d{0,8}$/.test(text) ? Number(text) : undefined),
   },
   number: {
     may_be: 'a number above 0, such as 2.5',
     read: (text) => (DIGITS.test(text) && Number(text) > 0 ? Number(text) : undefined),
   },
-  seconds: { may_be: 'a number of seconds, or with its unit, such as 90s or 5min', read: seconds },
-  share: { may_be: 'a share, such as 0.25 or 25%', read: share },
+  seconds: { may_be: 'a number of seconds above 0, or with its unit, such as 90s or 5min', read: seconds },
+  share: { may_be: 'a share above 0, such as 0.25 or 25%', read: share },
   text: { may_be: 'a text', read: (text) => text },
 }
 

@@ -14,8 +14,7 @@ export function summary(result: RunResult): string {
     list(reasons.map((reason) => `✗ ${reason}`)),
     list(result.bottleneck.map((reason) => `! The generator may have been the limit: ${reason}`)),
     timings(result),
-    totals(result),
-    rows(result.checks.map(check)),
+    ...(begun(result) ? [totals(result), rows(result.checks.map(check))] : []),
     rows(
       result.verdicts.map((verdict) => [
         verdict.held === undefined ? '–' : verdict.held ? '✓' : '✗',
@@ -32,6 +31,9 @@ export function summary(result: RunResult): string {
   ]
   return `${parts.filter((part) => part !== '').join('\n\n')}\n`
 }
+
+/** Whether anybody has done anything; else there is nothing to tell but why. */
+const begun = ({ totals: all }: RunResult): boolean => Object.values(all).some((number) => number > 0)
 
 function timings({ timings: all }: RunResult): string {
   const known = timed(all)

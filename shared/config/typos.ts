@@ -75,7 +75,7 @@ export function findTypos(env: Environment): Typo[] {
 }
 
 /** How many letters to insert, drop, change or swap with their neighbour: optimal string alignment. */
-function distance(a: string, b: string): number {
+export function distance(a: string, b: string): number {
   const rows: number[][] = [Array.from({ length: b.length + 1 }, (_, j) => j)]
   for (let i = 1; i <= a.length; i++) {
     const row = [i]
