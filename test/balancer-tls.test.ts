@@ -1,5 +1,6 @@
 import { execFile } from 'node:child_process'
 import { X509Certificate } from 'node:crypto'
+import { once } from 'node:events'
 import { cp, mkdtemp, readFile, rm } from 'node:fs/promises'
 import { createServer, type IncomingMessage } from 'node:http'
 import { connect as connectHttp2 } from 'node:http2'
@@ -26,6 +27,8 @@ const ROOM = 'ledger-journal:encrypted'
 const HSTS = 'max-age=31536000'
 /** How many connections (requests, for nginx) the limit lets one address have. */
 const LIMIT = 200
+/** The same for requests to control. */
+const UPLOADS = 1000
 
 let certificate: Certificate
 beforeAll(async () => {
@@ -287,4 +290,32 @@ describe.each(BALANCERS)('%s with every setting that is there for some', { timeo
     await until('another address is let through', async () => holding() === LIMIT + 1)
     expect(neighbour()).toBe(false)
   })
+
+  // haproxy ends such a request after five seconds.
+  if (kind === 'nginx')
+    it('so many bodies that have no end one address may have under way, and others are served', async () => {
+      const more = 10
+      const statuses: (number | undefined)[] = []
+      const sessions = Array.from({ length: 10 }, () =>
+        connectHttp2(balancer.control_url, { ca: certificate.cert }).on('error', () => undefined),
+      )
+      onTestFinished(() => sessions.forEach((session) => void session.destroy()))
+      const headers = { ':method': 'POST', ':path': '/tokens', 'content-length': '60000' }
+      const uploads = Array.from({ length: UPLOADS + more }, (_, i) => {
+        const upload = sessions[i % sessions.length]!.request(headers)
+        upload.on('response', ({ ':status': status }) => statuses.push(status)).on('error', () => undefined)
+        return upload
+      })
+      const trickle = () => {
+        for (const upload of uploads) if (upload.writable) upload.write('x')
+      }
+      const timer = setInterval(trickle, 1000)
+      onTestFinished(() => clearInterval(timer))
+      await until('the rest is refused', async () => statuses.length >= more)
+      expect(statuses).toEqual(Array.from({ length: more }, () => 429))
+      const neighbour = await handshake(balancer.control_url, { localAddress: '127.0.0.2' })
+      neighbour.write('GET /projects HTTP/1.1\r\nhost: roomful\r\n\r\n')
+      const [answer] = await once(neighbour, 'data')
+      expect(String(answer)).toMatch(/^HTTP\/1.1 200 /)
+    })
 })
