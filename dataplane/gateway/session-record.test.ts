@@ -1,4 +1,8 @@
 import { expect, it } from 'vitest'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import { MessagePace } from './message-pace.ts'
+import { GATEWAY_DEFAULTS } from './options.ts'
+import { Session } from './session.ts'
 import { decodeSession, encodeSession, type SessionRecord } from './session-record.ts'
 
 const record: SessionRecord = {
@@ -26,4 +30,15 @@ it('a record of another format is not taken for a session', () => {
   bytes[0] = 2
   expect(decodeSession(bytes)).toBeUndefined()
   expect(decodeSession(new Uint8Array())).toBeUndefined()
+})
+
+it('the trace of a token, which only the first handshake goes on with, is not written down', () => {
+  const clock = new FakeClock()
+  const { session_id, claims, right } = record
+  const pace = new MessagePace(clock, GATEWAY_DEFAULTS.limits)
+  const trace = { traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01', tracestate: 'a=b' }
+  const session = new Session({ session_id, claims: { ...claims, ...trace }, right, pace, clock })
+  session.trace = trace
+  expect(session.record('node_a')).toMatchObject({ claims, trace: trace.traceparent })
+  expect(session.record('node_a').claims).toEqual(claims)
 })
