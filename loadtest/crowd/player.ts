@@ -267,6 +267,8 @@ export class Player {
   giveUp(): void {
     const { tally } = this.#parts
     for (const [id, due] of this.#open) tally.time('rtt', this.#settled(id, due))
+    if (this.#room?.status === 'rejoining' && !this.online)
+      tally.fail('session_lost', `client ${this.number} lost its session, and had no new one by the end`)
     const { said = 0, unanswered = 0 } = this.#member ?? {}
     if (unanswered === 0) return
     const place = this.in_room ? 'in its room' : 'in no room'

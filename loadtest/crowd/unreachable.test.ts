@@ -88,6 +88,18 @@ it('counts one lost session for each player, and how many messages nobody knows 
   await expectKeptPromises()
 })
 
+it('counts a lost session also where the run ends before the next one', async () => {
+  await vi.waitFor(async () => expect(await service.metric('service_sessions')).toBe(0), PATIENCE)
+  door.open()
+  await vi.waitFor(async () => {
+    seen.push(await squad.report())
+    expect(seen.at(-1)!.failures.map(({ code }) => code)).toContain('fate_unknown')
+  }, PATIENCE)
+  door.shut()
+  const { session_lost } = await end(0)
+  expect(session_lost).toBeGreaterThan(0)
+})
+
 it('takes messages for unanswered, not for acks that were lost, when it ends before the service is back', async () => {
   await until(({ sends }) => sends > total('acks') + 20)
   const failures = await end(0.1)
