@@ -9,10 +9,16 @@ import {
   Wait,
 } from 'testcontainers'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { readCompose } from '../../test/support/compose.ts'
+import { readImage } from '../../test/support/image/dockerfile.ts'
 
 /** The image as an engine builds and runs it. Where none answers, image.test.ts does the same by hand. */
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
+const { final } = readImage()
+const redis = readCompose(new URL('../compose.yaml', import.meta.url)).services.redis!
+/** A name of this run: an image of an earlier run must not stand in for one that could not be built. */
+const NAME = `roomful-test:${crypto.randomUUID()}`
 const SECRETS = {
   INTERNAL_TOKEN: 'internal-token-of-the-engine',
   CONTROL_API_TOKENS: 'operator-token-of-the-engine',
@@ -35,38 +41,21 @@ describe.skipIf(engine === undefined)('the image, run by an engine', () => {
     running.push(one)
     return one
   }
-  const plane = (command: string, env: Record<string, string>, ports: number[]) =>
+  const plane = (command: string, env: Record<string, string>) =>
     started(
       image
         .withCommand([command])
         .withEnvironment({ REDIS_URL: 'redis://redis:6379', ...SECRETS, ...env })
         .withTmpFs({ '/tmp': 'rw,size=64m' })
-        .withExposedPorts(...ports)
+        .withDroppedCapabilities('ALL')
+        // All of them: testcontainers waits for every port that Podman knows of to be published.
+        .withExposedPorts(...final.exposed)
         .withNetworkAliases(command)
-        // Docker says so when HEALTHCHECK has passed.
+        // The engine says so when HEALTHCHECK has passed.
         .withWaitStrategy(Wait.forHealthCheck()),
     )
 
-  beforeAll(async () => {
-    network = await new Network().start()
-    image = await GenericContainer.fromDockerfile(root, 'deploy/image/Dockerfile')
-      .withBuildkit()
-      .build('roomful:test', { deleteOnExit: false })
-    await started(
-      new GenericContainer('redis:7-alpine')
-        .withCommand(['redis-server', '--maxmemory-policy', 'noeviction'])
-        .withNetworkAliases('redis'),
-    )
-    control = await plane('control', {}, [3000])
-    node = await plane('dataplane', { CONTROL_URL: 'http://control:3000', DRAIN_SECONDS: '1' }, [4000, 9100])
-  }, 600_000)
-
-  afterAll(async () => {
-    for (const one of running.reverse()) await one.stop()
-    await network?.stop()
-  }, 60_000)
-
-  it('plays, and runs as nobody in particular', async () => {
+  async function login(): Promise<{ projectId: string; token: string }> {
     const post = async (path: string, body: object) => {
       const response = await fetch(`http://${control.getHost()}:${control.getMappedPort(3000)}${path}`, {
         method: 'POST',
@@ -80,6 +69,54 @@ describe.skipIf(engine === undefined)('the image, run by an engine', () => {
     }
     const { id: projectId } = await post('/projects', { name: 'engine' })
     const { token } = await post('/tokens', { project_id: projectId })
+    return { projectId, token }
+  }
+
+  beforeAll(async () => {
+    network = await new Network().start()
+    // Not with BuildKit, which Podman has not: a build that it refuses would be waited for without end.
+    image = await GenericContainer.fromDockerfile(root, 'deploy/image/Dockerfile').build(NAME, {
+      deleteOnExit: false,
+    })
+    await started(
+      new GenericContainer(redis.image)
+        .withCommand(['redis-server', '--maxmemory-policy', 'noeviction'])
+        .withExposedPorts(6379)
+        .withNetworkAliases('redis'),
+    )
+    control = await plane('control', {})
+    node = await plane('dataplane', { CONTROL_URL: 'http://control:3000', DRAIN_SECONDS: '1' })
+  }, 600_000)
+
+  afterAll(async () => {
+    for (const one of running.reverse()) await one.stop()
+    await network?.stop()
+    if (image !== undefined) await engine!.container.dockerode.getImage(NAME).remove()
+  }, 60_000)
+
+  it('has everything that the Dockerfile says of it, the health check too', async () => {
+    const { Config: config } = await engine!.container.dockerode.getImage(NAME).inspect()
+    expect(config).toMatchObject({
+      User: final.user,
+      Entrypoint: final.entrypoint,
+      Cmd: final.cmd,
+      WorkingDir: final.workdir,
+      Labels: final.labels,
+    })
+    expect(Object.keys(config.ExposedPorts ?? {}).sort()).toEqual(final.exposed.map((port) => `${port}/tcp`))
+    expect(config.Env).toEqual(
+      expect.arrayContaining(Object.entries(final.env).map((pair) => pair.join('='))),
+    )
+    // Of the container: Podman has the health check of an image, and does not tell of it here.
+    const { Config: started } = await engine!.container.getById(control.getId()).inspect()
+    expect(started.Healthcheck).toMatchObject({
+      Test: ['CMD', ...final.healthcheck!.words],
+      Interval: 1e9 * Number.parseInt(final.healthcheck!.options.interval!, 10),
+    })
+  })
+
+  it('plays, and runs as nobody in particular', async () => {
+    const { projectId, token } = await login()
     const client = await connect(`ws://${node.getHost()}:${node.getMappedPort(4000)}`, { projectId, token })
     const room = await client.join('counter', { key: 'engine' })
     await room.send('inc', { by: 3 })
@@ -91,11 +128,35 @@ describe.skipIf(engine === undefined)('the image, run by an engine', () => {
     }
   })
 
-  it('ends with 0 at the signal of docker stop', async () => {
+  it.each([
+    [{}, 'REDIS_URL is not set'],
+    [{ REDIS_URL: 'redis://redis', CONTROL_PORT: 'abc' }, 'CONTROL_PORT is "abc"'],
+    [{ REDIS_URL: 'redis://redis' }, 'CONTROL_API_TOKENS'],
+  ])('ends with 2 and says what is wrong with %j', async (env, message) => {
+    const container = await engine!.container.create({
+      Image: NAME,
+      Cmd: ['control'],
+      Env: Object.entries(env).map((pair) => pair.join('=')),
+    })
+    try {
+      await container.start()
+      expect((await container.wait()).StatusCode).toBe(2)
+      expect((await container.logs({ stdout: true, stderr: true })).toString()).toContain(message)
+    } finally {
+      await container.remove({ force: true })
+    }
+  })
+
+  it('ends with 0 at the signal of docker stop, and within its time while somebody plays', async () => {
+    const { projectId, token } = await login()
+    const client = await connect(`ws://${node.getHost()}:${node.getMappedPort(4000)}`, { projectId, token })
+    const room = await client.join('counter', { key: 'stop' })
+    await room.send('inc', { by: 1 })
     for (const one of [node, control]) {
       const handle = engine!.container.getById(one.getId())
       await handle.stop({ t: 30 })
       expect((await handle.inspect()).State.ExitCode).toBe(0)
     }
+    client.close()
   })
 })

@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -15,6 +15,10 @@ import { freePort } from '../../test/support/redis-port.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const { text, stages, final } = readImage()
+
+/** `a/b/c` is in `a` and in `a/b`. */
+const foldersOf = (path: string): string[] =>
+  path.split('/').flatMap((_, at, parts) => (at === 0 ? [] : [parts.slice(0, at).join('/')]))
 
 describe('the Dockerfile', () => {
   it('has nothing that a linter complains about', () => {
@@ -79,6 +83,13 @@ describe('the build context', () => {
     expect(
       files.filter((file) => /\.test\.ts$|\.md$|^(test|docs|loadtest|node_modules|dist|\.git)\//.test(file)),
     ).toEqual([])
+  })
+
+  it('leaves out no folder that it has files of: a tool that goes from folder to folder would not look into it', () => {
+    const ignored = ignoredBy(readFileSync(join(root, '.dockerignore'), 'utf8'))
+    const folders = new Set(contextFiles(root).flatMap(foldersOf))
+    expect(folders).toContain('deploy/image')
+    expect([...folders].filter(ignored)).toEqual([])
   })
 
   it('is read as Docker reads .dockerignore', () => {
@@ -182,6 +193,11 @@ describe.skipIf(missing !== undefined)('what its steps make, without an engine',
     const there = (name: string) => existsSync(join(image, 'app/node_modules', name))
     expect(Object.keys(dependencies).filter((name) => !there(name))).toEqual([])
     expect(Object.keys(devDependencies).filter(there)).toEqual([])
+    const entries = await readdir(join(image, 'app/node_modules'), { recursive: true, withFileTypes: true })
+    const paths = entries.map(({ parentPath, name }) => join(parentPath, name))
+    expect(paths.filter((path) => !existsSync(path))).toEqual([])
+    const filled = new Set(entries.map(({ parentPath }) => parentPath))
+    expect(paths.filter((path, at) => entries[at]!.isDirectory() && !filled.has(path))).toEqual([])
     let bytes = 0
     for (const entry of await readdir(join(image, 'app'), { recursive: true, withFileTypes: true }))
       if (entry.isFile()) bytes += (await stat(join(entry.parentPath, entry.name))).size
