@@ -17,7 +17,8 @@ export interface Ranking<T> {
 
 /** What is to be chosen. */
 export interface Choice<T> {
-  readonly fits: (item: T) => boolean
+  /** Undefined: all do. */
+  readonly fits: ((item: T) => boolean) | undefined
   /** Undefined: in the order in which they come. */
   readonly ranking: Ranking<T> | undefined
   /** How many at most; undefined: all. */
@@ -29,51 +30,85 @@ export function choose<T>(
   items: Iterable<T>,
   { fits, ranking, limit = Number.POSITIVE_INFINITY }: Choice<T>,
 ): { readonly chosen: readonly T[]; readonly found: number } {
-  const fitting: T[] = []
-  for (const item of items) if (fits(item)) fitting.push(item)
-  const chosen = ranking ? firstOf(fitting, limit, ranking) : fitting.slice(0, limit)
-  return { chosen, found: fitting.length }
-}
-
-/** An item with its key, which is asked for once. */
-interface Ranked<T> {
-  readonly item: T
-  readonly key: string | number | null
-}
-
-/** Sorts little more than it gives: of ten thousand items, a page of fifty costs about one comparison each. */
-function firstOf<T>(items: readonly T[], limit: number, ranking: Ranking<T>): T[] {
-  if (limit === 0) return []
-  const compare = comparison(ranking)
-  const enough = 4 * limit + 100
-  const kept: Ranked<T>[] = []
-  let last: Ranked<T> | undefined
+  const first = ranking ? new Ranked(ranking, limit) : new AsTheyCome<T>(limit)
+  let found = 0
   for (const item of items) {
-    const ranked = { item, key: ranking.key(item) }
-    if (last && compare(ranked, last) >= 0) continue
-    kept.push(ranked)
-    if (kept.length < enough) continue
-    kept.sort(compare)
-    kept.length = limit
-    last = kept.at(-1)
+    if (fits && !fits(item)) continue
+    found++
+    first.offer(item)
   }
-  return kept
-    .sort(compare)
-    .slice(0, limit)
-    .map(({ item }) => item)
+  return { chosen: first.take(), found }
 }
 
-function comparison<T>({ name, descending }: Ranking<T>): (a: Ranked<T>, b: Ranked<T>) => number {
-  const way = descending ? -1 : 1
-  return (a, b) => {
-    if (a.key !== b.key) {
-      if (a.key === null) return 1
-      if (b.key === null) return -1
-      return a.key < b.key ? -way : way
+/** The first few in the order in which they come. */
+class AsTheyCome<T> {
+  readonly #limit: number
+  readonly #items: T[] = []
+
+  constructor(limit: number) {
+    this.#limit = limit
+  }
+
+  offer(item: T): void {
+    if (this.#items.length < this.#limit) this.#items.push(item)
+  }
+
+  take(): readonly T[] {
+    return this.#items
+  }
+}
+
+type Key = string | number | null
+
+/**
+ * The first few by rank. It sorts little more than it gives: of ten thousand items, a page of fifty costs about one comparison each.
+ */
+class Ranked<T> {
+  readonly #ranking: Ranking<T>
+  readonly #limit: number
+  /** How many are gathered before they are sorted, and those behind the limit let go. */
+  readonly #enough: number
+  readonly #kept: { readonly item: T; readonly key: Key }[] = []
+  /** The last within the limit; undefined: there are fewer yet. */
+  #last: { readonly item: T; readonly key: Key } | undefined
+
+  constructor(ranking: Ranking<T>, limit: number) {
+    this.#ranking = ranking
+    this.#limit = limit
+    this.#enough = 4 * limit + 100
+  }
+
+  offer(item: T): void {
+    const key = this.#ranking.key(item)
+    const last = this.#last
+    if (last && this.#compare(item, key, last.item, last.key) >= 0) return
+    this.#kept.push({ item, key })
+    if (this.#kept.length < this.#enough) return
+    this.#cut()
+    this.#last = this.#kept.at(-1)
+  }
+
+  take(): readonly T[] {
+    this.#cut()
+    return this.#kept.map(({ item }) => item)
+  }
+
+  #cut(): void {
+    this.#kept.sort((a, b) => this.#compare(a.item, a.key, b.item, b.key))
+    if (this.#kept.length > this.#limit) this.#kept.length = this.#limit
+  }
+
+  #compare(a: T, a_key: Key, b: T, b_key: Key): number {
+    const { name, descending } = this.#ranking
+    if (a_key !== b_key) {
+      if (a_key === null) return 1
+      if (b_key === null) return -1
+      return a_key < b_key === descending ? 1 : -1
     }
-    const left = name(a.item)
-    const right = name(b.item)
-    return left < right ? -1 : Number(left > right)
+    const left = name(a)
+    const right = name(b)
+    if (left === right) return 0
+    return left < right ? -1 : 1
   }
 }
 

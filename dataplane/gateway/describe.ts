@@ -3,9 +3,14 @@ import type { Query, SessionColumn, SessionDescription } from '../descriptions.t
 import { type Order, type Ranking, textFinder } from '../listing.ts'
 import type { Session } from './session.ts'
 
-/** Whether a query is for a session; to be asked of many. */
-export function sessionsAskedFor({ room_id, project_id, q }: Query): (session: Session) => boolean {
+/** Whether a query is for a session, to be asked of many; undefined: it is for all. */
+export function sessionsAskedFor({
+  room_id,
+  project_id,
+  q,
+}: Query): ((session: Session) => boolean) | undefined {
   const hasText = textFinder(q)
+  if (room_id === undefined && project_id === undefined && !hasText) return undefined
   return (session) =>
     (project_id === undefined || session.project_id === project_id) &&
     (room_id === undefined || isIn(session, room_id)) &&

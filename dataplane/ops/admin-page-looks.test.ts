@@ -24,7 +24,7 @@ const VIEWS: Record<string, (page: Page) => Promise<unknown>> = {
   found: async (page) => {
     await page.getByLabel('Search').fill('a-name')
     await page.getByRole('button', { name: 'Look in the whole cluster' }).click()
-    await page.getByText('1 room and 2 sessions.').waitFor()
+    await page.getByText('2 rooms and 2 sessions.').waitFor()
   },
   dialog: async (page) => {
     await page.getByLabel('Search').fill('')

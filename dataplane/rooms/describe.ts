@@ -8,9 +8,10 @@ import type { Room } from './room.ts'
 import type { Seat } from './seat.ts'
 import type { UpdateRates } from './update-rates.ts'
 
-/** Whether a query is for a room; to be asked of many. */
-export function roomsAskedFor({ room_id, project_id, q }: Query): (room: Room) => boolean {
+/** Whether a query is for a room, to be asked of many; undefined: it is for all. */
+export function roomsAskedFor({ room_id, project_id, q }: Query): ((room: Room) => boolean) | undefined {
   const hasText = textFinder(q)
+  if (room_id === undefined && project_id === undefined && !hasText) return undefined
   return (room) =>
     (room_id === undefined || room.room_id === room_id) &&
     (project_id === undefined || room.address.project_id === project_id) &&

@@ -51,14 +51,19 @@ export class Lists {
       $(id).addEventListener('keydown', (event) => moveFocus(event, [...$(id).querySelectorAll('.open')]))
   }
 
-  /** What is to be asked of the node. */
+  get #on_rooms() {
+    return !$('rooms-panel').hidden
+  }
+
+  /** What is to be asked of the node; only the list that is shown has to be in order. */
   get query() {
     return {
       q: $('search').value.trim(),
       limit: String(this.#limit),
       members: '0',
-      sort_rooms: this.#rooms_order.query,
-      sort_sessions: this.#sessions_order.query,
+      ...(this.#on_rooms
+        ? { sort_rooms: this.#rooms_order.query }
+        : { sort_sessions: this.#sessions_order.query }),
     }
   }
 
@@ -91,7 +96,7 @@ export class Lists {
       ),
     ]
     this.#is_new = false
-    const on_rooms = !$('rooms-panel').hidden
+    const on_rooms = this.#on_rooms
     const [shown, all, noun] = on_rooms
       ? [rooms.length, found.rooms, 'room']
       : [sessions.length, found.sessions, 'session']
@@ -112,6 +117,7 @@ export class Lists {
       $(id).tabIndex = id === tab.id ? 0 : -1
       $(panel).hidden = id !== tab.id
     }
+    this.#is_new = true
     this.#on_change()
   }
 
