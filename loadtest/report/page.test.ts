@@ -94,19 +94,31 @@ describe('the page of a report', () => {
       '12 failures: connection_failed × 12',
     ])
     expect(await texts(page, '.verdict.warned li')).toEqual(['a thread was up to 97% busy'])
-    expect(await texts(page, '#checks .badge')).toEqual(['✗ broken', '✓ kept', '– not checked', '✓ kept'])
-    await page.locator('#checks summary').click()
+    expect(await texts(page, '#checks .badge')).toEqual(['✗ broken', '✓ kept', '✓ kept', '– not checked'])
     expect(await page.locator('#checks pre').innerText()).toBe('room load-3: update 812 followed 810')
     expect(await texts(page, '#failures tbody tr')).toEqual(['connection_failed\t12\tconnection refused'])
     await page.close()
   })
 
-  it('tells an interrupted run from one that went wrong before', async () => {
-    const well = await open(run({ but: { interrupted: true } }))
-    expect(await texts(well, '.verdict h2')).toEqual(['Interrupted'])
+  it('never shows an interrupted run as a full pass, and tells it from one that went wrong before', async () => {
+    const stopped = { interrupted: true, seconds: 22.4, planned_seconds: 62 }
+    const limits = { 'max-rtt-p99': '1s', 'min-online': '700' }
+    const well = await open(run({ but: stopped }, limits))
+    expect(await well.title()).toBe('steady interrupted · roomful load test')
+    expect(await texts(well, '.verdict')).toEqual([
+      expect.stringMatching(/^‖\nInterrupted\n\nIt was interrupted after 0:22 of about 1:02\. Until then/),
+    ])
+    expect(await well.locator('.verdict progress').getAttribute('value')).toBe('0.361')
+    expect(await texts(well, '#limits .badge')).toEqual(['✓ held so far', '– not reached'])
+    expect(new Set(await texts(well, '#checks .badge'))).toEqual(new Set(['✓ kept so far']))
+    expect(await well.locator('.badge.good').count()).toBe(0)
+    expect((await texts(well, 'header .facts'))[0]).toContain('0:22 of 1:02 min')
     await well.close()
-    const ill = await open(run({ but: { interrupted: true } }, { 'max-rtt-p50': '0.1ms' }))
+    const ill = await open(run({ but: stopped }, { 'max-rtt-p50': '0.1ms' }))
     expect(await texts(ill, '.verdict h2')).toEqual(['Failed'])
+    expect(await texts(ill, '.verdict p')).toEqual([
+      'It was interrupted after 0:22 of about 1:02, and something had gone wrong before.',
+    ])
     await ill.close()
   })
 

@@ -3,7 +3,7 @@ import { averageRate, lengthOf } from '../view/seconds.ts'
 import { bytes, clock, count, digits, duration, inUnit, NONE, percent } from '../view/text.ts'
 import { timed } from '../view/timings.ts'
 import { type Cell, escaped, figure, table, text, unbroken } from './html.ts'
-import { outcomeOf, plural } from './verdict.ts'
+import { hasBegun, outcomeOf, plural } from './verdict.ts'
 
 /** The parts of the page that are words and tables. */
 
@@ -27,8 +27,14 @@ export function verdictBand(result: RunResult): string {
   const { word, sentence, reasons } = outcomeOf(result)
   return `<section class="verdict ${word}" aria-label="Verdict">
 <span class="mark" aria-hidden="true">${MARKS[word]}</span>
-<div><h2>${HEADINGS[word]}</h2><p>${escaped(sentence)}</p>${bullets(reasons)}</div>
+<div><h2>${HEADINGS[word]}</h2><p>${escaped(sentence)}</p>${howFar(result)}${bullets(reasons)}</div>
 </section>${bottleneck(result)}`
+}
+
+function howFar({ interrupted, seconds, planned_seconds }: RunResult): string {
+  if (!interrupted) return ''
+  const share = seconds / Math.max(1, seconds, planned_seconds)
+  return `<progress value="${share.toFixed(3)}" aria-label="How much of its time the run has had">${percent(share)}</progress>`
 }
 
 function bottleneck(result: RunResult): string {
@@ -45,6 +51,7 @@ const bullets = (lines: readonly string[]): string =>
 /** The figures most people come for. */
 export function keyFigures(result: RunResult): string {
   const { timings, totals, seconds_log, figures } = result
+  if (!hasBegun(result)) return ''
   const online = seconds_log.reduce((most, second) => Math.max(most, second.online), 0)
   const { rtt, connect } = timings
   const rate = (key: 'sends' | 'updates') => {
@@ -97,9 +104,9 @@ const tile = (name: string, value: string, note: string, bad = false): string =>
   `<div class="card tile${bad ? ' bad' : ''}"><h3>${escaped(name)}</h3><strong>${escaped(value)}</strong><small>${unbroken(note)}</small></div>`
 
 /** What was promised, and whether it was kept. */
-export function checks({ checks: all }: RunResult): Part {
-  const rows = all.map((check) => [
-    { html: `${badge(check)}` },
+export function checks({ checks: all, interrupted }: RunResult): Part {
+  const rows = byWeight(all).map((check) => [
+    { html: badge(check, interrupted) },
     { html: `<b>${escaped(check.name)}</b><p>${escaped(check.meaning)}</p>${examples(check)}` },
     { ...figure(check.violations === undefined ? NONE : count(check.violations)), of: 'violations' },
     { ...text(check.note), of: 'looked at' },
@@ -107,14 +114,22 @@ export function checks({ checks: all }: RunResult): Part {
   return {
     id: 'checks',
     title: 'Checks',
-    about: 'Promises of the service that were looked at while it was under load.',
+    about: interrupted
+      ? 'Promises of the service, as far as they were looked at until the run was interrupted.'
+      : 'Promises of the service that were looked at while it was under load.',
     content: table([text(''), text('promise'), figure('violations'), text('looked at')], rows, 'Checks'),
   }
 }
 
-function badge({ violations }: Check): string {
+/** What was broken first, and what nothing is known of last. */
+const byWeight = (all: readonly Check[]): Check[] => all.toSorted((a, b) => weight(a) - weight(b))
+
+const weight = ({ violations }: Check): number => (violations === undefined ? 2 : violations === 0 ? 1 : 0)
+
+function badge({ violations }: Check, interrupted: boolean): string {
   if (violations === undefined) return mark('unknown', '–', 'not checked')
-  return violations === 0 ? mark('good', '✓', 'kept') : mark('bad', '✗', 'broken')
+  if (violations > 0) return mark('bad', '✗', 'broken')
+  return interrupted ? mark('unknown', '✓', 'kept so far') : mark('good', '✓', 'kept')
 }
 
 const mark = (look: string, sign: string, word: string): string =>
@@ -123,19 +138,12 @@ const mark = (look: string, sign: string, word: string): string =>
 const examples = ({ examples: all }: Check): string =>
   all.length === 0
     ? ''
-    : `<details><summary>${plural(all.length, 'example')}</summary><pre>${escaped(all.join('\n'))}</pre></details>`
+    : `<details open><summary>${plural(all.length, 'example')}</summary><pre>${escaped(all.join('\n'))}</pre></details>`
 
 /** The limits that were given. */
-export function limits({ verdicts }: RunResult): Part {
+export function limits({ verdicts, interrupted }: RunResult): Part {
   const rows = verdicts.map(({ threshold, limit, actual, unit, held }): Cell[] => [
-    {
-      html:
-        held === undefined
-          ? mark('unknown', '–', 'not reached')
-          : held
-            ? mark('good', '✓', 'held')
-            : mark('bad', '✗', 'broken'),
-    },
+    { html: heldBadge(held, interrupted) },
     { html: `<code>${escaped(threshold)}</code>` },
     { ...figure(actual === undefined ? 'nothing measured' : inUnit(actual, unit)), of: 'was' },
     { ...figure(inUnit(limit, unit)), of: 'allowed' },
@@ -146,6 +154,12 @@ export function limits({ verdicts }: RunResult): Part {
     about: 'What was given on the command line.',
     content: table([text(''), text('limit'), figure('was'), figure('allowed')], rows, 'Limits'),
   }
+}
+
+function heldBadge(held: boolean | undefined, interrupted: boolean): string {
+  if (held === undefined) return mark('unknown', '–', 'not reached')
+  if (!held) return mark('bad', '✗', 'broken')
+  return interrupted ? mark('unknown', '✓', 'held so far') : mark('good', '✓', 'held')
 }
 
 /** What failed, by kind. */

@@ -35,6 +35,9 @@ export function outcomeOf(result: RunResult): Outcome {
   return { word: 'passed', sentence: held(result), reasons }
 }
 
+/** Whether anybody has done anything; else there is nothing to tell but why. */
+export const hasBegun = ({ totals }: RunResult): boolean => Object.values(totals).some((number) => number > 0)
+
 /** `interrupted after 0:12 of 1:00`; how long a run takes to its end is never known exactly. */
 export const interruption = ({ seconds, planned_seconds }: RunResult): string =>
   `interrupted after ${clock(seconds)} of about ${clock(Math.max(seconds, planned_seconds))}`

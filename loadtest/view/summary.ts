@@ -1,4 +1,4 @@
-import { brokenLimit, outcomeOf, plural } from '../report/verdict.ts'
+import { brokenLimit, hasBegun, outcomeOf, plural } from '../report/verdict.ts'
 import type { Check, RunResult } from '../result.ts'
 import { averageRate } from './seconds.ts'
 import { clock, count, digits, duration, inUnit, oneLine } from './text.ts'
@@ -14,7 +14,7 @@ export function summary(result: RunResult): string {
     list(reasons.map((reason) => `✗ ${reason}`)),
     list(result.bottleneck.map((reason) => `! The generator may have been the limit: ${reason}`)),
     timings(result),
-    ...(begun(result) ? [totals(result), rows(result.checks.map(check))] : []),
+    ...(hasBegun(result) ? [totals(result), rows(result.checks.map(check))] : []),
     rows(
       result.verdicts.map((verdict) => [
         verdict.held === undefined ? '–' : verdict.held ? '✓' : '✗',
@@ -31,9 +31,6 @@ export function summary(result: RunResult): string {
   ]
   return `${parts.filter((part) => part !== '').join('\n\n')}\n`
 }
-
-/** Whether anybody has done anything; else there is nothing to tell but why. */
-const begun = ({ totals: all }: RunResult): boolean => Object.values(all).some((number) => number > 0)
 
 function timings({ timings: all }: RunResult): string {
   const known = timed(all)
