@@ -31,10 +31,19 @@ ${rows(scenarios.map(({ name, meaning }) => [name, meaning]))}
 Options of all:
 ${common()}
 
-Limits, which decide the exit code (0: all is well; 1: something is not; 2: the command is wrong):
+Limits, which decide the exit code:
 ${thresholdHelp()}
 
-Ctrl-C ends a run before its time, with a report; twice: at once.
+Exit codes:
+${rows([
+  ['0', 'all is well'],
+  ['1', 'something is not'],
+  ['2', 'the command is wrong, or the folder for the reports cannot be used'],
+  ['3', 'all is well, but the reports are not where they belong'],
+  ['130', 'interrupted, and all was well until then (143: by SIGTERM, 129: the terminal is gone)'],
+])}
+
+Ctrl-C ends a run before its time, with a report; twice: at once, without.
 `
 }
 
