@@ -23,6 +23,7 @@ const views = (owned: Owned): NodeView[] =>
       members: [],
       member_count: 0,
       connected_count: 0,
+      updates_per_second: null,
     })),
     sessions: 0,
   }))

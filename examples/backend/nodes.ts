@@ -1,4 +1,4 @@
-import type { RoomDescription } from '../../dataplane/descriptions.ts'
+import type { RoomDescription, SessionDescription } from '../../dataplane/descriptions.ts'
 import type { Runtime } from '../../dataplane/ops/runtime.ts'
 import type { Clock } from '../../shared/clock.ts'
 
@@ -62,12 +62,18 @@ export class Nodes {
   }
 }
 
+/** What a node answers, read from JSON. */
+interface Answer extends Pick<Runtime, 'node'> {
+  readonly rooms: readonly RoomDescription[]
+  readonly sessions: readonly SessionDescription[]
+}
+
 type WatchOptions = Omit<NodesOptions, 'addresses'> & NodeAddress
 
 class NodeWatch {
   readonly #options: WatchOptions
   #asking: Promise<void> | undefined
-  #heard: { readonly runtime: Runtime; readonly at: number } | undefined
+  #heard: { readonly runtime: Answer; readonly at: number } | undefined
   #gone = false
 
   constructor(options: WatchOptions) {
@@ -104,7 +110,7 @@ class NodeWatch {
         signal: AbortSignal.timeout(TIMEOUT_MS),
       })
       if (!response.ok) return
-      this.#heard = { runtime: (await response.json()) as Runtime, at: clock.monotonic() }
+      this.#heard = { runtime: (await response.json()) as Answer, at: clock.monotonic() }
       this.#gone = false
     } catch (error) {
       // Everything but a timeout is a connection that was refused or broken.
