@@ -69,7 +69,7 @@ async function run(
   }).run()
 }
 
-describe('a run', () => {
+describe('a run', { timeout: 60_000 }, () => {
   it('tells what it did, second by second and in all', async () => {
     const seen = new Seen()
     const words =
