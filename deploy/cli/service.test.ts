@@ -71,6 +71,22 @@ describe('the life of a process', () => {
     expect([codes, done]).toEqual([[0], ['closed']])
   })
 
+  it('ends with 0, and without a fatal word, when it is told to stop and then cannot start', async () => {
+    let fail = (_error: Error): void => {}
+    const { send, exited, codes, lines, messages } = setup(
+      () =>
+        new Promise<Service>((_, reject) => {
+          fail = reject
+        }),
+    )
+    send('SIGTERM')
+    fail(new Error('the store does not answer'))
+    await exited
+    await settled()
+    expect([codes, lines.filter((line) => line.includes('fatal'))]).toEqual([[0], []])
+    expect(messages().at(-1)).toBe('control has stopped before it could start')
+  })
+
   it('ends at once, with 1, when told twice', async () => {
     const { send, codes } = setup(async () => ({ addresses, close: () => new Promise(() => {}) }))
     send('SIGTERM')

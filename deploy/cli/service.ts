@@ -16,7 +16,7 @@ export type Host = Pick<NodeJS.Process, 'on' | 'exit'>
 
 /**
  * Runs a service to its end: says when it is ready, closes it at the first SIGTERM or SIGINT and exits 0 after that, exits 1 at the
- * second, and at errors that nobody has handled.
+ * second, and at errors that nobody has handled. One that is told to stop before it could start ends with 0, too.
  */
 export function live(name: string, start: () => Promise<Service>, log: Logger, host: Host): void {
   const fail = (err: unknown, message: string): void => {
@@ -36,8 +36,14 @@ export function live(name: string, start: () => Promise<Service>, log: Logger, h
     }
     stopping = true
     log.info({ signal }, `${name} is stopping`)
+    const service = await starting.catch((error: unknown) => {
+      log.info({ reason: messageOf(error) }, `${name} has stopped before it could start`)
+    })
+    if (!service) {
+      host.exit(0)
+      return
+    }
     try {
-      const service = await starting
       await service.close()
     } catch (error) {
       fail(error, `${name} did not stop as it should`)
@@ -58,6 +64,8 @@ export function live(name: string, start: () => Promise<Service>, log: Logger, h
       )
     },
     (error: unknown) => {
+      // Nobody waits for it any more.
+      if (stopping) return
       const expected = reasonOf(error)
       if (expected === undefined) fail(error, `${name} cannot start: ${messageOf(error)}`)
       else {
