@@ -43,7 +43,8 @@ export function closeError(code: number, reason: string): RoomfulError {
       retryable: true,
     })
   const { retry, meaning } = CLOSE[name]
-  const message = `The server closed the connection (${code}): ${reason || meaning}.`
+  const words = (reason || meaning).replace(/\.$/, '')
+  const message = `The server closed the connection (${code}): ${words}.`
   return new RoomfulError(name, message, { retryable: retry !== 'never' })
 }
 

@@ -1,0 +1,232 @@
+import { expect, test } from 'vitest'
+import { inRoom, online, turn } from '../test/support/client/play.ts'
+import { code, statuses } from '../test/support/client/watched.ts'
+
+test('a broken connection is resumed from where each room stands', async () => {
+  const { client, server, room, owner, pass } = await inRoom()
+  const seen = statuses(client)
+  server.deliver(owner.patch({ n: 1 }))
+  server.socket.end(1006)
+  expect(client.status).toBe('reconnecting')
+  await pass(300)
+  expect(server.all('hello').at(-1)).toEqual({
+    t: 'hello',
+    project_id: 'prj_1',
+    resume: {
+      session_id: 'ses_1',
+      resume_token: 'resume_1',
+      rooms: [{ room_id: 'arena:lobby', epoch: 1000, seq: 8 }],
+    },
+  })
+  expect(seen).toEqual([['reconnecting', 'connection_lost'], 'online'])
+  expect(client.stats.reconnects).toBe(1)
+  expect(room.memberId).toBe('mem_1')
+})
+
+test('each resume uses the token of the welcome before', async () => {
+  const { server, pass } = await online()
+  for (const _ of [1, 2]) {
+    server.socket.end(1006)
+    await pass(600)
+  }
+  expect(
+    server.all('hello').map((hello) => ('resume' in hello ? hello.resume.resume_token : 'none')),
+  ).toEqual(['none', 'resume_1', 'resume_2'])
+})
+
+test('missed frames are replayed, though their keys were announced before the loss', async () => {
+  const { server, room, owner, pass, client } = await inRoom()
+  const hits: unknown[] = []
+  room.onMessage('hit', (data) => hits.push(data))
+  server.deliver(owner.patch({ players: { alice: { x: 1 } } }))
+  server.socket.end(1006)
+  const missed = [
+    owner.patch({ players: { alice: { x: 2 } } }),
+    owner.event('hit', 1),
+    owner.patch({ players: {} }),
+  ]
+  server.onHello = () => {
+    server.welcome()
+    server.deliver(...missed)
+  }
+  await pass(300)
+  expect(room.state).toEqual({ players: {} })
+  expect(hits).toEqual([1])
+  expect(client.stats.resyncs).toEqual({ sequence: 0, checksum: 0, unasked: 0 })
+})
+
+test('what cannot be replayed comes as a whole state', async () => {
+  const { server, room, owner, pass, client } = await inRoom()
+  const seen: unknown[] = []
+  room.onStateChange((state) => seen.push(state))
+  server.socket.end(1006)
+  owner.patch({ n: 1 })
+  owner.patch({ n: 2 })
+  server.onHello = () => {
+    server.welcome({ rooms: [{ room_id: 'arena:lobby', resumed: false }] })
+    server.deliver(owner.resync())
+  }
+  await pass(300)
+  expect(seen).toEqual([{ n: 2 }])
+  expect(client.stats.resyncs).toEqual({ sequence: 0, checksum: 0, unasked: 1 })
+  expect(server.all('state.resync')).toEqual([])
+})
+
+test('a resync that was awaited at the loss is not awaited after it', async () => {
+  const { server, room, owner, pass } = await inRoom()
+  const missed = [owner.patch({ n: 1 }), owner.patch({ n: 2 })]
+  server.deliver(missed[1]!)
+  expect(server.all('state.resync')).toHaveLength(1)
+  server.onHello = () => {
+    server.welcome()
+    server.deliver(...missed, owner.patch({ n: 3 }))
+  }
+  server.socket.end(1006)
+  await pass(300)
+  expect(room.state).toEqual({ n: 3 })
+})
+
+test('a loss right behind the join loses nothing of what had arrived', async () => {
+  const { client, server, pass } = await online()
+  server.onJoin = (join) => {
+    server.seat(join)
+    server.deliver(server.room('arena:default').patch({ n: 1 }))
+    server.socket.end(1006)
+  }
+  const room = await client.join('arena')
+  await pass(300)
+  expect(room.state).toEqual({ n: 1 })
+  expect(server.all('hello')[1]).toMatchObject({ resume: { rooms: [{ seq: 8 }] } })
+})
+
+test('what waits for its turn to be sent is not sent twice after a resume', async () => {
+  const { server, room, pass } = await inRoom()
+  server.limits = { ...server.limits, message_burst: 10, messages_per_second: 10 }
+  server.socket.end(1006)
+  await pass(2000)
+  for (let n = 0; n < 20; n++) void room.send('move').catch(() => {})
+  server.socket.end(1006)
+  const before = server.all('message').length
+  await pass(5000)
+  const again = server.message_refs.slice(before)
+  expect(again).toHaveLength(20)
+  expect(again).toEqual([...new Set(again)].toSorted((a, b) => a! - b!))
+})
+
+test('unacked messages are resent in order after a resume, with those sent meanwhile behind them', async () => {
+  const { server, room, owner, pass } = await inRoom()
+  const done: string[] = []
+  const send = (type: string) => room.send(type).then(() => done.push(type))
+  const sends = [send('a'), send('b'), send('c')]
+  server.ack(owner, server.message_refs[0]!)
+  server.socket.end(1006)
+  sends.push(send('d'))
+  await pass(300)
+  expect(server.all('message').map(({ type }) => type)).toEqual(['a', 'b', 'c', 'b', 'c', 'd'])
+  const [, b, c, ...again] = server.message_refs
+  expect(again.slice(0, 2)).toEqual([b, c])
+  expect(done).toEqual(['a'])
+  server.ack(owner, again.at(-1)!)
+  await Promise.all(sends)
+  expect(done).toEqual(['a', 'b', 'c', 'd'])
+})
+
+test('a room that the resumed session has lost is over', async () => {
+  const { server, room, errors, pass } = await inRoom()
+  const reasons: unknown[] = []
+  room.onLeave((reason) => reasons.push(reason))
+  server.socket.end(1006)
+  const refused = expect(room.send('move')).rejects.toEqual(code('not_in_room'))
+  server.onHello = () => server.welcome({ rooms: [] })
+  await pass(300)
+  await refused
+  expect(reasons).toEqual(['seat_lost'])
+  expect(errors).toEqual([])
+})
+
+test('a room that turns out to be lost behind the welcome is over, whatever was resent', async () => {
+  const { server, room, errors, pass } = await inRoom()
+  server.socket.end(1006)
+  const refused = expect(room.send('move')).rejects.toEqual(code('not_in_room'))
+  server.onHello = () => {
+    server.welcome({ rooms: [{ room_id: room.id, resumed: false }] })
+    server.refuse('not_in_room', { room_id: room.id })
+    server.refuse('not_in_room', { room_id: room.id, ref: server.message_refs[0]! })
+  }
+  await pass(300)
+  await refused
+  expect(room.status).toBe('left')
+  expect(errors).toEqual([])
+})
+
+test('a join whose answer was lost is sent again with the same ref', async () => {
+  const { client, server, pass } = await online()
+  server.onJoin = () => {}
+  const joining = client.join('arena', { key: 'lobby' })
+  await turn()
+  server.socket.end(1006)
+  server.onJoin = (join) => server.seat(join)
+  await pass(300)
+  expect((await joining).id).toBe('arena:lobby')
+  const [first, second] = server.all('join')
+  expect(second).toEqual(first)
+})
+
+test('a join asked for while offline is sent when the client is back', async () => {
+  const { client, server, pass } = await online()
+  server.socket.end(1006)
+  const joining = client.join('arena')
+  await pass(300)
+  expect((await joining).status).toBe('joined')
+})
+
+test('a leave whose answer was lost is sent again with the same ref', async () => {
+  const { server, room, pass, errors } = await inRoom()
+  server.onLeave = () => {}
+  const leaving = room.leave()
+  server.socket.end(1006)
+  server.onLeave = ({ ref, room_id }) => server.refuse('not_in_room', { ref, room_id })
+  await pass(300)
+  await leaving
+  const [first, second] = server.all('leave')
+  expect(second).toEqual(first)
+  expect(errors).toEqual([])
+})
+
+test('a draining server is left at the time it names, and the session goes on elsewhere', async () => {
+  const { client, server, room, owner, pass } = await inRoom()
+  const seen = statuses(client)
+  const send = room.send('move')
+  server.send({ t: 'draining', reconnect_in_ms: 2000 })
+  await pass(1900)
+  expect(server.sockets).toHaveLength(1)
+  server.deliver(owner.patch({ n: 1 }))
+  const [old] = server.sockets
+  await pass(200)
+  // Not 1000: the session is to stay.
+  expect(old?.closed_with).toBe('no code')
+  expect(server.all('hello')[1]).toMatchObject({ resume: { rooms: [{ seq: 8 }] } })
+  expect(seen).toEqual([['reconnecting', 'draining'], 'online'])
+  server.ack(owner, server.message_refs[0]!)
+  await send
+  expect(room.state).toEqual({ n: 1 })
+})
+
+test('when there is nowhere to move to, attempts are spread as after any loss', async () => {
+  const { client, server, pass } = await online()
+  server.send({ t: 'draining', reconnect_in_ms: 100 })
+  server.onDial = (socket) => queueMicrotask(() => socket.end(1006))
+  await pass(5000)
+  expect(client.status).toBe('reconnecting')
+  expect(server.sockets.length).toBeLessThan(12)
+})
+
+test('a draining server that closes early is followed at the time it named', async () => {
+  const { server, pass } = await online()
+  server.send({ t: 'draining', reconnect_in_ms: 2000 })
+  server.socket.end(4100)
+  await pass(1900)
+  expect(server.sockets).toHaveLength(1)
+  await pass(200)
+  expect(server.sockets).toHaveLength(2)
+})
