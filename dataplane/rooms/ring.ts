@@ -17,6 +17,12 @@ export interface LostEpochs {
   readonly before: number
 }
 
+/** Updates as journal entries, oldest first, and where the room stood before them. */
+export interface History {
+  readonly base: Position
+  readonly updates: readonly Uint8Array[]
+}
+
 /** How much history a room keeps for resumes. */
 export interface RingLimits {
   readonly entries: number
@@ -57,14 +63,18 @@ export class Ring {
     this.#base = base
   }
 
-  /** Where the room stood before the first update that is still here. */
-  get base(): Position {
-    return this.#base
-  }
-
-  /** The updates as journal entries, oldest first; none in a room that is kept nowhere. */
-  get packed(): readonly Uint8Array[] {
-    return this.#entries.slice(this.#start).flatMap((entry) => entry.packed ?? [])
+  /**
+   * What another owner may replay of it, and of `last` behind it: journal entries, oldest first, and where the room stood before them.
+   * None in a room that is kept nowhere. What is older than lost epochs is left out, as nobody else is told of those.
+   */
+  history(last?: Pick<KeptUpdate, 'epoch' | 'seq' | 'packed'>): History {
+    const since = this.#lost.at(-1)?.before ?? 0
+    let base = this.#base
+    const updates: Uint8Array[] = []
+    for (const entry of [...this.#entries.slice(this.#start), ...(last ? [last] : [])])
+      if (entry.epoch < since) base = entry
+      else if (entry.packed) updates.push(entry.packed)
+    return { base: { epoch: Math.max(base.epoch, since), seq: base.seq }, updates }
   }
 
   /** The updates that are still here, the latest first. */

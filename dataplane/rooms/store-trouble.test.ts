@@ -206,7 +206,8 @@ describe('a store that came back empty', () => {
 })
 
 describe('a store that came back empty, while the last owner was away', () => {
-  it('is told the room by an earlier one, and who saw what the last did is given the whole state', async () => {
+  /** An earlier owner has told it the room, and come to the seq that ann has seen under the last. */
+  const toldByAnEarlierOwner = async () => {
     const clock = new FakeClock()
     const store = memoryStore({ clock })
     const bench = (node_id: string) => new RoomBench([counting('journal')], { clock, store, node_id })
@@ -222,15 +223,34 @@ describe('a store that came back empty, while the last owner was away', () => {
     const empty = memoryStore({ clock })
     old.store.follow(() => empty.rooms)
     clock.advance(1000)
-    // It does not know that it was replaced, and comes to the seq of the other.
+    // It does not know that it was replaced.
     old.send('counter', 'ann', { kind: 'message', type: 'inc', data: null })
     await old.settle()
-    old.members.set('ann', ann)
     expect(old.describe('counter')?.seq).toBe(ann.seq)
+    return { clock, store: empty, old, ann }
+  }
+
+  it('is told the room by an earlier one, and who saw what the last did is given the whole state', async () => {
+    const { old, ann } = await toldByAnEarlierOwner()
+    old.members.set('ann', ann)
     old.attach('counter', ann)
     await old.settle()
     expect(old.sentOf('attached').at(-1)).toMatchObject({ resumed: false })
   })
+
+  for (const ending of ['hands the room over', 'dies'] as const)
+    it(`so it is also when that one ${ending}, and another goes on with the room`, async () => {
+      const { clock, store, old, ann } = await toldByAnEarlierOwner()
+      old.send('counter', 'ann', { kind: 'message', type: 'inc', data: null })
+      await old.settle()
+      if (ending === 'hands the room over') await old.host.close()
+      const next = new RoomBench([counting('journal')], { clock, store, node_id: 'node_z' })
+      next.members.set('ann', ann)
+      next.attach('counter', ann)
+      await next.settle()
+      expect(next.sentOf('attached').at(-1)).toMatchObject({ resumed: false })
+      expect([ann.state, ann.resyncs, ann.faults]).toEqual([{ count: 2 }, 1, []])
+    })
 })
 
 describe('a store that refuses the record of a room', () => {

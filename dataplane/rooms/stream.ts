@@ -13,7 +13,7 @@ import { Keeper, NOTHING } from './keeper.ts'
 import { Pace } from './pace.ts'
 import { type Flush, Pending } from './pending.ts'
 import { RoomRecord } from './record.ts'
-import { type Position, Ring } from './ring.ts'
+import { type History, Ring } from './ring.ts'
 import type { Timer } from './scheduler.ts'
 import type { SeatRecord } from './seat.ts'
 import type { Seats } from './seats.ts'
@@ -329,8 +329,9 @@ export class RoomStream {
   /** The room as of its last flush, delivered or not, with what members may have missed: what a new owner would need. */
   #whole(): Uint8Array {
     const under_way = this.#in_flight ?? this.#withheld
-    const last = under_way?.update.visible && under_way.packed ? [under_way.packed] : []
-    return this.#pack(this.#ring.base, [...this.#ring.packed, ...last])
+    if (!under_way?.update.visible) return this.#pack(this.#ring.history())
+    const { update, packed } = under_way
+    return this.#pack(this.#ring.history({ ...update, packed }))
   }
 
   /** What the next owner goes on from. A room that is kept nowhere has no history to give. */
@@ -340,13 +341,13 @@ export class RoomStream {
 
   /** The room as of its last flush. */
   #withoutHistory(): Uint8Array {
-    return this.#pack({ epoch: this.epoch, seq: this.#flushed.seq }, [])
+    return this.#pack({ base: { epoch: this.epoch, seq: this.#flushed.seq }, updates: [] })
   }
 
-  #pack(base: Position, updates: readonly Uint8Array[]): Uint8Array {
+  #pack(history: History): Uint8Array {
     const { state, seq, checksum } = this.#flushed
     const { format } = this.#parts.environment
-    return format.snapshot({ epoch: this.epoch, seq, checksum, state, seats: this.#seated(), base, updates })
+    return format.snapshot({ epoch: this.epoch, seq, checksum, state, seats: this.#seated(), ...history })
   }
 
   /** The seats as of the last flush. */
