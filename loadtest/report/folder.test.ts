@@ -67,6 +67,15 @@ describe('the folder of a report', () => {
     }
   })
 
+  it('is refused where the claim of a dead run can neither be read nor taken away', async () => {
+    await mkdir(claimFile())
+    await expect(claim()).rejects.toThrow(/^Reports cannot be written into .*EISDIR.* --out names another/)
+    await rm(claimFile(), { recursive: true })
+    await writeFile(claimFile(), `${JSON.stringify({ pid: gone(), host: hostname() })}\n`)
+    await mkdir(`${claimFile()}-${process.pid}`)
+    await expect(claim()).rejects.toThrow(/^Reports cannot be written into .*EISDIR.* --out names another/)
+  })
+
   it('is taken by one of two that begin at once, also where a dead run has left its claim', async () => {
     const program = `
       import { ReportFolder } from ${JSON.stringify(join(import.meta.dirname, 'folder.ts'))}

@@ -109,7 +109,7 @@ async function create(claim: string): Promise<FileHandle> {
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
     }
-    const written = await readFile(claim, 'utf8').catch(() => undefined)
+    const written = await unlessGone(readFile(claim, 'utf8'))
     if (written === undefined) continue
     const holder = holderOf(written)
     if (holder === undefined || goesOn(holder)) throw new Error(taken(claim, holder))
@@ -120,13 +120,18 @@ async function create(claim: string): Promise<FileHandle> {
 /** Takes away what a run has left that ended without a word. What another run has put there meanwhile goes back. */
 async function clear(claim: string, left: string): Promise<void> {
   const aside = `${claim}-${process.pid}`
-  const moved = await rename(claim, aside).then(
-    () => true,
-    () => false,
-  )
+  const moved = await unlessGone(rename(claim, aside).then(() => true))
   if (!moved) return
   if ((await readFile(aside, 'utf8')) !== left) await link(aside, claim).catch(() => undefined)
   await rm(aside, { force: true })
+}
+
+/** What comes of something that is done with a file; undefined when somebody has taken the file away. */
+function unlessGone<T>(done: Promise<T>): Promise<T | undefined> {
+  return done.catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return undefined
+    throw error
+  })
 }
 
 const claimOf = (pid: number): string => `${JSON.stringify({ pid, host: hostname() } satisfies Holder)}\n`
