@@ -1,11 +1,10 @@
 import { rm } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
-import type { Child } from '../../deploy/local/child.ts'
 import { LocalCluster } from '../../deploy/local/local-cluster.ts'
 import type { Clock } from '../../shared/clock.ts'
 import type { Random } from '../../shared/random.ts'
-import type { LocalService } from '../scenario.ts'
 import { Mishaps, type WatchedService } from './mishaps.ts'
+import { nodesOf } from './nodes.ts'
 import { roomfulProgram } from './program.ts'
 
 export interface LocalOptions {
@@ -88,7 +87,10 @@ export async function startLocal({ nodes, env, clock, random, tell, signal }: Lo
   }
   const { ports } = cluster
   return {
-    service: { ...serviceOf(cluster), mishaps: () => mishaps.look() },
+    service: {
+      ...nodesOf(cluster.children, (line) => mishaps.ended(line)),
+      mishaps: () => mishaps.look(),
+    },
     control_url: `http://${HOST}:${ports.api}`,
     control_token: cluster.secrets.operator_token,
     ws_urls: [`ws://${HOST}:${ports.websocket}`],
@@ -116,25 +118,5 @@ export async function startLocal({ nodes, env, clock, random, tell, signal }: Lo
     folder: cluster.folder,
     close: () => cluster.close(),
     abandon,
-  }
-}
-
-function serviceOf(cluster: LocalCluster): LocalService {
-  const nodes = [...cluster.children.keys()].filter((name) => name.startsWith('node-'))
-  const find = (node: string): Child => {
-    const child = nodes.includes(node) ? cluster.child(node) : undefined
-    if (!child) throw new Error(`there is no ${node}; there are ${nodes.join(', ')}`)
-    return child
-  }
-  return {
-    nodes,
-    async restart(node) {
-      const child = find(node)
-      child.end()
-      await child.ended
-      await child.start()
-    },
-    kill: (node) => find(node).kill(),
-    start: (node) => find(node).start(),
   }
 }

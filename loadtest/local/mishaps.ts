@@ -32,7 +32,7 @@ export class Mishaps {
     this.#clock = clock
   }
 
-  /** A process has ended by itself. */
+  /** A process has ended by itself, or not as it was told to. */
   ended(text: string): void {
     this.#news.push({ text, grave: true })
   }
