@@ -261,6 +261,27 @@ describe.each(BALANCERS)('%s with every setting that is there for some', { timeo
     }
   })
 
+  it('who sends more of a header than a node takes is told that, and not that something is wrong here', async () => {
+    const headers = { 'x-a': 'a'.repeat(7000), 'x-b': 'b'.repeat(7000), 'x-c': 'c'.repeat(7000) }
+    const url = balancer.ws_url.replace('wss:', 'https:')
+    const { status } = await fetchTrusting(certificate.cert)(url, { headers })
+    expect(status).toBe(kind === 'haproxy' ? 400 : 431)
+  })
+
+  it('where no node can be reached a newcomer is told that nobody is there', async () => {
+    const free = async () => `127.0.0.1:${await freePort()}`
+    const { tls: _, ...rest } = places
+    const lonely = await startBalancer(kind, {
+      ...rest,
+      websocket: await free(),
+      control: await free(),
+      operations: await free(),
+      nodes: [{ address: await free(), health_port: await freePort() }],
+    })
+    onTestFinished(() => lonely.close())
+    expect((await fetch(lonely.ws_url.replace('ws:', 'http:'))).status).toBe(503)
+  })
+
   it('the limit for one address counts the address, whatever the client says of itself', async () => {
     const hold = async (localAddress = '127.0.0.1') => {
       const socket = await handshake(balancer.ws_url, { localAddress, servername: 'localhost' })
