@@ -217,6 +217,18 @@ describe('a search over the cluster', () => {
     expect((await search('node_a').find('lobby', 10)).rooms).toHaveLength(1)
   })
 
+  it('keeps what cannot be read of other nodes, with their players, out of the log', async () => {
+    const { bus, logged } = await cluster({ node_a: {} })
+    const session = { project_id: 'prj_1', session_id: 'ses_x', sub: 'bob', rooms: 5 }
+    const answer = { kind: 'answer', search: 's', from: 'node_b', rooms: [], sessions: [session] }
+    const found = { rooms: 0, sessions: 1 }
+    await bus.publish('search:node_a', new TextEncoder().encode(JSON.stringify({ ...answer, found })))
+    expect(logged).toHaveLength(1)
+    expect(logged[0]).toContain('sessions.0.rooms')
+    expect(logged[0]).not.toMatch(/bob|ses_x/)
+    expect(logged[0]!.length).toBeLessThan(1000)
+  })
+
   it('ends with its node', async () => {
     const { search, clock } = await cluster({ node_a: {}, node_b: {} })
     await search('node_b').stop()

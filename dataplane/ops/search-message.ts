@@ -47,6 +47,10 @@ export type NodeMatches = v.InferOutput<typeof FOUND_OBJECT>
 export const encodeSearch = (message: SearchMessage): Uint8Array =>
   new TextEncoder().encode(JSON.stringify(message))
 
-/** Throws for what is no such message. */
-export const decodeSearch = (bytes: Uint8Array): SearchMessage =>
-  v.parse(MESSAGE, JSON.parse(new TextDecoder().decode(bytes)))
+/** Throws for what is no such message; the error says where it is wrong, not what it is: there are players in it. */
+export function decodeSearch(bytes: Uint8Array): SearchMessage {
+  const read = v.safeParse(MESSAGE, JSON.parse(new TextDecoder().decode(bytes)))
+  if (read.success) return read.output
+  const [issue] = read.issues
+  throw new TypeError(`${v.getDotPath(issue) ?? 'the message'}: ${issue.message}`)
+}
