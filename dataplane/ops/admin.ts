@@ -53,7 +53,11 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
   })
 
   app.get('/admin', (c) => c.html(page.html, 200, page.headers))
-  app.get('/admin/runtime', guard, (c) => runtime(c, options))
+  app.get('/admin/runtime', guard, (c) =>
+    runtime(c, options, (error) =>
+      log.error({ err: error, request_id: c.get('request_id'), path: c.req.path }, 'an answer broke off'),
+    ),
+  )
   app.get('/admin/cluster', guard, (c) => cluster(c, options))
   app.get('/admin/owner', guard, (c) => owner(c, options))
   app.get('/admin/search', guard, (c) => search(c, options))

@@ -72,8 +72,8 @@ const QUERY = v.pipe(
   ),
 )
 
-/** Answers `GET /admin/runtime`: the node, the rooms that are asked for, and the sessions in them. */
-export function runtime(c: Context, source: RuntimeSource): Response {
+/** Answers `GET /admin/runtime`: the node, the rooms that are asked for, and the sessions in them. `on_break`: as of `answerInSlices`. */
+export function runtime(c: Context, source: RuntimeSource, on_break: (error: unknown) => void): Response {
   const parsed = v.safeParse(QUERY, c.req.query())
   if (!parsed.success) return notUnderstood(c, parsed.issues)
   const { include_state, include_events, room_id, project_id, q, limit, members } = parsed.output
@@ -99,7 +99,7 @@ export function runtime(c: Context, source: RuntimeSource): Response {
     found: { rooms: rooms.found, sessions: sessions.found },
     totals: { rooms: rooms.total, members: source.members(), sessions: sessions.total },
   }
-  return answerInSlices(c, piecesOf(answer))
+  return answerInSlices(c, piecesOf(answer), on_break)
 }
 
 /** The answer as JSON, a room or a session at a time. */

@@ -7,16 +7,18 @@ const PIECE = 'x'.repeat(8192)
 /** Of these pieces, so many make a slice. */
 const A_SLICE = 4
 
-/** Answers with so many pieces; `made` tells how many of them were asked for. */
-function ask(pieces: number) {
-  const seen = { made: 0 }
-  const app = new Hono()
+/** Answers with so many pieces, the last of which may be a failure; `made` tells how many of them were asked for. */
+function ask(pieces: number, failure?: Error) {
+  const seen = { made: 0, broke: [] as unknown[] }
+  const app = new Hono().onError((_, c) => c.body(null, 500))
   app.get('/', (c) =>
     answerInSlices(
       c,
       (function* () {
         for (; seen.made < pieces; seen.made++) yield PIECE
+        if (failure) throw failure
       })(),
+      (error) => seen.broke.push(error),
     ),
   )
   return { seen, response: Promise.resolve(app.request('/')) }
@@ -53,6 +55,16 @@ describe('an answer in slices', () => {
     await reader.cancel()
     for (let turn = 0; turn < 50; turn++) await nextTurn()
     expect(seen.made).toBe(made)
+  })
+
+  it('breaks off where a piece cannot be made, and says so', async () => {
+    const failure = new Error('a room that cannot be described')
+    const { seen, response } = ask(200, failure)
+    await expect((await response).text()).rejects.toThrow()
+    expect(seen).toEqual({ made: 200, broke: [failure] })
+    // Nothing of a smaller one has gone out yet.
+    const small = ask(2, failure)
+    expect([(await small.response).status, small.seen.broke]).toEqual([500, []])
   })
 
   it('is whole at once when it is small', async () => {
