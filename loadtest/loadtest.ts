@@ -125,9 +125,10 @@ export class LoadTest {
 
   /** Whether the service can be played at all. */
   async #look(): Promise<void> {
-    const { options, target } = this.#parts
+    const { options, target, clock } = this.#parts
     const { ws_urls, issuer } = target
-    await preflight({ ws_urls, room_type: options.room_type, credentials: await issuer.issue() })
+    const credentials = await issuer.issue()
+    await preflight({ ws_urls, room_type: options.room_type, credentials, clock })
     await this.#scraper.reach()
   }
 

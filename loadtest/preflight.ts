@@ -1,22 +1,27 @@
 import { type Client, connect, RoomfulError } from '../client/index.ts'
+import type { Clock } from '../shared/clock.ts'
 import type { Credentials } from './crowd/client-parts.ts'
+import { patiently } from './crowd/patience.ts'
 
 /** What can be reached at all is reached within this. */
 const PATIENCE_MS = 5000
 /** A room that no client of a run joins. */
 const KEY = 'load-preflight'
+const REFUSED = 'A first client could not join a room'
 
 export interface PreflightParts {
   readonly ws_urls: readonly string[]
   readonly room_type: string
   readonly credentials: Credentials
+  readonly clock: Clock
 }
 
 /** Connects once to each address and joins a room, so that what cannot work is told at once and in full. Rejects with an Error that does. */
-export async function preflight({ ws_urls, room_type, credentials }: PreflightParts): Promise<void> {
+export async function preflight({ ws_urls, room_type, credentials, clock }: PreflightParts): Promise<void> {
   const { project_id: projectId, token } = credentials
   for (const url of ws_urls) {
     let client: Client | undefined
+    let unanswered: string | undefined
     try {
       client = await connect(url, {
         projectId,
@@ -25,8 +30,12 @@ export async function preflight({ ws_urls, room_type, credentials }: PreflightPa
         connectTimeoutMs: PATIENCE_MS,
         onError: () => undefined,
       })
-      await client.join(room_type, { key: KEY })
+      await patiently(clock, client.join(room_type, { key: KEY }), (within) => {
+        unanswered = `it had no answer ${within}.`
+        client?.close()
+      })
     } catch (error) {
+      if (unanswered !== undefined) throw new Error(`${REFUSED} at ${url}: ${unanswered}`)
       throw new Error(explained(error, url, room_type), { cause: error })
     } finally {
       client?.close()
@@ -42,7 +51,7 @@ function explained(error: unknown, url: string, room_type: string): string {
     return `No client can connect to ${url}: ${error.message} Is the service running? --ws says where it is; --local 3 starts one.`
   const hint = HINTS[error.code]
   const message = error.message.replace(/\.+$/, '.')
-  return `A first client could not join a room at ${url}: ${message} (${error.code})${hint === undefined ? '' : ` ${hint}`}`
+  return `${REFUSED} at ${url}: ${message} (${error.code})${hint === undefined ? '' : ` ${hint}`}`
 }
 
 const HINTS: Readonly<Record<string, string>> = {

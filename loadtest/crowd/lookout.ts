@@ -1,5 +1,13 @@
 import type { Clock } from '../../shared/clock.ts'
 
+/** When the service closed a session, milliseconds since 1970. */
+export interface Closing {
+  /** When the client saw it. */
+  readonly seen_at: number
+  /** Until then it was open for certain: what is between the two may be the generator's own delay. */
+  readonly open_at: number
+}
+
 const EVERY_MS = 10
 
 /**

@@ -3,22 +3,16 @@ import { CLOSE } from '../../shared/protocol/close-codes.ts'
 import type { LoadRoom, Milestone } from '../rooms/load.ts'
 import type { ClientParts, Credentials } from './client-parts.ts'
 import { asked, glance } from './frame.ts'
+import type { Closing } from './lookout.ts'
 import { Member } from './member.ts'
 import { Line } from './metered-socket.ts'
+import { patiently } from './patience.ts'
 import { Retries } from './retries.ts'
 
 /** How long a first connection may take, retries included. */
 const CONNECT_MS = 30_000
 /** A generator that cannot get rid of its messages is to find out by their times, not by a full queue. */
 const MOST_UNACKED = 100_000
-
-/** When the service closed a session, milliseconds since 1970. */
-export interface Closing {
-  /** When the client saw it. */
-  readonly seen_at: number
-  /** Until then it was open for certain: what is between the two may be the generator's own delay. */
-  readonly open_at: number
-}
 
 /** Why a client is not there any more, or is about to go, without that being a failure. */
 type Farewell = 'closed by us' | 'revoked' | 'read too slowly'
@@ -132,10 +126,12 @@ export class Player {
 
   /** Joins a room, which was due at a moment of the monotonic clock. Failures are counted. */
   async join(key: string, due: number): Promise<void> {
-    if (!this.alive) return
+    const client = this.#client
+    if (!client || !this.alive) return
     const { tally, clock, settings } = this.#parts
     try {
-      this.#room = await this.#client?.join<LoadRoom>(settings.room_type as 'load', { key })
+      const joined = client.join<LoadRoom>(settings.room_type as 'load', { key })
+      this.#room = await this.#answer('join', joined)
     } catch (error) {
       this.#fail(error)
       return
@@ -161,8 +157,8 @@ export class Player {
     this.judge()
     this.#member = undefined
     try {
-      await this.#room.leave()
-      tally.counts.leaves += 1
+      await this.#answer('leave', this.#room.leave())
+      if (this.alive) tally.counts.leaves += 1
       this.#room = undefined
     } catch (error) {
       this.#fail(error)
@@ -282,6 +278,15 @@ export class Player {
     this.#inspect()
     this.#farewell ??= 'closed by us'
     this.#client?.close()
+  }
+
+  /** What the service answers. Who has none for long counts that as a failure, and goes. */
+  #answer<T>(what: 'join' | 'leave', answer: Promise<T>): Promise<T> {
+    return patiently(this.#parts.clock, answer, (within) => {
+      const text = `client ${this.number} had no answer to its ${what} ${within}`
+      this.#fail(new Error(text), `${what}_unanswered`)
+      this.close()
+    })
   }
 
   /** It is a member anew. */

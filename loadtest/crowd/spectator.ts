@@ -18,6 +18,8 @@ const ATTEMPT_MS = 10_000
 const STABLE_MS = 5000
 /** How long a first connection may take, retries included. */
 const CONNECT_MS = 30_000
+/** How long the answer to a join may take. */
+const JOIN_MS = 30_000
 const JOIN_REF = 1
 
 type Stream = Extract<Glance, { readonly seq: number }>
@@ -193,6 +195,7 @@ export class Spectator {
   #whole({ epoch, seq }: Stream): void {
     const { tally, clock } = this.#parts
     if (!this.#at) {
+      this.#cancelPatience()
       tally.counts.joins += 1
       tally.time('join', clock.monotonic() - this.#joining_since)
       this.#arrived()
@@ -204,6 +207,7 @@ export class Spectator {
     if (message.t === 'welcome') this.#welcome(message)
     else if (message.t === 'error') {
       this.#parts.tally.fail(message.code, message.message)
+      this.#cancelPatience()
       this.#arrived()
     }
   }
@@ -234,6 +238,7 @@ export class Spectator {
     }
     if (this.#at) return
     this.#joining_since = now
+    this.#lookForward(JOIN_MS)
     this.#say({
       t: 'join',
       ref: JOIN_REF,
@@ -289,13 +294,16 @@ export class Spectator {
     this.#lookForward(CONNECT_MS)
   }
 
-  /** Gives up unless it is connected within `patience_ms`. */
+  /** Gives up unless it is connected, or in its room, within `patience_ms`. */
   #lookForward(patience_ms: number): void {
     const { clock, tally } = this.#parts
     this.#cancelPatience()
     this.#cancelPatience = clock.schedule(patience_ms, () => {
       const within = `within ${patience_ms / 1000} s (${this.#retries.count} retries)`
-      if (this.#session) tally.fail('connection_lost', `spectator ${this.number} did not come back ${within}`)
+      if (this.#online)
+        tally.fail('join_unanswered', `spectator ${this.number} had no answer to its join ${within}`)
+      else if (this.#session)
+        tally.fail('connection_lost', `spectator ${this.number} did not come back ${within}`)
       else tally.fail('connection_failed', `spectator ${this.number} got no connection ${within}`)
       this.#end()
       this.#line.cut()
