@@ -271,13 +271,13 @@ describe('GET /admin/owner', () => {
   })
 
   it.each([
-    ['room_id=arena:a', 'project_id'],
-    ['project_id=prj_1', 'room_id'],
-    ['project_id=prj_1&room_id=arena', 'room_id'],
-  ])('refuses ?%s and names %s', async (query, path) => {
+    ['room_id=arena:a', 'project_id', 'must name the project of the room'],
+    ['project_id=prj_1', 'room_id', 'must be type:key'],
+    ['project_id=prj_1&room_id=arena', 'room_id', 'must be type:key'],
+  ])('refuses ?%s and names %s', async (query, path, message) => {
     const response = await setup().get(`/admin/owner?${query}`)
     expect(response.status).toBe(400)
-    expect(await response.json()).toMatchObject({ errors: [{ path }] })
+    expect(await response.json()).toMatchObject({ errors: [{ path, message }] })
   })
 })
 
@@ -294,16 +294,16 @@ describe('GET /admin/search', () => {
   })
 
   it.each([
-    ['', 'q'],
-    ['q=', 'q'],
-    ['q=%20', 'q'],
-    [`q=${'x'.repeat(201)}`, 'q'],
-    ['q=x&limit=201', 'limit'],
-  ])('refuses ?%s and names %s', async (query, path) => {
+    ['', 'q', 'must have 1 to 200 characters'],
+    ['q=', 'q', 'must have 1 to 200 characters'],
+    ['q=%20', 'q', 'must have 1 to 200 characters'],
+    [`q=${'x'.repeat(201)}`, 'q', 'must be 200 characters or fewer'],
+    ['q=x&limit=201', 'limit', 'must be a whole number from 0 to 200'],
+  ])('refuses ?%s and names %s', async (query, path, message) => {
     const { get, searched } = setup()
     const response = await get(`/admin/search?${query}`)
     expect(response.status).toBe(400)
-    expect(await response.json()).toMatchObject({ errors: [{ path }] })
+    expect(await response.json()).toMatchObject({ errors: [{ path, message }] })
     expect(searched).toEqual([])
   })
 })

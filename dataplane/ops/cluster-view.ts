@@ -3,7 +3,7 @@ import * as v from 'valibot'
 import type { ClusterNodeDescription } from '../descriptions.ts'
 import type { ClusterMatches } from './cluster-search.ts'
 import { problem } from './problem.ts'
-import { countUpTo, notUnderstood, PROJECT_ID, ROOM_ID, SEARCH_TEXT } from './query.ts'
+import { countUpTo, notUnderstood, ROOM_ID, SEARCH_TEXT } from './query.ts'
 import { LONGEST_TEXT, MOST_MATCHES } from './search-message.ts'
 
 /** What `GET /admin/cluster` answers: the nodes as the one that is asked sees them, itself first. */
@@ -38,13 +38,14 @@ export interface ClusterSource {
   readonly searchCluster: (q: string, limit: number) => Promise<ClusterMatches>
 }
 
+/** What is missing is refused as what is empty. */
 const OWNER_QUERY = v.object({
-  project_id: v.message(PROJECT_ID, 'must name the project of the room'),
-  room_id: v.message(ROOM_ID, 'must be type:key'),
+  project_id: v.optional(v.pipe(v.string(), v.minLength(1, 'must name the project of the room')), ''),
+  room_id: v.optional(ROOM_ID, ''),
 })
 
 const SEARCH_QUERY = v.object({
-  q: v.message(v.pipe(SEARCH_TEXT, v.minLength(1)), `must have 1 to ${LONGEST_TEXT} characters`),
+  q: v.optional(v.pipe(SEARCH_TEXT, v.minLength(1, `must have 1 to ${LONGEST_TEXT} characters`)), ''),
   limit: countUpTo(MOST_MATCHES),
 })
 const MATCHES = 50
