@@ -1,15 +1,7 @@
 import { beforeEach, describe, expect, it } from 'vitest'
-import type { RoomOwner } from '../../shared/store/port.ts'
-import { Questions } from '../../test/support/cluster/questions.ts'
-import { TestRooms } from '../../test/support/cluster/test-rooms.ts'
-import { FakeClock } from '../../test/support/fake-clock.ts'
-import { RecordingTracer } from '../../test/support/recording-tracer.ts'
-import { type RoomAddress, roomName, type ToOwner } from '../traffic.ts'
-import { Router } from './router.ts'
+import { HERE, ROOM, RouterBench, THERE } from '../../test/support/cluster/router-bench.ts'
+import { roomName, type ToOwner } from '../traffic.ts'
 
-const ROOM: RoomAddress = { project_id: 'prj_a', room_type: 'duel', key: 'one' }
-const HERE = 'node_here'
-const THERE = 'node_there'
 const JOIN = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
 
 const join = (member_id = 'mem_a', traceparent: string | null = JOIN): ToOwner => ({
@@ -28,35 +20,12 @@ const join = (member_id = 'mem_a', traceparent: string | null = JOIN): ToOwner =
 const claim = { fence: { room: roomName(ROOM), epoch: 9 }, snapshot: undefined, journal: [] } as never
 
 describe('the span of a look for the owner of a room', () => {
-  let clock: FakeClock
-  let host: TestRooms
-  let records: Questions<RoomOwner | undefined>
-  let dead: Set<string>
-  let chosen: string | undefined
-  let tracer: RecordingTracer
-  let router: Router
+  let bench: RouterBench
+  let { clock, host, records, dead, tracer, router } = new RouterBench()
 
   beforeEach(() => {
-    clock = new FakeClock()
-    host = new TestRooms()
-    records = new Questions()
-    dead = new Set()
-    chosen = HERE
-    tracer = new RecordingTracer(clock)
-    router = new Router({
-      node_id: HERE,
-      clock,
-      tracer,
-      host,
-      inspect: records.ask,
-      judge: async (node_id) => (dead.has(node_id) ? 'dead' : 'alive'),
-      gone: (node_id) => dead.has(node_id),
-      place: () => chosen,
-      accepts: () => true,
-      send: () => undefined,
-      deliver: () => undefined,
-      failed: () => undefined,
-    })
+    bench = new RouterBench()
+    ;({ clock, host, records, dead, tracer, router } = bench)
   })
 
   it('is a part of the join, and says who has the room', async () => {
@@ -106,7 +75,7 @@ describe('the span of a look for the owner of a room', () => {
   })
 
   it('says which node was chosen to open a room', async () => {
-    chosen = THERE
+    bench.chosen = THERE
     router.send(join())
     await records.answer(undefined)
     expect(tracer.spans[0]!.attributes).toMatchObject({
@@ -153,7 +122,7 @@ describe('the span of a look for the owner of a room', () => {
   )
 
   it('has failed when no node can take the room, or the store does not answer', async () => {
-    chosen = undefined
+    bench.chosen = undefined
     router.send(join('mem_a'))
     await records.answer(undefined)
     router.send(join('mem_b'))

@@ -1,16 +1,9 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import type { RoomOwner } from '../../shared/store/port.ts'
-import { Questions } from '../../test/support/cluster/questions.ts'
-import { TestRooms } from '../../test/support/cluster/test-rooms.ts'
-import { FakeClock } from '../../test/support/fake-clock.ts'
-import { type RoomAddress, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
-import { Router } from './router.ts'
-import type { PeerMessage } from './wire.ts'
+import { HERE, ROOM, RouterBench, THERE } from '../../test/support/cluster/router-bench.ts'
+import { roomName, type ToEdge, type ToOwner } from '../traffic.ts'
 
-const ROOM: RoomAddress = { project_id: 'prj_a', room_type: 'duel', key: 'one' }
 const NAME = roomName(ROOM)
-const HERE = 'node_here'
-const THERE = 'node_there'
 const ELSEWHERE = 'node_elsewhere'
 
 const join = (member_id = 'mem_a', ref = 1): ToOwner => ({
@@ -40,46 +33,12 @@ const spoken = (epoch: number): ToEdge => ({ room: ROOM, epoch, kind: 'no_seat',
 const ownedBy = (owner: string | null, epoch = 7): RoomOwner => ({ epoch, version: 3, owner })
 
 describe('Router', () => {
-  let clock: FakeClock
-  let host: TestRooms
-  let records: Questions<RoomOwner | undefined>
-  let dead: Set<string>
-  let sent: { to: string; message: PeerMessage }[]
-  let delivered: { edge: string; message: ToEdge }[]
-  let failures: string[]
-  /** The node that is to open a room, and why it was asked for. */
-  let chosen: string | undefined
-  let reasons: string[]
-  let accepts: boolean
-  let router: Router
+  let bench: RouterBench
+  let { clock, host, records, dead, sent, delivered, failures, reasons, router } = new RouterBench()
 
   beforeEach(() => {
-    clock = new FakeClock()
-    host = new TestRooms()
-    records = new Questions()
-    dead = new Set()
-    sent = []
-    delivered = []
-    failures = []
-    chosen = HERE
-    reasons = []
-    accepts = true
-    router = new Router({
-      node_id: HERE,
-      clock,
-      host,
-      inspect: records.ask,
-      judge: async (node_id) => (dead.has(node_id) ? 'dead' : 'alive'),
-      gone: (node_id) => dead.has(node_id),
-      place: (reason) => {
-        reasons.push(reason)
-        return chosen
-      },
-      accepts: () => accepts,
-      send: (to, peer_message) => sent.push({ to, message: peer_message }),
-      deliver: (edge, to_edge) => delivered.push({ edge, message: to_edge }),
-      failed: (_, room) => failures.push(room),
-    })
+    bench = new RouterBench()
+    ;({ clock, host, records, dead, sent, delivered, failures, reasons, router } = bench)
   })
 
   /** The route to the room leads to `owner`. */
@@ -154,7 +113,7 @@ describe('Router', () => {
     })
 
     it('is opened at the node that placement chooses, which then has what follows', async () => {
-      chosen = THERE
+      bench.chosen = THERE
       router.send(join())
       await records.answer(undefined)
       router.send(message(1))
@@ -173,7 +132,7 @@ describe('Router', () => {
     })
 
     it('is opened here when the record says that it is here', async () => {
-      chosen = ELSEWHERE
+      bench.chosen = ELSEWHERE
       router.send(message(1))
       await records.answer(ownedBy(HERE))
       expect(host.opened).toHaveLength(1)
@@ -181,15 +140,15 @@ describe('Router', () => {
     })
 
     it('goes elsewhere when the record says that it is here, and this node takes none any more', async () => {
-      chosen = ELSEWHERE
-      accepts = false
+      bench.chosen = ELSEWHERE
+      bench.accepts = false
       router.send(message(1))
       await records.answer(ownedBy(HERE))
       expect(sent).toEqual([{ to: ELSEWHERE, message: { to: 'opener', message: message(1) } }])
     })
 
     it('is refused to joins as overloaded when no node can take it', async () => {
-      chosen = undefined
+      bench.chosen = undefined
       router.send(join('mem_a', 5))
       router.send(message(1))
       await records.answer(ownedBy(null))
@@ -231,7 +190,7 @@ describe('Router', () => {
 
     /** Two nodes that each took the other for the less loaded would pass it on for ever. */
     it('opens the room here, whatever placement would say', async () => {
-      chosen = ELSEWHERE
+      bench.chosen = ELSEWHERE
       router.receive(join(), THERE)
       await records.answer(undefined)
       expect(host.opened).toEqual([[{ message: join(), from: THERE }]])
@@ -239,7 +198,7 @@ describe('Router', () => {
     })
 
     it('is sent back when this node takes no rooms any more, without a look', () => {
-      accepts = false
+      bench.accepts = false
       router.receive(join(), THERE)
       expect(delivered).toEqual([{ edge: THERE, message: moved(null) }])
       expect(records.asked).toEqual([])

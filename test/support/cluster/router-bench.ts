@@ -1,0 +1,49 @@
+import { Router } from '../../../dataplane/cluster/router.ts'
+import type { PeerMessage } from '../../../dataplane/cluster/wire.ts'
+import type { RoomAddress, ToEdge } from '../../../dataplane/traffic.ts'
+import type { RoomOwner } from '../../../shared/store/port.ts'
+import { FakeClock } from '../fake-clock.ts'
+import { RecordingTracer } from '../recording-tracer.ts'
+import { Questions } from './questions.ts'
+import { TestRooms } from './test-rooms.ts'
+
+export const ROOM: RoomAddress = { project_id: 'prj_a', room_type: 'duel', key: 'one' }
+export const HERE = 'node_here'
+export const THERE = 'node_there'
+
+/** The router of the node `HERE`, and all that it asks and tells. */
+export class RouterBench {
+  readonly clock = new FakeClock()
+  readonly tracer = new RecordingTracer(this.clock)
+  readonly host = new TestRooms()
+  readonly records = new Questions<RoomOwner | undefined>()
+  /** Nodes that have ended. */
+  readonly dead = new Set<string>()
+  readonly sent: { to: string; message: PeerMessage }[] = []
+  readonly delivered: { edge: string; message: ToEdge }[] = []
+  /** Rooms whose owner could not be found. */
+  readonly failures: string[] = []
+  /** The node that is to open a room. */
+  chosen: string | undefined = HERE
+  /** What it was asked for. */
+  readonly reasons: string[] = []
+  /** Whether this node opens rooms for others. */
+  accepts = true
+  readonly router = new Router({
+    node_id: HERE,
+    clock: this.clock,
+    tracer: this.tracer,
+    host: this.host,
+    inspect: this.records.ask,
+    judge: async (node_id) => (this.dead.has(node_id) ? 'dead' : 'alive'),
+    gone: (node_id) => this.dead.has(node_id),
+    place: (reason) => {
+      this.reasons.push(reason)
+      return this.chosen
+    },
+    accepts: () => this.accepts,
+    send: (to, message) => this.sent.push({ to, message }),
+    deliver: (edge, message) => this.delivered.push({ edge, message }),
+    failed: (_, room) => this.failures.push(room),
+  })
+}
