@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
+import type { TestGateway } from '../../test/support/gateway/test-gateway.ts'
 import { TestPair } from '../../test/support/gateway/test-pair.ts'
 import type { GatewayOptions } from './options.ts'
 
@@ -95,22 +96,53 @@ describe('the record of a session', () => {
     await expectClose(await pair.b.resume(nobody), 'resume_failed', /no such session/)
   })
 
-  it('is the last holder’s when the store has lost it, also when an earlier one, who never heard, writes it first', async () => {
-    pair.deaf = true
-    const { client, welcome, snapshot } = await pair.a.join()
-    client.ws.terminate()
-    await expect.poll(() => pair.a.gateway.connections).toBe(0)
-    const again = await pair.b.resume(welcome, [snapshot])
-    const { resume_token } = await again.next('welcome')
-    await again.roundTrip()
-    pair.records.replace(memoryStore({ clock: pair.clock }).records)
-    for (const node of [pair.a, pair.b]) {
+  describe('that the store has lost, and that a holder before the last, who never heard, writes first', () => {
+    /** A session that node_a had before node_b. */
+    const moved = async () => {
+      pair.deaf = true
+      const { client, welcome, snapshot } = await pair.a.join()
+      client.ws.terminate()
+      await expect.poll(() => pair.a.gateway.connections).toBe(0)
+      const again = await pair.b.resume(welcome, [snapshot])
+      const { resume_token } = await again.next('welcome')
+      await again.roundTrip()
+      return { again, welcome: { ...welcome, resume_token }, snapshot }
+    }
+    const isWrittenBy = async (node: TestGateway) => {
       node.gateway.storeReturned()
       await pair.pass(4000, 1000)
     }
-    await again.roundTrip()
-    again.ws.terminate()
-    await (await pair.a.resume({ ...welcome, resume_token }, [snapshot])).next('welcome')
+    const loseAll = () => pair.records.replace(memoryStore({ clock: pair.clock }).records)
+
+    it('is the last holder’s', async () => {
+      const { again, welcome, snapshot } = await moved()
+      loseAll()
+      for (const node of [pair.a, pair.b]) await isWrittenBy(node)
+      await again.roundTrip()
+      again.ws.terminate()
+      await (await pair.a.resume(welcome, [snapshot])).next('welcome')
+    })
+
+    it('is resumed by whoever has the last token, at the last holder at once, elsewhere soon', async () => {
+      for (const place of ['b', 'a'] as const) {
+        const { again, welcome, snapshot } = await moved()
+        again.ws.terminate()
+        await expect.poll(() => pair.b.gateway.connections).toBe(0)
+        await pair.pass(1000)
+        loseAll()
+        pair.store_uptime_ms = 0
+        await isWrittenBy(pair.a)
+        if (place === 'a') {
+          await expectClose(await pair.a.resume(welcome), 'overloaded', /begun anew, .* try again/)
+          await isWrittenBy(pair.b)
+        }
+        const back = await pair[place].resume(welcome, [snapshot])
+        await back.next('welcome')
+        back.ws.terminate()
+        await expect.poll(() => pair[place].gateway.connections).toBe(0)
+        pair.store_uptime_ms = Number.POSITIVE_INFINITY
+      }
+    })
   })
 
   it('goes with the session', async () => {

@@ -78,15 +78,20 @@ async function find(
   parts: TakeOverParts,
   { project_id, session_id, resume_token, open }: Claimant,
 ): Promise<StoredSession | Refusal | undefined> {
-  const { store, clock, patience_ms, node_gone } = parts
+  const { store, clock, patience_ms, node_gone, store_is_behind } = parts
   let undecided: { readonly token: string; readonly until: number } | undefined
   while (open()) {
     const found = (await store.load(session_id)) ?? (await loadAgain(parts, session_id))
-    if (!found) return (await parts.store_is_behind()) ? BEHIND : UNKNOWN
+    if (!found) return (await store_is_behind()) ? BEHIND : UNKNOWN
     if (found.record.claims.project_id !== project_id) return UNKNOWN
     const { right, detached, node_id } = found.record
     const verdict = checkResumeToken(right, resume_token)
-    if (verdict === 'wrong') return UNKNOWN
+    if (verdict === 'wrong') {
+      // A store that has lost the record may have been told by an earlier holder, who did not know better.
+      const own = node_id === parts.node_id ? undefined : await loadAgain(parts, session_id)
+      if (own && checkResumeToken(own.record.right, resume_token) !== 'wrong') continue
+      return (await store_is_behind()) ? BEHIND : UNKNOWN
+    }
     if (verdict === 'current') return found
     if (right.confirmed) return USED
     if (detached || node_gone(node_id)) return found
