@@ -103,8 +103,13 @@ describe('traces', () => {
   })
 
   it('go over TLS with the certificates of files', () => {
-    const files: Record<string, string> = { '/ca': 'ca', '/cert': 'cert', '/own-cert': 'own', '/key': 'key' }
-    const read = (path: string): string => `-----BEGIN ${files[path]!}`
+    const files: Record<string, string> = {
+      '/ca': '-----BEGIN CERTIFICATE-----\nca',
+      '/cert': '-----BEGIN CERTIFICATE-----\ncert',
+      '/own-cert': '-----BEGIN CERTIFICATE-----\nown',
+      '/key': '-----BEGIN EC PRIVATE KEY-----\nkey',
+    }
+    const read = (path: string): string => files[path]!
     const env = {
       ...ON,
       OTEL_EXPORTER_OTLP_CERTIFICATE: '/ca',
@@ -112,12 +117,21 @@ describe('traces', () => {
       OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE: '/own-cert',
       OTEL_EXPORTER_OTLP_CLIENT_KEY: '/key',
     }
-    const tls = { ca: '-----BEGIN ca', cert: '-----BEGIN own', key: '-----BEGIN key' }
+    const tls = { ca: files['/ca'], cert: files['/own-cert'], key: files['/key'] }
     expect(config(parseControlConfig(env, read)).tracing?.tls).toEqual(tls)
     expect(problems(parseControlConfig(env, () => 'nothing'))).toMatchObject([
-      { name: 'OTEL_EXPORTER_OTLP_CERTIFICATE', was: '"/ca" (which has no PEM in it)' },
+      { name: 'OTEL_EXPORTER_OTLP_CERTIFICATE', was: '"/ca" (which has no certificate in it)' },
       { name: 'OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE' },
       { name: 'OTEL_EXPORTER_OTLP_CLIENT_KEY' },
+    ])
+    const swapped = { OTEL_EXPORTER_OTLP_CERTIFICATE: '/key', OTEL_EXPORTER_OTLP_CLIENT_KEY: '/cert' }
+    expect(problems(parseControlConfig({ ...env, ...swapped }, read))).toMatchObject([
+      { name: 'OTEL_EXPORTER_OTLP_CERTIFICATE', was: '"/key" (which has no certificate in it)' },
+      {
+        name: 'OTEL_EXPORTER_OTLP_CLIENT_KEY',
+        was: '"/cert" (which has no private key in it)',
+        may_be: 'the path of a PEM file with a private key in it',
+      },
     ])
     const { OTEL_EXPORTER_OTLP_CLIENT_KEY: _, ...alone } = env
     expect(problems(parseControlConfig(alone, read))).toMatchObject([

@@ -60,10 +60,16 @@ function tracingConfig(values: Values, read_file: ReadFile, service_name: string
 }
 
 const TLS = { ca: 'CERTIFICATE', cert: 'CLIENT_CERTIFICATE', key: 'CLIENT_KEY' } as const
+type TlsPart = keyof typeof TLS
+/** How PEM files of certificates and of private keys are told apart: a file of the other kind would go unnoticed until spans are lost. */
+const LABELS = {
+  certificate: /-----BEGIN ([A-Z0-9]+ )?CERTIFICATE-----/,
+  'private key': /-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY-----/,
+} as const
 
 /** The files that are named for the connection to the collector: those for traces before those for everything. */
 const tlsFiles = (values: Partial<Values>) =>
-  Object.entries(TLS).flatMap(([part, what]) => {
+  (Object.entries(TLS) as [TlsPart, string][]).flatMap(([part, what]) => {
     const names = [`OTEL_EXPORTER_OTLP_TRACES_${what}`, `OTEL_EXPORTER_OTLP_${what}`] as VariableName[]
     const name = names.find((each) => values[each] !== undefined)
     return name === undefined ? [] : [{ part, name, path: values[name] as string }]
@@ -71,10 +77,11 @@ const tlsFiles = (values: Partial<Values>) =>
 
 function tlsProblems(values: Partial<Values>, read_file: ReadFile): Problem[] {
   const files = tlsFiles(values)
-  const problems = files.flatMap(({ name, path }) => {
-    const fault = pemFault(path, read_file)
+  const problems = files.flatMap(({ part, name, path }) => {
+    const what = part === 'key' ? 'private key' : 'certificate'
+    const fault = pemFault(path, what, read_file)
     const was = `${JSON.stringify(path)} (${fault})`
-    return fault === undefined ? [] : [{ name, was, may_be: 'the path of a PEM file that can be read' }]
+    return fault === undefined ? [] : [{ name, was, may_be: `the path of a PEM file with a ${what} in it` }]
   })
   const [cert, key] = ['cert', 'key'].map((part) => files.find((file) => file.part === part))
   const alone = cert && !key ? cert : key && !cert ? key : undefined
@@ -87,9 +94,9 @@ function tlsProblems(values: Partial<Values>, read_file: ReadFile): Problem[] {
   return problems
 }
 
-function pemFault(path: string, read_file: ReadFile): string | undefined {
+function pemFault(path: string, what: keyof typeof LABELS, read_file: ReadFile): string | undefined {
   try {
-    return read_file(path).includes('-----BEGIN ') ? undefined : 'which has no PEM in it'
+    return LABELS[what].test(read_file(path)) ? undefined : `which has no ${what} in it`
   } catch (error) {
     return (error as NodeJS.ErrnoException).code ?? 'unreadable'
   }
