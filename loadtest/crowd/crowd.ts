@@ -4,6 +4,7 @@ import { unlessAborted } from '../unless-aborted.ts'
 import type { Credentials, CrowdSettings } from './client-parts.ts'
 import { type Findings, together } from './findings.ts'
 import type { LoopReading } from './loop-watch.ts'
+import { newestOf } from './seen.ts'
 import type { SquadReport } from './squad.ts'
 import { SquadThread } from './squad-thread.ts'
 
@@ -161,10 +162,13 @@ export class ThreadedCrowd implements Crowd {
     return together(await Promise.all(this.#threads.map((thread) => thread.call('findings'))))
   }
 
-  /** Also when the run is interrupted: nobody says anything more, and what was said is waited for. */
+  /** Also when the run is interrupted: nobody says anything more, and what was said is waited for, and seen by all. */
   async finish(within_seconds: number): Promise<void> {
     await Promise.all(this.#threads.map((thread) => thread.call('stop')))
     await Promise.all(this.#threads.map((thread) => thread.call('settle', within_seconds)))
+    const seen = await Promise.all(this.#threads.map((thread) => thread.call('newest')))
+    const newest = newestOf(seen.flatMap((each) => Object.values(each)))
+    await Promise.all(this.#threads.map((thread) => thread.call('catchUp', newest, within_seconds)))
     await Promise.all(this.#threads.map((thread) => thread.call('giveUp')))
   }
 

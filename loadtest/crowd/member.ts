@@ -3,6 +3,7 @@ import type { LoadRoom } from '../rooms/load.ts'
 import { AckWitness } from './ack-witness.ts'
 import { EventWitness } from './event-witness.ts'
 import type { Book } from './findings.ts'
+import type { Seen } from './seen.ts'
 
 /** One client as one member of one room: what it has said there, and what the room says it has applied of that. */
 export class Member {
@@ -19,6 +20,7 @@ export class Member {
   #id: string | undefined
   readonly #counted: boolean
   #twice = 0
+  #epoch = 0
   #seq = 0
   /** What is written down already. */
   #judged = { lost: 0, missing: 0 }
@@ -43,8 +45,17 @@ export class Member {
     return this.#id !== undefined && (status === 'rejoining' || memberId !== this.#id)
   }
 
-  /** An update of the room arrives; `seq` is its own. */
-  update(seq: number): void {
+  /** How far it has seen its room; undefined: nothing has come since it joined. */
+  get seen(): Seen | undefined {
+    return this.#epoch === 0 ? undefined : { room_id: this.#room.id, epoch: this.#epoch, seq: this.#seq }
+  }
+
+  /** An update of the room arrives, with its own epoch and `seq`. `whole`: it replaces all before. */
+  update(whole: boolean, epoch: number, seq: number, at: number): void {
+    if (whole || (this.#epoch !== 0 && epoch !== this.#epoch)) this.disturbed(at)
+    // For a moment after a join acks may come later, too; events may not.
+    else if (this.#epoch === 0) this.witness.disturbed(at)
+    this.#epoch = epoch
     this.#seq = seq
     this.witness.update(seq)
   }

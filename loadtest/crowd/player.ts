@@ -8,6 +8,7 @@ import { Member } from './member.ts'
 import { Line } from './metered-socket.ts'
 import { patiently } from './patience.ts'
 import { Retries } from './retries.ts'
+import type { Seen } from './seen.ts'
 
 /** How long a first connection may take, retries included. */
 const CONNECT_MS = 30_000
@@ -28,7 +29,6 @@ export class Player {
   #client: Client | undefined
   #room: Room<LoadRoom> | undefined
   #member: Member | undefined
-  #epoch = 0
   /** When each message that is not settled was due, by a number of its own. */
   readonly #open = new Map<number, number>()
   #sends = 0
@@ -83,6 +83,11 @@ export class Player {
 
   get in_room(): boolean {
     return this.#room?.status === 'joined'
+  }
+
+  /** How far it has seen its room; undefined: it is in none, or not connected. */
+  get seen(): Seen | undefined {
+    return this.online && this.in_room ? this.#member?.seen : undefined
   }
 
   /** Whether its room counts what it applies. */
@@ -294,7 +299,6 @@ export class Player {
     const { book, settings } = this.#parts
     if (!this.#room) return
     this.#inspect()
-    this.#epoch = 0
     this.#member = new Member(this.#room, `client ${this.number}`, book, settings.message === undefined)
   }
 
@@ -356,14 +360,7 @@ export class Player {
     if (seen.kind === 'draining') member.disturbed(clock.monotonic())
     else if (seen.room_id !== this.#room?.id) return
     else if (seen.kind === 'ack') member.witness.acked(seen.ref)
-    else {
-      const now = clock.monotonic()
-      if (seen.kind === 'whole' || (this.#epoch !== 0 && seen.epoch !== this.#epoch)) member.disturbed(now)
-      // For a moment after a join acks may come later, too; events may not.
-      else if (this.#epoch === 0) member.witness.disturbed(now)
-      this.#epoch = seen.epoch
-      member.update(seen.seq)
-    }
+    else member.update(seen.kind === 'whole', seen.epoch, seen.seq, clock.monotonic())
   }
 
   #sent(frame: Uint8Array): void {

@@ -13,6 +13,8 @@ import type { Credentials } from './client-parts.ts'
 import { Squad } from './squad.ts'
 
 const ROOMS = join(import.meta.dirname, '../rooms')
+/** As a service has it that is told nothing else. */
+const HEARTBEAT_MS = 10_000
 const FAST = { per_second: 1000, offset: 0 }
 
 /** A service that has no room for some: what comes is cut off, as often as was asked for, and then let through. */
@@ -161,6 +163,28 @@ describe('spectators', () => {
     )
     expect(refused.counts.retries).toBeGreaterThan(3)
     await squad.close()
+  })
+
+  it('leave a connection on which a service that hangs says nothing, and come back', async () => {
+    const clock = new FakeClock()
+    let hangs = false
+    const pass = (frame: Uint8Array) => (hangs ? [] : [frame])
+    const front = await faultyFront(service.ws_url, { to_client: pass, to_node: pass })
+    const squad = squadAt(front.ws_url, clock)
+    await squad.watch([0], FAST, credentials, 'load-0')
+    hangs = true
+    clock.advance(HEARTBEAT_MS)
+    expect((await squad.report()).online).toBe(1)
+    clock.advance(HEARTBEAT_MS)
+    await expect.poll(async () => (await squad.report()).online).toBe(0)
+    hangs = false
+    const resumes = async (): Promise<number> => {
+      clock.advance(100)
+      return (await squad.report()).counts.resumes
+    }
+    await expect.poll(resumes, { timeout: 10_000 }).toBe(1)
+    await squad.close()
+    front.close()
   })
 })
 

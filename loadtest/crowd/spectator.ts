@@ -8,6 +8,7 @@ import type { ClientParts, Credentials } from './client-parts.ts'
 import { type Glance, glance } from './frame.ts'
 import { Line } from './metered-socket.ts'
 import { Retries } from './retries.ts'
+import { behind, type Newest, type Seen } from './seen.ts'
 
 /** As the SDK does it. */
 const BACKOFF_BASE_MS = 250
@@ -21,6 +22,8 @@ const CONNECT_MS = 30_000
 /** How long the answer to a join may take. */
 const JOIN_MS = 30_000
 const JOIN_REF = 1
+/** As the SDK has it: after so many heartbeats without a word the service is taken for lost. */
+const SILENT_HEARTBEATS = 2
 
 type Stream = Extract<Glance, { readonly seq: number }>
 
@@ -62,6 +65,8 @@ export class Spectator {
   /** Cancels the one timer there is: the attempt's deadline, the wait for the next, or the wait for a move. */
   #cancelTimer = () => {}
   #cancelPatience = () => {}
+  #heard_at = 0
+  #cancelPulse = () => {}
 
   constructor(number: number, key: string, credentials: Credentials, parts: ClientParts) {
     this.number = number
@@ -89,6 +94,19 @@ export class Spectator {
 
   get online(): boolean {
     return this.#online
+  }
+
+  /** How far it has seen its room; undefined: it is in none, or not connected. */
+  get seen(): Seen | undefined {
+    return this.#online && this.#at ? { room_id: this.#room_id, ...this.#at } : undefined
+  }
+
+  /** Writes down what others have seen and it has not. To be called when that should have come. */
+  judge(newest: Newest): void {
+    const missing = this.seen === undefined ? 0 : behind(this.seen, newest)
+    if (missing === 0) return
+    const text = `spectator ${this.number} in ${this.#room_id}: nothing came after seq ${this.#at!.seq}, and others have seen ${missing} more`
+    this.#parts.book.note('gap', text)
   }
 
   /** Whether it may still come back when it is not there. */
@@ -165,6 +183,7 @@ export class Spectator {
 
   #received(frame: Uint8Array): void {
     const { counts } = this.#parts.tally
+    this.#heard_at = this.#parts.clock.monotonic()
     counts.bytes_in += frame.length
     const seen = glance(frame)
     if (seen.kind === 'other') this.#answer(this.#codec.decode(frame))
@@ -214,7 +233,7 @@ export class Spectator {
 
   #welcome(welcome: Extract<DecodedMessage, { t: 'welcome' }>): void {
     const { tally, clock } = this.#parts
-    const { session_id, resume_token, resume_ttl_seconds, rooms } = welcome
+    const { session_id, resume_token, resume_ttl_seconds, heartbeat_seconds, rooms } = welcome
     const now = clock.monotonic()
     const first = this.#session === undefined
     this.#cancelTimer()
@@ -224,6 +243,7 @@ export class Spectator {
     this.#welcomed_at = now
     this.#kept_seconds = resume_ttl_seconds
     this.#unanswered_resumes = 0
+    this.#keepAlive(heartbeat_seconds * 1000)
     this.#back()
     this.#session = { session_id, resume_token }
     if (first) {
@@ -247,6 +267,20 @@ export class Spectator {
     })
   }
 
+  /** Says a word each `period_ms`, and ends a connection on which the service has said none for long: one that hangs looks open. */
+  #keepAlive(period_ms: number): void {
+    const { clock } = this.#parts
+    this.#cancelPulse()
+    this.#cancelPulse = clock.schedule(period_ms, () => {
+      if (clock.monotonic() - this.#heard_at >= SILENT_HEARTBEATS * period_ms) {
+        this.#line.cut()
+        return
+      }
+      this.#say({ t: 'ping', at: clock.monotonic() })
+      this.#keepAlive(period_ms)
+    })
+  }
+
   #drain(reconnect_in_ms: number): void {
     this.#wait(reconnect_in_ms, () => {
       this.#moving = true
@@ -257,6 +291,7 @@ export class Spectator {
   #closed(code: number, reason: string): void {
     const was_online = this.#online
     this.#cancelTimer()
+    this.#cancelPulse()
     this.#online = false
     if (this.#over) return
     if (was_online) this.#lost()
@@ -319,6 +354,7 @@ export class Spectator {
     this.#over = true
     this.#online = false
     this.#cancelTimer()
+    this.#cancelPulse()
     this.#cancelPatience()
     this.#arrived()
     this.#back()

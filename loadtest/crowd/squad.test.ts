@@ -24,6 +24,10 @@ const loud = defineRoom({
   on_message: (_state, { data }, ctx) => void ctx.emit('heard', data),
 })
 
+/** All that has a `seq`. */
+const STREAM = new Set<number>(
+  (['state.patch', 'event', 'room.joined', 'room.left'] as const).map((type) => OPCODES[type]),
+)
 const FAST = { per_second: 1000, offset: 0 }
 
 let service: TestService
@@ -241,6 +245,29 @@ describe('spectators', () => {
     await vi.waitFor(async () => expect((await watching.findings()).breaches.gap.count).toBe(1), 10_000)
     const { breaches } = await watching.findings()
     expect(breaches.gap.examples[0]).toContain('spectator 2 in load:load-0: after seq')
+    await watching.close()
+    front.close()
+  })
+
+  it('miss the last updates where others have seen them, though nothing comes that would show the gap', async () => {
+    let silent = false
+    const front = await faultyFront(service.ws_url, {
+      to_client: (frame) => (silent && STREAM.has(frame[1]!) ? [] : [frame]),
+    })
+    await gather(2, 1)
+    const watching = squadAt([front.ws_url])
+    await watching.watch([2, 3], FAST, credentials, 'load-0')
+    await play(2, 5)
+    await watching.catchUp(await squad.newest(), 10)
+    expect((await watching.findings()).breaches.gap.count).toBe(0)
+    silent = true
+    await play(2, 5)
+    await watching.catchUp(await squad.newest(), 0)
+    const { count, examples } = (await watching.findings()).breaches.gap
+    expect(count).toBe(2)
+    expect(examples[0]).toMatch(
+      /^spectator 2 in load:load-0: nothing came after seq \d+, and others have seen \d+ more$/,
+    )
     await watching.close()
     front.close()
   })

@@ -6,6 +6,7 @@ import { type Closing, Lookout } from './lookout.ts'
 import { type LoopReading, LoopWatch } from './loop-watch.ts'
 import { Rhythm, ramp } from './pace.ts'
 import { Player } from './player.ts'
+import { behind, type Newest, newestOf } from './seen.ts'
 import { Spectator } from './spectator.ts'
 import { type Tallied, Tally } from './tally.ts'
 
@@ -126,6 +127,21 @@ export class Squad {
     const deadline = this.#parts.clock.monotonic() + within_seconds * 1000
     await Promise.all(this.#players.map((player) => player.settle(deadline)))
     for (const player of this.#players) player.judge()
+  }
+
+  /** How far anybody here has seen each room. */
+  async newest(): Promise<Newest> {
+    return newestOf(this.#all.flatMap(({ seen }) => seen ?? []))
+  }
+
+  /** Resolves when every spectator that is connected has seen as much, or after so long; who has not by then misses something. */
+  async catchUp(newest: Newest, within_seconds: number): Promise<void> {
+    const { clock } = this.#parts
+    const end = clock.monotonic() + within_seconds * 1000
+    const late = (): boolean =>
+      this.#spectators.some(({ seen }) => seen !== undefined && behind(seen, newest) > 0)
+    await this.#until(() => !late() || clock.monotonic() >= end)
+    for (const spectator of this.#spectators) spectator.judge(newest)
   }
 
   /** Nothing is waited for any more. */
