@@ -147,7 +147,7 @@ export class Player {
     this.#room?.onStateChange(() => this.#member?.look(clock.monotonic()))
     this.#room?.onLeave((reason, error) => {
       if (reason === 'left' || reason === 'client_closed') return
-      this.#fail(new Error(`client ${this.number} is out of its room: ${error?.message ?? reason}`), reason)
+      this.#fail(`client ${this.number} is out of its room: ${error?.message ?? reason}`, reason)
     })
     if (!settings.message)
       this.#room?.onMessage('milestone', (data) => this.#member?.event((data as unknown as Milestone).number))
@@ -221,11 +221,15 @@ export class Player {
     this.#member?.witness.review(now)
   }
 
-  /** Ends its connection without a goodbye; resolves when it is back, or will not come back. */
+  /** Ends its connection without a goodbye; resolves when it is back, or will not come back, or has been away for long, a failure. */
   cut(): Promise<void> {
-    return new Promise((resolve) => {
+    const back = new Promise<void>((resolve) => {
       this.#back = resolve
       this.#line.cut()
+    })
+    return patiently(this.#parts.clock, back, (within) => {
+      this.#fail(`client ${this.number} was not back ${within}`, 'connection_lost')
+      this.#back()
     })
   }
 
@@ -288,8 +292,7 @@ export class Player {
   /** What the service answers. Who has none for long counts that as a failure, and goes. */
   #answer<T>(what: 'join' | 'leave', answer: Promise<T>): Promise<T> {
     return patiently(this.#parts.clock, answer, (within) => {
-      const text = `client ${this.number} had no answer to its ${what} ${within}`
-      this.#fail(new Error(text), `${what}_unanswered`)
+      this.#fail(`client ${this.number} had no answer to its ${what} ${within}`, `${what}_unanswered`)
       this.close()
     })
   }

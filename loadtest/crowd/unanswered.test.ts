@@ -85,6 +85,19 @@ it('ends to wait for a leave that is never answered, and counts it', async () =>
   expect(counts).toMatchObject({ joins: 1, leaves: 0 })
 })
 
+it('ends to wait for a client that does not come back when its socket was cut, and counts it', async () => {
+  await squad.connect([0], ONE, credentials)
+  await squad.join(1, ONE)
+  const cutting = squad.cut(1)
+  front.close()
+  clock.advance(LONG_MS)
+  await cutting
+  const { failures } = await squad.report()
+  expect(failures).toEqual([
+    { code: 'connection_lost', count: 1, example: 'client 0 was not back within 30 s' },
+  ])
+})
+
 it('does not begin where a first client has no answer to its join', async () => {
   held.add(OPCODES['state.snapshot'])
   const looking = preflight({ ws_urls: [front.ws_url], room_type: 'load', credentials, clock })
