@@ -211,7 +211,7 @@ describe('against a service that runs', { timeout: 120_000 }, () => {
     })
 
     it('has the room it was promised, though the disk has been filled up since', async () => {
-      const fill = `(until [ -e "${out}/.loadtest-running" ]; do sleep 0.1; done; sleep 0.5; cat /dev/zero > "${base}/rest"; df "${base}" | tail -1; echo full) & `
+      const fill = `(n=0; until [ -e "${out}/.loadtest-running" ]; do n=$((n + 1)); [ $n -lt 600 ] || exit; sleep 0.1; done; sleep 0.5; cat /dev/zero > "${base}/rest"; df "${base}" | tail -1; echo full) & `
       const program = onDisk(1500, fill, steady(1.5))
       await program.said(/full/)
       expect(program.output()).toMatch(/ 100% /)
