@@ -1,7 +1,7 @@
-import { mkdtempSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { afterAll, describe, expect, it } from 'vitest'
 import { VARIABLES } from './config/variables.ts'
 import {
   describeProblems,
@@ -201,6 +201,7 @@ describe('problems', () => {
 
 describe('NAME_FILE', () => {
   const folder = mkdtempSync(join(tmpdir(), 'roomful-config-'))
+  afterAll(() => rmSync(folder, { recursive: true }))
   const file = (name: string, content: string) => {
     writeFileSync(join(folder, name), content)
     return join(folder, name)

@@ -13,7 +13,7 @@ const local = await startLocal({
   random: systemRandom,
   tell: (line) => void process.stderr.write(`${line}\n`),
 })
-const { control_url, control_token, ws_urls, metrics, pids } = local
-process.stdout.write(`${JSON.stringify({ control_url, control_token, ws_urls, metrics, pids })}\n`)
+const { control_url, control_token, ws_urls, metrics, pids, folder } = local
+process.stdout.write(`${JSON.stringify({ control_url, control_token, ws_urls, metrics, pids, folder })}\n`)
 process.stdin.resume()
 process.stdin.once('end', () => void local.close())

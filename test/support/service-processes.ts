@@ -1,3 +1,4 @@
+import { rm } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import type { Local } from '../../loadtest/local/local.ts'
 import { startScript } from './program.ts'
@@ -6,8 +7,8 @@ const SCRIPT = fileURLToPath(new URL('./local-service.ts', import.meta.url))
 
 /** A service of several processes, which end with the tests. */
 export interface ServiceProcesses
-  extends Pick<Local, 'control_url' | 'control_token' | 'ws_urls' | 'metrics' | 'pids'> {
-  /** Ends everything in order. */
+  extends Pick<Local, 'control_url' | 'control_token' | 'ws_urls' | 'metrics' | 'pids' | 'folder'> {
+  /** Ends everything in order, and takes the logs away. */
   close(): Promise<void>
   /** Ends the process that has started them, without a word. */
   kill(): void
@@ -17,11 +18,13 @@ export interface ServiceProcesses
 export async function startServiceProcesses(nodes: number): Promise<ServiceProcesses> {
   const program = startScript(SCRIPT, [String(nodes)])
   const [line] = await program.said(/^\{.*\}$/m)
+  const told = JSON.parse(line) as Omit<ServiceProcesses, 'close' | 'kill'>
   return {
-    ...(JSON.parse(line) as Omit<ServiceProcesses, 'close' | 'kill'>),
+    ...told,
     close: async () => {
       program.child.stdin?.end()
       await program.ended
+      await rm(told.folder, { recursive: true, force: true, maxRetries: 3 })
     },
     kill: () => void program.child.kill('SIGKILL'),
   }
