@@ -13,8 +13,8 @@ import type { Operation } from './sim-store.ts'
 interface Committed {
   readonly epoch: number
   readonly checksum: number
-  /** Of everything in it but the epoch it was committed under. */
-  readonly content: string
+  /** Of everything in it but the epoch it was committed under; undefined: it stands as a part of a whole state only. */
+  readonly content: string | undefined
 }
 
 /** Which promise is broken. */
@@ -152,6 +152,7 @@ export class Ledger {
     const known = this.#committed.get(seq)
     if (known && known.checksum !== checksum)
       this.violate('chain', `epoch ${epoch} saves another seq ${seq} than epoch ${known.epoch} has committed`)
+    if (!known) this.#committed.set(seq, { epoch, checksum, content: undefined })
     for (const { member, last_ref } of seats) {
       if (last_ref < (this.#refs.get(member.member_id) ?? 0))
         this.violate(
@@ -168,7 +169,7 @@ export class Ledger {
     const content = contentOf(update)
     const known = this.#committed.get(seq)
     if (!known) this.#committed.set(seq, { epoch, checksum, content })
-    else if (known.content !== content)
+    else if (known.content === undefined ? known.checksum !== checksum : known.content !== content)
       this.violate('chain', `epoch ${epoch} commits another seq ${seq} than epoch ${known.epoch} has`)
   }
 
