@@ -145,6 +145,28 @@ describe('the record of a session', () => {
     })
   })
 
+  it('is whose client came back when the store has lost it and two were resumed as often', async () => {
+    pair.deaf = true
+    const { client, welcome, snapshot } = await pair.a.join()
+    client.ws.terminate()
+    await expect.poll(() => pair.a.gateway.connections).toBe(0)
+    const lost = await pair.b.resume(welcome, [snapshot])
+    await lost.next('welcome')
+    await lost.roundTrip()
+    pair.records.replace(memoryStore({ clock: pair.clock }).records)
+    pair.a.gateway.storeReturned()
+    await pair.pass(4000, 1000)
+    // With the token it had before: to this client the other resume never was.
+    const back = await pair.a.resume(welcome, [snapshot])
+    await back.next('welcome')
+    await back.roundTrip()
+    pair.b.gateway.storeReturned()
+    await pair.pass(4000, 1000)
+    await expectClose(lost, 'session_taken_over', /newer connection/)
+    await back.roundTrip()
+    expect(pair.b.gateway.sessions).toBe(0)
+  })
+
   it('goes with the session', async () => {
     const { client, welcome } = await pair.a.join()
     const leaving = pair.owner.next('leave')
