@@ -15,7 +15,14 @@ const arena = defineRoom({
   },
   events: { hit: v.object({ by: v.string(), damage: v.number() }) },
   create: () => ({ players: {} as Record<string, { x: number; y: number; tags: string[] }> }),
-  on_message() {},
+  on_message(state, input, ctx) {
+    const player = input.type === 'move' ? state.players[input.member.member_id] : undefined
+    if (!player) return ctx.refuse('you are not here')
+    // Known to be there, since refuse never returns.
+    expectTypeOf(player.x).toBeNumber()
+    // @ts-expect-error: a refusal says why
+    return ctx.refuse()
+  },
 })
 type Arena = Room<typeof arena>
 

@@ -13,8 +13,8 @@ export interface DataplaneParts {
   readonly log: Logger
   /** Default: no traces. */
   readonly tracer?: Tracer
-  /** Reload a room type when its file is edited; for development. */
-  readonly watch_rooms?: boolean
+  /** Reload a room type when its file is edited, and tell players what failing room logic threw. */
+  readonly development?: boolean
 }
 
 /** A node as a process runs it. */
@@ -34,13 +34,13 @@ export async function startDataplane({
   store,
   log,
   tracer = noTracer,
-  watch_rooms = false,
+  development = false,
 }: DataplaneParts): Promise<RunningDataplane> {
   const folder = config.rooms_dir ?? EXAMPLES
   const rooms = await loadRooms(folder)
   log.info({ folder }, `room types: ${rooms.map(({ type }) => type).join(', ')}`)
-  const node = await startNode({ ...config, rooms, store, log, tracer })
-  const watching = watch_rooms
+  const node = await startNode({ ...config, rooms, store, log, tracer, reveal_failures: development })
+  const watching = development
     ? watchRooms(folder, (definition) => node.replaceRoom(definition), log)
     : undefined
   return {

@@ -21,6 +21,8 @@ export interface NodeOptions extends Partial<NodeConfig> {
   readonly random?: Random
   /** Default: no traces. Its owner sends what it has gathered, after the node was closed. */
   readonly tracer?: Tracer
+  /** Tells players what failing room logic threw; for development. Default: they read that it failed, and the log has the error. */
+  readonly reveal_failures?: boolean
 }
 
 /** The configuration that holds where nothing is said: the defaults of the environment variables. */

@@ -185,6 +185,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     deliver,
     edge_gone: (edge) => members.isGone(edge),
     redirect: (arrivals, owner) => router.redirect(arrivals, owner),
+    ...(options.reveal_failures !== undefined && { reveal_failures: options.reveal_failures }),
     // A session's end is its edge's to tell; this is for edges that cannot any more.
     limits: { record_ttl_ms, seat_ms: config.resume_ttl_seconds * 1000 + SEAT_GRACE_MS },
   })

@@ -1,19 +1,14 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { ToOwner } from '../traffic.ts'
 import type { AdmitContext, Member, RoomDefinition } from './definition.ts'
-import { errorText } from './validate.ts'
 
 export type JoinRequest = Extract<ToOwner, { kind: 'join' }>
 
 /** What became of a join that was to be admitted. */
 export type Verdict =
   | { readonly admitted: true }
-  | {
-      readonly admitted: false
-      readonly code: 'join_refused' | 'room_logic_failed'
-      readonly message: string
-      readonly cause?: unknown
-    }
+  | { readonly admitted: false; readonly why: string }
+  | { readonly admitted: false; readonly failure: unknown }
 
 /** A join whose `admit` is running. */
 interface Running {
@@ -119,17 +114,12 @@ function answerOf(
   }
 }
 
-const refused = (message: string): Verdict => ({ admitted: false, code: 'join_refused', message })
+const refused = (why: string): Verdict => ({ admitted: false, why })
 
 const verdictOf = (answer: unknown): Verdict =>
   typeof answer === 'string' ? refused(answer.slice(0, 300) || 'the room refused the join') : ADMITTED
 
-const failed = (cause: unknown): Verdict => ({
-  admitted: false,
-  code: 'room_logic_failed',
-  message: errorText(cause),
-  cause,
-})
+const failed = (failure: unknown): Verdict => ({ admitted: false, failure })
 
 const isPromise = (value: unknown): value is PromiseLike<unknown> =>
   typeof (value as PromiseLike<unknown> | undefined | null)?.then === 'function'

@@ -115,6 +115,11 @@ export interface RoomContext<Events extends Schemas = Schemas, Tasks extends Sch
    * is lost when the room moves to another node before.
    */
   task<K extends Names<Tasks>>(work: PromiseLike<In<Tasks[K]>>, type: K): void
+  /**
+   * Refuses what was asked, out of the turn: the state is as before, nothing that was asked of `ctx` happens, and the sender gets
+   * `room_logic_refused` with `message` (for players, cut to 300 characters). No failure: nothing is logged.
+   */
+  refuse(message: string): never
 }
 
 /** What `admit` sees of the room. */

@@ -45,22 +45,22 @@ describe('joining', () => {
     expect(eve.in_room).toBe(true)
   })
 
-  it('is refused where the room logic fails, and the room is not left behind', async () => {
+  it('is refused where the room logic fails or refuses, and the room is not left behind', async () => {
     const picky = defineRoom({
       type: 'picky',
       create: (options): { map: string } => {
         if (options.map === 'none') throw new Error('no such map')
         return { map: String(options.map) }
       },
-      on_join(state) {
-        if (state.map === 'closed') throw new Error('this map is closed')
+      on_join(state, _member, ctx) {
+        if (state.map === 'closed') ctx.refuse('this map is closed')
       },
     })
     const bench = new RoomBench([picky])
     const ann = await bench.join('picky', 'ann', { options: { map: 'none' } })
-    expect(ann.errors).toMatchObject([{ code: 'room_logic_failed', message: 'no such map' }])
+    expect(ann.errors).toMatchObject([{ code: 'room_logic_failed', message: "the room's logic failed" }])
     const bob = await bench.join('picky', 'bob', { options: { map: 'closed' } })
-    expect(bob.errors).toMatchObject([{ code: 'room_logic_failed', message: 'this map is closed' }])
+    expect(bob.errors).toMatchObject([{ code: 'room_logic_refused', message: 'this map is closed' }])
     await bench.advance(31_000, 1000)
     expect(bench.host.size).toBe(0)
     const eve = await bench.join('picky', 'eve', { options: { map: 'open' } })

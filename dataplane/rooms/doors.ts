@@ -84,6 +84,8 @@ export class Doors {
     const options = parseOptions(definition, request.options)
     const full = seats.size + this.#admissions.size >= definition.max_members
     if (this.#closed) this.#late(request)
+    else if (!options.ok && options.cause !== undefined)
+      this.#failed(request, 'the validator of the options', options.cause)
     else if (!options.ok) this.#refuse(request, 'invalid_options', options.message)
     else if (full) this.#refuse(request, 'room_full', `${room_id} has its ${definition.max_members} members`)
     else if (definition.admit) this.#admit(request, options.value)
@@ -220,6 +222,12 @@ export class Doors {
     this.#parts.replies.refuse(request, code, message)
   }
 
+  /** Room logic threw at a join. */
+  #failed(request: JoinRequest, kind: string, error: unknown): void {
+    const { code, message } = this.#parts.failures.explain(kind, error)
+    this.#refuse(request, code, message)
+  }
+
   #late(request: JoinRequest): void {
     this.#spans.end(request.member_id, 'late')
     this.#parts.on_late(request)
@@ -237,12 +245,12 @@ export class Doors {
   }
 
   #admitted(request: JoinRequest, options: unknown, verdict: Verdict): void {
-    const { failures, on_empty } = this.#parts
+    const { on_empty } = this.#parts
     if (this.#closed) this.#late(request)
     else if (verdict.admitted) this.#seat(request, options)
     else {
-      if (verdict.cause !== undefined) failures.add('admit', verdict.cause)
-      this.#refuse(request, verdict.code, verdict.message)
+      if ('why' in verdict) this.#refuse(request, 'join_refused', verdict.why)
+      else this.#failed(request, 'admit', verdict.failure)
       on_empty()
     }
   }
@@ -254,8 +262,8 @@ export class Doors {
     const member = Object.freeze({ member_id, sub })
     const seat = new Seat({ member, session_id, join_ref: ref, edge, codec, last_ref: 0, refused: [] })
     seat.turn = turn
-    const failure = play.join(seat, options)
-    if (failure !== undefined) this.#refuse(request, 'room_logic_failed', failure)
+    const refused = play.join(seat, options)
+    if (refused) this.#refuse(request, refused.code, refused.message)
     on_empty()
   }
 

@@ -52,6 +52,8 @@ export interface RoomEnvironment {
   readonly metrics: RoomMetrics
   readonly tracer: Tracer
   readonly limits: RoomLimits
+  /** Whether players are told what failing room logic threw; for development. */
+  readonly reveal_failures: boolean
   /** Takes a message to an edge. */
   readonly deliver: (edge: string, message: ToEdge) => void
   /** From when on a room that the store has lost may be written anew, on the monotonic clock: until then whoever had it later may say so. */

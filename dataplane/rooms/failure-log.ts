@@ -1,22 +1,41 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { RoomLog } from './definition.ts'
-import { errorText } from './validate.ts'
+import { RoomLogicRefused } from './turn.ts'
+import { errorText, failureText } from './validate.ts'
 
 const QUIET_MS = 10_000
 
-/** Logs failures of room logic, each kind at most once in ten seconds: a room that throws at every tick must not fill the disk. */
+/** What a player is told of a turn that did not take place. */
+export interface Refused {
+  readonly code: 'room_logic_refused' | 'room_logic_failed'
+  readonly message: string
+}
+
+/**
+ * Tells refusals of room logic from its failures, and logs the latter, each kind at most once in ten seconds: a room that throws at every
+ * tick must not fill the disk.
+ */
 export class FailureLog {
   readonly #clock: Clock
   readonly #log: RoomLog
+  readonly #reveal: boolean
   readonly #kinds = new Map<string, { until: number; suppressed: number }>()
 
-  constructor(clock: Clock, log: RoomLog) {
+  /** `reveal`: players are told what was thrown. */
+  constructor(clock: Clock, log: RoomLog, reveal: boolean) {
     this.#clock = clock
     this.#log = log
+    this.#reveal = reveal
   }
 
-  /** `kind`: what failed, such as `on_tick`. */
-  add(kind: string, error: unknown): void {
+  /** What the player is told of something that room logic threw; a failure is logged. `kind`: what it was, such as `on_tick`. */
+  explain(kind: string, error: unknown): Refused {
+    if (RoomLogicRefused.is(error)) return { code: 'room_logic_refused', message: error.message }
+    this.#add(kind, error)
+    return { code: 'room_logic_failed', message: failureText(error, this.#reveal) }
+  }
+
+  #add(kind: string, error: unknown): void {
     const now = this.#clock.monotonic()
     const last = this.#kinds.get(kind)
     if (last && now < last.until) {

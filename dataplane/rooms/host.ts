@@ -1,6 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Claim, RoomRecords } from '../../shared/store/port.ts'
 import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
@@ -11,7 +12,7 @@ import { type ClaimOptions, type ClaimResult, type ClaimRoom, claimOptions } fro
 import type { RoomDefinition } from './definition.ts'
 import { describeRoom, roomRanking, roomsAskedFor } from './describe.ts'
 import { ROOM_LIMITS, type RoomEnvironment, type RoomLimits } from './environment.ts'
-import { logFailure } from './failure-log.ts'
+import { FailureLog } from './failure-log.ts'
 import { JournalFormat } from './journal.ts'
 import { createState, parseOptions } from './logic.ts'
 import type { RoomMetrics } from './metrics.ts'
@@ -21,7 +22,7 @@ import { restore } from './restore.ts'
 import { Room } from './room.ts'
 import { type Defer, Scheduler } from './scheduler.ts'
 import { UpdateRates } from './update-rates.ts'
-import { errorText } from './validate.ts'
+import type { Invalid } from './validate.ts'
 
 /** What a host is made of. */
 export interface RoomHostParts {
@@ -49,6 +50,8 @@ export interface RoomHostParts {
   readonly redirect: (arrivals: readonly Arrival[], owner: string | undefined) => void
   /** Default: when this turn of the event loop has read its sockets. */
   readonly defer?: Defer
+  /** Whether players are told what failing room logic threw; default false. */
+  readonly reveal_failures?: boolean
   readonly limits?: Partial<RoomLimits>
 }
 
@@ -57,6 +60,8 @@ export class RoomHost {
   readonly #parts: RoomHostParts
   readonly #types: RoomTypes
   readonly #environment: RoomEnvironment
+  /** Of room logic where there is no room yet. */
+  readonly #failures: FailureLog
   readonly #rooms = new Map<string, Room>()
   /** Being claimed: what arrived for them meanwhile, in order. */
   readonly #opening = new Map<string, Arrival[]>()
@@ -86,10 +91,12 @@ export class RoomHost {
       metrics,
       tracer: parts.tracer ?? noTracer,
       limits,
+      reveal_failures: parts.reveal_failures ?? false,
       deliver,
       may_act,
       rewrites_allowed_at,
     }
+    this.#failures = new FailureLog(clock, log, this.#environment.reveal_failures)
     const every_ms = limits.record_ttl_ms / 4
     this.#refresh = scheduler.timer(() => {
       this.#refresh.at(clock.monotonic() + every_ms)
@@ -236,8 +243,15 @@ export class RoomHost {
   #isSound(definition: RoomDefinition, { message }: Arrival): boolean {
     if (message.kind !== 'join') return true
     const options = parseOptions(definition, message.options)
-    if (!options.ok) this.#repliesOf(message.room).refuse(message, 'invalid_options', options.message)
-    return options.ok
+    if (options.ok) return true
+    const refused = this.#refusalOf(definition, options)
+    this.#repliesOf(message.room).refuse(message, refused.code, refused.message)
+    return false
+  }
+
+  #refusalOf({ type }: RoomDefinition, options: Invalid): { code: ErrorCode; message: string } {
+    if (options.cause === undefined) return { code: 'invalid_options', message: options.message }
+    return this.#failures.explain(`the validator of the options of ${type}`, options.cause)
   }
 
   async #claim(name: string, options: ClaimOptions): Promise<ClaimResult> {
@@ -312,11 +326,11 @@ export class RoomHost {
 
   #create(definition: RoomDefinition, message: ToOwner) {
     const options = parseOptions(definition, message.kind === 'join' ? message.options : {})
-    if (!options.ok) throw new CannotCreate(options.message)
+    if (!options.ok) throw new CannotCreate(this.#refusalOf(definition, options))
     try {
       return createState(definition, options.value)
     } catch (error) {
-      throw new CannotCreate(errorText(error), { cause: error })
+      throw new CannotCreate(this.#failures.explain(`create of ${definition.type}`, error))
     }
   }
 
@@ -327,10 +341,8 @@ export class RoomHost {
       this.#giveBack(name, claim, false, () => this.#refuseAll(name, waiting, 'its record cannot be read'))
       return
     }
-    logFailure(log, error.cause, { room: name }, 'the room logic could not create a room')
     const { message } = waiting[first]!
-    if (message.kind === 'join')
-      this.#repliesOf(message.room).refuse(message, 'room_logic_failed', error.message)
+    if (message.kind === 'join') this.#repliesOf(message.room).refuse(message, error.code, error.message)
     const others = waiting.filter((_, index) => index !== first)
     this.#giveBack(name, claim, true, () => this.#redirect(name, others, undefined))
   }
@@ -392,7 +404,13 @@ export class RoomHost {
   }
 }
 
-/** The room logic refused to make a room; the text is for whoever asked for it. */
+/** The room logic made no room; code and text are for whoever asked for it. */
 class CannotCreate extends Error {
   override readonly name = 'CannotCreate'
+  readonly code: ErrorCode
+
+  constructor({ code, message }: { readonly code: ErrorCode; readonly message: string }) {
+    super(message)
+    this.code = code
+  }
 }

@@ -8,7 +8,7 @@ export type ResyncCause = ResyncReason | 'stalled' | 'resume'
 export interface RoomMetrics {
   /** A member's message was applied. */
   applied(room_type: string): void
-  /** A message, join or leave ended with this error; `room_logic_failed` includes ticks, which have nobody to tell. */
+  /** A message, join or leave ended with this error; those of room logic include ticks, which have no one to tell. */
   error(room_type: string, code: ErrorCode): void
   /** A message was refused because its type has a rate. */
   rateLimited(room_type: string): void

@@ -2,7 +2,7 @@ import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { LeaveReason } from '../../shared/protocol/messages.ts'
 import type { ToOwner } from '../traffic.ts'
 import type { RoomEnvironment } from './environment.ts'
-import type { FailureLog } from './failure-log.ts'
+import type { FailureLog, Refused } from './failure-log.ts'
 import { type Logic, NOTHING } from './logic.ts'
 import type { Replies } from './replies.ts'
 import { type Seat, withRefusal } from './seat.ts'
@@ -37,7 +37,7 @@ export class Play {
 
   /** A message of a seated member: checked, applied at most once per ref, and acked with the update that carries its effect. */
   message(seat: Seat, message: Extract<ToOwner, { kind: 'message' }>): void {
-    const { environment, logic, stream, failures } = this.#parts
+    const { environment, logic, stream } = this.#parts
     const { type, data, ref } = message
     const { definition } = logic
     if (ref !== undefined && !this.#settle(seat, ref, message.after)) return
@@ -47,6 +47,10 @@ export class Play {
       return
     }
     const valid = validate(spec.data, data)
+    if (!valid.ok && valid.cause !== undefined) {
+      this.#threw(`the validator of ${type}`, valid.cause, seat, ref)
+      return
+    }
     if (!valid.ok) {
       this.#refuse(seat, 'invalid_payload', `${type}: ${valid.message}`, ref)
       return
@@ -62,8 +66,7 @@ export class Play {
     try {
       effects = logic.message({ type, data: valid.value, member: seat.member })
     } catch (error) {
-      failures.add('on_message', error)
-      this.#refuse(seat, 'room_logic_failed', errorText(error), ref)
+      this.#threw('on_message', error, seat, ref)
       return
     }
     if (ref !== undefined) stream.pending.ack(seat)
@@ -78,8 +81,8 @@ export class Play {
     if (this.#settle(seat, ref, after)) this.#refuse(seat, code, message, ref)
   }
 
-  /** Somebody takes a seat. The text says why the room logic would not have it; then nothing has happened. */
-  join(seat: Seat, options: unknown): string | undefined {
+  /** Somebody takes a seat, unless the room logic would not have it: then it is told why, and nothing has happened. */
+  join(seat: Seat, options: unknown): Refused | undefined {
     const { logic, seats, stream, failures, on_members } = this.#parts
     seats.add(seat)
     let effects: Effects
@@ -88,8 +91,7 @@ export class Play {
     } catch (error) {
       seats.remove(seat)
       seats.release(seat)
-      failures.add('on_join', error)
-      return errorText(error)
+      return failures.explain('on_join', error)
     }
     on_members(1)
     stream.pending.join(seat)
@@ -148,6 +150,12 @@ export class Play {
     replies.send(seat.edge, { kind: 'moved', owner: environment.node_id })
   }
 
+  /** Room logic threw at a message of `seat`. */
+  #threw(kind: string, error: unknown, seat: Seat, ref: number | undefined): void {
+    const { code, message } = this.#parts.failures.explain(kind, error)
+    this.#refuse(seat, code, message, ref)
+  }
+
   #refuse(seat: Seat, code: ErrorCode, message: string, ref: number | undefined): void {
     const { replies, stream } = this.#parts
     if (ref !== undefined) {
@@ -176,8 +184,7 @@ export class Play {
     try {
       this.#takeOver(turn())
     } catch (error) {
-      failures.add(kind, error)
-      environment.metrics.error(logic.definition.type, 'room_logic_failed')
+      environment.metrics.error(logic.definition.type, failures.explain(kind, error).code)
     }
   }
 

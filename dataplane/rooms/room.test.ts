@@ -40,7 +40,7 @@ describe('a message', () => {
   })
 
   it('that throws leaves everything as it was, tells its sender, and is settled', async () => {
-    const bench = new RoomBench([counter()])
+    const bench = new RoomBench([counter()], { reveal_failures: true })
     const ann = await bench.join('counter', 'ann')
     const bob = await bench.join('counter', 'bob')
     const { seq, state } = ann

@@ -95,7 +95,7 @@ export class Room {
       seats,
       stream: this.#stream,
       replies: this.#replies,
-      failures: new FailureLog(clock, log),
+      failures: new FailureLog(clock, log, environment.reveal_failures),
       act: (run: () => void) => this.#act(run, undefined),
     }
     this.#play = new Play({

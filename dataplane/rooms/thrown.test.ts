@@ -72,7 +72,7 @@ describe.each(THROWN)('%s', (_name, thrown) => {
     expect([bob, cid, ann].map(({ errors }) => errors.map(({ code }) => code))).toEqual([
       ['room_logic_failed'],
       ['room_logic_failed'],
-      ['room_logic_failed', 'invalid_payload'],
+      ['room_logic_failed', 'room_logic_failed'],
     ])
     expect([ann.acked, ann.state]).toEqual([3, { count: 2 }])
     bench.send('thrower', 'ann', { kind: 'leave', reason: 'left', ref: 9 })
@@ -86,7 +86,7 @@ describe.each(THROWN)('%s', (_name, thrown) => {
   it('is logged as far as it can be read', () => {
     const lines: string[] = []
     const log = pino({}, { write: (line: string) => lines.push(line) })
-    new FailureLog(new FakeClock(), log).add('on_tick', thrown)
+    new FailureLog(new FakeClock(), log, true).explain('on_tick', thrown)
     expect(lines.map((line) => JSON.parse(line).failed)).toEqual(['on_tick'])
   })
 })

@@ -4,11 +4,22 @@ import type { Random } from '../../shared/random.ts'
 import { cloneJson, NotJson } from '../../shared/sync/check.ts'
 import type { Member, Recipients, RoomContext, RoomDefinition, RoomLog } from './definition.ts'
 import type { RoomEvent } from './update.ts'
-import { validate } from './validate.ts'
+import { bounded, validate } from './validate.ts'
 
 /** Room logic did what it may not; the text says what, and what would be right. */
 export class RoomLogicError extends Error {
   override readonly name = 'RoomLogicError'
+}
+
+/** Room logic said no with `ctx.refuse`: no failure. The text is for whoever asked. */
+export class RoomLogicRefused extends Error {
+  override readonly name = 'RoomLogicRefused'
+  readonly #refused = true
+
+  /** Whether that was thrown. Unlike instanceof it never throws itself, whatever was. */
+  static is(thrown: unknown): thrown is RoomLogicRefused {
+    return typeof thrown === 'object' && thrown !== null && #refused in thrown
+  }
 }
 
 /** A promise whose outcome becomes a message of the room. */
@@ -57,6 +68,7 @@ export class Turn implements RoomContext {
     this.close = this.close.bind(this)
     this.kick = this.kick.bind(this)
     this.task = this.task.bind(this)
+    this.refuse = this.refuse.bind(this)
   }
 
   /** A handler of `definition` begins. */
@@ -114,6 +126,13 @@ export class Turn implements RoomContext {
     // Whatever becomes of this turn, a rejection has somebody who listens.
     work.then(undefined, () => {})
     this.#tasks.push({ type, work })
+  }
+
+  refuse(message: string): never {
+    this.#during('refuse')
+    if (typeof message !== 'string' || message === '')
+      throw new RoomLogicError(`ctx.refuse got ${JSON.stringify(message)}; it must be a text for the player`)
+    throw new RoomLogicRefused(bounded(message))
   }
 
   #during(call: string): RoomDefinition {

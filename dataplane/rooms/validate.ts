@@ -1,11 +1,19 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 
 /** What a validator made of a value, or what is wrong with it, in words. */
-export type Validated =
-  | { readonly ok: true; readonly value: unknown }
-  | { readonly ok: false; readonly message: string }
+export type Validated = { readonly ok: true; readonly value: unknown } | Invalid
+
+/** A value that a validator did not accept. */
+export interface Invalid {
+  readonly ok: false
+  readonly message: string
+  /** What the validator threw: a failure of the room type, not of whoever sent the value. */
+  readonly cause?: unknown
+}
 
 const SHOWN_ISSUES = 3
+/** What a player reads of a failure, unless failures are revealed. */
+const FAILED = "the room's logic failed"
 /** Texts that come from room logic and validators are cut to this many characters before they are sent. */
 const MAX_TEXT = 300
 
@@ -21,7 +29,7 @@ export function validate(schema: StandardSchemaV1, value: unknown): Validated {
       ? { ok: false, message: issuesText(result.issues) }
       : { ok: true, value: result.value }
   } catch (error) {
-    return { ok: false, message: `the validator failed: ${errorText(error)}` }
+    return { ok: false, message: 'the validator failed', cause: error ?? new Error('it threw nothing') }
   }
 }
 
@@ -37,9 +45,12 @@ function issueText({ message, path }: StandardSchemaV1.Issue): string {
   return `${keys.join('.')}: ${message}`
 }
 
+/** Tells players of a failure of room logic: nothing of what was thrown unless `reveal`, since it may name what is not theirs to know. */
+export const failureText = (error: unknown, reveal: boolean): string => (reveal ? errorText(error) : FAILED)
+
 /**
- * What a client may know of something that room logic threw: an Error's message, of bounded length, and nothing else. Never throws,
- * though anything can be thrown: an Error whose message is no text, or whose very reading throws.
+ * The message of something that room logic threw, of bounded length. Never throws, though anything can be thrown: an Error whose message is
+ * no text, or whose very reading throws.
  */
 export function errorText(error: unknown): string {
   try {
@@ -50,4 +61,6 @@ export function errorText(error: unknown): string {
   return 'the room logic threw something that is no Error'
 }
 
-const bounded = (text: string): string => (text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT - 1)}…`)
+/** A text of room logic or of a validator, cut to what may be sent. */
+export const bounded = (text: string): string =>
+  text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT - 1)}…`

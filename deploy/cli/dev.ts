@@ -55,7 +55,7 @@ export async function startDev({ config, log, tell }: DevParts): Promise<Service
       drain_seconds: 0,
     }
     const tracer = await trace(config.dataplane.tracing, node_id)
-    const node = await startDataplane({ config: dataplane, store, log, tracer, watch_rooms: true })
+    const node = await startDataplane({ config: dataplane, store, log, tracer, development: true })
     running.push(() => node.close())
     const [control_token] = config.control.operator_tokens
     const backend = await startBackend({

@@ -49,7 +49,7 @@ export default defineRoom({
   on_message(state, input, ctx) {
     const by = input.member.member_id
     const player = state.players[by]
-    if (!player) throw new Error(`you are not on the floor of ${ctx.room_id}`)
+    if (!player) return ctx.refuse(`you are not on the floor of ${ctx.room_id}`)
 
     if (input.type === 'move') {
       player.x = input.data.x
@@ -58,10 +58,10 @@ export default defineRoom({
     }
 
     const { target } = input.data
-    if (target === by) throw new Error('you cannot hit yourself: name another player as target')
+    if (target === by) return ctx.refuse('you cannot hit yourself: name another player as target')
     const victim = Object.hasOwn(state.players, target) ? state.players[target] : undefined
     if (!victim)
-      throw new Error(`no player ${JSON.stringify(target)} in this arena: name a member id as target`)
+      return ctx.refuse(`no player ${JSON.stringify(target)} in this arena: name a member id as target`)
 
     victim.hp -= DAMAGE
     ctx.emit('hit', { by, target, hp: victim.hp })

@@ -1,4 +1,4 @@
-import { defineRoom } from 'roomful'
+import { defineRoom, type RoomContext } from 'roomful'
 import * as v from 'valibot'
 import { type Board, emptyBoard, type Mark, otherMark, outcome } from './board.ts'
 
@@ -16,17 +16,22 @@ const MARKS: readonly Mark[] = ['X', 'O']
 const seatOf = (state: TicTacToeState, member_id: string): Mark | undefined =>
   MARKS.find((mark) => state.players[mark] === member_id)
 
-/** The mark that `member_id` may set into `cell` now; an Error that names the reason when it may not. */
-function legalMark(state: TicTacToeState, member_id: string, cell: number): Mark {
+/** The mark that `member_id` may set into `cell` now; refuses with the reason when it may not. */
+function legalMark(
+  state: TicTacToeState,
+  member_id: string,
+  cell: number,
+  { refuse }: Pick<RoomContext, 'refuse'>,
+): Mark {
   const mark = seatOf(state, member_id)
-  if (!mark) throw new Error('you are watching: both seats are taken, and only X and O move')
-  if (state.winner === 'draw') throw new Error('the game is over: it is a draw; send restart for another')
-  if (state.winner) throw new Error(`the game is over: ${state.winner} has won; send restart for another`)
+  if (!mark) return refuse('you are watching: both seats are taken, and only X and O move')
+  if (state.winner === 'draw') return refuse('the game is over: it is a draw; send restart for another')
+  if (state.winner) return refuse(`the game is over: ${state.winner} has won; send restart for another`)
   const empty = MARKS.find((seat) => state.players[seat] === null)
-  if (empty) throw new Error(`not enough players: the seat of ${empty} is empty`)
-  if (state.turn !== mark) throw new Error(`it is not your turn: ${state.turn} moves, you are ${mark}`)
+  if (empty) return refuse(`not enough players: the seat of ${empty} is empty`)
+  if (state.turn !== mark) return refuse(`it is not your turn: ${state.turn} moves, you are ${mark}`)
   const taken = state.board[cell]
-  if (taken) throw new Error(`cell ${cell} is taken by ${taken}: choose an empty one`)
+  if (taken) return refuse(`cell ${cell} is taken by ${taken}: choose an empty one`)
   return mark
 }
 
@@ -64,14 +69,15 @@ export default defineRoom({
   on_message(state, input, ctx) {
     const { member_id } = input.member
     if (input.type === 'restart') {
-      if (!seatOf(state, member_id)) throw new Error('you are watching: only X and O may start another game')
+      if (!seatOf(state, member_id))
+        return ctx.refuse('you are watching: only X and O may start another game')
       state.board = emptyBoard()
       state.turn = 'X'
       state.winner = null
       return
     }
 
-    const mark = legalMark(state, member_id, input.data.cell)
+    const mark = legalMark(state, member_id, input.data.cell, ctx)
     state.board[input.data.cell] = mark
     state.turn = otherMark(mark)
     state.winner = outcome(state.board)

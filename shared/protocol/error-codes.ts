@@ -17,9 +17,13 @@ export const ERRORS = {
   unknown_type: { retryable: false, meaning: 'the room type has no message of this type' },
   invalid_payload: { retryable: false, meaning: 'the data does not fit the message type' },
   rate_limited: { retryable: true, meaning: 'too many messages of this type, or in all' },
+  room_logic_refused: {
+    retryable: false,
+    meaning: 'the room logic refused, and the message says why; the state is as before',
+  },
   room_logic_failed: {
     retryable: false,
-    meaning: 'the room logic refused or failed; the state is as before',
+    meaning: 'the room logic failed; the state is as before',
   },
   invalid_token: {
     retryable: false,

@@ -14,7 +14,7 @@ export interface ChaosState {
   log: { by: string; ref: number; op: string }[]
 }
 
-/** One chaos room type. An `op` is applied and told to everybody; one that says `refuse` changes the state and then fails, so that nothing of it may stay. */
+/** One chaos room type. An `op` is applied and told to everybody; one that says `refuse` changes the state and then refuses, so that nothing of it may stay. */
 export const chaosRoom = (durability: 'journal' | 'snapshot' | 'none') =>
   defineRoom({
     type: `chaos-${durability}`,
@@ -43,6 +43,6 @@ export const chaosRoom = (durability: 'journal' | 'snapshot' | 'none') =>
       state.log.push({ by, ref, op })
       if (state.log.length > LOG_LENGTH) state.log.shift()
       ctx.emit('applied', { by, ref, op, count: player.count })
-      if (refuse) throw new Error(`${op} asked to be refused`)
+      if (refuse) ctx.refuse(`${op} asked to be refused`)
     },
   })

@@ -15,6 +15,7 @@ export const ERROR_CODES: Readonly<Record<string, boolean>> = {
   unknown_type: false,
   invalid_payload: false,
   rate_limited: true,
+  room_logic_refused: false,
   room_logic_failed: false,
   invalid_token: false,
 }

@@ -165,7 +165,7 @@ export const ERRORS: Row = {
       kind: 'areas',
       title: 'Errors of rooms',
       description:
-        'Messages, joins, leaves and ticks that ended with an error. room_logic_failed is what room logic threw: refusals of moves, and bugs.',
+        'Messages, joins, leaves and ticks that ended with an error. room_logic_refused is what room logic refused, room_logic_failed what it threw: bugs.',
       unit: 'cps',
       queries: [
         {

@@ -109,7 +109,7 @@ export class Scenario {
 
   refusedOp(client: string): void {
     const { member, ref } = this.#send(client, true)
-    const code = 'room_logic_failed'
+    const code = 'room_logic_refused'
     this.clients.push({ at: this.#tick(), client, kind: 'refused', room: this.room, member, ref, code })
   }
 

@@ -228,7 +228,7 @@ topic.each('a prototype cannot be reached through options and data', WRONG, asyn
   await peer.expect('error', { ref: type, code: 'unknown_room_type' })
   const fighters = await peer.join('arena', stage.key())
   const target = peer.act(fighters.room_id, 'hit', { target: '__proto__' })
-  await peer.expect('error', { ref: target, code: 'room_logic_failed' })
+  await peer.expect('error', { ref: target, code: 'room_logic_refused' })
   await check()
 })
 

@@ -211,7 +211,7 @@ topic.each(
 
 topic.each(
   'what the room logic refuses says why',
-  '§11 "`room_logic_failed`: the room logic refused or failed; the state is as before"',
+  '§11 "`room_logic_refused`: the room logic refused, and the message says why; the state is as before"',
   async (stage, codec) => {
     const key = stage.key()
     const x = await stage.connect(codec)
@@ -219,14 +219,14 @@ topic.each(
     const view = await x.join('tictactoe', key)
     const { room_id } = view
     const alone = x.act(room_id, 'move', { cell: 0 })
-    const early = await x.expect('error', { ref: alone, code: 'room_logic_failed' })
+    const early = await x.expect('error', { ref: alone, code: 'room_logic_refused' })
     assert.match(early.message, /the seat of O is empty/)
     await o.join('tictactoe', key)
     await x.acted(room_id, 'move', { cell: 4 })
     const again = x.act(room_id, 'move', { cell: 0 })
     assert.match((await x.expect('error', { ref: again })).message, /it is not your turn/)
     const taken = o.act(room_id, 'move', { cell: 4 })
-    const error = await o.expect('error', { ref: taken, code: 'room_logic_failed' })
+    const error = await o.expect('error', { ref: taken, code: 'room_logic_refused' })
     assert.match(error.message, /cell 4 is taken by X/)
     await o.acted(room_id, 'move', { cell: 0 })
     await x.until('the move of O is here', () => (view.state as { board: Json[] }).board[0] === 'O')
@@ -282,7 +282,7 @@ topic.each(
     for (const error of limited) assert.equal(error.code, 'rate_limited')
     await peer.acted(room_id, 'move', { cell: 1 }).then(
       () => assert.fail('a move alone is refused'),
-      (problem: Error) => assert.match(problem.message, /room_logic_failed/),
+      (problem: Error) => assert.match(problem.message, /room_logic_refused/),
     )
   },
 )

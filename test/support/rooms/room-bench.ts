@@ -8,6 +8,7 @@ import { RoomHost } from '../../../dataplane/rooms/host.ts'
 import { noRoomMetrics, type RoomMetrics } from '../../../dataplane/rooms/metrics.ts'
 import type { Arrival, RoomAddress, ToEdge, ToOwner } from '../../../dataplane/traffic.ts'
 import type { Json } from '../../../shared/json.ts'
+import type { Logger } from '../../../shared/log.ts'
 import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
 import type { ResyncReason, Subprotocol } from '../../../shared/protocol/messages.ts'
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
@@ -51,6 +52,8 @@ export class RoomBench {
       node_id?: string
       seed?: number
       tracer?: Tracer
+      log?: Logger
+      reveal_failures?: boolean
     } = {},
   ) {
     this.clock = options.clock ?? new FakeClock()
@@ -82,7 +85,7 @@ export class RoomBench {
       records: this.store.store.rooms,
       clock: this.clock,
       random: new SeededRandom(options.seed ?? 7),
-      log,
+      log: options.log ?? log,
       metrics: this.#metrics(),
       claim: (room, asked) => claims.claim(room, asked),
       may_act: () => this.may_act,
@@ -92,6 +95,7 @@ export class RoomBench {
       redirect: (arrivals, owner) => this.#redirect(arrivals, owner),
       defer: (callback) => this.#deferred.push(callback),
       ...(options.limits ? { limits: options.limits } : {}),
+      ...(options.reveal_failures ? { reveal_failures: true } : {}),
       ...(options.tracer ? { tracer: options.tracer } : {}),
     })
   }
