@@ -1,5 +1,6 @@
 /** The one description of every body, query and answer: it validates requests and it is what /openapi.json is made of. */
 import * as v from 'valibot'
+import { type IdPrefix, idPattern } from '../shared/ids.ts'
 import { MINT_SCOPE } from './keys.ts'
 import { MEMBER_PATTERN } from './order.ts'
 import { PROBLEMS, type ProblemCode } from './problem.ts'
@@ -34,7 +35,12 @@ function wholeNumberText(min: number, max: number, description: string) {
 }
 
 const time = (description: string) => v.pipe(v.string(), v.isoTimestamp(), v.description(description))
-const id = (description: string) => text(1, 64, description)
+const id = (prefix: IdPrefix, description: string) =>
+  v.pipe(
+    v.string(`must be an id such as ${prefix}_…`),
+    v.regex(idPattern(prefix), `must be an id such as ${prefix}_…`),
+    v.description(description),
+  )
 
 export const CreateProject = v.strictObject({ name: text(1, 100, 'What people call the project.') })
 
@@ -62,9 +68,10 @@ export const Nothing = v.strictObject({})
 const ROOMS_MESSAGE = 'must be a room type, or type:key with a key of 1 to 128 characters'
 
 export const IssueToken = v.strictObject({
-  project_id: id('The project the token is for.'),
+  project_id: id('prj', 'The project the token is for.'),
   key_id: v.optional(
     id(
+      'key',
       'The key to sign with; the token dies with it. Absent: the caller’s own key, or the project’s built-in pair.',
     ),
   ),
@@ -96,8 +103,8 @@ export const PageQuery = v.object({
 })
 
 export const KeyStatusQuery = v.object({
-  project_id: id('The project.'),
-  key_id: v.optional(id('The key; absent: the project’s built-in pair.')),
+  project_id: id('prj', 'The project.'),
+  key_id: v.optional(id('key', 'The key; absent: the project’s built-in pair.')),
 })
 
 export const Project = v.pipe(

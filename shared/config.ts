@@ -81,6 +81,8 @@ export interface DataplaneConfig {
   readonly max_sessions: number
   /** 0: no limit. */
   readonly max_rooms: number
+  readonly max_key_lookups: number
+  readonly max_resume_waits: number
   readonly outbox_high_water_bytes: number
   readonly outbox_limit_bytes: number
   readonly store: StoreConfig
@@ -251,6 +253,8 @@ const dataplaneConfig = (values: Values, tracing: TracingReading): DataplaneConf
   session_messages_per_second: values.SESSION_MESSAGES_PER_SECOND,
   max_sessions: values.MAX_SESSIONS,
   max_rooms: values.MAX_ROOMS,
+  max_key_lookups: values.MAX_KEY_LOOKUPS,
+  max_resume_waits: values.MAX_RESUME_WAITS,
   outbox_high_water_bytes: values.OUTBOX_HIGH_WATER_BYTES,
   outbox_limit_bytes: values.OUTBOX_LIMIT_BYTES,
   store: storeConfig(values),

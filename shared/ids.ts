@@ -12,5 +12,8 @@ export function randomToken(random: Random, length: number): string {
   return token
 }
 
+/** What an id of this kind looks like: 16 characters behind the prefix in those that are made, 1 to 60 in those that are read. */
+export const idPattern = (prefix: IdPrefix): RegExp => new RegExp(`^${prefix}_[\\w-]{1,60}$`)
+
 /** A new opaque id such as `prj_…`: 16 characters, 96 random bits behind the prefix. */
 export const newId = (prefix: IdPrefix, random: Random): string => `${prefix}_${randomToken(random, 16)}`

@@ -1,13 +1,14 @@
 import * as v from 'valibot'
+import { idPattern } from './ids.ts'
 import type { Bus } from './store/port.ts'
 
 /** Where changes of keys are told to every node. */
 const CHANNEL = 'keys'
 
 const News = v.object({
-  project_id: v.string(),
+  project_id: v.pipe(v.string(), v.regex(idPattern('prj'))),
   /** Null: the project's built-in pair. */
-  key_id: v.nullable(v.string()),
+  key_id: v.nullable(v.pipe(v.string(), v.regex(idPattern('key')))),
   status: v.picklist(['active', 'retiring', 'revoked']),
 })
 

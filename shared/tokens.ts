@@ -11,6 +11,7 @@ import {
   VerifyFactory,
 } from 'paseto/v4/public'
 import * as v from 'valibot'
+import { idPattern } from './ids.ts'
 
 /** What a client token says. Times are RFC 3339 UTC with milliseconds. */
 export interface TokenClaims {
@@ -68,10 +69,10 @@ const Time = v.pipe(
   v.check((text) => !Number.isNaN(Date.parse(text))),
 )
 const Claims = v.object({
-  project_id: v.string(),
+  project_id: v.pipe(v.string(), v.regex(idPattern('prj'))),
   issued_at: Time,
   expires_at: Time,
-  key_id: v.exactOptional(v.string()),
+  key_id: v.exactOptional(v.pipe(v.string(), v.regex(idPattern('key')))),
   aud: v.exactOptional(v.string()),
   sub: v.exactOptional(v.string()),
   rooms: v.exactOptional(v.array(v.string())),
@@ -127,16 +128,10 @@ export interface TokenExpectation {
 }
 
 /**
- * The claims of a token that carries the signature of `key`, is for the expected project (and audience) and is valid at `now`.
- * Rejects with a `TokenError` otherwise. A token is expired from `expires_at` on; `issued_at` may be `CLOCK_TOLERANCE_MS` ahead.
+ * Throws a `TokenError` when claims are not for the expected project (and audience), or not valid at `now`. A token is expired from
+ * `expires_at` on; `issued_at` may be `CLOCK_TOLERANCE_MS` ahead.
  */
-export async function verifyToken(
-  token: string,
-  key: VerifyKey,
-  expect: TokenExpectation,
-): Promise<TokenClaims> {
-  peekToken(token)
-  const claims = await signedClaims(token, key)
+export function requireClaims(claims: TokenClaims, expect: TokenExpectation): void {
   if (claims.project_id !== expect.project_id)
     throw new TokenError('wrong_project', 'The token is for another project.')
   if (expect.audience !== undefined && claims.aud !== expect.audience)
@@ -145,6 +140,17 @@ export async function verifyToken(
     throw new TokenError('not_yet_valid', `The token is valid from ${claims.issued_at} on.`)
   if (Date.parse(claims.expires_at) <= expect.now)
     throw new TokenError('expired', `The token expired at ${claims.expires_at}.`)
+}
+
+/** The claims of a token that carries the signature of `key` and fits `expect`. Rejects with a `TokenError` otherwise. */
+export async function verifyToken(
+  token: string,
+  key: VerifyKey,
+  expect: TokenExpectation,
+): Promise<TokenClaims> {
+  peekToken(token)
+  const claims = await signedClaims(token, key)
+  requireClaims(claims, expect)
   return claims
 }
 

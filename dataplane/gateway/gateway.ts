@@ -88,8 +88,8 @@ export class Gateway {
     this.#metrics = metrics
     this.#codecs = new Map(parts.codecs.map((codec) => [codec.subprotocol, codec]))
     this.#flusher = new Flusher(parts.defer ?? endOfTurn, metrics)
-    this.#keys = new KeyCache(parts.ask_key_status, clock, metrics)
     const shared = { ...options, node_id, clock, random, log, metrics }
+    this.#keys = new KeyCache({ ...shared, ask: parts.ask_key_status })
     const joins = new JoinWatch({ clock, metrics, tracer })
     this.#edge = new Edge({
       ...shared,

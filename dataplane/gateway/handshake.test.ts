@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import type { TokenClaims } from '../../shared/tokens.ts'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
 import type { GatewayOptions } from './options.ts'
@@ -169,8 +170,25 @@ describe('an audience', () => {
   })
 })
 
+describe('a hello with an empty key id', () => {
+  beforeEach(() => start())
+
+  it('takes nothing from players of the same project without a key', async () => {
+    const issued_at = '2026-01-01T00:00:00.000Z'
+    const claims = { project_id: 'prj_one', issued_at, expires_at: '2026-01-01T00:05:00.000Z' }
+    const bogus = await test.control.token({ ...claims, key_id: '' }, claims)
+    await expectClose(await present(bogus), 'unauthenticated', /claims/)
+    for (let i = 0; i < 3; i++) await test.hello(await test.tokenWithoutKey())
+  })
+})
+
 describe('when control cannot be reached', () => {
   beforeEach(() => start())
+
+  it('because this node’s INTERNAL_TOKEN is not its own, a token is put off', async () => {
+    test.control.refuses = true
+    await expectClose(await present(await test.token()), 'overloaded', /cannot be checked at the moment/)
+  })
 
   it('a token of a key nobody has asked about is put off', async () => {
     test.control.down = true
@@ -188,10 +206,34 @@ describe('when control cannot be reached', () => {
 })
 
 describe('control', () => {
-  beforeEach(() => start())
+  beforeEach(() => start({ token_audience: 'game-eu' }))
+
+  it('is not asked about a key for a token that is good under none', async () => {
+    const issued_at = '2026-01-01T00:00:00.000Z'
+    const expires_at = '2026-01-01T00:05:00.000Z'
+    const good = { project_id: 'prj_one', key_id: 'key_a', aud: 'game-eu', issued_at, expires_at }
+    const bad: Partial<TokenClaims>[] = [
+      { key_id: '' },
+      { key_id: 'prj_one' },
+      { key_id: 'key_' },
+      { key_id: 'key_a/b' },
+      { project_id: '' },
+      { project_id: 'prj_two' },
+      { aud: 'game-us' },
+      { expires_at: issued_at },
+      { issued_at: '2026-01-01T00:01:00.000Z' },
+    ]
+    for (const claims of bad) {
+      const client = await present(await test.control.token({ ...good, ...claims }, good))
+      await expectClose(client, claims.expires_at ? 'token_expired' : 'unauthenticated', /./)
+    }
+    expect(test.control.asked).toBe(0)
+    await test.hello(await test.control.token(good))
+    expect(test.control.asked).toBe(1)
+  })
 
   it('is asked once about a key that many tokens come under', async () => {
-    const token = await test.token()
+    const token = await test.token({ aud: 'game-eu' })
     await Promise.all([test.hello(token), test.hello(token), test.hello(token)])
     await test.hello(token)
     expect(test.control.asked).toBe(1)

@@ -6,6 +6,7 @@ import { StoreUnavailable } from '../../shared/store/port.ts'
 import type { Connection } from './connection.ts'
 import type { Edge } from './edge.ts'
 import { MessagePace } from './message-pace.ts'
+import type { GatewayMetrics } from './metrics.ts'
 import { newResumeToken } from './resume-token.ts'
 import { Session } from './session.ts'
 import { RECORD_SPARE_MS } from './session-keeper.ts'
@@ -43,6 +44,8 @@ export interface HandshakeParts {
   readonly store: SessionStore
   readonly sessions: Sessions
   readonly limits: Limits
+  readonly metrics: GatewayMetrics
+  readonly max_resume_waits: number
   /** 0: as many as come. */
   readonly max_sessions: number
   /** How long a resumed session with an expired token may take to send a fresh one. */
@@ -72,6 +75,7 @@ export class Handshake {
       ...parts,
       ttl_ms: parts.resume_ttl_seconds * 1000 + RECORD_SPARE_MS,
       patience_ms: parts.attach_wait_ms + CONFIRM_SPARE_MS,
+      waiting: new Set(),
       rewrite: (session_id) => parts.sessions.rewrite(session_id),
       store_is_behind: () => this.#storeIsBehind(),
     }

@@ -1,7 +1,9 @@
 import type { Clock } from '../../shared/clock.ts'
+import type { Logger } from '../../shared/log.ts'
 import { importVerifyKey, type VerifyKey } from '../../shared/tokens.ts'
 import { type AskKeyStatus, KeyStatusUnavailable } from './key-status.ts'
 import type { GatewayMetrics } from './metrics.ts'
+import { Semaphore } from './semaphore.ts'
 
 /** What a node knows about a key. */
 export type KeyState =
@@ -15,10 +17,24 @@ export interface KeyName {
   readonly key_id: string | undefined
 }
 
+/** A name for a key that no other key has, whatever the ids are made of. */
+export const keyName = ({ project_id, key_id }: KeyName): string =>
+  JSON.stringify(key_id === undefined ? [project_id] : [project_id, key_id])
+
 interface Entry {
   readonly state: KeyState
   readonly answered_at: number
   ask_again_at: number
+}
+
+/** What a cache of keys needs. */
+export interface KeyCacheParts {
+  readonly ask: AskKeyStatus
+  readonly clock: Clock
+  readonly metrics: GatewayMetrics
+  readonly log: Logger
+  /** How many keys that were never met may be asked about, or wait to be, at once. */
+  readonly max_key_lookups: number
 }
 
 /**
@@ -29,62 +45,85 @@ const GOOD_FOR_MS = { usable: 30_000, unknown: 2000, revoked: Number.POSITIVE_IN
 const STALE_MS = 300_000
 /** How long control is left alone about a key after it could not be reached. */
 const PAUSE_MS = 1000
-/** The most keys kept; the one asked for least lately goes. */
-const MAX_ENTRIES = 10_000
+/** The most keys kept that exist; the one asked for least lately goes. */
+const MAX_KNOWN = 10_000
+/** The most names kept that are no key's; the oldest goes. */
+const MAX_UNKNOWN = 1000
+/** How many questions to control run at once about keys that were met before, and as many about others. */
+const MAX_RUNNING = 16
 
 /**
  * What control has said about keys. Asks once at a time for each key; an answer is good for 30 s, or until `invalidate`. When control
  * cannot be reached, what it said in the last 5 minutes holds. A revocation is final.
+ *
+ * Anyone can make up names of keys. So keys that exist, those that do not, and the questions about either are kept apart: however many
+ * names are made up, no key that was met is forgotten for them, or waits behind them.
  */
 export class KeyCache {
-  readonly #ask: AskKeyStatus
-  readonly #clock: Clock
-  readonly #metrics: GatewayMetrics
-  readonly #entries = new Map<string, Entry>()
+  readonly #parts: KeyCacheParts
+  readonly #known = new Map<string, Entry>()
+  readonly #unknown = new Map<string, Entry>()
   readonly #flights = new Map<string, Promise<KeyState>>()
+  readonly #rechecks = new Semaphore(MAX_RUNNING, MAX_KNOWN)
+  readonly #lookups: Semaphore
+  /** Control refuses this node, and the log says so. */
+  #refused = false
+  /** The last question that control did not answer, and when that was, on the monotonic clock. */
+  #failure: { readonly error: KeyStatusUnavailable; readonly at: number } | undefined
 
-  constructor(ask: AskKeyStatus, clock: Clock, metrics: GatewayMetrics) {
-    this.#ask = ask
-    this.#clock = clock
-    this.#metrics = metrics
+  constructor(parts: KeyCacheParts) {
+    this.#parts = parts
+    const running = Math.min(MAX_RUNNING, parts.max_key_lookups)
+    this.#lookups = new Semaphore(running, parts.max_key_lookups - running)
   }
 
-  /** The state of a key. Rejects with `KeyStatusUnavailable` when control cannot be reached and has said nothing lately. */
+  /** The state of a key. Rejects with `KeyStatusUnavailable` when control cannot be asked and has said nothing lately. */
   state(key: KeyName): Promise<KeyState> {
-    const name = nameOf(key)
-    const entry = this.#entries.get(name)
-    if (entry && this.#clock.monotonic() < entry.ask_again_at) return Promise.resolve(entry.state)
+    const name = keyName(key)
+    const entry = this.#known.get(name) ?? this.#unknown.get(name)
+    if (entry && this.#parts.clock.monotonic() < entry.ask_again_at) return Promise.resolve(entry.state)
     return this.#flights.get(name) ?? this.#fly(name, key)
   }
 
   /** Whether the key is known to be revoked, at this very moment. */
   isRevoked(key: KeyName): boolean {
-    return this.#entries.get(nameOf(key))?.state.kind === 'revoked'
+    return this.#known.get(keyName(key))?.state.kind === 'revoked'
   }
 
   /** The key is revoked, whatever an answer under way may say. */
   revoke(key: KeyName): void {
-    const name = nameOf(key)
+    const name = keyName(key)
     this.#flights.delete(name)
     this.#keep(name, { kind: 'revoked' })
   }
 
   /** Something about the key has changed: ask before the next use. */
   invalidate(key: KeyName): void {
-    const name = nameOf(key)
+    const name = keyName(key)
     this.#flights.delete(name)
-    const entry = this.#entries.get(name)
+    this.#unknown.delete(name)
+    const entry = this.#known.get(name)
     if (entry && entry.state.kind !== 'revoked') entry.ask_again_at = 0
   }
 
   /** News may have been missed: ask about every key before its next use. */
   invalidateAll(): void {
     this.#flights.clear()
-    for (const entry of this.#entries.values()) if (entry.state.kind !== 'revoked') entry.ask_again_at = 0
+    this.#unknown.clear()
+    for (const entry of this.#known.values()) if (entry.state.kind !== 'revoked') entry.ask_again_at = 0
   }
 
   #fly(name: string, key: KeyName): Promise<KeyState> {
-    const flight: Promise<KeyState> = this.#request(key).then(
+    const questions = this.#known.has(name) ? this.#rechecks : this.#lookups
+    const since = this.#parts.clock.monotonic()
+    const answer = questions.run(() => this.#request(key, since))
+    if (!answer) {
+      this.#parts.metrics.keyCheck('busy')
+      return Promise.reject(
+        new KeyStatusUnavailable('busy', 'too many keys that are not known here are being asked about'),
+      )
+    }
+    const flight: Promise<KeyState> = answer.then(
       (state) => {
         if (this.#flights.get(name) !== flight) return this.state(key)
         this.#flights.delete(name)
@@ -101,37 +140,52 @@ export class KeyCache {
     return flight
   }
 
-  async #request({ project_id, key_id }: KeyName): Promise<KeyState> {
+  /** `since`: when the question came up. One that had to wait while another failed is not asked: control is away, and takes its time. */
+  async #request({ project_id, key_id }: KeyName, since: number): Promise<KeyState> {
     try {
-      const answer = await this.#ask(project_id, key_id)
-      this.#metrics.keyCheck('ok')
+      if (this.#failure && this.#failure.at > since) throw this.#failure.error
+      const answer = await this.#parts.ask(project_id, key_id)
+      this.#parts.metrics.keyCheck('ok')
+      this.#refused = false
       if (!answer.exists) return { kind: 'unknown' }
       if (answer.status === 'revoked') return { kind: 'revoked' }
       return { kind: 'usable', verify_key: await importVerifyKey(answer.public_key) }
     } catch (error) {
-      if (error instanceof KeyStatusUnavailable) this.#metrics.keyCheck('unreachable')
+      if (error instanceof KeyStatusUnavailable) this.#failed(error)
       throw error
     }
   }
 
+  #failed(error: KeyStatusUnavailable): void {
+    this.#failure = { error, at: this.#parts.clock.monotonic() }
+    this.#parts.metrics.keyCheck(error.fault)
+    if (error.fault !== 'refused' || this.#refused) return
+    this.#refused = true
+    this.#parts.log.error(
+      { reason: error.message },
+      'control does not answer this node: is its INTERNAL_TOKEN control’s?',
+    )
+  }
+
   #lastKnown(name: string, error: unknown): KeyState {
-    const entry = this.#entries.get(name)
-    const now = this.#clock.monotonic()
+    const entry = this.#known.get(name)
+    const now = this.#parts.clock.monotonic()
     if (!entry || now - entry.answered_at > STALE_MS) throw error
     entry.ask_again_at = now + PAUSE_MS
     return entry.state
   }
 
   #keep(name: string, state: KeyState): void {
-    const now = this.#clock.monotonic()
-    this.#entries.delete(name)
-    this.#entries.set(name, { state, answered_at: now, ask_again_at: now + GOOD_FOR_MS[state.kind] })
-    if (this.#entries.size <= MAX_ENTRIES) return
-    for (const oldest of this.#entries.keys()) {
-      this.#entries.delete(oldest)
+    const now = this.#parts.clock.monotonic()
+    const unknown = state.kind === 'unknown'
+    this.#known.delete(name)
+    this.#unknown.delete(name)
+    const kept = unknown ? this.#unknown : this.#known
+    kept.set(name, { state, answered_at: now, ask_again_at: now + GOOD_FOR_MS[state.kind] })
+    if (kept.size <= (unknown ? MAX_UNKNOWN : MAX_KNOWN)) return
+    for (const oldest of kept.keys()) {
+      kept.delete(oldest)
       break
     }
   }
 }
-
-const nameOf = ({ project_id, key_id }: KeyName): string => `${project_id}/${key_id ?? ''}`

@@ -17,9 +17,21 @@ export interface NoSuchKey {
 /** Asks about a key; `key_id` undefined: the project's built-in pair. Rejects when nobody can say at the moment. */
 export type AskKeyStatus = (project_id: string, key_id: string | undefined) => Promise<KeyStatus | NoSuchKey>
 
+/**
+ * Why control has not said what it knows about a key: it cannot be reached or has a fault of its own, it does not take this node for one
+ * (`INTERNAL_TOKEN`), or it was not asked since this node asks too much already.
+ */
+export type KeyStatusFault = 'unreachable' | 'refused' | 'busy'
+
 /** Control could not be asked about a key; the text says why. */
 export class KeyStatusUnavailable extends Error {
   override readonly name = 'KeyStatusUnavailable'
+  readonly fault: KeyStatusFault
+
+  constructor(fault: KeyStatusFault, message: string, options?: ErrorOptions) {
+    super(message, options)
+    this.fault = fault
+  }
 }
 
 const Answer = v.union([
@@ -39,6 +51,9 @@ export interface ControlAddress {
   readonly timeout_ms: number
 }
 
+/** Answers that say something about this node, or about the moment: not authenticated, not allowed, timed out, too many requests. */
+const NOT_ABOUT_THE_KEY: ReadonlySet<number> = new Set([401, 403, 408, 429])
+
 /** Asks control over HTTP. */
 export function askControl({ control_url, internal_token, timeout_ms }: ControlAddress): AskKeyStatus {
   const { shown } = new InternalToken(internal_token)
@@ -52,14 +67,24 @@ export function askControl({ control_url, internal_token, timeout_ms }: ControlA
         headers: shown === undefined ? {} : { 'x-service-internal-token': shown },
         signal: AbortSignal.timeout(timeout_ms),
       })
-      if (!response.ok) throw new KeyStatusUnavailable(`control answered ${response.status}`)
+      const { status } = response
+      if (!response.ok) {
+        await response.body?.cancel()
+        // What control will not even read is the name of no key, whenever it is asked.
+        if (status >= 400 && status < 500 && !NOT_ABOUT_THE_KEY.has(status)) return { exists: false }
+        const fault = status === 401 || status === 403 ? 'refused' : 'unreachable'
+        throw new KeyStatusUnavailable(fault, `control answered ${status}`)
+      }
       answer = await response.json()
     } catch (error) {
       if (error instanceof KeyStatusUnavailable) throw error
-      throw new KeyStatusUnavailable(`control did not answer: ${reasonOf(error)}`, { cause: error })
+      throw new KeyStatusUnavailable('unreachable', `control did not answer: ${reasonOf(error)}`, {
+        cause: error,
+      })
     }
     const parsed = v.safeParse(Answer, answer)
-    if (!parsed.success) throw new KeyStatusUnavailable('control answered something else than a key status')
+    if (!parsed.success)
+      throw new KeyStatusUnavailable('unreachable', 'control answered something else than a key status')
     return parsed.output
   }
 }

@@ -2,6 +2,8 @@ import type { CloseName } from '../../shared/protocol/close-codes.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
 
+import type { KeyStatusFault } from './key-status.ts'
+
 /** How a handshake ended: with a session, a resumed session, or a close code. */
 export type HandshakeResult = 'welcome' | 'resumed' | CloseName
 
@@ -26,8 +28,10 @@ export interface GatewayMetrics {
   messageIn(type: ClientMessage['t'], bytes: number): void
   /** All writes of one turn: how many sockets were written to, and how many bytes. */
   written(bytes: number, writes: number): void
-  /** Control was asked about a key. */
-  keyCheck(result: 'ok' | 'unreachable'): void
+  /** Control was asked about a key, or was not since this node asks too much already (`busy`). */
+  keyCheck(result: 'ok' | KeyStatusFault): void
+  /** A resume with a used token was refused, since there is no waiting for what becomes of the later one. */
+  resumeWaitRefused(): void
 }
 
 /** Counts nothing. */
@@ -43,4 +47,5 @@ export const noMetrics: GatewayMetrics = {
   messageIn() {},
   written() {},
   keyCheck() {},
+  resumeWaitRefused() {},
 }

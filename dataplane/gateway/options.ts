@@ -18,6 +18,10 @@ export interface GatewayOptions {
   readonly attach_wait_ms: number
   /** How many sessions the node has at most, those waiting to be resumed included; 0: as many as come. */
   readonly max_sessions: number
+  /** How many keys that the node has not met may be asked about at once, those that wait for their turn included. */
+  readonly max_key_lookups: number
+  /** How many resumes with a used token may wait to learn whether the later one has arrived. */
+  readonly max_resume_waits: number
   /** How long a join may stay without an answer before it fails with `room_unavailable`. */
   readonly join_wait_ms: number
   /** Refuse tokens that no key was named for. */
@@ -38,6 +42,8 @@ export const GATEWAY_DEFAULTS: GatewayOptions = {
   outbox_limit_bytes: 1024 * 1024,
   attach_wait_ms: 2000,
   max_sessions: 20_000,
+  max_key_lookups: 256,
+  max_resume_waits: 256,
   join_wait_ms: 10_000,
   require_key_id: false,
   token_audience: undefined,

@@ -250,6 +250,49 @@ describe('a resume that fails half-way', () => {
   })
 })
 
+describe('a resume token', () => {
+  const bad = (welcome: { session_id: string; resume_token: string }) => [
+    { ...welcome, resume_token: 'none' },
+    { ...welcome, resume_token: ' '.repeat(32) },
+    { ...welcome, session_id: 'prj_one' },
+    { ...welcome, session_id: `${welcome.session_id}:x` },
+  ]
+
+  it('costs no read of the store when it, or its session, has not the form of one', async () => {
+    const { welcome } = await pair.a.hello()
+    const { reads } = pair.records
+    for (const wrong of bad(welcome))
+      await expectClose(await pair.b.resume(wrong), 'resume_failed', /no such session/)
+    expect(pair.records.reads).toBe(reads)
+  })
+
+  it('costs one read of the store when it is wrong', async () => {
+    const { welcome } = await pair.a.hello()
+    const { reads } = pair.records
+    const wrong = { ...welcome, resume_token: 'x'.repeat(32) }
+    const clients = await Promise.all(Array.from({ length: 20 }, () => pair.b.resume(wrong)))
+    for (const client of clients) await expectClose(client, 'resume_failed', /not its resume token/)
+    expect(pair.records.reads - reads).toBe(20)
+  })
+
+  it('that was used is waited for by one connection, which reads ever less often; others read once', async () => {
+    const { client, welcome } = await pair.a.join()
+    await lose(client)
+    const holder = await pair.a.resume(welcome)
+    holder.ws.pause()
+    await expect.poll(() => pair.a.gateway.isConnected(welcome.session_id)).toBe(true)
+    const { reads } = pair.records
+    const many = await Promise.all(Array.from({ length: 20 }, () => pair.b.resume(welcome)))
+    await expect.poll(() => many.filter(({ ws }) => ws.readyState === ws.CLOSED)).toHaveLength(19)
+    const refused = many.filter(({ ws }) => ws.readyState === ws.CLOSED)
+    for (const one of refused) await expectClose(one, 'overloaded', /being waited for: try again/)
+    expect(pair.records.reads - reads).toBe(20)
+    await pair.pass(4900, 100)
+    expect(pair.records.reads - reads).toBeLessThan(30)
+    holder.ws.resume()
+  })
+})
+
 describe('two resumes with one token at two nodes', () => {
   /** The client is lost, and both nodes get its token at once. Returns how the two ended. */
   async function race({ a, b }: TestPair): Promise<string[]> {

@@ -34,6 +34,9 @@ export function newResumeToken(random: Random, resume_token?: string, turn = 0):
   return { resume_token: next, right: { token: hashOf(next).toString('base64url'), used, turn, confirmed } }
 }
 
+/** Whether a text may be a resume token at all. */
+export const isResumeToken = (text: string): boolean => text.length === LENGTH && /^[\w-]+$/.test(text)
+
 /** What `resume_token` is: good for one resume, used already, or wrong. Takes the same time whatever it is compared with. */
 export function checkResumeToken(
   { token, used }: Pick<ResumeRight, 'token' | 'used'>,

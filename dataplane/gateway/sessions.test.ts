@@ -92,7 +92,7 @@ describe('the record of a session', () => {
     await pair.pass(5000, 1000)
     await (await pair.b.resume(two.welcome, [two.snapshot])).next('welcome')
     pair.store_uptime_ms = 10_000
-    const nobody = { session_id: 'ses_nobody', resume_token: 'none' }
+    const nobody = { session_id: 'ses_nobody', resume_token: 'x'.repeat(32) }
     await expectClose(await pair.b.resume(nobody), 'resume_failed', /no such session/)
   })
 

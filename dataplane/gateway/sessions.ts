@@ -3,7 +3,7 @@ import type { Logger } from '../../shared/log.ts'
 import type { Random } from '../../shared/random.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import type { Edge } from './edge.ts'
-import type { KeyName } from './key-cache.ts'
+import { type KeyName, keyName } from './key-cache.ts'
 import type { Session } from './session.ts'
 import { SessionKeeper } from './session-keeper.ts'
 import type { SessionStore } from './session-store.ts'
@@ -180,8 +180,10 @@ export class Sessions {
   /** Every key that some session depends on, once. */
   keys(): KeyName[] {
     const keys = new Map<string, KeyName>()
-    for (const { project_id, claims } of this)
-      keys.set(`${project_id}/${claims.key_id ?? ''}`, { project_id, key_id: claims.key_id })
+    for (const { project_id, claims } of this) {
+      const key = { project_id, key_id: claims.key_id }
+      keys.set(keyName(key), key)
+    }
     return [...keys.values()]
   }
 

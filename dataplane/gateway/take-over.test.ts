@@ -5,6 +5,7 @@ import { FakeClock } from '../../test/support/fake-clock.ts'
 import { TestRecords } from '../../test/support/gateway/test-records.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
 import { MessagePace } from './message-pace.ts'
+import { noMetrics } from './metrics.ts'
 import { GATEWAY_DEFAULTS } from './options.ts'
 import { newResumeToken } from './resume-token.ts'
 import { Session } from './session.ts'
@@ -67,6 +68,9 @@ class Race {
       ttl_ms: 180_000,
       patience_ms: 5000,
       node_gone: () => false,
+      waiting: new Set<string>(),
+      max_resume_waits: 256,
+      metrics: noMetrics,
       rewrite: async () => false,
       store_is_behind: async () => false,
     }

@@ -1,7 +1,9 @@
 import type { Clock } from '../../shared/clock.ts'
+import { idPattern } from '../../shared/ids.ts'
 import type { Random } from '../../shared/random.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
-import { checkResumeToken, newResumeToken } from './resume-token.ts'
+import type { GatewayMetrics } from './metrics.ts'
+import { checkResumeToken, isResumeToken, newResumeToken } from './resume-token.ts'
 import type { SessionRecord } from './session-record.ts'
 import type { SessionStore, StoredSession } from './session-store.ts'
 import type { Refusal, TokenCheck } from './token-check.ts'
@@ -17,6 +19,10 @@ export interface TakeOverParts {
   readonly ttl_ms: number
   /** For how long a client may be without the token it was sent at its resume. */
   readonly patience_ms: number
+  /** Sessions that some claimant at this node waits for: one each, so that waiting costs no more however many claim. */
+  readonly waiting: Set<string>
+  readonly max_resume_waits: number
+  readonly metrics: Pick<GatewayMetrics, 'resumeWaitRefused'>
   /** Writes a session of this very node again that the store has lost. */
   readonly rewrite: (session_id: string) => Promise<boolean>
   /** Whether the store has lost records that nodes are about to write again. */
@@ -45,8 +51,9 @@ export interface TakenSession extends StoredSession {
 
 /** How often a session is tried to be taken while its record changes. */
 const ATTEMPTS = 5
-/** How often a record is read again that is waited for. */
-const POLL_MS = 100
+/** How often a claimant that waits is looked after. */
+const LOOK_MS = 100
+const SESSION_ID = idPattern('ses')
 
 /**
  * Takes a session for this node, wherever it was, if the claimant has its resume token and its key still stands. The write that does
@@ -74,33 +81,77 @@ export async function takeOver(
 }
 
 /** The session, when the claimant may have it; waits while that is not decided. */
-async function find(
-  parts: TakeOverParts,
-  { project_id, session_id, resume_token, open }: Claimant,
-): Promise<StoredSession | Refusal | undefined> {
-  const { store, clock, patience_ms, node_gone, store_is_behind } = parts
-  let undecided: { readonly token: string; readonly until: number } | undefined
-  while (open()) {
-    const found = (await store.load(session_id)) ?? (await loadAgain(parts, session_id))
-    if (!found) return (await store_is_behind()) ? BEHIND : UNKNOWN
-    if (found.record.claims.project_id !== project_id) return UNKNOWN
-    const { right, detached, node_id } = found.record
-    const verdict = checkResumeToken(right, resume_token)
-    if (verdict === 'wrong') {
-      // A store that has lost the record may have been told by an earlier holder, who did not know better.
-      const own = node_id === parts.node_id ? undefined : await loadAgain(parts, session_id)
-      if (own && checkResumeToken(own.record.right, resume_token) !== 'wrong') continue
-      return (await store_is_behind()) ? BEHIND : UNKNOWN
-    }
-    if (verdict === 'current') return found
-    if (right.confirmed) return USED
-    if (detached || node_gone(node_id)) return found
-    if (undecided?.token !== right.token)
-      undecided = { token: right.token, until: clock.monotonic() + patience_ms }
-    if (clock.monotonic() >= undecided.until) return found
-    await new Promise<void>((resolve) => void clock.schedule(POLL_MS, resolve))
+async function find(parts: TakeOverParts, claimant: Claimant): Promise<StoredSession | Refusal | undefined> {
+  const { session_id, resume_token } = claimant
+  if (!SESSION_ID.test(session_id) || !isResumeToken(resume_token)) return UNKNOWN
+  if (!claimant.open()) return undefined
+  const seen = await look(parts, claimant)
+  if (!('undecided' in seen)) return seen
+  const { waiting, max_resume_waits, metrics } = parts
+  if (waiting.has(session_id) || waiting.size >= max_resume_waits) {
+    metrics.resumeWaitRefused()
+    return WAITED_FOR
   }
-  return undefined
+  waiting.add(session_id)
+  try {
+    return await waitFor(parts, claimant, seen.undecided)
+  } finally {
+    waiting.delete(session_id)
+  }
+}
+
+/** A session whose later resume may still arrive, or fail. */
+interface Undecided {
+  readonly undecided: StoredSession
+}
+
+/** Reads the session once. */
+async function look(
+  parts: TakeOverParts,
+  { project_id, session_id, resume_token }: Claimant,
+): Promise<StoredSession | Refusal | Undecided> {
+  const { store, node_gone, store_is_behind } = parts
+  let found = (await store.load(session_id)) ?? (await loadAgain(parts, session_id))
+  if (!found) return (await store_is_behind()) ? BEHIND : UNKNOWN
+  if (found.record.claims.project_id !== project_id) return UNKNOWN
+  let verdict = checkResumeToken(found.record.right, resume_token)
+  if (verdict === 'wrong' && found.record.node_id !== parts.node_id) {
+    // A store that has lost the record may have been told by an earlier holder, who did not know better.
+    found = (await loadAgain(parts, session_id)) ?? found
+    verdict = checkResumeToken(found.record.right, resume_token)
+  }
+  if (verdict === 'wrong') return (await store_is_behind()) ? BEHIND : UNKNOWN
+  const { right, detached, node_id } = found.record
+  if (verdict === 'current') return found
+  if (right.confirmed) return USED
+  return detached || node_gone(node_id) ? found : { undecided: found }
+}
+
+/** Reads a session again, ever less often, until it is decided, or its client has had its time. */
+async function waitFor(
+  parts: TakeOverParts,
+  claimant: Claimant,
+  first: StoredSession,
+): Promise<StoredSession | Refusal | undefined> {
+  const { clock, patience_ms, node_gone } = parts
+  const begun_at = clock.monotonic()
+  let { node_id, right } = first.record
+  let until = begun_at + patience_ms
+  let read_at = begun_at
+  for (;;) {
+    await new Promise<void>((resolve) => void clock.schedule(LOOK_MS, resolve))
+    if (!claimant.open()) return undefined
+    const now = clock.monotonic()
+    if (now < read_at && now < until && !node_gone(node_id)) continue
+    const seen = await look(parts, claimant)
+    if (!('undecided' in seen)) return seen
+    const { record } = seen.undecided
+    if (record.right.token !== right.token) until = clock.monotonic() + patience_ms
+    else if (now >= until) return seen.undecided
+    node_id = record.node_id
+    right = record.right
+    read_at = now + (now - begun_at)
+  }
 }
 
 /** A session that is here, and that the store has lost. */
@@ -142,5 +193,9 @@ const USED: Refusal = {
 const BEHIND: Refusal = {
   close: 'overloaded',
   reason: 'the store has just begun anew, and sessions are being written again: try again',
+}
+const WAITED_FOR: Refusal = {
+  close: 'overloaded',
+  reason: 'this resume token was used, and whether its successor arrived is being waited for: try again',
 }
 const BUSY: Refusal = { close: 'overloaded', reason: 'the session is changing: try again' }

@@ -1,6 +1,14 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { CloseName } from '../../shared/protocol/close-codes.ts'
-import { peekToken, type TokenClaims, TokenError, type VerifyKey, verifyToken } from '../../shared/tokens.ts'
+import {
+  peekToken,
+  requireClaims,
+  type TokenClaims,
+  TokenError,
+  type TokenExpectation,
+  type VerifyKey,
+  verifyToken,
+} from '../../shared/tokens.ts'
 import type { KeyCache } from './key-cache.ts'
 import { KeyStatusUnavailable } from './key-status.ts'
 
@@ -31,13 +39,15 @@ export class TokenCheck {
   /** The claims of a token that may be used for `project_id` now, or why it may not. */
   async check(project_id: string, token: string): Promise<TokenClaims | Refusal> {
     try {
-      const { key_id, project_id: claimed } = peekToken(token)
-      if (claimed !== project_id) return refuse('unauthenticated', 'the token is for another project')
+      // All that costs nothing comes before control is asked about a key that may be made up.
+      const peeked = peekToken(token)
+      requireClaims(peeked, this.#expect(project_id))
+      const { key_id } = peeked
       if (key_id === undefined && this.#rules.require_key_id)
         return refuse('unauthenticated', 'this service takes only tokens issued under a key (key_id)')
-      const verify_key = await this.#keyOf(project_id, key_id)
-      if ('close' in verify_key) return verify_key
-      const claims = await this.#verify(project_id, token, verify_key.verify_key)
+      const key = await this.#keyOf(project_id, key_id)
+      if ('close' in key) return key
+      const claims = await verifyToken(token, key.verify_key, this.#expect(project_id))
       // The key may have been revoked while the signature was being checked.
       return this.revoked(project_id, key_id) ?? claims
     } catch (error) {
@@ -58,13 +68,9 @@ export class TokenCheck {
     return this.#keys.isRevoked({ project_id, key_id }) ? refuse('key_revoked', REVOKED) : undefined
   }
 
-  #verify(project_id: string, token: string, verify_key: VerifyKey): Promise<TokenClaims> {
+  #expect(project_id: string): TokenExpectation {
     const audience = this.#rules.token_audience
-    return verifyToken(token, verify_key, {
-      project_id,
-      now: this.#clock.now(),
-      ...(audience === undefined ? {} : { audience }),
-    })
+    return { project_id, now: this.#clock.now(), ...(audience === undefined ? {} : { audience }) }
   }
 
   async #keyOf(

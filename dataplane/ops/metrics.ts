@@ -111,9 +111,13 @@ function gatewayMetrics(make: Instruments, rate_limited: Add): GatewayMetrics {
   const written_bytes = make.counter('service_written_bytes_total', 'Bytes written to sockets of clients.')
   const key_checks = make.counterBy(
     'service_key_checks_total',
-    'Questions to control about a key: ok, or unreachable.',
+    'Questions to control about a key: ok, unreachable, refused (INTERNAL_TOKEN), or not asked, too many being asked (busy).',
     'result',
-    ['ok', 'unreachable'],
+    ['ok', 'unreachable', 'refused', 'busy'],
+  )
+  const resume_waits_refused = make.counter(
+    'service_resume_waits_refused_total',
+    'Resumes with a used token that were told to come again, since as many as may wait do.',
   )
 
   return {
@@ -146,6 +150,7 @@ function gatewayMetrics(make: Instruments, rate_limited: Add): GatewayMetrics {
       written_bytes(bytes)
     },
     keyCheck: (result) => key_checks[result](),
+    resumeWaitRefused: () => resume_waits_refused(),
   }
 }
 

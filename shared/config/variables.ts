@@ -170,6 +170,20 @@ export const VARIABLES = {
     default: '10000',
     used_by: DATAPLANE,
   }),
+  MAX_KEY_LOOKUPS: withDefault({
+    meaning:
+      'How many keys that a node has not met may be asked about at once, waiting ones included; tokens of more are put off.',
+    kind: integer(1, 100_000, 'keys'),
+    default: '256',
+    used_by: DATAPLANE,
+  }),
+  MAX_RESUME_WAITS: withDefault({
+    meaning:
+      'How many resumes with a used token wait at a node at once, one for each session; more are put off.',
+    kind: integer(1, 100_000, 'resumes'),
+    default: '256',
+    used_by: DATAPLANE,
+  }),
   OUTBOX_HIGH_WATER_BYTES: withDefault({
     meaning:
       'Bytes waiting for a slow reader above which patches are dropped; it gets one resync once it reads again.',

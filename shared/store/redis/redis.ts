@@ -14,7 +14,7 @@ import { RedisRecords } from './records.ts'
 import { RedisRooms } from './rooms.ts'
 import { SentinelWatch } from './sentinel-watch.ts'
 import { Server } from './server.ts'
-import { checkServer, hasShards, uptimeOf } from './server-check.ts'
+import { checkServer, hasShards } from './server-check.ts'
 import { nameAt, type Servers, SingleServer } from './servers.ts'
 import { RedisVitals } from './vitals.ts'
 
@@ -140,10 +140,7 @@ class RedisStore implements Store {
 
   /** The youngest server's. */
   async uptime(): Promise<number> {
-    const uptimes = this.#servers
-      .all()
-      .map(async ({ commands }) => uptimeOf(await commands.run('uptime', (redis) => redis.info('server'))))
-    return Math.min(...(await Promise.all(uptimes)))
+    return Math.min(...(await Promise.all(this.#servers.all().map((server) => server.uptime()))))
   }
 
   onReturn(callback: () => void): () => void {

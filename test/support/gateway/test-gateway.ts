@@ -29,6 +29,8 @@ export class TestControl {
   asked = 0
   /** Answers 503 while set. */
   down = false
+  /** Takes nobody for a node while set. */
+  refuses = false
   /** When set, answers wait for it. */
   held: Promise<void> | undefined
   /** Resolves at the first question. */
@@ -52,7 +54,7 @@ export class TestControl {
         : { exists: false, status: null, public_key: null }
       const down = this.down
       await this.held
-      const allowed = request.headers['x-service-internal-token'] === INTERNAL_TOKEN
+      const allowed = !this.refuses && request.headers['x-service-internal-token'] === INTERNAL_TOKEN
       const known = url.pathname === '/internal/key-status'
       response.writeHead(down ? 503 : allowed && known ? 200 : 401, { connection: 'close' })
       response.end(JSON.stringify(answer))

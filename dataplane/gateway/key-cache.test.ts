@@ -1,0 +1,194 @@
+import { createServer, type Server } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { PublicProtocol } from 'paseto'
+import { ExportPublicKeyFactory, GenerateKeyPairFactory } from 'paseto/v4/public'
+import { pino } from 'pino'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import { KeyCache, type KeyName, keyName } from './key-cache.ts'
+import { type AskKeyStatus, askControl, KeyStatusUnavailable } from './key-status.ts'
+import { noMetrics } from './metrics.ts'
+
+const protocol = new PublicProtocol(GenerateKeyPairFactory, ExportPublicKeyFactory)
+const { publicKey } = await protocol.GenerateKeyPair()
+const public_key = await protocol.ExportPublicKey(publicKey)
+
+const project_id = 'prj_one'
+const GOOD: KeyName = { project_id, key_id: 'key_good' }
+const madeUp = (i: number): KeyName => ({ project_id, key_id: `key_made_up_${i}` })
+
+/** A cache before a control that knows the keys whose id is `key_good`, or none, and answers when the test says so. */
+class Bench {
+  readonly clock = new FakeClock()
+  readonly results: string[] = []
+  readonly logged: string[] = []
+  /** The ids that control was asked about, in order. */
+  readonly asked: (string | undefined)[] = []
+  /** Questions that have no answer yet. */
+  readonly open: (() => void)[] = []
+  /** While set, control answers only when `answer` is called. */
+  slow = false
+  fault: KeyStatusUnavailable | undefined
+  readonly keys: KeyCache
+
+  constructor(max_key_lookups = 256) {
+    const ask: AskKeyStatus = async (_, key_id) => {
+      this.asked.push(key_id)
+      if (this.slow) await new Promise<void>((resolve) => this.open.push(resolve))
+      if (this.fault) throw this.fault
+      if (key_id !== undefined && key_id !== 'key_good') return { exists: false }
+      return { exists: true, status: 'active', public_key }
+    }
+    this.keys = new KeyCache({
+      ask,
+      clock: this.clock,
+      metrics: { ...noMetrics, keyCheck: (result) => this.results.push(result) },
+      log: pino({ base: null }, { write: (line) => void this.logged.push(JSON.parse(line).msg) }),
+      max_key_lookups,
+    })
+  }
+
+  /** Lets control answer everything it was asked so far. */
+  async answer(): Promise<void> {
+    for (const answer of this.open.splice(0)) answer()
+    for (let i = 0; i < 10; i++) await Promise.resolve()
+  }
+
+  /** Lets control answer until nobody asks any more. */
+  async answerAll(): Promise<void> {
+    while (this.open.length > 0) await this.answer()
+  }
+}
+
+const kindOf = async (state: Promise<{ kind: string }>): Promise<string> =>
+  state.then(
+    ({ kind }) => kind,
+    (error: unknown) => (error instanceof KeyStatusUnavailable ? error.fault : String(error)),
+  )
+
+describe('names of keys', () => {
+  it('are different for different keys, whatever the ids are made of', () => {
+    const ids = ['', 'a', 'a/b', '/', 'b', '","', 'null', '\ud800', '\\ud800']
+    const keys = ids.flatMap((project_id) => [undefined, ...ids].map((key_id) => ({ project_id, key_id })))
+    expect(new Set(keys.map(keyName)).size).toBe(keys.length)
+  })
+})
+
+describe('while made-up keys are looked up', () => {
+  it('control has 16 questions at once, as many as may be wait, and more are refused at once', async () => {
+    const bench = new Bench(40)
+    bench.slow = true
+    const states = Array.from({ length: 100 }, (_, i) => kindOf(bench.keys.state(madeUp(i))))
+    expect(bench.open).toHaveLength(16)
+    expect(await Promise.all(states.slice(40))).toEqual(Array(60).fill('busy'))
+    await bench.answer()
+    expect(bench.open).toHaveLength(16)
+    await bench.answerAll()
+    expect(await Promise.all(states.slice(0, 40))).toEqual(Array(40).fill('unknown'))
+    expect(bench.asked).toHaveLength(40)
+    expect(bench.results.filter((result) => result === 'busy')).toHaveLength(60)
+  })
+
+  it('a key that was met does not wait for them, even when it is asked about again', async () => {
+    const bench = new Bench()
+    expect(await kindOf(bench.keys.state(GOOD))).toBe('usable')
+    bench.slow = true
+    const flood = Array.from({ length: 1500 }, (_, i) => kindOf(bench.keys.state(madeUp(i))))
+    expect(await kindOf(bench.keys.state(GOOD))).toBe('usable')
+    bench.clock.advance(30_000)
+    const again = kindOf(bench.keys.state(GOOD))
+    expect(bench.asked.at(-1)).toBe('key_good')
+    bench.open.at(-1)?.()
+    expect(await again).toBe('usable')
+    await bench.answerAll()
+    await Promise.all(flood)
+  })
+
+  it('a key that exists and was never met gets its turn', async () => {
+    const bench = new Bench()
+    bench.slow = true
+    const flood = Array.from({ length: 200 }, (_, i) => kindOf(bench.keys.state(madeUp(i))))
+    const good = kindOf(bench.keys.state(GOOD))
+    await bench.answerAll()
+    expect(await good).toBe('usable')
+    await Promise.all(flood)
+  })
+
+  it('no key that exists is forgotten for them', async () => {
+    const bench = new Bench()
+    await bench.keys.state(GOOD)
+    for (let i = 0; i < 12_000; i++) await bench.keys.state(madeUp(i))
+    expect(await kindOf(bench.keys.state(GOOD))).toBe('usable')
+    expect(bench.asked.filter((key_id) => key_id === 'key_good')).toHaveLength(1)
+  })
+
+  it('each is asked about once, however many come with it, and again after two seconds', async () => {
+    const bench = new Bench()
+    await Promise.all(Array.from({ length: 50 }, () => bench.keys.state(madeUp(1))))
+    await bench.keys.state(madeUp(1))
+    expect(bench.asked).toHaveLength(1)
+    bench.clock.advance(2000)
+    await bench.keys.state(madeUp(1))
+    expect(bench.asked).toHaveLength(2)
+  })
+})
+
+describe('while control is away', () => {
+  it('a question that has waited for one that failed is not asked', async () => {
+    const bench = new Bench()
+    bench.slow = true
+    bench.fault = new KeyStatusUnavailable('unreachable', 'control did not answer')
+    const states = Array.from({ length: 100 }, (_, i) => kindOf(bench.keys.state(madeUp(i))))
+    bench.clock.advance(5000)
+    await bench.answer()
+    expect(await Promise.all(states)).toEqual(Array(100).fill('unreachable'))
+    expect(bench.asked).toHaveLength(16)
+  })
+
+  it('because it refuses this node, the log says so once until it answers again', async () => {
+    const bench = new Bench()
+    bench.fault = new KeyStatusUnavailable('refused', 'control answered 401')
+    for (let i = 0; i < 3; i++) expect(await kindOf(bench.keys.state(madeUp(i)))).toBe('refused')
+    expect(bench.logged).toEqual([expect.stringContaining('INTERNAL_TOKEN')])
+    bench.fault = undefined
+    await bench.keys.state(GOOD)
+    bench.fault = new KeyStatusUnavailable('refused', 'control answered 401')
+    await kindOf(bench.keys.state(madeUp(4)))
+    expect(bench.logged).toHaveLength(2)
+    expect(bench.results).toEqual(['refused', 'refused', 'refused', 'ok', 'refused'])
+  })
+})
+
+describe('an answer of control with status', () => {
+  let server: Server
+  let status = 200
+  beforeEach(async () => {
+    server = createServer((_, response) => response.writeHead(status).end('{}'))
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  })
+  afterEach(() => new Promise((resolve) => server.close(resolve)))
+
+  const ask = () => {
+    const { port } = server.address() as AddressInfo
+    const address = { control_url: `http://127.0.0.1:${port}`, internal_token: undefined, timeout_ms: 5000 }
+    return askControl(address)('prj_one', 'key_a')
+  }
+
+  it.each([400, 404, 422])('%i says that there is no such key', async (code) => {
+    status = code
+    expect(await ask()).toEqual({ exists: false })
+  })
+
+  it.each([
+    [401, 'refused'],
+    [403, 'refused'],
+    [408, 'unreachable'],
+    [429, 'unreachable'],
+    [500, 'unreachable'],
+    [503, 'unreachable'],
+    [200, 'unreachable'],
+  ])('%i says nothing about the key: %s', async (code, fault) => {
+    status = code
+    await expect(ask()).rejects.toMatchObject({ name: 'KeyStatusUnavailable', fault })
+  })
+})
