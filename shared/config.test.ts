@@ -94,6 +94,8 @@ describe('dataplane configuration', () => {
       max_rooms_per_session: 16,
       session_messages_per_second: 120,
       max_sessions: 20_000,
+      max_key_lookups: 256,
+      max_resume_waits: 256,
       max_rooms: 10_000,
       outbox_high_water_bytes: 262144,
       outbox_limit_bytes: 1048576,
