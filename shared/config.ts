@@ -80,6 +80,11 @@ export interface DataplaneConfig {
   /** 0: no limit. */
   readonly max_sessions: number
   /** 0: no limit. */
+  readonly max_pending_connections: number
+  /** 0: no limit. */
+  readonly max_pending_connections_per_address: number
+  readonly trusted_proxies: readonly string[]
+  /** 0: no limit. */
   readonly max_rooms: number
   readonly max_key_lookups: number
   readonly max_resume_waits: number
@@ -252,6 +257,9 @@ const dataplaneConfig = (values: Values, tracing: TracingReading): DataplaneConf
   max_rooms_per_session: values.MAX_ROOMS_PER_SESSION,
   session_messages_per_second: values.SESSION_MESSAGES_PER_SECOND,
   max_sessions: values.MAX_SESSIONS,
+  max_pending_connections: values.MAX_PENDING_CONNECTIONS,
+  max_pending_connections_per_address: values.MAX_PENDING_CONNECTIONS_PER_ADDRESS,
+  trusted_proxies: values.TRUSTED_PROXIES,
   max_rooms: values.MAX_ROOMS,
   max_key_lookups: values.MAX_KEY_LOOKUPS,
   max_resume_waits: values.MAX_RESUME_WAITS,

@@ -43,7 +43,7 @@ describe('docs/reference.md', () => {
     nodeMetrics(registry)
     eventLoopDelay(registry)
     registerGauges(registry, {
-      gateway: { connections: 0, sessions: 0, queued_bytes: 0 },
+      gateway: { connections: 0, sessions: 0, pending: 0, queued_bytes: 0 },
       host: { frozen: 0 },
       lease: { age_ms: 0 },
       store: memoryStore({ clock: systemClock }),

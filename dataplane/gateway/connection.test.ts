@@ -161,19 +161,65 @@ describe('too many messages', () => {
     flood(again, 1)
     expect(await again.next('error')).toMatchObject({ code: 'rate_limited' })
   })
+})
 
-  it('are pings of the websocket itself, too', async () => {
+describe('pings and pongs of the websocket itself', () => {
+  for (const frame of ['ping', 'pong'] as const)
+    it(`count towards the rate of the session, and end the connection when there is no end of them: ${frame}s`, async () => {
+      const { client } = await test.hello()
+      for (let i = 0; i < 240; i++) client.ws[frame]()
+      client.send({ t: 'ping', at: 1 })
+      await client.next('error', ({ code }) => code === 'rate_limited')
+      for (let i = 0; i < 1200; i++) client.ws[frame]()
+      await expectClose(client, 'rate_limited', /more than 120 messages a second/)
+    })
+
+  it('are answered with what they carry, within the rate', async () => {
     const { client } = await test.hello()
-    // In batches: ws gives up on a peer that leaves more than 60 pongs unread.
-    for (let batch = 0; batch < (240 + 1200) / 40; batch++) {
-      const answered = new Promise<void>((resolve) => {
-        client.ws.on('pong', (data) => String(data) === `${batch}` && resolve())
-      })
-      for (let i = 0; i < 39; i++) client.ws.ping()
-      client.ws.ping(`${batch}`)
-      await answered
+    const pongs: string[] = []
+    client.ws.on('pong', (data) => pongs.push(String(data)))
+    for (let i = 0; i < 300; i++) client.ws.ping(`ping ${i}`)
+    // The rate has room for one more message a moment later.
+    await expect.poll(() => pongs.length).toBe(240)
+    test.clock.advance(100)
+    await client.roundTrip()
+    expect(pongs).toEqual(Array.from({ length: 240 }, (_, i) => `ping ${i}`))
+  })
+
+  it('are few before welcome', async () => {
+    const client = await test.open()
+    for (let i = 0; i < 17; i++) client.ws.pong()
+    await expectClose(client, 'rate_limited', /more than 16 pings and pongs before welcome/)
+  })
+})
+
+describe('whoever floods', () => {
+  it('is not read any more once the connection is closed', async () => {
+    const { client } = await test.hello()
+    const socket = tcpOf(client)
+    // It does not read that it is to close.
+    socket.pause()
+    const pongs = Buffer.alloc(6 * 10_000)
+    for (let at = 0; at < pongs.length; at += 6) pongs.set([0x8a, 0x80, 0, 0, 0, 0], at)
+    let sent = 0
+    const flood = (): void => {
+      while (!socket.destroyed && socket.writableLength < 1e6) {
+        socket.write(pongs)
+        sent += pongs.length
+      }
     }
-    client.ws.ping()
-    await expectClose(client, 'rate_limited', /more than 120 messages a second/)
+    socket.on('drain', flood)
+    socket.on('error', () => {})
+    const closed = new Promise<void>((resolve) => socket.once('close', () => resolve()))
+    flood()
+    await closed
+    // What the kernel's buffers hold of it, and not as much as can be sent in the seconds a client has to answer a close frame.
+    expect(sent).toBeLessThan(30e6)
+  })
+
+  it('may not do it with fragments that hold nothing', async () => {
+    const { client } = await test.hello()
+    for (let i = 0; i < 100; i++) client.ws.send('', { fin: false })
+    await expectClose(client, 'protocol_error', /too many fragments/)
   })
 })

@@ -15,6 +15,9 @@ const REASON_BYTES = 123
 /** A ping with a payload of one byte, which its pong brings back; those that keep a connection alive have none. */
 const RECEIPT_PING: Frame = Uint8Array.of(0x89, 1, 0x72)
 
+/** Whoever is closed for one of these may go on sending: not another frame of theirs is read. */
+const FLOODS: ReadonlySet<CloseName> = new Set(['rate_limited', 'protocol_error'])
+
 /** What a connection tells whoever accepted it. */
 export interface ConnectionListener {
   message(message: ClientMessage): void
@@ -22,8 +25,8 @@ export interface ConnectionListener {
   invalid(problem: InvalidMessage): void
   /** A message met a fault of ours; the connection is still there. */
   failed(error: unknown): void
-  /** A ping frame, which costs an answer. */
-  pinged(): void
+  /** A ping or pong frame of the websocket itself; false: there are too many, and it is not to be answered. */
+  controlFrame(): boolean
   /** The client has what was sent before `askReceipt`. */
   received(): void
   /** What waited for the client has been read; see `Outbox.awaitRoom`. */
@@ -54,6 +57,7 @@ export class Connection {
   readonly outbox: Outbox
   readonly opened_at: number
   readonly #ws: ServerSocket
+  readonly #socket: Socket
   readonly #clock: Clock
   readonly #metrics: GatewayMetrics
   readonly #listener: ConnectionListener
@@ -67,6 +71,7 @@ export class Connection {
     this.opened_at = clock.monotonic()
     this.#heard_at = this.opened_at
     this.#ws = ws
+    this.#socket = socket
     this.#clock = clock
     this.#metrics = metrics
     this.#listener = listener
@@ -77,11 +82,13 @@ export class Connection {
     ws.on('message', (data, binary) => this.#receive(data as Buffer, binary))
     ws.on('pong', (data: Buffer) => {
       this.#heard = true
-      if (data.length > 0 && !this.#closed) listener.received()
+      if (this.#closed) return
+      if (data.length > 0) listener.received()
+      listener.controlFrame()
     })
-    ws.on('ping', () => {
+    ws.on('ping', (data: Buffer) => {
       this.#heard = true
-      listener.pinged()
+      if (!this.#closed && listener.controlFrame()) this.outbox.push(pong(data))
     })
     ws.on('closing', (name?: CloseName) => this.#end(name ?? 'lost'))
     // What went wrong follows as 'closing' or 'close'; without a listener an error would end the process.
@@ -108,13 +115,16 @@ export class Connection {
 
   /**
    * Ends the connection with a code of the table: what is queued goes out first, unless `drop` says that the client does not read. No
-   * message is taken from now on.
+   * message is taken from now on, and of whoever floods nothing is even read.
    */
   close(name: CloseName, reason: string, { drop = false } = {}): void {
     if (this.#closed) return
     if (!drop) this.outbox.flush()
     this.#end(name)
     this.#ws.close(CLOSE[name].code, truncate(reason))
+    if (!FLOODS.has(name)) return
+    this.#ws.pause()
+    this.#socket.destroySoon()
   }
 
   /** Ends the TCP connection without a word: nobody is at the other end. */
@@ -167,6 +177,14 @@ export class Connection {
     this.#metrics.closed(name)
     this.#listener.closed(name)
   }
+}
+
+/** The answer to a ping: a frame with the same payload, which has 125 bytes at most. */
+function pong(payload: Buffer): Frame {
+  const bytes = new Uint8Array(2 + payload.length)
+  bytes.set([0x8a, payload.length])
+  bytes.set(payload, 2)
+  return bytes
 }
 
 /** At most 123 bytes of UTF-8, cut between characters. */

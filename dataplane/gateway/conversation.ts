@@ -10,15 +10,17 @@ import type { Edge } from './edge.ts'
 import { errorMessage } from './error-message.ts'
 import type { Admission, Handshake } from './handshake.ts'
 import { handshakeSpan } from './handshake-span.ts'
+import type { PaceVerdict } from './message-pace.ts'
 import type { GatewayMetrics, HandshakeResult } from './metrics.ts'
 import type { GatewayOptions } from './options.ts'
+import type { PendingConnection } from './pending-connections.ts'
 import type { Requests } from './requests.ts'
 import { bringSeatsBack, type ResumedRoom } from './resumption.ts'
 import type { Session } from './session.ts'
 import type { Sessions } from './sessions.ts'
 import type { TokenCheck } from './token-check.ts'
 
-/** How many messages may arrive behind `hello` before it is answered. */
+/** How many messages may arrive behind `hello` before it is answered, and how many pings and pongs of the websocket before there is a session. */
 const MAX_EARLY = 16
 
 /** How many fresh tokens of one client may wait to be checked. */
@@ -50,9 +52,11 @@ export interface ConversationParts {
 export class Conversation implements ConnectionListener {
   readonly connection: Connection
   readonly #parts: ConversationParts
+  readonly #pending: PendingConnection
   readonly #stop_waiting: () => void
   /** Messages behind a `hello` that is being checked. */
   #early: LaterMessage[] = []
+  #early_control_frames = 0
   #greeted = false
   #session: Session | undefined
   #span: Span = noSpan
@@ -60,9 +64,14 @@ export class Conversation implements ConnectionListener {
   #renewals = 0
   #renewed: Promise<void> = Promise.resolve()
 
-  /** `connect` makes the connection that reports to this conversation. */
-  constructor(parts: ConversationParts, connect: (listener: ConnectionListener) => Connection) {
+  /** `connect` makes the connection that reports to this conversation; its socket counts as `pending` until it has a session. */
+  constructor(
+    parts: ConversationParts,
+    pending: PendingConnection,
+    connect: (listener: ConnectionListener) => Connection,
+  ) {
     this.#parts = parts
+    this.#pending = pending
     this.connection = connect(this)
     this.#stop_waiting = parts.clock.schedule(parts.options.handshake_ms, () =>
       this.refuse('handshake_timeout', `no hello within ${parts.options.handshake_ms} ms`),
@@ -87,8 +96,12 @@ export class Conversation implements ConnectionListener {
     this.connection.close('overloaded', 'the message met a fault of the service: try again')
   }
 
-  pinged(): void {
-    if (this.#session?.pace.admit() === 'too_many') this.#tooMany()
+  controlFrame(): boolean {
+    if (this.#session) return this.#withinPace(this.#session, 'control_frame') === 'pass'
+    this.#early_control_frames += 1
+    if (this.#early_control_frames <= MAX_EARLY) return true
+    this.refuse('rate_limited', `more than ${MAX_EARLY} pings and pongs before welcome`)
+    return false
   }
 
   received(): void {
@@ -128,6 +141,7 @@ export class Conversation implements ConnectionListener {
       return
     }
     this.#greeted = true
+    this.#pending.greeted()
     this.#stop_waiting()
     this.#greet(hello).catch((error: unknown) => this.failed(error))
   }
@@ -158,6 +172,7 @@ export class Conversation implements ConnectionListener {
       return
     }
     this.#session = answer.session
+    this.#pending.done()
     answer.session.trace = contextOf(this.#span)
     if (!answer.positions) {
       this.#welcomeClient(answer)
@@ -232,16 +247,19 @@ export class Conversation implements ConnectionListener {
 
   /** Whether the session may send one more message; otherwise the client has been told. */
   #admit(session: Session, message: LaterMessage | InvalidMessage): boolean {
-    const verdict = session.pace.admit()
-    if (verdict === 'pass') return true
-    this.#parts.metrics.rateLimited()
-    if (verdict === 'too_many') this.#tooMany()
-    else this.#parts.requests.refuse(session, this.connection, message, 'rate_limited', this.#limitText())
-    return false
+    const verdict = this.#withinPace(session, 'session')
+    if (verdict === 'reject')
+      this.#parts.requests.refuse(session, this.connection, message, 'rate_limited', this.#limitText())
+    return verdict === 'pass'
   }
 
-  #tooMany(): void {
-    this.connection.close('rate_limited', this.#limitText())
+  /** Counts one more frame of the session; one that sends far too many loses its connection. */
+  #withinPace(session: Session, by: 'session' | 'control_frame'): PaceVerdict {
+    const verdict = session.pace.admit()
+    if (verdict === 'pass') return verdict
+    this.#parts.metrics.rateLimited(by)
+    if (verdict === 'too_many') this.connection.close('rate_limited', this.#limitText())
+    return verdict
   }
 
   #limitText(): string {

@@ -20,6 +20,7 @@ import { KeyCache, type KeyName } from './key-cache.ts'
 import type { AskKeyStatus } from './key-status.ts'
 import { type GatewayMetrics, noMetrics } from './metrics.ts'
 import { GATEWAY_DEFAULTS, type GatewayOptions } from './options.ts'
+import type { PendingConnection } from './pending-connections.ts'
 import { Requests } from './requests.ts'
 import { GatewayServer } from './server.ts'
 import type { ServerSocket } from './server-socket.ts'
@@ -133,17 +134,23 @@ export class Gateway {
     }
     this.#server = new GatewayServer(
       {
+        ...options,
         max_message_bytes: options.limits.max_message_bytes,
-        allowed_origins: options.allowed_origins,
         subprotocols: [...this.#codecs.keys()],
       },
-      (ws, socket, protocol) => this.#accept(ws, socket, protocol),
+      metrics,
+      (ws, socket, protocol, pending) => this.#accept(ws, socket, protocol, pending),
     )
   }
 
   /** How many sockets are open. */
   get connections(): number {
     return this.#conversations.size
+  }
+
+  /** How many sockets have no session yet. */
+  get pending(): number {
+    return this.#server.pending
   }
 
   /** How many sessions there are, those waiting to be resumed included. */
@@ -260,10 +267,11 @@ export class Gateway {
     await this.#sessions.settle()
   }
 
-  #accept(ws: ServerSocket, socket: Socket, protocol: string): void {
+  #accept(ws: ServerSocket, socket: Socket, protocol: string, pending: PendingConnection): void {
     const codec = protocol === '' ? this.#parts.codecs[0] : this.#codecs.get(protocol)
     const conversation = new Conversation(
       this.#conversation_parts,
+      pending,
       (listener) =>
         new Connection({
           ws,

@@ -21,8 +21,10 @@ export interface GatewayMetrics {
   error(code: ErrorCode): void
   /** A connection ended: by us with a code of the table, by the client's goodbye (`normal`), or otherwise (`lost`). */
   closed(name: CloseName | 'lost'): void
-  /** A message was not forwarded because the session sends too many. */
-  rateLimited(): void
+  /** A message was not forwarded, or a ping or pong of the websocket ignored, because the session sends too many. */
+  rateLimited(by: 'session' | 'control_frame'): void
+  /** A socket was ended before it had a session: the node has as many as it takes, or as many that are `pending`, or the address has. */
+  connectionDropped(reason: 'node' | 'pending' | 'address'): void
   /** A room's patches stopped for a client that reads too slowly. */
   stalled(): void
   messageIn(type: ClientMessage['t'], bytes: number): void
@@ -43,6 +45,7 @@ export const noMetrics: GatewayMetrics = {
   error() {},
   closed() {},
   rateLimited() {},
+  connectionDropped() {},
   stalled() {},
   messageIn() {},
   written() {},

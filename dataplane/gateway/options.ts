@@ -1,7 +1,8 @@
 import type { Limits } from '../../shared/protocol/messages.ts'
+import type { PendingBounds } from './pending-connections.ts'
 
 /** How a gateway behaves. */
-export interface GatewayOptions {
+export interface GatewayOptions extends PendingBounds {
   /** What clients are told and held to. */
   readonly limits: Limits
   /** How long a client may take to say `hello`, and to send a fresh token after a resume with an expired one. */
@@ -30,6 +31,8 @@ export interface GatewayOptions {
   readonly token_audience: string | undefined
   /** Browser origins that may connect; undefined: every one. Clients that send no origin always may. */
   readonly allowed_origins: readonly string[] | undefined
+  /** Addresses and networks whose `x-forwarded-for` is believed; `private`: loopback and private networks. */
+  readonly trusted_proxies: readonly string[]
 }
 
 /** What holds where nothing else is said. */
@@ -48,4 +51,7 @@ export const GATEWAY_DEFAULTS: GatewayOptions = {
   require_key_id: false,
   token_audience: undefined,
   allowed_origins: undefined,
+  trusted_proxies: ['private'],
+  max_pending_connections: 2000,
+  max_pending_connections_per_address: 200,
 }

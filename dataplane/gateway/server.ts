@@ -2,19 +2,26 @@ import { createServer, type IncomingMessage, type Server, STATUS_CODES } from 'n
 import type { AddressInfo, Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { WebSocketServer } from 'ws'
+import type { GatewayMetrics } from './metrics.ts'
+import { type PendingBounds, type PendingConnection, PendingConnections } from './pending-connections.ts'
 import { ServerSocket } from './server-socket.ts'
+import { TrustedProxies } from './trusted-proxies.ts'
 
 /** What a server needs to know about the sockets it accepts. */
-export interface ServerOptions {
+export interface ServerOptions extends PendingBounds {
   readonly max_message_bytes: number
   /** Browser origins that may connect; undefined: every one. */
   readonly allowed_origins: readonly string[] | undefined
   /** The known subprotocols; a client gets the first of its own list that is known. */
   readonly subprotocols: readonly string[]
+  /** How many sessions there may be; 0: as many as come. */
+  readonly max_sessions: number
+  /** Addresses and networks whose `x-forwarded-for` is believed. */
+  readonly trusted_proxies: readonly string[]
 }
 
-/** A websocket that was accepted, and the TCP socket below it. `protocol` is empty when the client named none. */
-export type Accept = (ws: ServerSocket, socket: Socket, protocol: string) => void
+/** A websocket that was accepted, the TCP socket below it, and its place among those without a session. `protocol` is empty when the client named none. */
+export type Accept = (ws: ServerSocket, socket: Socket, protocol: string, pending: PendingConnection) => void
 
 /** How long a client may take to answer a close frame. */
 const CLOSE_TIMEOUT_MS = 3000
@@ -22,17 +29,27 @@ const CLOSE_TIMEOUT_MS = 3000
 const REQUEST_TIMEOUT_MS = 10_000
 /** How often it is looked whether somebody takes longer. */
 const TIMEOUT_CHECK_MS = 2000
+/** More than one fragment for each so many bytes of a message, beside this many, is a flood of empty ones. */
+const BYTES_PER_FRAGMENT = 1024
+const SPARE_FRAGMENTS = 16
 
 /** The HTTP server that websockets come in by. */
 export class GatewayServer {
   readonly #http: Server
   readonly #websockets: ReturnType<typeof websocketServer>
   readonly #options: ServerOptions
+  readonly #metrics: GatewayMetrics
   readonly #accept: Accept
+  readonly #proxies: TrustedProxies
+  readonly #pending: PendingConnections
+  readonly #places = new WeakMap<Duplex, PendingConnection>()
 
-  constructor(options: ServerOptions, accept: Accept) {
+  constructor(options: ServerOptions, metrics: GatewayMetrics, accept: Accept) {
     this.#options = options
+    this.#metrics = metrics
     this.#accept = accept
+    this.#proxies = new TrustedProxies(options.trusted_proxies)
+    this.#pending = new PendingConnections(options, metrics)
     this.#websockets = websocketServer(options)
     this.#http = createServer(
       {
@@ -47,7 +64,17 @@ export class GatewayServer {
         )
       },
     )
+    const { max_sessions, max_pending_connections } = options
+    if (max_sessions > 0 && max_pending_connections > 0)
+      this.#http.maxConnections = max_sessions + max_pending_connections
+    this.#http.on('drop', () => this.#metrics.connectionDropped('node'))
+    this.#http.on('connection', (socket) => this.#connected(socket))
     this.#http.on('upgrade', (request, socket, head) => this.#upgrade(request, socket, head))
+  }
+
+  /** How many sockets have no session yet. */
+  get pending(): number {
+    return this.#pending.size
   }
 
   /** Listens; `port` 0 picks a free one. Rejects when the address cannot be had. */
@@ -69,14 +96,36 @@ export class GatewayServer {
     })
   }
 
+  /** A socket that finds no room ends without a word: a load balancer tries the next node then, and a client later. */
+  #connected(socket: Socket): void {
+    const pending = this.#pending.add(() => socket.destroy())
+    // Of what comes through a trusted proxy the address is known with the header.
+    const address = this.#proxies.clientOf(socket.remoteAddress, undefined)
+    if (!pending || (address !== undefined && !this.#pending.locate(pending, address))) {
+      pending?.done()
+      socket.destroy()
+      return
+    }
+    this.#places.set(socket, pending)
+    socket.once('close', () => pending.done())
+  }
+
   #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
-    const { origin } = request.headers
+    const { origin, 'x-forwarded-for': forwarded_for } = request.headers
     const { allowed_origins } = this.#options
-    if (origin !== undefined && allowed_origins && !allowed_origins.includes(origin))
+    const peer = request.socket.remoteAddress
+    const pending = this.#places.get(socket)
+    // A peer that is not trusted was counted when it connected.
+    const proxied = this.#proxies.clientOf(peer, undefined) === undefined
+    const address = proxied ? this.#proxies.clientOf(peer, String(forwarded_for ?? '')) : undefined
+    if (!pending) socket.destroy()
+    else if (origin !== undefined && allowed_origins && !allowed_origins.includes(origin))
       reject(socket, 403, `The origin ${origin} may not connect here.`)
+    else if (address !== undefined && !this.#pending.locate(pending, address))
+      reject(socket, 429, 'This address has as many connections without a session as it may: try again.')
     else
       this.#websockets.handleUpgrade(request, socket, head, (ws) =>
-        this.#accept(ws, socket as Socket, ws.protocol),
+        this.#accept(ws, socket as Socket, ws.protocol, pending),
       )
   }
 }
@@ -91,6 +140,9 @@ function websocketServer({ max_message_bytes, subprotocols }: ServerOptions) {
     clientTracking: false,
     perMessageDeflate: false,
     maxPayload: max_message_bytes,
+    maxFragments: SPARE_FRAGMENTS + Math.ceil(max_message_bytes / BYTES_PER_FRAGMENT),
+    // Pings count towards the rate of their session, and are answered within it.
+    autoPong: false,
     WebSocket: ServerSocket,
     // An unknown subprotocol is accepted as offered, so that the refusal can be a close code with a reason.
     handleProtocols: (offered) => {

@@ -156,7 +156,7 @@ function everything(): Registry {
   nodeMetrics(registry)
   eventLoopDelay(registry)
   registerGauges(registry, {
-    gateway: { connections: 1, sessions: 2, queued_bytes: 300 },
+    gateway: { connections: 1, sessions: 2, pending: 4, queued_bytes: 300 },
     host: { frozen: 1 },
     lease: { age_ms: 250 },
     store: memoryStore({ clock: systemClock }),

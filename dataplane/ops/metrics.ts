@@ -36,18 +36,21 @@ export function nodeMetrics(registry: Registry, room_types: readonly string[] = 
   const make = new Instruments(registry, room_types)
   const limited = make.counterBy(
     'service_rate_limited_total',
-    'Messages not applied because there are too many: of their session, or of their type.',
+    'Messages not applied because there are too many: of their session, or of their type; and pings and pongs of the websocket itself.',
     'by',
-    ['session', 'type'],
+    ['session', 'control_frame', 'type'],
   )
   return {
-    gateway: gatewayMetrics(make, limited.session),
+    gateway: gatewayMetrics(make, limited),
     rooms: roomMetrics(make, limited.type),
     cluster: clusterMetrics(make),
   }
 }
 
-function gatewayMetrics(make: Instruments, rate_limited: Add): GatewayMetrics {
+function gatewayMetrics(
+  make: Instruments,
+  rate_limited: Record<'session' | 'control_frame', Add>,
+): GatewayMetrics {
   const handshakes = make.counterBy<HandshakeResult>(
     'service_handshakes_total',
     'Handshakes, by how they ended: welcome, resumed, or the name of a close code.',
@@ -94,6 +97,12 @@ function gatewayMetrics(make: Instruments, rate_limited: Add): GatewayMetrics {
     'name',
     [...CLOSE_NAMES, 'lost'],
   )
+  const dropped = make.counterBy(
+    'service_connections_dropped_total',
+    'Connections ended before they had a session: the node has as many as it takes (node), as many without a session (pending), or the address has (address).',
+    'reason',
+    ['node', 'pending', 'address'],
+  )
   const slow_consumers = make.counterBy(
     'service_slow_consumers_total',
     'Clients that read too slowly: stalled (patches stopped, one resync follows) or closed.',
@@ -139,7 +148,8 @@ function gatewayMetrics(make: Instruments, rate_limited: Add): GatewayMetrics {
       if (name !== 'lost' && !PEACEFUL.has(name)) websocket_errors[name]()
       if (name === 'slow_consumer') slow_consumers.closed()
     },
-    rateLimited: () => rate_limited(),
+    rateLimited: (by) => rate_limited[by](),
+    connectionDropped: (reason) => dropped[reason](),
     stalled: () => slow_consumers.stalled(),
     messageIn(type, bytes) {
       received[type]()

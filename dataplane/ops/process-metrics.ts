@@ -13,6 +13,8 @@ export interface Sources {
     readonly connections: number
     /** The same, and those that may still be resumed. */
     readonly sessions: number
+    /** Sockets that have no session yet. */
+    readonly pending: number
     /** What waits to be read by all clients together. */
     readonly queued_bytes: number
   }
@@ -51,6 +53,7 @@ export function registerGauges(registry: Registry, sources: Sources): void {
     })
   }
   gauge('service_connections', 'Websockets with a session.', () => gateway.connections)
+  gauge('service_pending_connections', 'Connections that have no session yet.', () => gateway.pending)
   gauge('service_sessions', 'Sessions, those that may still be resumed included.', () => gateway.sessions)
   gauge(
     'service_max_sessions',

@@ -86,6 +86,22 @@ export const list = (expects: string, item: RegExp = /\S/): Kind<readonly string
     ),
   )
 
+/** Addresses, and networks as address and length of the prefix, separated by commas; `private` stands for those that are. */
+export const networks: Kind<readonly string[]> = kind(
+  'private, or IP addresses and networks such as 203.0.113.0/24, separated by commas',
+  v.pipe(
+    list('').schema,
+    v.check((parts) => parts.every((part) => part === 'private' || isNetwork(part))),
+  ),
+)
+
+function isNetwork(text: string): boolean {
+  const [address = '', bits, ...rest] = text.split('/')
+  const version = isIP(address)
+  if (version === 0 || rest.length > 0) return false
+  return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (version === 4 ? 32 : 128))
+}
+
 /** An absolute URL of one of the given schemes (`['http', 'https']`). */
 export const url = (schemes: readonly string[], example: string): Kind<string> =>
   kind(

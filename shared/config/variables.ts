@@ -1,4 +1,4 @@
-import { flag, host, integer, list, oneOf, port, storeUrl, text, url } from './kinds.ts'
+import { flag, host, integer, list, networks, oneOf, port, storeUrl, text, url } from './kinds.ts'
 import { TRACING_VARIABLES } from './tracing-variables.ts'
 import { ALL, BOTH, CONTROL, DATAPLANE, optional, type Variable, withDefault } from './variable.ts'
 
@@ -162,6 +162,27 @@ export const VARIABLES = {
       'How many sessions a node has at most, those waiting to be resumed included; more are sent elsewhere. 0: no limit.',
     kind: integer(0, 10_000_000, 'sessions'),
     default: '20000',
+    used_by: DATAPLANE,
+  }),
+  MAX_PENDING_CONNECTIONS: withDefault({
+    meaning:
+      'How many connections of a node may be without a session at once; the one that has said nothing for longest makes room. 0: no limit.',
+    kind: integer(0, 1_000_000, 'connections'),
+    default: '2000',
+    used_by: DATAPLANE,
+  }),
+  MAX_PENDING_CONNECTIONS_PER_ADDRESS: withDefault({
+    meaning:
+      'The same for each address that clients come from; of IPv6, for each network of 64 bits. 0: no limit.',
+    kind: integer(0, 1_000_000, 'connections'),
+    default: '200',
+    used_by: DATAPLANE,
+  }),
+  TRUSTED_PROXIES: withDefault({
+    meaning:
+      'Load balancers before the nodes: their x-forwarded-for says which address a client comes from, and they are not counted as one.',
+    kind: networks,
+    default: 'private',
     used_by: DATAPLANE,
   }),
   MAX_ROOMS: withDefault({
