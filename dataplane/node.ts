@@ -168,6 +168,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     taken_over: (name, from) =>
       deliver(from, { room: roomNamed(name), epoch: 0, kind: 'moved', owner: node_id }),
     record_ttl_ms,
+    quota: { max_rooms: config.max_rooms_per_project, per_minute: config.new_rooms_per_minute },
   })
   const host: RoomHost = new RoomHost({
     node_id,

@@ -44,6 +44,8 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly codec: Subprotocol
       readonly session_id: string
       readonly sub: string | null
+      /** On whose account a room counts that the join makes: unique within the project. */
+      readonly principal: string
       /** Join options besides `key`, not yet validated. */
       readonly options: Json
       /** The edge's span of the join (W3C), where that is recorded, and what came with its trace. */

@@ -57,6 +57,8 @@ function explained(error: unknown, url: string, room_type: string): string {
 const HINTS: Readonly<Record<string, string>> = {
   overloaded:
     'If that does not pass, look whether the node reaches its CONTROL_URL, with the INTERNAL_TOKEN that control has.',
+  rate_limited: 'All players come with one token: start the nodes with NEW_ROOMS_PER_MINUTE=0.',
+  project_full: 'Start the nodes with a higher MAX_ROOMS_PER_PROJECT, or 0.',
   unauthenticated: 'Do --ws and --control, or --project and --token, belong to the same service?',
   token_expired: 'Give a token that is good for the whole run with --token, or let --control issue one.',
   key_revoked: 'Give a token under a key that is not revoked with --token, or let --control issue one.',

@@ -100,6 +100,8 @@ describe('dataplane configuration', () => {
       max_pending_connections_per_address: 200,
       trusted_proxies: ['private'],
       max_rooms: 10_000,
+      max_rooms_per_project: 10_000,
+      new_rooms_per_minute: 60,
       outbox_high_water_bytes: 262144,
       outbox_limit_bytes: 1048576,
       store: { redis_url: 'redis://127.0.0.1:6379', key_prefix: 'roomful:' },

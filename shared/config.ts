@@ -88,6 +88,10 @@ export interface DataplaneConfig {
   readonly max_rooms: number
   readonly max_key_lookups: number
   readonly max_resume_waits: number
+  /** 0: no limit. */
+  readonly max_rooms_per_project: number
+  /** 0: no limit. */
+  readonly new_rooms_per_minute: number
   readonly outbox_high_water_bytes: number
   readonly outbox_limit_bytes: number
   readonly store: StoreConfig
@@ -263,6 +267,8 @@ const dataplaneConfig = (values: Values, tracing: TracingReading): DataplaneConf
   max_rooms: values.MAX_ROOMS,
   max_key_lookups: values.MAX_KEY_LOOKUPS,
   max_resume_waits: values.MAX_RESUME_WAITS,
+  max_rooms_per_project: values.MAX_ROOMS_PER_PROJECT,
+  new_rooms_per_minute: values.NEW_ROOMS_PER_MINUTE,
   outbox_high_water_bytes: values.OUTBOX_HIGH_WATER_BYTES,
   outbox_limit_bytes: values.OUTBOX_LIMIT_BYTES,
   store: storeConfig(values),

@@ -16,6 +16,7 @@ const settle = async () => {
 /** Some nodes on one store. `view`: who is alive, and from when on claims are allowed, in the eyes of all. */
 function parts() {
   const clock = new FakeClock()
+  const quota = { max_rooms: 3, per_minute: 2 }
   const store = memoryStore({ clock })
   const view = { alive: new Set<string>(), allowed_at: 0, may_act: true, judged: 0, told: [] as string[] }
   const seen = { locked: 0, results: [] as string[] }
@@ -44,6 +45,7 @@ function parts() {
       may_act: () => view.may_act,
       taken_over: (room, from) => view.told.push(`${room} from ${from}`),
       record_ttl_ms: 600_000,
+      quota,
       wait_ms: 5000,
     })
   const live = (...nodes: string[]) => {
@@ -69,9 +71,9 @@ function parts() {
 describe('a claim', () => {
   it('makes a room that is nowhere this node’s, when it is to be made', async () => {
     const { claims, store, seen } = parts()
-    expect(await claims('node_a').claim(ROOM, { create: false })).toBe('absent')
+    expect(await claims('node_a').claim(ROOM, {})).toBe('absent')
     expect(await store.rooms.inspect(ROOM)).toBeUndefined()
-    expect(await claims('node_a').claim(ROOM, { create: true })).toMatchObject({
+    expect(await claims('node_a').claim(ROOM, { creator: 'sub:ada' })).toMatchObject({
       fence: { version: 0 },
       journal: [],
     })
@@ -82,11 +84,11 @@ describe('a claim', () => {
   it('leaves the rooms of living nodes alone, and takes those of dead ones under a higher epoch', async () => {
     const { claims, live, store, view, seen } = parts()
     live('node_a')
-    const first = (await claims('node_a').claim(ROOM, { create: true })) as Claim
+    const first = (await claims('node_a').claim(ROOM, { creator: 'sub:ada' })) as Claim
     await store.rooms.snapshot(ROOM, first.fence, Uint8Array.of(1), 60_000)
-    expect(await claims('node_b').claim(ROOM, { create: true })).toEqual({ elsewhere: 'node_a' })
+    expect(await claims('node_b').claim(ROOM, { creator: 'sub:ada' })).toEqual({ elsewhere: 'node_a' })
     view.alive.delete('node_a')
-    const second = (await claims('node_b').claim(ROOM, { create: false })) as Claim
+    const second = (await claims('node_b').claim(ROOM, {})) as Claim
     expect(second.fence.epoch).toBeGreaterThan(first.fence.epoch)
     expect(second.snapshot).toEqual(Uint8Array.of(1))
     expect(seen).toEqual({ locked: 1, results: ['claimed', 'elsewhere', 'taken_over'] })
@@ -95,13 +97,13 @@ describe('a claim', () => {
 
   it('takes what was released, and what the node is said to own but does not run, without asking who lives', async () => {
     const { claims, store, view, seen } = parts()
-    const { fence } = (await claims('node_a').claim(ROOM, { create: true })) as Claim
-    expect(await claims('node_a').claim(ROOM, { create: true })).toMatchObject({
+    const { fence } = (await claims('node_a').claim(ROOM, { creator: 'sub:ada' })) as Claim
+    expect(await claims('node_a').claim(ROOM, { creator: 'sub:ada' })).toMatchObject({
       fence: { epoch: fence.epoch + 1 },
     })
     const { epoch, version } = (await store.rooms.inspect(ROOM))!
     await store.rooms.release(ROOM, { epoch, version }, { forget: false, ttl_ms: 1000 })
-    expect(await claims('node_b').claim(ROOM, { create: false })).toMatchObject({ journal: [] })
+    expect(await claims('node_b').claim(ROOM, {})).toMatchObject({ journal: [] })
     expect([view.judged, seen.locked]).toEqual([0, 0])
   })
 
@@ -109,7 +111,7 @@ describe('a claim', () => {
     const { claims, live } = parts()
     const nodes = ['node_a', 'node_b', 'node_c', 'node_d']
     live(...nodes)
-    const results = await Promise.all(nodes.map((node) => claims(node).claim(ROOM, { create: true })))
+    const results = await Promise.all(nodes.map((node) => claims(node).claim(ROOM, { creator: 'sub:ada' })))
     const winner = nodes[results.findIndex((result) => typeof result === 'object' && 'fence' in result)]
     expect(
       results.filter((result) => JSON.stringify(result) === JSON.stringify({ elsewhere: winner })),
@@ -119,7 +121,7 @@ describe('a claim', () => {
   it('of an orphan goes to one of many, who is the only one to ask for it', async () => {
     const { claims, live, store, view, seen } = parts()
     live('node_a')
-    await claims('node_a').claim(ROOM, { create: true })
+    await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
     view.alive.delete('node_a')
     const nodes = ['node_b', 'node_c', 'node_d', 'node_e']
     live(...nodes)
@@ -129,16 +131,16 @@ describe('a claim', () => {
       asked++
       return claim.apply(store.rooms, args)
     }
-    const results = await Promise.all(nodes.map((node) => claims(node).claim(ROOM, { create: true })))
+    const results = await Promise.all(nodes.map((node) => claims(node).claim(ROOM, { creator: 'sub:ada' })))
     expect(results.filter((result) => typeof result === 'object' && 'elsewhere' in result)).toHaveLength(3)
     expect([asked, seen.locked]).toEqual([1, 4])
   })
 
   it('is not held up for ever by one who died over a recovery', async () => {
     const { claims, store, elapse, watch } = parts()
-    await claims('node_a').claim(ROOM, { create: true })
+    await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
     void store.locks.withLock(`claim:${ROOM}`, { ttl_ms: 1500, wait_ms: 0 }, () => new Promise(() => {}))
-    const claimed = watch(claims('node_b').claim(ROOM, { create: true }))
+    const claimed = watch(claims('node_b').claim(ROOM, { creator: 'sub:ada' }))
     await elapse(1000)
     expect(claimed.result).toBeUndefined()
     await elapse(1000)
@@ -148,10 +150,10 @@ describe('a claim', () => {
   it('waits until claims are allowed, and looks again then', async () => {
     const { claims, live, view, elapse, watch } = parts()
     live('node_a')
-    await claims('node_a').claim(ROOM, { create: true })
+    await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
     view.alive.delete('node_a')
     view.allowed_at = 2000
-    const claimed = watch(claims('node_b').claim(ROOM, { create: true }))
+    const claimed = watch(claims('node_b').claim(ROOM, { creator: 'sub:ada' }))
     await elapse(1950)
     expect(claimed.result).toBeUndefined()
     live('node_a')
@@ -162,15 +164,15 @@ describe('a claim', () => {
   it('takes no room for absent before its owner had the time to tell an emptied store', async () => {
     const { claims, live, view, elapse, watch } = parts()
     view.allowed_at = Number.POSITIVE_INFINITY
-    const created = watch(claims('node_b').claim(ROOM, { create: true }))
-    const found = watch(claims('node_c').claim(ROOM, { create: false }))
+    const created = watch(claims('node_b').claim(ROOM, { creator: 'sub:ada' }))
+    const found = watch(claims('node_c').claim(ROOM, {}))
     await elapse(500)
     view.allowed_at = 2000
     await elapse(1000)
     expect([created.result, found.result]).toEqual([undefined, undefined])
     live('node_a')
     view.allowed_at = 0
-    await claims('node_a').claim(ROOM, { create: true })
+    await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
     view.allowed_at = 2000
     await elapse(1000)
     expect([created.result, found.result]).toEqual([{ elsewhere: 'node_a' }, { elsewhere: 'node_a' }])
@@ -186,7 +188,7 @@ describe('a claim', () => {
     expect(found).toEqual({})
     live('node_a')
     view.allowed_at = 0
-    await claims('node_a').claim(ROOM, { create: true })
+    await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
     view.allowed_at = 2000
     await elapse(600)
     expect(found.result).toMatchObject({ owner: 'node_a' })
@@ -200,21 +202,55 @@ describe('a claim', () => {
   it('waits for the lease of its own node, and gives up in the end', async () => {
     const { claims, view, elapse, watch } = parts()
     view.may_act = false
-    const first = watch(claims('node_a').claim(ROOM, { create: true }))
+    const first = watch(claims('node_a').claim(ROOM, { creator: 'sub:ada' }))
     await elapse(4000)
     view.may_act = true
     await elapse(200)
     expect(first.result).toMatchObject({ fence: {} })
     view.may_act = false
-    const second = watch(claims('node_a').claim(ROOM, { create: true }))
+    const second = watch(claims('node_a').claim(ROOM, { creator: 'sub:ada' }))
     await elapse(5100)
     expect(second.result).toBe('unavailable')
+  })
+
+  it('makes no more rooms a minute for one principal than the quota says, whichever nodes are asked', async () => {
+    const { claims, clock, seen } = parts()
+    const make = (node: string, key: string, creator: string) =>
+      claims(node).claim(`prj_a/arena:${key}`, { creator })
+    expect(await make('node_a', 'one', 'sub:ada')).toMatchObject({ journal: [] })
+    expect(await make('node_b', 'two', 'sub:ada')).toMatchObject({ journal: [] })
+    expect(await make('node_c', 'three', 'sub:ada')).toMatchObject({
+      refused: 'rate_limited',
+      message: expect.stringContaining('2 new rooms a minute'),
+    })
+    // What is there already is no new room, and others are not held back.
+    expect(await make('node_a', 'one', 'sub:ada')).toMatchObject({ journal: [] })
+    expect(await make('node_c', 'three', 'sub:bob')).toMatchObject({ journal: [] })
+    expect(seen.results).toEqual(['claimed', 'claimed', 'rate_limited', 'claimed', 'claimed'])
+    clock.advance(30_000)
+    expect(await claims('node_c').claim('prj_b/arena:one', { creator: 'sub:ada' })).toMatchObject({})
+  })
+
+  it('makes no more rooms in one project than the quota says, until one has ended', async () => {
+    const { claims, store, live } = parts()
+    live('node_a')
+    const make = (n: number) => claims('node_a').claim(`prj_a/arena:${n}`, { creator: `sub:${n}` })
+    const [first] = (await Promise.all([make(1), make(2), make(3)])) as Claim[]
+    expect(await make(4)).toMatchObject({
+      refused: 'project_full',
+      message: expect.stringContaining('3 rooms'),
+    })
+    expect(await claims('node_b').claim('prj_a/arena:1', { creator: 'sub:9' })).toEqual({
+      elsewhere: 'node_a',
+    })
+    await store.rooms.release('prj_a/arena:1', first!.fence, { forget: true, ttl_ms: 60_000 })
+    expect(await make(4)).toMatchObject({ journal: [] })
   })
 
   it('says so when the store does not answer', async () => {
     const { claims, store, seen } = parts()
     await store.close()
-    expect(await claims('node_a').claim(ROOM, { create: true })).toBe('unavailable')
+    expect(await claims('node_a').claim(ROOM, { creator: 'sub:ada' })).toBe('unavailable')
     expect(seen.results).toEqual(['unavailable'])
   })
 })

@@ -1,6 +1,13 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
-import { type Claim, type RoomOwner, type Store, StoreUnavailable } from '../../shared/store/port.ts'
+import {
+  type Claim,
+  type Reservation,
+  type RoomOwner,
+  type RoomQuota,
+  type Store,
+  StoreUnavailable,
+} from '../../shared/store/port.ts'
 import { noTracer, type TraceContext, type Tracer } from '../../shared/tracing/tracer.ts'
 import { traceClaim } from './claim-span.ts'
 import type { Members } from './members.ts'
@@ -22,22 +29,26 @@ export interface ClaimsParts {
   readonly taken_over: (room: string, from: string) => void
   /** How long a room's record outlives its last write. */
   readonly record_ttl_ms: number
+  /** How many rooms may be made. */
+  readonly quota: RoomQuota
   /** How long a claim waits until claims are allowed; default 10 seconds. */
   readonly wait_ms?: number
 }
 
 /**
- * What became of a claim. `from`: the dead node that the room was taken from. `elsewhere`: the living node that owns the room. `absent`:
- * it is nowhere, and was not to be made.
+ * What became of a claim. `from`: the dead node that the room was taken from. `elsewhere`: the living node that owns the room. `refused`:
+ * it is nowhere, and too many are made, or there. `absent`: it is nowhere, and was not to be made.
  */
 export type Claimed =
   | (Claim & { readonly from?: string })
   | { readonly elsewhere: string }
+  | { readonly refused: 'rate_limited' | 'project_full'; readonly message: string }
   | 'absent'
   | 'unavailable'
 
 interface ClaimOptions {
-  readonly create: boolean
+  /** On whose account the room is made when it is nowhere yet; undefined: it is not to be made. */
+  readonly creator?: string | undefined
   readonly by_lease?: boolean
   /** The span of the join that may make the room. */
   readonly made_for?: TraceContext | undefined
@@ -61,7 +72,7 @@ export class Claims {
   }
 
   /**
-   * Claims `project/type:key`; with `create` also when it is nowhere yet, with `by_lease` only from owners without a lease. What this
+   * Claims `project/type:key`; with a `creator` also when it is nowhere yet, with `by_lease` only from owners without a lease. What this
    * node is said to own, but does not run, is free. `unavailable`: the store does not answer, or nothing may be claimed yet and that lasts. Never rejects.
    */
   async claim(room: string, options: ClaimOptions): Promise<Claimed> {
@@ -104,22 +115,42 @@ export class Claims {
     throw new StoreUnavailable('the store has no record of the room, but may have lost it')
   }
 
-  async #claim(room: string, { create, by_lease = false }: ClaimOptions, began: number): Promise<Claimed> {
+  async #claim(room: string, { creator, by_lease = false }: ClaimOptions, began: number): Promise<Claimed> {
     const { store, members, node_id } = this.#parts
     let found: RoomOwner | undefined
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
       if (!(await this.#allowed(began))) return 'unavailable'
       found = await store.rooms.inspect(room)
-      if (!found && !create) return 'absent'
+      if (!found && creator === undefined) return 'absent'
       const previous = found?.owner ?? node_id
       const orphan = previous !== node_id
       if (orphan && (await members.judge(previous, by_lease)) === 'alive') return { elsewhere: previous }
+      // One that was released, or whose owner is dead, is counted as long as it is there, and passes.
+      if (!orphan && creator !== undefined) {
+        const reservation = await this.#reserve(room, creator)
+        if (reservation !== 'reserved') return this.#refusal(reservation)
+      }
       const claim = orphan ? await this.#recover(room, found!) : await this.#compareAndSet(room, found)
       if (claim) return orphan ? { ...claim, from: previous } : claim
       // Somebody was faster: they own it now, or have released it again.
     }
     const owner = found?.owner
     return owner && owner !== node_id ? { elsewhere: owner } : 'unavailable'
+  }
+
+  #reserve(room: string, creator: string): Promise<Reservation> {
+    const { store, quota, record_ttl_ms } = this.#parts
+    return store.rooms.reserve(room, creator, quota, record_ttl_ms)
+  }
+
+  #refusal(reservation: Exclude<Reservation, 'reserved'>): Claimed {
+    const { max_rooms, per_minute } = this.#parts.quota
+    return reservation === 'project_full'
+      ? { refused: 'project_full', message: `the project has ${max_rooms} rooms, and may have no more` }
+      : {
+          refused: 'rate_limited',
+          message: `one player, or token without sub, may make ${per_minute} new rooms a minute: try again later`,
+        }
   }
 
   #compareAndSet(room: string, found: RoomOwner | undefined): Promise<Claim | undefined> {
@@ -154,5 +185,6 @@ export class Claims {
 function resultOf(claimed: Claimed): ClaimResult {
   if (typeof claimed === 'string') return claimed
   if ('elsewhere' in claimed) return 'elsewhere'
+  if ('refused' in claimed) return claimed.refused
   return claimed.from === undefined ? 'claimed' : 'taken_over'
 }

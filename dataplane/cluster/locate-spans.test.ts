@@ -14,6 +14,7 @@ const join = (member_id = 'mem_a', traceparent: string | null = JOIN): ToOwner =
   codec: 'roomful.v1.json',
   session_id: `ses_${member_id}`,
   sub: null,
+  principal: 'token',
   options: {},
   ...(traceparent !== null && { traceparent }),
 })

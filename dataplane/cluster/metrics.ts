@@ -10,8 +10,15 @@ export interface PeerMetrics {
   unreadable(): void
 }
 
-/** How a claim ended. */
-export type ClaimResult = 'claimed' | 'taken_over' | 'elsewhere' | 'absent' | 'unavailable'
+/** How a claim ended. `rate_limited`, `project_full`: the room was not made. */
+export type ClaimResult =
+  | 'claimed'
+  | 'taken_over'
+  | 'elsewhere'
+  | 'absent'
+  | 'rate_limited'
+  | 'project_full'
+  | 'unavailable'
 
 /** What the cluster part of a node counts; ops/ turns it into metrics. */
 export interface ClusterMetrics extends PeerMetrics {

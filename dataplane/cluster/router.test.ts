@@ -16,6 +16,7 @@ const join = (member_id = 'mem_a', ref = 1): ToOwner => ({
   codec: 'roomful.v1.json',
   session_id: `ses_${member_id}`,
   sub: null,
+  principal: 'token',
   options: {},
 })
 const message = (ref: number): ToOwner => ({

@@ -284,7 +284,8 @@ export class Router {
 
 /** What a claim of this node, `self`, has found out. */
 function locatedBy(claimed: Claimed, self: string): Located {
-  if (claimed === 'absent') return { result: 'refused' }
+  if (claimed === 'absent' || (typeof claimed === 'object' && 'refused' in claimed))
+    return { result: 'refused' }
   if (claimed === 'unavailable') return { result: 'unavailable' }
   if ('elsewhere' in claimed) return { result: 'found', owner: claimed.elsewhere }
   const { fence, from } = claimed

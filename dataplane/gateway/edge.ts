@@ -80,6 +80,7 @@ export class Edge {
       codec: connection.codec.subprotocol,
       session_id: session.session_id,
       sub: session.sub,
+      principal: session.principal,
       options: rest,
       ...(span.sampled && contextOf(span)),
     })

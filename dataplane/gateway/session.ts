@@ -70,6 +70,15 @@ export class Session {
     return this.#claims.sub ?? null
   }
 
+  /**
+   * Who is held to limits that outlast a session: the player, or where the token names none, the token. Unique within the project, and the
+   * same at every node.
+   */
+  get principal(): string {
+    const { sub, key_id = '', issued_at, expires_at } = this.#claims
+    return sub === undefined ? `token:${key_id}:${issued_at}:${expires_at}` : `sub:${sub}`
+  }
+
   /** The live connection, if there is one. */
   get connection(): Connection | undefined {
     return this.#connection

@@ -229,9 +229,9 @@ function clusterMetrics(make: Instruments): ClusterMetrics {
   )
   const claims = make.counterBy<ClaimResult>(
     'service_claims_total',
-    'Claims of rooms, by how they ended: claimed, taken_over from a dead node, elsewhere (a living node owns it), absent, or unavailable.',
+    'Claims of rooms, by how they ended: claimed, taken_over from a dead node, elsewhere (a living node owns it), absent, not made (rate_limited, project_full), or unavailable.',
     'result',
-    ['claimed', 'taken_over', 'elsewhere', 'absent', 'unavailable'],
+    ['claimed', 'taken_over', 'elsewhere', 'absent', 'rate_limited', 'project_full', 'unavailable'],
   )
   const claim_seconds = make.seconds(
     'service_claim_duration_seconds',

@@ -1,19 +1,27 @@
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import type { TraceContext } from '../../shared/tracing/tracer.ts'
 import { type Arrival, traceOf } from '../traffic.ts'
 import type { RoomDefinition } from './definition.ts'
 
+/** The room is nowhere, and may not be made: for the client who asked for it. */
+export interface RefusedRoom {
+  readonly refused: Extract<ErrorCode, 'rate_limited' | 'project_full'>
+  readonly message: string
+}
+
 /** What came of asking for a room: it is this node's (`from`: taken from a dead one), a living node owns it, there is none (and none was to be made), or the store is silent. */
 export type ClaimResult =
   | (Claim & { readonly from?: string })
   | { readonly elsewhere: string }
+  | RefusedRoom
   | 'absent'
   | 'unavailable'
 
 /** How a room is asked for. */
 export interface ClaimOptions {
-  /** Also when it is nowhere yet. */
-  readonly create: boolean
+  /** Also when it is nowhere yet, on the account of this principal (`Session.principal`); undefined: only when it is somewhere. */
+  readonly creator: string | undefined
   /** Its owner is dead when its lease has run out, and not before. */
   readonly by_lease: boolean
   /** The span of the join that may make the room, where that is recorded. */
@@ -29,7 +37,7 @@ export type ClaimRoom = (room: string, options: ClaimOptions) => Promise<ClaimRe
 export function claimOptions({ durability }: RoomDefinition, waiting: readonly Arrival[]): ClaimOptions {
   const join = waiting.map(({ message }) => message).find((message) => message.kind === 'join')
   return {
-    create: join !== undefined,
+    creator: join?.principal,
     // Taking what is kept nowhere from an owner that lives would end it.
     by_lease: durability === 'none',
     made_for: join?.traceparent === undefined ? undefined : join,

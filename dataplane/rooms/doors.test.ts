@@ -45,6 +45,24 @@ describe('joining', () => {
     expect(eve.in_room).toBe(true)
   })
 
+  it('is refused where the room may not be made, and others who wait for it are not', async () => {
+    const bench = new RoomBench([counter()], { quota: { per_minute: 1 } })
+    await bench.join('counter', 'ann', { sub: 'ann' })
+    const eager = bench.askToJoin('counter', 'eager', { sub: 'ann', key: 'b', ref: 7 })
+    const bob = bench.askToJoin('counter', 'bob', { sub: 'bob', key: 'b' })
+    await bench.settle()
+    expect(eager.errors).toMatchObject([{ code: 'rate_limited', ref: 7 }])
+    expect(bob.state).toEqual({ count: 0, seen: ['bob'] })
+    expect(await bench.join('counter', 'eager', { sub: 'ann', key: 'b' })).toMatchObject({ in_room: true })
+  })
+
+  it('is refused where the project may have no more rooms', async () => {
+    const bench = new RoomBench([counter()], { quota: { max_rooms: 1 } })
+    const ann = await bench.join('counter', 'ann')
+    const bob = await bench.join('counter', 'bob', { key: 'b' })
+    expect([ann.in_room, bob.in_room, bob.errors]).toMatchObject([true, false, [{ code: 'project_full' }]])
+  })
+
   it('is refused where the room logic fails or refuses, and the room is not left behind', async () => {
     const picky = defineRoom({
       type: 'picky',

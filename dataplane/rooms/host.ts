@@ -8,7 +8,13 @@ import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
 import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { choose, lazily } from '../listing.ts'
 import { type Arrival, type RoomAddress, roomId, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
-import { type ClaimOptions, type ClaimResult, type ClaimRoom, claimOptions } from './claim-room.ts'
+import {
+  type ClaimOptions,
+  type ClaimResult,
+  type ClaimRoom,
+  claimOptions,
+  type RefusedRoom,
+} from './claim-room.ts'
 import type { RoomDefinition } from './definition.ts'
 import { describeRoom, roomRanking, roomsAskedFor } from './describe.ts'
 import { ROOM_LIMITS, type RoomEnvironment, type RoomLimits } from './environment.ts'
@@ -273,6 +279,7 @@ export class RoomHost {
     if (result === 'absent') this.#absent(name, waiting)
     else if (result === 'unavailable') this.#refuseAll(name, waiting, 'the store does not answer')
     else if ('elsewhere' in result) this.#redirect(name, waiting, result.elsewhere)
+    else if ('refused' in result) this.#refused(name, waiting, result)
     else if (this.#closed) this.#giveBack(name, result, false, () => this.#redirect(name, waiting, undefined))
     else this.#begin(address, definition, result, waiting)
   }
@@ -354,6 +361,15 @@ export class RoomHost {
       this.#parts.log.warn({ err: error, room: name }, 'a room could not be released')
       then()
     })
+  }
+
+  /** Whoever would have made the room may not; others who wait for it may. */
+  #refused(name: string, waiting: readonly Arrival[], { refused, message: text }: RefusedRoom): void {
+    const first = waiting.findIndex(({ message }) => message.kind === 'join')
+    const { message } = waiting[first]!
+    if (message.kind === 'join') this.#repliesOf(message.room).refuse(message, refused, text)
+    const others = waiting.filter((_, index) => index !== first)
+    this.#redirect(name, others, undefined)
   }
 
   /** There is no such room, so whoever is no newcomer holds no seat in it. */

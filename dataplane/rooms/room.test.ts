@@ -170,6 +170,7 @@ describe('a message', () => {
       codec: 'roomful.v1.json',
       session_id: ann.session_id,
       sub: null,
+      principal: 'token',
       options: {},
     })
     expect(bench.sent.length).toBe(answers)

@@ -219,6 +219,9 @@ export class FiguresCluster {
       ROOMS_DIR: ROOMS,
       // Closed loops send faster than any player.
       SESSION_MESSAGES_PER_SECOND: '100000',
+      // All members come with one token.
+      NEW_ROOMS_PER_MINUTE: '0',
+      MAX_ROOMS_PER_PROJECT: '0',
       ...this.#env,
     })
   }

@@ -46,6 +46,8 @@ const HOST = '127.0.0.1'
 const CONTROLS = 2
 /** Players of a load test send as fast as it is told to, which is not what the limit of a session is for. */
 const MESSAGES_PER_SECOND = '100000'
+/** All players of a load test come with one token, and make as many rooms as they are told to. */
+const NO_LIMIT = '0'
 
 /**
  * Starts Redis, two control processes, the nodes and a load balancer on free ports of this machine; resolves when all serve. They end with
@@ -64,6 +66,8 @@ export async function startLocal({ nodes, env, clock, random, tell, signal }: Lo
       // The default of the service, not that of a cluster somebody watches.
       HEARTBEAT_SECONDS: env.HEARTBEAT_SECONDS ?? '10',
       SESSION_MESSAGES_PER_SECOND: env.SESSION_MESSAGES_PER_SECOND ?? MESSAGES_PER_SECOND,
+      NEW_ROOMS_PER_MINUTE: env.NEW_ROOMS_PER_MINUTE ?? NO_LIMIT,
+      MAX_ROOMS_PER_PROJECT: env.MAX_ROOMS_PER_PROJECT ?? NO_LIMIT,
     },
     roomful: words,
     clock,

@@ -205,6 +205,20 @@ export const VARIABLES = {
     default: '256',
     used_by: DATAPLANE,
   }),
+  MAX_ROOMS_PER_PROJECT: withDefault({
+    meaning:
+      'How many rooms a project has at most, on all nodes together and asleep in the store; joins that would make more are refused. 0: no limit.',
+    kind: integer(0, 10_000_000, 'rooms'),
+    default: '10000',
+    used_by: DATAPLANE,
+  }),
+  NEW_ROOMS_PER_MINUTE: withDefault({
+    meaning:
+      'How many rooms a player (sub), or a token without sub, may make in a minute, at all nodes together. 0: no limit.',
+    kind: integer(0, 1_000_000, 'rooms'),
+    default: '60',
+    used_by: DATAPLANE,
+  }),
   OUTBOX_HIGH_WATER_BYTES: withDefault({
     meaning:
       'Bytes waiting for a slow reader above which patches are dropped; it gets one resync once it reads again.',

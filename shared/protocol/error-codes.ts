@@ -11,12 +11,16 @@ export const ERRORS = {
   room_full: { retryable: true, meaning: 'the room has max_members members' },
   room_unavailable: { retryable: true, meaning: 'the room cannot be reached at the moment' },
   overloaded: { retryable: true, meaning: 'no node can take another room at the moment' },
+  project_full: { retryable: true, meaning: 'the project has as many rooms as it may have' },
   too_many_rooms: { retryable: false, meaning: 'the session is in limits.max_rooms rooms' },
   already_joined: { retryable: false, meaning: 'the session is in the room already' },
   not_in_room: { retryable: false, meaning: 'the session is not in the room' },
   unknown_type: { retryable: false, meaning: 'the room type has no message of this type' },
   invalid_payload: { retryable: false, meaning: 'the data does not fit the message type' },
-  rate_limited: { retryable: true, meaning: 'too many messages of this type, or in all' },
+  rate_limited: {
+    retryable: true,
+    meaning: 'too many messages of this type, or in all, too many joins, or too many new rooms',
+  },
   room_logic_refused: {
     retryable: false,
     meaning: 'the room logic refused, and the message says why; the state is as before',

@@ -27,6 +27,7 @@ type Operation =
       readonly limit: number
     }
   | { readonly kind: 'inspect'; readonly room: string }
+  | { readonly kind: 'reserve'; readonly room: string; readonly max_rooms: number }
   | { readonly kind: 'claim'; readonly aim: Aim; readonly owner: string }
   | { readonly kind: 'commit' | 'snapshot'; readonly aim: Aim; readonly value: Uint8Array }
   | { readonly kind: 'release'; readonly aim: Aim; readonly forget: boolean }
@@ -69,6 +70,11 @@ const recordOperation: fc.Arbitrary<Operation> = fc.oneof(
 )
 const roomOperation: fc.Arbitrary<Operation> = fc.oneof(
   fc.record({ kind: kind('inspect'), room: fc.constantFrom('p/a:x', 'p/a:y') }),
+  fc.record({
+    kind: kind('reserve'),
+    room: fc.constantFrom('p/a:x', 'p/a:y', 'q/a:x'),
+    max_rooms: fc.nat({ max: 2 }),
+  }),
   fc.record({ kind: kind('claim'), aim, owner: fc.constantFrom('node_a', 'node_b') }),
   fc.record({ kind: fc.constantFrom('commit' as const, 'snapshot' as const), aim, value }),
   fc.record({ kind: kind('release'), aim, forget: fc.boolean() }),
@@ -101,6 +107,13 @@ class Run {
         const owner = await rooms.inspect(operation.room)
         return owner && { ...owner, epoch: this.#ordinal(operation.room, owner.epoch) }
       }
+      case 'reserve':
+        return rooms.reserve(
+          operation.room,
+          'someone',
+          { max_rooms: operation.max_rooms, per_minute: 0 },
+          LONG_MS,
+        )
       case 'claim':
         return this.#claim(operation.aim, operation.owner)
       default:

@@ -123,6 +123,17 @@ export interface RoomOwner {
   readonly owner: string | null
 }
 
+/** How many rooms may be made; 0: any number. */
+export interface RoomQuota {
+  /** That a project has at once. */
+  readonly max_rooms: number
+  /** That one principal makes in a minute, in the long run and at once. */
+  readonly per_minute: number
+}
+
+/** What came of asking for one more room. */
+export type Reservation = 'reserved' | 'project_full' | 'too_fast'
+
 /**
  * The fenced record of each room: owner, epoch, snapshot and journal. Every write names the fence it is made under and takes place
  * only when the stored epoch and version are exactly those: at most one epoch of a room commits (guarantee 1). The epoch outlives
@@ -130,6 +141,12 @@ export interface RoomOwner {
  */
 export interface RoomRecords {
   inspect(room: string): Promise<RoomOwner | undefined>
+  /**
+   * Counts a room that is about to be made as one of its project, and on the account of `principal`, unless that is too many; one that is
+   * counted already passes. It is counted until it is released with `forget`, or for `ttl_ms` after it was last reserved or refreshed: so
+   * the count is exact where nothing fails, too high for a while after a crash, and after a loss of data too low until owners refresh.
+   */
+  reserve(room: string, principal: string, quota: RoomQuota, ttl_ms: number): Promise<Reservation>
   /**
    * Makes `owner` the owner under a new epoch, if the recorded epoch is still `expected_epoch` (0: no record). Undefined when it is
    * not: somebody else was faster. The new epoch is the larger of the old one + 1 and the store's clock in milliseconds.
@@ -145,9 +162,12 @@ export interface RoomRecords {
   commit(room: string, fence: Fence, entry: Uint8Array, ttl_ms: number): Promise<boolean>
   /** Replaces the snapshot and empties the journal, which it covers; version + 1. False: fenced. */
   snapshot(room: string, fence: Fence, snapshot: Uint8Array, ttl_ms: number): Promise<boolean>
-  /** Gives the room up: owner null, the record stays for its TTL. With `forget`, snapshot and journal go too (the epoch stays). False: fenced. */
+  /**
+   * Gives the room up: owner null, the record stays for its TTL. With `forget` it has ended: snapshot and journal go too, and of the record
+   * the epoch stays for `ENDED_ROOM_MS`, or as ever where an earlier owner may still believe in it. False: fenced.
+   */
   release(room: string, fence: Fence, options: { forget: boolean; ttl_ms: number }): Promise<boolean>
-  /** Extends the life of the record. False: fenced. */
+  /** Extends the life of the record, and for how long the room is counted. False: fenced. */
   refresh(room: string, fence: Fence, ttl_ms: number): Promise<boolean>
 }
 

@@ -9,6 +9,7 @@ export const ERROR_CODES: Readonly<Record<string, boolean>> = {
   join_refused: false,
   room_full: true,
   room_unavailable: true,
+  project_full: true,
   too_many_rooms: false,
   already_joined: false,
   not_in_room: false,

@@ -134,6 +134,7 @@ export class ModelEdge {
         codec: 'roomful.v1.json',
         session_id: `ses_${this.member_id}`,
         sub: null,
+        principal: 'token',
         options: {},
       })
     this.#wait()

@@ -95,6 +95,7 @@ export class ModelNode {
       // Whoever lives after all finds out without being told, only later.
       taken_over: () => undefined,
       record_ttl_ms,
+      quota: { max_rooms: 0, per_minute: 0 },
     })
     this.#host = new RoomHost({
       node_id,
@@ -105,7 +106,7 @@ export class ModelNode {
       random,
       log,
       metrics: noRoomMetrics,
-      claim: (room, { create }) => claims.claim(room, { create }),
+      claim: (room, { creator }) => claims.claim(room, { creator }),
       may_act,
       rewrites_allowed_at: () => this.#members.rewrites_allowed_at,
       deliver,

@@ -26,7 +26,7 @@ const READS = new Set(['rooms.inspect', 'records.read'])
 
 /**
  * The real memory adapter behind a network: every call of a process that looks at or changes a room or a lease becomes an `Operation`.
- * Others (who is listed, how old the store is) are answered at once.
+ * Others (who is listed, how many rooms there are, how old the store is) are answered at once.
  */
 export class SimStore {
   readonly #clock: SimClock
@@ -90,15 +90,18 @@ export class SimStore {
         ...group<Records>('records', (raw) => raw.records, ['read', 'write']),
         page: async (...asked) => this.#raw.records.page(...asked),
       },
-      rooms: group<RoomRecords>('rooms', (raw) => raw.rooms, [
-        'inspect',
-        'claim',
-        'recall',
-        'commit',
-        'snapshot',
-        'release',
-        'refresh',
-      ]),
+      rooms: {
+        ...group<RoomRecords>('rooms', (raw) => raw.rooms, [
+          'inspect',
+          'claim',
+          'recall',
+          'commit',
+          'snapshot',
+          'release',
+          'refresh',
+        ]),
+        reserve: async (...asked) => this.#raw.rooms.reserve(...asked),
+      },
       bus: { publish: async () => 0, subscribe: async () => async () => undefined, listeners },
       locks: { withLock: (_name, _options, work) => work() },
       vitals: this.#raw.vitals,

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import type { Claim, Fence, RoomRecords } from '../port.ts'
+import type { Claim, Fence, RoomQuota, RoomRecords } from '../port.ts'
 import { bytes, everyByte, LONG_MS, type OpenStore, opened, SHORT_MS, text } from './harness.ts'
 
 const ROOM = 'prj_a/arena:lobby {1}'
@@ -172,15 +172,32 @@ export function describeRooms(open: OpenStore): void {
       expect(epochs).toEqual([...new Set(epochs)].sort((a, b) => a - b))
     })
 
-    it('knows the epoch of a forgotten room after its record has ended', async () => {
+    it('leaves nothing of a room that ended, once no one can be late', async () => {
       const { store, elapse } = await opened(open)
       const { rooms } = store
       const { fence } = await claimed(rooms, 'node_a', 0)
       await rooms.commit(ROOM, fence, bytes('entry'), LONG_MS)
       await rooms.release(ROOM, advanced(fence, 1), { forget: true, ttl_ms: SHORT_MS })
-      await elapse(SHORT_MS, async () => (await rooms.inspect(ROOM))?.version !== 1)
-      expect(await rooms.inspect(ROOM)).toEqual({ epoch: fence.epoch, version: 0, owner: null })
-      expect((await claimed(rooms, 'node_b', fence.epoch)).fence.epoch).toBeGreaterThan(fence.epoch)
+      expect(await rooms.inspect(ROOM)).toEqual({ ...advanced(fence, 1), owner: null })
+      await elapse(SHORT_MS, async () => (await rooms.inspect(ROOM)) === undefined)
+      expect(await rooms.commit(ROOM, advanced(fence, 1), bytes('late'), LONG_MS)).toBe(false)
+      expect((await claimed(rooms, 'node_b', 0)).fence.epoch).toBeGreaterThan(fence.epoch)
+    })
+
+    // Whoever was replaced while it was paused takes a room without a record for lost, and would write it again.
+    it('recalls no room that ended for an owner it was taken from, and knows its epoch for long', async () => {
+      const { store, elapse } = await opened(open)
+      const { rooms } = store
+      const { fence: paused } = await claimed(rooms, 'node_a', 0)
+      const { fence: current } = await claimed(rooms, 'node_b', paused.epoch)
+      await rooms.release(ROOM, current, { forget: true, ttl_ms: SHORT_MS })
+      const next = await claimed(rooms, 'node_c', current.epoch)
+      await rooms.release(ROOM, next.fence, { forget: true, ttl_ms: SHORT_MS })
+      const { records } = store
+      await records.write([{ put: 'egg timer', value: bytes('x'), ttl_ms: SHORT_MS }])
+      await elapse(SHORT_MS, async () => (await records.read(['egg timer']))[0] === undefined)
+      expect(await rooms.inspect(ROOM)).toEqual({ epoch: next.fence.epoch, version: 0, owner: null })
+      expect(await rooms.recall(ROOM, 'node_a', paused.epoch, LONG_MS)).toBe(false)
     })
 
     it('lets an orphaned room end with its lifetime: owner fenced, content gone, epoch kept', async () => {
@@ -226,6 +243,65 @@ export function describeRooms(open: OpenStore): void {
         const claim = await rooms.claim(name, 'node_b', epoch, LONG_MS)
         expect(claim?.journal.map(text)).toEqual([name])
       }
+    })
+
+    const NO_QUOTA: RoomQuota = { max_rooms: 0, per_minute: 0 }
+    const reserve = (rooms: RoomRecords, names: readonly string[], quota: Partial<RoomQuota>) =>
+      Promise.all(names.map((name) => rooms.reserve(name, 'ada', { ...NO_QUOTA, ...quota }, LONG_MS)))
+
+    it('gives a project as many rooms as it may have, also when all are asked for at once', async () => {
+      const { rooms } = (await opened(open)).store
+      const names = Array.from({ length: 10 }, (_, n) => `p/a:${n}`)
+      const answers = await reserve(rooms, names, { max_rooms: 3 })
+      expect(answers.map((answer) => answer === 'reserved')).toEqual(names.map((_, n) => n < 3))
+      expect(new Set(answers.slice(3))).toEqual(new Set(['project_full']))
+      expect(await reserve(rooms, ['p/a:1', 'q/a:1'], { max_rooms: 3 })).toEqual(['reserved', 'reserved'])
+    })
+
+    it('counts a room until it ends', async () => {
+      const { rooms } = (await opened(open)).store
+      const quota = { max_rooms: 1 }
+      expect(await reserve(rooms, [ROOM], quota)).toEqual(['reserved'])
+      const { fence } = await claimed(rooms, 'node_a', 0)
+      await rooms.release(ROOM, fence, { forget: false, ttl_ms: LONG_MS })
+      expect(await reserve(rooms, ['prj_a/arena:other'], quota)).toEqual(['project_full'])
+      const again = await claimed(rooms, 'node_b', fence.epoch)
+      await rooms.release(ROOM, again.fence, { forget: true, ttl_ms: LONG_MS })
+      expect(await reserve(rooms, ['prj_a/arena:other'], quota)).toEqual(['reserved'])
+    })
+
+    it('counts a room as long as its owner refreshes it, and not much longer', async () => {
+      const { store, elapse } = await opened(open)
+      const { rooms } = store
+      const quota = { max_rooms: 1, per_minute: 0 }
+      const other = (ttl_ms: number) => rooms.reserve('prj_a/arena:other', 'ada', quota, ttl_ms)
+      await rooms.reserve(ROOM, 'ada', quota, SHORT_MS)
+      const { fence } = await claimed(rooms, 'node_a', 0)
+      await rooms.refresh(ROOM, fence, LONG_MS)
+      await store.records.write([{ put: 'egg timer', value: bytes('x'), ttl_ms: SHORT_MS }])
+      await elapse(SHORT_MS, async () => (await store.records.read(['egg timer']))[0] === undefined)
+      expect(await other(LONG_MS)).toBe('project_full')
+      await rooms.refresh(ROOM, fence, SHORT_MS)
+      await elapse(SHORT_MS, async () => (await other(LONG_MS)) === 'reserved')
+    })
+
+    it('lets one principal make so many rooms in a minute, in each project', async () => {
+      const { rooms } = (await opened(open)).store
+      const quota = { per_minute: 2 }
+      const names = ['p/a:1', 'p/a:2', 'p/a:3', 'p/a:1', 'q/a:1']
+      const expected = ['reserved', 'reserved', 'too_fast', 'reserved', 'reserved']
+      expect(await reserve(rooms, names, quota)).toEqual(expected)
+      expect(await rooms.reserve('p/a:3', 'bob', { ...NO_QUOTA, ...quota }, LONG_MS)).toBe('reserved')
+    })
+
+    it('lets a principal go on after a while', async () => {
+      const { store, elapse } = await opened(open)
+      const quota = { max_rooms: 0, per_minute: 600 }
+      const make = (n: number) => store.rooms.reserve(`p/a:${n}`, 'ada', quota, LONG_MS)
+      let made = 0
+      while ((await make(made)) === 'reserved') made++
+      expect(made).toBeGreaterThanOrEqual(600)
+      await elapse(60_000 / quota.per_minute, async () => (await make(made)) === 'reserved')
     })
   })
 }

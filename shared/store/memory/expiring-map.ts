@@ -31,7 +31,7 @@ export class ExpiringMap<V> {
   set(key: string, value: V, ttl_ms: number | undefined): void {
     const expires_at = ttl_ms === undefined ? Number.POSITIVE_INFINITY : this.#clock.monotonic() + ttl_ms
     this.#entries.set(key, { value, expires_at })
-    this.#sweep()
+    this.#sweepSome()
   }
 
   delete(key: string): void {
@@ -43,8 +43,15 @@ export class ExpiringMap<V> {
     return this.#entries.size
   }
 
+  /** Drops every expired entry; gives how many are left. */
+  sweep(): number {
+    const now = this.#clock.monotonic()
+    for (const [key, entry] of this.#entries) if (entry.expires_at <= now) this.#entries.delete(key)
+    return this.#entries.size
+  }
+
   /** Walks on from where the last one stopped, and so meets every entry once in `size / SWEEP` writes. */
-  #sweep(): void {
+  #sweepSome(): void {
     const now = this.#clock.monotonic()
     for (let looked = 0; looked < SWEEP; looked++) {
       const next = this.#hand.next()

@@ -1,7 +1,7 @@
 import type { Clock } from '../../clock.ts'
 import { requireOwner, requireTtl } from '../checks.ts'
-import { EPOCH_OUTLIVES_MS } from '../epoch.ts'
-import type { Claim, Fence, RoomOwner, RoomRecords } from '../port.ts'
+import { ENDED_ROOM_MS, EPOCH_OUTLIVES_MS } from '../epoch.ts'
+import type { Claim, Fence, Reservation, RoomOwner, RoomQuota, RoomRecords } from '../port.ts'
 import { ExpiringMap } from './expiring-map.ts'
 
 interface RoomRecord {
@@ -10,6 +10,8 @@ interface RoomRecord {
   readonly owner: string | null
   /** There was no claim since the room was recalled. */
   readonly recalled?: true
+  /** An earlier owner may not know that it is none: the room was claimed from one that had not released it. */
+  readonly contested: boolean
   readonly snapshot: Uint8Array | undefined
   /** Grows in place, so that a commit costs the same however long the journal is. */
   readonly journal: Uint8Array[]
@@ -20,12 +22,17 @@ export class MemoryRooms implements RoomRecords {
   readonly #clock: Clock
   readonly #rooms: ExpiringMap<RoomRecord>
   readonly #epochs: ExpiringMap<number>
+  /** The rooms of each project that are counted. */
+  readonly #counted = new Map<string, ExpiringMap<true>>()
+  /** By project and principal: when it may make rooms again as fast as any, in monotonic milliseconds. */
+  readonly #made: ExpiringMap<number>
   readonly #requireOpen: () => void
 
   constructor(clock: Clock, requireOpen: () => void) {
     this.#clock = clock
     this.#rooms = new ExpiringMap(clock)
     this.#epochs = new ExpiringMap(clock)
+    this.#made = new ExpiringMap(clock)
     this.#requireOpen = requireOpen
   }
 
@@ -35,6 +42,24 @@ export class MemoryRooms implements RoomRecords {
     if (record) return { epoch: record.epoch, version: record.version, owner: record.owner }
     const epoch = this.#epochs.get(room)
     return epoch === undefined ? undefined : { epoch, version: 0, owner: null }
+  }
+
+  async reserve(
+    room: string,
+    principal: string,
+    { max_rooms, per_minute }: RoomQuota,
+    ttl_ms: number,
+  ): Promise<Reservation> {
+    this.#requireOpen()
+    requireTtl(ttl_ms)
+    const rooms = this.#roomsBeside(room)
+    if (!rooms.get(room)) {
+      if (max_rooms > 0 && rooms.size >= max_rooms && rooms.sweep() >= max_rooms) return 'project_full'
+      if (per_minute > 0 && !this.#mayMake(JSON.stringify([projectOf(room), principal]), per_minute))
+        return 'too_fast'
+      rooms.set(room, true, ttl_ms)
+    }
+    return 'reserved'
   }
 
   async claim(
@@ -53,7 +78,9 @@ export class MemoryRooms implements RoomRecords {
     const version = stored?.version ?? 0
     const snapshot = stored?.snapshot
     const journal = stored?.journal ?? []
-    this.#keep(room, { epoch, version, owner, snapshot, journal }, ttl_ms)
+    const released = recorded === 0 || stored?.owner === null
+    const contested = stored?.contested === true || !released
+    this.#keep(room, { epoch, version, owner, contested, snapshot, journal }, ttl_ms)
     return {
       fence: { epoch, version },
       snapshot: snapshot?.slice(),
@@ -68,7 +95,8 @@ export class MemoryRooms implements RoomRecords {
     const stored = this.#rooms.get(room)
     if (stored && !stored.recalled) return false
     if ((this.#epochs.get(room) ?? 0) > epoch) return false
-    this.#keep(room, { epoch, version: 0, owner, recalled: true, snapshot: undefined, journal: [] }, ttl_ms)
+    const nothing = { snapshot: undefined, journal: [] }
+    this.#keep(room, { epoch, version: 0, owner, recalled: true, contested: true, ...nothing }, ttl_ms)
     return true
   }
 
@@ -88,15 +116,46 @@ export class MemoryRooms implements RoomRecords {
     }))
   }
 
-  async release(room: string, fence: Fence, options: { forget: boolean; ttl_ms: number }): Promise<boolean> {
-    return this.#fenced(room, fence, options.ttl_ms, (record) => {
-      const released = { ...record, owner: null }
-      return options.forget ? { ...released, snapshot: undefined, journal: [] } : released
-    })
+  async release(
+    room: string,
+    fence: Fence,
+    { forget, ttl_ms }: { forget: boolean; ttl_ms: number },
+  ): Promise<boolean> {
+    const released = this.#fenced(room, fence, ttl_ms, (record) => ({
+      ...record,
+      owner: null,
+      ...(forget && { snapshot: undefined, journal: [] }),
+    }))
+    if (!released || !forget) return released
+    this.#roomsBeside(room).delete(room)
+    const record = this.#rooms.get(room)
+    if (record?.contested === false) {
+      this.#rooms.set(room, record, Math.min(ENDED_ROOM_MS, ttl_ms))
+      this.#epochs.set(room, record.epoch, Math.min(ENDED_ROOM_MS, ttl_ms))
+    }
+    return true
   }
 
   async refresh(room: string, fence: Fence, ttl_ms: number): Promise<boolean> {
-    return this.#fenced(room, fence, ttl_ms, (record) => record)
+    const refreshed = this.#fenced(room, fence, ttl_ms, (record) => record)
+    if (refreshed) this.#roomsBeside(room).set(room, true, ttl_ms)
+    return refreshed
+  }
+
+  #roomsBeside(room: string): ExpiringMap<true> {
+    const project = projectOf(room)
+    const rooms = this.#counted.get(project) ?? new ExpiringMap<true>(this.#clock)
+    this.#counted.set(project, rooms)
+    return rooms
+  }
+
+  /** The generic cell rate algorithm: https://en.wikipedia.org/wiki/Generic_cell_rate_algorithm */
+  #mayMake(maker: string, per_minute: number): boolean {
+    const now = this.#clock.monotonic()
+    const full_at = Math.max(this.#made.get(maker) ?? 0, now) + MINUTE_MS / per_minute
+    if (full_at > now + MINUTE_MS) return false
+    this.#made.set(maker, full_at, full_at - now)
+    return true
   }
 
   /** Replaces the record by what `change` makes of it, if it is still owned under exactly `fence`. */
@@ -115,3 +174,8 @@ export class MemoryRooms implements RoomRecords {
     this.#epochs.set(room, record.epoch, ttl_ms + EPOCH_OUTLIVES_MS)
   }
 }
+
+const MINUTE_MS = 60_000
+
+/** The project of a room: what stands before the first slash of its name. */
+const projectOf = (room: string): string => room.slice(0, room.indexOf('/'))

@@ -186,7 +186,7 @@ describe('a user of one server', () => {
     await allow(server.url, 'reset', ...rules)
     const url = asUser(server.url)
     const store = await openRedisStore({ url })
-    onTestFinished(() => void allow(server.url, 'reset', ...rules))
+    onTestFinished(async () => void (await allow(server.url, 'reset', ...rules)))
     await allow(server.url, '-hmget')
     await expect(store.records.read(['k'])).rejects.toThrow(/the store refused read: NOPERM/)
     await expect(store.rooms.claim('p/a:k', 'node_a', 0, LONG_MS)).rejects.toThrow(/the store refused claim/)

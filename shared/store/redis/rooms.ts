@@ -1,6 +1,7 @@
+import { createHash } from 'node:crypto'
 import { requireOwner, requireTtl } from '../checks.ts'
-import { EPOCH_OUTLIVES_MS } from '../epoch.ts'
-import type { Claim, Fence, RoomOwner, RoomRecords } from '../port.ts'
+import { ENDED_ROOM_MS, EPOCH_OUTLIVES_MS } from '../epoch.ts'
+import type { Claim, Fence, Reservation, RoomOwner, RoomQuota, RoomRecords } from '../port.ts'
 import { incoming, outgoing } from './bytes.ts'
 import { runScript } from './scripts.ts'
 import type { Servers } from './servers.ts'
@@ -8,6 +9,9 @@ import type { Servers } from './servers.ts'
 /**
  * `RoomRecords` in Redis. A room has four keys with one hash tag: `{room:…}:record` (hash: epoch, version, owner), `:epoch` (string,
  * see `EPOCH_OUTLIVES_MS`), `:snapshot` (string) and `:journal` (list). Each operation is one script.
+ *
+ * A project's rooms are counted in `{rooms:<project>}`, in another slot than theirs: so a refresh or an end is told there by a command
+ * of its own, which no one waits for.
  */
 export class RedisRooms implements RoomRecords {
   readonly #servers: Servers
@@ -26,6 +30,18 @@ export class RedisRooms implements RoomRecords {
     if (reply === null) return undefined
     const [at, version, owner] = reply as [Buffer, Buffer, Buffer]
     return { epoch: Number(at), version: Number(version), owner: owner.toString() || null }
+  }
+
+  async reserve(room: string, principal: string, quota: RoomQuota, ttl_ms: number): Promise<Reservation> {
+    requireTtl(ttl_ms)
+    const { rooms, room_id } = this.#projectOf(room)
+    // Hashed: of bounded length, and no player's id stands in a key.
+    const made = `${rooms}:made:${createHash('sha256').update(principal).digest('base64url').slice(0, 22)}`
+    const args = [room_id, String(ttl_ms), String(quota.max_rooms), String(quota.per_minute)]
+    const reply = await this.#servers.run('reserve', rooms, (redis) =>
+      runScript(redis, 'reserve', [rooms, made], args),
+    )
+    return String(reply) as Reservation
   }
 
   async claim(
@@ -69,12 +85,41 @@ export class RedisRooms implements RoomRecords {
     return this.#fenced('snapshot', room, fence, ttl_ms, [outgoing(snapshot)])
   }
 
-  release(room: string, fence: Fence, options: { forget: boolean; ttl_ms: number }): Promise<boolean> {
-    return this.#fenced('release', room, fence, options.ttl_ms, [options.forget ? '1' : '0'])
+  async release(
+    room: string,
+    fence: Fence,
+    { forget, ttl_ms }: { forget: boolean; ttl_ms: number },
+  ): Promise<boolean> {
+    const ended = forget ? String(Math.min(ENDED_ROOM_MS, ttl_ms)) : ''
+    const released = await this.#fenced('release', room, fence, ttl_ms, [ended])
+    if (released && forget) this.#uncount(room)
+    return released
   }
 
-  refresh(room: string, fence: Fence, ttl_ms: number): Promise<boolean> {
-    return this.#fenced('refresh', room, fence, ttl_ms, [])
+  async refresh(room: string, fence: Fence, ttl_ms: number): Promise<boolean> {
+    const refreshed = await this.#fenced('refresh', room, fence, ttl_ms, [])
+    if (refreshed) this.#count(room, ttl_ms)
+    return refreshed
+  }
+
+  #count(room: string, ttl_ms: number): void {
+    const { rooms, room_id } = this.#projectOf(room)
+    const counting = this.#servers.run('count', rooms, (redis) =>
+      runScript(redis, 'count', [rooms], [room_id, String(ttl_ms)]),
+    )
+    counting.catch(() => undefined) // The next refresh tells it again.
+  }
+
+  #uncount(room: string): void {
+    const { rooms, room_id } = this.#projectOf(room)
+    const removing = this.#servers.run('uncount', rooms, (redis) => redis.zrem(rooms, room_id))
+    removing.catch(() => undefined) // It is counted until its time is up.
+  }
+
+  /** The key that counts the rooms of the project that `room` belongs to, and the room's name among them. */
+  #projectOf(room: string): { readonly rooms: string; readonly room_id: string } {
+    const slash = room.indexOf('/')
+    return { rooms: `${this.#prefix}{rooms:${room.slice(0, slash)}}`, room_id: room.slice(slash + 1) }
   }
 
   async #fenced(

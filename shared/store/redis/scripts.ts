@@ -5,6 +5,8 @@ import type { Redis } from 'ioredis'
 const NAMES = [
   'write',
   'inspect',
+  'reserve',
+  'count',
   'claim',
   'recall',
   'commit',

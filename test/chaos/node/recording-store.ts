@@ -1,6 +1,13 @@
 import { writeSync } from 'node:fs'
 import type { JournalFormat } from '../../../dataplane/rooms/journal.ts'
-import type { Claim, Fence, RoomOwner, RoomRecords } from '../../../shared/store/port.ts'
+import type {
+  Claim,
+  Fence,
+  Reservation,
+  RoomOwner,
+  RoomQuota,
+  RoomRecords,
+} from '../../../shared/store/port.ts'
 import type { Content, StoreRecord } from '../checker/history.ts'
 import { machineNow } from '../now.ts'
 import type { Stall } from './stall-watch.ts'
@@ -42,6 +49,10 @@ export class RecordingRooms implements RoomRecords {
 
   inspect(room: string): Promise<RoomOwner | undefined> {
     return this.#rooms.inspect(room)
+  }
+
+  reserve(room: string, principal: string, quota: RoomQuota, ttl_ms: number): Promise<Reservation> {
+    return this.#rooms.reserve(room, principal, quota, ttl_ms)
   }
 
   claim(room: string, owner: string, expected_epoch: number, ttl_ms: number): Promise<Claim | undefined> {

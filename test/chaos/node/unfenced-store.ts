@@ -1,4 +1,11 @@
-import type { Claim, Fence, RoomOwner, RoomRecords } from '../../../shared/store/port.ts'
+import type {
+  Claim,
+  Fence,
+  Reservation,
+  RoomOwner,
+  RoomQuota,
+  RoomRecords,
+} from '../../../shared/store/port.ts'
 
 const ASK_AGAIN_MS = 50
 /** As long as any fault between a node and its store lasts. */
@@ -17,6 +24,10 @@ export class UnfencedRooms implements RoomRecords {
 
   async inspect(room: string): Promise<RoomOwner | undefined> {
     return this.#rooms.inspect(room)
+  }
+
+  reserve(room: string, principal: string, quota: RoomQuota, ttl_ms: number): Promise<Reservation> {
+    return this.#rooms.reserve(room, principal, quota, ttl_ms)
   }
 
   claim(room: string, owner: string, expected_epoch: number, ttl_ms: number): Promise<Claim | undefined> {

@@ -13,7 +13,7 @@ import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
 import type { ResyncReason, Subprotocol } from '../../../shared/protocol/messages.ts'
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
-import type { Store } from '../../../shared/store/port.ts'
+import type { RoomQuota, Store } from '../../../shared/store/port.ts'
 import type { Tracer } from '../../../shared/tracing/tracer.ts'
 import { FakeClock } from '../fake-clock.ts'
 import { SeededRandom } from '../seeded-random.ts'
@@ -54,6 +54,7 @@ export class RoomBench {
       tracer?: Tracer
       log?: Logger
       reveal_failures?: boolean
+      quota?: Partial<RoomQuota>
     } = {},
   ) {
     this.clock = options.clock ?? new FakeClock()
@@ -76,6 +77,7 @@ export class RoomBench {
       may_act: () => true,
       taken_over: () => {},
       record_ttl_ms: 600_000,
+      quota: { max_rooms: 0, per_minute: 0, ...options.quota },
       ...(options.tracer ? { tracer: options.tracer } : {}),
     })
     this.host = new RoomHost({
@@ -174,7 +176,18 @@ export class RoomBench {
     this.send(
       type,
       member_id,
-      { kind: 'join', ref, edge, turn: 0, codec, session_id, sub: sub ?? null, options, traceparent },
+      {
+        kind: 'join',
+        ref,
+        edge,
+        turn: 0,
+        codec,
+        session_id,
+        sub: sub ?? null,
+        principal: sub ?? 'token',
+        options,
+        traceparent,
+      },
       key,
     )
     return member

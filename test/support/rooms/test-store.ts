@@ -51,6 +51,7 @@ export class TestStore {
             throw new StoreUnavailable(`the test store is ${this.mood}`)
           return rooms.inspect(room)
         },
+        reserve: (...args) => rooms.reserve(...args),
         claim: (...args) => rooms.claim(...args),
         recall: (...args) => rooms.recall(...args),
         commit: write((...args: Parameters<typeof rooms.commit>) => rooms.commit(...args)),

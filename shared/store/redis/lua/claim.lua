@@ -1,6 +1,6 @@
 -- Makes a node the owner of a room under a new epoch.
 --
--- KEYS[1]   the room's record, a hash: epoch, version, owner, recalled
+-- KEYS[1]   the room's record, a hash: epoch, version, owner, recalled, contested ('1': an earlier owner may not know that it is none)
 -- KEYS[2]   the room's epoch, which outlives the record
 -- KEYS[3]   its snapshot
 -- KEYS[4]   its journal, a list
@@ -12,8 +12,9 @@
 --
 -- Invariant: of all that claim over the same epoch exactly one wins, and the new epoch is larger than every earlier one: at
 -- least the old one + 1, and at least this store's clock in milliseconds, so that epochs grow even when the store lost its data.
+-- A record is contested from the first claim on that was made over an owner who had not released it, or over an epoch without a record.
 
-local record = redis.call('HMGET', KEYS[1], 'epoch', 'version')
+local record = redis.call('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'contested')
 local epoch = record[1] or redis.call('GET', KEYS[2]) or '0'
 if epoch ~= ARGV[1] then
   return false
@@ -26,8 +27,10 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local next_epoch = string.format('%.0f', math.max(epoch + 1, now))
 local version = record[2] or '0'
+local released = epoch == '0' or record[3] == ''
+local contested = (record[4] == '1' or not released) and '1' or ''
 
-redis.call('HSET', KEYS[1], 'epoch', next_epoch, 'version', version, 'owner', ARGV[2], 'recalled', '')
+redis.call('HSET', KEYS[1], 'epoch', next_epoch, 'version', version, 'owner', ARGV[2], 'recalled', '', 'contested', contested)
 redis.call('SET', KEYS[2], next_epoch, 'PXAT', string.format('%.0f', now + ARGV[4]))
 for _, key in ipairs({ KEYS[1], KEYS[3], KEYS[4] }) do
   redis.call('PEXPIREAT', key, string.format('%.0f', now + ARGV[3]))

@@ -1,6 +1,6 @@
 -- Gives an owned room up.
 --
--- KEYS[1]   the room's record, a hash: epoch, version, owner ('' when released)
+-- KEYS[1]   the room's record, a hash: epoch, version, owner ('' when released), contested (claim.lua)
 -- KEYS[2]   the room's epoch, which outlives the record
 -- KEYS[3]   its snapshot
 -- KEYS[4]   its journal, a list
@@ -8,19 +8,25 @@
 -- ARGV[2]   the version the writer saw last
 -- ARGV[3]   lifetime of the record in milliseconds
 -- ARGV[4]   lifetime of the epoch in milliseconds
--- ARGV[5]   1: snapshot and journal go too
+-- ARGV[5]   '': the room goes on elsewhere; otherwise it has ended: lifetime of what is left of it in milliseconds
 -- returns   1, or 0 when fenced
 --
--- Invariant: only the owner gives up; after that nobody writes before a new claim, and the epoch stays to be exceeded by it.
+-- Invariant: only the owner gives up; after that no one writes before a new claim, and the epoch stays to be exceeded by it: of a room
+-- that has ended for as long as anyone can be late (shared/store/epoch.ts).
 
-local record = redis.call('HMGET', KEYS[1], 'epoch', 'version', 'owner')
+local record = redis.call('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'contested')
 if record[1] ~= ARGV[1] or record[2] ~= ARGV[2] or record[3] == '' then
   return 0
 end
 
 redis.call('HSET', KEYS[1], 'owner', '')
-if ARGV[5] == '1' then
+if ARGV[5] ~= '' then
   redis.call('DEL', KEYS[3], KEYS[4])
+  if record[4] ~= '1' then
+    redis.call('DEL', KEYS[2])
+    redis.call('PEXPIRE', KEYS[1], ARGV[5])
+    return 1
+  end
 end
 
 local clock = redis.call('TIME')
