@@ -188,7 +188,11 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     redirect: (arrivals, owner) => router.redirect(arrivals, owner),
     ...(options.reveal_failures !== undefined && { reveal_failures: options.reveal_failures }),
     // A session's end is its edge's to tell; this is for edges that cannot any more.
-    limits: { record_ttl_ms, seat_ms: config.resume_ttl_seconds * 1000 + SEAT_GRACE_MS },
+    limits: {
+      record_ttl_ms,
+      quarantine_ttl_ms: config.room_quarantine_ttl_seconds * 1000,
+      seat_ms: config.resume_ttl_seconds * 1000 + SEAT_GRACE_MS,
+    },
   })
   const gateway: Gateway = new Gateway({
     node_id,

@@ -88,6 +88,7 @@ describe('dataplane configuration', () => {
       node_lease_ms: 2000,
       resume_ttl_seconds: 60,
       room_orphan_ttl_seconds: 600,
+      room_quarantine_ttl_seconds: 259_200,
       heartbeat_seconds: 10,
       drain_seconds: 10,
       max_message_bytes: 16384,

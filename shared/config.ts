@@ -72,6 +72,7 @@ export interface DataplaneConfig {
   readonly node_lease_ms: number
   readonly resume_ttl_seconds: number
   readonly room_orphan_ttl_seconds: number
+  readonly room_quarantine_ttl_seconds: number
   readonly heartbeat_seconds: number
   readonly drain_seconds: number
   readonly max_message_bytes: number
@@ -255,6 +256,7 @@ const dataplaneConfig = (values: Values, tracing: TracingReading): DataplaneConf
   node_lease_ms: values.NODE_LEASE_MS,
   resume_ttl_seconds: values.SESSION_RESUME_TTL,
   room_orphan_ttl_seconds: values.ROOM_ORPHAN_TTL,
+  room_quarantine_ttl_seconds: values.ROOM_QUARANTINE_TTL,
   heartbeat_seconds: values.HEARTBEAT_SECONDS,
   drain_seconds: values.DRAIN_SECONDS,
   max_message_bytes: values.MAX_MESSAGE_BYTES,

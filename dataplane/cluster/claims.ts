@@ -37,13 +37,15 @@ export interface ClaimsParts {
 
 /**
  * What became of a claim. `from`: the dead node that the room was taken from. `elsewhere`: the living node that owns the room. `refused`:
- * it is nowhere, and too many are made, or there. `absent`: it is nowhere, and was not to be made.
+ * it is nowhere, and too many are made, or there. `absent`: it is nowhere, and was not to be made. `quarantined`: no one may claim
+ * it for now.
  */
 export type Claimed =
   | (Claim & { readonly from?: string })
   | { readonly elsewhere: string }
   | { readonly refused: 'rate_limited' | 'project_full'; readonly message: string }
   | 'absent'
+  | 'quarantined'
   | 'unavailable'
 
 interface ClaimOptions {
@@ -122,6 +124,7 @@ export class Claims {
       if (!(await this.#allowed(began))) return 'unavailable'
       found = await store.rooms.inspect(room)
       if (!found && creator === undefined) return 'absent'
+      if (found?.quarantined) return 'quarantined'
       const previous = found?.owner ?? node_id
       const orphan = previous !== node_id
       if (orphan && (await members.judge(previous, by_lease)) === 'alive') return { elsewhere: previous }

@@ -18,6 +18,7 @@ export type ClaimResult =
   | 'absent'
   | 'rate_limited'
   | 'project_full'
+  | 'quarantined'
   | 'unavailable'
 
 /** What the cluster part of a node counts; ops/ turns it into metrics. */

@@ -286,7 +286,7 @@ export class Router {
 function locatedBy(claimed: Claimed, self: string): Located {
   if (claimed === 'absent' || (typeof claimed === 'object' && 'refused' in claimed))
     return { result: 'refused' }
-  if (claimed === 'unavailable') return { result: 'unavailable' }
+  if (claimed === 'unavailable' || claimed === 'quarantined') return { result: 'unavailable' }
   if ('elsewhere' in claimed) return { result: 'found', owner: claimed.elsewhere }
   const { fence, from } = claimed
   return { result: from === undefined ? 'claimed' : 'taken_over', owner: self, epoch: fence.epoch, from }

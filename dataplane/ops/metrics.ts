@@ -4,7 +4,7 @@ import { ERRORS, type ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
 import type { ClaimResult, ClusterMetrics } from '../cluster/metrics.ts'
 import type { GatewayMetrics, HandshakeResult } from '../gateway/metrics.ts'
-import type { ResyncCause, RoomMetrics } from '../rooms/metrics.ts'
+import type { QuarantineCause, ResyncCause, RoomMetrics } from '../rooms/metrics.ts'
 import { type Add, Instruments } from './instruments.ts'
 
 const CLOSE_NAMES = Object.keys(CLOSE) as CloseName[]
@@ -197,6 +197,12 @@ function roomMetrics(make: Instruments, rate_limited: Add): RoomMetrics {
     'service_room_freezes_total',
     'Rooms that stopped since their node may not act, or the store does not answer.',
   )
+  const quarantined = make.counterByRoomType<QuarantineCause>(
+    'service_rooms_quarantined_total',
+    'Rooms whose record was put aside: it cannot be read (damaged), or their logic does not come to an end (looping).',
+    'cause',
+    ['damaged', 'looping'],
+  )
   return {
     applied: (room_type) => applied(room_type),
     error: (room_type, code) => errors(room_type, code),
@@ -206,6 +212,7 @@ function roomMetrics(make: Instruments, rate_limited: Add): RoomMetrics {
     committed,
     fenced: () => fenced(),
     frozen: (room_type) => frozen(room_type),
+    quarantined: (room_type, cause) => quarantined(room_type, cause),
     rooms: make.gauge('service_rooms', 'Rooms this node owns.'),
     members: make.gauge('service_members', 'Members of the rooms this node owns.'),
   }
@@ -229,9 +236,18 @@ function clusterMetrics(make: Instruments): ClusterMetrics {
   )
   const claims = make.counterBy<ClaimResult>(
     'service_claims_total',
-    'Claims of rooms, by how they ended: claimed, taken_over from a dead node, elsewhere (a living node owns it), absent, not made (rate_limited, project_full), or unavailable.',
+    'Claims of rooms, by how they ended: claimed, taken_over from a dead node, elsewhere (a living node owns it), absent, not made (rate_limited, project_full), quarantined, or unavailable.',
     'result',
-    ['claimed', 'taken_over', 'elsewhere', 'absent', 'rate_limited', 'project_full', 'unavailable'],
+    [
+      'claimed',
+      'taken_over',
+      'elsewhere',
+      'absent',
+      'rate_limited',
+      'project_full',
+      'quarantined',
+      'unavailable',
+    ],
   )
   const claim_seconds = make.seconds(
     'service_claim_duration_seconds',

@@ -10,12 +10,13 @@ export interface RefusedRoom {
   readonly message: string
 }
 
-/** What came of asking for a room: it is this node's (`from`: taken from a dead one), a living node owns it, there is none (and none was to be made), or the store is silent. */
+/** What came of asking for a room: it is this node's (`from`: taken from a dead one), a living node owns it, there is none (and none was to be made), no one may have it for now, or the store is silent. */
 export type ClaimResult =
   | (Claim & { readonly from?: string })
   | { readonly elsewhere: string }
   | RefusedRoom
   | 'absent'
+  | 'quarantined'
   | 'unavailable'
 
 /** How a room is asked for. */

@@ -26,6 +26,8 @@ export interface RoomLimits {
   readonly journal_bytes: number
   /** How long a room's record outlives its last write or refresh. */
   readonly record_ttl_ms: number
+  /** How long a record that was put aside is kept. */
+  readonly quarantine_ttl_ms: number
 }
 
 /** What holds where nothing else is said. */
@@ -38,6 +40,7 @@ export const ROOM_LIMITS: RoomLimits = {
   journal_entries: 512,
   journal_bytes: 256 * 1024,
   record_ttl_ms: 600_000,
+  quarantine_ttl_ms: 259_200_000,
 }
 
 /** What all rooms of one node share. */

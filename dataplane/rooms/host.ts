@@ -19,13 +19,14 @@ import type { RoomDefinition } from './definition.ts'
 import { describeRoom, roomRanking, roomsAskedFor } from './describe.ts'
 import { ROOM_LIMITS, type RoomEnvironment, type RoomLimits } from './environment.ts'
 import { FailureLog } from './failure-log.ts'
-import { JournalFormat } from './journal.ts'
+import { JournalFormat, NewerRecord, UnreadableRecord } from './journal.ts'
 import { createState, parseOptions } from './logic.ts'
 import type { RoomMetrics } from './metrics.ts'
+import { type QuarantineReason, quarantineOf } from './quarantine.ts'
 import { RoomTypes } from './registry.ts'
 import { Replies } from './replies.ts'
 import { restore } from './restore.ts'
-import { Room } from './room.ts'
+import { Room, type RoomParts } from './room.ts'
 import { type Defer, Scheduler } from './scheduler.ts'
 import { UpdateRates } from './update-rates.ts'
 import type { Invalid } from './validate.ts'
@@ -71,6 +72,8 @@ export class RoomHost {
   readonly #rooms = new Map<string, Room>()
   /** Being claimed: what arrived for them meanwhile, in order. */
   readonly #opening = new Map<string, Arrival[]>()
+  /** Versions of records that this node is too old for, each logged once. */
+  readonly #newer = new Set<number>()
   readonly #rates: UpdateRates
   readonly #refresh
   #members = 0
@@ -106,7 +109,7 @@ export class RoomHost {
     const every_ms = limits.record_ttl_ms / 4
     this.#refresh = scheduler.timer(() => {
       this.#refresh.at(clock.monotonic() + every_ms)
-      for (const room of this.#rooms.values()) void room.refresh()
+      for (const room of this.#rooms.values()) room.refresh()
       for (const edge of this.#edges()) if (parts.edge_gone(edge)) this.edgeGone(edge)
     })
     this.#refresh.at(clock.monotonic() + every_ms)
@@ -161,11 +164,23 @@ export class RoomHost {
       if (waiting.length === 0 && arrivals.length > 0) return undefined
       this.#opening.set(name, waiting)
       return this.#claim(name, claimOptions(definition, waiting)).then((result) => {
-        this.#claimed(address, definition, result, waiting)
+        void this.#guard(name, () => this.#claimed(address, definition, result, waiting))
         return result
       })
     }
     return undefined
+  }
+
+  /**
+   * Ends a room (`project/type:key`) that runs here and puts its record aside for an operator. One whose logic loops (`looping`) can be
+   * joined again after a minute, and until then joins are refused with `room_unavailable`; a `damaged` one with the next join. What it
+   * was stays under its quarantine keys for `quarantine_ttl_ms`. False: there is no such room here, or it is another node's by now.
+   */
+  async quarantine(name: string, why: QuarantineReason): Promise<boolean> {
+    const room = this.#rooms.get(name)
+    if (!room || !(await room.quarantine(why))) return false
+    this.#tellOfQuarantine(room.address, room.epoch, why)
+    return true
   }
 
   /** Puts a definition in the place of the one of the same type; running rooms go on with it, keeping their state where it fits. */
@@ -278,6 +293,8 @@ export class RoomHost {
     const name = roomName(address)
     if (result === 'absent') this.#absent(name, waiting)
     else if (result === 'unavailable') this.#refuseAll(name, waiting, 'the store does not answer')
+    else if (result === 'quarantined')
+      this.#unseat(name, waiting, 'it is in quarantine; try again in a minute')
     else if ('elsewhere' in result) this.#redirect(name, waiting, result.elsewhere)
     else if ('refused' in result) this.#refused(name, waiting, result)
     else if (this.#closed) this.#giveBack(name, result, false, () => this.#redirect(name, waiting, undefined))
@@ -288,21 +305,32 @@ export class RoomHost {
   #begin(address: RoomAddress, definition: RoomDefinition, claim: Claim, waiting: readonly Arrival[]): void {
     const name = roomName(address)
     const first = waiting.findIndex(({ message }) => message.kind === 'join')
-    let begin: ConstructorParameters<typeof Room>[0]['begin']
+    let room: Room
     try {
       const restored = restore(claim, this.#environment.format)
       if (!restored && first < 0) {
         this.#giveBack(name, claim, true, () => this.#absent(name, waiting))
         return
       }
-      begin = restored ? { restored } : { state: this.#create(definition, waiting[first]!.message) }
+      const begin = restored ? { restored } : { state: this.#create(definition, waiting[first]!.message) }
+      room = this.#build(address, definition, claim, begin)
     } catch (error) {
-      this.#cannotBegin(name, claim, error, waiting, first)
+      this.#cannotBegin(address, claim, error, waiting, first)
       return
     }
+    this.#opening.delete(name)
+    this.#rooms.set(name, room)
+    this.#parts.metrics.rooms(this.#rooms.size)
+    const { epoch } = claim.fence
+    this.#parts.log.debug({ room_id: roomId(address), epoch, members: room.seats.size }, 'the room is here')
+    for (const { message, from } of waiting) void this.#guard(name, () => room.receive(message, from))
+  }
+
+  #build(address: RoomAddress, definition: RoomDefinition, claim: Claim, begin: RoomParts['begin']): Room {
+    const name = roomName(address)
     const { log } = this.#parts
     const { epoch } = claim.fence
-    const room = new Room({
+    return new Room({
       environment: this.#environment,
       room: address,
       definition,
@@ -324,11 +352,6 @@ export class RoomHost {
         if (unhandled.length > 0) this.#parts.redirect(unhandled, successor)
       },
     })
-    this.#opening.delete(name)
-    this.#rooms.set(name, room)
-    this.#parts.metrics.rooms(this.#rooms.size)
-    log.debug({ room_id: roomId(address), epoch, restored: 'restored' in begin }, 'the room is here')
-    for (const arrival of waiting) room.receive(arrival.message, arrival.from)
   }
 
   #create(definition: RoomDefinition, message: ToOwner) {
@@ -341,11 +364,30 @@ export class RoomHost {
     }
   }
 
-  #cannotBegin(name: string, claim: Claim, error: unknown, waiting: readonly Arrival[], first: number): void {
+  #cannotBegin(
+    address: RoomAddress,
+    claim: Claim,
+    error: unknown,
+    waiting: readonly Arrival[],
+    first: number,
+  ): void {
+    const name = roomName(address)
     const { log } = this.#parts
+    if (error instanceof UnreadableRecord) {
+      const why = { cause: 'damaged', text: error.message } as const
+      void this.#guard(name, () => this.#putAside(address, claim, why, waiting, error))
+      return
+    }
+    if (error instanceof NewerRecord) {
+      this.#tellOfNewer(name, error)
+      this.#giveBack(name, claim, false, () =>
+        this.#refuseAll(name, waiting, 'a newer node wrote its record'),
+      )
+      return
+    }
     if (!(error instanceof CannotCreate)) {
-      log.error({ err: error, room: name }, 'the record of a room cannot be read')
-      this.#giveBack(name, claim, false, () => this.#refuseAll(name, waiting, 'its record cannot be read'))
+      log.error({ err: error, room: name }, 'a room could not be opened')
+      this.#giveBack(name, claim, false, () => this.#refuseAll(name, waiting, 'it could not be opened'))
       return
     }
     const { message } = waiting[first]!
@@ -357,10 +399,72 @@ export class RoomHost {
   /** Gives up a claim that led to no room; what waits is dealt with when that is done, so that it can be claimed anew. */
   #giveBack(name: string, { fence }: Claim, forget: boolean, then: () => void): void {
     const { records, limits } = this.#environment
-    records.release(name, fence, { forget, ttl_ms: limits.record_ttl_ms }).then(then, (error) => {
+    const told = records.release(name, fence, { forget, ttl_ms: limits.record_ttl_ms }).catch((error) => {
       this.#parts.log.warn({ err: error, room: name }, 'a room could not be released')
-      then()
     })
+    void told.then(() => this.#guard(name, then))
+  }
+
+  /** Puts the record of a room that was just claimed aside; `cause`: what was thrown, if anything was. */
+  async #putAside(
+    address: RoomAddress,
+    { fence }: Claim,
+    why: QuarantineReason,
+    waiting: readonly Arrival[],
+    cause?: unknown,
+  ): Promise<void> {
+    const name = roomName(address)
+    const { records, limits } = this.#environment
+    let done: boolean
+    try {
+      done = await records.quarantine(name, fence, quarantineOf(why, limits.quarantine_ttl_ms))
+    } catch (error) {
+      this.#parts.log.error({ err: error, room: name, reason: why.text }, 'a record could not be put aside')
+      this.#refuseAll(name, waiting, 'its record cannot be read')
+      return
+    }
+    if (!done) {
+      this.#redirect(name, waiting, undefined)
+      return
+    }
+    this.#tellOfQuarantine(address, fence.epoch, why, cause)
+    this.#unseat(name, waiting, 'its record was put in quarantine')
+  }
+
+  #tellOfQuarantine(
+    address: RoomAddress,
+    epoch: number,
+    { cause, text }: QuarantineReason,
+    err?: unknown,
+  ): void {
+    const { log, metrics } = this.#parts
+    metrics.quarantined(address.room_type, cause)
+    log.error(
+      { room: roomName(address), epoch, cause, reason: text, ...(err !== undefined && { err }) },
+      'a room was put in quarantine',
+    )
+  }
+
+  #tellOfNewer(room: string, error: NewerRecord): void {
+    if (this.#newer.has(error.version)) return
+    this.#newer.add(error.version)
+    this.#parts.log.error(
+      { err: error, room },
+      'rooms of a newer version cannot run here: finish the upgrade',
+    )
+  }
+
+  /** What follows an answer of the store has no one who waits for it: a mistake in it harms this room, and not the node. */
+  async #guard(name: string, work: () => void | Promise<void>): Promise<void> {
+    try {
+      await work()
+    } catch (error) {
+      this.#parts.log.error(
+        { err: error, room: name },
+        'a room could not be opened, or not for everyone who waited',
+      )
+      this.#opening.delete(name)
+    }
   }
 
   /** Whoever would have made the room may not; others who wait for it may. */
@@ -390,6 +494,16 @@ export class RoomHost {
   #refuseAll(name: string, waiting: readonly Arrival[], why: string): void {
     this.#opening.delete(name)
     for (const arrival of waiting) this.#unavailable(arrival, why)
+  }
+
+  /** The room is not to be had, and what it was is gone: joins may be tried again, and whoever is no newcomer holds no seat in it. */
+  #unseat(name: string, waiting: readonly Arrival[], why: string): void {
+    this.#opening.delete(name)
+    for (const arrival of waiting) {
+      const { message, from } = arrival
+      if (message.kind === 'join') this.#unavailable(arrival, why)
+      else if (message.kind !== 'detach') this.#repliesOf(message.room).noSeat(from, message)
+    }
   }
 
   /** Edges ask again for what gets no answer here: an attach, a resync. */

@@ -1,13 +1,16 @@
+import { crc32 } from 'node:zlib'
 import { Unpackr } from 'msgpackr'
 import type { Json } from '../../shared/json.ts'
-import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { LeaveReason, Subprotocol } from '../../shared/protocol/messages.ts'
+import { ERRORS, type ErrorCode } from '../../shared/protocol/error-codes.ts'
+import { type LeaveReason, SUBPROTOCOLS, type Subprotocol } from '../../shared/protocol/messages.ts'
 import { MsgpackWriter } from '../../shared/protocol/msgpack-writer.ts'
+import { checkJson } from '../../shared/sync/check.ts'
 import type { RefusedRef } from '../traffic.ts'
+import type { Member } from './definition.ts'
 import { type DeltaRecord, deltaOf, recordOf } from './delta-record.ts'
 import type { Position } from './ring.ts'
 import type { SeatRecord } from './seat.ts'
-import type { Update } from './update.ts'
+import type { Departure, RoomEvent, Update } from './update.ts'
 
 /** A room at one update, as a new owner needs it. */
 export interface RoomSnapshot {
@@ -23,14 +26,31 @@ export interface RoomSnapshot {
   readonly updates: readonly Uint8Array[]
 }
 
-/** What the store holds of a room cannot be read. */
+/** What the store holds of a room is damaged, or is not what any version up to this one writes. */
 export class UnreadableRecord extends Error {
-  override readonly name = 'UnreadableRecord'
+  override readonly name: string = 'UnreadableRecord'
 }
 
-/** The first byte of every journal entry and snapshot; another layout gets another number. */
-const VERSION = 2
+/** What the store holds of a room is sound, and was written by a newer version, whose nodes can read it. */
+export class NewerRecord extends Error {
+  override readonly name = 'NewerRecord'
+  /** The one that this node does not know. */
+  readonly version: number
+
+  constructor(version: number) {
+    super(`a room record has version ${version}; this node reads versions up to ${VERSION}`)
+    this.version = version
+  }
+}
+
+/**
+ * The first byte of every journal entry and snapshot, those entries that a snapshot has in it included; another layout gets a larger
+ * number. In every version the CRC-32 of all that follows comes next, begun with the version, so that damage is never taken for a version
+ * to come.
+ */
+const VERSION = 3
 const LENGTH_BYTES = 4
+const HEAD_BYTES = 5
 
 type PackedSeat = [
   member_id: string,
@@ -65,8 +85,9 @@ type PackedSnapshot = [
 ]
 
 /**
- * Writes and reads what the store keeps of rooms: one version byte, then MessagePack. Behind that a snapshot has the last updates, each
- * as its journal entry with its length before it; the length of the MessagePack itself is behind the version byte.
+ * Writes and reads what the store keeps of rooms: one version byte, a CRC-32, then MessagePack. Behind that a snapshot has the last updates,
+ * each as its journal entry with its length before it; the length of the MessagePack itself is behind the CRC. What is read is checked
+ * to the last field, so that whoever works with it later meets no surprise.
  */
 export class JournalFormat {
   // Not msgpackr's: that one takes an object with the keys `constructor` and `toJSON`, which clients may choose, for a class instance.
@@ -75,37 +96,27 @@ export class JournalFormat {
 
   entry(update: Update): Uint8Array {
     const body = this.#write(packUpdate(update))
-    const bytes = new Uint8Array(1 + body.length)
-    bytes[0] = VERSION
-    bytes.set(body, 1)
-    return bytes
+    const bytes = new Uint8Array(HEAD_BYTES + body.length)
+    bytes.set(body, HEAD_BYTES)
+    return sealed(bytes)
   }
 
   snapshot(snapshot: RoomSnapshot): Uint8Array {
     const { epoch, seq, checksum, state, seats, base, updates } = snapshot
     const packed: PackedSnapshot = [epoch, seq, checksum, state, seats.map(packSeat), [base.epoch, base.seq]]
-    return joinParts([this.#write(packed), ...updates])
+    return sealed(joinParts([this.#write(packed), ...updates]))
   }
 
-  /** Throws UnreadableRecord. */
+  /** Throws UnreadableRecord or NewerRecord. */
   readEntry(bytes: Uint8Array): Update {
-    return this.#read(bytes, () => unpackUpdate(this.#reader.unpack(bytes.subarray(1)) as PackedUpdate))
+    return this.#read(bytes, () => unpackUpdate(this.#reader.unpack(bytes.subarray(HEAD_BYTES))))
   }
 
-  /** Throws UnreadableRecord. */
+  /** Throws UnreadableRecord or NewerRecord. The updates in it are left as they are, for `readEntry`. */
   readSnapshot(bytes: Uint8Array): RoomSnapshot {
     return this.#read(bytes, () => {
       const [whole, ...updates] = splitParts(bytes)
-      const [epoch, seq, checksum, state, seats, base] = this.#reader.unpack(whole!) as PackedSnapshot
-      return {
-        epoch,
-        seq,
-        checksum,
-        state,
-        seats: seats.map(unpackSeat),
-        base: { epoch: base[0], seq: base[1] },
-        updates,
-      }
+      return { ...unpackSnapshot(this.#reader.unpack(whole!)), updates }
     })
   }
 
@@ -115,22 +126,45 @@ export class JournalFormat {
   }
 
   #read<T>(bytes: Uint8Array, unpack: () => T): T {
-    if (bytes[0] !== VERSION)
-      throw new UnreadableRecord(`a room record has version ${bytes[0]}; this node reads version ${VERSION}`)
+    const version = requireSealed(bytes)
+    if (version > VERSION) throw new NewerRecord(version)
+    if (version < VERSION)
+      throw new UnreadableRecord(`a room record has version ${version}; this node reads version ${VERSION}`)
     try {
       return unpack()
     } catch (error) {
-      throw new UnreadableRecord(`a room record of ${bytes.length} bytes is damaged`, { cause: error })
+      throw new UnreadableRecord(`a room record of ${bytes.length} bytes is not what one holds`, {
+        cause: error,
+      })
     }
   }
 }
 
-/** The version byte, then each part with its length before it. */
-function joinParts(parts: readonly Uint8Array[]): Uint8Array {
-  const bytes = new Uint8Array(parts.reduce((sum, part) => sum + LENGTH_BYTES + part.length, 1))
-  const view = new DataView(bytes.buffer)
+/** Writes the head before what is behind it. */
+function sealed(bytes: Uint8Array): Uint8Array {
   bytes[0] = VERSION
-  let at = 1
+  new DataView(bytes.buffer).setUint32(1, crc32(bytes.subarray(HEAD_BYTES), VERSION))
+  return bytes
+}
+
+/** The version of a record that is as it was written; throws UnreadableRecord when it is not. */
+function requireSealed(bytes: Uint8Array): number {
+  if (bytes.length < HEAD_BYTES)
+    throw new UnreadableRecord(`a room record has ${bytes.length} bytes; the shortest has ${HEAD_BYTES}`)
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length)
+  const version = view.getUint8(0)
+  if (view.getUint32(1) !== crc32(bytes.subarray(HEAD_BYTES), version))
+    throw new UnreadableRecord(
+      `a room record of ${bytes.length} bytes is damaged: its CRC is not that of its content`,
+    )
+  return version
+}
+
+/** Room for the head, then each part with its length before it. */
+function joinParts(parts: readonly Uint8Array[]): Uint8Array {
+  const bytes = new Uint8Array(parts.reduce((sum, part) => sum + LENGTH_BYTES + part.length, HEAD_BYTES))
+  const view = new DataView(bytes.buffer)
+  let at = HEAD_BYTES
   for (const part of parts) {
     view.setUint32(at, part.length)
     bytes.set(part, at + LENGTH_BYTES)
@@ -143,7 +177,7 @@ function joinParts(parts: readonly Uint8Array[]): Uint8Array {
 function splitParts(bytes: Uint8Array): Uint8Array[] {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length)
   const parts: Uint8Array[] = []
-  for (let at = 1; at < bytes.length; ) {
+  for (let at = HEAD_BYTES; at < bytes.length; ) {
     const end = at + LENGTH_BYTES + view.getUint32(at)
     if (end > bytes.length) throw new RangeError(`a part ends at ${end} of ${bytes.length} bytes`)
     parts.push(bytes.slice(at + LENGTH_BYTES, end))
@@ -168,24 +202,72 @@ function packUpdate(update: Update): PackedUpdate {
   ]
 }
 
-function unpackUpdate(packed: PackedUpdate): Update {
-  const [epoch, seq, visible, checksum, delta, events, joined, left, acks, refused] = packed
+function unpackSnapshot(packed: unknown): Omit<RoomSnapshot, 'updates'> {
+  const [epoch, seq, checksum, state, seats, base] = list(packed, 'a snapshot')
+  const [base_epoch, base_seq] = list(base, 'the base of the history')
   return {
-    epoch,
-    seq,
+    epoch: count(epoch, 'an epoch'),
+    seq: count(seq, 'a seq'),
+    checksum: count(checksum, 'a checksum'),
+    state: json(state),
+    seats: list(seats, 'the seats').map(unpackSeat),
+    base: { epoch: count(base_epoch, 'an epoch'), seq: count(base_seq, 'a seq') },
+  }
+}
+
+function unpackUpdate(packed: unknown): Update {
+  const [epoch, seq, visible, checksum, delta, events, joined, left, acks, refused] = list(packed, 'an entry')
+  if (typeof visible !== 'boolean') throw unlike('visible', 'true or false', visible)
+  return {
+    epoch: count(epoch, 'an epoch'),
+    seq: count(seq, 'a seq'),
     visible,
-    checksum,
+    checksum: count(checksum, 'a checksum'),
     delta: delta === null ? undefined : deltaOf(delta),
-    events: events.map(([name, data, to]) => ({ name, data, to: to ?? undefined })),
-    joined: joined.map(unpackSeat),
-    left: left.map(([member_id, sub, reason]) => ({ member: Object.freeze({ member_id, sub }), reason })),
-    acks,
-    refused: refused.map(([member_id, ...refusal]) => ({ member_id, ...unpackRefusal(refusal) })),
+    events: list(events, 'the events').map(unpackEvent),
+    joined: list(joined, 'the joins').map(unpackSeat),
+    left: list(left, 'the departures').map(unpackDeparture),
+    acks: list(acks, 'the acks').map((ack) => {
+      const [member_id, ref] = list(ack, 'an ack')
+      return [text(member_id, 'a member id'), count(ref, 'a ref')] as const
+    }),
+    refused: list(refused, 'the refusals').map((refusal) => {
+      const [member_id, ...rest] = list(refusal, 'a refusal')
+      return { member_id: text(member_id, 'a member id'), ...unpackRefusal(rest) }
+    }),
+  }
+}
+
+function unpackEvent(packed: unknown): RoomEvent {
+  const [name, data, to] = list(packed, 'an event')
+  const members = to === null ? undefined : list(to, 'the recipients of an event')
+  return {
+    name: text(name, 'the name of an event'),
+    data: json(data),
+    to: members?.map((member_id) => text(member_id, 'a member id')),
+  }
+}
+
+function unpackDeparture(packed: unknown): Departure {
+  const [member_id, sub, reason] = list(packed, 'a departure')
+  // One that a newer version knows is for clients to understand.
+  return {
+    member: unpackMember(member_id, sub),
+    reason: text(reason, 'the reason of a departure') as LeaveReason,
   }
 }
 
 const packRefusal = ({ ref, code, message }: RefusedRef): PackedRefusal => [ref, code, message]
-const unpackRefusal = ([ref, code, message]: PackedRefusal): RefusedRef => ({ ref, code, message })
+function unpackRefusal(packed: unknown): RefusedRef {
+  const [ref, code, message] = list(packed, 'a refusal')
+  const known = text(code, 'the code of a refusal')
+  return {
+    ref: count(ref, 'a ref'),
+    // One that a newer version knows is as final as this.
+    code: Object.hasOwn(ERRORS, known) ? (known as ErrorCode) : 'room_logic_failed',
+    message: text(message, 'the text of a refusal'),
+  }
+}
 
 const packSeat = ({
   member,
@@ -206,21 +288,47 @@ const packSeat = ({
   refused.map(packRefusal),
 ]
 
-const unpackSeat = ([
-  member_id,
-  sub,
-  session_id,
-  join_ref,
-  edge,
-  codec,
-  last_ref,
-  refused,
-]: PackedSeat): SeatRecord => ({
-  member: Object.freeze({ member_id, sub }),
-  session_id,
-  join_ref,
-  edge,
-  codec,
-  last_ref,
-  refused: refused.map(unpackRefusal),
-})
+function unpackSeat(packed: unknown): SeatRecord {
+  const [member_id, sub, session_id, join_ref, edge, codec, last_ref, refused] = list(packed, 'a seat')
+  return {
+    member: unpackMember(member_id, sub),
+    session_id: text(session_id, 'a session id'),
+    join_ref: count(join_ref, 'a ref'),
+    edge: text(edge, 'a node id'),
+    codec: subprotocol(codec),
+    last_ref: count(last_ref, 'a ref'),
+    refused: list(refused, 'the refusals of a seat').map(unpackRefusal),
+  }
+}
+
+const unpackMember = (member_id: unknown, sub: unknown): Member =>
+  Object.freeze({ member_id: text(member_id, 'a member id'), sub: sub === null ? null : text(sub, 'a sub') })
+
+const unlike = (what: string, right: string, found: unknown): TypeError =>
+  new TypeError(`${what} is ${typeof found}; it must be ${right}`)
+
+function list(value: unknown, what: string): readonly unknown[] {
+  if (!Array.isArray(value)) throw unlike(what, 'an array', value)
+  return value
+}
+
+function text(value: unknown, what: string): string {
+  if (typeof value !== 'string') throw unlike(what, 'a string', value)
+  return value
+}
+
+function count(value: unknown, what: string): number {
+  if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 0) return value
+  throw unlike(what, 'a whole number, 0 or more', value)
+}
+
+function subprotocol(value: unknown): Subprotocol {
+  const known = SUBPROTOCOLS.find((name) => name === value)
+  if (known === undefined) throw unlike('a subprotocol', `one of ${SUBPROTOCOLS.join(', ')}`, value)
+  return known
+}
+
+function json(value: unknown): Json {
+  checkJson(undefined, value)
+  return value
+}

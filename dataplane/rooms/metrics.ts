@@ -4,6 +4,9 @@ import type { ResyncReason } from '../../shared/protocol/messages.ts'
 /** Why a member got a whole state besides at its join: it asked, its edge dropped patches, or a resume reached back too far. */
 export type ResyncCause = ResyncReason | 'stalled' | 'resume'
 
+/** `damaged`: the record cannot be read. `looping`: the room's logic does not come to an end, time after time. */
+export type QuarantineCause = 'damaged' | 'looping'
+
 /** What rooms count; ops/ turns it into metrics. Called on the hot path: implementations must be cheap and must not throw. */
 export interface RoomMetrics {
   /** A member's message was applied. */
@@ -21,6 +24,8 @@ export interface RoomMetrics {
   fenced(): void
   /** A room stopped because its node may not act (its lease ran out), or the store does not answer. */
   frozen(room_type: string): void
+  /** The record of a room was put aside. */
+  quarantined(room_type: string, cause: QuarantineCause): void
   /** How many rooms this node runs, and how many members they have; told whenever it changes. */
   rooms(count: number): void
   members(count: number): void
@@ -36,6 +41,7 @@ export const noRoomMetrics: RoomMetrics = {
   committed() {},
   fenced() {},
   frozen() {},
+  quarantined() {},
   rooms() {},
   members() {},
 }

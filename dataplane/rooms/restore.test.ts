@@ -150,30 +150,4 @@ describe('a restored room', () => {
       { numRuns: 150 },
     )
   }, 60_000)
-
-  it('is refused when its record is damaged, or not what its checksum says', async () => {
-    const clock = new FakeClock()
-    const store = memoryStore({ clock })
-    const owner = new RoomBench([board], { clock, store })
-    await owner.join('board', 'ann')
-    const { epoch } = (await store.rooms.inspect('prj_test/board:a'))!
-    const claim = (await store.rooms.claim('prj_test/board:a', 'node_a', epoch, 60_000))!
-    const snapshot = format.readSnapshot(claim.snapshot!)
-    const broken = (bytes: Uint8Array) => () => restore({ ...claim, snapshot: bytes }, format)
-    expect(broken(format.snapshot({ ...snapshot, checksum: 1 }))).toThrow(/checksum .*, but 1 was committed/)
-    expect(broken(Uint8Array.of(9, 1, 2))).toThrow(/version 9; this node reads version 2/)
-    expect(broken(claim.snapshot!.slice(0, 20))).toThrow(/damaged/)
-
-    // The room stays away, with a reason, and its record stays for whoever can read it.
-    await store.rooms.snapshot('prj_test/board:a', claim.fence, Uint8Array.of(9, 1, 2), 60_000)
-    const heir = new RoomBench([board], { clock, store })
-    const bob = await heir.join('board', 'bob')
-    expect(bob.errors).toMatchObject([
-      { code: 'room_unavailable', message: expect.stringContaining('cannot be read') },
-    ])
-    const kept = (await store.rooms.inspect('prj_test/board:a'))!
-    expect((await store.rooms.claim('prj_test/board:a', 'node_b', kept.epoch, 1000))?.snapshot).toEqual(
-      Uint8Array.of(9, 1, 2),
-    )
-  })
 })

@@ -6,18 +6,19 @@ import type { RoomDefinition, RoomLog } from './definition.ts'
 import { Doors } from './doors.ts'
 import type { RoomEnvironment } from './environment.ts'
 import { FailureLog } from './failure-log.ts'
-import type { RoomSnapshot } from './journal.ts'
 import { Logic } from './logic.ts'
 import { Play } from './play.ts'
+import type { QuarantineReason } from './quarantine.ts'
 import { Replies } from './replies.ts'
+import type { RestoredRoom } from './restore.ts'
 import { Seat } from './seat.ts'
 import { Seats } from './seats.ts'
 import { RoomStream } from './stream.ts'
 import { Ticks } from './ticks.ts'
 import { validate } from './validate.ts'
 
-/** How a room ended on this node: for good, given to whoever wants to go on with it, or lost to another owner. */
-export type RoomEnd = 'disposed' | 'released' | 'fenced'
+/** How a room ended on this node: for good, given to whoever wants to go on with it, lost to another owner, or put in quarantine. */
+export type RoomEnd = 'disposed' | 'released' | 'fenced' | 'quarantined'
 
 /** The node that a room is handed over to. */
 export interface Successor {
@@ -34,7 +35,7 @@ export interface RoomParts {
   readonly fence: Fence
   readonly log: RoomLog
   /** A new room's state, or what the store held. */
-  readonly begin: { readonly state: Json } | { readonly restored: RoomSnapshot }
+  readonly begin: { readonly state: Json } | { readonly restored: RestoredRoom }
   /** Somebody came (1) or went (-1). */
   readonly on_members: (change: number) => void
   /** The room is no longer here; `unhandled` arrived too late for it; `successor` is to have it. */
@@ -151,13 +152,19 @@ export class Room {
     this.#freeze()
     // A silent store tells by itself when it answers again.
     if (this.#ended || this.#stream.unsure) return
-    this.#stream.verify().then((mine) => (mine ? this.#thaw() : this.#fenced()))
+    this.#stream
+      .verify()
+      .then((mine) => (mine ? this.#thaw() : this.#fenced()))
+      .catch(this.#onBroken)
   }
 
   /** Keeps the room's record alive. */
-  async refresh(): Promise<void> {
+  refresh(): void {
     if (this.#ended || this.#frozen) return
-    if (!(await this.#stream.refresh())) this.#fenced()
+    this.#stream
+      .refresh()
+      .then((mine) => mine || this.#fenced())
+      .catch(this.#onBroken)
   }
 
   /** Runs another definition of the same type from now on. The text says why the old one stays. */
@@ -199,6 +206,27 @@ export class Room {
     this.#end(released && keep ? 'released' : keep ? 'fenced' : 'disposed', successor?.node_id)
   }
 
+  /**
+   * Ends the room here and puts its record aside, as of the last commit. Its members have no seat any more, and are told so when their
+   * edges ask. Resolves with whether it did: not when the room is another node's by now, or is on its way there.
+   */
+  async quarantine(why: QuarantineReason): Promise<boolean> {
+    if (this.#stage === 'leaving' || this.#ended) return false
+    const done = this.#putAside(why)
+    this.#over = done.then(() => undefined)
+    return done
+  }
+
+  async #putAside(why: QuarantineReason): Promise<boolean> {
+    this.#stage = 'ended'
+    this.#cancelTimers()
+    this.#doors.close()
+    this.#giveBackWaiting()
+    const done = await this.#stream.quarantine(why)
+    this.#end(done ? 'quarantined' : 'fenced')
+    return done
+  }
+
   /** An edge is gone, and the sockets it held with it. */
   edgeGone(edge: string): void {
     this.#act(() => this.#doors.detachEdge(edge), undefined)
@@ -237,7 +265,7 @@ export class Room {
     return this.#stage === 'ended'
   }
 
-  #createStream(restored: RoomSnapshot | undefined): RoomStream {
+  #createStream(restored: RestoredRoom | undefined): RoomStream {
     const { environment, room, definition, fence, log } = this.#parts
     return new RoomStream(
       {
@@ -322,7 +350,10 @@ export class Room {
     this.#stage = 'ended'
     this.#cancelTimers()
     this.#play.dispose()
-    this.#over = this.#stream.release(true).then(() => this.#end('disposed'))
+    this.#over = this.#stream
+      .release(true)
+      .then(() => this.#end('disposed'))
+      .catch(this.#onBroken)
   }
 
   #tick(): void {
@@ -360,8 +391,18 @@ export class Room {
     if (!this.#frozen || this.#ended || !this.#environment.may_act()) return
     this.#frozen = false
     this.#stream.resume()
-    for (const { run, arrival } of this.#backlog.take()) this.#act(run, arrival)
+    for (const { run, arrival } of this.#backlog.take())
+      try {
+        this.#act(run, arrival)
+      } catch (error) {
+        this.#onBroken(error)
+      }
     for (const edge of this.#backlog.takeUnheard()) this.#askAgain(edge)
+  }
+
+  /** A mistake in this program, met where no one waits: it harms what it happened to, and not the node. */
+  readonly #onBroken = (error: unknown): void => {
+    this.#parts.log.error({ err: error }, 'something could not be done in the room')
   }
 
   #askAgain(edge: string): void {

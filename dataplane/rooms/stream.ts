@@ -8,11 +8,12 @@ import type { Durability, RoomLog } from './definition.ts'
 import { Delivery } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
 import { RoomFrames } from './frames.ts'
-import type { RoomSnapshot } from './journal.ts'
 import { Keeper, NOTHING } from './keeper.ts'
 import { Pace } from './pace.ts'
 import { type Flush, Pending } from './pending.ts'
+import type { QuarantineReason } from './quarantine.ts'
 import { RoomRecord } from './record.ts'
+import type { RestoredRoom } from './restore.ts'
 import { type History, Ring } from './ring.ts'
 import type { Timer } from './scheduler.ts'
 import type { SeatRecord } from './seat.ts'
@@ -69,7 +70,7 @@ export class RoomStream {
   #ended = false
 
   /** A room that begins with its present state, or goes on from `restored`. */
-  constructor(parts: StreamParts, restored: RoomSnapshot | undefined) {
+  constructor(parts: StreamParts, restored: RestoredRoom | undefined) {
     this.#parts = parts
     const { environment, room, room_id, seats, fence, log } = parts
     const { clock, random, metrics, scheduler } = environment
@@ -92,7 +93,9 @@ export class RoomStream {
     this.#flushed = { state, seq, checksum }
     this.#delivered = { state, seq, checksum, members: seats.members }
     this.#ring = new Ring(environment.limits.ring, restored?.base ?? { epoch: fence.epoch, seq })
-    for (const entry of restored?.updates ?? []) this.#ring.add(environment.format.readEntry(entry), entry)
+    restored?.history.forEach((update, i) => {
+      this.#ring.add(update, restored.updates[i])
+    })
     const frames = new RoomFrames(room_id, environment.codecs)
     this.#delivery = new Delivery({ room, room_id, seats, frames, deliver: environment.deliver })
     this.catch_up = new CatchUp({
@@ -202,6 +205,12 @@ export class RoomStream {
     this.end()
     if (!forget && !(await this.#record.replace(this.#handedOver()))) return false
     return this.#record.release(forget)
+  }
+
+  /** Puts the room's record aside; nothing more leaves. False: it is another node's. */
+  quarantine(why: QuarantineReason): Promise<boolean> {
+    this.end()
+    return this.#record.quarantine(why, this.#parts.environment.limits.quarantine_ttl_ms)
   }
 
   /** Nothing leaves any more. */

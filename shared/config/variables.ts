@@ -132,6 +132,13 @@ export const VARIABLES = {
     default: '600',
     used_by: DATAPLANE,
   }),
+  ROOM_QUARANTINE_TTL: withDefault({
+    meaning:
+      'How long the store keeps the record of a room that was put in quarantine, for an operator to look at.',
+    kind: integer(60, 31_536_000, 'seconds'),
+    default: '259200',
+    used_by: DATAPLANE,
+  }),
   HEARTBEAT_SECONDS: withDefault({
     meaning:
       'How often node and client make sure that the other is there; two silent ones end the connection.',

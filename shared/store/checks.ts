@@ -35,6 +35,12 @@ export function requireTtl(ttl_ms: number): void {
   throw new RangeError(`ttl_ms is ${ttl_ms}: it must be a whole number of milliseconds above 0`)
 }
 
+/** Throws unless claims can be refused for `refuse_ms`: a whole number of milliseconds, or 0 for not at all. */
+export function requireRefusal(refuse_ms: number): void {
+  if (Number.isSafeInteger(refuse_ms) && refuse_ms >= 0) return
+  throw new RangeError(`refuse_ms is ${refuse_ms}: it must be a whole number of milliseconds, 0 or more`)
+}
+
 /** Throws unless a page of `limit` members can be asked for. */
 export function requireLimit(limit: number): void {
   if (Number.isSafeInteger(limit) && limit > 0) return

@@ -32,6 +32,7 @@ type Operation =
   | { readonly kind: 'commit' | 'snapshot'; readonly aim: Aim; readonly value: Uint8Array }
   | { readonly kind: 'release'; readonly aim: Aim; readonly forget: boolean }
   | { readonly kind: 'refresh'; readonly aim: Aim }
+  | { readonly kind: 'quarantine'; readonly aim: Aim; readonly refuse_ms: number }
 
 const key = fc.constantFrom('{t}:a', '{t}:b', '{t}:c')
 const index = fc.constantFrom('{t}:i', '{t}:j')
@@ -79,6 +80,7 @@ const roomOperation: fc.Arbitrary<Operation> = fc.oneof(
   fc.record({ kind: fc.constantFrom('commit' as const, 'snapshot' as const), aim, value }),
   fc.record({ kind: kind('release'), aim, forget: fc.boolean() }),
   fc.record({ kind: kind('refresh'), aim }),
+  fc.record({ kind: kind('quarantine'), aim, refuse_ms: fc.constantFrom(0, 0, LONG_MS) }),
 )
 
 /** Runs operations on one store and tells what it answered, with epochs counted instead of timed: the first claim's is 1. */
@@ -133,7 +135,7 @@ class Run {
 
   async #fenced(
     rooms: RoomRecords,
-    operation: Extract<Operation, { kind: 'commit' | 'snapshot' | 'release' | 'refresh' }>,
+    operation: Extract<Operation, { kind: 'commit' | 'snapshot' | 'release' | 'refresh' | 'quarantine' }>,
   ): Promise<boolean> {
     const { room, claims_back, off_by } = operation.aim
     const fences = this.#fences.get(room) ?? []
@@ -145,6 +147,10 @@ class Run {
         return rooms.release(room, fence, { forget: operation.forget, ttl_ms: LONG_MS })
       case 'refresh':
         return rooms.refresh(room, fence, LONG_MS)
+      case 'quarantine': {
+        const { refuse_ms } = operation
+        return rooms.quarantine(room, fence, { reason: 'equivalence', ttl_ms: LONG_MS, refuse_ms })
+      }
       default: {
         const done = await rooms[operation.kind](room, fence, operation.value, LONG_MS)
         if (done) fences[at] = { epoch: fence.epoch, version: fence.version + 1 }

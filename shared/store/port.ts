@@ -121,6 +121,18 @@ export interface RoomOwner {
   readonly version: number
   /** The owning node's id; null when it was released. */
   readonly owner: string | null
+  /** Present while nobody may claim the room, after a quarantine that asked for it. */
+  readonly quarantined?: true
+}
+
+/** How a room's record is put aside. */
+export interface Quarantine {
+  /** Why, for an operator who looks at the record. */
+  readonly reason: string
+  /** How long what is put aside is kept. */
+  readonly ttl_ms: number
+  /** For how long nobody may claim the room; 0: the next join makes it again. */
+  readonly refuse_ms: number
 }
 
 /** How many rooms may be made; 0: any number. */
@@ -149,7 +161,8 @@ export interface RoomRecords {
   reserve(room: string, principal: string, quota: RoomQuota, ttl_ms: number): Promise<Reservation>
   /**
    * Makes `owner` the owner under a new epoch, if the recorded epoch is still `expected_epoch` (0: no record). Undefined when it is
-   * not: somebody else was faster. The new epoch is the larger of the old one + 1 and the store's clock in milliseconds.
+   * not (somebody else was faster), and while the room may not be claimed. The new epoch is the larger of the old one + 1 and the
+   * store's clock in milliseconds.
    */
   claim(room: string, owner: string, expected_epoch: number, ttl_ms: number): Promise<Claim | undefined>
   /**
@@ -167,6 +180,13 @@ export interface RoomRecords {
    * the epoch stays for `ENDED_ROOM_MS`, or as ever where an earlier owner may still believe in it. False: fenced.
    */
   release(room: string, fence: Fence, options: { forget: boolean; ttl_ms: number }): Promise<boolean>
+  /**
+   * Puts snapshot and journal aside, unchanged, for an operator to look at; the room is then one that has ended: no one owns or counts it,
+   * and its epoch stays. For `refuse_ms` no claim succeeds, and `inspect` says so; afterwards, or at once when that is 0, the next claim finds
+   * a room without content. A later quarantine of the same room takes the place of an earlier one. The memory adapter, which nobody but
+   * this process could ask for what was put aside, drops it. False: fenced.
+   */
+  quarantine(room: string, fence: Fence, quarantine: Quarantine): Promise<boolean>
   /** Extends the life of the record, and for how long the room is counted. False: fenced. */
   refresh(room: string, fence: Fence, ttl_ms: number): Promise<boolean>
 }

@@ -99,6 +99,7 @@ export class SimStore {
           'snapshot',
           'release',
           'refresh',
+          'quarantine',
         ]),
         reserve: async (...asked) => this.#raw.rooms.reserve(...asked),
       },

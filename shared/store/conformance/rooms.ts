@@ -16,6 +16,9 @@ const advanced = (fence: Fence, commits: number): Fence => ({
   version: fence.version + commits,
 })
 
+/** A quarantine that keeps claims away for `refuse_ms`. */
+const aside = (refuse_ms: number) => ({ reason: 'for the test', ttl_ms: LONG_MS, refuse_ms })
+
 /** A claim as text, for comparing. */
 const contents = (claim: Claim) => [text(claim.snapshot), claim.journal.map((entry) => text(entry))]
 
@@ -215,6 +218,46 @@ export function describeRooms(open: OpenStore): void {
       expect(contents(next)).toEqual([undefined, []])
       expect(next.fence.version).toBe(0)
       expect(next.fence.epoch).toBeGreaterThan(fence.epoch)
+    })
+
+    it('puts a record aside: the room is one without content, which can be claimed at once, under a higher epoch', async () => {
+      const { rooms } = (await opened(open)).store
+      const { fence } = await claimed(rooms, 'node_a', 0)
+      await rooms.snapshot(ROOM, fence, bytes('snapshot'), LONG_MS)
+      await rooms.commit(ROOM, advanced(fence, 1), bytes('entry'), LONG_MS)
+      const last = advanced(fence, 2)
+      expect(await rooms.quarantine(ROOM, last, aside(0))).toBe(true)
+      expect(await rooms.inspect(ROOM)).toEqual({ epoch: fence.epoch, version: 0, owner: null })
+      expect(await rooms.commit(ROOM, last, bytes('late'), LONG_MS)).toBe(false)
+      expect(await rooms.quarantine(ROOM, last, aside(0))).toBe(false)
+      expect(await rooms.claim(ROOM, 'node_b', 0, LONG_MS)).toBeUndefined()
+      const next = await claimed(rooms, 'node_b', fence.epoch)
+      expect(contents(next)).toEqual([undefined, []])
+      expect(next.fence.epoch).toBeGreaterThan(fence.epoch)
+    })
+
+    it('puts aside only under the fence that stands', async () => {
+      const { rooms } = (await opened(open)).store
+      const { fence } = await claimed(rooms, 'node_a', 0)
+      await rooms.commit(ROOM, fence, bytes('kept'), LONG_MS)
+      const { fence: current } = await claimed(rooms, 'node_b', fence.epoch)
+      for (const old of [fence, advanced(fence, 1), advanced(current, 1)])
+        expect(await rooms.quarantine(ROOM, old, aside(LONG_MS))).toBe(false)
+      expect(contents(await claimed(rooms, 'node_c', current.epoch))).toEqual([undefined, ['kept']])
+    })
+
+    it('refuses every claim for as long as a quarantine asks, and says so', async () => {
+      const { store, elapse } = await opened(open)
+      const { rooms } = store
+      const { fence } = await claimed(rooms, 'node_a', 0)
+      await rooms.commit(ROOM, fence, bytes('entry'), LONG_MS)
+      expect(await rooms.quarantine(ROOM, advanced(fence, 1), aside(SHORT_MS))).toBe(true)
+      const { epoch } = fence
+      expect(await rooms.inspect(ROOM)).toEqual({ epoch, version: 0, owner: null, quarantined: true })
+      expect(await rooms.claim(ROOM, 'node_b', epoch, LONG_MS)).toBeUndefined()
+      expect(await rooms.recall(ROOM, 'node_a', epoch + 1, LONG_MS)).toBe(false)
+      await elapse(SHORT_MS, async () => (await rooms.inspect(ROOM))?.quarantined === undefined)
+      expect(contents(await claimed(rooms, 'node_b', epoch))).toEqual([undefined, []])
     })
 
     it('keeps a room alive that its owner refreshes', async () => {

@@ -1,7 +1,7 @@
 import type { Clock } from '../../clock.ts'
-import { requireOwner, requireTtl } from '../checks.ts'
+import { requireOwner, requireRefusal, requireTtl } from '../checks.ts'
 import { ENDED_ROOM_MS, EPOCH_OUTLIVES_MS } from '../epoch.ts'
-import type { Claim, Fence, Reservation, RoomOwner, RoomQuota, RoomRecords } from '../port.ts'
+import type { Claim, Fence, Quarantine, Reservation, RoomOwner, RoomQuota, RoomRecords } from '../port.ts'
 import { ExpiringMap } from './expiring-map.ts'
 
 interface RoomRecord {
@@ -12,6 +12,8 @@ interface RoomRecord {
   readonly recalled?: true
   /** An earlier owner may not know that it is none: the room was claimed from one that had not released it. */
   readonly contested: boolean
+  /** Not to be claimed for as long as the record lives. */
+  readonly quarantined?: true
   readonly snapshot: Uint8Array | undefined
   /** Grows in place, so that a commit costs the same however long the journal is. */
   readonly journal: Uint8Array[]
@@ -39,7 +41,10 @@ export class MemoryRooms implements RoomRecords {
   async inspect(room: string): Promise<RoomOwner | undefined> {
     this.#requireOpen()
     const record = this.#rooms.get(room)
-    if (record) return { epoch: record.epoch, version: record.version, owner: record.owner }
+    if (record) {
+      const { epoch, version, owner, quarantined } = record
+      return { epoch, version, owner, ...(quarantined && { quarantined }) }
+    }
     const epoch = this.#epochs.get(room)
     return epoch === undefined ? undefined : { epoch, version: 0, owner: null }
   }
@@ -74,6 +79,7 @@ export class MemoryRooms implements RoomRecords {
     const recorded = this.#epochs.get(room) ?? 0
     if (recorded !== expected_epoch) return undefined
     const stored = this.#rooms.get(room)
+    if (stored?.quarantined) return undefined
     const epoch = Math.max(recorded + 1, Math.floor(this.#clock.now()))
     const version = stored?.version ?? 0
     const snapshot = stored?.snapshot
@@ -136,6 +142,32 @@ export class MemoryRooms implements RoomRecords {
     return true
   }
 
+  async quarantine(room: string, fence: Fence, { ttl_ms, refuse_ms }: Quarantine): Promise<boolean> {
+    this.#requireOpen()
+    requireTtl(ttl_ms)
+    requireRefusal(refuse_ms)
+    if (!this.#owned(room, fence)) return false
+    this.#rooms.delete(room)
+    this.#roomsBeside(room).delete(room)
+    const { epoch } = fence
+    if (refuse_ms > 0)
+      this.#rooms.set(
+        room,
+        {
+          epoch,
+          version: 0,
+          owner: null,
+          quarantined: true,
+          contested: false,
+          snapshot: undefined,
+          journal: [],
+        },
+        refuse_ms,
+      )
+    this.#epochs.set(room, epoch, refuse_ms + EPOCH_OUTLIVES_MS)
+    return true
+  }
+
   async refresh(room: string, fence: Fence, ttl_ms: number): Promise<boolean> {
     const refreshed = this.#fenced(room, fence, ttl_ms, (record) => record)
     if (refreshed) this.#roomsBeside(room).set(room, true, ttl_ms)
@@ -162,11 +194,17 @@ export class MemoryRooms implements RoomRecords {
   #fenced(room: string, fence: Fence, ttl_ms: number, change: (record: RoomRecord) => RoomRecord): boolean {
     this.#requireOpen()
     requireTtl(ttl_ms)
-    const record = this.#rooms.get(room)
-    if (!record || record.owner === null) return false
-    if (record.epoch !== fence.epoch || record.version !== fence.version) return false
+    const record = this.#owned(room, fence)
+    if (!record) return false
     this.#keep(room, change(record), ttl_ms)
     return true
+  }
+
+  /** The record, if it is still owned under exactly `fence`. */
+  #owned(room: string, { epoch, version }: Fence): RoomRecord | undefined {
+    const record = this.#rooms.get(room)
+    if (!record || record.owner === null) return undefined
+    return record.epoch === epoch && record.version === version ? record : undefined
   }
 
   #keep(room: string, record: RoomRecord, ttl_ms: number): void {

@@ -10,7 +10,7 @@ import {
   storeUnderTest,
   unavailableAfter,
 } from '../../../test/support/redis-store.ts'
-import { bytes, LONG_MS, text } from '../conformance/harness.ts'
+import { bytes, everyByte, LONG_MS, text } from '../conformance/harness.ts'
 import { describeStore } from '../conformance.ts'
 import { EPOCH_OUTLIVES_MS } from '../epoch.ts'
 import { type Store, StoreUnavailable } from '../port.ts'
@@ -102,6 +102,38 @@ describe('several stores on one Redis', () => {
     await expectEnds(['snapshot', 'journal'], 300_000)
     await rooms.claim(room, 'node_b', epoch, 360_000)
     await expectEnds(['snapshot', 'journal'], 360_000)
+  })
+
+  it('keep what is in quarantine as it was, the last of each room, for as long as was asked', async () => {
+    const url = inject('redisUrl')
+    const key_prefix = freshPrefix()
+    const { rooms } = await openStore({ url, key_prefix })
+    const redis = admin(url)
+    const stem = `${key_prefix}{room:p/a:k}:quarantine`
+    let epoch = 0
+    for (const [reason, entries] of [
+      ['damaged: first', ['one', 'two']],
+      ['looping: second', []],
+    ] as const) {
+      const { fence } = (await rooms.claim('p/a:k', 'node_a', epoch, LONG_MS))!
+      epoch = fence.epoch
+      let { version } = fence
+      await rooms.snapshot('p/a:k', { epoch, version: version++ }, everyByte(), LONG_MS)
+      for (const entry of entries)
+        await rooms.commit('p/a:k', { epoch, version: version++ }, bytes(entry), LONG_MS)
+      const asked = { reason, ttl_ms: 60_000, refuse_ms: 0 }
+      expect(await rooms.quarantine('p/a:k', { epoch, version }, asked)).toBe(true)
+      const { at, ...why } = await redis.hgetall(stem)
+      expect(why).toEqual({ epoch: `${epoch}`, owner: 'node_a', reason })
+      expect(Math.abs(Date.now() - Number(at))).toBeLessThan(10_000)
+      expect(new Uint8Array((await redis.getBuffer(`${stem}:snapshot`))!)).toEqual(everyByte())
+      expect(await redis.lrange(`${stem}:journal`, 0, -1)).toEqual(entries)
+      for (const key of [stem, `${stem}:snapshot`]) {
+        const left_ms = await redis.pttl(key)
+        expect([left_ms > 50_000, left_ms <= 60_000]).toEqual([true, true])
+      }
+    }
+    expect(await redis.exists(`${key_prefix}{room:p/a:k}:record`)).toBe(0)
   })
 })
 

@@ -1,14 +1,15 @@
 import { createHash } from 'node:crypto'
-import { requireOwner, requireTtl } from '../checks.ts'
+import { requireOwner, requireRefusal, requireTtl } from '../checks.ts'
 import { ENDED_ROOM_MS, EPOCH_OUTLIVES_MS } from '../epoch.ts'
-import type { Claim, Fence, Reservation, RoomOwner, RoomQuota, RoomRecords } from '../port.ts'
+import type { Claim, Fence, Quarantine, Reservation, RoomOwner, RoomQuota, RoomRecords } from '../port.ts'
 import { incoming, outgoing } from './bytes.ts'
 import { runScript } from './scripts.ts'
 import type { Servers } from './servers.ts'
 
 /**
  * `RoomRecords` in Redis. A room has four keys with one hash tag: `{room:…}:record` (hash: epoch, version, owner), `:epoch` (string,
- * see `EPOCH_OUTLIVES_MS`), `:snapshot` (string) and `:journal` (list). Each operation is one script.
+ * see `EPOCH_OUTLIVES_MS`), `:snapshot` (string) and `:journal` (list). What is in quarantine is in three more: `:quarantine` (hash: epoch,
+ * owner, reason, at), `:quarantine:snapshot` and `:quarantine:journal`. Each operation is one script.
  *
  * A project's rooms are counted in `{rooms:<project>}`, in another slot than theirs: so a refresh or an end is told there by a command
  * of its own, which no one waits for.
@@ -28,8 +29,13 @@ export class RedisRooms implements RoomRecords {
       runScript(redis, 'inspect', [record, epoch], []),
     )
     if (reply === null) return undefined
-    const [at, version, owner] = reply as [Buffer, Buffer, Buffer]
-    return { epoch: Number(at), version: Number(version), owner: owner.toString() || null }
+    const [at, version, owner, quarantined] = reply as [Buffer, Buffer, Buffer, (Buffer | null)?]
+    return {
+      epoch: Number(at),
+      version: Number(version),
+      owner: owner.toString() || null,
+      ...(quarantined && { quarantined: true }),
+    }
   }
 
   async reserve(room: string, principal: string, quota: RoomQuota, ttl_ms: number): Promise<Reservation> {
@@ -122,6 +128,19 @@ export class RedisRooms implements RoomRecords {
     return { rooms: `${this.#prefix}{rooms:${room.slice(0, slash)}}`, room_id: room.slice(slash + 1) }
   }
 
+  async quarantine(room: string, fence: Fence, { reason, ttl_ms, refuse_ms }: Quarantine): Promise<boolean> {
+    requireTtl(ttl_ms)
+    requireRefusal(refuse_ms)
+    const { record, epoch, snapshot, journal, aside } = this.#keys(room)
+    const lifetimes = [String(refuse_ms), String(refuse_ms + EPOCH_OUTLIVES_MS), String(ttl_ms)]
+    const args = [String(fence.epoch), String(fence.version), ...lifetimes, reason]
+    const reply = await this.#servers.run('quarantine', record, (redis) =>
+      runScript(redis, 'quarantine', [record, epoch, snapshot, journal, ...aside], args),
+    )
+    if (reply === 1) this.#uncount(room)
+    return reply === 1
+  }
+
   async #fenced(
     operation: 'commit' | 'snapshot' | 'release' | 'refresh',
     room: string,
@@ -146,6 +165,7 @@ export class RedisRooms implements RoomRecords {
       epoch: `${stem}:epoch`,
       snapshot: `${stem}:snapshot`,
       journal: `${stem}:journal`,
+      aside: [`${stem}:quarantine`, `${stem}:quarantine:snapshot`, `${stem}:quarantine:journal`],
     }
   }
 }

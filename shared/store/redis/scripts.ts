@@ -13,6 +13,7 @@ const NAMES = [
   'snapshot',
   'release',
   'refresh',
+  'quarantine',
   'permitted',
 ] as const
 

@@ -3,6 +3,7 @@ import type { JournalFormat } from '../../../dataplane/rooms/journal.ts'
 import type {
   Claim,
   Fence,
+  Quarantine,
   Reservation,
   RoomOwner,
   RoomQuota,
@@ -80,6 +81,10 @@ export class RecordingRooms implements RoomRecords {
 
   release(room: string, fence: Fence, options: { forget: boolean; ttl_ms: number }): Promise<boolean> {
     return this.#record('release', room, fence, undefined, () => this.#rooms.release(room, fence, options))
+  }
+
+  quarantine(room: string, fence: Fence, quarantine: Quarantine): Promise<boolean> {
+    return this.#rooms.quarantine(room, fence, quarantine)
   }
 
   refresh(room: string, fence: Fence, ttl_ms: number): Promise<boolean> {

@@ -1,6 +1,7 @@
 import type {
   Claim,
   Fence,
+  Quarantine,
   Reservation,
   RoomOwner,
   RoomQuota,
@@ -48,6 +49,10 @@ export class UnfencedRooms implements RoomRecords {
 
   release(room: string, fence: Fence, options: { forget: boolean; ttl_ms: number }): Promise<boolean> {
     return this.#unfenced(room, fence, (standing) => this.#rooms.release(room, standing, options))
+  }
+
+  quarantine(room: string, fence: Fence, quarantine: Quarantine): Promise<boolean> {
+    return this.#unfenced(room, fence, (standing) => this.#rooms.quarantine(room, standing, quarantine))
   }
 
   refresh(room: string, fence: Fence, ttl_ms: number): Promise<boolean> {

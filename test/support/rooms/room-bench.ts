@@ -310,6 +310,7 @@ export class RoomBench {
       delivered: () => count('delivered'),
       fenced: () => count('fenced'),
       frozen: () => count('frozen'),
+      quarantined: (_, cause) => count(`quarantined ${cause}`),
       rooms: (rooms) => {
         this.counts.rooms = rooms
       },

@@ -57,6 +57,7 @@ export class TestStore {
         commit: write((...args: Parameters<typeof rooms.commit>) => rooms.commit(...args)),
         snapshot: write((...args: Parameters<typeof rooms.snapshot>) => rooms.snapshot(...args)),
         release: write((...args: Parameters<typeof rooms.release>) => rooms.release(...args)),
+        quarantine: write((...args: Parameters<typeof rooms.quarantine>) => rooms.quarantine(...args)),
         refresh: write((...args: Parameters<typeof rooms.refresh>) => rooms.refresh(...args)),
       },
     }

@@ -1,6 +1,7 @@
 -- Makes a node the owner of a room under a new epoch.
 --
--- KEYS[1]   the room's record, a hash: epoch, version, owner, recalled, contested ('1': an earlier owner may not know that it is none)
+-- KEYS[1]   the room's record, a hash: epoch, version, owner, recalled, contested ('1': an earlier owner may not know that it is none),
+--           quarantined ('1': not to be claimed)
 -- KEYS[2]   the room's epoch, which outlives the record
 -- KEYS[3]   its snapshot
 -- KEYS[4]   its journal, a list
@@ -9,14 +10,15 @@
 -- ARGV[3]   lifetime of the record in milliseconds
 -- ARGV[4]   lifetime of the epoch in milliseconds
 -- returns   {epoch, version, snapshot or nil, {journal entries, oldest first}}, or nil when the epoch is another by now
+--           or the room may not be claimed for now
 --
 -- Invariant: of all that claim over the same epoch exactly one wins, and the new epoch is larger than every earlier one: at
 -- least the old one + 1, and at least this store's clock in milliseconds, so that epochs grow even when the store lost its data.
 -- A record is contested from the first claim on that was made over an owner who had not released it, or over an epoch without a record.
 
-local record = redis.call('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'contested')
+local record = redis.call('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'contested', 'quarantined')
 local epoch = record[1] or redis.call('GET', KEYS[2]) or '0'
-if epoch ~= ARGV[1] then
+if epoch ~= ARGV[1] or record[5] then
   return false
 end
 if not record[1] then
