@@ -33,6 +33,7 @@ function appWith(changes: Partial<ControlDeps> = {}) {
     metrics: controlMetrics(new Registry()),
     tracer: noTracer,
     operator_tokens: [OPERATOR],
+    open_to: 'this machine',
     internal_token: undefined,
     require_key_id: false,
     token_rate: { per_second: 100, burst: 100 },
@@ -45,11 +46,11 @@ function appWith(changes: Partial<ControlDeps> = {}) {
     headers: Record<string, string> = { authorization: `Bearer ${OPERATOR}` },
   ) => {
     const [method, path] = line.split(' ')
-    const init = body && {
-      body: JSON.stringify(body),
-      headers: { 'content-type': 'application/json', ...headers },
-    }
-    const response = await app.request(path!, { method: method!, headers, ...init })
+    const response = await app.request(path!, {
+      method: method!,
+      headers: { host: '127.0.0.1:3000', ...(body && { 'content-type': 'application/json' }), ...headers },
+      ...(body && { body: JSON.stringify(body) }),
+    })
     return { status: response.status, headers: response.headers, body: JSON.parse(await response.text()) }
   }
 }
@@ -155,6 +156,100 @@ describe('with no operator token', () => {
     expect((await call('GET /projects', undefined, as_key)).status).toBe(403)
     const wrong = { authorization: `Bearer ${key.secret.slice(0, -4)}AAAA` }
     expect((await call('POST /tokens', { project_id }, wrong)).status).toBe(401)
+  })
+
+  it('a credential that is wrong is refused as it is elsewhere', async () => {
+    const call = appWith({ operator_tokens: [] })
+    for (const authorization of ['Bearer operator-token', 'Bearer ', 'Basic b3BlbjpvcGVu', ''])
+      expect((await call('GET /projects', undefined, { authorization })).status).toBe(401)
+  })
+
+  const LOCAL = [
+    'localhost',
+    'localhost:3000',
+    'LOCALHOST:1',
+    '127.0.0.1:3000',
+    '127.8.9.1',
+    '[::1]',
+    '[::1]:3000',
+  ]
+  const FOREIGN = [
+    'evil.example',
+    'evil.example:3000',
+    '192.168.1.7:3000',
+    'localhost.evil.example',
+    '127.0.0.1.evil.example',
+    '[2001:db8::1]:3000',
+    '',
+  ]
+
+  it('it answers under the names of this machine only', async () => {
+    const call = appWith({ operator_tokens: [] })
+    for (const host of LOCAL) expect((await call('GET /projects', undefined, { host })).status).toBe(200)
+    for (const host of FOREIGN)
+      for (const line of ['GET /projects', 'GET /metrics', 'GET /docs', 'GET /nothing'])
+        expect(await call(line, undefined, { host })).toMatchObject({
+          status: 403,
+          body: { code: 'cross_origin' },
+        })
+    const refused = await call('POST /projects', { name: 'a' }, { host: 'evil.example' })
+    expect(refused).toMatchObject({ status: 403, headers: expect.any(Headers) })
+    expect(refused.headers.get('content-type')).toBe('application/problem+json')
+    expect((await call('GET /projects', undefined, {})).body.projects).toEqual([])
+  })
+
+  it('and where it is open to everyone, under any name, but not to pages of others', async () => {
+    const call = appWith({ operator_tokens: [], open_to: 'everyone' })
+    const host = 'control.internal:3000'
+    expect((await call('GET /projects', undefined, { host })).status).toBe(200)
+    expect((await call('GET /projects', undefined, { host, origin: `http://${host}` })).status).toBe(200)
+    expect((await call('GET /projects', undefined, { host, origin: 'http://evil.example' })).status).toBe(403)
+  })
+
+  it('it refuses what pages of another origin send', async () => {
+    const call = appWith({ operator_tokens: [] })
+    const foreign = [
+      ...[
+        'http://evil.example',
+        'https://localhost.evil.example',
+        'null',
+        'file://',
+        'http://evil.example#localhost',
+      ].map((origin) => ({ origin })),
+      { 'sec-fetch-site': 'cross-site' },
+    ]
+    for (const headers of foreign)
+      for (const line of ['GET /projects', 'POST /projects'])
+        expect(await call(line, line.startsWith('POST') ? { name: 'a' } : undefined, headers)).toMatchObject({
+          status: 403,
+          body: { code: 'cross_origin' },
+        })
+    for (const headers of [
+      { origin: 'http://localhost:8080' },
+      { 'sec-fetch-site': 'same-origin' },
+      { 'sec-fetch-site': 'none' },
+    ])
+      expect((await call('POST /projects', { name: 'a' }, headers)).status).toBe(201)
+  })
+
+  it('asks for JSON even where no body is, since a page may send that to anybody unasked', async () => {
+    const call = appWith({ operator_tokens: [] })
+    const project_id = (await call('POST /projects', { name: 'a' }, {})).body.id
+    const key = (await call(`POST /projects/${project_id}/keys`, {}, {})).body
+    for (const type of [
+      undefined,
+      'text/plain',
+      'application/x-www-form-urlencoded',
+      'multipart/form-data; boundary=x',
+    ])
+      for (const what of ['keys', `keys/${key.id}/revoke`, `keys/${key.id}/rotate`]) {
+        const headers: Record<string, string> = type === undefined ? {} : { 'content-type': type }
+        const answer = await call(`POST /projects/${project_id}/${what}`, undefined, headers)
+        expect(answer).toMatchObject({ status: 415, body: { code: 'unsupported_media_type' } })
+      }
+    expect((await call(`GET /projects/${project_id}/keys`, undefined, {})).body.keys).toMatchObject([
+      { status: 'active' },
+    ])
   })
 })
 

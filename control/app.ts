@@ -12,6 +12,7 @@ import { Idempotency } from './idempotency.ts'
 import type { Keyring } from './keyring.ts'
 import { Keys } from './keys.ts'
 import type { ControlMetrics } from './metrics.ts'
+import { type OpenTo, requireSameMachine } from './open-access.ts'
 import { PROBLEMS, Problem, problemResponse, REFUSALS } from './problem.ts'
 import { Projects } from './projects.ts'
 import { type Rate, RateLimiter } from './rate.ts'
@@ -33,6 +34,8 @@ export interface ControlDeps {
   readonly tracer: Tracer
   /** Empty: the API is open. */
   readonly operator_tokens: readonly string[]
+  /** Whom it is open to, when it is. */
+  readonly open_to: OpenTo
   /** Undefined: `/internal` answers 401 to everybody. */
   readonly internal_token: string | undefined
   readonly require_key_id: boolean
@@ -57,6 +60,11 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
   const endpoints = new Endpoints(app, new Authentication({ operator_tokens, internal_token, keys, clock }))
 
   observe(app, deps)
+  if (operator_tokens.length === 0)
+    app.use('*', (c, next) => {
+      requireSameMachine(c.req.raw.headers, deps.open_to)
+      return next()
+    })
   app.onError((error, c) => {
     const problem = asProblem(error, deps, c.get('request_id'))
     const { status } = PROBLEMS[problem.code]

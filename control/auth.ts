@@ -38,7 +38,7 @@ export class Authentication {
   async caller(authorization: string | undefined): Promise<Caller> {
     const credential = /^Bearer +(\S+) *$/i.exec(authorization ?? '')?.[1]
     if (credential !== undefined && looksLikeSecret(credential)) return this.#keyCaller(credential)
-    if (this.#operators.length === 0) return { kind: 'operator', id: 'open' }
+    if (this.#operators.length === 0 && authorization === undefined) return { kind: 'operator', id: 'open' }
     if (credential === undefined)
       throw unauthenticated(
         authorization === undefined

@@ -24,7 +24,7 @@ export interface ControlOptions {
   readonly port: number
   /** Empty: the API is open. */
   readonly operator_tokens: readonly string[]
-  /** The API may be open on an address that is not loopback. */
+  /** The API, when it is open, is to everyone who reaches it, and may be on an address that is not loopback. */
   readonly auth_none: boolean
   /** Undefined: private keys rest in plain; only on a loopback address. */
   readonly keyring_secret?: string | undefined
@@ -87,7 +87,7 @@ export async function startControl({
   if (config.operator_tokens.length === 0)
     log.warn(
       { host: config.host },
-      'CONTROL_API_TOKENS is not set: the control API is open to everybody who reaches it.',
+      `CONTROL_API_TOKENS is not set: the control API is open to ${config.auth_none ? 'everybody who reaches it' : 'everybody on this machine'}.`,
     )
   const keyring = new Keyring(config.keyring_secret, random)
   await checkKeyring(keyring, store, log)
@@ -106,6 +106,7 @@ export async function startControl({
     metrics: controlMetrics(registry),
     tracer,
     operator_tokens: config.operator_tokens,
+    open_to: config.auth_none ? 'everyone' : 'this machine',
     internal_token: config.internal_token,
     require_key_id: config.require_key_id,
     token_rate: config.token_rate ?? DEFAULT_TOKEN_RATE,

@@ -5,6 +5,7 @@ export const PROBLEMS = {
   invalid_request: { status: 400, title: 'The request is not valid' },
   unauthenticated: { status: 401, title: 'No valid credential was given' },
   forbidden: { status: 403, title: 'The credential does not allow this' },
+  cross_origin: { status: 403, title: 'An open API takes no requests of other origins' },
   missing_scope: { status: 403, title: 'The key lacks the scope this needs' },
   key_revoked: { status: 403, title: 'The key was revoked' },
   not_found: { status: 404, title: 'There is nothing at this path' },

@@ -38,8 +38,8 @@ const mebibytes = (text: string) => {
 /** What would be at each path under `/run/` of a service: the volumes that the one-shot service fills. */
 const SECRETS: Readonly<Record<string, string>> = {
   'internal-secret:token': 'an-internal-token-of-32-characters',
-  'control-secrets:keyring': 'a-secret-of-a-keyring',
-  'control-secrets:operator-tokens': 'a-token-of-an-operator',
+  'control-secrets:keyring': 'the-secret-of-the-keyring',
+  'control-secrets:operator-tokens': 'the-token-of-an-operator',
 }
 
 function secretOf(service: ComposeService, path: string): string {

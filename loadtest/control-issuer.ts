@@ -50,7 +50,7 @@ export class ControlIssuer implements Issuer {
     const request = {
       method: 'POST',
       headers: {
-        ...(body && { 'content-type': 'application/json' }),
+        'content-type': 'application/json',
         ...(control_token !== undefined && { authorization: `Bearer ${control_token}` }),
       },
       ...(body && { body: JSON.stringify(body) }),

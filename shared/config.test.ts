@@ -14,7 +14,11 @@ import {
 } from './config.ts'
 
 const REDIS = { REDIS_URL: 'redis://127.0.0.1:6379' }
-const SECRETS = { KEYRING_SECRET: 'k'.repeat(32), INTERNAL_TOKEN: 'i'.repeat(32) }
+const SECRETS = {
+  KEYRING_SECRET: 'dGhlIHNlY3JldCBvZiB0aGUga2V5cmluZw==',
+  INTERNAL_TOKEN: 'c3VtbWVyLWZpZWxkLW1vcm5pbmc=',
+}
+const OPERATOR = 'b3BlcmF0b3Itb2YtdGhlLXRlc3Rz'
 
 function config<C>(parsed: Parsed<C>): C {
   if (!parsed.ok) throw new Error(describeProblems(parsed))
@@ -53,11 +57,11 @@ describe('control configuration', () => {
     const env = { ...REDIS, ...SECRETS, CONTROL_HOST: '0.0.0.0' }
     expect(named(parseControlConfig(env))).toEqual(['CONTROL_HOST'])
     expect(config(parseControlConfig({ ...env, CONTROL_API_AUTH: 'none' })).auth_none).toBe(true)
-    expect(config(parseControlConfig({ ...env, CONTROL_API_TOKENS: 'one' })).host).toBe('0.0.0.0')
+    expect(config(parseControlConfig({ ...env, CONTROL_API_TOKENS: OPERATOR })).host).toBe('0.0.0.0')
   })
 
   it('refuses to serve other machines with unsealed private keys', () => {
-    const env = { ...REDIS, CONTROL_HOST: '::', CONTROL_API_TOKENS: 'one' }
+    const env = { ...REDIS, CONTROL_HOST: '::', CONTROL_API_TOKENS: OPERATOR }
     expect(named(parseControlConfig(env))).toEqual(['KEYRING_SECRET'])
   })
 
@@ -143,6 +147,79 @@ describe('dataplane configuration', () => {
     expect(parseDataplaneConfig(REDIS).warnings).toEqual([
       expect.stringContaining('INTERNAL_TOKEN is not set'),
     ])
+  })
+})
+
+describe('a secret that may be guessed', () => {
+  const weak = 'changemechangemechangeme'
+  const env = {
+    ...REDIS,
+    CONTROL_API_TOKENS: `${OPERATOR},short`,
+    KEYRING_SECRET: weak,
+    INTERNAL_TOKEN: '1'.repeat(40),
+  }
+
+  it('keeps a process from starting that other machines reach, and every one is named', () => {
+    const control = parseControlConfig({ ...env, CONTROL_HOST: '0.0.0.0' })
+    expect(problems(control)).toEqual([
+      {
+        name: 'CONTROL_API_TOKENS',
+        was: expect.stringContaining('value 2, of 5 characters'),
+        may_be: expect.any(String),
+      },
+      { name: 'KEYRING_SECRET', was: expect.stringContaining('24 characters'), may_be: expect.any(String) },
+      {
+        name: 'INTERNAL_TOKEN',
+        was: expect.stringContaining('40 characters'),
+        may_be: expect.stringContaining('24 random'),
+      },
+    ])
+    expect(JSON.stringify(control)).not.toContain('changeme')
+    for (const host of ['WS_HOST', 'ADMIN_HOST'])
+      expect(named(parseDataplaneConfig({ ...env, [host]: '::' }))).toEqual(['INTERNAL_TOKEN'])
+    expect(named(parseDevConfig({ ...env, CONTROL_HOST: '192.0.2.1' }))).toHaveLength(3)
+  })
+
+  it('is only warned of on loopback', () => {
+    const { ok, warnings } = parseControlConfig(env)
+    expect(ok).toBe(true)
+    expect(warnings.map((warning) => warning.split(' ')[0])).toEqual([
+      'CONTROL_API_TOKENS',
+      'KEYRING_SECRET',
+      'INTERNAL_TOKEN',
+    ])
+    expect(parseDevConfig(env)).toMatchObject({ ok: true, warnings: [] })
+  })
+
+  it('may stand behind a good one that seals in its place', () => {
+    const keyring = { ...env, ...SECRETS, KEYRING_SECRET: `${SECRETS.KEYRING_SECRET},${weak}` }
+    expect(
+      parseControlConfig({ ...keyring, CONTROL_API_TOKENS: OPERATOR, CONTROL_HOST: '::' }),
+    ).toMatchObject({
+      ok: true,
+      warnings: [],
+    })
+  })
+
+  it.each([
+    [`${'a'.repeat(23)}B`],
+    ['0123456789abcdef0123456789abcdef'],
+    ['314159265358979323846264338327'],
+    ['thequickbrownfoxjumpsoverit'.slice(0, 23)],
+    ['abababababababababababababababab'],
+  ])('is %s', (secret) => {
+    expect(named(parseDataplaneConfig({ ...REDIS, WS_HOST: '::', INTERNAL_TOKEN: secret }))).toEqual([
+      'INTERNAL_TOKEN',
+    ])
+  })
+
+  it.each([
+    ['what openssl makes of 32 bytes', 'kPq0m1bG5cT9f8Z2xV7yWn4RsLh3JdQaE6uXoYtIgB0='],
+    ['hexadecimal digits of 16 bytes', '9f86d081884c7d659a2feaa0c55ad015'],
+    ['24 letters and digits', 'q7TgK2mZx9RwB4nVc8LpYd3H'],
+    ['a phrase', 'seven-lazy-otters-paint-the-moon'],
+  ])('is not %s', (_, secret) => {
+    expect(parseDataplaneConfig({ ...REDIS, WS_HOST: '::', INTERNAL_TOKEN: secret }).ok).toBe(true)
   })
 })
 

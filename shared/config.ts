@@ -6,10 +6,11 @@ import {
   readSecretFile,
 } from './config/environment.ts'
 import { isLoopback } from './config/loopback.ts'
+import { isWeakSecret, STRONG_SECRET } from './config/secret-strength.ts'
 import { readTracing, type TracingReading } from './config/tracing.ts'
 import { findTypos } from './config/typos.ts'
 import type { Command } from './config/variable.ts'
-import type { Values } from './config/variables.ts'
+import type { Values, VariableName } from './config/variables.ts'
 import type { TracingConfig } from './tracing/config.ts'
 
 export type { Environment, Problem } from './config/environment.ts'
@@ -190,9 +191,17 @@ function contradictions(command: Command, values: Partial<Values>): Problem[] {
       found.push({
         name: 'KEYRING_SECRET',
         was: `not set while CONTROL_HOST is "${host}"`,
-        may_be: 'a secret text of 32 random characters or more; without one, CONTROL_HOST must be loopback',
+        may_be: `a secret text of ${STRONG_SECRET}; without one, CONTROL_HOST must be loopback`,
       })
   }
+  const host_name = reachableHost(command, values)
+  if (host_name !== undefined)
+    for (const { name, which } of weakSecrets(values))
+      found.push({
+        name,
+        was: `too easy to guess (${which}) while ${host_name} is "${values[host_name]}"`,
+        may_be: `${STRONG_SECRET}; a weaker one only on loopback addresses`,
+      })
   if (high !== undefined && limit !== undefined && high > limit)
     found.push({
       name: 'OUTBOX_LIMIT_BYTES',
@@ -211,12 +220,44 @@ function weaknesses(command: Command, values: Partial<Values>): string[] {
         ? 'INTERNAL_TOKEN is not set: /internal/key-status answers 401 to everybody, so nodes on other machines cannot check keys.'
         : 'INTERNAL_TOKEN is not set: this node cannot ask control about keys and will refuse clients, and /admin answers 401.',
     )
-  for (const name of ['INTERNAL_TOKEN', 'KEYRING_SECRET'] as const) {
-    const secrets = values[name]?.split(',') ?? []
-    if (command !== 'dev' && secrets.some((secret) => secret.length < 16))
-      found.push(`${name} has fewer than 16 characters and may be guessed.`)
-  }
+  if (command !== 'dev' && reachableHost(command, values) === undefined)
+    for (const { name, which } of weakSecrets(values))
+      found.push(`${name} is too easy to guess (${which}): it should be ${STRONG_SECRET}.`)
   return found
+}
+
+const HOSTS = {
+  control: ['CONTROL_HOST'],
+  dataplane: ['WS_HOST', 'ADMIN_HOST'],
+  dev: ['CONTROL_HOST', 'WS_HOST', 'ADMIN_HOST'],
+  rekey: [],
+} as const satisfies Record<Command, readonly VariableName[]>
+
+/** The first address the command listens on that other machines reach. */
+const reachableHost = (command: Command, values: Partial<Values>) =>
+  HOSTS[command].find((name) => !isLoopback(values[name] ?? 'localhost'))
+
+/**
+ * The secrets that may be guessed, with the length of the weakest. Each operator token and internal token opens the door; of the keyring's
+ * secrets the first does the sealing, and those behind it are on their way out.
+ */
+function weakSecrets(values: Partial<Values>) {
+  const secrets = {
+    CONTROL_API_TOKENS: values.CONTROL_API_TOKENS ?? [],
+    KEYRING_SECRET: values.KEYRING_SECRET?.split(',').slice(0, 1) ?? [],
+    INTERNAL_TOKEN: values.INTERNAL_TOKEN?.split(',') ?? [],
+  }
+  return (Object.keys(secrets) as (keyof typeof secrets)[]).flatMap((name) => {
+    const at = secrets[name].findIndex(isWeakSecret)
+    if (at < 0) return []
+    const length = secrets[name][at]!.length
+    return [
+      {
+        name,
+        which: secrets[name].length > 1 ? `value ${at + 1}, of ${length} characters` : `${length} characters`,
+      },
+    ]
+  })
 }
 
 const typoWarnings = (env: Environment): string[] =>

@@ -55,7 +55,10 @@ describe('the Dockerfile', () => {
     const env = { ...final.env, REDIS_URL: 'redis://redis' }
     const node = parseDataplaneConfig(env)
     const closed = parseControlConfig(env)
-    const secrets = { CONTROL_API_TOKENS: 'a-token-of-an-operator', KEYRING_SECRET: 'a-secret-of-a-keyring' }
+    const secrets = {
+      CONTROL_API_TOKENS: 'the-token-of-an-operator',
+      KEYRING_SECRET: 'the-secret-of-the-keyring',
+    }
     const open = parseControlConfig({ ...env, ...secrets })
     if (!node.ok || !open.ok) throw new Error('the environment of the image is not valid')
     expect(closed.ok).toBe(false)

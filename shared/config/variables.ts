@@ -24,12 +24,15 @@ export const VARIABLES = {
   CONTROL_API_TOKENS: optional({
     meaning:
       'Operator tokens: bearers may call every route of the control API. None: open, on loopback only.',
-    kind: list('one or more tokens without spaces, separated by commas', /^[\x21-\x7e]+$/),
+    kind: list(
+      'one or more tokens without spaces, separated by commas; 24 random characters or more, off loopback',
+      /^[\x21-\x7e]+$/,
+    ),
     used_by: CONTROL,
     secret: true,
   }),
   CONTROL_API_AUTH: optional({
-    meaning: 'none lets the control API be open on an address that is not loopback.',
+    meaning: 'none lets the control API be open on an address that is not loopback, and under any host name.',
     kind: oneOf(['none']),
     used_by: CONTROL,
   }),
@@ -37,7 +40,7 @@ export const VARIABLES = {
     meaning:
       'Seals the private signing keys in the store. The same for every control process. Of several, the first seals and each opens.',
     kind: text(
-      'one or more secret texts, separated by commas without spaces; 32 random characters or more are advised',
+      'one or more secret texts, separated by commas without spaces; 24 random characters or more, off loopback',
       /^(?!\s*$|,|.*(,\s|\s,|,,|,$))/s,
     ),
     used_by: [...CONTROL, 'rekey'],
@@ -255,7 +258,7 @@ export const VARIABLES = {
     meaning:
       'Secret that nodes show to control, and operators to /admin. The same in every process. Of several, the first is shown and all are accepted.',
     kind: text(
-      'one or more secret texts without spaces, separated by commas alone; 32 random characters or more are advised',
+      'one or more secret texts without spaces, separated by commas alone; 24 random characters or more, off loopback',
       /^[\x21-\x2b\x2d-\x7e]+(,[\x21-\x2b\x2d-\x7e]+)*$/,
     ),
     used_by: BOTH,

@@ -55,8 +55,7 @@ export class Control {
   }
 
   private async post<T>(path: string, body?: object): Promise<T> {
-    const headers: Record<string, string> = {}
-    if (body) headers['content-type'] = 'application/json'
+    const headers: Record<string, string> = { 'content-type': 'application/json' }
     if (this.operator_token !== undefined) headers.authorization = `Bearer ${this.operator_token}`
     let response: Response
     try {

@@ -140,7 +140,8 @@ export class TestCluster {
   async call(method: 'GET' | 'POST', path: string, body?: object): Promise<Record<string, string>> {
     const response = await fetch(`${this.control.url}${path}`, {
       method,
-      ...(body && { headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) }),
+      ...(method === 'POST' && { headers: { 'content-type': 'application/json' } }),
+      ...(body && { body: JSON.stringify(body) }),
     })
     const text = await response.text()
     if (!response.ok) throw new Error(`${method} ${path} answered ${response.status}: ${text}`)

@@ -50,7 +50,7 @@ export async function call(
     method: method!,
     headers: {
       ...(as !== null && { authorization: `Bearer ${as}` }),
-      ...(body !== undefined && { 'content-type': 'application/json' }),
+      ...(method !== 'GET' && { 'content-type': 'application/json' }),
       ...headers,
     },
     ...(body !== undefined && { body: typeof body === 'string' ? body : JSON.stringify(body) }),

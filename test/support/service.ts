@@ -82,7 +82,8 @@ export async function startService({
   const call: TestService['call'] = async (method, path, body) => {
     const response = await fetch(`${control.url}${path}`, {
       method,
-      ...(body && { headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) }),
+      ...(method === 'POST' && { headers: { 'content-type': 'application/json' } }),
+      ...(body && { body: JSON.stringify(body) }),
     })
     const text = await response.text()
     if (!response.ok) throw new Error(`${method} ${path} answered ${response.status}: ${text}`)
