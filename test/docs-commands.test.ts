@@ -85,6 +85,8 @@ const LEDGER: Readonly<Record<string, readonly (readonly [string, string, string
     ['Sessions do not come back', 'promql', RUNBOOKS],
     ['A room is stuck', 'sh', RUNBOOKS],
     ['A room is stuck', 'sh', RUNBOOKS],
+    ['A room was put in quarantine', 'sh', RUNBOOKS],
+    ['A room was put in quarantine', 'sh', RUNBOOKS],
     ['Latency is up', 'promql', RUNBOOKS],
     ['Latency is up', 'promql', RUNBOOKS],
     ['Latency is up', 'sh', RUNBOOKS],

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { Redis } from 'ioredis'
 import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { parse, stringify } from 'yaml'
@@ -178,7 +179,14 @@ function namesIn(value: unknown, path = ''): string[] {
 }
 
 /** Runbooks with commands. */
-const TYPED = ['A room is stuck', 'Latency is up', 'Redis is gone', 'Redis is full', 'Control fails']
+const TYPED = [
+  'A room is stuck',
+  'A room was put in quarantine',
+  'Latency is up',
+  'Redis is gone',
+  'Redis is full',
+  'Control fails',
+]
 
 async function loginTo(url: string): Promise<{ token: string; PROJECT: string }> {
   const { id: PROJECT } = await call(url, '/projects', { name: 'runbooks' })
@@ -247,6 +255,43 @@ describe('docs/operations.md, as it is typed', { timeout: 120_000 }, () => {
       members: [{ sub: 'player-1', connected: true, node_id: 'node-1' }],
     })
     client.close()
+  })
+
+  it('shows a room that was put in quarantine, and puts it back', async () => {
+    const { token, PROJECT } = await loginTo(control.url)
+    const which = { PROJECT, ROOM: 'counter:aside' }
+    const client = await connect(ws_url, { projectId: PROJECT, token })
+    const room = await client.join('counter', { key: 'aside' })
+    await room.send('inc', { by: 3 })
+    const stem = `roomful:{room:${PROJECT}/counter:aside}`
+    const admin = new Redis(redis.url)
+    try {
+      // As if its node had died, and a byte of what it left had changed.
+      const sound = (await admin.getBuffer(`${stem}:snapshot`))!
+      const damaged = Buffer.from(sound)
+      damaged[20]! ^= 1
+      const epoch = Number(await admin.hget(`${stem}:record`, 'epoch'))
+      await admin
+        .multi()
+        .set(`${stem}:snapshot`, damaged)
+        .hset(`${stem}:record`, { epoch: epoch + 1, owner: '' })
+        .exec()
+      await expect(room.send('inc', { by: 4 })).rejects.toMatchObject({ code: 'not_in_room' })
+      client.close()
+      const [show, put_back] = commands('A room was put in quarantine')
+      const shown = await type(show!, which)
+      expect(shown).toContain(`${stem}:quarantine\n`)
+      expect(shown).toMatch(/^damaged: a room record of \d+ bytes is damaged/m)
+      expect((await readFile(join(folder, 'snapshot.bin'))).subarray(0, -1)).toEqual(damaged)
+      await admin.set(`${stem}:quarantine:snapshot`, sound)
+      expect(await type(put_back!, which)).toBe('put back\n')
+      const again = await connect(ws_url, { projectId: PROJECT, token })
+      expect((await again.join('counter', { key: 'aside' })).state).toEqual({ count: 3 })
+      again.close()
+      await expect(type(put_back!, which)).resolves.toContain('nothing is in quarantine')
+    } finally {
+      admin.disconnect()
+    }
   })
 
   it.each([

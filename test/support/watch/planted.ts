@@ -153,6 +153,14 @@ export const PLANTED: readonly PlantedFault[] = [
     value: '1.00',
   },
   {
+    alert: 'RoomfulRoomQuarantined',
+    plant: (plot) =>
+      plot.raise('service_rooms_quarantined_total', { ...NODE, room_type: 'arena', cause: 'damaged' }, 0.01),
+    within: 60,
+    labels: { ...ARENA, cause: 'damaged' },
+    value: '1',
+  },
+  {
     alert: 'RoomfulStateDrifts',
     plant: (plot) =>
       plot.raise('service_resyncs_total', { ...NODE, room_type: 'arena', reason: 'checksum' }, 0.01),

@@ -124,6 +124,8 @@ class SimulatedNode {
       this.#count('service_room_errors_total', { room_type, code: 'room_logic_failed' }, 20)
       this.#count('service_room_errors_total', { room_type, code: 'room_full' }, 0.2)
       this.#count('service_resyncs_total', { room_type, reason: 'checksum' }, 0)
+      for (const cause of ['damaged', 'looping'])
+        this.#count('service_rooms_quarantined_total', { room_type, cause }, 0)
       this.#count('service_resyncs_total', { room_type, reason: 'sequence' }, 0.01)
       this.#count('service_resyncs_total', { room_type, reason: 'stalled' }, 0.05)
       this.#histogram('service_message_delivery_duration_seconds', { room_type }, 2000, () => 0.028, 0.5)
