@@ -8,6 +8,15 @@ export interface Player {
   chain: number
 }
 
+/** What a room tells everybody of an op that it has applied. */
+export interface AppliedOp {
+  readonly by: string
+  readonly ref: number
+  readonly op: string
+  /** How many of its member's ops are applied with it. */
+  readonly count: number
+}
+
 export const NEW_PLAYER: Readonly<Player> = { count: 0, last_ref: 0, chain: 0 }
 
 /** The chain after one more op: FNV-1a over the chain's four bytes and the op's characters. */

@@ -1,68 +1,32 @@
 import { CLOSE, closeName } from '../../../shared/protocol/close-codes.ts'
-import type { ClientRecord, Durability, History } from './history.ts'
-import type { Ownerships } from './ownership.ts'
+import type { Excuses } from './excuses.ts'
+import type { History } from './history.ts'
 import type { Violation } from './violation.ts'
 
 /** Nobody is sent away for good, and nobody loses a seat, unless a fault that was drawn explains it. */
-export function checkClients(history: History, ownerships: Ownerships): Violation[] {
-  const durability = new Map(history.rooms.map(({ room, durability }) => [room, durability]))
-  const clients = new Map<string, Client>()
+export function checkClients(history: History, excuses: Excuses): Violation[] {
+  const found: Violation[] = []
+  const session_at = new Map<string, number>()
+  const joined_at = new Map<string, number>()
   for (const record of history.clients) {
-    let client = clients.get(record.client)
-    if (!client) {
-      client = new Client(ownerships, durability)
-      clients.set(record.client, client)
-    }
-    client.take(record)
-  }
-  return [...clients.values()].flatMap(({ found }) => found)
-}
-
-class Client {
-  readonly found: Violation[] = []
-  readonly #ownerships: Ownerships
-  readonly #durability: ReadonlyMap<string, Durability>
-  #session_at = 0
-
-  constructor(ownerships: Ownerships, durability: ReadonlyMap<string, Durability>) {
-    this.#ownerships = ownerships
-    this.#durability = durability
-  }
-
-  take(record: ClientRecord): void {
-    if (record.kind === 'welcome' && !record.resumed) this.#session_at = record.at
-    else if (record.kind === 'raced') {
+    const { at, client, kind } = record
+    if (kind === 'welcome' && !record.resumed) session_at.set(client, at)
+    else if (kind === 'joined') joined_at.set(client, at)
+    else if (kind === 'raced') {
       const message = `${record.winners} connections were welcome with one token, and stayed`
-      this.found.push({ name: 'resumed_twice', at: record.at, client: record.client, message })
-    } else if (record.kind === 'closed') this.#closed(record)
-    else if (record.kind === 'lost' && record.why === 'seat') this.#lost(record)
+      found.push({ name: 'resumed_twice', at, client, message })
+    } else if (kind === 'closed' && !record.asked) {
+      const { code, reason } = record
+      const name = closeName(code)
+      if (name === undefined || CLOSE[name].retry === 'resume') continue
+      if (excuses.close(code, client, session_at.get(client) ?? 0, at)) continue
+      found.push({ name: 'closed_without_cause', at, client, message: `closed with ${code} (${reason})` })
+    } else if (kind === 'lost' && record.why === 'seat') {
+      const { room, member } = record
+      if (excuses.seat(room, member, joined_at.get(client) ?? 0, at)) continue
+      const message = 'the server knows no seat of the member any more'
+      found.push({ name: 'seat_lost', at, room, member, client, message })
+    }
   }
-
-  #closed(record: Extract<ClientRecord, { kind: 'closed' }>): void {
-    const { code, reason, asked, at, client } = record
-    const name = closeName(code)
-    if (asked || name === undefined || CLOSE[name].retry === 'resume' || this.#explains(code, client, at))
-      return
-    const message = `closed with ${code} (${reason})`
-    this.found.push({ name: 'closed_without_cause', at, client, message })
-  }
-
-  #explains(code: number, client: string, at: number): boolean {
-    if (code === CLOSE.session_taken_over.code)
-      return this.#ownerships.fault('race', { from: at, to: at }, client) !== undefined
-    if (code === CLOSE.resume_failed.code)
-      return this.#ownerships.fault('redis_lost', { from: this.#session_at, to: at }) !== undefined
-    return false
-  }
-
-  #lost({ room, member, at, client }: Extract<ClientRecord, { kind: 'lost' }>): void {
-    const durability = this.#durability.get(room) ?? 'none'
-    const since = { from: this.#session_at, to: at }
-    if (this.#ownerships.losses(room).some(({ claim }) => claim.ended >= since.from && claim.began <= at))
-      return
-    if (this.#ownerships.fault('redis_lost', since)) return
-    if (durability !== 'journal' && this.#ownerships.mayForget(room, since, durability === 'none')) return
-    const message = 'the server knows no seat of the member any more'
-    this.found.push({ name: 'seat_lost', at, room, member, client, message })
-  }
+  return found
 }

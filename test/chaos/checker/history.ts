@@ -1,11 +1,12 @@
 import type { Json } from '../../../shared/json.ts'
-import type { Player } from '../op-chain.ts'
+import type { AppliedOp, Player } from '../op-chain.ts'
 
 /**
  * All that one run of chaos has left behind, as plain data. Times (`at`, `began`, `ended`, `until`) are milliseconds on the machine's
  * monotonic clock, which all its processes share. Rooms are named `type:key`, nodes by the id of one process's life.
  */
 export interface History {
+  readonly run: RunPlan
   readonly rooms: readonly { readonly room: string; readonly durability: Durability }[]
   /** In the order in which they were recorded. */
   readonly clients: readonly ClientRecord[]
@@ -13,6 +14,17 @@ export interface History {
   readonly store: readonly StoreRecord[]
   readonly faults: readonly Fault[]
   readonly end: End
+}
+
+/** What the run was to do: what really happened is measured against it. */
+export interface RunPlan {
+  /** When every client was in its room, and when the faults were over. */
+  readonly began: number
+  readonly ended: number
+  readonly clients: number
+  /** How many faults were planned. */
+  readonly faults: number
+  readonly lease_ms: number
 }
 
 export type Durability = 'journal' | 'snapshot' | 'none'
@@ -87,12 +99,7 @@ export type ClientRecord = { readonly at: number; readonly client: string } & (
             readonly actual?: number
             readonly view?: View
             /** Of an `applied` event. */
-            readonly op?: {
-              readonly by: string
-              readonly ref: number
-              readonly op: string
-              readonly count: number
-            }
+            readonly op?: AppliedOp
           }
         /** A client library that tells no frames has shown this. */
         | { readonly kind: 'view'; readonly view: View }
@@ -137,6 +144,8 @@ export interface Content {
   readonly checksum: number
   /** Whether members see it: a flush of acks only has no seq of its own. Undefined for a whole state. */
   readonly visible: boolean | undefined
+  /** By member, the ref of its last applied op, of members that this write tells of: all of them in a whole state. */
+  readonly applied: Readonly<Record<string, number>>
 }
 
 /** How everything stood when all faults were healed and nothing moved any more. */

@@ -12,7 +12,12 @@ export interface Op {
   readonly refuse: boolean
   acked: boolean
   refused: boolean
+  /** The server could not tell what had become of it. */
+  unknown: boolean
 }
+
+/** Whether its client knows what became of it. */
+export const isSettled = ({ acked, refused, unknown }: Op): boolean => acked || refused || unknown
 
 /** What a view of the room says of a member's ops. */
 export type Finding =
@@ -52,11 +57,15 @@ export class OpTrack {
   }
 
   send({ ref, op, refuse, at }: Pick<Op, 'ref' | 'op' | 'refuse' | 'at'>): void {
-    if (!this.#sent.has(ref)) this.#sent.set(ref, { ref, op, refuse, at, acked: false, refused: false })
+    if (!this.#sent.has(ref))
+      this.#sent.set(ref, { ref, op, refuse, at, acked: false, refused: false, unknown: false })
   }
 
-  ack(ref: number): void {
-    for (const op of this.#sent.values()) if (op.ref <= ref) op.acked = true
+  /** Everything up to `ref` is settled: gives the ops of which this was not known, all of them acked by it. */
+  ack(ref: number): Op[] {
+    const acked = [...this.#sent.values()].filter((op) => op.ref <= ref && !isSettled(op))
+    for (const op of acked) op.acked = true
+    return acked
   }
 
   /** Brings what is known up to a view. */

@@ -1,10 +1,7 @@
 import type { Fault, FaultKind, History, StoreRecord } from './history.ts'
 
-/** How long after a fault's end its effects may still show: a lease that runs out, a store that is asked again, a client that backs off. */
-const AFTERMATH_MS = 10_000
-
-/** What may take a node's rooms away from it, or the node from its rooms. */
-const CRASHES: readonly FaultKind[] = [
+/** What keeps a node from its rooms while it lasts. */
+const OUTAGES: readonly FaultKind[] = [
   'kill',
   'pause',
   'cut',
@@ -15,6 +12,14 @@ const CRASHES: readonly FaultKind[] = [
   'redis_pause',
   'stall',
 ]
+/** In what its owner does nothing once its lease has run out. */
+const FREEZING: readonly FaultKind[] = ['pause', 'blackhole', 'redis_kept', 'redis_lost', 'redis_pause']
+/** A node loses its rooms at most so many leases after the end of what kept it from the store: nobody is judged for one, then it may be asked for twice. */
+const DETECTED_LEASES = 2.5
+/** A stall that is shorter than so much of a lease costs nobody a room. */
+const STALL_LEASES = 0.5
+/** Outages no further apart are one: between them the owner may not have come to save. */
+const SAVED_WITHIN_MS = 1000
 
 /** A room that went to an owner, as the store has it. */
 export interface Ownership {
@@ -24,47 +29,67 @@ export interface Ownership {
   readonly handed_over: boolean
   /** The store knew nothing of the room although it had had an owner. */
   readonly anew: boolean
+  /** What the new owner went on from: the last write before its claim. */
+  readonly base: StoreRecord | undefined
+  /** Since when faults had kept the owner before from the store; undefined: none explains that it lost the room. */
+  readonly outage: number | undefined
 }
 
-/** Who owned which room, and what the drawn faults explain of it. */
+/** Who owned which room, and what the faults explain of it. */
 export class Ownerships {
   readonly #faults: readonly Fault[]
+  readonly #lease_ms: number
   readonly #rooms = new Map<string, Ownership[]>()
 
-  constructor({ store, faults, rooms }: Pick<History, 'store' | 'faults' | 'rooms'>) {
+  constructor({ store, faults, rooms, run }: Pick<History, 'store' | 'faults' | 'rooms' | 'run'>) {
     this.#faults = faults
-    for (const { room } of rooms) {
-      const claims = store
-        .filter((record) => record.kind === 'claim' && record.room === room && record.ok === true)
-        .sort((a, b) => a.epoch - b.epoch)
-      const released = new Set(
-        store
-          .filter((record) => record.kind === 'release' && record.room === room && record.ok !== false)
-          .map(({ epoch }) => epoch),
+    this.#lease_ms = run.lease_ms
+    for (const { room } of rooms)
+      this.#rooms.set(
+        room,
+        this.#chain(store.filter((record) => record.room === room && record.ok !== false)),
       )
-      const written = new Set(
-        store
-          .filter(
-            ({ kind, room: of, ok }) =>
-              (kind === 'commit' || kind === 'snapshot') && of === room && ok === true,
-          )
-          .map(({ epoch }) => epoch),
+  }
+
+  #chain(calls: readonly StoreRecord[]): Ownership[] {
+    const claims = calls.filter(({ kind, ok }) => kind === 'claim' && ok).sort((a, b) => a.epoch - b.epoch)
+    const released = new Set(calls.filter(({ kind }) => kind === 'release').map(({ epoch }) => epoch))
+    const writes = calls.filter(({ kind }) => kind === 'commit' || kind === 'snapshot')
+    const written = new Set(writes.filter(({ ok }) => ok).map(({ epoch }) => epoch))
+    // Whether the store had something of the room's present life, and the first epoch of that life.
+    let known = false
+    let life = 0
+    return claims.map((claim, i) => {
+      const previous = claims[i - 1]
+      known ||= previous !== undefined && written.has(previous.epoch)
+      const anew = known && claim.version === 0
+      if (anew) {
+        known = false
+        life = claim.epoch
+      }
+      const before = writes.filter(
+        ({ version, epoch }) => version === claim.version - 1 && epoch >= life && epoch < claim.epoch,
       )
-      // Whether the store had something of the room's present life.
-      let known = false
-      const chain = claims.map((claim, i): Ownership => {
-        const previous = claims[i - 1]
-        known ||= previous !== undefined && written.has(previous.epoch)
-        const anew = known && claim.version === 0
-        if (anew) known = false
-        return { claim, previous, handed_over: previous !== undefined && released.has(previous.epoch), anew }
-      })
-      this.#rooms.set(room, chain)
-    }
+      return {
+        claim,
+        previous,
+        handed_over: previous !== undefined && released.has(previous.epoch),
+        anew,
+        base: before.find(({ ok }) => ok) ?? before[0],
+        outage: previous && this.outage(previous.node, claim.began),
+      }
+    })
   }
 
   of(room: string): readonly Ownership[] {
     return this.#rooms.get(room) ?? []
+  }
+
+  /** Take-overs from an owner that had not given the room up, which faults explain and which went on from what was saved. */
+  crashes(room: string): Ownership[] {
+    return this.of(room).filter(
+      ({ previous, handed_over, anew, outage }) => previous && !handed_over && !anew && outage !== undefined,
+    )
   }
 
   /** When a room was lost for good by nature: the store had lost its data, and the owner that could have written it anew had a fault of its own. */
@@ -77,42 +102,68 @@ export class Ownerships {
     const wiped = this.#faults.find(
       ({ kind, at }) => kind === 'redis_lost' && at >= previous.began && at <= claim.ended,
     )
-    if (!wiped) return false
-    return this.#faults.some(
-      ({ kind, node, at, until }) =>
-        node === previous.node && kind !== 'clock' && at <= claim.ended && until + AFTERMATH_MS >= wiped.at,
+    return (
+      wiped !== undefined &&
+      this.#faults.some(
+        (fault) =>
+          fault.node === previous.node &&
+          fault.kind !== 'clock' &&
+          fault.at <= claim.ended &&
+          this.#end(fault, previous.node) >= wiped.at,
+      )
     )
   }
 
-  /** Whether what an owner had not saved may be gone between two moments: a take-over that a fault explains. `graceful`: a hand-over will do. */
-  mayForget(room: string, between: { from: number; to: number }, graceful: boolean): boolean {
-    return this.of(room).some((ownership) => {
-      const { claim, previous, handed_over } = ownership
-      if (!previous || claim.ended < between.from || claim.began > between.to) return false
-      if (handed_over) return graceful
-      return this.crashed(previous.node, claim.began)
-    })
-  }
-
-  /** Whether a fault explains that `node` had lost its rooms by `at`. */
-  crashed(node: string, at: number): boolean {
-    return this.#faults.some(
-      (fault) =>
-        CRASHES.includes(fault.kind) &&
-        (fault.node === undefined || fault.node === node) &&
-        fault.at <= at &&
-        fault.until + AFTERMATH_MS >= at,
+  /** Since when faults had kept `node` from the store when it was no longer taken for the owner, at `at`; undefined: none had. */
+  outage(node: string, at: number): number | undefined {
+    const faults = this.#faults.filter(
+      (fault) => OUTAGES.includes(fault.kind) && (fault.node === undefined || fault.node === node),
     )
+    let since: number | undefined
+    for (;;) {
+      const earlier = faults.find((fault) =>
+        since === undefined
+          ? fault.at <= at && this.#isFelt(fault) && this.#end(fault, node) >= at
+          : fault.at < since && fault.until + SAVED_WITHIN_MS >= since,
+      )
+      if (!earlier) return since
+      since = earlier.at
+    }
   }
 
-  /** The fault of a kind that reaches into a stretch of time, aftermath included. */
-  fault(kind: FaultKind, { from, to }: { from: number; to: number }, client?: string): Fault | undefined {
+  /** For how long a room of `node` stood still between two moments, because neither it nor anybody else could reach the store. */
+  frozen(node: string, from: number, to: number): number {
+    const still = this.#faults
+      .filter((fault) => FREEZING.includes(fault.kind) && (fault.node === undefined || fault.node === node))
+      .map(({ at, until }) => ({ begin: Math.max(from, at + this.#lease_ms), end: Math.min(to, until) }))
+      .sort((a, b) => a.begin - b.begin)
+    let frozen = 0
+    let counted = from
+    for (const { begin, end } of still) {
+      frozen += Math.max(0, end - Math.max(begin, counted))
+      counted = Math.max(counted, end)
+    }
+    return frozen
+  }
+
+  /** The faults of a kind that reach into a moment, with so many milliseconds behind their end. */
+  fault(kind: FaultKind, at: number, felt_ms: number, client?: string): Fault | undefined {
     return this.#faults.find(
       (fault) =>
         fault.kind === kind &&
-        fault.at <= to &&
-        fault.until + AFTERMATH_MS >= from &&
-        (client === undefined || fault.clients === undefined || fault.clients.includes(client)),
+        fault.at <= at &&
+        fault.until + felt_ms >= at &&
+        (client === undefined || fault.clients?.includes(client)),
     )
+  }
+
+  #isFelt({ kind, at, until }: Fault): boolean {
+    return kind !== 'stall' || until - at >= STALL_LEASES * this.#lease_ms
+  }
+
+  /** Until when a fault costs a node its rooms: a process that was killed never comes back, the next in its place is another node. */
+  #end(fault: Fault, node: string): number {
+    if (fault.kind === 'kill' && fault.node === node) return Number.POSITIVE_INFINITY
+    return fault.until + DETECTED_LEASES * this.#lease_ms
   }
 }

@@ -2,12 +2,24 @@ import type { Json } from '../../../shared/json.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
 import { chainAfter, NEW_PLAYER } from '../op-chain.ts'
 import type { ChaosState } from '../room-logic.ts'
-import type { ClientRecord, Content, Durability, End, Fault, History, StoreRecord, View } from './history.ts'
+import type {
+  ClientRecord,
+  Content,
+  Durability,
+  End,
+  Fault,
+  FaultKind,
+  History,
+  RunPlan,
+  StoreRecord,
+  View,
+} from './history.ts'
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] }
 
 /** A history that tests may change. */
-export interface OpenHistory extends Omit<History, 'clients' | 'store' | 'faults' | 'end'> {
+export interface OpenHistory extends Omit<History, 'run' | 'clients' | 'store' | 'faults' | 'end'> {
+  run: Mutable<RunPlan>
   clients: Mutable<ClientRecord>[]
   store: Mutable<StoreRecord>[]
   faults: Fault[]
@@ -131,8 +143,13 @@ export class Scenario {
     )
   }
 
-  kill(): void {
-    this.faults.push({ kind: 'kill', node: this.#node, at: this.#tick(), until: this.#tick() })
+  /** Something short happens to a node. */
+  fault(kind: FaultKind, node = this.#node): void {
+    this.faults.push({ kind, node, at: this.#tick(), until: this.#tick() })
+  }
+
+  wait(ms: number): void {
+    this.#at += ms
   }
 
   release(): void {
@@ -143,11 +160,20 @@ export class Scenario {
     if (this.#durability === 'snapshot') this.save()
     const stand = this.#stand()
     const { room } = this
+    const { clients, faults } = this
+    const run = {
+      began: 1000,
+      ended: this.#at,
+      clients: this.#seated.length,
+      faults: faults.length,
+      lease_ms: 1000,
+    }
     const history: History = {
+      run,
       rooms: [{ room, durability: this.#durability }],
-      clients: this.clients,
+      clients,
       store: this.store,
-      faults: this.faults,
+      faults,
       end: {
         at: this.#tick(),
         owners: [{ room, node: this.#node, ...stand }],
@@ -196,7 +222,9 @@ export class Scenario {
 
   #record(kind: StoreRecord['kind'], ok: boolean, with_content = false): void {
     const { seq, checksum } = this.#stand()
-    const content: Content = { seq, checksum, visible: kind === 'snapshot' ? undefined : true }
+    const players = Object.entries(this.#state.players)
+    const applied = Object.fromEntries(players.map(([member, { last_ref }]) => [member, last_ref]))
+    const content: Content = { seq, checksum, visible: kind === 'snapshot' ? undefined : true, applied }
     this.store.push({
       kind,
       node: this.#node,

@@ -123,28 +123,28 @@ function checkSeqs({ writes }: Life, report: Report): void {
   }
 }
 
-function checkRecord({ end, store }: History, room: string, life: Life, report: Report): void {
+function checkRecord({ end }: History, room: string, life: Life, report: Report): void {
   const record = end.records.find((candidate) => candidate.room === room)
   const last = life.writes.filter(({ ok }) => ok === true).at(-1)
   if (!last) return
-  const forgotten = store.some(
-    ({ kind, room: of, epoch, ok }) =>
-      kind === 'release' && of === room && epoch >= last.epoch && ok === true,
-  )
   if (end.unreadable.some((unreadable) => unreadable.room === room)) return
   if (!record) {
-    if (!forgotten)
-      report(
-        'record_differs',
-        end.at,
-        `the store has nothing of the room; ${describe(last)} was the last to stand`,
-      )
+    report(
+      'record_differs',
+      end.at,
+      `the store has nothing of the room; ${describe(last)} was the last to stand`,
+    )
     return
   }
-  const unsure = life.writes.some(({ ok, version }) => ok === undefined && version > last.version)
-  if (unsure) return
-  const { seq, checksum } = last.content ?? record
-  if (record.version !== last.version + 1 || record.seq !== seq || record.checksum !== checksum)
+  // A write without an answer may stand or not.
+  const unsure = life.writes.filter(({ ok, version }) => ok === undefined && version > last.version)
+  const { checksum } = last.content ?? record
+  const stands = [last, ...unsure].some(
+    ({ version, content }) =>
+      record.version === version + 1 &&
+      (!content || (record.seq === content.seq && record.checksum === content.checksum)),
+  )
+  if (!stands)
     report(
       'record_differs',
       end.at,

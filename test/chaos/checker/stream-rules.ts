@@ -1,19 +1,19 @@
-import type { ClientRecord, Durability, History } from './history.ts'
+import type { Excuses } from './excuses.ts'
+import type { ClientRecord, History } from './history.ts'
 import type { Ownerships } from './ownership.ts'
 import type { Violation, ViolationName } from './violation.ts'
 
 type Frame = Extract<ClientRecord, { kind: 'frame' }>
 
 /** What members saw, by the rules of docs/protocol.md §5: epochs, seqs, checksums, and that nobody saw anything else. */
-export function checkStreams(history: History, ownerships: Ownerships): Violation[] {
-  const durability = new Map(history.rooms.map(({ room, durability }) => [room, durability]))
+export function checkStreams(history: History, ownerships: Ownerships, excuses: Excuses): Violation[] {
   const members = new Map<string, MemberStream>()
   const found: Violation[] = []
   const of = ({ client, room, member }: { client: string; room: string; member: string }) => {
     const key = `${room} ${member}`
     let stream = members.get(key)
     if (!stream) {
-      stream = new MemberStream(client, room, member, durability.get(room) ?? 'none', ownerships, found)
+      stream = new MemberStream(client, room, member, excuses, found)
       members.set(key, stream)
     }
     return stream
@@ -27,7 +27,7 @@ export function checkStreams(history: History, ownerships: Ownerships): Violatio
           if (stream.client === record.client && stream.room === room && !stream.over) stream.resume(resumed)
   }
   for (const stream of members.values()) stream.end(history.end.at)
-  return [...found, ...divergences(history, durability, ownerships), ...uncommitted(history, durability)]
+  return [...found, ...divergences(history, ownerships)]
 }
 
 /** One member's way through its room's flushes. */
@@ -37,27 +37,18 @@ class MemberStream {
   /** The seat is gone: what did not come any more is nobody's fault. */
   over = false
   readonly #member: string
-  readonly #durability: Durability
-  readonly #ownerships: Ownerships
+  readonly #excuses: Excuses
   readonly #found: Violation[]
   #known: Frame | undefined
   #gap: Frame | undefined
   #waiting = false
   #owed = false
 
-  constructor(
-    client: string,
-    room: string,
-    member: string,
-    durability: Durability,
-    ownerships: Ownerships,
-    found: Violation[],
-  ) {
+  constructor(client: string, room: string, member: string, excuses: Excuses, found: Violation[]) {
     this.client = client
     this.room = room
     this.#member = member
-    this.#durability = durability
-    this.#ownerships = ownerships
+    this.#excuses = excuses
     this.#found = found
   }
 
@@ -93,7 +84,7 @@ class MemberStream {
 
   #whole(frame: Frame): void {
     const known = this.#known
-    if (known && frame.seq < known.seq && !this.#mayRollBack(known, frame))
+    if (known && frame.seq < known.seq && !this.#excuses.rollback(this.room, known.epoch, frame))
       this.#report(
         'rollback',
         frame,
@@ -125,30 +116,14 @@ class MemberStream {
     this.#waiting = true
   }
 
-  #mayRollBack(known: Frame, frame: Frame): boolean {
-    const lost = this.#ownerships
-      .losses(this.room)
-      .some(({ claim }) => known.epoch < claim.epoch && claim.epoch <= frame.epoch)
-    if (lost) return true
-    if (this.#durability === 'journal' || frame.epoch === known.epoch) return false
-    const between = { from: known.at - IN_FLIGHT_MS, to: frame.at }
-    return this.#ownerships.mayForget(this.room, between, this.#durability === 'none')
-  }
-
   #report(name: ViolationName, { at }: { at: number }, message: string): void {
     this.#found.push({ name, at, room: this.room, member: this.#member, client: this.client, message })
   }
 }
 
-/** A frame may reach its member this long after the room had another owner. */
-const IN_FLIGHT_MS = 10_000
-
 /** Under one epoch a seq has one state; in a journal it has one under all epochs. */
-function divergences(
-  { clients }: History,
-  durability: ReadonlyMap<string, Durability>,
-  ownerships: Ownerships,
-): Violation[] {
+function divergences({ clients, rooms }: History, ownerships: Ownerships): Violation[] {
+  const durability = new Map(rooms.map(({ room, durability }) => [room, durability]))
   const found: Violation[] = []
   const seen = new Map<string, Frame>()
   const losses = new Map([...durability.keys()].map((room) => [room, ownerships.losses(room)]))
@@ -171,22 +146,6 @@ function divergences(
         client,
         message: `seq ${seq} has checksum ${checksum} under epoch ${epoch}, and ${other.checksum} at ${other.member} under epoch ${other.epoch}`,
       })
-  }
-  return found
-}
-
-/** In a journal room members see what the store has, and nothing else. */
-function uncommitted({ clients, store }: History, durability: ReadonlyMap<string, Durability>): Violation[] {
-  const committed = new Set<string>()
-  for (const { room, content, ok } of store)
-    if (content && ok !== false) committed.add(`${room} ${content.seq} ${content.checksum}`)
-  const found: Violation[] = []
-  for (const record of clients) {
-    if (record.kind !== 'frame' || record.checksum === undefined) continue
-    const { room, seq, checksum, at, member, client, t } = record
-    if (durability.get(room) !== 'journal' || committed.has(`${room} ${seq} ${checksum}`)) continue
-    const message = `${t} ${seq} with checksum ${checksum} is in no commit`
-    found.push({ name: 'uncommitted_update', at, room, member, client, message })
   }
   return found
 }

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { SeededRandom } from '../../support/seeded-random.ts'
 import { check } from '../checker/check.ts'
+import type { ExcusedShare } from '../checker/excuses.ts'
 import type { ClientRecord, Durability, End, Fault, History } from '../checker/history.ts'
 import type { Violation } from '../checker/violation.ts'
 import { watchStalls } from '../node/stall-watch.ts'
@@ -32,12 +33,13 @@ export interface ChaosOptions {
   readonly say: (line: string) => void
 }
 
-/** What is done to a cluster while its clients play. Adds what it did to `done`, and resolves when all of it is healed. */
-export type Trouble = (cluster: Cluster, players: readonly Player[], done: Fault[]) => Promise<void>
+/** What is done to a cluster while its clients play. Adds what it did to `done`, and resolves with how many faults were to be, when all of it is healed. */
+export type Trouble = (cluster: Cluster, players: readonly Player[], done: Fault[]) => Promise<number>
 
 export interface ChaosResult {
   readonly history: History
   readonly violations: readonly Violation[]
+  readonly excused: ExcusedShare
   /** Where logs and histories are; undefined when they were not kept. */
   readonly folder: string | undefined
 }
@@ -63,11 +65,11 @@ export async function runChaos(options: ChaosOptions, trouble = drawn(options)):
   process.once('exit', abandon)
   try {
     const history = await new Run(options, cluster).history(trouble)
-    const violations = check(history)
+    const { violations, excused } = check(history)
     const keep = options.keep || violations.length > 0
     if (keep) await writeFile(join(folder, 'history.json'), JSON.stringify(history))
     if (!keep) await rm(folder, { recursive: true, force: true })
-    return { history, violations, folder: keep ? folder : undefined }
+    return { history, violations, excused, folder: keep ? folder : undefined }
   } finally {
     process.off('exit', abandon)
     await cluster.close()
@@ -78,10 +80,12 @@ export async function runChaos(options: ChaosOptions, trouble = drawn(options)):
 function drawn({ seed, seconds, nodes, clients }: ChaosOptions): Trouble {
   return async (cluster, players, done) => {
     const faults = new Faults(cluster, players, done)
+    const plan = planFaults({ seed, seconds, nodes, clients, lease_ms: LEASE_MS })
     try {
-      faults.start(planFaults({ seed, seconds, nodes, clients, lease_ms: LEASE_MS }))
+      faults.start(plan)
       await pause(seconds * 1000)
       await faults.healed()
+      return plan.length
     } finally {
       faults.stop()
     }
@@ -114,11 +118,15 @@ class Run {
       this.#players.every((player) => player.stand()),
     )
     const faults: Fault[] = []
+    const began = machineNow()
+    let ended = began
+    let planned = 0
     const progress = this.#progress(faults)
     const unwatch = watchStalls((stall) => void this.#stalls.push({ kind: 'stall', ...stall }))
     let end: Omit<End, 'records' | 'unreadable'>
     try {
-      await trouble(this.#cluster, this.#players, faults)
+      planned = await trouble(this.#cluster, this.#players, faults)
+      ended = machineNow()
       end = await this.#comeToRest()
     } finally {
       clearInterval(progress)
@@ -130,6 +138,7 @@ class Run {
     const durable = rooms.filter(({ durability }) => durability !== 'none').map(({ room }) => room)
     const found = await audit(this.#cluster.redis.url, KEY_PREFIX, project_id, durable)
     return {
+      run: { began, ended, clients: this.#players.length, faults: planned, lease_ms: LEASE_MS },
       rooms,
       // What came after the end was taken is the end of the run itself.
       clients: this.#records.filter(({ at }) => at <= end.at),

@@ -32,6 +32,7 @@ export const cutOffOwner: Trouble = async (cluster, _players, done) => {
   )
   other.process.resume()
   awake()
+  return done.length
 }
 
 interface Side {

@@ -3,6 +3,7 @@ import type { ClientMessage, ServerMessage } from '../../../shared/protocol/mess
 import { applyOperations } from '../../../shared/sync/apply-operations.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
 import { type FrameName, playerIn, type View } from '../checker/history.ts'
+import type { AppliedOp } from '../op-chain.ts'
 import type { Note } from './player.ts'
 
 type Kept = Extract<ClientMessage, { t: 'message' }> & { readonly ref: number }
@@ -172,13 +173,6 @@ export class RawSeat {
   #write(note: Body): void {
     this.#note({ ...note, room: this.room, member: this.member } as Note)
   }
-}
-
-interface AppliedOp {
-  readonly by: string
-  readonly ref: number
-  readonly op: string
-  readonly count: number
 }
 
 type OfRoom = Extract<Note, { room: string }>

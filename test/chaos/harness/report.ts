@@ -1,3 +1,4 @@
+import { EXCUSES, type Excuse } from '../checker/excuses.ts'
 import { pauses } from '../checker/pauses.ts'
 import { traceOf } from '../checker/trace.ts'
 import { VIOLATIONS } from '../checker/violation.ts'
@@ -7,7 +8,7 @@ import type { ChaosOptions, ChaosResult } from './chaos.ts'
 const TRACED = 3
 
 /** What a run has shown, for people. */
-export function report({ history, violations, folder }: ChaosResult, options: ChaosOptions): string {
+export function report({ history, violations, excused, folder }: ChaosResult, options: ChaosOptions): string {
   const { clients, store, faults } = history
   const count = (kind: string) => clients.filter((record) => record.kind === kind).length
   const standing = store.filter(({ kind, ok }) => (kind === 'commit' || kind === 'snapshot') && ok).length
@@ -21,6 +22,12 @@ export function report({ history, violations, folder }: ChaosResult, options: Ch
     ...pauses(history).map(
       ({ kind, faults: times, worst_ms, worst, median_ms }) =>
         `  ${kind.padEnd(12)} ${String(times).padStart(3)} times   worst ${String(Math.round(worst_ms)).padStart(6)} ms   median ${String(Math.round(median_ms)).padStart(6)} ms   (${worst})`,
+    ),
+    '',
+    `of ${excused.pairs} pairs of records of one client, one behind the other, ${percent(excused.excused, excused.pairs)} could have hidden a loss:`,
+    ...Object.entries(excused.by).map(
+      ([name, pairs]) =>
+        `  ${percent(pairs, excused.pairs).padStart(6)}  ${name}: ${EXCUSES[name as Excuse]}`,
     ),
     '',
   ]
@@ -46,3 +53,5 @@ export function report({ history, violations, folder }: ChaosResult, options: Ch
 /** The command that does the same run once more. */
 export const commandFor = ({ seed, seconds, nodes, clients, rooms, unfenced }: ChaosOptions): string =>
   `npm run chaos -- --seed ${seed} --seconds ${seconds} --nodes ${nodes} --clients ${clients} --rooms ${rooms}${unfenced ? ' --unfenced' : ''}`
+
+const percent = (part: number, whole: number): string => `${((100 * part) / Math.max(1, whole)).toFixed(1)} %`

@@ -11,6 +11,8 @@ import type {
 } from '../../../shared/store/port.ts'
 import type { Content, StoreRecord } from '../checker/history.ts'
 import { machineNow } from '../now.ts'
+import type { AppliedOp } from '../op-chain.ts'
+import type { ChaosState } from '../room-logic.ts'
 import type { Stall } from './stall-watch.ts'
 
 /** A line of a node's history: a call of the store that begins, the answer to one, or a time in which nothing got on. */
@@ -67,8 +69,7 @@ export class RecordingRooms implements RoomRecords {
   }
 
   commit(room: string, fence: Fence, entry: Uint8Array, ttl_ms: number): Promise<boolean> {
-    const { seq, checksum, visible } = this.#format.readEntry(entry)
-    return this.#record('commit', room, fence, { seq, checksum, visible }, () =>
+    return this.#record('commit', room, fence, this.#entry(entry), () =>
       this.#rooms.commit(room, fence, entry, ttl_ms),
     )
   }
@@ -91,11 +92,21 @@ export class RecordingRooms implements RoomRecords {
     return this.#rooms.refresh(room, fence, ttl_ms)
   }
 
+  #entry(entry: Uint8Array): Content {
+    const { seq, checksum, visible, events } = this.#format.readEntry(entry)
+    const ops = events
+      .filter(({ name }) => name === 'applied')
+      .map(({ data }) => data as unknown as AppliedOp)
+    return { seq, checksum, visible, applied: Object.fromEntries(ops.map(({ by, ref }) => [by, ref])) }
+  }
+
   /** Undefined for the empty snapshot of a room that is kept nowhere. */
   #whole(snapshot: Uint8Array): Content | undefined {
     if (snapshot.length === 0) return undefined
-    const { seq, checksum } = this.#format.readSnapshot(snapshot)
-    return { seq, checksum, visible: undefined }
+    const { seq, checksum, state } = this.#format.readSnapshot(snapshot)
+    const players = Object.entries((state as unknown as ChaosState).players)
+    const applied = Object.fromEntries(players.map(([member, { last_ref }]) => [member, last_ref]))
+    return { seq, checksum, visible: undefined, applied }
   }
 
   async #record<T extends boolean | Claim | undefined>(

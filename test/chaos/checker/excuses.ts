@@ -1,0 +1,183 @@
+import { CLOSE } from '../../../shared/protocol/close-codes.ts'
+import type { ClientRecord, Durability, History } from './history.ts'
+import type { Ownership, Ownerships } from './ownership.ts'
+
+/** What excuses a member that sees something go which a promise would otherwise keep. */
+export const EXCUSES = {
+  take_over: 'a snapshot room went to another owner after a crash',
+  room_ended: 'a room that is kept nowhere ended with its owner',
+  store_lost: 'the store lost its data while the owner was away',
+  session_lost: 'the store lost its data with the session in it',
+  race: 'the client itself took its session up twice',
+} as const
+
+export type Excuse = keyof typeof EXCUSES
+
+/** Members hear so long after the fact that a seat is gone, or that a session is. */
+const NOTICED_WITHIN_MS = 5000
+/** A node that cannot be reached for a while hears late that a session is elsewhere. */
+const TAKEN_OVER_WITHIN_MS = 8000
+
+/** An op that is applied no more. */
+interface LostOp {
+  readonly ref: number
+  /** When it was sent first. */
+  readonly at: number
+}
+
+/** Which losses the faults of a run explain. An excuse names one take-over, loss or race, and covers nothing that came before or long after it. */
+export class Excuses {
+  readonly #ownerships: Ownerships
+  readonly #durability: ReadonlyMap<string, Durability>
+
+  constructor({ rooms }: Pick<History, 'rooms'>, ownerships: Ownerships) {
+    this.#ownerships = ownerships
+    this.#durability = new Map(rooms.map(({ room, durability }) => [room, durability]))
+  }
+
+  /** A whole state of a later epoch that is older than what the member had: not older than what the new owner found. */
+  rollback(
+    room: string,
+    known_epoch: number,
+    { epoch, seq }: { epoch: number; seq: number },
+  ): Excuse | undefined {
+    const between = ({ claim }: Ownership) => known_epoch < claim.epoch && claim.epoch <= epoch
+    if (this.#ownerships.losses(room).some(between)) return 'store_lost'
+    if (this.#durability.get(room) !== 'snapshot') return undefined
+    const crash = this.#ownerships.crashes(room).find(between)
+    return crash && seq >= (crash.base?.content?.seq ?? 0) ? 'take_over' : undefined
+  }
+
+  /** Ops that are applied no more at `at`: sent before the take-over, and not in what the new owner found. */
+  ops(room: string, member: string, lost: readonly LostOp[], at: number): Excuse | undefined {
+    const before = ({ claim }: Ownership) =>
+      claim.ended <= at && lost.every(({ at: sent_at }) => sent_at <= claim.ended)
+    if (this.#ownerships.losses(room).some(before)) return 'store_lost'
+    if (this.#durability.get(room) !== 'snapshot') return undefined
+    const crash = this.#ownerships
+      .crashes(room)
+      .find(
+        (ownership) =>
+          before(ownership) && lost.every(({ ref }) => ref > (appliedOf(ownership, member) ?? 0)),
+      )
+    return crash && 'take_over'
+  }
+
+  /** A member that joined before is told that it has no seat. */
+  seat(room: string, member: string, joined_at: number, at: number): Excuse | undefined {
+    return this.#forgets(room, member, joined_at, at, NOTICED_WITHIN_MS)
+  }
+
+  /** The room knows nothing of a member that joined before, at any time after it forgot it. */
+  forgotten(room: string, member: string, joined_at: number, at: number): Excuse | undefined {
+    return this.#forgets(room, member, joined_at, at, Number.POSITIVE_INFINITY)
+  }
+
+  #forgets(
+    room: string,
+    member: string,
+    joined_at: number,
+    at: number,
+    noticed_within_ms: number,
+  ): Excuse | undefined {
+    const since = ({ claim }: Ownership) => claim.ended >= joined_at && claim.began <= at
+    if (this.#ownerships.losses(room).some(since)) return 'store_lost'
+    const durability = this.#durability.get(room)
+    if (durability === 'journal') return undefined
+    if (durability === 'snapshot') {
+      const crash = this.#ownerships
+        .crashes(room)
+        .find((ownership) => since(ownership) && appliedOf(ownership, member) === undefined)
+      return crash && 'take_over'
+    }
+    const chain = this.#ownerships.of(room)
+    const ended = chain.some(({ claim }, i) => {
+      const next = chain[i + 1]
+      const noticed = (next?.claim.ended ?? at) + noticed_within_ms
+      if (claim.began > at || at > noticed || (next && (next.handed_over || next.claim.ended < joined_at)))
+        return false
+      const outage = this.#ownerships.outage(claim.node, Math.min(at, next?.claim.began ?? at))
+      return outage !== undefined
+    })
+    return ended ? 'room_ended' : undefined
+  }
+
+  /** A connection that was closed so that its session is over. */
+  close(code: number, client: string, session_at: number, at: number): Excuse | undefined {
+    if (code === CLOSE.session_taken_over.code)
+      return this.#ownerships.fault('race', at, TAKEN_OVER_WITHIN_MS, client) && 'race'
+    if (code !== CLOSE.resume_failed.code) return undefined
+    const lost = this.#ownerships.fault('redis_lost', at, NOTICED_WITHIN_MS)
+    return lost && lost.until >= session_at ? 'session_lost' : undefined
+  }
+}
+
+/** The ref of the member's last op in what a new owner found; undefined: it found no such member. */
+const appliedOf = ({ base }: Ownership, member: string): number | undefined => base?.content?.applied[member]
+
+/** How much of a history an excuse would have covered. */
+export interface ExcusedShare {
+  /** Pairs of records of one client, one behind the other. */
+  readonly pairs: number
+  /** Pairs between which something could have gone that the checker would not have reported. */
+  readonly excused: number
+  readonly by: { readonly [E in Excuse]: number }
+}
+
+/** Asks of every two records of each client, one behind the other, what could have gone between them without being reported. */
+export function excusedShare(
+  { clients, rooms }: History,
+  ownerships: Ownerships,
+  excuses: Excuses,
+): ExcusedShare {
+  const durability = new Map(rooms.map(({ room, durability }) => [room, durability]))
+  const by: Record<Excuse, number> = { take_over: 0, room_ended: 0, store_lost: 0, session_lost: 0, race: 0 }
+  const seen = new Map<string, Seen>()
+  let pairs = 0
+  let excused = 0
+  for (const record of clients) {
+    const before = seen.get(record.client)
+    const now = { ...(before ?? NOTHING_SEEN), ...whatIsNew(record) }
+    seen.set(record.client, now)
+    if (!before) continue
+    pairs += 1
+    const { room, member, joined_at, session_at, epoch } = now
+    const found = new Set<Excuse | undefined>()
+    for (const code of [CLOSE.session_taken_over.code, CLOSE.resume_failed.code])
+      found.add(excuses.close(code, record.client, session_at, record.at))
+    if (room !== undefined) {
+      found.add(excuses.seat(room, member, joined_at, record.at))
+      if (record.kind === 'frame' && before.epoch > 0)
+        found.add(excuses.rollback(room, before.epoch, { epoch, seq: record.seq }))
+      if (record.kind === 'view' && durability.get(room) === 'snapshot')
+        if (
+          ownerships.crashes(room).some(({ claim }) => claim.ended >= before.at && claim.ended <= record.at)
+        )
+          found.add('take_over')
+    }
+    found.delete(undefined)
+    for (const excuse of found) if (excuse) by[excuse] += 1
+    if (found.size > 0) excused += 1
+  }
+  return { pairs, excused, by }
+}
+
+interface Seen {
+  readonly at: number
+  readonly session_at: number
+  readonly joined_at: number
+  readonly room: string | undefined
+  readonly member: string
+  readonly epoch: number
+}
+
+const NOTHING_SEEN: Seen = { at: 0, session_at: 0, joined_at: 0, room: undefined, member: '', epoch: 0 }
+
+function whatIsNew(record: ClientRecord): Partial<Seen> {
+  const { at, kind } = record
+  if (kind === 'welcome' && !record.resumed) return { at, session_at: at }
+  if (kind === 'joined') return { at, joined_at: at, room: record.room, member: record.member, epoch: 0 }
+  if (kind === 'lost') return { at, room: undefined, epoch: 0 }
+  if (kind === 'frame') return { at, epoch: record.epoch }
+  return { at }
+}
