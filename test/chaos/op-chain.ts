@@ -8,6 +8,10 @@ export interface Player {
   chain: number
 }
 
+/** How a room refuses an op that asks for it: by its own word, or by failing. */
+export const REFUSALS = ['room_logic_refused', 'room_logic_failed'] as const
+export type Refusal = (typeof REFUSALS)[number]
+
 /** What a room tells everybody of an op that it has applied. */
 export interface AppliedOp {
   readonly by: string

@@ -1,6 +1,6 @@
 import { defineRoom } from 'roomful'
 import * as v from 'valibot'
-import { chainAfter, NEW_PLAYER, type Player } from './op-chain.ts'
+import { chainAfter, NEW_PLAYER, type Player, REFUSALS } from './op-chain.ts'
 
 /** How many of the last ops a room lists. */
 const LOG_LENGTH = 16
@@ -14,11 +14,13 @@ export interface ChaosState {
   log: { by: string; ref: number; op: string }[]
 }
 
-/** One chaos room type. An `op` is applied and told to everybody; one that says `refuse` changes the state and then refuses, so that nothing of it may stay. */
+/** One chaos room type. An `op` is applied and told to everybody; one that says `refuse` changes the state and then refuses or fails, so that nothing of it may stay. */
 export const chaosRoom = (durability: 'journal' | 'snapshot' | 'none') =>
   defineRoom({
     type: `chaos-${durability}`,
-    messages: { op: { data: v.object({ op: v.string(), ref: v.number(), refuse: v.boolean() }) } },
+    messages: {
+      op: { data: v.object({ op: v.string(), ref: v.number(), refuse: v.nullable(v.picklist(REFUSALS)) }) },
+    },
     events: {
       applied: v.object({ by: v.string(), ref: v.number(), op: v.string(), count: v.number() }),
     },
@@ -43,6 +45,7 @@ export const chaosRoom = (durability: 'journal' | 'snapshot' | 'none') =>
       state.log.push({ by, ref, op })
       if (state.log.length > LOG_LENGTH) state.log.shift()
       ctx.emit('applied', { by, ref, op, count: player.count })
-      if (refuse) ctx.refuse(`${op} asked to be refused`)
+      if (refuse === 'room_logic_refused') ctx.refuse(`${op} asked to be refused`)
+      if (refuse === 'room_logic_failed') throw new Error(`${op} asked for a failure`)
     },
   })

@@ -1,35 +1,42 @@
+import { mkdtemp, rmdir } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { type ChaosOptions, runChaos } from './harness/chaos.ts'
-import { report } from './harness/report.ts'
+import { report, summary } from './harness/report.ts'
+import { runSeeds, type SeedOutcome } from './harness/seeds.ts'
 
 const HELP = `npm run chaos -- [options]
 
 Real nodes on a real Redis, clients that write everything down, faults drawn by a seed, and a checker for what must have held.
 
   --seed N        the seed of the faults (1)
-  --seeds A-B     one run after the other, for each seed
+  --seeds A-B     each of these, in a process of its own; goes on when one fails
+  --parallel N    so many of them at once (1); a machine that is too busy shows as stalls, which excuse more
   --seconds N     how long faults come (120)
   --nodes N       (3)
   --clients N     (24)
   --rooms N       (6)
-  --unfenced      the store does not fence: some seed must fail
+  --unfenced      the store does not fence: some seed must fail; with --seeds it stops at the first that does
   --keep          keep logs and histories also when everything held
+  --folder PATH   where they go (a new folder for temporary files)
 
-Ends with 1 when a promise did not hold. With --unfenced it stops at the first seed that shows it.
+Ends with 1 when a promise did not hold.
 `
-/** A run that is so much longer than its faults hangs. */
-const MOST_SECONDS_MORE = 180
 
 const { values } = parseArgs({
   options: {
     seed: { type: 'string', default: '1' },
     seeds: { type: 'string' },
+    parallel: { type: 'string', default: '1' },
     seconds: { type: 'string', default: '120' },
     nodes: { type: 'string', default: '3' },
     clients: { type: 'string', default: '24' },
     rooms: { type: 'string', default: '6' },
     unfenced: { type: 'boolean', default: false },
     keep: { type: 'boolean', default: false },
+    folder: { type: 'string' },
     help: { type: 'boolean', default: false },
   },
 })
@@ -43,47 +50,67 @@ function whole(name: string, text: string): number {
   process.exit(2)
 }
 
-function seedsOf(text: string | undefined): number[] {
-  if (text === undefined) return [whole('seed', values.seed)]
+function seedsOf(text: string): number[] {
   const [first = '', last = first] = text.split('-')
   const from = whole('seeds', first)
   return Array.from({ length: whole('seeds', last) - from + 1 }, (_, i) => from + i)
 }
 
-async function main(): Promise<number> {
-  const failed: number[] = []
-  const seeds = seedsOf(values.seeds)
-  for (const seed of seeds) {
-    const options: ChaosOptions = {
-      seed,
-      seconds: whole('seconds', values.seconds),
-      nodes: whole('nodes', values.nodes),
-      clients: whole('clients', values.clients),
-      rooms: whole('rooms', values.rooms),
-      unfenced: values.unfenced,
-      doors: 'any',
-      keep: values.keep,
-      say,
-    }
-    const watchdog = setTimeout(
-      () => {
-        say(`seed ${seed} hangs`)
-        process.exit(1)
-      },
-      (options.seconds + MOST_SECONDS_MORE) * 1000,
-    )
-    const result = await runChaos(options)
-    clearTimeout(watchdog)
-    say(report(result, options))
-    if (result.violations.length > 0) failed.push(seed)
-    if (failed.length > 0 && values.unfenced) break
+const newFolder = () => mkdtemp(join(tmpdir(), 'roomful-chaos-'))
+
+async function one(): Promise<boolean> {
+  const options: ChaosOptions = {
+    seed: whole('seed', values.seed),
+    seconds: whole('seconds', values.seconds),
+    nodes: whole('nodes', values.nodes),
+    clients: whole('clients', values.clients),
+    rooms: whole('rooms', values.rooms),
+    unfenced: values.unfenced,
+    doors: 'any',
+    keep: values.keep,
+    folder: values.folder ?? (await newFolder()),
+    say,
   }
-  if (seeds.length > 1) say(`${seeds.length} seeds, failed: ${failed.join(', ') || 'none'}`)
-  return failed.length > 0 ? 1 : 0
+  const result = await runChaos(options)
+  const held = result.violations.length === 0
+  say(report(result, options))
+  if (process.send) {
+    const outcome: SeedOutcome = { held, summary: summary(result) }
+    await new Promise((resolve) => process.send?.(outcome, resolve))
+  }
+  return held
+}
+
+async function many(seeds: readonly number[]): Promise<boolean> {
+  const folder = values.folder ?? (await newFolder())
+  const { seconds, nodes, clients, rooms, unfenced, keep } = values
+  const failed = await runSeeds({
+    seeds,
+    parallel: Math.max(1, whole('parallel', values.parallel)),
+    seconds: whole('seconds', seconds),
+    command: [
+      process.execPath,
+      '--import',
+      'tsx',
+      fileURLToPath(import.meta.url),
+      ...['--seconds', seconds, '--nodes', nodes, '--clients', clients, '--rooms', rooms],
+      ...(unfenced ? ['--unfenced'] : []),
+      ...(keep ? ['--keep'] : []),
+    ],
+    folder,
+    keep,
+    stop_at_failure: unfenced,
+    say,
+  })
+  // Only when there is nothing in it.
+  await rmdir(folder).catch(() => {})
+  return failed.length === 0
 }
 
 if (values.help) say(HELP)
 else {
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1))
-  process.exit(await main())
+  // The parent of a run of many seeds is gone.
+  process.once('disconnect', () => process.exit(1))
+  process.exit((await (values.seeds === undefined ? one() : many(seedsOf(values.seeds)))) ? 0 : 1)
 }

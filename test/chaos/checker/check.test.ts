@@ -223,7 +223,7 @@ const PLANTED: { [N in ViolationName]: (history: OpenHistory) => void } = {
   },
   refused_without_cause: (history) => {
     const sent = records(history, 'sent').find(({ refuse }) => refuse)!
-    sent.refuse = false
+    sent.refuse = null
   },
   unexplained: (history) => replay(history, (refs) => [...refs.slice(0, -1), 4711]),
   ack_unsent: (history) => {

@@ -6,11 +6,11 @@ import type { Violation } from './violation.ts'
 /** Nobody is sent away for good, and nobody loses a seat, unless a fault that was drawn explains it. */
 export function checkClients(history: History, excuses: Excuses): Violation[] {
   const found: Violation[] = []
-  const session_at = new Map<string, number>()
+  const sessions = new Map<string, string>()
   const joined_at = new Map<string, number>()
   for (const record of history.clients) {
     const { at, client, kind } = record
-    if (kind === 'welcome' && !record.resumed) session_at.set(client, at)
+    if (kind === 'welcome') sessions.set(client, record.session)
     else if (kind === 'joined') joined_at.set(client, at)
     else if (kind === 'raced') {
       const message = `${record.winners} connections were welcome with one token, and stayed`
@@ -19,7 +19,7 @@ export function checkClients(history: History, excuses: Excuses): Violation[] {
       const { code, reason } = record
       const name = closeName(code)
       if (name === undefined || CLOSE[name].retry === 'resume') continue
-      if (excuses.close(code, client, session_at.get(client) ?? 0, at)) continue
+      if (excuses.close(code, client, sessions.get(client) ?? '', at)) continue
       found.push({ name: 'closed_without_cause', at, client, message: `closed with ${code} (${reason})` })
     } else if (kind === 'lost' && record.why === 'seat') {
       const { room, member } = record

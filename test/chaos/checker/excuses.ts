@@ -1,6 +1,6 @@
 import { CLOSE } from '../../../shared/protocol/close-codes.ts'
 import type { ClientRecord, Durability, History } from './history.ts'
-import type { Ownership, Ownerships } from './ownership.ts'
+import { isCrash, type Ownership, type Ownerships } from './ownership.ts'
 
 /** What excuses a member that sees something go which a promise would otherwise keep. */
 export const EXCUSES = {
@@ -14,7 +14,7 @@ export const EXCUSES = {
 export type Excuse = keyof typeof EXCUSES
 
 /** Members hear so long after the fact that a seat is gone, or that a session is. */
-const NOTICED_WITHIN_MS = 5000
+const NOTICED_WITHIN_MS = 3000
 /** A node that cannot be reached for a while hears late that a session is elsewhere. */
 const TAKEN_OVER_WITHIN_MS = 8000
 
@@ -30,7 +30,15 @@ export class Excuses {
   readonly #ownerships: Ownerships
   readonly #durability: ReadonlyMap<string, Durability>
 
-  constructor({ rooms }: Pick<History, 'rooms'>, ownerships: Ownerships) {
+  /** By session, when its record was written. */
+  readonly #written = new Map<string, number[]>()
+
+  constructor({ rooms, sessions }: Pick<History, 'rooms' | 'sessions'>, ownerships: Ownerships) {
+    for (const { session, at } of sessions) {
+      const written = this.#written.get(session)
+      if (written) written.push(at)
+      else this.#written.set(session, [at])
+    }
     this.#ownerships = ownerships
     this.#durability = new Map(rooms.map(({ room, durability }) => [room, durability]))
   }
@@ -80,35 +88,40 @@ export class Excuses {
     at: number,
     noticed_within_ms: number,
   ): Excuse | undefined {
-    const since = ({ claim }: Ownership) => claim.ended >= joined_at && claim.began <= at
-    if (this.#ownerships.losses(room).some(since)) return 'store_lost'
-    const durability = this.#durability.get(room)
-    if (durability === 'journal') return undefined
-    if (durability === 'snapshot') {
-      const crash = this.#ownerships
-        .crashes(room)
-        .find((ownership) => since(ownership) && appliedOf(ownership, member) === undefined)
-      return crash && 'take_over'
+    // Members may be told that the room is gone before the next owner has it.
+    const lost_then = ({ claim, outage = claim.began }: Ownership) =>
+      joined_at <= claim.ended && outage <= at && at <= claim.ended + noticed_within_ms
+    if (this.#ownerships.losses(room).some(lost_then)) return 'store_lost'
+    switch (this.#durability.get(room)) {
+      case 'snapshot':
+        return this.#ownerships
+          .crashes(room)
+          .some((crash) => lost_then(crash) && appliedOf(crash, member) === undefined)
+          ? 'take_over'
+          : undefined
+      case 'none':
+        return this.#ownerships.of(room).some((next) => isCrash(next) && lost_then(next))
+          ? 'room_ended'
+          : undefined
+      default:
+        return undefined
     }
-    const chain = this.#ownerships.of(room)
-    const ended = chain.some(({ claim }, i) => {
-      const next = chain[i + 1]
-      const noticed = (next?.claim.ended ?? at) + noticed_within_ms
-      if (claim.began > at || at > noticed || (next && (next.handed_over || next.claim.ended < joined_at)))
-        return false
-      const outage = this.#ownerships.outage(claim.node, Math.min(at, next?.claim.began ?? at))
-      return outage !== undefined
-    })
-    return ended ? 'room_ended' : undefined
   }
 
   /** A connection that was closed so that its session is over. */
-  close(code: number, client: string, session_at: number, at: number): Excuse | undefined {
+  close(code: number, client: string, session: string, at: number): Excuse | undefined {
     if (code === CLOSE.session_taken_over.code)
-      return this.#ownerships.fault('race', at, TAKEN_OVER_WITHIN_MS, client) && 'race'
+      return this.#ownerships.raced(client, at, TAKEN_OVER_WITHIN_MS) ? 'race' : undefined
     if (code !== CLOSE.resume_failed.code) return undefined
-    const lost = this.#ownerships.fault('redis_lost', at, NOTICED_WITHIN_MS)
-    return lost && lost.until >= session_at ? 'session_lost' : undefined
+    const written = this.#written.get(session) ?? []
+    const lost = this.#ownerships
+      .wipes(at)
+      .some(
+        (wipe) =>
+          written.some((time) => time <= wipe.until) &&
+          !written.some((time) => time > wipe.until && time <= at),
+      )
+    return lost ? 'session_lost' : undefined
   }
 }
 
@@ -141,10 +154,10 @@ export function excusedShare(
     seen.set(record.client, now)
     if (!before) continue
     pairs += 1
-    const { room, member, joined_at, session_at, epoch } = now
+    const { room, member, joined_at, epoch } = now
     const found = new Set<Excuse | undefined>()
     for (const code of [CLOSE.session_taken_over.code, CLOSE.resume_failed.code])
-      found.add(excuses.close(code, record.client, session_at, record.at))
+      found.add(excuses.close(code, record.client, before.session, record.at))
     if (room !== undefined) {
       found.add(excuses.seat(room, member, joined_at, record.at))
       if (record.kind === 'frame' && before.epoch > 0)
@@ -164,18 +177,18 @@ export function excusedShare(
 
 interface Seen {
   readonly at: number
-  readonly session_at: number
+  readonly session: string
   readonly joined_at: number
   readonly room: string | undefined
   readonly member: string
   readonly epoch: number
 }
 
-const NOTHING_SEEN: Seen = { at: 0, session_at: 0, joined_at: 0, room: undefined, member: '', epoch: 0 }
+const NOTHING_SEEN: Seen = { at: 0, session: '', joined_at: 0, room: undefined, member: '', epoch: 0 }
 
 function whatIsNew(record: ClientRecord): Partial<Seen> {
   const { at, kind } = record
-  if (kind === 'welcome' && !record.resumed) return { at, session_at: at }
+  if (kind === 'welcome') return { at, session: record.session }
   if (kind === 'joined') return { at, joined_at: at, room: record.room, member: record.member, epoch: 0 }
   if (kind === 'lost') return { at, room: undefined, epoch: 0 }
   if (kind === 'frame') return { at, epoch: record.epoch }

@@ -1,5 +1,5 @@
 import type { Json } from '../../../shared/json.ts'
-import type { AppliedOp, Player } from '../op-chain.ts'
+import type { AppliedOp, Player, Refusal } from '../op-chain.ts'
 
 /**
  * All that one run of chaos has left behind, as plain data. Times (`at`, `began`, `ended`, `until`) are milliseconds on the machine's
@@ -12,6 +12,8 @@ export interface History {
   readonly clients: readonly ClientRecord[]
   /** In the order of `ended`. */
   readonly store: readonly StoreRecord[]
+  /** In any order. */
+  readonly sessions: readonly SessionWrite[]
   readonly faults: readonly Fault[]
   readonly end: End
 }
@@ -107,8 +109,8 @@ export type ClientRecord = { readonly at: number; readonly client: string } & (
             readonly kind: 'sent'
             readonly ref: number
             readonly op: string
-            /** The room must refuse it. */
-            readonly refuse: boolean
+            /** How the room must refuse it; null: it must apply it. */
+            readonly refuse: Refusal | null
             readonly again: boolean
           }
         | { readonly kind: 'ack'; readonly ref: number }
@@ -125,7 +127,7 @@ export interface InRoom {
 
 /** One call of the store by a node. `ok` undefined: the call was rejected, so it may have taken place or not. */
 export interface StoreRecord {
-  readonly kind: 'claim' | 'commit' | 'snapshot' | 'release'
+  readonly kind: 'claim' | 'commit' | 'snapshot' | 'release' | 'quarantine'
   readonly node: string
   readonly room: string
   readonly began: number
@@ -137,6 +139,13 @@ export interface StoreRecord {
   readonly version: number
   /** What was written. */
   readonly content?: Content
+}
+
+/** A node wrote down a session, which whoever resumes it must find. */
+export interface SessionWrite {
+  readonly session: string
+  /** When the store had answered. */
+  readonly at: number
 }
 
 export interface Content {

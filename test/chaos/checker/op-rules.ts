@@ -1,3 +1,4 @@
+import { REFUSALS } from '../op-chain.ts'
 import { CLOCK_TOLERANCE_MS } from './commit-rules.ts'
 import type { CommitTimes } from './commit-times.ts'
 import type { Excuses } from './excuses.ts'
@@ -123,8 +124,12 @@ class Seat {
       op.refused = true
       if (this.#track.isApplied(op))
         this.#report('refused_applied', at, `ref ${ref} was refused (${code}), and is applied`)
-      else if (!op.refuse && BY_THE_ROOM.includes(code))
-        this.#report('refused_without_cause', at, `ref ${ref} was refused (${code}); the room must apply it`)
+      else if (op.refuse !== code && REFUSALS.some((refusal) => refusal === code))
+        this.#report(
+          'refused_without_cause',
+          at,
+          `ref ${ref} was refused with ${code}; the room must ${op.refuse ? `refuse it with ${op.refuse}` : 'apply it'}`,
+        )
     }
   }
 
@@ -148,5 +153,3 @@ class Seat {
 
 /** The server no longer knows what became of an op: it may be applied, at most once. */
 const OUTCOME_UNKNOWN = 'outcome_unknown'
-/** How the room logic itself refuses. */
-const BY_THE_ROOM = ['room_logic_failed', 'room_logic_refused']

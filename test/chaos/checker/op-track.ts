@@ -1,4 +1,4 @@
-import { chainAfter } from '../op-chain.ts'
+import { chainAfter, type Refusal } from '../op-chain.ts'
 import type { View } from './history.ts'
 import type { ViolationName } from './violation.ts'
 
@@ -8,8 +8,8 @@ export interface Op {
   readonly op: string
   /** When it was sent first. */
   readonly at: number
-  /** The room must refuse it. */
-  readonly refuse: boolean
+  /** How the room must refuse it; null: it must apply it. */
+  readonly refuse: Refusal | null
   acked: boolean
   refused: boolean
   /** The server could not tell what had become of it. */

@@ -35,6 +35,10 @@ export interface Ownership {
   readonly outage: number | undefined
 }
 
+/** Whether the owner before had not given the room up, and faults explain that it lost it. */
+export const isCrash = ({ previous, handed_over, outage }: Ownership): boolean =>
+  previous !== undefined && !handed_over && outage !== undefined
+
 /** Who owned which room, and what the faults explain of it. */
 export class Ownerships {
   readonly #faults: readonly Fault[]
@@ -85,11 +89,9 @@ export class Ownerships {
     return this.#rooms.get(room) ?? []
   }
 
-  /** Take-overs from an owner that had not given the room up, which faults explain and which went on from what was saved. */
+  /** Take-overs by crash, which went on from what was saved. */
   crashes(room: string): Ownership[] {
-    return this.of(room).filter(
-      ({ previous, handed_over, anew, outage }) => previous && !handed_over && !anew && outage !== undefined,
-    )
+    return this.of(room).filter((ownership) => isCrash(ownership) && !ownership.anew)
   }
 
   /** When a room was lost for good by nature: the store had lost its data, and the owner that could have written it anew had a fault of its own. */
@@ -146,14 +148,19 @@ export class Ownerships {
     return frozen
   }
 
-  /** The faults of a kind that reach into a moment, with so many milliseconds behind their end. */
-  fault(kind: FaultKind, at: number, felt_ms: number, client?: string): Fault | undefined {
-    return this.#faults.find(
+  /** When the store lost its data, up to a moment. */
+  wipes(before: number): Fault[] {
+    return this.#faults.filter(({ kind, at }) => kind === 'redis_lost' && at <= before)
+  }
+
+  /** Whether a client took its session up twice, not longer ago than that. */
+  raced(client: string, at: number, within_ms: number): boolean {
+    return this.#faults.some(
       (fault) =>
-        fault.kind === kind &&
+        fault.kind === 'race' &&
         fault.at <= at &&
-        fault.until + felt_ms >= at &&
-        (client === undefined || fault.clients?.includes(client)),
+        fault.at + within_ms >= at &&
+        fault.clients?.includes(client),
     )
   }
 

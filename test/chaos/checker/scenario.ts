@@ -1,6 +1,6 @@
 import type { Json } from '../../../shared/json.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
-import { chainAfter, NEW_PLAYER } from '../op-chain.ts'
+import { chainAfter, NEW_PLAYER, type Refusal } from '../op-chain.ts'
 import type { ChaosState } from '../room-logic.ts'
 import type {
   ClientRecord,
@@ -107,7 +107,7 @@ export class Scenario {
 
   /** One op: sent, applied, seen by everybody, acked. */
   op(client: string): void {
-    const seat = this.#send(client, false)
+    const seat = this.#send(client, null)
     const { member, ref } = seat
     const player = this.#state.players[member]!
     player.count += 1
@@ -120,7 +120,7 @@ export class Scenario {
   }
 
   refusedOp(client: string): void {
-    const { member, ref } = this.#send(client, true)
+    const { member, ref } = this.#send(client, 'room_logic_refused')
     const code = 'room_logic_refused'
     this.clients.push({ at: this.#tick(), client, kind: 'refused', room: this.room, member, ref, code })
   }
@@ -173,6 +173,7 @@ export class Scenario {
       rooms: [{ room, durability: this.#durability }],
       clients,
       store: this.store,
+      sessions: [],
       faults,
       end: {
         at: this.#tick(),
@@ -197,7 +198,7 @@ export class Scenario {
     )
   }
 
-  #send(client: string, refuse: boolean): Seated {
+  #send(client: string, refuse: Refusal | null): Seated {
     const seat = this.#seated.find((candidate) => candidate.client === client)!
     seat.ref += 1
     const { member, ref } = seat

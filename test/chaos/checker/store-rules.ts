@@ -37,6 +37,9 @@ function checkRoom(
         `${claim.node} claimed the room as if it had never been, over epoch ${previous.epoch} of ${previous.node}`,
       )
   }
+  for (const { kind, room: of, ok, node, ended } of history.store)
+    if (kind === 'quarantine' && of === room && ok !== false)
+      report('record_unreadable', ended, `${node} put what the store held in quarantine`)
   const writes = history.store.filter(
     (record) => record.room === room && (record.kind === 'commit' || record.kind === 'snapshot'),
   )

@@ -21,7 +21,7 @@ export const VIOLATIONS = {
   out_of_order: 'ops of one member were applied in another order',
   refused_applied: 'a refused op was applied',
   refused_acked: 'an op was both refused and acked, or acked although the room must refuse it',
-  refused_without_cause: 'the room refused an op that it must apply',
+  refused_without_cause: 'the room refused an op that it must apply, or in another way than it must',
   unexplained: 'a state holds ops that nobody sent',
   ack_unsent: 'a ref was acked that was never sent',
   unsettled: 'an op was neither acked nor refused although everything works',

@@ -1,5 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { SeededRandom } from '../../support/seeded-random.ts'
@@ -28,7 +27,8 @@ export interface ChaosOptions {
   readonly unfenced: boolean
   /** Which nodes a client tries: any, drawn anew each time, or only one of its own, the nodes taken in turn. */
   readonly doors: 'any' | 'own'
-  /** Keep logs and histories. */
+  /** Where logs and histories go; it goes when everything held, unless they are to be kept. */
+  readonly folder: string
   readonly keep: boolean
   readonly say: (line: string) => void
 }
@@ -58,8 +58,7 @@ const SAVED_WITHIN_MS = 1500
 
 /** One run: starts everything, breaks it as the seed says or `trouble` does, heals it, and checks what everybody saw. */
 export async function runChaos(options: ChaosOptions, trouble = drawn(options)): Promise<ChaosResult> {
-  const folder = await mkdtemp(join(tmpdir(), 'roomful-chaos-'))
-  const { nodes, unfenced } = options
+  const { nodes, unfenced, folder } = options
   const cluster = await Cluster.start({ nodes, unfenced, folder, lease_ms: LEASE_MS })
   const abandon = () => cluster.abandon()
   process.once('exit', abandon)
@@ -143,6 +142,7 @@ class Run {
       // What came after the end was taken is the end of the run itself.
       clients: this.#records.filter(({ at }) => at <= end.at),
       store: this.#cluster.storeHistory(),
+      sessions: this.#cluster.sessionWrites(),
       faults: [...faults, ...this.#stalls, ...this.#cluster.stalls()].sort((a, b) => a.at - b.at),
       end: { ...end, ...found },
     }

@@ -5,7 +5,7 @@ import type { RoomDescription } from '../../../dataplane/descriptions.ts'
 import { type Clock, systemClock } from '../../../shared/clock.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
-import type { End, Fault, StoreRecord } from '../checker/history.ts'
+import type { End, Fault, SessionWrite, StoreRecord } from '../checker/history.ts'
 import { FaultyLink } from './faulty-link.ts'
 import { NodeProcess } from './node-process.ts'
 import type { Door } from './player.ts'
@@ -182,6 +182,11 @@ export class Cluster {
       .flatMap((node) => node.history().calls)
       .map((record) => ({ ...record, room: record.room.slice(record.room.indexOf('/') + 1) }))
       .sort((a, b) => a.ended - b.ended)
+  }
+
+  /** Every record of a session that was written. */
+  sessionWrites(): SessionWrite[] {
+    return this.#processes.flatMap((node) => node.history().sessions)
   }
 
   /** When which node could not get on. */

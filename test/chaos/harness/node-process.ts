@@ -2,9 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { createWriteStream, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import type { StoreRecord } from '../checker/history.ts'
-import { readStoreLines } from '../node/recording-store.ts'
-import type { Stall } from '../node/stall-watch.ts'
+import { readStoreLines, type StoreHistory } from '../node/recording-store.ts'
 import { machineNow } from '../now.ts'
 
 const MAIN = fileURLToPath(new URL('../node/main.ts', import.meta.url))
@@ -100,12 +98,12 @@ export class NodeProcess {
   }
 
   /** Everything it asked of the store's room records, and when it could not get on. */
-  history(): { calls: StoreRecord[]; stalls: Stall[] } {
+  history(): StoreHistory {
     try {
       return readStoreLines(readFileSync(this.#history, 'utf8'), this.#ended_at ?? machineNow())
     } catch {
       // It ended before it opened the file.
-      return { calls: [], stalls: [] }
+      return { calls: [], stalls: [], sessions: [] }
     }
   }
 

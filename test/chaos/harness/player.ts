@@ -1,4 +1,5 @@
 import type { ClientRecord, End } from '../checker/history.ts'
+import type { Refusal } from '../op-chain.ts'
 
 /** A node that clients may try. */
 export interface Door {
@@ -50,6 +51,12 @@ export const MOST_WAITING = 8
 /** One op in so many is one that the room must refuse. */
 const REFUSED_ONE_IN = 12
 
+/** An op that a client is to send. */
+export interface NewOp {
+  readonly op: string
+  readonly refuse: Refusal | null
+}
+
 /** The ops of one client: each with a name of its own. */
 export class Ops {
   readonly #name: string
@@ -61,9 +68,27 @@ export class Ops {
     this.#random = random
   }
 
-  next(may_refuse: boolean): { op: string; refuse: boolean } {
+  /** One that the room applies. */
+  good(): NewOp {
+    return this.#op(null)
+  }
+
+  /** What to send now. */
+  next(): NewOp {
+    return this.#one(REFUSED_ONE_IN) ? this.#bad() : this.good()
+  }
+
+  #bad(): NewOp {
+    return this.#op(this.#one(3) ? 'room_logic_failed' : 'room_logic_refused')
+  }
+
+  #op(refuse: Refusal | null): NewOp {
     this.#count += 1
-    return { op: `${this.#name}/${this.#count}`, refuse: may_refuse && this.#random() * REFUSED_ONE_IN < 1 }
+    return { op: `${this.#name}/${this.#count}`, refuse }
+  }
+
+  #one(of: number): boolean {
+    return this.#random() * of < 1
   }
 
   /** When the next one is due, in milliseconds. */

@@ -1,7 +1,7 @@
 import { CLOSE, closeName } from '../../../shared/protocol/close-codes.ts'
 import type { ServerMessage } from '../../../shared/protocol/messages.ts'
 import type { End } from '../checker/history.ts'
-import { type Door, MOST_WAITING, Ops, type Player, type PlayerParts } from './player.ts'
+import { type Door, MOST_WAITING, type NewOp, Ops, type Player, type PlayerParts } from './player.ts'
 import { RawSeat } from './raw-seat.ts'
 import { RawSocket } from './raw-socket.ts'
 
@@ -53,7 +53,7 @@ export class RawPlayer implements Player {
   }
 
   last(): void {
-    this.#op(false)
+    this.#op(this.#ops.good())
   }
 
   cut(): void {
@@ -90,13 +90,13 @@ export class RawPlayer implements Player {
     setTimeout(() => {
       if (this.#closed) return
       const seat = this.#seat
-      if (!this.#resting && this.#online && seat?.current && seat.kept.size < MOST_WAITING) this.#op(true)
+      if (!this.#resting && this.#online && seat?.current && seat.kept.size < MOST_WAITING)
+        this.#op(this.#ops.next())
       this.#playOn()
     }, this.#ops.pause()).unref()
   }
 
-  #op(may_refuse: boolean): void {
-    const { op, refuse } = this.#ops.next(may_refuse)
+  #op({ op, refuse }: NewOp): void {
     this.#last_ref += 1
     const message = this.#seat?.send(op, this.#last_ref, refuse)
     if (message) this.#socket?.send(message)

@@ -3,7 +3,7 @@ import type { ClientMessage, ServerMessage } from '../../../shared/protocol/mess
 import { applyOperations } from '../../../shared/sync/apply-operations.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
 import { type FrameName, playerIn, type View } from '../checker/history.ts'
-import type { AppliedOp } from '../op-chain.ts'
+import type { AppliedOp, Refusal } from '../op-chain.ts'
 import type { Note } from './player.ts'
 
 type Kept = Extract<ClientMessage, { t: 'message' }> & { readonly ref: number }
@@ -73,7 +73,7 @@ export class RawSeat {
     return reason && this.#ask(reason)
   }
 
-  send(op: string, ref: number, refuse: boolean): ClientMessage {
+  send(op: string, ref: number, refuse: Refusal | null): ClientMessage {
     const message: Kept = { t: 'message', room_id: this.room, type: 'op', data: { op, ref, refuse }, ref }
     this.kept.set(ref, message)
     this.#write({ kind: 'sent', ref, op, refuse, again: false })
@@ -84,7 +84,7 @@ export class RawSeat {
   again(): ClientMessage[] {
     const messages = [...this.kept.values()]
     for (const { ref, data } of messages) {
-      const { op, refuse } = data as { op: string; refuse: boolean }
+      const { op, refuse } = data as { op: string; refuse: Refusal | null }
       this.#write({ kind: 'sent', ref, op, refuse, again: true })
     }
     return messages

@@ -7,6 +7,16 @@ import type { ChaosOptions, ChaosResult } from './chaos.ts'
 /** So many violations get a trace; the others are counted. */
 const TRACED = 3
 
+/** What a run has shown, in a line. */
+export function summary({ history, violations, excused }: ChaosResult): string {
+  const { clients, faults } = history
+  const acks = clients.filter(({ kind }) => kind === 'ack').length
+  const drawn = faults.filter(({ kind }) => kind !== 'stall').length
+  const names = [...new Set(violations.map(({ name }) => name))]
+  const verdict = names.length > 0 ? `FAILED: ${names.join(', ')}` : 'held'
+  return `${verdict}; ${acks} acks, ${drawn} faults, ${percent(excused.excused, excused.pairs)} excused`
+}
+
 /** What a run has shown, for people. */
 export function report({ history, violations, excused, folder }: ChaosResult, options: ChaosOptions): string {
   const { clients, store, faults } = history

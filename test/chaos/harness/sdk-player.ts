@@ -3,7 +3,7 @@ import type { Json } from '../../../shared/json.ts'
 import { type End, playerIn, type View } from '../checker/history.ts'
 import type { chaosRoom } from '../room-logic.ts'
 import { Front } from './front.ts'
-import { MOST_WAITING, Ops, type Player } from './player.ts'
+import { MOST_WAITING, type NewOp, Ops, type Player } from './player.ts'
 import type { RawPlayerParts } from './raw-player.ts'
 
 const CONNECT_AGAIN_MS = 500
@@ -43,7 +43,7 @@ export class SdkPlayer implements Player {
   }
 
   last(): void {
-    this.#op(false)
+    this.#op(this.#ops.good())
   }
 
   cut(): void {
@@ -129,17 +129,17 @@ export class SdkPlayer implements Player {
   #playOn(): void {
     setTimeout(() => {
       if (this.#closed) return
-      if (!this.#resting && this.#room?.status === 'joined' && this.#waiting < MOST_WAITING) this.#op(true)
+      if (!this.#resting && this.#room?.status === 'joined' && this.#waiting < MOST_WAITING)
+        this.#op(this.#ops.next())
       this.#playOn()
     }, this.#ops.pause()).unref()
   }
 
-  #op(may_refuse: boolean): void {
+  #op({ op, refuse }: NewOp): void {
     const room = this.#room
     if (!room) return
     // It may be another member since the last change of the state.
     this.#changed()
-    const { op, refuse } = this.#ops.next(may_refuse)
     this.#last_ref += 1
     const ref = this.#last_ref
     // The member may be another when the answer comes.

@@ -31,6 +31,8 @@ const node_id = config.node_id ?? 'node'
 const log = createLog(config.log, { node_id })
 const clock = new JumpingClock()
 process.on('message', ({ jump_ms }: { jump_ms: number }) => clock.jump(jump_ms))
+// The run is over, however it ended.
+process.once('disconnect', () => process.exit(1))
 
 const start = async () => {
   const store = await openStore({ ...config.store, log, clock, random: systemRandom })
@@ -58,7 +60,11 @@ const withRooms = (store: Store, rooms: RecordingRooms): Store => ({
     read: (keys) => store.records.read(keys),
     write: (writes) =>
       watchSlow(
-        () => store.records.write(writes),
+        async () => {
+          const stands = await store.records.write(writes)
+          if (stands) rooms.wrote(writes)
+          return stands
+        },
         (stall) => rooms.stalled(stall),
       ),
     page: (index, options) => store.records.page(index, options),

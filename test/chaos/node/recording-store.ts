@@ -8,17 +8,22 @@ import type {
   RoomOwner,
   RoomQuota,
   RoomRecords,
+  Write,
 } from '../../../shared/store/port.ts'
-import type { Content, StoreRecord } from '../checker/history.ts'
+import type { Content, SessionWrite, StoreRecord } from '../checker/history.ts'
 import { machineNow } from '../now.ts'
 import type { AppliedOp } from '../op-chain.ts'
 import type { ChaosState } from '../room-logic.ts'
 import type { Stall } from './stall-watch.ts'
 
-/** A line of a node's history: a call of the store that begins, the answer to one, or a time in which nothing got on. */
+/** What the keys of sessions' records begin with. */
+const SESSION_KEY = 'session:'
+
+/** A line of a node's history: a call of the store that begins, the answer to one, a time in which nothing got on, or a session's record that was written. */
 export type StoreLine =
   | ({ readonly call: number } & Omit<StoreRecord, 'ended' | 'ok'>)
   | { readonly stall: Stall }
+  | { readonly session: string; readonly at: number }
   | {
       readonly answer: number
       readonly ended: number
@@ -48,6 +53,13 @@ export class RecordingRooms implements RoomRecords {
 
   stalled(stall: Stall): void {
     this.#write({ stall })
+  }
+
+  /** These writes stand. */
+  wrote(writes: readonly Write[]): void {
+    for (const write of writes)
+      if ('put' in write && write.put.startsWith(SESSION_KEY))
+        this.#write({ session: write.put.slice(SESSION_KEY.length), at: machineNow() })
   }
 
   inspect(room: string): Promise<RoomOwner | undefined> {
@@ -85,7 +97,9 @@ export class RecordingRooms implements RoomRecords {
   }
 
   quarantine(room: string, fence: Fence, quarantine: Quarantine): Promise<boolean> {
-    return this.#rooms.quarantine(room, fence, quarantine)
+    return this.#record('quarantine', room, fence, undefined, () =>
+      this.#rooms.quarantine(room, fence, quarantine),
+    )
   }
 
   refresh(room: string, fence: Fence, ttl_ms: number): Promise<boolean> {
@@ -137,14 +151,23 @@ export class RecordingRooms implements RoomRecords {
   }
 }
 
-/** What a node's file tells. A call without an answer ended when the node did: `end`. */
-export function readStoreLines(text: string, end: number): { calls: StoreRecord[]; stalls: Stall[] } {
+/** What a node's file tells. */
+export interface StoreHistory {
+  readonly calls: StoreRecord[]
+  readonly stalls: Stall[]
+  readonly sessions: SessionWrite[]
+}
+
+/** A call without an answer ended when the node did: `end`. */
+export function readStoreLines(text: string, end: number): StoreHistory {
+  const sessions: SessionWrite[] = []
   const calls = new Map<number, StoreRecord>()
   const stalls: Stall[] = []
   for (const line of text.split('\n')) {
     if (!line.endsWith('}')) continue
     const parsed = JSON.parse(line) as StoreLine
     if ('stall' in parsed) stalls.push(parsed.stall)
+    else if ('session' in parsed) sessions.push(parsed)
     else if ('call' in parsed) {
       const { call, ...record } = parsed
       calls.set(call, { ...record, ended: end, ok: undefined })
@@ -154,5 +177,5 @@ export function readStoreLines(text: string, end: number): { calls: StoreRecord[
       if (record) calls.set(answer, { ...record, ...fence, ended, ok })
     }
   }
-  return { calls: [...calls.values()], stalls }
+  return { calls: [...calls.values()], stalls, sessions }
 }
