@@ -40,6 +40,8 @@ const SECRETS: Readonly<Record<string, string>> = {
   'internal-secret:token': 'an-internal-token-of-32-characters',
   'control-secrets:keyring': 'the-secret-of-the-keyring',
   'control-secrets:operator-tokens': 'the-token-of-an-operator',
+  'control-secrets:redis-url': 'redis://roomful-control:s3cret@redis:6379',
+  'node-secrets:redis-url': 'redis://roomful-node:s3cret@redis:6379',
 }
 
 function secretOf(service: ComposeService, path: string): string {
@@ -164,7 +166,7 @@ describe('compose.yaml', () => {
       const control = new URL(parsed.config.control_url)
       expect(compose.services[control.hostname], parsed.config.control_url).toBeDefined()
       expect(read('balancer/haproxy.cfg')).toMatch(new RegExp(`bind :${control.port}$`, 'm'))
-      expect(service.volumes?.join()).not.toContain('control-secrets')
+      expect(service.volumes?.join()).not.toMatch(/control-secrets|redis-/)
     }
     expect(names.size).toBe(3)
   })
@@ -246,7 +248,9 @@ describe('compose.yaml', () => {
     const { redis } = compose.services
     const place = await mkdtemp(join(tmpdir(), 'roomful-compose-'))
     const port = await freePort()
-    const [, ...words] = redis!.command!
+    const acl = join(place, 'users.acl')
+    await writeFile(acl, read('redis/users.acl'))
+    const [, ...words] = redis!.command!.map((word) => (word === '/run/redis/users.acl' ? acl : word))
     const child = spawn(programOr('redis-server'), [
       ...words,
       '--port',
@@ -262,7 +266,7 @@ describe('compose.yaml', () => {
       await ended
       await rm(place, { recursive: true, force: true })
     })
-    const url = `redis://127.0.0.1:${port}`
+    const url = `redis://operator:OPERATOR_PASSWORD@127.0.0.1:${port}`
     await redisAnswers(url, 10_000)
     const { Redis } = await import('ioredis')
     const client = new Redis(url)
@@ -274,6 +278,11 @@ describe('compose.yaml', () => {
       ),
     )
     client.disconnect()
+    // Whoever has no password may ask whether it is well.
+    const stranger = new Redis(port)
+    expect(await stranger.ping()).toBe('PONG')
+    await expect(stranger.get('roomful:{control}:keyring')).rejects.toThrow('NOPERM')
+    stranger.disconnect()
     expect(settings).toMatchObject({ 'maxmemory-policy': 'noeviction', appendonly: 'yes' })
     const held = Number(settings.maxmemory) / 2 ** 20
     expect(mebibytes(redis!.deploy!.resources.limits.memory)).toBeGreaterThan(2 * held)
@@ -295,7 +304,9 @@ describe.skipIf(!as_root)('the secrets of compose.yaml', () => {
     onTestFinished(() => rm(place, { recursive: true, force: true }))
     const { secrets } = compose.services
     const volumes = secrets!.volumes!.map((mount) => mount.split(':')[1]!)
-    for (const path of volumes) await mkdir(join(place, path), { recursive: true })
+    for (const path of volumes.filter((path) => !path.endsWith('.acl')))
+      await mkdir(join(place, path), { recursive: true })
+    await writeFile(join(place, 'run/users.acl'), read('redis/users.acl'))
     const [shell, ...options] = secrets!.entrypoint!
     const [script] = secrets!.command!
     const make = () =>
@@ -316,6 +327,24 @@ describe.skipIf(!as_root)('the secrets of compose.yaml', () => {
       expect(made[name], name).toMatch(/^[A-Za-z0-9+/]{43}=\n$/)
     }
     expect(new Set(Object.values(made)).size).toBe(4)
+    const redis_files = {
+      'control/redis-url': [10001, /^redis:\/\/roomful-control:([0-9a-f]{64})@redis:6379\n$/],
+      'node/redis-url': [10001, /^redis:\/\/roomful-node:([0-9a-f]{64})@redis:6379\n$/],
+      'redis/operator-password': [999, /^([0-9a-f]{64})$/],
+    } as const
+    const passwords: string[] = []
+    for (const [name, [owner, pattern]] of Object.entries(redis_files)) {
+      const path = join(place, 'run', name)
+      const { mode, uid } = await stat(path)
+      expect([mode & 0o777, uid], name).toEqual([0o400, owner])
+      made[name] = await readFile(path, 'utf8')
+      passwords.push(pattern.exec(made[name])![1]!)
+    }
+    expect(new Set(passwords).size).toBe(3)
+    const acl = await readFile(join(place, 'run/redis/users.acl'), 'utf8')
+    expect((await stat(join(place, 'run/redis/users.acl'))).uid).toBe(999)
+    expect(acl).not.toContain('PASSWORD')
+    for (const password of passwords) expect(acl).toContain(` >${password} `)
     // As README.md changes one, with a docker that does in the folder what Compose would do in the containers.
     const [block] = /(?<=```sh\n# secret\n).*?(?=```)/s.exec(read('README.md'))!
     await writeFile(
@@ -343,7 +372,7 @@ describe.skipIf(!as_root)('the secrets of compose.yaml', () => {
     // A second start leaves them as they are; one that is missing is made anew.
     await rm(join(place, 'run/grafana/admin-password'))
     await make()
-    for (const name of Object.keys(expected)) {
+    for (const name of Object.keys(made)) {
       const again = await readFile(join(place, 'run', name), 'utf8')
       if (name === 'grafana/admin-password') expect(again).not.toBe(made[name])
       else expect(again).toBe(made[name])

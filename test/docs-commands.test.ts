@@ -99,8 +99,8 @@ const LEDGER: Readonly<Record<string, readonly (readonly [string, string, string
     ['13. A small client', '-', SHOWN],
   ],
   'docs/redis.md': [
-    ['The user', '-', 'shared/store/redis/access.test.ts'],
-    ['The user', '-', 'shared/store/redis/access.test.ts'],
+    ['The users', '-', 'shared/store/redis/access.test.ts'],
+    ['The users', '-', 'shared/store/redis/access.test.ts'],
   ],
   'docs/reference.md': [
     ['Admin', 'sh', RUNBOOKS],

@@ -1,22 +1,38 @@
+import { Redis } from 'ioredis'
 import { connect } from 'roomful/client'
-import { describe, expect, inject, it, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import type counter from '../examples/counter/room.ts'
 import { type Program, runProgram } from './support/program.ts'
+import { asAdmin } from './support/redis-admin.ts'
+import { type RedisServer, startRedis } from './support/redis-server.ts'
+import { addRedisUser } from './support/redis-users.ts'
 
 const INTERNAL_TOKEN = 'internal-token-of-the-process-tests'
 
-/** Control and one node as processes of their own, on the Redis of the tests. */
-async function deployment() {
-  const shared = {
-    REDIS_URL: inject('redisUrl'),
-    KEY_PREFIX: `processes-${crypto.randomUUID()}:`,
-    INTERNAL_TOKEN,
+let redis: RedisServer
+let redis_urls: { readonly control: string; readonly node: string }
+beforeAll(async () => {
+  redis = await startRedis()
+  redis_urls = {
+    control: await addRedisUser(redis.url, 'roomful-control'),
+    node: await addRedisUser(redis.url, 'roomful-node'),
   }
-  const control = runProgram(['control'], { ...shared, CONTROL_PORT: '0' })
+})
+afterAll(() => redis.close())
+
+/** Control and one node as processes of their own, each as its own user of one Redis. */
+async function deployment() {
+  const control = runProgram(['control'], {
+    REDIS_URL: redis_urls.control,
+    KEYRING_SECRET: 'a-keyring-secret-of-32-characters',
+    INTERNAL_TOKEN,
+    CONTROL_PORT: '0',
+  })
   const [, control_url] = (await control.said(/ready: api (http:\/\/[\d.:]+)/)) as [string, string]
   const startNode = async (env: Record<string, string> = {}) => {
     const node = runProgram(['dataplane'], {
-      ...shared,
+      REDIS_URL: redis_urls.node,
+      INTERNAL_TOKEN,
       CONTROL_URL: control_url,
       WS_PORT: '0',
       ADMIN_PORT: '0',
@@ -38,8 +54,10 @@ async function deployment() {
     return (await response.json()) as { id: string; token: string }
   }
   const { id: projectId } = await post('/projects', { name: 'processes' })
-  const { token } = await post('/tokens', { project_id: projectId })
-  return { startNode, credentials: { projectId, token } }
+  const { id: key_id } = await post(`/projects/${projectId}/keys`, { name: 'of a game' })
+  const { token } = await post('/tokens', { project_id: projectId, key_id })
+  const revoke = () => post(`/projects/${projectId}/keys/${key_id}/revoke`, {})
+  return { startNode, credentials: { projectId, token }, key_id, revoke }
 }
 
 /** Joins as soon as the room can be had: a dead owner's lease has to run out first. */
@@ -109,5 +127,58 @@ describe('a node as a process', () => {
     expect(await node.ended).toBe(0)
     await vi.waitFor(() => expect(statuses).toContain('reconnecting'), 10_000)
     client.close()
+  })
+})
+
+/** What Redis has refused to anyone so far. */
+const refusals = () => asAdmin(redis.url, (admin) => admin.call('ACL', 'LOG'))
+
+/** Tries a command as a user; what it answers when it is refused, or that it was not. */
+async function refusal(url: string, command: string, ...args: string[]): Promise<string> {
+  const client = new Redis(url, { retryStrategy: () => null })
+  try {
+    await client.call(command, ...args)
+    return `${command} ${args[0]} was done`
+  } catch (error) {
+    return (error as Error).message
+  } finally {
+    client.disconnect()
+  }
+}
+
+describe('the two users of Redis', () => {
+  // Game code runs in nodes: with a node's password, it must not be able to let in whoever control has shut out.
+  it('have every right they need, and neither can do what is the other’s', async () => {
+    const { startNode, credentials, key_id, revoke } = await deployment()
+    const first = await startNode()
+    const second = await startNode()
+    const before = await joinCounter(first.ws_url, credentials)
+    const after = await joinCounter(second.ws_url, credentials)
+    await after.room.send('inc', { by: 3 })
+    await vi.waitFor(() => expect(before.room.state).toEqual({ count: 3 }))
+    const ended = new Promise<string>((resolve) => {
+      after.client.onConnectionChange((status, reason) => status === 'closed' && resolve(reason!.code))
+    })
+    await revoke()
+    expect(await ended).toBe('key_revoked')
+    expect(await refusals()).toEqual([])
+
+    const { control, node } = redis_urls
+    const key = `roomful:{control}:key:${key_id}`
+    const room = `roomful:{room:${credentials.projectId}/counter:kept}:record`
+    const tries = await Promise.all([
+      refusal(node, 'HSET', key, 'v', 'active'),
+      refusal(node, 'EVAL', 'return redis.call("DEL", KEYS[1])', '1', key),
+      refusal(node, 'HGET', key, 'v'),
+      refusal(node, 'HGET', 'roomful:{control}:keyring', 'v'),
+      refusal(node, 'ZREM', 'roomful:{control}:projects', credentials.projectId),
+      refusal(control, 'HSET', room, 'epoch', '1'),
+      refusal(control, 'DEL', 'roomful:{nodes}:lease:node-1'),
+      refusal(control, 'GET', 'roomful:session:ses_1'),
+      refusal(control, 'PUBLISH', 'roomful:node:node-1', 'anything'),
+      refusal(node, 'FLUSHALL'),
+      refusal(control, 'CONFIG', 'SET', 'maxmemory', '1'),
+    ])
+    for (const said of tries) expect(said).toMatch(/^NOPERM/)
   })
 })

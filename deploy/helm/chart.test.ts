@@ -21,7 +21,8 @@ const OWN_SECRET: Manifest = {
   metadata: { name: 'roomful-secrets' },
   data: Object.fromEntries(
     Object.entries({
-      'redis-url': 'rediss://redis.example.com:6380',
+      'redis-url': 'rediss://roomful-control:s3cret@redis.example.com:6380',
+      'node-redis-url': 'rediss://roomful-node:s3cret@redis.example.com:6380',
       'internal-token': 'internal-token-of-somebody',
       'keyring-secret': 'keyring-secret-of-somebody',
       'control-api-tokens': 'operator-token-of-somebody',
@@ -151,7 +152,10 @@ describe.skipIf(missing !== undefined)('the chart', () => {
       expect(control_config.operator_tokens).toHaveLength(1)
       expect(control_config.keyring_secret!.length).toBeGreaterThanOrEqual(16)
       expect(node_config.internal_token).toBe(control_config.internal_token)
-      expect(node_config.store).toEqual(control_config.store)
+      // The same Redis, each as its own user, or both as one.
+      const store = new URL(control_config.store.redis_url!)
+      if (store.password !== '') store.username = 'roomful-node'
+      expect(node_config.store).toEqual({ ...control_config.store, redis_url: store.href })
       // The ports that Kubernetes knows are those that the processes listen on.
       const listed = (ending: string) =>
         one(manifests, 'Deployment', ending).spec.template.spec.containers[0].ports.map(
@@ -173,7 +177,7 @@ describe.skipIf(missing !== undefined)('the chart', () => {
           ({ secret }: { secret?: { items: { key: string }[] } }) =>
             secret?.items.map(({ key }) => key) ?? [],
         )
-      expect(keys('-node').sort()).toEqual(['internal-token', 'redis-url'])
+      expect(keys('-node').sort()).toEqual(['internal-token', 'node-redis-url'])
       expect(keys('-control').sort()).toEqual([
         'control-api-tokens',
         'internal-token',
@@ -255,10 +259,14 @@ describe.skipIf(missing !== undefined)('the chart', () => {
     const first = one(render(example('smallest')), 'Secret')
     expect(first.metadata.annotations).toMatchObject({ 'helm.sh/resource-policy': 'keep' })
     const cluster = { [`v1/Secret/play/${first.metadata.name}`]: first }
-    const values = { redis: { url: 'redis://elsewhere:6379' } }
+    const values = { redis: { url: 'redis://elsewhere:6379', nodeUrl: 'redis://node:s3cret@elsewhere:6379' } }
     const second = one(helm.manifests(CHART, { values, cluster }), 'Secret')
-    expect({ ...second.data, 'redis-url': '' }).toEqual({ ...first.data, 'redis-url': '' })
-    expect(Buffer.from(second.data['redis-url'], 'base64').toString()).toBe('redis://elsewhere:6379')
+    const addresses = { 'redis-url': '', 'node-redis-url': '' }
+    expect({ ...second.data, ...addresses }).toEqual({ ...first.data, ...addresses })
+    const address = (key: string) => Buffer.from(second.data[key], 'base64').toString()
+    expect(address('redis-url')).toBe(values.redis.url)
+    expect(address('node-redis-url')).toBe(values.redis.nodeUrl)
+    expect(first.data['node-redis-url']).toBe(first.data['redis-url'])
     const other = one(render(example('smallest')), 'Secret')
     for (const key of ['internal-token', 'keyring-secret', 'control-api-tokens']) {
       expect(other.data[key]).not.toBe(first.data[key])

@@ -103,6 +103,7 @@ describe('the files beside the units', () => {
     await mkdir(join(place, 'etc/systemd/system'), { recursive: true })
     await mkdir(join(place, 'deploy'))
     await cp(folder, join(place, 'deploy/systemd'), { recursive: true })
+    await cp(join(folder, '../redis'), join(place, 'deploy/redis'), { recursive: true })
     const script = commands.replaceAll('sudo ', '').replaceAll('/etc/', `${place}/etc/`)
     const keyring = () => readFile(join(place, 'etc/roomful/secrets/keyring'), 'utf8')
     await run('sh', ['-ec', script], { cwd: place })
@@ -111,6 +112,12 @@ describe('the files beside the units', () => {
     // Typed once more, by somebody who installs a new version, it must not cost the signing keys.
     await run('sh', ['-ec', script], { cwd: place })
     expect(await keyring()).toBe(made)
+    const acl = await readFile(join(place, 'etc/redis/users.acl'), 'utf8')
+    expect(acl).not.toContain('PASSWORD')
+    for (const plane of ['control', 'node']) {
+      const url = new URL(await readFile(join(place, `etc/roomful/secrets/${plane}-redis-url`), 'utf8'))
+      expect(acl).toContain(`\nuser ${url.username} on >${url.password} `)
+    }
     for (const { unit } of UNITS) {
       const of = await settingsOf(unit)
       const files = [

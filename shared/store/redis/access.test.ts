@@ -8,6 +8,7 @@ import { startRedisCluster } from '../../../test/support/redis-cluster.ts'
 import { freePort } from '../../../test/support/redis-port.ts'
 import { type RedisServer, startRedis, startRedisWith } from '../../../test/support/redis-server.ts'
 import { openRedisStore, silent, storeUnderTest } from '../../../test/support/redis-store.ts'
+import { REDIS_USERS } from '../../../test/support/redis-users.ts'
 import { randomToken } from '../../ids.ts'
 import { systemRandom } from '../../random.ts'
 import { bytes, LONG_MS } from '../conformance/harness.ts'
@@ -16,10 +17,16 @@ import { redisStore } from './redis.ts'
 
 const page = readFileSync(new URL('../../../docs/redis.md', import.meta.url), 'utf8')
 
-/** The rules of the page's `ACL SETUSER roomful` lines, with a password for tests: of every Redis, and what a Cluster adds. */
-const [rules = [], cluster_rules = []] = [...page.matchAll(/^ACL SETUSER roomful (.*)$/gm)].map(([, rule]) =>
-  rule!.replace('>PASSWORD', '>s3cret').split(' '),
-)
+/** The commands of both users of `deploy/redis/users.acl`, for a user of all keys, as the conformance suite needs it. */
+const rules = [
+  'on',
+  '>s3cret',
+  '~roomful:*',
+  '&roomful:*',
+  ...REDIS_USERS.get('roomful-node')!.filter((rule) => /^[-+]/.test(rule)),
+]
+/** What the page adds for a Cluster. */
+const cluster_rules = /^ACL SETUSER roomful-node (\+.*)$/m.exec(page)![1]!.split(' ')
 
 const allow = (url: string, ...rule: string[]): Promise<unknown> =>
   asAdmin(url, (redis) => redis.call('ACL', 'SETUSER', 'roomful', ...rule))
@@ -69,7 +76,7 @@ function makeCertificates() {
   }
 }
 
-describe('over TLS, as a user with the rights of the page, in database 2', () => {
+describe('over TLS, as a user with every right that roomful needs, in database 2', () => {
   let certificates: ReturnType<typeof makeCertificates>
   let server: RedisServer
   let url: string
@@ -112,7 +119,7 @@ describe('over TLS, as a user with the rights of the page, in database 2', () =>
   })
 })
 
-describe('on a Cluster, as a user with the rights of the page', () => {
+describe('on a Cluster, as a user with every right that roomful needs', () => {
   let cluster: Awaited<ReturnType<typeof startRedisCluster>>
   beforeAll(async () => {
     cluster = await startRedisCluster()
@@ -137,6 +144,24 @@ describe('on a Cluster, as a user with the rights of the page', () => {
       }
     },
   )
+})
+
+describe('docs/redis.md', () => {
+  it('has both users as deploy/redis/users.acl has them', () => {
+    const users = [...page.matchAll(/^user (roomful-\w+) (.*)$/gm)].map(([, name, rest]) => [name, rest])
+    const expected = ['roomful-control', 'roomful-node'].map((name) => [
+      name,
+      REDIS_USERS.get(name)!.join(' '),
+    ])
+    expect(users).toEqual(expected)
+  })
+
+  it('names the same commands for both', () => {
+    const [control, node] = ['roomful-control', 'roomful-node'].map((name) =>
+      REDIS_USERS.get(name)!.filter((rule) => /^[-+]/.test(rule)),
+    )
+    expect(control).toEqual(node)
+  })
 })
 
 describe('a user of one server', () => {

@@ -41,6 +41,7 @@ const CHECKS: Readonly<Record<string, Check>> = {
   '/opt/roomful/node_modules/.bin/roomful': ([command]) => roomful(command),
   curl: (words) => port(words.find((word) => word.includes('//')) ?? ''),
   openssl: () => undefined,
+  chown: () => undefined,
 }
 
 /** What is wrong with a command, given as its words; undefined: nothing that can be told here. */
@@ -167,7 +168,7 @@ function kubectl(words: readonly string[]): string | undefined {
   if (verb === 'create') {
     const literals = named.filter((word) => word.startsWith('--from-literal='))
     const keys = literals.map((word) => word.split('=')[1]!).sort()
-    const wanted = ['control-api-tokens', 'internal-token', 'keyring-secret', 'redis-url']
+    const wanted = ['control-api-tokens', 'internal-token', 'keyring-secret', 'node-redis-url', 'redis-url']
     const secret = read('deploy/helm/roomful/templates/secret.yaml')
     const unread = wanted.find((key) => !secret.includes(key))
     if (unread) return `the chart has no ${unread} in its Secret`
@@ -206,10 +207,12 @@ function systemctl([verb = '', ...units]: readonly string[]): string | undefined
     .find(Boolean)
 }
 
-/** A unit of ours by its instance, all of ours by a pattern, or haproxy's own. */
+/** A unit of ours by its instance, all of ours by a pattern, or one of the programs beside them. */
 function unitThatIsThere(unit: string): string | undefined {
   const file = `deploy/systemd/${unit.replace(/@.*/, '@')}.service`
-  return unit === 'roomful-*' || unit === 'haproxy' || exists(file) ? undefined : `there is no ${file}`
+  return unit === 'roomful-*' || unit === 'haproxy' || unit === 'redis-server' || exists(file)
+    ? undefined
+    : `there is no ${file}`
 }
 
 function npm([verb = '', ...words]: readonly string[]): string | undefined {
