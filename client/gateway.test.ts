@@ -67,6 +67,15 @@ async function cut(client: Client): Promise<void> {
   await detached
 }
 
+/** Lets the client's time pass until it is there again. */
+async function comesBack(clock: FakeClock, online: Promise<unknown>): Promise<void> {
+  let over = false
+  void online.then(() => {
+    over = true
+  })
+  await expect.poll(() => clock.advance(100) ?? over).toBe(true)
+}
+
 test('join, send, hear, leave', async () => {
   const { room } = await seated()
   expect([room.id, room.state, room.members]).toEqual([
@@ -112,6 +121,24 @@ test('a cut connection is resumed: missed frames come, what was not acked is res
   expect(heard).toEqual(['missed', 2, 3])
   expect(room.state).toEqual({ count: 12 })
   expect(client.stats).toMatchObject({ reconnects: 1, resyncs: { sequence: 0, checksum: 0, unasked: 0 } })
+})
+
+test('a client that is in no room when its connection is cut says hello again, and nothing is missing', async () => {
+  const { client, clock } = await connected()
+  const statuses: string[] = []
+  client.onConnectionChange((status) => statuses.push(status))
+  const lost = reached(client, 'reconnecting')
+  sockets.at(-1)?.terminate()
+  await lost
+  await expect.poll(() => gateway.gateway.sessions).toBe(0)
+  const joining = client.join('arena', { key: 'one' })
+  const online = reached(client, 'online')
+  // The resume is refused, for there is nothing to resume, and hello follows.
+  await comesBack(clock, online)
+  const room = await joining
+  await room.send('shout', 1)
+  expect(statuses).toEqual(['reconnecting', 'online'])
+  expect([room.state, client.stats.errors]).toEqual([{ count: 1 }, 0])
 })
 
 test('a join whose answer is lost with the connection succeeds after the resume', async () => {

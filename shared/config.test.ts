@@ -101,6 +101,8 @@ describe('dataplane configuration', () => {
       max_sessions: 20_000,
       max_key_lookups: 256,
       max_resume_waits: 256,
+      max_sessions_per_sub: 10,
+      max_sessions_per_token: 1000,
       max_pending_connections: 2000,
       max_pending_connections_per_address: 200,
       trusted_proxies: ['private'],

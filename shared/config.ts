@@ -82,6 +82,10 @@ export interface DataplaneConfig {
   /** 0: no limit. */
   readonly max_sessions: number
   /** 0: no limit. */
+  readonly max_sessions_per_sub: number
+  /** 0: no limit. */
+  readonly max_sessions_per_token: number
+  /** 0: no limit. */
   readonly max_pending_connections: number
   /** 0: no limit. */
   readonly max_pending_connections_per_address: number
@@ -304,6 +308,8 @@ const dataplaneConfig = (values: Values, tracing: TracingReading): DataplaneConf
   max_rooms_per_session: values.MAX_ROOMS_PER_SESSION,
   session_messages_per_second: values.SESSION_MESSAGES_PER_SECOND,
   max_sessions: values.MAX_SESSIONS,
+  max_sessions_per_sub: values.MAX_SESSIONS_PER_SUB,
+  max_sessions_per_token: values.MAX_SESSIONS_PER_TOKEN,
   max_pending_connections: values.MAX_PENDING_CONNECTIONS,
   max_pending_connections_per_address: values.MAX_PENDING_CONNECTIONS_PER_ADDRESS,
   trusted_proxies: values.TRUSTED_PROXIES,

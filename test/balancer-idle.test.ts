@@ -51,7 +51,7 @@ describe.each(BALANCERS)('%s', { timeout: 120_000 }, (kind) => {
       deployment = await Deployment.start({
         balancer: kind,
         balancer_processes: processesOf(kind),
-        node_env: { HEARTBEAT_SECONDS: String(HEARTBEAT_SECONDS) },
+        node_env: { HEARTBEAT_SECONDS: String(HEARTBEAT_SECONDS), MAX_SESSIONS_PER_TOKEN: '0' },
       })
       const { balancer, nodes } = deployment
       const login = await deployment.login()

@@ -152,11 +152,11 @@ describe('too many messages', () => {
   })
 
   it('come from a reconnected client all the same', async () => {
-    const { client, welcome } = await test.hello()
-    flood(client, 240)
-    await client.next('pong', ({ at }) => at === 239)
+    const { client, welcome, snapshot } = await test.join()
+    flood(client, 239)
+    await client.next('pong', ({ at }) => at === 238)
     client.ws.terminate()
-    const again = await test.resume(welcome)
+    const again = await test.resume(welcome, [snapshot])
     await again.next('welcome')
     flood(again, 1)
     expect(await again.next('error')).toMatchObject({ code: 'rate_limited' })

@@ -10,9 +10,10 @@ import type { GatewayMetrics } from './metrics.ts'
 import { newResumeToken } from './resume-token.ts'
 import { Session } from './session.ts'
 import { RECORD_SPARE_MS } from './session-keeper.ts'
+import { type QuotaBounds, SessionQuota } from './session-quota.ts'
 import type { SessionStore } from './session-store.ts'
 import { REWRITTEN_MS, type Sessions } from './sessions.ts'
-import { type TakenSession, type TakeOverParts, takeOver } from './take-over.ts'
+import { type TakenSession, type TakeOverParts, take, takeOver } from './take-over.ts'
 import type { Refusal, TokenCheck } from './token-check.ts'
 
 /** How long after its `welcome` a client may take to receive it before somebody with the token it used is let in. */
@@ -35,7 +36,7 @@ export interface Admission {
 }
 
 /** What a handshake needs. */
-export interface HandshakeParts {
+export interface HandshakeParts extends QuotaBounds {
   readonly node_id: string
   readonly clock: Clock
   readonly random: Random
@@ -65,6 +66,7 @@ export interface HandshakeParts {
 export class Handshake {
   readonly #parts: HandshakeParts
   readonly #take_over: TakeOverParts
+  readonly #quota: SessionQuota
   readonly #started_at: number
   /** Sessions that are on their way in. */
   #coming = 0
@@ -79,6 +81,14 @@ export class Handshake {
       rewrite: (session_id) => parts.sessions.rewrite(session_id),
       store_is_behind: () => this.#storeIsBehind(),
     }
+    this.#quota = new SessionQuota({
+      ...parts,
+      evict: async (stored) => {
+        const taken = await take(this.#take_over, stored)
+        if (taken) parts.sessions.end(this.#moveIn(taken), 'session_ended')
+        return taken !== undefined
+      },
+    })
     this.#started_at = parts.clock.monotonic()
   }
 
@@ -100,15 +110,19 @@ export class Handshake {
     if ('close' in claims) return claims
     if (this.#full) return FULL
     const { resume_token, right } = newResumeToken(random)
+    const session_id = newId('ses', random)
     const pace = new MessagePace(clock, limits)
-    const session = new Session({ session_id: newId('ses', random), claims, right, pace, clock })
-    session.connect(connection)
     const at = clock.monotonic()
-    const refused = await this.#comeIn(async () => {
+    const opened = await this.#comeIn(async () => {
+      const place = await this.#quota.enter(session_id, claims)
+      if (place && 'close' in place) return place
+      const session = new Session({ session_id, claims, right, pace, place, clock })
+      session.connect(connection)
       await sessions.open(session)
-      return undefined
+      return session
     })
-    return refused ?? this.#admit(connection, { session, resume_token, at, positions: undefined })
+    if ('close' in opened) return opened
+    return this.#admit(connection, { session: opened, resume_token, at, positions: undefined })
   }
 
   async #resume(
@@ -139,12 +153,12 @@ export class Handshake {
    */
   #moveIn({ record, version, from_node }: TakenSession): Session {
     const { node_id, clock, edge, limits, sessions, tell_taken } = this.#parts
-    const { session_id, claims, right, seats } = record
+    const { session_id, claims, right, place, seats } = record
     const here = sessions.find(session_id)
     if (here) sessions.drop(here)
     if (from_node !== node_id) tell_taken(from_node, session_id)
     const pace = here?.pace ?? new MessagePace(clock, limits)
-    const session = new Session({ session_id, claims, right, pace, clock })
+    const session = new Session({ session_id, claims, right, pace, place, clock })
     sessions.add(session, version)
     for (const { member_id, room_type, key } of seats)
       edge.restore(session, { project_id: claims.project_id, room_type, key }, member_id)

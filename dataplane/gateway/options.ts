@@ -1,8 +1,9 @@
 import type { Limits } from '../../shared/protocol/messages.ts'
 import type { PendingBounds } from './pending-connections.ts'
+import type { QuotaBounds } from './session-quota.ts'
 
 /** How a gateway behaves. */
-export interface GatewayOptions extends PendingBounds {
+export interface GatewayOptions extends PendingBounds, QuotaBounds {
   /** What clients are told and held to. */
   readonly limits: Limits
   /** How long a client may take to say `hello`, and to send a fresh token after a resume with an expired one. */
@@ -52,6 +53,8 @@ export const GATEWAY_DEFAULTS: GatewayOptions = {
   token_audience: undefined,
   allowed_origins: undefined,
   trusted_proxies: ['private'],
+  max_sessions_per_sub: 10,
+  max_sessions_per_token: 1000,
   max_pending_connections: 2000,
   max_pending_connections_per_address: 200,
 }

@@ -54,11 +54,12 @@ describe('a session that lost its socket, at another node', () => {
   })
 
   it('keeps its token, rooms and key: each node holds it to what it may', async () => {
-    const { client, welcome } = await pair.a.hello(await pair.a.token({ rooms: ['lobby'], sub: 'eve' }))
+    const token = await pair.a.token({ rooms: ['arena:one'], sub: 'eve' })
+    const { client, welcome, snapshot } = await pair.a.join('one', token)
     client.ws.terminate()
-    const again = await pair.b.resume(welcome)
+    const again = await pair.b.resume(welcome, [snapshot])
     await again.next('welcome')
-    again.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })
+    again.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
     expect(await again.next('error')).toMatchObject({ code: 'forbidden' })
     expect([...pair.b.gateway.describeSessions().items]).toMatchObject([{ sub: 'eve', key_id: 'key_a' }])
   })
@@ -93,25 +94,25 @@ describe('a session that lost its socket, at another node', () => {
   })
 
   it('can come back for as long as the resume time, and no longer', async () => {
-    const first = await pair.a.hello()
-    const second = await pair.a.hello()
+    const first = await pair.a.join()
+    const second = await pair.a.join()
     first.client.ws.terminate()
     second.client.ws.terminate()
     await expect.poll(() => pair.a.gateway.connections).toBe(0)
     // Only the record counts for a node that never saw the session.
     await pair.pass(59_000)
-    await (await pair.b.resume(first.welcome)).next('welcome')
+    await (await pair.b.resume(first.welcome, [first.snapshot])).next('welcome')
     await pair.pass(1000)
     await expectClose(await pair.b.resume(second.welcome), 'resume_failed', /no such session/)
   })
 
   it('can come back with a fresh token in force that its first node took', async () => {
-    const { client, welcome } = await pair.a.hello(await pair.a.token({}, 15_000))
+    const { client, welcome, snapshot } = await pair.a.join('one', await pair.a.token({}, 15_000))
     client.send({ t: 'token', token: await pair.a.token({}, 300_000) }, { t: 'token', token: 'rubbish' })
     await client.next('error')
     client.ws.terminate()
     await pair.pass(16_000)
-    const again = await pair.b.resume(welcome)
+    const again = await pair.b.resume(welcome, [snapshot])
     await again.next('welcome')
     await pair.pass(10_000)
     await again.roundTrip()

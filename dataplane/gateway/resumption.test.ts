@@ -156,12 +156,12 @@ describe('a session that lost its socket', () => {
   })
 
   it('gets a new resume token each time, and each works', async () => {
-    let { client, welcome } = await test.hello()
+    let { client, welcome, snapshot } = await test.join()
     const seen = new Set<string>()
     for (let i = 0; i < 3; i++) {
       seen.add(welcome.resume_token)
       client.ws.terminate()
-      client = await test.resume(welcome)
+      client = await test.resume(welcome, [snapshot])
       welcome = await client.next('welcome')
     }
     expect(seen.size).toBe(3)
@@ -201,18 +201,18 @@ describe('a goodbye', () => {
 
 describe('a resume token', () => {
   it('that was used already is refused, and the newer connection keeps the session', async () => {
-    const { client, welcome } = await test.hello()
+    const { client, welcome, snapshot } = await test.join()
     client.ws.terminate()
-    const first = await test.resume(welcome)
+    const first = await test.resume(welcome, [snapshot])
     await first.next('welcome')
     await expectClose(await test.resume(welcome), 'session_taken_over', /used already/)
     await first.roundTrip()
   })
 
   it('lets one in when two use it at the same time', async () => {
-    const { client, welcome } = await test.hello()
+    const { client, welcome, snapshot } = await test.join()
     client.ws.terminate()
-    const both = await Promise.all([test.resume(welcome), test.resume(welcome)])
+    const both = await Promise.all([test.resume(welcome, [snapshot]), test.resume(welcome, [snapshot])])
     const winner = await Promise.race(both.map(async (client) => client.next('welcome').then(() => client)))
     await winner.roundTrip()
     // The other one was waiting for this: the winner has its welcome.
@@ -250,7 +250,7 @@ describe('a resume token', () => {
   })
 
   it('is refused when the key of the session was revoked', async () => {
-    const { client, welcome } = await test.hello()
+    const { client, welcome } = await test.join()
     client.ws.terminate()
     test.control.setStatus('revoked', 'prj_one', 'key_a')
     test.gateway.forgetKey('prj_one', 'key_a')

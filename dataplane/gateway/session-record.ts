@@ -8,6 +8,13 @@ export interface RecordedSeat {
   readonly member_id: string
 }
 
+/** The place of a session among those that count together. */
+export interface QuotaPlace {
+  readonly set: string
+  /** Milliseconds since 1970. */
+  readonly came_at: number
+}
+
 /** What any node needs to go on with a session. */
 export interface SessionRecord {
   readonly session_id: string
@@ -21,6 +28,8 @@ export interface SessionRecord {
   readonly connected_at: number
   /** Whether the socket is lost. */
   readonly detached: boolean
+  /** Absent where sessions have no bound. */
+  readonly place?: QuotaPlace
   /** The span of its last handshake (W3C `traceparent`), where that was traced. */
   readonly trace?: string
 }

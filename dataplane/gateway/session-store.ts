@@ -1,5 +1,5 @@
 import type { Records } from '../../shared/store/port.ts'
-import { decodeSession, encodeSession, type SessionRecord } from './session-record.ts'
+import { decodeSession, encodeSession, type QuotaPlace, type SessionRecord } from './session-record.ts'
 
 /** A record as the store has it. */
 export interface StoredSession {
@@ -7,6 +7,13 @@ export interface StoredSession {
   /** What a write over it has to name. */
   readonly version: number
 }
+
+/** How long a set of places lasts when no one comes; no token is good for longer. */
+const SET_TTL_MS = 86_400_000
+/** How many places are looked at when there is none for a newcomer. */
+const LOOKED_AT = 32
+/** Later than every time there will be, with as many digits. */
+const END_OF_TIME = 9_999_999_999_999
 
 /**
  * The records of all sessions of the cluster. Every write names the version it replaces, so that of several nodes which want the same
@@ -21,9 +28,17 @@ export class SessionStore {
 
   /** Undefined: there is no such session (any more). */
   async load(session_id: string): Promise<StoredSession | undefined> {
-    const [stored] = await this.#records.read([keyOf(session_id)])
-    const record = stored && decodeSession(stored.value)
-    return record && { record, version: stored.version }
+    const [stored] = await this.loadAll([session_id])
+    return stored
+  }
+
+  /** As `load`, in the order asked. */
+  async loadAll(session_ids: readonly string[]): Promise<(StoredSession | undefined)[]> {
+    const found = await this.#records.read(session_ids.map(keyOf))
+    return found.map((stored) => {
+      const record = stored && decodeSession(stored.value)
+      return record && { record, version: stored.version }
+    })
   }
 
   /** Writes over `version` (0: only when there is no record); the record then has the next one. False: another version stands. */
@@ -36,6 +51,29 @@ export class SessionStore {
   remove(session_id: string, version: number): Promise<boolean> {
     return this.#records.write([{ remove: keyOf(session_id), if_version: version }])
   }
+
+  /** Takes a place in a set that has fewer than `max`. False: it has as many. */
+  enter(session_id: string, place: QuotaPlace, max: number): Promise<boolean> {
+    const add = memberOf(session_id, place)
+    return this.#records.write([{ index: place.set, add, if_fewer_than: max, ttl_ms: SET_TTL_MS }])
+  }
+
+  async leave(session_id: string, place: QuotaPlace): Promise<void> {
+    await this.#records.write([{ index: place.set, drop: memberOf(session_id, place) }])
+  }
+
+  /** Those that have been in a set for longest, the oldest first. */
+  async oldest(set: string): Promise<{ readonly session_id: string; readonly came_at: number }[]> {
+    const members = await this.#records.page(set, { limit: LOOKED_AT })
+    return members.map((member) => {
+      const [left = '', session_id = ''] = member.split('/')
+      return { session_id, came_at: END_OF_TIME - Number(left) }
+    })
+  }
 }
+
+/** A set is read from its largest member on, so the oldest has the largest. */
+const memberOf = (session_id: string, { came_at }: QuotaPlace): string =>
+  `${END_OF_TIME - Math.floor(came_at)}/${session_id}`
 
 const keyOf = (session_id: string): string => `session:${session_id}`

@@ -38,10 +38,10 @@ describe('a session whose token expires', () => {
   })
 
   it('has 5 seconds to send a fresh one after a resume', async () => {
-    const { client, welcome } = await test.hello(await test.token({}, 15_000))
+    const { client, welcome, snapshot } = await test.join('one', await test.token({}, 15_000))
     client.ws.terminate()
     test.clock.advance(15_000)
-    const again = await test.resume(welcome)
+    const again = await test.resume(welcome, [snapshot])
     await again.next('welcome')
     test.clock.advance(4000)
     await again.roundTrip()
@@ -50,16 +50,16 @@ describe('a session whose token expires', () => {
   })
 
   it('cannot come back when the token expired longer ago than the resume time', async () => {
-    const { client, welcome } = await test.hello(await test.token({}, 15_000))
+    const { client, welcome, snapshot } = await test.join('one', await test.token({}, 15_000))
     test.clock.advance(14_000)
     await client.roundTrip()
     // A session that lives on through resumes without ever sending a fresh token.
-    const second = await test.resume(welcome)
+    const second = await test.resume(welcome, [snapshot])
     let latest = await second.next('welcome')
     test.clock.advance(6000)
     await expectClose(second, 'token_expired', /expired/)
     test.clock.advance(50_000)
-    const third = await test.resume(latest)
+    const third = await test.resume(latest, [snapshot])
     latest = await third.next('welcome')
     test.clock.advance(6000)
     await expectClose(third, 'token_expired', /expired/)
@@ -213,7 +213,7 @@ describe('sessions as operators see them', () => {
 describe('a drain', () => {
   it('tells every client when to come back, closes them in waves and takes no new ones', async () => {
     const clients = []
-    for (let i = 0; i < 8; i++) clients.push((await test.hello()).client)
+    for (let i = 0; i < 8; i++) clients.push((await test.join()).client)
     const drained = test.gateway.drain(5000)
     const told = await Promise.all(clients.map((client) => client.next('draining')))
     for (const { reconnect_in_ms } of told) {

@@ -6,7 +6,7 @@ import type { ErrorMessage } from './error-message.ts'
 import type { MessagePace } from './message-pace.ts'
 import type { ResumeRight } from './resume-token.ts'
 import type { Seat } from './seat.ts'
-import type { SessionRecord } from './session-record.ts'
+import type { QuotaPlace, SessionRecord } from './session-record.ts'
 
 /** What a session is made of. */
 export interface SessionParts {
@@ -14,6 +14,7 @@ export interface SessionParts {
   readonly claims: TokenClaims
   readonly right: ResumeRight
   readonly pace: MessagePace
+  readonly place?: QuotaPlace | undefined
   readonly clock: Clock
 }
 
@@ -23,6 +24,8 @@ export class Session {
   readonly project_id: string
   /** How fast the client may send. */
   readonly pace: MessagePace
+  /** Its place among the sessions of its player, where those have a bound. */
+  readonly place: QuotaPlace | undefined
   /** Seats by room id; also those being joined or left. */
   readonly seats = new Map<string, Seat>()
   /** The span of the handshake that brought it here, for what the client asks to go on with. */
@@ -36,11 +39,12 @@ export class Session {
   #connected_at: number
   #detached_at: number
 
-  constructor({ session_id, claims, right, pace, clock }: SessionParts) {
+  constructor({ session_id, claims, right, pace, place, clock }: SessionParts) {
     this.session_id = session_id
     this.project_id = claims.project_id
     this.#right = right
     this.pace = pace
+    this.place = place
     this.#clock = clock
     this.#claims = claims
     this.#expires_at = Date.parse(claims.expires_at)
@@ -70,13 +74,9 @@ export class Session {
     return this.#claims.sub ?? null
   }
 
-  /**
-   * Who is held to limits that outlast a session: the player, or where the token names none, the token. Unique within the project, and the
-   * same at every node.
-   */
+  /** Who is held to limits that outlast the session. */
   get principal(): string {
-    const { sub, key_id = '', issued_at, expires_at } = this.#claims
-    return sub === undefined ? `token:${key_id}:${issued_at}:${expires_at}` : `sub:${sub}`
+    return principalOf(this.#claims)
   }
 
   /** The live connection, if there is one. */
@@ -155,6 +155,7 @@ export class Session {
       seats,
       connected_at: this.#connected_at,
       detached: this.#connection === undefined,
+      ...(this.place && { place: this.place }),
       ...(this.trace?.traceparent !== undefined && { trace: this.trace.traceparent }),
     }
   }
@@ -165,6 +166,13 @@ export class Session {
     return rooms === undefined || rooms.includes(room_type) || rooms.includes(room_id)
   }
 }
+
+/**
+ * Who is held to limits that outlast a session: the player, or where the token names none, the token. Unique within the project, and the
+ * same at every node.
+ */
+export const principalOf = ({ sub, key_id = '', issued_at, expires_at }: TokenClaims): string =>
+  sub === undefined ? `token:${key_id}:${issued_at}:${expires_at}` : `sub:${sub}`
 
 /** Only the first handshake goes on with the trace of a token; a session is written down often, and may be for days. */
 function withoutTrace(claims: TokenClaims): TokenClaims {

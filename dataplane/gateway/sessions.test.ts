@@ -266,16 +266,16 @@ describe('a full node', () => {
   beforeEach(() => start({ max_sessions: 2 }))
 
   it('puts off new sessions and those of other nodes, and takes its own back', async () => {
-    const elsewhere = await pair.b.hello()
+    const elsewhere = await pair.b.join()
     elsewhere.client.ws.terminate()
-    const { client, welcome } = await pair.a.hello()
+    const { client, welcome, snapshot } = await pair.a.join()
     await pair.a.hello()
     await expectClose(await present(), 'overloaded', /as many sessions as it takes/)
     await expectClose(await pair.a.resume(elsewhere.welcome), 'overloaded', /as many sessions as it takes/)
     client.ws.terminate()
-    await (await pair.a.resume(welcome)).next('welcome')
+    await (await pair.a.resume(welcome, [snapshot])).next('welcome')
     // Nothing was used up by being put off.
-    await (await pair.b.resume(elsewhere.welcome)).next('welcome')
+    await (await pair.b.resume(elsewhere.welcome, [elsewhere.snapshot])).next('welcome')
   })
 
   it('is not fuller than it may be when many come at once', async () => {

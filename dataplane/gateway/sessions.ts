@@ -99,12 +99,13 @@ export class Sessions {
     this.#run(this.save(session), session)
   }
 
-  /** The session has lost its connection and waits to be resumed, with its seats. */
+  /** The session has lost its connection and waits to be resumed, with its seats. One that has no seat has nothing to wait for, and ends. */
   detach(session: Session): void {
     if (!this.#keptFor(session)) return
     session.disconnect()
     this.#parts.edge.detach(session)
-    this.saveLater(session)
+    if (session.seats.size > 0) this.saveLater(session)
+    else this.end(session, 'left')
   }
 
   /**
@@ -202,6 +203,7 @@ export class Sessions {
     if (!this.#endings.delete(ending)) return
     if (!mine) this.#forgetSeats(session)
     else for (const seat of [...session.seats.values()]) this.#parts.edge.giveUp(seat, reason)
+    if (mine && session.place) await this.#parts.store.leave(session.session_id, session.place)
   }
 
   #forgetSeats(session: Session): void {

@@ -59,9 +59,9 @@ describe('the span of a handshake', () => {
   })
 
   it('of a resume is no part of the trace of the session, but linked to it', async () => {
-    const { client, welcome } = await test.hello(await token())
+    const { client, welcome, snapshot } = await test.join('one', await token())
     client.ws.terminate()
-    await (await test.resume(welcome)).next('welcome')
+    await (await test.resume(welcome, [snapshot])).next('welcome')
     const [first, second] = named('handshake')
     expect(second).toMatchObject({
       parent: undefined,

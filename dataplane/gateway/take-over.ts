@@ -162,11 +162,14 @@ async function loadAgain(
   return (await rewrite(session_id)) ? store.load(session_id) : undefined
 }
 
-/** Undefined: the record is not the one that was read any more. */
-async function take(
+/**
+ * Takes a session for this node as it was read; `used_token`: what a client came with, if one did. Undefined: the record is not the one
+ * that was read any more.
+ */
+export async function take(
   { node_id, random, store, clock, ttl_ms }: TakeOverParts,
   { record: before, version }: StoredSession,
-  used_token: string,
+  used_token?: string,
 ): Promise<TakenSession | undefined> {
   const at = clock.monotonic()
   const { resume_token, right } = newResumeToken(random, used_token, before.right.turn + 1)

@@ -103,6 +103,10 @@ function gatewayMetrics(
     'reason',
     ['node', 'pending', 'address'],
   )
+  const evicted = make.counter(
+    'service_sessions_evicted_total',
+    'Sessions without a connection that were ended early, since their player or token began another and had as many as there may be.',
+  )
   const slow_consumers = make.counterBy(
     'service_slow_consumers_total',
     'Clients that read too slowly: stalled (patches stopped, one resync follows) or closed.',
@@ -149,6 +153,7 @@ function gatewayMetrics(
       if (name === 'slow_consumer') slow_consumers.closed()
     },
     rateLimited: (by) => rate_limited[by](),
+    sessionEvicted: () => evicted(),
     connectionDropped: (reason) => dropped[reason](),
     stalled: () => slow_consumers.stalled(),
     messageIn(type, bytes) {

@@ -220,6 +220,7 @@ export class FiguresCluster {
       // Closed loops send faster than any player.
       SESSION_MESSAGES_PER_SECOND: '100000',
       // All members come with one token.
+      MAX_SESSIONS_PER_TOKEN: '0',
       NEW_ROOMS_PER_MINUTE: '0',
       MAX_ROOMS_PER_PROJECT: '0',
       ...this.#env,

@@ -66,6 +66,7 @@ export async function startLocal({ nodes, env, clock, random, tell, signal }: Lo
       // The default of the service, not that of a cluster somebody watches.
       HEARTBEAT_SECONDS: env.HEARTBEAT_SECONDS ?? '10',
       SESSION_MESSAGES_PER_SECOND: env.SESSION_MESSAGES_PER_SECOND ?? MESSAGES_PER_SECOND,
+      MAX_SESSIONS_PER_TOKEN: env.MAX_SESSIONS_PER_TOKEN ?? NO_LIMIT,
       NEW_ROOMS_PER_MINUTE: env.NEW_ROOMS_PER_MINUTE ?? NO_LIMIT,
       MAX_ROOMS_PER_PROJECT: env.MAX_ROOMS_PER_PROJECT ?? NO_LIMIT,
     },

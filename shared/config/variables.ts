@@ -174,6 +174,19 @@ export const VARIABLES = {
     default: '20000',
     used_by: DATAPLANE,
   }),
+  MAX_SESSIONS_PER_SUB: withDefault({
+    meaning:
+      'How many sessions a player (sub of the tokens) has at most, at all nodes together; a new one takes the place of one without a connection. 0: no limit.',
+    kind: integer(0, 100_000, 'sessions'),
+    default: '10',
+    used_by: DATAPLANE,
+  }),
+  MAX_SESSIONS_PER_TOKEN: withDefault({
+    meaning: 'The same for each token that names no player.',
+    kind: integer(0, 1_000_000, 'sessions'),
+    default: '1000',
+    used_by: DATAPLANE,
+  }),
   MAX_PENDING_CONNECTIONS: withDefault({
     meaning:
       'How many connections of a node may be without a session at once; the one that has said nothing for longest makes room. 0: no limit.',

@@ -40,7 +40,12 @@ export const CLOSE = {
     ends_session: false,
     meaning: 'a newer connection resumed this session',
   },
-  rate_limited: { code: 4006, retry: 'never', ends_session: false, meaning: 'far too many messages' },
+  rate_limited: {
+    code: 4006,
+    retry: 'never',
+    ends_session: false,
+    meaning: 'far too many messages, or too many sessions of one player',
+  },
   slow_consumer: {
     code: 4007,
     retry: 'never',

@@ -21,7 +21,7 @@ export function requireWrites(writes: readonly Write[]): void {
   if (!first) return
   const tag = hashTag(keyOf(first))
   for (const write of writes) {
-    if ('put' in write && write.ttl_ms !== undefined) requireTtl(write.ttl_ms)
+    if ('ttl_ms' in write && write.ttl_ms !== undefined) requireTtl(write.ttl_ms)
     if (hashTag(keyOf(write)) === tag) continue
     throw new RangeError(
       `one write touches ${keyOf(first)} and ${keyOf(write)}: all its keys must share a hash tag such as {control}`,

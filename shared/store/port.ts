@@ -86,15 +86,23 @@ export type Write =
       readonly ttl_ms?: number
     }
   | { readonly remove: string; readonly if_version?: number }
-  /** Adds a member to an ordered set (ordered by the bytes of the member itself). */
-  | { readonly index: string; readonly add: string }
+  /**
+   * Adds a member to an ordered set (ordered by the bytes of the member itself); `if_fewer_than`: only when it has fewer members, or this
+   * one already. `ttl_ms`: the whole set ends so long after the last write that says so; absent: as it was.
+   */
+  | {
+      readonly index: string
+      readonly add: string
+      readonly if_fewer_than?: number
+      readonly ttl_ms?: number
+    }
   | { readonly index: string; readonly drop: string }
 
 /** Versioned values under keys, with expiry, atomic multi-key compare-and-set, and ordered sets to list them by. */
 export interface Records {
   /** The record of each key, in order; undefined where there is none (or it has expired). Keys may lie in different slots. */
   read(keys: readonly string[]): Promise<(StoredRecord | undefined)[]>
-  /** Does all the writes, or none when one `if_version` does not hold: then false. */
+  /** Does all the writes, or none when one `if_version` or `if_fewer_than` does not hold: then false. */
   write(writes: readonly Write[]): Promise<boolean>
   /** Members of an ordered set, largest first, at most `limit`, only those smaller than `before` when given. */
   page(index: string, options: { before?: string; limit: number }): Promise<string[]>

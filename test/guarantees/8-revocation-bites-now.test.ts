@@ -101,9 +101,15 @@ describe('guarantee 8: revocation bites now', { timeout: 60_000 }, () => {
     }
   })
 
-  /** A session of a client without an SDK, and what it takes to resume it. */
+  /** A session of a client without an SDK, in a room, and what it takes to resume it. */
   async function sessionAt(node: ClusterNode, { project_id, token }: { project_id: string; token: string }) {
     const { welcome, socket } = await hello(node, { project_id, token })
+    const joined = new Promise<void>((resolve) => {
+      socket.on('message', (data) => JSON.parse(String(data)).t === 'joined' && resolve())
+    })
+    const [room_type, key] = ROOM.split(':')
+    socket.send(JSON.stringify({ t: 'join', ref: 1, room_type, options: { key } }))
+    await joined
     const { session_id, resume_token } = welcome!
     return { socket, resume: { session_id, resume_token, rooms: [] } }
   }

@@ -165,6 +165,37 @@ export function describeRecords(open: OpenStore): void {
       expect(await records.page('i', { limit: 9 })).toEqual(['e', 'd', 'b', 'a'])
     })
 
+    it('adds to an index only while it has fewer members than it may, or has this one', async () => {
+      const { records } = (await opened(open)).store
+      const add = (member: string) => records.write([{ index: 'i', add: member, if_fewer_than: 2 }])
+      expect([await add('a'), await add('b'), await add('c'), await add('a')]).toEqual([
+        true,
+        true,
+        false,
+        true,
+      ])
+      expect(await records.page('i', { limit: 9 })).toEqual(['b', 'a'])
+      await records.write([{ index: 'i', drop: 'a' }])
+      const rest = await Promise.all(['d', 'e', 'f'].map(add))
+      expect(rest.filter((added) => added)).toHaveLength(1)
+      expect(await records.write([{ index: 'none', add: 'a', if_fewer_than: 0 }])).toBe(false)
+      expect(await records.page('none', { limit: 9 })).toEqual([])
+    })
+
+    it('lets an index end with its lifetime, which each write that names one begins anew', async () => {
+      const { store, elapse } = await opened(open)
+      const { records } = store
+      const all = (index: string) => records.page(index, { limit: 9 })
+      await records.write([{ index: 'lasting', add: 'a' }])
+      await records.write([{ index: 'prolonged', add: 'a', ttl_ms: SHORT_MS }])
+      await records.write([{ index: 'prolonged', add: 'b', ttl_ms: LONG_MS }])
+      await records.write([{ index: 'short', add: 'a', ttl_ms: SHORT_MS }])
+      await records.write([{ index: 'short', add: 'b' }])
+      await elapse(SHORT_MS, async () => (await all('short')).length === 0)
+      expect([await all('lasting'), await all('prolonged')]).toEqual([['a'], ['b', 'a']])
+      await expect(records.write([{ index: 'i', add: 'a', ttl_ms: 0 }])).rejects.toThrow('ttl_ms is 0')
+    })
+
     it('orders an index by bytes, whatever the script', async () => {
       const { records } = (await opened(open)).store
       // U+FF5E is smaller than U+1F600 in UTF-8, and larger in UTF-16.

@@ -24,6 +24,10 @@ export class OrderedSet {
     if (this.#members[at]?.text === text) this.#members.splice(at, 1)
   }
 
+  has(text: string): boolean {
+    return this.#members[this.#position(bytes(text))]?.text === text
+  }
+
   /** At most `limit` members smaller than `before` (all when undefined), largest first. */
   page(before: string | undefined, limit: number): string[] {
     const end = before === undefined ? this.#members.length : this.#position(bytes(before))

@@ -7,11 +7,12 @@ import { OrderedSet } from './ordered-set.ts'
 /** `Records` in this process' memory. Every call does its work before it returns its promise, so calls are atomic. */
 export class MemoryRecords implements Records {
   readonly #records: ExpiringMap<StoredRecord>
-  readonly #indexes = new Map<string, OrderedSet>()
+  readonly #indexes: ExpiringMap<OrderedSet>
   readonly #requireOpen: () => void
 
   constructor(clock: Clock, requireOpen: () => void) {
     this.#records = new ExpiringMap(clock)
+    this.#indexes = new ExpiringMap(clock)
     this.#requireOpen = requireOpen
   }
 
@@ -38,7 +39,8 @@ export class MemoryRecords implements Records {
   }
 
   #holds(write: Write): boolean {
-    if ('index' in write || write.if_version === undefined) return true
+    if ('index' in write) return !('add' in write) || this.#hasRoom(write)
+    if (write.if_version === undefined) return true
     const stored = this.#records.get('put' in write ? write.put : write.remove)
     return (stored?.version ?? 0) === write.if_version
   }
@@ -48,14 +50,24 @@ export class MemoryRecords implements Records {
       const version = (this.#records.get(write.put)?.version ?? 0) + 1
       this.#records.set(write.put, { value: new Uint8Array(write.value), version }, write.ttl_ms)
     } else if ('remove' in write) this.#records.delete(write.remove)
-    else if ('add' in write) this.#index(write.index).add(write.add)
+    else if ('add' in write) this.#add(write)
     else this.#drop(write.index, write.drop)
   }
 
-  #index(name: string): OrderedSet {
-    const index = this.#indexes.get(name) ?? new OrderedSet()
-    this.#indexes.set(name, index)
-    return index
+  #hasRoom({
+    index,
+    add,
+    if_fewer_than = Number.POSITIVE_INFINITY,
+  }: Extract<Write, { add: string }>): boolean {
+    const members = this.#indexes.get(index)
+    return members === undefined ? if_fewer_than > 0 : members.size < if_fewer_than || members.has(add)
+  }
+
+  #add({ index, add, ttl_ms }: Extract<Write, { add: string }>): void {
+    const known = this.#indexes.get(index)
+    const members = known ?? new OrderedSet()
+    members.add(add)
+    if (!known || ttl_ms !== undefined) this.#indexes.set(index, members, ttl_ms)
   }
 
   #drop(name: string, member: string): void {

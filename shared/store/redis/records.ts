@@ -26,7 +26,7 @@ export class RedisRecords implements Records {
     for (const write of writes) {
       const step = encode(write)
       keys.push(this.#prefix + step.key)
-      args.push(step.action, step.if_version, step.ttl_ms, step.payload)
+      args.push(step.action, step.condition, step.ttl_ms, step.payload)
     }
     const reply = await this.#servers.run('write', keys[0]!, (redis) => runScript(redis, 'write', keys, args))
     return reply === 1
@@ -51,7 +51,8 @@ export class RedisRecords implements Records {
 interface Step {
   readonly key: string
   readonly action: 'put' | 'remove' | 'add' | 'drop'
-  readonly if_version: string
+  /** The version of a record, or the number of members of an index. */
+  readonly condition: string
   readonly ttl_ms: string
   readonly payload: string | Buffer
 }
@@ -61,17 +62,18 @@ function encode(write: Write): Step {
     return {
       key: write.put,
       action: 'put',
-      if_version: write.if_version?.toString() ?? '',
+      condition: write.if_version?.toString() ?? '',
       ttl_ms: write.ttl_ms?.toString() ?? '',
       payload: outgoing(write.value),
     }
   }
   if ('remove' in write) {
-    const if_version = write.if_version?.toString() ?? ''
-    return { key: write.remove, action: 'remove', if_version, ttl_ms: '', payload: '' }
+    const condition = write.if_version?.toString() ?? ''
+    return { key: write.remove, action: 'remove', condition, ttl_ms: '', payload: '' }
   }
-  const step = { key: write.index, if_version: '', ttl_ms: '' }
-  return 'add' in write
-    ? { ...step, action: 'add', payload: write.add }
-    : { ...step, action: 'drop', payload: write.drop }
+  if ('drop' in write)
+    return { key: write.index, action: 'drop', condition: '', ttl_ms: '', payload: write.drop }
+  const { index, add, if_fewer_than, ttl_ms } = write
+  const condition = if_fewer_than?.toString() ?? ''
+  return { key: index, action: 'add', condition, ttl_ms: ttl_ms?.toString() ?? '', payload: add }
 }

@@ -55,6 +55,7 @@ topic.waiting('a client that answers pings stays', PINGS, async (stage) => {
 
 topic.waiting('a client that answers nothing is dropped', PINGS, async (stage) => {
   const peer = await stage.connect('json', {}, { answer_pings: false })
+  await peer.join('counter', stage.key())
   const silent_at = performance.now()
   const period_ms = peer.session.welcome!.heartbeat_seconds * 1000
   await peer.until('it is dropped', () => peer.ending !== undefined, period_ms * 3 + 3000, 'even closed')

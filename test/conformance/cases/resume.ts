@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { Topic } from '../case.ts'
 import type { Peer } from '../peer.ts'
 import { canonical } from '../room-view.ts'
+import { CLOSE } from '../tables.ts'
 import { counted, pair } from './pair.ts'
 
 const topic = new Topic('resume')
@@ -56,6 +57,18 @@ topic.each('a resume brings exactly the missed frames', MISSED, async (stage, co
   await back.until('the stream goes on', () => counted(view) === 89)
   assert.equal(view.resyncs, 0)
 })
+
+topic.each(
+  'a session that is in no room ends with its connection',
+  '§8 "A session that is in no room, nor joining one, has nothing to keep and ends with its connection"',
+  async (stage, codec) => {
+    const peer = await stage.connect(codec)
+    peer.cut()
+    const refused = await stage.askToResume(peer)
+    await refused.closes(CLOSE.resume_failed)
+    assert.deepEqual(refused.inbox, [])
+  },
+)
 
 topic.each('a resume that missed nothing brings nothing', MISSED, async (stage, codec) => {
   const { peer, view, room_id } = await pair(stage, codec)

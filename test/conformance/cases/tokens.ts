@@ -109,6 +109,7 @@ topic.outlasting(
   '§9 "when it expired more than `resume_ttl_seconds` ago, the resume itself is refused with 4002"',
   async (stage) => {
     const { expires_at, peer } = await shortLived(stage)
+    await peer.join('counter', stage.key())
     const gone_at = expires_at + peer.session.welcome!.resume_ttl_seconds * 1000
     let last = peer
     await last.closes(CLOSE.token_expired, SHORTEST * 1000 + SLACK_MS)

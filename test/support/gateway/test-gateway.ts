@@ -155,7 +155,8 @@ export class TestGateway {
       ask_key_status: control.ask,
       send: owner.send,
       records: memoryStore({ clock }).records,
-      options,
+      // Most of these players are one and the same.
+      options: { max_sessions_per_sub: 0, ...options },
       ...parts,
     })
     owner.deliver = (message) => gateway.receive(message)

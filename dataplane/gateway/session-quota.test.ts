@@ -1,0 +1,136 @@
+import { afterEach, describe, expect, it } from 'vitest'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
+import { TestPair } from '../../test/support/gateway/test-pair.ts'
+import type { GatewayOptions } from './options.ts'
+
+let pair: TestPair
+const start = async (options: Partial<GatewayOptions>): Promise<void> => {
+  pair = await TestPair.start(options)
+}
+afterEach(() => pair.close())
+
+const refusal = /2 sessions of this player \(sub\) already/
+const tokenOf = (sub: string | undefined, ttl_ms?: number) => pair.a.token({ sub } as { sub: string }, ttl_ms)
+
+/** A client that says hello, at either node. */
+async function present(node: 'a' | 'b', token?: string): Promise<TestClient> {
+  const client = await pair[node].open()
+  client.send({ t: 'hello', project_id: 'prj_one', token: token ?? (await pair.a.token()) })
+  return client
+}
+
+/** Its connection is lost, and its node knows. */
+async function lose({ ws }: TestClient): Promise<void> {
+  const before = pair.a.gateway.connections + pair.b.gateway.connections
+  ws.terminate()
+  await expect.poll(() => pair.a.gateway.connections + pair.b.gateway.connections).toBe(before - 1)
+  await pair.pass(20_000)
+}
+
+describe('a player', () => {
+  it('has as many sessions as one may have, at all nodes together; other players do not count', async () => {
+    await start({ max_sessions_per_sub: 2 })
+    const first = await pair.a.hello()
+    const second = await pair.b.hello()
+    await expectClose(await present('a'), 'rate_limited', refusal)
+    await expectClose(await present('b'), 'rate_limited', refusal)
+    await pair.a.hello(await tokenOf('eve'))
+    await Promise.all([first.client.roundTrip(), second.client.roundTrip()])
+  })
+
+  it('has room for another one when one has said goodbye, or was in no room when it lost its connection', async () => {
+    await start({ max_sessions_per_sub: 2 })
+    const goodbye = await pair.a.join()
+    const seatless = await pair.b.hello()
+    goodbye.client.ws.close(1000)
+    seatless.client.ws.terminate()
+    await expect.poll(() => pair.a.gateway.sessions + pair.b.gateway.sessions).toBe(0)
+    await (await present('a')).next('welcome')
+    await (await present('a')).next('welcome')
+    await expectClose(await present('b'), 'rate_limited', refusal)
+  })
+
+  it('loses the oldest session without a connection to a new one, wherever it is, and its room hears of it', async () => {
+    await start({ max_sessions_per_sub: 3 })
+    const older = await pair.a.join('one')
+    await pair.pass(1)
+    const connected = await pair.a.join('two')
+    await pair.pass(1)
+    const newer = await pair.a.join('three')
+    await lose(newer.client)
+    await lose(older.client)
+    const left = pair.owner.next('leave')
+    await (await present('b')).next('welcome')
+    expect(await left).toMatchObject({ member_id: older.joined.member_id, reason: 'session_ended' })
+    await expectClose(
+      await pair.a.resume(older.welcome, [older.snapshot]),
+      'resume_failed',
+      /no such session/,
+    )
+    const back = await pair.a.resume(newer.welcome, [newer.snapshot])
+    await back.next('welcome')
+    await connected.client.roundTrip()
+  })
+
+  it('is not shut out by sessions that ended with their node', async () => {
+    await start({ max_sessions_per_sub: 2 })
+    await pair.a.join('one')
+    await pair.a.join('two')
+    await pair.pass(20_000)
+    await expectClose(await present('b'), 'rate_limited', refusal)
+    pair.gone.add('node_a')
+    await (await present('b')).next('welcome')
+  })
+
+  it('is not shut out by places whose sessions are no more', async () => {
+    await start({ max_sessions_per_sub: 1 })
+    const records = memoryStore({ clock: pair.clock }).records
+    const { client } = await pair.a.hello()
+    const page = pair.records.page.bind(pair.records)
+    await pair.pass(20_000)
+    await client.roundTrip()
+    // The store has lost the record, and not the place.
+    pair.records.read = (keys) => records.read(keys)
+    pair.records.page = page
+    await (await present('b')).next('welcome')
+  })
+
+  it('has no more than that when many come at once', async () => {
+    await start({ max_sessions_per_sub: 2 })
+    const clients = await Promise.all(Array.from({ length: 8 }, (_, i) => present(i % 2 ? 'a' : 'b')))
+    const results = await Promise.allSettled(clients.map((client) => client.next('welcome')))
+    expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(2)
+  })
+})
+
+describe('a token without a player', () => {
+  it('has a bound of its own; another token is another one', async () => {
+    await start({ max_sessions_per_sub: 1, max_sessions_per_token: 2 })
+    const shared = await tokenOf(undefined)
+    await pair.a.hello(shared)
+    await pair.b.hello(shared)
+    await expectClose(await present('a', shared), 'rate_limited', /2 sessions of this token already/)
+    await pair.a.hello(await tokenOf(undefined, 200_000))
+  })
+})
+
+describe('a session that is in no room', () => {
+  it('ends with its connection, record and all', async () => {
+    await start({})
+    const { client, welcome } = await pair.a.hello()
+    client.ws.terminate()
+    await expect.poll(() => pair.a.gateway.sessions).toBe(0)
+    await expectClose(await pair.b.resume(welcome), 'resume_failed', /no such session/)
+  })
+
+  it('leaves nothing behind, however many come and go', async () => {
+    await start({ max_sessions: 5 })
+    for (let count = 0; count < 20; count++) {
+      const { client } = await pair.a.hello()
+      client.ws.terminate()
+      await client.closed
+    }
+    await expect.poll(() => pair.a.gateway.sessions).toBe(0)
+  })
+})

@@ -1,0 +1,87 @@
+import { createHash } from 'node:crypto'
+import type { Clock } from '../../shared/clock.ts'
+import type { TokenClaims } from '../../shared/tokens.ts'
+import type { GatewayMetrics } from './metrics.ts'
+import { principalOf } from './session.ts'
+import type { QuotaPlace } from './session-record.ts'
+import type { SessionStore, StoredSession } from './session-store.ts'
+import type { Refusal } from './token-check.ts'
+
+/** How many sessions one player may have in the whole cluster, and one token that names no player; 0: as many as come. */
+export interface QuotaBounds {
+  readonly max_sessions_per_sub: number
+  readonly max_sessions_per_token: number
+}
+
+/** What a quota of sessions takes. */
+export interface SessionQuotaParts extends QuotaBounds {
+  readonly store: SessionStore
+  readonly clock: Clock
+  readonly metrics: GatewayMetrics
+  /** Whether a node is known to have ended. */
+  readonly node_gone: (node_id: string) => boolean
+  /** Ends a session, wherever it is. False: its record is not the one that was read any more. */
+  readonly evict: (stored: StoredSession) => Promise<boolean>
+}
+
+/** How long a newcomer may be without a record: what is longer in the set and has none is over. */
+const SETTLE_MS = 10_000
+/** How often a newcomer tries to have room made. */
+const ATTEMPTS = 3
+
+/**
+ * Counts the sessions of a player (`sub`) in the whole cluster, or where a token names none, those of the token. When there are as many as there
+ * may be, the newcomer takes the place of the one that has been there for longest and has no connection; when all are connected, it is refused.
+ */
+export class SessionQuota {
+  readonly #parts: SessionQuotaParts
+
+  constructor(parts: SessionQuotaParts) {
+    this.#parts = parts
+  }
+
+  /** A place for a new session, or why there is none. Undefined: it needs none. Rejects with `StoreUnavailable`. */
+  async enter(session_id: string, claims: TokenClaims): Promise<QuotaPlace | Refusal | undefined> {
+    const { store, clock } = this.#parts
+    const quota = this.#quotaOf(claims)
+    if (!quota) return undefined
+    const place: QuotaPlace = { set: quota.set, came_at: clock.now() }
+    for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
+      if (await store.enter(session_id, place, quota.max)) return place
+      if (!(await this.#makeRoom(quota.set))) break
+    }
+    return {
+      close: 'rate_limited',
+      reason: `there are ${quota.max} sessions of this ${quota.of} already: end one first`,
+    }
+  }
+
+  #quotaOf(
+    claims: TokenClaims,
+  ): { readonly of: string; readonly max: number; readonly set: string } | undefined {
+    const { max_sessions_per_sub, max_sessions_per_token } = this.#parts
+    const { sub, project_id } = claims
+    const max = sub === undefined ? max_sessions_per_token : max_sessions_per_sub
+    if (max === 0) return undefined
+    const name = createHash('sha256').update(`${project_id}/${principalOf(claims)}`)
+    return { of: sub === undefined ? 'token' : 'player (sub)', max, set: `quota:${name.digest('base64url')}` }
+  }
+
+  /** Takes those out that are over, or ends the oldest one without a connection. False: there is nothing to be had. */
+  async #makeRoom(set: string): Promise<boolean> {
+    const { store, clock, node_gone, evict, metrics } = this.#parts
+    const settled = (await store.oldest(set)).filter(({ came_at }) => clock.now() - came_at >= SETTLE_MS)
+    const found = await store.loadAll(settled.map(({ session_id }) => session_id))
+    const over = settled.filter((_, index) => found[index] === undefined)
+    await Promise.all(over.map(({ session_id, came_at }) => store.leave(session_id, { set, came_at })))
+    if (over.length > 0) return true
+    for (const stored of found) {
+      if (!stored?.record.place || !(stored.record.detached || node_gone(stored.record.node_id))) continue
+      if (!(await evict(stored))) continue
+      metrics.sessionEvicted()
+      await store.leave(stored.record.session_id, stored.record.place)
+      return true
+    }
+    return false
+  }
+}
