@@ -26,6 +26,8 @@ export interface ConnectOptions extends TokenOptions {
   readonly signal?: AbortSignal
   /** So many reliable messages of one room may wait for their ack; default 1024. */
   readonly maxUnacked?: number
+  /** And so many bytes of them, though one may always wait; default 262,144. */
+  readonly maxUnackedBytes?: number
   /**
    * Takes what no promise carries: what callbacks throw, and RoomfulErrors about nothing that is awaited. Without it, what callbacks
    * throw is thrown again where the platform reports it (`error` event, `uncaughtException`), and the rest is only counted in `stats`.
@@ -47,6 +49,7 @@ export type JoinArguments<R extends TypedRoom> =
 
 const CONNECT_TIMEOUT_MS = 10_000
 const MAX_UNACKED = 1024
+const MAX_UNACKED_BYTES = 256 * 1024
 const DEFAULT_KEY = 'default'
 
 /** The machine's clock. Unlike the server's its timers keep a process alive, as a socket does: a client lives until it is closed. */
@@ -74,11 +77,12 @@ export class Client {
   #unwatch = () => {}
 
   private constructor(url: string, options: ConnectOptions) {
-    const { projectId, reconnect, connectTimeoutMs, maxUnacked, WebSocket, clock, random } = {
-      clock: machineClock,
-      random: systemRandom,
-      ...options,
-    }
+    const { projectId, reconnect, connectTimeoutMs, maxUnacked, maxUnackedBytes, WebSocket, clock, random } =
+      {
+        clock: machineClock,
+        random: systemRandom,
+        ...options,
+      }
     this.#onError = options.onError
     this.#server_clock = new ServerClock(clock)
     this.#onConnection = new Listeners((error) => this.#thrown(error))
@@ -112,10 +116,15 @@ export class Client {
       clock,
       random,
       counters: this.#counters,
-      max_unacked: maxUnacked ?? MAX_UNACKED,
+      max_unacked: {
+        messages: maxUnacked ?? MAX_UNACKED,
+        bytes: maxUnackedBytes ?? MAX_UNACKED_BYTES,
+      },
       report: (error) => this.#thrown(error),
       nextRef: () => ++this.#last_ref,
       send: (message) => session.send(message),
+      sendEncoded: (payload) => session.sendEncoded(payload),
+      encode: (message) => session.encode(message),
       trySend: (message) => session.trySend(message),
       release: (seat) => this.#seats.delete(seat.room_id),
     }

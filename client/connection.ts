@@ -51,17 +51,12 @@ export class Connection {
     this.#socket.onerror = () => {}
   }
 
-  /** The bytes of a message, for `write`. */
-  encode(message: ClientMessage): Uint8Array<ArrayBuffer> {
-    return this.#codec.encode(message) as Uint8Array<ArrayBuffer>
-  }
-
   write(payload: Uint8Array<ArrayBuffer>): void {
     this.#socket.send(payload)
   }
 
   send(message: ClientMessage): void {
-    this.write(this.encode(message))
+    this.write(this.#codec.encode(message) as Uint8Array<ArrayBuffer>)
   }
 
   /** Pings at once and then every `seconds`, and watches for silence. */

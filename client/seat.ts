@@ -7,7 +7,8 @@ import { Backoff } from './backoff.ts'
 import { RoomfulError } from './errors.ts'
 import { Listeners, type Report } from './listeners.ts'
 import { Mirror, type RoomFrame } from './mirror.ts'
-import { Outbox, type ReliableMessage } from './outbox.ts'
+import { Outbox, type OutboxLimits, type ReliableMessage } from './outbox.ts'
+import type { Encoded } from './session.ts'
 import type { Counters } from './stats.ts'
 
 /** `joining`: no snapshot yet; `rejoining`: its session was lost, so it is joining again under a new one; `left`: for good. */
@@ -32,12 +33,14 @@ export interface SeatLink {
   readonly clock: Clock
   readonly random: Random
   readonly counters: Counters
-  readonly max_unacked: number
+  readonly max_unacked: OutboxLimits
   readonly report: Report
   /** A ref that no request of this client has had, larger than all before. */
   nextRef(): number
   /** As those of Session. */
   send(message: ClientMessage): void
+  sendEncoded(payload: Encoded): void
+  encode(message: ClientMessage): Encoded
   trySend(message: ClientMessage): void
   /** The seat is over. */
   release(seat: Seat): void
@@ -101,23 +104,19 @@ export class Seat {
   /** Where the seat stands, for a resume; undefined when there is nothing to resume. */
   get position(): ResumePosition | undefined {
     const at = this.#status === 'joined' ? this.mirror.position : undefined
-    return at && { room_id: this.room_id, ...at }
+    return at && { room_id: this.room_id, ...at, ...this.#settled }
   }
 
   /** A reliable message: resolves when acked, rejects with a RoomfulError. */
   async send(type: string, data: Json): Promise<void> {
     this.#checkOpen()
-    this.#outbox.checkRoom()
-    const message: ReliableMessage = {
-      t: 'message',
-      room_id: this.room_id,
-      type,
-      data,
-      ref: this.#link.nextRef(),
-    }
-    const settled = this.#outbox.add(message)
+    const ref = this.#link.nextRef()
+    const { room_id } = this
+    const payload = this.#link.encode({ t: 'message', room_id, type, data, ref, ...this.#settled })
+    const message = { ref, payload }
+    const outcome = this.#outbox.add(message)
     if (this.#status === 'joined') this.#transmit(message)
-    return settled
+    return outcome
   }
 
   /** A message that may be lost. Throws a RoomfulError when it could never arrive. */
@@ -225,13 +224,19 @@ export class Seat {
     this.onLeave.call(reason, reason === 'left' ? undefined : error)
   }
 
+  /** What tells the server which refusals it need not keep. */
+  get #settled(): { readonly settled?: number } {
+    const { settled } = this.#outbox
+    return settled > 0 ? { settled } : {}
+  }
+
   #checkOpen(): void {
     if (this.#status === 'left' || this.#leaving) throw lostSeat(this.room_id)
   }
 
   #transmit(message: ReliableMessage): void {
     try {
-      this.#link.send(message)
+      this.#link.sendEncoded(message.payload)
     } catch (error) {
       if (!(error instanceof RoomfulError)) throw error
       this.#outbox.refuse(message.ref, error)

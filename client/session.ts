@@ -21,6 +21,9 @@ type Welcome = Extract<DecodedMessage, { t: 'welcome' }>
  */
 export type ConnectionStatus = 'connecting' | 'online' | 'reconnecting' | 'closed'
 
+/** A message as it goes out. */
+export type Encoded = Uint8Array<ArrayBuffer>
+
 /** From opening a socket (and fetching a token for it) to the welcome. */
 const ATTEMPT_MS = 10_000
 const BACKOFF_BASE_MS = 250
@@ -109,12 +112,22 @@ export class Session {
    * Sends in its turn, as the server's limits allow; forgets the message when not online. Throws a RoomfulError (payload_too_large).
    */
   send(message: ClientMessage): void {
-    if (this.#status === 'online') this.#pacer.send(this.#encode(message))
+    if (this.#status === 'online') this.sendEncoded(this.encode(message))
+  }
+
+  /** As `send`, for what `encode` made of a message. */
+  sendEncoded(payload: Encoded): void {
+    if (this.#status === 'online') this.#pacer.send(this.#fitting(payload))
+  }
+
+  /** The bytes of a message; they stand for it in every session. */
+  encode(message: ClientMessage): Encoded {
+    return this.#codec.encode(message) as Encoded
   }
 
   /** Sends at once or, when not online or at the server's limit, not at all. Throws a RoomfulError (payload_too_large). */
   trySend(message: ClientMessage): void {
-    if (this.#status === 'online') this.#pacer.trySend(this.#encode(message))
+    if (this.#status === 'online') this.#pacer.trySend(this.#fitting(this.encode(message)))
   }
 
   /** The network is back: does not wait any longer for the next attempt. */
@@ -130,8 +143,7 @@ export class Session {
     this.#setStatus('closed', error)
   }
 
-  #encode(message: ClientMessage): Uint8Array<ArrayBuffer> {
-    const payload = this.#connection!.encode(message)
+  #fitting(payload: Encoded): Encoded {
     const limit = this.#limits!.max_message_bytes
     if (payload.length <= limit) return payload
     throw new RoomfulError(

@@ -192,6 +192,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       record_ttl_ms,
       quarantine_ttl_ms: config.room_quarantine_ttl_seconds * 1000,
       seat_ms: config.resume_ttl_seconds * 1000 + SEAT_GRACE_MS,
+      outcomes: { messages: config.max_unacked_messages, bytes: config.max_unacked_bytes },
     },
   })
   const gateway: Gateway = new Gateway({

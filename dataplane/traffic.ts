@@ -32,6 +32,17 @@ export function roomNamed(name: string): RoomAddress {
   }
 }
 
+/** What a reliable message tells its owner about the others of its seat. */
+export interface Reliability {
+  readonly ref: number
+  /** The ref sent before this one, if the owner has yet to settle it: with that one lost, this one must not be applied. */
+  readonly after?: number
+  /** The highest ref before this one that the edge has turned away itself, for want of room, and that the owner knows nothing of. */
+  readonly skipped?: number
+  /** The highest ref up to which the client knows every outcome. */
+  readonly settled?: number
+}
+
 /** From an edge to the owner of `room`. */
 export type ToOwner = { readonly room: RoomAddress; readonly member_id: string } & (
   | {
@@ -53,22 +64,9 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly tracestate?: string | undefined
     }
   | { readonly kind: 'leave'; readonly reason: 'left' | 'session_ended'; readonly ref?: number }
-  | {
-      readonly kind: 'message'
-      readonly type: string
-      readonly data: Json
-      readonly ref?: number
-      /** The ref sent before this one, if the owner has yet to settle it: with that one lost, this one must not be applied. */
-      readonly after?: number
-    }
+  | ({ readonly kind: 'message'; readonly type: string; readonly data: Json } & Partial<Reliability>)
   /** The edge has refused a message: its ref is settled in its turn, and the client told. */
-  | {
-      readonly kind: 'refuse'
-      readonly ref: number
-      readonly after?: number
-      readonly code: ErrorCode
-      readonly message: string
-    }
+  | ({ readonly kind: 'refuse'; readonly code: ErrorCode; readonly message: string } & Reliability)
   /** `stalled`: the edge dropped patches of a slow reader, which reads again. */
   | { readonly kind: 'resync'; readonly have_seq: number; readonly reason: ResyncReason | 'stalled' }
   /** The session's socket is gone; its seat stays. */
@@ -83,6 +81,8 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly session_id: string
       readonly epoch: number
       readonly seq: number
+      /** The highest ref up to which the client knows every outcome. */
+      readonly settled?: number
       /** The span of the session's handshake (W3C), where that is known. */
       readonly traceparent?: string | undefined
     }
@@ -146,8 +146,9 @@ type EdgeMessage =
   | { readonly kind: 'state'; readonly member_id: string; readonly seq: number; readonly state: Frames }
   /**
    * The answer to `attach`. `resumed`: `frames` are all that was missed, in order. Otherwise `frames` is one `state.resync`. With
-   * `ack`, the highest ref settled, so that it is known what not to resend, and `refused`, what was refused of late: an ack covers
-   * earlier refs, and whoever missed the refusal would take the message for applied.
+   * `ack`, the highest ref settled, so that it is known what not to resend, and `refused`, what was refused without the client's
+   * having said that it knows: an ack covers earlier refs, and whoever missed the refusal would take the message for applied. Without
+   * `ack` where some of that is forgotten: whatever comes again is answered by itself.
    */
   | {
       readonly kind: 'attached'

@@ -109,6 +109,8 @@ describe('dataplane configuration', () => {
       max_rooms: 10_000,
       max_rooms_per_project: 10_000,
       new_rooms_per_minute: 60,
+      max_unacked_messages: 1024,
+      max_unacked_bytes: 262144,
       outbox_high_water_bytes: 262144,
       outbox_limit_bytes: 1048576,
       store: { redis_url: 'redis://127.0.0.1:6379', key_prefix: 'roomful:' },

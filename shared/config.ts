@@ -98,6 +98,8 @@ export interface DataplaneConfig {
   readonly max_rooms_per_project: number
   /** 0: no limit. */
   readonly new_rooms_per_minute: number
+  readonly max_unacked_messages: number
+  readonly max_unacked_bytes: number
   readonly outbox_high_water_bytes: number
   readonly outbox_limit_bytes: number
   readonly store: StoreConfig
@@ -318,6 +320,8 @@ const dataplaneConfig = (values: Values, tracing: TracingReading): DataplaneConf
   max_resume_waits: values.MAX_RESUME_WAITS,
   max_rooms_per_project: values.MAX_ROOMS_PER_PROJECT,
   new_rooms_per_minute: values.NEW_ROOMS_PER_MINUTE,
+  max_unacked_messages: values.MAX_UNACKED_MESSAGES,
+  max_unacked_bytes: values.MAX_UNACKED_BYTES,
   outbox_high_water_bytes: values.OUTBOX_HIGH_WATER_BYTES,
   outbox_limit_bytes: values.OUTBOX_LIMIT_BYTES,
   store: storeConfig(values),

@@ -20,7 +20,8 @@ const FLOODS: ReadonlySet<CloseName> = new Set(['rate_limited', 'protocol_error'
 
 /** What a connection tells whoever accepted it. */
 export interface ConnectionListener {
-  message(message: ClientMessage): void
+  /** `bytes`: of its frame. */
+  message(message: ClientMessage, bytes: number): void
   /** A message whose fields are wrong; the connection goes on. */
   invalid(problem: InvalidMessage): void
   /** A message met a fault of ours; the connection is still there. */
@@ -162,7 +163,7 @@ export class Connection {
     try {
       const message = this.codec.decode(data)
       this.#metrics.messageIn(message.t, data.length)
-      this.#listener.message(message)
+      this.#listener.message(message, data.length)
     } catch (error) {
       if (error instanceof InvalidMessage) this.#listener.invalid(error)
       else if (error instanceof ProtocolError) this.close('protocol_error', error.message)

@@ -55,7 +55,7 @@ export class Conversation implements ConnectionListener {
   readonly #pending: PendingConnection
   readonly #stop_waiting: () => void
   /** Messages behind a `hello` that is being checked. */
-  #early: LaterMessage[] = []
+  #early: { readonly message: LaterMessage; readonly bytes: number }[] = []
   #early_control_frames = 0
   #greeted = false
   #session: Session | undefined
@@ -78,17 +78,17 @@ export class Conversation implements ConnectionListener {
     )
   }
 
-  message(message: ClientMessage): void {
+  message(message: ClientMessage, bytes: number): void {
     if (message.t === 'hello') this.#hello(message)
-    else if (this.#session && this.#welcome) this.#request(this.#session, message)
-    else if (this.#greeted) this.#waitForWelcome(message)
+    else if (this.#session && this.#welcome) this.#request(this.#session, message, bytes)
+    else if (this.#greeted) this.#waitForWelcome(message, bytes)
     else this.refuse('protocol_error', `the first message must be hello, not ${message.t}`)
   }
 
   invalid(problem: InvalidMessage): void {
     if (!this.#session) this.refuse('protocol_error', problem.message)
     else if (this.#admit(this.#session, problem))
-      this.connection.send(errorMessage('invalid_message', problem.message, { ref: problem.ref }))
+      this.#parts.requests.refuse(this.#session, this.connection, problem, 'invalid_message', problem.message)
   }
 
   failed(error: unknown): void {
@@ -146,15 +146,15 @@ export class Conversation implements ConnectionListener {
     this.#greet(hello).catch((error: unknown) => this.failed(error))
   }
 
-  #waitForWelcome(message: LaterMessage): void {
-    if (this.#early.push(message) > MAX_EARLY)
+  #waitForWelcome(message: LaterMessage, bytes: number): void {
+    if (this.#early.push({ message, bytes }) > MAX_EARLY)
       this.#protocolError(`more than ${MAX_EARLY} messages before welcome: wait for it`)
   }
 
-  #request(session: Session, message: LaterMessage): void {
+  #request(session: Session, message: LaterMessage, bytes: number): void {
     if (!this.#admit(session, message)) return
     if (message.t === 'token') this.#renew(session, message.token)
-    else this.#parts.requests.handle(session, this.connection, message)
+    else this.#parts.requests.handle(session, this.connection, message, bytes)
   }
 
   async #greet(hello: Hello): Promise<void> {
@@ -216,7 +216,7 @@ export class Conversation implements ConnectionListener {
     const early = this.#early
     this.#early = []
     this.#welcome = true
-    for (const message of early) if (this.connection.open) this.#request(session, message)
+    for (const { message, bytes } of early) if (this.connection.open) this.#request(session, message, bytes)
   }
 
   /** Fresh tokens are checked one after the other, so that the last one sent is the one in force. */

@@ -11,7 +11,7 @@ import type { JoinWatch } from './join-watch.ts'
 import type { GatewayMetrics } from './metrics.ts'
 import { type AttachResult, Seat } from './seat.ts'
 import type { Session } from './session.ts'
-import type { Reliable } from './unacked.ts'
+import type { Reliable, UnackedLimits } from './unacked.ts'
 
 /** What an edge is made of. */
 export interface EdgeParts {
@@ -20,6 +20,9 @@ export interface EdgeParts {
   readonly random: Random
   readonly metrics: GatewayMetrics
   readonly joins: JoinWatch
+  /** How much each seat may have waiting for its owner to settle. */
+  readonly max_unacked_messages: number
+  readonly max_unacked_bytes: number
   /** How long a question to an owner may stay without an answer before it is asked again. */
   readonly attach_wait_ms: number
   /** How long a join may stay without an answer. */
@@ -57,10 +60,12 @@ export class Edge {
   readonly #rooms = new Map<string, SeatedRoom>()
   /** Seats with an open question to the owner. */
   readonly #asking = new Set<Seat>()
+  readonly #unacked: UnackedLimits
   #asks = 0
 
   constructor(parts: EdgeParts) {
     this.#parts = parts
+    this.#unacked = { messages: parts.max_unacked_messages, bytes: parts.max_unacked_bytes }
     this.#joins = parts.joins
   }
 
@@ -70,7 +75,7 @@ export class Edge {
     const { key: _, ...rest } = options
     const member_id = newId('mem', random)
     const span = this.#joins.begin(session, room)
-    const seat = new Seat(session, room, member_id, clock.monotonic(), {
+    const seat = new Seat(session, room, member_id, this.#unacked, clock.monotonic(), {
       kind: 'join',
       room,
       member_id,
@@ -95,7 +100,7 @@ export class Edge {
 
   /** A seat that the session holds from before it came to this node; it waits for `attach`. */
   restore(session: Session, room: RoomAddress, member_id: string): Seat {
-    const seat = new Seat(session, room, member_id, this.#parts.clock.monotonic())
+    const seat = new Seat(session, room, member_id, this.#unacked, this.#parts.clock.monotonic())
     this.#add(seat)
     return seat
   }
@@ -142,20 +147,22 @@ export class Edge {
     seat.left(seat.leave_ref, undefined)
   }
 
-  message(seat: Seat, { type, data, ref }: Ask<'message'>): void {
+  message(seat: Seat, { type, data, ref, settled = 0 }: Ask<'message'>, bytes: number): void {
     const { room, member_id } = seat
+    seat.learned(settled)
     if (ref === undefined) {
-      this.#parts.send({ kind: 'message', room, member_id, type, data })
+      this.#parts.send({ kind: 'message', room, member_id, type, data, ...seat.settled })
       return
     }
     seat.sent(ref, this.#parts.clock.monotonic())
-    this.#sendReliable(seat, { kind: 'message', room, member_id, type, data, ref })
+    this.#sendReliable(seat, { kind: 'message', room, member_id, type, data, ref, ...seat.settled }, bytes)
   }
 
   /** A message of the client is refused here; its ref is settled by the owner, in its turn, and the answer comes from there. */
   refuse(seat: Seat, code: ErrorCode, message: string, ref: number): void {
     const { room, member_id } = seat
-    this.#sendReliable(seat, { kind: 'refuse', room, member_id, ref, code, message })
+    const refused = { kind: 'refuse', room, member_id, ref, code, message, ...seat.settled } as const
+    this.#sendReliable(seat, refused, message.length)
   }
 
   /** The client has lost track. A seat that is behind or waits for its state gets one anyway. */
@@ -335,14 +342,12 @@ export class Edge {
   }
 
   /** An owner that has yet to say where the seat stands is given it then. */
-  #sendReliable(seat: Seat, message: Reliable): void {
-    if (seat.unacked.full) {
-      const text = `${seat.room_id} has to wait: try again`
-      seat.fail('room_unavailable', text, message.ref)
-      return
-    }
-    const ready = seat.unacked.add(message)
-    if (seat.phase !== 'attaching') this.#parts.send(ready)
+  #sendReliable(seat: Seat, message: Reliable, bytes: number): void {
+    const ready = seat.unacked.add(message, bytes)
+    if (!ready) {
+      this.#parts.metrics.unackedFull()
+      seat.fail('room_unavailable', `${seat.room_id} has to wait: try again`, message.ref)
+    } else if (seat.phase !== 'attaching') this.#parts.send(ready)
   }
 
   #askAttach(seat: Seat): void {

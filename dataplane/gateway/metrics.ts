@@ -27,6 +27,8 @@ export interface GatewayMetrics {
   sessionEvicted(): void
   /** A socket was ended before it had a session: the node has as many as it takes, or as many that are `pending`, or the address has. */
   connectionDropped(reason: 'node' | 'pending' | 'address'): void
+  /** A reliable message was turned away, since too many of its seat, or too large ones, wait for their owner. */
+  unackedFull(): void
   /** A room's patches stopped for a client that reads too slowly. */
   stalled(): void
   messageIn(type: ClientMessage['t'], bytes: number): void
@@ -49,6 +51,7 @@ export const noMetrics: GatewayMetrics = {
   rateLimited() {},
   sessionEvicted() {},
   connectionDropped() {},
+  unackedFull() {},
   stalled() {},
   messageIn() {},
   written() {},

@@ -16,6 +16,9 @@ export interface GatewayOptions extends PendingBounds, QuotaBounds {
   readonly outbox_high_water_bytes: number
   /** Above this many unread and held bytes the connection is closed (slow consumer). */
   readonly outbox_limit_bytes: number
+  /** How many reliable messages of one seat may wait for the room's owner to settle them, and how many bytes of them; more are refused. */
+  readonly max_unacked_messages: number
+  readonly max_unacked_bytes: number
   /** How long a resume waits for the rooms' answers before it says `welcome`; a question without an answer is asked again after it. */
   readonly attach_wait_ms: number
   /** How many sessions the node has at most, those waiting to be resumed included; 0: as many as come. */
@@ -44,6 +47,8 @@ export const GATEWAY_DEFAULTS: GatewayOptions = {
   resume_ttl_seconds: 60,
   outbox_high_water_bytes: 256 * 1024,
   outbox_limit_bytes: 1024 * 1024,
+  max_unacked_messages: 1024,
+  max_unacked_bytes: 256 * 1024,
   attach_wait_ms: 2000,
   max_sessions: 20_000,
   max_key_lookups: 256,

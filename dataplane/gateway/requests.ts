@@ -31,11 +31,11 @@ export class Requests {
     this.#joins = joins
   }
 
-  /** Passes a request on to the room's owner, or answers it. */
-  handle(session: Session, connection: Connection, request: Request): void {
+  /** Passes a request, which came in a frame of so many bytes, on to the room's owner, or answers it. */
+  handle(session: Session, connection: Connection, request: Request, bytes: number): void {
     switch (request.t) {
       case 'message':
-        this.#withSeat(session, connection, request, (seat) => this.#edge.message(seat, request))
+        this.#withSeat(session, connection, request, (seat) => this.#edge.message(seat, request, bytes))
         break
       case 'ping':
         connection.send({ t: 'pong', at: request.at, server_time: timestamp(this.#clock.now()) })
@@ -58,7 +58,11 @@ export class Requests {
   refuse(
     session: Session,
     connection: Connection,
-    refused: { readonly t?: string; readonly ref?: number | undefined; readonly room_id?: string },
+    refused: {
+      readonly t?: string | undefined
+      readonly ref?: number | undefined
+      readonly room_id?: string | undefined
+    },
     code: ErrorCode,
     message: string,
   ): void {

@@ -16,7 +16,7 @@ import { errorMessage } from './error-message.ts'
 import type { Flush } from './flush.ts'
 import { HeldFrames } from './held-frames.ts'
 import type { Session } from './session.ts'
-import { type Reliable, Unacked } from './unacked.ts'
+import { type Reliable, Unacked, type UnackedLimits } from './unacked.ts'
 
 /**
  * How far a seat has come:
@@ -60,7 +60,7 @@ export class Seat {
   /** When it was asked last. */
   asked_again_at: number
   /** What the owner has not settled. */
-  readonly unacked = new Unacked()
+  readonly unacked: Unacked
   readonly #held = new HeldFrames()
   #phase: SeatPhase
   #connection: Connection | undefined
@@ -69,14 +69,23 @@ export class Seat {
   #epoch = 0
   #seq = 0
   #stalled_at_seq = 0
+  #settled = 0
   #sample: { readonly ref: number; readonly at: number } | undefined
 
   /** With `join`: a seat that `session` asks for over its present connection. Without: one it has had, while it is without a connection. */
-  constructor(session: Session, room: RoomAddress, member_id: string, now: number, join?: JoinQuestion) {
+  constructor(
+    session: Session,
+    room: RoomAddress,
+    member_id: string,
+    limits: UnackedLimits,
+    now: number,
+    join?: JoinQuestion,
+  ) {
     this.session = session
     this.room = room
     this.room_id = roomId(room)
     this.member_id = member_id
+    this.unacked = new Unacked(limits)
     this.join = join
     this.asked_at = now
     this.asked_again_at = now
@@ -96,6 +105,16 @@ export class Seat {
   /** Whether the session is in the room: the owner has said so, and nobody has asked to leave. */
   get taken(): boolean {
     return this.#phase !== 'joining' && this.leave_ref === undefined
+  }
+
+  /** The highest ref up to which the client knows every outcome, where it has said so. */
+  get settled(): { readonly settled?: number } {
+    return this.#settled > 0 ? { settled: this.#settled } : {}
+  }
+
+  /** The client has said that it knows every outcome up to this ref. */
+  learned(settled: number): void {
+    this.#settled = Math.max(settled, this.#settled)
   }
 
   /** The flush after which patches were dropped. */
@@ -124,6 +143,7 @@ export class Seat {
       session_id: session.session_id,
       epoch,
       seq,
+      ...this.settled,
       ...(session.trace && { traceparent: session.trace.traceparent }),
     }
   }
@@ -224,6 +244,7 @@ export class Seat {
     answered: (result: AttachResult) => void,
   ): void {
     this.#connection = connection
+    this.learned(position.settled ?? 0)
     this.#attach = { position, ask, answered }
     this.#phase = 'attaching'
   }

@@ -1,6 +1,11 @@
-import { expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { parseDataplaneConfig } from '../../shared/config.ts'
+import { GATEWAY_DEFAULTS } from './options.ts'
 import { type Reliable, Unacked } from './unacked.ts'
+
+const BYTES = 100
+const { max_unacked_messages, max_unacked_bytes } = GATEWAY_DEFAULTS
+const empty = (): Unacked => new Unacked({ messages: max_unacked_messages, bytes: max_unacked_bytes })
 
 const message = (ref: number): Reliable => ({
   kind: 'message',
@@ -20,28 +25,60 @@ it('has room for all that a client at its rate says while a hanging owner is fou
   if (!parsed.ok) throw new Error('the defaults are not valid')
   const { session_messages_per_second, node_lease_ms } = parsed.config
   const seconds = (1.25 * node_lease_ms) / 1000 + 1
-  const unacked = new Unacked()
-  for (let ref = 1; ref <= session_messages_per_second * seconds; ref++) {
-    expect(unacked.full).toBe(false)
-    unacked.add(message(ref))
-  }
+  const unacked = empty()
+  for (let ref = 1; ref <= session_messages_per_second * seconds; ref++)
+    expect(unacked.add(message(ref), BYTES)).toBeDefined()
 })
 
-it('says when it is full, and gives again what is not settled, each behind the one before it', () => {
-  const unacked = new Unacked()
-  let ref = 0
-  while (!unacked.full) unacked.add(message(++ref))
-  unacked.settle(ref - 2)
-  expect(unacked.full).toBe(false)
-  expect(unacked.again(ref - 2).map(({ ref, after }) => [ref, after])).toEqual([
-    [ref - 1, ref - 2],
-    [ref, ref - 1],
+it('gives again what is not settled, each behind the one before it', () => {
+  const unacked = empty()
+  for (const ref of [1, 2, 5, 6]) unacked.add(message(ref), BYTES)
+  expect(unacked.again(2).map(({ ref, after }) => [ref, after])).toEqual([
+    [5, 2],
+    [6, 5],
   ])
 })
 
+describe('where it is full', () => {
+  it.each([
+    ['messages', { messages: 3, bytes: 1_000_000 }],
+    ['bytes', { messages: 1000, bytes: 3 * BYTES }],
+  ])('it takes no more %s, and goes on once some are settled', (_what, limits) => {
+    const unacked = new Unacked(limits)
+    for (const ref of [1, 2, 3]) expect(unacked.add(message(ref), BYTES)).toBeDefined()
+    expect(unacked.add(message(4), BYTES)).toBeUndefined()
+    // It waits already: whoever sends it again is not to be told that it was refused.
+    expect(unacked.add(message(2), BYTES)).toMatchObject({ ref: 2, after: 1 })
+    unacked.refused(2)
+    expect(unacked.add(message(5), BYTES)).toBeDefined()
+    expect(unacked.add(message(6), BYTES)).toBeUndefined()
+    unacked.settle(5)
+    expect(unacked.add(message(7), BYTES)).toBeDefined()
+  })
+
+  it('one message may wait, however large', () => {
+    const unacked = new Unacked({ messages: 10, bytes: 50 })
+    expect(unacked.add(message(1), BYTES)).toBeDefined()
+    expect(unacked.add(message(2), 1)).toBeUndefined()
+  })
+
+  it('the owner hears of what was turned away with the next that is not, until that is settled', () => {
+    const unacked = new Unacked({ messages: 2, bytes: 1000 })
+    for (const ref of [1, 2, 3, 4]) unacked.add(message(ref), BYTES)
+    unacked.settle(1)
+    // It was refused, and stays so.
+    expect(unacked.add(message(4), BYTES)).toBeUndefined()
+    expect(unacked.add(message(5), BYTES)).toMatchObject({ ref: 5, after: 2, skipped: 4 })
+    expect(unacked.again(1)).toMatchObject([{ ref: 2 }, { ref: 5, skipped: 4 }])
+    expect(unacked.again(1)[0]).not.toHaveProperty('skipped')
+    unacked.settle(5)
+    expect(unacked.add(message(6), BYTES)).not.toHaveProperty('skipped')
+  })
+})
+
 it('gives all of it, also to an owner that refuses some while it is being given', () => {
-  const unacked = new Unacked()
-  for (const ref of [1, 2, 3]) unacked.add(message(ref))
+  const unacked = empty()
+  for (const ref of [1, 2, 3]) unacked.add(message(ref), BYTES)
   const given: number[] = []
   for (const { ref } of unacked.again(0)) {
     given.push(ref)

@@ -3,30 +3,57 @@ import type { ToOwner } from '../traffic.ts'
 /** A message whose ref the owner is to settle. */
 export type Reliable = Extract<ToOwner, { kind: 'message' | 'refuse' }> & { readonly ref: number }
 
-/** As many as the SDK lets wait: more than a client that stays within its rate says until the lease of a hanging owner has run out. */
-const MOST = 1024
+/** How much of one seat may wait to be settled. */
+export interface UnackedLimits {
+  readonly messages: number
+  /** Of the frames they came in; one message may always wait. */
+  readonly bytes: number
+}
+
+interface Kept {
+  readonly message: Reliable
+  readonly bytes: number
+}
 
 /**
  * The reliable messages of one seat that its owner has not settled yet, in the order of their refs. The way to an owner may lose some,
  * and an owner may die with them: whoever is owner then is given them again. Each names the one before it, so that none is ever
- * skipped.
+ * skipped; and those that there was no room for, so that no ack ever stands for one of them.
  */
 export class Unacked {
-  #messages: Reliable[] = []
+  readonly #limits: UnackedLimits
+  #kept: Kept[] = []
+  #bytes = 0
   /** The highest ref that the owner said is settled. */
   #settled = 0
+  /** The highest ref that there was no room for. */
+  #turned_away = 0
 
-  /** Whether no more can be kept. */
-  get full(): boolean {
-    return this.#messages.length >= MOST
+  constructor(limits: UnackedLimits) {
+    this.#limits = limits
   }
 
-  /** Keeps a message, and returns it with the ref of the one before it. One that was sent before is not kept again. */
-  add(message: Reliable): Reliable {
-    const before = this.#messages.findLast(({ ref }) => ref < message.ref)
-    const ready = behind(message, before?.ref ?? this.#settled)
-    const last = this.#messages.at(-1)?.ref ?? this.#settled
-    if (message.ref > last) this.#messages.push(ready)
+  /**
+   * Keeps a message that came in a frame of so many bytes, and returns it with what its owner is to know of those before it. One that
+   * was sent before is not kept again. Undefined: there is no room for it, or there was none when it came first.
+   */
+  add(message: Reliable, bytes: number): Reliable | undefined {
+    const { ref } = message
+    const last = this.#kept.at(-1)?.message.ref ?? this.#settled
+    if (ref > last) {
+      const full = this.#kept.length >= this.#limits.messages
+      const large = this.#kept.length > 0 && this.#bytes + bytes > this.#limits.bytes
+      if (full || large || ref <= this.#turned_away) {
+        this.#turned_away = Math.max(ref, this.#turned_away)
+        return undefined
+      }
+    }
+    const before = this.#kept.findLast((kept) => kept.message.ref < ref)
+    const ready = this.#behind(message, before?.message.ref ?? this.#settled)
+    if (ref > last) {
+      this.#kept.push({ message: ready, bytes })
+      this.#bytes += bytes
+    }
     return ready
   }
 
@@ -34,14 +61,14 @@ export class Unacked {
   settle(ref: number): void {
     this.#settled = Math.max(this.#settled, ref)
     let settled = 0
-    while (settled < this.#messages.length && this.#messages[settled]!.ref <= ref) settled++
-    if (settled > 0) this.#messages.splice(0, settled)
+    while (settled < this.#kept.length && this.#kept[settled]!.message.ref <= ref) settled++
+    this.#drop(0, settled)
   }
 
   /** This one was refused. */
   refused(ref: number): void {
-    const index = this.#messages.findIndex((message) => message.ref === ref)
-    if (index >= 0) this.#messages.splice(index, 1)
+    const index = this.#kept.findIndex(({ message }) => message.ref === ref)
+    if (index >= 0) this.#drop(index, 1)
   }
 
   /** An owner has settled everything up to `settled`: returns what it is to be given again. */
@@ -50,22 +77,32 @@ export class Unacked {
     // A room that lost its last second may have settled less than its earlier owner had.
     this.#settled = settled
     let before = settled
-    this.#messages = this.#messages.map((message) => {
-      const ready = behind(message, before)
+    this.#kept = this.#kept.map(({ message, bytes }) => {
+      const ready = this.#behind(message, before)
       before = message.ref
-      return ready
+      return { message: ready, bytes }
     })
     // A copy: an owner in this process answers while the list is being sent.
-    return [...this.#messages]
+    return this.#kept.map(({ message }) => message)
   }
 
   /** Forgets everything: the client sends again what it needs. */
   clear(): void {
-    this.#messages = []
+    this.#drop(0, this.#kept.length)
+    this.#turned_away = 0
   }
-}
 
-function behind(message: Reliable, after: number): Reliable {
-  const { after: _, ...rest } = message
-  return after > 0 ? { ...rest, after } : rest
+  #drop(from: number, count: number): void {
+    for (const { bytes } of this.#kept.splice(from, count)) this.#bytes -= bytes
+  }
+
+  #behind(message: Reliable, after: number): Reliable {
+    const { after: _, skipped: __, ...rest } = message
+    const skipped = this.#turned_away < message.ref && this.#turned_away > this.#settled
+    return {
+      ...rest,
+      ...(after > 0 && { after }),
+      ...(skipped && { skipped: this.#turned_away }),
+    }
+  }
 }

@@ -107,6 +107,10 @@ function gatewayMetrics(
     'service_sessions_evicted_total',
     'Sessions without a connection that were ended early, since their player or token began another and had as many as there may be.',
   )
+  const unacked_full = make.counter(
+    'service_unacked_refused_total',
+    'Reliable messages refused since as many, or as many bytes, of their member wait for an ack already.',
+  )
   const slow_consumers = make.counterBy(
     'service_slow_consumers_total',
     'Clients that read too slowly: stalled (patches stopped, one resync follows) or closed.',
@@ -155,6 +159,7 @@ function gatewayMetrics(
     rateLimited: (by) => rate_limited[by](),
     sessionEvicted: () => evicted(),
     connectionDropped: (reason) => dropped[reason](),
+    unackedFull: () => unacked_full(),
     stalled: () => slow_consumers.stalled(),
     messageIn(type, bytes) {
       received[type]()

@@ -71,7 +71,8 @@ export class CatchUp {
   joinAgain(seat: Seat): void {
     const { delivery, epoch, delivered, frames } = this.#parts
     const { member_id } = seat.member
-    const ack = seat.committed_ref > 0 ? { member_id, events: [], ack: seat.committed_ref } : undefined
+    const ack =
+      seat.committed_ref > 0 && seat.ackable ? { member_id, events: [], ack: seat.committed_ref } : undefined
     delivery.alone(seat, epoch(), delivered().seq, ack, {
       member_id,
       ref: seat.join_ref,

@@ -97,8 +97,9 @@ export class Delivery {
           .slice(0, end_event)
           .filter(({ to }) => !to || to.includes(member_id))
           .map((event) => frames.event(update, event))
-    if (seat.attached && (events.length > 0 || seat.ack_due)) {
-      const ack = seat.ack_due ? { ack: seat.last_ref } : {}
+    const acked = seat.ack_due && seat.ackable
+    if (seat.attached && (events.length > 0 || acked)) {
+      const ack = acked ? { ack: seat.last_ref } : {}
       this.alone(seat, epoch, update.seq, { member_id, events, ...ack })
     }
     deliver(seat.edge, {
@@ -152,7 +153,9 @@ export class Delivery {
     }
     acked.forEach((seat, i) => {
       const member_id = seat.member.member_id
-      add(seat, { member_id, events: events.get(seat) ?? NOBODY, ack: update.acks[i]![1] })
+      const own = events.get(seat)
+      if (seat.ackable) add(seat, { member_id, events: own ?? NOBODY, ack: update.acks[i]!.ref })
+      else if (own) add(seat, { member_id, events: own })
       events.delete(seat)
     })
     for (const [seat, own] of events) add(seat, { member_id: seat.member.member_id, events: own })

@@ -174,8 +174,11 @@ export class Doors {
     if (!this.#expiry.waiting) this.#expiry.at(now + environment.limits.seat_ms)
   }
 
-  #attached(seat: Seat, { member_id, ask, edge, codec, epoch, seq }: Kind<'attach'>): void {
+  #attached(seat: Seat, attach: Kind<'attach'>): void {
     const { environment, logic, stream, replies } = this.#parts
+    const { member_id, ask, edge, codec, epoch, seq, settled = 0 } = attach
+    seat.settle(settled)
+    seat.expectAgain()
     const missed = stream.catch_up.replay(seat, { epoch, seq })
     if (!missed) environment.metrics.resync(logic.definition.type, 'resume')
     replies.send(edge, {
@@ -185,8 +188,8 @@ export class Doors {
       seq: stream.delivered.seq,
       resumed: missed !== undefined,
       frames: missed ?? [{ [codec]: stream.catch_up.resync(codec) }],
-      ...(seat.committed_ref > 0 ? { ack: seat.committed_ref } : {}),
-      refused: seat.refused,
+      ...(seat.committed_ref > 0 && seat.ackable ? { ack: seat.committed_ref } : {}),
+      refused: seat.outcomes.refusedBetween(0, seat.last_ref),
     })
   }
 
@@ -256,11 +259,14 @@ export class Doors {
   }
 
   #seat(request: JoinRequest, options: unknown): void {
-    const { play, on_empty } = this.#parts
+    const { environment, play, on_empty } = this.#parts
     this.#spans.part(request.member_id, 'room.commit')
     const { member_id, sub, session_id, ref, edge, codec, turn } = request
     const member = Object.freeze({ member_id, sub })
-    const seat = new Seat({ member, session_id, join_ref: ref, edge, codec, last_ref: 0, refused: [] })
+    const seat = new Seat(
+      { member, session_id, join_ref: ref, edge, codec, last_ref: 0, refused: [], forgotten: 0 },
+      environment.limits.outcomes,
+    )
     seat.turn = turn
     const refused = play.join(seat, options)
     if (refused) this.#refuse(request, refused.code, refused.message)

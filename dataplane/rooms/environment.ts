@@ -6,6 +6,7 @@ import type { ToEdge } from '../traffic.ts'
 import type { Codecs } from './frames.ts'
 import type { JournalFormat } from './journal.ts'
 import type { RoomMetrics } from './metrics.ts'
+import type { OutcomeLimits } from './outcomes.ts'
 import type { RingLimits } from './ring.ts'
 import type { Scheduler } from './scheduler.ts'
 
@@ -15,6 +16,8 @@ export interface RoomLimits {
   readonly ring: RingLimits
   /** Messages that wait while a room cannot act; of more, edges keep the reliable ones, and others are refused with `room_unavailable`. */
   readonly waiting_messages: number
+  /** Refused messages of one seat that are kept until its client has said that it knows. */
+  readonly outcomes: OutcomeLimits
   /** How long `admit` may take. */
   readonly admit_ms: number
   /** A seat without a socket is given up after this, should its edge never say what became of the session. */
@@ -34,6 +37,7 @@ export interface RoomLimits {
 export const ROOM_LIMITS: RoomLimits = {
   ring: { entries: 512, bytes: 256 * 1024 },
   waiting_messages: 1000,
+  outcomes: { messages: 1024, bytes: 256 * 1024 },
   admit_ms: 5000,
   seat_ms: 120_000,
   save_ms: 700,

@@ -61,6 +61,7 @@ type PackedSeat = [
   codec: Subprotocol,
   last_ref: number,
   refused: PackedRefusal[],
+  forgotten: number,
 ]
 type PackedRefusal = [ref: number, code: ErrorCode, message: string]
 type PackedUpdate = [
@@ -72,7 +73,7 @@ type PackedUpdate = [
   events: [name: string, data: Json, to: readonly string[] | null][],
   joined: PackedSeat[],
   left: [member_id: string, sub: string | null, reason: LeaveReason][],
-  acks: (readonly [member_id: string, ref: number])[],
+  acks: [member_id: string, ref: number, forgotten: number][],
   refused: [member_id: string, ...refusal: PackedRefusal][],
 ]
 type PackedSnapshot = [
@@ -197,7 +198,7 @@ function packUpdate(update: Update): PackedUpdate {
     events.map(({ name, data, to }) => [name, data, to ?? null]),
     joined.map(packSeat),
     left.map(({ member, reason }) => [member.member_id, member.sub, reason]),
-    [...acks],
+    acks.map(({ member_id, ref, forgotten }) => [member_id, ref, forgotten]),
     refused.map((refusal) => [refusal.member_id, ...packRefusal(refusal)]),
   ]
 }
@@ -228,8 +229,12 @@ function unpackUpdate(packed: unknown): Update {
     joined: list(joined, 'the joins').map(unpackSeat),
     left: list(left, 'the departures').map(unpackDeparture),
     acks: list(acks, 'the acks').map((ack) => {
-      const [member_id, ref] = list(ack, 'an ack')
-      return [text(member_id, 'a member id'), count(ref, 'a ref')] as const
+      const [member_id, ref, forgotten] = list(ack, 'an ack')
+      return {
+        member_id: text(member_id, 'a member id'),
+        ref: count(ref, 'a ref'),
+        forgotten: count(forgotten, 'a ref'),
+      }
     }),
     refused: list(refused, 'the refusals').map((refusal) => {
       const [member_id, ...rest] = list(refusal, 'a refusal')
@@ -277,6 +282,7 @@ const packSeat = ({
   codec,
   last_ref,
   refused,
+  forgotten,
 }: SeatRecord): PackedSeat => [
   member.member_id,
   member.sub,
@@ -286,10 +292,12 @@ const packSeat = ({
   codec,
   last_ref,
   refused.map(packRefusal),
+  forgotten,
 ]
 
 function unpackSeat(packed: unknown): SeatRecord {
-  const [member_id, sub, session_id, join_ref, edge, codec, last_ref, refused] = list(packed, 'a seat')
+  const fields = list(packed, 'a seat')
+  const [member_id, sub, session_id, join_ref, edge, codec, last_ref, refused, forgotten] = fields
   return {
     member: unpackMember(member_id, sub),
     session_id: text(session_id, 'a session id'),
@@ -298,6 +306,7 @@ function unpackSeat(packed: unknown): SeatRecord {
     codec: subprotocol(codec),
     last_ref: count(last_ref, 'a ref'),
     refused: list(refused, 'the refusals of a seat').map(unpackRefusal),
+    forgotten: count(forgotten, 'a ref'),
   }
 }
 

@@ -2,7 +2,7 @@ import type { Json } from '../../shared/json.ts'
 import type { LeaveReason } from '../../shared/protocol/messages.ts'
 import type { Member } from './definition.ts'
 import type { Seat } from './seat.ts'
-import type { Refusal, RoomEvent, Update } from './update.ts'
+import type { RoomEvent, Update } from './update.ts'
 
 /** A join since the last flush. */
 export interface Join {
@@ -46,8 +46,6 @@ export class Pending {
   partings: Parting[] = []
   /** Seats with `ack_due`. */
   acked: Seat[] = []
-  /** Refused messages: told already, and to be known to a later owner as well. */
-  refused: Refusal[] = []
   /** When the first of it happened, on the monotonic clock; undefined: nothing has. */
   since: number | undefined
 

@@ -1,11 +1,11 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { LeaveReason } from '../../shared/protocol/messages.ts'
-import type { ToOwner } from '../traffic.ts'
+import type { Reliability, ToOwner } from '../traffic.ts'
 import type { RoomEnvironment } from './environment.ts'
 import type { FailureLog, Refused } from './failure-log.ts'
 import { type Logic, NOTHING } from './logic.ts'
 import type { Replies } from './replies.ts'
-import { type Seat, withRefusal } from './seat.ts'
+import type { Seat } from './seat.ts'
 import type { Seats } from './seats.ts'
 import type { RoomStream } from './stream.ts'
 import type { Effects, Task } from './turn.ts'
@@ -27,6 +27,9 @@ export interface PlayParts {
   readonly on_close: () => void
 }
 
+/** What a reliable message says besides itself; one that is not reliable has no ref. */
+type Sent = Omit<Reliability, 'ref'> & { readonly ref?: number }
+
 /** The turns of one room: lets its logic handle what happens, and takes over what came of each turn that succeeded. */
 export class Play {
   readonly #parts: PlayParts
@@ -40,7 +43,7 @@ export class Play {
     const { environment, logic, stream } = this.#parts
     const { type, data, ref } = message
     const { definition } = logic
-    if (ref !== undefined && !this.#settle(seat, ref, message.after)) return
+    if (!this.#settle(seat, message)) return
     const spec = Object.hasOwn(definition.messages, type) ? definition.messages[type] : undefined
     if (!spec) {
       this.#refuse(seat, 'unknown_type', `${definition.type} has no message ${JSON.stringify(type)}`, ref)
@@ -77,8 +80,9 @@ export class Play {
   }
 
   /** A message that its edge has refused: its ref is settled as if the room had. */
-  refuse(seat: Seat, { ref, after, code, message }: Extract<ToOwner, { kind: 'refuse' }>): void {
-    if (this.#settle(seat, ref, after)) this.#refuse(seat, code, message, ref)
+  refuse(seat: Seat, refused: Extract<ToOwner, { kind: 'refuse' }>): void {
+    const { ref, code, message } = refused
+    if (this.#settle(seat, refused)) this.#refuse(seat, code, message, ref)
   }
 
   /** Somebody takes a seat, unless the room logic would not have it: then it is told why, and nothing has happened. */
@@ -127,19 +131,19 @@ export class Play {
 
   /**
    * Applied or refused: a ref is settled from here on, and nothing is ever done under it again. False: it was before, or one before it
-   * was lost on the way, which the edge sends again first.
+   * was lost on the way, which the edge sends again first. What has no ref is handled whenever it comes.
    */
-  #settle(seat: Seat, ref: number, after: number | undefined): boolean {
-    if (ref <= seat.last_ref) {
-      this.#again(seat)
-      return false
+  #settle(seat: Seat, { ref, after = 0, skipped = 0, settled = 0 }: Sent): boolean {
+    const fresh = ref !== undefined && ref > seat.last_ref
+    const lost = ref !== undefined && (!seat.comes(ref, after) || (fresh && after > seat.last_ref))
+    if (fresh && !lost) {
+      seat.last_ref = ref
+      seat.outcomes.forget(skipped)
     }
-    if (after !== undefined && after > seat.last_ref) {
-      this.#askAgain(seat)
-      return false
-    }
-    seat.last_ref = ref
-    return true
+    seat.settle(settled)
+    if (lost) this.#askAgain(seat)
+    else if (ref !== undefined && !fresh) this.#again(seat, ref)
+    return ref === undefined || (fresh && !lost)
   }
 
   /** Something of this member was lost on the way: its edge is to give again what is not settled. Asked once for each such place. */
@@ -159,23 +163,32 @@ export class Play {
   #refuse(seat: Seat, code: ErrorCode, message: string, ref: number | undefined): void {
     const { replies, stream } = this.#parts
     if (ref !== undefined) {
-      seat.refused = withRefusal(seat.refused, { ref, code, message })
-      stream.pending.refused.push({ member_id: seat.member.member_id, ref, code, message })
+      seat.outcomes.refuse({ ref, code, message })
+      stream.pending.ack(seat)
+      stream.touch()
     }
     replies.error(seat, code, message, ref)
   }
 
-  /** A ref that was settled before: it is acked once more, and never applied again. */
-  #again(seat: Seat): void {
-    const { stream } = this.#parts
+  /** A ref that was settled before: it is answered once more, and never applied again. */
+  #again(seat: Seat, ref: number): void {
+    const { stream, replies } = this.#parts
+    const outcome = seat.outcomes.of(ref)
+    if (outcome === 'unknown') {
+      const text = 'it came before, and whether it was applied is not known any more'
+      replies.error(seat, 'outcome_unknown', text, ref)
+      return
+    }
+    if (outcome !== 'applied') {
+      replies.error(seat, outcome.code, outcome.message, ref)
+      return
+    }
+    if (!seat.ackable) return
     if (seat.last_ref === seat.committed_ref) {
       stream.catch_up.ackAgain(seat)
       return
     }
-    // Otherwise its ack is under way, unless the last ref ended with an error, which is not acked by itself.
-    if (seat.last_ref === seat.flushed_ref) return
-    stream.pending.ack(seat)
-    stream.touch()
+    // Otherwise its ack is under way.
   }
 
   /** A turn that nobody waits for. */

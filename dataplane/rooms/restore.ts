@@ -2,8 +2,9 @@ import type { Json } from '../../shared/json.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import { apply } from '../../shared/sync/apply.ts'
 import { Checksum } from '../../shared/sync/checksum.ts'
+import type { RefusedRef } from '../traffic.ts'
 import { type JournalFormat, NewerRecord, type RoomSnapshot, UnreadableRecord } from './journal.ts'
-import { type SeatRecord, withRefusal } from './seat.ts'
+import type { SeatRecord } from './seat.ts'
 import type { Update } from './update.ts'
 
 /** A room as its record has it, read to the end: nothing of it is decoded for the first time later. */
@@ -35,7 +36,7 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
   const updates = [...whole.updates]
   const history = updates.map((bytes) => format.readEntry(bytes))
   requireGapFree(whole, history)
-  const seats = new Map(whole.seats.map((seat) => [seat.member.member_id, seat]))
+  const seats = new Map(whole.seats.map((seat) => [seat.member.member_id, open(seat)]))
   let state: Json = whole.state
   let { epoch, seq, checksum } = whole
   for (const bytes of journal) {
@@ -67,15 +68,23 @@ function requireGapFree({ base, seq }: RoomSnapshot, history: readonly Update[])
     throw new UnreadableRecord(`the history of a snapshot ends at seq ${last}; the snapshot is at ${seq}`)
 }
 
-function seatMembers(seats: Map<string, SeatRecord>, { joined, left, acks, refused }: Update): void {
+function seatMembers(seats: Map<string, RestoredSeat>, { joined, left, acks, refused }: Update): void {
   for (const { member } of left) seats.delete(member.member_id)
-  for (const seat of joined) seats.set(seat.member.member_id, seat)
-  for (const [member_id, last_ref] of acks) {
+  for (const seat of joined) seats.set(seat.member.member_id, open(seat))
+  for (const { member_id, ref, forgotten } of acks) {
     const seat = seats.get(member_id)
-    if (seat) seats.set(member_id, { ...seat, last_ref })
+    if (seat) seats.set(member_id, { ...seat, last_ref: ref, forgotten })
   }
   for (const { member_id, ...refusal } of refused) {
     const seat = seats.get(member_id)
-    if (seat) seats.set(member_id, { ...seat, refused: withRefusal(seat.refused, refusal) })
+    // Whoever joined with this very update has it already.
+    if (seat && refusal.ref > (seat.refused.at(-1)?.ref ?? 0)) seat.refused.push(refusal)
   }
 }
+
+/** A seat while its journal is read. */
+interface RestoredSeat extends SeatRecord {
+  readonly refused: RefusedRef[]
+}
+
+const open = (seat: SeatRecord): RestoredSeat => ({ ...seat, refused: [...seat.refused] })

@@ -80,7 +80,8 @@ export class Room {
     this.#phase = random.float()
     const { seats, room_id } = this
     const restored = 'restored' in begin ? begin.restored : undefined
-    for (const record of restored?.seats ?? []) seats.add(new Seat(record, clock.monotonic()))
+    for (const record of restored?.seats ?? [])
+      seats.add(new Seat(record, environment.limits.outcomes, clock.monotonic()))
     this.#logic = new Logic(definition, 'restored' in begin ? begin.restored.state : begin.state, {
       room_id,
       clock,

@@ -1,10 +1,10 @@
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
-import type { RefusedRef } from '../traffic.ts'
 import { Bucket } from './bucket.ts'
 import type { Member, Rate } from './definition.ts'
+import { type OutcomeLimits, Outcomes, type OutcomesRecord } from './outcomes.ts'
 
 /** What is known of a seat beyond its life in this process: what an update and a snapshot record of it. */
-export interface SeatRecord {
+export interface SeatRecord extends OutcomesRecord {
   readonly member: Member
   readonly session_id: string
   /** The ref of the join, which answers the same join sent again. */
@@ -14,16 +14,7 @@ export interface SeatRecord {
   readonly codec: Subprotocol
   /** The highest ref settled: applied, or answered with an error that will not change. */
   readonly last_ref: number
-  /** The last of those that were refused, oldest first. */
-  readonly refused: readonly RefusedRef[]
 }
-
-/** More than a client that stays within its rate can have on its way when a refusal is lost. */
-const REFUSED_KEPT = 32
-
-/** A list of refusals with one more; a snapshot may have it already when the update that brings it is read. */
-export const withRefusal = (refused: readonly RefusedRef[], refusal: RefusedRef): readonly RefusedRef[] =>
-  [...refused.filter(({ ref }) => ref !== refusal.ref), refusal].slice(-REFUSED_KEPT)
 
 /** One session in one room. */
 export class Seat {
@@ -41,8 +32,7 @@ export class Seat {
   committed_ref: number
   /** `last_ref` when the edge was asked to give again what came after it. */
   missed_after: number | undefined
-  /** The last messages that were refused. */
-  refused: readonly RefusedRef[]
+  readonly outcomes: Outcomes
   /** Whether `last_ref` is to be acked with the next update. */
   ack_due = false
   /** Whether the join was delivered. */
@@ -50,9 +40,12 @@ export class Seat {
   /** Since when the session has no socket, on the monotonic clock. */
   detached_at: number | undefined
   readonly #buckets = new Map<string, Bucket>()
+  /** Since the last attach: up to which ref outcomes were forgotten that its client may not know, and the last ref that came. */
+  #unanswered = 0
+  #answered = 0
 
   /** A seat taken now (`detached_at` undefined), or found in the store (`settled`, and detached until its edge says otherwise). */
-  constructor(record: SeatRecord, detached_at?: number) {
+  constructor(record: SeatRecord, limits: OutcomeLimits, detached_at?: number) {
     this.member = record.member
     this.session_id = record.session_id
     this.join_ref = record.join_ref
@@ -61,7 +54,7 @@ export class Seat {
     this.last_ref = record.last_ref
     this.flushed_ref = record.last_ref
     this.committed_ref = record.last_ref
-    this.refused = record.refused
+    this.outcomes = new Outcomes(limits, record)
     this.settled = detached_at !== undefined
     this.detached_at = detached_at
   }
@@ -73,6 +66,34 @@ export class Seat {
   /** Whether `edge` speaks for this member: it has the socket, or nobody is known to. */
   isServedBy(edge: string): boolean {
     return !this.attached || this.edge === edge
+  }
+
+  /**
+   * Whether an ack may go out. It would stand for every ref before it, so refs of which it is forgotten whether they were refused are
+   * to be answered by themselves before: they come again in their order, if their client still asks.
+   */
+  get ackable(): boolean {
+    return this.#unanswered <= this.outcomes.settled
+  }
+
+  /** Its edge may have missed answers: whatever is open comes again. */
+  expectAgain(): void {
+    this.#unanswered = this.outcomes.forgotten
+    this.#answered = 0
+  }
+
+  /** A reliable message comes, behind `after` on its edge. False: while that one is to be answered by itself, it was lost on the way. */
+  comes(ref: number, after: number): boolean {
+    if (this.ackable) return true
+    if (after > this.#answered) return false
+    this.#answered = Math.max(ref, this.#answered)
+    if (ref > this.#unanswered) this.#unanswered = 0
+    return true
+  }
+
+  /** The client knows every outcome up to `ref`; it cannot know what has not come. */
+  settle(ref: number): void {
+    this.outcomes.settle(Math.min(ref, this.last_ref))
   }
 
   /** Whether this member may send one more `type` at monotonic `now`. */
@@ -92,7 +113,15 @@ export class Seat {
 
   /** The seat as of the last flush. */
   record(): SeatRecord {
-    const { member, session_id, join_ref, edge, codec, flushed_ref, refused } = this
-    return { member, session_id, join_ref, edge, codec, last_ref: flushed_ref, refused }
+    const { member, session_id, join_ref, edge, codec, flushed_ref, outcomes } = this
+    return {
+      member,
+      session_id,
+      join_ref,
+      edge,
+      codec,
+      last_ref: flushed_ref,
+      ...outcomes.record(flushed_ref),
+    }
   }
 }

@@ -18,7 +18,7 @@ import { type History, Ring } from './ring.ts'
 import type { Timer } from './scheduler.ts'
 import type { SeatRecord } from './seat.ts'
 import type { Seats } from './seats.ts'
-import type { Update } from './update.ts'
+import type { Refusal, Update } from './update.ts'
 
 /** What a stream is made of. */
 export interface StreamParts {
@@ -271,7 +271,7 @@ export class RoomStream {
     const { update, state, members } = flush
     const frames = this.#delivery.flush(flush, this.epoch)
     flush.acked.forEach((seat, i) => {
-      seat.committed_ref = update.acks[i]![1]
+      seat.committed_ref = update.acks[i]!.ref
     })
     for (const { seat } of flush.joins) seat.settled = true
     if (update.visible) {
@@ -288,7 +288,7 @@ export class RoomStream {
 
   /** The update of everything since the last flush; undefined when nothing came of it. */
   #take(): Flush | undefined {
-    const { events, joins, partings, acked, refused, since } = this.#pending
+    const { events, joins, partings, acked, since } = this.#pending
     const { environment, seats } = this.#parts
     const before = this.#flushed
     const state = this.#parts.state()
@@ -296,16 +296,17 @@ export class RoomStream {
     this.#pending = new Pending()
     const left = partings.filter(({ unseen }) => !unseen)
     const visible = delta !== undefined || events.length > 0 || joins.length > 0 || left.length > 0
-    if (!visible && acked.length === 0 && partings.length === 0) {
-      // Worth nothing before an ack covers it.
-      this.#pending.refused = refused
-      return undefined
-    }
+    if (!visible && acked.length === 0 && partings.length === 0) return undefined
     const seats_acked = acked.filter((seat) => seats.get(seat.member.member_id) === seat)
+    const refused: Refusal[] = []
     const acks = seats_acked.map((seat) => {
+      const { member, outcomes, flushed_ref, last_ref } = seat
+      const { member_id } = member
+      for (const refusal of outcomes.refusedBetween(flushed_ref, last_ref))
+        refused.push({ member_id, ...refusal })
       seat.ack_due = false
-      seat.flushed_ref = seat.last_ref
-      return [seat.member.member_id, seat.last_ref] as const
+      seat.flushed_ref = last_ref
+      return { member_id, ref: last_ref, forgotten: outcomes.forgotten }
     })
     const seq = visible ? before.seq + 1 : before.seq
     const checksum = delta ? this.#checksums.after(before.state, state, delta) : before.checksum

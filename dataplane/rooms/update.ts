@@ -13,6 +13,15 @@ export interface RoomEvent {
   readonly to: readonly string[] | undefined
 }
 
+/** How far the messages of a member are settled. */
+export interface Ack {
+  readonly member_id: string
+  /** The highest ref that is settled. */
+  readonly ref: number
+  /** The highest ref of which it is forgotten whether it was refused. */
+  readonly forgotten: number
+}
+
 /** A message of a member that was refused. */
 export interface Refusal extends RefusedRef {
   readonly member_id: string
@@ -40,8 +49,7 @@ export interface Update {
   readonly events: readonly RoomEvent[]
   readonly joined: readonly SeatRecord[]
   readonly left: readonly Departure[]
-  /** Member id and the highest ref that is settled. */
-  readonly acks: readonly (readonly [member_id: string, ref: number])[]
-  /** Reliable messages that were refused since the update before. */
+  readonly acks: readonly Ack[]
+  /** Those among the refs of `acks`, since the update before, that were refused, in the order of their refs. */
   readonly refused: readonly Refusal[]
 }

@@ -242,6 +242,20 @@ export const VARIABLES = {
     default: '60',
     used_by: DATAPLANE,
   }),
+  MAX_UNACKED_MESSAGES: withDefault({
+    meaning:
+      'How many reliable messages of a member may wait for their ack, and how many refusals are kept until its client knows them.',
+    kind: integer(1, 100_000, 'messages'),
+    default: '1024',
+    used_by: DATAPLANE,
+  }),
+  MAX_UNACKED_BYTES: withDefault({
+    meaning:
+      'How many bytes the reliable messages of a member may take that wait for their ack, and likewise the refusals kept.',
+    kind: integer(1024, 1_073_741_824, 'bytes'),
+    default: '262144',
+    used_by: DATAPLANE,
+  }),
   OUTBOX_HIGH_WATER_BYTES: withDefault({
     meaning:
       'Bytes waiting for a slow reader above which patches are dropped; it gets one resync once it reads again.',

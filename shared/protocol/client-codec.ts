@@ -159,7 +159,9 @@ function positions(message: ClientMessage): Json[] {
           : [
               message.resume.session_id,
               message.resume.resume_token,
-              message.resume.rooms.map(({ room_id, epoch, seq }) => [room_id, epoch, seq]),
+              message.resume.rooms.map(({ room_id, epoch, seq, settled }) =>
+                trimmed([room_id, epoch, seq, settled]),
+              ),
             ],
       ]
     case 'join':
@@ -167,9 +169,7 @@ function positions(message: ClientMessage): Json[] {
     case 'leave':
       return [opcode, message.ref, message.room_id]
     case 'message':
-      return message.ref === undefined
-        ? [opcode, message.room_id, message.type, message.data]
-        : [opcode, message.room_id, message.type, message.data, message.ref]
+      return trimmed([opcode, message.room_id, message.type, message.data, message.ref, message.settled])
     case 'state.resync':
       return [opcode, message.room_id, message.have_seq, RESYNC_REASONS.indexOf(message.reason)]
     case 'ping':
@@ -177,6 +177,12 @@ function positions(message: ClientMessage): Json[] {
     case 'token':
       return [opcode, message.token]
   }
+}
+
+/** Without what is absent at the end; elsewhere nil stands for it. */
+function trimmed(fields: readonly (Json | undefined)[]): Json[] {
+  const length = fields.findLastIndex((field) => field !== undefined) + 1
+  return fields.slice(0, length).map((field) => field ?? null)
 }
 
 /** A message of the server by its fields' names. The server is trusted to send what it must. */

@@ -9,13 +9,21 @@ export class ProtocolError extends Error {
   override readonly name = 'ProtocolError'
 }
 
-/** A well-formed message whose fields are wrong; answered with `error` `invalid_message`, which echoes `ref` where one could be read. */
+/**
+ * A well-formed message whose fields are wrong; answered with `error` `invalid_message`, which echoes `ref` where one could be read.
+ * `t` and `room_id` as well are what could be read.
+ */
 export class InvalidMessage extends Error {
   override readonly name = 'InvalidMessage'
+  readonly t: string | undefined
   readonly ref: number | undefined
-  constructor(message: string, ref?: number) {
+  readonly room_id: string | undefined
+
+  constructor(message: string, about: { t?: string; ref?: number; room_id?: string } = {}) {
     super(message)
-    this.ref = ref
+    this.t = about.t
+    this.ref = about.ref
+    this.room_id = about.room_id
   }
 }
 

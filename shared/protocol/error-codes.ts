@@ -29,6 +29,10 @@ export const ERRORS = {
     retryable: false,
     meaning: 'the room logic failed; the state is as before',
   },
+  outcome_unknown: {
+    retryable: false,
+    meaning: 'the message came before, and whether it was applied or refused is forgotten',
+  },
   invalid_token: {
     retryable: false,
     meaning: 'the fresh token was not accepted; the old one stays in force',

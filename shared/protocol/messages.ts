@@ -6,11 +6,12 @@ import type { ErrorCode } from './error-codes.ts'
 export const SUBPROTOCOLS = ['roomful.v1.json', 'roomful.v1.msgpack'] as const
 export type Subprotocol = (typeof SUBPROTOCOLS)[number]
 
-/** Where a resuming client stands in one room: the last flush it has applied. */
+/** Where a resuming client stands in one room: the last flush it has applied, and the ref up to which it knows every outcome. */
 export interface ResumePosition {
   room_id: string
   epoch: number
   seq: number
+  settled?: number
 }
 
 /** Options of a join: `key` names the instance, the rest belongs to the room type. */
@@ -28,7 +29,8 @@ export type ClientMessage =
     }
   | { t: 'join'; ref: number; room_type: string; options: JoinOptions }
   | { t: 'leave'; ref: number; room_id: string }
-  | { t: 'message'; room_id: string; type: string; data: Json; ref?: number }
+  /** `settled`: the highest ref up to which the client knows every outcome in this room. */
+  | { t: 'message'; room_id: string; type: string; data: Json; ref?: number; settled?: number }
   | { t: 'state.resync'; room_id: string; have_seq: number; reason: ResyncReason }
   | { t: 'ping'; at: number }
   | { t: 'token'; token: string }

@@ -84,7 +84,7 @@ function positions(message: Exclude<ServerMessage, StateFrame>): Json[] {
 
 /** A client's positional fields by name, not yet checked; what is not there is undefined. */
 function named(fields: readonly Json[]): { t: string } & Record<string, unknown> {
-  const [opcode, a, b, c, d] = fields
+  const [opcode, a, b, c, d, e] = fields
   switch (opcode) {
     case OPCODES.hello:
       return typeof b === 'string' || b === null || b === undefined
@@ -95,7 +95,7 @@ function named(fields: readonly Json[]): { t: string } & Record<string, unknown>
     case OPCODES.leave:
       return { t: 'leave', ref: a, room_id: b }
     case OPCODES.message:
-      return { t: 'message', room_id: a, type: b, data: c, ref: d }
+      return { t: 'message', room_id: a, type: b, data: c, ref: d, settled: e }
     case OPCODES['state.resync.request']:
       return {
         t: 'state.resync',
@@ -121,7 +121,9 @@ function resume(value: Json): unknown {
     session_id,
     resume_token,
     rooms: Array.isArray(rooms)
-      ? rooms.map((room) => (Array.isArray(room) ? { room_id: room[0], epoch: room[1], seq: room[2] } : room))
+      ? rooms.map((room) =>
+          Array.isArray(room) ? { room_id: room[0], epoch: room[1], seq: room[2], settled: room[3] } : room,
+        )
       : rooms,
   }
 }

@@ -7,6 +7,8 @@ import { RESYNC_REASONS } from './opcodes.ts'
 /** Lengths in UTF-16 code units, as JavaScript counts them. */
 const MAX = { id: 128, token: 8192, room_type: 64, key: 128, room_id: 64 + 1 + 128, type: 64, rooms: 1024 }
 const DEFAULT_KEY = 'default'
+/** A complaint is no longer, though it may name keys that the client chose. */
+const MAX_TEXT = 300
 
 type Fields = { readonly [name: string]: unknown }
 
@@ -25,7 +27,8 @@ const PARSERS: { readonly [t: string]: (fields: Fields) => ClientMessage } = {
     room_id: text(fields, 'room_id', MAX.room_id),
     type: text(fields, 'type', MAX.type),
     data: json(fields, 'data'),
-    ...(fields.ref === undefined || fields.ref === null ? {} : { ref: ref(fields) }),
+    ...(isAbsent(fields.ref) ? {} : { ref: ref(fields) }),
+    ...settled(fields),
   }),
   'state.resync': (fields) => ({
     t: 'state.resync',
@@ -44,7 +47,7 @@ const PARSERS: { readonly [t: string]: (fields: Fields) => ClientMessage } = {
 
 /**
  * What a client sent, as an object with `t`, checked field by field; fields it does not know are dropped. Throws InvalidMessage, with
- * `ref` where a valid one was there.
+ * what could be read of the message it is about.
  */
 export function parseClientMessage(fields: Fields): ClientMessage {
   try {
@@ -52,16 +55,20 @@ export function parseClientMessage(fields: Fields): ClientMessage {
       typeof fields.t === 'string' && Object.hasOwn(PARSERS, fields.t) ? PARSERS[fields.t] : undefined
     return (parse ?? (() => wrong(fields, 't', `one of ${Object.keys(PARSERS).join(', ')}`)))(fields)
   } catch (error) {
-    if (error instanceof InvalidMessage && isRef(fields.ref))
-      throw new InvalidMessage(error.message, fields.ref)
-    throw error
+    if (!(error instanceof InvalidMessage)) throw error
+    const { t, ref, room_id } = fields
+    throw new InvalidMessage(error.message.slice(0, MAX_TEXT), {
+      ...(typeof t === 'string' && { t }),
+      ...(isRef(ref) && { ref }),
+      ...(typeof room_id === 'string' && { room_id }),
+    })
   }
 }
 
 function parseHello(fields: Fields): ClientMessage {
   const project_id = text(fields, 'project_id', MAX.id)
-  const has_token = fields.token !== undefined && fields.token !== null
-  const has_resume = fields.resume !== undefined && fields.resume !== null
+  const has_token = !isAbsent(fields.token)
+  const has_resume = !isAbsent(fields.resume)
   if (has_token === has_resume)
     throw new InvalidMessage(
       `hello has ${has_token ? 'both token and resume' : 'neither token nor resume'}; give one`,
@@ -88,17 +95,23 @@ function position(value: unknown, path: string): ResumePosition {
     room_id: text(value, 'room_id', MAX.room_id, `${path}.`),
     epoch: count(value, 'epoch', `${path}.`),
     seq: count(value, 'seq', `${path}.`),
+    ...settled(value, `${path}.`),
   }
 }
 
+const settled = (fields: Fields, path?: string): { settled?: number } =>
+  isAbsent(fields.settled) ? {} : { settled: count(fields, 'settled', path) }
+
 function options(fields: Fields): JoinOptions {
-  if (fields.options === undefined || fields.options === null) return { key: DEFAULT_KEY }
+  if (isAbsent(fields.options)) return { key: DEFAULT_KEY }
   const given = object(fields, 'options')
   json(fields, 'options')
   if (given.key === undefined) return { ...(given as JoinOptions), key: DEFAULT_KEY }
   text(given, 'key', MAX.key, 'options.')
   return given as JoinOptions
 }
+
+const isAbsent = (value: unknown): value is null | undefined => value === undefined || value === null
 
 const isRef = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) > 0
 

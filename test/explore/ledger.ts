@@ -175,7 +175,7 @@ export class Ledger {
 
   #applied(seats: readonly SeatRecord[], acks: Update['acks']): void {
     for (const { member, last_ref } of seats) this.#raise(member.member_id, last_ref)
-    for (const [member_id, ref] of acks) this.#raise(member_id, ref)
+    for (const { member_id, ref } of acks) this.#raise(member_id, ref)
   }
 
   #raise(member_id: string, ref: number): void {
