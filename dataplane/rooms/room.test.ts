@@ -71,7 +71,8 @@ describe('a message', () => {
     // Sent again, it is not run again, but the client gets to know that it is settled.
     bench.message('counter', 'ann', 'boom', null, 1)
     await bench.settle()
-    expect([ann.errors.length, ann.acked]).toEqual([3, 3])
+    expect(ann.errors[3]).toEqual(ann.errors[0])
+    expect([ann.errors.length, ann.acked]).toEqual([4, 3])
   })
 
   it('may be answered with a state and an event, made of parts of the draft', async () => {
@@ -204,7 +205,8 @@ describe('a message', () => {
     bench.message('counter', 'ann', 'inc', { by: 1 }, 3)
     await bench.settle()
     expect([countOf(ann), ann.acked]).toEqual([2, 3])
-    expect(ann.errors).toMatchObject([{ code: 'rate_limited', ref: 2 }])
+    const refused = { code: 'rate_limited', message: 'too many', ref: 2 }
+    expect(ann.errors).toEqual([refused, refused])
     bench.attach('counter', ann)
     await bench.settle()
     expect(bench.sentOf('attached')).toMatchObject([

@@ -207,12 +207,12 @@ export class RoomBench {
     this.send(type, member.member_id, { kind: 'detach' })
   }
 
-  attach(type: string, member: TestMember, turn = 0, edge = EDGE): void {
+  attach(type: string, member: TestMember, turn = 0, edge = EDGE, settled = 0): void {
     const { codec, session_id, epoch, seq } = member
     this.send(
       type,
       member.member_id,
-      { kind: 'attach', ask: 1, edge, turn, codec, session_id, epoch, seq },
+      { kind: 'attach', ask: 1, edge, turn, codec, session_id, epoch, seq, settled },
       undefined,
       edge,
     )

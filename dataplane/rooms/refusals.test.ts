@@ -1,0 +1,231 @@
+import { describe, expect, it } from 'vitest'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import { counter } from '../../test/support/rooms/counter-room.ts'
+import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import type { TestMember } from '../../test/support/rooms/test-member.ts'
+import { JournalFormat } from './journal.ts'
+import { restore } from './restore.ts'
+
+const unknown = (ref: number) => expect.objectContaining({ ref, code: 'outcome_unknown' })
+const refused = (ref: number) => expect.objectContaining({ ref, code: 'unknown_type' })
+const range = (from: number, to: number): number[] =>
+  Array.from({ length: to - from + 1 }, (_, i) => from + i)
+
+/** A room of which each seat keeps three refusals. */
+const forgetful = (options: ConstructorParameters<typeof RoomBench>[1] = {}): RoomBench =>
+  new RoomBench([counter()], { limits: { outcomes: { messages: 3, bytes: 100_000 } }, ...options })
+
+/** A message that the room refuses. */
+const bad = (bench: RoomBench, ref: number, more: { settled?: number; after?: number } = {}): void =>
+  bench.send('counter', 'ann', { kind: 'message', type: 'nonsense', data: null, ref, ...more })
+
+const good = (bench: RoomBench, ref: number, more: { settled?: number; after?: number } = {}): void =>
+  bench.send('counter', 'ann', { kind: 'message', type: 'inc', data: { by: 1 }, ref, ...more })
+
+const attach = async (bench: RoomBench, member: TestMember, settled?: number) => {
+  bench.attach('counter', member, 0, 'node_a', settled)
+  await bench.settle()
+  return bench.sentOf('attached').at(-1)!
+}
+
+const refs = (list: readonly { ref?: number | undefined }[]) => list.map(({ ref }) => ref)
+
+describe('a message that was refused', () => {
+  it('is refused again whenever it comes again, and acked once that is known', async () => {
+    const bench = new RoomBench([counter()])
+    const ann = await bench.join('counter', 'ann')
+    bad(bench, 1)
+    good(bench, 2)
+    await bench.settle()
+    expect([ann.acked, ann.errors]).toEqual([2, [refused(1)]])
+    bad(bench, 1)
+    await bench.settle()
+    expect(ann.errors).toEqual([refused(1), refused(1)])
+    bad(bench, 3, { settled: 2 })
+    expect(await attach(bench, ann)).toMatchObject({ refused: [{ ref: 3 }] })
+    expect(await attach(bench, ann, 3)).toMatchObject({ ack: 3, refused: [] })
+  })
+
+  it('is told to whoever attaches, all of them, before the ack that covers them', async () => {
+    const bench = new RoomBench([counter()])
+    const ann = await bench.join('counter', 'ann')
+    for (const ref of range(1, 100)) bad(bench, ref)
+    good(bench, 101)
+    await bench.settle()
+    const { ack, refused } = await attach(bench, ann)
+    expect([ack, refs(refused)]).toEqual([101, range(1, 100)])
+  })
+
+  it('is known to the next owner, with all that its client does not know', async () => {
+    const clock = new FakeClock()
+    const store = memoryStore({ clock })
+    const bench = new RoomBench([counter()], { clock, store })
+    const ann = await bench.join('counter', 'ann')
+    for (const ref of range(1, 100)) bad(bench, ref, { settled: Math.max(0, ref - 60) })
+    await bench.settle()
+    const heir = new RoomBench([counter()], { clock, store, node_id: 'node_b' })
+    heir.members.set('ann', ann)
+    expect(await attach(heir, ann, 50)).toMatchObject({ ack: 100 })
+    expect(refs(heir.sentOf('attached').at(-1)!.refused)).toEqual(range(51, 100))
+    good(heir, 70)
+    await heir.settle()
+    expect([ann.state, ann.errors.at(-1)]).toEqual([expect.objectContaining({ count: 0 }), refused(70)])
+  })
+
+  it('takes a bounded place in memory, in an update and in the record, however many there are', async () => {
+    const bench = new RoomBench([counter()])
+    await bench.join('counter', 'ann')
+    bench.store.mood = 'slow'
+    good(bench, 1)
+    await bench.settle()
+    for (const ref of range(2, 99_000)) bad(bench, ref)
+    bench.sent.length = 0
+    bench.store.mood = 'fine'
+    bench.store.let()
+    await bench.settle()
+    const claim = await bench.store.store.rooms.claim(
+      'prj_test/counter:a',
+      'node_b',
+      bench.describe('counter')!.epoch,
+      1000,
+    )
+    const seat = restore(claim!, new JournalFormat())!.seats[0]!
+    expect([seat.last_ref, seat.forgotten, refs(seat.refused)]).toEqual([
+      99_000,
+      97_976,
+      range(97_977, 99_000),
+    ])
+    expect(claim!.journal.at(-1)!.length).toBeLessThan(150_000)
+  })
+
+  it('takes no place in the journal once its client knows', async () => {
+    const bench = new RoomBench([counter()])
+    await bench.join('counter', 'ann')
+    bench.store.mood = 'slow'
+    good(bench, 1)
+    await bench.settle()
+    for (const ref of range(2, 5000)) bad(bench, ref, { settled: ref - 1 })
+    bench.store.mood = 'fine'
+    bench.store.let()
+    await bench.settle()
+    const claim = await bench.store.store.rooms.claim(
+      'prj_test/counter:a',
+      'node_b',
+      bench.describe('counter')!.epoch,
+      1000,
+    )
+    const seat = restore(claim!, new JournalFormat())!.seats[0]!
+    expect([seat.last_ref, seat.forgotten, refs(seat.refused)]).toEqual([5000, 0, [5000]])
+  })
+})
+
+describe('where it is forgotten what was refused', () => {
+  /** Refs 1 to 5 are refused, of which 3 to 5 are known, and 6 is applied. */
+  async function forgotten(options?: ConstructorParameters<typeof RoomBench>[1]) {
+    const bench = forgetful(options)
+    const ann = await bench.join('counter', 'ann')
+    for (const ref of range(1, 5)) bad(bench, ref)
+    good(bench, 6)
+    await bench.settle()
+    ann.errors.length = 0
+    ann.acked = 0
+    return { bench, ann }
+  }
+
+  it('what comes again is answered by itself, and acked only then', async () => {
+    const { bench, ann } = await forgotten()
+    const answer = await attach(bench, ann)
+    expect([answer.ack, refs(answer.refused)]).toEqual([undefined, [3, 4, 5]])
+    for (const ref of [1, 2]) bad(bench, ref)
+    await bench.settle()
+    expect([ann.errors, ann.acked]).toEqual([[unknown(1), unknown(2)], 0])
+    good(bench, 6)
+    await bench.settle()
+    expect([ann.errors.length, ann.acked, ann.state]).toEqual([2, 6, expect.objectContaining({ count: 1 })])
+  })
+
+  it('no ack of an update that is under way comes before that', async () => {
+    const { bench, ann } = await forgotten()
+    bench.store.mood = 'slow'
+    good(bench, 7)
+    await bench.settle()
+    await attach(bench, ann)
+    bench.store.mood = 'fine'
+    bench.store.let()
+    await bench.settle()
+    expect(ann.acked).toBe(0)
+    bad(bench, 1)
+    good(bench, 7)
+    await bench.settle()
+    expect([ann.errors, ann.acked]).toEqual([[unknown(1)], 7])
+  })
+
+  it('a client that sends nothing again has its next message acked', async () => {
+    const { bench, ann } = await forgotten()
+    await attach(bench, ann)
+    good(bench, 7)
+    await bench.settle()
+    expect([ann.errors, ann.acked]).toEqual([[], 7])
+  })
+
+  it('one that was lost on the way to the owner is asked for, before any behind it is answered', async () => {
+    const { bench, ann } = await forgotten()
+    await attach(bench, ann)
+    for (const behind of [6, 7]) {
+      good(bench, behind, { after: 1 })
+      await bench.settle()
+      expect([ann.errors, ann.acked, bench.sentOf('moved').length]).toEqual([[], 0, 1])
+    }
+    await attach(bench, ann)
+    bad(bench, 1)
+    good(bench, 6, { after: 1 })
+    await bench.settle()
+    expect([ann.errors, ann.acked]).toEqual([[unknown(1)], 6])
+  })
+
+  it('a client that knows those outcomes is acked at once', async () => {
+    const { bench, ann } = await forgotten()
+    expect(await attach(bench, ann, 2)).toMatchObject({ ack: 6 })
+  })
+
+  it('the next owner knows that too', async () => {
+    const clock = new FakeClock()
+    const store = memoryStore({ clock })
+    const { ann } = await forgotten({ clock, store })
+    const heir = forgetful({ clock, store, node_id: 'node_b' })
+    heir.members.set('ann', ann)
+    const answer = await attach(heir, ann)
+    expect([answer.ack, refs(answer.refused)]).toEqual([undefined, [3, 4, 5]])
+    bad(heir, 2)
+    good(heir, 6)
+    await heir.settle()
+    expect([ann.errors, ann.acked]).toEqual([[unknown(2)], 6])
+  })
+
+  it('since the edge turned it away, it counts as forgotten with the message behind it', async () => {
+    const bench = new RoomBench([counter()])
+    const ann = await bench.join('counter', 'ann')
+    good(bench, 1)
+    bench.send('counter', 'ann', {
+      kind: 'message',
+      type: 'inc',
+      data: { by: 1 },
+      ref: 5,
+      after: 1,
+      skipped: 4,
+    })
+    await bench.settle()
+    expect(ann.acked).toBe(5)
+    const answer = await attach(bench, ann)
+    expect([answer.ack, answer.refused]).toEqual([undefined, []])
+    good(bench, 4)
+    good(bench, 5)
+    await bench.settle()
+    expect([ann.errors, ann.acked, ann.state]).toEqual([
+      [unknown(4)],
+      5,
+      expect.objectContaining({ count: 2 }),
+    ])
+  })
+})
