@@ -166,6 +166,41 @@ test('too many messages without an ack are refused', async () => {
   expect(server.all('message').map(({ type }) => type)).toEqual(['a', 'b', 'd'])
 })
 
+test('too many bytes without an ack are refused, but one message always has room', async () => {
+  const { server, room, owner } = await inRoom({ maxUnackedBytes: 500 })
+  const large = room.send('a', 'x'.repeat(600))
+  await expect(room.send('b')).rejects.toEqual(code('queue_full'))
+  server.ack(owner, 100)
+  await large
+  const kept = [room.send('c', 'x'.repeat(200)), room.send('d', 'x'.repeat(200))]
+  await expect(room.send('e', 'x'.repeat(200))).rejects.toEqual(code('queue_full'))
+  server.ack(owner, 200)
+  await Promise.all(kept)
+  expect(server.all('message').map(({ type }) => type)).toEqual(['a', 'c', 'd'])
+})
+
+test('tells the server up to which ref it knows every outcome', async () => {
+  const { server, room, owner } = await inRoom()
+  const sends = ['a', 'b', 'c'].map((type) => room.send(type))
+  const settled = Promise.allSettled(sends)
+  const [a, b, c] = server.message_refs as [number, number, number]
+  server.refuse('unknown_type', { ref: b, room_id: room.id })
+  void room.send('d').catch(() => {})
+  server.ack(owner, a)
+  void room.send('e').catch(() => {})
+  server.ack(owner, c)
+  await settled
+  void room.send('f').catch(() => {})
+  expect(server.all('message').map(({ settled }) => settled)).toEqual([
+    undefined,
+    a - 1,
+    a - 1,
+    a - 1,
+    c - 1,
+    c,
+  ])
+})
+
 test('a burst is kept below the limits of the server', async () => {
   const { server, room, owner, pass } = await inRoom()
   server.limits = { ...server.limits, message_burst: 10, messages_per_second: 10 }

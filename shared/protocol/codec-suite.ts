@@ -30,14 +30,19 @@ const CLIENT_MESSAGES: ClientMessage[] = [
     resume: {
       session_id: 'ses_1',
       resume_token: 'secret',
-      rooms: [{ room_id: 'arena:lobby', epoch: AT.epoch, seq: 17 }],
+      rooms: [
+        { room_id: 'arena:lobby', epoch: AT.epoch, seq: 17 },
+        { room_id: 'arena:two', epoch: AT.epoch, seq: 18, settled: 70_000 },
+      ],
     },
   },
   { t: 'hello', project_id: 'prj_1', resume: { session_id: 'ses_1', resume_token: 'secret', rooms: [] } },
   { t: 'join', ref: 1, room_type: 'arena', options: { key: 'lobby', map: 'desert' } },
   { t: 'leave', ref: Number.MAX_SAFE_INTEGER, room_id: 'arena:lobby' },
   { t: 'message', room_id: 'arena:lobby', type: 'move', data: { x: -1.5, y: 300 }, ref: 70_000 },
+  { t: 'message', room_id: 'arena:lobby', type: 'move', data: null, ref: 70_001, settled: 70_000 },
   { t: 'message', room_id: 'arena:lobby', type: 'wave', data: null },
+  { t: 'message', room_id: 'arena:lobby', type: 'wave', data: null, settled: 3 },
   { t: 'state.resync', room_id: 'arena:lobby', have_seq: 0, reason: 'sequence' },
   { t: 'state.resync', room_id: 'arena:lobby', have_seq: 12, reason: 'checksum' },
   { t: 'ping', at: 1234.5 },
@@ -97,6 +102,7 @@ const WRONG: [fields: Record<string, unknown>, named: RegExp, ref?: number][] = 
   [{ ...MESSAGE, type: true }, /^type is true/, 7],
   [{ ...MESSAGE, type: 'x'.repeat(65) }, /^type /, 7],
   [{ ...MESSAGE, ref: -1 }, /^ref is -1/],
+  [{ ...MESSAGE, settled: -1 }, /^settled is -1; it must be an integer from 0/, 7],
   [{ t: 'leave', ref: 7, room_id: {} }, /^room_id is an object/, 7],
   [{ t: 'state.resync', room_id: 'a:b', have_seq: -1, reason: 'sequence' }, /^have_seq is -1/],
   [
@@ -113,6 +119,10 @@ const WRONG: [fields: Record<string, unknown>, named: RegExp, ref?: number][] = 
   [
     { ...HELLO, resume: { ...RESUME, rooms: [{ room_id: 'a:b', epoch: -1, seq: 0 }] } },
     /^resume.rooms\[0\].epoch is -1/,
+  ],
+  [
+    { ...HELLO, resume: { ...RESUME, rooms: [{ room_id: 'a:b', epoch: 1, seq: 0, settled: 1.5 }] } },
+    /^resume.rooms\[0\].settled is 1.5/,
   ],
 ]
 

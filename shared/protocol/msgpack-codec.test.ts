@@ -18,7 +18,7 @@ const ORDER: Record<string, [opcode: number, ...fields: string[]]> = {
   hello: [0, 'project_id', 'token'],
   join: [1, 'ref', 'room_type', 'options'],
   leave: [2, 'ref', 'room_id'],
-  message: [3, 'room_id', 'type', 'data', 'ref'],
+  message: [3, 'room_id', 'type', 'data', 'ref', 'settled'],
   'state.resync': [4, 'room_id', 'have_seq', 'reason'],
   ping: [5, 'at'],
   token: [6, 'token'],
@@ -31,7 +31,9 @@ function raw(fields: Record<string, unknown>): Uint8Array {
   const resume = fields.resume as { session_id: unknown; resume_token: unknown; rooms: unknown } | undefined
   if (resume) {
     const rooms = Array.isArray(resume.rooms)
-      ? resume.rooms.map((room) => (typeof room === 'object' ? [room.room_id, room.epoch, room.seq] : room))
+      ? resume.rooms.map((room) =>
+          typeof room === 'object' ? [room.room_id, room.epoch, room.seq, room.settled] : room,
+        )
       : resume.rooms
     values[1] = [resume.session_id, resume.resume_token, rooms]
   }

@@ -9,6 +9,7 @@ export interface RoomPosition {
   room_id: string
   epoch: number
   seq: number
+  settled?: number
 }
 
 export type ClientMessage =
@@ -20,7 +21,14 @@ export type ClientMessage =
     }
   | { t: 'join'; ref: number; room_type: string; options?: { [key: string]: Json } | undefined }
   | { t: 'leave'; ref: number; room_id: string }
-  | { t: 'message'; room_id: string; type: string; data: Json; ref?: number | undefined }
+  | {
+      t: 'message'
+      room_id: string
+      type: string
+      data: Json
+      ref?: number | undefined
+      settled?: number | undefined
+    }
   | { t: 'state.resync'; room_id: string; have_seq: number; reason: 'sequence' | 'checksum' }
   | { t: 'ping'; at: number }
   | { t: 'token'; token: string }

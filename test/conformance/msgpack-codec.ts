@@ -18,7 +18,12 @@ function elements(message: ClientMessage): unknown[] {
     case 'hello': {
       if ('token' in message) return [0, message.project_id, message.token]
       const { session_id, resume_token, rooms } = message.resume
-      const positions = rooms.map(({ room_id, epoch, seq }) => [room_id, epoch, seq])
+      const positions = rooms.map(({ room_id, epoch, seq, settled }) => [
+        room_id,
+        epoch,
+        seq,
+        ...(settled === undefined ? [] : [settled]),
+      ])
       return [0, message.project_id, [session_id, resume_token, positions]]
     }
     case 'join':
@@ -26,8 +31,10 @@ function elements(message: ClientMessage): unknown[] {
     case 'leave':
       return [2, message.ref, message.room_id]
     case 'message': {
-      const { room_id, type, data, ref } = message
-      return [3, room_id, type, data, ...(ref === undefined ? [] : [ref])]
+      const { room_id, type, data, ref, settled } = message
+      const head = [3, room_id, type, data]
+      if (settled !== undefined) return [...head, ref ?? null, settled]
+      return ref === undefined ? head : [...head, ref]
     }
     case 'state.resync':
       return [4, message.room_id, message.have_seq, message.reason === 'sequence' ? 0 : 1]

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { TestCluster } from '../support/cluster.ts'
 import type { Player } from '../support/cluster-player.ts'
 import { expectIntact } from '../support/cluster-verdict.ts'
@@ -44,6 +44,69 @@ describe('guarantee 4: exactly once', { timeout: 60_000 }, () => {
     await Promise.all(stops.map((stop) => stop()))
     await expectIntact(cluster, room_id, players)
   })
+
+  /**
+   * Sends many that the room refuses and one that it applies, while the player hears nothing, and lets it hear again: an ack of the last
+   * is on its way before the player knows of any refusal.
+   */
+  const refusedUnheard = async (
+    player: Player,
+    witness: Player,
+    silence: { begin: () => void; end: () => void },
+  ): Promise<void> => {
+    silence.begin()
+    const refused = Array.from({ length: 100 }, () => player.room.send('nonsense' as 'add', { n: 0 }))
+    const outcomes = Promise.allSettled(refused)
+    const applied = player.add()
+    await until('the room has seen them all', async () => witness.room.state.total === 1)
+    silence.end()
+    await applied
+    for (const outcome of await outcomes)
+      expect(outcome).toMatchObject({ status: 'rejected', reason: { code: 'unknown_type' } })
+    expect(witness.room.state.total).toBe(1)
+  }
+
+  it('never acks a refused message, though the connection was lost before the errors arrived', async () => {
+    const [node] = await cluster.local(1)
+    const login = await cluster.login()
+    const witness = await cluster.player(login, 'ledger-journal:cut', node)
+    let deaf = false
+    const player = await cluster.player(login, 'ledger-journal:cut', node, {
+      tamper: (frame) => (deaf ? undefined : frame),
+    })
+    const begin = () => {
+      deaf = true
+    }
+    const end = () => {
+      player.cut()
+      deaf = false
+    }
+    await refusedUnheard(player, witness, { begin, end })
+  })
+
+  it.each(['lives', 'is killed'])(
+    'never acks a refused message, though the errors were lost on the way from an owner that %s',
+    async (owner) => {
+      const proxy = await proxyRedis(cluster.redis_url)
+      try {
+        const [node] = await cluster.processes(1)
+        const login = await cluster.login()
+        const room_id = `ledger-journal:gap ${owner}`
+        const witness = await cluster.player(login, room_id, node)
+        const [edge] = await cluster.local(1, { redis_url: proxy.url })
+        const player = await cluster.player(login, room_id, edge)
+        const begin = () => proxy.mute('subscribe')
+        const end = () => {
+          if (owner === 'is killed') node!.kill()
+          proxy.unmute()
+        }
+        await refusedUnheard(player, witness, { begin, end })
+        await cluster.reset()
+      } finally {
+        await proxy.close()
+      }
+    },
+  )
 
   /**
    * Pub/sub is at most once: what a node is told while its connection is deaf is gone, and nobody gets an error. For a moment: only the

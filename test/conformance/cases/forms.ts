@@ -87,6 +87,7 @@ topic.each(
       'inc',
       { by: 2 },
       null,
+      null,
       'why not',
     ])
     await peer.until('it is applied', () => counted(view) === 2)

@@ -171,6 +171,7 @@ topic.once('JSON nested as deep as a frame can hold', WRONG, async (stage) => {
   for (const depth of [101, 1000, 7000]) {
     const data = `${'['.repeat(depth)}${']'.repeat(depth)}`
     const from = peer.inbox.length
+    peer.session.sending({ t: 'message', room_id, type: 'inc', data: null, ref: depth })
     peer.sendRaw(
       `{"t":"message","room_id":${JSON.stringify(room_id)},"type":"inc","data":${data},"ref":${depth}}`,
     )

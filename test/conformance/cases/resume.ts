@@ -11,7 +11,9 @@ export const resume = topic.cases
 const MISSED = '§8 "`resumed: true`: exactly the missed frames follow, in order, and then the stream goes on"'
 const APPLIED =
   '§7 "After a resume it sends what it still keeps again … What was applied already is not applied again; an `ack` says so."'
-const HIGHEST = '§8 "Each room\'s `ack` follows with the highest `ref` applied, if any."'
+const HIGHEST = '§8 "Each room\'s `ack` follows with the highest `ref` settled, if any"'
+const LOST =
+  '§7 "each was applied, or refused by an `error` that was sent on this connection before"; §8 "Before anything else of a room, each `error` that refused a message above `settled` comes once more"'
 const STAYS =
   '§8 "When the connection ends without a code of the table that says otherwise, the session and its seats stay"'
 
@@ -139,8 +141,57 @@ topic.each('a room where nothing was sent has no ack behind welcome', HIGHEST, a
 })
 
 topic.each(
+  'refusals that got lost with the connection come again, all of them',
+  LOST,
+  async (stage, codec) => {
+    const { peer, other, witness, room_id } = await pair(stage, codec)
+    const { seq } = witness
+    const refused = Array.from({ length: 60 }, () => peer.act(room_id, 'inc', { by: 0 }))
+    peer.act(room_id, 'inc', { by: 1 })
+    // From here on nothing reaches this client; the witness tells that the server has handled all.
+    peer.detached = true
+    await other.until('the good one is applied', () => witness.seq > seq)
+    peer.cut()
+    const back = await stage.resume(peer)
+    stage.resend(back)
+    await back.until('all are settled', () => back.session.kept.size === 0)
+    const first_ack = back.inbox.findIndex(({ t }) => t === 'ack')
+    const told = back.inbox
+      .slice(0, first_ack)
+      .flatMap((message) => (message.t === 'error' ? [message.ref] : []))
+    assert.deepEqual(told.slice(0, refused.length), refused)
+  },
+)
+
+topic.each(
+  'refusals that the client knows do not come again',
+  '§7 "the server keeps refusals until `settled` has passed them"',
+  async (stage, codec) => {
+    const { peer, room_id } = await pair(stage, codec)
+    const known = peer.act(room_id, 'inc', { by: 0 })
+    await peer.expect('error', { ref: known })
+    const unknown = peer.session.nextRef()
+    peer.send({ t: 'message', room_id, type: 'inc', data: { by: 0 }, ref: unknown, settled: known })
+    await peer.expect('error', { ref: unknown })
+    const told = (of: Peer) => of.inbox.flatMap((message) => (message.t === 'error' ? [message.ref] : []))
+    peer.cut()
+    const back = await stage.resume(peer)
+    await back.roundTrip()
+    assert.deepEqual(told(back), [unknown])
+    back.cut()
+    const hello = back.session.resumption()
+    hello.resume.rooms = hello.resume.rooms.map((room) => ({ ...room, settled: unknown }))
+    const last = await stage.open(codec, {}, back.session)
+    last.send(hello)
+    await last.expect('welcome')
+    await last.roundTrip()
+    assert.deepEqual(told(last), [])
+  },
+)
+
+topic.each(
   'a refusal that got lost with the connection is not covered by an ack',
-  '§7 "An `ack` says that this and all earlier messages of the member are applied"; §11 "An `error` with the `ref` of a reliable message settles it"; §8 "Before anything else of a room, each `error` that refused a message lately comes once more"',
+  LOST,
   async (stage, codec) => {
     const { peer: x, view, other: o, witness, room_id } = await pair(stage, codec, 'tictactoe')
     await x.acted(room_id, 'move', { cell: 0 })

@@ -116,8 +116,8 @@ topic.once('tictactoe: random games, moves that are refused among them', SEQ, as
     const ref =
       winner === null ? peer.act(view.room_id, 'move', { cell }) : peer.act(view.room_id, 'restart', null)
     await peer.until(`ref ${ref} is settled`, () => !peer.session.kept.has(ref))
-    const acked = peer.inbox.some((message) => message.t === 'ack' && message.ref === ref)
-    if (acked) await peer.until('everybody sees it', () => view.seq > seq)
+    const refused = peer.inbox.some((message) => message.t === 'error' && message.ref === ref)
+    if (!refused) await peer.until('everybody sees it', () => view.seq > seq)
   }
   await sameForAll(seated)
   const watched = seated[3]![1].patches
