@@ -1,5 +1,6 @@
 import type { Clock } from '../shared/clock.ts'
 import type { Span, Tracer } from '../shared/tracing/tracer.ts'
+import { nodeName } from './node-id.ts'
 import { type RoomAddress, roomId } from './traffic.ts'
 
 /** What the node has when its drain begins. */
@@ -46,7 +47,7 @@ export class DrainTrace {
         'roomful.room_id': roomId(room),
         'roomful.room_type': room.room_type,
         'roomful.project_id': room.project_id,
-        'roomful.to_node_id': node_id,
+        'roomful.to_node_id': node_id && nodeName(node_id),
       },
     })
     span.end()

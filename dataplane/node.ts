@@ -21,6 +21,7 @@ import type { PeerMessage } from './cluster/wire.ts'
 import { DrainTrace } from './drain-trace.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { askControl } from './gateway/key-status.ts'
+import { newNodeId, nodeName } from './node-id.ts'
 import { defaults, gatewayOptions, type NodeOptions } from './node-options.ts'
 import { readiness } from './ops/health.ts'
 import { LoadMeter } from './ops/load.ts'
@@ -35,6 +36,7 @@ export type { NodeOptions } from './node-options.ts'
 
 /** A node that accepts clients. */
 export interface RunningNode {
+  /** Its name (`NODE_ID`). */
   readonly node_id: string
   /** Such as `ws://127.0.0.1:4000`. */
   readonly ws_url: string
@@ -42,7 +44,10 @@ export interface RunningNode {
   readonly admin_url: string
   /** Puts a new definition in the place of the one of the same type, for running rooms too (development). */
   replaceRoom(definition: RoomDefinition): void
-  /** Resolves when the node has drained because it was told so over HTTP. */
+  /**
+   * Resolves when the node has drained because it was told so over HTTP. Rejects with `NodeReplaced` when another process runs under its
+   * name: it acts for no room any more, and its process is to end at once.
+   */
   readonly drained: Promise<void>
   /** Moves the clients elsewhere, saves and releases the rooms, and lets go of everything. */
   close(): Promise<void>
@@ -57,13 +62,16 @@ const HAND_OVER_MS = 5000
 
 /**
  * Starts a node: gateway, rooms, cluster and ops, connected here and nowhere else. Resolves once it accepts clients; rejects when an
- * address cannot be had or the store cannot be reached.
+ * address cannot be had, the store cannot be reached, or another process runs under the name of the node (`NodeIdInUse`).
  */
 export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const { clock = systemClock, random = systemRandom, tracer = noTracer } = options
   const config = { ...defaults(), ...options }
-  const node_id = config.node_id ?? newId('node', random)
-  const log = options.log ?? createLog({ level: 'info', format: 'auto' }, { node_id })
+  const name = config.node_id ?? newId('node', random)
+  const node_id = newNodeId(name, random)
+  // Once: without a free file descriptor it could not be read.
+  const version = packageVersion()
+  const log = options.log ?? createLog({ level: 'info', format: 'auto' }, { node_id: name })
   const store = options.store ?? memoryStore({ clock })
   const registry = new Registry()
   const room_types = options.rooms.map(({ type }) => type)
@@ -80,11 +88,11 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     return {
       node_id,
       started_at,
-      version: packageVersion(),
+      version,
       draining,
       rooms: host.size,
       sessions: gateway.sessions,
-      load: load.read().event_loop_utilisation,
+      load: load.event_loop_utilisation,
       max_rooms: config.max_rooms,
       max_sessions: config.max_sessions,
       ...addresses,
@@ -104,6 +112,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       members.hold()
       host.recheck()
     },
+    on_replaced: (replaced) => failed(replaced),
   })
   const members = new Members({
     node_id,
@@ -130,7 +139,6 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     bus: store.bus,
     defer: setImmediate,
     clock,
-    random,
     log,
     metrics: metrics.cluster,
     on_message: receive,
@@ -263,11 +271,23 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     }
   }
 
-  registerGauges(registry, { gateway, host, lease, store, load, config, node_id, draining: () => draining })
+  registerGauges(registry, {
+    gateway,
+    host,
+    lease,
+    store,
+    load,
+    config,
+    node_id: name,
+    version,
+    draining: () => draining,
+  })
 
   let told_to_drain = () => {}
-  const drained = new Promise<void>((resolve) => {
+  let failed: (error: Error) => void = () => {}
+  const drained = new Promise<void>((resolve, reject) => {
     told_to_drain = resolve
+    failed = reject
   })
   let closing: Promise<void> | undefined
   const close = (): Promise<void> => {
@@ -276,7 +296,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   }
 
   const admin: AdminServerOptions = {
-    node_id,
+    node_id: name,
     bus: store.bus,
     clock,
     internal_token: config.internal_token,
@@ -290,12 +310,15 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
         lease.valid() ? [] : [{ code: 'lease_lost', detail: 'the lease of the node has run out' }],
       clock,
     }),
-    describeNode: () => ({ node_id, version: packageVersion(), started_at, draining, load: load.read() }),
+    describeNode: () => ({ node_id: name, version, started_at, draining, load: load.read() }),
     describeRooms: (query) => host.describe(query),
     describeSessions: (query) => gateway.describeSessions(query),
     members: () => host.members,
     describeCluster: () => members.describe(),
-    findOwner: (project_id, room_id) => store.rooms.inspect(`${project_id}/${room_id}`),
+    findOwner: async (project_id, room_id) => {
+      const found = await store.rooms.inspect(`${project_id}/${room_id}`)
+      return found && { epoch: found.epoch, owner: found.owner && nodeName(found.owner) }
+    },
     drain: () => void close().then(told_to_drain),
   }
 
@@ -376,7 +399,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   }
   await lease.renewNow()
   return {
-    node_id,
+    node_id: name,
     ws_url,
     admin_url,
     replaceRoom: (definition) => host.replaceRoom(definition),

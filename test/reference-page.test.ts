@@ -47,9 +47,10 @@ describe('docs/reference.md', () => {
       host: { frozen: 0 },
       lease: { age_ms: 0 },
       store: memoryStore({ clock: systemClock }),
-      load: { read: () => ({ event_loop_utilisation: 0, event_loop_delay_ms: 0, rss_bytes: 0 }) },
+      load: { event_loop_utilisation: 0 },
       draining: () => false,
       node_id: 'node_1',
+      version: '1.2.3',
       config: { max_sessions: 0, max_rooms: 0, node_lease_ms: 2000 },
     })
     const documented = [...rowsUnder('### Of a node'), ...rowsUnder('### Of every process')]

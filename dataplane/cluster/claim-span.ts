@@ -1,4 +1,5 @@
 import type { TraceContext, Tracer } from '../../shared/tracing/tracer.ts'
+import { nodeName } from '../node-id.ts'
 import { roomId, roomNamed } from '../traffic.ts'
 import type { ClaimResult } from './metrics.ts'
 
@@ -47,6 +48,6 @@ function attributesOf({ room, result, epoch, from }: EndedClaim) {
     'roomful.project_id': address.project_id,
     'roomful.result': result,
     'roomful.epoch': epoch,
-    'roomful.from_node_id': from,
+    'roomful.from_node_id': from && nodeName(from),
   }
 }

@@ -10,16 +10,26 @@ import { decodeNodeInfo } from './node-info.ts'
 
 const log = pino({ level: 'silent' })
 
-function parts() {
-  const clock = new FakeClock()
-  const store = memoryStore({ clock })
-  const line = { cut: false, regained: 0, rooms: 0, back: () => {} }
+function parts({ clock = new FakeClock(), store = memoryStore({ clock }), node_id = 'node_a' } = {}) {
+  const line = { cut: false, unheard: false, regained: 0, rooms: 0, back: () => {}, replaced: [] as string[] }
+  const reach = (): void => {
+    if (line.cut) throw new StoreUnavailable('cut')
+  }
   const records: Records = {
-    read: (keys) => store.records.read(keys),
+    read: async (keys) => {
+      reach()
+      return store.records.read(keys)
+    },
     page: (index, options) => store.records.page(index, options),
     write: async (writes) => {
-      if (line.cut) throw new StoreUnavailable('cut')
+      reach()
       return store.records.write(writes)
+    },
+    renewLease: async (renewal) => {
+      reach()
+      const lease = await store.records.renewLease(renewal)
+      if (line.unheard) throw new StoreUnavailable('the answer was lost')
+      return lease
     },
   }
   const onReturn = (callback: () => void) => {
@@ -29,14 +39,15 @@ function parts() {
     }
   }
   const lease = new NodeLease({
-    node_id: 'node_a',
+    node_id,
     store: { records, onReturn },
     clock,
     log,
     metrics: noClusterMetrics,
     ttl_ms: 2000,
-    info: () => nodeInfo('node_a', { rooms: line.rooms }),
+    info: () => nodeInfo(node_id, { rooms: line.rooms }),
     on_regained: () => line.regained++,
+    on_replaced: ({ message }) => line.replaced.push(message),
   })
   const read = async () => {
     const [record] = await store.records.read([leaseKey('node_a')])
@@ -141,9 +152,117 @@ describe('a lease', () => {
     expect([await recorded(), await listed()]).toEqual([true, ['node_a']])
   })
 
+  it('that the store lost, or let run out by a clock of its own, is one that had run out', async () => {
+    const { lease, line, store, advance } = parts()
+    await lease.start()
+    await advance(1000)
+    await store.records.write([{ remove: leaseKey('node_a') }])
+    await advance(500)
+    expect([lease.valid(), line.regained]).toEqual([true, 1])
+    await advance(5000)
+    expect(line.regained).toBe(1)
+    // Also when the answer that it was taken anew is the one that is lost.
+    await store.records.write([{ remove: leaseKey('node_a') }])
+    line.unheard = true
+    await advance(600)
+    line.unheard = false
+    await advance(500)
+    expect(line.regained).toBe(2)
+  })
+
   it('cannot begin without the store', async () => {
     const { lease, line } = parts()
     line.cut = true
     await expect(lease.start()).rejects.toThrow(StoreUnavailable)
+  })
+})
+
+describe('the name of a node', () => {
+  const pair = () => {
+    const first = parts({ node_id: 'node_a~1' })
+    const { clock, store } = first
+    return { first, second: parts({ clock, store, node_id: 'node_a~2' }), advance: first.advance }
+  }
+  /** What has come of a start. */
+  const watch = (starting: Promise<void>) => {
+    const outcome = { text: 'waits' }
+    starting.then(
+      () => {
+        outcome.text = 'started'
+      },
+      (error: Error) => {
+        outcome.text = `${error.name}: ${error.message}`
+      },
+    )
+    return outcome
+  }
+
+  it('is one process’: another is refused after a lease, and the first goes on unharmed', async () => {
+    const { first, second, advance } = pair()
+    await first.lease.start()
+    const outcome = watch(second.lease.start())
+    await advance(1900)
+    expect(outcome.text).toBe('waits')
+    await advance(200)
+    expect(outcome.text).toBe(
+      'NodeIdInUse: another process runs as the node node_a: it has renewed its lease for 2000 ms; stop that process, or give this one a NODE_ID of its own',
+    )
+    expect([first.lease.valid(), second.lease.valid()]).toEqual([true, false])
+    expect(first.line).toMatchObject({ regained: 0, replaced: [] })
+  })
+
+  it('is free a lease after its process was killed, however soon the next is started', async () => {
+    const { first, second, advance } = pair()
+    await first.lease.start()
+    await advance(600)
+    // As dead as it can be: it renews nothing more.
+    first.line.cut = true
+    const outcome = watch(second.lease.start())
+    await advance(2000)
+    expect(outcome.text).toBe('started')
+    expect([first.lease.valid(), second.lease.valid()]).toEqual([false, true])
+    expect(second.line.regained).toBe(0)
+  })
+
+  it('is free at once when its process has ended', async () => {
+    const { first, second } = pair()
+    await first.lease.start()
+    await first.lease.stop()
+    await second.lease.start()
+    expect(second.lease.valid()).toBe(true)
+  })
+
+  it('is lost to the process that was started while it could not renew: it stops for good', async () => {
+    const { first, second, advance } = pair()
+    await first.lease.start()
+    first.line.cut = true
+    await advance(2500)
+    await second.lease.start()
+    first.line.cut = false
+    await advance(600)
+    expect(first.line.replaced).toEqual([
+      'node_a~2 has the lease of the node node_a, and this process, node_a~1, has lost it: NODE_ID must be another for each process',
+    ])
+    await advance(10_000)
+    await first.lease.renewNow()
+    await first.lease.stop()
+    expect([first.lease.valid(), first.line.regained, first.line.replaced.length]).toEqual([false, 0, 1])
+    expect(second.lease.valid()).toBe(true)
+    expect(await second.recorded()).toBe(true)
+    expect(second.line).toMatchObject({ regained: 0, replaced: [] })
+  })
+
+  it('is given once by a store that came back empty: of two processes the second stops', async () => {
+    const { first, second, advance } = pair()
+    await first.lease.start()
+    first.line.cut = true
+    await advance(2500)
+    await second.lease.start()
+    await first.store.records.write([{ remove: leaseKey('node_a') }])
+    first.line.cut = false
+    await first.lease.renewNow()
+    await advance(600)
+    expect([first.lease.valid(), second.lease.valid()]).toEqual([true, false])
+    expect([first.line.replaced.length, second.line.replaced.length]).toEqual([0, 1])
   })
 })

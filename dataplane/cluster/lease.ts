@@ -1,13 +1,14 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Store } from '../../shared/store/port.ts'
+import { nodeName } from '../node-id.ts'
 import type { ClusterMetrics } from './metrics.ts'
-import { encodeNodeInfo, type NodeInfo } from './node-info.ts'
+import { decodeNodeInfo, encodeNodeInfo, type NodeInfo } from './node-info.ts'
 
-/** Where a node's lease is recorded, with what it tells of itself. It is there while the node lives. */
-export const leaseKey = (node_id: string): string => `{nodes}:lease:${node_id}`
+/** Where the lease of a node is recorded, with what it tells of itself. It is there while the node lives; of processes with one name, one has it. */
+export const leaseKey = (name: string): string => `{nodes}:lease:${name}`
 
-/** The ordered set of the ids of all nodes that live, and of some that have died. */
+/** The ordered set of the names of all nodes that live, and of some that have died. */
 export const NODES = '{nodes}'
 
 /** What a lease is made of. */
@@ -23,21 +24,48 @@ export interface NodeLeaseParts {
   readonly info: () => NodeInfo
   /** The lease stands again after it had run out: what the node owned may be another's by now. */
   readonly on_regained: () => void
+  /** Another process has the name of this node: the lease is never valid again, and this process is to end at once. */
+  readonly on_replaced: (replaced: NodeReplaced) => void
+}
+
+/** Another process runs under the name of this node, and renews its lease. */
+export class NodeIdInUse extends Error {
+  override readonly name = 'NodeIdInUse'
+
+  constructor(name: string, lease_ms: number) {
+    super(
+      `another process runs as the node ${name}: it has renewed its lease for ${lease_ms} ms; stop that process, or give this one a NODE_ID of its own`,
+    )
+  }
+}
+
+/** Another process was started under the name of this node while this one could not renew its lease. */
+export class NodeReplaced extends Error {
+  override readonly name = 'NodeReplaced'
+
+  constructor(node_id: string, holder: string) {
+    super(
+      `${holder} has the lease of the node ${nodeName(node_id)}, and this process, ${node_id}, has lost it: NODE_ID must be another for each process`,
+    )
+  }
 }
 
 /** This much of the TTL is not trusted: the clocks of this machine and of the store do not run exactly alike. */
 const MARGIN = 0.1
 
 /**
- * A node's claim to be alive, renewed at a quarter of its TTL, and at once when the store is back. Trusted until the monotonic time
- * before the last successful renewal was sent, plus the TTL, less a margin: a blocked event loop or a paused machine finds it expired,
- * whatever timers did not fire. A renewal is one write, however many rooms the node owns; it says everything anew, so that a store
- * which has lost its data has all living nodes again after a quarter of the TTL.
+ * A node's claim to be alive, and to its name, renewed at a quarter of its TTL, and at once when the store is back. Trusted until the
+ * monotonic time before the last successful renewal was sent, plus the TTL, less a margin: a blocked event loop or a paused machine finds it
+ * expired, whatever timers did not fire. The store tells with each renewal whether the lease had run out by its own clock: a machine whose
+ * clock stood still finds that out with the next renewal. A renewal is one write, however many rooms the node owns, and nothing but that
+ * write can fail; it says everything anew, so that a store which has lost its data has all living nodes again after a quarter of the TTL.
  */
 export class NodeLease {
   readonly #parts: NodeLeaseParts
   #trusted_until = Number.NEGATIVE_INFINITY
   #renewed_at: number | undefined
+  /** Since when the store has had the lease without a break. */
+  #since: number | undefined
   #lapsed = false
   #cancel: (() => void) | undefined
   #forget_return: (() => void) | undefined
@@ -47,11 +75,27 @@ export class NodeLease {
     this.#parts = parts
   }
 
-  /** Resolves when the lease stands for the first time; rejects when the store cannot be reached. */
+  /**
+   * Resolves when the lease stands for the first time: at once, or when that of an earlier process with this node's name has run out.
+   * Rejects with `NodeIdInUse` when that one is still renewed after a lease time, and when the store cannot be reached.
+   */
   async start(): Promise<void> {
-    await this.#renew()
-    this.#forget_return = this.#parts.store.onReturn(() => void this.renewNow())
-    this.#schedule(this.#parts.ttl_ms / 4)
+    const { store, clock, node_id, ttl_ms } = this.#parts
+    const name = nodeName(node_id)
+    const began = clock.monotonic()
+    let version: number | undefined
+    let renewed_at = began
+    while ((await this.#renew()) !== node_id) {
+      const [lease] = await store.records.read([leaseKey(name)])
+      const now = clock.monotonic()
+      if (version !== undefined && lease?.version !== version) renewed_at = now
+      version = lease?.version
+      // One that has died meanwhile is waited for, also when its leases are longer.
+      if (now - began >= ttl_ms && now - renewed_at < ttl_ms / 2) throw new NodeIdInUse(name, ttl_ms)
+      await new Promise<void>((resolve) => clock.schedule(ttl_ms / 20, resolve))
+    }
+    this.#forget_return = store.onReturn(() => void this.renewNow())
+    this.#schedule(ttl_ms / 4)
   }
 
   /** Whether this node may act at this moment. */
@@ -69,43 +113,71 @@ export class NodeLease {
   /** Renews without waiting for its time, so that the others hear now what has changed. Never rejects. */
   async renewNow(): Promise<void> {
     if (this.#stopped) return
+    const { node_id, log, on_replaced } = this.#parts
     try {
-      await this.#renew()
+      const holder = await this.#renew()
+      if (holder === node_id || this.#stopped) return
+      this.#end()
+      const replaced = new NodeReplaced(node_id, holder)
+      log.error({ holder }, replaced.message)
+      on_replaced(replaced)
     } catch (error) {
       const level = this.valid() ? 'debug' : 'warn'
-      this.#parts.log[level]({ err: error }, 'the lease could not be renewed')
+      log[level]({ err: error }, 'the lease could not be renewed')
     }
   }
 
   /** Ends the lease, so that others need not wait for it to run out. */
   async stop(): Promise<void> {
+    if (this.#stopped) return
     const { store, node_id, log } = this.#parts
-    this.#stopped = true
-    this.#cancel?.()
-    this.#forget_return?.()
-    this.#trusted_until = Number.NEGATIVE_INFINITY
+    const name = nodeName(node_id)
+    this.#end()
     try {
-      await store.records.write([{ remove: leaseKey(node_id) }, { index: NODES, drop: node_id }])
+      // Of this process: one that could not renew for long may find another's.
+      const [lease] = await store.records.read([leaseKey(name)])
+      if (lease === undefined || decodeNodeInfo(lease.value)?.node_id !== node_id) return
+      await store.records.write([
+        { remove: leaseKey(name), if_version: lease.version },
+        { index: NODES, drop: name },
+      ])
     } catch (error) {
       log.warn({ err: error }, 'the lease could not be ended; it runs out by itself')
     }
   }
 
-  async #renew(): Promise<void> {
+  #end(): void {
+    this.#stopped = true
+    this.#cancel?.()
+    this.#forget_return?.()
+    this.#trusted_until = Number.NEGATIVE_INFINITY
+  }
+
+  /** Resolves with who has the lease. */
+  async #renew(): Promise<string> {
     const { store, node_id, clock, ttl_ms, info, metrics, on_regained } = this.#parts
+    const name = nodeName(node_id)
     const sent_at = clock.monotonic()
-    await store.records.write([
-      { put: leaseKey(node_id), value: encodeNodeInfo(info()), ttl_ms },
-      { index: NODES, add: node_id },
-    ])
-    if (this.#stopped) return
+    const { holder, since } = await store.records.renewLease({
+      key: leaseKey(name),
+      holder: node_id,
+      value: encodeNodeInfo(info()),
+      ttl_ms,
+      index: NODES,
+      member: name,
+    })
+    if (this.#stopped || holder !== node_id) return holder
     if (this.#renewed_at !== undefined) metrics.leaseRenewed((sent_at - this.#renewed_at) / 1000)
     this.#renewed_at = sent_at
+    const ran_out = this.#since !== undefined && since !== this.#since
+    this.#since = since
     // Also when nobody asked while it was expired.
-    const lapsed = this.#lapsed || (this.#trusted_until > 0 && clock.monotonic() >= this.#trusted_until)
+    const lapsed =
+      ran_out || this.#lapsed || (this.#trusted_until > 0 && clock.monotonic() >= this.#trusted_until)
     this.#trusted_until = Math.max(this.#trusted_until, sent_at + ttl_ms * (1 - MARGIN))
     this.#lapsed = false
     if (lapsed && this.valid()) on_regained()
+    return holder
   }
 
   #schedule(delay_ms: number): void {

@@ -1,4 +1,5 @@
 import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
+import { nodeName } from '../node-id.ts'
 import { roomId, roomName, type ToOwner } from '../traffic.ts'
 
 /**
@@ -64,9 +65,9 @@ export class LocateSpans {
 function end(span: Span, { result, owner, epoch, from }: Located): void {
   span.set({
     'roomful.result': result,
-    'roomful.owner_node_id': owner,
+    'roomful.owner_node_id': owner && nodeName(owner),
     'roomful.epoch': epoch,
-    'roomful.from_node_id': from,
+    'roomful.from_node_id': from && nodeName(from),
   })
   if (FAILURES.has(result)) span.fail(result)
   span.end()

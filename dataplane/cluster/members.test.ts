@@ -38,6 +38,10 @@ function parts({ uptime_ms = Number.POSITIVE_INFINITY } = {}) {
         line.writes++
         return answer(() => memory.records.write(writes))
       },
+      renewLease: (renewal: Parameters<typeof memory.records.renewLease>[0]) => {
+        line.writes++
+        return answer(() => memory.records.renewLease(renewal))
+      },
       page: (index: string, options: { before?: string; limit: number }) =>
         answer(() => memory.records.page(index, options)),
     },
@@ -63,7 +67,12 @@ function parts({ uptime_ms = Number.POSITIVE_INFINITY } = {}) {
     const info = (): NodeInfo => self.info
     let silence = await store.bus.subscribe(nodeChannel(node_id), () => {})
     const common = { node_id, store, clock, log, metrics: noClusterMetrics, info }
-    const lease = new NodeLease({ ...common, ttl_ms: LEASE_MS, on_regained: () => self.regained() })
+    const lease = new NodeLease({
+      ...common,
+      ttl_ms: LEASE_MS,
+      on_regained: () => self.regained(),
+      on_replaced: (replaced) => news.push(replaced.name),
+    })
     const members = new Members({
       ...common,
       lease_ms: LEASE_MS,
@@ -205,15 +214,50 @@ describe('the members of a cluster', () => {
   })
 
   it('miss one whose process was replaced by another of the same name, however quickly', async () => {
+    const { node, elapse, memory } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b~1')
+    await elapse(600)
+    b.freeze()
+    await memory.records.write([{ remove: leaseKey('node_b') }])
+    await node('node_b~2')
+    await elapse(600)
+    expect(a.news).toEqual(['joined node_b~1', 'gone node_b~1', 'joined node_b~2'])
+    expect(a.alive()).toBe('node_a,node_b~2')
+    expect(a.members.isGone('node_b~1')).toBe(true)
+    expect(a.members.describe().map(({ node_id, alive }) => [node_id, alive])).toEqual([
+      ['node_a', true],
+      ['node_b', true],
+    ])
+  })
+
+  it('hear that one was killed at once, also when it is started again under its name meanwhile', async () => {
     const { node, elapse } = parts()
     const a = await node('node_a')
-    const b = await node('node_b')
+    const b = await node('node_b~1')
     await elapse(600)
-    b.self.info = nodeInfo('node_b', { started_at: '2026-01-01T00:00:09.000Z' })
-    await b.lease.renewNow()
-    await elapse(600)
-    expect(a.news).toEqual(['joined node_b', 'gone node_b', 'joined node_b'])
-    expect(a.alive()).toBe('node_a,node_b')
+    await b.kill()
+    const again = node('node_b~2')
+    await elapse(450)
+    expect(a.news).toEqual(['joined node_b~1', 'gone node_b~1'])
+    await elapse(2000)
+    expect(a.news).toEqual(['joined node_b~1', 'gone node_b~1', 'joined node_b~2'])
+    expect((await again).members.isGone('node_b~1')).toBe(true)
+  })
+
+  it('take no later process of a name for the one that was', async () => {
+    const { node, elapse, memory } = parts()
+    const b = await node('node_b~1')
+    b.freeze()
+    await elapse(2500)
+    await node('node_b~2')
+    const a = await node('node_a')
+    for (const by_lease of [false, true]) {
+      expect(await a.members.judge('node_b~1', by_lease)).toBe('dead')
+      expect(await a.members.judge('node_b~2', by_lease)).toBe('alive')
+    }
+    expect(a.members.isGone('node_b~1')).toBe(true)
+    expect(await memory.records.page(NODES, { limit: 10 })).toEqual(['node_b', 'node_a'])
   })
 
   it('are judged by what the store says now', async () => {

@@ -2,6 +2,7 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Store } from '../../shared/store/port.ts'
 import type { ClusterNodeDescription } from '../descriptions.ts'
+import { nodeName } from '../node-id.ts'
 import { leaseKey, NODES } from './lease.ts'
 import type { ClusterMetrics } from './metrics.ts'
 import { decodeNodeInfo, type NodeInfo } from './node-info.ts'
@@ -86,14 +87,16 @@ export class Members {
     return alive
   }
 
-  /** Every node that is known as operators see it, this one first; those that ended or died stay for a while. */
+  /** Every node that is known as operators see it, this one first; those that ended or died stay for a while, unless they were started again. */
   describe(): ClusterNodeDescription[] {
-    const others = [...this.#others.values()].map(({ info, gone }) => ({
-      ...info,
-      alive: !gone,
-      self: false,
-    }))
-    return [{ ...this.#parts.info(), alive: true, self: true }, ...others]
+    const described = new Map<string, ClusterNodeDescription>()
+    const add = (info: NodeInfo, alive: boolean, self = false): void => {
+      const node_id = nodeName(info.node_id)
+      if (!described.get(node_id)?.alive) described.set(node_id, { ...info, node_id, alive, self })
+    }
+    add(this.#parts.info(), true, true)
+    for (const { info, gone } of this.#others.values()) add(info, !gone)
+    return [...described.values()]
   }
 
   /** A node that is alive. */
@@ -117,12 +120,15 @@ export class Members {
     const { store, clock } = this.#parts
     if (node_id === this.#parts.node_id) return 'alive'
     const asked_at = clock.monotonic()
-    const [lease] = await store.records.read([leaseKey(node_id)])
-    this.#note(node_id, lease?.value, asked_at)
+    const name = nodeName(node_id)
+    const [lease] = await store.records.read([leaseKey(name)])
+    this.#note(name, lease?.value, asked_at)
     this.#count()
     const seen = this.#others.get(node_id)
     if (seen && !by_lease) return seen.gone ? 'dead' : 'alive'
-    return lease || asked_at < this.#held_until ? 'alive' : 'dead'
+    if (!lease) return asked_at < this.#held_until ? 'alive' : 'dead'
+    // Another process with its name can have the lease only when that of the one before had run out.
+    return (decodeNodeInfo(lease.value)?.node_id ?? node_id) === node_id ? 'alive' : 'dead'
   }
 
   /** For one lease from now nobody is judged dead: the view of this node, or the store itself, may be behind. */
@@ -157,16 +163,18 @@ export class Members {
     const { store, clock } = this.#parts
     const asked_at = clock.monotonic()
     if (!this.#store_age_known) await this.#learnAge(asked_at)
-    const ids = (await this.#index()).filter((node_id) => node_id !== this.#parts.node_id)
-    const leases = ids.length > 0 ? await store.records.read(ids.map(leaseKey)) : []
+    const own = nodeName(this.#parts.node_id)
+    const names = (await this.#index()).filter((name) => name !== own)
+    const leases = names.length > 0 ? await store.records.read(names.map(leaseKey)) : []
     if (this.#stopped) return
-    const listed = new Set(ids)
-    for (const [i, node_id] of ids.entries()) this.#note(node_id, leases[i]?.value, asked_at)
+    const listed = new Set(names)
+    for (const [i, name] of names.entries()) this.#note(name, leases[i]?.value, asked_at)
     for (const node_id of this.#others.keys()) {
-      if (!listed.has(node_id)) this.#note(node_id, undefined, asked_at)
+      const name = nodeName(node_id)
+      if (!listed.has(name)) this.#note(name, undefined, asked_at)
     }
     this.#count()
-    await this.#forgetDead(ids.filter((_, i) => !leases[i]))
+    await this.#forgetDead(names.filter((_, i) => !leases[i]))
     if (this.#others.size > 0) this.#schedulePoll()
   }
 
@@ -184,40 +192,45 @@ export class Members {
 
   async #index(): Promise<string[]> {
     const { records } = this.#parts.store
-    const ids: string[] = []
+    const names: string[] = []
     for (;;) {
-      const last = ids.at(-1)
+      const last = names.at(-1)
       const page = await records.page(NODES, { limit: PAGE, ...(last !== undefined && { before: last }) })
-      ids.push(...page)
-      if (page.length < PAGE) return ids
+      names.push(...page)
+      if (page.length < PAGE) return names
     }
   }
 
-  /** What the store said about a node, asked at `asked_at`: the value of its lease, or that there is none. */
-  #note(node_id: string, lease: Uint8Array | undefined, asked_at: number): void {
-    const seen = this.#others.get(node_id)
+  /** What the store said about the nodes of a name, asked at `asked_at`: the value of the lease, or that there is none. */
+  #note(name: string, lease: Uint8Array | undefined, asked_at: number): void {
     const info = lease && decodeNodeInfo(lease)
-    if (info) {
-      if (!seen) {
-        this.#others.set(node_id, {
-          info,
-          gone: false,
-          without_lease_since: undefined,
-          silent_since: undefined,
-        })
-        this.#parts.on_joined(info)
-        return
-      }
-      // Another process under the same name: what the one before had, it has no more.
-      if (info.started_at !== seen.info.started_at) this.#die(node_id, seen)
-      seen.info = info
-      // One that nobody listens for has to listen again; a lease may be there for a while after its node has died.
-      if (seen.gone && seen.silent_since === undefined) this.#rise(seen)
-      seen.without_lease_since = undefined
-    } else if (seen && !lease) {
+    if (lease && !info) return
+    for (const [node_id, seen] of this.#others) {
+      if (node_id === info?.node_id || nodeName(node_id) !== name) continue
       seen.without_lease_since ??= asked_at
-      if (asked_at >= this.#held_until) this.#die(node_id, seen)
+      // With its lease in the hands of another process of its name, it is not a matter of who has been heard.
+      if (info || asked_at >= this.#held_until) this.#die(node_id, seen)
     }
+    if (info && info.node_id !== this.#parts.node_id) this.#noteAlive(info)
+  }
+
+  /** A node has a lease. */
+  #noteAlive(info: NodeInfo): void {
+    const seen = this.#others.get(info.node_id)
+    if (!seen) {
+      this.#others.set(info.node_id, {
+        info,
+        gone: false,
+        without_lease_since: undefined,
+        silent_since: undefined,
+      })
+      this.#parts.on_joined(info)
+      return
+    }
+    seen.info = info
+    // One that nobody listens for has to listen again; a lease may be there for a while after its node has died.
+    if (seen.gone && seen.silent_since === undefined) this.#rise(seen)
+    seen.without_lease_since = undefined
   }
 
   async #poll(): Promise<void> {
@@ -275,8 +288,9 @@ export class Members {
       if (now - without_lease_since >= REMEMBERED_LEASES * lease_ms) this.#others.delete(node_id)
     }
     if (!this.settled) return
+    const remembered = new Set([...this.#others.keys()].map(nodeName))
     for (const drop of without_lease) {
-      if (this.#others.has(drop)) continue
+      if (remembered.has(drop)) continue
       await store.records.write([
         { remove: leaseKey(drop), if_version: 0 },
         { index: NODES, drop },

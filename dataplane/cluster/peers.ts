@@ -1,10 +1,8 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
-import type { Random } from '../../shared/random.ts'
 import type { Bus } from '../../shared/store/port.ts'
 import type { PeerMetrics } from './metrics.ts'
 import {
-  BOOT_BYTES,
   type Envelope,
   EnvelopeWriter,
   envelopeHeader,
@@ -22,7 +20,6 @@ export interface PeersParts {
   readonly node_id: string
   readonly bus: Bus
   readonly clock: Clock
-  readonly random: Random
   readonly log: Logger
   readonly metrics: PeerMetrics
   /** Runs a callback when the present turn of the event loop is over; default: before any other input or output. */
@@ -49,12 +46,6 @@ interface Outgoing {
   beats: number
 }
 
-/** From one other node. */
-interface Incoming {
-  boot: string
-  number: number
-}
-
 /**
  * The links to the other nodes over the store's bus, one channel per node. All that one turn of the event loop has for a node leaves in
  * one envelope; envelopes are numbered, so that the receiver notices what the bus has lost. What is lost is not sent again.
@@ -64,7 +55,8 @@ export class Peers {
   readonly #defer: (callback: () => void) => void
   readonly #header: Uint8Array
   readonly #outgoing = new Map<string, Outgoing>()
-  readonly #incoming = new Map<string, Incoming>()
+  /** By their senders, the number of the last envelope from each. */
+  readonly #incoming = new Map<string, number>()
   readonly #strangers = new Set<string>()
   #waiting: [string, Outgoing][] = []
   #cancel_beats: (() => void) | undefined
@@ -75,7 +67,7 @@ export class Peers {
   constructor(parts: PeersParts) {
     this.#parts = parts
     this.#defer = parts.defer ?? endOfTurn
-    this.#header = envelopeHeader(parts.node_id, parts.random.bytes(BOOT_BYTES))
+    this.#header = envelopeHeader(parts.node_id)
   }
 
   /** Resolves when this node hears the others; rejects when the store cannot be reached. */
@@ -220,16 +212,10 @@ export class Peers {
   }
 
   /** Whether something is missing before this envelope. */
-  #misses({ sender, boot, number }: Envelope): boolean {
-    const link = this.#incoming.get(sender)
-    if (!link) {
-      this.#incoming.set(sender, { boot, number })
-      return number !== 1
-    }
-    const missing = link.boot !== boot || number !== link.number + 1
-    link.boot = boot
-    link.number = number
-    return missing
+  #misses({ sender, number }: Envelope): boolean {
+    const last = this.#incoming.get(sender) ?? 0
+    this.#incoming.set(sender, number)
+    return number !== last + 1
   }
 
   #gap(from: string | undefined): void {

@@ -1,7 +1,6 @@
 import { pino } from 'pino'
 import { describe, expect, inject, it, onTestFinished, vi } from 'vitest'
 import { systemClock } from '../../shared/clock.ts'
-import { systemRandom } from '../../shared/random.ts'
 import { redisStore } from '../../shared/store/redis/redis.ts'
 import { nodeInfo } from '../../test/support/cluster/node-info.ts'
 import { freshPrefix } from '../../test/support/redis-prefix.ts'
@@ -40,12 +39,16 @@ async function node(node_id: string, key_prefix: string) {
   const peers = new Peers({
     ...common,
     bus: store.bus,
-    random: systemRandom,
     on_message: (message, from) =>
       heard.push(`${from}: ${message.to === 'gateway' ? message.session_id : ''}`),
     on_gap: (from) => heard.push(`gap ${from}`),
   })
-  const lease = new NodeLease({ ...common, ttl_ms: LEASE_MS, on_regained: () => {} })
+  const lease = new NodeLease({
+    ...common,
+    ttl_ms: LEASE_MS,
+    on_regained: () => {},
+    on_replaced: (replaced) => heard.push(replaced.message),
+  })
   const members = new Members({
     ...common,
     lease_ms: LEASE_MS,

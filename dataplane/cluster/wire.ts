@@ -22,7 +22,6 @@ export type PeerMessage =
  * | 1 | version |
  * | 1 | flags, 0 |
  * | 8 | number of the envelope on its link (sender to receiver), big-endian float64; the first is 1 |
- * | 8 | the sender's boot id |
  * | 1, n | length of the sender's node id, and the id |
  * | | messages up to the end |
  *
@@ -34,10 +33,8 @@ export type PeerMessage =
 const VERSION = 1
 
 const NUMBER_AT = 2
-const BOOT_AT = 10
 /** Where the length of the sender's id is. */
-const SENDER_AT = 18
-export const BOOT_BYTES = 8
+const SENDER_AT = 10
 /** Views of an envelope keep it in memory whole; of a larger one the frames are copied. */
 const LARGEST_VIEWED = 16 * 1024
 
@@ -88,23 +85,18 @@ export class DamagedEnvelope extends Error {
 /** Who sent an envelope, and which it is. */
 export interface Envelope {
   readonly sender: string
-  /** Another after each start of the sender's process. */
-  readonly boot: string
-  /** One more than that of the envelope before, on the same link since the same boot. */
+  /** One more than that of the envelope before, on the same link. */
   readonly number: number
   /** Where the messages begin. */
   readonly body_at: number
 }
 
 /** What stands before the number in the envelopes of one sender never changes: made once. */
-export function envelopeHeader(sender: string, boot: Uint8Array): Uint8Array {
+export function envelopeHeader(sender: string): Uint8Array {
   const id = new TextEncoder().encode(sender)
   if (id.length > 255) throw new RangeError(`the node id ${sender} has ${id.length} bytes; at most 255 fit`)
-  if (boot.length !== BOOT_BYTES)
-    throw new RangeError(`a boot id has ${BOOT_BYTES} bytes, not ${boot.length}`)
   const header = new Uint8Array(SENDER_AT + 1 + id.length)
   header[0] = VERSION
-  header.set(boot, BOOT_AT)
   header[SENDER_AT] = id.length
   header.set(id, SENDER_AT + 1)
   return header
@@ -216,12 +208,7 @@ export function readHeader(bytes: Uint8Array): Envelope {
   if (version !== VERSION) throw new UnknownVersion(version, sender)
   if (body_at > bytes.length || !Number.isSafeInteger(number) || number < 1)
     throw new ProtocolError(`an envelope of ${bytes.length} bytes with a damaged header`)
-  return {
-    sender,
-    boot: `${view.getUint32(BOOT_AT)}.${view.getUint32(BOOT_AT + 4)}`,
-    number,
-    body_at,
-  }
+  return { sender, number, body_at }
 }
 
 /** The messages of an envelope, in the order in which they were added. Throws `DamagedEnvelope`. */

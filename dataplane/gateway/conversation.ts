@@ -5,6 +5,7 @@ import type { InvalidMessage } from '../../shared/protocol/codec.ts'
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
 import { contextOf, noSpan, type Span, type Tracer } from '../../shared/tracing/tracer.ts'
 import { frame } from '../frame.ts'
+import { nodeName } from '../node-id.ts'
 import type { Connection, ConnectionListener } from './connection.ts'
 import type { Edge } from './edge.ts'
 import { errorMessage } from './error-message.ts'
@@ -204,7 +205,7 @@ export class Conversation implements ConnectionListener {
       resumed: rooms !== undefined,
       resume_ttl_seconds: options.resume_ttl_seconds,
       heartbeat_seconds: options.heartbeat_seconds,
-      node_id,
+      node_id: nodeName(node_id),
       server_time: timestamp(clock.now()),
       limits: options.limits,
       ...(rooms ? { rooms: [...rooms] } : {}),

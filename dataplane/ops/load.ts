@@ -43,10 +43,15 @@ export class LoadMeter {
     this.#cancel = undefined
   }
 
+  /** Over the last whole interval. Reads no file, unlike the memory. */
+  get event_loop_utilisation(): number {
+    return round(this.#utilisation, 3)
+  }
+
   /** The load over the last whole interval. */
   read(): Load {
     return {
-      event_loop_utilisation: round(this.#utilisation, 3),
+      event_loop_utilisation: this.event_loop_utilisation,
       event_loop_delay_ms: round(this.#delay_ms, 1),
       rss_bytes: process.memoryUsage.rss(),
     }

@@ -160,9 +160,10 @@ function everything(): Registry {
     host: { frozen: 1 },
     lease: { age_ms: 250 },
     store: memoryStore({ clock: systemClock }),
-    load: { read: () => ({ event_loop_utilisation: 0.5, event_loop_delay_ms: 1, rss_bytes: 1 }) },
+    load: { event_loop_utilisation: 0.5 },
     draining: () => false,
     node_id: 'node_1',
+    version: '1.2.3',
     config: { max_sessions: 20_000, max_rooms: 10_000, node_lease_ms: 2000 },
   })
   return registry

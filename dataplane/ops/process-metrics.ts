@@ -2,7 +2,6 @@ import { Gauge, type Registry } from 'prom-client'
 import { processMetrics } from '../../shared/process-metrics.ts'
 import { storeMetrics } from '../../shared/store/metrics.ts'
 import type { Store } from '../../shared/store/port.ts'
-import { packageVersion } from '../../shared/version.ts'
 import { Instruments } from './instruments.ts'
 import type { Load } from './load.ts'
 
@@ -27,9 +26,10 @@ export interface Sources {
     readonly age_ms: number
   }
   readonly store: Pick<Store, 'vitals' | 'onReturn'>
-  readonly load: { read(): Load }
+  readonly load: Pick<Load, 'event_loop_utilisation'>
   readonly draining: () => boolean
   readonly node_id: string
+  readonly version: string
   /** The limits that the figures are to be compared with. */
   readonly config: {
     readonly max_sessions: number
@@ -85,14 +85,14 @@ export function registerGauges(registry: Registry, sources: Sources): void {
   gauge(
     'service_event_loop_utilisation_ratio',
     'Share of the last second in which the event loop was busy.',
-    () => load.read().event_loop_utilisation,
+    () => load.event_loop_utilisation,
   )
   new Gauge({
     name: 'service_node_info',
     help: 'Always 1; says which node this is.',
     labelNames: ['node_id', 'version'],
     registers: [registry],
-  }).set({ node_id: sources.node_id, version: packageVersion() }, 1)
+  }).set({ node_id: sources.node_id, version: sources.version }, 1)
   storeMetrics(registry, sources.store)
 }
 

@@ -1,6 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { MemberDescription, Query, RoomColumn, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { type Order, type Ranking, textFinder } from '../listing.ts'
+import { nodeName } from '../node-id.ts'
 import { roomName } from '../traffic.ts'
 import type { JournalFormat } from './journal.ts'
 import { recentEvents } from './recent.ts'
@@ -76,5 +77,5 @@ const describeMember = ({ member, session_id, attached, edge }: Seat): MemberDes
   session_id,
   sub: member.sub,
   connected: attached,
-  node_id: edge,
+  node_id: nodeName(edge),
 })

@@ -1,3 +1,11 @@
+const EXPECTED = new Set([
+  'WrongKeyring',
+  'StoreMisconfigured',
+  'StoreUnavailable',
+  'NodeIdInUse',
+  'NodeReplaced',
+])
+
 /** What keeps a command from its work, where whoever runs it can put it right; then a stack would only hide the words. */
 export function reasonOf(error: unknown): string | undefined {
   const { name, cause, code, address, port } = error as NodeJS.ErrnoException & {
@@ -5,13 +13,18 @@ export function reasonOf(error: unknown): string | undefined {
     port?: number
   }
   if (name === 'RoomDefinitionError' && cause === undefined) return messageOf(error)
-  if (name === 'WrongKeyring' || name === 'StoreMisconfigured' || name === 'StoreUnavailable')
-    return messageOf(error)
+  if (EXPECTED.has(name)) return messageOf(error)
   if (code === 'EADDRINUSE')
     return `somebody else listens on ${address}:${port}; stop that, or choose another port (--help lists the …_PORT variables)`
   if (code === 'EACCES' && port !== undefined) return `this user may not listen on port ${port}`
   if (code === 'EADDRNOTAVAIL') return `${address} is no address of this machine`
   return undefined
+}
+
+/** With which code a process ends for it: 2 is for what has to be configured otherwise, 3 for a node whose name another process has taken. */
+export function exitCodeOf(error: unknown): number {
+  const { name } = error as Error
+  return name === 'NodeIdInUse' ? 2 : name === 'NodeReplaced' ? 3 : 1
 }
 
 export const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))

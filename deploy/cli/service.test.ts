@@ -131,6 +131,21 @@ describe('the life of a process', () => {
     expect(messages()).toHaveLength(2)
   })
 
+  it.each([
+    ['NodeIdInUse', 2],
+    ['NodeReplaced', 3],
+  ])('ends at once and says why when another process has its name: %s, with %i', async (reason, code) => {
+    const error = Object.assign(new Error('another process has the name'), { name: reason })
+    const starting = setup(() => Promise.reject(error))
+    await starting.exited
+    const close = () => Promise.reject(new Error('not to be called'))
+    const running = setup(async () => ({ addresses, close, ended: Promise.reject(error) }))
+    await running.exited
+    expect([starting.codes, running.codes]).toEqual([[code], [code]])
+    expect(starting.messages()).toEqual(['control cannot start: another process has the name'])
+    expect(running.messages().at(-1)).toBe('control failed: another process has the name')
+  })
+
   it('closes and ends with 0 when its service has ended by itself', async () => {
     const done: string[] = []
     const service = { addresses, close: async () => void done.push('closed'), ended: Promise.resolve() }

@@ -1,5 +1,5 @@
 import type { Logger } from '../../shared/log.ts'
-import { messageOf, reasonOf } from './failure.ts'
+import { exitCodeOf, messageOf, reasonOf } from './failure.ts'
 
 /** Something that serves until it is closed. */
 export interface Service {
@@ -7,7 +7,7 @@ export interface Service {
   readonly addresses: Readonly<Record<string, string>>
   /** Hands over its work and lets go of everything. */
   close(): Promise<void>
-  /** Resolves when the service has ended by itself, such as a node drained over HTTP. */
+  /** Resolves when the service has ended by itself, such as a node drained over HTTP; rejects when it has to end at once. */
   readonly ended?: Promise<void>
 }
 
@@ -16,7 +16,7 @@ export type Host = Pick<NodeJS.Process, 'on' | 'exit'>
 
 /**
  * Runs a service to its end: says when it is ready, closes it at the first SIGTERM or SIGINT and exits 0 after that, exits 1 at the
- * second, and at errors that nobody has handled. One that is told to stop before it could start ends with 0, too.
+ * second, and at errors that nobody has handled; `exitCodeOf` has the codes of those that are expected. One that is told to stop before it could start ends with 0, too.
  */
 export function live(name: string, start: () => Promise<Service>, log: Logger, host: Host): void {
   const fail = (err: unknown, message: string): void => {
@@ -25,6 +25,15 @@ export function live(name: string, start: () => Promise<Service>, log: Logger, h
   }
   host.on('unhandledRejection', (reason) => fail(reason, 'a promise was rejected and nobody cared'))
   host.on('uncaughtException', (error) => fail(error, 'an error was thrown and nobody caught it'))
+
+  const giveUp = (error: unknown, what: string): void => {
+    const expected = reasonOf(error)
+    if (expected === undefined) fail(error, `${what}: ${messageOf(error)}`)
+    else {
+      log.fatal(`${what}: ${expected}`)
+      host.exit(exitCodeOf(error))
+    }
+  }
 
   const starting = start()
   let stopping = false
@@ -60,18 +69,12 @@ export function live(name: string, start: () => Promise<Service>, log: Logger, h
       sayReady(name, service, log)
       service.ended?.then(
         () => void (stopping || stop('ended')),
-        (error) => fail(error, `${name} failed`),
+        (error) => giveUp(error, `${name} failed`),
       )
     },
     (error: unknown) => {
       // Nobody waits for it any more.
-      if (stopping) return
-      const expected = reasonOf(error)
-      if (expected === undefined) fail(error, `${name} cannot start: ${messageOf(error)}`)
-      else {
-        log.fatal(`${name} cannot start: ${expected}`)
-        host.exit(1)
-      }
+      if (!stopping) giveUp(error, `${name} cannot start`)
     },
   )
 }

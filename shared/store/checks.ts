@@ -1,4 +1,4 @@
-import type { Write } from './port.ts'
+import type { LeaseRenewal, Write } from './port.ts'
 
 /** What both adapters refuse before they touch anything: mistakes of the caller, not states of the store. */
 
@@ -27,6 +27,14 @@ export function requireWrites(writes: readonly Write[]): void {
       `one write touches ${keyOf(first)} and ${keyOf(write)}: all its keys must share a hash tag such as {control}`,
     )
   }
+}
+
+/** Throws unless a lease can be taken: it has a holder and a lifetime, and one script may touch its keys together. */
+export function requireLease({ key, index, holder, ttl_ms }: LeaseRenewal): void {
+  requireTtl(ttl_ms)
+  if (holder === '') throw new RangeError(`the lease ${key} is asked for by nobody: its holder is empty`)
+  if (hashTag(key) !== hashTag(index))
+    throw new RangeError(`the lease ${key} and its index ${index} must share a hash tag such as {nodes}`)
 }
 
 /** Throws unless `ttl_ms` is a whole, positive number of milliseconds. */

@@ -98,12 +98,34 @@ export type Write =
     }
   | { readonly index: string; readonly drop: string }
 
+/** A lease that its holder asks for, or asks to keep. `key` and `index` must share a hash tag. */
+export interface LeaseRenewal {
+  readonly key: string
+  /** Who asks: one that no other process ever calls itself. */
+  readonly holder: string
+  /** What others read at the key. */
+  readonly value: Uint8Array
+  readonly ttl_ms: number
+  /** The ordered set that lists the lease, and the member that stands for it there. */
+  readonly index: string
+  readonly member: string
+}
+
+/** Who has a lease. */
+export interface Lease {
+  readonly holder: string
+  /** Since when, without a break: the store's clock, milliseconds since 1970. Another than before: the lease had run out in between. */
+  readonly since: number
+}
+
 /** Versioned values under keys, with expiry, atomic multi-key compare-and-set, and ordered sets to list them by. */
 export interface Records {
   /** The record of each key, in order; undefined where there is none (or it has expired). Keys may lie in different slots. */
   read(keys: readonly string[]): Promise<(StoredRecord | undefined)[]>
   /** Does all the writes, or none when one `if_version` or `if_fewer_than` does not hold: then false. */
   write(writes: readonly Write[]): Promise<boolean>
+  /** Takes a lease that nobody has, or renews it for its holder; says who has it now. Another's lease is left as it is. */
+  renewLease(lease: LeaseRenewal): Promise<Lease>
   /** Members of an ordered set, largest first, at most `limit`, only those smaller than `before` when given. */
   page(index: string, options: { before?: string; limit: number }): Promise<string[]>
 }

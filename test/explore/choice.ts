@@ -50,6 +50,8 @@ export const FAULTS = [
   'crash',
   /** A node is gone, and back under the same id. */
   'restart',
+  /** A node stands still, and another process is started under its id meanwhile. */
+  'replace',
   /** A node cannot reach the store for longer than its lease. */
   'cut',
   /** Nobody can reach the store for longer than a lease. */

@@ -1,11 +1,10 @@
-import { leaseKey } from '../../dataplane/cluster/lease.ts'
 import { type Frame, payloadsOf } from '../../dataplane/frame.ts'
 import { JournalFormat } from '../../dataplane/rooms/journal.ts'
 import type { SeatRecord } from '../../dataplane/rooms/seat.ts'
 import type { Update } from '../../dataplane/rooms/update.ts'
 import type { Frames, ToEdge } from '../../dataplane/traffic.ts'
 import type { ServerMessage } from '../../shared/protocol/messages.ts'
-import type { Fence, Write } from '../../shared/store/port.ts'
+import type { Fence, Lease, LeaseRenewal } from '../../shared/store/port.ts'
 import { hash } from './digest.ts'
 import type { Operation } from './sim-store.ts'
 
@@ -86,10 +85,9 @@ export class Ledger {
 
   /** The answer of an operation has reached its process; `recorded_epoch` is the epoch of the room as the store has it now. */
   answered({ process, name, args, sent_at }: Operation, result: unknown, recorded_epoch: number): void {
-    if (name === 'records.write') {
-      const [write] = args[0] as Write[]
-      if (write && 'put' in write && write.put.startsWith(leaseKey('')) && result === true)
-        this.#trusted_until.set(process, sent_at + (write.ttl_ms ?? 0))
+    if (name === 'records.renewLease') {
+      const { holder, ttl_ms } = args[0] as LeaseRenewal
+      if ((result as Lease).holder === holder) this.#trusted_until.set(process, sent_at + ttl_ms)
       return
     }
     if (result !== false || (name !== 'rooms.commit' && name !== 'rooms.snapshot')) return

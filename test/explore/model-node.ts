@@ -1,7 +1,7 @@
 import { pino } from 'pino'
 import { Claims } from '../../dataplane/cluster/claims.ts'
 import { handOver } from '../../dataplane/cluster/hand-over.ts'
-import { NodeLease } from '../../dataplane/cluster/lease.ts'
+import { NodeIdInUse, NodeLease } from '../../dataplane/cluster/lease.ts'
 import { Members } from '../../dataplane/cluster/members.ts'
 import { noClusterMetrics } from '../../dataplane/cluster/metrics.ts'
 import { type PlacementReason, place } from '../../dataplane/cluster/placement.ts'
@@ -48,6 +48,8 @@ export interface ModelNodeParts {
   readonly deliver: (edge: string, message: ToEdge) => void
   /** Asks a node to open a room that was given up for it. */
   readonly ask: (node_id: string, room: RoomAddress) => void
+  /** Another process has its name: it ends. */
+  readonly on_replaced: () => void
   /** Something is to be done when this turn of the event loop has brought everything. */
   readonly defer: (callback: () => void) => void
 }
@@ -80,6 +82,7 @@ export class ModelNode {
         this.#members.hold()
         this.#host.recheck()
       },
+      on_replaced: parts.on_replaced,
     })
     this.#members = new Members({
       ...common,
@@ -136,13 +139,17 @@ export class ModelNode {
     return this.#ready
   }
 
-  /** Takes its lease; a process that cannot ends, and is started again. */
+  /** Takes its lease; a process that cannot ends, and is started again, unless another has its name. */
   start(): void {
     this.#begin().then(
       () => {
         this.#ready = true
       },
-      () => this.#parts.clock.schedule(START_AGAIN_MS, () => this.start()),
+      (error: unknown) => {
+        const { clock, on_replaced } = this.#parts
+        if (error instanceof NodeIdInUse) on_replaced()
+        else clock.schedule(START_AGAIN_MS, () => this.start())
+      },
     )
   }
 

@@ -1,5 +1,5 @@
 import { memoryStore } from '../../shared/store/memory/memory.ts'
-import type { Bus, Records, RoomRecords, Store } from '../../shared/store/port.ts'
+import type { Bus, LeaseRenewal, Records, RoomRecords, Store } from '../../shared/store/port.ts'
 import { hash, textOf } from './digest.ts'
 import type { SimClock } from './sim-clock.ts'
 
@@ -87,7 +87,7 @@ export class SimStore {
     return {
       kind: 'memory',
       records: {
-        ...group<Records>('records', (raw) => raw.records, ['read', 'write']),
+        ...group<Records>('records', (raw) => raw.records, ['read', 'write', 'renewLease']),
         page: async (...asked) => this.#raw.records.page(...asked),
       },
       rooms: {
@@ -140,7 +140,12 @@ export class SimStore {
   }
 
   #changed(name: string, args: readonly unknown[]): void {
-    const key = name === 'records.write' ? textOf((args[0] as object[]).map(keyOf)) : `${args[0]}`
+    const key =
+      name === 'records.write'
+        ? textOf((args[0] as object[]).map(keyOf))
+        : name === 'records.renewLease'
+          ? (args[0] as LeaseRenewal).key
+          : `${args[0]}`
     const before = this.#histories.get(key) ?? ''
     this.#histories.set(key, hash(`${before}${name}${textOf(args)}@${this.#now()}`))
   }

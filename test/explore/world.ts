@@ -15,11 +15,16 @@ import type { Act, WorldParts } from './world-parts.ts'
 
 /** How long pauses, cuts and slow calls last when nothing ends them before: longer than a lease. */
 const FAULT_MS = 1.5 * LEASE_MS
+/** As long that another process of its name can have its lease, and its rooms. */
+const REPLACED_MS = 2 * LEASE_MS
 /** After this long everything must have come to rest. */
 const PATIENT_MS = 20_000
 /** Long enough to be taken for dead. */
 const DEAF_MS = 500
 const NODES = ['A', 'B']
+
+/** The id of the node that runs in a process. */
+const nodeIdOf = ({ node, id }: Process): string => `node_${node}~${id}`
 
 type Phase = 'before' | 'explored' | 'healing' | 'after' | 'over'
 
@@ -267,10 +272,17 @@ export class World {
         process.operations.length = 0
         this.#crash(process)
       })
-    add('restart', 'restarts', () => {
-      this.#crash(process)
+    const startAgain = () => {
       const lives = this.#processes.filter(({ node }) => node === process.node).length
       this.#start(`${process.node}${lives + 1}`, process.node)
+    }
+    add('restart', 'restarts', () => {
+      this.#crash(process)
+      startAgain()
+    })
+    add('replace', 'pauses, and another process is started under its name', () => {
+      process.paused_until = this.#time.ms + REPLACED_MS
+      startAgain()
     })
     return faults
   }
@@ -335,7 +347,7 @@ export class World {
     const process = new Process(id, node, this.#time, this.#processes.length * 777)
     this.#processes.push(process)
     process.model = new ModelNode({
-      node_id: `node_${node}`,
+      node_id: nodeIdOf(process),
       definition,
       clock: process.clock,
       store: this.#store.port(
@@ -353,6 +365,7 @@ export class World {
       deliver: (edge, message) => this.#toEdge(process, edge, message),
       edges: this.edges.map((_, i) => `edge_${i + 1}`),
       ask: (to, room) => this.#toPeer(process, to, room),
+      on_replaced: () => process.end(),
       defer: (callback) => {
         if (process.deferred) process.deferred.value.push(callback)
         else process.deferred = { order: this.#time.order++, id: `${id} turn`, value: [callback] }
@@ -365,9 +378,7 @@ export class World {
   async #listeners(asking: Process, channels: readonly string[]): Promise<number[] | undefined> {
     if (!this.#parts.hints) return undefined
     const counts = channels.map((channel) => {
-      const process = this.#processes.find(
-        ({ node, alive }) => alive && channel === nodeChannel(`node_${node}`),
-      )
+      const process = this.#processes.find((one) => one.alive && channel === nodeChannel(nodeIdOf(one)))
       return process && process.deaf_until === undefined ? 1 : 0
     })
     asking.lived(`listeners ${counts}`)
@@ -380,7 +391,7 @@ export class World {
   }
 
   #process(node: string): Process | undefined {
-    return this.#processes.find((process) => process.node === node && process.alive)
+    return this.#processes.findLast((process) => process.node === node && process.alive)
   }
 
   /** Who takes at this moment what is sent to a node or an edge. */
@@ -400,10 +411,10 @@ export class World {
   }
 
   #toPeer(from: Process, to: string, room: RoomAddress): void {
-    const node = to.slice('node_'.length)
-    if (!this.#process(node)) return
-    this.#links.send(from.id, node, 'open', () => {
-      const process = this.#process(node)!
+    const process = this.#processes.find((one) => one.alive && nodeIdOf(one) === to)
+    if (!process) return
+    this.#links.send(from.id, process.node, 'open', () => {
+      if (!process.alive) return
       process.lived('open')
       process.model.open(room)
     })

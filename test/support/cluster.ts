@@ -3,6 +3,7 @@ import { inject } from 'vitest'
 import { type RunningControl, startControl } from '../../control/main.ts'
 import type { RoomDescription, SessionDescription } from '../../dataplane/descriptions.ts'
 import type { NodeOptions } from '../../dataplane/node.ts'
+import { nodeName } from '../../dataplane/node-id.ts'
 import { JournalFormat, type RoomSnapshot } from '../../dataplane/rooms/journal.ts'
 import { restore } from '../../dataplane/rooms/restore.ts'
 import { systemClock } from '../../shared/clock.ts'
@@ -193,7 +194,7 @@ export class TestCluster {
   async owner(login: Login, room_id: string): Promise<{ node_id: string; epoch: number }> {
     const found = await this.inspect(login, room_id)
     if (!found?.owner) throw new Error(`${room_id} has no owner`)
-    return { node_id: found.owner, epoch: found.epoch }
+    return { node_id: nodeName(found.owner), epoch: found.epoch }
   }
 
   /** Some nodes, with the owner of a room before the others. */

@@ -136,6 +136,47 @@ export function describeRecords(open: OpenStore): void {
       expect(await records.write([{ put: '{t}:short', value, if_version: 0 }])).toBe(true)
     })
 
+    it('gives a lease to one holder at a time, who alone renews it, and tells since when', async () => {
+      const { store, elapse } = await opened(open)
+      const { records } = store
+      const renew = (holder: string, ttl_ms: number) =>
+        records.renewLease({
+          key: '{t}:lease',
+          holder,
+          value: bytes(`of ${holder}`),
+          ttl_ms,
+          index: '{t}:leases',
+          member: 'lease',
+        })
+      const now = await store.time()
+      const first = await renew('one', LONG_MS)
+      expect(first.holder).toBe('one')
+      expect(Math.abs(first.since - now)).toBeLessThan(5000)
+      expect(await renew('two', LONG_MS)).toEqual(first)
+      expect(await renew('one', SHORT_MS)).toEqual(first)
+      expect(await records.page('{t}:leases', { limit: 9 })).toEqual(['lease'])
+      expect(await readOne(records, '{t}:lease')).toEqual({ value: bytes('of one'), version: 2 })
+      await elapse(SHORT_MS, async () => (await readOne(records, '{t}:lease')) === undefined)
+      const second = await renew('two', LONG_MS)
+      expect(second.holder).toBe('two')
+      expect(second.since).toBeGreaterThan(first.since)
+      expect(await renew('one', LONG_MS)).toEqual(second)
+    })
+
+    it('gives a lease that was removed to whoever asks next, be it the same holder: since then', async () => {
+      const { store, elapse } = await opened(open)
+      const { records } = store
+      const lease = { key: '{t}:k', holder: 'one', value: bytes('x'), ttl_ms: LONG_MS }
+      const renew = () => records.renewLease({ ...lease, index: '{t}:i', member: 'k' })
+      const { since } = await renew()
+      await records.write([{ remove: '{t}:k' }])
+      await elapse(1, async () => (await store.time()) > since)
+      expect((await renew()).since).toBeGreaterThan(since)
+      await expect(records.renewLease({ ...lease, index: 'elsewhere', member: 'k' })).rejects.toThrow(
+        'must share a hash tag',
+      )
+    })
+
     it('ends at 100 after 100 concurrent compare-and-set increments', async () => {
       const { records } = (await opened(open)).store
       const increment = async (): Promise<void> => {

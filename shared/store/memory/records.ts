@@ -1,16 +1,23 @@
 import type { Clock } from '../../clock.ts'
-import { requireLimit, requireWrites } from '../checks.ts'
-import type { Records, StoredRecord, Write } from '../port.ts'
+import { requireLease, requireLimit, requireWrites } from '../checks.ts'
+import type { Lease, LeaseRenewal, Records, StoredRecord, Write } from '../port.ts'
 import { ExpiringMap } from './expiring-map.ts'
 import { OrderedSet } from './ordered-set.ts'
 
+/** A record, and who holds it where it is a lease. */
+interface Stored extends StoredRecord {
+  readonly lease?: Lease
+}
+
 /** `Records` in this process' memory. Every call does its work before it returns its promise, so calls are atomic. */
 export class MemoryRecords implements Records {
-  readonly #records: ExpiringMap<StoredRecord>
+  readonly #clock: Clock
+  readonly #records: ExpiringMap<Stored>
   readonly #indexes: ExpiringMap<OrderedSet>
   readonly #requireOpen: () => void
 
   constructor(clock: Clock, requireOpen: () => void) {
+    this.#clock = clock
     this.#records = new ExpiringMap(clock)
     this.#indexes = new ExpiringMap(clock)
     this.#requireOpen = requireOpen
@@ -30,6 +37,19 @@ export class MemoryRecords implements Records {
     if (!writes.every((write) => this.#holds(write))) return false
     for (const write of writes) this.#apply(write)
     return true
+  }
+
+  async renewLease(renewal: LeaseRenewal): Promise<Lease> {
+    this.#requireOpen()
+    requireLease(renewal)
+    const { key, holder, value, ttl_ms, index, member } = renewal
+    const stored = this.#records.get(key)
+    if (stored?.lease && stored.lease.holder !== holder) return stored.lease
+    const lease = stored?.lease ?? { holder, since: Math.floor(this.#clock.now()) }
+    const version = (stored?.version ?? 0) + 1
+    this.#records.set(key, { value: new Uint8Array(value), version, lease }, ttl_ms)
+    this.#add({ index, add: member })
+    return lease
   }
 
   async page(index: string, options: { before?: string; limit: number }): Promise<string[]> {

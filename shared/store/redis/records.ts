@@ -1,10 +1,10 @@
-import { requireLimit, requireWrites } from '../checks.ts'
-import type { Records, StoredRecord, Write } from '../port.ts'
+import { requireLease, requireLimit, requireWrites } from '../checks.ts'
+import type { Lease, LeaseRenewal, Records, StoredRecord, Write } from '../port.ts'
 import { incoming, outgoing } from './bytes.ts'
 import { runScript } from './scripts.ts'
 import type { Servers } from './servers.ts'
 
-/** `Records` in Redis: a record is a hash of `v` (value) and `n` (version), an index a sorted set whose scores are all 0. */
+/** `Records` in Redis: a record is a hash of `v` (value) and `n` (version), and of a lease `holder` and `since`; an index a sorted set whose scores are all 0. */
 export class RedisRecords implements Records {
   readonly #servers: Servers
   readonly #prefix: string
@@ -30,6 +30,18 @@ export class RedisRecords implements Records {
     }
     const reply = await this.#servers.run('write', keys[0]!, (redis) => runScript(redis, 'write', keys, args))
     return reply === 1
+  }
+
+  async renewLease(renewal: LeaseRenewal): Promise<Lease> {
+    requireLease(renewal)
+    const { holder, value, ttl_ms, member } = renewal
+    const keys = [this.#prefix + renewal.key, this.#prefix + renewal.index]
+    const args = [holder, outgoing(value), String(ttl_ms), member]
+    const reply = await this.#servers.run('renew_lease', keys[0]!, (redis) =>
+      runScript(redis, 'renew_lease', keys, args),
+    )
+    const [held_by, since] = reply as [Buffer, Buffer]
+    return { holder: held_by.toString(), since: Number(since) }
   }
 
   async page(index: string, options: { before?: string; limit: number }): Promise<string[]> {

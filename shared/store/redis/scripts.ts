@@ -4,6 +4,7 @@ import type { Redis } from 'ioredis'
 /** Every script of `lua/`, by the name of its file. */
 const NAMES = [
   'write',
+  'renew_lease',
   'inspect',
   'reserve',
   'count',

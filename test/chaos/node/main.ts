@@ -53,18 +53,19 @@ const start = async () => {
   }
 }
 
-/** The store with these room records; writes that a lease may hang on are watched. */
+/** The store with these room records; renewals of the lease are watched. */
 const withRooms = (store: Store, rooms: RecordingRooms): Store => ({
   kind: store.kind,
   records: {
     read: (keys) => store.records.read(keys),
-    write: (writes) =>
+    write: async (writes) => {
+      const stands = await store.records.write(writes)
+      if (stands) rooms.wrote(writes)
+      return stands
+    },
+    renewLease: (renewal) =>
       watchSlow(
-        async () => {
-          const stands = await store.records.write(writes)
-          if (stands) rooms.wrote(writes)
-          return stands
-        },
+        () => store.records.renewLease(renewal),
         (stall) => rooms.stalled(stall),
       ),
     page: (index, options) => store.records.page(index, options),

@@ -1,6 +1,13 @@
 import type { Clock } from '../../../shared/clock.ts'
 import type { Random } from '../../../shared/random.ts'
-import { type Records, type StoredRecord, StoreUnavailable, type Write } from '../../../shared/store/port.ts'
+import {
+  type Lease,
+  type LeaseRenewal,
+  type Records,
+  type StoredRecord,
+  StoreUnavailable,
+  type Write,
+} from '../../../shared/store/port.ts'
 
 /** Records behind a connection that is slow, breaks, or loses answers, as the test wants it. */
 export class TestRecords implements Records {
@@ -56,6 +63,10 @@ export class TestRecords implements Records {
     } finally {
       this.writing -= 1
     }
+  }
+
+  renewLease(renewal: LeaseRenewal): Promise<Lease> {
+    return this.#through(() => this.#records.renewLease(renewal))
   }
 
   page(index: string, options: { before?: string; limit: number }): Promise<string[]> {

@@ -1,0 +1,27 @@
+-- Takes a lease for a holder, or renews it, unless another holder has it.
+--
+-- KEYS[1]   the lease's record, a hash: v (value), n (version), holder, since
+-- KEYS[2]   the index (a sorted set) that lists it; in the same slot
+-- ARGV[1]   the holder
+-- ARGV[2]   the value
+-- ARGV[3]   lifetime in milliseconds
+-- ARGV[4]   the member of the index
+-- returns   {holder, since}: who has the lease now, and since which time of this store, in milliseconds, without a break
+--
+-- Invariant: a lease that stands is renewed by its holder only, and `since` changes whenever it has run out in between.
+
+local lease = redis.call('HMGET', KEYS[1], 'holder', 'since')
+if lease[1] and lease[1] ~= ARGV[1] then
+  return lease
+end
+
+local since = lease[2]
+if not since then
+  local clock = redis.call('TIME')
+  since = string.format('%.0f', clock[1] * 1000 + math.floor(clock[2] / 1000))
+end
+redis.call('HSET', KEYS[1], 'v', ARGV[2], 'holder', ARGV[1], 'since', since)
+redis.call('HINCRBY', KEYS[1], 'n', 1)
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+redis.call('ZADD', KEYS[2], 0, ARGV[4])
+return { ARGV[1], since }
