@@ -1,8 +1,10 @@
+import { createConnection } from 'node:net'
 import { Redis } from 'ioredis'
 import { connect } from 'roomful/client'
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { leaseKey } from '../dataplane/cluster/lease.ts'
 import type counter from '../examples/counter/room.ts'
-import { type Program, runProgram } from './support/program.ts'
+import { type Program, runLimited, runProgram } from './support/program.ts'
 import { asAdmin } from './support/redis-admin.ts'
 import { type RedisServer, startRedis } from './support/redis-server.ts'
 import { addRedisUser } from './support/redis-users.ts'
@@ -29,17 +31,19 @@ async function deployment() {
     CONTROL_PORT: '0',
   })
   const [, control_url] = (await control.said(/ready: api (http:\/\/[\d.:]+)/)) as [string, string]
-  const startNode = async (env: Record<string, string> = {}) => {
-    const node = runProgram(['dataplane'], {
-      REDIS_URL: redis_urls.node,
-      INTERNAL_TOKEN,
-      CONTROL_URL: control_url,
-      WS_PORT: '0',
-      ADMIN_PORT: '0',
-      DRAIN_SECONDS: '0',
-      NODE_LEASE_MS: '500',
-      ...env,
-    })
+  const node_env = {
+    REDIS_URL: redis_urls.node,
+    INTERNAL_TOKEN,
+    CONTROL_URL: control_url,
+    WS_PORT: '0',
+    ADMIN_PORT: '0',
+    DRAIN_SECONDS: '0',
+    NODE_LEASE_MS: '500',
+  }
+  const startNode = async (
+    env: Record<string, string> = {},
+    node = runProgram(['dataplane'], { ...node_env, ...env }),
+  ) => {
     const [, ws_url, admin_url] = (await node.said(
       /ready: websocket (ws:\/\/[\d.:]+), admin (http:\/\/[\d.:]+)/,
     )) as [string, string, string]
@@ -57,7 +61,7 @@ async function deployment() {
   const { id: key_id } = await post(`/projects/${projectId}/keys`, { name: 'of a game' })
   const { token } = await post('/tokens', { project_id: projectId, key_id })
   const revoke = () => post(`/projects/${projectId}/keys/${key_id}/revoke`, {})
-  return { startNode, credentials: { projectId, token }, key_id, revoke }
+  return { startNode, node_env, credentials: { projectId, token }, key_id, revoke }
 }
 
 /** Joins as soon as the room can be had: a dead owner's lease has to run out first. */
@@ -111,6 +115,69 @@ describe('a node as a process', () => {
     const after = await joinCounter(second.ws_url, credentials)
     expect(after.room.state).toEqual({ count: 7 })
     after.client.close()
+  })
+
+  it('is the only one with its NODE_ID: another is refused with 2, and it goes on unharmed', async () => {
+    const { startNode, node_env, credentials } = await deployment()
+    const name = { NODE_ID: 'the-one', NODE_LEASE_MS: '2000' }
+    const first = await startNode(name)
+    const { client, room } = await joinCounter(first.ws_url, credentials)
+    const second = runProgram(['dataplane'], { ...node_env, ...name })
+    let sent = 0
+    while (second.child.exitCode === null) {
+      await room.send('inc', { by: 1 })
+      sent += 1
+    }
+    expect(await second.ended).toBe(2)
+    expect(second.output()).toContain(
+      'dataplane cannot start: another process runs as the node the-one: it has renewed its lease for 2000 ms; stop that process, or give this one a NODE_ID of its own',
+    )
+    expect(second.output()).not.toContain('ready:')
+    await room.send('inc', { by: 1 })
+    expect(room.state.count).toBe(sent + 1)
+    client.close()
+  })
+
+  it('ends at once, with 3, when another has taken its NODE_ID while it stood still', async () => {
+    const { startNode, credentials } = await deployment()
+    const first = await startNode({ NODE_ID: 'the-one' })
+    const before = await joinCounter(first.ws_url, credentials)
+    await before.room.send('inc', { by: 1 })
+    first.node.child.kill('SIGSTOP')
+    const second = await startNode({ NODE_ID: 'the-one' })
+    first.node.child.kill('SIGCONT')
+    expect(await first.node.ended).toBe(3)
+    expect(first.node.output()).toMatch(/"level":"error".*NODE_ID must be another for each process/)
+    before.client.close()
+    const after = await joinCounter(second.ws_url, credentials)
+    await after.room.send('inc', { by: 1 })
+    expect(after.room.state.count).toBe(2)
+    after.client.close()
+  })
+
+  it('keeps its lease, and its players, when it has no file descriptor left', async () => {
+    const { startNode, node_env, credentials } = await deployment()
+    const env = { ...node_env, NODE_ID: 'full', NODE_LEASE_MS: '1000' }
+    const { ws_url } = await startNode({}, runLimited(100, ['dataplane'], env))
+    const { client, room } = await joinCounter(ws_url, credentials)
+    let refused = 0
+    const sockets = Array.from({ length: 120 }, () =>
+      createConnection(Number(new URL(ws_url).port), '127.0.0.1')
+        .on('error', () => {})
+        .on('close', () => {
+          refused += 1
+        }),
+    )
+    onTestFinished(() => {
+      for (const socket of sockets) socket.destroy()
+    })
+    await vi.waitFor(() => expect(refused).toBeGreaterThan(0), 10_000)
+    const renewals = (): Promise<number> =>
+      asAdmin(redis.url, async (admin) => Number(await admin.hget(`roomful:${leaseKey('full')}`, 'n')))
+    const before = await renewals()
+    await vi.waitFor(async () => expect(await renewals()).toBeGreaterThan(before + 4), 5000)
+    await room.send('inc', { by: 1 })
+    client.close()
   })
 
   it('drains over HTTP: tells its clients, and ends with 0', async () => {

@@ -19,6 +19,18 @@ export interface Program {
 export const runProgram = (words: string[], env: Record<string, string> = {}): Program =>
   runScript(PROGRAM, words, env)
 
+/** As `runProgram`, with no more than so many file descriptors. */
+export function runLimited(files: number, words: string[], env: Record<string, string> = {}): Program {
+  const limited = `ulimit -n ${files}; exec "$0" "$@"`
+  const program = startCommand(
+    'sh',
+    ['-c', limited, process.execPath, '--import', 'tsx', PROGRAM, ...words],
+    env,
+  )
+  onTestFinished(() => void program.child.kill('SIGKILL'))
+  return program
+}
+
 /** The same with any script of this repository; `script` is its path. */
 export function runScript(script: string, words: string[], env: Record<string, string> = {}): Program {
   const program = startScript(script, words, env)
