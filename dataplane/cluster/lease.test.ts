@@ -4,6 +4,9 @@ import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { type Records, StoreUnavailable } from '../../shared/store/port.ts'
 import { nodeInfo } from '../../test/support/cluster/node-info.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
+import { counting } from '../../test/support/rooms/counting-room.ts'
+import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import type { Durability } from '../rooms/definition.ts'
 import { leaseKey, NODES, NodeLease } from './lease.ts'
 import { noClusterMetrics } from './metrics.ts'
 import { decodeNodeInfo } from './node-info.ts'
@@ -11,7 +14,15 @@ import { decodeNodeInfo } from './node-info.ts'
 const log = pino({ level: 'silent' })
 
 function parts({ clock = new FakeClock(), store = memoryStore({ clock }), node_id = 'node_a' } = {}) {
-  const line = { cut: false, unheard: false, regained: 0, rooms: 0, back: () => {}, replaced: [] as string[] }
+  const line = {
+    cut: false,
+    unheard: false,
+    regained: 0,
+    rooms: 0,
+    regain: () => {},
+    back: () => {},
+    replaced: [] as string[],
+  }
   const reach = (): void => {
     if (line.cut) throw new StoreUnavailable('cut')
   }
@@ -46,7 +57,10 @@ function parts({ clock = new FakeClock(), store = memoryStore({ clock }), node_i
     metrics: noClusterMetrics,
     ttl_ms: 2000,
     info: () => nodeInfo(node_id, { rooms: line.rooms }),
-    on_regained: () => line.regained++,
+    on_regained: () => {
+      line.regained++
+      line.regain()
+    },
     on_replaced: ({ message }) => line.replaced.push(message),
   })
   const read = async () => {
@@ -174,6 +188,52 @@ describe('a lease', () => {
     const { lease, line } = parts()
     line.cut = true
     await expect(lease.start()).rejects.toThrow(StoreUnavailable)
+  })
+})
+
+describe('a lease that has run out by the clock of the store alone', () => {
+  /** A node that owns a room, and time that passes for the store and the others, but not for this node: its machine is suspended. */
+  async function suspended(durability: Durability) {
+    const world = new FakeClock()
+    const store = memoryStore({ clock: world })
+    const { lease, line, clock, advance } = parts({ store })
+    const bench = new RoomBench([counting(durability)], { store, clock })
+    line.regain = () => bench.host.recheck()
+    await lease.start()
+    await bench.join('counter', 'ann')
+    bench.message('counter', 'ann', 'inc', null, 1)
+    await bench.settle()
+    const wake = async () => {
+      await advance(600)
+      await bench.settle()
+    }
+    return { world, store, lease, bench, wake }
+  }
+
+  it.each(['journal', 'snapshot', 'none'] as const)(
+    'ends a %s room that another node has taken, with the first renewal after it',
+    async (durability) => {
+      const { world, store, lease, bench, wake } = await suspended(durability)
+      world.advance(2500)
+      const next = new RoomBench([counting(durability)], { store, clock: world, node_id: 'node_b' })
+      await next.join('counter', 'bob')
+      expect([next.host.size, lease.valid()]).toEqual([1, true])
+      await wake()
+      expect([bench.host.size, bench.counts.fenced, lease.valid()]).toEqual([0, 1, true])
+      expect(next.host.size).toBe(1)
+    },
+  )
+
+  it('has a room written again that has run out of the store with it', async () => {
+    const { world, store, bench, wake } = await suspended('journal')
+    world.advance(3_600_000)
+    expect((await store.rooms.inspect('prj_test/counter:a'))?.owner).not.toBe('node_a')
+    await wake()
+    const found = await store.rooms.inspect('prj_test/counter:a')
+    expect([found?.owner, bench.host.size, bench.host.frozen]).toEqual(['node_a', 1, 0])
+    const next = new RoomBench([counting('journal')], { store, clock: world, node_id: 'node_b' })
+    world.advance(2500)
+    expect((await next.join('counter', 'bob')).state).toEqual({ count: 1 })
   })
 })
 
