@@ -101,7 +101,7 @@ export const VARIABLES = {
     used_by: DATAPLANE,
   }),
   NODE_ID: optional({
-    meaning: 'Name of the node in logs, metrics and the cluster; unique.',
+    meaning: 'Name of the node in logs, metrics and the cluster; a second process with it does not start.',
     kind: text('1–64 letters, digits, dots, hyphens or underscores', /^[A-Za-z0-9._-]{1,64}$/),
     default_note: 'random',
     used_by: DATAPLANE,
