@@ -199,6 +199,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     limits: {
       record_ttl_ms,
       quarantine_ttl_ms: config.room_quarantine_ttl_seconds * 1000,
+      waiting_messages: config.max_room_backlog,
       seat_ms: config.resume_ttl_seconds * 1000 + SEAT_GRACE_MS,
       outcomes: { messages: config.max_unacked_messages, bytes: config.max_unacked_bytes },
     },
@@ -230,6 +231,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     gone: (other) => members.isGone(other),
     place: placed,
     accepts: () => host.accepts,
+    max_waiting_messages: config.max_room_backlog,
     send: (other, message) => peers.send(other, message),
     deliver,
     failed: (error, room) => log.warn({ err: error, room }, 'the owner of a room could not be found'),

@@ -93,6 +93,7 @@ describe('dataplane configuration', () => {
       resume_ttl_seconds: 60,
       room_orphan_ttl_seconds: 600,
       room_quarantine_ttl_seconds: 259_200,
+      max_room_backlog: 1000,
       heartbeat_seconds: 10,
       drain_seconds: 10,
       max_message_bytes: 16384,

@@ -74,6 +74,7 @@ export interface DataplaneConfig {
   readonly resume_ttl_seconds: number
   readonly room_orphan_ttl_seconds: number
   readonly room_quarantine_ttl_seconds: number
+  readonly max_room_backlog: number
   readonly heartbeat_seconds: number
   readonly drain_seconds: number
   readonly max_message_bytes: number
@@ -304,6 +305,7 @@ const dataplaneConfig = (values: Values, tracing: TracingReading): DataplaneConf
   resume_ttl_seconds: values.SESSION_RESUME_TTL,
   room_orphan_ttl_seconds: values.ROOM_ORPHAN_TTL,
   room_quarantine_ttl_seconds: values.ROOM_QUARANTINE_TTL,
+  max_room_backlog: values.MAX_ROOM_BACKLOG,
   heartbeat_seconds: values.HEARTBEAT_SECONDS,
   drain_seconds: values.DRAIN_SECONDS,
   max_message_bytes: values.MAX_MESSAGE_BYTES,

@@ -1,6 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { RoomOwner } from '../../shared/store/port.ts'
 import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
+import { Backlog } from '../backlog.ts'
 import { type Arrival, type RoomAddress, roomId, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
 import type { Claimed } from './claims.ts'
 import { type Located, LocateSpans } from './locate-spans.ts'
@@ -32,6 +33,8 @@ export interface RouterParts {
   readonly place: (reason: 'create' | 'take_over') => string | undefined
   /** Whether this node opens rooms for others. */
   readonly accepts: () => boolean
+  /** How many messages wait for one room while its owner is looked for. */
+  readonly max_waiting_messages: number
   readonly send: (to: string, message: PeerMessage) => void
   /** Takes an answer to an edge. */
   readonly deliver: (edge: string, message: ToEdge) => void
@@ -46,7 +49,7 @@ interface Route {
   /** Of the owner, as far as it was heard of. */
   epoch: number
   /** What waits for the owner to be found; undefined: nobody is looking. */
-  waiting: Arrival[] | undefined
+  waiting: Backlog | undefined
   /** Looks in quick succession, and when the last one began. */
   looks: number
   looked_at: number
@@ -56,8 +59,6 @@ interface Route {
 const QUICK_LOOKS = 4
 const FIRST_PAUSE_MS = 20
 const LONGEST_PAUSE_MS = 500
-/** More than this many messages do not wait for one room; edges ask again. */
-const MOST_WAITING = 1000
 
 /**
  * Finds the owner of each room that edges of this node have members in, and takes their messages there: to the rooms of this node, or
@@ -150,10 +151,9 @@ export class Router {
     else this.#look(this.#routeOf(message.room), arrival)
   }
 
-  #wait(waiting: Arrival[], arrival: Arrival): void {
-    if (waiting.length >= MOST_WAITING && arrival.message.kind === 'message') return
-    waiting.push(arrival)
-    this.#spans.begin(arrival.message)
+  /** What has no place is asked again by its edge. */
+  #wait(waiting: Backlog, arrival: Arrival): void {
+    if (waiting.add(arrival)) this.#spans.begin(arrival.message)
   }
 
   #routeOf(room: RoomAddress): Route {
@@ -178,8 +178,8 @@ export class Router {
     const now = clock.monotonic()
     route.looks = now - route.looked_at < 1000 ? route.looks + 1 : 1
     route.looked_at = now
-    route.waiting = [arrival]
-    this.#spans.begin(arrival.message)
+    route.waiting = new Backlog(this.#parts.max_waiting_messages)
+    this.#wait(route.waiting, arrival)
     const find = (): void => {
       this.#find(route).catch((error: unknown) => this.#unavailable(route, error))
     }
@@ -193,7 +193,7 @@ export class Router {
     const found = await inspect(name)
     const owner = found?.owner ?? null
     const elsewhere = owner !== null && owner !== node_id && (await judge(owner)) === 'alive'
-    const waiting = route.waiting ?? []
+    const waiting = route.waiting?.waiting ?? []
     const joins = waiting.some(({ message }) => message.kind === 'join')
     const asked = waiting.some(({ from }) => from !== node_id)
     if (host.has(name)) this.#found(route, node_id, 'owner', found)
@@ -269,7 +269,7 @@ export class Router {
   /** Nobody looks any more; returns what has waited. */
   #settle(route: Route): readonly Arrival[] {
     const { node_id } = this.#parts
-    const waiting = route.waiting ?? []
+    const waiting = route.waiting?.take() ?? []
     route.waiting = undefined
     // Other nodes' members are no reason to remember where a room is, and neither is one of this node's who leaves.
     const own = waiting.findLast(({ from }) => from === node_id)

@@ -207,6 +207,10 @@ function roomMetrics(make: Instruments, rate_limited: Add): RoomMetrics {
     'service_room_freezes_total',
     'Rooms that stopped since their node may not act, or the store does not answer.',
   )
+  const backlog_full = make.counterByRoomType(
+    'service_room_backlog_full_total',
+    'Messages, joins and the like that could not wait until their room can act, since too many do.',
+  )
   const quarantined = make.counterByRoomType<QuarantineCause>(
     'service_rooms_quarantined_total',
     'Rooms whose record was put aside: it cannot be read (damaged), or their logic does not come to an end (looping).',
@@ -222,6 +226,7 @@ function roomMetrics(make: Instruments, rate_limited: Add): RoomMetrics {
     committed,
     fenced: () => fenced(),
     frozen: (room_type) => frozen(room_type),
+    backlogFull: (room_type) => backlog_full(room_type),
     quarantined: (room_type, cause) => quarantined(room_type, cause),
     rooms: make.gauge('service_rooms', 'Rooms this node owns.'),
     members: make.gauge('service_members', 'Members of the rooms this node owns.'),

@@ -13,8 +13,8 @@ export type Verdict =
 /** A join whose `admit` is running. */
 interface Running {
   readonly request: JoinRequest
-  /** What came for this member meanwhile, in order. */
-  readonly waiting: (() => void)[]
+  /** What came for this member meanwhile, in order: of each kind the last. */
+  readonly waiting: Map<string, () => void>
   readonly cancelTimeout: () => void
 }
 
@@ -65,11 +65,11 @@ export class Admissions {
       this.#running.delete(request.member_id)
       running.cancelTimeout()
       settled(verdict)
-      for (const wait of running.waiting) wait()
+      for (const wait of running.waiting.values()) wait()
     }
     const running: Running = {
       request,
-      waiting: [],
+      waiting: new Map(),
       cancelTimeout: this.#clock.schedule(this.#timeout_ms, () =>
         settle(refused(`the room did not decide within ${this.#timeout_ms / 1000} seconds: try again`)),
       ),
@@ -78,10 +78,11 @@ export class Admissions {
     answer.then(settle)
   }
 
-  /** Makes something of this member wait for its join; false when no join is running. */
-  wait(member_id: string, then: () => void): boolean {
+  /** Makes something of this member wait for its join, in the place of an earlier one of its kind; false when no join is running. */
+  wait(member_id: string, kind: 'attach' | 'detach', then: () => void): boolean {
     const running = this.#running.get(member_id)
-    running?.waiting.push(then)
+    running?.waiting.delete(kind)
+    running?.waiting.set(kind, then)
     return running !== undefined
   }
 

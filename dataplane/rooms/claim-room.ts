@@ -1,7 +1,8 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import type { TraceContext } from '../../shared/tracing/tracer.ts'
-import { type Arrival, traceOf } from '../traffic.ts'
+import type { Backlog } from '../backlog.ts'
+import { traceOf } from '../traffic.ts'
 import type { RoomDefinition } from './definition.ts'
 
 /** The room is nowhere, and may not be made: for the client who asked for it. */
@@ -35,13 +36,13 @@ export interface ClaimOptions {
 export type ClaimRoom = (room: string, options: ClaimOptions) => Promise<ClaimResult>
 
 /** How to ask for a room on behalf of those who wait for it; more may come while it is asked for. */
-export function claimOptions({ durability }: RoomDefinition, waiting: readonly Arrival[]): ClaimOptions {
-  const join = waiting.map(({ message }) => message).find((message) => message.kind === 'join')
+export function claimOptions({ durability }: RoomDefinition, waiting: Backlog): ClaimOptions {
+  const join = waiting.waiting.map(({ message }) => message).find((message) => message.kind === 'join')
   return {
     creator: join?.principal,
     // Taking what is kept nowhere from an owner that lives would end it.
     by_lease: durability === 'none',
     made_for: join?.traceparent === undefined ? undefined : join,
-    asked_by: () => waiting.flatMap(({ message }) => traceOf(message) ?? []),
+    asked_by: () => waiting.waiting.flatMap(({ message }) => traceOf(message) ?? []),
   }
 }

@@ -40,7 +40,7 @@ export class Doors {
   readonly #spans: JoinSpans
   readonly #expiry
   /** Attaches of members whose join is not delivered yet. */
-  #early: Kind<'attach'>[] = []
+  readonly #early = new Map<string, Kind<'attach'>>()
   #closed = false
 
   constructor(parts: DoorsParts) {
@@ -112,7 +112,7 @@ export class Doors {
   detach({ member_id }: Kind<'detach'>, from: string): void {
     const { seats, act } = this.#parts
     if (seats.get(member_id)) this.#detachSeat(member_id, from)
-    else this.#admissions.wait(member_id, () => act(() => this.#detachSeat(member_id, from)))
+    else this.#admissions.wait(member_id, 'detach', () => act(() => this.#detachSeat(member_id, from)))
   }
 
   /** An edge is gone, and the sockets it held with it: its members wait to be resumed elsewhere. */
@@ -125,7 +125,7 @@ export class Doors {
     const { member_id, edge, codec, turn } = message
     const seat = seats.recipient(member_id)
     if (!seat) {
-      if (!this.#admissions.wait(member_id, () => act(() => this.attach(message))))
+      if (!this.#admissions.wait(member_id, 'attach', () => act(() => this.attach(message))))
         replies.noSeat(edge, { member_id })
       return
     }
@@ -136,7 +136,7 @@ export class Doors {
     // Whoever is being sent away is told that soon.
     if (!seats.get(member_id)) return
     if (seat.settled) this.#attached(seat, message)
-    else this.#early.push(message)
+    else this.#early.set(member_id, message)
   }
 
   resync({ member_id, reason }: Kind<'resync'>, from: string): void {
@@ -157,9 +157,9 @@ export class Doors {
   /** A flush is delivered: whoever attached before its join was can be answered. */
   delivered(): void {
     this.#spans.settle(this.#resultOf)
-    if (this.#early.length === 0) return
-    const early = this.#early
-    this.#early = []
+    if (this.#early.size === 0) return
+    const early = [...this.#early.values()]
+    this.#early.clear()
     for (const attach of early) this.attach(attach)
   }
 
@@ -168,7 +168,7 @@ export class Doors {
     const { environment, seats } = this.#parts
     const seat = seats.get(member_id)
     if (seat?.edge !== from) return
-    this.#early = this.#early.filter((attach) => attach.member_id !== member_id)
+    this.#early.delete(member_id)
     const now = environment.clock.monotonic()
     seats.detach(seat, now)
     if (!this.#expiry.waiting) this.#expiry.at(now + environment.limits.seat_ms)

@@ -5,9 +5,11 @@ import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Claim, RoomRecords } from '../../shared/store/port.ts'
 import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
+import { Backlog } from '../backlog.ts'
 import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { choose, lazily } from '../listing.ts'
 import { type Arrival, type RoomAddress, roomId, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
+import type { JoinRequest } from './admissions.ts'
 import {
   type ClaimOptions,
   type ClaimResult,
@@ -71,7 +73,7 @@ export class RoomHost {
   readonly #failures: FailureLog
   readonly #rooms = new Map<string, Room>()
   /** Being claimed: what arrived for them meanwhile, in order. */
-  readonly #opening = new Map<string, Arrival[]>()
+  readonly #opening = new Map<string, Backlog>()
   /** Versions of records that this node is too old for, each logged once. */
   readonly #newer = new Set<number>()
   readonly #rates: UpdateRates
@@ -144,9 +146,10 @@ export class RoomHost {
     const waiting = this.#opening.get(name)
     if (room) room.receive(message, from)
     else if (!waiting) this.#parts.redirect([{ message, from }], undefined)
-    else if (waiting.length < this.#environment.limits.waiting_messages || message.kind !== 'message')
-      waiting.push({ message, from })
-    else this.#unavailable({ message, from }, 'it is being opened')
+    else if (!waiting.add({ message, from })) {
+      this.#parts.metrics.backlogFull(message.room.room_type)
+      this.#unavailable({ message, from }, 'it is being opened, and too much waits for it')
+    }
   }
 
   /**
@@ -160,9 +163,11 @@ export class RoomHost {
     else if (!definition) for (const arrival of arrivals) this.#unknownType(arrival)
     else if (this.has(name)) for (const { message, from } of arrivals) this.receive(message, from)
     else {
-      const waiting = arrivals.filter((arrival) => this.#isSound(definition, arrival))
-      if (waiting.length === 0 && arrivals.length > 0) return undefined
+      const sound = arrivals.filter((arrival) => this.#isSound(definition, arrival))
+      if (sound.length === 0 && arrivals.length > 0) return undefined
+      const waiting = new Backlog(this.#environment.limits.waiting_messages)
       this.#opening.set(name, waiting)
+      for (const { message, from } of sound) this.receive(message, from)
       return this.#claim(name, claimOptions(definition, waiting)).then((result) => {
         void this.#guard(name, () => this.#claimed(address, definition, result, waiting))
         return result
@@ -284,35 +289,31 @@ export class RoomHost {
     }
   }
 
-  #claimed(
-    address: RoomAddress,
-    definition: RoomDefinition,
-    result: ClaimResult,
-    waiting: readonly Arrival[],
-  ): void {
+  #claimed(address: RoomAddress, definition: RoomDefinition, result: ClaimResult, waiting: Backlog): void {
     const name = roomName(address)
     if (result === 'absent') this.#absent(name, waiting)
     else if (result === 'unavailable') this.#refuseAll(name, waiting, 'the store does not answer')
     else if (result === 'quarantined')
       this.#unseat(name, waiting, 'it is in quarantine; try again in a minute')
-    else if ('elsewhere' in result) this.#redirect(name, waiting, result.elsewhere)
+    else if ('elsewhere' in result) this.#redirect(name, waiting.take(), result.elsewhere)
     else if ('refused' in result) this.#refused(name, waiting, result)
-    else if (this.#closed) this.#giveBack(name, result, false, () => this.#redirect(name, waiting, undefined))
+    else if (this.#closed)
+      this.#giveBack(name, result, false, () => this.#redirect(name, waiting.take(), undefined))
     else this.#begin(address, definition, result, waiting)
   }
 
   /** The room is this node's: it goes on from what the store holds, or begins with the first join. */
-  #begin(address: RoomAddress, definition: RoomDefinition, claim: Claim, waiting: readonly Arrival[]): void {
+  #begin(address: RoomAddress, definition: RoomDefinition, claim: Claim, waiting: Backlog): void {
     const name = roomName(address)
-    const first = waiting.findIndex(({ message }) => message.kind === 'join')
+    const first = firstJoin(waiting.waiting)
     let room: Room
     try {
       const restored = restore(claim, this.#environment.format)
-      if (!restored && first < 0) {
+      if (!restored && !first) {
         this.#giveBack(name, claim, true, () => this.#absent(name, waiting))
         return
       }
-      const begin = restored ? { restored } : { state: this.#create(definition, waiting[first]!.message) }
+      const begin = restored ? { restored } : { state: this.#create(definition, first!) }
       room = this.#build(address, definition, claim, begin)
     } catch (error) {
       this.#cannotBegin(address, claim, error, waiting, first)
@@ -323,7 +324,7 @@ export class RoomHost {
     this.#parts.metrics.rooms(this.#rooms.size)
     const { epoch } = claim.fence
     this.#parts.log.debug({ room_id: roomId(address), epoch, members: room.seats.size }, 'the room is here')
-    for (const { message, from } of waiting) void this.#guard(name, () => room.receive(message, from))
+    for (const { message, from } of waiting.take()) void this.#guard(name, () => room.receive(message, from))
   }
 
   #build(address: RoomAddress, definition: RoomDefinition, claim: Claim, begin: RoomParts['begin']): Room {
@@ -368,8 +369,8 @@ export class RoomHost {
     address: RoomAddress,
     claim: Claim,
     error: unknown,
-    waiting: readonly Arrival[],
-    first: number,
+    waiting: Backlog,
+    first: JoinRequest | undefined,
   ): void {
     const name = roomName(address)
     const { log } = this.#parts
@@ -390,10 +391,8 @@ export class RoomHost {
       this.#giveBack(name, claim, false, () => this.#refuseAll(name, waiting, 'it could not be opened'))
       return
     }
-    const { message } = waiting[first]!
-    if (message.kind === 'join') this.#repliesOf(message.room).refuse(message, error.code, error.message)
-    const others = waiting.filter((_, index) => index !== first)
-    this.#giveBack(name, claim, true, () => this.#redirect(name, others, undefined))
+    if (first) this.#repliesOf(address).refuse(first, error.code, error.message)
+    this.#giveBack(name, claim, true, () => this.#redirect(name, without(first, waiting.take()), undefined))
   }
 
   /** Gives up a claim that led to no room; what waits is dealt with when that is done, so that it can be claimed anew. */
@@ -410,7 +409,7 @@ export class RoomHost {
     address: RoomAddress,
     { fence }: Claim,
     why: QuarantineReason,
-    waiting: readonly Arrival[],
+    waiting: Backlog,
     cause?: unknown,
   ): Promise<void> {
     const name = roomName(address)
@@ -424,7 +423,7 @@ export class RoomHost {
       return
     }
     if (!done) {
-      this.#redirect(name, waiting, undefined)
+      this.#redirect(name, waiting.take(), undefined)
       return
     }
     this.#tellOfQuarantine(address, fence.epoch, why, cause)
@@ -468,38 +467,38 @@ export class RoomHost {
   }
 
   /** Whoever would have made the room may not; others who wait for it may. */
-  #refused(name: string, waiting: readonly Arrival[], { refused, message: text }: RefusedRoom): void {
-    const first = waiting.findIndex(({ message }) => message.kind === 'join')
-    const { message } = waiting[first]!
-    if (message.kind === 'join') this.#repliesOf(message.room).refuse(message, refused, text)
-    const others = waiting.filter((_, index) => index !== first)
-    this.#redirect(name, others, undefined)
+  #refused(name: string, waiting: Backlog, { refused, message: text }: RefusedRoom): void {
+    const arrivals = waiting.take()
+    const first = firstJoin(arrivals)
+    if (first) this.#repliesOf(first.room).refuse(first, refused, text)
+    this.#redirect(name, without(first, arrivals), undefined)
   }
 
   /** There is no such room, so whoever is no newcomer holds no seat in it. */
-  #absent(name: string, waiting: readonly Arrival[]): void {
-    const join = waiting.findIndex(({ message }) => message.kind === 'join')
-    const strangers = join < 0 ? waiting : waiting.slice(0, join)
+  #absent(name: string, waiting: Backlog): void {
+    const arrivals = waiting.take()
+    const join = arrivals.findIndex(({ message }) => message.kind === 'join')
+    const strangers = join < 0 ? arrivals : arrivals.slice(0, join)
     for (const { message, from } of strangers)
       if (message.kind !== 'detach') this.#repliesOf(message.room).noSeat(from, message)
-    this.#redirect(name, join < 0 ? [] : waiting.slice(join), undefined)
+    this.#redirect(name, join < 0 ? [] : arrivals.slice(join), undefined)
   }
 
   /** The room is not opened here: what has waited for it goes to whoever has it. */
-  #redirect(name: string, waiting: readonly Arrival[], owner: string | undefined): void {
+  #redirect(name: string, arrivals: readonly Arrival[], owner: string | undefined): void {
     this.#opening.delete(name)
-    if (waiting.length > 0) this.#parts.redirect(waiting, owner)
+    if (arrivals.length > 0) this.#parts.redirect(arrivals, owner)
   }
 
-  #refuseAll(name: string, waiting: readonly Arrival[], why: string): void {
+  #refuseAll(name: string, waiting: Backlog, why: string): void {
     this.#opening.delete(name)
-    for (const arrival of waiting) this.#unavailable(arrival, why)
+    for (const arrival of waiting.take()) this.#unavailable(arrival, why)
   }
 
   /** The room is not to be had, and what it was is gone: joins may be tried again, and whoever is no newcomer holds no seat in it. */
-  #unseat(name: string, waiting: readonly Arrival[], why: string): void {
+  #unseat(name: string, waiting: Backlog, why: string): void {
     this.#opening.delete(name)
-    for (const arrival of waiting) {
+    for (const arrival of waiting.take()) {
       const { message, from } = arrival
       if (message.kind === 'join') this.#unavailable(arrival, why)
       else if (message.kind !== 'detach') this.#repliesOf(message.room).noSeat(from, message)
@@ -510,13 +509,10 @@ export class RoomHost {
   #unavailable({ message, from }: Arrival, why: string): void {
     const replies = this.#repliesOf(message.room)
     const text = `${roomId(message.room)} is not available: ${why}`
-    if (message.kind === 'join') replies.refuse(message, 'room_unavailable', text)
+    if (replies.turnAway({ message, from }, text)) return
     // Its edge has it, and gives it to whoever attaches the member.
-    else if (message.kind === 'message' && message.ref !== undefined)
+    if (message.kind === 'message' || message.kind === 'refuse')
       replies.send(from, { kind: 'moved', owner: null })
-    else if (message.kind === 'message') replies.failed(from, message, 'room_unavailable', text)
-    else if (message.kind === 'leave' && message.ref !== undefined)
-      replies.failed(from, message, 'room_unavailable', text)
   }
 
   #unknownType({ message, from }: Arrival): void {
@@ -533,6 +529,13 @@ export class RoomHost {
     return new Replies(room, () => 0, metrics, deliver)
   }
 }
+
+const firstJoin = (arrivals: readonly Arrival[]): JoinRequest | undefined =>
+  arrivals.map(({ message }) => message).find((message) => message.kind === 'join')
+
+/** All but the join that `first` is, however often its edge has asked. */
+const without = (first: JoinRequest | undefined, arrivals: readonly Arrival[]): readonly Arrival[] =>
+  arrivals.filter(({ message }) => message.kind !== 'join' || message.member_id !== first?.member_id)
 
 /** The room logic made no room; code and text are for whoever asked for it. */
 class CannotCreate extends Error {

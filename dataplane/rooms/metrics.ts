@@ -24,6 +24,8 @@ export interface RoomMetrics {
   fenced(): void
   /** A room stopped because its node may not act (its lease ran out), or the store does not answer. */
   frozen(room_type: string): void
+  /** Something came for a room that cannot handle it now, and too much waits already. */
+  backlogFull(room_type: string): void
   /** The record of a room was put aside. */
   quarantined(room_type: string, cause: QuarantineCause): void
   /** How many rooms this node runs, and how many members they have; told whenever it changes. */
@@ -41,6 +43,7 @@ export const noRoomMetrics: RoomMetrics = {
   committed() {},
   fenced() {},
   frozen() {},
+  backlogFull() {},
   quarantined() {},
   rooms() {},
   members() {},

@@ -1,5 +1,5 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { RoomAddress, ToEdge } from '../traffic.ts'
+import type { Arrival, RoomAddress, ToEdge } from '../traffic.ts'
 import type { JoinRequest } from './admissions.ts'
 import type { RoomMetrics } from './metrics.ts'
 import type { Seat } from './seat.ts'
@@ -50,6 +50,18 @@ export class Replies {
   refuse({ edge, member_id, ref }: JoinRequest, code: ErrorCode, message: string): void {
     this.#metrics.error(this.#room.room_type, code)
     this.send(edge, { kind: 'refused', member_id, ref, code, message })
+  }
+
+  /** Nothing can be done about this now. Who waits for an answer gets one, and may try again; false: no one does, or its edge asks again. */
+  turnAway({ message, from }: Arrival, text: string): boolean {
+    const { kind } = message
+    if (kind === 'join') this.refuse(message, 'room_unavailable', text)
+    else if (kind === 'message' && message.ref === undefined)
+      this.failed(from, message, 'room_unavailable', text)
+    else if (kind === 'leave' && message.ref !== undefined)
+      this.failed(from, message, 'room_unavailable', text)
+    else return false
+    return true
   }
 
   /** The member holds no seat. */

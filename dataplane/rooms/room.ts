@@ -1,7 +1,7 @@
 import type { Json } from '../../shared/json.ts'
 import type { Fence } from '../../shared/store/port.ts'
+import { Backlog } from '../backlog.ts'
 import { type Arrival, type RoomAddress, roomId, type ToOwner } from '../traffic.ts'
-import { Backlog } from './backlog.ts'
 import type { RoomDefinition, RoomLog } from './definition.ts'
 import { Doors } from './doors.ts'
 import type { RoomEnvironment } from './environment.ts'
@@ -62,10 +62,12 @@ export class Room {
   readonly #ticks: Ticks
   /** Nothing is applied: the node may not act, or the store is silent. */
   #frozen = false
-  readonly #backlog: Backlog
+  /** What waits for the thaw, or is left over for the next owner. */
+  readonly #backlog: Backlog<() => void>
+  /** Edges of which something had no place in it: they ask again when the room can act. */
+  readonly #unheard = new Set<string>()
   /** `closing`: everybody is being sent away; `leaving`: saved for another owner; `ended`: nothing happens any more. */
   #stage: 'open' | 'closing' | 'leaving' | 'ended' = 'open'
-  readonly #unhandled: Arrival[] = []
   /** Settles when a room that ended for good is out of the store, and one that was handed over out of this node. */
   #over: Promise<void> = Promise.resolve()
 
@@ -98,7 +100,7 @@ export class Room {
       stream: this.#stream,
       replies: this.#replies,
       failures: new FailureLog(clock, log, environment.reveal_failures),
-      act: (run: () => void) => this.#act(run, undefined),
+      act: (run: () => void) => this.#act(run),
     }
     this.#play = new Play({
       ...common,
@@ -114,7 +116,7 @@ export class Room {
       log,
       play: this.#play,
       on_empty: () => this.#watchIdle(),
-      on_late: (request) => this.#unhandled.push({ message: request, from: request.edge }),
+      on_late: (request) => this.#wait({ message: request, from: request.edge }),
     })
     this.#idle = scheduler.timer(() => this.#disposeIfIdle())
     this.#ticks = new Ticks(environment, this.#phase, () => this.#tick())
@@ -143,9 +145,8 @@ export class Room {
 
   /** A message from an edge. What cannot be handled now waits, in order. */
   receive(message: ToOwner, from: string): void {
-    if (this.#stage === 'ended' || this.#stage === 'leaving') this.#unhandled.push({ message, from })
-    else if (!this.#frozen && this.#mayAct()) this.#handle(message, from)
-    else this.#wait(() => this.#handle(message, from), { message, from })
+    if (this.#canAct()) this.#handle(message, from)
+    else this.#wait({ message, from })
   }
 
   /** The node's lease stands again after it had run out: the room goes on if it is still this node's. */
@@ -194,7 +195,6 @@ export class Room {
   async #leave(successor?: Successor): Promise<void> {
     this.#stage = 'leaving'
     this.#cancelTimers()
-    this.#giveBackWaiting()
     this.#doors.close()
     await this.#stream.settle()
     if (this.#ended) return
@@ -222,7 +222,6 @@ export class Room {
     this.#stage = 'ended'
     this.#cancelTimers()
     this.#doors.close()
-    this.#giveBackWaiting()
     const done = await this.#stream.quarantine(why)
     this.#end(done ? 'quarantined' : 'fenced')
     return done
@@ -230,7 +229,7 @@ export class Room {
 
   /** An edge is gone, and the sockets it held with it. */
   edgeGone(edge: string): void {
-    this.#act(() => this.#doors.detachEdge(edge), undefined)
+    this.#act(() => this.#doors.detachEdge(edge))
   }
 
   /** The node with most of the members' sockets. */
@@ -362,16 +361,21 @@ export class Room {
   }
 
   /** Does something now, or after the thaw in its turn. */
-  #act(run: () => void, arrival: Arrival | undefined): void {
-    if (this.#stage === 'ended' || this.#stage === 'leaving') return
-    if (!this.#frozen && this.#mayAct()) run()
-    else this.#wait(run, arrival)
+  #act(run: () => void): void {
+    if (this.#canAct()) run()
+    else if (this.#stage === 'open' || this.#stage === 'closing') this.#backlog.defer(run)
   }
 
-  #wait(run: () => void, arrival: Arrival | undefined): void {
-    if (this.#backlog.add({ run, arrival }) !== 'refused' || arrival?.message.kind !== 'message') return
-    const text = `${this.room_id} has to wait: try again`
-    this.#replies.failed(arrival.from, arrival.message, 'room_unavailable', text)
+  /** Whether something can be handled now; what cannot waits, for the thaw or, once the room is on its way out, for the next owner. */
+  #canAct(): boolean {
+    return this.#stage !== 'leaving' && !this.#ended && !this.#frozen && this.#mayAct()
+  }
+
+  #wait(arrival: Arrival): void {
+    if (this.#backlog.add(arrival)) return
+    this.#environment.metrics.backlogFull(this.definition.type)
+    if (!this.#replies.turnAway(arrival, `${this.room_id} has to wait: try again`))
+      this.#unheard.add(arrival.from)
   }
 
   /** Freezes the room when the node may not act. */
@@ -392,13 +396,17 @@ export class Room {
     if (!this.#frozen || this.#ended || !this.#environment.may_act()) return
     this.#frozen = false
     this.#stream.resume()
-    for (const { run, arrival } of this.#backlog.take())
+    if (this.#stage === 'leaving') return
+    for (const waiting of this.#backlog.take())
       try {
-        this.#act(run, arrival)
+        if (typeof waiting === 'function') this.#act(waiting)
+        else this.receive(waiting.message, waiting.from)
       } catch (error) {
         this.#onBroken(error)
       }
-    for (const edge of this.#backlog.takeUnheard()) this.#askAgain(edge)
+    const unheard = [...this.#unheard]
+    this.#unheard.clear()
+    for (const edge of unheard) this.#askAgain(edge)
   }
 
   /** A mistake in this program, met where no one waits: it harms what it happened to, and not the node. */
@@ -417,13 +425,7 @@ export class Room {
     this.#doors.close()
     this.#stream.end()
     this.#environment.metrics.fenced()
-    this.#giveBackWaiting()
     this.#end('fenced')
-  }
-
-  /** What waited for the thaw is the next owner's to handle. */
-  #giveBackWaiting(): void {
-    this.#unhandled.push(...this.#backlog.take().flatMap(({ arrival }) => arrival ?? []))
   }
 
   #end(end: RoomEnd, successor?: string): void {
@@ -432,7 +434,8 @@ export class Room {
     // While the room still counts as here, so that nobody looks for it before the edges know where it is.
     for (const edge of [...this.seats.edges])
       this.#replies.send(edge, { kind: 'moved', owner: successor ?? null })
-    this.#parts.on_end(end, this.#unhandled, successor)
+    const unhandled = this.#backlog.take().filter((waiting) => typeof waiting !== 'function')
+    this.#parts.on_end(end, unhandled, successor)
   }
 
   #cancelTimers(): void {

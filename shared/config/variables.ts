@@ -142,6 +142,13 @@ export const VARIABLES = {
     default: '259200',
     used_by: DATAPLANE,
   }),
+  MAX_ROOM_BACKLOG: withDefault({
+    meaning:
+      'How many messages wait for one room that cannot act, such as while the store is away; of joins and the like ten times as many.',
+    kind: integer(1, 1_000_000, 'messages'),
+    default: '1000',
+    used_by: DATAPLANE,
+  }),
   HEARTBEAT_SECONDS: withDefault({
     meaning:
       'How often node and client make sure that the other is there; two silent ones end the connection.',

@@ -127,6 +127,7 @@ export class ModelNode {
       gone: (other) => this.#members.isGone(other),
       place: (reason) => this.#place(reason),
       accepts: () => this.#host.accepts,
+      max_waiting_messages: 1000,
       // Only members at edges of this node are taken to others, and it has none.
       send: () => undefined,
       deliver,

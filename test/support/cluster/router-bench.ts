@@ -42,6 +42,7 @@ export class RouterBench {
       return this.chosen
     },
     accepts: () => this.accepts,
+    max_waiting_messages: 1000,
     send: (to, message) => this.sent.push({ to, message }),
     deliver: (edge, message) => this.delivered.push({ edge, message }),
     failed: (_, room) => this.failures.push(room),

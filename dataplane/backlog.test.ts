@@ -1,0 +1,110 @@
+import { describe, expect, it } from 'vitest'
+import { counting } from '../test/support/rooms/counting-room.ts'
+import { RoomBench } from '../test/support/rooms/room-bench.ts'
+import { Backlog } from './backlog.ts'
+import type { ToOwner } from './traffic.ts'
+
+const room = { project_id: 'prj_test', room_type: 'counter', key: 'a' }
+type Said = ToOwner extends infer M ? (M extends ToOwner ? Omit<M, 'room' | 'member_id'> : never) : never
+
+const arrival = (member_id: string, said: Said, from = 'node_b') => ({
+  message: { room, member_id, ...said } as ToOwner,
+  from,
+})
+
+const message = (ref?: number): Said => ({
+  kind: 'message',
+  type: 'inc',
+  data: null,
+  ...(ref === undefined ? {} : { ref }),
+})
+const resync: Said = { kind: 'resync', have_seq: 1, reason: 'checksum' }
+const attach = (ask: number): Said => ({
+  kind: 'attach',
+  ask,
+  edge: 'node_b',
+  turn: 0,
+  codec: 'roomful.v1.msgpack',
+  session_id: 'ses_1',
+  epoch: 1,
+  seq: 1,
+})
+
+describe('a backlog', () => {
+  it('holds messages in order up to its bound, and has no place for more', () => {
+    const backlog = new Backlog(3)
+    const kept = [
+      message(1),
+      message(),
+      { kind: 'refuse', ref: 2, code: 'forbidden', message: 'no' } as const,
+    ]
+    for (const said of kept) expect(backlog.add(arrival('ann', said))).toBe(true)
+    expect(backlog.add(arrival('ann', message(3)))).toBe(false)
+    expect(backlog.add(arrival('ann', { kind: 'refuse', ref: 3, code: 'forbidden', message: 'no' }))).toBe(
+      false,
+    )
+    expect(backlog.take()).toMatchObject(kept.map((said) => ({ message: said })))
+    expect(backlog.add(arrival('ann', message(3)))).toBe(true)
+  })
+
+  it('holds one of each kind for each member, however often it is asked: the last, behind what came before it', () => {
+    const backlog = new Backlog(3)
+    for (let ask = 1; ask <= 1000; ask++)
+      for (const said of [resync, attach(ask), { kind: 'detach' } as const, message()])
+        backlog.add(arrival('ann', said))
+    expect(backlog.take().map(({ message }) => message.kind)).toEqual([
+      'message',
+      'message',
+      'message',
+      'resync',
+      'attach',
+      'detach',
+    ])
+  })
+
+  it('holds only so many of joins, resyncs and leaves, but never loses who has gone', () => {
+    const backlog = new Backlog(2)
+    for (let n = 0; n < 1000; n++) {
+      const full = n >= 20
+      expect(backlog.add(arrival(`m${n}`, n % 2 ? resync : { kind: 'leave', reason: 'left', ref: n }))).toBe(
+        !full,
+      )
+    }
+    expect(backlog.add(arrival('m1', { ...resync, have_seq: 9 } as Said))).toBe(true)
+    expect(backlog.add(arrival('m30', { kind: 'detach' }))).toBe(true)
+    expect(backlog.add(arrival('m31', { kind: 'leave', reason: 'session_ended' }))).toBe(true)
+    expect(backlog.take()).toHaveLength(22)
+  })
+})
+
+// A room that waits for its store was a queue without an end for whoever asked for resyncs, or came and went.
+describe('a room that cannot act', () => {
+  it('has a bounded backlog of every kind, answers what has no place in it, and asks again for the rest', async () => {
+    const bench = new RoomBench([counting('journal')], { limits: { waiting_messages: 2 } })
+    const ann = await bench.join('counter', 'ann')
+    bench.may_act = false
+    for (let n = 0; n < 30; n++) bench.askToJoin('counter', `new${n}`)
+    bench.send('counter', 'ann', { kind: 'leave', reason: 'left', ref: 7 })
+    for (let ref = 1; ref <= 5; ref++)
+      bench.send('counter', 'ann', { kind: 'refuse', ref, code: 'forbidden', message: 'no' })
+    expect(ann.errors).toMatchObject([{ code: 'room_unavailable', ref: 7 }])
+    expect(bench.members.get('new29')!.errors).toMatchObject([{ code: 'room_unavailable' }])
+    expect(bench.counts.backlog_full).toBe(10 + 1 + 3)
+    bench.may_act = true
+    bench.host.recheck()
+    await bench.settle()
+    expect([...bench.members.values()].filter(({ in_room }) => in_room)).toHaveLength(21)
+    expect(bench.sentOf('moved')).toMatchObject([{ owner: 'node_a' }])
+  })
+
+  it('has the same bound while it is being opened', async () => {
+    const bench = new RoomBench([counting('journal')], { limits: { waiting_messages: 2 } })
+    for (let n = 0; n < 30; n++) bench.askToJoin('counter', `new${n}`)
+    for (let n = 0; n < 100; n++)
+      bench.send('counter', 'new1', { kind: 'refuse', ref: n, code: 'forbidden', message: 'no' })
+    await bench.settle()
+    expect([...bench.members.values()].filter(({ in_room }) => in_room)).toHaveLength(20)
+    expect(bench.members.get('new20')!.errors).toMatchObject([{ code: 'room_unavailable' }])
+    expect(bench.counts.backlog_full).toBe(10 + 98)
+  })
+})
