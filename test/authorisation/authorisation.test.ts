@@ -1,0 +1,401 @@
+import { readFileSync } from 'node:fs'
+import { pino } from 'pino'
+import { Registry } from 'prom-client'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import { type ControlDeps, createControlApp } from '../../control/app.ts'
+import { Keyring } from '../../control/keyring.ts'
+import { controlMetrics } from '../../control/metrics.ts'
+import type { GatewayOptions } from '../../dataplane/gateway/options.ts'
+import { createAdminApp } from '../../dataplane/ops/admin.ts'
+import { closeName } from '../../shared/protocol/close-codes.ts'
+import type { ClientMessage, ServerMessage } from '../../shared/protocol/messages.ts'
+import { OPCODES } from '../../shared/protocol/opcodes.ts'
+import { systemRandom } from '../../shared/random.ts'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { noTracer } from '../../shared/tracing/tracer.ts'
+import { FakeClock } from '../support/fake-clock.ts'
+import type { TestClient } from '../support/gateway/test-client.ts'
+import { TestGateway } from '../support/gateway/test-gateway.ts'
+import {
+  ADMIN,
+  ADMIN_CREDENTIALS,
+  type AdminCredential,
+  CONTROL,
+  CONTROL_CREDENTIALS,
+  type ControlCredential,
+  HELLO,
+  MESSAGES,
+  STATES,
+  type State,
+  withMatrix,
+} from './matrix.ts'
+
+const OPERATOR = 'the-operator-of-the-matrix'
+const INTERNAL = 'the-internal-token-of-the-matrix'
+const log = pino({ level: 'silent' })
+
+const keysOf = <K extends string>(record: Readonly<Record<K, unknown>>) => Object.keys(record) as K[]
+
+/** The routes that an app has, as `GET /path`. */
+const routesOf = (app: { routes: readonly { method: string; path: string }[] }): string[] => [
+  ...new Set(
+    app.routes.filter(({ method }) => method !== 'ALL').map(({ method, path }) => `${method} ${path}`),
+  ),
+]
+
+/** `yes`, or the code of the problem that the answer is. */
+async function verdict(response: Response): Promise<string> {
+  return response.ok ? 'yes' : ((await response.json()) as { code: string }).code
+}
+
+describe('docs/security.md', () => {
+  it('has the matrix as it is declared (npm run authorisation)', () => {
+    const page = readFileSync(new URL('../../docs/security.md', import.meta.url), 'utf8')
+    expect(withMatrix(page)).toBe(page)
+  })
+})
+
+describe('the control API', () => {
+  const clock = new FakeClock()
+  const store = memoryStore({ clock })
+  const appWith = (operator_tokens: ControlDeps['operator_tokens']) =>
+    createControlApp({
+      store,
+      keyring: new Keyring('the secret of the keyring', systemRandom),
+      clock,
+      random: systemRandom,
+      log,
+      metrics: controlMetrics(new Registry()),
+      tracer: noTracer,
+      operator_tokens,
+      open_to: 'this machine',
+      internal_token: INTERNAL,
+      require_key_id: false,
+      token_rate: { per_second: 1000, burst: 1000 },
+      draining: () => false,
+    })
+  const closed = appWith([OPERATOR])
+  const open = appWith([])
+
+  const send = (line: string, body: object | undefined, headers: Record<string, string>, app = closed) => {
+    const [method, path] = line.split(' ')
+    return app.request(path!, {
+      method: method!,
+      headers: { host: 'localhost:3000', 'content-type': 'application/json', ...headers },
+      ...(method === 'POST' && { body: JSON.stringify(body ?? {}) }),
+    })
+  }
+  const create = async (line: string, body: object) =>
+    (await send(line, body, { authorization: `Bearer ${OPERATOR}` })).json()
+  const newProject = async (): Promise<string> => (await create('POST /projects', { name: 'matrix' })).id
+  const newKey = (project_id: string, scopes?: string[]): Promise<{ id: string; secret: string }> =>
+    create(`POST /projects/${project_id}/keys`, { scopes })
+
+  /** What to send for each route, where it is more than the route itself. */
+  const REQUESTS: Readonly<Record<string, (project_id: string) => { query?: string; body?: object }>> = {
+    'POST /projects': () => ({ body: { name: 'a game' } }),
+    'POST /tokens': (project_id) => ({ body: { project_id } }),
+    'GET /internal/key-status': (project_id) => ({ query: `?project_id=${project_id}` }),
+  }
+
+  let project_id: string
+  const headers = {} as Record<ControlCredential, readonly Record<string, string>[]>
+  beforeAll(async () => {
+    project_id = await newProject()
+    const own = (await newKey(project_id)).secret
+    const revoked = await newKey(project_id)
+    await create(`POST /projects/${project_id}/keys/${revoked.id}/revoke`, {})
+    const bearer = (credential: string) => ({ authorization: `Bearer ${credential}` })
+    const other = own.endsWith('a') ? 'b' : 'a'
+    Object.assign(headers, {
+      none: [{}],
+      wrong: [
+        bearer('wrong'),
+        bearer(`${OPERATOR}x`),
+        bearer(own.replace(/.$/, other)),
+        bearer(`${own.slice(0, -1)}!`),
+        bearer(INTERNAL),
+        { authorization: OPERATOR },
+        { authorization: '' },
+      ],
+      operator: [bearer(OPERATOR)],
+      own_key: [bearer(own)],
+      foreign_key: [bearer((await newKey(await newProject())).secret)],
+      scopeless_key: [bearer((await newKey(project_id, ['reports:read'])).secret)],
+      revoked_key: [bearer(revoked.secret)],
+      internal: [{ 'x-service-internal-token': INTERNAL }],
+      open: [{}],
+    })
+  })
+
+  it('has no route without a row', () => {
+    expect(routesOf(closed).sort()).toEqual(keysOf(CONTROL).sort())
+  })
+
+  describe.each(keysOf(CONTROL))('%s', (route) => {
+    it.each(keysOf(CONTROL_CREDENTIALS))(`with %s is as the matrix says`, async (credential) => {
+      for (const shown of headers[credential]) {
+        const { query = '', body } = REQUESTS[route]?.(project_id) ?? {}
+        const key_id = route.includes(':keyId') ? (await newKey(project_id)).id : ''
+        const line = `${route.replace(':id', project_id).replace(':keyId', key_id)}${query}`
+        const answer = await send(line, body, shown, credential === 'open' ? open : closed)
+        const challenge = answer.headers.get('www-authenticate')
+        expect(await verdict(answer)).toBe(CONTROL[route]![credential])
+        if (answer.status === 401 && !route.includes('/internal/')) expect(challenge).toContain('Bearer')
+      }
+    })
+  })
+})
+
+describe('the admin side of a node', () => {
+  const nothing = { items: [], found: 0, total: 0 }
+  let drained = 0
+  const appWith = (internal_token: string | undefined) =>
+    createAdminApp({
+      internal_token,
+      registry: new Registry(),
+      random: systemRandom,
+      log,
+      ready: async () => [],
+      describeNode: () => ({
+        node_id: 'node_1',
+        version: '1.2.3',
+        started_at: '2026-01-01T00:00:00.000Z',
+        draining: false,
+        load: { event_loop_utilisation: 0, event_loop_delay_ms: 1, rss_bytes: 1 },
+      }),
+      describeRooms: () => nothing,
+      describeSessions: () => nothing,
+      members: () => 0,
+      describeCluster: () => [],
+      findOwner: async () => ({ epoch: 1, version: 1, owner: null }),
+      searchCluster: async () => ({ rooms: [], sessions: [], found: { rooms: 0, sessions: 0 }, silent: [] }),
+      drain: () => {
+        drained += 1
+      },
+    })
+  const node = appWith(INTERNAL)
+  const unset = appWith(undefined)
+
+  const HEADERS: Readonly<Record<AdminCredential, readonly Record<string, string>[]>> = {
+    none: [{}],
+    wrong: [
+      { 'x-service-internal-token': 'wrong' },
+      { 'x-service-internal-token': '' },
+      { 'x-service-internal-token': `${INTERNAL},${INTERNAL}` },
+    ],
+    bearer: [{ authorization: `Bearer ${INTERNAL}` }],
+    internal: [{ 'x-service-internal-token': INTERNAL }],
+    unset: [{ 'x-service-internal-token': 'undefined' }],
+  }
+  const QUERIES: Readonly<Record<string, string>> = {
+    'GET /admin/owner': '?project_id=prj_one&room_id=arena:one',
+    'GET /admin/search': '?q=ada',
+  }
+
+  it('has no route without a row', () => {
+    expect(routesOf(node).sort()).toEqual(keysOf(ADMIN).sort())
+  })
+
+  describe.each(keysOf(ADMIN))('%s', (route) => {
+    it.each(keysOf(ADMIN_CREDENTIALS))('with %s is as the matrix says', async (credential) => {
+      const [method, path] = route.split(' ')
+      for (const headers of HEADERS[credential]) {
+        const before = drained
+        const app = credential === 'unset' ? unset : node
+        const answer = await app.request(`${path}${QUERIES[route] ?? ''}`, { method: method!, headers })
+        expect(await verdict(answer)).toBe(ADMIN[route]![credential])
+        expect(drained - before).toBe(answer.status === 202 ? 1 : 0)
+      }
+    })
+  })
+})
+
+/** How the server took what a client sent: `yes` once it has said `answer` (or a pong, for want of one), or how it refused. */
+async function taken(client: TestClient, message: ClientMessage, answer: ServerMessage['t'] | undefined) {
+  const before = client.received.length
+  let code: number | undefined
+  void client.closed.then((closed) => {
+    code = closed.code
+  })
+  client.send(message)
+  if (!answer) client.send({ t: 'ping', at: -1 })
+  const answers = () => client.received.slice(before)
+  const refused = () => answers().find((each) => each.t === 'error')
+  await vi.waitUntil(
+    () => code !== undefined || refused() || answers().some(({ t }) => t === (answer ?? 'pong')),
+    { interval: 2, timeout: 5000 },
+  )
+  if (code !== undefined) return { close: closeName(code) }
+  const error = refused()
+  return error?.t === 'error' ? { error: error.code } : 'yes'
+}
+
+describe('a hello', () => {
+  type Hello = Extract<ClientMessage, { t: 'hello' }>
+  const withToken = (token: string, project_id = 'prj_one'): Hello => ({ t: 'hello', project_id, token })
+  const HELLOS: Readonly<Record<string, (test: TestGateway) => Promise<Hello>>> = {
+    'a token': async (test) => withToken(await test.token()),
+    'a token of the project’s own pair': async (test) => withToken(await test.tokenWithoutKey()),
+    'the same, where keys are required': async (test) => withToken(await test.tokenWithoutKey()),
+    'no token': async () => withToken('letmein'),
+    'a token with another key’s signature': async (test) => withToken(await forged(test, {})),
+    'a token whose claims were changed': async (test) => {
+      const [version, purpose, payload, footer] = (await test.token()).split('.')
+      const bytes = Buffer.from(payload!, 'base64url')
+      const text = bytes.subarray(0, -64).toString().replace('"ada"', '"eve"')
+      const changed = Buffer.concat([Buffer.from(text), bytes.subarray(-64)]).toString('base64url')
+      return withToken([version, purpose, changed, footer].join('.'))
+    },
+    'a token of another project': async (test) => withToken(await test.token(), 'prj_two'),
+    'a token for another audience': async (test) => withToken(await test.token({ aud: 'game-us' })),
+    'a token of a key that does not exist': async (test) =>
+      withToken(await forged(test, { key_id: 'key_zzz' })),
+    'a token with an empty key id': async (test) => withToken(await forged(test, { key_id: '' })),
+    'a token of a revoked key': async (test) => {
+      test.control.setStatus('revoked', 'prj_one', 'key_a')
+      return withToken(await test.token())
+    },
+    'a token that has expired': async (test) => withToken(await test.token({}, -1)),
+    'a token that is not valid yet': async (test) =>
+      withToken(await test.token({ issued_at: '2026-01-01T00:01:00.000Z' })),
+    'a resume token': async (test) => resumed(await away(test)),
+    'a resume token that was used': async (test) => {
+      const welcome = await away(test)
+      const again = await test.resume(welcome)
+      await again.next('welcome')
+      await again.roundTrip()
+      return resumed(welcome)
+    },
+    'a wrong resume token': async (test) => resumed({ ...(await away(test)), resume_token: 'x'.repeat(32) }),
+    'a resume token under another project': async (test) => resumed(await away(test), 'prj_two'),
+    'a resume token of another session': async (test) => {
+      const [one, two] = [await away(test), await away(test)]
+      return resumed({ ...one, resume_token: two.resume_token })
+    },
+    'a resume token of a session whose key was revoked': async (test) => {
+      const welcome = await away(test)
+      test.control.setStatus('revoked', 'prj_one', 'key_a')
+      test.gateway.forgetKey('prj_one', 'key_a')
+      return resumed(welcome)
+    },
+  }
+  const OPTIONS: Readonly<Record<string, Partial<GatewayOptions>>> = {
+    'the same, where keys are required': { require_key_id: true },
+    'a token for another audience': { token_audience: 'game-eu' },
+  }
+
+  /** A token with these claims besides the usual, under the signature of key_b. */
+  const forged = (test: TestGateway, claims: object): Promise<string> =>
+    test.control.token(
+      {
+        project_id: 'prj_one',
+        key_id: 'key_a',
+        issued_at: '2026-01-01T00:00:00.000Z',
+        expires_at: '2026-01-01T00:05:00.000Z',
+        ...claims,
+      },
+      { project_id: 'prj_one', key_id: 'key_b' },
+    )
+
+  /** A session whose client has gone. */
+  async function away(test: TestGateway) {
+    const { client, welcome } = await test.hello()
+    client.ws.terminate()
+    await vi.waitUntil(() => !test.gateway.isConnected(welcome.session_id), { interval: 2 })
+    return welcome
+  }
+
+  const resumed = (
+    { session_id, resume_token }: { session_id: string; resume_token: string },
+    project_id = 'prj_one',
+  ): Hello => ({ t: 'hello', project_id, resume: { session_id, resume_token, rooms: [] } })
+
+  it.each(keysOf(HELLO))('with %s is as the matrix says', async (shown) => {
+    const test = await TestGateway.start(OPTIONS[shown])
+    try {
+      const hello = await HELLOS[shown]!(test)
+      const answer = await taken(await test.open(), hello, 'welcome')
+      expect(answer).toEqual(HELLO[shown] === 'yes' ? 'yes' : { close: HELLO[shown] })
+    } finally {
+      await test.close()
+    }
+  })
+})
+
+describe('a message', () => {
+  let test: TestGateway
+  beforeAll(async () => {
+    test = await TestGateway.start()
+  })
+  afterAll(() => test.close())
+
+  /** A client in the state. */
+  const ENTER: Readonly<Record<State, () => Promise<TestClient>>> = {
+    new: () => test.open(),
+    outside: async () => (await test.hello()).client,
+    inside: async () => (await test.join('one')).client,
+    elsewhere: async () => (await test.join('two')).client,
+    denied: async () => (await test.hello(await test.token({ rooms: ['arena:two'] }))).client,
+    expired: async () => {
+      const { client } = await test.join('one', await test.token({}, 5000))
+      test.clock.advance(7000)
+      return client
+    },
+    revoked: async () => {
+      const key_id = `key_${test.clock.pending}_${test.owner.received.length}`
+      await test.control.addKey('prj_one', key_id)
+      const { client } = await test.join('one', await test.token({ key_id }))
+      test.gateway.revokeKey('prj_one', key_id)
+      return client
+    },
+    taken_over: async () => {
+      const { client, welcome } = await test.join('one')
+      await (await test.resume(welcome)).next('welcome')
+      return client
+    },
+  }
+
+  const room_id = 'arena:one'
+  const SAMPLES: {
+    readonly [T in ClientMessage['t']]: () => Promise<{ message: ClientMessage; answer?: ServerMessage['t'] }>
+  } = {
+    hello: async () => ({
+      message: { t: 'hello', project_id: 'prj_one', token: await test.token() },
+      answer: 'welcome',
+    }),
+    join: async () => ({
+      message: { t: 'join', ref: 7, room_type: 'arena', options: { key: 'one' } },
+      answer: 'joined',
+    }),
+    leave: async () => ({ message: { t: 'leave', ref: 7, room_id }, answer: 'left' }),
+    message: async () => ({
+      message: { t: 'message', room_id, type: 'move', data: null, ref: 7 },
+      answer: 'ack',
+    }),
+    'state.resync': async () => ({
+      message: { t: 'state.resync', room_id, have_seq: 0, reason: 'sequence' },
+      answer: 'state.resync',
+    }),
+    ping: async () => ({ message: { t: 'ping', at: 1 }, answer: 'pong' }),
+    token: async () => ({ message: { t: 'token', token: await test.token() } }),
+  }
+
+  it('of no kind is without a row', () => {
+    const kinds = Object.entries(OPCODES).filter(([, opcode]) => opcode < 16)
+    expect(keysOf(MESSAGES).sort()).toEqual(kinds.map(([t]) => t.replace('.request', '')).sort())
+  })
+
+  describe.each(keysOf(MESSAGES))('%s', (t) => {
+    it.each(keysOf(STATES))('of a client that is %s is as the matrix says', async (state) => {
+      const { message, answer } = await SAMPLES[t]()
+      const client = await ENTER[state]()
+      const forwarded = test.owner.of('message').length
+      const outcome = await taken(client, message, answer)
+      expect(outcome).toEqual(MESSAGES[t][state])
+      const passed = t === 'message' && outcome === 'yes'
+      expect(test.owner.of('message').length - forwarded).toBe(passed ? 1 : 0)
+      client.ws.terminate()
+    })
+  })
+})

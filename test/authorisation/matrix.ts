@@ -1,0 +1,241 @@
+import { PROBLEMS, type ProblemCode } from '../../control/problem.ts'
+import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
+import type { ClientMessage } from '../../shared/protocol/messages.ts'
+
+/**
+ * Who may do what: one row for each route of control, each route of a node's admin side, and each message of the websocket. `npm run
+ * authorisation` writes it into docs/security.md; authorisation.test.ts tries every cell, and fails for a route or message without a row.
+ */
+
+/** What a request is sent with. */
+export const CONTROL_CREDENTIALS = {
+  none: 'nothing',
+  wrong: 'a wrong credential',
+  operator: 'an operator token',
+  own_key: 'a key of the project',
+  foreign_key: 'a key of another project',
+  scopeless_key: 'a key without the scope',
+  revoked_key: 'a revoked key',
+  internal: 'the internal token',
+  open: 'nothing, while the API is open',
+} as const
+
+export type ControlCredential = keyof typeof CONTROL_CREDENTIALS
+/** Let in, or the code it is refused with. */
+type Answer = 'yes' | ProblemCode
+type ControlRow = Readonly<Record<ControlCredential, Answer>>
+
+const EVERYONE: ControlRow = {
+  none: 'yes',
+  wrong: 'yes',
+  operator: 'yes',
+  own_key: 'yes',
+  foreign_key: 'yes',
+  scopeless_key: 'yes',
+  revoked_key: 'yes',
+  internal: 'yes',
+  open: 'yes',
+}
+
+const OPERATORS: ControlRow = {
+  none: 'unauthenticated',
+  wrong: 'unauthenticated',
+  operator: 'yes',
+  own_key: 'forbidden',
+  foreign_key: 'forbidden',
+  scopeless_key: 'forbidden',
+  revoked_key: 'key_revoked',
+  internal: 'unauthenticated',
+  open: 'yes',
+}
+
+const NODES: ControlRow = {
+  none: 'unauthenticated',
+  wrong: 'unauthenticated',
+  operator: 'unauthenticated',
+  own_key: 'unauthenticated',
+  foreign_key: 'unauthenticated',
+  scopeless_key: 'unauthenticated',
+  revoked_key: 'unauthenticated',
+  internal: 'yes',
+  open: 'unauthenticated',
+}
+
+export const CONTROL: Readonly<Record<string, ControlRow>> = {
+  'POST /projects': OPERATORS,
+  'GET /projects': OPERATORS,
+  'POST /projects/:id/keys': OPERATORS,
+  'GET /projects/:id/keys': { ...OPERATORS, own_key: 'yes', scopeless_key: 'yes' },
+  'POST /projects/:id/keys/:keyId/revoke': OPERATORS,
+  'POST /projects/:id/keys/:keyId/rotate': OPERATORS,
+  'POST /tokens': { ...OPERATORS, own_key: 'yes', scopeless_key: 'missing_scope' },
+  'GET /internal/key-status': NODES,
+  'GET /healthz': EVERYONE,
+  'GET /readyz': EVERYONE,
+  'GET /metrics': EVERYONE,
+  'GET /openapi.json': EVERYONE,
+  'GET /docs': EVERYONE,
+}
+
+export const ADMIN_CREDENTIALS = {
+  none: 'nothing',
+  wrong: 'a wrong token',
+  bearer: 'the internal token as a bearer',
+  internal: 'the internal token',
+  unset: 'the word `undefined`, where no internal token is configured',
+} as const
+
+export type AdminCredential = keyof typeof ADMIN_CREDENTIALS
+type AdminRow = Readonly<Record<AdminCredential, 'yes' | 'unauthenticated'>>
+
+const ANYBODY: AdminRow = { none: 'yes', wrong: 'yes', bearer: 'yes', internal: 'yes', unset: 'yes' }
+const INTERNAL: AdminRow = {
+  none: 'unauthenticated',
+  wrong: 'unauthenticated',
+  bearer: 'unauthenticated',
+  internal: 'yes',
+  unset: 'unauthenticated',
+}
+
+export const ADMIN: Readonly<Record<string, AdminRow>> = {
+  'GET /metrics': ANYBODY,
+  'GET /healthz': ANYBODY,
+  'GET /readyz': ANYBODY,
+  'GET /admin': ANYBODY,
+  'GET /admin/runtime': INTERNAL,
+  'GET /admin/cluster': INTERNAL,
+  'GET /admin/owner': INTERNAL,
+  'GET /admin/search': INTERNAL,
+  'POST /admin/drain': INTERNAL,
+}
+
+/** What a hello shows. */
+export const HELLO: Readonly<Record<string, 'yes' | CloseName>> = {
+  'a token': 'yes',
+  'a token of the project’s own pair': 'yes',
+  'the same, where keys are required': 'unauthenticated',
+  'no token': 'unauthenticated',
+  'a token with another key’s signature': 'unauthenticated',
+  'a token whose claims were changed': 'unauthenticated',
+  'a token of another project': 'unauthenticated',
+  'a token for another audience': 'unauthenticated',
+  'a token of a key that does not exist': 'unauthenticated',
+  'a token with an empty key id': 'unauthenticated',
+  'a token of a revoked key': 'key_revoked',
+  'a token that has expired': 'token_expired',
+  'a token that is not valid yet': 'unauthenticated',
+  'a resume token': 'yes',
+  'a resume token that was used': 'session_taken_over',
+  'a wrong resume token': 'resume_failed',
+  'a resume token under another project': 'resume_failed',
+  'a resume token of another session': 'resume_failed',
+  'a resume token of a session whose key was revoked': 'key_revoked',
+}
+
+/** Where a client stands when it sends a message. */
+export const STATES = {
+  new: 'nothing said yet',
+  outside: 'welcome, in no room',
+  inside: 'welcome, in the room',
+  elsewhere: 'in another room than it names',
+  denied: 'its token does not allow the room',
+  expired: 'its token has expired',
+  revoked: 'its key was revoked',
+  taken_over: 'resumed elsewhere',
+} as const
+
+export type State = keyof typeof STATES
+type MessageAnswer = 'yes' | { readonly close: CloseName } | { readonly error: ErrorCode }
+type MessageRow = Readonly<Record<State, MessageAnswer>>
+
+const OVER = {
+  expired: { close: 'token_expired' },
+  revoked: { close: 'key_revoked' },
+  taken_over: { close: 'session_taken_over' },
+} as const
+
+/** For what is about a room that the client must be in. */
+const MEMBERS: MessageRow = {
+  new: { close: 'protocol_error' },
+  outside: { error: 'not_in_room' },
+  inside: 'yes',
+  elsewhere: { error: 'not_in_room' },
+  denied: { error: 'not_in_room' },
+  ...OVER,
+}
+
+/** For what is about the session. */
+const SESSIONS: MessageRow = { ...MEMBERS, outside: 'yes', elsewhere: 'yes', denied: 'yes' }
+
+export const MESSAGES: Readonly<Record<ClientMessage['t'], MessageRow>> = {
+  hello: {
+    new: 'yes',
+    outside: { close: 'protocol_error' },
+    inside: { close: 'protocol_error' },
+    elsewhere: { close: 'protocol_error' },
+    denied: { close: 'protocol_error' },
+    ...OVER,
+  },
+  join: { ...SESSIONS, inside: { error: 'already_joined' }, denied: { error: 'forbidden' } },
+  leave: MEMBERS,
+  message: MEMBERS,
+  'state.resync': MEMBERS,
+  ping: SESSIONS,
+  token: SESSIONS,
+}
+
+const problemCell = (answer: Answer): string =>
+  answer === 'yes' ? 'yes' : `${PROBLEMS[answer].status} \`${answer}\``
+
+const closeCell = (name: CloseName): string => `${CLOSE[name].code} \`${name}\``
+
+function messageCell(answer: MessageAnswer): string {
+  if (answer === 'yes') return 'yes'
+  return 'close' in answer ? closeCell(answer.close) : `\`${answer.error}\``
+}
+
+function table<Column extends string, Cell>(
+  corner: string,
+  columns: Readonly<Record<Column, string>>,
+  rows: Readonly<Record<string, Readonly<Record<Column, Cell>>>>,
+  show: (cell: Cell) => string,
+): string {
+  const names = Object.keys(columns) as Column[]
+  return [
+    `| ${[corner, ...names.map((name) => columns[name])].join(' | ')} |`,
+    `|${'---|'.repeat(names.length + 1)}`,
+    ...Object.entries(rows).map(
+      ([row, cells]) => `| ${[`\`${row}\``, ...names.map((name) => show(cells[name]))].join(' | ')} |`,
+    ),
+  ].join('\n')
+}
+
+function helloTable(): string {
+  const rows = Object.entries(HELLO).map(
+    ([shown, answer]) => `| ${shown} | ${answer === 'yes' ? 'yes' : closeCell(answer)} |`,
+  )
+  return ['| a `hello` with | is let in |', '|---|---|', ...rows].join('\n')
+}
+
+const BEGIN = '<!-- Written by `npm run authorisation`: -->'
+const END = '<!-- until here. -->'
+
+/** The page with the matrix as it is declared here in the place of the one it has. */
+export function withMatrix(page: string): string {
+  const [before, rest] = page.split(BEGIN)
+  const after = rest?.split(END)[1]
+  if (before === undefined || after === undefined)
+    throw new Error(`the page has no part between ${BEGIN} and ${END}`)
+  const parts = [
+    '### The control API',
+    table('a request with', CONTROL_CREDENTIALS, CONTROL, problemCell),
+    '### The admin side of a node',
+    table('a request with', ADMIN_CREDENTIALS, ADMIN, problemCell),
+    '### The first message of a websocket',
+    helloTable(),
+    '### Messages of the websocket',
+    table('a message of a client', STATES, MESSAGES, messageCell),
+  ]
+  return `${before}${BEGIN}\n\n${parts.join('\n\n')}\n\n${END}${after}`
+}
