@@ -308,46 +308,6 @@ describe('GET /admin/search', () => {
   })
 })
 
-describe('the internal token', () => {
-  const paths: [string, string][] = [
-    ['GET', '/admin/runtime'],
-    ['GET', '/admin/cluster'],
-    ['GET', '/admin/owner'],
-    ['GET', '/admin/search'],
-    ['POST', '/admin/drain'],
-  ]
-
-  it.each(paths)(
-    '%s %s is refused without it, with another, and when none is configured',
-    async (method, path) => {
-      const { app, drained } = setup()
-      const open = setup({ internal_token: undefined })
-      const answers = await Promise.all([
-        app.request(path, { method }),
-        app.request(path, { method, headers: { 'x-service-internal-token': 'another' } }),
-        app.request(path, { method, headers: { 'x-service-internal-token': '' } }),
-        open.app.request(path, { method, headers: { 'x-service-internal-token': TOKEN } }),
-        open.app.request(path, { method, headers: { 'x-service-internal-token': 'undefined' } }),
-      ])
-      for (const answer of answers) {
-        expect(answer.status).toBe(401)
-        expect(answer.headers.get('content-type')).toBe('application/problem+json')
-        expect(await answer.json()).toMatchObject({
-          code: 'unauthenticated',
-          request_id: expect.stringMatching(/^req_/),
-        })
-      }
-      expect(drained).toEqual([])
-    },
-  )
-
-  it('is not needed for health, metrics and the page itself', async () => {
-    const { get } = setup()
-    for (const path of ['/healthz', '/readyz', '/metrics', '/admin'])
-      expect((await get(path, undefined)).status).toBe(200)
-  })
-})
-
 describe('POST /admin/drain', () => {
   it('drains the node', async () => {
     const { app, drained } = setup()

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
@@ -30,6 +30,7 @@ import {
   withMatrix,
 } from './matrix.ts'
 
+const PAGE = new URL('../../docs/security.md', import.meta.url)
 const OPERATOR = 'the-operator-of-the-matrix'
 const INTERNAL = 'the-internal-token-of-the-matrix'
 const log = pino({ level: 'silent' })
@@ -45,13 +46,22 @@ const routesOf = (app: { routes: readonly { method: string; path: string }[] }):
 
 /** `yes`, or the code of the problem that the answer is. */
 async function verdict(response: Response): Promise<string> {
-  return response.ok ? 'yes' : ((await response.json()) as { code: string }).code
+  if (response.ok) return 'yes'
+  expect(response.headers.get('content-type')).toBe('application/problem+json')
+  return ((await response.json()) as { code: string }).code
 }
 
 describe('docs/security.md', () => {
+  const page = readFileSync(PAGE, 'utf8')
+
   it('has the matrix as it is declared (npm run authorisation)', () => {
-    const page = readFileSync(new URL('../../docs/security.md', import.meta.url), 'utf8')
     expect(withMatrix(page)).toBe(page)
+  })
+
+  it('names tests that are there', () => {
+    const files = [...page.matchAll(/\]\((\.\.\/[^)#]+)/g)].map(([, path]) => path!)
+    expect(files.length).toBeGreaterThan(20)
+    expect(files.filter((path) => !existsSync(new URL(path, PAGE)))).toEqual([])
   })
 })
 
@@ -298,9 +308,9 @@ describe('a hello', () => {
       { project_id: 'prj_one', key_id: 'key_b' },
     )
 
-  /** A session whose client has gone. */
+  /** A session in a room, whose client has gone. */
   async function away(test: TestGateway) {
-    const { client, welcome } = await test.hello()
+    const { client, welcome } = await test.join()
     client.ws.terminate()
     await vi.waitUntil(() => !test.gateway.isConnected(welcome.session_id), { interval: 2 })
     return welcome
