@@ -99,6 +99,7 @@ describe('dataplane configuration', () => {
       max_message_bytes: 16384,
       max_rooms_per_session: 16,
       session_messages_per_second: 120,
+      joins_per_second: 10,
       max_sessions: 20_000,
       max_key_lookups: 256,
       max_resume_waits: 256,

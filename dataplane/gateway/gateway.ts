@@ -15,6 +15,7 @@ import { drainConnections } from './drain.ts'
 import { Edge } from './edge.ts'
 import { type Defer, endOfTurn, Flusher } from './flusher.ts'
 import { Handshake } from './handshake.ts'
+import { JoinRates } from './join-rates.ts'
 import { JoinWatch } from './join-watch.ts'
 import { KeyCache, type KeyName } from './key-cache.ts'
 import type { AskKeyStatus } from './key-status.ts'
@@ -116,7 +117,13 @@ export class Gateway {
       tokens,
       edge,
       sessions,
-      requests: new Requests(edge, clock, options.limits, joins),
+      requests: new Requests(
+        edge,
+        clock,
+        options.limits,
+        joins,
+        new JoinRates(clock, options.joins_per_second),
+      ),
       handshake: new Handshake({
         ...shared,
         tokens,

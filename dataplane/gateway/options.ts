@@ -27,6 +27,8 @@ export interface GatewayOptions extends PendingBounds, QuotaBounds {
   readonly max_key_lookups: number
   /** How many resumes with a used token may wait to learn whether the later one has arrived. */
   readonly max_resume_waits: number
+  /** How many seats one player, or a session of a token without one, may ask for in a second. */
+  readonly joins_per_second: number
   /** How long a join may stay without an answer before it fails with `room_unavailable`. */
   readonly join_wait_ms: number
   /** Refuse tokens that no key was named for. */
@@ -51,6 +53,7 @@ export const GATEWAY_DEFAULTS: GatewayOptions = {
   max_unacked_bytes: 256 * 1024,
   attach_wait_ms: 2000,
   max_sessions: 20_000,
+  joins_per_second: 10,
   max_key_lookups: 256,
   max_resume_waits: 256,
   join_wait_ms: 10_000,

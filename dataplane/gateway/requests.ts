@@ -5,6 +5,7 @@ import { type RoomAddress, roomId } from '../traffic.ts'
 import type { Connection } from './connection.ts'
 import type { Edge } from './edge.ts'
 import { errorMessage } from './error-message.ts'
+import type { JoinRates } from './join-rates.ts'
 import type { JoinWatch } from './join-watch.ts'
 import type { Seat } from './seat.ts'
 import type { Session } from './session.ts'
@@ -23,12 +24,14 @@ export class Requests {
   readonly #clock: Clock
   readonly #limits: Limits
   readonly #joins: JoinWatch
+  readonly #join_rates: JoinRates
 
-  constructor(edge: Edge, clock: Clock, limits: Limits, joins: JoinWatch) {
+  constructor(edge: Edge, clock: Clock, limits: Limits, joins: JoinWatch, join_rates: JoinRates) {
     this.#edge = edge
     this.#clock = clock
     this.#limits = limits
     this.#joins = joins
+    this.#join_rates = join_rates
   }
 
   /** Passes a request, which came in a frame of so many bytes, on to the room's owner, or answers it. */
@@ -100,6 +103,7 @@ export class Requests {
     const { max_rooms } = this.#limits
     if (!seat && session.seats.size >= max_rooms)
       return { code: 'too_many_rooms', message: `a session may be in ${max_rooms} rooms: leave one first` }
+    if (!this.#join_rates.take(session)) return { code: 'rate_limited', message: this.#join_rates.text }
     return undefined
   }
 

@@ -129,6 +129,13 @@ export const VARIABLES = {
     default: '120',
     used_by: DATAPLANE,
   }),
+  JOINS_PER_SECOND: withDefault({
+    meaning:
+      'How many joins a player (sub) may send to a node in a second, or a session whose token has no sub; bursts of three times as many pass.',
+    kind: integer(1, 100_000, 'joins'),
+    default: '10',
+    used_by: DATAPLANE,
+  }),
   ROOM_ORPHAN_TTL: withDefault({
     meaning: 'How long the store keeps a room that no node runs any more.',
     kind: integer(10, 31_536_000, 'seconds'),

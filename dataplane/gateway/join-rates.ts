@@ -1,0 +1,38 @@
+import type { Clock } from '../../shared/clock.ts'
+import { ExpiringMap } from '../../shared/store/memory/expiring-map.ts'
+import { RateLimit } from './rate-limit.ts'
+import type { Session } from './session.ts'
+
+/** So many seconds' worth of joins may come at once. */
+const BURST_SECONDS = 3
+
+/**
+ * How fast seats may be asked for at this node: by each player, whichever sessions that one comes with, and where a token names no player, by
+ * each session, since many clients may share such a token.
+ */
+export class JoinRates {
+  readonly #clock: Clock
+  readonly #per_second: number
+  readonly #limits: ExpiringMap<RateLimit>
+
+  constructor(clock: Clock, per_second: number) {
+    this.#clock = clock
+    this.#per_second = per_second
+    this.#limits = new ExpiringMap(clock)
+  }
+
+  /** Counts one more join of a session; false: there are too many. */
+  take({ project_id, session_id, sub }: Session): boolean {
+    const who = sub === null ? session_id : `${project_id}/${sub}`
+    const limit =
+      this.#limits.get(who) ?? new RateLimit(this.#clock, this.#per_second, this.#per_second * BURST_SECONDS)
+    // Forgotten once it would be full again.
+    this.#limits.set(who, limit, BURST_SECONDS * 1000)
+    return limit.take()
+  }
+
+  /** What is allowed, for people. */
+  get text(): string {
+    return `more than ${this.#per_second} joins a second, or ${this.#per_second * BURST_SECONDS} at once: try again later`
+  }
+}
