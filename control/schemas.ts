@@ -1,15 +1,25 @@
 /** The one description of every body, query and answer: it validates requests and it is what /openapi.json is made of. */
 import * as v from 'valibot'
 import { type IdPrefix, idPattern } from '../shared/ids.ts'
+import { isWellFormed } from '../shared/json.ts'
 import { MINT_SCOPE } from './keys.ts'
 import { MEMBER_PATTERN } from './order.ts'
 import { PROBLEMS, type ProblemCode } from './problem.ts'
 
+/** Any character, of which no half of a surrogate pair is one; also as JSON Schema reads a pattern. */
+const CHARACTER = '[^\\uD800-\\uDFFF]'
+
+/** Says of a text which pattern it misses: half a surrogate pair is no character, though JSON can escape one. */
+const misses =
+  (message: string) =>
+  ({ input }: v.RegexIssue<string>): string =>
+    isWellFormed(input) ? message : 'must not have half a surrogate pair, which no UTF-8 can carry'
+
 /** Text of `min` to `max` characters (code points, as JSON Schema counts them). */
 function text(min: number, max: number, description: string) {
   const message = `must be text of ${min} to ${max} characters`
-  const pattern = new RegExp(`^.{${min},${max}}$`, 'su')
-  return v.pipe(v.string(message), v.regex(pattern, message), v.description(description))
+  const pattern = new RegExp(`^${CHARACTER}{${min},${max}}$`, 'u')
+  return v.pipe(v.string(message), v.regex(pattern, misses(message)), v.description(description))
 }
 
 function wholeNumber(min: number, max: number, description: string) {
@@ -66,6 +76,7 @@ export const RotateKey = v.strictObject({
 export const Nothing = v.strictObject({})
 
 const ROOMS_MESSAGE = 'must be a room type, or type:key with a key of 1 to 128 characters'
+const ROOMS_PATTERN = new RegExp(`^(?:(?!:)${CHARACTER}){1,64}(?::${CHARACTER}{1,128})?$`, 'u')
 
 export const IssueToken = v.strictObject({
   project_id: id('prj', 'The project the token is for.'),
@@ -81,7 +92,7 @@ export const IssueToken = v.strictObject({
   rooms: v.optional(
     v.pipe(
       v.array(
-        v.pipe(v.string(ROOMS_MESSAGE), v.regex(/^[^:]{1,64}(?::.{1,128})?$/su, ROOMS_MESSAGE)),
+        v.pipe(v.string(ROOMS_MESSAGE), v.regex(ROOMS_PATTERN, misses(ROOMS_MESSAGE))),
         'must be a list of rooms',
       ),
       v.maxLength(64, 'must have at most 64 rooms'),

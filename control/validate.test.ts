@@ -1,7 +1,7 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { Problem } from './problem.ts'
-import { CreateProject, IssueToken } from './schemas.ts'
+import { CreateKey, CreateProject, IssueToken } from './schemas.ts'
 import { type ObjectSchema, validate } from './validate.ts'
 
 function refusal(schema: ObjectSchema<unknown>, value: unknown): Problem {
@@ -48,6 +48,23 @@ describe('a body', () => {
   it('counts characters, not code units', () => {
     expect(validate(CreateProject, { name: '🎲'.repeat(100) }, 'body').name).toHaveLength(200)
     expect(refusal(CreateProject, { name: '🎲'.repeat(101) }).errors).toHaveLength(1)
+  })
+
+  it('is refused for half a surrogate pair in any text, and told so', () => {
+    const half = 'Ann \ud83d'
+    const message = (path: string, body: object, schema: ObjectSchema<unknown> = IssueToken) => {
+      const { errors } = refusal(schema, body)
+      expect(errors?.map((error) => error.path)).toEqual([path])
+      return errors![0]!.message
+    }
+    const bodies = { sub: half, aud: half, rooms: [`arena:${half}`] }
+    for (const [name, value] of Object.entries(bodies))
+      expect(message(name === 'rooms' ? 'rooms.0' : name, { project_id: 'prj_a', [name]: value })).toMatch(
+        /^must not have half a surrogate pair, which no UTF-8 can carry; got /,
+      )
+    for (const schema of [CreateProject, CreateKey])
+      expect(message('name', { name: half }, schema)).toMatch(/half a surrogate pair/)
+    expect(validate(IssueToken, { project_id: 'prj_a', sub: 'Ann 🎲' }, 'body').sub).toBe('Ann 🎲')
   })
 
   it('tells where in a list the fault is, once for each place', () => {

@@ -2,3 +2,6 @@
 export type Json = null | boolean | number | string | JsonArray | JsonObject
 export type JsonArray = readonly Json[]
 export type JsonObject = { readonly [key: string]: Json }
+
+/** Whether a text has no half of a surrogate pair, which JSON can escape and UTF-8 cannot carry. */
+export const isWellFormed = (text: string): boolean => !/\p{Surrogate}/u.test(text)

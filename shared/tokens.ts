@@ -12,6 +12,7 @@ import {
 } from 'paseto/v4/public'
 import * as v from 'valibot'
 import { idPattern } from './ids.ts'
+import { isWellFormed } from './json.ts'
 
 /** What a client token says. Times are RFC 3339 UTC with milliseconds. */
 export interface TokenClaims {
@@ -68,16 +69,17 @@ const Time = v.pipe(
   v.string(),
   v.check((text) => !Number.isNaN(Date.parse(text))),
 )
+const Text = v.pipe(v.string(), v.check(isWellFormed))
 const Claims = v.object({
   project_id: v.pipe(v.string(), v.regex(idPattern('prj'))),
   issued_at: Time,
   expires_at: Time,
   key_id: v.exactOptional(v.pipe(v.string(), v.regex(idPattern('key')))),
-  aud: v.exactOptional(v.string()),
-  sub: v.exactOptional(v.string()),
-  rooms: v.exactOptional(v.array(v.string())),
-  traceparent: v.exactOptional(v.string()),
-  tracestate: v.exactOptional(v.string()),
+  aud: v.exactOptional(Text),
+  sub: v.exactOptional(Text),
+  rooms: v.exactOptional(v.array(Text)),
+  traceparent: v.exactOptional(Text),
+  tracestate: v.exactOptional(Text),
 })
 const Footer = v.object({ kid: v.string() })
 

@@ -172,6 +172,8 @@ describe('control', () => {
       { project_id: '' },
       { project_id: 'prj_two' },
       { aud: 'game-us' },
+      { sub: 'half a surrogate pair \ud83d' },
+      { rooms: ['arena:\udfb2'] },
       { expires_at: issued_at },
       { issued_at: '2026-01-01T00:01:00.000Z' },
     ]

@@ -1,4 +1,4 @@
-import type { Json } from '../json.ts'
+import { isWellFormed, type Json } from '../json.ts'
 import { checkJson, NotJson } from '../sync/check.ts'
 import { InvalidMessage } from './codec.ts'
 import type { ClientMessage, JoinOptions, ResumePosition } from './messages.ts'
@@ -151,8 +151,6 @@ function json(fields: Fields, name: string): Json {
 
 const isObject = (value: unknown): value is Fields =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
-
-const isWellFormed = (value: string): boolean => !/\p{Surrogate}/u.test(value)
 
 /** Names the field, what it was (never its content, which may be secret or large) and what it must be. */
 function wrong(fields: Fields, name: string, right: string, path = ''): never {

@@ -1,4 +1,4 @@
-import type { Json } from '../json.ts'
+import { isWellFormed, type Json } from '../json.ts'
 import { pointerPart } from './operations.ts'
 
 /** How many arrays and objects may lie within each other in one value; a scalar has 0 levels. */
@@ -95,8 +95,7 @@ const fail = (path: Path, found: string): never => {
 function checkScalar(value: unknown, path: Path): void {
   if (value === null || typeof value === 'boolean') return
   if (typeof value === 'string') {
-    if (LONE_SURROGATE.test(value))
-      fail(path, 'is a string with half a surrogate pair, which no UTF-8 can carry')
+    if (!isWellFormed(value)) fail(path, 'is a string with half a surrogate pair, which no UTF-8 can carry')
     return
   }
   if (typeof value === 'number') {
@@ -105,8 +104,6 @@ function checkScalar(value: unknown, path: Path): void {
   }
   fail(path, `is ${typeof value === 'undefined' ? 'undefined' : `a ${typeof value}`}; JSON has no such value`)
 }
-
-const LONE_SURROGATE = /\p{Surrogate}/u
 
 function checkContainer(value: object, level: number, path: Path): void {
   if (level > MAX_DEPTH) fail(path, `lies deeper than ${MAX_DEPTH} levels, or contains itself`)
@@ -119,5 +116,5 @@ function checkContainer(value: object, level: number, path: Path): void {
 
 function checkKey(key: string, path: Path): void {
   if (key === '__proto__') fail(path, 'has the key __proto__, which is not allowed')
-  if (LONE_SURROGATE.test(key)) fail(path, 'has a key with half a surrogate pair, which no UTF-8 can carry')
+  if (!isWellFormed(key)) fail(path, 'has a key with half a surrogate pair, which no UTF-8 can carry')
 }

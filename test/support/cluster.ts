@@ -186,15 +186,16 @@ export class TestCluster {
   }
 
   /** What is recorded of a room's owner. */
-  inspect({ project_id }: Login, room_id: string): Promise<RoomOwner | undefined> {
-    return this.store.rooms.inspect(`${project_id}/${room_id}`)
+  async inspect({ project_id }: Login, room_id: string): Promise<RoomOwner | undefined> {
+    const found = await this.store.rooms.inspect(`${project_id}/${room_id}`)
+    return found && { ...found, owner: found.owner && nodeName(found.owner) }
   }
 
   /** The id of the node that is recorded as a room's owner, and the epoch. */
   async owner(login: Login, room_id: string): Promise<{ node_id: string; epoch: number }> {
     const found = await this.inspect(login, room_id)
     if (!found?.owner) throw new Error(`${room_id} has no owner`)
-    return { node_id: nodeName(found.owner), epoch: found.epoch }
+    return { node_id: found.owner, epoch: found.epoch }
   }
 
   /** Some nodes, with the owner of a room before the others. */
