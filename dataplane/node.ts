@@ -200,6 +200,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       record_ttl_ms,
       quarantine_ttl_ms: config.room_quarantine_ttl_seconds * 1000,
       waiting_messages: config.max_room_backlog,
+      tasks: config.max_room_tasks,
+      state_bytes: config.max_room_state_bytes,
       seat_ms: config.resume_ttl_seconds * 1000 + SEAT_GRACE_MS,
       outcomes: { messages: config.max_unacked_messages, bytes: config.max_unacked_bytes },
     },

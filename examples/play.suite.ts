@@ -22,12 +22,14 @@ export class Play<R extends RoomDefinition & TypedRoom> {
   constructor(definition: R) {
     this.#definition = definition
     const silent = () => undefined
-    this.#logic = new Logic(definition, createState(definition, {}), {
+    this.#logic = new Logic(definition, createState(definition, {}, Number.POSITIVE_INFINITY), {
       room_id: `${definition.type}:test`,
       clock: new FakeClock(),
       random: new SeededRandom(1),
       log: { debug: silent, info: silent, warn: silent, error: silent },
       members: () => this.#members,
+      may_start: () => true,
+      size: { check: silent },
     })
   }
 

@@ -94,6 +94,8 @@ describe('dataplane configuration', () => {
       room_orphan_ttl_seconds: 600,
       room_quarantine_ttl_seconds: 259_200,
       max_room_backlog: 1000,
+      max_room_tasks: 100,
+      max_room_state_bytes: 8_388_608,
       heartbeat_seconds: 10,
       drain_seconds: 10,
       max_message_bytes: 16384,

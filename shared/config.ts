@@ -75,6 +75,8 @@ export interface DataplaneConfig {
   readonly room_orphan_ttl_seconds: number
   readonly room_quarantine_ttl_seconds: number
   readonly max_room_backlog: number
+  readonly max_room_tasks: number
+  readonly max_room_state_bytes: number
   readonly heartbeat_seconds: number
   readonly drain_seconds: number
   readonly max_message_bytes: number
@@ -307,6 +309,8 @@ const dataplaneConfig = (values: Values, tracing: TracingReading): DataplaneConf
   room_orphan_ttl_seconds: values.ROOM_ORPHAN_TTL,
   room_quarantine_ttl_seconds: values.ROOM_QUARANTINE_TTL,
   max_room_backlog: values.MAX_ROOM_BACKLOG,
+  max_room_tasks: values.MAX_ROOM_TASKS,
+  max_room_state_bytes: values.MAX_ROOM_STATE_BYTES,
   heartbeat_seconds: values.HEARTBEAT_SECONDS,
   drain_seconds: values.DRAIN_SECONDS,
   max_message_bytes: values.MAX_MESSAGE_BYTES,

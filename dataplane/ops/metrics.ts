@@ -211,6 +211,12 @@ function roomMetrics(make: Instruments, rate_limited: Add): RoomMetrics {
     'service_room_backlog_full_total',
     'Messages, joins and the like that could not wait until their room can act, since too many do.',
   )
+  const limits_reached = make.counterByRoomType<'tasks' | 'state'>(
+    'service_room_limits_reached_total',
+    'Turns that failed since their room has MAX_ROOM_TASKS tasks in flight, or a state of MAX_ROOM_STATE_BYTES.',
+    'limit',
+    ['tasks', 'state'],
+  )
   const quarantined = make.counterByRoomType<QuarantineCause>(
     'service_rooms_quarantined_total',
     'Rooms whose record was put aside: it cannot be read (damaged), or their logic does not come to an end (looping).',
@@ -227,6 +233,7 @@ function roomMetrics(make: Instruments, rate_limited: Add): RoomMetrics {
     fenced: () => fenced(),
     frozen: (room_type) => frozen(room_type),
     backlogFull: (room_type) => backlog_full(room_type),
+    limitReached: (room_type, limit) => limits_reached(room_type, limit),
     quarantined: (room_type, cause) => quarantined(room_type, cause),
     rooms: make.gauge('service_rooms', 'Rooms this node owns.'),
     members: make.gauge('service_members', 'Members of the rooms this node owns.'),

@@ -18,6 +18,10 @@ export interface RoomLimits {
   readonly waiting_messages: number
   /** Refused messages of one seat that are kept until its client has said that it knows. */
   readonly outcomes: OutcomeLimits
+  /** Tasks in flight. */
+  readonly tasks: number
+  /** Bytes of the state, as `StateSize` counts them. */
+  readonly state_bytes: number
   /** How long `admit` may take. */
   readonly admit_ms: number
   /** A seat without a socket is given up after this, should its edge never say what became of the session. */
@@ -38,6 +42,8 @@ export const ROOM_LIMITS: RoomLimits = {
   ring: { entries: 512, bytes: 256 * 1024 },
   waiting_messages: 1000,
   outcomes: { messages: 1024, bytes: 256 * 1024 },
+  tasks: 100,
+  state_bytes: 8 * 1024 * 1024,
   admit_ms: 5000,
   seat_ms: 120_000,
   save_ms: 700,

@@ -359,7 +359,7 @@ export class RoomHost {
     const options = parseOptions(definition, message.kind === 'join' ? message.options : {})
     if (!options.ok) throw new CannotCreate(this.#refusalOf(definition, options))
     try {
-      return createState(definition, options.value)
+      return createState(definition, options.value, this.#environment.limits.state_bytes)
     } catch (error) {
       throw new CannotCreate(this.#failures.explain(`create of ${definition.type}`, error))
     }

@@ -2,6 +2,7 @@ import type { Json } from '../../shared/json.ts'
 import { checkJson, cloneJson, NotJson } from '../../shared/sync/check.ts'
 import type { Member, RoomDefinition } from './definition.ts'
 import { produce } from './draft.ts'
+import { requireSize, type StateSize, sizeOf } from './state-size.ts'
 import { type Effects, RoomLogicError, Turn, type TurnParts } from './turn.ts'
 import { validate } from './validate.ts'
 
@@ -18,15 +19,22 @@ export interface Input {
 /** What comes of a turn that asks for nothing. */
 export const NOTHING: Effects = { events: [], kicked: [], tasks: [], closed: false }
 
+/** What logic is given from outside. */
+export interface LogicParts extends TurnParts {
+  readonly size: Pick<StateSize, 'check'>
+}
+
 /** The game of one room: its definition and its authoritative state, changed by one atomic turn after the other. */
 export class Logic {
   definition: RoomDefinition
   #state: Json
+  readonly #size: LogicParts['size']
   readonly #turn: Turn
 
-  constructor(definition: RoomDefinition, state: Json, parts: TurnParts) {
+  constructor(definition: RoomDefinition, state: Json, parts: LogicParts) {
     this.definition = definition
     this.#state = state
+    this.#size = parts.size
     this.#turn = new Turn(parts)
   }
 
@@ -71,6 +79,7 @@ export class Logic {
         return result?.state
       })
       this.#check(hook, next)
+      this.#size.check(this.#state, next)
       const effects = this.#turn.end()
       this.#state = next
       return effects
@@ -111,14 +120,16 @@ function resultOf(hook: Hook, draft: unknown, returned: unknown): Result | undef
   return returned as Result
 }
 
-/** The state of a new room. Throws what `create` threw, or a RoomLogicError. */
-export function createState(definition: RoomDefinition, options: unknown): Json {
+/** The state of a new room, of at most so many bytes. Throws what `create` threw, or a RoomLogicError. */
+export function createState(definition: RoomDefinition, options: unknown, most_bytes: number): Json {
   const state = definition.create(options)
   if (typeof (state as { then?: unknown } | undefined)?.then === 'function')
     throw new RoomLogicError('create returned a promise; it must return the first state')
   try {
     // A copy: what `create` returned may be a constant of its module, or share parts with one.
-    return cloneJson(state)
+    const copy = cloneJson(state)
+    requireSize(sizeOf(copy), most_bytes)
+    return copy
   } catch (error) {
     if (error instanceof NotJson)
       throw new RoomLogicError(`create made a state that is not JSON: ${error.message}`)

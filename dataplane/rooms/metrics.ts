@@ -26,6 +26,8 @@ export interface RoomMetrics {
   frozen(room_type: string): void
   /** Something came for a room that cannot handle it now, and too much waits already. */
   backlogFull(room_type: string): void
+  /** A turn failed since its room has so many tasks in flight, or so large a state. */
+  limitReached(room_type: string, limit: 'tasks' | 'state'): void
   /** The record of a room was put aside. */
   quarantined(room_type: string, cause: QuarantineCause): void
   /** How many rooms this node runs, and how many members they have; told whenever it changes. */
@@ -44,6 +46,7 @@ export const noRoomMetrics: RoomMetrics = {
   fenced() {},
   frozen() {},
   backlogFull() {},
+  limitReached() {},
   quarantined() {},
   rooms() {},
   members() {},

@@ -33,6 +33,8 @@ type Sent = Omit<Reliability, 'ref'> & { readonly ref?: number }
 /** The turns of one room: lets its logic handle what happens, and takes over what came of each turn that succeeded. */
 export class Play {
   readonly #parts: PlayParts
+  /** In flight: those whose outcome waits for the thaw count as well. */
+  #tasks = 0
 
   constructor(parts: PlayParts) {
     this.#parts = parts
@@ -213,20 +215,30 @@ export class Play {
     if (closed) on_close()
   }
 
+  /** Whether the room may have so many tasks more in flight. */
+  mayStart(tasks: number): boolean {
+    const { environment, logic } = this.#parts
+    if (this.#tasks + tasks <= environment.limits.tasks) return true
+    environment.metrics.limitReached(logic.definition.type, 'tasks')
+    return false
+  }
+
   /** The outcome of a task is a turn of its own, whenever it comes. */
   #start({ type, work }: Task): void {
     const { logic, stream, act } = this.#parts
+    this.#tasks++
     const settle = (data: unknown) =>
       act(() => {
+        this.#tasks--
+        // Gone from the definition since.
+        if (!Object.hasOwn(logic.definition.tasks, type)) return
         this.#try(`the outcome of task ${type}`, () => logic.message({ type, data, member: null }))
         stream.touch()
       })
     Promise.resolve(work).then(
       (result) => {
-        const { tasks } = logic.definition
-        // Gone from the definition since.
-        if (!Object.hasOwn(tasks, type)) return
-        const valid = validate(tasks[type]!, result)
+        const schema = logic.definition.tasks[type]
+        const valid = schema ? validate(schema, result) : { ok: true as const, value: undefined }
         settle(valid.ok ? { ok: true, value: valid.value } : { ok: false, error: valid.message })
       },
       (error) => settle({ ok: false, error: errorText(error) }),

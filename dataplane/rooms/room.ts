@@ -13,6 +13,7 @@ import { Replies } from './replies.ts'
 import type { RestoredRoom } from './restore.ts'
 import { Seat } from './seat.ts'
 import { Seats } from './seats.ts'
+import { StateSize } from './state-size.ts'
 import { RoomStream } from './stream.ts'
 import { Ticks } from './ticks.ts'
 import { validate } from './validate.ts'
@@ -84,14 +85,26 @@ export class Room {
     const restored = 'restored' in begin ? begin.restored : undefined
     for (const record of restored?.seats ?? [])
       seats.add(new Seat(record, environment.limits.outcomes, clock.monotonic()))
-    this.#logic = new Logic(definition, 'restored' in begin ? begin.restored.state : begin.state, {
+    const state = 'restored' in begin ? begin.restored.state : begin.state
+    const size = new StateSize(state, {
+      limit: environment.limits.state_bytes,
+      on_large: (bytes) =>
+        log.warn(
+          { bytes, limit: environment.limits.state_bytes },
+          'the state of the room comes near its limit',
+        ),
+      on_refused: () => metrics.limitReached(definition.type, 'state'),
+    })
+    this.#logic = new Logic(definition, state, {
       room_id,
       clock,
       random,
       log,
       members: () => seats.members,
+      may_start: (tasks) => this.#play.mayStart(tasks),
+      size,
     })
-    this.#stream = this.#createStream(restored)
+    this.#stream = this.#createStream(restored, size)
     this.#replies = new Replies(room, () => this.epoch, metrics, deliver)
     const common = {
       environment,
@@ -265,7 +278,7 @@ export class Room {
     return this.#stage === 'ended'
   }
 
-  #createStream(restored: RestoredRoom | undefined): RoomStream {
+  #createStream(restored: RestoredRoom | undefined, size: StateSize): RoomStream {
     const { environment, room, definition, fence, log } = this.#parts
     return new RoomStream(
       {
@@ -279,6 +292,7 @@ export class Room {
         seats: this.seats,
         log,
         state: () => this.#logic.state,
+        size,
         on_delivered: () => this.#delivered(),
         on_fenced: () => this.#fenced(),
         on_stopped: (stopped) => (stopped ? this.#freeze() : this.#thaw()),

@@ -18,6 +18,7 @@ import { type History, Ring } from './ring.ts'
 import type { Timer } from './scheduler.ts'
 import type { SeatRecord } from './seat.ts'
 import type { Seats } from './seats.ts'
+import type { StateSize } from './state-size.ts'
 import type { Refusal, Update } from './update.ts'
 
 /** What a stream is made of. */
@@ -34,6 +35,7 @@ export interface StreamParts {
   readonly log: RoomLog
   /** The room's present state. */
   readonly state: () => Json
+  readonly size: Pick<StateSize, 'flushed'>
   /** Everything up to a flush is delivered. */
   readonly on_delivered: () => void
   /** Another node owns the room: nothing more may leave. */
@@ -309,6 +311,7 @@ export class RoomStream {
       return { member_id, ref: last_ref, forgotten: outcomes.forgotten }
     })
     const seq = visible ? before.seq + 1 : before.seq
+    if (delta) this.#parts.size.flushed(state, delta)
     const checksum = delta ? this.#checksums.after(before.state, state, delta) : before.checksum
     // Without a delta the states are equal, but may be different objects: the older one has its checksum cached.
     this.#flushed = { state: delta ? state : before.state, seq, checksum }

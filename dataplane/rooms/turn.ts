@@ -44,6 +44,8 @@ export interface TurnParts {
   readonly random: Random
   readonly log: RoomLog
   readonly members: () => readonly Member[]
+  /** Whether so many tasks more may be in flight. */
+  readonly may_start: (tasks: number) => boolean
 }
 
 /** The `ctx` of every handler of one room: collects what one turn asks for. Between turns it refuses to do anything. */
@@ -125,6 +127,8 @@ export class Turn implements RoomContext {
     if (typeof work?.then !== 'function') throw new RoomLogicError('ctx.task needs a promise')
     // Whatever becomes of this turn, a rejection has somebody who listens.
     work.then(undefined, () => {})
+    if (!this.#parts.may_start(this.#tasks.length + 1))
+      throw new RoomLogicError('ctx.task: the room has MAX_ROOM_TASKS tasks in flight; wait for an outcome')
     this.#tasks.push({ type, work })
   }
 

@@ -156,6 +156,18 @@ export const VARIABLES = {
     default: '1000',
     used_by: DATAPLANE,
   }),
+  MAX_ROOM_TASKS: withDefault({
+    meaning: 'How many tasks one room has in flight.',
+    kind: integer(1, 100_000, 'tasks'),
+    default: '100',
+    used_by: DATAPLANE,
+  }),
+  MAX_ROOM_STATE_BYTES: withDefault({
+    meaning: 'How large the state of one room may become.',
+    kind: integer(1024, 1_073_741_824, 'bytes'),
+    default: '8388608',
+    used_by: DATAPLANE,
+  }),
   HEARTBEAT_SECONDS: withDefault({
     meaning:
       'How often node and client make sure that the other is there; two silent ones end the connection.',

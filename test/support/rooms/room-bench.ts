@@ -310,6 +310,7 @@ export class RoomBench {
       delivered: () => count('delivered'),
       fenced: () => count('fenced'),
       frozen: () => count('frozen'),
+      limitReached: (_, limit) => count(`limit ${limit}`),
       backlogFull: () => count('backlog_full'),
       quarantined: (_, cause) => count(`quarantined ${cause}`),
       rooms: (rooms) => {
