@@ -75,7 +75,7 @@ async function one(): Promise<boolean> {
   const held = result.violations.length === 0
   say(report(result, options))
   if (process.send) {
-    const outcome: SeedOutcome = { held, summary: summary(result) }
+    const outcome: SeedOutcome = { held, summary: summary(result), excused: result.excused }
     await new Promise((resolve) => process.send?.(outcome, resolve))
   }
   return held

@@ -7,11 +7,14 @@ import type { Violation } from './violation.ts'
 export function checkClients(history: History, excuses: Excuses): Violation[] {
   const found: Violation[] = []
   const sessions = new Map<string, string>()
+  const edges = new Map<string, string>()
   const joined_at = new Map<string, number>()
   for (const record of history.clients) {
     const { at, client, kind } = record
-    if (kind === 'welcome') sessions.set(client, record.session)
-    else if (kind === 'joined') joined_at.set(client, at)
+    if (kind === 'welcome') {
+      sessions.set(client, record.session)
+      edges.set(client, record.node)
+    } else if (kind === 'joined') joined_at.set(client, at)
     else if (kind === 'raced') {
       const message = `${record.winners} connections were welcome with one token, and stayed`
       found.push({ name: 'resumed_twice', at, client, message })
@@ -23,7 +26,8 @@ export function checkClients(history: History, excuses: Excuses): Violation[] {
       found.push({ name: 'closed_without_cause', at, client, message: `closed with ${code} (${reason})` })
     } else if (kind === 'lost' && record.why === 'seat') {
       const { room, member } = record
-      if (excuses.seat(room, member, joined_at.get(client) ?? 0, at)) continue
+      if (excuses.seat({ room, member, joined_at: joined_at.get(client) ?? 0 }, edges.get(client) ?? '', at))
+        continue
       const message = 'the server knows no seat of the member any more'
       found.push({ name: 'seat_lost', at, room, member, client, message })
     }

@@ -12,11 +12,19 @@ export const EXCUSES = {
 } as const
 
 export type Excuse = keyof typeof EXCUSES
+const NAMES = Object.keys(EXCUSES) as Excuse[]
 
 /** Members hear so long after the fact that a seat is gone, or that a session is. */
 const NOTICED_WITHIN_MS = 3000
 /** A node that cannot be reached for a while hears late that a session is elsewhere. */
 const TAKEN_OVER_WITHIN_MS = 8000
+
+/** A member of a room, since it joined. */
+export interface Seated {
+  readonly room: string
+  readonly member: string
+  readonly joined_at: number
+}
 
 /** An op that is applied no more. */
 interface LostOp {
@@ -71,26 +79,24 @@ export class Excuses {
     return crash && 'take_over'
   }
 
-  /** A member that joined before is told that it has no seat. */
-  seat(room: string, member: string, joined_at: number, at: number): Excuse | undefined {
-    return this.#forgets(room, member, joined_at, at, NOTICED_WITHIN_MS)
+  /** A member whose client is at the node `edge` is told that it has no seat. */
+  seat(seat: Seated, edge: string, at: number): Excuse | undefined {
+    return this.#forgets(seat, at, (ended) => this.#ownerships.back(edge, ended) + NOTICED_WITHIN_MS)
   }
 
-  /** The room knows nothing of a member that joined before, at any time after it forgot it. */
-  forgotten(room: string, member: string, joined_at: number, at: number): Excuse | undefined {
-    return this.#forgets(room, member, joined_at, at, Number.POSITIVE_INFINITY)
+  /** The room knows nothing of a member, at any time after it forgot it. */
+  forgotten(seat: Seated, at: number): Excuse | undefined {
+    return this.#forgets(seat, at, () => Number.POSITIVE_INFINITY)
   }
 
   #forgets(
-    room: string,
-    member: string,
-    joined_at: number,
+    { room, member, joined_at }: Seated,
     at: number,
-    noticed_within_ms: number,
+    noticed: (ended: number) => number,
   ): Excuse | undefined {
     // Members may be told that the room is gone before the next owner has it.
     const lost_then = ({ claim, outage = claim.began }: Ownership) =>
-      joined_at <= claim.ended && outage <= at && at <= claim.ended + noticed_within_ms
+      joined_at <= claim.ended && outage <= at && at <= noticed(claim.ended)
     if (this.#ownerships.losses(room).some(lost_then)) return 'store_lost'
     switch (this.#durability.get(room)) {
       case 'snapshot':
@@ -137,6 +143,26 @@ export interface ExcusedShare {
   readonly by: { readonly [E in Excuse]: number }
 }
 
+/** Of several histories together. */
+export function sumOf(shares: readonly ExcusedShare[]): ExcusedShare {
+  const total = (of: (share: ExcusedShare) => number) => shares.reduce((sum, share) => sum + of(share), 0)
+  const by = Object.fromEntries(NAMES.map((name) => [name, total((share) => share.by[name])]))
+  return {
+    pairs: total(({ pairs }) => pairs),
+    excused: total(({ excused }) => excused),
+    by: by as ExcusedShare['by'],
+  }
+}
+
+/** For people, line by line. */
+export const describeExcused = ({ pairs, excused, by }: ExcusedShare): string[] => [
+  `of ${pairs} pairs of records of one client, one behind the other, ${percent(excused, pairs)} could have hidden a loss:`,
+  ...NAMES.map((name) => `  ${percent(by[name], pairs).padStart(6)}  ${name}: ${EXCUSES[name]}`),
+]
+
+export const percent = (part: number, whole: number): string =>
+  `${((100 * part) / Math.max(1, whole)).toFixed(1)} %`
+
 /** Asks of every two records of each client, one behind the other, what could have gone between them without being reported. */
 export function excusedShare(
   { clients, rooms }: History,
@@ -154,12 +180,12 @@ export function excusedShare(
     seen.set(record.client, now)
     if (!before) continue
     pairs += 1
-    const { room, member, joined_at, epoch } = now
+    const { room, member, joined_at, edge, epoch } = now
     const found = new Set<Excuse | undefined>()
     for (const code of [CLOSE.session_taken_over.code, CLOSE.resume_failed.code])
       found.add(excuses.close(code, record.client, before.session, record.at))
     if (room !== undefined) {
-      found.add(excuses.seat(room, member, joined_at, record.at))
+      found.add(excuses.seat({ room, member, joined_at }, edge, record.at))
       if (record.kind === 'frame' && before.epoch > 0)
         found.add(excuses.rollback(room, before.epoch, { epoch, seq: record.seq }))
       if (record.kind === 'view' && durability.get(room) === 'snapshot')
@@ -178,17 +204,26 @@ export function excusedShare(
 interface Seen {
   readonly at: number
   readonly session: string
+  readonly edge: string
   readonly joined_at: number
   readonly room: string | undefined
   readonly member: string
   readonly epoch: number
 }
 
-const NOTHING_SEEN: Seen = { at: 0, session: '', joined_at: 0, room: undefined, member: '', epoch: 0 }
+const NOTHING_SEEN: Seen = {
+  at: 0,
+  session: '',
+  edge: '',
+  joined_at: 0,
+  room: undefined,
+  member: '',
+  epoch: 0,
+}
 
 function whatIsNew(record: ClientRecord): Partial<Seen> {
   const { at, kind } = record
-  if (kind === 'welcome') return { at, session: record.session }
+  if (kind === 'welcome') return { at, session: record.session, edge: record.node }
   if (kind === 'joined') return { at, joined_at: at, room: record.room, member: record.member, epoch: 0 }
   if (kind === 'lost') return { at, room: undefined, epoch: 0 }
   if (kind === 'frame') return { at, epoch: record.epoch }

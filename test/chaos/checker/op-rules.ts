@@ -29,7 +29,7 @@ class Seat {
   readonly room: string
   readonly member: string
   readonly #client: string
-  readonly #joined_at: number
+  readonly joined_at: number
   /** Of a journal room, which acks what is committed only. */
   readonly #times: CommitTimes | undefined
   readonly #excuses: Excuses
@@ -46,7 +46,7 @@ class Seat {
     this.room = joined.room
     this.member = joined.member
     this.#client = joined.client
-    this.#joined_at = joined.at
+    this.joined_at = joined.at
     this.#times = times
     this.#excuses = excuses
   }
@@ -78,7 +78,7 @@ class Seat {
   end(at: number, view: View | undefined): void {
     if (this.found.length > 0) return
     if (view) this.#see(view, at)
-    else if (!this.#excuses.forgotten(this.room, this.member, this.#joined_at, at)) {
+    else if (!this.#excuses.forgotten(this, at)) {
       this.#report('acked_lost', at, 'the room knows nothing of the member any more')
       return
     }

@@ -118,9 +118,7 @@ export class Ownerships {
 
   /** Since when faults had kept `node` from the store when it was no longer taken for the owner, at `at`; undefined: none had. */
   outage(node: string, at: number): number | undefined {
-    const faults = this.#faults.filter(
-      (fault) => OUTAGES.includes(fault.kind) && (fault.node === undefined || fault.node === node),
-    )
+    const faults = this.#outagesOf(node)
     let since: number | undefined
     for (;;) {
       const earlier = faults.find((fault) =>
@@ -148,6 +146,18 @@ export class Ownerships {
     return frozen
   }
 
+  /** When `node` could hear of what happened at `at`: at once, or after the outages that it was in. */
+  back(node: string, at: number): number {
+    let back = at
+    for (;;) {
+      const next = this.#outagesOf(node).find(
+        (fault) => fault.at <= back + SAVED_WITHIN_MS && fault.until > back,
+      )
+      if (!next) return back
+      back = next.until
+    }
+  }
+
   /** When the store lost its data, up to a moment. */
   wipes(before: number): Fault[] {
     return this.#faults.filter(({ kind, at }) => kind === 'redis_lost' && at <= before)
@@ -161,6 +171,12 @@ export class Ownerships {
         fault.at <= at &&
         fault.at + within_ms >= at &&
         fault.clients?.includes(client),
+    )
+  }
+
+  #outagesOf(node: string): Fault[] {
+    return this.#faults.filter(
+      (fault) => OUTAGES.includes(fault.kind) && (fault.node === undefined || fault.node === node),
     )
   }
 

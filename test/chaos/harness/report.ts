@@ -1,4 +1,4 @@
-import { EXCUSES, type Excuse } from '../checker/excuses.ts'
+import { describeExcused, percent } from '../checker/excuses.ts'
 import { pauses } from '../checker/pauses.ts'
 import { traceOf } from '../checker/trace.ts'
 import { VIOLATIONS } from '../checker/violation.ts'
@@ -34,11 +34,7 @@ export function report({ history, violations, excused, folder }: ChaosResult, op
         `  ${kind.padEnd(12)} ${String(times).padStart(3)} times   worst ${String(Math.round(worst_ms)).padStart(6)} ms   median ${String(Math.round(median_ms)).padStart(6)} ms   (${worst})`,
     ),
     '',
-    `of ${excused.pairs} pairs of records of one client, one behind the other, ${percent(excused.excused, excused.pairs)} could have hidden a loss:`,
-    ...Object.entries(excused.by).map(
-      ([name, pairs]) =>
-        `  ${percent(pairs, excused.pairs).padStart(6)}  ${name}: ${EXCUSES[name as Excuse]}`,
-    ),
+    ...describeExcused(excused),
     '',
   ]
   if (violations.length === 0) return [...lines, 'every promise held', ''].join('\n')
@@ -63,5 +59,3 @@ export function report({ history, violations, excused, folder }: ChaosResult, op
 /** The command that does the same run once more. */
 export const commandFor = ({ seed, seconds, nodes, clients, rooms, unfenced }: ChaosOptions): string =>
   `npm run chaos -- --seed ${seed} --seconds ${seconds} --nodes ${nodes} --clients ${clients} --rooms ${rooms}${unfenced ? ' --unfenced' : ''}`
-
-const percent = (part: number, whole: number): string => `${((100 * part) / Math.max(1, whole)).toFixed(1)} %`

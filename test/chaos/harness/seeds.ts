@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { mkdir, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { describeExcused, type ExcusedShare, sumOf } from '../checker/excuses.ts'
 
 /** A run that is so much longer than its faults hangs. */
 const MOST_SECONDS_MORE = 180
@@ -9,6 +10,8 @@ const MOST_SECONDS_MORE = 180
 export interface SeedOutcome {
   readonly held: boolean
   readonly summary: string
+  /** Absent where the run itself failed. */
+  readonly excused?: ExcusedShare
 }
 
 export interface SeedsOptions {
@@ -32,6 +35,7 @@ export async function runSeeds(options: SeedsOptions): Promise<number[]> {
   const { seeds, parallel, say, stop_at_failure } = options
   const waiting = [...seeds]
   const failed: number[] = []
+  const excused: ExcusedShare[] = []
   const begun = performance.now()
   let done = 0
   const work = async () => {
@@ -39,7 +43,8 @@ export async function runSeeds(options: SeedsOptions): Promise<number[]> {
       const seed = stop_at_failure && failed.length > 0 ? undefined : waiting.shift()
       if (seed === undefined) return
       const begun_seed = performance.now()
-      const { held, summary } = await runSeed(seed, options)
+      const { held, summary, excused: share } = await runSeed(seed, options)
+      if (share) excused.push(share)
       done += 1
       if (!held) failed.push(seed)
       const minutes = ((performance.now() - begun) / 60_000).toFixed(1)
@@ -54,6 +59,7 @@ export async function runSeeds(options: SeedsOptions): Promise<number[]> {
   say(
     `${done} of ${seeds.length} seeds ran, ${done - failed.length} held, ${failed.length} failed${failed.length > 0 ? `: ${failed.join(', ')}; see ${options.folder}` : ''}`,
   )
+  for (const line of describeExcused(sumOf(excused))) say(line)
   return failed
 }
 
