@@ -1,0 +1,60 @@
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { stillThere } from './process-tree.ts'
+
+const PREFIX = 'roomful-tests-'
+
+/** What a run of tests leaves on the machine. */
+export interface RunFolder {
+  /** Everything temporary goes below it when it is in TMPDIR, which also tells the processes of the run from others. */
+  readonly path: string
+  /** Ends every process of the run but those of its test runner, and removes the folder. Gives the commands of those it found. */
+  close(): Promise<string[]>
+}
+
+/**
+ * A folder for all that the tests of one run put down, below `base`. A test that fails, or whose worker is killed, cannot clean up behind
+ * itself: this does, also behind runs that were killed as a whole.
+ */
+export async function openRunFolder(base = tmpdir()): Promise<RunFolder> {
+  const earlier = (await readdir(base)).filter((name) => name.startsWith(PREFIX))
+  for (const name of earlier)
+    if (stillThere([Number(name.slice(PREFIX.length).split('-')[0])]).length === 0)
+      await clear(join(base, name))
+  const path = await mkdtemp(join(base, `${PREFIX}${process.pid}-`))
+  return { path, close: () => clear(path) }
+}
+
+async function clear(folder: string): Promise<string[]> {
+  const commands: string[] = []
+  for (const { pid, command } of await processesOf(folder)) {
+    commands.push(command)
+    try {
+      process.kill(pid, 'SIGKILL')
+    } catch {
+      // It has ended by itself.
+    }
+  }
+  await rm(folder, { recursive: true, force: true, maxRetries: 5 })
+  return commands
+}
+
+/** Every process whose TMPDIR this is, but for the workers of the test runner, which are its own children. None where there is no /proc. */
+async function processesOf(folder: string): Promise<{ pid: number; command: string }[]> {
+  const pids = (await readdir('/proc').catch((): string[] => [])).filter((name) => /^\d+$/.test(name))
+  const found = await Promise.all(
+    pids.map(async (pid) => {
+      const read = (file: string) => readFile(`/proc/${pid}/${file}`, 'utf8').catch(() => '')
+      const [environment, status, command] = await Promise.all([
+        read('environ'),
+        read('status'),
+        read('cmdline'),
+      ])
+      const own = Number(/^PPid:\s*(\d+)/m.exec(status)?.[1]) === process.pid
+      if (own || !environment.split('\0').includes(`TMPDIR=${folder}`)) return []
+      return [{ pid: Number(pid), command: command.replaceAll('\0', ' ').trim() }]
+    }),
+  )
+  return found.flat()
+}
