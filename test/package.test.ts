@@ -95,6 +95,7 @@ async function startDev(env: Record<string, string>) {
     cwd: folder,
     env: {
       PATH: process.env.PATH,
+      TMPDIR: process.env.TMPDIR,
       CONTROL_PORT: String(control),
       WS_PORT: String(websocket),
       ADMIN_PORT: String(admin),

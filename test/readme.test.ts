@@ -144,7 +144,7 @@ describe('npm start, as it is typed', () => {
 })
 
 /** What a new user has in the environment. */
-const bare = { PATH: process.env.PATH!, HOME: process.env.HOME! }
+const bare = { PATH: process.env.PATH!, HOME: process.env.HOME!, TMPDIR: process.env.TMPDIR! }
 
 /** A command that starts a service, typed in the repository; at free ports, and ended with the test. */
 class Started {

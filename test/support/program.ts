@@ -53,7 +53,7 @@ export const startEvaluated = (text: string, words: string[]): Program =>
 /** As `startProgram`, with any command. */
 export function startCommand(command: string, words: string[], env: Record<string, string> = {}): Program {
   const child = spawn(command, words, {
-    env: { PATH: process.env.PATH, HOME: process.env.HOME, ...env },
+    env: { PATH: process.env.PATH, HOME: process.env.HOME, TMPDIR: process.env.TMPDIR, ...env },
   })
   // For a run that ends before whoever started it could see to its end.
   const onExit = () => void child.kill('SIGKILL')

@@ -12,7 +12,7 @@ export async function asAdmin<T>(url: string, work: (redis: Redis) => Promise<T>
 }
 
 /** Resolves once `holds` gives true; asks every 20 ms, also when it rejects, and rejects with `what` after `timeout_ms`. */
-export async function until(what: string, holds: () => Promise<boolean>, timeout_ms = 15_000): Promise<void> {
+export async function until(what: string, holds: () => Promise<boolean>, timeout_ms = 60_000): Promise<void> {
   const end = performance.now() + timeout_ms
   let reason = ''
   while (performance.now() < end) {
