@@ -33,7 +33,13 @@ export class NodeProcess {
       process.execPath,
       ['--import', 'tsx', MAIN, this.#history, ...(unfenced ? ['--unfenced'] : [])],
       {
-        env: { PATH: process.env.PATH, HOME: process.env.HOME, TMPDIR: process.env.TMPDIR, ...env, NODE_ID: node },
+        env: {
+          PATH: process.env.PATH,
+          HOME: process.env.HOME,
+          TMPDIR: process.env.TMPDIR,
+          ...env,
+          NODE_ID: node,
+        },
         stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
       },
     )
