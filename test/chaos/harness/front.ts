@@ -5,6 +5,7 @@ import type { Door } from './player.ts'
 export class Front {
   readonly #server: Server
   readonly #sockets = new Set<Socket>()
+  readonly #pairs = new Map<Socket, Socket>()
 
   private constructor(doors: () => readonly Door[], random: () => number) {
     this.#server = createServer((client) => {
@@ -16,6 +17,8 @@ export class Front {
       }
       const { hostname, port } = new URL(door.url)
       const node = connect(Number(port), hostname)
+      this.#pairs.set(node, client)
+      node.on('close', () => this.#pairs.delete(node))
       for (const [from, to] of [
         [client, node],
         [node, client],
@@ -45,6 +48,11 @@ export class Front {
     const address = this.#server.address()
     if (typeof address !== 'object' || !address) throw new Error('the front has no port')
     return `ws://127.0.0.1:${address.port}`
+  }
+
+  /** Nothing comes back to the client any more on the connections there are; what it sends arrives. */
+  deafen(): void {
+    for (const [node, client] of this.#pairs) node.unpipe(client).resume()
   }
 
   /** Breaks every connection. */

@@ -50,6 +50,12 @@ export interface Player {
 export const MOST_WAITING = 8
 /** One op in so many is one that the room must refuse. */
 const REFUSED_ONE_IN = 12
+/** One time in so many a client sends a burst of such ops, and loses its connection before it can know what became of them. */
+const BURST_ONE_IN = 150
+/** More than a server may be tempted to remember. */
+const BURST = 48
+/** How long a connection that is about to break still carries what the client sends, while nothing comes back. */
+export const DEAF_MS = 50
 
 /** An op that a client is to send. */
 export interface NewOp {
@@ -73,9 +79,10 @@ export class Ops {
     return this.#op(null)
   }
 
-  /** What to send now. */
-  next(): NewOp {
-    return this.#one(REFUSED_ONE_IN) ? this.#bad() : this.good()
+  /** What to send now. `lost`: the connection breaks before any answer. */
+  next(): { ops: NewOp[]; lost: boolean } {
+    if (this.#one(BURST_ONE_IN)) return { ops: Array.from({ length: BURST }, () => this.#bad()), lost: true }
+    return { ops: [this.#one(REFUSED_ONE_IN) ? this.#bad() : this.good()], lost: false }
   }
 
   #bad(): NewOp {

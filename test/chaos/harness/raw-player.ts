@@ -1,7 +1,7 @@
 import { CLOSE, closeName } from '../../../shared/protocol/close-codes.ts'
 import type { ServerMessage } from '../../../shared/protocol/messages.ts'
 import type { End } from '../checker/history.ts'
-import { type Door, MOST_WAITING, type NewOp, Ops, type Player, type PlayerParts } from './player.ts'
+import { DEAF_MS, type Door, MOST_WAITING, type NewOp, Ops, type Player, type PlayerParts } from './player.ts'
 import { RawSeat } from './raw-seat.ts'
 import { RawSocket } from './raw-socket.ts'
 
@@ -90,10 +90,18 @@ export class RawPlayer implements Player {
     setTimeout(() => {
       if (this.#closed) return
       const seat = this.#seat
-      if (!this.#resting && this.#online && seat?.current && seat.kept.size < MOST_WAITING)
-        this.#op(this.#ops.next())
+      if (!this.#resting && this.#online && seat?.current && seat.kept.size < MOST_WAITING) this.#playNow()
       this.#playOn()
     }, this.#ops.pause()).unref()
+  }
+
+  #playNow(): void {
+    const { ops, lost } = this.#ops.next()
+    for (const op of ops) this.#op(op)
+    const socket = this.#socket
+    if (!lost || !socket) return
+    socket.superseded = true
+    setTimeout(() => socket.terminate(), DEAF_MS).unref()
   }
 
   #op({ op, refuse }: NewOp): void {

@@ -3,7 +3,7 @@ import type { Json } from '../../../shared/json.ts'
 import { type End, playerIn, type View } from '../checker/history.ts'
 import type { chaosRoom } from '../room-logic.ts'
 import { Front } from './front.ts'
-import { MOST_WAITING, type NewOp, Ops, type Player } from './player.ts'
+import { DEAF_MS, MOST_WAITING, type NewOp, Ops, type Player } from './player.ts'
 import type { RawPlayerParts } from './raw-player.ts'
 
 const CONNECT_AGAIN_MS = 500
@@ -129,10 +129,17 @@ export class SdkPlayer implements Player {
   #playOn(): void {
     setTimeout(() => {
       if (this.#closed) return
-      if (!this.#resting && this.#room?.status === 'joined' && this.#waiting < MOST_WAITING)
-        this.#op(this.#ops.next())
+      if (!this.#resting && this.#room?.status === 'joined' && this.#waiting < MOST_WAITING) this.#playNow()
       this.#playOn()
     }, this.#ops.pause()).unref()
+  }
+
+  #playNow(): void {
+    const { ops, lost } = this.#ops.next()
+    for (const op of ops) this.#op(op)
+    if (!lost) return
+    this.#front?.deafen()
+    setTimeout(() => this.cut(), DEAF_MS).unref()
   }
 
   #op({ op, refuse }: NewOp): void {
