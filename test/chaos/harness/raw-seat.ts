@@ -24,6 +24,7 @@ export class RawSeat {
   #state: Json | undefined
   #epoch = 0
   #seq = 0
+  #last_ref = 0
   #waiting = true
   #asked_at = Number.NEGATIVE_INFINITY
   #view: View | undefined
@@ -36,7 +37,13 @@ export class RawSeat {
   }
 
   get position() {
-    return { room_id: this.room, epoch: this.#epoch, seq: this.#seq }
+    return { room_id: this.room, epoch: this.#epoch, seq: this.#seq, settled: this.#settled }
+  }
+
+  /** The ref up to which every outcome is known. */
+  get #settled(): number {
+    const [lowest] = this.kept.keys()
+    return lowest === undefined ? this.#last_ref : lowest - 1
   }
 
   /** Whether the state is the room's, as far as this client can tell. */
@@ -74,8 +81,11 @@ export class RawSeat {
   }
 
   send(op: string, ref: number, refuse: Refusal | null): ClientMessage {
-    const message: Kept = { t: 'message', room_id: this.room, type: 'op', data: { op, ref, refuse }, ref }
+    const data = { op, ref, refuse }
+    const settled = this.#settled
+    const message: Kept = { t: 'message', room_id: this.room, type: 'op', data, ref, settled }
     this.kept.set(ref, message)
+    this.#last_ref = ref
     this.#write({ kind: 'sent', ref, op, refuse, again: false })
     return message
   }
