@@ -307,6 +307,51 @@ describe('what an owner sends', () => {
     expect(client.received.filter(({ t }) => t === 'ack')).toMatchObject([{ ref: 3 }])
   })
 
+  it('hears what the client knows, with its messages, at a resume, and when the edge asks again', async () => {
+    const { client, joined, welcome } = await test.join()
+    const { room_id } = joined
+    client.send({ t: 'message', room_id, type: 'move', data: null, ref: 9, settled: 7 })
+    client.send({ t: 'message', room_id, type: 'move', data: null, settled: 5 })
+    await client.roundTrip()
+    expect(test.owner.of('message').map(({ settled }) => settled)).toEqual([7, 7])
+    test.owner.room('one').send({ kind: 'moved', owner: 'node_b' })
+    expect(test.owner.of('attach').map(({ settled }) => settled)).toEqual([7])
+    const detached = test.owner.next('detach')
+    client.ws.terminate()
+    await detached
+    const back = await test.resume(welcome, [{ room_id, epoch: 1, seq: 1, settled: 9 }])
+    await back.next('welcome')
+    expect(test.owner.of('attach').map(({ settled }) => settled)).toEqual([7, 9])
+  })
+
+  it('settles a message whose fields are wrong, so that no ack of a later one stands for it', async () => {
+    const { client, joined } = await test.join()
+    client.ws.send(JSON.stringify({ t: 'message', room_id: joined.room_id, type: 'move', ref: 3 }))
+    expect(await client.next('error')).toMatchObject({ code: 'invalid_message', ref: 3 })
+    expect(test.owner.of('refuse')).toMatchObject([{ ref: 3, code: 'invalid_message' }])
+  })
+
+  it('is spared more bytes than may wait for it, and hears what was turned away', async () => {
+    await test.close()
+    test = await TestGateway.start({ max_unacked_bytes: 1000 })
+    const { client, joined } = await test.join()
+    const { room_id } = joined
+    test.owner.silent.add('message')
+    const send = (ref: number) =>
+      client.send({ t: 'message', room_id, type: 'move', data: 'x'.repeat(400), ref })
+    for (const ref of [2, 3, 4]) send(ref)
+    expect(await client.next('error')).toMatchObject({ code: 'room_unavailable', ref: 4, retryable: true })
+    test.owner.answer(test.owner.of('message')[0]!)
+    await client.next('ack')
+    send(5)
+    await client.roundTrip()
+    expect(test.owner.of('message').map(({ ref, skipped }) => [ref, skipped])).toEqual([
+      [2, undefined],
+      [3, undefined],
+      [5, 4],
+    ])
+  })
+
   it('can end a seat with a farewell', async () => {
     const { client, joined } = await test.join()
     const { room_id, member_id } = joined

@@ -99,6 +99,16 @@ describe('a message that was refused', () => {
     expect(claim!.journal.at(-1)!.length).toBeLessThan(150_000)
   })
 
+  it('takes no more bytes than are allowed, the oldest going first', async () => {
+    const text = 'é'.repeat(100)
+    const bench = new RoomBench([counter()], { limits: { outcomes: { messages: 1000, bytes: 1000 } } })
+    const ann = await bench.join('counter', 'ann')
+    for (const ref of range(1, 20))
+      bench.send('counter', 'ann', { kind: 'refuse', ref, code: 'rate_limited', message: text })
+    const { refused } = await attach(bench, ann)
+    expect(refs(refused)).toEqual(range(17, 20))
+  })
+
   it('takes no place in the journal once its client knows', async () => {
     const bench = new RoomBench([counter()])
     await bench.join('counter', 'ann')

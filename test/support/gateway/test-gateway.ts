@@ -7,6 +7,7 @@ import { Gateway, type GatewayParts } from '../../../dataplane/gateway/gateway.t
 import { askControl } from '../../../dataplane/gateway/key-status.ts'
 import type { GatewayOptions } from '../../../dataplane/gateway/options.ts'
 import { timestamp } from '../../../shared/clock.ts'
+import type { ResumePosition } from '../../../shared/protocol/messages.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { issueToken, type SigningKey, type TokenClaims } from '../../../shared/tokens.ts'
@@ -214,7 +215,7 @@ export class TestGateway {
   /** A client that says it comes back. */
   async resume(
     { session_id, resume_token }: { session_id: string; resume_token: string },
-    rooms: { room_id: string; epoch: number; seq: number }[] = [],
+    rooms: ResumePosition[] = [],
   ): Promise<TestClient> {
     const client = await this.open()
     client.send({ t: 'hello', project_id: 'prj_one', resume: { session_id, resume_token, rooms } })

@@ -1,0 +1,64 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { TestClient } from './support/gateway/test-client.ts'
+import { startService, type TestService } from './support/service.ts'
+
+/** A room that keeps three refusals of each member, and a client of somebody's own. */
+describe('a client that comes back', () => {
+  let service: TestService
+  beforeAll(async () => {
+    service = await startService({ node: { max_unacked_messages: 3 } })
+  })
+  afterAll(() => service.close())
+
+  const FIRST = 2
+  const LAST = 12
+
+  /** Refs 2 to 11 were refused, 12 was applied, and the client sends all of them again. Tells what it is answered, in order. */
+  async function sendsAgain(key: string, settled?: number): Promise<string[]> {
+    const { project_id, token } = await service.login()
+    const room_id = `counter:${key}`
+    const send = (client: TestClient): void => {
+      for (let ref = FIRST; ref < LAST; ref++)
+        client.send({ t: 'message', room_id, type: 'nonsense', data: null, ref })
+      client.send({ t: 'message', room_id, type: 'inc', data: {}, ref: LAST })
+    }
+    const client = await TestClient.open(service.ws_url)
+    client.send({ t: 'hello', project_id, token })
+    const { session_id, resume_token } = await client.next('welcome')
+    client.send({ t: 'join', ref: 1, room_type: 'counter', options: { key } })
+    const { epoch, seq } = await client.next('state.snapshot')
+    send(client)
+    await client.next('ack', ({ ref }) => ref === LAST)
+    client.ws.terminate()
+    await client.closed
+
+    const back = await TestClient.open(service.ws_url)
+    const rooms = [{ room_id, epoch, seq, ...(settled !== undefined && { settled }) }]
+    back.send({ t: 'hello', project_id, resume: { session_id, resume_token, rooms } })
+    await back.next('welcome')
+    send(back)
+    back.send({ t: 'message', room_id, type: 'inc', data: {}, ref: LAST + 1 })
+    await back.next('ack', ({ ref }) => ref === LAST + 1)
+    expect(back.received.findLast(({ t }) => t === 'state.patch')).toMatchObject({ ops: [{ value: 2 }] })
+    back.ws.terminate()
+    return back.received.flatMap((message) => {
+      if (message.t === 'error') return `${message.ref} ${message.code}`
+      return message.t === 'ack' ? `ack ${message.ref}` : []
+    })
+  }
+
+  const refused = [9, 10, 11].map((ref) => `${ref} unknown_type`)
+
+  it('without ever having said what it knows is never acked what was refused, though the room has forgotten', async () => {
+    const told = await sendsAgain('forgotten')
+    const unknown = [2, 3, 4, 5, 6, 7, 8].map((ref) => `${ref} outcome_unknown`)
+    expect(told.slice(0, 13)).toEqual([...refused, ...unknown, ...refused])
+    expect(told.slice(13)).toEqual(expect.arrayContaining([`ack ${LAST}`]))
+  })
+
+  it('and says that it knows all that is forgotten is acked at once', async () => {
+    const told = await sendsAgain('known', 8)
+    expect(told.slice(0, 4)).toEqual([...refused, `ack ${LAST}`])
+    expect(told).not.toContainEqual(expect.stringContaining('outcome_unknown'))
+  })
+})
