@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import type { TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
 
 let test: TestGateway
@@ -395,5 +396,78 @@ describe('what an owner sends', () => {
       members: [{ member_id: joined.member_id, sub: 'ada' }],
     })
     expect(test.owner.of('resync')).toMatchObject([{ have_seq: 0, reason: 'checksum' }])
+  })
+
+  describe('whole states, for a client that asks again and again,', () => {
+    const ask = (client: TestClient, count = 1): Promise<void> => {
+      for (let i = 0; i < count; i++)
+        client.send({ t: 'state.resync', room_id: 'arena:one', have_seq: 0, reason: 'checksum' })
+      return client.roundTrip()
+    }
+    const asked = (): number => test.owner.of('resync').length
+
+    it('come ever less often, and at once again when it has been quiet', async () => {
+      const { client } = await test.join()
+      const intervals: number[] = []
+      await ask(client, 50)
+      expect(asked()).toBe(1)
+      for (let round = 0; round < 7; round++) {
+        const before = asked()
+        let waited = 0
+        while (asked() === before) {
+          test.clock.advance(50)
+          waited += 50
+        }
+        intervals.push(waited)
+        await ask(client, 10)
+      }
+      expect(intervals).toEqual([250, 500, 1000, 2000, 4000, 8000, 8000])
+      test.clock.advance(17_000)
+      await client.roundTrip()
+      const before = asked()
+      test.clock.advance(17_000)
+      await ask(client)
+      expect(asked()).toBe(before + 1)
+      await ask(client)
+      test.clock.advance(250)
+      expect(asked()).toBe(before + 2)
+    })
+
+    it('are sent once for all that it asked, also when it has truly lost track twice', async () => {
+      const { client } = await test.join()
+      const received = (): number => client.received.filter(({ t }) => t === 'state.resync').length
+      await ask(client)
+      expect(received()).toBe(1)
+      await ask(client, 3)
+      expect(received()).toBe(1)
+      test.clock.advance(250)
+      await client.roundTrip()
+      expect(received()).toBe(2)
+      test.clock.advance(9000)
+      await client.roundTrip()
+      expect(received()).toBe(2)
+    })
+
+    it('are one at a time: what it asks until the answer is here is answered by that', async () => {
+      const { client } = await test.join()
+      const room = test.owner.room('one')
+      test.owner.silent.add('resync')
+      await ask(client, 5)
+      const { member_id } = test.owner.of('resync')[0]!
+      room.send({ kind: 'state', member_id, seq: room.seq, state: room.resync() })
+      await client.next('state.resync')
+      test.clock.advance(9000)
+      await client.roundTrip()
+      expect(asked()).toBe(1)
+    })
+
+    it('are not asked for any more when its seat or its connection is gone', async () => {
+      const { client } = await test.join()
+      await ask(client, 2)
+      client.ws.terminate()
+      await expect.poll(() => test.owner.of('detach').length).toBe(1)
+      test.clock.advance(250)
+      expect(asked()).toBe(1)
+    })
   })
 })

@@ -9,6 +9,7 @@ import type { Connection } from './connection.ts'
 import { Flush } from './flush.ts'
 import type { JoinWatch } from './join-watch.ts'
 import type { GatewayMetrics } from './metrics.ts'
+import { ResyncPace } from './resync-pace.ts'
 import { type AttachResult, Seat } from './seat.ts'
 import type { Session } from './session.ts'
 import type { Reliable, UnackedLimits } from './unacked.ts'
@@ -165,10 +166,19 @@ export class Edge {
     this.#sendReliable(seat, refused, message.length)
   }
 
-  /** The client has lost track. A seat that is behind or waits for its state gets one anyway. */
+  /**
+   * The client has lost track. A seat that is behind or waits for its state gets one anyway. A whole state may be large, so a client that
+   * asks again and again is answered ever less often.
+   */
   resync(seat: Seat, { have_seq, reason }: Ask<'state.resync'>): void {
     if (seat.phase !== 'live') return
-    this.#parts.send({ kind: 'resync', room: seat.room, member_id: seat.member_id, have_seq, reason })
+    const { clock, metrics, send } = this.#parts
+    const { room, member_id } = seat
+    seat.resyncs ??= new ResyncPace(clock)
+    const asked = seat.resyncs.ask(() => {
+      if (seat.phase === 'live') send({ kind: 'resync', room, member_id, have_seq, reason })
+    })
+    if (!asked) metrics.resyncDelayed()
   }
 
   /** The session's socket is gone: its seats stay, except those it was leaving. */
@@ -378,6 +388,7 @@ export class Edge {
   /** True: nobody at this edge is in the room any more. */
   #remove(seat: Seat): boolean {
     this.#asking.delete(seat)
+    seat.resyncs?.settle()
     this.#joins.abandoned(seat)
     const { seats } = seat.session
     if (seats.get(seat.room_id) === seat) seats.delete(seat.room_id)

@@ -23,6 +23,8 @@ export interface GatewayMetrics {
   closed(name: CloseName | 'lost'): void
   /** A message was not forwarded, or a ping or pong of the websocket ignored, because the session sends too many. */
   rateLimited(by: 'session' | 'control_frame'): void
+  /** A client asked for a whole state too soon after the one before; what it asks until then is answered once. */
+  resyncDelayed(): void
   /** A session without a connection was ended, since its player or token began another. */
   sessionEvicted(): void
   /** A socket was ended before it had a session: the node has as many as it takes, or as many that are `pending`, or the address has. */
@@ -49,6 +51,7 @@ export const noMetrics: GatewayMetrics = {
   error() {},
   closed() {},
   rateLimited() {},
+  resyncDelayed() {},
   sessionEvicted() {},
   connectionDropped() {},
   unackedFull() {},

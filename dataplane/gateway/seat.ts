@@ -15,6 +15,7 @@ import type { Connection, DirectMessage } from './connection.ts'
 import { errorMessage } from './error-message.ts'
 import type { Flush } from './flush.ts'
 import { HeldFrames } from './held-frames.ts'
+import type { ResyncPace } from './resync-pace.ts'
 import type { Session } from './session.ts'
 import { type Reliable, Unacked, type UnackedLimits } from './unacked.ts'
 
@@ -61,6 +62,8 @@ export class Seat {
   asked_again_at: number
   /** What the owner has not settled. */
   readonly unacked: Unacked
+  /** How often the client may ask for the whole state; absent until it does. */
+  resyncs: ResyncPace | undefined
   readonly #held = new HeldFrames()
   #phase: SeatPhase
   #connection: Connection | undefined
@@ -231,6 +234,7 @@ export class Seat {
     this.#connection = undefined
     this.#attach = undefined
     this.#sample = undefined
+    this.resyncs?.settle()
     this.#held.drop()
     this.unacked.clear()
     if (this.#phase !== 'joining') this.#phase = 'detached'
@@ -359,6 +363,7 @@ export class Seat {
   }
 
   #pushState(frames: Frames): void {
+    this.resyncs?.settle()
     const bytes = this.#connection && frames[this.#connection.codec.subprotocol]
     if (bytes) this.#connection?.outbox.pushState(bytes)
   }

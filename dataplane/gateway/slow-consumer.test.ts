@@ -139,6 +139,8 @@ describe('a client that stops reading', () => {
     stopReading(client)
     let most = 0
     while (test.gateway.connections > 0) {
+      // The longest that it has to wait for the next one.
+      test.clock.advance(8000)
       client.send({ t: 'state.resync', room_id: joined.room_id, have_seq: 0, reason: 'checksum' })
       await test.owner.next('resync')
       await turn()

@@ -103,6 +103,10 @@ function gatewayMetrics(
     'reason',
     ['node', 'pending', 'address'],
   )
+  const resyncs_delayed = make.counter(
+    'service_resyncs_delayed_total',
+    'Requests of clients for a whole state that came too soon after the one before: those until the next is allowed are answered once.',
+  )
   const evicted = make.counter(
     'service_sessions_evicted_total',
     'Sessions without a connection that were ended early, since their player or token began another and had as many as there may be.',
@@ -157,6 +161,7 @@ function gatewayMetrics(
       if (name === 'slow_consumer') slow_consumers.closed()
     },
     rateLimited: (by) => rate_limited[by](),
+    resyncDelayed: () => resyncs_delayed(),
     sessionEvicted: () => evicted(),
     connectionDropped: (reason) => dropped[reason](),
     unackedFull: () => unacked_full(),

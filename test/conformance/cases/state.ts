@@ -216,7 +216,7 @@ topic.each(
       'move',
       { x: random.fraction(), y: random.integer(0, 9) },
     ])
-    for (let ask = 1; ask <= 4; ask += 1) {
+    for (let ask = 1; ask <= 2; ask += 1) {
       const have_seq = ask % 2 ? 0 : view.seq
       peer.send({
         t: 'state.resync',
