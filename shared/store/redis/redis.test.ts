@@ -174,6 +174,19 @@ describe('a Redis store that loses its server', () => {
     expect(returns).toBe(2)
   })
 
+  it('asks a server once for how long it has been running, while the connection to it stands', async () => {
+    const server = await ownServer()
+    const store = await openStore({ url: server.url })
+    const redis = admin(server.url)
+    const questions = async () =>
+      Number(/cmdstat_info:calls=(\d+)/.exec(await redis.info('commandstats'))?.[1])
+    await store.uptime()
+    const before = await questions()
+    for (let i = 0; i < 20; i++) await store.uptime()
+    // The one that counts is counted, too.
+    expect((await questions()) - before).toBe(1)
+  })
+
   it('makes a bus anew that looks connected and hears nothing', async () => {
     const proxy = await ownProxy()
     const store = await openStore({ url: proxy.url })
