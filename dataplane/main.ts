@@ -1,4 +1,5 @@
 import { fileURLToPath } from 'node:url'
+import { systemClock } from '../shared/clock.ts'
 import type { DataplaneConfig } from '../shared/config.ts'
 import type { Logger } from '../shared/log.ts'
 import type { Store } from '../shared/store/port.ts'
@@ -6,6 +7,7 @@ import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import { startNode } from './node.ts'
 import { loadRooms } from './rooms/loader.ts'
 import { watchRooms } from './rooms/watch.ts'
+import { startWatchdog } from './watchdog/watchdog.ts'
 
 export interface DataplaneParts {
   readonly config: DataplaneConfig
@@ -39,7 +41,20 @@ export async function startDataplane({
   const folder = config.rooms_dir ?? EXAMPLES
   const rooms = await loadRooms(folder)
   log.info({ folder }, `room types: ${rooms.map(({ type }) => type).join(', ')}`)
-  const node = await startNode({ ...config, rooms, store, log, tracer, reveal_failures: development })
+  const watchdog = startWatchdog(watchdogSettings(config), { clock: systemClock, log })
+  const { turns } = watchdog
+  const node = await startNode({
+    ...config,
+    rooms,
+    store,
+    log,
+    tracer,
+    turns,
+    reveal_failures: development,
+  }).catch(async (error: unknown) => {
+    await watchdog.close()
+    throw error
+  })
   const watching = development
     ? watchRooms(folder, (definition) => node.replaceRoom(definition), log)
     : undefined
@@ -49,6 +64,17 @@ export async function startDataplane({
     close: async () => {
       watching?.close()
       await node.close()
+      await watchdog.close()
     },
   }
 }
+
+const watchdogSettings = (config: DataplaneConfig) => ({
+  limit_ms: config.turn_limit_ms,
+  store: config.store,
+  log: config.log,
+  node_id: config.node_id ?? '',
+  // A session that is away that long may still come back with the message.
+  note_ttl_ms: 1000 * Math.max(config.room_orphan_ttl_seconds, config.resume_ttl_seconds),
+  note_timeout_ms: config.node_lease_ms,
+})

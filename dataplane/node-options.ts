@@ -6,9 +6,10 @@ import type { Store } from '../shared/store/port.ts'
 import type { Tracer } from '../shared/tracing/tracer.ts'
 import type { GatewayOptions } from './gateway/options.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
+import type { Turns } from './watchdog/turns.ts'
 
 /** The part of the configuration that is about the node itself. */
-export type NodeConfig = Omit<DataplaneConfig, 'rooms_dir' | 'store' | 'log' | 'tracing'>
+export type NodeConfig = Omit<DataplaneConfig, 'rooms_dir' | 'store' | 'log' | 'tracing' | 'turn_limit_ms'>
 
 /** How a node runs: its room types, and whatever of the configuration is not as the defaults say. */
 export interface NodeOptions extends Partial<NodeConfig> {
@@ -21,6 +22,8 @@ export interface NodeOptions extends Partial<NodeConfig> {
   readonly random?: Random
   /** Default: no traces. Its owner sends what it has gathered, after the node was closed. */
   readonly tracer?: Tracer
+  /** Is told of every turn of every room; default: nobody is. */
+  readonly turns?: Turns
   /** Tells players what failing room logic threw; for development. Default: they read that it failed, and the log has the error. */
   readonly reveal_failures?: boolean
 }

@@ -194,6 +194,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     deliver,
     edge_gone: (edge) => members.isGone(edge),
     redirect: (arrivals, owner) => router.redirect(arrivals, owner),
+    ...(options.turns && { turns: options.turns }),
     ...(options.reveal_failures !== undefined && { reveal_failures: options.reveal_failures }),
     // A session's end is its edge's to tell; this is for edges that cannot any more.
     limits: {

@@ -90,6 +90,7 @@ describe('dataplane configuration', () => {
       node_id: undefined,
       advertise_url: undefined,
       node_lease_ms: 2000,
+      turn_limit_ms: 800,
       resume_ttl_seconds: 60,
       room_orphan_ttl_seconds: 600,
       room_quarantine_ttl_seconds: 259_200,
@@ -149,6 +150,18 @@ describe('dataplane configuration', () => {
     expect(named(parseDataplaneConfig({ ...REDIS, OUTBOX_LIMIT_BYTES: '2048' }))).toEqual([
       'OUTBOX_LIMIT_BYTES',
     ])
+  })
+
+  it('ends a turn well before the lease of its node', () => {
+    const limit = (env: Record<string, string>) =>
+      config(parseDataplaneConfig({ ...REDIS, ...env })).turn_limit_ms
+    expect(limit({ NODE_LEASE_MS: '500' })).toBe(200)
+    expect(limit({ NODE_LEASE_MS: '60000' })).toBe(800)
+    expect(limit({ NODE_LEASE_MS: '60000', TURN_LIMIT_MS: '24000' })).toBe(24_000)
+    const late = parseDataplaneConfig({ ...REDIS, TURN_LIMIT_MS: '801' })
+    expect(late.ok || describeProblems(late)).toContain(
+      'TURN_LIMIT_MS is 801, more than 0.4 × NODE_LEASE_MS (2000); it may be: 800 or less',
+    )
   })
 
   it('says what a node without internal token cannot do', () => {

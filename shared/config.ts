@@ -71,6 +71,7 @@ export interface DataplaneConfig {
   readonly node_id: string | undefined
   readonly advertise_url: string | undefined
   readonly node_lease_ms: number
+  readonly turn_limit_ms: number
   readonly resume_ttl_seconds: number
   readonly room_orphan_ttl_seconds: number
   readonly room_quarantine_ttl_seconds: number
@@ -212,6 +213,13 @@ function contradictions(command: Command, values: Partial<Values>): Problem[] {
         was: `too easy to guess (${which}) while ${host_name} is "${values[host_name]}"`,
         may_be: `${STRONG_SECRET}; a weaker one only on loopback addresses`,
       })
+  const { TURN_LIMIT_MS: turn, NODE_LEASE_MS: lease } = values
+  if (turn !== undefined && lease !== undefined && turn > longestTurn(lease))
+    found.push({
+      name: 'TURN_LIMIT_MS',
+      was: `${turn}, more than 0.4 × NODE_LEASE_MS (${lease})`,
+      may_be: `${longestTurn(lease)} or less, so that the next owner of the room knows why the last one ended`,
+    })
   if (high !== undefined && limit !== undefined && high > limit)
     found.push({
       name: 'OUTBOX_LIMIT_BYTES',
@@ -270,6 +278,11 @@ function weakSecrets(values: Partial<Values>) {
   })
 }
 
+const TURN_LIMIT_MS = 800
+
+/** What is left of a lease must do for the watchdog to tell the store which turn it was. */
+const longestTurn = (lease_ms: number): number => Math.floor(0.4 * lease_ms)
+
 const typoWarnings = (env: Environment): string[] =>
   findTypos(env).map(({ name, suggestion }) =>
     suggestion === undefined
@@ -305,6 +318,7 @@ const dataplaneConfig = (values: Values, tracing: TracingReading): DataplaneConf
   node_id: values.NODE_ID,
   advertise_url: values.ADVERTISE_URL,
   node_lease_ms: values.NODE_LEASE_MS,
+  turn_limit_ms: values.TURN_LIMIT_MS ?? Math.min(TURN_LIMIT_MS, longestTurn(values.NODE_LEASE_MS)),
   resume_ttl_seconds: values.SESSION_RESUME_TTL,
   room_orphan_ttl_seconds: values.ROOM_ORPHAN_TTL,
   room_quarantine_ttl_seconds: values.ROOM_QUARANTINE_TTL,

@@ -5,6 +5,7 @@ import type { ClientMessage } from '../../shared/protocol/messages.ts'
 import type { ClaimResult, ClusterMetrics } from '../cluster/metrics.ts'
 import type { GatewayMetrics, HandshakeResult } from '../gateway/metrics.ts'
 import type { QuarantineCause, ResyncCause, RoomMetrics } from '../rooms/metrics.ts'
+import { HOOKS, type TurnHook } from '../watchdog/turns.ts'
 import { type Add, Instruments } from './instruments.ts'
 
 const CLOSE_NAMES = Object.keys(CLOSE) as CloseName[]
@@ -204,6 +205,12 @@ function roomMetrics(make: Instruments, rate_limited: Add): RoomMetrics {
     'service_commit_duration_seconds',
     'Time a write of a room to the store takes.',
   )
+  const stuck = make.counterByRoomType<TurnHook>(
+    'service_room_turns_stuck_total',
+    'Turns that did not end, and ended the owner of their room; counted by who takes the room over.',
+    'hook',
+    HOOKS,
+  )
   const fenced = make.counter(
     'service_fenced_writes_total',
     'Writes of a room that were refused since another node owns it.',
@@ -235,6 +242,7 @@ function roomMetrics(make: Instruments, rate_limited: Add): RoomMetrics {
     resync: (room_type, cause) => resyncs(room_type, cause),
     delivered,
     committed,
+    stuck: (room_type, hook) => stuck(room_type, hook),
     fenced: () => fenced(),
     frozen: (room_type) => frozen(room_type),
     backlogFull: (room_type) => backlog_full(room_type),

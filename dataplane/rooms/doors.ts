@@ -1,5 +1,6 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ToOwner } from '../traffic.ts'
+import type { TurnHook, TurnRoom } from '../watchdog/turns.ts'
 import { Admissions, type JoinRequest, type Verdict } from './admissions.ts'
 import type { RoomLog } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
@@ -11,6 +12,8 @@ import type { Replies } from './replies.ts'
 import { Seat } from './seat.ts'
 import type { Seats } from './seats.ts'
 import type { RoomStream } from './stream.ts'
+import type { StuckTurns } from './stuck-turns.ts'
+import { FAILED } from './validate.ts'
 
 /** What doors are made of. */
 export interface DoorsParts {
@@ -23,6 +26,9 @@ export interface DoorsParts {
   readonly play: Play
   readonly replies: Replies
   readonly failures: FailureLog
+  readonly room: TurnRoom
+  /** What is not to be begun again. */
+  readonly stuck: StuckTurns
   /** Runs something that came by itself, now or when the room may act again. */
   readonly act: (run: () => void) => void
   /** Nobody is about to come in any more who was. */
@@ -70,7 +76,7 @@ export class Doors {
   }
 
   join(request: JoinRequest): void {
-    const { logic, seats, stream, replies, room_id } = this.#parts
+    const { logic, seats, stream, replies, stuck, room_id } = this.#parts
     const { definition } = logic
     const running = this.#admissions.ofSession(request.session_id)
     if (running) {
@@ -81,7 +87,11 @@ export class Doors {
     const seated = seats.ofSession(request.session_id)
     if (seated && this.#rejoin(seated, request)) return
     this.#spans.begin(request, { 'roomful.epoch': stream.epoch, 'roomful.durability': definition.durability })
-    const options = parseOptions(definition, request.options)
+    if (stuck.hasJoin(request.session_id, request.ref)) {
+      this.#refuse(request, 'room_logic_failed', FAILED)
+      return
+    }
+    const options = this.#during('options', request, () => parseOptions(definition, request.options))
     const full = seats.size + this.#admissions.size >= definition.max_members
     if (this.#closed) this.#late(request)
     else if (!options.ok && options.cause !== undefined)
@@ -225,6 +235,17 @@ export class Doors {
     this.#parts.replies.refuse(request, code, message)
   }
 
+  /** Room logic looks at a join. */
+  #during<T>(hook: TurnHook, { session_id, ref }: JoinRequest, look: () => T): T {
+    const { environment, room } = this.#parts
+    environment.turns.begin(room, hook, session_id, ref, '')
+    try {
+      return look()
+    } finally {
+      environment.turns.end()
+    }
+  }
+
   /** Room logic threw at a join. */
   #failed(request: JoinRequest, kind: string, error: unknown): void {
     const { code, message } = this.#parts.failures.explain(kind, error)
@@ -242,8 +263,10 @@ export class Doors {
     const member = Object.freeze({ member_id: request.member_id, sub: request.sub })
     const now = environment.clock.now()
     const ctx = { room_id, now, members: seats.members, state: logic.state as never, log }
-    this.#admissions.ask(logic.definition, request, member, options, ctx, (verdict) =>
-      act(() => this.#admitted(request, options, verdict)),
+    this.#during('admit', request, () =>
+      this.#admissions.ask(logic.definition, request, member, options, ctx, (verdict) =>
+        act(() => this.#admitted(request, options, verdict)),
+      ),
     )
   }
 
@@ -268,7 +291,7 @@ export class Doors {
       environment.limits.outcomes,
     )
     seat.turn = turn
-    const refused = play.join(seat, options)
+    const refused = this.#during('on_join', request, () => play.join(seat, options))
     if (refused) this.#refuse(request, refused.code, refused.message)
     on_empty()
   }

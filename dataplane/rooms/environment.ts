@@ -3,6 +3,7 @@ import type { Random } from '../../shared/random.ts'
 import type { RoomRecords } from '../../shared/store/port.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { ToEdge } from '../traffic.ts'
+import type { Turns } from '../watchdog/turns.ts'
 import type { Codecs } from './frames.ts'
 import type { JournalFormat } from './journal.ts'
 import type { RoomMetrics } from './metrics.ts'
@@ -65,6 +66,8 @@ export interface RoomEnvironment {
   readonly metrics: RoomMetrics
   readonly tracer: Tracer
   readonly limits: RoomLimits
+  /** Hears of everything that room logic does. */
+  readonly turns: Turns
   /** Whether players are told what failing room logic threw; for development. */
   readonly reveal_failures: boolean
   /** Takes a message to an edge. */

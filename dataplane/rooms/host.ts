@@ -9,6 +9,7 @@ import { Backlog } from '../backlog.ts'
 import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { choose, lazily } from '../listing.ts'
 import { type Arrival, type RoomAddress, roomId, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
+import { noTurns, type TurnCause, type TurnRoom, type Turns } from '../watchdog/turns.ts'
 import type { JoinRequest } from './admissions.ts'
 import {
   type ClaimOptions,
@@ -30,8 +31,9 @@ import { Replies } from './replies.ts'
 import { restore } from './restore.ts'
 import { Room, type RoomParts } from './room.ts'
 import { type Defer, Scheduler } from './scheduler.ts'
+import { StuckTurns } from './stuck-turns.ts'
 import { UpdateRates } from './update-rates.ts'
-import type { Invalid } from './validate.ts'
+import { FAILED, type Invalid } from './validate.ts'
 
 /** What a host is made of. */
 export interface RoomHostParts {
@@ -59,6 +61,8 @@ export interface RoomHostParts {
   readonly redirect: (arrivals: readonly Arrival[], owner: string | undefined) => void
   /** Default: when this turn of the event loop has read its sockets. */
   readonly defer?: Defer
+  /** Default: nobody watches. */
+  readonly turns?: Turns
   /** Whether players are told what failing room logic threw; default false. */
   readonly reveal_failures?: boolean
   readonly limits?: Partial<RoomLimits>
@@ -102,6 +106,7 @@ export class RoomHost {
       metrics,
       tracer: parts.tracer ?? noTracer,
       limits,
+      turns: parts.turns ?? noTurns,
       reveal_failures: parts.reveal_failures ?? false,
       deliver,
       may_act,
@@ -305,16 +310,28 @@ export class RoomHost {
   /** The room is this node's: it goes on from what the store holds, or begins with the first join. */
   #begin(address: RoomAddress, definition: RoomDefinition, claim: Claim, waiting: Backlog): void {
     const name = roomName(address)
+    const stuck = new StuckTurns(claim)
+    if (stuck.last) this.#tellStuck(address, claim, stuck.last)
+    if (stuck.too_many) {
+      const why = { cause: 'looping', text: `${stuck.recent} turns in a minute did not end` } as const
+      void this.#guard(name, () => this.#putAside(address, claim, why, waiting))
+      return
+    }
+    for (const arrival of waiting.take()) if (!this.#isStuck(arrival.message, stuck)) waiting.add(arrival)
     const first = firstJoin(waiting.waiting)
     let room: Room
     try {
-      const restored = restore(claim, this.#environment.format)
+      // One that did not come to the end of its last turn has ended.
+      const ended = stuck.last?.hook === 'on_dispose'
+      const restored = ended ? undefined : restore(claim, this.#environment.format)
       if (!restored && !first) {
         this.#giveBack(name, claim, true, () => this.#absent(name, waiting))
         return
       }
-      const begin = restored ? { restored } : { state: this.#create(definition, first!) }
-      room = this.#build(address, definition, claim, begin)
+      const begin = restored
+        ? { restored }
+        : { state: this.#create({ name, epoch: claim.fence.epoch }, definition, first!) }
+      room = this.#build(address, definition, { fence: claim.fence, begin, stuck })
     } catch (error) {
       this.#cannotBegin(address, claim, error, waiting, first)
       return
@@ -327,17 +344,20 @@ export class RoomHost {
     for (const { message, from } of waiting.take()) void this.#guard(name, () => room.receive(message, from))
   }
 
-  #build(address: RoomAddress, definition: RoomDefinition, claim: Claim, begin: RoomParts['begin']): Room {
+  #build(
+    address: RoomAddress,
+    definition: RoomDefinition,
+    found: Pick<RoomParts, 'fence' | 'begin' | 'stuck'>,
+  ): Room {
     const name = roomName(address)
     const { log } = this.#parts
-    const { epoch } = claim.fence
+    const { epoch } = found.fence
     return new Room({
       environment: this.#environment,
       room: address,
       definition,
-      fence: claim.fence,
       log: log.child({ room_id: roomId(address), project_id: address.project_id }),
-      begin,
+      ...found,
       on_members: (change) => {
         this.#members += change
         this.#parts.metrics.members(this.#members)
@@ -355,14 +375,38 @@ export class RoomHost {
     })
   }
 
-  #create(definition: RoomDefinition, message: ToOwner) {
-    const options = parseOptions(definition, message.kind === 'join' ? message.options : {})
-    if (!options.ok) throw new CannotCreate(this.#refusalOf(definition, options))
+  #create(room: TurnRoom, definition: RoomDefinition, join: JoinRequest) {
+    const { turns } = this.#environment
+    turns.begin(room, 'create', join.session_id, join.ref, '')
     try {
+      const options = parseOptions(definition, join.options)
+      if (!options.ok) throw new CannotCreate(this.#refusalOf(definition, options))
       return createState(definition, options.value, this.#environment.limits.state_bytes)
     } catch (error) {
+      if (error instanceof CannotCreate) throw error
       throw new CannotCreate(this.#failures.explain(`create of ${definition.type}`, error))
+    } finally {
+      turns.end()
     }
+  }
+
+  /** The last owner ended because of a turn of this room, and could count nothing any more. */
+  #tellStuck(room: RoomAddress, { over }: Claim, { hook, type }: TurnCause): void {
+    const { log, metrics } = this.#parts
+    const { project_id, room_type } = room
+    metrics.stuck(room_type, hook)
+    log.error(
+      { room_id: roomId(room), project_id, room_type, hook, message_type: type || undefined, epoch: over },
+      'a turn of the room did not end, and ended its owner: it is not begun again',
+    )
+  }
+
+  /** Whether a join is one that an owner did not come to the end of; then it is refused. */
+  #isStuck(message: ToOwner, stuck: StuckTurns): boolean {
+    if (message.kind !== 'join') return false
+    const is = stuck.last?.hook === 'create' || stuck.hasJoin(message.session_id, message.ref)
+    if (is) this.#repliesOf(message.room).refuse(message, 'room_logic_failed', FAILED)
+    return is
   }
 
   #cannotBegin(

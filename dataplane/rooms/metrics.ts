@@ -1,5 +1,6 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ResyncReason } from '../../shared/protocol/messages.ts'
+import type { TurnHook } from '../watchdog/turns.ts'
 
 /** Why a member got a whole state besides at its join: it asked, its edge dropped patches, or a resume reached back too far. */
 export type ResyncCause = ResyncReason | 'stalled' | 'resume'
@@ -20,6 +21,8 @@ export interface RoomMetrics {
   delivered(room_type: string, seconds: number): void
   /** A write of a room's record was answered. */
   committed(seconds: number): void
+  /** A turn of a room did not end, and its owner did; counted by who claims the room. */
+  stuck(room_type: string, hook: TurnHook): void
   /** A write was refused because another node owns the room. */
   fenced(): void
   /** A room stopped because its node may not act (its lease ran out), or the store does not answer. */
@@ -43,6 +46,7 @@ export const noRoomMetrics: RoomMetrics = {
   resync() {},
   delivered() {},
   committed() {},
+  stuck() {},
   fenced() {},
   frozen() {},
   backlogFull() {},

@@ -1,6 +1,8 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { LeaveReason } from '../../shared/protocol/messages.ts'
 import type { Reliability, ToOwner } from '../traffic.ts'
+import type { TurnHook, TurnRoom } from '../watchdog/turns.ts'
+import type { RoomDefinition } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
 import type { FailureLog, Refused } from './failure-log.ts'
 import { type Logic, NOTHING } from './logic.ts'
@@ -8,8 +10,9 @@ import type { Replies } from './replies.ts'
 import type { Seat } from './seat.ts'
 import type { Seats } from './seats.ts'
 import type { RoomStream } from './stream.ts'
+import type { StuckTurns } from './stuck-turns.ts'
 import type { Effects, Task } from './turn.ts'
-import { errorText, validate } from './validate.ts'
+import { errorText, FAILED, validate } from './validate.ts'
 
 /** What play is made of. */
 export interface PlayParts {
@@ -19,6 +22,9 @@ export interface PlayParts {
   readonly stream: RoomStream
   readonly replies: Replies
   readonly failures: FailureLog
+  readonly room: TurnRoom
+  /** What is not to be begun again. */
+  readonly stuck: StuckTurns
   /** Runs something that came by itself, now or when the room may act again. */
   readonly act: (run: () => void) => void
   /** Somebody came (1) or went (-1). */
@@ -42,15 +48,35 @@ export class Play {
 
   /** A message of a seated member: checked, applied at most once per ref, and acked with the update that carries its effect. */
   message(seat: Seat, message: Extract<ToOwner, { kind: 'message' }>): void {
-    const { environment, logic, stream } = this.#parts
-    const { type, data, ref } = message
+    const { environment, logic, room, stuck } = this.#parts
+    const { type, ref } = message
     const { definition } = logic
+    const { member_id } = seat.member
     if (!this.#settle(seat, message)) return
+    if (ref !== undefined && stuck.hasMessage(member_id, ref)) {
+      this.#refuse(seat, 'room_logic_failed', FAILED, ref)
+      return
+    }
     const spec = Object.hasOwn(definition.messages, type) ? definition.messages[type] : undefined
     if (!spec) {
       this.#refuse(seat, 'unknown_type', `${definition.type} has no message ${JSON.stringify(type)}`, ref)
       return
     }
+    environment.turns.begin(room, 'on_message', member_id, ref ?? 0, type)
+    try {
+      this.#apply(seat, message, spec)
+    } finally {
+      environment.turns.end()
+    }
+  }
+
+  #apply(
+    seat: Seat,
+    { type, data, ref }: Extract<ToOwner, { kind: 'message' }>,
+    spec: RoomDefinition['messages'][string],
+  ): void {
+    const { environment, logic, stream } = this.#parts
+    const { definition } = logic
     const valid = validate(spec.data, data)
     if (!valid.ok && valid.cause !== undefined) {
       this.#threw(`the validator of ${type}`, valid.cause, seat, ref)
@@ -108,11 +134,13 @@ export class Play {
 
   /** A seat is given up; the room logic hears of it, unless the whole room ends. `ref`: the `leave` to answer. */
   part(seat: Seat, reason: LeaveReason, ref?: number): void {
-    const { logic, seats, stream, on_members } = this.#parts
+    const { logic, seats, stream, stuck, on_members } = this.#parts
     stream.pending.part(seat, reason, ref)
     seats.remove(seat)
     on_members(-1)
-    if (reason !== 'closed') this.#try('on_leave', () => logic.leave(seat.member))
+    const { member_id } = seat.member
+    if (reason !== 'closed' && !stuck.hasLeave(member_id))
+      this.#try('on_leave', () => logic.leave(seat.member), { subject: member_id })
     stream.touch()
   }
 
@@ -194,12 +222,15 @@ export class Play {
   }
 
   /** A turn that nobody waits for. */
-  #try(kind: string, turn: () => Effects): void {
-    const { environment, logic, failures } = this.#parts
+  #try(hook: TurnHook, turn: () => Effects, { kind = hook as string, subject = '', type = '' } = {}): void {
+    const { environment, logic, failures, room } = this.#parts
+    environment.turns.begin(room, hook, subject, 0, type)
     try {
       this.#takeOver(turn())
     } catch (error) {
       environment.metrics.error(logic.definition.type, failures.explain(kind, error).code)
+    } finally {
+      environment.turns.end()
     }
   }
 
@@ -232,7 +263,10 @@ export class Play {
         this.#tasks--
         // Gone from the definition since.
         if (!Object.hasOwn(logic.definition.tasks, type)) return
-        this.#try(`the outcome of task ${type}`, () => logic.message({ type, data, member: null }))
+        this.#try('on_message', () => logic.message({ type, data, member: null }), {
+          kind: `the outcome of task ${type}`,
+          type,
+        })
         stream.touch()
       })
     Promise.resolve(work).then(

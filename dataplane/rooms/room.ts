@@ -1,7 +1,7 @@
 import type { Json } from '../../shared/json.ts'
 import type { Fence } from '../../shared/store/port.ts'
 import { Backlog } from '../backlog.ts'
-import { type Arrival, type RoomAddress, roomId, type ToOwner } from '../traffic.ts'
+import { type Arrival, type RoomAddress, roomId, roomName, type ToOwner } from '../traffic.ts'
 import type { RoomDefinition, RoomLog } from './definition.ts'
 import { Doors } from './doors.ts'
 import type { RoomEnvironment } from './environment.ts'
@@ -15,6 +15,7 @@ import { Seat } from './seat.ts'
 import { Seats } from './seats.ts'
 import { StateSize } from './state-size.ts'
 import { RoomStream } from './stream.ts'
+import type { StuckTurns } from './stuck-turns.ts'
 import { Ticks } from './ticks.ts'
 import { validate } from './validate.ts'
 
@@ -37,6 +38,8 @@ export interface RoomParts {
   readonly log: RoomLog
   /** A new room's state, or what the store held. */
   readonly begin: { readonly state: Json } | { readonly restored: RestoredRoom }
+  /** What earlier owners did not come to the end of. */
+  readonly stuck: StuckTurns
   /** Somebody came (1) or went (-1). */
   readonly on_members: (change: number) => void
   /** The room is no longer here; `unhandled` arrived too late for it; `successor` is to have it. */
@@ -49,6 +52,8 @@ const LOOK_AGAIN_MS = 1000
 /** One room's life on this node, from its claim to its end: acts while its node may, waits while it may not. */
 export class Room {
   readonly address: RoomAddress
+  /** `project/type:key`. */
+  readonly name: string
   readonly room_id: string
   readonly seats = new Seats()
   readonly #parts: RoomParts
@@ -79,6 +84,7 @@ export class Room {
     this.#environment = environment
     this.#backlog = new Backlog(environment.limits.waiting_messages)
     this.address = room
+    this.name = roomName(room)
     this.room_id = roomId(room)
     this.#phase = random.float()
     const { seats, room_id } = this
@@ -113,6 +119,8 @@ export class Room {
       stream: this.#stream,
       replies: this.#replies,
       failures: new FailureLog(clock, log, environment.reveal_failures),
+      room: this,
+      stuck: parts.stuck,
       act: (run: () => void) => this.#act(run),
     }
     this.#play = new Play({
@@ -132,8 +140,15 @@ export class Room {
       on_late: (request) => this.#wait({ message: request, from: request.edge }),
     })
     this.#idle = scheduler.timer(() => this.#disposeIfIdle())
-    this.#ticks = new Ticks(environment, this.#phase, () => this.#tick())
+    // A tick that did not end is left out.
+    let skip = parts.stuck.last?.hook === 'on_tick'
+    this.#ticks = new Ticks(environment, this.#phase, () => {
+      if (!skip) this.#tick()
+      skip = false
+    })
     parts.on_members(seats.size)
+    for (const seat of [...seats])
+      if (parts.stuck.hasLeave(seat.member.member_id)) this.#play.part(seat, 'left')
     this.#ticks.set(definition.tick?.rate)
     this.#watchIdle()
   }

@@ -13,7 +13,7 @@ export interface Invalid {
 
 const SHOWN_ISSUES = 3
 /** What a player reads of a failure, unless failures are revealed. */
-const FAILED = "the room's logic failed"
+export const FAILED = "the room's logic failed"
 /** Texts that come from room logic and validators are cut to this many characters before they are sent. */
 const MAX_TEXT = 300
 

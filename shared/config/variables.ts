@@ -117,6 +117,13 @@ export const VARIABLES = {
     default: '2000',
     used_by: DATAPLANE,
   }),
+  TURN_LIMIT_MS: optional({
+    meaning:
+      'How long room logic may take for one turn. A process in which it takes longer ends, since nothing else can happen there; its rooms go on elsewhere without that turn. At most 0.4 × NODE_LEASE_MS.',
+    kind: integer(50, 24_000, 'milliseconds'),
+    default_note: '800, or 0.4 × NODE_LEASE_MS if that is less',
+    used_by: DATAPLANE,
+  }),
   SESSION_RESUME_TTL: withDefault({
     meaning: 'How long a session that lost its connection can be resumed.',
     kind: integer(0, 86_400, 'seconds'),

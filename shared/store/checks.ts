@@ -66,3 +66,6 @@ export function requireLockTimes({ ttl_ms, wait_ms }: { ttl_ms: number; wait_ms:
   if (Number.isFinite(wait_ms) && wait_ms >= 0) return
   throw new RangeError(`wait_ms is ${wait_ms}: it must be a number of milliseconds, 0 or more`)
 }
+
+/** How many notes of stuck turns a room has at most: more than it takes to put the room into quarantine. */
+export const STUCK_NOTES_KEPT = 8

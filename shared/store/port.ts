@@ -143,6 +143,17 @@ export interface Claim {
   readonly snapshot: Uint8Array | undefined
   /** Everything committed after the snapshot, oldest first. */
   readonly journal: readonly Uint8Array[]
+  /** The epoch that it was claimed over; 0: none. */
+  readonly over: number
+  /** Turns that did not end, of earlier owners, oldest first: the last few. */
+  readonly stuck: readonly StuckNote[]
+}
+
+/** What a process wrote down about a turn of a room before it ended because of that turn. */
+export interface StuckNote {
+  readonly epoch: number
+  readonly age_ms: number
+  readonly note: Uint8Array
 }
 
 /** Who owns a room, as recorded. */
@@ -201,6 +212,11 @@ export interface RoomRecords {
    * was not lost, or somebody had it later.
    */
   recall(room: string, owner: string, epoch: number, ttl_ms: number): Promise<boolean>
+  /**
+   * Keeps `note` about a turn of the owner under `epoch` that does not end, for those who claim the room in the next `ttl_ms`. False:
+   * fenced. Unlike a commit it needs no version, since whoever writes it is not the thread that commits.
+   */
+  noteStuck(room: string, epoch: number, note: Uint8Array, ttl_ms: number): Promise<boolean>
   /** Appends one entry to the journal; version + 1. False: fenced, and nothing was written. */
   commit(room: string, fence: Fence, entry: Uint8Array, ttl_ms: number): Promise<boolean>
   /** Replaces the snapshot and empties the journal, which it covers; version + 1. False: fenced. */

@@ -53,7 +53,13 @@ export const MUTATIONS = {
         const claim = await inner.claim(room, owner, expected_epoch, ttl_ms)
         if (claim) return claim
         const { epoch, version } = (await inner.inspect(room))!
-        return { fence: { epoch, version }, snapshot: undefined, journal: [] }
+        return {
+          fence: { epoch, version },
+          snapshot: undefined,
+          journal: [],
+          over: expected_epoch,
+          stuck: [],
+        }
       },
     })),
   },

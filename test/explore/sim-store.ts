@@ -95,6 +95,7 @@ export class SimStore {
           'inspect',
           'claim',
           'recall',
+          'noteStuck',
           'commit',
           'snapshot',
           'release',

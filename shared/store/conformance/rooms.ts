@@ -54,6 +54,43 @@ export function describeRooms(open: OpenStore): void {
       expect(second.fence.epoch).toBeGreaterThan(fence.epoch)
     })
 
+    it('gives claimants the notes of stuck turns that owners left, and the epoch that they claim over', async () => {
+      const { rooms } = (await opened(open)).store
+      expect(await rooms.noteStuck(ROOM, 1, bytes('of nobody'), LONG_MS)).toBe(false)
+      const first = await claimed(rooms, 'node_a', 0)
+      expect([first.over, first.stuck]).toEqual([0, []])
+      const { epoch, version } = first.fence
+      // The owner has committed meanwhile, which whoever writes the note cannot know.
+      expect(await rooms.commit(ROOM, first.fence, bytes('entry'), LONG_MS)).toBe(true)
+      const note = everyByte()
+      expect(await rooms.noteStuck(ROOM, epoch, note, LONG_MS)).toBe(true)
+      note.fill(0)
+      const second = await claimed(rooms, 'node_b', epoch)
+      expect(second.over).toBe(epoch)
+      expect(second.stuck).toMatchObject([{ epoch, note: everyByte() }])
+      expect(second.stuck[0]!.age_ms).toBeGreaterThanOrEqual(0)
+      expect(second.stuck[0]!.age_ms).toBeLessThan(LONG_MS)
+      // Who was replaced leaves none.
+      expect(await rooms.noteStuck(ROOM, epoch, bytes('late'), LONG_MS)).toBe(false)
+      expect(second.fence.version).toBe(version + 1)
+      for (let n = 0; n < 9; n++)
+        expect(await rooms.noteStuck(ROOM, second.fence.epoch, bytes(`${n}`), LONG_MS)).toBe(true)
+      await rooms.release(ROOM, second.fence, { forget: true, ttl_ms: LONG_MS })
+      expect(await rooms.noteStuck(ROOM, second.fence.epoch, bytes('released'), LONG_MS)).toBe(false)
+      const third = await claimed(rooms, 'node_a', second.fence.epoch)
+      expect(third.stuck.map(({ note }) => text(note)).join('')).toBe('12345678')
+    })
+
+    it('forgets notes of stuck turns after their time', async () => {
+      const { store, elapse } = await opened(open)
+      let { fence, stuck } = await claimed(store.rooms, 'node_a', 0)
+      await store.rooms.noteStuck(ROOM, fence.epoch, bytes('short'), SHORT_MS)
+      await elapse(SHORT_MS, async () => {
+        ;({ fence, stuck } = await claimed(store.rooms, 'node_b', fence.epoch))
+        return stuck.length === 0
+      })
+    })
+
     it('keeps every byte value and empty values, and shares no buffer', async () => {
       const { rooms } = (await opened(open)).store
       const { fence } = await claimed(rooms, 'node_a', 0)

@@ -1,5 +1,5 @@
 import type { Clock } from '../../clock.ts'
-import { requireOwner, requireRefusal, requireTtl } from '../checks.ts'
+import { requireOwner, requireRefusal, requireTtl, STUCK_NOTES_KEPT } from '../checks.ts'
 import { ENDED_ROOM_MS, EPOCH_OUTLIVES_MS } from '../epoch.ts'
 import type { Claim, Fence, Quarantine, Reservation, RoomOwner, RoomQuota, RoomRecords } from '../port.ts'
 import { ExpiringMap } from './expiring-map.ts'
@@ -28,6 +28,7 @@ export class MemoryRooms implements RoomRecords {
   readonly #counted = new Map<string, ExpiringMap<true>>()
   /** By project and principal: when it may make rooms again as fast as any, in monotonic milliseconds. */
   readonly #made: ExpiringMap<number>
+  readonly #stuck: ExpiringMap<readonly { epoch: number; at: number; note: Uint8Array }[]>
   readonly #requireOpen: () => void
 
   constructor(clock: Clock, requireOpen: () => void) {
@@ -35,6 +36,7 @@ export class MemoryRooms implements RoomRecords {
     this.#rooms = new ExpiringMap(clock)
     this.#epochs = new ExpiringMap(clock)
     this.#made = new ExpiringMap(clock)
+    this.#stuck = new ExpiringMap(clock)
     this.#requireOpen = requireOpen
   }
 
@@ -91,7 +93,23 @@ export class MemoryRooms implements RoomRecords {
       fence: { epoch, version },
       snapshot: snapshot?.slice(),
       journal: journal.map((entry) => entry.slice()),
+      over: expected_epoch,
+      stuck: (this.#stuck.get(room) ?? []).map(({ epoch, at, note }) => ({
+        epoch,
+        age_ms: Math.floor(this.#clock.now()) - at,
+        note: note.slice(),
+      })),
     }
+  }
+
+  async noteStuck(room: string, epoch: number, note: Uint8Array, ttl_ms: number): Promise<boolean> {
+    this.#requireOpen()
+    requireTtl(ttl_ms)
+    const record = this.#rooms.get(room)
+    if (!record || record.owner === null || record.epoch !== epoch) return false
+    const noted = { epoch, at: Math.floor(this.#clock.now()), note: new Uint8Array(note) }
+    this.#stuck.set(room, [...(this.#stuck.get(room) ?? []), noted].slice(-STUCK_NOTES_KEPT), ttl_ms)
+    return true
   }
 
   async recall(room: string, owner: string, epoch: number, ttl_ms: number): Promise<boolean> {

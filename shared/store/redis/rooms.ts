@@ -1,15 +1,24 @@
 import { createHash } from 'node:crypto'
-import { requireOwner, requireRefusal, requireTtl } from '../checks.ts'
+import { requireOwner, requireRefusal, requireTtl, STUCK_NOTES_KEPT } from '../checks.ts'
 import { ENDED_ROOM_MS, EPOCH_OUTLIVES_MS } from '../epoch.ts'
 import type { Claim, Fence, Quarantine, Reservation, RoomOwner, RoomQuota, RoomRecords } from '../port.ts'
 import { incoming, outgoing } from './bytes.ts'
 import { runScript } from './scripts.ts'
 import type { Servers } from './servers.ts'
 
+type ClaimReply = [
+  at: Buffer,
+  version: Buffer,
+  snapshot: Buffer | null,
+  journal: Buffer[],
+  stuck: [epoch: Buffer, age_ms: Buffer, note: Buffer][],
+]
+
 /**
  * `RoomRecords` in Redis. A room has four keys with one hash tag: `{room:…}:record` (hash: epoch, version, owner), `:epoch` (string,
  * see `EPOCH_OUTLIVES_MS`), `:snapshot` (string) and `:journal` (list). What is in quarantine is in three more: `:quarantine` (hash: epoch,
- * owner, reason, at), `:quarantine:snapshot` and `:quarantine:journal`. Each operation is one script.
+ * owner, reason, at), `:quarantine:snapshot` and `:quarantine:journal`; notes of stuck turns are in `:stuck` (list). Each operation is one
+ * script.
  *
  * A project's rooms are counted in `{rooms:<project>}`, in another slot than theirs: so a refresh or an end is told there by a command
  * of its own, which no one waits for.
@@ -58,17 +67,23 @@ export class RedisRooms implements RoomRecords {
   ): Promise<Claim | undefined> {
     requireOwner(owner)
     requireTtl(ttl_ms)
-    const { record, epoch, snapshot, journal } = this.#keys(room)
+    const { record, epoch, snapshot, journal, stuck } = this.#keys(room)
     const args = [String(expected_epoch), owner, String(ttl_ms), String(ttl_ms + EPOCH_OUTLIVES_MS)]
     const reply = await this.#servers.run('claim', record, (redis) =>
-      runScript(redis, 'claim', [record, epoch, snapshot, journal], args),
+      runScript(redis, 'claim', [record, epoch, snapshot, journal, stuck], args),
     )
     if (reply === null) return undefined
-    const [at, version, last, entries] = reply as [Buffer, Buffer, Buffer | null, Buffer[]]
+    const [at, version, last, entries, notes] = reply as ClaimReply
     return {
       fence: { epoch: Number(at), version: Number(version) },
       snapshot: last === null ? undefined : incoming(last),
       journal: entries.map(incoming),
+      over: expected_epoch,
+      stuck: notes.map(([of, age, note]) => ({
+        epoch: Number(of),
+        age_ms: Number(age),
+        note: incoming(note),
+      })),
     }
   }
 
@@ -79,6 +94,16 @@ export class RedisRooms implements RoomRecords {
     const args = [String(at_epoch), owner, String(ttl_ms), String(ttl_ms + EPOCH_OUTLIVES_MS)]
     const reply = await this.#servers.run('recall', record, (redis) =>
       runScript(redis, 'recall', [record, epoch], args),
+    )
+    return reply === 1
+  }
+
+  async noteStuck(room: string, epoch: number, note: Uint8Array, ttl_ms: number): Promise<boolean> {
+    requireTtl(ttl_ms)
+    const { record, stuck } = this.#keys(room)
+    const args = [String(epoch), outgoing(note), String(ttl_ms), String(STUCK_NOTES_KEPT)]
+    const reply = await this.#servers.run('note_stuck', record, (redis) =>
+      runScript(redis, 'note_stuck', [record, stuck], args),
     )
     return reply === 1
   }
@@ -166,6 +191,7 @@ export class RedisRooms implements RoomRecords {
       snapshot: `${stem}:snapshot`,
       journal: `${stem}:journal`,
       aside: [`${stem}:quarantine`, `${stem}:quarantine:snapshot`, `${stem}:quarantine:journal`],
+      stuck: `${stem}:stuck`,
     }
   }
 }

@@ -10,6 +10,7 @@ const NAMES = [
   'count',
   'claim',
   'recall',
+  'note_stuck',
   'commit',
   'snapshot',
   'release',

@@ -80,6 +80,10 @@ export class RecordingRooms implements RoomRecords {
     return this.#rooms.recall(room, owner, epoch, ttl_ms)
   }
 
+  noteStuck(room: string, epoch: number, note: Uint8Array, ttl_ms: number): Promise<boolean> {
+    return this.#rooms.noteStuck(room, epoch, note, ttl_ms)
+  }
+
   commit(room: string, fence: Fence, entry: Uint8Array, ttl_ms: number): Promise<boolean> {
     return this.#record('commit', room, fence, this.#entry(entry), () =>
       this.#rooms.commit(room, fence, entry, ttl_ms),

@@ -35,6 +35,10 @@ export class UnfencedRooms implements RoomRecords {
     return this.#rooms.claim(room, owner, expected_epoch, ttl_ms)
   }
 
+  noteStuck(room: string, epoch: number, note: Uint8Array, ttl_ms: number): Promise<boolean> {
+    return this.#rooms.noteStuck(room, epoch, note, ttl_ms)
+  }
+
   recall(room: string, owner: string, epoch: number, ttl_ms: number): Promise<boolean> {
     return this.#rooms.recall(room, owner, epoch, ttl_ms)
   }

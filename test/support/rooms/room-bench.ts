@@ -7,6 +7,7 @@ import type { RoomLimits } from '../../../dataplane/rooms/environment.ts'
 import { RoomHost } from '../../../dataplane/rooms/host.ts'
 import { noRoomMetrics, type RoomMetrics } from '../../../dataplane/rooms/metrics.ts'
 import type { Arrival, RoomAddress, ToEdge, ToOwner } from '../../../dataplane/traffic.ts'
+import type { Turns } from '../../../dataplane/watchdog/turns.ts'
 import type { Json } from '../../../shared/json.ts'
 import type { Logger } from '../../../shared/log.ts'
 import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
@@ -55,6 +56,7 @@ export class RoomBench {
       log?: Logger
       reveal_failures?: boolean
       quota?: Partial<RoomQuota>
+      turns?: Turns
     } = {},
   ) {
     this.clock = options.clock ?? new FakeClock()
@@ -98,6 +100,7 @@ export class RoomBench {
       defer: (callback) => this.#deferred.push(callback),
       ...(options.limits ? { limits: options.limits } : {}),
       ...(options.reveal_failures ? { reveal_failures: true } : {}),
+      ...(options.turns ? { turns: options.turns } : {}),
       ...(options.tracer ? { tracer: options.tracer } : {}),
     })
   }
@@ -308,6 +311,7 @@ export class RoomBench {
       rateLimited: () => count('limited'),
       resync: (_, cause) => count(`resync ${cause}`),
       delivered: () => count('delivered'),
+      stuck: (_, hook) => count(`stuck ${hook}`),
       fenced: () => count('fenced'),
       frozen: () => count('frozen'),
       limitReached: (_, limit) => count(`limit ${limit}`),

@@ -54,6 +54,7 @@ export class TestStore {
         reserve: (...args) => rooms.reserve(...args),
         claim: (...args) => rooms.claim(...args),
         recall: (...args) => rooms.recall(...args),
+        noteStuck: (...args) => rooms.noteStuck(...args),
         commit: write((...args: Parameters<typeof rooms.commit>) => rooms.commit(...args)),
         snapshot: write((...args: Parameters<typeof rooms.snapshot>) => rooms.snapshot(...args)),
         release: write((...args: Parameters<typeof rooms.release>) => rooms.release(...args)),

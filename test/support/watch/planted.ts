@@ -169,6 +169,14 @@ export const PLANTED: readonly PlantedFault[] = [
     value: '1',
   },
   {
+    alert: 'RoomfulRoomTurnStuck',
+    plant: (plot) =>
+      plot.raise('service_room_turns_stuck_total', { ...NODE, room_type: 'arena', hook: 'on_message' }, 0.01),
+    within: 60,
+    labels: { ...ARENA, hook: 'on_message' },
+    value: '1',
+  },
+  {
     alert: 'RoomfulRoomLogicFails',
     plant: (plot) => plot.raise('service_room_errors_total', { ...ARENA, code: 'room_logic_failed' }, 500),
     within: 420,

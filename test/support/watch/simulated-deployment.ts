@@ -123,6 +123,7 @@ class SimulatedNode {
       this.#count('service_messages_applied_total', { room_type }, 2000)
       this.#count('service_room_errors_total', { room_type, code: 'room_logic_failed' }, 20)
       this.#count('service_room_errors_total', { room_type, code: 'room_full' }, 0.2)
+      this.#count('service_room_turns_stuck_total', { room_type, hook: 'on_message' }, 0)
       this.#count('service_resyncs_total', { room_type, reason: 'checksum' }, 0)
       for (const cause of ['damaged', 'looping'])
         this.#count('service_rooms_quarantined_total', { room_type, cause }, 0)

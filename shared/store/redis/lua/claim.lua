@@ -5,12 +5,13 @@
 -- KEYS[2]   the room's epoch, which outlives the record
 -- KEYS[3]   its snapshot
 -- KEYS[4]   its journal, a list
+-- KEYS[5]   its notes of stuck turns: see note_stuck.lua
 -- ARGV[1]   the epoch the claimant saw; 0: none
 -- ARGV[2]   the claimant
 -- ARGV[3]   lifetime of the record in milliseconds
 -- ARGV[4]   lifetime of the epoch in milliseconds
--- returns   {epoch, version, snapshot or nil, {journal entries, oldest first}}, or nil when the epoch is another by now
---           or the room may not be claimed for now
+-- returns   {epoch, version, snapshot or nil, {journal entries, oldest first}, {{epoch, age in milliseconds, note}, oldest first}},
+--           or nil when the epoch is another by now or the room may not be claimed for now
 --
 -- Invariant: of all that claim over the same epoch exactly one wins, and the new epoch is larger than every earlier one: at
 -- least the old one + 1, and at least this store's clock in milliseconds, so that epochs grow even when the store lost its data.
@@ -38,4 +39,10 @@ for _, key in ipairs({ KEYS[1], KEYS[3], KEYS[4] }) do
   redis.call('PEXPIREAT', key, string.format('%.0f', now + ARGV[3]))
 end
 
-return { next_epoch, version, redis.call('GET', KEYS[3]), redis.call('LRANGE', KEYS[4], 0, -1) }
+local stuck = {}
+for i, entry in ipairs(redis.call('LRANGE', KEYS[5], 0, -1)) do
+  local at, of, note = entry:match('^(%d+):(%d+):(.*)$')
+  stuck[i] = { of, string.format('%.0f', now - at), note }
+end
+
+return { next_epoch, version, redis.call('GET', KEYS[3]), redis.call('LRANGE', KEYS[4], 0, -1), stuck }

@@ -1,0 +1,189 @@
+/** The code of a room type that runs as a turn, or for one. */
+export const HOOKS = [
+  'create',
+  'options',
+  'admit',
+  'on_join',
+  'on_message',
+  'on_leave',
+  'on_tick',
+  'on_dispose',
+] as const
+export type TurnHook = (typeof HOOKS)[number]
+
+/** The room whose code runs. */
+export interface TurnRoom {
+  /** `project/type:key`. */
+  readonly name: string
+  readonly epoch: number
+}
+
+/** What a turn is about, as far as the room's next owner has to know. */
+export interface TurnCause {
+  readonly hook: TurnHook
+  /** The member; where somebody joins, the session; empty: nobody. */
+  readonly subject: string
+  /** Of the message, or of the join; 0: none. */
+  readonly ref: number
+  /** Of the message; empty: none. */
+  readonly type: string
+}
+
+/** A turn that does not end. */
+export interface StuckTurn extends TurnCause {
+  readonly room: TurnRoom
+}
+
+/** Hears of every turn. On the hot path. */
+export interface Turns {
+  /** Code of `room` begins to run. What begins before the `end` of another turn is part of that one. */
+  begin(room: TurnRoom, hook: TurnHook, subject: string, ref: number, type: string): void
+  end(): void
+}
+
+/** Where nobody watches. */
+export const noTurns: Turns = { begin() {}, end() {} }
+
+// One buffer: 32-bit words, then doubles, then three texts of fixed places.
+const WORDS = 8
+const SEQUENCE = 0
+const HOOK = 1
+/** Three: how long each text is. */
+const LENGTHS = 2
+const DEBUGGED = 5
+const DOUBLES = 2
+const EPOCH = 0
+const REF = 1
+/** Room (a project's id, 64 characters of type, 128 of key), subject, message type. What does not fit is cut. */
+const TEXTS = [640, 96, 64] as const
+const DOUBLES_AT = WORDS * 4
+const TEXTS_AT = DOUBLES_AT + DOUBLES * 8
+const BYTES = TEXTS_AT + TEXTS.reduce((sum, length) => sum + length, 0)
+
+/** Memory that two threads share, to tell one which turn the other is in. */
+export const sharedTurn = (): SharedArrayBuffer => new SharedArrayBuffer(BYTES)
+
+class Layout {
+  readonly words: Int32Array
+  readonly doubles: Float64Array
+  readonly texts: readonly Uint8Array[]
+
+  constructor(buffer: SharedArrayBuffer) {
+    this.words = new Int32Array(buffer, 0, WORDS)
+    this.doubles = new Float64Array(buffer, DOUBLES_AT, DOUBLES)
+    let at = TEXTS_AT
+    this.texts = TEXTS.map((length) => {
+      const text = new Uint8Array(buffer, at, length)
+      at += length
+      return text
+    })
+  }
+}
+
+/** The side of the thread that runs the rooms: writes down each turn before it begins, without allocating anything. */
+export class TurnWriter implements Turns {
+  readonly #layout: Layout
+  readonly #encoder = new TextEncoder()
+  #depth = 0
+  /** Odd during a turn. */
+  #sequence = 0
+  #last_room = ''
+
+  constructor(buffer: SharedArrayBuffer) {
+    this.#layout = new Layout(buffer)
+  }
+
+  begin(room: TurnRoom, hook: TurnHook, subject: string, ref: number, type: string): void {
+    if (this.#depth++ > 0) return
+    const { words, doubles } = this.#layout
+    words[HOOK] = HOOKS.indexOf(hook)
+    doubles[EPOCH] = room.epoch
+    doubles[REF] = ref
+    if (room.name !== this.#last_room) {
+      this.#last_room = room.name
+      this.#write(0, room.name)
+    }
+    this.#write(1, subject)
+    this.#write(2, type)
+    this.#next()
+  }
+
+  end(): void {
+    if (--this.#depth === 0) this.#next()
+  }
+
+  /** While a debugger is attached a turn may take as long as it likes. */
+  set debugged(debugged: boolean) {
+    Atomics.store(this.#layout.words, DEBUGGED, debugged ? 1 : 0)
+  }
+
+  #write(text: number, value: string): void {
+    const { words, texts } = this.#layout
+    words[LENGTHS + text] = value === '' ? 0 : this.#encoder.encodeInto(value, texts[text]!).written
+  }
+
+  /** Makes all that was written before visible to the other thread. */
+  #next(): void {
+    this.#sequence = (this.#sequence + 1) | 0
+    Atomics.store(this.#layout.words, SEQUENCE, this.#sequence)
+  }
+}
+
+/** The side of the thread that watches. */
+export class TurnReader {
+  readonly #layout: Layout
+
+  constructor(buffer: SharedArrayBuffer) {
+    this.#layout = new Layout(buffer)
+  }
+
+  /** A number that no other turn of these days has; undefined: there is no turn, or a debugger may have stopped it. */
+  get running(): number | undefined {
+    const { words } = this.#layout
+    const sequence = Atomics.load(words, SEQUENCE)
+    return (sequence & 1) === 1 && Atomics.load(words, DEBUGGED) === 0 ? sequence : undefined
+  }
+
+  /** The turn that is running, which must be the same before and after. */
+  get turn(): StuckTurn {
+    const { words, doubles } = this.#layout
+    return {
+      room: { name: this.#read(0), epoch: doubles[EPOCH]! },
+      hook: HOOKS[words[HOOK]!]!,
+      subject: this.#read(1),
+      ref: doubles[REF]!,
+      type: this.#read(2),
+    }
+  }
+
+  #read(text: number): string {
+    const { words, texts } = this.#layout
+    return new TextDecoder().decode(texts[text]!.slice(0, words[LENGTHS + text]))
+  }
+}
+
+/**
+ * Finds a turn that lasts too long. Counts the calls of `tick` that one turn outlasts, and not the time between them: a process that
+ * was stopped, or a machine that slept, has not looped.
+ */
+export class StuckTurnDetector {
+  readonly #turns: Pick<TurnReader, 'running' | 'turn'>
+  /** How many ticks a turn may take. */
+  readonly #limit: number
+  #sequence: number | undefined
+  #ticks = 0
+
+  constructor(turns: Pick<TurnReader, 'running' | 'turn'>, limit_ms: number, tick_ms: number) {
+    this.#turns = turns
+    this.#limit = Math.ceil(limit_ms / tick_ms)
+  }
+
+  /** To be called every `tick_ms`. Returns the turn that has lasted for `limit_ms`, and goes on. */
+  tick(): StuckTurn | undefined {
+    const running = this.#turns.running
+    const same = running !== undefined && running === this.#sequence
+    this.#sequence = running
+    this.#ticks = same ? this.#ticks + 1 : 0
+    return this.#ticks >= this.#limit ? this.#turns.turn : undefined
+  }
+}

@@ -1,0 +1,61 @@
+import { url as debuggerUrl } from 'node:inspector'
+import { extname } from 'node:path'
+import { Worker } from 'node:worker_threads'
+import type { Clock } from '../../shared/clock.ts'
+import type { Logger } from '../../shared/log.ts'
+import { sharedTurn, type Turns, TurnWriter } from './turns.ts'
+import type { WatchdogSettings } from './worker.ts'
+
+/** How often is looked whether a debugger has been attached, and how soon a thread that failed is started again. */
+const LOOK_MS = 1000
+
+const CODE = new URL(
+  extname(import.meta.url) === '.ts' ? './worker-from-source.mjs' : './worker.js',
+  import.meta.url,
+)
+
+/** A watchdog that watches. */
+export interface Watchdog {
+  /** To be told of every turn of every room. */
+  readonly turns: Turns
+  close(): Promise<void>
+}
+
+/**
+ * Watches the turns of this process' rooms from a thread of its own: one that takes longer than `limit_ms` never ends, as far as
+ * anybody can know, and this process does nothing else meanwhile. The thread writes a note into the room's record, so that the
+ * next owner does not fall for the same message, and ends the process. Not while a debugger is attached.
+ */
+export function startWatchdog(
+  settings: Omit<WatchdogSettings, 'turn'>,
+  { clock, log }: { readonly clock: Clock; readonly log: Logger },
+): Watchdog {
+  const turn = sharedTurn()
+  const turns = new TurnWriter(turn)
+  let worker: Worker
+  let cancel = () => {}
+  let closed = false
+
+  const start = (): void => {
+    worker = new Worker(CODE, { workerData: { ...settings, turn }, execArgv: [] })
+    worker.unref()
+    worker.on('error', (error) => log.error({ err: error }, 'the watchdog has failed, and is started again'))
+    worker.on('exit', () => {
+      if (!closed) clock.schedule(LOOK_MS, () => void (closed || start()))
+    })
+  }
+  const look = (): void => {
+    turns.debugged = debuggerUrl() !== undefined
+    cancel = clock.schedule(LOOK_MS, look)
+  }
+  start()
+  look()
+  return {
+    turns,
+    async close() {
+      closed = true
+      cancel()
+      await worker.terminate()
+    },
+  }
+}

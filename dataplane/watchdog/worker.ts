@@ -1,0 +1,105 @@
+import { writeSync } from 'node:fs'
+import { isatty } from 'node:tty'
+import { workerData } from 'node:worker_threads'
+import { systemClock } from '../../shared/clock.ts'
+import type { LogConfig, StoreConfig } from '../../shared/config.ts'
+import { createLog } from '../../shared/log.ts'
+import { systemRandom } from '../../shared/random.ts'
+import { openStore } from '../../shared/store/open.ts'
+import type { Store } from '../../shared/store/port.ts'
+import { roomNamed } from '../traffic.ts'
+import { encodeNote } from './note.ts'
+import { type StuckTurn, StuckTurnDetector, TurnReader } from './turns.ts'
+
+/** What the thread is given. */
+export interface WatchdogSettings {
+  readonly turn: SharedArrayBuffer
+  readonly limit_ms: number
+  readonly store: StoreConfig
+  readonly log: LogConfig
+  readonly node_id: string
+  /** How long a note is kept: for as long as somebody may send again what it is about. */
+  readonly note_ttl_ms: number
+  /** A store that does not take the note is not waited for longer than this: by then others take over. */
+  readonly note_timeout_ms: number
+}
+
+const TICK_MS = 25
+const RETRY_MS = 50
+
+/** Writes before it returns, past the thread of the rooms, which writes nothing any more. */
+const STDERR = {
+  isTTY: isatty(2),
+  write(line: string): void {
+    try {
+      writeSync(2, line)
+    } catch {
+      // Nobody reads fast enough, or at all.
+    }
+  },
+}
+
+const settings = workerData as WatchdogSettings
+const log = createLog(settings.log, { node_id: settings.node_id }, STDERR)
+const store = settings.store.redis_url === undefined ? undefined : keepOpen()
+const detector = new StuckTurnDetector(new TurnReader(settings.turn), settings.limit_ms, TICK_MS)
+
+const watch = setInterval(() => {
+  const stuck = detector.tick()
+  if (!stuck) return
+  clearInterval(watch)
+  void end(stuck)
+}, TICK_MS)
+
+/** Ends the process, once the next owner of the room can know why. */
+async function end(stuck: StuckTurn): Promise<void> {
+  const noted = store ? await Promise.race([note(stuck), sleep(settings.note_timeout_ms)]) : undefined
+  const { room_type, key, project_id } = roomNamed(stuck.room.name)
+  const fields = {
+    project_id,
+    room_id: `${room_type}:${key}`,
+    room_type,
+    epoch: stuck.room.epoch,
+    hook: stuck.hook,
+    ...(stuck.type !== '' && { message_type: stuck.type }),
+    limit_ms: settings.limit_ms,
+    ...(store && { noted: noted === true }),
+  }
+  const rooms = store
+    ? 'its rooms go on elsewhere'
+    : 'and its rooms with it, since they are in memory; REDIS_URL keeps them'
+  const text = `room logic of type ${room_type} did not return from ${stuck.hook}: the process ends, ${rooms}`
+  log.fatal(fields, text)
+  process.kill(process.pid, 'SIGKILL')
+}
+
+/** Resolves once the store has taken the note, or has said that the room is another node's. */
+async function note(stuck: StuckTurn): Promise<boolean> {
+  const { name, epoch } = stuck.room
+  for (;;) {
+    try {
+      const { rooms } = await store!
+      return await rooms.noteStuck(name, epoch, encodeNote(stuck), settings.note_ttl_ms)
+    } catch (error) {
+      log.warn({ err: error }, 'the store did not take the note of a stuck turn')
+      await sleep(RETRY_MS)
+    }
+  }
+}
+
+/** A connection of this thread's own, opened before it is needed. What it would log the process' other one logs, too. */
+async function keepOpen(): Promise<Store> {
+  const silent = createLog({ ...settings.log, level: 'silent' })
+  for (;;) {
+    try {
+      return await openStore({ ...settings.store, log: silent, clock: systemClock, random: systemRandom })
+    } catch (error) {
+      log.warn({ err: error }, 'the watchdog has no connection to the store yet')
+      await sleep(1000)
+    }
+  }
+}
+
+function sleep(ms: number): Promise<undefined> {
+  return new Promise((resolve) => setTimeout(() => resolve(undefined), ms))
+}

@@ -1,0 +1,23 @@
+-- Keeps a note about a turn of a room's owner that does not end.
+--
+-- KEYS[1]   the room's record, a hash: epoch, version, owner ('' when released)
+-- KEYS[2]   its notes of stuck turns, a list of "<milliseconds since 1970>:<epoch>:<note>", oldest first
+-- ARGV[1]   the owner's epoch
+-- ARGV[2]   the note
+-- ARGV[3]   lifetime of the notes in milliseconds
+-- ARGV[4]   how many notes are kept
+-- returns   1, or 0 when fenced
+--
+-- Invariant: only the owner of the stored epoch is told of, so nobody who has claimed the room finds a note behind their back.
+
+local record = redis.call('HMGET', KEYS[1], 'epoch', 'owner')
+if record[1] ~= ARGV[1] or record[2] == '' then
+  return 0
+end
+
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+redis.call('RPUSH', KEYS[2], string.format('%.0f', now) .. ':' .. ARGV[1] .. ':' .. ARGV[2])
+redis.call('LTRIM', KEYS[2], -ARGV[4], -1)
+redis.call('PEXPIREAT', KEYS[2], string.format('%.0f', now + ARGV[3]))
+return 1

@@ -1,0 +1,88 @@
+import { connect, type Room } from 'roomful/client'
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { type Login, TestCluster } from './support/cluster.ts'
+import type { NodeProcess } from './support/cluster-node.ts'
+import { doorsSocket } from './support/cluster-socket.ts'
+import { until } from './support/redis-admin.ts'
+import type { looper } from './support/stuck-rooms/looper.ts'
+
+const ROOMS_DIR = `${import.meta.dirname}/support/stuck-rooms`
+const FAILED = { code: 'room_logic_failed', message: "the room's logic failed" }
+
+let cluster: TestCluster
+let nodes: NodeProcess[]
+let login: Login
+const clients: { close(): void }[] = []
+beforeAll(async () => {
+  cluster = await TestCluster.start({ lease_ms: 2000 })
+  nodes = await cluster.processes(4, { ROOMS_DIR, TURN_LIMIT_MS: '300' })
+  login = await cluster.login()
+}, 60_000)
+afterAll(async () => {
+  for (const client of clients) client.close()
+  await cluster.close()
+})
+
+/** Takes a seat by way of `node`. */
+async function join(key: string, node: NodeProcess): Promise<Room<typeof looper>> {
+  const { project_id: projectId, token } = login
+  let first = true
+  const doors = () => {
+    const at = first ? [node.ws_url] : cluster.doors()
+    first = false
+    return at
+  }
+  const { WebSocket } = doorsSocket({ doors, told: () => undefined })
+  const client = await connect('ws://nowhere.invalid', { projectId, token, WebSocket })
+  clients.push(client)
+  return client.join<typeof looper>('looper', { key })
+}
+
+const alive = () => nodes.filter(({ open }) => open)
+
+/** The node that runs a room. */
+const ownerOf = async (key: string) => (await cluster.ownerFirst(login, `looper:${key}`, alive()))[0]!
+
+// Seen: the owner hung, the message was sent again to whichever node took the room over, and one node after the other hung.
+it('a message whose handler never returns ends one node, is refused, and the room and its neighbours go on', async () => {
+  const edge = nodes[0]!
+  const neighbour = await join('neighbour', edge)
+  await neighbour.send('add')
+  const room = await join('loops', edge)
+  await room.send('add')
+
+  for (let time = 1; time <= 2; time++) {
+    const owner = await ownerOf('loops')
+    const before = alive()
+    await expect(room.send('loop')).rejects.toMatchObject(FAILED)
+    await expect(owner.program.ended).resolves.toBeNull()
+    expect(alive()).toEqual(before.filter((node) => node !== owner))
+    const line = owner.program
+      .output()
+      .split('\n')
+      .find((text) => text.includes('"level":"fatal"'))
+    expect(JSON.parse(line!)).toMatchObject({
+      room_type: 'looper',
+      hook: 'on_message',
+      message_type: 'loop',
+      node_id: owner.node_id,
+      limit_ms: 300,
+      noted: true,
+    })
+    await room.send('add')
+    expect(room.state.count).toBe(1 + time)
+    await neighbour.send('add')
+    expect(neighbour.state.count).toBe(1 + time)
+    const heir = await ownerOf('loops')
+    expect(
+      await cluster.metric(heir, 'service_room_turns_stuck_total{room_type="looper",hook="on_message"}'),
+    ).toBe(1)
+  }
+
+  // The third time it is enough: the node that finds out runs the room no more.
+  await expect(room.send('loop')).rejects.toMatchObject({ code: 'not_in_room' })
+  await until('one node is left', async () => alive().length === 1)
+  await expect(join('loops', alive()[0]!)).rejects.toMatchObject({ code: 'room_unavailable' })
+  await neighbour.send('add')
+  expect(neighbour.state.count).toBe(4)
+}, 60_000)

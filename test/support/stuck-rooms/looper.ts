@@ -1,0 +1,18 @@
+import { defineRoom } from 'roomful'
+import * as v from 'valibot'
+
+/** A room that counts, and does not return where it is asked not to. */
+export const looper = defineRoom({
+  type: 'looper',
+  messages: { add: { data: v.null() }, loop: { data: v.null() } },
+  sync: { rate: 0 },
+  durability: 'journal',
+  idle_seconds: 600,
+  create: () => ({ count: 0 }),
+  on_message(state, { type }) {
+    state.count++
+    while (type === 'loop') state.count++
+  },
+})
+
+export default looper
