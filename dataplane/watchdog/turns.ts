@@ -119,7 +119,18 @@ export class TurnWriter implements Turns {
 
   #write(text: number, value: string): void {
     const { words, texts } = this.#layout
-    words[LENGTHS + text] = value === '' ? 0 : this.#encoder.encodeInto(value, texts[text]!).written
+    words[LENGTHS + text] = this.#copy(value, texts[text]!)
+  }
+
+  /** UTF-8. Nearly all are short and ASCII, for which the encoder costs three times as much. */
+  #copy(value: string, into: Uint8Array): number {
+    const length = Math.min(value.length, into.length)
+    for (let i = 0; i < length; i++) {
+      const unit = value.charCodeAt(i)
+      if (unit > 127) return this.#encoder.encodeInto(value, into).written
+      into[i] = unit
+    }
+    return length
   }
 
   /** Makes all that was written before visible to the other thread. */

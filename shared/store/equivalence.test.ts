@@ -29,7 +29,7 @@ type Operation =
   | { readonly kind: 'inspect'; readonly room: string }
   | { readonly kind: 'reserve'; readonly room: string; readonly max_rooms: number }
   | { readonly kind: 'claim'; readonly aim: Aim; readonly owner: string }
-  | { readonly kind: 'commit' | 'snapshot'; readonly aim: Aim; readonly value: Uint8Array }
+  | { readonly kind: 'commit' | 'snapshot' | 'noteStuck'; readonly aim: Aim; readonly value: Uint8Array }
   | { readonly kind: 'release'; readonly aim: Aim; readonly forget: boolean }
   | { readonly kind: 'refresh'; readonly aim: Aim }
   | { readonly kind: 'quarantine'; readonly aim: Aim; readonly refuse_ms: number }
@@ -77,7 +77,11 @@ const roomOperation: fc.Arbitrary<Operation> = fc.oneof(
     max_rooms: fc.nat({ max: 2 }),
   }),
   fc.record({ kind: kind('claim'), aim, owner: fc.constantFrom('node_a', 'node_b') }),
-  fc.record({ kind: fc.constantFrom('commit' as const, 'snapshot' as const), aim, value }),
+  fc.record({
+    kind: fc.constantFrom('commit' as const, 'snapshot' as const, 'noteStuck' as const),
+    aim,
+    value,
+  }),
   fc.record({ kind: kind('release'), aim, forget: fc.boolean() }),
   fc.record({ kind: kind('refresh'), aim }),
   fc.record({ kind: kind('quarantine'), aim, refuse_ms: fc.constantFrom(0, 0, LONG_MS) }),
@@ -130,12 +134,18 @@ class Run {
     if (!claim) return undefined
     expect(claim.fence.epoch).toBeGreaterThan(fences.at(-1)?.epoch ?? 0)
     this.#fences.set(room, [...fences, claim.fence])
-    return { ...claim, fence: { ...claim.fence, epoch: this.#ordinal(room, claim.fence.epoch) } }
+    const { over, stuck } = claim
+    return {
+      ...claim,
+      fence: { ...claim.fence, epoch: this.#ordinal(room, claim.fence.epoch) },
+      over: this.#ordinal(room, over),
+      stuck: stuck.map(({ epoch, note }) => ({ epoch: this.#ordinal(room, epoch), note })),
+    }
   }
 
   async #fenced(
     rooms: RoomRecords,
-    operation: Extract<Operation, { kind: 'commit' | 'snapshot' | 'release' | 'refresh' | 'quarantine' }>,
+    operation: Exclude<Operation, { kind: 'write' | 'read' | 'page' | 'inspect' | 'reserve' | 'claim' }>,
   ): Promise<boolean> {
     const { room, claims_back, off_by } = operation.aim
     const fences = this.#fences.get(room) ?? []
@@ -151,6 +161,8 @@ class Run {
         const { refuse_ms } = operation
         return rooms.quarantine(room, fence, { reason: 'equivalence', ttl_ms: LONG_MS, refuse_ms })
       }
+      case 'noteStuck':
+        return rooms.noteStuck(room, fence.epoch, operation.value, LONG_MS)
       default: {
         const done = await rooms[operation.kind](room, fence, operation.value, LONG_MS)
         if (done) fences[at] = { epoch: fence.epoch, version: fence.version + 1 }

@@ -17,7 +17,9 @@ end
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-redis.call('RPUSH', KEYS[2], string.format('%.0f', now) .. ':' .. ARGV[1] .. ':' .. ARGV[2])
-redis.call('LTRIM', KEYS[2], -ARGV[4], -1)
+local notes = redis.call('LRANGE', KEYS[2], 1 - ARGV[4], -1)
+table.insert(notes, string.format('%.0f', now) .. ':' .. ARGV[1] .. ':' .. ARGV[2])
+redis.call('DEL', KEYS[2])
+redis.call('RPUSH', KEYS[2], unpack(notes))
 redis.call('PEXPIREAT', KEYS[2], string.format('%.0f', now + ARGV[3]))
 return 1
