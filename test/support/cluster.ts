@@ -127,7 +127,11 @@ export class TestCluster {
     { redis_url, ...options }: Partial<NodeOptions> & { redis_url?: string } = {},
   ): Promise<LocalNode[]> {
     const start = () =>
-      startLocalNode({ ...this.#nextPlace(), ...(redis_url && { redis_url }) }, ROOMS, options)
+      startLocalNode(
+        { ...this.#nextPlace(), ...(redis_url && { redis_url }) },
+        options.rooms ?? ROOMS,
+        options,
+      )
     return this.#add(await Promise.all(Array.from({ length: count }, start)))
   }
 

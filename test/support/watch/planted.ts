@@ -132,6 +132,13 @@ export const PLANTED: readonly PlantedFault[] = [
     value: '0.10',
   },
   {
+    alert: 'RoomfulProjectFull',
+    plant: (plot) => plot.raise('service_claims_total', { ...NODE, result: 'project_full' }, 0.1),
+    within: 240,
+    labels: NODES,
+    value: '0.10',
+  },
+  {
     alert: 'RoomfulLeaseNotRenewed',
     plant: (plot) => plot.set('service_lease_age_seconds', NODE, 1.7),
     within: 30,

@@ -143,6 +143,8 @@ class SimulatedNode {
       claimed: moved,
       taken_over: 0,
       elsewhere: 0.02,
+      rate_limited: 0.01,
+      project_full: 0,
       unavailable: 0,
     })
     this.#count('service_fenced_writes_total', {}, (at) => (this.#moving(at) > 0 ? 0.1 : 0))
