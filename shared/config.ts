@@ -6,7 +6,7 @@ import {
   readSecretFile,
 } from './config/environment.ts'
 import { isLoopback } from './config/loopback.ts'
-import { isWeakSecret, STRONG_SECRET } from './config/secret-strength.ts'
+import { STRONG_SECRET, weaknessOf } from './config/secret-strength.ts'
 import { readTracing, type TracingReading } from './config/tracing.ts'
 import { findTypos } from './config/typos.ts'
 import type { Command } from './config/variable.ts'
@@ -207,10 +207,10 @@ function contradictions(command: Command, values: Partial<Values>): Problem[] {
   }
   const host_name = reachableHost(command, values)
   if (host_name !== undefined)
-    for (const { name, which } of weakSecrets(values))
+    for (const { name, why } of weakSecrets(values))
       found.push({
         name,
-        was: `too easy to guess (${which}) while ${host_name} is "${values[host_name]}"`,
+        was: `too easy to guess (${why}) while ${host_name} is "${values[host_name]}"`,
         may_be: `${STRONG_SECRET}; a weaker one only on loopback addresses`,
       })
   const { TURN_LIMIT_MS: turn, NODE_LEASE_MS: lease } = values
@@ -239,8 +239,8 @@ function weaknesses(command: Command, values: Partial<Values>): string[] {
         : 'INTERNAL_TOKEN is not set: this node cannot ask control about keys and will refuse clients, and /admin answers 401.',
     )
   if (command !== 'dev' && reachableHost(command, values) === undefined)
-    for (const { name, which } of weakSecrets(values))
-      found.push(`${name} is too easy to guess (${which}): it should be ${STRONG_SECRET}.`)
+    for (const { name, why } of weakSecrets(values))
+      found.push(`${name} is too easy to guess (${why}): it should be ${STRONG_SECRET}.`)
   return found
 }
 
@@ -256,8 +256,8 @@ const reachableHost = (command: Command, values: Partial<Values>) =>
   HOSTS[command].find((name) => !isLoopback(values[name] ?? 'localhost'))
 
 /**
- * The secrets that may be guessed, with the length of the weakest. Each operator token and internal token opens the door; of the keyring's
- * secrets the first does the sealing, and those behind it are on their way out.
+ * The secrets that may be guessed, and why. Each operator token and internal token opens the door; of the keyring's secrets the first does
+ * the sealing, and those behind it are on their way out.
  */
 function weakSecrets(values: Partial<Values>) {
   const secrets = {
@@ -266,15 +266,10 @@ function weakSecrets(values: Partial<Values>) {
     INTERNAL_TOKEN: values.INTERNAL_TOKEN?.split(',') ?? [],
   }
   return (Object.keys(secrets) as (keyof typeof secrets)[]).flatMap((name) => {
-    const at = secrets[name].findIndex(isWeakSecret)
+    const reasons = secrets[name].map(weaknessOf)
+    const at = reasons.findIndex((reason) => reason !== undefined)
     if (at < 0) return []
-    const length = secrets[name][at]!.length
-    return [
-      {
-        name,
-        which: secrets[name].length > 1 ? `value ${at + 1}, of ${length} characters` : `${length} characters`,
-      },
-    ]
+    return [{ name, why: `${reasons.length > 1 ? `value ${at + 1}: ` : ''}${reasons[at]}` }]
   })
 }
 

@@ -6,13 +6,14 @@ const MIN_DIFFERENT = 8
 /** What a strong secret is, for messages. */
 export const STRONG_SECRET = `${MIN_LENGTH} random characters or more, as \`openssl rand -base64 32\` makes them`
 
-/**
- * Whether a secret may be guessed: it is short, repeats itself, or is made of too few kinds of characters to hold 128 bits. What only
- * looks random cannot be told from what is.
- */
-export function isWeakSecret(secret: string): boolean {
-  const bits = period(secret) * Math.log2(alphabetOf(secret))
-  return secret.length < MIN_LENGTH || new Set(secret).size < MIN_DIFFERENT || bits < ENOUGH_BITS
+/** Why a secret may be guessed, in words that do not tell it; undefined for one that holds 128 bits, as far as can be seen. */
+export function weaknessOf(secret: string): string | undefined {
+  if (secret.length < MIN_LENGTH) return `it has ${secret.length} characters`
+  if (period(secret) < secret.length) return 'it repeats itself'
+  const different = new Set(secret).size
+  if (different < MIN_DIFFERENT) return `it has ${different} different characters`
+  const bits = Math.floor(secret.length * Math.log2(alphabetOf(secret)))
+  return bits < ENOUGH_BITS ? `${secret.length} characters of its kinds hold ${bits} bits` : undefined
 }
 
 /** How many characters there are before the text repeats itself. */
