@@ -202,6 +202,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       quarantine_ttl_ms: config.room_quarantine_ttl_seconds * 1000,
       waiting_messages: config.max_room_backlog,
       tasks: config.max_room_tasks,
+      history_bytes: config.max_history_bytes,
       state_bytes: config.max_room_state_bytes,
       seat_ms: config.resume_ttl_seconds * 1000 + SEAT_GRACE_MS,
       outcomes: { messages: config.max_unacked_messages, bytes: config.max_unacked_bytes },

@@ -96,6 +96,7 @@ describe('dataplane configuration', () => {
       room_quarantine_ttl_seconds: 259_200,
       max_room_backlog: 1000,
       max_room_tasks: 100,
+      max_history_bytes: 268_435_456,
       max_room_state_bytes: 8_388_608,
       heartbeat_seconds: 10,
       drain_seconds: 10,

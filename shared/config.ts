@@ -77,6 +77,7 @@ export interface DataplaneConfig {
   readonly room_quarantine_ttl_seconds: number
   readonly max_room_backlog: number
   readonly max_room_tasks: number
+  readonly max_history_bytes: number
   readonly max_room_state_bytes: number
   readonly heartbeat_seconds: number
   readonly drain_seconds: number
@@ -319,6 +320,7 @@ const dataplaneConfig = (values: Values, tracing: TracingReading): DataplaneConf
   room_quarantine_ttl_seconds: values.ROOM_QUARANTINE_TTL,
   max_room_backlog: values.MAX_ROOM_BACKLOG,
   max_room_tasks: values.MAX_ROOM_TASKS,
+  max_history_bytes: values.MAX_HISTORY_BYTES,
   max_room_state_bytes: values.MAX_ROOM_STATE_BYTES,
   heartbeat_seconds: values.HEARTBEAT_SECONDS,
   drain_seconds: values.DRAIN_SECONDS,

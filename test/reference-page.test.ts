@@ -44,7 +44,7 @@ describe('docs/reference.md', () => {
     eventLoopDelay(registry)
     registerGauges(registry, {
       gateway: { connections: 0, sessions: 0, pending: 0, queued_bytes: 0 },
-      host: { frozen: 0 },
+      host: { frozen: 0, history_bytes: 0 },
       lease: { age_ms: 0 },
       store: memoryStore({ clock: systemClock }),
       load: { event_loop_utilisation: 0 },

@@ -157,7 +157,7 @@ function everything(): Registry {
   eventLoopDelay(registry)
   registerGauges(registry, {
     gateway: { connections: 1, sessions: 2, pending: 4, queued_bytes: 300 },
-    host: { frozen: 1 },
+    host: { frozen: 1, history_bytes: 0 },
     lease: { age_ms: 250 },
     store: memoryStore({ clock: systemClock }),
     load: { event_loop_utilisation: 0.5 },

@@ -229,6 +229,10 @@ function roomMetrics(make: Instruments, rate_limited: Add): RoomMetrics {
     'limit',
     ['tasks', 'state'],
   )
+  const history_dropped = make.counter(
+    'service_history_updates_dropped_total',
+    'Past updates that were forgotten since the histories of all rooms together held MAX_HISTORY_BYTES.',
+  )
   const quarantined = make.counterByRoomType<QuarantineCause>(
     'service_rooms_quarantined_total',
     'Rooms whose record was put aside: it cannot be read (damaged), or their logic does not come to an end (looping).',
@@ -247,6 +251,7 @@ function roomMetrics(make: Instruments, rate_limited: Add): RoomMetrics {
     frozen: (room_type) => frozen(room_type),
     backlogFull: (room_type) => backlog_full(room_type),
     limitReached: (room_type, limit) => limits_reached(room_type, limit),
+    historyDropped: (updates) => history_dropped(updates),
     quarantined: (room_type, cause) => quarantined(room_type, cause),
     rooms: make.gauge('service_rooms', 'Rooms this node owns.'),
     members: make.gauge('service_members', 'Members of the rooms this node owns.'),

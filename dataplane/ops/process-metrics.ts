@@ -20,6 +20,7 @@ export interface Sources {
   readonly host: {
     /** Rooms in which nothing is applied at the moment. */
     readonly frozen: number
+    readonly history_bytes: number
   }
   readonly lease: {
     /** Since the last successful renewal was sent. */
@@ -65,6 +66,11 @@ export function registerGauges(registry: Registry, sources: Sources): void {
     'service_rooms_frozen',
     'Rooms that stand still: their node may not act, or the store does not answer.',
     () => host.frozen,
+  )
+  gauge(
+    'service_history_bytes',
+    'Bytes that the past updates of all rooms of this node hold.',
+    () => host.history_bytes,
   )
   gauge(
     'service_outbox_bytes',

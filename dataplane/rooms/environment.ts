@@ -5,6 +5,7 @@ import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { ToEdge } from '../traffic.ts'
 import type { Turns } from '../watchdog/turns.ts'
 import type { Codecs } from './frames.ts'
+import type { HistoryBudget } from './history-budget.ts'
 import type { JournalFormat } from './journal.ts'
 import type { RoomMetrics } from './metrics.ts'
 import type { OutcomeLimits } from './outcomes.ts'
@@ -15,6 +16,8 @@ import type { Scheduler } from './scheduler.ts'
 export interface RoomLimits {
   /** History kept for resumes. */
   readonly ring: RingLimits
+  /** Bytes of that of all rooms of the node together. */
+  readonly history_bytes: number
   /** Messages that wait while a room cannot act; of more, edges keep the reliable ones, and others are refused with `room_unavailable`. */
   readonly waiting_messages: number
   /** Refused messages of one seat that are kept until its client has said that it knows. */
@@ -41,6 +44,7 @@ export interface RoomLimits {
 /** What holds where nothing else is said. */
 export const ROOM_LIMITS: RoomLimits = {
   ring: { entries: 512, bytes: 256 * 1024 },
+  history_bytes: 256 * 1024 * 1024,
   waiting_messages: 1000,
   outcomes: { messages: 1024, bytes: 256 * 1024 },
   tasks: 100,
@@ -68,6 +72,7 @@ export interface RoomEnvironment {
   readonly limits: RoomLimits
   /** Hears of everything that room logic does. */
   readonly turns: Turns
+  readonly history: HistoryBudget
   /** Whether players are told what failing room logic threw; for development. */
   readonly reveal_failures: boolean
   /** Takes a message to an edge. */

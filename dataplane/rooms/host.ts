@@ -22,6 +22,7 @@ import type { RoomDefinition } from './definition.ts'
 import { describeRoom, roomRanking, roomsAskedFor } from './describe.ts'
 import { ROOM_LIMITS, type RoomEnvironment, type RoomLimits } from './environment.ts'
 import { FailureLog } from './failure-log.ts'
+import { HistoryBudget } from './history-budget.ts'
 import { JournalFormat, NewerRecord, UnreadableRecord } from './journal.ts'
 import { createState, parseOptions } from './logic.ts'
 import type { RoomMetrics } from './metrics.ts'
@@ -107,6 +108,7 @@ export class RoomHost {
       tracer: parts.tracer ?? noTracer,
       limits,
       turns: parts.turns ?? noTurns,
+      history: new HistoryBudget(limits.history_bytes, (updates) => metrics.historyDropped(updates)),
       reveal_failures: parts.reveal_failures ?? false,
       deliver,
       may_act,
@@ -125,6 +127,11 @@ export class RoomHost {
   /** How many rooms run here. */
   get size(): number {
     return this.#rooms.size
+  }
+
+  /** Bytes that the histories of all of them hold. */
+  get history_bytes(): number {
+    return this.#environment.history.bytes
   }
 
   /** How many of them stand still. */

@@ -31,6 +31,8 @@ export interface RoomMetrics {
   backlogFull(room_type: string): void
   /** A turn failed since its room has so many tasks in flight, or so large a state. */
   limitReached(room_type: string, limit: 'tasks' | 'state'): void
+  /** Updates were forgotten since all histories together held too much. */
+  historyDropped(updates: number): void
   /** The record of a room was put aside. */
   quarantined(room_type: string, cause: QuarantineCause): void
   /** How many rooms this node runs, and how many members they have; told whenever it changes. */
@@ -51,6 +53,7 @@ export const noRoomMetrics: RoomMetrics = {
   frozen() {},
   backlogFull() {},
   limitReached() {},
+  historyDropped() {},
   quarantined() {},
   rooms() {},
   members() {},

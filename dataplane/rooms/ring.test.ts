@@ -4,6 +4,7 @@ import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import { Replace } from '../../shared/sync/delta.ts'
 import { type Codecs, RoomFrames } from './frames.ts'
+import { HistoryBudget } from './history-budget.ts'
 import { JournalFormat } from './journal.ts'
 import { Ring } from './ring.ts'
 import type { Update } from './update.ts'
@@ -26,9 +27,11 @@ const update = (seq: number): Update => ({
 
 const codecs: Codecs = new Map<Subprotocol, Codec>([[MSGPACK, new MsgpackCodec()]])
 
+const unlimited = () => new HistoryBudget(Number.POSITIVE_INFINITY, () => undefined)
+
 it('replays the frames that were sent', () => {
   const frames = new RoomFrames('arena:a', codecs)
-  const ring = new Ring({ entries: 10, bytes: 10_000 }, BASE)
+  const ring = new Ring({ entries: 10, bytes: 10_000 }, unlimited(), BASE)
   const sent = [1, 2].map((seq) => {
     const made = frames.update(update(seq), [MSGPACK])
     ring.add(update(seq), undefined, made)
@@ -44,7 +47,7 @@ it('replays the frames that were sent', () => {
  */
 it('keeps no more memory than its frames have bytes', () => {
   const frames = new RoomFrames('arena:a', codecs)
-  const ring = new Ring({ entries: 10, bytes: 10_000 }, BASE)
+  const ring = new Ring({ entries: 10, bytes: 10_000 }, unlimited(), BASE)
   const { patch } = frames.update(update(1), [MSGPACK])
   ring.add(update(1), undefined, { patch, rest: undefined })
   const [kept] = ring.replay(BASE, 7, 'mem_1', MSGPACK, frames, new JournalFormat())!

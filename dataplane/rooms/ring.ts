@@ -2,6 +2,7 @@ import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Frame, joinFrames } from '../frame.ts'
 import type { Frames } from '../traffic.ts'
 import type { RoomFrames, UpdateFrames } from './frames.ts'
+import type { HistoryBudget, Shrinkable } from './history-budget.ts'
 import type { JournalFormat } from './journal.ts'
 import type { RoomEvent, Update } from './update.ts'
 
@@ -43,13 +44,24 @@ export interface KeptUpdate extends Position {
 }
 
 const NO_FRAMES: UpdateFrames = { patch: {}, rest: undefined }
+/** Stands where an entry was, so that nothing of it is held. */
+const DROPPED: KeptUpdate = {
+  epoch: 0,
+  seq: 0,
+  since: undefined,
+  frames: NO_FRAMES,
+  whispers: [],
+  packed: undefined,
+  bytes: 0,
+}
 /** What an entry costs besides its frames. */
 const ENTRY_BYTES = 200
 const NO_WHISPERS: readonly RoomEvent[] = []
 
 /** The last updates of a room that members saw, gap-free, to be replayed to whoever missed some of them. */
-export class Ring {
+export class Ring implements Shrinkable {
   readonly #limits: RingLimits
+  readonly #budget: Pick<HistoryBudget, 'used' | 'forget'>
   #base: Position
   #entries: KeptUpdate[] = []
   /** Entries before this index are gone. */
@@ -57,9 +69,10 @@ export class Ring {
   #bytes = 0
   #lost: readonly LostEpochs[] = []
 
-  /** An empty ring at `base`, where the room stands. */
-  constructor(limits: RingLimits, base: Position) {
+  /** An empty ring at `base`, where the room stands; `budget` is that of all rooms of the node. */
+  constructor(limits: RingLimits, budget: Pick<HistoryBudget, 'used' | 'forget'>, base: Position) {
     this.#limits = limits
+    this.#budget = budget
     this.#base = base
   }
 
@@ -96,11 +109,31 @@ export class Ring {
     this.#entries.push({ epoch, seq, since, frames: kept(frames), whispers, packed, bytes })
     this.#bytes += bytes
     while (this.#entries.length - this.#start > this.#limits.entries || this.#bytes > this.#limits.bytes)
-      this.#drop()
+      this.dropOldest()
+    this.#budget.used(this)
+  }
+
+  get bytes(): number {
+    return this.#bytes
+  }
+
+  /** Forgets the oldest update; false: there is none. */
+  dropOldest(): boolean {
+    const oldest = this.#entries[this.#start]
+    if (!oldest) return false
+    this.#entries[this.#start++] = DROPPED
+    this.#bytes -= oldest.bytes
+    this.#base = { epoch: oldest.epoch, seq: oldest.seq }
     if (this.#start > this.#limits.entries) {
       this.#entries = this.#entries.slice(this.#start)
       this.#start = 0
     }
+    return true
+  }
+
+  /** The room is no longer here: its history counts no more. */
+  end(): void {
+    this.#budget.forget(this)
   }
 
   /** Forgets everything: nobody is left who could ask. */
@@ -109,6 +142,7 @@ export class Ring {
     this.#start = 0
     this.#bytes = 0
     this.#base = base
+    this.#budget.used(this)
   }
 
   /** What came of these epochs is not in this history, although their owners may have come to the same seqs. */
@@ -147,13 +181,6 @@ export class Ring {
       missed.push({ [subprotocol]: joinFrames([...shared, ...whispers]) })
     }
     return missed
-  }
-
-  #drop(): void {
-    const { epoch, seq, bytes } = this.#entries[this.#start]!
-    this.#start++
-    this.#bytes -= bytes
-    this.#base = { epoch, seq }
   }
 }
 

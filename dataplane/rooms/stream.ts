@@ -94,7 +94,11 @@ export class RoomStream {
     const { seq, checksum } = restored ?? { seq: 0, checksum: this.#checksums.of(state) }
     this.#flushed = { state, seq, checksum }
     this.#delivered = { state, seq, checksum, members: seats.members }
-    this.#ring = new Ring(environment.limits.ring, restored?.base ?? { epoch: fence.epoch, seq })
+    this.#ring = new Ring(
+      environment.limits.ring,
+      environment.history,
+      restored?.base ?? { epoch: fence.epoch, seq },
+    )
     restored?.history.forEach((update, i) => {
       this.#ring.add(update, restored.updates[i])
     })
@@ -220,6 +224,7 @@ export class RoomStream {
     this.#ended = true
     this.#timer.cancel()
     this.#keeper.end()
+    this.#ring.end()
   }
 
   /** Gives up on a store that does not answer. */

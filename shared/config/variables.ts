@@ -175,6 +175,12 @@ export const VARIABLES = {
     default: '8388608',
     used_by: DATAPLANE,
   }),
+  MAX_HISTORY_BYTES: withDefault({
+    meaning: 'How much the past updates of all rooms of a node take, which members who come back are sent.',
+    kind: integer(1_048_576, 1_099_511_627_776, 'bytes'),
+    default: '268435456',
+    used_by: DATAPLANE,
+  }),
   HEARTBEAT_SECONDS: withDefault({
     meaning:
       'How often node and client make sure that the other is there; two silent ones end the connection.',

@@ -315,6 +315,7 @@ export class RoomBench {
       fenced: () => count('fenced'),
       frozen: () => count('frozen'),
       limitReached: (_, limit) => count(`limit ${limit}`),
+      historyDropped: (updates) => count('history_dropped', updates),
       backlogFull: () => count('backlog_full'),
       quarantined: (_, cause) => count(`quarantined ${cause}`),
       rooms: (rooms) => {
