@@ -11,7 +11,8 @@ export function checkClients(history: History, excuses: Excuses): Violation[] {
   const joined_at = new Map<string, number>()
   for (const record of history.clients) {
     const { at, client, kind } = record
-    if (kind === 'welcome') {
+    if (kind === 'connected') edges.set(client, record.node)
+    else if (kind === 'welcome') {
       sessions.set(client, record.session)
       edges.set(client, record.node)
     } else if (kind === 'joined') joined_at.set(client, at)

@@ -223,6 +223,7 @@ const NOTHING_SEEN: Seen = {
 
 function whatIsNew(record: ClientRecord): Partial<Seen> {
   const { at, kind } = record
+  if (kind === 'connected') return { at, edge: record.node }
   if (kind === 'welcome') return { at, session: record.session, edge: record.node }
   if (kind === 'joined') return { at, joined_at: at, room: record.room, member: record.member, epoch: 0 }
   if (kind === 'lost') return { at, room: undefined, epoch: 0 }

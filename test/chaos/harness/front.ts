@@ -1,13 +1,20 @@
 import { connect, createServer, type Server, type Socket } from 'node:net'
 import type { Door } from './player.ts'
 
+export interface FrontParts {
+  readonly doors: () => readonly Door[]
+  readonly random: () => number
+  /** A connection goes to this node. */
+  readonly connected: (door: Door) => void
+}
+
 /** A load balancer in one class: each connection goes to a node drawn at random. */
 export class Front {
   readonly #server: Server
   readonly #sockets = new Set<Socket>()
   readonly #pairs = new Map<Socket, Socket>()
 
-  private constructor(doors: () => readonly Door[], random: () => number) {
+  private constructor({ doors, random, connected }: FrontParts) {
     this.#server = createServer((client) => {
       const all = doors()
       const door = all[Math.floor(random() * all.length)]
@@ -15,6 +22,7 @@ export class Front {
         client.destroy()
         return
       }
+      connected(door)
       const { hostname, port } = new URL(door.url)
       const node = connect(Number(port), hostname)
       this.#pairs.set(node, client)
@@ -35,8 +43,8 @@ export class Front {
     })
   }
 
-  static async open(doors: () => readonly Door[], random: () => number): Promise<Front> {
-    const front = new Front(doors, random)
+  static async open(parts: FrontParts): Promise<Front> {
+    const front = new Front(parts)
     await new Promise<void>((resolve, reject) => {
       front.#server.once('error', reject)
       front.#server.listen(0, '127.0.0.1', resolve)

@@ -3,7 +3,7 @@ import type { Json } from '../../../shared/json.ts'
 import { type End, playerIn, type View } from '../checker/history.ts'
 import type { chaosRoom } from '../room-logic.ts'
 import { Front } from './front.ts'
-import { DEAF_MS, MOST_WAITING, type NewOp, Ops, type Player } from './player.ts'
+import { DEAF_MS, type Door, MOST_WAITING, type NewOp, Ops, type Player } from './player.ts'
 import type { RawPlayerParts } from './raw-player.ts'
 
 const CONNECT_AGAIN_MS = 500
@@ -72,7 +72,8 @@ export class SdkPlayer implements Player {
 
   async #begin(): Promise<void> {
     const { doors, random, project_id, token, room_type, key } = this.#parts
-    this.#front ??= await Front.open(doors, random)
+    const connected = ({ node }: Door) => this.#parts.note({ kind: 'connected', node })
+    this.#front ??= await Front.open({ doors, random, connected })
     try {
       this.#client = await connect(this.#front.url, { projectId: project_id, token, onError: () => {} })
       const room = await this.#client.join<ReturnType<typeof chaosRoom>>(room_type as 'chaos-journal', {
