@@ -39,6 +39,8 @@ export class ModelEdge {
   #attached = false
   #position = { epoch: 0, seq: 0 }
   #unacked: number[] = []
+  /** Those that the room must refuse. */
+  readonly #bad = new Set<number>()
   #last_ref = 0
   #acked = 0
   #patience: (() => void) | undefined
@@ -62,11 +64,6 @@ export class ModelEdge {
     return this.#parts.member_id
   }
 
-  /** The highest ref ever sent. */
-  get last_ref(): number {
-    return this.#last_ref
-  }
-
   /** What the member has seen last. */
   get position(): { readonly epoch: number; readonly seq: number } {
     return this.#position
@@ -83,9 +80,15 @@ export class ModelEdge {
     this.#ask()
   }
 
-  /** The member sends its next reliable message. */
-  say(): void {
+  /** What the member has sent, and the room must have applied. */
+  get said(): readonly number[] {
+    return Array.from({ length: this.#last_ref }, (_, i) => i + 1).filter((ref) => !this.#bad.has(ref))
+  }
+
+  /** The member sends its next reliable message; a `bad` one is for the room to refuse. */
+  say(bad = false): void {
     const ref = ++this.#last_ref
+    if (bad) this.#bad.add(ref)
     this.#lived(`say ${ref}`)
     this.#unacked.push(ref)
     if (this.#attached) this.#message(ref)
@@ -105,11 +108,18 @@ export class ModelEdge {
     this.#parts.clock.fire()
   }
 
+  /** Something that the owner said was lost. */
+  missed(): void {
+    this.#lived('missed')
+    if (this.#attached) this.#attach()
+  }
+
   receive(message: ToEdge): void {
     this.#lived(textOf(message))
     const { kind, epoch } = message
     if (kind === 'moved') this.#moved(message.owner)
-    else if (kind === 'refused' || kind === 'error') this.#refused(message.code)
+    else if (kind === 'refused') this.#refused(message.code)
+    else if (kind === 'error') this.#toldRefused(message.code, message.ref)
     else if (kind === 'no_seat') this.#noSeat()
     else if (kind === 'left') this.#parts.violate(`${this.member_id} was sent away`)
     // Whoever was the owner before knows nothing new.
@@ -158,10 +168,11 @@ export class ModelEdge {
   #message(ref: number): void {
     const before = this.#unacked[this.#unacked.indexOf(ref) - 1]
     const after = before === undefined ? {} : { after: before }
-    this.#send({ kind: 'message', type: 'add', data: `${this.member_id}:${ref}`, ref, ...after })
+    const type = this.#bad.has(ref) ? 'nonsense' : 'add'
+    this.#send({ kind: 'message', type, data: `${this.member_id}:${ref}`, ref, ...after })
   }
 
-  #answered({ epoch, seq, ask, ack = 0, frames }: Answer): void {
+  #answered({ epoch, seq, ask, ack = 0, frames, refused }: Answer): void {
     if (ask !== this.#attach_ask || this.#attached) return
     if (seq < this.#position.seq)
       this.#parts.violate(`${this.member_id} is taken back from seq ${this.#position.seq} to ${seq}`)
@@ -170,6 +181,7 @@ export class ModelEdge {
         this.#parts.violate(`${this.member_id} is told of seq ${message.seq} at seq ${seq}`)
     this.#position = { epoch, seq }
     this.#attached = true
+    for (const { code, ref } of refused) this.#toldRefused(code, ref)
     this.#ack(ack)
     for (const ref of this.#unacked) this.#message(ref)
     this.#wait()
@@ -193,6 +205,9 @@ export class ModelEdge {
 
   #ack(ref: number): void {
     if (ref > this.#last_ref) this.#parts.violate(`${this.member_id} gets ack ${ref}, and never sent it`)
+    const refused = this.#unacked.find((unacked) => unacked <= ref && this.#bad.has(unacked))
+    if (refused)
+      this.#parts.violate(`${this.member_id} gets ack ${ref}, and never heard that ${refused} was refused`)
     this.#acked = Math.max(ref, this.#acked)
     this.#unacked = this.#unacked.filter((unacked) => unacked > ref)
   }
@@ -200,6 +215,13 @@ export class ModelEdge {
   #refused(code: string): void {
     if (code !== 'room_unavailable' && code !== 'overloaded')
       this.#parts.violate(`${this.member_id} is refused: ${code}`)
+  }
+
+  /** A message of the member was refused. */
+  #toldRefused(code: string, ref: number | undefined): void {
+    if (ref === undefined || !this.#bad.has(ref)) this.#refused(code)
+    else this.#unacked = this.#unacked.filter((unacked) => unacked !== ref)
+    this.#wait()
   }
 
   #noSeat(): void {

@@ -39,6 +39,12 @@ const say = (edge: number, at: number): Act => ({
   run: ({ edges }) => edges[edge]!.say(),
 })
 
+const sayBad = (edge: number, at: number): Act => ({
+  at,
+  what: `member ${edge + 1} says something that is refused`,
+  run: ({ edges }) => edges[edge]!.say(true),
+})
+
 const ann = { member_id: 'ann', nodes: ['A', 'B'] }
 const bob = { member_id: 'bob', nodes: ['B', 'A'] }
 
@@ -59,6 +65,14 @@ export const SCENARIOS: Readonly<Record<string, WorldParts>> = {
     script: [say(0, 0), say(0, 0), say(0, 600)],
     limits: { journal_entries: 2 },
     record_ttl_ms: 4000,
+  },
+  /** As `owned`, with messages that the room refuses. */
+  refused: {
+    ...common,
+    edges: [ann],
+    before: [join(0)],
+    script: [sayBad(0, 0), say(0, 0)],
+    faults: ['drop', 'crash', 'restart', 'lost'],
   },
   /** Nobody owns the room, and both nodes are asked for it at once. */
   opened: {
@@ -155,8 +169,8 @@ class Model implements Explorable {
       return
     }
     const { log } = restored.state as { log: string[] }
-    for (const { member_id, last_ref, position } of edges) {
-      const said = Array.from({ length: last_ref }, (_, i) => `${member_id}:${i + 1}`).join()
+    for (const { member_id, said: refs, position } of edges) {
+      const said = refs.map((ref) => `${member_id}:${ref}`).join()
       const kept = log.filter((line) => line.startsWith(`${member_id}:`)).join()
       if (said !== kept) ledger.violate('applied', `${member_id} said ${said}, and the record has ${kept}`)
       if (position.seq !== restored.seq)

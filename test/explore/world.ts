@@ -423,6 +423,9 @@ export class World {
   #toEdge(process: Process, edge: string, message: ToEdge): void {
     this.ledger.emitted(process.id, message, this.#time.ms)
     const to = this.edges[Number(edge.slice('edge_'.length)) - 1]
-    this.#links.send(process.id, edge, message.kind, () => to?.receive(message))
+    this.#links.send(process.id, edge, message.kind, (missed) => {
+      if (missed) to?.missed()
+      to?.receive(message)
+    })
   }
 }
