@@ -18,7 +18,7 @@ let target: Target
 beforeAll(async () => {
   service = await startService({
     rooms: await loadRooms(ROOMS),
-    node: { session_messages_per_second: 100_000 },
+    node: { session_messages_per_second: 100_000, new_rooms_per_minute: 0 },
   })
   target = {
     issuer: new ControlIssuer({ control_url: service.control_url, control_token: undefined }),

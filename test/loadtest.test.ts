@@ -37,7 +37,7 @@ describe('a planted fault', () => {
   beforeAll(async () => {
     service = await startService({
       rooms: await loadRooms(ROOMS),
-      node: { session_messages_per_second: 100_000 },
+      node: { session_messages_per_second: 100_000, new_rooms_per_minute: 0 },
     })
     const left: (FaultName | 'none')[] = ['none', ...NAMES]
     const one_after_another = async (): Promise<void> => {

@@ -20,7 +20,7 @@ describe('the lists of the admin page', () => {
   beforeAll(async () => {
     service = await startService({
       rooms: [board],
-      node: { node_id: 'node_one', max_rooms_per_session: ROOMS },
+      node: { node_id: 'node_one', max_rooms_per_session: ROOMS, joins_per_second: 1000 },
     })
     browser = await launchChromium()
     const { project_id, token } = await service.login({ sub: 'ada' })

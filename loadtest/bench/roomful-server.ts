@@ -13,6 +13,8 @@ const node = await startNode({
   admin_port: 0,
   control_url: process.env.BENCH_CONTROL_URL!,
   internal_token: process.env.BENCH_INTERNAL_TOKEN!,
+  new_rooms_per_minute: 0,
+  max_rooms_per_project: 0,
   log: pino({ level: 'warn' }),
 })
 reportCpu({ inputs: () => inputs })

@@ -38,6 +38,7 @@ beforeAll(async () => {
     rooms: [...(await loadRooms(ROOMS)), loud],
     node: {
       session_messages_per_second: 100_000,
+      new_rooms_per_minute: 0,
       outbox_high_water_bytes: 200_000,
       outbox_limit_bytes: 600_000,
     },

@@ -69,6 +69,10 @@ export class TraceBench {
         INTERNAL_TOKEN: internal_token,
         WS_PORT: String(websocket),
         ADMIN_PORT: String(admin),
+        // Each caller makes a room after the other, with one token.
+        JOINS_PER_SECOND: '100000',
+        NEW_ROOMS_PER_MINUTE: '0',
+        MAX_ROOMS_PER_PROJECT: '0',
         ...tracing,
       })
       const project = await fetch(`${url}/projects`, {
