@@ -15,7 +15,7 @@ let login: Login
 const clients: { close(): void }[] = []
 beforeAll(async () => {
   cluster = await TestCluster.start({ lease_ms: 2000 })
-  nodes = await cluster.processes(4, { ROOMS_DIR, TURN_LIMIT_MS: '300' })
+  nodes = await cluster.processes(4, { ROOMS_DIR })
   login = await cluster.login()
 }, 60_000)
 afterAll(async () => {
@@ -66,7 +66,7 @@ it('a message whose handler never returns ends one node, is refused, and the roo
       hook: 'on_message',
       message_type: 'loop',
       node_id: owner.node_id,
-      limit_ms: 300,
+      limit_ms: 800,
       noted: true,
     })
     await room.send('add')
