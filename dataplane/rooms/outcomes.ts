@@ -6,6 +6,9 @@ export interface OutcomeLimits {
   readonly bytes: number
 }
 
+/** So many seats of a room may have all the bytes there are for a seat; where there are more, they share what these would have. */
+const SEATS_IN_FULL = 32
+
 /** What the record of a seat has of its outcomes. */
 export interface OutcomesRecord {
   /** Messages that were refused, and whose client has not said that it knows; in the order of their refs. */
@@ -42,9 +45,10 @@ export class Outcomes {
     return this.#forgotten
   }
 
-  /** A message was refused, with a higher ref than all before. */
-  refuse(refusal: RefusedRef): void {
-    const { messages, bytes } = this.#limits
+  /** A message was refused, with a higher ref than all before; `seats`: how many the room has. */
+  refuse(refusal: RefusedRef, seats = 1): void {
+    const { messages } = this.#limits
+    const bytes = Math.min(1, SEATS_IN_FULL / seats) * this.#limits.bytes
     this.#refused.push(refusal)
     this.#bytes += size(refusal)
     while (this.#refused.length > messages || this.#bytes > bytes) this.forget(this.#drop())

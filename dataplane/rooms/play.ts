@@ -191,9 +191,9 @@ export class Play {
   }
 
   #refuse(seat: Seat, code: ErrorCode, message: string, ref: number | undefined): void {
-    const { replies, stream } = this.#parts
+    const { replies, seats, stream } = this.#parts
     if (ref !== undefined) {
-      seat.outcomes.refuse({ ref, code, message })
+      seat.outcomes.refuse({ ref, code, message }, seats.size)
       stream.pending.ack(seat)
       stream.touch()
     }

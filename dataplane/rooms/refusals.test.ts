@@ -109,6 +109,19 @@ describe('a message that was refused', () => {
     expect(refs(refused)).toEqual(range(17, 20))
   })
 
+  it('takes less where there are many members, so that all of a room together are bounded', async () => {
+    const bench = new RoomBench([counter()], { limits: { outcomes: { messages: 1000, bytes: 10_000 } } })
+    const members: TestMember[] = []
+    for (let i = 0; i < 200; i++) members.push(await bench.join('counter', i === 0 ? 'ann' : `m${i}`))
+    for (const { member_id } of members)
+      for (const ref of range(1, 100)) bench.message('counter', member_id, 'nonsense', null, ref)
+    await bench.settle()
+    let bytes = 0
+    for (const member of members) bytes += JSON.stringify((await attach(bench, member)).refused).length
+    expect(bytes).toBeGreaterThan(200_000)
+    expect(bytes).toBeLessThan(2 * 32 * 10_000)
+  })
+
   it('takes no place in the journal once its client knows', async () => {
     const bench = new RoomBench([counter()])
     await bench.join('counter', 'ann')
