@@ -7,6 +7,8 @@ import { until } from './support/redis-admin.ts'
 import type { looper } from './support/stuck-rooms/looper.ts'
 
 const ROOMS_DIR = `${import.meta.dirname}/support/stuck-rooms`
+/** What members of other rooms may notice, as after a `kill -9`. */
+const PAUSE_MS = 2000
 const FAILED = { code: 'room_logic_failed', message: "the room's logic failed" }
 
 let cluster: TestCluster
@@ -54,8 +56,12 @@ it('a message whose handler never returns ends one node, is refused, and the roo
   for (let time = 1; time <= 2; time++) {
     const owner = await ownerOf('loops')
     const before = alive()
-    await expect(room.send('loop')).rejects.toMatchObject(FAILED)
+    const refused = expect(room.send('loop')).rejects.toMatchObject(FAILED)
     await expect(owner.program.ended).resolves.toBeNull()
+    const ended_at = performance.now()
+    await neighbour.send('add')
+    expect(performance.now() - ended_at).toBeLessThan(PAUSE_MS)
+    await refused
     expect(alive()).toEqual(before.filter((node) => node !== owner))
     const line = owner.program
       .output()
@@ -71,7 +77,6 @@ it('a message whose handler never returns ends one node, is refused, and the roo
     })
     await room.send('add')
     expect(room.state.count).toBe(1 + time)
-    await neighbour.send('add')
     expect(neighbour.state.count).toBe(1 + time)
     const heir = await ownerOf('loops')
     expect(
