@@ -163,6 +163,30 @@ describe('too many messages', () => {
   })
 })
 
+describe('the sessions of one player', () => {
+  /** Floods, and returns how many messages passed. */
+  const passing = async (client: TestClient): Promise<number> => {
+    for (let at = 0; at < 300; at++) client.send({ t: 'ping', at })
+    await expect.poll(() => client.received.length).toBe(301)
+    return client.received.filter(({ t }) => t === 'pong').length
+  }
+
+  it('send as much as four may, however many there are and come anew', async () => {
+    let passed = 0
+    for (let count = 0; count < 7; count++) {
+      const { client } = await test.hello()
+      passed += await passing(client)
+      if (count % 2) client.ws.terminate()
+    }
+    expect(passed).toBe(4 * 240)
+    const { client } = await test.hello(await test.token({ sub: 'eve' }))
+    expect(await passing(client)).toBe(240)
+    test.clock.advance(1000)
+    const { client: later } = await test.hello()
+    expect(await passing(later)).toBe(240)
+  })
+})
+
 describe('pings and pongs of the websocket itself', () => {
   for (const frame of ['ping', 'pong'] as const)
     it(`count towards the rate of the session, and end the connection when there is no end of them: ${frame}s`, async () => {

@@ -3,10 +3,12 @@ import { newId } from '../../shared/ids.ts'
 import type { ClientMessage, Limits, ResumePosition } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
+import type { TokenClaims } from '../../shared/tokens.ts'
 import type { Connection } from './connection.ts'
 import type { Edge } from './edge.ts'
-import { MessagePace } from './message-pace.ts'
+import { MessagePace, type PaceLevel, playerRates } from './message-pace.ts'
 import type { GatewayMetrics } from './metrics.ts'
+import type { RateLimits } from './rate-limit.ts'
 import { newResumeToken } from './resume-token.ts'
 import { Session } from './session.ts'
 import { RECORD_SPARE_MS } from './session-keeper.ts'
@@ -67,6 +69,7 @@ export class Handshake {
   readonly #parts: HandshakeParts
   readonly #take_over: TakeOverParts
   readonly #quota: SessionQuota
+  readonly #player_rates: RateLimits
   readonly #started_at: number
   /** Sessions that are on their way in. */
   #coming = 0
@@ -89,6 +92,7 @@ export class Handshake {
         return taken !== undefined
       },
     })
+    this.#player_rates = playerRates(parts.clock, parts.limits)
     this.#started_at = parts.clock.monotonic()
   }
 
@@ -104,14 +108,14 @@ export class Handshake {
     project_id: string,
     token: string,
   ): Promise<Admission | Refusal | undefined> {
-    const { clock, random, tokens, sessions, limits } = this.#parts
+    const { clock, random, tokens, sessions } = this.#parts
     const claims = await tokens.check(project_id, token)
     if (!connection.open) return undefined
     if ('close' in claims) return claims
     if (this.#full) return FULL
     const { resume_token, right } = newResumeToken(random)
     const session_id = newId('ses', random)
-    const pace = new MessagePace(clock, limits)
+    const pace = this.#paceOf(claims)
     const at = clock.monotonic()
     const opened = await this.#comeIn(async () => {
       const place = await this.#quota.enter(session_id, claims)
@@ -151,18 +155,25 @@ export class Handshake {
    * The session as its record says, in place of what any node still has of it. A session that comes back to its own node is made anew,
    * too, so that there is one way to resume.
    */
-  #moveIn({ record, version, from_node }: TakenSession): Session {
-    const { node_id, clock, edge, limits, sessions, tell_taken } = this.#parts
+  #moveIn({ record, version, from_node, pace: level }: TakenSession): Session {
+    const { node_id, clock, edge, sessions, tell_taken } = this.#parts
     const { session_id, claims, right, place, seats } = record
     const here = sessions.find(session_id)
     if (here) sessions.drop(here)
     if (from_node !== node_id) tell_taken(from_node, session_id)
-    const pace = here?.pace ?? new MessagePace(clock, limits)
+    const pace = here?.pace ?? this.#paceOf(claims, level)
     const session = new Session({ session_id, claims, right, pace, place, clock })
     sessions.add(session, version)
     for (const { member_id, room_type, key } of seats)
       edge.restore(session, { project_id: claims.project_id, room_type, key }, member_id)
     return session
+  }
+
+  #paceOf({ project_id, sub }: TokenClaims, level?: PaceLevel): MessagePace {
+    const { clock, limits } = this.#parts
+    if (sub === undefined) return new MessagePace(clock, limits, { level })
+    const who = `${project_id}/${sub}`
+    return new MessagePace(clock, limits, { level, shared: () => this.#player_rates.take(who) })
   }
 
   /** The last look before somebody is let in: all of this may have changed while the store was writing. */

@@ -1,6 +1,5 @@
 import type { Clock } from '../../shared/clock.ts'
-import { ExpiringMap } from '../../shared/store/memory/expiring-map.ts'
-import { RateLimit } from './rate-limit.ts'
+import { RateLimits } from './rate-limit.ts'
 import type { Session } from './session.ts'
 
 /** So many seconds' worth of joins may come at once. */
@@ -11,24 +10,17 @@ const BURST_SECONDS = 3
  * each session, since many clients may share such a token.
  */
 export class JoinRates {
-  readonly #clock: Clock
   readonly #per_second: number
-  readonly #limits: ExpiringMap<RateLimit>
+  readonly #limits: RateLimits
 
   constructor(clock: Clock, per_second: number) {
-    this.#clock = clock
     this.#per_second = per_second
-    this.#limits = new ExpiringMap(clock)
+    this.#limits = new RateLimits(clock, per_second, per_second * BURST_SECONDS)
   }
 
   /** Counts one more join of a session; false: there are too many. */
   take({ project_id, session_id, sub }: Session): boolean {
-    const who = sub === null ? session_id : `${project_id}/${sub}`
-    const limit =
-      this.#limits.get(who) ?? new RateLimit(this.#clock, this.#per_second, this.#per_second * BURST_SECONDS)
-    // Forgotten once it would be full again.
-    this.#limits.set(who, limit, BURST_SECONDS * 1000)
-    return limit.take()
+    return this.#limits.take(sub === null ? session_id : `${project_id}/${sub}`)
   }
 
   /** What is allowed, for people. */

@@ -93,6 +93,54 @@ describe('a session that lost its socket, at another node', () => {
     expect(pair.a.gateway.isConnected(welcome.session_id)).toBe(true)
   })
 
+  describe('has what it had left of its rate, and no fresh one', () => {
+    const flood = (client: TestClient, count: number): void => {
+      for (let at = 0; at < count; at++) client.send({ t: 'ping', at })
+    }
+    /** How many of `count` messages pass. */
+    const passing = async (client: TestClient, count: number): Promise<number> => {
+      const before = client.received.length
+      flood(client, count)
+      await expect.poll(() => client.received.length - before).toBeGreaterThanOrEqual(count)
+      return client.received.slice(before).filter(({ t }) => t === 'pong').length
+    }
+
+    it('when its connection was lost', async () => {
+      const { client, welcome, snapshot } = await pair.a.join()
+      // The join was one of the 240 that may come at once.
+      expect(await passing(client, 200)).toBe(200)
+      await lose(client)
+      const again = await pair.b.resume(welcome, [snapshot])
+      await again.next('welcome')
+      // The receipt of the welcome, a pong of the websocket, counts too.
+      expect(await passing(again, 50)).toBe(38)
+    })
+
+    it('while it was away, it has regained as much as in any other time', async () => {
+      const { client, welcome, snapshot } = await pair.a.join()
+      expect(await passing(client, 300)).toBe(239)
+      await lose(client)
+      pair.clock.advance(1000)
+      const again = await pair.b.resume(welcome, [snapshot])
+      await again.next('welcome')
+      expect(await passing(again, 200)).toBe(119)
+    })
+
+    it('when it goes to and fro between nodes with its connection still there', async () => {
+      const { client, welcome, snapshot } = await pair.a.join()
+      expect(await passing(client, 300)).toBe(239)
+      let token = welcome
+      let passed = 0
+      for (const node of ['b', 'a', 'b', 'a'] as const) {
+        const next = await pair[node].resume(token, [snapshot])
+        token = await next.next('welcome')
+        passed += await passing(next, 100)
+      }
+      // Far less than one burst, though it was resumed four times.
+      expect(passed).toBeLessThan(60)
+    })
+  })
+
   it('can come back for as long as the resume time, and no longer', async () => {
     const first = await pair.a.join()
     const second = await pair.a.join()

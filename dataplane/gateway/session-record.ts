@@ -1,4 +1,5 @@
 import type { TokenClaims } from '../../shared/tokens.ts'
+import type { PaceLevel } from './message-pace.ts'
 import type { ResumeRight } from './resume-token.ts'
 
 /** A seat of a session, as its record names it. */
@@ -28,6 +29,8 @@ export interface SessionRecord {
   readonly connected_at: number
   /** Whether the socket is lost. */
   readonly detached: boolean
+  /** What the session may still send. While it is connected that is its client's, and next to nothing is left for another node. */
+  readonly pace?: PaceLevel
   /** Absent where sessions have no bound. */
   readonly place?: QuotaPlace
   /** The span of its last handshake (W3C `traceparent`), where that was traced. */

@@ -3,7 +3,7 @@ import type { TokenClaims } from '../../shared/tokens.ts'
 import type { TraceContext } from '../../shared/tracing/tracer.ts'
 import type { Connection } from './connection.ts'
 import type { ErrorMessage } from './error-message.ts'
-import type { MessagePace } from './message-pace.ts'
+import { type MessagePace, spent } from './message-pace.ts'
 import type { ResumeRight } from './resume-token.ts'
 import type { Seat } from './seat.ts'
 import type { QuotaPlace, SessionRecord } from './session-record.ts'
@@ -155,6 +155,7 @@ export class Session {
       seats,
       connected_at: this.#connected_at,
       detached: this.#connection === undefined,
+      pace: this.#connection ? spent(this.pace.level) : this.pace.level,
       ...(this.place && { place: this.place }),
       ...(this.trace?.traceparent !== undefined && { trace: this.trace.traceparent }),
     }

@@ -2,6 +2,7 @@ import type { Clock } from '../../shared/clock.ts'
 import { idPattern } from '../../shared/ids.ts'
 import type { Random } from '../../shared/random.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
+import { type PaceLevel, spent } from './message-pace.ts'
 import type { GatewayMetrics } from './metrics.ts'
 import { checkResumeToken, isResumeToken, newResumeToken } from './resume-token.ts'
 import type { SessionRecord } from './session-record.ts'
@@ -41,6 +42,8 @@ export interface Claimant {
 
 /** A session that this node has from now on. */
 export interface TakenSession extends StoredSession {
+  /** What it may still send; absent: as much as a new one. */
+  readonly pace: PaceLevel | undefined
   /** The node that had it before. */
   readonly from_node: string
   /** For the next resume. */
@@ -173,8 +176,15 @@ export async function take(
 ): Promise<TakenSession | undefined> {
   const at = clock.monotonic()
   const { resume_token, right } = newResumeToken(random, used_token, before.right.turn + 1)
-  const record: SessionRecord = { ...before, node_id, right, detached: false }
-  const taken = { record, version: version + 1, from_node: before.node_id, resume_token, at }
+  const { pace } = before
+  const record: SessionRecord = {
+    ...before,
+    node_id,
+    right,
+    detached: false,
+    ...(pace && { pace: spent({ ...pace, at: clock.now() }) }),
+  }
+  const taken = { record, version: version + 1, from_node: before.node_id, resume_token, pace, at }
   try {
     return (await store.save(record, version, ttl_ms)) ? taken : undefined
   } catch (error) {

@@ -107,6 +107,24 @@ describe('a message', () => {
     ])
   })
 
+  it('has no fresh rate after its player has left and joined again, or from another session of the same player', async () => {
+    const bench = new RoomBench([counter()])
+    const refused = ({ errors }: { errors: readonly { code: string }[] }) => errors.map(({ code }) => code)
+    await bench.join('counter', 'ann', { sub: 'ann' })
+    for (let i = 0; i < 2; i++) bench.message('counter', 'ann', 'slow', null)
+    bench.send('counter', 'ann', { kind: 'leave', reason: 'left', ref: 50 })
+    await bench.settle()
+    const again = await bench.join('counter', 'ann-again', { sub: 'ann' })
+    const other = await bench.join('counter', 'ann-elsewhere', { sub: 'ann' })
+    const bob = await bench.join('counter', 'bob', { sub: 'bob' })
+    for (const member of ['ann-again', 'ann-elsewhere', 'bob']) bench.message('counter', member, 'slow', null)
+    expect([refused(again), refused(other), refused(bob)]).toEqual([['rate_limited'], ['rate_limited'], []])
+    await bench.advance(1000)
+    bench.message('counter', 'ann-again', 'slow', null)
+    bench.message('counter', 'ann-elsewhere', 'slow', null)
+    expect(refused(again).length + refused(other).length).toBe(3)
+  })
+
   it('of a stranger is answered with no_seat', async () => {
     const bench = new RoomBench([counter()])
     await bench.join('counter', 'ann')

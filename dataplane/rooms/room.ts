@@ -206,7 +206,7 @@ export class Room {
     this.#logic.definition = definition
     this.#stream.setRate(definition.sync.rate)
     this.#ticks.set(definition.tick?.rate)
-    for (const seat of this.seats) seat.forgetRates()
+    this.seats.forgetRates()
     return undefined
   }
 

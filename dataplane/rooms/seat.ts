@@ -39,7 +39,8 @@ export class Seat {
   settled: boolean
   /** Since when the session has no socket, on the monotonic clock. */
   detached_at: number | undefined
-  readonly #buckets = new Map<string, Bucket>()
+  /** What is left of the rate of each message type; the same for all seats of one player, see `Seats.add`. */
+  buckets = new Map<string, Bucket>()
   /** Since the last attach: up to which ref outcomes were forgotten that its client may not know, and the last ref that came. */
   #unanswered = 0
   #answered = 0
@@ -98,17 +99,12 @@ export class Seat {
 
   /** Whether this member may send one more `type` at monotonic `now`. */
   mayTake(type: string, rate: Required<Rate>, now: number): boolean {
-    let bucket = this.#buckets.get(type)
+    let bucket = this.buckets.get(type)
     if (!bucket) {
       bucket = new Bucket(rate, now)
-      this.#buckets.set(type, bucket)
+      this.buckets.set(type, bucket)
     }
     return bucket.take(now)
-  }
-
-  /** Rates have changed: every bucket starts anew. */
-  forgetRates(): void {
-    this.#buckets.clear()
   }
 
   /** The seat as of the last flush. */

@@ -1,6 +1,12 @@
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
+import type { Bucket } from './bucket.ts'
 import type { Member } from './definition.ts'
 import type { Seat } from './seat.ts'
+
+type Buckets = Map<string, Bucket>
+
+/** Of so many players who left, what they had left of their rates is remembered. */
+const DEPARTED_KEPT = 256
 
 /** Everybody in one room, in the order they joined; knows which edges and which codecs its updates are for. */
 export class Seats {
@@ -12,6 +18,10 @@ export class Seats {
   readonly #edges = new Map<string, number>()
   /** How many members speak each codec, those without a socket included: they will want to be told what they missed. */
   readonly #codecs = new Map<Subprotocol, number>()
+  /** What is left of their rates, by player, or session where no player is named. */
+  readonly #buckets = new Map<string, { readonly buckets: Buckets; seats: number }>()
+  /** The same of those who left, the latest last: whoever comes back goes on with it. */
+  readonly #departed = new Map<string, Buckets>()
   #members: readonly Member[] | undefined
 
   get size(): number {
@@ -69,6 +79,7 @@ export class Seats {
     this.#seats.set(seat.member.member_id, seat)
     this.#sessions.set(seat.session_id, seat)
     this.#members = undefined
+    this.#shareRates(seat)
     if (seat.attached) add(this.#edges, seat.edge, 1)
     add(this.#codecs, seat.codec, 1)
   }
@@ -79,6 +90,13 @@ export class Seats {
     this.#parting.set(seat.member.member_id, seat)
     if (this.#sessions.get(seat.session_id) === seat) this.#sessions.delete(seat.session_id)
     this.#members = undefined
+    this.#keepRates(seat)
+  }
+
+  /** Rates have changed: every bucket starts anew. */
+  forgetRates(): void {
+    for (const { buckets } of this.#buckets.values()) buckets.clear()
+    this.#departed.clear()
   }
 
   /** A removed seat's departure is delivered. */
@@ -107,10 +125,34 @@ export class Seats {
     seat.detached_at = now
   }
 
+  /** All seats of one player have the same buckets, and so has one that is taken again. */
+  #shareRates(seat: Seat): void {
+    const who = playerOf(seat)
+    const shared = this.#buckets.get(who) ?? { buckets: this.#departed.get(who) ?? seat.buckets, seats: 0 }
+    this.#departed.delete(who)
+    this.#buckets.set(who, shared)
+    shared.seats += 1
+    seat.buckets = shared.buckets
+  }
+
+  #keepRates(seat: Seat): void {
+    const who = playerOf(seat)
+    const shared = this.#buckets.get(who)
+    if (!shared || --shared.seats > 0) return
+    this.#buckets.delete(who)
+    if (shared.buckets.size === 0) return
+    this.#departed.set(who, shared.buckets)
+    const [oldest] = this.#departed.keys()
+    if (this.#departed.size > DEPARTED_KEPT && oldest !== undefined) this.#departed.delete(oldest)
+  }
+
   [Symbol.iterator](): IterableIterator<Seat> {
     return this.#seats.values()
   }
 }
+
+const playerOf = ({ member, session_id }: Seat): string =>
+  member.sub === null ? `session:${session_id}` : `sub:${member.sub}`
 
 function add<K>(counts: Map<K, number>, key: K, by: number): void {
   const count = (counts.get(key) ?? 0) + by
