@@ -184,7 +184,7 @@ describe('a run that cannot go on says why', () => {
     const { project_id, token } = await service.login()
     const elsewhere = new GivenCredentials({ project_id: 'prj_other', token })
     expect(await failure('steady', { issuer: elsewhere })).toMatch(
-      /the token is for another project\. \(unauthenticated\) Do --ws and --control, or --project and --token, belong/,
+      /The token is for another project\. \(unauthenticated\) Do --ws and --control, or --project and --token, belong/,
     )
     const nonsense = new GivenCredentials({ project_id, token: 'abc' })
     expect(await failure('steady', { issuer: nonsense })).toContain('v4.public. (unauthenticated)')

@@ -45,6 +45,8 @@ describe('a glance at a frame of a client', () => {
   it('finds the ref and the number of a reliable message', () => {
     const frame = client.encode({ ...message, data: { n: 300, text: 'load' }, ref: 301 })
     expect(asked(frame)).toEqual({ kind: 'message', ref: 301, n: 300 })
+    const later = client.encode({ ...message, data: { n: 301 }, ref: 302, settled: 300 })
+    expect(asked(later)).toEqual({ kind: 'message', ref: 302, n: 301 })
   })
 
   it('finds no number in the message of another room type, and no ref where there is none', () => {

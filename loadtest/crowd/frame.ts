@@ -50,8 +50,8 @@ export type Asked =
 export function asked(frame: Uint8Array): Asked {
   if (frame[1] === OPCODES['state.resync.request']) return { kind: 'resync' }
   if (frame[1] === OPCODES.hello) return isResume(frame) ? { kind: 'other' } : { kind: 'new session' }
-  // Five elements: a message with a ref.
-  if (frame[0] !== 0x95 || frame[1] !== OPCODES.message) return { kind: 'other' }
+  // Five elements: a message with a ref; six: with what its client knows besides.
+  if ((frame[0] !== 0x95 && frame[0] !== 0x96) || frame[1] !== OPCODES.message) return { kind: 'other' }
   const reader = new MsgpackReader(frame, undefined, 2)
   const [_room_id, _type, data, ref] = [reader.value(), reader.value(), reader.value(), reader.value()]
   const n = (data as { readonly n?: unknown } | null)?.n
