@@ -14,6 +14,7 @@ import type { Seen } from './seen.ts'
 const CONNECT_MS = 30_000
 /** A generator that cannot get rid of its messages is to find out by their times, not by a full queue. */
 const MOST_UNACKED = 100_000
+const MOST_UNACKED_BYTES = 64 * 1024 * 1024
 
 /** Why a client is not there any more, or is about to go, without that being a failure. */
 type Farewell = 'closed by us' | 'revoked' | 'read too slowly'
@@ -116,6 +117,7 @@ export class Player {
         WebSocket: this.#line.WebSocket,
         connectTimeoutMs: CONNECT_MS,
         maxUnacked: MOST_UNACKED,
+        maxUnackedBytes: MOST_UNACKED_BYTES,
         random,
         onError: (error) => this.#fail(error),
       })
