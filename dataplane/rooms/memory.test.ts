@@ -1,0 +1,95 @@
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+import * as v from 'valibot'
+import { expect, it } from 'vitest'
+import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { defineRoom } from './definition.ts'
+
+const MIB = 1024 * 1024
+const ROOMS = 20
+const LIMITS = { waiting_messages: 100, tasks: 20, state_bytes: 64 * 1024, history_bytes: 2 * MIB }
+
+const store = defineRoom({
+  type: 'store',
+  max_members: 4,
+  messages: { put: { data: v.object({ at: v.string(), text: v.string() }) }, start: { data: v.null() } },
+  tasks: { never: v.null() },
+  durability: 'none',
+  sync: { rate: 0 },
+  create: (): { items: Record<string, string> } => ({ items: {} }),
+  on_message(state, { type, data }, ctx) {
+    if (type === 'start') ctx.task(new Promise<null>(() => undefined), 'never')
+    else if (type === 'put') state.items[data.at] = data.text
+  },
+})
+
+/** Heap and buffers that are in use, in MiB. */
+function used(): number {
+  setFlagsFromString('--expose-gc')
+  const collect: () => void = runInNewContext('gc')
+  collect()
+  collect()
+  const { heapUsed, arrayBuffers } = process.memoryUsage()
+  return (heapUsed + arrayBuffers) / MIB
+}
+
+/** Far more of everything than a room may hold: state, history, tasks, and once it cannot act whatever can wait for it. */
+async function attack(bench: RoomBench, round: number): Promise<number> {
+  const rooms = Array.from({ length: ROOMS }, (_, n) => `room ${n}`)
+  // Strings that share nothing, or V8 would hold one for all.
+  const text = (n: number, bytes: number) => Buffer.alloc(bytes, `${round} ${n} `).toString()
+  for (let n = 0; n < 60; n++) {
+    for (const key of rooms) {
+      bench.message('store', 'first', 'put', { at: `${n}`, text: text(n, 2048) }, undefined, key)
+      bench.message('store', 'first', 'start', null, undefined, key)
+    }
+    await bench.settle()
+    bench.sent.length = 0
+  }
+  bench.may_act = false
+  for (const key of rooms)
+    for (let n = 0; n < 1100; n++) {
+      const member_id = `${round} ${n}`
+      const asked = { edge: 'node_a', turn: 0, codec: 'roomful.v1.msgpack', session_id: member_id } as const
+      bench.message('store', 'first', 'put', { at: 'late', text: text(n, 512) }, undefined, key)
+      bench.send('store', 'first', { kind: 'resync', have_seq: n, reason: 'checksum' }, key)
+      bench.send('store', 'first', { kind: 'refuse', ref: n, code: 'forbidden', message: 'no' }, key)
+      bench.send('store', member_id, { kind: 'leave', reason: 'left', ref: n }, key)
+      bench.send(
+        'store',
+        member_id,
+        { kind: 'join', ref: n, sub: null, principal: 'p', options: {}, ...asked },
+        key,
+      )
+      bench.send('store', member_id, { kind: 'attach', ask: n, epoch: 1, seq: 1, ...asked }, key)
+      bench.sent.length = 0
+    }
+  const peak = used()
+  bench.may_act = true
+  bench.host.recheck()
+  await bench.settle()
+  bench.sent.length = 0
+  return peak
+}
+
+it('a node holds no more than its bounds add up to, with every queue of its rooms at its limit, however long that lasts', async () => {
+  const bench = new RoomBench([store], { limits: LIMITS })
+  for (let n = 0; n < ROOMS; n++) {
+    const asked = { edge: 'node_a', turn: 0, codec: 'roomful.v1.msgpack', session_id: 'first' } as const
+    const join = { kind: 'join', ref: 1, sub: null, principal: 'p', options: {}, ...asked } as const
+    bench.send('store', 'first', join, `room ${n}`)
+  }
+  await bench.settle()
+  const before = used()
+  const peaks: number[] = []
+  for (let round = 0; round < 2; round++) peaks.push((await attack(bench, round)) - before)
+  expect(bench.counts.rooms).toBe(ROOMS)
+  expect(bench.counts.backlog_full).toBeGreaterThan(ROOMS * 500)
+  expect(bench.counts['limit state']).toBeGreaterThan(0)
+  expect(bench.counts['limit tasks']).toBeGreaterThan(0)
+  expect(bench.counts.history_dropped).toBeGreaterThan(0)
+  // A message that waits takes its text and some 400 bytes; a state is here as it is and as it was flushed.
+  const room_mib = (100 * 1024 + 1000 * 600 + 3 * LIMITS.state_bytes) / MIB
+  const bound = ROOMS * room_mib + LIMITS.history_bytes / MIB
+  for (const peak of peaks) expect(peak).toBeLessThan(bound)
+}, 60_000)
