@@ -69,7 +69,7 @@ async function run(
   }).run()
 }
 
-describe('a run', { timeout: 60_000 }, () => {
+describe('a run', () => {
   it('tells what it did, second by second and in all', async () => {
     const seen = new Seen()
     const words =

@@ -34,7 +34,7 @@ const needed = (kind: BalancerKind): number => {
   return Math.ceil((sockets * 2 * UNEVEN) / sharing) + OTHER_DESCRIPTORS
 }
 
-describe.each(BALANCERS)('%s', { timeout: 120_000 }, (kind) => {
+describe.each(BALANCERS)('%s', (kind) => {
   if (needed(kind) > limit)
     process.stderr.write(
       `not tested: ${sockets} websockets through ${kind} need ${needed(kind)} file descriptors, and ulimit -n allows ${limit}\n`,

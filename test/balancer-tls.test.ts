@@ -66,7 +66,7 @@ function handshake(
   })
 }
 
-describe.each(BALANCERS)('%s with TLS, before a deployment', { timeout: 120_000 }, (kind) => {
+describe.each(BALANCERS)('%s with TLS, before a deployment', (kind) => {
   let deployment: Deployment
   let login: Login
   beforeAll(async () => {
@@ -217,7 +217,7 @@ describe.each(BALANCERS)('%s with TLS, before a deployment', { timeout: 120_000 
   })
 })
 
-describe.each(BALANCERS)('%s with every setting that is there for some', { timeout: 60_000 }, (kind) => {
+describe.each(BALANCERS)('%s with every setting that is there for some', (kind) => {
   /** What was asked of the server behind it, in order. */
   const asked: IncomingMessage[] = []
   const server = createServer((request, response) => {

@@ -21,7 +21,7 @@ const UNANSWERED = 0
 const SLOW_MS = 5000
 const SPARE_MS = 3000
 
-describe.each(BALANCERS)('behind %s', { timeout: 120_000 }, (kind) => {
+describe.each(BALANCERS)('behind %s', (kind) => {
   let deployment: Deployment
   let login: Login
   beforeAll(async () => {

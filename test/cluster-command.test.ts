@@ -15,7 +15,7 @@ const SCRIPT = fileURLToPath(new URL('../deploy/local/cluster.ts', import.meta.u
 /** Without a redis-server of its own the cluster uses that of the tests. */
 const own_redis = findRedisProgram() !== undefined
 const haproxy = findProgram(['haproxy'], process.env.PATH)
-const WITHIN = { timeout: 20_000, interval: 50 }
+const WITHIN = { timeout: 60_000, interval: 50 }
 
 let folder = ''
 beforeAll(async () => {
@@ -80,7 +80,7 @@ const running = (pids: readonly number[]): number[] =>
     .filter(({ pid, state }) => pids.includes(pid) && !state.startsWith('Z'))
     .map(({ pid }) => pid)
 
-describe('npm run cluster', { timeout: 60_000 }, () => {
+describe('npm run cluster', () => {
   it('does what is typed, and ends everything at quit', async () => {
     const { child, ended, type, tells, addresses } = cluster('--balancer', 'builtin')
     const { games, websocket, api } = await addresses()

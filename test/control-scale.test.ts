@@ -14,7 +14,7 @@ import { until } from './support/redis-admin.ts'
 
 const REVOKED_WITHIN_MS = 1000
 
-describe('three control processes behind a load balancer', { timeout: 60_000 }, () => {
+describe('three control processes behind a load balancer', () => {
   let deployment: Deployment
   let controls: readonly ControlProcess[]
   beforeAll(async () => {

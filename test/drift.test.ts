@@ -42,7 +42,7 @@ describe('drift of a client state', () => {
     corrupt = true
     await players.sound.send('inc', { by: 4 })
 
-    await vi.waitFor(() => expect(players.odd.state).toEqual({ count: 8 }), 10_000)
+    await vi.waitFor(() => expect(players.odd.state).toEqual({ count: 8 }), 60_000)
     expect(players.stats().resyncs).toMatchObject({ checksum: 1, sequence: 0 })
     expect(await service.metric('service_resyncs_total{reason="checksum"}')).toBe(before + 1)
     players.close()
@@ -60,7 +60,7 @@ describe('drift of a client state', () => {
     await players.sound.send('inc', { by: 1 })
     await players.sound.send('inc', { by: 1 })
 
-    await vi.waitFor(() => expect(players.odd.state).toEqual({ count: 2 }), 10_000)
+    await vi.waitFor(() => expect(players.odd.state).toEqual({ count: 2 }), 60_000)
     expect(players.stats().resyncs).toMatchObject({ checksum: 0, sequence: 1 })
     expect(await service.metric('service_resyncs_total{reason="sequence"}')).toBe(before + 1)
     players.close()

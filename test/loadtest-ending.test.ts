@@ -15,7 +15,7 @@ import { startService, type TestService } from './support/service.ts'
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url))
 const SCRIPT = join(ROOT, 'loadtest/run.ts')
-const WITHIN = { timeout: 40_000, interval: 50 }
+const WITHIN = { timeout: 60_000, interval: 50 }
 const FEW = ['--rooms', '1', '--members', '4', '--threads', '1']
 const PLAYING = /phase play|^play /m
 
@@ -69,7 +69,7 @@ const CTRL_C = '\x03'
 /** `h`: it is to be seen, `l`: it is not. */
 const cursor = (program: Program): string | undefined => program.output().split('\x1b[?25').at(-1)?.[0]
 
-describe('with a service of its own', { timeout: 120_000 }, () => {
+describe('with a service of its own', () => {
   const steady = ['steady', '--local', '1', ...FEW, '--seconds', '50']
 
   it('told to end, it ends everything in order, and leaves a report that says so', async () => {
@@ -132,7 +132,7 @@ describe('with a service of its own', { timeout: 120_000 }, () => {
 const isNode = (pid: number): boolean =>
   spawnSync('ps', ['-o', 'args=', '-p', String(pid)], { encoding: 'utf8' }).stdout.includes('dataplane')
 
-describe('against a service that runs', { timeout: 120_000 }, () => {
+describe('against a service that runs', () => {
   let service: TestService
   let there: string[]
   beforeAll(async () => {

@@ -33,7 +33,7 @@ describe.skipIf(!hasProc())('a report of a load test (needs /proc, which only Li
     system = new SystemFigures(Object.values(pids))
     report = (await run.outcome).report()
     system.stop()
-  }, 60_000)
+  })
   afterAll(() => service.close())
 
   /** The seconds in which everybody played, without the first. */

@@ -28,11 +28,11 @@ const figure = ({ figures }: RunResult, name: string): number | undefined =>
 
 const told = ({ incidents }: RunResult): string[] => incidents.map(({ text }) => text)
 
-describe('against a service that runs', { timeout: 90_000 }, () => {
+describe('against a service that runs', () => {
   let service: ServiceProcesses
   beforeAll(async () => {
     service = await startServiceProcesses(2)
-  }, 60_000)
+  })
   afterAll(() => service.close())
 
   it('resume-storm cuts all sockets, and every session goes on', async () => {
@@ -79,7 +79,7 @@ describe('against a service that runs', { timeout: 90_000 }, () => {
   })
 })
 
-describe('with processes of its own', { timeout: 90_000 }, () => {
+describe('with processes of its own', () => {
   const local = ['--local', '2', ...PLAYERS, '--calm', '0.5']
   const env = { DRAIN_SECONDS: '2' }
 

@@ -48,7 +48,7 @@ describe('a planted fault', () => {
       }
     }
     await Promise.all([one_after_another(), one_after_another()])
-  }, 120_000)
+  })
   afterAll(async () => {
     for (const front of fronts) front.close()
     await service.close()

@@ -74,7 +74,7 @@ beforeAll(async () => {
   await writeFile(join(folder, 'game.ts'), GAME)
   const options = ['--ignore-scripts', '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error']
   await run('npm', ['install', ...options, `./${tarball}`], { cwd: folder })
-}, 240_000)
+})
 
 afterAll(async () => {
   for (const child of running) child.kill('SIGKILL')

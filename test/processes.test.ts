@@ -171,7 +171,7 @@ describe('a node as a process', () => {
     onTestFinished(() => {
       for (const socket of sockets) socket.destroy()
     })
-    await vi.waitFor(() => expect(refused).toBeGreaterThan(0), 10_000)
+    await vi.waitFor(() => expect(refused).toBeGreaterThan(0), 60_000)
     const renewals = (): Promise<number> =>
       asAdmin(redis.url, async (admin) => Number(await admin.hget(`roomful:${leaseKey('full')}`, 'n')))
     const before = await renewals()
@@ -192,7 +192,7 @@ describe('a node as a process', () => {
     })
     expect(response.status).toBe(202)
     expect(await node.ended).toBe(0)
-    await vi.waitFor(() => expect(statuses).toContain('reconnecting'), 10_000)
+    await vi.waitFor(() => expect(statuses).toContain('reconnecting'), 60_000)
     client.close()
   })
 })

@@ -49,7 +49,7 @@ beforeAll(async () => {
   }
   await writeFile(join(folder, 'tsconfig.json'), JSON.stringify({ ...options, compilerOptions }))
   service = await startService({ rooms: await loadRooms(join(folder, 'rooms')) })
-}, 60_000)
+})
 
 afterAll(async () => {
   await service?.close()
@@ -127,7 +127,7 @@ describe('npm start, as it is typed', () => {
     const defaults = Object.fromEntries(variables().map(([name, variable]) => [name, variable.default]))
     for (const name of Object.keys(started.ports))
       expect(textOf('README.md')).toContain(`://localhost:${defaults[name]}`)
-  }, 60_000)
+  })
 
   it('is put under load as docs/loadtest.md says', async () => {
     const [serve, load] = codeOf('docs/loadtest.md', 'sh', 'Against a service that runs')
@@ -140,7 +140,7 @@ describe('npm start, as it is typed', () => {
     await run('bash', ['-euc', `${command} ${elsewhere} ${short}`], { cwd: root, env: bare })
     const report = JSON.parse(await readFile(join(out, 'report.json'), 'utf8'))
     expect(JSON.stringify(report)).toContain(admin)
-  }, 90_000)
+  })
 })
 
 /** What a new user has in the environment. */

@@ -18,7 +18,7 @@ const SHAPES = {
   },
 }
 
-describe.each(Object.entries(SHAPES))('nodes on %s', { timeout: 90_000 }, (_, start) => {
+describe.each(Object.entries(SHAPES))('nodes on %s', (_, start) => {
   it('play together, and go on by themselves when a master is killed', async () => {
     const { redis, kill } = await start()
     onTestFinished(() => redis.close())

@@ -79,7 +79,7 @@ beforeAll(async () => {
     REDIS_URL: redis.url,
     LOG_FORMAT: 'json',
   }
-}, 60_000)
+})
 
 afterAll(async () => {
   for (const { child } of controls) child.kill('SIGKILL')
@@ -194,7 +194,7 @@ async function loginTo(url: string): Promise<{ token: string; PROJECT: string }>
   return { token: token!, PROJECT: PROJECT! }
 }
 
-describe('docs/operations.md, as it is typed', { timeout: 120_000 }, () => {
+describe('docs/operations.md, as it is typed', () => {
   it('rotates a key, lists what is left of the old one, and revokes', async () => {
     const [rotate, list, revoke] = commands('Rotate a key')
     const key = await makeKey(control.url)
@@ -350,7 +350,7 @@ describe('docs/operations.md, as it is typed', { timeout: 120_000 }, () => {
     } finally {
       for (const one of started) one.end()
     }
-  }, 90_000)
+  })
 
   it('names every variable that its commands use, in the block to begin with or beside them', async () => {
     const [given] = commands('Procedures')

@@ -70,7 +70,7 @@ it('gives a reader that stalled through 4,000 updates the right state and every 
   expect(most).toBeLessThan(512 * 1024 + 200 * 1024)
 
   network.read()
-  await vi.waitFor(() => expect(reading.state).toEqual(writing.state), { timeout: 10_000 })
+  await vi.waitFor(() => expect(reading.state).toEqual(writing.state), { timeout: 60_000 })
   expect(reading.state.last).toBe(UPDATES)
   expect(hundreds).toEqual(Array.from({ length: UPDATES / 100 }, (_, i) => (i + 1) * 100))
   expect(reader.stats.resyncs.unasked).toBeGreaterThan(0)

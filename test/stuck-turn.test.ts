@@ -19,7 +19,7 @@ beforeAll(async () => {
   cluster = await TestCluster.start({ lease_ms: 2000 })
   nodes = await cluster.processes(4, { ROOMS_DIR })
   login = await cluster.login()
-}, 60_000)
+})
 afterAll(async () => {
   for (const client of clients) client.close()
   await cluster.close()
@@ -90,4 +90,4 @@ it('a message whose handler never returns ends one node, is refused, and the roo
   await expect(join('loops', alive()[0]!)).rejects.toMatchObject({ code: 'room_unavailable' })
   await neighbour.send('add')
   expect(neighbour.state.count).toBe(4)
-}, 60_000)
+})

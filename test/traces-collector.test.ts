@@ -15,7 +15,7 @@ import { TraceCollector } from './support/trace-collector.ts'
 /** Everything goes faster than it would by default; the minutes of the log are those of a clock of its own. */
 const HASTY = { timeout_ms: 50, batches: { delay_ms: 5, patience_ms: 1000, queue: 100, size: 20 } }
 
-describe('a collector that does not take traces', { timeout: 30_000 }, () => {
+describe('a collector that does not take traces', () => {
   let collector: TraceCollector
   let clock: FakeClock
   let tracing: Tracing
@@ -112,7 +112,7 @@ function heap(): number {
   return process.memoryUsage().heapUsed
 }
 
-it('a collector that does not answer costs no more memory than the queue', { timeout: 30_000 }, async () => {
+it('a collector that does not answer costs no more memory than the queue', async () => {
   const collector = await TraceCollector.start()
   collector.status = 'silent'
   const clock = new FakeClock()

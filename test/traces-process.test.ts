@@ -8,7 +8,7 @@ const TRACE = '4bf92f3577b34da6a3ce929d0e0e4736'
 /** The `traceparent` of a backend that traces itself. */
 const BACKEND = `00-${TRACE}-00f067aa0ba902b7-01`
 
-describe('traces of a process', { timeout: 60_000 }, () => {
+describe('traces of a process', () => {
   const PRELOADED = new URL('support/loaded-libraries.mjs', import.meta.url)
   let collector: TraceCollector
   beforeEach(async () => {

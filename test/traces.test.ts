@@ -27,7 +27,7 @@ const within = (inner: CollectedSpan, outer: CollectedSpan): boolean => {
   return inner.start >= outer.start - off && inner.end <= outer.end + off
 }
 
-describe('traces from a backend’s token request up to the join', { timeout: 30_000 }, () => {
+describe('traces from a backend’s token request up to the join', () => {
   let cluster: TestCluster
   let collector: TraceCollector
   let control: RunningControl
@@ -289,7 +289,7 @@ describe('traces from a backend’s token request up to the join', { timeout: 30
   })
 })
 
-describe('traces of a cluster', { timeout: 60_000 }, () => {
+describe('traces of a cluster', () => {
   let cluster: TestCluster
   let collector: TraceCollector
   beforeAll(async () => {

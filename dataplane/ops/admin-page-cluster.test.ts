@@ -22,7 +22,7 @@ describe('the admin page of a node among others', () => {
     cluster = await TestCluster.start()
     browser = await launchChromium()
     login = await cluster.login()
-  }, 180_000)
+  })
 
   afterAll(async () => {
     await browser.close()
@@ -194,7 +194,7 @@ describe('the admin page of a node among others', () => {
     await page.getByText(/^This node took the room over at \d\d:\d\d:\d\d\./).waitFor()
     expect(await page.locator('#events .taken ~ li .when').allTextContents()).toContain('earlier')
     await expect.poll(() => page.locator('#room-here li.connected').count()).toBe(2)
-  }, 60_000)
+  })
 
   it('warns when no other node can take the rooms', async () => {
     await start('owner')

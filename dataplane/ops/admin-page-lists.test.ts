@@ -29,7 +29,7 @@ describe('the lists of the admin page', () => {
     bob = await connect(service.ws_url, { projectId: project_id, token: other! })
     for (let n = 0; n < ROOMS; n++) await ada.join('board', { key: nameOf(n).slice(6) })
     await bob.join('board', { key: LAST.slice(6) })
-  }, 180_000)
+  })
 
   afterAll(async () => {
     ada.close()

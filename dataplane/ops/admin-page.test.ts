@@ -30,7 +30,7 @@ describe('the admin page', () => {
     const { token } = await service.call('POST', '/tokens', { project_id, sub: 'bobby' })
     await join(token!, 'beta')
     await join(login.token, HOSTILE)
-  }, 180_000)
+  })
 
   afterAll(async () => {
     for (const client of clients) client.close()

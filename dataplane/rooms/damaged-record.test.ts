@@ -155,7 +155,7 @@ describe('a damaged record', () => {
       const fay = await bench.join('board', 'fay')
       expect([fay.state, fay.members.length], where).toEqual([{ cells: [], last: null }, 1])
     }
-  }, 60_000)
+  })
 
   // The CRC finds what happens to bytes. This is what a mistake in whoever wrote them would be.
   it('whose CRC is right is read to the last field before there is a room: it works, or is put aside', async () => {
@@ -178,7 +178,7 @@ describe('a damaged record', () => {
         })
       }
     expect(aside).toBeGreaterThan(100)
-  }, 60_000)
+  })
 
   it('is put aside with what is wrong with it', async () => {
     const { snapshot, journal } = sound

@@ -149,5 +149,5 @@ describe('a restored room', () => {
       ),
       { numRuns: 150 },
     )
-  }, 60_000)
+  })
 })

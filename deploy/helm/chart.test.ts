@@ -41,7 +41,7 @@ describe.skipIf(missing !== undefined)('the chart', () => {
   let helm: HelmEngine
   beforeAll(async () => {
     helm = await HelmEngine.build()
-  }, 240_000)
+  })
   afterAll(() => helm?.close())
 
   const render = (values: object) => helm.manifests(CHART, { values })

@@ -92,7 +92,7 @@ describe.skipIf(engine === undefined)('the image, run by an engine', () => {
     for (const one of running.reverse()) await one.stop()
     await network?.stop()
     if (image !== undefined) await engine!.container.dockerode.getImage(NAME).remove()
-  }, 60_000)
+  })
 
   it('has everything that the Dockerfile says of it, the health check too', async () => {
     const { Config: config } = await engine!.container.dockerode.getImage(NAME).inspect()

@@ -123,7 +123,7 @@ describe.skipIf(missing !== undefined)('what its steps make, without an engine',
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'roomful-image-'))
     image = await buildStages(stages, root, folder)
-  }, 240_000)
+  })
   afterAll(() => rm(folder, { recursive: true, force: true }))
 
   /** `docker run --read-only --tmpfs /tmp` of what was built. */

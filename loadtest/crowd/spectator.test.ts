@@ -182,7 +182,7 @@ describe('spectators', () => {
       clock.advance(100)
       return (await squad.report()).counts.resumes
     }
-    await expect.poll(resumes, { timeout: 10_000 }).toBe(1)
+    await expect.poll(resumes).toBe(1)
     await squad.close()
     front.close()
   })

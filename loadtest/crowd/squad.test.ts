@@ -243,7 +243,7 @@ describe('spectators', () => {
     const watching = squadAt([front.ws_url])
     await watching.watch([2], FAST, credentials, 'load-0')
     await play(2, 20)
-    await vi.waitFor(async () => expect((await watching.findings()).breaches.gap.count).toBe(1), 10_000)
+    await vi.waitFor(async () => expect((await watching.findings()).breaches.gap.count).toBe(1), 60_000)
     const { breaches } = await watching.findings()
     expect(breaches.gap.examples[0]).toContain('spectator 2 in load:load-0: after seq')
     await watching.close()

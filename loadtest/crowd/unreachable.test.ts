@@ -14,7 +14,7 @@ import { Failures } from './tally.ts'
 const ROOMS = join(import.meta.dirname, '../rooms')
 const PLAYERS = 3
 const FAST = { per_second: 1000, offset: 0 }
-const PATIENCE = { timeout: 30_000, interval: 50 }
+const PATIENCE = { timeout: 60_000, interval: 50 }
 
 let service: TestService
 let door: Door

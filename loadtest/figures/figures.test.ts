@@ -21,7 +21,7 @@ async function figures(...args: string[]): Promise<{ code: number | null; output
   return { code, output }
 }
 
-it('measures a real cluster, and writes the page and the figures', { timeout: 120_000 }, async () => {
+it('measures a real cluster, and writes the page and the figures', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'roomful-figures-test-'))
   try {
     const [page, json] = [join(folder, 'page.md'), join(folder, 'figures.json')]

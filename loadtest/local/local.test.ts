@@ -1,7 +1,7 @@
 import { afterEach, expect, it, vi } from 'vitest'
 import { type ServiceProcesses, startServiceProcesses } from '../../test/support/service-processes.ts'
 
-const WITHIN = { timeout: 10_000, interval: 50 }
+const WITHIN = { timeout: 60_000, interval: 50 }
 
 let service: ServiceProcesses | undefined
 afterEach(() => service?.close())

@@ -29,7 +29,7 @@ describe('the page of a report', () => {
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'roomful-report-'))
     browser = await launchChromium()
-  }, 180_000)
+  })
 
   afterAll(async () => {
     await browser.close()

@@ -190,7 +190,7 @@ describe('traces', () => {
     const closing = close().then(() => {
       closed = true
     })
-    await vi.waitFor(() => expect(collector.requests).toHaveLength(1))
+    await vi.waitFor(() => expect(collector.requests).toHaveLength(1), 60_000)
     clock.advance(1999)
     await Promise.resolve()
     expect(closed).toBe(false)

@@ -6,7 +6,7 @@ import { until } from '../support/redis-admin.ts'
 
 const MINUTES_MS = 60_000
 
-describe('guarantee 1: one owner commits', { timeout: 60_000 }, () => {
+describe('guarantee 1: one owner commits', () => {
   let cluster: TestCluster
   beforeAll(async () => {
     cluster = await TestCluster.start({ lease_ms: 1000 })

@@ -7,7 +7,7 @@ import { until } from '../support/redis-admin.ts'
 /** What members may notice of a killed owner, with the default lease. */
 const PAUSE_MS = 2000
 
-describe('guarantee 2: rooms outlive their node', { timeout: 60_000 }, () => {
+describe('guarantee 2: rooms outlive their node', () => {
   let cluster: TestCluster
   let nodes: NodeProcess[]
   let login: Login

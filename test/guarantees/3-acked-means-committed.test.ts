@@ -6,7 +6,7 @@ import { SeededRandom } from '../support/seeded-random.ts'
 
 const NODES = 5
 
-describe('guarantee 3: acked means committed', { timeout: 60_000 }, () => {
+describe('guarantee 3: acked means committed', () => {
   let cluster: TestCluster
   beforeAll(async () => {
     cluster = await TestCluster.start({ lease_ms: 500 })

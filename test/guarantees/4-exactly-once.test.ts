@@ -5,7 +5,7 @@ import { expectIntact } from '../support/cluster-verdict.ts'
 import { until } from '../support/redis-admin.ts'
 import { proxyRedis } from '../support/redis-proxy.ts'
 
-describe('guarantee 4: exactly once', { timeout: 60_000 }, () => {
+describe('guarantee 4: exactly once', () => {
   let cluster: TestCluster
   beforeAll(async () => {
     cluster = await TestCluster.start({ lease_ms: 1000 })

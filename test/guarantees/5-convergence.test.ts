@@ -7,7 +7,7 @@ import { agreed, expectIntact } from '../support/cluster-verdict.ts'
 import { until } from '../support/redis-admin.ts'
 import { isPatch } from '../support/tampered-socket.ts'
 
-describe('guarantee 5: convergence', { timeout: 60_000 }, () => {
+describe('guarantee 5: convergence', () => {
   let cluster: TestCluster
   let nodes: LocalNode[]
   let login: Login

@@ -22,7 +22,7 @@ async function playing(options: ClusterOptions) {
   return { cluster, nodes, login, players, everybody: players.flat() }
 }
 
-describe('guarantee 6: a store outage freezes, never splits', { timeout: 60_000 }, () => {
+describe('guarantee 6: a store outage freezes, never splits', () => {
   const status = async ({ admin_url }: LocalNode, path: string) => (await fetch(`${admin_url}${path}`)).status
 
   /** Whether every node is as it should be while the store is away: alive, and not ready. */

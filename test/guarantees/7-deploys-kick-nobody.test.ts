@@ -11,7 +11,7 @@ const LEASE_MS = 10_000
 const PAUSE_MS = 3000
 const KEPT = ['journal', 'snapshot', 'none']
 
-describe('guarantee 7: deploys kick nobody', { timeout: 90_000 }, () => {
+describe('guarantee 7: deploys kick nobody', () => {
   let cluster: TestCluster
   beforeAll(async () => {
     cluster = await TestCluster.start({ lease_ms: LEASE_MS })

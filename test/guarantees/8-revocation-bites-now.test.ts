@@ -27,7 +27,7 @@ const hello = (node: ClusterNode, words: object): Promise<Answer> =>
     })
   })
 
-describe('guarantee 8: revocation bites now', { timeout: 60_000 }, () => {
+describe('guarantee 8: revocation bites now', () => {
   let cluster: TestCluster
   let nodes: LocalNode[]
   beforeAll(async () => {

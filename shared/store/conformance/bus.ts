@@ -13,7 +13,7 @@ export function describeBus(open: OpenStore): void {
       expect(await Promise.all([bus.publish('news', bytes('1')), bus.publish('news', bytes('2'))])).toEqual([
         1, 1,
       ])
-      await vi.waitFor(() => expect(heard).toHaveLength(4))
+      await vi.waitFor(() => expect(heard).toHaveLength(4), 60_000)
       expect(heard).toEqual(['first 1', 'second 1', 'first 2', 'second 2'])
     })
 
@@ -24,7 +24,7 @@ export function describeBus(open: OpenStore): void {
       const publishing = bus.publish('c', bytes('x'))
       steps.push('returned')
       await publishing
-      await vi.waitFor(() => expect(steps).toEqual(['returned', 'delivered']))
+      await vi.waitFor(() => expect(steps).toEqual(['returned', 'delivered']), 60_000)
     })
 
     it('carries every byte value and the empty message, and shares no buffer', async () => {
@@ -37,7 +37,7 @@ export function describeBus(open: OpenStore): void {
       message.fill(0)
       await publishing
       await bus.publish('c', new Uint8Array())
-      await vi.waitFor(() => expect(heard).toEqual([everyByte(), new Uint8Array()]))
+      await vi.waitFor(() => expect(heard).toEqual([everyByte(), new Uint8Array()]), 60_000)
     })
 
     it('ends a subscription and leaves the others', async () => {
@@ -48,12 +48,12 @@ export function describeBus(open: OpenStore): void {
       await end()
       await end()
       expect(await bus.publish('c', bytes('one'))).toBe(1)
-      await vi.waitFor(() => expect(heard).toEqual(['one']))
+      await vi.waitFor(() => expect(heard).toEqual(['one']), 60_000)
       await endOther()
       expect(await bus.publish('c', bytes('two'))).toBe(0)
       await bus.subscribe('c', (message) => heard.push(`again ${text(message)}`))
       expect(await bus.publish('c', bytes('three'))).toBe(1)
-      await vi.waitFor(() => expect(heard).toEqual(['one', 'again three']))
+      await vi.waitFor(() => expect(heard).toEqual(['one', 'again three']), 60_000)
     })
 
     it('tells how many processes listen to each channel, in the order asked', async () => {
