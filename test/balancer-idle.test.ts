@@ -10,7 +10,7 @@ import { until } from './support/redis-admin.ts'
  * Very many silent websockets through each load balancer. `npm run balancer:idle` does it with 10,000 and tells what they take of memory;
  * without being told otherwise it is so many:
  */
-const DEFAULT_SOCKETS = 2000
+const DEFAULT_SOCKETS = 500
 const sockets = Number(process.env.BALANCER_IDLE_SOCKETS ?? DEFAULT_SOCKETS)
 
 /** Of so many clients on a busy machine, some are late with the answer to a ping. */

@@ -7,7 +7,7 @@ import { cutOffOwner } from './harness/cut-off-owner.ts'
 import { report } from './harness/report.ts'
 
 const SHORT: Omit<ChaosOptions, 'seed' | 'folder'> = {
-  seconds: 8,
+  seconds: 14,
   nodes: 3,
   clients: 9,
   rooms: 3,
@@ -32,8 +32,9 @@ async function folder(): Promise<string> {
 }
 
 describe('a cluster that is broken on purpose', () => {
-  it.each([1, 2, 3])('keeps every promise (seed %i)', async (seed) => {
-    const options = { ...SHORT, seed, folder: await folder() }
+  // A pause, races, cuts, a drain, a kill and a clock that jumps, in this order.
+  it('keeps every promise', async () => {
+    const options = { ...SHORT, seed: 8, folder: await folder() }
     const result = await runChaos(options)
     expect(result.violations, report(result, options)).toEqual([])
   })

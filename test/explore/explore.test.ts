@@ -7,7 +7,7 @@ import { model, SCENARIOS } from './scenarios.ts'
 
 /** How many deviations from the ordinary each run may have here; `npm run explore` goes further. */
 const DEVIATIONS = 1
-const PATIENCE_MS = 120_000
+const PATIENCE_MS = 240_000
 
 describe('the ownership of a room', () => {
   for (const name of Object.keys(SCENARIOS))
