@@ -65,7 +65,7 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
     }
   | { readonly kind: 'leave'; readonly reason: 'left' | 'session_ended'; readonly ref?: number }
   | ({ readonly kind: 'message'; readonly type: string; readonly data: Json } & Partial<Reliability>)
-  /** The edge has refused a message: its ref is settled in its turn, and the client told. */
+  /** The edge, or the owner before, has refused a message: its ref is settled in its turn, and the client told. */
   | ({ readonly kind: 'refuse'; readonly code: ErrorCode; readonly message: string } & Reliability)
   /** `stalled`: the edge dropped patches of a slow reader, which reads again. */
   | { readonly kind: 'resync'; readonly have_seq: number; readonly reason: ResyncReason | 'stalled' }

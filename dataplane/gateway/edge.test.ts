@@ -308,6 +308,26 @@ describe('what an owner sends', () => {
     expect(client.received.filter(({ t }) => t === 'ack')).toMatchObject([{ ref: 3 }])
   })
 
+  it('brings what the owner before has refused to the new one as refused, until an ack covers it', async () => {
+    const { client, joined } = await test.join()
+    const { member_id, room_id } = joined
+    const room = test.owner.room('one')
+    test.owner.silent.add('message')
+    test.owner.silent.add('refuse')
+    for (const ref of [3, 5]) client.send({ t: 'message', room_id, type: 'move', data: ref, ref })
+    await client.roundTrip()
+    // The owner ends before it has written this down, and before it has the second.
+    room.send({ kind: 'error', member_id, ref: 3, code: 'room_logic_refused', message: 'not now' })
+    test.owner.received.length = 0
+    room.epoch = 2
+    room.send({ kind: 'moved', owner: 'node_b' })
+    await client.roundTrip()
+    expect(test.owner.received.filter(({ kind }) => kind !== 'attach')).toMatchObject([
+      { kind: 'refuse', ref: 3, code: 'room_logic_refused', message: 'not now' },
+      { kind: 'message', ref: 5, after: 3 },
+    ])
+  })
+
   it('hears what the client knows, with its messages, at a resume, and when the edge asks again', async () => {
     const { client, joined, welcome } = await test.join()
     const { room_id } = joined

@@ -310,7 +310,7 @@ export class Seat {
 
   /** A message was refused. */
   refuse(code: ErrorCode, message: string, ref: number | undefined): void {
-    if (ref !== undefined) this.unacked.refused(ref)
+    if (ref !== undefined) this.unacked.refused(ref, code, message)
     this.fail(code, message, ref)
   }
 

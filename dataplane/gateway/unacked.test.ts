@@ -49,7 +49,7 @@ describe('where it is full', () => {
     expect(unacked.add(message(4), BYTES)).toBeUndefined()
     // It waits already: whoever sends it again is not to be told that it was refused.
     expect(unacked.add(message(2), BYTES)).toMatchObject({ ref: 2, after: 1 })
-    unacked.refused(2)
+    unacked.settle(1)
     expect(unacked.add(message(5), BYTES)).toBeDefined()
     expect(unacked.add(message(6), BYTES)).toBeUndefined()
     unacked.settle(5)
@@ -82,7 +82,33 @@ it('gives all of it, also to an owner that refuses some while it is being given'
   const given: number[] = []
   for (const { ref } of unacked.again(0)) {
     given.push(ref)
-    unacked.refused(ref)
+    unacked.refused(ref, 'rate_limited', 'too fast')
   }
   expect(given).toEqual([1, 2, 3])
+})
+
+describe('what an owner has refused', () => {
+  const REFUSED = { kind: 'refuse', code: 'room_logic_refused', message: 'not your turn' }
+
+  it('goes to the next owner as refused, unless an ack has covered it, and is never applied there', () => {
+    const unacked = empty()
+    for (const ref of [1, 2, 3]) unacked.add(message(ref), BYTES)
+    for (const ref of [1, 2]) unacked.refused(ref, 'room_logic_refused', 'not your turn')
+    unacked.settle(1)
+    const [second, third] = unacked.again(1)
+    expect(second).toEqual({ ...REFUSED, room: second!.room, member_id: 'mem_1', ref: 2, after: 1 })
+    expect(third).toMatchObject({ kind: 'message', ref: 3, after: 2 })
+    unacked.settle(3)
+    expect(unacked.again(3)).toEqual([])
+  })
+
+  it('takes the bytes of its text, and no place where its outcome is not known', () => {
+    const unacked = new Unacked({ messages: 2, bytes: 2 * BYTES })
+    unacked.add(message(1), 2 * BYTES)
+    expect(unacked.add(message(2), BYTES)).toBeUndefined()
+    unacked.refused(1, 'room_logic_refused', 'no')
+    expect(unacked.add(message(3), BYTES)).toBeDefined()
+    unacked.refused(1, 'outcome_unknown', 'it came before')
+    expect(unacked.again(0)).toMatchObject([{ kind: 'message', ref: 3 }])
+  })
 })

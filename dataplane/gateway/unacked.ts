@@ -1,3 +1,4 @@
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ToOwner } from '../traffic.ts'
 
 /** A message whose ref the owner is to settle. */
@@ -65,10 +66,30 @@ export class Unacked {
     this.#drop(0, settled)
   }
 
-  /** This one was refused. */
-  refused(ref: number): void {
+  /**
+   * The owner has refused this one, which is not settled before an ack covers it: an owner may end before it has written its refusal down. So
+   * whoever is owner then is told of the refusal in the message's place, since the client may not know of it either.
+   */
+  refused(ref: number, code: ErrorCode, text: string): void {
     const index = this.#kept.findIndex(({ message }) => message.ref === ref)
-    if (index >= 0) this.#drop(index, 1)
+    const kept = this.#kept[index]
+    if (!kept) return
+    if (code === 'outcome_unknown') this.#drop(index, 1)
+    if (code === 'outcome_unknown' || kept.message.kind === 'refuse') return
+    const { room, member_id, after, skipped, settled } = kept.message
+    const message: Reliable = {
+      kind: 'refuse',
+      room,
+      member_id,
+      ref,
+      code,
+      message: text,
+      ...(after !== undefined && { after }),
+      ...(skipped !== undefined && { skipped }),
+      ...(settled !== undefined && { settled }),
+    }
+    this.#kept[index] = { message, bytes: text.length }
+    this.#bytes += text.length - kept.bytes
   }
 
   /** An owner has settled everything up to `settled`: returns what it is to be given again. */

@@ -209,10 +209,7 @@ export class Play {
       replies.error(seat, 'outcome_unknown', text, ref)
       return
     }
-    if (outcome !== 'applied') {
-      replies.error(seat, outcome.code, outcome.message, ref)
-      return
-    }
+    if (outcome !== 'applied') replies.error(seat, outcome.code, outcome.message, ref)
     if (!seat.ackable) return
     if (seat.last_ref === seat.committed_ref) {
       stream.catch_up.ackAgain(seat)
