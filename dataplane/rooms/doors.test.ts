@@ -63,6 +63,16 @@ describe('joining', () => {
     expect([ann.in_room, bob.in_room, bob.errors]).toMatchObject([true, false, [{ code: 'project_full' }]])
   })
 
+  it('is refused there also after a busy hour of the rooms that it has', async () => {
+    const bench = new RoomBench([counter()], { quota: { max_rooms: 1 } })
+    await bench.join('counter', 'ann')
+    for (let minute = 1; minute <= 60; minute++) {
+      bench.message('counter', 'ann', 'inc', { by: 1 }, minute)
+      await bench.advance(60_000, 30_000)
+    }
+    expect(await bench.join('counter', 'bob', { key: 'b' })).toMatchObject({ in_room: false })
+  })
+
   it('is refused where the room logic fails or refuses, and the room is not left behind', async () => {
     const picky = defineRoom({
       type: 'picky',

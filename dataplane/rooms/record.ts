@@ -50,7 +50,6 @@ export class RoomRecord {
   #given_up = false
   /** A claim of a record that the store has lost was sent, and nothing is known of it. */
   #claiming = false
-  #written_at: number
   /** Entries given to the journal, and how many of them a whole room that was written in their place has in it. */
   #entries = 0
   #covered = 0
@@ -58,7 +57,6 @@ export class RoomRecord {
   constructor(fence: Fence, parts: RecordParts) {
     this.#fence = fence
     this.#parts = parts
-    this.#written_at = parts.clock.monotonic()
   }
 
   get epoch(): number {
@@ -68,11 +66,6 @@ export class RoomRecord {
   /** Whether the store is silent, and it is not known what stands. */
   get unsure(): boolean {
     return this.#unsure
-  }
-
-  /** When the record's life was last extended, on the monotonic clock. */
-  get written_at(): number {
-    return this.#written_at
   }
 
   /** Adds an entry to the journal. */
@@ -259,8 +252,7 @@ export class RoomRecord {
     const { clock, metrics } = this.#parts
     const began = clock.monotonic()
     const stands = await work()
-    this.#written_at = clock.monotonic()
-    metrics.committed((this.#written_at - began) / 1000)
+    metrics.committed((clock.monotonic() - began) / 1000)
     // A room that was lost stays frozen until it is gone.
     if (stands) this.#setUnsure(false)
     return stands

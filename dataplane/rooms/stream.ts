@@ -190,10 +190,8 @@ export class RoomStream {
     return this.#record.verify()
   }
 
-  /** Extends the record's life when nothing else has for a while; false: the room is another node's. */
-  async refresh(): Promise<boolean> {
-    const { clock, limits } = this.#parts.environment
-    if (clock.monotonic() - this.#record.written_at < limits.record_ttl_ms / 4) return true
+  /** Extends the record's life, and for how long the room is counted, which no other write does; false: the room is another node's. */
+  refresh(): Promise<boolean> {
     return this.#record.refresh()
   }
 

@@ -196,8 +196,9 @@ export interface RoomRecords {
   inspect(room: string): Promise<RoomOwner | undefined>
   /**
    * Counts a room that is about to be made as one of its project, and on the account of `principal`, unless that is too many; one that is
-   * counted already passes. It is counted until it is released with `forget`, or for `ttl_ms` after it was last reserved or refreshed: so
-   * the count is exact where nothing fails, too high for a while after a crash, and after a loss of data too low until owners refresh.
+   * counted already passes. It is counted until it is released with `forget`, or for `ttl_ms` after it was last reserved, refreshed or
+   * released: so the count is exact where nothing fails, too high for a while after a crash, and after a loss of data too low until
+   * owners refresh.
    */
   reserve(room: string, principal: string, quota: RoomQuota, ttl_ms: number): Promise<Reservation>
   /**

@@ -365,6 +365,19 @@ export function describeRooms(open: OpenStore): void {
       await elapse(SHORT_MS, async () => (await other(LONG_MS)) === 'reserved')
     })
 
+    it('counts a room that is given up for as long as it waits for another owner', async () => {
+      const { store, elapse } = await opened(open)
+      const { rooms } = store
+      const quota = { max_rooms: 1, per_minute: 0 }
+      await rooms.reserve(ROOM, 'ada', quota, SHORT_MS)
+      const { fence } = await claimed(rooms, 'node_a', 0)
+      await rooms.release(ROOM, fence, { forget: false, ttl_ms: LONG_MS })
+      await store.records.write([{ put: 'egg timer', value: bytes('x'), ttl_ms: SHORT_MS }])
+      await elapse(SHORT_MS, async () => (await store.records.read(['egg timer']))[0] === undefined)
+      expect(await rooms.reserve('prj_a/arena:other', 'ada', quota, LONG_MS)).toBe('project_full')
+      expect(await rooms.reserve(ROOM, 'ada', quota, LONG_MS)).toBe('reserved')
+    })
+
     it('lets one principal make so many rooms in a minute, in each project', async () => {
       const { rooms } = (await opened(open)).store
       const quota = { per_minute: 2 }

@@ -150,6 +150,7 @@ export class MemoryRooms implements RoomRecords {
       owner: null,
       ...(forget && { snapshot: undefined, journal: [] }),
     }))
+    if (released && !forget) this.#roomsBeside(room).set(room, true, ttl_ms)
     if (!released || !forget) return released
     this.#roomsBeside(room).delete(room)
     const record = this.#rooms.get(room)

@@ -124,6 +124,7 @@ export class RedisRooms implements RoomRecords {
     const ended = forget ? String(Math.min(ENDED_ROOM_MS, ttl_ms)) : ''
     const released = await this.#fenced('release', room, fence, ttl_ms, [ended])
     if (released && forget) this.#uncount(room)
+    else if (released) this.#count(room, ttl_ms)
     return released
   }
 
