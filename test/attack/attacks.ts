@@ -1,0 +1,482 @@
+import { execFileSync } from 'node:child_process'
+import { randomBytes, randomInt } from 'node:crypto'
+import type { Socket } from 'node:net'
+import { encode } from '@msgpack/msgpack'
+import { CLOSE } from '../../shared/protocol/close-codes.ts'
+import { OPCODE, RawClient } from './raw-client.ts'
+import { TREASURE_BYTES } from './rooms/vault.ts'
+import { enter, greet, join, metric, type Player, storeFigures, type Target, tokenFor } from './target.ts'
+
+/** What an attack came to. */
+export interface Outcome {
+  /** What was done, with figures. */
+  readonly did: string
+  /** What must not have been possible, a sentence each. */
+  readonly broken: readonly string[]
+}
+
+/** Something that one player, or somebody without any token, may try. */
+export interface Attack {
+  readonly name: string
+  /** What a service that stands it does not let happen. */
+  readonly holds: string
+  run(target: Target, seconds: number): Promise<Outcome>
+}
+
+/** What a client that breaks the protocol may be closed with: the service's codes, and those of the websocket protocol itself. */
+const RIGHTFUL: readonly number[] = [
+  CLOSE.protocol_error.code,
+  CLOSE.rate_limited.code,
+  CLOSE.payload_too_large.code,
+  CLOSE.overloaded.code,
+  CLOSE.unauthenticated.code,
+  CLOSE.resume_failed.code,
+  // 1005: the fuzz had sent a close frame itself.
+  ...[1002, 1003, 1005, 1007, 1009],
+]
+
+/** Does `work` again and again for so long. */
+async function forSeconds(seconds: number, work: (round: number) => Promise<void>): Promise<void> {
+  const end = performance.now() + seconds * 1000
+  for (let round = 0; performance.now() < end; round++) await work(round)
+}
+
+/** One turn of the event loop, or more while the connection is full. */
+async function breathe(client: RawClient): Promise<void> {
+  do await new Promise((resolve) => setTimeout(resolve, 1))
+  while (!client.flowing && client.ended === undefined)
+}
+
+/** What a client that asks in good faith waits for: milliseconds from the first byte to `welcome`. */
+async function newcomer(target: Target, url: string, sub: string): Promise<number> {
+  const token = await tokenFor(target, { sub })
+  const began = performance.now()
+  const player = await enter(target, url, token).catch(() => undefined)
+  player?.client.cut()
+  return player ? performance.now() - began : Number.POSITIVE_INFINITY
+}
+
+/** A player in the vault; throws when it is not let in. */
+async function robber(target: Target, url: string, sub: string, key = 'one'): Promise<Player> {
+  const player = await enter(target, url, await tokenFor(target, { sub }))
+  if (!player || !(await join(player, 'vault', key))) throw new Error(`${sub} was not let in`)
+  return player
+}
+
+/** A frame that is nearly right: one of `sound`, with some bytes changed, cut or doubled. */
+function mutated(sound: readonly Uint8Array[]): Uint8Array {
+  const bytes = Buffer.from(sound[randomInt(sound.length)]!)
+  for (let times = randomInt(1, 4); times > 0; times--) bytes[randomInt(bytes.length)] = randomInt(256)
+  if (randomInt(4) === 0) return bytes.subarray(0, randomInt(bytes.length + 1))
+  return randomInt(8) === 0 ? Buffer.concat([bytes, bytes]) : bytes
+}
+
+/** A token that is right in everything but its signature, under a key that does not exist. */
+function unsignedToken(project_id: string): string {
+  const key_id = `key_${randomBytes(16).toString('base64url')}`
+  const issued_at = new Date().toISOString()
+  const expires_at = new Date(Date.now() + 60_000).toISOString()
+  const claims = Buffer.from(JSON.stringify({ project_id, issued_at, expires_at, key_id }))
+  const payload = Buffer.concat([claims, randomBytes(64)]).toString('base64url')
+  return `v4.public.${payload}.${Buffer.from(JSON.stringify({ kid: key_id })).toString('base64url')}`
+}
+
+function fuzz(subprotocol: 'json' | 'msgpack'): Attack {
+  const text = subprotocol === 'json'
+  const opcode = text ? OPCODE.text : OPCODE.binary
+  return {
+    name: `fuzz-${subprotocol}`,
+    holds:
+      'whatever the bytes, a connection ends with a close code that says what was wrong, and only that connection',
+    async run(target, seconds) {
+      const token = await tokenFor(target)
+      const hello = { t: 'hello', project_id: target.project_id, token }
+      const messages = [
+        { t: 'join', ref: 1, room_type: 'vault', options: { key: 'fuzz' } },
+        { t: 'message', room_id: 'vault:fuzz', type: 'add', data: { n: 1 }, ref: 2 },
+        { t: 'state.resync', room_id: 'vault:fuzz', have_seq: 1, reason: 'sequence' },
+        { t: 'ping', at: 1 },
+        { t: 'leave', ref: 3, room_id: 'vault:fuzz' },
+      ]
+      const rows = [
+        [1, target.project_id, token],
+        ...messages.map((message, at) => [at + 2, ...Object.values(message).slice(1)]),
+      ]
+      const sound = text
+        ? [hello, ...messages].map((message) => Buffer.from(JSON.stringify(message)))
+        : rows.map((row) => encode(row))
+      const endings = new Map<number, number>()
+      let frames = 0
+      await forSeconds(seconds, async (round) => {
+        const client = await RawClient.open(
+          target.ws_urls[round % target.ws_urls.length]!,
+          `roomful.v1.${subprotocol}`,
+        )
+        if (round % 2 === 0) client.frame(opcode, sound[0])
+        for (let i = 0; i < 20 && client.ended === undefined; i++, frames++) {
+          client.frame(
+            i % 5 === 0 ? randomInt(16) : opcode,
+            i % 3 === 0 ? randomBytes(randomInt(300)) : mutated(sound),
+          )
+          await breathe(client)
+        }
+        await client.until(() => false, 50)
+        if (client.ended !== undefined) endings.set(client.ended, (endings.get(client.ended) ?? 0) + 1)
+        client.cut()
+      })
+      const wrong = [...endings].filter(([code]) => !RIGHTFUL.includes(code))
+      return {
+        did: `${frames} frames; closed with ${[...endings].map(([code, times]) => `${code} × ${times}`).join(', ')}`,
+        broken: wrong.map(([code, times]) => `${times} connections were closed with ${code}`),
+      }
+    },
+  }
+}
+
+/** Every attack, in the order in which they are made. */
+export const ATTACKS: readonly Attack[] = [
+  fuzz('json'),
+  fuzz('msgpack'),
+  {
+    name: 'slow-handshakes',
+    holds:
+      'half an upgrade, or an upgrade without a hello, holds a place for some seconds only, and keeps nobody out',
+    async run(target, seconds) {
+      const url = target.ws_urls[0]!
+      const half: Socket[] = []
+      const silent: RawClient[] = []
+      const tries = 1000
+      for (let i = 0; i < tries; i++) {
+        if (i % 2 === 0) {
+          const socket = await RawClient.dial(url).catch(() => undefined)
+          socket?.write('GET / HTTP/1.1\r\nHost: ')
+          if (socket) half.push(socket)
+        } else
+          await RawClient.open(url).then(
+            (client) => silent.push(client),
+            () => {},
+          )
+      }
+      const waited = await newcomer(target, url, 'newcomer-among-slow-ones')
+      // The time for a hello, and a little.
+      await new Promise((resolve) => setTimeout(resolve, Math.max(seconds, 7) * 1000))
+      const left = silent.filter(({ ended }) => ended === undefined).length
+      for (const socket of half) socket.destroy()
+      for (const client of silent) client.cut()
+      return {
+        did: `${half.length} half upgrades and ${silent.length} silent websockets of ${tries}; a newcomer waited ${waited.toFixed(0)} ms`,
+        broken: [
+          ...(left > 0 ? [`${left} websockets without a hello were still open`] : []),
+          ...(waited > 5000 ? [`a newcomer waited ${waited.toFixed(0)} ms`] : []),
+        ],
+      }
+    },
+  },
+  {
+    name: 'dropped-sessions',
+    holds:
+      'sessions whose socket was dropped fill no node: without a seat they are gone, with one they are few for each player',
+    async run(target, seconds) {
+      const before = await metric(target, 'service_sessions')
+      const token = await tokenFor(target, { sub: 'dropper' })
+      let made = 0
+      await forSeconds(seconds, async (round) => {
+        const player = await enter(target, target.ws_urls[round % target.ws_urls.length]!, token).catch(
+          () => undefined,
+        )
+        if (!player) return
+        made += 1
+        if (round % 2 === 1) await join(player, 'vault', 'dropped')
+        player.client.cut()
+      })
+      await new Promise((resolve) => setTimeout(resolve, 500))
+      const more = (await metric(target, 'service_sessions')) - before
+      return {
+        did: `${made} sessions were made and dropped; ${more} remained`,
+        broken: more > 20 ? [`${more} dropped sessions of one player remained`] : [],
+      }
+    },
+  },
+  {
+    name: 'many-rooms',
+    holds: 'one token makes so many rooms a minute and no more',
+    async run(target, seconds) {
+      const token = await tokenFor(target, { sub: 'builder' })
+      const before = (await storeFigures(target)).keys
+      let asked = 0
+      let joined = 0
+      const build = async (builder: number): Promise<void> => {
+        const player = await enter(target, target.ws_urls[builder % target.ws_urls.length]!, token)
+        if (!player) return
+        let ref = 0
+        player.client.on_message = ({ t, room_id }) => {
+          if (t !== 'joined') return
+          joined += 1
+          player.client.send({ t: 'leave', ref: ++ref, room_id })
+        }
+        await forSeconds(seconds, async () => {
+          const options = { key: `built-${builder}-${asked++}` }
+          player.client.send({ t: 'join', ref: ++ref, room_type: 'meadow', options })
+          await new Promise((resolve) => setTimeout(resolve, 1000 / player.limits.messages_per_second))
+          await breathe(player.client)
+        })
+        player.client.cut()
+      }
+      await Promise.all([0, 1, 2, 3].map(build))
+      const keys = (await storeFigures(target)).keys - before
+      return {
+        did: `${asked} joins by four sessions; ${joined} rooms; ${keys} keys more in the store`,
+        broken: joined > 150 ? [`one token made ${joined} rooms in ${seconds} s`] : [],
+      }
+    },
+  },
+  {
+    name: 'resyncs',
+    holds: 'asking for the whole state again and again brings it now and then',
+    async run(target, seconds) {
+      const { client, limits } = await robber(target, target.ws_urls[0]!, 'robber')
+      const before = client.bytes
+      let asked = 0
+      const message = { t: 'state.resync', room_id: 'vault:one', have_seq: 0, reason: 'sequence' }
+      await forSeconds(seconds, async () => {
+        client.send(message)
+        asked += 1
+        await new Promise((resolve) => setTimeout(resolve, 1000 / limits.messages_per_second))
+      })
+      await client.until(() => false, 500)
+      const states = Math.round((client.bytes - before) / TREASURE_BYTES)
+      client.cut()
+      return {
+        did: `${asked} requests brought ${states} states`,
+        broken: states > 3 + seconds ? [`${asked} requests brought ${states} states in ${seconds} s`] : [],
+      }
+    },
+  },
+  {
+    name: 'control-frames',
+    holds: 'pings and pongs count like messages: who floods with them is closed',
+    async run(target, seconds) {
+      let sent = 0
+      let opened = 0
+      let closed = 0
+      await forSeconds(seconds, async (round) => {
+        const url = target.ws_urls[round % target.ws_urls.length]!
+        const player = await enter(target, url, await tokenFor(target, { sub: 'flooder' }))
+        if (!player) return
+        opened += 1
+        const began = performance.now()
+        while (player.client.ended === undefined && performance.now() - began < 2000) {
+          for (let i = 0; i < 200; i++, sent++)
+            player.client.frame(round % 2 === 0 ? OPCODE.pong : OPCODE.ping, Buffer.from('x'))
+          await breathe(player.client)
+        }
+        if (player.client.ended !== undefined) closed += 1
+        player.client.cut()
+      })
+      return {
+        did: `${sent} control frames on ${opened} connections; ${closed} were closed for it`,
+        broken:
+          closed < opened
+            ? [`${opened - closed} connections that flooded with control frames stayed open`]
+            : [],
+      }
+    },
+  },
+  {
+    name: 'fresh-buckets',
+    holds: 'a new session, a resume or leave and join brings no fresh allowance',
+    async run(target, seconds) {
+      const token = await tokenFor(target, { sub: 'presser' })
+      const before = await metric(target, 'service_messages_applied_total')
+      let rate = 0
+      let burst = 0
+      await forSeconds(seconds, async (round) => {
+        const player = await enter(target, target.ws_urls[0]!, token)
+        if (!player) return
+        rate = player.limits.messages_per_second
+        burst = player.limits.message_burst
+        if (!(await join(player, 'vault', 'pressed'))) return player.client.cut()
+        for (let i = 0; i < burst; i++)
+          player.client.send({ t: 'message', room_id: 'vault:pressed', type: 'add', data: { n: round } })
+        await breathe(player.client)
+        await player.client.until(() => false, 50)
+        player.client.cut()
+      })
+      const applied = (await metric(target, 'service_messages_applied_total')) - before
+      // What several sessions of one player may do together at one node, and what the bystanders do meanwhile.
+      const most = 4 * (burst + rate * seconds) + 200 * seconds
+      return {
+        did: `${applied} messages applied in ${seconds} s, of at most ${most}`,
+        broken: applied > most ? [`${applied} messages were applied, more than ${most}`] : [],
+      }
+    },
+  },
+  {
+    name: 'bogus-keys',
+    holds: 'tokens that name keys which do not exist keep no good player waiting',
+    async run(target, seconds) {
+      let sent = 0
+      let waited = 0
+      const flood = forSeconds(seconds, async () => {
+        await Promise.all(
+          Array.from({ length: 50 }, async () => {
+            const token = unsignedToken(target.project_id)
+            sent += 1
+            const client = await RawClient.open(target.ws_urls[0]!).catch(() => undefined)
+            client?.send({ t: 'hello', project_id: target.project_id, token })
+            await client?.until(() => client.ended !== undefined, 5000)
+            client?.cut()
+          }),
+        )
+      })
+      const asking = forSeconds(seconds - 0.5, async (round) => {
+        waited = Math.max(waited, await newcomer(target, target.ws_urls[0]!, `newcomer-${round}`))
+        await new Promise((resolve) => setTimeout(resolve, 100))
+      })
+      await Promise.all([flood, asking])
+      return {
+        did: `${sent} hellos with bogus keys; a good player waited ${waited.toFixed(0)} ms at most`,
+        broken: waited > 3000 ? [`a good player waited ${waited.toFixed(0)} ms`] : [],
+      }
+    },
+  },
+  {
+    name: 'bogus-resumes',
+    holds: 'a resume that cannot succeed costs the store one look at the most',
+    async run(target, seconds) {
+      const before = await storeFigures(target)
+      let tried = 0
+      await forSeconds(seconds, async () => {
+        await Promise.all(
+          Array.from({ length: 50 }, async (_, i) => {
+            const client = await RawClient.open(target.ws_urls[i % target.ws_urls.length]!).catch(
+              () => undefined,
+            )
+            if (!client) return
+            tried += 1
+            const session_id = `ses_${randomBytes(12).toString('base64url')}`
+            const resume_token = randomBytes(24).toString('base64url')
+            await greet(client, {
+              t: 'hello',
+              project_id: target.project_id,
+              resume: { session_id, resume_token, rooms: [] },
+            })
+            client.cut()
+          }),
+        )
+      })
+      const { commands } = await storeFigures(target)
+      // What the nodes and the bystanders ask for meanwhile.
+      const quiet = 400 * seconds
+      const more = commands - before.commands - quiet
+      return {
+        did: `${tried} bogus resumes; ${commands - before.commands} commands to the store`,
+        broken:
+          more > 2 * tried ? [`${tried} bogus resumes brought ${commands - before.commands} commands`] : [],
+      }
+    },
+  },
+  {
+    name: 'refused-messages',
+    holds:
+      'a flood of messages that the room refuses is answered one by one, or its sender closed, and is kept by nobody',
+    async run(target, seconds) {
+      const heap = await metric(target, 'service_nodejs_heap_size_used_bytes')
+      let sent = 0
+      let told = 0
+      await forSeconds(seconds, async (round) => {
+        const player = await robber(target, target.ws_urls[0]!, 'knocker').catch(() => undefined)
+        if (!player) return
+        const { client } = player
+        client.on_message = ({ t }) => void (t === 'error' && told++)
+        for (let ref = 2; ref < 2000 && client.ended === undefined; ref++, sent++) {
+          client.send({ t: 'message', room_id: 'vault:one', type: 'knock', data: {}, ref: ref + round })
+          if (ref % 100 === 0) await breathe(client)
+        }
+        await client.until(() => false, 200)
+        client.cut()
+      })
+      const more = ((await metric(target, 'service_nodejs_heap_size_used_bytes')) - heap) / 1024 / 1024
+      return {
+        did: `${sent} messages, ${told} errors told; the heaps grew by ${more.toFixed(0)} MiB`,
+        broken: more > 100 ? [`the heaps of the nodes grew by ${more.toFixed(0)} MiB`] : [],
+      }
+    },
+  },
+  {
+    name: 'control-requests',
+    holds: 'whatever is asked of the control API, it answers with a reason, and never that it has failed',
+    async run(target, seconds) {
+      const paths = [
+        '/projects',
+        '/tokens',
+        `/projects/${target.project_id}/keys`,
+        '/internal/key-status',
+        '/%00',
+        '/..%2f',
+        '/docs?x=',
+      ]
+      const answers = new Map<number, number>()
+      await forSeconds(seconds, async (round) => {
+        const path = paths[round % paths.length]!
+        const body =
+          randomInt(2) === 0
+            ? randomBytes(randomInt(1, 200))
+            : JSON.stringify({ project_id: [randomInt(9)], name: '\ud800' })
+        const response = await fetch(`${target.control_url}${path}`, {
+          method: ['POST', 'PUT', 'DELETE', 'PATCH'][randomInt(4)]!,
+          headers: {
+            'content-type': randomInt(2) === 0 ? 'application/json' : 'text/plain',
+            authorization: `Bearer ${randomInt(2) === 0 ? target.operator_token : randomBytes(20).toString('hex')}`,
+          },
+          body,
+        })
+        await response.arrayBuffer()
+        answers.set(response.status, (answers.get(response.status) ?? 0) + 1)
+      })
+      return {
+        did: `answered with ${[...answers].map(([status, times]) => `${status} × ${times}`).join(', ')}`,
+        broken: [...answers]
+          .filter(([status]) => status >= 500)
+          .map(([status, times]) => `${times} answers were ${status}`),
+      }
+    },
+  },
+  {
+    name: 'file-descriptors',
+    holds: 'a node that can open no more sockets keeps its lease, and its players go on',
+    async run(target, seconds) {
+      const pid = String(target.node_pids[0])
+      const open = await metric(
+        { ...target, admin_urls: [target.admin_urls[0]!] },
+        'service_process_open_fds',
+      )
+      const limit = (soft: string): void => void execFileSync('prlimit', ['--pid', pid, `--nofile=${soft}:`])
+      const [, normal = '1024'] =
+        /NOFILE\s+.*?\s(\d+)\s+\d+\s/.exec(
+          execFileSync('prlimit', ['--pid', pid, '--nofile'], { encoding: 'utf8' }),
+        ) ?? []
+      limit(String(open + 50))
+      const sockets: Socket[] = []
+      try {
+        for (let i = 0; i < 300; i++)
+          await RawClient.dial(target.ws_urls[0]!).then(
+            (socket) => sockets.push(socket),
+            () => {},
+          )
+        // Longer than a lease.
+        await new Promise((resolve) => setTimeout(resolve, Math.max(seconds, 3) * 1000))
+      } finally {
+        for (const socket of sockets) socket.destroy()
+        limit(normal)
+      }
+      const [other] = target.admin_urls.slice(1)
+      const alive =
+        other === undefined ? 1 : await metric({ ...target, admin_urls: [other] }, 'service_nodes_alive')
+      return {
+        did: `${sockets.length} sockets at a node that may open ${open + 50} files; ${alive} nodes alive`,
+        broken: alive < target.ws_urls.length ? [`a node lost its lease: ${alive} are alive`] : [],
+      }
+    },
+  },
+]

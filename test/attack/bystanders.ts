@@ -1,0 +1,107 @@
+import { enter, join, type Player, type Target, tokenFor } from './target.ts'
+
+/** How often a bystander asks, and how often it acts. */
+const PING_MS = 25
+const ACT_MS = 100
+
+/** What honest players met in a while. */
+export interface Experience {
+  /** Round trips of pings and of acked moves, milliseconds. */
+  readonly ping_p50: number
+  readonly ping_p99: number
+  readonly ack_p99: number
+  readonly pings: number
+  /** Those whose connection has ended. */
+  readonly lost: number
+  /** Those with a move that was not acked within a second after all was over. */
+  readonly unanswered: number
+}
+
+/** Honest players who play through an attack, in rooms of their own, some at each node. */
+export class Bystanders {
+  readonly #players: Player[]
+  readonly #timers: NodeJS.Timeout[] = []
+  readonly #sent = new Map<string, number>()
+  #pings: number[] = []
+  #acks: number[] = []
+  #ref = 1
+
+  private constructor(players: Player[]) {
+    this.#players = players
+    players.forEach((player, index) => {
+      this.#listen(player, index)
+      this.#timers.push(setInterval(() => this.#ping(player), PING_MS))
+      this.#timers.push(setInterval(() => this.#act(player, index), ACT_MS))
+    })
+  }
+
+  /** Three a node, in one room a node. */
+  static async gather(target: Target): Promise<Bystanders> {
+    const players: Player[] = []
+    for (const [node, url] of target.ws_urls.entries())
+      for (let i = 0; i < 3; i++) {
+        const player = await enter(target, url, await tokenFor(target, { sub: `bystander-${node}-${i}` }))
+        if (!player || !(await join(player, 'meadow', `of-${node}`)))
+          throw new Error('a bystander could not come in')
+        players.push(player)
+      }
+    return new Bystanders(players)
+  }
+
+  /** Forgets what they met. */
+  begin(): void {
+    this.#pings = []
+    this.#acks = []
+  }
+
+  /** What they have met since `begin`. */
+  async experience(): Promise<Experience> {
+    const open = [...this.#sent.keys()]
+    const deadline = performance.now() + 1000
+    const unanswered = (): string[] => open.filter((name) => this.#sent.has(name))
+    while (unanswered().length > 0 && performance.now() < deadline)
+      await new Promise((resolve) => setTimeout(resolve, 20))
+    return {
+      ping_p50: percentile(this.#pings, 0.5),
+      ping_p99: percentile(this.#pings, 0.99),
+      ack_p99: percentile(this.#acks, 0.99),
+      pings: this.#pings.length,
+      lost: this.#players.filter(({ client }) => client.ended !== undefined).length,
+      unanswered: new Set(unanswered().map((name) => name.split('/')[0])).size,
+    }
+  }
+
+  leave(): void {
+    for (const timer of this.#timers) clearInterval(timer)
+    for (const { client } of this.#players) client.cut()
+  }
+
+  #listen({ client }: Player, index: number): void {
+    client.on_message = (message) => {
+      if (message.t === 'pong') this.#pings.push(performance.now() - Number(message.at))
+      if (message.t !== 'ack') return
+      for (const [name, at] of this.#sent) {
+        const [player, ref] = name.split('/')
+        if (Number(player) !== index || Number(ref) > Number(message.ref)) continue
+        this.#sent.delete(name)
+        this.#acks.push(performance.now() - at)
+      }
+    }
+  }
+
+  #ping({ client }: Player): void {
+    client.send({ t: 'ping', at: performance.now() })
+  }
+
+  #act({ client }: Player, index: number): void {
+    const ref = ++this.#ref
+    this.#sent.set(`${index}/${ref}`, performance.now())
+    const room_id = `meadow:of-${Math.floor(index / 3)}`
+    client.send({ t: 'message', room_id, type: 'add', data: { n: 1 }, ref })
+  }
+}
+
+function percentile(values: readonly number[], share: number): number {
+  const sorted = [...values].sort((a, b) => a - b)
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.POSITIVE_INFINITY
+}

@@ -1,0 +1,117 @@
+import { fork } from 'node:child_process'
+import { rm } from 'node:fs/promises'
+import { fileURLToPath } from 'node:url'
+import { LocalCluster } from '../../deploy/local/local-cluster.ts'
+import { roomfulProgram } from '../../loadtest/local/program.ts'
+import { systemClock } from '../../shared/clock.ts'
+import { systemRandom } from '../../shared/random.ts'
+import type { Attack, Outcome } from './attacks.ts'
+import { Bystanders, type Experience } from './bystanders.ts'
+import { call, type Target } from './target.ts'
+
+const ROOMS = fileURLToPath(new URL('./rooms', import.meta.url))
+const ATTACKER = fileURLToPath(new URL('./attacker.ts', import.meta.url))
+const HOST = '127.0.0.1'
+const NODES = 2
+/** An attack that is so much longer than it was to be hangs. */
+const SPARE_SECONDS = 60
+
+/** One attack, and what it was like for the others. */
+export interface Assault extends Outcome {
+  readonly attack: Attack
+  readonly quiet: Experience
+  readonly during: Experience
+}
+
+/** A service of several processes with its default limits, bystanders who play in it, and one attack after the other. */
+export class Siege {
+  readonly target: Target
+  readonly #cluster: LocalCluster
+  readonly #bystanders: Bystanders
+  /** Processes that have ended without being asked to. */
+  readonly #fallen: string[]
+
+  private constructor(target: Target, cluster: LocalCluster, bystanders: Bystanders, fallen: string[]) {
+    this.target = target
+    this.#cluster = cluster
+    this.#bystanders = bystanders
+    this.#fallen = fallen
+  }
+
+  static async begin(): Promise<Siege> {
+    const fallen: string[] = []
+    const cluster = await LocalCluster.prepare({
+      options: { nodes: NODES, controls: 1, balancer: 'builtin', free_ports: true },
+      env: {
+        ...process.env,
+        NODE_ENV: 'production',
+        ROOMS_DIR: ROOMS,
+        HEARTBEAT_SECONDS: '10',
+        LOG_LEVEL: 'error',
+      },
+      roomful: roomfulProgram().words,
+      clock: systemClock,
+      random: systemRandom,
+      tell: (line, asked) => void (asked || fallen.push(line)),
+    })
+    try {
+      await cluster.start()
+      const { ports, secrets } = cluster
+      const access = { control_url: `http://${HOST}:${ports.api}`, operator_token: secrets.operator_token }
+      const { id: project_id } = await call(access, '/projects', { name: 'under attack' })
+      const target: Target = {
+        ...access,
+        ws_urls: ports.nodes.map(({ websocket }) => `ws://${HOST}:${websocket}`),
+        admin_urls: ports.nodes.map(({ admin }) => `http://${HOST}:${admin}`),
+        node_pids: ports.nodes.map((_, index) => cluster.child(`node-${index + 1}`)?.pid ?? 0),
+        redis_url: cluster.redis_url,
+        project_id: project_id!,
+      }
+      return new Siege(target, cluster, await Bystanders.gather(target), fallen)
+    } catch (error) {
+      await cluster.close()
+      throw error
+    }
+  }
+
+  /** Looks at how it is in quiet, then has one attack made, from a process of its own. */
+  async assault(attack: Attack, seconds: number): Promise<Assault> {
+    const quiet = await this.#during(() => new Promise((resolve) => setTimeout(resolve, seconds * 1000)))
+    let outcome: Outcome = { did: 'nothing', broken: [] }
+    const during = await this.#during(async () => {
+      outcome = await this.#attack(attack, seconds)
+    })
+    const broken = [
+      ...outcome.broken,
+      ...this.#fallen.splice(0),
+      ...(during.lost > quiet.lost ? [`${during.lost - quiet.lost} bystanders lost their connection`] : []),
+      ...(during.unanswered > 0 ? [`${during.unanswered} bystanders had no answer`] : []),
+    ]
+    return { attack, did: outcome.did, broken, quiet, during }
+  }
+
+  async end(): Promise<void> {
+    this.#bystanders.leave()
+    await this.#cluster.close()
+    await rm(this.#cluster.folder, { recursive: true, force: true })
+  }
+
+  async #during(what: () => Promise<unknown>): Promise<Experience> {
+    this.#bystanders.begin()
+    await what()
+    return this.#bystanders.experience()
+  }
+
+  #attack({ name }: Attack, seconds: number): Promise<Outcome> {
+    const child = fork(ATTACKER, [name, String(seconds)], { execArgv: ['--import', 'tsx'] })
+    const timer = setTimeout(() => void child.kill('SIGKILL'), (seconds + SPARE_SECONDS) * 1000)
+    return new Promise((resolve) => {
+      child.once('message', (outcome: Outcome) => resolve(outcome))
+      child.once('exit', () => {
+        clearTimeout(timer)
+        resolve({ did: 'the attacker ended early', broken: ['the attack did not come to its end'] })
+      })
+      child.send(this.target)
+    })
+  }
+}

@@ -1,0 +1,111 @@
+import { Redis } from 'ioredis'
+import { RawClient, type Told } from './raw-client.ts'
+
+/** A service under attack, as plain data: the attacker is a process of its own. */
+export interface Target {
+  /** The websockets of its nodes, without a load balancer. */
+  readonly ws_urls: readonly string[]
+  /** The admin side of each node, in the same order. */
+  readonly admin_urls: readonly string[]
+  /** The process ids of the nodes, in the same order. */
+  readonly node_pids: readonly number[]
+  readonly control_url: string
+  readonly operator_token: string
+  readonly redis_url: string
+  readonly project_id: string
+}
+
+/** The limits of `welcome`. */
+export interface Limits {
+  readonly messages_per_second: number
+  readonly message_burst: number
+}
+
+/** A client that is welcome. */
+export interface Player {
+  readonly client: RawClient
+  readonly session_id: string
+  readonly resume_token: string
+  readonly limits: Limits
+}
+
+/** Calls the control API as an operator; the answer's body. Throws what it answers when that is no success. */
+export async function call(
+  { control_url, operator_token }: Pick<Target, 'control_url' | 'operator_token'>,
+  path: string,
+  body: object,
+): Promise<Record<string, string>> {
+  const response = await fetch(`${control_url}${path}`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', authorization: `Bearer ${operator_token}` },
+    body: JSON.stringify(body),
+  })
+  const text = await response.text()
+  if (!response.ok) throw new Error(`POST ${path} answered ${response.status}: ${text}`)
+  return JSON.parse(text)
+}
+
+/** A token of the target's project. */
+export async function tokenFor(target: Target, claims: object = {}): Promise<string> {
+  const { project_id } = target
+  return (await call(target, '/tokens', { project_id, ttl_seconds: 3600, ...claims })).token!
+}
+
+/** Connects and says hello. Undefined: the server would not have it. */
+export async function enter(target: Target, url: string, token: string): Promise<Player | undefined> {
+  return greet(await RawClient.open(url), { t: 'hello', project_id: target.project_id, token })
+}
+
+/** Says `hello` on a fresh connection. Undefined: the server would not have it. */
+export async function greet(client: RawClient, hello: object): Promise<Player | undefined> {
+  let welcome: Told | undefined
+  client.on_message = (message) => {
+    if (message.t === 'welcome') welcome = message
+  }
+  client.send(hello)
+  await client.until(() => welcome !== undefined)
+  client.on_message = () => {}
+  if (!welcome) return undefined
+  const { session_id, resume_token, limits } = welcome
+  return {
+    client,
+    session_id: String(session_id),
+    resume_token: String(resume_token),
+    limits: limits as Limits,
+  }
+}
+
+/** Takes a seat. False: the join was refused. */
+export async function join({ client }: Player, room_type: string, key: string, ref = 1): Promise<boolean> {
+  let answer: Told | undefined
+  client.on_message = (message) => {
+    if ((message.t === 'joined' || message.t === 'error') && message.ref === ref) answer = message
+  }
+  client.send({ t: 'join', ref, room_type, options: { key } })
+  await client.until(() => answer !== undefined)
+  client.on_message = () => {}
+  return answer?.t === 'joined'
+}
+
+/** The sum of a metric over all series and all nodes. */
+export async function metric({ admin_urls }: Target, name: string): Promise<number> {
+  let sum = 0
+  for (const url of admin_urls) {
+    const text = await (await fetch(`${url}/metrics`)).text()
+    for (const line of text.split('\n'))
+      if (line.startsWith(`${name} `) || line.startsWith(`${name}{`))
+        sum += Number(line.slice(line.lastIndexOf(' ') + 1))
+  }
+  return sum
+}
+
+/** How many commands the store has been given since it started, and how many keys it has. */
+export async function storeFigures({ redis_url }: Target): Promise<{ commands: number; keys: number }> {
+  const redis = new Redis(redis_url)
+  try {
+    const info = await redis.info('stats')
+    return { commands: Number(/total_commands_processed:(\d+)/.exec(info)?.[1]), keys: await redis.dbsize() }
+  } finally {
+    redis.disconnect()
+  }
+}
