@@ -12,8 +12,8 @@ export default defineRoom({
   sync: { rate: 20 },
   durability: 'journal',
   create: () => ({ sum: 0, treasure: 'x'.repeat(TREASURE_BYTES) }),
-  on_message(state, { type, data }) {
-    if (type === 'knock') throw new Error('it stays shut')
+  on_message(state, { type, data }, ctx) {
+    if (type === 'knock') ctx.refuse('it stays shut')
     else if ('n' in data) state.sum += data.n
   },
 })
