@@ -252,38 +252,3 @@ describe('a record of a newer version', () => {
     expect(await store.rooms.claim(ROOM, 'node_c', epoch, LONG_MS)).toMatchObject(record)
   })
 })
-
-describe('a room that loops', () => {
-  it('ends, is refused for a minute, and is then made again; whoever was in it has no seat', async () => {
-    const bench = new RoomBench([board, counting('journal')])
-    const ann = await bench.join('board', 'ann')
-    const eve = await bench.join('counter', 'eve')
-    bench.message('board', 'ann', 'put', 1, 1)
-    await bench.settle()
-    const why = {
-      cause: 'looping',
-      text: 'onMessage "loop" did not end three times within a minute',
-    } as const
-    expect(await bench.host.quarantine('prj_test/nowhere:a', why)).toBe(false)
-    const done = bench.host.quarantine(ROOM, why)
-    bench.message('board', 'ann', 'put', 2, 2)
-    await bench.settle()
-    expect(await done).toBe(true)
-    expect([bench.counts['quarantined looping'], bench.counts.rooms]).toEqual([1, 1])
-    // As its edge does when it hears that the room is no longer there.
-    bench.attach('board', ann)
-    const bob = await bench.join('board', 'bob')
-    expect(ann.errors).toMatchObject([{ code: 'no_seat', ref: 2 }, { code: 'no_seat' }])
-    expect(bob.errors).toMatchObject([
-      { code: 'room_unavailable', message: expect.stringContaining('quarantine') },
-    ])
-    bench.message('counter', 'eve', 'inc', null, 1)
-    await bench.advance(59_000, 1000)
-    await bench.join('board', 'bob')
-    expect(bob.errors).toHaveLength(2)
-    expect(eve.state).toEqual({ count: 1 })
-    await bench.advance(2000, 1000)
-    await bench.join('board', 'bob')
-    expect([bob.in_room, bob.state]).toEqual([true, { cells: [], last: null }])
-  })
-})

@@ -188,18 +188,6 @@ export class RoomHost {
     return undefined
   }
 
-  /**
-   * Ends a room (`project/type:key`) that runs here and puts its record aside for an operator. One whose logic loops (`looping`) can be
-   * joined again after a minute, and until then joins are refused with `room_unavailable`; a `damaged` one with the next join. What it
-   * was stays under its quarantine keys for `quarantine_ttl_ms`. False: there is no such room here, or it is another node's by now.
-   */
-  async quarantine(name: string, why: QuarantineReason): Promise<boolean> {
-    const room = this.#rooms.get(name)
-    if (!room || !(await room.quarantine(why))) return false
-    this.#tellOfQuarantine(room.address, room.epoch, why)
-    return true
-  }
-
   /** Puts a definition in the place of the one of the same type; running rooms go on with it, keeping their state where it fits. */
   replaceRoom(definition: RoomDefinition): void {
     const { type } = definition

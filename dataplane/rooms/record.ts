@@ -3,7 +3,6 @@ import type { Random } from '../../shared/random.ts'
 import { type Fence, type RoomRecords, StoreUnavailable } from '../../shared/store/port.ts'
 import type { RoomLog } from './definition.ts'
 import type { RoomMetrics } from './metrics.ts'
-import { type QuarantineReason, quarantineOf } from './quarantine.ts'
 import type { LostEpochs } from './ring.ts'
 
 const FIRST_RETRY_MS = 50
@@ -88,13 +87,16 @@ export class RoomRecord {
   /** Gives the room up; with `forget`, everything but its epoch goes. */
   release(forget: boolean): Promise<boolean> {
     const { rooms, room, ttl_ms } = this.#parts
-    return this.#giveUpRoom((fence) => rooms.release(room, fence, { forget, ttl_ms }))
-  }
-
-  /** Gives the room up and puts what is kept of it aside for `ttl_ms`. */
-  quarantine(why: QuarantineReason, ttl_ms: number): Promise<boolean> {
-    const { rooms, room } = this.#parts
-    return this.#giveUpRoom((fence) => rooms.quarantine(room, fence, quarantineOf(why, ttl_ms)))
+    return this.#alone(async () => {
+      for (let attempt = 0; ; attempt++) {
+        try {
+          // Refused after a lost answer: the first attempt took place, or the room is another node's.
+          return (await rooms.release(room, this.#fence, { forget, ttl_ms })) || attempt > 0
+        } catch (error) {
+          if (!(await this.#pause(attempt, error))) return false
+        }
+      }
+    })
   }
 
   /** Extends the record's life. */
@@ -119,20 +121,6 @@ export class RoomRecord {
   /** Stops asking a store that does not answer; whatever is under way ends as if fenced. */
   giveUp(): void {
     this.#given_up = true
-  }
-
-  /** Writes what ends the room here, after which it is not this node's whatever the answer was. */
-  #giveUpRoom(write: Write): Promise<boolean> {
-    return this.#alone(async () => {
-      for (let attempt = 0; ; attempt++) {
-        try {
-          // Refused after a lost answer: the first attempt took place, or the room is another node's.
-          return (await write(this.#fence)) || attempt > 0
-        } catch (error) {
-          if (!(await this.#pause(attempt, error))) return false
-        }
-      }
-    })
   }
 
   /** Writes until the answer is certain. Never repeats a write before the record has said that it does not stand. */

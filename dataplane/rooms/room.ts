@@ -8,7 +8,6 @@ import type { RoomEnvironment } from './environment.ts'
 import { FailureLog } from './failure-log.ts'
 import { Logic } from './logic.ts'
 import { Play } from './play.ts'
-import type { QuarantineReason } from './quarantine.ts'
 import { Replies } from './replies.ts'
 import type { RestoredRoom } from './restore.ts'
 import { Seat } from './seat.ts'
@@ -19,8 +18,8 @@ import type { StuckTurns } from './stuck-turns.ts'
 import { Ticks } from './ticks.ts'
 import { validate } from './validate.ts'
 
-/** How a room ended on this node: for good, given to whoever wants to go on with it, lost to another owner, or put in quarantine. */
-export type RoomEnd = 'disposed' | 'released' | 'fenced' | 'quarantined'
+/** How a room ended on this node: for good, given to whoever wants to go on with it, or lost to another owner. */
+export type RoomEnd = 'disposed' | 'released' | 'fenced'
 
 /** The node that a room is handed over to. */
 export interface Successor {
@@ -233,26 +232,6 @@ export class Room {
     const released = await this.#stream.release(!keep)
     if (released && keep) successor?.take()
     this.#end(released && keep ? 'released' : keep ? 'fenced' : 'disposed', successor?.node_id)
-  }
-
-  /**
-   * Ends the room here and puts its record aside, as of the last commit. Its members have no seat any more, and are told so when their
-   * edges ask. Resolves with whether it did: not when the room is another node's by now, or is on its way there.
-   */
-  async quarantine(why: QuarantineReason): Promise<boolean> {
-    if (this.#stage === 'leaving' || this.#ended) return false
-    const done = this.#putAside(why)
-    this.#over = done.then(() => undefined)
-    return done
-  }
-
-  async #putAside(why: QuarantineReason): Promise<boolean> {
-    this.#stage = 'ended'
-    this.#cancelTimers()
-    this.#doors.close()
-    const done = await this.#stream.quarantine(why)
-    this.#end(done ? 'quarantined' : 'fenced')
-    return done
   }
 
   /** An edge is gone, and the sockets it held with it. */

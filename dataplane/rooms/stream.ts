@@ -11,7 +11,6 @@ import { RoomFrames } from './frames.ts'
 import { Keeper, NOTHING } from './keeper.ts'
 import { Pace } from './pace.ts'
 import { type Flush, Pending } from './pending.ts'
-import type { QuarantineReason } from './quarantine.ts'
 import { RoomRecord } from './record.ts'
 import type { RestoredRoom } from './restore.ts'
 import { type History, Ring } from './ring.ts'
@@ -209,12 +208,6 @@ export class RoomStream {
     this.end()
     if (!forget && !(await this.#record.replace(this.#handedOver()))) return false
     return this.#record.release(forget)
-  }
-
-  /** Puts the room's record aside; nothing more leaves. False: it is another node's. */
-  quarantine(why: QuarantineReason): Promise<boolean> {
-    this.end()
-    return this.#record.quarantine(why, this.#parts.environment.limits.quarantine_ttl_ms)
   }
 
   /** Nothing leaves any more. */
