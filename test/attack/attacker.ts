@@ -1,13 +1,13 @@
 import { ATTACKS, type Outcome } from './attacks.ts'
-import type { Target } from './target.ts'
+import type { Order } from './siege.ts'
 
-/** A process: makes one attack, tells its parent what it came to, and ends. Its words are the attack's name and for how many seconds. */
-const [name, seconds] = process.argv.slice(2)
-process.once('message', (target: Target) => {
+/** A process: makes one attack after the other, as its parent says, and tells what each came to. Ends with its parent. */
+process.on('message', ({ name, seconds, target }: Order) => {
   const attack = ATTACKS.find((known) => known.name === name)
   if (!attack) throw new Error(`there is no attack ${name}`)
   attack
-    .run(target, Number(seconds))
+    .run(target, seconds)
     .catch((error: unknown): Outcome => ({ did: 'it broke off', broken: [String(error)] }))
-    .then((outcome) => process.send?.(outcome, () => process.exit(0)))
+    .then((outcome) => process.send?.(outcome))
 })
+process.once('disconnect', () => process.exit(0))

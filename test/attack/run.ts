@@ -1,17 +1,18 @@
 import { parseArgs } from 'node:util'
 import { ATTACKS, type Attack } from './attacks.ts'
-import { type Assault, Siege } from './siege.ts'
+import type { Experience } from './bystanders.ts'
+import { Siege } from './siege.ts'
 
 const HELP = `npm run attack -- [options]
 
 Starts a service of two nodes on this machine, has honest players play in it, and attacks it, from another process, in one way after the
-other. Tells for each what was tried, what must not have been possible, and what the players met: round trips in milliseconds, in quiet
-and meanwhile.
+other. Tells for each what was tried, what was possible that must not be (BROKEN), and what the players met: round trips in milliseconds,
+and where their p99 was more than doubled (SLOW).
 
   --seconds N     how long each attack goes on (10)
   --only NAMES    some of them, separated by commas: ${ATTACKS.map(({ name }) => name).join(', ')}
 
-Ends with 1 when something was possible that must not be, or when the players' p99 was more than doubled.
+Ends with 1 when anything was broken or slow.
 `
 /** Round trips below this are short, whatever they were in quiet: two cores also carry the attacker. */
 const SHORT_MS = 10
@@ -39,13 +40,18 @@ function chosen(): readonly Attack[] {
     )
 }
 
-function slowed({ quiet, during }: Assault): readonly string[] {
+function slowed(quiet: Experience, during: Experience): readonly string[] {
   const most = Math.max(SHORT_MS, 2 * quiet.ping_p99)
   return during.ping_p99 > most
     ? [
         `the players' round trip p99 went from ${quiet.ping_p99.toFixed(1)} to ${during.ping_p99.toFixed(1)} ms`,
       ]
     : []
+}
+
+function roundTrips({ ping_p50, ping_p99, ack_p99 }: Experience): string {
+  const ms = (value: number): string => `${value.toFixed(1)} ms`
+  return `ping p50 ${ms(ping_p50)}, p99 ${ms(ping_p99)}; move to ack p99 ${ms(ack_p99)}`
 }
 
 async function main(): Promise<number> {
@@ -56,17 +62,15 @@ async function main(): Promise<number> {
   const siege = await Siege.begin()
   let failed = 0
   try {
+    const quiet = await siege.quiet(seconds)
+    say(`in quiet: ${roundTrips(quiet)}`)
     for (const [index, attack] of attacks.entries()) {
       say(`\n${index + 1}/${attacks.length} ${attack.name}: ${attack.holds}`)
-      const assault = await siege.assault(attack, seconds)
-      const { did, quiet, during } = assault
+      const { did, broken, during } = await siege.assault(attack, seconds)
       say(`  ${did}`)
-      const ms = (value: number): string => value.toFixed(1).padStart(7)
-      say(
-        `  ping p50 ${ms(quiet.ping_p50)} → ${ms(during.ping_p50)}   p99 ${ms(quiet.ping_p99)} → ${ms(during.ping_p99)}   move to ack p99 ${ms(quiet.ack_p99)} → ${ms(during.ack_p99)}`,
-      )
-      const problems = [...assault.broken, ...slowed(assault)]
-      for (const problem of problems) say(`  BROKEN: ${problem}`)
+      say(`  ${roundTrips(during)}`)
+      const problems = [...broken.map((problem) => `BROKEN: ${problem}`), ...slowed(quiet, during)]
+      for (const problem of problems) say(`  ${problem}`)
       if (problems.length > 0) failed += 1
     }
   } finally {

@@ -1,4 +1,4 @@
-import { fork } from 'node:child_process'
+import { type ChildProcess, fork } from 'node:child_process'
 import { rm } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import { LocalCluster } from '../../deploy/local/local-cluster.ts'
@@ -13,13 +13,18 @@ const ROOMS = fileURLToPath(new URL('./rooms', import.meta.url))
 const ATTACKER = fileURLToPath(new URL('./attacker.ts', import.meta.url))
 const HOST = '127.0.0.1'
 const NODES = 2
-/** An attack that is so much longer than it was to be hangs. */
+/** An attack that takes so much longer than it was to hangs. */
 const SPARE_SECONDS = 60
+
+/** What the attacker is told. */
+export interface Order {
+  readonly name: string
+  readonly seconds: number
+  readonly target: Target
+}
 
 /** One attack, and what it was like for the others. */
 export interface Assault extends Outcome {
-  readonly attack: Attack
-  readonly quiet: Experience
   readonly during: Experience
 }
 
@@ -28,6 +33,7 @@ export class Siege {
   readonly target: Target
   readonly #cluster: LocalCluster
   readonly #bystanders: Bystanders
+  readonly #attacker: ChildProcess
   /** Processes that have ended without being asked to. */
   readonly #fallen: string[]
 
@@ -35,6 +41,8 @@ export class Siege {
     this.target = target
     this.#cluster = cluster
     this.#bystanders = bystanders
+    // Not this process: what the players meet is measured here.
+    this.#attacker = fork(ATTACKER, { execArgv: ['--import', 'tsx'] })
     this.#fallen = fallen
   }
 
@@ -74,23 +82,28 @@ export class Siege {
     }
   }
 
-  /** Looks at how it is in quiet, then has one attack made, from a process of its own. */
-  async assault(attack: Attack, seconds: number): Promise<Assault> {
-    const quiet = await this.#during(() => new Promise((resolve) => setTimeout(resolve, seconds * 1000)))
+  /** What the players meet while no one attacks. */
+  quiet(seconds: number): Promise<Experience> {
+    return this.#during(() => new Promise((resolve) => setTimeout(resolve, seconds * 1000)))
+  }
+
+  /** Has one attack made. */
+  async assault({ name }: Attack, seconds: number): Promise<Assault> {
     let outcome: Outcome = { did: 'nothing', broken: [] }
     const during = await this.#during(async () => {
-      outcome = await this.#attack(attack, seconds)
+      outcome = await this.#attack({ name, seconds, target: this.target })
     })
     const broken = [
       ...outcome.broken,
       ...this.#fallen.splice(0),
-      ...(during.lost > quiet.lost ? [`${during.lost - quiet.lost} bystanders lost their connection`] : []),
+      ...(during.lost > 0 ? [`${during.lost} bystanders have lost their connection`] : []),
       ...(during.unanswered > 0 ? [`${during.unanswered} bystanders had no answer`] : []),
     ]
-    return { attack, did: outcome.did, broken, quiet, during }
+    return { did: outcome.did, broken, during }
   }
 
   async end(): Promise<void> {
+    this.#attacker.kill('SIGKILL')
     this.#bystanders.leave()
     await this.#cluster.close()
     await rm(this.#cluster.folder, { recursive: true, force: true })
@@ -102,16 +115,18 @@ export class Siege {
     return this.#bystanders.experience()
   }
 
-  #attack({ name }: Attack, seconds: number): Promise<Outcome> {
-    const child = fork(ATTACKER, [name, String(seconds)], { execArgv: ['--import', 'tsx'] })
-    const timer = setTimeout(() => void child.kill('SIGKILL'), (seconds + SPARE_SECONDS) * 1000)
-    return new Promise((resolve) => {
-      child.once('message', (outcome: Outcome) => resolve(outcome))
-      child.once('exit', () => {
+  #attack(order: Order): Promise<Outcome> {
+    const attacker = this.#attacker
+    return new Promise((resolve, reject) => {
+      const broken = (): void => reject(new Error(`the attacker did not come to the end of ${order.name}`))
+      const timer = setTimeout(broken, (order.seconds + SPARE_SECONDS) * 1000)
+      attacker.once('exit', broken)
+      attacker.once('message', (outcome: Outcome) => {
         clearTimeout(timer)
-        resolve({ did: 'the attacker ended early', broken: ['the attack did not come to its end'] })
+        attacker.off('exit', broken)
+        resolve(outcome)
       })
-      child.send(this.target)
+      attacker.send(order)
     })
   }
 }
