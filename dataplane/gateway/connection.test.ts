@@ -44,6 +44,19 @@ describe('a frame that breaks the protocol ends the connection with 4000', () =>
     await expectClose(client, 'protocol_error', /UTF-8/)
   })
 
+  // A socket that is destroyed with bytes unread is reset: whoever still writes meets the reset and not the close frame, and comes back.
+  it('also when the client goes on sending', async () => {
+    for (let n = 0; n < 20; n++) {
+      const { client } = await test.hello()
+      client.ws.send('move left')
+      while (client.ws.readyState === client.ws.OPEN) {
+        for (let i = 0; i < 20; i++) tcpOf(client)?.write(Buffer.alloc(1000))
+        await new Promise((resolve) => setImmediate(resolve))
+      }
+      await expectClose(client, 'protocol_error', /not JSON/)
+    }
+  })
+
   it('when it is no websocket frame', async () => {
     const { client } = await test.hello()
     tcpOf(client).write(Buffer.from([0xf1, 0x80, 0, 0, 0, 0]))

@@ -15,8 +15,11 @@ const REASON_BYTES = 123
 /** A ping with a payload of one byte, which its pong brings back; those that keep a connection alive have none. */
 const RECEIPT_PING: Frame = Uint8Array.of(0x89, 1, 0x72)
 
-/** Whoever is closed for one of these may go on sending: not another frame of theirs is read. */
+/** Whoever is closed for one of these may go on sending: not another frame of theirs is parsed. */
 const FLOODS: ReadonlySet<CloseName> = new Set(['rate_limited', 'protocol_error'])
+
+/** More than a client has on its way when it learns that its connection is closed. */
+const IGNORED_BYTES = 4 * 1024 * 1024
 
 /** What a connection tells whoever accepted it. */
 export interface ConnectionListener {
@@ -116,7 +119,7 @@ export class Connection {
 
   /**
    * Ends the connection with a code of the table: what is queued goes out first, unless `drop` says that the client does not read. No
-   * message is taken from now on, and of whoever floods nothing is even read.
+   * message is taken from now on, and of whoever floods nothing is even parsed.
    */
   close(name: CloseName, reason: string, { drop = false } = {}): void {
     if (this.#closed) return
@@ -124,8 +127,7 @@ export class Connection {
     this.#end(name)
     this.#ws.close(CLOSE[name].code, truncate(reason))
     if (!FLOODS.has(name)) return
-    this.#ws.pause()
-    this.#socket.destroySoon()
+    this.#ignoreRest()
   }
 
   /** Ends the TCP connection without a word: nobody is at the other end. */
@@ -169,6 +171,18 @@ export class Connection {
       else if (error instanceof ProtocolError) this.close('protocol_error', error.message)
       else this.#listener.failed(error)
     }
+  }
+
+  /** Reads what still comes and drops it: a socket that is destroyed with bytes unread is reset, which can lose the close frame. */
+  #ignoreRest(): void {
+    let left = IGNORED_BYTES
+    const socket = this.#socket.removeAllListeners('data')
+    socket.on('data', ({ length }: Buffer) => {
+      left -= length
+      if (left < 0) socket.destroy()
+    })
+    socket.resume()
+    socket.end()
   }
 
   #end(name: CloseName | 'lost'): void {
