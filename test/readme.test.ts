@@ -206,6 +206,7 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
   it('docs/operations.md shows a backend that passes a trace on', async () => {
     const [code] = codeOf('docs/operations.md', 'js', 'Traces')
     const { project_id } = await service.login()
+    const { secret } = await service.call('POST', `/projects/${project_id}/keys`, {})
     const sent: Headers[] = []
     const listening = (url: string, init: { headers: Headers }) => {
       sent.push(init.headers)
@@ -213,7 +214,7 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
     }
     const given = ['fetch', 'KEY_SECRET', 'PROJECT_ID', 'CONTROL_URL']
     const tokenFor = new Function(...given, `${code}\nreturn tokenFor`)(
-      ...[listening, 'none-is-asked-for', project_id, service.control_url],
+      ...[listening, secret, project_id, service.control_url],
     )
     const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
     expect(await tokenFor({ headers: new Headers({ traceparent }) }, 'player-1')).toMatch(/^v4\.public\./)
