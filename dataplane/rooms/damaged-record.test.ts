@@ -20,7 +20,7 @@ const format = new JournalFormat()
 
 const board = defineRoom({
   type: 'board',
-  messages: { put: { data: v.any() }, tell: { data: v.nullable(v.string()) }, loop: { data: v.null() } },
+  messages: { put: { data: v.any() }, tell: { data: v.nullable(v.string()) } },
   sync: { rate: 0 },
   create: (): { cells: Json[]; last: Json } => ({ cells: [], last: null }),
   on_message(state, { type, data }, ctx) {

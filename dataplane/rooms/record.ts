@@ -84,7 +84,7 @@ export class RoomRecord {
     return this.#alone(() => this.#settle((fence) => rooms.snapshot(room, fence, snapshot, ttl_ms)))
   }
 
-  /** Gives the room up; with `forget`, everything but its epoch goes. */
+  /** Gives the room up; with `forget`, everything but its epoch goes. After that it is not this node's, whatever the answer was. */
   release(forget: boolean): Promise<boolean> {
     const { rooms, room, ttl_ms } = this.#parts
     return this.#alone(async () => {
