@@ -190,7 +190,6 @@ export class Seat {
       else connection.send(event)
     }
     if (ack === undefined) return undefined
-    this.unacked.settle(ack)
     if (held) this.#held.ack(ack)
     else this.#ack(ack)
     return this.#sampled(ack)
@@ -353,7 +352,9 @@ export class Seat {
     this.#connection?.send(message)
   }
 
+  /** An ack that waits may be dropped, so what it is for is kept until it goes out. */
   #ack(ref: number): void {
+    this.unacked.settle(ref)
     this.#send({ t: 'ack', room_id: this.room_id, ref })
   }
 

@@ -85,6 +85,32 @@ describe('a client that stops reading', () => {
     expect(acks.length).toBeLessThan(4000)
   })
 
+  it('has a message given again of whose ack it was not told, should another owner have the room then', async () => {
+    let stalled = 0
+    const metrics: GatewayMetrics = { ...noMetrics, stalled: () => void stalled++ }
+    test = await TestGateway.start({}, { metrics })
+    const { client, joined } = await test.join()
+    const { member_id, room_id } = joined
+    const room = test.owner.room('one')
+    const readOn = stopReading(client)
+    for (let count = 1; stalled === 0; count++) {
+      room.flush({ state: { count, pad: 'x'.repeat(4000) } })
+      await turn()
+    }
+    const acked = test.owner.next('message')
+    client.send({ t: 'message', room_id, type: 'move', data: null, ref: 5 })
+    await acked
+    await turn()
+    // One that has lost the last second, or cannot say by an ack how the message ended.
+    room.members.get(member_id)!.ref = 0
+    const again = test.owner.next('message')
+    room.epoch = 2
+    room.send({ kind: 'moved', owner: 'node_b' })
+    expect(await again).toMatchObject({ ref: 5 })
+    readOn()
+    await client.next('ack', ({ ref }) => ref === 5)
+  })
+
   it('does not disturb the others in the room', async () => {
     test = await TestGateway.start()
     const slow = await test.join()
