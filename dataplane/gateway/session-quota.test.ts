@@ -96,6 +96,16 @@ describe('a player', () => {
     await (await present('b')).next('welcome')
   })
 
+  it('is not shut out by the record of a session that is damaged', async () => {
+    await start({ max_sessions_per_sub: 1 })
+    const { client, welcome } = await pair.a.join()
+    await lose(client)
+    const { session_id } = welcome
+    await pair.records.write([{ put: `session:${session_id}`, value: Uint8Array.of(1, 0x7b) }])
+    await (await present('b')).next('welcome')
+    await expectClose(await pair.b.resume(welcome), 'resume_failed', /no such session/)
+  })
+
   it('has no more than that when many come at once', async () => {
     await start({ max_sessions_per_sub: 2 })
     const clients = await Promise.all(Array.from({ length: 8 }, (_, i) => present(i % 2 ? 'a' : 'b')))

@@ -49,8 +49,12 @@ export function encodeSession(record: SessionRecord): Uint8Array {
   return bytes
 }
 
-/** The record in these bytes, or undefined when they are of another format: a version of roomful that this one cannot go on from. */
+/** The record in these bytes; undefined where they are damaged, or of another format: a version of roomful that this one cannot go on from. */
 export function decodeSession(bytes: Uint8Array): SessionRecord | undefined {
   if (bytes[0] !== FORMAT) return undefined
-  return JSON.parse(new TextDecoder().decode(bytes.subarray(1))) as SessionRecord
+  try {
+    return JSON.parse(new TextDecoder().decode(bytes.subarray(1))) as SessionRecord
+  } catch {
+    return undefined
+  }
 }
