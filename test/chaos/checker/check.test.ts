@@ -23,8 +23,12 @@ function journal(): OpenHistory {
 }
 
 function play(scenario: Scenario): void {
-  if (scenario.clients.length === 0) for (const client of ['ann', 'bob']) scenario.join(client)
+  if (scenario.clients.length === 0) join(scenario)
   ops(scenario)
+}
+
+function join(scenario: Scenario): void {
+  for (const client of ['ann', 'bob']) scenario.join(client)
 }
 
 function ops(scenario: Scenario): void {
@@ -59,9 +63,42 @@ type Crash = 'kill' | 'of another node' | 'over' | 'none'
 /** A journal room of which the store loses everything, when its owner has a fault of its own or has none. */
 function emptied({ owner_fault }: { owner_fault: boolean }): OpenHistory {
   const scenario = new Scenario('journal')
-  play(scenario)
+  join(scenario)
+  const begun = scenario.memory()
+  ops(scenario)
   if (owner_fault) scenario.fault('kill')
-  scenario.forget('node_b')
+  scenario.forget('node_b', begun)
+  return scenario.end()
+}
+
+/**
+ * A snapshot room that node_b took over from a node that lives, with a loss of what was not saved. Then node_b dies, the store loses
+ * everything (or nothing), and the first owner goes on from what it remembers of ann's ops: `remembers` gives their refs.
+ */
+function revived({
+  remembers = (refs) => refs,
+  store_lost = true,
+}: {
+  remembers?: (applied: readonly number[]) => readonly number[]
+  store_lost?: boolean
+} = {}): OpenHistory {
+  const scenario = new Scenario('snapshot')
+  play(scenario)
+  scenario.save()
+  ops(scenario)
+  const memory = scenario.memory()
+  const applied = scenario.clients.flatMap((record) =>
+    record.kind === 'ack' && record.client === 'ann' ? [record.ref] : [],
+  )
+  const player = scenario.playerAfter(remembers(applied).map((ref) => `mem_ann/${ref}`))
+  memory.state.players.mem_ann = { ...player }
+  scenario.fault('blackhole')
+  scenario.claim('node_b')
+  ops(scenario)
+  scenario.fault('kill')
+  if (store_lost) scenario.forget('node_a', memory)
+  else scenario.claim('node_a', memory)
+  ops(scenario)
   return scenario.end()
 }
 
@@ -100,6 +137,11 @@ describe('a history that keeps every promise passes', () => {
   it.each([
     ['a journal room through crash, hand-over and resume', journal],
     ['a snapshot room that a crash took back to its last save', () => forgetful({ crash: 'kill' })],
+    ['a room that an emptied store has from the owner before its last, who never saw it go back', revived],
+    [
+      'and one whose earlier owner was also sent what the last one applied',
+      () => revived({ remembers: (applied) => [...applied, applied.at(-1)! + 2] }),
+    ],
     [
       'a room without durability',
       () => {
@@ -313,6 +355,24 @@ describe('one planted violation of each kind is caught under its own name', () =
   it('and so is one of a journal room whose owner could have told an emptied store of it', () => {
     expect(names(emptied({ owner_fault: true }))).toEqual([])
     expect(names(emptied({ owner_fault: false }))).toContain('rollback')
+  })
+})
+
+describe('what an earlier owner remembers', () => {
+  it('is not what its room may go on from while the store has what the last owner saved', () => {
+    expect(names(revived({ store_lost: false }))).toContain('rollback')
+  })
+
+  it.each<[string, (applied: readonly number[]) => number[]]>([
+    ['an op that it applied twice', (applied) => [...applied, applied.at(-1)!]],
+    [
+      'ops that it applied in another order',
+      (applied) => [...applied.slice(0, -2), applied.at(-1)!, applied.at(-2)!],
+    ],
+    ['an op that it refused', (applied) => [...applied, applied.at(-1)! + 1]],
+    ['an op that was never sent', (applied) => [...applied, 4711]],
+  ])('does not explain %s', (_, remembers) => {
+    expect(names(revived({ remembers }))).toContain('unexplained')
   })
 })
 

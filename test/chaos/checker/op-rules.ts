@@ -3,7 +3,7 @@ import { CLOCK_TOLERANCE_MS } from './commit-rules.ts'
 import type { CommitTimes } from './commit-times.ts'
 import type { Excuses } from './excuses.ts'
 import { type ClientRecord, type History, playerIn, type View } from './history.ts'
-import { isSettled, OpTrack } from './op-track.ts'
+import { isSettled, type Op, OpTrack } from './op-track.ts'
 import type { Violation, ViolationName } from './violation.ts'
 
 /** Reliable messages: every acked op is applied exactly once and in order, refused ones never, the others at most once. */
@@ -137,12 +137,20 @@ class Seat {
     const finding = this.#track.see(view)
     if (finding.kind === 'fault') this.#report(finding.name, at, finding.message)
     if (finding.kind !== 'rollback') return
-    for (const { ref } of finding.lost) this.#forgotten.add(ref)
-    if (this.#excuses.ops(this.room, this.member, finding.lost, at)) return
+    const { lost, returned } = finding
+    for (const { ref } of lost) this.#forgotten.add(ref)
+    const excuse = this.#excuses.ops(this.room, this.member, [...lost, ...returned], at)
+    // Only where the store has lost everything does a room go on from what an earlier owner remembers.
+    if (excuse === 'store_lost' || (excuse && returned.length === 0)) return
     this.#report(
-      finding.lost.some(({ acked }) => acked) ? 'acked_lost' : 'rollback',
+      !excuse && lost.some(({ acked }) => acked) ? 'acked_lost' : 'rollback',
       at,
-      `refs ${finding.lost.map(({ ref }) => ref).join(', ')} were applied, and are not any more`,
+      [
+        lost.length > 0 && `refs ${refsOf(lost)} were applied, and are not any more`,
+        returned.length > 0 && `refs ${refsOf(returned)} were not applied any more, and are again`,
+      ]
+        .filter(Boolean)
+        .join('; '),
     )
   }
 
@@ -150,6 +158,8 @@ class Seat {
     this.found.push({ name, at, room: this.room, member: this.member, client: this.#client, message })
   }
 }
+
+const refsOf = (ops: readonly Op[]): string => ops.map(({ ref }) => ref).join(', ')
 
 /** The server no longer knows what became of an op: it may be applied, at most once. */
 const OUTCOME_UNKNOWN = 'outcome_unknown'

@@ -22,11 +22,18 @@ export const isSettled = ({ acked, refused, unknown }: Op): boolean => acked || 
 /** What a view of the room says of a member's ops. */
 export type Finding =
   | { readonly kind: 'fits' }
-  /** Fewer of the ops known to be applied are. */
-  | { readonly kind: 'rollback'; readonly lost: readonly Op[] }
+  /** Some of the ops known to be applied are not any more; others that had been taken back, and that no one sends again, are once more. */
+  | { readonly kind: 'rollback'; readonly lost: readonly Op[]; readonly returned: readonly Op[] }
   | { readonly kind: 'fault'; readonly name: ViolationName; readonly message: string }
 
 const FITS: Finding = { kind: 'fits' }
+
+/** What one owner has applied, in order; behind each op the chain. */
+interface Line {
+  readonly ops: readonly Op[]
+  readonly chains: readonly number[]
+}
+
 /** No search tries more sequences than this. */
 const MOST_TRIES = 50_000
 /** A rollback is looked for so many ops back, and a repeated op so many. */
@@ -38,9 +45,9 @@ const LOOK_BACK = 400
  */
 export class OpTrack {
   readonly #sent = new Map<number, Op>()
-  /** Applied, in order; behind each the chain. */
-  #applied: Op[] = []
-  #chains: number[] = [0]
+  #applied: Line = { ops: [], chains: [0] }
+  /** What earlier owners had applied when another went on from less. They may still remember it. */
+  readonly #former: Line[] = []
   /** Acked and rolled back: nobody sends them again. */
   readonly #gone = new Set<Op>()
 
@@ -53,7 +60,7 @@ export class OpTrack {
   }
 
   isApplied(op: Op): boolean {
-    return this.#applied.includes(op)
+    return this.#applied.ops.includes(op)
   }
 
   send({ ref, op, refuse, at }: Pick<Op, 'ref' | 'op' | 'refuse' | 'at'>): void {
@@ -71,46 +78,58 @@ export class OpTrack {
   /** Brings what is known up to a view. */
   see(view: View): Finding {
     const { count, chain } = view
-    const known = this.#applied.length
-    if (count === known && chain === this.#chains[known]) return FITS
-    if (count > known && this.#extend(known, count - known, chain)) return FITS
-    const lost = this.#rollBack(view)
-    if (lost) {
-      for (const op of lost) if (op.acked) this.#gone.add(op)
-      return { kind: 'rollback', lost }
-    }
-    return this.#explain(view)
-  }
-
-  /** Finds the ops that lead from the first `from` applied ones to `chain`: `more` of those not applied, in order. */
-  #extend(from: number, more: number, chain: number): boolean {
-    const applied = new Set(this.#applied.slice(0, from))
-    const last_ref = this.#applied[from - 1]?.ref ?? 0
-    const open = this.#inOrder().filter(
-      (op) => op.ref > last_ref && !op.refused && !op.refuse && !applied.has(op) && !this.#gone.has(op),
-    )
-    const found = subsequence(open, more, this.#chains[from]!, chain)
-    if (found) this.#take(from, found)
-    return found !== undefined
-  }
-
-  #rollBack({ count, chain }: View): Op[] | undefined {
     const before = this.#applied
-    const lowest = Math.max(0, before.length - LOOK_BACK)
-    for (let from = Math.min(count, before.length); from >= lowest; from--) {
-      if (from === before.length) continue
-      const matches = from === count && chain === this.#chains[from]
-      if (matches) this.#take(from, [])
-      else if (count - from > 16 || !this.#extend(from, count - from, chain)) continue
-      return before.filter((op) => !this.#applied.includes(op))
+    const known = before.ops.length
+    if (count === known && chain === before.chains[known]) return FITS
+    const isOpen = (op: Op) => !this.#gone.has(op)
+    const more = count > known && this.#extend(before, known, view, isOpen)
+    if (more) {
+      this.#applied = more
+      return FITS
+    }
+    const now = this.#rollBack(before, view, isOpen) ?? this.#comeBack(view)
+    if (!now) return this.#explain(view)
+    this.#applied = now
+    this.#former.push(before)
+    const returned = now.ops.filter((op) => this.#gone.has(op) && !before.ops.includes(op))
+    const lost = before.ops.filter((op) => !now.ops.includes(op))
+    for (const op of lost) if (op.acked) this.#gone.add(op)
+    return { kind: 'rollback', lost, returned }
+  }
+
+  /** The first `from` ops of a line and those that lead on from there to a view, in order. */
+  #extend(line: Line, from: number, { count, chain }: View, isOpen: (op: Op) => boolean): Line | undefined {
+    const ops = line.ops.slice(0, from)
+    const last_ref = ops.at(-1)?.ref ?? 0
+    const open = this.#inOrder().filter(
+      (op) => op.ref > last_ref && !op.refused && !op.refuse && !ops.includes(op) && isOpen(op),
+    )
+    const more = subsequence(open, count - from, line.chains[from]!, chain)
+    if (!more) return undefined
+    const chains = line.chains.slice(0, from + 1)
+    for (const { op } of more) chains.push(chainAfter(chains.at(-1)!, op))
+    return { ops: [...ops, ...more], chains }
+  }
+
+  /** The line that leaves `line` as late as possible and leads to a view. */
+  #rollBack(line: Line, view: View, isOpen: (op: Op) => boolean): Line | undefined {
+    const known = line.ops.length
+    const lowest = Math.max(0, known - LOOK_BACK)
+    for (let from = Math.min(view.count, known); from >= lowest; from--) {
+      if (view.count - from > 16) return undefined
+      const found = this.#extend(line, from, view, isOpen)
+      if (found) return found
     }
     return undefined
   }
 
-  #take(from: number, more: readonly Op[]): void {
-    this.#applied = [...this.#applied.slice(0, from), ...more]
-    this.#chains = this.#chains.slice(0, from + 1)
-    for (const { op } of more) this.#chains.push(chainAfter(this.#chains.at(-1)!, op))
+  /** The same of what an earlier owner had applied: it may also have been sent what was acked by the owner after it. */
+  #comeBack(view: View): Line | undefined {
+    for (const line of this.#former.toReversed()) {
+      const found = this.#rollBack(line, view, () => true)
+      if (found) return found
+    }
+    return undefined
   }
 
   #inOrder(): Op[] {
@@ -119,10 +138,11 @@ export class OpTrack {
 
   /** Which mistake leads to the view. */
   #explain({ count, chain, last_ref }: View): Finding {
-    const known = this.#applied.length
-    const from = this.#chains[known]!
+    const { ops, chains } = this.#applied
+    const known = ops.length
+    const from = chains[known]!
     const more = count - known
-    const open = this.#inOrder().filter((op) => !this.#applied.includes(op))
+    const open = this.#inOrder().filter((op) => !ops.includes(op))
     const may = open.filter((op) => !op.refused && !op.refuse)
     const where = `the room has ${count} ops of the member, the last with ref ${last_ref}; ${known} were known to be applied`
     const fault = (name: ViolationName, what: string): Finding => ({
@@ -152,7 +172,7 @@ export class OpTrack {
 
   /** The op that, applied once more somewhere among the new ones, explains the view. */
   #repeated(open: readonly Op[], more: number, from: number, chain: number): Op | undefined {
-    const recent = this.#applied.slice(-LOOK_BACK)
+    const recent = this.#applied.ops.slice(-LOOK_BACK)
     for (const fresh of prefixes(open, more - 1))
       for (const again of [...recent, ...fresh])
         for (let at = 0; at <= fresh.length; at++) {

@@ -32,6 +32,11 @@ interface Seated {
   ref: number
 }
 
+interface Memory {
+  readonly seq: number
+  readonly state: ChaosState
+}
+
 /** Plays a room and its members by the rules, and writes down what a real run would have left behind. */
 export class Scenario {
   readonly clients: ClientRecord[] = []
@@ -47,7 +52,7 @@ export class Scenario {
   #version = 0
   #seq = 0
   #state: ChaosState = { total: 0, players: {}, log: [] }
-  #saved = { seq: 0, state: structuredClone(this.#state) }
+  #saved = this.memory()
 
   constructor(durability: Durability) {
     this.room = `chaos-${durability}:one`
@@ -55,30 +60,33 @@ export class Scenario {
     this.claim('node_a')
   }
 
-  /** A new owner; in a room that is not a journal it goes on from the last save. */
-  claim(node: string): void {
+  /** A new owner; in a room that is not a journal it goes on from the last save, or from `from`. */
+  claim(node: string, { seq, state }: Memory = this.#saved): void {
     this.#node = node
     this.#epoch = this.#epoch === 0 ? 1_000_000 : this.#epoch + 1000
     this.#record('claim', true)
     if (this.#durability !== 'journal') {
-      this.#seq = this.#saved.seq
-      this.#state = structuredClone(this.#saved.state)
+      this.#seq = seq
+      this.#state = structuredClone(state)
     }
     if (this.#seated.length === 0) return
     if (this.#durability === 'journal') this.#flush()
     this.#everybody(this.#durability === 'journal' ? 'state.patch' : 'state.resync')
   }
 
-  /** The store loses everything, and `node` writes down what it remembers: the room as it was when it began. */
-  forget(node: string): void {
+  /** What the owner has in its memory now. */
+  memory(): Memory {
+    return { seq: this.#seq, state: structuredClone(this.#state) }
+  }
+
+  /** The store loses everything, and `node` writes down what it remembers. */
+  forget(node: string, { seq, state }: Memory): void {
     this.faults.push({ kind: 'redis_lost', at: this.#tick(), until: this.#tick() })
     this.#node = node
     this.#epoch += 1000
     this.#version = 0
-    this.#seq = this.#saved.seq
-    const { players } = this.#state
-    this.#state = { ...structuredClone(this.#saved.state), players }
-    for (const member of Object.keys(players)) players[member] = { ...NEW_PLAYER }
+    this.#seq = seq
+    this.#state = structuredClone(state)
     this.#record('claim', true)
     this.#record('snapshot', true, true)
     this.#everybody('state.resync')
@@ -127,7 +135,7 @@ export class Scenario {
 
   /** The room's state is saved, as rooms do that are no journals. */
   save(): void {
-    this.#saved = { seq: this.#seq, state: structuredClone(this.#state) }
+    this.#saved = this.memory()
     if (this.#durability !== 'none') this.#record('snapshot', true, true)
   }
 
