@@ -27,10 +27,11 @@ export class Delivery {
   }
 
   /** Sends one flush; returns the frames it was encoded to, for whoever misses them. */
-  flush(flush: Flush, epoch: number): UpdateFrames | undefined {
+  flush(flush: Flush): UpdateFrames | undefined {
     const { room, seats, frames, deliver } = this.#parts
     const { update } = flush
-    for (const parting of flush.partings) this.#part(parting, update, epoch)
+    const { epoch } = update
+    for (const parting of flush.partings) this.#part(parting, update)
     const personal = this.#personal(flush)
     if (!update.visible) {
       for (const [edge, parts] of personal)
@@ -40,7 +41,7 @@ export class Delivery {
     if (seats.nobody) return undefined
     // In this order: what the patch announces is in the snapshot.
     const encoded = frames.update(update, seats.codecs)
-    const joined = this.#joined(flush, epoch)
+    const joined = this.#joined(flush)
     for (const edge of seats.edges)
       deliver(edge, {
         room,
@@ -71,8 +72,9 @@ export class Delivery {
   }
 
   /** Whoever leaves gets what was for it until then, its ack, and the farewell; not the rest of the flush. */
-  #part({ seat, reason, ref, end_event, unseen }: Parting, update: Update, epoch: number): void {
+  #part({ seat, reason, ref, end_event, unseen }: Parting, update: Update): void {
     const { room, room_id, seats, frames, deliver } = this.#parts
+    const { epoch } = update
     const { member_id, sub } = seat.member
     seats.release(seat)
     // Its edge has forgotten it already, or never knew it as a member.
@@ -112,7 +114,7 @@ export class Delivery {
             farewell: {
               t: 'room.left',
               room_id,
-              epoch: update.epoch,
+              epoch,
               seq: update.seq,
               member_id,
               sub,
@@ -163,11 +165,12 @@ export class Delivery {
   }
 
   /** By edge, who comes with this flush, each with its snapshot. */
-  #joined({ update, state, members, joins }: Flush, epoch: number): Map<string, JoinedSeat[]> {
+  #joined({ update, state, members, joins }: Flush): Map<string, JoinedSeat[]> {
     const by_edge = new Map<string, JoinedSeat[]>()
     if (joins.length === 0) return by_edge
     const { room_id, frames } = this.#parts
-    const at = { room_id, epoch, seq: update.seq, checksum: update.checksum, state }
+    const { epoch, seq, checksum } = update
+    const at = { room_id, epoch, seq, checksum, state }
     const snapshot: { [codec in Subprotocol]?: Frame } = {}
     for (const { seat } of joins) {
       snapshot[seat.codec] ??= frames.snapshot(at, seat.codec)

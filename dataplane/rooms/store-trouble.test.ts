@@ -238,6 +238,37 @@ describe('a store that came back empty, while the last owner was away', () => {
     expect(old.sentOf('attached').at(-1)).toMatchObject({ resumed: false })
   })
 
+  it('and an update that an earlier one could not commit until then is told under the epoch that it stands under', async () => {
+    const clock = new FakeClock()
+    const store = memoryStore({ clock })
+    const bench = (node_id: string) => new RoomBench([counting('journal')], { clock, store, node_id })
+    const [old, heir] = [bench('node_x'), bench('node_y')]
+    const ann = await old.join('counter', 'ann')
+    old.store.mood = 'deaf'
+    const eve = old.askToJoin('counter', 'eve')
+    for (const ref of [1, 2]) old.message('counter', 'ann', 'inc', null, ref)
+    await old.settle()
+    clock.advance(1000)
+    const bob = await heir.join('counter', 'bob')
+    expect([bob.seq, bob.state]).toEqual([ann.seq + 1, { count: 0 }])
+    clock.advance(1000)
+    const empty = memoryStore({ clock })
+    old.store.follow(() => empty.rooms)
+    old.store.mood = 'fine'
+    await old.advance(1000)
+    const { epoch } = (await empty.rooms.inspect('prj_test/counter:a'))!
+    expect(epoch).toBeGreaterThan(bob.epoch)
+    for (const member of [ann, eve])
+      expect([member.state, member.seq, member.epoch]).toEqual([{ count: 2 }, bob.seq, epoch])
+    expect(ann.acked).toBe(2)
+    const next = new RoomBench([counting('journal')], { clock, store: empty, node_id: 'node_z' })
+    next.members.set('ann', ann)
+    next.attach('counter', ann)
+    await next.settle()
+    expect(next.sentOf('attached').at(-1)).toMatchObject({ resumed: true })
+    expect(ann.faults).toEqual([])
+  })
+
   for (const ending of ['hands the room over', 'dies'] as const)
     it(`so it is also when that one ${ending}, and another goes on with the room`, async () => {
       const { clock, store, old, ann } = await toldByAnEarlierOwner()

@@ -13,7 +13,7 @@ import { Pace } from './pace.ts'
 import { type Flush, Pending } from './pending.ts'
 import { RoomRecord } from './record.ts'
 import type { RestoredRoom } from './restore.ts'
-import { type History, Ring } from './ring.ts'
+import { type History, type LostEpochs, Ring } from './ring.ts'
 import type { Timer } from './scheduler.ts'
 import type { SeatRecord } from './seat.ts'
 import type { Seats } from './seats.ts'
@@ -86,7 +86,7 @@ export class RoomStream {
       metrics,
       ttl_ms: environment.limits.record_ttl_ms,
       whole: () => (parts.durability === 'none' ? NOTHING : this.#whole()),
-      on_anew: (lost) => this.#ring.lose(lost),
+      on_anew: (lost) => this.#renew(lost),
       on_unsure: parts.on_stopped,
     })
     const state = parts.state()
@@ -267,7 +267,7 @@ export class RoomStream {
       return
     }
     const { update, state, members } = flush
-    const frames = this.#delivery.flush(flush, this.epoch)
+    const frames = this.#delivery.flush(flush)
     flush.acked.forEach((seat, i) => {
       seat.committed_ref = update.acks[i]!.ref
     })
@@ -282,6 +282,24 @@ export class RoomStream {
     metrics.delivered(room.room_type, (clock.monotonic() - flush.since) / 1000)
     this.#parts.on_delivered()
     if (this.#pending.since !== undefined && !this.#timer.waiting) this.#schedule()
+  }
+
+  /** The room goes on from memory under a new epoch, and so does what members have not been told: under the old one others may have come to its seq. */
+  #renew(lost: LostEpochs): void {
+    this.#ring.lose(lost)
+    this.#in_flight &&= this.#under(lost.before, this.#in_flight)
+    this.#withheld &&= this.#under(lost.before, this.#withheld)
+  }
+
+  #under(epoch: number, flush: Flush): Flush {
+    const update = { ...flush.update, epoch }
+    return { ...flush, update, packed: this.#packed(update) }
+  }
+
+  /** The journal entry of an update; undefined in a room that is kept nowhere. */
+  #packed(update: Update): Uint8Array | undefined {
+    const { durability, environment } = this.#parts
+    return durability === 'none' ? undefined : environment.format.entry(update)
   }
 
   /** The update of everything since the last flush; undefined when nothing came of it. */
@@ -325,7 +343,7 @@ export class RoomStream {
     }
     return {
       update,
-      packed: this.#parts.durability === 'none' ? undefined : environment.format.entry(update),
+      packed: this.#packed(update),
       state: this.#flushed.state,
       members: seats.members,
       joins,
