@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { check } from './check.ts'
-import type { ClientRecord, StoreRecord } from './history.ts'
+import type { ClientRecord, FaultKind, StoreRecord } from './history.ts'
 import { type OpenHistory, Scenario } from './scenario.ts'
 import { VIOLATIONS, type ViolationName } from './violation.ts'
 
@@ -59,6 +59,37 @@ function forgetful({ crash, unsaved_ms = 0 }: { crash: Crash; unsaved_ms?: numbe
 }
 
 type Crash = 'kill' | 'of another node' | 'over' | 'none'
+
+/** A snapshot room whose owner lives, and is taken for dead: it goes on for a while, which is lost. `idle_ms`: it did nothing for so long. */
+function overtaken({
+  fault = 'cut',
+  idle_ms = 0,
+}: {
+  fault?: FaultKind
+  idle_ms?: number
+} = {}): OpenHistory {
+  const scenario = new Scenario('snapshot')
+  play(scenario)
+  scenario.save()
+  ops(scenario)
+  scenario.fault(fault)
+  scenario.overtake('node_b', () => {
+    scenario.wait(idle_ms)
+    ops(scenario)
+  })
+  ops(scenario)
+  return scenario.end()
+}
+
+/** Ann's client library tells no frames, and so no epochs. */
+function withoutFrames(history: OpenHistory): OpenHistory {
+  history.clients = history.clients.map((record) =>
+    record.kind === 'frame' && record.client === 'ann'
+      ? { ...record, kind: 'view', view: record.view! }
+      : record,
+  )
+  return history
+}
 
 /** A journal room of which the store loses everything, when its owner has a fault of its own or has none. */
 function emptied({ owner_fault }: { owner_fault: boolean }): OpenHistory {
@@ -137,6 +168,8 @@ describe('a history that keeps every promise passes', () => {
   it.each([
     ['a journal room through crash, hand-over and resume', journal],
     ['a snapshot room that a crash took back to its last save', () => forgetful({ crash: 'kill' })],
+    ['one whose owner lived and went on for a while', overtaken],
+    ['the same as a client library shows it that tells no epochs', () => withoutFrames(overtaken())],
     ['a room that an emptied store has from the owner before its last, who never saw it go back', revived],
     [
       'and one whose earlier owner was also sent what the last one applied',
@@ -355,6 +388,21 @@ describe('one planted violation of each kind is caught under its own name', () =
   it('and so is one of a journal room whose owner could have told an emptied store of it', () => {
     expect(names(emptied({ owner_fault: true }))).toEqual([])
     expect(names(emptied({ owner_fault: false }))).toContain('rollback')
+  })
+})
+
+describe('a take-over from an owner that lives', () => {
+  it('does not explain that the new one lost what it had applied itself', () => {
+    const history = overtaken()
+    forget(history)
+    expect(names(history)).toEqual(['acked_lost'])
+  })
+
+  it.each([
+    ['came long after it', { idle_ms: 5000 }],
+    ['came when that owner was dead', { fault: 'kill' }],
+  ] as const)('does not explain a loss of what %s', (_, how) => {
+    expect(names(withoutFrames(overtaken(how)))).toContain('acked_lost')
   })
 })
 

@@ -33,6 +33,14 @@ interface LostOp {
   readonly at: number
 }
 
+/** The epochs between which something went: 0 and Infinity where a client library tells none. */
+export interface Epochs {
+  /** Under which it was last seen. */
+  readonly known: number
+  /** Under which it is not there any more. */
+  readonly epoch: number
+}
+
 /** Which losses the faults of a run explain. An excuse names one take-over, loss or race, and covers nothing that came before or long after it. */
 export class Excuses {
   readonly #ownerships: Ownerships
@@ -57,17 +65,27 @@ export class Excuses {
     known_epoch: number,
     { epoch, seq }: { epoch: number; seq: number },
   ): Excuse | undefined {
-    const between = ({ claim }: Ownership) => known_epoch < claim.epoch && claim.epoch <= epoch
+    const between = isBetween({ known: known_epoch, epoch })
     if (this.#ownerships.losses(room).some(between)) return 'store_lost'
     if (this.#durability.get(room) !== 'snapshot') return undefined
     const crash = this.#ownerships.crashes(room).find(between)
     return crash && seq >= (crash.base?.content?.seq ?? 0) ? 'take_over' : undefined
   }
 
-  /** Ops that are applied no more at `at`: sent before the take-over, and not in what the new owner found. */
-  ops(room: string, member: string, lost: readonly LostOp[], at: number): Excuse | undefined {
-    const before = ({ claim }: Ownership) =>
-      claim.ended <= at && lost.every(({ at: sent_at }) => sent_at <= claim.ended)
+  /** Ops that are applied no more at `at`: the owner before the take-over had them, while it could go on, and the new one did not find them. */
+  ops(
+    { room, member }: Pick<Seated, 'room' | 'member'>,
+    lost: readonly LostOp[],
+    epochs: Epochs,
+    at: number,
+  ): Excuse | undefined {
+    const between = isBetween(epochs)
+    const before = (ownership: Ownership) => {
+      const until = this.#ownerships.previousUntil(ownership)
+      return (
+        between(ownership) && ownership.claim.ended <= at && lost.every(({ at: sent_at }) => sent_at <= until)
+      )
+    }
     if (this.#ownerships.losses(room).some(before)) return 'store_lost'
     if (this.#durability.get(room) !== 'snapshot') return undefined
     const crash = this.#ownerships
@@ -130,6 +148,11 @@ export class Excuses {
     return lost ? 'session_lost' : undefined
   }
 }
+
+const isBetween =
+  ({ known, epoch }: Epochs) =>
+  ({ claim }: Ownership): boolean =>
+    known < claim.epoch && claim.epoch <= epoch
 
 /** The ref of the member's last op in what a new owner found; undefined: it found no such member. */
 const appliedOf = ({ base }: Ownership, member: string): number | undefined => base?.content?.applied[member]

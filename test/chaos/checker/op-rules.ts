@@ -2,7 +2,7 @@ import { REFUSALS } from '../op-chain.ts'
 import { CLOCK_TOLERANCE_MS } from './commit-rules.ts'
 import type { CommitTimes } from './commit-times.ts'
 import type { Excuses } from './excuses.ts'
-import { type ClientRecord, type History, playerIn, type View } from './history.ts'
+import { type ClientRecord, type History, playerIn, type Stand, type View } from './history.ts'
 import { isSettled, type Op, OpTrack } from './op-track.ts'
 import type { Violation, ViolationName } from './violation.ts'
 
@@ -18,8 +18,7 @@ export function checkOps(history: History, excuses: Excuses, times: CommitTimes)
     seats.get(key)?.take(record)
   }
   const owners = new Map(history.end.owners.map((owner) => [owner.room, owner]))
-  for (const seat of seats.values())
-    seat.end(history.end.at, playerIn(owners.get(seat.room)?.state, seat.member))
+  for (const seat of seats.values()) seat.end(history.end.at, owners.get(seat.room))
   return [...seats.values()].flatMap(({ found }) => found)
 }
 
@@ -36,6 +35,8 @@ class Seat {
   readonly #track = new OpTrack()
   /** Refs that an owner's crash took back, where the room type allows it. */
   readonly #forgotten = new Set<number>()
+  /** Under which the member's ops were last seen; 0: not known. */
+  #epoch = 0
   #lost = false
 
   constructor(
@@ -66,7 +67,7 @@ class Seat {
         break
       case 'frame':
       case 'view':
-        if (record.view) this.#see(record.view, record.at)
+        if (record.view) this.#see(record.view, record.at, record.kind === 'frame' ? record.epoch : undefined)
         break
       case 'lost':
         this.#lost = true
@@ -74,10 +75,11 @@ class Seat {
     }
   }
 
-  /** `view`: what the owner has of this member in the end. */
-  end(at: number, view: View | undefined): void {
+  /** `stand`: what the owner has in the end. */
+  end(at: number, stand: Stand | undefined): void {
     if (this.found.length > 0) return
-    if (view) this.#see(view, at)
+    const view = playerIn(stand?.state, this.member)
+    if (view) this.#see(view, at, stand?.epoch)
     else if (!this.#excuses.forgotten(this, at)) {
       this.#report('acked_lost', at, 'the room knows nothing of the member any more')
       return
@@ -133,13 +135,16 @@ class Seat {
     }
   }
 
-  #see(view: View, at: number): void {
+  /** `epoch`: undefined where a client library tells none. */
+  #see(view: View, at: number, epoch: number | undefined): void {
+    const epochs = { known: this.#epoch, epoch: epoch ?? Number.POSITIVE_INFINITY }
+    this.#epoch = epoch ?? 0
     const finding = this.#track.see(view)
     if (finding.kind === 'fault') this.#report(finding.name, at, finding.message)
     if (finding.kind !== 'rollback') return
     const { lost, returned } = finding
     for (const { ref } of lost) this.#forgotten.add(ref)
-    const excuse = this.#excuses.ops(this.room, this.member, [...lost, ...returned], at)
+    const excuse = this.#excuses.ops(this, [...lost, ...returned], epochs, at)
     // Only where the store has lost everything does a room go on from what an earlier owner remembers.
     if (excuse === 'store_lost' || (excuse && returned.length === 0)) return
     this.#report(

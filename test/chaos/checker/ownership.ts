@@ -20,6 +20,8 @@ const DETECTED_LEASES = 2.5
 const STALL_LEASES = 0.5
 /** Outages no further apart are one: between them the owner may not have come to save. */
 const SAVED_WITHIN_MS = 1000
+/** A snapshot room saves within a second of a change; the rest is the way there on a busy machine. */
+const FOUND_OUT_WITHIN_MS = 1500
 
 /** A room that went to an owner, as the store has it. */
 export interface Ownership {
@@ -156,6 +158,16 @@ export class Ownerships {
       if (!next) return back
       back = next.until
     }
+  }
+
+  /** Until when the owner before may have gone on: one that was taken for dead and lives finds out with its next save, at the latest. */
+  previousUntil({ claim, previous }: Ownership): number {
+    const lives =
+      previous &&
+      !this.#faults.some(
+        ({ kind, node, at }) => kind === 'kill' && node === previous.node && at <= claim.ended,
+      )
+    return lives ? this.back(previous.node, claim.ended) + FOUND_OUT_WITHIN_MS : claim.ended
   }
 
   /** When the store lost its data, up to a moment. */

@@ -61,10 +61,31 @@ export class Scenario {
   }
 
   /** A new owner; in a room that is not a journal it goes on from the last save, or from `from`. */
-  claim(node: string, { seq, state }: Memory = this.#saved): void {
+  claim(node: string, from: Memory = this.#saved): void {
+    this.#take(node)
+    this.#goOnFrom(from)
+  }
+
+  /** A new owner while the one before lives, which goes on (`meanwhile`) until it finds out. */
+  overtake(node: string, meanwhile: () => void): void {
+    const earlier = { node: this.#node, epoch: this.#epoch }
+    this.#take(node)
+    const epoch = this.#epoch
+    this.#node = earlier.node
+    this.#epoch = earlier.epoch
+    meanwhile()
+    this.#node = node
+    this.#epoch = epoch
+    this.#goOnFrom(this.#saved)
+  }
+
+  #take(node: string): void {
     this.#node = node
     this.#epoch = this.#epoch === 0 ? 1_000_000 : this.#epoch + 1000
     this.#record('claim', true)
+  }
+
+  #goOnFrom({ seq, state }: Memory): void {
     if (this.#durability !== 'journal') {
       this.#seq = seq
       this.#state = structuredClone(state)
