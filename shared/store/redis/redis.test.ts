@@ -135,6 +135,35 @@ describe('several stores on one Redis', () => {
     }
     expect(await redis.exists(`${key_prefix}{room:p/a:k}:record`)).toBe(0)
   })
+
+  it.each<[string, (redis: Redis, stem: string) => Promise<unknown>]>([
+    ['an epoch that is no number', (redis, stem) => redis.hset(`${stem}:record`, 'epoch', '17953x')],
+    ['a version that is no number', (redis, stem) => redis.hset(`${stem}:record`, 'version', '1x')],
+    [
+      'no string for a snapshot',
+      (redis, stem) => redis.multi().del(`${stem}:snapshot`).rpush(`${stem}:snapshot`, 'a').exec(),
+    ],
+    [
+      'no list for a journal',
+      (redis, stem) => redis.multi().del(`${stem}:journal`).set(`${stem}:journal`, 'a').exec(),
+    ],
+  ])('let a room be claimed and put in quarantine that has %s', async (_, damage) => {
+    const url = inject('redisUrl')
+    const key_prefix = freshPrefix()
+    const { rooms } = await openStore({ url, key_prefix })
+    const { fence } = (await rooms.claim('p/a:k', 'node_a', 0, LONG_MS))!
+    await rooms.snapshot('p/a:k', fence, everyByte(), LONG_MS)
+    await rooms.commit('p/a:k', { ...fence, version: 1 }, bytes('one'), LONG_MS)
+    await damage(admin(url), `${key_prefix}{room:p/a:k}`)
+    const { epoch, owner } = (await rooms.inspect('p/a:k'))!
+    expect([epoch, owner]).toEqual([fence.epoch, 'node_a'])
+    const taken = (await rooms.claim('p/a:k', 'node_b', epoch, LONG_MS))!
+    expect(taken.fence.epoch).toBeGreaterThan(fence.epoch)
+    const asked = { reason: 'damaged', ttl_ms: 60_000, refuse_ms: 0 }
+    expect(await rooms.quarantine('p/a:k', taken.fence, asked)).toBe(true)
+    const anew = (await rooms.claim('p/a:k', 'node_b', taken.fence.epoch, LONG_MS))!
+    expect([anew.snapshot, anew.journal]).toEqual([undefined, []])
+  })
 })
 
 describe('a Redis store that loses its server', () => {

@@ -16,9 +16,15 @@
 -- Invariant: of all that claim over the same epoch exactly one wins, and the new epoch is larger than every earlier one: at
 -- least the old one + 1, and at least this store's clock in milliseconds, so that epochs grow even when the store lost its data.
 -- A record is contested from the first claim on that was made over an owner who had not released it, or over an epoch without a record.
+-- What is damaged keeps no one from claiming: an epoch or a version that is no number is none (see inspect.lua), and where snapshot or
+-- journal are of another kind, the claimant gets the reason in their place, and finds them unreadable.
+
+local function whole(number)
+  return number and number:match('^%d+$')
+end
 
 local record = redis.call('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'contested', 'quarantined')
-local epoch = record[1] or redis.call('GET', KEYS[2]) or '0'
+local epoch = whole(record[1]) or whole(redis.call('GET', KEYS[2])) or '0'
 if epoch ~= ARGV[1] or record[5] then
   return false
 end
@@ -29,7 +35,7 @@ end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local next_epoch = string.format('%.0f', math.max(epoch + 1, now))
-local version = record[2] or '0'
+local version = whole(record[2]) or '0'
 local released = epoch == '0' or record[3] == ''
 local contested = (record[4] == '1' or not released) and '1' or ''
 
@@ -45,4 +51,12 @@ for i, entry in ipairs(redis.call('LRANGE', KEYS[5], 0, -1)) do
   stuck[i] = { of, string.format('%.0f', now - at), note }
 end
 
-return { next_epoch, version, redis.call('GET', KEYS[3]), redis.call('LRANGE', KEYS[4], 0, -1), stuck }
+local snapshot = redis.pcall('GET', KEYS[3])
+local journal = redis.pcall('LRANGE', KEYS[4], 0, -1)
+return {
+  next_epoch,
+  version,
+  type(snapshot) == 'table' and snapshot.err or snapshot,
+  journal.err and { journal.err } or journal,
+  stuck,
+}

@@ -4,14 +4,19 @@
 -- KEYS[2]   the room's epoch, which outlives the record
 -- returns   {epoch, version, owner, quarantined or nil}, or nil when neither is known
 --
--- Invariant: record and epoch are read at one moment; a room whose record has expired belongs to nobody.
+-- Invariant: record and epoch are read at one moment; a room whose record has expired belongs to nobody. An epoch or a version in it that is
+-- no number is damaged: the epoch is then the one that outlives the record, or 0, over which the room can be claimed.
 
-local record = redis.call('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'quarantined')
-if record[1] then
-  return record
+local function whole(number)
+  return number and number:match('^%d+$')
 end
 
-local epoch = redis.call('GET', KEYS[2])
+local record = redis.call('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'quarantined')
+local epoch = whole(redis.call('GET', KEYS[2]))
+if record[1] then
+  return { whole(record[1]) or epoch or '0', whole(record[2]) or '0', record[3], record[4] }
+end
+
 if epoch then
   return { epoch, '0', '' }
 end

@@ -29,11 +29,12 @@ local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 -- Copied, not renamed: that needs no right that a user of the store does not have anyway.
 redis.call('DEL', KEYS[5], KEYS[6], KEYS[7])
 redis.call('HSET', KEYS[5], 'epoch', ARGV[1], 'owner', record[3], 'reason', ARGV[6], 'at', string.format('%.0f', now))
-local snapshot = redis.call('GET', KEYS[3])
-if snapshot then
+-- What is no string, or no list, cannot be put aside: the reason says so.
+local snapshot = redis.pcall('GET', KEYS[3])
+if type(snapshot) == 'string' then
   redis.call('SET', KEYS[6], snapshot)
 end
-for _, entry in ipairs(redis.call('LRANGE', KEYS[4], 0, -1)) do
+for _, entry in ipairs(redis.pcall('LRANGE', KEYS[4], 0, -1)) do
   redis.call('RPUSH', KEYS[7], entry)
 end
 for _, key in ipairs({ KEYS[5], KEYS[6], KEYS[7] }) do
