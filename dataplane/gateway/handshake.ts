@@ -6,9 +6,8 @@ import { StoreUnavailable } from '../../shared/store/port.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import type { Connection } from './connection.ts'
 import type { Edge } from './edge.ts'
-import { MessagePace, type PaceLevel, playerRates } from './message-pace.ts'
+import { MessagePace, type PaceLevel, PlayerPaces } from './message-pace.ts'
 import type { GatewayMetrics } from './metrics.ts'
-import type { RateLimits } from './rate-limit.ts'
 import { newResumeToken } from './resume-token.ts'
 import { Session } from './session.ts'
 import { RECORD_SPARE_MS } from './session-keeper.ts'
@@ -69,7 +68,7 @@ export class Handshake {
   readonly #parts: HandshakeParts
   readonly #take_over: TakeOverParts
   readonly #quota: SessionQuota
-  readonly #player_rates: RateLimits
+  readonly #player_paces: PlayerPaces
   readonly #started_at: number
   /** Sessions that are on their way in. */
   #coming = 0
@@ -92,7 +91,7 @@ export class Handshake {
         return taken !== undefined
       },
     })
-    this.#player_rates = playerRates(parts.clock, parts.limits)
+    this.#player_paces = new PlayerPaces(parts.clock, parts.limits)
     this.#started_at = parts.clock.monotonic()
   }
 
@@ -172,8 +171,7 @@ export class Handshake {
   #paceOf({ project_id, sub }: TokenClaims, level?: PaceLevel): MessagePace {
     const { clock, limits } = this.#parts
     if (sub === undefined) return new MessagePace(clock, limits, { level })
-    const who = `${project_id}/${sub}`
-    return new MessagePace(clock, limits, { level, shared: () => this.#player_rates.take(who) })
+    return new MessagePace(clock, limits, { level, shared: this.#player_paces.of(`${project_id}/${sub}`) })
   }
 
   /** The last look before somebody is let in: all of this may have changed while the store was writing. */

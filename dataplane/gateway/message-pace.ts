@@ -28,22 +28,44 @@ export const spent = (level: PaceLevel): PaceLevel => ({
 /** How many times as much as one session all those of one player may send at a node. */
 const SESSIONS_AT_FULL_RATE = 4
 
-/** What all sessions of each player may send at a node together. */
-export const playerRates = (clock: Clock, { messages_per_second, message_burst }: Limits): RateLimits =>
-  new RateLimits(clock, SESSIONS_AT_FULL_RATE * messages_per_second, SESSIONS_AT_FULL_RATE * message_burst)
+/** What a session shares with the others of its player. */
+export interface SharedPace {
+  /** Whether the player may send one more. */
+  readonly take: () => boolean
+  /** Whether one that is too many is borne with. */
+  readonly bear: () => boolean
+}
+
+const UNSHARED: SharedPace = { take: () => true, bear: () => true }
+
+/** What all sessions of each player may send at a node together, and how long they are borne with: a new session is no way around either. */
+export class PlayerPaces {
+  readonly #rates: RateLimits
+  readonly #patience: RateLimits
+
+  constructor(clock: Clock, { messages_per_second, message_burst }: Limits) {
+    const per_second = SESSIONS_AT_FULL_RATE * messages_per_second
+    this.#rates = new RateLimits(clock, per_second, SESSIONS_AT_FULL_RATE * message_burst)
+    this.#patience = new RateLimits(clock, per_second / PATIENCE_SECONDS, per_second * PATIENCE_SECONDS)
+  }
+
+  of(player: string): SharedPace {
+    return { take: () => this.#rates.take(player), bear: () => this.#patience.take(player) }
+  }
+}
 
 /** How fast one client may send, and for how long it is borne with when it is faster. */
 export class MessagePace {
   readonly #clock: Clock
   readonly #rate: RateLimit
   readonly #patience: RateLimit
-  readonly #shared: () => boolean
+  readonly #shared: SharedPace
 
-  /** `level`: where another node left off. `shared`: whether the session's player may send one more, whichever session it is from. */
+  /** `level`: where another node left off. `shared`: default nothing. */
   constructor(
     clock: Clock,
     { messages_per_second, message_burst }: Limits,
-    { level, shared = () => true }: { level?: PaceLevel | undefined; shared?: () => boolean } = {},
+    { level, shared = UNSHARED }: { level?: PaceLevel | undefined; shared?: SharedPace } = {},
   ) {
     const limit = (per_second: number, burst: number, left = burst): RateLimit => {
       const seconds = level ? Math.max(0, clock.now() - level.at) / 1000 : 0
@@ -66,7 +88,7 @@ export class MessagePace {
 
   /** Counts one more message, or ping or pong of the websocket. */
   admit(): PaceVerdict {
-    if (this.#rate.take() && this.#shared()) return 'pass'
-    return this.#patience.take() ? 'reject' : 'too_many'
+    if (this.#rate.take() && this.#shared.take()) return 'pass'
+    return this.#patience.take() && this.#shared.bear() ? 'reject' : 'too_many'
   }
 }
