@@ -48,7 +48,7 @@ function forgetful({ crash, unsaved_ms = 0 }: { crash: Crash; unsaved_ms?: numbe
   scenario.wait(unsaved_ms)
   ops(scenario)
   if (crash === 'kill') scenario.fault('kill')
-  if (crash === 'of another node') scenario.fault('kill', 'node_z')
+  if (crash === 'of another node') scenario.fault('kill', { node: 'node_z' })
   if (crash === 'over') {
     scenario.fault('pause')
     scenario.wait(5000)
@@ -91,14 +91,53 @@ function withoutFrames(history: OpenHistory): OpenHistory {
   return history
 }
 
-/** A journal room of which the store loses everything, when its owner has a fault of its own or has none. */
-function emptied({ owner_fault }: { owner_fault: boolean }): OpenHistory {
+/**
+ * A journal room of which the store loses everything, when its owner has a fault of its own or has none; `reclaimed`: it had begun to
+ * write it anew when another owner came.
+ */
+function emptied({
+  owner_fault,
+  reclaimed = false,
+}: {
+  owner_fault: boolean
+  reclaimed?: boolean
+}): OpenHistory {
   const scenario = new Scenario('journal')
   join(scenario)
   const begun = scenario.memory()
   ops(scenario)
   if (owner_fault) scenario.fault('kill')
-  scenario.forget('node_b', begun)
+  scenario.wipe()
+  if (reclaimed) scenario.reclaim()
+  scenario.rewrite('node_b', begun)
+  return scenario.end()
+}
+
+/**
+ * A journal room that its owner writes anew 3 s after the store lost it. The owner was away for `away_ms`, and a member is told after
+ * `told_ms` that it has no seat.
+ */
+function rewritten({ away_ms, told_ms }: { away_ms: number; told_ms: number }): OpenHistory {
+  const scenario = new Scenario('journal')
+  scenario.join('eve')
+  join(scenario)
+  ops(scenario)
+  if (away_ms > 0) scenario.fault('blackhole', { ms: away_ms })
+  scenario.wipe()
+  scenario.wait(told_ms)
+  scenario.loseSeat('eve')
+  scenario.wait(3000 - told_ms)
+  scenario.rewrite()
+  ops(scenario)
+  return scenario.end()
+}
+
+/** Ann, who is in a room, is refused what she resumes after something has happened. */
+function refused(happens: (scenario: Scenario) => void, { superseded = false } = {}): OpenHistory {
+  const scenario = new Scenario('journal')
+  play(scenario)
+  happens(scenario)
+  scenario.refuse('ann', { superseded })
   return scenario.end()
 }
 
@@ -127,8 +166,10 @@ function revived({
   scenario.claim('node_b')
   ops(scenario)
   scenario.fault('kill')
-  if (store_lost) scenario.forget('node_a', memory)
-  else scenario.claim('node_a', memory)
+  if (store_lost) {
+    scenario.wipe()
+    scenario.rewrite('node_a', memory)
+  } else scenario.claim('node_a', memory)
   ops(scenario)
   return scenario.end()
 }
@@ -388,6 +429,65 @@ describe('one planted violation of each kind is caught under its own name', () =
   it('and so is one of a journal room whose owner could have told an emptied store of it', () => {
     expect(names(emptied({ owner_fault: true }))).toEqual([])
     expect(names(emptied({ owner_fault: false }))).toContain('rollback')
+  })
+
+  it('and so is one whose owner had begun to tell it', () => {
+    expect(names(emptied({ owner_fault: true, reclaimed: true }))).toEqual([])
+    expect(names(emptied({ owner_fault: false, reclaimed: true }))).toContain('rollback')
+  })
+})
+
+describe('a member loses its seat', () => {
+  it('when a store that lost its data has been back for a lease, and the owner of its room away', () => {
+    expect(names(rewritten({ away_ms: 2900, told_ms: 1500 }))).toEqual([])
+  })
+
+  it.each([
+    ['when the owner was not away', { away_ms: 0, told_ms: 1500 }],
+    ['when the owner was away for less than a lease', { away_ms: 900, told_ms: 1500 }],
+    ['before a lease is over', { away_ms: 2900, told_ms: 900 }],
+  ])('and not %s', (_, lost) => {
+    expect(names(rewritten(lost))).toEqual(['seat_lost'])
+  })
+})
+
+describe('a client is refused what it resumes', () => {
+  it('when it has no seat any more', () => {
+    const seatless = (scenario: Scenario) => {
+      scenario.fault('blackhole', { ms: 2000 })
+      scenario.wipe()
+      scenario.wait(1500)
+      scenario.loseSeat('ann')
+      scenario.rewrite()
+    }
+    expect(names(refused(seatless))).toEqual([])
+  })
+
+  it('at the connection that lost a race, when the other one has resumed its session since', () => {
+    const again = (scenario: Scenario) => {
+      scenario.race('ann')
+      scenario.resume('ann')
+    }
+    expect(names(refused(again, { superseded: true }))).toEqual([])
+    expect(names(refused(again))).toEqual(['closed_without_cause'])
+    const once = (scenario: Scenario) => scenario.race('ann')
+    expect(names(refused(once, { superseded: true }))).toEqual(['closed_without_cause'])
+  })
+
+  it('when the store lost its session, and only a node that knew of no later resume wrote it down again', () => {
+    const rewrittenAt = (turn: number) => (scenario: Scenario) => {
+      scenario.session('ann', 0)
+      scenario.session('ann', 1)
+      scenario.wipe()
+      scenario.rewrite()
+      scenario.session('ann', turn)
+    }
+    expect(names(refused(rewrittenAt(0)))).toEqual([])
+    expect(names(refused(rewrittenAt(1)))).toEqual(['closed_without_cause'])
+  })
+
+  it('and not when nothing has happened', () => {
+    expect(names(refused(() => {}))).toEqual(['closed_without_cause'])
   })
 })
 

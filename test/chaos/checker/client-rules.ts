@@ -9,23 +9,29 @@ export function checkClients(history: History, excuses: Excuses): Violation[] {
   const sessions = new Map<string, string>()
   const edges = new Map<string, string>()
   const joined_at = new Map<string, number>()
+  const seated = new Set<string>()
   for (const record of history.clients) {
     const { at, client, kind } = record
     if (kind === 'connected') edges.set(client, record.node)
     else if (kind === 'welcome') {
       sessions.set(client, record.session)
       edges.set(client, record.node)
-    } else if (kind === 'joined') joined_at.set(client, at)
-    else if (kind === 'raced') {
+    } else if (kind === 'joined') {
+      joined_at.set(client, at)
+      seated.add(client)
+    } else if (kind === 'raced') {
       const message = `${record.winners} connections were welcome with one token, and stayed`
       found.push({ name: 'resumed_twice', at, client, message })
     } else if (kind === 'closed' && !record.asked) {
-      const { code, reason } = record
+      const { code, reason, superseded = false } = record
       const name = closeName(code)
       if (name === undefined || CLOSE[name].retry === 'resume') continue
-      if (excuses.close(code, client, sessions.get(client) ?? '', at)) continue
+      const session = sessions.get(client) ?? ''
+      if (excuses.close({ code, client, session, seated: seated.has(client), superseded }, at)) continue
       found.push({ name: 'closed_without_cause', at, client, message: `closed with ${code} (${reason})` })
-    } else if (kind === 'lost' && record.why === 'seat') {
+    } else if (kind === 'lost') {
+      seated.delete(client)
+      if (record.why !== 'seat') continue
       const { room, member } = record
       if (excuses.seat({ room, member, joined_at: joined_at.get(client) ?? 0 }, edges.get(client) ?? '', at))
         continue

@@ -1,5 +1,5 @@
 import { CLOSE } from '../../../shared/protocol/close-codes.ts'
-import type { ClientRecord, Durability, History } from './history.ts'
+import type { ClientRecord, Durability, Fault, History, SessionWrite } from './history.ts'
 import { isCrash, type Ownership, type Ownerships } from './ownership.ts'
 
 /** What excuses a member that sees something go which a promise would otherwise keep. */
@@ -9,6 +9,7 @@ export const EXCUSES = {
   store_lost: 'the store lost its data while the owner was away',
   session_lost: 'the store lost its data with the session in it',
   race: 'the client itself took its session up twice',
+  no_seat: 'a session without a seat ended with its connection',
 } as const
 
 export type Excuse = keyof typeof EXCUSES
@@ -24,6 +25,17 @@ export interface Seated {
   readonly room: string
   readonly member: string
   readonly joined_at: number
+}
+
+/** A connection that was closed. */
+export interface Closed {
+  readonly code: number
+  readonly client: string
+  readonly session: string
+  /** Whether the session had a seat. */
+  readonly seated: boolean
+  /** The client had another connection in its place. */
+  readonly superseded: boolean
 }
 
 /** An op that is applied no more. */
@@ -46,15 +58,18 @@ export class Excuses {
   readonly #ownerships: Ownerships
   readonly #durability: ReadonlyMap<string, Durability>
 
-  /** By session, when its record was written. */
-  readonly #written = new Map<string, number[]>()
+  /** By session, its records as they were written. */
+  readonly #written = new Map<string, SessionWrite[]>()
+  /** By client, when it had a session, and when it asked for one again. */
+  readonly #resumes = new Map<string, { readonly at: number; readonly kind: 'welcome' | 'resuming' }[]>()
 
-  constructor({ rooms, sessions }: Pick<History, 'rooms' | 'sessions'>, ownerships: Ownerships) {
-    for (const { session, at } of sessions) {
-      const written = this.#written.get(session)
-      if (written) written.push(at)
-      else this.#written.set(session, [at])
-    }
+  constructor(
+    { rooms, sessions, clients }: Pick<History, 'rooms' | 'sessions' | 'clients'>,
+    ownerships: Ownerships,
+  ) {
+    for (const write of sessions) push(this.#written, write.session, write)
+    for (const { client, at, kind } of clients)
+      if (kind === 'welcome' || kind === 'resuming') push(this.#resumes, client, { at, kind })
     this.#ownerships = ownerships
     this.#durability = new Map(rooms.map(({ room, durability }) => [room, durability]))
   }
@@ -99,7 +114,14 @@ export class Excuses {
 
   /** A member whose client is at the node `edge` is told that it has no seat. */
   seat(seat: Seated, edge: string, at: number): Excuse | undefined {
-    return this.#forgets(seat, at, (ended) => this.#ownerships.back(edge, ended) + NOTICED_WITHIN_MS)
+    const noticed = (ended: number) => this.#ownerships.back(edge, ended) + NOTICED_WITHIN_MS
+    const gone_then = (ownership: Ownership) => {
+      const since = this.#ownerships.goneSince(ownership)
+      const { ended } = ownership.claim
+      return since !== undefined && seat.joined_at <= ended && since <= at && at <= noticed(ended)
+    }
+    if (this.#ownerships.of(seat.room).some(gone_then)) return 'store_lost'
+    return this.#forgets(seat, at, noticed)
   }
 
   /** The room knows nothing of a member, at any time after it forgot it. */
@@ -133,20 +155,38 @@ export class Excuses {
   }
 
   /** A connection that was closed so that its session is over. */
-  close(code: number, client: string, session: string, at: number): Excuse | undefined {
-    if (code === CLOSE.session_taken_over.code)
-      return this.#ownerships.raced(client, at, TAKEN_OVER_WITHIN_MS) ? 'race' : undefined
+  close({ code, client, session, seated, superseded }: Closed, at: number): Excuse | undefined {
+    const race = this.#ownerships.raced(client, at, TAKEN_OVER_WITHIN_MS)
+    if (code === CLOSE.session_taken_over.code) return race && 'race'
     if (code !== CLOSE.resume_failed.code) return undefined
-    const written = this.#written.get(session) ?? []
-    const lost = this.#ownerships
-      .wipes(at)
-      .some(
-        (wipe) =>
-          written.some((time) => time <= wipe.until) &&
-          !written.some((time) => time > wipe.until && time <= at),
-      )
-    return lost ? 'session_lost' : undefined
+    if (superseded && race && this.#resumedAgain(client, race.at, at)) return 'race'
+    if (!seated) return 'no_seat'
+    return this.#ownerships.wipes(at).some((wipe) => this.#isLost(session, wipe, at))
+      ? 'session_lost'
+      : undefined
   }
+
+  /** Whether a client that raced came back with the token it had won: that of the race is older than the last used one by now. */
+  #resumedAgain(client: string, raced_at: number, at: number): boolean {
+    const resumes = (this.#resumes.get(client) ?? []).filter((r) => r.at >= raced_at && r.at <= at)
+    const won = resumes.findIndex(({ kind }) => kind === 'welcome')
+    return won >= 0 && resumes.slice(won).some(({ kind }) => kind === 'resuming')
+  }
+
+  /** Whether no one who knew of a session's last resume has written it down since the store lost its data. */
+  #isLost(session: string, { until }: Fault, at: number): boolean {
+    const written = this.#written.get(session) ?? []
+    const turns = written.filter((write) => write.at <= until).map(({ turn }) => turn)
+    if (turns.length === 0) return false
+    const last = Math.max(...turns)
+    return !written.some((write) => write.turn >= last && write.at > until && write.at <= at)
+  }
+}
+
+function push<T>(lists: Map<string, T[]>, key: string, item: T): void {
+  const list = lists.get(key)
+  if (list) list.push(item)
+  else lists.set(key, [item])
 }
 
 const isBetween =
@@ -193,7 +233,14 @@ export function excusedShare(
   excuses: Excuses,
 ): ExcusedShare {
   const durability = new Map(rooms.map(({ room, durability }) => [room, durability]))
-  const by: Record<Excuse, number> = { take_over: 0, room_ended: 0, store_lost: 0, session_lost: 0, race: 0 }
+  const by: Record<Excuse, number> = {
+    take_over: 0,
+    room_ended: 0,
+    store_lost: 0,
+    session_lost: 0,
+    race: 0,
+    no_seat: 0,
+  }
   const seen = new Map<string, Seen>()
   let pairs = 0
   let excused = 0
@@ -205,8 +252,14 @@ export function excusedShare(
     pairs += 1
     const { room, member, joined_at, edge, epoch } = now
     const found = new Set<Excuse | undefined>()
+    const connection = {
+      client: record.client,
+      session: before.session,
+      seated: before.room !== undefined,
+      superseded: false,
+    }
     for (const code of [CLOSE.session_taken_over.code, CLOSE.resume_failed.code])
-      found.add(excuses.close(code, record.client, before.session, record.at))
+      found.add(excuses.close({ code, ...connection }, record.at))
     if (room !== undefined) {
       found.add(excuses.seat({ room, member, joined_at }, edge, record.at))
       if (record.kind === 'frame' && before.epoch > 0)

@@ -85,8 +85,15 @@ export type ClientRecord = { readonly at: number; readonly client: string } & (
     }
   /** Two connections took one session up at once, with one token, and so many still have it a while later. */
   | { readonly kind: 'raced'; readonly winners: number }
-  /** `asked`: by this client itself. */
-  | { readonly kind: 'closed'; readonly code: number; readonly reason: string; readonly asked: boolean }
+  | {
+      readonly kind: 'closed'
+      readonly code: number
+      readonly reason: string
+      /** By this client itself. */
+      readonly asked: boolean
+      /** The client had given this connection up for another one. */
+      readonly superseded?: boolean
+    }
   | (InRoom &
       (
         | { readonly kind: 'joined' }
@@ -144,6 +151,8 @@ export interface StoreRecord {
 /** A node wrote down a session, which whoever resumes it must find. */
 export interface SessionWrite {
   readonly session: string
+  /** How often it had been resumed by then, as far as the node knew. */
+  readonly turn: number
   /** When the store had answered. */
   readonly at: number
 }

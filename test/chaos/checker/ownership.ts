@@ -27,9 +27,11 @@ const FOUND_OUT_WITHIN_MS = 1500
 export interface Ownership {
   readonly claim: StoreRecord
   readonly previous: StoreRecord | undefined
+  /** The last owner before that had the room, and not only a claim on one that the store had lost. */
+  readonly holder: StoreRecord | undefined
   /** The owner before had given the room up itself. */
   readonly handed_over: boolean
-  /** The store knew nothing of the room although it had had an owner. */
+  /** The store knew nothing of what the room was, although an owner had written it. */
   readonly anew: boolean
   /** What the new owner went on from: the last write before its claim. */
   readonly base: StoreRecord | undefined
@@ -62,23 +64,22 @@ export class Ownerships {
     const released = new Set(calls.filter(({ kind }) => kind === 'release').map(({ epoch }) => epoch))
     const writes = calls.filter(({ kind }) => kind === 'commit' || kind === 'snapshot')
     const written = new Set(writes.filter(({ ok }) => ok).map(({ epoch }) => epoch))
-    // Whether the store had something of the room's present life, and the first epoch of that life.
-    let known = false
+    let holder: StoreRecord | undefined
+    let anew = false
+    // The first epoch of the room's present life.
     let life = 0
     return claims.map((claim, i) => {
       const previous = claims[i - 1]
-      known ||= previous !== undefined && written.has(previous.epoch)
-      const anew = known && claim.version === 0
-      if (anew) {
-        known = false
-        life = claim.epoch
-      }
+      if (previous && (written.has(previous.epoch) || (holder && !anew))) holder = previous
+      anew = holder !== undefined && claim.version === 0
+      if (anew) life = claim.epoch
       const before = writes.filter(
         ({ version, epoch }) => version === claim.version - 1 && epoch >= life && epoch < claim.epoch,
       )
       return {
         claim,
         previous,
+        holder,
         handed_over: previous !== undefined && released.has(previous.epoch),
         anew,
         base: before.find(({ ok }) => ok) ?? before[0],
@@ -101,20 +102,37 @@ export class Ownerships {
     return this.of(room).filter((ownership) => ownership.anew && this.isLoss(ownership))
   }
 
-  isLoss({ claim, previous }: Ownership): boolean {
-    if (!previous || previous.node === claim.node) return false
-    const wiped = this.#faults.find(
-      ({ kind, at }) => kind === 'redis_lost' && at >= previous.began && at <= claim.ended,
-    )
+  isLoss({ claim, holder }: Ownership): boolean {
+    if (!holder || holder.node === claim.node) return false
+    const wiped = this.#wiped(holder, claim)
     return (
       wiped !== undefined &&
       this.#faults.some(
         (fault) =>
-          fault.node === previous.node &&
+          fault.node === holder.node &&
           fault.kind !== 'clock' &&
           fault.at <= claim.ended &&
-          this.#end(fault, previous.node) >= wiped.at,
+          this.#end(fault, holder.node) >= wiped.at,
       )
+    )
+  }
+
+  /**
+   * Since when a room that its own owner wrote anew had been taken for gone: the store had been back without it for a lease, through all
+   * of which faults of its own kept the owner away. Undefined: it never was.
+   */
+  goneSince({ claim, holder, anew }: Ownership): number | undefined {
+    if (!anew || holder?.node !== claim.node) return undefined
+    const wiped = this.#wiped(holder, claim)
+    if (!wiped) return undefined
+    const since = wiped.until + this.#lease_ms
+    const own = this.#outagesOf(holder.node).filter(({ node }) => node !== undefined)
+    return lasting(own, wiped.until, 0) >= since ? since : undefined
+  }
+
+  #wiped(holder: StoreRecord, claim: StoreRecord): Fault | undefined {
+    return this.#faults.find(
+      ({ kind, at }) => kind === 'redis_lost' && at >= holder.began && at <= claim.ended,
     )
   }
 
@@ -150,14 +168,7 @@ export class Ownerships {
 
   /** When `node` could hear of what happened at `at`: at once, or after the outages that it was in. */
   back(node: string, at: number): number {
-    let back = at
-    for (;;) {
-      const next = this.#outagesOf(node).find(
-        (fault) => fault.at <= back + SAVED_WITHIN_MS && fault.until > back,
-      )
-      if (!next) return back
-      back = next.until
-    }
+    return lasting(this.#outagesOf(node), at, SAVED_WITHIN_MS)
   }
 
   /** Until when the owner before may have gone on: one that was taken for dead and lives finds out with its next save, at the latest. */
@@ -175,9 +186,9 @@ export class Ownerships {
     return this.#faults.filter(({ kind, at }) => kind === 'redis_lost' && at <= before)
   }
 
-  /** Whether a client took its session up twice, not longer ago than that. */
-  raced(client: string, at: number, within_ms: number): boolean {
-    return this.#faults.some(
+  /** When a client took its session up twice, not longer ago than that. */
+  raced(client: string, at: number, within_ms: number): Fault | undefined {
+    return this.#faults.find(
       (fault) =>
         fault.kind === 'race' &&
         fault.at <= at &&
@@ -200,5 +211,15 @@ export class Ownerships {
   #end(fault: Fault, node: string): number {
     if (fault.kind === 'kill' && fault.node === node) return Number.POSITIVE_INFINITY
     return fault.until + DETECTED_LEASES * this.#lease_ms
+  }
+}
+
+/** Until when faults last that were there at `at`, with others no further than `apart_ms` behind them. */
+function lasting(faults: readonly Fault[], at: number, apart_ms: number): number {
+  let until = at
+  for (;;) {
+    const next = faults.find((fault) => fault.at <= until + apart_ms && fault.until > until)
+    if (!next) return until
+    until = next.until
   }
 }

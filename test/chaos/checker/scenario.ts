@@ -1,4 +1,5 @@
 import type { Json } from '../../../shared/json.ts'
+import { CLOSE } from '../../../shared/protocol/close-codes.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
 import { chainAfter, NEW_PLAYER, type Refusal } from '../op-chain.ts'
 import type { ChaosState } from '../room-logic.ts'
@@ -11,6 +12,7 @@ import type {
   FaultKind,
   History,
   RunPlan,
+  SessionWrite,
   StoreRecord,
   View,
 } from './history.ts'
@@ -18,10 +20,12 @@ import type {
 type Mutable<T> = { -readonly [K in keyof T]: T[K] }
 
 /** A history that tests may change. */
-export interface OpenHistory extends Omit<History, 'run' | 'clients' | 'store' | 'faults' | 'end'> {
+export interface OpenHistory
+  extends Omit<History, 'run' | 'clients' | 'store' | 'sessions' | 'faults' | 'end'> {
   run: Mutable<RunPlan>
   clients: Mutable<ClientRecord>[]
   store: Mutable<StoreRecord>[]
+  sessions: SessionWrite[]
   faults: Fault[]
   end: { -readonly [K in keyof End]: Mutable<End[K][number & keyof End[K]]>[] } & { at: number }
 }
@@ -41,6 +45,7 @@ interface Memory {
 export class Scenario {
   readonly clients: ClientRecord[] = []
   readonly store: StoreRecord[] = []
+  readonly sessions: SessionWrite[] = []
   readonly faults: Fault[] = []
   readonly room: string
   readonly #durability: Durability
@@ -100,12 +105,22 @@ export class Scenario {
     return { seq: this.#seq, state: structuredClone(this.#state) }
   }
 
-  /** The store loses everything, and `node` writes down what it remembers. */
-  forget(node: string, { seq, state }: Memory): void {
+  /** The store loses everything. */
+  wipe(): void {
     this.faults.push({ kind: 'redis_lost', at: this.#tick(), until: this.#tick() })
+    this.#version = 0
+  }
+
+  /** The owner claims its room again in a store that has lost it. */
+  reclaim(): void {
+    this.#epoch += 1000
+    this.#record('claim', true)
+  }
+
+  /** A store that has lost everything is told by `node` what it remembers: as much as there is, unless said otherwise. */
+  rewrite(node = this.#node, { seq, state }: Memory = this.memory()): void {
     this.#node = node
     this.#epoch += 1000
-    this.#version = 0
     this.#seq = seq
     this.#state = structuredClone(state)
     this.#record('claim', true)
@@ -154,6 +169,32 @@ export class Scenario {
     this.clients.push({ at: this.#tick(), client, kind: 'refused', room: this.room, member, ref, code })
   }
 
+  /** A member is told that it has no seat. */
+  loseSeat(client: string): void {
+    const at = this.#seated.findIndex((candidate) => candidate.client === client)
+    const [{ member }] = this.#seated.splice(at, 1) as [Seated]
+    this.clients.push({ at: this.#tick(), client, kind: 'lost', room: this.room, member, why: 'seat' })
+  }
+
+  /** A node writes down a client's session. */
+  session(client: string, turn: number): void {
+    this.sessions.push({ session: `ses_${client}`, turn, at: this.#tick() })
+  }
+
+  /** A connection of a client is refused what it wanted to resume. */
+  refuse(client: string, { superseded = false } = {}): void {
+    const code = CLOSE.resume_failed.code
+    this.clients.push({
+      at: this.#tick(),
+      client,
+      kind: 'closed',
+      code,
+      reason: '',
+      asked: false,
+      superseded,
+    })
+  }
+
   /** The room's state is saved, as rooms do that are no journals. */
   save(): void {
     this.#saved = this.memory()
@@ -172,9 +213,16 @@ export class Scenario {
     )
   }
 
-  /** Something short happens to a node. */
-  fault(kind: FaultKind, node = this.#node): void {
-    this.faults.push({ kind, node, at: this.#tick(), until: this.#tick() })
+  /** A client takes its session up with one token twice. */
+  race(client: string): void {
+    this.faults.push({ kind: 'race', at: this.#tick(), until: this.#tick(), clients: [client] })
+    this.resume(client)
+  }
+
+  /** Something happens to a node. */
+  fault(kind: FaultKind, { node = this.#node, ms = 5 } = {}): void {
+    const at = this.#tick()
+    this.faults.push({ kind, node, at, until: at + ms })
   }
 
   wait(ms: number): void {
@@ -202,7 +250,7 @@ export class Scenario {
       rooms: [{ room, durability: this.#durability }],
       clients,
       store: this.store,
-      sessions: [],
+      sessions: this.sessions,
       faults,
       end: {
         at: this.#tick(),

@@ -23,14 +23,15 @@ function checkRoom(
   const report = (name: ViolationName, at: number, message: string) => found.push({ name, at, room, message })
   const chain = ownerships.of(room)
   for (const ownership of chain) {
-    const { claim, previous, anew } = ownership
+    const { claim, previous, holder, anew } = ownership
     if (previous?.epoch === claim.epoch)
       report(
         'epoch_claimed_twice',
         claim.ended,
         `${previous.node} and ${claim.node} claimed epoch ${claim.epoch}`,
       )
-    if (anew && previous && previous.node !== claim.node && !ownerships.isLoss(ownership))
+    const by_another = previous?.node !== claim.node && holder?.node !== claim.node
+    if (anew && previous && by_another && !ownerships.isLoss(ownership))
       report(
         'room_lost',
         claim.ended,

@@ -243,7 +243,14 @@ export class RawPlayer implements Player {
 
   #lostSocket(socket: RawSocket, code: number, reason: string): void {
     const { note } = this.#parts
-    note({ kind: 'closed', code, reason, asked: socket.asked || this.#closed })
+    const { superseded } = socket
+    note({
+      kind: 'closed',
+      code,
+      reason,
+      asked: socket.asked || this.#closed,
+      ...(superseded && { superseded }),
+    })
     if (socket === this.#rival) {
       this.#rival = undefined
       return

@@ -1,4 +1,5 @@
 import { writeSync } from 'node:fs'
+import { decodeSession } from '../../../dataplane/gateway/session-record.ts'
 import type { JournalFormat } from '../../../dataplane/rooms/journal.ts'
 import type {
   Claim,
@@ -23,7 +24,7 @@ const SESSION_KEY = 'session:'
 export type StoreLine =
   | ({ readonly call: number } & Omit<StoreRecord, 'ended' | 'ok'>)
   | { readonly stall: Stall }
-  | { readonly session: string; readonly at: number }
+  | SessionWrite
   | {
       readonly answer: number
       readonly ended: number
@@ -57,9 +58,11 @@ export class RecordingRooms implements RoomRecords {
 
   /** These writes stand. */
   wrote(writes: readonly Write[]): void {
-    for (const write of writes)
-      if ('put' in write && write.put.startsWith(SESSION_KEY))
-        this.#write({ session: write.put.slice(SESSION_KEY.length), at: machineNow() })
+    for (const write of writes) {
+      if (!('put' in write) || !write.put.startsWith(SESSION_KEY)) continue
+      const turn = decodeSession(write.value)?.right.turn ?? 0
+      this.#write({ session: write.put.slice(SESSION_KEY.length), turn, at: machineNow() })
+    }
   }
 
   inspect(room: string): Promise<RoomOwner | undefined> {
