@@ -68,8 +68,12 @@ export class UnfencedRooms implements RoomRecords {
     fence: Fence,
     write: (standing: Fence) => Promise<boolean>,
   ): Promise<boolean> {
-    const found = await this.#standing(room)
-    return write(found ? { epoch: found.epoch, version: found.version } : fence)
+    const once = async () => {
+      const found = await this.#standing(room)
+      return write(found ? { epoch: found.epoch, version: found.version } : fence)
+    }
+    // A write that was on its way while another one came before it was fenced: it is made again.
+    return (await once()) || (await once())
   }
 
   async #standing(room: string): Promise<RoomOwner | undefined> {
