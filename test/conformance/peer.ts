@@ -22,7 +22,7 @@ export const SUBPROTOCOL: Readonly<Record<Codec, string>> = {
 }
 
 /** How long anything may take that has no time of its own in the document. */
-const PATIENCE_MS = 5000
+const PATIENCE_MS = 20_000
 
 /** How a connection ended. 1005: without a code, 1006: without a close frame. */
 export interface Ending {
