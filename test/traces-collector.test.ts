@@ -84,15 +84,18 @@ describe('a collector that does not take traces', () => {
     await collector.has('POST /projects')
     const { port } = new URL(collector.url)
     await fail()
+    let said = 0
     for (let minute = 1; minute <= 3; minute++) {
+      // One for what was on its way when the collector failed may have been said before the first minute.
+      said = warnings() + 1
       clock.advance(60_000)
       await tokens(5)
-      await until(`the log says it ${minute} times`, async () => {
+      await until(`the log says it ${said} times`, async () => {
         await tokens(1)
-        return warnings() === minute
+        return warnings() === said
       })
       await tokens(10)
-      expect(warnings()).toBe(minute)
+      expect(warnings()).toBe(said)
     }
     await collector.close()
     collector = await TraceCollector.start(Number(port))
@@ -101,7 +104,8 @@ describe('a collector that does not take traces', () => {
       return collector.named('POST /tokens').length > 0
     })
     await until('the log says so', async () => logged().includes('traces are exported again'))
-    expect(warnings()).toBe(3)
+    expect(warnings()).toBe(said)
+    expect(said).toBeLessThan(5)
   })
 })
 
