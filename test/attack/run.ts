@@ -44,7 +44,7 @@ function slowed(quiet: Experience, during: Experience): readonly string[] {
   const most = Math.max(SHORT_MS, 2 * quiet.ping_p99)
   return during.ping_p99 > most
     ? [
-        `the players' round trip p99 went from ${quiet.ping_p99.toFixed(1)} to ${during.ping_p99.toFixed(1)} ms`,
+        `SLOW: the players' round trip p99 went from ${quiet.ping_p99.toFixed(1)} to ${during.ping_p99.toFixed(1)} ms`,
       ]
     : []
 }
