@@ -15,7 +15,7 @@ export interface Outcome {
   readonly broken: readonly string[]
 }
 
-/** Something that one player, or somebody without any token, may try. */
+/** Something that one player, or someone without any token, may try. */
 export interface Attack {
   readonly name: string
   /** What a service that stands it does not let happen. */
@@ -141,7 +141,7 @@ export const ATTACKS: readonly Attack[] = [
   {
     name: 'slow-handshakes',
     holds:
-      'half an upgrade, or an upgrade without a hello, holds a place for some seconds only, and keeps nobody out',
+      'half an upgrade, or an upgrade without a hello, holds a place for some seconds only, and keeps no one out',
     async run(target) {
       const url = target.ws_urls[0]!
       const half: Socket[] = []
@@ -383,7 +383,7 @@ export const ATTACKS: readonly Attack[] = [
   {
     name: 'refused-messages',
     holds:
-      'a flood of messages that the room refuses is answered one by one, or its sender closed, and is kept by nobody',
+      'a flood of messages that the room refuses is answered one by one, or its sender closed, and takes no memory',
     async run(target, seconds) {
       const heap = await metric(target, 'service_nodejs_heap_size_used_bytes')
       let sent = 0
