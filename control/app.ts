@@ -4,6 +4,7 @@ import type { Logger } from 'pino'
 import type { Clock } from '../shared/clock.ts'
 import { newId } from '../shared/ids.ts'
 import type { Random } from '../shared/random.ts'
+import { type Rate, RateLimits } from '../shared/rate-limit.ts'
 import { type Store, StoreUnavailable } from '../shared/store/port.ts'
 import { noSpan, type Tracer } from '../shared/tracing/tracer.ts'
 import { Authentication } from './auth.ts'
@@ -15,7 +16,6 @@ import type { ControlMetrics } from './metrics.ts'
 import { type OpenTo, requireSameMachine } from './open-access.ts'
 import { PROBLEMS, Problem, problemResponse, REFUSALS } from './problem.ts'
 import { Projects } from './projects.ts'
-import { type Rate, RateLimiter } from './rate.ts'
 import { internalRoutes } from './routes/internal.ts'
 import { keyRoutes } from './routes/keys.ts'
 import { opsRoutes } from './routes/ops.ts'
@@ -80,7 +80,7 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
     keys,
     projects,
     keyring,
-    limiter: new RateLimiter(clock, deps.token_rate),
+    limits: new RateLimits(clock, deps.token_rate),
     clock,
     metrics,
     require_key_id: deps.require_key_id,

@@ -8,6 +8,7 @@ import { isLoopback } from '../shared/config.ts'
 import { newId } from '../shared/ids.ts'
 import { processMetrics } from '../shared/process-metrics.ts'
 import type { Random } from '../shared/random.ts'
+import type { Rate } from '../shared/rate-limit.ts'
 import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'
 import { type Store, StoreUnavailable } from '../shared/store/port.ts'
 import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
@@ -15,7 +16,6 @@ import { createControlApp } from './app.ts'
 import { Keyring } from './keyring.ts'
 import { controlMetrics } from './metrics.ts'
 import { Problem, problemResponse } from './problem.ts'
-import type { Rate } from './rate.ts'
 
 /** How a control process runs. */
 export interface ControlOptions {

@@ -1,4 +1,5 @@
 import { type Clock, timestamp } from '../../shared/clock.ts'
+import type { RateLimits } from '../../shared/rate-limit.ts'
 import { issueToken, MAX_TOKEN_LENGTH, type SigningKey, type TokenClaims } from '../../shared/tokens.ts'
 import type { Span, TraceContext } from '../../shared/tracing/tracer.ts'
 import { type Caller, requireProject } from '../auth.ts'
@@ -8,7 +9,6 @@ import { type KeyRecord, type Keys, keyStatus, MINT_SCOPE } from '../keys.ts'
 import type { ControlMetrics } from '../metrics.ts'
 import { Problem } from '../problem.ts'
 import type { Projects } from '../projects.ts'
-import type { RateLimiter } from '../rate.ts'
 import { IssuedToken, IssueToken } from '../schemas.ts'
 import { invalid } from '../validate.ts'
 
@@ -19,13 +19,13 @@ export function tokenRoutes(
     keys: Keys
     projects: Projects
     keyring: Keyring
-    limiter: RateLimiter
+    limits: RateLimits
     clock: Clock
     metrics: ControlMetrics
     require_key_id: boolean
   },
 ): void {
-  const { keys, projects, keyring, limiter, clock, metrics } = parts
+  const { keys, projects, keyring, limits, clock, metrics } = parts
 
   endpoints.mount(
     {
@@ -63,9 +63,9 @@ export function tokenRoutes(
   )
 
   function limit(caller: Caller): void {
-    const wait_seconds = limiter.take(caller.id)
-    if (wait_seconds === 0) return
-    const headers = { 'retry-after': String(Math.max(1, Math.ceil(wait_seconds))) }
+    const allowed = limits.of(caller.id)
+    if (allowed.take()) return
+    const headers = { 'retry-after': String(Math.max(1, Math.ceil(allowed.wait_ms / 1000))) }
     throw new Problem('rate_limited', 'This caller asks for tokens too fast.', { headers })
   }
 

@@ -1,5 +1,5 @@
 import type { Clock } from '../../shared/clock.ts'
-import { RateLimits } from './rate-limit.ts'
+import { RateLimits } from '../../shared/rate-limit.ts'
 import type { Session } from './session.ts'
 
 /** So many seconds' worth of joins may come at once. */
@@ -15,7 +15,7 @@ export class JoinRates {
 
   constructor(clock: Clock, per_second: number) {
     this.#per_second = per_second
-    this.#limits = new RateLimits(clock, per_second, per_second * BURST_SECONDS)
+    this.#limits = new RateLimits(clock, { per_second, burst: per_second * BURST_SECONDS })
   }
 
   /** Counts one more join of a session; false: there are too many. */

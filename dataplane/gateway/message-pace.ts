@@ -1,9 +1,15 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Limits } from '../../shared/protocol/messages.ts'
-import { RateLimit, RateLimits } from './rate-limit.ts'
+import { type Rate, RateLimit, RateLimits } from '../../shared/rate-limit.ts'
 
 /** How many seconds' worth of messages beyond the limit end the connection. */
 const PATIENCE_SECONDS = 10
+
+/** How many messages too many are borne with, where so many a second are allowed. */
+const patienceWith = (per_second: number): Rate => ({
+  per_second: per_second / PATIENCE_SECONDS,
+  burst: per_second * PATIENCE_SECONDS,
+})
 
 /** Whether one more may pass; `too_many`: this has gone on for so long that the connection should end. */
 export type PaceVerdict = 'pass' | 'reject' | 'too_many'
@@ -45,8 +51,8 @@ export class PlayerPaces {
 
   constructor(clock: Clock, { messages_per_second, message_burst }: Limits) {
     const per_second = SESSIONS_AT_FULL_RATE * messages_per_second
-    this.#rates = new RateLimits(clock, per_second, SESSIONS_AT_FULL_RATE * message_burst)
-    this.#patience = new RateLimits(clock, per_second / PATIENCE_SECONDS, per_second * PATIENCE_SECONDS)
+    this.#rates = new RateLimits(clock, { per_second, burst: SESSIONS_AT_FULL_RATE * message_burst })
+    this.#patience = new RateLimits(clock, patienceWith(per_second))
   }
 
   of(player: string): SharedPace {
@@ -67,17 +73,13 @@ export class MessagePace {
     { messages_per_second, message_burst }: Limits,
     { level, shared = UNSHARED }: { level?: PaceLevel | undefined; shared?: SharedPace } = {},
   ) {
-    const limit = (per_second: number, burst: number, left = burst): RateLimit => {
+    const limit = (rate: Rate, left = rate.burst): RateLimit => {
       const seconds = level ? Math.max(0, clock.now() - level.at) / 1000 : 0
-      return new RateLimit(clock, per_second, burst, left + seconds * per_second)
+      return new RateLimit(clock, rate, left + seconds * rate.per_second)
     }
     this.#clock = clock
-    this.#rate = limit(messages_per_second, message_burst, level?.rate)
-    this.#patience = limit(
-      messages_per_second / PATIENCE_SECONDS,
-      messages_per_second * PATIENCE_SECONDS,
-      level?.patience,
-    )
+    this.#rate = limit({ per_second: messages_per_second, burst: message_burst }, level?.rate)
+    this.#patience = limit(patienceWith(messages_per_second), level?.patience)
     this.#shared = shared
   }
 

@@ -86,7 +86,7 @@ export class Play {
       this.#refuse(seat, 'invalid_payload', `${type}: ${valid.message}`, ref)
       return
     }
-    if (spec.rate && !seat.mayTake(type, spec.rate, environment.clock.monotonic())) {
+    if (spec.rate && !seat.mayTake(type, spec.rate, environment.clock)) {
       const { per_second, burst } = spec.rate
       environment.metrics.rateLimited(definition.type)
       this.#refuse(seat, 'rate_limited', `${type}: at most ${per_second} a second, ${burst} at once`, ref)

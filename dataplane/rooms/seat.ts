@@ -1,6 +1,7 @@
+import type { Clock } from '../../shared/clock.ts'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
-import { Bucket } from './bucket.ts'
-import type { Member, Rate } from './definition.ts'
+import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
+import type { Member } from './definition.ts'
 import { type OutcomeLimits, Outcomes, type OutcomesRecord } from './outcomes.ts'
 
 /** What is known of a seat beyond its life in this process: what an update and a snapshot record of it. */
@@ -40,7 +41,7 @@ export class Seat {
   /** Since when the session has no socket, on the monotonic clock. */
   detached_at: number | undefined
   /** What is left of the rate of each message type; the same for all seats of one player, see `Seats.add`. */
-  buckets = new Map<string, Bucket>()
+  buckets = new Map<string, RateLimit>()
   /** Since the last attach: up to which ref outcomes were forgotten that its client may not know, and the last ref that came. */
   #unanswered = 0
   #answered = 0
@@ -97,14 +98,14 @@ export class Seat {
     this.outcomes.settle(Math.min(ref, this.last_ref))
   }
 
-  /** Whether this member may send one more `type` at monotonic `now`. */
-  mayTake(type: string, rate: Required<Rate>, now: number): boolean {
+  /** Whether this member may send one more `type`. */
+  mayTake(type: string, rate: Rate, clock: Clock): boolean {
     let bucket = this.buckets.get(type)
     if (!bucket) {
-      bucket = new Bucket(rate, now)
+      bucket = new RateLimit(clock, rate)
       this.buckets.set(type, bucket)
     }
-    return bucket.take(now)
+    return bucket.take()
   }
 
   /** The seat as of the last flush. */

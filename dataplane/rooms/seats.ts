@@ -1,9 +1,9 @@
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
-import type { Bucket } from './bucket.ts'
+import type { RateLimit } from '../../shared/rate-limit.ts'
 import type { Member } from './definition.ts'
 import type { Seat } from './seat.ts'
 
-type Buckets = Map<string, Bucket>
+type Buckets = Map<string, RateLimit>
 
 /** Of so many players who left, what they had left of their rates is remembered. */
 const DEPARTED_KEPT = 256

@@ -1,0 +1,90 @@
+import type { Clock } from './clock.ts'
+
+/** How often something may happen: `per_second` in the long run, `burst` at once. */
+export interface Rate {
+  readonly per_second: number
+  readonly burst: number
+}
+
+/** A token bucket. Starts full, or with `left` tokens. */
+export class RateLimit {
+  readonly #clock: Clock
+  readonly #per_ms: number
+  readonly #burst: number
+  #left: number
+  #filled_at: number
+
+  constructor(clock: Clock, { per_second, burst }: Rate, left = burst) {
+    this.#clock = clock
+    this.#per_ms = per_second / 1000
+    this.#burst = burst
+    this.#left = Math.min(burst, left)
+    this.#filled_at = clock.monotonic()
+  }
+
+  /** Takes one; false when there is none left. */
+  take(): boolean {
+    if (this.left < 1) return false
+    this.#left -= 1
+    return true
+  }
+
+  /** Takes what has been used already, whether there is so much or not; a negative count gives back. */
+  charge(count: number): void {
+    this.#left = Math.min(this.#burst, this.left - count)
+  }
+
+  /** How many tokens there are; negative where more was charged. */
+  get left(): number {
+    const now = this.#clock.monotonic()
+    this.#left = Math.min(this.#burst, this.#left + (now - this.#filled_at) * this.#per_ms)
+    this.#filled_at = now
+    return this.#left
+  }
+
+  /** In how many milliseconds there will be one; 0: there is. */
+  get wait_ms(): number {
+    return Math.max(0, (1 - this.left) / this.#per_ms)
+  }
+
+  /** Whether it is as good as new. */
+  get full(): boolean {
+    return this.left >= this.#burst
+  }
+}
+
+/** Fewer than this are not worth a look. */
+const FEW = 100
+
+/** A token bucket for each of many. Those that are full again are forgotten when there are twice as many as after the last look. */
+export class RateLimits {
+  readonly #clock: Clock
+  readonly #rate: Rate
+  readonly #limits = new Map<string, RateLimit>()
+  #look_at = FEW
+
+  constructor(clock: Clock, rate: Rate) {
+    this.#clock = clock
+    this.#rate = rate
+  }
+
+  /** The bucket of `who`; not to be kept, since a full one is forgotten. */
+  of(who: string): RateLimit {
+    return this.#limits.get(who) ?? this.#add(who)
+  }
+
+  /** Takes one of `who`; false when there is none left. */
+  take(who: string): boolean {
+    return this.of(who).take()
+  }
+
+  #add(who: string): RateLimit {
+    if (this.#limits.size >= this.#look_at) {
+      for (const [other, limit] of this.#limits) if (limit.full) this.#limits.delete(other)
+      this.#look_at = FEW + 2 * this.#limits.size
+    }
+    const limit = new RateLimit(this.#clock, this.#rate)
+    this.#limits.set(who, limit)
+    return limit
+  }
+}
