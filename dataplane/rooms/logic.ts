@@ -1,5 +1,5 @@
 import type { Json } from '../../shared/json.ts'
-import { checkJson, cloneJson, NotJson } from '../../shared/sync/check.ts'
+import { checkChange, cloneJson, NotJson } from '../../shared/sync/check.ts'
 import type { Member, RoomDefinition } from './definition.ts'
 import { produce } from './draft.ts'
 import { requireSize, type StateSize, sizeOf } from './state-size.ts'
@@ -78,19 +78,20 @@ export class Logic {
         if (result?.event) this.#turn.emit(result.event.name, result.event.data, result.event.to)
         return result?.state
       })
-      this.#check(hook, next)
-      this.#size.check(this.#state, next)
+      const written = this.#check(hook, next)
+      this.#size.check(this.#state, next as Json, written)
       const effects = this.#turn.end()
-      this.#state = next
+      this.#state = next as Json
       return effects
     } finally {
       this.#turn.end()
     }
   }
 
-  #check(hook: Hook, next: unknown): asserts next is Json {
+  /** Throws unless `next` is JSON. Returns the most bytes that it may have more than the state before. */
+  #check(hook: Hook, next: unknown): number {
     try {
-      checkJson(this.#state, next)
+      return checkChange(this.#state, next)
     } catch (error) {
       if (error instanceof NotJson)
         throw new RoomLogicError(`${hook} made a state that is not JSON: ${error.message}`)

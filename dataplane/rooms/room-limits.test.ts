@@ -3,6 +3,7 @@ import fc from 'fast-check'
 import { pino } from 'pino'
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
+import { checkChange } from '../../shared/sync/check.ts'
 import { diff } from '../../shared/sync/diff.ts'
 import { statePair } from '../../test/support/json-arbitrary.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
@@ -48,6 +49,24 @@ describe('the size of a state', () => {
     )
   })
 
+  it('is never more than is known of what a turn may have brought', () => {
+    fc.assert(
+      fc.property(statePair(), ([before, after]) => {
+        expect(sizeOf(after) - sizeOf(before)).toBeLessThanOrEqual(checkChange(before, after))
+      }),
+      { numRuns: 500 },
+    )
+    // Parts that are there once may come twice, by themselves or within others.
+    const large = { text: 'x'.repeat(1000), deep: { text: 'y'.repeat(1000) } }
+    for (const after of [
+      [large, large],
+      [{ ...large, a: 1 }, large],
+      [large, { ...large, a: 1 }],
+      [large, large.deep, large, large.deep, large.text, large.text],
+    ])
+      expect(sizeOf(after) - sizeOf([large])).toBeLessThanOrEqual(checkChange([large], after))
+  })
+
   it('is about what a snapshot takes', () => {
     const state = Array.from({ length: 1000 }, (_, n) => ({
       id: n,
@@ -89,6 +108,26 @@ describe('a state at its limit', () => {
         'last',
       ])
       expect([ann.errors.length, ann.faults]).toEqual([9, []])
+    })
+
+  // Below half of the limit turns were counted with their flush only: one of them, or many before the flush, came to beyond it.
+  for (const rate of [0, 10])
+    it(`is not reached from far below it either, by one turn or by many (${rate} flushes a second)`, async () => {
+      const bench = new RoomBench([shelf(rate)], { limits })
+      const ann = await bench.join('shelf', 'ann')
+      await bench.advance(1000)
+      let ref = 0
+      const put = (at: string, bytes: number) =>
+        bench.message('shelf', 'ann', 'put', { at, bytes } as never, ++ref)
+      put('huge', 11_000)
+      for (let n = 0; n < 20; n++) put(`${n}`, 900)
+      await bench.advance(1000)
+      expect(Object.keys((ann.state as { items: object }).items)).toHaveLength(11)
+      expect(ann.errors.map(({ code }) => code)).toEqual(Array(10).fill('room_logic_failed'))
+      // What was written in the place of something else is not counted twice.
+      for (let n = 0; n < 40; n++) put('0', 900 - n)
+      await bench.advance(1000)
+      expect([ann.errors.length, ann.faults]).toEqual([10, []])
     })
 
   it('is told of in the log once it is near, and again only after it was small', async () => {

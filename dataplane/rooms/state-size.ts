@@ -6,8 +6,8 @@ import { RoomLogicError } from './turn.ts'
 
 /** From this part of the limit on a state is told of in the log. */
 const WARNED_AT = 0.8
-/** From this part of the limit on each turn is looked at; below it what one flush brings has room. */
-const WATCHED_AT = 0.5
+/** Below this part of the limit it is told of again when it comes near. */
+const FORGOTTEN_AT = 0.5
 /** Of an array or object besides what is in it; in truth 1 to 5. */
 const CONTAINER_BYTES = 3
 
@@ -24,12 +24,14 @@ export interface StateSizeParts {
 /**
  * How large the state of one room is: about what it takes as MessagePack, a fifth more or less where values are small. It is measured whole
  * once, when the room begins; then each flush adds what its delta brought and takes away what it replaced, which costs what has changed.
- * Turns are counted with their flush while the state is below half of the limit, and each by itself from there on.
+ * Between flushes it is known how large the state may be at most. Only a turn with which that comes to the limit is measured, from the flush on.
  */
 export class StateSize {
   readonly #parts: StateSizeParts
   #flushed: Json
   #bytes: number
+  /** The most that turns may have brought since the last flush. */
+  #grown = 0
   #told = false
 
   constructor(state: Json, parts: StateSizeParts) {
@@ -43,12 +45,22 @@ export class StateSize {
     return this.#bytes
   }
 
-  /** Throws a RoomLogicError when a turn that leads from `present` to `next` would make a state beyond the limit larger, or one so large. */
-  check(present: Json, next: Json): void {
+  /**
+   * A turn leads from `present` to `next`, which is larger by at most `written` bytes. Throws a RoomLogicError when it would make a state
+   * beyond the limit larger, or one so large; `present` goes on then.
+   */
+  check(present: Json, next: Json, written: number): void {
+    if (next === present) return
     const { limit, on_refused } = this.#parts
-    if (next === present || this.#bytes < WATCHED_AT * limit) return
+    if (this.#bytes + this.#grown + written <= limit) {
+      this.#grown += written
+      return
+    }
     const after = this.#of(next)
-    if (after <= limit || after <= this.#of(present)) return
+    if (after <= limit || after <= this.#of(present)) {
+      this.#grown = after - this.#bytes
+      return
+    }
     on_refused()
     requireSize(after, limit)
   }
@@ -58,7 +70,8 @@ export class StateSize {
     const { limit, on_large } = this.#parts
     this.#bytes += growthOf(this.#flushed, delta)
     this.#flushed = state
-    if (this.#bytes < WATCHED_AT * limit) this.#told = false
+    this.#grown = 0
+    if (this.#bytes < FORGOTTEN_AT * limit) this.#told = false
     if (this.#told || this.#bytes < WARNED_AT * limit) return
     this.#told = true
     on_large(this.#bytes)

@@ -22,6 +22,14 @@ export function checkJson(previous: unknown, next: unknown): asserts next is Jso
   check(previous, next, 1, [])
 }
 
+/**
+ * As checkJson, for what has become of a value that was checked: returns how many bytes it may have grown by as MessagePack. Never less than it
+ * has, and more where scalars were replaced, or elements moved about; known from what there was to check, so that it costs nothing more.
+ */
+export function checkChange(previous: Json, next: unknown): number {
+  return check(previous, next, 1, [])
+}
+
 /** A deep copy of a value, which may be a mutative draft, with the checks of checkJson. */
 export function cloneJson(value: unknown): Json {
   return clone(value, 1, [])
@@ -29,24 +37,36 @@ export function cloneJson(value: unknown): Json {
 
 type Path = (string | number)[]
 
-function check(previous: unknown, next: unknown, level: number, path: Path): void {
-  if (next === previous && next !== undefined) return
+/** At most, of any array or object besides what is in it, and of any number. */
+const CONTAINER_BYTES = 5
+const NUMBER_BYTES = 9
+/** At most, of a string in UTF-8. */
+const stringBytes = (text: string): number => 5 + 3 * text.length
+
+/** Returns the most bytes that `next` has more than `previous`: of each part of `previous` only one of `next` may take it for its own. */
+function check(previous: unknown, next: unknown, level: number, path: Path): number {
+  if (next === previous && next !== undefined) return 0
   if (typeof next !== 'object' || next === null) {
     checkScalar(next, path)
-    return
+    return typeof next === 'string' ? stringBytes(next) : NUMBER_BYTES
   }
   checkContainer(next, level, path)
+  let bytes = CONTAINER_BYTES
   if (Array.isArray(next)) {
     const before: unknown[] = Array.isArray(previous) ? previous : []
     const moved = before.length - next.length
     for (let i = 0; i < next.length; i++) {
-      // An element that one splice moved is as checked as one that stayed.
-      if (next[i] === before[i + moved] && typeof next[i] === 'object') continue
+      const element = next[i]
+      if (element === before[i] && element !== undefined) continue
+      // An element that one splice moved is as checked as one that stayed, unless that one is here as well.
+      const from = i + moved
+      if (element === before[from] && element !== undefined && next[from] !== before[from]) continue
+      const gone = i < before.length && next[i - moved] !== before[i]
       path.push(i)
-      check(before[i], next[i], level + 1, path)
+      bytes += check(gone ? before[i] : undefined, element, level + 1, path)
       path.pop()
     }
-    return
+    return bytes
   }
   const before =
     typeof previous === 'object' && previous !== null ? (previous as Record<string, unknown>) : {}
@@ -56,11 +76,15 @@ function check(previous: unknown, next: unknown, level: number, path: Path): voi
     if (before[key] === value && value !== undefined && typeof value !== 'function' && key !== '__proto__')
       continue
     const known = Object.hasOwn(before, key)
-    if (!known) checkKey(key, path)
+    if (!known) {
+      checkKey(key, path)
+      bytes += stringBytes(key)
+    }
     path.push(key)
-    check(known ? before[key] : undefined, value, level + 1, path)
+    bytes += check(known ? before[key] : undefined, value, level + 1, path)
     path.pop()
   }
+  return bytes
 }
 
 function clone(value: unknown, level: number, path: Path): Json {
