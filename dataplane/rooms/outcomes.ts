@@ -9,6 +9,12 @@ export interface OutcomeLimits {
 /** So many seats of a room may have all the bytes there are for a seat; where there are more, they share what these would have. */
 const SEATS_IN_FULL = 32
 
+/** How many seats share the bytes where a room has so many: the next power of two, so that what each may have changes seldom. */
+const sharers = (seats: number): number => Math.max(SEATS_IN_FULL, 2 ** Math.ceil(Math.log2(seats)))
+
+/** Whether each seat of a room may have less since it has so many, and not one seat less. */
+export const sharesShrink = (seats: number): boolean => sharers(seats) > sharers(seats - 1)
+
 /** What the record of a seat has of its outcomes. */
 export interface OutcomesRecord {
   /** Messages that were refused, and whose client has not said that it knows; in the order of their refs. */
@@ -47,10 +53,15 @@ export class Outcomes {
 
   /** A message was refused, with a higher ref than all before; `seats`: how many the room has. */
   refuse(refusal: RefusedRef, seats = 1): void {
-    const { messages } = this.#limits
-    const bytes = Math.min(1, SEATS_IN_FULL / seats) * this.#limits.bytes
     this.#refused.push(refusal)
     this.#bytes += size(refusal)
+    this.share(seats)
+  }
+
+  /** The room has so many seats: forgets the oldest of what is too much for one of them. */
+  share(seats: number): void {
+    const { messages } = this.#limits
+    const bytes = (SEATS_IN_FULL / sharers(seats)) * this.#limits.bytes
     while (this.#refused.length > messages || this.#bytes > bytes) this.forget(this.#drop())
   }
 

@@ -1,6 +1,7 @@
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import type { RateLimit } from '../../shared/rate-limit.ts'
 import type { Member } from './definition.ts'
+import { sharesShrink } from './outcomes.ts'
 import type { Seat } from './seat.ts'
 
 type Buckets = Map<string, RateLimit>
@@ -80,6 +81,8 @@ export class Seats {
     this.#sessions.set(seat.session_id, seat)
     this.#members = undefined
     this.#shareRates(seat)
+    // All together they keep no more than before, whenever each of them came.
+    if (sharesShrink(this.size)) for (const { outcomes } of this) outcomes.share(this.size)
     if (seat.attached) add(this.#edges, seat.edge, 1)
     add(this.#codecs, seat.codec, 1)
   }
