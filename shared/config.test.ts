@@ -104,6 +104,7 @@ describe('dataplane configuration', () => {
       max_rooms_per_session: 16,
       session_messages_per_second: 120,
       joins_per_second: 10,
+      state_bytes_per_second: 4_194_304,
       max_sessions: 20_000,
       max_key_lookups: 256,
       max_resume_waits: 256,

@@ -85,6 +85,7 @@ export interface DataplaneConfig {
   readonly max_rooms_per_session: number
   readonly session_messages_per_second: number
   readonly joins_per_second: number
+  readonly state_bytes_per_second: number
   /** 0: no limit. */
   readonly max_sessions: number
   /** 0: no limit. */
@@ -328,6 +329,7 @@ const dataplaneConfig = (values: Values, tracing: TracingReading): DataplaneConf
   max_rooms_per_session: values.MAX_ROOMS_PER_SESSION,
   session_messages_per_second: values.SESSION_MESSAGES_PER_SECOND,
   joins_per_second: values.JOINS_PER_SECOND,
+  state_bytes_per_second: values.STATE_BYTES_PER_SECOND,
   max_sessions: values.MAX_SESSIONS,
   max_sessions_per_sub: values.MAX_SESSIONS_PER_SUB,
   max_sessions_per_token: values.MAX_SESSIONS_PER_TOKEN,

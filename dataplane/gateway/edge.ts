@@ -4,14 +4,14 @@ import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
 import { contextOf } from '../../shared/tracing/tracer.ts'
-import { type RoomAddress, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
+import { type Frames, type RoomAddress, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
 import type { Connection } from './connection.ts'
 import { Flush } from './flush.ts'
 import type { JoinWatch } from './join-watch.ts'
 import type { GatewayMetrics } from './metrics.ts'
-import { ResyncPace } from './resync-pace.ts'
 import { type AttachResult, Seat } from './seat.ts'
 import type { Session } from './session.ts'
+import { StatePace } from './state-pace.ts'
 import type { Reliable, UnackedLimits } from './unacked.ts'
 
 /** What an edge is made of. */
@@ -26,6 +26,8 @@ export interface EdgeParts {
   readonly max_unacked_bytes: number
   /** How long a question to an owner may stay without an answer before it is asked again. */
   readonly attach_wait_ms: number
+  /** How many bytes of whole states each player may have in a second. */
+  readonly state_bytes_per_second: number
   /** How long a join may stay without an answer. */
   readonly join_wait_ms: number
   /** Takes a message to the owner of its room. */
@@ -43,8 +45,13 @@ export interface EdgeParts {
 interface SeatedRoom {
   /** The highest epoch heard of. */
   epoch: number
+  /** How large its state was when it came last. */
+  state_bytes: number
   readonly seats: Map<string, Seat>
 }
+
+/** What a state counts as before one of its room has come. */
+const ASSUMED_STATE_BYTES = 64 * 1024
 
 /** Which room, and which ref to answer: what a client asks about. */
 type Ask<T extends ClientMessage['t']> = Extract<ClientMessage, { t: T }>
@@ -62,12 +69,14 @@ export class Edge {
   /** Seats with an open question to the owner. */
   readonly #asking = new Set<Seat>()
   readonly #unacked: UnackedLimits
+  readonly #states: StatePace
   #asks = 0
 
   constructor(parts: EdgeParts) {
     this.#parts = parts
     this.#unacked = { messages: parts.max_unacked_messages, bytes: parts.max_unacked_bytes }
     this.#joins = parts.joins
+    this.#states = new StatePace(parts.clock, parts.state_bytes_per_second, (seat) => this.#askAgain(seat))
   }
 
   /** Asks for a seat; the answer is `joined` or an error. The caller has seen to it that the session has none in this room. */
@@ -95,7 +104,7 @@ export class Edge {
     this.#parts.record(session).then(
       // Taken over by another node: it has the seat now, and asks for nothing.
       (recorded) => recorded && this.#askJoin(seat),
-      () => this.#failJoin(seat, 'the store does not answer: try again'),
+      () => this.#failJoin(seat, 'room_unavailable', 'the store does not answer: try again'),
     )
   }
 
@@ -166,25 +175,18 @@ export class Edge {
     this.#sendReliable(seat, refused, message.length)
   }
 
-  /**
-   * The client has lost track. A seat that is behind or waits for its state gets one anyway. A whole state may be large, so a client that
-   * asks again and again is answered ever less often.
-   */
+  /** The client has lost track. A seat that is behind or waits for its state gets one anyway. */
   resync(seat: Seat, { have_seq, reason }: Ask<'state.resync'>): void {
-    if (seat.phase !== 'live') return
-    const { clock, metrics, send } = this.#parts
-    const { room, member_id } = seat
-    seat.resyncs ??= new ResyncPace(clock)
-    const asked = seat.resyncs.ask(() => {
-      if (seat.phase === 'live') send({ kind: 'resync', room, member_id, have_seq, reason })
-    })
-    if (!asked) metrics.resyncDelayed()
+    if (seat.phase !== 'live' || seat.resync) return
+    seat.resync = { have_seq, reason }
+    this.#askState(seat)
   }
 
   /** The session's socket is gone: its seats stay, except those it was leaving. */
   detach(session: Session): void {
     for (const seat of [...session.seats.values()]) {
       this.#asking.delete(seat)
+      this.#states.forget(seat)
       seat.detach()
       if (seat.leave_ref !== undefined) this.forget(seat)
       else this.#sendDetach(seat)
@@ -199,7 +201,7 @@ export class Edge {
     answered: (result: AttachResult) => void,
   ): void {
     seat.attach(connection, position, ++this.#asks, answered)
-    this.#askAttach(seat)
+    this.#askState(seat)
   }
 
   /**
@@ -213,11 +215,8 @@ export class Edge {
 
   /** The client has read what waited for it: its stalled rooms get their state. */
   hasRoom(session: Session): void {
-    for (const seat of session.seats.values()) {
-      if (!seat.awaitState(this.#parts.clock.monotonic())) continue
-      this.#asking.add(seat)
-      this.#sendStalled(seat)
-    }
+    for (const seat of session.seats.values())
+      if (seat.awaitState(this.#parts.clock.monotonic())) this.#askState(seat)
   }
 
   /** A message from the owner of a room. */
@@ -245,8 +244,7 @@ export class Edge {
   sweep(): void {
     const now = this.#parts.clock.monotonic()
     for (const seat of this.#asking) {
-      if (seat.phase === 'joining' && now - seat.asked_at >= this.#parts.join_wait_ms)
-        this.#failJoin(seat, `${seat.room_id} did not answer: try again`)
+      if (seat.phase === 'joining' && now - seat.asked_at >= this.#parts.join_wait_ms) this.#overdueJoin(seat)
       else if (now - seat.asked_again_at >= this.#parts.attach_wait_ms) this.#askAgain(seat)
     }
   }
@@ -254,10 +252,37 @@ export class Edge {
   /** What the seat's open question is, once more. */
   #askAgain(seat: Seat): void {
     seat.asked_again_at = this.#parts.clock.monotonic()
+    if (!this.#states.waits(seat)) this.#sendQuestion(seat)
+    if (seat.leave_ref !== undefined) this.#sendLeave(seat)
+  }
+
+  #sendQuestion(seat: Seat): void {
+    const { room, member_id, stalled_at_seq, resync } = seat
     if (seat.phase === 'joining' && seat.join) this.#parts.send(seat.join)
     else if (seat.phase === 'attaching') this.#sendAttach(seat)
-    else if (seat.phase === 'resyncing') this.#sendStalled(seat)
-    if (seat.leave_ref !== undefined) this.#sendLeave(seat)
+    else if (seat.phase === 'resyncing')
+      this.#parts.send({ kind: 'resync', room, member_id, have_seq: stalled_at_seq, reason: 'stalled' })
+    else if (seat.phase === 'live' && resync) this.#parts.send({ kind: 'resync', room, member_id, ...resync })
+  }
+
+  /** Asks what may be answered with a whole state: now, or when the player may have one more. */
+  #askState(seat: Seat): void {
+    const asked_for = seat.resync !== undefined
+    seat.asked_again_at = this.#parts.clock.monotonic()
+    this.#asking.add(seat)
+    const bytes = this.#rooms.get(roomName(seat.room))?.state_bytes ?? ASSUMED_STATE_BYTES
+    if (this.#states.ask(seat, bytes, asked_for)) this.#sendQuestion(seat)
+    else this.#parts.metrics.stateDelayed()
+  }
+
+  /** The owner has answered a seat with these frames of a whole state, or without any. */
+  #stateCame(seat: Seat, states: readonly Frames[]): void {
+    const codec = seat.connection?.codec.subprotocol
+    let bytes = 0
+    for (const frames of states) bytes += (codec && frames[codec]?.length) ?? 0
+    const room = this.#rooms.get(roomName(seat.room))
+    if (room && bytes > 0) room.state_bytes = bytes
+    this.#states.answered(seat, bytes)
   }
 
   #reattach(seat: Seat): void {
@@ -289,6 +314,7 @@ export class Edge {
     for (const join of joined) {
       const seat = room.seats.get(join.member_id)
       if (seat?.phase !== 'joining') continue
+      this.#stateCame(seat, [join.snapshot])
       if (seat.leave_ref === undefined) this.#asking.delete(seat)
       this.#joins.answered(seat, 'joined')
       // The client went while the join was on its way; the word of that may have come before it.
@@ -304,19 +330,23 @@ export class Edge {
   #answer(seat: Seat, message: Answer): void {
     switch (message.kind) {
       case 'state':
+        this.#stateCame(seat, [message.state])
         if (seat.leave_ref === undefined) this.#asking.delete(seat)
         seat.state(message.state)
         break
       case 'attached':
+        if (message.ask === seat.attaching?.ask) this.#stateCame(seat, message.resumed ? [] : message.frames)
         for (const reliable of seat.attached(message)) this.#parts.send(reliable)
         if (seat.phase !== 'attaching' && seat.leave_ref === undefined) this.#asking.delete(seat)
         break
       case 'no_seat':
+        this.#stateCame(seat, [])
         this.forget(seat)
         seat.lost(message.ref)
         break
       case 'refused':
         this.#joins.answered(seat, message.code)
+        this.#stateCame(seat, [])
         this.forget(seat)
         seat.fail(message.code, message.message, message.ref)
         // Whoever holds nothing here has nothing to lose, and may find a place elsewhere.
@@ -337,18 +367,22 @@ export class Edge {
   #askJoin(seat: Seat): void {
     // Given up meanwhile.
     if (seat.session.seats.get(seat.room_id) !== seat || !seat.join) return
-    seat.asked_again_at = this.#parts.clock.monotonic()
-    this.#asking.add(seat)
-    this.#parts.send(seat.join)
+    this.#askState(seat)
   }
 
-  #failJoin(seat: Seat, why: string): void {
+  #overdueJoin(seat: Seat): void {
+    if (this.#states.waits(seat))
+      this.#failJoin(seat, 'rate_limited', 'too much of whole rooms was asked for: try again later')
+    else this.#failJoin(seat, 'room_unavailable', `${seat.room_id} did not answer: try again`)
+  }
+
+  #failJoin(seat: Seat, code: ErrorCode, why: string): void {
     if (seat.session.seats.get(seat.room_id) !== seat || !seat.join) return
     const { ref } = seat.join
-    this.#joins.answered(seat, 'room_unavailable')
-    if (this.#asking.has(seat)) this.giveUp(seat, 'left')
+    this.#joins.answered(seat, code)
+    if (this.#asking.has(seat) && !this.#states.waits(seat)) this.giveUp(seat, 'left')
     else this.forget(seat)
-    seat.fail('room_unavailable', why, ref)
+    seat.fail(code, why, ref)
   }
 
   /** An owner that has yet to say where the seat stands is given it then. */
@@ -360,10 +394,11 @@ export class Edge {
     } else if (seat.phase !== 'attaching') this.#parts.send(ready)
   }
 
+  /** Asks what a member has missed through no doing of its own: that does not wait, unless the seat does already. */
   #askAttach(seat: Seat): void {
-    seat.asked(this.#parts.clock.monotonic())
     this.#asking.add(seat)
-    this.#sendAttach(seat)
+    seat.asked_again_at = this.#parts.clock.monotonic()
+    if (!this.#states.waits(seat)) this.#sendAttach(seat)
   }
 
   #sendAttach(seat: Seat): void {
@@ -380,15 +415,10 @@ export class Edge {
       this.#parts.send({ kind: 'leave', room, member_id, reason: 'left', ref: leave_ref })
   }
 
-  #sendStalled(seat: Seat): void {
-    const { room, member_id, stalled_at_seq } = seat
-    this.#parts.send({ kind: 'resync', room, member_id, have_seq: stalled_at_seq, reason: 'stalled' })
-  }
-
   /** True: nobody at this edge is in the room any more. */
   #remove(seat: Seat): boolean {
     this.#asking.delete(seat)
-    seat.resyncs?.settle()
+    this.#states.forget(seat)
     this.#joins.abandoned(seat)
     const { seats } = seat.session
     if (seats.get(seat.room_id) === seat) seats.delete(seat.room_id)
@@ -401,7 +431,7 @@ export class Edge {
   #add(seat: Seat): void {
     seat.session.seats.set(seat.room_id, seat)
     const name = roomName(seat.room)
-    const room = this.#rooms.get(name) ?? { epoch: 0, seats: new Map() }
+    const room = this.#rooms.get(name) ?? { epoch: 0, state_bytes: ASSUMED_STATE_BYTES, seats: new Map() }
     this.#rooms.set(name, room)
     room.seats.set(seat.member_id, seat)
   }

@@ -19,8 +19,8 @@ export class JoinRates {
   }
 
   /** Counts one more join of a session; false: there are too many. */
-  take({ project_id, session_id, sub }: Session): boolean {
-    return this.#limits.take(sub === null ? session_id : `${project_id}/${sub}`)
+  take({ player }: Session): boolean {
+    return this.#limits.take(player)
   }
 
   /** What is allowed, for people. */

@@ -23,8 +23,8 @@ export interface GatewayMetrics {
   closed(name: CloseName | 'lost'): void
   /** A message was not forwarded, or a ping or pong of the websocket ignored, because the session sends too many. */
   rateLimited(by: 'session' | 'control_frame'): void
-  /** A client asked for a whole state too soon after the one before; what it asks until then is answered once. */
-  resyncDelayed(): void
+  /** A join, a resume or a resync has to wait, since its player had as many bytes of whole states as may come at once. */
+  stateDelayed(): void
   /** A session without a connection was ended, since its player or token began another. */
   sessionEvicted(): void
   /** A socket was ended before it had a session: the node has as many as it takes, or as many that are `pending`, or the address has. */
@@ -51,7 +51,7 @@ export const noMetrics: GatewayMetrics = {
   error() {},
   closed() {},
   rateLimited() {},
-  resyncDelayed() {},
+  stateDelayed() {},
   sessionEvicted() {},
   connectionDropped() {},
   unackedFull() {},

@@ -29,6 +29,8 @@ export interface GatewayOptions extends PendingBounds, QuotaBounds {
   readonly max_resume_waits: number
   /** How many seats one player, or a session of a token without one, may ask for in a second. */
   readonly joins_per_second: number
+  /** How many bytes of whole states one player, or a session of a token without one, may have in a second. */
+  readonly state_bytes_per_second: number
   /** How long a join may stay without an answer before it fails with `room_unavailable`. */
   readonly join_wait_ms: number
   /** Refuse tokens that no key was named for. */
@@ -54,6 +56,7 @@ export const GATEWAY_DEFAULTS: GatewayOptions = {
   attach_wait_ms: 2000,
   max_sessions: 20_000,
   joins_per_second: 10,
+  state_bytes_per_second: 4 * 1024 * 1024,
   max_key_lookups: 256,
   max_resume_waits: 256,
   join_wait_ms: 10_000,

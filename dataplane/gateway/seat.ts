@@ -15,7 +15,6 @@ import type { Connection, DirectMessage } from './connection.ts'
 import { errorMessage } from './error-message.ts'
 import type { Flush } from './flush.ts'
 import { HeldFrames } from './held-frames.ts'
-import type { ResyncPace } from './resync-pace.ts'
 import type { Session } from './session.ts'
 import { type Reliable, Unacked, type UnackedLimits } from './unacked.ts'
 
@@ -62,8 +61,8 @@ export class Seat {
   asked_again_at: number
   /** What the owner has not settled. */
   readonly unacked: Unacked
-  /** How often the client may ask for the whole state; absent until it does. */
-  resyncs: ResyncPace | undefined
+  /** What the client has asked for the whole state with, until it has one. */
+  resync: Pick<Extract<ToOwner, { kind: 'resync' }>, 'have_seq' | 'reason'> | undefined
   readonly #held = new HeldFrames()
   #phase: SeatPhase
   #connection: Connection | undefined
@@ -233,7 +232,7 @@ export class Seat {
     this.#connection = undefined
     this.#attach = undefined
     this.#sample = undefined
-    this.resyncs?.settle()
+    this.resync = undefined
     this.#held.drop()
     this.unacked.clear()
     if (this.#phase !== 'joining') this.#phase = 'detached'
@@ -263,6 +262,8 @@ export class Seat {
     const seq = this.#phase === 'live' ? this.#seq : this.#stalled_at_seq
     this.#held.drop(this.#connection.outbox)
     this.#attach = { position: { room_id: this.room_id, epoch: this.#epoch, seq }, ask }
+    // It may be lost. A client that still needs it asks again.
+    this.resync = undefined
     this.#phase = 'attaching'
     return true
   }
@@ -364,7 +365,7 @@ export class Seat {
   }
 
   #pushState(frames: Frames): void {
-    this.resyncs?.settle()
+    this.resync = undefined
     const bytes = this.#connection && frames[this.#connection.codec.subprotocol]
     if (bytes) this.#connection?.outbox.pushState(bytes)
   }

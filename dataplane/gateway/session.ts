@@ -74,6 +74,11 @@ export class Session {
     return this.#claims.sub ?? null
   }
 
+  /** Whom a node counts by: the player, or where the token names none, the session, since many clients may share such a token. */
+  get player(): string {
+    return this.sub === null ? this.session_id : `${this.project_id}/${this.sub}`
+  }
+
   /** Who is held to limits that outlast the session. */
   get principal(): string {
     return principalOf(this.#claims)

@@ -104,9 +104,9 @@ function gatewayMetrics(
     'reason',
     ['node', 'pending', 'address'],
   )
-  const resyncs_delayed = make.counter(
-    'service_resyncs_delayed_total',
-    'Requests of clients for a whole state that came too soon after the one before: those until the next is allowed are answered once.',
+  const states_delayed = make.counter(
+    'service_states_delayed_total',
+    'Joins, resumes and resyncs that had to wait, since their player has had as much of whole states as may come at once (STATE_BYTES_PER_SECOND).',
   )
   const evicted = make.counter(
     'service_sessions_evicted_total',
@@ -162,7 +162,7 @@ function gatewayMetrics(
       if (name === 'slow_consumer') slow_consumers.closed()
     },
     rateLimited: (by) => rate_limited[by](),
-    resyncDelayed: () => resyncs_delayed(),
+    stateDelayed: () => states_delayed(),
     sessionEvicted: () => evicted(),
     connectionDropped: (reason) => dropped[reason](),
     unackedFull: () => unacked_full(),

@@ -143,6 +143,13 @@ export const VARIABLES = {
     default: '10',
     used_by: DATAPLANE,
   }),
+  STATE_BYTES_PER_SECOND: withDefault({
+    meaning:
+      'How many bytes of whole states (by joins, resumes and resyncs) a player (sub) may have from a node in a second, or a session whose token has no sub; eight times as many come at once. The rest comes later.',
+    kind: integer(65_536, 1_099_511_627_776, 'bytes'),
+    default: '4194304',
+    used_by: DATAPLANE,
+  }),
   ROOM_ORPHAN_TTL: withDefault({
     meaning: 'How long the store keeps a room that no node runs any more.',
     kind: integer(10, 31_536_000, 'seconds'),

@@ -4,6 +4,7 @@ import type { Socket } from 'node:net'
 import { encode } from '@msgpack/msgpack'
 import { CLOSE } from '../../shared/protocol/close-codes.ts'
 import { OPCODE, RawClient } from './raw-client.ts'
+import { HOARD_BYTES } from './rooms/hoard.ts'
 import { TREASURE_BYTES } from './rooms/vault.ts'
 import { enter, greet, join, metric, type Player, storeFigures, type Target, tokenFor } from './target.ts'
 
@@ -252,7 +253,46 @@ export const ATTACKS: readonly Attack[] = [
       return {
         did: `${asked} requests brought ${states} states`,
         broken:
-          states > 3 + took ? [`${asked} requests brought ${states} states in ${took.toFixed(1)} s`] : [],
+          states > 10 + took ? [`${asked} requests brought ${states} states in ${took.toFixed(1)} s`] : [],
+      }
+    },
+  },
+  {
+    name: 'whole-states',
+    holds:
+      'leaving and joining again in several sessions brings a player no more bytes than its budget of them',
+    async run(target, seconds) {
+      const token = await tokenFor(target, { sub: 'hoarder' })
+      const sessions = 4
+      let bytes = 0
+      let states = 0
+      const hoard = async (): Promise<number> => {
+        const player = await enter(target, target.ws_urls[0]!, token)
+        if (!player) return 0
+        const { client } = player
+        let ref = 0
+        const ask = () => client.send({ t: 'join', ref: ++ref, room_type: 'hoard', options: { key: 'one' } })
+        client.on_message = ({ t }) => {
+          if (t === 'state.snapshot') {
+            states += 1
+            client.send({ t: 'leave', ref: ++ref, room_id: 'hoard:one' })
+          } else if (t === 'left') ask()
+          // Too many joins in a second.
+          else if (t === 'error') setTimeout(ask, 100)
+        }
+        ask()
+        const took = await forSeconds(seconds, () => breathe(client))
+        bytes += client.bytes
+        client.cut()
+        return took
+      }
+      const took = Math.max(...(await Promise.all(Array.from({ length: sessions }, hoard))))
+      // So much at once and in a second, and what each session asked for before it was known how large that is.
+      const most = (8 + took) * 4 * 1024 * 1024 + (1 + sessions) * HOARD_BYTES
+      const mib = (count: number) => `${(count / 1024 / 1024).toFixed(0)} MiB`
+      return {
+        did: `${states} states, ${mib(bytes)} in ${took.toFixed(1)} s, of at most ${mib(most)}`,
+        broken: bytes > most ? [`one player was sent ${mib(bytes)}, more than ${mib(most)}`] : [],
       }
     },
   },

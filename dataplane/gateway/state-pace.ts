@@ -1,0 +1,106 @@
+import type { Clock } from '../../shared/clock.ts'
+import { RateLimits } from '../../shared/rate-limit.ts'
+import type { Seat } from './seat.ts'
+
+/** So many seconds' worth of whole states may come at once. */
+const BURST_SECONDS = 8
+
+/** What a state counts as: `charged` when it was asked for, and `least` whatever it turns out to be. */
+interface Charge {
+  readonly charged: number
+  readonly least: number
+}
+
+/**
+ * How many bytes of whole states each player may have from this node: by joins, resumes and resyncs, of all rooms and sessions together.
+ * Where the token names no player, each session. What is beyond that is asked for later, in its order: a state may be larger than the
+ * whole budget, and no one is refused one for that.
+ */
+export class StatePace {
+  readonly #clock: Clock
+  readonly #per_second: number
+  readonly #budgets: RateLimits
+  readonly #on_turn: (seat: Seat) => void
+  /** Asked for, and not answered. */
+  readonly #asked = new Map<Seat, Charge>()
+  /** By player, the oldest first. */
+  readonly #waiting = new Map<string, Map<Seat, Charge>>()
+
+  /** `on_turn`: a seat that had to wait may ask now. */
+  constructor(clock: Clock, bytes_per_second: number, on_turn: (seat: Seat) => void) {
+    this.#clock = clock
+    this.#per_second = bytes_per_second
+    this.#budgets = new RateLimits(clock, {
+      per_second: bytes_per_second,
+      burst: bytes_per_second * BURST_SECONDS,
+    })
+    this.#on_turn = on_turn
+  }
+
+  /**
+   * A seat is about to ask for a whole state of about so many bytes. False: it has to wait for `on_turn`. A client that asks of its own accord
+   * (`asked_for`), which a sound one hardly ever does, has one second's worth used up even by a small state.
+   */
+  ask(seat: Seat, bytes: number, asked_for: boolean): boolean {
+    if (this.#asked.has(seat)) return true
+    if (this.waits(seat)) return false
+    const least = asked_for ? this.#per_second : 0
+    const charge = { charged: Math.max(bytes, least), least }
+    const { player } = seat.session
+    const queue = this.#waiting.get(player)
+    if (!queue?.size && this.#budgets.of(player).left >= 1) {
+      this.#charge(seat, charge)
+      return true
+    }
+    if (queue) queue.set(seat, charge)
+    else {
+      this.#waiting.set(player, new Map([[seat, charge]]))
+      this.#wait(player)
+    }
+    return false
+  }
+
+  /** Whether a seat has to wait before it asks. */
+  waits(seat: Seat): boolean {
+    return this.#waiting.get(seat.session.player)?.has(seat) ?? false
+  }
+
+  /** A seat was answered with a state of so many bytes, or with none (0). */
+  answered(seat: Seat, bytes: number): void {
+    const { charged, least } = this.#asked.get(seat) ?? { charged: 0, least: 0 }
+    this.forget(seat)
+    const { player } = seat.session
+    this.#budgets.of(player).charge(Math.max(bytes, least) - charged)
+    this.#next(player)
+  }
+
+  /** A seat waits for nothing any more. What it has asked for stays charged: its owner has made it. */
+  forget(seat: Seat): void {
+    this.#asked.delete(seat)
+    this.#waiting.get(seat.session.player)?.delete(seat)
+  }
+
+  #charge(seat: Seat, charge: Charge): void {
+    this.#budgets.of(seat.session.player).charge(charge.charged)
+    this.#asked.set(seat, charge)
+  }
+
+  /** Lets those of a player ask whose turn it is. */
+  #next(player: string): void {
+    const queue = this.#waiting.get(player)
+    for (const [seat, charge] of queue ?? []) {
+      if (this.#budgets.of(player).left < 1) return
+      queue!.delete(seat)
+      this.#charge(seat, charge)
+      this.#on_turn(seat)
+    }
+  }
+
+  #wait(player: string): void {
+    this.#clock.schedule(this.#budgets.of(player).wait_ms, () => {
+      this.#next(player)
+      if (this.#waiting.get(player)!.size > 0) this.#wait(player)
+      else this.#waiting.delete(player)
+    })
+  }
+}
