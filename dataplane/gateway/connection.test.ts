@@ -3,6 +3,8 @@ import type { Socket } from 'node:net'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { noMetrics } from './metrics.ts'
+import { GATEWAY_DEFAULTS } from './options.ts'
 
 let test: TestGateway
 beforeEach(async () => {
@@ -138,11 +140,19 @@ describe('a silent connection', () => {
   })
 })
 
-describe('too many messages', () => {
-  const flood = (client: TestClient, count: number): void => {
-    for (let at = 0; at < count; at++) client.send({ t: 'ping', at })
-  }
+const flood = (client: TestClient, count: number): void => {
+  for (let at = 0; at < count; at++) client.send({ t: 'ping', at })
+}
 
+/** Lets time pass, as much as it takes for one message of a session at a step, until the server has closed the connection. */
+async function untilClosed(client: TestClient): Promise<void> {
+  while (client.ws.readyState === client.ws.OPEN) {
+    test.clock.advance(9)
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+}
+
+describe('too many messages', () => {
   it('are not forwarded, and said to be worth a retry', async () => {
     const { client, joined } = await test.join()
     flood(client, 239)
@@ -156,12 +166,23 @@ describe('too many messages', () => {
 
   it('end the connection when there is no end of them', async () => {
     const { client } = await test.hello()
-    flood(client, 240 + 1200)
-    await client.next('error')
-    await client.next('error', () => client.received.length >= 1440)
-    expect(client.ws.readyState).toBe(client.ws.OPEN)
-    flood(client, 1)
+    flood(client, 2000)
+    await untilClosed(client)
     await expectClose(client, 'rate_limited', /more than 120 messages a second/)
+    const refused = client.received.filter(({ t }) => t === 'error').length
+    expect(refused).toBeGreaterThanOrEqual(1200)
+  })
+
+  it('wait unread, all but a few, until their session may send again', async () => {
+    const { client } = await test.hello()
+    flood(client, 240 + 500)
+    await client.next('error')
+    await new Promise((resolve) => setTimeout(resolve, 20))
+    const refused = (): number => client.received.filter(({ t }) => t === 'error').length
+    expect(refused()).toBeLessThan(16)
+    test.clock.advance(100)
+    await client.next('pong')
+    await expect.poll(refused).toBeGreaterThan(16)
   })
 
   it('come from a reconnected client all the same', async () => {
@@ -179,8 +200,8 @@ describe('too many messages', () => {
 describe('the sessions of one player', () => {
   /** Floods, and returns how many messages passed. */
   const passing = async (client: TestClient): Promise<number> => {
-    for (let at = 0; at < 300; at++) client.send({ t: 'ping', at })
-    await expect.poll(() => client.received.length).toBe(301)
+    flood(client, 300)
+    await client.next('error', ({ code }) => code === 'rate_limited')
     return client.received.filter(({ t }) => t === 'pong').length
   }
 
@@ -194,9 +215,39 @@ describe('the sessions of one player', () => {
     expect(passed).toBe(4 * 240)
     const { client } = await test.hello(await test.token({ sub: 'eve' }))
     expect(await passing(client)).toBe(240)
-    test.clock.advance(1000)
-    const { client: later } = await test.hello()
-    expect(await passing(later)).toBe(240)
+  })
+})
+
+describe('a client that sends much at once', () => {
+  const LIMITS = { ...GATEWAY_DEFAULTS.limits, messages_per_second: 10_000, message_burst: 20_000 }
+
+  it('leaves the others their turn', async () => {
+    const handled: number[] = []
+    const metrics = { ...noMetrics, messageIn: (_: unknown, bytes: number) => void handled.push(bytes) }
+    await test.close()
+    test = await TestGateway.start({ limits: LIMITS }, { metrics })
+    const [busy, other] = [(await test.hello()).client, (await test.hello()).client]
+    const small = JSON.stringify({ t: 'ping', at: 1 })
+    const large = JSON.stringify({ t: 'ping', at: 1, padding: 'x'.repeat(10_000) })
+    handled.length = 0
+    tcpOf(busy).cork()
+    for (let i = 0; i < 100; i++) for (const message of [small, small, large]) busy.ws.send(message)
+    tcpOf(busy).uncork()
+    const quick = JSON.stringify({ t: 'ping', at: 1234567 })
+    other.ws.send(quick)
+    await expect.poll(() => handled.length).toBe(301)
+    expect(handled.indexOf(quick.length)).toBeLessThan(100)
+  })
+
+  it('is heard to the end when it says goodbye behind it', async () => {
+    await test.close()
+    test = await TestGateway.start({ limits: LIMITS })
+    const { client, joined } = await test.join()
+    for (let n = 0; n < 200; n++)
+      client.send({ t: 'message', room_id: joined.room_id, type: 'move', data: n })
+    client.ws.close(1000)
+    await client.closed
+    expect(test.owner.of('message')).toHaveLength(200)
   })
 })
 
@@ -207,7 +258,8 @@ describe('pings and pongs of the websocket itself', () => {
       for (let i = 0; i < 240; i++) client.ws[frame]()
       client.send({ t: 'ping', at: 1 })
       await client.next('error', ({ code }) => code === 'rate_limited')
-      for (let i = 0; i < 1200; i++) client.ws[frame]()
+      for (let i = 0; i < 1300; i++) client.ws[frame]()
+      await untilClosed(client)
       await expectClose(client, 'rate_limited', /more than 120 messages a second/)
     })
 

@@ -21,6 +21,10 @@ const FLOODS: ReadonlySet<CloseName> = new Set(['rate_limited', 'protocol_error'
 /** More than a client has on its way when it learns that its connection is closed. */
 const IGNORED_BYTES = 4 * 1024 * 1024
 
+/** What is handled of one client before the others have their turn: so many bytes, and each message counts as so many more. */
+const TURN_BYTES = 32 * 1024
+const BYTES_PER_MESSAGE = 2048
+
 /** What a connection tells whoever accepted it. */
 export interface ConnectionListener {
   /** `bytes`: of its frame. */
@@ -69,6 +73,14 @@ export class Connection {
   #heard = false
   #pinged = false
   #closed = false
+  /** What may still be handled in this turn. */
+  #turn_bytes = TURN_BYTES
+  /** For how long nothing is to be read after this turn. */
+  #throttle_ms = 0
+  /** Set while nothing is read. */
+  #stop_pause: (() => void) | undefined
+  /** Messages that were read already when the pause began: no more than one read of the socket brings. */
+  readonly #waiting: { readonly data: Buffer; readonly binary: boolean }[] = []
 
   constructor({ ws, socket, codec, clock, flusher, bounds, metrics, listener }: ConnectionParts) {
     this.codec = codec
@@ -94,11 +106,16 @@ export class Connection {
       this.#heard = true
       if (!this.#closed && listener.controlFrame()) this.outbox.push(pong(data))
     })
-    ws.on('closing', (name?: CloseName) => this.#end(name ?? 'lost'))
+    ws.on('closing', (name?: CloseName) => {
+      this.#handleWaiting()
+      this.#end(name ?? 'lost')
+    })
     // What went wrong follows as 'closing' or 'close'; without a listener an error would end the process.
     ws.on('error', () => {})
     ws.on('close', () => this.#end('lost'))
     socket.on('drain', () => this.outbox.drained())
+    // Behind the listener of `ws`: all messages of what was read have been heard of.
+    socket.on('data', () => this.#turnOver())
   }
 
   /** Whether messages still come and frames still go. */
@@ -115,6 +132,11 @@ export class Connection {
   /** Asks whether everything sent so far has arrived; the answer is `received`. */
   askReceipt(): void {
     this.outbox.push(RECEIPT_PING)
+  }
+
+  /** Reads nothing for so many milliseconds once this turn is over: the client is faster than it may be. */
+  throttle(ms: number): void {
+    this.#throttle_ms = Math.max(this.#throttle_ms, ms)
   }
 
   /**
@@ -156,6 +178,12 @@ export class Connection {
   #receive(data: Buffer, binary: boolean): void {
     this.#heard = true
     if (this.#closed) return
+    if (this.#stop_pause) this.#waiting.push({ data, binary })
+    else this.#handle(data, binary)
+  }
+
+  #handle(data: Buffer, binary: boolean): void {
+    this.#turn_bytes -= data.length + BYTES_PER_MESSAGE
     if (binary !== this.codec.binary) {
       const is = binary ? 'binary' : 'text'
       const should = this.codec.binary ? 'binary' : 'text'
@@ -171,6 +199,51 @@ export class Connection {
       else if (error instanceof ProtocolError) this.close('protocol_error', error.message)
       else this.#listener.failed(error)
     }
+    if (this.#turn_bytes <= 0) this.#pause()
+  }
+
+  /**
+   * Handles what waits, however much it is: nothing more will come. Takes no longer than one turn of a client that sends small messages
+   * would without a bound.
+   */
+  #handleWaiting(): void {
+    for (const { data, binary } of this.#waiting.splice(0)) if (!this.#closed) this.#handle(data, binary)
+  }
+
+  /** All that was read has been handled, or waits. */
+  #turnOver(): void {
+    if (this.#throttle_ms > 0) this.#pause()
+    else if (!this.#stop_pause) this.#turn_bytes = TURN_BYTES
+  }
+
+  /**
+   * Reads nothing until the client is within its rate, or until all others have had their turn: one read of a socket follows the other
+   * for as long as there is more, up to 2 MiB of it, before any other socket is looked at.
+   */
+  #pause(): void {
+    if (this.#closed || this.#stop_pause) return
+    const ms = Math.ceil(this.#throttle_ms)
+    this.#metrics.readingPaused(ms > 0 ? 'rate' : 'turn')
+    this.#ws.pause()
+    if (ms > 0) this.#stop_pause = this.#clock.schedule(ms, () => this.#resume())
+    else {
+      const immediate = setImmediate(() => this.#resume())
+      this.#stop_pause = () => clearImmediate(immediate)
+    }
+  }
+
+  #resume(): void {
+    this.#stop_pause = undefined
+    this.#throttle_ms = 0
+    this.#turn_bytes = TURN_BYTES
+    let next = 0
+    while (next < this.#waiting.length && !this.#stop_pause && !this.#closed) {
+      const { data, binary } = this.#waiting[next++]!
+      this.#handle(data, binary)
+    }
+    this.#waiting.splice(0, next)
+    this.#turnOver()
+    if (!this.#stop_pause) this.#ws.resume()
   }
 
   /** Reads what still comes and drops it: a socket that is destroyed with bytes unread is reset, which can lose the close frame. */
@@ -188,6 +261,11 @@ export class Connection {
   #end(name: CloseName | 'lost'): void {
     if (this.#closed) return
     this.#closed = true
+    this.#waiting.length = 0
+    if (this.#stop_pause) {
+      this.#stop_pause()
+      this.#ws.resume()
+    }
     this.outbox.close()
     this.#metrics.closed(name)
     this.#listener.closed(name)

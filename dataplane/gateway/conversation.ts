@@ -260,6 +260,7 @@ export class Conversation implements ConnectionListener {
     if (verdict === 'pass') return verdict
     this.#parts.metrics.rateLimited(by)
     if (verdict === 'too_many') this.connection.close('rate_limited', this.#limitText())
+    else this.connection.throttle(session.pace.wait_ms)
     return verdict
   }
 

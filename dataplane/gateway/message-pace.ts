@@ -40,9 +40,11 @@ export interface SharedPace {
   readonly take: () => boolean
   /** Whether one that is too many is borne with. */
   readonly bear: () => boolean
+  /** Milliseconds until the player may send one more. */
+  readonly waitMs: () => number
 }
 
-const UNSHARED: SharedPace = { take: () => true, bear: () => true }
+const UNSHARED: SharedPace = { take: () => true, bear: () => true, waitMs: () => 0 }
 
 /** What all sessions of each player may send at a node together, and how long they are borne with: a new session is no way around either. */
 export class PlayerPaces {
@@ -56,7 +58,11 @@ export class PlayerPaces {
   }
 
   of(player: string): SharedPace {
-    return { take: () => this.#rates.take(player), bear: () => this.#patience.take(player) }
+    return {
+      take: () => this.#rates.take(player),
+      bear: () => this.#patience.take(player),
+      waitMs: () => this.#rates.of(player).wait_ms,
+    }
   }
 }
 
@@ -86,6 +92,11 @@ export class MessagePace {
   /** What is left. */
   get level(): PaceLevel {
     return { rate: this.#rate.left, patience: this.#patience.left, at: this.#clock.now() }
+  }
+
+  /** Milliseconds until one more may pass; 0: now. */
+  get wait_ms(): number {
+    return Math.max(this.#rate.wait_ms, this.#shared.waitMs())
   }
 
   /** Counts one more message, or ping or pong of the websocket. */

@@ -23,6 +23,8 @@ export interface GatewayMetrics {
   closed(name: CloseName | 'lost'): void
   /** A message was not forwarded, or a ping or pong of the websocket ignored, because the session sends too many. */
   rateLimited(by: 'session' | 'control_frame'): void
+  /** Nothing more was read of a connection until its session is within its rate again, or until the others had their turn. */
+  readingPaused(reason: 'rate' | 'turn'): void
   /** A join, a resume or a resync has to wait, since its player had as many bytes of whole states as may come at once. */
   stateDelayed(): void
   /** A session without a connection was ended, since its player or token began another. */
@@ -51,6 +53,7 @@ export const noMetrics: GatewayMetrics = {
   error() {},
   closed() {},
   rateLimited() {},
+  readingPaused() {},
   stateDelayed() {},
   sessionEvicted() {},
   connectionDropped() {},

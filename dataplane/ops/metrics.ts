@@ -104,6 +104,12 @@ function gatewayMetrics(
     'reason',
     ['node', 'pending', 'address'],
   )
+  const reading_paused = make.counterBy(
+    'service_reading_paused_total',
+    'Times that nothing more was read of a connection until its session was within its rate again (rate), or until the others had their turn (turn).',
+    'reason',
+    ['rate', 'turn'],
+  )
   const states_delayed = make.counter(
     'service_states_delayed_total',
     'Joins, resumes and resyncs that had to wait, since their player has had as much of whole states as may come at once (STATE_BYTES_PER_SECOND).',
@@ -162,6 +168,7 @@ function gatewayMetrics(
       if (name === 'slow_consumer') slow_consumers.closed()
     },
     rateLimited: (by) => rate_limited[by](),
+    readingPaused: (reason) => reading_paused[reason](),
     stateDelayed: () => states_delayed(),
     sessionEvicted: () => evicted(),
     connectionDropped: (reason) => dropped[reason](),

@@ -83,6 +83,14 @@ function unsignedToken(project_id: string): string {
   return `v4.public.${payload}.${Buffer.from(JSON.stringify({ kid: key_id })).toString('base64url')}`
 }
 
+/** A token under a key that exists, with a signature that is wrong. */
+function forged(token: string): string {
+  const [version, purpose, payload = '', footer] = token.split('.')
+  const bytes = Buffer.from(payload, 'base64url')
+  randomBytes(32).copy(bytes, bytes.length - 64)
+  return [version, purpose, bytes.toString('base64url'), ...(footer === undefined ? [] : [footer])].join('.')
+}
+
 function fuzz(subprotocol: 'json' | 'msgpack'): Attack {
   const text = subprotocol === 'json'
   const opcode = text ? OPCODE.text : OPCODE.binary
@@ -444,6 +452,63 @@ export const ATTACKS: readonly Attack[] = [
       return {
         did: `${sent} messages, ${told} errors told; the heaps grew by ${more.toFixed(0)} MiB`,
         broken: more > 100 ? [`the heaps of the nodes grew by ${more.toFixed(0)} MiB`] : [],
+      }
+    },
+  },
+  {
+    name: 'invalid-messages',
+    holds:
+      'large messages that are not valid, as fast as four sessions can send them, take no turns from the others',
+    async run(target, seconds) {
+      const junk = Buffer.from(
+        JSON.stringify({ t: 'message', room_id: 5, type: 'add', data: { of: 'x'.repeat(15_000) } }),
+      )
+      let sent = 0
+      let closed = 0
+      const flood = async (sender: number): Promise<void> => {
+        await forSeconds(seconds, async (round) => {
+          const token = await tokenFor(target, { sub: `junk-${sender}-${round}` })
+          const player = await enter(target, target.ws_urls[0]!, token).catch(() => undefined)
+          if (!player) return
+          const began = performance.now()
+          while (player.client.ended === undefined && performance.now() - began < seconds * 1000) {
+            for (let i = 0; i < 20; i++, sent++) player.client.frame(OPCODE.text, junk)
+            await breathe(player.client)
+          }
+          if (player.client.ended !== undefined) closed += 1
+          player.client.cut()
+        })
+      }
+      await Promise.all([0, 1, 2, 3].map(flood))
+      return {
+        did: `${sent} messages of ${junk.length} bytes; ${closed} connections were closed for it`,
+        broken: [],
+      }
+    },
+  },
+  {
+    name: 'handshakes',
+    holds: 'tokens whose signature is wrong, and one token again and again, take no turns from the others',
+    async run(target, seconds) {
+      const good = await tokenFor(target, { sub: 'comer' })
+      const endings = new Map<number | string, number>()
+      await forSeconds(seconds, async () => {
+        await Promise.all(
+          Array.from({ length: 50 }, async (_, i) => {
+            const client = await RawClient.open(target.ws_urls[0]!).catch(() => undefined)
+            const token = i % 2 === 0 ? good : forged(good)
+            const player =
+              client && (await greet(client, { t: 'hello', project_id: target.project_id, token }))
+            const ending = player ? 'welcome' : (client?.ended ?? 'no upgrade')
+            endings.set(ending, (endings.get(ending) ?? 0) + 1)
+            client?.cut()
+          }),
+        )
+      })
+      const waited = await newcomer(target, target.ws_urls[0]!, 'newcomer-among-comers')
+      return {
+        did: `hellos ended with ${[...endings].map(([how, times]) => `${how} × ${times}`).join(', ')}; a newcomer waited ${waited.toFixed(0)} ms`,
+        broken: waited === Number.POSITIVE_INFINITY ? ['a newcomer was not let in'] : [],
       }
     },
   },
