@@ -105,6 +105,8 @@ describe('dataplane configuration', () => {
       session_messages_per_second: 120,
       joins_per_second: 10,
       state_bytes_per_second: 4_194_304,
+      hellos_per_second: 10,
+      connections_per_second_per_address: 50,
       max_sessions: 20_000,
       max_key_lookups: 256,
       max_resume_waits: 256,

@@ -86,6 +86,8 @@ export interface DataplaneConfig {
   readonly session_messages_per_second: number
   readonly joins_per_second: number
   readonly state_bytes_per_second: number
+  readonly hellos_per_second: number
+  readonly connections_per_second_per_address: number
   /** 0: no limit. */
   readonly max_sessions: number
   /** 0: no limit. */
@@ -330,6 +332,8 @@ const dataplaneConfig = (values: Values, tracing: TracingReading): DataplaneConf
   session_messages_per_second: values.SESSION_MESSAGES_PER_SECOND,
   joins_per_second: values.JOINS_PER_SECOND,
   state_bytes_per_second: values.STATE_BYTES_PER_SECOND,
+  hellos_per_second: values.HELLOS_PER_SECOND,
+  connections_per_second_per_address: values.CONNECTIONS_PER_SECOND_PER_ADDRESS,
   max_sessions: values.MAX_SESSIONS,
   max_sessions_per_sub: values.MAX_SESSIONS_PER_SUB,
   max_sessions_per_token: values.MAX_SESSIONS_PER_TOKEN,

@@ -179,7 +179,7 @@ describe('too many messages', () => {
     await client.next('error')
     await new Promise((resolve) => setTimeout(resolve, 20))
     const refused = (): number => client.received.filter(({ t }) => t === 'error').length
-    expect(refused()).toBeLessThan(16)
+    expect(refused()).toBeLessThanOrEqual(16)
     test.clock.advance(100)
     await client.next('pong')
     await expect.poll(refused).toBeGreaterThan(16)
@@ -227,15 +227,13 @@ describe('a client that sends much at once', () => {
     await test.close()
     test = await TestGateway.start({ limits: LIMITS }, { metrics })
     const [busy, other] = [(await test.hello()).client, (await test.hello()).client]
-    const small = JSON.stringify({ t: 'ping', at: 1 })
-    const large = JSON.stringify({ t: 'ping', at: 1, padding: 'x'.repeat(10_000) })
     handled.length = 0
     tcpOf(busy).cork()
-    for (let i = 0; i < 100; i++) for (const message of [small, small, large]) busy.ws.send(message)
+    for (let i = 0; i < 1500; i++) busy.ws.send(JSON.stringify({ t: 'ping', at: 1 }))
     tcpOf(busy).uncork()
     const quick = JSON.stringify({ t: 'ping', at: 1234567 })
     other.ws.send(quick)
-    await expect.poll(() => handled.length).toBe(301)
+    await expect.poll(() => handled.length).toBe(1501)
     expect(handled.indexOf(quick.length)).toBeLessThan(100)
   })
 

@@ -105,7 +105,7 @@ export class Gateway {
     this.#sessions = new Sessions({ ...shared, edge, store })
     const sessions = this.#sessions
     this.#recheck_at = clock.monotonic() + RECHECK_MS
-    const tokens = new TokenCheck(this.#keys, clock, options)
+    const tokens = new TokenCheck(this.#keys, clock, metrics, options)
     const { tell_taken = () => {}, node_gone = () => false, store_uptime = async () => Infinity } = parts
     this.#conversation_parts = {
       node_id,
@@ -145,6 +145,7 @@ export class Gateway {
         max_message_bytes: options.limits.max_message_bytes,
         subprotocols: [...this.#codecs.keys()],
       },
+      clock,
       metrics,
       (ws, socket, protocol, pending) => this.#accept(ws, socket, protocol, pending),
     )

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { timestamp } from '../../shared/clock.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
@@ -16,6 +17,38 @@ async function present(token: string, project_id = 'prj_one'): Promise<TestClien
   client.send({ t: 'hello', project_id, token })
   return client
 }
+
+describe('a player who comes too often', () => {
+  it('is told to come again, and no one else is', async () => {
+    await start({ hellos_per_second: 1 })
+    for (let times = 0; times < 3; times++) await test.hello()
+    await expectClose(await present(await test.token()), 'overloaded', /comes too often: try again/)
+    await test.hello(await test.token({ sub: 'ben' }))
+    test.clock.advance(1000)
+    await test.hello()
+  })
+
+  it('is refused before the signature is checked', async () => {
+    await start({ hellos_per_second: 1 })
+    for (let times = 0; times < 3; times++) await test.hello()
+    await expectClose(await present(await forged()), 'overloaded', /comes too often/)
+  })
+
+  it('is no one else who has made up tokens with the same name', async () => {
+    await start({ hellos_per_second: 1 })
+    for (let times = 0; times < 5; times++)
+      await expectClose(await present(await forged()), 'unauthenticated', /signature/)
+    await test.hello()
+  })
+
+  /** A token of the player that was signed with another key than the one it names. */
+  const forged = (): Promise<string> => {
+    const issued_at = timestamp(test.clock.now())
+    const expires_at = timestamp(test.clock.now() + 60_000)
+    const claims = { project_id: 'prj_one', key_id: 'key_a', sub: 'ada', issued_at, expires_at }
+    return test.control.token(claims, { project_id: 'prj_one', key_id: 'key_b' })
+  }
+})
 
 describe('hello', () => {
   beforeEach(() => start())

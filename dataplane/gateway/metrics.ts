@@ -21,16 +21,16 @@ export interface GatewayMetrics {
   error(code: ErrorCode): void
   /** A connection ended: by us with a code of the table, by the client's goodbye (`normal`), or otherwise (`lost`). */
   closed(name: CloseName | 'lost'): void
-  /** A message was not forwarded, or a ping or pong of the websocket ignored, because the session sends too many. */
-  rateLimited(by: 'session' | 'control_frame'): void
+  /** A message was not forwarded, a ping or pong of the websocket ignored, or a token not accepted, because the session, or the player, sends too many. */
+  rateLimited(by: 'session' | 'control_frame' | 'hello'): void
   /** Nothing more was read of a connection until its session is within its rate again, or until the others had their turn. */
   readingPaused(reason: 'rate' | 'turn'): void
   /** A join, a resume or a resync has to wait, since its player had as many bytes of whole states as may come at once. */
   stateDelayed(): void
   /** A session without a connection was ended, since its player or token began another. */
   sessionEvicted(): void
-  /** A socket was ended before it had a session: the node has as many as it takes, or as many that are `pending`, or the address has. */
-  connectionDropped(reason: 'node' | 'pending' | 'address'): void
+  /** A socket was ended before it had a session: the node has as many as it takes, or as many that are `pending`, or the address has, or opens them too fast (`rate`). */
+  connectionDropped(reason: 'node' | 'pending' | 'address' | 'rate'): void
   /** A reliable message was turned away, since too many of its seat, or too large ones, wait for their owner. */
   unackedFull(): void
   /** A room's patches stopped for a client that reads too slowly. */

@@ -31,6 +31,10 @@ export interface GatewayOptions extends PendingBounds, QuotaBounds {
   readonly joins_per_second: number
   /** How many bytes of whole states one player, or a session of a token without one, may have in a second. */
   readonly state_bytes_per_second: number
+  /** How many tokens of one player are accepted in a second, and of those that name no player ten times as many of each. */
+  readonly hellos_per_second: number
+  /** How many websockets one address may open in a second. */
+  readonly connections_per_second_per_address: number
   /** How long a join may stay without an answer before it fails with `room_unavailable`. */
   readonly join_wait_ms: number
   /** Refuse tokens that no key was named for. */
@@ -57,6 +61,8 @@ export const GATEWAY_DEFAULTS: GatewayOptions = {
   max_sessions: 20_000,
   joins_per_second: 10,
   state_bytes_per_second: 4 * 1024 * 1024,
+  hellos_per_second: 10,
+  connections_per_second_per_address: 50,
   max_key_lookups: 256,
   max_resume_waits: 256,
   join_wait_ms: 10_000,

@@ -5,6 +5,7 @@ import { WebSocket } from 'ws'
 import { MsgpackClientCodec } from '../../shared/protocol/client-codec.ts'
 import { expectClose } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import type { GatewayOptions } from './options.ts'
 
 let test: TestGateway
 beforeEach(async () => {
@@ -59,6 +60,47 @@ describe('origins', () => {
     const browser = await test.open([], { origin: 'https://game.example' })
     const native = await test.open()
     expect([browser.ws.readyState, native.ws.readyState]).toEqual([WebSocket.OPEN, WebSocket.OPEN])
+  })
+})
+
+describe('websockets that one address opens', () => {
+  /** The status that the upgrade of a client from this address is answered with. */
+  const upgrade = async (forwarded_for?: string): Promise<number> => {
+    const headers = forwarded_for === undefined ? {} : { 'x-forwarded-for': forwarded_for }
+    const ws = new WebSocket(test.url, { headers })
+    ws.on('error', () => {})
+    const [response] = await Promise.race([
+      once(ws, 'upgrade'),
+      once(ws, 'unexpected-response').then(([, response]) => [response]),
+    ])
+    return response.statusCode
+  }
+  const upgrades = async (count: number, forwarded_for?: string): Promise<number[]> => {
+    const statuses: number[] = []
+    for (let n = 0; n < count; n++) statuses.push(await upgrade(forwarded_for))
+    return statuses
+  }
+  const restart = async (options: Partial<GatewayOptions>): Promise<void> => {
+    await test.close()
+    test = await TestGateway.start({ connections_per_second_per_address: 1, ...options })
+  }
+
+  it('are so many in a second, behind a load balancer that names the address', async () => {
+    await restart({})
+    expect(await upgrades(11, '203.0.113.7')).toEqual([...Array(10).fill(101), 429])
+    expect(await upgrade('203.0.113.8')).toBe(101)
+    test.clock.advance(1000)
+    expect(await upgrades(2, '203.0.113.7')).toEqual([101, 429])
+  })
+
+  it('are not counted behind one that names none: it would be all players together', async () => {
+    await restart({})
+    expect(await upgrades(15)).toEqual(Array(15).fill(101))
+  })
+
+  it('are counted without a load balancer', async () => {
+    await restart({ trusted_proxies: [] })
+    expect(await upgrades(11)).toEqual([...Array(10).fill(101), 429])
   })
 })
 

@@ -2,6 +2,8 @@ import { createServer, type IncomingMessage, type Server, STATUS_CODES } from 'n
 import type { AddressInfo, Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { WebSocketServer } from 'ws'
+import type { Clock } from '../../shared/clock.ts'
+import { RateLimits } from '../../shared/rate-limit.ts'
 import type { GatewayMetrics } from './metrics.ts'
 import { type PendingBounds, type PendingConnection, PendingConnections } from './pending-connections.ts'
 import { ServerSocket } from './server-socket.ts'
@@ -18,7 +20,12 @@ export interface ServerOptions extends PendingBounds {
   readonly max_sessions: number
   /** Addresses and networks whose `x-forwarded-for` is believed. */
   readonly trusted_proxies: readonly string[]
+  /** How many websockets one address may open in a second. */
+  readonly connections_per_second_per_address: number
 }
+
+/** So many seconds' worth of websockets of one address may come at once: after an outage all players of a school or a mobile network do. */
+const BURST_SECONDS = 10
 
 /** A websocket that was accepted, the TCP socket below it, and its place among those without a session. `protocol` is empty when the client named none. */
 export type Accept = (ws: ServerSocket, socket: Socket, protocol: string, pending: PendingConnection) => void
@@ -41,14 +48,17 @@ export class GatewayServer {
   readonly #metrics: GatewayMetrics
   readonly #accept: Accept
   readonly #proxies: TrustedProxies
+  readonly #rates: RateLimits
   readonly #pending: PendingConnections
   readonly #places = new WeakMap<Duplex, PendingConnection>()
 
-  constructor(options: ServerOptions, metrics: GatewayMetrics, accept: Accept) {
+  constructor(options: ServerOptions, clock: Clock, metrics: GatewayMetrics, accept: Accept) {
     this.#options = options
     this.#metrics = metrics
     this.#accept = accept
     this.#proxies = new TrustedProxies(options.trusted_proxies)
+    const per_second = options.connections_per_second_per_address
+    this.#rates = new RateLimits(clock, { per_second, burst: per_second * BURST_SECONDS })
     this.#pending = new PendingConnections(options, metrics)
     this.#websockets = websocketServer(options)
     this.#http = createServer(
@@ -115,13 +125,16 @@ export class GatewayServer {
     const { allowed_origins } = this.#options
     const peer = request.socket.remoteAddress
     const pending = this.#places.get(socket)
+    const address = this.#proxies.clientOf(peer, String(forwarded_for ?? ''))
     // A peer that is not trusted was counted when it connected.
     const proxied = this.#proxies.clientOf(peer, undefined) === undefined
-    const address = proxied ? this.#proxies.clientOf(peer, String(forwarded_for ?? '')) : undefined
     if (!pending) socket.destroy()
     else if (origin !== undefined && allowed_origins && !allowed_origins.includes(origin))
       reject(socket, 403, `The origin ${origin} may not connect here.`)
-    else if (address !== undefined && !this.#pending.locate(pending, address))
+    else if (address !== undefined && !this.#rates.take(address)) {
+      this.#metrics.connectionDropped('rate')
+      reject(socket, 429, 'This address opens connections faster than it may: try again.')
+    } else if (address !== undefined && proxied && !this.#pending.locate(pending, address))
       reject(socket, 429, 'This address has as many connections without a session as it may: try again.')
     else
       this.#websockets.handleUpgrade(request, socket, head, (ws) =>

@@ -1,5 +1,6 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { CloseName } from '../../shared/protocol/close-codes.ts'
+import { RateLimits } from '../../shared/rate-limit.ts'
 import {
   peekToken,
   requireClaims,
@@ -11,6 +12,8 @@ import {
 } from '../../shared/tokens.ts'
 import type { KeyCache } from './key-cache.ts'
 import { KeyStatusUnavailable } from './key-status.ts'
+import type { GatewayMetrics } from './metrics.ts'
+import { principalOf } from './session.ts'
 
 /** Why somebody is not let in: the close code to say it with, and a sentence. */
 export interface Refusal {
@@ -22,18 +25,36 @@ export interface Refusal {
 export interface TokenRules {
   readonly require_key_id: boolean
   readonly token_audience: string | undefined
+  /** How many tokens of one player are accepted in a second, and of those that name no player ten times as many of each. */
+  readonly hellos_per_second: number
 }
 
-/** Judges client tokens: signature, project, audience, time, and whether the key still stands. */
+/** So many seconds' worth of tokens may come at once. */
+const BURST_SECONDS = 3
+/** Many clients may come with one token that names no player: a load test, or guests. */
+const CLIENTS_PER_TOKEN = 10
+
+/**
+ * Judges client tokens: signature, project, audience, time, whether the key still stands, and whether the player comes too often. What comes too
+ * often is refused before its signature is checked.
+ */
 export class TokenCheck {
   readonly #keys: KeyCache
   readonly #clock: Clock
+  readonly #metrics: GatewayMetrics
   readonly #rules: TokenRules
+  readonly #player_rates: RateLimits
+  readonly #token_rates: RateLimits
 
-  constructor(keys: KeyCache, clock: Clock, rules: TokenRules) {
+  constructor(keys: KeyCache, clock: Clock, metrics: GatewayMetrics, rules: TokenRules) {
     this.#keys = keys
     this.#clock = clock
+    this.#metrics = metrics
     this.#rules = rules
+    const rates = (per_second: number): RateLimits =>
+      new RateLimits(clock, { per_second, burst: per_second * BURST_SECONDS })
+    this.#player_rates = rates(rules.hellos_per_second)
+    this.#token_rates = rates(rules.hellos_per_second * CLIENTS_PER_TOKEN)
   }
 
   /** The claims of a token that may be used for `project_id` now, or why it may not. */
@@ -45,9 +66,14 @@ export class TokenCheck {
       const { key_id } = peeked
       if (key_id === undefined && this.#rules.require_key_id)
         return refuse('unauthenticated', 'this service takes only tokens issued under a key (key_id)')
+      const rates = peeked.sub === undefined ? this.#token_rates : this.#player_rates
+      const who = `${project_id}/${principalOf(peeked)}`
+      if (rates.of(who).wait_ms > 0) return this.#tooMany()
       const key = await this.#keyOf(project_id, key_id)
       if ('close' in key) return key
       const claims = await verifyToken(token, key.verify_key, this.#expect(project_id))
+      // Only now: a token that someone made up takes nothing from the player it names.
+      if (!rates.take(who)) return this.#tooMany()
       // The key may have been revoked while the signature was being checked.
       return this.revoked(project_id, key_id) ?? claims
     } catch (error) {
@@ -66,6 +92,11 @@ export class TokenCheck {
   /** Why nobody may come in under a key, if that is known at this very moment. */
   revoked(project_id: string, key_id: string | undefined): Refusal | undefined {
     return this.#keys.isRevoked({ project_id, key_id }) ? refuse('key_revoked', REVOKED) : undefined
+  }
+
+  #tooMany(): Refusal {
+    this.#metrics.rateLimited('hello')
+    return refuse('overloaded', 'the player comes too often: try again')
   }
 
   #expect(project_id: string): TokenExpectation {

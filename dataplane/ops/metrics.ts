@@ -37,9 +37,9 @@ export function nodeMetrics(registry: Registry, room_types: readonly string[] = 
   const make = new Instruments(registry, room_types)
   const limited = make.counterBy(
     'service_rate_limited_total',
-    'Messages not applied because there are too many: of their session, or of their type; and pings and pongs of the websocket itself.',
+    'Messages not applied because there are too many: of their session, or of their type; pings and pongs of the websocket itself; and tokens of players who come too often (hello).',
     'by',
-    ['session', 'control_frame', 'type'],
+    ['session', 'control_frame', 'hello', 'type'],
   )
   return {
     gateway: gatewayMetrics(make, limited),
@@ -50,7 +50,7 @@ export function nodeMetrics(registry: Registry, room_types: readonly string[] = 
 
 function gatewayMetrics(
   make: Instruments,
-  rate_limited: Record<'session' | 'control_frame', Add>,
+  rate_limited: Record<'session' | 'control_frame' | 'hello', Add>,
 ): GatewayMetrics {
   const handshakes = make.counterBy<HandshakeResult>(
     'service_handshakes_total',
@@ -100,9 +100,9 @@ function gatewayMetrics(
   )
   const dropped = make.counterBy(
     'service_connections_dropped_total',
-    'Connections ended before they had a session: the node has as many as it takes (node), as many without a session (pending), or the address has (address).',
+    'Connections ended before they had a session: the node has as many as it takes (node), as many without a session (pending), or the address has (address), or opens them too fast (rate).',
     'reason',
-    ['node', 'pending', 'address'],
+    ['node', 'pending', 'address', 'rate'],
   )
   const reading_paused = make.counterBy(
     'service_reading_paused_total',

@@ -150,6 +150,20 @@ export const VARIABLES = {
     default: '4194304',
     used_by: DATAPLANE,
   }),
+  HELLOS_PER_SECOND: withDefault({
+    meaning:
+      'How often a player (sub) may come to a node with a token in a second, ten times that with a token that has no sub; bursts of three times as many pass.',
+    kind: integer(1, 100_000, 'hellos'),
+    default: '10',
+    used_by: DATAPLANE,
+  }),
+  CONNECTIONS_PER_SECOND_PER_ADDRESS: withDefault({
+    meaning:
+      'How many websockets an address may open at a node in a second; of IPv6, each network of 64 bits; bursts of ten times as many pass.',
+    kind: integer(1, 1_000_000, 'connections'),
+    default: '50',
+    used_by: DATAPLANE,
+  }),
   ROOM_ORPHAN_TTL: withDefault({
     meaning: 'How long the store keeps a room that no node runs any more.',
     kind: integer(10, 31_536_000, 'seconds'),

@@ -157,7 +157,7 @@ export class TestGateway {
       send: owner.send,
       records: memoryStore({ clock }).records,
       // Most of these players are one and the same.
-      options: { max_sessions_per_sub: 0, ...options },
+      options: { max_sessions_per_sub: 0, hellos_per_second: 10_000, ...options },
       ...parts,
     })
     owner.deliver = (message) => gateway.receive(message)
