@@ -1,6 +1,8 @@
+import type { Json } from '../../shared/json.ts'
 import { ProtocolError } from '../../shared/protocol/codec.ts'
+import { isMap, MsgpackReader } from '../../shared/protocol/msgpack-reader.ts'
+import { type Data, MsgpackWriter } from '../../shared/protocol/msgpack-writer.ts'
 import { type RoomAddress, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
-import { FieldReader, FieldWriter, type Value } from './fields.ts'
 
 /** What one node says to another. */
 export type PeerMessage =
@@ -26,11 +28,10 @@ export type PeerMessage =
  * | | messages up to the end |
  *
  * In every version, the version and the sender stay where they are.
- * A message is its length (4 bytes, big-endian, without these), the length of its tree (4), the tree and the bytes set aside from it
- * (fields.ts). The tree is a sequence of MessagePack values: what the message is to, the room (three strings, or the place in the
- * envelope of one that came before), the kind, and the other fields as a map.
+ * A message is a sequence of MessagePack values: what it is to, the room (three strings, or the place in the envelope of one that came
+ * before), the kind, and the other fields as a map. Ready frames are `bin`.
  */
-const VERSION = 1
+const VERSION = 2
 
 const NUMBER_AT = 2
 /** Where the length of the sender's id is. */
@@ -38,10 +39,10 @@ const SENDER_AT = 10
 /** Views of an envelope keep it in memory whole; of a larger one the frames are copied. */
 const LARGEST_VIEWED = 16 * 1024
 
-/** By their place in this list. It may not change without a new version. */
+/** By their places in this list. It may not change without a new version. */
 const RECEIVERS: readonly PeerMessage['to'][] = ['owner', 'opener', 'edge', 'gateway', 'host']
 
-/** Kinds that stand as integers, by their place in this list, which may not change without a new version; others are strings. */
+/** Kinds that stand as integers, by their places in this list, which may not change without a new version; others are strings. */
 const KINDS: readonly string[] = [
   'message',
   'update',
@@ -59,10 +60,52 @@ const KINDS: readonly string[] = [
   'left',
   'moved',
 ]
-const KIND_NUMBERS: ReadonlyMap<string, number> = new Map(KINDS.map((kind, index) => [kind, index]))
 
-/** Fields of a message that stand before the map of the others. */
-const BEFORE: readonly string[] = ['room', 'kind']
+/** Names of fields that stand as integers, by their places in this list, which may not change without a new version; others are strings. */
+const NAMES: readonly string[] = [
+  'roomful.v1.json',
+  'roomful.v1.msgpack',
+  'member_id',
+  'seq',
+  'epoch',
+  'patch',
+  'rest',
+  'personal',
+  'joined',
+  'events',
+  'ack',
+  'ref',
+  'type',
+  'data',
+  'after',
+  'ask',
+  'owner',
+  'edge',
+  'codec',
+  'session_id',
+  'sub',
+  'options',
+  'reason',
+  'have_seq',
+  'state',
+  'resumed',
+  'frames',
+  'members',
+  'snapshot',
+  'code',
+  'message',
+  'farewell',
+  't',
+  'room_id',
+  'name',
+]
+
+const numbers = (names: readonly string[]): ReadonlyMap<string, number> =>
+  new Map(names.map((name, index) => [name, index]))
+const KIND_NUMBERS = numbers(KINDS)
+const NAME_NUMBERS = numbers(NAMES)
+
+const numberOfName = (name: string): number | undefined => NAME_NUMBERS.get(name)
 
 const UTF8 = new TextDecoder()
 
@@ -105,95 +148,72 @@ export function envelopeHeader(sender: string): Uint8Array {
 /** Gathers messages for one envelope. A message is encoded when it is added: what it is made of may change afterwards. */
 export class EnvelopeWriter {
   readonly #header: Uint8Array
-  readonly #fields = new FieldWriter()
+  readonly #writer = new MsgpackWriter()
   readonly #rooms = new Map<string, number>()
-  #parts: { readonly tree: Uint8Array; readonly pieces: readonly Uint8Array[]; readonly length: number }[] =
-    []
-  #bytes = 0
+  #messages = 0
 
   constructor(header: Uint8Array) {
     this.#header = header
+    this.#writer.begin().raw(header)
   }
 
   /** How many messages it has. */
   get messages(): number {
-    return this.#parts.length
+    return this.#messages
   }
 
   /** How many bytes they take. */
   get bytes(): number {
-    return this.#bytes
+    return this.#writer.length - this.#header.length
   }
 
   /** Throws a TypeError for what neither JSON nor bytes can say; then the message is not in it. */
   add(message: PeerMessage): void {
+    const { length } = this.#writer
     const known = this.#rooms.size
     try {
-      this.#write(this.#fields.begin(), message)
+      this.#write(message)
     } catch (error) {
+      this.#writer.cut(length)
       // The room was named in what is thrown away.
       for (const [room, index] of this.#rooms) if (index >= known) this.#rooms.delete(room)
       throw error
     }
-    const { tree, pieces } = this.#fields.take()
-    let length = 4 + tree.length
-    for (const piece of pieces) length += piece.length
-    this.#parts.push({ tree, pieces, length })
-    this.#bytes += 4 + length
+    this.#messages++
   }
 
   /** The envelope with this number on its link; the writer is empty again. */
   take(number: number): Uint8Array {
-    const bytes = new Uint8Array(this.#header.length + this.#bytes)
-    const view = new DataView(bytes.buffer)
-    bytes.set(this.#header, 0)
-    view.setFloat64(NUMBER_AT, number)
-    let at = this.#header.length
-    for (const { tree, pieces, length } of this.#parts) {
-      view.setUint32(at, length)
-      view.setUint32(at + 4, tree.length)
-      bytes.set(tree, at + 8)
-      at += 8 + tree.length
-      for (const piece of pieces) {
-        bytes.set(piece, at)
-        at += piece.length
-      }
-    }
-    this.#parts = []
-    this.#bytes = 0
+    const bytes = this.#writer.take()
+    new DataView(bytes.buffer).setFloat64(NUMBER_AT, number)
+    this.#writer.raw(this.#header)
+    this.#messages = 0
     this.#rooms.clear()
     return bytes
   }
 
-  #write(fields: FieldWriter, message: PeerMessage): void {
-    fields.number(RECEIVERS.indexOf(message.to))
-    switch (message.to) {
-      case 'gateway':
-        fields.string(message.session_id)
-        return
-      case 'host':
-        this.#room(fields, message.room)
-        return
-      default: {
-        const { room, kind } = message.message
-        this.#room(fields, room)
-        const number = KIND_NUMBERS.get(kind)
-        if (number === undefined) fields.string(kind)
-        else fields.number(number)
-        fields.fields(message.message as unknown as { [key: string]: Value }, BEFORE)
-      }
-    }
-  }
-
-  #room(fields: FieldWriter, room: RoomAddress): void {
-    const name = roomName(room)
-    const index = this.#rooms.get(name)
-    if (index !== undefined) {
-      fields.number(index)
+  #write(message: PeerMessage): void {
+    const to = this.#writer
+    to.number(RECEIVERS.indexOf(message.to))
+    if (message.to === 'gateway') {
+      to.string(message.session_id)
       return
     }
-    this.#rooms.set(name, this.#rooms.size)
-    fields.value([room.project_id, room.room_type, room.key])
+    if (message.to === 'host') {
+      this.#room(message.room)
+      return
+    }
+    const { room, kind, ...fields } = message.message
+    this.#room(room)
+    to.value(KIND_NUMBERS.get(kind) ?? kind)
+    to.data(fields as Data, numberOfName)
+  }
+
+  #room(room: RoomAddress): void {
+    const name = roomName(room)
+    const index = this.#rooms.get(name)
+    if (index === undefined) this.#rooms.set(name, this.#rooms.size)
+    this.#writer.value(index ?? [room.project_id, room.room_type, room.key])
   }
 }
 
@@ -213,28 +233,12 @@ export function readHeader(bytes: Uint8Array): Envelope {
 
 /** The messages of an envelope, in the order in which they were added. Throws `DamagedEnvelope`. */
 export function readMessages(bytes: Uint8Array, body_at: number): PeerMessage[] {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  const bin = bytes.length > LARGEST_VIEWED ? 'copy' : 'view'
+  const reader = new MsgpackReader(bytes, { keys: NAMES, at: body_at, bin })
   const rooms: RoomAddress[] = []
   const messages: PeerMessage[] = []
   try {
-    for (let at = body_at; at < bytes.length; ) {
-      const end = at + 4 + view.getUint32(at)
-      const pieces_at = at + 8 + view.getUint32(at + 4)
-      if (end > bytes.length || pieces_at > end)
-        throw new ProtocolError(`the message at byte ${at} is cut short`)
-      messages.push(
-        readMessage(
-          new FieldReader(
-            bytes.subarray(at + 8, pieces_at),
-            bytes.subarray(0, end),
-            pieces_at,
-            bytes.length > LARGEST_VIEWED,
-          ),
-          rooms,
-        ),
-      )
-      at = end
-    }
+    while (reader.at < bytes.length) messages.push(readMessage(reader, rooms))
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error)
     throw new DamagedEnvelope(`an envelope of ${bytes.length} bytes cannot be read: ${reason}`, {
@@ -244,26 +248,24 @@ export function readMessages(bytes: Uint8Array, body_at: number): PeerMessage[] 
   return messages
 }
 
-function readMessage(fields: FieldReader, rooms: RoomAddress[]): PeerMessage {
-  const to = RECEIVERS[fields.value() as number]
-  if (to === undefined) throw new ProtocolError('a message to nobody known')
-  const message = readBody(to, fields, rooms)
-  fields.end()
-  return message
-}
-
-function readBody(to: PeerMessage['to'], fields: FieldReader, rooms: RoomAddress[]): PeerMessage {
-  if (to === 'gateway') return { to, session_id: fields.string() }
-  const room = readRoom(fields.value(), rooms)
+function readMessage(reader: MsgpackReader, rooms: RoomAddress[]): PeerMessage {
+  const to = RECEIVERS[reader.value() as number]
+  if (to === undefined) throw new ProtocolError('a message to a receiver of unknown number')
+  if (to === 'gateway') return { to, session_id: text(reader.value(), 'a session id') }
+  const room = readRoom(reader.value(), rooms)
   if (to === 'host') return { to, room }
-  const kind = fields.value()
-  const message: { [key: string]: unknown } = { room, kind: typeof kind === 'number' ? KINDS[kind] : kind }
-  if (typeof message.kind !== 'string') throw new ProtocolError(`a message of unknown kind ${String(kind)}`)
-  fields.fields(message as { [key: string]: Value })
-  return { to, message } as unknown as PeerMessage
+  const number = reader.value()
+  const kind = text(typeof number === 'number' ? KINDS[number] : number, 'the kind of a message')
+  if (!isMap(reader.peek())) throw new ProtocolError(`a message of kind ${kind} has no fields`)
+  return { to, message: { room, kind, ...(reader.data() as object) } } as PeerMessage
 }
 
-function readRoom(value: Value, rooms: RoomAddress[]): RoomAddress {
+function text(value: Json | undefined, what: string): string {
+  if (typeof value !== 'string') throw new ProtocolError(`${what} is ${typeof value}; it must be a string`)
+  return value
+}
+
+function readRoom(value: Json, rooms: RoomAddress[]): RoomAddress {
   if (typeof value === 'number') {
     const room = rooms[value]
     if (room) return room

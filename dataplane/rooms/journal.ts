@@ -1,10 +1,10 @@
 import { crc32 } from 'node:zlib'
-import { Unpackr } from 'msgpackr'
 import type { Json } from '../../shared/json.ts'
 import { ERRORS, type ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type LeaveReason, SUBPROTOCOLS, type Subprotocol } from '../../shared/protocol/messages.ts'
+import { MsgpackReader } from '../../shared/protocol/msgpack-reader.ts'
 import { MsgpackWriter } from '../../shared/protocol/msgpack-writer.ts'
-import { checkJson } from '../../shared/sync/check.ts'
+import { checkJson, MAX_DEPTH } from '../../shared/sync/check.ts'
 import type { RefusedRef } from '../traffic.ts'
 import type { Member } from './definition.ts'
 import { type DeltaRecord, deltaOf, recordOf } from './delta-record.ts'
@@ -51,6 +51,8 @@ export class NewerRecord extends Error {
 const VERSION = 3
 const LENGTH_BYTES = 4
 const HEAD_BYTES = 5
+/** A recorded delta has two arrays for each level of arrays in a state, and others around them. */
+const LEVELS = 2 * MAX_DEPTH + 8
 
 type PackedSeat = [
   member_id: string,
@@ -91,9 +93,7 @@ type PackedSnapshot = [
  * to the last field, so that whoever works with it later meets no surprise.
  */
 export class JournalFormat {
-  // Not msgpackr's: that one takes an object with the keys `constructor` and `toJSON`, which clients may choose, for a class instance.
   readonly #writer = new MsgpackWriter()
-  readonly #reader = new Unpackr({ useRecords: false, moreTypes: false })
 
   entry(update: Update): Uint8Array {
     const body = this.#write(packUpdate(update))
@@ -110,14 +110,14 @@ export class JournalFormat {
 
   /** Throws UnreadableRecord or NewerRecord. */
   readEntry(bytes: Uint8Array): Update {
-    return this.#read(bytes, () => unpackUpdate(this.#reader.unpack(bytes.subarray(HEAD_BYTES))))
+    return this.#read(bytes, () => unpackUpdate(readValue(bytes.subarray(HEAD_BYTES))))
   }
 
   /** Throws UnreadableRecord or NewerRecord. The updates in it are left as they are, for `readEntry`. */
   readSnapshot(bytes: Uint8Array): RoomSnapshot {
     return this.#read(bytes, () => {
       const [whole, ...updates] = splitParts(bytes)
-      return { ...unpackSnapshot(this.#reader.unpack(whole!)), updates }
+      return { ...unpackSnapshot(readValue(whole!)), updates }
     })
   }
 
@@ -139,6 +139,13 @@ export class JournalFormat {
       })
     }
   }
+}
+
+function readValue(bytes: Uint8Array): Json {
+  const reader = new MsgpackReader(bytes, { levels: LEVELS })
+  const value = reader.value()
+  reader.end()
+  return value
 }
 
 /** Writes the head before what is behind it. */

@@ -30,7 +30,7 @@ export function glance(frame: Uint8Array): Glance {
   const opcode = frame[1] ?? 0
   const kind = STREAM[opcode]
   if (kind === undefined && opcode !== OPCODES.ack && opcode !== OPCODES.draining) return OTHER
-  const reader = new MsgpackReader(frame, undefined, 2)
+  const reader = new MsgpackReader(frame, { at: 2 })
   if (opcode === OPCODES.draining) return { kind: 'draining', reconnect_in_ms: reader.value() as number }
   const room_id = reader.value() as string
   if (kind === undefined) return { kind: 'ack', room_id, ref: reader.value() as number }
@@ -52,7 +52,7 @@ export function asked(frame: Uint8Array): Asked {
   if (frame[1] === OPCODES.hello) return isResume(frame) ? { kind: 'other' } : { kind: 'new session' }
   // Five elements: a message with a ref; six: with what its client knows besides.
   if ((frame[0] !== 0x95 && frame[0] !== 0x96) || frame[1] !== OPCODES.message) return { kind: 'other' }
-  const reader = new MsgpackReader(frame, undefined, 2)
+  const reader = new MsgpackReader(frame, { at: 2 })
   const [_room_id, _type, data, ref] = [reader.value(), reader.value(), reader.value(), reader.value()]
   const n = (data as { readonly n?: unknown } | null)?.n
   return { kind: 'message', ref: ref as number, n: typeof n === 'number' ? n : undefined }
@@ -60,7 +60,7 @@ export function asked(frame: Uint8Array): Asked {
 
 /** Whether a hello carries what resumes a session instead of a token. */
 function isResume(frame: Uint8Array): boolean {
-  const reader = new MsgpackReader(frame, undefined, 2)
+  const reader = new MsgpackReader(frame, { at: 2 })
   const [_project_id, what] = [reader.value(), reader.value()]
   return typeof what !== 'string'
 }

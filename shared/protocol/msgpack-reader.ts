@@ -1,36 +1,57 @@
 import type { Json } from '../json.ts'
 import { ProtocolError } from './codec.ts'
+import type { Data } from './msgpack-writer.ts'
 
 /** Levels of arrays and maps in one frame: those of a value, and what a frame puts around it. */
-const MAX_LEVELS = 100
+const FRAME_LEVELS = 100
 const UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 /** An integer as a key, and nobody has said what it stands for. */
 export class UnknownKey extends ProtocolError {}
 
+/** What is read besides a client's frames, and where. */
+export interface Reading {
+  /** What integers as map keys stand for; without it they are an error. */
+  readonly keys?: readonly string[]
+  /** Where the first value begins; 0 when undefined. */
+  readonly at?: number
+  /** How deep arrays and maps may lie within each other; 100 when undefined. */
+  readonly levels?: number
+  /** How `bin` is read: as a view, which keeps all the bytes in memory, or as a copy. It is an error when undefined. */
+  readonly bin?: 'view' | 'copy'
+}
+
 /**
- * Reads JSON values from standard MessagePack. Takes every form of a number, but throws ProtocolError for what JSON has not (binary,
- * extensions, NaN, infinities, integers beyond 2^53, keys that are not strings) and for anything cut short, trailing or nested too deep.
- * Never allocates more than the bytes there are can fill.
+ * Reads values from standard MessagePack. Takes every form of a number, but throws ProtocolError for what JSON has not (extensions, NaN,
+ * infinities, integers beyond 2^53, keys that are not strings; `bin` unless it is asked for) and for anything cut short, trailing or
+ * nested too deep. Never allocates more than the bytes there are can fill.
  */
 export class MsgpackReader {
   readonly #bytes: Uint8Array
   readonly #view: DataView
   readonly #keys: readonly string[] | undefined
-  #at = 0
+  readonly #levels: number
+  readonly #bin: 'view' | 'copy' | undefined
+  #at: number
   #level = 0
 
-  /** `keys`: what integers as map keys stand for; without it they are an error. */
-  constructor(bytes: Uint8Array, keys?: readonly string[], at = 0) {
+  constructor(bytes: Uint8Array, { keys, at = 0, levels = FRAME_LEVELS, bin }: Reading = {}) {
     this.#bytes = bytes
     this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
     this.#keys = keys
+    this.#levels = levels
+    this.#bin = bin
     this.#at = at
   }
 
   /** A reader of the rest of the same bytes that knows what integer keys stand for. */
   withKeys(keys: readonly string[]): MsgpackReader {
-    return new MsgpackReader(this.#bytes, keys, this.#at)
+    return new MsgpackReader(this.#bytes, { keys, at: this.#at })
+  }
+
+  /** Where the next value begins: the number of bytes when there is none. */
+  get at(): number {
+    return this.#at
   }
 
   /** The first byte of the next value. */
@@ -70,13 +91,19 @@ export class MsgpackReader {
 
   /** Runs `read` one level further down. */
   nested<T>(read: () => T): T {
-    if (++this.#level > MAX_LEVELS) throw new ProtocolError(`a frame nests deeper than ${MAX_LEVELS} levels`)
+    if (++this.#level > this.#levels)
+      throw new ProtocolError(`a frame nests deeper than ${this.#levels} levels`)
     const result = read()
     this.#level--
     return result
   }
 
   value(): Json {
+    return this.data() as Json
+  }
+
+  /** A value that may have bytes in it, where the reader was made to take them. */
+  data(): Data {
     const code = this.peek()
     if (isArray(code)) return this.nested(() => this.#elements())
     if (isMap(code)) return this.nested(() => this.#entries())
@@ -91,6 +118,11 @@ export class MsgpackReader {
         return false
       case 0xc3:
         return true
+      case 0xc4:
+      case 0xc5:
+      case 0xc6:
+        if (!this.#bin) break
+        return this.#binary(this.#uint(1 << (code - 0xc4)))
       case 0xca:
         return this.#finite(this.#view.getFloat32(this.#skip(4)))
       case 0xcb:
@@ -126,24 +158,30 @@ export class MsgpackReader {
       throw new ProtocolError(`${left} bytes follow the message; a frame is one MessagePack value`)
   }
 
-  #elements(): Json[] {
+  #elements(): Data[] {
     const length = this.array()
-    const elements: Json[] = []
-    for (let i = 0; i < length; i++) elements.push(this.value())
+    const elements: Data[] = []
+    for (let i = 0; i < length; i++) elements.push(this.data())
     return elements
   }
 
-  #entries(): Record<string, Json> {
+  #entries(): Record<string, Data> {
     const size = this.map()
-    const object: Record<string, Json> = {}
+    const object: Record<string, Data> = {}
     for (let i = 0; i < size; i++) {
       const key = this.key()
       // As a plain assignment this key would set the prototype.
       if (key === '__proto__')
-        Object.defineProperty(object, key, { value: this.value(), enumerable: true, configurable: true })
-      else object[key] = this.value()
+        Object.defineProperty(object, key, { value: this.data(), enumerable: true, configurable: true })
+      else object[key] = this.data()
     }
     return object
+  }
+
+  #binary(length: number): Uint8Array {
+    const start = this.#skip(length)
+    const view = this.#bytes.subarray(start, this.#at)
+    return this.#bin === 'copy' ? new Uint8Array(view) : view
   }
 
   #string(length: number): string {

@@ -1,0 +1,87 @@
+import { expect, it } from 'vitest'
+import { apply } from '../../shared/sync/apply.ts'
+import { diff } from '../../shared/sync/diff.ts'
+import { JournalFormat, type RoomSnapshot } from './journal.ts'
+import type { Update } from './update.ts'
+
+/** The leaf as deep in arrays as a state may have it. */
+function nested(leaf: number): unknown {
+  let value: unknown = leaf
+  for (let level = 0; level < 63; level++) value = [value]
+  return value
+}
+
+const before = {
+  deep: nested(1),
+  list: [1, { a: 2 }, 'three'],
+  gone: true,
+  players: { anna: { hp: 3 } },
+} as never
+const after = {
+  deep: nested(2),
+  list: [{ a: 3 }, 'three', null, -1.5, 1e300],
+  players: { anna: { hp: 300 }, 'bért 🎲': { hp: -70000, bag: [1795181400123, 'x'.repeat(40)] } },
+  constructor: { toJSON: 1 },
+  '': 0.1,
+} as never
+const refusal = { ref: 9, code: 'room_full', message: 'full' } as const
+const seat = {
+  member: { member_id: 'mem_a', sub: 'anna' },
+  session_id: 'ses_1',
+  join_ref: 1,
+  edge: 'node-1~f3Kx9a_Q',
+  codec: 'roomful.v1.msgpack',
+  last_ref: 70_000,
+  refused: [refusal],
+  forgotten: 4,
+} as const
+const at = { epoch: 1_795_181_400_123, seq: 70_001, checksum: 0xfedcba98 }
+const update: Update = {
+  ...at,
+  visible: true,
+  delta: diff(before, after),
+  events: [
+    { name: 'hit', data: { by: 'mem_a' }, to: undefined },
+    { name: 'told', data: null, to: ['mem_a'] },
+  ],
+  joined: [seat],
+  left: [{ member: { member_id: 'mem_b', sub: null }, reason: 'kicked' }],
+  acks: [{ member_id: 'mem_a', ref: 70_000, forgotten: 4 }],
+  refused: [{ member_id: 'mem_a', ...refusal }],
+}
+const base = { epoch: 1_795_181_400_000, seq: 70_000 }
+
+/** `update` in a snapshot, as version 3 has it in stores since the first release that wrote it. */
+const STORED = Buffer.from(
+  `A56oguAAAAFblstCeh+SZQOwAM4AARFxzv7cupiFpGRlZXCRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGRkZGR
+   kZGRkZGRkZGRkZGRkZGRkZGRkZGRkZECpGxpc3SVgaFhA6V0aHJlZcDLv/gAAAAAAADLfjfkPIgAdZyncGxheWVyc4KkYW5uYYGi
+   aHDNASyqYsOpcnQg8J+OsoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4
+   eHh4eHh4q2NvbnN0cnVjdG9ygaZ0b0pTT04BoMs/uZmZmZmZmpGZpW1lbV9hpGFubmGlc2VzXzEBr25vZGUtMX5mM0t4OWFfUbJy
+   b29tZnVsLnYxLm1zZ3BhY2vOAAERcJGTCalyb29tX2Z1bGykZnVsbASSy0J6H5Jk/AAAzgABEXAAAALFA68Bk2Oay0J6H5JlA7AA
+   zgABEXHDzv7cupidA6RkZWVwkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCT
+   BJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIA
+   kwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSS
+   AJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkwSSAJMEkgCTBJIAkgECkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQ
+   kJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQpGxpc3STBJYAkgGBoWEDAZIBpXRocmVlApIBwJMDAJLLv/gAAAAA
+   AADLfjfkPIgAdZyncGxheWVyc5UDpGFubmGTA6JocJIBzQEsqmLDqXJ0IPCfjrKSAoKiaHDS//7ukKNiYWeSy0J6H5JlA7AA2Sh4
+   eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4q2NvbnN0cnVjdG9ykgKBpnRvSlNPTgGgkgLLP7mZmZmZmZqk
+   Z29uZQCSk6NoaXSBomJ5pW1lbV9hwJOkdG9sZMCRpW1lbV9hkZmlbWVtX2GkYW5uYaVzZXNfMQGvbm9kZS0xfmYzS3g5YV9RsnJv
+   b21mdWwudjEubXNncGFja84AARFwkZMJqXJvb21fZnVsbKRmdWxsBJGTpW1lbV9iwKZraWNrZWSRk6VtZW1fYc4AARFwBJGUpW1l
+   bV9hCalyb29tX2Z1bGykZnVsbA==`,
+  'base64',
+)
+
+// A release reads what the one before has stored, and the one before what this one stores while they share a cluster.
+it('reads and writes version 3 of the record to the byte', () => {
+  const format = new JournalFormat()
+  const { updates, ...snapshot } = format.readSnapshot(STORED)
+  expect(snapshot).toEqual({ ...at, state: after, seats: [seat], base } satisfies Omit<
+    RoomSnapshot,
+    'updates'
+  >)
+  const { delta, ...rest } = format.readEntry(updates[0]!)
+  expect({ ...rest, delta: update.delta }).toEqual(update)
+  expect(apply(before, delta!)).toEqual(after)
+  const written = format.snapshot({ ...snapshot, updates: [format.entry(update)] })
+  expect(Buffer.from(written).equals(STORED)).toBe(true)
+})
