@@ -200,7 +200,10 @@ describe('an envelope', () => {
       `message update join leave resync detach attach refuse state attached no_seat refused error left moved`.split(
         ' ',
       )
-    const data = Object.fromEntries(names.map((name, index) => [name, index]))
+    const data = {
+      ...Object.fromEntries(names.map((name, index) => [name, index])),
+      bytes: Uint8Array.of(1, 2),
+    }
     const messages = kinds.map((kind) => ({ to: 'owner', message: { ...MESSAGE, kind, data } }))
     const bytes = sealed([
       ...messages,
@@ -208,7 +211,7 @@ describe('an envelope', () => {
       { to: 'host', room: MESSAGE.room },
     ] as PeerMessage[])
     const digest = createHash('sha256').update(bytes).digest('hex')
-    expect(digest.slice(0, 16)).toBe('6d20e607db1b7b51')
+    expect(digest.slice(0, 16)).toBe('353f2a9a2b17f2fe')
   })
 
   it('that is damaged gives a clear error, or messages, and nothing else', () => {
@@ -229,11 +232,7 @@ describe('an envelope', () => {
     const whole = sealed([{ to: 'owner', message: MESSAGE }])
     const { body_at } = readHeader(whole)
     expect(() => readMessages(whole.subarray(0, whole.length - 1), body_at)).toThrow(DamagedEnvelope)
-    // One value too many in the tree.
-    const longer = Uint8Array.of(...whole, 0xc0)
-    const view = new DataView(longer.buffer)
-    for (const at of [body_at, body_at + 4]) view.setUint32(at, view.getUint32(at) + 1)
-    expect(() => readMessages(longer, body_at)).toThrow(/1 bytes follow/)
+    expect(() => readMessages(Uint8Array.of(...whole, 0xc0), body_at)).toThrow(DamagedEnvelope)
   })
 })
 

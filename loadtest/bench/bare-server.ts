@@ -1,6 +1,6 @@
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { unpack } from 'msgpackr'
+import { decode } from '@msgpack/msgpack'
 import { type WebSocket, WebSocketServer } from 'ws'
 import { reportCpu } from './cpu-report.ts'
 
@@ -25,7 +25,7 @@ server.on('connection', (socket, request) => {
   }
   members.add(socket)
   socket.on('message', (data: Buffer) => {
-    last.set(socket, unpack(data))
+    last.set(socket, decode(data))
     inputs += 1
   })
   socket.on('close', () => members.delete(socket))

@@ -1,5 +1,5 @@
+import { CLIENT_OPCODES, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { MsgpackReader } from '../../shared/protocol/msgpack-reader.ts'
-import { OPCODES } from '../../shared/protocol/opcodes.ts'
 
 /** What a frame of the server is about, read no further than that takes. */
 export type Glance =
@@ -16,12 +16,12 @@ export type Glance =
 
 const OTHER: Glance = { kind: 'other' }
 const STREAM: Readonly<Record<number, 'patch' | 'whole' | 'event' | 'presence'>> = {
-  [OPCODES['state.patch']]: 'patch',
-  [OPCODES['state.snapshot']]: 'whole',
-  [OPCODES['state.resync']]: 'whole',
-  [OPCODES.event]: 'event',
-  [OPCODES['room.joined']]: 'presence',
-  [OPCODES['room.left']]: 'presence',
+  [SERVER_OPCODES['state.patch']]: 'patch',
+  [SERVER_OPCODES['state.snapshot']]: 'whole',
+  [SERVER_OPCODES['state.resync']]: 'whole',
+  [SERVER_OPCODES.event]: 'event',
+  [SERVER_OPCODES['room.joined']]: 'presence',
+  [SERVER_OPCODES['room.left']]: 'presence',
 }
 
 /** Looks at a frame of the server in `roomful.v1.msgpack`. Throws a ProtocolError for what is none. */
@@ -29,9 +29,10 @@ export function glance(frame: Uint8Array): Glance {
   // An array of at most 15 elements, then the opcode, below 128: a byte each.
   const opcode = frame[1] ?? 0
   const kind = STREAM[opcode]
-  if (kind === undefined && opcode !== OPCODES.ack && opcode !== OPCODES.draining) return OTHER
+  if (kind === undefined && opcode !== SERVER_OPCODES.ack && opcode !== SERVER_OPCODES.draining) return OTHER
   const reader = new MsgpackReader(frame, { at: 2 })
-  if (opcode === OPCODES.draining) return { kind: 'draining', reconnect_in_ms: reader.value() as number }
+  if (opcode === SERVER_OPCODES.draining)
+    return { kind: 'draining', reconnect_in_ms: reader.value() as number }
   const room_id = reader.value() as string
   if (kind === undefined) return { kind: 'ack', room_id, ref: reader.value() as number }
   return { kind, room_id, epoch: reader.value() as number, seq: reader.value() as number }
@@ -48,10 +49,11 @@ export type Asked =
 
 /** Looks at a frame of a client in `roomful.v1.msgpack`. */
 export function asked(frame: Uint8Array): Asked {
-  if (frame[1] === OPCODES['state.resync.request']) return { kind: 'resync' }
-  if (frame[1] === OPCODES.hello) return isResume(frame) ? { kind: 'other' } : { kind: 'new session' }
+  if (frame[1] === CLIENT_OPCODES['state.resync']) return { kind: 'resync' }
+  if (frame[1] === CLIENT_OPCODES.hello) return isResume(frame) ? { kind: 'other' } : { kind: 'new session' }
   // Five elements: a message with a ref; six: with what its client knows besides.
-  if ((frame[0] !== 0x95 && frame[0] !== 0x96) || frame[1] !== OPCODES.message) return { kind: 'other' }
+  if ((frame[0] !== 0x95 && frame[0] !== 0x96) || frame[1] !== CLIENT_OPCODES.message)
+    return { kind: 'other' }
   const reader = new MsgpackReader(frame, { at: 2 })
   const [_room_id, _type, data, ref] = [reader.value(), reader.value(), reader.value(), reader.value()]
   const n = (data as { readonly n?: unknown } | null)?.n

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { loadRooms } from '../../dataplane/rooms/loader.ts'
 import { systemClock } from '../../shared/clock.ts'
-import { OPCODES } from '../../shared/protocol/opcodes.ts'
+import { CLIENT_OPCODES } from '../../shared/protocol/messages.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { faultyFront } from '../../test/support/faulty-front.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
@@ -125,7 +125,7 @@ describe('spectators', () => {
   it('begin anew when their session is lost, which is a failure', async () => {
     const front = await faultyFront(url, {
       // Whoever resumes asks for a session nobody has.
-      to_node: (frame) => [frame[1] === OPCODES.hello ? forged(frame) : frame],
+      to_node: (frame) => [frame[1] === CLIENT_OPCODES.hello ? forged(frame) : frame],
     })
     const squad = squadAt(front.ws_url)
     await squad.watch([0], FAST, credentials, 'load-0')

@@ -4,7 +4,7 @@ import * as v from 'valibot'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import { loadRooms } from '../../dataplane/rooms/loader.ts'
 import { systemClock } from '../../shared/clock.ts'
-import { OPCODES } from '../../shared/protocol/opcodes.ts'
+import { SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { faultyFront } from '../../test/support/faulty-front.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
 import { startService, type TestService } from '../../test/support/service.ts'
@@ -26,7 +26,7 @@ const loud = defineRoom({
 
 /** All that has a `seq`. */
 const STREAM = new Set<number>(
-  (['state.patch', 'event', 'room.joined', 'room.left'] as const).map((type) => OPCODES[type]),
+  (['state.patch', 'event', 'room.joined', 'room.left'] as const).map((type) => SERVER_OPCODES[type]),
 )
 const FAST = { per_second: 1000, offset: 0 }
 
@@ -128,7 +128,7 @@ describe('players', () => {
 
   it('count what is never acked with the time it was waited for', async () => {
     const front = await faultyFront(service.ws_url, {
-      to_client: (frame) => (frame[1] === OPCODES.ack ? [] : [frame]),
+      to_client: (frame) => (frame[1] === SERVER_OPCODES.ack ? [] : [frame]),
     })
     squad = squadAt([front.ws_url])
     await gather(1, 1)
@@ -237,7 +237,7 @@ describe('spectators', () => {
   it('miss an update that was skipped', async () => {
     let patches = 0
     const front = await faultyFront(service.ws_url, {
-      to_client: (frame) => (frame[1] === OPCODES['state.patch'] && ++patches === 3 ? [] : [frame]),
+      to_client: (frame) => (frame[1] === SERVER_OPCODES['state.patch'] && ++patches === 3 ? [] : [frame]),
     })
     await gather(2, 1)
     const watching = squadAt([front.ws_url])

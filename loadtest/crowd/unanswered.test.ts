@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, it, vi } from 'vitest'
 import { loadRooms } from '../../dataplane/rooms/loader.ts'
-import { OPCODES } from '../../shared/protocol/opcodes.ts'
+import { SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { type FaultyFront, faultyFront } from '../../test/support/faulty-front.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
@@ -56,7 +56,7 @@ async function inVain(answers: number): Promise<void> {
 }
 
 it('ends to wait for a join that is never answered, of players and of spectators, and counts it', async () => {
-  held.add(OPCODES['state.snapshot'])
+  held.add(SERVER_OPCODES['state.snapshot'])
   await squad.connect([0], ONE, credentials)
   const joining = squad.join(1, ONE)
   const watching = squad.watch([1], ONE, credentials, 'load-0')
@@ -76,7 +76,7 @@ it('ends to wait for a join that is never answered, of players and of spectators
 it('ends to wait for a leave that is never answered, and counts it', async () => {
   await squad.connect([0], ONE, credentials)
   await squad.join(1, ONE)
-  held.add(OPCODES.left)
+  held.add(SERVER_OPCODES.left)
   const moving = squad.churn(2, 1, ONE)
   await inVain(1)
   await moving
@@ -99,7 +99,7 @@ it('ends to wait for a client that does not come back when its socket was cut, a
 })
 
 it('does not begin where a first client has no answer to its join', async () => {
-  held.add(OPCODES['state.snapshot'])
+  held.add(SERVER_OPCODES['state.snapshot'])
   const looking = preflight({ ws_urls: [front.ws_url], room_type: 'load', credentials, clock })
   const refused = expect(looking).rejects.toThrow(
     `A first client could not join a room at ${front.ws_url}: it had no answer within 30 s.`,

@@ -1,5 +1,13 @@
 import type { Delta } from '../sync/delta.ts'
-import type { ClientMessage, MemberInfo, ServerMessage, StateAt, Subprotocol } from './messages.ts'
+import type {
+  ClientMessage,
+  MemberInfo,
+  PatchAt,
+  PlainMessage,
+  ServerMessage,
+  StateAt,
+  Subprotocol,
+} from './messages.ts'
 
 /** The bytes of one websocket message, before websocket framing. Never written to again once handed out. */
 export type Payload = Uint8Array
@@ -27,14 +35,6 @@ export class InvalidMessage extends Error {
   }
 }
 
-/** Where a patch stands in its room's history. */
-export interface PatchAt {
-  readonly room_id: string
-  readonly epoch: number
-  readonly seq: number
-  readonly checksum: number
-}
-
 /**
  * Encodes the state stream of one room in one codec. Every member of the room gets the same patch bytes, so what a codec has
  * announced once (MessagePack: interned state keys) is remembered here, per room. Patches must be encoded in the order of their seq,
@@ -58,7 +58,7 @@ export interface Codec {
   /** Whether its websocket messages are binary (opcode 2) or text (opcode 1). */
   readonly binary: boolean
   /** Anything but the state stream. */
-  encode(message: Exclude<ServerMessage, { t: 'state.snapshot' | 'state.resync' | 'state.patch' }>): Payload
+  encode(message: PlainMessage): Payload
   /** Throws ProtocolError or InvalidMessage. Checks every field: what it returns is safe to use. */
   decode(payload: Payload): ClientMessage
   /** A new room's encoder. */
@@ -68,14 +68,7 @@ export interface Codec {
 /** What a client decodes: as `ServerMessage`, but a patch carries the delta to apply instead of its operations. */
 export type DecodedMessage =
   | Exclude<ServerMessage, { t: 'state.patch' }>
-  | {
-      t: 'state.patch'
-      room_id: string
-      epoch: number
-      seq: number
-      checksum: number
-      delta: Delta | undefined
-    }
+  | ({ t: 'state.patch'; delta: Delta | undefined } & PatchAt)
 
 /**
  * The client's half of a subprotocol. One per session: it remembers each room's announced keys, which a resumed connection goes on

@@ -1,9 +1,9 @@
 import type { Json, JsonObject } from '../json.ts'
 import type { Delta } from '../sync/delta.ts'
 import { toOperations } from '../sync/operations.ts'
-import { type Codec, type PatchAt, type Payload, ProtocolError, type RoomEncoder } from './codec.ts'
-import type { ClientMessage, MemberInfo, ServerMessage, StateAt } from './messages.ts'
-import { parseClientMessage } from './schema.ts'
+import { type Codec, type Payload, ProtocolError, type RoomEncoder } from './codec.ts'
+import type { ClientMessage, MemberInfo, PatchAt, ServerMessage, StateAt } from './messages.ts'
+import { parseNamed } from './schema.ts'
 
 const encodeJson = (message: ServerMessage): Payload => Buffer.from(JSON.stringify(message))
 
@@ -21,7 +21,7 @@ export class JsonCodec implements Codec {
     const message = this.#parse(payload)
     if (typeof message !== 'object' || message === null || Array.isArray(message))
       throw new ProtocolError('a frame is not a JSON object; send {"t": …}')
-    return parseClientMessage(message as JsonObject)
+    return parseNamed(message as JsonObject)
   }
 
   roomEncoder(): RoomEncoder {

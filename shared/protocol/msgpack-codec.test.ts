@@ -1,6 +1,5 @@
 import { decode, encode } from '@msgpack/msgpack'
 import fc from 'fast-check'
-import { Unpackr } from 'msgpackr'
 import { expect, test } from 'vitest'
 import { json } from '../../test/support/json-arbitrary.ts'
 import type { Json } from '../json.ts'
@@ -115,7 +114,6 @@ test('elements behind those that roomful knows are dropped', () => {
 })
 
 test('any library reads what the writer writes, and the reader what any library writes', () => {
-  const msgpackr = new Unpackr({ useRecords: false })
   const writer = new MsgpackWriter()
   fc.assert(
     fc.property(json(), (value) => {
@@ -124,7 +122,6 @@ test('any library reads what the writer writes, and the reader what any library 
       // No library tells 0 from -0 alike, and JSON has only 0.
       const plain = JSON.parse(JSON.stringify(value)) as Json
       expect(decode(written)).toEqual(plain)
-      expect(msgpackr.unpack(written)).toEqual(plain)
       expect(new MsgpackReader(encode(value)).value()).toEqual(value)
     }),
     { numRuns: 2_000 },

@@ -21,6 +21,8 @@ export interface Reading {
   readonly bin?: 'view' | 'copy'
 }
 
+const FRAME: Reading = {}
+
 /**
  * Reads values from standard MessagePack. Takes every form of a number, but throws ProtocolError for what JSON has not (extensions, NaN,
  * infinities, integers beyond 2^53, keys that are not strings; `bin` unless it is asked for) and for anything cut short, trailing or
@@ -35,13 +37,13 @@ export class MsgpackReader {
   #at: number
   #level = 0
 
-  constructor(bytes: Uint8Array, { keys, at = 0, levels = FRAME_LEVELS, bin }: Reading = {}) {
+  constructor(bytes: Uint8Array, reading: Reading = FRAME) {
     this.#bytes = bytes
     this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
-    this.#keys = keys
-    this.#levels = levels
-    this.#bin = bin
-    this.#at = at
+    this.#keys = reading.keys
+    this.#levels = reading.levels ?? FRAME_LEVELS
+    this.#bin = reading.bin
+    this.#at = reading.at ?? 0
   }
 
   /** A reader of the rest of the same bytes that knows what integer keys stand for. */

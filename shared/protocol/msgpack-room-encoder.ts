@@ -1,9 +1,19 @@
 import type { Json } from '../json.ts'
 import { type ArrayDelta, type Change, type Delta, ObjectDelta, REMOVE, Replace } from '../sync/delta.ts'
-import type { PatchAt, Payload, RoomEncoder } from './codec.ts'
-import type { MemberInfo, StateAt } from './messages.ts'
+import type { Payload, RoomEncoder } from './codec.ts'
+import {
+  type MemberInfo,
+  type PatchAt,
+  SERVER_OPCODES,
+  STREAM_HEAD,
+  STREAM_MESSAGES,
+  type StateAt,
+} from './messages.ts'
+import { valuesWriter, writerOf } from './msgpack-fields.ts'
 import type { KeyIndex, MsgpackWriter } from './msgpack-writer.ts'
-import { OPCODES } from './opcodes.ts'
+
+const writeHead = valuesWriter(STREAM_HEAD)
+const writeMembers = writerOf(STREAM_MESSAGES['state.resync'].fields.members)
 
 /** So many keys of a room's states may be interned at a time. */
 export const MAX_INTERNED = 1024
@@ -27,15 +37,15 @@ export class MsgpackRoomEncoder implements RoomEncoder {
   }
 
   snapshot(at: StateAt): Payload {
-    this.#at(OPCODES['state.snapshot'], 7, at)
+    this.#at(SERVER_OPCODES['state.snapshot'], 7, at)
     this.#state(at.state)
     return this.#writer.take()
   }
 
   resync(at: StateAt, members: readonly MemberInfo[]): Payload {
-    this.#at(OPCODES['state.resync'], 8, at)
+    this.#at(SERVER_OPCODES['state.resync'], 8, at)
     this.#state(at.state)
-    this.#writer.value(members.map(({ member_id, sub }) => [member_id, sub]))
+    writeMembers(this.#writer, members)
     return this.#writer.take()
   }
 
@@ -43,14 +53,14 @@ export class MsgpackRoomEncoder implements RoomEncoder {
     if (this.#missed >= MAX_INTERNED) this.#forget()
     const known = this.#keys.length
     const change = this.#internedChange(delta)
-    this.#at(OPCODES['state.patch'], delta ? 7 : 6, at)
+    this.#at(SERVER_OPCODES['state.patch'], delta ? 7 : 6, at)
     if (this.#keys.length === known) this.#writer.nil()
     else this.#announce(known)
     return concat(this.#writer.take(), change)
   }
 
   replay(at: PatchAt, delta: Delta | undefined): Payload {
-    this.#at(OPCODES['state.patch'], delta ? 7 : 6, at)
+    this.#at(SERVER_OPCODES['state.patch'], delta ? 7 : 6, at)
     this.#writer.nil()
     if (delta) this.#change(delta)
     return this.#writer.take()
@@ -61,10 +71,7 @@ export class MsgpackRoomEncoder implements RoomEncoder {
     const to = this.#writer.begin()
     to.array(length)
     to.number(opcode)
-    to.string(at.room_id)
-    to.number(at.epoch)
-    to.number(at.seq)
-    to.number(at.checksum)
+    writeHead(to, at)
   }
 
   #state(state: Json): void {

@@ -1,62 +1,64 @@
-import { isWellFormed, type Json } from '../json.ts'
+import { isWellFormed } from '../json.ts'
 import { checkJson, NotJson } from '../sync/check.ts'
 import { InvalidMessage } from './codec.ts'
-import type { ClientMessage, JoinOptions, ResumePosition } from './messages.ts'
-import { RESYNC_REASONS } from './opcodes.ts'
+import type { Either, Field, Fields } from './fields.ts'
+import { CLIENT_MESSAGES, type ClientMessage, type JoinOptions, MAX } from './messages.ts'
 
-/** Lengths in UTF-16 code units, as JavaScript counts them. */
-const MAX = { id: 128, token: 8192, room_type: 64, key: 128, room_id: 64 + 1 + 128, type: 64, rooms: 1024 }
 const DEFAULT_KEY = 'default'
 /** A complaint is no longer, though it may name keys that the client chose. */
 const MAX_TEXT = 300
 
-type Fields = { readonly [name: string]: unknown }
+/** `named`: objects, as JSON has them. `positional`: arrays, as MessagePack has them. */
+type Form = 'named' | 'positional'
+type Named = { readonly [name: string]: unknown }
+/** The value of a field, checked and named; throws InvalidMessage, in which the field is called `prefix` and `name`. */
+type Check = (value: unknown, prefix: string, name: string) => unknown
+/** Adds the fields of an object or array to `checked`. What it does not know is ignored. */
+type CheckFields = (found: unknown, checked: { [name: string]: unknown }, prefix: string) => void
 
-/** Every `t` a client may send, with the check of its fields. What is not named here is ignored. */
-const PARSERS: { readonly [t: string]: (fields: Fields) => ClientMessage } = {
-  hello: parseHello,
-  join: (fields) => ({
-    t: 'join',
-    ref: ref(fields),
-    room_type: text(fields, 'room_type', MAX.room_type),
-    options: options(fields),
-  }),
-  leave: (fields) => ({ t: 'leave', ref: ref(fields), room_id: text(fields, 'room_id', MAX.room_id) }),
-  message: (fields) => ({
-    t: 'message',
-    room_id: text(fields, 'room_id', MAX.room_id),
-    type: text(fields, 'type', MAX.type),
-    data: json(fields, 'data'),
-    ...(isAbsent(fields.ref) ? {} : { ref: ref(fields) }),
-    ...settled(fields),
-  }),
-  'state.resync': (fields) => ({
-    t: 'state.resync',
-    room_id: text(fields, 'room_id', MAX.room_id),
-    have_seq: count(fields, 'have_seq'),
-    reason:
-      RESYNC_REASONS.find((reason) => reason === fields.reason) ??
-      wrong(fields, 'reason', '"sequence" or "checksum"'),
-  }),
-  ping: (fields) => ({
-    t: 'ping',
-    at: Number.isFinite(fields.at) ? (fields.at as number) : wrong(fields, 'at', 'a number'),
-  }),
-  token: (fields) => ({ t: 'token', token: text(fields, 'token', MAX.token) }),
+type ClientType = ClientMessage['t']
+const TYPES = Object.keys(CLIENT_MESSAGES) as ClientType[]
+const CHECKS: { readonly [form in Form]: ReadonlyMap<ClientType, CheckFields> } = {
+  named: new Map(TYPES.map((t) => [t, checkFields(t, CLIENT_MESSAGES[t].fields, 'named')])),
+  positional: new Map(TYPES.map((t) => [t, checkFields(t, CLIENT_MESSAGES[t].fields, 'positional', 1)])),
 }
+const TYPE_OF: ReadonlyMap<unknown, ClientType> = new Map(TYPES.map((t) => [CLIENT_MESSAGES[t].opcode, t]))
 
 /**
  * What a client sent, as an object with `t`, checked field by field; fields it does not know are dropped. Throws InvalidMessage, with
  * what could be read of the message it is about.
  */
-export function parseClientMessage(fields: Fields): ClientMessage {
+export function parseNamed(found: Named): ClientMessage {
+  const t = found.t as ClientType
+  return parse(CHECKS.named.get(t), t, found)
+}
+
+/** The same of an array: an opcode, and the fields at their places in the table. */
+export function parsePositional(found: readonly unknown[]): ClientMessage {
+  const [opcode] = found
+  const t = TYPE_OF.get(opcode)
+  if (!t)
+    throw new InvalidMessage(
+      `the opcode is ${typeof opcode === 'number' ? opcode : 'no number'}; a client may send 0 to ${TYPES.length - 1}`,
+    )
+  return parse(CHECKS.positional.get(t), t, found)
+}
+
+function parse(
+  check: CheckFields | undefined,
+  t: ClientType,
+  found: Named | readonly unknown[],
+): ClientMessage {
   try {
-    const parse =
-      typeof fields.t === 'string' && Object.hasOwn(PARSERS, fields.t) ? PARSERS[fields.t] : undefined
-    return (parse ?? (() => wrong(fields, 't', `one of ${Object.keys(PARSERS).join(', ')}`)))(fields)
+    if (!check) return wrong(t, '', 't', `one of ${TYPES.join(', ')}`)
+    // Not begun as { t }: that one has no room for more.
+    const message: { [name: string]: unknown } = {}
+    message.t = t
+    check(found, message, '')
+    return message as ClientMessage
   } catch (error) {
     if (!(error instanceof InvalidMessage)) throw error
-    const { t, ref, room_id } = fields
+    const { ref, room_id } = Array.isArray(found) ? namesOf(t, found) : (found as Named)
     throw new InvalidMessage(error.message.slice(0, MAX_TEXT), {
       ...(typeof t === 'string' && { t }),
       ...(isRef(ref) && { ref }),
@@ -65,96 +67,149 @@ export function parseClientMessage(fields: Fields): ClientMessage {
   }
 }
 
-function parseHello(fields: Fields): ClientMessage {
-  const project_id = text(fields, 'project_id', MAX.id)
-  const has_token = !isAbsent(fields.token)
-  const has_resume = !isAbsent(fields.resume)
-  if (has_token === has_resume)
-    throw new InvalidMessage(
-      `hello has ${has_token ? 'both token and resume' : 'neither token nor resume'}; give one`,
-    )
-  if (has_token) return { t: 'hello', project_id, token: text(fields, 'token', MAX.token) }
-  const resume = object(fields, 'resume')
-  const rooms = resume.rooms
-  if (!Array.isArray(rooms) || rooms.length > MAX.rooms)
-    return wrong(resume, 'rooms', `an array of at most ${MAX.rooms} rooms`, 'resume.')
-  return {
-    t: 'hello',
-    project_id,
-    resume: {
-      session_id: text(resume, 'session_id', MAX.id, 'resume.'),
-      resume_token: text(resume, 'resume_token', MAX.token, 'resume.'),
-      rooms: rooms.map((room, i) => position(room, `resume.rooms[${i}]`)),
-    },
+const namesOf = (t: ClientType, elements: readonly unknown[]): Named =>
+  Object.fromEntries(Object.keys(CLIENT_MESSAGES[t].fields).map((name, i) => [name, elements[i + 1]]))
+
+/** `owner`: what has the fields, for complaints. `first`: where they begin in an array. */
+function checkFields(owner: string, fields: Fields, form: Form, first = 0): CheckFields {
+  const checks = Object.entries(fields).map(([name, field], i) => {
+    return {
+      name,
+      place: form === 'named' ? name : first + i,
+      optional: field.kind === 'optional',
+      check: field.kind === 'either' ? undefined : checkOf(field, form),
+      checkEither: field.kind === 'either' ? eitherCheck(owner, field, form) : undefined,
+    }
+  })
+  return (found, checked, prefix) => {
+    for (let i = 0; i < checks.length; i++) {
+      const { name, place, optional, check, checkEither } = checks[i]!
+      const value = (found as Named)[place]
+      if (check) {
+        if (!(optional && isAbsent(value))) checked[name] = check(value, prefix, name)
+      } else checkEither?.(form === 'named' ? found : value, checked, prefix)
+    }
   }
 }
 
-function position(value: unknown, path: string): ResumePosition {
-  if (!isObject(value)) return wrong({ [path]: value }, path, 'an object with room_id, epoch and seq')
-  return {
-    room_id: text(value, 'room_id', MAX.room_id, `${path}.`),
-    epoch: count(value, 'epoch', `${path}.`),
-    seq: count(value, 'seq', `${path}.`),
-    ...settled(value, `${path}.`),
+/** Looks for one of two fields: in an object, or in the element of an array that is either. */
+function eitherCheck(owner: string, { text, record }: Either, form: Form): CheckFields {
+  const checkText = checkOf(text.field, form)
+  const checkRecord = checkOf(record.field, form)
+  return (found, checked, prefix) => {
+    const { [text.name]: one, [record.name]: other } =
+      form === 'named' ? (found as Named) : { [typeof found === 'string' ? text.name : record.name]: found }
+    if (isAbsent(one) === isAbsent(other)) {
+      const which = isAbsent(one)
+        ? `neither ${text.name} nor ${record.name}`
+        : `both ${text.name} and ${record.name}`
+      throw new InvalidMessage(`${owner} has ${which}; give one`)
+    }
+    if (isAbsent(other)) checked[text.name] = checkText(one, prefix, text.name)
+    else checked[record.name] = checkRecord(other, prefix, record.name)
   }
 }
 
-const settled = (fields: Fields, path?: string): { settled?: number } =>
-  isAbsent(fields.settled) ? {} : { settled: count(fields, 'settled', path) }
+function checkOf(field: Field, form: Form): Check {
+  switch (field.kind) {
+    case 'text':
+      return textCheck(field.max)
+    case 'ref':
+      return (value, prefix, name) =>
+        isRef(value) ? value : wrong(value, prefix, name, 'an integer from 1 to 2^53 - 1')
+    case 'count':
+      return (value, prefix, name) =>
+        Number.isSafeInteger(value) && (value as number) >= 0
+          ? value
+          : wrong(value, prefix, name, 'an integer from 0 to 2^53 - 1')
+    case 'number':
+      return (value, prefix, name) =>
+        Number.isFinite(value) ? value : wrong(value, prefix, name, 'a number')
+    case 'flag':
+      return (value, prefix, name) =>
+        typeof value === 'boolean' ? value : wrong(value, prefix, name, 'true or false')
+    case 'json':
+      return checkValue
+    case 'options':
+      return checkOptions
+    case 'choice':
+      return choiceCheck(field.names, form)
+    case 'list':
+      return listCheck(checkOf(field.of, form), field.max)
+    case 'record':
+      return recordCheck(field.fields, form)
+    default:
+      return checkOf(field.of, form)
+  }
+}
 
-function options(fields: Fields): JoinOptions {
-  if (isAbsent(fields.options)) return { key: DEFAULT_KEY }
-  const given = object(fields, 'options')
-  json(fields, 'options')
-  if (given.key === undefined) return { ...(given as JoinOptions), key: DEFAULT_KEY }
-  text(given, 'key', MAX.key, 'options.')
-  return given as JoinOptions
+function textCheck(max: number): Check {
+  return (value, prefix, name) =>
+    typeof value === 'string' && value.length >= 1 && value.length <= max && isWellFormed(value)
+      ? value
+      : wrong(value, prefix, name, `a string of 1 to ${max} characters`)
+}
+
+function choiceCheck(names: readonly string[], form: Form): Check {
+  const right = names.map((name) => `"${name}"`).join(' or ')
+  return (value, prefix, name) => {
+    const chosen = form === 'named' ? value : names[value as number]
+    return names.includes(chosen as string) ? chosen : wrong(value, prefix, name, right)
+  }
+}
+
+function listCheck(check: Check, max: number): Check {
+  return (value, prefix, name) => {
+    if (!Array.isArray(value) || value.length > max)
+      return wrong(value, prefix, name, `an array of at most ${max}`)
+    return value.map((element, i) => check(element, prefix, `${name}[${i}]`))
+  }
+}
+
+function recordCheck(fields: Fields, form: Form): Check {
+  const is = form === 'named' ? isObject : Array.isArray
+  const check = checkFields('', fields, form)
+  return (value, prefix, name) => {
+    if (!is(value)) return wrong(value, prefix, name, `an object with ${Object.keys(fields).join(', ')}`)
+    const checked = {}
+    check(value, checked, `${prefix}${name}.`)
+    return checked
+  }
+}
+
+function checkOptions(value: unknown, prefix: string, name: string): JoinOptions {
+  if (isAbsent(value)) return { key: DEFAULT_KEY }
+  if (!isObject(value)) return wrong(value, prefix, name, 'an object')
+  const options = checkValue(value, prefix, name) as JoinOptions
+  if (options.key === undefined) return { ...options, key: DEFAULT_KEY }
+  checkKey(options.key, `${prefix}${name}.`, 'key')
+  return options
+}
+
+const checkKey = textCheck(MAX.key)
+
+function checkValue(value: unknown, prefix: string, name: string): unknown {
+  if (value === undefined) return wrong(value, prefix, name, 'a JSON value')
+  try {
+    checkJson(undefined, value)
+    return value
+  } catch (error) {
+    if (error instanceof NotJson) throw new InvalidMessage(`${prefix}${name}: ${error.message}`)
+    throw error
+  }
 }
 
 const isAbsent = (value: unknown): value is null | undefined => value === undefined || value === null
 
 const isRef = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) > 0
 
-const ref = (fields: Fields): number =>
-  isRef(fields.ref) ? fields.ref : wrong(fields, 'ref', 'an integer from 1 to 2^53 - 1')
-
-function count(fields: Fields, name: string, path = ''): number {
-  const value = fields[name]
-  return Number.isSafeInteger(value) && (value as number) >= 0
-    ? (value as number)
-    : wrong(fields, name, 'an integer from 0 to 2^53 - 1', path)
+function isObject(value: unknown): value is Named {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
-
-function text(fields: Fields, name: string, max: number, path = ''): string {
-  const value = fields[name]
-  return typeof value === 'string' && value.length >= 1 && value.length <= max && isWellFormed(value)
-    ? value
-    : wrong(fields, name, `a string of 1 to ${max} characters`, path)
-}
-
-function object(fields: Fields, name: string): Fields {
-  const value = fields[name]
-  return isObject(value) ? value : wrong(fields, name, 'an object')
-}
-
-function json(fields: Fields, name: string): Json {
-  const value = fields[name]
-  if (value === undefined) return wrong(fields, name, 'a JSON value')
-  try {
-    checkJson(undefined, value)
-    return value
-  } catch (error) {
-    if (error instanceof NotJson) throw new InvalidMessage(`${name}: ${error.message}`)
-    throw error
-  }
-}
-
-const isObject = (value: unknown): value is Fields =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
 
 /** Names the field, what it was (never its content, which may be secret or large) and what it must be. */
-function wrong(fields: Fields, name: string, right: string, path = ''): never {
-  throw new InvalidMessage(`${path}${name} is ${describe(fields[name])}; it must be ${right}`)
+function wrong(value: unknown, prefix: string, name: string, right: string): never {
+  throw new InvalidMessage(`${prefix}${name} is ${describe(value)}; it must be ${right}`)
 }
 
 function describe(value: unknown): string {

@@ -1,8 +1,8 @@
 import { MsgpackClientCodec } from '../../shared/protocol/client-codec.ts'
+import { CLIENT_OPCODES, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import { MsgpackReader } from '../../shared/protocol/msgpack-reader.ts'
 import { MsgpackWriter } from '../../shared/protocol/msgpack-writer.ts'
-import { OPCODES } from '../../shared/protocol/opcodes.ts'
 
 /** What becomes of one frame of `roomful.v1.msgpack` on its way: the frames that go on in its place. */
 export interface Fault {
@@ -34,7 +34,7 @@ export type FaultName = keyof typeof FAULTS
 type Strike = (frame: Uint8Array) => readonly Uint8Array[]
 
 /** Strikes the first frame of its type to a client once everybody has played for a while. */
-function toClient(type: keyof typeof OPCODES, strike: Strike): Fault {
+function toClient(type: keyof typeof SERVER_OPCODES, strike: Strike): Fault {
   let messages = 0
   let struck = false
   return {
@@ -44,7 +44,7 @@ function toClient(type: keyof typeof OPCODES, strike: Strike): Fault {
     },
     to_client: (frame) => {
       // The opcode is behind the header of a short array, which is one byte.
-      if (struck || messages < MESSAGES || frame[1] !== OPCODES[type]) return [frame]
+      if (struck || messages < MESSAGES || frame[1] !== SERVER_OPCODES[type]) return [frame]
       struck = true
       return strike(frame)
     },
@@ -60,7 +60,7 @@ function toNode(strike: Strike): Fault {
 const codec = new MsgpackCodec()
 
 function isReliable(frame: Uint8Array): boolean {
-  if (frame[1] !== OPCODES.message) return false
+  if (frame[1] !== CLIENT_OPCODES.message) return false
   const message = codec.decode(frame)
   return message.t === 'message' && message.ref !== undefined
 }

@@ -1,5 +1,5 @@
 import { WebSocket } from 'ws'
-import { OPCODES } from '../../shared/protocol/opcodes.ts'
+import { SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 
 /** What becomes of one frame on its way to the client; undefined: it is lost. */
 export type Tamper = (frame: Buffer) => Buffer | undefined
@@ -36,4 +36,4 @@ export function tamperedSocket(tamper: Tamper = (frame) => frame) {
 }
 
 /** Whether a frame of `roomful.v1.msgpack` is a patch. */
-export const isPatch = (frame: Buffer): boolean => frame[1] === OPCODES['state.patch']
+export const isPatch = (frame: Buffer): boolean => frame[1] === SERVER_OPCODES['state.patch']
