@@ -7,7 +7,7 @@ import { JsonCodec } from '../shared/protocol/json-codec.ts'
 import { MsgpackCodec } from '../shared/protocol/msgpack-codec.ts'
 import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
-import { noTracer } from '../shared/tracing/tracer.ts'
+import { noTracer, type Span } from '../shared/tracing/tracer.ts'
 import { packageVersion } from '../shared/version.ts'
 import { Claims } from './cluster/claims.ts'
 import { handOver } from './cluster/hand-over.ts'
@@ -18,7 +18,6 @@ import { Peers } from './cluster/peers.ts'
 import { type PlacementReason, place } from './cluster/placement.ts'
 import { Router } from './cluster/router.ts'
 import type { PeerMessage } from './cluster/wire.ts'
-import { DrainTrace } from './drain-trace.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { askControl } from './gateway/key-status.ts'
 import { newNodeId, nodeName } from './node-id.ts'
@@ -297,7 +296,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   })
   let closing: Promise<void> | undefined
   const close = (): Promise<void> => {
-    closing ??= end(new DrainTrace(tracer, clock, { rooms: host.size, sessions: gateway.sessions }))
+    closing ??= end()
     return closing
   }
 
@@ -328,35 +327,47 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     drain: () => void close().then(told_to_drain),
   }
 
-  async function end(trace: DrainTrace): Promise<void> {
+  async function end(): Promise<void> {
+    const span = tracer.span('drain', {
+      attributes: { 'roomful.rooms': host.size, 'roomful.sessions': gateway.sessions },
+    })
     const result = await Promise.race([
-      shutDown(trace).then(() => 'done' as const),
+      shutDown(span).then(() => 'done' as const),
       patience(config.drain_seconds * 1000 + SHUT_DOWN_SPARE_MS).then(() => 'timeout' as const),
     ])
-    if (result === 'timeout')
+    if (result === 'timeout') {
       log.warn('the node could not end in time: what the store has not answered is left behind')
-    trace.end(result)
+      span.fail(result)
+    }
+    span.set({ 'roomful.result': result, 'roomful.rooms_handed_over': handed_over })
+    span.end()
   }
 
   /** Rooms first, which go on at other nodes while their clients are still here; then the clients; then whatever others see of the node. */
-  async function shutDown(trace: DrainTrace): Promise<void> {
-    draining = true
-    host.refuseMore()
-    await lease.renewNow()
-    trace.step('drain.rooms')
-    await Promise.race([handOverRooms(trace), patience(HAND_OVER_MS)])
-    trace.step('drain.clients')
-    await gateway.drain(config.drain_seconds * 1000)
-    trace.step('drain.stop')
-    await host.close()
-    await gateway.close()
-    members.stop()
-    forget_return()
-    await peers.close()
-    await lease.stop()
-    load.stop()
-    await unsubscribe()
-    await admin_server.close()
+  async function shutDown(drain: Span): Promise<void> {
+    const step = async (name: string, work: (span: Span) => Promise<void>): Promise<void> => {
+      const span = tracer.span(name, { parent: drain })
+      await work(span)
+      span.end()
+    }
+    await step('drain.start', async () => {
+      draining = true
+      host.refuseMore()
+      await lease.renewNow()
+    })
+    await step('drain.rooms', (span) => Promise.race([handOverRooms(span), patience(HAND_OVER_MS)]))
+    await step('drain.clients', () => gateway.drain(config.drain_seconds * 1000))
+    await step('drain.stop', async () => {
+      await host.close()
+      await gateway.close()
+      members.stop()
+      forget_return()
+      await peers.close()
+      await lease.stop()
+      load.stop()
+      await unsubscribe()
+      await admin_server.close()
+    })
   }
 
   const patience = (delay_ms: number): Promise<void> =>
@@ -364,14 +375,17 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       clock.schedule(delay_ms, resolve)
     })
 
-  const handOverRooms = (trace: DrainTrace): Promise<void> =>
+  let handed_over = 0
+  const handOverRooms = (span: Span): Promise<void> =>
     handOver(host.rooms, {
       place: (preferred) => placed('hand_over', preferred),
       ask: (other, room) => peers.send(other, { to: 'host', room }),
-      handed: (seconds, room, successor) => {
+      handed: (seconds) => {
         metrics.cluster.handedOver(seconds)
-        trace.handed(seconds, room, successor)
+        handed_over += 1
       },
+      tracer,
+      span,
       now: () => clock.monotonic(),
     })
 

@@ -88,6 +88,13 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
     }
 )
 
+/** What spans say of the room they have to do with. */
+export const roomAttributes = (room: RoomAddress) => ({
+  'roomful.room_id': roomId(room),
+  'roomful.room_type': room.room_type,
+  'roomful.project_id': room.project_id,
+})
+
 /** The span that asked, where the message tells of one. */
 export const traceOf = (message: ToOwner): string | undefined =>
   'traceparent' in message ? message.traceparent : undefined

@@ -436,6 +436,23 @@ describe('unknown variables', () => {
   })
 })
 
+describe('traces', () => {
+  const tracing = (env: Environment, read?: (path: string) => string) =>
+    config(parseDevConfig(env, read)).dataplane.tracing
+  const ON = { OTEL_TRACES_EXPORTER: 'otlp' }
+
+  it('are on where the environment says so, with headers that may come from a file', () => {
+    expect(tracing({})).toBeUndefined()
+    expect(tracing({ ...ON, OTEL_SDK_DISABLED: 'TRUE' })).toBeUndefined()
+    expect(named(parseDevConfig({ OTEL_TRACES_EXPORTER: 'zipkin' }))).toEqual(['OTEL_TRACES_EXPORTER'])
+    const headers = { OTEL_EXPORTER_OTLP_HEADERS_FILE: '/h', OTEL_EXPORTER_OTLP_TRACES_HEADERS: 'b=2' }
+    expect(tracing({ ...ON, ...headers }, () => 'a=1')).toEqual({
+      service_name: 'roomful-dataplane',
+      headers: ['a=1', 'b=2'],
+    })
+  })
+})
+
 describe('the help', () => {
   it('prints every variable, at most 100 characters a line', () => {
     const help = describeVariables()

@@ -7,11 +7,10 @@ import {
 } from './config/environment.ts'
 import { isLoopback } from './config/loopback.ts'
 import { STRONG_SECRET, weaknessOf } from './config/secret-strength.ts'
-import { readTracing, type TracingReading } from './config/tracing.ts'
 import { findTypos } from './config/typos.ts'
 import type { Command } from './config/variable.ts'
 import type { Values, VariableName } from './config/variables.ts'
-import type { TracingConfig } from './tracing/config.ts'
+import type { TracingConfig } from './tracing/open.ts'
 
 export type { Environment, Problem } from './config/environment.ts'
 export { describeVariables } from './config/help.ts'
@@ -154,9 +153,9 @@ export const parseDataplaneConfig = (env: Environment, read_file?: ReadFile): Pa
 
 /** Configuration of `roomful dev`. */
 export const parseDevConfig = (env: Environment, read_file?: ReadFile): Parsed<DevConfig> =>
-  parse('dev', env, read_file, (values, tracing) => ({
-    control: controlConfig(values, tracing),
-    dataplane: dataplaneConfig(values, tracing),
+  parse('dev', env, read_file, (values) => ({
+    control: controlConfig(values),
+    dataplane: dataplaneConfig(values),
     examples: { host: values.EXAMPLES_HOST, port: values.EXAMPLES_PORT },
     store: storeConfig(values),
     log: logConfig(values),
@@ -180,14 +179,13 @@ function parse<C>(
   command: Command,
   env: Environment,
   read_file: ReadFile = readSecretFile,
-  build: (values: Values, tracing: TracingReading) => C,
+  build: (values: Values) => C,
 ): Parsed<C> {
   const { values, problems } = readEnvironment(command, env, read_file)
-  const tracing = readTracing(values, env, read_file)
-  const all = [...problems.filter(tracing.concerns), ...contradictions(command, values), ...tracing.problems]
-  const warnings = [...typoWarnings(env), ...weaknesses(command, values), ...tracing.warnings]
+  const all = [...problems, ...contradictions(command, values)]
+  const warnings = [...typoWarnings(env), ...weaknesses(command, values)]
   if (all.length > 0) return { ok: false, problems: all, warnings }
-  return { ok: true, config: build(values, tracing), warnings }
+  return { ok: true, config: build(values), warnings }
 }
 
 /** What is wrong only in combination. Looks at values that may be missing because they were wrong themselves. */
@@ -289,7 +287,7 @@ const typoWarnings = (env: Environment): string[] =>
       : `${name} is set, but roomful has no variable of this name. Did you mean ${suggestion}?`,
   )
 
-const controlConfig = (values: Values, tracing: TracingReading): ControlConfig => ({
+const controlConfig = (values: Values): ControlConfig => ({
   host: values.CONTROL_HOST,
   port: values.CONTROL_PORT,
   operator_tokens: values.CONTROL_API_TOKENS ?? [],
@@ -299,10 +297,10 @@ const controlConfig = (values: Values, tracing: TracingReading): ControlConfig =
   require_key_id: values.REQUIRE_KEY_ID,
   store: storeConfig(values),
   log: logConfig(values),
-  tracing: tracing.configOf('roomful-control'),
+  tracing: tracingConfig(values, 'roomful-control'),
 })
 
-const dataplaneConfig = (values: Values, tracing: TracingReading): DataplaneConfig => ({
+const dataplaneConfig = (values: Values): DataplaneConfig => ({
   ws_host: values.WS_HOST,
   ws_port: values.WS_PORT,
   admin_host: values.ADMIN_HOST,
@@ -351,7 +349,7 @@ const dataplaneConfig = (values: Values, tracing: TracingReading): DataplaneConf
   outbox_limit_bytes: values.OUTBOX_LIMIT_BYTES,
   store: storeConfig(values),
   log: logConfig(values),
-  tracing: tracing.configOf('roomful-dataplane'),
+  tracing: tracingConfig(values, 'roomful-dataplane'),
 })
 
 const storeConfig = (values: Values): StoreConfig => ({
@@ -360,3 +358,9 @@ const storeConfig = (values: Values): StoreConfig => ({
 })
 
 const logConfig = (values: Values): LogConfig => ({ level: values.LOG_LEVEL, format: values.LOG_FORMAT })
+
+function tracingConfig(values: Values, service_name: string): TracingConfig | undefined {
+  if (values.OTEL_TRACES_EXPORTER === 'none' || values.OTEL_SDK_DISABLED) return undefined
+  const headers = [values.OTEL_EXPORTER_OTLP_HEADERS, values.OTEL_EXPORTER_OTLP_TRACES_HEADERS]
+  return { service_name, headers: headers.filter((text) => text !== undefined) }
+}

@@ -9,7 +9,8 @@ import {
   StoreUnavailable,
 } from '../../shared/store/port.ts'
 import { noTracer, type TraceContext, type Tracer } from '../../shared/tracing/tracer.ts'
-import { traceClaim } from './claim-span.ts'
+import { nodeName } from '../node-id.ts'
+import { roomAttributes, roomNamed } from '../traffic.ts'
 import type { Members } from './members.ts'
 import type { ClaimResult, ClusterMetrics } from './metrics.ts'
 
@@ -62,6 +63,8 @@ const ATTEMPTS = 4
 const WAIT_MS = 10_000
 /** A recovery is two short questions to the store; who waits for one waits no longer than this. */
 const LOCK = { ttl_ms: 2000, wait_ms: 2000 }
+/** Of those that waited for a room that was taken over, so many are named in its span. */
+const MOST_LINKS = 32
 /** How often is looked whether claims are allowed, when it is not known from when on. */
 const LOOK_MS = 100
 
@@ -78,7 +81,7 @@ export class Claims {
    * node is said to own, but does not run, is free. `unavailable`: the store does not answer, or nothing may be claimed yet and that lasts. Never rejects.
    */
   async claim(room: string, options: ClaimOptions): Promise<Claimed> {
-    const { clock, log, metrics, tracer = noTracer, taken_over } = this.#parts
+    const { clock, log, metrics, taken_over } = this.#parts
     const began = clock.monotonic()
     let result: ClaimResult = 'unavailable'
     let epoch: number | undefined
@@ -100,7 +103,7 @@ export class Claims {
       return 'unavailable'
     } finally {
       metrics.claim(result, (clock.monotonic() - began) / 1000)
-      traceClaim(tracer, { room, result, epoch, from, began_at: began, ...options })
+      this.#trace(room, { result, epoch, from }, began, options)
     }
   }
 
@@ -115,6 +118,34 @@ export class Claims {
     if (found || asked_at >= members.claims_allowed_at) return found
     if (await this.#allowed(asked_at)) return store.rooms.inspect(room)
     throw new StoreUnavailable('the store has no record of the room, but may have lost it')
+  }
+
+  /**
+   * The span of a claim is a part of the join that it was made for, if there is one. A take-over is a trace of its own, since it happens
+   * to everyone in the room, linked to those who waited for it.
+   */
+  #trace(
+    room: string,
+    { result, epoch, from }: { result: ClaimResult; epoch: number | undefined; from: string | undefined },
+    began_at: number,
+    { made_for, asked_by }: ClaimOptions,
+  ): void {
+    const { tracer = noTracer } = this.#parts
+    const attributes = {
+      ...roomAttributes(roomNamed(room)),
+      'roomful.result': result,
+      'roomful.epoch': epoch,
+      'roomful.from_node_id': from && nodeName(from),
+    }
+    if (made_for !== undefined) {
+      const span = tracer.span('room.claim', { parent: made_for, began_at, attributes })
+      if (result === 'unavailable') span.fail(result)
+      span.end()
+    }
+    if (result === 'taken_over') {
+      const links = [...new Set(asked_by?.())].slice(0, MOST_LINKS)
+      tracer.span('room.take_over', { links, began_at, attributes }).end()
+    }
   }
 
   async #claim(room: string, { creator, by_lease = false }: ClaimOptions, began: number): Promise<Claimed> {

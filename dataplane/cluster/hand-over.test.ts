@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { noSpan, noTracer } from '../../shared/tracing/tracer.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import type { RoomAddress } from '../traffic.ts'
 import { handOver, type LeavingRoom } from './hand-over.ts'
@@ -47,6 +48,8 @@ function handing(rooms: readonly TestRoom[], place: (preferred: string | undefin
     place,
     ask: (node_id, { key }) => asked.push(`${node_id} ${key}`),
     handed: (took) => seconds.push(took),
+    tracer: noTracer,
+    span: noSpan,
     now: () => clock.monotonic(),
   })
   return { clock, asked, seconds, done }

@@ -1,10 +1,18 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { RoomOwner } from '../../shared/store/port.ts'
-import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
+import { noTracer, type Span, type Tracer } from '../../shared/tracing/tracer.ts'
 import { Backlog } from '../backlog.ts'
-import { type Arrival, type RoomAddress, roomId, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
+import { nodeName } from '../node-id.ts'
+import {
+  type Arrival,
+  type RoomAddress,
+  roomAttributes,
+  roomId,
+  roomName,
+  type ToEdge,
+  type ToOwner,
+} from '../traffic.ts'
 import type { Claimed } from './claims.ts'
-import { type Located, LocateSpans } from './locate-spans.ts'
 import type { PeerMessage } from './wire.ts'
 
 /** What the router knows of the rooms of this node. */
@@ -48,8 +56,10 @@ interface Route {
   owner: string | undefined
   /** Of the owner, as far as it was heard of. */
   epoch: number
-  /** What waits for the owner to be found; undefined: nobody is looking. */
+  /** What waits for the owner to be found; undefined: no one is looking. */
   waiting: Backlog | undefined
+  /** The spans of the joins among it whose edge records them, by member id. */
+  spans: Map<string, Span>
   /** Looks in quick succession, and when the last one began. */
   looks: number
   looked_at: number
@@ -67,11 +77,9 @@ const LONGEST_PAUSE_MS = 500
 export class Router {
   readonly #parts: RouterParts
   readonly #routes = new Map<string, Route>()
-  readonly #spans: LocateSpans
 
   constructor(parts: RouterParts) {
     this.#parts = parts
-    this.#spans = new LocateSpans(parts.tracer ?? noTracer)
   }
 
   /** A message of this node's edge. */
@@ -143,7 +151,7 @@ export class Router {
     const route = this.#routes.get(name)
     const owner = route?.owner
     // What came before goes first.
-    if (route?.waiting) this.#wait(route.waiting, arrival)
+    if (route?.waiting) this.#wait(route, route.waiting, arrival)
     else if (host.has(name)) host.receive(message, from)
     else if (from === node_id && owner !== undefined && owner !== node_id && !gone(owner))
       send(owner, { to: 'owner', message })
@@ -152,8 +160,15 @@ export class Router {
   }
 
   /** What has no place is asked again by its edge. */
-  #wait(waiting: Backlog, arrival: Arrival): void {
-    if (waiting.add(arrival)) this.#spans.begin(arrival.message)
+  #wait({ spans }: Route, waiting: Backlog, arrival: Arrival): void {
+    const { message } = arrival
+    if (!waiting.add(arrival) || message.kind !== 'join' || message.traceparent === undefined) return
+    const { room, member_id, session_id } = message
+    // Asked again by its edge.
+    if (spans.has(member_id)) return
+    const attributes = { ...roomAttributes(room), 'roomful.session_id': session_id }
+    const { tracer = noTracer } = this.#parts
+    spans.set(member_id, tracer.span('room.locate', { parent: message, attributes }))
   }
 
   #routeOf(room: RoomAddress): Route {
@@ -165,6 +180,7 @@ export class Router {
         owner: undefined,
         epoch: 0,
         waiting: undefined,
+        spans: new Map(),
         looks: 0,
         looked_at: Number.NEGATIVE_INFINITY,
       }
@@ -179,7 +195,7 @@ export class Router {
     route.looks = now - route.looked_at < 1000 ? route.looks + 1 : 1
     route.looked_at = now
     route.waiting = new Backlog(this.#parts.max_waiting_messages)
-    this.#wait(route.waiting, arrival)
+    this.#wait(route, route.waiting, arrival)
     const find = (): void => {
       this.#find(route).catch((error: unknown) => this.#unavailable(route, error))
     }
@@ -211,7 +227,8 @@ export class Router {
   /** What has waited goes to `owner`, who has the room (as `found` says, if there is a record of it) or is to open it. */
   #found(route: Route, owner: string, to: 'owner' | 'opener', found: RoomOwner | undefined): void {
     const { node_id, host, send } = this.#parts
-    const located = this.#spans.settle(roomName(route.room))
+    const { spans } = route
+    const located = (result: Located): void => endSpans(spans, result)
     const waiting = this.#settle(route)
     route.owner = owner
     if (owner === node_id && to === 'opener') {
@@ -258,7 +275,7 @@ export class Router {
 
   #refuse(route: Route, code: 'overloaded' | 'room_unavailable', text: string): void {
     const result = code === 'overloaded' ? code : 'unavailable'
-    this.#spans.settle(roomName(route.room))({ result })
+    endSpans(route.spans, { result })
     for (const { message, from } of this.#settle(route)) {
       if (message.kind !== 'join') continue
       const { room, member_id, ref } = message
@@ -271,6 +288,7 @@ export class Router {
     const { node_id } = this.#parts
     const waiting = route.waiting?.take() ?? []
     route.waiting = undefined
+    route.spans = new Map()
     // Other nodes' members are no reason to remember where a room is, and neither is one of this node's who leaves.
     const own = waiting.findLast(({ from }) => from === node_id)
     if (!own || own.message.kind === 'leave') this.#routes.delete(roomName(route.room))
@@ -279,6 +297,33 @@ export class Router {
 
   #moved(room: RoomAddress, edge: string, owner: string | null): void {
     this.#parts.deliver(edge, { room, epoch: 0, kind: 'moved', owner })
+  }
+}
+
+/**
+ * How a look for the owner of a room ended. `found`: a node has the room. `placed`: no living one has, and another node was chosen to.
+ * `claimed`, `taken_over`: this node has it now. `refused`: it did not want it, and has told the client why.
+ */
+interface Located {
+  readonly result: 'found' | 'placed' | 'claimed' | 'taken_over' | 'refused' | 'overloaded' | 'unavailable'
+  /** The node that has the room, or is to have it. */
+  readonly owner?: string | undefined
+  readonly epoch?: number | undefined
+  /** The dead node that the room was taken from. */
+  readonly from?: string | undefined
+}
+
+function endSpans(spans: ReadonlyMap<string, Span>, { result, owner, epoch, from }: Located): void {
+  for (const span of spans.values()) {
+    span.set({
+      'roomful.result': result,
+      'roomful.owner_node_id': owner && nodeName(owner),
+      'roomful.epoch': epoch,
+      'roomful.from_node_id': from && nodeName(from),
+    })
+    // No node has the room now, and the client cannot help it.
+    if (result === 'overloaded' || result === 'unavailable') span.fail(result)
+    span.end()
   }
 }
 

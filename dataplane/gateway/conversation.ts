@@ -10,7 +10,6 @@ import type { Connection, ConnectionListener } from './connection.ts'
 import type { Edge } from './edge.ts'
 import { errorMessage } from './error-message.ts'
 import type { Admission, Handshake } from './handshake.ts'
-import { handshakeSpan } from './handshake-span.ts'
 import type { PaceVerdict } from './message-pace.ts'
 import type { GatewayMetrics, HandshakeResult } from './metrics.ts'
 import type { GatewayOptions } from './options.ts'
@@ -19,7 +18,7 @@ import type { Requests } from './requests.ts'
 import { bringSeatsBack, type ResumedRoom } from './resumption.ts'
 import type { Session } from './session.ts'
 import type { Sessions } from './sessions.ts'
-import type { TokenCheck } from './token-check.ts'
+import type { Refusal, TokenCheck } from './token-check.ts'
 
 /** How many messages may arrive behind `hello` before it is answered, and how many pings and pongs of the websocket before there is a session. */
 const MAX_EARLY = 16
@@ -161,7 +160,7 @@ export class Conversation implements ConnectionListener {
   async #greet(hello: Hello): Promise<void> {
     const answer = await this.#parts.handshake.greet(this.connection, hello)
     if (!answer) return
-    this.#span = handshakeSpan(this.#parts.tracer, this.connection, hello, answer)
+    this.#span = this.#beginSpan(hello, answer)
     if ('close' in answer) {
       this.refuse(answer.close, answer.reason)
       return
@@ -278,6 +277,43 @@ export class Conversation implements ConnectionListener {
     const seconds = (this.#parts.clock.monotonic() - this.connection.opened_at) / 1000
     this.#parts.metrics.handshake(result, seconds)
     this.#endSpan(result)
+  }
+
+  /**
+   * The span of a handshake that was decided, from the accepted socket on. A new session goes on with the trace that its token was issued
+   * in: the claims of a token count only when they were verified, so this is not known any earlier. A resume begins a trace of its own, so
+   * that none is as long as a session, linked to the one before; so does a refusal.
+   */
+  #beginSpan(hello: Hello, answer: Admission | Refusal): Span {
+    const { opened_at, codec } = this.connection
+    const resume = 'resume' in hello
+    const attributes = {
+      'network.protocol.name': 'websocket',
+      'roomful.subprotocol': codec.subprotocol,
+      'roomful.resume': resume,
+    }
+    const begin = { kind: 'server', began_at: opened_at } as const
+    const { tracer } = this.#parts
+    if ('close' in answer) {
+      const { code, retry } = CLOSE[answer.close]
+      const span = tracer.span('handshake', {
+        ...begin,
+        attributes: { ...attributes, 'roomful.close_code': code },
+      })
+      // What the client may simply try again is the fault of the service.
+      if (retry === 'resume') span.fail(answer.close)
+      return span
+    }
+    const { session, trace_before } = answer
+    return tracer.span('handshake', {
+      ...begin,
+      ...(resume ? { links: trace_before === undefined ? [] : [trace_before] } : { parent: session.claims }),
+      attributes: {
+        ...attributes,
+        'roomful.session_id': session.session_id,
+        'roomful.project_id': session.project_id,
+      },
+    })
   }
 
   /** The handshake is over, if it was not yet. */

@@ -1,7 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { noSpan, type Span, type Tracer } from '../../shared/tracing/tracer.ts'
-import { type RoomAddress, roomId } from '../traffic.ts'
+import { type RoomAddress, roomAttributes } from '../traffic.ts'
 import type { GatewayMetrics } from './metrics.ts'
 import type { Seat } from './seat.ts'
 import type { Session } from './session.ts'
@@ -26,12 +26,7 @@ export class JoinWatch {
     return this.#parts.tracer.span('join', {
       kind: 'server',
       parent: session.trace,
-      attributes: {
-        'roomful.room_id': roomId(room),
-        'roomful.room_type': room.room_type,
-        'roomful.project_id': room.project_id,
-        'roomful.session_id': session.session_id,
-      },
+      attributes: { ...roomAttributes(room), 'roomful.session_id': session.session_id },
     })
   }
 

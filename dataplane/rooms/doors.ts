@@ -1,11 +1,11 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { ToOwner } from '../traffic.ts'
+import type { Span } from '../../shared/tracing/tracer.ts'
+import { roomAttributes, type ToOwner } from '../traffic.ts'
 import type { TurnHook, TurnRoom } from '../watchdog/turns.ts'
 import { Admissions, type JoinRequest, type Verdict } from './admissions.ts'
 import type { RoomLog } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
 import type { FailureLog } from './failure-log.ts'
-import { JoinSpans } from './join-spans.ts'
 import { type Logic, parseOptions } from './logic.ts'
 import type { Play } from './play.ts'
 import type { Replies } from './replies.ts'
@@ -43,7 +43,8 @@ type Kind<K extends ToOwner['kind']> = Extract<ToOwner, { kind: K }>
 export class Doors {
   readonly #parts: DoorsParts
   readonly #admissions: Admissions
-  readonly #spans: JoinSpans
+  /** The spans of joins whose members have not heard of them yet, by member id, and of the part each is at. */
+  readonly #spans = new Map<string, { readonly whole: Span; part?: Span }>()
   readonly #expiry
   /** Attaches of members whose join is not delivered yet. */
   readonly #early = new Map<string, Kind<'attach'>>()
@@ -51,8 +52,7 @@ export class Doors {
 
   constructor(parts: DoorsParts) {
     this.#parts = parts
-    const { clock, limits, scheduler, tracer } = parts.environment
-    this.#spans = new JoinSpans(tracer)
+    const { clock, limits, scheduler } = parts.environment
     this.#admissions = new Admissions(clock, limits.admit_ms)
     this.#expiry = scheduler.timer(() => this.#expireSeats())
     if (parts.seats.size > 0) this.#expiry.at(clock.monotonic() + limits.seat_ms)
@@ -72,11 +72,11 @@ export class Doors {
 
   /** The room is no longer here; `end` says how that came. */
   ended(end: string): void {
-    this.#spans.settle(() => end)
+    for (const member_id of this.#spans.keys()) this.#endSpan(member_id, end)
   }
 
   join(request: JoinRequest): void {
-    const { logic, seats, stream, replies, stuck, room_id } = this.#parts
+    const { logic, seats, replies, stuck, room_id } = this.#parts
     const { definition } = logic
     const running = this.#admissions.ofSession(request.session_id)
     if (running) {
@@ -86,7 +86,7 @@ export class Doors {
     }
     const seated = seats.ofSession(request.session_id)
     if (seated && this.#rejoin(seated, request)) return
-    this.#spans.begin(request, { 'roomful.epoch': stream.epoch, 'roomful.durability': definition.durability })
+    this.#beginSpan(request)
     if (stuck.hasJoin(request.session_id, request.ref)) {
       this.#refuse(request, 'room_logic_failed', FAILED)
       return
@@ -112,7 +112,7 @@ export class Doors {
       return
     }
     const request = this.#admissions.cancel(member_id)
-    if (request) this.#spans.end(member_id, reason)
+    if (request) this.#endSpan(member_id, reason)
     if (!request && !seats.recipient(member_id)) replies.noSeat(from, message)
     // Its join was under way, or it is being sent away at this moment.
     else if (ref !== undefined) replies.send(request?.edge ?? from, { kind: 'left', member_id, ref })
@@ -166,7 +166,10 @@ export class Doors {
 
   /** A flush is delivered: whoever attached before its join was can be answered. */
   delivered(): void {
-    this.#spans.settle(this.#resultOf)
+    for (const member_id of this.#spans.keys()) {
+      const result = this.#resultOf(member_id)
+      if (result !== undefined) this.#endSpan(member_id, result)
+    }
     if (this.#early.size === 0) return
     const early = [...this.#early.values()]
     this.#early.clear()
@@ -223,7 +226,7 @@ export class Doors {
   }
 
   /** What became of a join, as far as its member has heard. */
-  readonly #resultOf = (member_id: string): string | undefined => {
+  #resultOf(member_id: string): string | undefined {
     const { seats } = this.#parts
     const seat = seats.get(member_id)
     if (seat) return seat.settled ? 'joined' : undefined
@@ -231,7 +234,7 @@ export class Doors {
   }
 
   #refuse(request: JoinRequest, code: ErrorCode, message: string): void {
-    this.#spans.end(request.member_id, code)
+    this.#endSpan(request.member_id, code)
     this.#parts.replies.refuse(request, code, message)
   }
 
@@ -253,12 +256,12 @@ export class Doors {
   }
 
   #late(request: JoinRequest): void {
-    this.#spans.end(request.member_id, 'late')
+    this.#endSpan(request.member_id, 'late')
     this.#parts.on_late(request)
   }
 
   #admit(request: JoinRequest, options: unknown): void {
-    this.#spans.part(request.member_id, 'room.admit')
+    this.#beginPart(request.member_id, 'room.admit')
     const { environment, logic, seats, log, room_id, act } = this.#parts
     const member = Object.freeze({ member_id: request.member_id, sub: request.sub })
     const now = environment.clock.now()
@@ -283,7 +286,7 @@ export class Doors {
 
   #seat(request: JoinRequest, options: unknown): void {
     const { environment, play, on_empty } = this.#parts
-    this.#spans.part(request.member_id, 'room.commit')
+    this.#beginPart(request.member_id, 'room.commit')
     const { member_id, sub, session_id, ref, edge, codec, turn } = request
     const member = Object.freeze({ member_id, sub })
     const seat = new Seat(
@@ -294,6 +297,40 @@ export class Doors {
     const refused = this.#during('on_join', request, () => play.join(seat, options))
     if (refused) this.#refuse(request, refused.code, refused.message)
     on_empty()
+  }
+
+  /** A join has reached the room; it has a span where its edge records it, which is never while traces are off. */
+  #beginSpan(request: JoinRequest): void {
+    if (request.traceparent === undefined) return
+    const { environment, logic, stream } = this.#parts
+    const whole = environment.tracer.span('room.join', {
+      kind: 'consumer',
+      parent: request,
+      attributes: {
+        ...roomAttributes(request.room),
+        'roomful.session_id': request.session_id,
+        'roomful.epoch': stream.epoch,
+        'roomful.durability': logic.definition.durability,
+      },
+    })
+    this.#spans.set(request.member_id, { whole })
+  }
+
+  /** A join goes on with its next part. */
+  #beginPart(member_id: string, name: 'room.admit' | 'room.commit'): void {
+    const spans = this.#spans.get(member_id)
+    if (!spans) return
+    spans.part?.end()
+    spans.part = this.#parts.environment.tracer.span(name, { parent: spans.whole })
+  }
+
+  /** A join is over for the room, if it was under way; `result` is one word. */
+  #endSpan(member_id: string, result: string): void {
+    const { whole, part } = this.#spans.get(member_id) ?? {}
+    this.#spans.delete(member_id)
+    part?.end()
+    whole?.set({ 'roomful.result': result })
+    whole?.end()
   }
 
   /** Seats whose edge never said what became of the session. */

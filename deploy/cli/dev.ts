@@ -7,8 +7,7 @@ import { newId, randomToken } from '../../shared/ids.ts'
 import type { Logger } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
-import type { TracingConfig } from '../../shared/tracing/config.ts'
-import { openTracing } from '../../shared/tracing/open.ts'
+import { openTracing, type TracingConfig } from '../../shared/tracing/open.ts'
 import type { Service } from './service.ts'
 
 export interface DevParts {

@@ -4,6 +4,7 @@ const EXPECTED = new Set([
   'StoreUnavailable',
   'NodeIdInUse',
   'NodeReplaced',
+  'PackageMissing',
 ])
 
 /** What keeps a command from its work, where whoever runs it can put it right; then a stack would only hide the words. */
@@ -24,7 +25,8 @@ export function reasonOf(error: unknown): string | undefined {
 /** With which code a process ends for it: 2 is for what has to be configured otherwise, 3 for a node whose name another process has taken. */
 export function exitCodeOf(error: unknown): number {
   const { name } = error as Error
-  return name === 'NodeIdInUse' ? 2 : name === 'NodeReplaced' ? 3 : 1
+  if (name === 'NodeReplaced') return 3
+  return name === 'NodeIdInUse' || name === 'PackageMissing' ? 2 : 1
 }
 
 export const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error))

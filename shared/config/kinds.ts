@@ -22,12 +22,6 @@ export const integer = (min: number, max: number, unit?: string): Kind<number> =
 /** A TCP port; 0 lets the system choose one. */
 export const port: Kind<number> = kind('a port, 0–65535 (0: any free one)', integer(0, 65535).schema)
 
-/** A number between 0 and 1, both included. */
-export const fraction: Kind<number> = kind(
-  'a number, 0–1',
-  v.pipe(v.string(), v.regex(/^\d{0,3}(\.\d{1,15})?$/), v.regex(/\d/), v.transform(Number), v.maxValue(1)),
-)
-
 const HOST_NAME = /^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$/
 
 /** An address to listen on. */
@@ -125,48 +119,3 @@ export const storeUrl: Kind<string> = kind(
     v.check((value) => STORE_SCHEMES.some((scheme) => value.startsWith(`${scheme}://`))),
   ),
 )
-
-/** What OpenTelemetry calls propagators: the one there is, and one that does no harm. */
-export const propagators: Kind<readonly string[]> = kind(
-  'tracecontext, or tracecontext,baggage',
-  v.pipe(
-    list('', /^(tracecontext|baggage)$/).schema,
-    v.check((names) => names.includes('tracecontext')),
-  ),
-)
-
-/** A token of HTTP (RFC 9110). */
-const HEADER_NAME = /^[\w!#$%&'*+.^`|~-]+$/
-/** What may stand in the value of a header: line breaks may not. */
-const HEADER_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/
-const ATTRIBUTE_NAME = /^\S{1,255}$/
-const ATTRIBUTE_VALUE = /^.{0,255}$/
-
-/** Headers as `name=value` pairs, separated by commas, as an object; values are percent-encoded. */
-export const headers = (expects: string): Kind<Readonly<Record<string, string>>> =>
-  pairs(expects, HEADER_NAME, HEADER_VALUE)
-
-/** Attributes as `key=value` pairs, separated by commas, as an object; both are percent-encoded. */
-export const attributes = (expects: string): Kind<Readonly<Record<string, string>>> =>
-  pairs(expects, ATTRIBUTE_NAME, ATTRIBUTE_VALUE)
-
-const pairs = (expects: string, name: RegExp, value: RegExp): Kind<Readonly<Record<string, string>>> =>
-  kind(
-    expects,
-    v.pipe(
-      list(expects, /=/).schema,
-      v.transform((parts) => parts.map(pairOf)),
-      v.check((all) => all.every((pair) => pair !== undefined && name.test(pair[0]) && value.test(pair[1]))),
-      v.transform((all) => Object.fromEntries(all as [string, string][])),
-    ),
-  )
-
-/** Name and value; undefined: one is not percent-encoded as it should be. */
-function pairOf(part: string): [name: string, value: string] | undefined {
-  const at = part.indexOf('=')
-  try {
-    return [decodeURIComponent(part.slice(0, at).trim()), decodeURIComponent(part.slice(at + 1).trim())]
-  } catch {
-    return undefined
-  }
-}

@@ -1,7 +1,19 @@
-import { flag, host, integer, list, networks, oneOf, port, storeUrl, text, url } from './kinds.ts'
-import { TRACING_VARIABLES } from './tracing-variables.ts'
+import {
+  flag,
+  host,
+  integer,
+  list,
+  networks,
+  oneOf,
+  port,
+  storeUrl,
+  text,
+  trueOrFalse,
+  url,
+} from './kinds.ts'
 import { ALL, BOTH, CONTROL, DATAPLANE, optional, type Variable, withDefault } from './variable.ts'
 
+const HEADERS = text('name=value pairs separated by commas, names as in HTTP, values percent-encoded')
 const ORIGIN = /^(https?|[a-z][a-z0-9+.-]*):\/\/[^/\s]+$/
 
 /**
@@ -383,7 +395,31 @@ export const VARIABLES = {
     default: 'auto',
     used_by: ALL,
   }),
-  ...TRACING_VARIABLES,
+  OTEL_TRACES_EXPORTER: withDefault({
+    meaning:
+      'otlp sends traces to a collector, as OTLP over HTTP in JSON. OpenTelemetry’s libraries read the rest of their variables (OTEL_…) themselves.',
+    kind: oneOf(['none', 'otlp']),
+    default: 'none',
+    used_by: BOTH,
+  }),
+  OTEL_SDK_DISABLED: withDefault({
+    meaning: 'true: no traces, whatever the other variables say.',
+    kind: trueOrFalse,
+    default: 'false',
+    used_by: BOTH,
+  }),
+  OTEL_EXPORTER_OTLP_HEADERS: optional({
+    meaning: 'Headers for the collector, such as its credential.',
+    kind: HEADERS,
+    used_by: BOTH,
+    secret: true,
+  }),
+  OTEL_EXPORTER_OTLP_TRACES_HEADERS: optional({
+    meaning: 'More of them for traces alone; of the same name, this one counts.',
+    kind: HEADERS,
+    used_by: BOTH,
+    secret: true,
+  }),
 } as const satisfies Record<string, Variable>
 
 export type VariableName = keyof typeof VARIABLES

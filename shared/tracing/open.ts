@@ -1,8 +1,14 @@
 import type { Clock } from '../clock.ts'
 import type { Logger } from '../log.ts'
-import type { Random } from '../random.ts'
-import type { TracingConfig } from './config.ts'
 import { noTracer, type Tracer } from './tracer.ts'
+
+/** What roomful itself says of traces; the rest OpenTelemetry's libraries read from the environment. */
+export interface TracingConfig {
+  /** What the service is called unless the environment says otherwise. */
+  readonly service_name: string
+  /** Headers for the collector, as `name=value` pairs; the later texts count. Secrets. */
+  readonly headers: readonly string[]
+}
 
 /** What exporting works with. */
 export interface TracingParts {
@@ -11,20 +17,42 @@ export interface TracingParts {
   /** Tells this process from the others of the service. */
   readonly instance_id: string
   readonly clock: Clock
-  readonly random: Random
   readonly log: Logger
 }
 
 /** The traces of a process. */
 export interface Tracing {
   readonly tracer: Tracer
-  /** Sends what has not been sent; resolves after two seconds at the latest, whether or not somebody took it. */
+  /** Sends what has not been sent; resolves after two seconds at the latest, whether or not it was taken. */
   close(): Promise<void>
 }
 
-/** Opens the traces of a process. The libraries of OpenTelemetry are loaded here, and only when traces are on. */
-export async function openTracing({ config, ...parts }: TracingParts): Promise<Tracing> {
+/** Loads the module that exports spans; a parameter, since OpenTelemetry's packages need not be there. */
+const loadOtlp = () => import('./otlp.ts')
+
+/**
+ * Opens the traces of a process. The libraries of OpenTelemetry are loaded here, and only when traces are on: rejects with what to install
+ * where they are missing.
+ */
+export async function openTracing({ config, ...parts }: TracingParts, load = loadOtlp): Promise<Tracing> {
   if (!config) return { tracer: noTracer, close: async () => {} }
-  const { OtlpTracing } = await import('./otlp.ts')
-  return new OtlpTracing({ config, ...parts })
+  const { openOtlp } = await load().catch((error: unknown) => {
+    const [, missing] = /'(@opentelemetry\/[^']+)'/.exec(error instanceof Error ? error.message : '') ?? []
+    if (missing === undefined) throw error
+    throw new PackageMissing(
+      `OTEL_TRACES_EXPORTER is otlp, but the package ${missing} is not installed. Traces need: npm install ${PACKAGES.join(' ')}`,
+      { cause: error },
+    )
+  })
+  return openOtlp({ config, ...parts })
 }
+
+/** A package that a variable asks for is not installed. */
+export class PackageMissing extends Error {
+  override readonly name = 'PackageMissing'
+}
+
+/** Optional peers of the package, which `otlp.ts` imports. */
+const PACKAGES = ['api', 'core', 'exporter-trace-otlp-http', 'resources', 'sdk-trace-base'].map(
+  (name) => `@opentelemetry/${name}`,
+)

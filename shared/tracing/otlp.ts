@@ -1,51 +1,38 @@
 /**
- * Traces by OpenTelemetry's SDK, sent as OTLP over HTTP. Loaded only when traces are on. Nothing of it is global: parents are handed
- * over explicitly, so neither a context manager nor a provider is registered.
+ * OpenTelemetry behind the port of `tracer.ts`, sent as OTLP over HTTP in JSON. Its libraries read their own variables (`OTEL_…`). Parents
+ * are handed over explicitly: neither a context manager nor a provider is registered, only where the libraries write what they complain of.
  */
 import {
   type Span as ApiSpan,
-  type Tracer as ApiTracer,
   type Context,
-  type HrTime,
+  DiagLogLevel,
+  defaultTextMapGetter,
+  defaultTextMapSetter,
+  diag,
   ROOT_CONTEXT,
-  type SpanContext,
   SpanKind,
   SpanStatusCode,
   TraceFlags,
   trace,
 } from '@opentelemetry/api'
-import { TraceState } from '@opentelemetry/core'
+import { ExportResultCode, parseKeyPairsIntoRecord, W3CTraceContextPropagator } from '@opentelemetry/core'
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http'
-import { defaultResource, resourceFromAttributes } from '@opentelemetry/resources'
 import {
-  AlwaysOffSampler,
-  AlwaysOnSampler,
-  BasicTracerProvider,
-  ParentBasedSampler,
-  type Sampler,
-  TraceIdRatioBasedSampler,
-} from '@opentelemetry/sdk-trace-base'
+  defaultResource,
+  detectResources,
+  envDetector,
+  resourceFromAttributes,
+} from '@opentelemetry/resources'
+import { BasicTracerProvider, BatchSpanProcessor, type SpanExporter } from '@opentelemetry/sdk-trace-base'
 import type { Clock } from '../clock.ts'
 import type { Logger } from '../log.ts'
 import { packageVersion } from '../version.ts'
-import type { SamplerName, TracingConfig } from './config.ts'
-import type { Tracing, TracingParts } from './open.ts'
-import { SpanQueue } from './span-queue.ts'
-import { readTraceparent, writeTraceparent } from './traceparent.ts'
-import type { Attributes, Span, SpanStart, TraceContext, Tracer } from './tracer.ts'
-import { readTracestate } from './tracestate.ts'
+import type { Tracing, TracingConfig, TracingParts } from './open.ts'
+import type { Span, SpanStart, TraceContext, Tracer } from './tracer.ts'
 
 const CLOSE_MS = 2000
-
-/** OpenTelemetry’s defaults. */
-const SPAN_LIMITS = {
-  attributeCountLimit: 128,
-  attributeValueLengthLimit: Number.POSITIVE_INFINITY,
-  linkCountLimit: 128,
-  eventCountLimit: 128,
-  attributePerEventCountLimit: 128,
-  attributePerLinkCountLimit: 128,
-}
+/** A collector can be away for days, or take every other batch: more often than this no one needs to hear of it. */
+const REPORT_EVERY_MS = 60_000
 
 const KINDS: Readonly<Record<NonNullable<SpanStart['kind']>, SpanKind>> = {
   internal: SpanKind.INTERNAL,
@@ -53,188 +40,161 @@ const KINDS: Readonly<Record<NonNullable<SpanStart['kind']>, SpanKind>> = {
   consumer: SpanKind.CONSUMER,
 }
 
-/** The traces of a process, sent in batches behind its back: nothing ever waits for them. */
-export class OtlpTracing implements Tracing {
-  readonly tracer: Tracer
-  readonly #provider: BasicTracerProvider
+const propagator = new W3CTraceContextPropagator()
+
+/** Opens traces that are sent in batches: nothing ever waits for them, and those that are lost are reported. */
+export function openOtlp({
+  config,
+  instance_id,
+  clock,
+  log,
+}: TracingParts & { readonly config: TracingConfig }): Tracing {
+  const loss = new LossReport(clock, log)
+  const complain = (text: string): void => log.warn(text)
+  const ignore = (): void => {}
+  // What is wrong with a variable is said while the libraries are set up; later errors are those of exports, which `loss` knows already.
+  const logger = { error: complain, warn: complain, info: ignore, debug: ignore, verbose: ignore }
+  diag.setLogger(logger, { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true })
+  const provider = new BasicTracerProvider({
+    resource: defaultResource()
+      .merge(
+        resourceFromAttributes({
+          'service.name': config.service_name,
+          'service.version': packageVersion(),
+          'service.instance.id': instance_id,
+        }),
+      )
+      .merge(detectResources({ detectors: [envDetector] })),
+    spanProcessors: [new BatchSpanProcessor(reporting(exporterOf(config), loss))],
+  })
+  logger.error = ignore
+  logger.warn = (text) => {
+    if (text.includes('maxQueueSize')) loss.dropped(text)
+  }
+  return {
+    tracer: otlpTracer(provider, clock),
+    close: async () => {
+      let cancel = ignore
+      const patience = new Promise<'late'>((resolve) => {
+        cancel = clock.schedule(CLOSE_MS, () => resolve('late'))
+      })
+      // What was refused was reported with the request that failed.
+      const sent = provider.shutdown().catch(ignore)
+      if ((await Promise.race([sent, patience])) === 'late')
+        log.warn(`the last traces were not taken within ${CLOSE_MS / 1000} seconds, and are lost`)
+      cancel()
+    },
+  }
+}
+
+/** Headers are secrets, which may come from a file (`…_FILE`); the library reads the rest. */
+function exporterOf({ headers }: TracingConfig): SpanExporter {
+  return new OTLPTraceExporter({
+    headers: Object.assign({}, ...headers.map((text) => parseKeyPairsIntoRecord(text))),
+  })
+}
+
+function reporting(exporter: SpanExporter, loss: LossReport): SpanExporter {
+  return {
+    export: (spans, done) =>
+      exporter.export(spans, (result) => {
+        // The message alone: the rest of the error may have the request in it, with its headers.
+        if (result.code === ExportResultCode.SUCCESS) loss.over()
+        else loss.failed(spans.length, result.error?.message)
+        done(result)
+      }),
+    shutdown: () => exporter.shutdown(),
+  }
+}
+
+/** Says when spans are lost, once a minute at most, and when they are taken again. */
+class LossReport {
   readonly #clock: Clock
   readonly #log: Logger
+  /** Since it was last said that they are taken. */
+  #lost = 0
+  #said_at = Number.NEGATIVE_INFINITY
+  #said = false
 
-  constructor({
-    config,
-    instance_id,
-    clock,
-    random,
-    log,
-  }: TracingParts & { readonly config: TracingConfig }) {
-    const id = (bytes: number): string => Buffer.from(random.bytes(bytes)).toString('hex')
+  constructor(clock: Clock, log: Logger) {
     this.#clock = clock
     this.#log = log
-    this.#provider = new BasicTracerProvider({
-      resource: defaultResource()
-        .merge(
-          resourceFromAttributes({ 'service.version': packageVersion(), 'service.instance.id': instance_id }),
-        )
-        .merge(resourceFromAttributes(config.attributes))
-        .merge(resourceFromAttributes({ 'service.name': config.service_name })),
-      sampler: samplerOf(config.sampler, config.ratio),
-      idGenerator: { generateTraceId: () => id(16), generateSpanId: () => id(8) },
-      spanLimits: SPAN_LIMITS,
-      spanProcessors: [new SpanQueue(config.batches, exporterOf(config), { clock, log })],
-    })
-    this.tracer = new OtlpTracer(this.#provider.getTracer('roomful', packageVersion()), clock)
   }
 
-  async close(): Promise<void> {
-    let cancel = () => {}
-    const patience = new Promise<'late'>((resolve) => {
-      cancel = this.#clock.schedule(CLOSE_MS, () => resolve('late'))
-    })
-    // What was refused was reported with the request that failed.
-    const sent = this.#provider.shutdown().then(
-      () => 'over',
-      () => 'over',
-    )
-    if ((await Promise.race([sent, patience])) === 'late')
-      this.#log.warn(`the last traces were not taken within ${CLOSE_MS / 1000} seconds, and are lost`)
-    cancel()
-  }
-}
-
-type Compression = NonNullable<NonNullable<ConstructorParameters<typeof OTLPTraceExporter>[0]>['compression']>
-
-/** All that is said is said here: where an option is missing, the library looks into the environment. */
-function exporterOf({ url, headers, timeout_ms, compression, tls }: TracingConfig): OTLPTraceExporter {
-  return new OTLPTraceExporter({
-    url,
-    headers: { ...headers },
-    timeoutMillis: timeout_ms,
-    compression: compression as Compression,
-    httpAgentOptions: { keepAlive: true, ...tls },
-  })
-}
-
-function samplerOf(name: SamplerName, ratio: number): Sampler {
-  switch (name) {
-    case 'always_on':
-      return new AlwaysOnSampler()
-    case 'always_off':
-      return new AlwaysOffSampler()
-    case 'traceidratio':
-      return new TraceIdRatioBasedSampler(ratio)
-    case 'parentbased_always_on':
-      return new ParentBasedSampler({ root: new AlwaysOnSampler() })
-    case 'parentbased_always_off':
-      return new ParentBasedSampler({ root: new AlwaysOffSampler() })
-    case 'parentbased_traceidratio':
-      return new ParentBasedSampler({ root: new TraceIdRatioBasedSampler(ratio) })
-  }
-}
-
-class OtlpTracer implements Tracer {
-  readonly #tracer: ApiTracer
-  readonly #time: EpochTime
-
-  constructor(tracer: ApiTracer, clock: Clock) {
-    this.#tracer = tracer
-    this.#time = new EpochTime(clock)
+  /** An export failed; `why` is a sentence without secrets. */
+  failed(spans: number, why: string | undefined): void {
+    this.#lost += spans
+    this.#say(why)
   }
 
-  span(name: string, { attributes = {}, parent, links = [], kind, began_at }: SpanStart = {}): Span {
-    const span = this.#tracer.startSpan(
-      name,
-      {
-        attributes,
-        kind: KINDS[kind ?? 'internal'],
-        links: links.flatMap((link) => {
-          const context = spanContextOf(link)
-          return context ? { context } : []
-        }),
-        startTime: this.#time.at(began_at),
-      },
-      parentContext(parent),
-    )
-    return new OtlpSpan(span, this.#time)
-  }
-}
-
-class OtlpSpan implements Span {
-  readonly traceparent: string
-  readonly tracestate: string | undefined
-  readonly sampled: boolean
-  readonly #span: ApiSpan
-  readonly #time: EpochTime
-  /** What comes later is dropped here: the SDK would drop it, too, but make an error of it first, with its stack. */
-  #ended = false
-
-  constructor(span: ApiSpan, time: EpochTime) {
-    const { traceId, spanId, traceFlags, traceState } = span.spanContext()
-    this.#span = span
-    this.#time = time
-    this.tracestate = traceState?.serialize() || undefined
-    this.sampled = (traceFlags & TraceFlags.SAMPLED) === TraceFlags.SAMPLED
-    this.traceparent = writeTraceparent({ trace_id: traceId, span_id: spanId, sampled: this.sampled })
+  /** The queue is or was full. */
+  dropped(why: string): void {
+    this.#say(why)
   }
 
-  set(attributes: Attributes): void {
-    if (!this.#ended) this.#span.setAttributes(attributes)
+  over(): void {
+    if (!this.#said) return
+    this.#log.info({ lost: this.#lost }, 'traces are exported again')
+    this.#said = false
+    this.#lost = 0
   }
 
-  fail(type: string, message?: string): void {
-    if (this.#ended) return
-    this.#span.setAttribute('error.type', type)
-    this.#span.setStatus({ code: SpanStatusCode.ERROR, ...(message !== undefined && { message }) })
-  }
-
-  end(): void {
-    if (this.#ended) return
-    this.#ended = true
-    this.#span.end(this.#time.at(undefined))
-  }
-}
-
-const spanContextOf = (traceparent: string): SpanContext | undefined => {
-  const read = readTraceparent(traceparent)
-  return (
-    read && {
-      traceId: read.trace_id,
-      spanId: read.span_id,
-      traceFlags: read.sampled ? TraceFlags.SAMPLED : TraceFlags.NONE,
-      isRemote: true,
-    }
-  )
-}
-
-function parentContext({ traceparent, tracestate }: TraceContext = {}): Context {
-  const context = traceparent === undefined ? undefined : spanContextOf(traceparent)
-  if (!context) return ROOT_CONTEXT
-  const state = tracestate === undefined ? undefined : readTracestate(tracestate)
-  return trace.setSpanContext(ROOT_CONTEXT, {
-    ...context,
-    ...(state !== undefined && { traceState: new TraceState(state) }),
-  })
-}
-
-/** A clock that was set, or is slow, is followed once it is off by this much. */
-const STEP_MS = 5
-
-/** Moments of the monotonic clock as times since 1970, finer than the wall clock tells them. */
-class EpochTime {
-  readonly #clock: Clock
-  #origin: number
-
-  constructor(clock: Clock) {
-    this.#clock = clock
-    this.#origin = clock.now() - clock.monotonic()
-  }
-
-  /** `moment` in milliseconds of the monotonic clock; undefined: now. */
-  at(moment: number | undefined): HrTime {
+  #say(why: string | undefined): void {
     const now = this.#clock.monotonic()
-    const off = this.#clock.now() - now - this.#origin
-    if (Math.abs(off) > STEP_MS) this.#origin += off
-    const ms = this.#origin + (moment ?? now)
-    const seconds = Math.floor(ms / 1000)
-    return [seconds, Math.floor((ms - seconds * 1000) * 1e6)]
+    if (now - this.#said_at < REPORT_EVERY_MS) return
+    this.#said = true
+    this.#said_at = now
+    this.#log.warn({ lost: this.#lost, why }, 'traces cannot be exported, and are lost until they can')
   }
 }
+
+function otlpTracer(provider: BasicTracerProvider, clock: Clock): Tracer {
+  const tracer = provider.getTracer('roomful', packageVersion())
+  return {
+    span: (
+      name,
+      { attributes = {}, parent = {}, links = [], kind = 'internal', began_at = clock.monotonic() } = {},
+    ) =>
+      spanOf(
+        clock,
+        tracer.startSpan(
+          name,
+          {
+            attributes,
+            kind: KINDS[kind],
+            links: links.flatMap((traceparent) => {
+              const context = trace.getSpanContext(contextAt({ traceparent }))
+              return context ? { context } : []
+            }),
+            startTime: began_at,
+          },
+          contextAt(parent),
+        ),
+      ),
+  }
+}
+
+/** The SDK takes readings of the monotonic clock for what they are. */
+function spanOf(clock: Clock, span: ApiSpan): Span {
+  const carrier: { traceparent?: string; tracestate?: string } = {}
+  propagator.inject(trace.setSpan(ROOT_CONTEXT, span), carrier, defaultTextMapSetter)
+  // What comes after the end is dropped here: the SDK would drop it, too, but make an error of it first, with its stack.
+  const unlessEnded = (change: () => void): void => {
+    if (span.isRecording()) change()
+  }
+  return {
+    traceparent: carrier.traceparent,
+    tracestate: carrier.tracestate || undefined,
+    sampled: (span.spanContext().traceFlags & TraceFlags.SAMPLED) === TraceFlags.SAMPLED,
+    set: (attributes) => unlessEnded(() => span.setAttributes(attributes)),
+    fail: (type, message) =>
+      unlessEnded(() => {
+        span.setAttribute('error.type', type)
+        span.setStatus({ code: SpanStatusCode.ERROR, ...(message !== undefined && { message }) })
+      }),
+    end: () => unlessEnded(() => span.end(clock.monotonic())),
+  }
+}
+
+const contextAt = (from: TraceContext): Context =>
+  propagator.extract(ROOT_CONTEXT, from, defaultTextMapGetter)

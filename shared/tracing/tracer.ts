@@ -12,7 +12,7 @@ export interface TraceContext {
 /** How a span begins. */
 export interface SpanStart {
   readonly attributes?: Attributes
-  /** The span that this one is part of. Absent, or not one: the span begins a trace. A `tracestate` that is none is dropped. */
+  /** The span that this one is part of. Absent, or not one: the span begins a trace. What is no `tracestate` is dropped. */
   readonly parent?: TraceContext | undefined
   /** The `traceparent` of spans in other traces that have to do with this one. */
   readonly links?: readonly string[]

@@ -13,6 +13,7 @@ import { noRoomMetrics } from '../../dataplane/rooms/metrics.ts'
 import type { RoomAddress, ToEdge, ToOwner } from '../../dataplane/traffic.ts'
 import { JsonCodec } from '../../shared/protocol/json-codec.ts'
 import type { Store } from '../../shared/store/port.ts'
+import { noSpan, noTracer } from '../../shared/tracing/tracer.ts'
 import { nodeInfo } from '../support/cluster/node-info.ts'
 import { SeededRandom } from '../support/seeded-random.ts'
 import type { SimClock } from './sim-clock.ts'
@@ -180,6 +181,8 @@ export class ModelNode {
       place: (preferred) => this.#place('hand_over', preferred),
       ask,
       handed: () => undefined,
+      tracer: noTracer,
+      span: noSpan,
       now: () => clock.monotonic(),
     })
     const patience = new Promise<void>((resolve) => clock.schedule(HAND_OVER_MS, resolve))

@@ -1,5 +1,4 @@
 import type { Clock } from '../../shared/clock.ts'
-import { readTraceparent, writeTraceparent } from '../../shared/tracing/traceparent.ts'
 import type { Attributes, Span, SpanStart, Tracer } from '../../shared/tracing/tracer.ts'
 
 /** A span that was begun. */
@@ -43,8 +42,8 @@ export class RecordingTracer implements Tracer {
     const { links = [], began_at = clock.monotonic() } = start
     const parent = start.parent?.traceparent
     const number = (this.spans.length + 1).toString(16)
-    const trace_id = (parent && readTraceparent(parent)?.trace_id) || number.padStart(32, '0')
-    const traceparent = writeTraceparent({ trace_id, span_id: number.padStart(16, '0'), sampled: true })
+    const trace_id = parent?.split('-')[1] ?? number.padStart(32, '0')
+    const traceparent = `00-${trace_id}-${number.padStart(16, '0')}-01`
     const attributes: Record<string, unknown> = { ...start.attributes }
     const recorded = { name, traceparent, parent, links, attributes, failed: undefined, took: undefined } as {
       -readonly [K in keyof RecordedSpan]: RecordedSpan[K]

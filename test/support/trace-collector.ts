@@ -1,7 +1,6 @@
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { gunzipSync } from 'node:zlib'
-import type { TracingConfig } from '../../shared/tracing/config.ts'
 import { until } from './redis-admin.ts'
 
 type Word = string | number | boolean | undefined
@@ -104,21 +103,9 @@ export class TraceCollector {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`
   }
 
-  /** For a process without an environment: everything as it is by default, but for `changes`. */
-  config(changes: Partial<TracingConfig> = {}): TracingConfig {
-    return {
-      url: `${this.url}/v1/traces`,
-      headers: {},
-      timeout_ms: 10_000,
-      compression: 'none',
-      tls: {},
-      service_name: 'roomful-test',
-      attributes: {},
-      sampler: 'parentbased_always_on',
-      ratio: 1,
-      batches: { delay_ms: 5000, patience_ms: 30_000, queue: 2048, size: 512 },
-      ...changes,
-    }
+  /** What makes OpenTelemetry's libraries send spans here, and soon. */
+  get environment(): Readonly<Record<string, string>> {
+    return { OTEL_EXPORTER_OTLP_ENDPOINT: this.url, OTEL_BSP_SCHEDULE_DELAY: '50' }
   }
 
   /** The spans of a name that `fits` says yes to. */

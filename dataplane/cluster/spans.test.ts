@@ -75,26 +75,6 @@ describe('the span of a look for the owner of a room', () => {
     ])
   })
 
-  it('says which node was chosen to open a room', async () => {
-    bench.chosen = THERE
-    router.send(join())
-    await records.answer(undefined)
-    expect(tracer.spans[0]!.attributes).toMatchObject({
-      'roomful.result': 'placed',
-      'roomful.owner_node_id': THERE,
-      'roomful.epoch': undefined,
-    })
-  })
-
-  it('goes on at the node that is asked to open it, as a part of the same join', async () => {
-    host.claimed = claim
-    router.receive({ ...join(), edge: THERE } as ToOwner, THERE)
-    await records.answer(undefined)
-    expect(tracer.spans).toMatchObject([
-      { parent: JOIN, attributes: { 'roomful.result': 'claimed', 'roomful.owner_node_id': HERE } },
-    ])
-  })
-
   it.each([
     ['claimed', claim, { 'roomful.owner_node_id': HERE, 'roomful.epoch': 9 }],
     [
