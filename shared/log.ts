@@ -1,5 +1,5 @@
+import { createRequire } from 'node:module'
 import { type DestinationStream, type Logger, pino, stdSerializers } from 'pino'
-import pretty from 'pino-pretty'
 import type { LogConfig } from './config.ts'
 
 export type { Logger } from 'pino'
@@ -47,9 +47,10 @@ export function createLog(
   )
 }
 
-/** Writes each line before the call returns, so that nothing is lost when the process ends. */
-const prettyStream = (output: DestinationStream & { readonly isTTY?: boolean }): DestinationStream =>
-  pretty({
+/** Writes each line before the call returns, so that nothing is lost when the process ends. Loads what only people at a terminal need. */
+function prettyStream(output: DestinationStream & { readonly isTTY?: boolean }): DestinationStream {
+  const pretty: typeof import('pino-pretty') = createRequire(import.meta.url)('pino-pretty')
+  return pretty({
     colorize: output.isTTY === true,
     translateTime: 'SYS:HH:MM:ss.l',
     ignore: 'pid,hostname',
@@ -57,3 +58,4 @@ const prettyStream = (output: DestinationStream & { readonly isTTY?: boolean }):
     destination: output as unknown as NodeJS.WritableStream,
     sync: true,
   })
+}

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
 import { freePort } from './support/redis-port.ts'
 
 /** What a stranger gets: the packed package, installed into an empty folder, used with nothing else. */
@@ -83,15 +83,15 @@ afterAll(async () => {
 
 const bin = () => join(folder, 'node_modules/.bin/roomful')
 
-/** Starts `roomful dev` with the rooms of the folder on free ports; resolves once it is ready. */
-async function startDev(env: Record<string, string>) {
+/** Starts a command with the rooms of the folder on free ports; resolves once it is ready. */
+async function start(command: 'dev' | 'dataplane', env: Record<string, string>) {
   const [control, websocket, admin, examples] = await Promise.all([
     freePort(),
     freePort(),
     freePort(),
     freePort(),
   ])
-  const child = spawn(bin(), ['dev'], {
+  const child = spawn(bin(), [command], {
     cwd: folder,
     env: {
       PATH: process.env.PATH,
@@ -109,11 +109,11 @@ async function startDev(env: Record<string, string>) {
   const ready = new Promise<void>((resolve, reject) => {
     const hear = (chunk: Buffer) => {
       output += chunk
-      if (output.includes('dev ready')) resolve()
+      if (output.includes(`${command} ready`)) resolve()
     }
     child.stdout.on('data', hear)
     child.stderr.on('data', hear)
-    void ended.then(() => reject(new Error(`roomful dev ended: ${output}`)))
+    void ended.then(() => reject(new Error(`roomful ${command} ended: ${output}`)))
   })
   await ready
   const at = (port: number) => `http://127.0.0.1:${port}`
@@ -157,7 +157,7 @@ describe('the installed package', () => {
   })
 
   it('plays a game: a room in TypeScript, a token, a client', async () => {
-    const dev = await startDev({ ROOMS_DIR: 'rooms' })
+    const dev = await start('dev', { ROOMS_DIR: 'rooms' })
     for (const address of [dev.control, dev.admin])
       expect((await fetch(`${address}/healthz`)).status).toBe(200)
     const { stdout } = await run(process.execPath, ['--import', 'tsx', 'game.ts'], {
@@ -170,10 +170,28 @@ describe('the installed package', () => {
   })
 
   it('brings the example games', async () => {
-    const dev = await startDev({})
+    const dev = await start('dev', {})
     expect(await (await fetch(dev.examples)).text()).toContain('roomful')
     expect(await (await fetch(`${dev.examples}/arena/`)).text()).toContain('<script')
     dev.child.kill('SIGTERM')
     expect(await dev.ended).toBe(0)
+  })
+
+  it('serves rooms in JavaScript without what only TypeScript, pages and terminals need', async () => {
+    for (const name of ['tsx', 'esbuild', '@esbuild', 'pino-pretty'])
+      await rm(join(folder, 'node_modules', name), { recursive: true, force: true })
+    await mkdir(join(folder, 'built'))
+    await writeFile(
+      join(folder, 'built/lobby.js'),
+      "import { defineRoom } from 'roomful'\nexport default defineRoom({ type: 'lobby', create: () => ({}) })\n",
+    )
+    const env = { REDIS_URL: inject('redisUrl'), KEY_PREFIX: 'test-package:' }
+    const node = await start('dataplane', { ...env, ROOMS_DIR: 'built' })
+    expect((await fetch(`${node.admin}/readyz`)).status).toBe(200)
+    node.child.kill('SIGTERM')
+    expect(await node.ended).toBe(0)
+    await expect(start('dataplane', { ...env, ROOMS_DIR: 'rooms' })).rejects.toThrow(
+      /rooms\/lobby\.ts cannot be loaded: it is TypeScript, or imports some: npm install tsx/,
+    )
   })
 })

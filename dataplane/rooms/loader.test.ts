@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterEach, describe, expect, it } from 'vitest'
 import { isRoomDefinition } from './definition.ts'
-import { loadRoom, loadRooms } from './loader.ts'
+import { loadRooms, reloadRoom } from './loader.ts'
 
 const EXAMPLES = fileURLToPath(new URL('../../examples', import.meta.url))
 const DEFINITION = new URL('./definition.ts', import.meta.url).href
@@ -83,11 +83,11 @@ describe('loadRooms', () => {
   it('reads an edited file as it is now, with what it imports', async () => {
     const folder = await folderOf({ 'a.ts': room('a', 1) })
     const file = join(folder, 'a.ts')
-    expect((await loadRoom(file)).create({})).toEqual({ count: 1 })
+    expect((await reloadRoom(file)).create({})).toEqual({ count: 1 })
     await writeFile(join(folder, 'two.ts'), 'export const two = 2')
     await writeFile(file, `import { two } from './two.ts'\n${room('a').replace('count: 0', 'count: two')}`)
-    expect((await loadRoom(file)).create({})).toEqual({ count: 2 })
+    expect((await reloadRoom(file)).create({})).toEqual({ count: 2 })
     await writeFile(join(folder, 'two.ts'), 'export const two = 22')
-    expect((await loadRoom(file)).create({})).toEqual({ count: 22 })
+    expect((await reloadRoom(file)).create({})).toEqual({ count: 22 })
   })
 })

@@ -3,7 +3,6 @@ import { readdir, stat } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { dirname, join, resolve, sep } from 'node:path'
 import { pathToFileURL } from 'node:url'
-import { tsImport } from 'tsx/esm/api'
 import { isRoomDefinition, type RoomDefinition } from './definition.ts'
 import { RoomDefinitionError } from './definition-check.ts'
 import { errorText } from './validate.ts'
@@ -14,7 +13,7 @@ const ROOM_FILE = /^room\.(ts|js|mjs)$/
 
 /**
  * The room types of a folder: one per module directly in it, and one per subfolder that has a `room.ts` (or `.js`, `.mjs`).
- * TypeScript needs no build. Rejects with a RoomDefinitionError that names the file.
+ * TypeScript needs no build, but the package tsx, which is loaded for it alone. Rejects with a RoomDefinitionError that names the file.
  */
 export async function loadRooms(folder: string): Promise<RoomDefinition[]> {
   const files = await roomFiles(folder)
@@ -38,9 +37,17 @@ export async function loadRooms(folder: string): Promise<RoomDefinition[]> {
 }
 
 /** The room type of one module, as the file is now: nothing is taken from an earlier import. */
-export async function loadRoom(file: string): Promise<RoomDefinition> {
-  const module = await importFresh(file)
-  const definition = defaultOf(module)
+export const reloadRoom = (file: string): Promise<RoomDefinition> => roomIn(file, importFresh)
+
+/** The room type of one module. */
+const loadRoom = (file: string): Promise<RoomDefinition> =>
+  roomIn(file, file.endsWith('.ts') ? importFresh : importPlain)
+
+async function roomIn(
+  file: string,
+  importModule: (file: string) => Promise<unknown>,
+): Promise<RoomDefinition> {
+  const definition = defaultOf(await importModule(file).catch((error: unknown) => cannotLoad(file, error)))
   if (isRoomDefinition(definition)) return definition
   throw new RoomDefinitionError(
     `${file} has no room as its default export: write export default defineRoom({ … })`,
@@ -67,30 +74,43 @@ async function roomFilesIn(folder: string): Promise<string[]> {
   return names.filter((name) => ROOM_FILE.test(name)).map((name) => join(folder, name))
 }
 
-async function importFresh(file: string): Promise<unknown> {
+/** JavaScript needs nothing but Node, unless it imports TypeScript. */
+async function importPlain(file: string): Promise<unknown> {
   try {
-    forgetCommonJs(dirname(file))
-    const tsconfig = nearestTsconfig(dirname(file))
-    return await tsImport(pathToFileURL(file).href, {
-      parentURL: import.meta.url,
-      // Otherwise that of the working directory.
-      ...(tsconfig === undefined ? {} : { tsconfig }),
-    })
+    return await import(pathToFileURL(file).href)
   } catch (error) {
-    if (error instanceof Error && error.name === 'RoomDefinitionError')
-      throw new RoomDefinitionError(`${file}: ${error.message}`)
-    const missing = missingPackage(error)
-    if (missing !== undefined)
-      throw new RoomDefinitionError(
-        `${file} cannot be loaded: it imports ${missing}, which is not installed in its folder or above: npm install ${missing} there`,
-      )
-    throw new RoomDefinitionError(
-      `${file} cannot be loaded: ${error instanceof Error ? error.message : error}`,
-      {
-        cause: error,
-      },
-    )
+    if ((error as NodeJS.ErrnoException).code !== 'ERR_UNKNOWN_FILE_EXTENSION') throw error
+    return importFresh(file)
   }
+}
+
+async function importFresh(file: string): Promise<unknown> {
+  const { tsImport } = await import('tsx/esm/api').catch(() => {
+    throw new Error('it is TypeScript, or imports some: npm install tsx, or build it to JavaScript')
+  })
+  forgetCommonJs(dirname(file))
+  const tsconfig = nearestTsconfig(dirname(file))
+  return tsImport(pathToFileURL(file).href, {
+    parentURL: import.meta.url,
+    // Otherwise that of the working directory.
+    ...(tsconfig === undefined ? {} : { tsconfig }),
+  })
+}
+
+function cannotLoad(file: string, error: unknown): never {
+  if (error instanceof Error && error.name === 'RoomDefinitionError')
+    throw new RoomDefinitionError(`${file}: ${error.message}`)
+  const missing = missingPackage(error)
+  if (missing !== undefined)
+    throw new RoomDefinitionError(
+      `${file} cannot be loaded: it imports ${missing}, which is not installed in its folder or above: npm install ${missing} there`,
+    )
+  throw new RoomDefinitionError(
+    `${file} cannot be loaded: ${error instanceof Error ? error.message : error}`,
+    {
+      cause: error,
+    },
+  )
 }
 
 /** Packages are looked for from a room's own folder upwards, which is not where the program is. */

@@ -3,7 +3,7 @@ import { dirname, join, resolve } from 'node:path'
 import { type Clock, systemClock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { RoomDefinition } from './definition.ts'
-import { loadRoom, roomFiles } from './loader.ts'
+import { reloadRoom, roomFiles } from './loader.ts'
 
 /** Editors write a file in several steps; it is read when it has been still for so long. */
 const STILL_MS = 100
@@ -29,7 +29,7 @@ export function watchRooms(
   const reload = async (file: string) => {
     waiting.delete(file)
     try {
-      on_change(await loadRoom(file))
+      on_change(await reloadRoom(file))
     } catch (error) {
       const text = error instanceof Error ? error.message : String(error)
       log.warn({ file }, `${text}; the old definition stays`)

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
-import { build, type Plugin } from 'esbuild'
+import type { Plugin } from 'esbuild'
 
 const CLIENT = new URL('../../client/', import.meta.url)
 
@@ -24,6 +24,7 @@ interface Bundle {
 
 async function bundle(entry: string): Promise<Bundle> {
   const built_at = Date.now()
+  const { build } = await import('esbuild')
   const result = await build({
     entryPoints: [entry],
     bundle: true,
