@@ -4,7 +4,7 @@ import { newId } from '../../shared/ids.ts'
 import { InternalToken } from '../../shared/internal-token.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Random } from '../../shared/random.ts'
-import { loadAdminPage } from './admin-page.ts'
+import { loadAdminPage, type Page } from './admin-page.ts'
 import { type ClusterSource, cluster, owner, search } from './cluster-view.ts'
 import type { Reasons } from './health.ts'
 import { problem } from './problem.ts'
@@ -30,7 +30,7 @@ export type AdminEnv = { Variables: { request_id: string } }
 export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
   const { registry, log } = options
   const app = new Hono<AdminEnv>()
-  const page = loadAdminPage()
+  let page: Promise<Page> | undefined
   const guard = requireToken(options.internal_token)
 
   app.use(async (c, next) => {
@@ -52,7 +52,11 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
     return problem(c, { status: 503, code: first.code, title: 'The node cannot serve', detail })
   })
 
-  app.get('/admin', (c) => c.html(page.html, 200, page.headers))
+  app.get('/admin', async (c) => {
+    page ??= loadAdminPage()
+    const { html, headers } = await page
+    return c.html(html, 200, headers)
+  })
   app.get('/admin/runtime', guard, (c) =>
     runtime(c, options, (error) =>
       log.error({ err: error, request_id: c.get('request_id'), path: c.req.path }, 'an answer broke off'),

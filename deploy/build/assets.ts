@@ -1,7 +1,7 @@
 import { cp, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 
-/** Folders whose files besides TypeScript (Lua, HTML, CSS, JSON …) go into the package. */
+/** Folders whose files besides TypeScript (Lua, HTML, CSS, JSON …) go into the package. The admin page goes there as a bundle. */
 const FOLDERS = ['shared', 'control', 'dataplane', 'client', 'examples']
 
 /** Copies what the compiler leaves out from `root` to the same places under `target`; resolves with how many files that were. */
@@ -10,8 +10,8 @@ export async function copyAssets(root: string, target: string): Promise<number> 
   for (const folder of FOLDERS) {
     const entries = await readdir(join(root, folder), { recursive: true, withFileTypes: true })
     for (const entry of entries) {
-      if (!entry.isFile() || /\.(ts|md)$/.test(entry.name)) continue
       const file = join(entry.parentPath, entry.name)
+      if (!entry.isFile() || /\.(ts|md)$|dataplane\/ops\/page\//.test(file)) continue
       await cp(file, join(target, file.slice(root.length)))
       copied += 1
     }

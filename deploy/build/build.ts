@@ -1,6 +1,7 @@
 import { spawnSync } from 'node:child_process'
 import { chmod, rm, writeFile } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
+import { bundlePage } from '../../dataplane/ops/page/bundle.ts'
 import { copyAssets } from './assets.ts'
 import { bundleClient } from './client-bundle.ts'
 import { renameImports } from './declarations.ts'
@@ -28,5 +29,8 @@ say(`copied ${await copyAssets(root, dist)} other files`)
 
 await writeFile(`${dist}client/roomful.min.js`, await bundleClient(`${dist}client/index.js`))
 say('bundled dist/client/roomful.min.js')
+
+await writeFile(`${dist}dataplane/ops/page/page.json`, JSON.stringify(await bundlePage()))
+say('bundled the admin page')
 
 await chmod(`${dist}deploy/cli/roomful.js`, 0o755)

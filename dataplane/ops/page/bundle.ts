@@ -1,0 +1,28 @@
+import { fileURLToPath } from 'node:url'
+
+/** What the page of `GET /admin` is made of. */
+export interface PageParts {
+  readonly script: string
+  readonly style: string
+}
+
+/** Makes the page from its sources, which takes esbuild: the build does so once, a node that runs from the sources when it is asked. */
+export async function bundlePage(): Promise<PageParts> {
+  const { build } = await import('esbuild')
+  const { outputFiles } = await build({
+    entryPoints: ['main.tsx', 'main.css'].map((file) => fileURLToPath(new URL(file, import.meta.url))),
+    bundle: true,
+    minify: true,
+    write: false,
+    outdir: 'page',
+    format: 'esm',
+    platform: 'browser',
+    target: 'es2023',
+    jsx: 'automatic',
+    jsxImportSource: 'preact',
+    legalComments: 'none',
+    logLevel: 'silent',
+  })
+  const text = (ending: string) => outputFiles.find(({ path }) => path.endsWith(ending))?.text ?? ''
+  return { script: text('.js'), style: text('.css') }
+}
