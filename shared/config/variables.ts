@@ -17,8 +17,8 @@ const HEADERS = text('name=value pairs separated by commas, names as in HTTP, va
 const ORIGIN = /^(https?|[a-z][a-z0-9+.-]*):\/\/[^/\s]+$/
 
 /**
- * Every environment variable roomful reads. `--help` prints this table, `parse…Config` reads by it, and `docs/reference.md` is
- * checked against it.
+ * Every environment variable roomful reads. `--help` prints this table, `parse…Config` reads by it, and `npm run docs` writes it
+ * into `docs/reference.md`.
  */
 export const VARIABLES = {
   CONTROL_HOST: withDefault({

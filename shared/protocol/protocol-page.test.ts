@@ -3,8 +3,6 @@ import { describe, expect, test } from 'vitest'
 import type { Json } from '../json.ts'
 import { MAX_DEPTH } from '../sync/check.ts'
 import { Checksum } from '../sync/checksum.ts'
-import { CLOSE } from './close-codes.ts'
-import { ERRORS } from './error-codes.ts'
 import {
   CLIENT_OPCODES,
   LEAVE_REASONS,
@@ -28,27 +26,6 @@ function rows(heading: string): string[][] {
 }
 
 describe('docs/protocol.md says what the code does', () => {
-  test('close codes', () => {
-    expect(rows('12. Close codes')).toEqual(
-      Object.values(CLOSE).map(({ code, retry, ends_session, meaning }) => [
-        String(code),
-        retry,
-        ends_session ? 'ends' : 'stays',
-        meaning,
-      ]),
-    )
-  })
-
-  test('error codes', () => {
-    expect(rows('11. Errors')).toEqual(
-      Object.entries(ERRORS).map(([code, { retryable, meaning }]) => [
-        code,
-        retryable ? 'yes' : 'no',
-        meaning,
-      ]),
-    )
-  })
-
   test('opcodes', () => {
     const written = rows('4. MessagePack').map(([opcode, name]) => [name, Number(opcode)])
     const { 'state.resync': resync, ...others } = CLIENT_OPCODES

@@ -27,7 +27,6 @@ import {
   MESSAGES,
   STATES,
   type State,
-  withMatrix,
 } from './matrix.ts'
 
 const PAGE = new URL('../../docs/security.md', import.meta.url)
@@ -53,10 +52,6 @@ async function verdict(response: Response): Promise<string> {
 
 describe('docs/security.md', () => {
   const page = readFileSync(PAGE, 'utf8')
-
-  it('has the matrix as it is declared (npm run authorisation)', () => {
-    expect(withMatrix(page)).toBe(page)
-  })
 
   it('names tests that are there', () => {
     const files = [...page.matchAll(/\]\((\.\.\/[^)#]+)/g)].map(([, path]) => path!)

@@ -5,7 +5,7 @@ import type { ClientMessage } from '../../shared/protocol/messages.ts'
 
 /**
  * Who may do what: one row for each route of control, each route of a node's admin side, and each message of the websocket. `npm run
- * authorisation` writes it into docs/security.md; authorisation.test.ts tries every cell, and fails for a route or message without a row.
+ * docs` writes it into docs/security.md; authorisation.test.ts tries every cell, and fails for a route or message without a row.
  */
 
 /** What a request is sent with. */
@@ -218,16 +218,9 @@ function helloTable(): string {
   return ['| a `hello` with | is let in |', '|---|---|', ...rows].join('\n')
 }
 
-const BEGIN = '<!-- Written by `npm run authorisation`: -->'
-const END = '<!-- until here. -->'
-
-/** The page with the matrix as it is declared here in the place of the one it has. */
-export function withMatrix(page: string): string {
-  const [before, rest] = page.split(BEGIN)
-  const after = rest?.split(END)[1]
-  if (before === undefined || after === undefined)
-    throw new Error(`the page has no part between ${BEGIN} and ${END}`)
-  const parts = [
+/** The matrix as docs/security.md shows it. */
+export const authorisationTables = (): string =>
+  [
     '### The control API',
     table('a request with', CONTROL_CREDENTIALS, CONTROL, problemCell),
     '### The admin side of a node',
@@ -236,6 +229,4 @@ export function withMatrix(page: string): string {
     helloTable(),
     '### Messages of the websocket',
     table('a message of a client', STATES, MESSAGES, messageCell),
-  ]
-  return `${before}${BEGIN}\n\n${parts.join('\n\n')}\n\n${END}${after}`
-}
+  ].join('\n\n')

@@ -1,0 +1,169 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { type MetricObject, Registry } from 'prom-client'
+import { controlMetrics } from '../control/metrics.ts'
+import { nodeMetrics } from '../dataplane/ops/metrics.ts'
+import { eventLoopDelay, registerGauges } from '../dataplane/ops/process-metrics.ts'
+import { dashboard } from '../deploy/grafana/dashboard.ts'
+import { systemClock } from '../shared/clock.ts'
+import { variables } from '../shared/config/environment.ts'
+import { processMetrics } from '../shared/process-metrics.ts'
+import { CLOSE } from '../shared/protocol/close-codes.ts'
+import { ERRORS } from '../shared/protocol/error-codes.ts'
+import { memoryStore } from '../shared/store/memory/memory.ts'
+import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'
+import { authorisationTables } from '../test/authorisation/matrix.ts'
+
+/**
+ * `npm run docs`: writes what is derived from declarations in the code: the parts of pages between `<!-- npm run docs: NAME -->` and
+ * `<!-- /NAME -->`, and the Grafana dashboard. With `--check` it writes nothing, and exits with 1 when a file is not up to date.
+ */
+
+type Row = readonly string[]
+
+const table = (header: Row, rows: readonly Row[]): string =>
+  [
+    `| ${header.join(' | ')} |`,
+    `|${'---|'.repeat(header.length)}`,
+    ...rows.map((cells) => `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`),
+  ].join('\n')
+
+const code = (text: string | number): string => `\`${text}\``
+
+const variableTable = (): string =>
+  table(
+    ['Variable', 'Meaning', 'It may be', 'Default', 'Read by'],
+    variables().map(([name, variable]) => [
+      code(name),
+      variable.meaning,
+      variable.kind.expects,
+      variable.default !== undefined ? code(variable.default) : (variable.default_note ?? ''),
+      variable.used_by
+        .map((command) => (variable.required_by?.includes(command) ? `${command} (required)` : command))
+        .join(', '),
+    ]),
+  )
+
+function nodeRegistry(): Registry {
+  const registry = new Registry()
+  nodeMetrics(registry)
+  eventLoopDelay(registry)
+  registerGauges(registry, {
+    gateway: { connections: 0, sessions: 0, pending: 0, queued_bytes: 0 },
+    host: { frozen: 0, history_bytes: 0 },
+    lease: { age_ms: 0 },
+    store: memoryStore({ clock: systemClock }),
+    load: { event_loop_utilisation: 0 },
+    draining: () => false,
+    node_id: 'node_1',
+    version: '1.2.3',
+    config: { max_sessions: 0, max_rooms: 0, node_lease_ms: 2000 },
+  })
+  return registry
+}
+
+function controlRegistry(): Registry {
+  const registry = new Registry()
+  const store = memoryStore({ clock: systemClock })
+  controlMetrics(registry)
+  storeMetrics(registry, store)
+  storeServerMetrics(registry, store.vitals, systemClock)
+  processMetrics(registry)
+  return registry
+}
+
+async function metricTable(registry: Registry, isIn: (name: string) => boolean): Promise<string> {
+  const metrics = (await registry.getMetricsAsJSON()).filter(({ name }) => isIn(name))
+  return table(
+    ['Metric', 'Type', 'Labels', 'Meaning'],
+    metrics.map((metric) => [
+      code(metric.name),
+      String(metric.type),
+      labelsOf(registry, metric).map(code).join(', '),
+      metric.help,
+    ]),
+  )
+}
+
+/** The labels that a metric was declared with: it has no series yet that would show them. */
+function labelsOf(registry: Registry, { name }: MetricObject): string[] {
+  const metric = registry.getSingleMetric(name)
+  return metric && 'labelNames' in metric && Array.isArray(metric.labelNames) ? metric.labelNames : []
+}
+
+const node = nodeRegistry()
+const control = controlRegistry()
+const onNodes = (name: string): boolean => node.getSingleMetric(name) !== undefined
+const onControl = (name: string): boolean => control.getSingleMetric(name) !== undefined
+
+/** What stands between the marks of each name. */
+const PARTS: Readonly<Record<string, () => string | Promise<string>>> = {
+  variables: variableTable,
+  'metrics of a node': () => metricTable(node, (name) => !onControl(name)),
+  'metrics of control': () => metricTable(control, (name) => !onNodes(name)),
+  'metrics of every process': () => metricTable(node, onControl),
+  'names of close codes': () =>
+    table(
+      ['Code', 'Name', 'Meaning'],
+      Object.entries(CLOSE).map(([name, close]) => [code(close.code), code(name), close.meaning]),
+    ),
+  'close codes': () =>
+    table(
+      ['code', 'retry', 'session', 'meaning'],
+      Object.values(CLOSE).map(({ code, retry, ends_session, meaning }) => [
+        String(code),
+        retry,
+        ends_session ? 'ends' : 'stays',
+        meaning,
+      ]),
+    ),
+  'error codes': () =>
+    table(
+      ['`code`', 'retryable', 'meaning'],
+      Object.entries(ERRORS).map(([name, { retryable, meaning }]) => [
+        code(name),
+        retryable ? 'yes' : 'no',
+        meaning,
+      ]),
+    ),
+  authorisation: authorisationTables,
+}
+
+const PART = /(<!-- npm run docs: (.+?) -->\n)[\s\S]*?(<!-- \/\2 -->)/g
+
+const placed = new Set<string>()
+
+/** The page with every part as it is declared now. */
+async function withParts(page: string): Promise<string> {
+  let text = ''
+  let end = 0
+  for (const match of page.matchAll(PART)) {
+    const [whole, begin, name, close] = match
+    const part = PARTS[name!]
+    if (!part) throw new Error(`a page wants "${name}"; there is ${Object.keys(PARTS).join(', ')}`)
+    placed.add(name!)
+    text += `${page.slice(end, match.index)}${begin}\n${await part()}\n\n${close}`
+    end = match.index + whole.length
+  }
+  return text + page.slice(end)
+}
+
+const rewritten: Readonly<Record<string, (before: string) => string | Promise<string>>> = {
+  'docs/reference.md': withParts,
+  'docs/protocol.md': withParts,
+  'docs/security.md': withParts,
+  'deploy/grafana/dashboards/roomful.json': () => `${JSON.stringify(dashboard(), null, 2)}\n`,
+}
+
+const check = process.argv.includes('--check')
+for (const [path, rewrite] of Object.entries(rewritten)) {
+  const file = new URL(`../${path}`, import.meta.url)
+  const before = readFileSync(file, 'utf8')
+  const after = await rewrite(before)
+  if (after === before) continue
+  if (check) process.exitCode = 1
+  else writeFileSync(file, after)
+  process.stdout.write(check ? `${path} is not up to date: npm run docs writes it\n` : `wrote ${path}\n`)
+}
+
+const lost = Object.keys(PARTS).filter((name) => !placed.has(name))
+if (lost.length > 0) throw new Error(`no page has the marks of ${lost.join(', ')}`)
