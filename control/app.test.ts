@@ -24,13 +24,15 @@ beforeEach(() => {
 })
 
 function appWith(changes: Partial<ControlDeps> = {}) {
+  const registry = new Registry()
   const app = createControlApp({
     store,
     keyring: new Keyring('the secret of the keyring', systemRandom),
     clock,
     random: systemRandom,
     log: pino({ level: 'debug' }, { write: (line) => logged.push(line) }),
-    metrics: controlMetrics(new Registry()),
+    registry,
+    metrics: controlMetrics(registry),
     tracer: noTracer,
     operator_tokens: [OPERATOR],
     open_to: 'this machine',

@@ -1,6 +1,7 @@
 import { Hono } from 'hono'
 import { matchedRoutes } from 'hono/route'
 import type { Logger } from 'pino'
+import type { Registry } from 'prom-client'
 import type { Clock } from '../shared/clock.ts'
 import { newId } from '../shared/ids.ts'
 import type { Random } from '../shared/random.ts'
@@ -12,7 +13,7 @@ import { type ControlEnv, Endpoints } from './endpoint.ts'
 import { Idempotency } from './idempotency.ts'
 import type { Keyring } from './keyring.ts'
 import { Keys } from './keys.ts'
-import type { ControlMetrics } from './metrics.ts'
+import { type ControlMetrics, countRequest } from './metrics.ts'
 import { type OpenTo, requireSameMachine } from './open-access.ts'
 import { PROBLEMS, Problem, problemResponse, REFUSALS } from './problem.ts'
 import { Projects } from './projects.ts'
@@ -30,6 +31,7 @@ export interface ControlDeps {
   readonly clock: Clock
   readonly random: Random
   readonly log: Logger
+  readonly registry: Registry
   readonly metrics: ControlMetrics
   readonly tracer: Tracer
   /** Empty: the API is open. */
@@ -86,7 +88,7 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
     require_key_id: deps.require_key_id,
   })
   internalRoutes(endpoints, { keys, projects, clock })
-  opsRoutes(app, { store, metrics, draining: deps.draining })
+  opsRoutes(app, { store, registry: deps.registry, draining: deps.draining })
   return app
 }
 
@@ -112,7 +114,7 @@ function observe(app: Hono<ControlEnv>, deps: ControlDeps): void {
     if (draining()) c.res.headers.set('connection', 'close')
     const { method } = c.req
     const seconds = Math.round((clock.monotonic() - begun) * 1000) / 1e6
-    metrics.request(method, route, c.res.status, seconds)
+    countRequest(metrics, { method, route, status: c.res.status }, seconds)
     const line = {
       request_id,
       trace_id: traceId(span),
@@ -130,11 +132,11 @@ function observe(app: Hono<ControlEnv>, deps: ControlDeps): void {
 /** What the caller is told of an error. What is not the caller's business goes to the log only. */
 function asProblem(error: Error, { log, metrics }: ControlDeps, request_id: string): Problem {
   if (error instanceof Problem) {
-    if (REFUSALS.includes(error.code)) metrics.refused(error.code)
+    if (REFUSALS.includes(error.code)) metrics.httpRefusals.inc({ code: error.code })
     return error
   }
   if (error instanceof StoreUnavailable) {
-    metrics.storeUnavailable()
+    metrics.storeErrors.inc()
     log.warn({ request_id, err: error }, 'the store cannot be reached')
     return new Problem('store_unavailable', 'The store cannot be reached at the moment; try again.', {
       headers: { 'retry-after': '1' },

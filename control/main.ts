@@ -103,6 +103,7 @@ export async function startControl({
     clock,
     random,
     log,
+    registry,
     metrics: controlMetrics(registry),
     tracer,
     operator_tokens: config.operator_tokens,

@@ -3,10 +3,12 @@ import { systemClock, timestamp } from '../shared/clock.ts'
 import { newId } from '../shared/ids.ts'
 import { subscribeKeyNews } from '../shared/key-news.ts'
 import { createLog } from '../shared/log.ts'
+import { processMetrics } from '../shared/process-metrics.ts'
 import { JsonCodec } from '../shared/protocol/json-codec.ts'
 import { MsgpackCodec } from '../shared/protocol/msgpack-codec.ts'
 import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
+import { storeMetrics } from '../shared/store/metrics.ts'
 import { noTracer, type Span } from '../shared/tracing/tracer.ts'
 import { packageVersion } from '../shared/version.ts'
 import { Claims } from './cluster/claims.ts'
@@ -25,7 +27,6 @@ import { defaults, gatewayOptions, type NodeOptions } from './node-options.ts'
 import { readiness } from './ops/health.ts'
 import { LoadMeter } from './ops/load.ts'
 import { nodeMetrics } from './ops/metrics.ts'
-import { eventLoopDelay, registerGauges } from './ops/process-metrics.ts'
 import { type AdminServerOptions, serveAdmin } from './ops/server.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { RoomHost } from './rooms/host.ts'
@@ -75,11 +76,17 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const registry = new Registry()
   const room_types = options.rooms.map(({ type }) => type)
   const metrics = nodeMetrics(registry, room_types)
+  processMetrics(registry)
+  storeMetrics(registry, store)
   const codecs = [new JsonCodec(), new MsgpackCodec()] as const
-  const load = new LoadMeter(clock, eventLoopDelay(registry))
+  const load = new LoadMeter(clock, metrics)
   const started_at = timestamp(clock.now())
   const record_ttl_ms = config.room_orphan_ttl_seconds * 1000
   let draining = false
+  metrics.draining.read(() => Number(draining))
+  metrics.maxSessions.set(config.max_sessions)
+  metrics.maxRooms.set(config.max_rooms)
+  metrics.nodeInfo.set({ node_id: name, version }, 1)
   let addresses: Partial<Pick<NodeInfo, 'ws_url' | 'admin_url' | 'advertise_url'>> = {}
 
   /** What the other nodes are told of this one. */
@@ -103,7 +110,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     store,
     clock,
     log,
-    metrics: metrics.cluster,
+    metrics,
     ttl_ms: config.node_lease_ms,
     info: describeSelf,
     on_regained: () => {
@@ -118,7 +125,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     store,
     clock,
     log,
-    metrics: metrics.cluster,
+    metrics,
     lease_ms: config.node_lease_ms,
     info: describeSelf,
     on_gone: (gone) => {
@@ -139,7 +146,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     defer: setImmediate,
     clock,
     log,
-    metrics: metrics.cluster,
+    metrics,
     on_message: receive,
     // Either way may have lost something: edges ask again what is open, and are told what they missed.
     on_gap: (from) => {
@@ -168,7 +175,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     members,
     clock,
     log,
-    metrics: metrics.cluster,
+    metrics,
     tracer,
     may_act: () => lease.valid(),
     // Should it live, it is to find out, whatever happens in the room.
@@ -185,7 +192,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     clock,
     random,
     log,
-    metrics: metrics.rooms,
+    metrics,
     tracer,
     claim: (room, options) => claims.claim(room, options),
     may_act: () => lease.valid(),
@@ -220,7 +227,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     node_gone: (other) => members.isGone(other),
     tell_taken: (other, session_id) => peers.send(other, { to: 'gateway', session_id }),
     records: store.records,
-    metrics: metrics.gateway,
+    metrics,
     tracer,
     options: gatewayOptions(config),
   })
@@ -275,18 +282,6 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
         if (!draining) host.open(message.room, [])
     }
   }
-
-  registerGauges(registry, {
-    gateway,
-    host,
-    lease,
-    store,
-    load,
-    config,
-    node_id: name,
-    version,
-    draining: () => draining,
-  })
 
   let told_to_drain = () => {}
   let failed: (error: Error) => void = () => {}
@@ -381,7 +376,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       place: (preferred) => placed('hand_over', preferred),
       ask: (other, room) => peers.send(other, { to: 'host', room }),
       handed: (seconds) => {
-        metrics.cluster.handedOver(seconds)
+        metrics.handOverDuration.observe(seconds)
         handed_over += 1
       },
       tracer,

@@ -2,7 +2,6 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { type MetricObject, Registry } from 'prom-client'
 import { controlMetrics } from '../control/metrics.ts'
 import { nodeMetrics } from '../dataplane/ops/metrics.ts'
-import { eventLoopDelay, registerGauges } from '../dataplane/ops/process-metrics.ts'
 import { dashboard } from '../deploy/grafana/dashboard.ts'
 import { systemClock } from '../shared/clock.ts'
 import { variables } from '../shared/config/environment.ts'
@@ -11,6 +10,7 @@ import { CLOSE } from '../shared/protocol/close-codes.ts'
 import { ERRORS } from '../shared/protocol/error-codes.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'
+import type { Store } from '../shared/store/port.ts'
 import { authorisationTables } from '../test/authorisation/matrix.ts'
 
 /**
@@ -43,30 +43,12 @@ const variableTable = (): string =>
     ]),
   )
 
-function nodeRegistry(): Registry {
-  const registry = new Registry()
-  nodeMetrics(registry)
-  eventLoopDelay(registry)
-  registerGauges(registry, {
-    gateway: { connections: 0, sessions: 0, pending: 0, queued_bytes: 0 },
-    host: { frozen: 0, history_bytes: 0 },
-    lease: { age_ms: 0 },
-    store: memoryStore({ clock: systemClock }),
-    load: { event_loop_utilisation: 0 },
-    draining: () => false,
-    node_id: 'node_1',
-    version: '1.2.3',
-    config: { max_sessions: 0, max_rooms: 0, node_lease_ms: 2000 },
-  })
-  return registry
-}
-
-function controlRegistry(): Registry {
+/** A registry with what each process has, besides what it has of its own. */
+function registryWith(registerOwn: (registry: Registry, store: Store) => void): Registry {
   const registry = new Registry()
   const store = memoryStore({ clock: systemClock })
-  controlMetrics(registry)
+  registerOwn(registry, store)
   storeMetrics(registry, store)
-  storeServerMetrics(registry, store.vitals, systemClock)
   processMetrics(registry)
   return registry
 }
@@ -90,8 +72,11 @@ function labelsOf(registry: Registry, { name }: MetricObject): string[] {
   return metric && 'labelNames' in metric && Array.isArray(metric.labelNames) ? metric.labelNames : []
 }
 
-const node = nodeRegistry()
-const control = controlRegistry()
+const node = registryWith((registry) => void nodeMetrics(registry))
+const control = registryWith((registry, { vitals }) => {
+  controlMetrics(registry)
+  storeServerMetrics(registry, vitals, systemClock)
+})
 const onNodes = (name: string): boolean => node.getSingleMetric(name) !== undefined
 const onControl = (name: string): boolean => control.getSingleMetric(name) !== undefined
 

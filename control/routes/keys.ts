@@ -55,7 +55,7 @@ export function keyRoutes(
         { caller_id: caller.id, path, body, idempotency_key },
         async () => planOf(await keys.draft(project_id, wish)),
       )
-      if (!replayed) metrics.keyChanged('created')
+      if (!replayed) metrics.keyChanges.inc({ change: 'created' })
       return answer
     },
   )
@@ -98,7 +98,7 @@ export function keyRoutes(
       const project_id = params.id!
       await requireKnown(project_id)
       const key = await keys.revoke(project_id, params.keyId!)
-      metrics.keyChanged('revoked')
+      metrics.keyChanges.inc({ change: 'revoked' })
       log.info({ project_id, key_id: key.id }, 'key revoked')
       return keyView(key, clock.now())
     },
@@ -126,7 +126,7 @@ export function keyRoutes(
         { caller_id: caller.id, path, body, idempotency_key },
         async () => planOf(await keys.draftRotation(project_id, old_id, body.grace_seconds * 1000)),
       )
-      if (!replayed) metrics.keyChanged('rotated')
+      if (!replayed) metrics.keyChanges.inc({ change: 'rotated' })
       log.info({ project_id, key_id: old_id, new_key_id: answer.id, replayed }, 'key rotated')
       await announceRotation(project_id, old_id)
       return answer

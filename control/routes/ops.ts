@@ -1,9 +1,9 @@
 import type { Hono } from 'hono'
 import { type DescribeRouteOptions, describeRoute, resolver } from 'hono-openapi'
+import type { Registry } from 'prom-client'
 import type { Store } from '../../shared/store/port.ts'
 import { docsPage } from '../docs.ts'
 import type { ControlEnv } from '../endpoint.ts'
-import type { ControlMetrics } from '../metrics.ts'
 import { describeApi } from '../openapi.ts'
 import { Problem } from '../problem.ts'
 import { Health, ProblemDocument } from '../schemas.ts'
@@ -11,9 +11,9 @@ import { Health, ProblemDocument } from '../schemas.ts'
 /** `/healthz`, `/readyz`, `/metrics`, `/openapi.json`, `/docs`: they need no credential. */
 export function opsRoutes(
   app: Hono<ControlEnv>,
-  parts: { store: Store; metrics: ControlMetrics; draining: () => boolean },
+  parts: { store: Store; registry: Registry; draining: () => boolean },
 ): void {
-  const { store, metrics, draining } = parts
+  const { store, registry, draining } = parts
   const description = lazily(() => describeApi(app))
   const page = lazily(async () => docsPage(await description()))
 
@@ -29,7 +29,7 @@ export function opsRoutes(
   })
 
   app.get('/metrics', describeRoute(METRICS), async (c) =>
-    c.body(await metrics.registry.metrics(), 200, { 'content-type': metrics.registry.contentType }),
+    c.body(await registry.metrics(), 200, { 'content-type': registry.contentType }),
   )
 
   app.get('/openapi.json', describeRoute(OPENAPI), async (c) => c.json(await description()))

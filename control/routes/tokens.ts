@@ -57,7 +57,7 @@ export function tokenRoutes(
       span.set({ 'roomful.project_id': body.project_id, 'roomful.key_id': key_id })
       const issued = await issueTraced(await keyring.signingKey(pair), claims, span)
       if (issued.token.length > MAX_TOKEN_LENGTH) throw tooLong(issued.token.length)
-      metrics.tokenIssued(key_id === undefined ? 'project' : 'key')
+      metrics.tokensIssued.inc({ signed_with: key_id === undefined ? 'project' : 'key' })
       return issued
     },
   )

@@ -1,10 +1,12 @@
 import { pino } from 'pino'
+import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
+import { registerMetrics } from '../../shared/metrics.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Claim, Locks } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { Claims } from './claims.ts'
-import { noClusterMetrics } from './metrics.ts'
+import { CLUSTER_METRICS } from './metrics.ts'
 
 const ROOM = 'prj_a/arena:one'
 const log = pino({ level: 'silent' })
@@ -41,7 +43,10 @@ function parts() {
       },
       clock,
       log,
-      metrics: { ...noClusterMetrics, claim: (result) => void seen.results.push(result) },
+      metrics: {
+        ...registerMetrics(new Registry(), CLUSTER_METRICS),
+        claims: { inc: ({ result }) => void seen.results.push(result) },
+      },
       may_act: () => view.may_act,
       taken_over: (room, from) => view.told.push(`${room} from ${from}`),
       record_ttl_ms: 600_000,

@@ -21,7 +21,7 @@ export interface ClaimsParts {
   readonly members: Pick<Members, 'judge' | 'claims_allowed_at'>
   readonly clock: Clock
   readonly log: Logger
-  readonly metrics: Pick<ClusterMetrics, 'claim'>
+  readonly metrics: ClusterMetrics
   /** Default: no traces. */
   readonly tracer?: Tracer
   /** Whether this node may act (its lease is valid): what a node without a lease claims, the others would take again. */
@@ -102,7 +102,9 @@ export class Claims {
       log.warn({ err: error, room }, 'a room could not be claimed')
       return 'unavailable'
     } finally {
-      metrics.claim(result, (clock.monotonic() - began) / 1000)
+      metrics.claims.inc({ result })
+      if (result === 'claimed' || result === 'taken_over')
+        metrics.claimDuration.observe((clock.monotonic() - began) / 1000)
       this.#trace(room, { result, epoch, from }, began, options)
     }
   }

@@ -1,5 +1,7 @@
 import { pino } from 'pino'
+import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
+import { registerMetrics } from '../../shared/metrics.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { type Records, StoreUnavailable } from '../../shared/store/port.ts'
 import { nodeInfo } from '../../test/support/cluster/node-info.ts'
@@ -8,7 +10,7 @@ import { counting } from '../../test/support/rooms/counting-room.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import type { Durability } from '../rooms/definition.ts'
 import { leaseKey, NODES, NodeLease } from './lease.ts'
-import { noClusterMetrics } from './metrics.ts'
+import { CLUSTER_METRICS } from './metrics.ts'
 import { decodeNodeInfo } from './node-info.ts'
 
 const log = pino({ level: 'silent' })
@@ -54,7 +56,7 @@ function parts({ clock = new FakeClock(), store = memoryStore({ clock }), node_i
     store: { records, onReturn },
     clock,
     log,
-    metrics: noClusterMetrics,
+    metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
     ttl_ms: 2000,
     info: () => nodeInfo(node_id, { rooms: line.rooms }),
     on_regained: () => {

@@ -17,7 +17,7 @@ export interface NodeLeaseParts {
   readonly store: Pick<Store, 'records' | 'onReturn'>
   readonly clock: Clock
   readonly log: Logger
-  readonly metrics: Pick<ClusterMetrics, 'leaseRenewed'>
+  readonly metrics: ClusterMetrics
   /** How long others take the node for alive after its last renewal. */
   readonly ttl_ms: number
   /** What the others are told with each renewal. */
@@ -73,6 +73,8 @@ export class NodeLease {
 
   constructor(parts: NodeLeaseParts) {
     this.#parts = parts
+    parts.metrics.leaseTtl.set(parts.ttl_ms / 1000)
+    parts.metrics.leaseAge.read(() => this.age_ms / 1000)
   }
 
   /**
@@ -167,7 +169,8 @@ export class NodeLease {
       member: name,
     })
     if (this.#stopped || holder !== node_id) return holder
-    if (this.#renewed_at !== undefined) metrics.leaseRenewed((sent_at - this.#renewed_at) / 1000)
+    if (this.#renewed_at !== undefined)
+      metrics.leaseRenewalInterval.observe((sent_at - this.#renewed_at) / 1000)
     this.#renewed_at = sent_at
     const ran_out = this.#since !== undefined && since !== this.#since
     this.#since = since

@@ -1,12 +1,14 @@
 import { pino } from 'pino'
+import { Registry } from 'prom-client'
 import { describe, expect, it, vi } from 'vitest'
+import { registerMetrics } from '../../shared/metrics.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { nodeInfo } from '../../test/support/cluster/node-info.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { leaseKey, NODES, NodeLease } from './lease.ts'
 import { Members } from './members.ts'
-import { noClusterMetrics } from './metrics.ts'
+import { CLUSTER_METRICS } from './metrics.ts'
 import type { NodeInfo } from './node-info.ts'
 import { nodeChannel } from './peers.ts'
 
@@ -66,7 +68,14 @@ function parts({ uptime_ms = Number.POSITIVE_INFINITY } = {}) {
     const self = { info: nodeInfo(node_id), regained: () => {} }
     const info = (): NodeInfo => self.info
     let silence = await store.bus.subscribe(nodeChannel(node_id), () => {})
-    const common = { node_id, store, clock, log, metrics: noClusterMetrics, info }
+    const common = {
+      node_id,
+      store,
+      clock,
+      log,
+      metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
+      info,
+    }
     const lease = new NodeLease({
       ...common,
       ttl_ms: LEASE_MS,

@@ -14,7 +14,7 @@ export interface MembersParts {
   readonly store: Pick<Store, 'records' | 'bus' | 'uptime' | 'onReturn'>
   readonly clock: Clock
   readonly log: Logger
-  readonly metrics: Pick<ClusterMetrics, 'nodesAlive' | 'nodeGone'>
+  readonly metrics: ClusterMetrics
   /** How long a lease lasts after its renewal. */
   readonly lease_ms: number
   /** This node, as of now. */
@@ -264,7 +264,7 @@ export class Members {
       { peer: node_id },
       seen.without_lease_since === undefined ? 'a node no longer listens' : 'a node has no lease',
     )
-    metrics.nodeGone()
+    metrics.nodesGone.inc()
     on_gone(node_id)
   }
 
@@ -276,7 +276,7 @@ export class Members {
   #count(): void {
     let alive = 1
     for (const seen of this.#others.values()) if (!seen.gone) alive++
-    this.#parts.metrics.nodesAlive(alive)
+    this.#parts.metrics.nodesAlive.set(alive)
   }
 
   /** Takes nodes that died long ago out of the index, unless they live again: with a lease nothing is written. */

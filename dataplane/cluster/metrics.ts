@@ -1,49 +1,61 @@
-/** What the links to other nodes count. Called on the hot path: implementations must be cheap and must not throw. */
-export interface PeerMetrics {
-  /** An envelope left: how many messages were in it (0: a beat), and how many bytes it has. */
-  published(messages: number, bytes: number): void
-  /** An envelope could not be published. */
-  unpublished(): void
-  /** Envelopes from a node are missing, or the store may have lost some. */
-  gap(): void
-  /** An envelope that cannot be read was dropped. */
-  unreadable(): void
+import { counter, gauge, histogram, type Metrics } from '../../shared/metrics.ts'
+
+/** How a claim ended. `taken_over`: the recorded owner was dead. `rate_limited`, `project_full`: the room was not made. */
+export type ClaimResult = (typeof CLAIM_RESULTS)[number]
+const CLAIM_RESULTS = [
+  'claimed',
+  'taken_over',
+  'elsewhere',
+  'absent',
+  'rate_limited',
+  'project_full',
+  'quarantined',
+  'unavailable',
+] as const
+
+/** What the cluster part of a node counts. */
+export const CLUSTER_METRICS = {
+  peerPublishes: counter(
+    'service_peer_publishes_total',
+    'Envelopes to other nodes: all that one turn had for one node, or a beat of an idle link.',
+  ),
+  peerMessages: counter(
+    'service_peer_messages_total',
+    'Messages in envelopes to other nodes; divided by the publishes: how well they are gathered.',
+  ),
+  peerBytes: counter('service_peer_bytes_total', 'Bytes of envelopes to other nodes.'),
+  peerFaults: counter(
+    'service_peer_faults_total',
+    'Envelopes that the store did not take (unpublished), that went missing (gap), or could not be read (unreadable).',
+    { fault: ['unpublished', 'gap', 'unreadable'] },
+  ),
+  claims: counter(
+    'service_claims_total',
+    'Claims of rooms, by how they ended: claimed, taken_over from a dead node, elsewhere (a living node owns it), absent, not made (rate_limited, project_full), quarantined, or unavailable.',
+    { result: CLAIM_RESULTS },
+  ),
+  claimDuration: histogram(
+    'service_claim_duration_seconds',
+    'Time a claim that succeeded takes, waiting until it was allowed included.',
+  ),
+  leaseRenewalInterval: histogram(
+    'service_lease_renewal_interval_seconds',
+    'Time from one renewal of the lease of this node to the next.',
+  ),
+  leaseAge: gauge(
+    'service_lease_age_seconds',
+    'Time since the last successful renewal of the lease of this node was sent.',
+  ),
+  leaseTtl: gauge(
+    'service_lease_ttl_seconds',
+    'Age at which others take this node for dead (NODE_LEASE_MS); it stops a tenth earlier.',
+  ),
+  handOverDuration: histogram(
+    'service_hand_over_duration_seconds',
+    'Time in which nobody acts for a room, from its last update here until another node may claim it.',
+  ),
+  nodesGone: counter('service_nodes_gone_total', 'Other nodes found dead, or ended.'),
+  nodesAlive: gauge('service_nodes_alive', 'Nodes alive as this one sees it, itself included.'),
 }
 
-/** How a claim ended. `rate_limited`, `project_full`: the room was not made. */
-export type ClaimResult =
-  | 'claimed'
-  | 'taken_over'
-  | 'elsewhere'
-  | 'absent'
-  | 'rate_limited'
-  | 'project_full'
-  | 'quarantined'
-  | 'unavailable'
-
-/** What the cluster part of a node counts; ops/ turns it into metrics. */
-export interface ClusterMetrics extends PeerMetrics {
-  /** A claim ended; `seconds` since it began. `taken_over`: the recorded owner was dead. */
-  claim(result: ClaimResult, seconds: number): void
-  /** The lease of this node was renewed; `seconds` since the renewal before was sent. */
-  leaseRenewed(seconds: number): void
-  /** How many nodes are alive, this one included. */
-  nodesAlive(count: number): void
-  /** A room was handed over to another node; `seconds` in which nobody acted for it. */
-  handedOver(seconds: number): void
-  /** Another node was found dead. */
-  nodeGone(): void
-}
-
-/** Counts nothing. */
-export const noClusterMetrics: ClusterMetrics = {
-  published() {},
-  unpublished() {},
-  gap() {},
-  unreadable() {},
-  claim() {},
-  leaseRenewed() {},
-  nodesAlive() {},
-  handedOver() {},
-  nodeGone() {},
-}
+export type ClusterMetrics = Metrics<typeof CLUSTER_METRICS>

@@ -1,9 +1,11 @@
 import { pino } from 'pino'
+import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
+import { registerMetrics } from '../../shared/metrics.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { type Bus, StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
-import { noClusterMetrics } from './metrics.ts'
+import { CLUSTER_METRICS } from './metrics.ts'
 import { nodeChannel, Peers } from './peers.ts'
 import type { PeerMessage } from './wire.ts'
 
@@ -48,7 +50,7 @@ function parts() {
       bus: bus(),
       clock,
       log,
-      metrics: noClusterMetrics,
+      metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
       defer: (callback) => end_of_turn.push(callback),
       on_message: (message, from) => {
         if (message.to === 'gateway' && message.session_id === 'throws') throw new Error('on purpose')

@@ -1,7 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Bus } from '../../shared/store/port.ts'
-import type { PeerMetrics } from './metrics.ts'
+import type { ClusterMetrics } from './metrics.ts'
 import {
   type Envelope,
   EnvelopeWriter,
@@ -21,7 +21,7 @@ export interface PeersParts {
   readonly bus: Bus
   readonly clock: Clock
   readonly log: Logger
-  readonly metrics: PeerMetrics
+  readonly metrics: ClusterMetrics
   /** Runs a callback when the present turn of the event loop is over; default: before any other input or output. */
   readonly defer?: (callback: () => void) => void
   readonly on_message: (message: PeerMessage, from: string) => void
@@ -145,7 +145,9 @@ export class Peers {
     link.sent_at = clock.monotonic()
     link.beats = messages > 0 ? BEATS : link.beats - 1
     const envelope = link.writer.take(link.number)
-    metrics.published(messages, envelope.length)
+    metrics.peerPublishes.inc()
+    metrics.peerMessages.inc(messages)
+    metrics.peerBytes.inc(envelope.length)
     bus.publish(nodeChannel(to), envelope).then(
       () => {
         this.#bus_fails = false
@@ -158,7 +160,7 @@ export class Peers {
   /** The number is used up, so the receiver will notice; at the latest by the beats after the bus works again. */
   #lost(link: Outgoing, error: unknown): void {
     const { log, metrics } = this.#parts
-    metrics.unpublished()
+    metrics.peerFaults.inc({ fault: 'unpublished' })
     if (this.#closed) return
     if (!this.#bus_fails)
       log.warn({ err: error }, 'messages to other nodes are lost: the bus does not take them')
@@ -219,20 +221,20 @@ export class Peers {
   }
 
   #gap(from: string | undefined): void {
-    this.#parts.metrics.gap()
+    this.#parts.metrics.peerFaults.inc({ fault: 'gap' })
     this.#parts.on_gap(from)
   }
 
   /** As good as lost. */
   #damaged(error: unknown, from: string | undefined): void {
-    this.#parts.metrics.unreadable()
+    this.#parts.metrics.peerFaults.inc({ fault: 'unreadable' })
     this.#parts.log.error({ err: error, peer: from }, 'what another node sent cannot be read')
     this.#gap(from)
   }
 
   /** Nothing would be won by asking again, so this is no gap. */
   #unknown(error: UnknownVersion): void {
-    this.#parts.metrics.unreadable()
+    this.#parts.metrics.peerFaults.inc({ fault: 'unreadable' })
     if (this.#strangers.has(error.sender)) return
     this.#strangers.add(error.sender)
     this.#parts.log.warn({ err: error, peer: error.sender }, 'another node speaks another version')

@@ -1,13 +1,15 @@
 import { pino } from 'pino'
+import { Registry } from 'prom-client'
 import { describe, expect, inject, it, onTestFinished, vi } from 'vitest'
 import { systemClock } from '../../shared/clock.ts'
+import { registerMetrics } from '../../shared/metrics.ts'
 import { redisStore } from '../../shared/store/redis/redis.ts'
 import { nodeInfo } from '../../test/support/cluster/node-info.ts'
 import { freshPrefix } from '../../test/support/redis-prefix.ts'
 import { proxyRedis } from '../../test/support/redis-proxy.ts'
 import { NodeLease } from './lease.ts'
 import { Members } from './members.ts'
-import { noClusterMetrics } from './metrics.ts'
+import { CLUSTER_METRICS } from './metrics.ts'
 import { Peers } from './peers.ts'
 import type { PeerMessage } from './wire.ts'
 
@@ -33,7 +35,7 @@ async function node(node_id: string, key_prefix: string) {
     store,
     clock: systemClock,
     log,
-    metrics: noClusterMetrics,
+    metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
     info: () => nodeInfo(node_id),
   }
   const peers = new Peers({

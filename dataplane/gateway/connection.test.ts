@@ -1,9 +1,11 @@
 import { once } from 'node:events'
 import type { Socket } from 'node:net'
+import { Registry } from 'prom-client'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { registerMetrics } from '../../shared/metrics.ts'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
-import { noMetrics } from './metrics.ts'
+import { GATEWAY_METRICS } from './metrics.ts'
 import { GATEWAY_DEFAULTS } from './options.ts'
 
 let test: TestGateway
@@ -223,7 +225,10 @@ describe('a client that sends much at once', () => {
 
   it('leaves the others their turn', async () => {
     const handled: number[] = []
-    const metrics = { ...noMetrics, messageIn: (_: unknown, bytes: number) => void handled.push(bytes) }
+    const metrics = {
+      ...registerMetrics(new Registry(), GATEWAY_METRICS),
+      receivedBytes: { inc: (bytes = 1) => void handled.push(bytes) },
+    }
     await test.close()
     test = await TestGateway.start({ limits: LIMITS }, { metrics })
     const [busy, other] = [(await test.hello()).client, (await test.hello()).client]

@@ -5,7 +5,7 @@ import { type Codec, InvalidMessage, ProtocolError } from '../../shared/protocol
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
 import { type Frame, frame } from '../frame.ts'
 import type { Flusher } from './flusher.ts'
-import type { GatewayMetrics } from './metrics.ts'
+import { countClose, type GatewayMetrics } from './metrics.ts'
 import { Outbox, type OutboxBounds } from './outbox.ts'
 import type { ServerSocket } from './server-socket.ts'
 
@@ -125,7 +125,7 @@ export class Connection {
 
   /** Queues one message for this client alone. */
   send(message: DirectMessage): void {
-    if (message.t === 'error') this.#metrics.error(message.code)
+    if (message.t === 'error') this.#metrics.websocketErrors.inc({ code: message.code })
     this.outbox.push(frame(this.codec.encode(message), this.codec.binary))
   }
 
@@ -192,7 +192,8 @@ export class Connection {
     }
     try {
       const message = this.codec.decode(data)
-      this.#metrics.messageIn(message.t, data.length)
+      this.#metrics.messagesReceived.inc({ t: message.t })
+      this.#metrics.receivedBytes.inc(data.length)
       this.#listener.message(message, data.length)
     } catch (error) {
       if (error instanceof InvalidMessage) this.#listener.invalid(error)
@@ -223,7 +224,7 @@ export class Connection {
   #pause(): void {
     if (this.#closed || this.#stop_pause) return
     const ms = Math.ceil(this.#throttle_ms)
-    this.#metrics.readingPaused(ms > 0 ? 'rate' : 'turn')
+    this.#metrics.readingPaused.inc({ reason: ms > 0 ? 'rate' : 'turn' })
     this.#ws.pause()
     if (ms > 0) this.#stop_pause = this.#clock.schedule(ms, () => this.#resume())
     else {
@@ -267,7 +268,7 @@ export class Connection {
       this.#ws.resume()
     }
     this.outbox.close()
-    this.#metrics.closed(name)
+    countClose(this.#metrics, name)
     this.#listener.closed(name)
   }
 }

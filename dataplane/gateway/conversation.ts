@@ -11,7 +11,7 @@ import type { Edge } from './edge.ts'
 import { errorMessage } from './error-message.ts'
 import type { Admission, Handshake } from './handshake.ts'
 import type { PaceVerdict } from './message-pace.ts'
-import type { GatewayMetrics, HandshakeResult } from './metrics.ts'
+import { countHandshake, type GatewayMetrics, type HandshakeResult } from './metrics.ts'
 import type { GatewayOptions } from './options.ts'
 import type { PendingConnection } from './pending-connections.ts'
 import type { Requests } from './requests.ts'
@@ -257,7 +257,7 @@ export class Conversation implements ConnectionListener {
   #withinPace(session: Session, by: 'session' | 'control_frame'): PaceVerdict {
     const verdict = session.pace.admit()
     if (verdict === 'pass') return verdict
-    this.#parts.metrics.rateLimited(by)
+    this.#parts.metrics.rateLimited.inc({ by })
     if (verdict === 'too_many') this.connection.close('rate_limited', this.#limitText())
     else this.connection.throttle(session.pace.wait_ms)
     return verdict
@@ -275,7 +275,7 @@ export class Conversation implements ConnectionListener {
 
   #count(result: HandshakeResult): void {
     const seconds = (this.#parts.clock.monotonic() - this.connection.opened_at) / 1000
-    this.#parts.metrics.handshake(result, seconds)
+    countHandshake(this.#parts.metrics, result, seconds)
     this.#endSpan(result)
   }
 

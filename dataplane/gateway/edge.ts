@@ -272,7 +272,7 @@ export class Edge {
     this.#asking.add(seat)
     const bytes = this.#rooms.get(roomName(seat.room))?.state_bytes ?? ASSUMED_STATE_BYTES
     if (this.#states.ask(seat, bytes, asked_for)) this.#sendQuestion(seat)
-    else this.#parts.metrics.stateDelayed()
+    else this.#parts.metrics.statesDelayed.inc()
   }
 
   /** The owner has answered a seat with these frames of a whole state, or without any. */
@@ -307,7 +307,7 @@ export class Edge {
       const flush = new Flush(seq, patch, rest)
       for (const seat of room.seats.values()) {
         const result = seat.flush(flush, epoch)
-        if (result === 'stalled') this.#parts.metrics.stalled()
+        if (result === 'stalled') this.#parts.metrics.slowConsumers.inc({ action: 'stalled' })
         if (result === 'missed') this.#reattach(seat)
       }
     }
@@ -322,7 +322,7 @@ export class Edge {
     }
     for (const part of personal) {
       const sent_at = room.seats.get(part.member_id)?.personal(part, epoch)
-      if (sent_at !== undefined) this.#parts.metrics.acked(this.#since(sent_at))
+      if (sent_at !== undefined) this.#parts.metrics.ackDuration.observe(this.#since(sent_at))
     }
   }
 
@@ -389,7 +389,7 @@ export class Edge {
   #sendReliable(seat: Seat, message: Reliable, bytes: number): void {
     const ready = seat.unacked.add(message, bytes)
     if (!ready) {
-      this.#parts.metrics.unackedFull()
+      this.#parts.metrics.unackedRefused.inc()
       seat.fail('room_unavailable', `${seat.room_id} has to wait: try again`, message.ref)
     } else if (seat.phase !== 'attaching') this.#parts.send(ready)
   }

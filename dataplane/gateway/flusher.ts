@@ -33,7 +33,7 @@ export class Flusher {
   /** Flushes one outbox without waiting for the end of the turn. */
   now(outbox: Flushable): void {
     const bytes = outbox.flush()
-    if (bytes > 0) this.#metrics.written(bytes, 1)
+    if (bytes > 0) this.#count(1, bytes)
   }
 
   #run = (): void => {
@@ -47,6 +47,11 @@ export class Flusher {
       bytes += written
       writes += 1
     }
-    if (writes > 0) this.#metrics.written(bytes, writes)
+    if (writes > 0) this.#count(writes, bytes)
+  }
+
+  #count(writes: number, bytes: number): void {
+    this.#metrics.socketWrites.inc(writes)
+    this.#metrics.writtenBytes.inc(bytes)
   }
 }

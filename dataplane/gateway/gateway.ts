@@ -19,7 +19,7 @@ import { JoinRates } from './join-rates.ts'
 import { JoinWatch } from './join-watch.ts'
 import { KeyCache, type KeyName } from './key-cache.ts'
 import type { AskKeyStatus } from './key-status.ts'
-import { type GatewayMetrics, noMetrics } from './metrics.ts'
+import type { GatewayMetrics } from './metrics.ts'
 import { GATEWAY_DEFAULTS, type GatewayOptions } from './options.ts'
 import type { PendingConnection } from './pending-connections.ts'
 import { Requests } from './requests.ts'
@@ -52,7 +52,7 @@ export interface GatewayParts {
   /** Nobody at this node is in the room any more. */
   readonly unseated?: (room: RoomAddress) => void
   readonly options?: Partial<GatewayOptions>
-  readonly metrics?: GatewayMetrics
+  readonly metrics: GatewayMetrics
   /** Default: no traces. */
   readonly tracer?: Tracer
   /** When the writes of a turn go out; for embedders with a loop of their own. */
@@ -83,11 +83,15 @@ export class Gateway {
   #draining = false
 
   constructor(parts: GatewayParts) {
-    const { node_id, clock, random, log, metrics = noMetrics, tracer = noTracer } = parts
+    const { node_id, clock, random, log, metrics, tracer = noTracer } = parts
     const options = { ...GATEWAY_DEFAULTS, ...parts.options }
     this.#parts = parts
     this.#options = options
     this.#metrics = metrics
+    metrics.connections.read(() => this.connections)
+    metrics.pendingConnections.read(() => this.pending)
+    metrics.sessions.read(() => this.sessions)
+    metrics.outboxBytes.read(() => this.queued_bytes)
     this.#codecs = new Map(parts.codecs.map((codec) => [codec.subprotocol, codec]))
     this.#flusher = new Flusher(parts.defer ?? endOfTurn, metrics)
     const shared = { ...options, node_id, clock, random, log, metrics }

@@ -33,7 +33,8 @@ export class JoinWatch {
   /** The client of a seat has its answer. */
   answered(seat: Seat, result: 'joined' | ErrorCode): void {
     const { clock, metrics } = this.#parts
-    metrics.join(result, (clock.monotonic() - seat.asked_at) / 1000)
+    metrics.joins.inc({ result })
+    if (result === 'joined') metrics.joinDuration.observe((clock.monotonic() - seat.asked_at) / 1000)
     conclude(seat.join_span, result)
     // A seat lives for hours, and would keep all that the span was told.
     seat.join_span = noSpan
@@ -41,7 +42,7 @@ export class JoinWatch {
 
   /** The client is refused without a look at the room. */
   refused(session: Session, room: RoomAddress, code: ErrorCode): void {
-    this.#parts.metrics.join(code, 0)
+    this.#parts.metrics.joins.inc({ result: code })
     conclude(this.begin(session, room), code)
   }
 

@@ -3,11 +3,13 @@ import type { AddressInfo } from 'node:net'
 import { PublicProtocol } from 'paseto'
 import { ExportPublicKeyFactory, GenerateKeyPairFactory } from 'paseto/v4/public'
 import { pino } from 'pino'
+import { Registry } from 'prom-client'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { registerMetrics } from '../../shared/metrics.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { KeyCache, type KeyName, keyName } from './key-cache.ts'
 import { type AskKeyStatus, askControl, KeyStatusUnavailable } from './key-status.ts'
-import { noMetrics } from './metrics.ts'
+import { GATEWAY_METRICS } from './metrics.ts'
 
 const protocol = new PublicProtocol(GenerateKeyPairFactory, ExportPublicKeyFactory)
 const { publicKey } = await protocol.GenerateKeyPair()
@@ -42,7 +44,10 @@ class Bench {
     this.keys = new KeyCache({
       ask,
       clock: this.clock,
-      metrics: { ...noMetrics, keyCheck: (result) => this.results.push(result) },
+      metrics: {
+        ...registerMetrics(new Registry(), GATEWAY_METRICS),
+        keyChecks: { inc: ({ result }) => this.results.push(result) },
+      },
       log: pino({ base: null }, { write: (line) => void this.logged.push(JSON.parse(line).msg) }),
       max_key_lookups,
     })

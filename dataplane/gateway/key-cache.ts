@@ -118,7 +118,7 @@ export class KeyCache {
     const since = this.#parts.clock.monotonic()
     const answer = questions.run(() => this.#request(key, since))
     if (!answer) {
-      this.#parts.metrics.keyCheck('busy')
+      this.#parts.metrics.keyChecks.inc({ result: 'busy' })
       return Promise.reject(
         new KeyStatusUnavailable('busy', 'too many keys that are not known here are being asked about'),
       )
@@ -145,7 +145,7 @@ export class KeyCache {
     try {
       if (this.#failure && this.#failure.at > since) throw this.#failure.error
       const answer = await this.#parts.ask(project_id, key_id)
-      this.#parts.metrics.keyCheck('ok')
+      this.#parts.metrics.keyChecks.inc({ result: 'ok' })
       this.#refused = false
       if (!answer.exists) return { kind: 'unknown' }
       if (answer.status === 'revoked') return { kind: 'revoked' }
@@ -158,7 +158,7 @@ export class KeyCache {
 
   #failed(error: KeyStatusUnavailable): void {
     this.#failure = { error, at: this.#parts.clock.monotonic() }
-    this.#parts.metrics.keyCheck(error.fault)
+    this.#parts.metrics.keyChecks.inc({ result: error.fault })
     if (error.fault !== 'refused' || this.#refused) return
     this.#refused = true
     this.#parts.log.error(

@@ -1,66 +1,144 @@
-import type { CloseName } from '../../shared/protocol/close-codes.ts'
-import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
+import { counter, gauge, histogram, type Metrics } from '../../shared/metrics.ts'
+import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
+import { ERRORS, type ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
+import { RATE_LIMITED } from '../metrics.ts'
 
-import type { KeyStatusFault } from './key-status.ts'
+const CLOSE_NAMES = Object.keys(CLOSE) as CloseName[]
+const ERROR_CODES = Object.keys(ERRORS) as ErrorCode[]
+const CLIENT_MESSAGES: readonly ClientMessage['t'][] = [
+  'hello',
+  'join',
+  'leave',
+  'message',
+  'state.resync',
+  'ping',
+  'token',
+]
 
 /** How a handshake ended: with a session, a resumed session, or a close code. */
 export type HandshakeResult = 'welcome' | 'resumed' | CloseName
+const HANDSHAKE_RESULTS: readonly HandshakeResult[] = [
+  'welcome',
+  'resumed',
+  ...CLOSE_NAMES.filter((name) => name !== 'normal'),
+]
 
-/** What the gateway counts; ops/ turns it into metrics. Called on the hot path: implementations must be cheap and must not throw. */
-export interface GatewayMetrics {
-  /** A handshake ended; `seconds` from the accepted socket to the answer. */
-  handshake(result: HandshakeResult, seconds: number): void
-  /** A join was answered; `seconds` from the request. */
-  join(result: 'joined' | ErrorCode, seconds: number): void
-  /** A room of a resuming session: its missed frames were sent, a whole state was, or the seat was gone. */
-  roomResumed(result: 'frames' | 'resync' | 'lost'): void
-  /** A reliable message was acked; `seconds` from its arrival. A sample: at most one at a time per seat. */
-  acked(seconds: number): void
-  /** An `error` was sent to a client. */
-  error(code: ErrorCode): void
-  /** A connection ended: by us with a code of the table, by the client's goodbye (`normal`), or otherwise (`lost`). */
-  closed(name: CloseName | 'lost'): void
-  /** A message was not forwarded, a ping or pong of the websocket ignored, or a token not accepted, because the session, or the player, sends too many. */
-  rateLimited(by: 'session' | 'control_frame' | 'hello'): void
-  /** Nothing more was read of a connection until its session is within its rate again, or until the others had their turn. */
-  readingPaused(reason: 'rate' | 'turn'): void
-  /** A join, a resume or a resync has to wait, since its player had as many bytes of whole states as may come at once. */
-  stateDelayed(): void
-  /** A session without a connection was ended, since its player or token began another. */
-  sessionEvicted(): void
-  /** A socket was ended before it had a session: the node has as many as it takes, or as many that are `pending`, or the address has, or opens them too fast (`rate`). */
-  connectionDropped(reason: 'node' | 'pending' | 'address' | 'rate'): void
-  /** A reliable message was turned away, since too many of its seat, or too large ones, wait for their owner. */
-  unackedFull(): void
-  /** A room's patches stopped for a client that reads too slowly. */
-  stalled(): void
-  messageIn(type: ClientMessage['t'], bytes: number): void
-  /** All writes of one turn: how many sockets were written to, and how many bytes. */
-  written(bytes: number, writes: number): void
-  /** Control was asked about a key, or was not since this node asks too much already (`busy`). */
-  keyCheck(result: 'ok' | KeyStatusFault): void
-  /** A resume with a used token was refused, since there is no waiting for what becomes of the later one. */
-  resumeWaitRefused(): void
+const JOIN_RESULTS: readonly ('joined' | ErrorCode)[] = ['joined', ...ERROR_CODES]
+
+/** How a connection ended: with a code of the table, or without one. */
+type Ending = CloseName | 'lost'
+const ENDINGS: readonly Ending[] = [...CLOSE_NAMES, 'lost']
+
+/** Ends of a connection that are no fault of anyone. */
+const PEACEFUL: ReadonlySet<Ending> = new Set(['normal', 'draining', 'lost'])
+
+const FAULTS: readonly (ErrorCode | CloseName)[] = [
+  ...new Set([...ERROR_CODES, ...CLOSE_NAMES.filter((name) => !PEACEFUL.has(name))]),
+]
+
+/** What the gateway counts. */
+export const GATEWAY_METRICS = {
+  connections: gauge('service_connections', 'Websockets with a session.'),
+  pendingConnections: gauge('service_pending_connections', 'Connections that have no session yet.'),
+  sessions: gauge('service_sessions', 'Sessions, those that may still be resumed included.'),
+  outboxBytes: gauge('service_outbox_bytes', 'Bytes that wait to be read by clients, of all together.'),
+  handshakes: counter(
+    'service_handshakes_total',
+    'Handshakes, by how they ended: welcome, resumed, or the name of a close code.',
+    { result: HANDSHAKE_RESULTS },
+  ),
+  handshakeDuration: histogram(
+    'service_handshake_duration_seconds',
+    'Time from an accepted socket to welcome, resumes included.',
+  ),
+  resumes: counter(
+    'service_resumes_total',
+    'Sessions that came back: resumed, or failed (unknown, expired or taken over).',
+    { result: ['resumed', 'failed'] },
+  ),
+  roomResumes: counter(
+    'service_room_resumes_total',
+    'Rooms of resumed sessions: missed frames were sent, a whole state was, or the seat was lost.',
+    { result: ['frames', 'resync', 'lost'] },
+  ),
+  joins: counter('service_joins_total', 'Joins, by how they ended: joined, or the code of the error.', {
+    result: JOIN_RESULTS,
+  }),
+  joinDuration: histogram('service_join_duration_seconds', 'Time from a join to joined.'),
+  /** A sample: at most one message at a time per subscription. */
+  ackDuration: histogram(
+    'service_message_ack_duration_seconds',
+    'Time from a reliable message to its ack: applied, and committed where the room type is durable. A sample.',
+  ),
+  websocketErrors: counter(
+    'service_websocket_errors_total',
+    'Errors told to clients, by code: error messages, and connections closed for a fault.',
+    { code: FAULTS },
+  ),
+  closes: counter(
+    'service_closes_total',
+    'Connections that ended, by the name of the close code; lost: without one.',
+    { name: ENDINGS },
+  ),
+  connectionsDropped: counter(
+    'service_connections_dropped_total',
+    'Connections ended before they had a session: the node has as many as it takes (node), as many without a session (pending), or the address has (address), or opens them too fast (rate).',
+    { reason: ['node', 'pending', 'address', 'rate'] },
+  ),
+  rateLimited: RATE_LIMITED,
+  readingPaused: counter(
+    'service_reading_paused_total',
+    'Times that nothing more was read of a connection until its session was within its rate again (rate), or until the others had their turn (turn).',
+    { reason: ['rate', 'turn'] },
+  ),
+  statesDelayed: counter(
+    'service_states_delayed_total',
+    'Joins, resumes and resyncs that had to wait, since their player has had as much of whole states as may come at once (STATE_BYTES_PER_SECOND).',
+  ),
+  sessionsEvicted: counter(
+    'service_sessions_evicted_total',
+    'Sessions without a connection that were ended early, since their player or token began another and had as many as there may be.',
+  ),
+  unackedRefused: counter(
+    'service_unacked_refused_total',
+    'Reliable messages refused since as many, or as many bytes, of their member wait for an ack already.',
+  ),
+  slowConsumers: counter(
+    'service_slow_consumers_total',
+    'Clients that read too slowly: stalled (patches stopped, one resync follows) or closed.',
+    { action: ['stalled', 'closed'] },
+  ),
+  messagesReceived: counter('service_messages_received_total', 'Messages from clients, by t.', {
+    t: CLIENT_MESSAGES,
+  }),
+  receivedBytes: counter('service_received_bytes_total', 'Bytes of messages from clients.'),
+  socketWrites: counter('service_socket_writes_total', 'Writes to sockets of clients.'),
+  writtenBytes: counter('service_written_bytes_total', 'Bytes written to sockets of clients.'),
+  keyChecks: counter(
+    'service_key_checks_total',
+    'Questions to control about a key: ok, unreachable, refused (INTERNAL_TOKEN), or not asked, too many being asked (busy).',
+    { result: ['ok', 'unreachable', 'refused', 'busy'] },
+  ),
+  resumeWaitsRefused: counter(
+    'service_resume_waits_refused_total',
+    'Resumes with a used token that were told to come again, since as many as may wait do.',
+  ),
 }
 
-/** Counts nothing. */
-export const noMetrics: GatewayMetrics = {
-  handshake() {},
-  join() {},
-  roomResumed() {},
-  acked() {},
-  error() {},
-  closed() {},
-  rateLimited() {},
-  readingPaused() {},
-  stateDelayed() {},
-  sessionEvicted() {},
-  connectionDropped() {},
-  unackedFull() {},
-  stalled() {},
-  messageIn() {},
-  written() {},
-  keyCheck() {},
-  resumeWaitRefused() {},
+export type GatewayMetrics = Metrics<typeof GATEWAY_METRICS>
+
+/** A handshake ended; `seconds` from the accepted socket to the answer. */
+export function countHandshake(metrics: GatewayMetrics, result: HandshakeResult, seconds: number): void {
+  metrics.handshakes.inc({ result })
+  if (result === 'welcome' || result === 'resumed') metrics.handshakeDuration.observe(seconds)
+  if (result === 'resumed') metrics.resumes.inc({ result })
+  if (result === 'resume_failed' || result === 'session_taken_over') metrics.resumes.inc({ result: 'failed' })
+}
+
+/** A connection ended: by the node with a code of the table, by the client's goodbye (`normal`), or otherwise (`lost`). */
+export function countClose(metrics: GatewayMetrics, name: Ending): void {
+  metrics.closes.inc({ name })
+  if (name !== 'lost' && !PEACEFUL.has(name)) metrics.websocketErrors.inc({ code: name })
+  if (name === 'slow_consumer') metrics.slowConsumers.inc({ action: 'closed' })
 }

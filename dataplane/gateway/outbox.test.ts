@@ -1,6 +1,8 @@
+import { Registry } from 'prom-client'
 import { beforeEach, describe, expect, it } from 'vitest'
+import { registerMetrics } from '../../shared/metrics.ts'
 import { Flusher } from './flusher.ts'
-import { noMetrics } from './metrics.ts'
+import { GATEWAY_METRICS } from './metrics.ts'
 import { type ByteSink, Outbox } from './outbox.ts'
 
 /** A socket whose kernel takes `room` bytes and then no more. */
@@ -49,7 +51,10 @@ beforeEach(() => {
   socket = new SlowSocket()
   told = []
   turn = []
-  const flusher = new Flusher((callback) => turn.push(callback), noMetrics)
+  const flusher = new Flusher(
+    (callback) => turn.push(callback),
+    registerMetrics(new Registry(), GATEWAY_METRICS),
+  )
   const bounds = { high_water_bytes: 1000, limit_bytes: 4000 }
   outbox = new Outbox(socket, flusher, bounds, {
     overflowed: () => told.push('overflowed'),

@@ -55,7 +55,7 @@ export class PendingConnections {
 
   #makeRoom({ count, silent }: Group, most: number, reason: 'pending' | 'address'): boolean {
     if (most === 0 || count < most) return true
-    this.#metrics.connectionDropped(reason)
+    this.#metrics.connectionsDropped.inc({ reason })
     const [oldest] = silent
     oldest?.giveWay()
     return oldest !== undefined

@@ -50,13 +50,13 @@ export function bringSeatsBack(
     const seat = session.seats.get(room_id)
     if (!seat) {
       waiting -= 1
-      metrics.roomResumed('lost')
+      metrics.roomResumes.inc({ result: 'lost' })
       connection.send(errorMessage('not_in_room', `the session is not in ${room_id}`, { room_id }))
       continue
     }
     edge.attach(seat, connection, position, (result) => {
       waiting -= 1
-      metrics.roomResumed(result)
+      metrics.roomResumes.inc({ result })
       resumed.set(room_id, result === 'frames')
       if (waiting === 0) finish()
     })

@@ -77,7 +77,7 @@ export class GatewayServer {
     const { max_sessions, max_pending_connections } = options
     if (max_sessions > 0 && max_pending_connections > 0)
       this.#http.maxConnections = max_sessions + max_pending_connections
-    this.#http.on('drop', () => this.#metrics.connectionDropped('node'))
+    this.#http.on('drop', () => this.#metrics.connectionsDropped.inc({ reason: 'node' }))
     this.#http.on('connection', (socket) => this.#connected(socket))
     this.#http.on('upgrade', (request, socket, head) => this.#upgrade(request, socket, head))
   }
@@ -132,7 +132,7 @@ export class GatewayServer {
     else if (origin !== undefined && allowed_origins && !allowed_origins.includes(origin))
       reject(socket, 403, `The origin ${origin} may not connect here.`)
     else if (address !== undefined && !this.#rates.take(address)) {
-      this.#metrics.connectionDropped('rate')
+      this.#metrics.connectionsDropped.inc({ reason: 'rate' })
       reject(socket, 429, 'This address opens connections faster than it may: try again.')
     } else if (address !== undefined && proxied && !this.#pending.locate(pending, address))
       reject(socket, 429, 'This address has as many connections without a session as it may: try again.')

@@ -78,7 +78,7 @@ export class SessionQuota {
     for (const stored of found) {
       if (!stored?.record.place || !(stored.record.detached || node_gone(stored.record.node_id))) continue
       if (!(await evict(stored))) continue
-      metrics.sessionEvicted()
+      metrics.sessionsEvicted.inc()
       await store.leave(stored.record.session_id, stored.record.place)
       return true
     }

@@ -1,7 +1,9 @@
+import { Registry } from 'prom-client'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { registerMetrics } from '../../shared/metrics.ts'
 import type { TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
-import { noMetrics } from './metrics.ts'
+import { GATEWAY_METRICS } from './metrics.ts'
 
 /** The rooms are as large as what one player may have in a second; eight times as much comes at once. */
 const STATE_BYTES = 100_000
@@ -12,7 +14,12 @@ beforeEach(async () => {
   delayed = 0
   test = await TestGateway.start(
     { state_bytes_per_second: STATE_BYTES, joins_per_second: 1000, join_wait_ms: 500 },
-    { metrics: { ...noMetrics, stateDelayed: () => void delayed++ } },
+    {
+      metrics: {
+        ...registerMetrics(new Registry(), GATEWAY_METRICS),
+        statesDelayed: { inc: () => void delayed++ },
+      },
+    },
   )
   fill('one', 1)
   // Someone else is there throughout.

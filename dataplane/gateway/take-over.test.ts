@@ -1,11 +1,13 @@
+import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
+import { registerMetrics } from '../../shared/metrics.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { TestRecords } from '../../test/support/gateway/test-records.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
 import { MessagePace } from './message-pace.ts'
-import { noMetrics } from './metrics.ts'
+import { GATEWAY_METRICS } from './metrics.ts'
 import { GATEWAY_DEFAULTS } from './options.ts'
 import { newResumeToken } from './resume-token.ts'
 import { Session } from './session.ts'
@@ -70,7 +72,7 @@ class Race {
       node_gone: () => false,
       waiting: new Set<string>(),
       max_resume_waits: 256,
-      metrics: noMetrics,
+      metrics: registerMetrics(new Registry(), GATEWAY_METRICS),
       rewrite: async () => false,
       store_is_behind: async () => false,
     }

@@ -23,7 +23,7 @@ export interface TakeOverParts {
   /** Sessions that some claimant at this node waits for: one each, so that waiting costs no more however many claim. */
   readonly waiting: Set<string>
   readonly max_resume_waits: number
-  readonly metrics: Pick<GatewayMetrics, 'resumeWaitRefused'>
+  readonly metrics: GatewayMetrics
   /** Writes a session of this very node again that the store has lost. */
   readonly rewrite: (session_id: string) => Promise<boolean>
   /** Whether the store has lost records that nodes are about to write again. */
@@ -92,7 +92,7 @@ async function find(parts: TakeOverParts, claimant: Claimant): Promise<StoredSes
   if (!('undecided' in seen)) return seen
   const { waiting, max_resume_waits, metrics } = parts
   if (waiting.has(session_id) || waiting.size >= max_resume_waits) {
-    metrics.resumeWaitRefused()
+    metrics.resumeWaitsRefused.inc()
     return WAITED_FOR
   }
   waiting.add(session_id)

@@ -95,7 +95,7 @@ export class TokenCheck {
   }
 
   #tooMany(): Refusal {
-    this.#metrics.rateLimited('hello')
+    this.#metrics.rateLimited.inc({ by: 'hello' })
     return refuse('overloaded', 'the player comes too often: try again')
   }
 

@@ -1,6 +1,11 @@
+import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
+import { registerMetrics } from '../../shared/metrics.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
+import { NODE_METRICS } from '../metrics.ts'
 import { LoadMeter } from './load.ts'
+
+const metrics = () => registerMetrics(new Registry(), NODE_METRICS)
 
 /** A clock whose timers come late by `late_ms`. */
 class LateClock extends FakeClock {
@@ -14,7 +19,8 @@ describe('the load', () => {
   it('tells the longest delay of the last second, and every delay to its listener', () => {
     const clock = new LateClock()
     const delays: number[] = []
-    const meter = new LoadMeter(clock, (seconds) => delays.push(seconds))
+    const eventLoopDelay = { observe: (seconds: number) => void delays.push(seconds) }
+    const meter = new LoadMeter(clock, { ...metrics(), eventLoopDelay })
     clock.late_ms = 30
     meter.start()
     clock.late_ms = 5
@@ -28,7 +34,7 @@ describe('the load', () => {
 
   it('is between nothing and all of the event loop, and some memory', () => {
     const clock = new FakeClock()
-    const meter = new LoadMeter(clock)
+    const meter = new LoadMeter(clock, metrics())
     meter.start()
     clock.advance(1000)
     const load = meter.read()
@@ -39,7 +45,7 @@ describe('the load', () => {
 
   it('leaves no timer behind', () => {
     const clock = new FakeClock()
-    const meter = new LoadMeter(clock)
+    const meter = new LoadMeter(clock, metrics())
     meter.start()
     meter.start()
     clock.advance(500)

@@ -1,5 +1,7 @@
 import { type EventLoopUtilization, performance } from 'node:perf_hooks'
 import type { Clock } from '../../shared/clock.ts'
+import type { Metrics } from '../../shared/metrics.ts'
+import type { NODE_METRICS } from '../metrics.ts'
 
 /** How busy a node's process is. */
 export interface Load {
@@ -17,7 +19,7 @@ const INTERVAL_MS = 1000
 /** Measures the load of this process from `start` to `stop`, in intervals of one second. */
 export class LoadMeter {
   readonly #clock: Clock
-  readonly #on_delay: (seconds: number) => void
+  readonly #metrics: Metrics<typeof NODE_METRICS>
   #interval_start = 0
   #mark: EventLoopUtilization = performance.eventLoopUtilization()
   #utilisation = 0
@@ -25,10 +27,10 @@ export class LoadMeter {
   #longest_ms = 0
   #cancel: (() => void) | undefined
 
-  /** `on_delay` hears by how many seconds each probe of the event loop came late. */
-  constructor(clock: Clock, on_delay: (seconds: number) => void = () => {}) {
+  constructor(clock: Clock, metrics: Metrics<typeof NODE_METRICS>) {
     this.#clock = clock
-    this.#on_delay = on_delay
+    this.#metrics = metrics
+    metrics.eventLoopUtilisation.read(() => this.event_loop_utilisation)
   }
 
   start(): void {
@@ -62,7 +64,7 @@ export class LoadMeter {
     this.#cancel = this.#clock.schedule(PROBE_MS, () => {
       const now = this.#clock.monotonic()
       const late_ms = Math.max(0, now - due)
-      this.#on_delay(late_ms / 1000)
+      this.#metrics.eventLoopDelay.observe(late_ms / 1000)
       this.#longest_ms = Math.max(this.#longest_ms, late_ms)
       if (now - this.#interval_start >= INTERVAL_MS) this.#endInterval(now)
       this.#probe()

@@ -226,7 +226,7 @@ describe('leaving', () => {
     expect(bob.heard.slice(-2)).toEqual(['over null', '-bob closed'])
     expect(bob.acked).toBe(1)
     expect(eve.state).toEqual({ count: 0, seen: ['eve'] })
-    expect(bench.counts).toMatchObject({ rooms: 1, members: 1 })
+    expect(bench.host).toMatchObject({ size: 1, members: 1 })
   })
 
   it('leaves nothing behind: an empty room is disposed of after its idle time, and its record forgotten', async () => {
@@ -237,7 +237,7 @@ describe('leaving', () => {
     expect(bench.host.size).toBe(1)
     await bench.advance(2000, 500)
     expect(bench.host.size).toBe(0)
-    expect(bench.counts).toMatchObject({ rooms: 0, members: 0 })
+    expect(bench.host).toMatchObject({ size: 0, members: 0 })
     const { rooms } = bench.store.store
     expect(await rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: null })
     const ann = await bench.join('counter', 'ann2')

@@ -158,7 +158,7 @@ export class Doors {
     }
     // Its snapshot is under way, and newer than anything that could be sent now.
     if (!seat.settled) return
-    environment.metrics.resync(logic.definition.type, reason)
+    environment.metrics.resyncs.inc({ room_type: logic.definition.type, reason })
     const { codec, edge } = seat
     const state = { [codec]: stream.catch_up.resync(codec) }
     replies.send(edge, { kind: 'state', member_id, seq: stream.delivered.seq, state })
@@ -193,7 +193,7 @@ export class Doors {
     seat.settle(settled)
     seat.expectAgain()
     const missed = stream.catch_up.replay(seat, { epoch, seq })
-    if (!missed) environment.metrics.resync(logic.definition.type, 'resume')
+    if (!missed) environment.metrics.resyncs.inc({ room_type: logic.definition.type, reason: 'resume' })
     replies.send(edge, {
       kind: 'attached',
       member_id,

@@ -96,6 +96,10 @@ export class RoomHost {
       log.error({ err: error }, 'a timer of a room failed'),
     )
     const limits = { ...ROOM_LIMITS, ...parts.limits }
+    metrics.rooms.read(() => this.size)
+    metrics.members.read(() => this.#members)
+    metrics.roomsFrozen.read(() => this.frozen)
+    metrics.historyBytes.read(() => this.history_bytes)
     this.#environment = {
       node_id,
       clock,
@@ -108,7 +112,7 @@ export class RoomHost {
       tracer: parts.tracer ?? noTracer,
       limits,
       turns: parts.turns ?? noTurns,
-      history: new HistoryBudget(limits.history_bytes, (updates) => metrics.historyDropped(updates)),
+      history: new HistoryBudget(limits.history_bytes, (updates) => metrics.historyDropped.inc(updates)),
       reveal_failures: parts.reveal_failures ?? false,
       deliver,
       may_act,
@@ -159,7 +163,7 @@ export class RoomHost {
     if (room) room.receive(message, from)
     else if (!waiting) this.#parts.redirect([{ message, from }], undefined)
     else if (!waiting.add({ message, from })) {
-      this.#parts.metrics.backlogFull(message.room.room_type)
+      this.#parts.metrics.backlogFull.inc({ room_type: message.room.room_type })
       this.#unavailable({ message, from }, 'it is being opened, and too much waits for it')
     }
   }
@@ -333,7 +337,6 @@ export class RoomHost {
     }
     this.#opening.delete(name)
     this.#rooms.set(name, room)
-    this.#parts.metrics.rooms(this.#rooms.size)
     const { epoch } = claim.fence
     this.#parts.log.debug({ room_id: roomId(address), epoch, members: room.seats.size }, 'the room is here')
     for (const { message, from } of waiting.take()) void this.#guard(name, () => room.receive(message, from))
@@ -355,11 +358,9 @@ export class RoomHost {
       ...found,
       on_members: (change) => {
         this.#members += change
-        this.#parts.metrics.members(this.#members)
       },
       on_end: (end, unhandled, successor) => {
         this.#rooms.delete(name)
-        this.#parts.metrics.rooms(this.#rooms.size)
         // A few a day, and what an operator looks for then.
         log[end === 'disposed' ? 'debug' : 'info'](
           { room_id: roomId(address), end, epoch, successor },
@@ -389,7 +390,7 @@ export class RoomHost {
   #tellStuck(room: RoomAddress, { over }: Claim, { hook, type }: TurnCause): void {
     const { log, metrics } = this.#parts
     const { project_id, room_type } = room
-    metrics.stuck(room_type, hook)
+    metrics.turnsStuck.inc({ room_type, hook })
     log.error(
       { room_id: roomId(room), project_id, room_type, hook, message_type: type || undefined, epoch: over },
       'a turn of the room did not end, and ended its owner: it is not begun again',
@@ -476,7 +477,7 @@ export class RoomHost {
     err?: unknown,
   ): void {
     const { log, metrics } = this.#parts
-    metrics.quarantined(address.room_type, cause)
+    metrics.roomsQuarantined.inc({ room_type: address.room_type, cause })
     log.error(
       { room: roomName(address), epoch, cause, reason: text, ...(err !== undefined && { err }) },
       'a room was put in quarantine',

@@ -83,7 +83,7 @@ it('a node holds no more than its bounds add up to, with every queue of its room
   const before = used()
   const peaks: number[] = []
   for (let round = 0; round < 2; round++) peaks.push((await attack(bench, round)) - before)
-  expect(bench.counts.rooms).toBe(ROOMS)
+  expect(bench.host.size).toBe(ROOMS)
   expect(bench.counts.backlog_full).toBeGreaterThan(ROOMS * 500)
   expect(bench.counts['limit state']).toBeGreaterThan(0)
   expect(bench.counts['limit tasks']).toBeGreaterThan(0)

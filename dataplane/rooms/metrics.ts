@@ -1,60 +1,82 @@
-import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
+import { counter, gauge, histogram, type Metrics, OPEN } from '../../shared/metrics.ts'
+import { ERRORS, type ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ResyncReason } from '../../shared/protocol/messages.ts'
-import type { TurnHook } from '../watchdog/turns.ts'
+import { RATE_LIMITED } from '../metrics.ts'
+import { HOOKS } from '../watchdog/turns.ts'
 
 /** Why a member got a whole state besides at its join: it asked, its edge dropped patches, or a resume reached back too far. */
 export type ResyncCause = ResyncReason | 'stalled' | 'resume'
+const RESYNC_CAUSES: readonly ResyncCause[] = ['sequence', 'checksum', 'stalled', 'resume']
 
 /** `damaged`: the record cannot be read. `looping`: the room's logic does not come to an end, time after time. */
 export type QuarantineCause = 'damaged' | 'looping'
+const QUARANTINE_CAUSES: readonly QuarantineCause[] = ['damaged', 'looping']
 
-/** What rooms count; ops/ turns it into metrics. Called on the hot path: implementations must be cheap and must not throw. */
-export interface RoomMetrics {
-  /** A member's message was applied. */
-  applied(room_type: string): void
-  /** A message, join or leave ended with this error; those of room logic include ticks, which have no one to tell. */
-  error(room_type: string, code: ErrorCode): void
-  /** A message was refused because its type has a rate. */
-  rateLimited(room_type: string): void
-  resync(room_type: string, cause: ResyncCause): void
-  /** An update was delivered; `seconds` since the first message in it arrived. */
-  delivered(room_type: string, seconds: number): void
-  /** A write of a room's record was answered. */
-  committed(seconds: number): void
-  /** A turn of a room did not end, and its owner did; counted by who claims the room. */
-  stuck(room_type: string, hook: TurnHook): void
-  /** A write was refused because another node owns the room. */
-  fenced(): void
-  /** A room stopped because its node may not act (its lease ran out), or the store does not answer. */
-  frozen(room_type: string): void
-  /** Something came for a room that cannot handle it now, and too much waits already. */
-  backlogFull(room_type: string): void
-  /** A turn failed since its room has so many tasks in flight, or so large a state. */
-  limitReached(room_type: string, limit: 'tasks' | 'state'): void
-  /** Updates were forgotten since all histories together held too much. */
-  historyDropped(updates: number): void
-  /** The record of a room was put aside. */
-  quarantined(room_type: string, cause: QuarantineCause): void
-  /** How many rooms this node runs, and how many members they have; told whenever it changes. */
-  rooms(count: number): void
-  members(count: number): void
+const ERROR_CODES = Object.keys(ERRORS) as ErrorCode[]
+
+/** What rooms count. */
+export const ROOM_METRICS = {
+  rooms: gauge('service_rooms', 'Rooms this node owns.'),
+  members: gauge('service_members', 'Members of the rooms this node owns.'),
+  roomsFrozen: gauge(
+    'service_rooms_frozen',
+    'Rooms that stand still: their node may not act, or the store does not answer.',
+  ),
+  historyBytes: gauge('service_history_bytes', 'Bytes that the past updates of all rooms of this node hold.'),
+  messagesApplied: counter('service_messages_applied_total', 'Messages that room logic has applied.', {
+    room_type: OPEN,
+  }),
+  /** Errors of room logic include ticks, which have no one to tell. */
+  roomErrors: counter(
+    'service_room_errors_total',
+    'Messages, joins, leaves and ticks that ended with an error, by code.',
+    { room_type: OPEN, code: ERROR_CODES },
+  ),
+  rateLimited: RATE_LIMITED,
+  resyncs: counter(
+    'service_resyncs_total',
+    'Whole states sent besides those of joins: a gap (sequence), another checksum, a slow reader (stalled), or a late resume.',
+    { room_type: OPEN, reason: RESYNC_CAUSES },
+  ),
+  deliveryDuration: histogram(
+    'service_message_delivery_duration_seconds',
+    'Time from a message to the update that carries its effect to the members.',
+    { room_type: OPEN },
+  ),
+  commitDuration: histogram('service_commit_duration_seconds', 'Time a write of a room to the store takes.'),
+  turnsStuck: counter(
+    'service_room_turns_stuck_total',
+    'Turns that did not end, and ended the owner of their room; counted by who takes the room over.',
+    { room_type: OPEN, hook: HOOKS },
+  ),
+  fencedWrites: counter(
+    'service_fenced_writes_total',
+    'Writes of a room that were refused since another node owns it.',
+  ),
+  roomFreezes: counter(
+    'service_room_freezes_total',
+    'Rooms that stopped since their node may not act, or the store does not answer.',
+    { room_type: OPEN },
+  ),
+  backlogFull: counter(
+    'service_room_backlog_full_total',
+    'Messages, joins and the like that could not wait until their room can act, since too many do.',
+    { room_type: OPEN },
+  ),
+  limitsReached: counter(
+    'service_room_limits_reached_total',
+    'Turns that failed since their room has MAX_ROOM_TASKS tasks in flight, or a state of MAX_ROOM_STATE_BYTES.',
+    { room_type: OPEN, limit: ['tasks', 'state'] },
+  ),
+  historyDropped: counter(
+    'service_history_updates_dropped_total',
+    'Past updates that were forgotten since the histories of all rooms together held MAX_HISTORY_BYTES.',
+  ),
+  roomsQuarantined: counter(
+    'service_rooms_quarantined_total',
+    'Rooms whose record was put aside: it cannot be read (damaged), or their logic does not come to an end (looping).',
+    { room_type: OPEN, cause: QUARANTINE_CAUSES },
+  ),
 }
 
-/** Counts nothing. */
-export const noRoomMetrics: RoomMetrics = {
-  applied() {},
-  error() {},
-  rateLimited() {},
-  resync() {},
-  delivered() {},
-  committed() {},
-  stuck() {},
-  fenced() {},
-  frozen() {},
-  backlogFull() {},
-  limitReached() {},
-  historyDropped() {},
-  quarantined() {},
-  rooms() {},
-  members() {},
-}
+export type RoomMetrics = Metrics<typeof ROOM_METRICS>

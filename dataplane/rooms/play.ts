@@ -88,7 +88,7 @@ export class Play {
     }
     if (spec.rate && !seat.mayTake(type, spec.rate, environment.clock)) {
       const { per_second, burst } = spec.rate
-      environment.metrics.rateLimited(definition.type)
+      environment.metrics.rateLimited.inc({ by: 'type' })
       this.#refuse(seat, 'rate_limited', `${type}: at most ${per_second} a second, ${burst} at once`, ref)
       return
     }
@@ -102,7 +102,7 @@ export class Play {
     }
     if (ref !== undefined) stream.pending.ack(seat)
     this.#takeOver(effects)
-    environment.metrics.applied(definition.type)
+    environment.metrics.messagesApplied.inc({ room_type: definition.type })
     // What changed nothing and waits for no ack needs no flush; whoever was kicked has asked for one already.
     if (ref !== undefined || logic.state !== state || effects.events.length > 0) stream.touch()
   }
@@ -225,7 +225,8 @@ export class Play {
     try {
       this.#takeOver(turn())
     } catch (error) {
-      environment.metrics.error(logic.definition.type, failures.explain(kind, error).code)
+      const { code } = failures.explain(kind, error)
+      environment.metrics.roomErrors.inc({ room_type: logic.definition.type, code })
     } finally {
       environment.turns.end()
     }
@@ -247,7 +248,7 @@ export class Play {
   mayStart(tasks: number): boolean {
     const { environment, logic } = this.#parts
     if (this.#tasks + tasks <= environment.limits.tasks) return true
-    environment.metrics.limitReached(logic.definition.type, 'tasks')
+    environment.metrics.limitsReached.inc({ room_type: logic.definition.type, limit: 'tasks' })
     return false
   }
 

@@ -240,7 +240,7 @@ export class RoomRecord {
     const { clock, metrics } = this.#parts
     const began = clock.monotonic()
     const stands = await work()
-    metrics.committed((clock.monotonic() - began) / 1000)
+    metrics.commitDuration.observe((clock.monotonic() - began) / 1000)
     // A room that was lost stays frozen until it is gone.
     if (stands) this.#setUnsure(false)
     return stands

@@ -42,13 +42,13 @@ export class Replies {
   }
 
   failed(edge: string, { member_id, ref }: Asker, code: ErrorCode, message: string): void {
-    this.#metrics.error(this.#room.room_type, code)
+    this.#metrics.roomErrors.inc({ room_type: this.#room.room_type, code })
     this.send(edge, { kind: 'error', member_id, code, message, ...withRef(ref) })
   }
 
   /** A join did not take place. */
   refuse({ edge, member_id, ref }: JoinRequest, code: ErrorCode, message: string): void {
-    this.#metrics.error(this.#room.room_type, code)
+    this.#metrics.roomErrors.inc({ room_type: this.#room.room_type, code })
     this.send(edge, { kind: 'refused', member_id, ref, code, message })
   }
 

@@ -98,7 +98,7 @@ export class Room {
           { bytes, limit: environment.limits.state_bytes },
           'the state of the room comes near its limit',
         ),
-      on_refused: () => metrics.limitReached(definition.type, 'state'),
+      on_refused: () => metrics.limitsReached.inc({ room_type: definition.type, limit: 'state' }),
     })
     this.#logic = new Logic(definition, state, {
       room_id,
@@ -381,7 +381,7 @@ export class Room {
 
   #wait(arrival: Arrival): void {
     if (this.#backlog.add(arrival)) return
-    this.#environment.metrics.backlogFull(this.definition.type)
+    this.#environment.metrics.backlogFull.inc({ room_type: this.definition.type })
     if (!this.#replies.turnAway(arrival, `${this.room_id} has to wait: try again`))
       this.#unheard.add(arrival.from)
   }
@@ -397,7 +397,7 @@ export class Room {
     if (this.#frozen || this.#ended) return
     this.#frozen = true
     this.#stream.stop()
-    this.#environment.metrics.frozen(this.definition.type)
+    this.#environment.metrics.roomFreezes.inc({ room_type: this.definition.type })
   }
 
   #thaw(): void {
@@ -432,7 +432,7 @@ export class Room {
     this.#cancelTimers()
     this.#doors.close()
     this.#stream.end()
-    this.#environment.metrics.fenced()
+    this.#environment.metrics.fencedWrites.inc()
     this.#end('fenced')
   }
 

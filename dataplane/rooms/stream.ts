@@ -279,7 +279,7 @@ export class RoomStream {
       else this.#ring.clear({ epoch: update.epoch, seq: update.seq })
     }
     const { clock, metrics } = environment
-    metrics.delivered(room.room_type, (clock.monotonic() - flush.since) / 1000)
+    metrics.deliveryDuration.observe({ room_type: room.room_type }, (clock.monotonic() - flush.since) / 1000)
     this.#parts.on_delivered()
     if (this.#pending.since !== undefined && !this.#timer.waiting) this.#schedule()
   }

@@ -1,56 +1,41 @@
-import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
+import { Counter, Gauge, type Registry } from 'prom-client'
 import type { Clock } from '../clock.ts'
-import { LATENCY_BUCKETS } from '../latency-buckets.ts'
+import { counter, gauge, histogram, OPEN, registerMetrics } from '../metrics.ts'
 import type { Store, StoreServer, StoreVitals } from './port.ts'
 
 /** For how long what servers said of themselves is told again, milliseconds. */
 const FRESH_MS = 5000
 
+const STORE_METRICS = {
+  storeUp: gauge('service_store_up', '1 while the store can be reached.'),
+  storeReturns: counter(
+    'service_store_returns_total',
+    'How often the store could be reached again after it could not.',
+  ),
+  commandDuration: histogram(
+    'service_store_command_duration_seconds',
+    'Time from a command to the answer of the store.',
+  ),
+  commandFailures: counter(
+    'service_store_command_failures_total',
+    'Commands that the store refused, or gave no answer to in time.',
+  ),
+  commands: counter('service_store_commands_total', 'Commands that the store has answered, by operation.', {
+    operation: OPEN,
+  }),
+}
+
 /** Registers what a process sees of its store. A scrape asks the store nothing. */
 export function storeMetrics(registry: Registry, store: Pick<Store, 'vitals' | 'onReturn'>): void {
-  const registers = [registry]
-  new Gauge({
-    name: 'service_store_up',
-    help: '1 while the store can be reached.',
-    registers,
-    collect() {
-      this.set(Number(store.vitals.reachable))
-    },
-  })
-  const returns = new Counter({
-    name: 'service_store_returns_total',
-    help: 'How often the store could be reached again after it could not.',
-    registers,
-  })
-  store.onReturn(() => returns.inc())
-  const durations = new Histogram({
-    name: 'service_store_command_duration_seconds',
-    help: 'Time from a command to the answer of the store.',
-    buckets: [...LATENCY_BUCKETS],
-    registers,
-  })
-  const failures = new Counter({
-    name: 'service_store_command_failures_total',
-    help: 'Commands that the store refused, or gave no answer to in time.',
-    registers,
-  })
-  const answered = new Map<string, number>()
-  new Counter({
-    name: 'service_store_commands_total',
-    help: 'Commands that the store has answered, by operation.',
-    labelNames: ['operation'],
-    registers,
-    collect() {
-      this.reset()
-      for (const [operation, count] of answered) this.inc({ operation }, count)
-    },
-  })
+  const metrics = registerMetrics(registry, STORE_METRICS)
+  metrics.storeUp.read(() => Number(store.vitals.reachable))
+  store.onReturn(() => metrics.storeReturns.inc())
   store.vitals.observe({
     answered(operation, seconds) {
-      durations.observe(seconds)
-      answered.set(operation, (answered.get(operation) ?? 0) + 1)
+      metrics.commandDuration.observe(seconds)
+      metrics.commands.inc({ operation })
     },
-    failed: () => failures.inc(),
+    failed: () => metrics.commandFailures.inc(),
   })
 }
 

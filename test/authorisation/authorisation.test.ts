@@ -63,6 +63,8 @@ describe('docs/security.md', () => {
 describe('the control API', () => {
   const clock = new FakeClock()
   const store = memoryStore({ clock })
+  const registry = new Registry()
+  const metrics = controlMetrics(registry)
   const appWith = (operator_tokens: ControlDeps['operator_tokens']) =>
     createControlApp({
       store,
@@ -70,7 +72,8 @@ describe('the control API', () => {
       clock,
       random: systemRandom,
       log,
-      metrics: controlMetrics(new Registry()),
+      registry,
+      metrics,
       tracer: noTracer,
       operator_tokens,
       open_to: 'this machine',

@@ -1,16 +1,18 @@
 import { pino } from 'pino'
+import { Registry } from 'prom-client'
 import { Claims } from '../../dataplane/cluster/claims.ts'
 import { handOver } from '../../dataplane/cluster/hand-over.ts'
 import { NodeIdInUse, NodeLease } from '../../dataplane/cluster/lease.ts'
 import { Members } from '../../dataplane/cluster/members.ts'
-import { noClusterMetrics } from '../../dataplane/cluster/metrics.ts'
+import { CLUSTER_METRICS } from '../../dataplane/cluster/metrics.ts'
 import { type PlacementReason, place } from '../../dataplane/cluster/placement.ts'
 import { Router } from '../../dataplane/cluster/router.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import type { RoomLimits } from '../../dataplane/rooms/environment.ts'
 import { RoomHost } from '../../dataplane/rooms/host.ts'
-import { noRoomMetrics } from '../../dataplane/rooms/metrics.ts'
+import { ROOM_METRICS } from '../../dataplane/rooms/metrics.ts'
 import type { RoomAddress, ToEdge, ToOwner } from '../../dataplane/traffic.ts'
+import { registerMetrics } from '../../shared/metrics.ts'
 import { JsonCodec } from '../../shared/protocol/json-codec.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { noSpan, noTracer } from '../../shared/tracing/tracer.ts'
@@ -72,7 +74,7 @@ export class ModelNode {
     const store = mutation?.store?.(parts.store) ?? parts.store
     const random = new SeededRandom(parts.seed)
     this.#random = random
-    const common = { node_id, store, clock, log, metrics: noClusterMetrics }
+    const common = { node_id, store, clock, log, metrics: registerMetrics(new Registry(), CLUSTER_METRICS) }
     const info = () => nodeInfo(node_id, { draining: this.#draining })
     const may_act = mutation?.may_act ?? (() => this.#lease.valid())
     this.#lease = new NodeLease({
@@ -109,7 +111,7 @@ export class ModelNode {
       clock,
       random,
       log,
-      metrics: noRoomMetrics,
+      metrics: registerMetrics(new Registry(), ROOM_METRICS),
       claim: (room, { creator }) => claims.claim(room, { creator }),
       may_act,
       rewrites_allowed_at: () => this.#members.rewrites_allowed_at,

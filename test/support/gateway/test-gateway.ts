@@ -3,10 +3,13 @@ import type { AddressInfo } from 'node:net'
 import { PublicProtocol } from 'paseto'
 import { ExportPublicKeyFactory, GenerateKeyPairFactory } from 'paseto/v4/public'
 import { pino } from 'pino'
+import { Registry } from 'prom-client'
 import { Gateway, type GatewayParts } from '../../../dataplane/gateway/gateway.ts'
 import { askControl } from '../../../dataplane/gateway/key-status.ts'
+import { GATEWAY_METRICS } from '../../../dataplane/gateway/metrics.ts'
 import type { GatewayOptions } from '../../../dataplane/gateway/options.ts'
 import { timestamp } from '../../../shared/clock.ts'
+import { registerMetrics } from '../../../shared/metrics.ts'
 import type { ResumePosition } from '../../../shared/protocol/messages.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
@@ -156,6 +159,7 @@ export class TestGateway {
       ask_key_status: control.ask,
       send: owner.send,
       records: memoryStore({ clock }).records,
+      metrics: registerMetrics(new Registry(), GATEWAY_METRICS),
       // Most of these players are one and the same.
       options: { max_sessions_per_sub: 0, hellos_per_second: 10_000, ...options },
       ...parts,

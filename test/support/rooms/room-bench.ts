@@ -1,15 +1,17 @@
 import { pino } from 'pino'
+import { Registry } from 'prom-client'
 import { Claims } from '../../../dataplane/cluster/claims.ts'
 import { leaseKey } from '../../../dataplane/cluster/lease.ts'
-import { noClusterMetrics } from '../../../dataplane/cluster/metrics.ts'
+import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
 import type { RoomDefinition } from '../../../dataplane/rooms/definition.ts'
 import type { RoomLimits } from '../../../dataplane/rooms/environment.ts'
 import { RoomHost } from '../../../dataplane/rooms/host.ts'
-import { noRoomMetrics, type RoomMetrics } from '../../../dataplane/rooms/metrics.ts'
+import { ROOM_METRICS, type RoomMetrics } from '../../../dataplane/rooms/metrics.ts'
 import type { Arrival, RoomAddress, ToEdge, ToOwner } from '../../../dataplane/traffic.ts'
 import type { Turns } from '../../../dataplane/watchdog/turns.ts'
 import type { Json } from '../../../shared/json.ts'
 import type { Logger } from '../../../shared/log.ts'
+import { registerMetrics } from '../../../shared/metrics.ts'
 import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
 import type { ResyncReason, Subprotocol } from '../../../shared/protocol/messages.ts'
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
@@ -75,7 +77,7 @@ export class RoomBench {
       },
       clock: this.clock,
       log,
-      metrics: noClusterMetrics,
+      metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
       may_act: () => true,
       taken_over: () => {},
       record_ttl_ms: 600_000,
@@ -305,25 +307,14 @@ export class RoomBench {
       this.counts[key] = (this.counts[key] ?? 0) + by
     }
     return {
-      ...noRoomMetrics,
-      applied: () => count('applied'),
-      error: (_, code) => count(code),
-      rateLimited: () => count('limited'),
-      resync: (_, cause) => count(`resync ${cause}`),
-      delivered: () => count('delivered'),
-      stuck: (_, hook) => count(`stuck ${hook}`),
-      fenced: () => count('fenced'),
-      frozen: () => count('frozen'),
-      limitReached: (_, limit) => count(`limit ${limit}`),
-      historyDropped: (updates) => count('history_dropped', updates),
-      backlogFull: () => count('backlog_full'),
-      quarantined: (_, cause) => count(`quarantined ${cause}`),
-      rooms: (rooms) => {
-        this.counts.rooms = rooms
-      },
-      members: (members) => {
-        this.counts.members = members
-      },
+      ...registerMetrics(new Registry(), ROOM_METRICS),
+      resyncs: { inc: ({ reason }) => count(`resync ${reason}`) },
+      turnsStuck: { inc: ({ hook }) => count(`stuck ${hook}`) },
+      fencedWrites: { inc: () => count('fenced') },
+      limitsReached: { inc: ({ limit }) => count(`limit ${limit}`) },
+      historyDropped: { inc: (updates) => count('history_dropped', updates) },
+      backlogFull: { inc: () => count('backlog_full') },
+      roomsQuarantined: { inc: ({ cause }) => count(`quarantined ${cause}`) },
     }
   }
 }

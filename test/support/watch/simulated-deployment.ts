@@ -1,4 +1,4 @@
-import { LATENCY_BUCKETS } from '../../../shared/latency-buckets.ts'
+import { LATENCY_BUCKETS } from '../../../shared/metrics.ts'
 import type { Random } from '../../../shared/random.ts'
 import { isUp, type Process, Recording, type Restart, type Samples } from './recording.ts'
 

@@ -1,0 +1,29 @@
+import { counter, gauge, histogram, OPEN } from '../shared/metrics.ts'
+
+/** Counted by the gateway and by rooms. */
+export const RATE_LIMITED = counter(
+  'service_rate_limited_total',
+  'Messages not applied because there are too many: of their session, or of their type; pings and pongs of the websocket itself; and tokens of players who come too often (hello).',
+  { by: ['session', 'control_frame', 'hello', 'type'] },
+)
+
+/** What a node tells of itself as a whole. */
+export const NODE_METRICS = {
+  eventLoopDelay: histogram(
+    'service_event_loop_delay_seconds',
+    'How late timers fire.',
+    {},
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5],
+  ),
+  eventLoopUtilisation: gauge(
+    'service_event_loop_utilisation_ratio',
+    'Share of the last second in which the event loop was busy.',
+  ),
+  maxSessions: gauge('service_max_sessions', 'Sessions this node takes at most (MAX_SESSIONS); 0: no limit.'),
+  maxRooms: gauge('service_max_rooms', 'Rooms this node runs at most (MAX_ROOMS); 0: no limit.'),
+  draining: gauge('service_draining', '1 while the node drains.'),
+  nodeInfo: gauge('service_node_info', 'Always 1; says which node this is.', {
+    node_id: OPEN,
+    version: OPEN,
+  }),
+}

@@ -1,0 +1,222 @@
+import {
+  Counter as PromCounter,
+  Gauge as PromGauge,
+  Histogram as PromHistogram,
+  type Registry,
+} from 'prom-client'
+
+/**
+ * Metrics as declarations: a folder has a table of them, and `registerMetrics` makes of it what the folder counts with. The reference page
+ * is written from what is registered (`npm run docs`).
+ *
+ *     export const LOBBY_METRICS = {
+ *       entries: counter('service_lobby_entries_total', 'Players who came in.', { by: ['invitation', 'search'] }),
+ *     }
+ *     const metrics = registerMetrics(registry, LOBBY_METRICS)
+ *     metrics.entries.inc({ by: 'search' })
+ */
+
+/** Upper bounds in seconds of the histograms of durations: from a write to a store next door, to what no one waits for. */
+export const LATENCY_BUCKETS: readonly number[] = [
+  0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
+]
+
+/** The values of a label that are known only when they come; see `OPEN_LABEL_LIMIT`. */
+export const OPEN: readonly string[] = []
+
+/** Clients choose some values of open labels. What comes after so many is counted as `other`, so that they cannot make series without end. */
+const OPEN_LABEL_LIMIT = 200
+
+/** The names of labels, each with all values it can have, or `OPEN`. */
+type Labels = Readonly<Record<string, readonly string[]>>
+type ValuesOf<L extends Labels> = { readonly [N in keyof L]: L[N][number] }
+type Arguments<L extends Labels, Rest extends unknown[]> = keyof L extends never
+  ? Rest
+  : [labels: ValuesOf<L>, ...Rest]
+
+interface Declaration<K extends string, L extends Labels> {
+  readonly kind: K
+  readonly name: string
+  readonly help: string
+  readonly labels: L
+  /** Of histograms: upper bounds. */
+  readonly buckets?: readonly number[]
+}
+
+type NoLabels = Readonly<Record<never, never>>
+
+/**
+ * A count that only grows. Its series are there from the start, at 0, where the values of its labels are known, so that rates and alerts
+ * have a first point.
+ */
+export const counter = <const L extends Labels = NoLabels>(
+  name: string,
+  help: string,
+  labels?: L,
+): Declaration<'counter', NoInfer<L>> => declare('counter', name, help, labels)
+
+/** A value that goes up and down: set when it changes, or read at each scrape. */
+export const gauge = <const L extends Labels = NoLabels>(
+  name: string,
+  help: string,
+  labels?: L,
+): Declaration<'gauge', NoInfer<L>> => declare('gauge', name, help, labels)
+
+/** A distribution of seconds. */
+export const histogram = <const L extends Labels = NoLabels>(
+  name: string,
+  help: string,
+  labels?: L,
+  buckets: readonly number[] = LATENCY_BUCKETS,
+): Declaration<'histogram', NoInfer<L>> => ({ ...declare('histogram', name, help, labels), buckets })
+
+const declare = <K extends string, L extends Labels>(
+  kind: K,
+  name: string,
+  help: string,
+  labels = {} as L,
+): Declaration<K, L> => ({ kind, name, help, labels })
+
+export interface Counter<L extends Labels = NoLabels> {
+  /** Adds an amount, by default 1, to the series of these labels. Cheap enough for every message; does not throw. */
+  inc(...args: Arguments<L, [amount?: number]>): void
+}
+
+export interface Gauge<L extends Labels = NoLabels> {
+  set(...args: Arguments<L, [value: number]>): void
+  /** Has the value read at each scrape. */
+  read(value: () => number): void
+}
+
+export interface Histogram<L extends Labels = NoLabels> {
+  /** Adds one duration. Cheap enough for every message; does not throw. */
+  observe(...args: Arguments<L, [seconds: number]>): void
+}
+
+type AnyDeclaration = Declaration<'counter' | 'gauge' | 'histogram', Labels>
+export type Declarations = Readonly<Record<string, AnyDeclaration>>
+
+/** What code counts with, of declarations. */
+export type Metrics<T extends Declarations> = { readonly [N in keyof T]: Instrument<T[N]> }
+type Instrument<D> =
+  D extends Declaration<'counter', infer L>
+    ? Counter<L>
+    : D extends Declaration<'gauge', infer L>
+      ? Gauge<L>
+      : D extends Declaration<'histogram', infer L>
+        ? Histogram<L>
+        : never
+
+/** Registers what is declared. `known`: values of open labels, by label, whose counters are there from the start. */
+export function registerMetrics<T extends Declarations>(
+  registry: Registry,
+  declarations: T,
+  known: Labels = {},
+): Metrics<T> {
+  const make = { counter: makeCounter, gauge: makeGauge, histogram: makeHistogram }
+  const made = Object.entries(declarations).map(([key, declaration]) => [
+    key,
+    make[declaration.kind](registry, declaration, known),
+  ])
+  return Object.fromEntries(made) as Metrics<T>
+}
+
+type LabelValues = Readonly<Record<string, string>>
+
+/** Counts in plain numbers until a scrape asks: counting happens for every message and update, a scrape every few seconds. */
+function makeCounter(registry: Registry, { name, help, labels }: AnyDeclaration, known: Labels) {
+  const series: { readonly labels: LabelValues; count: number }[] = []
+  new PromCounter({
+    name,
+    help,
+    labelNames: Object.keys(labels),
+    registers: [registry],
+    collect() {
+      this.reset()
+      for (const { labels, count } of series) this.inc(labels, count)
+    },
+  })
+  const find = seriesBy(labels, (values) => {
+    const one = { labels: values, count: 0 }
+    series.push(one)
+    return one
+  })
+  for (const values of combinations(labels, known)) find(values)
+  const [only] = series
+  if (Object.keys(labels).length === 0) return { inc: (amount = 1) => void (only!.count += amount) }
+  return { inc: (values: LabelValues, amount = 1) => void (find(values).count += amount) }
+}
+
+function makeGauge(registry: Registry, { name, help, labels }: AnyDeclaration) {
+  let read: (() => number) | undefined
+  const gauge = new PromGauge({
+    name,
+    help,
+    labelNames: Object.keys(labels),
+    registers: [registry],
+    collect() {
+      if (read) this.set(read())
+    },
+  })
+  return {
+    set: (...args: [number] | [LabelValues, number]) => {
+      if (args.length === 1) gauge.set(args[0])
+      else gauge.set(...args)
+    },
+    read: (value: () => number) => {
+      read = value
+    },
+  }
+}
+
+function makeHistogram(registry: Registry, { name, help, labels, buckets = [] }: AnyDeclaration) {
+  const one = new PromHistogram({
+    name,
+    help,
+    labelNames: Object.keys(labels),
+    buckets: [...buckets],
+    registers: [registry],
+  })
+  const find = seriesBy(labels, (values) => one.labels(values))
+  if (Object.keys(labels).length === 0) return { observe: (seconds: number) => one.observe(seconds) }
+  return { observe: (values: LabelValues, seconds: number) => find(values).observe(seconds) }
+}
+
+/** Looks a series up by the values of its labels, and makes it when it comes for the first time. */
+function seriesBy<S>(labels: Labels, make: (values: LabelValues) => S): (values: LabelValues) => S {
+  const names = Object.keys(labels)
+  const made = new Map<string, S>()
+  const open = names.filter((name) => labels[name]!.length === 0)
+  const seen = new Map(open.map((name) => [name, new Set<string>()]))
+  const keyOf = (values: LabelValues): string =>
+    names.length === 1 ? values[names[0]!]! : names.map((name) => values[name]).join('\n')
+  const bound = (name: string, value: string): string => {
+    const values = seen.get(name)
+    if (!values || values.has(value)) return value
+    if (values.size >= OPEN_LABEL_LIMIT) return 'other'
+    values.add(value)
+    return value
+  }
+  return (values) => {
+    const found = made.get(keyOf(values))
+    if (found !== undefined) return found
+    const bounded = Object.fromEntries(names.map((name) => [name, bound(name, values[name]!)]))
+    const key = keyOf(bounded)
+    let one = made.get(key)
+    if (one === undefined) {
+      one = make(bounded)
+      made.set(key, one)
+    }
+    return one
+  }
+}
+
+/** Every combination of the values that are known; none where one of the labels has no known value. */
+function combinations(labels: Labels, known: Labels): LabelValues[] {
+  let all: LabelValues[] = [{}]
+  for (const [name, values] of Object.entries(labels)) {
+    const each = values.length > 0 ? values : (known[name] ?? [])
+    all = all.flatMap((one) => each.map((value) => ({ ...one, [name]: value })))
+  }
+  return all
+}
