@@ -4,7 +4,13 @@ import { getRequestListener } from '@hono/node-server'
 import type { Logger } from 'pino'
 import { Registry } from 'prom-client'
 import type { Clock } from '../shared/clock.ts'
-import { isLoopback } from '../shared/config.ts'
+import {
+  type Defaults,
+  defaultConfig,
+  isLoopback,
+  type LogConfig,
+  type StoreConfig,
+} from '../shared/config.ts'
 import { newId } from '../shared/ids.ts'
 import { processMetrics } from '../shared/process-metrics.ts'
 import type { Random } from '../shared/random.ts'
@@ -17,21 +23,9 @@ import { Keyring } from './keyring.ts'
 import { controlMetrics } from './metrics.ts'
 import { Problem, problemResponse } from './problem.ts'
 
-/** How a control process runs. */
-export interface ControlOptions {
-  readonly host: string
-  /** 0: any free one. */
-  readonly port: number
-  /** Empty: the API is open. */
-  readonly operator_tokens: readonly string[]
-  /** The API, when it is open, is to everyone who reaches it, and may be on an address that is not loopback. */
-  readonly auth_none: boolean
-  /** Undefined: private keys rest in plain; only on a loopback address. */
-  readonly keyring_secret?: string | undefined
-  /** Undefined: `/internal` answers 401 to everybody. */
-  readonly internal_token?: string | undefined
-  /** Refuse to issue tokens without a key. */
-  readonly require_key_id: boolean
+/** How a control process runs: whatever of its configuration is not as the defaults say. */
+export interface ControlOptions
+  extends Partial<Omit<Defaults<'control'>, keyof StoreConfig | keyof LogConfig>> {
   /** How often one caller may ask for tokens; default 2,000 a second, 5,000 at once. */
   readonly token_rate?: Rate
 }
@@ -74,20 +68,23 @@ const KEEP_ALIVE_MS = 75_000
  * `WrongKeyring` when the store's keys were sealed under another secret, and with the system's error when the address is taken.
  */
 export async function startControl({
-  config,
+  config: options,
   store,
   log,
   clock,
   random,
   tracer = noTracer,
 }: ControlParts): Promise<RunningControl> {
+  const config = { ...defaultConfig('control'), ...options }
   requireSafe(config)
+  const operator_tokens = config.control_api_tokens ?? []
+  const open_to_all = config.control_api_auth === 'none'
   if (config.keyring_secret === undefined)
     log.warn('KEYRING_SECRET is not set: private keys rest in the store in plain. For development only.')
-  if (config.operator_tokens.length === 0)
+  if (operator_tokens.length === 0)
     log.warn(
-      { host: config.host },
-      `CONTROL_API_TOKENS is not set: the control API is open to ${config.auth_none ? 'everybody who reaches it' : 'everybody on this machine'}.`,
+      { host: config.control_host },
+      `CONTROL_API_TOKENS is not set: the control API is open to ${open_to_all ? 'everybody who reaches it' : 'everybody on this machine'}.`,
     )
   const keyring = new Keyring(config.keyring_secret, random)
   await checkKeyring(keyring, store, log)
@@ -106,8 +103,8 @@ export async function startControl({
     registry,
     metrics: controlMetrics(registry),
     tracer,
-    operator_tokens: config.operator_tokens,
-    open_to: config.auth_none ? 'everyone' : 'this machine',
+    operator_tokens,
+    open_to: open_to_all ? 'everyone' : 'this machine',
     internal_token: config.internal_token,
     require_key_id: config.require_key_id,
     token_rate: config.token_rate ?? DEFAULT_TOKEN_RATE,
@@ -136,9 +133,10 @@ export async function startControl({
   }
 }
 
-function requireSafe({ host, operator_tokens, auth_none, keyring_secret }: ControlOptions): void {
+function requireSafe(config: Defaults<'control'>): void {
+  const { control_host: host, control_api_tokens, control_api_auth, keyring_secret } = config
   if (isLoopback(host)) return
-  if (operator_tokens.length === 0 && !auth_none)
+  if ((control_api_tokens ?? []).length === 0 && control_api_auth === undefined)
     throw new UnsafeControl(
       `The control API has no operator token and would be open on ${host}. Set CONTROL_API_TOKENS, bind to a loopback address, or set CONTROL_API_AUTH=none to be open on purpose.`,
     )
@@ -162,10 +160,10 @@ async function checkKeyring(keyring: Keyring, store: Store, log: Logger): Promis
 const unreadable = (request_id: string): Response =>
   problemResponse(new Problem('invalid_request', 'The request cannot be read as HTTP.'), request_id)
 
-function listen(server: Server, { host, port }: ControlOptions): Promise<void> {
+function listen(server: Server, { control_host, control_port }: Defaults<'control'>): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once('error', reject)
-    server.listen(port, host, () => {
+    server.listen(control_port, control_host, () => {
       server.off('error', reject)
       resolve()
     })

@@ -1,6 +1,6 @@
 import { fileURLToPath } from 'node:url'
 import { systemClock } from '../shared/clock.ts'
-import type { DataplaneConfig } from '../shared/config.ts'
+import { type Defaults, defaultTurnLimit, type StoreConfig } from '../shared/config.ts'
 import type { Logger } from '../shared/log.ts'
 import type { Store } from '../shared/store/port.ts'
 import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
@@ -10,7 +10,7 @@ import { watchRooms } from './rooms/watch.ts'
 import { startWatchdog } from './watchdog/watchdog.ts'
 
 export interface DataplaneParts {
-  readonly config: DataplaneConfig
+  readonly config: Defaults<'dataplane'> & StoreConfig
   readonly store: Store
   readonly log: Logger
   /** Default: no traces. */
@@ -69,12 +69,14 @@ export async function startDataplane({
   }
 }
 
-const watchdogSettings = (config: DataplaneConfig) => ({
-  limit_ms: config.turn_limit_ms,
-  store: config.store,
-  log: config.log,
+const watchdogSettings = (config: DataplaneParts['config']) => ({
+  limit_ms: config.turn_limit_ms ?? defaultTurnLimit(config.node_lease_ms),
+  redis_url: config.redis_url,
+  key_prefix: config.key_prefix,
+  log_level: config.log_level,
+  log_format: config.log_format,
   node_id: config.node_id ?? '',
   // A session that is away that long may still come back with the message.
-  note_ttl_ms: 1000 * Math.max(config.room_orphan_ttl_seconds, config.resume_ttl_seconds),
+  note_ttl_ms: 1000 * Math.max(config.room_orphan_ttl, config.session_resume_ttl),
   note_timeout_ms: config.node_lease_ms,
 })

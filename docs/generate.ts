@@ -4,7 +4,8 @@ import { controlMetrics } from '../control/metrics.ts'
 import { nodeMetrics } from '../dataplane/ops/metrics.ts'
 import { dashboard } from '../deploy/grafana/dashboard.ts'
 import { systemClock } from '../shared/clock.ts'
-import { variables } from '../shared/config/environment.ts'
+import { expects } from '../shared/config/kinds.ts'
+import { variables } from '../shared/config/variables.ts'
 import { processMetrics } from '../shared/process-metrics.ts'
 import { CLOSE } from '../shared/protocol/close-codes.ts'
 import { ERRORS } from '../shared/protocol/error-codes.ts'
@@ -34,11 +35,11 @@ const variableTable = (): string =>
     ['Variable', 'Meaning', 'It may be', 'Default', 'Read by'],
     variables().map(([name, variable]) => [
       code(name),
-      variable.meaning,
-      variable.kind.expects,
-      variable.default !== undefined ? code(variable.default) : (variable.default_note ?? ''),
-      variable.used_by
-        .map((command) => (variable.required_by?.includes(command) ? `${command} (required)` : command))
+      variable.help,
+      expects(variable.schema),
+      variable.default !== undefined ? code(variable.default) : (variable.defaultNote ?? ''),
+      variable.readBy
+        .map((command) => (variable.requiredBy?.includes(command) ? `${command} (required)` : command))
         .join(', '),
     ]),
   )

@@ -2,7 +2,7 @@ import { pino } from 'pino'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
 import { startDev } from '../deploy/cli/dev.ts'
-import { parseDevConfig } from '../shared/config.ts'
+import { parseConfig } from '../shared/config.ts'
 import { launchChromium } from '../test/support/chromium.ts'
 
 /** The pages in a real browser, on everything that `npm start` runs. */
@@ -15,7 +15,7 @@ let stop: () => Promise<void>
 const complaints: string[] = []
 
 beforeAll(async () => {
-  const parsed = parseDevConfig({ EXAMPLES_PORT: '0', CONTROL_PORT: '0', WS_PORT: '0', ADMIN_PORT: '0' })
+  const parsed = parseConfig('dev', { EXAMPLES_PORT: '0', CONTROL_PORT: '0', WS_PORT: '0', ADMIN_PORT: '0' })
   if (!parsed.ok) throw new Error('this configuration should be valid')
   const service = await startDev({
     config: parsed.config,

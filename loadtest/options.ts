@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
-import { distance } from '../shared/config/typos.ts'
+import { distance } from 'fastest-levenshtein'
 import type { CrowdSettings, OwnMessage } from './crowd/client-parts.ts'
 import type { Scenario } from './scenario.ts'
 import { type Limit, parseThresholds, THRESHOLD_OPTIONS } from './thresholds.ts'

@@ -4,14 +4,14 @@ import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
 import { VARIABLES } from './config/variables.ts'
 import {
+  defaultTurnLimit,
   describeProblems,
   describeVariables,
   type Environment,
   type Parsed,
-  parseControlConfig,
-  parseDataplaneConfig,
-  parseDevConfig,
+  parseConfig,
 } from './config.ts'
+import { tracingConfig } from './tracing/open.ts'
 
 const REDIS = { REDIS_URL: 'redis://127.0.0.1:6379' }
 const SECRETS = {
@@ -29,107 +29,65 @@ const problems = (parsed: Parsed<unknown>) => (parsed.ok ? [] : parsed.problems)
 const named = (parsed: Parsed<unknown>) => problems(parsed).map((problem) => problem.name)
 
 describe('control configuration', () => {
-  it('has the documented defaults', () => {
-    expect(config(parseControlConfig(REDIS))).toEqual({
-      host: '127.0.0.1',
-      port: 3000,
-      operator_tokens: [],
-      auth_none: false,
-      keyring_secret: undefined,
-      internal_token: undefined,
-      require_key_id: false,
-      store: { redis_url: 'redis://127.0.0.1:6379', key_prefix: 'roomful:' },
-      log: { level: 'info', format: 'auto' },
-      tracing: undefined,
-    })
+  it('has a value for every variable that it reads, and for no other', () => {
+    const { control_host, control_port, control_api_tokens, require_key_id, ...rest } = config(
+      parseConfig('control', REDIS),
+    )
+    expect([control_host, control_port, control_api_tokens, require_key_id]).toEqual([
+      '127.0.0.1',
+      3000,
+      undefined,
+      false,
+    ])
+    expect(rest).toMatchObject({ redis_url: REDIS.REDIS_URL, key_prefix: 'roomful:', log_level: 'info' })
+    expect(rest).not.toHaveProperty('ws_port')
   })
 
   it('needs a Redis', () => {
-    expect(named(parseControlConfig({}))).toEqual(['REDIS_URL'])
+    expect(named(parseConfig('control', {}))).toEqual(['REDIS_URL'])
   })
 
   it('splits operator tokens at commas', () => {
-    const parsed = parseControlConfig({ ...REDIS, CONTROL_API_TOKENS: ' one, two ,' })
-    expect(config(parsed).operator_tokens).toEqual(['one', 'two'])
+    const parsed = parseConfig('control', { ...REDIS, CONTROL_API_TOKENS: ' one, two ,' })
+    expect(config(parsed).control_api_tokens).toEqual(['one', 'two'])
   })
 
   it('refuses to be open to other machines unless told so on purpose', () => {
     const env = { ...REDIS, ...SECRETS, CONTROL_HOST: '0.0.0.0' }
-    expect(named(parseControlConfig(env))).toEqual(['CONTROL_HOST'])
-    expect(config(parseControlConfig({ ...env, CONTROL_API_AUTH: 'none' })).auth_none).toBe(true)
-    expect(config(parseControlConfig({ ...env, CONTROL_API_TOKENS: OPERATOR })).host).toBe('0.0.0.0')
+    expect(named(parseConfig('control', env))).toEqual(['CONTROL_HOST'])
+    expect(config(parseConfig('control', { ...env, CONTROL_API_AUTH: 'none' })).control_api_auth).toBe('none')
+    expect(config(parseConfig('control', { ...env, CONTROL_API_TOKENS: OPERATOR })).control_host).toBe(
+      '0.0.0.0',
+    )
   })
 
   it('refuses to serve other machines with unsealed private keys', () => {
     const env = { ...REDIS, CONTROL_HOST: '::', CONTROL_API_TOKENS: OPERATOR }
-    expect(named(parseControlConfig(env))).toEqual(['KEYRING_SECRET'])
+    expect(named(parseConfig('control', env))).toEqual(['KEYRING_SECRET'])
   })
 
   it.each(['127.0.0.1', '127.8.8.8', 'localhost', '::1'])('takes %s for this machine only', (host) => {
-    expect(config(parseControlConfig({ ...REDIS, CONTROL_HOST: host })).host).toBe(host)
+    expect(config(parseConfig('control', { ...REDIS, CONTROL_HOST: host })).control_host).toBe(host)
   })
 
   it('does not look at variables of other commands', () => {
-    expect(config(parseControlConfig({ ...REDIS, WS_PORT: 'many' })).port).toBe(3000)
+    expect(config(parseConfig('control', { ...REDIS, WS_PORT: 'many' })).control_port).toBe(3000)
   })
 })
 
 describe('dataplane configuration', () => {
-  it('has the documented defaults', () => {
-    expect(config(parseDataplaneConfig(REDIS))).toEqual({
-      ws_host: '127.0.0.1',
+  it('has numbers, words and lists where the environment has text', () => {
+    expect(config(parseConfig('dataplane', REDIS))).toMatchObject({
       ws_port: 4000,
-      admin_host: '127.0.0.1',
-      admin_port: 9100,
-      control_url: 'http://127.0.0.1:3000',
-      internal_token: undefined,
-      require_key_id: false,
-      token_audience: undefined,
-      allowed_origins: undefined,
-      rooms_dir: undefined,
-      node_id: undefined,
-      advertise_url: undefined,
       node_lease_ms: 2000,
-      turn_limit_ms: 800,
-      resume_ttl_seconds: 60,
-      room_orphan_ttl_seconds: 600,
-      room_quarantine_ttl_seconds: 259_200,
-      max_room_backlog: 1000,
-      max_room_tasks: 100,
-      max_history_bytes: 268_435_456,
-      max_room_state_bytes: 8_388_608,
-      heartbeat_seconds: 10,
-      drain_seconds: 10,
-      max_message_bytes: 16384,
-      max_rooms_per_session: 16,
-      session_messages_per_second: 120,
-      joins_per_second: 10,
-      state_bytes_per_second: 4_194_304,
-      hellos_per_second: 10,
-      connections_per_second_per_address: 50,
-      max_sessions: 20_000,
-      max_key_lookups: 256,
-      max_resume_waits: 256,
-      max_sessions_per_sub: 10,
-      max_sessions_per_token: 1000,
-      max_pending_connections: 2000,
-      max_pending_connections_per_address: 200,
       trusted_proxies: ['private'],
-      max_rooms: 10_000,
-      max_rooms_per_project: 10_000,
-      new_rooms_per_minute: 60,
-      max_unacked_messages: 1024,
-      max_unacked_bytes: 262144,
-      outbox_high_water_bytes: 262144,
-      outbox_limit_bytes: 1048576,
-      store: { redis_url: 'redis://127.0.0.1:6379', key_prefix: 'roomful:' },
-      log: { level: 'info', format: 'auto' },
-      tracing: undefined,
+      node_id: undefined,
+      control_url: 'http://127.0.0.1:3000',
     })
   })
 
   it('takes every variable', () => {
-    const parsed = parseDataplaneConfig({
+    const parsed = parseConfig('dataplane', {
       ...REDIS,
       ...SECRETS,
       WS_HOST: '0.0.0.0',
@@ -151,25 +109,23 @@ describe('dataplane configuration', () => {
   })
 
   it('wants the limit of the outbox to be above its high water', () => {
-    expect(named(parseDataplaneConfig({ ...REDIS, OUTBOX_LIMIT_BYTES: '2048' }))).toEqual([
+    expect(named(parseConfig('dataplane', { ...REDIS, OUTBOX_LIMIT_BYTES: '2048' }))).toEqual([
       'OUTBOX_LIMIT_BYTES',
     ])
   })
 
   it('ends a turn well before the lease of its node', () => {
-    const limit = (env: Record<string, string>) =>
-      config(parseDataplaneConfig({ ...REDIS, ...env })).turn_limit_ms
-    expect(limit({ NODE_LEASE_MS: '500' })).toBe(200)
-    expect(limit({ NODE_LEASE_MS: '60000' })).toBe(800)
-    expect(limit({ NODE_LEASE_MS: '60000', TURN_LIMIT_MS: '24000' })).toBe(24_000)
-    const late = parseDataplaneConfig({ ...REDIS, TURN_LIMIT_MS: '801' })
+    expect([500, 2000, 60_000].map(defaultTurnLimit)).toEqual([200, 800, 800])
+    const set = parseConfig('dataplane', { ...REDIS, NODE_LEASE_MS: '60000', TURN_LIMIT_MS: '24000' })
+    expect(config(set).turn_limit_ms).toBe(24_000)
+    const late = parseConfig('dataplane', { ...REDIS, TURN_LIMIT_MS: '801' })
     expect(late.ok || describeProblems(late)).toContain(
       'TURN_LIMIT_MS is 801, more than 0.4 × NODE_LEASE_MS (2000); it may be: 800 or less',
     )
   })
 
   it('says what a node without internal token cannot do', () => {
-    expect(parseDataplaneConfig(REDIS).warnings).toEqual([
+    expect(parseConfig('dataplane', REDIS).warnings).toEqual([
       expect.stringContaining('INTERNAL_TOKEN is not set'),
     ])
   })
@@ -185,7 +141,7 @@ describe('a secret that may be guessed', () => {
   }
 
   it('keeps a process from starting that other machines reach, and every one is named', () => {
-    const control = parseControlConfig({ ...env, CONTROL_HOST: '0.0.0.0' })
+    const control = parseConfig('control', { ...env, CONTROL_HOST: '0.0.0.0' })
     expect(problems(control)).toEqual([
       {
         name: 'CONTROL_API_TOKENS',
@@ -205,25 +161,25 @@ describe('a secret that may be guessed', () => {
     ])
     expect(JSON.stringify(control)).not.toContain('changeme')
     for (const host of ['WS_HOST', 'ADMIN_HOST'])
-      expect(named(parseDataplaneConfig({ ...env, [host]: '::' }))).toEqual(['INTERNAL_TOKEN'])
-    expect(named(parseDevConfig({ ...env, CONTROL_HOST: '192.0.2.1' }))).toHaveLength(3)
+      expect(named(parseConfig('dataplane', { ...env, [host]: '::' }))).toEqual(['INTERNAL_TOKEN'])
+    expect(named(parseConfig('dev', { ...env, CONTROL_HOST: '192.0.2.1' }))).toHaveLength(3)
   })
 
   it('is only warned of on loopback', () => {
-    const { ok, warnings } = parseControlConfig(env)
+    const { ok, warnings } = parseConfig('control', env)
     expect(ok).toBe(true)
     expect(warnings.map((warning) => warning.split(' ')[0])).toEqual([
       'CONTROL_API_TOKENS',
       'KEYRING_SECRET',
       'INTERNAL_TOKEN',
     ])
-    expect(parseDevConfig(env)).toMatchObject({ ok: true, warnings: [] })
+    expect(parseConfig('dev', env)).toMatchObject({ ok: true, warnings: [] })
   })
 
   it('may stand behind a good one that seals in its place', () => {
     const keyring = { ...env, ...SECRETS, KEYRING_SECRET: `${SECRETS.KEYRING_SECRET},${weak}` }
     expect(
-      parseControlConfig({ ...keyring, CONTROL_API_TOKENS: OPERATOR, CONTROL_HOST: '::' }),
+      parseConfig('control', { ...keyring, CONTROL_API_TOKENS: OPERATOR, CONTROL_HOST: '::' }),
     ).toMatchObject({
       ok: true,
       warnings: [],
@@ -237,7 +193,7 @@ describe('a secret that may be guessed', () => {
     ['thequickbrownfoxjumpsoverit'.slice(0, 23)],
     ['abababababababababababababababab'],
   ])('is %s', (secret) => {
-    expect(named(parseDataplaneConfig({ ...REDIS, WS_HOST: '::', INTERNAL_TOKEN: secret }))).toEqual([
+    expect(named(parseConfig('dataplane', { ...REDIS, WS_HOST: '::', INTERNAL_TOKEN: secret }))).toEqual([
       'INTERNAL_TOKEN',
     ])
   })
@@ -248,25 +204,23 @@ describe('a secret that may be guessed', () => {
     ['24 letters and digits', 'q7TgK2mZx9RwB4nVc8LpYd3H'],
     ['a phrase', 'seven-lazy-otters-paint-the-moon'],
   ])('is not %s', (_, secret) => {
-    expect(parseDataplaneConfig({ ...REDIS, WS_HOST: '::', INTERNAL_TOKEN: secret }).ok).toBe(true)
+    expect(parseConfig('dataplane', { ...REDIS, WS_HOST: '::', INTERNAL_TOKEN: secret }).ok).toBe(true)
   })
 })
 
 describe('dev configuration', () => {
   it('needs nothing and keeps everything on this machine', () => {
-    const dev = config(parseDevConfig({}))
-    expect(dev.store.redis_url).toBeUndefined()
-    expect(dev.examples).toEqual({ host: '127.0.0.1', port: 8080 })
-    expect([dev.control.host, dev.dataplane.ws_host, dev.dataplane.admin_host]).toEqual(
-      Array(3).fill('127.0.0.1'),
-    )
-    expect(parseDevConfig({}).warnings).toEqual([])
+    const dev = config(parseConfig('dev', {}))
+    expect(dev.redis_url).toBeUndefined()
+    expect([dev.examples_host, dev.examples_port]).toEqual(['127.0.0.1', 8080])
+    expect([dev.control_host, dev.ws_host, dev.admin_host]).toEqual(Array(3).fill('127.0.0.1'))
+    expect(parseConfig('dev', {}).warnings).toEqual([])
   })
 })
 
 describe('problems', () => {
   it('are all listed at once, each with its name, what it was and what it may be', () => {
-    const parsed = parseDataplaneConfig({
+    const parsed = parseConfig('dataplane', {
       WS_PORT: '99999',
       ADMIN_PORT: '-1',
       REDIS_URL: 'http://nowhere',
@@ -292,7 +246,7 @@ describe('problems', () => {
   })
 
   it('never show a secret', () => {
-    const parsed = parseControlConfig({
+    const parsed = parseConfig('control', {
       REDIS_URL: 'postgres://user:hunter2@db',
       INTERNAL_TOKEN: 'hunter2 with spaces',
       CONTROL_API_TOKENS: 'hunter2 too',
@@ -302,13 +256,13 @@ describe('problems', () => {
   })
 
   it('take an empty variable for one that is not set', () => {
-    expect(config(parseDevConfig({ CONTROL_PORT: '', REDIS_URL: '', KEYRING_SECRET: '' })).control.port).toBe(
-      3000,
-    )
+    expect(
+      config(parseConfig('dev', { CONTROL_PORT: '', REDIS_URL: '', KEYRING_SECRET: '' })).control_port,
+    ).toBe(3000)
   })
 
   it('name where a variable comes from that Kubernetes has set', () => {
-    const parsed = parseControlConfig({ ...REDIS, CONTROL_PORT: 'tcp://10.0.0.7:3000' })
+    const parsed = parseConfig('control', { ...REDIS, CONTROL_PORT: 'tcp://10.0.0.7:3000' })
     expect(problems(parsed)[0]?.was).toContain('enableServiceLinks')
   })
 })
@@ -322,7 +276,7 @@ describe('NAME_FILE', () => {
   }
 
   it('reads a secret from a file, without the line break at its end', () => {
-    const parsed = parseControlConfig({ ...REDIS, KEYRING_SECRET_FILE: file('keyring', 'from a file\n') })
+    const parsed = parseConfig('control', { ...REDIS, KEYRING_SECRET_FILE: file('keyring', 'from a file\n') })
     expect(config(parsed).keyring_secret).toBe('from a file')
   })
 
@@ -331,11 +285,14 @@ describe('NAME_FILE', () => {
       REDIS_URL_FILE: file('redis', 'redis://r:6379\n'),
       CONTROL_PORT_FILE: file('port', '4\n'),
     }
-    expect(config(parseControlConfig(env))).toMatchObject({ port: 4, store: { redis_url: 'redis://r:6379' } })
+    expect(config(parseConfig('control', env))).toMatchObject({
+      control_port: 4,
+      redis_url: 'redis://r:6379',
+    })
   })
 
   it('must not be set beside NAME', () => {
-    const parsed = parseControlConfig({
+    const parsed = parseConfig('control', {
       ...REDIS,
       INTERNAL_TOKEN: 'a',
       INTERNAL_TOKEN_FILE: file('both', 'b'),
@@ -351,7 +308,7 @@ describe('NAME_FILE', () => {
 
   it('must name a file that can be read, with something in it', () => {
     const missing = join(folder, 'missing')
-    const parsed = parseControlConfig({ REDIS_URL_FILE: missing, KEYRING_SECRET_FILE: file('empty', '') })
+    const parsed = parseConfig('control', { REDIS_URL_FILE: missing, KEYRING_SECRET_FILE: file('empty', '') })
     expect(problems(parsed).map(({ name, was }) => [name, was])).toEqual([
       ['KEYRING_SECRET_FILE', expect.stringContaining('which is empty')],
       ['REDIS_URL_FILE', `${JSON.stringify(missing)} (ENOENT)`],
@@ -361,7 +318,7 @@ describe('NAME_FILE', () => {
 
 describe('a secret that is several', () => {
   const keyring = (KEYRING_SECRET: string) =>
-    parseControlConfig({ ...REDIS, CONTROL_API_TOKENS: 'o', KEYRING_SECRET })
+    parseConfig('control', { ...REDIS, CONTROL_API_TOKENS: 'o', KEYRING_SECRET })
 
   it.each(['one', 'new,old', 'a b,c d', ' outer space '])('may be %j', (value) => {
     expect(config(keyring(value)).keyring_secret).toBe(value)
@@ -379,7 +336,7 @@ describe('a secret that is several', () => {
   )
 
   it('may not have spaces in it where it is a header', () => {
-    const wrong = parseControlConfig({ ...REDIS, INTERNAL_TOKEN: 'new, old' })
+    const wrong = parseConfig('control', { ...REDIS, INTERNAL_TOKEN: 'new, old' })
     expect(problems(wrong)).toMatchObject([
       { name: 'INTERNAL_TOKEN', may_be: expect.stringContaining('commas alone') },
     ])
@@ -387,7 +344,7 @@ describe('a secret that is several', () => {
 })
 
 describe('unknown variables', () => {
-  const warnings = (env: Environment) => parseDevConfig(env).warnings
+  const warnings = (env: Environment) => parseConfig('dev', env).warnings
 
   it.each([
     ['WS_PROT', 'WS_PORT'],
@@ -432,19 +389,19 @@ describe('unknown variables', () => {
   })
 
   it('do not keep a process from starting', () => {
-    expect(parseDevConfig({ WS_PROT: '1' }).ok).toBe(true)
+    expect(parseConfig('dev', { WS_PROT: '1' }).ok).toBe(true)
   })
 })
 
 describe('traces', () => {
   const tracing = (env: Environment, read?: (path: string) => string) =>
-    config(parseDevConfig(env, read)).dataplane.tracing
+    tracingConfig(config(parseConfig('dev', env, read)), 'roomful-dataplane')
   const ON = { OTEL_TRACES_EXPORTER: 'otlp' }
 
   it('are on where the environment says so, with headers that may come from a file', () => {
     expect(tracing({})).toBeUndefined()
     expect(tracing({ ...ON, OTEL_SDK_DISABLED: 'TRUE' })).toBeUndefined()
-    expect(named(parseDevConfig({ OTEL_TRACES_EXPORTER: 'zipkin' }))).toEqual(['OTEL_TRACES_EXPORTER'])
+    expect(named(parseConfig('dev', { OTEL_TRACES_EXPORTER: 'zipkin' }))).toEqual(['OTEL_TRACES_EXPORTER'])
     const headers = { OTEL_EXPORTER_OTLP_HEADERS_FILE: '/h', OTEL_EXPORTER_OTLP_TRACES_HEADERS: 'b=2' }
     expect(tracing({ ...ON, ...headers }, () => 'a=1')).toEqual({
       service_name: 'roomful-dataplane',
@@ -466,6 +423,6 @@ describe('the help', () => {
   })
 
   it('has defaults that are valid', () => {
-    expect(problems(parseDataplaneConfig({ ...REDIS }))).toEqual([])
+    expect(problems(parseConfig('dataplane', { ...REDIS }))).toEqual([])
   })
 })

@@ -11,6 +11,7 @@ const SECRET_FIELDS = [
   'resume_token',
   'internal_token',
   'operator_tokens',
+  'control_api_tokens',
   'keyring_secret',
   'secret',
   'redis_url',
@@ -25,7 +26,7 @@ const censor = (value: unknown, path: string[]): unknown =>
   path.at(-1) === 'state' && typeof value === 'string' ? value : '[redacted]'
 
 /**
- * The logger of a process: JSON lines with an RFC 3339 time and the level as a word, or lines for people where `format` says so, or is
+ * The logger of a process: JSON lines with an RFC 3339 time and the level as a word, or lines for people where `log_format` says so, or is
  * `auto` and `output` is a terminal. `fields` (such as `node_id`) are on every line.
  */
 export function createLog(
@@ -33,10 +34,10 @@ export function createLog(
   fields: Readonly<Record<string, string>> = {},
   output: DestinationStream & { readonly isTTY?: boolean } = process.stdout,
 ): Logger {
-  const for_people = config.format === 'pretty' || (config.format === 'auto' && output.isTTY === true)
+  const for_people = config.log_format === 'pretty' || (config.log_format === 'auto' && output.isTTY === true)
   return pino(
     {
-      level: config.level,
+      level: config.log_level,
       base: fields,
       timestamp: () => `,"time":"${new Date().toISOString()}"`,
       formatters: { level: (label) => ({ level: label }) },

@@ -28,13 +28,14 @@ export const OPEN: readonly string[] = []
 const OPEN_LABEL_LIMIT = 200
 
 /** The names of labels, each with all values it can have, or `OPEN`. */
-type Labels = Readonly<Record<string, readonly string[]>>
+export type Labels = Readonly<Record<string, readonly string[]>>
 type ValuesOf<L extends Labels> = { readonly [N in keyof L]: L[N][number] }
 type Arguments<L extends Labels, Rest extends unknown[]> = keyof L extends never
   ? Rest
   : [labels: ValuesOf<L>, ...Rest]
 
-interface Declaration<K extends string, L extends Labels> {
+/** A metric before it is registered. */
+export interface Declaration<K extends string, L extends Labels> {
   readonly kind: K
   readonly name: string
   readonly help: string
@@ -43,7 +44,7 @@ interface Declaration<K extends string, L extends Labels> {
   readonly buckets?: readonly number[]
 }
 
-type NoLabels = Readonly<Record<never, never>>
+export type NoLabels = Readonly<Record<never, never>>
 
 /**
  * A count that only grows. Its series are there from the start, at 0, where the values of its labels are known, so that rates and alerts
@@ -143,8 +144,11 @@ function makeCounter(registry: Registry, { name, help, labels }: AnyDeclaration,
   })
   for (const values of combinations(labels, known)) find(values)
   const [only] = series
-  if (Object.keys(labels).length === 0) return { inc: (amount = 1) => void (only!.count += amount) }
-  return { inc: (values: LabelValues, amount = 1) => void (find(values).count += amount) }
+  const add = (one: { count: number }, amount: number): void => {
+    one.count += amount
+  }
+  if (Object.keys(labels).length === 0) return { inc: (amount = 1) => add(only!, amount) }
+  return { inc: (values: LabelValues, amount = 1) => add(find(values), amount) }
 }
 
 function makeGauge(registry: Registry, { name, help, labels }: AnyDeclaration) {

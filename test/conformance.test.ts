@@ -17,7 +17,7 @@ for (const store of ['memory', 'redis'] as const) {
     beforeAll(async () => {
       service = await startService({
         store,
-        node: { resume_ttl_seconds: RESUME_TTL_SECONDS, heartbeat_seconds: HEARTBEAT_SECONDS },
+        node: { session_resume_ttl: RESUME_TTL_SECONDS, heartbeat_seconds: HEARTBEAT_SECONDS },
       })
     })
     afterAll(() => service?.close())

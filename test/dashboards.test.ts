@@ -79,12 +79,8 @@ beforeAll(async () => {
   redis = await startRedis()
   control = await startControl({
     config: {
-      host: '127.0.0.1',
-      port: 0,
-      operator_tokens: [],
-      auth_none: false,
+      control_port: 0,
       internal_token: INTERNAL_TOKEN,
-      require_key_id: false,
     },
     store: await openOwnStore(),
     ...parts,

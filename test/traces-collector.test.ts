@@ -48,7 +48,7 @@ describe('a collector that does not take traces', () => {
       log: recording.log,
     })
     control = await startControl({
-      config: { host: '127.0.0.1', port: 0, operator_tokens: [], auth_none: false, require_key_id: false },
+      config: { control_port: 0 },
       store: memoryStore({ clock: systemClock }),
       tracer: tracing.tracer,
       clock: systemClock,

@@ -52,7 +52,7 @@ describe('traces from a backend’s token request up to the join', () => {
     for (const name of ['one', 'two'])
       nodes.push(...(await cluster.local(1, { tracer: await tracing('roomful-dataplane', name) })))
     control = await startControl({
-      config: { host: '127.0.0.1', port: 0, operator_tokens: [], auth_none: false, require_key_id: false },
+      config: { control_port: 0 },
       store: cluster.store,
       tracer: await tracing('roomful-control', 'control'),
       random: systemRandom,

@@ -6,7 +6,7 @@ import { registerMetrics } from '../../shared/metrics.ts'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
-import { GATEWAY_DEFAULTS } from './options.ts'
+import { gatewayOptions } from './options.ts'
 
 let test: TestGateway
 beforeEach(async () => {
@@ -221,7 +221,7 @@ describe('the sessions of one player', () => {
 })
 
 describe('a client that sends much at once', () => {
-  const LIMITS = { ...GATEWAY_DEFAULTS.limits, messages_per_second: 10_000, message_burst: 20_000 }
+  const LIMITS = { ...gatewayOptions().limits, messages_per_second: 10_000, message_burst: 20_000 }
 
   it('leaves the others their turn', async () => {
     const handled: number[] = []

@@ -202,7 +202,7 @@ export class Conversation implements ConnectionListener {
       session_id: session.session_id,
       resume_token,
       resumed: rooms !== undefined,
-      resume_ttl_seconds: options.resume_ttl_seconds,
+      resume_ttl_seconds: options.session_resume_ttl,
       heartbeat_seconds: options.heartbeat_seconds,
       node_id: nodeName(node_id),
       server_time: timestamp(clock.now()),

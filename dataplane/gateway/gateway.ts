@@ -20,7 +20,7 @@ import { JoinWatch } from './join-watch.ts'
 import { KeyCache, type KeyName } from './key-cache.ts'
 import type { AskKeyStatus } from './key-status.ts'
 import type { GatewayMetrics } from './metrics.ts'
-import { GATEWAY_DEFAULTS, type GatewayOptions } from './options.ts'
+import { type GatewayOptions, gatewayOptions } from './options.ts'
 import type { PendingConnection } from './pending-connections.ts'
 import { Requests } from './requests.ts'
 import { GatewayServer } from './server.ts'
@@ -84,7 +84,7 @@ export class Gateway {
 
   constructor(parts: GatewayParts) {
     const { node_id, clock, random, log, metrics, tracer = noTracer } = parts
-    const options = { ...GATEWAY_DEFAULTS, ...parts.options }
+    const options = gatewayOptions(parts.options)
     this.#parts = parts
     this.#options = options
     this.#metrics = metrics

@@ -52,7 +52,7 @@ export interface HandshakeParts extends QuotaBounds {
   readonly max_sessions: number
   /** How long a resumed session with an expired token may take to send a fresh one. */
   readonly handshake_ms: number
-  readonly resume_ttl_seconds: number
+  readonly session_resume_ttl: number
   /** How long `welcome` may wait for the rooms of a session. */
   readonly attach_wait_ms: number
   /** Whether a node is known to have ended. */
@@ -77,7 +77,7 @@ export class Handshake {
     this.#parts = parts
     this.#take_over = {
       ...parts,
-      ttl_ms: parts.resume_ttl_seconds * 1000 + RECORD_SPARE_MS,
+      ttl_ms: parts.session_resume_ttl * 1000 + RECORD_SPARE_MS,
       patience_ms: parts.attach_wait_ms + CONFIRM_SPARE_MS,
       waiting: new Set(),
       rewrite: (session_id) => parts.sessions.rewrite(session_id),
@@ -141,7 +141,7 @@ export class Handshake {
     )
     if (!taken || 'close' in taken) return taken
     const session = this.#moveIn(taken)
-    if (session.expired_ms > this.#parts.resume_ttl_seconds * 1000) {
+    if (session.expired_ms > this.#parts.session_resume_ttl * 1000) {
       this.#parts.sessions.end(session, 'session_ended')
       return { close: 'token_expired', reason: 'the token expired too long ago: start a new session' }
     }

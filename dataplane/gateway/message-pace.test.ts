@@ -1,9 +1,9 @@
 import { expect, it } from 'vitest'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { MessagePace, PlayerPaces } from './message-pace.ts'
-import { GATEWAY_DEFAULTS } from './options.ts'
+import { gatewayOptions } from './options.ts'
 
-const { limits } = GATEWAY_DEFAULTS
+const { limits } = gatewayOptions()
 
 /** How many messages of a session are rejected before its connection is closed. */
 function rejectedBeforeClose(pace: MessagePace): number {

@@ -10,7 +10,7 @@ export interface SessionKeeperParts {
   readonly clock: Clock
   readonly random: Random
   readonly store: SessionStore
-  readonly resume_ttl_seconds: number
+  readonly session_resume_ttl: number
 }
 
 /** How often a record is written at least: it outlives its node by the time of a resume, whenever the node ends. */
@@ -123,7 +123,7 @@ export class SessionKeeper {
 
   /** A session without a socket is kept for exactly as long as it may be resumed. */
   get #ttl_ms(): number {
-    const resume_ms = this.#parts.resume_ttl_seconds * 1000
+    const resume_ms = this.#parts.session_resume_ttl * 1000
     if (this.#session.connection) return resume_ms + RECORD_SPARE_MS
     return Math.max(1, Math.ceil(resume_ms - this.#session.detached_ms))
   }

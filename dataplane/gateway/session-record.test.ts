@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { MessagePace } from './message-pace.ts'
-import { GATEWAY_DEFAULTS } from './options.ts'
+import { gatewayOptions } from './options.ts'
 import { Session } from './session.ts'
 import { decodeSession, encodeSession, type SessionRecord } from './session-record.ts'
 
@@ -35,7 +35,7 @@ it('a record of another format is not taken for a session', () => {
 it('the trace of a token, which only the first handshake goes on with, is not written down', () => {
   const clock = new FakeClock()
   const { session_id, claims, right } = record
-  const pace = new MessagePace(clock, GATEWAY_DEFAULTS.limits)
+  const pace = new MessagePace(clock, gatewayOptions().limits)
   const trace = { traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01', tracestate: 'a=b' }
   const session = new Session({ session_id, claims: { ...claims, ...trace }, right, pace, clock })
   session.trace = trace

@@ -16,7 +16,7 @@ export interface SessionsParts {
   readonly log: Logger
   readonly edge: Edge
   readonly store: SessionStore
-  readonly resume_ttl_seconds: number
+  readonly session_resume_ttl: number
 }
 
 type EndReason = 'left' | 'session_ended'
@@ -148,10 +148,10 @@ export class Sessions {
 
   /** Ends what was not resumed in time, and writes the records that are due. To be called about once a second. */
   sweep(): void {
-    const { resume_ttl_seconds } = this.#parts
+    const { session_resume_ttl } = this.#parts
     for (const { session, keeper } of this.#sessions.values()) {
       if (this.#catching_up) keeper.doubt(CATCH_UP_MS)
-      if (session.detached_ms > resume_ttl_seconds * 1000) this.end(session, 'session_ended')
+      if (session.detached_ms > session_resume_ttl * 1000) this.end(session, 'session_ended')
       else if (keeper.due) this.saveLater(session)
     }
     this.#catching_up = false

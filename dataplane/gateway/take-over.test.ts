@@ -8,7 +8,7 @@ import { TestRecords } from '../../test/support/gateway/test-records.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
 import { MessagePace } from './message-pace.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
-import { GATEWAY_DEFAULTS } from './options.ts'
+import { gatewayOptions } from './options.ts'
 import { newResumeToken } from './resume-token.ts'
 import { Session } from './session.ts'
 import { SessionKeeper } from './session-keeper.ts'
@@ -93,11 +93,11 @@ class Race {
       session_id: 'ses_one',
       claims,
       right,
-      pace: new MessagePace(clock, GATEWAY_DEFAULTS.limits),
+      pace: new MessagePace(clock, gatewayOptions().limits),
       clock,
     })
     const keeper = new SessionKeeper(
-      { node_id, clock, random, store, resume_ttl_seconds: 60 },
+      { node_id, clock, random, store, session_resume_ttl: 60 },
       session,
       taken.version,
     )

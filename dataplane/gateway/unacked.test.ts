@@ -1,10 +1,9 @@
 import { describe, expect, it } from 'vitest'
-import { parseDataplaneConfig } from '../../shared/config.ts'
-import { GATEWAY_DEFAULTS } from './options.ts'
+import { gatewayOptions } from './options.ts'
 import { type Reliable, Unacked } from './unacked.ts'
 
 const BYTES = 100
-const { max_unacked_messages, max_unacked_bytes } = GATEWAY_DEFAULTS
+const { max_unacked_messages, max_unacked_bytes } = gatewayOptions()
 const empty = (): Unacked => new Unacked({ messages: max_unacked_messages, bytes: max_unacked_bytes })
 
 const message = (ref: number): Reliable => ({
@@ -21,9 +20,7 @@ const message = (ref: number): Reliable => ({
  * others (a quarter of a lease later at most), and the room is restored. Members who play on meanwhile are not to be refused anything.
  */
 it('has room for all that a client at its rate says while a hanging owner is found out', () => {
-  const parsed = parseDataplaneConfig({ REDIS_URL: 'redis://127.0.0.1:6379' })
-  if (!parsed.ok) throw new Error('the defaults are not valid')
-  const { session_messages_per_second, node_lease_ms } = parsed.config
+  const { session_messages_per_second, node_lease_ms } = gatewayOptions()
   const seconds = (1.25 * node_lease_ms) / 1000 + 1
   const unacked = empty()
   for (let ref = 1; ref <= session_messages_per_second * seconds; ref++)

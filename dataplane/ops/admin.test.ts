@@ -82,7 +82,11 @@ function setup(options: Partial<AdminOptions> = {}) {
     internal_token: TOKEN,
     registry: new Registry(),
     random: new SeededRandom(),
-    log: createLog({ level: 'info', format: 'json' }, {}, { write: (line) => void logged.push(line) }),
+    log: createLog(
+      { log_level: 'info', log_format: 'json' },
+      {},
+      { write: (line) => void logged.push(line) },
+    ),
     ready: async () => [],
     describeNode: () => ({
       node_id: 'node_1',

@@ -83,7 +83,11 @@ async function cluster(
       bus: observed,
       clock,
       random: new SeededRandom(),
-      log: createLog({ level: 'info', format: 'json' }, {}, { write: (line) => void logged.push(line) }),
+      log: createLog(
+        { log_level: 'info', log_format: 'json' },
+        {},
+        { write: (line) => void logged.push(line) },
+      ),
       describeCluster: () => [
         node(node_id, true),
         ...names.filter((name) => name !== node_id).map((name) => node(name, false)),
@@ -181,7 +185,7 @@ describe('a search over the cluster', () => {
       bus: { ...store.bus, publish: () => Promise.reject(new Error('away')) } as Bus,
       clock,
       random: new SeededRandom(),
-      log: createLog({ level: 'error', format: 'json' }, {}),
+      log: createLog({ log_level: 'error', log_format: 'json' }, {}),
       describeCluster: () => [node('node_a', true), node('node_b', false)],
       describeRooms: ({ q, limit }) => matching([room('arena:lobby')], ({ room_id }) => room_id, q, limit),
       describeSessions: ({ q }) => matching([], () => '', q),

@@ -12,11 +12,9 @@ import { encodeNote } from './note.ts'
 import { type StuckTurn, StuckTurnDetector, TurnReader } from './turns.ts'
 
 /** What the thread is given. */
-export interface WatchdogSettings {
+export interface WatchdogSettings extends StoreConfig, LogConfig {
   readonly turn: SharedArrayBuffer
   readonly limit_ms: number
-  readonly store: StoreConfig
-  readonly log: LogConfig
   readonly node_id: string
   /** How long a note is kept: for as long as somebody may send again what it is about. */
   readonly note_ttl_ms: number
@@ -40,8 +38,8 @@ const STDERR = {
 }
 
 const settings = workerData as WatchdogSettings
-const log = createLog(settings.log, { node_id: settings.node_id }, STDERR)
-const store = settings.store.redis_url === undefined ? undefined : keepOpen()
+const log = createLog(settings, { node_id: settings.node_id }, STDERR)
+const store = settings.redis_url === undefined ? undefined : keepOpen()
 const detector = new StuckTurnDetector(new TurnReader(settings.turn), settings.limit_ms, TICK_MS)
 
 const watch = setInterval(() => {
@@ -89,10 +87,10 @@ async function note(stuck: StuckTurn): Promise<boolean> {
 
 /** A connection of this thread's own, opened before it is needed. What it would log the process' other one logs, too. */
 async function keepOpen(): Promise<Store> {
-  const silent = createLog({ ...settings.log, level: 'silent' })
+  const silent = createLog({ ...settings, log_level: 'silent' })
   for (;;) {
     try {
-      return await openStore({ ...settings.store, log: silent, clock: systemClock, random: systemRandom })
+      return await openStore({ ...settings, log: silent, clock: systemClock, random: systemRandom })
     } catch (error) {
       log.warn({ err: error }, 'the watchdog has no connection to the store yet')
       await sleep(1000)

@@ -1,4 +1,4 @@
-import type { Command } from '../../shared/config/variable.ts'
+import type { Command } from '../../shared/config.ts'
 
 /** What the command line asks for. */
 export type Request =

@@ -1,25 +1,19 @@
 import { systemClock } from '../../shared/clock.ts'
-import type { Command } from '../../shared/config/variable.ts'
 import {
+  type Command,
+  type Config,
   type ConfigProblems,
-  type ControlConfig,
-  type DataplaneConfig,
-  type DevConfig,
   describeProblems,
   type Environment,
   type LogConfig,
   type Parsed,
-  parseControlConfig,
-  parseDataplaneConfig,
-  parseDevConfig,
-  parseRekeyConfig,
-  type RekeyConfig,
+  parseConfig,
 } from '../../shared/config.ts'
 import { newId, randomToken } from '../../shared/ids.ts'
 import { createLog, type Logger } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
-import { openTracing } from '../../shared/tracing/open.ts'
+import { openTracing, tracingConfig } from '../../shared/tracing/open.ts'
 import { type Host, live, type Service } from './service.ts'
 import { finish } from './task.ts'
 
@@ -34,17 +28,17 @@ export function runCommand(
 ): boolean {
   switch (command) {
     case 'control':
-      return run(command, parseControlConfig(env), host, complain, startControlService)
+      return run(command, parseConfig('control', env), host, complain, startControlService)
     case 'dataplane':
-      return run(command, withNodeId(parseDataplaneConfig(env)), host, complain, startNodeService)
+      return run(command, withNodeId(parseConfig('dataplane', env)), host, complain, startNodeService)
     case 'dev':
-      return run(command, parseDevConfig(env), host, complain, startDevService)
+      return run(command, parseConfig('dev', env), host, complain, startDevService)
     case 'rekey':
-      return runRekey(parseRekeyConfig(env), host, complain)
+      return runRekey(parseConfig('rekey', env), host, complain)
   }
 }
 
-function run<C extends { readonly log: LogConfig; readonly node_id?: string | undefined }>(
+function run<C extends LogConfig & { readonly node_id?: string | undefined }>(
   command: Command,
   parsed: Parsed<C>,
   host: Host,
@@ -53,16 +47,16 @@ function run<C extends { readonly log: LogConfig; readonly node_id?: string | un
 ): boolean {
   if (!parsed.ok) return refuse(command, parsed, complain)
   const { config, warnings } = parsed
-  const log = createLog(config.log, config.node_id === undefined ? {} : { node_id: config.node_id })
+  const log = createLog(config, config.node_id === undefined ? {} : { node_id: config.node_id })
   for (const warning of warnings) log.warn(warning)
   live(command, () => start(config, log), log, host)
   return true
 }
 
-function runRekey(parsed: Parsed<RekeyConfig>, host: Host, complain: (text: string) => void): boolean {
+function runRekey(parsed: Parsed<Config<'rekey'>>, host: Host, complain: (text: string) => void): boolean {
   if (!parsed.ok) return refuse('rekey', parsed, complain)
   const { config, warnings } = parsed
-  const log = createLog(config.log)
+  const log = createLog(config)
   for (const warning of warnings) log.warn(warning)
   const work = async (): Promise<void> => {
     const { rekey } = await import('./rekey.ts')
@@ -82,16 +76,21 @@ function refuse(command: Command, wrong: ConfigProblems, complain: (text: string
 }
 
 /** A node that was given no name gets a random one, before its first line in the log. */
-function withNodeId(parsed: Parsed<DataplaneConfig>): Parsed<DataplaneConfig> {
+function withNodeId(parsed: Parsed<Config<'dataplane'>>): Parsed<Config<'dataplane'>> {
   if (!parsed.ok || parsed.config.node_id !== undefined) return parsed
   return { ...parsed, config: { ...parsed.config, node_id: newId('node', systemRandom) } }
 }
 
-async function startControlService(config: ControlConfig, log: Logger): Promise<Service> {
+async function startControlService(config: Config<'control'>, log: Logger): Promise<Service> {
   const { startControl } = await import('../../control/main.ts')
   const instance_id = randomToken(systemRandom, 16)
-  const tracing = await openTracing({ config: config.tracing, instance_id, log, ...parts })
-  const store = await openStore({ ...config.store, log, ...parts })
+  const tracing = await openTracing({
+    config: tracingConfig(config, 'roomful-control'),
+    instance_id,
+    log,
+    ...parts,
+  })
+  const store = await openStore({ ...config, log, ...parts })
   try {
     const control = await startControl({ config, store, log, tracer: tracing.tracer, ...parts })
     const close = () =>
@@ -106,11 +105,16 @@ async function startControlService(config: ControlConfig, log: Logger): Promise<
   }
 }
 
-async function startNodeService(config: DataplaneConfig, log: Logger): Promise<Service> {
+async function startNodeService(config: Config<'dataplane'>, log: Logger): Promise<Service> {
   const { startDataplane } = await import('../../dataplane/main.ts')
   const instance_id = config.node_id ?? newId('node', systemRandom)
-  const tracing = await openTracing({ config: config.tracing, instance_id, log, ...parts })
-  const store = await openStore({ ...config.store, log, ...parts })
+  const tracing = await openTracing({
+    config: tracingConfig(config, 'roomful-dataplane'),
+    instance_id,
+    log,
+    ...parts,
+  })
+  const store = await openStore({ ...config, log, ...parts })
   try {
     const node = await startDataplane({
       config: { ...config, node_id: instance_id },
@@ -130,7 +134,7 @@ async function startNodeService(config: DataplaneConfig, log: Logger): Promise<S
   }
 }
 
-async function startDevService(config: DevConfig, log: Logger): Promise<Service> {
+async function startDevService(config: Config<'dev'>, log: Logger): Promise<Service> {
   const { startDev } = await import('./dev.ts')
   return startDev({ config, log, tell: (text) => process.stderr.write(text) })
 }

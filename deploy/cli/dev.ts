@@ -2,16 +2,16 @@ import { startControl } from '../../control/main.ts'
 import { startDataplane } from '../../dataplane/main.ts'
 import { startBackend } from '../../examples/backend/backend.ts'
 import { systemClock } from '../../shared/clock.ts'
-import type { DevConfig } from '../../shared/config.ts'
+import type { Config } from '../../shared/config.ts'
 import { newId, randomToken } from '../../shared/ids.ts'
 import type { Logger } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
-import { openTracing, type TracingConfig } from '../../shared/tracing/open.ts'
+import { openTracing, tracingConfig } from '../../shared/tracing/open.ts'
 import type { Service } from './service.ts'
 
 export interface DevParts {
-  readonly config: DevConfig
+  readonly config: Config<'dev'>
   readonly log: Logger
   /** Where people are told what is where; the log keeps its own line. */
   readonly tell: (text: string) => void
@@ -23,42 +23,48 @@ export interface DevParts {
  */
 export async function startDev({ config, log, tell }: DevParts): Promise<Service> {
   const parts = { clock: systemClock, random: systemRandom }
-  const internal_token = config.control.internal_token ?? randomToken(systemRandom, 24)
+  const internal_token = config.internal_token ?? randomToken(systemRandom, 24)
   const running: (() => Promise<void>)[] = []
   const close = async (): Promise<void> => {
     for (const end of running.reverse()) await end()
   }
   try {
-    const store = await openStore({ ...config.store, log, ...parts })
+    const store = await openStore({ ...config, log, ...parts })
     running.push(() => store.close())
-    const trace = async (of: TracingConfig | undefined, instance_id: string) => {
-      const tracing = await openTracing({ config: of, instance_id, log, ...parts })
+    const trace = async (service_name: string, instance_id: string) => {
+      const tracing = await openTracing({
+        config: tracingConfig(config, service_name),
+        instance_id,
+        log,
+        ...parts,
+      })
       running.push(() => tracing.close())
       return tracing.tracer
     }
     const control = await startControl({
-      config: { ...config.control, internal_token },
+      config: { ...config, internal_token },
       store,
       log,
-      tracer: await trace(config.control.tracing, randomToken(systemRandom, 16)),
+      tracer: await trace('roomful-control', randomToken(systemRandom, 16)),
       ...parts,
     })
     running.push(() => control.close())
     // Nobody else could take the clients of the only node: waiting for them to move would only make people wait.
-    const node_id = config.dataplane.node_id ?? newId('node', systemRandom)
+    const node_id = config.node_id ?? newId('node', systemRandom)
     const dataplane = {
-      ...config.dataplane,
+      ...config,
       node_id,
       internal_token,
       control_url: control.url,
       drain_seconds: 0,
     }
-    const tracer = await trace(config.dataplane.tracing, node_id)
+    const tracer = await trace('roomful-dataplane', node_id)
     const node = await startDataplane({ config: dataplane, store, log, tracer, development: true })
     running.push(() => node.close())
-    const [control_token] = config.control.operator_tokens
+    const [control_token] = config.control_api_tokens ?? []
     const backend = await startBackend({
-      ...config.examples,
+      host: config.examples_host,
+      port: config.examples_port,
       control_url: control.url,
       ...(control_token !== undefined && { control_token }),
       ws_url: node.addresses.websocket,
@@ -67,9 +73,7 @@ export async function startDev({ config, log, tell }: DevParts): Promise<Service
     })
     running.push(() => backend.close())
     const addresses = { games: backend.url, api: control.url, ...node.addresses }
-    tell(
-      banner(addresses, store.kind, config.control.internal_token === undefined ? internal_token : undefined),
-    )
+    tell(banner(addresses, store.kind, config.internal_token === undefined ? internal_token : undefined))
     return { addresses, close, ended: node.ended }
   } catch (error) {
     await close()

@@ -1,5 +1,4 @@
-import type { Command } from '../../shared/config/variable.ts'
-import { describeVariables } from '../../shared/config.ts'
+import { type Command, describeVariables } from '../../shared/config.ts'
 import { COMMANDS } from './arguments.ts'
 
 /** The text of `roomful --help`, or of `roomful <command> --help`. */

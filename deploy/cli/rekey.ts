@@ -3,7 +3,7 @@ import { Keys } from '../../control/keys.ts'
 import { Projects } from '../../control/projects.ts'
 import { type Resealed, resealAll } from '../../control/reseal.ts'
 import { systemClock } from '../../shared/clock.ts'
-import type { RekeyConfig } from '../../shared/config.ts'
+import type { Config } from '../../shared/config.ts'
 import type { Logger } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
@@ -11,9 +11,9 @@ import { openStore } from '../../shared/store/open.ts'
 const TELL_EVERY_MS = 5000
 
 /** `roomful rekey`: tells of its progress in the log. Rejects when the store cannot be used, or a key opens under none of the secrets. */
-export async function rekey(config: RekeyConfig, log: Logger): Promise<void> {
+export async function rekey(config: Config<'rekey'>, log: Logger): Promise<void> {
   const parts = { clock: systemClock, random: systemRandom }
-  const store = await openStore({ ...config.store, log, ...parts })
+  const store = await openStore({ ...config, log, ...parts })
   try {
     const keyring = new Keyring(config.keyring_secret, systemRandom)
     await keyring.check(store.records)

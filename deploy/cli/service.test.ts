@@ -27,7 +27,11 @@ function fakeHost() {
 
 function setup(start: () => Promise<Service>, level: 'info' | 'error' | 'silent' = 'info') {
   const lines: string[] = []
-  const log = createLog({ level, format: 'json' }, {}, { write: (line) => void lines.push(line) })
+  const log = createLog(
+    { log_level: level, log_format: 'json' },
+    {},
+    { write: (line) => void lines.push(line) },
+  )
   const process = fakeHost()
   live('control', start, log, process.host)
   return { ...process, lines, messages: () => lines.map((line) => JSON.parse(line).msg as string) }

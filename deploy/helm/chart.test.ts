@@ -2,8 +2,8 @@ import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { parse } from 'yaml'
-import { variables } from '../../shared/config/environment.ts'
-import { parseControlConfig, parseDataplaneConfig } from '../../shared/config.ts'
+import { variables } from '../../shared/config/variables.ts'
+import { parseConfig } from '../../shared/config.ts'
 import { HelmEngine, type Manifest, whyNoHelmEngine } from '../../test/support/helm/chart.ts'
 import { unknownFields, validateManifest } from '../../test/support/helm/kubernetes.ts'
 import { podView } from '../../test/support/helm/pod.ts'
@@ -143,25 +143,25 @@ describe.skipIf(missing !== undefined)('the chart', () => {
       const control = podView(one(manifests, 'Deployment', '-control'), image_env, secrets)
       const node = podView(one(manifests, 'Deployment', '-node'), image_env, secrets)
       const parsed = {
-        control: parseControlConfig(control.env, control.read_file),
-        node: parseDataplaneConfig(node.env, node.read_file),
+        control: parseConfig('control', control.env, control.read_file),
+        node: parseConfig('dataplane', node.env, node.read_file),
       }
       if (!parsed.control.ok || !parsed.node.ok) throw new Error(JSON.stringify(parsed))
       expect([...parsed.control.warnings, ...parsed.node.warnings]).toEqual([])
       const [control_config, node_config] = [parsed.control.config, parsed.node.config]
-      expect(control_config.operator_tokens).toHaveLength(1)
+      expect(control_config.control_api_tokens).toHaveLength(1)
       expect(control_config.keyring_secret!.length).toBeGreaterThanOrEqual(16)
       expect(node_config.internal_token).toBe(control_config.internal_token)
       // The same Redis, each as its own user, or both as one.
-      const store = new URL(control_config.store.redis_url!)
+      const store = new URL(control_config.redis_url)
       if (store.password !== '') store.username = 'roomful-node'
-      expect(node_config.store).toEqual({ ...control_config.store, redis_url: store.href })
+      expect(node_config).toMatchObject({ key_prefix: control_config.key_prefix, redis_url: store.href })
       // The ports that Kubernetes knows are those that the processes listen on.
       const listed = (ending: string) =>
         one(manifests, 'Deployment', ending).spec.template.spec.containers[0].ports.map(
           (port: { containerPort: number }) => port.containerPort,
         )
-      expect(listed('-control')).toEqual([control_config.port])
+      expect(listed('-control')).toEqual([control_config.control_port])
       expect(listed('-node')).toEqual([node_config.ws_port, node_config.admin_port])
       expect(node_config.admin_url).toBe(`http://10.1.2.3:${node_config.admin_port}`)
       // CONTROL_URL is the Service of control.
@@ -342,7 +342,7 @@ describe.skipIf(missing !== undefined)('the chart', () => {
       const set: string[] = spec.template.spec.containers[0].env.map((entry: { name: string }) => entry.name)
       const values = { ...example('production')[plane].env }
       const known: string[] = variables()
-        .filter(([, { used_by }]) => used_by.includes(command))
+        .filter(([, { readBy }]) => readBy.includes(command))
         .flatMap(([name]) => [name, `${name}_FILE`])
       const by_chart = set.filter((name) => known.includes(name) && !(name in values))
       // Where the address of a pod is not an operator's way to it, or needs brackets, another URL is taken.

@@ -1,5 +1,4 @@
-import { type Environment, type ReadFile, readEnvironment } from '../../shared/config/environment.ts'
-import type { Command } from '../../shared/config/variable.ts'
+import { type Command, type Environment, type ReadFile, readVariables } from '../../shared/config.ts'
 
 /** What a container can run that has a health. */
 export type Plane = Extract<Command, 'control' | 'dataplane'>
@@ -14,9 +13,9 @@ export function planeOf(words: readonly string[]): Plane {
 
 /** Where a plane that was started with this environment answers for its health, from inside its own container. */
 export function healthUrl(plane: Plane, env: Environment, read_file: ReadFile): string {
-  const { values } = readEnvironment(plane, env, read_file)
-  const [host, port] =
-    plane === 'control' ? [values.CONTROL_HOST, values.CONTROL_PORT] : [values.ADMIN_HOST, values.ADMIN_PORT]
+  const { values } = readVariables(plane, env, read_file)
+  const [host = '127.0.0.1', port] =
+    plane === 'control' ? [values.control_host, values.control_port] : [values.admin_host, values.admin_port]
   return `http://${reachable(host)}:${port}/healthz`
 }
 

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import { readSecretFile } from '../../shared/config/environment.ts'
+import { readSecretFile } from '../../shared/config.ts'
 import { healthUrl, planeOf } from './health-url.ts'
 
 /**

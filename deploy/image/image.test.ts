@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url'
 import { validate } from 'dockerfile-utils'
 import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, inject, it, onTestFinished } from 'vitest'
-import { parseControlConfig, parseDataplaneConfig } from '../../shared/config.ts'
+import { parseConfig } from '../../shared/config.ts'
 import { buildStages } from '../../test/support/image/build.ts'
 import { contextFiles, ignoredBy } from '../../test/support/image/build-context.ts'
 import { Container, whyNoContainers } from '../../test/support/image/container.ts'
@@ -53,16 +53,16 @@ describe('the Dockerfile', () => {
 
   it('exposes the ports that the planes listen on, and keeps the control API closed until it has secrets', () => {
     const env = { ...final.env, REDIS_URL: 'redis://redis' }
-    const node = parseDataplaneConfig(env)
-    const closed = parseControlConfig(env)
+    const node = parseConfig('dataplane', env)
+    const closed = parseConfig('control', env)
     const secrets = {
       CONTROL_API_TOKENS: 'the-token-of-an-operator',
       KEYRING_SECRET: 'the-secret-of-the-keyring',
     }
-    const open = parseControlConfig({ ...env, ...secrets })
+    const open = parseConfig('control', { ...env, ...secrets })
     if (!node.ok || !open.ok) throw new Error('the environment of the image is not valid')
     expect(closed.ok).toBe(false)
-    expect(final.exposed).toEqual([open.config.port, node.config.ws_port, node.config.admin_port])
+    expect(final.exposed).toEqual([open.config.control_port, node.config.ws_port, node.config.admin_port])
   })
 
   it('is told by no secret: neither in its environment nor in its build', () => {

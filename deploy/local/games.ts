@@ -16,6 +16,6 @@ export function startGames({ folder, ports, secrets, addresses }: LocalCluster):
     control_token: secrets.operator_token,
     ws_url: `ws://${HOST}:${ports.websocket}`,
     nodes: { addresses, internal_token: secrets.internal_token },
-    log: createLog({ level: 'info', format: 'json' }, {}, { write: (line) => void file.write(line) }),
+    log: createLog({ log_level: 'info', log_format: 'json' }, {}, { write: (line) => void file.write(line) }),
   })
 }

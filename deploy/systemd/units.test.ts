@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { parseControlConfig, parseDataplaneConfig } from '../../shared/config.ts'
+import { parseConfig } from '../../shared/config.ts'
 import { mayInstall, programOr } from '../../test/support/debian-package.ts'
 import { findProgram } from '../local/programs.ts'
 
@@ -69,7 +69,9 @@ describe.each(UNITS)('$unit', ({ unit, command, settings, credentials }) => {
       return source.endsWith('redis-url') ? 'redis://127.0.0.1:6379' : 'a-secret-of-32-characters-or-more'
     }
     const parsed =
-      command === 'control' ? parseControlConfig(env, read_file) : parseDataplaneConfig(env, read_file)
+      command === 'control'
+        ? parseConfig('control', env, read_file)
+        : parseConfig('dataplane', env, read_file)
     expect(parsed).toMatchObject({ ok: true, warnings: [] })
     if (!parsed.ok) return
     const seconds = Number(of('TimeoutStopSec')[0])

@@ -24,10 +24,8 @@ async function control(
 ): Promise<RunningControl> {
   const running = await startControl({
     config: {
-      host: '127.0.0.1',
-      port,
-      operator_tokens: ['operator'],
-      auth_none: false,
+      control_port: port,
+      control_api_tokens: ['operator'],
       internal_token: 'internal',
       require_key_id: true,
     },

@@ -22,12 +22,8 @@ export class BenchControl {
   static async start(): Promise<BenchControl> {
     const control = await startControl({
       config: {
-        host: '127.0.0.1',
-        port: 0,
-        operator_tokens: [],
-        auth_none: false,
+        control_port: 0,
         internal_token: 'bench-internal-token',
-        require_key_id: false,
       },
       store: memoryStore({ clock: systemClock }),
       log: pino({ level: 'silent' }),

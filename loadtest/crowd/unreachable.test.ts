@@ -24,7 +24,7 @@ const seen: SquadReport[] = []
 beforeEach(async () => {
   service = await startService({
     rooms: await loadRooms(ROOMS),
-    node: { session_messages_per_second: 100_000, resume_ttl_seconds: 1 },
+    node: { session_messages_per_second: 100_000, session_resume_ttl: 1 },
   })
   door = await doorBefore(service.ws_url)
   const settings = { ws_urls: [door.ws_url], room_type: 'load', message: undefined, seed: 1 }

@@ -1,11 +1,11 @@
 import { pino } from 'pino'
 import type { startControl as StartControl } from '../../control/main.ts'
 import { systemClock } from '../../shared/clock.ts'
-import { describeProblems, parseControlConfig } from '../../shared/config.ts'
+import { describeProblems, parseConfig } from '../../shared/config.ts'
 import { createLog } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
 import type { openStore as OpenStore } from '../../shared/store/open.ts'
-import type { openTracing as OpenTracing } from '../../shared/tracing/open.ts'
+import { type openTracing as OpenTracing, tracingConfig } from '../../shared/tracing/open.ts'
 import { reportCpu } from '../bench/cpu-report.ts'
 
 /**
@@ -23,21 +23,22 @@ const { BENCH_REDIS_URL, BENCH_KEY_PREFIX, BENCH_OPERATOR_TOKEN, BENCH_INTERNAL_
 const parts = {
   clock: systemClock,
   random: systemRandom,
-  log: createLog({ level: 'info', format: 'json' }, {}, pino.destination('/dev/null')),
+  log: createLog({ log_level: 'info', log_format: 'json' }, {}, pino.destination('/dev/null')),
 }
 const store = await openStore({ redis_url: BENCH_REDIS_URL!, key_prefix: BENCH_KEY_PREFIX!, ...parts })
-const parsed = parseControlConfig({ ...process.env, REDIS_URL: BENCH_REDIS_URL })
+const parsed = parseConfig('control', { ...process.env, REDIS_URL: BENCH_REDIS_URL })
 if (!parsed.ok) throw new Error(describeProblems(parsed))
-const { tracer } = await openTracing({ config: parsed.config.tracing, instance_id: 'bench', ...parts })
+const { tracer } = await openTracing({
+  config: tracingConfig(parsed.config, 'roomful-control'),
+  instance_id: 'bench',
+  ...parts,
+})
 const control = await startControl({
   config: {
-    host: '127.0.0.1',
-    port: Number(BENCH_PORT),
-    operator_tokens: [BENCH_OPERATOR_TOKEN!],
-    auth_none: false,
+    control_port: Number(BENCH_PORT),
+    control_api_tokens: [BENCH_OPERATOR_TOKEN!],
     keyring_secret: 'the keyring secret of a benchmark',
     internal_token: BENCH_INTERNAL_TOKEN,
-    require_key_id: false,
     token_rate: { per_second: 1e6, burst: 1e6 },
   },
   store,

@@ -2,15 +2,15 @@ import { isIP } from 'node:net'
 import * as v from 'valibot'
 import { STORE_SCHEMES } from '../store/redis/address.ts'
 
-/** What values a variable takes: a schema from its text, and the same in words ("a port: 0–65535"). */
-export interface Kind<T> {
-  readonly expects: string
-  readonly schema: v.GenericSchema<string, T>
-}
+/** From the text of a variable to its value; what the text may be is the schema's description ("a port: 0–65535"). */
+export type Kind<T> = v.GenericSchema<string, T>
+
+/** What a variable of this kind may be, in words. */
+export const expects = (kind: Kind<unknown>): string => v.getDescription(kind) ?? ''
 
 const DIGITS = /^\d{1,15}$/
 
-const kind = <T>(expects: string, schema: v.GenericSchema<string, T>): Kind<T> => ({ expects, schema })
+const kind = <T>(words: string, schema: Kind<T>): Kind<T> => v.pipe(schema, v.description(words))
 
 /** A whole number between two limits, both included. */
 export const integer = (min: number, max: number, unit?: string): Kind<number> =>
@@ -20,7 +20,7 @@ export const integer = (min: number, max: number, unit?: string): Kind<number> =
   )
 
 /** A TCP port; 0 lets the system choose one. */
-export const port: Kind<number> = kind('a port, 0–65535 (0: any free one)', integer(0, 65535).schema)
+export const port: Kind<number> = kind('a port, 0–65535 (0: any free one)', integer(0, 65535))
 
 const HOST_NAME = /^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$/
 
@@ -39,7 +39,7 @@ export const flag: Kind<boolean> = kind(
   v.pipe(
     v.picklist(['0', '1']),
     v.transform((text) => text === '1'),
-  ) as v.GenericSchema<string, boolean>,
+  ) as Kind<boolean>,
 )
 
 /** true or false, in upper or lower case, as a boolean. */
@@ -57,17 +57,17 @@ export const trueOrFalse: Kind<boolean> = kind(
 export const oneOf = <const W extends readonly string[]>(words: W): Kind<W[number]> =>
   kind(
     words.length === 1 ? `${words[0]}, or not set` : words.join(', '),
-    v.picklist(words) as v.GenericSchema<string, W[number]>,
+    v.picklist(words) as Kind<W[number]>,
   )
 
-/** Text that has something in it; `expects` says what. */
-export const text = (expects: string, pattern: RegExp = /\S/): Kind<string> =>
-  kind(expects, v.pipe(v.string(), v.regex(pattern)))
+/** Text that has something in it; `words` say what. */
+export const text = (words: string, pattern: RegExp = /\S/): Kind<string> =>
+  kind(words, v.pipe(v.string(), v.regex(pattern)))
 
 /** Comma separated texts, without the empty ones; at least one. */
-export const list = (expects: string, item: RegExp = /\S/): Kind<readonly string[]> =>
+export const list = (words: string, item: RegExp = /\S/): Kind<readonly string[]> =>
   kind(
-    expects,
+    words,
     v.pipe(
       v.string(),
       v.transform((value): readonly string[] =>
@@ -84,7 +84,7 @@ export const list = (expects: string, item: RegExp = /\S/): Kind<readonly string
 export const networks: Kind<readonly string[]> = kind(
   'private, or IP addresses and networks such as 203.0.113.0/24, separated by commas',
   v.pipe(
-    list('').schema,
+    list(''),
     v.check((parts) => parts.every((part) => part === 'private' || isNetwork(part))),
   ),
 )

@@ -1,11 +1,5 @@
-import { type Environment, variables } from './environment.ts'
-
-/** A variable that roomful does not know but somebody may have meant for it. */
-export interface Typo {
-  readonly name: string
-  /** The known variable that looks most like it, when one does. */
-  readonly suggestion: string | undefined
-}
+import { closest, distance } from 'fastest-levenshtein'
+import { type Environment, variables } from './variables.ts'
 
 /** Of Node itself and of tools around it: with a prefix of ours, but not meant for us. */
 const OF_OTHERS = new Set([
@@ -48,45 +42,26 @@ const SERVICE_LINK = /_SERVICE_(HOST|PORT)(_|$)|_PORT(_\d+_(TCP|UDP|SCTP)(_|$)|$
 /** OpenTelemetry has dozens of variables for its libraries, and for other programs that share an environment with this one. */
 const SHARED_PREFIX = /^OTEL_/
 
-/** Small enough for a slip of the fingers. */
+/** Small enough for a slip of the fingers, of which two letters swapped is the largest. */
 const NEAR = 2
 
 /**
- * Names that are probably misspelt: unknown ones that begin with the first word of a known variable (`SESSION_…`), and unknown ones
- * two letters or less away from a known one.
+ * Names that are probably misspelt, as sentences for the log: unknown ones that begin with the first word of a known variable
+ * (`SESSION_…`), and unknown ones two letters or less away from a known one.
  */
-export function findTypos(env: Environment): Typo[] {
+export function typoWarnings(env: Environment): string[] {
   const known = variables().flatMap(([name]) => [name as string, `${name}_FILE`])
   const prefixes = new Set(known.map((name) => `${name.split('_')[0]}_`))
-  const typos: Typo[] = []
+  const warnings: string[] = []
   for (const name of Object.keys(env)) {
     if (known.includes(name) || OF_OTHERS.has(name) || env[name] === undefined) continue
-    const ranked = known
-      .map((candidate) => ({ candidate, distance: distance(name, candidate) }))
-      .sort((a, b) => a.distance - b.distance)
-    const nearest = ranked[0]!
-    const near = nearest.distance <= NEAR && name.length > 4
+    const nearest = closest(name, known)
+    const far = distance(name, nearest)
+    const near = far <= NEAR && name.length > 4
     const ours = prefixes.has(`${name.split('_')[0]}_`) && name.includes('_') && !SHARED_PREFIX.test(name)
     if (!near && (!ours || SERVICE_LINK.test(name))) continue
-    const close = nearest.distance <= Math.max(NEAR, Math.ceil(name.length / 3))
-    typos.push({ name, suggestion: close ? nearest.candidate : undefined })
+    const question = far <= Math.max(NEAR, Math.ceil(name.length / 3)) ? ` Did you mean ${nearest}?` : ''
+    warnings.push(`${name} is set, but roomful has no variable of this name.${question}`)
   }
-  return typos
-}
-
-/** How many letters to insert, drop, change or swap with their neighbour: optimal string alignment. */
-export function distance(a: string, b: string): number {
-  const rows: number[][] = [Array.from({ length: b.length + 1 }, (_, j) => j)]
-  for (let i = 1; i <= a.length; i++) {
-    const row = [i]
-    for (let j = 1; j <= b.length; j++) {
-      const same = a[i - 1] === b[j - 1]
-      let best = Math.min(rows[i - 1]![j]! + 1, row[j - 1]! + 1, rows[i - 1]![j - 1]! + (same ? 0 : 1))
-      if (i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1])
-        best = Math.min(best, rows[i - 2]![j - 2]! + 1)
-      row.push(best)
-    }
-    rows.push(row)
-  }
-  return rows[a.length]![b.length]!
+  return warnings
 }

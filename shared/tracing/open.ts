@@ -1,4 +1,5 @@
 import type { Clock } from '../clock.ts'
+import type { Config } from '../config.ts'
 import type { Logger } from '../log.ts'
 import { noTracer, type Tracer } from './tracer.ts'
 
@@ -8,6 +9,16 @@ export interface TracingConfig {
   readonly service_name: string
   /** Headers for the collector, as `name=value` pairs; the later texts count. Secrets. */
   readonly headers: readonly string[]
+}
+
+/** What the variables of a process say of traces; undefined: they are off. */
+export function tracingConfig(
+  config: Config<'control'> | Config<'dataplane'> | Config<'dev'>,
+  service_name: string,
+): TracingConfig | undefined {
+  if (config.otel_traces_exporter === 'none' || config.otel_sdk_disabled) return undefined
+  const headers = [config.otel_exporter_otlp_headers, config.otel_exporter_otlp_traces_headers]
+  return { service_name, headers: headers.filter((text) => text !== undefined) }
 }
 
 /** What exporting works with. */

@@ -13,13 +13,10 @@ export const log = pino({ level: 'silent' })
 export const OPERATOR = 'operator-token-of-the-tests'
 export const INTERNAL = 'internal-token-of-the-tests'
 export const config: ControlOptions = {
-  host: '127.0.0.1',
-  port: 0,
-  operator_tokens: ['another-operator-token', OPERATOR],
-  auth_none: false,
+  control_port: 0,
+  control_api_tokens: ['another-operator-token', OPERATOR],
   keyring_secret: 'a keyring secret for the tests only',
   internal_token: INTERNAL,
-  require_key_id: false,
 }
 
 /** What the API answered. */

@@ -59,12 +59,8 @@ export class Cluster {
     const clock: Clock = { ...systemClock, now: () => systemClock.now() - CONTROL_LAG_MS }
     const control = await startControl({
       config: {
-        host: '127.0.0.1',
-        port: 0,
-        operator_tokens: [],
-        auth_none: false,
+        control_port: 0,
         internal_token: INTERNAL_TOKEN,
-        require_key_id: false,
       },
       store: memoryStore({ clock }),
       log: pino({ level: 'silent' }),

@@ -3,7 +3,7 @@ import { startNode } from '../../../dataplane/node.ts'
 import { JournalFormat } from '../../../dataplane/rooms/journal.ts'
 import { loadRooms } from '../../../dataplane/rooms/loader.ts'
 import { live } from '../../../deploy/cli/service.ts'
-import { describeProblems, parseDataplaneConfig } from '../../../shared/config.ts'
+import { describeProblems, parseConfig } from '../../../shared/config.ts'
 import { createLog } from '../../../shared/log.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { openStore } from '../../../shared/store/open.ts'
@@ -19,7 +19,7 @@ import { UnfencedRooms } from './unfenced-store.ts'
  */
 
 const [history_file, ...flags] = process.argv.slice(2)
-const parsed = parseDataplaneConfig(process.env)
+const parsed = parseConfig('dataplane', process.env)
 if (!parsed.ok || history_file === undefined || parsed.config.rooms_dir === undefined) {
   process.stderr.write(
     `a chaos node cannot start:\n${parsed.ok ? 'a file or folder is missing' : describeProblems(parsed)}\n`,
@@ -28,14 +28,14 @@ if (!parsed.ok || history_file === undefined || parsed.config.rooms_dir === unde
 }
 const { config } = parsed
 const node_id = config.node_id ?? 'node'
-const log = createLog(config.log, { node_id })
+const log = createLog(config, { node_id })
 const clock = new JumpingClock()
 process.on('message', ({ jump_ms }: { jump_ms: number }) => clock.jump(jump_ms))
 // The run is over, however it ended.
 process.once('disconnect', () => process.exit(1))
 
 const start = async () => {
-  const store = await openStore({ ...config.store, log, clock, random: systemRandom })
+  const store = await openStore({ ...config, log, clock, random: systemRandom })
   const rooms = flags.includes('--unfenced') ? new UnfencedRooms(store.rooms) : store.rooms
   const recorded = new RecordingRooms(rooms, new JournalFormat(), node_id, openSync(history_file, 'a'))
   watchStalls((stall) => recorded.stalled(stall))

@@ -1,4 +1,4 @@
-import type { Environment, ReadFile } from '../../../shared/config/environment.ts'
+import type { Environment, ReadFile } from '../../../shared/config.ts'
 import type { Manifest } from './chart.ts'
 
 interface Mount {

@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path'
 import { parse } from 'yaml'
 import { parseRun } from '../../../loadtest/options.ts'
 import { SCENARIOS } from '../../../loadtest/scenarios/index.ts'
-import { variables } from '../../../shared/config/environment.ts'
+import { variables } from '../../../shared/config/variables.ts'
 import { readCompose } from '../compose.ts'
 import { ROOT } from './pages.ts'
 
