@@ -22,6 +22,11 @@ export interface ConnectOptions extends TokenOptions {
   readonly reconnect?: boolean
   /** How long `connect` may take, retries included; default 10,000 ms. */
   readonly connectTimeoutMs?: number
+  /**
+   * Default true. False: states are not decoded. `room.state` stays null and nothing is compared with a checksum, which costs a fraction;
+   * events, members and missing updates are noticed as ever. For clients that only count or listen, such as those of a load test.
+   */
+  readonly decodeStates?: boolean
   /** Ends the client as `client.close()` does, also while `connect` still waits. */
   readonly signal?: AbortSignal
   /** So many reliable messages of one room may wait for their ack; default 1024. */
@@ -83,6 +88,7 @@ export class Client {
         random: systemRandom,
         ...options,
       }
+    const decode_states = options.decodeStates ?? true
     this.#onError = options.onError
     this.#server_clock = new ServerClock(clock)
     this.#onConnection = new Listeners((error) => this.#thrown(error))
@@ -90,6 +96,7 @@ export class Client {
       server_clock: this.#server_clock,
       clock,
       random,
+      decode_states,
       report: (error: unknown) => this.#failed(error),
     }
     const session = new Session(
@@ -116,6 +123,7 @@ export class Client {
       clock,
       random,
       counters: this.#counters,
+      decode_states,
       max_unacked: {
         messages: maxUnacked ?? MAX_UNACKED,
         bytes: maxUnackedBytes ?? MAX_UNACKED_BYTES,

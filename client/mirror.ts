@@ -20,6 +20,7 @@ export interface MirrorParts {
   readonly room_id: string
   readonly clock: Clock
   readonly counters: Counters
+  readonly decode_states: boolean
   readonly report: Report
   readonly send: (message: ClientMessage) => void
 }
@@ -30,11 +31,12 @@ export class Mirror {
   readonly onMembers: Listeners<[members: readonly Member[], previous: readonly Member[]]>
   readonly #events = new Map<string, Listeners<[data: Json]>>()
   readonly #parts: MirrorParts
-  readonly #replica = new Replica()
+  readonly #replica: Replica
   #cancelRetry = () => {}
 
   constructor(parts: MirrorParts) {
     this.#parts = parts
+    this.#replica = new Replica(parts.decode_states)
     this.onState = new Listeners(parts.report)
     this.onMembers = new Listeners(parts.report)
   }

@@ -36,6 +36,12 @@ export class Replica {
   /** The seq of the whole state last received, which its members are of. */
   #whole_seq = 0
   #resyncing = false
+  readonly #has_state: boolean
+
+  /** `has_state` false: only its place in the history is kept; nothing is compared with a checksum. */
+  constructor(has_state: boolean) {
+    this.#has_state = has_state
+  }
 
   get state(): Json {
     return this.#state
@@ -79,7 +85,7 @@ export class Replica {
     if (members) this.#members = members.map(toMember)
     this.#at = { epoch: whole.epoch, seq: whole.seq }
     this.#whole_seq = whole.seq
-    this.#resyncing = this.#checksum.of(whole.state) !== whole.checksum
+    this.#resyncing = this.#has_state && this.#checksum.of(whole.state) !== whole.checksum
     return this.#resyncing ? 'checksum' : 'take'
   }
 
@@ -96,6 +102,7 @@ export class Replica {
 
   /** The state after a patch; undefined when it is not the one the server has. */
   #patched({ delta, checksum }: Patch): Json | undefined {
+    if (!this.#has_state) return null
     if (!delta) return this.#checksum.of(this.#state) === checksum ? this.#state : undefined
     try {
       const next = apply(this.#state, delta)

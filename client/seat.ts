@@ -33,6 +33,7 @@ export interface SeatLink {
   readonly clock: Clock
   readonly random: Random
   readonly counters: Counters
+  readonly decode_states: boolean
   readonly max_unacked: OutboxLimits
   readonly report: Report
   /** A ref that no request of this client has had, larger than all before. */
@@ -80,8 +81,7 @@ export class Seat {
     this.#outbox = new Outbox(link.max_unacked)
     this.#rejoins = new Backoff(link.random, REJOIN_BASE_MS, REJOIN_MAX_MS)
     this.onLeave = new Listeners(link.report)
-    const { clock, counters, report } = link
-    this.mirror = new Mirror({ room_id, clock, counters, report, send: (message) => link.send(message) })
+    this.mirror = new Mirror({ ...link, room_id, send: (message) => link.send(message) })
     this.joined = new Promise((resolve, reject) => {
       this.#settleJoin = { resolve, reject }
     })

@@ -35,6 +35,7 @@ export interface SessionParts {
   readonly url: string
   readonly project_id: string
   readonly reconnect: boolean
+  readonly decode_states: boolean
   /** How long the first connection may take, retries included, in milliseconds. */
   readonly connect_timeout_ms: number
   readonly WebSocket: WebSocketConstructor | undefined
@@ -67,7 +68,7 @@ export class Session {
   readonly #backoff: Backoff
   readonly #pacer: Pacer
   /** Kept across the connections of one session: what the server has announced in one holds in the next. */
-  #codec = new MsgpackClientCodec()
+  #codec: MsgpackClientCodec
   #status: ConnectionStatus = 'connecting'
   #credentials: { session_id: string; resume_token: string } | undefined
   #connection: Connection | undefined
@@ -89,6 +90,7 @@ export class Session {
   constructor(parts: SessionParts, handlers: SessionHandlers) {
     this.#parts = parts
     this.#handlers = handlers
+    this.#codec = new MsgpackClientCodec(parts.decode_states)
     this.#backoff = new Backoff(parts.random, BACKOFF_BASE_MS, BACKOFF_MAX_MS)
     this.#pacer = new Pacer(parts.clock, (payload) => this.#connection?.write(payload))
   }
@@ -299,7 +301,7 @@ export class Session {
   #forget(error: RoomfulError): void {
     this.#credentials = undefined
     this.#unanswered_resumes = 0
-    this.#codec = new MsgpackClientCodec()
+    this.#codec = new MsgpackClientCodec(this.#parts.decode_states)
     this.#handlers.forgotten(error)
   }
 

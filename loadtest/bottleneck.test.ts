@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { bottlenecks } from './bottleneck.ts'
-import { noCounts } from './crowd/tally.ts'
+import { noCounts } from './clients/tally.ts'
 import type { GeneratorSecond, Second } from './result.ts'
 
 const CALM: GeneratorSecond = {

@@ -1,5 +1,4 @@
-import type { GeneratorSecond, Second } from './result.ts'
-import { lengthOf } from './view/seconds.ts'
+import { type GeneratorSecond, lengthOf, type Second } from './result.ts'
 
 /** From where on the generator may distort what it measures. */
 export const STRAIN = { utilisation: 0.85, delay_ms: 20, late_ms: 50, cpu_share: 0.95 } as const
@@ -39,7 +38,7 @@ const REASONS: readonly Reason[] = [
   },
 ]
 
-/** Whether there was anybody whose times could be distorted: while the threads start, being busy is no harm. */
+/** Whether there was any client whose times could be distorted: while the threads start, being busy is no harm. */
 export const wasMeasured = ({ online, counts }: Second): boolean =>
   online > 0 || Object.values(counts).some((count) => count > 0)
 

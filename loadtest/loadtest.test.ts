@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { loadRooms } from '../dataplane/rooms/loader.ts'
 import { systemClock } from '../shared/clock.ts'
 import { startService, type TestService } from '../test/support/service.ts'
-import { ControlIssuer, GivenCredentials } from './control-issuer.ts'
+import { ControlIssuer, GivenCredentials } from './issuer.ts'
 import { LoadTest, type Target } from './loadtest.ts'
 import { parseRun } from './options.ts'
 import type { RunResult, Second } from './result.ts'
@@ -21,8 +21,8 @@ beforeAll(async () => {
     node: { session_messages_per_second: 100_000, new_rooms_per_minute: 0 },
   })
   target = {
-    issuer: new ControlIssuer({ control_url: service.control_url, control_token: undefined }),
-    ws_urls: [service.ws_url],
+    issuer: new ControlIssuer({ controlUrl: service.control_url, controlToken: undefined }),
+    wsUrls: [service.ws_url],
     metrics: [{ name: 'node-1', url: service.admin_url }],
     local: undefined,
     description: service.ws_url,
@@ -34,12 +34,12 @@ afterAll(() => service.close())
 class Seen {
   readonly seconds: Second[] = []
   readonly progress: number[] = []
-  readonly phases: [name: string, seconds: number, run_seconds: number][] = []
+  readonly phases: [name: string, seconds: number, runSeconds: number][] = []
   readonly incidents: string[] = []
   on_phase: (name: string) => void = () => undefined
 
-  phase(name: string, seconds: number, run_seconds: number): void {
-    this.phases.push([name, seconds, run_seconds])
+  phase(name: string, seconds: number, runSeconds: number): void {
+    this.phases.push([name, seconds, runSeconds])
     this.on_phase(name)
   }
   update(second: Second, progress: number): void {
@@ -63,7 +63,6 @@ async function run(
     target: on,
     view: seen,
     clock: systemClock,
-    usage: () => ({ cpu_seconds: process.cpuUsage().user / 1e6, rss_bytes: process.memoryUsage.rss() }),
     machine: { cores: 2, node: process.version, roomful: 'test' },
     signal: interruption.signal,
   }).run()
@@ -102,7 +101,7 @@ describe('a run', () => {
     expect(log.some(({ servers }) => servers[0]!.sessions === 6 && servers[0]!.messages_in > 0)).toBe(true)
     expect(seen.seconds).toEqual(log)
     expect(seen.phases.map(([name]) => name)).toEqual(['connect', 'join', 'play', 'settle'])
-    expect(new Set(seen.phases.map(([, , run_seconds]) => run_seconds))).toEqual(new Set([3.12]))
+    expect(new Set(seen.phases.map(([, , runSeconds]) => runSeconds))).toEqual(new Set([3.12]))
     expect(seen.progress.every((progress) => progress >= 0 && progress <= 1)).toBe(true)
   })
 
@@ -132,9 +131,9 @@ describe('a run', () => {
     const interruption = new AbortController()
     const silent = createServer(() => undefined)
     await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve))
-    const control_url = `http://127.0.0.1:${(silent.address() as AddressInfo).port}`
+    const controlUrl = `http://127.0.0.1:${(silent.address() as AddressInfo).port}`
     silent.once('connection', () => interruption.abort(new Error('interrupted')))
-    const on = { ...target, issuer: new ControlIssuer({ control_url, control_token: undefined }) }
+    const on = { ...target, issuer: new ControlIssuer({ controlUrl, controlToken: undefined }) }
     const result = await run('steady', { on, interruption })
     expect(result).toMatchObject({ interrupted: true, failure: undefined, totals: { connects: 0 } })
     expect(result.seconds).toBeLessThan(10)
@@ -169,7 +168,7 @@ describe('a run that cannot go on says why', () => {
 
   it('when nobody listens', async () => {
     const gone = 'ws://127.0.0.1:9'
-    expect(await failure('steady', { ws_urls: [gone] })).toContain(`No client can connect to ${gone}`)
+    expect(await failure('steady', { wsUrls: [gone] })).toContain(`No client can connect to ${gone}`)
   })
 
   it('when an address that is to tell metrics has none', async () => {
@@ -182,20 +181,20 @@ describe('a run that cannot go on says why', () => {
 
   it('when a token is not, or not any more, good for the service', async () => {
     const { project_id, token } = await service.login()
-    const elsewhere = new GivenCredentials({ project_id: 'prj_other', token })
+    const elsewhere = new GivenCredentials({ projectId: 'prj_other', token })
     expect(await failure('steady', { issuer: elsewhere })).toMatch(
       /The token is for another project\. \(unauthenticated\) Do --ws and --control, or --project and --token, belong/,
     )
-    const nonsense = new GivenCredentials({ project_id, token: 'abc' })
+    const nonsense = new GivenCredentials({ projectId: project_id, token: 'abc' })
     expect(await failure('steady', { issuer: nonsense })).toContain('v4.public. (unauthenticated)')
   })
 
   it('when there is no control API', async () => {
-    const issuer = new ControlIssuer({ control_url: 'http://127.0.0.1:9', control_token: undefined })
+    const issuer = new ControlIssuer({ controlUrl: 'http://127.0.0.1:9', controlToken: undefined })
     expect(await failure('steady', { issuer })).toContain(
       'The control API at http://127.0.0.1:9 cannot be reached',
     )
-    const node = new ControlIssuer({ control_url: service.admin_url, control_token: undefined })
+    const node = new ControlIssuer({ controlUrl: service.admin_url, controlToken: undefined })
     expect(await failure('steady', { issuer: node })).toContain(
       '404: there is nothing at /projects. Is --control',
     )

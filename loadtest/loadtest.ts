@@ -1,24 +1,32 @@
+import type { RecordableHistogram } from 'node:perf_hooks'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { type Clock, timestamp } from '../shared/clock.ts'
 import { bottlenecks } from './bottleneck.ts'
-import { brokenName, checksOf } from './checks.ts'
-import { type Issuer, ThreadedCrowd } from './crowd/crowd.ts'
-import type { BreachKind } from './crowd/findings.ts'
-import type { WatchedService } from './local/mishaps.ts'
-import type { MetricsSource, RunOptions } from './options.ts'
-import { optionsTold } from './options-told.ts'
+import { checksOf, mergeFindings, violatedChecks } from './checks.ts'
+import { Clients, type Issuer } from './clients/clients.ts'
+import { LoopMeter } from './clients/loop.ts'
+import {
+  addCounts,
+  type Counting,
+  Failures,
+  type Histograms,
+  newHistogram,
+  noCounts,
+  percentilesOf,
+} from './clients/tally.ts'
+import type { WorkerReport } from './clients/worker.ts'
+import { judge, succeeded } from './limits.ts'
+import type { WatchedService } from './local.ts'
+import { type MetricsSource, Scraper } from './metrics.ts'
+import { optionsTold, type RunOptions } from './options.ts'
 import { preflight } from './preflight.ts'
-import { Recorder, type Usage } from './recorder.ts'
-import { rehearse } from './rehearsal.ts'
-import type { Incident, RunResult, Second } from './result.ts'
-import { Scraper } from './scraper.ts'
-import { RunStage } from './stage.ts'
-import { hasPassed, judge } from './thresholds.ts'
-import { unlessAborted } from './unless-aborted.ts'
+import type { Check, Figure, Incident, Percentiles, RunResult, Second, Timing } from './result.ts'
+import { type LocalService, rehearse, type Scenario, type Stage } from './scenario.ts'
 
 /** What the load is put on. */
 export interface Target {
   readonly issuer: Issuer
-  readonly ws_urls: readonly string[]
+  readonly wsUrls: readonly string[]
   readonly metrics: readonly MetricsSource[]
   /** With `--local`. */
   readonly local: WatchedService | undefined
@@ -26,188 +34,366 @@ export interface Target {
   readonly description: string
 }
 
-/** Who looks on while it runs. */
-export interface Spectacle {
-  phase(name: string, seconds: number, run_seconds: number): void
+/** What is told of a run as it goes. */
+export interface RunView {
+  phase(name: string, seconds: number, runSeconds: number): void
   update(second: Second, progress: number): void
   incident(text: string): void
 }
 
-export interface LoadTestParts {
+export interface LoadTestOptions {
   readonly options: RunOptions
   readonly target: Target
-  readonly view: Spectacle
+  readonly view: RunView
   readonly clock: Clock
-  readonly usage: () => Usage
   readonly machine: RunResult['machine']
   /** Fires when the run is to end before its time. */
   readonly signal: AbortSignal
 }
 
-/** How long what was sent may take to be acked once nobody sends any more. */
+/** How long what was sent may take to be acked once nothing is sent any more. */
 const SETTLE_SECONDS = 10
 /** The same after an interruption: somebody waits. */
 const SETTLE_INTERRUPTED_SECONDS = 3
 
-/** Plays a scenario and resolves with what was found, also when it could not go on or was interrupted. */
-export class LoadTest {
-  readonly #parts: LoadTestParts
-  readonly #crowd: ThreadedCrowd
-  readonly #recorder: Recorder
-  readonly #stage: RunStage
+/** Plays a scenario, and records what its clients and the service did: second by second, phase by phase, and in all. */
+export class LoadTest implements Stage {
+  readonly clients: Clients
+  readonly #parts: LoadTestOptions
   readonly #scraper: Scraper
-  readonly #broken = new Set<BreachKind>()
-  #phase = { began_at: 0, seconds: 0 }
-  #run_seconds = 0
-  /** The scenario did not come to its end since the run was interrupted. */
-  #interrupted = false
+  readonly #start: number
+  /** Rejects when the run is interrupted. */
+  readonly #interruption: Promise<never>
+  readonly #loop = new LoopMeter()
+  readonly #totals = noCounts()
+  readonly #timings: Histograms = {}
+  readonly #phaseTimings = new Map<string, Histograms>()
+  readonly #failures = new Failures()
+  readonly #log: Second[] = []
+  readonly #figures: Figure[] = []
+  readonly #checks: Check[] = []
+  readonly #incidents: Incident[] = []
+  readonly #violated = new Set<string>()
+  #phase = { name: 'start', beganAt: 0, seconds: 0 }
+  #runSeconds = 0
+  #reports: readonly WorkerReport[] = []
+  /** Of the present second. */
+  #counts: Counting = noCounts()
+  #second: Histograms = {}
+  #lateMs = 0
+  #cpuSeconds = cpuSeconds()
+  /** One at a time: what a thread lends out is lent until it is asked again. */
+  #gathering: Promise<void> = Promise.resolve()
   #ticking = Promise.resolve()
   #cancelTick = () => {}
 
-  constructor(parts: LoadTestParts) {
-    const { options, target, clock, usage, signal, view } = parts
-    const { room_type, message, seed, threads, values } = options
+  constructor(parts: LoadTestOptions) {
+    const { options, target, clock, signal } = parts
     this.#parts = parts
-    this.#crowd = new ThreadedCrowd({
-      settings: { ws_urls: target.ws_urls, room_type, message, seed },
+    this.#start = clock.monotonic()
+    this.#scraper = new Scraper(target.metrics, clock)
+    this.#interruption = new Promise((_, reject) => {
+      signal.addEventListener('abort', () => reject(signal.reason))
+      if (signal.aborted) reject(signal.reason)
+    })
+    this.#interruption.catch(() => undefined)
+    const { roomType, message, seed, threads } = options
+    this.clients = new Clients({
+      settings: { wsUrls: target.wsUrls, roomType, message, seed },
       threads,
       issuer: target.issuer,
       clock,
-      signal,
-    })
-    this.#scraper = new Scraper(target.metrics, clock)
-    this.#recorder = new Recorder({
-      report: () => this.#crowd.report(),
-      strain: () => this.#crowd.strain(),
-      servers: () => this.#scraper.read(),
-      usage,
-    })
-    this.#stage = new RunStage({
-      values,
-      crowd: this.#crowd,
-      local: target.local,
-      recorder: this.#recorder,
-      clock,
-      signal,
-      on_phase: (name, seconds) => {
-        this.#phase = { began_at: this.#stage.at, seconds }
-        view.phase(name, seconds, this.#run_seconds)
-      },
-      on_incident: ({ text }: Incident) => view.incident(text),
+      interrupted: this.#interruption,
     })
   }
 
+  /** Resolves with what was found, also when it could not go on or was interrupted. To be called once. */
   async run(): Promise<RunResult> {
     const { options, target, clock, signal } = this.#parts
-    const { scenario, values } = options
-    const started_at = timestamp(clock.now() - this.#stage.at * 1000)
-    let failure: string | undefined
-    const prospect = await rehearse(scenario, values, target.local?.nodes ?? [])
-    this.#run_seconds = prospect.seconds
+    const { scenario, values, runs } = options
+    const startedAt = timestamp(clock.now() - this.#at * 1000)
+    const prospect = await rehearse(scenario, values, runs, target.local?.nodes ?? [])
+    this.#runSeconds = prospect.seconds
     // What the counters of the servers begin with.
     await this.#scraper.read()
     this.#tick(1)
-    try {
-      await unlessAborted(signal, this.#look())
-      await this.#crowd.open(prospect.clients)
-      await scenario.run(this.#stage)
-    } catch (error) {
-      if (!signal.aborted) failure = error instanceof Error ? error.message : String(error)
-      else this.#interrupted = true
+    const failures: string[] = []
+    let interrupted = false
+    const failed = (error: unknown): void => {
+      if (signal.aborted) interrupted = true
+      else failures.push(error instanceof Error ? error.message : String(error))
     }
-    const result = await this.#finish(started_at).catch((error: Error) => {
-      failure ??= error.message
-      return this.#result(started_at)
-    })
-    await this.#crowd.end()
-    return this.#judged({ ...result, failure })
-  }
-
-  /** Whether the service can be played at all. */
-  async #look(): Promise<void> {
-    const { options, target, clock } = this.#parts
-    const { ws_urls, issuer } = target
-    const credentials = await issuer.issue()
-    await preflight({ ws_urls, room_type: options.room_type, credentials, clock })
-    await this.#scraper.reach()
-  }
-
-  /** What was sent is waited for, the last second told, and everybody says goodbye. */
-  async #finish(started_at: string): Promise<Unjudged> {
-    await this.#crowd.finish(this.#interrupted ? SETTLE_INTERRUPTED_SECONDS : SETTLE_SECONDS)
+    await this.#play(scenario, prospect.clients).catch(failed)
+    await this.#finish(interrupted ? SETTLE_INTERRUPTED_SECONDS : SETTLE_SECONDS).catch((error: Error) =>
+      failures.push(error.message),
+    )
     this.#cancelTick()
-    await this.#ticking
-    await this.#second()
-    const checks = checksOf(await this.#crowd.findings(), this.#parts.options.message !== undefined)
-    const result = { ...this.#result(started_at), checks: [...checks, ...this.#stage.checks] }
-    await this.#crowd.leave()
+    this.#loop.close()
+    await this.clients.end()
+    const result = {
+      ...unplayed(options, prospect.seconds, this.#parts.machine, startedAt),
+      seconds: this.#at,
+      interrupted,
+      failure: failures[0],
+      target: target.description,
+      totals: this.#totals,
+      timings: times(this.#timings),
+      seconds_log: this.#log,
+      incidents: this.#incidents,
+      checks: this.#checks,
+      failures: this.#failures.list,
+      figures: this.#figures,
+      bottleneck: bottlenecks(this.#log, this.#parts.machine.cores),
+    }
+    return judged(options, result)
+  }
+
+  // What a scenario acts with.
+
+  number(option: string): number {
+    const value = this.#value(option)
+    if (typeof value !== 'number') throw new Error(`the option ${option} is no number`)
+    return value
+  }
+
+  text(option: string): string {
+    return String(this.#value(option))
+  }
+
+  get runs(): number {
+    return this.#parts.options.runs
+  }
+
+  get roomType(): string {
+    return this.#parts.options.roomType
+  }
+
+  get local(): LocalService {
+    const { local } = this.#parts.target
+    if (!local) throw new Error('the processes of a service that was not started with --local are left alone')
+    return local
+  }
+
+  get signal(): AbortSignal {
+    return this.#parts.signal
+  }
+
+  async phase<T>(name: string, seconds: number, work: () => Promise<T>): Promise<T> {
+    await this.#gather()
+    this.#phase = { name, beganAt: this.#at, seconds }
+    this.#parts.view.phase(name, seconds, this.#runSeconds)
+    const result = await work()
+    await this.#gather()
     return result
   }
 
-  #result(started_at: string): Unjudged {
-    const { options, target, machine } = this.#parts
-    const { scenario } = options
-    const { totals, timings, log, failures } = this.#recorder
-    const { figures, checks, incidents } = this.#stage
-    this.#cancelTick()
-    this.#recorder.close()
-    return {
-      scenario: scenario.name,
-      meaning: scenario.meaning,
-      options: optionsTold(options),
-      started_at,
-      seconds: this.#stage.at,
-      planned_seconds: this.#run_seconds,
-      interrupted: this.#interrupted,
-      failure: undefined,
-      machine,
-      target: target.description,
-      totals,
-      timings,
-      seconds_log: log,
-      incidents,
-      checks,
-      failures,
-      figures,
-      bottleneck: bottlenecks(log, machine.cores),
+  incident(text: string): void {
+    this.#incidents.push({ at: this.#at, text })
+    this.#parts.view.incident(text)
+  }
+
+  figure(figure: Figure): void {
+    this.#figures.push(figure)
+  }
+
+  samples({ values, ...figure }: Parameters<Stage['samples']>[0]): void {
+    if (values.length === 0) return
+    const sorted = values.toSorted((a, b) => a - b)
+    const at = (share: number): number => sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)]!
+    const samples = { count: sorted.length, min: sorted[0]!, p95: at(0.95), p99: at(0.99), max: at(1) }
+    this.#figures.push({ ...figure, value: at(0.5), samples })
+  }
+
+  check(check: Check): void {
+    this.#checks.push(check)
+  }
+
+  timed(timing: Timing, phase: string): Percentiles {
+    return percentilesOf(this.#phaseTimings.get(phase)?.[timing])
+  }
+
+  async pass(seconds: number): Promise<void> {
+    await sleep(seconds * 1000, undefined, { signal: this.signal })
+  }
+
+  #value(option: string): number | string {
+    const value = this.#parts.options.values[option]
+    if (value === undefined) throw new Error(`the scenario has no option ${option}`)
+    return value
+  }
+
+  // How it is played and recorded.
+
+  /** Seconds since the start. */
+  get #at(): number {
+    return (this.#parts.clock.monotonic() - this.#start) / 1000
+  }
+
+  async #play(scenario: Scenario, clients: number): Promise<void> {
+    const { options, target, clock } = this.#parts
+    if (scenario.service !== 'own') {
+      const looked = target.issuer
+        .issue()
+        .then((credentials) =>
+          preflight({ wsUrls: target.wsUrls, roomType: options.roomType, credentials, clock }),
+        )
+        .then(() => this.#scraper.reach())
+      await Promise.race([looked, this.#interruption])
+      await this.clients.open(clients)
     }
+    await scenario.run(this)
   }
 
-  #judged(result: Unjudged): RunResult {
-    const judged = { ...result, verdicts: judge(this.#parts.options.limits, result) }
-    return { ...judged, passed: hasPassed(judged) }
+  /** What was sent is waited for, the last second recorded, and all clients say goodbye. */
+  async #finish(withinSeconds: number): Promise<void> {
+    await this.clients.finish(withinSeconds)
+    this.#cancelTick()
+    await this.#ticking
+    await this.#endSecond()
+    const { scenario, message } = this.#parts.options
+    if (scenario.service !== 'own') {
+      const findings = mergeFindings(this.#reports.map((report) => report.findings))
+      this.#checks.unshift(...checksOf(findings, message !== undefined))
+    }
+    await this.clients.close()
   }
 
-  /** The n-th second ends when n seconds are over, however late the one before was told. */
+  /** The n-th second ends when n seconds are over, however late the one before was recorded. */
   #tick(n: number): void {
-    const wait_ms = (n - this.#stage.at) * 1000
-    this.#cancelTick = this.#parts.clock.schedule(wait_ms, () => {
-      this.#ticking = this.#second().then(
-        () => this.#tick(Math.max(n + 1, Math.floor(this.#stage.at) + 1)),
+    const waitMs = (n - this.#at) * 1000
+    this.#cancelTick = this.#parts.clock.schedule(waitMs, () => {
+      this.#ticking = this.#endSecond().then(
+        () => this.#tick(Math.max(n + 1, Math.floor(this.#at) + 1)),
         // A thread is gone, and the scenario hears of it as well.
         () => undefined,
       )
     })
   }
 
-  async #second(): Promise<void> {
-    const looking = this.#parts.target.local?.mishaps()
-    const second = await this.#recorder.second(this.#stage.at)
-    for (const { text, grave } of (await looking) ?? []) {
-      this.#stage.incident(text)
-      if (grave) this.#recorder.fail('service_broken', text)
+  async #endSecond(): Promise<void> {
+    const { target, view } = this.#parts
+    const [at, rss, cpu] = [this.#at, process.memoryUsage.rss(), cpuSeconds()]
+    const [servers, threads, troubles] = await Promise.all([
+      this.#scraper.read(),
+      this.clients.loopReadings(),
+      target.local?.troubles(),
+      this.#gather(),
+    ])
+    const loops = [this.#loop.take(), ...threads]
+    const second: Second = {
+      at,
+      phase: this.#phase.name,
+      online: this.#reports.reduce((sum, { online }) => sum + online, 0),
+      counts: this.#counts,
+      timings: times(this.#second),
+      generator: {
+        event_loop_delay_ms: Math.max(...loops.map(({ delayMs }) => delayMs)),
+        event_loop_utilisation: Math.max(...loops.map(({ utilisation }) => utilisation)),
+        late_ms: this.#lateMs,
+        cpu_seconds: cpu - this.#cpuSeconds,
+        rss_bytes: rss,
+      },
+      servers,
     }
-    const { began_at, seconds } = this.#phase
+    this.#log.push(second)
+    this.#cpuSeconds = cpu
+    this.#counts = noCounts()
+    for (const histogram of Object.values(this.#second)) histogram.reset()
+    this.#lateMs = 0
+    for (const { text, grave } of troubles ?? []) {
+      this.incident(text)
+      if (grave) this.#fail('service_broken', text)
+    }
+    const { beganAt, seconds } = this.#phase
     // A phase may have begun while the second was put together.
-    const progress = seconds === 0 ? 1 : (second.at - began_at) / seconds
-    this.#parts.view.update(second, Math.min(1, Math.max(0, progress)))
-    for (const breaches of this.#recorder.breaches)
-      for (const [kind, count] of Object.entries(breaches) as [BreachKind, number][]) {
-        if (count === 0 || this.#broken.has(kind)) continue
-        this.#broken.add(kind)
-        this.#stage.incident(`broken: ${brokenName(kind)}`)
+    const progress = seconds === 0 ? 1 : (at - beganAt) / seconds
+    view.update(second, Math.min(1, Math.max(0, progress)))
+    this.#reportViolations()
+  }
+
+  /** Adds a failure that is not that of a client. */
+  #fail(code: string, example: string): void {
+    this.#counts.errors += 1
+    this.#totals.errors += 1
+    this.#failures.add({ code, count: 1, example })
+  }
+
+  #reportViolations(): void {
+    for (const { findings } of this.#reports)
+      for (const name of violatedChecks(findings)) {
+        if (this.#violated.has(name)) continue
+        this.#violated.add(name)
+        this.incident(`violated: ${name}`)
       }
+  }
+
+  /** Takes what the threads have. */
+  #gather(): Promise<void> {
+    this.#gathering = this.#gathering.then(async () => {
+      this.#reports = await this.clients.report()
+      for (const report of this.#reports) this.#take(report)
+    })
+    return this.#gathering
+  }
+
+  #take(report: WorkerReport): void {
+    addCounts(this.#counts, report.counts)
+    addCounts(this.#totals, report.counts)
+    for (const failure of report.failures) this.#failures.add(failure)
+    const phase = this.#phaseTimings.get(this.#phase.name) ?? {}
+    this.#phaseTimings.set(this.#phase.name, phase)
+    for (const [timing, histogram] of Object.entries(report.timings) as [Timing, RecordableHistogram][])
+      for (const sum of [this.#second, this.#timings, phase]) {
+        sum[timing] ??= newHistogram()
+        sum[timing].add(histogram)
+      }
+    this.#lateMs = Math.max(this.#lateMs, report.lateMs)
   }
 }
 
+function cpuSeconds(): number {
+  const { user, system } = process.cpuUsage()
+  return (user + system) / 1e6
+}
+
+const times = (histograms: Histograms): Second['timings'] =>
+  Object.fromEntries(
+    Object.entries(histograms).flatMap(([timing, histogram]) =>
+      histogram.count === 0 ? [] : [[timing, percentilesOf(histogram)]],
+    ),
+  )
+
 type Unjudged = Omit<RunResult, 'verdicts' | 'passed'>
+
+/** The result of a run whose service never served: there is one of every run, so that no report of an earlier one is taken for it. */
+export const unplayed = (
+  options: RunOptions,
+  plannedSeconds: number,
+  machine: RunResult['machine'],
+  startedAt: string,
+): Unjudged => ({
+  scenario: options.scenario.name,
+  meaning: options.scenario.meaning,
+  options: optionsTold(options),
+  started_at: startedAt,
+  seconds: 0,
+  planned_seconds: plannedSeconds,
+  interrupted: false,
+  failure: undefined,
+  machine,
+  target: 'a service that did not start',
+  totals: noCounts(),
+  timings: {},
+  seconds_log: [],
+  incidents: [],
+  checks: [],
+  failures: [],
+  figures: [],
+  bottleneck: [],
+})
+
+/** A result with the verdicts on its limits. */
+export function judged({ limits }: RunOptions, result: Unjudged): RunResult {
+  const verdicts = judge(limits, result)
+  return { ...result, verdicts, passed: succeeded({ ...result, verdicts }) }
+}

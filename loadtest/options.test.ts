@@ -2,11 +2,10 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { help } from './help.ts'
-import { COMMON_OPTIONS, parseRun, type RunOptions, type TargetOptions } from './options.ts'
-import { rehearse } from './rehearsal.ts'
+import { LIMIT_KINDS } from './limits.ts'
+import { COMMON_OPTIONS, help, objections, parseRun, type RunOptions, type TargetOptions } from './options.ts'
+import { rehearse } from './scenario.ts'
 import { SCENARIOS } from './scenarios/index.ts'
-import { THRESHOLD_OPTIONS } from './thresholds.ts'
 
 const parse = (words: string[], env: Record<string, string> = {}) => parseRun(words, SCENARIOS, env, 8)
 
@@ -26,13 +25,13 @@ describe('a run', () => {
     expect(run(['steady'])).toMatchObject({
       values: { rooms: 20, members: 10, rate: 5, seconds: 30, ramp: 100 },
       target: {
-        control_url: 'http://127.0.0.1:3000',
-        control_token: undefined,
-        ws_urls: ['ws://127.0.0.1:4000'],
+        controlUrl: 'http://127.0.0.1:3000',
+        controlToken: undefined,
+        wsUrls: ['ws://127.0.0.1:4000'],
         metrics: [],
       },
       threads: 4,
-      room_type: 'load',
+      roomType: 'load',
       message: undefined,
       out: 'loadtest-report',
       limits: [],
@@ -43,18 +42,18 @@ describe('a run', () => {
     const words = 'steady --rooms 5 --rate 0.5 --seconds 2min --max-rtt-p99 150ms --max-errors=0 --out there'
     const options = run(words.split(' '))
     expect(options.values).toMatchObject({ rooms: 5, rate: 0.5, seconds: 120 })
-    expect(options.limits.map(({ threshold, limit }) => [threshold.name, limit])).toEqual([
-      ['--max-rtt-p99', 150],
-      ['--max-errors', 0],
+    expect(options.limits.map(({ kind, limit }) => [kind.name, limit])).toEqual([
+      ['max-rtt-p99', 150],
+      ['max-errors', 0],
     ])
     expect(options.out).toBe('there')
     expect(run(['slow-consumers', '--share', '25%']).values.share).toBe(0.25)
-    const { ws_urls, metrics } = target(
+    const { wsUrls, metrics } = target(
       'steady --control http://c --ws ws://a:1,ws://b:2/ --ws wss://c --metrics http://n1:9100/metrics,http://n2:9100'.split(
         ' ',
       ),
     )
-    expect(ws_urls).toEqual(['ws://a:1', 'ws://b:2', 'wss://c'])
+    expect(wsUrls).toEqual(['ws://a:1', 'ws://b:2', 'wss://c'])
     expect(metrics).toEqual([
       { name: 'n1:9100', url: 'http://n1:9100' },
       { name: 'n2:9100', url: 'http://n2:9100' },
@@ -64,11 +63,11 @@ describe('a run', () => {
   it('takes the operator token of the environment, from a variable or a file', () => {
     const folder = mkdtempSync(join(tmpdir(), 'roomful-'))
     writeFileSync(join(folder, 'tokens'), 'from-file,another\n')
-    expect(target(['steady'], { CONTROL_API_TOKENS: 'one,two' }).control_token).toBe('one')
-    expect(target(['steady'], { CONTROL_API_TOKENS_FILE: join(folder, 'tokens') }).control_token).toBe(
+    expect(target(['steady'], { CONTROL_API_TOKENS: 'one,two' }).controlToken).toBe('one')
+    expect(target(['steady'], { CONTROL_API_TOKENS_FILE: join(folder, 'tokens') }).controlToken).toBe(
       'from-file',
     )
-    expect(target(['steady', '--control-token', 'given'], { CONTROL_API_TOKENS: 'one' }).control_token).toBe(
+    expect(target(['steady', '--control-token', 'given'], { CONTROL_API_TOKENS: 'one' }).controlToken).toBe(
       'given',
     )
     rmSync(folder, { recursive: true })
@@ -76,7 +75,7 @@ describe('a run', () => {
 
   it('plays in a room type of its own', () => {
     expect(run(['steady', '--room-type', 'arena', '--message', 'move:{"x":1,"y":[":"]}'])).toMatchObject({
-      room_type: 'arena',
+      roomType: 'arena',
       message: { type: 'move', data: { x: 1, y: [':'] } },
     })
   })
@@ -148,7 +147,7 @@ describe('the help', () => {
 
 describe.each(SCENARIOS.map((scenario) => [scenario.name, scenario] as const))('%s', (_, scenario) => {
   it('has options that mean the same in every scenario under names of their own', () => {
-    const taken = [...Object.keys(COMMON_OPTIONS), ...Object.keys(THRESHOLD_OPTIONS), 'help']
+    const taken = [...Object.keys(COMMON_OPTIONS), ...LIMIT_KINDS.map(({ name }) => name), 'help']
     expect(Object.keys(scenario.options).filter((name) => taken.includes(name))).toEqual([])
   })
 
@@ -156,9 +155,52 @@ describe.each(SCENARIOS.map((scenario) => [scenario.name, scenario] as const))('
     const values = Object.fromEntries(
       Object.entries(scenario.options).map(([name, option]) => [name, option.default]),
     )
-    const { seconds, clients } = await rehearse(scenario, values, ['node-1', 'node-2'])
+    const { seconds, clients } = await rehearse(scenario, values, 1, ['node-1', 'node-2'])
     expect(seconds).toBeGreaterThan(5)
     expect(seconds).toBeLessThan(300)
     expect(clients).toBeGreaterThan(0)
+  })
+})
+
+async function objected(words: string, openFiles: number | undefined = 20_000): Promise<string[]> {
+  const options = run(words.split(' '))
+  const prospect = await rehearse(options.scenario, options.values, 1, ['node-1', 'node-2'])
+  return objections(options, prospect, openFiles)
+}
+
+describe('before a run begins, it is told', () => {
+  it('nothing when it can come to what is asked for', async () => {
+    expect(await objected('steady --max-rtt-p99 1s --max-connect-max 1s --max-errors 0')).toEqual([])
+    expect(await objected('steady --local 1 --max-cpu 80%')).toEqual([])
+    expect(await objected('steady --metrics http://127.0.0.1:9100 --max-cpu 80% --max-rss 1GB')).toEqual([])
+    for (const scenario of ['resume-storm', 'node-kill --local 3', 'rolling-restart --local 3'])
+      expect(await objected(`${scenario} --max-resume-p99 1s --max-pause-max 2s`)).toEqual([])
+  })
+
+  it('that there are more clients than this process can hold, and how many it can', async () => {
+    expect(await objected('big-room --spectators 19790 --players 10')).toEqual([])
+    expect(await objected('big-room --spectators 19791 --players 10')).toEqual([
+      '19,801 clients are too many for this process, which may open 20,000 files (ulimit -n): 19,800 at most. More take several machines, each with its part of them.',
+    ])
+  })
+
+  it('that it would go on for longer than any token is good for', async () => {
+    expect(await objected('steady --seconds 25h')).toEqual([
+      'It would take 25 h, and no token is good for more than 24 h: make it shorter.',
+    ])
+  })
+
+  it('that a limit is about what the scenario never measures, or no server tells', async () => {
+    expect(await objected('steady --max-resume-p99 1s --max-pause-max 2s --max-cpu 80%')).toEqual([
+      '--max-resume-p99: steady does nothing that would be measured by it; leave it out.',
+      '--max-pause-max: steady does nothing that would be measured by it; leave it out.',
+      '--max-cpu is about what the servers say of themselves: add --metrics URL,…',
+    ])
+  })
+
+  it('that a key cannot be revoked without control', async () => {
+    expect(await objected('revoke --project prj_1 --token t')).toEqual([
+      'revoke revokes a key, so it needs the control API: leave out --project and --token.',
+    ])
   })
 })

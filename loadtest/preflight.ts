@@ -1,7 +1,6 @@
 import { type Client, connect, RoomfulError } from '../client/index.ts'
 import type { Clock } from '../shared/clock.ts'
-import type { Credentials } from './crowd/client-parts.ts'
-import { patiently } from './crowd/patience.ts'
+import { type Credentials, withinPatience } from './clients/client.ts'
 
 /** What can be reached at all is reached within this. */
 const PATIENCE_MS = 5000
@@ -9,17 +8,17 @@ const PATIENCE_MS = 5000
 const KEY = 'load-preflight'
 const REFUSED = 'A first client could not join a room'
 
-export interface PreflightParts {
-  readonly ws_urls: readonly string[]
-  readonly room_type: string
+export interface PreflightOptions {
+  readonly wsUrls: readonly string[]
+  readonly roomType: string
   readonly credentials: Credentials
   readonly clock: Clock
 }
 
-/** Connects once to each address and joins a room, so that what cannot work is told at once and in full. Rejects with an Error that does. */
-export async function preflight({ ws_urls, room_type, credentials, clock }: PreflightParts): Promise<void> {
-  const { project_id: projectId, token } = credentials
-  for (const url of ws_urls) {
+/** Connects once to each address and joins a room, so that what cannot work is told at once. Rejects with an Error that tells it in full. */
+export async function preflight({ wsUrls, roomType, credentials, clock }: PreflightOptions): Promise<void> {
+  const { projectId, token } = credentials
+  for (const url of wsUrls) {
     let client: Client | undefined
     let unanswered: string | undefined
     try {
@@ -30,22 +29,22 @@ export async function preflight({ ws_urls, room_type, credentials, clock }: Pref
         connectTimeoutMs: PATIENCE_MS,
         onError: () => undefined,
       })
-      await patiently(clock, client.join(room_type, { key: KEY }), (within) => {
+      await withinPatience(clock, client.join(roomType, { key: KEY }), (within) => {
         unanswered = `it had no answer ${within}.`
         client?.close()
       })
     } catch (error) {
       if (unanswered !== undefined) throw new Error(`${REFUSED} at ${url}: ${unanswered}`)
-      throw new Error(explained(error, url, room_type), { cause: error })
+      throw new Error(explained(error, url, roomType), { cause: error })
     } finally {
       client?.close()
     }
   }
 }
 
-function explained(error: unknown, url: string, room_type: string): string {
+function explained(error: unknown, url: string, roomType: string): string {
   if (!(error instanceof RoomfulError)) return String(error)
-  if (error.code === 'unknown_room_type' && room_type === 'load')
+  if (error.code === 'unknown_room_type' && roomType === 'load')
     return `The service at ${url} has no room type "load", which this load test plays in. Start its nodes with ROOMS_DIR=loadtest/rooms (or put loadtest/rooms/load.ts into the folder they have), or name a room type of yours with --room-type and --message.`
   if (error.code === 'connection_failed')
     return `No client can connect to ${url}: ${error.message} Is the service running? --ws says where it is; --local 3 starts one.`

@@ -141,8 +141,19 @@ export interface Failure {
 /** A figure of the whole run that only this scenario has, such as the worst pause of a player. */
 export interface Figure {
   readonly name: string
+  /** Of one that was measured several times the median. */
   readonly value: number
   readonly unit: string
+  /** Of one that was measured several times. A percentile is a sample: the smallest that so many samples do not exceed. */
+  readonly samples?: {
+    readonly count: number
+    readonly min: number
+    readonly p95: number
+    readonly p99: number
+    readonly max: number
+  }
+  /** What its value, or the 99th percentile of its samples, is to be at most. */
+  readonly goal?: { readonly value?: number; readonly p99?: number }
 }
 
 export interface RunResult {
@@ -175,4 +186,42 @@ export interface RunResult {
   readonly bottleneck: readonly string[]
   /** It ran to its end: no check broken, no threshold exceeded, no failure. */
   readonly passed: boolean
+}
+
+/** What is timed in a run, and in which order it is shown. */
+export const TIMINGS: readonly { readonly name: Timing; readonly title: string; readonly meaning: string }[] =
+  [
+    { name: 'rtt', title: 'Round trip', meaning: 'from when a reliable message was due to its ack' },
+    { name: 'connect', title: 'Connect', meaning: 'from the wish to connect to the welcome' },
+    { name: 'join', title: 'Join', meaning: 'from the wish to join to the first snapshot' },
+    { name: 'resume', title: 'Resume', meaning: 'from the loss of a connection to the session going on' },
+    { name: 'pause', title: 'Pause', meaning: 'the longest time a player waited for an effect of its own' },
+  ]
+
+/** The timings of which there are values, in the order they are shown. */
+export const timed = (
+  timings: Readonly<Partial<Record<Timing, Percentiles>>>,
+): { readonly name: Timing; readonly values: Percentiles }[] =>
+  TIMINGS.flatMap(({ name }) => {
+    const values = timings[name]
+    return values !== undefined && values.count > 0 ? [{ name, values }] : []
+  })
+
+/**
+ * How long a second of the log really was, in seconds: a busy generator records it late, and the last one is cut short. `before`: the one
+ * before it; undefined: it is the first.
+ */
+export function lengthAfter(second: Second, before: Second | undefined): number {
+  const length = second.at - (before?.at ?? 0)
+  return length > 0 ? length : 1
+}
+
+/** The same of the i-th second of a log. */
+export const lengthOf = (log: readonly Second[], i: number): number => lengthAfter(log[i]!, log[i - 1])
+
+/** How many of something there were each second, on average over the seconds in which there were any; undefined: there were none. */
+export function averageRate({ totals, seconds_log }: RunResult, key: keyof Counts): number | undefined {
+  let busy = 0
+  for (const [i, { counts }] of seconds_log.entries()) if (counts[key] > 0) busy += lengthOf(seconds_log, i)
+  return busy === 0 ? undefined : totals[key] / busy
 }

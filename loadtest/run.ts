@@ -1,14 +1,13 @@
 import { availableParallelism } from 'node:os'
 import { endWithNpm } from '../deploy/cli/npm-parent.ts'
 import { systemClock } from '../shared/clock.ts'
-import { help } from './help.ts'
-import { parseRun } from './options.ts'
+import { runCommand } from './command.ts'
+import { help, parseRun } from './options.ts'
 import { SCENARIOS } from './scenarios/index.ts'
-import { Undertaking } from './undertaking.ts'
 
 /** `npm run loadtest`; docs/loadtest.md says what its exit codes mean. */
 
-// Whoever has stopped reading (such as head), or has closed the terminal, still gets the reports.
+// When no one reads any more (such as head), or the terminal is closed, the reports are still written.
 for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined)
 endWithNpm(process, systemClock)
 
@@ -18,7 +17,7 @@ else if (request.kind === 'mistake') {
   process.stderr.write(`${request.message}\nnpm run loadtest -- --help shows what there is.\n`)
   process.exitCode = 2
 } else {
-  const exit_code = await new Undertaking(request.options).run()
+  const { exitCode } = await runCommand(request.options)
   // What an interrupted run was about to do (ask for a token, connect) may still be under way.
-  process.exit(exit_code)
+  process.exit(exitCode)
 }

@@ -1,3 +1,5 @@
+import type { Clients } from './clients/clients.ts'
+import { NO_VALUES } from './clients/tally.ts'
 import type { Check, Figure, Percentiles, Timing } from './result.ts'
 
 /** One kind of load. Each is one file in scenarios/, which reads from top to bottom as what happens. */
@@ -8,8 +10,15 @@ export interface Scenario {
   readonly meaning: string
   /** Its own options besides those of every scenario, by the name they are typed with (`rooms` for `--rooms`). */
   readonly options: Readonly<Record<string, ScenarioOption>>
-  /** Whether it does something to the processes of the service, which only works with those it started (`--local`). */
-  readonly needs_local: boolean
+  /**
+   * `any`: whatever service it is pointed at. `local`: it does something to the processes of the service, or reads more of them than
+   * their metrics, which only works with those it started (`--local`). `own`: it starts what it measures itself.
+   */
+  readonly service: 'any' | 'local' | 'own'
+  /** How the service of `--local` is to be otherwise. */
+  readonly local?: LocalWishes
+  /** How often `--runs` has it done where nothing else is said; absent: it takes no `--runs`. */
+  readonly runs?: number
   run(stage: Stage): Promise<void>
 }
 
@@ -19,91 +28,140 @@ export interface ScenarioOption {
   readonly default: number | string
 }
 
+export interface LocalWishes {
+  /** Clients connect to the nodes themselves, client i first to node i mod n: no load balancer, and one control process. */
+  readonly direct: boolean
+  /** Variables of its processes, where the command line says nothing else. */
+  readonly env?: Readonly<Record<string, string>>
+}
+
 /** What a scenario acts with. Every promise rejects when the run is interrupted. */
 export interface Stage {
   /** The value of a numeric option. */
   number(option: string): number
   text(option: string): string
+  /** How often a scenario with `runs` is to do what it measures. */
+  readonly runs: number
+  /** Of all rooms of the run. */
+  readonly roomType: string
   /** The clients, over all threads. */
-  readonly crowd: Crowd
+  readonly clients: Clients
   /** The processes of the service, with `--local`. Throws without. */
   readonly local: LocalService
+  /** Fires when the run is interrupted. */
+  readonly signal: AbortSignal
   /** Runs one phase; the report shows when it was, and the live view how far it is. `seconds`: how long it is expected to take. */
   phase<T>(name: string, seconds: number, work: () => Promise<T>): Promise<T>
-  /** Writes down that something happened. */
+  /** Records that something happened. */
   incident(text: string): void
   /** Adds a figure to the report. */
-  figure(figure: Figure): void
+  figure(figure: Pick<Figure, 'name' | 'value' | 'unit' | 'goal'>): void
+  /** Adds a figure that was measured several times: its value is the median. */
+  samples(figure: Pick<Figure, 'name' | 'unit' | 'goal'> & { readonly values: readonly number[] }): void
   /** Adds a promise of the service that the scenario itself has checked. */
   check(check: Check): void
   /** What was timed in the phase of this name, up to now when it has not ended. */
   timed(timing: Timing, phase: string): Percentiles
-  /** Passes the time of the run. */
+  /** Waits. */
   pass(seconds: number): Promise<void>
 }
 
-/** What all clients of a run do, spread over the threads evenly. Clients are numbered from 0. */
-export interface Crowd {
-  /** Connects `count` more clients, `per_second` of them each second. Resolves when all are connected or have failed. */
-  connect(options: { readonly count: number; readonly per_second: number }): Promise<void>
-  /**
-   * Connects spectators: they read what arrives and look at the sequence numbers, but keep no state and send nothing; many fit in one
-   * thread. Each joins the room `room` right away.
-   */
-  watch(options: {
-    readonly count: number
-    readonly per_second: number
-    readonly room: string
-  }): Promise<void>
-  /** Client i joins the room i mod `rooms` (key `load-<n>`). Resolves when all have joined or failed. */
-  join(options: { readonly rooms: number; readonly per_second: number }): Promise<void>
-  /** Each member sends `rate` reliable messages per second, evenly spread, for `seconds`. Resolves when the time is over. */
-  play(options: { readonly rate: number; readonly seconds: number }): Promise<void>
-  /** Sends on until `stop`. Each message carries `bytes` of text for all members to see; default 0. */
-  start(options: { readonly rate: number; readonly bytes?: number }): Promise<void>
-  stop(): Promise<void>
-  /** Every client leaves its room and joins the next one, `per_second` of them each second, for `seconds`. */
-  churn(options: {
-    readonly per_second: number
-    readonly rooms: number
-    readonly seconds: number
-  }): Promise<void>
-  /** Cuts the sockets of this share (0–1) of all clients at once, without a goodbye. Resolves when all of them are back or have given up. */
-  cut(options: { readonly share: number }): Promise<void>
-  /** This share of the clients stops reading, and sending, for `seconds`. Resolves with how many players the service closed for it (4007), which is no failure. */
-  stall(options: { readonly share: number; readonly seconds: number }): Promise<number>
-  /** Forgets the longest pause of each player: the next `pauses` counts from here. */
-  markPauses(): Promise<void>
-  /** Writes each player's longest pause since the mark down as the timing `pause`. */
-  takePauses(): Promise<void>
-  /** Waits until everything sent is acked, and looks whether the rooms have applied each message once. Resolves after `within_seconds` at most. */
-  settle(options: { readonly within_seconds: number }): Promise<void>
-  /** Issues the tokens of what connects from here on under a key of its own; resolves with what revokes it. Sessions that end by it are expected, and no failures. */
-  underKey(): Promise<RevocableKey>
-  /** Waits until every client of the revoked key is closed; resolves with how long each took. */
-  awaitRevoked(options: { readonly within_seconds: number }): Promise<readonly Closed[]>
-}
-
-/** When a session was closed, in milliseconds since its key was revoked. */
-export interface Closed {
-  /** When the generator saw it. */
-  readonly seen_ms: number
-  /** When the generator had looked before that, and it was open still: what is between the two may be the generator's own delay. */
-  readonly open_ms: number
-}
-
-export interface RevocableKey {
-  revoke(): Promise<void>
-}
-
-/** The processes that `--local` has started. */
+/** The processes that `--local` has started. Names are `node-1` … and `redis`. */
 export interface LocalService {
-  /** `node-1` … */
   readonly nodes: readonly string[]
-  /** Tells a node to end (SIGTERM) and starts it anew when it has ended; resolves when it serves again. */
+  /** Tells a node to end (SIGTERM) and starts it again when it has ended; resolves when it serves again. */
   restart(node: string): Promise<void>
-  /** Ends a node at once (SIGKILL); resolves when it is gone. */
-  kill(node: string): Promise<void>
-  /** Starts a node that has ended; resolves when it serves. */
-  start(node: string): Promise<void>
+  /** Tells a process to end (SIGTERM); resolves when it has. */
+  end(name: string): Promise<void>
+  /** Ends a process at once (SIGKILL); resolves when it is gone. */
+  kill(name: string): Promise<void>
+  /** Starts a process that has ended; resolves when it serves. */
+  start(name: string): Promise<void>
+  /** Stops a process where it is (SIGSTOP), or lets it go on. */
+  pause(name: string): void
+  resume(name: string): void
+  /** The node that owns a room (`type:key`). Rejects when there is none. */
+  ownerOf(roomId: string): Promise<string>
+  /** The sum of a metric of a node over its labels, now. */
+  metric(node: string, name: string): Promise<number>
+  /** Heap and buffers of a node that are in use after a garbage collection, and its resident memory; bytes. */
+  memory(node: string): Promise<{ readonly used: number; readonly rss: number }>
+  /** A section of what Redis tells of itself, name by name. */
+  redisInfo(section: string): Promise<ReadonlyMap<string, string>>
+}
+
+/** What a run is going to be. */
+export interface Prospect {
+  /** How long it should take in all. */
+  readonly seconds: number
+  /** How many clients there will be at its end, spectators among them. */
+  readonly clients: number
+  /** What it is going to time. */
+  readonly timings: ReadonlySet<Timing>
+  /** Whether it revokes a key. */
+  readonly revokes: boolean
+}
+
+/** Plays a scenario through with no clients and no service. `nodes`: of the service. */
+export async function rehearse(
+  scenario: Scenario,
+  values: Readonly<Record<string, number | string>>,
+  runs: number,
+  nodes: readonly string[],
+): Promise<Prospect> {
+  let [seconds, clients, revokes] = [0, 0, false]
+  const timings = new Set<Timing>(['connect', 'join', 'rtt'])
+  const nothing = async (): Promise<void> => undefined
+  const times = (timing: Timing) => async () => {
+    timings.add(timing)
+    return []
+  }
+  const come = async ({ count }: { readonly count: number }): Promise<void> => {
+    clients += count
+  }
+  const rehearsed: Record<string, unknown> = {
+    connect: come,
+    watch: come,
+    cut: times('resume'),
+    stall: async () => 0,
+    takePauses: times('pause'),
+    underKey: async () => {
+      revokes = true
+      return { revoke: nothing }
+    },
+    awaitRevoked: async () => [],
+  }
+  const stub = <T extends object>(known: Record<string, unknown>): T =>
+    new Proxy({} as T, { get: (_, name) => known[String(name)] ?? nothing })
+  const ends = times('resume')
+  await scenario.run({
+    number: (option) => Number(values[option]),
+    text: (option) => String(values[option]),
+    runs,
+    roomType: '',
+    clients: stub(rehearsed),
+    local: stub({
+      nodes,
+      restart: ends,
+      end: ends,
+      kill: ends,
+      ownerOf: async () => nodes[0],
+      metric: async () => 0,
+      memory: async () => ({ used: 0, rss: 0 }),
+      redisInfo: async () => new Map(),
+    }),
+    signal: new AbortController().signal,
+    phase: async <T>(_name: string, expected: number, work: () => Promise<T>) => {
+      seconds += expected
+      // There is no stand-in for servers that a scenario starts itself.
+      return scenario.service === 'own' ? (undefined as T) : work()
+    },
+    incident: () => undefined,
+    figure: () => undefined,
+    samples: () => undefined,
+    check: () => undefined,
+    timed: () => NO_VALUES,
+    pass: nothing,
+  })
+  return { seconds, clients, timings, revokes }
 }

@@ -22,6 +22,7 @@ export interface EnvironmentParts {
   readonly secrets: Secrets
   readonly redis_url: string
   readonly key_prefix: string
+  readonly control_url: string
 }
 
 const HOST = '127.0.0.1'
@@ -46,7 +47,7 @@ export const nodeEnvironment = (parts: EnvironmentParts, index: number): NodeJS.
     WS_PORT: String(websocket),
     ADMIN_HOST: HOST,
     ADMIN_PORT: String(admin),
-    CONTROL_URL: `http://${HOST}:${parts.ports.api}`,
+    CONTROL_URL: parts.control_url,
     HEARTBEAT_SECONDS: parts.env.HEARTBEAT_SECONDS ?? HEARTBEAT_SECONDS,
   })
 }

@@ -50,7 +50,7 @@ export class LocalCluster {
   readonly nodes: Nodes
   readonly redis: RedisView
   readonly redis_url: string
-  /** The kind of load balancer: the name of its program, or `built in`. */
+  /** The kind of load balancer: the name of its program, `built in`, or `none`. */
   readonly balancer: string
   readonly #parts: LocalClusterParts
   readonly #warden: Warden
@@ -66,7 +66,8 @@ export class LocalCluster {
     this.ports = machine.ports
     this.#haproxy = machine.haproxy
     this.#block = machine.block
-    this.balancer = machine.haproxy === undefined ? 'built in' : 'haproxy'
+    this.balancer =
+      options.balancer === 'none' ? 'none' : machine.haproxy === undefined ? 'built in' : 'haproxy'
     this.#warden = new Warden()
     this.secrets = newSecrets(random)
     this.redis_url = env.REDIS_URL ?? `redis://${HOST}:${this.ports.redis}`
@@ -84,6 +85,7 @@ export class LocalCluster {
       secrets: this.secrets,
       redis_url: this.redis_url,
       key_prefix,
+      control_url: this.control_url,
     }
     const roomful = (name: string, command: string, own: NodeJS.ProcessEnv): void =>
       this.#add(name, process.execPath, [...parts.roomful, command], own, / ready: /)
@@ -105,7 +107,8 @@ export class LocalCluster {
       )
     if (env.REDIS_URL && !/^rediss?:\/\//.test(env.REDIS_URL))
       throw new ClusterError('REDIS_URL must name one Redis here: redis://… or rediss://…')
-    const haproxy = options.balancer === 'builtin' ? undefined : findProgram(['haproxy'], env.PATH)
+    const may_be_haproxy = options.balancer === 'auto' || options.balancer === 'haproxy'
+    const haproxy = may_be_haproxy ? findProgram(['haproxy'], env.PATH) : undefined
     if (options.balancer === 'haproxy' && haproxy === undefined)
       throw new ClusterError('there is no haproxy in PATH: install it, or leave --balancer away')
     const folder = await mkdtemp(join(tmpdir(), 'roomful-cluster-'))
@@ -151,6 +154,12 @@ export class LocalCluster {
   abandon(): void {
     this.#ending = true
     for (const child of this.children.values()) void child.kill()
+  }
+
+  /** Where the control API is: behind the load balancer, or where the first control process is. */
+  get control_url(): string {
+    const { api, controls } = this.ports
+    return `http://${HOST}:${this.balancer === 'none' ? controls[0] : api}`
   }
 
   get #haproxyFile(): string {
@@ -213,6 +222,7 @@ export class LocalCluster {
       await Promise.race([this.#reachControl(), ended])
       return
     }
+    if (this.balancer === 'none') return
     const { clock } = this.#parts
     const { websocket, api, nodes, controls } = this.ports
     const behind_websocket = nodes.map((node) => ({ port: node.websocket, health_port: node.admin }))

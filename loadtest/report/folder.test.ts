@@ -24,7 +24,7 @@ describe('the folder of a report', () => {
     const folder = await claim('of', 'today')
     const file = join(base, 'of', 'today', '.loadtest-running')
     expect((await stat(file)).size).toBeGreaterThan(BYTES)
-    await folder.makeRoom()
+    await folder.freeReserve()
     expect((await stat(file)).size).toBeLessThan(200)
     folder.release()
     expect(await readdir(join(base, 'of', 'today'))).toEqual([])

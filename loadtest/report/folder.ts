@@ -51,8 +51,8 @@ export class ReportFolder {
     return claimed
   }
 
-  /** Gives the room that was kept free to the reports. A folder that somebody has taken away meanwhile has none to give. */
-  async makeRoom(): Promise<void> {
+  /** Gives the space that was reserved to the reports. A folder that was removed meanwhile has none to give. */
+  async freeReserve(): Promise<void> {
     await truncate(join(this.path, CLAIM), claimOf(process.pid).length).catch(() => undefined)
   }
 

@@ -1,8 +1,8 @@
+import { allowsErrors } from '../limits.ts'
 import type { Check, RunResult, Verdict } from '../result.ts'
-import { MAX_ERRORS } from '../thresholds.ts'
 import { summary } from '../view/summary.ts'
-import { inUnit } from '../view/text.ts'
-import { brokenLimit, interruption, plural } from './verdict.ts'
+import { inUnit, plural } from '../view/text.ts'
+import { brokenLimit, interruption } from './outcome.ts'
 
 /**
  * A run as JUnit XML: its end, each check, each limit and its failures are test cases. What is wrong is a failure; an interruption is an
@@ -48,7 +48,7 @@ ${cases.map((each) => testCase(each, result)).join('\n')}
 
 function casesOf(result: RunResult): Case[] {
   const { failure, checks, verdicts, failures, totals } = result
-  const allowed = verdicts.some(({ threshold }) => threshold === MAX_ERRORS)
+  const allowed = allowsErrors(result)
   const ended: Case = {
     name: 'ran to its end',
     kind: 'run',

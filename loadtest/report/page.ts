@@ -1,94 +1,394 @@
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import type { RunResult } from '../result.ts'
-import { clock } from '../view/text.ts'
-import { chartData, chartFigure, placeRules } from './chart-drawing.ts'
+import { createRequire } from 'node:module'
+import { html, raw } from 'hono/html'
+import { averageRate, type Check, lengthOf, type RunResult, type Second, timed } from '../result.ts'
+import { bytes, clock, count, digits, duration, figureText, inUnit, NONE, percent } from '../view/text.ts'
 import { type Chart, chartsOf } from './charts.ts'
-import { escaped, jsonData } from './html.ts'
-import {
-  checks,
-  circumstances,
-  failures,
-  incidents,
-  keyFigures,
-  limits,
-  partSection,
-  servers,
-  timings,
-  verdictBand,
-} from './sections.ts'
-import { Timeline } from './timeline.ts'
-import { outcomeOf } from './verdict.ts'
+import { hasBegun, outcomeOf } from './outcome.ts'
+
+type Html = ReturnType<typeof html>
+type Content = Html | string
 
 const COLOURS = { passed: '#1a7f4b', failed: '#b3261e', interrupted: '#9a5b00' }
+const HEADINGS = { passed: '✓ Passed', failed: '✗ Failed', interrupted: '‖ Interrupted' }
+/** Most rows of the table behind a chart. */
+const MOST_ROWS = 120
 
-/** In this order: later ones change what earlier ones say. */
-const STYLES = ['base.css', 'verdict.css', 'tables.css', 'charts.css', 'narrow.css']
+const own = (name: string): string => readFileSync(new URL(`./page/${name}`, import.meta.url), 'utf8')
+/** uPlot draws the charts; it is part of the page, which loads nothing. */
+const uplot = (name: string): string =>
+  readFileSync(createRequire(import.meta.url).resolve(`uplot/dist/${name}`), 'utf8')
 
-/** A file of the page. */
-const part = (name: string): string => readFileSync(new URL(`./page/${name}`, import.meta.url), 'utf8')
+const hash = (text: string): string => `'sha256-${createHash('sha256').update(text).digest('base64')}'`
+
+/** A value as JSON that may stand in a script element: nothing in it can end the element. */
+const jsonData = (value: unknown): string =>
+  JSON.stringify(value)
+    .replaceAll('<', '\\u003c')
+    .replaceAll('\u2028', '\\u2028')
+    .replaceAll('\u2029', '\\u2029')
 
 /**
  * The report as one HTML file that asks for nothing else: style, script and figures are in it, and its content security policy lets it
- * run and load nothing but those. It is complete without the script, which adds the crosshair and switches lines on and off.
+ * run and load nothing but those. All but the lines of the charts is there without the script.
  */
-export function reportPage(result: RunResult): string {
-  const timeline = new Timeline(result)
-  const charts = chartsOf(result, timeline).map((chart, i) => ({ chart, id: `chart-${i}` }))
-  const script = part('page.js')
-  const style = [...STYLES.map(part), placeRules(timeline, result)].join('\n')
-  const policy = `default-src 'none'; style-src '${hash(style)}'; script-src '${hash(script)}'; img-src data:; base-uri 'none'; form-action 'none'`
+export async function reportPage(result: RunResult): Promise<string> {
+  const charts = chartsOf(result)
+  const style = `${uplot('uPlot.min.css')}\n${own('report.css')}`
+  const script = `${uplot('uPlot.iife.min.js')}\n${own('report.js')}`
+  const policy = `default-src 'none'; style-src ${hash(style)}; script-src ${hash(script)}; img-src data:; base-uri 'none'; form-action 'none'`
   const { word } = outcomeOf(result)
-  const parts = [
+  const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 8 8"><circle cx="4" cy="4" r="4" fill="${COLOURS[word]}"/></svg>`
+  const parts: readonly Part[] = [
     failures(result),
     checks(result),
     limits(result),
     timings(result),
-    {
-      id: 'timeline',
-      title: 'Over time',
-      about: about(timeline),
-      content: `${incidents(result)}${groups(charts, timeline, result)}`,
-    },
+    overTime(result, charts),
     servers(result),
     circumstances(result),
-  ].filter((part) => part.content !== '')
+  ].filter(({ content }) => content !== '')
   const data = {
-    places: timeline.places,
-    moments: timeline.moments.map((moment, i) => `${clock(moment)} ${timeline.phase_names[i]}`),
-    charts: Object.fromEntries(charts.map(({ chart, id }) => [id, chartData(chart)])),
+    at: result.seconds_log.map(({ at }) => at),
+    phases: phasesOf(result.seconds_log),
+    incidents: result.incidents.map(({ at }) => at),
+    charts: charts.map(({ unit, log, series, limits: lines }) => ({ unit, log, series, limits: lines })),
   }
-  const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 8 8"><circle cx="4" cy="4" r="4" fill="${COLOURS[word]}"/></svg>`
-  return `<!doctype html>
+  const page = await html`<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta http-equiv="content-security-policy" content="${policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>${escaped(`${result.scenario} ${word} · roomful load test`)}</title>
+<title>${result.scenario} ${word} · roomful load test</title>
 <link rel="icon" href="data:image/svg+xml,${encodeURIComponent(icon)}">
-<style>${style}</style>
+<style>${raw(style)}</style>
 </head>
 <body>
 <header>
-<p class="product">roomful load test</p>
-<h1>${escaped(result.scenario)}</h1>
-<p class="about">${escaped(result.meaning)}</p>
-<p class="facts"><time datetime="${escaped(result.started_at)}">${escaped(result.started_at.replace('T', ' ').slice(0, 16))} UTC</time> · ${length(result)} · ${escaped(result.target)}</p>
+<p class="soft">roomful load test</p>
+<h1>${result.scenario}</h1>
+<p class="about">${result.meaning}</p>
+<p class="soft facts">${result.started_at.replace('T', ' ').slice(0, 16)} UTC · ${length(result)} · ${result.target}</p>
 </header>
-<nav aria-label="Parts">${parts.map(({ id, title }) => `<a href="#${id}">${title}</a>`).join('')}</nav>
+<nav aria-label="Parts">${parts.map(({ id, title }) => html`<a href="#${id}">${title}</a>`)}</nav>
 <main>
-${verdictBand(result)}
+${verdict(result)}
 ${keyFigures(result)}
-${parts.map(partSection).join('\n')}
+${parts.map(
+  ({ id, title, about, content }) =>
+    html`<section id="${id}" aria-labelledby="${id}-heading"><h2 id="${id}-heading">${title}</h2><p class="about">${about}</p>${content}</section>`,
+)}
 </main>
 <footer><a href="report.json">report.json</a> and <a href="junit.xml">junit.xml</a> beside this file hold the same for machines.</footer>
-<script type="application/json" id="data">${jsonData(data)}</script>
-<script type="module">${script}</script>
+<script type="application/json" id="data">${raw(jsonData(data))}</script>
+<script>${raw(script)}</script>
 </body>
 </html>
 `
+  return String(page)
+}
+
+/** A part of the page under a heading; one with no content is left out. */
+interface Part {
+  readonly id: string
+  readonly title: string
+  readonly about: string
+  readonly content: Content
+}
+
+interface Column {
+  readonly title: string
+  /** Figures stand to the right. */
+  readonly number?: boolean
+}
+
+/** Text columns, and those of figures behind them. */
+const columns = (texts: readonly string[], figures: readonly string[]): Column[] => [
+  ...texts.map((title) => ({ title })),
+  ...figures.map((title) => ({ title, number: true })),
+]
+
+/** A table that scrolls where it is too large; a `stacked` one puts cells below each other on a phone. Without rows it is empty. */
+function table(
+  caption: string,
+  head: readonly Column[],
+  rows: readonly (readonly Content[])[],
+  stacked = false,
+): Content {
+  if (rows.length === 0) return ''
+  const cell = (content: Content, { title, number }: Column) =>
+    html`<td class="${number ? 'number' : ''}"${stacked && title !== '' ? html` data-of="${title}"` : ''}>${content}</td>`
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="${caption}"><table class="${stacked ? 'stacked' : ''}"><thead><tr>${head.map(({ title, number }) => html`<th scope="col" class="${number ? 'number' : ''}">${title}</th>`)}</tr></thead><tbody>${rows.map((row) => html`<tr>${row.map((content, i) => cell(content, head[i]!))}</tr>`)}</tbody></table></div>`
+}
+
+const bullets = (lines: readonly string[]): Content =>
+  lines.length === 0 ? '' : html`<ul>${lines.map((line) => html`<li>${line}</li>`)}</ul>`
+
+/** The first thing to read: what the run comes to, and why. */
+function verdict(result: RunResult): Html {
+  const { word, sentence, reasons } = outcomeOf(result)
+  const { interrupted, seconds, planned_seconds, bottleneck } = result
+  const share = seconds / Math.max(1, seconds, planned_seconds)
+  return html`<section class="verdict ${word}" aria-label="Verdict"><h2>${HEADINGS[word]}</h2><p>${sentence}</p>${
+    interrupted
+      ? html`<progress value="${share.toFixed(3)}" aria-label="How much of its time the run has had"></progress>`
+      : ''
+  }${bullets(reasons)}</section>${
+    bottleneck.length === 0
+      ? ''
+      : html`<section class="verdict warned" aria-label="Warning"><h2>The load generator may have been the limit</h2><p>What is slow below may be the generator, not the service. Give it more threads or a machine of its own.</p>${bullets(bottleneck)}</section>`
+  }`
+}
+
+/** The figures most people come for. */
+function keyFigures(result: RunResult): Content {
+  const { timings: all, totals, seconds_log, figures } = result
+  if (!hasBegun(result)) return ''
+  const tile = (name: string, value: string, note = '', bad = false) =>
+    html`<div class="card tile${bad ? ' bad' : ''}"><h3>${name}</h3><strong>${value}</strong><small class="soft">${note}</small></div>`
+  const rate = (key: 'sends' | 'updates') => {
+    const average = averageRate(result, key)
+    return average === undefined ? 'none' : `${digits(average)}/s on average`
+  }
+  const time = (name: string, values: RunResult['timings']['rtt']) =>
+    values?.count
+      ? tile(`${name} p99`, duration(values.p99), `p50 ${duration(values.p50)} · max ${duration(values.max)}`)
+      : ''
+  const online = seconds_log.reduce((most, second) => Math.max(most, second.online), 0)
+  const cpu = seconds_log
+    .flatMap((second) => second.servers)
+    .reduce((most, server) => Math.max(most, server.cpu_seconds / server.seconds), 0)
+  const played = totals.connects > 0 || totals.errors > 0
+  return html`<section class="tiles" aria-label="Key figures">${
+    played
+      ? [
+          tile('Clients', count(online), 'online at once'),
+          time('Round trip', all.rtt),
+          time('Connect', all.connect),
+          tile('Messages', count(totals.sends), rate('sends')),
+          tile('Updates', count(totals.updates), rate('updates')),
+          tile(
+            'Failures',
+            count(totals.errors),
+            totals.errors === 0 ? 'of any kind' : 'see below',
+            totals.errors > 0,
+          ),
+          totals.retries > 0 ? tile('Retries', count(totals.retries), 'attempts to connect again') : '',
+          cpu > 0 ? tile('Busiest server', percent(cpu), 'of a core, in its worst second') : '',
+        ]
+      : ''
+  }${figures.map((figure) => {
+    const text = figureText(figure)
+    const value = inUnit(figure.value, figure.unit)
+    return tile(figure.name, value, text === value ? 'of this scenario' : text.slice(value.length))
+  })}</section>`
+}
+
+const badge = (look: 'good' | 'bad' | '', text: string): Html =>
+  html`<span class="badge ${look}">${text}</span>`
+
+/** What was promised, and whether it was kept; what was broken first, and what nothing is known of last. */
+function checks({ checks: all, interrupted }: RunResult): Part {
+  const weight = ({ violations }: Check): number => (violations === undefined ? 2 : violations === 0 ? 1 : 0)
+  const judgement = ({ violations }: Check): Html => {
+    if (violations === undefined) return badge('', '– not checked')
+    if (violations > 0) return badge('bad', '✗ broken')
+    return interrupted ? badge('', '✓ kept so far') : badge('good', '✓ kept')
+  }
+  const rows = all
+    .toSorted((a, b) => weight(a) - weight(b))
+    .map((check) => [
+      judgement(check),
+      html`<b>${check.name}</b><p>${check.meaning}</p>${check.examples.length === 0 ? '' : html`<pre>${check.examples.join('\n')}</pre>`}`,
+      check.note,
+      check.violations === undefined ? NONE : count(check.violations),
+    ])
+  return {
+    id: 'checks',
+    title: 'Checks',
+    about: interrupted
+      ? 'Promises of the service, as far as they were looked at until the run was interrupted.'
+      : 'Promises of the service that were looked at while it was under load.',
+    content: table('Checks', columns(['', 'promise', 'looked at'], ['violations']), rows, true),
+  }
+}
+
+/** The limits that were given. */
+function limits({ verdicts, interrupted }: RunResult): Part {
+  const judgement = (held: boolean | undefined): Html => {
+    if (held === undefined) return badge('', '– not reached')
+    if (!held) return badge('bad', '✗ broken')
+    return interrupted ? badge('', '✓ held so far') : badge('good', '✓ held')
+  }
+  const rows = verdicts.map(({ threshold, limit, actual, unit, held }) => [
+    judgement(held),
+    threshold,
+    actual === undefined ? 'nothing measured' : inUnit(actual, unit),
+    inUnit(limit, unit),
+  ])
+  return {
+    id: 'limits',
+    title: 'Limits',
+    about: 'What was given on the command line.',
+    content: table('Limits', columns(['', 'limit'], ['was', 'allowed']), rows, true),
+  }
+}
+
+/** What failed, by kind. */
+function failures({ failures: all }: RunResult): Part {
+  const rows = all.map(({ code, count: times, example }) => [code, example, count(times)])
+  return {
+    id: 'failures',
+    title: 'Failures',
+    about: 'Of each kind, the message of the first.',
+    content: table('Failures', columns(['code', 'first message'], ['times']), rows, true),
+  }
+}
+
+/** How long everything took, over the whole run. */
+function timings({ timings: all }: RunResult): Part {
+  const of = ['mean', 'p50', 'p90', 'p95', 'p99', 'p999', 'max'] as const
+  const rows = timed(all).map(({ name, values }) => [
+    name,
+    count(values.count),
+    ...of.map((statistic) => duration(values[statistic])),
+  ])
+  const head = columns([''], ['count', ...of.map((name) => (name === 'p999' ? 'p99.9' : name))])
+  return {
+    id: 'timings',
+    title: 'Timings',
+    about: 'Over the whole run, from when each thing was due.',
+    content: table('Timings', head, rows),
+  }
+}
+
+/** What each server used. */
+function servers({ seconds_log: log }: RunResult): Part {
+  const names = [...new Set(log.flatMap((second) => second.servers.map(({ name }) => name)))]
+  const rows = names.map((name) => {
+    const all = log.flatMap((second, i) =>
+      second.servers
+        .filter((server) => server.name === name)
+        .map((server) => ({ ...server, length: lengthOf(log, i) })),
+    )
+    const up = all.filter((server) => server.up)
+    type Server = (typeof up)[number]
+    const sum = (of: readonly Server[], value: (server: Server) => number): number =>
+      of.reduce((total, server) => total + value(server), 0)
+    const most = (value: (server: Server) => number): number => Math.max(0, ...up.map(value))
+    // What a kind of process does not tell of itself is 0 all the time.
+    const told = (write: (value: number) => string, highest: number): string =>
+      highest === 0 ? NONE : write(highest)
+    const cpu = sum(up, (server) => server.cpu_seconds)
+    const seconds = sum(up, (server) => server.length)
+    const down = sum(all, (server) => server.length) - seconds
+    return [
+      name,
+      `${digits(cpu)} s`,
+      percent(cpu / Math.max(1, seconds)),
+      percent(most((server) => server.cpu_seconds / server.seconds)),
+      told(
+        percent,
+        most((server) => server.event_loop_utilisation),
+      ),
+      told(
+        duration,
+        most((server) => server.event_loop_delay_ms),
+      ),
+      bytes(most((server) => server.rss_bytes)),
+      count(most((server) => server.sessions)),
+      count(most((server) => server.rooms)),
+      count(sum(up, (server) => server.resyncs)),
+      down > 0 ? `${Math.round(down)} s` : NONE,
+    ]
+  })
+  const head = ['CPU time', 'CPU mean', 'CPU peak', 'loop peak', 'loop delay', 'memory', 'sessions', 'rooms']
+  return {
+    id: 'servers',
+    title: 'Servers',
+    about: 'From the metrics of each process, once a second; 100% of CPU is one core.',
+    content: table('Servers', columns([''], [...head, 'resyncs', 'down']), rows),
+  }
+}
+
+/** The charts, and what happened when. */
+function overTime(result: RunResult, charts: readonly Chart[]): Part {
+  const { incidents, seconds_log: log } = result
+  const groups = [...new Set(charts.map(({ group }) => group))]
+  const figure = (chart: Chart) =>
+    html`<figure class="card"><figcaption><h4>${chart.title}</h4><p class="about">${chart.about}</p></figcaption><div data-plot tabindex="0" role="group" aria-label="${chart.title}; arrow keys move through time"></div><details><summary>Values</summary>${values(chart, log)}</details></figure>`
+  return {
+    id: 'timeline',
+    title: 'Over time',
+    about:
+      log.length === 0
+        ? 'The run ended before its first second: there is nothing to draw.'
+        : 'Second by second. Shaded: the phases of the run; upright lines: what happened. Drag over a part to see more of it; a name in the legend switches its line.',
+    content: html`${
+      incidents.length === 0
+        ? ''
+        : html`<ol class="incidents" aria-label="What happened">${incidents.map(({ at, text }) => html`<li>${clock(at)} ${text}</li>`)}</ol>`
+    }${groups.map((name) => {
+      const all = charts.filter(({ group }) => group === name)
+      return html`<h3 class="group">${name}</h3><div class="charts">${all.map(figure)}</div>`
+    })}`,
+  }
+}
+
+/** The values of a chart as a table: of as many seconds a row as are needed for it to stay readable, lowest and highest. */
+function values({ title, series }: Chart, log: readonly Second[]): Content {
+  const size = Math.max(1, Math.ceil(log.length / MOST_ROWS))
+  const cell = (all: readonly (number | null)[]): string => {
+    const known = all.filter((value) => value !== null)
+    if (known.length === 0) return NONE
+    const [low, high] = [Math.min(...known), Math.max(...known)].map(String)
+    return low === high ? high! : `${low} – ${high}`
+  }
+  const rows = log.flatMap((second, i) =>
+    i % size > 0
+      ? []
+      : [[clock(second.at), second.phase, ...series.map((each) => cell(each.values.slice(i, i + size)))]],
+  )
+  return table(
+    title,
+    columns(
+      ['at', 'phase'],
+      series.map(({ name }) => name),
+    ),
+    rows,
+  )
+}
+
+/** From where to where each phase was, in seconds. */
+function phasesOf(log: readonly Second[]): { name: string; from: number; to: number }[] {
+  const starts = log.flatMap(({ phase }, i) =>
+    phase === log[i - 1]?.phase ? [] : [{ name: phase, from: log[i - 1]?.at ?? 0 }],
+  )
+  return starts.map((start, i) => ({ ...start, to: starts[i + 1]?.from ?? log.at(-1)!.at }))
+}
+
+/** With what the run was made, so that it can be made again. */
+function circumstances(result: RunResult): Part {
+  const { options, machine, target, started_at, seconds, planned_seconds, interrupted } = result
+  const about = interrupted ? ` of about ${digits(Math.max(seconds, planned_seconds))} s` : ''
+  const rows = {
+    target,
+    'started at': started_at,
+    duration: `${digits(seconds)} s${about}`,
+    roomful: machine.roomful,
+    'node.js': machine.node,
+    'cores of the generator': String(machine.cores),
+  }
+  const list = (entries: readonly (readonly [string, string])[]) =>
+    html`<dl>${entries.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`
+  return {
+    id: 'run',
+    title: 'The run',
+    about: 'Under what circumstances, and with which options.',
+    content: html`<div class="card pair">${list(Object.entries(rows))}${list(Object.entries(options).map(([name, value]) => [`--${name}`, value]))}</div>`,
+  }
 }
 
 /** `0:31 min`, or how much of it an interrupted run has done. */
@@ -97,26 +397,3 @@ function length({ seconds, planned_seconds, interrupted }: RunResult): string {
   const told = interrupted ? `${clock(seconds)} of ${clock(longest)}` : clock(seconds)
   return `${told} ${longest < 3600 ? 'min' : 'h'}`
 }
-
-function about({ step, moments }: Timeline): string {
-  if (moments.length === 0) return 'The run ended before its first second: there is nothing to draw.'
-  return step === 1
-    ? 'Second by second. Shaded: the phases of the run; flags: what happened.'
-    : `Each point is ${step} seconds: the line is their highest value, the band reaches down to their lowest. Shaded: the phases of the run; flags: what happened.`
-}
-
-function groups(
-  charts: readonly { readonly chart: Chart; readonly id: string }[],
-  timeline: Timeline,
-  result: RunResult,
-): string {
-  const names = [...new Set(charts.map(({ chart }) => chart.group))]
-  return names
-    .map((name) => {
-      const own = charts.filter(({ chart }) => chart.group === name)
-      return `<h3 class="group">${escaped(name)}</h3><div class="charts">${own.map(({ chart, id }) => chartFigure(chart, id, timeline, result)).join('\n')}</div>`
-    })
-    .join('\n')
-}
-
-const hash = (text: string): string => `sha256-${createHash('sha256').update(text).digest('base64')}`

@@ -2,10 +2,10 @@ import { mkdir, mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { madeUpResult } from '../../test/support/load-result.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
 import { summary } from '../view/summary.ts'
 import { junitXml } from './junit.ts'
-import { madeUpResult } from './made-up-result.ts'
 import { expectedBytes, writeReports } from './write.ts'
 
 const random = () => new SeededRandom(9)

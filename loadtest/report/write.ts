@@ -5,7 +5,7 @@ import { makeFolder, REPORTS, type ReportName } from './folder.ts'
 import { junitXml } from './junit.ts'
 import { reportPage } from './page.ts'
 
-const TEXTS: Readonly<Record<ReportName, (result: RunResult) => string>> = {
+const TEXTS: Readonly<Record<ReportName, (result: RunResult) => string | Promise<string>>> = {
   'report.json': (result) => `${JSON.stringify(result, undefined, 2)}\n`,
   'junit.xml': junitXml,
   'report.html': reportPage,
@@ -34,10 +34,10 @@ export async function writeReports(result: RunResult, folder: string): Promise<s
   return REPORTS.map((name) => join(folder, name))
 }
 
-async function write(path: string, text: () => string): Promise<void> {
+async function write(path: string, text: () => string | Promise<string>): Promise<void> {
   const part = `${path}.part`
   try {
-    await writeFile(part, text())
+    await writeFile(part, await text())
     await rename(part, path)
   } catch (error) {
     await rm(part, { force: true }).catch(() => undefined)

@@ -27,37 +27,40 @@ export interface Milestone {
   readonly number: number
 }
 
-/** The room type of the load test: counts what it applies, so that everybody can see that each message was applied once. */
-const load = defineRoom({
-  type: 'load',
-  max_members: 100_000,
-  messages: {
-    op: {
-      data: v.object({ n: v.pipe(v.number(), v.integer()), text: v.optional(v.string(), '') }),
-      rate: { per_second: 10_000, burst: 10_000 },
+/** A room that counts what it applies, so that each client can see that each message was applied once. */
+export const countingRoom = <T extends string>(type: T, durability: 'none' | 'snapshot' | 'journal') =>
+  defineRoom({
+    type,
+    max_members: 100_000,
+    messages: {
+      op: {
+        data: v.object({ n: v.pipe(v.number(), v.integer()), text: v.optional(v.string(), '') }),
+        rate: { per_second: 10_000, burst: 10_000 },
+      },
     },
-  },
-  sync: { rate: 0 },
-  durability: 'journal',
-  idle_seconds: 5,
-  create: (): LoadState => ({ players: {}, milestones: 0 }),
+    sync: { rate: 0 },
+    durability,
+    idle_seconds: 5,
+    create: (): LoadState => ({ players: {}, milestones: 0 }),
 
-  on_message(state, { data, member }, ctx) {
-    state.players[member.member_id] ??= { count: 0, last: 0, text: '' }
-    const player = state.players[member.member_id]
-    if (!player) return
-    player.count += 1
-    player.last = data.n
-    player.text = data.text
-    if (player.count % EVENT_EVERY > 0) return
-    state.milestones += 1
-    ctx.emit('milestone', { number: state.milestones } satisfies Milestone)
-  },
+    on_message(state, { data, member }, ctx) {
+      state.players[member.member_id] ??= { count: 0, last: 0, text: '' }
+      const player = state.players[member.member_id]
+      if (!player) return
+      player.count += 1
+      player.last = data.n
+      player.text = data.text
+      if (player.count % EVENT_EVERY > 0) return
+      state.milestones += 1
+      ctx.emit('milestone', { number: state.milestones } satisfies Milestone)
+    },
 
-  on_leave(state, member) {
-    delete state.players[member.member_id]
-  },
-})
+    on_leave(state, member) {
+      delete state.players[member.member_id]
+    },
+  })
 
+/** The room type of the load test. */
+const load = countingRoom('load', 'journal')
 export default load
 export type LoadRoom = typeof load

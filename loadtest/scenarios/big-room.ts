@@ -1,7 +1,7 @@
 import type { Scenario } from '../scenario.ts'
 import { settle } from './gather.ts'
 
-/** A final that everybody watches. */
+/** A final that all watch. */
 export const bigRoom: Scenario = {
   name: 'big-room',
   meaning: 'A few play in one room, and thousands watch it through all nodes.',
@@ -12,20 +12,20 @@ export const bigRoom: Scenario = {
     ramp: { meaning: 'spectators who come each second', kind: 'count', default: 100 },
     seconds: { meaning: 'how long they play', kind: 'seconds', default: 20 },
   },
-  needs_local: false,
+  service: 'any',
 
   async run(stage) {
-    const { crowd } = stage
+    const { clients } = stage
     const [count, players, rate] = [stage.number('spectators'), stage.number('players'), stage.number('rate')]
-    const [per_second, seconds] = [stage.number('ramp'), stage.number('seconds')]
+    const [perSecond, seconds] = [stage.number('ramp'), stage.number('seconds')]
     await stage.phase('players', 1, async () => {
-      await crowd.connect({ count: players, per_second })
-      await crowd.join({ rooms: 1, per_second })
+      await clients.connect({ count: players, perSecond })
+      await clients.join({ rooms: 1, perSecond })
     })
-    await stage.phase('spectators', count / per_second, () =>
-      crowd.watch({ count, per_second, room: 'load-0' }),
+    await stage.phase('spectators', count / perSecond, () =>
+      clients.watch({ count, perSecond, room: 'load-0' }),
     )
-    await stage.phase('play', seconds, () => crowd.play({ rate, seconds }))
+    await stage.phase('play', seconds, () => clients.play({ rate, seconds }))
     await settle(stage)
   },
 }

@@ -10,18 +10,18 @@ export const churn: Scenario = {
     moves: { meaning: 'players who change rooms each second', kind: 'count', default: 50 },
     seconds: { meaning: 'for how long', kind: 'seconds', default: 20 },
   },
-  needs_local: false,
+  service: 'any',
 
   async run(stage) {
-    const { crowd } = stage
-    const [per_second, rooms, seconds] = [
+    const { clients } = stage
+    const [perSecond, rooms, seconds] = [
       stage.number('moves'),
       stage.number('rooms'),
       stage.number('seconds'),
     ]
     await gather(stage)
-    await crowd.start({ rate: stage.number('rate') })
-    await stage.phase('churn', seconds, () => crowd.churn({ per_second, rooms, seconds }))
+    await clients.start({ rate: stage.number('rate') })
+    await stage.phase('churn', seconds, () => clients.churn({ perSecond, rooms, seconds }))
     await settle(stage)
   },
 }

@@ -12,17 +12,17 @@ export const connectStorm: Scenario = {
     rate: { meaning: 'reliable messages each of them sends per second', kind: 'number', default: 1 },
     seconds: { meaning: 'how long they play afterwards', kind: 'seconds', default: 10 },
   },
-  needs_local: false,
+  service: 'any',
 
   async run(stage) {
-    const { crowd } = stage
-    const [count, per_second] = [stage.number('clients'), stage.number('per-second')]
+    const { clients } = stage
+    const [count, perSecond] = [stage.number('clients'), stage.number('per-second')]
     const [rooms, rate, seconds] = [stage.number('rooms'), stage.number('rate'), stage.number('seconds')]
 
-    await stage.phase('connect', count / per_second, () => crowd.connect({ count, per_second }))
-    await stage.phase('join', count / per_second, () => crowd.join({ rooms, per_second }))
-    await stage.phase('play', seconds, () => crowd.play({ rate, seconds }))
-    await stage.phase('settle', 1, () => crowd.settle({ within_seconds: 10 }))
+    await stage.phase('connect', count / perSecond, () => clients.connect({ count, perSecond }))
+    await stage.phase('join', count / perSecond, () => clients.join({ rooms, perSecond }))
+    await stage.phase('play', seconds, () => clients.play({ rate, seconds }))
+    await stage.phase('settle', 1, () => clients.settle({ withinSeconds: 10 }))
 
     for (const what of ['connect', 'join'] as const)
       timeFigure(stage, `${what} p99`, { timing: what, phase: what, statistic: 'p99' })

@@ -23,16 +23,16 @@ export const gathering = (players: {
 
 /** The players connect and join their rooms. */
 export async function gather(stage: Stage): Promise<void> {
-  const { crowd } = stage
-  const [count, rooms, per_second] = [stage.number('clients'), stage.number('rooms'), stage.number('ramp')]
-  await stage.phase('connect', count / per_second, () => crowd.connect({ count, per_second }))
-  await stage.phase('join', count / per_second, () => crowd.join({ rooms, per_second }))
+  const { clients } = stage
+  const [count, rooms, perSecond] = [stage.number('clients'), stage.number('rooms'), stage.number('ramp')]
+  await stage.phase('connect', count / perSecond, () => clients.connect({ count, perSecond }))
+  await stage.phase('join', count / perSecond, () => clients.join({ rooms, perSecond }))
 }
 
-/** Nobody sends any more, and everything sent arrives. */
+/** Nothing is sent any more, and everything sent arrives. */
 export async function settle(stage: Stage): Promise<void> {
-  await stage.crowd.stop()
-  await stage.phase('settle', 1, () => stage.crowd.settle({ within_seconds: SETTLE_SECONDS }))
+  await stage.clients.stop()
+  await stage.phase('settle', 1, () => stage.clients.settle({ withinSeconds: SETTLE_SECONDS }))
 }
 
 /** Adds the longest of the pauses that were timed in these phases as a figure. */

@@ -1,7 +1,10 @@
 import type { Scenario } from '../scenario.ts'
+import { bench } from './bench.ts'
 import { bigRoom } from './big-room.ts'
 import { churn } from './churn.ts'
 import { connectStorm } from './connect-storm.ts'
+import { commits, hop, rooms, sessions } from './costs.ts'
+import { faults } from './faults.ts'
 import { nodeKill } from './node-kill.ts'
 import { resumeStorm } from './resume-storm.ts'
 import { revoke } from './revoke.ts'
@@ -20,4 +23,11 @@ export const SCENARIOS: readonly Scenario[] = [
   revoke,
   rollingRestart,
   nodeKill,
+  // Measurements.
+  bench,
+  faults,
+  hop,
+  commits,
+  rooms,
+  sessions,
 ]

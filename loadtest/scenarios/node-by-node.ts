@@ -20,19 +20,19 @@ export async function nodeByNode(
   seconds: number,
   work: (node: string) => Promise<void>,
 ): Promise<void> {
-  const { crowd, local } = stage
+  const { clients, local } = stage
   const calm = stage.number('calm')
   await gather(stage)
-  await crowd.start({ rate: stage.number('rate') })
+  await clients.start({ rate: stage.number('rate') })
   await stage.phase('calm', calm, () => stage.pass(calm))
 
   for (const node of local.nodes)
     await stage.phase(node, seconds + calm, async () => {
-      await crowd.markPauses()
+      await clients.markPauses()
       await work(node)
       stage.incident(`${node} serves again`)
       await stage.pass(calm)
-      await crowd.takePauses()
+      await clients.takePauses()
     })
 
   await settle(stage)

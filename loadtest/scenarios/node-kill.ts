@@ -5,9 +5,9 @@ import { nodeByNode, nodeByNodeOptions } from './node-by-node.ts'
 export const nodeKill: Scenario = {
   name: 'node-kill',
   meaning:
-    'While all play, each node in turn is ended at once and started anew: its rooms go on elsewhere, and nobody loses anything.',
+    'While all play, each node in turn is ended at once and started again: its rooms go on elsewhere, and no one loses anything.',
   options: nodeByNodeOptions,
-  needs_local: true,
+  service: 'local',
 
   async run(stage) {
     const calm = stage.number('calm')

@@ -11,24 +11,24 @@ export const resumeStorm: Scenario = {
     storms: { meaning: 'how often all sockets are cut', kind: 'count', default: 3 },
     calm: { meaning: 'time before and after each storm', kind: 'seconds', default: 5 },
   },
-  needs_local: false,
+  service: 'any',
 
   async run(stage) {
-    const { crowd } = stage
+    const { clients } = stage
     const calm = stage.number('calm')
     await gather(stage)
-    await crowd.start({ rate: stage.number('rate') })
+    await clients.start({ rate: stage.number('rate') })
     await stage.phase('calm', calm, () => stage.pass(calm))
 
     const storms = Array.from({ length: stage.number('storms') }, (_, index) => `storm ${index + 1}`)
     for (const storm of storms)
       await stage.phase(storm, calm + 1, async () => {
-        await crowd.markPauses()
+        await clients.markPauses()
         stage.incident('all sockets are cut')
-        await crowd.cut({ share: 1 })
+        await clients.cut({ share: 1 })
         stage.incident('all clients are back, or were given up')
         await stage.pass(calm)
-        await crowd.takePauses()
+        await clients.takePauses()
       })
 
     await settle(stage)

@@ -4,8 +4,8 @@ import { revocation } from './revoke.ts'
 describe('the check of a revocation', () => {
   it('is kept when every session was seen to be closed in time', () => {
     const closed = [
-      { seen_ms: 180, open_ms: 170 },
-      { seen_ms: 1000, open_ms: 200 },
+      { seenMs: 180, openMs: 170 },
+      { seenMs: 1000, openMs: 200 },
     ]
     expect(revocation(closed, 2)).toMatchObject({
       violations: 0,
@@ -16,10 +16,10 @@ describe('the check of a revocation', () => {
 
   it('tells a service that was late from a generator that may have looked too late, and counts both', () => {
     const closed = [
-      { seen_ms: 400, open_ms: 390 },
-      { seen_ms: 1220, open_ms: 1205 },
-      { seen_ms: 1310, open_ms: 640 },
-      { seen_ms: 1315, open_ms: 640 },
+      { seenMs: 400, openMs: 390 },
+      { seenMs: 1220, openMs: 1205 },
+      { seenMs: 1310, openMs: 640 },
+      { seenMs: 1315, openMs: 640 },
     ]
     expect(revocation(closed, 5)).toMatchObject({
       violations: 4,

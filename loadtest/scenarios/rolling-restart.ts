@@ -8,9 +8,9 @@ const RESTART_SECONDS = 15
 export const rollingRestart: Scenario = {
   name: 'rolling-restart',
   meaning:
-    'While all play, each node in turn is told to end and started anew, as an upgrade does: nobody may lose anything.',
+    'While all play, each node in turn is told to end and started again, as an upgrade does: no one may lose anything.',
   options: nodeByNodeOptions,
-  needs_local: true,
+  service: 'local',
 
   run: (stage) =>
     nodeByNode(stage, RESTART_SECONDS, async (node) => {

@@ -5,7 +5,7 @@ import { gather, gathering, settle, timeFigure } from './gather.ts'
 export const slowConsumers: Scenario = {
   name: 'slow-consumers',
   meaning:
-    'Some clients stop reading for a while: nobody else may notice, and they have to see the same in the end.',
+    'Some clients stop reading for a while: no one else may notice, and they have to see the same in the end.',
   options: {
     ...gathering({ clients: 50, rooms: 5, rate: 5 }),
     bytes: { meaning: 'text that each message brings to all in the room', kind: 'count', default: 15_000 },
@@ -13,17 +13,17 @@ export const slowConsumers: Scenario = {
     seconds: { meaning: 'how long they do not read', kind: 'seconds', default: 30 },
     calm: { meaning: 'time before and after', kind: 'seconds', default: 10 },
   },
-  needs_local: false,
+  service: 'any',
 
   async run(stage) {
-    const { crowd } = stage
+    const { clients } = stage
     const [share, seconds, calm] = [stage.number('share'), stage.number('seconds'), stage.number('calm')]
     await gather(stage)
-    await crowd.start({ rate: stage.number('rate'), bytes: stage.number('bytes') })
+    await clients.start({ rate: stage.number('rate'), bytes: stage.number('bytes') })
     await stage.phase('all read', calm, () => stage.pass(calm))
     const closed = await stage.phase('some do not', seconds, async () => {
       stage.incident(`${Math.round(share * 100)} % stop reading`)
-      const closed = await crowd.stall({ share, seconds })
+      const closed = await clients.stall({ share, seconds })
       stage.incident('all read again')
       return closed
     })

@@ -12,17 +12,17 @@ export const steady: Scenario = {
     seconds: { meaning: 'how long they play', kind: 'seconds', default: 30 },
     ramp: { meaning: 'members who come each second', kind: 'count', default: 100 },
   },
-  needs_local: false,
+  service: 'any',
 
   async run(stage) {
-    const { crowd } = stage
+    const { clients } = stage
     const [rooms, rate, seconds] = [stage.number('rooms'), stage.number('rate'), stage.number('seconds')]
-    const [count, per_second] = [rooms * stage.number('members'), stage.number('ramp')]
+    const [count, perSecond] = [rooms * stage.number('members'), stage.number('ramp')]
 
-    await stage.phase('connect', count / per_second, () => crowd.connect({ count, per_second }))
-    await stage.phase('join', count / per_second, () => crowd.join({ rooms, per_second }))
-    await stage.phase('play', seconds, () => crowd.play({ rate, seconds }))
-    await stage.phase('settle', 1, () => crowd.settle({ within_seconds: 10 }))
+    await stage.phase('connect', count / perSecond, () => clients.connect({ count, perSecond }))
+    await stage.phase('join', count / perSecond, () => clients.join({ rooms, perSecond }))
+    await stage.phase('play', seconds, () => clients.play({ rate, seconds }))
+    await stage.phase('settle', 1, () => clients.settle({ withinSeconds: 10 }))
 
     const of = { timing: 'rtt', phase: 'play', statistic: 'p99' } as const
     timeFigure(stage, 'round trip p99 while all play', of)

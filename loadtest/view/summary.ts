@@ -1,8 +1,6 @@
-import { brokenLimit, hasBegun, outcomeOf, plural } from '../report/verdict.ts'
-import type { Check, RunResult } from '../result.ts'
-import { averageRate } from './seconds.ts'
-import { clock, count, digits, duration, inUnit, oneLine } from './text.ts'
-import { timed } from './timings.ts'
+import { brokenLimit, hasBegun, outcomeOf } from '../report/outcome.ts'
+import { averageRate, type Check, type RunResult, timed } from '../result.ts'
+import { clock, count, digits, duration, figureText, inUnit, oneLine, plural } from './text.ts'
 
 const COLUMNS = ['count', 'mean', 'p50', 'p95', 'p99', 'p999', 'max'] as const
 
@@ -57,7 +55,7 @@ function totals(result: RunResult): string {
   return list([
     `${rate('sends')} sent, ${count(all.acks)} acked, ${rate('updates')} updates, ${plural(all.errors, 'failure')}`,
     all.retries > 0 ? `${plural(all.retries, 'attempt')} to connect made again` : '',
-    ...figures.map(({ name, value, unit }) => `${name}: ${inUnit(value, unit)}`),
+    ...figures.map((figure) => `${figure.name}: ${figureText(figure)}`),
   ])
 }
 

@@ -1,3 +1,5 @@
+import type { Figure } from '../result.ts'
+
 /** Figures as people read them, the same in the terminal and on the page. */
 
 /** What stands where there is no value. */
@@ -72,6 +74,17 @@ export function inUnit(value: number, unit: string): string {
       return `${digits(value)} ${unit}`
   }
 }
+
+/** A figure, and how far its samples are spread: `1.38 (1.31 to 1.44, 7 times)`. */
+export function figureText({ value, unit, samples }: Figure): string {
+  const median = inUnit(value, unit)
+  if (samples === undefined || samples.count === 1) return median
+  return `${median} (${inUnit(samples.min, unit)} to ${inUnit(samples.max, unit)}, ${count(samples.count)} times)`
+}
+
+/** `1 failure`, `1,204 failures`. */
+export const plural = (number: number, noun: string): string =>
+  `${count(number)} ${noun}${number === 1 ? '' : 's'}`
 
 /** Foreign text on one line, without what a terminal would obey. */
 export const oneLine = (text: string): string => text.replaceAll(/[\s\p{Cc}]+/gu, ' ').trim()

@@ -44,6 +44,12 @@ export class MsgpackClientCodec implements ClientCodec {
   readonly subprotocol = 'roomful.v1.msgpack'
   readonly #writer = new MsgpackWriter()
   readonly #tables = new Map<string, KeyTable>()
+  readonly #decodes_states: boolean
+
+  /** `decodes_states` false: states come as null and patches without their delta. */
+  constructor(decodes_states = true) {
+    this.#decodes_states = decodes_states
+  }
 
   encode(message: ClientMessage): Payload {
     WRITERS[message.t](this.#writer.begin(), message)
@@ -92,7 +98,8 @@ export class MsgpackClientCodec implements ClientCodec {
     const table = this.#tables.get(room_id)
     if (!table || table.epoch <= epoch) this.#tables.set(room_id, { epoch, seq, keys })
     const body = reader.withKeys(keys)
-    whole.state = body.value()
+    const state = body.value()
+    whole.state = this.#decodes_states ? state : null
     if (whole.t === 'state.resync') whole.members = readMembers(body) as MemberInfo[]
     return whole
   }
@@ -104,7 +111,7 @@ export class MsgpackClientCodec implements ClientCodec {
     length: number,
     reader: MsgpackReader,
   ): Delta | undefined {
-    const table = this.#tables.get(room_id)
+    const table = this.#decodes_states && this.#tables.get(room_id)
     if (!table || epoch < table.epoch) return undefined
     const [from, ...fresh] = announced ?? [table.keys.length]
     if (from > table.keys.length) return undefined

@@ -1,4 +1,4 @@
-import { startLocal } from '../../loadtest/local/local.ts'
+import { startLocal } from '../../loadtest/local.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { systemRandom } from '../../shared/random.ts'
 
@@ -13,7 +13,7 @@ const local = await startLocal({
   random: systemRandom,
   tell: (line) => void process.stderr.write(`${line}\n`),
 })
-const { control_url, control_token, ws_urls, metrics, pids, folder } = local
-process.stdout.write(`${JSON.stringify({ control_url, control_token, ws_urls, metrics, pids, folder })}\n`)
+const { controlUrl, controlToken, wsUrls, metrics, pids, folder } = local
+process.stdout.write(`${JSON.stringify({ controlUrl, controlToken, wsUrls, metrics, pids, folder })}\n`)
 process.stdin.resume()
 process.stdin.once('end', () => void local.close())

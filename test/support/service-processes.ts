@@ -1,13 +1,13 @@
 import { rm } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
-import type { Local } from '../../loadtest/local/local.ts'
+import type { Local } from '../../loadtest/local.ts'
 import { startScript } from './program.ts'
 
 const SCRIPT = fileURLToPath(new URL('./local-service.ts', import.meta.url))
 
 /** A service of several processes, which end with the tests. */
 export interface ServiceProcesses
-  extends Pick<Local, 'control_url' | 'control_token' | 'ws_urls' | 'metrics' | 'pids' | 'folder'> {
+  extends Pick<Local, 'controlUrl' | 'controlToken' | 'wsUrls' | 'metrics' | 'pids' | 'folder'> {
   /** Ends everything in order, and takes the logs away. */
   close(): Promise<void>
   /** Ends the process that has started them, without a word. */
@@ -31,7 +31,7 @@ export async function startServiceProcesses(nodes: number): Promise<ServiceProce
 }
 
 /** The words that tell a load test where the service is. */
-export const whereIs = ({ control_url, control_token, ws_urls, metrics }: ServiceProcesses): string[] => [
-  ...['--control', control_url, '--control-token', control_token],
-  ...['--ws', ws_urls.join(','), '--metrics', metrics.map(({ url }) => url).join(',')],
+export const whereIs = ({ controlUrl, controlToken, wsUrls, metrics }: ServiceProcesses): string[] => [
+  ...['--control', controlUrl, '--control-token', controlToken],
+  ...['--ws', wsUrls.join(','), '--metrics', metrics.map(({ url }) => url).join(',')],
 ]

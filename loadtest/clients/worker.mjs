@@ -1,0 +1,6 @@
+// TypeScript in a worker thread needs a loader of its own.
+import { register } from 'tsx/esm/api'
+
+register()
+const { serve } = await import('./worker.ts')
+serve()

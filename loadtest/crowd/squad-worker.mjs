@@ -1,5 +1,0 @@
-// TypeScript in a worker thread needs a loader of its own.
-import { register } from 'tsx/esm/api'
-
-register()
-await import('./squad-worker.ts')

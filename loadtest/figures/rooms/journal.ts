@@ -1,3 +1,0 @@
-import { figureRoom } from '../room.ts'
-
-export default figureRoom('journal')

@@ -1,0 +1,136 @@
+import { describe, expect, it } from 'vitest'
+import { madeUpResult } from '../test/support/load-result.ts'
+import { SeededRandom } from '../test/support/seeded-random.ts'
+import { judge, LIMIT_KINDS, limitHelp, parseLimits, succeeded, wentWrong } from './limits.ts'
+import type { RunResult } from './result.ts'
+
+const run = (but: Partial<RunResult> = {}) =>
+  madeUpResult({ seconds: 40, nodes: 3, clients: 200, but }, new SeededRandom(5))
+const verdict = (name: string, value: string, result = run()) =>
+  judge(parseLimits({ [name]: value }), result)[0]!
+
+describe('limits', () => {
+  it('reads durations, percentages, sizes and numbers in their units', () => {
+    const limits = parseLimits({
+      'max-rtt-p99': '150ms',
+      'max-connect-max': '1.5s',
+      'max-pause-p50': '2 min',
+      'max-cpu': '80%',
+      'max-rss': '1.5GB',
+      'min-rate': '500/s',
+      'max-errors': '0',
+      seconds: '30',
+    })
+    expect(Object.fromEntries(limits.map(({ kind, limit }) => [`--${kind.name}`, limit]))).toEqual({
+      '--max-rtt-p99': 150,
+      '--max-connect-max': 1500,
+      '--max-pause-p50': 120_000,
+      '--max-cpu': 80,
+      '--max-rss': 1.5 * 1024 ** 3,
+      '--min-rate': 500,
+      '--max-errors': 0,
+    })
+  })
+
+  it('names every wrong limit, what it was, and what would be right', () => {
+    expect(() =>
+      parseLimits({ 'max-rtt-p99': '150', 'max-cpu': '0.8', 'max-errors': 'few', 'min-rate': '-1' }),
+    ).toThrow(
+      [
+        '--max-rtt-p99 is "150", but takes a duration with its unit, such as 150ms or 1.5s.',
+        '--max-errors is "few", but takes a plain number, such as 0.',
+        '--max-cpu is "0.8", but takes a percentage, such as 80%.',
+        '--min-rate is "-1", but takes a number per second, such as 500.',
+      ].join('\n'),
+    )
+  })
+
+  it('holds up to the limit itself, and breaks above it', () => {
+    const { p99 } = run().timings.rtt!
+    expect(verdict('max-rtt-p99', `${p99}ms`)).toMatchObject({
+      held: true,
+      actual: p99,
+      limit: p99,
+      unit: 'ms',
+    })
+    expect(verdict('max-rtt-p99', `${p99 - 0.01}ms`)).toMatchObject({ held: false })
+    expect(verdict('min-online', '200')).toMatchObject({ held: true, actual: 200 })
+    expect(verdict('min-online', '201')).toMatchObject({ held: false })
+  })
+
+  it('does not let a limit pass on what was never measured', () => {
+    const nothing = { count: 0, mean: 0, p50: 0, p90: 0, p95: 0, p99: 0, p999: 0, max: 0 }
+    expect(verdict('max-pause-p99', '1s')).toMatchObject({ held: false, actual: undefined })
+    expect(verdict('max-rtt-p99', '1s', run({ timings: { rtt: nothing } }))).toMatchObject({ held: false })
+    const unseen = run({ seconds_log: run().seconds_log.map((second) => ({ ...second, servers: [] })) })
+    for (const name of ['max-cpu', 'max-rss', 'max-event-loop-delay', 'max-resyncs'])
+      expect(
+        verdict(
+          name,
+          name === 'max-rss' ? '9GB' : name === 'max-cpu' ? '90%' : name === 'max-resyncs' ? '9' : '9s',
+          unseen,
+        ),
+      ).toMatchObject({ held: false, actual: undefined })
+    for (const name of ['min-rate', 'min-updates', 'min-online'])
+      expect(verdict(name, '0', run({ seconds_log: [] }))).toMatchObject({ held: false })
+  })
+
+  it('leaves open what an interrupted run might still have measured or reached', () => {
+    const interrupted = run({ interrupted: true })
+    expect(verdict('max-pause-p99', '1s', interrupted).held).toBeUndefined()
+    expect(verdict('min-online', '201', interrupted)).toMatchObject({ held: undefined, actual: 200 })
+    expect(verdict('min-online', '200', interrupted).held).toBe(true)
+    expect(verdict('max-rtt-p99', '0.1ms', interrupted).held).toBe(false)
+  })
+
+  it('measures CPU over ten seconds of the busiest server, whatever the length of a second', () => {
+    const seconds_log = run().seconds_log.map((second, i) => ({
+      ...second,
+      // Told every two seconds; node-2 is busy from the tenth entry to the nineteenth, and node-1 for one entry.
+      at: 2 * (i + 1),
+      servers: second.servers.map((server) => ({
+        ...server,
+        up: true,
+        cpu_seconds:
+          server.name === 'node-2' && i >= 10 && i < 20 ? 1.8 : server.name === 'node-1' && i === 5 ? 2 : 0.2,
+      })),
+    }))
+    expect(verdict('max-cpu', '91%', run({ seconds_log })).actual).toBeCloseTo(90)
+  })
+
+  it('measures rates over the time in which there was something to send', () => {
+    const { seconds_log } = run()
+    const playing = seconds_log.filter(({ counts }) => counts.sends > 0)
+    const acks = playing.reduce((sum, { counts }) => sum + counts.acks, 0)
+    expect(playing.length).toBeLessThan(seconds_log.length)
+    expect(verdict('min-rate', '1').actual).toBeCloseTo(acks / playing.length)
+    const slow = seconds_log.map((second) => ({ ...second, at: second.at * 2 }))
+    expect(verdict('min-rate', '1', run({ seconds_log: slow })).actual).toBeCloseTo(acks / playing.length / 2)
+  })
+
+  it('lets a run pass only when nothing was broken, and failures only when they are allowed', () => {
+    const failed = { ...run().totals, errors: 3 }
+    const broken = run().checks.map((check) => ({ ...check, violations: 1 }))
+    const unchecked = run().checks.map((check) => ({ ...check, violations: undefined }))
+    expect(succeeded(run())).toBe(true)
+    expect(succeeded(run({ interrupted: true }))).toBe(false)
+    expect(wentWrong(run({ interrupted: true }))).toBe(false)
+    expect(succeeded(run({ checks: unchecked }))).toBe(true)
+    expect(succeeded(run({ checks: broken }))).toBe(false)
+    expect(succeeded(run({ failure: 'no room type "load"' }))).toBe(false)
+    expect(succeeded(run({ totals: failed }))).toBe(false)
+    const judged = (errors: string) =>
+      run({
+        totals: failed,
+        verdicts: judge(parseLimits({ 'max-errors': errors }), run({ totals: failed })),
+      })
+    expect(succeeded(judged('3'))).toBe(true)
+    expect(succeeded(judged('2'))).toBe(false)
+  })
+
+  it('tells of every limit in the help', () => {
+    const help = limitHelp().flat().join(' ')
+    for (const { name, timing } of LIMIT_KINDS)
+      for (const word of timing ? [timing, name.split('-').at(-1)!] : [name]) expect(help).toContain(word)
+  })
+})

@@ -1,0 +1,299 @@
+import { readFile, rm } from 'node:fs/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { Redis } from 'ioredis'
+import { WebSocket } from 'ws'
+import { type Child, describeExit } from '../deploy/local/child.ts'
+import { LocalCluster } from '../deploy/local/local-cluster.ts'
+import { roomfulProgram } from '../deploy/local/program.ts'
+import type { RedisView } from '../deploy/local/redis.ts'
+import { ownersOf } from '../examples/backend/nodes.ts'
+import type { Clock } from '../shared/clock.ts'
+import type { Random } from '../shared/random.ts'
+import type { MetricsSource } from './metrics.ts'
+import { parseMetrics } from './metrics.ts'
+import type { LocalService, LocalWishes } from './scenario.ts'
+
+/** Something unwanted that has happened to a service. */
+export interface Trouble {
+  readonly text: string
+  /** Whether no service could keep its promises after it. */
+  readonly grave: boolean
+}
+
+/** A service that tells what happens to it. */
+export interface WatchedService extends LocalService {
+  /** What has happened since the last call. */
+  troubles(): Promise<readonly Trouble[]>
+}
+
+export interface LocalOptions {
+  /** 1–9. */
+  readonly nodes: number
+  readonly wishes?: LocalWishes | undefined
+  /** Passed on to the processes where the load test does not say otherwise. */
+  readonly env: NodeJS.ProcessEnv
+  readonly clock: Clock
+  readonly random: Random
+  /** Where the ends of processes are told that a scenario wanted, a line each. */
+  readonly tell: (line: string) => void
+  /** Fires when the service is not wanted any more before it serves. */
+  readonly signal?: AbortSignal
+}
+
+/** A service that a load test has started for itself. */
+export interface Local {
+  readonly service: WatchedService
+  readonly controlUrl: string
+  readonly controlToken: string
+  /** Of the load balancer, or of each node. */
+  readonly wsUrls: readonly string[]
+  /** Every process that has metrics. */
+  readonly metrics: readonly MetricsSource[]
+  /** The ids of the processes as they are now, by their names; a process that has ended is not among them. */
+  readonly pids: Readonly<Record<string, number>>
+  /** Such as `3 nodes, 2 control, haproxy`. */
+  readonly describe: string
+  /** Where the logs of the processes are. */
+  readonly folder: string
+  /** Ends everything in order. */
+  close(): Promise<void>
+  /** Ends every process at once, without waiting for anything. */
+  abandon(): void
+}
+
+const ROOMS = fileURLToPath(new URL('./rooms', import.meta.url))
+const HOST = '127.0.0.1'
+const CONTROLS = 2
+const ENVIRONMENT = {
+  NODE_ENV: 'production',
+  ROOMS_DIR: ROOMS,
+  // The default of the service, not that of a cluster at whose prompt someone waits.
+  HEARTBEAT_SECONDS: '10',
+  // Players of a load test send as fast as it is told to, which is not what the limit of a session is for.
+  SESSION_MESSAGES_PER_SECOND: '100000',
+  // All of them come with one token, and make as many rooms as they are told to.
+  MAX_SESSIONS_PER_TOKEN: '0',
+  NEW_ROOMS_PER_MINUTE: '0',
+  MAX_ROOMS_PER_PROJECT: '0',
+}
+/** These are the load test's to say, whatever the environment has. */
+const OURS = ['NODE_ENV', 'ROOMS_DIR']
+
+/**
+ * Starts Redis, control processes, the nodes and a load balancer on free ports of this machine; resolves when all serve. They end with
+ * this process, however that ends. Rejects with a ClusterError that says what this machine lacks, or with the reason of `signal`;
+ * nothing runs on then.
+ */
+export async function startLocal(options: LocalOptions): Promise<Local> {
+  const { nodes, wishes, env, clock, random, tell, signal } = options
+  const { words, compiled } = roomfulProgram()
+  const direct = wishes?.direct === true
+  const controls = direct ? 1 : CONTROLS
+  const given = Object.entries(env).filter(([name]) => !OURS.includes(name))
+  let watch: ServiceWatch | undefined
+  const cluster = await LocalCluster.prepare({
+    options: { nodes, controls, balancer: direct ? 'none' : 'auto', free_ports: true },
+    env: { ...env, ...ENVIRONMENT, ...wishes?.env, ...Object.fromEntries(given) },
+    // The inspector listens where it likes once it is asked for, and not before.
+    roomful: ['--inspect-port=127.0.0.1:0', ...words],
+    clock,
+    random,
+    tell: (line, asked) => (asked ? tell(line) : watch?.ended(line)),
+  })
+  watch = new ServiceWatch(cluster.redis, clock)
+  const abandon = (): void => cluster.abandon()
+  signal?.addEventListener('abort', abandon)
+  try {
+    signal?.throwIfAborted()
+    await cluster.start()
+    signal?.throwIfAborted()
+  } catch (error) {
+    await cluster.close()
+    if (!signal?.aborted) throw error
+    await rm(cluster.folder, { recursive: true, force: true })
+    throw signal.reason
+  } finally {
+    signal?.removeEventListener('abort', abandon)
+  }
+  const { ports } = cluster
+  const http = (port: number): string => `http://${HOST}:${port}`
+  return {
+    service: serviceOf(cluster, watch),
+    controlUrl: cluster.control_url,
+    controlToken: cluster.secrets.operator_token,
+    wsUrls: (direct ? ports.nodes.map(({ websocket }) => websocket) : [ports.websocket]).map(
+      (port) => `ws://${HOST}:${port}`,
+    ),
+    metrics: [
+      ...ports.nodes.map(({ admin }, index) => ({ name: `node-${index + 1}`, url: http(admin) })),
+      ...ports.controls.map((port, index) => ({ name: `control-${index + 1}`, url: http(port) })),
+    ],
+    get pids() {
+      return Object.fromEntries(
+        [...cluster.children].flatMap(([name, { pid }]) => (pid === undefined ? [] : [[name, pid]])),
+      )
+    },
+    describe: [
+      nodes === 1 ? '1 node' : `${nodes} nodes`,
+      `${controls} control`,
+      ...(direct ? [] : [cluster.balancer === 'built in' ? 'built-in balancer' : cluster.balancer]),
+      ...(compiled ? [] : ['from source']),
+    ].join(', '),
+    folder: cluster.folder,
+    close: () => cluster.close(),
+    abandon,
+  }
+}
+
+/** The processes of a cluster, as a scenario ends, starts and asks them. */
+function serviceOf(cluster: LocalCluster, watch: ServiceWatch): WatchedService {
+  const nodes = [...cluster.children.keys()].filter((name) => name.startsWith('node-'))
+  const find = (name: string): Child => {
+    const child = [...nodes, 'redis'].includes(name) ? cluster.child(name) : undefined
+    if (!child) throw new Error(`there is no ${name}; there are ${nodes.join(', ')} and redis`)
+    return child
+  }
+  const adminUrl = (node: string): string =>
+    `http://${HOST}:${cluster.ports.nodes[nodes.indexOf(node)]!.admin}`
+  const end = async (name: string): Promise<void> => {
+    const child = find(name)
+    child.end()
+    const exit = await child.ended
+    if (exit.code === 0) return
+    watch.ended(
+      `${name} was told to end in order, and did not (${describeExit(exit)}); ${child.log_file} may say why`,
+    )
+  }
+  return {
+    nodes,
+    async restart(node) {
+      await end(node)
+      await find(node).start()
+    },
+    end,
+    kill: (name) => find(name).kill(),
+    start: (name) => find(name).start(),
+    pause: (name) => find(name).pause(),
+    resume: (name) => find(name).resume(),
+    async ownerOf(roomId) {
+      const owners = [...ownersOf(await cluster.nodes.look()).values()]
+      const found = owners.find(({ room }) => room.room_id === roomId)
+      if (!found) throw new Error(`no node owns ${roomId}`)
+      return found.owner
+    },
+    async metric(node, name) {
+      return parseMetrics(await (await fetch(`${adminUrl(node)}/metrics`)).text()).get(name) ?? 0
+    },
+    memory: (node) => memoryOf(find(node)),
+    async redisInfo(section) {
+      const redis = new Redis(cluster.redis_url, { lazyConnect: true })
+      try {
+        await redis.connect()
+        const lines = (await redis.info(section)).split('\r\n').filter((line) => line.includes(':'))
+        return new Map(lines.map((line) => [line.split(':')[0]!, line.slice(line.indexOf(':') + 1)]))
+      } finally {
+        redis.disconnect()
+      }
+    },
+    troubles: () => watch.look(),
+  }
+}
+
+/** For so long a store may be silent on a busy machine before that is reported. */
+const SILENCE_MS = 5000
+
+/** Watches a service that a load test has started: whether its processes go on, and whether its store answers and keeps what it is given. */
+export class ServiceWatch {
+  readonly #store: Pick<RedisView, 'mark' | 'marked'>
+  readonly #clock: Clock
+  #news: Trouble[] = []
+  #marked = false
+  #silentSince: number | undefined
+  #silenceTold = false
+
+  constructor(store: Pick<RedisView, 'mark' | 'marked'>, clock: Clock) {
+    this.#store = store
+    this.#clock = clock
+  }
+
+  /** A process has ended by itself, or not as it was told to. */
+  ended(text: string): void {
+    this.#news.push({ text, grave: true })
+  }
+
+  /** What has happened since the last look. To be called about once a second. */
+  async look(): Promise<readonly Trouble[]> {
+    // By the mark a loss is seen; undefined: the store does not answer.
+    const kept = this.#marked ? await this.#store.marked() : await this.#mark()
+    if (kept === undefined) this.#silent()
+    else this.#answered(kept)
+    return this.#news.splice(0)
+  }
+
+  async #mark(): Promise<true | undefined> {
+    this.#marked = await this.#store.mark()
+    return this.#marked || undefined
+  }
+
+  #silent(): void {
+    const now = this.#clock.monotonic()
+    this.#silentSince ??= now
+    if (this.#silenceTold || now - this.#silentSince < SILENCE_MS) return
+    this.#silenceTold = true
+    this.#news.push({ text: `the store has not answered for ${SILENCE_MS / 1000} s`, grave: false })
+  }
+
+  #answered(kept: boolean): void {
+    if (this.#silenceTold) {
+      const seconds = ((this.#clock.monotonic() - this.#silentSince!) / 1000).toFixed(1)
+      this.#news.push({ text: `the store answers again, after ${seconds} s`, grave: false })
+    }
+    this.#silentSince = undefined
+    this.#silenceTold = false
+    if (kept) return
+    this.#news.push({ text: 'the store has lost what was in it', grave: true })
+    this.#marked = false
+  }
+}
+
+const INSPECTOR_MS = 10_000
+/** What one collection leaves behind that only the next finds. */
+const COLLECTIONS = 3
+
+/** Asks a process, through its inspector, to collect its garbage and to say what it occupies. Opens the inspector the first time. */
+async function memoryOf(child: Child): Promise<{ used: number; rss: number }> {
+  const inspector = new WebSocket(await inspectorUrl(child))
+  let id = 0
+  const ask = <T>(method: string, params: object = {}): Promise<T> =>
+    new Promise((resolve, reject) => {
+      id += 1
+      inspector.once('close', () => reject(new Error(`${method} was not answered`)))
+      inspector.once('message', (data: Buffer) => resolve(JSON.parse(data.toString()).result as T))
+      inspector.send(JSON.stringify({ id, method, params }))
+    })
+  try {
+    await new Promise<void>((resolve, reject) => {
+      inspector.once('open', resolve)
+      inspector.once('error', reject)
+    })
+    for (let i = 0; i < COLLECTIONS; i++) await ask('HeapProfiler.collectGarbage')
+    const expression = 'JSON.stringify(process.memoryUsage())'
+    const { result } = await ask<{ result: { value: string } }>('Runtime.evaluate', { expression })
+    const { heapUsed, external, rss } = JSON.parse(result.value) as NodeJS.MemoryUsage
+    return { used: heapUsed + external, rss }
+  } finally {
+    inspector.close()
+  }
+}
+
+async function inspectorUrl({ name, pid, log_file }: Child): Promise<string> {
+  const deadline = performance.now() + INSPECTOR_MS
+  for (let asked = false; performance.now() < deadline; asked = true) {
+    const found = /Debugger listening on (ws:\S+)/.exec(await readFile(log_file, 'utf8'))
+    if (found?.[1]) return found[1]
+    if (!asked && pid !== undefined) process.kill(pid, 'SIGUSR1')
+    await sleep(20)
+  }
+  throw new Error(`${name} has no inspector`)
+}

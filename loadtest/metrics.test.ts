@@ -1,0 +1,61 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { systemClock } from '../shared/clock.ts'
+import { FakeClock } from '../test/support/fake-clock.ts'
+import { startService, type TestService } from '../test/support/service.ts'
+import { parseMetrics, Scraper, secondOf } from './metrics.ts'
+
+describe('metrics as text', () => {
+  it('are summed over the series of a name, whatever their labels hold', () => {
+    const text = [
+      '# HELP service_messages_received_total Messages.',
+      '# TYPE service_messages_received_total counter',
+      'service_messages_received_total{t="message"} 10',
+      'service_messages_received_total{t="a } b {"} 2.5',
+      'service_rooms 3',
+      'service_start 1.5e9 1795181400000',
+      'service_odd NaN',
+      '',
+    ].join('\n')
+    expect(Object.fromEntries(parseMetrics(text))).toEqual({
+      service_messages_received_total: 12.5,
+      service_rooms: 3,
+      service_start: 1.5e9,
+    })
+  })
+
+  it('of a process that was started again count from its start', () => {
+    const metrics = (count: number) => new Map([['service_socket_writes_total', count]])
+    expect(secondOf('node-1', metrics(130), metrics(100), 1).socket_writes).toBe(30)
+    expect(secondOf('node-1', metrics(20), metrics(100), 1).socket_writes).toBe(20)
+  })
+})
+
+describe('a node', () => {
+  let service: TestService
+  beforeAll(async () => {
+    service = await startService()
+  })
+  afterAll(() => service.close())
+
+  it('is read under its name, with figures of its own', async () => {
+    const scraper = new Scraper([{ name: 'node-1', url: service.admin_url }], systemClock)
+    await scraper.read()
+    const [second] = await scraper.read()
+    expect(second).toMatchObject({ name: 'node-1', up: true, sessions: 0 })
+    expect(second!.cpu_seconds).toBeGreaterThan(0)
+    expect(second!.rss_bytes).toBeGreaterThan(1e7)
+  })
+
+  it('that did not answer for a while has used its CPU in all that time', async () => {
+    const clock = new FakeClock()
+    const scraper = new Scraper([{ name: 'node-1', url: service.admin_url }], clock)
+    expect((await scraper.read())[0]).toMatchObject({ seconds: 1, cpu_seconds: 0 })
+    clock.advance(3000)
+    expect((await scraper.read())[0]).toMatchObject({ seconds: 3 })
+  })
+
+  it('that does not answer is down', async () => {
+    const [second] = await new Scraper([{ name: 'gone', url: 'http://127.0.0.1:9' }], systemClock).read()
+    expect(second).toMatchObject({ name: 'gone', up: false, cpu_seconds: 0, rss_bytes: 0 })
+  })
+})

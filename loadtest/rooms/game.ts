@@ -1,0 +1,26 @@
+import { defineRoom } from 'roomful'
+import * as v from 'valibot'
+
+const place = v.pipe(v.number(), v.minValue(0), v.maxValue(1000))
+
+/** A room as small games have it: all move, and see all others move twenty times a second. */
+export default defineRoom({
+  type: 'load-game',
+  messages: { move: { data: v.object({ x: place, y: place }) } },
+  sync: { rate: 20 },
+  durability: 'journal',
+  idle_seconds: 1,
+  create: () => ({ players: {} as Record<string, { x: number; y: number }> }),
+
+  on_join(state, member) {
+    state.players[member.member_id] = { x: 0, y: 0 }
+  },
+
+  on_leave(state, member) {
+    delete state.players[member.member_id]
+  },
+
+  on_message(state, { data, member }) {
+    state.players[member.member_id] = data
+  },
+})

@@ -1,0 +1,3 @@
+import { countingRoom } from './load.ts'
+
+export default countingRoom('load-snapshot', 'snapshot')

@@ -1,0 +1,84 @@
+import { Bench, type InputKind, type Window } from '../bench/bench.ts'
+import type { Scenario } from '../scenario.ts'
+
+interface Kind {
+  readonly name: string
+  readonly meaning: string
+  readonly ticks: boolean
+  readonly input: InputKind | undefined
+  /** What the CPU time is divided by. */
+  readonly per: 'updates' | 'inputs'
+}
+
+const KINDS: readonly Kind[] = [
+  {
+    name: 'updates',
+    meaning: 'every player moves each tick, no inputs',
+    ticks: true,
+    input: undefined,
+    per: 'updates',
+  },
+  {
+    name: 'game',
+    meaning: 'players send moves, rooms flush them',
+    ticks: false,
+    input: 'move',
+    per: 'updates',
+  },
+  { name: 'inputs', meaning: 'inputs that change nothing', ticks: false, input: 'nudge', per: 'inputs' },
+]
+
+/**
+ * What an update and an input cost the server in CPU time, beside bare `ws` that broadcasts the same number of bytes at the same rate and
+ * takes the same inputs. The ratio is that of each pair of windows.
+ */
+export const bench: Scenario = {
+  name: 'bench',
+  meaning:
+    'What an update and an input cost a node in CPU time, beside bare ws that sends as many bytes and takes the same inputs.',
+  options: {
+    rooms: { meaning: 'rooms', kind: 'count', default: 20 },
+    members: { meaning: 'clients in each room', kind: 'count', default: 25 },
+    inputs: { meaning: 'inputs per second and client where there are inputs', kind: 'count', default: 10 },
+    seconds: { meaning: 'length of one measurement', kind: 'seconds', default: 4 },
+  },
+  service: 'own',
+  runs: 7,
+
+  async run(stage) {
+    const [rooms, members, rate] = [stage.number('rooms'), stage.number('members'), stage.number('inputs')]
+    const seconds = stage.number('seconds')
+    for (const { name, meaning, per, ...kind } of KINDS) {
+      await stage.phase(name, (stage.runs + 1) * 2 * (seconds + 0.5) + 5, async () => {
+        stage.incident(`${name}: ${meaning}`)
+        const servers = await Bench.start({ rooms, members, rate, ...kind })
+        try {
+          // The first windows compile.
+          await servers.measure(seconds)
+          const pairs: { roomful: number; bare: number }[] = []
+          let bytes = 0
+          const cost = (window: Window): number => window.cpuUs / window[per]
+          while (pairs.length < stage.runs) {
+            stage.signal.throwIfAborted()
+            const { roomful, bare } = await servers.measure(seconds)
+            pairs.push({ roomful: cost(roomful), bare: cost(bare) })
+            bytes = roomful.bytesPerUpdate
+          }
+          const each = per.slice(0, -1)
+          stage.samples({
+            name: `${name}: roomful / bare ws`,
+            unit: '×',
+            values: pairs.map(({ roomful, bare }) => roomful / bare),
+          })
+          for (const side of ['roomful', 'bare'] as const) {
+            const values = pairs.map((pair) => pair[side])
+            stage.samples({ name: `${name}: ${side}, CPU an ${each}`, unit: 'µs', values })
+          }
+          stage.figure({ name: `${name}: bytes an update`, value: bytes, unit: 'B' })
+        } finally {
+          await servers.close()
+        }
+      })
+    }
+  },
+}

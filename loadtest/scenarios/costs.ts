@@ -1,0 +1,238 @@
+import type { Scenario, Stage } from '../scenario.ts'
+
+/** What it costs to play, and to keep what no one plays: measurements of a service of its own. */
+
+const KIB = 1024
+const MIB = 1024 * 1024
+/** How long nodes are left alone before they are measured: what a burst has left behind is done then. */
+const CALM_SECONDS = 3
+/** What a core can be filled to without players noticing. */
+const FULL = 0.7
+
+/** What the processes did while `work` went on: of one core, and the commands that Redis ran per second. */
+async function usageDuring(
+  stage: Stage,
+  work: () => Promise<unknown>,
+): Promise<{ nodes: number; redis: number; clients: number; commands: number; evals: number }> {
+  const { local } = stage
+  const read = async () => {
+    const cpu = await local.redisInfo('cpu')
+    const stats = [...(await local.redisInfo('commandstats'))].filter(([name]) => name !== 'cmdstat_info')
+    const calls = (text: string): number => Number(/calls=(\d+)/.exec(text)?.[1] ?? 0)
+    const { user, system } = process.cpuUsage()
+    const nodes = local.nodes.map((node) => local.metric(node, 'service_process_cpu_seconds_total'))
+    return {
+      at: performance.now() / 1000,
+      nodes: (await Promise.all(nodes)).reduce((sum, seconds) => sum + seconds, 0) / local.nodes.length,
+      redis: Number(cpu.get('used_cpu_user') ?? 0) + Number(cpu.get('used_cpu_sys') ?? 0),
+      clients: (user + system) / 1e6,
+      commands: stats.reduce((sum, [, text]) => sum + calls(text), 0),
+      evals: calls(stats.find(([name]) => name === 'cmdstat_evalsha')?.[1] ?? ''),
+    }
+  }
+  const before = await read()
+  await work()
+  const after = await read()
+  const seconds = Math.max(after.at - before.at, 0.001)
+  const rate = (of: 'nodes' | 'redis' | 'clients' | 'commands' | 'evals'): number =>
+    (after[of] - before[of]) / seconds
+  return {
+    nodes: rate('nodes'),
+    redis: rate('redis'),
+    clients: rate('clients'),
+    commands: rate('commands'),
+    evals: rate('evals'),
+  }
+}
+
+/** In use after a garbage collection, and resident, of all nodes together. */
+async function memoryOf({ local }: Stage): Promise<{ used: number; rss: number }> {
+  const total = { used: 0, rss: 0 }
+  for (const node of local.nodes) {
+    const { used, rss } = await local.memory(node)
+    total.used += used
+    total.rss += rss
+  }
+  return total
+}
+
+/** What a message costs that comes by way of another node. */
+export const hop: Scenario = {
+  name: 'hop',
+  meaning:
+    'Round trips of two members of one room, one at the node that owns it and one at another, who take turns.',
+  options: { messages: { meaning: 'round trips of each in a run', kind: 'count', default: 250 } },
+  service: 'local',
+  local: { direct: true },
+  runs: 20,
+
+  async run(stage) {
+    const { clients, local } = stage
+    const messages = stage.number('messages')
+    await clients.connect({ count: 2, perSecond: 10 })
+    await clients.join({ rooms: 1, perSecond: 10, room: 'hop' })
+    const owner = local.nodes.indexOf(await local.ownerOf(`${stage.roomType}:hop-0`))
+    if (owner > 1) throw new Error('a third node was given the room: run it again')
+    await stage.phase('warm', 1, () => clients.loop({ messages: 500 }))
+    const times: { near: number[]; far: number[] } = { near: [], far: [] }
+    for (let run = 1; run <= stage.runs; run++)
+      for (const side of ['near', 'far'] as const) {
+        const of = side === 'near' ? owner : 1 - owner
+        await stage.phase(`${side} ${run}`, 0.3, () => clients.loop({ messages, of }))
+        times[side].push(stage.timed('rtt', `${side} ${run}`).p50)
+      }
+    stage.samples({ name: 'round trip at the owner, median of a run', unit: 'ms', values: times.near })
+    stage.samples({ name: 'round trip at another node, median of a run', unit: 'ms', values: times.far })
+    const values = times.far.map((ms, run) => ms - times.near[run]!)
+    stage.samples({ name: 'added by the hop', unit: 'ms', values, goal: { value: 1 } })
+  },
+}
+
+/** How much one node commits. */
+export const commits: Scenario = {
+  name: 'commits',
+  meaning: 'Commits per second of one node: a member in each room sends one message after the other.',
+  options: { rooms: { meaning: 'rooms', kind: 'count', default: 64 } },
+  service: 'local',
+  local: { direct: true },
+  runs: 20,
+
+  async run(stage) {
+    const { clients, local } = stage
+    const [node = ''] = local.nodes
+    const count = stage.number('rooms')
+    const windows: number[] = []
+    await clients.connect({ count, perSecond: 200 })
+    await clients.join({ rooms: count, perSecond: 200 })
+    await stage.phase('commits', stage.runs + 2, async () => {
+      const looping = clients.loop({ seconds: stage.runs + 4 })
+      await stage.pass(2)
+      const usage = await usageDuring(stage, async () => {
+        for (let run = 0; run < stage.runs; run++) {
+          const [from, before] = [performance.now(), await local.metric(node, COMMITS)]
+          await stage.pass(1)
+          const made = (await local.metric(node, COMMITS)) - before
+          windows.push((made * 1000) / (performance.now() - from))
+        }
+      })
+      await looping
+      stage.samples({ name: 'commits', unit: '/s', values: windows })
+      stage.figure({ name: 'CPU of the node', value: 100 * usage.nodes, unit: '%' })
+      stage.figure({ name: 'CPU of Redis', value: 100 * usage.redis, unit: '%' })
+      stage.figure({ name: 'CPU of the clients', value: 100 * usage.clients, unit: '%' })
+    })
+  },
+}
+const COMMITS = 'service_commit_duration_seconds_count'
+
+/** What rooms cost in which no one plays. */
+export const rooms: Scenario = {
+  name: 'rooms',
+  meaning: 'What a room costs while its one member is connected, and after the connections broke.',
+  options: {
+    rooms: { meaning: 'rooms, with one member each', kind: 'count', default: 5000 },
+    seconds: { meaning: 'how long each state is watched', kind: 'seconds', default: 20 },
+  },
+  service: 'local',
+  local: { direct: true, env: { SESSION_RESUME_TTL: '3600' } },
+  runs: 1,
+
+  async run(stage) {
+    const { clients } = stage
+    const [count, seconds] = [stage.number('rooms'), stage.number('seconds')]
+    const perSecond = 1000
+    const watch = async (when: string): Promise<number> => {
+      const { used } = await memoryOf(stage)
+      const usage = await usageDuring(stage, () => stage.pass(seconds))
+      stage.figure({ name: `${when}: Redis commands`, value: usage.commands, unit: '/s' })
+      stage.figure({ name: `${when}: CPU of a node`, value: 100 * usage.nodes, unit: '%' })
+      stage.figure({ name: `${when}: CPU of Redis`, value: 100 * usage.redis, unit: '%' })
+      return used
+    }
+    await stage.phase('connect', count / 500, () => clients.watch({ count, perSecond, room: 'all' }))
+    await stage.pass(CALM_SECONDS)
+    const empty = await stage.phase('members of one room', seconds, () => watch('one room'))
+    await clients.abandon()
+    await stage.pass(CALM_SECONDS)
+    const began = performance.now()
+    await stage.phase('open rooms', count / 500, () =>
+      clients.watch({ count, perSecond, room: 'idle', rooms: count }),
+    )
+    stage.figure({
+      name: 'rooms opened',
+      value: (1000 * count) / (performance.now() - began),
+      unit: '/s',
+    })
+    await stage.pass(CALM_SECONDS)
+    const connected = await stage.phase('connected', seconds, () => watch('members connected'))
+    await clients.abandon()
+    await stage.pass(CALM_SECONDS)
+    const idle = await stage.phase('idle', seconds, () => watch('idle'))
+    stage.figure({ name: 'a room, member connected', value: (connected - empty) / count / KIB, unit: 'KiB' })
+    stage.figure({
+      name: 'an idle room, with the session that is kept',
+      value: (idle - empty) / count / KIB,
+      unit: 'KiB',
+      goal: { value: 20 },
+    })
+  },
+}
+
+/** How many sessions fit. */
+export const sessions: Scenario = {
+  name: 'sessions',
+  meaning: 'What sessions cost the node they are at, idle and while they play.',
+  options: {
+    idle: { meaning: 'sessions that only watch', kind: 'count', default: 5000 },
+    playing: { meaning: 'sessions that play', kind: 'count', default: 400 },
+    members: { meaning: 'members of a room', kind: 'count', default: 10 },
+    rate: { meaning: 'unreliable messages each sends per second', kind: 'number', default: 5 },
+    seconds: { meaning: 'how long each state is watched', kind: 'seconds', default: 15 },
+  },
+  service: 'local',
+  local: { direct: true, env: { SESSION_RESUME_TTL: '1' } },
+  runs: 1,
+
+  async run(stage) {
+    const { clients } = stage
+    const [idle, count, seconds] = [stage.number('idle'), stage.number('playing'), stage.number('seconds')]
+    const roomsOf = (members: number): number => Math.ceil(members / stage.number('members'))
+    const come = async (number: number, room: string): Promise<void> => {
+      await clients.watch({ count: number, perSecond: 1000, room, rooms: roomsOf(number) })
+      await stage.pass(CALM_SECONDS)
+    }
+    // What is compiled and cached for the first sessions is not theirs.
+    await stage.phase('warm', 4, () => come(idle / 10, 'warm'))
+    await clients.leave()
+    await stage.pass(CALM_SECONDS)
+    const before = await memoryOf(stage)
+    await stage.phase('connect', idle / 500, () => come(idle, 'idle'))
+    const after = await memoryOf(stage)
+    await stage.phase('idle', seconds, async () => {
+      const usage = await usageDuring(stage, () => stage.pass(seconds))
+      const each = 10_000 / idle
+      const of = (what: string): string => `10,000 idle sessions: ${what}`
+      stage.figure({ name: of('in use'), value: (each * (after.used - before.used)) / MIB, unit: 'MiB' })
+      stage.figure({ name: of('resident'), value: (each * (after.rss - before.rss)) / MIB, unit: 'MiB' })
+      stage.figure({ name: of('CPU'), value: 100 * each * usage.nodes, unit: '%' })
+    })
+    await clients.leave()
+    await clients.connect({ count, perSecond: 200 })
+    await clients.join({ rooms: roomsOf(count), perSecond: 200, room: 'play' })
+    await clients.start({ rate: stage.number('rate'), reliable: false })
+    await stage.pass(CALM_SECONDS)
+    await stage.phase('play', seconds, async () => {
+      const usage = await usageDuring(stage, () => stage.pass(seconds))
+      const of = (what: string): string => `${count} sessions that play: ${what}`
+      stage.figure({ name: of('CPU of the node'), value: 100 * usage.nodes, unit: '%' })
+      stage.figure({ name: of('CPU of Redis'), value: 100 * usage.redis, unit: '%' })
+      stage.figure({
+        name: of('calls of Redis a room'),
+        value: usage.evals / roomsOf(count),
+        unit: '/s',
+      })
+      stage.figure({ name: of('sessions a core carries'), value: (FULL * count) / usage.nodes, unit: '' })
+    })
+    await clients.stop()
+  },
+}

@@ -1,0 +1,345 @@
+import { STRAIN, wasMeasured } from '../bottleneck.ts'
+import { type Counts, lengthAfter, type Second, TIMINGS, timed } from '../result.ts'
+import { bytes, clock, compact, count, duration, oneLine, percent } from './text.ts'
+
+/** What the view writes to: `process.stdout`, or anything like it. */
+export interface Screen {
+  write(text: string): unknown
+  /** Whether lines can be written over. */
+  readonly isTTY?: boolean
+  readonly columns?: number
+  readonly rows?: number
+}
+
+const PLAIN_EVERY_SECONDS = 5
+const TREND_SECONDS = 60
+const ESC = '\x1b['
+const COLOURS: Readonly<Record<Style, string>> = {
+  plain: '',
+  soft: '2',
+  strong: '1',
+  accent: '36',
+  good: '32',
+  warn: '33',
+  bad: '1;31',
+}
+
+/**
+ * A run as it goes, in the terminal: a block of lines that is written over each second, with what happened above it. Where lines cannot
+ * be written over it writes one plain line every five seconds instead. Colours unless `NO_COLOR` is set.
+ */
+export class LiveView {
+  readonly #screen: Screen
+  readonly #colours: boolean
+  #phase = { name: '', seconds: 0, runSeconds: 0 }
+  #trend: number[] = []
+  #gathered: { readonly second: Second; readonly length: number }[] = []
+  #now: Now | undefined
+  /** Lines of the block as it stands on the screen. */
+  #height = 0
+
+  constructor(screen: Screen, env: Readonly<Record<string, string | undefined>> = {}) {
+    this.#screen = screen
+    this.#colours = Boolean(screen.isTTY) && !env.NO_COLOR && env.TERM !== 'dumb'
+  }
+
+  /** A phase begins that should take `seconds`; the whole run should take `runSeconds`. */
+  phase(name: string, seconds: number, runSeconds: number): void {
+    this.#flush()
+    this.#phase = { name, seconds, runSeconds }
+    if (!this.#screen.isTTY)
+      this.#screen.write(`${this.#at} phase ${oneLine(name)}, about ${clock(seconds)}\n`)
+  }
+
+  /** A second has passed; `progress`: how much of the phase is done, 0–1. */
+  update(second: Second, progress: number): void {
+    this.#trend = [...this.#trend, second.timings.rtt?.p99 ?? 0].slice(-TREND_SECONDS)
+    this.#now = {
+      second,
+      length: lengthAfter(second, this.#now?.second),
+      phase: this.#phase,
+      progress: Math.min(1, Math.max(0, progress)),
+      trend: this.#trend,
+      timings: { ...this.#now?.timings, ...second.timings },
+    }
+    if (this.#screen.isTTY) {
+      this.#draw()
+      return
+    }
+    this.#gathered.push(this.#now)
+    if (this.#gathered.length >= PLAIN_EVERY_SECONDS) this.#flush()
+  }
+
+  /** Something happened that is worth a line of its own. */
+  incident(text: string): void {
+    const line: Line = [
+      ['soft', `${this.#at.padStart(6)}  `],
+      ['accent', oneLine(text)],
+    ]
+    if (this.#screen.isTTY) this.#draw(this.#painted(line))
+    else this.#screen.write(`${this.#at} ${oneLine(text)}\n`)
+  }
+
+  /** Leaves the block as it is, with the cursor below. Nothing may be shown afterwards. */
+  close(): void {
+    this.#flush()
+    if (this.#height > 0) this.#screen.write(`${ESC}?25h\n`)
+    this.#height = 0
+  }
+
+  /** A terminal that nobody has given a size says that it has none. */
+  get #columns(): number {
+    return this.#screen.columns || 80
+  }
+
+  get #rows(): number {
+    return this.#screen.rows || 50
+  }
+
+  get #at(): string {
+    return clock(this.#now?.second.at ?? 0)
+  }
+
+  #flush(): void {
+    if (this.#gathered.length === 0) return
+    this.#screen.write(`${plainLine(this.#gathered)}\n`)
+    this.#gathered = []
+  }
+
+  /** Writes the block over itself in one piece, so that nothing flickers; `above` stays above it for good. */
+  #draw(above?: string): void {
+    const lines =
+      this.#now === undefined ? [] : block(this.#now, this.#columns).slice(0, Math.max(1, this.#rows - 2))
+    const start = this.#height > 1 ? `\r${ESC}${this.#height - 1}A` : '\r'
+    const written = [...(above === undefined ? [] : [above]), ...lines.map((line) => this.#painted(line))]
+    const body = written.map((line) => `${line}${ESC}K`).join('\n')
+    const end = lines.length === 0 ? '\n' : ''
+    this.#screen.write(`${ESC}?2026h${ESC}?25l${start}${body}${end}${ESC}J${ESC}?2026l`)
+    this.#height = lines.length
+  }
+
+  /** A line in colour, no wider than the screen. */
+  #painted(line: Line): string {
+    let room = this.#columns - 1
+    let text = ''
+    for (const [style, part] of line) {
+      const shown = [...part].slice(0, room).join('')
+      room -= [...shown].length
+      const code = COLOURS[style]
+      text += this.#colours && code !== '' && shown !== '' ? `${ESC}${code}m${shown}${ESC}0m` : shown
+    }
+    return text
+  }
+}
+
+type Style = 'plain' | 'soft' | 'strong' | 'accent' | 'good' | 'warn' | 'bad'
+
+/** Pieces of text, each with its style. */
+type Line = readonly (readonly [Style, string])[]
+
+/** What there is to show. */
+interface Now {
+  readonly second: Second
+  /** How long it really was, in seconds. */
+  readonly length: number
+  readonly phase: { readonly name: string; readonly seconds: number; readonly runSeconds: number }
+  /** How much of the phase is done, 0–1. */
+  readonly progress: number
+  /** The 99th percentile of rtt in each of the last seconds; 0: nothing was timed. */
+  readonly trend: readonly number[]
+  /** The latest values of every timing, of this second or an earlier one. */
+  readonly timings: Second['timings']
+}
+
+const RATES: readonly (readonly [keyof Counts, string])[] = [
+  ['sends', 'sent'],
+  ['acks', 'acked'],
+  ['updates', 'updates'],
+  ['events', 'events'],
+  ['connects', 'connects'],
+  ['joins', 'joins'],
+  ['leaves', 'leaves'],
+  ['resumes', 'resumes'],
+  ['retries', 'retries'],
+]
+const LADDER = '▁▂▃▄▅▆▇█'
+const NAME_WIDTH = 10
+const BUSY = 0.85
+
+/** The block of lines for a terminal of so many columns. */
+function block(now: Now, columns: number): Line[] {
+  const { second, phase, progress } = now
+  const run = phase.runSeconds > 0 ? Math.min(1, second.at / phase.runSeconds) : progress
+  const warning = generatorWarning(second)
+  return [
+    [],
+    bar('run', run, `${clock(second.at)} of ${clock(phase.runSeconds)}`, columns),
+    bar(phase.name || '…', progress, clock(phase.seconds * progress), columns),
+    [],
+    ...wrapped(rates(now), columns),
+    ...timings(now, columns),
+    ...servers(now),
+    ...(warning === undefined
+      ? []
+      : [[['warn', `${'generator'.padEnd(NAME_WIDTH)}${warning}`] as const] satisfies Line]),
+  ]
+}
+
+/** One line on the seconds since the last one: rates are means, times the worst of them. */
+function plainLine(gathered: readonly Pick<Now, 'second' | 'length'>[]): string {
+  const seconds = gathered.map(({ second }) => second)
+  const total = gathered.reduce((sum, { length }) => sum + length, 0)
+  const last = seconds.at(-1)!
+  const rate = (of: keyof Counts) => seconds.reduce((sum, { counts }) => sum + counts[of], 0) / total
+  const shown = RATES.filter(([key]) => rate(key) > 0).map(([key, word]) => `${count(rate(key))} ${word}/s`)
+  const times = TIMINGS.flatMap(({ name: timing }) => {
+    const all = seconds.flatMap((second) => second.timings[timing] ?? []).filter((values) => values.count > 0)
+    const worst = (of: 'p50' | 'p99') => duration(Math.max(...all.map((values) => values[of])))
+    return all.length === 0 ? [] : [`${timing} p50 ${worst('p50')} p99 ${worst('p99')}`]
+  })
+  const cpu = last.servers.map(({ cpu_seconds, seconds }) => cpu_seconds / seconds)
+  const busiest = Math.max(0, ...cpu)
+  const errors = seconds.reduce((sum, { counts }) => sum + counts.errors, 0)
+  const warning = seconds.map(generatorWarning).findLast(Boolean)
+  const parts = [
+    `${clock(last.at)} ${last.phase}: ${count(last.online)} online`,
+    ...shown,
+    ...times,
+    ...(last.servers.length > 0 ? [`busiest server ${percent(busiest)}`] : []),
+    `${count(errors)} errors`,
+    ...(warning === undefined ? [] : [`generator: ${warning}`]),
+  ]
+  return parts.join(', ')
+}
+
+/** Why the generator itself may be what was measured in a second; undefined: it kept up. */
+function generatorWarning(second: Second): string | undefined {
+  if (!wasMeasured(second)) return undefined
+  const { event_loop_utilisation, event_loop_delay_ms, late_ms } = second.generator
+  if (late_ms > STRAIN.late_ms) return `is late: messages left up to ${duration(late_ms)} after they were due`
+  if (event_loop_utilisation > STRAIN.utilisation)
+    return `is busy: a thread works ${percent(event_loop_utilisation)} of the time`
+  if (event_loop_delay_ms > STRAIN.delay_ms)
+    return `stutters: its event loop waits ${duration(event_loop_delay_ms)}`
+  return undefined
+}
+
+function bar(name: string, share: number, note: string, columns: number): Line {
+  const width = Math.max(10, Math.min(48, columns - NAME_WIDTH - note.length - 10))
+  const full = Math.round(share * width)
+  return [
+    ['strong', `${name.slice(0, NAME_WIDTH - 1).padEnd(NAME_WIDTH)}`],
+    ['accent', '━'.repeat(full)],
+    ['soft', '─'.repeat(width - full)],
+    ['plain', ` ${percent(share).padStart(4)}`],
+    ['soft', `  ${note}`],
+  ]
+}
+
+function rates({ second, length }: Now): Line[] {
+  const { online, counts } = second
+  const shown = RATES.filter(([key], i) => i < 3 || counts[key] > 0)
+  return [
+    [
+      ['soft', 'online '],
+      ['strong', count(online)],
+    ],
+    ...shown.map(
+      ([key, word]): Line => [
+        ['soft', `${word} `],
+        ['plain', `${compact(counts[key] / length)}/s`],
+      ],
+    ),
+    [
+      ['soft', 'in '],
+      ['plain', `${bytes(counts.bytes_in / length)}/s`],
+    ],
+    [
+      ['soft', 'out '],
+      ['plain', `${bytes(counts.bytes_out / length)}/s`],
+    ],
+    [
+      ['soft', 'errors '],
+      [counts.errors > 0 ? 'bad' : 'good', `${compact(counts.errors)}/s`],
+    ],
+  ]
+}
+
+/** Cells one after the other, as many in a line as fit. */
+function wrapped(cells: readonly Line[], columns: number): Line[] {
+  const lines: [Style, string][][] = [[]]
+  let used = 0
+  for (const cell of cells) {
+    const width = cell.reduce((sum, [, text]) => sum + text.length, 0)
+    if (used > 0 && used + width + 3 > columns - 1) {
+      lines.push([])
+      used = 0
+    }
+    if (used > 0) lines.at(-1)!.push(['plain', '   '])
+    lines.at(-1)!.push(...(cell as [Style, string][]))
+    used += width + (used > 0 ? 3 : 0)
+  }
+  return lines
+}
+
+function timings({ second, timings: latest, trend }: Now, columns: number): Line[] {
+  const rows = timed(latest)
+  if (rows.length === 0) return []
+  const head = `${''.padEnd(NAME_WIDTH)}${['p50', 'p95', 'p99', 'max'].map((name) => name.padStart(10)).join('')}`
+  const room = columns - head.length - 4
+  return [
+    [],
+    [['soft', head]],
+    ...rows.map(({ name: timing, values: { p50, p95, p99, max } }): Line => {
+      const cells = [p50, p95, p99, max].map((value) => duration(value).padStart(10)).join('')
+      // What did not happen in this second is what was last known.
+      const style = second.timings[timing]?.count ? 'plain' : 'soft'
+      const line: Line = [
+        ['strong', timing.padEnd(NAME_WIDTH)],
+        [style, cells],
+      ]
+      return timing === 'rtt' && room >= 8
+        ? [...line, ['accent', `  ${sparkline(trend.slice(-room))}`]]
+        : line
+    }),
+  ]
+}
+
+/** Values as a row of bars, from 0 to the highest; a space where there is no value. */
+export function sparkline(values: readonly number[]): string {
+  const most = Math.max(...values)
+  return values
+    .map((value) => (value <= 0 ? ' ' : LADDER[Math.min(7, Math.floor((value / most) * 8))]!))
+    .join('')
+}
+
+function servers({ second: { servers: all } }: Now): Line[] {
+  if (all.length === 0) return []
+  const width = Math.max(NAME_WIDTH, ...all.map(({ name }) => name.length + 2))
+  return [
+    [],
+    [
+      [
+        'soft',
+        `${''.padEnd(width)}${['CPU', 'loop', 'delay', 'memory', 'sessions', 'rooms'].map((name) => name.padStart(9)).join('')}`,
+      ],
+    ],
+    ...all.map((server): Line => {
+      const name: readonly [Style, string] = ['strong', server.name.padEnd(width)]
+      if (!server.up) return [name, ['bad', '   does not answer']]
+      const { event_loop_utilisation, event_loop_delay_ms, rss_bytes, sessions, rooms } = server
+      const cpu = server.cpu_seconds / server.seconds
+      return [
+        name,
+        [cpu > BUSY ? 'warn' : 'plain', percent(cpu).padStart(9)],
+        [event_loop_utilisation > BUSY ? 'warn' : 'plain', percent(event_loop_utilisation).padStart(9)],
+        [
+          'plain',
+          [duration(event_loop_delay_ms), bytes(rss_bytes), count(sessions), count(rooms)]
+            .map((cell) => cell.padStart(9))
+            .join(''),
+        ],
+      ]
+    }),
+  ]
+}
