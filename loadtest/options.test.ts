@@ -155,10 +155,10 @@ describe.each(SCENARIOS.map((scenario) => [scenario.name, scenario] as const))('
     const values = Object.fromEntries(
       Object.entries(scenario.options).map(([name, option]) => [name, option.default]),
     )
-    const { seconds, clients } = await rehearse(scenario, values, 1, ['node-1', 'node-2'])
+    const { seconds, clients } = await rehearse(scenario, values, scenario.runs ?? 1, ['node-1', 'node-2'])
     expect(seconds).toBeGreaterThan(5)
     expect(seconds).toBeLessThan(300)
-    expect(clients).toBeGreaterThan(0)
+    expect(clients > 0).toBe(scenario.service !== 'own')
   })
 })
 

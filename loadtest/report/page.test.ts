@@ -57,7 +57,9 @@ describe('the page of a report', () => {
   it('says first that a run has passed, and with what figures', async () => {
     const page = await open(run({}, { 'max-rtt-p99': '1s', 'max-errors': '0' }))
     expect(await page.title()).toBe('steady passed · roomful load test')
-    expect(await texts(page, '.verdict')).toEqual(['✓ Passed\n4 promises kept, 2 limits held, no failures.'])
+    expect(await texts(page, '.verdict')).toEqual([
+      '✓ Passed\n\n4 promises kept, 2 limits held, no failures.',
+    ])
     expect((await texts(page, '.tile'))[0]).toBe('Clients\n600\nonline at once')
     expect(await page.locator('.badge.good').count()).toBe(6)
     expect(troubles).toEqual([])
@@ -104,7 +106,7 @@ describe('the page of a report', () => {
     const well = await open(run({ but: stopped }, limits))
     expect(await well.title()).toBe('steady interrupted · roomful load test')
     expect(await texts(well, '.verdict')).toEqual([
-      expect.stringMatching(/^‖ Interrupted\nIt was interrupted after 0:22 of about 1:02\. Until then/),
+      expect.stringMatching(/^‖ Interrupted\n\nIt was interrupted after 0:22 of about 1:02\. Until then/),
     ])
     expect(await well.locator('.verdict progress').getAttribute('value')).toBe('0.361')
     expect(await texts(well, '#limits .badge')).toEqual(['✓ held so far', '– not reached'])
@@ -157,7 +159,7 @@ describe('the page of a report', () => {
     const result = run()
     const page = await open(result)
     await page.locator('figure summary').first().click()
-    const rows = await texts(page, 'figure:first-of-type tbody tr')
+    const rows = await page.locator('figure').first().locator('tbody tr').allInnerTexts()
     const { p50, p95 } = result.seconds_log[30]!.timings.rtt!
     expect(rows[30]).toMatch(`0:31\tplay\t${Number(p50.toPrecision(4))}\t${Number(p95.toPrecision(4))}`)
     expect(rows[0]).toBe('0:01\tconnect\t–\t–\t–\t–')

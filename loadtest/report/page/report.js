@@ -45,8 +45,11 @@ function colour(name) {
 
 /** Behind the lines: the phases, in turn shaded, and where something happened. */
 function drawBackground({ ctx, bbox, valToPos }) {
-  const place = (seconds) => valToPos(seconds, 'x', true)
+  const place = (seconds) => Math.max(bbox.left, valToPos(seconds, 'x', true))
   ctx.save()
+  ctx.beginPath()
+  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height)
+  ctx.clip()
   ctx.font = `${11 * devicePixelRatio}px system-ui`
   ctx.textBaseline = 'top'
   for (const [i, { name, from, to }] of phases.entries()) {
