@@ -60,14 +60,7 @@ export class Bench {
   /** Resolves when both servers have their clients. */
   static async start(options: BenchOptions): Promise<Bench> {
     const control = await startControl({
-      config: {
-        host: '127.0.0.1',
-        port: 0,
-        operator_tokens: [],
-        auth_none: false,
-        internal_token: INTERNAL_TOKEN,
-        require_key_id: false,
-      },
+      config: { control_port: 0, internal_token: INTERNAL_TOKEN },
       store: memoryStore({ clock: systemClock }),
       log: pino({ level: 'silent' }),
       clock: systemClock,
