@@ -179,11 +179,9 @@ export class RoomHost {
     else if (!definition) for (const arrival of arrivals) this.#unknownType(arrival)
     else if (this.has(name)) for (const { message, from } of arrivals) this.receive(message, from)
     else {
-      const sound = arrivals.filter((arrival) => this.#isSound(definition, arrival))
-      if (sound.length === 0 && arrivals.length > 0) return undefined
       const waiting = new Backlog(this.#environment.limits.waiting_messages)
       this.#opening.set(name, waiting)
-      for (const { message, from } of sound) this.receive(message, from)
+      for (const { message, from } of arrivals) this.receive(message, from)
       return this.#claim(name, claimOptions(definition, waiting)).then((result) => {
         void this.#guard(name, () => this.#claimed(address, definition, result, waiting))
         return result
@@ -267,16 +265,6 @@ export class RoomHost {
     })
     await Promise.all([...this.#rooms.values()].map((room) => room.handOver()))
     cancel()
-  }
-
-  /** Whether an arrival is worth a claim; otherwise it is answered. */
-  #isSound(definition: RoomDefinition, { message }: Arrival): boolean {
-    if (message.kind !== 'join') return true
-    const options = parseOptions(definition, message.options)
-    if (options.ok) return true
-    const refused = this.#refusalOf(definition, options)
-    this.#repliesOf(message.room).refuse(message, refused.code, refused.message)
-    return false
   }
 
   #refusalOf({ type }: RoomDefinition, options: Invalid): { code: ErrorCode; message: string } {
@@ -371,6 +359,7 @@ export class RoomHost {
     })
   }
 
+  /** Under the claim, validator and all: what does not return is then known of by whichever node claims the room next. */
   #create(room: TurnRoom, definition: RoomDefinition, join: JoinRequest) {
     const { turns } = this.#environment
     turns.begin(room, 'create', join.session_id, join.ref, '')

@@ -30,7 +30,10 @@ function cluster() {
   }
   const looper = defineRoom({
     type: 'looper',
-    options: v.object({ at: v.optional(v.string()) }),
+    options: v.pipe(
+      v.object({ at: v.optional(v.string()) }),
+      v.check(({ at }) => at !== 'options' || hang()),
+    ),
     messages: {
       add: { data: v.null() },
       loop: { data: v.null() },
@@ -144,6 +147,25 @@ describe('a message that an owner did not come to the end of', () => {
 })
 
 describe('a join that an owner did not come to the end of', () => {
+  // Seen: the validator ran before the room was claimed, so no note was taken, and one node after the other hung.
+  it.each(['a room that no one owned', 'a room with members'])(
+    '(the validator of the options, %s) is refused by the next one',
+    async (room) => {
+      const { node, hooks } = cluster()
+      const first = node()
+      if (room === 'a room with members') await first.join('looper', 'bob')
+      await first.join('looper', 'ann', { ref: 40, options: { at: 'options' } })
+      expect(hooks).toHaveLength(1)
+
+      const second = node()
+      const ann = await second.join('looper', 'ann', { ref: 40, options: { at: 'options' } })
+      expect(ann.errors).toEqual([{ code: 'room_logic_failed', message: FAILED, ref: 40 }])
+      expect(hooks).toHaveLength(1)
+      await second.join('looper', 'ann', { ref: 41 })
+      expect(ann.in_room).toBe(true)
+    },
+  )
+
   it.each(['create', 'admit', 'on_join'])(
     '(%s) is refused by the next one, for that session alone',
     async (at) => {
