@@ -91,3 +91,15 @@ it('a message whose handler never returns ends one node, is refused, and the roo
   await neighbour.send('add')
   expect(neighbour.state.count).toBe(4)
 })
+
+it('a loop behind an await is told of, with the room types that it can be', async () => {
+  const node = await cluster.processes(1, { ROOMS_DIR }).then(([first]) => first!)
+  for (const other of alive()) other.kill()
+  const { project_id: projectId, token } = login
+  const client = await connect(node.ws_url, { projectId, token })
+  clients.push(client)
+  client.join<typeof looper>('looper', { key: 'awaits', loop_in_admit: true }).catch(() => undefined)
+  await node.program.said(
+    /event loop stands still.*after an await of admit or of a task \(of a room of type looper\)/,
+  )
+})

@@ -1,5 +1,6 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { ToOwner } from '../traffic.ts'
+import type { Turns } from '../watchdog/turns.ts'
 import type { AdmitContext, Member, RoomDefinition } from './definition.ts'
 
 export type JoinRequest = Extract<ToOwner, { kind: 'join' }>
@@ -24,11 +25,13 @@ const ADMITTED: Verdict = { admitted: true }
 export class Admissions {
   readonly #clock: Clock
   readonly #timeout_ms: number
+  readonly #turns: Pick<Turns, 'awaits'>
   readonly #running = new Map<string, Running>()
 
-  constructor(clock: Clock, timeout_ms: number) {
+  constructor(clock: Clock, timeout_ms: number, turns: Pick<Turns, 'awaits'>) {
     this.#clock = clock
     this.#timeout_ms = timeout_ms
+    this.#turns = turns
   }
 
   get size(): number {
@@ -75,7 +78,11 @@ export class Admissions {
       ),
     }
     this.#running.set(request.member_id, running)
-    answer.then(settle)
+    this.#turns.awaits(definition.type, 1)
+    answer.then((verdict) => {
+      this.#turns.awaits(definition.type, -1)
+      settle(verdict)
+    })
   }
 
   /** Makes something of this member wait for its join, in the place of an earlier one of its kind; false when no join is running. */

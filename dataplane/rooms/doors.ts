@@ -52,8 +52,8 @@ export class Doors {
 
   constructor(parts: DoorsParts) {
     this.#parts = parts
-    const { clock, limits, scheduler } = parts.environment
-    this.#admissions = new Admissions(clock, limits.admit_ms)
+    const { clock, limits, scheduler, turns } = parts.environment
+    this.#admissions = new Admissions(clock, limits.admit_ms, turns)
     this.#expiry = scheduler.timer(() => this.#expireSeats())
     if (parts.seats.size > 0) this.#expiry.at(clock.monotonic() + limits.seat_ms)
   }

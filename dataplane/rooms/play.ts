@@ -254,9 +254,13 @@ export class Play {
 
   /** The outcome of a task is a turn of its own, whenever it comes. */
   #start({ type, work }: Task): void {
-    const { logic, stream, act } = this.#parts
+    const { environment, logic, stream, act } = this.#parts
+    const { turns } = environment
+    const room_type = logic.definition.type
     this.#tasks++
-    const settle = (data: unknown) =>
+    turns.awaits(room_type, 1)
+    const settle = (data: unknown) => {
+      turns.awaits(room_type, -1)
       act(() => {
         this.#tasks--
         // Gone from the definition since.
@@ -267,6 +271,7 @@ export class Play {
         })
         stream.touch()
       })
+    }
     Promise.resolve(work).then(
       (result) => {
         const schema = logic.definition.tasks[type]

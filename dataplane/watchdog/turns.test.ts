@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { decodeNote, encodeNote } from './note.ts'
-import { StuckTurnDetector, sharedTurn, TurnReader, TurnWriter } from './turns.ts'
+import { StandstillDetector, sharedTurn, TurnReader, TurnWriter } from './turns.ts'
 
 const DUEL = { name: 'prj_a/duel:kämpfe', epoch: 1_795_334_400_123 }
 const LIMIT_MS = 800
@@ -11,11 +11,12 @@ function shared() {
   const buffer = sharedTurn()
   const writer = new TurnWriter(buffer)
   const reader = new TurnReader(buffer)
-  const detector = new StuckTurnDetector(reader, LIMIT_MS, TICK_MS)
+  const detector = new StandstillDetector(LIMIT_MS, TICK_MS)
+  const turn = () => (detector.tick(reader.running) ? reader.turn : undefined)
   /** The turn that is found within so many ticks. */
   const tick = (times: number) => {
-    for (let n = 1; n < times; n++) expect(detector.tick()).toBeUndefined()
-    return detector.tick()
+    for (let n = 1; n < times; n++) expect(turn()).toBeUndefined()
+    return turn()
   }
   return { writer, reader, tick }
 }
@@ -91,6 +92,35 @@ describe('a turn', () => {
     expect(tick(1000)).toBeUndefined()
     writer.debugged = false
     expect(tick(33)).toBeDefined()
+  })
+})
+
+describe('an event loop', () => {
+  it('stands still when it has not told for the limit that it goes on, and is told of once', () => {
+    const { writer, reader } = shared()
+    const detector = new StandstillDetector(LIMIT_MS, TICK_MS)
+    const tick = (times: number) =>
+      Array.from({ length: times }, () => detector.tick(reader.beats)).filter(Boolean)
+    for (let n = 0; n < 5; n++) {
+      writer.beat()
+      expect(tick(32)).toEqual([])
+    }
+    expect(tick(100)).toEqual([true])
+    writer.debugged = true
+    expect(tick(100)).toEqual([])
+  })
+
+  it('is told of with the types of the rooms whose code awaits something', () => {
+    const { writer, reader } = shared()
+    writer.awaits('duel', 1)
+    writer.awaits('chess', 1)
+    writer.awaits('duel', 1)
+    expect(reader.awaiting).toBe('duel, chess')
+    writer.awaits('duel', -1)
+    writer.awaits('chess', -1)
+    expect(reader.awaiting).toBe('duel')
+    writer.awaits('duel', -1)
+    expect(reader.awaiting).toBe('')
   })
 })
 

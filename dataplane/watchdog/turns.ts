@@ -39,23 +39,26 @@ export interface Turns {
   /** Code of `room` begins to run. What begins before the `end` of another turn is part of that one. */
   begin(room: TurnRoom, hook: TurnHook, subject: string, ref: number, type: string): void
   end(): void
+  /** Code of a room of this type goes on by itself later, after an `await` (1), or has ended (-1). */
+  awaits(room_type: string, change: 1 | -1): void
 }
 
-/** Where nobody watches. */
-export const noTurns: Turns = { begin() {}, end() {} }
+/** Where no one watches. */
+export const noTurns: Turns = { begin() {}, end() {}, awaits() {} }
 
-// One buffer: 32-bit words, then doubles, then three texts of fixed places.
+// One buffer: 32-bit words, then doubles, then four texts of fixed places.
 const WORDS = 8
 const SEQUENCE = 0
 const HOOK = 1
-/** Three: how long each text is. */
+/** Four: how long each text is. */
 const LENGTHS = 2
-const DEBUGGED = 5
+const DEBUGGED = 6
+const BEATS = 7
 const DOUBLES = 2
 const EPOCH = 0
 const REF = 1
-/** Room (a project's id, 64 characters of type, 128 of key), subject, message type. What does not fit is cut. */
-const TEXTS = [640, 96, 64] as const
+/** Room (a project's id, 64 characters of type, 128 of key), subject, message type, room types that await. What does not fit is cut. */
+const TEXTS = [640, 96, 64, 256] as const
 const DOUBLES_AT = WORDS * 4
 const TEXTS_AT = DOUBLES_AT + DOUBLES * 8
 const BYTES = TEXTS_AT + TEXTS.reduce((sum, length) => sum + length, 0)
@@ -88,6 +91,8 @@ export class TurnWriter implements Turns {
   /** Odd during a turn. */
   #sequence = 0
   #last_room = ''
+  /** How many awaits of each room type are open. */
+  readonly #awaits = new Map<string, number>()
 
   constructor(buffer: SharedArrayBuffer) {
     this.#layout = new Layout(buffer)
@@ -110,6 +115,19 @@ export class TurnWriter implements Turns {
 
   end(): void {
     if (--this.#depth === 0) this.#next()
+  }
+
+  awaits(room_type: string, change: 1 | -1): void {
+    const open = (this.#awaits.get(room_type) ?? 0) + change
+    if (open > 0) this.#awaits.set(room_type, open)
+    else this.#awaits.delete(room_type)
+    // Only the first and the last of a type change what is told.
+    if (open === 0 || (open === 1 && change === 1)) this.#write(3, [...this.#awaits.keys()].join(', '))
+  }
+
+  /** To be called now and then: the event loop goes on. */
+  beat(): void {
+    Atomics.add(this.#layout.words, BEATS, 1)
   }
 
   /** While a debugger is attached a turn may take as long as it likes. */
@@ -167,6 +185,17 @@ export class TurnReader {
     }
   }
 
+  /** Changes for as long as the event loop goes on; undefined: a debugger may have stopped it. */
+  get beats(): number | undefined {
+    const { words } = this.#layout
+    return Atomics.load(words, DEBUGGED) === 0 ? Atomics.load(words, BEATS) : undefined
+  }
+
+  /** The room types whose code may go on after an `await`; to be read while the event loop stands still. */
+  get awaiting(): string {
+    return this.#read(3)
+  }
+
   #read(text: number): string {
     const { words, texts } = this.#layout
     return new TextDecoder().decode(texts[text]!.slice(0, words[LENGTHS + text]))
@@ -174,27 +203,24 @@ export class TurnReader {
 }
 
 /**
- * Finds a turn that lasts too long. Counts the calls of `tick` that one turn outlasts, and not the time between them: a process that
- * was stopped, or a machine that slept, has not looped.
+ * Finds a number that stays the same for too long: that of a turn, or of the beats of an event loop. Counts the calls of `tick` that it
+ * outlasts, and not the time between them: a process that was stopped, or a machine that slept, has not looped.
  */
-export class StuckTurnDetector {
-  readonly #turns: Pick<TurnReader, 'running' | 'turn'>
-  /** How many ticks a turn may take. */
+export class StandstillDetector {
+  /** How many ticks it may take. */
   readonly #limit: number
-  #sequence: number | undefined
+  #last: number | undefined
   #ticks = 0
 
-  constructor(turns: Pick<TurnReader, 'running' | 'turn'>, limit_ms: number, tick_ms: number) {
-    this.#turns = turns
+  constructor(limit_ms: number, tick_ms: number) {
     this.#limit = Math.ceil(limit_ms / tick_ms)
   }
 
-  /** To be called every `tick_ms`. Returns the turn that has lasted for `limit_ms`, and goes on. */
-  tick(): StuckTurn | undefined {
-    const running = this.#turns.running
-    const same = running !== undefined && running === this.#sequence
-    this.#sequence = running
+  /** To be called every `tick_ms`; undefined: nothing can stand still now. True once: it has been this number for `limit_ms`. */
+  tick(current: number | undefined): boolean {
+    const same = current !== undefined && current === this.#last
+    this.#last = current
     this.#ticks = same ? this.#ticks + 1 : 0
-    return this.#ticks >= this.#limit ? this.#turns.turn : undefined
+    return this.#ticks === this.#limit
   }
 }

@@ -6,7 +6,7 @@ import type { Logger } from '../../shared/log.ts'
 import { sharedTurn, type Turns, TurnWriter } from './turns.ts'
 import type { WatchdogSettings } from './worker.ts'
 
-/** How often is looked whether a debugger has been attached, and how soon a thread that failed is started again. */
+/** How often the thread is told that the event loop goes on and whether a debugger is attached, and how soon one that failed is started again. */
 const LOOK_MS = 1000
 
 const CODE = new URL(
@@ -24,10 +24,11 @@ export interface Watchdog {
 /**
  * Watches the turns of this process' rooms from a thread of its own: one that takes longer than `limit_ms` never ends, as far as
  * anybody can know, and this process does nothing else meanwhile. The thread writes a note into the room's record, so that the
- * next owner does not fall for the same message, and ends the process. Not while a debugger is attached.
+ * next owner does not fall for the same message, and ends the process. Where the event loop stands still outside of any turn, the thread
+ * can only say so. Not while a debugger is attached.
  */
 export function startWatchdog(
-  settings: Omit<WatchdogSettings, 'turn'>,
+  settings: Omit<WatchdogSettings, 'turn' | 'beat_ms'>,
   { clock, log }: { readonly clock: Clock; readonly log: Logger },
 ): Watchdog {
   const turn = sharedTurn()
@@ -37,7 +38,7 @@ export function startWatchdog(
   let closed = false
 
   const start = (): void => {
-    worker = new Worker(CODE, { workerData: { ...settings, turn }, execArgv: [] })
+    worker = new Worker(CODE, { workerData: { ...settings, turn, beat_ms: LOOK_MS }, execArgv: [] })
     worker.unref()
     worker.on('error', (error) => log.error({ err: error }, 'the watchdog has failed, and is started again'))
     worker.on('exit', () => {
@@ -45,6 +46,7 @@ export function startWatchdog(
     })
   }
   const look = (): void => {
+    turns.beat()
     turns.debugged = debuggerUrl() !== undefined
     cancel = clock.schedule(LOOK_MS, look)
   }

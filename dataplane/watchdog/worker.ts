@@ -9,12 +9,14 @@ import { openStore } from '../../shared/store/open.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { roomNamed } from '../traffic.ts'
 import { encodeNote } from './note.ts'
-import { type StuckTurn, StuckTurnDetector, TurnReader } from './turns.ts'
+import { StandstillDetector, type StuckTurn, TurnReader } from './turns.ts'
 
 /** What the thread is given. */
 export interface WatchdogSettings extends StoreConfig, LogConfig {
   readonly turn: SharedArrayBuffer
   readonly limit_ms: number
+  /** How often the event loop says that it goes on. */
+  readonly beat_ms: number
   readonly node_id: string
   /** How long a note is kept: for as long as somebody may send again what it is about. */
   readonly note_ttl_ms: number
@@ -40,14 +42,28 @@ const STDERR = {
 const settings = workerData as WatchdogSettings
 const log = createLog(settings, { node_id: settings.node_id }, STDERR)
 const store = settings.redis_url === undefined ? undefined : keepOpen()
-const detector = new StuckTurnDetector(new TurnReader(settings.turn), settings.limit_ms, TICK_MS)
+const turns = new TurnReader(settings.turn)
+const stuck_turn = new StandstillDetector(settings.limit_ms, TICK_MS)
+const still_ms = settings.beat_ms + settings.limit_ms
+const still_loop = new StandstillDetector(still_ms, TICK_MS)
 
 const watch = setInterval(() => {
-  const stuck = detector.tick()
+  const stuck = stuck_turn.tick(turns.running)
+  if (still_loop.tick(turns.beats)) tellStandstill()
   if (!stuck) return
   clearInterval(watch)
-  void end(stuck)
+  void end(turns.turn)
 }, TICK_MS)
+
+/** What runs after an `await` belongs to no turn: it may end by itself, and there is nothing to tell a next owner of it. */
+function tellStandstill(): void {
+  const awaiting = turns.awaiting
+  log.error(
+    { limit_ms: still_ms, ...(awaiting !== '' && { room_types: awaiting }) },
+    'the event loop stands still, and not in one turn of a room: code after an await of admit or of a task' +
+      `${awaiting === '' ? '' : ` (of a room of type ${awaiting})`}, or something outside of room logic`,
+  )
+}
 
 /** Ends the process, once the next owner of the room can know why. */
 async function end(stuck: StuckTurn): Promise<void> {

@@ -8,7 +8,12 @@ export const looper = defineRoom({
   sync: { rate: 0 },
   durability: 'journal',
   idle_seconds: 600,
+  options: v.object({ loop_in_admit: v.optional(v.boolean()) }),
   create: () => ({ count: 0 }),
+  async admit(_member, { loop_in_admit }) {
+    await Promise.resolve()
+    while (loop_in_admit);
+  },
   on_message(state, { type }) {
     state.count++
     while (type === 'loop') state.count++
