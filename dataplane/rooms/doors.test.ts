@@ -63,6 +63,20 @@ describe('joining', () => {
     expect([ann.in_room, bob.in_room, bob.errors]).toMatchObject([true, false, [{ code: 'project_full' }]])
   })
 
+  // The record of a room that ended stays for a while, and whoever had a seat there may ask for it.
+  it('is refused there also if it comes while someone looks for a room that has ended', async () => {
+    const bench = new RoomBench([counter()], { quota: { max_rooms: 1 } })
+    const ann = await bench.join('counter', 'ann')
+    bench.send('counter', 'ann', { kind: 'leave', reason: 'left', ref: 9 })
+    await bench.advance(60_000, 1000)
+    expect(await bench.join('counter', 'bob', { key: 'b' })).toMatchObject({ in_room: true })
+    bench.attach('counter', ann)
+    const eve = bench.askToJoin('counter', 'eve')
+    await bench.settle()
+    expect(ann.errors).toMatchObject([{ code: 'no_seat' }])
+    expect(eve.errors).toMatchObject([{ code: 'project_full' }])
+  })
+
   it('is refused there also after a busy hour of the rooms that it has', async () => {
     const bench = new RoomBench([counter()], { quota: { max_rooms: 1 } })
     await bench.join('counter', 'ann')

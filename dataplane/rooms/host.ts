@@ -182,8 +182,10 @@ export class RoomHost {
       const waiting = new Backlog(this.#environment.limits.waiting_messages)
       this.#opening.set(name, waiting)
       for (const { message, from } of arrivals) this.receive(message, from)
-      return this.#claim(name, claimOptions(definition, waiting)).then((result) => {
-        void this.#guard(name, () => this.#claimed(address, definition, result, waiting))
+      const asked = claimOptions(definition, waiting)
+      const may_make = asked.creator !== undefined
+      return this.#claim(name, asked).then((result) => {
+        void this.#guard(name, () => this.#claimed(address, definition, result, waiting, may_make))
         return result
       })
     }
@@ -281,7 +283,13 @@ export class RoomHost {
     }
   }
 
-  #claimed(address: RoomAddress, definition: RoomDefinition, result: ClaimResult, waiting: Backlog): void {
+  #claimed(
+    address: RoomAddress,
+    definition: RoomDefinition,
+    result: ClaimResult,
+    waiting: Backlog,
+    may_make: boolean,
+  ): void {
     const name = roomName(address)
     if (result === 'absent') this.#absent(name, waiting)
     else if (result === 'unavailable') this.#refuseAll(name, waiting, 'the store does not answer')
@@ -291,11 +299,17 @@ export class RoomHost {
     else if ('refused' in result) this.#refused(name, waiting, result)
     else if (this.#closed)
       this.#giveBack(name, result, false, () => this.#redirect(name, waiting.take(), undefined))
-    else this.#begin(address, definition, result, waiting)
+    else this.#begin(address, definition, result, waiting, may_make)
   }
 
-  /** The room is this node's: it goes on from what the store holds, or begins with the first join. */
-  #begin(address: RoomAddress, definition: RoomDefinition, claim: Claim, waiting: Backlog): void {
+  /** The room is this node's: it goes on from what the store holds, or begins with the first join, if it was counted for one (`may_make`). */
+  #begin(
+    address: RoomAddress,
+    definition: RoomDefinition,
+    claim: Claim,
+    waiting: Backlog,
+    may_make: boolean,
+  ): void {
     const name = roomName(address)
     const stuck = new StuckTurns(claim)
     if (stuck.last) this.#tellStuck(address, claim, stuck.last)
@@ -311,7 +325,7 @@ export class RoomHost {
       // One that did not come to the end of its last turn has ended.
       const ended = stuck.last?.hook === 'on_dispose'
       const restored = ended ? undefined : restore(claim, this.#environment.format)
-      if (!restored && !first) {
+      if (!restored && !(first && may_make)) {
         this.#giveBack(name, claim, true, () => this.#absent(name, waiting))
         return
       }

@@ -15,6 +15,9 @@ import { describeStore } from '../conformance.ts'
 import { EPOCH_OUTLIVES_MS } from '../epoch.ts'
 import { type Store, StoreUnavailable } from '../port.ts'
 import { type RedisStoreOptions, redisStore } from './redis.ts'
+import { RedisRooms } from './rooms.ts'
+import { SCRIPTS } from './scripts.ts'
+import type { Server } from './server.ts'
 
 describeStore('the Redis store', () => storeUnderTest({ url: inject('redisUrl'), key_prefix: freshPrefix() }))
 
@@ -37,7 +40,7 @@ const openStore = (options: Partial<RedisStoreOptions> & { url: string }): Promi
 
 /** A connection beside the store's own, to look at the server with. */
 function admin(url: string): Redis {
-  const redis = new Redis(url)
+  const redis = new Redis(url, { scripts: SCRIPTS })
   redis.on('error', () => undefined)
   onTestFinished(() => redis.disconnect())
   return redis
@@ -71,6 +74,32 @@ describe('several stores on one Redis', () => {
     await one.bus.subscribe('c', () => undefined)
     await two.bus.subscribe('c', () => undefined)
     expect(await one.bus.publish('c', bytes('x'))).toBe(2)
+  })
+
+  // Seen: the owner told the project of the end last, when another node had made the room again.
+  it('count a room that one of them makes again at the moment another ends it', async () => {
+    const url = inject('redisUrl')
+    const key_prefix = freshPrefix()
+    const other = await openStore({ url, key_prefix })
+    const redis = admin(url)
+    const quota = { max_rooms: 1, per_minute: 0 }
+    const make = (room: string) => other.rooms.reserve(room, 'ada', quota, LONG_MS)
+    const ending = new RedisRooms(
+      {
+        run: async (operation, _, send) => {
+          const answer = await send(redis, {} as Server)
+          if (operation === 'release') expect(await make('p/a:k')).toBe('reserved')
+          return answer
+        },
+      },
+      key_prefix,
+    )
+    await ending.reserve('p/a:k', 'ada', quota, LONG_MS)
+    const { fence } = (await ending.claim('p/a:k', 'node_one', 0, LONG_MS))!
+    expect(await ending.release('p/a:k', fence, { forget: true, ttl_ms: LONG_MS })).toBe(true)
+    // What may still be on its way.
+    await redis.ping()
+    expect(await make('p/a:other')).toBe('project_full')
   })
 
   it('let every key of a room end: its content at once, its epoch two hours later', async () => {

@@ -21,13 +21,13 @@ type ClaimReply = [
  * script.
  *
  * A project's rooms are counted in `{rooms:<project>}`, in another slot than theirs: so a refresh or an end is told there by a command
- * of its own, which no one waits for.
+ * of its own. No one waits for that of a refresh; an end is told before it is one, lest the room be uncounted after it was made again.
  */
 export class RedisRooms implements RoomRecords {
-  readonly #servers: Servers
+  readonly #servers: Pick<Servers, 'run'>
   readonly #prefix: string
 
-  constructor(servers: Servers, prefix: string) {
+  constructor(servers: Pick<Servers, 'run'>, prefix: string) {
     this.#servers = servers
     this.#prefix = prefix
   }
@@ -122,9 +122,9 @@ export class RedisRooms implements RoomRecords {
     { forget, ttl_ms }: { forget: boolean; ttl_ms: number },
   ): Promise<boolean> {
     const ended = forget ? String(Math.min(ENDED_ROOM_MS, ttl_ms)) : ''
+    if (forget) await this.#uncount(room)
     const released = await this.#fenced('release', room, fence, ttl_ms, [ended])
-    if (released && forget) this.#uncount(room)
-    else if (released) this.#count(room, ttl_ms)
+    if (released && !forget) this.#count(room, ttl_ms)
     return released
   }
 
@@ -142,10 +142,11 @@ export class RedisRooms implements RoomRecords {
     counting.catch(() => undefined) // The next refresh tells it again.
   }
 
-  #uncount(room: string): void {
+  /** Before the room is given up. If that is refused, its next refresh counts it again. Never rejects. */
+  async #uncount(room: string): Promise<void> {
     const { rooms, room_id } = this.#projectOf(room)
     const removing = this.#servers.run('uncount', rooms, (redis) => redis.zrem(rooms, room_id))
-    removing.catch(() => undefined) // It is counted until its time is up.
+    await removing.catch(() => undefined) // It is counted until its time is up.
   }
 
   /** The key that counts the rooms of the project that `room` belongs to, and the room's name among them. */
@@ -160,10 +161,10 @@ export class RedisRooms implements RoomRecords {
     const { record, epoch, snapshot, journal, aside } = this.#keys(room)
     const lifetimes = [String(refuse_ms), String(refuse_ms + EPOCH_OUTLIVES_MS), String(ttl_ms)]
     const args = [String(fence.epoch), String(fence.version), ...lifetimes, reason]
+    await this.#uncount(room)
     const reply = await this.#servers.run('quarantine', record, (redis) =>
       runScript(redis, 'quarantine', [record, epoch, snapshot, journal, ...aside], args),
     )
-    if (reply === 1) this.#uncount(room)
     return reply === 1
   }
 
