@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import type { Clock } from '../../shared/clock.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import type { TraceContext } from '../../shared/tracing/tracer.ts'
@@ -175,10 +176,13 @@ export class Session {
 
 /**
  * Who is held to limits that outlast a session: the player, or where the token names none, the token. Unique within the project, and the
- * same at every node.
+ * same at every node. Signatures are deterministic: tokens with the same claims are one token, byte for byte.
  */
-export const principalOf = ({ sub, key_id = '', issued_at, expires_at }: TokenClaims): string =>
-  sub === undefined ? `token:${key_id}:${issued_at}:${expires_at}` : `sub:${sub}`
+export function principalOf(claims: TokenClaims): string {
+  if (claims.sub !== undefined) return `sub:${claims.sub}`
+  const whole = JSON.stringify(withoutTrace(claims))
+  return `token:${createHash('sha256').update(whole).digest('base64url')}`
+}
 
 /** Only the first handshake goes on with the trace of a token; a session is written down often, and may be for days. */
 function withoutTrace(claims: TokenClaims): TokenClaims {
