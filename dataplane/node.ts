@@ -243,6 +243,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     place: placed,
     accepts: () => host.accepts,
     max_waiting_messages: config.max_room_backlog,
+    backlog_full: (room_type) => metrics.rooms.backlogFull(room_type),
     send: (other, message) => peers.send(other, message),
     deliver,
     failed: (error, room) => log.warn({ err: error, room }, 'the owner of a room could not be found'),
@@ -290,6 +291,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     told_to_drain = resolve
     failed = reject
   })
+  // Whoever does not ask for it has a node that acts for nothing, and not a process that ends by an unhandled rejection.
+  drained.catch(() => undefined)
   let closing: Promise<void> | undefined
   const close = (): Promise<void> => {
     closing ??= end()

@@ -69,6 +69,11 @@ describe('Router', () => {
       expect(records.asked).toEqual([NAME])
     })
 
+    it('is counted where too many wait for the owner to be found', async () => {
+      for (let ref = 1; ref <= 1002; ref++) router.send(message(ref))
+      expect(bench.full).toEqual(['duel', 'duel'])
+    })
+
     it('waits behind what came before it while the owner is looked for', async () => {
       router.send(join())
       router.send(message(1))

@@ -43,6 +43,8 @@ export interface RouterParts {
   readonly accepts: () => boolean
   /** How many messages wait for one room while its owner is looked for. */
   readonly max_waiting_messages: number
+  /** More than that came. */
+  readonly backlog_full: (room_type: string) => void
   readonly send: (to: string, message: PeerMessage) => void
   /** Takes an answer to an edge. */
   readonly deliver: (edge: string, message: ToEdge) => void
@@ -162,7 +164,11 @@ export class Router {
   /** What has no place is asked again by its edge. */
   #wait({ spans }: Route, waiting: Backlog, arrival: Arrival): void {
     const { message } = arrival
-    if (!waiting.add(arrival) || message.kind !== 'join' || message.traceparent === undefined) return
+    if (!waiting.add(arrival)) {
+      this.#parts.backlog_full(message.room.room_type)
+      return
+    }
+    if (message.kind !== 'join' || message.traceparent === undefined) return
     const { room, member_id, session_id } = message
     // Asked again by its edge.
     if (spans.has(member_id)) return

@@ -4,6 +4,7 @@ import { FakeClock } from '../../test/support/fake-clock.ts'
 import { counting } from '../../test/support/rooms/counting-room.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { leaseKey } from '../cluster/lease.ts'
+import { JournalFormat } from './journal.ts'
 
 describe('a journal room', () => {
   it('delivers nothing, no ack either, before the store has it', async () => {
@@ -98,6 +99,22 @@ describe('a snapshot room', () => {
     await bench.advance(1000, 50)
     expect(bench.store.writes).toBe(saved + 1)
     await bench.advance(10_000, 50)
+    expect(bench.store.writes).toBe(saved + 1)
+  })
+
+  it('is saved after its next change when it could not be encoded once', async () => {
+    const bench = new RoomBench([counting('snapshot')])
+    await bench.join('counter', 'ann')
+    await bench.advance(1000, 50)
+    const saved = bench.store.writes
+    vi.spyOn(JournalFormat.prototype, 'snapshot').mockImplementationOnce(() => {
+      throw new RangeError('Array buffer allocation failed')
+    })
+    bench.message('counter', 'ann', 'inc', null, 1)
+    await bench.advance(2000, 50)
+    expect(bench.store.writes).toBe(saved)
+    bench.message('counter', 'ann', 'inc', null, 2)
+    await bench.advance(2000, 50)
     expect(bench.store.writes).toBe(saved + 1)
   })
 

@@ -82,9 +82,11 @@ export class Keeper {
   }
 
   #saveNow(): void {
+    // Where that throws, the next change asks for a save again.
+    const whole = this.#whole()
     this.#saving = true
     this.#changed = false
-    this.#record.replace(this.#whole()).then((stands) => {
+    this.#record.replace(whole).then((stands) => {
       this.#saving = false
       if (this.#ended) return
       if (!stands) this.#on_fenced()

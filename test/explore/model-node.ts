@@ -131,6 +131,7 @@ export class ModelNode {
       place: (reason) => this.#place(reason),
       accepts: () => this.#host.accepts,
       max_waiting_messages: 1000,
+      backlog_full: () => undefined,
       // Only members at edges of this node are taken to others, and it has none.
       send: () => undefined,
       deliver,

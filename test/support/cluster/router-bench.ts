@@ -21,6 +21,8 @@ export class RouterBench {
   readonly dead = new Set<string>()
   readonly sent: { to: string; message: PeerMessage }[] = []
   readonly delivered: { edge: string; message: ToEdge }[] = []
+  /** Types of rooms for which more came than may wait. */
+  readonly full: string[] = []
   /** Rooms whose owner could not be found. */
   readonly failures: string[] = []
   /** The node that is to open a room. */
@@ -43,6 +45,7 @@ export class RouterBench {
     },
     accepts: () => this.accepts,
     max_waiting_messages: 1000,
+    backlog_full: (room_type) => this.full.push(room_type),
     send: (to, message) => this.sent.push({ to, message }),
     deliver: (edge, message) => this.delivered.push({ edge, message }),
     failed: (_, room) => this.failures.push(room),

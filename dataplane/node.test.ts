@@ -1,0 +1,27 @@
+import { pino } from 'pino'
+import { expect, it } from 'vitest'
+import { memoryStore } from '../shared/store/memory/memory.ts'
+import { FakeClock } from '../test/support/fake-clock.ts'
+import { leaseKey } from './cluster/lease.ts'
+import { startNode } from './node.ts'
+
+// Vitest fails a run with a rejection that no one handles, as Node ends a process with one.
+it('a node whose name another process has taken rejects nothing that its user did not ask for', async () => {
+  const clock = new FakeClock()
+  const store = memoryStore({ clock })
+  const said: string[] = []
+  const log = pino({ level: 'error' }, { write: (line) => said.push(line) })
+  const options = { rooms: [], store, clock, log, ws_port: 0, admin_port: 0, drain_seconds: 0 }
+  const node = await startNode({ ...options, node_id: 'one', control_url: 'http://127.0.0.1:1' })
+  await store.records.write([{ remove: leaseKey('one') }])
+  const another = { key: leaseKey('one'), holder: 'another', value: new Uint8Array(0), ttl_ms: 60_000 }
+  await store.records.renewLease({ ...another, index: '{nodes}:index', member: 'one' })
+  await expect.poll(() => clock.advance(100) ?? said.length).toBeGreaterThan(0)
+  await new Promise(setImmediate)
+  await expect(node.drained).rejects.toMatchObject({ name: 'NodeReplaced' })
+  let closed = false
+  void node.close().then(() => {
+    closed = true
+  })
+  await expect.poll(() => clock.advance(100) ?? closed).toBe(true)
+})
