@@ -226,6 +226,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     unseated: (room) => router.forget(room),
     store_uptime: () => store.uptime(),
     node_gone: (other) => members.isGone(other),
+    node_dead: async (other) => members.isGone(other) && (await members.judge(other, true)) === 'dead',
     tell_taken: (other, session_id) => peers.send(other, { to: 'gateway', session_id }),
     records: store.records,
     metrics,

@@ -49,6 +49,8 @@ export interface GatewayParts {
   readonly tell_taken?: (node_id: string, session_id: string) => void
   /** Whether a node is known to have ended; without it, one that says nothing is waited for a little longer. */
   readonly node_gone?: (node_id: string) => boolean
+  /** Whether the lease of a node has run out; default: it stands. Rejects with `StoreUnavailable`. */
+  readonly node_dead?: (node_id: string) => Promise<boolean>
   /** Nobody at this node is in the room any more. */
   readonly unseated?: (room: RoomAddress) => void
   readonly options?: Partial<GatewayOptions>
@@ -110,7 +112,8 @@ export class Gateway {
     const sessions = this.#sessions
     this.#recheck_at = clock.monotonic() + RECHECK_MS
     const tokens = new TokenCheck(this.#keys, clock, metrics, options)
-    const { tell_taken = () => {}, node_gone = () => false, store_uptime = async () => Infinity } = parts
+    const { tell_taken = () => {}, node_gone = () => false, node_dead = async () => false } = parts
+    const { store_uptime = async () => Infinity } = parts
     this.#conversation_parts = {
       node_id,
       clock,
@@ -136,6 +139,7 @@ export class Gateway {
         sessions,
         tell_taken,
         node_gone,
+        node_dead,
         store_uptime,
       }),
       over: (conversation) => {

@@ -57,6 +57,8 @@ export interface HandshakeParts extends QuotaBounds {
   readonly attach_wait_ms: number
   /** Whether a node is known to have ended. */
   readonly node_gone: (node_id: string) => boolean
+  /** Whether the lease of a node has run out. Rejects with `StoreUnavailable`. */
+  readonly node_dead: (node_id: string) => Promise<boolean>
   /** For how long the store has been running, in milliseconds. */
   readonly store_uptime: () => Promise<number>
   /** Tells another node that one of its sessions is here now. */

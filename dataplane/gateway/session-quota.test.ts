@@ -79,7 +79,10 @@ describe('a player', () => {
     await pair.a.join('two')
     await pair.pass(20_000)
     await expectClose(await present('b'), 'rate_limited', refusal)
+    // It says nothing for a moment: its sessions may well be connected.
     pair.gone.add('node_a')
+    await expectClose(await present('b'), 'rate_limited', refusal)
+    pair.dead.add('node_a')
     await (await present('b')).next('welcome')
   })
 

@@ -18,8 +18,8 @@ export interface SessionQuotaParts extends QuotaBounds {
   readonly store: SessionStore
   readonly clock: Clock
   readonly metrics: GatewayMetrics
-  /** Whether a node is known to have ended. */
-  readonly node_gone: (node_id: string) => boolean
+  /** Whether the lease of a node has run out; one that only seems to have ended may hold the socket. Rejects with `StoreUnavailable`. */
+  readonly node_dead: (node_id: string) => Promise<boolean>
   /** Ends a session, wherever it is. False: its record is not the one that was read any more. */
   readonly evict: (stored: StoredSession) => Promise<boolean>
 }
@@ -31,7 +31,8 @@ const ATTEMPTS = 3
 
 /**
  * Counts the sessions of a player (`sub`) in the whole cluster, or where a token names none, those of the token. When there are as many as there
- * may be, the newcomer takes the place of the one that has been there for longest and has no connection; when all are connected, it is refused.
+ * may be, the newcomer takes the place of the one that has been there for longest and has no connection. When all are connected it is refused, or when
+ * the oldest 32 are: a refusal costs no more reads than that, however many there may be.
  */
 export class SessionQuota {
   readonly #parts: SessionQuotaParts
@@ -69,14 +70,15 @@ export class SessionQuota {
 
   /** Takes those out that are over, or ends the oldest one without a connection. False: there is nothing to be had. */
   async #makeRoom(set: string): Promise<boolean> {
-    const { store, clock, node_gone, evict, metrics } = this.#parts
+    const { store, clock, node_dead, evict, metrics } = this.#parts
     const settled = (await store.oldest(set)).filter(({ came_at }) => clock.now() - came_at >= SETTLE_MS)
     const found = await store.loadAll(settled.map(({ session_id }) => session_id))
     const over = settled.filter((_, index) => found[index] === undefined)
     await Promise.all(over.map(({ session_id, came_at }) => store.leave(session_id, { set, came_at })))
     if (over.length > 0) return true
     for (const stored of found) {
-      if (!stored?.record.place || !(stored.record.detached || node_gone(stored.record.node_id))) continue
+      if (!stored?.record.place) continue
+      if (!stored.record.detached && !(await node_dead(stored.record.node_id))) continue
       if (!(await evict(stored))) continue
       metrics.sessionsEvicted.inc()
       await store.leave(stored.record.session_id, stored.record.place)

@@ -19,8 +19,9 @@ export class TestPair {
   deaf = false
   /** For how long the store says that it has been running. */
   store_uptime_ms = Number.POSITIVE_INFINITY
-  /** Nodes that are known to have ended. */
+  /** Nodes that seem to have ended, and those of them whose lease has run out. */
   readonly gone = new Set<string>()
+  readonly dead = new Set<string>()
 
   private constructor(parts: Pick<TestPair, 'a' | 'b' | 'clock' | 'owner' | 'records'>) {
     this.a = parts.a
@@ -43,6 +44,7 @@ export class TestPair {
           records: shared,
           store_uptime: async () => pair.store_uptime_ms,
           node_gone: (node_id) => pair.gone.has(node_id),
+          node_dead: async (node_id) => pair.dead.has(node_id),
           tell_taken: (node_id, session_id) => {
             if (!pair.deaf) void pair.gateway(node_id).gateway.sessionTaken(session_id)
           },
