@@ -1,10 +1,12 @@
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { runScript } from '../support/program.ts'
+import { Scenario } from './checker/scenario.ts'
 import { type ChaosOptions, runChaos } from './harness/chaos.ts'
 import { cutOffOwner } from './harness/cut-off-owner.ts'
-import { report } from './harness/report.ts'
+import { commandFor, report } from './harness/report.ts'
 
 const SHORT: Omit<ChaosOptions, 'seed' | 'folder'> = {
   seconds: 14,
@@ -36,13 +38,27 @@ describe('a cluster that is broken on purpose', () => {
   it('keeps every promise', async () => {
     const options = { ...SHORT, seed: 8, folder: await folder() }
     const result = await runChaos(options)
-    expect(result.violations, report(result, options)).toEqual([])
+    expect(result.violations, report(result, commandFor(options))).toEqual([])
+  })
+})
+
+describe('a history that was kept', () => {
+  it('is checked again by itself', async () => {
+    const scenario = new Scenario('journal')
+    scenario.join('ann')
+    scenario.loseSeat('ann')
+    const file = join(await folder(), 'history.json')
+    await writeFile(file, JSON.stringify(scenario.end()))
+    const program = runScript(`${import.meta.dirname}/run.ts`, ['--check', file])
+    expect(await program.ended).toBe(1)
+    expect(program.output()).toContain('VIOLATION seat_lost')
   })
 })
 
 describe('a commit that arrives when another node has the room', () => {
   it('is refused, and every promise holds', async () => {
-    const { violations } = await runChaos({ ...ONE_ROOM, folder: await folder() }, cutOffOwner)
+    const made = join(await folder(), 'not there yet')
+    const { violations } = await runChaos({ ...ONE_ROOM, folder: made }, cutOffOwner)
     expect(violations).toEqual([])
   })
 

@@ -1,10 +1,12 @@
-import { mkdtemp, rmdir } from 'node:fs/promises'
+import { mkdtemp, readFile, rmdir } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
+import { check } from './checker/check.ts'
+import type { History } from './checker/history.ts'
 import { type ChaosOptions, runChaos } from './harness/chaos.ts'
-import { report, summary } from './harness/report.ts'
+import { commandFor, report, summary } from './harness/report.ts'
 import { runSeeds, type SeedOutcome } from './harness/seeds.ts'
 
 const HELP = `npm run chaos -- [options]
@@ -21,6 +23,7 @@ Real nodes on a real Redis, clients that write everything down, faults drawn by 
   --unfenced      the store does not fence: some seed must fail; with --seeds it stops at the first that does
   --keep          keep logs and histories also when everything held
   --folder PATH   where they go (a new folder for temporary files)
+  --check FILE    runs nothing, and checks the history.json of an earlier run again
 
 Ends with 1 when a promise did not hold.
 `
@@ -37,6 +40,7 @@ const { values } = parseArgs({
     unfenced: { type: 'boolean', default: false },
     keep: { type: 'boolean', default: false },
     folder: { type: 'string' },
+    check: { type: 'string' },
     help: { type: 'boolean', default: false },
   },
 })
@@ -73,12 +77,19 @@ async function one(): Promise<boolean> {
   }
   const result = await runChaos(options)
   const held = result.violations.length === 0
-  say(report(result, options))
+  say(report(result, commandFor(options)))
   if (process.send) {
     const outcome: SeedOutcome = { held, summary: summary(result), excused: result.excused }
     await new Promise((resolve) => process.send?.(outcome, resolve))
   }
   return held
+}
+
+async function again(file: string): Promise<boolean> {
+  const history: History = JSON.parse(await readFile(file, 'utf8'))
+  const verdict = check(history)
+  say(report({ history, ...verdict, folder: undefined }, `npm run chaos -- --check ${file}`))
+  return verdict.violations.length === 0
 }
 
 async function many(seeds: readonly number[]): Promise<boolean> {
@@ -112,5 +123,7 @@ else {
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1))
   // The parent of a run of many seeds is gone.
   process.once('disconnect', () => process.exit(1))
-  process.exit((await (values.seeds === undefined ? one() : many(seedsOf(values.seeds)))) ? 0 : 1)
+  const { check: file, seeds } = values
+  const run = file === undefined ? (seeds === undefined ? one() : many(seedsOf(seeds))) : again(file)
+  process.exit((await run) ? 0 : 1)
 }

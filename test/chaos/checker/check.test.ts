@@ -451,6 +451,29 @@ describe('a member loses its seat', () => {
   })
 })
 
+describe('a member that came to an owner which was replaced and did not know it', () => {
+  /** Eve joins after the claim of the next owner, at the one before it or (`at_next`) at the next. */
+  const latecomer = ({ at_next = false }: { at_next?: boolean } = {}): OpenHistory => {
+    const scenario = new Scenario('snapshot')
+    play(scenario)
+    scenario.save()
+    scenario.fault('cut')
+    const come_and_lose = () => {
+      scenario.join('eve')
+      scenario.loseSeat('eve')
+    }
+    scenario.overtake('node_b', at_next ? () => {} : come_and_lose)
+    if (at_next) come_and_lose()
+    ops(scenario)
+    return scenario.end()
+  }
+
+  it('has no seat at the next, and one that came to the next has', () => {
+    expect(names(latecomer())).toEqual([])
+    expect(names(latecomer({ at_next: true }))).toContain('seat_lost')
+  })
+})
+
 describe('a client is refused what it resumes', () => {
   it('when it has no seat any more', () => {
     const seatless = (scenario: Scenario) => {

@@ -9,6 +9,7 @@ export function checkClients(history: History, excuses: Excuses): Violation[] {
   const sessions = new Map<string, string>()
   const edges = new Map<string, string>()
   const joined_at = new Map<string, number>()
+  const epochs = new Map<string, number>()
   const seated = new Set<string>()
   for (const record of history.clients) {
     const { at, client, kind } = record
@@ -18,7 +19,10 @@ export function checkClients(history: History, excuses: Excuses): Violation[] {
       edges.set(client, record.node)
     } else if (kind === 'joined') {
       joined_at.set(client, at)
+      epochs.delete(client)
       seated.add(client)
+    } else if (kind === 'frame') {
+      epochs.set(client, record.epoch)
     } else if (kind === 'raced') {
       const message = `${record.winners} connections were welcome with one token, and stayed`
       found.push({ name: 'resumed_twice', at, client, message })
@@ -33,8 +37,13 @@ export function checkClients(history: History, excuses: Excuses): Violation[] {
       seated.delete(client)
       if (record.why !== 'seat') continue
       const { room, member } = record
-      if (excuses.seat({ room, member, joined_at: joined_at.get(client) ?? 0 }, edges.get(client) ?? '', at))
-        continue
+      const seat = {
+        room,
+        member,
+        joined_at: joined_at.get(client) ?? 0,
+        epoch: epochs.get(client) ?? 0,
+      }
+      if (excuses.seat(seat, edges.get(client) ?? '', at)) continue
       const message = 'the server knows no seat of the member any more'
       found.push({ name: 'seat_lost', at, room, member, client, message })
     }

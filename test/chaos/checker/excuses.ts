@@ -25,6 +25,8 @@ export interface Seated {
   readonly room: string
   readonly member: string
   readonly joined_at: number
+  /** Under which the member was last seen; 0: not known. */
+  readonly epoch: number
 }
 
 /** A connection that was closed. */
@@ -130,13 +132,18 @@ export class Excuses {
   }
 
   #forgets(
-    { room, member, joined_at }: Seated,
+    { room, member, joined_at, epoch }: Seated,
     at: number,
     noticed: (ended: number) => number,
   ): Excuse | undefined {
     // Members may be told that the room is gone before the next owner has it.
-    const lost_then = ({ claim, outage = claim.began }: Ownership) =>
-      joined_at <= claim.ended && outage <= at && at <= noticed(claim.ended)
+    const lost_then = (ownership: Ownership) => {
+      const { claim, outage = claim.began } = ownership
+      // Whoever came to an owner that was replaced and did not know it yet.
+      const late = epoch > 0 && epoch < claim.epoch
+      const until = late ? Math.max(claim.ended, this.#ownerships.previousUntil(ownership)) : claim.ended
+      return joined_at <= until && outage <= at && at <= noticed(until)
+    }
     if (this.#ownerships.losses(room).some(lost_then)) return 'store_lost'
     switch (this.#durability.get(room)) {
       case 'snapshot':
@@ -261,7 +268,7 @@ export function excusedShare(
     for (const code of [CLOSE.session_taken_over.code, CLOSE.resume_failed.code])
       found.add(excuses.close({ code, ...connection }, record.at))
     if (room !== undefined) {
-      found.add(excuses.seat({ room, member, joined_at }, edge, record.at))
+      found.add(excuses.seat({ room, member, joined_at, epoch: before.epoch }, edge, record.at))
       if (record.kind === 'frame' && before.epoch > 0)
         found.add(excuses.rollback(room, before.epoch, { epoch, seq: record.seq }))
       if (record.kind === 'view' && durability.get(room) === 'snapshot')

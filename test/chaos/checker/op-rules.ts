@@ -78,9 +78,10 @@ class Seat {
   /** `stand`: what the owner has in the end. */
   end(at: number, stand: Stand | undefined): void {
     if (this.found.length > 0) return
-    const view = playerIn(stand?.state, this.member)
+    const { room, member, joined_at } = this
+    const view = playerIn(stand?.state, member)
     if (view) this.#see(view, at, stand?.epoch)
-    else if (!this.#excuses.forgotten(this, at)) {
+    else if (!this.#excuses.forgotten({ room, member, joined_at, epoch: this.#epoch }, at)) {
       this.#report('acked_lost', at, 'the room knows nothing of the member any more')
       return
     }

@@ -1,4 +1,4 @@
-import { rm, writeFile } from 'node:fs/promises'
+import { mkdir, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { SeededRandom } from '../../support/seeded-random.ts'
@@ -59,6 +59,7 @@ const SAVED_WITHIN_MS = 1500
 /** One run: starts everything, breaks it as the seed says or `trouble` does, heals it, and checks what everybody saw. */
 export async function runChaos(options: ChaosOptions, trouble = drawn(options)): Promise<ChaosResult> {
   const { nodes, unfenced, folder } = options
+  await mkdir(folder, { recursive: true })
   const cluster = await Cluster.start({ nodes, unfenced, folder, lease_ms: LEASE_MS })
   const abandon = () => cluster.abandon()
   process.once('exit', abandon)

@@ -17,8 +17,8 @@ export function summary({ history, violations, excused }: ChaosResult): string {
   return `${verdict}; ${acks} acks, ${drawn} faults, ${percent(excused.excused, excused.pairs)} excused`
 }
 
-/** What a run has shown, for people. */
-export function report({ history, violations, excused, folder }: ChaosResult, options: ChaosOptions): string {
+/** What a run has shown, for people; `command` does the same once more. */
+export function report({ history, violations, excused, folder }: ChaosResult, command: string): string {
   const { clients, store, faults } = history
   const count = (kind: string) => clients.filter((record) => record.kind === kind).length
   const standing = store.filter(({ kind, ok }) => (kind === 'commit' || kind === 'snapshot') && ok).length
@@ -26,7 +26,7 @@ export function report({ history, violations, excused, folder }: ChaosResult, op
   const resyncs = clients.filter((record) => record.kind === 'frame' && record.t === 'state.resync').length
   const lines = [
     '',
-    `seed ${options.seed}: ${clients.length} client records (${count('frame')} frames, ${count('sent')} sends, ${count('ack')} acks, ${count('refused')} refusals, ${resyncs} resyncs, ${count('resuming')} resumes), ${standing} commits and ${claims} claims in the store, ${faults.filter(({ kind }) => kind !== 'stall').length} faults`,
+    `${command}: ${clients.length} client records (${count('frame')} frames, ${count('sent')} sends, ${count('ack')} acks, ${count('refused')} refusals, ${resyncs} resyncs, ${count('resuming')} resumes), ${standing} commits and ${claims} claims in the store, ${faults.filter(({ kind }) => kind !== 'stall').length} faults`,
     '',
     'longest time a member went without the effect of its own op, by kind of fault (overlapping faults count each):',
     ...pauses(history).map(
@@ -51,7 +51,7 @@ export function report({ history, violations, excused, folder }: ChaosResult, op
   const counts = names.map(
     (name) => `${violations.filter((violation) => violation.name === name).length} ${name}`,
   )
-  lines.push(`${violations.length} violations: ${counts.join(', ')}`, `again: ${commandFor(options)}`)
+  lines.push(`${violations.length} violations: ${counts.join(', ')}`, `again: ${command}`)
   if (folder !== undefined) lines.push(`logs and store histories: ${folder}`)
   return [...lines, ''].join('\n')
 }
