@@ -3,7 +3,7 @@ import { CONTROL_ROW } from './rows/control.ts'
 import { OVERVIEW } from './rows/overview.ts'
 import { ERRORS, GETTING_IN, MESSAGES } from './rows/players.ts'
 import { PROCESSES } from './rows/processes.ts'
-import { COMING_BACK, OWNERSHIP, SLOW_READERS } from './rows/rooms.ts'
+import { BOUNDS, COMING_BACK, OWNERSHIP, SLOW_READERS } from './rows/rooms.ts'
 import { STORE } from './rows/store.ts'
 
 /** Everything there is to see, from what players notice down to what may be the cause. */
@@ -15,6 +15,7 @@ const ROWS: readonly Row[] = [
   COMING_BACK,
   OWNERSHIP,
   SLOW_READERS,
+  BOUNDS,
   STORE,
   PROCESSES,
   CONTROL_ROW,

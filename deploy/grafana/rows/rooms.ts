@@ -192,3 +192,53 @@ export const SLOW_READERS: Row = {
     },
   ],
 }
+
+/** What was turned away because there is a bound to it; which variable sets it is in docs/operations.md. */
+export const BOUNDS: Row = {
+  title: 'Bounds',
+  panels: [
+    {
+      kind: 'lines',
+      title: 'Clients at a bound',
+      description:
+        'Of each node, or of one player or token. node, pending and address: connections that were dropped. Steady values are a flood, or a bound that is too low.',
+      unit: 'cps',
+      queries: [
+        { expr: rate(`service_connections_dropped_total{${NODE}}`, 'reason'), legend: '{{reason}}' },
+        { expr: rate(`service_resume_waits_refused_total{${NODE}}`), legend: 'resumes refused' },
+        { expr: rate(`service_sessions_evicted_total{${NODE}}`), legend: 'sessions evicted' },
+        { expr: rate(`service_unacked_refused_total{${NODE}}`), legend: 'unacked messages refused' },
+        { expr: rate(`service_resyncs_delayed_total{${NODE}}`), legend: 'resyncs delayed' },
+      ],
+    },
+    {
+      kind: 'lines',
+      title: 'Rooms at a bound',
+      description:
+        'tasks and state_bytes: turns that failed. Backlog: what could not wait for a room. History: updates that members may miss without getting them again.',
+      unit: 'cps',
+      queries: [
+        { expr: rate(`service_room_limits_reached_total{${NODE}}`, 'limit'), legend: '{{limit}}' },
+        { expr: rate(`service_room_backlog_full_total{${NODE}}`), legend: 'backlog' },
+        { expr: rate(`service_history_updates_dropped_total{${NODE}}`), legend: 'history' },
+      ],
+    },
+    {
+      kind: 'lines',
+      title: 'Rooms that loop or are put aside',
+      description:
+        'In the last hour. Hooks: turns that did not return, each of which ended a node. damaged and looping: rooms put in quarantine.',
+      unit: 'short',
+      queries: [
+        {
+          expr: `round(sum by (room_type, hook) (increase(service_room_turns_stuck_total{${NODE}}[1h])))`,
+          legend: '{{room_type}} {{hook}}',
+        },
+        {
+          expr: `round(sum by (room_type, cause) (increase(service_rooms_quarantined_total{${NODE}}[1h])))`,
+          legend: '{{room_type}} {{cause}}',
+        },
+      ],
+    },
+  ],
+}
