@@ -215,7 +215,7 @@ export const BOUNDS: Row = {
       kind: 'lines',
       title: 'Rooms at a bound',
       description:
-        'tasks and state_bytes: turns that failed. Backlog: what could not wait for a room. History: updates that members may miss without getting them again.',
+        'tasks and state: turns that failed. Backlog: what could not wait for a room. History: updates that members may miss without getting them again.',
       unit: 'cps',
       queries: [
         { expr: rate(`service_room_limits_reached_total{${NODE}}`, 'limit'), legend: '{{limit}}' },
