@@ -244,7 +244,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     place: placed,
     accepts: () => host.accepts,
     max_waiting_messages: config.max_room_backlog,
-    backlog_full: (room_type) => metrics.rooms.backlogFull(room_type),
+    backlog_full: (room_type) => metrics.backlogFull.inc({ room_type }),
     send: (other, message) => peers.send(other, message),
     deliver,
     failed: (error, room) => log.warn({ err: error, room }, 'the owner of a room could not be found'),
