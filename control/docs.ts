@@ -1,6 +1,9 @@
 /** `/docs`: the OpenAPI document as one page for people. It is rendered here, so it needs no script and loads nothing. */
+import { html, raw } from 'hono/html'
 import { STYLE } from './docs-style.ts'
 import type { OpenApi } from './openapi.ts'
+
+type Html = ReturnType<typeof html>
 
 interface Schema {
   readonly $ref?: string
@@ -52,7 +55,7 @@ interface Route {
 const METHODS = ['get', 'post'] as const
 
 /** The page for an API description. */
-export function docsPage(api: OpenApi): string {
+export function docsPage(api: OpenApi): Html {
   const schemas = (api.components.schemas ?? {}) as Readonly<Record<string, Schema>>
   const routes = Object.entries(api.paths).flatMap(([path, item]) =>
     METHODS.filter((method) => item[method]).map((method): Route => {
@@ -61,55 +64,53 @@ export function docsPage(api: OpenApi): string {
   )
   const groups = api.tags.map(({ name, description }) => ({
     name,
-    description: description ?? '',
+    description,
     routes: routes.filter(({ operation }) => operation.tags?.includes(name)),
   }))
-  const links = groups.map(
-    (group) => `<h2>${escaped(group.name)}</h2><ul>${group.routes.map(link).join('')}</ul>`,
-  )
+  const links = groups.map((group) => html`<h2>${group.name}</h2><ul>${group.routes.map(link)}</ul>`)
   const sections = groups.map(
     (group) =>
-      `<section><h2>${escaped(group.name)}</h2>${prose(group.description)}${group.routes.map((route) => card(route, schemas)).join('')}</section>`,
+      html`<section><h2>${group.name}</h2>${prose(group.description)}${group.routes.map((route) => card(route, schemas))}</section>`,
   )
-  return `<!doctype html>
+  return html`<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>${escaped(api.info.title)}</title>
-<style>${STYLE}</style>
+<title>${api.info.title}</title>
+<style>${raw(STYLE)}</style>
 </head>
 <body>
-<nav aria-label="Calls"><a class="home" href="#top">${escaped(api.info.title)}</a>${links.join('')}</nav>
+<nav aria-label="Calls"><a class="home" href="#top">${api.info.title}</a>${links}</nav>
 <main id="top">
-<header><h1>${escaped(api.info.title)}</h1><p class="version">Version ${escaped(api.info.version)} · <a href="openapi.json">openapi.json</a></p>
-${prose(api.info.description ?? '')}</header>
-${sections.join('\n')}
+<header><h1>${api.info.title}</h1><p class="version">Version ${api.info.version} · <a href="openapi.json">openapi.json</a></p>
+${prose(api.info.description)}</header>
+${sections}
 </main>
 </body>
 </html>
 `
 }
 
-const link = (route: Route): string =>
-  `<li><a href="#${anchor(route)}">${badge(route.method)}<span>${escaped(route.operation.summary ?? route.path)}</span></a></li>`
+const link = (route: Route): Html =>
+  html`<li><a href="#${anchor(route)}">${badge(route.method)}<span>${route.operation.summary ?? route.path}</span></a></li>`
 
-function card(route: Route, schemas: Readonly<Record<string, Schema>>): string {
+function card(route: Route, schemas: Readonly<Record<string, Schema>>): Html {
   const { operation, method, path } = route
   const body = operation.requestBody?.content?.['application/json']?.schema
-  const body_fields = body ? fields(body, schemas, true) : ''
-  const parts = [
-    `<h3>${escaped(operation.summary ?? '')}</h3>`,
-    `<p class="call">${badge(method)}<code>${escaped(path).replaceAll(/\{(\w+)\}/g, '<var>{$1}</var>')}</code></p>`,
-    prose(operation.description ?? ''),
-    `<p class="access">${escaped(access(operation))}</p>`,
-    parameters(operation.parameters ?? []),
-    body_fields === '' ? '' : `<h4>Body</h4>${body_fields}`,
-    `<h4>Answers</h4>${answers(operation, schemas)}`,
-    `<details><summary>With curl</summary><pre><code>${escaped(curl(route, schemas))}</code></pre></details>`,
-  ]
-  return `<article id="${anchor(route)}">${parts.join('')}</article>`
+  const bodyFields = body && fields(body, schemas, true)
+  const words = path.split(/(\{\w+\})/).map((part, i) => (i % 2 === 1 ? html`<var>${part}</var>` : part))
+  return html`<article id="${anchor(route)}">
+<h3>${operation.summary}</h3>
+<p class="call">${badge(method)}<code>${words}</code></p>
+${prose(operation.description)}
+<p class="access">${access(operation)}</p>
+${parameters(operation.parameters ?? [])}
+${bodyFields && html`<h4>Body</h4>${bodyFields}`}
+<h4>Answers</h4>${answers(operation, schemas)}
+<details><summary>With curl</summary><pre><code>${curl(route, schemas)}</code></pre></details>
+</article>`
 }
 
 function access({ security = [] }: Operation): string {
@@ -117,41 +118,41 @@ function access({ security = [] }: Operation): string {
   return security.length > 0 ? 'Needs Authorization: Bearer <credential>.' : 'Needs no credential.'
 }
 
-function parameters(list: readonly Parameter[]): string {
+function parameters(list: readonly Parameter[]): Html | undefined {
   const shown = list.filter((parameter) => parameter.in !== 'path')
-  if (shown.length === 0) return ''
-  const rows = shown.map(({ name, schema = {}, required = false, description = '' }) =>
+  if (shown.length === 0) return undefined
+  const rows = shown.map(({ name, schema = {}, required = false, description }) =>
     row(name, schema, required, description),
   )
-  return `<h4>Query and headers</h4>${table(rows)}`
+  return html`<h4>Query and headers</h4>${table(rows)}`
 }
 
-function answers({ responses = {} }: Operation, schemas: Readonly<Record<string, Schema>>): string {
-  return Object.entries(responses)
-    .map(([status, response]) => {
-      const [media, value] = Object.entries(response.content ?? {})[0] ?? []
-      const good = status.startsWith('2')
-      const shape = good && value?.schema ? fields(value.schema, schemas, false) : ''
-      const head = `<span class="status ${good ? 'good' : 'bad'}">${status}</span> ${inline(response.description ?? '')}`
-      return shape
-        ? `<details><summary>${head}</summary>${shape}</details>`
-        : `<p class="answer">${head}${good && media ? ` <small>${escaped(media)}</small>` : ''}</p>`
-    })
-    .join('')
+function answers({ responses = {} }: Operation, schemas: Readonly<Record<string, Schema>>): Html[] {
+  return Object.entries(responses).map(([status, response]) => {
+    const [media, value] = Object.entries(response.content ?? {})[0] ?? []
+    const good = status.startsWith('2')
+    const shape = good && value?.schema && fields(value.schema, schemas, false)
+    const head = html`<span class="status ${good ? 'good' : 'bad'}">${status}</span> ${inline(response.description)}`
+    return shape
+      ? html`<details><summary>${head}</summary>${shape}</details>`
+      : html`<p class="answer">${head}${good && media && html` <small>${media}</small>`}</p>`
+  })
 }
 
-/** The fields of an object schema as a table; empty for what has none. In answers every field is there, so none is marked required. */
-function fields(schema: Schema, schemas: Readonly<Record<string, Schema>>, marks_required: boolean): string {
+/** The fields of an object schema as a table; undefined for what has none. In answers every field is there, so none is marked required. */
+function fields(
+  schema: Schema,
+  schemas: Readonly<Record<string, Schema>>,
+  marksRequired: boolean,
+): Html | undefined {
   const { properties = {}, required = [] } = resolve(schema, schemas)
   const rows = Object.entries(properties).map(([name, property]) => {
     const inner = resolve(property.items ?? property, schemas)
-    const nested = inner.properties
-      ? `<div class="nested">${fields(inner, schemas, marks_required)}</div>`
-      : ''
-    const marked = marks_required && required.includes(name)
-    return row(name, property, marked, property.description ?? '', nested)
+    const nested =
+      inner.properties && html`<div class="nested">${fields(inner, schemas, marksRequired)}</div>`
+    return row(name, property, marksRequired && required.includes(name), property.description, nested)
   })
-  return rows.length > 0 ? table(rows) : ''
+  return rows.length > 0 ? table(rows) : undefined
 }
 
 const resolve = (schema: Schema, schemas: Readonly<Record<string, Schema>>): Schema =>
@@ -159,13 +160,13 @@ const resolve = (schema: Schema, schemas: Readonly<Record<string, Schema>>): Sch
 
 const nameOf = (ref: string): string => ref.slice(ref.lastIndexOf('/') + 1)
 
-const table = (rows: readonly string[]): string => `<table><tbody>${rows.join('')}</tbody></table>`
+const table = (rows: readonly Html[]): Html => html`<table><tbody>${rows}</tbody></table>`
 
-function row(name: string, schema: Schema, required: boolean, description: string, nested = ''): string {
+function row(name: string, schema: Schema, required: boolean, description?: string, nested?: Html): Html {
   const fallback =
-    schema.default === undefined ? '' : ` default <code>${escaped(JSON.stringify(schema.default))}</code>`
-  const kind = `${escaped(typeOf(schema))}${required ? ' <b>required</b>' : ''}${fallback}`
-  return `<tr><th scope="row"><code>${escaped(name)}</code></th><td><span class="kind">${kind}</span>${prose(description)}${nested}</td></tr>`
+    schema.default !== undefined && html` default <code>${JSON.stringify(schema.default)}</code>`
+  const kind = html`${typeOf(schema)}${required && html` <b>required</b>`}${fallback}`
+  return html`<tr><th scope="row"><code>${name}</code></th><td><span class="kind">${kind}</span>${prose(description)}${nested}</td></tr>`
 }
 
 function typeOf(schema: Schema): string {
@@ -196,18 +197,16 @@ function curl({ method, path, operation }: Route, schemas: Readonly<Record<strin
 }
 
 const anchor = ({ operation, method, path }: Route): string =>
-  escaped(operation.operationId ?? `${method}${path.replaceAll(/\W+/g, '-')}`)
+  operation.operationId ?? `${method}${path.replaceAll(/\W+/g, '-')}`
 
-const badge = (method: string): string => `<span class="method ${method.toLowerCase()}">${method}</span>`
+const badge = (method: string): Html => html`<span class="method ${method.toLowerCase()}">${method}</span>`
 
-const prose = (text: string): string =>
+const prose = (text = ''): Html[] =>
   text
     .split('\n\n')
     .filter((paragraph) => paragraph !== '')
-    .map((paragraph) => `<p>${inline(paragraph)}</p>`)
-    .join('')
+    .map((paragraph) => html`<p>${inline(paragraph)}</p>`)
 
-const inline = (text: string): string => escaped(text).replaceAll(/`([^`]+)`/g, '<code>$1</code>')
-
-const escaped = (text: string): string =>
-  text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;').replaceAll('"', '&quot;')
+/** Text in which code stands between backticks. */
+const inline = (text = ''): (string | Html)[] =>
+  text.split(/`([^`]+)`/).map((part, i) => (i % 2 === 1 ? html`<code>${part}</code>` : part))

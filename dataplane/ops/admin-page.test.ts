@@ -1,112 +1,183 @@
-import type { Browser } from 'playwright-core'
+import { once } from 'node:events'
+import type { Browser, Page } from 'playwright-core'
 import { type Client, connect, type Room } from 'roomful/client'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { WebSocket } from 'ws'
 import { focused, openAdmin, openRoom, unlock } from '../../test/support/admin/admin-page.ts'
 import { board } from '../../test/support/admin/board-room.ts'
+import { faintTexts } from '../../test/support/admin/contrast.ts'
 import { launchChromium } from '../../test/support/chromium.ts'
+import { type Login, TestCluster } from '../../test/support/cluster.ts'
+import type { LocalNode } from '../../test/support/cluster-node.ts'
 import { startService, type TestService } from '../../test/support/service.ts'
 
 const HOSTILE = '<img src=x onerror=alert(1)>'
+const LONG = 'a-name-as-long-as-they-get-with-no-place-to-break-it-anywhere'
+/** More rooms than the page lists at first. */
+const ROOMS = 60
+const nameOf = (n: number): string => `board:lobby-${String(n).padStart(2, '0')}`
+const LAST = nameOf(ROOMS - 1)
+
+let browser: Browser
+
+beforeAll(async () => {
+  browser = await launchChromium()
+})
+afterEach(() => Promise.all(browser.contexts().map((context) => context.close())))
+afterAll(() => browser.close())
 
 describe('the admin page', () => {
-  let browser: Browser
   let service: TestService
   let project_id: string
-  const clients: Client[] = []
-  let ada: Room<typeof board>
+  let ada: Client
+  let bobby: Client
+  let alpha: Room<typeof board>
 
   beforeAll(async () => {
-    const node = { node_id: 'node_one', admin_url: 'http://node-one.internal:9100' }
-    service = await startService({ rooms: [board], node })
-    browser = await launchChromium()
+    service = await startService({
+      rooms: [board],
+      node: {
+        node_id: 'node_one',
+        max_rooms_per_session: 2 * ROOMS,
+        joins_per_second: 1000,
+        new_rooms_per_minute: 0,
+      },
+    })
     const login = await service.login({ sub: HOSTILE })
     project_id = login.project_id
-    const join = async (token: string, key: string) => {
-      const client = await connect(service.ws_url, { projectId: project_id, token })
-      clients.push(client)
-      return client.join<typeof board>('board', { key })
-    }
-    ada = await join(login.token, 'alpha')
     const { token } = await service.call('POST', '/tokens', { project_id, sub: 'bobby' })
-    await join(token!, 'beta')
-    await join(login.token, HOSTILE)
+    ada = await connect(service.ws_url, { projectId: project_id, token: login.token })
+    bobby = await connect(service.ws_url, { projectId: project_id, token: token! })
+    for (let n = 0; n < ROOMS; n++) await ada.join('board', { key: nameOf(n).slice(6) })
+    alpha = await ada.join<typeof board>('board', { key: 'alpha' })
+    await bobby.join('board', { key: LAST.slice(6) })
   })
 
   afterAll(async () => {
-    for (const client of clients) client.close()
-    await browser.close()
+    ada.close()
+    bobby.close()
     await service.close()
   })
 
-  const open = (path = '') => openAdmin(browser, service.admin_url, { token: service.internal_token, path })
+  const open = (options: Parameters<typeof openAdmin>[2] = {}) =>
+    openAdmin(browser, service.admin_url, { token: service.internal_token, ...options })
+  const rooms = (page: Page): Promise<string[]> => page.locator('#rooms tbody .open').allTextContents()
+  const first = async (page: Page): Promise<string | undefined> => (await rooms(page))[0]
 
-  it('asks for the token once, and keeps it for its tab only', async () => {
+  it('asks for the token once, keeps it for its tab only, and asks nothing of anyone but the node', async () => {
     const { page, complaints, origins } = await openAdmin(browser, service.admin_url)
     await page.getByLabel('Token').fill('not the token')
     await page.getByRole('button', { name: 'Show the node' }).click()
     await page.getByText('does not accept this token').waitFor()
     await unlock(page, service.internal_token)
     await page.reload()
-    await page.getByText('serving').first().waitFor()
+    await page.locator('#status', { hasText: 'serving' }).waitFor()
     expect(await page.evaluate(() => localStorage.length + document.cookie.length)).toBe(0)
-
     const other = await page.context().newPage()
     await other.goto(`${service.admin_url}/admin`)
     await other.getByLabel('Token').waitFor()
-
     await page.getByRole('button', { name: 'Forget token' }).click()
     await page.getByLabel('Token').waitFor()
     expect(await page.evaluate(() => sessionStorage.length)).toBe(0)
     expect(complaints).toEqual([])
     expect([...origins]).toEqual([service.admin_url])
-    await page.context().close()
   })
 
-  it('shows the node live', async () => {
+  it('asks for the token again when that is no longer the right one, whatever is open', async () => {
+    const { page } = await open()
+    await page.getByRole('button', { name: 'Drain…' }).click()
+    await page.getByRole('dialog').waitFor()
+    await page.route('**/admin/runtime*', (route) => route.fulfill({ status: 401, json: { detail: 'no' } }))
+    await page.getByText('does not accept this token').waitFor()
+    expect(await page.getByRole('dialog').count()).toBe(0)
+    expect(await focused(page)).toBe('token')
+    expect(await page.evaluate(() => sessionStorage.getItem('roomful.internal_token'))).toBe(null)
+  })
+
+  it('shows the node live, and says that it is old when the node no longer answers', async () => {
     const { page } = await open()
     expect(await page.locator('#node-id').textContent()).toBe('node_one')
-    expect(await page.locator('#rooms-total').textContent()).toBe('3')
-    expect(await page.locator('#members-total').textContent()).toBe('3')
     expect(await page.locator('#nodes tbody tr').allTextContents()).toEqual([
       expect.stringMatching(/^node_onethis nodeserving/),
     ])
-    const { token } = await service.call('POST', '/tokens', { project_id })
-    const late = await connect(service.ws_url, { projectId: project_id, token: token! })
-    await late.join('board', { key: 'gamma' })
-    await page.getByRole('button', { name: 'board:gamma' }).waitFor()
-    late.close()
-    await page.context().close()
+    const members = page.locator('#members-total')
+    expect(await members.textContent()).toBe(String(ROOMS + 2))
+    const room = await bobby.join('board', { key: 'alpha' })
+    await expect.poll(() => members.textContent()).toBe(String(ROOMS + 3))
+    await room.leave()
+    await page.route('**/admin/**', (route) => route.abort())
+    await page.getByText(/The node does not answer\. What you see is from .* Trying again\./).waitFor()
+    expect(await page.locator('#status').textContent()).toBe('no answer')
+    await page.unroute('**/admin/**')
+    await page.locator('#status', { hasText: 'serving' }).waitFor()
+    expect(await page.locator('#banner').count()).toBe(0)
   })
 
-  it('tells the other nodes the address that operators have of it', async () => {
-    const response = await fetch(`${service.admin_url}/admin/cluster`, {
-      headers: { 'x-service-internal-token': service.internal_token },
-    })
-    const { nodes } = await response.json()
-    expect(nodes).toMatchObject([
-      { node_id: 'node_one', self: true, alive: true, admin_url: 'http://node-one.internal:9100' },
-    ])
-  })
-
-  it('searches rooms and sessions by their names, ids and players', async () => {
+  it('lists rooms by any heading, over all there are, and sessions by who came last', async () => {
     const { page } = await open()
-    const listed = (id: string) => page.locator(`#${id} tbody tr`)
-    await page.getByLabel('Search').fill('bobby')
-    await expect.poll(() => listed('rooms').count()).toBe(1)
-    expect(await listed('rooms').textContent()).toContain('board:beta')
+    const table = page.getByRole('table', { name: 'Rooms' })
+    const sorted = (name: string) =>
+      table.getByRole('columnheader', { name, exact: true }).getAttribute('aria-sort')
+    // Where most is going on comes first, though it is the youngest of more than are listed.
+    await expect.poll(() => first(page)).toBe(LAST)
+    expect(await sorted('Members')).toBe('descending')
+    await page.getByRole('button', { name: 'Room', exact: true }).click()
+    await expect.poll(() => rooms(page)).toHaveLength(50)
+    await expect.poll(() => first(page)).toBe('board:alpha')
+    await page.getByRole('button', { name: 'Room', exact: true }).press('Enter')
+    await expect.poll(() => first(page)).toBe(LAST)
+    expect([await sorted('Room'), await sorted('Members')]).toEqual(['descending', null])
+    expect(await page.locator('#announcer').textContent()).toBe('Sorted by Room, descending')
+    await page.getByRole('button', { name: 'Show more' }).click()
+    await expect.poll(() => rooms(page)).toHaveLength(ROOMS + 1)
+    // The order is kept in this tab.
+    await page.reload()
+    await expect.poll(async () => (await rooms(page))[1]).toBe(nameOf(ROOMS - 2))
     await page.getByRole('tab', { name: 'Sessions' }).click()
-    expect(await listed('sessions').allTextContents()).toEqual([expect.stringContaining('bobby')])
-    await page.getByRole('button', { name: 'board:beta' }).click()
-    await page.getByRole('heading', { name: 'board:beta' }).waitFor()
+    const players = page.locator('#sessions td[data-label="Player"]')
+    await expect.poll(() => players.allTextContents()).toEqual(['bobby', HOSTILE])
+    await page.getByRole('button', { name: 'Connected' }).click()
+    await expect.poll(() => players.allTextContents()).toEqual([HOSTILE, 'bobby'])
+  })
+
+  it('moves no row from under a person who is among them, and says so', async () => {
+    const { page } = await open()
+    await expect.poll(() => first(page)).toBe(LAST)
+    await page.mouse.move(0, 0)
+    await page.getByRole('button', { name: nameOf(3) }).focus()
+    const before = await rooms(page)
+    const room = await bobby.join('board', { key: nameOf(7).slice(6) })
+    const row = page.locator('#rooms tbody tr', { hasText: nameOf(7) })
+    await expect.poll(() => row.locator('[data-label="Members"]').textContent()).toBe('2')
+    expect(await rooms(page)).toEqual(before)
+    expect(await focused(page)).toBe(nameOf(3))
+    await page.getByText('no row moves while you are among them').waitFor()
+    await page.getByLabel('Search').focus()
+    await expect.poll(async () => (await rooms(page)).slice(0, 3)).toEqual([nameOf(7), LAST, 'board:alpha'])
+    // With the mouse as well.
+    await page.locator('#rooms tbody tr').nth(5).hover()
+    await room.leave()
+    await expect.poll(() => row.locator('[data-label="Members"]').textContent()).toBe('1')
+    expect(await first(page)).toBe(nameOf(7))
+    await page.mouse.move(0, 0)
+    await expect.poll(() => first(page)).toBe(LAST)
+  })
+
+  it('searches rooms and sessions by their names, ids and players, and opens what it finds', async () => {
+    const { page } = await open()
+    await page.getByLabel('Search').fill('bobby')
+    await expect.poll(() => rooms(page)).toEqual([LAST])
+    await page.getByRole('tab', { name: 'Sessions' }).click()
+    await page.locator('#sessions tbody', { hasText: 'bobby' }).waitFor()
+    await page.getByRole('button', { name: LAST }).click()
+    await page.getByRole('heading', { name: LAST }).waitFor()
     await page.getByLabel('Search').fill('nobody of that name')
     await page.getByText('No session here matches.').waitFor()
-    await page.context().close()
   })
 
   it('shows a room: members, state, what changes in it, and its last events', async () => {
-    const { page } = await open()
-    await openRoom(page, 'board:alpha')
-    expect(new URL(page.url()).hash).toBe(`#room=${encodeURIComponent(`${project_id}/board:alpha`)}`)
+    const { page } = await open({ path: `#room=${encodeURIComponent(`${project_id}/board:alpha`)}` })
+    await page.getByRole('heading', { name: 'board:alpha' }).waitFor()
     const row = (name: string) => page.getByRole('treeitem', { name })
     await row('turn 0').waitFor()
     expect(await page.locator('#members li').allTextContents()).toEqual([
@@ -114,7 +185,6 @@ describe('the admin page', () => {
     ])
     await row('players').click()
     expect(await row('hp').count()).toBe(0)
-
     // A mark stays until the next answer, which may be sooner than a busy machine looks.
     await page.locator('#state').evaluate((tree) => {
       const marked: string[] = []
@@ -126,43 +196,35 @@ describe('the admin page', () => {
       }).observe(tree, { subtree: true, attributeFilter: ['class'] })
     })
     const marked = () => page.evaluate(() => Reflect.get(window, 'marked'))
-    await ada.send('put', { key: 'turn', value: 1 })
+    await alpha.send('put', { key: 'turn', value: 1 })
     await row('turn 1').waitFor()
     await expect.poll(marked).toEqual(['turn'])
     // What was folded stays so, and says that something in it has changed.
-    await ada.send('put', { key: 'players', value: { ada: { hp: 8, at: [1, 2] } } })
+    await alpha.send('put', { key: 'players', value: { ada: { hp: 8, at: [1, 2] } } })
     await expect.poll(marked).toEqual(['turn', 'players'])
     expect(await row('hp').count()).toBe(0)
-
-    await ada.send('shout', { name: 'goal', data: { by: 'ada' } })
+    await alpha.send('shout', { name: 'goal', data: { by: 'ada' } })
     await page.locator('#events li', { hasText: 'goal' }).waitFor()
     expect(await page.locator('#events li').first().textContent()).toMatch(/seq \d+goal\{"by":"ada"\}$/)
-    await page.context().close()
-  })
-
-  it('opens the room that its address names', async () => {
-    const { page } = await open(`#room=${encodeURIComponent(`${project_id}/board:beta`)}`)
-    await page.getByRole('heading', { name: 'board:beta' }).waitFor()
-    await page.getByRole('tree').waitFor()
     await page.getByRole('button', { name: 'Close' }).click()
     expect(new URL(page.url()).hash).toBe('')
     expect(await page.getByRole('complementary').count()).toBe(0)
-    await page.context().close()
   })
 
   it('takes nothing that players choose for markup', async () => {
     const { page, complaints } = await open()
-    await ada.send('put', { key: HOSTILE, value: { [HOSTILE]: HOSTILE } })
-    await ada.send('shout', { name: HOSTILE, data: HOSTILE })
-    await openRoom(page, 'board:alpha')
-    for (const where of ['#state', '#events', '#members'])
-      await page.locator(where, { hasText: HOSTILE }).waitFor()
+    const room = await ada.join<typeof board>('board', { key: HOSTILE })
+    await room.send('put', { key: HOSTILE, value: { [HOSTILE]: HOSTILE } })
+    await room.send('shout', { name: HOSTILE, data: HOSTILE })
+    await page.getByLabel('Search').fill('board:<')
     await openRoom(page, `board:${HOSTILE}`)
-    await page.getByRole('tab', { name: 'Sessions' }).click()
-    await page.locator('#sessions', { hasText: HOSTILE }).waitFor()
-    await page.getByLabel('Search').fill(HOSTILE)
+    for (const where of ['#room-title', '#state', '#events', '#members'])
+      await page.locator(where, { hasText: HOSTILE }).waitFor()
     await page.getByRole('button', { name: 'Look in the whole cluster' }).click()
     await page.locator('#found-list', { hasText: HOSTILE }).waitFor()
+    await page.getByRole('tab', { name: 'Sessions' }).click()
+    await page.locator('#sessions', { hasText: HOSTILE }).waitFor()
+    await room.leave()
     expect(await page.locator('img').count()).toBe(0)
     expect(complaints).toEqual([])
     // Nor could it, if it wanted to: nothing may write markup, or say that it is safe to.
@@ -178,7 +240,6 @@ describe('the admin page', () => {
       }),
     )
     expect(failures).toEqual(['TypeError', 'TypeError'])
-    await page.context().close()
   })
 
   it('can be used without a mouse', async () => {
@@ -188,7 +249,6 @@ describe('the admin page', () => {
     await keyboard.type(service.internal_token)
     await keyboard.press('Enter')
     await page.getByRole('tab', { name: 'Rooms' }).waitFor()
-
     await keyboard.press('/')
     await keyboard.type('board:alpha')
     await keyboard.press('Enter')
@@ -212,36 +272,34 @@ describe('the admin page', () => {
     expect(await focused(page)).toMatch(/^state/)
     // The row with the focus is the only one that Tab leads to.
     expect(await page.locator('[role=treeitem][tabindex="0"]').count()).toBe(1)
-    await ada.send('put', { key: 'turn', value: 77 })
+    await alpha.send('put', { key: 'turn', value: 77 })
     await page.getByRole('treeitem', { name: 'turn 77' }).waitFor()
     expect(await focused(page)).toMatch(/^state/)
-
     await keyboard.press('Escape')
     expect(await focused(page)).toBe('board:alpha')
     await keyboard.press('/')
     await keyboard.press('Escape')
-    await expect.poll(() => page.locator('#rooms .open').count()).toBeGreaterThan(2)
-    await page.getByRole('button', { name: 'board:alpha' }).focus()
+    await expect.poll(() => rooms(page)).toHaveLength(50)
+    await page.getByRole('button', { name: LAST }).focus()
     await keyboard.press('ArrowDown')
-    expect(await focused(page)).toBe('board:beta')
+    expect(await focused(page)).toBe('board:alpha')
     await page.getByRole('tab', { name: 'Rooms' }).focus()
     await keyboard.press('ArrowRight')
     expect(await focused(page)).toBe('sessions-tab')
     await page.locator('#sessions tbody tr').first().waitFor()
-    await page.context().close()
   })
 
   it('stays quick with a state of a megabyte', async () => {
-    await ada.send('fill', null)
-    const { page } = await open()
-    await openRoom(page, 'board:alpha')
-    const numbers = page.getByRole('treeitem', { name: 'numbers' })
-    await numbers.click()
+    const room = await ada.join<typeof board>('board', { key: 'large' })
+    await room.send('fill', null)
+    const { page } = await open({ path: `#room=${encodeURIComponent(`${project_id}/board:large`)}` })
+    await page.getByRole('treeitem', { name: 'numbers' }).click()
     await page.getByRole('treeitem', { name: '49,900 more' }).click()
     expect(await page.getByRole('treeitem').count()).toBeLessThan(300)
+    // Until it was drawn again twice; all rows at once take many seconds.
     const longest_ms = await page.evaluate(async () => {
       let longest = 0
-      const end = performance.now() + 2500
+      const end = performance.now() + 1500
       for (let last = performance.now(); last < end; ) {
         await new Promise((resolve) => setTimeout(resolve, 5))
         longest = Math.max(longest, performance.now() - last)
@@ -249,16 +307,17 @@ describe('the admin page', () => {
       }
       return longest
     })
-    // All rows at once take many seconds.
     expect(longest_ms).toBeLessThan(1000)
-    await page.context().close()
+    await room.leave()
   })
 
-  it('asks nothing while its tab is hidden', async () => {
+  it('asks nothing while its tab is hidden, and tells ages by the clock of the node', async () => {
     const { page } = await open()
-    await page.clock.install()
+    await page.clock.install({ time: Date.now() - 3 * 3600_000 })
     await page.reload()
-    await page.locator('#status', { hasText: 'serving' }).waitFor()
+    await page.getByText('this browser’s clock is 3 h 0 min behind the node’s').waitFor()
+    expect(await page.locator('#about').textContent()).toMatch(/up \d+ (s|min);/)
+    await page.clock.setSystemTime(Date.now())
     let asked = 0
     page.on('request', () => asked++)
     const hide = (hidden: boolean) =>
@@ -267,27 +326,240 @@ describe('the admin page', () => {
         document.dispatchEvent(new Event('visibilitychange'))
       }, hidden)
     await page.clock.runFor(3000)
-    await expect.poll(() => asked).toBeGreaterThan(0)
+    await expect.poll(() => page.locator('#about').textContent()).toMatch(/up \d+ (s|min)$/)
     await hide(true)
     asked = 0
     await page.clock.runFor(60_000)
     expect(asked).toBe(0)
     await hide(false)
     await expect.poll(() => asked).toBeGreaterThan(0)
-    await page.context().close()
+  })
+
+  /** Everything the page can show, in the order in which it gets there. */
+  const VIEWS: Record<string, (page: Page) => Promise<unknown>> = {
+    rooms: async () => {},
+    sessions: async (page) => {
+      await page.getByRole('tab', { name: 'Sessions' }).click()
+      await page.locator('#sessions tbody tr').first().waitFor()
+    },
+    found: async (page) => {
+      await page.getByLabel('Search').fill('a-name')
+      await page.getByRole('button', { name: 'Look in the whole cluster' }).click()
+      await page.getByText('1 room and 1 session.').waitFor()
+    },
+    dialog: async (page) => {
+      await page.getByRole('button', { name: 'Drain…' }).click()
+      await page.getByRole('dialog').waitFor()
+    },
+    room: async (page) => {
+      await page.keyboard.press('Escape')
+      await page.getByRole('tab', { name: 'Rooms' }).click()
+      await page.locator('#rooms tbody .open').click()
+      await page.getByRole('tree').waitFor()
+    },
+    nowhere: async (page) => {
+      await page.goto(`${page.url().split('#')[0]}#room=prj_of_nobody%2Fboard%3Anowhere`)
+      await page.getByText('There is no such room').waitFor()
+    },
+    stale: async (page) => {
+      await page.keyboard.press('Escape')
+      await page.route('**/admin/**', (route) => route.abort())
+      await page.getByText('The node does not answer').waitFor()
+    },
+  }
+
+  it.each([
+    ['at a desk, in light', { colorScheme: 'light', viewport: { width: 1280, height: 720 } }],
+    [
+      'on a phone, in dark, without motion',
+      {
+        colorScheme: 'dark',
+        reducedMotion: 'reduce',
+        viewport: { width: 390, height: 844 },
+        hasTouch: true,
+      },
+    ],
+  ] as const)('can be read %s, and fits', async (_, options) => {
+    const room = await ada.join<typeof board>('board', { key: LONG })
+    await room.send('shout', { name: LONG, data: LONG.repeat(5) })
+    await room.send('put', { key: LONG, value: LONG.repeat(5) })
+    const { page } = await open(options)
+    const isPhone = options.viewport.width < 800
+    for (const [view, go] of Object.entries(VIEWS)) {
+      await go(page)
+      const seen = await page.evaluate((width) => {
+        const all = [...document.querySelectorAll('main *, header *, dialog[open] *')]
+        return {
+          wide: all
+            .filter((element) => element.checkVisibility() && !element.closest('svg, .unseen, .scroll'))
+            .filter((element) => element.getBoundingClientRect().right > width + 0.5)
+            .map((element) => element.id || element.textContent?.slice(0, 40)),
+          scrolls: document.documentElement.scrollWidth > width,
+          moves: all.some((element) => !/^(0s(, )?)+$/.test(getComputedStyle(element).transitionDuration)),
+        }
+      }, options.viewport.width)
+      const moves = isPhone ? false : seen.moves
+      expect({ view, faint: await faintTexts(page), ...seen }).toEqual({
+        view,
+        faint: [],
+        wide: [],
+        scrolls: false,
+        moves,
+      })
+      // A room covers the rest, which must not be reached behind it.
+      const isCovered = isPhone && (view === 'room' || view === 'nowhere')
+      expect(await page.locator('#overview[inert]').count()).toBe(isCovered ? 1 : 0)
+    }
+    await room.leave()
+  })
+
+  it('has tables on a phone for people who hear them, and headings that sort', async () => {
+    const { page } = await open({ viewport: { width: 390, height: 844 }, hasTouch: true })
+    await page.getByRole('button', { name: 'Room', exact: true }).tap()
+    await expect.poll(() => first(page)).toMatch(/^board:a/)
+    // What a screen reader is told, of which the layout is a part.
+    const reader = await page.context().newCDPSession(page)
+    const { nodes } = await reader.send('Accessibility.getFullAXTree')
+    const heard = (role: string) => nodes.filter((node) => node.role?.value === role && !node.ignored).length
+    expect([heard('table'), heard('row'), heard('columnheader')]).toEqual([2, 1 + 1 + 50, 5])
   })
 })
 
-it('says that what it shows is old when the node no longer answers, and goes on when it does', async () => {
-  const browser = await launchChromium()
-  const service = await startService({ rooms: [board] })
-  const { page } = await openAdmin(browser, service.admin_url, { token: service.internal_token })
-  await page.route('**/admin/**', (route) => route.abort())
-  await page.getByText(/The node does not answer\. What you see is from .* Trying again\./).waitFor()
-  expect(await page.locator('#status').textContent()).toBe('no answer')
-  await page.unroute('**/admin/**')
-  await page.locator('#status', { hasText: 'serving' }).waitFor()
-  expect(await page.locator('#banner').isVisible()).toBe(false)
-  await browser.close()
-  await service.close()
+describe('the admin page of a node among others', () => {
+  const ROOM = 'ledger-journal:one'
+  let cluster: TestCluster
+  let login: Login
+  let owner: LocalNode
+  let other: LocalNode
+
+  beforeAll(async () => {
+    cluster = await TestCluster.start()
+    login = await cluster.login()
+    const nodes = await cluster.local(2, { drain_seconds: 8 })
+    await cluster.playersAt(login, ROOM, nodes)
+    ;[owner, other] = (await cluster.ownerFirst(login, ROOM, nodes)) as [LocalNode, LocalNode]
+  })
+  afterAll(() => cluster.close())
+
+  const open = (node: LocalNode) => openAdmin(browser, node.admin_url, { token: cluster.internal_token })
+
+  it('lists every node, its own first, and leads to the others and to rooms there', async () => {
+    const { page, complaints } = await open(other)
+    const rows = page.locator('#nodes tbody tr')
+    await expect.poll(() => rows.count()).toBe(2)
+    const texts = await rows.allTextContents()
+    expect(texts[0]).toMatch(new RegExp(`^${other.node_id}this nodeserving`))
+    expect(texts[1]).toMatch(new RegExp(`^${owner.node_id}serving`))
+    // By its rooms, the own one is first, or last.
+    const byRooms = page.locator('#nodes').getByRole('button', { name: 'Rooms' })
+    const firstNode = () => rows.first().locator('.name').textContent()
+    await byRooms.click()
+    expect(await firstNode()).toBe(owner.node_id)
+    await byRooms.click()
+    expect(await firstNode()).toBe(other.node_id)
+    expect(await page.getByRole('link', { name: owner.node_id }).getAttribute('href')).toBe(
+      `${owner.admin_url}/admin`,
+    )
+    await page.getByLabel('Search').fill(ROOM)
+    await page.getByText('No room here matches.').waitFor()
+    await page.getByRole('button', { name: 'Look in the whole cluster' }).click()
+    await page.getByText(`This room is at ${owner.node_id}.`).waitFor()
+    await page.getByRole('link', { name: `Open it at ${owner.node_id}` }).click()
+    await unlock(page, cluster.internal_token)
+    await page.getByRole('tree').waitFor()
+    expect(page.url()).toBe(
+      `${owner.admin_url}/admin#room=${encodeURIComponent(`${login.project_id}/${ROOM}`)}`,
+    )
+    expect(await page.locator('#members li').allTextContents()).toEqual(
+      expect.arrayContaining([
+        expect.stringContaining(`at ${owner.node_id}`),
+        expect.stringContaining(`at ${other.node_id}`),
+      ]),
+    )
+    expect(complaints).toEqual([])
+  })
+
+  it('finds what other nodes have by a part of a name or of who is in it, and says who did not answer', async () => {
+    const { page } = await open(other)
+    const search = page.getByLabel('Search')
+    const found = page.locator('#found-list li')
+    await search.fill('R-JOURNAL:o')
+    await search.press('Enter')
+    await expect
+      .poll(() => found.allTextContents())
+      .toEqual([
+        expect.stringMatching(new RegExp(`^${ROOM}${login.project_id}, \\d+ members, at ${owner.node_id}$`)),
+        expect.stringMatching(/^ses_/),
+        expect.stringMatching(/^ses_/),
+      ])
+    await page.getByText('1 room and 2 sessions.').waitFor()
+    await found.first().getByRole('button', { name: ROOM }).click()
+    await page.getByText(`This room is at ${owner.node_id}.`).waitFor()
+    await page.keyboard.press('Escape')
+    expect(await focused(page)).toBe(ROOM)
+    await search.fill('of that name there is nothing')
+    expect(await page.locator('#found').count()).toBe(0)
+    await search.press('Enter')
+    await page.getByText('Nothing matches.').waitFor()
+    await page.route('**/admin/search*', async (route) => {
+      const answer = await (await route.fetch()).json()
+      await route.fulfill({ json: { ...answer, found: { rooms: 70, sessions: 0 }, silent: ['node_deaf'] } })
+    })
+    await search.fill('o')
+    await page.getByRole('button', { name: 'Look in the whole cluster' }).click()
+    await page
+      .getByText('The first 1 of 70 rooms. More letters find fewer. No answer from node_deaf')
+      .waitFor()
+  })
+
+  it('drains nothing unless that is confirmed, shows how it goes, and where to go on', async () => {
+    const { page } = await open(owner)
+    const { keyboard } = page
+    const drain = page.getByRole('button', { name: 'Drain…' })
+    const sure = page.getByLabel(`Yes, drain ${owner.node_id}`)
+    await drain.click()
+    await page.getByRole('dialog', { name: `Drain ${owner.node_id}?` }).waitFor()
+    await page.getByText('1 other node can take them').waitFor()
+    expect(await page.getByRole('button', { name: 'Drain the node' }).isDisabled()).toBe(true)
+    // With the confirmation given, and then thought better of.
+    await sure.check()
+    await keyboard.press('Escape')
+    await drain.click()
+    expect(await sure.isChecked()).toBe(false)
+    await page.getByRole('button', { name: 'Cancel' }).click()
+    await page.getByRole('dialog').waitFor({ state: 'hidden' })
+    expect(await page.locator('#status').textContent()).toBe('serving')
+
+    // A client that does not go elsewhere when it is told to.
+    const deaf = new WebSocket(owner.ws_url, 'roomful.v1.json')
+    await once(deaf, 'open')
+    deaf.send(JSON.stringify({ t: 'hello', ...login }))
+    await once(deaf, 'message')
+    await drain.focus()
+    await keyboard.press('Enter')
+    expect(await focused(page)).toBe('Cancel')
+    await keyboard.press('Shift+Tab')
+    await keyboard.press('Space')
+    await keyboard.press('Tab')
+    await keyboard.press('Tab')
+    expect(await focused(page)).toBe('drain-now')
+    await keyboard.press('Enter')
+    await page.getByRole('heading', { name: `${owner.node_id} is draining` }).waitFor()
+    await page.getByText('1 of 1 room moved').waitFor()
+    await page.getByText(/[01] of 2 sessions moved/).waitFor()
+    deaf.close()
+    await page.getByRole('heading', { name: `${owner.node_id} has drained and ended` }).waitFor()
+    await page.getByText(/When it last answered, at .*, it still had/).waitFor()
+    expect(await page.locator('#status').textContent()).toBe('ended')
+    await page.getByRole('link', { name: other.node_id }).last().click()
+    await unlock(page, cluster.internal_token)
+    await page.locator('#nodes tbody tr', { hasText: /gone/ }).waitFor()
+    await openRoom(page, ROOM)
+    // Its members came while the other node had it; those who come now have a time.
+    await page.getByText(/^This node took the room over at \d\d:\d\d:\d\d\./).waitFor()
+    expect(await page.locator('#events .taken ~ li .when').allTextContents()).toContain('earlier')
+    await expect.poll(() => page.locator('#room-here li.connected').count()).toBe(2)
+    await page.getByRole('button', { name: 'Drain…' }).click()
+    await page.getByText(/No other node can take them/).waitFor()
+  })
 })

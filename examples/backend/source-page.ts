@@ -1,3 +1,4 @@
+import { html } from 'hono/html'
 import type { Game } from './games.ts'
 
 const TOKENS = new RegExp(
@@ -13,27 +14,32 @@ const TOKENS = new RegExp(
   'g',
 )
 
-const ENTITIES: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' }
-const escapeHtml = (text: string) => text.replace(/[&<>"]/g, (character) => ENTITIES[character] ?? character)
+type Html = ReturnType<typeof html>
 
-/** TypeScript as HTML, with spans for comments, strings, numbers, keywords and called names. */
-function highlight(source: string): string {
-  let html = ''
+/** TypeScript as lines of HTML, with spans for comments, strings, numbers, keywords and called names. */
+function highlight(source: string): (string | Html)[][] {
+  const lines: (string | Html)[][] = [[]]
+  const add = (text: string, kind?: string): void => {
+    for (const [i, part] of text.split('\n').entries()) {
+      // A span never crosses a line, because each line becomes an element of its own.
+      if (i > 0) lines.push([])
+      if (part !== '') lines.at(-1)!.push(kind ? html`<span class="t-${kind}">${part}</span>` : part)
+    }
+  }
   let end = 0
   for (const match of source.matchAll(TOKENS)) {
-    const kind = Object.entries(match.groups ?? {}).find(([, text]) => text !== undefined)?.[0] ?? ''
-    // A span never crosses a line, because each line becomes an element of its own.
-    const spans = match[0].split('\n').map((line) => `<span class="t-${kind}">${escapeHtml(line)}</span>`)
-    html += escapeHtml(source.slice(end, match.index)) + spans.join('\n')
+    add(source.slice(end, match.index))
+    add(match[0], Object.entries(match.groups ?? {}).find(([, text]) => text !== undefined)?.[0])
     end = match.index + match[0].length
   }
-  return html + escapeHtml(source.slice(end))
+  add(source.slice(end))
+  return lines
 }
 
 /** The page that shows the room of a game, line by line. `source` is TypeScript. */
-export function sourcePage(game: Game, source: string): string {
-  const lines = highlight(source.trimEnd()).split('\n')
-  return `<!doctype html>
+export function sourcePage(game: Game, source: string): Html {
+  const lines = highlight(source.trimEnd())
+  return html`<!doctype html>
 <html lang="en">
   <head>
     <meta charset="utf-8">
@@ -57,7 +63,7 @@ export function sourcePage(game: Game, source: string): string {
       </p>
       <figure class="source">
         <figcaption><span>${game}/room.ts</span><a href="/${game}/room.ts">plain text</a></figcaption>
-        <ol>${lines.map((line) => `<li><code>${line || ' '}</code></li>`).join('')}</ol>
+        <ol>${lines.map((line) => html`<li><code>${line.length > 0 ? line : ' '}</code></li>`)}</ol>
       </figure>
     </main>
   </body>
