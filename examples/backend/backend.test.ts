@@ -232,6 +232,7 @@ test('the source of a room is shown line by line, and as plain text', async () =
       .replace(/<[^>]+>/g, '')
       .replaceAll('&lt;', '<')
       .replaceAll('&gt;', '>')
+      .replaceAll('&#39;', "'")
       .replaceAll('&amp;', '&'),
   )
   expect(lines.map((line) => line.trimEnd())).toEqual(source.trimEnd().split('\n'))
