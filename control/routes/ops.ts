@@ -35,7 +35,7 @@ export function opsRoutes(
   app.get('/openapi.json', describeRoute(OPENAPI), async (c) => c.json(await description()))
 
   app.get('/docs', describeRoute(DOCS), async (c) =>
-    c.body(await page(), 200, {
+    c.html(await page(), 200, {
       'content-type': 'text/html; charset=utf-8',
       'content-security-policy': "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
     }),
