@@ -8,27 +8,17 @@ import { expects } from '../shared/config/kinds.ts'
 import { variables } from '../shared/config/variables.ts'
 import { processMetrics } from '../shared/process-metrics.ts'
 import { CLOSE } from '../shared/protocol/close-codes.ts'
-import { ERRORS } from '../shared/protocol/error-codes.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'
 import type { Store } from '../shared/store/port.ts'
 import { authorisationTables } from '../test/authorisation/matrix.ts'
+import { PROTOCOL_PARTS } from './protocol-tables.ts'
+import { code, table } from './table.ts'
 
 /**
  * `npm run docs`: writes what is derived from declarations in the code: the parts of pages between `<!-- npm run docs: NAME -->` and
  * `<!-- /NAME -->`, and the Grafana dashboard. With `--check` it writes nothing, and exits with 1 when a file is not up to date.
  */
-
-type Row = readonly string[]
-
-const table = (header: Row, rows: readonly Row[]): string =>
-  [
-    `| ${header.join(' | ')} |`,
-    `|${'---|'.repeat(header.length)}`,
-    ...rows.map((cells) => `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`),
-  ].join('\n')
-
-const code = (text: string | number): string => `\`${text}\``
 
 const variableTable = (): string =>
   table(
@@ -81,8 +71,8 @@ const control = registryWith((registry, { vitals }) => {
 const onNodes = (name: string): boolean => node.getSingleMetric(name) !== undefined
 const onControl = (name: string): boolean => control.getSingleMetric(name) !== undefined
 
-/** What stands between the marks of each name. */
-const PARTS: Readonly<Record<string, () => string | Promise<string>>> = {
+/** What stands between the marks of each name. A part is given what stands there before. */
+const PARTS: Readonly<Record<string, (before: string) => string | Promise<string>>> = {
   variables: variableTable,
   'metrics of a node': () => metricTable(node, (name) => !onControl(name)),
   'metrics of control': () => metricTable(control, (name) => !onNodes(name)),
@@ -92,29 +82,11 @@ const PARTS: Readonly<Record<string, () => string | Promise<string>>> = {
       ['Code', 'Name', 'Meaning'],
       Object.entries(CLOSE).map(([name, close]) => [code(close.code), code(name), close.meaning]),
     ),
-  'close codes': () =>
-    table(
-      ['code', 'retry', 'session', 'meaning'],
-      Object.values(CLOSE).map(({ code, retry, ends_session, meaning }) => [
-        String(code),
-        retry,
-        ends_session ? 'ends' : 'stays',
-        meaning,
-      ]),
-    ),
-  'error codes': () =>
-    table(
-      ['`code`', 'retryable', 'meaning'],
-      Object.entries(ERRORS).map(([name, { retryable, meaning }]) => [
-        code(name),
-        retryable ? 'yes' : 'no',
-        meaning,
-      ]),
-    ),
+  ...PROTOCOL_PARTS,
   authorisation: authorisationTables,
 }
 
-const PART = /(<!-- npm run docs: (.+?) -->\n)[\s\S]*?(<!-- \/\2 -->)/g
+const PART = /(<!-- npm run docs: (.+?) -->\n)([\s\S]*?)(<!-- \/\2 -->)/g
 
 const placed = new Set<string>()
 
@@ -123,11 +95,11 @@ async function withParts(page: string): Promise<string> {
   let text = ''
   let end = 0
   for (const match of page.matchAll(PART)) {
-    const [whole, begin, name, close] = match
+    const [whole, begin, name, before, close] = match
     const part = PARTS[name!]
     if (!part) throw new Error(`a page wants "${name}"; there is ${Object.keys(PARTS).join(', ')}`)
     placed.add(name!)
-    text += `${page.slice(end, match.index)}${begin}\n${await part()}\n\n${close}`
+    text += `${page.slice(end, match.index)}${begin}\n${await part(before!)}\n\n${close}`
     end = match.index + whole.length
   }
   return text + page.slice(end)

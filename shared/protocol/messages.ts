@@ -60,7 +60,6 @@ const LIMIT_FIELDS = {
   message_burst: NUMBER,
   max_rooms: COUNT,
 }
-export const LIMITS = Object.keys(LIMIT_FIELDS)
 
 /** Where a room is after one flush. */
 const IN_ROOM = { room_id: text(), epoch: COUNT, seq: COUNT }

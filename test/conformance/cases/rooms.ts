@@ -8,7 +8,7 @@ const topic = new Topic('rooms')
 export const rooms = topic.cases
 
 const JOINED =
-  '§2 "the seat is yours, as `member_id`. `members` is everybody, you included. `state.snapshot` follows at once"'
+  '§2 "the seat is yours, as `member_id`. `members` is everyone, you included. `state.snapshot` follows at once"'
 const LEFT = '§2 "`leave`: gives a seat up. Answer: `left`, or `error` with this `ref`"'
 const KEY = '§2 "`options.key`, 1 to 128 characters, names the instance (`default` when absent)"'
 const FORBIDDEN = '§11 "`forbidden`: the token does not allow this room"'

@@ -1,0 +1,145 @@
+import type { Json } from '../shared/json.ts'
+import { CLOSE } from '../shared/protocol/close-codes.ts'
+import { ERRORS } from '../shared/protocol/error-codes.ts'
+import type { Either, Field, Fields, Table } from '../shared/protocol/fields.ts'
+import {
+  CLIENT_MESSAGES,
+  SERVER_MESSAGES,
+  STREAM_HEAD,
+  STREAM_MESSAGES,
+} from '../shared/protocol/messages.ts'
+import { Checksum } from '../shared/sync/checksum.ts'
+import { code, table } from './table.ts'
+
+/** The tables of docs/protocol.md. */
+
+const byOpcode = (messages: Table) => Object.entries(messages).sort(([, a], [, b]) => a.opcode - b.opcode)
+const SERVER = { ...SERVER_MESSAGES, ...STREAM_MESSAGES }
+
+/** A field as it is in JSON, such as `rooms?: [{room_id, resumed}]`. */
+function inJson([name, field]: [string, Field], absent = ''): string {
+  if (field.kind === 'optional' || field.kind === 'nil') return inJson([name, field.of], '?')
+  if (field.kind === 'options') return `${name}?`
+  const inner = shapeInJson(field)
+  return `${name}${absent}${inner === '' ? '' : `: ${inner}`}`
+}
+
+/** What is in an object or a list of them; empty for other fields. */
+function shapeInJson(field: Field): string {
+  if (field.kind === 'list') return `[${shapeInJson(field.of)}]`
+  if (field.kind !== 'record') return ''
+  const entries = Object.entries(field.fields).map((entry) => inJson(entry as [string, Field]))
+  return `{${entries.join(', ')}}`
+}
+
+/** The fields of a message in JSON; of several where one of two fields is there. */
+function variantsInJson(fields: Fields): string[] {
+  let variants: string[][] = [[]]
+  for (const [name, field] of Object.entries(fields)) {
+    const ways: [string, Field][] =
+      field.kind === 'either'
+        ? [
+            [field.text.name, field.text.field],
+            [field.record.name, field.record.field],
+          ]
+        : [[name, field]]
+    variants = ways.flatMap((way) => variants.map((before) => [...before, code(inJson(way))]))
+  }
+  return variants.map((names) => names.join(', '))
+}
+
+/** Messages and their fields in JSON. What they mean is written by hand, and kept: the last cell of the row that a message had before. */
+function messageTable(messages: Table, before: string): string {
+  const meanings = new Map<string, string[]>()
+  for (const [, t, meaning] of before.matchAll(/^\| `(.+?)` \| .*? \| (.*?) ?\|$/gm))
+    meanings.set(t!, [...(meanings.get(t!) ?? []), meaning!])
+  const rows = byOpcode(messages).flatMap(([t, { fields }]) =>
+    variantsInJson(fields).map((names, at) => [code(t), names, meanings.get(t)?.[at] ?? '']),
+  )
+  return table(['`t`', 'fields', 'meaning'], rows)
+}
+
+/** A field as it is in MessagePack, such as `[[room_id, resumed], …]` or nil. */
+function inMsgpack([name, field]: [string, Field | Either]): string {
+  switch (field.kind) {
+    case 'either':
+      return `${inMsgpack([field.text.name, field.text.field])} or ${inMsgpack([field.record.name, field.record.field])}`
+    case 'optional':
+      return inMsgpack([name, field.of])
+    case 'nil':
+      return `${inMsgpack([name, field.of])} or nil`
+    case 'choice':
+      return `${code(name)}: ${field.names.map((word, at) => `${at} ${word}`).join(', ')}`
+    default:
+      return code(shapeInMsgpack(name, field))
+  }
+}
+
+function shapeInMsgpack(name: string, field: Field | Either): string {
+  if (field.kind === 'list') return `[${shapeInMsgpack(name, field.of)}, …]`
+  if (field.kind !== 'record') return name
+  return `[${Object.entries(field.fields)
+    .map(([inner, of]) => shapeInMsgpack(inner, of.kind === 'optional' || of.kind === 'nil' ? of.of : of))
+    .join(', ')}]`
+}
+
+/** The state stream has the keys that it announces behind its head, and in patches a change instead of operations. */
+function streamInMsgpack(t: string, fields: Fields): string[] {
+  const head = Object.keys(STREAM_HEAD).map(code)
+  const rest = Object.entries(fields).slice(head.length).map(inMsgpack)
+  return t === 'state.patch' ? [...head, '`keys` or nil', '`change`'] : [...head, '`keys`', ...rest]
+}
+
+function opcodeTable(): string {
+  const client = byOpcode(CLIENT_MESSAGES).map(([t, { opcode, fields }]) => [
+    opcode,
+    t in SERVER ? `${code(t)} (client)` : code(t),
+    Object.entries(fields).map(inMsgpack),
+  ])
+  const server = byOpcode(SERVER).map(([t, { opcode, fields }]) => [
+    opcode,
+    code(t),
+    t in STREAM_MESSAGES ? streamInMsgpack(t, fields) : Object.entries(fields).map(inMsgpack),
+  ])
+  return table(
+    ['opcode', '`t`', 'elements'],
+    [...client, ...server].map(([opcode, t, elements]) => [
+      String(opcode),
+      String(t),
+      [elements].flat().join(', '),
+    ]),
+  )
+}
+
+const EXAMPLE_STATES: readonly Json[] = [null, {}, { a: 1, b: 2 }]
+
+/** What stands between the marks of each name. */
+export const PROTOCOL_PARTS = {
+  'messages from the client': (before: string) => messageTable(CLIENT_MESSAGES, before),
+  'messages from the server': (before: string) => messageTable(SERVER, before),
+  opcodes: opcodeTable,
+  checksums: () =>
+    table(
+      ['state', 'checksum'],
+      EXAMPLE_STATES.map((state) => [code(JSON.stringify(state)), String(new Checksum().of(state))]),
+    ),
+  'error codes': () =>
+    table(
+      ['`code`', 'retryable', 'meaning'],
+      Object.entries(ERRORS).map(([name, { retryable, meaning }]) => [
+        code(name),
+        retryable ? 'yes' : 'no',
+        meaning,
+      ]),
+    ),
+  'close codes': () =>
+    table(
+      ['code', 'retry', 'session', 'meaning'],
+      Object.values(CLOSE).map(({ code: number, retry, ends_session, meaning }) => [
+        String(number),
+        retry,
+        ends_session ? 'ends' : 'stays',
+        meaning,
+      ]),
+    ),
+}
