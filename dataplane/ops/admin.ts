@@ -1,18 +1,60 @@
-import { Hono, type MiddlewareHandler } from 'hono'
+import type { AddressInfo } from 'node:net'
+import { type ServerType, serve } from '@hono/node-server'
+import { type Context, Hono, type MiddlewareHandler } from 'hono'
 import type { Registry } from 'prom-client'
+import * as v from 'valibot'
 import { newId } from '../../shared/ids.ts'
 import { InternalToken } from '../../shared/internal-token.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Random } from '../../shared/random.ts'
+import type { ClusterNodeDescription } from '../descriptions.ts'
 import { loadAdminPage, type Page } from './admin-page.ts'
-import { type ClusterSource, cluster, owner, search } from './cluster-view.ts'
+import {
+  type ClusterMatches,
+  ClusterSearch,
+  type ClusterSearchParts,
+  LONGEST_TEXT,
+  MOST_MATCHES,
+} from './cluster-search.ts'
 import type { Reasons } from './health.ts'
-import { problem } from './problem.ts'
+import { countUpTo, notUnderstood, problem, ROOM_ID, SEARCH_TEXT } from './query.ts'
 import { type RuntimeSource, runtime } from './runtime.ts'
+
+/** What `GET /admin/cluster` answers: the nodes as the one that is asked sees them, itself first. */
+export interface ClusterView {
+  readonly nodes: readonly ClusterNodeDescription[]
+}
+
+/** What `GET /admin/owner` answers. */
+export interface RoomWhereabouts {
+  readonly project_id: string
+  readonly room_id: string
+  /** Of its last owner; null: the store knows of no such room. */
+  readonly epoch: number | null
+  /** Null: no node has the room now; the next join opens it. */
+  readonly owner: {
+    readonly node_id: string
+    readonly self: boolean
+    readonly alive: boolean
+    readonly admin_url?: string
+  } | null
+}
+
+/** Where the answers come from. */
+export interface ClusterSource {
+  readonly describeCluster: () => readonly ClusterNodeDescription[]
+  /** Who owns a room, as recorded; undefined: there is no record of it. Rejects when the store cannot be reached. */
+  readonly findOwner: (
+    project_id: string,
+    room_id: string,
+  ) => Promise<{ readonly epoch: number; readonly owner: string | null } | undefined>
+  /** Looks for rooms and sessions at all nodes; never rejects. */
+  readonly searchCluster: (q: string, limit: number) => Promise<ClusterMatches>
+}
 
 /** What the operations side of a node needs to know of it; plain functions, so that it knows nothing of gateway and rooms. */
 export interface AdminOptions extends RuntimeSource, ClusterSource {
-  /** Undefined: everything under `/admin/` answers 401 to everybody. */
+  /** Undefined: everything under `/admin/` answers 401 to everyone. */
   readonly internal_token: string | undefined
   readonly registry: Registry
   readonly random: Random
@@ -126,3 +168,106 @@ function requireToken(tokens: string | undefined): MiddlewareHandler<AdminEnv> {
     })
   }
 }
+
+/** What is missing is refused as what is empty. */
+const OWNER_QUERY = v.object({
+  project_id: v.optional(v.pipe(v.string(), v.minLength(1, 'must name the project of the room')), ''),
+  room_id: v.optional(ROOM_ID, ''),
+})
+
+const SEARCH_QUERY = v.object({
+  q: v.optional(v.pipe(SEARCH_TEXT, v.minLength(1, `must have 1 to ${LONGEST_TEXT} characters`)), ''),
+  limit: countUpTo(MOST_MATCHES),
+})
+const MATCHES = 50
+
+/** Answers `GET /admin/cluster`. */
+function cluster(c: Context, source: ClusterSource): Response {
+  const answer: ClusterView = { nodes: source.describeCluster() }
+  return c.json(answer, 200, { 'cache-control': 'no-store' })
+}
+
+/** Answers `GET /admin/owner`: which node has a room, wherever in the cluster it is. */
+async function owner(c: Context, source: ClusterSource): Promise<Response> {
+  const parsed = v.safeParse(OWNER_QUERY, c.req.query())
+  if (!parsed.success) return notUnderstood(c, parsed.issues)
+  const { project_id, room_id } = parsed.output
+  const record = await source.findOwner(project_id, room_id).catch(() => 'unavailable' as const)
+  if (record === 'unavailable')
+    return problem(c, {
+      status: 503,
+      code: 'store_unavailable',
+      title: 'The store cannot be reached',
+      detail: 'who owns the room is recorded in the store, which does not answer; try again',
+    })
+  const node = source.describeCluster().find(({ node_id }) => node_id === record?.owner)
+  const answer: RoomWhereabouts = {
+    project_id,
+    room_id,
+    epoch: record?.epoch ?? null,
+    owner: record?.owner
+      ? {
+          node_id: record.owner,
+          self: node?.self ?? false,
+          alive: node?.alive ?? false,
+          ...(node?.admin_url !== undefined && { admin_url: node.admin_url }),
+        }
+      : null,
+  }
+  return c.json(answer, 200, { 'cache-control': 'no-store' })
+}
+
+/** Answers `GET /admin/search`: what matches a text, at whichever node it is. */
+async function search(c: Context, source: ClusterSource): Promise<Response> {
+  const parsed = v.safeParse(SEARCH_QUERY, c.req.query())
+  if (!parsed.success) return notUnderstood(c, parsed.issues)
+  const { q, limit = MATCHES } = parsed.output
+  return c.json(await source.searchCluster(q, limit), 200, { 'cache-control': 'no-store' })
+}
+
+/** The running operations side of a node. */
+export interface AdminServer {
+  readonly host: string
+  /** The port it really listens on. */
+  readonly port: number
+  /** Stops listening and ends the connections. */
+  close(): Promise<void>
+}
+
+/** What it is made of. */
+export type AdminServerOptions = Omit<AdminOptions, 'searchCluster'> & ClusterSearchParts
+
+/** Serves the operations side at an address. Rejects when the address cannot be had, or the store cannot be reached. */
+export async function serveAdmin(
+  options: AdminServerOptions,
+  host: string,
+  port: number,
+): Promise<AdminServer> {
+  const search = new ClusterSearch(options)
+  const app = createAdminApp({ ...options, searchCluster: (q, limit) => search.find(q, limit) })
+  await search.start()
+  const server = await listen(app.fetch, host, port).catch(async (error: unknown) => {
+    await search.stop()
+    throw error
+  })
+  return {
+    host,
+    port: (server.address() as AddressInfo).port,
+    close: async () => {
+      await search.stop()
+      await new Promise<void>((resolve) => {
+        server.close(() => resolve())
+        if ('closeAllConnections' in server) server.closeAllConnections()
+      })
+    },
+  }
+}
+
+const listen = (fetch: Hono['fetch'], hostname: string, port: number): Promise<ServerType> =>
+  new Promise((resolve, reject) => {
+    const server = serve({ fetch, hostname, port }, () => {
+      server.off('error', reject)
+      resolve(server)
+    })
+    server.once('error', reject)
+  })

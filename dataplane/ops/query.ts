@@ -1,10 +1,10 @@
 import type { Context } from 'hono'
+import type { ContentfulStatusCode } from 'hono/utils/http-status'
 import * as v from 'valibot'
 import type { Order } from '../listing.ts'
-import { problem } from './problem.ts'
-import { LONGEST_TEXT } from './search-message.ts'
+import { LONGEST_TEXT } from './cluster-search.ts'
 
-/** The parameters of the calls under `/admin`, and the answer to what is none of them. */
+/** The parameters of the calls under `/admin`, and the answers to what is refused. */
 
 /** What a room is asked for by. */
 export const ROOM_ID = v.pipe(v.string(), v.regex(/^[^:]+:.+$/s, 'must be type:key'))
@@ -52,3 +52,28 @@ export const notUnderstood = (c: Context, issues: readonly v.BaseIssue<unknown>[
     detail: 'the query is not understood',
     errors: issues.map((issue) => ({ path: v.getDotPath(issue) ?? '', message: issue.message })),
   })
+
+/** What was wrong with a request, as RFC 9457 problem details. */
+export interface ProblemDetails {
+  readonly status: ContentfulStatusCode
+  readonly code: string
+  readonly title: string
+  readonly detail: string
+  readonly errors?: readonly { readonly path: string; readonly message: string }[]
+}
+
+/** Answers with `application/problem+json`, in the same shape as the control API. */
+export function problem(c: Context, details: ProblemDetails): Response {
+  const { status, code, title, detail, errors } = details
+  const request_id: unknown = c.get('request_id')
+  const body = {
+    type: `urn:roomful:problem:${code}`,
+    title,
+    status,
+    code,
+    detail,
+    request_id,
+    ...(errors && { errors }),
+  }
+  return c.json(body, status, { 'content-type': 'application/problem+json' })
+}

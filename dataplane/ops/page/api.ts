@@ -1,6 +1,6 @@
 import type { ClusterNodeDescription, RoomDescription, SessionDescription } from '../../descriptions.ts'
+import type { RoomWhereabouts } from '../admin.ts'
 import type { ClusterMatches } from '../cluster-search.ts'
-import type { RoomWhereabouts } from '../cluster-view.ts'
 import type { Runtime as RuntimeAnswer } from '../runtime.ts'
 
 export type { ClusterMatches, ClusterNodeDescription, RoomDescription, RoomWhereabouts, SessionDescription }

@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { Hono } from 'hono'
 import { describe, expect, it } from 'vitest'
-import { answerInSlices } from './slices.ts'
+import { answerInSlices } from './runtime.ts'
 
 const PIECE = 'x'.repeat(8192)
 /** Of these pieces, so many make a slice. */
