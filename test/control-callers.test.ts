@@ -1,27 +1,13 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { type RunningControl, startControl } from '../control/main.ts'
-import { newId } from '../shared/ids.ts'
-import { systemRandom } from '../shared/random.ts'
-import type { Store } from '../shared/store/port.ts'
-import {
-  ControlUnderTest,
-  call,
-  config,
-  expectProblem,
-  log,
-  OPERATOR,
-  type Request,
-  stores,
-} from './support/control-api.ts'
-import { FakeClock } from './support/fake-clock.ts'
+import { ControlUnderTest, expectProblem, OPERATOR, type Request } from './support/control-api.ts'
 
-/** What holds for every call of the control API, its operations endpoints, and several processes on one store. */
+/** What holds for every call of the control API, and its operations endpoints. */
 
-describe.each(['memory', 'redis'] as const)('the control API on the %s store, whatever is asked', (kind) => {
+describe('the control API, whatever is asked', () => {
   const control = new ControlUnderTest()
   const api = (line: string, request?: Request) => control.call(line, request)
 
-  beforeAll(() => control.start(kind))
+  beforeAll(() => control.start())
   afterAll(() => control.close())
 
   describe('callers', () => {
@@ -50,16 +36,6 @@ describe.each(['memory', 'redis'] as const)('the control API on the %s store, wh
         201,
       )
       expectProblem(await api('POST /projects'), 400, 'invalid_request')
-    })
-
-    it('names unknown fields', async () => {
-      const answer = await api('POST /projects', { body: { name: 'a', naem: 'b' } })
-      expectProblem(answer, 400, 'invalid_request')
-      expect(answer.body.errors).toEqual([
-        { path: 'naem', message: expect.stringContaining('unknown field') },
-      ])
-      const revoke = await api('POST /projects/prj_a/keys/key_a/revoke', { body: { reason: 'x' } })
-      expect(revoke.body.errors[0].path).toBe('reason')
     })
 
     it('is 413 to bodies above 64 KiB, whether they say their length or not', async () => {
@@ -172,74 +148,5 @@ describe.each(['memory', 'redis'] as const)('the control API on the %s store, wh
         expect(page.body).toContain(text)
       expect(page.body).not.toMatch(/<(script|link|img|iframe)|@import|url\(|https?:\/\//)
     })
-  })
-})
-
-describe('two control processes on one Redis', () => {
-  const clock = new FakeClock()
-  const opened: Store[] = []
-  const processes: RunningControl[] = []
-
-  beforeAll(async () => {
-    const key_prefix = `test-${newId('req', systemRandom)}:`
-    for (let at = 0; at < 2; at++) {
-      const store = await stores.redis(clock, key_prefix)
-      opened.push(store)
-      processes.push(await startControl({ config, store, log, clock, random: systemRandom }))
-    }
-  })
-  afterAll(async () => {
-    for (const control of processes) await control.close()
-    for (const store of opened) await store.close()
-  })
-  const on = (at: number, line: string, request?: Request) => call(processes[at]!.url, line, request)
-
-  it('behave as one', async () => {
-    const project_id: string = (await on(0, 'POST /projects', { body: { name: 'shared' } })).body.id
-    const key = (await on(1, `POST /projects/${project_id}/keys`)).body
-    const issued = await on(0, 'POST /tokens', { as: key.secret, body: { project_id } })
-    expect(issued.body.claims.key_id).toBe(key.id)
-    const built_in = await on(1, 'POST /tokens', { body: { project_id } })
-    expect(built_in.status).toBe(200)
-
-    const heard: unknown[] = []
-    const end = await opened[1]!.bus.subscribe('keys', (message) =>
-      heard.push(JSON.parse(Buffer.from(message).toString())),
-    )
-    await on(0, `POST /projects/${project_id}/keys/${key.id}/revoke`)
-    expectProblem(await on(1, 'POST /tokens', { as: key.secret, body: { project_id } }), 403, 'key_revoked')
-    await expect.poll(() => heard).toEqual([{ project_id, key_id: key.id, status: 'revoked' }])
-    await end()
-  })
-
-  it('create and rotate once between them', async () => {
-    const headers = { 'idempotency-key': 'both at once' }
-    const projects = await Promise.all(
-      [0, 1, 0, 1].map((at) => on(at, 'POST /projects', { body: { name: 'one' }, headers })),
-    )
-    expect(new Set(projects.map(({ body }) => body.id)).size).toBe(1)
-    const project_id: string = projects[0]!.body.id
-    const key = (await on(0, `POST /projects/${project_id}/keys`)).body
-    const rotated = await Promise.all(
-      [0, 1, 0, 1].map((at) => on(at, `POST /projects/${project_id}/keys/${key.id}/rotate`)),
-    )
-    expect(rotated.map(({ status }) => status).sort()).toEqual([201, 409, 409, 409])
-    const [from_first, from_second] = [
-      await on(0, `GET /projects/${project_id}/keys`),
-      await on(1, `GET /projects/${project_id}/keys`),
-    ]
-    expect(from_first.body).toEqual(from_second.body)
-    expect(from_first.body.keys).toHaveLength(2)
-  })
-
-  it('refuse a third that has another keyring secret', async () => {
-    const attempt = startControl({
-      config: { ...config, keyring_secret: 'another keyring secret entirely' },
-      store: opened[0]!,
-      log,
-      clock,
-      random: systemRandom,
-    })
-    await expect(attempt).rejects.toThrow('another KEYRING_SECRET')
   })
 })

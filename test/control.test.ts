@@ -4,14 +4,14 @@ import { systemRandom } from '../shared/random.ts'
 import { importVerifyKey, peekToken, verifyToken } from '../shared/tokens.ts'
 import { ControlUnderTest, expectProblem, type Request } from './support/control-api.ts'
 
-/** The control API as a game's backend meets it, call by call: over HTTP, on either store. */
+/** The control API as a game's backend meets it, call by call, over HTTP. */
 
-describe.each(['memory', 'redis'] as const)('the control API on the %s store', (kind) => {
+describe('the control API', () => {
   const control = new ControlUnderTest()
   const { clock } = control
   const api = (line: string, request?: Request) => control.call(line, request)
 
-  beforeAll(() => control.start(kind))
+  beforeAll(() => control.start())
   afterAll(() => control.close())
 
   describe('projects', () => {

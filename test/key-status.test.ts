@@ -1,14 +1,14 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { ControlUnderTest, expectProblem, INTERNAL, type Request } from './support/control-api.ts'
+import { ControlUnderTest, type Request } from './support/control-api.ts'
 
-/** What data-plane nodes ask of the control API, on either store. */
+/** What data-plane nodes ask of the control API. */
 
-describe.each(['memory', 'redis'] as const)('the control API on the %s store', (kind) => {
+describe('the control API', () => {
   const control = new ControlUnderTest()
   const { clock } = control
   const api = (line: string, request?: Request) => control.call(line, request)
 
-  beforeAll(() => control.start(kind))
+  beforeAll(() => control.start())
   afterAll(() => control.close())
 
   describe('GET /internal/key-status', () => {
@@ -70,20 +70,6 @@ describe.each(['memory', 'redis'] as const)('the control API on the %s store', (
         key_id: null,
         ...absent,
       })
-    })
-
-    it('takes the internal token and nothing else', async () => {
-      const path = 'GET /internal/key-status?project_id=prj_a'
-      expectProblem(await api(path), 401, 'unauthenticated')
-      expectProblem(await api(path, { as: INTERNAL }), 401, 'unauthenticated')
-      const headers = { 'x-service-internal-token': 'wrong' }
-      expectProblem(await api(path, { headers }), 401, 'unauthenticated')
-      const good = { 'x-service-internal-token': INTERNAL }
-      expectProblem(
-        await api('GET /internal/key-status', { as: null, headers: good }),
-        400,
-        'invalid_request',
-      )
     })
   })
 })

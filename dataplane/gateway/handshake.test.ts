@@ -53,63 +53,12 @@ describe('a player who comes too often', () => {
 describe('hello', () => {
   beforeEach(() => start())
 
-  it('is answered with what the client needs to know', async () => {
-    const { welcome } = await test.hello()
-    expect(welcome).toMatchObject({
-      resumed: false,
-      resume_ttl_seconds: 60,
-      heartbeat_seconds: 10,
-      node_id: 'node_test',
-      server_time: '2026-01-01T00:00:00.000Z',
-      limits: { max_message_bytes: 16384, messages_per_second: 120, message_burst: 240, max_rooms: 16 },
-    })
-    expect(welcome.session_id).toMatch(/^ses_/)
-    expect(welcome.resume_token.length).toBeGreaterThanOrEqual(32)
-    expect(welcome).not.toHaveProperty('rooms')
-  })
-
   it('has to come within 5 seconds', async () => {
     const client = await test.open()
     test.clock.advance(4999)
     expect(client.ws.readyState).toBe(client.ws.OPEN)
     test.clock.advance(1)
     await expectClose(client, 'handshake_timeout', /no hello within 5000 ms/)
-  })
-
-  it('has to come first', async () => {
-    const client = await test.open()
-    client.send({ t: 'ping', at: 1 })
-    await expectClose(client, 'protocol_error', /first message must be hello, not ping/)
-  })
-
-  it('has to be whole', async () => {
-    const client = await test.open()
-    client.ws.send(JSON.stringify({ t: 'hello', project_id: 'prj_one' }))
-    await expectClose(client, 'protocol_error', /neither token nor resume/)
-  })
-
-  it('comes only once', async () => {
-    const { client } = await test.hello()
-    client.send({ t: 'hello', project_id: 'prj_one', token: await test.token() })
-    await expectClose(client, 'protocol_error', /second hello/)
-  })
-
-  it('comes only once while it is being checked, too', async () => {
-    const token = await test.token()
-    const client = await test.open()
-    client.send({ t: 'hello', project_id: 'prj_one', token }, { t: 'hello', project_id: 'prj_one', token })
-    await expectClose(client, 'protocol_error', /second hello/)
-  })
-
-  it('may be followed by messages that do not wait for welcome', async () => {
-    const client = await test.open()
-    client.send(
-      { t: 'hello', project_id: 'prj_one', token: await test.token() },
-      { t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } },
-      { t: 'ping', at: 7 },
-    )
-    await client.next('state.snapshot')
-    expect(client.received.map(({ t }) => t)).toEqual(['welcome', 'pong', 'joined', 'state.snapshot'])
   })
 
   it('is not followed by a flood before welcome', async () => {

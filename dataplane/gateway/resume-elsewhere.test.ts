@@ -1,11 +1,6 @@
-import { pino } from 'pino'
-import { afterEach, beforeEach, describe, expect, inject, it } from 'vitest'
-import { redisStore } from '../../shared/store/redis/redis.ts'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestPair } from '../../test/support/gateway/test-pair.ts'
-import { freshPrefix } from '../../test/support/redis-prefix.ts'
-
-const silent = pino({ level: 'silent' })
 
 let pair: TestPair
 beforeEach(async () => {
@@ -364,15 +359,6 @@ describe('two resumes with one token at two nodes', () => {
   it('let one in and close the other with 4005, on a slow store', async () => {
     pair.records.delay_ms = 30
     expect(await pair.meanwhile(race(pair))).toEqual(['4005', 'welcome'])
-  })
-
-  it('let one in and close the other with 4005, on Redis', async () => {
-    const store = await redisStore({ url: inject('redisUrl'), key_prefix: freshPrefix(), log: silent })
-    const nodes = await TestPair.start({}, store.records)
-    for (let round = 0; round < 10; round++)
-      expect(await nodes.meanwhile(race(nodes))).toEqual(['4005', 'welcome'])
-    await nodes.close()
-    await store.close()
   })
 })
 

@@ -2,7 +2,6 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
-import { MsgpackClientCodec } from '../../shared/protocol/client-codec.ts'
 import { expectClose } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
 import type { GatewayOptions } from './options.ts'
@@ -12,40 +11,6 @@ beforeEach(async () => {
   test = await TestGateway.start({ allowed_origins: ['https://game.example'] })
 })
 afterEach(() => test.close())
-
-describe('subprotocols', () => {
-  it('are JSON for a client that names none', async () => {
-    const client = await test.open()
-    expect(client.ws.protocol).toBe('')
-    client.send({ t: 'hello', project_id: 'prj_one', token: await test.token() })
-    expect(await client.next('welcome')).toMatchObject({ node_id: 'node_test' })
-  })
-
-  it('are the first of the client that is known', async () => {
-    const client = await test.open(['roomful.v9', 'roomful.v1.msgpack', 'roomful.v1.json'])
-    expect(client.ws.protocol).toBe('roomful.v1.msgpack')
-  })
-
-  it('carry the same messages as MessagePack', async () => {
-    const codec = new MsgpackClientCodec()
-    const ws = new WebSocket(test.url, ['roomful.v1.msgpack'])
-    const answer = once(ws, 'message')
-    await once(ws, 'open')
-    ws.send(codec.encode({ t: 'hello', project_id: 'prj_one', token: await test.token() }))
-    const [bytes, binary] = await answer
-    expect(binary).toBe(true)
-    expect(codec.decode(bytes as Buffer)).toMatchObject({ t: 'welcome', node_id: 'node_test' })
-  })
-
-  it('that are unknown are refused with a reason that names the known ones', async () => {
-    const client = await test.open(['roomful.v2.json'])
-    await expectClose(
-      client,
-      'protocol_error',
-      /unknown subprotocol roomful\.v2\.json; known: roomful\.v1\.json, roomful\.v1\.msgpack/,
-    )
-  })
-})
 
 describe('origins', () => {
   it('that are not allowed get a 403', async () => {

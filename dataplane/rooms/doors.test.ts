@@ -5,20 +5,6 @@ import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
 
 describe('joining', () => {
-  it('gives a snapshot with the flush that brings the member, and tells the others', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann', { sub: 'player-1' })
-    expect(ann.state).toEqual({ count: 0, seen: ['ann'] })
-    expect(ann.members).toEqual([{ member_id: 'ann', sub: 'player-1' }])
-    // The event of its own on_join is its too.
-    expect(ann.heard).toEqual(['hello "ann"'])
-    const bob = await bench.join('counter', 'bob', { codec: 'roomful.v1.json' })
-    expect(bob.members.map(({ member_id }) => member_id)).toEqual(['ann', 'bob'])
-    expect(ann.state).toEqual(bob.state)
-    expect(ann.heard).toEqual(['hello "ann"', 'hello "bob"', '+bob'])
-    expect([ann.seq, ann.faults, bob.faults]).toEqual([2, [], []])
-  })
-
   it('answers the same join again, and refuses another of the same session', async () => {
     const bench = new RoomBench([counter()])
     const ann = await bench.join('counter', 'ann', { ref: 5 })

@@ -6,6 +6,7 @@ import { Checksum } from '../../shared/sync/checksum.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import type { TestMember } from '../../test/support/rooms/test-member.ts'
+import { runLength } from '../../test/support/run-length.ts'
 import { type Durability, defineRoom } from './definition.ts'
 
 interface State {
@@ -197,7 +198,7 @@ async function take(taken: Doing, bench: RoomBench, model: Model, refs: Map<stri
 }
 
 describe('every member', () => {
-  it('holds what the room holds, after 10,000 random histories', async () => {
+  it('holds what the room holds, after random histories', async () => {
     const settings = fc.record({
       durability: fc.constantFrom<Durability>('journal', 'snapshot', 'none'),
       rate: fc.constantFrom(0, 20),
@@ -209,7 +210,7 @@ describe('every member', () => {
         (steps, { durability, rate }) =>
           play([{ do: 'come', who: 0 }, { do: 'come', who: 1 }, ...steps], durability, rate),
       ),
-      { numRuns: 10_000 },
+      { numRuns: runLength(500, 10_000) },
     )
   })
 })
@@ -290,7 +291,7 @@ describe('a reliable message', () => {
         }
         expect(members[0]!.state).toEqual(members[1]!.state)
       }),
-      { numRuns: 500 },
+      { numRuns: runLength(100, 500) },
     )
   })
 })

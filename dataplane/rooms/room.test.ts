@@ -6,31 +6,6 @@ import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { defineRoom } from './definition.ts'
 
 describe('a message', () => {
-  it('reaches everybody as the same patch, and is acked', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann')
-    const bob = await bench.join('counter', 'bob')
-    bench.message('counter', 'ann', 'inc', { by: 3 }, 1)
-    bench.message('counter', 'bob', 'inc', { by: 4 })
-    await bench.settle()
-    expect([ann.state, bob.state]).toMatchObject([{ count: 7 }, { count: 7 }])
-    // One flush for everything of the same turn of the event loop.
-    expect([ann.seq, ann.acked, bob.acked]).toEqual([3, 1, 0])
-  })
-
-  it('is applied once per ref, in order, and acked again when it comes again', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann')
-    for (const ref of [1, 2, 2, 1, 3, 3]) bench.message('counter', 'ann', 'inc', { by: 1 }, ref)
-    await bench.settle()
-    expect([ann.state, ann.acked]).toMatchObject([{ count: 3 }, 3])
-    const { seq } = ann
-    ann.acked = 0
-    bench.message('counter', 'ann', 'inc', { by: 1 }, 2)
-    await bench.settle()
-    expect([ann.state, ann.acked, ann.seq]).toMatchObject([{ count: 3 }, 3, seq])
-  })
-
   it('that changes nothing is acked without a new seq', async () => {
     const bench = new RoomBench([counter()])
     const ann = await bench.join('counter', 'ann')

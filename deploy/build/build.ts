@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url'
 import { bundlePage } from '../../dataplane/ops/page/bundle.ts'
 import { copyAssets } from './assets.ts'
 import { bundleClient } from './client-bundle.ts'
-import { renameImports } from './declarations.ts'
+import { keepDeclarations } from './declarations.ts'
 
 /** `npm run build`: the package in dist/: JavaScript, declarations, assets, and the SDK for browsers in one file. */
 
@@ -22,8 +22,8 @@ if (compiled.status !== 0) {
   say('dist/ was not built: the sources do not compile')
   process.exit(1)
 }
-await renameImports(dist)
-say('compiled to dist/')
+const declarations = await keepDeclarations(dist, ['dataplane/index.d.ts', 'client/index.d.ts'])
+say(`compiled to dist/, with ${declarations} declarations`)
 
 say(`copied ${await copyAssets(root, dist)} other files`)
 

@@ -1,15 +1,13 @@
 import { pino } from 'pino'
-import { expect, inject } from 'vitest'
+import { expect } from 'vitest'
 import { type ControlOptions, type RunningControl, startControl } from '../../control/main.ts'
-import { newId } from '../../shared/ids.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Store } from '../../shared/store/port.ts'
-import { redisStore } from '../../shared/store/redis/redis.ts'
 import { FakeClock } from './fake-clock.ts'
 import type { fetchTrusting } from './tls.ts'
 
-export const log = pino({ level: 'silent' })
+const log = pino({ level: 'silent' })
 export const OPERATOR = 'operator-token-of-the-tests'
 export const INTERNAL = 'internal-token-of-the-tests'
 export const config: ControlOptions = {
@@ -72,21 +70,14 @@ export function expectProblem(answer: Answer, status: number, code: string): voi
   expect(answer.headers.get('content-type')).toBe('application/problem+json')
 }
 
-/** How to open each kind of store; what is in a Redis is seen by those who share `key_prefix`. */
-export const stores = {
-  memory: async (clock: FakeClock): Promise<Store> => memoryStore({ clock }),
-  redis: (_clock: FakeClock, key_prefix = `test-${newId('req', systemRandom)}:`): Promise<Store> =>
-    redisStore({ url: inject('redisUrl'), key_prefix, log }),
-}
-
 /** A control process with what tests need around it. */
 export class ControlUnderTest {
   readonly clock = new FakeClock()
   store!: Store
   control!: RunningControl
 
-  async start(kind: keyof typeof stores, options: Partial<ControlOptions> = {}): Promise<void> {
-    this.store = await stores[kind](this.clock)
+  async start(options: Partial<ControlOptions> = {}): Promise<void> {
+    this.store = memoryStore({ clock: this.clock })
     this.control = await startControl({
       config: { ...config, ...options },
       store: this.store,

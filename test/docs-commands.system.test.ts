@@ -7,7 +7,7 @@ import { rehearse } from './support/pages/rehearsal.ts'
 
 /**
  * What pages tell people to type names only what is there: scripts, files, variables, services, units. Programs are stood in for; many
- * blocks are run in earnest besides, by test/readme.test.ts, test/runbooks.test.ts and the tests in deploy/.
+ * blocks are run in earnest besides, by test/readme.system.test.ts, test/runbooks.system.test.ts and the tests in deploy/.
  */
 
 const blocks = pages().flatMap((page) => blocksOf(page))

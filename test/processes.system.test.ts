@@ -79,30 +79,6 @@ const ends = async ({ child, ended }: Program, signal: NodeJS.Signals) => {
 }
 
 describe('a node as a process', () => {
-  it('keeps every acked message of a journal room through kill -9', async () => {
-    const { startNode, credentials } = await deployment()
-    const first = await startNode()
-    const before = await joinCounter(first.ws_url, credentials)
-    let acked = 0
-    const flood = (async () => {
-      for (;;) {
-        await before.room.send('inc', { by: 1 })
-        acked += 1
-        if (acked === 200) first.node.child.kill('SIGKILL')
-      }
-    })()
-    flood.catch(() => {})
-    await first.node.ended
-    before.client.close()
-
-    const second = await startNode()
-    const after = await joinCounter(second.ws_url, credentials)
-    expect(acked).toBeGreaterThanOrEqual(200)
-    expect(after.room.state.count).toBeGreaterThanOrEqual(acked)
-    expect(after.room.state.count).toBeLessThanOrEqual(acked + 1)
-    after.client.close()
-  })
-
   it('saves its rooms and ends with 0 at SIGTERM', async () => {
     const { startNode, credentials } = await deployment()
     const first = await startNode()

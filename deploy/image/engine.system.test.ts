@@ -12,7 +12,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { readCompose } from '../../test/support/compose.ts'
 import { readImage } from '../../test/support/image/dockerfile.ts'
 
-/** The image as an engine builds and runs it. Where none answers, image.test.ts does the same by hand. */
+/** The image as an engine builds and runs it. Where none answers, image.system.test.ts does the same by hand. */
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const { final } = readImage()

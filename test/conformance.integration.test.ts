@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
 import { cases } from './conformance/cases/index.ts'
 import { type Case, main, runSuite } from './conformance/run.ts'
 import { startService, type TestService } from './support/service.ts'
@@ -10,40 +10,39 @@ const CASE_TIMEOUT_MS = 60_000
 const RESUME_TTL_SECONDS = 8
 const HEARTBEAT_SECONDS = 2
 
-for (const store of ['memory', 'redis'] as const) {
-  describe(`the protocol, with the store in ${store}`, () => {
-    let service: TestService
+/** Here the quick cases, on the store that services have; in the system tier all, on the other one. Time passes alike on both. */
+const FULL = inject('fullLength')
+const STORE = FULL ? 'memory' : 'redis'
 
-    beforeAll(async () => {
-      service = await startService({
-        store,
-        node: { session_resume_ttl: RESUME_TTL_SECONDS, heartbeat_seconds: HEARTBEAT_SECONDS },
-      })
+describe(`the protocol, with the store in ${STORE}`, () => {
+  let service: TestService
+
+  beforeAll(async () => {
+    service = await startService({
+      store: STORE,
+      node: { session_resume_ttl: RESUME_TTL_SECONDS, heartbeat_seconds: HEARTBEAT_SECONDS },
     })
-    afterAll(() => service?.close())
+  })
+  afterAll(() => service?.close())
 
-    const hold = async (one: Case) => {
-      const { ws_url, control_url } = service
-      const { outcomes } = await runSuite({ ws_url, control_url, cases: [one] })
-      for (const { problem } of outcomes) if (problem) throw problem
-    }
+  const hold = async (one: Case) => {
+    const { ws_url, control_url } = service
+    const { outcomes } = await runSuite({ ws_url, control_url, cases: [one] })
+    for (const { problem } of outcomes) if (problem) throw problem
+  }
 
-    // Time passes in the same way whatever the store is.
-    if (store === 'memory') {
-      describe.concurrent('what takes seconds', () => {
-        for (const one of cases.filter(({ kind }) => kind !== 'quick')) {
-          it(one.name, () => hold(one), CASE_TIMEOUT_MS)
-        }
-      })
-    }
-
-    for (const one of cases.filter(({ kind }) => kind === 'quick')) {
+  describe.runIf(FULL).concurrent('what takes seconds', () => {
+    for (const one of cases.filter(({ kind }) => kind !== 'quick')) {
       it(one.name, () => hold(one), CASE_TIMEOUT_MS)
     }
   })
-}
 
-describe('the command', () => {
+  for (const one of cases.filter(({ kind }) => kind === 'quick')) {
+    it(one.name, () => hold(one), CASE_TIMEOUT_MS)
+  }
+})
+
+describe.runIf(FULL)('the command', () => {
   const run = async (...args: string[]) => {
     const printed: string[] = []
     const code = await main(args, (text) => printed.push(text))
@@ -72,7 +71,7 @@ describe('the command', () => {
       '--control',
       service.control_url,
       '--only',
-      'joined, then',
+      'joined, then the snapshot (json)',
     )
     await service.close()
     expect(text).toContain('✗ rooms: joined, then the snapshot (json)')
