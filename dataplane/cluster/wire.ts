@@ -1,7 +1,7 @@
 import type { Json } from '../../shared/json.ts'
-import { ProtocolError } from '../../shared/protocol/codec.ts'
-import { isMap, MsgpackReader } from '../../shared/protocol/msgpack-reader.ts'
-import { type Data, MsgpackWriter } from '../../shared/protocol/msgpack-writer.ts'
+import { ProtocolError } from '../../shared/protocol/errors.ts'
+import { type Data, isMap, MsgpackReader } from '../../shared/protocol/msgpack-reader.ts'
+import { MsgpackWriter } from '../../shared/protocol/msgpack-writer.ts'
 import { type RoomAddress, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
 
 /** What one node says to another. */
@@ -206,7 +206,7 @@ export class EnvelopeWriter {
     const { room, kind, ...fields } = message.message
     this.#room(room)
     to.value(KIND_NUMBERS.get(kind) ?? kind)
-    to.data(fields as Data, numberOfName)
+    write(to, fields as Data)
   }
 
   #room(room: RoomAddress): void {
@@ -214,6 +214,28 @@ export class EnvelopeWriter {
     const index = this.#rooms.get(name)
     if (index === undefined) this.#rooms.set(name, this.#rooms.size)
     this.#writer.value(index ?? [room.project_id, room.room_type, room.key])
+  }
+}
+
+/** Writes a value with bytes in it. What is undefined in an object is left out. */
+function write(to: MsgpackWriter, value: Data): void {
+  if (typeof value !== 'object' || value === null) to.value(value)
+  else if (value instanceof Uint8Array) to.bin(value)
+  else if (Array.isArray(value)) {
+    to.array(value.length)
+    for (const element of value as readonly Data[]) write(to, element)
+  } else {
+    const object = value as { readonly [key: string]: Data | undefined }
+    const names = Object.keys(object)
+    let size = 0
+    for (const name of names) if (object[name] !== undefined) size++
+    to.map(size)
+    for (const name of names) {
+      const below = object[name]
+      if (below === undefined) continue
+      to.key(name, numberOfName)
+      write(to, below)
+    }
   }
 }
 
@@ -257,7 +279,7 @@ function readMessage(reader: MsgpackReader, rooms: RoomAddress[]): PeerMessage {
   const number = reader.value()
   const kind = text(typeof number === 'number' ? KINDS[number] : number, 'the kind of a message')
   if (!isMap(reader.peek())) throw new ProtocolError(`a message of kind ${kind} has no fields`)
-  return { to, message: { room, kind, ...(reader.data() as object) } } as PeerMessage
+  return { to, message: { room, kind, ...(reader.value() as object) } } as PeerMessage
 }
 
 function text(value: Json | undefined, what: string): string {

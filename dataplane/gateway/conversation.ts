@@ -1,7 +1,7 @@
 import { type Clock, timestamp } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
-import type { InvalidMessage } from '../../shared/protocol/codec.ts'
+import type { InvalidMessage } from '../../shared/protocol/errors.ts'
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
 import { contextOf, noSpan, type Span, type Tracer } from '../../shared/tracing/tracer.ts'
 import { frame } from '../frame.ts'

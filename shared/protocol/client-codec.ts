@@ -8,7 +8,9 @@ import {
   Replace,
   type Splice,
 } from '../sync/delta.ts'
-import { type ClientCodec, type DecodedMessage, type Payload, ProtocolError } from './codec.ts'
+import type { ClientCodec, DecodedMessage, Payload } from './codec.ts'
+import { ProtocolError } from './errors.ts'
+import { messageReaders, messageWriters, readField } from './fields.ts'
 import {
   CLIENT_MESSAGES,
   type ClientMessage,
@@ -16,18 +18,22 @@ import {
   type PatchAt,
   type PlainMessage,
   SERVER_MESSAGES,
-  SERVER_OPCODES,
   STREAM_HEAD,
   STREAM_MESSAGES,
 } from './messages.ts'
-import { messageReaders, messageWriters, readerOf, valuesReader } from './msgpack-fields.ts'
 import { isArray, isMap, MsgpackReader, NIL, UnknownKey } from './msgpack-reader.ts'
 import { MsgpackWriter } from './msgpack-writer.ts'
 
 const WRITERS = messageWriters(CLIENT_MESSAGES)
-const READERS = messageReaders(SERVER_MESSAGES)
-const readHead = valuesReader(STREAM_HEAD)
-const readMembers = readerOf(STREAM_MESSAGES['state.resync'].fields.members)
+/** Of the state stream only the head: how the rest is read depends on what came before. */
+const STREAM_HEADS = Object.fromEntries(
+  Object.entries(STREAM_MESSAGES).map(([t, { opcode }]) => [t, { opcode, fields: STREAM_HEAD }]),
+)
+const READERS = messageReaders({ ...SERVER_MESSAGES, ...STREAM_HEADS })
+const HEAD_LENGTH = Object.keys(STREAM_HEAD).length
+const MEMBERS = STREAM_MESSAGES['state.resync'].fields.members
+
+type StreamFrame = Extract<DecodedMessage, { t: keyof typeof STREAM_MESSAGES }>
 
 /** The keys a room's frames may refer to, as of one frame of its state stream. */
 interface KeyTable {
@@ -67,41 +73,35 @@ export class MsgpackClientCodec implements ClientCodec {
 
   #decode(payload: Payload): DecodedMessage {
     const reader = new MsgpackReader(payload)
-    const length = reader.array()
+    const length = reader.array() - 1
     const opcode = reader.value()
-    if (
-      opcode === SERVER_OPCODES['state.patch'] ||
-      opcode === SERVER_OPCODES['state.snapshot'] ||
-      opcode === SERVER_OPCODES['state.resync']
-    )
-      return this.#stateFrame(opcode, length, reader)
     const known = READERS.get(opcode)
     if (!known) throw new ProtocolError(`the server sent a message with the unknown opcode ${String(opcode)}`)
-    const message = known.read(reader, length - 1, known.t) as PlainMessage
+    const { t, read } = known
+    if (t in STREAM_HEADS)
+      return this.#streamFrame(read(reader, HEAD_LENGTH, t) as StreamFrame, length, reader)
+    const message = read(reader, length, t) as PlainMessage
     // A snapshot follows, with the table of this seat.
     if (message.t === 'joined' || message.t === 'left') this.#tables.delete(message.room_id)
     return message
   }
 
-  #stateFrame(opcode: number, length: number, reader: MsgpackReader): DecodedMessage {
-    if (opcode === SERVER_OPCODES['state.patch']) {
-      const patch = readHead(reader, 'state.patch') as Extract<DecodedMessage, { t: 'state.patch' }>
-      patch.delta = this.#patch(patch, reader.value() as Announced | null, length, reader)
-      return patch
+  /** Reads what is behind the head. */
+  #streamFrame(frame: StreamFrame, length: number, reader: MsgpackReader): StreamFrame {
+    const announced = reader.value() as Announced | null
+    if (frame.t === 'state.patch') {
+      frame.delta = this.#patch(frame, announced, length, reader)
+      return frame
     }
-    const whole = readHead(
-      reader,
-      opcode === SERVER_OPCODES['state.snapshot'] ? 'state.snapshot' : 'state.resync',
-    ) as Extract<DecodedMessage, { t: 'state.snapshot' | 'state.resync' }>
-    const { room_id, epoch, seq } = whole
-    const keys = ((reader.value() as Announced | null) ?? []).slice(1) as string[]
+    const { room_id, epoch, seq } = frame
+    const keys = (announced ?? []).slice(1) as string[]
     const table = this.#tables.get(room_id)
     if (!table || table.epoch <= epoch) this.#tables.set(room_id, { epoch, seq, keys })
     const body = reader.withKeys(keys)
     const state = body.value()
-    whole.state = this.#decodes_states ? state : null
-    if (whole.t === 'state.resync') whole.members = readMembers(body) as MemberInfo[]
-    return whole
+    frame.state = this.#decodes_states ? state : null
+    if (frame.t === 'state.resync') frame.members = readField(MEMBERS, body) as MemberInfo[]
+    return frame
   }
 
   /** The delta of a patch; undefined when nothing changed, and when patches before this one are missing. */
@@ -117,7 +117,7 @@ export class MsgpackClientCodec implements ClientCodec {
     if (from > table.keys.length) return undefined
     const keys = fresh.length > 0 ? [...table.keys.slice(0, from), ...fresh] : table.keys
     try {
-      const delta = length > 6 ? readDelta(reader.withKeys(keys)) : undefined
+      const delta = length > HEAD_LENGTH + 1 ? readDelta(reader.withKeys(keys)) : undefined
       // A patch that comes late, or again after a resume, announces what is known already.
       if (epoch > table.epoch || seq > table.seq) this.#tables.set(room_id, { epoch, seq, keys })
       return delta

@@ -5,8 +5,9 @@ import type { Json } from '../json.ts'
 import { apply } from '../sync/apply.ts'
 import { Checksum } from '../sync/checksum.ts'
 import { diff } from '../sync/diff.ts'
-import { type ClientCodec, type Codec, InvalidMessage, type Payload, ProtocolError } from './codec.ts'
+import type { ClientCodec, Codec, Payload } from './codec.ts'
 import { ERRORS } from './error-codes.ts'
+import { InvalidMessage, ProtocolError } from './errors.ts'
 import type { ClientMessage, LeaveReason, ServerMessage } from './messages.ts'
 
 /** One subprotocol, and a way to write what no proper client would: the fields of a message, right or wrong, as a frame. */

@@ -12,29 +12,6 @@ import type {
 /** The bytes of one websocket message, before websocket framing. Never written to again once handed out. */
 export type Payload = Uint8Array
 
-/** A frame that is not a message of the protocol; the text says what was wrong and what would be right. Closes with 4000. */
-export class ProtocolError extends Error {
-  override readonly name = 'ProtocolError'
-}
-
-/**
- * A well-formed message whose fields are wrong; answered with `error` `invalid_message`, which echoes `ref` where one could be read.
- * `t` and `room_id` as well are what could be read.
- */
-export class InvalidMessage extends Error {
-  override readonly name = 'InvalidMessage'
-  readonly t: string | undefined
-  readonly ref: number | undefined
-  readonly room_id: string | undefined
-
-  constructor(message: string, about: { t?: string; ref?: number; room_id?: string } = {}) {
-    super(message)
-    this.t = about.t
-    this.ref = about.ref
-    this.room_id = about.room_id
-  }
-}
-
 /**
  * Encodes the state stream of one room in one codec. Every member of the room gets the same patch bytes, so what a codec has
  * announced once (MessagePack: interned state keys) is remembered here, per room. Patches must be encoded in the order of their seq,

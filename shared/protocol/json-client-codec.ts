@@ -3,7 +3,8 @@ import { applyOperations } from '../sync/apply-operations.ts'
 import { checkJson } from '../sync/check.ts'
 import type { Delta } from '../sync/delta.ts'
 import { diff } from '../sync/diff.ts'
-import { type ClientCodec, type DecodedMessage, type Payload, ProtocolError } from './codec.ts'
+import type { ClientCodec, DecodedMessage, Payload } from './codec.ts'
+import { ProtocolError } from './errors.ts'
 import type { ClientMessage, ServerMessage } from './messages.ts'
 
 interface KnownState {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { ProtocolError } from './codec.ts'
 import { codecSuite } from './codec-suite.ts'
+import { ProtocolError } from './errors.ts'
 import { JsonClientCodec } from './json-client-codec.ts'
 import { JsonCodec } from './json-codec.ts'
 

@@ -1,7 +1,8 @@
 import type { Json, JsonObject } from '../json.ts'
 import type { Delta } from '../sync/delta.ts'
 import { toOperations } from '../sync/operations.ts'
-import { type Codec, type Payload, ProtocolError, type RoomEncoder } from './codec.ts'
+import type { Codec, Payload, RoomEncoder } from './codec.ts'
+import { ProtocolError } from './errors.ts'
 import type { ClientMessage, MemberInfo, PatchAt, ServerMessage, StateAt } from './messages.ts'
 import { parseNamed } from './schema.ts'
 

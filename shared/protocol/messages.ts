@@ -7,6 +7,7 @@ import {
   either,
   FLAG,
   list,
+  message,
   NUMBER,
   OPTIONS,
   optional,
@@ -71,89 +72,71 @@ export const STREAM_HEAD = { ...IN_ROOM, checksum: COUNT }
  * Fields are added at the end of a message, as `optional`: neither side may count on the other's knowing them.
  */
 export const CLIENT_MESSAGES = {
-  hello: {
-    opcode: 0,
-    fields: {
-      project_id: text(MAX.id),
-      credential: either(
-        ['token', text(MAX.token)],
-        [
-          'resume',
-          record({
-            session_id: text(MAX.id),
-            resume_token: text(MAX.token),
-            rooms: list(record(RESUME_POSITION), MAX.rooms),
-          }),
-        ],
-      ),
-    },
-  },
-  join: { opcode: 1, fields: { ref: REF, room_type: text(MAX.room_type), options: OPTIONS } },
-  leave: { opcode: 2, fields: { ref: REF, room_id: text(MAX.room_id) } },
-  message: {
-    opcode: 3,
-    fields: {
-      room_id: text(MAX.room_id),
-      type: text(MAX.type),
-      data: VALUE,
-      ref: optional(REF),
-      /** The highest ref up to which the client knows every outcome in this room. */
-      settled: optional(COUNT),
-    },
-  },
-  'state.resync': {
-    opcode: 4,
-    fields: { room_id: text(MAX.room_id), have_seq: COUNT, reason: choice(RESYNC_REASONS) },
-  },
-  ping: { opcode: 5, fields: { at: NUMBER } },
-  token: { opcode: 6, fields: { token: text(MAX.token) } },
+  hello: message(0, {
+    project_id: text(MAX.id),
+    credential: either(
+      ['token', text(MAX.token)],
+      [
+        'resume',
+        record({
+          session_id: text(MAX.id),
+          resume_token: text(MAX.token),
+          rooms: list(record(RESUME_POSITION), MAX.rooms),
+        }),
+      ],
+    ),
+  }),
+  join: message(1, { ref: REF, room_type: text(MAX.room_type), options: OPTIONS }),
+  leave: message(2, { ref: REF, room_id: text(MAX.room_id) }),
+  message: message(3, {
+    room_id: text(MAX.room_id),
+    type: text(MAX.type),
+    data: VALUE,
+    ref: optional(REF),
+    /** The highest ref up to which the client knows every outcome in this room. */
+    settled: optional(COUNT),
+  }),
+  'state.resync': message(4, { room_id: text(MAX.room_id), have_seq: COUNT, reason: choice(RESYNC_REASONS) }),
+  ping: message(5, { at: NUMBER }),
+  token: message(6, { token: text(MAX.token) }),
 } satisfies Table
 
 /** What the server sends, but for the state stream. */
 export const SERVER_MESSAGES = {
-  welcome: {
-    opcode: 16,
-    fields: {
-      session_id: text(),
-      resume_token: text(),
-      resumed: FLAG,
-      resume_ttl_seconds: NUMBER,
-      heartbeat_seconds: NUMBER,
-      node_id: text(),
-      server_time: text(),
-      limits: record(LIMIT_FIELDS),
-      rooms: orNil(list(record({ room_id: text(), resumed: FLAG }))),
-    },
-  },
-  joined: {
-    opcode: 17,
-    fields: { ref: REF, room_id: text(), member_id: text(), members: list(record(MEMBER)) },
-  },
-  left: { opcode: 18, fields: { ref: REF, room_id: text() } },
-  event: { opcode: 22, fields: { ...IN_ROOM, name: text(), data: VALUE } },
-  'room.joined': { opcode: 23, fields: { ...IN_ROOM, ...MEMBER } },
-  'room.left': { opcode: 24, fields: { ...IN_ROOM, ...MEMBER, reason: choice(LEAVE_REASONS) } },
-  ack: { opcode: 25, fields: { room_id: text(), ref: REF } },
-  error: {
-    opcode: 26,
-    fields: {
-      ref: orNil(REF),
-      room_id: orNil(text()),
-      code: typed<ErrorCode>(text()),
-      message: text(),
-      retryable: FLAG,
-    },
-  },
-  draining: { opcode: 27, fields: { reconnect_in_ms: NUMBER } },
-  pong: { opcode: 28, fields: { at: NUMBER, server_time: text() } },
+  welcome: message(16, {
+    session_id: text(),
+    resume_token: text(),
+    resumed: FLAG,
+    resume_ttl_seconds: NUMBER,
+    heartbeat_seconds: NUMBER,
+    node_id: text(),
+    server_time: text(),
+    limits: record(LIMIT_FIELDS),
+    rooms: orNil(list(record({ room_id: text(), resumed: FLAG }))),
+  }),
+  joined: message(17, { ref: REF, room_id: text(), member_id: text(), members: list(record(MEMBER)) }),
+  left: message(18, { ref: REF, room_id: text() }),
+  event: message(22, { ...IN_ROOM, name: text(), data: VALUE }),
+  'room.joined': message(23, { ...IN_ROOM, ...MEMBER }),
+  'room.left': message(24, { ...IN_ROOM, ...MEMBER, reason: choice(LEAVE_REASONS) }),
+  ack: message(25, { room_id: text(), ref: REF }),
+  error: message(26, {
+    ref: orNil(REF),
+    room_id: orNil(text()),
+    code: typed<ErrorCode>(text()),
+    message: text(),
+    retryable: FLAG,
+  }),
+  draining: message(27, { reconnect_in_ms: NUMBER }),
+  pong: message(28, { at: NUMBER, server_time: text() }),
 } satisfies Table
 
 /** The state stream of a room; `RoomEncoder` writes it. */
 export const STREAM_MESSAGES = {
-  'state.snapshot': { opcode: 19, fields: { ...STREAM_HEAD, state: VALUE } },
+  'state.snapshot': message(19, { ...STREAM_HEAD, state: VALUE }),
   /** `members`: everyone in the room at that seq; replaces the list the client holds, as `state` replaces the state. */
-  'state.resync': { opcode: 20, fields: { ...STREAM_HEAD, state: VALUE, members: list(record(MEMBER)) } },
-  'state.patch': { opcode: 21, fields: { ...STREAM_HEAD, ops: typed<Operation[]>(VALUE) } },
+  'state.resync': message(20, { ...STREAM_HEAD, state: VALUE, members: list(record(MEMBER)) }),
+  'state.patch': message(21, { ...STREAM_HEAD, ops: typed<Operation[]>(VALUE) }),
 } satisfies Table
 
 type MessageOf<T extends Table> = {
@@ -183,5 +166,5 @@ const opcodes = <T extends Table>(table: T): Opcodes<T> =>
   Object.fromEntries(Object.entries(table).map(([t, { opcode }]) => [t, opcode])) as Opcodes<T>
 
 /** The first element of every MessagePack frame: below 16 in what clients send, from 16 in what the server sends. */
-export const CLIENT_OPCODES = opcodes(CLIENT_MESSAGES)
-export const SERVER_OPCODES = opcodes({ ...SERVER_MESSAGES, ...STREAM_MESSAGES })
+export const CLIENT_OPCODES = /* @__PURE__ */ opcodes(CLIENT_MESSAGES)
+export const SERVER_OPCODES = /* @__PURE__ */ opcodes({ ...SERVER_MESSAGES, ...STREAM_MESSAGES })

@@ -1,6 +1,8 @@
 import type { Json } from '../json.ts'
-import { ProtocolError } from './codec.ts'
-import type { Data } from './msgpack-writer.ts'
+import { ProtocolError } from './errors.ts'
+
+/** JSON, with bytes in it. */
+export type Data = Json | Uint8Array | readonly Data[] | { readonly [key: string]: Data | undefined }
 
 /** Levels of arrays and maps in one frame: those of a value, and what a frame puts around it. */
 const FRAME_LEVELS = 100
@@ -62,6 +64,13 @@ export class MsgpackReader {
     return this.#bytes[this.#at]!
   }
 
+  /** Whether nil comes next; then it is read. */
+  nil(): boolean {
+    const comes = this.peek() === NIL
+    if (comes) this.#at++
+    return comes
+  }
+
   /** The length of the array that comes next, as declared: the elements may be missing. */
   array(): number {
     const code = this.#byte()
@@ -93,22 +102,17 @@ export class MsgpackReader {
 
   /** Runs `read` one level further down. */
   nested<T>(read: () => T): T {
-    if (++this.#level > this.#levels)
-      throw new ProtocolError(`a frame nests deeper than ${this.#levels} levels`)
+    this.#down()
     const result = read()
     this.#level--
     return result
   }
 
+  /** A reader that was made to take `bin` gives bytes in it, as a `Data`. */
   value(): Json {
-    return this.data() as Json
-  }
-
-  /** A value that may have bytes in it, where the reader was made to take them. */
-  data(): Data {
     const code = this.peek()
-    if (isArray(code)) return this.nested(() => this.#elements())
-    if (isMap(code)) return this.nested(() => this.#entries())
+    if (isArray(code)) return this.#elements()
+    if (isMap(code)) return this.#entries()
     this.#at++
     if (code < 0x80) return code
     if (code >= 0xe0) return code - 0x100
@@ -124,7 +128,7 @@ export class MsgpackReader {
       case 0xc5:
       case 0xc6:
         if (!this.#bin) break
-        return this.#binary(this.#uint(1 << (code - 0xc4)))
+        return this.#binary(this.#uint(1 << (code - 0xc4))) as Data as Json
       case 0xca:
         return this.#finite(this.#view.getFloat32(this.#skip(4)))
       case 0xcb:
@@ -160,24 +164,33 @@ export class MsgpackReader {
       throw new ProtocolError(`${left} bytes follow the message; a frame is one MessagePack value`)
   }
 
-  #elements(): Data[] {
+  #elements(): Json[] {
+    this.#down()
     const length = this.array()
-    const elements: Data[] = []
-    for (let i = 0; i < length; i++) elements.push(this.data())
+    const elements: Json[] = []
+    for (let i = 0; i < length; i++) elements.push(this.value())
+    this.#level--
     return elements
   }
 
-  #entries(): Record<string, Data> {
+  #entries(): Record<string, Json> {
+    this.#down()
     const size = this.map()
-    const object: Record<string, Data> = {}
+    const object: Record<string, Json> = {}
     for (let i = 0; i < size; i++) {
       const key = this.key()
       // As a plain assignment this key would set the prototype.
       if (key === '__proto__')
-        Object.defineProperty(object, key, { value: this.data(), enumerable: true, configurable: true })
-      else object[key] = this.data()
+        Object.defineProperty(object, key, { value: this.value(), enumerable: true, configurable: true })
+      else object[key] = this.value()
     }
+    this.#level--
     return object
+  }
+
+  #down(): void {
+    if (++this.#level > this.#levels)
+      throw new ProtocolError(`a frame nests deeper than ${this.#levels} levels`)
   }
 
   #binary(length: number): Uint8Array {

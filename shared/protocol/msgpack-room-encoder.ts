@@ -1,6 +1,7 @@
 import type { Json } from '../json.ts'
 import { type ArrayDelta, type Change, type Delta, ObjectDelta, REMOVE, Replace } from '../sync/delta.ts'
 import type { Payload, RoomEncoder } from './codec.ts'
+import { valuesWriter, writeField } from './fields.ts'
 import {
   type MemberInfo,
   type PatchAt,
@@ -9,11 +10,10 @@ import {
   STREAM_MESSAGES,
   type StateAt,
 } from './messages.ts'
-import { valuesWriter, writerOf } from './msgpack-fields.ts'
 import type { KeyIndex, MsgpackWriter } from './msgpack-writer.ts'
 
 const writeHead = valuesWriter(STREAM_HEAD)
-const writeMembers = writerOf(STREAM_MESSAGES['state.resync'].fields.members)
+const MEMBERS = STREAM_MESSAGES['state.resync'].fields.members
 
 /** So many keys of a room's states may be interned at a time. */
 export const MAX_INTERNED = 1024
@@ -45,7 +45,7 @@ export class MsgpackRoomEncoder implements RoomEncoder {
   resync(at: StateAt, members: readonly MemberInfo[]): Payload {
     this.#at(SERVER_OPCODES['state.resync'], 8, at)
     this.#state(at.state)
-    writeMembers(this.#writer, members)
+    writeField(MEMBERS, this.#writer, members)
     return this.#writer.take()
   }
 

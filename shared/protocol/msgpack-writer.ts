@@ -1,8 +1,5 @@
 import type { Json, JsonObject } from '../json.ts'
 
-/** JSON, with bytes in it. */
-export type Data = Json | Uint8Array | readonly Data[] | { readonly [key: string]: Data | undefined }
-
 /** Which integer stands for an object key; undefined: the key is written as a string. */
 export type KeyIndex = (key: string) => number | undefined
 
@@ -114,28 +111,6 @@ export class MsgpackWriter {
         this.value(object[name]!, keys)
       }
     } else throw new TypeError(`a ${typeof value} is not JSON`)
-  }
-
-  /** A whole value with bytes in it. What is undefined in an object is left out. */
-  data(value: Data, keys: KeyIndex): void {
-    if (typeof value !== 'object' || value === null) this.value(value)
-    else if (value instanceof Uint8Array) this.bin(value)
-    else if (Array.isArray(value)) {
-      this.array(value.length)
-      for (const element of value as readonly Data[]) this.data(element, keys)
-    } else {
-      const object = value as { readonly [key: string]: Data | undefined }
-      const names = Object.keys(object)
-      let size = 0
-      for (const name of names) if (object[name] !== undefined) size++
-      this.map(size)
-      for (const name of names) {
-        const below = object[name]
-        if (below === undefined) continue
-        this.key(name, keys)
-        this.data(below, keys)
-      }
-    }
   }
 
   key(name: string, keys?: KeyIndex): void {
