@@ -53,9 +53,9 @@ describe.each(BALANCERS)('%s', (kind) => {
         balancer_processes: processesOf(kind),
         node_env: { HEARTBEAT_SECONDS: String(HEARTBEAT_SECONDS), MAX_SESSIONS_PER_TOKEN: '0' },
       })
-      const { balancer, nodes } = deployment
+      const { balancer } = deployment
       const login = await deployment.login()
-      const room_processes = nodes.map(({ program }) => program.child.pid!)
+      const room_processes = deployment.node_pids
       const before = { balancer: rss(await balancer.pids()), nodes: rss(room_processes) }
 
       const began = performance.now()

@@ -123,7 +123,7 @@ describe.each(BALANCERS)('behind %s', (kind) => {
         ])
         expect([token, once]).toEqual([200, 201])
         plain.push({ name: `plain ${round}`, status: plainly })
-        if (plain.length === killAt) deployment.controls[0]!.program.child.kill('SIGKILL')
+        if (plain.length === killAt) deployment.controls[0]!.kill()
       }
     }
     await Promise.all(Array.from({ length: WORKERS }, worker))

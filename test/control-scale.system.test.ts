@@ -151,7 +151,7 @@ describe('three control processes behind a load balancer', () => {
   })
 
   it('says when to ask again while no process is there', async () => {
-    for (const { program } of controls) program.child.kill('SIGKILL')
+    for (const control of controls) control.kill()
     await until('the balancer knows it', async () => (await deployment.call('GET /projects')).status === 503)
     const answer = await deployment.call('GET /projects')
     expect(answer.headers.get('content-type')).toBe('application/problem+json')

@@ -57,13 +57,13 @@ it('a message whose handler never returns ends one node, is refused, and the roo
     const owner = await ownerOf('loops')
     const before = alive()
     const refused = expect(room.send('loop')).rejects.toMatchObject(FAILED)
-    await expect(owner.program.ended).resolves.toBeNull()
+    await expect(owner.ended).resolves.toBeNull()
     const ended_at = performance.now()
     await neighbour.send('add')
     expect(performance.now() - ended_at).toBeLessThan(PAUSE_MS)
     await refused
     expect(alive()).toEqual(before.filter((node) => node !== owner))
-    const line = owner.program
+    const line = owner
       .output()
       .split('\n')
       .find((text) => text.includes('"level":"fatal"'))

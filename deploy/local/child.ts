@@ -20,6 +20,8 @@ export interface ChildOptions {
   readonly env: NodeJS.ProcessEnv
   /** What it prints once it serves; absent: it serves once it runs. */
   readonly ready?: RegExp
+  /** Whether it takes messages of this process. */
+  readonly ipc?: boolean
   /** The file that takes all it prints. */
   readonly log_file: string
   readonly warden: Pick<Warden, 'watch' | 'release'>
@@ -30,7 +32,7 @@ export interface ChildOptions {
 
 const START_MS = 60_000
 
-/** One process of the cluster, which can end and be started anew under the same name. */
+/** One process of the cluster, which can end and be started again under the same name. */
 export class Child {
   readonly #options: ChildOptions
   #state: ChildState = 'ended'
@@ -38,6 +40,7 @@ export class Child {
   #ended: Promise<Exit> = Promise.resolve({ code: null, signal: null })
   #exit: Exit | undefined
   #asked = false
+  #said: RegExpExecArray | undefined
 
   constructor(options: ChildOptions) {
     this.#options = options
@@ -65,6 +68,11 @@ export class Child {
     return this.#exit
   }
 
+  /** What it printed when it was ready, in the last run. */
+  get said(): RegExpExecArray | undefined {
+    return this.#said
+  }
+
   /** Resolves with the end of the present run, at once when there is none. */
   get ended(): Promise<Exit> {
     return this.#ended
@@ -73,12 +81,13 @@ export class Child {
   /** Starts it; resolves when it serves. Rejects when it ends before that or takes longer than a minute. */
   async start(): Promise<void> {
     if (this.#state !== 'ended') throw new Error(`${this.name} is running`)
-    const { program, args, env, warden, on_exit } = this.#options
+    const { program, args, env, ipc, warden, on_exit } = this.#options
     this.#state = 'starting'
     this.#exit = undefined
     this.#asked = false
     // A group of its own: Ctrl-C at the terminal is for the cluster, which ends its processes in order.
-    const child = spawn(program, args, { env, stdio: ['ignore', 'pipe', 'pipe'], detached: true })
+    const stdio: ('ignore' | 'pipe' | 'ipc')[] = ['ignore', 'pipe', 'pipe', ...(ipc ? ['ipc' as const] : [])]
+    const child = spawn(program, args, { env, stdio, detached: true })
     this.#process = child
     const ready = this.#listen(child)
     this.#ended = new Promise((resolve) => {
@@ -97,9 +106,15 @@ export class Child {
     await this.#until(ready)
   }
 
+  /** Sends it a message, if it runs and takes any. */
+  send(message: object): void {
+    if (this.#process?.connected) this.#process.send(message)
+  }
+
   /** Ends it at once, paused or not; resolves when it is gone. */
   async kill(): Promise<void> {
     this.#asked = true
+    if (this.#process) this.#state = 'ending'
     this.#process?.kill('SIGKILL')
     await this.#ended
   }
@@ -147,7 +162,9 @@ export class Child {
         file.write(chunk)
         if (!looking) return
         heard += chunk.toString()
-        if (!ready?.test(heard)) return
+        const said = ready?.exec(heard)
+        if (!said) return
+        this.#said = said
         looking = false
         heard = ''
         resolve()

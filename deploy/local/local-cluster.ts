@@ -7,7 +7,8 @@ import type { Clock } from '../../shared/clock.ts'
 import { randomToken } from '../../shared/ids.ts'
 import type { Random } from '../../shared/random.ts'
 import { BuiltinBalancer } from './builtin-balancer.ts'
-import { Child, type ChildOptions, describeExit, type Exit } from './child.ts'
+import { type Child, describeExit, type Exit } from './child.ts'
+import { Children } from './children.ts'
 import { ClusterError } from './cluster-error.ts'
 import {
   controlEnvironment,
@@ -22,13 +23,14 @@ import { PortBlock } from './port-block.ts'
 import { choosePorts, type Ports } from './ports.ts'
 import { findProgram } from './programs.ts'
 import { RedisView } from './redis.ts'
-import { Warden } from './warden.ts'
 
 export interface LocalClusterParts {
   readonly options: ClusterOptions
   readonly env: NodeJS.ProcessEnv
   /** The words behind `node` that run the command line of roomful. */
   readonly roomful: readonly string[]
+  /** Where nodes find the control API, if not at an address of this cluster. */
+  readonly control_url?: string | undefined
   readonly clock: Clock
   readonly random: Random
   /** Where the ends of processes are told, a line each. `asked`: somebody here wanted it. */
@@ -41,8 +43,6 @@ const END_MS = 8000
 
 /** Redis, control processes, nodes and a load balancer, on this machine. */
 export class LocalCluster {
-  /** Every process by its name, in the order of their start. */
-  readonly children = new Map<string, Child>()
   /** Where logs and the data of Redis are. */
   readonly folder: string
   readonly ports: Ports
@@ -50,10 +50,10 @@ export class LocalCluster {
   readonly nodes: Nodes
   readonly redis: RedisView
   readonly redis_url: string
-  /** The kind of load balancer: the name of its program, `built in`, or `none`. */
+  /** The kind of load balancer: the name of its program, `built in`, `none` or `outside`. */
   readonly balancer: string
   readonly #parts: LocalClusterParts
-  readonly #warden: Warden
+  readonly #children: Children
   readonly #haproxy: string | undefined
   readonly #block: PortBlock | undefined
   #builtin: readonly BuiltinBalancer[] = []
@@ -67,8 +67,16 @@ export class LocalCluster {
     this.#haproxy = machine.haproxy
     this.#block = machine.block
     this.balancer =
-      options.balancer === 'none' ? 'none' : machine.haproxy === undefined ? 'built in' : 'haproxy'
-    this.#warden = new Warden()
+      options.balancer === 'none' || options.balancer === 'outside'
+        ? options.balancer
+        : machine.haproxy === undefined
+          ? 'built in'
+          : 'haproxy'
+    this.#children = new Children({
+      folder: this.folder,
+      clock,
+      on_exit: (child, exit, asked) => this.#ended(child, exit, asked),
+    })
     this.secrets = newSecrets(random)
     this.redis_url = env.REDIS_URL ?? `redis://${HOST}:${this.ports.redis}`
     // The keys of this run are sealed under a secret of its own: what an earlier one has left must not be found.
@@ -78,7 +86,12 @@ export class LocalCluster {
     this.nodes = new Nodes({ addresses: this.addresses, internal_token, clock })
 
     if (machine.redis !== undefined)
-      this.#add('redis', machine.redis, this.#redisArguments(), env, /Ready to accept/)
+      this.#children.add('redis', {
+        program: machine.redis,
+        args: this.#redisArguments(),
+        env,
+        ready: /Ready to accept/,
+      })
     const common: EnvironmentParts = {
       env,
       ports: this.ports,
@@ -87,14 +100,14 @@ export class LocalCluster {
       key_prefix,
       control_url: this.control_url,
     }
-    const roomful = (name: string, command: string, own: NodeJS.ProcessEnv): void =>
-      this.#add(name, process.execPath, [...parts.roomful, command], own, / ready: /)
+    const roomful = (name: string, command: string, own: NodeJS.ProcessEnv) =>
+      this.#children.addRoomful(name, [...parts.roomful, command], own)
     for (let index = 1; index <= options.controls; index++)
       roomful(`control-${index}`, 'control', controlEnvironment(common, index))
     for (let index = 1; index <= options.nodes; index++)
       roomful(`node-${index}`, 'dataplane', nodeEnvironment(common, index))
     if (this.#haproxy !== undefined)
-      this.#add('haproxy', this.#haproxy, ['-db', '-f', this.#haproxyFile], env)
+      this.#children.add('haproxy', { program: this.#haproxy, args: ['-db', '-f', this.#haproxyFile], env })
   }
 
   /** Looks at what this machine has, and prepares everything; nothing but the warden runs yet. Rejects with a ClusterError. */
@@ -129,6 +142,11 @@ export class LocalCluster {
     await this.#startBalancer()
   }
 
+  /** Every process by its name, in the order of their start. */
+  get children(): ReadonlyMap<string, Child> {
+    return this.#children.all
+  }
+
   /** The node, control process, `redis` or `haproxy` of this name. */
   child(name: string): Child | undefined {
     return this.children.get(name)
@@ -145,7 +163,7 @@ export class LocalCluster {
     if (!this.children.has('redis')) await this.redis.clear().catch(() => undefined)
     this.redis.close()
     await this.children.get('redis')?.endWithin(END_MS)
-    await this.#warden.close()
+    await this.#children.close()
     await this.#block?.release()
     await rm(join(this.folder, 'redis'), { recursive: true, force: true })
   }
@@ -153,13 +171,13 @@ export class LocalCluster {
   /** Ends every process at once, without waiting for anything. */
   abandon(): void {
     this.#ending = true
-    for (const child of this.children.values()) void child.kill()
+    this.#children.abandon()
   }
 
   /** Where the control API is: behind the load balancer, or where the first control process is. */
   get control_url(): string {
     const { api, controls } = this.ports
-    return `http://${HOST}:${this.balancer === 'none' ? controls[0] : api}`
+    return this.#parts.control_url ?? `http://${HOST}:${this.balancer === 'none' ? controls[0] : api}`
   }
 
   get #haproxyFile(): string {
@@ -187,21 +205,6 @@ export class LocalCluster {
     return Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value])
   }
 
-  #add(name: string, program: string, args: string[], env: NodeJS.ProcessEnv, ready?: RegExp): void {
-    const options: ChildOptions = {
-      name,
-      program,
-      args,
-      env,
-      ...(ready && { ready }),
-      log_file: join(this.folder, `${name}.log`),
-      warden: this.#warden,
-      clock: this.#parts.clock,
-      on_exit: (child, exit, asked) => this.#ended(child, exit, asked),
-    }
-    this.children.set(name, new Child(options))
-  }
-
   #ended({ name, log_file }: Child, exit: Exit, asked: boolean): void {
     if (this.#ending) return
     const how = describeExit(exit)
@@ -222,7 +225,7 @@ export class LocalCluster {
       await Promise.race([this.#reachControl(), ended])
       return
     }
-    if (this.balancer === 'none') return
+    if (this.balancer === 'none' || this.balancer === 'outside') return
     const { clock } = this.#parts
     const { websocket, api, nodes, controls } = this.ports
     const behind_websocket = nodes.map((node) => ({ port: node.websocket, health_port: node.admin }))

@@ -4,8 +4,8 @@ import { parseArgs } from 'node:util'
 export interface ClusterOptions {
   readonly nodes: number
   readonly controls: number
-  /** `auto`: haproxy where it is installed, else the built-in one. `none`: clients come to the nodes themselves. */
-  readonly balancer: 'auto' | 'haproxy' | 'builtin' | 'none'
+  /** `auto`: haproxy where it is installed, else the built-in one. `none`: clients come to the nodes themselves. `outside`: one that the caller starts. */
+  readonly balancer: 'auto' | 'haproxy' | 'builtin' | 'none' | 'outside'
   /** Take ports that are free instead of the documented ones. */
   readonly free_ports: boolean
 }

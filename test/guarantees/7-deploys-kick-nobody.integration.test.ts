@@ -57,7 +57,7 @@ describe('guarantee 7: deploys kick nobody', () => {
 
   async function drainOverHttp(node: NodeProcess): Promise<number | null> {
     expect(await cluster.drainOverHttp(node)).toBe(202)
-    return node.program.ended
+    return node.ended
   }
 
   it('takes no new clients while it drains, and a second SIGTERM ends it at once', async () => {

@@ -1,12 +1,14 @@
-import type { ChildProcess } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
 import { pino } from 'pino'
 import { type NodeOptions, type RunningNode, startNode } from '../../dataplane/node.ts'
+import type { Child } from '../../deploy/local/child.ts'
+import type { Children } from '../../deploy/local/children.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { FaultyLink } from '../chaos/harness/faulty-link.ts'
-import { type Program, startProgram } from './program.ts'
 
 /** Where a node finds the rest of its cluster. */
 export interface NodePlace {
@@ -40,7 +42,10 @@ export interface LocalNode extends ClusterNode {
 
 /** A node that is a process of its own: `roomful dataplane`. */
 export interface NodeProcess extends ClusterNode {
-  readonly program: Program
+  /** Its exit code once it has ended; null when a signal ended it. */
+  readonly ended: Promise<number | null>
+  /** Everything it has printed. */
+  output(): string
   /** As a machine that loses power. */
   kill(): void
   /** Hangs (SIGSTOP) until `cont`. */
@@ -51,6 +56,7 @@ export interface NodeProcess extends ClusterNode {
 }
 
 const ROOMS = `${import.meta.dirname}/cluster-rooms`
+const PROGRAM = fileURLToPath(new URL('../../deploy/cli/roomful.ts', import.meta.url))
 
 /** Starts a node in this process. */
 export async function startLocalNode(
@@ -104,12 +110,16 @@ export async function startLocalNode(
   }
 }
 
-/** Starts a node as a process; resolves once it serves. */
+/** Starts a node as a process among `children`; resolves once it serves. */
 export async function startNodeProcess(
   place: NodePlace,
+  children: Children,
   env: Readonly<Record<string, string>> = {},
 ): Promise<NodeProcess> {
-  const program = startProgram(['dataplane'], {
+  const child = children.addRoomful(place.node_id, ['--import', 'tsx', PROGRAM, 'dataplane'], {
+    PATH: process.env.PATH,
+    HOME: process.env.HOME,
+    TMPDIR: process.env.TMPDIR,
     REDIS_URL: place.redis_url,
     KEY_PREFIX: place.key_prefix,
     CONTROL_URL: place.control_url,
@@ -123,38 +133,33 @@ export async function startNodeProcess(
     LOG_FORMAT: 'json',
     ...env,
   })
-  const [, ws_url, admin_url] = (await program.said(
-    /ready: websocket (ws:\/\/[\d.:]+), admin (http:\/\/[\d.:]+)/,
-  )) as [string, string, string]
-  const { child } = program
-  let open = true
-  const leave = (signal: NodeJS.Signals): void => {
-    open = false
-    child.kill(signal)
-  }
-  return {
-    node_id: place.node_id,
-    ws_url,
-    admin_url,
-    get open() {
-      return open && isAlive(child)
-    },
-    program,
-    kill: () => leave('SIGKILL'),
-    stop: () => leave('SIGSTOP'),
-    cont: () => {
-      child.kill('SIGCONT')
-      open = true
-    },
-    drain: () => {
-      leave('SIGTERM')
-      return program.ended
-    },
-    async close() {
-      leave('SIGKILL')
-      await program.ended
-    },
-  }
+  await child.start()
+  const { ws_url = '', admin_url = '' } = child.said?.groups ?? {}
+  return nodeProcess(child, { ws_url, admin_url })
 }
 
-const isAlive = ({ exitCode, signalCode }: ChildProcess): boolean => exitCode === null && signalCode === null
+/** A node that runs. */
+export function nodeProcess(
+  child: Child,
+  places: { readonly ws_url: string; readonly admin_url: string },
+): NodeProcess {
+  return {
+    node_id: child.name,
+    ...places,
+    get open() {
+      return child.state === 'ready'
+    },
+    get ended() {
+      return child.ended.then(({ code }) => code)
+    },
+    output: () => readFileSync(child.log_file, 'utf8'),
+    kill: () => void child.kill(),
+    stop: () => child.pause(),
+    cont: () => child.resume(),
+    drain: () => {
+      child.end()
+      return child.ended.then(({ code }) => code)
+    },
+    close: () => child.kill(),
+  }
+}

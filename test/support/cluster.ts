@@ -1,3 +1,6 @@
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { pino } from 'pino'
 import { inject } from 'vitest'
 import { type RunningControl, startControl } from '../../control/main.ts'
@@ -6,6 +9,7 @@ import type { NodeOptions } from '../../dataplane/node.ts'
 import { nodeName } from '../../dataplane/node-id.ts'
 import { JournalFormat, type RoomSnapshot } from '../../dataplane/rooms/journal.ts'
 import { restore } from '../../dataplane/rooms/restore.ts'
+import { Children } from '../../deploy/local/children.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { randomToken } from '../../shared/ids.ts'
 import { systemRandom } from '../../shared/random.ts'
@@ -58,6 +62,8 @@ export class TestCluster {
   readonly #nodes: ClusterNode[] = []
   readonly #players: Player[] = []
   #started = 0
+  /** The processes of nodes, if there were any. */
+  #children: Children | undefined
 
   private constructor(
     redis: RedisServer | undefined,
@@ -133,7 +139,12 @@ export class TestCluster {
 
   /** Starts nodes as processes. */
   async processes(count: number, env: Readonly<Record<string, string>> = {}): Promise<NodeProcess[]> {
-    const start = () => startNodeProcess(this.#nextPlace(), env)
+    this.#children ??= new Children({
+      folder: await mkdtemp(join(tmpdir(), 'roomful-nodes-')),
+      clock: systemClock,
+    })
+    const children = this.#children
+    const start = () => startNodeProcess(this.#nextPlace(), children, env)
     return this.#add(await Promise.all(Array.from({ length: count }, start)))
   }
 
@@ -282,6 +293,8 @@ export class TestCluster {
 
   async close(): Promise<void> {
     await this.reset()
+    await this.#children?.close()
+    if (this.#children) await rm(this.#children.folder, { recursive: true, force: true })
     await this.control.close()
     await this.#control_store.close()
     await this.store.close()

@@ -1,14 +1,15 @@
+import { rm } from 'node:fs/promises'
 import { inject } from 'vitest'
 import type { Places } from '../../deploy/balancer/configuration.ts'
-import { choosePorts, type Ports } from '../../deploy/local/ports.ts'
-import { randomToken } from '../../shared/ids.ts'
+import { LocalCluster } from '../../deploy/local/local-cluster.ts'
+import { roomfulProgram } from '../../deploy/local/program.ts'
+import { systemClock } from '../../shared/clock.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { type Balancer, type BalancerKind, startBalancer } from './balancer.ts'
 import type { Login, TestCluster } from './cluster.ts'
-import { type NodeProcess, startNodeProcess } from './cluster-node.ts'
+import { type NodeProcess, nodeProcess } from './cluster-node.ts'
 import { Player } from './cluster-player.ts'
 import { type Answer, call, type Request } from './control-api.ts'
-import { type Program, startProgram } from './program.ts'
 import { freePort } from './redis-port.ts'
 import { type Certificate, fetchTrusting } from './tls.ts'
 
@@ -29,46 +30,73 @@ export interface DeploymentOptions {
 export interface ControlProcess {
   /** Where it answers itself, past the balancer. */
   readonly url: string
-  readonly program: Program
+  kill(): void
 }
 
 type Description = Awaited<ReturnType<TestCluster['runtime']>>
 
 const HOST = '127.0.0.1'
+const ROOMS = `${import.meta.dirname}/cluster-rooms`
 const at = (port: number): string => `${HOST}:${port}`
 
 /** A deployment as it is meant to be: processes of both planes over one Redis, behind a load balancer. */
 export class Deployment {
-  readonly operator_token = randomToken(systemRandom, 32)
-  readonly internal_token = randomToken(systemRandom, 32)
-  readonly #keyring_secret = randomToken(systemRandom, 43)
-  readonly #key_prefix = `test-${randomToken(systemRandom, 12)}:`
-  readonly #redis_url = inject('redisUrl')
-  readonly #ports: Ports
+  readonly operator_token: string
+  readonly internal_token: string
+  readonly controls: readonly ControlProcess[]
+  readonly nodes: readonly NodeProcess[]
+  readonly #cluster: LocalCluster
   readonly #tls: Places['tls']
   readonly #options: DeploymentOptions
-  readonly controls: ControlProcess[] = []
-  readonly nodes: NodeProcess[] = []
   readonly #players: Player[] = []
   #balancer: Balancer | undefined
 
-  private constructor(ports: Ports, tls: Places['tls'], options: DeploymentOptions) {
-    this.#ports = ports
+  private constructor(cluster: LocalCluster, tls: Places['tls'], options: DeploymentOptions) {
+    this.#cluster = cluster
     this.#tls = tls
     this.#options = options
+    this.operator_token = cluster.secrets.operator_token
+    this.internal_token = cluster.secrets.internal_token
+    this.controls = cluster.ports.controls.map((port, index) => ({
+      url: `http://${at(port)}`,
+      kill: () => void cluster.child(`control-${index + 1}`)!.kill(),
+    }))
+    this.nodes = cluster.ports.nodes.map(({ websocket, admin }, index) =>
+      nodeProcess(cluster.child(`node-${index + 1}`)!, {
+        ws_url: `ws://${at(websocket)}`,
+        admin_url: `http://${at(admin)}`,
+      }),
+    )
   }
 
   /** Resolves once everything serves. */
   static async start(options: DeploymentOptions): Promise<Deployment> {
     const { controls = 2, nodes = 3, balancer, balancer_processes, certificate } = options
-    const ports = await choosePorts({ controls, nodes, free: true })
     const tls = certificate && { websocket: at(await freePort()), control: at(await freePort()) }
-    const deployment = new Deployment(ports, tls, options)
+    const cluster = await LocalCluster.prepare({
+      options: { nodes, controls, balancer: 'outside', free_ports: true },
+      env: {
+        PATH: process.env.PATH,
+        HOME: process.env.HOME,
+        TMPDIR: process.env.TMPDIR,
+        REDIS_URL: inject('redisUrl'),
+        NODE_LEASE_MS: '1000',
+        DRAIN_SECONDS: '1',
+        HEARTBEAT_SECONDS: '10',
+        ROOMS_DIR: ROOMS,
+        LOG_LEVEL: 'warn',
+        ...(certificate && { NODE_EXTRA_CA_CERTS: certificate.cert_file }),
+        ...options.node_env,
+      },
+      roomful: roomfulProgram().words,
+      control_url: tls && `https://${tls.control}`,
+      clock: systemClock,
+      random: systemRandom,
+      tell: () => undefined,
+    })
+    const deployment = new Deployment(cluster, tls, options)
     try {
-      await Promise.all([
-        ...ports.controls.map((_, index) => deployment.startControl(index)),
-        ...ports.nodes.map((_, index) => deployment.startNode(index)),
-      ])
+      await cluster.start()
       deployment.#balancer = await startBalancer(balancer, deployment.places, {
         ...(balancer_processes && { processes: balancer_processes }),
         ...(certificate && { certificate, settings: ['tls', 'hsts'] }),
@@ -85,9 +113,14 @@ export class Deployment {
     return this.#balancer
   }
 
+  /** The process ids of the nodes. */
+  get node_pids(): readonly number[] {
+    return this.nodes.map(({ node_id }) => this.#cluster.child(node_id)!.pid!)
+  }
+
   /** Where everything is. */
   get places(): Places {
-    const { websocket, api, balancer, nodes, controls } = this.#ports
+    const { websocket, api, balancer, nodes, controls } = this.#cluster.ports
     return {
       websocket: at(websocket),
       control: at(api),
@@ -96,47 +129,6 @@ export class Deployment {
       controls: controls.map((port) => ({ address: at(port) })),
       ...(this.#tls && { tls: this.#tls }),
     }
-  }
-
-  /** Starts the control process of this index, or starts it again at its old place. */
-  async startControl(index: number): Promise<ControlProcess> {
-    const port = this.#ports.controls[index]!
-    const program = startProgram(['control'], {
-      CONTROL_PORT: String(port),
-      CONTROL_API_TOKENS: this.operator_token,
-      KEYRING_SECRET: this.#keyring_secret,
-      REDIS_URL: this.#redis_url,
-      KEY_PREFIX: this.#key_prefix,
-      INTERNAL_TOKEN: this.internal_token,
-      LOG_FORMAT: 'json',
-      LOG_LEVEL: 'warn',
-    })
-    const control = { url: `http://${at(port)}`, program }
-    this.controls[index] = control
-    await program.said(/ ready: /)
-    return control
-  }
-
-  /** The same with a node. */
-  async startNode(index: number): Promise<NodeProcess> {
-    const { websocket, admin } = this.#ports.nodes[index]!
-    const place = {
-      node_id: `node-${index + 1}`,
-      redis_url: this.#redis_url,
-      key_prefix: this.#key_prefix,
-      control_url: this.#tls ? `https://${this.#tls.control}` : `http://${at(this.#ports.api)}`,
-      internal_token: this.internal_token,
-      lease_ms: 1000,
-    }
-    const env = {
-      WS_PORT: String(websocket),
-      ADMIN_PORT: String(admin),
-      ...(this.#options.certificate && { NODE_EXTRA_CA_CERTS: this.#options.certificate.cert_file }),
-      ...this.#options.node_env,
-    }
-    const node = await startNodeProcess(place, env)
-    this.nodes[index] = node
-    return node
   }
 
   /** Calls the control API through the balancer, as the operator unless told otherwise. */
@@ -203,23 +195,16 @@ export class Deployment {
   /** The same, and starts again whatever a test has ended, or left hanging. */
   async restore(): Promise<void> {
     this.reset()
-    const nodes = this.nodes.map(async (node, index) => {
-      if (node.open) return
-      await node.close()
-      await this.startNode(index)
-    })
-    const controls = this.controls.map(async ({ program }, index) => {
-      if (program.child.exitCode === null && program.child.signalCode === null) return
-      await this.startControl(index)
-    })
-    await Promise.all([...nodes, ...controls])
+    await Promise.all(this.nodes.map((node) => (node.open ? undefined : node.close())))
+    const ended = [...this.#cluster.children.values()].filter(({ pid }) => pid === undefined)
+    await Promise.all(ended.map((child) => child.start()))
   }
 
   async close(): Promise<void> {
     this.reset()
     await this.#balancer?.close()
-    await Promise.all(this.nodes.map((node) => node?.close()))
-    for (const control of this.controls) control?.program.child.kill('SIGKILL')
-    await Promise.all(this.controls.map((control) => control?.program.ended))
+    this.#cluster.abandon()
+    await this.#cluster.close()
+    await rm(this.#cluster.folder, { recursive: true, force: true })
   }
 }

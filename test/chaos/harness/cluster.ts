@@ -2,6 +2,7 @@ import { fileURLToPath } from 'node:url'
 import { pino } from 'pino'
 import { type RunningControl, startControl } from '../../../control/main.ts'
 import type { RoomDescription } from '../../../dataplane/descriptions.ts'
+import { Children } from '../../../deploy/local/children.ts'
 import { type Clock, systemClock } from '../../../shared/clock.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
@@ -44,10 +45,12 @@ export class Cluster {
   readonly #slots: Slot[]
   /** Every process there was. */
   readonly #processes: NodeProcess[] = []
+  readonly #children: Children
   #closed = false
 
   private constructor(options: ClusterOptions, redis: ChaosRedis, control: RunningControl, slots: Slot[]) {
     this.#options = options
+    this.#children = new Children({ folder: options.folder, clock: systemClock })
     this.redis = redis
     this.#control = control
     this.#slots = slots
@@ -103,9 +106,8 @@ export class Cluster {
   async #startNode(slot_number: number): Promise<void> {
     const slot = this.#slot(slot_number)
     slot.lives += 1
-    const node = await NodeProcess.start({
+    const node = await NodeProcess.start(this.#children, {
       node: `node${slot_number + 1}.${slot.lives}`,
-      folder: this.#options.folder,
       unfenced: this.#options.unfenced,
       env: {
         REDIS_URL: slot.link.url,
@@ -195,6 +197,7 @@ export class Cluster {
   async close(): Promise<void> {
     this.#closed = true
     await this.killNodes()
+    await this.#children.close()
     for (const { link } of this.#slots) await link.close()
     await this.#control.close()
     await this.redis.close()
@@ -203,7 +206,7 @@ export class Cluster {
   /** Ends every process at once, for a run that is interrupted. */
   abandon(): void {
     this.#closed = true
-    for (const node of this.#processes) if (node.alive) node.kill()
+    this.#children.abandon()
   }
 
   #slot(slot_number: number): Slot {

@@ -1,18 +1,17 @@
-import { type ChildProcess, spawn } from 'node:child_process'
-import { createWriteStream, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
+import type { Child } from '../../../deploy/local/child.ts'
+import type { Children } from '../../../deploy/local/children.ts'
 import { readStoreLines, type StoreHistory } from '../node/recording-store.ts'
 import { machineNow } from '../now.ts'
 
 const MAIN = fileURLToPath(new URL('../node/main.ts', import.meta.url))
-const START_WITHIN_MS = 30_000
 
 export interface NodeProcessOptions {
   /** Its name, of this one life. */
   readonly node: string
-  /** Where its log and its store history go. */
-  readonly folder: string
   readonly unfenced: boolean
   readonly env: Readonly<Record<string, string>>
 }
@@ -20,49 +19,41 @@ export interface NodeProcessOptions {
 /** One life of a node: a process of its own, with what it did to the store. */
 export class NodeProcess {
   readonly node: string
-  ws_url = ''
-  admin_url = ''
-  readonly #child: ChildProcess
+  readonly #child: Child
   readonly #history: string
   #ended_at: number | undefined
 
-  private constructor({ node, folder, unfenced, env }: NodeProcessOptions) {
+  private constructor(children: Children, { node, unfenced, env }: NodeProcessOptions) {
     this.node = node
-    this.#history = join(folder, `${node}.store`)
-    this.#child = spawn(
-      process.execPath,
-      ['--import', 'tsx', MAIN, this.#history, ...(unfenced ? ['--unfenced'] : [])],
+    this.#history = join(children.folder, `${node}.store`)
+    const words = ['--import', 'tsx', MAIN, this.#history, ...(unfenced ? ['--unfenced'] : [])]
+    const { PATH, HOME, TMPDIR } = process.env
+    this.#child = children.addRoomful(
+      node,
+      words,
+      { PATH, HOME, TMPDIR, ...env, NODE_ID: node },
       {
-        env: {
-          PATH: process.env.PATH,
-          HOME: process.env.HOME,
-          TMPDIR: process.env.TMPDIR,
-          ...env,
-          NODE_ID: node,
+        ipc: true,
+        on_exit: () => {
+          this.#ended_at = machineNow()
         },
-        stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
       },
     )
-    const log = createWriteStream(join(folder, `${node}.log`))
-    this.#child.stdout?.on('data', (chunk) => log.write(chunk))
-    this.#child.stderr?.on('data', (chunk) => log.write(chunk))
-    this.#child.on('error', () => {})
-    this.#child.once('close', () => {
-      this.#ended_at = machineNow()
-      log.end()
-    })
   }
 
-  /** Resolves when it serves; rejects, with the end of its output, when it ends before or takes too long. */
-  static async start(options: NodeProcessOptions): Promise<NodeProcess> {
-    const node = new NodeProcess(options)
-    try {
-      await node.#ready()
-      return node
-    } catch (error) {
-      node.kill()
-      throw error
-    }
+  /** Resolves when it serves; its log goes to the folder of `children`. Rejects when it ends before or takes too long. */
+  static async start(children: Children, options: NodeProcessOptions): Promise<NodeProcess> {
+    const node = new NodeProcess(children, options)
+    await node.#child.start()
+    return node
+  }
+
+  get ws_url(): string {
+    return this.#child.said?.groups?.ws_url ?? ''
+  }
+
+  get admin_url(): string {
+    return this.#child.said?.groups?.admin_url ?? ''
   }
 
   get alive(): boolean {
@@ -70,37 +61,28 @@ export class NodeProcess {
   }
 
   kill(): void {
-    this.#child.kill('SIGCONT')
-    this.#child.kill('SIGKILL')
+    void this.#child.kill()
   }
 
   pause(): void {
-    this.#child.kill('SIGSTOP')
+    this.#child.pause()
   }
 
   resume(): void {
-    this.#child.kill('SIGCONT')
+    this.#child.resume()
   }
 
   drain(): void {
-    this.#child.kill('SIGTERM')
+    this.#child.end()
   }
 
   jump(by_ms: number): void {
-    if (this.#child.connected) this.#child.send({ jump_ms: by_ms })
+    this.#child.send({ jump_ms: by_ms })
   }
 
   /** Resolves when it has ended; false after `within_ms`. */
   async ended(within_ms: number): Promise<boolean> {
-    if (!this.alive) return true
-    let timer: NodeJS.Timeout | undefined
-    const late = new Promise<boolean>((resolve) => {
-      timer = setTimeout(() => resolve(false), within_ms)
-    })
-    const over = new Promise<boolean>((resolve) => this.#child.once('close', () => resolve(true)))
-    const ended = await Promise.race([over, late])
-    clearTimeout(timer)
-    return ended
+    return Promise.race([this.#child.ended.then(() => true), sleep(within_ms, false, { ref: false })])
   }
 
   /** Everything it asked of the store's room records, and when it could not get on. */
@@ -111,30 +93,5 @@ export class NodeProcess {
       // It ended before it opened the file.
       return { calls: [], stalls: [], sessions: [] }
     }
-  }
-
-  #ready(): Promise<void> {
-    return new Promise((resolve, reject) => {
-      let output = ''
-      const timer = setTimeout(
-        () => reject(new Error(`${this.node} was not ready in time: ${output.slice(-2000)}`)),
-        START_WITHIN_MS,
-      )
-      const hear = (chunk: Buffer) => {
-        if (this.ws_url !== '') return
-        output += chunk
-        const found = /ready: websocket (ws:\/\/[\d.:]+), admin (http:\/\/[\d.:]+)/.exec(output)
-        if (!found) return
-        ;[, this.ws_url = '', this.admin_url = ''] = found
-        clearTimeout(timer)
-        resolve()
-      }
-      this.#child.stdout?.on('data', hear)
-      this.#child.stderr?.on('data', hear)
-      this.#child.once('close', () => {
-        clearTimeout(timer)
-        reject(new Error(`${this.node} ended at its start: ${output.slice(-2000)}`))
-      })
-    })
   }
 }
