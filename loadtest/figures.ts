@@ -96,7 +96,7 @@ const SECTIONS: readonly Section[] = [
     name: 'rooms',
     title: '5,000 rooms on three nodes',
     method:
-      'Journal rooms with one member each. Memory is what is in use after a garbage collection, of all three nodes, less that with the same sessions in one room. "Idle": all connections broke, and the sessions may be resumed.',
+      'Journal rooms with one member each. Memory is what is in use after a garbage collection, of all three nodes, less what as many sessions take in one room. "Idle": all connections broke, and the sessions may be resumed.',
     words: 'rooms --local 3',
     once: true,
   },

@@ -21,6 +21,8 @@ export default defineRoom({
   },
 
   on_message(state, { data, member }) {
-    state.players[member.member_id] = data
+    // A move that is sent again and again still goes somewhere else.
+    const { y = 0 } = state.players[member.member_id] ?? {}
+    state.players[member.member_id] = { x: data.x, y: (y + data.y) % 1000 }
   },
 })
