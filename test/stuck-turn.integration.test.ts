@@ -99,7 +99,7 @@ it('a loop behind an await is told of, with the room types that it can be', asyn
   const client = await connect(node.ws_url, { projectId, token })
   clients.push(client)
   client.join<typeof looper>('looper', { key: 'awaits', loop_in_admit: true }).catch(() => undefined)
-  await node.program.said(
-    /event loop stands still.*after an await of admit or of a task \(of a room of type looper\)/,
-  )
+  await expect
+    .poll(() => node.output())
+    .toMatch(/event loop stands still.*after an await of admit or of a task \(of a room of type looper\)/)
 })
