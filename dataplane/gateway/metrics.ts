@@ -1,20 +1,11 @@
 import { counter, gauge, histogram, type Metrics } from '../../shared/metrics.ts'
 import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
 import { ERRORS, type ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { ClientMessage } from '../../shared/protocol/messages.ts'
+import { CLIENT_MESSAGES, type ClientMessage } from '../../shared/protocol/messages.ts'
 import { RATE_LIMITED } from '../metrics.ts'
 
 const CLOSE_NAMES = Object.keys(CLOSE) as CloseName[]
 const ERROR_CODES = Object.keys(ERRORS) as ErrorCode[]
-const CLIENT_MESSAGES: readonly ClientMessage['t'][] = [
-  'hello',
-  'join',
-  'leave',
-  'message',
-  'state.resync',
-  'ping',
-  'token',
-]
 
 /** How a handshake ended: with a session, a resumed session, or a close code. */
 export type HandshakeResult = 'welcome' | 'resumed' | CloseName
@@ -110,7 +101,7 @@ export const GATEWAY_METRICS = {
     { action: ['stalled', 'closed'] },
   ),
   messagesReceived: counter('service_messages_received_total', 'Messages from clients, by t.', {
-    t: CLIENT_MESSAGES,
+    t: Object.keys(CLIENT_MESSAGES) as ClientMessage['t'][],
   }),
   receivedBytes: counter('service_received_bytes_total', 'Bytes of messages from clients.'),
   socketWrites: counter('service_socket_writes_total', 'Writes to sockets of clients.'),

@@ -1,25 +1,17 @@
-/** The tables of docs/protocol.md §11 and §12, transcribed. */
+import { readFileSync } from 'node:fs'
+
+/** The tables of docs/protocol.md §11 and §12. */
+
+const page = readFileSync(new URL('../../docs/protocol.md', import.meta.url), 'utf8')
+const [, errors = ''] = page.split('\n## 11. Errors\n')
 
 /** Error code → retryable. */
-export const ERROR_CODES: Readonly<Record<string, boolean>> = {
-  invalid_message: false,
-  forbidden: false,
-  unknown_room_type: false,
-  invalid_options: false,
-  join_refused: false,
-  room_full: true,
-  room_unavailable: true,
-  project_full: true,
-  too_many_rooms: false,
-  already_joined: false,
-  not_in_room: false,
-  unknown_type: false,
-  invalid_payload: false,
-  rate_limited: true,
-  room_logic_refused: false,
-  room_logic_failed: false,
-  invalid_token: false,
-}
+export const ERROR_CODES: Readonly<Record<string, boolean>> = Object.fromEntries(
+  [...errors.split('\n## ')[0]!.matchAll(/^\| `(\w+)` \| (yes|no) \|/gm)].map(([, code, retryable]) => [
+    code,
+    retryable === 'yes',
+  ]),
+)
 
 /** The codes a connection may be closed with, by a name that says why. */
 export const CLOSE = {
