@@ -29,7 +29,8 @@ export function Glance() {
   )
 }
 
-const Figure = ({ id, label, value }: { id?: string; label: string; value: string }) => (
+/** A figure with its name. */
+export const Figure = ({ id, label, value }: { id?: string; label: string; value: string }) => (
   <div>
     <dt>{label}</dt>
     <dd id={id}>{value}</dd>
@@ -41,43 +42,37 @@ type Node = ClusterNodeDescription
 /** What state a node is in. */
 const wordOf = (node: Node) => (node.alive ? (node.draining ? 'draining' : 'serving') : 'gone')
 
-const SORT_KEYS: Readonly<Record<string, (node: Node) => string | number>> = {
-  node: (node) => node.node_id,
-  state: wordOf,
-  load: (node) => node.load,
-  rooms: (node) => node.rooms,
-  sessions: (node) => node.sessions,
-  version: (node) => node.version,
-  started: (node) => node.started_at,
-}
-
 const COLUMNS: readonly Column<Node>[] = [
   {
     name: 'node',
     label: 'Node',
+    key: (node) => node.node_id,
     cell: (node) => (
       <>
         <a class="mono name" href={node.self || !node.alive ? undefined : pageOf(node)}>
           {node.node_id}
         </a>
-        <span class="tag">{node.self ? 'this node' : ''}</span>
+        {node.self && <span class="tag">this node</span>}
       </>
     ),
   },
   {
     name: 'state',
     label: 'State',
+    key: wordOf,
     cell: (node) => <span class={`state ${wordOf(node)}`}>{wordOf(node)}</span>,
   },
   {
     name: 'load',
     label: 'Load',
+    key: (node) => node.load,
     first: 'descending',
     cell: (node) => <Gauge share={node.load} text={percent(node.load)} />,
   },
   {
     name: 'rooms',
     label: 'Rooms',
+    key: (node) => node.rooms,
     first: 'descending',
     title: (node) => `of at most ${count(node.max_rooms)}`,
     cell: (node) => <Gauge share={node.rooms / node.max_rooms} text={count(node.rooms)} />,
@@ -85,14 +80,16 @@ const COLUMNS: readonly Column<Node>[] = [
   {
     name: 'sessions',
     label: 'Sessions',
+    key: (node) => node.sessions,
     first: 'descending',
     title: (node) => `of at most ${count(node.max_sessions)}`,
     cell: (node) => <Gauge share={node.sessions / node.max_sessions} text={count(node.sessions)} />,
   },
-  { name: 'version', label: 'Version', cell: (node) => node.version },
+  { name: 'version', label: 'Version', key: (node) => node.version, cell: (node) => node.version },
   {
     name: 'started',
     label: 'Up',
+    key: (node) => node.started_at,
     look: 'number',
     isAge: true,
     first: 'descending',
@@ -147,8 +144,8 @@ export function Nodes({ order }: { order: Order<Node> }) {
 
 /** By name, the own node comes before all others, whichever way. */
 function compare({ by, descending }: Order<Node>, a: Node, b: Node): number {
-  if (by === 'node' && a.self !== b.self) return Number(b.self) - Number(a.self)
-  const [left, right] = [SORT_KEYS[by]!(a), SORT_KEYS[by]!(b)]
+  if (by.name === 'node' && a.self !== b.self) return Number(b.self) - Number(a.self)
+  const [left, right] = [by.key!(a), by.key!(b)]
   if (left !== right) return left < right === descending ? 1 : -1
   return a.node_id < b.node_id ? -1 : 1
 }

@@ -3,6 +3,7 @@ import type { RoomEventDescription } from '../../descriptions.ts'
 import type { RoomDescription, RoomWhereabouts } from './api.ts'
 import { count, counted, pageOf, type RoomName, timeOfDay } from './format.ts'
 import { useModel } from './model.ts'
+import { Figure } from './overview.tsx'
 import { Tree } from './tree.tsx'
 
 /** Data of an event that is longer than this is folded. */
@@ -41,9 +42,9 @@ function Here({ room }: { room: RoomDescription }) {
   return (
     <div id="room-here">
       <dl class="facts">
-        <Fact label="Seq" value={count(room.seq)} />
-        <Fact label="Checksum" value={room.checksum.toString(16).padStart(8, '0')} />
-        <Fact label="Epoch" value={String(room.epoch)} />
+        <Figure label="Seq" value={count(room.seq)} />
+        <Figure label="Checksum" value={room.checksum.toString(16).padStart(8, '0')} />
+        <Figure label="Epoch" value={String(room.epoch)} />
       </dl>
       <h3 id="state-title">State</h3>
       <Tree value={room.state ?? null} />
@@ -65,13 +66,6 @@ function Here({ room }: { room: RoomDescription }) {
     </div>
   )
 }
-
-const Fact = ({ label, value }: { label: string; value: string }) => (
-  <div>
-    <dt>{label}</dt>
-    <dd>{value}</dd>
-  </div>
-)
 
 /** The latest first; those that came since the last look are marked for a moment. */
 function Events({ events, epoch }: { events: readonly RoomEventDescription[]; epoch: number }) {

@@ -11,6 +11,8 @@ export interface Column<T> {
   readonly first?: 'descending'
   /** Its cells tell how long ago the column's time was, so the smallest is the latest. */
   readonly isAge?: true
+  /** What it is sorted by, where that happens here and not at the node. */
+  readonly key?: (item: T) => string | number
   readonly title?: (item: T) => string | undefined
   readonly cell: (item: T) => ComponentChildren
 }
@@ -35,9 +37,9 @@ export class Order<T> {
     this.#way = isKept ? keptWay : way
   }
 
-  /** The column's name. */
-  get by(): string {
-    return this.#column.name
+  /** The column that it is sorted by. */
+  get by(): Column<T> {
+    return this.#column
   }
 
   /** Whether the largest value of the column comes first; of a time, the latest. */
@@ -47,7 +49,7 @@ export class Order<T> {
 
   /** As the node wants to be asked. */
   get query(): string {
-    return `${this.descending ? '-' : ''}${this.by}`
+    return `${this.descending ? '-' : ''}${this.by.name}`
   }
 
   /** What a heading says of itself to screen readers. */
@@ -60,7 +62,7 @@ export class Order<T> {
     const other = this.#way === 'ascending' ? 'descending' : 'ascending'
     this.#way = column === this.#column ? other : (column.first ?? 'ascending')
     this.#column = column
-    sessionStorage.setItem(this.#place, `${this.by} ${this.#way}`)
+    sessionStorage.setItem(this.#place, `${this.by.name} ${this.#way}`)
     return `Sorted by ${column.label}, ${this.#way}`
   }
 }
