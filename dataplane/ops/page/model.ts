@@ -309,7 +309,9 @@ export class AdminModel {
       this.announcement = `${counted(found.rooms, 'room')} and ${counted(found.sessions, 'session')} match`
     const wasHidden = document.getElementById('node') === null
     this.#parts.show()
-    if (wasHidden && document.activeElement === document.body) focusOn('node')
+    // It is taller than the window: to scroll there would hide the header.
+    if (wasHidden && document.activeElement === document.body)
+      document.getElementById('node')?.focus({ preventScroll: true })
   }
 
   #fail(error: unknown): void {
