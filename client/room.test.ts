@@ -331,3 +331,19 @@ test('errors are errors', () => {
   expect(error).toBeInstanceOf(Error)
   expect(`${error}`).toBe('RoomfulError: full')
 })
+
+test('a client that decodes no states follows the room, hears its events, and notices what is missing', async () => {
+  const { server, room, owner, client } = await inRoom({ decodeStates: false })
+  const states: unknown[] = []
+  const hits: unknown[] = []
+  room.onStateChange((state) => states.push(state))
+  room.onMessage('hit', (data) => hits.push(data))
+  server.deliver(owner.wrongPatch({ n: 1 }), owner.event('hit', 1))
+  await turn()
+  expect([room.state, states, hits, server.all('state.resync')]).toEqual([null, [], [1], []])
+  owner.patch({ n: 2 })
+  server.deliver(owner.patch({ n: 3 }))
+  await turn()
+  expect(server.all('state.resync')).toMatchObject([{ reason: 'sequence' }])
+  expect(client.stats.resyncs).toMatchObject({ sequence: 1, checksum: 0 })
+})
