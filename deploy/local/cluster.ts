@@ -1,21 +1,22 @@
-import { extname } from 'node:path'
+import { createWriteStream } from 'node:fs'
+import { extname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import type { Backend } from '../../examples/backend/backend.ts'
+import { type Backend, startBackend } from '../../examples/backend/backend.ts'
 import { systemClock } from '../../shared/clock.ts'
+import { createLog } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { endWithNpm } from '../cli/npm-parent.ts'
-import { banner } from './banner.ts'
-import { ClusterError } from './cluster-error.ts'
-import { Commands } from './commands.ts'
-import { startGames } from './games.ts'
+import { banner, Commands } from './commands.ts'
 import { LocalCluster } from './local-cluster.ts'
 import { News } from './news.ts'
 import type { ClusterOptions } from './options.ts'
 import { OPTIONS_HELP, parseOptions } from './options.ts'
+import { ClusterError } from './processes.ts'
 import { Prompt } from './prompt.ts'
 
 /** `npm run cluster`: a whole deployment on this machine, and a prompt to break it. */
 
+const HOST = '127.0.0.1'
 /** A terminal and npm both pass the same Ctrl-C on: what comes so soon after the first is the same. */
 const SAME_MS = 500
 const ROOMFUL = fileURLToPath(new URL(`../cli/roomful${extname(import.meta.url)}`, import.meta.url))
@@ -96,4 +97,18 @@ async function run(options: ClusterOptions): Promise<void> {
   commands = new Commands(cluster, news, tell)
   prompt.tell(banner(cluster))
   prompt.open()
+}
+
+/** Starts the example games and their backend in this process, playing on `cluster`; resolves when they can be opened in a browser. */
+function startGames({ folder, ports, secrets, addresses }: LocalCluster): Promise<Backend> {
+  const file = createWriteStream(join(folder, 'games.log'), { flags: 'a' })
+  return startBackend({
+    host: HOST,
+    port: ports.games,
+    control_url: `http://${HOST}:${ports.api}`,
+    control_token: secrets.operator_token,
+    ws_url: `ws://${HOST}:${ports.websocket}`,
+    nodes: { addresses, internal_token: secrets.internal_token },
+    log: createLog({ log_level: 'info', log_format: 'json' }, {}, { write: (line) => void file.write(line) }),
+  })
 }

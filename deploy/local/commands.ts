@@ -1,7 +1,7 @@
-import type { Child } from './child.ts'
+import { type NodeView, ownersOf } from '../../examples/backend/nodes.ts'
 import type { LocalCluster } from './local-cluster.ts'
 import type { News } from './news.ts'
-import { statusText } from './status.ts'
+import { type Child, describeExit } from './processes.ts'
 
 /** What the prompt needs to know after a line. */
 export type Outcome = 'go on' | 'quit'
@@ -130,4 +130,115 @@ function obstacleTo(verb: Verb, { name, state }: Child): string | undefined {
   if (verb === 'drain' && state === 'paused') return `${name} is paused; resume ${target} first`
   if (verb === 'drain' && state === 'ending') return `${name} is draining already`
   return undefined
+}
+
+/** Above this many rooms only the first are listed. */
+const MOST_ROOMS = 20
+
+/** Every process and every room at this moment, as tables. */
+export async function statusText(cluster: LocalCluster): Promise<string> {
+  const views = await cluster.nodes.look()
+  const rows = [['process', 'pid', 'state', 'rooms', 'sessions', 'members', 'lease']]
+  for (const child of cluster.children.values()) {
+    const view = views.find(({ node_id }) => node_id === child.name)
+    const own = child.name.startsWith('node-') ? await nodeCells(cluster, child.name, views, view) : []
+    rows.push([child.name, String(child.pid ?? '–'), stateOf(child, view), ...own])
+  }
+  return [table(rows, [false, true, false, true, true, true, true]), roomsTable(views)].join('\n\n')
+}
+
+async function nodeCells(
+  cluster: LocalCluster,
+  name: string,
+  views: readonly NodeView[],
+  view: NodeView | undefined,
+): Promise<string[]> {
+  const owned = [...ownersOf(views).values()].filter(({ owner }) => owner === name)
+  const members = owned.reduce((sum, { room }) => sum + room.members.length, 0)
+  const left = await cluster.redis.leaseLeft(name)
+  return [String(owned.length), String(view?.sessions ?? 0), String(members), leaseText(left)]
+}
+
+function leaseText(left_ms: number | undefined): string {
+  if (left_ms === undefined) return '?'
+  return left_ms === 0 ? 'none' : `${(left_ms / 1000).toFixed(1)} s left`
+}
+
+function stateOf(child: Child, view: NodeView | undefined): string {
+  if (child.state === 'ended') return child.exit ? `ended (${describeExit(child.exit)})` : 'not started'
+  if (child.state === 'ready' && view?.state === 'silent') return 'ready, but silent'
+  if (child.state === 'ending' && child.name.startsWith('node-')) return 'draining'
+  return child.state
+}
+
+function roomsTable(views: readonly NodeView[]): string {
+  const rooms = [...ownersOf(views).values()].sort((a, b) => (a.room.room_id < b.room.room_id ? -1 : 1))
+  if (rooms.length === 0) return '  no rooms'
+  const rows = rooms.slice(0, MOST_ROOMS).map(({ owner, room }) => {
+    const edges = new Map<string, number>()
+    for (const { node_id, connected } of room.members) {
+      const edge = connected ? node_id : 'nowhere'
+      edges.set(edge, (edges.get(edge) ?? 0) + 1)
+    }
+    const connected = [...edges].sort().map(([edge, count]) => `${count} by ${edge}`)
+    return [room.room_id, owner, String(room.epoch), String(room.seq), connected.join(', ') || 'nobody']
+  })
+  const more = rooms.length > MOST_ROOMS ? `\n  … and ${rooms.length - MOST_ROOMS} more` : ''
+  return table([['room', 'owner', 'epoch', 'seq', 'members'], ...rows]) + more
+}
+
+/** Rows of text in columns, each as wide as its widest cell; columns whose `right` is true are aligned to the right. */
+export function table(rows: readonly (readonly string[])[], right: readonly boolean[] = []): string {
+  const widths: number[] = []
+  for (const row of rows)
+    row.forEach((cell, column) => {
+      widths[column] = Math.max(widths[column] ?? 0, cell.length)
+    })
+  return rows
+    .map((row) =>
+      row
+        .map((cell, column) =>
+          right[column] ? cell.padStart(widths[column]!) : cell.padEnd(widths[column]!),
+        )
+        .join('   ')
+        .trimEnd(),
+    )
+    .map((line) => `  ${line}`.trimEnd())
+    .join('\n')
+}
+
+/** What is where, for whoever has just typed `npm run cluster`. */
+export function banner(cluster: LocalCluster): string {
+  const { ports, secrets } = cluster
+  const at = (scheme: string, port: number): string => `${scheme}://127.0.0.1:${port}`
+  const numbered = (what: string, ports_of: readonly number[], path = ''): string =>
+    ports_of.map((port, index) => `${what}-${index + 1} ${port}${path}`).join(', ')
+  const rows = [
+    ['play', at('http', ports.games), 'open the arena in two tabs'],
+    [
+      'websocket',
+      at('ws', ports.websocket),
+      `${cluster.balancer} → ${numbered(
+        'node',
+        ports.nodes.map((node) => node.websocket),
+      )}`,
+    ],
+    ['control API', at('http', ports.api), `${cluster.balancer} → ${numbered('control', ports.controls)}`],
+    ...ports.nodes.map(({ admin }, index) => [
+      index === 0 ? 'admin' : '',
+      `${at('http', admin)}/admin`,
+      `node-${index + 1}`,
+    ]),
+    ['redis', redisPlace(cluster.redis_url), cluster.child('redis') ? 'for this run' : 'given by REDIS_URL'],
+    ['operator token', secrets.operator_token, 'for the control API'],
+    ['internal token', secrets.internal_token, 'for the admin pages'],
+    ['logs', cluster.folder, 'one file a process'],
+  ]
+  return `\n  roomful on ${ports.nodes.length === 1 ? 'one node' : `${ports.nodes.length} nodes`}\n\n${table(rows)}\n\n  Type help for what you can do, such as kill 1, redis down, status\n`
+}
+
+/** Without the password that a URL may carry. */
+function redisPlace(url: string): string {
+  const { protocol, host } = new URL(url)
+  return `${protocol}//${host}`
 }

@@ -1,4 +1,4 @@
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
@@ -6,21 +6,11 @@ import { type NodeAddress, Nodes } from '../../examples/backend/nodes.ts'
 import type { Clock } from '../../shared/clock.ts'
 import { randomToken } from '../../shared/ids.ts'
 import type { Random } from '../../shared/random.ts'
+import { haproxyAt } from '../balancer/configuration.ts'
 import { BuiltinBalancer } from './builtin-balancer.ts'
-import { type Child, describeExit, type Exit } from './child.ts'
-import { Children } from './children.ts'
-import { ClusterError } from './cluster-error.ts'
-import {
-  controlEnvironment,
-  type EnvironmentParts,
-  newSecrets,
-  nodeEnvironment,
-  type Secrets,
-} from './environment.ts'
-import { haproxyConfig } from './haproxy.ts'
 import type { ClusterOptions } from './options.ts'
-import { PortBlock } from './port-block.ts'
-import { choosePorts, type Ports } from './ports.ts'
+import { choosePorts, PortBlock, type Ports } from './ports.ts'
+import { type Child, Children, ClusterError, describeExit, type Exit } from './processes.ts'
 import { findProgram } from './programs.ts'
 import { RedisView } from './redis.ts'
 
@@ -110,7 +100,7 @@ export class LocalCluster {
       this.#children.add('haproxy', { program: this.#haproxy, args: ['-db', '-f', this.#haproxyFile], env })
   }
 
-  /** Looks at what this machine has, and prepares everything; nothing but the warden runs yet. Rejects with a ClusterError. */
+  /** Looks at what this machine has, and prepares everything; nothing but the reaper runs yet. Rejects with a ClusterError. */
   static async prepare(parts: LocalClusterParts): Promise<LocalCluster> {
     const { options, env } = parts
     const redis = env.REDIS_URL ? undefined : findProgram(['redis-server', 'valkey-server'], env.PATH)
@@ -263,3 +253,81 @@ interface Machine {
   readonly redis: string | undefined
   readonly haproxy: string | undefined
 }
+
+/** What one run makes up for itself. */
+export interface Secrets {
+  readonly internal_token: string
+  readonly keyring_secret: string
+  readonly operator_token: string
+}
+
+const newSecrets = (random: Random): Secrets => ({
+  internal_token: randomToken(random, 32),
+  keyring_secret: randomToken(random, 43),
+  operator_token: randomToken(random, 32),
+})
+
+interface EnvironmentParts {
+  /** What the person at the terminal has set; passed on where the cluster does not say otherwise. */
+  readonly env: NodeJS.ProcessEnv
+  readonly ports: Ports
+  readonly secrets: Secrets
+  readonly redis_url: string
+  readonly key_prefix: string
+  readonly control_url: string
+}
+
+/** Shorter than the default, so that clients of a node that hangs look for another while somebody watches. */
+const HEARTBEAT_SECONDS = '2'
+
+/** The environment of a control process; `index` counts from 1. */
+const controlEnvironment = (parts: EnvironmentParts, index: number): NodeJS.ProcessEnv =>
+  environment(parts, {
+    CONTROL_HOST: HOST,
+    CONTROL_PORT: String(parts.ports.controls[index - 1]),
+    CONTROL_API_TOKENS: parts.secrets.operator_token,
+    KEYRING_SECRET: parts.secrets.keyring_secret,
+  })
+
+/** The environment of a node; `index` counts from 1. */
+const nodeEnvironment = (parts: EnvironmentParts, index: number): NodeJS.ProcessEnv => {
+  const { websocket, admin } = parts.ports.nodes[index - 1]!
+  return environment(parts, {
+    NODE_ID: `node-${index}`,
+    WS_HOST: HOST,
+    WS_PORT: String(websocket),
+    ADMIN_HOST: HOST,
+    ADMIN_PORT: String(admin),
+    CONTROL_URL: parts.control_url,
+    HEARTBEAT_SECONDS: parts.env.HEARTBEAT_SECONDS ?? HEARTBEAT_SECONDS,
+  })
+}
+
+function environment(parts: EnvironmentParts, own: Record<string, string>): NodeJS.ProcessEnv {
+  const said: Record<string, string> = {
+    REDIS_URL: parts.redis_url,
+    KEY_PREFIX: parts.key_prefix,
+    INTERNAL_TOKEN: parts.secrets.internal_token,
+    LOG_FORMAT: 'json',
+    ...own,
+  }
+  const env: NodeJS.ProcessEnv = { ...parts.env, ...said }
+  // A file that the person at the terminal names for one of these would contradict it; npm is none of the processes' business.
+  for (const name of Object.keys(said)) delete env[`${name}_FILE`]
+  delete env.npm_lifecycle_event
+  return env
+}
+
+/** The configuration of haproxy for these ports: that for production, at other places. */
+async function haproxyConfig(ports: Ports): Promise<string> {
+  const text = await readFile(new URL('../balancer/haproxy.cfg', import.meta.url), 'utf8')
+  return haproxyAt(text, {
+    websocket: here(ports.websocket),
+    control: here(ports.api),
+    operations: here(ports.balancer),
+    nodes: ports.nodes.map(({ websocket, admin }) => ({ address: here(websocket), health_port: admin })),
+    controls: ports.controls.map((port) => ({ address: here(port) })),
+  })
+}
+
+const here = (port: number): string => `127.0.0.1:${port}`

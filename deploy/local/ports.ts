@@ -1,5 +1,6 @@
-import { createServer } from 'node:net'
-import type { PortBlock } from './port-block.ts'
+import { readFileSync } from 'node:fs'
+import { createServer, type Server } from 'node:net'
+import type { Random } from '../../shared/random.ts'
 
 /** Where everything listens; all on 127.0.0.1. */
 export interface Ports {
@@ -64,4 +65,86 @@ function freePort(port: number): Promise<number | undefined> {
       server.close(() => resolve(typeof address === 'object' ? address?.port : undefined))
     })
   })
+}
+
+const HOST = '127.0.0.1'
+/** Ports of a block, the claimed one included: as many as the largest cluster listens on, and some that a stranger may have. */
+const SIZE = 48
+/** Where the blocks begin. */
+const FROM = 12_000
+/** Where Linux begins with the ports it gives to whoever asks for any. */
+const EPHEMERAL = 32_768
+const RANGE_FILE = '/proc/sys/net/ipv4/ip_local_port_range'
+
+/**
+ * Neighbouring ports of this machine that belong to one cluster for as long as it runs: also while a process that listens on one of them is
+ * being started, or started again, since nobody else who claims a block gets them. They are none of those that the system gives to
+ * whoever asks for any port, or to connections that go out. What makes a block somebody's is listening on its first port, so it is free
+ * again when that process has ended, in whatever way.
+ */
+export class PortBlock {
+  readonly #first: number
+  readonly #claim: Server
+  #next: number
+
+  private constructor(first: number, claim: Server) {
+    this.#first = first
+    this.#claim = claim
+    this.#next = first + 1
+  }
+
+  /** Claims a block that is nobody's, of those from one port to below another. Rejects when there is none. */
+  static async claim(
+    random: Random,
+    { from = FROM, below = ephemeralFrom() }: { readonly from?: number; readonly below?: number } = {},
+  ): Promise<PortBlock> {
+    const blocks = Math.floor((below - from) / SIZE)
+    const begin = Math.floor(random.float() * blocks)
+    for (let tried = 0; tried < blocks; tried++) {
+      const first = from + ((begin + tried) % blocks) * SIZE
+      const claim = await listening(first)
+      if (claim) return new PortBlock(first, claim)
+    }
+    throw new Error(
+      `every block of ${SIZE} ports from ${from} to ${from + blocks * SIZE - 1} of this machine is taken`,
+    )
+  }
+
+  /** One of its ports, another each time, on which nobody listens. Rejects when there is none left. */
+  async take(): Promise<number> {
+    while (this.#next < this.#first + SIZE) {
+      const port = this.#next++
+      const server = await listening(port)
+      if (!server) continue
+      await closed(server)
+      return port
+    }
+    throw new Error(`the ports ${this.#first} to ${this.#first + SIZE - 1} of this machine are all taken`)
+  }
+
+  /** The block is nobody's again. */
+  release(): Promise<void> {
+    return closed(this.#claim)
+  }
+}
+
+/** A server that listens on this very port and keeps no process going; undefined when somebody else does. */
+function listening(port: number): Promise<Server | undefined> {
+  return new Promise((resolve) => {
+    const server = createServer((socket) => socket.destroy())
+    server.once('error', () => resolve(undefined))
+    server.listen({ port, host: HOST, exclusive: true }, () => resolve(server.unref()))
+  })
+}
+
+const closed = (server: Server): Promise<void> => new Promise((resolve) => server.close(() => resolve()))
+
+/** The first port that the system gives to whoever asks for any. */
+function ephemeralFrom(): number {
+  try {
+    const [from] = readFileSync(RANGE_FILE, 'utf8').trim().split(/\s+/).map(Number)
+    return from !== undefined && from >= FROM + SIZE ? from : EPHEMERAL
+  } catch {
+    return EPHEMERAL
+  }
 }

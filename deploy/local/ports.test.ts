@@ -1,7 +1,7 @@
 import { createServer, type Server } from 'node:net'
 import { afterEach, expect, it } from 'vitest'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
-import { PortBlock } from './port-block.ts'
+import { PortBlock } from './ports.ts'
 
 /** Those who begin to look at the same place. */
 const alike = () => new SeededRandom(7)

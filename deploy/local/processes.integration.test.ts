@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import { FakeClock } from '../../test/support/fake-clock.ts'
-import { Child, type Exit } from './child.ts'
+import { Child, type Exit } from './processes.ts'
 
 it('runs on where nothing it prints can be kept', async () => {
   const ends: [exit: Exit, asked: boolean][] = []
@@ -11,7 +11,7 @@ it('runs on where nothing it prints can be kept', async () => {
     env: process.env,
     ready: /ready/,
     log_file: '/no such folder/talker.log',
-    warden: { watch: () => undefined, release: () => undefined },
+    reaper: { watch: () => undefined, release: () => undefined },
     clock: new FakeClock(),
     on_exit: (_child, exit, asked) => ends.push([exit, asked]),
   })

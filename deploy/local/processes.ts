@@ -1,8 +1,11 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { createWriteStream } from 'node:fs'
+import { extname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import type { Clock } from '../../shared/clock.ts'
-import { ClusterError } from './cluster-error.ts'
-import type { Warden } from './warden.ts'
+
+/** Something of this machine keeps a part of the cluster from running; the message says what, and what to do about it. */
+export class ClusterError extends Error {}
 
 /** `ending`: told to end in order, and still at it. */
 export type ChildState = 'starting' | 'ready' | 'paused' | 'ending' | 'ended'
@@ -24,7 +27,7 @@ export interface ChildOptions {
   readonly ipc?: boolean
   /** The file that takes all it prints. */
   readonly log_file: string
-  readonly warden: Pick<Warden, 'watch' | 'release'>
+  readonly reaper: Pick<Reaper, 'watch' | 'release'>
   readonly clock: Clock
   /** Called at the end of every run. `asked`: somebody here wanted it. */
   readonly on_exit: (child: Child, exit: Exit, asked: boolean) => void
@@ -81,7 +84,7 @@ export class Child {
   /** Starts it; resolves when it serves. Rejects when it ends before that or takes longer than a minute. */
   async start(): Promise<void> {
     if (this.#state !== 'ended') throw new Error(`${this.name} is running`)
-    const { program, args, env, ipc, warden, on_exit } = this.#options
+    const { program, args, env, ipc, reaper, on_exit } = this.#options
     this.#state = 'starting'
     this.#exit = undefined
     this.#asked = false
@@ -94,7 +97,7 @@ export class Child {
       // A program that cannot be run is closed with a negative code.
       child.once('error', () => undefined)
       child.once('close', (code: number | null, signal: NodeJS.Signals | null) => {
-        if (child.pid !== undefined) warden.release(child.pid)
+        if (child.pid !== undefined) reaper.release(child.pid)
         this.#process = undefined
         this.#state = 'ended'
         this.#exit = { code, signal }
@@ -102,7 +105,7 @@ export class Child {
         on_exit(this, this.#exit, this.#asked)
       })
     })
-    if (child.pid !== undefined) warden.watch(child.pid)
+    if (child.pid !== undefined) reaper.watch(child.pid)
     await this.#until(ready)
   }
 
@@ -200,4 +203,104 @@ export class Child {
 export function describeExit({ code, signal }: Exit): string {
   if (signal !== null) return signal
   return code === null || code < 0 ? 'it could not be run' : `exit code ${code}`
+}
+
+export interface ChildrenOptions {
+  /** Takes what they print, a file each. */
+  readonly folder: string
+  readonly clock: Clock
+  readonly on_exit?: ChildOptions['on_exit']
+}
+
+/** Processes that end with this one, however that ends: those of a cluster on this machine, for people, load tests, tests and chaos. */
+export class Children {
+  /** By their names, in the order in which they were added. */
+  readonly all = new Map<string, Child>()
+  readonly #options: ChildrenOptions
+  readonly #reaper = new Reaper()
+
+  constructor(options: ChildrenOptions) {
+    this.#options = options
+  }
+
+  get folder(): string {
+    return this.#options.folder
+  }
+
+  /** Prepares a process; it does not run yet. One that had this name is forgotten. */
+  add(
+    name: string,
+    how: Pick<ChildOptions, 'program' | 'args' | 'env' | 'ready' | 'ipc'>,
+    on_exit = this.#options.on_exit ?? (() => undefined),
+  ): Child {
+    const { folder, clock } = this.#options
+    const log_file = join(folder, `${name}.log`)
+    const child = new Child({ ...how, name, log_file, reaper: this.#reaper, clock, on_exit })
+    this.all.set(name, child)
+    return child
+  }
+
+  /** Prepares a process of roomful: the words behind `node`, which make it say where it is when it is ready. */
+  addRoomful(
+    name: string,
+    words: readonly string[],
+    env: NodeJS.ProcessEnv,
+    more: { readonly ipc?: boolean; readonly on_exit?: ChildOptions['on_exit'] } = {},
+  ): Child {
+    const how = { program: process.execPath, args: words, env, ready: READY, ipc: more.ipc ?? false }
+    return this.add(name, how, more.on_exit)
+  }
+
+  /** Ends every process at once, without waiting for anything. */
+  abandon(): void {
+    for (const child of this.all.values()) void child.kill()
+  }
+
+  /** Ends every process at once; resolves when all are gone. */
+  async close(): Promise<void> {
+    await Promise.all([...this.all.values()].map((child) => child.kill()))
+    await this.#reaper.close()
+  }
+}
+
+/** What a process of roomful says when it serves; a node also where its websocket and its admin port are. */
+const READY = / ready: (?:websocket (?<ws_url>[^,"]+), admin (?<admin_url>[^,"\s]+)|[^"\n]+)["\n]/
+
+const PROGRAM = fileURLToPath(new URL(`./reaper-process${extname(import.meta.url)}`, import.meta.url))
+
+/**
+ * A small process that kills the others when this one is gone without having ended them (SIGKILL, a crash): its standard input is a pipe from here,
+ * which the system closes with this process, whatever happened to it. Unlike the processes it looks after, it is never paused.
+ */
+export class Reaper {
+  readonly #process: ChildProcess
+  readonly #gone: Promise<void>
+
+  constructor() {
+    const process_ = spawn(process.execPath, [...process.execArgv, PROGRAM], {
+      stdio: ['pipe', 'ignore', 'inherit'],
+      detached: true,
+    })
+    this.#process = process_
+    this.#gone = new Promise((resolve) => process_.once('close', () => resolve()))
+    // Without it everything works but its own task.
+    process_.on('error', () => undefined)
+    process_.stdin?.on('error', () => undefined)
+  }
+
+  /** From now on `pid` ends with this process. */
+  watch(pid: number): void {
+    this.#process.stdin?.write(`+${pid}\n`)
+  }
+
+  /** `pid` has ended: its number may become that of another process. */
+  release(pid: number): void {
+    this.#process.stdin?.write(`-${pid}\n`)
+  }
+
+  /** Ends it, and whatever it still watches. Resolves when it is gone. */
+  async close(): Promise<void> {
+    this.#process.stdin?.end()
+    await this.#gone
+  }
 }

@@ -1,6 +1,6 @@
 import { createInterface } from 'node:readline'
 
-/** Reads `+pid` and `-pid` from standard input; at its end, kills every process that was added and not taken away. See `warden.ts`. */
+/** Reads `+pid` and `-pid` from standard input; at its end, kills every process that was added and not taken away. See `Reaper`. */
 
 const watched = new Set<number>()
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => undefined)

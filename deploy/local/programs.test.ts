@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { afterEach, beforeEach, expect, it } from 'vitest'
-import { roomfulProgram } from './program.ts'
+import { roomfulProgram } from './programs.ts'
 
 let root = ''
 beforeEach(() => {
