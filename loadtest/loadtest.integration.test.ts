@@ -30,7 +30,7 @@ beforeAll(async () => {
 })
 afterAll(() => service.close())
 
-/** What somebody sees who looks on. */
+/** What is shown of a run. */
 class Seen {
   readonly seconds: Second[] = []
   readonly progress: number[] = []
@@ -166,7 +166,7 @@ describe('a run that cannot go on says why', () => {
     expect(await failure('steady --room-type other --message op:1', {})).toContain('no room type "other"')
   })
 
-  it('when nobody listens', async () => {
+  it('when no one listens', async () => {
     const gone = 'ws://127.0.0.1:9'
     expect(await failure('steady', { wsUrls: [gone] })).toContain(`No client can connect to ${gone}`)
   })

@@ -53,7 +53,7 @@ export interface LoadTestOptions {
 
 /** How long what was sent may take to be acked once nothing is sent any more. */
 const SETTLE_SECONDS = 10
-/** The same after an interruption: somebody waits. */
+/** The same after an interruption: someone waits. */
 const SETTLE_INTERRUPTED_SECONDS = 3
 
 /** Plays a scenario, and records what its clients and the service did: second by second, phase by phase, and in all. */

@@ -29,7 +29,7 @@ it('starts everything a service needs, each process with metrics of its own', as
   expect((await fetch(`${service.controlUrl}/projects`)).status).toBe(401)
   const urls = [...service.metrics.map(({ url }) => url), service.controlUrl, ...service.wsUrls]
   const ports = urls.map((url) => Number(new URL(url).port))
-  expect(Math.max(...ports) - Math.min(...ports), 'neighbours, which nobody else is given').toBeLessThan(48)
+  expect(Math.max(...ports) - Math.min(...ports), 'neighbours, which no one else is given').toBeLessThan(48)
 
   await service.close()
   await vi.waitFor(() => expect(alive(service!)).toEqual([]), WITHIN)

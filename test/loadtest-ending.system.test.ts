@@ -142,7 +142,7 @@ describe('against a service that runs', () => {
   afterAll(() => service.close())
   const steady = (seconds: number): string[] => ['steady', ...FEW, '--seconds', String(seconds), ...there]
 
-  it('goes on for its reports when nobody reads what it says', async () => {
+  it('goes on for its reports when no one reads what it says', async () => {
     const program = load(steady(1))
     await program.said(/phase connect/)
     program.child.stdout!.destroy()
@@ -193,7 +193,7 @@ describe('against a service that runs', () => {
   })
 
   describe.skipIf(!mayMount())('on a disk of its own', () => {
-    /** The command, where its folder is a disk of so many KB that is nobody else's to see. */
+    /** The command, where its folder is a disk of so many KB that no other process sees. */
     const onDisk = (kilobytes: number, before: string, words: string[]): Program => {
       const mount = `mount -t tmpfs -o size=${kilobytes}k none "${base}" && cd "${ROOT}" && ${before}`
       const command = [process.execPath, '--import', 'tsx', SCRIPT, ...words, '--out', out]

@@ -36,7 +36,7 @@ describe.skipIf(!hasProc())('a report of a load test (needs /proc, which only Li
   })
   afterAll(() => service.close())
 
-  /** The seconds in which everybody played, without the first. */
+  /** The seconds in which all played, without the first. */
   const played = (): readonly Second[] => {
     const { at } = report.seconds_log.find(({ phase }) => phase === 'play')!
     return report.seconds_log.filter((second) => second.phase === 'play' && second.at > at)

@@ -55,7 +55,7 @@ describe('against a service that runs', () => {
     expect(totals.joins).toBe(24 + totals.leaves)
   })
 
-  it('big-room shows every update to everybody', async () => {
+  it('big-room shows every update to all', async () => {
     const size = ['--spectators', '60', '--players', '3', '--rate', '5', '--seconds', '2', '--ramp', '100']
     const { totals, seconds_log } = await passing(['big-room', ...size, ...whereIs(service)])
     expect(totals.updates).toBeGreaterThan(totals.sends * 60)
@@ -87,7 +87,7 @@ describe('with processes of its own', () => {
   const local = ['--local', '2', ...PLAYERS, '--calm', '0.5']
   const env = { DRAIN_SECONDS: '2' }
 
-  it('rolling-restart ends and starts each node, and nobody loses anything', async () => {
+  it('rolling-restart ends and starts each node, and no one loses anything', async () => {
     const report = await passing(['rolling-restart', ...local], env)
     expect(told(report)).toEqual(
       expect.arrayContaining(['node-1 is told to end', 'node-2 is told to end', 'node-2 serves again']),

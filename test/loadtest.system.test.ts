@@ -9,7 +9,7 @@ import { startService, type TestService } from './support/service.ts'
 /** What a load test says of a service that has a fault. */
 
 const ROOMS = join(import.meta.dirname, '../loadtest/rooms')
-/** Many who seldom say something: nobody's next message makes up for what happened to the one before. */
+/** Many who seldom say something: no one's next message makes up for what happened to the one before. */
 const STEADY = ['--rooms', '1', '--members', '24', '--rate', '4', '--seconds', '3', '--threads', '1']
 
 /** The check that has to find each fault. */

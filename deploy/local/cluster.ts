@@ -70,7 +70,7 @@ async function run(options: ClusterOptions): Promise<void> {
   process.on('uncaughtException', fail)
   process.on('unhandledRejection', fail)
   process.on('exit', () => cluster?.abandon())
-  // Nobody reads any more: what is told is lost, and that is all.
+  // No one reads any more: what is told is lost, and that is all.
   process.stdout.on('error', () => undefined)
   endWithNpm(process, systemClock)
 

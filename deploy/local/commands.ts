@@ -10,7 +10,7 @@ const HELP = `  kill 2        ends node-2 at once, as a machine that loses power
   pause 2       stops node-2 where it is, as a machine that hangs (SIGSTOP); its lease runs out
   resume 2      lets it go on; it finds its rooms taken
   drain 2       node-2 hands over its rooms, moves its clients and ends (SIGTERM)
-  start 2       starts node-2 anew
+  start 2       starts node-2 again
   redis down    ends Redis; redis up starts it again with its data
   status        every process, every room and its owner
   quit          ends everything; so does Ctrl-C
@@ -96,7 +96,7 @@ export class Commands {
         return
       case 'pause':
         child.pause()
-        this.#tell(`${name} is paused: it answers nobody, and does not know it`)
+        this.#tell(`${name} is paused: it answers no one, and does not know it`)
         return
       case 'resume':
         child.resume()
@@ -181,7 +181,7 @@ function roomsTable(views: readonly NodeView[]): string {
       edges.set(edge, (edges.get(edge) ?? 0) + 1)
     }
     const connected = [...edges].sort().map(([edge, count]) => `${count} by ${edge}`)
-    return [room.room_id, owner, String(room.epoch), String(room.seq), connected.join(', ') || 'nobody']
+    return [room.room_id, owner, String(room.epoch), String(room.seq), connected.join(', ') || 'no one']
   })
   const more = rooms.length > MOST_ROOMS ? `\n  … and ${rooms.length - MOST_ROOMS} more` : ''
   return table([['room', 'owner', 'epoch', 'seq', 'members'], ...rows]) + more
@@ -207,7 +207,7 @@ export function table(rows: readonly (readonly string[])[], right: readonly bool
     .join('\n')
 }
 
-/** What is where, for whoever has just typed `npm run cluster`. */
+/** What is where, after `npm run cluster`. */
 export function banner(cluster: LocalCluster): string {
   const { ports, secrets } = cluster
   const at = (scheme: string, port: number): string => `${scheme}://127.0.0.1:${port}`

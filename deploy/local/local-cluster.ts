@@ -23,7 +23,7 @@ export interface LocalClusterParts {
   readonly control_url?: string | undefined
   readonly clock: Clock
   readonly random: Random
-  /** Where the ends of processes are told, a line each. `asked`: somebody here wanted it. */
+  /** Where the ends of processes are told, a line each. `asked`: someone here wanted it. */
   readonly tell: (line: string, asked: boolean) => void
 }
 
@@ -236,7 +236,7 @@ export class LocalCluster {
       if (answer?.ok) return
       if (clock.monotonic() > deadline)
         throw new ClusterError(
-          `the load balancer lets nobody through to control; the logs in ${this.folder} say why`,
+          `the load balancer lets no one through to control; the logs in ${this.folder} say why`,
         )
       await setTimeout(50)
     }
@@ -277,7 +277,7 @@ interface EnvironmentParts {
   readonly control_url: string
 }
 
-/** Shorter than the default, so that clients of a node that hangs look for another while somebody watches. */
+/** Shorter than the default, so that clients of a node that hangs look for another while someone watches. */
 const HEARTBEAT_SECONDS = '2'
 
 /** The environment of a control process; `index` counts from 1. */

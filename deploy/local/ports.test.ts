@@ -33,13 +33,13 @@ const listen = (port: number): Promise<number> =>
     server.listen(port, '127.0.0.1', () => resolve((server.address() as { port: number }).port))
   })
 
-it('gives nobody the ports of another, though nobody listens on them yet', async () => {
+it('gives no one the ports of another, though no one listens on them yet', async () => {
   const all = await Promise.all([claim(), claim(), claim()])
   const ports = (await Promise.all(all.map((block) => take(block, 33)))).flat()
   expect(new Set(ports).size).toBe(99)
 })
 
-it('passes over a port that somebody listens on', async () => {
+it('passes over a port that someone listens on', async () => {
   const first = await claim()
   const [taken] = await take(first, 1)
   await listen(taken!)
@@ -48,7 +48,7 @@ it('passes over a port that somebody listens on', async () => {
   expect((await take(await claim(), 33)).includes(taken!)).toBe(false)
 })
 
-it('has none of the ports that the system gives to whoever asks for any', async () => {
+it('has none of the ports that the system gives to a program that asks for any', async () => {
   const any = Math.min(...(await Promise.all(Array.from({ length: 50 }, () => listen(0)))))
   expect(Math.max(...(await take(await claim(), 33)))).toBeLessThan(any)
 })

@@ -17,7 +17,7 @@ export interface Ports {
 }
 
 /**
- * The documented ports, and another free one for each that somebody else listens on. `free`: none of the documented ones. A port may still
+ * The documented ports, and another free one for each that someone else listens on. `free`: none of the documented ones. A port may still
  * be lost to another process before it is used; that process's start then fails and says so. Not so those of a `block`: with one, all are
  * its.
  */
@@ -55,7 +55,7 @@ export async function choosePorts(counts: {
   }
 }
 
-/** `port` when nobody listens on it, or any such one for 0; undefined when it is taken. */
+/** `port` when no one listens on it, or any such one for 0; undefined when it is taken. */
 function freePort(port: number): Promise<number | undefined> {
   return new Promise((resolve) => {
     const server = createServer()
@@ -72,14 +72,14 @@ const HOST = '127.0.0.1'
 const SIZE = 48
 /** Where the blocks begin. */
 const FROM = 12_000
-/** Where Linux begins with the ports it gives to whoever asks for any. */
+/** Where Linux begins with the ports it gives to a program that asks for any. */
 const EPHEMERAL = 32_768
 const RANGE_FILE = '/proc/sys/net/ipv4/ip_local_port_range'
 
 /**
  * Neighbouring ports of this machine that belong to one cluster for as long as it runs: also while a process that listens on one of them is
- * being started, or started again, since nobody else who claims a block gets them. They are none of those that the system gives to
- * whoever asks for any port, or to connections that go out. What makes a block somebody's is listening on its first port, so it is free
+ * being started, or started again, since no other claim gets them. They are none of those that the system gives to
+ * a program that asks for any port, or to connections that go out. What claims a block is listening on its first port, so it is free
  * again when that process has ended, in whatever way.
  */
 export class PortBlock {
@@ -93,7 +93,7 @@ export class PortBlock {
     this.#next = first + 1
   }
 
-  /** Claims a block that is nobody's, of those from one port to below another. Rejects when there is none. */
+  /** Claims a block that is free, of those from one port to below another. Rejects when there is none. */
   static async claim(
     random: Random,
     { from = FROM, below = ephemeralFrom() }: { readonly from?: number; readonly below?: number } = {},
@@ -110,7 +110,7 @@ export class PortBlock {
     )
   }
 
-  /** One of its ports, another each time, on which nobody listens. Rejects when there is none left. */
+  /** One of its ports, another each time, on which no one listens. Rejects when there is none left. */
   async take(): Promise<number> {
     while (this.#next < this.#first + SIZE) {
       const port = this.#next++
@@ -122,13 +122,13 @@ export class PortBlock {
     throw new Error(`the ports ${this.#first} to ${this.#first + SIZE - 1} of this machine are all taken`)
   }
 
-  /** The block is nobody's again. */
+  /** The block is free again. */
   release(): Promise<void> {
     return closed(this.#claim)
   }
 }
 
-/** A server that listens on this very port and keeps no process going; undefined when somebody else does. */
+/** A server that listens on this very port and keeps no process going; undefined when someone else does. */
 function listening(port: number): Promise<Server | undefined> {
   return new Promise((resolve) => {
     const server = createServer((socket) => socket.destroy())
@@ -139,7 +139,7 @@ function listening(port: number): Promise<Server | undefined> {
 
 const closed = (server: Server): Promise<void> => new Promise((resolve) => server.close(() => resolve()))
 
-/** The first port that the system gives to whoever asks for any. */
+/** The first port that the system gives to a program that asks for any. */
 function ephemeralFrom(): number {
   try {
     const [from] = readFileSync(RANGE_FILE, 'utf8').trim().split(/\s+/).map(Number)

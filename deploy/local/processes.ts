@@ -29,7 +29,7 @@ export interface ChildOptions {
   readonly log_file: string
   readonly reaper: Pick<Reaper, 'watch' | 'release'>
   readonly clock: Clock
-  /** Called at the end of every run. `asked`: somebody here wanted it. */
+  /** Called at the end of every run. `asked`: someone here wanted it. */
   readonly on_exit: (child: Child, exit: Exit, asked: boolean) => void
 }
 
@@ -155,7 +155,7 @@ export class Child {
   #listen(child: ChildProcess): Promise<void> {
     const { log_file, ready } = this.#options
     const file = createWriteStream(log_file, { flags: 'a' })
-    // A folder that somebody has cleared away, or a full disk: the process is worth more than what it prints.
+    // A folder that someone has cleared away, or a full disk: the process is worth more than what it prints.
     file.on('error', () => undefined)
     return new Promise((resolve) => {
       let heard = ''

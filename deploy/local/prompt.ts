@@ -12,7 +12,7 @@ export interface PromptOptions {
 
 /**
  * Lines from a terminal or a pipe, and text to it: at a terminal what is told goes above what is being typed. The end of a pipe is no
- * command: nobody there wanted the end.
+ * command: no one there wanted the end.
  */
 export class Prompt {
   readonly #options: PromptOptions

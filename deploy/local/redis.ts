@@ -22,7 +22,7 @@ export class RedisView {
     this.#redis.on('error', () => undefined)
   }
 
-  /** Resolves when it answers. Rejects, with the reason, when there is nobody or it wants another password. */
+  /** Resolves when it answers. Rejects, with the reason, when there is no one or it wants another password. */
   async reach(): Promise<void> {
     let timer: NodeJS.Timeout | undefined
     const late = new Promise<never>((_, reject) => {

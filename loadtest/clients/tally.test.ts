@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { newHistogram, Tally } from './tally.ts'
 
-it('gives out what there was since the last time, and begins anew', () => {
+it('gives out what there was since the last time, and begins again', () => {
   const tally = new Tally()
   tally.counts.sends += 2
   tally.late(3)

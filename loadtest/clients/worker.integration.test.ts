@@ -14,7 +14,7 @@ import { noCounts } from './tally.ts'
 import { LoadWorker, type WorkerReport } from './worker.ts'
 
 const ROOMS = join(import.meta.dirname, '../rooms')
-/** Everybody hears whatever is said, as an event, which nobody is spared. */
+/** Every message is an event to all members, which cannot be left out. */
 const loud = defineRoom({
   type: 'loud',
   messages: { shout: { data: v.string(), rate: { per_second: 1000, burst: 1000 } } },

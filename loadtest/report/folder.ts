@@ -61,7 +61,7 @@ export class ReportFolder {
     try {
       rmSync(join(this.path, CLAIM), { force: true })
     } catch {
-      // Somebody has put something else in the place of the folder.
+      // Someone has put something else in the place of the folder.
     }
   }
 }
@@ -126,7 +126,7 @@ async function clear(claim: string, left: string): Promise<void> {
   await rm(aside, { force: true })
 }
 
-/** What comes of something that is done with a file; undefined when somebody has taken the file away. */
+/** What comes of something that is done with a file; undefined when someone has taken the file away. */
 function unlessGone<T>(done: Promise<T>): Promise<T | undefined> {
   return done.catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return undefined

@@ -1,7 +1,7 @@
 import type { Percentiles, Timing } from '../result.ts'
 import type { ScenarioOption, Stage } from '../scenario.ts'
 
-/** How many seconds everything sent may take to be acked once nobody sends any more. */
+/** How many seconds everything sent may take to be acked once nothing is sent any more. */
 const SETTLE_SECONDS = 10
 
 /** The options of a scenario whose players gather before something happens to them. */

@@ -87,7 +87,7 @@ export class LiveView {
     this.#height = 0
   }
 
-  /** A terminal that nobody has given a size says that it has none. */
+  /** A terminal that no one has given a size says that it has none. */
   get #columns(): number {
     return this.#screen.columns || 80
   }
