@@ -181,7 +181,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     may_act: () => lease.valid(),
     // Should it live, it is to find out, whatever happens in the room.
     taken_over: (name, from) =>
-      deliver(from, { room: roomNamed(name), epoch: 0, kind: 'moved', owner: node_id }),
+      deliver(from, { room: roomNamed(name), epoch: 0, kind: 'redirect', owner: node_id }),
     record_ttl_ms,
     quota: { max_rooms: config.max_rooms_per_project, per_minute: config.new_rooms_per_minute },
   })
@@ -270,7 +270,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
         router.receive(message.message, from)
         break
       case 'edge':
-        if (message.message.kind === 'moved') host.verify(roomName(message.message.room))
+        if (message.message.kind === 'redirect') host.verify(roomName(message.message.room))
         hear(message.message, from)
         break
       case 'gateway':

@@ -136,8 +136,10 @@ export interface PersonalPart {
 export type ToEdge = { readonly room: RoomAddress; readonly epoch: number } & EdgeMessage
 
 type EdgeMessage =
-  /** The room is not, or no longer, at the sender: `owner` has it by now, as far as the sender knows. What is open is to be asked again. */
-  | { readonly kind: 'moved'; readonly owner: string | null }
+  /** `owner` has the room, as far as the sender knows; null: it does not know who. What is open is to be asked again, there. */
+  | { readonly kind: 'redirect'; readonly owner: string | null }
+  /** The sender has the room, and something of this edge may be lost on the way to it: what is open is to be asked again. */
+  | { readonly kind: 'resend' }
   /** One flush, committed where the room type asks for it. Goes to every attached member at the edge except those in `joined`. */
   | {
       readonly kind: 'update'

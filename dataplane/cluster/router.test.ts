@@ -28,7 +28,7 @@ const message = (ref: number): ToOwner => ({
   ref,
 })
 const detach: ToOwner = { kind: 'detach', room: ROOM, member_id: 'mem_a' }
-const moved = (owner: string | null, epoch = 0): ToEdge => ({ room: ROOM, epoch, kind: 'moved', owner })
+const redirect = (owner: string | null, epoch = 0): ToEdge => ({ room: ROOM, epoch, kind: 'redirect', owner })
 const spoken = (epoch: number): ToEdge => ({ room: ROOM, epoch, kind: 'no_seat', member_id: 'mem_other' })
 
 const ownedBy = (owner: string | null, epoch = 7): RoomOwner => ({ epoch, version: 3, owner })
@@ -191,7 +191,7 @@ describe('Router', () => {
       router.receive(message(1), THERE)
       await records.answer(ownedBy(ELSEWHERE))
       expect(sent).toEqual([])
-      expect(delivered).toEqual([{ edge: THERE, message: moved(ELSEWHERE) }])
+      expect(delivered).toEqual([{ edge: THERE, message: redirect(ELSEWHERE) }])
     })
 
     /** Two nodes that each took the other for the less loaded would pass it on for ever. */
@@ -206,7 +206,7 @@ describe('Router', () => {
     it('is sent back when this node takes no rooms any more, without a look', () => {
       bench.accepts = false
       router.receive(join(), THERE)
-      expect(delivered).toEqual([{ edge: THERE, message: moved(null) }])
+      expect(delivered).toEqual([{ edge: THERE, message: redirect(null) }])
       expect(records.asked).toEqual([])
     })
 
@@ -238,7 +238,7 @@ describe('Router', () => {
       await routeTo(THERE)
       router.heard(spoken(9), ELSEWHERE)
       router.heard(spoken(8), THERE)
-      router.heard(moved(THERE, 8), THERE)
+      router.heard(redirect(THERE, 8), THERE)
       router.send(message(1))
       expect(sent.map(({ to }) => to)).toEqual([ELSEWHERE])
     })
@@ -252,14 +252,14 @@ describe('Router', () => {
 
     it('leads to its successor when it has moved', async () => {
       await routeTo(THERE)
-      router.heard(moved(ELSEWHERE, 7), THERE)
+      router.heard(redirect(ELSEWHERE, 7), THERE)
       router.send(message(1))
       expect(sent.map(({ to }) => to)).toEqual([ELSEWHERE])
     })
 
     it('leads to a look when it has moved to nobody knows where', async () => {
       await routeTo(THERE)
-      router.heard(moved(null), THERE)
+      router.heard(redirect(null), THERE)
       router.send(message(1))
       await records.answer(ownedBy(ELSEWHERE))
       expect(sent.map(({ to }) => to)).toEqual([ELSEWHERE])
@@ -267,7 +267,7 @@ describe('Router', () => {
 
     it('changes nothing when a node that was never taken for the owner says that it is not', async () => {
       await routeTo(THERE)
-      router.heard(moved(null), ELSEWHERE)
+      router.heard(redirect(null), ELSEWHERE)
       router.send(message(1))
       expect(sent.map(({ to }) => to)).toEqual([THERE])
     })
@@ -289,7 +289,7 @@ describe('Router', () => {
   it('takes nothing to a node that was gone when the room was said to be there', async () => {
     await routeTo(THERE)
     dead.add(ELSEWHERE)
-    router.heard(moved(ELSEWHERE, 7), THERE)
+    router.heard(redirect(ELSEWHERE, 7), THERE)
     router.send(message(1))
     expect(sent).toEqual([])
     await records.answer(ownedBy(ELSEWHERE))
@@ -339,7 +339,7 @@ describe('Router', () => {
       ]
       router.redirect(arrivals, THERE)
       expect(sent).toEqual([{ to: THERE, message: { to: 'owner', message: message(1) } }])
-      expect(delivered).toEqual([{ edge: ELSEWHERE, message: moved(THERE) }])
+      expect(delivered).toEqual([{ edge: ELSEWHERE, message: redirect(THERE) }])
     })
 
     it('is looked for when nobody knows who has the room', async () => {
@@ -354,7 +354,7 @@ describe('Router', () => {
     const look = async (): Promise<void> => {
       router.send(message(1))
       await records.answer(ownedBy(THERE))
-      router.heard(moved(null), THERE)
+      router.heard(redirect(null), THERE)
     }
     for (let i = 0; i < 4; i++) await look()
     const pauses: number[] = []
@@ -365,7 +365,7 @@ describe('Router', () => {
       for (; records.asked.length === asked; waited_ms += 20) clock.advance(20)
       pauses.push(waited_ms)
       await records.answer(ownedBy(THERE))
-      router.heard(moved(null), THERE)
+      router.heard(redirect(null), THERE)
     }
     expect(pauses).toEqual([40, 80, 160, 320, 500, 500, 500, 500])
     clock.advance(1000)

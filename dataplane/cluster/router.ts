@@ -99,7 +99,7 @@ export class Router {
     for (const arrival of arrivals) {
       const { message, from } = arrival
       if (owner === undefined) this.#take(arrival)
-      else if (from !== this.#parts.node_id) this.#moved(message.room, from, owner)
+      else if (from !== this.#parts.node_id) this.#redirect(message.room, from, owner)
       else {
         if (message.kind !== 'leave') this.#routeOf(message.room).owner = owner
         this.#take(arrival)
@@ -111,7 +111,7 @@ export class Router {
   heard({ room, epoch, ...message }: ToEdge, from: string): void {
     const route = this.#routes.get(roomName(room))
     if (!route || (epoch !== 0 && epoch < route.epoch)) return
-    if (message.kind === 'moved') {
+    if (message.kind === 'redirect') {
       if (route.owner === from || epoch > 0)
         route.owner = message.owner === from ? from : (message.owner ?? undefined)
       return
@@ -157,7 +157,7 @@ export class Router {
     else if (host.has(name)) host.receive(message, from)
     else if (from === node_id && owner !== undefined && owner !== node_id && !gone(owner))
       send(owner, { to: 'owner', message })
-    else if (from !== node_id && !this.#parts.accepts()) this.#moved(message.room, from, null)
+    else if (from !== node_id && !this.#parts.accepts()) this.#redirect(message.room, from, null)
     else this.#look(this.#routeOf(message.room), arrival)
   }
 
@@ -251,7 +251,7 @@ export class Router {
     }
     for (const { message, from } of waiting) {
       if (from === node_id) send(owner, { to, message })
-      else this.#moved(message.room, from, owner)
+      else this.#redirect(message.room, from, owner)
     }
   }
 
@@ -301,8 +301,8 @@ export class Router {
     return waiting
   }
 
-  #moved(room: RoomAddress, edge: string, owner: string | null): void {
-    this.#parts.deliver(edge, { room, epoch: 0, kind: 'moved', owner })
+  #redirect(room: RoomAddress, edge: string, owner: string | null): void {
+    this.#parts.deliver(edge, { room, epoch: 0, kind: 'redirect', owner })
   }
 }
 

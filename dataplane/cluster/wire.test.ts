@@ -96,7 +96,8 @@ const to_edge = fc
     kind('refused', { member_id: text, ref: number, code: text, message: text }),
     kind('error', { member_id: text, code: text, message: text }),
     kind('left', { member_id: text, ref: maybe(number), farewell: maybe(event) }),
-    kind('moved', { owner: fc.option(text) }),
+    kind('redirect', { owner: fc.option(text) }),
+    kind('resend', {}),
   )
   .chain((message) => number.map((epoch) => ({ ...message, epoch })))
 
@@ -197,7 +198,7 @@ describe('an envelope', () => {
       ask owner edge codec session_id sub options reason have_seq state resumed frames members snapshot code message farewell t
       room_id name`.split(/\s+/)
     const kinds =
-      `message update join leave resync detach attach refuse state attached no_seat refused error left moved`.split(
+      `message update join leave resync detach attach refuse state attached no_seat refused error left redirect resend`.split(
         ' ',
       )
     const data = {
@@ -211,7 +212,7 @@ describe('an envelope', () => {
       { to: 'host', room: MESSAGE.room },
     ] as PeerMessage[])
     const digest = createHash('sha256').update(bytes).digest('hex')
-    expect(digest.slice(0, 16)).toBe('353f2a9a2b17f2fe')
+    expect(digest.slice(0, 16)).toBe('e93671c9e4be545e')
   })
 
   it('that is damaged gives a clear error, or messages, and nothing else', () => {

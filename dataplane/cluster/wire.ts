@@ -58,7 +58,8 @@ const KINDS: readonly string[] = [
   'refused',
   'error',
   'left',
-  'moved',
+  'redirect',
+  'resend',
 ]
 
 /** Names of fields that stand as integers, by their places in this list, which may not change without a new version; others are strings. */

@@ -248,7 +248,7 @@ describe('what an owner sends', () => {
     // The new owner has the first of them only.
     room.members.get(joined.member_id)!.ref = 3
     test.owner.received.length = 0
-    room.send({ kind: 'moved', owner: 'node_b' })
+    room.send({ kind: 'redirect', owner: 'node_b' })
     client.send({ t: 'message', room_id: 'arena:one', type: 'move', data: 9, ref: 9 })
     await client.roundTrip()
     expect(test.owner.of('message').map(({ ref, after }) => [ref, after])).toEqual([
@@ -271,7 +271,7 @@ describe('what an owner sends', () => {
     room.send({ kind: 'error', member_id, ref: 3, code: 'room_logic_refused', message: 'not now' })
     test.owner.received.length = 0
     room.epoch = 2
-    room.send({ kind: 'moved', owner: 'node_b' })
+    room.send({ kind: 'redirect', owner: 'node_b' })
     await client.roundTrip()
     expect(test.owner.received.filter(({ kind }) => kind !== 'attach')).toMatchObject([
       { kind: 'refuse', ref: 3, code: 'room_logic_refused', message: 'not now' },
@@ -286,7 +286,7 @@ describe('what an owner sends', () => {
     client.send({ t: 'message', room_id, type: 'move', data: null, settled: 5 })
     await client.roundTrip()
     expect(test.owner.of('message').map(({ settled }) => settled)).toEqual([7, 7])
-    test.owner.room('one').send({ kind: 'moved', owner: 'node_b' })
+    test.owner.room('one').send({ kind: 'redirect', owner: 'node_b' })
     expect(test.owner.of('attach').map(({ settled }) => settled)).toEqual([7])
     const detached = test.owner.next('detach')
     client.ws.terminate()

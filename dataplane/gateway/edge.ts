@@ -55,7 +55,7 @@ const ASSUMED_STATE_BYTES = 64 * 1024
 
 /** Which room, and which ref to answer: what a client asks about. */
 type Ask<T extends ClientMessage['t']> = Extract<ClientMessage, { t: T }>
-type Answer = Exclude<ToEdge, { kind: 'update' | 'moved' }>
+type Answer = Exclude<ToEdge, { kind: 'update' | 'redirect' | 'resend' }>
 
 /**
  * The near end of every room that clients of this node are in: turns what they ask into messages to the rooms' owners, and what owners
@@ -223,7 +223,7 @@ export class Edge {
   receive(message: ToEdge): void {
     const room = this.#rooms.get(roomName(message.room))
     if (!room) return
-    if (message.kind === 'moved') {
+    if (message.kind === 'redirect' || message.kind === 'resend') {
       if (message.epoch === 0 || message.epoch >= room.epoch) this.reattach(message.room)
       return
     }

@@ -110,7 +110,7 @@ describe('a client that stops reading', () => {
     room.members.get(member_id)!.ref = 0
     const again = test.owner.next('message')
     room.epoch = 2
-    room.send({ kind: 'moved', owner: 'node_b' })
+    room.send({ kind: 'redirect', owner: 'node_b' })
     expect(await again).toMatchObject({ ref: 5 })
     readOn()
     await client.next('ack', ({ ref }) => ref === 5)

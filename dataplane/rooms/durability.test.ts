@@ -72,7 +72,7 @@ describe('a journal room', () => {
     const told = bench.sent.slice(sent).map(({ kind }) => kind)
     expect([told, bench.host.size, bench.counts.fenced, ann.state]).toEqual([
       // Which only the edge hears.
-      ['moved'],
+      ['redirect'],
       0,
       1,
       { count: 0 },

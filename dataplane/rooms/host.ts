@@ -555,7 +555,7 @@ export class RoomHost {
     if (replies.turnAway({ message, from }, text)) return
     // Its edge has it, and gives it to whoever attaches the member.
     if (message.kind === 'message' || message.kind === 'refuse')
-      replies.send(from, { kind: 'moved', owner: null })
+      replies.send(from, { kind: 'redirect', owner: null })
   }
 
   #unknownType({ message, from }: Arrival): void {

@@ -178,10 +178,10 @@ export class Play {
 
   /** Something of this member was lost on the way: its edge is to give again what is not settled. Asked once for each such place. */
   #askAgain(seat: Seat): void {
-    const { environment, replies } = this.#parts
+    const { replies } = this.#parts
     if (seat.missed_after === seat.last_ref) return
     seat.missed_after = seat.last_ref
-    replies.send(seat.edge, { kind: 'moved', owner: environment.node_id })
+    replies.send(seat.edge, { kind: 'resend' })
   }
 
   /** Room logic threw at a message of `seat`. */

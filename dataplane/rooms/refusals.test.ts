@@ -214,7 +214,7 @@ describe('where it is forgotten what was refused', () => {
     for (const behind of [6, 7]) {
       good(bench, behind, { after: 1 })
       await bench.settle()
-      expect([ann.errors, ann.acked, bench.sentOf('moved').length]).toEqual([[], 0, 1])
+      expect([ann.errors, ann.acked, bench.sentOf('resend').length]).toEqual([[], 0, 1])
     }
     await attach(bench, ann)
     bad(bench, 1)

@@ -124,7 +124,7 @@ describe('a message', () => {
     await bench.settle()
     expect([countOf(ann), ann.acked]).toEqual([1, 3])
     // Its edge is asked once to give them again.
-    expect(bench.sentOf('moved')).toMatchObject([{ owner: 'node_a' }])
+    expect(bench.sentOf('resend')).toHaveLength(1)
     bench.send('counter', 'ann', { ...inc, ref: 5, after: 3 })
     bench.send('counter', 'ann', { ...inc, ref: 7, after: 5 })
     await bench.settle()
@@ -228,7 +228,7 @@ describe('an edge whose messages may be lost', () => {
     const ann = await bench.join('counter', 'ann')
     await bench.join('counter', 'bob')
     bench.host.edgeMissed('node_a')
-    expect(bench.sentOf('moved')).toMatchObject([{ owner: 'node_a' }])
+    expect(bench.sentOf('resend')).toHaveLength(1)
     bench.attach('counter', ann)
     bench.message('counter', 'ann', 'inc', { by: 1 }, 1)
     await bench.settle()

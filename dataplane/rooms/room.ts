@@ -423,7 +423,7 @@ export class Room {
   }
 
   #askAgain(edge: string): void {
-    this.#replies.send(edge, { kind: 'moved', owner: this.#environment.node_id })
+    this.#replies.send(edge, { kind: 'resend' })
   }
 
   #fenced(): void {
@@ -441,7 +441,7 @@ export class Room {
     this.#doors.ended(end)
     // While the room still counts as here, so that nobody looks for it before the edges know where it is.
     for (const edge of [...this.seats.edges])
-      this.#replies.send(edge, { kind: 'moved', owner: successor ?? null })
+      this.#replies.send(edge, { kind: 'redirect', owner: successor ?? null })
     const unhandled = this.#backlog.take().filter((waiting) => typeof waiting !== 'function')
     this.#parts.on_end(end, unhandled, successor)
   }

@@ -117,7 +117,8 @@ export class ModelEdge {
   receive(message: ToEdge): void {
     this.#lived(textOf(message))
     const { kind, epoch } = message
-    if (kind === 'moved') this.#moved(message.owner)
+    if (kind === 'redirect') this.#redirected(message.owner)
+    else if (kind === 'resend') this.#follow()
     else if (kind === 'refused') this.#refused(message.code)
     else if (kind === 'error') this.#toldRefused(message.code, message.ref)
     else if (kind === 'no_seat') this.#noSeat()
@@ -229,10 +230,14 @@ export class ModelEdge {
   }
 
   /** The room is at `owner`, or nobody knows where. */
-  #moved(owner: string | null): void {
+  #redirected(owner: string | null): void {
     const { nodes } = this.#parts
     const at = nodes.findIndex((node) => owner === `node_${node}`)
     this.#asked = at < 0 ? this.#asked + 1 : at
+    this.#follow()
+  }
+
+  #follow(): void {
     this.#attached = false
     if (this.#wanted) this.#askIn(FOLLOW_MS, false)
   }

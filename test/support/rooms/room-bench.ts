@@ -250,7 +250,7 @@ export class RoomBench {
 
   #receive(message: ToEdge): void {
     this.sent.push(message)
-    if (message.kind === 'moved') return
+    if (message.kind === 'redirect' || message.kind === 'resend') return
     if (message.kind === 'update') {
       const joined = new Set(message.joined.map(({ member_id }) => member_id))
       for (const member of this.members.values()) {
