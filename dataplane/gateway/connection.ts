@@ -1,14 +1,14 @@
 import type { Socket } from 'node:net'
+import { WebSocket } from 'ws'
 import type { Clock } from '../../shared/clock.ts'
 import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
+import { ERRORS, type ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { InvalidMessage, ProtocolError } from '../../shared/protocol/errors.ts'
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
 import { type Frame, frame } from '../frame.ts'
-import type { Flusher } from './flusher.ts'
 import { countClose, type GatewayMetrics } from './metrics.ts'
-import { Outbox, type OutboxBounds } from './outbox.ts'
-import type { ServerSocket } from './server-socket.ts'
+import { type Flusher, Outbox, type OutboxBounds } from './outbox.ts'
 
 /** RFC 6455, section 5.5.1: a close frame's reason has at most 123 bytes of UTF-8. */
 const REASON_BYTES = 123
@@ -16,7 +16,7 @@ const REASON_BYTES = 123
 /** A ping with a payload of one byte, which its pong brings back; those that keep a connection alive have none. */
 const RECEIPT_PING: Frame = Uint8Array.of(0x89, 1, 0x72)
 
-/** Whoever is closed for one of these may go on sending: not another frame of theirs is parsed. */
+/** A client that is closed for one of these may go on sending: no further frame of it is parsed. */
 const FLOODS: ReadonlySet<CloseName> = new Set(['rate_limited', 'protocol_error'])
 
 /** More than a client has on its way when it learns that its connection is closed. */
@@ -26,7 +26,13 @@ const IGNORED_BYTES = 4 * 1024 * 1024
 const TURN_BYTES = 32 * 1024
 const BYTES_PER_MESSAGE = 2048
 
-/** What a connection tells whoever accepted it. */
+/** What an error is about, where that is known. */
+export interface ErrorSubject {
+  readonly ref?: number | undefined
+  readonly room_id?: string
+}
+
+/** What a connection tells its owner. */
 export interface ConnectionListener {
   /** `bytes`: of its frame. */
   message(message: ClientMessage, bytes: number): void
@@ -46,6 +52,30 @@ export interface ConnectionListener {
 
 /** Everything but the state stream: what a connection encodes for its client alone. */
 export type DirectMessage = Parameters<Codec['encode']>[0]
+
+/** What `ws` closes with by itself when a frame breaks the rules (RFC 6455, section 7.4.1), in our own table's words. */
+const VERDICTS: ReadonlyMap<number, readonly [CloseName, string]> = new Map([
+  [1002, ['protocol_error', 'not a valid websocket frame']],
+  [1003, ['protocol_error', 'not a valid websocket frame']],
+  [1007, ['protocol_error', 'a text frame must be UTF-8']],
+  [1008, ['protocol_error', 'too many fragments']],
+  [1009, ['payload_too_large', CLOSE.payload_too_large.meaning]],
+])
+
+/**
+ * The server's end of a websocket. Closes with the codes of our table where `ws` would use the protocol's own, and emits `closing` as
+ * soon as a closing handshake begins, from either side, because nothing may be written behind a close frame. The event carries the
+ * row's name for a broken frame and for a goodbye, nothing for any other close of the client.
+ */
+export class ServerSocket extends WebSocket {
+  override close(code?: number, reason?: string | Buffer): void {
+    // A code without a reason is ws's own verdict; an echo of the client's close frame always has one, if empty.
+    const verdict = code !== undefined && reason === undefined ? VERDICTS.get(code) : undefined
+    this.emit('closing', verdict?.[0] ?? (code === CLOSE.normal.code ? 'normal' : undefined))
+    if (verdict) super.close(CLOSE[verdict[0]].code, verdict[1])
+    else super.close(code, reason)
+  }
+}
 
 /** What a connection is made of. */
 export interface ConnectionParts {
@@ -130,6 +160,18 @@ export class Connection {
     this.outbox.push(frame(this.codec.encode(message), this.codec.binary))
   }
 
+  /** Queues an `error`: a code of the table, and a sentence for people. */
+  sendError(code: ErrorCode, message: string, { ref, room_id }: ErrorSubject = {}): void {
+    this.send({
+      t: 'error',
+      code,
+      message,
+      retryable: ERRORS[code].retryable,
+      ...(ref === undefined ? {} : { ref }),
+      ...(room_id === undefined ? {} : { room_id }),
+    })
+  }
+
   /** Asks whether everything sent so far has arrived; the answer is `received`. */
   askReceipt(): void {
     this.outbox.push(RECEIPT_PING)
@@ -142,7 +184,7 @@ export class Connection {
 
   /**
    * Ends the connection with a code of the table: what is queued goes out first, unless `drop` says that the client does not read. No
-   * message is taken from now on, and of whoever floods nothing is even parsed.
+   * message is taken from now on, and nothing more is parsed of a client that floods.
    */
   close(name: CloseName, reason: string, { drop = false } = {}): void {
     if (this.#closed) return
@@ -153,7 +195,7 @@ export class Connection {
     this.#ignoreRest()
   }
 
-  /** Ends the TCP connection without a word: nobody is at the other end. */
+  /** Ends the TCP connection without a close frame: no one is at the other end. */
   terminate(): void {
     this.#end('lost')
     this.#ws.terminate()

@@ -8,14 +8,13 @@ import { frame } from '../frame.ts'
 import { nodeName } from '../node-id.ts'
 import type { Connection, ConnectionListener } from './connection.ts'
 import type { Edge } from './edge.ts'
-import { errorMessage } from './error-message.ts'
 import type { Admission, Handshake } from './handshake.ts'
 import type { PaceVerdict } from './message-pace.ts'
 import { countHandshake, type GatewayMetrics, type HandshakeResult } from './metrics.ts'
 import type { GatewayOptions } from './options.ts'
 import type { PendingConnection } from './pending-connections.ts'
 import type { Requests } from './requests.ts'
-import { bringSeatsBack, type ResumedRoom } from './resumption.ts'
+import { type ResumedRoom, resumeRooms } from './resumption.ts'
 import type { Session } from './session.ts'
 import type { Sessions } from './sessions.ts'
 import type { Refusal, TokenCheck } from './token-check.ts'
@@ -179,7 +178,7 @@ export class Conversation implements ConnectionListener {
       return
     }
     const { edge, clock, metrics, options } = this.#parts
-    bringSeatsBack(
+    resumeRooms(
       answer.session,
       this.connection,
       answer.positions,
@@ -222,7 +221,7 @@ export class Conversation implements ConnectionListener {
   /** Fresh tokens are checked one after the other, so that the last one sent is the one in force. */
   #renew(session: Session, token: string): void {
     if (this.#renewals >= MAX_RENEWALS) {
-      this.connection.send(errorMessage('rate_limited', `${MAX_RENEWALS} tokens are being checked already`))
+      this.connection.sendError('rate_limited', `${MAX_RENEWALS} tokens are being checked already`)
       return
     }
     this.#renewals += 1
@@ -236,7 +235,7 @@ export class Conversation implements ConnectionListener {
 
   async #check(session: Session, token: string): Promise<void> {
     const claims = await this.#parts.tokens.check(session.project_id, token)
-    const refuse = (reason: string): void => this.connection.send(errorMessage('invalid_token', reason))
+    const refuse = (reason: string): void => this.connection.sendError('invalid_token', reason)
     if ('close' in claims) refuse(claims.reason)
     else if ((claims.sub ?? null) !== session.sub) refuse('the token is for another sub')
     else {

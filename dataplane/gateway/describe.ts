@@ -18,7 +18,8 @@ export function sessionsAskedFor({
 }
 
 function isIn(session: Session, room_id: string): boolean {
-  for (const seat of session.seats.values()) if (seat.taken && seat.room_id === room_id) return true
+  for (const subscription of session.subscriptions.values())
+    if (subscription.taken && subscription.room_id === room_id) return true
   return false
 }
 
@@ -26,7 +27,8 @@ function hasName(session: Session, hasText: (text: string) => boolean): boolean 
   const { session_id, sub, project_id, claims } = session
   if (hasText(session_id) || hasText(project_id)) return true
   if ((sub !== null && hasText(sub)) || (claims.key_id !== undefined && hasText(claims.key_id))) return true
-  for (const seat of session.seats.values()) if (seat.taken && hasText(seat.room_id)) return true
+  for (const subscription of session.subscriptions.values())
+    if (subscription.taken && hasText(subscription.room_id)) return true
   return false
 }
 
@@ -36,7 +38,7 @@ const KEYS: Readonly<Record<SessionColumn, Ranking<Session>['key']>> = {
   project: (session) => session.project_id,
   key: (session) => session.claims.key_id ?? null,
   connected: (session) => session.connected_at,
-  rooms: (session) => session.seats.size,
+  rooms: (session) => session.subscriptions.size,
   queued: (session) => queuedBytes(session),
 }
 

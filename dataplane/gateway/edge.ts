@@ -6,12 +6,11 @@ import type { Random } from '../../shared/random.ts'
 import { contextOf } from '../../shared/tracing/tracer.ts'
 import { type Frames, type RoomAddress, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
 import type { Connection } from './connection.ts'
-import { Flush } from './flush.ts'
 import type { JoinWatch } from './join-watch.ts'
 import type { GatewayMetrics } from './metrics.ts'
-import { type AttachResult, Seat } from './seat.ts'
 import type { Session } from './session.ts'
 import { StatePace } from './state-pace.ts'
+import { type AttachResult, Flush, Subscription } from './subscription.ts'
 import type { Reliable, UnackedLimits } from './unacked.ts'
 
 /** What an edge is made of. */
@@ -21,7 +20,7 @@ export interface EdgeParts {
   readonly random: Random
   readonly metrics: GatewayMetrics
   readonly joins: JoinWatch
-  /** How much each seat may have waiting for its owner to settle. */
+  /** How much each subscription may have waiting for its owner to settle. */
   readonly max_unacked_messages: number
   readonly max_unacked_bytes: number
   /** How long a question to an owner may stay without an answer before it is asked again. */
@@ -33,21 +32,21 @@ export interface EdgeParts {
   /** Takes a message to the owner of its room. */
   readonly send: (message: ToOwner) => void
   /**
-   * Writes down the seats of a session, before its owner hears of a new one: whichever node the client resumes at must know of it.
+   * Writes down the subscriptions of a session, before its owner hears of a new one: whichever node the client resumes at must know of it.
    * False: the session is another node's. Rejects when the store does not answer.
    */
   readonly record: (session: Session) => Promise<boolean>
-  /** Nobody at this edge is in the room any more. */
+  /** No one at this edge is in the room any more. */
   readonly unseated: (room: RoomAddress) => void
 }
 
-/** The seats of one room at this edge. */
-interface SeatedRoom {
+/** The subscriptions of one room at this edge. */
+interface SubscribedRoom {
   /** The highest epoch heard of. */
   epoch: number
   /** How large its state was when it came last. */
   state_bytes: number
-  readonly seats: Map<string, Seat>
+  readonly subscriptions: Map<string, Subscription>
 }
 
 /** What a state counts as before one of its room has come. */
@@ -65,9 +64,9 @@ type Answer = Exclude<ToEdge, { kind: 'update' | 'redirect' | 'resend' }>
 export class Edge {
   readonly #parts: EdgeParts
   readonly #joins: JoinWatch
-  readonly #rooms = new Map<string, SeatedRoom>()
+  readonly #rooms = new Map<string, SubscribedRoom>()
   /** Seats with an open question to the owner. */
-  readonly #asking = new Set<Seat>()
+  readonly #asking = new Set<Subscription>()
   readonly #unacked: UnackedLimits
   readonly #states: StatePace
   #asks = 0
@@ -76,16 +75,18 @@ export class Edge {
     this.#parts = parts
     this.#unacked = { messages: parts.max_unacked_messages, bytes: parts.max_unacked_bytes }
     this.#joins = parts.joins
-    this.#states = new StatePace(parts.clock, parts.state_bytes_per_second, (seat) => this.#askAgain(seat))
+    this.#states = new StatePace(parts.clock, parts.state_bytes_per_second, (subscription) =>
+      this.#askAgain(subscription),
+    )
   }
 
-  /** Asks for a seat; the answer is `joined` or an error. The caller has seen to it that the session has none in this room. */
+  /** Asks for a subscription; the answer is `joined` or an error. The caller has seen to it that the session has none in this room. */
   join(session: Session, connection: Connection, room: RoomAddress, { ref, options }: Ask<'join'>): void {
     const { clock, random, node_id } = this.#parts
     const { key: _, ...rest } = options
     const member_id = newId('mem', random)
     const span = this.#joins.begin(session, room)
-    const seat = new Seat(session, room, member_id, this.#unacked, clock.monotonic(), {
+    const subscription = new Subscription(session, room, member_id, this.#unacked, clock.monotonic(), {
       kind: 'join',
       room,
       member_id,
@@ -99,109 +100,119 @@ export class Edge {
       options: rest,
       ...(span.sampled && contextOf(span)),
     })
-    seat.join_span = span
-    this.#add(seat)
+    subscription.join_span = span
+    this.#add(subscription)
     this.#parts.record(session).then(
-      // Taken over by another node: it has the seat now, and asks for nothing.
-      (recorded) => recorded && this.#askJoin(seat),
-      () => this.#failJoin(seat, 'room_unavailable', 'the store does not answer: try again'),
+      // Taken over by another node: it has the subscription now, and asks for nothing.
+      (recorded) => recorded && this.#askJoin(subscription),
+      () => this.#failJoin(subscription, 'room_unavailable', 'the store does not answer: try again'),
     )
   }
 
-  /** A seat that the session holds from before it came to this node; it waits for `attach`. */
-  restore(session: Session, room: RoomAddress, member_id: string): Seat {
-    const seat = new Seat(session, room, member_id, this.#unacked, this.#parts.clock.monotonic())
-    this.#add(seat)
-    return seat
+  /** A subscription that the session holds from before it came to this node; it waits for `attach`. */
+  restore(session: Session, room: RoomAddress, member_id: string): Subscription {
+    const subscription = new Subscription(
+      session,
+      room,
+      member_id,
+      this.#unacked,
+      this.#parts.clock.monotonic(),
+    )
+    this.#add(subscription)
+    return subscription
   }
 
-  /** Gives a seat up at the client's wish; the answer is `left`. */
-  leave(seat: Seat, ref: number): void {
-    seat.leave_ref = ref
-    seat.asked(this.#parts.clock.monotonic())
-    this.#asking.add(seat)
-    this.#sendLeave(seat)
+  /** Gives a subscription up at the client's wish; the answer is `left`. */
+  leave(subscription: Subscription, ref: number): void {
+    subscription.leave_ref = ref
+    subscription.asked(this.#parts.clock.monotonic())
+    this.#asking.add(subscription)
+    this.#sendLeave(subscription)
   }
 
-  /** Gives a seat up without a word to the client. */
-  giveUp(seat: Seat, reason: 'left' | 'session_ended'): void {
-    const { room, member_id, leave_ref } = seat
-    const last = this.#remove(seat)
+  /** Gives a subscription up without a message to the client. */
+  giveUp(subscription: Subscription, reason: 'left' | 'session_ended'): void {
+    const { room, member_id, leave_ref } = subscription
+    const last = this.#remove(subscription)
     // While it is still known where the room is.
     if (leave_ref === undefined) this.#parts.send({ kind: 'leave', room, member_id, reason })
     if (last) this.#parts.unseated(room)
   }
 
   /**
-   * Drops a seat that another edge has now. An owner that has not heard of that one takes the member for detached, and nobody is
-   * seated by a join that is still on its way.
+   * Drops a subscription that another edge has now. An owner that has not heard of that one takes the member for detached, and no member
+   * comes of a join that is still on its way.
    */
-  abandon(seat: Seat): void {
-    if (seat.phase === 'joining') {
-      this.giveUp(seat, 'session_ended')
+  abandon(subscription: Subscription): void {
+    if (subscription.phase === 'joining') {
+      this.giveUp(subscription, 'session_ended')
       return
     }
-    const last = this.#remove(seat)
-    if (seat.phase !== 'detached') this.#sendDetach(seat)
-    if (last) this.#parts.unseated(seat.room)
+    const last = this.#remove(subscription)
+    if (subscription.phase !== 'detached') this.#sendDetach(subscription)
+    if (last) this.#parts.unseated(subscription.room)
   }
 
-  /** Drops a seat without a word to anybody. */
-  forget(seat: Seat): void {
-    if (this.#remove(seat)) this.#parts.unseated(seat.room)
+  /** Drops a subscription without a message to anyone. */
+  forget(subscription: Subscription): void {
+    if (this.#remove(subscription)) this.#parts.unseated(subscription.room)
   }
 
-  /** Answers a `leave` that is still under way, so that the client can have a new seat: the owner gets the two in their order. */
-  finishLeave(seat: Seat): void {
-    this.forget(seat)
-    seat.left(seat.leave_ref, undefined)
+  /** Answers a `leave` that is still under way, so that the client can have a new subscription: the owner gets the two in their order. */
+  finishLeave(subscription: Subscription): void {
+    this.forget(subscription)
+    subscription.left(subscription.leave_ref, undefined)
   }
 
-  message(seat: Seat, { type, data, ref, settled = 0 }: Ask<'message'>, bytes: number): void {
-    const { room, member_id } = seat
-    seat.learned(settled)
+  message(subscription: Subscription, { type, data, ref, settled = 0 }: Ask<'message'>, bytes: number): void {
+    const { room, member_id } = subscription
+    subscription.learned(settled)
     if (ref === undefined) {
-      this.#parts.send({ kind: 'message', room, member_id, type, data, ...seat.settled })
+      this.#parts.send({ kind: 'message', room, member_id, type, data, ...subscription.settled })
       return
     }
-    seat.sent(ref, this.#parts.clock.monotonic())
-    this.#sendReliable(seat, { kind: 'message', room, member_id, type, data, ref, ...seat.settled }, bytes)
+    subscription.sent(ref, this.#parts.clock.monotonic())
+    this.#sendReliable(
+      subscription,
+      { kind: 'message', room, member_id, type, data, ref, ...subscription.settled },
+      bytes,
+    )
   }
 
   /** A message of the client is refused here; its ref is settled by the owner, in its turn, and the answer comes from there. */
-  refuse(seat: Seat, code: ErrorCode, message: string, ref: number): void {
-    const { room, member_id } = seat
-    const refused = { kind: 'refuse', room, member_id, ref, code, message, ...seat.settled } as const
-    this.#sendReliable(seat, refused, message.length)
+  refuse(subscription: Subscription, code: ErrorCode, message: string, ref: number): void {
+    const { room, member_id } = subscription
+    const refused = { kind: 'refuse', room, member_id, ref, code, message, ...subscription.settled } as const
+    this.#sendReliable(subscription, refused, message.length)
   }
 
-  /** The client has lost track. A seat that is behind or waits for its state gets one anyway. */
-  resync(seat: Seat, { have_seq, reason }: Ask<'state.resync'>): void {
-    if (seat.phase !== 'live' || seat.resync) return
-    seat.resync = { have_seq, reason }
-    this.#askState(seat)
+  /** The client has lost track. A subscription that is behind or waits for its state gets one anyway. */
+  resync(subscription: Subscription, { have_seq, reason }: Ask<'state.resync'>): void {
+    if (subscription.phase !== 'live' || subscription.resync) return
+    subscription.resync = { have_seq, reason }
+    this.#askState(subscription)
   }
 
-  /** The session's socket is gone: its seats stay, except those it was leaving. */
+  /** The session's socket is gone: its subscriptions stay, except those it was leaving. */
   detach(session: Session): void {
-    for (const seat of [...session.seats.values()]) {
-      this.#asking.delete(seat)
-      this.#states.forget(seat)
-      seat.detach()
-      if (seat.leave_ref !== undefined) this.forget(seat)
-      else this.#sendDetach(seat)
+    for (const subscription of [...session.subscriptions.values()]) {
+      this.#asking.delete(subscription)
+      this.#states.forget(subscription)
+      subscription.detach()
+      if (subscription.leave_ref !== undefined) this.forget(subscription)
+      else this.#sendDetach(subscription)
     }
   }
 
   /** The session has a socket again, and the client has everything up to `position`. `answered` is called once, at the owner's answer. */
   attach(
-    seat: Seat,
+    subscription: Subscription,
     connection: Connection,
     position: ResumePosition,
     answered: (result: AttachResult) => void,
   ): void {
-    seat.attach(connection, position, ++this.#asks, answered)
-    this.#askState(seat)
+    subscription.attach(connection, position, ++this.#asks, answered)
+    this.#askState(subscription)
   }
 
   /**
@@ -210,13 +221,13 @@ export class Edge {
    */
   reattach(room: RoomAddress): void {
     const seated = this.#rooms.get(roomName(room))
-    for (const seat of seated ? [...seated.seats.values()] : []) this.#reattach(seat)
+    for (const subscription of seated ? [...seated.subscriptions.values()] : []) this.#reattach(subscription)
   }
 
   /** The client has read what waited for it: its stalled rooms get their state. */
   hasRoom(session: Session): void {
-    for (const seat of session.seats.values())
-      if (seat.awaitState(this.#parts.clock.monotonic())) this.#askState(seat)
+    for (const subscription of session.subscriptions.values())
+      if (subscription.awaitState(this.#parts.clock.monotonic())) this.#askState(subscription)
   }
 
   /** A message from the owner of a room. */
@@ -227,7 +238,7 @@ export class Edge {
       if (message.epoch === 0 || message.epoch >= room.epoch) this.reattach(message.room)
       return
     }
-    // Epoch 0: nobody owns the room, so there is nobody to be older than.
+    // Epoch 0: the room has no owner, so there is no one to be older than.
     if (message.epoch !== 0) {
       if (message.epoch < room.epoch) return
       if (message.epoch > room.epoch) this.#newEpoch(room, message.epoch)
@@ -236,204 +247,222 @@ export class Edge {
       this.#update(room, message)
       return
     }
-    const seat = room.seats.get(message.member_id)
-    if (seat) this.#answer(seat, message)
+    const subscription = room.subscriptions.get(message.member_id)
+    if (subscription) this.#answer(subscription, message)
   }
 
-  /** Asks again where an answer is overdue, and ends joins that nobody answers. To be called about once a second. */
+  /** Asks again where an answer is overdue, and ends joins that no one answers. To be called about once a second. */
   sweep(): void {
     const now = this.#parts.clock.monotonic()
-    for (const seat of this.#asking) {
-      if (seat.phase === 'joining' && now - seat.asked_at >= this.#parts.join_wait_ms) this.#overdueJoin(seat)
-      else if (now - seat.asked_again_at >= this.#parts.attach_wait_ms) this.#askAgain(seat)
+    for (const subscription of this.#asking) {
+      if (subscription.phase === 'joining' && now - subscription.asked_at >= this.#parts.join_wait_ms)
+        this.#overdueJoin(subscription)
+      else if (now - subscription.asked_again_at >= this.#parts.attach_wait_ms) this.#askAgain(subscription)
     }
   }
 
-  /** What the seat's open question is, once more. */
-  #askAgain(seat: Seat): void {
-    seat.asked_again_at = this.#parts.clock.monotonic()
-    if (!this.#states.waits(seat)) this.#sendQuestion(seat)
-    if (seat.leave_ref !== undefined) this.#sendLeave(seat)
+  /** What the subscription's open question is, once more. */
+  #askAgain(subscription: Subscription): void {
+    subscription.asked_again_at = this.#parts.clock.monotonic()
+    if (!this.#states.waits(subscription)) this.#sendQuestion(subscription)
+    if (subscription.leave_ref !== undefined) this.#sendLeave(subscription)
   }
 
-  #sendQuestion(seat: Seat): void {
-    const { room, member_id, stalled_at_seq, resync } = seat
-    if (seat.phase === 'joining' && seat.join) this.#parts.send(seat.join)
-    else if (seat.phase === 'attaching') this.#sendAttach(seat)
-    else if (seat.phase === 'resyncing')
+  #sendQuestion(subscription: Subscription): void {
+    const { room, member_id, stalled_at_seq, resync } = subscription
+    if (subscription.phase === 'joining' && subscription.join) this.#parts.send(subscription.join)
+    else if (subscription.phase === 'attaching') this.#sendAttach(subscription)
+    else if (subscription.phase === 'resyncing')
       this.#parts.send({ kind: 'resync', room, member_id, have_seq: stalled_at_seq, reason: 'stalled' })
-    else if (seat.phase === 'live' && resync) this.#parts.send({ kind: 'resync', room, member_id, ...resync })
+    else if (subscription.phase === 'live' && resync)
+      this.#parts.send({ kind: 'resync', room, member_id, ...resync })
   }
 
   /** Asks what may be answered with a whole state: now, or when the player may have one more. */
-  #askState(seat: Seat): void {
-    const asked_for = seat.resync !== undefined
-    seat.asked_again_at = this.#parts.clock.monotonic()
-    this.#asking.add(seat)
-    const bytes = this.#rooms.get(roomName(seat.room))?.state_bytes ?? ASSUMED_STATE_BYTES
-    if (this.#states.ask(seat, bytes, asked_for)) this.#sendQuestion(seat)
+  #askState(subscription: Subscription): void {
+    const asked_for = subscription.resync !== undefined
+    subscription.asked_again_at = this.#parts.clock.monotonic()
+    this.#asking.add(subscription)
+    const bytes = this.#rooms.get(roomName(subscription.room))?.state_bytes ?? ASSUMED_STATE_BYTES
+    if (this.#states.ask(subscription, bytes, asked_for)) this.#sendQuestion(subscription)
     else this.#parts.metrics.statesDelayed.inc()
   }
 
-  /** The owner has answered a seat with these frames of a whole state, or without any. */
-  #stateCame(seat: Seat, states: readonly Frames[]): void {
-    const codec = seat.connection?.codec.subprotocol
+  /** The owner has answered a subscription with these frames of a whole state, or without any. */
+  #stateCame(subscription: Subscription, states: readonly Frames[]): void {
+    const codec = subscription.connection?.codec.subprotocol
     let bytes = 0
     for (const frames of states) bytes += (codec && frames[codec]?.length) ?? 0
-    const room = this.#rooms.get(roomName(seat.room))
+    const room = this.#rooms.get(roomName(subscription.room))
     if (room && bytes > 0) room.state_bytes = bytes
-    this.#states.answered(seat, bytes)
+    this.#states.answered(subscription, bytes)
   }
 
-  #reattach(seat: Seat): void {
-    if (seat.reattach(++this.#asks)) this.#askAttach(seat)
-    if (seat.leave_ref !== undefined || (seat.phase === 'joining' && this.#asking.has(seat)))
-      this.#askAgain(seat)
+  #reattach(subscription: Subscription): void {
+    if (subscription.reattach(++this.#asks)) this.#askAttach(subscription)
+    if (
+      subscription.leave_ref !== undefined ||
+      (subscription.phase === 'joining' && this.#asking.has(subscription))
+    )
+      this.#askAgain(subscription)
   }
 
-  /** Another owner than before: those who are attached to the earlier one are to be attached anew. */
-  #newEpoch(room: SeatedRoom, epoch: number): void {
+  /** Another owner than before: those who are attached to the earlier one are to be attached again. */
+  #newEpoch(room: SubscribedRoom, epoch: number): void {
     const known = room.epoch
     room.epoch = epoch
     if (known === 0) return
-    for (const seat of room.seats.values())
-      if (seat.phase !== 'attaching' && !seat.isAttachedUnder(epoch) && seat.reattach(++this.#asks))
-        this.#askAttach(seat)
+    for (const subscription of room.subscriptions.values())
+      if (
+        subscription.phase !== 'attaching' &&
+        !subscription.isAttachedUnder(epoch) &&
+        subscription.reattach(++this.#asks)
+      )
+        this.#askAttach(subscription)
   }
 
-  #update(room: SeatedRoom, message: Extract<ToEdge, { kind: 'update' }>) {
+  #update(room: SubscribedRoom, message: Extract<ToEdge, { kind: 'update' }>) {
     const { epoch, seq, patch, rest, personal, joined } = message
     if (patch || rest) {
       const flush = new Flush(seq, patch, rest)
-      for (const seat of room.seats.values()) {
-        const result = seat.flush(flush, epoch)
+      for (const subscription of room.subscriptions.values()) {
+        const result = subscription.flush(flush, epoch)
         if (result === 'stalled') this.#parts.metrics.slowConsumers.inc({ action: 'stalled' })
-        if (result === 'missed') this.#reattach(seat)
+        if (result === 'missed') this.#reattach(subscription)
       }
     }
     for (const join of joined) {
-      const seat = room.seats.get(join.member_id)
-      if (seat?.phase !== 'joining') continue
-      this.#stateCame(seat, [join.snapshot])
-      if (seat.leave_ref === undefined) this.#asking.delete(seat)
-      this.#joins.answered(seat, 'joined')
+      const subscription = room.subscriptions.get(join.member_id)
+      if (subscription?.phase !== 'joining') continue
+      this.#stateCame(subscription, [join.snapshot])
+      if (subscription.leave_ref === undefined) this.#asking.delete(subscription)
+      this.#joins.answered(subscription, 'joined')
       // The client went while the join was on its way; the word of that may have come before it.
-      if (!seat.joined(join, epoch, seq)) this.#sendDetach(seat)
+      if (!subscription.joined(join, epoch, seq)) this.#sendDetach(subscription)
     }
     for (const part of personal) {
-      const sent_at = room.seats.get(part.member_id)?.personal(part, epoch)
+      const sent_at = room.subscriptions.get(part.member_id)?.personal(part, epoch)
       if (sent_at !== undefined) this.#parts.metrics.ackDuration.observe(this.#since(sent_at))
     }
   }
 
-  /** What an owner has for one seat. */
-  #answer(seat: Seat, message: Answer): void {
+  /** What an owner has for one subscription. */
+  #answer(subscription: Subscription, message: Answer): void {
     switch (message.kind) {
       case 'state':
-        this.#stateCame(seat, [message.state])
-        if (seat.leave_ref === undefined) this.#asking.delete(seat)
-        seat.state(message.state)
+        this.#stateCame(subscription, [message.state])
+        if (subscription.leave_ref === undefined) this.#asking.delete(subscription)
+        subscription.state(message.state)
         break
       case 'attached':
-        if (message.ask === seat.attaching?.ask) this.#stateCame(seat, message.resumed ? [] : message.frames)
-        for (const reliable of seat.attached(message)) this.#parts.send(reliable)
-        if (seat.phase !== 'attaching' && seat.leave_ref === undefined) this.#asking.delete(seat)
+        if (message.ask === subscription.attaching?.ask)
+          this.#stateCame(subscription, message.resumed ? [] : message.frames)
+        for (const reliable of subscription.attached(message)) this.#parts.send(reliable)
+        if (subscription.phase !== 'attaching' && subscription.leave_ref === undefined)
+          this.#asking.delete(subscription)
         break
       case 'no_seat':
-        this.#stateCame(seat, [])
-        this.forget(seat)
-        seat.lost(message.ref)
+        this.#stateCame(subscription, [])
+        this.forget(subscription)
+        subscription.lost(message.ref)
         break
       case 'refused':
-        this.#joins.answered(seat, message.code)
-        this.#stateCame(seat, [])
-        this.forget(seat)
-        seat.fail(message.code, message.message, message.ref)
-        // Whoever holds nothing here has nothing to lose, and may find a place elsewhere.
-        if (message.code === 'overloaded' && seat.session.seats.size === 0)
-          seat.connection?.close('overloaded', message.message)
+        this.#joins.answered(subscription, message.code)
+        this.#stateCame(subscription, [])
+        this.forget(subscription)
+        subscription.fail(message.code, message.message, message.ref)
+        // A client that holds nothing here has nothing to lose, and may find a place elsewhere.
+        if (message.code === 'overloaded' && subscription.session.subscriptions.size === 0)
+          subscription.connection?.close('overloaded', message.message)
         break
       case 'error':
-        // A leave that failed is over: the client still has the seat, and may ask again.
-        if (message.ref !== undefined && message.ref === seat.leave_ref) seat.leave_ref = undefined
-        seat.refuse(message.code, message.message, message.ref)
+        // A leave that failed is over: the client still has the subscription, and may ask again.
+        if (message.ref !== undefined && message.ref === subscription.leave_ref)
+          subscription.leave_ref = undefined
+        subscription.refuse(message.code, message.message, message.ref)
         break
       case 'left':
-        this.forget(seat)
-        seat.left(message.ref, message.farewell)
+        this.forget(subscription)
+        subscription.left(message.ref, message.farewell)
     }
   }
 
-  #askJoin(seat: Seat): void {
+  #askJoin(subscription: Subscription): void {
     // Given up meanwhile.
-    if (seat.session.seats.get(seat.room_id) !== seat || !seat.join) return
-    this.#askState(seat)
+    if (subscription.session.subscriptions.get(subscription.room_id) !== subscription || !subscription.join)
+      return
+    this.#askState(subscription)
   }
 
-  #overdueJoin(seat: Seat): void {
-    if (this.#states.waits(seat))
-      this.#failJoin(seat, 'rate_limited', 'too much of whole rooms was asked for: try again later')
-    else this.#failJoin(seat, 'room_unavailable', `${seat.room_id} did not answer: try again`)
+  #overdueJoin(subscription: Subscription): void {
+    if (this.#states.waits(subscription))
+      this.#failJoin(subscription, 'rate_limited', 'too much of whole rooms was asked for: try again later')
+    else this.#failJoin(subscription, 'room_unavailable', `${subscription.room_id} did not answer: try again`)
   }
 
-  #failJoin(seat: Seat, code: ErrorCode, why: string): void {
-    if (seat.session.seats.get(seat.room_id) !== seat || !seat.join) return
-    const { ref } = seat.join
-    this.#joins.answered(seat, code)
-    if (this.#asking.has(seat) && !this.#states.waits(seat)) this.giveUp(seat, 'left')
-    else this.forget(seat)
-    seat.fail(code, why, ref)
+  #failJoin(subscription: Subscription, code: ErrorCode, why: string): void {
+    if (subscription.session.subscriptions.get(subscription.room_id) !== subscription || !subscription.join)
+      return
+    const { ref } = subscription.join
+    this.#joins.answered(subscription, code)
+    if (this.#asking.has(subscription) && !this.#states.waits(subscription)) this.giveUp(subscription, 'left')
+    else this.forget(subscription)
+    subscription.fail(code, why, ref)
   }
 
-  /** An owner that has yet to say where the seat stands is given it then. */
-  #sendReliable(seat: Seat, message: Reliable, bytes: number): void {
-    const ready = seat.unacked.add(message, bytes)
+  /** An owner that has yet to say where the subscription stands is given it then. */
+  #sendReliable(subscription: Subscription, message: Reliable, bytes: number): void {
+    const ready = subscription.unacked.add(message, bytes)
     if (!ready) {
       this.#parts.metrics.unackedRefused.inc()
-      seat.fail('room_unavailable', `${seat.room_id} has to wait: try again`, message.ref)
-    } else if (seat.phase !== 'attaching') this.#parts.send(ready)
+      subscription.fail('room_unavailable', `${subscription.room_id} has to wait: try again`, message.ref)
+    } else if (subscription.phase !== 'attaching') this.#parts.send(ready)
   }
 
-  /** Asks what a member has missed through no doing of its own: that does not wait, unless the seat does already. */
-  #askAttach(seat: Seat): void {
-    this.#asking.add(seat)
-    seat.asked_again_at = this.#parts.clock.monotonic()
-    if (!this.#states.waits(seat)) this.#sendAttach(seat)
+  /** Asks what a member has missed through no doing of its own: that does not wait, unless the subscription does already. */
+  #askAttach(subscription: Subscription): void {
+    this.#asking.add(subscription)
+    subscription.asked_again_at = this.#parts.clock.monotonic()
+    if (!this.#states.waits(subscription)) this.#sendAttach(subscription)
   }
 
-  #sendAttach(seat: Seat): void {
-    const question = seat.attachQuestion(this.#parts.node_id)
+  #sendAttach(subscription: Subscription): void {
+    const question = subscription.attachQuestion(this.#parts.node_id)
     if (question) this.#parts.send(question)
   }
 
-  #sendDetach({ room, member_id }: Seat): void {
+  #sendDetach({ room, member_id }: Subscription): void {
     this.#parts.send({ kind: 'detach', room, member_id })
   }
 
-  #sendLeave({ room, member_id, leave_ref }: Seat): void {
+  #sendLeave({ room, member_id, leave_ref }: Subscription): void {
     if (leave_ref !== undefined)
       this.#parts.send({ kind: 'leave', room, member_id, reason: 'left', ref: leave_ref })
   }
 
-  /** True: nobody at this edge is in the room any more. */
-  #remove(seat: Seat): boolean {
-    this.#asking.delete(seat)
-    this.#states.forget(seat)
-    this.#joins.abandoned(seat)
-    const { seats } = seat.session
-    if (seats.get(seat.room_id) === seat) seats.delete(seat.room_id)
-    const name = roomName(seat.room)
+  /** True: no one at this edge is in the room any more. */
+  #remove(subscription: Subscription): boolean {
+    this.#asking.delete(subscription)
+    this.#states.forget(subscription)
+    this.#joins.abandoned(subscription)
+    const { subscriptions } = subscription.session
+    if (subscriptions.get(subscription.room_id) === subscription) subscriptions.delete(subscription.room_id)
+    const name = roomName(subscription.room)
     const room = this.#rooms.get(name)
-    if (!room?.seats.delete(seat.member_id) || room.seats.size > 0) return false
+    if (!room?.subscriptions.delete(subscription.member_id) || room.subscriptions.size > 0) return false
     return this.#rooms.delete(name)
   }
 
-  #add(seat: Seat): void {
-    seat.session.seats.set(seat.room_id, seat)
-    const name = roomName(seat.room)
-    const room = this.#rooms.get(name) ?? { epoch: 0, state_bytes: ASSUMED_STATE_BYTES, seats: new Map() }
+  #add(subscription: Subscription): void {
+    subscription.session.subscriptions.set(subscription.room_id, subscription)
+    const name = roomName(subscription.room)
+    const room = this.#rooms.get(name) ?? {
+      epoch: 0,
+      state_bytes: ASSUMED_STATE_BYTES,
+      subscriptions: new Map(),
+    }
     this.#rooms.set(name, room)
-    room.seats.set(seat.member_id, seat)
+    room.subscriptions.set(subscription.member_id, subscription)
   }
 
   /** Seconds since a moment of the monotonic clock. */

@@ -8,12 +8,11 @@ import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
 import type { Found, SessionDescription, SessionQuery } from '../descriptions.ts'
 import { choose, lazily } from '../listing.ts'
 import type { RoomAddress, ToEdge, ToOwner } from '../traffic.ts'
-import { Connection } from './connection.ts'
+import { Connection, type ServerSocket } from './connection.ts'
 import { Conversation, type ConversationParts } from './conversation.ts'
 import { describeSession, sessionRanking, sessionsAskedFor } from './describe.ts'
 import { drainConnections } from './drain.ts'
 import { Edge } from './edge.ts'
-import { type Defer, endOfTurn, Flusher } from './flusher.ts'
 import { Handshake } from './handshake.ts'
 import { JoinRates } from './join-rates.ts'
 import { JoinWatch } from './join-watch.ts'
@@ -21,10 +20,10 @@ import { KeyCache, type KeyName } from './key-cache.ts'
 import type { AskKeyStatus } from './key-status.ts'
 import type { GatewayMetrics } from './metrics.ts'
 import { type GatewayOptions, gatewayOptions } from './options.ts'
+import { type Defer, endOfTurn, Flusher } from './outbox.ts'
 import type { PendingConnection } from './pending-connections.ts'
 import { Requests } from './requests.ts'
 import { GatewayServer } from './server.ts'
-import type { ServerSocket } from './server-socket.ts'
 import { SessionStore } from './session-store.ts'
 import { Sessions, SWEEP_MS } from './sessions.ts'
 import { TokenCheck } from './token-check.ts'
@@ -272,7 +271,7 @@ export class Gateway {
     drain.stop()
   }
 
-  /** Closes every socket (draining) and the port. Sends owners nothing: sessions and their seats can be resumed elsewhere. */
+  /** Closes every socket (draining) and the port. Sends owners nothing: sessions and their subscriptions can be resumed elsewhere. */
   async close(): Promise<void> {
     this.#draining = true
     this.#stop_sweep()

@@ -6,7 +6,7 @@ import type { Session } from './session.ts'
 const BURST_SECONDS = 3
 
 /**
- * How fast seats may be asked for at this node: by each player, whichever sessions that one comes with, and where a token names no player, by
+ * How fast subscriptions may be asked for at this node: by each player, whichever sessions that one comes with, and where a token names no player, by
  * each session, since many clients may share such a token.
  */
 export class JoinRates {

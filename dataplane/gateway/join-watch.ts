@@ -3,8 +3,8 @@ import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { noSpan, type Span, type Tracer } from '../../shared/tracing/tracer.ts'
 import { type RoomAddress, roomAttributes } from '../traffic.ts'
 import type { GatewayMetrics } from './metrics.ts'
-import type { Seat } from './seat.ts'
 import type { Session } from './session.ts'
+import type { Subscription } from './subscription.ts'
 
 /** What a watch is made of. */
 export interface JoinWatchParts {
@@ -21,7 +21,7 @@ export class JoinWatch {
     this.#parts = parts
   }
 
-  /** A client asks for a seat; what the owner does about it belongs to this span. */
+  /** A client asks for a subscription; what the owner does about it belongs to this span. */
   begin(session: Session, room: RoomAddress): Span {
     return this.#parts.tracer.span('join', {
       kind: 'server',
@@ -30,14 +30,14 @@ export class JoinWatch {
     })
   }
 
-  /** The client of a seat has its answer. */
-  answered(seat: Seat, result: 'joined' | ErrorCode): void {
+  /** The client of a subscription has its answer. */
+  answered(subscription: Subscription, result: 'joined' | ErrorCode): void {
     const { clock, metrics } = this.#parts
     metrics.joins.inc({ result })
-    if (result === 'joined') metrics.joinDuration.observe((clock.monotonic() - seat.asked_at) / 1000)
-    conclude(seat.join_span, result)
-    // A seat lives for hours, and would keep all that the span was told.
-    seat.join_span = noSpan
+    if (result === 'joined') metrics.joinDuration.observe((clock.monotonic() - subscription.asked_at) / 1000)
+    conclude(subscription.join_span, result)
+    // A subscription lives for hours, and would keep all that the span was told.
+    subscription.join_span = noSpan
   }
 
   /** The client is refused without a look at the room. */
@@ -46,10 +46,10 @@ export class JoinWatch {
     conclude(this.begin(session, room), code)
   }
 
-  /** The seat is given up; whoever had asked for it gets no answer any more. */
-  abandoned(seat: Seat): void {
-    seat.join_span.set({ 'roomful.result': 'abandoned' })
-    seat.join_span.end()
+  /** The subscription is given up; whoever had asked for it gets no answer any more. */
+  abandoned(subscription: Subscription): void {
+    subscription.join_span.set({ 'roomful.result': 'abandoned' })
+    subscription.join_span.end()
   }
 }
 

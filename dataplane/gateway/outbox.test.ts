@@ -1,9 +1,8 @@
 import { Registry } from 'prom-client'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
-import { Flusher } from './flusher.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
-import { type ByteSink, Outbox } from './outbox.ts'
+import { type ByteSink, Flusher, Outbox } from './outbox.ts'
 
 /** A socket whose kernel takes `room` bytes and then no more. */
 class SlowSocket implements ByteSink {

@@ -1,5 +1,5 @@
 import { type Frame, joinFrames } from '../frame.ts'
-import type { Flushable, Flusher } from './flusher.ts'
+import type { GatewayMetrics } from './metrics.ts'
 
 /** What an outbox needs of a TCP socket; `net.Socket` has it. */
 export interface ByteSink {
@@ -43,7 +43,7 @@ const EAGER_BYTES = 64 * 1024
  * A whole state is as large as the game made it, so the largest one under way is not held against the client: both bounds are meant
  * on top of it. What waits for one client is at most the limit, that state and one frame.
  */
-export class Outbox implements Flushable {
+export class Outbox {
   readonly #socket: ByteSink
   readonly #flusher: Flusher
   readonly #bounds: OutboxBounds
@@ -176,5 +176,56 @@ export class Outbox implements Flushable {
     if (!this.#awaited || this.#closed || waiting > this.#bounds.high_water_bytes / 4) return
     this.#awaited = false
     this.#listener.hasRoom()
+  }
+}
+
+/** Runs `callback` when the present turn of the event loop is over. */
+export type Defer = (callback: () => void) => void
+
+/**
+ * Behind every promise continuation of the present turn, and before any other input or output: what rooms, acks and answers say in one
+ * turn is in one write, and none of it waits for other sockets.
+ */
+export const endOfTurn: Defer = (callback) => queueMicrotask(() => process.nextTick(callback))
+
+/** Writes each outbox that got something, once per turn. */
+export class Flusher {
+  readonly #defer: Defer
+  readonly #metrics: GatewayMetrics
+  #waiting: Outbox[] = []
+
+  constructor(defer: Defer, metrics: GatewayMetrics) {
+    this.#defer = defer
+    this.#metrics = metrics
+  }
+
+  /** To be flushed at the end of this turn. */
+  add(outbox: Outbox): void {
+    if (this.#waiting.push(outbox) === 1) this.#defer(this.#run)
+  }
+
+  /** Flushes one outbox without waiting for the end of the turn. */
+  now(outbox: Outbox): void {
+    const bytes = outbox.flush()
+    if (bytes > 0) this.#count(1, bytes)
+  }
+
+  #run = (): void => {
+    const waiting = this.#waiting
+    this.#waiting = []
+    let bytes = 0
+    let writes = 0
+    for (const outbox of waiting) {
+      const written = outbox.flush()
+      if (written === 0) continue
+      bytes += written
+      writes += 1
+    }
+    if (writes > 0) this.#count(writes, bytes)
+  }
+
+  #count(writes: number, bytes: number): void {
+    this.#metrics.socketWrites.inc(writes)
+    this.#metrics.writtenBytes.inc(bytes)
   }
 }

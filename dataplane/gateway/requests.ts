@@ -4,11 +4,10 @@ import type { ClientMessage, Limits } from '../../shared/protocol/messages.ts'
 import { type RoomAddress, roomId } from '../traffic.ts'
 import type { Connection } from './connection.ts'
 import type { Edge } from './edge.ts'
-import { errorMessage } from './error-message.ts'
 import type { JoinRates } from './join-rates.ts'
 import type { JoinWatch } from './join-watch.ts'
-import type { Seat } from './seat.ts'
 import type { Session } from './session.ts'
+import type { Subscription } from './subscription.ts'
 
 /** A message that asks something of a session; `hello` and `token` are about who it is. */
 export type Request = Exclude<ClientMessage, { t: 'hello' | 'token' }>
@@ -38,7 +37,9 @@ export class Requests {
   handle(session: Session, connection: Connection, request: Request, bytes: number): void {
     switch (request.t) {
       case 'message':
-        this.#withSeat(session, connection, request, (seat) => this.#edge.message(seat, request, bytes))
+        this.#withSubscription(session, connection, request, (subscription) =>
+          this.#edge.message(subscription, request, bytes),
+        )
         break
       case 'ping':
         connection.send({ t: 'pong', at: request.at, server_time: timestamp(this.#clock.now()) })
@@ -47,16 +48,20 @@ export class Requests {
         this.#join(session, connection, request)
         break
       case 'leave':
-        this.#withSeat(session, connection, request, (seat) => this.#edge.leave(seat, request.ref))
+        this.#withSubscription(session, connection, request, (subscription) =>
+          this.#edge.leave(subscription, request.ref),
+        )
         break
       case 'state.resync':
-        this.#withSeat(session, connection, request, (seat) => this.#edge.resync(seat, request))
+        this.#withSubscription(session, connection, request, (subscription) =>
+          this.#edge.resync(subscription, request),
+        )
     }
   }
 
   /**
    * Refuses what was not even looked at. A reliable message to a room the session is in is settled by the room's owner, among the
-   * others of its seat, and answered from there.
+   * others of its subscription, and answered from there.
    */
   refuse(
     session: Session,
@@ -70,56 +75,57 @@ export class Requests {
     message: string,
   ): void {
     const { t, ref, room_id } = refused
-    const seat = t === 'message' && room_id !== undefined ? session.seats.get(room_id) : undefined
-    if (seat?.taken && ref !== undefined) this.#edge.refuse(seat, code, message, ref)
-    else connection.send(errorMessage(code, message, { ref }))
+    const subscription =
+      t === 'message' && room_id !== undefined ? session.subscriptions.get(room_id) : undefined
+    if (subscription?.taken && ref !== undefined) this.#edge.refuse(subscription, code, message, ref)
+    else connection.sendError(code, message, { ref })
   }
 
   #join(session: Session, connection: Connection, request: Extract<Request, { t: 'join' }>): void {
     const { ref, room_type, options } = request
     const room: RoomAddress = { project_id: session.project_id, room_type, key: options.key ?? 'default' }
     const room_id = roomId(room)
-    const seat = session.seats.get(room_id)
+    const subscription = session.subscriptions.get(room_id)
     const refused = this.#refusal(session, room_type, room_id)
     if (refused) {
       this.#joins.refused(session, room, refused.code)
-      connection.send(errorMessage(refused.code, refused.message, { ref, room_id }))
+      connection.sendError(refused.code, refused.message, { ref, room_id })
       return
     }
-    if (seat) this.#edge.finishLeave(seat)
+    if (subscription) this.#edge.finishLeave(subscription)
     this.#edge.join(session, connection, room, request)
   }
 
-  /** Why a session may not ask for a seat, or undefined. */
+  /** Why a session may not ask for a subscription, or undefined. */
   #refusal(session: Session, room_type: string, room_id: string): JoinRefusal | undefined {
     // A colon parts type and key in a room id, so no room type has one.
     if (room_type.includes(':'))
       return { code: 'unknown_room_type', message: `there is no room type "${room_type}"` }
     if (!session.allows(room_type, room_id))
       return { code: 'forbidden', message: `the token does not allow ${room_id}` }
-    const seat = session.seats.get(room_id)
-    if (seat && seat.leave_ref === undefined)
+    const subscription = session.subscriptions.get(room_id)
+    if (subscription && subscription.leave_ref === undefined)
       return { code: 'already_joined', message: `the session is in ${room_id}, or joining it, already` }
     const { max_rooms } = this.#limits
-    if (!seat && session.seats.size >= max_rooms)
+    if (!subscription && session.subscriptions.size >= max_rooms)
       return { code: 'too_many_rooms', message: `a session may be in ${max_rooms} rooms: leave one first` }
     if (!this.#join_rates.take(session)) return { code: 'rate_limited', message: this.#join_rates.text }
     return undefined
   }
 
-  #withSeat(
+  #withSubscription(
     session: Session,
     connection: Connection,
     request: Extract<Request, { room_id: string }>,
-    handle: (seat: Seat) => void,
+    handle: (subscription: Subscription) => void,
   ): void {
-    const seat = session.seats.get(request.room_id)
-    if (seat?.taken) {
-      handle(seat)
+    const subscription = session.subscriptions.get(request.room_id)
+    if (subscription?.taken) {
+      handle(subscription)
       return
     }
     const ref = 'ref' in request ? request.ref : undefined
     const { room_id } = request
-    connection.send(errorMessage('not_in_room', `the session is not in ${room_id}`, { ref, room_id }))
+    connection.sendError('not_in_room', `the session is not in ${room_id}`, { ref, room_id })
   }
 }

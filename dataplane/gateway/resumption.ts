@@ -2,7 +2,6 @@ import type { Clock } from '../../shared/clock.ts'
 import type { ResumePosition } from '../../shared/protocol/messages.ts'
 import type { Connection } from './connection.ts'
 import type { Edge } from './edge.ts'
-import { errorMessage } from './error-message.ts'
 import type { GatewayMetrics } from './metrics.ts'
 import type { Session } from './session.ts'
 
@@ -12,7 +11,7 @@ export interface ResumedRoom {
   readonly resumed: boolean
 }
 
-/** What bringing seats back takes. */
+/** What bringing subscriptions back takes. */
 export interface ResumptionParts {
   readonly edge: Edge
   readonly clock: Clock
@@ -22,11 +21,11 @@ export interface ResumptionParts {
 }
 
 /**
- * Brings the seats of a resuming session back. The client names the rooms it wants to keep; the session leaves the others, among them
+ * Brings the subscriptions of a resuming session back. The client names the rooms it wants to keep; the session leaves the others, among them
  * those whose `joined` never arrived, so that the client can simply join again. Calls `done` once, when every owner has answered or
  * `wait_ms` is over; a room without an answer counts as not resumed, and its frames follow when they come.
  */
-export function bringSeatsBack(
+export function resumeRooms(
   session: Session,
   connection: Connection,
   positions: readonly ResumePosition[],
@@ -44,17 +43,17 @@ export function bringSeatsBack(
     done([...resumed].map(([room_id, is_resumed]) => ({ room_id, resumed: is_resumed })))
   }
   const cancel = clock.schedule(wait_ms, finish)
-  for (const seat of [...session.seats.values()])
-    if (!listed.has(seat.room_id) || !seat.taken) edge.giveUp(seat, 'left')
+  for (const subscription of [...session.subscriptions.values()])
+    if (!listed.has(subscription.room_id) || !subscription.taken) edge.giveUp(subscription, 'left')
   for (const [room_id, position] of listed) {
-    const seat = session.seats.get(room_id)
-    if (!seat) {
+    const subscription = session.subscriptions.get(room_id)
+    if (!subscription) {
       waiting -= 1
       metrics.roomResumes.inc({ result: 'lost' })
-      connection.send(errorMessage('not_in_room', `the session is not in ${room_id}`, { room_id }))
+      connection.sendError('not_in_room', `the session is not in ${room_id}`, { room_id })
       continue
     }
-    edge.attach(seat, connection, position, (result) => {
+    edge.attach(subscription, connection, position, (result) => {
       waiting -= 1
       metrics.roomResumes.inc({ result })
       resumed.set(room_id, result === 'frames')

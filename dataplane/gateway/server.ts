@@ -4,9 +4,9 @@ import type { Duplex } from 'node:stream'
 import { WebSocketServer } from 'ws'
 import type { Clock } from '../../shared/clock.ts'
 import { RateLimits } from '../../shared/rate-limit.ts'
+import { ServerSocket } from './connection.ts'
 import type { GatewayMetrics } from './metrics.ts'
 import { type PendingBounds, type PendingConnection, PendingConnections } from './pending-connections.ts'
-import { ServerSocket } from './server-socket.ts'
 import { TrustedProxies } from './trusted-proxies.ts'
 
 /** What a server needs to know about the sockets it accepts. */

@@ -2,8 +2,8 @@ import type { TokenClaims } from '../../shared/tokens.ts'
 import type { PaceLevel } from './message-pace.ts'
 import type { ResumeRight } from './resume-token.ts'
 
-/** A seat of a session, as its record names it. */
-export interface RecordedSeat {
+/** A subscription of a session, as its record names it. */
+export interface RecordedSubscription {
   readonly room_type: string
   readonly key: string
   readonly member_id: string
@@ -23,8 +23,8 @@ export interface SessionRecord {
   /** The node that holds the session's socket, or held it last. */
   readonly node_id: string
   readonly right: ResumeRight
-  /** Every seat the session may have. Some may be gone: their rooms say so. */
-  readonly seats: readonly RecordedSeat[]
+  /** Every subscription the session may have. Some may be gone: their rooms say so. */
+  readonly seats: readonly RecordedSubscription[]
   /** When the connection, or the last one, came: milliseconds since 1970. */
   readonly connected_at: number
   /** Whether the socket is lost. */

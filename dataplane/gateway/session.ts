@@ -3,11 +3,10 @@ import type { Clock } from '../../shared/clock.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import type { TraceContext } from '../../shared/tracing/tracer.ts'
 import type { Connection } from './connection.ts'
-import type { ErrorMessage } from './error-message.ts'
 import { type MessagePace, spent } from './message-pace.ts'
 import type { ResumeRight } from './resume-token.ts'
-import type { Seat } from './seat.ts'
 import type { QuotaPlace, SessionRecord } from './session-record.ts'
+import type { Subscriber, Subscription } from './subscription.ts'
 
 /** What a session is made of. */
 export interface SessionParts {
@@ -19,8 +18,8 @@ export interface SessionParts {
   readonly clock: Clock
 }
 
-/** One client's identity, with its seats, from the handshake that brought it here to the one that takes it elsewhere. */
-export class Session {
+/** One client's identity, with its subscriptions, from the handshake that brought it here to the one that takes it elsewhere. */
+export class Session implements Subscriber {
   readonly session_id: string
   readonly project_id: string
   /** How fast the client may send. */
@@ -28,7 +27,7 @@ export class Session {
   /** Its place among the sessions of its player, where those have a bound. */
   readonly place: QuotaPlace | undefined
   /** Seats by room id; also those being joined or left. */
-  readonly seats = new Map<string, Seat>()
+  readonly subscriptions = new Map<string, Subscription>()
   /** The span of the handshake that brought it here, for what the client asks to go on with. */
   trace: TraceContext | undefined
   readonly #clock: Clock
@@ -97,7 +96,9 @@ export class Session {
 
   /** Rooms the session is in: neither still joining nor leaving. */
   get room_ids(): string[] {
-    return [...this.seats.values()].filter((seat) => seat.taken).map((seat) => seat.room_id)
+    return [...this.subscriptions.values()]
+      .filter((subscription) => subscription.taken)
+      .map((subscription) => subscription.room_id)
   }
 
   /** The session is on this connection from now on. */
@@ -141,14 +142,9 @@ export class Session {
     return this.#token_due === undefined || this.#clock.monotonic() >= this.#token_due
   }
 
-  /** Tells the client that something failed; one without a connection hears nothing. */
-  refuse(error: ErrorMessage): void {
-    this.#connection?.send(error)
-  }
-
   /** What another node needs to go on with the session; `node_id` is this one. */
   record(node_id: string): SessionRecord {
-    const seats = [...this.seats.values()].map(({ room: { room_type, key }, member_id }) => ({
+    const seats = [...this.subscriptions.values()].map(({ room: { room_type, key }, member_id }) => ({
       room_type,
       key,
       member_id,

@@ -99,12 +99,12 @@ export class Sessions {
     this.#run(this.save(session), session)
   }
 
-  /** The session has lost its connection and waits to be resumed, with its seats. One that has no seat has nothing to wait for, and ends. */
+  /** The session has lost its connection and waits to be resumed, with its subscriptions. One that has no subscription has nothing to wait for, and ends. */
   detach(session: Session): void {
     if (!this.#keptFor(session)) return
     session.disconnect()
     this.#parts.edge.detach(session)
-    if (session.seats.size > 0) this.saveLater(session)
+    if (session.subscriptions.size > 0) this.saveLater(session)
     else this.end(session, 'left')
   }
 
@@ -121,7 +121,7 @@ export class Sessions {
     this.#run(this.#finish(ending), session)
   }
 
-  /** Another node has the session: nothing is left of it here. Its seats are the other node's now. */
+  /** Another node has the session: nothing is left of it here. Its subscriptions are the other node's now. */
   drop(session: Session): void {
     if (!this.#keptFor(session)) return
     this.#sessions.delete(session.session_id)
@@ -202,12 +202,14 @@ export class Sessions {
     const mine = await keeper.end()
     if (!this.#endings.delete(ending)) return
     if (!mine) this.#forgetSeats(session)
-    else for (const seat of [...session.seats.values()]) this.#parts.edge.giveUp(seat, reason)
+    else
+      for (const subscription of [...session.subscriptions.values()])
+        this.#parts.edge.giveUp(subscription, reason)
     if (mine && session.place) await this.#parts.store.leave(session.session_id, session.place)
   }
 
   #forgetSeats(session: Session): void {
-    for (const seat of [...session.seats.values()]) this.#parts.edge.abandon(seat)
+    for (const subscription of [...session.subscriptions.values()]) this.#parts.edge.abandon(subscription)
   }
 
   /** Lets work on a record run by itself. What the store does not answer is done again by the sweep. */

@@ -1,6 +1,6 @@
 import type { Clock } from '../../shared/clock.ts'
 import { RateLimits } from '../../shared/rate-limit.ts'
-import type { Seat } from './seat.ts'
+import type { Subscription } from './subscription.ts'
 
 /** So many seconds' worth of whole states may come at once. */
 const BURST_SECONDS = 8
@@ -20,14 +20,14 @@ export class StatePace {
   readonly #clock: Clock
   readonly #per_second: number
   readonly #budgets: RateLimits
-  readonly #on_turn: (seat: Seat) => void
+  readonly #on_turn: (subscription: Subscription) => void
   /** Asked for, and not answered. */
-  readonly #asked = new Map<Seat, Charge>()
+  readonly #asked = new Map<Subscription, Charge>()
   /** By player, the oldest first. */
-  readonly #waiting = new Map<string, Map<Seat, Charge>>()
+  readonly #waiting = new Map<string, Map<Subscription, Charge>>()
 
-  /** `on_turn`: a seat that had to wait may ask now. */
-  constructor(clock: Clock, bytes_per_second: number, on_turn: (seat: Seat) => void) {
+  /** `on_turn`: a subscription that had to wait may ask now. */
+  constructor(clock: Clock, bytes_per_second: number, on_turn: (subscription: Subscription) => void) {
     this.#clock = clock
     this.#per_second = bytes_per_second
     this.#budgets = new RateLimits(clock, {
@@ -38,61 +38,61 @@ export class StatePace {
   }
 
   /**
-   * A seat is about to ask for a whole state of about so many bytes. False: it has to wait for `on_turn`. A client that asks of its own accord
+   * A subscription is about to ask for a whole state of about so many bytes. False: it has to wait for `on_turn`. A client that asks of its own accord
    * (`asked_for`), which a sound one hardly ever does, has one second's worth used up even by a small state.
    */
-  ask(seat: Seat, bytes: number, asked_for: boolean): boolean {
-    if (this.#asked.has(seat)) return true
-    if (this.waits(seat)) return false
+  ask(subscription: Subscription, bytes: number, asked_for: boolean): boolean {
+    if (this.#asked.has(subscription)) return true
+    if (this.waits(subscription)) return false
     const least = asked_for ? this.#per_second : 0
     const charge = { charged: Math.max(bytes, least), least }
-    const { player } = seat.session
+    const { player } = subscription.session
     const queue = this.#waiting.get(player)
     if (!queue?.size && this.#budgets.of(player).left >= 1) {
-      this.#charge(seat, charge)
+      this.#charge(subscription, charge)
       return true
     }
-    if (queue) queue.set(seat, charge)
+    if (queue) queue.set(subscription, charge)
     else {
-      this.#waiting.set(player, new Map([[seat, charge]]))
+      this.#waiting.set(player, new Map([[subscription, charge]]))
       this.#wait(player)
     }
     return false
   }
 
-  /** Whether a seat has to wait before it asks. */
-  waits(seat: Seat): boolean {
-    return this.#waiting.get(seat.session.player)?.has(seat) ?? false
+  /** Whether a subscription has to wait before it asks. */
+  waits(subscription: Subscription): boolean {
+    return this.#waiting.get(subscription.session.player)?.has(subscription) ?? false
   }
 
-  /** A seat was answered with a state of so many bytes, or with none (0). */
-  answered(seat: Seat, bytes: number): void {
-    const { charged, least } = this.#asked.get(seat) ?? { charged: 0, least: 0 }
-    this.forget(seat)
-    const { player } = seat.session
+  /** A subscription was answered with a state of so many bytes, or with none (0). */
+  answered(subscription: Subscription, bytes: number): void {
+    const { charged, least } = this.#asked.get(subscription) ?? { charged: 0, least: 0 }
+    this.forget(subscription)
+    const { player } = subscription.session
     this.#budgets.of(player).charge(Math.max(bytes, least) - charged)
     this.#next(player)
   }
 
-  /** A seat waits for nothing any more. What it has asked for stays charged: its owner has made it. */
-  forget(seat: Seat): void {
-    this.#asked.delete(seat)
-    this.#waiting.get(seat.session.player)?.delete(seat)
+  /** A subscription waits for nothing any more. What it has asked for stays charged: its owner has made it. */
+  forget(subscription: Subscription): void {
+    this.#asked.delete(subscription)
+    this.#waiting.get(subscription.session.player)?.delete(subscription)
   }
 
-  #charge(seat: Seat, charge: Charge): void {
-    this.#budgets.of(seat.session.player).charge(charge.charged)
-    this.#asked.set(seat, charge)
+  #charge(subscription: Subscription, charge: Charge): void {
+    this.#budgets.of(subscription.session.player).charge(charge.charged)
+    this.#asked.set(subscription, charge)
   }
 
   /** Lets those of a player ask whose turn it is. */
   #next(player: string): void {
     const queue = this.#waiting.get(player)
-    for (const [seat, charge] of queue ?? []) {
+    for (const [subscription, charge] of queue ?? []) {
       if (this.#budgets.of(player).left < 1) return
-      queue!.delete(seat)
-      this.#charge(seat, charge)
-      this.#on_turn(seat)
+      queue!.delete(subscription)
+      this.#charge(subscription, charge)
+      this.#on_turn(subscription)
     }
   }
 

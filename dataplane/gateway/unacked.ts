@@ -4,7 +4,7 @@ import type { ToOwner } from '../traffic.ts'
 /** A message whose ref the owner is to settle. */
 export type Reliable = Extract<ToOwner, { kind: 'message' | 'refuse' }> & { readonly ref: number }
 
-/** How much of one seat may wait to be settled. */
+/** How much of one subscription may wait to be settled. */
 export interface UnackedLimits {
   readonly messages: number
   /** Of the frames they came in; one message may always wait. */
@@ -17,8 +17,8 @@ interface Kept {
 }
 
 /**
- * The reliable messages of one seat that its owner has not settled yet, in the order of their refs. The way to an owner may lose some,
- * and an owner may die with them: whoever is owner then is given them again. Each names the one before it, so that none is ever
+ * The reliable messages of one subscription that its owner has not settled yet, in the order of their refs. The way to an owner may lose some,
+ * and an owner may die with them: the next owner is given them again. Each names the one before it, so that none is ever
  * skipped; and those that there was no room for, so that no ack ever stands for one of them.
  */
 export class Unacked {
@@ -68,7 +68,7 @@ export class Unacked {
 
   /**
    * The owner has refused this one, which is not settled before an ack covers it: an owner may end before it has written its refusal down. So
-   * whoever is owner then is told of the refusal in the message's place, since the client may not know of it either.
+   * the next owner is told of the refusal in the message's place, since the client may not know of it either.
    */
   refused(ref: number, code: ErrorCode, text: string): void {
     const index = this.#kept.findIndex(({ message }) => message.ref === ref)

@@ -1,7 +1,7 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { ResumePosition, ServerMessage } from '../../shared/protocol/messages.ts'
-import { noSpan, type Span } from '../../shared/tracing/tracer.ts'
-import { type Frame, frame } from '../frame.ts'
+import type { ResumePosition, ServerMessage, Subprotocol } from '../../shared/protocol/messages.ts'
+import { noSpan, type Span, type TraceContext } from '../../shared/tracing/tracer.ts'
+import { type Frame, frame, joinFrames } from '../frame.ts'
 import {
   type Frames,
   type JoinedSeat,
@@ -12,21 +12,18 @@ import {
   type ToOwner,
 } from '../traffic.ts'
 import type { Connection, DirectMessage } from './connection.ts'
-import { errorMessage } from './error-message.ts'
-import type { Flush } from './flush.ts'
-import { HeldFrames } from './held-frames.ts'
-import type { Session } from './session.ts'
+import type { Outbox } from './outbox.ts'
 import { type Reliable, Unacked, type UnackedLimits } from './unacked.ts'
 
 /**
- * How far a seat has come:
+ * How far a subscription has come:
  * `joining` the owner has not answered; `live` gets every flush; `stalled` the client is behind, so patches are dropped and events held;
  * `resyncing` it has read, and waits for the state that replaces what was dropped; `detached` the session has no socket; `attaching`
  * it has one again, and the owner has not said yet what was missed.
  */
-export type SeatPhase = 'joining' | 'live' | 'stalled' | 'resyncing' | 'detached' | 'attaching'
+export type SubscriptionPhase = 'joining' | 'live' | 'stalled' | 'resyncing' | 'detached' | 'attaching'
 
-/** How an `attach` ended: what was missed went out as `frames`, a whole state did, or there is no seat. */
+/** How an `attach` ended: what was missed went out as `frames`, a whole state did, or there is no subscription. */
 export type AttachResult = 'frames' | 'resync' | 'lost'
 
 /** An `attach` that the owner has not answered. */
@@ -37,15 +34,60 @@ interface PendingAttach {
   readonly answered?: (result: AttachResult) => void
 }
 
-/** What became of a flush: it went out (or is none of this seat's business), the client turned out to be behind, or earlier ones are missing. */
+/** What became of a flush: it went out (or is none of this subscription's business), the client turned out to be behind, or earlier ones are missing. */
 export type FlushResult = 'passed' | 'stalled' | 'missed'
 
-/** What a new seat asks its owner for. */
+/** The session that a subscription belongs to. */
+export interface Subscriber {
+  readonly session_id: string
+  /** By what the limits of a node count; see `Session.player`. */
+  readonly player: string
+  /** How often it was resumed. */
+  readonly right: { readonly turn: number }
+  readonly trace: TraceContext | undefined
+  readonly connection: Connection | undefined
+  /** By room id. */
+  readonly subscriptions: Map<string, Subscription>
+}
+
+/** What a new subscription asks its owner for. */
 export type JoinQuestion = Extract<ToOwner, { kind: 'join' }>
 
+/** What one flush of a room has for everyone: the same bytes for every member that speaks a codec. */
+export class Flush {
+  readonly seq: number
+  readonly #patch: Frames | undefined
+  readonly #rest: Frames | undefined
+  readonly #joined = new Map<Subprotocol, Frame>()
+
+  constructor(seq: number, patch: Frames | undefined, rest: Frames | undefined) {
+    this.seq = seq
+    this.#patch = patch
+    this.#rest = rest
+  }
+
+  /** The patch and what follows it, as one buffer; undefined when there is nothing in this codec. */
+  whole(codec: Subprotocol): Frame | undefined {
+    const patch = this.#patch?.[codec]
+    const rest = this.#rest?.[codec]
+    if (!patch || !rest) return patch ?? rest
+    let both = this.#joined.get(codec)
+    if (!both) {
+      both = joinFrames([patch, rest])
+      this.#joined.set(codec, both)
+    }
+    return both
+  }
+
+  /** Events and presence only. */
+  rest(codec: Subprotocol): Frame | undefined {
+    return this.#rest?.[codec]
+  }
+}
+
 /** One session in one room, as the edge sees it: decides which of the room's frames its client gets, and when. */
-export class Seat {
-  readonly session: Session
+export class Subscription {
+  readonly session: Subscriber
   readonly room: RoomAddress
   readonly room_id: string
   readonly member_id: string
@@ -64,19 +106,19 @@ export class Seat {
   /** What the client has asked for the whole state with, until it has one. */
   resync: Pick<Extract<ToOwner, { kind: 'resync' }>, 'have_seq' | 'reason'> | undefined
   readonly #held = new HeldFrames()
-  #phase: SeatPhase
+  #phase: SubscriptionPhase
   #connection: Connection | undefined
   #attach: PendingAttach | undefined
-  /** The owner's epoch under which the seat is attached, and the last flush that is known here. */
+  /** The owner's epoch under which the subscription is attached, and the last flush that is known here. */
   #epoch = 0
   #seq = 0
   #stalled_at_seq = 0
   #settled = 0
   #sample: { readonly ref: number; readonly at: number } | undefined
 
-  /** With `join`: a seat that `session` asks for over its present connection. Without: one it has had, while it is without a connection. */
+  /** With `join`: a subscription that `session` asks for over its present connection. Without: one it has had, while it is without a connection. */
   constructor(
-    session: Session,
+    session: Subscriber,
     room: RoomAddress,
     member_id: string,
     limits: UnackedLimits,
@@ -95,7 +137,7 @@ export class Seat {
     this.#connection = join && session.connection
   }
 
-  get phase(): SeatPhase {
+  get phase(): SubscriptionPhase {
     return this.#phase
   }
 
@@ -104,7 +146,7 @@ export class Seat {
     return this.#connection
   }
 
-  /** Whether the session is in the room: the owner has said so, and nobody has asked to leave. */
+  /** Whether the session is in the room: the owner has said so, and the client has not asked to leave. */
   get taken(): boolean {
     return this.#phase !== 'joining' && this.leave_ref === undefined
   }
@@ -155,7 +197,7 @@ export class Seat {
     return this.#epoch >= epoch
   }
 
-  /** One flush of the owner under `epoch`, for everybody in the room. */
+  /** One flush of the owner under `epoch`, for everyone in the room. */
   flush(flush: Flush, epoch: number): FlushResult {
     const connection = this.#connection
     if (!connection || !this.#attached) return 'passed'
@@ -194,7 +236,7 @@ export class Seat {
     return this.#sampled(ack)
   }
 
-  /** The join took effect with the flush `seq` of the owner under `epoch`. False: there is nobody any more to be told. */
+  /** The join took effect with the flush `seq` of the owner under `epoch`. False: the client is gone and cannot be told. */
   joined({ ref, member_id, members, snapshot }: JoinedSeat, epoch: number, seq: number): boolean {
     const connection = this.#connection
     this.join = undefined
@@ -210,7 +252,7 @@ export class Seat {
     return true
   }
 
-  /** The client has read: from now on the seat waits for a state. False when it was not stalled. */
+  /** The client has read: from now on the subscription waits for a state. False when it was not stalled. */
   awaitState(now: number): boolean {
     if (this.#phase !== 'stalled') return false
     this.#phase = 'resyncing'
@@ -292,15 +334,15 @@ export class Seat {
     return this.unacked.again(ack ?? 0)
   }
 
-  /** The owner holds no seat for this member. */
+  /** The owner holds no subscription for this member. */
   lost(ref: number | undefined): void {
     this.#held.drop(this.#connection?.outbox)
     if (this.leave_ref !== undefined) this.#send({ t: 'left', ref: this.leave_ref, room_id: this.room_id })
-    else this.fail('not_in_room', 'the seat in this room is gone: join again', ref)
+    else this.fail('not_in_room', 'the subscription in this room is gone: join again', ref)
     this.#answerAttach('lost')
   }
 
-  /** The seat is given up: because the client asked, or with a farewell. */
+  /** The subscription is given up: because the client asked, or with a farewell. */
   left(ref: number | undefined, farewell: ServerMessage | undefined): void {
     this.#held.drop(this.#connection?.outbox)
     if (ref !== undefined) this.#send({ t: 'left', ref, room_id: this.room_id })
@@ -316,7 +358,7 @@ export class Seat {
 
   /** Tells the client that something about this room failed. */
   fail(code: ErrorCode, message: string, ref: number | undefined): void {
-    this.#send(errorMessage(code, message, { ref, room_id: this.room_id }))
+    this.#connection?.sendError(code, message, { ref, room_id: this.room_id })
   }
 
   /** A reliable message is on its way; one at a time is timed. */
@@ -368,6 +410,42 @@ export class Seat {
     this.resync = undefined
     const bytes = this.#connection && frames[this.#connection.codec.subprotocol]
     if (bytes) this.#connection?.outbox.pushState(bytes)
+  }
+}
+
+/** Frames that wait until the client of a stalled subscription has its state; they count towards what its outbox may hold. */
+class HeldFrames {
+  #frames: Frame[] = []
+  #bytes = 0
+  #ack: number | undefined
+
+  /** Keeps a frame, in order; when the outbox's limit is reached, the connection is over and nothing is kept. */
+  add(frame: Frame, outbox: Outbox): void {
+    if (!outbox.hold(frame.length)) return
+    this.#frames.push(frame)
+    this.#bytes += frame.length
+  }
+
+  /** Keeps the highest ack. */
+  ack(ref: number): void {
+    this.#ack = Math.max(this.#ack ?? 0, ref)
+  }
+
+  /** Gives everything to the outbox; returns the ack that comes after it. */
+  release(outbox: Outbox): number | undefined {
+    const frames = this.#frames
+    const ack = this.#ack
+    this.drop(outbox)
+    for (const frame of frames) outbox.push(frame)
+    return ack
+  }
+
+  /** Forgets everything. `outbox`: the one it was counted by, unless that is closed. */
+  drop(outbox?: Outbox): void {
+    outbox?.release(this.#bytes)
+    this.#frames = []
+    this.#bytes = 0
+    this.#ack = undefined
   }
 }
 
