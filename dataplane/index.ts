@@ -10,6 +10,7 @@ export {
   type Member,
   type RoomContext,
   type RoomDefinition,
+  RoomDefinitionError,
   type RoomEvents,
   type RoomMessages,
   type RoomOptions,
@@ -17,7 +18,6 @@ export {
   type RoomState,
   type TaskOutcome,
 } from './rooms/definition.ts'
-export { RoomDefinitionError } from './rooms/definition-check.ts'
 
 /**
  * Starts a node in this process with the given room types; everything else has the defaults of the environment variables. Loaded when

@@ -5,8 +5,7 @@ import type { Logger } from '../shared/log.ts'
 import type { Store } from '../shared/store/port.ts'
 import { noTracer, type Tracer } from '../shared/tracing/tracer.ts'
 import { startNode } from './node.ts'
-import { loadRooms } from './rooms/loader.ts'
-import { watchRooms } from './rooms/watch.ts'
+import { loadRooms, watchRooms } from './rooms/loader.ts'
 import { startWatchdog } from './watchdog/watchdog.ts'
 
 export interface DataplaneParts {

@@ -88,6 +88,9 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
     }
 )
 
+/** A session asks to join. */
+export type JoinRequest = Extract<ToOwner, { kind: 'join' }>
+
 /** What spans say of the room they have to do with. */
 export const roomAttributes = (room: RoomAddress) => ({
   'roomful.room_id': roomId(room),

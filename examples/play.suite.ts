@@ -1,6 +1,6 @@
 import type { Member, RoomDefinition } from '../dataplane/rooms/definition.ts'
-import { createState, Logic } from '../dataplane/rooms/logic.ts'
-import { validate } from '../dataplane/rooms/validate.ts'
+import { validate } from '../dataplane/rooms/failures.ts'
+import { createState, Logic } from '../dataplane/rooms/handlers.ts'
 import type { Json } from '../shared/json.ts'
 import type { RoomState, TypedRoom } from '../shared/room-types.ts'
 import { FakeClock } from '../test/support/fake-clock.ts'

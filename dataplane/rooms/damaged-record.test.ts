@@ -11,8 +11,7 @@ import { counting } from '../../test/support/rooms/counting-room.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { TestMember } from '../../test/support/rooms/test-member.ts'
 import { defineRoom } from './definition.ts'
-import { JournalFormat } from './journal.ts'
-import { restore } from './restore.ts'
+import { JournalFormat, restore } from './journal.ts'
 
 const ROOM = 'prj_test/board:a'
 const LONG_MS = 600_000

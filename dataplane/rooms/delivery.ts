@@ -1,11 +1,19 @@
-import type { Subprotocol } from '../../shared/protocol/messages.ts'
-import type { Frame } from '../frame.ts'
-import type { Frames, JoinedSeat, PersonalPart, RoomAddress, ToEdge } from '../traffic.ts'
-import type { EventMessage, RoomFrames, UpdateFrames } from './frames.ts'
-import type { Flush, Parting } from './pending.ts'
-import type { Seat } from './seat.ts'
-import type { Seats } from './seats.ts'
-import type { Update } from './update.ts'
+import type { Codec, RoomEncoder } from '../../shared/protocol/codec.ts'
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
+import type { MemberInfo, ServerMessage, StateAt, Subprotocol } from '../../shared/protocol/messages.ts'
+import { type Frame, frame, joinFrames } from '../frame.ts'
+import type {
+  Arrival,
+  Frames,
+  JoinedSeat,
+  JoinRequest,
+  PersonalPart,
+  RoomAddress,
+  ToEdge,
+} from '../traffic.ts'
+import type { Seat, Seats } from './memberships.ts'
+import type { RoomMetrics } from './metrics.ts'
+import type { Flush, Parting, Position, RoomEvent, Update } from './update.ts'
 
 /** What a delivery goes through. */
 export interface DeliveryParts {
@@ -200,5 +208,174 @@ export class Delivery {
       personal: NOBODY,
       joined: NOBODY,
     } as const
+  }
+}
+
+/** Which member, and which of its requests. */
+interface Asker {
+  readonly member_id: string
+  readonly ref?: number | undefined
+}
+
+/** A message to an edge without its address, which is the room's. */
+export type Reply = ToEdge extends infer M ? (M extends ToEdge ? Omit<M, 'room' | 'epoch'> : never) : never
+
+/** What a room answers to one member, at once and apart from its stream. */
+export class Replies {
+  readonly #room: RoomAddress
+  readonly #epoch: () => number
+  readonly #metrics: RoomMetrics
+  readonly #deliver: (edge: string, message: ToEdge) => void
+
+  constructor(
+    room: RoomAddress,
+    epoch: () => number,
+    metrics: RoomMetrics,
+    deliver: (edge: string, message: ToEdge) => void,
+  ) {
+    this.#room = room
+    this.#epoch = epoch
+    this.#metrics = metrics
+    this.#deliver = deliver
+  }
+
+  send(edge: string, reply: Reply): void {
+    this.#deliver(edge, { room: this.#room, epoch: this.#epoch(), ...reply } as ToEdge)
+  }
+
+  /** A request of a seated member failed. */
+  error(seat: Seat, code: ErrorCode, message: string, ref: number | undefined): void {
+    this.failed(seat.edge, { member_id: seat.member.member_id, ref }, code, message)
+  }
+
+  failed(edge: string, { member_id, ref }: Asker, code: ErrorCode, message: string): void {
+    this.#metrics.roomErrors.inc({ room_type: this.#room.room_type, code })
+    this.send(edge, { kind: 'error', member_id, code, message, ...withRef(ref) })
+  }
+
+  /** A join did not take place. */
+  refuse({ edge, member_id, ref }: JoinRequest, code: ErrorCode, message: string): void {
+    this.#metrics.roomErrors.inc({ room_type: this.#room.room_type, code })
+    this.send(edge, { kind: 'refused', member_id, ref, code, message })
+  }
+
+  /** Nothing can be done about this now. Who waits for an answer gets one, and may try again; false: no one does, or its edge asks again. */
+  turnAway({ message, from }: Arrival, text: string): boolean {
+    const { kind } = message
+    if (kind === 'join') this.refuse(message, 'room_unavailable', text)
+    else if (kind === 'message' && message.ref === undefined)
+      this.failed(from, message, 'room_unavailable', text)
+    else if (kind === 'leave' && message.ref !== undefined)
+      this.failed(from, message, 'room_unavailable', text)
+    else return false
+    return true
+  }
+
+  /** The member holds no seat. */
+  noSeat(edge: string, { member_id, ref }: Asker): void {
+    this.send(edge, { kind: 'no_seat', member_id, ...withRef(ref) })
+  }
+}
+
+const withRef = (ref: number | undefined): { ref?: number } => (ref === undefined ? {} : { ref })
+
+/** Every codec a node speaks. */
+export type Codecs = ReadonlyMap<Subprotocol, Codec>
+
+/** The `event` messages of the protocol. */
+export type EventMessage = Extract<ServerMessage, { t: 'event' }>
+
+/** An update's frames for everybody, in each codec it was encoded for. */
+export interface UpdateFrames {
+  readonly patch: Frames
+  /** Events and presence; undefined when there are none for everybody. */
+  readonly rest: Frames | undefined
+}
+
+/** One message as a client gets it. */
+type Encodable = Parameters<Codec['encode']>[0]
+
+/** Makes the websocket frames of one room: once for all its members. */
+export class RoomFrames {
+  readonly #room_id: string
+  readonly #codecs: Codecs
+  readonly #encoders = new Map<Subprotocol, RoomEncoder>()
+
+  constructor(room_id: string, codecs: Codecs) {
+    this.#room_id = room_id
+    this.#codecs = codecs
+  }
+
+  /** A visible update for everybody. To be called once for each, in the order of their seq. */
+  update(update: Update, subprotocols: Iterable<Subprotocol>): UpdateFrames {
+    const patch: { [codec in Subprotocol]?: Frame } = {}
+    let rest: { [codec in Subprotocol]?: Frame } | undefined
+    for (const subprotocol of subprotocols) {
+      const payload = this.#encoder(subprotocol).patch(this.#at(update), update.delta)
+      patch[subprotocol] = frame(payload, this.#codec(subprotocol).binary)
+      const others = this.rest(update, subprotocol)
+      if (!others) continue
+      rest ??= {}
+      rest[subprotocol] = others
+    }
+    return { patch, rest }
+  }
+
+  /** The patch of an update that was not encoded for this codec when it happened. */
+  replay(update: Update, subprotocol: Subprotocol): Frame {
+    const payload = this.#encoder(subprotocol).replay(this.#at(update), update.delta)
+    return frame(payload, this.#codec(subprotocol).binary)
+  }
+
+  /** Events and presence for everybody; undefined when there are none. */
+  rest(update: Update, subprotocol: Subprotocol): Frame | undefined {
+    const { epoch, seq, events, left, joined } = update
+    const at = { room_id: this.#room_id, epoch, seq }
+    const frames: Frame[] = []
+    for (const event of events)
+      if (!event.to) frames.push(this.message(this.event(update, event), subprotocol))
+    for (const { member, reason } of left)
+      frames.push(this.message({ t: 'room.left', ...at, ...member, reason }, subprotocol))
+    for (const { member } of joined)
+      frames.push(this.message({ t: 'room.joined', ...at, ...member }, subprotocol))
+    return frames.length > 0 ? joinFrames(frames) : undefined
+  }
+
+  event({ epoch, seq }: Position, { name, data }: RoomEvent): EventMessage {
+    return { t: 'event', room_id: this.#room_id, epoch, seq, name, data }
+  }
+
+  /** One message of its own. */
+  message(message: Encodable, subprotocol: Subprotocol): Frame {
+    const codec = this.#codec(subprotocol)
+    return frame(codec.encode(message), codec.binary)
+  }
+
+  snapshot(at: StateAt, subprotocol: Subprotocol): Frame {
+    return frame(this.#encoder(subprotocol).snapshot(at), this.#codec(subprotocol).binary)
+  }
+
+  resync(at: StateAt, members: readonly MemberInfo[], subprotocol: Subprotocol): Frame {
+    return frame(this.#encoder(subprotocol).resync(at, members), this.#codec(subprotocol).binary)
+  }
+
+  #at({ epoch, seq, checksum }: Update) {
+    return { room_id: this.#room_id, epoch, seq, checksum }
+  }
+
+  #codec(subprotocol: Subprotocol): Codec {
+    const codec = this.#codecs.get(subprotocol)
+    if (!codec)
+      throw new Error(`no codec for ${subprotocol}; there are ${[...this.#codecs.keys()].join(', ')}`)
+    return codec
+  }
+
+  #encoder(subprotocol: Subprotocol): RoomEncoder {
+    let encoder = this.#encoders.get(subprotocol)
+    if (!encoder) {
+      encoder = this.#codec(subprotocol).roomEncoder()
+      this.#encoders.set(subprotocol, encoder)
+    }
+    return encoder
   }
 }

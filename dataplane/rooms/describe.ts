@@ -1,13 +1,25 @@
-import type { Clock } from '../../shared/clock.ts'
-import type { MemberDescription, Query, RoomColumn, RoomDescription, RoomQuery } from '../descriptions.ts'
+import { type Clock, timestamp } from '../../shared/clock.ts'
+import type { Json } from '../../shared/json.ts'
+import { MsgpackClientCodec } from '../../shared/protocol/client-codec.ts'
+import type { DecodedMessage } from '../../shared/protocol/codec.ts'
+import { JsonClientCodec } from '../../shared/protocol/json-client-codec.ts'
+import type {
+  MemberDescription,
+  Query,
+  RoomColumn,
+  RoomDescription,
+  RoomEventDescription,
+  RoomQuery,
+} from '../descriptions.ts'
+import { payloadsOf } from '../frame.ts'
 import { type Order, type Ranking, textFinder } from '../listing.ts'
 import { nodeName } from '../node-id.ts'
 import { roomName } from '../traffic.ts'
+import type { KeptUpdate, Ring } from './history.ts'
 import type { JournalFormat } from './journal.ts'
-import { recentEvents } from './recent.ts'
+import type { Seat } from './memberships.ts'
 import type { Room } from './room.ts'
-import type { Seat } from './seat.ts'
-import type { UpdateRates } from './update-rates.ts'
+import type { RoomEvent } from './update.ts'
 
 /** Whether a query is for a room, to be asked of many; undefined: it is for all. */
 export function roomsAskedFor({ room_id, project_id, q }: Query): ((room: Room) => boolean) | undefined {
@@ -79,3 +91,114 @@ const describeMember = ({ member, session_id, attached, edge }: Seat): MemberDes
   connected: attached,
   node_id: nodeName(edge),
 })
+
+/** More of a room's events is not told. */
+const MOST = 50
+/** Data longer than this, as JSON, is cut. */
+const LONGEST_DATA = 1000
+
+/** What is known of an event besides its update. */
+type Told = Omit<RoomEventDescription, 'epoch' | 'seq' | 'at'>
+
+/**
+ * The last events of a room, and who came and went: the latest first, 50 at most. Nothing is kept for it, it is read back from what
+ * resumes are served from; so it reaches as far as that, and ends where the room was empty.
+ */
+export function recentEvents(
+  history: Pick<Ring, 'latest'>,
+  format: JournalFormat,
+  clock: Clock,
+): RoomEventDescription[] {
+  const wall_offset = clock.now() - clock.monotonic()
+  const recent: RoomEventDescription[] = []
+  for (const kept of history.latest()) {
+    const { epoch, seq, since } = kept
+    const at = since === undefined ? null : timestamp(wall_offset + since)
+    for (const told of toldBy(kept, format).toReversed()) recent.push({ ...told, epoch, seq, at })
+    if (recent.length >= MOST) break
+  }
+  return recent.slice(0, MOST)
+}
+
+/** What an update told, in its order. */
+function toldBy({ frames, whispers, packed }: KeptUpdate, format: JournalFormat): Told[] {
+  const { 'roomful.v1.json': json, 'roomful.v1.msgpack': msgpack } = frames.rest ?? {}
+  const sent = json ?? msgpack
+  if (sent) {
+    const codec = json ? new JsonClientCodec() : new MsgpackClientCodec()
+    return [
+      ...payloadsOf(sent).flatMap((payload) => ofMessage(codec.decode(payload))),
+      ...whispers.map(ofEvent),
+    ]
+  }
+  // Of an update that was sent, what is not in these frames was for nobody.
+  if (Object.keys(frames.patch).length > 0 || !packed) return whispers.map(ofEvent)
+  const { events, joined, left } = format.readEntry(packed)
+  return [
+    ...events.map(ofEvent),
+    ...left.map(({ member, reason }) => told('left', member.member_id, { sub: member.sub, reason })),
+    ...joined.map(({ member }) => told('joined', member.member_id, { sub: member.sub })),
+  ]
+}
+
+function ofMessage(message: DecodedMessage): Told[] {
+  switch (message.t) {
+    case 'event':
+      return [told('event', message.name, message.data)]
+    case 'room.joined':
+      return [told('joined', message.member_id, { sub: message.sub })]
+    case 'room.left':
+      return [told('left', message.member_id, { sub: message.sub, reason: message.reason })]
+    default:
+      return []
+  }
+}
+
+const ofEvent = ({ name, data, to }: RoomEvent): Told => told('event', name, data, to)
+
+function told(kind: Told['kind'], name: string, data: Json, to?: readonly string[]): Told {
+  const text = JSON.stringify(data)
+  return {
+    kind,
+    name,
+    to: to ?? null,
+    ...(text.length <= LONGEST_DATA ? { data } : { cut: text.slice(0, LONGEST_DATA) }),
+  }
+}
+
+/** Rates over less time than this say little. */
+const SHORTEST_MS = 900
+
+/** How fast each room's seq grows: nothing is counted for it, it compares what it saw at the last sample. */
+export class UpdateRates {
+  readonly #clock: Pick<Clock, 'monotonic'>
+  readonly #seen = new WeakMap<Room, { seq: number; per_second: number | null }>()
+  #sampled_at = Number.NEGATIVE_INFINITY
+
+  constructor(clock: Pick<Clock, 'monotonic'>) {
+    this.#clock = clock
+  }
+
+  /** Looks at all rooms, unless that was just done: several may ask at once. */
+  sample(rooms: Iterable<Room>): void {
+    const now = this.#clock.monotonic()
+    const seconds = (now - this.#sampled_at) / 1000
+    if (seconds * 1000 < SHORTEST_MS) return
+    this.#sampled_at = now
+    for (const room of rooms) {
+      const { seq } = room.delivered
+      const seen = this.#seen.get(room)
+      if (!seen) this.#seen.set(room, { seq, per_second: null })
+      else {
+        // A resync may take a room back.
+        seen.per_second = Math.max(0, Math.round((10 * (seq - seen.seq)) / seconds) / 10)
+        seen.seq = seq
+      }
+    }
+  }
+
+  /** Updates a second between the last two samples; null: the room was not here at the first. */
+  of(room: Room): number | null {
+    return this.#seen.get(room)?.per_second ?? null
+  }
+}

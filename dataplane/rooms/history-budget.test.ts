@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { counting } from '../../test/support/rooms/counting-room.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
-import { HistoryBudget, type Shrinkable } from './history-budget.ts'
+import { HistoryBudget, type Shrinkable } from './history.ts'
 
 /** A history of entries of these sizes, oldest first. */
 class TestHistory implements Shrinkable {

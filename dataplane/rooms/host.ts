@@ -8,33 +8,37 @@ import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
 import { Backlog } from '../backlog.ts'
 import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { choose, lazily } from '../listing.ts'
-import { type Arrival, type RoomAddress, roomId, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
+import {
+  type Arrival,
+  type JoinRequest,
+  type RoomAddress,
+  roomId,
+  roomName,
+  type ToEdge,
+  type ToOwner,
+} from '../traffic.ts'
 import { noTurns, type TurnCause, type TurnRoom, type Turns } from '../watchdog/turns.ts'
-import type { JoinRequest } from './admissions.ts'
+import { type RoomDefinition, RoomTypes } from './definition.ts'
+import { Replies } from './delivery.ts'
+import { describeRoom, roomRanking, roomsAskedFor, UpdateRates } from './describe.ts'
+import { ROOM_LIMITS, type RoomEnvironment, type RoomLimits } from './environment.ts'
+import { FAILED, FailureLog, type Invalid } from './failures.ts'
+import { createState, parseOptions } from './handlers.ts'
+import { HistoryBudget } from './history.ts'
+import { JournalFormat, NewerRecord, restore, UnreadableRecord } from './journal.ts'
+import type { RoomMetrics } from './metrics.ts'
 import {
   type ClaimOptions,
   type ClaimResult,
   type ClaimRoom,
   claimOptions,
+  type QuarantineReason,
+  quarantineOf,
   type RefusedRoom,
-} from './claim-room.ts'
-import type { RoomDefinition } from './definition.ts'
-import { describeRoom, roomRanking, roomsAskedFor } from './describe.ts'
-import { ROOM_LIMITS, type RoomEnvironment, type RoomLimits } from './environment.ts'
-import { FailureLog } from './failure-log.ts'
-import { HistoryBudget } from './history-budget.ts'
-import { JournalFormat, NewerRecord, UnreadableRecord } from './journal.ts'
-import { createState, parseOptions } from './logic.ts'
-import type { RoomMetrics } from './metrics.ts'
-import { type QuarantineReason, quarantineOf } from './quarantine.ts'
-import { RoomTypes } from './registry.ts'
-import { Replies } from './replies.ts'
-import { restore } from './restore.ts'
+} from './opening.ts'
 import { Room, type RoomParts } from './room.ts'
 import { type Defer, Scheduler } from './scheduler.ts'
 import { StuckTurns } from './stuck-turns.ts'
-import { UpdateRates } from './update-rates.ts'
-import { FAILED, type Invalid } from './validate.ts'
 
 /** What a host is made of. */
 export interface RoomHostParts {

@@ -4,13 +4,23 @@ import { ERRORS, type ErrorCode } from '../../shared/protocol/error-codes.ts'
 import { type LeaveReason, SUBPROTOCOLS, type Subprotocol } from '../../shared/protocol/messages.ts'
 import { MsgpackReader } from '../../shared/protocol/msgpack-reader.ts'
 import { MsgpackWriter } from '../../shared/protocol/msgpack-writer.ts'
+import type { Claim } from '../../shared/store/port.ts'
+import { apply } from '../../shared/sync/apply.ts'
 import { checkJson, MAX_DEPTH } from '../../shared/sync/check.ts'
+import { Checksum } from '../../shared/sync/checksum.ts'
+import {
+  ArrayDelta,
+  type Change,
+  type Delta,
+  ObjectDelta,
+  REMOVE,
+  Replace,
+  type Splice,
+} from '../../shared/sync/delta.ts'
 import type { RefusedRef } from '../traffic.ts'
 import type { Member } from './definition.ts'
-import { type DeltaRecord, deltaOf, recordOf } from './delta-record.ts'
-import type { Position } from './ring.ts'
-import type { SeatRecord } from './seat.ts'
-import type { Departure, RoomEvent, Update } from './update.ts'
+import type { SeatRecord } from './memberships.ts'
+import type { Departure, Position, RoomEvent, Update } from './update.ts'
 
 /** A room at one update, as a new owner needs it. */
 export interface RoomSnapshot {
@@ -348,3 +358,156 @@ function json(value: unknown): Json {
   checkJson(undefined, value)
   return value
 }
+
+/**
+ * A delta as plain data, for the journal: 0 removes; [1, value] replaces; [2, value] adds; [3, key, change, …] changes an object;
+ * [4, [index, change, …], [at, remove, insert, …]] changes an array.
+ */
+export type DeltaRecord = 0 | readonly unknown[]
+
+export function recordOf(change: Change): DeltaRecord {
+  if (change === REMOVE) return 0
+  if (change instanceof Replace) return [change.added ? 2 : 1, change.value]
+  if (change instanceof ObjectDelta) {
+    const record: unknown[] = [3]
+    for (const [key, below] of change.changes) record.push(key, recordOf(below))
+    return record
+  }
+  const changes: unknown[] = []
+  for (const [index, below] of change.changes) changes.push(index, recordOf(below))
+  return [4, changes, change.splices.flatMap(({ at, remove, insert }) => [at, remove, insert])]
+}
+
+/** The delta of a record. Throws on anything that `recordOf` does not make. */
+export function deltaOf(record: unknown): Delta {
+  const change = changeOf(record)
+  if (change === REMOVE) throw new Error('a recorded delta removes what cannot be removed')
+  return change
+}
+
+function changeOf(record: unknown): Change {
+  if (record === 0) return REMOVE
+  const [kind, ...rest] = listOf(record)
+  if (kind === 1 || kind === 2) return new Replace(jsonOf(rest[0]), kind === 2)
+  if (kind === 3) {
+    const changes = new Map<string, Change>()
+    for (let i = 0; i < rest.length; i += 2) {
+      const key = rest[i]
+      if (typeof key !== 'string') throw new Error(`a recorded delta changes a key that is a ${typeof key}`)
+      changes.set(key, changeOf(rest[i + 1]))
+    }
+    return new ObjectDelta(changes)
+  }
+  if (kind === 4) return arrayDeltaOf(listOf(rest[0]), listOf(rest[1]))
+  throw new Error(`a recorded delta is of the unknown kind ${String(kind)}`)
+}
+
+function arrayDeltaOf(recorded: readonly unknown[], spliced: readonly unknown[]): ArrayDelta {
+  const changes = new Map<number, Delta>()
+  for (let i = 0; i < recorded.length; i += 2) changes.set(indexOf(recorded[i]), deltaOf(recorded[i + 1]))
+  const splices: Splice[] = []
+  for (let i = 0; i < spliced.length; i += 3)
+    splices.push({
+      at: indexOf(spliced[i]),
+      remove: indexOf(spliced[i + 1]),
+      insert: listOf(spliced[i + 2]).map(jsonOf),
+    })
+  return new ArrayDelta(changes, splices)
+}
+
+function listOf(value: unknown): readonly unknown[] {
+  if (!Array.isArray(value)) throw new Error(`a recorded delta has a ${typeof value} where an array belongs`)
+  return value
+}
+
+function indexOf(value: unknown): number {
+  if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 0) return value
+  throw new Error(`a recorded delta has ${String(value)} where an index or a number of elements belongs`)
+}
+
+function jsonOf(value: unknown): Json {
+  checkJson(undefined, value)
+  return value
+}
+
+/** A room as its record has it, read to the end: nothing of it is decoded for the first time later. */
+export interface RestoredRoom extends RoomSnapshot {
+  /** What `updates` say. */
+  readonly history: readonly Update[]
+}
+
+/**
+ * The room that a claim found: its last snapshot and everything committed since. Undefined for a room that never was, or has ended.
+ * Throws UnreadableRecord when the record is damaged, or is not what its checksum says, and NewerRecord when it can be read elsewhere.
+ */
+export function restore(claim: Claim, format: JournalFormat): RestoredRoom | undefined {
+  try {
+    return readRecord(claim, format)
+  } catch (error) {
+    if (error instanceof UnreadableRecord || error instanceof NewerRecord) throw error
+    throw new UnreadableRecord('the parts of a room record do not fit each other', { cause: error })
+  }
+}
+
+function readRecord({ snapshot, journal }: Claim, format: JournalFormat): RestoredRoom | undefined {
+  // An empty one stands for a room that was handed over and is kept nowhere since.
+  if (!snapshot?.length) {
+    if (journal.length === 0) return undefined
+    throw new UnreadableRecord(`a room record has ${journal.length} journal entries but no snapshot`)
+  }
+  const whole = format.readSnapshot(snapshot)
+  const updates = [...whole.updates]
+  const history = updates.map((bytes) => format.readEntry(bytes))
+  requireGapFree(whole, history)
+  const seats = new Map(whole.seats.map((seat) => [seat.member.member_id, open(seat)]))
+  let state: Json = whole.state
+  let { epoch, seq, checksum } = whole
+  for (const bytes of journal) {
+    const update = format.readEntry(bytes)
+    if (update.seq !== seq + (update.visible ? 1 : 0))
+      throw new UnreadableRecord(`a journal entry has seq ${update.seq} behind seq ${seq}`)
+    if (update.delta) state = apply(state, update.delta)
+    seatMembers(seats, update)
+    if (update.visible) {
+      updates.push(bytes)
+      history.push(update)
+    }
+    ;({ epoch, seq, checksum } = update)
+  }
+  const found = new Checksum().of(state)
+  if (found !== checksum)
+    throw new UnreadableRecord(`the restored state has checksum ${found}, but ${checksum} was committed`)
+  return { epoch, seq, checksum, state, seats: [...seats.values()], base: whole.base, updates, history }
+}
+
+function requireGapFree({ base, seq }: RoomSnapshot, history: readonly Update[]): void {
+  let last = base.seq
+  for (const update of history) {
+    if (!update.visible || update.seq !== last + 1)
+      throw new UnreadableRecord(`the history of a snapshot has seq ${update.seq} behind seq ${last}`)
+    last = update.seq
+  }
+  if (last !== seq)
+    throw new UnreadableRecord(`the history of a snapshot ends at seq ${last}; the snapshot is at ${seq}`)
+}
+
+function seatMembers(seats: Map<string, RestoredSeat>, { joined, left, acks, refused }: Update): void {
+  for (const { member } of left) seats.delete(member.member_id)
+  for (const seat of joined) seats.set(seat.member.member_id, open(seat))
+  for (const { member_id, ref, forgotten } of acks) {
+    const seat = seats.get(member_id)
+    if (seat) seats.set(member_id, { ...seat, last_ref: ref, forgotten })
+  }
+  for (const { member_id, ...refusal } of refused) {
+    const seat = seats.get(member_id)
+    // Whoever joined with this very update has it already.
+    if (seat && refusal.ref > (seat.refused.at(-1)?.ref ?? 0)) seat.refused.push(refusal)
+  }
+}
+
+/** A seat while its journal is read. */
+interface RestoredSeat extends SeatRecord {
+  readonly refused: RefusedRef[]
+}
+
+const open = (seat: SeatRecord): RestoredSeat => ({ ...seat, refused: [...seat.refused] })

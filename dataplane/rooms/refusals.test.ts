@@ -4,8 +4,7 @@ import { FakeClock } from '../../test/support/fake-clock.ts'
 import { counter } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import type { TestMember } from '../../test/support/rooms/test-member.ts'
-import { JournalFormat } from './journal.ts'
-import { restore } from './restore.ts'
+import { JournalFormat, restore } from './journal.ts'
 
 const unknown = (ref: number) => expect.objectContaining({ ref, code: 'outcome_unknown' })
 const refused = (ref: number) => expect.objectContaining({ ref, code: 'unknown_type' })

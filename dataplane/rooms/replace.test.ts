@@ -7,7 +7,7 @@ import * as v from 'valibot'
 import { afterEach, describe, expect, it } from 'vitest'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom, type RoomDefinition } from './definition.ts'
-import { watchRooms } from './watch.ts'
+import { watchRooms } from './loader.ts'
 
 const stepping = (step: number, state?: v.GenericSchema) =>
   defineRoom({

@@ -10,9 +10,7 @@ import { FakeClock } from '../../test/support/fake-clock.ts'
 import { json } from '../../test/support/json-arbitrary.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
-import { deltaOf, recordOf } from './delta-record.ts'
-import { JournalFormat } from './journal.ts'
-import { restore } from './restore.ts'
+import { deltaOf, JournalFormat, recordOf, restore } from './journal.ts'
 
 const format = new JournalFormat()
 

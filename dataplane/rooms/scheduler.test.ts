@@ -1,8 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
-import { Pace } from './pace.ts'
-import { Scheduler } from './scheduler.ts'
+import { Pace, Scheduler } from './scheduler.ts'
 
 function parts() {
   const clock = new FakeClock()

@@ -2,7 +2,7 @@ import type { Json, JsonArray, JsonObject } from '../../shared/json.ts'
 import { apply } from '../../shared/sync/apply.ts'
 import { type ArrayDelta, type Delta, ObjectDelta, REMOVE, Replace } from '../../shared/sync/delta.ts'
 import { diff } from '../../shared/sync/diff.ts'
-import { RoomLogicError } from './turn.ts'
+import { RoomLogicError } from './failures.ts'
 
 /** From this part of the limit on a state is told of in the log. */
 const WARNED_AT = 0.8

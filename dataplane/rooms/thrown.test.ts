@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
-import { FailureLog } from './failure-log.ts'
+import { FailureLog } from './failures.ts'
 
 /** What JavaScript lets room logic throw, besides errors that anybody can read. */
 const THROWN: readonly (readonly [string, unknown])[] = [

@@ -1,7 +1,6 @@
 import * as v from 'valibot'
 import { defineRoom } from '../../dataplane/rooms/definition.ts'
-import { JournalFormat } from '../../dataplane/rooms/journal.ts'
-import { restore } from '../../dataplane/rooms/restore.ts'
+import { JournalFormat, restore } from '../../dataplane/rooms/journal.ts'
 import { FAULTS } from './choice.ts'
 import type { Explorable } from './explorer.ts'
 import type { Promised, Violation } from './ledger.ts'

@@ -1,6 +1,5 @@
 import { pino } from 'pino'
-import { JournalFormat, UnreadableRecord } from '../../../dataplane/rooms/journal.ts'
-import { restore } from '../../../dataplane/rooms/restore.ts'
+import { JournalFormat, restore, UnreadableRecord } from '../../../dataplane/rooms/journal.ts'
 import { redisStore } from '../../../shared/store/redis/redis.ts'
 import type { End } from '../checker/history.ts'
 

@@ -1,9 +1,10 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { Claim } from '../../shared/store/port.ts'
+import type { Claim, Quarantine } from '../../shared/store/port.ts'
 import type { TraceContext } from '../../shared/tracing/tracer.ts'
 import type { Backlog } from '../backlog.ts'
 import { traceOf } from '../traffic.ts'
 import type { RoomDefinition } from './definition.ts'
+import type { QuarantineCause } from './metrics.ts'
 
 /** The room is nowhere, and may not be made: for the client who asked for it. */
 export interface RefusedRoom {
@@ -46,3 +47,21 @@ export function claimOptions({ durability }: RoomDefinition, waiting: Backlog): 
     asked_by: () => waiting.waiting.flatMap(({ message }) => traceOf(message) ?? []),
   }
 }
+
+/** Why the record of a room is put aside. */
+export interface QuarantineReason {
+  readonly cause: QuarantineCause
+  /** For the log, and for an operator who looks at the record: no state, no payload. */
+  readonly text: string
+}
+
+/** What is damaged harms no one once it is out of the way; what loops would take down one node after the other if players came back at once. */
+const REFUSE_MS: Record<QuarantineCause, number> = { damaged: 0, looping: 60_000 }
+const MOST_TEXT = 300
+
+/** What the store is told. */
+export const quarantineOf = ({ cause, text }: QuarantineReason, ttl_ms: number): Quarantine => ({
+  reason: `${cause}: ${text}`.slice(0, MOST_TEXT),
+  ttl_ms,
+  refuse_ms: REFUSE_MS[cause],
+})

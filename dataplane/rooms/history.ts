@@ -1,22 +1,12 @@
+import type { Json } from '../../shared/json.ts'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Frame, joinFrames } from '../frame.ts'
 import type { Frames } from '../traffic.ts'
-import type { RoomFrames, UpdateFrames } from './frames.ts'
-import type { HistoryBudget, Shrinkable } from './history-budget.ts'
+import type { Member } from './definition.ts'
+import type { Delivery, RoomFrames, UpdateFrames } from './delivery.ts'
 import type { JournalFormat } from './journal.ts'
-import type { RoomEvent, Update } from './update.ts'
-
-/** A place in a room's history: after the update `seq`, as seen under `epoch`. */
-export interface Position {
-  readonly epoch: number
-  readonly seq: number
-}
-
-/** Epochs between two others, both not meant: whoever saw the room under one of them saw a history that was lost. */
-export interface LostEpochs {
-  readonly after: number
-  readonly before: number
-}
+import type { Seat } from './memberships.ts'
+import type { LostEpochs, Position, RoomEvent, Update } from './update.ts'
 
 /** Updates as journal entries, oldest first, and where the room stood before them. */
 export interface History {
@@ -213,3 +203,141 @@ function copies(frames: Frames): Frames {
 
 const size = (frames: Frames | undefined): number =>
   (frames?.['roomful.v1.json']?.length ?? 0) + (frames?.['roomful.v1.msgpack']?.length ?? 0)
+
+/** What members know, or may know at any moment. */
+export interface Delivered {
+  readonly seq: number
+  readonly checksum: number
+  readonly state: Json
+  readonly members: readonly Member[]
+}
+
+/** What catching up is done with. */
+export interface CatchUpParts {
+  readonly room_id: string
+  readonly frames: RoomFrames
+  readonly format: JournalFormat
+  readonly ring: Ring
+  readonly delivery: Delivery
+  readonly epoch: () => number
+  /** What is caught up with. */
+  readonly delivered: () => Delivered
+}
+
+/** Brings single members to where the room is: those who were away, have lost something, or did not hear an answer. */
+export class CatchUp {
+  readonly #parts: CatchUpParts
+  readonly #resyncs = new Map<Subprotocol, Frame>()
+
+  constructor(parts: CatchUpParts) {
+    this.#parts = parts
+  }
+
+  /** A flush is delivered: from now on that is what is caught up with. */
+  moveOn(): void {
+    this.#resyncs.clear()
+  }
+
+  /** A `state.resync` frame of what is delivered: encoded once for everyone who asks before the next flush. */
+  resync(subprotocol: Subprotocol): Frame {
+    const { frames, delivered } = this.#parts
+    let frame = this.#resyncs.get(subprotocol)
+    if (!frame) {
+      frame = frames.resync(this.#at(), delivered().members, subprotocol)
+      this.#resyncs.set(subprotocol, frame)
+    }
+    return frame
+  }
+
+  /** What a member at `position` has missed; undefined when that is not known any more. */
+  replay(seat: Seat, position: Position): readonly Frames[] | undefined {
+    const { ring, epoch, frames, format } = this.#parts
+    return ring.replay(position, epoch(), seat.member.member_id, seat.codec, frames, format)
+  }
+
+  /** Acks once more what was acked before. */
+  ackAgain(seat: Seat): void {
+    const { delivery, epoch, delivered } = this.#parts
+    const { member_id } = seat.member
+    delivery.alone(seat, epoch(), delivered().seq, { member_id, events: [], ack: seat.committed_ref })
+  }
+
+  /** Answers a join once more. */
+  joinAgain(seat: Seat): void {
+    const { delivery, epoch, delivered, frames } = this.#parts
+    const { member_id } = seat.member
+    const ack =
+      seat.committed_ref > 0 && seat.ackable ? { member_id, events: [], ack: seat.committed_ref } : undefined
+    delivery.alone(seat, epoch(), delivered().seq, ack, {
+      member_id,
+      ref: seat.join_ref,
+      members: delivered().members,
+      snapshot: { [seat.codec]: frames.snapshot(this.#at(), seat.codec) },
+    })
+  }
+
+  #at() {
+    const { room_id, epoch, delivered } = this.#parts
+    const { seq, checksum, state } = delivered()
+    return { room_id, epoch: epoch(), seq, checksum, state }
+  }
+}
+
+/** A history that can be made shorter. */
+export interface Shrinkable {
+  /** What it holds. */
+  readonly bytes: number
+  /** Forgets its oldest entry; false: it has none. */
+  dropOldest(): boolean
+}
+
+/**
+ * What the histories of all rooms of a node may hold together. Above that the room in which nothing has happened for longest loses its
+ * oldest updates first: whoever of its members comes back late gets the whole state instead.
+ */
+export class HistoryBudget {
+  readonly #most_bytes: number
+  readonly #on_dropped: (entries: number) => void
+  /** What each history holds, the least recently used first. */
+  readonly #held = new Map<Shrinkable, number>()
+  #bytes = 0
+
+  constructor(most_bytes: number, on_dropped: (entries: number) => void) {
+    this.#most_bytes = most_bytes
+    this.#on_dropped = on_dropped
+  }
+
+  /** Of all histories together. */
+  get bytes(): number {
+    return this.#bytes
+  }
+
+  /** A history has changed, since something happened in its room. */
+  used(history: Shrinkable): void {
+    this.forget(history)
+    this.#hold(history)
+    let dropped = 0
+    for (const oldest of this.#held.keys()) {
+      if (this.#bytes <= this.#most_bytes) break
+      while (this.#bytes > this.#most_bytes && oldest.dropOldest()) {
+        dropped++
+        this.#bytes += oldest.bytes - this.#held.get(oldest)!
+        this.#held.set(oldest, oldest.bytes)
+      }
+      if (oldest.bytes === 0) this.#held.delete(oldest)
+    }
+    if (dropped > 0) this.#on_dropped(dropped)
+  }
+
+  /** Its room is no longer here. */
+  forget(history: Shrinkable): void {
+    this.#bytes -= this.#held.get(history) ?? 0
+    this.#held.delete(history)
+  }
+
+  #hold(history: Shrinkable): void {
+    if (history.bytes === 0) return
+    this.#held.set(history, history.bytes)
+    this.#bytes += history.bytes
+  }
+}
