@@ -1,30 +1,29 @@
 import { Registry } from 'prom-client'
-import { systemClock, timestamp } from '../shared/clock.ts'
-import { defaultConfig } from '../shared/config.ts'
+import { type Clock, systemClock, timestamp } from '../shared/clock.ts'
+import { type Defaults, defaultConfig, type LogConfig, type StoreConfig } from '../shared/config.ts'
 import { newId } from '../shared/ids.ts'
 import { subscribeKeyNews } from '../shared/key-news.ts'
-import { createLog } from '../shared/log.ts'
+import { createLog, type Logger } from '../shared/log.ts'
 import { processMetrics } from '../shared/process-metrics.ts'
 import { JsonCodec } from '../shared/protocol/json-codec.ts'
 import { MsgpackCodec } from '../shared/protocol/msgpack-codec.ts'
-import { systemRandom } from '../shared/random.ts'
+import { type Random, systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import { storeMetrics } from '../shared/store/metrics.ts'
-import { noTracer, type Span } from '../shared/tracing/tracer.ts'
+import type { Store } from '../shared/store/port.ts'
+import { noTracer, type Span, type Tracer } from '../shared/tracing/tracer.ts'
 import { packageVersion } from '../shared/version.ts'
 import { Claims } from './cluster/claims.ts'
-import { handOver } from './cluster/hand-over.ts'
+import type { NodeInfo } from './cluster/lease.ts'
 import { NodeLease } from './cluster/lease.ts'
-import { Members } from './cluster/members.ts'
-import type { NodeInfo } from './cluster/node-info.ts'
-import { Peers } from './cluster/peers.ts'
-import { type PlacementReason, place } from './cluster/placement.ts'
+import { NodeLinks } from './cluster/links.ts'
+import { Nodes } from './cluster/nodes.ts'
+import { handOver, type PlacementReason, place } from './cluster/placement.ts'
 import { Router } from './cluster/router.ts'
 import type { PeerMessage } from './cluster/wire.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { askControl } from './gateway/key-status.ts'
 import { newNodeId, nodeName } from './node-id.ts'
-import type { NodeOptions } from './node-options.ts'
 import { type AdminServerOptions, serveAdmin } from './ops/admin.ts'
 import { readiness } from './ops/health.ts'
 import { LoadMeter } from './ops/load.ts'
@@ -32,8 +31,30 @@ import { nodeMetrics } from './ops/metrics.ts'
 import type { RoomDefinition } from './rooms/definition.ts'
 import { RoomHost } from './rooms/host.ts'
 import { roomName, roomNamed, type ToEdge } from './traffic.ts'
+import type { Turns } from './watchdog/turns.ts'
 
-export type { NodeOptions } from './node-options.ts'
+/** The part of the configuration that is about the node itself. */
+type NodeConfig = Omit<
+  Defaults<'dataplane'>,
+  'rooms_dir' | 'turn_limit_ms' | keyof StoreConfig | keyof LogConfig | `otel_${string}`
+>
+
+/** How a node runs: its room types, and whatever of the configuration is not as the defaults say. */
+export interface NodeOptions extends Partial<NodeConfig> {
+  readonly rooms: readonly RoomDefinition[]
+  /** Default: in memory, for this node alone. The store stays its owner's to close. */
+  readonly store?: Store
+  /** Default: JSON lines on standard output. */
+  readonly log?: Logger
+  readonly clock?: Clock
+  readonly random?: Random
+  /** Default: no traces. Its owner sends what it has gathered, after the node was closed. */
+  readonly tracer?: Tracer
+  /** Is told of every turn of every room; default: no one is. */
+  readonly turns?: Turns
+  /** Tells players what failing room logic threw; for development. Default: they read that it failed, and the log has the error. */
+  readonly reveal_failures?: boolean
+}
 
 /** A node that accepts clients. */
 export interface RunningNode {
@@ -116,12 +137,12 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     info: describeSelf,
     on_regained: () => {
       log.warn({ rooms: host.size }, 'the lease had run out and stands again: every room is checked')
-      members.hold()
+      nodes.hold()
       host.recheck()
     },
     on_replaced: (replaced) => failed(replaced),
   })
-  const members = new Members({
+  const nodes = new Nodes({
     node_id,
     store,
     clock,
@@ -141,7 +162,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       for (const room of router.roomsAt(peer)) gateway.reattach(room)
     },
   })
-  const peers = new Peers({
+  const peers = new NodeLinks({
     node_id,
     bus: store.bus,
     defer: setImmediate,
@@ -151,21 +172,21 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     on_message: receive,
     // Either way may have lost something: edges ask again what is open, and are told what they missed.
     on_gap: (from) => {
-      // Somebody may have said that a session was resumed there.
+      // Another node may have said that a session was resumed there.
       if (from === undefined) {
         gateway.storeReturned()
-        // Nobody heard this node for a while: its rooms may have been taken over.
+        // No one heard this node for a while: its rooms may have been taken over.
         host.recheck()
       }
       for (const room of router.roomsAt(from)) gateway.reattach(room)
-      for (const peer of from === undefined ? members.nodes() : [{ node_id: from }])
+      for (const peer of from === undefined ? nodes.nodes() : [{ node_id: from }])
         if (peer.node_id !== node_id) host.edgeMissed(peer.node_id)
     },
   })
   const placed = (reason: PlacementReason, preferred?: string): string | undefined =>
     place({
       self: node_id,
-      nodes: members.nodes(),
+      nodes: nodes.nodes(),
       random,
       reason,
       ...(preferred !== undefined && { preferred }),
@@ -173,7 +194,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const claims = new Claims({
     node_id,
     store,
-    members,
+    nodes,
     clock,
     log,
     metrics,
@@ -197,9 +218,9 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     tracer,
     claim: (room, options) => claims.claim(room, options),
     may_act: () => lease.valid(),
-    rewrites_allowed_at: () => members.rewrites_allowed_at,
+    rewrites_allowed_at: () => nodes.rewrites_allowed_at,
     deliver,
-    edge_gone: (edge) => members.isGone(edge),
+    edge_gone: (edge) => nodes.isGone(edge),
     redirect: (arrivals, owner) => router.redirect(arrivals, owner),
     ...(options.turns && { turns: options.turns }),
     ...(options.reveal_failures !== undefined && { reveal_failures: options.reveal_failures }),
@@ -225,8 +246,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     send: (message) => router.send(message),
     unseated: (room) => router.forget(room),
     store_uptime: () => store.uptime(),
-    node_gone: (other) => members.isGone(other),
-    node_dead: async (other) => members.isGone(other) && (await members.judge(other, true)) === 'dead',
+    node_gone: (other) => nodes.isGone(other),
+    node_dead: async (other) => nodes.isGone(other) && (await nodes.judge(other, true)) === 'dead',
     tell_taken: (other, session_id) => peers.send(other, { to: 'gateway', session_id }),
     records: store.records,
     metrics,
@@ -239,8 +260,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     tracer,
     host,
     inspect: (room) => claims.inspect(room),
-    judge: (other) => members.judge(other),
-    gone: (other) => members.isGone(other),
+    judge: (other) => nodes.judge(other),
+    gone: (other) => nodes.isGone(other),
     place: placed,
     accepts: () => host.accepts,
     max_waiting_messages: config.max_room_backlog,
@@ -292,7 +313,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     told_to_drain = resolve
     failed = reject
   })
-  // Whoever does not ask for it has a node that acts for nothing, and not a process that ends by an unhandled rejection.
+  // A caller that does not ask for it has a node that acts for nothing, and not a process that ends by an unhandled rejection.
   drained.catch(() => undefined)
   let closing: Promise<void> | undefined
   const close = (): Promise<void> => {
@@ -319,7 +340,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     describeRooms: (query) => host.describe(query),
     describeSessions: (query) => gateway.describeSessions(query),
     members: () => host.members,
-    describeCluster: () => members.describe(),
+    describeCluster: () => nodes.describe(),
     findOwner: async (project_id, room_id) => {
       const found = await store.rooms.inspect(`${project_id}/${room_id}`)
       return found && { epoch: found.epoch, owner: found.owner && nodeName(found.owner) }
@@ -360,7 +381,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     await step('drain.stop', async () => {
       await host.close()
       await gateway.close()
-      members.stop()
+      nodes.stop()
       forget_return()
       await peers.close()
       await lease.stop()
@@ -396,7 +417,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   })
   await peers.start()
   await lease.start()
-  await members.start()
+  await nodes.start()
   const unsubscribe = await subscribeKeyNews(
     store.bus,
     ({ project_id, key_id, status }) =>

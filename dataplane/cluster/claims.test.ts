@@ -32,7 +32,7 @@ function parts() {
     new Claims({
       node_id,
       store: { rooms: store.rooms, locks },
-      members: {
+      nodes: {
         judge: async (other) => {
           view.judged++
           return view.alive.has(other) ? 'alive' : 'dead'

@@ -11,14 +11,14 @@ import {
 import { noTracer, type TraceContext, type Tracer } from '../../shared/tracing/tracer.ts'
 import { nodeName } from '../node-id.ts'
 import { roomAttributes, roomNamed } from '../traffic.ts'
-import type { Members } from './members.ts'
 import type { ClaimResult, ClusterMetrics } from './metrics.ts'
+import type { Nodes } from './nodes.ts'
 
 /** What claims are made with. */
 export interface ClaimsParts {
   readonly node_id: string
   readonly store: Pick<Store, 'rooms' | 'locks'>
-  readonly members: Pick<Members, 'judge' | 'claims_allowed_at'>
+  readonly nodes: Pick<Nodes, 'judge' | 'claims_allowed_at'>
   readonly clock: Clock
   readonly log: Logger
   readonly metrics: ClusterMetrics
@@ -114,10 +114,10 @@ export class Claims {
    * still to tell it of their rooms. Rejects with `StoreUnavailable`.
    */
   async inspect(room: string): Promise<RoomOwner | undefined> {
-    const { store, members, clock } = this.#parts
+    const { store, nodes, clock } = this.#parts
     const asked_at = clock.monotonic()
     const found = await store.rooms.inspect(room)
-    if (found || asked_at >= members.claims_allowed_at) return found
+    if (found || asked_at >= nodes.claims_allowed_at) return found
     if (await this.#allowed(asked_at)) return store.rooms.inspect(room)
     throw new StoreUnavailable('the store has no record of the room, but may have lost it')
   }
@@ -151,7 +151,7 @@ export class Claims {
   }
 
   async #claim(room: string, { creator, by_lease = false }: ClaimOptions, began: number): Promise<Claimed> {
-    const { store, members, node_id } = this.#parts
+    const { store, nodes, node_id } = this.#parts
     let found: RoomOwner | undefined
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
       if (!(await this.#allowed(began))) return 'unavailable'
@@ -160,7 +160,7 @@ export class Claims {
       if (found?.quarantined) return 'quarantined'
       const previous = found?.owner ?? node_id
       const orphan = previous !== node_id
-      if (orphan && (await members.judge(previous, by_lease)) === 'alive') return { elsewhere: previous }
+      if (orphan && (await nodes.judge(previous, by_lease)) === 'alive') return { elsewhere: previous }
       // One that was released, or whose owner is dead, is counted as long as it is there, and passes.
       if (!orphan && creator !== undefined) {
         const reservation = await this.#reserve(room, creator)
@@ -168,7 +168,7 @@ export class Claims {
       }
       const claim = orphan ? await this.#recover(room, found!) : await this.#compareAndSet(room, found)
       if (claim) return orphan ? { ...claim, from: previous } : claim
-      // Somebody was faster: they own it now, or have released it again.
+      // Another node was faster: it owns the room now, or has released it again.
     }
     const owner = found?.owner
     return owner && owner !== node_id ? { elsewhere: owner } : 'unavailable'
@@ -205,11 +205,11 @@ export class Claims {
 
   /** Resolves with true once rooms may be claimed, or taken for absent; with false when that lasts too long. */
   async #allowed(began: number): Promise<boolean> {
-    const { clock, members, may_act, wait_ms = WAIT_MS } = this.#parts
+    const { clock, nodes, may_act, wait_ms = WAIT_MS } = this.#parts
     const until = began + wait_ms
     for (;;) {
       const now = clock.monotonic()
-      const wait = members.claims_allowed_at - now
+      const wait = nodes.claims_allowed_at - now
       if (wait <= 0 && may_act()) return true
       if (now >= until) return false
       const look = wait > 0 && wait < Number.POSITIVE_INFINITY ? wait : LOOK_MS

@@ -9,9 +9,8 @@ import { FakeClock } from '../../test/support/fake-clock.ts'
 import { counting } from '../../test/support/rooms/counting-room.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import type { Durability } from '../rooms/definition.ts'
-import { leaseKey, NODES, NodeLease } from './lease.ts'
+import { decodeNodeInfo, leaseKey, NODES, NodeLease } from './lease.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
-import { decodeNodeInfo } from './node-info.ts'
 
 const log = pino({ level: 'silent' })
 
@@ -177,7 +176,7 @@ describe('a lease', () => {
     expect([lease.valid(), line.regained]).toEqual([true, 1])
     await advance(5000)
     expect(line.regained).toBe(1)
-    // Also when the answer that it was taken anew is the one that is lost.
+    // Also when the answer that it was taken again is the one that is lost.
     await store.records.write([{ remove: leaseKey('node_a') }])
     line.unheard = true
     await advance(600)

@@ -3,7 +3,6 @@ import type { Logger } from '../../shared/log.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { nodeName } from '../node-id.ts'
 import type { ClusterMetrics } from './metrics.ts'
-import { decodeNodeInfo, encodeNodeInfo, type NodeInfo } from './node-info.ts'
 
 /** Where the lease of a node is recorded, with what it tells of itself. It is there while the node lives; of processes with one name, one has it. */
 export const leaseKey = (name: string): string => `{nodes}:lease:${name}`
@@ -58,7 +57,7 @@ const MARGIN = 0.1
  * monotonic time before the last successful renewal was sent, plus the TTL, less a margin: a blocked event loop or a paused machine finds it
  * expired, whatever timers did not fire. The store tells with each renewal whether the lease had run out by its own clock: a machine whose
  * clock stood still finds that out with the next renewal. A renewal is one write, however many rooms the node owns, and nothing but that
- * write can fail; it says everything anew, so that a store which has lost its data has all living nodes again after a quarter of the TTL.
+ * write can fail; it says everything again, so that a store which has lost its data has all living nodes again after a quarter of the TTL.
  */
 export class NodeLease {
   readonly #parts: NodeLeaseParts
@@ -174,7 +173,7 @@ export class NodeLease {
     this.#renewed_at = sent_at
     const ran_out = this.#since !== undefined && since !== this.#since
     this.#since = since
-    // Also when nobody asked while it was expired.
+    // Also when no one asked while it was expired.
     const lapsed =
       ran_out || this.#lapsed || (this.#trusted_until > 0 && clock.monotonic() >= this.#trusted_until)
     this.#trusted_until = Math.max(this.#trusted_until, sent_at + ttl_ms * (1 - MARGIN))
@@ -193,4 +192,57 @@ export class NodeLease {
       )
     })
   }
+}
+
+/** What a node tells the others about itself, with each renewal of its lease. */
+export interface NodeInfo {
+  readonly node_id: string
+  /** RFC 3339. */
+  readonly started_at: string
+  readonly version: string
+  /** It gives its rooms away, and takes nothing more. */
+  readonly draining: boolean
+  /** Rooms it owns. */
+  readonly rooms: number
+  readonly sessions: number
+  /** How busy it is, 0–1. */
+  readonly load: number
+  /** Rooms and sessions it takes at most. */
+  readonly max_rooms: number
+  readonly max_sessions: number
+  /** Where its websockets are accepted. */
+  readonly ws_url?: string
+  /** Where clients from outside reach it. */
+  readonly advertise_url?: string
+  readonly admin_url?: string
+}
+
+const NUMBERS = ['rooms', 'sessions', 'load', 'max_rooms', 'max_sessions'] as const
+const TEXTS = ['started_at', 'version'] as const
+const URLS = ['ws_url', 'advertise_url', 'admin_url'] as const
+
+export const encodeNodeInfo = (info: NodeInfo): Uint8Array => new TextEncoder().encode(JSON.stringify(info))
+
+/** Reads what `encodeNodeInfo` wrote, also by a node of another version: fields it does not know are left out. Undefined for anything else. */
+export function decodeNodeInfo(bytes: Uint8Array): NodeInfo | undefined {
+  let value: unknown
+  try {
+    value = JSON.parse(new TextDecoder().decode(bytes))
+  } catch {
+    return undefined
+  }
+  if (typeof value !== 'object' || value === null) return undefined
+  const fields = value as Record<string, unknown>
+  const { node_id, draining } = fields
+  if (typeof node_id !== 'string' || typeof draining !== 'boolean') return undefined
+  if (NUMBERS.some((name) => typeof fields[name] !== 'number')) return undefined
+  if (TEXTS.some((name) => typeof fields[name] !== 'string')) return undefined
+  const known = [
+    'node_id',
+    'draining',
+    ...NUMBERS,
+    ...TEXTS,
+    ...URLS.filter((name) => typeof fields[name] === 'string'),
+  ]
+  return Object.fromEntries(known.map((name) => [name, fields[name]])) as unknown as NodeInfo
 }

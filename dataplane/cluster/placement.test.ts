@@ -1,8 +1,11 @@
 import { describe, expect, it } from 'vitest'
+import { noSpan, noTracer } from '../../shared/tracing/tracer.ts'
 import { nodeInfo } from '../../test/support/cluster/node-info.ts'
+import { FakeClock } from '../../test/support/fake-clock.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
-import type { NodeInfo } from './node-info.ts'
-import { place } from './placement.ts'
+import type { RoomAddress } from '../traffic.ts'
+import type { NodeInfo } from './lease.ts'
+import { handOver, type LeavingRoom, place } from './placement.ts'
 
 const random = new SeededRandom(3)
 const a = nodeInfo('node_a')
@@ -11,7 +14,7 @@ const c = nodeInfo('node_c')
 
 const create = (nodes: readonly NodeInfo[]) => place({ self: 'node_a', nodes, random, reason: 'create' })
 const takeOver = (nodes: readonly NodeInfo[]) => place({ self: 'node_a', nodes, random, reason: 'take_over' })
-const handOver = (nodes: readonly NodeInfo[], preferred?: string) =>
+const successorOf = (nodes: readonly NodeInfo[], preferred?: string) =>
   place({ self: 'node_a', nodes, random, reason: 'hand_over', ...(preferred !== undefined && { preferred }) })
 
 /** How often each node was chosen in `count` rounds. */
@@ -104,16 +107,16 @@ describe('a room of a dead node', () => {
 
 describe('a room that is handed over', () => {
   it('never stays, and goes where its members are', () => {
-    expect(tally(100, () => handOver([a, b, c], 'node_c'))).toEqual({ node_c: 100 })
-    expect(tally(100, () => handOver([a, b, c], 'node_a')).node_a).toBeUndefined()
-    expect(handOver([a])).toBeUndefined()
+    expect(tally(100, () => successorOf([a, b, c], 'node_c'))).toEqual({ node_c: 100 })
+    expect(tally(100, () => successorOf([a, b, c], 'node_a')).node_a).toBeUndefined()
+    expect(successorOf([a])).toBeUndefined()
   })
 
   it('does not follow its members to a node that is full, drains, or has far more than the others', () => {
-    expect(handOver([a, { ...b, draining: true }, c], 'node_b')).toBe('node_c')
-    expect(handOver([a, { ...b, rooms: 1000 }, c], 'node_b')).toBe('node_c')
-    expect(handOver([a, { ...b, load: 0.95 }, c], 'node_b')).toBe('node_c')
-    expect(handOver([a, b, c], 'node_x')).not.toBe('node_x')
+    expect(successorOf([a, { ...b, draining: true }, c], 'node_b')).toBe('node_c')
+    expect(successorOf([a, { ...b, rooms: 1000 }, c], 'node_b')).toBe('node_c')
+    expect(successorOf([a, { ...b, load: 0.95 }, c], 'node_b')).toBe('node_c')
+    expect(successorOf([a, b, c], 'node_x')).not.toBe('node_x')
   })
 
   it('is one of ten thousand that spread evenly', () => {
@@ -123,7 +126,122 @@ describe('a room that is handed over', () => {
         nodeInfo(id, { rooms: i * 300, max_rooms: 1e6 }),
       ),
     ]
-    expect(spread(nodes, 10_000, 1, handOver)).toBeLessThan(1.02)
-    expect(spread(nodes, 10_000, 200, handOver)).toBeLessThan(1.1)
+    expect(spread(nodes, 10_000, 1, successorOf)).toBeLessThan(1.02)
+    expect(spread(nodes, 10_000, 200, successorOf)).toBeLessThan(1.1)
+  })
+})
+
+type Successor = Parameters<LeavingRoom['handOver']>[0]
+
+/** A room that is saved when the test says so. */
+class TestRoom implements LeavingRoom {
+  readonly address: RoomAddress
+  readonly mostly_at: string | undefined
+  successor: Successor | 'not asked' = 'not asked'
+  #saved = () => {}
+
+  constructor(key: string, mostly_at?: string) {
+    this.address = { project_id: 'prj_a', room_type: 'duel', key }
+    this.mostly_at = mostly_at
+  }
+
+  handOver(successor?: Successor): Promise<void> {
+    this.successor = successor
+    return new Promise((resolve) => {
+      this.#saved = resolve
+    })
+  }
+
+  /** The room is saved and given up; `fenced`: another node had it by then. */
+  async save({ fenced = false } = {}): Promise<void> {
+    if (!fenced && this.successor !== 'not asked') this.successor?.take()
+    this.#saved()
+    await settled()
+  }
+
+  get asked(): boolean {
+    return this.successor !== 'not asked'
+  }
+}
+
+/** Everything that promises lead to by themselves has happened. */
+const settled = () => new Promise((resolve) => setImmediate(resolve))
+
+function handing(rooms: readonly TestRoom[], place: (preferred: string | undefined) => string | undefined) {
+  const clock = new FakeClock()
+  const asked: string[] = []
+  const seconds: number[] = []
+  const done = handOver(rooms, {
+    place,
+    ask: (node_id, { key }) => asked.push(`${node_id} ${key}`),
+    handed: (took) => seconds.push(took),
+    tracer: noTracer,
+    span: noSpan,
+    now: () => clock.monotonic(),
+  })
+  return { clock, asked, seconds, done }
+}
+
+describe('a hand-over', () => {
+  it('asks the chosen node to claim a room once it is saved, and counts how long no one acted', async () => {
+    const room = new TestRoom('one', 'node_b')
+    const { clock, asked, seconds, done } = handing([room], (preferred) => preferred)
+    expect(room.successor).toMatchObject({ node_id: 'node_b' })
+    expect(asked).toEqual([])
+    clock.advance(40)
+    await room.save()
+    await done
+    expect(asked).toEqual(['node_b one'])
+    expect(seconds).toEqual([0.04])
+  })
+
+  it('asks no one to claim a room that turns out to be another node’s', async () => {
+    const room = new TestRoom('one')
+    const { asked, done } = handing([room], () => 'node_b')
+    await room.save({ fenced: true })
+    await done
+    expect(asked).toEqual([])
+  })
+
+  it('saves a room that no node can take, for whoever asks for it first', async () => {
+    const room = new TestRoom('one')
+    const { asked, done } = handing([room], () => undefined)
+    expect(room.asked).toBe(true)
+    expect(room.successor).toBeUndefined()
+    await room.save()
+    await done
+    expect(asked).toEqual([])
+  })
+
+  it('chooses again for each room, when its turn comes', async () => {
+    const rooms = [new TestRoom('one', 'node_b'), new TestRoom('two', 'node_c'), new TestRoom('three')]
+    const preferences: (string | undefined)[] = []
+    const { asked, done } = handing(rooms, (preferred) => {
+      preferences.push(preferred)
+      return preferred ?? 'node_d'
+    })
+    for (const room of rooms) await room.save()
+    await done
+    expect(preferences).toEqual(['node_b', 'node_c', undefined])
+    expect(asked).toEqual(['node_b one', 'node_c two', 'node_d three'])
+  })
+
+  it('has eight rooms on their way at once, and begins with the next when one is there', async () => {
+    const rooms = Array.from({ length: 20 }, (_, i) => new TestRoom(String(i)))
+    const { seconds, done } = handing(rooms, () => 'node_b')
+    const begun = () => rooms.filter(({ asked }) => asked).length
+    expect(begun()).toBe(8)
+    await rooms[3]!.save()
+    expect(begun()).toBe(9)
+    for (const room of rooms) await room.save()
+    await done
+    expect(begun()).toBe(20)
+    expect(seconds).toHaveLength(20)
+  })
+
+  it('is done at once when there are no rooms', async () => {
+    const { seconds, done } = handing([], () => 'node_b')
+    await done
+    expect(seconds).toEqual([])
   })
 })

@@ -8,9 +8,9 @@ import { nodeInfo } from '../../test/support/cluster/node-info.ts'
 import { freshPrefix } from '../../test/support/redis-prefix.ts'
 import { proxyRedis } from '../../test/support/redis-proxy.ts'
 import { NodeLease } from './lease.ts'
-import { Members } from './members.ts'
+import { NodeLinks } from './links.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
-import { Peers } from './peers.ts'
+import { Nodes } from './nodes.ts'
 import type { PeerMessage } from './wire.ts'
 
 /** So long that nothing here can be due to its end. */
@@ -38,7 +38,7 @@ async function node(node_id: string, key_prefix: string) {
     metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
     info: () => nodeInfo(node_id),
   }
-  const peers = new Peers({
+  const peers = new NodeLinks({
     ...common,
     bus: store.bus,
     on_message: (message, from) =>
@@ -51,7 +51,7 @@ async function node(node_id: string, key_prefix: string) {
     on_regained: () => {},
     on_replaced: (replaced) => heard.push(replaced.message),
   })
-  const members = new Members({
+  const members = new Nodes({
     ...common,
     lease_ms: LEASE_MS,
     on_gone: (other) => heard.push(`gone ${other}`),
@@ -86,7 +86,7 @@ describe('nodes on a Redis', () => {
     expect(again.members.get('node_a')).toMatchObject({ node_id: 'node_a' })
   })
 
-  it('judge nobody dead for a lease after their own connections were cut', async () => {
+  it('judge no one dead for a lease after their own connections were cut', async () => {
     const key_prefix = freshPrefix()
     const b = await node('node_b', key_prefix)
     const a = await node('node_a', key_prefix)

@@ -50,7 +50,7 @@ describe('Router', () => {
   }
 
   describe('a message of an edge of this node', () => {
-    it('goes to the room when that runs here, and nobody is asked', () => {
+    it('goes to the room when that runs here, and no one is asked', () => {
       host.running.add(NAME)
       router.send(message(1))
       expect(host.received).toEqual([{ message: message(1), from: HERE }])
@@ -164,7 +164,7 @@ describe('Router', () => {
     })
   })
 
-  it('refuses joins as room_unavailable when the store is silent, and asks anew for the next', async () => {
+  it('refuses joins as room_unavailable when the store is silent, and asks again for the next', async () => {
     router.send(join('mem_a', 5))
     router.send(message(1))
     await records.fail()
@@ -257,7 +257,7 @@ describe('Router', () => {
       expect(sent.map(({ to }) => to)).toEqual([ELSEWHERE])
     })
 
-    it('leads to a look when it has moved to nobody knows where', async () => {
+    it('leads to a look when it has moved to no one knows where', async () => {
       await routeTo(THERE)
       router.heard(redirect(null), THERE)
       router.send(message(1))
@@ -274,7 +274,7 @@ describe('Router', () => {
   })
 
   describe('when a node is gone', () => {
-    it('tells which rooms were there, and finds them anew', async () => {
+    it('tells which rooms were there, and finds them again', async () => {
       await routeTo(THERE)
       expect(router.gone(ELSEWHERE)).toEqual([])
       expect(router.gone(THERE)).toEqual([ROOM])
@@ -321,7 +321,7 @@ describe('Router', () => {
     expect(router.roomsAt(undefined)).toEqual([ROOM])
   })
 
-  it('forgets a room that nobody here is in any more, but not while it is looked for', async () => {
+  it('forgets a room that no one here is in any more, but not while it is looked for', async () => {
     router.send(join())
     router.forget(ROOM)
     await records.answer(ownedBy(THERE))
@@ -342,7 +342,7 @@ describe('Router', () => {
       expect(delivered).toEqual([{ edge: ELSEWHERE, message: redirect(THERE) }])
     })
 
-    it('is looked for when nobody knows who has the room', async () => {
+    it('is looked for when no one knows who has the room', async () => {
       router.redirect([{ message: message(1), from: HERE }], undefined)
       await records.answer(ownedBy(THERE))
       expect(sent).toHaveLength(1)
@@ -371,5 +371,105 @@ describe('Router', () => {
     clock.advance(1000)
     router.send(message(1))
     expect(records.asked).toHaveLength(13)
+  })
+})
+
+const JOIN = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
+const traced = (member_id = 'mem_a', traceparent: string | null = JOIN): ToOwner => ({
+  ...join(member_id),
+  ...(traceparent !== null && { traceparent }),
+})
+const claim = { fence: { room: NAME, epoch: 9 }, snapshot: undefined, journal: [] } as never
+
+describe('the span of a look for the owner of a room', () => {
+  let bench: RouterBench
+  let { clock, host, records, dead, tracer, router } = new RouterBench()
+
+  beforeEach(() => {
+    bench = new RouterBench()
+    ;({ clock, host, records, dead, tracer, router } = bench)
+  })
+
+  it('is a part of the join, and says who has the room', async () => {
+    router.send(traced())
+    clock.advance(30)
+    await records.answer(ownedBy(THERE))
+    expect(tracer.spans).toMatchObject([
+      {
+        name: 'room.locate',
+        parent: JOIN,
+        took: 30,
+        failed: undefined,
+        attributes: {
+          'roomful.project_id': 'prj_a',
+          'roomful.room_type': 'duel',
+          'roomful.room_id': 'duel:one',
+          'roomful.session_id': 'ses_mem_a',
+          'roomful.result': 'found',
+          'roomful.owner_node_id': THERE,
+          'roomful.epoch': 7,
+        },
+      },
+    ])
+  })
+
+  it('is none when the owner is known already, nor for joins that are not recorded', async () => {
+    router.send(traced())
+    await records.answer(ownedBy(THERE))
+    router.send(traced('mem_b'))
+    expect(tracer.spans).toHaveLength(1)
+    router.forget(ROOM)
+    router.send(traced('mem_c', null))
+    await records.answer(ownedBy(THERE))
+    expect(tracer.spans).toHaveLength(1)
+  })
+
+  it('is one for each join that waits, and no more when its edge asks again', async () => {
+    router.send(traced('mem_a'))
+    router.send(traced('mem_b'))
+    router.send(traced('mem_a'))
+    await records.answer(ownedBy(THERE))
+    expect(tracer.ended).toEqual(['room.locate found', 'room.locate found'])
+    expect(tracer.spans.map(({ attributes }) => attributes['roomful.session_id'])).toEqual([
+      'ses_mem_a',
+      'ses_mem_b',
+    ])
+  })
+
+  it.each([
+    ['claimed', claim, { 'roomful.owner_node_id': HERE, 'roomful.epoch': 9 }],
+    [
+      'taken_over',
+      { ...(claim as object), from: THERE } as never,
+      { 'roomful.owner_node_id': HERE, 'roomful.epoch': 9, 'roomful.from_node_id': THERE },
+    ],
+    ['found', { elsewhere: THERE }, { 'roomful.owner_node_id': THERE, 'roomful.epoch': undefined }],
+    ['unavailable', 'unavailable', { 'roomful.owner_node_id': undefined }],
+    ['refused', undefined, { 'roomful.owner_node_id': undefined }],
+  ] as const)(
+    'lasts until this node knows what came of its own claim: %s',
+    async (result, claimed, attributes) => {
+      dead.add(THERE)
+      host.claimed = claimed
+      router.send(traced())
+      await records.answer(ownedBy(THERE))
+      expect(tracer.spans).toMatchObject([
+        {
+          attributes: { ...attributes, 'roomful.result': result },
+          failed: result === 'unavailable' ? result : undefined,
+        },
+      ])
+      expect(tracer.open).toEqual([])
+    },
+  )
+
+  it('has failed when no node can take the room, or the store does not answer', async () => {
+    bench.chosen = undefined
+    router.send(traced('mem_a'))
+    await records.answer(undefined)
+    router.send(traced('mem_b'))
+    await records.fail()
+    expect(tracer.spans.map(({ failed }) => failed)).toEqual(['overloaded', 'unavailable'])
+    expect(tracer.open).toEqual([])
   })
 })

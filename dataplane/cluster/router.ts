@@ -33,7 +33,7 @@ export interface RouterParts {
   readonly host: LocalRooms
   /** Who owns a room, as recorded. */
   readonly inspect: (room: string) => Promise<RoomOwner | undefined>
-  /** Whether a node lives, read afresh. */
+  /** Whether a node lives, read again. */
   readonly judge: (node_id: string) => Promise<'alive' | 'dead'>
   /** Whether a node is known to have ended, without asking. */
   readonly gone: (node_id: string) => boolean
@@ -74,7 +74,7 @@ const LONGEST_PAUSE_MS = 500
 
 /**
  * Finds the owner of each room that edges of this node have members in, and takes their messages there: to the rooms of this node, or
- * over the links to another's. A room that nobody living owns is opened, here or where there is more space.
+ * over the links to another's. A room that no living node owns is opened, here or where there is more space.
  */
 export class Router {
   readonly #parts: RouterParts
@@ -121,13 +121,13 @@ export class Router {
     route.epoch = epoch
   }
 
-  /** Nobody at this node's edge is in the room any more. */
+  /** No one at this node's edge is in the room any more. */
   forget(room: RoomAddress): void {
     const name = roomName(room)
     if (!this.#routes.get(name)?.waiting) this.#routes.delete(name)
   }
 
-  /** A node is gone: the rooms whose owner it was, which are to be found anew. */
+  /** A node is gone: the rooms whose owner it was, which are to be found again. */
   gone(node_id: string): RoomAddress[] {
     const rooms: RoomAddress[] = []
     for (const route of this.#routes.values()) {
@@ -222,10 +222,10 @@ export class Router {
     else if (elsewhere) this.#found(route, owner, 'owner', found)
     else if (!found && !joins) this.#absent(route)
     else {
-      // Whoever was asked by another node does not pass it on: the two might do so for ever.
+      // A node that was asked by another does not pass it on: the two might do so forever.
       const mine = owner === node_id && this.#parts.accepts()
       const target = asked || mine ? node_id : place(owner === null ? 'create' : 'take_over')
-      if (target === undefined) this.#nobody(route)
+      if (target === undefined) this.#noNode(route)
       else this.#found(route, target, 'opener', undefined)
     }
   }
@@ -266,7 +266,7 @@ export class Router {
   }
 
   /** Attaches and the like are asked again by their edge. */
-  #nobody(route: Route): void {
+  #noNode(route: Route): void {
     this.#refuse(route, 'overloaded', 'no node can take another room at the moment')
   }
 
@@ -289,7 +289,7 @@ export class Router {
     }
   }
 
-  /** Nobody looks any more; returns what has waited. */
+  /** No one looks any more; returns what has waited. */
   #settle(route: Route): readonly Arrival[] {
     const { node_id } = this.#parts
     const waiting = route.waiting?.take() ?? []

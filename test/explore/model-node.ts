@@ -1,11 +1,10 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { Claims } from '../../dataplane/cluster/claims.ts'
-import { handOver } from '../../dataplane/cluster/hand-over.ts'
 import { NodeIdInUse, NodeLease } from '../../dataplane/cluster/lease.ts'
-import { Members } from '../../dataplane/cluster/members.ts'
 import { CLUSTER_METRICS } from '../../dataplane/cluster/metrics.ts'
-import { type PlacementReason, place } from '../../dataplane/cluster/placement.ts'
+import { Nodes } from '../../dataplane/cluster/nodes.ts'
+import { handOver, type PlacementReason, place } from '../../dataplane/cluster/placement.ts'
 import { Router } from '../../dataplane/cluster/router.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import type { RoomLimits } from '../../dataplane/rooms/environment.ts'
@@ -62,7 +61,7 @@ export class ModelNode {
   readonly #parts: ModelNodeParts
   readonly #random: SeededRandom
   readonly #lease: NodeLease
-  readonly #members: Members
+  readonly #nodes: Nodes
   readonly #host: RoomHost
   readonly #router: Router
   #ready = false
@@ -82,12 +81,12 @@ export class ModelNode {
       ttl_ms: LEASE_MS,
       info,
       on_regained: () => {
-        this.#members.hold()
+        this.#nodes.hold()
         this.#host.recheck()
       },
       on_replaced: parts.on_replaced,
     })
-    this.#members = new Members({
+    this.#nodes = new Nodes({
       ...common,
       lease_ms: LEASE_MS,
       info,
@@ -96,7 +95,7 @@ export class ModelNode {
     })
     const claims = new Claims({
       ...common,
-      members: this.#members,
+      nodes: this.#nodes,
       may_act,
       // Whoever lives after all finds out without being told, only later.
       taken_over: () => undefined,
@@ -114,7 +113,7 @@ export class ModelNode {
       metrics: registerMetrics(new Registry(), ROOM_METRICS),
       claim: (room, { creator }) => claims.claim(room, { creator }),
       may_act,
-      rewrites_allowed_at: () => this.#members.rewrites_allowed_at,
+      rewrites_allowed_at: () => this.#nodes.rewrites_allowed_at,
       deliver,
       edge_gone: () => false,
       redirect: (arrivals, owner) => this.#router.redirect(arrivals, owner),
@@ -126,8 +125,8 @@ export class ModelNode {
       clock,
       host: this.#host,
       inspect: (room) => claims.inspect(room),
-      judge: (other) => this.#members.judge(other),
-      gone: (other) => this.#members.isGone(other),
+      judge: (other) => this.#nodes.judge(other),
+      gone: (other) => this.#nodes.isGone(other),
       place: (reason) => this.#place(reason),
       accepts: () => this.#host.accepts,
       max_waiting_messages: 1000,
@@ -191,7 +190,7 @@ export class ModelNode {
     const patience = new Promise<void>((resolve) => clock.schedule(HAND_OVER_MS, resolve))
     await Promise.race([handed, patience])
     await this.#host.close()
-    this.#members.stop()
+    this.#nodes.stop()
     await this.#lease.stop()
   }
 
@@ -203,13 +202,13 @@ export class ModelNode {
   async #begin(): Promise<void> {
     this.#parts.store.onReturn(() => this.#host.recheck())
     await this.#lease.start()
-    await this.#members.start()
+    await this.#nodes.start()
   }
 
   #place(reason: PlacementReason, preferred?: string): string | undefined {
     return place({
       self: this.#parts.node_id,
-      nodes: this.#members.nodes(),
+      nodes: this.#nodes.nodes(),
       random: this.#random,
       reason,
       ...(preferred !== undefined && { preferred }),

@@ -1,4 +1,4 @@
-import { nodeChannel } from '../../dataplane/cluster/peers.ts'
+import { nodeChannel } from '../../dataplane/cluster/links.ts'
 import { type RoomAddress, roomName, type ToEdge, type ToOwner } from '../../dataplane/traffic.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { Calls } from './calls.ts'

@@ -1,4 +1,4 @@
-import type { NodeInfo } from '../../../dataplane/cluster/node-info.ts'
+import type { NodeInfo } from '../../../dataplane/cluster/lease.ts'
 
 /** An idle node with room for everything. */
 export const nodeInfo = (node_id: string, changes: Partial<NodeInfo> = {}): NodeInfo => ({

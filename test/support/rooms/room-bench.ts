@@ -68,7 +68,7 @@ export class RoomBench {
     const claims = new Claims({
       node_id: this.node_id,
       store: this.store.store,
-      members: {
+      nodes: {
         judge: async (node_id) => {
           const [lease] = await records.read([leaseKey(node_id)])
           return lease ? 'alive' : 'dead'

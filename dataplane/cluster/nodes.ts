@@ -3,13 +3,12 @@ import type { Logger } from '../../shared/log.ts'
 import type { Store } from '../../shared/store/port.ts'
 import type { ClusterNodeDescription } from '../descriptions.ts'
 import { nodeName } from '../node-id.ts'
-import { leaseKey, NODES } from './lease.ts'
+import { decodeNodeInfo, leaseKey, NODES, type NodeInfo } from './lease.ts'
+import { nodeChannel } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
-import { decodeNodeInfo, type NodeInfo } from './node-info.ts'
-import { nodeChannel } from './peers.ts'
 
 /** What a view of the cluster is made of. */
-export interface MembersParts {
+export interface NodesParts {
   readonly node_id: string
   readonly store: Pick<Store, 'records' | 'bus' | 'uptime' | 'onReturn'>
   readonly clock: Clock
@@ -26,7 +25,7 @@ export interface MembersParts {
 }
 
 const POLL_MS = 100
-/** A node that nobody listens for, at two polls this far apart and all between, is presumed dead. */
+/** A node that no one listens for, at two polls this far apart and all between, is presumed dead. */
 const SILENT_MS = 200
 /** Until a store is as old as a lease and this, nodes may not have come back to it. */
 const YOUNG_MS = 1000
@@ -40,7 +39,7 @@ interface Seen {
   gone: boolean
   /** Since when it has had no lease; undefined: it has one. */
   without_lease_since: number | undefined
-  /** Since when nobody has listened on its channel. */
+  /** Since when no one has listened on its channel. */
   silent_since: number | undefined
 }
 
@@ -48,10 +47,10 @@ interface Seen {
  * Who is in the cluster, as this node sees it: nodes whose lease stands, less those that no longer listen. Wrong guesses are harmless,
  * the fence of the rooms decides. A node has to listen before its first lease is written.
  */
-export class Members {
-  readonly #parts: MembersParts
+export class Nodes {
+  readonly #parts: NodesParts
   readonly #others = new Map<string, Seen>()
-  /** Until then nobody is judged dead. */
+  /** Until then no one is judged dead. */
   #held_until = Number.NEGATIVE_INFINITY
   #held_since = Number.NEGATIVE_INFINITY
   #store_age_known = false
@@ -62,7 +61,7 @@ export class Members {
   #forget_return: (() => void) | undefined
   #stopped = false
 
-  constructor(parts: MembersParts) {
+  constructor(parts: NodesParts) {
     this.#parts = parts
   }
 
@@ -131,14 +130,14 @@ export class Members {
     return (decodeNodeInfo(lease.value)?.node_id ?? node_id) === node_id ? 'alive' : 'dead'
   }
 
-  /** For one lease from now nobody is judged dead: the view of this node, or the store itself, may be behind. */
+  /** For one lease from now no one is judged dead: the view of this node, or the store itself, may be behind. */
   hold(): void {
     const { clock, lease_ms } = this.#parts
     this.#held_since = clock.monotonic()
     this.#held_until = this.#held_since + lease_ms
     this.#store_age_known = false
     this.#listeners_known = true
-    this.#listenAnew()
+    this.#resetSilence()
   }
 
   /** Whether nodes can be judged dead at this moment. */
@@ -152,7 +151,7 @@ export class Members {
   }
 
   /**
-   * From when on an owner may write a room anew that the store has lost: whoever had it later has said so by then, and nobody else may claim
+   * From when on an owner may write a room again that the store has lost: whoever had it later has said so by then, and no one else may claim
    * it yet.
    */
   get rewrites_allowed_at(): number {
@@ -228,7 +227,7 @@ export class Members {
       return
     }
     seen.info = info
-    // One that nobody listens for has to listen again; a lease may be there for a while after its node has died.
+    // One that no one listens for has to listen again; a lease may be there for a while after its node has died.
     if (seen.gone && seen.silent_since === undefined) this.#rise(seen)
     seen.without_lease_since = undefined
   }
@@ -317,7 +316,7 @@ export class Members {
   }
 
   /** What was heard of the channels says nothing about now. */
-  #listenAnew(): void {
+  #resetSilence(): void {
     for (const seen of this.#others.values()) if (!seen.gone) seen.silent_since = undefined
   }
 
@@ -327,7 +326,7 @@ export class Members {
       await ask()
       this.#store_fails = false
     } catch (error) {
-      this.#listenAnew()
+      this.#resetSilence()
       if (this.#stopped) return
       if (!this.#store_fails) this.#parts.log.warn({ err: error }, 'the other nodes cannot be read')
       this.#store_fails = true

@@ -16,7 +16,7 @@ import {
 export const nodeChannel = (node_id: string): string => `node:${node_id}`
 
 /** What links to other nodes are made of. */
-export interface PeersParts {
+export interface NodeLinksParts {
   readonly node_id: string
   readonly bus: Bus
   readonly clock: Clock
@@ -50,8 +50,8 @@ interface Outgoing {
  * The links to the other nodes over the store's bus, one channel per node. All that one turn of the event loop has for a node leaves in
  * one envelope; envelopes are numbered, so that the receiver notices what the bus has lost. What is lost is not sent again.
  */
-export class Peers {
-  readonly #parts: PeersParts
+export class NodeLinks {
+  readonly #parts: NodeLinksParts
   readonly #defer: (callback: () => void) => void
   readonly #header: Uint8Array
   readonly #outgoing = new Map<string, Outgoing>()
@@ -64,7 +64,7 @@ export class Peers {
   #bus_fails = false
   #closed = false
 
-  constructor(parts: PeersParts) {
+  constructor(parts: NodeLinksParts) {
     this.#parts = parts
     this.#defer = parts.defer ?? endOfTurn
     this.#header = envelopeHeader(parts.node_id)

@@ -6,11 +6,11 @@ import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import { nodeInfo } from '../../test/support/cluster/node-info.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
+import type { NodeInfo } from './lease.ts'
 import { leaseKey, NODES, NodeLease } from './lease.ts'
-import { Members } from './members.ts'
+import { nodeChannel } from './links.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
-import type { NodeInfo } from './node-info.ts'
-import { nodeChannel } from './peers.ts'
+import { Nodes } from './nodes.ts'
 
 const LEASE_MS = 2000
 
@@ -82,7 +82,7 @@ function parts({ uptime_ms = Number.POSITIVE_INFINITY } = {}) {
       on_regained: () => self.regained(),
       on_replaced: (replaced) => news.push(replaced.name),
     })
-    const members = new Members({
+    const members = new Nodes({
       ...common,
       lease_ms: LEASE_MS,
       on_gone: (other) => news.push(`gone ${other}`),
@@ -102,7 +102,7 @@ function parts({ uptime_ms = Number.POSITIVE_INFINITY } = {}) {
           .map((other) => other.node_id)
           .sort()
           .join(),
-      /** Its process ends: nothing is renewed, nobody listens. */
+      /** Its process ends: nothing is renewed, no one listens. */
       kill: async () => {
         members.stop()
         await silence()
@@ -320,7 +320,7 @@ describe('the members of a cluster', () => {
     expect(a.members.claims_allowed_at).toBeGreaterThan(clock.monotonic() + 1000)
   })
 
-  it('claim nothing, and judge nobody dead, while the store is younger than a lease and a second', async () => {
+  it('claim nothing, and judge no one dead, while the store is younger than a lease and a second', async () => {
     const { node, elapse, clock, back, line } = parts({ uptime_ms: 500 })
     const a = await node('node_a')
     expect(a.members.claims_allowed_at).toBe(2500)

@@ -5,8 +5,8 @@ import { registerMetrics } from '../../shared/metrics.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { type Bus, StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
+import { NodeLinks, nodeChannel } from './links.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
-import { nodeChannel, Peers } from './peers.ts'
 import type { PeerMessage } from './wire.ts'
 
 const settle = async () => {
@@ -45,7 +45,7 @@ function parts() {
   }
   const node = async (node_id: string) => {
     const heard: string[] = []
-    const peers = new Peers({
+    const peers = new NodeLinks({
       node_id,
       bus: bus(),
       clock,
