@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { createWriteStream } from 'node:fs'
-import { extname, join } from 'node:path'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Clock } from '../../shared/clock.ts'
 
@@ -266,7 +266,7 @@ export class Children {
 /** What a process of roomful says when it serves; a node also where its websocket and its admin port are. */
 const READY = / ready: (?:websocket (?<ws_url>[^,"]+), admin (?<admin_url>[^,"\s]+)|[^"\n]+)["\n]/
 
-const PROGRAM = fileURLToPath(new URL(`./reaper-process${extname(import.meta.url)}`, import.meta.url))
+const PROGRAM = fileURLToPath(new URL('./reaper.mjs', import.meta.url))
 
 /**
  * A small process that kills the others when this one is gone without having ended them (SIGKILL, a crash): its standard input is a pipe from here,
@@ -277,7 +277,7 @@ export class Reaper {
   readonly #gone: Promise<void>
 
   constructor() {
-    const process_ = spawn(process.execPath, [...process.execArgv, PROGRAM], {
+    const process_ = spawn(process.execPath, [PROGRAM], {
       stdio: ['pipe', 'ignore', 'inherit'],
       detached: true,
     })

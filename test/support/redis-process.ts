@@ -1,8 +1,10 @@
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { spawnSync } from 'node:child_process'
 import { rmSync } from 'node:fs'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { Child } from '../../deploy/local/processes.ts'
+import { systemClock } from '../../shared/clock.ts'
 import { freePort } from './redis-port.ts'
 import type { RedisServer } from './redis-server.ts'
 
@@ -45,62 +47,48 @@ export async function startRedisProcess(
 
 class RedisProcess implements RedisServer {
   readonly url: string
-  readonly #program: string
+  readonly #child: Child
   readonly #port: number
   readonly #folder: string
   readonly #options: RedisProcessOptions
-  #child: ChildProcess | undefined
   /** For a run that ends without closing its servers. */
   readonly #onExit = () => {
-    this.#child?.kill('SIGKILL')
+    void this.#child.kill()
     rmSync(this.#folder, { recursive: true, force: true })
   }
 
   constructor(program: string, port: number, folder: string, options: RedisProcessOptions) {
     this.#options = options
-    this.#program = program
     this.#port = port
     this.#folder = folder
     this.url = `redis://127.0.0.1:${port}`
+    this.#child = new Child({
+      name: 'redis',
+      program,
+      args: this.#args,
+      env: process.env,
+      ready: options.sentinel ? /Sentinel ID is/ : /Ready to accept connections/,
+      log_file: join(folder, 'redis.log'),
+      reaper: {
+        watch: () => void process.once('exit', this.#onExit),
+        release: () => void process.off('exit', this.#onExit),
+      },
+      clock: systemClock,
+      on_exit: () => undefined,
+    })
   }
 
   async start(): Promise<void> {
-    if (this.#child) return
-    const args = await this.#args()
-    const child = spawn(this.#program, args, { stdio: ['ignore', 'pipe', 'pipe'] })
-    this.#child = child
-    process.once('exit', this.#onExit)
-    try {
-      await said(child, this.#options.sentinel ? 'Sentinel ID is' : 'Ready to accept connections')
-    } catch (error) {
-      this.#child = undefined
-      process.off('exit', this.#onExit)
-      throw error
-    }
-  }
-
-  /** A Sentinel keeps what it learns in its configuration file. */
-  async #args(): Promise<string[]> {
-    const place = { port: String(this.#port), bind: '127.0.0.1', dir: this.#folder }
+    if (this.#child.pid !== undefined) return
     if (this.#options.sentinel) {
-      const file = join(this.#folder, 'sentinel.conf')
-      const lines = Object.entries(place).map(([name, value]) => `${name} ${value}`)
-      await writeFile(file, [...lines, ...this.#options.sentinel, ''].join('\n'))
-      return [file, '--sentinel']
+      const lines = Object.entries(this.#place).map(([name, value]) => `${name} ${value}`)
+      await writeFile(this.#sentinelFile, [...lines, ...this.#options.sentinel, ''].join('\n'))
     }
-    const plain = { save: '', appendonly: 'no', 'maxmemory-policy': 'noeviction' }
-    const settings = { ...place, ...plain, ...this.#options.settings }
-    return Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value])
+    await this.#child.start()
   }
 
-  async stop(): Promise<void> {
-    const child = this.#child
-    if (!child) return
-    this.#child = undefined
-    process.off('exit', this.#onExit)
-    const gone = new Promise((resolve) => child.once('exit', resolve))
-    child.kill('SIGKILL')
-    await gone
+  stop(): Promise<void> {
+    return this.#child.kill()
   }
 
   async restart(): Promise<void> {
@@ -109,33 +97,31 @@ class RedisProcess implements RedisServer {
   }
 
   async pause(): Promise<void> {
-    this.#child?.kill('SIGSTOP')
+    this.#child.pause()
   }
 
   async resume(): Promise<void> {
-    this.#child?.kill('SIGCONT')
+    this.#child.resume()
   }
 
   async close(): Promise<void> {
     await this.stop()
     await rm(this.#folder, { recursive: true, force: true })
   }
-}
 
-/** Resolves once `child` has printed `text`; rejects with all it printed when it ends before. Its output is read on, and dropped. */
-function said(child: ChildProcess, text: string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    let output = ''
-    let ready = false
-    const hear = (chunk: Buffer) => {
-      if (ready) return
-      output += chunk.toString()
-      ready = output.includes(text)
-      if (ready) resolve()
-    }
-    child.stdout?.on('data', hear)
-    child.stderr?.on('data', hear)
-    child.once('error', reject)
-    child.once('exit', (code) => reject(new Error(`the Redis server ended with ${code}: ${output}`)))
-  })
+  get #place(): Readonly<Record<string, string>> {
+    return { port: String(this.#port), bind: '127.0.0.1', dir: this.#folder }
+  }
+
+  /** A Sentinel keeps what it learns in its configuration file. */
+  get #sentinelFile(): string {
+    return join(this.#folder, 'sentinel.conf')
+  }
+
+  get #args(): string[] {
+    if (this.#options.sentinel) return [this.#sentinelFile, '--sentinel']
+    const plain = { save: '', appendonly: 'no', 'maxmemory-policy': 'noeviction' }
+    const settings = { ...this.#place, ...plain, ...this.#options.settings }
+    return Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value])
+  }
 }

@@ -1,9 +1,12 @@
 import { createInterface } from 'node:readline'
 
-/** Reads `+pid` and `-pid` from standard input; at its end, kills every process that was added and not taken away. See `Reaper`. */
+/*
+ * Reads `+pid` and `-pid` from standard input; at its end, kills every process that was added and not taken away. See `Reaper`. Plain JavaScript: it starts
+ * at once, whatever loader the other processes need.
+ */
 
-const watched = new Set<number>()
-for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => undefined)
+const watched = new Set()
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => undefined)
 
 for await (const line of createInterface({ input: process.stdin })) {
   const pid = Number(line.slice(1))
