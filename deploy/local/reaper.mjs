@@ -1,8 +1,8 @@
 import { createInterface } from 'node:readline'
 
 /*
- * Reads `+pid` and `-pid` from standard input; at its end, kills every process that was added and not taken away. See `Reaper`. Plain JavaScript: it starts
- * at once, whatever loader the other processes need.
+ * Reads `+pid` and `-pid` from standard input; at its end, kills every process that was added and not taken away. See `Reaper`. Plain
+ * JavaScript: it starts at once, whatever loader the other processes need.
  */
 
 const watched = new Set()
