@@ -168,52 +168,6 @@ describe('traces from a backend’s token request up to the join', () => {
     expect(within(at_owner, join)).toBe(true)
   })
 
-  it('show the claim of a room that a join makes', async () => {
-    const { token } = await tokenWith({ traceparent: BACKEND.traceparent })
-    await cluster.player({ ...login, token }, 'ledger-none:new', nodes[0])
-    await collected()
-    const join = collector.one('join', ({ trace_id }) => trace_id === BACKEND.trace_id)
-    const claim = collector.one('room.claim')
-    expect(claim).toMatchObject({
-      trace_id: BACKEND.trace_id,
-      parent_id: join.span_id,
-      attributes: {
-        'roomful.room_id': 'ledger-none:new',
-        'roomful.result': 'claimed',
-        'roomful.epoch': collector.one('room.join').attributes['roomful.epoch'],
-      },
-    })
-    expect(within(claim, join)).toBe(true)
-    const made = collector.one('room.locate', ({ attributes }) => attributes['roomful.result'] === 'claimed')
-    expect(made).toMatchObject({
-      instance: claim.instance,
-      parent_id: join.span_id,
-      attributes: { 'roomful.epoch': claim.attributes['roomful.epoch'] },
-    })
-    expect(within(claim, made)).toBe(true)
-    // Where another node than the client’s was chosen, that is the other look.
-    const looks = collector.named('room.locate').filter((look) => look !== made)
-    const other =
-      made.instance === join.instance ? [] : [{ parent_id: join.span_id, instance: join.instance }]
-    expect(looks).toMatchObject(other)
-    for (const look of looks)
-      expect(look.attributes).toMatchObject({
-        'roomful.result': 'placed',
-        'roomful.owner_node_id': made.attributes['roomful.owner_node_id'],
-      })
-  })
-
-  it('tell why a join was refused', async () => {
-    const { token } = await tokenWith({})
-    const joining = cluster.player({ ...login, token }, 'chess:one', nodes[0])
-    await expect(joining).rejects.toMatchObject({ code: 'unknown_room_type' })
-    await collected()
-    expect(collector.one('join')).toMatchObject({
-      failed: false,
-      attributes: { 'roomful.result': 'unknown_room_type' },
-    })
-  })
-
   it('begin anew where a backend sends something that is no context', async () => {
     const none = ['00-zz-zz-01', '', `00-${'0'.repeat(32)}-${'1'.repeat(16)}-01`, 'x'.repeat(5000)]
     for (const traceparent of none) {

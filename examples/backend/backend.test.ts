@@ -1,5 +1,6 @@
+import { stop } from 'esbuild'
 import { pino } from 'pino'
-import { afterEach, expect, test } from 'vitest'
+import { afterAll, afterEach, expect, test } from 'vitest'
 import { type RunningControl, startControl } from '../../control/main.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { systemRandom } from '../../shared/random.ts'
@@ -12,6 +13,9 @@ import { type Backend, type BackendOptions, startBackend } from './backend.ts'
 
 const log = pino({ level: 'silent' })
 const opened: { close(): Promise<void> }[] = []
+
+// Bundling leaves a process behind.
+afterAll(() => stop())
 
 afterEach(async () => {
   for (const service of opened.splice(0).reverse()) await service.close()
