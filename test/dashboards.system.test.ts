@@ -12,8 +12,8 @@ import { systemClock } from '../shared/clock.ts'
 import { systemRandom } from '../shared/random.ts'
 import { openStore } from '../shared/store/open.ts'
 import type { Store } from '../shared/store/port.ts'
+import { doorsSocket } from './support/cluster-socket.ts'
 import { type RedisServer, startRedis } from './support/redis-server.ts'
-import { tamperedSocket } from './support/tampered-socket.ts'
 import { startPrometheus, type TestPrometheus } from './support/watch/prometheus.ts'
 import { selectorsIn } from './support/watch/selectors.ts'
 
@@ -132,7 +132,7 @@ async function play(): Promise<void> {
   const { id: project_id = '' } = await call('/projects', { name: 'test' })
   const refused = await fetch(`${control.url}/internal/key-status?project_id=${project_id}`)
   expect(refused.status).toBe(401)
-  const networks = [tamperedSocket(), tamperedSocket()]
+  const networks = [doorsSocket(), doorsSocket()]
   const [phone, tunnel] = networks as [(typeof networks)[0], (typeof networks)[0]]
   for (let n = 0; n < PLAYERS; n++) {
     const { token = '' } = await call('/tokens', { project_id })

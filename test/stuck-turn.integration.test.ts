@@ -36,7 +36,7 @@ async function join(key: string, node: NodeProcess): Promise<Room<typeof looper>
     first = false
     return at
   }
-  const { WebSocket } = doorsSocket({ doors, told: () => undefined })
+  const { WebSocket } = doorsSocket({ doors })
   const client = await connect('ws://nowhere.invalid', { projectId, token, WebSocket })
   clients.push(client)
   return client.join<typeof looper>('looper', { key })

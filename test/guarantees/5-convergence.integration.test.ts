@@ -3,9 +3,9 @@ import { Checksum } from '../../shared/sync/checksum.ts'
 import { type Login, TestCluster } from '../support/cluster.ts'
 import type { LocalNode } from '../support/cluster-node.ts'
 import type { Player } from '../support/cluster-player.ts'
+import { isPatch } from '../support/cluster-socket.ts'
 import { agreed, expectIntact } from '../support/cluster-verdict.ts'
 import { until } from '../support/redis-admin.ts'
-import { isPatch } from '../support/tampered-socket.ts'
 
 describe('guarantee 5: convergence', () => {
   let cluster: TestCluster

@@ -1,9 +1,8 @@
 import { type Client, type ConnectOptions, connect, type Room } from 'roomful/client'
 import type { DecodedMessage } from '../../shared/protocol/codec.ts'
 import type { ledgerRoom } from './cluster-room.ts'
-import { doorsSocket } from './cluster-socket.ts'
+import { doorsSocket, type Tamper } from './cluster-socket.ts'
 import { until } from './redis-admin.ts'
-import type { Tamper } from './tampered-socket.ts'
 
 type LedgerRoom = ReturnType<typeof ledgerRoom>
 

@@ -2,14 +2,20 @@ import { WebSocket } from 'ws'
 import type { WebSocketConstructor } from '../../client/socket.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/client-codec.ts'
 import type { DecodedMessage } from '../../shared/protocol/codec.ts'
-import type { Tamper } from './tampered-socket.ts'
+import { SERVER_OPCODES } from '../../shared/protocol/messages.ts'
+
+/** What becomes of one frame on its way to the client; undefined: it is lost. */
+export type Tamper = (frame: Buffer) => Buffer | undefined
+
+/** Whether a frame of `roomful.v1.msgpack` is a patch. */
+export const isPatch = (frame: Buffer): boolean => frame[1] === SERVER_OPCODES['state.patch']
 
 /** What becomes of the connections of one client. */
 export interface DoorsOptions {
-  /** Where a connection may go, asked anew for each. */
-  readonly doors: () => readonly string[]
+  /** Where a connection may go, asked again for each; default: where the SDK wants to. */
+  readonly doors?: () => readonly string[]
   /** Everything the client is told, decoded, before it sees it. */
-  readonly told: (message: DecodedMessage) => void
+  readonly told?: (message: DecodedMessage) => void
   /** Loses or spoils frames behind `told`. */
   readonly tamper?: Tamper
   /** Whom to trust behind `wss:`, PEM; default: whom Node trusts. */
@@ -20,7 +26,12 @@ export interface DoorsOptions {
  * A websocket class for the SDK's `WebSocket` option which goes to one door after the other, whatever address the SDK names: a load
  * balancer without a process.
  */
-export function doorsSocket({ doors, told, tamper = (frame) => frame, ca }: DoorsOptions) {
+export function doorsSocket({
+  doors = () => [],
+  told = () => {},
+  tamper = (frame) => frame,
+  ca,
+}: DoorsOptions = {}) {
   const open = new Set<WebSocket>()
   let codec = new MsgpackClientCodec()
   let next = 0
@@ -47,6 +58,13 @@ export function doorsSocket({ doors, told, tamper = (frame) => frame, ca }: Door
   }
   return {
     WebSocket: DoorsSocket as unknown as WebSocketConstructor,
+    /** Stops reading, as a phone in a tunnel does, until `read`. */
+    stall: () => {
+      for (const socket of open) socket.pause()
+    },
+    read: () => {
+      for (const socket of open) socket.resume()
+    },
     /** Ends every connection without a goodbye. */
     cut: () => {
       for (const socket of open) socket.terminate()
