@@ -5,8 +5,8 @@ import { systemClock } from '../../shared/clock.ts'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { redisStore } from '../../shared/store/redis/redis.ts'
 import { nodeInfo } from '../../test/support/cluster/node-info.ts'
+import { FaultyLink } from '../../test/support/faulty-link.ts'
 import { freshPrefix } from '../../test/support/redis-prefix.ts'
-import { proxyRedis } from '../../test/support/redis-proxy.ts'
 import { NodeLease } from './lease.ts'
 import { NodeLinks } from './links.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
@@ -18,10 +18,10 @@ const LEASE_MS = 8000
 const log = pino({ level: 'silent' })
 const about = (session_id: string): PeerMessage => ({ to: 'gateway', session_id })
 
-/** A node whose connections to the store go through a proxy of its own. */
+/** A node whose connections to the store go over a link of its own. */
 async function node(node_id: string, key_prefix: string) {
-  const proxy = await proxyRedis(inject('redisUrl'))
-  const redis = await redisStore({ url: proxy.url, key_prefix, log })
+  const link = await FaultyLink.open(inject('redisUrl'))
+  const redis = await redisStore({ url: link.url, key_prefix, log })
   const store = {
     records: redis.records,
     bus: redis.bus,
@@ -59,14 +59,14 @@ async function node(node_id: string, key_prefix: string) {
   })
   onTestFinished(async () => {
     members.stop()
-    await proxy.close()
+    await link.close()
     await redis.close()
     await lease.stop()
   })
   await peers.start()
   await lease.start()
   await members.start()
-  return { proxy, peers, members, heard }
+  return { link, peers, members, heard }
 }
 
 describe('nodes on a Redis', () => {
@@ -76,7 +76,7 @@ describe('nodes on a Redis', () => {
     const a = await node('node_a', key_prefix)
     expect(a.members.isGone('node_b')).toBe(false)
     const killed_at = systemClock.monotonic()
-    await b.proxy.close()
+    await b.link.close()
     await vi.waitFor(() => expect(a.members.isGone('node_b')).toBe(true), { timeout: 5000, interval: 5 })
     expect(systemClock.monotonic() - killed_at).toBeLessThan(2000)
     expect(await a.members.judge('node_b')).toBe('dead')
@@ -90,7 +90,7 @@ describe('nodes on a Redis', () => {
     const key_prefix = freshPrefix()
     const b = await node('node_b', key_prefix)
     const a = await node('node_a', key_prefix)
-    a.proxy.cut()
+    a.link.cut()
     await vi.waitFor(() => expect(a.members.settled).toBe(false), { timeout: 5000, interval: 5 })
     expect(a.members.claims_allowed_at).toBeGreaterThan(systemClock.monotonic() + LEASE_MS / 2)
     expect(b.members.settled).toBe(true)
@@ -108,7 +108,7 @@ describe('nodes on a Redis', () => {
     const all = Array.from({ length: 100 }, (_, i) => `node_a: ${i}`)
     await vi.waitFor(() => expect(b.heard.filter((text) => text.startsWith('node_a'))).toEqual(all), 60_000)
     expect(b.heard).not.toContain('gap node_a')
-    b.proxy.cut()
+    b.link.cut()
     await vi.waitFor(() => expect(b.heard).toContain('gap undefined'), { timeout: 60_000 })
     a.peers.send('node_b', about('after'))
     await vi.waitFor(() => expect(b.heard).toContain('node_a: after'), { timeout: 60_000 })

@@ -3,7 +3,6 @@ import { TestCluster } from '../support/cluster.ts'
 import type { Player } from '../support/cluster-player.ts'
 import { expectIntact } from '../support/cluster-verdict.ts'
 import { until } from '../support/redis-admin.ts'
-import { proxyRedis } from '../support/redis-proxy.ts'
 
 describe('guarantee 4: exactly once', () => {
   let cluster: TestCluster
@@ -87,24 +86,18 @@ describe('guarantee 4: exactly once', () => {
   it.each(['lives', 'is killed'])(
     'never acks a refused message, though the errors were lost on the way from an owner that %s',
     async (owner) => {
-      const proxy = await proxyRedis(cluster.redis_url)
-      try {
-        const [node] = await cluster.processes(1)
-        const login = await cluster.login()
-        const room_id = `ledger-journal:gap ${owner}`
-        const witness = await cluster.player(login, room_id, node)
-        const [edge] = await cluster.local(1, { redis_url: proxy.url })
-        const player = await cluster.player(login, room_id, edge)
-        const begin = () => proxy.mute('subscribe')
-        const end = () => {
-          if (owner === 'is killed') node!.kill()
-          proxy.unmute()
-        }
-        await refusedUnheard(player, witness, { begin, end })
-        await cluster.reset()
-      } finally {
-        await proxy.close()
+      const [node] = await cluster.processes(1)
+      const login = await cluster.login()
+      const room_id = `ledger-journal:gap ${owner}`
+      const witness = await cluster.player(login, room_id, node)
+      const [edge] = await cluster.local(1)
+      const player = await cluster.player(login, room_id, edge)
+      const begin = () => edge!.link.mute('subscribe')
+      const end = () => {
+        if (owner === 'is killed') node!.kill()
+        edge!.link.unmute()
       }
+      await refusedUnheard(player, witness, { begin, end })
     },
   )
 
@@ -118,26 +111,20 @@ describe('guarantee 4: exactly once', () => {
     { deaf: 'owner', time: 'good' },
     { deaf: 'edge', time: 'good' },
   ])('loses nothing when the bus swallows for $time what the $deaf should hear', async ({ deaf, time }) => {
-    const proxy = await proxyRedis(cluster.redis_url)
-    try {
-      const through = { redis_url: proxy.url }
-      const [owner] = await cluster.local(1, deaf === 'owner' ? through : {})
-      const login = await cluster.login()
-      const room_id = `ledger-journal:${deaf}-${time}`
-      const at_owner = await cluster.player(login, room_id, owner)
-      const [edge] = await cluster.local(1, deaf === 'edge' ? through : {})
-      const players = [at_owner, await cluster.player(login, room_id, edge)]
-      const stops = players.map((player) => player.play(15))
-      await playOn(players)
-      proxy.mute('subscribe')
-      await playOn([at_owner], 3)
-      if (time === 'a moment') proxy.unmute()
-      await playOn(players)
-      await Promise.all(stops.map((stop) => stop()))
-      await expectIntact(cluster, room_id, players)
-      await cluster.reset()
-    } finally {
-      await proxy.close()
-    }
+    const [owner] = await cluster.local(1)
+    const login = await cluster.login()
+    const room_id = `ledger-journal:${deaf}-${time}`
+    const at_owner = await cluster.player(login, room_id, owner)
+    const [edge] = await cluster.local(1)
+    const players = [at_owner, await cluster.player(login, room_id, edge)]
+    const { link } = deaf === 'owner' ? owner! : edge!
+    const stops = players.map((player) => player.play(15))
+    await playOn(players)
+    link.mute('subscribe')
+    await playOn([at_owner], 3)
+    if (time === 'a moment') link.unmute()
+    await playOn(players)
+    await Promise.all(stops.map((stop) => stop()))
+    await expectIntact(cluster, room_id, players)
   })
 })

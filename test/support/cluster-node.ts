@@ -7,7 +7,7 @@ import { systemClock } from '../../shared/clock.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import type { Store } from '../../shared/store/port.ts'
-import { FaultyLink } from '../chaos/harness/faulty-link.ts'
+import { FaultyLink } from './faulty-link.ts'
 
 /** Where a node finds the rest of its cluster. */
 export interface NodePlace {

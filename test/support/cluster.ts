@@ -122,17 +122,9 @@ export class TestCluster {
     return this.#redis
   }
 
-  /** Starts nodes in this process; `redis_url`: where they find Redis, if not at its own address. */
-  async local(
-    count: number,
-    { redis_url, ...options }: Partial<NodeOptions> & { redis_url?: string } = {},
-  ): Promise<LocalNode[]> {
-    const start = () =>
-      startLocalNode(
-        { ...this.#nextPlace(), ...(redis_url && { redis_url }) },
-        options.rooms ?? ROOMS,
-        options,
-      )
+  /** Starts nodes in this process. */
+  async local(count: number, options: Partial<NodeOptions> = {}): Promise<LocalNode[]> {
+    const start = () => startLocalNode(this.#nextPlace(), options.rooms ?? ROOMS, options)
     return this.#add(await Promise.all(Array.from({ length: count }, start)))
   }
 

@@ -1,7 +1,7 @@
 import { Redis } from 'ioredis'
 import { describe, expect, inject, it, onTestFinished, vi } from 'vitest'
+import { FaultyLink } from '../../../test/support/faulty-link.ts'
 import { freshPrefix } from '../../../test/support/redis-prefix.ts'
-import { proxyRedis, type RedisProxy } from '../../../test/support/redis-proxy.ts'
 import { type RedisServer, startRedis } from '../../../test/support/redis-server.ts'
 import {
   openRedisStore,
@@ -29,10 +29,10 @@ async function ownServer(): Promise<RedisServer> {
 }
 
 /** A way to the shared server that the test may break. */
-async function ownProxy(): Promise<RedisProxy> {
-  const proxy = await proxyRedis(inject('redisUrl'))
-  onTestFinished(() => proxy.close())
-  return proxy
+async function ownLink(): Promise<FaultyLink> {
+  const link = await FaultyLink.open(inject('redisUrl'))
+  onTestFinished(() => link.close())
+  return link
 }
 
 const openStore = (options: Partial<RedisStoreOptions> & { url: string }): Promise<Store> =>
@@ -246,15 +246,15 @@ describe('a Redis store that loses its server', () => {
   })
 
   it('makes a bus anew that looks connected and hears nothing', async () => {
-    const proxy = await ownProxy()
-    const store = await openStore({ url: proxy.url })
+    const link = await ownLink()
+    const store = await openStore({ url: link.url })
     let gaps = 0
     await store.bus.subscribe(
       'c',
       () => undefined,
       () => gaps++,
     )
-    proxy.mute('subscribe')
+    link.mute('subscribe')
     await vi.waitFor(() => expect(gaps).toBe(1), { timeout: 60_000 })
     expect(await store.bus.publish('c', bytes('x'))).toBe(1)
   })
@@ -301,16 +301,16 @@ describe('a Redis store that loses its server', () => {
   })
 
   it('does not repeat a write whose answer was lost', async () => {
-    const proxy = await ownProxy()
+    const link = await ownLink()
     const key_prefix = freshPrefix()
-    const store = await openStore({ url: proxy.url, key_prefix })
+    const store = await openStore({ url: link.url, key_prefix })
     const witness = await openStore({ url: inject('redisUrl'), key_prefix })
     const version = async () => (await witness.records.read(['k']))[0]?.version
-    proxy.mute('roomful-commands')
+    link.mute('roomful-commands')
     const write = store.records.write([{ put: 'k', value: bytes('x') }])
     const outcome = expect(write).rejects.toBeInstanceOf(StoreUnavailable)
     await vi.waitFor(async () => expect(await version()).toBe(1), 60_000)
-    proxy.cut()
+    link.cut()
     await outcome
     await store.ping()
     expect(await version()).toBe(1)

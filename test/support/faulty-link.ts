@@ -47,6 +47,19 @@ export class FaultyLink {
     if (!held) for (const pair of [...this.#pairs]) pair.release()
   }
 
+  /**
+   * Drops from now on what Redis sends on every open connection on which the client has said `word` early on (a command, or the
+   * connection's name). The connections stay open, and what the client sends still arrives.
+   */
+  mute(word: string): void {
+    for (const pair of this.#pairs) pair.muted ||= pair.said.includes(word)
+  }
+
+  /** What Redis says from now on arrives again. */
+  unmute(): void {
+    for (const pair of this.#pairs) pair.muted = false
+  }
+
   async close(): Promise<void> {
     for (const pair of [...this.#pairs]) pair.cut()
     await new Promise<void>((resolve) => this.#server.close(() => resolve()))
@@ -69,8 +82,14 @@ interface Conditions {
   readonly over: () => void
 }
 
+/** So much of what a client says first is remembered. */
+const REMEMBERED = 4096
+
 /** Two sockets and what is on its way between them. */
 class Pair {
+  /** What the client said first. */
+  said = ''
+  muted = false
   readonly #client: Socket
   readonly #server: Socket
   readonly #ways: readonly [up: Way, down: Way]
@@ -84,8 +103,13 @@ class Pair {
     const [up, down] = this.#ways
     client.setNoDelay(true)
     server.setNoDelay(true)
-    client.on('data', (chunk) => up.carry(chunk))
-    server.on('data', (chunk) => down.carry(chunk))
+    client.on('data', (chunk) => {
+      if (this.said.length < REMEMBERED) this.said += chunk.toString('latin1')
+      up.carry(chunk)
+    })
+    server.on('data', (chunk) => {
+      if (!this.muted) down.carry(chunk)
+    })
     client.on('error', () => {}).on('close', () => up.finish())
     server.on('error', () => {}).on('close', () => down.finish())
     client.on('close', () => this.#look())
