@@ -145,6 +145,8 @@ export class MemoryRooms implements RoomRecords {
     fence: Fence,
     { forget, ttl_ms }: { forget: boolean; ttl_ms: number },
   ): Promise<boolean> {
+    // As in Redis: before the end, and whatever becomes of it. Where it is refused, the next refresh counts the room again.
+    if (forget) this.#roomsBeside(room).delete(room)
     const released = this.#fenced(room, fence, ttl_ms, (record) => ({
       ...record,
       owner: null,
@@ -152,7 +154,6 @@ export class MemoryRooms implements RoomRecords {
     }))
     if (released && !forget) this.#roomsBeside(room).set(room, true, ttl_ms)
     if (!released || !forget) return released
-    this.#roomsBeside(room).delete(room)
     const record = this.#rooms.get(room)
     if (record?.contested === false) {
       this.#rooms.set(room, record, Math.min(ENDED_ROOM_MS, ttl_ms))
@@ -165,9 +166,9 @@ export class MemoryRooms implements RoomRecords {
     this.#requireOpen()
     requireTtl(ttl_ms)
     requireRefusal(refuse_ms)
+    this.#roomsBeside(room).delete(room)
     if (!this.#owned(room, fence)) return false
     this.#rooms.delete(room)
-    this.#roomsBeside(room).delete(room)
     const { epoch } = fence
     if (refuse_ms > 0)
       this.#rooms.set(
