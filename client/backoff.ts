@@ -6,19 +6,19 @@ import type { Random } from '../shared/random.ts'
  */
 export class Backoff {
   readonly #random: Random
-  readonly #base_ms: number
-  readonly #max_ms: number
+  readonly #baseMs: number
+  readonly #maxMs: number
   #attempts = 0
 
-  constructor(random: Random, base_ms: number, max_ms: number) {
+  constructor(random: Random, baseMs: number, maxMs: number) {
     this.#random = random
-    this.#base_ms = base_ms
-    this.#max_ms = max_ms
+    this.#baseMs = baseMs
+    this.#maxMs = maxMs
   }
 
-  /** How long to wait before the next attempt, in milliseconds: anything from 0 to a bound that doubles each time, up to `max_ms`. */
+  /** How long to wait before the next attempt, in milliseconds: anything from 0 to a bound that doubles each time, up to `maxMs`. */
   next(): number {
-    const bound = Math.min(this.#max_ms, this.#base_ms * 2 ** this.#attempts++)
+    const bound = Math.min(this.#maxMs, this.#baseMs * 2 ** this.#attempts++)
     return this.#random.float() * bound
   }
 

@@ -17,7 +17,7 @@ interface PageGlobals {
 let gateway: TestGateway
 let browser: Browser
 let site: Server
-let site_url = ''
+let siteUrl = ''
 
 beforeAll(async () => {
   const sdk = await bundle({ minify: true })
@@ -31,7 +31,7 @@ beforeAll(async () => {
     )
   })
   await new Promise<void>((resolve) => site.listen(0, '127.0.0.1', resolve))
-  site_url = `http://127.0.0.1:${(site.address() as AddressInfo).port}`
+  siteUrl = `http://127.0.0.1:${(site.address() as AddressInfo).port}`
   gateway = await TestGateway.start()
   browser = await launchChromium()
 })
@@ -44,7 +44,7 @@ afterAll(async () => {
 
 test('the bundle plays in a browser, and the member leaves with the page', async () => {
   const page = await browser.newPage()
-  await page.goto(site_url)
+  await page.goto(siteUrl)
   await page.waitForFunction(() => 'connect' in globalThis)
   const options = { url: gateway.url, token: await gateway.token() }
   const state = await page.evaluate(async ({ url, token }) => {

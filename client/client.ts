@@ -61,8 +61,8 @@ const DEFAULT_KEY = 'default'
 const machineClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
-  schedule: (delay_ms, callback) => {
-    const timer = setTimeout(callback, delay_ms)
+  schedule: (delayMs, callback) => {
+    const timer = setTimeout(callback, delayMs)
     return () => clearTimeout(timer)
   },
 }
@@ -70,13 +70,13 @@ const machineClock: Clock = {
 /** One player's connection to roomful. Made by `connect`. */
 export class Client {
   readonly #session: Session
-  readonly #server_clock: ServerClock
+  readonly #serverClock: ServerClock
   readonly #link: SeatLink
   readonly #seats = new Map<string, Seat>()
   readonly #counters = newCounters()
   readonly #onError: ConnectOptions['onError']
   readonly #onConnection: Listeners<[status: ConnectionStatus, error: RoomfulError | undefined]>
-  #last_ref = 0
+  #lastRef = 0
   #welcomes = 0
   #error: RoomfulError | undefined
   #unwatch = () => {}
@@ -88,24 +88,24 @@ export class Client {
         random: systemRandom,
         ...options,
       }
-    const decode_states = options.decodeStates ?? true
+    const decodeStates = options.decodeStates ?? true
     this.#onError = options.onError
-    this.#server_clock = new ServerClock(clock)
+    this.#serverClock = new ServerClock(clock)
     this.#onConnection = new Listeners((error) => this.#thrown(error))
     const common = {
-      server_clock: this.#server_clock,
+      serverClock: this.#serverClock,
       clock,
       random,
-      decode_states,
+      decodeStates,
       report: (error: unknown) => this.#failed(error),
     }
     const session = new Session(
       {
         ...common,
         url,
-        project_id: projectId,
+        projectId,
         reconnect: reconnect ?? true,
-        connect_timeout_ms: connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
+        connectTimeoutMs: connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
         WebSocket,
         tokens: new TokenSource(options, common),
       },
@@ -123,18 +123,18 @@ export class Client {
       clock,
       random,
       counters: this.#counters,
-      decode_states,
-      max_unacked: {
+      decodeStates,
+      maxUnacked: {
         messages: maxUnacked ?? MAX_UNACKED,
         bytes: maxUnackedBytes ?? MAX_UNACKED_BYTES,
       },
       report: (error) => this.#thrown(error),
-      nextRef: () => ++this.#last_ref,
+      nextRef: () => ++this.#lastRef,
       send: (message) => session.send(message),
       sendEncoded: (payload) => session.sendEncoded(payload),
       encode: (message) => session.encode(message),
       trySend: (message) => session.trySend(message),
-      release: (seat) => this.#seats.delete(seat.room_id),
+      release: (seat) => this.#seats.delete(seat.roomId),
     }
   }
 
@@ -151,12 +151,12 @@ export class Client {
 
   /** The round trip to the server in milliseconds, smoothed. */
   get latency(): number {
-    return this.#server_clock.latency
+    return this.#serverClock.latency
   }
 
   /** The server's time now, milliseconds since 1970; good to about half a round trip. */
   serverTime(): number {
-    return this.#server_clock.now()
+    return this.#serverClock.now()
   }
 
   /** Counts since `connect`. */
@@ -180,15 +180,15 @@ export class Client {
     ...[options]: JoinArguments<R>
   ): Promise<Room<R>> {
     const json = toJson(options ?? {}, 'invalid_options', 'The options') as JoinOptions
-    const room_id = `${roomType}:${json.key ?? DEFAULT_KEY}`
-    for (let before = this.#seats.get(room_id); before; before = this.#seats.get(room_id)) {
+    const roomId = `${roomType}:${json.key ?? DEFAULT_KEY}`
+    for (let before = this.#seats.get(roomId); before; before = this.#seats.get(roomId)) {
       if (!before.leaving)
-        throw new RoomfulError('already_joined', `This client is in ${room_id}, or joining it, already.`)
+        throw new RoomfulError('already_joined', `This client is in ${roomId}, or joining it, already.`)
       await before.leave()
     }
     if (this.status === 'closed') throw this.#error ?? closedByCaller()
-    const seat = new Seat(this.#link, room_id, roomType, json)
-    this.#seats.set(room_id, seat)
+    const seat = new Seat(this.#link, roomId, roomType, json)
+    this.#seats.set(roomId, seat)
     if (this.status === 'online') seat.connected(false)
     await seat.joined
     return new Room<R>(seat)
@@ -227,7 +227,7 @@ export class Client {
   #welcome(rooms: ReadonlyMap<string, unknown> | undefined): void {
     if (this.#welcomes > 0) this.#counters.reconnects += 1
     this.#welcomes += 1
-    this.#eachSeat((seat) => seat.connected(rooms?.has(seat.room_id) ?? false))
+    this.#eachSeat((seat) => seat.connected(rooms?.has(seat.roomId) ?? false))
   }
 
   #receive(message: DecodedMessage): void {
@@ -235,11 +235,17 @@ export class Client {
     else if ('room_id' in message) this.#seats.get(message.room_id)?.receive(message)
   }
 
-  #refused({ ref, room_id, code, message, retryable }: Extract<DecodedMessage, { t: 'error' }>): void {
+  #refused({
+    ref,
+    room_id: roomId,
+    code,
+    message,
+    retryable,
+  }: Extract<DecodedMessage, { t: 'error' }>): void {
     const error = new RoomfulError(code, message, { retryable })
     const seats = [...this.#seats.values()]
     const taken = seats.some(
-      (seat) => (room_id === undefined || seat.room_id === room_id) && seat.refused(ref, error),
+      (seat) => (roomId === undefined || seat.roomId === roomId) && seat.refused(ref, error),
     )
     // An error with a ref answers a request; when nobody waits for that any more, it has been settled otherwise.
     if (!taken && ref === undefined) this.#failed(error)

@@ -84,7 +84,7 @@ test('a signal ends a connect that waits', async () => {
   await turn()
   abort.abort()
   await refused
-  expect(server.socket.closed_with).toBe(1000)
+  expect(server.socket.closedWith).toBe(1000)
   expect(clock.pending).toBe(0)
   await expect(connect(URL, { ...options, signal: abort.signal })).rejects.toEqual(code('client_closed'))
 })
@@ -98,7 +98,7 @@ test('close says goodbye and rejects whatever waits', async () => {
   client.close()
   client.close()
   await refused
-  expect(server.socket.closed_with).toBe(1000)
+  expect(server.socket.closedWith).toBe(1000)
   expect(seen).toEqual(['closed'])
   expect(reasons).toEqual([['client_closed', code('client_closed')]])
   expect(clock.pending).toBe(0)
@@ -112,7 +112,7 @@ test('close while reconnecting ends the attempt', async () => {
   await pass(300)
   expect(server.sockets).toHaveLength(2)
   client.close()
-  expect(server.socket.closed_with).toBe(1000)
+  expect(server.socket.closedWith).toBe(1000)
   expect(clock.pending).toBe(0)
   expect(client.status).toBe('closed')
 })

@@ -24,7 +24,7 @@ export class Connection {
   readonly #codec: ClientCodec
   readonly #clock: Clock
   readonly #handlers: ConnectionHandlers
-  #heard_at = 0
+  #heardAt = 0
   #cancelPing = () => {}
   #cancelWatch = () => {}
 
@@ -61,10 +61,10 @@ export class Connection {
 
   /** Pings at once and then every `seconds`, and watches for silence. */
   keepAlive(seconds: number): void {
-    const period_ms = seconds * 1000
-    this.#heard_at = this.#clock.monotonic()
-    this.#ping(period_ms)
-    this.#watch(period_ms * SILENT_HEARTBEATS)
+    const periodMs = seconds * 1000
+    this.#heardAt = this.#clock.monotonic()
+    this.#ping(periodMs)
+    this.#watch(periodMs * SILENT_HEARTBEATS)
   }
 
   /** Closes the socket, without a code unless one is given; no handler is called any more. */
@@ -74,7 +74,7 @@ export class Connection {
   }
 
   #receive(data: unknown): void {
-    this.#heard_at = this.#clock.monotonic()
+    this.#heardAt = this.#clock.monotonic()
     let message: DecodedMessage
     try {
       if (!(data instanceof ArrayBuffer))
@@ -88,15 +88,15 @@ export class Connection {
     this.#handlers.received(message)
   }
 
-  #ping(period_ms: number): void {
+  #ping(periodMs: number): void {
     this.send({ t: 'ping', at: this.#clock.monotonic() })
-    this.#cancelPing = this.#clock.schedule(period_ms, () => this.#ping(period_ms))
+    this.#cancelPing = this.#clock.schedule(periodMs, () => this.#ping(periodMs))
   }
 
-  #watch(patience_ms: number): void {
-    const left = this.#heard_at + patience_ms - this.#clock.monotonic()
+  #watch(patienceMs: number): void {
+    const left = this.#heardAt + patienceMs - this.#clock.monotonic()
     if (left > 0) {
-      this.#cancelWatch = this.#clock.schedule(left, () => this.#watch(patience_ms))
+      this.#cancelWatch = this.#clock.schedule(left, () => this.#watch(patienceMs))
       return
     }
     this.#letGo()

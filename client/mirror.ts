@@ -17,10 +17,10 @@ export type RoomFrame = Extract<
 type Frame<T extends RoomFrame['t']> = Extract<RoomFrame, { t: T }>
 
 export interface MirrorParts {
-  readonly room_id: string
+  readonly roomId: string
   readonly clock: Clock
   readonly counters: Counters
-  readonly decode_states: boolean
+  readonly decodeStates: boolean
   readonly report: Report
   readonly send: (message: ClientMessage) => void
 }
@@ -36,7 +36,7 @@ export class Mirror {
 
   constructor(parts: MirrorParts) {
     this.#parts = parts
-    this.#replica = new Replica(parts.decode_states)
+    this.#replica = new Replica(parts.decodeStates)
     this.onState = new Listeners(parts.report)
     this.onMembers = new Listeners(parts.report)
   }
@@ -99,7 +99,7 @@ export class Mirror {
   }
 
   #whole(frame: Frame<'state.snapshot' | 'state.resync'>, members?: readonly MemberInfo[]): void {
-    const { state, members: members_before } = this.#replica
+    const { state, members: membersBefore } = this.#replica
     const verdict = this.#replica.replace(frame, members)
     if (verdict === 'drop') return
     this.#cancelRetry()
@@ -109,7 +109,7 @@ export class Mirror {
       this.#askLater(verdict)
     }
     this.onState.call(this.#replica.state, state)
-    if (members) this.onMembers.call(this.#replica.members, members_before)
+    if (members) this.onMembers.call(this.#replica.members, membersBefore)
   }
 
   #patch(frame: Frame<'state.patch'>): void {
@@ -145,8 +145,8 @@ export class Mirror {
   }
 
   #sendAsk(reason: ResyncReason): void {
-    const have_seq = this.#replica.position?.seq ?? 0
-    this.#parts.send({ t: 'state.resync', room_id: this.#parts.room_id, have_seq, reason })
+    const haveSeq = this.#replica.position?.seq ?? 0
+    this.#parts.send({ t: 'state.resync', room_id: this.#parts.roomId, have_seq: haveSeq, reason })
     this.#askLater(reason)
   }
 

@@ -23,7 +23,7 @@ export class Outbox {
   readonly #limits: OutboxLimits
   #entries: Entry[] = []
   #bytes = 0
-  #last_ref = 0
+  #lastRef = 0
 
   constructor(limits: OutboxLimits) {
     this.#limits = limits
@@ -32,7 +32,7 @@ export class Outbox {
   /** The highest ref up to which every outcome is known. */
   get settled(): number {
     const [oldest] = this.#entries
-    return oldest ? oldest.ref - 1 : this.#last_ref
+    return oldest ? oldest.ref - 1 : this.#lastRef
   }
 
   /**
@@ -46,7 +46,7 @@ export class Outbox {
     if (this.#entries.length > 0 && this.#bytes + length > bytes)
       throw full(`${this.#bytes} of ${bytes} bytes of reliable messages`, 'maxUnackedBytes')
     this.#bytes += length
-    this.#last_ref = message.ref
+    this.#lastRef = message.ref
     return new Promise((resolve, reject) => {
       this.#entries.push({ ...message, resolve, reject })
     })

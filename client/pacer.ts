@@ -10,10 +10,10 @@ type Payload = Uint8Array<ArrayBuffer>
 export class Pacer {
   readonly #clock: Clock
   readonly #write: (payload: Payload) => void
-  #per_ms = 0
+  #perMs = 0
   #burst = 0
   #left: number | undefined
-  #filled_at = 0
+  #filledAt = 0
   #queue: Payload[] = []
   #cancel = () => {}
 
@@ -23,12 +23,12 @@ export class Pacer {
   }
 
   /** A connection begins, with these limits. What the ones before have used is not forgotten: it may be the same server. */
-  start({ messages_per_second, message_burst }: Limits): void {
-    this.#per_ms = (messages_per_second * SHARE) / 1000
-    this.#burst = Math.max(1, message_burst * SHARE)
+  start({ messages_per_second: messagesPerSecond, message_burst: messageBurst }: Limits): void {
+    this.#perMs = (messagesPerSecond * SHARE) / 1000
+    this.#burst = Math.max(1, messageBurst * SHARE)
     if (this.#left !== undefined) return
     this.#left = this.#burst
-    this.#filled_at = this.#clock.monotonic()
+    this.#filledAt = this.#clock.monotonic()
   }
 
   /** The connection has ended; what still waited is forgotten. */
@@ -53,8 +53,8 @@ export class Pacer {
 
   #take(): boolean {
     const now = this.#clock.monotonic()
-    this.#left = Math.min(this.#burst, (this.#left ?? 0) + (now - this.#filled_at) * this.#per_ms)
-    this.#filled_at = now
+    this.#left = Math.min(this.#burst, (this.#left ?? 0) + (now - this.#filledAt) * this.#perMs)
+    this.#filledAt = now
     if (this.#left < 1) return false
     this.#left -= 1
     return true
@@ -62,7 +62,7 @@ export class Pacer {
 
   #wait(): void {
     const missing = 1 - (this.#left ?? 0)
-    this.#cancel = this.#clock.schedule(Math.ceil(missing / this.#per_ms), () => {
+    this.#cancel = this.#clock.schedule(Math.ceil(missing / this.#perMs), () => {
       let written = 0
       while (written < this.#queue.length && this.#take()) this.#write(this.#queue[written++]!)
       this.#queue = this.#queue.slice(written)

@@ -46,7 +46,7 @@ test('in a browser a client says goodbye when its page is left', async () => {
   expect(client.status).toBe('online')
   page.fire('pagehide', { persisted: false })
   expect(client.status).toBe('closed')
-  expect(server.socket.closed_with).toBe(1000)
+  expect(server.socket.closedWith).toBe(1000)
   expect(page.listeners).toBe(0)
 })
 

@@ -13,7 +13,7 @@ export interface Member {
   readonly sub: string | null
 }
 
-const toMember = ({ member_id, sub }: MemberInfo): Member => ({ memberId: member_id, sub })
+const toMember = ({ member_id: memberId, sub }: MemberInfo): Member => ({ memberId, sub })
 
 /** Where a frame stands in its room's history. */
 interface Position {
@@ -34,13 +34,13 @@ export class Replica {
   #members: readonly Member[] = []
   #at: Position | undefined
   /** The seq of the whole state last received, which its members are of. */
-  #whole_seq = 0
+  #wholeSeq = 0
   #resyncing = false
-  readonly #has_state: boolean
+  readonly #hasState: boolean
 
   /** `has_state` false: only its place in the history is kept; nothing is compared with a checksum. */
-  constructor(has_state: boolean) {
-    this.#has_state = has_state
+  constructor(hasState: boolean) {
+    this.#hasState = hasState
   }
 
   get state(): Json {
@@ -84,8 +84,8 @@ export class Replica {
     this.#state = whole.state
     if (members) this.#members = members.map(toMember)
     this.#at = { epoch: whole.epoch, seq: whole.seq }
-    this.#whole_seq = whole.seq
-    this.#resyncing = this.#has_state && this.#checksum.of(whole.state) !== whole.checksum
+    this.#wholeSeq = whole.seq
+    this.#resyncing = this.#hasState && this.#checksum.of(whole.state) !== whole.checksum
     return this.#resyncing ? 'checksum' : 'take'
   }
 
@@ -102,7 +102,7 @@ export class Replica {
 
   /** The state after a patch; undefined when it is not the one the server has. */
   #patched({ delta, checksum }: Patch): Json | undefined {
-    if (!this.#has_state) return null
+    if (!this.#hasState) return null
     if (!delta) return this.#checksum.of(this.#state) === checksum ? this.#state : undefined
     try {
       const next = apply(this.#state, delta)
@@ -124,7 +124,7 @@ export class Replica {
 
   /** Brings the members up to date; false when they are as before, or of a later flush than the frame. */
   meet(frame: Presence): boolean {
-    if (frame.seq <= this.#whole_seq) return false
+    if (frame.seq <= this.#wholeSeq) return false
     const known = this.#members.some((member) => member.memberId === frame.member_id)
     if (known === (frame.t === 'room.joined')) return false
     this.#members = known

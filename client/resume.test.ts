@@ -108,7 +108,7 @@ test('what waits for its turn to be sent is not sent twice after a resume', asyn
   server.socket.end(1006)
   const before = server.all('message').length
   await pass(5000)
-  const again = server.message_refs.slice(before)
+  const again = server.messageRefs.slice(before)
   expect(again).toHaveLength(20)
   expect(again).toEqual([...new Set(again)].toSorted((a, b) => a! - b!))
 })
@@ -118,12 +118,12 @@ test('unacked messages are resent in order after a resume, with those sent meanw
   const done: string[] = []
   const send = (type: string) => room.send(type).then(() => done.push(type))
   const sends = [send('a'), send('b'), send('c')]
-  server.ack(owner, server.message_refs[0]!)
+  server.ack(owner, server.messageRefs[0]!)
   server.socket.end(1006)
   sends.push(send('d'))
   await pass(300)
   expect(server.all('message').map(({ type }) => type)).toEqual(['a', 'b', 'c', 'b', 'c', 'd'])
-  const [, b, c, ...again] = server.message_refs
+  const [, b, c, ...again] = server.messageRefs
   expect(again.slice(0, 2)).toEqual([b, c])
   expect(done).toEqual(['a'])
   server.ack(owner, again.at(-1)!)
@@ -151,7 +151,7 @@ test('a room that turns out to be lost behind the welcome is over, whatever was 
   server.onHello = () => {
     server.welcome({ rooms: [{ room_id: room.id, resumed: false }] })
     server.refuse('not_in_room', { room_id: room.id })
-    server.refuse('not_in_room', { room_id: room.id, ref: server.message_refs[0]! })
+    server.refuse('not_in_room', { room_id: room.id, ref: server.messageRefs[0]! })
   }
   await pass(300)
   await refused
@@ -185,7 +185,7 @@ test('a leave whose answer was lost is sent again with the same ref', async () =
   server.onLeave = () => {}
   const leaving = room.leave()
   server.socket.end(1006)
-  server.onLeave = ({ ref, room_id }) => server.refuse('not_in_room', { ref, room_id })
+  server.onLeave = ({ ref, room_id: roomId }) => server.refuse('not_in_room', { ref, room_id: roomId })
   await pass(300)
   await leaving
   const [first, second] = server.all('leave')
@@ -204,10 +204,10 @@ test('a draining server is left at the time it names, and the session goes on el
   const [old] = server.sockets
   await pass(200)
   // Not 1000: the session is to stay.
-  expect(old?.closed_with).toBe('no code')
+  expect(old?.closedWith).toBe('no code')
   expect(server.all('hello')[1]).toMatchObject({ resume: { rooms: [{ seq: 8 }] } })
   expect(seen).toEqual([['reconnecting', 'draining'], 'online'])
-  server.ack(owner, server.message_refs[0]!)
+  server.ack(owner, server.messageRefs[0]!)
   await send
   expect(room.state).toEqual({ n: 1 })
 })

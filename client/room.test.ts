@@ -73,7 +73,7 @@ test('a message resolves when its ref, or a later one, is acked', async () => {
   const { server, room, owner } = await inRoom()
   const done: number[] = []
   const sends = [1, 2, 3].map((n) => room.send('move', { n }).then(() => done.push(n)))
-  const [first, second, third] = server.message_refs as number[]
+  const [first, second, third] = server.messageRefs as number[]
   expect(first! < second! && second! < third!).toBe(true)
   await turn()
   expect(done).toEqual([])
@@ -89,8 +89,8 @@ test('a message that is refused rejects alone', async () => {
   const { server, room, owner } = await inRoom()
   const bad = room.send('move', { x: 'left' })
   const good = room.send('move', { x: 1 })
-  server.refuse('invalid_payload', { ref: server.message_refs[0]!, room_id: room.id })
-  server.ack(owner, server.message_refs[1]!)
+  server.refuse('invalid_payload', { ref: server.messageRefs[0]!, room_id: room.id })
+  server.ack(owner, server.messageRefs[1]!)
   await expect(bad).rejects.toEqual(code('invalid_payload'))
   await good
 })
@@ -98,7 +98,7 @@ test('a message that is refused rejects alone', async () => {
 test('a refusal without a room is known by its ref', async () => {
   const { server, room } = await inRoom()
   const send = room.send('move')
-  server.refuse('rate_limited', { ref: server.message_refs[0]!, retryable: true })
+  server.refuse('rate_limited', { ref: server.messageRefs[0]!, retryable: true })
   await expect(send).rejects.toMatchObject({ code: 'rate_limited', retryable: true })
 })
 
@@ -152,7 +152,7 @@ test('a message larger than the limit is refused and does not hold up the next',
     code('payload_too_large'),
   )
   const next = room.send('move', 'x')
-  server.ack(owner, server.message_refs[0]!)
+  server.ack(owner, server.messageRefs[0]!)
   await next
 })
 
@@ -183,7 +183,7 @@ test('tells the server up to which ref it knows every outcome', async () => {
   const { server, room, owner } = await inRoom()
   const sends = ['a', 'b', 'c'].map((type) => room.send(type))
   const settled = Promise.allSettled(sends)
-  const [a, b, c] = server.message_refs as [number, number, number]
+  const [a, b, c] = server.messageRefs as [number, number, number]
   server.refuse('unknown_type', { ref: b, room_id: room.id })
   void room.send('d').catch(() => {})
   server.ack(owner, a)
@@ -207,11 +207,11 @@ test('a burst is kept below the limits of the server', async () => {
   server.socket.end(1006)
   const sends = Array.from({ length: 20 }, () => room.send('move'))
   await pass(1000)
-  const at_first = server.all('message').length
-  expect(at_first).toBeLessThan(20)
+  const atFirst = server.all('message').length
+  expect(atFirst).toBeLessThan(20)
   await pass(3000)
   expect(server.all('message')).toHaveLength(20)
-  expect(server.message_refs).toEqual(server.message_refs.toSorted((a, b) => a! - b!))
+  expect(server.messageRefs).toEqual(server.messageRefs.toSorted((a, b) => a! - b!))
   server.ack(owner, 1000)
   await Promise.all(sends)
 })

@@ -44,7 +44,7 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
 
   /** `type:key`. */
   get id(): string {
-    return this.#seat.room_id
+    return this.#seat.roomId
   }
 
   get status(): RoomStatus {
@@ -54,7 +54,7 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
 
   /** This client's own id in the room; another one after a rejoin. */
   get memberId(): string {
-    return this.#seat.member_id
+    return this.#seat.memberId
   }
 
   /** Everyone in the room, this client included. A new array after each change. */

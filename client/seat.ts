@@ -33,8 +33,8 @@ export interface SeatLink {
   readonly clock: Clock
   readonly random: Random
   readonly counters: Counters
-  readonly decode_states: boolean
-  readonly max_unacked: OutboxLimits
+  readonly decodeStates: boolean
+  readonly maxUnacked: OutboxLimits
   readonly report: Report
   /** A ref that no request of this client has had, larger than all before. */
   nextRef(): number
@@ -49,8 +49,8 @@ export interface SeatLink {
 
 /** This client in one room, from the wish to join until it has left, across connections and sessions. */
 export class Seat {
-  readonly room_id: string
-  readonly room_type: string
+  readonly roomId: string
+  readonly roomType: string
   readonly mirror: Mirror
   readonly onLeave: Listeners<[reason: LeaveReason, error: RoomfulError | undefined]>
   /** Resolves when the first snapshot is here. */
@@ -61,9 +61,9 @@ export class Seat {
   readonly #rejoins: Backoff
   #settleJoin: { resolve: () => void; reject: (error: RoomfulError) => void } | undefined
   #status: SeatStatus = 'joining'
-  #member_id = ''
-  #join_ref: number
-  #rejoins_left = REJOINS
+  #memberId = ''
+  #joinRef: number
+  #rejoinsLeft = REJOINS
   #leaving:
     | { readonly ref: number; readonly done: Promise<void>; readonly settle: (error?: RoomfulError) => void }
     | undefined
@@ -73,27 +73,27 @@ export class Seat {
   #cancelRejoin = () => {}
 
   /** A seat to be: the join goes out with `connected`. */
-  constructor(link: SeatLink, room_id: string, room_type: string, options: JoinOptions) {
+  constructor(link: SeatLink, roomId: string, roomType: string, options: JoinOptions) {
     this.#link = link
-    this.room_id = room_id
-    this.room_type = room_type
+    this.roomId = roomId
+    this.roomType = roomType
     this.#options = options
-    this.#outbox = new Outbox(link.max_unacked)
+    this.#outbox = new Outbox(link.maxUnacked)
     this.#rejoins = new Backoff(link.random, REJOIN_BASE_MS, REJOIN_MAX_MS)
     this.onLeave = new Listeners(link.report)
-    this.mirror = new Mirror({ ...link, room_id, send: (message) => link.send(message) })
+    this.mirror = new Mirror({ ...link, roomId, send: (message) => link.send(message) })
     this.joined = new Promise((resolve, reject) => {
       this.#settleJoin = { resolve, reject }
     })
-    this.#join_ref = link.nextRef()
+    this.#joinRef = link.nextRef()
   }
 
   get status(): SeatStatus {
     return this.#status
   }
 
-  get member_id(): string {
-    return this.#member_id
+  get memberId(): string {
+    return this.#memberId
   }
 
   /** Whether the client has asked to leave. */
@@ -104,15 +104,15 @@ export class Seat {
   /** Where the seat stands, for a resume; undefined when there is nothing to resume. */
   get position(): ResumePosition | undefined {
     const at = this.#status === 'joined' ? this.mirror.position : undefined
-    return at && { room_id: this.room_id, ...at, ...this.#settled }
+    return at && { room_id: this.roomId, ...at, ...this.#settled }
   }
 
   /** A reliable message: resolves when acked, rejects with a RoomfulError. */
   async send(type: string, data: Json): Promise<void> {
     this.#checkOpen()
     const ref = this.#link.nextRef()
-    const { room_id } = this
-    const payload = this.#link.encode({ t: 'message', room_id, type, data, ref, ...this.#settled })
+    const { roomId } = this
+    const payload = this.#link.encode({ t: 'message', room_id: roomId, type, data, ref, ...this.#settled })
     const message = { ref, payload }
     const outcome = this.#outbox.add(message)
     if (this.#status === 'joined') this.#transmit(message)
@@ -122,7 +122,7 @@ export class Seat {
   /** A message that may be lost. Throws a RoomfulError when it could never arrive. */
   sendUnreliable(type: string, data: Json): void {
     this.#checkOpen()
-    if (this.#status === 'joined') this.#link.trySend({ t: 'message', room_id: this.room_id, type, data })
+    if (this.#status === 'joined') this.#link.trySend({ t: 'message', room_id: this.roomId, type, data })
   }
 
   /** Resolves when the seat is given up. */
@@ -162,8 +162,8 @@ export class Seat {
     if (this.#status !== 'joined') return
     this.#status = 'rejoining'
     this.#rejoins.reset()
-    this.#rejoins_left = REJOINS
-    this.#join_ref = this.#link.nextRef()
+    this.#rejoinsLeft = REJOINS
+    this.#joinRef = this.#link.nextRef()
   }
 
   receive(frame: SeatFrame): void {
@@ -182,7 +182,7 @@ export class Seat {
         if (frame.ref === this.#leaving?.ref) this.end('left')
         break
       case 'room.left':
-        if (frame.member_id === this.#member_id) this.#removed(frame.reason)
+        if (frame.member_id === this.#memberId) this.#removed(frame.reason)
         else this.mirror.receive(frame)
         break
       case 'state.snapshot':
@@ -201,7 +201,7 @@ export class Seat {
       return true
     }
     if (ref === undefined) return false
-    if (ref === this.#join_ref && this.#status !== 'joined') this.#joinRefused(error)
+    if (ref === this.#joinRef && this.#status !== 'joined') this.#joinRefused(error)
     else if (ref === this.#leaving?.ref) {
       this.#leaving.settle(error)
       this.#leaving = undefined
@@ -210,7 +210,7 @@ export class Seat {
   }
 
   /** The seat is over. `error` is for whoever still waits for something of it. */
-  end(reason: LeaveReason, error: RoomfulError = lostSeat(this.room_id)): void {
+  end(reason: LeaveReason, error: RoomfulError = lostSeat(this.roomId)): void {
     if (this.#status === 'left') return
     this.#status = 'left'
     this.#held = undefined
@@ -231,7 +231,7 @@ export class Seat {
   }
 
   #checkOpen(): void {
-    if (this.#status === 'left' || this.#leaving) throw lostSeat(this.room_id)
+    if (this.#status === 'left' || this.#leaving) throw lostSeat(this.roomId)
   }
 
   #transmit(message: ReliableMessage): void {
@@ -245,7 +245,7 @@ export class Seat {
 
   #sendJoin(): void {
     try {
-      this.#link.send({ t: 'join', ref: this.#join_ref, room_type: this.room_type, options: this.#options })
+      this.#link.send({ t: 'join', ref: this.#joinRef, room_type: this.roomType, options: this.#options })
     } catch (error) {
       if (!(error instanceof RoomfulError)) throw error
       this.end('rejoin_failed', error)
@@ -253,12 +253,12 @@ export class Seat {
   }
 
   #sendLeave(): void {
-    if (this.#leaving) this.#link.send({ t: 'leave', ref: this.#leaving.ref, room_id: this.room_id })
+    if (this.#leaving) this.#link.send({ t: 'leave', ref: this.#leaving.ref, room_id: this.roomId })
   }
 
-  #seated({ ref, member_id, members }: Extract<SeatFrame, { t: 'joined' }>): void {
-    if (ref !== this.#join_ref) return
-    this.#member_id = member_id
+  #seated({ ref, member_id: memberId, members }: Extract<SeatFrame, { t: 'joined' }>): void {
+    if (ref !== this.#joinRef) return
+    this.#memberId = memberId
     this.mirror.restart(members)
   }
 
@@ -283,18 +283,18 @@ export class Seat {
   }
 
   #joinRefused(error: RoomfulError): void {
-    const again = this.#status === 'rejoining' && error.retryable && this.#rejoins_left > 0
+    const again = this.#status === 'rejoining' && error.retryable && this.#rejoinsLeft > 0
     if (this.#leaving || !again) {
       this.end(this.#leaving ? 'left' : 'rejoin_failed', error)
       return
     }
-    this.#rejoins_left -= 1
-    this.#join_ref = this.#link.nextRef()
+    this.#rejoinsLeft -= 1
+    this.#joinRef = this.#link.nextRef()
     this.#cancelRejoin = this.#link.clock.schedule(this.#rejoins.next(), () => this.#sendJoin())
   }
 
   #removed(reason: string): void {
-    const text = `This client is out of ${this.room_id}: ${reason}.`
+    const text = `This client is out of ${this.roomId}: ${reason}.`
     this.end(
       reason === 'kicked' || reason === 'closed' ? reason : 'seat_lost',
       new RoomfulError('not_in_room', text),
@@ -302,5 +302,5 @@ export class Seat {
   }
 }
 
-const lostSeat = (room_id: string): RoomfulError =>
-  new RoomfulError('not_in_room', `This client is not in ${room_id} (any more); join it again.`)
+const lostSeat = (roomId: string): RoomfulError =>
+  new RoomfulError('not_in_room', `This client is not in ${roomId} (any more); join it again.`)

@@ -34,9 +34,9 @@ test('latency begins with the handshake, then follows the pings smoothly', () =>
   server.welcome(0, stamp(0))
   expect(server.latency).toBe(200)
   const ping = (rtt: number) => {
-    const sent_at = clock.monotonic()
+    const sentAt = clock.monotonic()
     clock.advance(rtt)
-    server.pong(sent_at, stamp(0))
+    server.pong(sentAt, stamp(0))
   }
   ping(50)
   expect(server.latency).toBe(50)

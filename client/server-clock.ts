@@ -23,23 +23,23 @@ export class ServerClock {
 
   /**
    * A connection begins, perhaps to another machine or after a sleep: what was measured before says nothing. `hello` was sent at
-   * `sent_at` (monotonic milliseconds), `server_time` (RFC 3339) is that of the answer.
+   * `sentAt` (monotonic milliseconds), `server_time` (RFC 3339) is that of the answer.
    */
-  welcome(sent_at: number, server_time: string): void {
+  welcome(sentAt: number, serverTime: string): void {
     this.#samples = []
     this.#latency = undefined
-    this.#measure(sent_at, server_time)
+    this.#measure(sentAt, serverTime)
   }
 
-  /** A ping sent at `sent_at` was answered. */
-  pong(sent_at: number, server_time: string): void {
-    const rtt = this.#measure(sent_at, server_time)
+  /** A ping sent at `sentAt` was answered. */
+  pong(sentAt: number, serverTime: string): void {
+    const rtt = this.#measure(sentAt, serverTime)
     this.#latency = this.#latency === undefined ? rtt : this.#latency + WEIGHT * (rtt - this.#latency)
   }
 
-  #measure(sent_at: number, server_time: string): number {
-    const rtt = Math.max(0, this.#clock.monotonic() - sent_at)
-    this.#samples.push({ rtt, offset: Date.parse(server_time) - sent_at - rtt / 2 })
+  #measure(sentAt: number, serverTime: string): number {
+    const rtt = Math.max(0, this.#clock.monotonic() - sentAt)
+    this.#samples.push({ rtt, offset: Date.parse(serverTime) - sentAt - rtt / 2 })
     if (this.#samples.length > SAMPLES) this.#samples.shift()
     this.#offset = this.#samples.reduce((best, sample) => (sample.rtt < best.rtt ? sample : best)).offset
     return rtt

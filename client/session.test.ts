@@ -53,9 +53,9 @@ test('a connection that breaks soon after the welcome does not start the waits a
   })
   const waits: number[] = []
   for (const _ of [1, 2, 3]) {
-    const lost_at = clock.monotonic()
+    const lostAt = clock.monotonic()
     server.onDial = (socket) => {
-      waits.push(clock.monotonic() - lost_at)
+      waits.push(clock.monotonic() - lostAt)
       queueMicrotask(() => socket.accept())
     }
     server.socket.end(1006)
@@ -198,7 +198,7 @@ test('a server that never welcomes is given up, and tried again', async () => {
 test('a frame that cannot be read ends the connection, not the session', async () => {
   const { client, server, pass, errors } = await online()
   server.socket.deliver(new Uint8Array([0xc1]))
-  expect(server.socket.closed_with).toBe(4000)
+  expect(server.socket.closedWith).toBe(4000)
   expect(errors).toEqual([code('protocol_error')])
   await pass(300)
   expect(client.status).toBe('online')
@@ -217,7 +217,7 @@ test('pings keep the connection, silence ends it', async () => {
   await pass(19_000)
   expect(client.status).toBe('online')
   await pass(1100)
-  expect(server.sockets[0]?.closed_with).toBe('no code')
+  expect(server.sockets[0]?.closedWith).toBe('no code')
   expect(client.status).not.toBe('closed')
   expect(server.all('hello').at(-1)).toHaveProperty('resume')
 })

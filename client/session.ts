@@ -33,14 +33,14 @@ const STABLE_MS = 5000
 
 export interface SessionParts {
   readonly url: string
-  readonly project_id: string
+  readonly projectId: string
   readonly reconnect: boolean
-  readonly decode_states: boolean
+  readonly decodeStates: boolean
   /** How long the first connection may take, retries included, in milliseconds. */
-  readonly connect_timeout_ms: number
+  readonly connectTimeoutMs: number
   readonly WebSocket: WebSocketConstructor | undefined
   readonly tokens: TokenSource
-  readonly server_clock: ServerClock
+  readonly serverClock: ServerClock
   readonly clock: Clock
   readonly random: Random
   readonly report: Report
@@ -75,14 +75,14 @@ export class Session {
   #limits: Limits | undefined
   /** The attempt under way; another object for each, so that late answers to an abandoned one are known. */
   #attempt: object | undefined
-  #hello_sent_at = 0
-  #welcomed_at = 0
+  #helloSentAt = 0
+  #welcomedAt = 0
   /** Resumes asked for since the last welcome. */
-  #unanswered_resumes = 0
-  #must_renew = false
+  #unansweredResumes = 0
+  #mustRenew = false
   /** When a draining server wants the client to move, on the monotonic clock. */
-  #move_at: number | undefined
-  #last_error: RoomfulError | undefined
+  #moveAt: number | undefined
+  #lastError: RoomfulError | undefined
   /** Cancels the one timer there is: the attempt's deadline, the wait for the next, or the wait for a move. */
   #cancelTimer = () => {}
   #cancelConnectTimeout = () => {}
@@ -90,7 +90,7 @@ export class Session {
   constructor(parts: SessionParts, handlers: SessionHandlers) {
     this.#parts = parts
     this.#handlers = handlers
-    this.#codec = new MsgpackClientCodec(parts.decode_states)
+    this.#codec = new MsgpackClientCodec(parts.decodeStates)
     this.#backoff = new Backoff(parts.random, BACKOFF_BASE_MS, BACKOFF_MAX_MS)
     this.#pacer = new Pacer(parts.clock, (payload) => this.#connection?.write(payload))
   }
@@ -101,10 +101,10 @@ export class Session {
 
   /** Makes the first connection. */
   open(): void {
-    const { url, clock, connect_timeout_ms } = this.#parts
-    this.#cancelConnectTimeout = clock.schedule(connect_timeout_ms, () => {
-      const last = this.#last_error
-      const text = `No connection to ${url} within ${connect_timeout_ms} ms.${last ? ` ${last.message}` : ''}`
+    const { url, clock, connectTimeoutMs } = this.#parts
+    this.#cancelConnectTimeout = clock.schedule(connectTimeoutMs, () => {
+      const last = this.#lastError
+      const text = `No connection to ${url} within ${connectTimeoutMs} ms.${last ? ` ${last.message}` : ''}`
       this.close(new RoomfulError('connection_failed', text, { retryable: true, cause: last }))
     })
     void this.#dial()
@@ -173,7 +173,7 @@ export class Session {
   /** A new session needs a token; a resumed one only when the one it has is expired. */
   async #tokenForHello(): Promise<string | undefined> {
     const { tokens } = this.#parts
-    if (this.#must_renew) return tokens.fetch()
+    if (this.#mustRenew) return tokens.fetch()
     if (!this.#credentials) return tokens.next()
     return tokens.renewable && tokens.expired ? tokens.fetch() : undefined
   }
@@ -196,20 +196,20 @@ export class Session {
   }
 
   #sayHello(token: string | undefined): void {
-    this.#hello_sent_at = this.#parts.clock.monotonic()
-    const { project_id } = this.#parts
+    this.#helloSentAt = this.#parts.clock.monotonic()
+    const { projectId } = this.#parts
     if (!this.#credentials) {
-      this.#connection?.send({ t: 'hello', project_id, token: token! })
+      this.#connection?.send({ t: 'hello', project_id: projectId, token: token! })
       return
     }
-    this.#unanswered_resumes += 1
+    this.#unansweredResumes += 1
     const resume = { ...this.#credentials, rooms: this.#handlers.positions() }
-    this.#connection?.send({ t: 'hello', project_id, resume })
+    this.#connection?.send({ t: 'hello', project_id: projectId, resume })
   }
 
   #receive(message: DecodedMessage, token: string | undefined): void {
     if (message.t === 'welcome') this.#welcome(message, token)
-    else if (message.t === 'pong') this.#parts.server_clock.pong(message.at, message.server_time)
+    else if (message.t === 'pong') this.#parts.serverClock.pong(message.at, message.server_time)
     else if (message.t === 'draining') this.#drain(message.reconnect_in_ms)
     else {
       if (message.t === 'error' && message.code === 'invalid_token') this.#parts.tokens.refused()
@@ -218,7 +218,7 @@ export class Session {
   }
 
   #welcome(welcome: Welcome, token: string | undefined): void {
-    const { clock, server_clock, tokens } = this.#parts
+    const { clock, serverClock, tokens } = this.#parts
     const connection = this.#connection!
     const resumed = this.#credentials !== undefined && welcome.resumed
     if (this.#credentials && !resumed) this.#forget(closeError(CLOSE.resume_failed.code, ''))
@@ -228,10 +228,10 @@ export class Session {
     this.#cancelConnectTimeout()
     this.#credentials = { session_id: welcome.session_id, resume_token: welcome.resume_token }
     this.#limits = welcome.limits
-    this.#unanswered_resumes = 0
-    this.#must_renew = false
-    this.#welcomed_at = clock.monotonic()
-    server_clock.welcome(this.#hello_sent_at, welcome.server_time)
+    this.#unansweredResumes = 0
+    this.#mustRenew = false
+    this.#welcomedAt = clock.monotonic()
+    serverClock.welcome(this.#helloSentAt, welcome.server_time)
     if (resumed && token !== undefined) connection.send({ t: 'token', token })
     tokens.start((fresh) => connection.send({ t: 'token', token: fresh }))
     connection.keepAlive(welcome.heartbeat_seconds)
@@ -242,34 +242,34 @@ export class Session {
     if (this.#connection === connection) this.#handlers.status('online')
   }
 
-  #drain(reconnect_in_ms: number): void {
+  #drain(reconnectInMs: number): void {
     if (this.#status !== 'online') return
-    this.#move_at = this.#parts.clock.monotonic() + reconnect_in_ms
-    this.#setTimer(reconnect_in_ms, () => this.#lost(closeError(CLOSE.draining.code, '')))
+    this.#moveAt = this.#parts.clock.monotonic() + reconnectInMs
+    this.#setTimer(reconnectInMs, () => this.#lost(closeError(CLOSE.draining.code, '')))
   }
 
   /** The attempt failed, or the connection is gone: what now depends on why. `code`: what to close a socket with that is still open. */
   #lost(cause: RoomfulError, code?: number): void {
-    const was_online = this.#status === 'online'
+    const wasOnline = this.#status === 'online'
     const { clock } = this.#parts
     const error = this.#understood(cause)
-    if (was_online && clock.monotonic() - this.#welcomed_at >= STABLE_MS) this.#backoff.reset()
-    this.#last_error = error
+    if (wasOnline && clock.monotonic() - this.#welcomedAt >= STABLE_MS) this.#backoff.reset()
+    this.#lastError = error
     this.#drop(code)
     if (this.#isClosed()) return
     if (this.#isFinal(error)) {
       this.close(error)
       return
     }
-    this.#must_renew ||= error.code === 'token_expired'
+    this.#mustRenew ||= error.code === 'token_expired'
     // A resume that is refused for its token: the session has been without a good one for too long.
-    const refused = error.code === 'token_expired' && this.#credentials !== undefined && !was_online
+    const refused = error.code === 'token_expired' && this.#credentials !== undefined && !wasOnline
     if (refused || error.code === 'resume_failed') this.#forget(error)
     if (this.#isClosed()) return
-    const wait_ms = this.#move_at === undefined ? this.#backoff.next() : this.#move_at - clock.monotonic()
-    this.#move_at = undefined
-    this.#setTimer(Math.max(0, wait_ms), () => void this.#dial())
-    if (was_online) this.#setStatus('reconnecting', error)
+    const waitMs = this.#moveAt === undefined ? this.#backoff.next() : this.#moveAt - clock.monotonic()
+    this.#moveAt = undefined
+    this.#setTimer(Math.max(0, waitMs), () => void this.#dial())
+    if (wasOnline) this.#setStatus('reconnecting', error)
   }
 
   /** Why a socket has closed; one that never got anywhere tells nothing but a number. */
@@ -292,7 +292,7 @@ export class Session {
    * resume token, was lost on the way. Then the session is out of reach, but nobody else has it.
    */
   #understood(error: RoomfulError): RoomfulError {
-    if (error.code !== 'session_taken_over' || this.#unanswered_resumes < 2) return error
+    if (error.code !== 'session_taken_over' || this.#unansweredResumes < 2) return error
     const text = 'The session was resumed, but the answer was lost.'
     return new RoomfulError('resume_failed', text, { retryable: true, cause: error })
   }
@@ -300,8 +300,8 @@ export class Session {
   /** The session cannot be resumed: the next hello starts a new one. */
   #forget(error: RoomfulError): void {
     this.#credentials = undefined
-    this.#unanswered_resumes = 0
-    this.#codec = new MsgpackClientCodec(this.#parts.decode_states)
+    this.#unansweredResumes = 0
+    this.#codec = new MsgpackClientCodec(this.#parts.decodeStates)
     this.#handlers.forgotten(error)
   }
 
@@ -323,9 +323,9 @@ export class Session {
     return this.#status === 'closed'
   }
 
-  #setTimer(delay_ms: number, callback: () => void): void {
+  #setTimer(delayMs: number, callback: () => void): void {
     this.#cancelTimer()
-    this.#cancelTimer = this.#parts.clock.schedule(delay_ms, callback)
+    this.#cancelTimer = this.#parts.clock.schedule(delayMs, callback)
   }
 
   #setStatus(status: ConnectionStatus, error?: RoomfulError): void {

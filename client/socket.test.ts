@@ -15,8 +15,8 @@ beforeAll(async () => {
   server.on('connection', (ws) => {
     ws.on('message', (data: Buffer) => {
       const message = codec.decode(data)
-      const server_time = new Date().toISOString()
-      if (message.t === 'ping') ws.send(codec.encode({ t: 'pong', at: message.at, server_time }))
+      const serverTime = new Date().toISOString()
+      if (message.t === 'ping') ws.send(codec.encode({ t: 'pong', at: message.at, server_time: serverTime }))
       if (message.t !== 'hello') return
       ws.send(
         codec.encode({
@@ -27,7 +27,7 @@ beforeAll(async () => {
           resume_ttl_seconds: 60,
           heartbeat_seconds: 10,
           node_id: 'node_1',
-          server_time,
+          server_time: serverTime,
           limits: { max_message_bytes: 1024, messages_per_second: 10, message_burst: 10, max_rooms: 1 },
         }),
       )

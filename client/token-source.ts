@@ -25,7 +25,7 @@ export interface TokenOptions {
 export class TokenSource {
   readonly #getToken: TokenOptions['getToken']
   readonly #clock: Clock
-  readonly #server_clock: ServerClock
+  readonly #serverClock: ServerClock
   readonly #report: Report
   readonly #backoff: Backoff
   #token: string | undefined
@@ -35,12 +35,12 @@ export class TokenSource {
 
   constructor(
     { token, getToken }: TokenOptions,
-    parts: { clock: Clock; random: Random; server_clock: ServerClock; report: Report },
+    parts: { clock: Clock; random: Random; serverClock: ServerClock; report: Report },
   ) {
     this.#token = token
     this.#getToken = getToken
     this.#clock = parts.clock
-    this.#server_clock = parts.server_clock
+    this.#serverClock = parts.serverClock
     this.#report = parts.report
     this.#backoff = new Backoff(parts.random, RETRY_BASE_MS, RETRY_MAX_MS)
   }
@@ -53,7 +53,7 @@ export class TokenSource {
   /** Whether the present token is known to have expired, by the server's clock. */
   get expired(): boolean {
     const life = this.#token === undefined ? undefined : tokenLife(this.#token)
-    return life !== undefined && this.#server_clock.now() >= life.expires_at
+    return life !== undefined && this.#serverClock.now() >= life.expires_at
   }
 
   /** A token for a new session. Throws a RoomfulError (token_unavailable). */
@@ -105,12 +105,12 @@ export class TokenSource {
     const life = this.#token === undefined ? undefined : tokenLife(this.#token)
     if (!life || !this.#getToken) return
     const due = life.issued_at + (life.expires_at - life.issued_at) * RENEW_AT
-    this.#renewIn(Math.max(MIN_RENEWAL_MS, due - this.#server_clock.now()))
+    this.#renewIn(Math.max(MIN_RENEWAL_MS, due - this.#serverClock.now()))
   }
 
-  #renewIn(delay_ms: number): void {
+  #renewIn(delayMs: number): void {
     this.#cancel()
-    this.#cancel = this.#clock.schedule(delay_ms, () => void this.#renew())
+    this.#cancel = this.#clock.schedule(delayMs, () => void this.#renew())
   }
 
   async #renew(): Promise<void> {

@@ -19,9 +19,9 @@ export function tokenLife(token: string): TokenLife | undefined {
     const binary = atob(payload.replaceAll('-', '+').replaceAll('_', '/'))
     const bytes = Uint8Array.from(binary, (c) => c.charCodeAt(0)).subarray(0, -SIGNATURE_BYTES)
     const claims = JSON.parse(new TextDecoder().decode(bytes)) as Record<string, unknown>
-    const issued_at = Date.parse(String(claims.issued_at))
-    const expires_at = Date.parse(String(claims.expires_at))
-    return issued_at < expires_at ? { issued_at, expires_at } : undefined
+    const issuedAt = Date.parse(String(claims.issued_at))
+    const expiresAt = Date.parse(String(claims.expires_at))
+    return issuedAt < expiresAt ? { issued_at: issuedAt, expires_at: expiresAt } : undefined
   } catch {
     // Neither base64url nor JSON: not a token this client can read.
     return undefined

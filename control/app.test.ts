@@ -34,11 +34,11 @@ function appWith(changes: Partial<ControlDeps> = {}) {
     registry,
     metrics: controlMetrics(registry),
     tracer: noTracer,
-    operator_tokens: [OPERATOR],
-    open_to: 'this machine',
-    internal_token: undefined,
-    require_key_id: false,
-    token_rate: { per_second: 100, burst: 100 },
+    operatorTokens: [OPERATOR],
+    openTo: 'this machine',
+    internalToken: undefined,
+    requireKeyId: false,
+    tokenRate: { perSecond: 100, burst: 100 },
     draining: () => false,
     ...changes,
   })
@@ -59,7 +59,7 @@ function appWith(changes: Partial<ControlDeps> = {}) {
 
 describe('when the store cannot be reached', () => {
   it('every call says so and when to try again, and the process is alive but not ready', async () => {
-    const call = appWith({ internal_token: 'internal' })
+    const call = appWith({ internalToken: 'internal' })
     await store.close()
     const lines: [string, (object | undefined)?, Record<string, string>?][] = [
       ['POST /projects', { name: 'a' }],
@@ -116,11 +116,11 @@ describe('when a request fails for no reason of the caller’s', () => {
 
 describe('a caller that asks for tokens too fast', () => {
   it('is told to wait, alone, and served again after that', async () => {
-    const call = appWith({ token_rate: { per_second: 0.5, burst: 2 } })
-    const project_id = (await call('POST /projects', { name: 'a' })).body.id
-    const key = (await call(`POST /projects/${project_id}/keys`, {})).body
+    const call = appWith({ tokenRate: { perSecond: 0.5, burst: 2 } })
+    const projectId = (await call('POST /projects', { name: 'a' })).body.id
+    const key = (await call(`POST /projects/${projectId}/keys`, {})).body
     const ask = async (credential: string) =>
-      call('POST /tokens', { project_id }, { authorization: `Bearer ${credential}` })
+      call('POST /tokens', { project_id: projectId }, { authorization: `Bearer ${credential}` })
     expect((await ask(OPERATOR)).status).toBe(200)
     expect((await ask(OPERATOR)).status).toBe(200)
     const refused = await ask(OPERATOR)
@@ -134,34 +134,38 @@ describe('a caller that asks for tokens too fast', () => {
 
 describe('with REQUIRE_KEY_ID', () => {
   it('no token is issued without a key, and the field that is missing is named', async () => {
-    const call = appWith({ require_key_id: true })
-    const project_id = (await call('POST /projects', { name: 'a' })).body.id
-    const key = (await call(`POST /projects/${project_id}/keys`, {})).body
-    const refused = await call('POST /tokens', { project_id })
+    const call = appWith({ requireKeyId: true })
+    const projectId = (await call('POST /projects', { name: 'a' })).body.id
+    const key = (await call(`POST /projects/${projectId}/keys`, {})).body
+    const refused = await call('POST /tokens', { project_id: projectId })
     expect(refused).toMatchObject({
       status: 400,
       body: { code: 'invalid_request', errors: [{ path: 'key_id' }] },
     })
-    expect((await call('POST /tokens', { project_id, key_id: key.id })).status).toBe(200)
-    const own = await call('POST /tokens', { project_id }, { authorization: `Bearer ${key.secret}` })
+    expect((await call('POST /tokens', { project_id: projectId, key_id: key.id })).status).toBe(200)
+    const own = await call(
+      'POST /tokens',
+      { project_id: projectId },
+      { authorization: `Bearer ${key.secret}` },
+    )
     expect(own).toMatchObject({ status: 200, body: { claims: { key_id: key.id } } })
   })
 })
 
 describe('with no operator token', () => {
   it('the API is open, and a key’s secret still stands for its key', async () => {
-    const call = appWith({ operator_tokens: [] })
-    const project_id = (await call('POST /projects', { name: 'a' }, {})).body.id
-    const key = (await call(`POST /projects/${project_id}/keys`, {}, {})).body
-    const as_key = { authorization: `Bearer ${key.secret}` }
-    expect((await call('POST /tokens', { project_id }, as_key)).body.claims.key_id).toBe(key.id)
-    expect((await call('GET /projects', undefined, as_key)).status).toBe(403)
+    const call = appWith({ operatorTokens: [] })
+    const projectId = (await call('POST /projects', { name: 'a' }, {})).body.id
+    const key = (await call(`POST /projects/${projectId}/keys`, {}, {})).body
+    const asKey = { authorization: `Bearer ${key.secret}` }
+    expect((await call('POST /tokens', { project_id: projectId }, asKey)).body.claims.key_id).toBe(key.id)
+    expect((await call('GET /projects', undefined, asKey)).status).toBe(403)
     const wrong = { authorization: `Bearer ${key.secret.slice(0, -4)}AAAA` }
-    expect((await call('POST /tokens', { project_id }, wrong)).status).toBe(401)
+    expect((await call('POST /tokens', { project_id: projectId }, wrong)).status).toBe(401)
   })
 
   it('a credential that is wrong is refused as it is elsewhere', async () => {
-    const call = appWith({ operator_tokens: [] })
+    const call = appWith({ operatorTokens: [] })
     for (const authorization of ['Bearer operator-token', 'Bearer ', 'Basic b3BlbjpvcGVu', ''])
       expect((await call('GET /projects', undefined, { authorization })).status).toBe(401)
   })
@@ -186,7 +190,7 @@ describe('with no operator token', () => {
   ]
 
   it('it answers under the names of this machine only', async () => {
-    const call = appWith({ operator_tokens: [] })
+    const call = appWith({ operatorTokens: [] })
     for (const host of LOCAL) expect((await call('GET /projects', undefined, { host })).status).toBe(200)
     for (const host of FOREIGN)
       for (const line of ['GET /projects', 'GET /metrics', 'GET /docs', 'GET /nothing'])
@@ -201,7 +205,7 @@ describe('with no operator token', () => {
   })
 
   it('and where it is open to everyone, under any name, but not to pages of others', async () => {
-    const call = appWith({ operator_tokens: [], open_to: 'everyone' })
+    const call = appWith({ operatorTokens: [], openTo: 'everyone' })
     const host = 'control.internal:3000'
     expect((await call('GET /projects', undefined, { host })).status).toBe(200)
     expect((await call('GET /projects', undefined, { host, origin: `http://${host}` })).status).toBe(200)
@@ -209,7 +213,7 @@ describe('with no operator token', () => {
   })
 
   it('it refuses what pages of another origin send', async () => {
-    const call = appWith({ operator_tokens: [] })
+    const call = appWith({ operatorTokens: [] })
     const foreign = [
       ...[
         'http://evil.example',
@@ -235,9 +239,9 @@ describe('with no operator token', () => {
   })
 
   it('asks for JSON even where no body is, since a page may send that to anybody unasked', async () => {
-    const call = appWith({ operator_tokens: [] })
-    const project_id = (await call('POST /projects', { name: 'a' }, {})).body.id
-    const key = (await call(`POST /projects/${project_id}/keys`, {}, {})).body
+    const call = appWith({ operatorTokens: [] })
+    const projectId = (await call('POST /projects', { name: 'a' }, {})).body.id
+    const key = (await call(`POST /projects/${projectId}/keys`, {}, {})).body
     for (const type of [
       undefined,
       'text/plain',
@@ -246,10 +250,10 @@ describe('with no operator token', () => {
     ])
       for (const what of ['keys', `keys/${key.id}/revoke`, `keys/${key.id}/rotate`]) {
         const headers: Record<string, string> = type === undefined ? {} : { 'content-type': type }
-        const answer = await call(`POST /projects/${project_id}/${what}`, undefined, headers)
+        const answer = await call(`POST /projects/${projectId}/${what}`, undefined, headers)
         expect(answer).toMatchObject({ status: 415, body: { code: 'unsupported_media_type' } })
       }
-    expect((await call(`GET /projects/${project_id}/keys`, undefined, {})).body.keys).toMatchObject([
+    expect((await call(`GET /projects/${projectId}/keys`, undefined, {})).body.keys).toMatchObject([
       { status: 'active' },
     ])
   })
@@ -257,7 +261,7 @@ describe('with no operator token', () => {
 
 describe('with no internal token', () => {
   it('/internal is closed to everybody', async () => {
-    const call = appWith({ operator_tokens: [] })
+    const call = appWith({ operatorTokens: [] })
     for (const token of ['', 'undefined', 'anything']) {
       const answer = await call('GET /internal/key-status?project_id=prj_a', undefined, {
         'x-service-internal-token': token,
@@ -374,11 +378,11 @@ describe('the trace', () => {
 
   it('goes into the token with what came along, and is left out of one that it would make too long', async () => {
     const call = appWith({ tracer: new RecordingTracer(clock) })
-    const project_id = (await call('POST /projects', { name: 'a' })).body.id
+    const projectId = (await call('POST /projects', { name: 'a' })).body.id
     const traced = { ...headers, tracestate: `vendor=${'x'.repeat(200)}` }
     const ask = async (length: number) => {
       const rooms = Array.from({ length: 62 }, () => `a:${'x'.repeat(length)}`)
-      const { status, body } = await call('POST /tokens', { project_id, rooms }, traced)
+      const { status, body } = await call('POST /tokens', { project_id: projectId, rooms }, traced)
       return {
         status,
         code: body.code,

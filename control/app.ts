@@ -35,14 +35,14 @@ export interface ControlDeps {
   readonly metrics: ControlMetrics
   readonly tracer: Tracer
   /** Empty: the API is open. */
-  readonly operator_tokens: readonly string[]
+  readonly operatorTokens: readonly string[]
   /** Whom it is open to, when it is. */
-  readonly open_to: OpenTo
+  readonly openTo: OpenTo
   /** Undefined: `/internal` answers 401 to everybody. */
-  readonly internal_token: string | undefined
-  readonly require_key_id: boolean
+  readonly internalToken: string | undefined
+  readonly requireKeyId: boolean
   /** How often one caller may ask for tokens. */
-  readonly token_rate: Rate
+  readonly tokenRate: Rate
   /** Whether the process is going away. */
   readonly draining: () => boolean
 }
@@ -58,13 +58,13 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
   const projects = new Projects({ records: store.records, clock, random, keyring })
   const keys = new Keys({ records: store.records, bus: store.bus, clock, random, keyring })
   const idempotency = new Idempotency(store.records, keyring)
-  const { operator_tokens, internal_token } = deps
-  const endpoints = new Endpoints(app, new Authentication({ operator_tokens, internal_token, keys, clock }))
+  const { operatorTokens, internalToken } = deps
+  const endpoints = new Endpoints(app, new Authentication({ operatorTokens, internalToken, keys, clock }))
 
   observe(app, deps)
-  if (operator_tokens.length === 0)
+  if (operatorTokens.length === 0)
     app.use('*', (c, next) => {
-      requireSameMachine(c.req.raw.headers, deps.open_to)
+      requireSameMachine(c.req.raw.headers, deps.openTo)
       return next()
     })
   app.onError((error, c) => {
@@ -82,10 +82,10 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
     keys,
     projects,
     keyring,
-    limits: new RateLimits(clock, deps.token_rate),
+    limits: new RateLimits(clock, deps.tokenRate),
     clock,
     metrics,
-    require_key_id: deps.require_key_id,
+    require_key_id: deps.requireKeyId,
   })
   internalRoutes(endpoints, { keys, projects, clock })
   opsRoutes(app, { store, registry: deps.registry, draining: deps.draining })
@@ -98,8 +98,8 @@ function observe(app: Hono<ControlEnv>, deps: ControlDeps): void {
   app.use('*', async (c, next) => {
     const begun = clock.monotonic()
     const given = c.req.header('x-request-id')
-    const request_id = given !== undefined && REQUEST_ID_PATTERN.test(given) ? given : newId('req', random)
-    c.set('request_id', request_id)
+    const requestId = given !== undefined && REQUEST_ID_PATTERN.test(given) ? given : newId('req', random)
+    c.set('request_id', requestId)
     const pattern = matchedRoutes(c).at(-1)?.path ?? '/*'
     const route = pattern === '/*' ? 'unmatched' : pattern
     const quiet = QUIET.has(route)
@@ -108,7 +108,7 @@ function observe(app: Hono<ControlEnv>, deps: ControlDeps): void {
     await next()
     span.set({ 'http.response.status_code': c.res.status, 'roomful.caller_id': c.get('caller_id') })
     span.end()
-    c.res.headers.set('x-request-id', request_id)
+    c.res.headers.set('x-request-id', requestId)
     c.res.headers.set('cache-control', 'no-store')
     c.res.headers.set('x-content-type-options', 'nosniff')
     if (draining()) c.res.headers.set('connection', 'close')
@@ -116,7 +116,7 @@ function observe(app: Hono<ControlEnv>, deps: ControlDeps): void {
     const seconds = Math.round((clock.monotonic() - begun) * 1000) / 1e6
     countRequest(metrics, { method, route, status: c.res.status }, seconds)
     const line = {
-      request_id,
+      request_id: requestId,
       trace_id: traceId(span),
       method,
       route,
@@ -130,19 +130,19 @@ function observe(app: Hono<ControlEnv>, deps: ControlDeps): void {
 }
 
 /** What the caller is told of an error. What is not the caller's business goes to the log only. */
-function asProblem(error: Error, { log, metrics }: ControlDeps, request_id: string): Problem {
+function asProblem(error: Error, { log, metrics }: ControlDeps, requestId: string): Problem {
   if (error instanceof Problem) {
     if (REFUSALS.includes(error.code)) metrics.httpRefusals.inc({ code: error.code })
     return error
   }
   if (error instanceof StoreUnavailable) {
     metrics.storeErrors.inc()
-    log.warn({ request_id, err: error }, 'the store cannot be reached')
+    log.warn({ request_id: requestId, err: error }, 'the store cannot be reached')
     return new Problem('store_unavailable', 'The store cannot be reached at the moment; try again.', {
       headers: { 'retry-after': '1' },
     })
   }
-  log.error({ request_id, err: error }, 'a request failed')
+  log.error({ request_id: requestId, err: error }, 'a request failed')
   return new Problem(
     'internal_error',
     'The service failed at this request; its log knows more under the request_id.',

@@ -20,16 +20,16 @@ export class Authentication {
 
   constructor(parts: {
     /** Empty: the API is open, and who gives no credential is an operator. */
-    operator_tokens: readonly string[]
-    internal_token: string | undefined
+    operatorTokens: readonly string[]
+    internalToken: string | undefined
     keys: Keys
     clock: Clock
   }) {
-    this.#operators = parts.operator_tokens.map(sha256).map((digest) => ({
+    this.#operators = parts.operatorTokens.map(sha256).map((digest) => ({
       digest,
       id: `operator:${sha256(digest.toString('hex')).toString('hex').slice(0, 12)}`,
     }))
-    this.#internal = new InternalToken(parts.internal_token)
+    this.#internal = new InternalToken(parts.internalToken)
     this.#keys = parts.keys
     this.#clock = parts.clock
   }
@@ -70,9 +70,9 @@ export class Authentication {
 }
 
 /** Throws a `Problem` (forbidden) when the caller is a key of another project than this. */
-export function requireProject(caller: Caller, project_id: string): void {
-  if (caller.kind === 'key' && caller.key.project_id !== project_id)
-    throw new Problem('forbidden', `A key’s secret is good for its own project only, not for ${project_id}.`)
+export function requireProject(caller: Caller, projectId: string): void {
+  if (caller.kind === 'key' && caller.key.project_id !== projectId)
+    throw new Problem('forbidden', `A key’s secret is good for its own project only, not for ${projectId}.`)
 }
 
 const unauthenticated = (detail: string): Problem =>

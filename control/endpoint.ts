@@ -45,7 +45,7 @@ export interface Call<Body, Query> {
   readonly body: Body
   readonly query: Query
   readonly path: string
-  readonly idempotency_key: string | undefined
+  readonly idempotencyKey: string | undefined
   /** The request, in its trace. */
   readonly span: Span
 }
@@ -74,7 +74,7 @@ export class Endpoints {
         query: (endpoint.query && validate(endpoint.query, c.req.query(), 'query')) as Query,
         body: (endpoint.body && validate(endpoint.body, await readJson(c.req.raw), 'body')) as Body,
         path: c.req.path,
-        idempotency_key: c.req.header('idempotency-key'),
+        idempotencyKey: c.req.header('idempotency-key'),
         span: c.get('span'),
       })
       return c.json(answer, endpoint.answer.status)

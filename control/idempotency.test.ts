@@ -9,10 +9,10 @@ import { Problem } from './problem.ts'
 
 const DAY_MS = 24 * 3600 * 1000
 const request: RequestIdentity = {
-  caller_id: 'operator:a',
+  callerId: 'operator:a',
   path: '/projects',
   body: { name: 'one' },
-  idempotency_key: 'order-1',
+  idempotencyKey: 'order-1',
 }
 
 let clock: FakeClock
@@ -62,7 +62,7 @@ describe('an idempotency key', () => {
 
   it('belongs to one caller and one path', async () => {
     await idempotency.run(request, plan)
-    await idempotency.run({ ...request, caller_id: 'operator:b' }, plan)
+    await idempotency.run({ ...request, callerId: 'operator:b' }, plan)
     await idempotency.run({ ...request, path: '/projects/prj_a/keys' }, plan)
     expect(await things()).toHaveLength(3)
   })
@@ -100,15 +100,15 @@ describe('an idempotency key', () => {
     expect(await both.run(request, plan)).toMatchObject({ replayed: true })
   })
 
-  it.each(['', 'line\nbreak', 'ümlaut', 'x'.repeat(256)])('may not be %j', async (idempotency_key) => {
-    await expect(idempotency.run({ ...request, idempotency_key }, plan)).rejects.toBeInstanceOf(Problem)
+  it.each(['', 'line\nbreak', 'ümlaut', 'x'.repeat(256)])('may not be %j', async (idempotencyKey) => {
+    await expect(idempotency.run({ ...request, idempotencyKey }, plan)).rejects.toBeInstanceOf(Problem)
   })
 })
 
 describe('without an idempotency key', () => {
   it('every request is one of its own', async () => {
-    await idempotency.run({ ...request, idempotency_key: undefined }, plan)
-    await idempotency.run({ ...request, idempotency_key: undefined }, plan)
+    await idempotency.run({ ...request, idempotencyKey: undefined }, plan)
+    await idempotency.run({ ...request, idempotencyKey: undefined }, plan)
     expect(await things()).toEqual(['thing-2', 'thing-1'])
   })
 })

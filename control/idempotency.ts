@@ -18,12 +18,12 @@ export interface Outcome<Answer> {
 
 /** What makes a request the same as another. */
 export interface RequestIdentity {
-  readonly caller_id: string
+  readonly callerId: string
   readonly path: string
   /** The validated body. */
   readonly body: unknown
   /** The `idempotency-key` header. */
-  readonly idempotency_key: string | undefined
+  readonly idempotencyKey: string | undefined
 }
 
 interface Remembered {
@@ -56,30 +56,30 @@ export class Idempotency {
    * remembered. Rejects with a `Problem`: invalid_request for a key that is none, conflict for a known key with another body.
    */
   async run<Answer>(request: RequestIdentity, plan: () => Promise<Plan<Answer>>): Promise<Outcome<Answer>> {
-    const key = request.idempotency_key
+    const key = request.idempotencyKey
     if (key !== undefined && !KEY_PATTERN.test(key))
       throw invalid([{ path: 'idempotency-key', message: 'must be 1 to 255 printable ASCII characters' }])
-    const record_key = `{control}:idempotency:${sha256(JSON.stringify([request.caller_id, request.path, key]))}`
+    const recordKey = `{control}:idempotency:${sha256(JSON.stringify([request.callerId, request.path, key]))}`
     const fingerprint = sha256(JSON.stringify(request.body))
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
       if (key !== undefined) {
-        const [record] = await this.#records.read([record_key])
-        if (record) return { answer: this.#recall(record, record_key, fingerprint) as Answer, replayed: true }
+        const [record] = await this.#records.read([recordKey])
+        if (record) return { answer: this.#recall(record, recordKey, fingerprint) as Answer, replayed: true }
       }
       const { writes, answer } = await plan()
-      const memory = key === undefined ? [] : [this.#remember(record_key, { fingerprint, answer })]
+      const memory = key === undefined ? [] : [this.#remember(recordKey, { fingerprint, answer })]
       if (await this.#records.write([...writes, ...memory])) return { answer, replayed: false }
     }
     throw new Problem('conflict', 'Others keep changing the same thing; try again.')
   }
 
-  #remember(record_key: string, remembered: Remembered): Write {
-    const value = this.#keyring.seal(JSON.stringify(remembered), record_key)
-    return { put: record_key, value, if_version: 0, ttl_ms: KEEP_MS }
+  #remember(recordKey: string, remembered: Remembered): Write {
+    const value = this.#keyring.seal(JSON.stringify(remembered), recordKey)
+    return { put: recordKey, value, ifVersion: 0, ttlMs: KEEP_MS }
   }
 
-  #recall(record: StoredRecord, record_key: string, fingerprint: string): unknown {
-    const remembered = this.#read(record, record_key)
+  #recall(record: StoredRecord, recordKey: string, fingerprint: string): unknown {
+    const remembered = this.#read(record, recordKey)
     if (remembered.fingerprint === fingerprint) return remembered.answer
     throw new Problem(
       'conflict',
@@ -87,10 +87,10 @@ export class Idempotency {
     )
   }
 
-  #read(record: StoredRecord, record_key: string): Remembered {
+  #read(record: StoredRecord, recordKey: string): Remembered {
     let text: string
     try {
-      text = this.#keyring.unseal(record.value, record_key)
+      text = this.#keyring.unseal(record.value, recordKey)
     } catch {
       throw new Problem(
         'conflict',

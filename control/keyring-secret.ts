@@ -9,14 +9,14 @@ export class KeyringSecret {
   /** Tells this secret from others, and nothing about it. */
   readonly mark: string
   /** 32 bytes that texts are encrypted with. */
-  readonly box_key: Uint8Array
+  readonly boxKey: Uint8Array
   readonly #secret: string
   #wrapping: Promise<WrappingKey> | undefined
 
   constructor(secret: string) {
     this.#secret = secret
     this.mark = Buffer.from(this.#subkey('check')).toString('base64url')
-    this.box_key = this.#subkey('texts')
+    this.boxKey = this.#subkey('texts')
   }
 
   /** What private keys are wrapped with. */

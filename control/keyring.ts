@@ -100,7 +100,7 @@ export class Keyring {
     const [first] = this.#secrets
     if (!first) return bytes
     const nonce = this.#random.bytes(BOX_NONCE_BYTES)
-    const box = xchacha20poly1305(first.box_key, nonce, new TextEncoder().encode(context)).encrypt(bytes)
+    const box = xchacha20poly1305(first.boxKey, nonce, new TextEncoder().encode(context)).encrypt(bytes)
     return Buffer.concat([nonce, box])
   }
 
@@ -145,9 +145,9 @@ export class Keyring {
     while (!(await this.#writeMark(records, (await readMark(records))?.version ?? 0)));
   }
 
-  #writeMark(records: Records, if_version: number): Promise<boolean> {
+  #writeMark(records: Records, ifVersion: number): Promise<boolean> {
     const value = new TextEncoder().encode(this.#secrets[0]?.mark ?? PLAIN)
-    return records.write([{ put: RECORD, value, if_version }])
+    return records.write([{ put: RECORD, value, ifVersion }])
   }
 
   async #sealed(key: SigningKey): Promise<string> {
@@ -156,11 +156,10 @@ export class Keyring {
     return this.#protocol.WrapSecretKey(key, await first.wrappingKey())
   }
 
-  async #open(secret_key: string, use: KeyUse): Promise<SigningKey> {
-    if (!isWrapped(secret_key))
-      return this.#protocol.ImportSecretKey(secret_key as `k4.secret.${string}`, use)
+  async #open(secretKey: string, use: KeyUse): Promise<SigningKey> {
+    if (!isWrapped(secretKey)) return this.#protocol.ImportSecretKey(secretKey as `k4.secret.${string}`, use)
     for (const secret of this.#secrets) {
-      const key = await this.#unwrap(secret_key, secret, use)
+      const key = await this.#unwrap(secretKey, secret, use)
       if (key) return key
     }
     throw new WrongKeyring(
@@ -171,8 +170,8 @@ export class Keyring {
   }
 
   /** Undefined: it is sealed under another secret. */
-  async #unwrap(secret_key: string, secret: KeyringSecret, use: KeyUse): Promise<SigningKey | undefined> {
-    const paserk = secret_key as `k4.secret-wrap.pie.${string}`
+  async #unwrap(secretKey: string, secret: KeyringSecret, use: KeyUse): Promise<SigningKey | undefined> {
+    const paserk = secretKey as `k4.secret-wrap.pie.${string}`
     try {
       return await this.#protocol.UnwrapSecretKey(paserk, await secret.wrappingKey(), use)
     } catch (error) {
@@ -182,7 +181,7 @@ export class Keyring {
   }
 }
 
-const isWrapped = (secret_key: string): boolean => secret_key.startsWith('k4.secret-wrap.')
+const isWrapped = (secretKey: string): boolean => secretKey.startsWith('k4.secret-wrap.')
 
 /** What the store says its keys are sealed under. */
 async function readMark(records: Records): Promise<{ mark: string; version: number } | undefined> {
@@ -190,9 +189,9 @@ async function readMark(records: Records): Promise<{ mark: string; version: numb
   return record && { mark: new TextDecoder().decode(record.value), version: record.version }
 }
 
-function openBox(sealed: Uint8Array, context: string, { box_key }: KeyringSecret): string {
+function openBox(sealed: Uint8Array, context: string, { boxKey }: KeyringSecret): string {
   const nonce = Uint8Array.from(sealed.subarray(0, BOX_NONCE_BYTES))
   const box = Uint8Array.from(sealed.subarray(BOX_NONCE_BYTES))
-  const opener = xchacha20poly1305(box_key, nonce, new TextEncoder().encode(context))
+  const opener = xchacha20poly1305(boxKey, nonce, new TextEncoder().encode(context))
   return new TextDecoder().decode(opener.decrypt(box))
 }

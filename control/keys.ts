@@ -54,25 +54,25 @@ const digest = (secret: string): Buffer => createHash('sha256').update(secret).d
 
 /** The store key of a key's record. */
 export const keyKey = (id: string): string => `{control}:key:${id}`
-const indexOf = (project_id: string): string => `{control}:keys:${project_id}`
+const indexOf = (projectId: string): string => `{control}:keys:${projectId}`
 const encode = (key: KeyRecord): Uint8Array => new TextEncoder().encode(JSON.stringify(key))
 const decode = (record: StoredRecord): KeyRecord => JSON.parse(new TextDecoder().decode(record.value))
 
 /** When `key` was or will have been revoked, as seen at `now`; null while it works. */
-function revokedAt(key: KeyRecord, now: number): number | null {
+function revocationTime(key: KeyRecord, now: number): number | null {
   if (key.revoked_at !== null) return key.revoked_at
   return key.retires_at !== null && key.retires_at <= now ? key.retires_at : null
 }
 
 /** The status of `key` at `now`. */
 export function keyStatus(key: KeyRecord, now: number): KeyStatus {
-  if (revokedAt(key, now) !== null) return 'revoked'
+  if (revocationTime(key, now) !== null) return 'revoked'
   return key.retires_at === null ? 'active' : 'retiring'
 }
 
 /** `key` as callers see it at `now`. */
 export function keyView(key: KeyRecord, now: number): KeyView {
-  const revoked_at = revokedAt(key, now)
+  const revokedAt = revocationTime(key, now)
   return {
     id: key.id,
     project_id: key.project_id,
@@ -81,7 +81,7 @@ export function keyView(key: KeyRecord, now: number): KeyView {
     status: keyStatus(key, now),
     created_at: timestamp(key.created_at),
     retires_at: key.retires_at === null ? null : timestamp(key.retires_at),
-    revoked_at: revoked_at === null ? null : timestamp(revoked_at),
+    revoked_at: revokedAt === null ? null : timestamp(revokedAt),
     rotated_from: key.rotated_from,
   }
 }
@@ -113,14 +113,14 @@ export class Keys {
 
   /** A new key; nothing is stored before its writes are. */
   async draft(
-    project_id: string,
+    projectId: string,
     wish: { name: string | null; scopes: readonly string[]; rotated_from?: string },
   ): Promise<KeyDraft> {
     const id = newId('key', this.#random)
     const secret = `${SECRET_PREFIX}${id.slice('key_'.length)}.${randomToken(this.#random, 43)}`
     const key: KeyRecord = {
       id,
-      project_id,
+      project_id: projectId,
       name: wish.name,
       scopes: wish.scopes,
       created_at: this.#clock.now(),
@@ -131,8 +131,8 @@ export class Keys {
       pair: await this.#keyring.createPair(),
     }
     const writes: Write[] = [
-      { put: keyKey(id), value: encode(key), if_version: 0 },
-      { index: indexOf(project_id), add: this.#order.member(id) },
+      { put: keyKey(id), value: encode(key), ifVersion: 0 },
+      { index: indexOf(projectId), add: this.#order.member(id) },
     ]
     return { key, secret, writes }
   }
@@ -141,44 +141,44 @@ export class Keys {
    * A new key in the place of an active one, which retires in the same write and works for `grace_ms` more. Rejects with a `Problem`:
    * key_not_found, or conflict when the key is not active.
    */
-  async draftRotation(project_id: string, key_id: string, grace_ms: number): Promise<KeyDraft> {
-    const { key: old, version } = await this.#require(project_id, key_id)
+  async draftRotation(projectId: string, keyId: string, graceMs: number): Promise<KeyDraft> {
+    const { key: old, version } = await this.#require(projectId, keyId)
     const now = this.#clock.now()
     const status = keyStatus(old, now)
     if (status !== 'active')
-      throw new Problem('conflict', `The key ${key_id} is ${status}: only an active key can be rotated.`)
-    const fresh = await this.draft(project_id, { name: old.name, scopes: old.scopes, rotated_from: old.id })
-    const value = encode({ ...old, retires_at: now + grace_ms })
-    return { ...fresh, writes: [{ put: keyKey(old.id), value, if_version: version }, ...fresh.writes] }
+      throw new Problem('conflict', `The key ${keyId} is ${status}: only an active key can be rotated.`)
+    const fresh = await this.draft(projectId, { name: old.name, scopes: old.scopes, rotated_from: old.id })
+    const value = encode({ ...old, retires_at: now + graceMs })
+    return { ...fresh, writes: [{ put: keyKey(old.id), value, ifVersion: version }, ...fresh.writes] }
   }
 
   /** Revokes a key now and tells every node; a key that is revoked already stays as it is, and the nodes are told again. */
-  async revoke(project_id: string, key_id: string): Promise<KeyRecord> {
+  async revoke(projectId: string, keyId: string): Promise<KeyRecord> {
     for (;;) {
-      const { key, version } = await this.#require(project_id, key_id)
+      const { key, version } = await this.#require(projectId, keyId)
       const now = this.#clock.now()
       const done = keyStatus(key, now) === 'revoked'
       const revoked = done ? key : { ...key, revoked_at: now }
       if (
         done ||
-        (await this.#records.write([{ put: keyKey(key_id), value: encode(revoked), if_version: version }]))
+        (await this.#records.write([{ put: keyKey(keyId), value: encode(revoked), ifVersion: version }]))
       ) {
-        await this.announce(project_id, key_id, 'revoked')
+        await this.announce(projectId, keyId, 'revoked')
         return revoked
       }
     }
   }
 
   /** Tells every process that a key has this status now. */
-  async announce(project_id: string, key_id: string, status: KeyStatus): Promise<void> {
-    await publishKeyNews(this.#bus, { project_id, key_id, status })
+  async announce(projectId: string, keyId: string, status: KeyStatus): Promise<void> {
+    await publishKeyNews(this.#bus, { project_id: projectId, key_id: keyId, status })
   }
 
   /** A key of a project; undefined when the project has none of this id. */
-  async find(project_id: string, key_id: string): Promise<KeyRecord | undefined> {
-    const [record] = await this.#records.read([keyKey(key_id)])
+  async find(projectId: string, keyId: string): Promise<KeyRecord | undefined> {
+    const [record] = await this.#records.read([keyKey(keyId)])
     const key = record && decode(record)
-    return key?.project_id === project_id ? key : undefined
+    return key?.project_id === projectId ? key : undefined
   }
 
   /** The key a secret belongs to, whatever its status. */
@@ -192,11 +192,11 @@ export class Keys {
   }
 
   /** Every key of a project, newest first. */
-  async list(project_id: string): Promise<KeyRecord[]> {
+  async list(projectId: string): Promise<KeyRecord[]> {
     const keys: KeyRecord[] = []
     let before: string | undefined
     do {
-      const members = await this.#records.page(indexOf(project_id), {
+      const members = await this.#records.page(indexOf(projectId), {
         limit: 200,
         ...(before !== undefined && { before }),
       })
@@ -207,11 +207,11 @@ export class Keys {
     return keys
   }
 
-  async #require(project_id: string, key_id: string): Promise<{ key: KeyRecord; version: number }> {
-    const [record] = await this.#records.read([keyKey(key_id)])
+  async #require(projectId: string, keyId: string): Promise<{ key: KeyRecord; version: number }> {
+    const [record] = await this.#records.read([keyKey(keyId)])
     const key = record && decode(record)
-    if (!key || key.project_id !== project_id)
-      throw new Problem('key_not_found', `The project ${project_id} has no key ${key_id}.`)
+    if (!key || key.project_id !== projectId)
+      throw new Problem('key_not_found', `The project ${projectId} has no key ${keyId}.`)
     return { key, version: record.version }
   }
 }

@@ -9,9 +9,9 @@ import { FakeClock } from '../test/support/fake-clock.ts'
 import { type ControlOptions, type RunningControl, startControl, UnsafeControl } from './main.ts'
 
 const safe: ControlOptions = {
-  control_port: 0,
-  control_api_tokens: ['operator-token'],
-  keyring_secret: 'the secret of the keyring',
+  controlPort: 0,
+  controlApiTokens: ['operator-token'],
+  keyringSecret: 'the secret of the keyring',
 }
 
 let clock: FakeClock
@@ -56,35 +56,35 @@ describe('a control process', () => {
   })
 
   it('says so when it is open, and when private keys rest in plain', async () => {
-    const { url } = await start({ control_api_tokens: undefined, keyring_secret: undefined })
+    const { url } = await start({ controlApiTokens: undefined, keyringSecret: undefined })
     expect((await fetch(`${url}/projects`)).status).toBe(200)
     expect(warnings.join(' ')).toContain('open to everybody')
     expect(warnings.join(' ')).toContain('in plain')
   })
 
   it.each(['0.0.0.0', '::', '192.0.2.1', 'control.example'])('refuses to be open on %s', async (host) => {
-    await expect(start({ control_host: host, control_api_tokens: [] })).rejects.toThrow(UnsafeControl)
-    await expect(start({ control_host: host, control_api_tokens: [] })).rejects.toThrow('CONTROL_API_TOKENS')
+    await expect(start({ controlHost: host, controlApiTokens: [] })).rejects.toThrow(UnsafeControl)
+    await expect(start({ controlHost: host, controlApiTokens: [] })).rejects.toThrow('CONTROL_API_TOKENS')
   })
 
   it('refuses to keep private keys in plain on any other address than loopback', async () => {
-    await expect(start({ control_host: '0.0.0.0', keyring_secret: undefined })).rejects.toThrow(
+    await expect(start({ controlHost: '0.0.0.0', keyringSecret: undefined })).rejects.toThrow(
       'KEYRING_SECRET',
     )
   })
 
   it('is open on another address when told so on purpose', async () => {
     const { url } = await start({
-      control_host: '0.0.0.0',
-      control_api_tokens: undefined,
-      control_api_auth: 'none',
+      controlHost: '0.0.0.0',
+      controlApiTokens: undefined,
+      controlApiAuth: 'none',
     })
     expect((await fetch(`${url}/projects`)).status).toBe(200)
   })
 
   it('says when its address is taken', async () => {
     const { url } = await start()
-    await expect(start({ control_port: Number(new URL(url).port) })).rejects.toMatchObject({
+    await expect(start({ controlPort: Number(new URL(url).port) })).rejects.toMatchObject({
       code: 'EADDRINUSE',
     })
   })

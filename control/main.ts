@@ -27,7 +27,7 @@ import { Problem, problemResponse } from './problem.ts'
 export interface ControlOptions
   extends Partial<Omit<Defaults<'control'>, keyof StoreConfig | keyof LogConfig>> {
   /** How often one caller may ask for tokens; default 2,000 a second, 5,000 at once. */
-  readonly token_rate?: Rate
+  readonly tokenRate?: Rate
 }
 
 /** What a control process works with. The store stays its owner's to close. */
@@ -55,7 +55,7 @@ export class UnsafeControl extends Error {
   override readonly name = 'UnsafeControl'
 }
 
-const DEFAULT_TOKEN_RATE: Rate = { per_second: 2000, burst: 5000 }
+const DEFAULT_TOKEN_RATE: Rate = { perSecond: 2000, burst: 5000 }
 const SHUTDOWN_MS = 10_000
 const REQUEST_TIMEOUT_MS = 30_000
 /** How often requests are looked at that have taken too long. */
@@ -77,16 +77,16 @@ export async function startControl({
 }: ControlParts): Promise<RunningControl> {
   const config = { ...defaultConfig('control'), ...options }
   requireSafe(config)
-  const operator_tokens = config.control_api_tokens ?? []
-  const open_to_all = config.control_api_auth === 'none'
-  if (config.keyring_secret === undefined)
+  const operatorTokens = config.controlApiTokens ?? []
+  const openToAll = config.controlApiAuth === 'none'
+  if (config.keyringSecret === undefined)
     log.warn('KEYRING_SECRET is not set: private keys rest in the store in plain. For development only.')
-  if (operator_tokens.length === 0)
+  if (operatorTokens.length === 0)
     log.warn(
-      { host: config.control_host },
-      `CONTROL_API_TOKENS is not set: the control API is open to ${open_to_all ? 'everybody who reaches it' : 'everybody on this machine'}.`,
+      { host: config.controlHost },
+      `CONTROL_API_TOKENS is not set: the control API is open to ${openToAll ? 'everybody who reaches it' : 'everybody on this machine'}.`,
     )
-  const keyring = new Keyring(config.keyring_secret, random)
+  const keyring = new Keyring(config.keyringSecret, random)
   await checkKeyring(keyring, store, log)
 
   const registry = new Registry()
@@ -103,11 +103,11 @@ export async function startControl({
     registry,
     metrics: controlMetrics(registry),
     tracer,
-    operator_tokens,
-    open_to: open_to_all ? 'everyone' : 'this machine',
-    internal_token: config.internal_token,
-    require_key_id: config.require_key_id,
-    token_rate: config.token_rate ?? DEFAULT_TOKEN_RATE,
+    operatorTokens,
+    openTo: openToAll ? 'everyone' : 'this machine',
+    internalToken: config.internalToken,
+    requireKeyId: config.requireKeyId,
+    tokenRate: config.tokenRate ?? DEFAULT_TOKEN_RATE,
     draining: () => draining,
   })
   const listener = getRequestListener(app.fetch, { errorHandler: () => unreadable(newId('req', random)) })
@@ -134,13 +134,13 @@ export async function startControl({
 }
 
 function requireSafe(config: Defaults<'control'>): void {
-  const { control_host: host, control_api_tokens, control_api_auth, keyring_secret } = config
+  const { controlHost: host, controlApiTokens, controlApiAuth, keyringSecret } = config
   if (isLoopback(host)) return
-  if ((control_api_tokens ?? []).length === 0 && control_api_auth === undefined)
+  if ((controlApiTokens ?? []).length === 0 && controlApiAuth === undefined)
     throw new UnsafeControl(
       `The control API has no operator token and would be open on ${host}. Set CONTROL_API_TOKENS, bind to a loopback address, or set CONTROL_API_AUTH=none to be open on purpose.`,
     )
-  if (keyring_secret === undefined)
+  if (keyringSecret === undefined)
     throw new UnsafeControl(
       `Private keys would rest in plain and ${host} is not a loopback address. Set KEYRING_SECRET, or bind to a loopback address.`,
     )
@@ -157,13 +157,13 @@ async function checkKeyring(keyring: Keyring, store: Store, log: Logger): Promis
 }
 
 /** The answer to a request that is not even a request, such as one without a host. */
-const unreadable = (request_id: string): Response =>
-  problemResponse(new Problem('invalid_request', 'The request cannot be read as HTTP.'), request_id)
+const unreadable = (requestId: string): Response =>
+  problemResponse(new Problem('invalid_request', 'The request cannot be read as HTTP.'), requestId)
 
-function listen(server: Server, { control_host, control_port }: Defaults<'control'>): Promise<void> {
+function listen(server: Server, { controlHost, controlPort }: Defaults<'control'>): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once('error', reject)
-    server.listen(control_port, control_host, () => {
+    server.listen(controlPort, controlHost, () => {
       server.off('error', reject)
       resolve()
     })

@@ -9,9 +9,9 @@ export type OpenTo = 'this machine' | 'everyone'
  * (cross_origin) for a request that another origin's page makes, and, where the API is open to this machine only, for one that names
  * another host than this machine, as a page does whose own name has come to mean 127.0.0.1 (DNS rebinding).
  */
-export function requireSameMachine(headers: Headers, open_to: OpenTo): void {
+export function requireSameMachine(headers: Headers, openTo: OpenTo): void {
   const host = headers.get('host') ?? ''
-  if (open_to === 'this machine' && !isLocal(host))
+  if (openTo === 'this machine' && !isLocal(host))
     throw refused(`names the host ${shown(host)}, not this machine, such as localhost or 127.0.0.1`)
   const origin = headers.get('origin')
   if (origin !== null && !isOwn(origin, host)) throw refused(`comes from a page of ${shown(origin)}`)

@@ -44,17 +44,17 @@ const plain = (text: string) => `k4.secret.${Buffer.from(text, 'hex').toString('
 const nonceOf = (paserk: string): Uint8Array =>
   new Uint8Array(Buffer.from(paserk.split('.')[3]!, 'base64url').subarray(32, 64))
 
-describe.each(VECTORS)('the official vector $name', ({ unwrapped, wrapping_key, paserk }) => {
+describe.each(VECTORS)('the official vector $name', ({ unwrapped, wrapping_key: wrappingKey, paserk }) => {
   const protocol = protocolWith({ ...systemRandom, bytes: () => nonceOf(paserk) })
 
   it('unwraps', async () => {
-    const wrapping = await protocol.ImportWrappingKey(hex(wrapping_key), { extractable: true })
+    const wrapping = await protocol.ImportWrappingKey(hex(wrappingKey), { extractable: true })
     const key = await protocol.UnwrapSecretKey(paserk, wrapping, { extractable: true })
     expect(await protocol.ExportSecretKey(key)).toBe(plain(unwrapped))
   })
 
   it('is what wrapping gives under its nonce', async () => {
-    const wrapping = await protocol.ImportWrappingKey(hex(wrapping_key), { extractable: true })
+    const wrapping = await protocol.ImportWrappingKey(hex(wrappingKey), { extractable: true })
     const key = await protocol.ImportSecretKey(plain(unwrapped), { extractable: true })
     expect(await protocol.WrapSecretKey(key, wrapping)).toBe(paserk)
   })

@@ -32,12 +32,12 @@ const serializer = new PublicProtocol(
 export const wrapSecretKeyFactory = (random: Random) =>
   PublicWrapSecretKey<4, SecretKey, WrappingKey, 'pie'>({
     version: 4,
-    run: async (key, wrapping_key) => {
+    run: async (key, wrappingKey) => {
       const plain = await serializer.ExportSecretKey(key)
       const material = Buffer.from(plain.slice(PLAIN_HEADER.length), 'base64url')
       const sealed = wrap(
         material,
-        await serializer.ExportWrappingKey(wrapping_key),
+        await serializer.ExportWrappingKey(wrappingKey),
         random.bytes(NONCE_BYTES),
       )
       return `${HEADER}${sealed.toString('base64url')}`
@@ -47,34 +47,42 @@ export const wrapSecretKeyFactory = (random: Random) =>
 /** The capability that unwraps what `wrapSecretKeyFactory` wrapped. Rejects with `InvalidPASERKError` under another wrapping key. */
 export const UnwrapSecretKeyFactory = PublicUnwrapSecretKey<4, SecretKey, WrappingKey, 'pie'>({
   version: 4,
-  run: async (paserk, wrapping_key, extractable) => {
+  run: async (paserk, wrappingKey, extractable) => {
     const encoded = paserk.startsWith(HEADER) ? paserk.slice(HEADER.length) : ''
     const sealed = Buffer.from(encoded, 'base64url')
-    const material = unwrap(sealed, await serializer.ExportWrappingKey(wrapping_key))
+    const material = unwrap(sealed, await serializer.ExportWrappingKey(wrappingKey))
     return serializer.ImportSecretKey(`${PLAIN_HEADER}${material.toString('base64url')}`, { extractable })
   },
 })
 
-function wrap(material: Uint8Array, wrapping_key: Uint8Array, nonce: Uint8Array): Buffer {
-  const { encryption_key, cipher_nonce, authentication_key } = derive(wrapping_key, nonce)
-  const wrapped = xchacha20(encryption_key, cipher_nonce, material)
-  return Buffer.concat([tag(authentication_key, nonce, wrapped), nonce, wrapped])
+function wrap(material: Uint8Array, wrappingKey: Uint8Array, nonce: Uint8Array): Buffer {
+  const {
+    encryption_key: encryptionKey,
+    cipher_nonce: cipherNonce,
+    authentication_key: authenticationKey,
+  } = derive(wrappingKey, nonce)
+  const wrapped = xchacha20(encryptionKey, cipherNonce, material)
+  return Buffer.concat([tag(authenticationKey, nonce, wrapped), nonce, wrapped])
 }
 
-function unwrap(sealed: Uint8Array, wrapping_key: Uint8Array): Buffer {
+function unwrap(sealed: Uint8Array, wrappingKey: Uint8Array): Buffer {
   if (sealed.length !== TAG_BYTES + NONCE_BYTES + SECRET_KEY_BYTES)
     throw new InvalidPASERKError('The wrapped secret key has the wrong length')
   const nonce = sealed.subarray(TAG_BYTES, TAG_BYTES + NONCE_BYTES)
   const wrapped = sealed.subarray(TAG_BYTES + NONCE_BYTES)
-  const { encryption_key, cipher_nonce, authentication_key } = derive(wrapping_key, nonce)
-  if (!timingSafeEqual(sealed.subarray(0, TAG_BYTES), tag(authentication_key, nonce, wrapped)))
+  const {
+    encryption_key: encryptionKey,
+    cipher_nonce: cipherNonce,
+    authentication_key: authenticationKey,
+  } = derive(wrappingKey, nonce)
+  if (!timingSafeEqual(sealed.subarray(0, TAG_BYTES), tag(authenticationKey, nonce, wrapped)))
     throw new InvalidPASERKError('The wrapped secret key was not wrapped with this wrapping key')
-  return Buffer.from(xchacha20(encryption_key, cipher_nonce, wrapped))
+  return Buffer.from(xchacha20(encryptionKey, cipherNonce, wrapped))
 }
 
-function derive(wrapping_key: Uint8Array, nonce: Uint8Array) {
+function derive(wrappingKey: Uint8Array, nonce: Uint8Array) {
   const keyed = (domain: number, length: number) =>
-    blake2b(Buffer.concat([Uint8Array.of(domain), nonce]), { key: wrapping_key, dkLen: length })
+    blake2b(Buffer.concat([Uint8Array.of(domain), nonce]), { key: wrappingKey, dkLen: length })
   const stream = keyed(0x80, 56)
   return {
     encryption_key: stream.subarray(0, 32),

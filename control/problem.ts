@@ -65,7 +65,7 @@ export interface ProblemBody {
 }
 
 /** `problem` as the response a caller gets. */
-export function problemResponse(problem: Problem, request_id: string): Response {
+export function problemResponse(problem: Problem, requestId: string): Response {
   const { status, title } = PROBLEMS[problem.code]
   const body: ProblemBody = {
     type: `urn:roomful:problem:${problem.code}`,
@@ -73,7 +73,7 @@ export function problemResponse(problem: Problem, request_id: string): Response 
     status,
     code: problem.code,
     detail: problem.message,
-    request_id,
+    request_id: requestId,
     ...(problem.errors && { errors: problem.errors }),
   }
   return new Response(JSON.stringify(body), {

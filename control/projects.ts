@@ -62,7 +62,7 @@ export class Projects {
     }
     const value = new TextEncoder().encode(JSON.stringify(project))
     const writes: Write[] = [
-      { put: projectKey(project.id), value, if_version: 0 },
+      { put: projectKey(project.id), value, ifVersion: 0 },
       { index: INDEX, add: this.#order.member(project.id) },
     ]
     return { project, writes }

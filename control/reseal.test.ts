@@ -29,9 +29,9 @@ async function makeProject({ records, projects, keys }: Vault, count: number): P
 }
 
 /** Opens every private key of a project. */
-async function openAll({ projects, keys, keyring }: Vault, project_id: string): Promise<number> {
-  const project = (await projects.find(project_id))!
-  const pairs = [project.pair, ...(await keys.list(project_id)).map((key) => key.pair)]
+async function openAll({ projects, keys, keyring }: Vault, projectId: string): Promise<number> {
+  const project = (await projects.find(projectId))!
+  const pairs = [project.pair, ...(await keys.list(projectId)).map((key) => key.pair)]
   await Promise.all(pairs.map((pair) => keyring.signingKey(pair)))
   return pairs.length
 }
@@ -41,13 +41,13 @@ describe('a keyring secret', () => {
     const store = memoryStore({ clock })
     const old = vault(store, 'old secret')
     await old.keyring.check(store.records)
-    const project_id = await makeProject(old, 3)
+    const projectId = await makeProject(old, 3)
 
     const before = vault(store, 'old secret,new secret')
     const after = vault(store, 'new secret,old secret')
     for (const { keyring } of [before, after]) await keyring.check(store.records)
-    const made_meanwhile = await makeProject(after, 1)
-    expect([await openAll(before, project_id), await openAll(before, made_meanwhile)]).toEqual([4, 2])
+    const madeMeanwhile = await makeProject(after, 1)
+    expect([await openAll(before, projectId), await openAll(before, madeMeanwhile)]).toEqual([4, 2])
     await expect(vault(store, 'new secret').keyring.check(store.records)).rejects.toThrow(
       'another KEYRING_SECRET',
     )
@@ -56,19 +56,19 @@ describe('a keyring secret', () => {
 
     const alone = vault(store, 'new secret')
     await alone.keyring.check(store.records)
-    expect([await openAll(alone, project_id), await openAll(alone, made_meanwhile)]).toEqual([4, 2])
+    expect([await openAll(alone, projectId), await openAll(alone, madeMeanwhile)]).toEqual([4, 2])
     await expect(old.keyring.check(store.records)).rejects.toThrow('another KEYRING_SECRET')
-    await expect(openAll(vault(store, 'old secret'), project_id)).rejects.toThrow('another wrapping key')
+    await expect(openAll(vault(store, 'old secret'), projectId)).rejects.toThrow('another wrapping key')
   })
 
   it('given to a store without one seals what lay open', async () => {
     const store = memoryStore({ clock })
-    const project_id = await makeProject(vault(store, undefined), 2)
+    const projectId = await makeProject(vault(store, undefined), 2)
     const sealed = vault(store, 'a secret')
     await sealed.keyring.check(store.records)
     expect(await resealAll(sealed, () => {})).toEqual({ records: 3, resealed: 3 })
-    await expect(openAll(vault(store, undefined), project_id)).rejects.toThrow('no KEYRING_SECRET')
-    expect(await openAll(sealed, project_id)).toBe(3)
+    await expect(openAll(vault(store, undefined), projectId)).rejects.toThrow('no KEYRING_SECRET')
+    expect(await openAll(sealed, projectId)).toBe(3)
   })
 
   it('is sealed under again and again without a change', async () => {
@@ -81,20 +81,18 @@ describe('a keyring secret', () => {
   it('that opens nothing is told so, and changes nothing', async () => {
     const store = memoryStore({ clock })
     const right = vault(store, 'right')
-    const project_id = await makeProject(right, 1)
+    const projectId = await makeProject(right, 1)
     const failed = resealAll(vault(store, 'wrong,also wrong'), () => {})
     await expect(failed).rejects.toThrow(WrongKeyring)
-    await expect(failed).rejects.toThrow(
-      `${project_id}: The private key was sealed with another wrapping key`,
-    )
-    expect(await openAll(right, project_id)).toBe(2)
+    await expect(failed).rejects.toThrow(`${projectId}: The private key was sealed with another wrapping key`)
+    expect(await openAll(right, projectId)).toBe(2)
   })
 
   it('keeps what is changed while it is sealed anew', async () => {
     const store = memoryStore({ clock })
     const old = vault(store, 'old')
-    const project_id = await makeProject(old, 1)
-    const [key] = await old.keys.list(project_id)
+    const projectId = await makeProject(old, 1)
+    const [key] = await old.keys.list(projectId)
     const racing: Vault = {
       ...vault(store, 'new,old'),
       records: {
@@ -103,14 +101,14 @@ describe('a keyring secret', () => {
         page: (index, options) => store.records.page(index, options),
         write: async (writes) => {
           if (writes.some((write) => 'put' in write && write.put.includes(key!.id)))
-            await old.keys.revoke(project_id, key!.id)
+            await old.keys.revoke(projectId, key!.id)
           return store.records.write(writes)
         },
       },
     }
     await resealAll(racing, () => {})
-    const [after] = await vault(store, 'new').keys.list(project_id)
+    const [after] = await vault(store, 'new').keys.list(projectId)
     expect(after!.revoked_at).not.toBeNull()
-    expect(await openAll(vault(store, 'new'), project_id)).toBe(2)
+    expect(await openAll(vault(store, 'new'), projectId)).toBe(2)
   })
 })

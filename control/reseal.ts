@@ -40,10 +40,10 @@ export async function resealAll(vault: Vault, progress: (sofar: Resealed) => voi
 
 async function resealOnce(vault: Vault, progress: (sofar: Resealed) => void): Promise<Resealed> {
   const sofar = { records: 0, resealed: 0 }
-  const add = async (store_keys: readonly string[]): Promise<void> => {
-    for (const store_key of store_keys) {
+  const add = async (storeKeys: readonly string[]): Promise<void> => {
+    for (const storeKey of storeKeys) {
       sofar.records += 1
-      if (await resealRecord(vault, store_key)) sofar.resealed += 1
+      if (await resealRecord(vault, storeKey)) sofar.resealed += 1
     }
   }
   let before: string | undefined
@@ -60,23 +60,23 @@ async function resealOnce(vault: Vault, progress: (sofar: Resealed) => void): Pr
 }
 
 /** Whether the record's key had to be sealed anew. */
-async function resealRecord({ records, keyring }: Vault, store_key: string): Promise<boolean> {
+async function resealRecord({ records, keyring }: Vault, storeKey: string): Promise<boolean> {
   for (;;) {
-    const [record] = await records.read([store_key])
+    const [record] = await records.read([storeKey])
     if (!record) return false
     const value: { pair: StoredPair } = JSON.parse(new TextDecoder().decode(record.value))
-    const pair = await resealPair(keyring, value.pair, store_key)
+    const pair = await resealPair(keyring, value.pair, storeKey)
     if (!pair) return false
     const resealed = new TextEncoder().encode(JSON.stringify({ ...value, pair }))
-    if (await records.write([{ put: store_key, value: resealed, if_version: record.version }])) return true
+    if (await records.write([{ put: storeKey, value: resealed, ifVersion: record.version }])) return true
   }
 }
 
-async function resealPair(keyring: Keyring, pair: StoredPair, store_key: string) {
+async function resealPair(keyring: Keyring, pair: StoredPair, storeKey: string) {
   try {
     return await keyring.reseal(pair)
   } catch (error) {
     if (!(error instanceof WrongKeyring)) throw error
-    throw new WrongKeyring(`${store_key}: ${error.message}`, { cause: error })
+    throw new WrongKeyring(`${storeKey}: ${error.message}`, { cause: error })
   }
 }

@@ -133,7 +133,7 @@ export const ProjectPage = v.object({
 
 const Status = v.picklist(['active', 'retiring', 'revoked'])
 
-const key_fields = {
+const keyFields = {
   id: v.string(),
   project_id: v.string(),
   name: v.nullable(v.string()),
@@ -145,11 +145,11 @@ const key_fields = {
   rotated_from: v.pipe(v.nullable(v.string()), v.description('The key it replaces.')),
 }
 
-export const Key = v.pipe(v.object(key_fields), v.metadata({ ref: 'Key' }))
+export const Key = v.pipe(v.object(keyFields), v.metadata({ ref: 'Key' }))
 
 export const KeyWithSecret = v.pipe(
   v.object({
-    ...key_fields,
+    ...keyFields,
     secret: v.pipe(
       v.string(),
       v.description('The credential of the key. Shown this once: only its hash is stored.'),

@@ -82,14 +82,16 @@ describe('a body', () => {
 })
 
 describe('a ttl', () => {
-  it.each([9, 86_401, 60.5, -60, '60', null, true, Number.MAX_VALUE])('of %j is refused', (ttl_seconds) => {
-    expect(refusal(IssueToken, { project_id: 'prj_a', ttl_seconds }).errors?.[0]).toMatchObject({
+  it.each([9, 86_401, 60.5, -60, '60', null, true, Number.MAX_VALUE])('of %j is refused', (ttlSeconds) => {
+    expect(refusal(IssueToken, { project_id: 'prj_a', ttl_seconds: ttlSeconds }).errors?.[0]).toMatchObject({
       path: 'ttl_seconds',
       message: expect.stringContaining('must be a whole number from 10 to 86400'),
     })
   })
 
-  it.each([10, 300, 86_400])('of %d is taken as it is', (ttl_seconds) => {
-    expect(validate(IssueToken, { project_id: 'prj_a', ttl_seconds }, 'body').ttl_seconds).toBe(ttl_seconds)
+  it.each([10, 300, 86_400])('of %d is taken as it is', (ttlSeconds) => {
+    expect(validate(IssueToken, { project_id: 'prj_a', ttl_seconds: ttlSeconds }, 'body').ttl_seconds).toBe(
+      ttlSeconds,
+    )
   })
 })

@@ -4,11 +4,11 @@ import { RoomBench } from '../test/support/rooms/room-bench.ts'
 import { Backlog } from './backlog.ts'
 import type { ToOwner } from './traffic.ts'
 
-const room = { project_id: 'prj_test', room_type: 'counter', key: 'a' }
+const room = { projectId: 'prj_test', roomType: 'counter', key: 'a' }
 type Said = ToOwner extends infer M ? (M extends ToOwner ? Omit<M, 'room' | 'member_id'> : never) : never
 
-const arrival = (member_id: string, said: Said, from = 'node_b') => ({
-  message: { room, member_id, ...said } as ToOwner,
+const arrival = (memberId: string, said: Said, from = 'node_b') => ({
+  message: { room, member_id: memberId, ...said } as ToOwner,
   from,
 })
 
@@ -80,9 +80,9 @@ describe('a backlog', () => {
 // A room that waits for its store was a queue without an end for whoever asked for resyncs, or came and went.
 describe('a room that cannot act', () => {
   it('has a bounded backlog of every kind, answers what has no place in it, and asks again for the rest', async () => {
-    const bench = new RoomBench([counting('journal')], { limits: { waiting_messages: 2 } })
+    const bench = new RoomBench([counting('journal')], { limits: { waitingMessages: 2 } })
     const ann = await bench.join('counter', 'ann')
-    bench.may_act = false
+    bench.mayAct = false
     for (let n = 0; n < 30; n++) bench.askToJoin('counter', `new${n}`)
     bench.send('counter', 'ann', { kind: 'leave', reason: 'left', ref: 7 })
     for (let ref = 1; ref <= 5; ref++)
@@ -90,20 +90,20 @@ describe('a room that cannot act', () => {
     expect(ann.errors).toMatchObject([{ code: 'room_unavailable', ref: 7 }])
     expect(bench.members.get('new29')!.errors).toMatchObject([{ code: 'room_unavailable' }])
     expect(bench.counts.backlog_full).toBe(10 + 1 + 3)
-    bench.may_act = true
+    bench.mayAct = true
     bench.host.recheck()
     await bench.settle()
-    expect([...bench.members.values()].filter(({ in_room }) => in_room)).toHaveLength(21)
+    expect([...bench.members.values()].filter(({ inRoom }) => inRoom)).toHaveLength(21)
     expect(bench.sentOf('resend')).toHaveLength(1)
   })
 
   it('has the same bound while it is being opened', async () => {
-    const bench = new RoomBench([counting('journal')], { limits: { waiting_messages: 2 } })
+    const bench = new RoomBench([counting('journal')], { limits: { waitingMessages: 2 } })
     for (let n = 0; n < 30; n++) bench.askToJoin('counter', `new${n}`)
     for (let n = 0; n < 100; n++)
       bench.send('counter', 'new1', { kind: 'refuse', ref: n, code: 'forbidden', message: 'no' })
     await bench.settle()
-    expect([...bench.members.values()].filter(({ in_room }) => in_room)).toHaveLength(20)
+    expect([...bench.members.values()].filter(({ inRoom }) => inRoom)).toHaveLength(20)
     expect(bench.members.get('new20')!.errors).toMatchObject([{ code: 'room_unavailable' }])
     expect(bench.counts.backlog_full).toBe(10 + 98)
   })

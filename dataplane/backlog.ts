@@ -8,39 +8,39 @@ const OTHERS_PER_MESSAGE = 10
  * later one of the same member makes needless goes, and what has no place is the caller's to answer. `Run`: what else waits its turn.
  */
 export class Backlog<Run extends () => void = never> {
-  readonly #most_messages: number
+  readonly #mostMessages: number
   readonly #waiting = new Map<string | number, Arrival | Run>()
   #messages = 0
   #number = 0
 
   /** `most_messages`: how many messages of members may wait; of joins, attaches, resyncs and leaves together ten times as many. */
-  constructor(most_messages: number) {
-    this.#most_messages = most_messages
+  constructor(mostMessages: number) {
+    this.#mostMessages = mostMessages
   }
 
   /** False: it has no place. Who has gone always has one: that is at most one for each member, and no one would say it again. */
   add(arrival: Arrival): boolean {
     const { message, from } = arrival
-    const { kind, member_id } = message
+    const { kind, member_id: memberId } = message
     switch (kind) {
       case 'message':
       case 'refuse':
-        if (this.#messages >= this.#most_messages) return false
+        if (this.#messages >= this.#mostMessages) return false
         this.#messages++
         this.#waiting.set(this.#number++, arrival)
         return true
       // Edges ask again every few seconds, for as long as it takes: the last time counts.
       case 'attach':
       case 'resync':
-        return this.#replace(`${kind} ${member_id}`, arrival)
+        return this.#replace(`${kind} ${memberId}`, arrival)
       case 'join':
-        return this.#keep(`join ${member_id}`, arrival)
+        return this.#keep(`join ${memberId}`, arrival)
       case 'leave':
-        if (message.ref !== undefined) return this.#keep(`leave ${message.ref} ${member_id}`, arrival)
-        this.#waiting.set(`leave ${from} ${member_id}`, arrival)
+        if (message.ref !== undefined) return this.#keep(`leave ${message.ref} ${memberId}`, arrival)
+        this.#waiting.set(`leave ${from} ${memberId}`, arrival)
         return true
       case 'detach': {
-        const key = `detach ${from} ${member_id}`
+        const key = `detach ${from} ${memberId}`
         this.#waiting.delete(key)
         this.#waiting.set(key, arrival)
         return true
@@ -80,6 +80,6 @@ export class Backlog<Run extends () => void = never> {
   }
 
   get #full(): boolean {
-    return this.#waiting.size - this.#messages >= OTHERS_PER_MESSAGE * this.#most_messages
+    return this.#waiting.size - this.#messages >= OTHERS_PER_MESSAGE * this.#mostMessages
   }
 }

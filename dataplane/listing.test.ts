@@ -21,9 +21,9 @@ const ranking = (descending: boolean): Ranking<Thing> => ({
 
 describe('choose', () => {
   it('gives the same first ones as sorting everything would', () => {
-    const by_hand = (descending: boolean) => (a: Thing, b: Thing) => {
-      const by_name = a.name < b.name ? -1 : 1
-      if (a.size === b.size) return by_name
+    const byHand = (descending: boolean) => (a: Thing, b: Thing) => {
+      const byName = a.name < b.name ? -1 : 1
+      if (a.size === b.size) return byName
       if (a.size === null || b.size === null) return a.size === null ? 1 : -1
       return descending ? b.size - a.size : a.size - b.size
     }
@@ -31,7 +31,7 @@ describe('choose', () => {
       fc.property(things, fc.boolean(), fc.nat(12), (all: Thing[], descending, limit) => {
         const choice = { fits: undefined, ranking: ranking(descending), limit }
         const { chosen, found } = choose(all, choice)
-        expect(chosen).toEqual(all.toSorted(by_hand(descending)).slice(0, limit))
+        expect(chosen).toEqual(all.toSorted(byHand(descending)).slice(0, limit))
         expect(found).toBe(all.length)
       }),
     )

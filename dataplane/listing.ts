@@ -98,12 +98,12 @@ class Ranked<T> {
     if (this.#kept.length > this.#limit) this.#kept.length = this.#limit
   }
 
-  #compare(a: T, a_key: Key, b: T, b_key: Key): number {
+  #compare(a: T, aKey: Key, b: T, bKey: Key): number {
     const { name, descending } = this.#ranking
-    if (a_key !== b_key) {
-      if (a_key === null) return 1
-      if (b_key === null) return -1
-      return a_key < b_key === descending ? 1 : -1
+    if (aKey !== bKey) {
+      if (aKey === null) return 1
+      if (bKey === null) return -1
+      return aKey < bKey === descending ? 1 : -1
     }
     const left = name(a)
     const right = name(b)

@@ -37,7 +37,7 @@ export async function startDataplane({
   tracer = noTracer,
   development = false,
 }: DataplaneParts): Promise<RunningDataplane> {
-  const folder = config.rooms_dir ?? EXAMPLES
+  const folder = config.roomsDir ?? EXAMPLES
   const rooms = await loadRooms(folder)
   log.info({ folder }, `room types: ${rooms.map(({ type }) => type).join(', ')}`)
   const watchdog = startWatchdog(watchdogSettings(config), { clock: systemClock, log })
@@ -49,7 +49,7 @@ export async function startDataplane({
     log,
     tracer,
     turns,
-    reveal_failures: development,
+    revealFailures: development,
   }).catch(async (error: unknown) => {
     await watchdog.close()
     throw error
@@ -58,7 +58,7 @@ export async function startDataplane({
     ? watchRooms(folder, (definition) => node.replaceRoom(definition), log)
     : undefined
   return {
-    addresses: { websocket: node.ws_url, admin: node.admin_url },
+    addresses: { websocket: node.wsUrl, admin: node.adminUrl },
     ended: node.drained,
     close: async () => {
       watching?.close()
@@ -69,13 +69,13 @@ export async function startDataplane({
 }
 
 const watchdogSettings = (config: DataplaneParts['config']) => ({
-  limit_ms: config.turn_limit_ms ?? defaultTurnLimit(config.node_lease_ms),
-  redis_url: config.redis_url,
-  key_prefix: config.key_prefix,
-  log_level: config.log_level,
-  log_format: config.log_format,
-  node_id: config.node_id ?? '',
+  limitMs: config.turnLimitMs ?? defaultTurnLimit(config.nodeLeaseMs),
+  redisUrl: config.redisUrl,
+  keyPrefix: config.keyPrefix,
+  logLevel: config.logLevel,
+  logFormat: config.logFormat,
+  nodeId: config.nodeId ?? '',
   // A session that is away that long may still come back with the message.
-  note_ttl_ms: 1000 * Math.max(config.room_orphan_ttl, config.session_resume_ttl),
-  note_timeout_ms: config.node_lease_ms,
+  noteTtlMs: 1000 * Math.max(config.roomOrphanTtl, config.sessionResumeTtl),
+  noteTimeoutMs: config.nodeLeaseMs,
 })

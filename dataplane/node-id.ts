@@ -14,7 +14,7 @@ export const newNodeId = (name: string, random: Random): string =>
   `${name}${BOOT_AT}${randomToken(random, BOOT_LENGTH)}`
 
 /** The name in a node id. */
-export function nodeName(node_id: string): string {
-  const at = node_id.lastIndexOf(BOOT_AT)
-  return at < 0 ? node_id : node_id.slice(0, at)
+export function nodeName(nodeId: string): string {
+  const at = nodeId.lastIndexOf(BOOT_AT)
+  return at < 0 ? nodeId : nodeId.slice(0, at)
 }

@@ -11,10 +11,10 @@ it('a node whose name another process has taken rejects nothing that its user di
   const store = memoryStore({ clock })
   const said: string[] = []
   const log = pino({ level: 'error' }, { write: (line) => said.push(line) })
-  const options = { rooms: [], store, clock, log, ws_port: 0, admin_port: 0, drain_seconds: 0 }
-  const node = await startNode({ ...options, node_id: 'one', control_url: 'http://127.0.0.1:1' })
+  const options = { rooms: [], store, clock, log, wsPort: 0, adminPort: 0, drainSeconds: 0 }
+  const node = await startNode({ ...options, nodeId: 'one', controlUrl: 'http://127.0.0.1:1' })
   await store.records.write([{ remove: leaseKey('one') }])
-  const another = { key: leaseKey('one'), holder: 'another', value: new Uint8Array(0), ttl_ms: 60_000 }
+  const another = { key: leaseKey('one'), holder: 'another', value: new Uint8Array(0), ttlMs: 60_000 }
   await store.records.renewLease({ ...another, index: '{nodes}:index', member: 'one' })
   await expect.poll(() => clock.advance(100) ?? said.length).toBeGreaterThan(0)
   await new Promise(setImmediate)

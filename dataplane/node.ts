@@ -36,7 +36,7 @@ import type { Turns } from './watchdog/turns.ts'
 /** The part of the configuration that is about the node itself. */
 type NodeConfig = Omit<
   Defaults<'dataplane'>,
-  'rooms_dir' | 'turn_limit_ms' | keyof StoreConfig | keyof LogConfig | `otel_${string}`
+  'roomsDir' | 'turnLimitMs' | keyof StoreConfig | keyof LogConfig | `otel_${string}`
 >
 
 /** How a node runs: its room types, and whatever of the configuration is not as the defaults say. */
@@ -53,17 +53,17 @@ export interface NodeOptions extends Partial<NodeConfig> {
   /** Is told of every turn of every room; default: no one is. */
   readonly turns?: Turns
   /** Tells players what failing room logic threw; for development. Default: they read that it failed, and the log has the error. */
-  readonly reveal_failures?: boolean
+  readonly revealFailures?: boolean
 }
 
 /** A node that accepts clients. */
 export interface RunningNode {
   /** Its name (`NODE_ID`). */
-  readonly node_id: string
+  readonly nodeId: string
   /** Such as `ws://127.0.0.1:4000`. */
-  readonly ws_url: string
+  readonly wsUrl: string
   /** Where `/metrics`, `/healthz`, `/readyz` and `/admin` are, such as `http://127.0.0.1:9100`. */
-  readonly admin_url: string
+  readonly adminUrl: string
   /** Puts a new definition in the place of the one of the same type, for running rooms too (development). */
   replaceRoom(definition: RoomDefinition): void
   /**
@@ -89,73 +89,73 @@ const HAND_OVER_MS = 5000
 export async function startNode(options: NodeOptions): Promise<RunningNode> {
   const { clock = systemClock, random = systemRandom, tracer = noTracer } = options
   const config = { ...defaultConfig('dataplane'), ...options }
-  const name = config.node_id ?? newId('node', random)
-  const node_id = newNodeId(name, random)
+  const name = config.nodeId ?? newId('node', random)
+  const nodeId = newNodeId(name, random)
   // Once: without a free file descriptor it could not be read.
   const version = packageVersion()
   const log = options.log ?? createLog(config, { node_id: name })
   const store = options.store ?? memoryStore({ clock })
   const registry = new Registry()
-  const room_types = options.rooms.map(({ type }) => type)
-  const metrics = nodeMetrics(registry, room_types)
+  const roomTypes = options.rooms.map(({ type }) => type)
+  const metrics = nodeMetrics(registry, roomTypes)
   processMetrics(registry)
   storeMetrics(registry, store)
   const codecs = [new JsonCodec(), new MsgpackCodec()] as const
   const load = new LoadMeter(clock, metrics)
-  const started_at = timestamp(clock.now())
-  const record_ttl_ms = config.room_orphan_ttl * 1000
+  const startedAt = timestamp(clock.now())
+  const recordTtlMs = config.roomOrphanTtl * 1000
   let draining = false
   metrics.draining.read(() => Number(draining))
-  metrics.maxSessions.set(config.max_sessions)
-  metrics.maxRooms.set(config.max_rooms)
+  metrics.maxSessions.set(config.maxSessions)
+  metrics.maxRooms.set(config.maxRooms)
   metrics.nodeInfo.set({ node_id: name, version }, 1)
   let addresses: Partial<Pick<NodeInfo, 'ws_url' | 'admin_url' | 'advertise_url'>> = {}
 
   /** What the other nodes are told of this one. */
   function describeSelf(): NodeInfo {
     return {
-      node_id,
-      started_at,
+      node_id: nodeId,
+      started_at: startedAt,
       version,
       draining,
       rooms: host.size,
       sessions: gateway.sessions,
-      load: load.event_loop_utilisation,
-      max_rooms: config.max_rooms,
-      max_sessions: config.max_sessions,
+      load: load.eventLoopUtilisation,
+      max_rooms: config.maxRooms,
+      max_sessions: config.maxSessions,
       ...addresses,
     }
   }
 
   const lease = new NodeLease({
-    node_id,
+    nodeId,
     store,
     clock,
     log,
     metrics,
-    ttl_ms: config.node_lease_ms,
+    ttlMs: config.nodeLeaseMs,
     info: describeSelf,
-    on_regained: () => {
+    onRegained: () => {
       log.warn({ rooms: host.size }, 'the lease had run out and stands again: every room is checked')
       nodes.hold()
       host.recheck()
     },
-    on_replaced: (replaced) => failed(replaced),
+    onReplaced: (replaced) => failed(replaced),
   })
   const nodes = new Nodes({
-    node_id,
+    nodeId,
     store,
     clock,
     log,
     metrics,
-    lease_ms: config.node_lease_ms,
+    leaseMs: config.nodeLeaseMs,
     info: describeSelf,
-    on_gone: (gone) => {
+    onGone: (gone) => {
       peers.forget(gone)
       for (const room of router.gone(gone)) gateway.reattach(room)
       host.edgeGone(gone)
     },
-    on_joined: ({ node_id: peer, version }) => {
+    onJoined: ({ node_id: peer, version }) => {
       log.info({ peer, version }, 'a node is in the cluster')
       // It may have been taken for gone, and know nothing of it: what it has open here is asked again, and the other way round.
       peers.greet(peer)
@@ -163,15 +163,15 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     },
   })
   const peers = new NodeLinks({
-    node_id,
+    nodeId,
     bus: store.bus,
     defer: setImmediate,
     clock,
     log,
     metrics,
-    on_message: receive,
+    onMessage: receive,
     // Either way may have lost something: edges ask again what is open, and are told what they missed.
-    on_gap: (from) => {
+    onGap: (from) => {
       // Another node may have said that a session was resumed there.
       if (from === undefined) {
         gateway.storeReturned()
@@ -180,34 +180,34 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       }
       for (const room of router.roomsAt(from)) gateway.reattach(room)
       for (const peer of from === undefined ? nodes.nodes() : [{ node_id: from }])
-        if (peer.node_id !== node_id) host.edgeMissed(peer.node_id)
+        if (peer.node_id !== nodeId) host.edgeMissed(peer.node_id)
     },
   })
   const placed = (reason: PlacementReason, preferred?: string): string | undefined =>
     place({
-      self: node_id,
+      self: nodeId,
       nodes: nodes.nodes(),
       random,
       reason,
       ...(preferred !== undefined && { preferred }),
     })
   const claims = new Claims({
-    node_id,
+    nodeId,
     store,
     nodes,
     clock,
     log,
     metrics,
     tracer,
-    may_act: () => lease.valid(),
+    mayAct: () => lease.valid(),
     // Should it live, it is to find out, whatever happens in the room.
-    taken_over: (name, from) =>
-      deliver(from, { room: roomNamed(name), epoch: 0, kind: 'redirect', owner: node_id }),
-    record_ttl_ms,
-    quota: { max_rooms: config.max_rooms_per_project, per_minute: config.new_rooms_per_minute },
+    takenOver: (name, from) =>
+      deliver(from, { room: roomNamed(name), epoch: 0, kind: 'redirect', owner: nodeId }),
+    recordTtlMs,
+    quota: { maxRooms: config.maxRoomsPerProject, perMinute: config.newRoomsPerMinute },
   })
   const host: RoomHost = new RoomHost({
-    node_id,
+    nodeId,
     rooms: options.rooms,
     codecs,
     records: store.rooms,
@@ -217,45 +217,45 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     metrics,
     tracer,
     claim: (room, options) => claims.claim(room, options),
-    may_act: () => lease.valid(),
-    rewrites_allowed_at: () => nodes.rewrites_allowed_at,
+    mayAct: () => lease.valid(),
+    rewritesAllowedAt: () => nodes.rewritesAllowedAt,
     deliver,
-    edge_gone: (edge) => nodes.isGone(edge),
+    edgeGone: (edge) => nodes.isGone(edge),
     redirect: (arrivals, owner) => router.redirect(arrivals, owner),
     ...(options.turns && { turns: options.turns }),
-    ...(options.reveal_failures !== undefined && { reveal_failures: options.reveal_failures }),
+    ...(options.revealFailures !== undefined && { revealFailures: options.revealFailures }),
     // A session's end is its edge's to tell; this is for edges that cannot any more.
     limits: {
-      record_ttl_ms,
-      quarantine_ttl_ms: config.room_quarantine_ttl * 1000,
-      waiting_messages: config.max_room_backlog,
-      tasks: config.max_room_tasks,
-      history_bytes: config.max_history_bytes,
-      state_bytes: config.max_room_state_bytes,
-      seat_ms: config.session_resume_ttl * 1000 + SEAT_GRACE_MS,
-      outcomes: { messages: config.max_unacked_messages, bytes: config.max_unacked_bytes },
+      recordTtlMs,
+      quarantineTtlMs: config.roomQuarantineTtl * 1000,
+      waitingMessages: config.maxRoomBacklog,
+      tasks: config.maxRoomTasks,
+      historyBytes: config.maxHistoryBytes,
+      stateBytes: config.maxRoomStateBytes,
+      seatMs: config.sessionResumeTtl * 1000 + SEAT_GRACE_MS,
+      outcomes: { messages: config.maxUnackedMessages, bytes: config.maxUnackedBytes },
     },
   })
   const gateway: Gateway = new Gateway({
-    node_id,
+    nodeId,
     clock,
     random,
     log,
     codecs,
-    ask_key_status: askControl({ ...config, timeout_ms: CONTROL_TIMEOUT_MS }),
+    askKeyStatus: askControl({ ...config, timeoutMs: CONTROL_TIMEOUT_MS }),
     send: (message) => router.send(message),
     unseated: (room) => router.forget(room),
-    store_uptime: () => store.uptime(),
-    node_gone: (other) => nodes.isGone(other),
-    node_dead: async (other) => nodes.isGone(other) && (await nodes.judge(other, true)) === 'dead',
-    tell_taken: (other, session_id) => peers.send(other, { to: 'gateway', session_id }),
+    storeUptime: () => store.uptime(),
+    nodeGone: (other) => nodes.isGone(other),
+    nodeDead: async (other) => nodes.isGone(other) && (await nodes.judge(other, true)) === 'dead',
+    tellTaken: (other, sessionId) => peers.send(other, { to: 'gateway', session_id: sessionId }),
     records: store.records,
     metrics,
     tracer,
     options: config,
   })
   const router = new Router({
-    node_id,
+    nodeId,
     clock,
     tracer,
     host,
@@ -264,8 +264,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     gone: (other) => nodes.isGone(other),
     place: placed,
     accepts: () => host.accepts,
-    max_waiting_messages: config.max_room_backlog,
-    backlog_full: (room_type) => metrics.backlogFull.inc({ room_type }),
+    maxWaitingMessages: config.maxRoomBacklog,
+    backlogFull: (roomType) => metrics.backlogFull.inc({ room_type: roomType }),
     send: (other, message) => peers.send(other, message),
     deliver,
     failed: (error, room) => log.warn({ err: error, room }, 'the owner of a room could not be found'),
@@ -273,8 +273,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
 
   /** Takes a message to an edge, this node's own or another's: the same way for both, as far as rooms know. */
   function deliver(edge: string, message: ToEdge): void {
-    if (edge !== node_id) peers.send(edge, { to: 'edge', message })
-    else hear(message, node_id)
+    if (edge !== nodeId) peers.send(edge, { to: 'edge', message })
+    else hear(message, nodeId)
   }
 
   /** An owner has something for this node's edge. */
@@ -307,10 +307,10 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     }
   }
 
-  let told_to_drain = () => {}
+  let toldToDrain = () => {}
   let failed: (error: Error) => void = () => {}
   const drained = new Promise<void>((resolve, reject) => {
-    told_to_drain = resolve
+    toldToDrain = resolve
     failed = reject
   })
   // A caller that does not ask for it has a node that acts for nothing, and not a process that ends by an unhandled rejection.
@@ -325,7 +325,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     node_id: name,
     bus: store.bus,
     clock,
-    internal_token: config.internal_token,
+    internal_token: config.internalToken,
     registry,
     random,
     log,
@@ -336,16 +336,16 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
         lease.valid() ? [] : [{ code: 'lease_lost', detail: 'the lease of the node has run out' }],
       clock,
     }),
-    describeNode: () => ({ node_id: name, version, started_at, draining, load: load.read() }),
+    describeNode: () => ({ node_id: name, version, started_at: startedAt, draining, load: load.read() }),
     describeRooms: (query) => host.describe(query),
     describeSessions: (query) => gateway.describeSessions(query),
     members: () => host.members,
     describeCluster: () => nodes.describe(),
-    findOwner: async (project_id, room_id) => {
-      const found = await store.rooms.inspect(`${project_id}/${room_id}`)
+    findOwner: async (projectId, roomId) => {
+      const found = await store.rooms.inspect(`${projectId}/${roomId}`)
       return found && { epoch: found.epoch, owner: found.owner && nodeName(found.owner) }
     },
-    drain: () => void close().then(told_to_drain),
+    drain: () => void close().then(toldToDrain),
   }
 
   async function end(): Promise<void> {
@@ -354,13 +354,13 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     })
     const result = await Promise.race([
       shutDown(span).then(() => 'done' as const),
-      patience(config.drain_seconds * 1000 + SHUT_DOWN_SPARE_MS).then(() => 'timeout' as const),
+      patience(config.drainSeconds * 1000 + SHUT_DOWN_SPARE_MS).then(() => 'timeout' as const),
     ])
     if (result === 'timeout') {
       log.warn('the node could not end in time: what the store has not answered is left behind')
       span.fail(result)
     }
-    span.set({ 'roomful.result': result, 'roomful.rooms_handed_over': handed_over })
+    span.set({ 'roomful.result': result, 'roomful.rooms_handed_over': handedOver })
     span.end()
   }
 
@@ -377,40 +377,40 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       await lease.renewNow()
     })
     await step('drain.rooms', (span) => Promise.race([handOverRooms(span), patience(HAND_OVER_MS)]))
-    await step('drain.clients', () => gateway.drain(config.drain_seconds * 1000))
+    await step('drain.clients', () => gateway.drain(config.drainSeconds * 1000))
     await step('drain.stop', async () => {
       await host.close()
       await gateway.close()
       nodes.stop()
-      forget_return()
+      forgetReturn()
       await peers.close()
       await lease.stop()
       load.stop()
       await unsubscribe()
-      await admin_server.close()
+      await adminServer.close()
     })
   }
 
-  const patience = (delay_ms: number): Promise<void> =>
+  const patience = (delayMs: number): Promise<void> =>
     new Promise((resolve) => {
-      clock.schedule(delay_ms, resolve)
+      clock.schedule(delayMs, resolve)
     })
 
-  let handed_over = 0
+  let handedOver = 0
   const handOverRooms = (span: Span): Promise<void> =>
     handOver(host.rooms, {
       place: (preferred) => placed('hand_over', preferred),
       ask: (other, room) => peers.send(other, { to: 'host', room }),
       handed: (seconds) => {
         metrics.handOverDuration.observe(seconds)
-        handed_over += 1
+        handedOver += 1
       },
       tracer,
       span,
       now: () => clock.monotonic(),
     })
 
-  const forget_return = store.onReturn(() => {
+  const forgetReturn = store.onReturn(() => {
     gateway.storeReturned()
     // Rooms in which nothing happens would not find out for minutes that their records are gone.
     host.recheck()
@@ -420,29 +420,29 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   await nodes.start()
   const unsubscribe = await subscribeKeyNews(
     store.bus,
-    ({ project_id, key_id, status }) =>
-      status === 'revoked' ? gateway.revokeKey(project_id, key_id) : gateway.forgetKey(project_id, key_id),
+    ({ project_id: projectId, key_id: keyId, status }) =>
+      status === 'revoked' ? gateway.revokeKey(projectId, keyId) : gateway.forgetKey(projectId, keyId),
     () => void gateway.recheckKeys(),
     (error) => log.warn({ err: error }, 'a message about a key cannot be read'),
   )
   load.start()
-  const admin_server = await serveAdmin(admin, config.admin_host, config.admin_port)
-  const address = await gateway.listen(config.ws_host, config.ws_port).catch(async (error: unknown) => {
-    await admin_server.close()
+  const adminServer = await serveAdmin(admin, config.adminHost, config.adminPort)
+  const address = await gateway.listen(config.wsHost, config.wsPort).catch(async (error: unknown) => {
+    await adminServer.close()
     throw error
   })
-  const ws_url = urlOf('ws', config.ws_host, address.port)
-  const admin_url = urlOf('http', admin_server.host, admin_server.port)
+  const wsUrl = urlOf('ws', config.wsHost, address.port)
+  const adminUrl = urlOf('http', adminServer.host, adminServer.port)
   addresses = {
-    ws_url,
-    admin_url: config.admin_url ?? admin_url,
-    ...(config.advertise_url !== undefined && { advertise_url: config.advertise_url }),
+    ws_url: wsUrl,
+    admin_url: config.adminUrl ?? adminUrl,
+    ...(config.advertiseUrl !== undefined && { advertise_url: config.advertiseUrl }),
   }
   await lease.renewNow()
   return {
-    node_id: name,
-    ws_url,
-    admin_url,
+    nodeId: name,
+    wsUrl,
+    adminUrl,
     replaceRoom: (definition) => host.replaceRoom(definition),
     drained,
     close,

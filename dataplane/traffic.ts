@@ -10,25 +10,25 @@ import type { Frame } from './frame.ts'
 
 /** Which room: unique within the cluster. */
 export interface RoomAddress {
-  readonly project_id: string
-  readonly room_type: string
+  readonly projectId: string
+  readonly roomType: string
   readonly key: string
 }
 
 /** `type:key`, as clients see it; unique within a project. */
-export const roomId = (room: RoomAddress): string => `${room.room_type}:${room.key}`
+export const roomIdOf = (room: RoomAddress): string => `${room.roomType}:${room.key}`
 
 /** `project/type:key`; unique in the cluster, the name of the room in the store and in maps. */
-export const roomName = (room: RoomAddress): string => `${room.project_id}/${roomId(room)}`
+export const roomName = (room: RoomAddress): string => `${room.projectId}/${roomIdOf(room)}`
 
 /** The room that `roomName` named: neither projects nor types have these separators in their names. */
 export function roomNamed(name: string): RoomAddress {
-  const type_at = name.indexOf('/') + 1
-  const key_at = name.indexOf(':', type_at) + 1
+  const typeAt = name.indexOf('/') + 1
+  const keyAt = name.indexOf(':', typeAt) + 1
   return {
-    project_id: name.slice(0, type_at - 1),
-    room_type: name.slice(type_at, key_at - 1),
-    key: name.slice(key_at),
+    projectId: name.slice(0, typeAt - 1),
+    roomType: name.slice(typeAt, keyAt - 1),
+    key: name.slice(keyAt),
   }
 }
 
@@ -93,9 +93,9 @@ export type JoinRequest = Extract<ToOwner, { kind: 'join' }>
 
 /** What spans say of the room they have to do with. */
 export const roomAttributes = (room: RoomAddress) => ({
-  'roomful.room_id': roomId(room),
-  'roomful.room_type': room.room_type,
-  'roomful.project_id': room.project_id,
+  'roomful.room_id': roomIdOf(room),
+  'roomful.room_type': room.roomType,
+  'roomful.project_id': room.projectId,
 })
 
 /** The span that asked, where the message tells of one. */

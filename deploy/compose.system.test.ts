@@ -77,7 +77,7 @@ describe('compose.yaml', () => {
   it('names only what is there: services, volumes, networks and files', () => {
     const used = { volumes: new Set<string>(), networks: new Set<string>() }
     for (const [name, service] of services) {
-      for (const other of Object.keys(service.depends_on ?? {}))
+      for (const other of Object.keys(service.dependsOn ?? {}))
         expect(compose.services[other], `${name} → ${other}`).toBeDefined()
       for (const network of service.networks ?? []) used.networks.add(network)
       for (const mount of service.volumes ?? []) {
@@ -97,7 +97,7 @@ describe('compose.yaml', () => {
         service.healthcheck?.test !== undefined || (isRoomful(service) && final.healthcheck !== undefined)
       if (once) expect(service.healthcheck, name).toEqual({ disable: true })
       else expect(healthy, name).toBe(true)
-      for (const [other, { condition }] of Object.entries(service.depends_on ?? {}))
+      for (const [other, { condition }] of Object.entries(service.dependsOn ?? {}))
         expect(condition, `${name} → ${other}`).toBe(
           compose.services[other]!.restart === 'no' ? 'service_completed_successfully' : 'service_healthy',
         )
@@ -107,21 +107,21 @@ describe('compose.yaml', () => {
   it('gives nobody more than they need', () => {
     for (const [name, service] of services) {
       expect(service, name).toMatchObject({
-        read_only: true,
-        cap_drop: ['ALL'],
-        security_opt: ['no-new-privileges:true'],
+        readOnly: true,
+        capDrop: ['ALL'],
+        securityOpt: ['no-new-privileges:true'],
       })
       expect(service.image, name).toMatch(/:[\w.-]*\d[\w.-]*$/)
       expect(service.deploy?.resources.limits, name).toMatchObject({
         cpus: expect.any(String),
         memory: expect.any(String),
       })
-      expect(service.pids_limit, name).toBeGreaterThan(0)
+      expect(service.pidsLimit, name).toBeGreaterThan(0)
       if (service.restart === 'no') {
-        expect(service).toMatchObject({ network_mode: 'none', cap_add: ['CHOWN'] })
+        expect(service).toMatchObject({ networkMode: 'none', capAdd: ['CHOWN'] })
         continue
       }
-      expect(service.cap_add, name).toBeUndefined()
+      expect(service.capAdd, name).toBeUndefined()
       expect(service.restart, name).toBe('unless-stopped')
       expect(Number((service.user ?? final.user!).split(':')[0]), name).toBeGreaterThan(0)
     }
@@ -136,8 +136,8 @@ describe('compose.yaml', () => {
     const open = readCompose(file, { WS_ADDRESS: '0.0.0.0' })
     expect(open.services.balancer!.ports).toContain('0.0.0.0:4000:4000')
     const leadsOut = (name: string) => {
-      const { internal, driver_opts } = compose.networks[name]!
-      return !internal && driver_opts?.['com.docker.network.bridge.enable_ip_masquerade'] !== 'false'
+      const { internal, driverOpts } = compose.networks[name]!
+      return !internal && driverOpts?.['com.docker.network.bridge.enable_ip_masquerade'] !== 'false'
     }
     const outside = services.filter(([, { networks }]) => networks?.some(leadsOut))
     expect(outside.map(([name]) => name)).toEqual(['balancer', 'prometheus', 'grafana'])
@@ -157,14 +157,14 @@ describe('compose.yaml', () => {
     }
     for (const [name, service] of running('dataplane')) {
       const parsed = parseConfig('dataplane', environment(service), (path) => secretOf(service, path))
-      expect(parsed, name).toMatchObject({ ok: true, warnings: [], config: { node_id: name } })
+      expect(parsed, name).toMatchObject({ ok: true, warnings: [], config: { nodeId: name } })
       if (!parsed.ok) continue
-      names.add(parsed.config.node_id!)
-      expect(seconds(service.stop_grace_period!)).toBeGreaterThanOrEqual(parsed.config.drain_seconds + 15)
+      names.add(parsed.config.nodeId!)
+      expect(seconds(service.stopGracePeriod!)).toBeGreaterThanOrEqual(parsed.config.drainSeconds + 15)
       // The address of its admin page is where operators of this machine find it.
-      expect(parsed.config.admin_url).toBe(`http://${publishedAt(service, parsed.config.admin_port)}`)
-      const control = new URL(parsed.config.control_url)
-      expect(compose.services[control.hostname], parsed.config.control_url).toBeDefined()
+      expect(parsed.config.adminUrl).toBe(`http://${publishedAt(service, parsed.config.adminPort)}`)
+      const control = new URL(parsed.config.controlUrl)
+      expect(compose.services[control.hostname], parsed.config.controlUrl).toBeDefined()
       expect(read('balancer/haproxy.cfg')).toMatch(new RegExp(`bind :${control.port}$`, 'm'))
       expect(service.volumes?.join()).not.toMatch(/control-secrets|redis-/)
     }
@@ -206,10 +206,10 @@ describe('compose.yaml', () => {
   })
 
   it('has a Prometheus that scrapes every process, and a Grafana that asks it', () => {
-    const { scrape_configs } = parse(read('prometheus/prometheus.yml'))
-    const targets = scrape_configs.flatMap(
-      ({ static_configs }: { static_configs: { targets: string[] }[] }) =>
-        static_configs.flatMap((one) => one.targets),
+    const { scrape_configs: scrapeConfigs } = parse(read('prometheus/prometheus.yml'))
+    const targets = scrapeConfigs.flatMap(
+      ({ static_configs: staticConfigs }: { static_configs: { targets: string[] }[] }) =>
+        staticConfigs.flatMap((one) => one.targets),
     )
     const processes = [
       ...running('control').map(([name]) => `${name}:${final.exposed[0]}`),
@@ -289,16 +289,16 @@ describe('compose.yaml', () => {
   })
 })
 
-const as_root = process.getuid?.() === 0 && process.platform === 'linux'
-if (!as_root)
+const asRoot = process.getuid?.() === 0 && process.platform === 'linux'
+if (!asRoot)
   process.stderr.write(
     'skipped: the secrets of compose.yaml are not made, since only root can give them to others\n',
   )
 
-/** What the service has: root, and nothing but what `cap_add` says. */
+/** What the service has: root, and nothing but what `capAdd` says. */
 const RIGHTS = ['--bounding-set=-all,+chown', '--inh-caps=-all']
 
-describe.skipIf(!as_root)('the secrets of compose.yaml', () => {
+describe.skipIf(!asRoot)('the secrets of compose.yaml', () => {
   it('are made once, each for who needs it, by a root that may do nothing but give away files', async () => {
     const place = await mkdtemp(join(tmpdir(), 'roomful-secrets-'))
     onTestFinished(() => rm(place, { recursive: true, force: true }))
@@ -327,13 +327,13 @@ describe.skipIf(!as_root)('the secrets of compose.yaml', () => {
       expect(made[name], name).toMatch(/^[A-Za-z0-9+/]{43}=\n$/)
     }
     expect(new Set(Object.values(made)).size).toBe(4)
-    const redis_files = {
+    const redisFiles = {
       'control/redis-url': [10001, /^redis:\/\/roomful-control:([0-9a-f]{64})@redis:6379\n$/],
       'node/redis-url': [10001, /^redis:\/\/roomful-node:([0-9a-f]{64})@redis:6379\n$/],
       'redis/operator-password': [999, /^([0-9a-f]{64})$/],
     } as const
     const passwords: string[] = []
-    for (const [name, [owner, pattern]] of Object.entries(redis_files)) {
+    for (const [name, [owner, pattern]] of Object.entries(redisFiles)) {
       const path = join(place, 'run', name)
       const { mode, uid } = await stat(path)
       expect([mode & 0o777, uid], name).toEqual([0o400, owner])

@@ -135,10 +135,10 @@ export const PROTOCOL_PARTS = {
   'close codes': () =>
     table(
       ['code', 'retry', 'session', 'meaning'],
-      Object.values(CLOSE).map(({ code: number, retry, ends_session, meaning }) => [
+      Object.values(CLOSE).map(({ code: number, retry, endsSession, meaning }) => [
         String(number),
         retry,
-        ends_session ? 'ends' : 'stays',
+        endsSession ? 'ends' : 'stays',
         meaning,
       ]),
     ),

@@ -23,12 +23,12 @@ export class Play<R extends RoomDefinition & TypedRoom> {
     this.#definition = definition
     const silent = () => undefined
     this.#logic = new Logic(definition, createState(definition, {}, Number.POSITIVE_INFINITY), {
-      room_id: `${definition.type}:test`,
+      roomId: `${definition.type}:test`,
       clock: new FakeClock(),
       random: new SeededRandom(1),
       log: { debug: silent, info: silent, warn: silent, error: silent },
       members: () => this.#members,
-      may_start: () => true,
+      mayStart: () => true,
       size: { check: silent },
     })
   }
@@ -38,26 +38,26 @@ export class Play<R extends RoomDefinition & TypedRoom> {
   }
 
   /** Takes a seat as `member_id`. */
-  join(member_id: string, sub: string | null = null): string {
-    const member = { member_id, sub }
+  join(memberId: string, sub: string | null = null): string {
+    const member = { member_id: memberId, sub }
     this.#members.push(member)
     this.#logic.join(member, {})
-    return member_id
+    return memberId
   }
 
-  leave(member_id: string): void {
+  leave(memberId: string): void {
     const [member] = this.#members.splice(
-      this.#members.findIndex((other) => other.member_id === member_id),
+      this.#members.findIndex((other) => other.member_id === memberId),
       1,
     )
     if (member) this.#logic.leave(member)
   }
 
   /** Throws what the member would be told: why the data does not fit, or what the room logic threw. */
-  send(member_id: string, type: string, data: Json): void {
+  send(memberId: string, type: string, data: Json): void {
     const spec = this.#definition.messages[type]
-    const member = this.#members.find((other) => other.member_id === member_id)
-    if (!spec || !member) throw new Error(`no message ${type}, or nobody is ${member_id}`)
+    const member = this.#members.find((other) => other.member_id === memberId)
+    if (!spec || !member) throw new Error(`no message ${type}, or nobody is ${memberId}`)
     const checked = validate(spec.data, data)
     if (!checked.ok) throw new Error(checked.message)
     this.events.push(...this.#logic.message({ type, data: checked.value, member }).events)

@@ -16,24 +16,24 @@ const percent = (share: number): string => `${Math.round(share * 100)} %`
 
 const REASONS: readonly Reason[] = [
   {
-    holds: ({ event_loop_utilisation }) => event_loop_utilisation > STRAIN.utilisation,
-    value: ({ event_loop_utilisation }) => event_loop_utilisation,
+    holds: ({ event_loop_utilisation: eventLoopUtilisation }) => eventLoopUtilisation > STRAIN.utilisation,
+    value: ({ event_loop_utilisation: eventLoopUtilisation }) => eventLoopUtilisation,
     text: (worst) =>
       `a thread was up to ${percent(worst)} busy (more --threads or another machine would help)`,
   },
   {
-    holds: ({ event_loop_delay_ms }) => event_loop_delay_ms > STRAIN.delay_ms,
-    value: ({ event_loop_delay_ms }) => event_loop_delay_ms,
+    holds: ({ event_loop_delay_ms: eventLoopDelayMs }) => eventLoopDelayMs > STRAIN.delay_ms,
+    value: ({ event_loop_delay_ms: eventLoopDelayMs }) => eventLoopDelayMs,
     text: (worst) => `timers fired up to ${Math.round(worst)} ms late (99th percentile of a second)`,
   },
   {
-    holds: ({ late_ms }) => late_ms > STRAIN.late_ms,
-    value: ({ late_ms }) => late_ms,
+    holds: ({ late_ms: lateMs }) => lateMs > STRAIN.late_ms,
+    value: ({ late_ms: lateMs }) => lateMs,
     text: (worst) => `messages left up to ${Math.round(worst)} ms after they were due`,
   },
   {
-    holds: ({ cpu_seconds }, cores) => cpu_seconds > STRAIN.cpu_share * cores,
-    value: ({ cpu_seconds }) => cpu_seconds,
+    holds: ({ cpu_seconds: cpuSeconds }, cores) => cpuSeconds > STRAIN.cpu_share * cores,
+    value: ({ cpu_seconds: cpuSeconds }) => cpuSeconds,
     text: (worst, cores) => `it used ${worst.toFixed(1)} of the ${cores} cores of this machine`,
   },
 ]
@@ -47,8 +47,8 @@ export function bottlenecks(log: readonly Second[], cores: number): string[] {
   // A second that was told late is longer than one.
   const seconds = log.flatMap((second, index) => {
     const { generator } = second
-    const cpu_seconds = generator.cpu_seconds / lengthOf(log, index)
-    return wasMeasured(second) ? [{ ...generator, cpu_seconds }] : []
+    const cpuSeconds = generator.cpu_seconds / lengthOf(log, index)
+    return wasMeasured(second) ? [{ ...generator, cpu_seconds: cpuSeconds }] : []
   })
   return REASONS.flatMap(({ holds, value, text }) => {
     const strained = seconds.filter((second) => holds(second, cores))

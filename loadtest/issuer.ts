@@ -25,20 +25,24 @@ export class ControlIssuer implements Issuer {
   }
 
   async issueUnderKey(): Promise<{ credentials: Credentials; revoke: () => Promise<void> }> {
-    const project_id = await this.#project()
-    const key = await this.#post(`/projects/${project_id}/keys`, { name: 'to be revoked' })
+    const projectId = await this.#project()
+    const key = await this.#post(`/projects/${projectId}/keys`, { name: 'to be revoked' })
     return {
       credentials: await this.#token({ key_id: key.id }, true),
       revoke: async () => {
-        await this.#post(`/projects/${project_id}/keys/${key.id}/revoke`, undefined)
+        await this.#post(`/projects/${projectId}/keys/${key.id}/revoke`, undefined)
       },
     }
   }
 
   async #token(body: object, doomed: boolean): Promise<Credentials> {
-    const project_id = await this.#project()
-    const { token } = await this.#post('/tokens', { project_id, ttl_seconds: LONGEST_TOKEN_SECONDS, ...body })
-    return { projectId: project_id, token: String(token), doomed }
+    const projectId = await this.#project()
+    const { token } = await this.#post('/tokens', {
+      project_id: projectId,
+      ttl_seconds: LONGEST_TOKEN_SECONDS,
+      ...body,
+    })
+    return { projectId, token: String(token), doomed }
   }
 
   #project(): Promise<string> {

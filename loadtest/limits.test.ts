@@ -84,7 +84,7 @@ describe('limits', () => {
   })
 
   it('measures CPU over ten seconds of the busiest server, whatever the length of a second', () => {
-    const seconds_log = run().seconds_log.map((second, i) => ({
+    const secondsLog = run().seconds_log.map((second, i) => ({
       ...second,
       // Told every two seconds; node-2 is busy from the tenth entry to the nineteenth, and node-1 for one entry.
       at: 2 * (i + 1),
@@ -95,16 +95,16 @@ describe('limits', () => {
           server.name === 'node-2' && i >= 10 && i < 20 ? 1.8 : server.name === 'node-1' && i === 5 ? 2 : 0.2,
       })),
     }))
-    expect(verdict('max-cpu', '91%', run({ seconds_log })).actual).toBeCloseTo(90)
+    expect(verdict('max-cpu', '91%', run({ seconds_log: secondsLog })).actual).toBeCloseTo(90)
   })
 
   it('measures rates over the time in which there was something to send', () => {
-    const { seconds_log } = run()
-    const playing = seconds_log.filter(({ counts }) => counts.sends > 0)
+    const { seconds_log: secondsLog } = run()
+    const playing = secondsLog.filter(({ counts }) => counts.sends > 0)
     const acks = playing.reduce((sum, { counts }) => sum + counts.acks, 0)
-    expect(playing.length).toBeLessThan(seconds_log.length)
+    expect(playing.length).toBeLessThan(secondsLog.length)
     expect(verdict('min-rate', '1').actual).toBeCloseTo(acks / playing.length)
-    const slow = seconds_log.map((second) => ({ ...second, at: second.at * 2 }))
+    const slow = secondsLog.map((second) => ({ ...second, at: second.at * 2 }))
     expect(verdict('min-rate', '1', run({ seconds_log: slow })).actual).toBeCloseTo(acks / playing.length / 2)
   })
 

@@ -85,8 +85,8 @@ export const LIMIT_KINDS: readonly LimitKind[] = [
     meaning: 'whole states that servers had to send again',
     unit: '',
     ofServers: true,
-    measure: ({ seconds_log }) => {
-      const all = servers(seconds_log).map(({ resyncs }) => resyncs)
+    measure: ({ seconds_log: secondsLog }) => {
+      const all = servers(secondsLog).map(({ resyncs }) => resyncs)
       return all.length === 0 ? undefined : all.reduce((a, b) => a + b)
     },
   },
@@ -95,9 +95,9 @@ export const LIMIT_KINDS: readonly LimitKind[] = [
     meaning: `CPU of the busiest server over any ${SUSTAINED_SECONDS} s; 100% is one core`,
     unit: '%',
     ofServers: true,
-    measure: ({ seconds_log }) => {
-      const names = new Set(servers(seconds_log).map(({ name }) => name))
-      return most([...names].map((name) => 100 * sustainedCpu(seconds_log, name)))
+    measure: ({ seconds_log: secondsLog }) => {
+      const names = new Set(servers(secondsLog).map(({ name }) => name))
+      return most([...names].map((name) => 100 * sustainedCpu(secondsLog, name)))
     },
   },
   {
@@ -105,32 +105,33 @@ export const LIMIT_KINDS: readonly LimitKind[] = [
     meaning: 'delay of the event loop of a server in its worst second',
     unit: 'ms',
     ofServers: true,
-    measure: ({ seconds_log }) => most(servers(seconds_log).map((server) => server.event_loop_delay_ms)),
+    measure: ({ seconds_log: secondsLog }) =>
+      most(servers(secondsLog).map((server) => server.event_loop_delay_ms)),
   },
   {
     name: 'max-rss',
     meaning: 'memory of the largest server',
     unit: 'bytes',
     ofServers: true,
-    measure: ({ seconds_log }) => most(servers(seconds_log).map((server) => server.rss_bytes)),
+    measure: ({ seconds_log: secondsLog }) => most(servers(secondsLog).map((server) => server.rss_bytes)),
   },
   {
     name: 'min-rate',
     meaning: 'reliable messages acked per second, while any were sent',
     unit: '/s',
-    measure: ({ seconds_log }) => rateWhile(seconds_log, 'sends', 'acks'),
+    measure: ({ seconds_log: secondsLog }) => rateWhile(secondsLog, 'sends', 'acks'),
   },
   {
     name: 'min-updates',
     meaning: 'updates received per second, while any were received',
     unit: '/s',
-    measure: ({ seconds_log }) => rateWhile(seconds_log, 'updates', 'updates'),
+    measure: ({ seconds_log: secondsLog }) => rateWhile(secondsLog, 'updates', 'updates'),
   },
   {
     name: 'min-online',
     meaning: 'clients connected at once, at the best moment',
     unit: '',
-    measure: ({ seconds_log }) => most(seconds_log.map(({ online }) => online)),
+    measure: ({ seconds_log: secondsLog }) => most(secondsLog.map(({ online }) => online)),
   },
 ]
 

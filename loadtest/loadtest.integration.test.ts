@@ -18,14 +18,14 @@ let target: Target
 beforeAll(async () => {
   service = await startService({
     rooms: await loadRooms(ROOMS),
-    node: { session_messages_per_second: 100_000, new_rooms_per_minute: 0 },
+    node: { sessionMessagesPerSecond: 100_000, newRoomsPerMinute: 0 },
   })
   target = {
-    issuer: new ControlIssuer({ controlUrl: service.control_url, controlToken: undefined }),
-    wsUrls: [service.ws_url],
-    metrics: [{ name: 'node-1', url: service.admin_url }],
+    issuer: new ControlIssuer({ controlUrl: service.controlUrl, controlToken: undefined }),
+    wsUrls: [service.wsUrl],
+    metrics: [{ name: 'node-1', url: service.adminUrl }],
     local: undefined,
-    description: service.ws_url,
+    description: service.wsUrl,
   }
 })
 afterAll(() => service.close())
@@ -36,11 +36,11 @@ class Seen {
   readonly progress: number[] = []
   readonly phases: [name: string, seconds: number, runSeconds: number][] = []
   readonly incidents: string[] = []
-  on_phase: (name: string) => void = () => undefined
+  onPhase: (name: string) => void = () => undefined
 
   phase(name: string, seconds: number, runSeconds: number): void {
     this.phases.push([name, seconds, runSeconds])
-    this.on_phase(name)
+    this.onPhase(name)
   }
   update(second: Second, progress: number): void {
     this.seconds.push(second)
@@ -116,7 +116,7 @@ describe('a run', () => {
   it('ends when it is interrupted, after what was sent has arrived', async () => {
     const seen = new Seen()
     const interruption = new AbortController()
-    seen.on_phase = (name) => {
+    seen.onPhase = (name) => {
       if (name === 'play') systemClock.schedule(500, () => interruption.abort(new Error('interrupted')))
     }
     const result = await run('steady --rooms 1 --members 4 --seconds 60', { seen, interruption })
@@ -176,16 +176,16 @@ describe('a run that cannot go on says why', () => {
     expect(await at('http://127.0.0.1:9')).toMatch(
       /^There are no metrics at http:\/\/127\.0\.0\.1:9\/metrics \(.*\)\. After/,
     )
-    expect(await at(service.ws_url.replace('ws', 'http'))).toContain('(it answers with 426)')
+    expect(await at(service.wsUrl.replace('ws', 'http'))).toContain('(it answers with 426)')
   })
 
   it('when a token is not, or not any more, good for the service', async () => {
-    const { project_id, token } = await service.login()
+    const { projectId, token } = await service.login()
     const elsewhere = new GivenCredentials({ projectId: 'prj_other', token })
     expect(await failure('steady', { issuer: elsewhere })).toMatch(
       /The token is for another project\. \(unauthenticated\) Do --ws and --control, or --project and --token, belong/,
     )
-    const nonsense = new GivenCredentials({ projectId: project_id, token: 'abc' })
+    const nonsense = new GivenCredentials({ projectId, token: 'abc' })
     expect(await failure('steady', { issuer: nonsense })).toContain('v4.public. (unauthenticated)')
   })
 
@@ -194,7 +194,7 @@ describe('a run that cannot go on says why', () => {
     expect(await failure('steady', { issuer })).toContain(
       'The control API at http://127.0.0.1:9 cannot be reached',
     )
-    const node = new ControlIssuer({ controlUrl: service.admin_url, controlToken: undefined })
+    const node = new ControlIssuer({ controlUrl: service.adminUrl, controlToken: undefined })
     expect(await failure('steady', { issuer: node })).toContain(
       '404: there is nothing at /projects. Is --control',
     )

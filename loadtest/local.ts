@@ -93,7 +93,7 @@ export async function startLocal(options: LocalOptions): Promise<Local> {
   const given = Object.entries(env).filter(([name]) => !OURS.includes(name))
   let watch: ServiceWatch | undefined
   const cluster = await LocalCluster.prepare({
-    options: { nodes, controls, balancer: direct ? 'none' : 'auto', free_ports: true },
+    options: { nodes, controls, balancer: direct ? 'none' : 'auto', freePorts: true },
     env: { ...env, ...ENVIRONMENT, ...wishes?.env, ...Object.fromEntries(given) },
     // The inspector listens where it likes once it is asked for, and not before.
     roomful: ['--inspect-port=127.0.0.1:0', ...words],
@@ -120,8 +120,8 @@ export async function startLocal(options: LocalOptions): Promise<Local> {
   const http = (port: number): string => `http://${HOST}:${port}`
   return {
     service: serviceOf(cluster, watch),
-    controlUrl: cluster.control_url,
-    controlToken: cluster.secrets.operator_token,
+    controlUrl: cluster.controlUrl,
+    controlToken: cluster.secrets.operatorToken,
     wsUrls: (direct ? ports.nodes.map(({ websocket }) => websocket) : [ports.websocket]).map(
       (port) => `ws://${HOST}:${port}`,
     ),
@@ -162,7 +162,7 @@ function serviceOf(cluster: LocalCluster, watch: ServiceWatch): WatchedService {
     const exit = await child.ended
     if (exit.code === 0) return
     watch.ended(
-      `${name} was told to end in order, and did not (${describeExit(exit)}); ${child.log_file} may say why`,
+      `${name} was told to end in order, and did not (${describeExit(exit)}); ${child.logFile} may say why`,
     )
   }
   return {
@@ -187,7 +187,7 @@ function serviceOf(cluster: LocalCluster, watch: ServiceWatch): WatchedService {
     },
     memory: (node) => memoryOf(find(node)),
     async redisInfo(section) {
-      const redis = new Redis(cluster.redis_url, { lazyConnect: true })
+      const redis = new Redis(cluster.redisUrl, { lazyConnect: true })
       try {
         await redis.connect()
         const lines = (await redis.info(section)).split('\r\n').filter((line) => line.includes(':'))
@@ -287,10 +287,10 @@ async function memoryOf(child: Child): Promise<{ used: number; rss: number }> {
   }
 }
 
-async function inspectorUrl({ name, pid, log_file }: Child): Promise<string> {
+async function inspectorUrl({ name, pid, logFile }: Child): Promise<string> {
   const deadline = performance.now() + INSPECTOR_MS
   for (let asked = false; performance.now() < deadline; asked = true) {
-    const found = /Debugger listening on (ws:\S+)/.exec(await readFile(log_file, 'utf8'))
+    const found = /Debugger listening on (ws:\S+)/.exec(await readFile(logFile, 'utf8'))
     if (found?.[1]) return found[1]
     if (!asked && pid !== undefined) process.kill(pid, 'SIGUSR1')
     await sleep(20)

@@ -38,7 +38,7 @@ describe('a node', () => {
   afterAll(() => service.close())
 
   it('is read under its name, with figures of its own', async () => {
-    const scraper = new Scraper([{ name: 'node-1', url: service.admin_url }], systemClock)
+    const scraper = new Scraper([{ name: 'node-1', url: service.adminUrl }], systemClock)
     await scraper.read()
     const [second] = await scraper.read()
     expect(second).toMatchObject({ name: 'node-1', up: true, sessions: 0 })
@@ -48,7 +48,7 @@ describe('a node', () => {
 
   it('that did not answer for a while has used its CPU in all that time', async () => {
     const clock = new FakeClock()
-    const scraper = new Scraper([{ name: 'node-1', url: service.admin_url }], clock)
+    const scraper = new Scraper([{ name: 'node-1', url: service.adminUrl }], clock)
     expect((await scraper.read())[0]).toMatchObject({ seconds: 1, cpu_seconds: 0 })
     clock.advance(3000)
     expect((await scraper.read())[0]).toMatchObject({ seconds: 3 })

@@ -220,8 +220,11 @@ export function lengthAfter(second: Second, before: Second | undefined): number 
 export const lengthOf = (log: readonly Second[], i: number): number => lengthAfter(log[i]!, log[i - 1])
 
 /** How many of something there were each second, on average over the seconds in which there were any; undefined: there were none. */
-export function averageRate({ totals, seconds_log }: RunResult, key: keyof Counts): number | undefined {
+export function averageRate(
+  { totals, seconds_log: secondsLog }: RunResult,
+  key: keyof Counts,
+): number | undefined {
   let busy = 0
-  for (const [i, { counts }] of seconds_log.entries()) if (counts[key] > 0) busy += lengthOf(seconds_log, i)
+  for (const [i, { counts }] of secondsLog.entries()) if (counts[key] > 0) busy += lengthOf(secondsLog, i)
   return busy === 0 ? undefined : totals[key] / busy
 }

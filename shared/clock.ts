@@ -5,7 +5,7 @@ export interface Clock {
   /** Milliseconds since an arbitrary start; never jumps back. For leases, deadlines and rates. */
   monotonic(): number
   /** Runs `callback` once after `delay_ms` (monotonic); the returned function cancels it. Never keeps a process alive. */
-  schedule(delay_ms: number, callback: () => void): () => void
+  schedule(delayMs: number, callback: () => void): () => void
 }
 
 // Taken once: each look-up of the global costs as much as reading the time.
@@ -15,8 +15,8 @@ const { performance } = globalThis
 export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
-  schedule: (delay_ms, callback) => {
-    const timer = setTimeout(callback, delay_ms)
+  schedule: (delayMs, callback) => {
+    const timer = setTimeout(callback, delayMs)
     if (typeof timer === 'object') timer.unref()
     return () => clearTimeout(timer)
   },

@@ -30,16 +30,16 @@ const named = (parsed: Parsed<unknown>) => problems(parsed).map((problem) => pro
 
 describe('control configuration', () => {
   it('has a value for every variable that it reads, and for no other', () => {
-    const { control_host, control_port, control_api_tokens, require_key_id, ...rest } = config(
+    const { controlHost, controlPort, controlApiTokens, requireKeyId, ...rest } = config(
       parseConfig('control', REDIS),
     )
-    expect([control_host, control_port, control_api_tokens, require_key_id]).toEqual([
+    expect([controlHost, controlPort, controlApiTokens, requireKeyId]).toEqual([
       '127.0.0.1',
       3000,
       undefined,
       false,
     ])
-    expect(rest).toMatchObject({ redis_url: REDIS.REDIS_URL, key_prefix: 'roomful:', log_level: 'info' })
+    expect(rest).toMatchObject({ redisUrl: REDIS.REDIS_URL, keyPrefix: 'roomful:', logLevel: 'info' })
     expect(rest).not.toHaveProperty('ws_port')
   })
 
@@ -49,14 +49,14 @@ describe('control configuration', () => {
 
   it('splits operator tokens at commas', () => {
     const parsed = parseConfig('control', { ...REDIS, CONTROL_API_TOKENS: ' one, two ,' })
-    expect(config(parsed).control_api_tokens).toEqual(['one', 'two'])
+    expect(config(parsed).controlApiTokens).toEqual(['one', 'two'])
   })
 
   it('refuses to be open to other machines unless told so on purpose', () => {
     const env = { ...REDIS, ...SECRETS, CONTROL_HOST: '0.0.0.0' }
     expect(named(parseConfig('control', env))).toEqual(['CONTROL_HOST'])
-    expect(config(parseConfig('control', { ...env, CONTROL_API_AUTH: 'none' })).control_api_auth).toBe('none')
-    expect(config(parseConfig('control', { ...env, CONTROL_API_TOKENS: OPERATOR })).control_host).toBe(
+    expect(config(parseConfig('control', { ...env, CONTROL_API_AUTH: 'none' })).controlApiAuth).toBe('none')
+    expect(config(parseConfig('control', { ...env, CONTROL_API_TOKENS: OPERATOR })).controlHost).toBe(
       '0.0.0.0',
     )
   })
@@ -67,22 +67,22 @@ describe('control configuration', () => {
   })
 
   it.each(['127.0.0.1', '127.8.8.8', 'localhost', '::1'])('takes %s for this machine only', (host) => {
-    expect(config(parseConfig('control', { ...REDIS, CONTROL_HOST: host })).control_host).toBe(host)
+    expect(config(parseConfig('control', { ...REDIS, CONTROL_HOST: host })).controlHost).toBe(host)
   })
 
   it('does not look at variables of other commands', () => {
-    expect(config(parseConfig('control', { ...REDIS, WS_PORT: 'many' })).control_port).toBe(3000)
+    expect(config(parseConfig('control', { ...REDIS, WS_PORT: 'many' })).controlPort).toBe(3000)
   })
 })
 
 describe('dataplane configuration', () => {
   it('has numbers, words and lists where the environment has text', () => {
     expect(config(parseConfig('dataplane', REDIS))).toMatchObject({
-      ws_port: 4000,
-      node_lease_ms: 2000,
-      trusted_proxies: ['private'],
-      node_id: undefined,
-      control_url: 'http://127.0.0.1:3000',
+      wsPort: 4000,
+      nodeLeaseMs: 2000,
+      trustedProxies: ['private'],
+      nodeId: undefined,
+      controlUrl: 'http://127.0.0.1:3000',
     })
   })
 
@@ -98,12 +98,12 @@ describe('dataplane configuration', () => {
       REQUIRE_KEY_ID: '1',
     })
     expect(config(parsed)).toMatchObject({
-      ws_host: '0.0.0.0',
-      ws_port: 0,
-      allowed_origins: ['https://a.example.com', 'http://localhost:8080'],
-      node_id: 'node-7',
-      advertise_url: 'wss://node-7.example.com/play',
-      require_key_id: true,
+      wsHost: '0.0.0.0',
+      wsPort: 0,
+      allowedOrigins: ['https://a.example.com', 'http://localhost:8080'],
+      nodeId: 'node-7',
+      advertiseUrl: 'wss://node-7.example.com/play',
+      requireKeyId: true,
     })
     expect(parsed.warnings).toEqual([])
   })
@@ -117,7 +117,7 @@ describe('dataplane configuration', () => {
   it('ends a turn well before the lease of its node', () => {
     expect([500, 2000, 60_000].map(defaultTurnLimit)).toEqual([200, 800, 800])
     const set = parseConfig('dataplane', { ...REDIS, NODE_LEASE_MS: '60000', TURN_LIMIT_MS: '24000' })
-    expect(config(set).turn_limit_ms).toBe(24_000)
+    expect(config(set).turnLimitMs).toBe(24_000)
     const late = parseConfig('dataplane', { ...REDIS, TURN_LIMIT_MS: '801' })
     expect(late.ok || describeProblems(late)).toContain(
       'TURN_LIMIT_MS is 801, more than 0.4 × NODE_LEASE_MS (2000); it may be: 800 or less',
@@ -146,17 +146,17 @@ describe('a secret that may be guessed', () => {
       {
         name: 'CONTROL_API_TOKENS',
         was: expect.stringContaining('value 2: it has 5 characters'),
-        may_be: expect.any(String),
+        mayBe: expect.any(String),
       },
       {
         name: 'KEYRING_SECRET',
         was: expect.stringContaining('it repeats itself'),
-        may_be: expect.any(String),
+        mayBe: expect.any(String),
       },
       {
         name: 'INTERNAL_TOKEN',
         was: expect.stringContaining('it repeats itself'),
-        may_be: expect.stringContaining('24 random'),
+        mayBe: expect.stringContaining('24 random'),
       },
     ])
     expect(JSON.stringify(control)).not.toContain('changeme')
@@ -211,9 +211,9 @@ describe('a secret that may be guessed', () => {
 describe('dev configuration', () => {
   it('needs nothing and keeps everything on this machine', () => {
     const dev = config(parseConfig('dev', {}))
-    expect(dev.redis_url).toBeUndefined()
-    expect([dev.examples_host, dev.examples_port]).toEqual(['127.0.0.1', 8080])
-    expect([dev.control_host, dev.ws_host, dev.admin_host]).toEqual(Array(3).fill('127.0.0.1'))
+    expect(dev.redisUrl).toBeUndefined()
+    expect([dev.examplesHost, dev.examplesPort]).toEqual(['127.0.0.1', 8080])
+    expect([dev.controlHost, dev.wsHost, dev.adminHost]).toEqual(Array(3).fill('127.0.0.1'))
     expect(parseConfig('dev', {}).warnings).toEqual([])
   })
 })
@@ -230,17 +230,17 @@ describe('problems', () => {
       ALLOWED_ORIGINS: 'example.com',
     })
     expect(problems(parsed)).toEqual([
-      { name: 'WS_HOST', was: '"1.2.3.400"', may_be: expect.stringContaining('an IP address') },
-      { name: 'WS_PORT', was: '"99999"', may_be: 'a port, 0–65535 (0: any free one)' },
-      { name: 'ADMIN_PORT', was: '"-1"', may_be: 'a port, 0–65535 (0: any free one)' },
-      { name: 'ALLOWED_ORIGINS', was: '"example.com"', may_be: expect.stringContaining('origins such as') },
+      { name: 'WS_HOST', was: '"1.2.3.400"', mayBe: expect.stringContaining('an IP address') },
+      { name: 'WS_PORT', was: '"99999"', mayBe: 'a port, 0–65535 (0: any free one)' },
+      { name: 'ADMIN_PORT', was: '"-1"', mayBe: 'a port, 0–65535 (0: any free one)' },
+      { name: 'ALLOWED_ORIGINS', was: '"example.com"', mayBe: expect.stringContaining('origins such as') },
       {
         name: 'REDIS_URL',
         was: expect.stringContaining('not shown'),
-        may_be: expect.stringContaining('redis://'),
+        mayBe: expect.stringContaining('redis://'),
       },
-      { name: 'REQUIRE_KEY_ID', was: '"yes"', may_be: '1 (yes) or 0 (no)' },
-      { name: 'LOG_LEVEL', was: '"loud"', may_be: 'trace, debug, info, warn, error, fatal, silent' },
+      { name: 'REQUIRE_KEY_ID', was: '"yes"', mayBe: '1 (yes) or 0 (no)' },
+      { name: 'LOG_LEVEL', was: '"loud"', mayBe: 'trace, debug, info, warn, error, fatal, silent' },
     ])
     expect(parsed.ok ? '' : describeProblems(parsed)).toContain('WS_PORT is "99999"; it may be: a port')
   })
@@ -257,7 +257,7 @@ describe('problems', () => {
 
   it('take an empty variable for one that is not set', () => {
     expect(
-      config(parseConfig('dev', { CONTROL_PORT: '', REDIS_URL: '', KEYRING_SECRET: '' })).control_port,
+      config(parseConfig('dev', { CONTROL_PORT: '', REDIS_URL: '', KEYRING_SECRET: '' })).controlPort,
     ).toBe(3000)
   })
 
@@ -277,7 +277,7 @@ describe('NAME_FILE', () => {
 
   it('reads a secret from a file, without the line break at its end', () => {
     const parsed = parseConfig('control', { ...REDIS, KEYRING_SECRET_FILE: file('keyring', 'from a file\n') })
-    expect(config(parsed).keyring_secret).toBe('from a file')
+    expect(config(parsed).keyringSecret).toBe('from a file')
   })
 
   it('is read for required variables and for those that are no secrets', () => {
@@ -286,8 +286,8 @@ describe('NAME_FILE', () => {
       CONTROL_PORT_FILE: file('port', '4\n'),
     }
     expect(config(parseConfig('control', env))).toMatchObject({
-      control_port: 4,
-      redis_url: 'redis://r:6379',
+      controlPort: 4,
+      redisUrl: 'redis://r:6379',
     })
   })
 
@@ -301,7 +301,7 @@ describe('NAME_FILE', () => {
       {
         name: 'INTERNAL_TOKEN',
         was: 'set, and INTERNAL_TOKEN_FILE as well',
-        may_be: 'set directly or by INTERNAL_TOKEN_FILE, not both',
+        mayBe: 'set directly or by INTERNAL_TOKEN_FILE, not both',
       },
     ])
   })
@@ -321,7 +321,7 @@ describe('a secret that is several', () => {
     parseConfig('control', { ...REDIS, CONTROL_API_TOKENS: 'o', KEYRING_SECRET })
 
   it.each(['one', 'new,old', 'a b,c d', ' outer space '])('may be %j', (value) => {
-    expect(config(keyring(value)).keyring_secret).toBe(value)
+    expect(config(keyring(value)).keyringSecret).toBe(value)
   })
 
   it.each([' ', ',', 'new,', ',old', 'new,,old', 'new, old', 'new ,old', 'new,\nold'])(
@@ -330,7 +330,7 @@ describe('a secret that is several', () => {
       const [problem] = problems(keyring(value))
       expect(problem).toMatchObject({
         name: 'KEYRING_SECRET',
-        may_be: expect.stringContaining('commas without spaces'),
+        mayBe: expect.stringContaining('commas without spaces'),
       })
     },
   )
@@ -338,7 +338,7 @@ describe('a secret that is several', () => {
   it('may not have spaces in it where it is a header', () => {
     const wrong = parseConfig('control', { ...REDIS, INTERNAL_TOKEN: 'new, old' })
     expect(problems(wrong)).toMatchObject([
-      { name: 'INTERNAL_TOKEN', may_be: expect.stringContaining('commas alone') },
+      { name: 'INTERNAL_TOKEN', mayBe: expect.stringContaining('commas alone') },
     ])
   })
 })
@@ -404,7 +404,7 @@ describe('traces', () => {
     expect(named(parseConfig('dev', { OTEL_TRACES_EXPORTER: 'zipkin' }))).toEqual(['OTEL_TRACES_EXPORTER'])
     const headers = { OTEL_EXPORTER_OTLP_HEADERS_FILE: '/h', OTEL_EXPORTER_OTLP_TRACES_HEADERS: 'b=2' }
     expect(tracing({ ...ON, ...headers }, () => 'a=1')).toEqual({
-      service_name: 'roomful-dataplane',
+      serviceName: 'roomful-dataplane',
       headers: ['a=1', 'b=2'],
     })
   })

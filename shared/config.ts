@@ -20,10 +20,10 @@ export { describeVariables } from './config/help.ts'
 export type { Command, Config, Defaults, Environment } from './config/variables.ts'
 
 /** How a process logs. */
-export type LogConfig = Pick<Config<'dev'>, 'log_level' | 'log_format'>
+export type LogConfig = Pick<Config<'dev'>, 'logLevel' | 'logFormat'>
 
-/** Which store, and where in it. Without `redis_url`: in memory (`dev` only). */
-export type StoreConfig = Pick<Config<'dev'>, 'redis_url' | 'key_prefix'>
+/** Which store, and where in it. Without `redisUrl`: in memory (`dev` only). */
+export type StoreConfig = Pick<Config<'dev'>, 'redisUrl' | 'keyPrefix'>
 
 /** Reads a text file; throws when it cannot. */
 export type ReadFile = (path: string) => string
@@ -61,7 +61,7 @@ export const defaultConfig = <C extends Command>(command: C): Defaults<C> =>
 
 /** Problems and warnings as lines for people. */
 export function describeProblems({ problems, warnings }: ConfigProblems): string {
-  const lines = problems.map(({ name, was, may_be }) => `  ${name} is ${was}; it may be: ${may_be}.`)
+  const lines = problems.map(({ name, was, mayBe }) => `  ${name} is ${was}; it may be: ${mayBe}.`)
   return [...lines, ...warnings.map((warning) => `  ${warning}`)].join('\n')
 }
 
@@ -84,7 +84,7 @@ export function readVariables(
     if (text === undefined) {
       values[keyOf(name)] = undefined
       if (variable.requiredBy?.includes(command) && !found.problem)
-        problems.push({ name, was: 'not set', may_be: expects(variable.schema) })
+        problems.push({ name, was: 'not set', mayBe: expects(variable.schema) })
       continue
     }
     const result = v.safeParse(variable.schema, text)
@@ -93,7 +93,7 @@ export function readVariables(
       problems.push({
         name: found.from ?? name,
         was: variable.secret ? 'a value that is not shown, since it is a secret' : describe(text),
-        may_be: expects(variable.schema),
+        mayBe: expects(variable.schema),
       })
   }
   return { values, problems }
@@ -116,17 +116,17 @@ function findText(name: VariableName, variable: Variable, env: Environment, read
       problem: {
         name,
         was: `set, and ${fileName} as well`,
-        may_be: `set directly or by ${fileName}, not both`,
+        mayBe: `set directly or by ${fileName}, not both`,
       },
     }
   const inFile = `the path of a file with ${expects(variable.schema)}`
   try {
     const text = readFile(path)
     if (text !== '') return { text, from: fileName }
-    return { problem: { name: fileName, was: `${describe(path)}, which is empty`, may_be: inFile } }
+    return { problem: { name: fileName, was: `${describe(path)}, which is empty`, mayBe: inFile } }
   } catch (error) {
     const why = (error as NodeJS.ErrnoException).code ?? 'unreadable'
-    return { problem: { name: fileName, was: `${describe(path)} (${why})`, may_be: inFile } }
+    return { problem: { name: fileName, was: `${describe(path)} (${why})`, mayBe: inFile } }
   }
 }
 

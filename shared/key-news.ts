@@ -20,13 +20,13 @@ export const publishKeyNews = (bus: Bus, news: KeyNews): Promise<number> =>
   bus.publish(CHANNEL, new TextEncoder().encode(JSON.stringify(news)))
 
 /**
- * Listens for changes of keys. `on_gap`: some may have been missed. `on_nonsense` gets what cannot be read. The returned function ends it.
+ * Listens for changes of keys. `onGap`: some may have been missed. `on_nonsense` gets what cannot be read. The returned function ends it.
  */
 export const subscribeKeyNews = (
   bus: Bus,
-  on_news: (news: KeyNews) => void,
-  on_gap: () => void,
-  on_nonsense: (error: unknown) => void,
+  onNews: (news: KeyNews) => void,
+  onGap: () => void,
+  onNonsense: (error: unknown) => void,
 ): Promise<() => Promise<void>> =>
   bus.subscribe(
     CHANNEL,
@@ -35,10 +35,10 @@ export const subscribeKeyNews = (
       try {
         news = v.parse(News, JSON.parse(new TextDecoder().decode(message)))
       } catch (error) {
-        on_nonsense(error)
+        onNonsense(error)
         return
       }
-      on_news(news)
+      onNews(news)
     },
-    on_gap,
+    onGap,
   )

@@ -12,7 +12,7 @@ function lines(options: { isTTY?: boolean } = {}) {
 describe('the log', () => {
   it('is JSON lines with time, level, base fields and message', () => {
     const { written, output } = lines()
-    createLog({ log_level: 'info', log_format: 'auto' }, { node_id: 'node_1' }, output).info(
+    createLog({ logLevel: 'info', logFormat: 'auto' }, { node_id: 'node_1' }, output).info(
       { room_id: 'arena:a' },
       'hello',
     )
@@ -29,13 +29,13 @@ describe('the log', () => {
 
   it('leaves out what is below its level', () => {
     const { written, output } = lines()
-    createLog({ log_level: 'warn', log_format: 'json' }, {}, output).info('quiet')
+    createLog({ logLevel: 'warn', logFormat: 'json' }, {}, output).info('quiet')
     expect(written).toEqual([])
   })
 
   it('never lets a token, secret, payload or room state through', () => {
     const { written, output } = lines()
-    createLog({ log_level: 'info', log_format: 'json' }, {}, output).info(
+    createLog({ logLevel: 'info', logFormat: 'json' }, {}, output).info(
       {
         token: 'hunter2',
         hello: { resume_token: 'hunter2', project_id: 'prj_1' },
@@ -55,7 +55,7 @@ describe('the log', () => {
 
   it('shows an error with its stack', () => {
     const { written, output } = lines()
-    createLog({ log_level: 'info', log_format: 'json' }, {}, output).error(
+    createLog({ logLevel: 'info', logFormat: 'json' }, {}, output).error(
       { err: new Error('broken') },
       'failed',
     )
@@ -76,7 +76,7 @@ describe('the log', () => {
       }),
       { isTTY: true },
     )
-    const log = createLog({ log_level: 'info', log_format: 'auto' }, { node_id: 'node_1' }, terminal)
+    const log = createLog({ logLevel: 'info', logFormat: 'auto' }, { node_id: 'node_1' }, terminal)
     log.info({ room_id: 'arena:a' }, 'hello')
     await finished(terminal.end())
     expect(stripVTControlCharacters(written.join(''))).toMatch(
@@ -86,7 +86,7 @@ describe('the log', () => {
 
   it('is JSON lines on a terminal when asked for', () => {
     const { written, output } = lines({ isTTY: true })
-    createLog({ log_level: 'info', log_format: 'json' }, {}, output).info('hello')
+    createLog({ logLevel: 'info', logFormat: 'json' }, {}, output).info('hello')
     expect(JSON.parse(written[0]!).msg).toBe('hello')
   })
 })

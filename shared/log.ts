@@ -26,7 +26,7 @@ const censor = (value: unknown, path: string[]): unknown =>
   path.at(-1) === 'state' && typeof value === 'string' ? value : '[redacted]'
 
 /**
- * The logger of a process: JSON lines with an RFC 3339 time and the level as a word, or lines for people where `log_format` says so, or is
+ * The logger of a process: JSON lines with an RFC 3339 time and the level as a word, or lines for people where `logFormat` says so, or is
  * `auto` and `output` is a terminal. `fields` (such as `node_id`) are on every line.
  */
 export function createLog(
@@ -34,17 +34,17 @@ export function createLog(
   fields: Readonly<Record<string, string>> = {},
   output: DestinationStream & { readonly isTTY?: boolean } = process.stdout,
 ): Logger {
-  const for_people = config.log_format === 'pretty' || (config.log_format === 'auto' && output.isTTY === true)
+  const forPeople = config.logFormat === 'pretty' || (config.logFormat === 'auto' && output.isTTY === true)
   return pino(
     {
-      level: config.log_level,
+      level: config.logLevel,
       base: fields,
       timestamp: () => `,"time":"${new Date().toISOString()}"`,
       formatters: { level: (label) => ({ level: label }) },
       serializers: { err: stdSerializers.err, error: stdSerializers.err },
       redact: { paths: SECRET_FIELDS.flatMap((field) => [field, `*.${field}`]), censor },
     },
-    for_people ? prettyStream(output) : output,
+    forPeople ? prettyStream(output) : output,
   )
 }
 

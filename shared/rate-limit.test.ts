@@ -5,9 +5,9 @@ import { RateLimits } from './rate-limit.ts'
 describe('a rate limit', () => {
   it('lets a burst through, then says how long to wait, then the rate', () => {
     const clock = new FakeClock()
-    const limit = new RateLimits(clock, { per_second: 2, burst: 3 }).of('a')
+    const limit = new RateLimits(clock, { perSecond: 2, burst: 3 }).of('a')
     expect([1, 2, 3, 4].map(() => limit.take())).toEqual([true, true, true, false])
-    expect(limit.wait_ms).toBeCloseTo(500)
+    expect(limit.waitMs).toBeCloseTo(500)
     clock.advance(500)
     expect([1, 2].map(() => limit.take())).toEqual([true, false])
     clock.advance(60_000)
@@ -16,7 +16,7 @@ describe('a rate limit', () => {
 
   it('counts each caller apart, however many there are', () => {
     const clock = new FakeClock()
-    const limits = new RateLimits(clock, { per_second: 1, burst: 1 })
+    const limits = new RateLimits(clock, { perSecond: 1, burst: 1 })
     for (let at = 0; at < 25_000; at++) expect(limits.take(`caller ${at}`)).toBe(true)
     expect([limits.take('caller 0'), limits.take('caller 24999')]).toEqual([false, false])
   })

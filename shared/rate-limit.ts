@@ -1,25 +1,25 @@
 import type { Clock } from './clock.ts'
 
-/** How often something may happen: `per_second` in the long run, `burst` at once. */
+/** How often something may happen: `perSecond` in the long run, `burst` at once. */
 export interface Rate {
-  readonly per_second: number
+  readonly perSecond: number
   readonly burst: number
 }
 
 /** A token bucket. Starts full, or with `left` tokens. */
 export class RateLimit {
   readonly #clock: Clock
-  readonly #per_ms: number
+  readonly #perMs: number
   readonly #burst: number
   #left: number
-  #filled_at: number
+  #filledAt: number
 
-  constructor(clock: Clock, { per_second, burst }: Rate, left = burst) {
+  constructor(clock: Clock, { perSecond, burst }: Rate, left = burst) {
     this.#clock = clock
-    this.#per_ms = per_second / 1000
+    this.#perMs = perSecond / 1000
     this.#burst = burst
     this.#left = Math.min(burst, left)
-    this.#filled_at = clock.monotonic()
+    this.#filledAt = clock.monotonic()
   }
 
   /** Takes one; false when there is none left. */
@@ -37,14 +37,14 @@ export class RateLimit {
   /** How many tokens there are; negative where more was charged. */
   get left(): number {
     const now = this.#clock.monotonic()
-    this.#left = Math.min(this.#burst, this.#left + (now - this.#filled_at) * this.#per_ms)
-    this.#filled_at = now
+    this.#left = Math.min(this.#burst, this.#left + (now - this.#filledAt) * this.#perMs)
+    this.#filledAt = now
     return this.#left
   }
 
   /** In how many milliseconds there will be one; 0: there is. */
-  get wait_ms(): number {
-    return Math.max(0, (1 - this.left) / this.#per_ms)
+  get waitMs(): number {
+    return Math.max(0, (1 - this.left) / this.#perMs)
   }
 
   /** Whether it is as good as new. */
@@ -61,7 +61,7 @@ export class RateLimits {
   readonly #clock: Clock
   readonly #rate: Rate
   readonly #limits = new Map<string, RateLimit>()
-  #look_at = FEW
+  #lookAt = FEW
 
   constructor(clock: Clock, rate: Rate) {
     this.#clock = clock
@@ -79,9 +79,9 @@ export class RateLimits {
   }
 
   #add(who: string): RateLimit {
-    if (this.#limits.size >= this.#look_at) {
+    if (this.#limits.size >= this.#lookAt) {
       for (const [other, limit] of this.#limits) if (limit.full) this.#limits.delete(other)
-      this.#look_at = FEW + 2 * this.#limits.size
+      this.#lookAt = FEW + 2 * this.#limits.size
     }
     const limit = new RateLimit(this.#clock, this.#rate)
     this.#limits.set(who, limit)

@@ -50,24 +50,24 @@ describe.each(BALANCERS)('%s', (kind) => {
     async ({ annotate }) => {
       deployment = await Deployment.start({
         balancer: kind,
-        balancer_processes: processesOf(kind),
-        node_env: { HEARTBEAT_SECONDS: String(HEARTBEAT_SECONDS), MAX_SESSIONS_PER_TOKEN: '0' },
+        balancerProcesses: processesOf(kind),
+        nodeEnv: { HEARTBEAT_SECONDS: String(HEARTBEAT_SECONDS), MAX_SESSIONS_PER_TOKEN: '0' },
       })
       const { balancer } = deployment
       const login = await deployment.login()
-      const room_processes = deployment.node_pids
-      const before = { balancer: rss(await balancer.pids()), nodes: rss(room_processes) }
+      const roomProcesses = deployment.nodePids
+      const before = { balancer: rss(await balancer.pids()), nodes: rss(roomProcesses) }
 
       const began = performance.now()
-      const wish = { ...login, ws_url: balancer.ws_url, sockets, members: MEMBERS, room_id: ROOM }
+      const wish = { ...login, wsUrl: balancer.wsUrl, sockets, members: MEMBERS, roomId: ROOM }
       const clients = await IdleClients.connect(wish, CLIENT_PROCESSES)
       onTestFinished(() => clients.close())
-      const connected_ms = performance.now() - began
+      const connectedMs = performance.now() - began
       expect(await clients.report()).toMatchObject({ welcome: sockets, lost: 0 })
 
       await new Promise((resolve) => setTimeout(resolve, HEARTBEAT_SECONDS * 2250))
       expect(await clients.report()).toMatchObject({ welcome: sockets, lost: 0 })
-      const after = { balancer: rss(await balancer.pids()), nodes: rss(room_processes) }
+      const after = { balancer: rss(await balancer.pids()), nodes: rss(roomProcesses) }
 
       const { heard } = await clients.report()
       const player = await deployment.player(login, ROOM)
@@ -80,7 +80,7 @@ describe.each(BALANCERS)('%s', (kind) => {
       const figures = {
         balancer: kind,
         sockets,
-        connected_per_second: Math.round((sockets / connected_ms) * 1000),
+        connected_per_second: Math.round((sockets / connectedMs) * 1000),
         balancer_mb_before: megabytes(before.balancer),
         balancer_kb_per_socket: (after.balancer - before.balancer) / sockets / 1024,
         nodes_mb_before: megabytes(before.nodes),

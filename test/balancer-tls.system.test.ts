@@ -70,8 +70,8 @@ describe.each(BALANCERS)('%s with TLS, before a deployment', (kind) => {
   let deployment: Deployment
   let login: Login
   beforeAll(async () => {
-    const node_env = { HEARTBEAT_SECONDS: '1' }
-    deployment = await Deployment.start({ balancer: kind, nodes: 2, certificate, node_env })
+    const nodeEnv = { HEARTBEAT_SECONDS: '1' }
+    deployment = await Deployment.start({ balancer: kind, nodes: 2, certificate, nodeEnv })
     login = await deployment.login()
   })
   afterEach(() => deployment?.restore())
@@ -86,7 +86,7 @@ describe.each(BALANCERS)('%s with TLS, before a deployment', (kind) => {
       await until('everybody plays on', on, 40_000)
     }
     await playOn()
-    expect(players.map((player) => player.door())).toEqual(players.map(() => deployment.balancer.ws_url))
+    expect(players.map((player) => player.door())).toEqual(players.map(() => deployment.balancer.wsUrl))
     const nodes = () => Promise.all(players.map((player) => deployment.nodeOf(ROOM, player)))
     expect(new Set(await nodes()).size).toBe(2)
     expect(await deployment.nodes[0]!.drain()).toBe(0)
@@ -97,28 +97,31 @@ describe.each(BALANCERS)('%s with TLS, before a deployment', (kind) => {
   })
 
   it('a key is known to nodes that ask control over TLS, and its end as well', async () => {
-    const { project_id } = login
-    const { body: key } = await deployment.call(`POST /projects/${project_id}/keys`, { body: {} })
-    const { body } = await deployment.call('POST /tokens', { as: key.secret, body: { project_id } })
-    const player = await deployment.player({ project_id, token: body.token }, `${ROOM}-key`)
+    const { projectId } = login
+    const { body: key } = await deployment.call(`POST /projects/${projectId}/keys`, { body: {} })
+    const { body } = await deployment.call('POST /tokens', {
+      as: key.secret,
+      body: { project_id: projectId },
+    })
+    const player = await deployment.player({ projectId, token: body.token }, `${ROOM}-key`)
     await player.add()
-    expect((await deployment.call(`POST /projects/${project_id}/keys/${key.id}/revoke`)).status).toBe(200)
+    expect((await deployment.call(`POST /projects/${projectId}/keys/${key.id}/revoke`)).status).toBe(200)
     await until('the session is over', async () => player.client.status === 'closed')
   })
 
   it('control is offered HTTP/2 as well as HTTP/1.1, and says that it is for TLS alone', async () => {
-    const { control_url } = deployment.balancer
+    const { controlUrl } = deployment.balancer
     const over1 = await deployment.call('GET /projects?limit=1')
     expect(over1.status).toBe(200)
     expect(over1.headers.get('strict-transport-security')).toBe(HSTS)
 
-    const session = connectHttp2(control_url, { ca: certificate.cert })
+    const session = connectHttp2(controlUrl, { ca: certificate.cert })
     onTestFinished(() => void session.close())
-    const body = JSON.stringify({ project_id: login.project_id })
+    const body = JSON.stringify({ project_id: login.projectId })
     const asked = session.request({
       ':method': 'POST',
       ':path': '/tokens',
-      authorization: `Bearer ${deployment.operator_token}`,
+      authorization: `Bearer ${deployment.operatorToken}`,
       'content-type': 'application/json',
       'x-request-id': 'over-http-2',
     })
@@ -136,11 +139,11 @@ describe.each(BALANCERS)('%s with TLS, before a deployment', (kind) => {
   })
 
   it('who offers HTTP/2 for a websocket gets HTTP/1.1, and so the websocket', async () => {
-    const { ws_url } = deployment.balancer
-    const { alpnProtocol } = await handshake(ws_url, { ALPNProtocols: ['h2', 'http/1.1'] })
+    const { wsUrl } = deployment.balancer
+    const { alpnProtocol } = await handshake(wsUrl, { ALPNProtocols: ['h2', 'http/1.1'] })
     expect(alpnProtocol).toBe('http/1.1')
     const options = { ca: certificate.cert, ALPNProtocols: ['h2', 'http/1.1'] }
-    const socket = new WebSocket(ws_url, ['roomful.v1.json'], options)
+    const socket = new WebSocket(wsUrl, ['roomful.v1.json'], options)
     const upgraded = new Promise<IncomingMessage>((resolve) => socket.once('upgrade', resolve))
     await new Promise((resolve, reject) => socket.once('open', resolve).once('error', reject))
     expect((await upgraded).headers['strict-transport-security']).toBe(HSTS)
@@ -148,7 +151,7 @@ describe.each(BALANCERS)('%s with TLS, before a deployment', (kind) => {
   })
 
   it('TLS before 1.2 is refused, and so are keys that would open what was recorded before', async () => {
-    for (const url of [deployment.balancer.ws_url, deployment.balancer.control_url]) {
+    for (const url of [deployment.balancer.wsUrl, deployment.balancer.controlUrl]) {
       expect((await handshake(url)).getProtocol()).toBe('TLSv1.3')
       const newer = await handshake(url, { maxVersion: 'TLSv1.2' })
       expect(newer.getProtocol()).toBe('TLSv1.2')
@@ -156,8 +159,8 @@ describe.each(BALANCERS)('%s with TLS, before a deployment', (kind) => {
       const weak = 'DEFAULT:@SECLEVEL=0'
       const older = handshake(url, { minVersion: 'TLSv1', maxVersion: 'TLSv1.1', ciphers: weak })
       await expect(older).rejects.toThrow(/alert protocol version/)
-      const static_key = handshake(url, { maxVersion: 'TLSv1.2', ciphers: 'AES128-GCM-SHA256' })
-      await expect(static_key).rejects.toThrow(/alert handshake failure/)
+      const staticKey = handshake(url, { maxVersion: 'TLSv1.2', ciphers: 'AES128-GCM-SHA256' })
+      await expect(staticKey).rejects.toThrow(/alert handshake failure/)
       await expect(handshake(url, { ca: [] })).rejects.toThrow(/self-signed/)
     }
   })
@@ -170,7 +173,7 @@ describe.each(BALANCERS)('%s with TLS, before a deployment', (kind) => {
     const { balancer } = deployment
     await balancer.renew(renewed)
     const shown = async () => {
-      const url = new URL(balancer.ws_url)
+      const url = new URL(balancer.wsUrl)
       const socket = connect({ host: url.hostname, port: Number(url.port), rejectUnauthorized: false })
       await new Promise((resolve, reject) => socket.once('secureConnect', resolve).once('error', reject))
       const { fingerprint256 } = socket.getPeerCertificate()
@@ -195,9 +198,9 @@ describe.each(BALANCERS)('%s with TLS, before a deployment', (kind) => {
   it('what comes unencrypted goes no further', async () => {
     const { websocket, control, tls } = deployment.places
     const look = fetchTrusting(undefined)
-    const sent_on = await look(`http://${websocket}/some/where?a=b`)
-    expect(sent_on.status).toBe(308)
-    expect(sent_on.headers.get('location')).toBe(`https://${tls!.websocket}/some/where?a=b`)
+    const sentOn = await look(`http://${websocket}/some/where?a=b`)
+    expect(sentOn.status).toBe(308)
+    expect(sentOn.headers.get('location')).toBe(`https://${tls!.websocket}/some/where?a=b`)
     const named = await look(`http://${websocket}/`, { headers: { host: 'play.example.com:4000' } })
     const port = tls!.websocket.split(':')[1]
     expect(named.headers.get('location')).toBe(`https://play.example.com:${port}/`)
@@ -207,7 +210,7 @@ describe.each(BALANCERS)('%s with TLS, before a deployment', (kind) => {
     expect(refused.message).toBe('Unexpected server response: 308')
 
     const headers = {
-      authorization: `Bearer ${deployment.operator_token}`,
+      authorization: `Bearer ${deployment.operatorToken}`,
       'content-type': 'application/json',
     }
     const body = JSON.stringify({ name: 'readable on its way' })
@@ -240,7 +243,7 @@ describe.each(BALANCERS)('%s with every setting that is there for some', (kind) 
       websocket: await free(),
       control: await free(),
       operations: await free(),
-      nodes: [{ address, health_port: port }],
+      nodes: [{ address, healthPort: port }],
       controls: [{ address }],
       tls: { websocket: await free(), control: await free() },
     }
@@ -256,7 +259,7 @@ describe.each(BALANCERS)('%s with every setting that is there for some', (kind) 
     const forged = { 'x-forwarded-for': '203.0.113.7, 198.51.100.1', 'x-forwarded-proto': 'http' }
     const look = fetchTrusting(certificate.cert)
     const https = (url: string) => `${url.replace('wss:', 'https:')}/who`
-    for (const url of [balancer.ws_url, balancer.control_url]) {
+    for (const url of [balancer.wsUrl, balancer.controlUrl]) {
       asked.length = 0
       expect((await look(https(url), { headers: forged })).status).toBe(200)
       const seen = asked.find((request) => request.url === '/who')!
@@ -267,7 +270,7 @@ describe.each(BALANCERS)('%s with every setting that is there for some', (kind) 
 
   it('who sends more of a header than a node takes is told that, and not that something is wrong here', async () => {
     const headers = { 'x-a': 'a'.repeat(7000), 'x-b': 'b'.repeat(7000), 'x-c': 'c'.repeat(7000) }
-    const url = balancer.ws_url.replace('wss:', 'https:')
+    const url = balancer.wsUrl.replace('wss:', 'https:')
     const { status } = await fetchTrusting(certificate.cert)(url, { headers })
     expect(status).toBe(kind === 'haproxy' ? 400 : 431)
   })
@@ -280,15 +283,15 @@ describe.each(BALANCERS)('%s with every setting that is there for some', (kind) 
       websocket: await free(),
       control: await free(),
       operations: await free(),
-      nodes: [{ address: await free(), health_port: await freePort() }],
+      nodes: [{ address: await free(), healthPort: await freePort() }],
     })
     onTestFinished(() => lonely.close())
-    expect((await fetch(lonely.ws_url.replace('ws:', 'http:'))).status).toBe(503)
+    expect((await fetch(lonely.wsUrl.replace('ws:', 'http:'))).status).toBe(503)
   })
 
   it('the limit for one address counts the address, whatever the client says of itself', async () => {
     const hold = async (localAddress = '127.0.0.1') => {
-      const socket = await handshake(balancer.ws_url, { localAddress, servername: 'localhost' })
+      const socket = await handshake(balancer.wsUrl, { localAddress, servername: 'localhost' })
       let said = ''
       let over = false
       socket.on('data', (chunk) => (said += chunk)).on('error', () => undefined)
@@ -309,8 +312,8 @@ describe.each(BALANCERS)('%s with every setting that is there for some', (kind) 
       },
       40_000,
     )
-    const one_more = await tryTo()
-    await until('one more is refused', async () => one_more())
+    const oneMore = await tryTo()
+    await until('one more is refused', async () => oneMore())
     const neighbour = await tryTo('127.0.0.2')
     await until('another address is let through', async () => holding() === LIMIT + 1)
     expect(neighbour()).toBe(false)
@@ -322,7 +325,7 @@ describe.each(BALANCERS)('%s with every setting that is there for some', (kind) 
       const more = 10
       const statuses: (number | undefined)[] = []
       const sessions = Array.from({ length: 10 }, () =>
-        connectHttp2(balancer.control_url, { ca: certificate.cert }).on('error', () => undefined),
+        connectHttp2(balancer.controlUrl, { ca: certificate.cert }).on('error', () => undefined),
       )
       onTestFinished(() => sessions.forEach((session) => void session.destroy()))
       const headers = { ':method': 'POST', ':path': '/tokens', 'content-length': '60000' }
@@ -338,7 +341,7 @@ describe.each(BALANCERS)('%s with every setting that is there for some', (kind) 
       onTestFinished(() => clearInterval(timer))
       await until('the rest is refused', async () => statuses.length >= more)
       expect(statuses).toEqual(Array.from({ length: more }, () => 429))
-      const neighbour = await handshake(balancer.control_url, { localAddress: '127.0.0.2' })
+      const neighbour = await handshake(balancer.controlUrl, { localAddress: '127.0.0.2' })
       neighbour.write('GET /projects HTTP/1.1\r\nhost: roomful\r\n\r\n')
       const [answer] = await once(neighbour, 'data')
       expect(String(answer)).toMatch(/^HTTP\/1.1 200 /)

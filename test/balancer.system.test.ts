@@ -25,14 +25,14 @@ describe.each(BALANCERS)('behind %s', (kind) => {
   let deployment: Deployment
   let login: Login
   beforeAll(async () => {
-    deployment = await Deployment.start({ balancer: kind, node_env: { HEARTBEAT_SECONDS: '1' } })
+    deployment = await Deployment.start({ balancer: kind, nodeEnv: { HEARTBEAT_SECONDS: '1' } })
     login = await deployment.login()
   })
   afterEach(() => deployment?.restore())
   afterAll(() => deployment?.close())
 
-  const playersOf = async (room_id: string) => {
-    const players = await deployment.players(PLAYERS, login, room_id)
+  const playersOf = async (roomId: string) => {
+    const players = await deployment.players(PLAYERS, login, roomId)
     const stops = players.map((player) => player.play(20))
     const playOn = async () => {
       const acked = players.map((player) => player.acked)
@@ -58,8 +58,8 @@ describe.each(BALANCERS)('behind %s', (kind) => {
   })
 
   it('a node that drains moves everybody to the others, and nothing acked is lost', async ({ annotate }) => {
-    const room_id = `${ROOM}-drain`
-    const { players, playOn, stop } = await playersOf(room_id)
+    const roomId = `${ROOM}-drain`
+    const { players, playOn, stop } = await playersOf(roomId)
     await playOn()
     const [node] = deployment.nodes
     for (const player of players) player.resetWait()
@@ -67,33 +67,33 @@ describe.each(BALANCERS)('behind %s', (kind) => {
     await playOn()
     await stop()
     await annotate(`longest wait for an ack: ${Math.round(longestWait(players))} ms`)
-    await expectIntact(deployment, room_id, players)
-    const nodes = await Promise.all(players.map((player) => deployment.nodeOf(room_id, player)))
+    await expectIntact(deployment, roomId, players)
+    const nodes = await Promise.all(players.map((player) => deployment.nodeOf(roomId, player)))
     expect(nodes.sort()[0]).toBe('node-2')
   })
 
   it('a node that is killed loses nobody: its clients come back through the others', async ({ annotate }) => {
-    const room_id = `${ROOM}-kill`
-    const { players, playOn, stop } = await playersOf(room_id)
+    const roomId = `${ROOM}-kill`
+    const { players, playOn, stop } = await playersOf(roomId)
     await playOn()
     for (const player of players) player.resetWait()
     deployment.nodes[1]!.kill()
     await playOn()
     await stop()
     await annotate(`longest wait for an ack: ${Math.round(longestWait(players))} ms`)
-    await expectIntact(deployment, room_id, players)
+    await expectIntact(deployment, roomId, players)
   })
 
   it('a node that hangs gets nobody, and who was there comes back', async () => {
-    const room_id = `${ROOM}-hang`
-    const { players, playOn, stop } = await playersOf(room_id)
+    const roomId = `${ROOM}-hang`
+    const { players, playOn, stop } = await playersOf(roomId)
     await playOn()
     const [, , node] = deployment.nodes
     node!.stop()
     await playOn()
     await stop()
     // Who was away for seconds may get the whole state instead of every update of a busy room.
-    const { state } = await agreed(deployment, room_id, players)
+    const { state } = await agreed(deployment, roomId, players)
     for (const { heard, errors, room, acked, sent, id } of players) {
       expect(errors).toEqual([])
       expect(acked).toBe(sent)
@@ -102,19 +102,19 @@ describe.each(BALANCERS)('behind %s', (kind) => {
       expect(room.state.accounts[id]).toEqual({ count: sent, last: sent })
       expectStream(heard)
     }
-    const nodes = await Promise.all(players.map((player) => deployment.nodeOf(room_id, player)))
-    expect(nodes).not.toContain(node!.node_id)
+    const nodes = await Promise.all(players.map((player) => deployment.nodeOf(roomId, player)))
+    expect(nodes).not.toContain(node!.nodeId)
   })
 
   it('a control process that is killed takes along no request that may be repeated', async ({ annotate }) => {
-    const { project_id } = login
+    const { projectId } = login
     const rounds = Array.from({ length: 150 }, (_, round) => round)
     const killAt = 60
     const plain: { name: string; status: number }[] = []
     const worker = async () => {
       for (let round = rounds.shift(); round !== undefined; round = rounds.shift()) {
         const [token, once, plainly] = await Promise.all([
-          status('POST /tokens', { body: { project_id } }),
+          status('POST /tokens', { body: { project_id: projectId } }),
           status('POST /projects', {
             body: { name: `once ${round}` },
             headers: { 'idempotency-key': `${kind} ${round}` },
@@ -160,14 +160,14 @@ describe.each(BALANCERS)('behind %s', (kind) => {
   }
 
   it('who sends a request byte by byte keeps nobody waiting, and is sent away', async () => {
-    const { control_url, ws_url } = deployment.balancer
-    const upgrade = trickle(ws_url, 'GET / HTTP/1.1\r\nhost: roomful\r\nx-slow: ')
+    const { controlUrl, wsUrl } = deployment.balancer
+    const upgrade = trickle(wsUrl, 'GET / HTTP/1.1\r\nhost: roomful\r\nx-slow: ')
     const upload = trickle(
-      control_url,
-      `POST /tokens HTTP/1.1\r\nhost: roomful\r\nauthorization: Bearer ${deployment.operator_token}\r\ncontent-type: application/json\r\ncontent-length: 60000\r\n\r\n`,
+      controlUrl,
+      `POST /tokens HTTP/1.1\r\nhost: roomful\r\nauthorization: Bearer ${deployment.operatorToken}\r\ncontent-type: application/json\r\ncontent-length: 60000\r\n\r\n`,
     )
     const stalled = trickle(
-      control_url,
+      controlUrl,
       'POST /tokens HTTP/1.1\r\nhost: roomful\r\ncontent-length: 60000\r\n\r\n',
       0,
     )
@@ -175,15 +175,15 @@ describe.each(BALANCERS)('behind %s', (kind) => {
     const player = await deployment.player(login, `${ROOM}-slow`)
     for (let round = 0; round < 20; round++) {
       const began = performance.now()
-      expect((await deployment.call('POST /tokens', { body: { project_id: login.project_id } })).status).toBe(
+      expect((await deployment.call('POST /tokens', { body: { project_id: login.projectId } })).status).toBe(
         200,
       )
       await player.add()
       expect(performance.now() - began).toBeLessThan(SPARE_MS)
     }
     const ends = [upgrade.ended, stalled.ended, ...(kind === 'haproxy' ? [upload.ended] : [])]
-    for (const { after_ms, said } of await Promise.all(ends)) {
-      expect(after_ms).toBeLessThan(SLOW_MS + SPARE_MS)
+    for (const { afterMs, said } of await Promise.all(ends)) {
+      expect(afterMs).toBeLessThan(SLOW_MS + SPARE_MS)
       expect(said).toMatch(kind === 'haproxy' ? /^HTTP\/1.1 408 / : /^$/)
     }
     // nginx limits the time between two bytes of a body, not all of it; but control is spared.
@@ -192,7 +192,7 @@ describe.each(BALANCERS)('behind %s', (kind) => {
   })
 
   it('a websocket message may come in slow pieces', async () => {
-    const socket = new WebSocket(deployment.balancer.ws_url, ['roomful.v1.json'])
+    const socket = new WebSocket(deployment.balancer.wsUrl, ['roomful.v1.json'])
     const told: string[] = []
     socket.on('message', (data) => told.push((JSON.parse(String(data)) as { t: string }).t))
     await new Promise((resolve) => socket.once('open', resolve))
@@ -213,8 +213,8 @@ describe.each(BALANCERS)('behind %s', (kind) => {
     expectProblem(await deployment.call('POST /tokens', { body: padded(65_537) }), 413, 'payload_too_large')
     const body = padded(70_000)
     const chunked = trickle(
-      deployment.balancer.control_url,
-      `POST /tokens HTTP/1.1\r\nhost: roomful\r\nauthorization: Bearer ${deployment.operator_token}\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`,
+      deployment.balancer.controlUrl,
+      `POST /tokens HTTP/1.1\r\nhost: roomful\r\nauthorization: Bearer ${deployment.operatorToken}\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`,
       0,
     )
     expect((await chunked.ended).said).toMatch(/^HTTP\/1.1 413 .*"code":"payload_too_large"/s)
@@ -224,13 +224,13 @@ describe.each(BALANCERS)('behind %s', (kind) => {
     expectProblem(await deployment.call('GET /nowhere'), 404, 'not_found')
     const given = await deployment.call('GET /projects?limit=1', { headers: { 'x-request-id': 'mine-7' } })
     expect(given.headers.get('x-request-id')).toBe('mine-7')
-    expect((await fetch(deployment.balancer.ws_url.replace('ws', 'http'))).status).toBe(426)
-    expect((await fetch(`${deployment.balancer.operations_url}/healthz`)).status).toBe(200)
+    expect((await fetch(deployment.balancer.wsUrl.replace('ws', 'http'))).status).toBe(426)
+    expect((await fetch(`${deployment.balancer.operationsUrl}/healthz`)).status).toBe(200)
   })
 })
 
-const longestWait = (players: readonly { longest_wait_ms: number }[]): number =>
-  Math.max(...players.map(({ longest_wait_ms }) => longest_wait_ms))
+const longestWait = (players: readonly { longestWaitMs: number }[]): number =>
+  Math.max(...players.map(({ longestWaitMs }) => longestWaitMs))
 
 /** A body for `POST /tokens` of so many bytes, with a field that it does not know. */
 function padded(bytes: number): string {
@@ -239,19 +239,19 @@ function padded(bytes: number): string {
 }
 
 /** A client that sends the beginning of a request, and then a byte every `every_ms`, for ever; 0: nothing more. */
-function trickle(url: string, beginning: string, every_ms = 200) {
+function trickle(url: string, beginning: string, everyMs = 200) {
   const { hostname, port } = new URL(url)
   const socket: Socket = connect({ host: hostname, port: Number(port) })
   const began = performance.now()
   let said = ''
   socket.write(beginning)
-  const timer = every_ms > 0 ? setInterval(() => socket.write('x'), every_ms) : undefined
+  const timer = everyMs > 0 ? setInterval(() => socket.write('x'), everyMs) : undefined
   socket.on('data', (chunk) => (said += chunk))
   socket.on('error', () => undefined)
-  const ended = new Promise<{ after_ms: number; said: string }>((resolve) => {
+  const ended = new Promise<{ afterMs: number; said: string }>((resolve) => {
     socket.once('close', () => {
       clearInterval(timer)
-      resolve({ after_ms: performance.now() - began, said })
+      resolve({ afterMs: performance.now() - began, said })
     })
   })
   return { ended, open: () => !socket.destroyed, end: () => socket.destroy() }

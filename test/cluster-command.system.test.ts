@@ -13,7 +13,7 @@ import { findRedisProgram } from './support/redis-process.ts'
 
 const SCRIPT = fileURLToPath(new URL('../deploy/local/cluster.ts', import.meta.url))
 /** Without a redis-server of its own the cluster uses that of the tests. */
-const own_redis = findRedisProgram() !== undefined
+const ownRedis = findRedisProgram() !== undefined
 const haproxy = findProgram(['haproxy'], process.env.PATH)
 const WITHIN = { timeout: 60_000, interval: 50 }
 
@@ -24,7 +24,7 @@ beforeAll(async () => {
 afterAll(() => rm(folder, { recursive: true, force: true }))
 
 const cluster = (...words: string[]) => {
-  const env = { TMPDIR: folder, ...(!own_redis && { REDIS_URL: inject('redisUrl') }) }
+  const env = { TMPDIR: folder, ...(!ownRedis && { REDIS_URL: inject('redisUrl') }) }
   const program = runScript(SCRIPT, ['--free-ports', '--nodes', '2', '--controls', '1', ...words], env)
   const { child, output } = program
   let read = 0
@@ -86,7 +86,7 @@ describe('npm run cluster', () => {
     const { games, websocket, api } = await addresses()
     await tells(/built in → node-1 \d+, node-2 \d+/)
     const children = childrenOf(child.pid)
-    expect(children.length).toBeGreaterThanOrEqual(own_redis ? 5 : 4)
+    expect(children.length).toBeGreaterThanOrEqual(ownRedis ? 5 : 4)
     expect([await status(games), await status(`${api}/readyz`), await status(websocket)]).toEqual([
       200,
       200,
@@ -127,7 +127,7 @@ describe('npm run cluster', () => {
     expect(running([...children, ...last])).toEqual([])
   })
 
-  it.skipIf(haproxy === undefined || !own_redis)(
+  it.skipIf(haproxy === undefined || !ownRedis)(
     'balances with haproxy, goes on when its input ends, and leaves nobody behind when it is killed itself',
     async () => {
       const { child, ended, type, tells, addresses } = cluster()

@@ -20,14 +20,14 @@ describe(`the protocol, with the store in ${STORE}`, () => {
   beforeAll(async () => {
     service = await startService({
       store: STORE,
-      node: { session_resume_ttl: RESUME_TTL_SECONDS, heartbeat_seconds: HEARTBEAT_SECONDS },
+      node: { sessionResumeTtl: RESUME_TTL_SECONDS, heartbeatSeconds: HEARTBEAT_SECONDS },
     })
   })
   afterAll(() => service?.close())
 
   const hold = async (one: Case) => {
-    const { ws_url, control_url } = service
-    const { outcomes } = await runSuite({ ws_url, control_url, cases: [one] })
+    const { wsUrl, controlUrl } = service
+    const { outcomes } = await runSuite({ ws_url: wsUrl, control_url: controlUrl, cases: [one] })
     for (const { problem } of outcomes) if (problem) throw problem
   }
 
@@ -52,9 +52,9 @@ describe.runIf(FULL)('the command', () => {
   it('ends with 0 and names what passed', async () => {
     const service = await startService()
     const { code, text } = await run(
-      service.ws_url,
+      service.wsUrl,
       '--control',
-      service.control_url,
+      service.controlUrl,
       '--only',
       'vectors: checksums',
     )
@@ -67,9 +67,9 @@ describe.runIf(FULL)('the command', () => {
     // A service without room types cannot give a seat to anybody.
     const service = await startService({ rooms: [] })
     const { code, text } = await run(
-      service.ws_url,
+      service.wsUrl,
       '--control',
-      service.control_url,
+      service.controlUrl,
       '--only',
       'joined, then the snapshot (json)',
     )
@@ -98,7 +98,7 @@ describe.runIf(FULL)('the command', () => {
 
   it('ends with 2 when control does not answer', async () => {
     const service = await startService()
-    const { code, text } = await run(service.ws_url, '--control', 'http://127.0.0.1:1')
+    const { code, text } = await run(service.wsUrl, '--control', 'http://127.0.0.1:1')
     await service.close()
     expect(text).toContain('name the control API with --control')
     expect(code).toBe(2)

@@ -78,17 +78,17 @@ describe('the control API, whatever is asked', () => {
   })
 
   describe('operations', () => {
-    const open_call = (line: string) => api(line, { as: null })
+    const openCall = (line: string) => api(line, { as: null })
 
     it('tell health without a credential', async () => {
-      expect(await open_call('GET /healthz')).toMatchObject({ status: 200 })
-      expect(await open_call('GET /readyz')).toMatchObject({ status: 200 })
+      expect(await openCall('GET /healthz')).toMatchObject({ status: 200 })
+      expect(await openCall('GET /readyz')).toMatchObject({ status: 200 })
     })
 
     it('count requests by pattern and tokens by signer, under names of the service', async () => {
-      const project_id = await control.newProject()
+      const projectId = await control.newProject()
       const read = async (line: string) => {
-        const { body } = await open_call('GET /metrics')
+        const { body } = await openCall('GET /metrics')
         return Number(
           body
             .split('\n')
@@ -99,14 +99,14 @@ describe('the control API, whatever is asked', () => {
       }
       const issued = 'service_tokens_issued_total{signed_with="project"}'
       const requests = 'service_http_requests_total{method="GET",route="/projects/:id/keys",status="200"}'
-      const [tokens_before, requests_before] = [await read(issued), await read(requests)]
-      await api('POST /tokens', { body: { project_id } })
-      await api(`GET /projects/${project_id}/keys`)
-      expect(await read(issued)).toBe(tokens_before + 1)
-      expect(await read(requests)).toBe(requests_before + 1)
-      const { headers, body } = await open_call('GET /metrics')
+      const [tokensBefore, requestsBefore] = [await read(issued), await read(requests)]
+      await api('POST /tokens', { body: { project_id: projectId } })
+      await api(`GET /projects/${projectId}/keys`)
+      expect(await read(issued)).toBe(tokensBefore + 1)
+      expect(await read(requests)).toBe(requestsBefore + 1)
+      const { headers, body } = await openCall('GET /metrics')
       expect(headers.get('content-type')).toMatch(/^text\/plain/)
-      expect(body).not.toContain(project_id)
+      expect(body).not.toContain(projectId)
       const types: string[] = body.split('\n').filter((row: string) => row.startsWith('# TYPE '))
       for (const [name, kind] of types.map((row) => row.split(' ').slice(2))) {
         expect(name).toMatch(/^service_/)
@@ -115,7 +115,7 @@ describe('the control API, whatever is asked', () => {
     })
 
     it('describe every call of the API', async () => {
-      const { body } = await open_call('GET /openapi.json')
+      const { body } = await openCall('GET /openapi.json')
       const calls = Object.entries(body.paths as Record<string, object>).flatMap(([path, item]) =>
         Object.keys(item).map((method) => `${method.toUpperCase()} ${path}`),
       )
@@ -142,7 +142,7 @@ describe('the control API, whatever is asked', () => {
         default: 300,
       })
       expect(wish).toMatchObject({ required: ['project_id'], additionalProperties: false })
-      const page = await open_call('GET /docs')
+      const page = await openCall('GET /docs')
       expect(page.headers.get('content-type')).toMatch(/^text\/html/)
       for (const text of ['Issue a client token', 'key_revoked', 'grace_seconds'])
         expect(page.body).toContain(text)

@@ -75,15 +75,15 @@ describe('the control API', () => {
 
   describe('keys', () => {
     it('are created with a secret that no later answer shows', async () => {
-      const project_id = await control.newProject()
-      const created = await api(`POST /projects/${project_id}/keys`, {
+      const projectId = await control.newProject()
+      const created = await api(`POST /projects/${projectId}/keys`, {
         body: { name: 'backend', scopes: ['token:mint', 'reports:read'] },
       })
       expect(created.status).toBe(201)
       const { secret, ...key } = created.body
       expect(key).toEqual({
         id: expect.stringMatching(/^key_[\w-]{16,}$/),
-        project_id,
+        project_id: projectId,
         name: 'backend',
         scopes: ['token:mint', 'reports:read'],
         status: 'active',
@@ -93,7 +93,7 @@ describe('the control API', () => {
         rotated_from: null,
       })
       expect(secret.length).toBeGreaterThan(40)
-      const listed = await api(`GET /projects/${project_id}/keys`)
+      const listed = await api(`GET /projects/${projectId}/keys`)
       expect(listed).toMatchObject({ status: 200, body: { keys: [key] } })
       expect(listed.body.keys[0]).not.toHaveProperty('secret')
     })
@@ -105,41 +105,49 @@ describe('the control API', () => {
     })
 
     it('are created once for one idempotency-key, and their secret is told again', async () => {
-      const project_id = await control.newProject()
+      const projectId = await control.newProject()
       const headers = { 'idempotency-key': 'the same for every project' }
-      const create = (body: object) => api(`POST /projects/${project_id}/keys`, { body, headers })
+      const create = (body: object) => api(`POST /projects/${projectId}/keys`, { body, headers })
       const first = await create({ name: 'one' })
       expect((await create({ name: 'one' })).body).toEqual(first.body)
       expectProblem(await create({ name: 'two' }), 409, 'conflict')
-      expect((await api(`GET /projects/${project_id}/keys`)).body.keys).toHaveLength(1)
-      const issued = await api('POST /tokens', { as: first.body.secret, body: { project_id } })
+      expect((await api(`GET /projects/${projectId}/keys`)).body.keys).toHaveLength(1)
+      const issued = await api('POST /tokens', { as: first.body.secret, body: { project_id: projectId } })
       expect(issued.status).toBe(200)
     })
 
     it('are revoked: at once, once, and announced each time', async () => {
-      const project_id = await control.newProject()
-      const key = await control.newKey(project_id)
+      const projectId = await control.newProject()
+      const key = await control.newKey(projectId)
       const { heard, end } = await control.hearKeys()
-      const revoked = await api(`POST /projects/${project_id}/keys/${key.id}/revoke`)
+      const revoked = await api(`POST /projects/${projectId}/keys/${key.id}/revoke`)
       expect(revoked).toMatchObject({ status: 200, body: { id: key.id, status: 'revoked' } })
       expect(revoked.body.revoked_at).toBe(new Date(clock.now()).toISOString())
       clock.advance(5000)
-      const again = await api(`POST /projects/${project_id}/keys/${key.id}/revoke`, { body: {} })
+      const again = await api(`POST /projects/${projectId}/keys/${key.id}/revoke`, { body: {} })
       expect(again).toMatchObject({ status: 200, body: revoked.body })
-      const told = { project_id, key_id: key.id, status: 'revoked' }
+      const told = { project_id: projectId, key_id: key.id, status: 'revoked' }
       await expect.poll(() => heard).toEqual([told, told])
       await end()
 
-      expectProblem(await api('POST /tokens', { as: key.secret, body: { project_id } }), 403, 'key_revoked')
-      expectProblem(await api(`GET /projects/${project_id}/keys`, { as: key.secret }), 403, 'key_revoked')
-      expectProblem(await api('POST /tokens', { body: { project_id, key_id: key.id } }), 403, 'key_revoked')
+      expectProblem(
+        await api('POST /tokens', { as: key.secret, body: { project_id: projectId } }),
+        403,
+        'key_revoked',
+      )
+      expectProblem(await api(`GET /projects/${projectId}/keys`, { as: key.secret }), 403, 'key_revoked')
+      expectProblem(
+        await api('POST /tokens', { body: { project_id: projectId, key_id: key.id } }),
+        403,
+        'key_revoked',
+      )
     })
 
     it('are rotated: the old one works for its grace and no longer', async () => {
-      const project_id = await control.newProject()
-      const old = await control.newKey(project_id, { name: 'shop', scopes: ['token:mint', 'x'] })
+      const projectId = await control.newProject()
+      const old = await control.newKey(projectId, { name: 'shop', scopes: ['token:mint', 'x'] })
       const { heard, end } = await control.hearKeys()
-      const rotated = await api(`POST /projects/${project_id}/keys/${old.id}/rotate`, {
+      const rotated = await api(`POST /projects/${projectId}/keys/${old.id}/rotate`, {
         body: { grace_seconds: 60 },
       })
       expect(rotated.status).toBe(201)
@@ -150,47 +158,60 @@ describe('the control API', () => {
         rotated_from: old.id,
         secret: expect.any(String),
       })
-      await expect.poll(() => heard).toEqual([{ project_id, key_id: old.id, status: 'retiring' }])
+      await expect.poll(() => heard).toEqual([{ project_id: projectId, key_id: old.id, status: 'retiring' }])
       await end()
 
-      const retires_at = new Date(clock.now() + 60_000).toISOString()
-      const shown = async () => (await api(`GET /projects/${project_id}/keys`)).body.keys[1]
-      expect(await shown()).toMatchObject({ id: old.id, status: 'retiring', retires_at, revoked_at: null })
-      expect((await api('POST /tokens', { as: old.secret, body: { project_id } })).status).toBe(200)
-      expectProblem(await api(`POST /projects/${project_id}/keys/${old.id}/rotate`), 409, 'conflict')
+      const retiresAt = new Date(clock.now() + 60_000).toISOString()
+      const shown = async () => (await api(`GET /projects/${projectId}/keys`)).body.keys[1]
+      expect(await shown()).toMatchObject({
+        id: old.id,
+        status: 'retiring',
+        retires_at: retiresAt,
+        revoked_at: null,
+      })
+      expect((await api('POST /tokens', { as: old.secret, body: { project_id: projectId } })).status).toBe(
+        200,
+      )
+      expectProblem(await api(`POST /projects/${projectId}/keys/${old.id}/rotate`), 409, 'conflict')
       clock.advance(59_999)
-      expect(await control.statusOf(project_id, old.id)).toMatchObject({ status: 'retiring', revoked: false })
+      expect(await control.statusOf(projectId, old.id)).toMatchObject({ status: 'retiring', revoked: false })
       clock.advance(1)
-      expect(await shown()).toMatchObject({ status: 'revoked', retires_at, revoked_at: retires_at })
-      expect(await control.statusOf(project_id, old.id)).toMatchObject({
+      expect(await shown()).toMatchObject({ status: 'revoked', retires_at: retiresAt, revoked_at: retiresAt })
+      expect(await control.statusOf(projectId, old.id)).toMatchObject({
         status: 'revoked',
         revoked: true,
-        revoked_at: retires_at,
+        revoked_at: retiresAt,
       })
-      expectProblem(await api('POST /tokens', { as: old.secret, body: { project_id } }), 403, 'key_revoked')
-      expectProblem(await api(`POST /projects/${project_id}/keys/${old.id}/rotate`), 409, 'conflict')
-      expect((await api('POST /tokens', { as: rotated.body.secret, body: { project_id } })).status).toBe(200)
+      expectProblem(
+        await api('POST /tokens', { as: old.secret, body: { project_id: projectId } }),
+        403,
+        'key_revoked',
+      )
+      expectProblem(await api(`POST /projects/${projectId}/keys/${old.id}/rotate`), 409, 'conflict')
+      expect(
+        (await api('POST /tokens', { as: rotated.body.secret, body: { project_id: projectId } })).status,
+      ).toBe(200)
     })
 
     it('are rotated with an hour of grace unless told otherwise, or with none', async () => {
-      const project_id = await control.newProject()
-      const [first, second] = [await control.newKey(project_id), await control.newKey(project_id)]
-      await api(`POST /projects/${project_id}/keys/${first.id}/rotate`)
-      expect(await control.statusOf(project_id, first.id)).toMatchObject({ status: 'retiring' })
+      const projectId = await control.newProject()
+      const [first, second] = [await control.newKey(projectId), await control.newKey(projectId)]
+      await api(`POST /projects/${projectId}/keys/${first.id}/rotate`)
+      expect(await control.statusOf(projectId, first.id)).toMatchObject({ status: 'retiring' })
       clock.advance(3_600_000)
-      expect(await control.statusOf(project_id, first.id)).toMatchObject({ status: 'revoked' })
-      await api(`POST /projects/${project_id}/keys/${second.id}/rotate`, { body: { grace_seconds: 0 } })
-      expect(await control.statusOf(project_id, second.id)).toMatchObject({
+      expect(await control.statusOf(projectId, first.id)).toMatchObject({ status: 'revoked' })
+      await api(`POST /projects/${projectId}/keys/${second.id}/rotate`, { body: { grace_seconds: 0 } })
+      expect(await control.statusOf(projectId, second.id)).toMatchObject({
         status: 'revoked',
         revoked: true,
       })
     })
 
     it('are revoked also while retiring', async () => {
-      const project_id = await control.newProject()
-      const key = await control.newKey(project_id)
-      await api(`POST /projects/${project_id}/keys/${key.id}/rotate`)
-      const revoked = await api(`POST /projects/${project_id}/keys/${key.id}/revoke`)
+      const projectId = await control.newProject()
+      const key = await control.newKey(projectId)
+      await api(`POST /projects/${projectId}/keys/${key.id}/rotate`)
+      const revoked = await api(`POST /projects/${projectId}/keys/${key.id}/revoke`)
       expect(revoked.body).toMatchObject({
         status: 'revoked',
         revoked_at: new Date(clock.now()).toISOString(),
@@ -198,20 +219,20 @@ describe('the control API', () => {
     })
 
     it('have one successor, however many rotate at once', async () => {
-      const project_id = await control.newProject()
-      const key = await control.newKey(project_id)
+      const projectId = await control.newProject()
+      const key = await control.newKey(projectId)
       const many = await Promise.all(
-        Array.from({ length: 6 }, () => api(`POST /projects/${project_id}/keys/${key.id}/rotate`)),
+        Array.from({ length: 6 }, () => api(`POST /projects/${projectId}/keys/${key.id}/rotate`)),
       )
       expect(many.map(({ status }) => status).sort()).toEqual([201, 409, 409, 409, 409, 409])
-      expect((await api(`GET /projects/${project_id}/keys`)).body.keys).toHaveLength(2)
+      expect((await api(`GET /projects/${projectId}/keys`)).body.keys).toHaveLength(2)
     })
 
-    it.each([-1, 604_801, 1.5, '60'])('are not rotated with a grace of %j', async (grace_seconds) => {
-      const project_id = await control.newProject()
-      const key = await control.newKey(project_id)
-      const answer = await api(`POST /projects/${project_id}/keys/${key.id}/rotate`, {
-        body: { grace_seconds },
+    it.each([-1, 604_801, 1.5, '60'])('are not rotated with a grace of %j', async (graceSeconds) => {
+      const projectId = await control.newProject()
+      const key = await control.newKey(projectId)
+      const answer = await api(`POST /projects/${projectId}/keys/${key.id}/rotate`, {
+        body: { grace_seconds: graceSeconds },
       })
       expectProblem(answer, 400, 'invalid_request')
       expect(answer.body.errors[0].path).toBe('grace_seconds')
@@ -233,16 +254,16 @@ describe('the control API', () => {
 
   describe('tokens', () => {
     /** The claims of a token, verified as a node does: with the key that control names. */
-    const verified = async (token: string, project_id: string) => {
-      const { public_key } = await control.statusOf(project_id, peekToken(token).key_id)
-      return verifyToken(token, await importVerifyKey(public_key), { project_id, now: clock.now() })
+    const verified = async (token: string, projectId: string) => {
+      const { public_key: publicKey } = await control.statusOf(projectId, peekToken(token).key_id)
+      return verifyToken(token, await importVerifyKey(publicKey), { project_id: projectId, now: clock.now() })
     }
 
     it('are signed with the key that is asked for', async () => {
-      const project_id = await control.newProject()
-      const key = await control.newKey(project_id)
+      const projectId = await control.newProject()
+      const key = await control.newKey(projectId)
       const wish = {
-        project_id,
+        project_id: projectId,
         key_id: key.id,
         ttl_seconds: 60,
         aud: 'game',
@@ -251,36 +272,36 @@ describe('the control API', () => {
       }
       const answer = await api('POST /tokens', { body: wish })
       expect(answer.status).toBe(200)
-      const { ttl_seconds, ...claims } = wish
+      const { ttl_seconds: ttlSeconds, ...claims } = wish
       expect(answer.body).toEqual({
         token: expect.stringMatching(/^v4\.public\./),
         claims: {
           ...claims,
           issued_at: new Date(clock.now()).toISOString(),
-          expires_at: new Date(clock.now() + ttl_seconds * 1000).toISOString(),
+          expires_at: new Date(clock.now() + ttlSeconds * 1000).toISOString(),
         },
       })
-      expect(await verified(answer.body.token, project_id)).toEqual(answer.body.claims)
+      expect(await verified(answer.body.token, projectId)).toEqual(answer.body.claims)
     })
 
     it('are signed with the caller’s own key when the caller is one', async () => {
-      const project_id = await control.newProject()
-      const key = await control.newKey(project_id)
-      const answer = await api('POST /tokens', { as: key.secret, body: { project_id } })
+      const projectId = await control.newProject()
+      const key = await control.newKey(projectId)
+      const answer = await api('POST /tokens', { as: key.secret, body: { project_id: projectId } })
       expect(answer.body.claims).toEqual({
-        project_id,
+        project_id: projectId,
         key_id: key.id,
         issued_at: new Date(clock.now()).toISOString(),
         expires_at: new Date(clock.now() + 300_000).toISOString(),
       })
-      expect(await verified(answer.body.token, project_id)).toEqual(answer.body.claims)
+      expect(await verified(answer.body.token, projectId)).toEqual(answer.body.claims)
     })
 
     it('are signed with the project’s built-in pair otherwise, and then name no key', async () => {
-      const project_id = await control.newProject()
-      const answer = await api('POST /tokens', { body: { project_id } })
+      const projectId = await control.newProject()
+      const answer = await api('POST /tokens', { body: { project_id: projectId } })
       expect(answer.body.claims).not.toHaveProperty('key_id')
-      expect(await verified(answer.body.token, project_id)).toEqual(answer.body.claims)
+      expect(await verified(answer.body.token, projectId)).toEqual(answer.body.claims)
     })
 
     it('are issued with the credential’s project only', async () => {
@@ -309,10 +330,18 @@ describe('the control API', () => {
     })
 
     it('are not issued under a key without the scope', async () => {
-      const project_id = await control.newProject()
-      const key = await control.newKey(project_id, { scopes: ['reports:read'] })
-      expectProblem(await api('POST /tokens', { as: key.secret, body: { project_id } }), 403, 'missing_scope')
-      expectProblem(await api('POST /tokens', { body: { project_id, key_id: key.id } }), 403, 'missing_scope')
+      const projectId = await control.newProject()
+      const key = await control.newKey(projectId, { scopes: ['reports:read'] })
+      expectProblem(
+        await api('POST /tokens', { as: key.secret, body: { project_id: projectId } }),
+        403,
+        'missing_scope',
+      )
+      expectProblem(
+        await api('POST /tokens', { body: { project_id: projectId, key_id: key.id } }),
+        403,
+        'missing_scope',
+      )
     })
 
     it.each([
@@ -334,19 +363,21 @@ describe('the control API', () => {
       ['rooms', Array.from({ length: 64 }, (_, at) => `arena:${'🎲'.repeat(120)}${at}`)],
       ['claims', {}],
     ])('are not issued when %s is %j', async (path, value) => {
-      const project_id = await control.newProject()
-      const answer = await api('POST /tokens', { body: { project_id, [path.split('.')[0]!]: value } })
+      const projectId = await control.newProject()
+      const answer = await api('POST /tokens', {
+        body: { project_id: projectId, [path.split('.')[0]!]: value },
+      })
       expectProblem(answer, 400, 'invalid_request')
       expect(answer.body.errors).toEqual([{ path, message: expect.any(String) }])
     })
 
     it('may live for 10 seconds to a day', async () => {
-      const project_id = await control.newProject()
-      for (const ttl_seconds of [10, 86_400]) {
-        const { body } = await api('POST /tokens', { body: { project_id, ttl_seconds } })
-        expect(Date.parse(body.claims.expires_at) - Date.parse(body.claims.issued_at)).toBe(
-          ttl_seconds * 1000,
-        )
+      const projectId = await control.newProject()
+      for (const ttlSeconds of [10, 86_400]) {
+        const { body } = await api('POST /tokens', {
+          body: { project_id: projectId, ttl_seconds: ttlSeconds },
+        })
+        expect(Date.parse(body.claims.expires_at) - Date.parse(body.claims.issued_at)).toBe(ttlSeconds * 1000)
       }
     })
   })

@@ -24,7 +24,7 @@ const ticker = defineRoom({
   sync: { rate: 0 },
   durability: 'none',
   create: () => ({ page: '' }),
-  on_message(state, input) {
+  onMessage(state, input) {
     state.page = `${input.data.n} `.repeat(30_000)
   },
 })
@@ -70,7 +70,7 @@ const floors: Room<typeof arena>[] = []
 let began: number
 
 async function openOwnStore(): Promise<Store> {
-  const store = await openStore({ redis_url: redis.url, ...parts })
+  const store = await openStore({ redisUrl: redis.url, ...parts })
   stores.push(store)
   return store
 }
@@ -79,31 +79,31 @@ beforeAll(async () => {
   redis = await startRedis()
   control = await startControl({
     config: {
-      control_port: 0,
-      internal_token: INTERNAL_TOKEN,
+      controlPort: 0,
+      internalToken: INTERNAL_TOKEN,
     },
     store: await openOwnStore(),
     ...parts,
   })
-  for (const node_id of ['node-1', 'node-2'])
+  for (const nodeId of ['node-1', 'node-2'])
     nodes.push(
       await startNode({
         ...parts,
-        node_id,
+        nodeId,
         rooms: [arena, ticker],
         store: await openOwnStore(),
-        ws_port: 0,
-        admin_port: 0,
-        drain_seconds: 1,
-        control_url: control.url,
-        internal_token: INTERNAL_TOKEN,
-        outbox_high_water_bytes: 64 * 1024,
-        outbox_limit_bytes: 64 * 1024 * 1024,
+        wsPort: 0,
+        adminPort: 0,
+        drainSeconds: 1,
+        controlUrl: control.url,
+        internalToken: INTERNAL_TOKEN,
+        outboxHighWaterBytes: 64 * 1024,
+        outboxLimitBytes: 64 * 1024 * 1024,
       }),
     )
   prometheus = await startPrometheus({
     'roomful-control': [new URL(control.url).host],
-    'roomful-node': nodes.map(({ admin_url }) => new URL(admin_url).host),
+    'roomful-node': nodes.map(({ adminUrl }) => new URL(adminUrl).host),
   })
   began = Date.now()
   await play()
@@ -129,21 +129,19 @@ async function call(path: string, body: object): Promise<Record<string, string>>
 
 /** Some seconds in which players play at both nodes; one loses its connection, one is refused, and one stops reading for a while. */
 async function play(): Promise<void> {
-  const { id: project_id = '' } = await call('/projects', { name: 'test' })
-  const refused = await fetch(`${control.url}/internal/key-status?project_id=${project_id}`)
+  const { id: projectId = '' } = await call('/projects', { name: 'test' })
+  const refused = await fetch(`${control.url}/internal/key-status?project_id=${projectId}`)
   expect(refused.status).toBe(401)
   const networks = [doorsSocket(), doorsSocket()]
   const [phone, tunnel] = networks as [(typeof networks)[0], (typeof networks)[0]]
   for (let n = 0; n < PLAYERS; n++) {
-    const { token = '' } = await call('/tokens', { project_id })
-    const options = { projectId: project_id, token, ...(n < 2 && { WebSocket: networks[n]!.WebSocket }) }
-    const client = await connect(nodes[n % 2]!.ws_url, options)
+    const { token = '' } = await call('/tokens', { project_id: projectId })
+    const options = { projectId, token, ...(n < 2 && { WebSocket: networks[n]!.WebSocket }) }
+    const client = await connect(nodes[n % 2]!.wsUrl, options)
     clients.push(client)
     floors.push(await client.join<typeof arena>('arena', { key: `floor-${n % 3}` }))
   }
-  await expect(
-    connect(nodes[0]!.ws_url, { projectId: project_id, token: 'v4.public.wrong' }),
-  ).rejects.toThrow()
+  await expect(connect(nodes[0]!.wsUrl, { projectId, token: 'v4.public.wrong' })).rejects.toThrow()
   await expect(clients[0]!.join('no-such-type')).rejects.toThrow()
   await expect(floors[0]!.send('hit', { target: 'nobody' })).rejects.toThrow()
   const writer = await clients[2]!.join<typeof ticker>('ticker')
@@ -155,7 +153,7 @@ async function play(): Promise<void> {
       async () => {
         everybodyMoves(n)
         await writer.send('step', { n: n++ })
-        await call('/tokens', { project_id })
+        await call('/tokens', { project_id: projectId })
         expect(await value(expr)).toBe(1)
       },
       { timeout: 40_000, interval: 30 },

@@ -13,10 +13,10 @@ describe('the control API', () => {
 
   describe('GET /internal/key-status', () => {
     it('tells nodes what they need', async () => {
-      const project_id = await control.newProject()
-      const key = await control.newKey(project_id, { scopes: ['token:mint', 'x'] })
-      expect(await control.statusOf(project_id, key.id)).toEqual({
-        project_id,
+      const projectId = await control.newProject()
+      const key = await control.newKey(projectId, { scopes: ['token:mint', 'x'] })
+      expect(await control.statusOf(projectId, key.id)).toEqual({
+        project_id: projectId,
         key_id: key.id,
         exists: true,
         status: 'active',
@@ -25,19 +25,19 @@ describe('the control API', () => {
         scopes: ['token:mint', 'x'],
         public_key: expect.stringMatching(/^k4\.public\./),
       })
-      await api(`POST /projects/${project_id}/keys/${key.id}/revoke`)
-      const revoked_at = new Date(clock.now()).toISOString()
-      expect(await control.statusOf(project_id, key.id)).toMatchObject({
+      await api(`POST /projects/${projectId}/keys/${key.id}/revoke`)
+      const revokedAt = new Date(clock.now()).toISOString()
+      expect(await control.statusOf(projectId, key.id)).toMatchObject({
         status: 'revoked',
         revoked: true,
-        revoked_at,
+        revoked_at: revokedAt,
       })
     })
 
     it('tells of the built-in pair without key_id', async () => {
-      const project_id = await control.newProject()
-      expect(await control.statusOf(project_id)).toEqual({
-        project_id,
+      const projectId = await control.newProject()
+      expect(await control.statusOf(projectId)).toEqual({
+        project_id: projectId,
         key_id: null,
         exists: true,
         status: 'active',

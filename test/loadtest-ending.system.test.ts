@@ -82,9 +82,9 @@ describe('with a service of its own', () => {
     expect(program.output()).toMatch(
       /^INTERRUPTED {2}steady\. It was interrupted after 0:\d\d of about 0:51/m,
     )
-    const { interrupted, passed, seconds, planned_seconds, totals } = await report()
+    const { interrupted, passed, seconds, planned_seconds: plannedSeconds, totals } = await report()
     expect({ interrupted, passed }).toEqual({ interrupted: true, passed: false })
-    expect(seconds).toBeLessThan(planned_seconds)
+    expect(seconds).toBeLessThan(plannedSeconds)
     expect(totals.acks).toBe(totals.sends)
     expect(await readFile(join(out, 'junit.xml'), 'utf8')).toMatch(
       /<error message="interrupted after 0:\d\d of/,
@@ -137,7 +137,7 @@ describe('against a service that runs', () => {
   let there: string[]
   beforeAll(async () => {
     service = await startService({ rooms: await loadRooms(join(ROOT, 'loadtest/rooms')) })
-    there = ['--control', service.control_url, '--ws', service.ws_url]
+    there = ['--control', service.controlUrl, '--ws', service.wsUrl]
   })
   afterAll(() => service.close())
   const steady = (seconds: number): string[] => ['steady', ...FEW, '--seconds', String(seconds), ...there]

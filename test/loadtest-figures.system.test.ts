@@ -14,9 +14,9 @@ const APART = 0.05
 const TICKS_SECONDS = 0.02
 
 interface Usage {
-  readonly cpu_seconds: number
+  readonly cpuSeconds: number
   /** The mean. */
-  readonly rss_bytes: number
+  readonly rssBytes: number
 }
 
 describe.skipIf(!hasProc())('a report of a load test (needs /proc, which only Linux has)', () => {
@@ -28,8 +28,8 @@ describe.skipIf(!hasProc())('a report of a load test (needs /proc, which only Li
   beforeAll(async () => {
     service = await startServiceProcesses(2)
     const run = await startLoad([...WORDS, ...whereIs(service)])
-    const by_address = service.metrics.map(({ name, url }) => [new URL(url).host, service.pids[name]!])
-    pids = { ...Object.fromEntries(by_address), [GENERATOR]: run.program.child.pid! }
+    const byAddress = service.metrics.map(({ name, url }) => [new URL(url).host, service.pids[name]!])
+    pids = { ...Object.fromEntries(byAddress), [GENERATOR]: run.program.child.pid! }
     system = new SystemFigures(Object.values(pids))
     report = (await run.outcome).report()
     system.stop()
@@ -48,15 +48,15 @@ describe.skipIf(!hasProc())('a report of a load test (needs /proc, which only Li
       name === GENERATOR ? second.generator : second.servers.find((server) => server.name.includes(name))!,
     )
     return {
-      cpu_seconds: sum(figures.slice(1).map((each) => each.cpu_seconds)),
-      rss_bytes: mean(figures.map((each) => each.rss_bytes)),
+      cpuSeconds: sum(figures.slice(1).map((each) => each.cpu_seconds)),
+      rssBytes: mean(figures.map((each) => each.rss_bytes)),
     }
   }
   const measured = (name: string): Usage => {
     const [pid, moments] = [pids[name]!, played().map(moment)]
     return {
-      cpu_seconds: system.cpuSeconds(pid, moments[0]!, moments.at(-1)!),
-      rss_bytes: mean(moments.map((at) => system.rssBytes(pid, at))),
+      cpuSeconds: system.cpuSeconds(pid, moments[0]!, moments.at(-1)!),
+      rssBytes: mean(moments.map((at) => system.rssBytes(pid, at))),
     }
   }
 
@@ -66,16 +66,16 @@ describe.skipIf(!hasProc())('a report of a load test (needs /proc, which only Li
     for (const name of names) {
       const [told, true_] = [reported(name), measured(name)]
       const seen = `${name}: ${JSON.stringify({ told, true_ })}`
-      expect(Math.abs(told.cpu_seconds - true_.cpu_seconds), seen).toBeLessThan(
-        TICKS_SECONDS + APART * true_.cpu_seconds,
+      expect(Math.abs(told.cpuSeconds - true_.cpuSeconds), seen).toBeLessThan(
+        TICKS_SECONDS + APART * true_.cpuSeconds,
       )
-      expect(Math.abs(told.rss_bytes / true_.rss_bytes - 1), seen).toBeLessThan(APART)
+      expect(Math.abs(told.rssBytes / true_.rssBytes - 1), seen).toBeLessThan(APART)
     }
   })
 
   it('is about enough work for that to mean something', () => {
     expect(played().length).toBeGreaterThanOrEqual(5)
-    expect(measured(GENERATOR).cpu_seconds).toBeGreaterThan(0.5)
+    expect(measured(GENERATOR).cpuSeconds).toBeGreaterThan(0.5)
   })
 })
 

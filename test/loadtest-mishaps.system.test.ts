@@ -30,7 +30,7 @@ it('a load test whose service loses its store and a process says that, and blame
   store.disconnect()
   process.kill(processes.find(({ words }) => words.includes('control'))!.pid, 'SIGKILL')
 
-  const { exit_code, output, report } = await outcome
+  const { exit_code: exitCode, output, report } = await outcome
   const { incidents, failures, checks } = report()
   const told = incidents.map(({ text }) => text)
   expect(told, output).toContain('the store has lost what was in it')
@@ -38,5 +38,5 @@ it('a load test whose service loses its store and a process says that, and blame
   expect(failures.find(({ code }) => code === 'service_broken')).toMatchObject({ count: 2 })
   expect(output).toMatch(/service_broken × 2/)
   expect(checks.filter(({ violations = 0 }) => violations > 0)).toEqual([])
-  expect(exit_code).toBe(1)
+  expect(exitCode).toBe(1)
 })

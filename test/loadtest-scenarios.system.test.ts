@@ -16,14 +16,18 @@ const NO_EVENTS = 'there were no events to players'
 
 /** The report of a run that found nothing wrong. */
 async function passing(words: readonly string[], env?: Record<string, string>): Promise<RunResult> {
-  const { exit_code, output, report } = await (await startLoad(words, env)).outcome
+  const { exit_code: exitCode, output, report } = await (await startLoad(words, env)).outcome
   const result = report()
   const { passed, failures, checks } = result
   expect(
     checks.filter(({ violations, note }) => violations !== 0 && note !== NO_EVENTS),
     output,
   ).toEqual([])
-  expect({ passed, failures, exit_code }, output).toEqual({ passed: true, failures: [], exit_code: 0 })
+  expect({ passed, failures, exit_code: exitCode }, output).toEqual({
+    passed: true,
+    failures: [],
+    exit_code: 0,
+  })
   return result
 }
 
@@ -57,9 +61,9 @@ describe('against a service that runs', () => {
 
   it('big-room shows every update to all', async () => {
     const size = ['--spectators', '60', '--players', '3', '--rate', '5', '--seconds', '2', '--ramp', '100']
-    const { totals, seconds_log } = await passing(['big-room', ...size, ...whereIs(service)])
+    const { totals, seconds_log: secondsLog } = await passing(['big-room', ...size, ...whereIs(service)])
     expect(totals.updates).toBeGreaterThan(totals.sends * 60)
-    const served = seconds_log.find(({ phase }) => phase === 'play')!.servers
+    const served = secondsLog.find(({ phase }) => phase === 'play')!.servers
     const sessions = served.filter((server) => server.sessions > 0)
     expect(sessions).toHaveLength(2)
     expect(sessions.reduce((sum, server) => sum + server.sessions, 0)).toBe(63)

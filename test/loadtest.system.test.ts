@@ -28,8 +28,8 @@ describe('a planted fault', () => {
   const fronts: FaultyFront[] = []
   const outcomes = new Map<FaultName | 'none', LoadOutcome>()
 
-  const steady = async (ws_url: string): Promise<LoadOutcome> => {
-    const where = ['--control', service.control_url, '--ws', ws_url, '--metrics', service.admin_url]
+  const steady = async (wsUrl: string): Promise<LoadOutcome> => {
+    const where = ['--control', service.controlUrl, '--ws', wsUrl, '--metrics', service.adminUrl]
     const run = await startLoad(['steady', ...STEADY, ...where])
     return run.outcome
   }
@@ -37,17 +37,17 @@ describe('a planted fault', () => {
   beforeAll(async () => {
     service = await startService({
       rooms: await loadRooms(ROOMS),
-      node: { session_messages_per_second: 100_000, new_rooms_per_minute: 0 },
+      node: { sessionMessagesPerSecond: 100_000, newRoomsPerMinute: 0 },
     })
     const left: (FaultName | 'none')[] = ['none', ...NAMES]
-    const one_after_another = async (): Promise<void> => {
+    const oneAfterAnother = async (): Promise<void> => {
       for (let name = left.pop(); name !== undefined; name = left.pop()) {
-        const front = await faultyFront(service.ws_url, name === 'none' ? {} : FAULTS[name]())
+        const front = await faultyFront(service.wsUrl, name === 'none' ? {} : FAULTS[name]())
         fronts.push(front)
-        outcomes.set(name, await steady(front.ws_url))
+        outcomes.set(name, await steady(front.wsUrl))
       }
     }
-    await Promise.all([one_after_another(), one_after_another()])
+    await Promise.all([oneAfterAnother(), oneAfterAnother()])
   })
   afterAll(async () => {
     for (const front of fronts) front.close()
@@ -61,21 +61,21 @@ describe('a planted fault', () => {
   }
 
   it.each(NAMES)('of one %s is found, by its check, and decides the exit code', (name) => {
-    const { exit_code, output, report } = outcomeOf(name)
+    const { exit_code: exitCode, output, report } = outcomeOf(name)
     const found = report().checks.find((check) => check.name === FOUND_BY[name])
     expect(found, output).toMatchObject({ name: FOUND_BY[name], violations: 1 })
     expect(found?.examples.length).toBe(1)
     expect(output).toContain(FOUND_BY[name])
-    expect({ exit_code, passed: report().passed }).toEqual({ exit_code: 1, passed: false })
+    expect({ exit_code: exitCode, passed: report().passed }).toEqual({ exit_code: 1, passed: false })
   })
 
   it('is not found where there is none', () => {
-    const { exit_code, output, report } = outcomeOf('none')
+    const { exit_code: exitCode, output, report } = outcomeOf('none')
     const { checks, failures, passed } = report()
     expect(
       checks.filter(({ violations }) => violations !== 0),
       output,
     ).toEqual([])
-    expect({ failures, passed, exit_code }).toEqual({ failures: [], passed: true, exit_code: 0 })
+    expect({ failures, passed, exit_code: exitCode }).toEqual({ failures: [], passed: true, exit_code: 0 })
   })
 })

@@ -20,7 +20,7 @@ export default defineRoom({
   type: 'lobby',
   messages: { say: { data: v.object({ text: v.string() }) } },
   create: () => ({ said: [] as string[] }),
-  on_message(state, input) {
+  onMessage(state, input) {
     state.said.push(input.data.text)
   },
 })

@@ -12,42 +12,42 @@ describe('a node that another one takes for dead, and that lives', () => {
   afterAll(() => cluster.close())
 
   it('keeps its clients in their rooms: they miss nothing of what happens there', async () => {
-    const room_id = 'ledger-journal:far'
+    const roomId = 'ledger-journal:far'
     const nodes = await cluster.local(2)
     const login = await cluster.login()
-    const [host] = await cluster.playersAt(login, room_id, nodes.slice(0, 1))
-    const [owner, other] = await cluster.ownerFirst(login, room_id, nodes)
-    const guest = await cluster.player(login, room_id, other)
+    const [host] = await cluster.playersAt(login, roomId, nodes.slice(0, 1))
+    const [owner, other] = await cluster.ownerFirst(login, roomId, nodes)
+    const guest = await cluster.player(login, roomId, other)
     const seatOfGuest = async () =>
-      (await cluster.room(room_id))?.members.find(({ member_id }) => member_id === guest.id)
+      (await cluster.room(roomId))?.members.find(({ member_id: memberId }) => memberId === guest.id)
 
     // What the owner would see if the guest's node stood still for longer than its lease.
     await until('the owner takes the node for dead', async () => {
-      await cluster.store.records.write([{ remove: leaseKey(other!.node_id) }])
+      await cluster.store.records.write([{ remove: leaseKey(other!.nodeId) }])
       return (await seatOfGuest())?.connected === false
     })
     await until('the guest is in the room again', async () => (await seatOfGuest())?.connected === true)
-    expect((await seatOfGuest())?.node_id).toBe(other!.node_id)
+    expect((await seatOfGuest())?.node_id).toBe(other!.nodeId)
     await host!.add()
     await guest.add()
     await until('the guest has heard of it', async () => guest.room.state.total === 2)
     expect(guest.client.stats.reconnects).toBe(0)
-    expect(owner!.node_id).not.toBe(other!.node_id)
-    await expectIntact(cluster, room_id, [host!, guest])
+    expect(owner!.nodeId).not.toBe(other!.nodeId)
+    await expectIntact(cluster, roomId, [host!, guest])
   })
 
   /** What is kept nowhere cannot be taken over, only lost. */
   it('keeps its rooms that nobody could go on with, while its lease stands', async () => {
-    const own = await TestCluster.start({ redis: 'memory', lease_ms: 4000 })
+    const own = await TestCluster.start({ redis: 'memory', leaseMs: 4000 })
     try {
-      const room_id = 'ledger-none:near'
+      const roomId = 'ledger-none:near'
       const nodes = await own.local(2)
       const login = await own.login()
-      const players = await own.playersAt(login, room_id, nodes)
+      const players = await own.playersAt(login, roomId, nodes)
       await players[0]!.add()
-      const [owner, other] = await own.ownerFirst(login, room_id, nodes)
+      const [owner, other] = await own.ownerFirst(login, roomId, nodes)
       // The owner cannot be told anything for a moment.
-      await asAdmin(own.redis_url, async (redis) => {
+      await asAdmin(own.redisUrl, async (redis) => {
         await until('the owner is taken for dead', async () => {
           await redis.call('CLIENT', 'KILL', 'TYPE', 'pubsub')
           return (await own.metric(other!, 'service_nodes_gone_total')) > 0
@@ -55,8 +55,8 @@ describe('a node that another one takes for dead, and that lives', () => {
       })
       await players[1]!.add()
       expect(players[0]!.room.status).toBe('joined')
-      expect((await own.owner(login, room_id)).node_id).toBe(owner!.node_id)
-      await expectIntact(own, room_id, players)
+      expect((await own.owner(login, roomId)).nodeId).toBe(owner!.nodeId)
+      await expectIntact(own, roomId, players)
     } finally {
       await own.close()
     }

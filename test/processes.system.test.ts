@@ -12,10 +12,10 @@ import { addRedisUser } from './support/redis-users.ts'
 const INTERNAL_TOKEN = 'internal-token-of-the-process-tests'
 
 let redis: RedisServer
-let redis_urls: { readonly control: string; readonly node: string }
+let redisUrls: { readonly control: string; readonly node: string }
 beforeAll(async () => {
   redis = await startRedis()
-  redis_urls = {
+  redisUrls = {
     control: await addRedisUser(redis.url, 'roomful-control'),
     node: await addRedisUser(redis.url, 'roomful-node'),
   }
@@ -25,16 +25,16 @@ afterAll(() => redis.close())
 /** Control and one node as processes of their own, each as its own user of one Redis. */
 async function deployment() {
   const control = runProgram(['control'], {
-    REDIS_URL: redis_urls.control,
+    REDIS_URL: redisUrls.control,
     KEYRING_SECRET: 'a-keyring-secret-of-32-characters',
     INTERNAL_TOKEN,
     CONTROL_PORT: '0',
   })
-  const [, control_url] = (await control.said(/ready: api (http:\/\/[\d.:]+)/)) as [string, string]
-  const node_env = {
-    REDIS_URL: redis_urls.node,
+  const [, controlUrl] = (await control.said(/ready: api (http:\/\/[\d.:]+)/)) as [string, string]
+  const nodeEnv = {
+    REDIS_URL: redisUrls.node,
     INTERNAL_TOKEN,
-    CONTROL_URL: control_url,
+    CONTROL_URL: controlUrl,
     WS_PORT: '0',
     ADMIN_PORT: '0',
     DRAIN_SECONDS: '0',
@@ -42,15 +42,15 @@ async function deployment() {
   }
   const startNode = async (
     env: Record<string, string> = {},
-    node = runProgram(['dataplane'], { ...node_env, ...env }),
+    node = runProgram(['dataplane'], { ...nodeEnv, ...env }),
   ) => {
-    const [, ws_url, admin_url] = (await node.said(
+    const [, wsUrl, adminUrl] = (await node.said(
       /ready: websocket (ws:\/\/[\d.:]+), admin (http:\/\/[\d.:]+)/,
     )) as [string, string, string]
-    return { node, ws_url, admin_url }
+    return { node, ws_url: wsUrl, admin_url: adminUrl }
   }
   const post = async (path: string, body: object) => {
-    const response = await fetch(`${control_url}${path}`, {
+    const response = await fetch(`${controlUrl}${path}`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify(body),
@@ -58,15 +58,15 @@ async function deployment() {
     return (await response.json()) as { id: string; token: string }
   }
   const { id: projectId } = await post('/projects', { name: 'processes' })
-  const { id: key_id } = await post(`/projects/${projectId}/keys`, { name: 'of a game' })
-  const { token } = await post('/tokens', { project_id: projectId, key_id })
-  const revoke = () => post(`/projects/${projectId}/keys/${key_id}/revoke`, {})
-  return { startNode, node_env, credentials: { projectId, token }, key_id, revoke }
+  const { id: keyId } = await post(`/projects/${projectId}/keys`, { name: 'of a game' })
+  const { token } = await post('/tokens', { project_id: projectId, key_id: keyId })
+  const revoke = () => post(`/projects/${projectId}/keys/${keyId}/revoke`, {})
+  return { startNode, node_env: nodeEnv, credentials: { projectId, token }, key_id: keyId, revoke }
 }
 
 /** Joins as soon as the room can be had: a dead owner's lease has to run out first. */
-const joinCounter = async (ws_url: string, credentials: { projectId: string; token: string }) => {
-  const client = await connect(ws_url, credentials)
+const joinCounter = async (wsUrl: string, credentials: { projectId: string; token: string }) => {
+  const client = await connect(wsUrl, credentials)
   return vi.waitFor(
     async () => ({ client, room: await client.join<typeof counter>('counter', { key: 'kept' }) }),
     10_000,
@@ -94,11 +94,11 @@ describe('a node as a process', () => {
   })
 
   it('is the only one with its NODE_ID: another is refused with 2, and it goes on unharmed', async () => {
-    const { startNode, node_env, credentials } = await deployment()
+    const { startNode, node_env: nodeEnv, credentials } = await deployment()
     const name = { NODE_ID: 'the-one', NODE_LEASE_MS: '2000' }
     const first = await startNode(name)
     const { client, room } = await joinCounter(first.ws_url, credentials)
-    const second = runProgram(['dataplane'], { ...node_env, ...name })
+    const second = runProgram(['dataplane'], { ...nodeEnv, ...name })
     let sent = 0
     while (second.child.exitCode === null) {
       await room.send('inc', { by: 1 })
@@ -132,13 +132,13 @@ describe('a node as a process', () => {
   })
 
   it('keeps its lease, and its players, when it has no file descriptor left', async () => {
-    const { startNode, node_env, credentials } = await deployment()
-    const env = { ...node_env, NODE_ID: 'full', NODE_LEASE_MS: '1000' }
-    const { ws_url } = await startNode({}, runLimited(100, ['dataplane'], env))
-    const { client, room } = await joinCounter(ws_url, credentials)
+    const { startNode, node_env: nodeEnv, credentials } = await deployment()
+    const env = { ...nodeEnv, NODE_ID: 'full', NODE_LEASE_MS: '1000' }
+    const { ws_url: wsUrl } = await startNode({}, runLimited(100, ['dataplane'], env))
+    const { client, room } = await joinCounter(wsUrl, credentials)
     let refused = 0
     const sockets = Array.from({ length: 120 }, () =>
-      createConnection(Number(new URL(ws_url).port), '127.0.0.1')
+      createConnection(Number(new URL(wsUrl).port), '127.0.0.1')
         .on('error', () => {})
         .on('close', () => {
           refused += 1
@@ -158,11 +158,11 @@ describe('a node as a process', () => {
 
   it('drains over HTTP: tells its clients, and ends with 0', async () => {
     const { startNode, credentials } = await deployment()
-    const { node, ws_url, admin_url } = await startNode()
-    const { client } = await joinCounter(ws_url, credentials)
+    const { node, ws_url: wsUrl, admin_url: adminUrl } = await startNode()
+    const { client } = await joinCounter(wsUrl, credentials)
     const statuses: string[] = []
     client.onConnectionChange((status) => void statuses.push(status))
-    const response = await fetch(`${admin_url}/admin/drain`, {
+    const response = await fetch(`${adminUrl}/admin/drain`, {
       method: 'POST',
       headers: { 'x-service-internal-token': INTERNAL_TOKEN },
     })
@@ -192,7 +192,7 @@ async function refusal(url: string, command: string, ...args: string[]): Promise
 describe('the two users of Redis', () => {
   // Game code runs in nodes: with a node's password, it must not be able to let in whoever control has shut out.
   it('have every right they need, and neither can do what is the other’s', async () => {
-    const { startNode, credentials, key_id, revoke } = await deployment()
+    const { startNode, credentials, key_id: keyId, revoke } = await deployment()
     const first = await startNode()
     const second = await startNode()
     const before = await joinCounter(first.ws_url, credentials)
@@ -206,8 +206,8 @@ describe('the two users of Redis', () => {
     expect(await ended).toBe('key_revoked')
     expect(await refusals()).toEqual([])
 
-    const { control, node } = redis_urls
-    const key = `roomful:{control}:key:${key_id}`
+    const { control, node } = redisUrls
+    const key = `roomful:{control}:key:${keyId}`
     const room = `roomful:{room:${credentials.projectId}/counter:kept}:record`
     const tries = await Promise.all([
       refusal(node, 'HSET', key, 'v', 'active'),

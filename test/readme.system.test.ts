@@ -27,8 +27,8 @@ export {}
 const COMPILES_MS = 90_000
 
 let folder = ''
-let readme_room = ''
-let readme_client = ''
+let readmeRoom = ''
+let readmeClient = ''
 let service: TestService
 
 beforeAll(async () => {
@@ -36,10 +36,10 @@ beforeAll(async () => {
   await symlink(join(root, 'node_modules'), join(folder, 'node_modules'), 'junction')
   await writeFile(join(folder, 'package.json'), JSON.stringify({ type: 'module' }))
   const [room, client] = codeOf('README.md', 'ts')
-  readme_room = room!
-  readme_client = client!
+  readmeRoom = room!
+  readmeClient = client!
   await mkdir(join(folder, 'rooms'))
-  await writeFile(join(folder, 'rooms/duel.ts'), readme_room)
+  await writeFile(join(folder, 'rooms/duel.ts'), readmeRoom)
   const options = { extends: `${root}tsconfig.json`, include: ['*.ts', 'rooms'] }
   const compilerOptions = {
     paths: { roomful: [`${root}dataplane/index.ts`], 'roomful/client': [`${root}client/index.ts`] },
@@ -67,13 +67,13 @@ async function complaints(files: Record<string, string>): Promise<string> {
 
 describe('the README', { timeout: COMPILES_MS }, () => {
   it('has a room and a client whose types fit together', async () => {
-    expect(await complaints({ 'client.ts': `${readme_client}\n${GIVEN}` })).toBe('')
-    const wrong = readme_client.replace('power: 10', "power: 'ten'")
+    expect(await complaints({ 'client.ts': `${readmeClient}\n${GIVEN}` })).toBe('')
+    const wrong = readmeClient.replace('power: 10', "power: 'ten'")
     expect(await complaints({ 'client.ts': `${wrong}\n${GIVEN}` })).toMatch(/client\.ts.*error TS/)
   })
 
   it('has a room and a client that play', async () => {
-    const { project_id, token } = await service.login()
+    const { projectId, token } = await service.login()
     // The snippet as it stands, but for where the service is and the functions it leaves to the reader.
     const program = `
       import { writeFileSync } from 'node:fs'
@@ -81,9 +81,9 @@ describe('the README', { timeout: COMPILES_MS }, () => {
       const draw = (hp: unknown) => void seen.push({ hp: Object.values(hp as object) })
       const shake = (_target: string, hp: number) => void seen.push({ hit: hp })
       globalThis.fetch = async () => new Response(${JSON.stringify(token)})
-      const other = await connect('${service.ws_url}', { projectId: '${project_id}', token: '${token}' })
+      const other = await connect('${service.wsUrl}', { projectId: '${projectId}', token: '${token}' })
       await other.join('duel', { key: 'table-7' })
-      ${readme_client.replace('ws://localhost:4000', service.ws_url).replace('prj_…', project_id)}
+      ${readmeClient.replace('ws://localhost:4000', service.wsUrl).replace('prj_…', projectId)}
       other.close()
       client.close()
       console.log(JSON.stringify(seen))
@@ -101,8 +101,8 @@ describe('the README', { timeout: COMPILES_MS }, () => {
   it('has calls of the control API that it answers', async () => {
     const [shell] = codeOf('README.md', 'sh', 'The token between them')
     const calls = shell!.trim().split('\n')
-    const call = async (line: string, project_id = '') => {
-      const command = line.replace('localhost:3000', service.control_url).replace('prj_…', project_id)
+    const call = async (line: string, projectId = '') => {
+      const command = line.replace('localhost:3000', service.controlUrl).replace('prj_…', projectId)
       return JSON.parse((await run('sh', ['-c', `${command} --silent --show-error --noproxy '*'`])).stdout)
     }
     expect(calls).toHaveLength(2)
@@ -205,8 +205,8 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
 
   it('docs/operations.md shows a backend that passes a trace on', async () => {
     const [code] = codeOf('docs/operations.md', 'js', 'Traces')
-    const { project_id } = await service.login()
-    const { secret } = await service.call('POST', `/projects/${project_id}/keys`, {})
+    const { projectId } = await service.login()
+    const { secret } = await service.call('POST', `/projects/${projectId}/keys`, {})
     const sent: Headers[] = []
     const listening = (url: string, init: { headers: Headers }) => {
       sent.push(init.headers)
@@ -214,7 +214,7 @@ describe('the guides', { timeout: COMPILES_MS }, () => {
     }
     const given = ['fetch', 'KEY_SECRET', 'PROJECT_ID', 'CONTROL_URL']
     const tokenFor = new Function(...given, `${code}\nreturn tokenFor`)(
-      ...[listening, secret, project_id, service.control_url],
+      ...[listening, secret, projectId, service.controlUrl],
     )
     const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
     expect(await tokenFor({ headers: new Headers({ traceparent }) }, 'player-1')).toMatch(/^v4\.public\./)

@@ -22,31 +22,31 @@ describe.each(Object.entries(SHAPES))('nodes on %s', (_, start) => {
   it('play together, and go on by themselves when a master is killed', async () => {
     const { redis, kill } = await start()
     onTestFinished(() => redis.close())
-    const cluster = await TestCluster.start({ redis: { url: redis.url }, lease_ms: 1000 })
+    const cluster = await TestCluster.start({ redis: { url: redis.url }, leaseMs: 1000 })
     onTestFinished(() => cluster.close())
     const nodes = await cluster.processes(2)
     const login = await cluster.login()
     const rooms = ['ledger-journal:a', 'ledger-journal:b', 'ledger-journal:c', 'ledger-snapshot:d']
     const players = await Promise.all(
-      rooms.map(async (room_id) => ({ room_id, here: await cluster.playersAt(login, room_id, nodes) })),
+      rooms.map(async (roomId) => ({ room_id: roomId, here: await cluster.playersAt(login, roomId, nodes) })),
     )
     const everybody = players.flatMap(({ here }) => here)
     const stops = everybody.map((player) => player.play(20))
     const farther = (by: number) => {
       const goals = new Map(everybody.map((player) => [player, player.acked + by]))
       // Sentinels that do not agree at once vote again some seconds later.
-      const agreed_ms = 40_000
+      const agreedMs = 40_000
       return until(
         'everybody plays on',
         async () => everybody.every((player) => player.acked >= goals.get(player)!),
-        agreed_ms,
+        agreedMs,
       )
     }
     await farther(20)
     await kill()
     await farther(40)
     await Promise.all(stops.map((stop) => stop()))
-    for (const { room_id, here } of players) await expectIntact(cluster, room_id, here)
+    for (const { room_id: roomId, here } of players) await expectIntact(cluster, roomId, here)
     for (const { errors } of everybody) expect(errors).toEqual([])
   })
 })

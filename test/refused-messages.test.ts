@@ -6,7 +6,7 @@ import { startService, type TestService } from './support/service.ts'
 describe('a client that comes back', () => {
   let service: TestService
   beforeAll(async () => {
-    service = await startService({ node: { max_unacked_messages: 3 } })
+    service = await startService({ node: { maxUnackedMessages: 3 } })
   })
   afterAll(() => service.close())
 
@@ -15,20 +15,20 @@ describe('a client that comes back', () => {
 
   /** Refs 2 to 11 were refused, 12 was applied, and the client sends all of them again. Tells what it is answered, in order. */
   async function sendsAgain(key: string, settled?: number): Promise<string[]> {
-    const { project_id, token } = await service.login()
-    const room_id = `counter:${key}`
+    const { projectId, token } = await service.login()
+    const roomId = `counter:${key}`
     /** One after the other: the node keeps no more of a member that are not settled than the room keeps refusals. */
     const send = async (client: TestClient, from: number): Promise<void> => {
       for (let ref = from; ref < LAST; ref++) {
-        client.send({ t: 'message', room_id, type: 'nonsense', data: null, ref })
+        client.send({ t: 'message', room_id: roomId, type: 'nonsense', data: null, ref })
         const { code } = await client.next('error', (error) => error.ref === ref)
         if (code !== 'outcome_unknown') await client.next('ack', (ack) => ack.ref >= ref)
       }
-      client.send({ t: 'message', room_id, type: 'inc', data: {}, ref: LAST })
+      client.send({ t: 'message', room_id: roomId, type: 'inc', data: {}, ref: LAST })
     }
-    const client = await TestClient.open(service.ws_url)
-    client.send({ t: 'hello', project_id, token })
-    const { session_id, resume_token } = await client.next('welcome')
+    const client = await TestClient.open(service.wsUrl)
+    client.send({ t: 'hello', project_id: projectId, token })
+    const { session_id: sessionId, resume_token: resumeToken } = await client.next('welcome')
     client.send({ t: 'join', ref: 1, room_type: 'counter', options: { key } })
     const { epoch, seq } = await client.next('state.snapshot')
     await send(client, FIRST)
@@ -36,13 +36,17 @@ describe('a client that comes back', () => {
     client.ws.terminate()
     await client.closed
 
-    const back = await TestClient.open(service.ws_url)
-    const rooms = [{ room_id, epoch, seq, ...(settled !== undefined && { settled }) }]
-    back.send({ t: 'hello', project_id, resume: { session_id, resume_token, rooms } })
+    const back = await TestClient.open(service.wsUrl)
+    const rooms = [{ room_id: roomId, epoch, seq, ...(settled !== undefined && { settled }) }]
+    back.send({
+      t: 'hello',
+      project_id: projectId,
+      resume: { session_id: sessionId, resume_token: resumeToken, rooms },
+    })
     await back.next('welcome')
     for (let i = 0; i < 3; i++) await back.next('error')
     await send(back, settled === undefined ? FIRST : settled + 1)
-    back.send({ t: 'message', room_id, type: 'inc', data: {}, ref: LAST + 1 })
+    back.send({ t: 'message', room_id: roomId, type: 'inc', data: {}, ref: LAST + 1 })
     await back.next('ack', ({ ref }) => ref === LAST + 1)
     expect(back.received.findLast(({ t }) => t === 'state.patch')).toMatchObject({ ops: [{ value: 2 }] })
     back.ws.terminate()

@@ -7,7 +7,7 @@ import { asAdmin } from './support/redis-admin.ts'
 const booth = defineRoom({
   type: 'booth',
   durability: 'journal',
-  idle_seconds: 0,
+  idleSeconds: 0,
   create: () => ({ visits: 0 }),
 })
 
@@ -21,12 +21,12 @@ afterAll(() => cluster.close())
 it('one token makes so many rooms in a minute, at all nodes together, and they leave nothing behind', async () => {
   const nodes = await cluster.local(2, {
     rooms: [booth],
-    joins_per_second: 1000,
-    new_rooms_per_minute: 20,
+    joinsPerSecond: 1000,
+    newRoomsPerMinute: 20,
   })
-  const { project_id: projectId, token } = await cluster.login()
+  const { projectId, token } = await cluster.login()
   const clients = await Promise.all(
-    [0, 1, 2, 3].map((n) => connect(nodes[n % 2]!.ws_url, { projectId, token })),
+    [0, 1, 2, 3].map((n) => connect(nodes[n % 2]!.wsUrl, { projectId, token })),
   )
   const answers = await Promise.all(
     clients.map(async (client, n) => {
@@ -52,11 +52,11 @@ it('one token makes so many rooms in a minute, at all nodes together, and they l
 
   for (const client of clients) client.close()
   await cluster.reset()
-  const lives = await asAdmin(cluster.redis_url, async (redis) => {
+  const lives = await asAdmin(cluster.redisUrl, async (redis) => {
     const keys = await redis.keys(`*{room:${projectId}/*`)
     return Promise.all(keys.map(async (key) => ({ key, ttl_ms: await redis.pttl(key) })))
   })
   expect(lives).toHaveLength(made)
-  for (const { ttl_ms } of lives) expect(ttl_ms).toBeLessThanOrEqual(120_000)
-  expect(Math.min(...lives.map(({ ttl_ms }) => ttl_ms))).toBeGreaterThan(0)
+  for (const { ttl_ms: ttlMs } of lives) expect(ttlMs).toBeLessThanOrEqual(120_000)
+  expect(Math.min(...lives.map(({ ttl_ms: ttlMs }) => ttlMs))).toBeGreaterThan(0)
 })

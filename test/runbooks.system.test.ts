@@ -48,7 +48,7 @@ let control: Control
 let node: Program
 /** Every control process that was started. */
 const controls: Program[] = []
-let ws_url = ''
+let wsUrl = ''
 let env: Record<string, string>
 
 const OPERATOR = { authorization: 'Bearer operator-of-the-runbooks' }
@@ -67,13 +67,13 @@ beforeAll(async () => {
   control = await startControl(redis.url, OLD_SECRET)
   const common = { REDIS_URL: redis.url, INTERNAL_TOKEN: INTERNAL, NODE_ID: 'node-1', DRAIN_SECONDS: '1' }
   node = startProgram(['dataplane'], { ...common, CONTROL_URL: control.url, WS_PORT: '0', ADMIN_PORT: '0' })
-  const [, websocket, admin_url] = await node.said(/ready: websocket (ws:[^,]+), admin (http:\/\/[\d.:]+)/)
-  ws_url = websocket!
+  const [, websocket, adminUrl] = await node.said(/ready: websocket (ws:[^,]+), admin (http:\/\/[\d.:]+)/)
+  wsUrl = websocket!
   env = {
     PATH: `${folder}:${process.env.PATH}`,
     HOME: folder,
     CONTROL: control.url,
-    NODE: admin_url!,
+    NODE: adminUrl!,
     OPERATOR_TOKEN: 'operator-of-the-runbooks',
     INTERNAL_TOKEN: INTERNAL,
     REDIS_URL: redis.url,
@@ -93,9 +93,9 @@ interface Control {
   readonly url: string
 }
 
-async function startControl(redis_url: string, secret: string): Promise<Control> {
+async function startControl(redisUrl: string, secret: string): Promise<Control> {
   const program = startProgram(['control'], {
-    REDIS_URL: redis_url,
+    REDIS_URL: redisUrl,
     CONTROL_PORT: '0',
     CONTROL_API_TOKENS: 'operator-of-the-runbooks',
     INTERNAL_TOKEN: INTERNAL,
@@ -220,17 +220,17 @@ describe('docs/operations.md, as it is typed', () => {
     const key = await makeKey(control.url)
     const both = await startControl(redis.url, `${OLD_SECRET},${NEW_SECRET}`)
     const swapped = await startControl(redis.url, `${NEW_SECRET},${OLD_SECRET}`)
-    const made_in_step_2 = await makeKey(swapped.url)
-    expect(await canIssue(both.url, made_in_step_2)).toBe(true)
+    const madeInStep2 = await makeKey(swapped.url)
+    expect(await canIssue(both.url, madeInStep2)).toBe(true)
     await type(rekey!, { NEW_SECRET, OLD_SECRET })
     const done = await startControl(redis.url, NEW_SECRET)
-    expect([await canIssue(done.url, key), await canIssue(done.url, made_in_step_2)]).toEqual([true, true])
+    expect([await canIssue(done.url, key), await canIssue(done.url, madeInStep2)]).toEqual([true, true])
     await Promise.all([both, swapped, done].map(end))
   })
 
   it('looks at a cluster, and at a room that may be stuck', async () => {
     const { token, PROJECT } = await loginTo(control.url)
-    const client = await connect(ws_url, { projectId: PROJECT, token })
+    const client = await connect(wsUrl, { projectId: PROJECT, token })
     const room = await client.join<typeof arena>('arena', { key: 'stuck' })
     await room.send('move', { x: 1, y: 2 })
     const [look] = blocks(runbooks, 'sh')
@@ -250,7 +250,7 @@ describe('docs/operations.md, as it is typed', () => {
   it('shows a room that was put in quarantine, and puts it back', async () => {
     const { token, PROJECT } = await loginTo(control.url)
     const which = { PROJECT, ROOM: 'counter:aside' }
-    const client = await connect(ws_url, { projectId: PROJECT, token })
+    const client = await connect(wsUrl, { projectId: PROJECT, token })
     const room = await client.join('counter', { key: 'aside' })
     await room.send('inc', { by: 3 })
     const stem = `roomful:{room:${PROJECT}/counter:aside}`
@@ -268,17 +268,17 @@ describe('docs/operations.md, as it is typed', () => {
         .exec()
       await expect(room.send('inc', { by: 4 })).rejects.toMatchObject({ code: 'not_in_room' })
       client.close()
-      const [show, put_back] = commands('A room was put in quarantine')
+      const [show, putBack] = commands('A room was put in quarantine')
       const shown = await type(show!, which)
       expect(shown).toContain(`${stem}:quarantine\n`)
       expect(shown).toMatch(/^damaged: a room record of \d+ bytes is damaged/m)
       expect((await readFile(join(folder, 'snapshot.bin'))).subarray(0, -1)).toEqual(damaged)
       await admin.set(`${stem}:quarantine:snapshot`, sound)
-      expect(await type(put_back!, which)).toBe('put back\n')
-      const again = await connect(ws_url, { projectId: PROJECT, token })
+      expect(await type(putBack!, which)).toBe('put back\n')
+      const again = await connect(wsUrl, { projectId: PROJECT, token })
       expect((await again.join('counter', { key: 'aside' })).state).toEqual({ count: 3 })
       again.close()
-      await expect(type(put_back!, which)).resolves.toContain('nothing is in quarantine')
+      await expect(type(putBack!, which)).resolves.toContain('nothing is in quarantine')
     } finally {
       admin.disconnect()
     }
@@ -296,30 +296,30 @@ describe('docs/operations.md, as it is typed', () => {
   })
 
   it('has a cluster after a first deployment by hand', async () => {
-    const [secrets, on_control, on_node, project] = commands('A first deployment') as [
+    const [secrets, onControl, onNode, project] = commands('A first deployment') as [
       string,
       string,
       string,
       string,
     ]
     await symlink(join(root, 'examples'), join(folder, 'rooms'))
-    const [port, admin_port, ws_port] = [await freePort(), await freePort(), await freePort()].map(String)
+    const [port, adminPort, wsPort] = [await freePort(), await freePort(), await freePort()].map(String)
     const here = (block: string) =>
       block
         .replaceAll('/etc/roomful', folder)
         .replaceAll('redis://redis.internal:6379', redis.url)
         .replaceAll('control.internal:3000', `127.0.0.1:${port}`)
-        .replaceAll('node-1.internal:9100', `127.0.0.1:${admin_port}`)
+        .replaceAll('node-1.internal:9100', `127.0.0.1:${adminPort}`)
     await type(here(secrets))
     // A deployment of its own in the same Redis.
     const own = {
       KEY_PREFIX: 'first:',
       CONTROL_PORT: port!,
-      ADMIN_PORT: admin_port!,
-      WS_PORT: ws_port!,
+      ADMIN_PORT: adminPort!,
+      WS_PORT: wsPort!,
       INTERNAL_TOKEN: '',
     }
-    const started = [on_control, on_node].map((block) => start(here(block), own))
+    const started = [onControl, onNode].map((block) => start(here(block), own))
     try {
       await started[0]!.said(/ready/)
       const made = JSON.parse(await type(here(project)))
@@ -332,7 +332,7 @@ describe('docs/operations.md, as it is typed', () => {
       })
       const { token } = (await issued.json()) as { token: string }
       await started[1]!.said(/ready/)
-      const client = await connect(`ws://127.0.0.1:${ws_port}`, { projectId: made.id, token })
+      const client = await connect(`ws://127.0.0.1:${wsPort}`, { projectId: made.id, token })
       const room = await client.join('counter', { key: 'first' })
       await room.send('inc', { by: 3 })
       expect(room.state).toEqual({ count: 3 })
@@ -360,7 +360,7 @@ describe('docs/operations.md, as it is typed', () => {
 
   it('is joined by docs/reference.md, whose look at a node tells what the page shows', async () => {
     const { token, PROJECT } = await loginTo(control.url)
-    const client = await connect(ws_url, { projectId: PROJECT, token })
+    const client = await connect(wsUrl, { projectId: PROJECT, token })
     await client.join('arena', { key: 'lobby-1' })
     const [look] = codeOf('docs/reference.md', 'sh', 'Admin')
     const [shown] = codeOf('docs/reference.md', 'json', 'Admin')
@@ -382,11 +382,11 @@ describe('docs/operations.md, as it is typed', () => {
 describe('the runbooks', () => {
   it('name the alerts that link to them, and no others', async () => {
     const { groups } = parse(await readFile(join(root, 'deploy/prometheus/alerts.yml'), 'utf8')) as {
-      groups: { rules: { alert: string; annotations: { runbook_url: string } }[] }[]
+      groups: { rules: { alert: string; annotations: { runbookUrl: string } }[] }[]
     }
     const linked = groups
       .flatMap(({ rules }) => rules)
-      .map(({ alert, annotations }) => `${annotations.runbook_url.split('#')[1]}: ${alert}`)
+      .map(({ alert, annotations }) => `${annotations.runbookUrl.split('#')[1]}: ${alert}`)
     const named = [...sections].flatMap(([heading, text]) => {
       const alerts = /^\*(Roomful[^*]+)\*/m.exec(text)?.[1] ?? ''
       const anchor = heading.toLowerCase().replaceAll(' ', '-')

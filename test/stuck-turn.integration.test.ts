@@ -18,7 +18,7 @@ const clients: { close(): void }[] = []
 beforeAll(async () => {
   // A process that is kept from running for longer than its lease is taken for dead before it can write down which message it was. On a
   // busy machine its watchdog, which counts its own ticks, may need more than two seconds for the 800 ms of the limit.
-  cluster = await TestCluster.start({ lease_ms: 8000 })
+  cluster = await TestCluster.start({ leaseMs: 8000 })
   nodes = await cluster.processes(4, { ROOMS_DIR })
   login = await cluster.login()
 })
@@ -29,10 +29,10 @@ afterAll(async () => {
 
 /** Takes a seat by way of `node`. */
 async function join(key: string, node: NodeProcess): Promise<Room<typeof looper>> {
-  const { project_id: projectId, token } = login
+  const { projectId, token } = login
   let first = true
   const doors = () => {
-    const at = first ? [node.ws_url] : cluster.doors()
+    const at = first ? [node.wsUrl] : cluster.doors()
     first = false
     return at
   }
@@ -60,9 +60,9 @@ it('a message whose handler never returns ends one node, is refused, and the roo
     const before = alive()
     const refused = expect(room.send('loop')).rejects.toMatchObject(FAILED)
     await expect(owner.ended).resolves.toBeNull()
-    const ended_at = performance.now()
+    const endedAt = performance.now()
     await neighbour.send('add')
-    expect(performance.now() - ended_at).toBeLessThan(PAUSE_MS)
+    expect(performance.now() - endedAt).toBeLessThan(PAUSE_MS)
     await refused
     expect(alive()).toEqual(before.filter((node) => node !== owner))
     const line = owner
@@ -71,9 +71,9 @@ it('a message whose handler never returns ends one node, is refused, and the roo
       .find((text) => text.includes('"level":"fatal"'))
     expect(JSON.parse(line!)).toMatchObject({
       room_type: 'looper',
-      hook: 'on_message',
+      hook: 'onMessage',
       message_type: 'loop',
-      node_id: owner.node_id,
+      node_id: owner.nodeId,
       limit_ms: 800,
       noted: true,
     })
@@ -82,7 +82,7 @@ it('a message whose handler never returns ends one node, is refused, and the roo
     expect(neighbour.state.count).toBe(1 + time)
     const heir = await ownerOf('loops')
     expect(
-      await cluster.metric(heir, 'service_room_turns_stuck_total{room_type="looper",hook="on_message"}'),
+      await cluster.metric(heir, 'service_room_turns_stuck_total{room_type="looper",hook="onMessage"}'),
     ).toBe(1)
   }
 
@@ -97,8 +97,8 @@ it('a message whose handler never returns ends one node, is refused, and the roo
 it('a loop behind an await is told of, with the room types that it can be', async () => {
   const node = await cluster.processes(1, { ROOMS_DIR }).then(([first]) => first!)
   for (const other of alive()) other.kill()
-  const { project_id: projectId, token } = login
-  const client = await connect(node.ws_url, { projectId, token })
+  const { projectId, token } = login
+  const client = await connect(node.wsUrl, { projectId, token })
   clients.push(client)
   client.join<typeof looper>('looper', { key: 'awaits', loop_in_admit: true }).catch(() => undefined)
   await expect

@@ -20,7 +20,7 @@ const HASTY = {
   OTEL_BSP_MAX_QUEUE_SIZE: '100',
   OTEL_BSP_MAX_EXPORT_BATCH_SIZE: '20',
 }
-const config = { service_name: 'roomful-test', headers: [] }
+const config = { serviceName: 'roomful-test', headers: [] }
 
 const stub = (environment: Readonly<Record<string, string>>): void => {
   for (const [name, value] of Object.entries(environment)) vi.stubEnv(name, value)
@@ -33,7 +33,7 @@ describe('a collector that does not take traces', () => {
   let tracing: Tracing
   let logged: () => string
   let control: RunningControl
-  let project_id: string
+  let projectId: string
 
   beforeEach(async () => {
     collector = await TraceCollector.start()
@@ -43,12 +43,12 @@ describe('a collector that does not take traces', () => {
     stub({ ...collector.environment, ...HASTY })
     tracing = await openTracing({
       config,
-      instance_id: 'one',
+      instanceId: 'one',
       clock,
       log: recording.log,
     })
     control = await startControl({
-      config: { control_port: 0 },
+      config: { controlPort: 0 },
       store: memoryStore({ clock: systemClock }),
       tracer: tracing.tracer,
       clock: systemClock,
@@ -56,7 +56,7 @@ describe('a collector that does not take traces', () => {
       log: pino({ level: 'silent' }),
     })
     const project = await post('/projects', { name: 'traced' })
-    project_id = project.id
+    projectId = project.id
   })
   afterEach(async () => {
     await control.close()
@@ -77,7 +77,7 @@ describe('a collector that does not take traces', () => {
   }
 
   const tokens = async (count: number): Promise<void> => {
-    for (let i = 0; i < count; i++) await post('/tokens', { project_id })
+    for (let i = 0; i < count; i++) await post('/tokens', { project_id: projectId })
   }
 
   const warnings = (): number => logged().match(/traces cannot be exported/g)?.length ?? 0
@@ -133,7 +133,7 @@ it('a collector that does not answer costs no more memory than the queue', async
   const clock = new FakeClock()
   const { log } = recordingLog()
   stub({ OTEL_EXPORTER_OTLP_ENDPOINT: collector.url })
-  const { tracer, close } = await openTracing({ config, instance_id: 'one', clock, log })
+  const { tracer, close } = await openTracing({ config, instanceId: 'one', clock, log })
   const spans = (count: number): void => {
     for (let i = 0; i < count; i++) tracer.span('one', { attributes: { number: i, text: `text ${i}` } }).end()
   }

@@ -47,11 +47,11 @@ describe('traces of a process', () => {
     await room.send('inc', { by: 1 })
     client.close()
     program.child.kill('SIGTERM')
-    const exit_code = await program.ended
+    const exitCode = await program.ended
     const [, files] = program.output().match(/files of OpenTelemetry: (\d+)/)!
     return {
       claims,
-      exit_code,
+      exit_code: exitCode,
       files: Number(files),
       warnings: program
         .output()
@@ -65,21 +65,30 @@ describe('traces of a process', () => {
     ['unless it is told to', {}],
     ['when OpenTelemetry is disabled', { OTEL_TRACES_EXPORTER: 'otlp', OTEL_SDK_DISABLED: 'true' }],
   ])('are none, nor is anything loaded for them, %s', async (_, env) => {
-    const { claims, exit_code, files, trace_ids } = await life({
+    const {
+      claims,
+      exit_code: exitCode,
+      files,
+      trace_ids: traceIds,
+    } = await life({
       OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
       ...env,
     })
-    expect({ exit_code, files, trace_ids }).toEqual({ exit_code: 0, files: 0, trace_ids: [] })
+    expect({ exit_code: exitCode, files, trace_ids: traceIds }).toEqual({
+      exit_code: 0,
+      files: 0,
+      trace_ids: [],
+    })
     expect(claims).not.toHaveProperty('traceparent')
     expect(collector.requests).toEqual([])
   })
 
   it('are sent at the latest when it ends, and named in its log', async () => {
-    const { claims, exit_code, files, trace_ids, warnings } = await life(tracing())
-    expect(exit_code).toBe(0)
+    const { claims, exit_code: exitCode, files, trace_ids: traceIds, warnings } = await life(tracing())
+    expect(exitCode).toBe(0)
     expect(files).toBeGreaterThan(10)
     expect(claims).toHaveProperty('traceparent')
-    expect(trace_ids).toContain(TRACE)
+    expect(traceIds).toContain(TRACE)
     expect(warnings.filter((line) => line.includes('trace'))).toEqual([])
     const request = collector.one('POST /tokens')
     expect(request.service).toBe('roomful-control')
@@ -94,8 +103,8 @@ describe('traces of a process', () => {
   it('keep it from nothing when nobody takes them, and it says so', async () => {
     const { url } = collector
     await collector.close()
-    const { exit_code, warnings } = await life(tracing(url))
-    expect(exit_code).toBe(0)
+    const { exit_code: exitCode, warnings } = await life(tracing(url))
+    expect(exitCode).toBe(0)
     expect(warnings.filter((line) => line.includes('traces'))).not.toEqual([])
     collector = await TraceCollector.start()
   })

@@ -33,9 +33,9 @@ describe('traces from a backend’s token request up to the join', () => {
   let nodes: LocalNode[]
   let login: Login
 
-  const tracing = async (service_name: string, instance_id: string) => {
+  const tracing = async (serviceName: string, instanceId: string) => {
     vi.stubEnv('OTEL_EXPORTER_OTLP_ENDPOINT', collector.url)
-    const opened = await openTracing({ config: { service_name, headers: [] }, instance_id, ...parts })
+    const opened = await openTracing({ config: { serviceName, headers: [] }, instanceId, ...parts })
     tracings.push(opened)
     return opened.tracer
   }
@@ -52,7 +52,7 @@ describe('traces from a backend’s token request up to the join', () => {
     for (const name of ['one', 'two'])
       nodes.push(...(await cluster.local(1, { tracer: await tracing('roomful-dataplane', name) })))
     control = await startControl({
-      config: { control_port: 0 },
+      config: { controlPort: 0 },
       store: cluster.store,
       tracer: await tracing('roomful-control', 'control'),
       random: systemRandom,
@@ -72,7 +72,7 @@ describe('traces from a backend’s token request up to the join', () => {
     const response = await fetch(`${control.url}/tokens`, {
       method: 'POST',
       headers: { 'content-type': 'application/json', ...headers },
-      body: JSON.stringify({ project_id: login.project_id }),
+      body: JSON.stringify({ project_id: login.projectId }),
     })
     expect(response.status).toBe(200)
     return (await response.json()) as { token: string; claims: Record<string, unknown> }
@@ -97,7 +97,7 @@ describe('traces from a backend’s token request up to the join', () => {
     await player.add()
     await collected()
 
-    const trace = collector.spans.filter(({ trace_id }) => trace_id === BACKEND.trace_id)
+    const trace = collector.spans.filter(({ trace_id: traceId }) => traceId === BACKEND.trace_id)
     const names = ['POST /tokens', 'handshake', 'join', 'room.commit', 'room.join', 'room.locate']
     expect(trace.map(({ name }) => name).sort()).toEqual(names)
     const of = (name: string) => trace.find((span) => span.name === name)!
@@ -113,7 +113,7 @@ describe('traces from a backend’s token request up to the join', () => {
         'http.route': '/tokens',
         'url.path': '/tokens',
         'http.response.status_code': 200,
-        'roomful.project_id': login.project_id,
+        'roomful.project_id': login.projectId,
       },
     })
     expect(trace.map(({ state }) => state)).toEqual(names.map(() => 'vendor=value'))
@@ -137,8 +137,8 @@ describe('traces from a backend’s token request up to the join', () => {
         'roomful.result': 'joined',
       },
     })
-    const at_owner = of('room.join')
-    expect(at_owner).toMatchObject({
+    const atOwner = of('room.join')
+    expect(atOwner).toMatchObject({
       parent_id: join.span_id,
       kind: 5,
       attributes: {
@@ -154,18 +154,18 @@ describe('traces from a backend’s token request up to the join', () => {
       attributes: {
         'roomful.room_id': 'ledger-journal:whole',
         'roomful.result': 'found',
-        'roomful.owner_node_id': owner!.node_id,
-        'roomful.epoch': at_owner.attributes['roomful.epoch'],
+        'roomful.owner_node_id': owner!.nodeId,
+        'roomful.epoch': atOwner.attributes['roomful.epoch'],
       },
     })
     expect(within(locate, join)).toBe(true)
     const commit = of('room.commit')
-    expect(commit).toMatchObject({ instance: at_owner.instance, parent_id: at_owner.span_id })
-    const instances = { [nodes[0]!.node_id]: 'one', [nodes[1]!.node_id]: 'two' }
-    expect(at_owner.instance).toBe(instances[owner!.node_id])
-    expect(join.instance).toBe(instances[edge!.node_id])
-    expect(within(commit, at_owner)).toBe(true)
-    expect(within(at_owner, join)).toBe(true)
+    expect(commit).toMatchObject({ instance: atOwner.instance, parent_id: atOwner.span_id })
+    const instances = { [nodes[0]!.nodeId]: 'one', [nodes[1]!.nodeId]: 'two' }
+    expect(atOwner.instance).toBe(instances[owner!.nodeId])
+    expect(join.instance).toBe(instances[edge!.nodeId])
+    expect(within(commit, atOwner)).toBe(true)
+    expect(within(atOwner, join)).toBe(true)
   })
 
   it('begin anew where a backend sends something that is no context', async () => {
@@ -175,19 +175,24 @@ describe('traces from a backend’s token request up to the join', () => {
       expect(claims.traceparent).toMatch(/^00-[\da-f]{32}-[\da-f]{16}-01$/)
     }
     await collected()
-    expect(collector.named('POST /tokens').map(({ parent_id }) => parent_id)).toEqual(['', '', '', ''])
+    expect(collector.named('POST /tokens').map(({ parent_id: parentId }) => parentId)).toEqual([
+      '',
+      '',
+      '',
+      '',
+    ])
   })
 
   it('go on from a backend that does as docs/operations.md says', async () => {
     const page = await readFile(new URL('../docs/operations.md', import.meta.url), 'utf8')
     const [, snippet] = /^```js\n(.*?async function tokenFor.*?)^```/ms.exec(page)!
-    const secret = await fetch(`${control.url}/projects/${login.project_id}/keys`, {
+    const secret = await fetch(`${control.url}/projects/${login.projectId}/keys`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
       body: '{}',
     }).then(async (response) => ((await response.json()) as { secret: string }).secret)
     const make = new Function('CONTROL_URL', 'PROJECT_ID', 'KEY_SECRET', `${snippet}; return tokenFor`)
-    const tokenFor = make(control.url, login.project_id, secret) as (
+    const tokenFor = make(control.url, login.projectId, secret) as (
       from: Request,
       player: string,
     ) => Promise<string>
@@ -216,14 +221,14 @@ describe('traces from a backend’s token request up to the join', () => {
     expect(claims).not.toHaveProperty('traceparent')
     await cluster.player({ ...login, token }, 'ledger-none:quiet', nodes[0])
     await collected()
-    expect(collector.spans.filter(({ trace_id }) => trace_id === BACKEND.trace_id)).toEqual([])
+    expect(collector.spans.filter(({ trace_id: traceId }) => traceId === BACKEND.trace_id)).toEqual([])
   })
 
   it('have nothing in them that is a secret', async () => {
     const { token } = await tokenWith({ traceparent: BACKEND.traceparent })
     const player = await cluster.player({ ...login, token }, 'ledger-none:secret', nodes[0])
     await player.add()
-    const stranger = connect(nodes[0]!.ws_url, { projectId: login.project_id, token: `${token}x` })
+    const stranger = connect(nodes[0]!.wsUrl, { projectId: login.projectId, token: `${token}x` })
     await expect(stranger).rejects.toThrow()
     await collected()
     const refused = collector.one('handshake', ({ attributes }) => attributes['roomful.close_code'] === 4001)
@@ -239,7 +244,7 @@ describe('traces of a cluster', () => {
   let cluster: TestCluster
   let collector: TraceCollector
   beforeAll(async () => {
-    cluster = await TestCluster.start({ lease_ms: 2000 })
+    cluster = await TestCluster.start({ leaseMs: 2000 })
     collector = await TraceCollector.start()
   })
   afterAll(async () => {
@@ -257,48 +262,48 @@ describe('traces of a cluster', () => {
     })
 
   /** The span of the handshake that began a session. */
-  const beginning = (session_id: string | undefined) =>
+  const beginning = (sessionId: string | undefined) =>
     collector.has(
       'handshake',
       ({ attributes }) =>
-        attributes['roomful.session_id'] === session_id && attributes['roomful.resume'] === false,
+        attributes['roomful.session_id'] === sessionId && attributes['roomful.resume'] === false,
     )
 
   it('tell of the take-over of a dead node’s room, of the resumes after it, and of a drain', async () => {
-    const room_id = 'ledger-journal:taken'
+    const roomId = 'ledger-journal:taken'
     const nodes = await started(2)
     const login = await cluster.login()
-    await cluster.player(login, room_id, nodes[0])
-    const [dead, heir] = await cluster.ownerFirst(login, room_id, nodes)
-    const here = await cluster.player(login, room_id, heir)
-    const there = await cluster.player(login, room_id, dead)
+    await cluster.player(login, roomId, nodes[0])
+    const [dead, heir] = await cluster.ownerFirst(login, roomId, nodes)
+    const here = await cluster.player(login, roomId, heir)
+    const there = await cluster.player(login, roomId, dead)
     await here.add()
-    const members = (await cluster.room(room_id))!.members
+    const members = (await cluster.room(roomId))!.members
     const sessionOf = ({ id }: { id: string }) =>
-      members.find(({ member_id }) => member_id === id)?.session_id
-    const began_here = await beginning(sessionOf(here))
-    const began_there = await beginning(sessionOf(there))
+      members.find(({ member_id: memberId }) => memberId === id)?.session_id
+    const beganHere = await beginning(sessionOf(here))
+    const beganThere = await beginning(sessionOf(there))
     await until('the store knows the trace of the session', async () => {
       const [record] = await cluster.store.records.read([`session:${sessionOf(there)}`])
-      return record !== undefined && Buffer.from(record.value).includes(began_there.span_id)
+      return record !== undefined && Buffer.from(record.value).includes(beganThere.span_id)
     })
 
     dead!.kill()
     await here.add()
     await there.add()
-    const take_over = await collector.has('room.take_over')
-    expect(take_over).toMatchObject({
+    const takeOver = await collector.has('room.take_over')
+    expect(takeOver).toMatchObject({
       service: 'games',
-      instance: heir!.node_id,
+      instance: heir!.nodeId,
       parent_id: '',
       attributes: {
-        'roomful.room_id': room_id,
-        'roomful.from_node_id': dead!.node_id,
+        'roomful.room_id': roomId,
+        'roomful.from_node_id': dead!.nodeId,
         'roomful.result': 'taken_over',
-        'roomful.epoch': (await cluster.owner(login, room_id)).epoch,
+        'roomful.epoch': (await cluster.owner(login, roomId)).epoch,
       },
     })
-    expect(take_over.links).toContainEqual({ trace_id: began_here.trace_id, span_id: began_here.span_id })
+    expect(takeOver.links).toContainEqual({ trace_id: beganHere.trace_id, span_id: beganHere.span_id })
     const resume = await collector.has(
       'handshake',
       ({ attributes }) =>
@@ -307,9 +312,9 @@ describe('traces of a cluster', () => {
     expect(resume).toMatchObject({
       parent_id: '',
       attributes: { 'roomful.result': 'resumed' },
-      links: [{ trace_id: began_there.trace_id, span_id: began_there.span_id }],
+      links: [{ trace_id: beganThere.trace_id, span_id: beganThere.span_id }],
     })
-    expect(resume.trace_id).not.toBe(began_there.trace_id)
+    expect(resume.trace_id).not.toBe(beganThere.trace_id)
 
     const [next] = await started(1)
     await until('the heir knows of the next node', async () => {
@@ -319,7 +324,7 @@ describe('traces of a cluster', () => {
     // They were sent as the process ended.
     const drain = collector.one('drain')
     expect(drain).toMatchObject({
-      instance: heir!.node_id,
+      instance: heir!.nodeId,
       parent_id: '',
       failed: false,
       attributes: { 'roomful.rooms': 1, 'roomful.rooms_handed_over': 1, 'roomful.result': 'done' },
@@ -334,7 +339,7 @@ describe('traces of a cluster', () => {
     expect(collector.one('room.hand_over')).toMatchObject({
       trace_id: drain.trace_id,
       parent_id: steps[1]!.span_id,
-      attributes: { 'roomful.room_id': room_id, 'roomful.to_node_id': next!.node_id },
+      attributes: { 'roomful.room_id': roomId, 'roomful.to_node_id': next!.nodeId },
     })
     expect(collector.requests.every(({ path }) => path === '/v1/traces')).toBe(true)
     expect(collector.requests.every(({ headers }) => headers['api-key'] === 'of-the-collector')).toBe(true)

@@ -36,24 +36,33 @@ export function internalRoutes(
       answer: { status: 200, description: 'The status.', schema: KeyStatusAnswer },
       problems: [],
     },
-    ({ query: { project_id, key_id } }) =>
-      key_id === undefined ? builtInStatus(project_id) : statusOf(project_id, key_id),
+    ({ query: { project_id: projectId, key_id: keyId } }) =>
+      keyId === undefined ? builtInStatus(projectId) : statusOf(projectId, keyId),
   )
 
-  async function statusOf(project_id: string, key_id: string): Promise<KeyStatusBody> {
-    const key = await keys.find(project_id, key_id)
-    if (!key) return absent(project_id, key_id)
-    const { status, revoked_at, scopes } = keyView(key, clock.now())
+  async function statusOf(projectId: string, keyId: string): Promise<KeyStatusBody> {
+    const key = await keys.find(projectId, keyId)
+    if (!key) return absent(projectId, keyId)
+    const { status, revoked_at: revokedAt, scopes } = keyView(key, clock.now())
     const revoked = status === 'revoked'
-    const { public_key } = key.pair
-    return { project_id, key_id, exists: true, status, revoked, revoked_at, scopes, public_key }
+    const { public_key: publicKey } = key.pair
+    return {
+      project_id: projectId,
+      key_id: keyId,
+      exists: true,
+      status,
+      revoked,
+      revoked_at: revokedAt,
+      scopes,
+      public_key: publicKey,
+    }
   }
 
-  async function builtInStatus(project_id: string): Promise<KeyStatusBody> {
-    const project = await projects.find(project_id)
-    if (!project) return absent(project_id, null)
+  async function builtInStatus(projectId: string): Promise<KeyStatusBody> {
+    const project = await projects.find(projectId)
+    if (!project) return absent(projectId, null)
     return {
-      project_id,
+      project_id: projectId,
       key_id: null,
       exists: true,
       status: 'active',
@@ -65,9 +74,9 @@ export function internalRoutes(
   }
 }
 
-const absent = (project_id: string, key_id: string | null): KeyStatusBody => ({
-  project_id,
-  key_id,
+const absent = (projectId: string, keyId: string | null): KeyStatusBody => ({
+  project_id: projectId,
+  key_id: keyId,
   exists: false,
   status: null,
   revoked: false,

@@ -23,9 +23,9 @@ export function keyRoutes(
 ): void {
   const { keys, projects, idempotency, clock, metrics, log } = parts
 
-  const requireKnown = async (project_id: string): Promise<void> => {
-    if (!(await projects.find(project_id)))
-      throw new Problem('project_not_found', `There is no project ${project_id}.`)
+  const requireKnown = async (projectId: string): Promise<void> => {
+    if (!(await projects.find(projectId)))
+      throw new Problem('project_not_found', `There is no project ${projectId}.`)
   }
 
   const planOf = ({ key, secret, writes }: KeyDraft) => ({
@@ -47,13 +47,13 @@ export function keyRoutes(
       answer: { status: 201, description: 'The key, with its secret.', schema: KeyWithSecret },
       problems: ['project_not_found', 'conflict'],
     },
-    async ({ caller, params, body, path, idempotency_key }) => {
-      const project_id = params.id!
-      await requireKnown(project_id)
+    async ({ caller, params, body, path, idempotencyKey }) => {
+      const projectId = params.id!
+      await requireKnown(projectId)
       const wish = { name: body.name ?? null, scopes: [...new Set(body.scopes)] }
       const { answer, replayed } = await idempotency.run(
-        { caller_id: caller.id, path, body, idempotency_key },
-        async () => planOf(await keys.draft(project_id, wish)),
+        { callerId: caller.id, path, body, idempotencyKey },
+        async () => planOf(await keys.draft(projectId, wish)),
       )
       if (!replayed) metrics.keyChanges.inc({ change: 'created' })
       return answer
@@ -73,11 +73,11 @@ export function keyRoutes(
       problems: ['project_not_found'],
     },
     async ({ caller, params }) => {
-      const project_id = params.id!
-      requireProject(caller, project_id)
-      await requireKnown(project_id)
+      const projectId = params.id!
+      requireProject(caller, projectId)
+      await requireKnown(projectId)
       const now = clock.now()
-      return { keys: (await keys.list(project_id)).map((key) => keyView(key, now)) }
+      return { keys: (await keys.list(projectId)).map((key) => keyView(key, now)) }
     },
   )
 
@@ -95,11 +95,11 @@ export function keyRoutes(
       problems: ['project_not_found', 'key_not_found'],
     },
     async ({ params }) => {
-      const project_id = params.id!
-      await requireKnown(project_id)
-      const key = await keys.revoke(project_id, params.keyId!)
+      const projectId = params.id!
+      await requireKnown(projectId)
+      const key = await keys.revoke(projectId, params.keyId!)
       metrics.keyChanges.inc({ change: 'revoked' })
-      log.info({ project_id, key_id: key.id }, 'key revoked')
+      log.info({ project_id: projectId, key_id: key.id }, 'key revoked')
       return keyView(key, clock.now())
     },
   )
@@ -118,28 +118,31 @@ export function keyRoutes(
       answer: { status: 201, description: 'The new key, with its secret.', schema: KeyWithSecret },
       problems: ['project_not_found', 'key_not_found', 'conflict'],
     },
-    async ({ caller, params, body, path, idempotency_key }) => {
-      const project_id = params.id!
-      const old_id = params.keyId!
-      await requireKnown(project_id)
+    async ({ caller, params, body, path, idempotencyKey }) => {
+      const projectId = params.id!
+      const oldId = params.keyId!
+      await requireKnown(projectId)
       const { answer, replayed } = await idempotency.run(
-        { caller_id: caller.id, path, body, idempotency_key },
-        async () => planOf(await keys.draftRotation(project_id, old_id, body.grace_seconds * 1000)),
+        { callerId: caller.id, path, body, idempotencyKey },
+        async () => planOf(await keys.draftRotation(projectId, oldId, body.grace_seconds * 1000)),
       )
       if (!replayed) metrics.keyChanges.inc({ change: 'rotated' })
-      log.info({ project_id, key_id: old_id, new_key_id: answer.id, replayed }, 'key rotated')
-      await announceRotation(project_id, old_id)
+      log.info({ project_id: projectId, key_id: oldId, new_key_id: answer.id, replayed }, 'key rotated')
+      await announceRotation(projectId, oldId)
       return answer
     },
   )
 
   /** The rotation stands and its secret is told only now: a bus that fails must not cost the caller the answer. Nodes re-check keys anyway. */
-  async function announceRotation(project_id: string, key_id: string): Promise<void> {
+  async function announceRotation(projectId: string, keyId: string): Promise<void> {
     try {
-      const old = await keys.find(project_id, key_id)
-      if (old) await keys.announce(project_id, key_id, keyStatus(old, clock.now()))
+      const old = await keys.find(projectId, keyId)
+      if (old) await keys.announce(projectId, keyId, keyStatus(old, clock.now()))
     } catch (error) {
-      log.warn({ err: error, project_id, key_id }, 'a rotation could not be announced to the nodes')
+      log.warn(
+        { err: error, project_id: projectId, key_id: keyId },
+        'a rotation could not be announced to the nodes',
+      )
     }
   }
 }

@@ -23,12 +23,12 @@ export function projectRoutes(
       answer: { status: 201, description: 'The project.', schema: Project },
       problems: ['conflict'],
     },
-    async ({ caller, body, path, idempotency_key }) => {
+    async ({ caller, body, path, idempotencyKey }) => {
       const plan = async () => {
         const { project, writes } = await projects.draft(body.name)
         return { writes, answer: projectView(project) }
       }
-      const { answer } = await idempotency.run({ caller_id: caller.id, path, body, idempotency_key }, plan)
+      const { answer } = await idempotency.run({ callerId: caller.id, path, body, idempotencyKey }, plan)
       return answer
     },
   )

@@ -43,21 +43,21 @@ export function tokenRoutes(
     async ({ caller, body, span }) => {
       limit(caller)
       requireProject(caller, body.project_id)
-      const { pair, key_id } = await signerOf(caller, body.project_id, body.key_id)
+      const { pair, key_id: keyId } = await signerOf(caller, body.project_id, body.key_id)
       const now = clock.now()
       const claims: TokenClaims = {
         project_id: body.project_id,
         issued_at: timestamp(now),
         expires_at: timestamp(now + body.ttl_seconds * 1000),
-        ...(key_id !== undefined && { key_id }),
+        ...(keyId !== undefined && { key_id: keyId }),
         ...(body.aud !== undefined && { aud: body.aud }),
         ...(body.sub !== undefined && { sub: body.sub }),
         ...(body.rooms !== undefined && { rooms: body.rooms }),
       }
-      span.set({ 'roomful.project_id': body.project_id, 'roomful.key_id': key_id })
+      span.set({ 'roomful.project_id': body.project_id, 'roomful.key_id': keyId })
       const issued = await issueTraced(await keyring.signingKey(pair), claims, span)
       if (issued.token.length > MAX_TOKEN_LENGTH) throw tooLong(issued.token.length)
-      metrics.tokensIssued.inc({ signed_with: key_id === undefined ? 'project' : 'key' })
+      metrics.tokensIssued.inc({ signed_with: keyId === undefined ? 'project' : 'key' })
       return issued
     },
   )
@@ -65,36 +65,36 @@ export function tokenRoutes(
   function limit(caller: Caller): void {
     const allowed = limits.of(caller.id)
     if (allowed.take()) return
-    const headers = { 'retry-after': String(Math.max(1, Math.ceil(allowed.wait_ms / 1000))) }
+    const headers = { 'retry-after': String(Math.max(1, Math.ceil(allowed.waitMs / 1000))) }
     throw new Problem('rate_limited', 'This caller asks for tokens too fast.', { headers })
   }
 
   async function signerOf(
     caller: Caller,
-    project_id: string,
-    key_id: string | undefined,
+    projectId: string,
+    keyId: string | undefined,
   ): Promise<{ pair: StoredPair; key_id?: string }> {
-    if (caller.kind === 'key') return signer(await ownKey(caller.key, key_id))
-    if (key_id !== undefined) return signer(await namedKey(project_id, key_id))
+    if (caller.kind === 'key') return signer(await ownKey(caller.key, keyId))
+    if (keyId !== undefined) return signer(await namedKey(projectId, keyId))
     if (parts.require_key_id)
       throw invalid([{ path: 'key_id', message: 'is required: this service issues no token without a key' }])
-    const project = await projects.find(project_id)
-    if (!project) throw projectNotFound(project_id)
+    const project = await projects.find(projectId)
+    if (!project) throw projectNotFound(projectId)
     return { pair: project.pair }
   }
 
-  async function namedKey(project_id: string, key_id: string): Promise<KeyRecord> {
-    const key = await keys.find(project_id, key_id)
+  async function namedKey(projectId: string, keyId: string): Promise<KeyRecord> {
+    const key = await keys.find(projectId, keyId)
     if (key) return key
-    if (await projects.find(project_id)) throw keyNotFound(project_id, key_id)
-    throw projectNotFound(project_id)
+    if (await projects.find(projectId)) throw keyNotFound(projectId, keyId)
+    throw projectNotFound(projectId)
   }
 
   /** A key signs for itself only: a token under a sibling would outlive the revocation of the key that asked for it. */
-  async function ownKey(own: KeyRecord, key_id: string | undefined): Promise<KeyRecord> {
-    if (key_id === undefined || key_id === own.id) return own
-    if (!(await keys.find(own.project_id, key_id))) throw keyNotFound(own.project_id, key_id)
-    throw new Problem('forbidden', `The key ${own.id} issues tokens under itself only, not under ${key_id}.`)
+  async function ownKey(own: KeyRecord, keyId: string | undefined): Promise<KeyRecord> {
+    if (keyId === undefined || keyId === own.id) return own
+    if (!(await keys.find(own.project_id, keyId))) throw keyNotFound(own.project_id, keyId)
+    throw new Problem('forbidden', `The key ${own.id} issues tokens under itself only, not under ${keyId}.`)
   }
 
   function signer(key: KeyRecord): { pair: StoredPair; key_id: string } {
@@ -131,11 +131,11 @@ async function issueTraced(key: SigningKey, claims: TokenClaims, span: Span): Pr
   return issued!
 }
 
-const projectNotFound = (project_id: string): Problem =>
-  new Problem('project_not_found', `There is no project ${project_id}.`)
+const projectNotFound = (projectId: string): Problem =>
+  new Problem('project_not_found', `There is no project ${projectId}.`)
 
-const keyNotFound = (project_id: string, key_id: string): Problem =>
-  new Problem('key_not_found', `The project ${project_id} has no key ${key_id}.`)
+const keyNotFound = (projectId: string, keyId: string): Problem =>
+  new Problem('key_not_found', `The project ${projectId} has no key ${keyId}.`)
 
 const tooLong = (length: number): Problem =>
   invalid([

@@ -18,7 +18,7 @@ const settle = async () => {
 /** Some nodes on one store. `view`: who is alive, and from when on claims are allowed, in the eyes of all. */
 function parts() {
   const clock = new FakeClock()
-  const quota = { max_rooms: 3, per_minute: 2 }
+  const quota = { maxRooms: 3, perMinute: 2 }
   const store = memoryStore({ clock })
   const view = { alive: new Set<string>(), allowed_at: 0, may_act: true, judged: 0, told: [] as string[] }
   const seen = { locked: 0, results: [] as string[] }
@@ -28,16 +28,16 @@ function parts() {
       return store.locks.withLock(name, options, work)
     },
   }
-  const claims = (node_id: string) =>
+  const claims = (nodeId: string) =>
     new Claims({
-      node_id,
+      nodeId,
       store: { rooms: store.rooms, locks },
       nodes: {
         judge: async (other) => {
           view.judged++
           return view.alive.has(other) ? 'alive' : 'dead'
         },
-        get claims_allowed_at() {
+        get claimsAllowedAt() {
           return view.allowed_at
         },
       },
@@ -47,11 +47,11 @@ function parts() {
         ...registerMetrics(new Registry(), CLUSTER_METRICS),
         claims: { inc: ({ result }) => void seen.results.push(result) },
       },
-      may_act: () => view.may_act,
-      taken_over: (room, from) => view.told.push(`${room} from ${from}`),
-      record_ttl_ms: 600_000,
+      mayAct: () => view.may_act,
+      takenOver: (room, from) => view.told.push(`${room} from ${from}`),
+      recordTtlMs: 600_000,
       quota,
-      wait_ms: 5000,
+      waitMs: 5000,
     })
   const live = (...nodes: string[]) => {
     for (const node of nodes) view.alive.add(node)
@@ -107,7 +107,7 @@ describe('a claim', () => {
       fence: { epoch: fence.epoch + 1 },
     })
     const { epoch, version } = (await store.rooms.inspect(ROOM))!
-    await store.rooms.release(ROOM, { epoch, version }, { forget: false, ttl_ms: 1000 })
+    await store.rooms.release(ROOM, { epoch, version }, { forget: false, ttlMs: 1000 })
     expect(await claims('node_b').claim(ROOM, {})).toMatchObject({ journal: [] })
     expect([view.judged, seen.locked]).toEqual([0, 0])
   })
@@ -144,7 +144,7 @@ describe('a claim', () => {
   it('is not held up for ever by one who died over a recovery', async () => {
     const { claims, store, elapse, watch } = parts()
     await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
-    void store.locks.withLock(`claim:${ROOM}`, { ttl_ms: 1500, wait_ms: 0 }, () => new Promise(() => {}))
+    void store.locks.withLock(`claim:${ROOM}`, { ttlMs: 1500, waitMs: 0 }, () => new Promise(() => {}))
     const claimed = watch(claims('node_b').claim(ROOM, { creator: 'sub:ada' }))
     await elapse(1000)
     expect(claimed.result).toBeUndefined()
@@ -248,7 +248,7 @@ describe('a claim', () => {
     expect(await claims('node_b').claim('prj_a/arena:1', { creator: 'sub:9' })).toEqual({
       elsewhere: 'node_a',
     })
-    await store.rooms.release('prj_a/arena:1', first!.fence, { forget: true, ttl_ms: 60_000 })
+    await store.rooms.release('prj_a/arena:1', first!.fence, { forget: true, ttlMs: 60_000 })
     expect(await make(4)).toMatchObject({ journal: [] })
   })
 

@@ -16,24 +16,24 @@ import type { Nodes } from './nodes.ts'
 
 /** What claims are made with. */
 export interface ClaimsParts {
-  readonly node_id: string
+  readonly nodeId: string
   readonly store: Pick<Store, 'rooms' | 'locks'>
-  readonly nodes: Pick<Nodes, 'judge' | 'claims_allowed_at'>
+  readonly nodes: Pick<Nodes, 'judge' | 'claimsAllowedAt'>
   readonly clock: Clock
   readonly log: Logger
   readonly metrics: ClusterMetrics
   /** Default: no traces. */
   readonly tracer?: Tracer
   /** Whether this node may act (its lease is valid): what a node without a lease claims, the others would take again. */
-  readonly may_act: () => boolean
+  readonly mayAct: () => boolean
   /** A room was taken from a node that was judged dead. */
-  readonly taken_over: (room: string, from: string) => void
+  readonly takenOver: (room: string, from: string) => void
   /** How long a room's record outlives its last write. */
-  readonly record_ttl_ms: number
+  readonly recordTtlMs: number
   /** How many rooms may be made. */
   readonly quota: RoomQuota
   /** How long a claim waits until claims are allowed; default 10 seconds. */
-  readonly wait_ms?: number
+  readonly waitMs?: number
 }
 
 /**
@@ -52,17 +52,17 @@ export type Claimed =
 interface ClaimOptions {
   /** On whose account the room is made when it is nowhere yet; undefined: it is not to be made. */
   readonly creator?: string | undefined
-  readonly by_lease?: boolean
+  readonly byLease?: boolean
   /** The span of the join that may make the room. */
-  readonly made_for?: TraceContext | undefined
+  readonly madeFor?: TraceContext | undefined
   /** The spans of whoever waits for the room by now. */
-  readonly asked_by?: () => readonly string[]
+  readonly askedBy?: () => readonly string[]
 }
 
 const ATTEMPTS = 4
 const WAIT_MS = 10_000
 /** A recovery is two short questions to the store; who waits for one waits no longer than this. */
-const LOCK = { ttl_ms: 2000, wait_ms: 2000 }
+const LOCK = { ttlMs: 2000, waitMs: 2000 }
 /** Of those that waited for a room that was taken over, so many are named in its span. */
 const MOST_LINKS = 32
 /** How often is looked whether claims are allowed, when it is not known from when on. */
@@ -77,11 +77,11 @@ export class Claims {
   }
 
   /**
-   * Claims `project/type:key`; with a `creator` also when it is nowhere yet, with `by_lease` only from owners without a lease. What this
+   * Claims `project/type:key`; with a `creator` also when it is nowhere yet, with `byLease` only from owners without a lease. What this
    * node is said to own, but does not run, is free. `unavailable`: the store does not answer, or nothing may be claimed yet and that lasts. Never rejects.
    */
   async claim(room: string, options: ClaimOptions): Promise<Claimed> {
-    const { clock, log, metrics, taken_over } = this.#parts
+    const { clock, log, metrics, takenOver } = this.#parts
     const began = clock.monotonic()
     let result: ClaimResult = 'unavailable'
     let epoch: number | undefined
@@ -95,7 +95,7 @@ export class Claims {
       }
       if (from !== undefined) {
         log.info({ room, from, ms: Math.round(clock.monotonic() - began) }, 'a room was taken over')
-        taken_over(room, from)
+        takenOver(room, from)
       }
       return claimed
     } catch (error) {
@@ -115,10 +115,10 @@ export class Claims {
    */
   async inspect(room: string): Promise<RoomOwner | undefined> {
     const { store, nodes, clock } = this.#parts
-    const asked_at = clock.monotonic()
+    const askedAt = clock.monotonic()
     const found = await store.rooms.inspect(room)
-    if (found || asked_at >= nodes.claims_allowed_at) return found
-    if (await this.#allowed(asked_at)) return store.rooms.inspect(room)
+    if (found || askedAt >= nodes.claimsAllowedAt) return found
+    if (await this.#allowed(askedAt)) return store.rooms.inspect(room)
     throw new StoreUnavailable('the store has no record of the room, but may have lost it')
   }
 
@@ -129,8 +129,8 @@ export class Claims {
   #trace(
     room: string,
     { result, epoch, from }: { result: ClaimResult; epoch: number | undefined; from: string | undefined },
-    began_at: number,
-    { made_for, asked_by }: ClaimOptions,
+    beganAt: number,
+    { madeFor, askedBy }: ClaimOptions,
   ): void {
     const { tracer = noTracer } = this.#parts
     const attributes = {
@@ -139,28 +139,28 @@ export class Claims {
       'roomful.epoch': epoch,
       'roomful.from_node_id': from && nodeName(from),
     }
-    if (made_for !== undefined) {
-      const span = tracer.span('room.claim', { parent: made_for, began_at, attributes })
+    if (madeFor !== undefined) {
+      const span = tracer.span('room.claim', { parent: madeFor, beganAt, attributes })
       if (result === 'unavailable') span.fail(result)
       span.end()
     }
     if (result === 'taken_over') {
-      const links = [...new Set(asked_by?.())].slice(0, MOST_LINKS)
-      tracer.span('room.take_over', { links, began_at, attributes }).end()
+      const links = [...new Set(askedBy?.())].slice(0, MOST_LINKS)
+      tracer.span('room.take_over', { links, beganAt, attributes }).end()
     }
   }
 
-  async #claim(room: string, { creator, by_lease = false }: ClaimOptions, began: number): Promise<Claimed> {
-    const { store, nodes, node_id } = this.#parts
+  async #claim(room: string, { creator, byLease = false }: ClaimOptions, began: number): Promise<Claimed> {
+    const { store, nodes, nodeId } = this.#parts
     let found: RoomOwner | undefined
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
       if (!(await this.#allowed(began))) return 'unavailable'
       found = await store.rooms.inspect(room)
       if (!found && creator === undefined) return 'absent'
       if (found?.quarantined) return 'quarantined'
-      const previous = found?.owner ?? node_id
-      const orphan = previous !== node_id
-      if (orphan && (await nodes.judge(previous, by_lease)) === 'alive') return { elsewhere: previous }
+      const previous = found?.owner ?? nodeId
+      const orphan = previous !== nodeId
+      if (orphan && (await nodes.judge(previous, byLease)) === 'alive') return { elsewhere: previous }
       // One that was released, or whose owner is dead, is counted as long as it is there, and passes.
       if (!orphan && creator !== undefined) {
         const reservation = await this.#reserve(room, creator)
@@ -171,27 +171,27 @@ export class Claims {
       // Another node was faster: it owns the room now, or has released it again.
     }
     const owner = found?.owner
-    return owner && owner !== node_id ? { elsewhere: owner } : 'unavailable'
+    return owner && owner !== nodeId ? { elsewhere: owner } : 'unavailable'
   }
 
   #reserve(room: string, creator: string): Promise<Reservation> {
-    const { store, quota, record_ttl_ms } = this.#parts
-    return store.rooms.reserve(room, creator, quota, record_ttl_ms)
+    const { store, quota, recordTtlMs } = this.#parts
+    return store.rooms.reserve(room, creator, quota, recordTtlMs)
   }
 
   #refusal(reservation: Exclude<Reservation, 'reserved'>): Claimed {
-    const { max_rooms, per_minute } = this.#parts.quota
+    const { maxRooms, perMinute } = this.#parts.quota
     return reservation === 'project_full'
-      ? { refused: 'project_full', message: `the project has ${max_rooms} rooms, and may have no more` }
+      ? { refused: 'project_full', message: `the project has ${maxRooms} rooms, and may have no more` }
       : {
           refused: 'rate_limited',
-          message: `one player, or token without sub, may make ${per_minute} new rooms a minute: try again later`,
+          message: `one player, or token without sub, may make ${perMinute} new rooms a minute: try again later`,
         }
   }
 
   #compareAndSet(room: string, found: RoomOwner | undefined): Promise<Claim | undefined> {
-    const { store, node_id, record_ttl_ms } = this.#parts
-    return store.rooms.claim(room, node_id, found?.epoch ?? 0, record_ttl_ms)
+    const { store, nodeId, recordTtlMs } = this.#parts
+    return store.rooms.claim(room, nodeId, found?.epoch ?? 0, recordTtlMs)
   }
 
   /** Of all that want an orphan one recovers it, while the others wait and then find it owned. */
@@ -205,12 +205,12 @@ export class Claims {
 
   /** Resolves with true once rooms may be claimed, or taken for absent; with false when that lasts too long. */
   async #allowed(began: number): Promise<boolean> {
-    const { clock, nodes, may_act, wait_ms = WAIT_MS } = this.#parts
-    const until = began + wait_ms
+    const { clock, nodes, mayAct, waitMs = WAIT_MS } = this.#parts
+    const until = began + waitMs
     for (;;) {
       const now = clock.monotonic()
-      const wait = nodes.claims_allowed_at - now
-      if (wait <= 0 && may_act()) return true
+      const wait = nodes.claimsAllowedAt - now
+      if (wait <= 0 && mayAct()) return true
       if (now >= until) return false
       const look = wait > 0 && wait < Number.POSITIVE_INFINITY ? wait : LOOK_MS
       await new Promise<void>((resolve) => clock.schedule(Math.min(look, until - now), resolve))

@@ -14,7 +14,7 @@ import { CLUSTER_METRICS } from './metrics.ts'
 
 const log = pino({ level: 'silent' })
 
-function parts({ clock = new FakeClock(), store = memoryStore({ clock }), node_id = 'node_a' } = {}) {
+function parts({ clock = new FakeClock(), store = memoryStore({ clock }), node_id: nodeId = 'node_a' } = {}) {
   const line = {
     cut: false,
     unheard: false,
@@ -51,18 +51,18 @@ function parts({ clock = new FakeClock(), store = memoryStore({ clock }), node_i
     }
   }
   const lease = new NodeLease({
-    node_id,
+    nodeId,
     store: { records, onReturn },
     clock,
     log,
     metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
-    ttl_ms: 2000,
-    info: () => nodeInfo(node_id, { rooms: line.rooms }),
-    on_regained: () => {
+    ttlMs: 2000,
+    info: () => nodeInfo(nodeId, { rooms: line.rooms }),
+    onRegained: () => {
       line.regained++
       line.regain()
     },
-    on_replaced: ({ message }) => line.replaced.push(message),
+    onReplaced: ({ message }) => line.replaced.push(message),
   })
   const read = async () => {
     const [record] = await store.records.read([leaseKey('node_a')])
@@ -96,26 +96,26 @@ describe('a lease', () => {
     const { lease, line, advance } = parts()
     await lease.start()
     await advance(400)
-    expect(lease.age_ms).toBe(400)
+    expect(lease.ageMs).toBe(400)
     await advance(200)
-    expect(lease.age_ms).toBe(100)
+    expect(lease.ageMs).toBe(100)
     line.cut = true
     await advance(1800)
-    expect(lease.age_ms).toBe(1900)
+    expect(lease.ageMs).toBe(1900)
   })
 
   it('is no longer trusted before others may take the node for dead', async () => {
     const { lease, line, recorded, advance } = parts()
     await lease.start()
     line.cut = true
-    let trusted_ms = 0
+    let trustedMs = 0
     while (await recorded()) {
-      if (lease.valid()) trusted_ms += 50
+      if (lease.valid()) trustedMs += 50
       await advance(50)
     }
     expect(lease.valid()).toBe(false)
-    expect(trusted_ms).toBeGreaterThan(1500)
-    expect(trusted_ms).toBeLessThan(2000)
+    expect(trustedMs).toBeGreaterThan(1500)
+    expect(trustedMs).toBeLessThan(2000)
   })
 
   it('needs no timer to have run out: a stopped process finds it expired', async () => {
@@ -216,7 +216,7 @@ describe('a lease that has run out by the clock of the store alone', () => {
     async (durability) => {
       const { world, store, lease, bench, wake } = await suspended(durability)
       world.advance(2500)
-      const next = new RoomBench([counting(durability)], { store, clock: world, node_id: 'node_b' })
+      const next = new RoomBench([counting(durability)], { store, clock: world, nodeId: 'node_b' })
       await next.join('counter', 'bob')
       expect([next.host.size, lease.valid()]).toEqual([1, true])
       await wake()
@@ -232,7 +232,7 @@ describe('a lease that has run out by the clock of the store alone', () => {
     await wake()
     const found = await store.rooms.inspect('prj_test/counter:a')
     expect([found?.owner, bench.host.size, bench.host.frozen]).toEqual(['node_a', 1, 0])
-    const next = new RoomBench([counting('journal')], { store, clock: world, node_id: 'node_b' })
+    const next = new RoomBench([counting('journal')], { store, clock: world, nodeId: 'node_b' })
     world.advance(2500)
     expect((await next.join('counter', 'bob')).state).toEqual({ count: 1 })
   })

@@ -12,28 +12,28 @@ export const NODES = '{nodes}'
 
 /** What a lease is made of. */
 export interface NodeLeaseParts {
-  readonly node_id: string
+  readonly nodeId: string
   readonly store: Pick<Store, 'records' | 'onReturn'>
   readonly clock: Clock
   readonly log: Logger
   readonly metrics: ClusterMetrics
   /** How long others take the node for alive after its last renewal. */
-  readonly ttl_ms: number
+  readonly ttlMs: number
   /** What the others are told with each renewal. */
   readonly info: () => NodeInfo
   /** The lease stands again after it had run out: what the node owned may be another's by now. */
-  readonly on_regained: () => void
+  readonly onRegained: () => void
   /** Another process has the name of this node: the lease is never valid again, and this process is to end at once. */
-  readonly on_replaced: (replaced: NodeReplaced) => void
+  readonly onReplaced: (replaced: NodeReplaced) => void
 }
 
 /** Another process runs under the name of this node, and renews its lease. */
 export class NodeIdInUse extends Error {
   override readonly name = 'NodeIdInUse'
 
-  constructor(name: string, lease_ms: number) {
+  constructor(name: string, leaseMs: number) {
     super(
-      `another process runs as the node ${name}: it has renewed its lease for ${lease_ms} ms; stop that process, or give this one a NODE_ID of its own`,
+      `another process runs as the node ${name}: it has renewed its lease for ${leaseMs} ms; stop that process, or give this one a NODE_ID of its own`,
     )
   }
 }
@@ -42,9 +42,9 @@ export class NodeIdInUse extends Error {
 export class NodeReplaced extends Error {
   override readonly name = 'NodeReplaced'
 
-  constructor(node_id: string, holder: string) {
+  constructor(nodeId: string, holder: string) {
     super(
-      `${holder} has the lease of the node ${nodeName(node_id)}, and this process, ${node_id}, has lost it: NODE_ID must be another for each process`,
+      `${holder} has the lease of the node ${nodeName(nodeId)}, and this process, ${nodeId}, has lost it: NODE_ID must be another for each process`,
     )
   }
 }
@@ -61,19 +61,19 @@ const MARGIN = 0.1
  */
 export class NodeLease {
   readonly #parts: NodeLeaseParts
-  #trusted_until = Number.NEGATIVE_INFINITY
-  #renewed_at: number | undefined
+  #trustedUntil = Number.NEGATIVE_INFINITY
+  #renewedAt: number | undefined
   /** Since when the store has had the lease without a break. */
   #since: number | undefined
   #lapsed = false
   #cancel: (() => void) | undefined
-  #forget_return: (() => void) | undefined
+  #forgetReturn: (() => void) | undefined
   #stopped = false
 
   constructor(parts: NodeLeaseParts) {
     this.#parts = parts
-    parts.metrics.leaseTtl.set(parts.ttl_ms / 1000)
-    parts.metrics.leaseAge.read(() => this.age_ms / 1000)
+    parts.metrics.leaseTtl.set(parts.ttlMs / 1000)
+    parts.metrics.leaseAge.read(() => this.ageMs / 1000)
   }
 
   /**
@@ -81,47 +81,47 @@ export class NodeLease {
    * Rejects with `NodeIdInUse` when that one is still renewed after a lease time, and when the store cannot be reached.
    */
   async start(): Promise<void> {
-    const { store, clock, node_id, ttl_ms } = this.#parts
-    const name = nodeName(node_id)
+    const { store, clock, nodeId, ttlMs } = this.#parts
+    const name = nodeName(nodeId)
     const began = clock.monotonic()
     let version: number | undefined
-    let renewed_at = began
-    while ((await this.#renew()) !== node_id) {
+    let renewedAt = began
+    while ((await this.#renew()) !== nodeId) {
       const [lease] = await store.records.read([leaseKey(name)])
       const now = clock.monotonic()
-      if (version !== undefined && lease?.version !== version) renewed_at = now
+      if (version !== undefined && lease?.version !== version) renewedAt = now
       version = lease?.version
       // One that has died meanwhile is waited for, also when its leases are longer.
-      if (now - began >= ttl_ms && now - renewed_at < ttl_ms / 2) throw new NodeIdInUse(name, ttl_ms)
-      await new Promise<void>((resolve) => clock.schedule(ttl_ms / 20, resolve))
+      if (now - began >= ttlMs && now - renewedAt < ttlMs / 2) throw new NodeIdInUse(name, ttlMs)
+      await new Promise<void>((resolve) => clock.schedule(ttlMs / 20, resolve))
     }
-    this.#forget_return = store.onReturn(() => void this.renewNow())
-    this.#schedule(ttl_ms / 4)
+    this.#forgetReturn = store.onReturn(() => void this.renewNow())
+    this.#schedule(ttlMs / 4)
   }
 
   /** Whether this node may act at this moment. */
   valid(): boolean {
-    if (this.#parts.clock.monotonic() < this.#trusted_until) return true
+    if (this.#parts.clock.monotonic() < this.#trustedUntil) return true
     this.#lapsed = true
     return false
   }
 
   /** Since the last successful renewal was sent, milliseconds; Infinity before the first. */
-  get age_ms(): number {
-    return this.#parts.clock.monotonic() - (this.#renewed_at ?? Number.NEGATIVE_INFINITY)
+  get ageMs(): number {
+    return this.#parts.clock.monotonic() - (this.#renewedAt ?? Number.NEGATIVE_INFINITY)
   }
 
   /** Renews without waiting for its time, so that the others hear now what has changed. Never rejects. */
   async renewNow(): Promise<void> {
     if (this.#stopped) return
-    const { node_id, log, on_replaced } = this.#parts
+    const { nodeId, log, onReplaced } = this.#parts
     try {
       const holder = await this.#renew()
-      if (holder === node_id || this.#stopped) return
+      if (holder === nodeId || this.#stopped) return
       this.#end()
-      const replaced = new NodeReplaced(node_id, holder)
+      const replaced = new NodeReplaced(nodeId, holder)
       log.error({ holder }, replaced.message)
-      on_replaced(replaced)
+      onReplaced(replaced)
     } catch (error) {
       const level = this.valid() ? 'debug' : 'warn'
       log[level]({ err: error }, 'the lease could not be renewed')
@@ -131,15 +131,15 @@ export class NodeLease {
   /** Ends the lease, so that others need not wait for it to run out. */
   async stop(): Promise<void> {
     if (this.#stopped) return
-    const { store, node_id, log } = this.#parts
-    const name = nodeName(node_id)
+    const { store, nodeId, log } = this.#parts
+    const name = nodeName(nodeId)
     this.#end()
     try {
       // Of this process: one that could not renew for long may find another's.
       const [lease] = await store.records.read([leaseKey(name)])
-      if (lease === undefined || decodeNodeInfo(lease.value)?.node_id !== node_id) return
+      if (lease === undefined || decodeNodeInfo(lease.value)?.node_id !== nodeId) return
       await store.records.write([
-        { remove: leaseKey(name), if_version: lease.version },
+        { remove: leaseKey(name), ifVersion: lease.version },
         { index: NODES, drop: name },
       ])
     } catch (error) {
@@ -150,45 +150,44 @@ export class NodeLease {
   #end(): void {
     this.#stopped = true
     this.#cancel?.()
-    this.#forget_return?.()
-    this.#trusted_until = Number.NEGATIVE_INFINITY
+    this.#forgetReturn?.()
+    this.#trustedUntil = Number.NEGATIVE_INFINITY
   }
 
   /** Resolves with who has the lease. */
   async #renew(): Promise<string> {
-    const { store, node_id, clock, ttl_ms, info, metrics, on_regained } = this.#parts
-    const name = nodeName(node_id)
-    const sent_at = clock.monotonic()
+    const { store, nodeId, clock, ttlMs, info, metrics, onRegained } = this.#parts
+    const name = nodeName(nodeId)
+    const sentAt = clock.monotonic()
     const { holder, since } = await store.records.renewLease({
       key: leaseKey(name),
-      holder: node_id,
+      holder: nodeId,
       value: encodeNodeInfo(info()),
-      ttl_ms,
+      ttlMs,
       index: NODES,
       member: name,
     })
-    if (this.#stopped || holder !== node_id) return holder
-    if (this.#renewed_at !== undefined)
-      metrics.leaseRenewalInterval.observe((sent_at - this.#renewed_at) / 1000)
-    this.#renewed_at = sent_at
-    const ran_out = this.#since !== undefined && since !== this.#since
+    if (this.#stopped || holder !== nodeId) return holder
+    if (this.#renewedAt !== undefined) metrics.leaseRenewalInterval.observe((sentAt - this.#renewedAt) / 1000)
+    this.#renewedAt = sentAt
+    const ranOut = this.#since !== undefined && since !== this.#since
     this.#since = since
     // Also when no one asked while it was expired.
     const lapsed =
-      ran_out || this.#lapsed || (this.#trusted_until > 0 && clock.monotonic() >= this.#trusted_until)
-    this.#trusted_until = Math.max(this.#trusted_until, sent_at + ttl_ms * (1 - MARGIN))
+      ranOut || this.#lapsed || (this.#trustedUntil > 0 && clock.monotonic() >= this.#trustedUntil)
+    this.#trustedUntil = Math.max(this.#trustedUntil, sentAt + ttlMs * (1 - MARGIN))
     this.#lapsed = false
-    if (lapsed && this.valid()) on_regained()
+    if (lapsed && this.valid()) onRegained()
     return holder
   }
 
-  #schedule(delay_ms: number): void {
+  #schedule(delayMs: number): void {
     if (this.#stopped) return
-    const { clock, ttl_ms } = this.#parts
-    this.#cancel = clock.schedule(delay_ms, () => {
+    const { clock, ttlMs } = this.#parts
+    this.#cancel = clock.schedule(delayMs, () => {
       const began = clock.monotonic()
       void this.renewNow().then(() =>
-        this.#schedule(Math.max(ttl_ms / 20, ttl_ms / 4 - (clock.monotonic() - began))),
+        this.#schedule(Math.max(ttlMs / 20, ttlMs / 4 - (clock.monotonic() - began))),
       )
     })
   }
@@ -233,8 +232,8 @@ export function decodeNodeInfo(bytes: Uint8Array): NodeInfo | undefined {
   }
   if (typeof value !== 'object' || value === null) return undefined
   const fields = value as Record<string, unknown>
-  const { node_id, draining } = fields
-  if (typeof node_id !== 'string' || typeof draining !== 'boolean') return undefined
+  const { node_id: nodeId, draining } = fields
+  if (typeof nodeId !== 'string' || typeof draining !== 'boolean') return undefined
   if (NUMBERS.some((name) => typeof fields[name] !== 'number')) return undefined
   if (TEXTS.some((name) => typeof fields[name] !== 'string')) return undefined
   const known = [

@@ -13,7 +13,7 @@ const settle = async () => {
   for (let i = 0; i < 20; i++) await Promise.resolve()
 }
 
-const about = (session_id: string): PeerMessage => ({ to: 'gateway', session_id })
+const about = (sessionId: string): PeerMessage => ({ to: 'gateway', session_id: sessionId })
 
 /** Some nodes on one bus whose publications can be dropped, or fail; what each hears, in order. */
 function parts() {
@@ -31,32 +31,32 @@ function parts() {
       if (line.fail) throw new StoreUnavailable('cut')
       return line.drop ? 0 : store.bus.publish(channel, message)
     },
-    subscribe: (channel, on_message, on_gap) => {
-      line.gap = on_gap!
-      return store.bus.subscribe(channel, on_message, on_gap)
+    subscribe: (channel, onMessage, onGap) => {
+      line.gap = onGap!
+      return store.bus.subscribe(channel, onMessage, onGap)
     },
   })
-  let end_of_turn: (() => void)[] = []
+  let endOfTurn: (() => void)[] = []
   const endTurn = async () => {
-    const callbacks = end_of_turn
-    end_of_turn = []
+    const callbacks = endOfTurn
+    endOfTurn = []
     for (const callback of callbacks) callback()
     await settle()
   }
-  const node = async (node_id: string) => {
+  const node = async (nodeId: string) => {
     const heard: string[] = []
     const peers = new NodeLinks({
-      node_id,
+      nodeId,
       bus: bus(),
       clock,
       log,
       metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
-      defer: (callback) => end_of_turn.push(callback),
-      on_message: (message, from) => {
+      defer: (callback) => endOfTurn.push(callback),
+      onMessage: (message, from) => {
         if (message.to === 'gateway' && message.session_id === 'throws') throw new Error('on purpose')
         heard.push(`${from}: ${message.to === 'gateway' ? message.session_id : message.to}`)
       },
-      on_gap: (from) => heard.push(`gap ${from}`),
+      onGap: (from) => heard.push(`gap ${from}`),
     })
     await peers.start()
     return { peers, heard }
@@ -251,7 +251,7 @@ describe('links between nodes', () => {
     const { node, logged, endTurn } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
-    const room = { project_id: 'prj_a', room_type: 'arena', key: 'one' }
+    const room = { projectId: 'prj_a', roomType: 'arena', key: 'one' }
     const data = Number.NaN
     a.peers.send('node_b', {
       to: 'owner',

@@ -13,20 +13,20 @@ import {
 } from './wire.ts'
 
 /** The channel that a node listens on for the others. */
-export const nodeChannel = (node_id: string): string => `node:${node_id}`
+export const nodeChannel = (nodeId: string): string => `node:${nodeId}`
 
 /** What links to other nodes are made of. */
 export interface NodeLinksParts {
-  readonly node_id: string
+  readonly nodeId: string
   readonly bus: Bus
   readonly clock: Clock
   readonly log: Logger
   readonly metrics: ClusterMetrics
   /** Runs a callback when the present turn of the event loop is over; default: before any other input or output. */
   readonly defer?: (callback: () => void) => void
-  readonly on_message: (message: PeerMessage, from: string) => void
+  readonly onMessage: (message: PeerMessage, from: string) => void
   /** Messages from this node, or from any when undefined, may have been lost. Called before what came after them is handed on. */
-  readonly on_gap: (from: string | undefined) => void
+  readonly onGap: (from: string | undefined) => void
 }
 
 /** An envelope that has grown to this is closed, and the next begun. */
@@ -41,7 +41,7 @@ interface Outgoing {
   waiting: boolean
   /** Number of the last envelope. */
   number: number
-  sent_at: number
+  sentAt: number
   /** How many empty envelopes may still follow. */
   beats: number
 }
@@ -59,22 +59,22 @@ export class NodeLinks {
   readonly #incoming = new Map<string, number>()
   readonly #strangers = new Set<string>()
   #waiting: [string, Outgoing][] = []
-  #cancel_beats: (() => void) | undefined
+  #cancelBeats: (() => void) | undefined
   #unsubscribe: (() => Promise<void>) | undefined
-  #bus_fails = false
+  #busFails = false
   #closed = false
 
   constructor(parts: NodeLinksParts) {
     this.#parts = parts
     this.#defer = parts.defer ?? endOfTurn
-    this.#header = envelopeHeader(parts.node_id)
+    this.#header = envelopeHeader(parts.nodeId)
   }
 
   /** Resolves when this node hears the others; rejects when the store cannot be reached. */
   async start(): Promise<void> {
-    const { bus, node_id } = this.#parts
+    const { bus, nodeId } = this.#parts
     this.#unsubscribe = await bus.subscribe(
-      nodeChannel(node_id),
+      nodeChannel(nodeId),
       (bytes) => this.#receive(bytes),
       () => this.#gap(undefined),
     )
@@ -98,32 +98,32 @@ export class NodeLinks {
   }
 
   /** Lets go of what is known of a node that is gone. Should it come back, its first envelope tells of a gap. */
-  forget(node_id: string): void {
-    this.#outgoing.delete(node_id)
-    this.#incoming.delete(node_id)
-    this.#strangers.delete(node_id)
+  forget(nodeId: string): void {
+    this.#outgoing.delete(nodeId)
+    this.#incoming.delete(nodeId)
+    this.#strangers.delete(nodeId)
   }
 
   /** Lets a node that is back, or new, hear of this one. Should it have been here all the time, it finds that it missed something. */
-  greet(node_id: string): void {
+  greet(nodeId: string): void {
     if (this.#closed) return
-    const link = this.#link(node_id)
+    const link = this.#link(nodeId)
     link.beats = BEATS + 1
-    this.#publish(node_id, link)
+    this.#publish(nodeId, link)
   }
 
   /** Sends what waits, and listens no more. */
   async close(): Promise<void> {
     this.#flush()
     this.#closed = true
-    this.#cancel_beats?.()
+    this.#cancelBeats?.()
     await this.#unsubscribe?.()
   }
 
   #link(to: string): Outgoing {
     let link = this.#outgoing.get(to)
     if (!link) {
-      link = { writer: new EnvelopeWriter(this.#header), waiting: false, number: 0, sent_at: 0, beats: 0 }
+      link = { writer: new EnvelopeWriter(this.#header), waiting: false, number: 0, sentAt: 0, beats: 0 }
       this.#outgoing.set(to, link)
     }
     return link
@@ -142,7 +142,7 @@ export class NodeLinks {
     const { bus, clock, metrics } = this.#parts
     const messages = link.writer.messages
     link.number++
-    link.sent_at = clock.monotonic()
+    link.sentAt = clock.monotonic()
     link.beats = messages > 0 ? BEATS : link.beats - 1
     const envelope = link.writer.take(link.number)
     metrics.peerPublishes.inc()
@@ -150,7 +150,7 @@ export class NodeLinks {
     metrics.peerBytes.inc(envelope.length)
     bus.publish(nodeChannel(to), envelope).then(
       () => {
-        this.#bus_fails = false
+        this.#busFails = false
       },
       (error: unknown) => this.#lost(link, error),
     )
@@ -162,30 +162,30 @@ export class NodeLinks {
     const { log, metrics } = this.#parts
     metrics.peerFaults.inc({ fault: 'unpublished' })
     if (this.#closed) return
-    if (!this.#bus_fails)
+    if (!this.#busFails)
       log.warn({ err: error }, 'messages to other nodes are lost: the bus does not take them')
-    this.#bus_fails = true
+    this.#busFails = true
     link.beats = BEATS
     this.#armBeats()
   }
 
   #armBeats(): void {
     if (this.#closed) return
-    this.#cancel_beats ??= this.#parts.clock.schedule(BEAT_MS / 2, this.#beat)
+    this.#cancelBeats ??= this.#parts.clock.schedule(BEAT_MS / 2, this.#beat)
   }
 
   readonly #beat = (): void => {
-    this.#cancel_beats = undefined
+    this.#cancelBeats = undefined
     const now = this.#parts.clock.monotonic()
     for (const [to, link] of this.#outgoing) {
       if (link.beats === 0) continue
-      if (now - link.sent_at >= BEAT_MS) this.#publish(to, link)
+      if (now - link.sentAt >= BEAT_MS) this.#publish(to, link)
       else this.#armBeats()
     }
   }
 
   #receive(bytes: Uint8Array): void {
-    const { log, on_message } = this.#parts
+    const { log, onMessage } = this.#parts
     let envelope: Envelope
     try {
       envelope = readHeader(bytes)
@@ -198,7 +198,7 @@ export class NodeLinks {
     const missing = this.#misses(envelope)
     let messages: PeerMessage[]
     try {
-      messages = readMessages(bytes, envelope.body_at)
+      messages = readMessages(bytes, envelope.bodyAt)
     } catch (error) {
       this.#damaged(error, sender)
       return
@@ -206,7 +206,7 @@ export class NodeLinks {
     if (missing) this.#gap(sender)
     for (const message of messages) {
       try {
-        on_message(message, sender)
+        onMessage(message, sender)
       } catch (error) {
         log.error({ err: error, peer: sender }, 'a message of another node could not be handled')
       }
@@ -222,7 +222,7 @@ export class NodeLinks {
 
   #gap(from: string | undefined): void {
     this.#parts.metrics.peerFaults.inc({ fault: 'gap' })
-    this.#parts.on_gap(from)
+    this.#parts.onGap(from)
   }
 
   /** As good as lost. */

@@ -19,7 +19,7 @@ const settle = async () => {
 }
 
 /** A cluster on one store, whose nodes can be stopped, silenced and killed. */
-function parts({ uptime_ms = Number.POSITIVE_INFINITY } = {}) {
+function parts({ uptime_ms: uptimeMs = Number.POSITIVE_INFINITY } = {}) {
   const clock = new FakeClock()
   const memory = memoryStore({ clock })
   const warned: string[] = []
@@ -49,27 +49,27 @@ function parts({ uptime_ms = Number.POSITIVE_INFINITY } = {}) {
     },
     bus: {
       publish: (channel: string, message: Uint8Array) => memory.bus.publish(channel, message),
-      subscribe: (channel: string, on_message: (message: Uint8Array) => void) =>
-        memory.bus.subscribe(channel, on_message),
+      subscribe: (channel: string, onMessage: (message: Uint8Array) => void) =>
+        memory.bus.subscribe(channel, onMessage),
       listeners: (channels: readonly string[]) => {
         line.polls++
         return answer(async () => (line.mute ? undefined : memory.bus.listeners(channels)))
       },
     },
-    uptime: () => answer(async () => uptime_ms + clock.monotonic() - began),
+    uptime: () => answer(async () => uptimeMs + clock.monotonic() - began),
     onReturn: (callback: () => void) => {
       returns.add(callback)
       return () => void returns.delete(callback)
     },
   }
 
-  const node = async (node_id: string) => {
+  const node = async (nodeId: string) => {
     const news: string[] = []
-    const self = { info: nodeInfo(node_id), regained: () => {} }
+    const self = { info: nodeInfo(nodeId), regained: () => {} }
     const info = (): NodeInfo => self.info
-    let silence = await store.bus.subscribe(nodeChannel(node_id), () => {})
+    let silence = await store.bus.subscribe(nodeChannel(nodeId), () => {})
     const common = {
-      node_id,
+      nodeId,
       store,
       clock,
       log,
@@ -78,15 +78,15 @@ function parts({ uptime_ms = Number.POSITIVE_INFINITY } = {}) {
     }
     const lease = new NodeLease({
       ...common,
-      ttl_ms: LEASE_MS,
-      on_regained: () => self.regained(),
-      on_replaced: (replaced) => news.push(replaced.name),
+      ttlMs: LEASE_MS,
+      onRegained: () => self.regained(),
+      onReplaced: (replaced) => news.push(replaced.name),
     })
     const members = new Nodes({
       ...common,
-      lease_ms: LEASE_MS,
-      on_gone: (other) => news.push(`gone ${other}`),
-      on_joined: (other) => news.push(`joined ${other.node_id}`),
+      leaseMs: LEASE_MS,
+      onGone: (other) => news.push(`gone ${other}`),
+      onJoined: (other) => news.push(`joined ${other.node_id}`),
     })
     self.regained = () => members.hold()
     await lease.start()
@@ -114,7 +114,7 @@ function parts({ uptime_ms = Number.POSITIVE_INFINITY } = {}) {
       },
       deafen: () => silence(),
       listen: async () => {
-        silence = await store.bus.subscribe(nodeChannel(node_id), () => {})
+        silence = await store.bus.subscribe(nodeChannel(nodeId), () => {})
       },
     }
   }
@@ -234,7 +234,7 @@ describe('the members of a cluster', () => {
     expect(a.news).toEqual(['joined node_b~1', 'gone node_b~1', 'joined node_b~2'])
     expect(a.alive()).toBe('node_a,node_b~2')
     expect(a.members.isGone('node_b~1')).toBe(true)
-    expect(a.members.describe().map(({ node_id, alive }) => [node_id, alive])).toEqual([
+    expect(a.members.describe().map(({ node_id: nodeId, alive }) => [nodeId, alive])).toEqual([
       ['node_a', true],
       ['node_b', true],
     ])
@@ -261,9 +261,9 @@ describe('the members of a cluster', () => {
     await elapse(2500)
     await node('node_b~2')
     const a = await node('node_a')
-    for (const by_lease of [false, true]) {
-      expect(await a.members.judge('node_b~1', by_lease)).toBe('dead')
-      expect(await a.members.judge('node_b~2', by_lease)).toBe('alive')
+    for (const byLease of [false, true]) {
+      expect(await a.members.judge('node_b~1', byLease)).toBe('dead')
+      expect(await a.members.judge('node_b~2', byLease)).toBe('alive')
     }
     expect(a.members.isGone('node_b~1')).toBe(true)
     expect(await memory.records.page(NODES, { limit: 10 })).toEqual(['node_b', 'node_a'])
@@ -306,33 +306,33 @@ describe('the members of a cluster', () => {
   it('let claims wait for one lease after the store was away, or their own lease had run out', async () => {
     const { node, elapse, clock, line, back } = parts()
     const a = await node('node_a')
-    expect(a.members.claims_allowed_at).toBeLessThanOrEqual(clock.monotonic())
+    expect(a.members.claimsAllowedAt).toBeLessThanOrEqual(clock.monotonic())
     await back()
-    const returned_at = clock.monotonic()
+    const returnedAt = clock.monotonic()
     // Its age has to be asked first.
-    expect(a.members.claims_allowed_at).toBe(Number.POSITIVE_INFINITY)
+    expect(a.members.claimsAllowedAt).toBe(Number.POSITIVE_INFINITY)
     await elapse(LEASE_MS)
-    expect(a.members.claims_allowed_at).toBe(returned_at + LEASE_MS)
+    expect(a.members.claimsAllowedAt).toBe(returnedAt + LEASE_MS)
     line.cut = true
     await elapse(5000)
     line.cut = false
     await elapse(600)
-    expect(a.members.claims_allowed_at).toBeGreaterThan(clock.monotonic() + 1000)
+    expect(a.members.claimsAllowedAt).toBeGreaterThan(clock.monotonic() + 1000)
   })
 
   it('claim nothing, and judge no one dead, while the store is younger than a lease and a second', async () => {
     const { node, elapse, clock, back, line } = parts({ uptime_ms: 500 })
     const a = await node('node_a')
-    expect(a.members.claims_allowed_at).toBe(2500)
+    expect(a.members.claimsAllowedAt).toBe(2500)
     expect(await a.members.judge('node_x')).toBe('alive')
     line.cut = true
     await back()
-    expect(a.members.claims_allowed_at).toBe(Number.POSITIVE_INFINITY)
+    expect(a.members.claimsAllowedAt).toBe(Number.POSITIVE_INFINITY)
     line.cut = false
     await elapse(600)
-    expect(a.members.claims_allowed_at).toBe(2500)
+    expect(a.members.claimsAllowedAt).toBe(2500)
     await elapse(2000)
-    expect(a.members.claims_allowed_at).toBeLessThan(clock.monotonic())
+    expect(a.members.claimsAllowedAt).toBeLessThan(clock.monotonic())
     expect(await a.members.judge('node_x')).toBe('dead')
   })
 

@@ -9,19 +9,19 @@ import type { ClusterMetrics } from './metrics.ts'
 
 /** What a view of the cluster is made of. */
 export interface NodesParts {
-  readonly node_id: string
+  readonly nodeId: string
   readonly store: Pick<Store, 'records' | 'bus' | 'uptime' | 'onReturn'>
   readonly clock: Clock
   readonly log: Logger
   readonly metrics: ClusterMetrics
   /** How long a lease lasts after its renewal. */
-  readonly lease_ms: number
+  readonly leaseMs: number
   /** This node, as of now. */
   readonly info: () => NodeInfo
   /** Another node has died or ended; once for each time it does. */
-  readonly on_gone: (node_id: string) => void
+  readonly onGone: (nodeId: string) => void
   /** Another node is alive that was not, or was not known. */
-  readonly on_joined: (node: NodeInfo) => void
+  readonly onJoined: (node: NodeInfo) => void
 }
 
 const POLL_MS = 100
@@ -38,9 +38,9 @@ interface Seen {
   info: NodeInfo
   gone: boolean
   /** Since when it has had no lease; undefined: it has one. */
-  without_lease_since: number | undefined
+  withoutLeaseSince: number | undefined
   /** Since when no one has listened on its channel. */
-  silent_since: number | undefined
+  silentSince: number | undefined
 }
 
 /**
@@ -51,14 +51,14 @@ export class Nodes {
   readonly #parts: NodesParts
   readonly #others = new Map<string, Seen>()
   /** Until then no one is judged dead. */
-  #held_until = Number.NEGATIVE_INFINITY
-  #held_since = Number.NEGATIVE_INFINITY
-  #store_age_known = false
-  #listeners_known = true
-  #store_fails = false
-  #cancel_reading: (() => void) | undefined
-  #cancel_poll: (() => void) | undefined
-  #forget_return: (() => void) | undefined
+  #heldUntil = Number.NEGATIVE_INFINITY
+  #heldSince = Number.NEGATIVE_INFINITY
+  #storeAgeKnown = false
+  #listenersKnown = true
+  #storeFails = false
+  #cancelReading: (() => void) | undefined
+  #cancelPoll: (() => void) | undefined
+  #forgetReturn: (() => void) | undefined
   #stopped = false
 
   constructor(parts: NodesParts) {
@@ -68,15 +68,15 @@ export class Nodes {
   /** Resolves when the others have been read for the first time; rejects when the store cannot be reached. */
   async start(): Promise<void> {
     await this.#read()
-    this.#forget_return = this.#parts.store.onReturn(() => this.hold())
+    this.#forgetReturn = this.#parts.store.onReturn(() => this.hold())
     this.#scheduleReading()
   }
 
   stop(): void {
     this.#stopped = true
-    this.#cancel_reading?.()
-    this.#cancel_poll?.()
-    this.#forget_return?.()
+    this.#cancelReading?.()
+    this.#cancelPoll?.()
+    this.#forgetReturn?.()
   }
 
   /** The nodes that are alive, this one first. Those that drain are among them. */
@@ -90,8 +90,8 @@ export class Nodes {
   describe(): ClusterNodeDescription[] {
     const described = new Map<string, ClusterNodeDescription>()
     const add = (info: NodeInfo, alive: boolean, self = false): void => {
-      const node_id = nodeName(info.node_id)
-      if (!described.get(node_id)?.alive) described.set(node_id, { ...info, node_id, alive, self })
+      const nodeId = nodeName(info.node_id)
+      if (!described.get(nodeId)?.alive) described.set(nodeId, { ...info, node_id: nodeId, alive, self })
     }
     add(this.#parts.info(), true, true)
     for (const { info, gone } of this.#others.values()) add(info, !gone)
@@ -99,78 +99,78 @@ export class Nodes {
   }
 
   /** A node that is alive. */
-  get(node_id: string): NodeInfo | undefined {
-    if (node_id === this.#parts.node_id) return this.#parts.info()
-    const seen = this.#others.get(node_id)
+  get(nodeId: string): NodeInfo | undefined {
+    if (nodeId === this.#parts.nodeId) return this.#parts.info()
+    const seen = this.#others.get(nodeId)
     return seen?.gone ? undefined : seen?.info
   }
 
   /** Whether the node is not alive, as far as is known without asking the store. */
-  isGone(node_id: string): boolean {
-    const seen = this.#others.get(node_id)
+  isGone(nodeId: string): boolean {
+    const seen = this.#others.get(nodeId)
     if (seen) return seen.gone
-    return node_id !== this.#parts.node_id && this.settled
+    return nodeId !== this.#parts.nodeId && this.settled
   }
 
   /**
-   * Whether the node is alive, as the store says now; `by_lease`: whether or not it listens. Rejects when the store cannot be reached.
+   * Whether the node is alive, as the store says now; `byLease`: whether or not it listens. Rejects when the store cannot be reached.
    */
-  async judge(node_id: string, by_lease = false): Promise<'alive' | 'dead'> {
+  async judge(nodeId: string, byLease = false): Promise<'alive' | 'dead'> {
     const { store, clock } = this.#parts
-    if (node_id === this.#parts.node_id) return 'alive'
-    const asked_at = clock.monotonic()
-    const name = nodeName(node_id)
+    if (nodeId === this.#parts.nodeId) return 'alive'
+    const askedAt = clock.monotonic()
+    const name = nodeName(nodeId)
     const [lease] = await store.records.read([leaseKey(name)])
-    this.#note(name, lease?.value, asked_at)
+    this.#note(name, lease?.value, askedAt)
     this.#count()
-    const seen = this.#others.get(node_id)
-    if (seen && !by_lease) return seen.gone ? 'dead' : 'alive'
-    if (!lease) return asked_at < this.#held_until ? 'alive' : 'dead'
+    const seen = this.#others.get(nodeId)
+    if (seen && !byLease) return seen.gone ? 'dead' : 'alive'
+    if (!lease) return askedAt < this.#heldUntil ? 'alive' : 'dead'
     // Another process with its name can have the lease only when that of the one before had run out.
-    return (decodeNodeInfo(lease.value)?.node_id ?? node_id) === node_id ? 'alive' : 'dead'
+    return (decodeNodeInfo(lease.value)?.node_id ?? nodeId) === nodeId ? 'alive' : 'dead'
   }
 
   /** For one lease from now no one is judged dead: the view of this node, or the store itself, may be behind. */
   hold(): void {
-    const { clock, lease_ms } = this.#parts
-    this.#held_since = clock.monotonic()
-    this.#held_until = this.#held_since + lease_ms
-    this.#store_age_known = false
-    this.#listeners_known = true
+    const { clock, leaseMs } = this.#parts
+    this.#heldSince = clock.monotonic()
+    this.#heldUntil = this.#heldSince + leaseMs
+    this.#storeAgeKnown = false
+    this.#listenersKnown = true
     this.#resetSilence()
   }
 
   /** Whether nodes can be judged dead at this moment. */
   get settled(): boolean {
-    return this.#parts.clock.monotonic() >= this.#held_until
+    return this.#parts.clock.monotonic() >= this.#heldUntil
   }
 
   /** From when on rooms may be claimed, or made, on the monotonic clock. Infinity: not known yet. */
-  get claims_allowed_at(): number {
-    return this.#store_age_known ? this.#held_until : Number.POSITIVE_INFINITY
+  get claimsAllowedAt(): number {
+    return this.#storeAgeKnown ? this.#heldUntil : Number.POSITIVE_INFINITY
   }
 
   /**
    * From when on an owner may write a room again that the store has lost: whoever had it later has said so by then, and no one else may claim
    * it yet.
    */
-  get rewrites_allowed_at(): number {
-    return this.claims_allowed_at - YOUNG_MS
+  get rewritesAllowedAt(): number {
+    return this.claimsAllowedAt - YOUNG_MS
   }
 
   async #read(): Promise<void> {
     const { store, clock } = this.#parts
-    const asked_at = clock.monotonic()
-    if (!this.#store_age_known) await this.#learnAge(asked_at)
-    const own = nodeName(this.#parts.node_id)
+    const askedAt = clock.monotonic()
+    if (!this.#storeAgeKnown) await this.#learnAge(askedAt)
+    const own = nodeName(this.#parts.nodeId)
     const names = (await this.#index()).filter((name) => name !== own)
     const leases = names.length > 0 ? await store.records.read(names.map(leaseKey)) : []
     if (this.#stopped) return
     const listed = new Set(names)
-    for (const [i, name] of names.entries()) this.#note(name, leases[i]?.value, asked_at)
-    for (const node_id of this.#others.keys()) {
-      const name = nodeName(node_id)
-      if (!listed.has(name)) this.#note(name, undefined, asked_at)
+    for (const [i, name] of names.entries()) this.#note(name, leases[i]?.value, askedAt)
+    for (const nodeId of this.#others.keys()) {
+      const name = nodeName(nodeId)
+      if (!listed.has(name)) this.#note(name, undefined, askedAt)
     }
     this.#count()
     await this.#forgetDead(names.filter((_, i) => !leases[i]))
@@ -181,12 +181,12 @@ export class Nodes {
    * What a young store knows of rooms and nodes may be less than there is: leases ran out while it was away, or it has lost its data,
    * and the living have still to tell it.
    */
-  async #learnAge(asked_at: number): Promise<void> {
-    const { store, lease_ms } = this.#parts
-    const age_ms = await store.uptime()
-    if (asked_at < this.#held_since) return
-    this.#store_age_known = true
-    this.#held_until = Math.max(this.#held_until, asked_at + lease_ms + YOUNG_MS - age_ms)
+  async #learnAge(askedAt: number): Promise<void> {
+    const { store, leaseMs } = this.#parts
+    const ageMs = await store.uptime()
+    if (askedAt < this.#heldSince) return
+    this.#storeAgeKnown = true
+    this.#heldUntil = Math.max(this.#heldUntil, askedAt + leaseMs + YOUNG_MS - ageMs)
   }
 
   async #index(): Promise<string[]> {
@@ -200,17 +200,17 @@ export class Nodes {
     }
   }
 
-  /** What the store said about the nodes of a name, asked at `asked_at`: the value of the lease, or that there is none. */
-  #note(name: string, lease: Uint8Array | undefined, asked_at: number): void {
+  /** What the store said about the nodes of a name, asked at `askedAt`: the value of the lease, or that there is none. */
+  #note(name: string, lease: Uint8Array | undefined, askedAt: number): void {
     const info = lease && decodeNodeInfo(lease)
     if (lease && !info) return
-    for (const [node_id, seen] of this.#others) {
-      if (node_id === info?.node_id || nodeName(node_id) !== name) continue
-      seen.without_lease_since ??= asked_at
+    for (const [nodeId, seen] of this.#others) {
+      if (nodeId === info?.node_id || nodeName(nodeId) !== name) continue
+      seen.withoutLeaseSince ??= askedAt
       // With its lease in the hands of another process of its name, it is not a matter of who has been heard.
-      if (info || asked_at >= this.#held_until) this.#die(node_id, seen)
+      if (info || askedAt >= this.#heldUntil) this.#die(nodeId, seen)
     }
-    if (info && info.node_id !== this.#parts.node_id) this.#noteAlive(info)
+    if (info && info.node_id !== this.#parts.nodeId) this.#noteAlive(info)
   }
 
   /** A node has a lease. */
@@ -220,56 +220,56 @@ export class Nodes {
       this.#others.set(info.node_id, {
         info,
         gone: false,
-        without_lease_since: undefined,
-        silent_since: undefined,
+        withoutLeaseSince: undefined,
+        silentSince: undefined,
       })
-      this.#parts.on_joined(info)
+      this.#parts.onJoined(info)
       return
     }
     seen.info = info
     // One that no one listens for has to listen again; a lease may be there for a while after its node has died.
-    if (seen.gone && seen.silent_since === undefined) this.#rise(seen)
-    seen.without_lease_since = undefined
+    if (seen.gone && seen.silentSince === undefined) this.#rise(seen)
+    seen.withoutLeaseSince = undefined
   }
 
   async #poll(): Promise<void> {
     const { store, clock } = this.#parts
-    const asked_at = clock.monotonic()
-    const asked = [...this.#others].filter(([, seen]) => seen.without_lease_since === undefined)
+    const askedAt = clock.monotonic()
+    const asked = [...this.#others].filter(([, seen]) => seen.withoutLeaseSince === undefined)
     if (asked.length === 0) return
-    const counts = await store.bus.listeners(asked.map(([node_id]) => nodeChannel(node_id)))
+    const counts = await store.bus.listeners(asked.map(([nodeId]) => nodeChannel(nodeId)))
     if (!counts) {
-      this.#listeners_known = false
+      this.#listenersKnown = false
       return
     }
-    if (this.#stopped || asked_at < this.#held_until) return
-    for (const [i, [node_id, seen]] of asked.entries()) {
+    if (this.#stopped || askedAt < this.#heldUntil) return
+    for (const [i, [nodeId, seen]] of asked.entries()) {
       if (counts[i]! > 0) {
-        seen.silent_since = undefined
-        if (seen.gone && seen.without_lease_since === undefined) this.#rise(seen)
+        seen.silentSince = undefined
+        if (seen.gone && seen.withoutLeaseSince === undefined) this.#rise(seen)
       } else {
-        seen.silent_since ??= asked_at
-        if (asked_at - seen.silent_since >= SILENT_MS) this.#die(node_id, seen)
+        seen.silentSince ??= askedAt
+        if (askedAt - seen.silentSince >= SILENT_MS) this.#die(nodeId, seen)
       }
     }
     this.#count()
   }
 
-  #die(node_id: string, seen: Seen): void {
+  #die(nodeId: string, seen: Seen): void {
     if (seen.gone) return
     seen.gone = true
-    const { log, metrics, on_gone } = this.#parts
+    const { log, metrics, onGone } = this.#parts
     log.info(
-      { peer: node_id },
-      seen.without_lease_since === undefined ? 'a node no longer listens' : 'a node has no lease',
+      { peer: nodeId },
+      seen.withoutLeaseSince === undefined ? 'a node no longer listens' : 'a node has no lease',
     )
     metrics.nodesGone.inc()
-    on_gone(node_id)
+    onGone(nodeId)
   }
 
   #rise(seen: Seen): void {
     seen.gone = false
-    this.#parts.on_joined(seen.info)
+    this.#parts.onJoined(seen.info)
   }
 
   #count(): void {
@@ -279,37 +279,37 @@ export class Nodes {
   }
 
   /** Takes nodes that died long ago out of the index, unless they live again: with a lease nothing is written. */
-  async #forgetDead(without_lease: readonly string[]): Promise<void> {
-    const { store, clock, lease_ms } = this.#parts
+  async #forgetDead(withoutLease: readonly string[]): Promise<void> {
+    const { store, clock, leaseMs } = this.#parts
     const now = clock.monotonic()
-    for (const [node_id, { gone, without_lease_since }] of this.#others) {
-      if (!gone || without_lease_since === undefined) continue
-      if (now - without_lease_since >= REMEMBERED_LEASES * lease_ms) this.#others.delete(node_id)
+    for (const [nodeId, { gone, withoutLeaseSince }] of this.#others) {
+      if (!gone || withoutLeaseSince === undefined) continue
+      if (now - withoutLeaseSince >= REMEMBERED_LEASES * leaseMs) this.#others.delete(nodeId)
     }
     if (!this.settled) return
     const remembered = new Set([...this.#others.keys()].map(nodeName))
-    for (const drop of without_lease) {
+    for (const drop of withoutLease) {
       if (remembered.has(drop)) continue
       await store.records.write([
-        { remove: leaseKey(drop), if_version: 0 },
+        { remove: leaseKey(drop), ifVersion: 0 },
         { index: NODES, drop },
       ])
     }
   }
 
   #scheduleReading(): void {
-    const { clock, lease_ms } = this.#parts
+    const { clock, leaseMs } = this.#parts
     if (this.#stopped) return
-    this.#cancel_reading = clock.schedule(lease_ms / 4, () => {
+    this.#cancelReading = clock.schedule(leaseMs / 4, () => {
       void this.#quietly(() => this.#read()).then(() => this.#scheduleReading())
     })
   }
 
   #schedulePoll(): void {
-    if (this.#stopped || !this.#listeners_known || this.#cancel_poll) return
-    this.#cancel_poll = this.#parts.clock.schedule(POLL_MS, () => {
+    if (this.#stopped || !this.#listenersKnown || this.#cancelPoll) return
+    this.#cancelPoll = this.#parts.clock.schedule(POLL_MS, () => {
       void this.#quietly(() => this.#poll()).then(() => {
-        this.#cancel_poll = undefined
+        this.#cancelPoll = undefined
         if (this.#others.size > 0) this.#schedulePoll()
       })
     })
@@ -317,19 +317,19 @@ export class Nodes {
 
   /** What was heard of the channels says nothing about now. */
   #resetSilence(): void {
-    for (const seen of this.#others.values()) if (!seen.gone) seen.silent_since = undefined
+    for (const seen of this.#others.values()) if (!seen.gone) seen.silentSince = undefined
   }
 
   /** What a silent store leaves unanswered says nothing about the nodes. */
   async #quietly(ask: () => Promise<void>): Promise<void> {
     try {
       await ask()
-      this.#store_fails = false
+      this.#storeFails = false
     } catch (error) {
       this.#resetSilence()
       if (this.#stopped) return
-      if (!this.#store_fails) this.#parts.log.warn({ err: error }, 'the other nodes cannot be read')
-      this.#store_fails = true
+      if (!this.#storeFails) this.#parts.log.warn({ err: error }, 'the other nodes cannot be read')
+      this.#storeFails = true
     }
   }
 }

@@ -31,12 +31,12 @@ function tally(count: number, choose: () => string | undefined): Record<string, 
 function spread(start: readonly NodeInfo[], count: number, lag: number, choose: typeof create): number {
   const nodes = start.map((node) => ({ ...node }))
   let known = nodes.map((node) => ({ ...node }))
-  const own = known.findIndex(({ node_id }) => node_id === 'node_a')
+  const own = known.findIndex(({ node_id: nodeId }) => nodeId === 'node_a')
   for (let i = 0; i < count; i++) {
     if (i % lag === 0) known = nodes.map((node) => ({ ...node }))
     if (own >= 0) known[own] = nodes[own]!
     const chosen = choose(known)
-    nodes.find(({ node_id }) => node_id === chosen)!.rooms++
+    nodes.find(({ node_id: nodeId }) => nodeId === chosen)!.rooms++
   }
   const rooms = nodes.filter(({ draining }) => !draining).map((node) => node.rooms)
   return Math.max(...rooms) / (rooms.reduce((sum, one) => sum + one, 0) / rooms.length)
@@ -136,13 +136,13 @@ type Successor = Parameters<LeavingRoom['handOver']>[0]
 /** A room that is saved when the test says so. */
 class TestRoom implements LeavingRoom {
   readonly address: RoomAddress
-  readonly mostly_at: string | undefined
+  readonly mostlyAt: string | undefined
   successor: Successor | 'not asked' = 'not asked'
   #saved = () => {}
 
-  constructor(key: string, mostly_at?: string) {
-    this.address = { project_id: 'prj_a', room_type: 'duel', key }
-    this.mostly_at = mostly_at
+  constructor(key: string, mostlyAt?: string) {
+    this.address = { projectId: 'prj_a', roomType: 'duel', key }
+    this.mostlyAt = mostlyAt
   }
 
   handOver(successor?: Successor): Promise<void> {
@@ -173,7 +173,7 @@ function handing(rooms: readonly TestRoom[], place: (preferred: string | undefin
   const seconds: number[] = []
   const done = handOver(rooms, {
     place,
-    ask: (node_id, { key }) => asked.push(`${node_id} ${key}`),
+    ask: (nodeId, { key }) => asked.push(`${nodeId} ${key}`),
     handed: (took) => seconds.push(took),
     tracer: noTracer,
     span: noSpan,
@@ -186,7 +186,7 @@ describe('a hand-over', () => {
   it('asks the chosen node to claim a room once it is saved, and counts how long no one acted', async () => {
     const room = new TestRoom('one', 'node_b')
     const { clock, asked, seconds, done } = handing([room], (preferred) => preferred)
-    expect(room.successor).toMatchObject({ node_id: 'node_b' })
+    expect(room.successor).toMatchObject({ nodeId: 'node_b' })
     expect(asked).toEqual([])
     clock.advance(40)
     await room.save()

@@ -39,10 +39,10 @@ const WELL_ABOVE: Slack = { factor: 1.5, rooms: 20, load: 0.4 }
 export function place({ self, nodes, random, reason, preferred }: Placement): string | undefined {
   const open = preferSessions(nodes.filter(isOpen))
   const average = averageOf(open)
-  const here = open.find(({ node_id }) => node_id === self)
-  const others = open.filter(({ node_id }) => node_id !== self)
+  const here = open.find(({ node_id: nodeId }) => nodeId === self)
+  const others = open.filter(({ node_id: nodeId }) => nodeId !== self)
   if (reason === 'hand_over') {
-    const wanted = others.find(({ node_id }) => node_id === preferred)
+    const wanted = others.find(({ node_id: nodeId }) => nodeId === preferred)
     if (wanted && !isAbove(wanted, averageOf(others), WELL_ABOVE)) return preferred
     return lesserOfTwo(others, averageOf(others), random)?.node_id
   }
@@ -52,11 +52,11 @@ export function place({ self, nodes, random, reason, preferred }: Placement): st
   return other?.node_id
 }
 
-const isOpen = ({ draining, rooms, max_rooms }: NodeInfo): boolean => !draining && rooms < max_rooms
+const isOpen = ({ draining, rooms, max_rooms: maxRooms }: NodeInfo): boolean => !draining && rooms < maxRooms
 
 /** Those that can take sessions too; when there are none, all: members who are here already may still open rooms. */
 function preferSessions(nodes: readonly NodeInfo[]): readonly NodeInfo[] {
-  const roomy = nodes.filter(({ sessions, max_sessions }) => sessions < max_sessions)
+  const roomy = nodes.filter(({ sessions, max_sessions: maxSessions }) => sessions < maxSessions)
   return roomy.length > 0 ? roomy : nodes
 }
 
@@ -96,9 +96,9 @@ function lesserOfTwo(nodes: readonly NodeInfo[], average: Average, random: Rando
 export interface LeavingRoom {
   readonly address: RoomAddress
   /** The node with most of its members' sockets. */
-  readonly mostly_at: string | undefined
+  readonly mostlyAt: string | undefined
   /** Saves the room and gives it up; `take` is called when the successor can claim it. */
-  handOver(successor?: { readonly node_id: string; readonly take: () => void }): Promise<void>
+  handOver(successor?: { readonly nodeId: string; readonly take: () => void }): Promise<void>
 }
 
 /** What handing rooms over takes. */
@@ -106,7 +106,7 @@ export interface HandOverParts {
   /** The node that is to have a room; undefined: there is none. */
   readonly place: (preferred: string | undefined) => string | undefined
   /** Asks a node to claim a room that was given up for it. */
-  readonly ask: (node_id: string, room: RoomAddress) => void
+  readonly ask: (nodeId: string, room: RoomAddress) => void
   /** A room was handed over to a node, or to none, after so many seconds without an owner that acts. */
   readonly handed: (seconds: number) => void
   readonly tracer: Tracer
@@ -131,13 +131,13 @@ export async function handOver(
   const work = async (): Promise<void> => {
     for (let room = waiting.shift(); room; room = waiting.shift()) {
       const { address } = room
-      const node_id = place(room.mostly_at)
+      const nodeId = place(room.mostlyAt)
       const began = now()
-      await room.handOver(node_id === undefined ? undefined : { node_id, take: () => ask(node_id, address) })
+      await room.handOver(nodeId === undefined ? undefined : { nodeId, take: () => ask(nodeId, address) })
       handed((now() - began) / 1000)
       if (++count > MOST_SPANS) continue
-      const attributes = { ...roomAttributes(address), 'roomful.to_node_id': node_id && nodeName(node_id) }
-      tracer.span('room.hand_over', { parent, began_at: began, attributes }).end()
+      const attributes = { ...roomAttributes(address), 'roomful.to_node_id': nodeId && nodeName(nodeId) }
+      tracer.span('room.hand_over', { parent, beganAt: began, attributes }).end()
     }
   }
   await Promise.all(Array.from({ length: AT_ONCE }, work))

@@ -16,12 +16,12 @@ import type { PeerMessage } from './wire.ts'
 /** So long that nothing here can be due to its end. */
 const LEASE_MS = 8000
 const log = pino({ level: 'silent' })
-const about = (session_id: string): PeerMessage => ({ to: 'gateway', session_id })
+const about = (sessionId: string): PeerMessage => ({ to: 'gateway', session_id: sessionId })
 
 /** A node whose connections to the store go over a link of its own. */
-async function node(node_id: string, key_prefix: string) {
+async function node(nodeId: string, keyPrefix: string) {
   const link = await FaultyLink.open(inject('redisUrl'))
-  const redis = await redisStore({ url: link.url, key_prefix, log })
+  const redis = await redisStore({ url: link.url, keyPrefix, log })
   const store = {
     records: redis.records,
     bus: redis.bus,
@@ -31,31 +31,31 @@ async function node(node_id: string, key_prefix: string) {
   }
   const heard: string[] = []
   const common = {
-    node_id,
+    nodeId,
     store,
     clock: systemClock,
     log,
     metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
-    info: () => nodeInfo(node_id),
+    info: () => nodeInfo(nodeId),
   }
   const peers = new NodeLinks({
     ...common,
     bus: store.bus,
-    on_message: (message, from) =>
+    onMessage: (message, from) =>
       heard.push(`${from}: ${message.to === 'gateway' ? message.session_id : ''}`),
-    on_gap: (from) => heard.push(`gap ${from}`),
+    onGap: (from) => heard.push(`gap ${from}`),
   })
   const lease = new NodeLease({
     ...common,
-    ttl_ms: LEASE_MS,
-    on_regained: () => {},
-    on_replaced: (replaced) => heard.push(replaced.message),
+    ttlMs: LEASE_MS,
+    onRegained: () => {},
+    onReplaced: (replaced) => heard.push(replaced.message),
   })
   const members = new Nodes({
     ...common,
-    lease_ms: LEASE_MS,
-    on_gone: (other) => heard.push(`gone ${other}`),
-    on_joined: (other) => heard.push(`joined ${other.node_id}`),
+    leaseMs: LEASE_MS,
+    onGone: (other) => heard.push(`gone ${other}`),
+    onJoined: (other) => heard.push(`joined ${other.node_id}`),
   })
   onTestFinished(async () => {
     members.stop()
@@ -71,35 +71,35 @@ async function node(node_id: string, key_prefix: string) {
 
 describe('nodes on a Redis', () => {
   it('miss one whose connections are gone long before its lease has run out, and know it again when it is back', async () => {
-    const key_prefix = freshPrefix()
-    const b = await node('node_b', key_prefix)
-    const a = await node('node_a', key_prefix)
+    const keyPrefix = freshPrefix()
+    const b = await node('node_b', keyPrefix)
+    const a = await node('node_a', keyPrefix)
     expect(a.members.isGone('node_b')).toBe(false)
-    const killed_at = systemClock.monotonic()
+    const killedAt = systemClock.monotonic()
     await b.link.close()
     await vi.waitFor(() => expect(a.members.isGone('node_b')).toBe(true), { timeout: 5000, interval: 5 })
-    expect(systemClock.monotonic() - killed_at).toBeLessThan(2000)
+    expect(systemClock.monotonic() - killedAt).toBeLessThan(2000)
     expect(await a.members.judge('node_b')).toBe('dead')
     expect(a.heard).toEqual(['joined node_b', 'gone node_b'])
-    const again = await node('node_b', key_prefix)
+    const again = await node('node_b', keyPrefix)
     await vi.waitFor(() => expect(a.members.isGone('node_b')).toBe(false), { timeout: 5000, interval: 5 })
     expect(again.members.get('node_a')).toMatchObject({ node_id: 'node_a' })
   })
 
   it('judge no one dead for a lease after their own connections were cut', async () => {
-    const key_prefix = freshPrefix()
-    const b = await node('node_b', key_prefix)
-    const a = await node('node_a', key_prefix)
+    const keyPrefix = freshPrefix()
+    const b = await node('node_b', keyPrefix)
+    const a = await node('node_a', keyPrefix)
     a.link.cut()
     await vi.waitFor(() => expect(a.members.settled).toBe(false), { timeout: 5000, interval: 5 })
-    expect(a.members.claims_allowed_at).toBeGreaterThan(systemClock.monotonic() + LEASE_MS / 2)
+    expect(a.members.claimsAllowedAt).toBeGreaterThan(systemClock.monotonic() + LEASE_MS / 2)
     expect(b.members.settled).toBe(true)
   })
 
   it('hear each other, and of gaps when their connections were cut', async () => {
-    const key_prefix = freshPrefix()
-    const b = await node('node_b', key_prefix)
-    const a = await node('node_a', key_prefix)
+    const keyPrefix = freshPrefix()
+    const b = await node('node_b', keyPrefix)
+    const a = await node('node_a', keyPrefix)
     b.heard.length = 0
     for (let i = 0; i < 100; i++) {
       a.peers.send('node_b', about(`${i}`))

@@ -6,15 +6,15 @@ import { roomName, type ToEdge, type ToOwner } from '../traffic.ts'
 const NAME = roomName(ROOM)
 const ELSEWHERE = 'node_elsewhere'
 
-const join = (member_id = 'mem_a', ref = 1): ToOwner => ({
+const join = (memberId = 'mem_a', ref = 1): ToOwner => ({
   kind: 'join',
   room: ROOM,
-  member_id,
+  member_id: memberId,
   ref,
   edge: HERE,
   turn: 0,
   codec: 'roomful.v1.json',
-  session_id: `ses_${member_id}`,
+  session_id: `ses_${memberId}`,
   sub: null,
   principal: 'token',
   options: {},
@@ -361,9 +361,9 @@ describe('Router', () => {
     for (let i = 0; i < 8; i++) {
       router.send(message(1))
       const asked = records.asked.length
-      let waited_ms = 0
-      for (; records.asked.length === asked; waited_ms += 20) clock.advance(20)
-      pauses.push(waited_ms)
+      let waitedMs = 0
+      for (; records.asked.length === asked; waitedMs += 20) clock.advance(20)
+      pauses.push(waitedMs)
       await records.answer(ownedBy(THERE))
       router.heard(redirect(null), THERE)
     }
@@ -375,8 +375,8 @@ describe('Router', () => {
 })
 
 const JOIN = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
-const traced = (member_id = 'mem_a', traceparent: string | null = JOIN): ToOwner => ({
-  ...join(member_id),
+const traced = (memberId = 'mem_a', traceparent: string | null = JOIN): ToOwner => ({
+  ...join(memberId),
   ...(traceparent !== null && { traceparent }),
 })
 const claim = { fence: { room: NAME, epoch: 9 }, snapshot: undefined, journal: [] } as never

@@ -7,7 +7,7 @@ import {
   type Arrival,
   type RoomAddress,
   roomAttributes,
-  roomId,
+  roomIdOf,
   roomName,
   type ToEdge,
   type ToOwner,
@@ -26,7 +26,7 @@ export interface LocalRooms {
 
 /** What a router is made of. */
 export interface RouterParts {
-  readonly node_id: string
+  readonly nodeId: string
   readonly clock: Clock
   /** Default: no traces. */
   readonly tracer?: Tracer
@@ -34,17 +34,17 @@ export interface RouterParts {
   /** Who owns a room, as recorded. */
   readonly inspect: (room: string) => Promise<RoomOwner | undefined>
   /** Whether a node lives, read again. */
-  readonly judge: (node_id: string) => Promise<'alive' | 'dead'>
+  readonly judge: (nodeId: string) => Promise<'alive' | 'dead'>
   /** Whether a node is known to have ended, without asking. */
-  readonly gone: (node_id: string) => boolean
+  readonly gone: (nodeId: string) => boolean
   /** The node that is to open a room; undefined when none can take it. */
   readonly place: (reason: 'create' | 'take_over') => string | undefined
   /** Whether this node opens rooms for others. */
   readonly accepts: () => boolean
   /** How many messages wait for one room while its owner is looked for. */
-  readonly max_waiting_messages: number
+  readonly maxWaitingMessages: number
   /** More than that came. */
-  readonly backlog_full: (room_type: string) => void
+  readonly backlogFull: (roomType: string) => void
   readonly send: (to: string, message: PeerMessage) => void
   /** Takes an answer to an edge. */
   readonly deliver: (edge: string, message: ToEdge) => void
@@ -64,7 +64,7 @@ interface Route {
   spans: Map<string, Span>
   /** Looks in quick succession, and when the last one began. */
   looks: number
-  looked_at: number
+  lookedAt: number
 }
 
 /** Rooms that are looked for more often than this within a second are not found by looking harder. */
@@ -86,7 +86,7 @@ export class Router {
 
   /** A message of this node's edge. */
   send(message: ToOwner): void {
-    this.#take({ message, from: this.#parts.node_id })
+    this.#take({ message, from: this.#parts.nodeId })
   }
 
   /** A message of another node's edge, which takes this node for the owner, or wants it to be. */
@@ -99,7 +99,7 @@ export class Router {
     for (const arrival of arrivals) {
       const { message, from } = arrival
       if (owner === undefined) this.#take(arrival)
-      else if (from !== this.#parts.node_id) this.#redirect(message.room, from, owner)
+      else if (from !== this.#parts.nodeId) this.#redirect(message.room, from, owner)
       else {
         if (message.kind !== 'leave') this.#routeOf(message.room).owner = owner
         this.#take(arrival)
@@ -128,10 +128,10 @@ export class Router {
   }
 
   /** A node is gone: the rooms whose owner it was, which are to be found again. */
-  gone(node_id: string): RoomAddress[] {
+  gone(nodeId: string): RoomAddress[] {
     const rooms: RoomAddress[] = []
     for (const route of this.#routes.values()) {
-      if (route.owner !== node_id) continue
+      if (route.owner !== nodeId) continue
       route.owner = undefined
       rooms.push(route.room)
     }
@@ -139,15 +139,15 @@ export class Router {
   }
 
   /** The rooms whose owner is `node_id`, or any other node when that is undefined. */
-  roomsAt(node_id: string | undefined): RoomAddress[] {
-    const self = this.#parts.node_id
+  roomsAt(nodeId: string | undefined): RoomAddress[] {
+    const self = this.#parts.nodeId
     return [...this.#routes.values()]
-      .filter(({ owner }) => owner !== undefined && owner !== self && (owner === node_id || !node_id))
+      .filter(({ owner }) => owner !== undefined && owner !== self && (owner === nodeId || !nodeId))
       .map(({ room }) => room)
   }
 
   #take(arrival: Arrival): void {
-    const { node_id, host, send, gone } = this.#parts
+    const { nodeId, host, send, gone } = this.#parts
     const { message, from } = arrival
     const name = roomName(message.room)
     const route = this.#routes.get(name)
@@ -155,9 +155,9 @@ export class Router {
     // What came before goes first.
     if (route?.waiting) this.#wait(route, route.waiting, arrival)
     else if (host.has(name)) host.receive(message, from)
-    else if (from === node_id && owner !== undefined && owner !== node_id && !gone(owner))
+    else if (from === nodeId && owner !== undefined && owner !== nodeId && !gone(owner))
       send(owner, { to: 'owner', message })
-    else if (from !== node_id && !this.#parts.accepts()) this.#redirect(message.room, from, null)
+    else if (from !== nodeId && !this.#parts.accepts()) this.#redirect(message.room, from, null)
     else this.#look(this.#routeOf(message.room), arrival)
   }
 
@@ -165,16 +165,16 @@ export class Router {
   #wait({ spans }: Route, waiting: Backlog, arrival: Arrival): void {
     const { message } = arrival
     if (!waiting.add(arrival)) {
-      this.#parts.backlog_full(message.room.room_type)
+      this.#parts.backlogFull(message.room.roomType)
       return
     }
     if (message.kind !== 'join' || message.traceparent === undefined) return
-    const { room, member_id, session_id } = message
+    const { room, member_id: memberId, session_id: sessionId } = message
     // Asked again by its edge.
-    if (spans.has(member_id)) return
-    const attributes = { ...roomAttributes(room), 'roomful.session_id': session_id }
+    if (spans.has(memberId)) return
+    const attributes = { ...roomAttributes(room), 'roomful.session_id': sessionId }
     const { tracer = noTracer } = this.#parts
-    spans.set(member_id, tracer.span('room.locate', { parent: message, attributes }))
+    spans.set(memberId, tracer.span('room.locate', { parent: message, attributes }))
   }
 
   #routeOf(room: RoomAddress): Route {
@@ -188,7 +188,7 @@ export class Router {
         waiting: undefined,
         spans: new Map(),
         looks: 0,
-        looked_at: Number.NEGATIVE_INFINITY,
+        lookedAt: Number.NEGATIVE_INFINITY,
       }
       this.#routes.set(name, route)
     }
@@ -198,9 +198,9 @@ export class Router {
   #look(route: Route, arrival: Arrival): void {
     const { clock } = this.#parts
     const now = clock.monotonic()
-    route.looks = now - route.looked_at < 1000 ? route.looks + 1 : 1
-    route.looked_at = now
-    route.waiting = new Backlog(this.#parts.max_waiting_messages)
+    route.looks = now - route.lookedAt < 1000 ? route.looks + 1 : 1
+    route.lookedAt = now
+    route.waiting = new Backlog(this.#parts.maxWaitingMessages)
     this.#wait(route, route.waiting, arrival)
     const find = (): void => {
       this.#find(route).catch((error: unknown) => this.#unavailable(route, error))
@@ -210,21 +210,21 @@ export class Router {
   }
 
   async #find(route: Route): Promise<void> {
-    const { node_id, host, inspect, judge, place } = this.#parts
+    const { nodeId, host, inspect, judge, place } = this.#parts
     const name = roomName(route.room)
     const found = await inspect(name)
     const owner = found?.owner ?? null
-    const elsewhere = owner !== null && owner !== node_id && (await judge(owner)) === 'alive'
+    const elsewhere = owner !== null && owner !== nodeId && (await judge(owner)) === 'alive'
     const waiting = route.waiting?.waiting ?? []
     const joins = waiting.some(({ message }) => message.kind === 'join')
-    const asked = waiting.some(({ from }) => from !== node_id)
-    if (host.has(name)) this.#found(route, node_id, 'owner', found)
+    const asked = waiting.some(({ from }) => from !== nodeId)
+    if (host.has(name)) this.#found(route, nodeId, 'owner', found)
     else if (elsewhere) this.#found(route, owner, 'owner', found)
     else if (!found && !joins) this.#absent(route)
     else {
       // A node that was asked by another does not pass it on: the two might do so forever.
-      const mine = owner === node_id && this.#parts.accepts()
-      const target = asked || mine ? node_id : place(owner === null ? 'create' : 'take_over')
+      const mine = owner === nodeId && this.#parts.accepts()
+      const target = asked || mine ? nodeId : place(owner === null ? 'create' : 'take_over')
       if (target === undefined) this.#noNode(route)
       else this.#found(route, target, 'opener', undefined)
     }
@@ -232,25 +232,25 @@ export class Router {
 
   /** What has waited goes to `owner`, who has the room (as `found` says, if there is a record of it) or is to open it. */
   #found(route: Route, owner: string, to: 'owner' | 'opener', found: RoomOwner | undefined): void {
-    const { node_id, host, send } = this.#parts
+    const { nodeId, host, send } = this.#parts
     const { spans } = route
     const located = (result: Located): void => endSpans(spans, result)
     const waiting = this.#settle(route)
     route.owner = owner
-    if (owner === node_id && to === 'opener') {
+    if (owner === nodeId && to === 'opener') {
       const claim = host.open(route.room, waiting)
-      if (claim) claim.then((claimed) => located(locatedBy(claimed, node_id)))
+      if (claim) claim.then((claimed) => located(locatedBy(claimed, nodeId)))
       else located({ result: 'refused' })
       return
     }
     const epoch = found?.owner === owner ? found.epoch : undefined
     located({ result: to === 'owner' ? 'found' : 'placed', owner, epoch })
-    if (owner === node_id) {
+    if (owner === nodeId) {
       host.open(route.room, waiting)
       return
     }
     for (const { message, from } of waiting) {
-      if (from === node_id) send(owner, { to, message })
+      if (from === nodeId) send(owner, { to, message })
       else this.#redirect(message.room, from, owner)
     }
   }
@@ -259,9 +259,9 @@ export class Router {
   #absent(route: Route): void {
     for (const { message, from } of this.#settle(route)) {
       if (message.kind === 'detach') continue
-      const { room, member_id } = message
+      const { room, member_id: memberId } = message
       const ref = 'ref' in message && message.ref !== undefined ? { ref: message.ref } : {}
-      this.#parts.deliver(from, { room, epoch: 0, kind: 'no_seat', member_id, ...ref })
+      this.#parts.deliver(from, { room, epoch: 0, kind: 'no_seat', member_id: memberId, ...ref })
     }
   }
 
@@ -275,7 +275,7 @@ export class Router {
     this.#refuse(
       route,
       'room_unavailable',
-      `${roomId(route.room)} is not available: the store does not answer`,
+      `${roomIdOf(route.room)} is not available: the store does not answer`,
     )
   }
 
@@ -284,19 +284,27 @@ export class Router {
     endSpans(route.spans, { result })
     for (const { message, from } of this.#settle(route)) {
       if (message.kind !== 'join') continue
-      const { room, member_id, ref } = message
-      this.#parts.deliver(from, { room, epoch: 0, kind: 'refused', member_id, ref, code, message: text })
+      const { room, member_id: memberId, ref } = message
+      this.#parts.deliver(from, {
+        room,
+        epoch: 0,
+        kind: 'refused',
+        member_id: memberId,
+        ref,
+        code,
+        message: text,
+      })
     }
   }
 
   /** No one looks any more; returns what has waited. */
   #settle(route: Route): readonly Arrival[] {
-    const { node_id } = this.#parts
+    const { nodeId } = this.#parts
     const waiting = route.waiting?.take() ?? []
     route.waiting = undefined
     route.spans = new Map()
     // Other nodes' members are no reason to remember where a room is, and neither is one of this node's who leaves.
-    const own = waiting.findLast(({ from }) => from === node_id)
+    const own = waiting.findLast(({ from }) => from === nodeId)
     if (!own || own.message.kind === 'leave') this.#routes.delete(roomName(route.room))
     return waiting
   }

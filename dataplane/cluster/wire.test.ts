@@ -21,7 +21,7 @@ function sealed(messages: readonly PeerMessage[], number = 1): Uint8Array {
 }
 
 function opened(bytes: Uint8Array): PeerMessage[] {
-  return readMessages(bytes, readHeader(bytes).body_at)
+  return readMessages(bytes, readHeader(bytes).bodyAt)
 }
 
 const text = fc.oneof(
@@ -35,8 +35,8 @@ const frames = fc.record(
   { requiredKeys: [], noNullPrototype: true },
 )
 const maybe = <T>(value: fc.Arbitrary<T>) => fc.option(value, { nil: undefined })
-const room = fc.record(
-  { project_id: text, room_type: fc.constantFrom('arena', 'chess'), key: fc.constantFrom('one', 'two', 'é') },
+const room: fc.Arbitrary<import('../traffic.ts').RoomAddress> = fc.record(
+  { projectId: text, roomType: fc.constantFrom('arena', 'chess'), key: fc.constantFrom('one', 'two', 'é') },
   { noNullPrototype: true },
 )
 
@@ -44,7 +44,7 @@ const room = fc.record(
 const kind = (name: string, fields: Record<string, fc.Arbitrary<unknown>>) =>
   fc.record({ room, kind: fc.constant(name), ...fields }, { noNullPrototype: true })
 
-const to_owner = fc
+const toOwner = fc
   .oneof(
     kind('join', {
       ref: number,
@@ -62,10 +62,10 @@ const to_owner = fc
     kind('refuse', { ref: number, after: maybe(number), code: text, message: text }),
     kind('of_a_later_version', { novelty: json() }),
   )
-  .chain((message) => text.map((member_id) => ({ ...message, member_id })))
+  .chain((message) => text.map((memberId) => ({ ...message, member_id: memberId })))
 
 const event = fc.record({ t: text, room_id: text, name: text, data: json() }, { noNullPrototype: true })
-const to_edge = fc
+const toEdge = fc
   .oneof(
     kind('update', {
       seq: number,
@@ -102,8 +102,8 @@ const to_edge = fc
   .chain((message) => number.map((epoch) => ({ ...message, epoch })))
 
 const message = fc.oneof(
-  fc.record({ to: fc.constantFrom('owner', 'opener'), message: to_owner }, { noNullPrototype: true }),
-  fc.record({ to: fc.constant('edge'), message: to_edge }, { noNullPrototype: true }),
+  fc.record({ to: fc.constantFrom('owner', 'opener'), message: toOwner }, { noNullPrototype: true }),
+  fc.record({ to: fc.constant('edge'), message: toEdge }, { noNullPrototype: true }),
   fc.record({ to: fc.constant('gateway'), session_id: text }, { noNullPrototype: true }),
   fc.record({ to: fc.constant('host'), room }, { noNullPrototype: true }),
 ) as unknown as fc.Arbitrary<PeerMessage>
@@ -120,7 +120,7 @@ describe('an envelope', () => {
 
   // Nodes of two versions work side by side while one is replaced by the other.
   it('may have fields in it that nobody here knows', () => {
-    const room = { project_id: 'prj_a', room_type: 'arena', key: 'one' }
+    const room = { projectId: 'prj_a', roomType: 'arena', key: 'one' }
     const detach = { kind: 'detach', room, member_id: 'mem_1', of_tomorrow: { is: ['more'] } } as const
     expect(opened(sealed([{ to: 'owner', message: detach }]))).toEqual([{ to: 'owner', message: detach }])
   })
@@ -231,14 +231,14 @@ describe('an envelope', () => {
       { numRuns: 1000 },
     )
     const whole = sealed([{ to: 'owner', message: MESSAGE }])
-    const { body_at } = readHeader(whole)
-    expect(() => readMessages(whole.subarray(0, whole.length - 1), body_at)).toThrow(DamagedEnvelope)
-    expect(() => readMessages(Uint8Array.of(...whole, 0xc0), body_at)).toThrow(DamagedEnvelope)
+    const { bodyAt } = readHeader(whole)
+    expect(() => readMessages(whole.subarray(0, whole.length - 1), bodyAt)).toThrow(DamagedEnvelope)
+    expect(() => readMessages(Uint8Array.of(...whole, 0xc0), bodyAt)).toThrow(DamagedEnvelope)
   })
 })
 
 const MESSAGE = {
-  room: { project_id: 'prj_a', room_type: 'arena', key: 'one' },
+  room: { projectId: 'prj_a', roomType: 'arena', key: 'one' },
   member_id: 'mem_a',
   kind: 'message' as const,
   type: 'move',

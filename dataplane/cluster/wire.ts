@@ -132,7 +132,7 @@ export interface Envelope {
   /** One more than that of the envelope before, on the same link. */
   readonly number: number
   /** Where the messages begin. */
-  readonly body_at: number
+  readonly bodyAt: number
 }
 
 /** What stands before the number in the envelopes of one sender never changes: made once. */
@@ -214,7 +214,7 @@ export class EnvelopeWriter {
     const name = roomName(room)
     const index = this.#rooms.get(name)
     if (index === undefined) this.#rooms.set(name, this.#rooms.size)
-    this.#writer.value(index ?? [room.project_id, room.room_type, room.key])
+    this.#writer.value(index ?? [room.projectId, room.roomType, room.key])
   }
 }
 
@@ -246,18 +246,18 @@ export function readHeader(bytes: Uint8Array): Envelope {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const version = bytes[0]!
   const number = view.getFloat64(NUMBER_AT)
-  const body_at = SENDER_AT + 1 + bytes[SENDER_AT]!
-  const sender = UTF8.decode(bytes.subarray(SENDER_AT + 1, body_at))
+  const bodyAt = SENDER_AT + 1 + bytes[SENDER_AT]!
+  const sender = UTF8.decode(bytes.subarray(SENDER_AT + 1, bodyAt))
   if (version !== VERSION) throw new UnknownVersion(version, sender)
-  if (body_at > bytes.length || !Number.isSafeInteger(number) || number < 1)
+  if (bodyAt > bytes.length || !Number.isSafeInteger(number) || number < 1)
     throw new ProtocolError(`an envelope of ${bytes.length} bytes with a damaged header`)
-  return { sender, number, body_at }
+  return { sender, number, bodyAt }
 }
 
 /** The messages of an envelope, in the order in which they were added. Throws `DamagedEnvelope`. */
-export function readMessages(bytes: Uint8Array, body_at: number): PeerMessage[] {
+export function readMessages(bytes: Uint8Array, bodyAt: number): PeerMessage[] {
   const bin = bytes.length > LARGEST_VIEWED ? 'copy' : 'view'
-  const reader = new MsgpackReader(bytes, { keys: NAMES, at: body_at, bin })
+  const reader = new MsgpackReader(bytes, { keys: NAMES, at: bodyAt, bin })
   const rooms: RoomAddress[] = []
   const messages: PeerMessage[] = []
   try {
@@ -294,8 +294,8 @@ function readRoom(value: Json, rooms: RoomAddress[]): RoomAddress {
     if (room) return room
   }
   if (Array.isArray(value) && value.length === 3 && value.every((part) => typeof part === 'string')) {
-    const [project_id, room_type, key] = value as [string, string, string]
-    const room = { project_id, room_type, key }
+    const [projectId, roomType, key] = value as [string, string, string]
+    const room = { projectId, roomType, key }
     rooms.push(room)
     return room
   }

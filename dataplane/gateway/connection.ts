@@ -94,29 +94,29 @@ export interface ConnectionParts {
 export class Connection {
   readonly codec: Codec
   readonly outbox: Outbox
-  readonly opened_at: number
+  readonly openedAt: number
   readonly #ws: ServerSocket
   readonly #socket: Socket
   readonly #clock: Clock
   readonly #metrics: GatewayMetrics
   readonly #listener: ConnectionListener
-  #heard_at: number
+  #heardAt: number
   #heard = false
   #pinged = false
   #closed = false
   /** What may still be handled in this turn. */
-  #turn_bytes = TURN_BYTES
+  #turnBytes = TURN_BYTES
   /** For how long nothing is to be read after this turn. */
-  #throttle_ms = 0
+  #throttleMs = 0
   /** Set while nothing is read. */
-  #stop_pause: (() => void) | undefined
+  #stopPause: (() => void) | undefined
   /** Messages that were read already when the pause began: no more than one read of the socket brings. */
   readonly #waiting: { readonly data: Buffer; readonly binary: boolean }[] = []
 
   constructor({ ws, socket, codec, clock, flusher, bounds, metrics, listener }: ConnectionParts) {
     this.codec = codec
-    this.opened_at = clock.monotonic()
-    this.#heard_at = this.opened_at
+    this.openedAt = clock.monotonic()
+    this.#heardAt = this.openedAt
     this.#ws = ws
     this.#socket = socket
     this.#clock = clock
@@ -161,14 +161,14 @@ export class Connection {
   }
 
   /** Queues an `error`: a code of the table, and a sentence for people. */
-  sendError(code: ErrorCode, message: string, { ref, room_id }: ErrorSubject = {}): void {
+  sendError(code: ErrorCode, message: string, { ref, room_id: roomId }: ErrorSubject = {}): void {
     this.send({
       t: 'error',
       code,
       message,
       retryable: ERRORS[code].retryable,
       ...(ref === undefined ? {} : { ref }),
-      ...(room_id === undefined ? {} : { room_id }),
+      ...(roomId === undefined ? {} : { room_id: roomId }),
     })
   }
 
@@ -179,7 +179,7 @@ export class Connection {
 
   /** Reads nothing for so many milliseconds once this turn is over: the client is faster than it may be. */
   throttle(ms: number): void {
-    this.#throttle_ms = Math.max(this.#throttle_ms, ms)
+    this.#throttleMs = Math.max(this.#throttleMs, ms)
   }
 
   /**
@@ -202,17 +202,17 @@ export class Connection {
   }
 
   /** One beat of the shared sweep: pings a silent client, ends the connection of one that was silent for two heartbeats. */
-  beat(heartbeat_ms: number): void {
+  beat(heartbeatMs: number): void {
     const now = this.#clock.monotonic()
     if (this.#heard) {
       this.#heard = false
       this.#pinged = false
-      this.#heard_at = now
+      this.#heardAt = now
       return
     }
-    const silence = now - this.#heard_at
-    if (silence >= 2 * heartbeat_ms) this.terminate()
-    else if (silence >= heartbeat_ms && !this.#pinged) {
+    const silence = now - this.#heardAt
+    if (silence >= 2 * heartbeatMs) this.terminate()
+    else if (silence >= heartbeatMs && !this.#pinged) {
       this.#pinged = true
       this.#ws.ping()
     }
@@ -221,12 +221,12 @@ export class Connection {
   #receive(data: Buffer, binary: boolean): void {
     this.#heard = true
     if (this.#closed) return
-    if (this.#stop_pause) this.#waiting.push({ data, binary })
+    if (this.#stopPause) this.#waiting.push({ data, binary })
     else this.#handle(data, binary)
   }
 
   #handle(data: Buffer, binary: boolean): void {
-    this.#turn_bytes -= data.length + BYTES_PER_MESSAGE
+    this.#turnBytes -= data.length + BYTES_PER_MESSAGE
     if (binary !== this.codec.binary) {
       const is = binary ? 'binary' : 'text'
       const should = this.codec.binary ? 'binary' : 'text'
@@ -243,7 +243,7 @@ export class Connection {
       else if (error instanceof ProtocolError) this.close('protocol_error', error.message)
       else this.#listener.failed(error)
     }
-    if (this.#turn_bytes <= 0) this.#pause()
+    if (this.#turnBytes <= 0) this.#pause()
   }
 
   /**
@@ -256,8 +256,8 @@ export class Connection {
 
   /** All that was read has been handled, or waits. */
   #turnOver(): void {
-    if (this.#throttle_ms > 0) this.#pause()
-    else if (!this.#stop_pause) this.#turn_bytes = TURN_BYTES
+    if (this.#throttleMs > 0) this.#pause()
+    else if (!this.#stopPause) this.#turnBytes = TURN_BYTES
   }
 
   /**
@@ -265,29 +265,29 @@ export class Connection {
    * for as long as there is more, up to 2 MiB of it, before any other socket is looked at.
    */
   #pause(): void {
-    if (this.#closed || this.#stop_pause) return
-    const ms = Math.ceil(this.#throttle_ms)
+    if (this.#closed || this.#stopPause) return
+    const ms = Math.ceil(this.#throttleMs)
     this.#metrics.readingPaused.inc({ reason: ms > 0 ? 'rate' : 'turn' })
     this.#ws.pause()
-    if (ms > 0) this.#stop_pause = this.#clock.schedule(ms, () => this.#resume())
+    if (ms > 0) this.#stopPause = this.#clock.schedule(ms, () => this.#resume())
     else {
       const immediate = setImmediate(() => this.#resume())
-      this.#stop_pause = () => clearImmediate(immediate)
+      this.#stopPause = () => clearImmediate(immediate)
     }
   }
 
   #resume(): void {
-    this.#stop_pause = undefined
-    this.#throttle_ms = 0
-    this.#turn_bytes = TURN_BYTES
+    this.#stopPause = undefined
+    this.#throttleMs = 0
+    this.#turnBytes = TURN_BYTES
     let next = 0
-    while (next < this.#waiting.length && !this.#stop_pause && !this.#closed) {
+    while (next < this.#waiting.length && !this.#stopPause && !this.#closed) {
       const { data, binary } = this.#waiting[next++]!
       this.#handle(data, binary)
     }
     this.#waiting.splice(0, next)
     this.#turnOver()
-    if (!this.#stop_pause) this.#ws.resume()
+    if (!this.#stopPause) this.#ws.resume()
   }
 
   /** Reads what still comes and drops it: a socket that is destroyed with bytes unread is reset, which can lose the close frame. */
@@ -306,8 +306,8 @@ export class Connection {
     if (this.#closed) return
     this.#closed = true
     this.#waiting.length = 0
-    if (this.#stop_pause) {
-      this.#stop_pause()
+    if (this.#stopPause) {
+      this.#stopPause()
       this.#ws.resume()
     }
     this.outbox.close()

@@ -33,7 +33,7 @@ type LaterMessage = Exclude<ClientMessage, Hello>
 
 /** What every conversation of a gateway shares. */
 export interface ConversationParts {
-  readonly node_id: string
+  readonly nodeId: string
   readonly clock: Clock
   readonly log: Logger
   readonly options: GatewayOptions
@@ -52,10 +52,10 @@ export class Conversation implements ConnectionListener {
   readonly connection: Connection
   readonly #parts: ConversationParts
   readonly #pending: PendingConnection
-  readonly #stop_waiting: () => void
+  readonly #stopWaiting: () => void
   /** Messages behind a `hello` that is being checked. */
   #early: { readonly message: LaterMessage; readonly bytes: number }[] = []
-  #early_control_frames = 0
+  #earlyControlFrames = 0
   #greeted = false
   #session: Session | undefined
   #span: Span = noSpan
@@ -72,8 +72,8 @@ export class Conversation implements ConnectionListener {
     this.#parts = parts
     this.#pending = pending
     this.connection = connect(this)
-    this.#stop_waiting = parts.clock.schedule(parts.options.handshake_ms, () =>
-      this.refuse('handshake_timeout', `no hello within ${parts.options.handshake_ms} ms`),
+    this.#stopWaiting = parts.clock.schedule(parts.options.handshakeMs, () =>
+      this.refuse('handshake_timeout', `no hello within ${parts.options.handshakeMs} ms`),
     )
   }
 
@@ -91,14 +91,14 @@ export class Conversation implements ConnectionListener {
   }
 
   failed(error: unknown): void {
-    this.#parts.log.error({ err: error, session_id: this.#session?.session_id }, 'handling a message failed')
+    this.#parts.log.error({ err: error, session_id: this.#session?.sessionId }, 'handling a message failed')
     this.connection.close('overloaded', 'the message met a fault of the service: try again')
   }
 
   controlFrame(): boolean {
     if (this.#session) return this.#withinPace(this.#session, 'control_frame') === 'pass'
-    this.#early_control_frames += 1
-    if (this.#early_control_frames <= MAX_EARLY) return true
+    this.#earlyControlFrames += 1
+    if (this.#earlyControlFrames <= MAX_EARLY) return true
     this.refuse('rate_limited', `more than ${MAX_EARLY} pings and pongs before welcome`)
     return false
   }
@@ -114,15 +114,15 @@ export class Conversation implements ConnectionListener {
   closed(name: CloseName | 'lost'): void {
     const { sessions, log, over } = this.#parts
     const session = this.#session
-    this.#stop_waiting()
+    this.#stopWaiting()
     this.#early = []
     this.#endSpan(name)
     over(this)
     if (!session) return
-    log.debug({ session_id: session.session_id, close: name }, 'connection closed')
+    log.debug({ session_id: session.sessionId, close: name }, 'connection closed')
     // Otherwise the session is on another connection, or at another node.
     if (session.connection !== this.connection) return
-    if (name === 'lost' || !CLOSE[name].ends_session) sessions.detach(session)
+    if (name === 'lost' || !CLOSE[name].endsSession) sessions.detach(session)
     else sessions.end(session, name === 'normal' ? 'left' : 'session_ended')
   }
 
@@ -141,7 +141,7 @@ export class Conversation implements ConnectionListener {
     }
     this.#greeted = true
     this.#pending.greeted()
-    this.#stop_waiting()
+    this.#stopWaiting()
     this.#greet(hello).catch((error: unknown) => this.failed(error))
   }
 
@@ -182,15 +182,15 @@ export class Conversation implements ConnectionListener {
       answer.session,
       this.connection,
       answer.positions,
-      { edge, clock, metrics, wait_ms: options.attach_wait_ms },
+      { edge, clock, metrics, waitMs: options.attachWaitMs },
       (rooms) => this.#welcomeClient(answer, rooms),
     )
   }
 
-  #welcomeClient({ session, resume_token, at }: Admission, rooms?: readonly ResumedRoom[]): void {
+  #welcomeClient({ session, resumeToken, at }: Admission, rooms?: readonly ResumedRoom[]): void {
     if (!this.connection.open) return
-    const { node_id, clock, options, log } = this.#parts
-    if (rooms && clock.monotonic() - at > options.attach_wait_ms + WELCOME_SPARE_MS) {
+    const { nodeId, clock, options, log } = this.#parts
+    if (rooms && clock.monotonic() - at > options.attachWaitMs + WELCOME_SPARE_MS) {
       // This process stood still: another node may have given the client up, and let in whoever came with the same resume token.
       this.connection.close('overloaded', 'the resume took too long: try again')
       return
@@ -198,12 +198,12 @@ export class Conversation implements ConnectionListener {
     const { codec, outbox } = this.connection
     const welcome = codec.encode({
       t: 'welcome',
-      session_id: session.session_id,
-      resume_token,
+      session_id: session.sessionId,
+      resume_token: resumeToken,
       resumed: rooms !== undefined,
-      resume_ttl_seconds: options.session_resume_ttl,
-      heartbeat_seconds: options.heartbeat_seconds,
-      node_id: nodeName(node_id),
+      resume_ttl_seconds: options.sessionResumeTtl,
+      heartbeat_seconds: options.heartbeatSeconds,
+      node_id: nodeName(nodeId),
       server_time: timestamp(clock.now()),
       limits: options.limits,
       ...(rooms ? { rooms: [...rooms] } : {}),
@@ -211,7 +211,7 @@ export class Conversation implements ConnectionListener {
     outbox.open(frame(welcome, codec.binary))
     if (!session.right.confirmed) this.connection.askReceipt()
     this.#count(rooms ? 'resumed' : 'welcome')
-    log.debug({ session_id: session.session_id, resumed: rooms !== undefined }, 'session connected')
+    log.debug({ session_id: session.sessionId, resumed: rooms !== undefined }, 'session connected')
     const early = this.#early
     this.#early = []
     this.#welcome = true
@@ -234,7 +234,7 @@ export class Conversation implements ConnectionListener {
   }
 
   async #check(session: Session, token: string): Promise<void> {
-    const claims = await this.#parts.tokens.check(session.project_id, token)
+    const claims = await this.#parts.tokens.check(session.projectId, token)
     const refuse = (reason: string): void => this.connection.sendError('invalid_token', reason)
     if ('close' in claims) refuse(claims.reason)
     else if ((claims.sub ?? null) !== session.sub) refuse('the token is for another sub')
@@ -258,13 +258,13 @@ export class Conversation implements ConnectionListener {
     if (verdict === 'pass') return verdict
     this.#parts.metrics.rateLimited.inc({ by })
     if (verdict === 'too_many') this.connection.close('rate_limited', this.#limitText())
-    else this.connection.throttle(session.pace.wait_ms)
+    else this.connection.throttle(session.pace.waitMs)
     return verdict
   }
 
   #limitText(): string {
-    const { messages_per_second, message_burst } = this.#parts.options.limits
-    return `more than ${messages_per_second} messages a second, or ${message_burst} at once`
+    const { messages_per_second: messagesPerSecond, message_burst: messageBurst } = this.#parts.options.limits
+    return `more than ${messagesPerSecond} messages a second, or ${messageBurst} at once`
   }
 
   #protocolError(reason: string): void {
@@ -273,7 +273,7 @@ export class Conversation implements ConnectionListener {
   }
 
   #count(result: HandshakeResult): void {
-    const seconds = (this.#parts.clock.monotonic() - this.connection.opened_at) / 1000
+    const seconds = (this.#parts.clock.monotonic() - this.connection.openedAt) / 1000
     countHandshake(this.#parts.metrics, result, seconds)
     this.#endSpan(result)
   }
@@ -284,14 +284,14 @@ export class Conversation implements ConnectionListener {
    * that none is as long as a session, linked to the one before; so does a refusal.
    */
   #beginSpan(hello: Hello, answer: Admission | Refusal): Span {
-    const { opened_at, codec } = this.connection
+    const { openedAt, codec } = this.connection
     const resume = 'resume' in hello
     const attributes = {
       'network.protocol.name': 'websocket',
       'roomful.subprotocol': codec.subprotocol,
       'roomful.resume': resume,
     }
-    const begin = { kind: 'server', began_at: opened_at } as const
+    const begin = { kind: 'server', beganAt: openedAt } as const
     const { tracer } = this.#parts
     if ('close' in answer) {
       const { code, retry } = CLOSE[answer.close]
@@ -303,14 +303,14 @@ export class Conversation implements ConnectionListener {
       if (retry === 'resume') span.fail(answer.close)
       return span
     }
-    const { session, trace_before } = answer
+    const { session, traceBefore } = answer
     return tracer.span('handshake', {
       ...begin,
-      ...(resume ? { links: trace_before === undefined ? [] : [trace_before] } : { parent: session.claims }),
+      ...(resume ? { links: traceBefore === undefined ? [] : [traceBefore] } : { parent: session.claims }),
       attributes: {
         ...attributes,
-        'roomful.session_id': session.session_id,
-        'roomful.project_id': session.project_id,
+        'roomful.session_id': session.sessionId,
+        'roomful.project_id': session.projectId,
       },
     })
   }

@@ -9,18 +9,18 @@ const WITHIN_MS = 10_000
 /** A drain of so many connections: when each is told to move, and when it was closed. */
 function drain(count: number) {
   const clock = new FakeClock()
-  const told_ms: number[] = []
-  const closed_ms: number[] = []
+  const toldMs: number[] = []
+  const closedMs: number[] = []
   const connection = {
     send: (message: ServerMessage) => {
-      if (message.t === 'draining') told_ms.push(message.reconnect_in_ms)
+      if (message.t === 'draining') toldMs.push(message.reconnect_in_ms)
     },
-    close: () => void closed_ms.push(clock.monotonic() - began),
+    close: () => void closedMs.push(clock.monotonic() - began),
   }
   const began = clock.monotonic()
   const connections = Array.from({ length: count }, () => connection)
-  drainConnections(connections, { clock, random: new SeededRandom(1), within_ms: WITHIN_MS })
-  return { clock, told_ms, closed_ms }
+  drainConnections(connections, { clock, random: new SeededRandom(1), withinMs: WITHIN_MS })
+  return { clock, told_ms: toldMs, closed_ms: closedMs }
 }
 
 /**
@@ -28,18 +28,18 @@ function drain(count: number) {
  * connections of all), refused, and backed off longer each time: the longest pause of a rolling restart.
  */
 it('moves nobody before load balancers have noticed', () => {
-  const { told_ms } = drain(500)
-  expect(told_ms).toHaveLength(500)
-  expect(Math.min(...told_ms)).toBeGreaterThanOrEqual(WITHIN_MS / 10)
+  const { told_ms: toldMs } = drain(500)
+  expect(toldMs).toHaveLength(500)
+  expect(Math.min(...toldMs)).toBeGreaterThanOrEqual(WITHIN_MS / 10)
 })
 
 it('moves all others evenly over the rest of the time, and is over by then', () => {
-  const { clock, told_ms, closed_ms } = drain(500)
-  const early = told_ms.filter((moment) => moment < (WITHIN_MS * 5.5) / 10)
+  const { clock, told_ms: toldMs, closed_ms: closedMs } = drain(500)
+  const early = toldMs.filter((moment) => moment < (WITHIN_MS * 5.5) / 10)
   expect(early.length).toBeGreaterThan(200)
   expect(early.length).toBeLessThan(300)
-  expect(Math.max(...told_ms)).toBeLessThan(WITHIN_MS)
+  expect(Math.max(...toldMs)).toBeLessThan(WITHIN_MS)
   clock.advance(WITHIN_MS + 500)
-  expect(closed_ms).toHaveLength(500)
-  expect(Math.min(...closed_ms)).toBeGreaterThan(WITHIN_MS / 10)
+  expect(closedMs).toHaveLength(500)
+  expect(Math.min(...closedMs)).toBeGreaterThan(WITHIN_MS / 10)
 })

@@ -21,22 +21,18 @@ export interface Drain {
 }
 
 /**
- * Moves clients to other nodes: tells each when to reconnect, at a random moment within `within_ms` but not at once, and closes the
- * connection shortly after that moment, in waves; the last one at most `within_ms` + 0.5 s from now. A client that is not welcome yet
+ * Moves clients to other nodes: tells each when to reconnect, at a random moment within `withinMs` but not at once, and closes the
+ * connection shortly after that moment, in waves; the last one at most `withinMs` + 0.5 s from now. A client that is not welcome yet
  * hears of it behind its `welcome`, or is closed in its wave.
  */
 export function drainConnections(
   connections: readonly Pick<Connection, 'send' | 'close'>[],
-  {
-    clock,
-    random,
-    within_ms,
-  }: { readonly clock: Clock; readonly random: Random; readonly within_ms: number },
+  { clock, random, withinMs }: { readonly clock: Clock; readonly random: Random; readonly withinMs: number },
 ): Drain {
   const waves = Array.from({ length: WAVES }, (): Pick<Connection, 'close'>[] => [])
   for (const connection of connections) {
     const moment = NOTICE + (1 - NOTICE) * random.float()
-    connection.send({ t: 'draining', reconnect_in_ms: Math.floor(moment * within_ms) })
+    connection.send({ t: 'draining', reconnect_in_ms: Math.floor(moment * withinMs) })
     waves[Math.floor(moment * WAVES)]!.push(connection)
   }
   const cancels: (() => void)[] = []
@@ -49,7 +45,7 @@ export function drainConnections(
             connection.close('draining', 'this node is going away: resume on another')
           resolve()
         }
-        cancels.push(clock.schedule(((index + 1) / WAVES) * within_ms + GRACE_MS, close))
+        cancels.push(clock.schedule(((index + 1) / WAVES) * withinMs + GRACE_MS, close))
       }),
   )
   return {

@@ -19,7 +19,7 @@ describe('a join', () => {
     expect(await client.next('state.snapshot')).toMatchObject({ seq: 1, state: { count: 0 } })
     expect(test.owner.of('join')).toMatchObject([
       {
-        room: { project_id: 'prj_one', room_type: 'arena', key: 'one' },
+        room: { projectId: 'prj_one', roomType: 'arena', key: 'one' },
         edge: 'node_test',
         codec: 'roomful.v1.json',
         sub: 'ada',
@@ -81,14 +81,14 @@ describe('a join that is answered when its client is gone', () => {
     test.owner.silent.add('join')
     const asked = test.owner.next('join')
     client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })
-    const { member_id } = await asked
+    const { member_id: memberId } = await asked
     const gone = test.owner.next('detach')
     client.ws.terminate()
     await gone
     const room = test.owner.room('one')
-    room.members.set(member_id, { sub: 'ada', ref: 0 })
-    room.flush({ joined: [{ member_id, ref: 1 }] })
-    expect(test.owner.of('detach')).toMatchObject([{ member_id }, { member_id }])
+    room.members.set(memberId, { sub: 'ada', ref: 0 })
+    room.flush({ joined: [{ member_id: memberId, ref: 1 }] })
+    expect(test.owner.of('detach')).toMatchObject([{ member_id: memberId }, { member_id: memberId }])
   })
 })
 
@@ -116,33 +116,33 @@ describe('a leave that failed', () => {
   // the member is gone. A leave whose room could not be reached stayed under way for ever.
   it('leaves the seat as it was, to be left again or to end with the session', async () => {
     const { client, joined } = await test.join()
-    const { room_id, member_id } = joined
+    const { room_id: roomId, member_id: memberId } = joined
     test.owner.silent.add('leave')
     const asked = test.owner.next('leave')
-    client.send({ t: 'leave', ref: 2, room_id })
+    client.send({ t: 'leave', ref: 2, room_id: roomId })
     await asked
     const room = test.owner.room('one')
-    room.send({ kind: 'error', member_id, ref: 2, code: 'room_unavailable', message: 'try again' })
+    room.send({ kind: 'error', member_id: memberId, ref: 2, code: 'room_unavailable', message: 'try again' })
     expect(await client.next('error')).toMatchObject({ code: 'room_unavailable', ref: 2, retryable: true })
-    client.send({ t: 'message', room_id, type: 'move', data: null, ref: 3 })
+    client.send({ t: 'message', room_id: roomId, type: 'move', data: null, ref: 3 })
     expect(await client.next('ack')).toMatchObject({ ref: 3 })
     const gone = test.owner.next('leave')
     client.ws.close(1000)
-    expect(await gone).toMatchObject({ member_id, reason: 'left' })
+    expect(await gone).toMatchObject({ member_id: memberId, reason: 'left' })
   })
 })
 
 describe('a message', () => {
   it('reaches the owner as it is; patch, event and ack come back in this order', async () => {
     const { client, joined } = await test.join()
-    const { room_id, member_id } = joined
-    client.send({ t: 'message', room_id, type: 'whisper', data: { to: 'bob' }, ref: 9 })
+    const { room_id: roomId, member_id: memberId } = joined
+    client.send({ t: 'message', room_id: roomId, type: 'whisper', data: { to: 'bob' }, ref: 9 })
     await client.next('ack')
     expect(test.owner.of('message')).toEqual([
       {
         kind: 'message',
-        room: { project_id: 'prj_one', room_type: 'arena', key: 'one' },
-        member_id,
+        room: { projectId: 'prj_one', roomType: 'arena', key: 'one' },
+        member_id: memberId,
         type: 'whisper',
         data: { to: 'bob' },
         ref: 9,
@@ -198,18 +198,18 @@ describe('what an owner sends', () => {
 
   it('under a new epoch is for those who have asked the new owner what they missed', async () => {
     const { client, joined } = await test.join()
-    const { member_id } = joined
+    const { member_id: memberId } = joined
     const room = test.owner.room('one')
     test.owner.silent.add('attach')
     room.epoch = 2
     room.flush({ state: { count: 7 } })
     await client.roundTrip()
-    expect(test.owner.of('attach')).toMatchObject([{ member_id, epoch: 1, seq: 1 }])
+    expect(test.owner.of('attach')).toMatchObject([{ member_id: memberId, epoch: 1, seq: 1 }])
     expect(client.received.some(({ t }) => t === 'state.patch')).toBe(false)
     const { ask } = test.owner.of('attach')[0]!
     room.send({
       kind: 'attached',
-      member_id,
+      member_id: memberId,
       ask,
       seq: 2,
       resumed: true,
@@ -261,14 +261,14 @@ describe('what an owner sends', () => {
 
   it('brings what the owner before has refused to the new one as refused, until an ack covers it', async () => {
     const { client, joined } = await test.join()
-    const { member_id, room_id } = joined
+    const { member_id: memberId, room_id: roomId } = joined
     const room = test.owner.room('one')
     test.owner.silent.add('message')
     test.owner.silent.add('refuse')
-    for (const ref of [3, 5]) client.send({ t: 'message', room_id, type: 'move', data: ref, ref })
+    for (const ref of [3, 5]) client.send({ t: 'message', room_id: roomId, type: 'move', data: ref, ref })
     await client.roundTrip()
     // The owner ends before it has written this down, and before it has the second.
-    room.send({ kind: 'error', member_id, ref: 3, code: 'room_logic_refused', message: 'not now' })
+    room.send({ kind: 'error', member_id: memberId, ref: 3, code: 'room_logic_refused', message: 'not now' })
     test.owner.received.length = 0
     room.epoch = 2
     room.send({ kind: 'redirect', owner: 'node_b' })
@@ -281,9 +281,9 @@ describe('what an owner sends', () => {
 
   it('hears what the client knows, with its messages, at a resume, and when the edge asks again', async () => {
     const { client, joined, welcome } = await test.join()
-    const { room_id } = joined
-    client.send({ t: 'message', room_id, type: 'move', data: null, ref: 9, settled: 7 })
-    client.send({ t: 'message', room_id, type: 'move', data: null, settled: 5 })
+    const { room_id: roomId } = joined
+    client.send({ t: 'message', room_id: roomId, type: 'move', data: null, ref: 9, settled: 7 })
+    client.send({ t: 'message', room_id: roomId, type: 'move', data: null, settled: 5 })
     await client.roundTrip()
     expect(test.owner.of('message').map(({ settled }) => settled)).toEqual([7, 7])
     test.owner.room('one').send({ kind: 'redirect', owner: 'node_b' })
@@ -291,7 +291,7 @@ describe('what an owner sends', () => {
     const detached = test.owner.next('detach')
     client.ws.terminate()
     await detached
-    const back = await test.resume(welcome, [{ room_id, epoch: 1, seq: 1, settled: 9 }])
+    const back = await test.resume(welcome, [{ room_id: roomId, epoch: 1, seq: 1, settled: 9 }])
     await back.next('welcome')
     expect(test.owner.of('attach').map(({ settled }) => settled)).toEqual([7, 9])
   })
@@ -305,12 +305,12 @@ describe('what an owner sends', () => {
 
   it('is spared more bytes than may wait for it, and hears what was turned away', async () => {
     await test.close()
-    test = await TestGateway.start({ max_unacked_bytes: 1000 })
+    test = await TestGateway.start({ maxUnackedBytes: 1000 })
     const { client, joined } = await test.join()
-    const { room_id } = joined
+    const { room_id: roomId } = joined
     test.owner.silent.add('message')
     const send = (ref: number) =>
-      client.send({ t: 'message', room_id, type: 'move', data: 'x'.repeat(400), ref })
+      client.send({ t: 'message', room_id: roomId, type: 'move', data: 'x'.repeat(400), ref })
     for (const ref of [2, 3, 4]) send(ref)
     expect(await client.next('error')).toMatchObject({ code: 'room_unavailable', ref: 4, retryable: true })
     test.owner.answer(test.owner.of('message')[0]!)
@@ -326,19 +326,19 @@ describe('what an owner sends', () => {
 
   it('can end a seat with a farewell', async () => {
     const { client, joined } = await test.join()
-    const { room_id, member_id } = joined
+    const { room_id: roomId, member_id: memberId } = joined
     const farewell = {
       t: 'room.left',
-      room_id,
+      room_id: roomId,
       epoch: 1,
       seq: 2,
-      member_id,
+      member_id: memberId,
       sub: 'ada',
       reason: 'kicked',
     } as const
-    test.owner.room('one').send({ kind: 'left', member_id, farewell })
+    test.owner.room('one').send({ kind: 'left', member_id: memberId, farewell })
     expect(await client.next('room.left')).toEqual(farewell)
-    client.send({ t: 'message', room_id, type: 'move', data: null })
+    client.send({ t: 'message', room_id: roomId, type: 'move', data: null })
     expect(await client.next('error')).toMatchObject({ code: 'not_in_room' })
   })
 
@@ -371,8 +371,8 @@ describe('what an owner sends', () => {
       const room = test.owner.room('one')
       test.owner.silent.add('resync')
       await ask(client, 5)
-      const { member_id } = test.owner.of('resync')[0]!
-      room.send({ kind: 'state', member_id, seq: room.seq, state: room.resync() })
+      const { member_id: memberId } = test.owner.of('resync')[0]!
+      room.send({ kind: 'state', member_id: memberId, seq: room.seq, state: room.resync() })
       await client.next('state.resync')
       test.clock.advance(9000)
       await client.roundTrip()

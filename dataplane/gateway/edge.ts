@@ -15,20 +15,20 @@ import type { Reliable, UnackedLimits } from './unacked.ts'
 
 /** What an edge is made of. */
 export interface EdgeParts {
-  readonly node_id: string
+  readonly nodeId: string
   readonly clock: Clock
   readonly random: Random
   readonly metrics: GatewayMetrics
   readonly joins: JoinWatch
   /** How much each subscription may have waiting for its owner to settle. */
-  readonly max_unacked_messages: number
-  readonly max_unacked_bytes: number
+  readonly maxUnackedMessages: number
+  readonly maxUnackedBytes: number
   /** How long a question to an owner may stay without an answer before it is asked again. */
-  readonly attach_wait_ms: number
+  readonly attachWaitMs: number
   /** How many bytes of whole states each player may have in a second. */
-  readonly state_bytes_per_second: number
+  readonly stateBytesPerSecond: number
   /** How long a join may stay without an answer. */
-  readonly join_wait_ms: number
+  readonly joinWaitMs: number
   /** Takes a message to the owner of its room. */
   readonly send: (message: ToOwner) => void
   /**
@@ -45,7 +45,7 @@ interface SubscribedRoom {
   /** The highest epoch heard of. */
   epoch: number
   /** How large its state was when it came last. */
-  state_bytes: number
+  stateBytes: number
   readonly subscriptions: Map<string, Subscription>
 }
 
@@ -73,34 +73,34 @@ export class Edge {
 
   constructor(parts: EdgeParts) {
     this.#parts = parts
-    this.#unacked = { messages: parts.max_unacked_messages, bytes: parts.max_unacked_bytes }
+    this.#unacked = { messages: parts.maxUnackedMessages, bytes: parts.maxUnackedBytes }
     this.#joins = parts.joins
-    this.#states = new StatePace(parts.clock, parts.state_bytes_per_second, (subscription) =>
+    this.#states = new StatePace(parts.clock, parts.stateBytesPerSecond, (subscription) =>
       this.#askAgain(subscription),
     )
   }
 
   /** Asks for a subscription; the answer is `joined` or an error. The caller has seen to it that the session has none in this room. */
   join(session: Session, connection: Connection, room: RoomAddress, { ref, options }: Ask<'join'>): void {
-    const { clock, random, node_id } = this.#parts
+    const { clock, random, nodeId } = this.#parts
     const { key: _, ...rest } = options
-    const member_id = newId('mem', random)
+    const memberId = newId('mem', random)
     const span = this.#joins.begin(session, room)
-    const subscription = new Subscription(session, room, member_id, this.#unacked, clock.monotonic(), {
+    const subscription = new Subscription(session, room, memberId, this.#unacked, clock.monotonic(), {
       kind: 'join',
       room,
-      member_id,
+      member_id: memberId,
       ref,
-      edge: node_id,
+      edge: nodeId,
       turn: session.right.turn,
       codec: connection.codec.subprotocol,
-      session_id: session.session_id,
+      session_id: session.sessionId,
       sub: session.sub,
       principal: session.principal,
       options: rest,
       ...(span.sampled && contextOf(span)),
     })
-    subscription.join_span = span
+    subscription.joinSpan = span
     this.#add(subscription)
     this.#parts.record(session).then(
       // Taken over by another node: it has the subscription now, and asks for nothing.
@@ -110,11 +110,11 @@ export class Edge {
   }
 
   /** A subscription that the session holds from before it came to this node; it waits for `attach`. */
-  restore(session: Session, room: RoomAddress, member_id: string): Subscription {
+  restore(session: Session, room: RoomAddress, memberId: string): Subscription {
     const subscription = new Subscription(
       session,
       room,
-      member_id,
+      memberId,
       this.#unacked,
       this.#parts.clock.monotonic(),
     )
@@ -124,7 +124,7 @@ export class Edge {
 
   /** Gives a subscription up at the client's wish; the answer is `left`. */
   leave(subscription: Subscription, ref: number): void {
-    subscription.leave_ref = ref
+    subscription.leaveRef = ref
     subscription.asked(this.#parts.clock.monotonic())
     this.#asking.add(subscription)
     this.#sendLeave(subscription)
@@ -132,10 +132,10 @@ export class Edge {
 
   /** Gives a subscription up without a message to the client. */
   giveUp(subscription: Subscription, reason: 'left' | 'session_ended'): void {
-    const { room, member_id, leave_ref } = subscription
+    const { room, memberId, leaveRef } = subscription
     const last = this.#remove(subscription)
     // While it is still known where the room is.
-    if (leave_ref === undefined) this.#parts.send({ kind: 'leave', room, member_id, reason })
+    if (leaveRef === undefined) this.#parts.send({ kind: 'leave', room, member_id: memberId, reason })
     if (last) this.#parts.unseated(room)
   }
 
@@ -161,35 +161,43 @@ export class Edge {
   /** Answers a `leave` that is still under way, so that the client can have a new subscription: the owner gets the two in their order. */
   finishLeave(subscription: Subscription): void {
     this.forget(subscription)
-    subscription.left(subscription.leave_ref, undefined)
+    subscription.left(subscription.leaveRef, undefined)
   }
 
   message(subscription: Subscription, { type, data, ref, settled = 0 }: Ask<'message'>, bytes: number): void {
-    const { room, member_id } = subscription
+    const { room, memberId } = subscription
     subscription.learned(settled)
     if (ref === undefined) {
-      this.#parts.send({ kind: 'message', room, member_id, type, data, ...subscription.settled })
+      this.#parts.send({ kind: 'message', room, member_id: memberId, type, data, ...subscription.settled })
       return
     }
     subscription.sent(ref, this.#parts.clock.monotonic())
     this.#sendReliable(
       subscription,
-      { kind: 'message', room, member_id, type, data, ref, ...subscription.settled },
+      { kind: 'message', room, member_id: memberId, type, data, ref, ...subscription.settled },
       bytes,
     )
   }
 
   /** A message of the client is refused here; its ref is settled by the owner, in its turn, and the answer comes from there. */
   refuse(subscription: Subscription, code: ErrorCode, message: string, ref: number): void {
-    const { room, member_id } = subscription
-    const refused = { kind: 'refuse', room, member_id, ref, code, message, ...subscription.settled } as const
+    const { room, memberId } = subscription
+    const refused = {
+      kind: 'refuse',
+      room,
+      member_id: memberId,
+      ref,
+      code,
+      message,
+      ...subscription.settled,
+    } as const
     this.#sendReliable(subscription, refused, message.length)
   }
 
   /** The client has lost track. A subscription that is behind or waits for its state gets one anyway. */
-  resync(subscription: Subscription, { have_seq, reason }: Ask<'state.resync'>): void {
+  resync(subscription: Subscription, { have_seq: haveSeq, reason }: Ask<'state.resync'>): void {
     if (subscription.phase !== 'live' || subscription.resync) return
-    subscription.resync = { have_seq, reason }
+    subscription.resync = { have_seq: haveSeq, reason }
     this.#askState(subscription)
   }
 
@@ -199,7 +207,7 @@ export class Edge {
       this.#asking.delete(subscription)
       this.#states.forget(subscription)
       subscription.detach()
-      if (subscription.leave_ref !== undefined) this.forget(subscription)
+      if (subscription.leaveRef !== undefined) this.forget(subscription)
       else this.#sendDetach(subscription)
     }
   }
@@ -255,36 +263,42 @@ export class Edge {
   sweep(): void {
     const now = this.#parts.clock.monotonic()
     for (const subscription of this.#asking) {
-      if (subscription.phase === 'joining' && now - subscription.asked_at >= this.#parts.join_wait_ms)
+      if (subscription.phase === 'joining' && now - subscription.askedAt >= this.#parts.joinWaitMs)
         this.#overdueJoin(subscription)
-      else if (now - subscription.asked_again_at >= this.#parts.attach_wait_ms) this.#askAgain(subscription)
+      else if (now - subscription.askedAgainAt >= this.#parts.attachWaitMs) this.#askAgain(subscription)
     }
   }
 
   /** What the subscription's open question is, once more. */
   #askAgain(subscription: Subscription): void {
-    subscription.asked_again_at = this.#parts.clock.monotonic()
+    subscription.askedAgainAt = this.#parts.clock.monotonic()
     if (!this.#states.waits(subscription)) this.#sendQuestion(subscription)
-    if (subscription.leave_ref !== undefined) this.#sendLeave(subscription)
+    if (subscription.leaveRef !== undefined) this.#sendLeave(subscription)
   }
 
   #sendQuestion(subscription: Subscription): void {
-    const { room, member_id, stalled_at_seq, resync } = subscription
+    const { room, memberId, stalledAtSeq, resync } = subscription
     if (subscription.phase === 'joining' && subscription.join) this.#parts.send(subscription.join)
     else if (subscription.phase === 'attaching') this.#sendAttach(subscription)
     else if (subscription.phase === 'resyncing')
-      this.#parts.send({ kind: 'resync', room, member_id, have_seq: stalled_at_seq, reason: 'stalled' })
+      this.#parts.send({
+        kind: 'resync',
+        room,
+        member_id: memberId,
+        have_seq: stalledAtSeq,
+        reason: 'stalled',
+      })
     else if (subscription.phase === 'live' && resync)
-      this.#parts.send({ kind: 'resync', room, member_id, ...resync })
+      this.#parts.send({ kind: 'resync', room, member_id: memberId, ...resync })
   }
 
   /** Asks what may be answered with a whole state: now, or when the player may have one more. */
   #askState(subscription: Subscription): void {
-    const asked_for = subscription.resync !== undefined
-    subscription.asked_again_at = this.#parts.clock.monotonic()
+    const askedFor = subscription.resync !== undefined
+    subscription.askedAgainAt = this.#parts.clock.monotonic()
     this.#asking.add(subscription)
-    const bytes = this.#rooms.get(roomName(subscription.room))?.state_bytes ?? ASSUMED_STATE_BYTES
-    if (this.#states.ask(subscription, bytes, asked_for)) this.#sendQuestion(subscription)
+    const bytes = this.#rooms.get(roomName(subscription.room))?.stateBytes ?? ASSUMED_STATE_BYTES
+    if (this.#states.ask(subscription, bytes, askedFor)) this.#sendQuestion(subscription)
     else this.#parts.metrics.statesDelayed.inc()
   }
 
@@ -294,14 +308,14 @@ export class Edge {
     let bytes = 0
     for (const frames of states) bytes += (codec && frames[codec]?.length) ?? 0
     const room = this.#rooms.get(roomName(subscription.room))
-    if (room && bytes > 0) room.state_bytes = bytes
+    if (room && bytes > 0) room.stateBytes = bytes
     this.#states.answered(subscription, bytes)
   }
 
   #reattach(subscription: Subscription): void {
     if (subscription.reattach(++this.#asks)) this.#askAttach(subscription)
     if (
-      subscription.leave_ref !== undefined ||
+      subscription.leaveRef !== undefined ||
       (subscription.phase === 'joining' && this.#asking.has(subscription))
     )
       this.#askAgain(subscription)
@@ -335,14 +349,14 @@ export class Edge {
       const subscription = room.subscriptions.get(join.member_id)
       if (subscription?.phase !== 'joining') continue
       this.#stateCame(subscription, [join.snapshot])
-      if (subscription.leave_ref === undefined) this.#asking.delete(subscription)
+      if (subscription.leaveRef === undefined) this.#asking.delete(subscription)
       this.#joins.answered(subscription, 'joined')
       // The client went while the join was on its way; the word of that may have come before it.
       if (!subscription.joined(join, epoch, seq)) this.#sendDetach(subscription)
     }
     for (const part of personal) {
-      const sent_at = room.subscriptions.get(part.member_id)?.personal(part, epoch)
-      if (sent_at !== undefined) this.#parts.metrics.ackDuration.observe(this.#since(sent_at))
+      const sentAt = room.subscriptions.get(part.member_id)?.personal(part, epoch)
+      if (sentAt !== undefined) this.#parts.metrics.ackDuration.observe(this.#since(sentAt))
     }
   }
 
@@ -351,14 +365,14 @@ export class Edge {
     switch (message.kind) {
       case 'state':
         this.#stateCame(subscription, [message.state])
-        if (subscription.leave_ref === undefined) this.#asking.delete(subscription)
+        if (subscription.leaveRef === undefined) this.#asking.delete(subscription)
         subscription.state(message.state)
         break
       case 'attached':
         if (message.ask === subscription.attaching?.ask)
           this.#stateCame(subscription, message.resumed ? [] : message.frames)
         for (const reliable of subscription.attached(message)) this.#parts.send(reliable)
-        if (subscription.phase !== 'attaching' && subscription.leave_ref === undefined)
+        if (subscription.phase !== 'attaching' && subscription.leaveRef === undefined)
           this.#asking.delete(subscription)
         break
       case 'no_seat':
@@ -377,8 +391,8 @@ export class Edge {
         break
       case 'error':
         // A leave that failed is over: the client still has the subscription, and may ask again.
-        if (message.ref !== undefined && message.ref === subscription.leave_ref)
-          subscription.leave_ref = undefined
+        if (message.ref !== undefined && message.ref === subscription.leaveRef)
+          subscription.leaveRef = undefined
         subscription.refuse(message.code, message.message, message.ref)
         break
       case 'left':
@@ -389,7 +403,7 @@ export class Edge {
 
   #askJoin(subscription: Subscription): void {
     // Given up meanwhile.
-    if (subscription.session.subscriptions.get(subscription.room_id) !== subscription || !subscription.join)
+    if (subscription.session.subscriptions.get(subscription.roomId) !== subscription || !subscription.join)
       return
     this.#askState(subscription)
   }
@@ -397,11 +411,11 @@ export class Edge {
   #overdueJoin(subscription: Subscription): void {
     if (this.#states.waits(subscription))
       this.#failJoin(subscription, 'rate_limited', 'too much of whole rooms was asked for: try again later')
-    else this.#failJoin(subscription, 'room_unavailable', `${subscription.room_id} did not answer: try again`)
+    else this.#failJoin(subscription, 'room_unavailable', `${subscription.roomId} did not answer: try again`)
   }
 
   #failJoin(subscription: Subscription, code: ErrorCode, why: string): void {
-    if (subscription.session.subscriptions.get(subscription.room_id) !== subscription || !subscription.join)
+    if (subscription.session.subscriptions.get(subscription.roomId) !== subscription || !subscription.join)
       return
     const { ref } = subscription.join
     this.#joins.answered(subscription, code)
@@ -415,29 +429,29 @@ export class Edge {
     const ready = subscription.unacked.add(message, bytes)
     if (!ready) {
       this.#parts.metrics.unackedRefused.inc()
-      subscription.fail('room_unavailable', `${subscription.room_id} has to wait: try again`, message.ref)
+      subscription.fail('room_unavailable', `${subscription.roomId} has to wait: try again`, message.ref)
     } else if (subscription.phase !== 'attaching') this.#parts.send(ready)
   }
 
   /** Asks what a member has missed through no doing of its own: that does not wait, unless the subscription does already. */
   #askAttach(subscription: Subscription): void {
     this.#asking.add(subscription)
-    subscription.asked_again_at = this.#parts.clock.monotonic()
+    subscription.askedAgainAt = this.#parts.clock.monotonic()
     if (!this.#states.waits(subscription)) this.#sendAttach(subscription)
   }
 
   #sendAttach(subscription: Subscription): void {
-    const question = subscription.attachQuestion(this.#parts.node_id)
+    const question = subscription.attachQuestion(this.#parts.nodeId)
     if (question) this.#parts.send(question)
   }
 
-  #sendDetach({ room, member_id }: Subscription): void {
-    this.#parts.send({ kind: 'detach', room, member_id })
+  #sendDetach({ room, memberId }: Subscription): void {
+    this.#parts.send({ kind: 'detach', room, member_id: memberId })
   }
 
-  #sendLeave({ room, member_id, leave_ref }: Subscription): void {
-    if (leave_ref !== undefined)
-      this.#parts.send({ kind: 'leave', room, member_id, reason: 'left', ref: leave_ref })
+  #sendLeave({ room, memberId, leaveRef }: Subscription): void {
+    if (leaveRef !== undefined)
+      this.#parts.send({ kind: 'leave', room, member_id: memberId, reason: 'left', ref: leaveRef })
   }
 
   /** True: no one at this edge is in the room any more. */
@@ -446,23 +460,23 @@ export class Edge {
     this.#states.forget(subscription)
     this.#joins.abandoned(subscription)
     const { subscriptions } = subscription.session
-    if (subscriptions.get(subscription.room_id) === subscription) subscriptions.delete(subscription.room_id)
+    if (subscriptions.get(subscription.roomId) === subscription) subscriptions.delete(subscription.roomId)
     const name = roomName(subscription.room)
     const room = this.#rooms.get(name)
-    if (!room?.subscriptions.delete(subscription.member_id) || room.subscriptions.size > 0) return false
+    if (!room?.subscriptions.delete(subscription.memberId) || room.subscriptions.size > 0) return false
     return this.#rooms.delete(name)
   }
 
   #add(subscription: Subscription): void {
-    subscription.session.subscriptions.set(subscription.room_id, subscription)
+    subscription.session.subscriptions.set(subscription.roomId, subscription)
     const name = roomName(subscription.room)
     const room = this.#rooms.get(name) ?? {
       epoch: 0,
-      state_bytes: ASSUMED_STATE_BYTES,
+      stateBytes: ASSUMED_STATE_BYTES,
       subscriptions: new Map(),
     }
     this.#rooms.set(name, room)
-    room.subscriptions.set(subscription.member_id, subscription)
+    room.subscriptions.set(subscription.memberId, subscription)
   }
 
   /** Seconds since a moment of the monotonic clock. */

@@ -30,26 +30,26 @@ import { TokenCheck } from './token-check.ts'
 
 /** What a gateway is made of. */
 export interface GatewayParts {
-  readonly node_id: string
+  readonly nodeId: string
   readonly clock: Clock
   readonly random: Random
   readonly log: Logger
   /** The first is what clients get that name no subprotocol. */
   readonly codecs: readonly [Codec, ...Codec[]]
   /** Asks control about keys; see `askControl`. */
-  readonly ask_key_status: AskKeyStatus
+  readonly askKeyStatus: AskKeyStatus
   /** Takes a message to the owner of its room; may answer through `receive` before it returns. */
   readonly send: (message: ToOwner) => void
   /** Where sessions are written down, for whichever node they are resumed at. */
   readonly records: Records
   /** For how long the store has been running, in milliseconds; absent: longer than this node. */
-  readonly store_uptime?: () => Promise<number>
+  readonly storeUptime?: () => Promise<number>
   /** Tells another node that a session of its own was resumed here; that node calls `sessionTaken`. */
-  readonly tell_taken?: (node_id: string, session_id: string) => void
+  readonly tellTaken?: (nodeId: string, sessionId: string) => void
   /** Whether a node is known to have ended; without it, one that says nothing is waited for a little longer. */
-  readonly node_gone?: (node_id: string) => boolean
+  readonly nodeGone?: (nodeId: string) => boolean
   /** Whether the lease of a node has run out; default: it stands. Rejects with `StoreUnavailable`. */
-  readonly node_dead?: (node_id: string) => Promise<boolean>
+  readonly nodeDead?: (nodeId: string) => Promise<boolean>
   /** Nobody at this node is in the room any more. */
   readonly unseated?: (room: RoomAddress) => void
   readonly options?: Partial<GatewayOptions>
@@ -76,15 +76,15 @@ export class Gateway {
   readonly #keys: KeyCache
   readonly #edge: Edge
   readonly #sessions: Sessions
-  readonly #conversation_parts: ConversationParts
+  readonly #conversationParts: ConversationParts
   readonly #conversations = new Set<Conversation>()
-  #stop_sweep: () => void = () => {}
-  #on_empty: () => void = () => {}
-  #recheck_at: number
+  #stopSweep: () => void = () => {}
+  #onEmpty: () => void = () => {}
+  #recheckAt: number
   #draining = false
 
   constructor(parts: GatewayParts) {
-    const { node_id, clock, random, log, metrics, tracer = noTracer } = parts
+    const { nodeId, clock, random, log, metrics, tracer = noTracer } = parts
     const options = gatewayOptions(parts.options)
     this.#parts = parts
     this.#options = options
@@ -92,11 +92,11 @@ export class Gateway {
     metrics.connections.read(() => this.connections)
     metrics.pendingConnections.read(() => this.pending)
     metrics.sessions.read(() => this.sessions)
-    metrics.outboxBytes.read(() => this.queued_bytes)
+    metrics.outboxBytes.read(() => this.queuedBytes)
     this.#codecs = new Map(parts.codecs.map((codec) => [codec.subprotocol, codec]))
     this.#flusher = new Flusher(parts.defer ?? endOfTurn, metrics)
-    const shared = { ...options, node_id, clock, random, log, metrics }
-    this.#keys = new KeyCache({ ...shared, ask: parts.ask_key_status })
+    const shared = { ...options, nodeId, clock, random, log, metrics }
+    this.#keys = new KeyCache({ ...shared, ask: parts.askKeyStatus })
     const joins = new JoinWatch({ clock, metrics, tracer })
     this.#edge = new Edge({
       ...shared,
@@ -109,12 +109,12 @@ export class Gateway {
     const store = new SessionStore(parts.records)
     this.#sessions = new Sessions({ ...shared, edge, store })
     const sessions = this.#sessions
-    this.#recheck_at = clock.monotonic() + RECHECK_MS
+    this.#recheckAt = clock.monotonic() + RECHECK_MS
     const tokens = new TokenCheck(this.#keys, clock, metrics, options)
-    const { tell_taken = () => {}, node_gone = () => false, node_dead = async () => false } = parts
-    const { store_uptime = async () => Infinity } = parts
-    this.#conversation_parts = {
-      node_id,
+    const { tellTaken = () => {}, nodeGone = () => false, nodeDead = async () => false } = parts
+    const { storeUptime = async () => Infinity } = parts
+    this.#conversationParts = {
+      nodeId,
       clock,
       log,
       options,
@@ -128,7 +128,7 @@ export class Gateway {
         clock,
         options.limits,
         joins,
-        new JoinRates(clock, options.joins_per_second),
+        new JoinRates(clock, options.joinsPerSecond),
       ),
       handshake: new Handshake({
         ...shared,
@@ -136,20 +136,20 @@ export class Gateway {
         edge,
         store,
         sessions,
-        tell_taken,
-        node_gone,
-        node_dead,
-        store_uptime,
+        tellTaken,
+        nodeGone,
+        nodeDead,
+        storeUptime,
       }),
       over: (conversation) => {
         this.#conversations.delete(conversation)
-        if (this.#conversations.size === 0) this.#on_empty()
+        if (this.#conversations.size === 0) this.#onEmpty()
       },
     }
     this.#server = new GatewayServer(
       {
         ...options,
-        max_message_bytes: options.limits.max_message_bytes,
+        maxMessageBytes: options.limits.max_message_bytes,
         subprotocols: [...this.#codecs.keys()],
       },
       clock,
@@ -174,7 +174,7 @@ export class Gateway {
   }
 
   /** How many bytes wait for all clients together. */
-  get queued_bytes(): number {
+  get queuedBytes(): number {
     let bytes = 0
     for (const { connection } of this.#conversations) bytes += connection.outbox.queued
     return bytes
@@ -198,8 +198,8 @@ export class Gateway {
   }
 
   /** Another node says that a session which was here was resumed there. If so, nothing is left of it here, and its rooms hear nothing. */
-  sessionTaken(session_id: string): Promise<void> {
-    return this.#sessions.taken(session_id)
+  sessionTaken(sessionId: string): Promise<void> {
+    return this.#sessions.taken(sessionId)
   }
 
   /** The store can be reached again: what it holds of sessions may be old, or gone, and is written again within seconds. */
@@ -208,8 +208,8 @@ export class Gateway {
   }
 
   /** Ends every session under a key, at once and for good. `key_id` null: the project's built-in pair. */
-  revokeKey(project_id: string, key_id: string | null): void {
-    const key: KeyName = { project_id, key_id: key_id ?? undefined }
+  revokeKey(projectId: string, keyId: string | null): void {
+    const key: KeyName = { projectId, keyId: keyId ?? undefined }
     this.#keys.revoke(key)
     const sessions = this.#sessions.under(key)
     for (const session of sessions) {
@@ -218,14 +218,14 @@ export class Gateway {
     }
     if (sessions.length > 0)
       this.#parts.log.info(
-        { project_id, key_id, sessions: sessions.length },
+        { project_id: projectId, key_id: keyId, sessions: sessions.length },
         'ended the sessions of a revoked key',
       )
   }
 
   /** Something about a key has changed: what is known about it is asked again before it is used. */
-  forgetKey(project_id: string, key_id: string | null): void {
-    this.#keys.invalidate({ project_id, key_id: key_id ?? undefined })
+  forgetKey(projectId: string, keyId: string | null): void {
+    this.#keys.invalidate({ projectId, keyId: keyId ?? undefined })
   }
 
   /**
@@ -251,21 +251,21 @@ export class Gateway {
   }
 
   /** Whether a session has a socket here. */
-  isConnected(session_id: string): boolean {
-    return this.#sessions.find(session_id)?.connection !== undefined
+  isConnected(sessionId: string): boolean {
+    return this.#sessions.find(sessionId)?.connection !== undefined
   }
 
   /**
-   * Moves every client elsewhere, in waves over `within_ms`, and takes no new ones. Resolves as soon as all are gone, at most 0.5 s
-   * after `within_ms`. Sessions stay until `close`.
+   * Moves every client elsewhere, in waves over `withinMs`, and takes no new ones. Resolves as soon as all are gone, at most 0.5 s
+   * after `withinMs`. Sessions stay until `close`.
    */
-  async drain(within_ms: number): Promise<void> {
+  async drain(withinMs: number): Promise<void> {
     this.#draining = true
     const { clock, random } = this.#parts
     const connections = [...this.#conversations].map(({ connection }) => connection)
-    const drain = drainConnections(connections, { clock, random, within_ms })
+    const drain = drainConnections(connections, { clock, random, withinMs })
     const left = new Promise<void>((resolve) => {
-      this.#on_empty = resolve
+      this.#onEmpty = resolve
     })
     await Promise.race([drain.done, left])
     drain.stop()
@@ -274,7 +274,7 @@ export class Gateway {
   /** Closes every socket (draining) and the port. Sends owners nothing: sessions and their subscriptions can be resumed elsewhere. */
   async close(): Promise<void> {
     this.#draining = true
-    this.#stop_sweep()
+    this.#stopSweep()
     const closed = this.#server.close()
     for (const { connection } of [...this.#conversations])
       connection.close('draining', 'this node is going away')
@@ -285,7 +285,7 @@ export class Gateway {
   #accept(ws: ServerSocket, socket: Socket, protocol: string, pending: PendingConnection): void {
     const codec = protocol === '' ? this.#parts.codecs[0] : this.#codecs.get(protocol)
     const conversation = new Conversation(
-      this.#conversation_parts,
+      this.#conversationParts,
       pending,
       (listener) =>
         new Connection({
@@ -296,8 +296,8 @@ export class Gateway {
           clock: this.#parts.clock,
           flusher: this.#flusher,
           bounds: {
-            high_water_bytes: this.#options.outbox_high_water_bytes,
-            limit_bytes: this.#options.outbox_limit_bytes,
+            highWaterBytes: this.#options.outboxHighWaterBytes,
+            limitBytes: this.#options.outboxLimitBytes,
           },
           metrics: this.#metrics,
           listener,
@@ -313,7 +313,7 @@ export class Gateway {
   }
 
   #scheduleSweep(): void {
-    this.#stop_sweep = this.#parts.clock.schedule(SWEEP_MS, () => {
+    this.#stopSweep = this.#parts.clock.schedule(SWEEP_MS, () => {
       this.#scheduleSweep()
       this.#sweep()
     })
@@ -321,32 +321,32 @@ export class Gateway {
 
   /** Once a second, for everything that has a deadline in seconds: cheaper than a timer for each. */
   #sweep(): void {
-    const { heartbeat_seconds } = this.#options
-    for (const { connection } of this.#conversations) connection.beat(heartbeat_seconds * 1000)
+    const { heartbeatSeconds } = this.#options
+    for (const { connection } of this.#conversations) connection.beat(heartbeatSeconds * 1000)
     for (const session of this.#sessions)
       if (session.connection && session.overdue)
         session.connection.close('token_expired', 'the token has expired and no fresh one came')
     this.#sessions.sweep()
     this.#edge.sweep()
     const now = this.#parts.clock.monotonic()
-    if (now < this.#recheck_at) return
-    this.#recheck_at = now + RECHECK_MS
+    if (now < this.#recheckAt) return
+    this.#recheckAt = now + RECHECK_MS
     void this.recheckKeys()
   }
 
   async #recheck(key: KeyName): Promise<void> {
-    const { project_id, key_id } = key
+    const { projectId, keyId } = key
     try {
       const { kind } = await this.#keys.state(key)
-      if (kind === 'revoked') this.revokeKey(project_id, key_id ?? null)
+      if (kind === 'revoked') this.revokeKey(projectId, keyId ?? null)
       if (kind === 'unknown')
         this.#parts.log.warn(
-          { project_id, key_id },
+          { project_id: projectId, key_id: keyId },
           'control does not know the key of live sessions; they stay',
         )
     } catch (error) {
       this.#parts.log.warn(
-        { err: error, project_id, key_id },
+        { err: error, project_id: projectId, key_id: keyId },
         'the key of live sessions could not be checked',
       )
     }

@@ -12,15 +12,15 @@ const start = async (options: Partial<GatewayOptions> = {}): Promise<void> => {
 afterEach(() => test.close())
 
 /** A client that has said hello with this token. */
-async function present(token: string, project_id = 'prj_one'): Promise<TestClient> {
+async function present(token: string, projectId = 'prj_one'): Promise<TestClient> {
   const client = await test.open()
-  client.send({ t: 'hello', project_id, token })
+  client.send({ t: 'hello', project_id: projectId, token })
   return client
 }
 
 describe('a player who comes too often', () => {
   it('is told to come again, and no one else is', async () => {
-    await start({ hellos_per_second: 1 })
+    await start({ hellosPerSecond: 1 })
     for (let times = 0; times < 3; times++) await test.hello()
     await expectClose(await present(await test.token()), 'overloaded', /comes too often: try again/)
     await test.hello(await test.token({ sub: 'ben' }))
@@ -29,13 +29,13 @@ describe('a player who comes too often', () => {
   })
 
   it('is refused before the signature is checked', async () => {
-    await start({ hellos_per_second: 1 })
+    await start({ hellosPerSecond: 1 })
     for (let times = 0; times < 3; times++) await test.hello()
     await expectClose(await present(await forged()), 'overloaded', /comes too often/)
   })
 
   it('is no one else who has made up tokens with the same name', async () => {
-    await start({ hellos_per_second: 1 })
+    await start({ hellosPerSecond: 1 })
     for (let times = 0; times < 5; times++)
       await expectClose(await present(await forged()), 'unauthenticated', /signature/)
     await test.hello()
@@ -43,9 +43,15 @@ describe('a player who comes too often', () => {
 
   /** A token of the player that was signed with another key than the one it names. */
   const forged = (): Promise<string> => {
-    const issued_at = timestamp(test.clock.now())
-    const expires_at = timestamp(test.clock.now() + 60_000)
-    const claims = { project_id: 'prj_one', key_id: 'key_a', sub: 'ada', issued_at, expires_at }
+    const issuedAt = timestamp(test.clock.now())
+    const expiresAt = timestamp(test.clock.now() + 60_000)
+    const claims = {
+      project_id: 'prj_one',
+      key_id: 'key_a',
+      sub: 'ada',
+      issued_at: issuedAt,
+      expires_at: expiresAt,
+    }
     return test.control.token(claims, { project_id: 'prj_one', key_id: 'key_b' })
   }
 })
@@ -97,7 +103,7 @@ describe('tokens without a key', () => {
 
 describe('an audience', () => {
   it('has to be the configured one', async () => {
-    await start({ token_audience: 'game-eu' })
+    await start({ tokenAudience: 'game-eu' })
     await test.hello(await test.token({ aud: 'game-eu' }))
     await expectClose(await present(await test.token({ aud: 'game-us' })), 'unauthenticated', /audience/)
     await expectClose(await present(await test.token()), 'unauthenticated', /audience/)
@@ -108,8 +114,8 @@ describe('a hello with an empty key id', () => {
   beforeEach(() => start())
 
   it('takes nothing from players of the same project without a key', async () => {
-    const issued_at = '2026-01-01T00:00:00.000Z'
-    const claims = { project_id: 'prj_one', issued_at, expires_at: '2026-01-01T00:05:00.000Z' }
+    const issuedAt = '2026-01-01T00:00:00.000Z'
+    const claims = { project_id: 'prj_one', issued_at: issuedAt, expires_at: '2026-01-01T00:05:00.000Z' }
     const bogus = await test.control.token({ ...claims, key_id: '' }, claims)
     await expectClose(await present(bogus), 'unauthenticated', /claims/)
     for (let i = 0; i < 3; i++) await test.hello(await test.tokenWithoutKey())
@@ -140,12 +146,18 @@ describe('when control cannot be reached', () => {
 })
 
 describe('control', () => {
-  beforeEach(() => start({ token_audience: 'game-eu' }))
+  beforeEach(() => start({ tokenAudience: 'game-eu' }))
 
   it('is not asked about a key for a token that is good under none', async () => {
-    const issued_at = '2026-01-01T00:00:00.000Z'
-    const expires_at = '2026-01-01T00:05:00.000Z'
-    const good = { project_id: 'prj_one', key_id: 'key_a', aud: 'game-eu', issued_at, expires_at }
+    const issuedAt = '2026-01-01T00:00:00.000Z'
+    const expiresAt = '2026-01-01T00:05:00.000Z'
+    const good = {
+      project_id: 'prj_one',
+      key_id: 'key_a',
+      aud: 'game-eu',
+      issued_at: issuedAt,
+      expires_at: expiresAt,
+    }
     const bad: Partial<TokenClaims>[] = [
       { key_id: '' },
       { key_id: 'prj_one' },
@@ -156,7 +168,7 @@ describe('control', () => {
       { aud: 'game-us' },
       { sub: 'half a surrogate pair \ud83d' },
       { rooms: ['arena:\udfb2'] },
-      { expires_at: issued_at },
+      { expires_at: issuedAt },
       { issued_at: '2026-01-01T00:01:00.000Z' },
     ]
     for (const claims of bad) {

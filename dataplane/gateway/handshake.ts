@@ -27,18 +27,18 @@ type Resume = Extract<Hello, { resume: unknown }>['resume']
 export interface Admission {
   readonly session: Session
   /** For the next resume. */
-  readonly resume_token: string
+  readonly resumeToken: string
   /** When the session was taken or made, on the monotonic clock. */
   readonly at: number
   /** The span of the session's handshake before this one; undefined for a new session, and where it was not traced. */
-  readonly trace_before?: string | undefined
+  readonly traceBefore?: string | undefined
   /** Where the client stands in its rooms; undefined for a new session. */
   readonly positions: readonly ResumePosition[] | undefined
 }
 
 /** What a handshake needs. */
 export interface HandshakeParts extends QuotaBounds {
-  readonly node_id: string
+  readonly nodeId: string
   readonly clock: Clock
   readonly random: Random
   readonly tokens: TokenCheck
@@ -47,54 +47,54 @@ export interface HandshakeParts extends QuotaBounds {
   readonly sessions: Sessions
   readonly limits: Limits
   readonly metrics: GatewayMetrics
-  readonly max_resume_waits: number
+  readonly maxResumeWaits: number
   /** 0: as many as come. */
-  readonly max_sessions: number
+  readonly maxSessions: number
   /** How long a resumed session with an expired token may take to send a fresh one. */
-  readonly handshake_ms: number
-  readonly session_resume_ttl: number
+  readonly handshakeMs: number
+  readonly sessionResumeTtl: number
   /** How long `welcome` may wait for the rooms of a session. */
-  readonly attach_wait_ms: number
+  readonly attachWaitMs: number
   /** Whether a node is known to have ended. */
-  readonly node_gone: (node_id: string) => boolean
+  readonly nodeGone: (nodeId: string) => boolean
   /** Whether the lease of a node has run out. Rejects with `StoreUnavailable`. */
-  readonly node_dead: (node_id: string) => Promise<boolean>
+  readonly nodeDead: (nodeId: string) => Promise<boolean>
   /** For how long the store has been running, in milliseconds. */
-  readonly store_uptime: () => Promise<number>
+  readonly storeUptime: () => Promise<number>
   /** Tells another node that one of its sessions is here now. */
-  readonly tell_taken: (node_id: string, session_id: string) => void
+  readonly tellTaken: (nodeId: string, sessionId: string) => void
 }
 
 /** Decides who gets a session: a new one for a good token, an old one for its resume token. */
 export class Handshake {
   readonly #parts: HandshakeParts
-  readonly #take_over: TakeOverParts
+  readonly #takeOver: TakeOverParts
   readonly #quota: SessionQuota
-  readonly #player_paces: PlayerPaces
-  readonly #started_at: number
+  readonly #playerPaces: PlayerPaces
+  readonly #startedAt: number
   /** Sessions that are on their way in. */
   #coming = 0
 
   constructor(parts: HandshakeParts) {
     this.#parts = parts
-    this.#take_over = {
+    this.#takeOver = {
       ...parts,
-      ttl_ms: parts.session_resume_ttl * 1000 + RECORD_SPARE_MS,
-      patience_ms: parts.attach_wait_ms + CONFIRM_SPARE_MS,
+      ttlMs: parts.sessionResumeTtl * 1000 + RECORD_SPARE_MS,
+      patienceMs: parts.attachWaitMs + CONFIRM_SPARE_MS,
       waiting: new Set(),
-      rewrite: (session_id) => parts.sessions.rewrite(session_id),
-      store_is_behind: () => this.#storeIsBehind(),
+      rewrite: (sessionId) => parts.sessions.rewrite(sessionId),
+      storeIsBehind: () => this.#storeIsBehind(),
     }
     this.#quota = new SessionQuota({
       ...parts,
       evict: async (stored) => {
-        const taken = await take(this.#take_over, stored)
+        const taken = await take(this.#takeOver, stored)
         if (taken) parts.sessions.end(this.#moveIn(taken), 'session_ended')
         return taken !== undefined
       },
     })
-    this.#player_paces = new PlayerPaces(parts.clock, parts.limits)
-    this.#started_at = parts.clock.monotonic()
+    this.#playerPaces = new PlayerPaces(parts.clock, parts.limits)
+    this.#startedAt = parts.clock.monotonic()
   }
 
   /** Binds a session to the connection, or says why not. Undefined: the connection closed meanwhile, and there is nothing to answer. */
@@ -106,81 +106,81 @@ export class Handshake {
 
   async #start(
     connection: Connection,
-    project_id: string,
+    projectId: string,
     token: string,
   ): Promise<Admission | Refusal | undefined> {
     const { clock, random, tokens, sessions } = this.#parts
-    const claims = await tokens.check(project_id, token)
+    const claims = await tokens.check(projectId, token)
     if (!connection.open) return undefined
     if ('close' in claims) return claims
     if (this.#full) return FULL
-    const { resume_token, right } = newResumeToken(random)
-    const session_id = newId('ses', random)
+    const { resume_token: resumeToken, right } = newResumeToken(random)
+    const sessionId = newId('ses', random)
     const pace = this.#paceOf(claims)
     const at = clock.monotonic()
     const opened = await this.#comeIn(async () => {
-      const place = await this.#quota.enter(session_id, claims)
+      const place = await this.#quota.enter(sessionId, claims)
       if (place && 'close' in place) return place
-      const session = new Session({ session_id, claims, right, pace, place, clock })
+      const session = new Session({ sessionId, claims, right, pace, place, clock })
       session.connect(connection)
       await sessions.open(session)
       return session
     })
     if ('close' in opened) return opened
-    return this.#admit(connection, { session: opened, resume_token, at, positions: undefined })
+    return this.#admit(connection, { session: opened, resumeToken, at, positions: undefined })
   }
 
   async #resume(
     connection: Connection,
-    project_id: string,
-    { session_id, resume_token, rooms }: Resume,
+    projectId: string,
+    { session_id: sessionId, resume_token: resumeToken, rooms }: Resume,
   ): Promise<Admission | Refusal | undefined> {
     // A session that comes back to its own node takes no more room than it has.
-    if (this.#full && !this.#parts.sessions.find(session_id)) return FULL
+    if (this.#full && !this.#parts.sessions.find(sessionId)) return FULL
     const open = (): boolean => connection.open
     const taken = await this.#comeIn(() =>
-      takeOver(this.#take_over, { project_id, session_id, resume_token, open }),
+      takeOver(this.#takeOver, { projectId, sessionId, resumeToken, open }),
     )
     if (!taken || 'close' in taken) return taken
     const session = this.#moveIn(taken)
-    if (session.expired_ms > this.#parts.session_resume_ttl * 1000) {
+    if (session.expiredMs > this.#parts.sessionResumeTtl * 1000) {
       this.#parts.sessions.end(session, 'session_ended')
       return { close: 'token_expired', reason: 'the token expired too long ago: start a new session' }
     }
     session.connect(connection)
-    if (session.expired_ms >= 0) session.allowFreshToken(this.#parts.handshake_ms)
-    return this.#admit(connection, { session, ...taken, trace_before: taken.record.trace, positions: rooms })
+    if (session.expiredMs >= 0) session.allowFreshToken(this.#parts.handshakeMs)
+    return this.#admit(connection, { session, ...taken, traceBefore: taken.record.trace, positions: rooms })
   }
 
   /**
    * The session as its record says, in place of what any node still has of it. A session that comes back to its own node is made anew,
    * too, so that there is one way to resume.
    */
-  #moveIn({ record, version, from_node, pace: level }: TakenSession): Session {
-    const { node_id, clock, edge, sessions, tell_taken } = this.#parts
-    const { session_id, claims, right, place, seats } = record
-    const here = sessions.find(session_id)
+  #moveIn({ record, version, fromNode, pace: level }: TakenSession): Session {
+    const { nodeId, clock, edge, sessions, tellTaken } = this.#parts
+    const { session_id: sessionId, claims, right, place, seats } = record
+    const here = sessions.find(sessionId)
     if (here) sessions.drop(here)
-    if (from_node !== node_id) tell_taken(from_node, session_id)
+    if (fromNode !== nodeId) tellTaken(fromNode, sessionId)
     const pace = here?.pace ?? this.#paceOf(claims, level)
-    const session = new Session({ session_id, claims, right, pace, place, clock })
+    const session = new Session({ sessionId, claims, right, pace, place, clock })
     sessions.add(session, version)
-    for (const { member_id, room_type, key } of seats)
-      edge.restore(session, { project_id: claims.project_id, room_type, key }, member_id)
+    for (const { member_id: memberId, room_type: roomType, key } of seats)
+      edge.restore(session, { projectId: claims.project_id, roomType, key }, memberId)
     return session
   }
 
-  #paceOf({ project_id, sub }: TokenClaims, level?: PaceLevel): MessagePace {
+  #paceOf({ project_id: projectId, sub }: TokenClaims, level?: PaceLevel): MessagePace {
     const { clock, limits } = this.#parts
     if (sub === undefined) return new MessagePace(clock, limits, { level })
-    return new MessagePace(clock, limits, { level, shared: this.#player_paces.of(`${project_id}/${sub}`) })
+    return new MessagePace(clock, limits, { level, shared: this.#playerPaces.of(`${projectId}/${sub}`) })
   }
 
   /** The last look before somebody is let in: all of this may have changed while the store was writing. */
   #admit(connection: Connection, admission: Admission): Admission | Refusal | undefined {
     const { sessions, tokens } = this.#parts
     const { session, positions } = admission
-    const refused = tokens.revoked(session.project_id, session.claims.key_id)
+    const refused = tokens.revoked(session.projectId, session.claims.key_id)
     if (refused) {
       sessions.end(session, 'session_ended')
       return refused
@@ -194,13 +194,13 @@ export class Handshake {
 
   /** Whether the store began anew while this node was running, so lately that nodes may not have written all their sessions again. */
   async #storeIsBehind(): Promise<boolean> {
-    const uptime = await this.#parts.store_uptime()
-    return uptime < REWRITTEN_MS && uptime < this.#parts.clock.monotonic() - this.#started_at
+    const uptime = await this.#parts.storeUptime()
+    return uptime < REWRITTEN_MS && uptime < this.#parts.clock.monotonic() - this.#startedAt
   }
 
   get #full(): boolean {
-    const { max_sessions, sessions } = this.#parts
-    return max_sessions > 0 && sessions.size + this.#coming >= max_sessions
+    const { maxSessions, sessions } = this.#parts
+    return maxSessions > 0 && sessions.size + this.#coming >= maxSessions
   }
 
   /** Counts a session that is on its way in; a store that does not answer is a refusal. */

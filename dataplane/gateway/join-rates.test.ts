@@ -6,7 +6,7 @@ import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
 let test: TestGateway
 let ref = 0
 beforeEach(async () => {
-  test = await TestGateway.start({ joins_per_second: 1 })
+  test = await TestGateway.start({ joinsPerSecond: 1 })
 })
 afterEach(() => test.close())
 

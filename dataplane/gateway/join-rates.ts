@@ -10,12 +10,12 @@ const BURST_SECONDS = 3
  * each session, since many clients may share such a token.
  */
 export class JoinRates {
-  readonly #per_second: number
+  readonly #perSecond: number
   readonly #limits: RateLimits
 
-  constructor(clock: Clock, per_second: number) {
-    this.#per_second = per_second
-    this.#limits = new RateLimits(clock, { per_second, burst: per_second * BURST_SECONDS })
+  constructor(clock: Clock, perSecond: number) {
+    this.#perSecond = perSecond
+    this.#limits = new RateLimits(clock, { perSecond, burst: perSecond * BURST_SECONDS })
   }
 
   /** Counts one more join of a session; false: there are too many. */
@@ -25,6 +25,6 @@ export class JoinRates {
 
   /** What is allowed, for people. */
   get text(): string {
-    return `more than ${this.#per_second} joins a second, or ${this.#per_second * BURST_SECONDS} at once: try again later`
+    return `more than ${this.#perSecond} joins a second, or ${this.#perSecond * BURST_SECONDS} at once: try again later`
   }
 }

@@ -26,7 +26,7 @@ export class JoinWatch {
     return this.#parts.tracer.span('join', {
       kind: 'server',
       parent: session.trace,
-      attributes: { ...roomAttributes(room), 'roomful.session_id': session.session_id },
+      attributes: { ...roomAttributes(room), 'roomful.session_id': session.sessionId },
     })
   }
 
@@ -34,10 +34,10 @@ export class JoinWatch {
   answered(subscription: Subscription, result: 'joined' | ErrorCode): void {
     const { clock, metrics } = this.#parts
     metrics.joins.inc({ result })
-    if (result === 'joined') metrics.joinDuration.observe((clock.monotonic() - subscription.asked_at) / 1000)
-    conclude(subscription.join_span, result)
+    if (result === 'joined') metrics.joinDuration.observe((clock.monotonic() - subscription.askedAt) / 1000)
+    conclude(subscription.joinSpan, result)
     // A subscription lives for hours, and would keep all that the span was told.
-    subscription.join_span = noSpan
+    subscription.joinSpan = noSpan
   }
 
   /** The client is refused without a look at the room. */
@@ -48,8 +48,8 @@ export class JoinWatch {
 
   /** The subscription is given up; whoever had asked for it gets no answer any more. */
   abandoned(subscription: Subscription): void {
-    subscription.join_span.set({ 'roomful.result': 'abandoned' })
-    subscription.join_span.end()
+    subscription.joinSpan.set({ 'roomful.result': 'abandoned' })
+    subscription.joinSpan.end()
   }
 }
 

@@ -12,12 +12,12 @@ import { type AskKeyStatus, askControl, KeyStatusUnavailable } from './key-statu
 import { GATEWAY_METRICS } from './metrics.ts'
 
 const protocol = new PublicProtocol(GenerateKeyPairFactory, ExportPublicKeyFactory)
-const { publicKey } = await protocol.GenerateKeyPair()
-const public_key = await protocol.ExportPublicKey(publicKey)
+const pair = await protocol.GenerateKeyPair()
+const publicKey = await protocol.ExportPublicKey(pair.publicKey)
 
-const project_id = 'prj_one'
-const GOOD: KeyName = { project_id, key_id: 'key_good' }
-const madeUp = (i: number): KeyName => ({ project_id, key_id: `key_made_up_${i}` })
+const projectId = 'prj_one'
+const GOOD: KeyName = { projectId, keyId: 'key_good' }
+const madeUp = (i: number): KeyName => ({ projectId, keyId: `key_made_up_${i}` })
 
 /** A cache before a control that knows the keys whose id is `key_good`, or none, and answers when the test says so. */
 class Bench {
@@ -33,13 +33,13 @@ class Bench {
   fault: KeyStatusUnavailable | undefined
   readonly keys: KeyCache
 
-  constructor(max_key_lookups = 256) {
-    const ask: AskKeyStatus = async (_, key_id) => {
-      this.asked.push(key_id)
+  constructor(maxKeyLookups = 256) {
+    const ask: AskKeyStatus = async (_, keyId) => {
+      this.asked.push(keyId)
       if (this.slow) await new Promise<void>((resolve) => this.open.push(resolve))
       if (this.fault) throw this.fault
-      if (key_id !== undefined && key_id !== 'key_good') return { exists: false }
-      return { exists: true, status: 'active', public_key }
+      if (keyId !== undefined && keyId !== 'key_good') return { exists: false }
+      return { exists: true, status: 'active', public_key: publicKey }
     }
     this.keys = new KeyCache({
       ask,
@@ -49,7 +49,7 @@ class Bench {
         keyChecks: { inc: ({ result }) => this.results.push(result) },
       },
       log: pino({ base: null }, { write: (line) => void this.logged.push(JSON.parse(line).msg) }),
-      max_key_lookups,
+      maxKeyLookups,
     })
   }
 
@@ -74,7 +74,9 @@ const kindOf = async (state: Promise<{ kind: string }>): Promise<string> =>
 describe('names of keys', () => {
   it('are different for different keys, whatever the ids are made of', () => {
     const ids = ['', 'a', 'a/b', '/', 'b', '","', 'null', '\ud800', '\\ud800']
-    const keys = ids.flatMap((project_id) => [undefined, ...ids].map((key_id) => ({ project_id, key_id })))
+    const keys = ids.flatMap((projectId) =>
+      [undefined, ...ids].map((keyId): KeyName => ({ projectId, keyId })),
+    )
     expect(new Set(keys.map(keyName)).size).toBe(keys.length)
   })
 })
@@ -124,7 +126,7 @@ describe('while made-up keys are looked up', () => {
     await bench.keys.state(GOOD)
     for (let i = 0; i < 12_000; i++) await bench.keys.state(madeUp(i))
     expect(await kindOf(bench.keys.state(GOOD))).toBe('usable')
-    expect(bench.asked.filter((key_id) => key_id === 'key_good')).toHaveLength(1)
+    expect(bench.asked.filter((keyId) => keyId === 'key_good')).toHaveLength(1)
   })
 
   it('each is asked about once, however many come with it, and again after two seconds', async () => {
@@ -175,7 +177,7 @@ describe('an answer of control with status', () => {
 
   const ask = () => {
     const { port } = server.address() as AddressInfo
-    const address = { control_url: `http://127.0.0.1:${port}`, internal_token: undefined, timeout_ms: 5000 }
+    const address = { controlUrl: `http://127.0.0.1:${port}`, internalToken: undefined, timeoutMs: 5000 }
     return askControl(address)('prj_one', 'key_a')
   }
 

@@ -7,24 +7,24 @@ import { Semaphore } from './semaphore.ts'
 
 /** What a node knows about a key. */
 export type KeyState =
-  | { readonly kind: 'usable'; readonly verify_key: VerifyKey }
+  | { readonly kind: 'usable'; readonly verifyKey: VerifyKey }
   | { readonly kind: 'revoked' }
   | { readonly kind: 'unknown' }
 
 /** A key's name: `key_id` undefined means the project's built-in pair. */
 export interface KeyName {
-  readonly project_id: string
-  readonly key_id: string | undefined
+  readonly projectId: string
+  readonly keyId: string | undefined
 }
 
 /** A name for a key that no other key has, whatever the ids are made of. */
-export const keyName = ({ project_id, key_id }: KeyName): string =>
-  JSON.stringify(key_id === undefined ? [project_id] : [project_id, key_id])
+export const keyName = ({ projectId, keyId }: KeyName): string =>
+  JSON.stringify(keyId === undefined ? [projectId] : [projectId, keyId])
 
 interface Entry {
   readonly state: KeyState
-  readonly answered_at: number
-  ask_again_at: number
+  readonly answeredAt: number
+  askAgainAt: number
 }
 
 /** What a cache of keys needs. */
@@ -34,7 +34,7 @@ export interface KeyCacheParts {
   readonly metrics: GatewayMetrics
   readonly log: Logger
   /** How many keys that were never met may be asked about, or wait to be, at once. */
-  readonly max_key_lookups: number
+  readonly maxKeyLookups: number
 }
 
 /**
@@ -73,15 +73,15 @@ export class KeyCache {
 
   constructor(parts: KeyCacheParts) {
     this.#parts = parts
-    const running = Math.min(MAX_RUNNING, parts.max_key_lookups)
-    this.#lookups = new Semaphore(running, parts.max_key_lookups - running)
+    const running = Math.min(MAX_RUNNING, parts.maxKeyLookups)
+    this.#lookups = new Semaphore(running, parts.maxKeyLookups - running)
   }
 
   /** The state of a key. Rejects with `KeyStatusUnavailable` when control cannot be asked and has said nothing lately. */
   state(key: KeyName): Promise<KeyState> {
     const name = keyName(key)
     const entry = this.#known.get(name) ?? this.#unknown.get(name)
-    if (entry && this.#parts.clock.monotonic() < entry.ask_again_at) return Promise.resolve(entry.state)
+    if (entry && this.#parts.clock.monotonic() < entry.askAgainAt) return Promise.resolve(entry.state)
     return this.#flights.get(name) ?? this.#fly(name, key)
   }
 
@@ -103,14 +103,14 @@ export class KeyCache {
     this.#flights.delete(name)
     this.#unknown.delete(name)
     const entry = this.#known.get(name)
-    if (entry && entry.state.kind !== 'revoked') entry.ask_again_at = 0
+    if (entry && entry.state.kind !== 'revoked') entry.askAgainAt = 0
   }
 
   /** News may have been missed: ask about every key before its next use. */
   invalidateAll(): void {
     this.#flights.clear()
     this.#unknown.clear()
-    for (const entry of this.#known.values()) if (entry.state.kind !== 'revoked') entry.ask_again_at = 0
+    for (const entry of this.#known.values()) if (entry.state.kind !== 'revoked') entry.askAgainAt = 0
   }
 
   #fly(name: string, key: KeyName): Promise<KeyState> {
@@ -141,15 +141,15 @@ export class KeyCache {
   }
 
   /** `since`: when the question came up. One that had to wait while another failed is not asked: control is away, and takes its time. */
-  async #request({ project_id, key_id }: KeyName, since: number): Promise<KeyState> {
+  async #request({ projectId, keyId }: KeyName, since: number): Promise<KeyState> {
     try {
       if (this.#failure && this.#failure.at > since) throw this.#failure.error
-      const answer = await this.#parts.ask(project_id, key_id)
+      const answer = await this.#parts.ask(projectId, keyId)
       this.#parts.metrics.keyChecks.inc({ result: 'ok' })
       this.#refused = false
       if (!answer.exists) return { kind: 'unknown' }
       if (answer.status === 'revoked') return { kind: 'revoked' }
-      return { kind: 'usable', verify_key: await importVerifyKey(answer.public_key) }
+      return { kind: 'usable', verifyKey: await importVerifyKey(answer.public_key) }
     } catch (error) {
       if (error instanceof KeyStatusUnavailable) this.#failed(error)
       throw error
@@ -170,8 +170,8 @@ export class KeyCache {
   #lastKnown(name: string, error: unknown): KeyState {
     const entry = this.#known.get(name)
     const now = this.#parts.clock.monotonic()
-    if (!entry || now - entry.answered_at > STALE_MS) throw error
-    entry.ask_again_at = now + PAUSE_MS
+    if (!entry || now - entry.answeredAt > STALE_MS) throw error
+    entry.askAgainAt = now + PAUSE_MS
     return entry.state
   }
 
@@ -181,7 +181,7 @@ export class KeyCache {
     this.#known.delete(name)
     this.#unknown.delete(name)
     const kept = unknown ? this.#unknown : this.#known
-    kept.set(name, { state, answered_at: now, ask_again_at: now + GOOD_FOR_MS[state.kind] })
+    kept.set(name, { state, answeredAt: now, askAgainAt: now + GOOD_FOR_MS[state.kind] })
     if (kept.size <= (unknown ? MAX_UNKNOWN : MAX_KNOWN)) return
     for (const oldest of kept.keys()) {
       kept.delete(oldest)

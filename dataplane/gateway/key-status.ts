@@ -15,7 +15,7 @@ export interface NoSuchKey {
 }
 
 /** Asks about a key; `key_id` undefined: the project's built-in pair. Rejects when nobody can say at the moment. */
-export type AskKeyStatus = (project_id: string, key_id: string | undefined) => Promise<KeyStatus | NoSuchKey>
+export type AskKeyStatus = (projectId: string, keyId: string | undefined) => Promise<KeyStatus | NoSuchKey>
 
 /**
  * Why control has not said what it knows about a key: it cannot be reached or has a fault of its own, it does not take this node for one
@@ -45,27 +45,27 @@ const Answer = v.union([
 
 /** Where control is, and what it knows a node by. */
 export interface ControlAddress {
-  readonly control_url: string
-  readonly internal_token: string | undefined
+  readonly controlUrl: string
+  readonly internalToken: string | undefined
   /** How long control may take to answer. */
-  readonly timeout_ms: number
+  readonly timeoutMs: number
 }
 
 /** Answers that say something about this node, or about the moment: not authenticated, not allowed, timed out, too many requests. */
 const NOT_ABOUT_THE_KEY: ReadonlySet<number> = new Set([401, 403, 408, 429])
 
 /** Asks control over HTTP. */
-export function askControl({ control_url, internal_token, timeout_ms }: ControlAddress): AskKeyStatus {
-  const { shown } = new InternalToken(internal_token)
-  return async (project_id, key_id) => {
-    const url = new URL('internal/key-status', control_url.endsWith('/') ? control_url : `${control_url}/`)
-    url.searchParams.set('project_id', project_id)
-    if (key_id !== undefined) url.searchParams.set('key_id', key_id)
+export function askControl({ controlUrl, internalToken, timeoutMs }: ControlAddress): AskKeyStatus {
+  const { shown } = new InternalToken(internalToken)
+  return async (projectId, keyId) => {
+    const url = new URL('internal/key-status', controlUrl.endsWith('/') ? controlUrl : `${controlUrl}/`)
+    url.searchParams.set('project_id', projectId)
+    if (keyId !== undefined) url.searchParams.set('key_id', keyId)
     let answer: unknown
     try {
       const response = await fetch(url, {
         headers: shown === undefined ? {} : { 'x-service-internal-token': shown },
-        signal: AbortSignal.timeout(timeout_ms),
+        signal: AbortSignal.timeout(timeoutMs),
       })
       const { status } = response
       if (!response.ok) {

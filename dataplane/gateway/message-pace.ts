@@ -6,12 +6,12 @@ import { type Rate, RateLimit, RateLimits } from '../../shared/rate-limit.ts'
 const PATIENCE_SECONDS = 10
 
 /** How many messages too many are borne with, where so many a second are allowed. */
-const patienceWith = (per_second: number): Rate => ({
-  per_second: per_second / PATIENCE_SECONDS,
-  burst: per_second * PATIENCE_SECONDS,
+const patienceWith = (perSecond: number): Rate => ({
+  perSecond: perSecond / PATIENCE_SECONDS,
+  burst: perSecond * PATIENCE_SECONDS,
 })
 
-/** Whether one more may pass; `too_many`: this has gone on for so long that the connection should end. */
+/** Whether one more may pass; `tooMany`: this has gone on for so long that the connection should end. */
 export type PaceVerdict = 'pass' | 'reject' | 'too_many'
 
 /** What a session has left of its rate and of the patience with it: for whichever node has the session next. */
@@ -51,17 +51,17 @@ export class PlayerPaces {
   readonly #rates: RateLimits
   readonly #patience: RateLimits
 
-  constructor(clock: Clock, { messages_per_second, message_burst }: Limits) {
-    const per_second = SESSIONS_AT_FULL_RATE * messages_per_second
-    this.#rates = new RateLimits(clock, { per_second, burst: SESSIONS_AT_FULL_RATE * message_burst })
-    this.#patience = new RateLimits(clock, patienceWith(per_second))
+  constructor(clock: Clock, { messages_per_second: messagesPerSecond, message_burst: messageBurst }: Limits) {
+    const perSecond = SESSIONS_AT_FULL_RATE * messagesPerSecond
+    this.#rates = new RateLimits(clock, { perSecond, burst: SESSIONS_AT_FULL_RATE * messageBurst })
+    this.#patience = new RateLimits(clock, patienceWith(perSecond))
   }
 
   of(player: string): SharedPace {
     return {
       take: () => this.#rates.take(player),
       bear: () => this.#patience.take(player),
-      waitMs: () => this.#rates.of(player).wait_ms,
+      waitMs: () => this.#rates.of(player).waitMs,
     }
   }
 }
@@ -76,16 +76,16 @@ export class MessagePace {
   /** `level`: where another node left off. `shared`: default nothing. */
   constructor(
     clock: Clock,
-    { messages_per_second, message_burst }: Limits,
+    { messages_per_second: messagesPerSecond, message_burst: messageBurst }: Limits,
     { level, shared = UNSHARED }: { level?: PaceLevel | undefined; shared?: SharedPace } = {},
   ) {
     const limit = (rate: Rate, left = rate.burst): RateLimit => {
       const seconds = level ? Math.max(0, clock.now() - level.at) / 1000 : 0
-      return new RateLimit(clock, rate, left + seconds * rate.per_second)
+      return new RateLimit(clock, rate, left + seconds * rate.perSecond)
     }
     this.#clock = clock
-    this.#rate = limit({ per_second: messages_per_second, burst: message_burst }, level?.rate)
-    this.#patience = limit(patienceWith(messages_per_second), level?.patience)
+    this.#rate = limit({ perSecond: messagesPerSecond, burst: messageBurst }, level?.rate)
+    this.#patience = limit(patienceWith(messagesPerSecond), level?.patience)
     this.#shared = shared
   }
 
@@ -95,8 +95,8 @@ export class MessagePace {
   }
 
   /** Milliseconds until one more may pass; 0: now. */
-  get wait_ms(): number {
-    return Math.max(this.#rate.wait_ms, this.#shared.waitMs())
+  get waitMs(): number {
+    return Math.max(this.#rate.waitMs, this.#shared.waitMs())
   }
 
   /** Counts one more message, or ping or pong of the websocket. */

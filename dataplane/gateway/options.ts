@@ -6,11 +6,11 @@ export interface GatewayOptions extends Defaults<'dataplane'> {
   /** What clients are told and held to. */
   readonly limits: Limits
   /** How long a client may take to say `hello`, and to send a fresh token after a resume with an expired one. */
-  readonly handshake_ms: number
+  readonly handshakeMs: number
   /** How long a resume waits for the rooms' answers before it says `welcome`; a question without an answer is asked again after it. */
-  readonly attach_wait_ms: number
+  readonly attachWaitMs: number
   /** How long a join may stay without an answer before it fails with `room_unavailable`. */
-  readonly join_wait_ms: number
+  readonly joinWaitMs: number
 }
 
 /** What is given, and the defaults of the variables for the rest. */
@@ -18,14 +18,14 @@ export function gatewayOptions(given: Partial<GatewayOptions> = {}): GatewayOpti
   const config = { ...defaultConfig('dataplane'), ...given }
   return {
     limits: {
-      max_message_bytes: config.max_message_bytes,
-      messages_per_second: config.session_messages_per_second,
-      message_burst: 2 * config.session_messages_per_second,
-      max_rooms: config.max_rooms_per_session,
+      max_message_bytes: config.maxMessageBytes,
+      messages_per_second: config.sessionMessagesPerSecond,
+      message_burst: 2 * config.sessionMessagesPerSecond,
+      max_rooms: config.maxRoomsPerSession,
     },
-    handshake_ms: 5000,
-    attach_wait_ms: 2000,
-    join_wait_ms: 10_000,
+    handshakeMs: 5000,
+    attachWaitMs: 2000,
+    joinWaitMs: 10_000,
     ...config,
   }
 }

@@ -14,9 +14,9 @@ export interface ByteSink {
 /** How much may wait for one client, in bytes. */
 export interface OutboxBounds {
   /** Above it the client is congested. */
-  readonly high_water_bytes: number
+  readonly highWaterBytes: number
   /** Above it nothing more is taken. */
-  readonly limit_bytes: number
+  readonly limitBytes: number
 }
 
 /** Whom an outbox tells. */
@@ -72,7 +72,7 @@ export class Outbox {
 
   /** Whether the client is so far behind that it should get no more patches. */
   get congested(): boolean {
-    return !this.#gated && this.#bytes + this.#behind > this.#bounds.high_water_bytes + this.#allowance
+    return !this.#gated && this.#bytes + this.#behind > this.#bounds.highWaterBytes + this.#allowance
   }
 
   /** Takes one frame; it is written at the end of this turn. */
@@ -165,15 +165,13 @@ export class Outbox {
   }
 
   get #full(): boolean {
-    return (
-      !this.#gated && this.#bytes + this.#held + this.#behind > this.#bounds.limit_bytes + this.#allowance
-    )
+    return !this.#gated && this.#bytes + this.#held + this.#behind > this.#bounds.limitBytes + this.#allowance
   }
 
   #settle(): void {
     const waiting = this.#bytes + this.#behind
     if (waiting === 0) this.#allowance = 0
-    if (!this.#awaited || this.#closed || waiting > this.#bounds.high_water_bytes / 4) return
+    if (!this.#awaited || this.#closed || waiting > this.#bounds.highWaterBytes / 4) return
     this.#awaited = false
     this.#listener.hasRoom()
   }

@@ -36,7 +36,7 @@ async function unanswered(options = {}): Promise<TestClient> {
 
 describe('connections without a session', () => {
   it('that say nothing keep no one out: at the bound the oldest makes room', async () => {
-    await start({ max_pending_connections: 3 })
+    await start({ maxPendingConnections: 3 })
     const silent = await openFrom('203.0.113.1', '203.0.113.2', '203.0.113.3')
     await (await test.hello()).client.roundTrip()
     await silent[0]!.closed
@@ -45,7 +45,7 @@ describe('connections without a session', () => {
   })
 
   it('that have said hello make no room: the newcomer is refused, and is let in later', async () => {
-    await start({ max_pending_connections: 1 })
+    await start({ maxPendingConnections: 1 })
     const first = await unanswered()
     const refused = new WebSocket(test.url)
     await once(refused, 'error')
@@ -56,14 +56,14 @@ describe('connections without a session', () => {
   })
 
   it('count until they have a session, and not after', async () => {
-    await start({ max_pending_connections: 2 })
+    await start({ maxPendingConnections: 2 })
     const players = [await test.hello(), await test.hello(), await test.hello()]
     expect(test.gateway.pending).toBe(0)
     await Promise.all(players.map(({ client }) => client.roundTrip()))
   })
 
   it('of one address have a bound of their own, which is no one else’s', async () => {
-    await start({ max_pending_connections_per_address: 2 })
+    await start({ maxPendingConnectionsPerAddress: 2 })
     const other = await openFrom('203.0.113.7')
     const flood = await openFrom('203.0.113.8', '203.0.113.8', '203.0.113.8')
     await flood[0]!.closed
@@ -71,7 +71,7 @@ describe('connections without a session', () => {
   })
 
   it('of one address are refused with 429 when all of them have said hello', async () => {
-    await start({ max_pending_connections_per_address: 1 })
+    await start({ maxPendingConnectionsPerAddress: 1 })
     await unanswered(from('203.0.113.7'))
     const refused = new WebSocket(test.url, from('203.0.113.7'))
     refused.on('error', () => {})
@@ -82,14 +82,14 @@ describe('connections without a session', () => {
   })
 
   it('are of the address they come from, whatever a client that is no trusted proxy says', async () => {
-    await start({ max_pending_connections_per_address: 2, trusted_proxies: ['10.0.0.0/8'] })
+    await start({ maxPendingConnectionsPerAddress: 2, trustedProxies: ['10.0.0.0/8'] })
     const flood = await openFrom('203.0.113.1', '203.0.113.2', '203.0.113.3')
     await flood[0]!.closed
     expect(flood.map(isOpen)).toEqual([false, true, true])
   })
 
   it('of a trusted proxy that names no client are not counted as one address', async () => {
-    await start({ max_pending_connections_per_address: 1 })
+    await start({ maxPendingConnectionsPerAddress: 1 })
     const clients = [await test.open(), await test.open(), await test.open()]
     expect(clients.map(isOpen)).toEqual([true, true, true])
   })
@@ -97,7 +97,7 @@ describe('connections without a session', () => {
 
 describe('connections in all', () => {
   it('are as many as there may be sessions and connections without one', async () => {
-    await start({ max_sessions: 2, max_pending_connections: 1 })
+    await start({ maxSessions: 2, maxPendingConnections: 1 })
     const players = [await test.hello(), await test.hello()]
     await openFrom('203.0.113.1')
     const refused = new WebSocket(test.url)

@@ -2,8 +2,8 @@ import type { GatewayMetrics } from './metrics.ts'
 
 /** How many sockets may be without a session at once; 0: as many as come. */
 export interface PendingBounds {
-  readonly max_pending_connections: number
-  readonly max_pending_connections_per_address: number
+  readonly maxPendingConnections: number
+  readonly maxPendingConnectionsPerAddress: number
 }
 
 /** The sockets of the node, or of one address, that have no session. */
@@ -24,7 +24,7 @@ export class PendingConnections {
   readonly #bounds: PendingBounds
   readonly #metrics: GatewayMetrics
   readonly #all = newGroup()
-  readonly #by_address = new Map<string, Group>()
+  readonly #byAddress = new Map<string, Group>()
 
   constructor(bounds: PendingBounds, metrics: GatewayMetrics) {
     this.#bounds = bounds
@@ -38,7 +38,7 @@ export class PendingConnections {
 
   /** Takes a socket in; `end` is called if it has to make room. Undefined: there is none for it. */
   add(end: () => void): PendingConnection | undefined {
-    if (!this.#makeRoom(this.#all, this.#bounds.max_pending_connections, 'pending')) return undefined
+    if (!this.#makeRoom(this.#all, this.#bounds.maxPendingConnections, 'pending')) return undefined
     const pending = new PendingConnection(end, (group) => this.#emptied(group))
     pending.join(this.#all)
     return pending
@@ -46,9 +46,9 @@ export class PendingConnections {
 
   /** Says which address a socket is from, once. False: there is no room for another one from there. */
   locate(pending: PendingConnection, address: string): boolean {
-    const group = this.#by_address.get(address) ?? newGroup()
-    if (!this.#makeRoom(group, this.#bounds.max_pending_connections_per_address, 'address')) return false
-    this.#by_address.set(address, group)
+    const group = this.#byAddress.get(address) ?? newGroup()
+    if (!this.#makeRoom(group, this.#bounds.maxPendingConnectionsPerAddress, 'address')) return false
+    this.#byAddress.set(address, group)
     pending.join(group, address)
     return true
   }
@@ -62,7 +62,7 @@ export class PendingConnections {
   }
 
   #emptied(address: string): void {
-    this.#by_address.delete(address)
+    this.#byAddress.delete(address)
   }
 }
 

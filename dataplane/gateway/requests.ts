@@ -1,7 +1,7 @@
 import { type Clock, timestamp } from '../../shared/clock.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, Limits } from '../../shared/protocol/messages.ts'
-import { type RoomAddress, roomId } from '../traffic.ts'
+import { type RoomAddress, roomIdOf } from '../traffic.ts'
 import type { Connection } from './connection.ts'
 import type { Edge } from './edge.ts'
 import type { JoinRates } from './join-rates.ts'
@@ -23,14 +23,14 @@ export class Requests {
   readonly #clock: Clock
   readonly #limits: Limits
   readonly #joins: JoinWatch
-  readonly #join_rates: JoinRates
+  readonly #joinRates: JoinRates
 
-  constructor(edge: Edge, clock: Clock, limits: Limits, joins: JoinWatch, join_rates: JoinRates) {
+  constructor(edge: Edge, clock: Clock, limits: Limits, joins: JoinWatch, joinRates: JoinRates) {
     this.#edge = edge
     this.#clock = clock
     this.#limits = limits
     this.#joins = joins
-    this.#join_rates = join_rates
+    this.#joinRates = joinRates
   }
 
   /** Passes a request, which came in a frame of so many bytes, on to the room's owner, or answers it. */
@@ -74,22 +74,22 @@ export class Requests {
     code: ErrorCode,
     message: string,
   ): void {
-    const { t, ref, room_id } = refused
+    const { t, ref, room_id: roomId } = refused
     const subscription =
-      t === 'message' && room_id !== undefined ? session.subscriptions.get(room_id) : undefined
+      t === 'message' && roomId !== undefined ? session.subscriptions.get(roomId) : undefined
     if (subscription?.taken && ref !== undefined) this.#edge.refuse(subscription, code, message, ref)
     else connection.sendError(code, message, { ref })
   }
 
   #join(session: Session, connection: Connection, request: Extract<Request, { t: 'join' }>): void {
-    const { ref, room_type, options } = request
-    const room: RoomAddress = { project_id: session.project_id, room_type, key: options.key ?? 'default' }
-    const room_id = roomId(room)
-    const subscription = session.subscriptions.get(room_id)
-    const refused = this.#refusal(session, room_type, room_id)
+    const { ref, room_type: roomType, options } = request
+    const room: RoomAddress = { projectId: session.projectId, roomType, key: options.key ?? 'default' }
+    const roomId = roomIdOf(room)
+    const subscription = session.subscriptions.get(roomId)
+    const refused = this.#refusal(session, roomType, roomId)
     if (refused) {
       this.#joins.refused(session, room, refused.code)
-      connection.sendError(refused.code, refused.message, { ref, room_id })
+      connection.sendError(refused.code, refused.message, { ref, room_id: roomId })
       return
     }
     if (subscription) this.#edge.finishLeave(subscription)
@@ -97,19 +97,19 @@ export class Requests {
   }
 
   /** Why a session may not ask for a subscription, or undefined. */
-  #refusal(session: Session, room_type: string, room_id: string): JoinRefusal | undefined {
+  #refusal(session: Session, roomType: string, roomId: string): JoinRefusal | undefined {
     // A colon parts type and key in a room id, so no room type has one.
-    if (room_type.includes(':'))
-      return { code: 'unknown_room_type', message: `there is no room type "${room_type}"` }
-    if (!session.allows(room_type, room_id))
-      return { code: 'forbidden', message: `the token does not allow ${room_id}` }
-    const subscription = session.subscriptions.get(room_id)
-    if (subscription && subscription.leave_ref === undefined)
-      return { code: 'already_joined', message: `the session is in ${room_id}, or joining it, already` }
-    const { max_rooms } = this.#limits
-    if (!subscription && session.subscriptions.size >= max_rooms)
-      return { code: 'too_many_rooms', message: `a session may be in ${max_rooms} rooms: leave one first` }
-    if (!this.#join_rates.take(session)) return { code: 'rate_limited', message: this.#join_rates.text }
+    if (roomType.includes(':'))
+      return { code: 'unknown_room_type', message: `there is no room type "${roomType}"` }
+    if (!session.allows(roomType, roomId))
+      return { code: 'forbidden', message: `the token does not allow ${roomId}` }
+    const subscription = session.subscriptions.get(roomId)
+    if (subscription && subscription.leaveRef === undefined)
+      return { code: 'already_joined', message: `the session is in ${roomId}, or joining it, already` }
+    const { max_rooms: maxRooms } = this.#limits
+    if (!subscription && session.subscriptions.size >= maxRooms)
+      return { code: 'too_many_rooms', message: `a session may be in ${maxRooms} rooms: leave one first` }
+    if (!this.#joinRates.take(session)) return { code: 'rate_limited', message: this.#joinRates.text }
     return undefined
   }
 
@@ -125,7 +125,7 @@ export class Requests {
       return
     }
     const ref = 'ref' in request ? request.ref : undefined
-    const { room_id } = request
-    connection.sendError('not_in_room', `the session is not in ${room_id}`, { ref, room_id })
+    const { room_id: roomId } = request
+    connection.sendError('not_in_room', `the session is not in ${roomId}`, { ref, room_id: roomId })
   }
 }

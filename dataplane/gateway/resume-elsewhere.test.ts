@@ -64,12 +64,12 @@ describe('a session that lost its socket, at another node', () => {
     pair.owner.silent.add('join')
     const asked = pair.owner.next('join')
     client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
-    const { member_id } = await asked
+    const { member_id: memberId } = await asked
     await lose(client)
     const leaving = pair.owner.next('leave')
     const again = await pair.b.resume(welcome, [snapshot])
     await again.next('welcome')
-    expect(await leaving).toMatchObject({ member_id, reason: 'left' })
+    expect(await leaving).toMatchObject({ member_id: memberId, reason: 'left' })
     again.send({ t: 'leave', ref: 3, room_id: 'arena:one' })
     await again.next('left')
   })
@@ -188,12 +188,12 @@ describe('a session that is taken while it has a socket', () => {
     pair.owner.silent.add('join').add('leave')
     const asked = pair.owner.next('join')
     client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
-    const { member_id } = await asked
+    const { member_id: memberId } = await asked
     const told = pair.owner.next('detach')
     await pair.b.resume(welcome, [snapshot])
     expect(await told).toMatchObject({ member_id: joined.member_id })
     // Behind the join, should that still be on its way.
-    const ended = expect.objectContaining({ member_id, reason: 'session_ended' })
+    const ended = expect.objectContaining({ member_id: memberId, reason: 'session_ended' })
     await expect.poll(() => pair.owner.of('leave')).toContainEqual(ended)
     // Whose attach counts when the two come in the wrong order.
     expect(pair.owner.of('join').map(({ turn }) => turn)).toEqual([0, 0])
@@ -357,7 +357,7 @@ describe('two resumes with one token at two nodes', () => {
   }
 
   it('let one in and close the other with 4005, on a slow store', async () => {
-    pair.records.delay_ms = 30
+    pair.records.delayMs = 30
     expect(await pair.meanwhile(race(pair))).toEqual(['4005', 'welcome'])
   })
 })

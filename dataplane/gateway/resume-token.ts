@@ -26,11 +26,11 @@ export interface NewResumeToken {
 }
 
 /** A first token, or one in place of `resume_token`, which is used with that; `turn`: how often the session is resumed with that. */
-export function newResumeToken(random: Random, resume_token?: string, turn = 0): NewResumeToken {
+export function newResumeToken(random: Random, resumeToken?: string, turn = 0): NewResumeToken {
   const next = randomToken(random, LENGTH)
-  const used = resume_token === undefined ? null : hashOf(resume_token).toString('base64url')
+  const used = resumeToken === undefined ? null : hashOf(resumeToken).toString('base64url')
   // Without its first token a client knows of no session: there is nothing to come back to.
-  const confirmed = resume_token === undefined
+  const confirmed = resumeToken === undefined
   return { resume_token: next, right: { token: hashOf(next).toString('base64url'), used, turn, confirmed } }
 }
 
@@ -40,9 +40,9 @@ export const isResumeToken = (text: string): boolean => text.length === LENGTH &
 /** What `resume_token` is: good for one resume, used already, or wrong. Takes the same time whatever it is compared with. */
 export function checkResumeToken(
   { token, used }: Pick<ResumeRight, 'token' | 'used'>,
-  resume_token: string,
+  resumeToken: string,
 ): 'current' | 'used' | 'wrong' {
-  const given = hashOf(resume_token)
+  const given = hashOf(resumeToken)
   if (matches(given, token)) return 'current'
   return used !== null && matches(given, used) ? 'used' : 'wrong'
 }

@@ -38,7 +38,7 @@ describe('a session that lost its socket', () => {
     test.owner.room('one').flush({ state: { count: 3 } })
     test.owner.answer(second!)
     test.owner.room('two').flush({ state: { count: 9 } })
-    await again.next('state.patch', ({ room_id }) => room_id === 'arena:two')
+    await again.next('state.patch', ({ room_id: roomId }) => roomId === 'arena:two')
     expect(kinds(again)).toEqual([
       'welcome',
       ['state.patch', 2],

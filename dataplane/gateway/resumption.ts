@@ -17,46 +17,46 @@ export interface ResumptionParts {
   readonly clock: Clock
   readonly metrics: GatewayMetrics
   /** How long `welcome` waits for the owners' answers. */
-  readonly wait_ms: number
+  readonly waitMs: number
 }
 
 /**
  * Brings the subscriptions of a resuming session back. The client names the rooms it wants to keep; the session leaves the others, among them
  * those whose `joined` never arrived, so that the client can simply join again. Calls `done` once, when every owner has answered or
- * `wait_ms` is over; a room without an answer counts as not resumed, and its frames follow when they come.
+ * `waitMs` is over; a room without an answer counts as not resumed, and its frames follow when they come.
  */
 export function resumeRooms(
   session: Session,
   connection: Connection,
   positions: readonly ResumePosition[],
-  { edge, clock, metrics, wait_ms }: ResumptionParts,
+  { edge, clock, metrics, waitMs }: ResumptionParts,
   done: (rooms: ResumedRoom[]) => void,
 ): void {
   const listed = new Map(positions.map((position) => [position.room_id, position]))
-  const resumed = new Map([...listed.keys()].map((room_id) => [room_id, false]))
+  const resumed = new Map([...listed.keys()].map((roomId) => [roomId, false]))
   let waiting = listed.size
   let over = false
   const finish = (): void => {
     if (over) return
     over = true
     cancel()
-    done([...resumed].map(([room_id, is_resumed]) => ({ room_id, resumed: is_resumed })))
+    done([...resumed].map(([roomId, isResumed]) => ({ room_id: roomId, resumed: isResumed })))
   }
-  const cancel = clock.schedule(wait_ms, finish)
+  const cancel = clock.schedule(waitMs, finish)
   for (const subscription of [...session.subscriptions.values()])
-    if (!listed.has(subscription.room_id) || !subscription.taken) edge.giveUp(subscription, 'left')
-  for (const [room_id, position] of listed) {
-    const subscription = session.subscriptions.get(room_id)
+    if (!listed.has(subscription.roomId) || !subscription.taken) edge.giveUp(subscription, 'left')
+  for (const [roomId, position] of listed) {
+    const subscription = session.subscriptions.get(roomId)
     if (!subscription) {
       waiting -= 1
       metrics.roomResumes.inc({ result: 'lost' })
-      connection.sendError('not_in_room', `the session is not in ${room_id}`, { room_id })
+      connection.sendError('not_in_room', `the session is not in ${roomId}`, { room_id: roomId })
       continue
     }
     edge.attach(subscription, connection, position, (result) => {
       waiting -= 1
       metrics.roomResumes.inc({ result })
-      resumed.set(room_id, result === 'frames')
+      resumed.set(roomId, result === 'frames')
       if (waiting === 0) finish()
     })
   }

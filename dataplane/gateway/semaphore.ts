@@ -1,22 +1,22 @@
 /** Lets at most so many pieces of work run at once. Others wait for their turn, first come first served, at most so many again. */
 export class Semaphore {
-  readonly #max_running: number
-  readonly #max_waiting: number
+  readonly #maxRunning: number
+  readonly #maxWaiting: number
   readonly #waiting: (() => void)[] = []
   #running = 0
 
-  constructor(max_running: number, max_waiting: number) {
-    this.#max_running = max_running
-    this.#max_waiting = max_waiting
+  constructor(maxRunning: number, maxWaiting: number) {
+    this.#maxRunning = maxRunning
+    this.#maxWaiting = maxWaiting
   }
 
   /** Settles as `work` does, which begins when it is its turn. Undefined: too many wait already, and it never begins. */
   run<T>(work: () => Promise<T>): Promise<T> | undefined {
-    if (this.#running < this.#max_running) {
+    if (this.#running < this.#maxRunning) {
       this.#running += 1
       return this.#finish(work())
     }
-    if (this.#waiting.length >= this.#max_waiting) return undefined
+    if (this.#waiting.length >= this.#maxWaiting) return undefined
     const turn = new Promise<void>((resolve) => this.#waiting.push(resolve))
     return this.#finish(turn.then(work))
   }

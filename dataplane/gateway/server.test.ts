@@ -8,7 +8,7 @@ import type { GatewayOptions } from './options.ts'
 
 let test: TestGateway
 beforeEach(async () => {
-  test = await TestGateway.start({ allowed_origins: ['https://game.example'] })
+  test = await TestGateway.start({ allowedOrigins: ['https://game.example'] })
 })
 afterEach(() => test.close())
 
@@ -30,8 +30,8 @@ describe('origins', () => {
 
 describe('websockets that one address opens', () => {
   /** The status that the upgrade of a client from this address is answered with. */
-  const upgrade = async (forwarded_for?: string): Promise<number> => {
-    const headers = forwarded_for === undefined ? {} : { 'x-forwarded-for': forwarded_for }
+  const upgrade = async (forwardedFor?: string): Promise<number> => {
+    const headers = forwardedFor === undefined ? {} : { 'x-forwarded-for': forwardedFor }
     const ws = new WebSocket(test.url, { headers })
     ws.on('error', () => {})
     const [response] = await Promise.race([
@@ -40,14 +40,14 @@ describe('websockets that one address opens', () => {
     ])
     return response.statusCode
   }
-  const upgrades = async (count: number, forwarded_for?: string): Promise<number[]> => {
+  const upgrades = async (count: number, forwardedFor?: string): Promise<number[]> => {
     const statuses: number[] = []
-    for (let n = 0; n < count; n++) statuses.push(await upgrade(forwarded_for))
+    for (let n = 0; n < count; n++) statuses.push(await upgrade(forwardedFor))
     return statuses
   }
   const restart = async (options: Partial<GatewayOptions>): Promise<void> => {
     await test.close()
-    test = await TestGateway.start({ connections_per_second_per_address: 1, ...options })
+    test = await TestGateway.start({ connectionsPerSecondPerAddress: 1, ...options })
   }
 
   it('are so many in a second, behind a load balancer that names the address', async () => {
@@ -64,14 +64,14 @@ describe('websockets that one address opens', () => {
   })
 
   it('are counted without a load balancer', async () => {
-    await restart({ trusted_proxies: [] })
+    await restart({ trustedProxies: [] })
     expect(await upgrades(11)).toEqual([...Array(10).fill(101), 429])
   })
 })
 
 describe('a plain HTTP request', () => {
   it('is told that this is a websocket port', async () => {
-    const response = await fetch(test.http_url)
+    const response = await fetch(test.httpUrl)
     expect(response.status).toBe(426)
     expect(await response.text()).toMatch(/websocket port.*roomful\.v1\.json/s)
   })
@@ -80,7 +80,7 @@ describe('a plain HTTP request', () => {
 describe('closing', () => {
   it('says goodbye to every client, and waits for nobody who never spoke', async () => {
     const client = await test.open()
-    const silent = connect(Number(new URL(test.http_url).port), '127.0.0.1')
+    const silent = connect(Number(new URL(test.httpUrl).port), '127.0.0.1')
     await once(silent, 'connect')
     const ended = once(silent, 'close')
     await test.gateway.close()

@@ -11,17 +11,17 @@ import { TrustedProxies } from './trusted-proxies.ts'
 
 /** What a server needs to know about the sockets it accepts. */
 export interface ServerOptions extends PendingBounds {
-  readonly max_message_bytes: number
+  readonly maxMessageBytes: number
   /** Browser origins that may connect; undefined: every one. */
-  readonly allowed_origins: readonly string[] | undefined
+  readonly allowedOrigins: readonly string[] | undefined
   /** The known subprotocols; a client gets the first of its own list that is known. */
   readonly subprotocols: readonly string[]
   /** How many sessions there may be; 0: as many as come. */
-  readonly max_sessions: number
+  readonly maxSessions: number
   /** Addresses and networks whose `x-forwarded-for` is believed. */
-  readonly trusted_proxies: readonly string[]
+  readonly trustedProxies: readonly string[]
   /** How many websockets one address may open in a second. */
-  readonly connections_per_second_per_address: number
+  readonly connectionsPerSecondPerAddress: number
 }
 
 /** So many seconds' worth of websockets of one address may come at once: after an outage all players of a school or a mobile network do. */
@@ -56,9 +56,9 @@ export class GatewayServer {
     this.#options = options
     this.#metrics = metrics
     this.#accept = accept
-    this.#proxies = new TrustedProxies(options.trusted_proxies)
-    const per_second = options.connections_per_second_per_address
-    this.#rates = new RateLimits(clock, { per_second, burst: per_second * BURST_SECONDS })
+    this.#proxies = new TrustedProxies(options.trustedProxies)
+    const perSecond = options.connectionsPerSecondPerAddress
+    this.#rates = new RateLimits(clock, { perSecond, burst: perSecond * BURST_SECONDS })
     this.#pending = new PendingConnections(options, metrics)
     this.#websockets = websocketServer(options)
     this.#http = createServer(
@@ -74,9 +74,9 @@ export class GatewayServer {
         )
       },
     )
-    const { max_sessions, max_pending_connections } = options
-    if (max_sessions > 0 && max_pending_connections > 0)
-      this.#http.maxConnections = max_sessions + max_pending_connections
+    const { maxSessions, maxPendingConnections } = options
+    if (maxSessions > 0 && maxPendingConnections > 0)
+      this.#http.maxConnections = maxSessions + maxPendingConnections
     this.#http.on('drop', () => this.#metrics.connectionsDropped.inc({ reason: 'node' }))
     this.#http.on('connection', (socket) => this.#connected(socket))
     this.#http.on('upgrade', (request, socket, head) => this.#upgrade(request, socket, head))
@@ -121,15 +121,15 @@ export class GatewayServer {
   }
 
   #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
-    const { origin, 'x-forwarded-for': forwarded_for } = request.headers
-    const { allowed_origins } = this.#options
+    const { origin, 'x-forwarded-for': forwardedFor } = request.headers
+    const { allowedOrigins } = this.#options
     const peer = request.socket.remoteAddress
     const pending = this.#places.get(socket)
-    const address = this.#proxies.clientOf(peer, String(forwarded_for ?? ''))
+    const address = this.#proxies.clientOf(peer, String(forwardedFor ?? ''))
     // A peer that is not trusted was counted when it connected.
     const proxied = this.#proxies.clientOf(peer, undefined) === undefined
     if (!pending) socket.destroy()
-    else if (origin !== undefined && allowed_origins && !allowed_origins.includes(origin))
+    else if (origin !== undefined && allowedOrigins && !allowedOrigins.includes(origin))
       reject(socket, 403, `The origin ${origin} may not connect here.`)
     else if (address !== undefined && !this.#rates.take(address)) {
       this.#metrics.connectionsDropped.inc({ reason: 'rate' })
@@ -144,7 +144,7 @@ export class GatewayServer {
 }
 
 /** What does the websocket handshake on sockets of the HTTP server. */
-function websocketServer({ max_message_bytes, subprotocols }: ServerOptions) {
+function websocketServer({ maxMessageBytes, subprotocols }: ServerOptions) {
   // @types/ws does not know closeTimeout yet.
   const newer = { closeTimeout: CLOSE_TIMEOUT_MS }
   return new WebSocketServer({
@@ -152,8 +152,8 @@ function websocketServer({ max_message_bytes, subprotocols }: ServerOptions) {
     noServer: true,
     clientTracking: false,
     perMessageDeflate: false,
-    maxPayload: max_message_bytes,
-    maxFragments: SPARE_FRAGMENTS + Math.ceil(max_message_bytes / BYTES_PER_FRAGMENT),
+    maxPayload: maxMessageBytes,
+    maxFragments: SPARE_FRAGMENTS + Math.ceil(maxMessageBytes / BYTES_PER_FRAGMENT),
     // Pings count towards the rate of their session, and are answered within it.
     autoPong: false,
     WebSocket: ServerSocket,

@@ -6,11 +6,11 @@ import type { SessionStore } from './session-store.ts'
 
 /** What keeping a session's record takes. */
 export interface SessionKeeperParts {
-  readonly node_id: string
+  readonly nodeId: string
   readonly clock: Clock
   readonly random: Random
   readonly store: SessionStore
-  readonly session_resume_ttl: number
+  readonly sessionResumeTtl: number
 }
 
 /** How often a record is written at least: it outlives its node by the time of a resume, whenever the node ends. */
@@ -33,26 +33,26 @@ export class SessionKeeper {
   #running: Promise<unknown> = Promise.resolve()
   #next: Promise<boolean> | undefined
   #saved = true
-  #due_at: number
+  #dueAt: number
 
   /** `version` is that of the record as it stands; 0: there is none yet. */
   constructor(parts: SessionKeeperParts, session: Session, version: number) {
     this.#parts = parts
     this.#session = session
     this.#version = version
-    this.#due_at = this.#later(REFRESH_MS)
+    this.#dueAt = this.#later(REFRESH_MS)
   }
 
   /** Whether it is time to write again: to refresh the record, or because the last write, or the removal, had no answer. */
   get due(): boolean {
     if (this.#saved && !this.#session.connection) return false
-    return this.#next === undefined && this.#parts.clock.monotonic() >= this.#due_at
+    return this.#next === undefined && this.#parts.clock.monotonic() >= this.#dueAt
   }
 
   /** What was written may be gone: the record is due at a random moment within `ms`. */
   doubt(ms: number): void {
     this.#saved = false
-    this.#due_at = this.#parts.clock.monotonic() + this.#parts.random.float() * ms
+    this.#dueAt = this.#parts.clock.monotonic() + this.#parts.random.float() * ms
   }
 
   /**
@@ -76,43 +76,43 @@ export class SessionKeeper {
   /** Removes the record. False: another node has the session. Rejects with `StoreUnavailable`. */
   end(): Promise<boolean> {
     this.#saved = false
-    this.#due_at = this.#later(RETRY_MS)
+    this.#dueAt = this.#later(RETRY_MS)
     return this.#after(async () => {
       const { store } = this.#parts
-      const { session_id } = this.#session
+      const { sessionId } = this.#session
       for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
-        if (await store.remove(session_id, this.#version)) return true
+        if (await store.remove(sessionId, this.#version)) return true
         const mine = await this.#reread()
         if (mine !== true) return mine === undefined
       }
-      throw restless(session_id)
+      throw restless(sessionId)
     })
   }
 
   async #save(): Promise<boolean> {
-    this.#due_at = this.#later(RETRY_MS)
+    this.#dueAt = this.#later(RETRY_MS)
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
       if (await this.#write()) {
         this.#saved = true
-        this.#due_at = this.#later(REFRESH_MS)
+        this.#dueAt = this.#later(REFRESH_MS)
         return true
       }
       // An earlier write of this node whose answer was lost, or a store that has lost the record; or else somebody has the session.
       if ((await this.#reread()) === false) return false
     }
-    throw restless(this.#session.session_id)
+    throw restless(this.#session.sessionId)
   }
 
   async #write(): Promise<boolean> {
-    const { node_id, store } = this.#parts
-    if (!(await store.save(this.#session.record(node_id), this.#version, this.#ttl_ms))) return false
+    const { nodeId, store } = this.#parts
+    if (!(await store.save(this.#session.record(nodeId), this.#version, this.#ttlMs))) return false
     this.#version += 1
     return true
   }
 
   async #reread(): Promise<boolean | undefined> {
-    const { session_id, right } = this.#session
-    const found = await this.#parts.store.load(session_id)
+    const { sessionId, right } = this.#session
+    const found = await this.#parts.store.load(sessionId)
     // One that was resumed less often is an earlier holder's, who wrote it down again for a store that had lost it. The version of any
     // other record of somebody else's is kept out: nothing here may ever be written over it.
     const theirs = found && found.record.right.token !== right.token
@@ -122,10 +122,10 @@ export class SessionKeeper {
   }
 
   /** A session without a socket is kept for exactly as long as it may be resumed. */
-  get #ttl_ms(): number {
-    const resume_ms = this.#parts.session_resume_ttl * 1000
-    if (this.#session.connection) return resume_ms + RECORD_SPARE_MS
-    return Math.max(1, Math.ceil(resume_ms - this.#session.detached_ms))
+  get #ttlMs(): number {
+    const resumeMs = this.#parts.sessionResumeTtl * 1000
+    if (this.#session.connection) return resumeMs + RECORD_SPARE_MS
+    return Math.max(1, Math.ceil(resumeMs - this.#session.detachedMs))
   }
 
   /** Runs `work` behind everything that was asked for before. */
@@ -141,5 +141,5 @@ export class SessionKeeper {
   }
 }
 
-const restless = (session_id: string): StoreUnavailable =>
-  new StoreUnavailable(`the record of ${session_id} changed under ${ATTEMPTS} writes`)
+const restless = (sessionId: string): StoreUnavailable =>
+  new StoreUnavailable(`the record of ${sessionId} changed under ${ATTEMPTS} writes`)

@@ -11,7 +11,7 @@ const start = async (options: Partial<GatewayOptions>): Promise<void> => {
 afterEach(() => pair.close())
 
 const refusal = /2 sessions of this player \(sub\) already/
-const tokenOf = (sub: string | undefined, ttl_ms?: number) => pair.a.token({ sub } as { sub: string }, ttl_ms)
+const tokenOf = (sub: string | undefined, ttlMs?: number) => pair.a.token({ sub } as { sub: string }, ttlMs)
 
 /** A client that says hello, at either node. */
 async function present(node: 'a' | 'b', token?: string): Promise<TestClient> {
@@ -30,7 +30,7 @@ async function lose({ ws }: TestClient): Promise<void> {
 
 describe('a player', () => {
   it('has as many sessions as one may have, at all nodes together; other players do not count', async () => {
-    await start({ max_sessions_per_sub: 2 })
+    await start({ maxSessionsPerSub: 2 })
     const first = await pair.a.hello()
     const second = await pair.b.hello()
     await expectClose(await present('a'), 'rate_limited', refusal)
@@ -40,7 +40,7 @@ describe('a player', () => {
   })
 
   it('has room for another one when one has said goodbye, or was in no room when it lost its connection', async () => {
-    await start({ max_sessions_per_sub: 2 })
+    await start({ maxSessionsPerSub: 2 })
     const goodbye = await pair.a.join()
     const seatless = await pair.b.hello()
     goodbye.client.ws.close(1000)
@@ -52,7 +52,7 @@ describe('a player', () => {
   })
 
   it('loses the oldest session without a connection to a new one, wherever it is, and its room hears of it', async () => {
-    await start({ max_sessions_per_sub: 3 })
+    await start({ maxSessionsPerSub: 3 })
     const older = await pair.a.join('one')
     await pair.pass(1)
     const connected = await pair.a.join('two')
@@ -74,7 +74,7 @@ describe('a player', () => {
   })
 
   it('is not shut out by sessions that ended with their node', async () => {
-    await start({ max_sessions_per_sub: 2 })
+    await start({ maxSessionsPerSub: 2 })
     await pair.a.join('one')
     await pair.a.join('two')
     await pair.pass(20_000)
@@ -87,7 +87,7 @@ describe('a player', () => {
   })
 
   it('is not shut out by places whose sessions are no more', async () => {
-    await start({ max_sessions_per_sub: 1 })
+    await start({ maxSessionsPerSub: 1 })
     const records = memoryStore({ clock: pair.clock }).records
     const { client } = await pair.a.hello()
     const page = pair.records.page.bind(pair.records)
@@ -100,17 +100,17 @@ describe('a player', () => {
   })
 
   it('is not shut out by the record of a session that is damaged', async () => {
-    await start({ max_sessions_per_sub: 1 })
+    await start({ maxSessionsPerSub: 1 })
     const { client, welcome } = await pair.a.join()
     await lose(client)
-    const { session_id } = welcome
-    await pair.records.write([{ put: `session:${session_id}`, value: Uint8Array.of(1, 0x7b) }])
+    const { session_id: sessionId } = welcome
+    await pair.records.write([{ put: `session:${sessionId}`, value: Uint8Array.of(1, 0x7b) }])
     await (await present('b')).next('welcome')
     await expectClose(await pair.b.resume(welcome), 'resume_failed', /no such session/)
   })
 
   it('has no more than that when many come at once', async () => {
-    await start({ max_sessions_per_sub: 2 })
+    await start({ maxSessionsPerSub: 2 })
     const clients = await Promise.all(Array.from({ length: 8 }, (_, i) => present(i % 2 ? 'a' : 'b')))
     const results = await Promise.allSettled(clients.map((client) => client.next('welcome')))
     expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(2)
@@ -119,7 +119,7 @@ describe('a player', () => {
 
 describe('a token without a player', () => {
   it('has a bound of its own; another token is another one', async () => {
-    await start({ max_sessions_per_sub: 1, max_sessions_per_token: 2 })
+    await start({ maxSessionsPerSub: 1, maxSessionsPerToken: 2 })
     const shared = await tokenOf(undefined)
     await pair.a.hello(shared)
     await pair.b.hello(shared)
@@ -140,7 +140,7 @@ describe('a session that is in no room', () => {
   })
 
   it('leaves nothing behind, however many come and go', async () => {
-    await start({ max_sessions: 5 })
+    await start({ maxSessions: 5 })
     for (let count = 0; count < 20; count++) {
       const { client } = await pair.a.hello()
       client.ws.terminate()

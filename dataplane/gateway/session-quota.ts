@@ -9,8 +9,8 @@ import type { Refusal } from './token-check.ts'
 
 /** How many sessions one player may have in the whole cluster, and one token that names no player; 0: as many as come. */
 export interface QuotaBounds {
-  readonly max_sessions_per_sub: number
-  readonly max_sessions_per_token: number
+  readonly maxSessionsPerSub: number
+  readonly maxSessionsPerToken: number
 }
 
 /** What a quota of sessions takes. */
@@ -19,7 +19,7 @@ export interface SessionQuotaParts extends QuotaBounds {
   readonly clock: Clock
   readonly metrics: GatewayMetrics
   /** Whether the lease of a node has run out; one that only seems to have ended may hold the socket. Rejects with `StoreUnavailable`. */
-  readonly node_dead: (node_id: string) => Promise<boolean>
+  readonly nodeDead: (nodeId: string) => Promise<boolean>
   /** Ends a session, wherever it is. False: its record is not the one that was read any more. */
   readonly evict: (stored: StoredSession) => Promise<boolean>
 }
@@ -42,13 +42,13 @@ export class SessionQuota {
   }
 
   /** A place for a new session, or why there is none. Undefined: it needs none. Rejects with `StoreUnavailable`. */
-  async enter(session_id: string, claims: TokenClaims): Promise<QuotaPlace | Refusal | undefined> {
+  async enter(sessionId: string, claims: TokenClaims): Promise<QuotaPlace | Refusal | undefined> {
     const { store, clock } = this.#parts
     const quota = this.#quotaOf(claims)
     if (!quota) return undefined
     const place: QuotaPlace = { set: quota.set, came_at: clock.now() }
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
-      if (await store.enter(session_id, place, quota.max)) return place
+      if (await store.enter(sessionId, place, quota.max)) return place
       if (!(await this.#makeRoom(quota.set))) break
     }
     return {
@@ -60,25 +60,31 @@ export class SessionQuota {
   #quotaOf(
     claims: TokenClaims,
   ): { readonly of: string; readonly max: number; readonly set: string } | undefined {
-    const { max_sessions_per_sub, max_sessions_per_token } = this.#parts
-    const { sub, project_id } = claims
-    const max = sub === undefined ? max_sessions_per_token : max_sessions_per_sub
+    const { maxSessionsPerSub, maxSessionsPerToken } = this.#parts
+    const { sub, project_id: projectId } = claims
+    const max = sub === undefined ? maxSessionsPerToken : maxSessionsPerSub
     if (max === 0) return undefined
-    const name = createHash('sha256').update(`${project_id}/${principalOf(claims)}`)
+    const name = createHash('sha256').update(`${projectId}/${principalOf(claims)}`)
     return { of: sub === undefined ? 'token' : 'player (sub)', max, set: `quota:${name.digest('base64url')}` }
   }
 
   /** Takes those out that are over, or ends the oldest one without a connection. False: there is nothing to be had. */
   async #makeRoom(set: string): Promise<boolean> {
-    const { store, clock, node_dead, evict, metrics } = this.#parts
-    const settled = (await store.oldest(set)).filter(({ came_at }) => clock.now() - came_at >= SETTLE_MS)
-    const found = await store.loadAll(settled.map(({ session_id }) => session_id))
+    const { store, clock, nodeDead, evict, metrics } = this.#parts
+    const settled = (await store.oldest(set)).filter(
+      ({ came_at: cameAt }) => clock.now() - cameAt >= SETTLE_MS,
+    )
+    const found = await store.loadAll(settled.map(({ session_id: sessionId }) => sessionId))
     const over = settled.filter((_, index) => found[index] === undefined)
-    await Promise.all(over.map(({ session_id, came_at }) => store.leave(session_id, { set, came_at })))
+    await Promise.all(
+      over.map(({ session_id: sessionId, came_at: cameAt }) =>
+        store.leave(sessionId, { set, came_at: cameAt }),
+      ),
+    )
     if (over.length > 0) return true
     for (const stored of found) {
       if (!stored?.record.place) continue
-      if (!stored.record.detached && !(await node_dead(stored.record.node_id))) continue
+      if (!stored.record.detached && !(await nodeDead(stored.record.node_id))) continue
       if (!(await evict(stored))) continue
       metrics.sessionsEvicted.inc()
       await store.leave(stored.record.session_id, stored.record.place)

@@ -27,14 +27,14 @@ export class SessionStore {
   }
 
   /** Undefined: there is no such session (any more). */
-  async load(session_id: string): Promise<StoredSession | undefined> {
-    const [stored] = await this.loadAll([session_id])
+  async load(sessionId: string): Promise<StoredSession | undefined> {
+    const [stored] = await this.loadAll([sessionId])
     return stored
   }
 
   /** As `load`, in the order asked. */
-  async loadAll(session_ids: readonly string[]): Promise<(StoredSession | undefined)[]> {
-    const found = await this.#records.read(session_ids.map(keyOf))
+  async loadAll(sessionIds: readonly string[]): Promise<(StoredSession | undefined)[]> {
+    const found = await this.#records.read(sessionIds.map(keyOf))
     return found.map((stored) => {
       const record = stored && decodeSession(stored.value)
       return record && { record, version: stored.version }
@@ -42,38 +42,38 @@ export class SessionStore {
   }
 
   /** Writes over `version` (0: only when there is no record); the record then has the next one. False: another version stands. */
-  save(record: SessionRecord, version: number, ttl_ms: number): Promise<boolean> {
+  save(record: SessionRecord, version: number, ttlMs: number): Promise<boolean> {
     const put = keyOf(record.session_id)
-    return this.#records.write([{ put, value: encodeSession(record), if_version: version, ttl_ms }])
+    return this.#records.write([{ put, value: encodeSession(record), ifVersion: version, ttlMs }])
   }
 
   /** Removes the record of `version`. False: another version stands, or none. */
-  remove(session_id: string, version: number): Promise<boolean> {
-    return this.#records.write([{ remove: keyOf(session_id), if_version: version }])
+  remove(sessionId: string, version: number): Promise<boolean> {
+    return this.#records.write([{ remove: keyOf(sessionId), ifVersion: version }])
   }
 
   /** Takes a place in a set that has fewer than `max`. False: it has as many. */
-  enter(session_id: string, place: QuotaPlace, max: number): Promise<boolean> {
-    const add = memberOf(session_id, place)
-    return this.#records.write([{ index: place.set, add, if_fewer_than: max, ttl_ms: SET_TTL_MS }])
+  enter(sessionId: string, place: QuotaPlace, max: number): Promise<boolean> {
+    const add = memberOf(sessionId, place)
+    return this.#records.write([{ index: place.set, add, ifFewerThan: max, ttlMs: SET_TTL_MS }])
   }
 
-  async leave(session_id: string, place: QuotaPlace): Promise<void> {
-    await this.#records.write([{ index: place.set, drop: memberOf(session_id, place) }])
+  async leave(sessionId: string, place: QuotaPlace): Promise<void> {
+    await this.#records.write([{ index: place.set, drop: memberOf(sessionId, place) }])
   }
 
   /** Those that have been in a set for longest, the oldest first. */
   async oldest(set: string): Promise<{ readonly session_id: string; readonly came_at: number }[]> {
     const members = await this.#records.page(set, { limit: LOOKED_AT })
     return members.map((member) => {
-      const [left = '', session_id = ''] = member.split('/')
-      return { session_id, came_at: END_OF_TIME - Number(left) }
+      const [left = '', sessionId = ''] = member.split('/')
+      return { session_id: sessionId, came_at: END_OF_TIME - Number(left) }
     })
   }
 }
 
 /** A set is read from its largest member on, so the oldest has the largest. */
-const memberOf = (session_id: string, { came_at }: QuotaPlace): string =>
-  `${END_OF_TIME - Math.floor(came_at)}/${session_id}`
+const memberOf = (sessionId: string, { came_at: cameAt }: QuotaPlace): string =>
+  `${END_OF_TIME - Math.floor(cameAt)}/${sessionId}`
 
-const keyOf = (session_id: string): string => `session:${session_id}`
+const keyOf = (sessionId: string): string => `session:${sessionId}`

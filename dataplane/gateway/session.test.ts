@@ -181,15 +181,15 @@ describe('a drain', () => {
     for (let i = 0; i < 8; i++) clients.push((await test.join()).client)
     const drained = test.gateway.drain(5000)
     const told = await Promise.all(clients.map((client) => client.next('draining')))
-    for (const { reconnect_in_ms } of told) {
-      expect(reconnect_in_ms).toBeGreaterThanOrEqual(500)
-      expect(reconnect_in_ms).toBeLessThan(5000)
+    for (const { reconnect_in_ms: reconnectInMs } of told) {
+      expect(reconnectInMs).toBeGreaterThanOrEqual(500)
+      expect(reconnectInMs).toBeLessThan(5000)
     }
-    expect(new Set(told.map(({ reconnect_in_ms }) => reconnect_in_ms)).size).toBeGreaterThan(1)
+    expect(new Set(told.map(({ reconnect_in_ms: reconnectInMs }) => reconnectInMs)).size).toBeGreaterThan(1)
     await expectClose(await test.open(), 'draining', /connect to another/)
 
     const still = (): number => test.gateway.connections
-    test.clock.advance(Math.max(...told.map(({ reconnect_in_ms }) => reconnect_in_ms)))
+    test.clock.advance(Math.max(...told.map(({ reconnect_in_ms: reconnectInMs }) => reconnectInMs)))
     expect(still()).toBeGreaterThan(0)
     test.clock.advance(5500)
     expect(still()).toBe(0)

@@ -10,7 +10,7 @@ import type { Subscriber, Subscription } from './subscription.ts'
 
 /** What a session is made of. */
 export interface SessionParts {
-  readonly session_id: string
+  readonly sessionId: string
   readonly claims: TokenClaims
   readonly right: ResumeRight
   readonly pace: MessagePace
@@ -20,8 +20,8 @@ export interface SessionParts {
 
 /** One client's identity, with its subscriptions, from the handshake that brought it here to the one that takes it elsewhere. */
 export class Session implements Subscriber {
-  readonly session_id: string
-  readonly project_id: string
+  readonly sessionId: string
+  readonly projectId: string
   /** How fast the client may send. */
   readonly pace: MessagePace
   /** Its place among the sessions of its player, where those have a bound. */
@@ -33,23 +33,23 @@ export class Session implements Subscriber {
   readonly #clock: Clock
   #right: ResumeRight
   #claims: TokenClaims
-  #expires_at: number
-  #token_due: number | undefined
+  #expiresAt: number
+  #tokenDue: number | undefined
   #connection: Connection | undefined
-  #connected_at: number
-  #detached_at: number
+  #connectedAt: number
+  #detachedAt: number
 
-  constructor({ session_id, claims, right, pace, place, clock }: SessionParts) {
-    this.session_id = session_id
-    this.project_id = claims.project_id
+  constructor({ sessionId, claims, right, pace, place, clock }: SessionParts) {
+    this.sessionId = sessionId
+    this.projectId = claims.project_id
     this.#right = right
     this.pace = pace
     this.place = place
     this.#clock = clock
     this.#claims = claims
-    this.#expires_at = Date.parse(claims.expires_at)
-    this.#connected_at = clock.now()
-    this.#detached_at = clock.monotonic()
+    this.#expiresAt = Date.parse(claims.expires_at)
+    this.#connectedAt = clock.now()
+    this.#detachedAt = clock.monotonic()
   }
 
   /** Who may resume it. */
@@ -76,7 +76,7 @@ export class Session implements Subscriber {
 
   /** Whom a node counts by: the player, or where the token names none, the session, since many clients may share such a token. */
   get player(): string {
-    return this.sub === null ? this.session_id : `${this.project_id}/${this.sub}`
+    return this.sub === null ? this.sessionId : `${this.projectId}/${this.sub}`
   }
 
   /** Who is held to limits that outlast the session. */
@@ -90,72 +90,72 @@ export class Session implements Subscriber {
   }
 
   /** When the connection, or the last one, came: milliseconds since 1970. */
-  get connected_at(): number {
-    return this.#connected_at
+  get connectedAt(): number {
+    return this.#connectedAt
   }
 
   /** Rooms the session is in: neither still joining nor leaving. */
-  get room_ids(): string[] {
+  get roomIds(): string[] {
     return [...this.subscriptions.values()]
       .filter((subscription) => subscription.taken)
-      .map((subscription) => subscription.room_id)
+      .map((subscription) => subscription.roomId)
   }
 
   /** The session is on this connection from now on. */
   connect(connection: Connection): void {
     this.#connection = connection
-    this.#connected_at = this.#clock.now()
+    this.#connectedAt = this.#clock.now()
   }
 
   /** The session has no connection any more. */
   disconnect(): void {
     this.#connection = undefined
-    this.#token_due = undefined
-    this.#detached_at = this.#clock.monotonic()
+    this.#tokenDue = undefined
+    this.#detachedAt = this.#clock.monotonic()
   }
 
   /** How long the session has been without a connection, in milliseconds; 0 while it has one. */
-  get detached_ms(): number {
-    return this.#connection ? 0 : this.#clock.monotonic() - this.#detached_at
+  get detachedMs(): number {
+    return this.#connection ? 0 : this.#clock.monotonic() - this.#detachedAt
   }
 
   /** A fresh token is in force. */
   renew(claims: TokenClaims): void {
     this.#claims = claims
-    this.#expires_at = Date.parse(claims.expires_at)
-    this.#token_due = undefined
+    this.#expiresAt = Date.parse(claims.expires_at)
+    this.#tokenDue = undefined
   }
 
   /** How long ago the token expired, in milliseconds; 0 or less: it has not. */
-  get expired_ms(): number {
-    return this.#clock.now() - this.#expires_at
+  get expiredMs(): number {
+    return this.#clock.now() - this.#expiresAt
   }
 
   /** Lets a session with an expired token stay for `ms` more, so that the client can send a fresh one. */
   allowFreshToken(ms: number): void {
-    this.#token_due = this.#clock.monotonic() + ms
+    this.#tokenDue = this.#clock.monotonic() + ms
   }
 
   /** Whether the token has expired and no fresh one is being waited for. */
   get overdue(): boolean {
-    if (this.expired_ms < 0) return false
-    return this.#token_due === undefined || this.#clock.monotonic() >= this.#token_due
+    if (this.expiredMs < 0) return false
+    return this.#tokenDue === undefined || this.#clock.monotonic() >= this.#tokenDue
   }
 
   /** What another node needs to go on with the session; `node_id` is this one. */
-  record(node_id: string): SessionRecord {
-    const seats = [...this.subscriptions.values()].map(({ room: { room_type, key }, member_id }) => ({
-      room_type,
+  record(nodeId: string): SessionRecord {
+    const seats = [...this.subscriptions.values()].map(({ room: { roomType, key }, memberId }) => ({
+      room_type: roomType,
       key,
-      member_id,
+      member_id: memberId,
     }))
     return {
-      session_id: this.session_id,
+      session_id: this.sessionId,
       claims: withoutTrace(this.#claims),
-      node_id,
+      node_id: nodeId,
       right: this.right,
       seats,
-      connected_at: this.#connected_at,
+      connected_at: this.#connectedAt,
       detached: this.#connection === undefined,
       pace: this.#connection ? spent(this.pace.level) : this.pace.level,
       ...(this.place && { place: this.place }),
@@ -164,9 +164,9 @@ export class Session implements Subscriber {
   }
 
   /** Whether the token lets its bearer into a room. */
-  allows(room_type: string, room_id: string): boolean {
+  allows(roomType: string, roomId: string): boolean {
     const { rooms } = this.#claims
-    return rooms === undefined || rooms.includes(room_type) || rooms.includes(room_id)
+    return rooms === undefined || rooms.includes(roomType) || rooms.includes(roomId)
   }
 }
 

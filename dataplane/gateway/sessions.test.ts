@@ -22,7 +22,7 @@ describe('the record of a session', () => {
   beforeEach(() => start())
 
   it('is written before the client hears of the session', async () => {
-    pair.records.delay_ms = 50
+    pair.records.delayMs = 50
     const client = await present()
     await expect.poll(() => pair.records.writing).toBe(1)
     expect(client.received).toEqual([])
@@ -32,7 +32,7 @@ describe('the record of a session', () => {
 
   it('names a seat before the owner of the room is asked for it', async () => {
     const { client } = await pair.a.hello()
-    pair.records.delay_ms = 50
+    pair.records.delayMs = 50
     client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })
     await expect.poll(() => pair.records.writing).toBe(1)
     expect(pair.owner.of('join')).toEqual([])
@@ -42,29 +42,29 @@ describe('the record of a session', () => {
 
   it('is written once for many joins, and never twice at a time', async () => {
     const { client } = await pair.a.hello()
-    pair.records.delay_ms = 50
+    pair.records.delayMs = 50
     for (let ref = 1; ref <= 10; ref++)
       client.send({ t: 'join', ref, room_type: 'arena', options: { key: `room-${ref}` } })
     await pair.meanwhile(client.next('joined', ({ ref }) => ref === 10))
     // The first join at once, the other nine together.
     expect(pair.records.written.length).toBeLessThanOrEqual(1 + 3)
-    expect(pair.records.most_writing).toBe(1)
+    expect(pair.records.mostWriting).toBe(1)
   })
 
   it('is written again about once a minute, and those of many sessions at different moments', async () => {
     const clients: TestClient[] = []
     for (let i = 0; i < 50; i++) clients.push((await pair.a.hello()).client)
-    const per_second: number[] = []
+    const perSecond: number[] = []
     for (let second = 0; second < 240; second++) {
       const before = pair.records.written.length
       await pair.pass(1000)
-      per_second.push(pair.records.written.length - before)
+      perSecond.push(pair.records.written.length - before)
       if (second % 10 === 5) await Promise.all(clients.map((client) => client.roundTrip()))
     }
-    const total = per_second.reduce((sum, writes) => sum + writes, 0)
+    const total = perSecond.reduce((sum, writes) => sum + writes, 0)
     expect(total).toBeGreaterThan(50 * 2)
     expect(total).toBeLessThan(50 * 6)
-    expect(Math.max(...per_second)).toBeLessThan(15)
+    expect(Math.max(...perSecond)).toBeLessThan(15)
   })
 
   it('is made again when the store has lost it: at the next write, or soon after the store is back', async () => {
@@ -85,13 +85,13 @@ describe('the record of a session', () => {
     pair.records.replace(memoryStore({ clock: pair.clock }).records)
     await (await pair.a.resume(one.welcome, [one.snapshot])).next('welcome')
 
-    pair.store_uptime_ms = 0
+    pair.storeUptimeMs = 0
     await pair.pass(1000)
     await expectClose(await pair.b.resume(two.welcome), 'overloaded', /begun anew, .* try again/)
     pair.a.gateway.storeReturned()
     await pair.pass(5000, 1000)
     await (await pair.b.resume(two.welcome, [two.snapshot])).next('welcome')
-    pair.store_uptime_ms = 10_000
+    pair.storeUptimeMs = 10_000
     const nobody = { session_id: 'ses_nobody', resume_token: 'x'.repeat(32) }
     await expectClose(await pair.b.resume(nobody), 'resume_failed', /no such session/)
   })
@@ -104,9 +104,9 @@ describe('the record of a session', () => {
       client.ws.terminate()
       await expect.poll(() => pair.a.gateway.connections).toBe(0)
       const again = await pair.b.resume(welcome, [snapshot])
-      const { resume_token } = await again.next('welcome')
+      const { resume_token: resumeToken } = await again.next('welcome')
       await again.roundTrip()
-      return { again, welcome: { ...welcome, resume_token }, snapshot }
+      return { again, welcome: { ...welcome, resume_token: resumeToken }, snapshot }
     }
     const isWrittenBy = async (node: TestGateway) => {
       node.gateway.storeReturned()
@@ -130,7 +130,7 @@ describe('the record of a session', () => {
         await expect.poll(() => pair.b.gateway.connections).toBe(0)
         await pair.pass(1000)
         loseAll()
-        pair.store_uptime_ms = 0
+        pair.storeUptimeMs = 0
         await isWrittenBy(pair.a)
         if (place === 'a') {
           await expectClose(await pair.a.resume(welcome), 'overloaded', /begun anew, .* try again/)
@@ -140,7 +140,7 @@ describe('the record of a session', () => {
         await back.next('welcome')
         back.ws.terminate()
         await expect.poll(() => pair[place].gateway.connections).toBe(0)
-        pair.store_uptime_ms = Number.POSITIVE_INFINITY
+        pair.storeUptimeMs = Number.POSITIVE_INFINITY
       }
     })
   })
@@ -245,16 +245,16 @@ describe('a write whose answer is lost', () => {
     const { client, welcome, snapshot } = await pair.a.join()
     client.ws.terminate()
     await expect.poll(() => pair.a.gateway.connections).toBe(0)
-    pair.records.answers_lost = 1
+    pair.records.answersLost = 1
     const again = await pair.b.resume(welcome, [snapshot])
-    const { resume_token } = await again.next('welcome')
+    const { resume_token: resumeToken } = await again.next('welcome')
     again.ws.terminate()
-    await (await pair.a.resume({ ...welcome, resume_token })).next('welcome')
+    await (await pair.a.resume({ ...welcome, resume_token: resumeToken })).next('welcome')
   })
 
   it('does not make a session look like another node’s', async () => {
     const { client } = await pair.a.hello()
-    pair.records.answers_lost = 1
+    pair.records.answersLost = 1
     client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })
     await client.next('error')
     client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'one' } })
@@ -263,7 +263,7 @@ describe('a write whose answer is lost', () => {
 })
 
 describe('a full node', () => {
-  beforeEach(() => start({ max_sessions: 2 }))
+  beforeEach(() => start({ maxSessions: 2 }))
 
   it('puts off new sessions and those of other nodes, and takes its own back', async () => {
     const elsewhere = await pair.b.join()
@@ -279,7 +279,7 @@ describe('a full node', () => {
   })
 
   it('is not fuller than it may be when many come at once', async () => {
-    pair.records.delay_ms = 30
+    pair.records.delayMs = 30
     const clients = await Promise.all([present(), present(), present(), present()])
     const outcomes = await pair.meanwhile(Promise.allSettled(clients.map((client) => client.next('welcome'))))
     expect(outcomes.map(({ status }) => status).sort()).toEqual([

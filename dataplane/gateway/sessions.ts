@@ -10,13 +10,13 @@ import type { SessionStore } from './session-store.ts'
 
 /** What the sessions of a node need. */
 export interface SessionsParts {
-  readonly node_id: string
+  readonly nodeId: string
   readonly clock: Clock
   readonly random: Random
   readonly log: Logger
   readonly edge: Edge
   readonly store: SessionStore
-  readonly session_resume_ttl: number
+  readonly sessionResumeTtl: number
 }
 
 type EndReason = 'left' | 'session_ended'
@@ -45,8 +45,8 @@ export class Sessions {
   readonly #parts: SessionsParts
   readonly #sessions = new Map<string, Kept>()
   readonly #endings = new Set<Ending>()
-  readonly #under_way = new Set<Promise<void>>()
-  #catching_up = false
+  readonly #underWay = new Set<Promise<void>>()
+  #catchingUp = false
 
   constructor(parts: SessionsParts) {
     this.#parts = parts
@@ -60,20 +60,20 @@ export class Sessions {
     for (const { session } of this.#sessions.values()) yield session
   }
 
-  find(session_id: string): Session | undefined {
-    return this.#sessions.get(session_id)?.session
+  find(sessionId: string): Session | undefined {
+    return this.#sessions.get(sessionId)?.session
   }
 
   /** Takes a new session in and writes its record. Rejects with `StoreUnavailable`, and then there is no session. */
   async open(session: Session): Promise<void> {
     const kept = this.#keep(session, 0)
-    if (await kept.keeper.save()) this.#sessions.set(session.session_id, kept)
-    else throw new Error(`there is a session ${session.session_id} already`)
+    if (await kept.keeper.save()) this.#sessions.set(session.sessionId, kept)
+    else throw new Error(`there is a session ${session.sessionId} already`)
   }
 
   /** Takes a session in whose record stands, at `version`. */
   add(session: Session, version: number): void {
-    this.#sessions.set(session.session_id, this.#keep(session, version))
+    this.#sessions.set(session.sessionId, this.#keep(session, version))
   }
 
   /**
@@ -89,8 +89,8 @@ export class Sessions {
   }
 
   /** Writes the record of a session of this node again, if the store has lost it. Rejects with `StoreUnavailable`. */
-  async rewrite(session_id: string): Promise<boolean> {
-    const session = this.find(session_id)
+  async rewrite(sessionId: string): Promise<boolean> {
+    const session = this.find(sessionId)
     return session !== undefined && this.save(session)
   }
 
@@ -115,7 +115,7 @@ export class Sessions {
   end(session: Session, reason: EndReason): void {
     const kept = this.#keptFor(session)
     if (!kept) return
-    this.#sessions.delete(session.session_id)
+    this.#sessions.delete(session.sessionId)
     const ending = { ...kept, reason }
     this.#endings.add(ending)
     this.#run(this.#finish(ending), session)
@@ -124,37 +124,40 @@ export class Sessions {
   /** Another node has the session: nothing is left of it here. Its subscriptions are the other node's now. */
   drop(session: Session): void {
     if (!this.#keptFor(session)) return
-    this.#sessions.delete(session.session_id)
+    this.#sessions.delete(session.sessionId)
     this.#forgetSeats(session)
     session.connection?.close('session_taken_over', 'a newer connection resumed this session')
   }
 
   /** Another node says that it has taken a session: if so, it is dropped here. */
-  async taken(session_id: string): Promise<void> {
-    const kept = this.#sessions.get(session_id)
+  async taken(sessionId: string): Promise<void> {
+    const kept = this.#sessions.get(sessionId)
     if (!kept) return
     try {
       if ((await kept.keeper.check()) === false) this.drop(kept.session)
     } catch (error) {
       // The next write of the record finds out.
-      this.#parts.log.debug({ err: error, session_id }, 'whether a session was taken could not be read')
+      this.#parts.log.debug(
+        { err: error, session_id: sessionId },
+        'whether a session was taken could not be read',
+      )
     }
   }
 
   /** What the store holds may be old, or gone: every record is written again soon. */
   storeReturned(): void {
-    this.#catching_up = true
+    this.#catchingUp = true
   }
 
   /** Ends what was not resumed in time, and writes the records that are due. To be called about once a second. */
   sweep(): void {
-    const { session_resume_ttl } = this.#parts
+    const { sessionResumeTtl } = this.#parts
     for (const { session, keeper } of this.#sessions.values()) {
-      if (this.#catching_up) keeper.doubt(CATCH_UP_MS)
-      if (session.detached_ms > session_resume_ttl * 1000) this.end(session, 'session_ended')
+      if (this.#catchingUp) keeper.doubt(CATCH_UP_MS)
+      if (session.detachedMs > sessionResumeTtl * 1000) this.end(session, 'session_ended')
       else if (keeper.due) this.saveLater(session)
     }
-    this.#catching_up = false
+    this.#catchingUp = false
     for (const ending of this.#endings) {
       if (!ending.keeper.due) continue
       this.#run(this.#finish(ending), ending.session)
@@ -163,26 +166,24 @@ export class Sessions {
 
   /** Resolves when everything that was to be written has been, or the store has not answered for half a second. */
   async settle(): Promise<void> {
-    let stop_waiting = () => {}
+    let stopWaiting = () => {}
     const waited = new Promise<void>((resolve) => {
-      stop_waiting = this.#parts.clock.schedule(SETTLE_MS, resolve)
+      stopWaiting = this.#parts.clock.schedule(SETTLE_MS, resolve)
     })
-    await Promise.race([waited, Promise.all(this.#under_way)])
-    stop_waiting()
+    await Promise.race([waited, Promise.all(this.#underWay)])
+    stopWaiting()
   }
 
   /** Sessions whose token was issued under a key. */
-  under({ project_id, key_id }: KeyName): Session[] {
-    return [...this].filter(
-      (session) => session.project_id === project_id && session.claims.key_id === key_id,
-    )
+  under({ projectId, keyId }: KeyName): Session[] {
+    return [...this].filter((session) => session.projectId === projectId && session.claims.key_id === keyId)
   }
 
   /** Every key that some session depends on, once. */
   keys(): KeyName[] {
     const keys = new Map<string, KeyName>()
-    for (const { project_id, claims } of this) {
-      const key = { project_id, key_id: claims.key_id }
+    for (const { projectId, claims } of this) {
+      const key = { projectId, keyId: claims.key_id }
       keys.set(keyName(key), key)
     }
     return [...keys.values()]
@@ -193,7 +194,7 @@ export class Sessions {
   }
 
   #keptFor(session: Session): Kept | undefined {
-    const kept = this.#sessions.get(session.session_id)
+    const kept = this.#sessions.get(session.sessionId)
     return kept?.session === session ? kept : undefined
   }
 
@@ -205,7 +206,7 @@ export class Sessions {
     else
       for (const subscription of [...session.subscriptions.values()])
         this.#parts.edge.giveUp(subscription, reason)
-    if (mine && session.place) await this.#parts.store.leave(session.session_id, session.place)
+    if (mine && session.place) await this.#parts.store.leave(session.sessionId, session.place)
   }
 
   #forgetSeats(session: Session): void {
@@ -213,15 +214,18 @@ export class Sessions {
   }
 
   /** Lets work on a record run by itself. What the store does not answer is done again by the sweep. */
-  #run(work: Promise<unknown>, { session_id }: Session): void {
+  #run(work: Promise<unknown>, { sessionId }: Session): void {
     const done = work.then(
       () => {},
       (error: unknown) => {
         const level = error instanceof StoreUnavailable ? 'debug' : 'error'
-        this.#parts.log[level]({ err: error, session_id }, 'the record of a session could not be written')
+        this.#parts.log[level](
+          { err: error, session_id: sessionId },
+          'the record of a session could not be written',
+        )
       },
     )
-    this.#under_way.add(done)
-    void done.then(() => this.#under_way.delete(done))
+    this.#underWay.add(done)
+    void done.then(() => this.#underWay.delete(done))
   }
 }

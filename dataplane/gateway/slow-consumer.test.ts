@@ -54,14 +54,14 @@ describe('a client that stops reading', () => {
     test = await TestGateway.start()
     const { client, joined } = await test.join()
     const room = test.owner.room('one')
-    const { member_id } = joined
+    const { member_id: memberId } = joined
     const readOn = stopReading(client)
     let most = 0
     for (let i = 1; i <= 4000; i++) {
       room.flush({
         state: { count: i, pad: `${i}`.padEnd(4000, '.') },
         events: i % 40 === 0 ? [['hit', i]] : [],
-        personal: [{ member_id, events: [], ack: i }],
+        personal: [{ member_id: memberId, events: [], ack: i }],
       })
       await turn()
       most = Math.max(most, queued())
@@ -80,7 +80,7 @@ describe('a client that stops reading', () => {
     expect({ seq, count }).toEqual({ seq: 4002, count: 4001 })
     expect(events).toEqual(Array.from({ length: 100 }, (_, i) => (i + 1) * 40))
     expect(client.received.filter(({ t }) => t === 'state.resync')).toHaveLength(1)
-    expect(test.owner.of('resync')).toMatchObject([{ reason: 'stalled', member_id }])
+    expect(test.owner.of('resync')).toMatchObject([{ reason: 'stalled', member_id: memberId }])
     const acks = client.received.flatMap((message) => (message.t === 'ack' ? [message.ref] : []))
     expect(acks).toEqual([...acks].sort((a, b) => a - b))
     expect(new Set(acks).size).toBe(acks.length)
@@ -95,7 +95,7 @@ describe('a client that stops reading', () => {
     }
     test = await TestGateway.start({}, { metrics })
     const { client, joined } = await test.join()
-    const { member_id, room_id } = joined
+    const { member_id: memberId, room_id: roomId } = joined
     const room = test.owner.room('one')
     const readOn = stopReading(client)
     for (let count = 1; stalled === 0; count++) {
@@ -103,11 +103,11 @@ describe('a client that stops reading', () => {
       await turn()
     }
     const acked = test.owner.next('message')
-    client.send({ t: 'message', room_id, type: 'move', data: null, ref: 5 })
+    client.send({ t: 'message', room_id: roomId, type: 'move', data: null, ref: 5 })
     await acked
     await turn()
     // One that has lost the last second, or cannot say by an ack how the message ended.
-    room.members.get(member_id)!.ref = 0
+    room.members.get(memberId)!.ref = 0
     const again = test.owner.next('message')
     room.epoch = 2
     room.send({ kind: 'redirect', owner: 'node_b' })
@@ -207,11 +207,11 @@ describe('one turn', () => {
     await ada.client.roundTrip()
     turns.length = 0
 
-    const { member_id } = ada.joined
+    const { member_id: memberId } = ada.joined
     const [one, two] = [test.owner.room('one'), test.owner.room('two')]
     const whisper = {
       t: 'event',
-      room_id: one.room_id,
+      room_id: one.roomId,
       epoch: 1,
       seq: one.seq + 1,
       name: 'psst',
@@ -220,11 +220,11 @@ describe('one turn', () => {
     one.flush({
       state: { count: 1 },
       events: [['hit', 1]],
-      personal: [{ member_id, events: [whisper], ack: 1 }],
+      personal: [{ member_id: memberId, events: [whisper], ack: 1 }],
     })
     await Promise.resolve()
     two.flush({ state: { count: 2 } })
-    one.send({ kind: 'error', member_id, code: 'invalid_payload', message: 'no', ref: 2 })
+    one.send({ kind: 'error', member_id: memberId, code: 'invalid_payload', message: 'no', ref: 2 })
     await turn()
 
     expect(turns).toEqual([2])

@@ -36,7 +36,7 @@ describe('the span of a handshake', () => {
     const client = await test.open()
     test.clock.advance(40)
     client.send({ t: 'hello', project_id: 'prj_one', token: await token() })
-    const { session_id } = await client.next('welcome')
+    const { session_id: sessionId } = await client.next('welcome')
     expect(tracer.spans).toMatchObject([
       {
         name: 'handshake',
@@ -44,7 +44,7 @@ describe('the span of a handshake', () => {
         took: 40,
         failed: undefined,
         attributes: {
-          'roomful.session_id': session_id,
+          'roomful.session_id': sessionId,
           'roomful.project_id': 'prj_one',
           'roomful.result': 'welcome',
           'roomful.subprotocol': 'roomful.v1.json',
@@ -95,7 +95,7 @@ describe('the span of a handshake', () => {
 
   it('has failed when the service had no room', async () => {
     await test.close()
-    await start({ max_sessions: 1 })
+    await start({ maxSessions: 1 })
     await test.hello()
     const client = await test.open()
     client.send({ t: 'hello', project_id: 'prj_one', token: await token() })
@@ -135,7 +135,7 @@ describe('the span of a join', () => {
 
   it('ends when nobody answers', async () => {
     await test.close()
-    await start({ join_wait_ms: 3000 })
+    await start({ joinWaitMs: 3000 })
     test.owner.deliver = () => {}
     const { client } = await test.hello()
     client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })

@@ -13,7 +13,7 @@ let delayed: number
 beforeEach(async () => {
   delayed = 0
   test = await TestGateway.start(
-    { state_bytes_per_second: STATE_BYTES, joins_per_second: 1000, join_wait_ms: 500 },
+    { stateBytesPerSecond: STATE_BYTES, joinsPerSecond: 1000, joinWaitMs: 500 },
     {
       metrics: {
         ...registerMetrics(new Registry(), GATEWAY_METRICS),
@@ -101,8 +101,8 @@ describe('whole states', () => {
     }
     const rooms = client.received.flatMap((message) => {
       if (message.t !== 'state.snapshot') return []
-      const { room_id, epoch, seq } = message
-      return [{ room_id, epoch, seq }]
+      const { room_id: roomId, epoch, seq } = message
+      return [{ room_id: roomId, epoch, seq }]
     })
     test.clock.advance(8000)
     let connection = client

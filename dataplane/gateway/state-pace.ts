@@ -18,33 +18,33 @@ interface Charge {
  */
 export class StatePace {
   readonly #clock: Clock
-  readonly #per_second: number
+  readonly #perSecond: number
   readonly #budgets: RateLimits
-  readonly #on_turn: (subscription: Subscription) => void
+  readonly #onTurn: (subscription: Subscription) => void
   /** Asked for, and not answered. */
   readonly #asked = new Map<Subscription, Charge>()
   /** By player, the oldest first. */
   readonly #waiting = new Map<string, Map<Subscription, Charge>>()
 
   /** `on_turn`: a subscription that had to wait may ask now. */
-  constructor(clock: Clock, bytes_per_second: number, on_turn: (subscription: Subscription) => void) {
+  constructor(clock: Clock, bytesPerSecond: number, onTurn: (subscription: Subscription) => void) {
     this.#clock = clock
-    this.#per_second = bytes_per_second
+    this.#perSecond = bytesPerSecond
     this.#budgets = new RateLimits(clock, {
-      per_second: bytes_per_second,
-      burst: bytes_per_second * BURST_SECONDS,
+      perSecond: bytesPerSecond,
+      burst: bytesPerSecond * BURST_SECONDS,
     })
-    this.#on_turn = on_turn
+    this.#onTurn = onTurn
   }
 
   /**
    * A subscription is about to ask for a whole state of about so many bytes. False: it has to wait for `on_turn`. A client that asks of its own accord
    * (`asked_for`), which a sound one hardly ever does, has one second's worth used up even by a small state.
    */
-  ask(subscription: Subscription, bytes: number, asked_for: boolean): boolean {
+  ask(subscription: Subscription, bytes: number, askedFor: boolean): boolean {
     if (this.#asked.has(subscription)) return true
     if (this.waits(subscription)) return false
-    const least = asked_for ? this.#per_second : 0
+    const least = askedFor ? this.#perSecond : 0
     const charge = { charged: Math.max(bytes, least), least }
     const { player } = subscription.session
     const queue = this.#waiting.get(player)
@@ -92,12 +92,12 @@ export class StatePace {
       if (this.#budgets.of(player).left < 1) return
       queue!.delete(subscription)
       this.#charge(subscription, charge)
-      this.#on_turn(subscription)
+      this.#onTurn(subscription)
     }
   }
 
   #wait(player: string): void {
-    this.#clock.schedule(this.#budgets.of(player).wait_ms, () => {
+    this.#clock.schedule(this.#budgets.of(player).waitMs, () => {
       this.#next(player)
       if (this.#waiting.get(player)!.size > 0) this.#wait(player)
       else this.#waiting.delete(player)

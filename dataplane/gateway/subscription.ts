@@ -7,7 +7,7 @@ import {
   type JoinedSeat,
   type PersonalPart,
   type RoomAddress,
-  roomId,
+  roomIdOf,
   type ToEdge,
   type ToOwner,
 } from '../traffic.ts'
@@ -39,7 +39,7 @@ export type FlushResult = 'passed' | 'stalled' | 'missed'
 
 /** The session that a subscription belongs to. */
 export interface Subscriber {
-  readonly session_id: string
+  readonly sessionId: string
   /** By what the limits of a node count; see `Session.player`. */
   readonly player: string
   /** How often it was resumed. */
@@ -89,18 +89,18 @@ export class Flush {
 export class Subscription {
   readonly session: Subscriber
   readonly room: RoomAddress
-  readonly room_id: string
-  readonly member_id: string
+  readonly roomId: string
+  readonly memberId: string
   /** The join, while it is open. */
   join: JoinQuestion | undefined
   /** The join in its trace. */
-  join_span: Span = noSpan
+  joinSpan: Span = noSpan
   /** The ref of the `leave` that is under way. */
-  leave_ref: number | undefined
+  leaveRef: number | undefined
   /** When the question that is open was asked (join, leave, attach, resync), on the monotonic clock. */
-  asked_at: number
+  askedAt: number
   /** When it was asked last. */
-  asked_again_at: number
+  askedAgainAt: number
   /** What the owner has not settled. */
   readonly unacked: Unacked
   /** What the client has asked for the whole state with, until it has one. */
@@ -112,7 +112,7 @@ export class Subscription {
   /** The owner's epoch under which the subscription is attached, and the last flush that is known here. */
   #epoch = 0
   #seq = 0
-  #stalled_at_seq = 0
+  #stalledAtSeq = 0
   #settled = 0
   #sample: { readonly ref: number; readonly at: number } | undefined
 
@@ -120,19 +120,19 @@ export class Subscription {
   constructor(
     session: Subscriber,
     room: RoomAddress,
-    member_id: string,
+    memberId: string,
     limits: UnackedLimits,
     now: number,
     join?: JoinQuestion,
   ) {
     this.session = session
     this.room = room
-    this.room_id = roomId(room)
-    this.member_id = member_id
+    this.roomId = roomIdOf(room)
+    this.memberId = memberId
     this.unacked = new Unacked(limits)
     this.join = join
-    this.asked_at = now
-    this.asked_again_at = now
+    this.askedAt = now
+    this.askedAgainAt = now
     this.#phase = join ? 'joining' : 'detached'
     this.#connection = join && session.connection
   }
@@ -148,7 +148,7 @@ export class Subscription {
 
   /** Whether the session is in the room: the owner has said so, and the client has not asked to leave. */
   get taken(): boolean {
-    return this.#phase !== 'joining' && this.leave_ref === undefined
+    return this.#phase !== 'joining' && this.leaveRef === undefined
   }
 
   /** The highest ref up to which the client knows every outcome, where it has said so. */
@@ -162,8 +162,8 @@ export class Subscription {
   }
 
   /** The flush after which patches were dropped. */
-  get stalled_at_seq(): number {
-    return this.#stalled_at_seq
+  get stalledAtSeq(): number {
+    return this.#stalledAtSeq
   }
 
   /** The attach whose answer is open. */
@@ -179,12 +179,12 @@ export class Subscription {
     return {
       kind: 'attach',
       room: this.room,
-      member_id: this.member_id,
+      member_id: this.memberId,
       ask: attaching.ask,
       edge,
       turn: session.right.turn,
       codec: this.#connection.codec.subprotocol,
-      session_id: session.session_id,
+      session_id: session.sessionId,
       epoch,
       seq,
       ...this.settled,
@@ -213,7 +213,7 @@ export class Subscription {
     }
     if (stalls) {
       this.#phase = 'stalled'
-      this.#stalled_at_seq = flush.seq - 1
+      this.#stalledAtSeq = flush.seq - 1
       connection.outbox.awaitRoom()
     }
     const rest = flush.rest(codec)
@@ -237,7 +237,7 @@ export class Subscription {
   }
 
   /** The join took effect with the flush `seq` of the owner under `epoch`. False: the client is gone and cannot be told. */
-  joined({ ref, member_id, members, snapshot }: JoinedSeat, epoch: number, seq: number): boolean {
+  joined({ ref, member_id: memberId, members, snapshot }: JoinedSeat, epoch: number, seq: number): boolean {
     const connection = this.#connection
     this.join = undefined
     if (!connection) {
@@ -247,7 +247,7 @@ export class Subscription {
     this.#phase = 'live'
     this.#epoch = epoch
     this.#seq = seq
-    connection.send({ t: 'joined', ref, room_id: this.room_id, member_id, members: [...members] })
+    connection.send({ t: 'joined', ref, room_id: this.roomId, member_id: memberId, members: [...members] })
     this.#pushState(snapshot)
     return true
   }
@@ -301,9 +301,9 @@ export class Subscription {
       return true
     }
     if (!this.#attached) return false
-    const seq = this.#phase === 'live' ? this.#seq : this.#stalled_at_seq
+    const seq = this.#phase === 'live' ? this.#seq : this.#stalledAtSeq
     this.#held.drop(this.#connection.outbox)
-    this.#attach = { position: { room_id: this.room_id, epoch: this.#epoch, seq }, ask }
+    this.#attach = { position: { room_id: this.roomId, epoch: this.#epoch, seq }, ask }
     // It may be lost. A client that still needs it asks again.
     this.resync = undefined
     this.#phase = 'attaching'
@@ -312,8 +312,8 @@ export class Subscription {
 
   /** A question was asked, for the first time. */
   asked(now: number): void {
-    this.asked_at = now
-    this.asked_again_at = now
+    this.askedAt = now
+    this.askedAgainAt = now
   }
 
   /** The answer to `attach`, by the owner under `epoch`; returns what it is to be given again. */
@@ -325,9 +325,9 @@ export class Subscription {
     this.#epoch = epoch
     this.#seq = seq
     for (const { ref, code, message } of refused) this.refuse(code, message, ref)
-    for (const frames_of_one of frames) {
-      if (resumed) this.#push(frames_of_one)
-      else this.#pushState(frames_of_one)
+    for (const framesOfOne of frames) {
+      if (resumed) this.#push(framesOfOne)
+      else this.#pushState(framesOfOne)
     }
     if (ack !== undefined) this.#ack(ack)
     this.#answerAttach(resumed ? 'frames' : 'resync')
@@ -337,7 +337,7 @@ export class Subscription {
   /** The owner holds no subscription for this member. */
   lost(ref: number | undefined): void {
     this.#held.drop(this.#connection?.outbox)
-    if (this.leave_ref !== undefined) this.#send({ t: 'left', ref: this.leave_ref, room_id: this.room_id })
+    if (this.leaveRef !== undefined) this.#send({ t: 'left', ref: this.leaveRef, room_id: this.roomId })
     else this.fail('not_in_room', 'the subscription in this room is gone: join again', ref)
     this.#answerAttach('lost')
   }
@@ -345,7 +345,7 @@ export class Subscription {
   /** The subscription is given up: because the client asked, or with a farewell. */
   left(ref: number | undefined, farewell: ServerMessage | undefined): void {
     this.#held.drop(this.#connection?.outbox)
-    if (ref !== undefined) this.#send({ t: 'left', ref, room_id: this.room_id })
+    if (ref !== undefined) this.#send({ t: 'left', ref, room_id: this.roomId })
     else if (farewell && isDirect(farewell)) this.#send(farewell)
     this.#answerAttach('lost')
   }
@@ -358,7 +358,7 @@ export class Subscription {
 
   /** Tells the client that something about this room failed. */
   fail(code: ErrorCode, message: string, ref: number | undefined): void {
-    this.#connection?.sendError(code, message, { ref, room_id: this.room_id })
+    this.#connection?.sendError(code, message, { ref, room_id: this.roomId })
   }
 
   /** A reliable message is on its way; one at a time is timed. */
@@ -398,7 +398,7 @@ export class Subscription {
   /** An ack that waits may be dropped, so what it is for is kept until it goes out. */
   #ack(ref: number): void {
     this.unacked.settle(ref)
-    this.#send({ t: 'ack', room_id: this.room_id, ref })
+    this.#send({ t: 'ack', room_id: this.roomId, ref })
   }
 
   #push(frames: Frames): void {

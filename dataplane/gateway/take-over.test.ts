@@ -42,8 +42,8 @@ class Race {
   }
 
   async begin(): Promise<void> {
-    const { resume_token, right } = newResumeToken(this.random)
-    this.#token = resume_token
+    const { resume_token: resumeToken, right } = newResumeToken(this.random)
+    this.#token = resumeToken
     const record = {
       session_id: 'ses_one',
       claims: CLAIMS,
@@ -54,32 +54,32 @@ class Race {
       detached: true,
     }
     await this.store.save(record, 0, 60_000)
-    this.records.delay_ms = 20
+    this.records.delayMs = 20
   }
 
   /** One client with the session's token at one node: comes at a random moment, and says that it has its `welcome` a while after it. */
-  async claim(node_id: string, late_ms = 30): Promise<Outcome> {
+  async claim(nodeId: string, lateMs = 30): Promise<Outcome> {
     const { clock, random, store } = this
-    await this.wait(random.float() * late_ms)
+    await this.wait(random.float() * lateMs)
     const parts = {
-      node_id,
+      nodeId,
       clock,
       random,
       store,
       tokens: { checkKey: async () => undefined },
-      ttl_ms: 180_000,
-      patience_ms: 5000,
-      node_gone: () => false,
+      ttlMs: 180_000,
+      patienceMs: 5000,
+      nodeGone: () => false,
       waiting: new Set<string>(),
-      max_resume_waits: 256,
+      maxResumeWaits: 256,
       metrics: registerMetrics(new Registry(), GATEWAY_METRICS),
       rewrite: async () => false,
-      store_is_behind: async () => false,
+      storeIsBehind: async () => false,
     }
     const claimant = {
-      project_id: 'prj_one',
-      session_id: 'ses_one',
-      resume_token: this.#token,
+      projectId: 'prj_one',
+      sessionId: 'ses_one',
+      resumeToken: this.#token,
       open: () => true,
     }
     const taken = await takeOver(parts, claimant).catch((error: unknown) => {
@@ -90,20 +90,20 @@ class Race {
     if ('close' in taken) return taken.close as Outcome
     const { claims, right } = taken.record
     const session = new Session({
-      session_id: 'ses_one',
+      sessionId: 'ses_one',
       claims,
       right,
       pace: new MessagePace(clock, gatewayOptions().limits),
       clock,
     })
     const keeper = new SessionKeeper(
-      { node_id, clock, random, store, session_resume_ttl: 60 },
+      { nodeId, clock, random, store, sessionResumeTtl: 60 },
       session,
       taken.version,
     )
     // The rooms answer, the client is welcome, and its receipt comes back.
     await this.wait(random.float() * 2000)
-    this.welcomes.push(node_id)
+    this.welcomes.push(nodeId)
     await this.wait(random.float() * 200)
     session.confirm()
     return (await keeper.save()) ? 'welcome' : 'session_taken_over'
@@ -157,12 +157,12 @@ describe('two resumes with one token at two nodes', () => {
     for (const seed of SEEDS) {
       const faults = (race: Race): Promise<unknown>[] => [
         race.wait(race.random.float() * 60).then(async () => {
-          race.records.answers_lost = 1
+          race.records.answersLost = 1
           await race.wait(race.random.float() * 20)
           race.records.down = true
           await race.wait(race.random.float() * 60)
           race.records.down = false
-          race.records.answers_lost = 0
+          race.records.answersLost = 0
         }),
       ]
       const { race: done, outcomes } = await race(seed, faults)

@@ -11,32 +11,32 @@ import type { Refusal, TokenCheck } from './token-check.ts'
 
 /** What taking a session over needs. */
 export interface TakeOverParts {
-  readonly node_id: string
+  readonly nodeId: string
   readonly random: Random
   readonly store: SessionStore
   readonly tokens: Pick<TokenCheck, 'checkKey'>
   readonly clock: Clock
   /** How long a record just taken lives if nothing more is written. */
-  readonly ttl_ms: number
+  readonly ttlMs: number
   /** For how long a client may be without the token it was sent at its resume. */
-  readonly patience_ms: number
+  readonly patienceMs: number
   /** Sessions that some claimant at this node waits for: one each, so that waiting costs no more however many claim. */
   readonly waiting: Set<string>
-  readonly max_resume_waits: number
+  readonly maxResumeWaits: number
   readonly metrics: GatewayMetrics
   /** Writes a session of this very node again that the store has lost. */
-  readonly rewrite: (session_id: string) => Promise<boolean>
+  readonly rewrite: (sessionId: string) => Promise<boolean>
   /** Whether the store has lost records that nodes are about to write again. */
-  readonly store_is_behind: () => Promise<boolean>
+  readonly storeIsBehind: () => Promise<boolean>
   /** Whether a node is known to have ended. */
-  readonly node_gone: (node_id: string) => boolean
+  readonly nodeGone: (nodeId: string) => boolean
 }
 
 /** Who wants a session, and whether they still do. */
 export interface Claimant {
-  readonly project_id: string
-  readonly session_id: string
-  readonly resume_token: string
+  readonly projectId: string
+  readonly sessionId: string
+  readonly resumeToken: string
   readonly open: () => boolean
 }
 
@@ -45,9 +45,9 @@ export interface TakenSession extends StoredSession {
   /** What it may still send; absent: as much as a new one. */
   readonly pace: PaceLevel | undefined
   /** The node that had it before. */
-  readonly from_node: string
+  readonly fromNode: string
   /** For the next resume. */
-  readonly resume_token: string
+  readonly resumeToken: string
   /** When it was taken at the earliest, on the monotonic clock. */
   readonly at: number
 }
@@ -74,10 +74,10 @@ export async function takeOver(
   for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
     const found = await find(parts, claimant)
     if (!found || 'close' in found) return found
-    const refused = await parts.tokens.checkKey(claimant.project_id, found.record.claims.key_id)
+    const refused = await parts.tokens.checkKey(claimant.projectId, found.record.claims.key_id)
     if (refused) return refused
     if (!claimant.open()) return undefined
-    const taken = await take(parts, found, claimant.resume_token)
+    const taken = await take(parts, found, claimant.resumeToken)
     if (taken) return taken
   }
   return BUSY
@@ -85,21 +85,21 @@ export async function takeOver(
 
 /** The session, when the claimant may have it; waits while that is not decided. */
 async function find(parts: TakeOverParts, claimant: Claimant): Promise<StoredSession | Refusal | undefined> {
-  const { session_id, resume_token } = claimant
-  if (!SESSION_ID.test(session_id) || !isResumeToken(resume_token)) return UNKNOWN
+  const { sessionId, resumeToken } = claimant
+  if (!SESSION_ID.test(sessionId) || !isResumeToken(resumeToken)) return UNKNOWN
   if (!claimant.open()) return undefined
   const seen = await look(parts, claimant)
   if (!('undecided' in seen)) return seen
-  const { waiting, max_resume_waits, metrics } = parts
-  if (waiting.has(session_id) || waiting.size >= max_resume_waits) {
+  const { waiting, maxResumeWaits, metrics } = parts
+  if (waiting.has(sessionId) || waiting.size >= maxResumeWaits) {
     metrics.resumeWaitsRefused.inc()
     return WAITED_FOR
   }
-  waiting.add(session_id)
+  waiting.add(sessionId)
   try {
     return await waitFor(parts, claimant, seen.undecided)
   } finally {
-    waiting.delete(session_id)
+    waiting.delete(sessionId)
   }
 }
 
@@ -111,23 +111,23 @@ interface Undecided {
 /** Reads the session once. */
 async function look(
   parts: TakeOverParts,
-  { project_id, session_id, resume_token }: Claimant,
+  { projectId, sessionId, resumeToken }: Claimant,
 ): Promise<StoredSession | Refusal | Undecided> {
-  const { store, node_gone, store_is_behind } = parts
-  let found = (await store.load(session_id)) ?? (await loadAgain(parts, session_id))
-  if (!found) return (await store_is_behind()) ? BEHIND : UNKNOWN
-  if (found.record.claims.project_id !== project_id) return UNKNOWN
-  let verdict = checkResumeToken(found.record.right, resume_token)
-  if (verdict === 'wrong' && found.record.node_id !== parts.node_id) {
+  const { store, nodeGone, storeIsBehind } = parts
+  let found = (await store.load(sessionId)) ?? (await loadAgain(parts, sessionId))
+  if (!found) return (await storeIsBehind()) ? BEHIND : UNKNOWN
+  if (found.record.claims.project_id !== projectId) return UNKNOWN
+  let verdict = checkResumeToken(found.record.right, resumeToken)
+  if (verdict === 'wrong' && found.record.node_id !== parts.nodeId) {
     // A store that has lost the record may have been told by an earlier holder, who did not know better.
-    found = (await loadAgain(parts, session_id)) ?? found
-    verdict = checkResumeToken(found.record.right, resume_token)
+    found = (await loadAgain(parts, sessionId)) ?? found
+    verdict = checkResumeToken(found.record.right, resumeToken)
   }
-  if (verdict === 'wrong') return (await store_is_behind()) ? BEHIND : UNKNOWN
-  const { right, detached, node_id } = found.record
+  if (verdict === 'wrong') return (await storeIsBehind()) ? BEHIND : UNKNOWN
+  const { right, detached, node_id: nodeId } = found.record
   if (verdict === 'current') return found
   if (right.confirmed) return USED
-  return detached || node_gone(node_id) ? found : { undecided: found }
+  return detached || nodeGone(nodeId) ? found : { undecided: found }
 }
 
 /** Reads a session again, ever less often, until it is decided, or its client has had its time. */
@@ -136,33 +136,33 @@ async function waitFor(
   claimant: Claimant,
   first: StoredSession,
 ): Promise<StoredSession | Refusal | undefined> {
-  const { clock, patience_ms, node_gone } = parts
-  const begun_at = clock.monotonic()
-  let { node_id, right } = first.record
-  let until = begun_at + patience_ms
-  let read_at = begun_at
+  const { clock, patienceMs, nodeGone } = parts
+  const begunAt = clock.monotonic()
+  let { node_id: nodeId, right } = first.record
+  let until = begunAt + patienceMs
+  let readAt = begunAt
   for (;;) {
     await new Promise<void>((resolve) => void clock.schedule(LOOK_MS, resolve))
     if (!claimant.open()) return undefined
     const now = clock.monotonic()
-    if (now < read_at && now < until && !node_gone(node_id)) continue
+    if (now < readAt && now < until && !nodeGone(nodeId)) continue
     const seen = await look(parts, claimant)
     if (!('undecided' in seen)) return seen
     const { record } = seen.undecided
-    if (record.right.token !== right.token) until = clock.monotonic() + patience_ms
+    if (record.right.token !== right.token) until = clock.monotonic() + patienceMs
     else if (now >= until) return seen.undecided
-    node_id = record.node_id
+    nodeId = record.node_id
     right = record.right
-    read_at = now + (now - begun_at)
+    readAt = now + (now - begunAt)
   }
 }
 
 /** A session that is here, and that the store has lost. */
 async function loadAgain(
   { store, rewrite }: TakeOverParts,
-  session_id: string,
+  sessionId: string,
 ): Promise<StoredSession | undefined> {
-  return (await rewrite(session_id)) ? store.load(session_id) : undefined
+  return (await rewrite(sessionId)) ? store.load(sessionId) : undefined
 }
 
 /**
@@ -170,23 +170,23 @@ async function loadAgain(
  * that was read any more.
  */
 export async function take(
-  { node_id, random, store, clock, ttl_ms }: TakeOverParts,
+  { nodeId, random, store, clock, ttlMs }: TakeOverParts,
   { record: before, version }: StoredSession,
-  used_token?: string,
+  usedToken?: string,
 ): Promise<TakenSession | undefined> {
   const at = clock.monotonic()
-  const { resume_token, right } = newResumeToken(random, used_token, before.right.turn + 1)
+  const { resume_token: resumeToken, right } = newResumeToken(random, usedToken, before.right.turn + 1)
   const { pace } = before
   const record: SessionRecord = {
     ...before,
-    node_id,
+    node_id: nodeId,
     right,
     detached: false,
     ...(pace && { pace: spent({ ...pace, at: clock.now() }) }),
   }
-  const taken = { record, version: version + 1, from_node: before.node_id, resume_token, pace, at }
+  const taken = { record, version: version + 1, fromNode: before.node_id, resumeToken, pace, at }
   try {
-    return (await store.save(record, version, ttl_ms)) ? taken : undefined
+    return (await store.save(record, version, ttlMs)) ? taken : undefined
   } catch (error) {
     if (!(error instanceof StoreUnavailable)) throw error
     const now = await store.load(record.session_id)

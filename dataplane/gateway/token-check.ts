@@ -23,10 +23,10 @@ export interface Refusal {
 
 /** What a token has to fit besides signature and time. */
 export interface TokenRules {
-  readonly require_key_id: boolean
-  readonly token_audience: string | undefined
+  readonly requireKeyId: boolean
+  readonly tokenAudience: string | undefined
   /** How many tokens of one player are accepted in a second, and of those that name no player ten times as many of each. */
-  readonly hellos_per_second: number
+  readonly hellosPerSecond: number
 }
 
 /** So many seconds' worth of tokens may come at once. */
@@ -43,39 +43,39 @@ export class TokenCheck {
   readonly #clock: Clock
   readonly #metrics: GatewayMetrics
   readonly #rules: TokenRules
-  readonly #player_rates: RateLimits
-  readonly #token_rates: RateLimits
+  readonly #playerRates: RateLimits
+  readonly #tokenRates: RateLimits
 
   constructor(keys: KeyCache, clock: Clock, metrics: GatewayMetrics, rules: TokenRules) {
     this.#keys = keys
     this.#clock = clock
     this.#metrics = metrics
     this.#rules = rules
-    const rates = (per_second: number): RateLimits =>
-      new RateLimits(clock, { per_second, burst: per_second * BURST_SECONDS })
-    this.#player_rates = rates(rules.hellos_per_second)
-    this.#token_rates = rates(rules.hellos_per_second * CLIENTS_PER_TOKEN)
+    const rates = (perSecond: number): RateLimits =>
+      new RateLimits(clock, { perSecond, burst: perSecond * BURST_SECONDS })
+    this.#playerRates = rates(rules.hellosPerSecond)
+    this.#tokenRates = rates(rules.hellosPerSecond * CLIENTS_PER_TOKEN)
   }
 
   /** The claims of a token that may be used for `project_id` now, or why it may not. */
-  async check(project_id: string, token: string): Promise<TokenClaims | Refusal> {
+  async check(projectId: string, token: string): Promise<TokenClaims | Refusal> {
     try {
       // All that costs nothing comes before control is asked about a key that may be made up.
       const peeked = peekToken(token)
-      requireClaims(peeked, this.#expect(project_id))
-      const { key_id } = peeked
-      if (key_id === undefined && this.#rules.require_key_id)
+      requireClaims(peeked, this.#expect(projectId))
+      const { key_id: keyId } = peeked
+      if (keyId === undefined && this.#rules.requireKeyId)
         return refuse('unauthenticated', 'this service takes only tokens issued under a key (key_id)')
-      const rates = peeked.sub === undefined ? this.#token_rates : this.#player_rates
-      const who = `${project_id}/${principalOf(peeked)}`
-      if (rates.of(who).wait_ms > 0) return this.#tooMany()
-      const key = await this.#keyOf(project_id, key_id)
+      const rates = peeked.sub === undefined ? this.#tokenRates : this.#playerRates
+      const who = `${projectId}/${principalOf(peeked)}`
+      if (rates.of(who).waitMs > 0) return this.#tooMany()
+      const key = await this.#keyOf(projectId, keyId)
       if ('close' in key) return key
-      const claims = await verifyToken(token, key.verify_key, this.#expect(project_id))
+      const claims = await verifyToken(token, key.verifyKey, this.#expect(projectId))
       // Only now: a token that someone made up takes nothing from the player it names.
       if (!rates.take(who)) return this.#tooMany()
       // The key may have been revoked while the signature was being checked.
-      return this.revoked(project_id, key_id) ?? claims
+      return this.revoked(projectId, keyId) ?? claims
     } catch (error) {
       if (error instanceof TokenError)
         return refuse(error.fault === 'expired' ? 'token_expired' : 'unauthenticated', error.message)
@@ -84,14 +84,14 @@ export class TokenCheck {
   }
 
   /** Undefined when the key of a session still stands, or why the session may not be resumed. */
-  async checkKey(project_id: string, key_id: string | undefined): Promise<Refusal | undefined> {
-    const key = await this.#keyOf(project_id, key_id)
+  async checkKey(projectId: string, keyId: string | undefined): Promise<Refusal | undefined> {
+    const key = await this.#keyOf(projectId, keyId)
     return 'close' in key ? key : undefined
   }
 
   /** Why nobody may come in under a key, if that is known at this very moment. */
-  revoked(project_id: string, key_id: string | undefined): Refusal | undefined {
-    return this.#keys.isRevoked({ project_id, key_id }) ? refuse('key_revoked', REVOKED) : undefined
+  revoked(projectId: string, keyId: string | undefined): Refusal | undefined {
+    return this.#keys.isRevoked({ projectId, keyId }) ? refuse('key_revoked', REVOKED) : undefined
   }
 
   #tooMany(): Refusal {
@@ -99,17 +99,17 @@ export class TokenCheck {
     return refuse('overloaded', 'the player comes too often: try again')
   }
 
-  #expect(project_id: string): TokenExpectation {
-    const audience = this.#rules.token_audience
-    return { project_id, now: this.#clock.now(), ...(audience === undefined ? {} : { audience }) }
+  #expect(projectId: string): TokenExpectation {
+    const audience = this.#rules.tokenAudience
+    return { project_id: projectId, now: this.#clock.now(), ...(audience === undefined ? {} : { audience }) }
   }
 
   async #keyOf(
-    project_id: string,
-    key_id: string | undefined,
-  ): Promise<{ readonly verify_key: VerifyKey } | Refusal> {
+    projectId: string,
+    keyId: string | undefined,
+  ): Promise<{ readonly verifyKey: VerifyKey } | Refusal> {
     try {
-      const state = await this.#keys.state({ project_id, key_id })
+      const state = await this.#keys.state({ projectId, keyId })
       if (state.kind === 'usable') return state
       if (state.kind === 'revoked') return refuse('key_revoked', REVOKED)
       return refuse('unauthenticated', 'the project or key of the token does not exist')

@@ -18,11 +18,11 @@ export class TrustedProxies {
 
   /**
    * Where a connection comes from, in a form to count by: an IPv4 address, or the first 64 bits of an IPv6 address, since a household has
-   * all that begin with them. `forwarded_for` counts from its right end, as far as proxies are trusted. Undefined: nobody who is not
+   * all that begin with them. `forwardedFor` counts from its right end, as far as proxies are trusted. Undefined: nobody who is not
    * trusted is known, and there is nobody to count.
    */
-  clientOf(peer: string | undefined, forwarded_for: string | undefined): string | undefined {
-    const hops = [...(forwarded_for?.split(',') ?? []), peer ?? '']
+  clientOf(peer: string | undefined, forwardedFor: string | undefined): string | undefined {
+    const hops = [...(forwardedFor?.split(',') ?? []), peer ?? '']
     for (const hop of hops.reverse()) {
       const address = plainAddress(hop.trim())
       if (address === undefined) return undefined
@@ -35,8 +35,8 @@ export class TrustedProxies {
 /** The address without brackets, port, zone, and as IPv4 where it is one; undefined: this is no address. */
 function plainAddress(text: string): string | undefined {
   const [, bracketed] = /^\[(.+)\](?::\d+)?$/.exec(text) ?? []
-  const [, with_port] = /^([\d.]+):\d+$/.exec(text) ?? []
-  const [address = ''] = (bracketed ?? with_port ?? text).split('%')
+  const [, withPort] = /^([\d.]+):\d+$/.exec(text) ?? []
+  const [address = ''] = (bracketed ?? withPort ?? text).split('%')
   const [, mapped] = /^::ffff:([\d.]+)$/i.exec(address) ?? []
   const plain = mapped ?? address
   return isIPv4(plain) || isIPv6(plain) ? plain : undefined

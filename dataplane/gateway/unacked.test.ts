@@ -3,12 +3,12 @@ import { gatewayOptions } from './options.ts'
 import { type Reliable, Unacked } from './unacked.ts'
 
 const BYTES = 100
-const { max_unacked_messages, max_unacked_bytes } = gatewayOptions()
-const empty = (): Unacked => new Unacked({ messages: max_unacked_messages, bytes: max_unacked_bytes })
+const { maxUnackedMessages, maxUnackedBytes } = gatewayOptions()
+const empty = (): Unacked => new Unacked({ messages: maxUnackedMessages, bytes: maxUnackedBytes })
 
 const message = (ref: number): Reliable => ({
   kind: 'message',
-  room: { project_id: 'prj_1', room_type: 'arena', key: 'a' },
+  room: { projectId: 'prj_1', roomType: 'arena', key: 'a' },
   member_id: 'mem_1',
   type: 'move',
   data: null,
@@ -20,10 +20,10 @@ const message = (ref: number): Reliable => ({
  * others (a quarter of a lease later at most), and the room is restored. Members who play on meanwhile are not to be refused anything.
  */
 it('has room for all that a client at its rate says while a hanging owner is found out', () => {
-  const { session_messages_per_second, node_lease_ms } = gatewayOptions()
-  const seconds = (1.25 * node_lease_ms) / 1000 + 1
+  const { sessionMessagesPerSecond, nodeLeaseMs } = gatewayOptions()
+  const seconds = (1.25 * nodeLeaseMs) / 1000 + 1
   const unacked = empty()
-  for (let ref = 1; ref <= session_messages_per_second * seconds; ref++)
+  for (let ref = 1; ref <= sessionMessagesPerSecond * seconds; ref++)
     expect(unacked.add(message(ref), BYTES)).toBeDefined()
 })
 

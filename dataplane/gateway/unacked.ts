@@ -28,7 +28,7 @@ export class Unacked {
   /** The highest ref that the owner said is settled. */
   #settled = 0
   /** The highest ref that there was no room for. */
-  #turned_away = 0
+  #turnedAway = 0
 
   constructor(limits: UnackedLimits) {
     this.#limits = limits
@@ -44,8 +44,8 @@ export class Unacked {
     if (ref > last) {
       const full = this.#kept.length >= this.#limits.messages
       const large = this.#kept.length > 0 && this.#bytes + bytes > this.#limits.bytes
-      if (full || large || ref <= this.#turned_away) {
-        this.#turned_away = Math.max(ref, this.#turned_away)
+      if (full || large || ref <= this.#turnedAway) {
+        this.#turnedAway = Math.max(ref, this.#turnedAway)
         return undefined
       }
     }
@@ -76,11 +76,11 @@ export class Unacked {
     if (!kept) return
     if (code === 'outcome_unknown') this.#drop(index, 1)
     if (code === 'outcome_unknown' || kept.message.kind === 'refuse') return
-    const { room, member_id, after, skipped, settled } = kept.message
+    const { room, member_id: memberId, after, skipped, settled } = kept.message
     const message: Reliable = {
       kind: 'refuse',
       room,
-      member_id,
+      member_id: memberId,
       ref,
       code,
       message: text,
@@ -110,7 +110,7 @@ export class Unacked {
   /** Forgets everything: the client sends again what it needs. */
   clear(): void {
     this.#drop(0, this.#kept.length)
-    this.#turned_away = 0
+    this.#turnedAway = 0
   }
 
   #drop(from: number, count: number): void {
@@ -119,11 +119,11 @@ export class Unacked {
 
   #behind(message: Reliable, after: number): Reliable {
     const { after: _, skipped: __, ...rest } = message
-    const skipped = this.#turned_away < message.ref && this.#turned_away > this.#settled
+    const skipped = this.#turnedAway < message.ref && this.#turnedAway > this.#settled
     return {
       ...rest,
       ...(after > 0 && { after }),
-      ...(skipped && { skipped: this.#turned_away }),
+      ...(skipped && { skipped: this.#turnedAway }),
     }
   }
 }

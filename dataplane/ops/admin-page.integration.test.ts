@@ -28,7 +28,7 @@ afterAll(() => browser.close())
 
 describe('the admin page', () => {
   let service: TestService
-  let project_id: string
+  let projectId: string
   let ada: Client
   let bobby: Client
   let alpha: Room<typeof board>
@@ -37,17 +37,17 @@ describe('the admin page', () => {
     service = await startService({
       rooms: [board],
       node: {
-        node_id: 'node_one',
-        max_rooms_per_session: 2 * ROOMS,
-        joins_per_second: 1000,
-        new_rooms_per_minute: 0,
+        nodeId: 'node_one',
+        maxRoomsPerSession: 2 * ROOMS,
+        joinsPerSecond: 1000,
+        newRoomsPerMinute: 0,
       },
     })
     const login = await service.login({ sub: HOSTILE })
-    project_id = login.project_id
-    const { token } = await service.call('POST', '/tokens', { project_id, sub: 'bobby' })
-    ada = await connect(service.ws_url, { projectId: project_id, token: login.token })
-    bobby = await connect(service.ws_url, { projectId: project_id, token: token! })
+    projectId = login.projectId
+    const { token } = await service.call('POST', '/tokens', { project_id: projectId, sub: 'bobby' })
+    ada = await connect(service.wsUrl, { projectId, token: login.token })
+    bobby = await connect(service.wsUrl, { projectId, token: token! })
     for (let n = 0; n < ROOMS; n++) await ada.join('board', { key: nameOf(n).slice(6) })
     alpha = await ada.join<typeof board>('board', { key: 'alpha' })
     await bobby.join('board', { key: LAST.slice(6) })
@@ -60,27 +60,27 @@ describe('the admin page', () => {
   })
 
   const open = (options: Parameters<typeof openAdmin>[2] = {}) =>
-    openAdmin(browser, service.admin_url, { token: service.internal_token, ...options })
+    openAdmin(browser, service.adminUrl, { token: service.internalToken, ...options })
   const rooms = (page: Page): Promise<string[]> => page.locator('#rooms tbody .open').allTextContents()
   const first = async (page: Page): Promise<string | undefined> => (await rooms(page))[0]
 
   it('asks for the token once, keeps it for its tab only, and asks nothing of anyone but the node', async () => {
-    const { page, complaints, origins } = await openAdmin(browser, service.admin_url)
+    const { page, complaints, origins } = await openAdmin(browser, service.adminUrl)
     await page.getByLabel('Token').fill('not the token')
     await page.getByRole('button', { name: 'Show the node' }).click()
     await page.getByText('does not accept this token').waitFor()
-    await unlock(page, service.internal_token)
+    await unlock(page, service.internalToken)
     await page.reload()
     await page.locator('#status', { hasText: 'serving' }).waitFor()
     expect(await page.evaluate(() => localStorage.length + document.cookie.length)).toBe(0)
     const other = await page.context().newPage()
-    await other.goto(`${service.admin_url}/admin`)
+    await other.goto(`${service.adminUrl}/admin`)
     await other.getByLabel('Token').waitFor()
     await page.getByRole('button', { name: 'Forget token' }).click()
     await page.getByLabel('Token').waitFor()
     expect(await page.evaluate(() => sessionStorage.length)).toBe(0)
     expect(complaints).toEqual([])
-    expect([...origins]).toEqual([service.admin_url])
+    expect([...origins]).toEqual([service.adminUrl])
   })
 
   it('asks for the token again when that is no longer the right one, whatever is open', async () => {
@@ -176,7 +176,7 @@ describe('the admin page', () => {
   })
 
   it('shows a room: members, state, what changes in it, and its last events', async () => {
-    const { page } = await open({ path: `#room=${encodeURIComponent(`${project_id}/board:alpha`)}` })
+    const { page } = await open({ path: `#room=${encodeURIComponent(`${projectId}/board:alpha`)}` })
     await page.getByRole('heading', { name: 'board:alpha' }).waitFor()
     const row = (name: string) => page.getByRole('treeitem', { name })
     await row('turn 0').waitFor()
@@ -243,10 +243,10 @@ describe('the admin page', () => {
   })
 
   it('can be used without a mouse', async () => {
-    const { page } = await openAdmin(browser, service.admin_url)
+    const { page } = await openAdmin(browser, service.adminUrl)
     const { keyboard } = page
     expect(await focused(page)).toBe('token')
-    await keyboard.type(service.internal_token)
+    await keyboard.type(service.internalToken)
     await keyboard.press('Enter')
     await page.getByRole('tab', { name: 'Rooms' }).waitFor()
     await keyboard.press('/')
@@ -292,12 +292,12 @@ describe('the admin page', () => {
   it('stays quick with a state of a megabyte', async () => {
     const room = await ada.join<typeof board>('board', { key: 'large' })
     await room.send('fill', null)
-    const { page } = await open({ path: `#room=${encodeURIComponent(`${project_id}/board:large`)}` })
+    const { page } = await open({ path: `#room=${encodeURIComponent(`${projectId}/board:large`)}` })
     await page.getByRole('treeitem', { name: 'numbers' }).click()
     await page.getByRole('treeitem', { name: '49,900 more' }).click()
     expect(await page.getByRole('treeitem').count()).toBeLessThan(300)
     // Until it was drawn again twice; all rows at once take many seconds.
-    const longest_ms = await page.evaluate(async () => {
+    const longestMs = await page.evaluate(async () => {
       let longest = 0
       const end = performance.now() + 1500
       for (let last = performance.now(); last < end; ) {
@@ -307,7 +307,7 @@ describe('the admin page', () => {
       }
       return longest
     })
-    expect(longest_ms).toBeLessThan(1000)
+    expect(longestMs).toBeLessThan(1000)
     await room.leave()
   })
 
@@ -435,45 +435,45 @@ describe('the admin page of a node among others', () => {
   beforeAll(async () => {
     cluster = await TestCluster.start()
     login = await cluster.login()
-    const nodes = await cluster.local(2, { drain_seconds: 8 })
+    const nodes = await cluster.local(2, { drainSeconds: 8 })
     await cluster.playersAt(login, ROOM, nodes)
     ;[owner, other] = (await cluster.ownerFirst(login, ROOM, nodes)) as [LocalNode, LocalNode]
   })
   afterAll(() => cluster.close())
 
-  const open = (node: LocalNode) => openAdmin(browser, node.admin_url, { token: cluster.internal_token })
+  const open = (node: LocalNode) => openAdmin(browser, node.adminUrl, { token: cluster.internalToken })
 
   it('lists every node, its own first, and leads to the others and to rooms there', async () => {
     const { page, complaints } = await open(other)
     const rows = page.locator('#nodes tbody tr')
     await expect.poll(() => rows.count()).toBe(2)
     const texts = await rows.allTextContents()
-    expect(texts[0]).toMatch(new RegExp(`^${other.node_id}this nodeserving`))
-    expect(texts[1]).toMatch(new RegExp(`^${owner.node_id}serving`))
+    expect(texts[0]).toMatch(new RegExp(`^${other.nodeId}this nodeserving`))
+    expect(texts[1]).toMatch(new RegExp(`^${owner.nodeId}serving`))
     // By its rooms, the own one is first, or last.
     const byRooms = page.locator('#nodes').getByRole('button', { name: 'Rooms' })
     const firstNode = () => rows.first().locator('.name').textContent()
     await byRooms.click()
-    expect(await firstNode()).toBe(owner.node_id)
+    expect(await firstNode()).toBe(owner.nodeId)
     await byRooms.click()
-    expect(await firstNode()).toBe(other.node_id)
-    expect(await page.getByRole('link', { name: owner.node_id }).getAttribute('href')).toBe(
-      `${owner.admin_url}/admin`,
+    expect(await firstNode()).toBe(other.nodeId)
+    expect(await page.getByRole('link', { name: owner.nodeId }).getAttribute('href')).toBe(
+      `${owner.adminUrl}/admin`,
     )
     await page.getByLabel('Search').fill(ROOM)
     await page.getByText('No room here matches.').waitFor()
     await page.getByRole('button', { name: 'Look in the whole cluster' }).click()
-    await page.getByText(`This room is at ${owner.node_id}.`).waitFor()
-    await page.getByRole('link', { name: `Open it at ${owner.node_id}` }).click()
-    await unlock(page, cluster.internal_token)
+    await page.getByText(`This room is at ${owner.nodeId}.`).waitFor()
+    await page.getByRole('link', { name: `Open it at ${owner.nodeId}` }).click()
+    await unlock(page, cluster.internalToken)
     await page.getByRole('tree').waitFor()
     expect(page.url()).toBe(
-      `${owner.admin_url}/admin#room=${encodeURIComponent(`${login.project_id}/${ROOM}`)}`,
+      `${owner.adminUrl}/admin#room=${encodeURIComponent(`${login.projectId}/${ROOM}`)}`,
     )
     expect(await page.locator('#members li').allTextContents()).toEqual(
       expect.arrayContaining([
-        expect.stringContaining(`at ${owner.node_id}`),
-        expect.stringContaining(`at ${other.node_id}`),
+        expect.stringContaining(`at ${owner.nodeId}`),
+        expect.stringContaining(`at ${other.nodeId}`),
       ]),
     )
     expect(complaints).toEqual([])
@@ -488,13 +488,13 @@ describe('the admin page of a node among others', () => {
     await expect
       .poll(() => found.allTextContents())
       .toEqual([
-        expect.stringMatching(new RegExp(`^${ROOM}${login.project_id}, \\d+ members, at ${owner.node_id}$`)),
+        expect.stringMatching(new RegExp(`^${ROOM}${login.projectId}, \\d+ members, at ${owner.nodeId}$`)),
         expect.stringMatching(/^ses_/),
         expect.stringMatching(/^ses_/),
       ])
     await page.getByText('1 room and 2 sessions.').waitFor()
     await found.first().getByRole('button', { name: ROOM }).click()
-    await page.getByText(`This room is at ${owner.node_id}.`).waitFor()
+    await page.getByText(`This room is at ${owner.nodeId}.`).waitFor()
     await page.keyboard.press('Escape')
     expect(await focused(page)).toBe(ROOM)
     await search.fill('of that name there is nothing')
@@ -516,9 +516,9 @@ describe('the admin page of a node among others', () => {
     const { page } = await open(owner)
     const { keyboard } = page
     const drain = page.getByRole('button', { name: 'Drain…' })
-    const sure = page.getByLabel(`Yes, drain ${owner.node_id}`)
+    const sure = page.getByLabel(`Yes, drain ${owner.nodeId}`)
     await drain.click()
-    await page.getByRole('dialog', { name: `Drain ${owner.node_id}?` }).waitFor()
+    await page.getByRole('dialog', { name: `Drain ${owner.nodeId}?` }).waitFor()
     await page.getByText('1 other node can take them').waitFor()
     expect(await page.getByRole('button', { name: 'Drain the node' }).isDisabled()).toBe(true)
     // With the confirmation given, and then thought better of.
@@ -531,7 +531,7 @@ describe('the admin page of a node among others', () => {
     expect(await page.locator('#status').textContent()).toBe('serving')
 
     // A client that does not go elsewhere when it is told to.
-    const deaf = new WebSocket(owner.ws_url, 'roomful.v1.json')
+    const deaf = new WebSocket(owner.wsUrl, 'roomful.v1.json')
     await once(deaf, 'open')
     deaf.send(JSON.stringify({ t: 'hello', ...login }))
     await once(deaf, 'message')
@@ -544,15 +544,15 @@ describe('the admin page of a node among others', () => {
     await keyboard.press('Tab')
     expect(await focused(page)).toBe('drain-now')
     await keyboard.press('Enter')
-    await page.getByRole('heading', { name: `${owner.node_id} is draining` }).waitFor()
+    await page.getByRole('heading', { name: `${owner.nodeId} is draining` }).waitFor()
     await page.getByText('1 of 1 room moved').waitFor()
     await page.getByText(/[01] of 2 sessions moved/).waitFor()
     deaf.close()
-    await page.getByRole('heading', { name: `${owner.node_id} has drained and ended` }).waitFor()
+    await page.getByRole('heading', { name: `${owner.nodeId} has drained and ended` }).waitFor()
     await page.getByText(/When it last answered, at .*, it still had/).waitFor()
     expect(await page.locator('#status').textContent()).toBe('ended')
-    await page.getByRole('link', { name: other.node_id }).last().click()
-    await unlock(page, cluster.internal_token)
+    await page.getByRole('link', { name: other.nodeId }).last().click()
+    await unlock(page, cluster.internalToken)
     await page.locator('#nodes tbody tr', { hasText: /gone/ }).waitFor()
     await openRoom(page, ROOM)
     // Its members came while the other node had it; those who come now have a time.

@@ -16,10 +16,10 @@ import { type AdminOptions, createAdminApp } from './admin.ts'
 
 const TOKEN = 'a token between processes'
 
-const room = (project_id: string, room_type: string, key: string): RoomDescription => ({
-  room_id: `${room_type}:${key}`,
-  project_id,
-  room_type,
+const room = (projectId: string, roomType: string, key: string): RoomDescription => ({
+  room_id: `${roomType}:${key}`,
+  project_id: projectId,
+  room_type: roomType,
   key,
   epoch: 1,
   seq: 2,
@@ -30,9 +30,9 @@ const room = (project_id: string, room_type: string, key: string): RoomDescripti
   updates_per_second: null,
 })
 
-const session = (session_id: string, project_id: string, rooms: string[]): SessionDescription => ({
-  session_id,
-  project_id,
+const session = (sessionId: string, projectId: string, rooms: string[]): SessionDescription => ({
+  session_id: sessionId,
+  project_id: projectId,
   key_id: null,
   sub: null,
   connected_at: '2026-01-01T00:00:00.000Z',
@@ -40,8 +40,8 @@ const session = (session_id: string, project_id: string, rooms: string[]): Sessi
   queued_bytes: 0,
 })
 
-const node = (node_id: string, self: boolean, alive: boolean): ClusterNodeDescription => ({
-  node_id,
+const node = (nodeId: string, self: boolean, alive: boolean): ClusterNodeDescription => ({
+  node_id: nodeId,
   started_at: '2026-01-01T00:00:00.000Z',
   version: '1.2.3',
   self,
@@ -52,7 +52,7 @@ const node = (node_id: string, self: boolean, alive: boolean): ClusterNodeDescri
   load: 0.5,
   max_rooms: 10,
   max_sessions: 20,
-  admin_url: `http://${node_id}:9100`,
+  admin_url: `http://${nodeId}:9100`,
 })
 
 const OWNERS: Record<string, RoomOwner> = {
@@ -65,10 +65,10 @@ const OWNERS: Record<string, RoomOwner> = {
 /** What a source finds among `items` that fit a project. */
 function found<T extends { readonly project_id: string }>(
   items: readonly T[],
-  { project_id, limit }: Query,
+  { project_id: projectId, limit }: Query,
   dress: (item: T) => T = (item) => item,
 ): Found<T> {
-  const fitting = items.filter((item) => project_id === undefined || item.project_id === project_id)
+  const fitting = items.filter((item) => projectId === undefined || item.project_id === projectId)
   return { items: fitting.slice(0, limit).map(dress), found: fitting.length, total: items.length }
 }
 
@@ -77,16 +77,12 @@ function setup(options: Partial<AdminOptions> = {}) {
   const logged: string[] = []
   const searched: [string, number][] = []
   const asked: RoomQuery[] = []
-  const asked_sessions: SessionQuery[] = []
+  const askedSessions: SessionQuery[] = []
   const app = createAdminApp({
     internal_token: TOKEN,
     registry: new Registry(),
     random: new SeededRandom(),
-    log: createLog(
-      { log_level: 'info', log_format: 'json' },
-      {},
-      { write: (line) => void logged.push(line) },
-    ),
+    log: createLog({ logLevel: 'info', logFormat: 'json' }, {}, { write: (line) => void logged.push(line) }),
     ready: async () => [],
     describeNode: () => ({
       node_id: 'node_1',
@@ -97,16 +93,16 @@ function setup(options: Partial<AdminOptions> = {}) {
     }),
     describeRooms: (query) => {
       asked.push(query)
-      const { include_state } = query
+      const { include_state: includeState } = query
       const rooms = [room('prj_1', 'arena', 'a'), room('prj_2', 'arena', 'a'), room('prj_1', 'arena', 'b:c')]
       return found(
         rooms.filter((each) => !query.room_id || each.room_id === query.room_id),
         query,
-        (each) => (include_state ? { ...each, state: { hp: 9 } } : each),
+        (each) => (includeState ? { ...each, state: { hp: 9 } } : each),
       )
     },
     describeSessions: (query) => {
-      asked_sessions.push(query)
+      askedSessions.push(query)
       return found([session('ses_1', 'prj_1', ['arena:a']), session('ses_2', 'prj_2', ['arena:a'])], query)
     },
     members: () => 5,
@@ -115,9 +111,9 @@ function setup(options: Partial<AdminOptions> = {}) {
       node('node_2', false, true),
       node('node_3', false, false),
     ],
-    findOwner: async (project_id, room_id) => {
-      if (room_id === 'arena:silent') throw new StoreUnavailable('the store is silent')
-      return OWNERS[`${project_id}/${room_id}`]
+    findOwner: async (projectId, roomId) => {
+      if (roomId === 'arena:silent') throw new StoreUnavailable('the store is silent')
+      return OWNERS[`${projectId}/${roomId}`]
     },
     searchCluster: async (q, limit) => {
       searched.push([q, limit])
@@ -128,7 +124,7 @@ function setup(options: Partial<AdminOptions> = {}) {
   })
   const get = (path: string, token: string | undefined = TOKEN) =>
     app.request(path, token === undefined ? {} : { headers: { 'x-service-internal-token': token } })
-  return { app, get, drained, logged, searched, asked, asked_sessions }
+  return { app, get, drained, logged, searched, asked, asked_sessions: askedSessions }
 }
 
 describe('GET /admin/runtime', () => {
@@ -183,10 +179,10 @@ describe('GET /admin/runtime', () => {
   })
 
   it('asks for the order of each list', async () => {
-    const { get, asked, asked_sessions } = setup()
+    const { get, asked, asked_sessions: askedSessions } = setup()
     await get('/admin/runtime?sort_rooms=-members&sort_sessions=player')
     expect(asked).toMatchObject([{ order: { by: 'members', descending: true } }])
-    expect(asked_sessions).toEqual([{ order: { by: 'player', descending: false } }])
+    expect(askedSessions).toEqual([{ order: { by: 'player', descending: false } }])
     await get('/admin/runtime')
     expect(asked[1]).not.toHaveProperty('order')
   })
@@ -247,8 +243,8 @@ describe('GET /admin/cluster', () => {
 })
 
 describe('GET /admin/owner', () => {
-  const ask = async (room_id: string) =>
-    (await setup().get(`/admin/owner?project_id=prj_1&room_id=arena:${room_id}`)).json()
+  const ask = async (roomId: string) =>
+    (await setup().get(`/admin/owner?project_id=prj_1&room_id=arena:${roomId}`)).json()
 
   it('says which node has a room, and where its page is', async () => {
     expect(await ask('there')).toEqual({

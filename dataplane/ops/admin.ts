@@ -45,8 +45,8 @@ export interface ClusterSource {
   readonly describeCluster: () => readonly ClusterNodeDescription[]
   /** Who owns a room, as recorded; undefined: there is no record of it. Rejects when the store cannot be reached. */
   readonly findOwner: (
-    project_id: string,
-    room_id: string,
+    projectId: string,
+    roomId: string,
   ) => Promise<{ readonly epoch: number; readonly owner: string | null } | undefined>
   /** Looks for rooms and sessions at all nodes; never rejects. */
   readonly searchCluster: (q: string, limit: number) => Promise<ClusterMatches>
@@ -191,8 +191,8 @@ function cluster(c: Context, source: ClusterSource): Response {
 async function owner(c: Context, source: ClusterSource): Promise<Response> {
   const parsed = v.safeParse(OWNER_QUERY, c.req.query())
   if (!parsed.success) return notUnderstood(c, parsed.issues)
-  const { project_id, room_id } = parsed.output
-  const record = await source.findOwner(project_id, room_id).catch(() => 'unavailable' as const)
+  const { project_id: projectId, room_id: roomId } = parsed.output
+  const record = await source.findOwner(projectId, roomId).catch(() => 'unavailable' as const)
   if (record === 'unavailable')
     return problem(c, {
       status: 503,
@@ -200,10 +200,10 @@ async function owner(c: Context, source: ClusterSource): Promise<Response> {
       title: 'The store cannot be reached',
       detail: 'who owns the room is recorded in the store, which does not answer; try again',
     })
-  const node = source.describeCluster().find(({ node_id }) => node_id === record?.owner)
+  const node = source.describeCluster().find(({ node_id: nodeId }) => nodeId === record?.owner)
   const answer: RoomWhereabouts = {
-    project_id,
-    room_id,
+    project_id: projectId,
+    room_id: roomId,
     epoch: record?.epoch ?? null,
     owner: record?.owner
       ? {

@@ -9,8 +9,8 @@ import type { ClusterNodeDescription, Found, RoomDescription, SessionDescription
 import { textFinder } from '../listing.ts'
 import { ClusterSearch } from './cluster-search.ts'
 
-const node = (node_id: string, self: boolean, alive = true): ClusterNodeDescription => ({
-  node_id,
+const node = (nodeId: string, self: boolean, alive = true): ClusterNodeDescription => ({
+  node_id: nodeId,
   started_at: '2026-01-01T00:00:00.000Z',
   version: '1.2.3',
   self,
@@ -21,14 +21,14 @@ const node = (node_id: string, self: boolean, alive = true): ClusterNodeDescript
   load: 0,
   max_rooms: 1,
   max_sessions: 1,
-  admin_url: `http://${node_id}:9100`,
+  admin_url: `http://${nodeId}:9100`,
 })
 
-const room = (room_id: string): RoomDescription => ({
-  room_id,
+const room = (roomId: string): RoomDescription => ({
+  room_id: roomId,
   project_id: 'prj_1',
   room_type: 'arena',
-  key: room_id.slice(6),
+  key: roomId.slice(6),
   epoch: 1,
   seq: 1,
   checksum: 1,
@@ -38,8 +38,8 @@ const room = (room_id: string): RoomDescription => ({
   updates_per_second: null,
 })
 
-const session = (session_id: string, sub: string): SessionDescription => ({
-  session_id,
+const session = (sessionId: string, sub: string): SessionDescription => ({
+  session_id: sessionId,
   project_id: 'prj_1',
   key_id: null,
   sub,
@@ -77,34 +77,34 @@ async function cluster(
   }
   const names = Object.keys(things)
   const searches = new Map<string, ClusterSearch>()
-  for (const [node_id, { rooms = [], sessions = [] }] of Object.entries(things)) {
+  for (const [nodeId, { rooms = [], sessions = [] }] of Object.entries(things)) {
     const search = new ClusterSearch({
-      node_id,
+      node_id: nodeId,
       bus: observed,
       clock,
       random: new SeededRandom(),
       log: createLog(
-        { log_level: 'info', log_format: 'json' },
+        { logLevel: 'info', logFormat: 'json' },
         {},
         { write: (line) => void logged.push(line) },
       ),
       describeCluster: () => [
-        node(node_id, true),
-        ...names.filter((name) => name !== node_id).map((name) => node(name, false)),
+        node(nodeId, true),
+        ...names.filter((name) => name !== nodeId).map((name) => node(name, false)),
         ...strangers.map((name) => node(name, false)),
         ...dead.map((name) => node(name, false, false)),
       ],
-      describeRooms: ({ q, limit }) => matching(rooms.map(room), ({ room_id }) => room_id, q, limit),
+      describeRooms: ({ q, limit }) => matching(rooms.map(room), ({ room_id: roomId }) => roomId, q, limit),
       describeSessions: ({ q, limit }) =>
         matching(
           sessions.map(([id, sub]) => session(id, sub)),
-          ({ session_id, sub }) => `${session_id} ${sub}`,
+          ({ session_id: sessionId, sub }) => `${sessionId} ${sub}`,
           q,
           limit,
         ),
     })
     await search.start()
-    searches.set(node_id, search)
+    searches.set(nodeId, search)
   }
   return { bus, clock, logged, published, search: (name: string) => searches.get(name)! }
 }
@@ -148,7 +148,7 @@ describe('a search over the cluster', () => {
       node_b: { rooms: keys.filter((_, n) => n % 2 === 1) },
     })
     const { rooms, found } = await search('node_a').find('room-', 5)
-    expect(rooms.map(({ room_id }) => room_id)).toEqual(keys.slice(0, 5))
+    expect(rooms.map(({ room_id: roomId }) => roomId)).toEqual(keys.slice(0, 5))
     expect(found.rooms).toBe(30)
     const answer = published.find((each) => each.includes('"answer"'))!
     expect(answer.match(/arena:room/g)).toHaveLength(5)
@@ -170,7 +170,7 @@ describe('a search over the cluster', () => {
     await nextTurn()
     clock.advance(1500)
     const { rooms, silent } = await answer
-    expect(rooms.map(({ room_id }) => room_id)).toEqual(['arena:lobby', 'arena:lobby-b'])
+    expect(rooms.map(({ room_id: roomId }) => roomId)).toEqual(['arena:lobby', 'arena:lobby-b'])
     expect(silent).toEqual(['node_old', 'node_stuck'])
     // Nobody is waited for when nobody could answer.
     const { search: alone } = await cluster({ node_a: {} }, { strangers: ['node_old'] })
@@ -185,9 +185,10 @@ describe('a search over the cluster', () => {
       bus: { ...store.bus, publish: () => Promise.reject(new Error('away')) } as Bus,
       clock,
       random: new SeededRandom(),
-      log: createLog({ log_level: 'error', log_format: 'json' }, {}),
+      log: createLog({ logLevel: 'error', logFormat: 'json' }, {}),
       describeCluster: () => [node('node_a', true), node('node_b', false)],
-      describeRooms: ({ q, limit }) => matching([room('arena:lobby')], ({ room_id }) => room_id, q, limit),
+      describeRooms: ({ q, limit }) =>
+        matching([room('arena:lobby')], ({ room_id: roomId }) => roomId, q, limit),
       describeSessions: ({ q }) => matching([], () => '', q),
     })
     const { rooms, silent } = await search.find('lobby', 10)

@@ -100,7 +100,7 @@ interface Open {
 const PATIENCE_MS = 1500
 const NUMBER_LENGTH = 16
 
-const channelOf = (node_id: string): string => `search:${node_id}`
+const channelOf = (nodeId: string): string => `search:${nodeId}`
 
 /**
  * Looks for rooms and sessions by any text in their names, ids and players, at every node at once. The store has no list of rooms to ask, and
@@ -118,8 +118,8 @@ export class ClusterSearch {
 
   /** Resolves when the other nodes can ask this one; rejects when the store cannot be reached. */
   async start(): Promise<void> {
-    const { bus, node_id } = this.#parts
-    this.#unsubscribe = await bus.subscribe(channelOf(node_id), (bytes) => this.#hear(bytes))
+    const { bus, node_id: nodeId } = this.#parts
+    this.#unsubscribe = await bus.subscribe(channelOf(nodeId), (bytes) => this.#hear(bytes))
   }
 
   /** Waits for no more answers, and gives none. */
@@ -131,25 +131,25 @@ export class ClusterSearch {
   /** What matches `q` anywhere, `limit` rooms and as many sessions at most. Resolves within 1.5 s; never rejects. */
   async find(q: string, limit: number): Promise<ClusterMatches> {
     const nodes = this.#parts.describeCluster().filter(({ alive }) => alive)
-    const others = nodes.filter(({ self }) => !self).map(({ node_id }) => node_id)
+    const others = nodes.filter(({ self }) => !self).map(({ node_id: nodeId }) => nodeId)
     const answers = new Map(await this.#ask(others, q, limit))
     answers.set(this.#parts.node_id, this.#look(q, limit))
     const found = { rooms: 0, sessions: 0 }
     const rooms: ClusterMatches['rooms'][number][] = []
     const sessions: ClusterMatches['sessions'][number][] = []
-    for (const [node_id, answer] of answers) {
-      const admin_url = nodes.find((node) => node.node_id === node_id)?.admin_url
-      const where = { node_id, ...(admin_url !== undefined && { admin_url }) }
+    for (const [nodeId, answer] of answers) {
+      const adminUrl = nodes.find((node) => node.node_id === nodeId)?.admin_url
+      const where = { node_id: nodeId, ...(adminUrl !== undefined && { admin_url: adminUrl }) }
       found.rooms += answer.found.rooms
       found.sessions += answer.found.sessions
       rooms.push(...answer.rooms.map((room) => ({ ...room, ...where })))
       sessions.push(...answer.sessions.map((session) => ({ ...session, ...where })))
     }
     return {
-      rooms: rooms.sort(byId(({ room_id }) => room_id)).slice(0, limit),
-      sessions: sessions.sort(byId(({ session_id }) => session_id)).slice(0, limit),
+      rooms: rooms.sort(byId(({ room_id: roomId }) => roomId)).slice(0, limit),
+      sessions: sessions.sort(byId(({ session_id: sessionId }) => sessionId)).slice(0, limit),
       found,
-      silent: others.filter((node_id) => !answers.has(node_id)),
+      silent: others.filter((nodeId) => !answers.has(nodeId)),
     }
   }
 
@@ -165,25 +165,36 @@ export class ClusterSearch {
     })
     const sessions = this.#parts.describeSessions({ q, limit, order: { by: 'session', descending: false } })
     return {
-      rooms: Array.from(rooms.items, ({ project_id, room_id, member_count, connected_count }) => ({
-        project_id,
-        room_id,
-        member_count,
-        connected_count,
-      })),
-      sessions: Array.from(sessions.items, ({ project_id, session_id, sub, rooms }) => ({
-        project_id,
-        session_id,
-        sub,
-        rooms: [...rooms],
-      })),
+      rooms: Array.from(
+        rooms.items,
+        ({
+          project_id: projectId,
+          room_id: roomId,
+          member_count: memberCount,
+          connected_count: connectedCount,
+        }) => ({
+          project_id: projectId,
+          room_id: roomId,
+          member_count: memberCount,
+          connected_count: connectedCount,
+        }),
+      ),
+      sessions: Array.from(
+        sessions.items,
+        ({ project_id: projectId, session_id: sessionId, sub, rooms }) => ({
+          project_id: projectId,
+          session_id: sessionId,
+          sub,
+          rooms: [...rooms],
+        }),
+      ),
       found: { rooms: rooms.found, sessions: sessions.found },
     }
   }
 
   /** The answers of those that gave one in time. */
   async #ask(others: readonly string[], q: string, limit: number): Promise<ReadonlyMap<string, NodeMatches>> {
-    const { node_id, clock, random } = this.#parts
+    const { node_id: nodeId, clock, random } = this.#parts
     const answers = new Map<string, NodeMatches>()
     if (others.length === 0) return answers
     const search = randomToken(random, NUMBER_LENGTH)
@@ -195,8 +206,8 @@ export class ClusterSearch {
       }
       this.#open.set(search, { waiting: new Set(others), answers, end })
       for (const other of others)
-        void this.#say(other, { kind: 'ask', search, from: node_id, q, limit }).then((is_heard) => {
-          if (!is_heard) this.#settle(search, other)
+        void this.#say(other, { kind: 'ask', search, from: nodeId, q, limit }).then((isHeard) => {
+          if (!isHeard) this.#settle(search, other)
         })
     })
     this.#open.delete(search)
@@ -204,15 +215,15 @@ export class ClusterSearch {
   }
 
   /** A node has answered, or will not. */
-  #settle(search: string, node_id: string, answer?: NodeMatches): void {
+  #settle(search: string, nodeId: string, answer?: NodeMatches): void {
     const open = this.#open.get(search)
-    if (!open?.waiting.delete(node_id)) return
-    if (answer) open.answers.set(node_id, answer)
+    if (!open?.waiting.delete(nodeId)) return
+    if (answer) open.answers.set(nodeId, answer)
     if (open.waiting.size === 0) open.end()
   }
 
   #hear(bytes: Uint8Array): void {
-    const { node_id, log } = this.#parts
+    const { node_id: nodeId, log } = this.#parts
     let message: SearchMessage
     try {
       message = decodeSearch(bytes)
@@ -226,7 +237,7 @@ export class ClusterSearch {
       void this.#say(from, {
         kind: 'answer',
         search,
-        from: node_id,
+        from: nodeId,
         ...this.#look(message.q, message.limit),
       })
   }

@@ -17,7 +17,7 @@ export interface ReadinessOptions {
   readonly others?: () => Reasons
   readonly clock: Clock
   /** How long the store may take to answer. */
-  readonly timeout_ms?: number
+  readonly timeoutMs?: number
 }
 
 const DRAINING: Reason = { code: 'draining', detail: 'the node is draining' }
@@ -28,13 +28,13 @@ const unavailable = (detail: string): Reason => ({ code: 'store_unavailable', de
  * one question, so that a store that hangs is not asked more and more.
  */
 export function readiness(options: ReadinessOptions): () => Promise<Reasons> {
-  const { clock, timeout_ms = 1000 } = options
+  const { clock, timeoutMs = 1000 } = options
   let asking: Promise<Reasons> | undefined
 
   const ask = (): Promise<Reasons> =>
     new Promise<Reasons>((resolve) => {
-      const cancel = clock.schedule(timeout_ms, () =>
-        resolve([unavailable(`the store did not answer within ${timeout_ms} ms`)]),
+      const cancel = clock.schedule(timeoutMs, () =>
+        resolve([unavailable(`the store did not answer within ${timeoutMs} ms`)]),
       )
       const settle = (reasons: Reasons): void => {
         cancel()

@@ -9,9 +9,9 @@ const metrics = () => registerMetrics(new Registry(), NODE_METRICS)
 
 /** A clock whose timers come late by `late_ms`. */
 class LateClock extends FakeClock {
-  late_ms = 0
-  override schedule(delay_ms: number, callback: () => void): () => void {
-    return super.schedule(delay_ms + this.late_ms, callback)
+  lateMs = 0
+  override schedule(delayMs: number, callback: () => void): () => void {
+    return super.schedule(delayMs + this.lateMs, callback)
   }
 }
 
@@ -21,13 +21,13 @@ describe('the load', () => {
     const delays: number[] = []
     const eventLoopDelay = { observe: (seconds: number) => void delays.push(seconds) }
     const meter = new LoadMeter(clock, { ...metrics(), eventLoopDelay })
-    clock.late_ms = 30
+    clock.lateMs = 30
     meter.start()
-    clock.late_ms = 5
+    clock.lateMs = 5
     clock.advance(1100)
     expect(meter.read().event_loop_delay_ms).toBe(30)
     expect(delays.slice(0, 2)).toEqual([0.03, 0.005])
-    clock.late_ms = 0
+    clock.lateMs = 0
     clock.advance(2000)
     expect(meter.read().event_loop_delay_ms).toBe(0)
   })

@@ -20,22 +20,22 @@ const INTERVAL_MS = 1000
 export class LoadMeter {
   readonly #clock: Clock
   readonly #metrics: Metrics<typeof NODE_METRICS>
-  #interval_start = 0
+  #intervalStart = 0
   #mark: EventLoopUtilization = performance.eventLoopUtilization()
   #utilisation = 0
-  #delay_ms = 0
-  #longest_ms = 0
+  #delayMs = 0
+  #longestMs = 0
   #cancel: (() => void) | undefined
 
   constructor(clock: Clock, metrics: Metrics<typeof NODE_METRICS>) {
     this.#clock = clock
     this.#metrics = metrics
-    metrics.eventLoopUtilisation.read(() => this.event_loop_utilisation)
+    metrics.eventLoopUtilisation.read(() => this.eventLoopUtilisation)
   }
 
   start(): void {
     if (this.#cancel) return
-    this.#interval_start = this.#clock.monotonic()
+    this.#intervalStart = this.#clock.monotonic()
     this.#mark = performance.eventLoopUtilization()
     this.#probe()
   }
@@ -46,15 +46,15 @@ export class LoadMeter {
   }
 
   /** Over the last whole interval. Reads no file, unlike the memory. */
-  get event_loop_utilisation(): number {
+  get eventLoopUtilisation(): number {
     return round(this.#utilisation, 3)
   }
 
   /** The load over the last whole interval. */
   read(): Load {
     return {
-      event_loop_utilisation: this.event_loop_utilisation,
-      event_loop_delay_ms: round(this.#delay_ms, 1),
+      event_loop_utilisation: this.eventLoopUtilisation,
+      event_loop_delay_ms: round(this.#delayMs, 1),
       rss_bytes: process.memoryUsage.rss(),
     }
   }
@@ -63,10 +63,10 @@ export class LoadMeter {
     const due = this.#clock.monotonic() + PROBE_MS
     this.#cancel = this.#clock.schedule(PROBE_MS, () => {
       const now = this.#clock.monotonic()
-      const late_ms = Math.max(0, now - due)
-      this.#metrics.eventLoopDelay.observe(late_ms / 1000)
-      this.#longest_ms = Math.max(this.#longest_ms, late_ms)
-      if (now - this.#interval_start >= INTERVAL_MS) this.#endInterval(now)
+      const lateMs = Math.max(0, now - due)
+      this.#metrics.eventLoopDelay.observe(lateMs / 1000)
+      this.#longestMs = Math.max(this.#longestMs, lateMs)
+      if (now - this.#intervalStart >= INTERVAL_MS) this.#endInterval(now)
       this.#probe()
     })
   }
@@ -75,9 +75,9 @@ export class LoadMeter {
     const mark = performance.eventLoopUtilization()
     this.#utilisation = performance.eventLoopUtilization(mark, this.#mark).utilization
     this.#mark = mark
-    this.#delay_ms = this.#longest_ms
-    this.#longest_ms = 0
-    this.#interval_start = now
+    this.#delayMs = this.#longestMs
+    this.#longestMs = 0
+    this.#intervalStart = now
   }
 }
 

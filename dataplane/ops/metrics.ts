@@ -11,5 +11,5 @@ const ALL = { ...GATEWAY_METRICS, ...ROOM_METRICS, ...CLUSTER_METRICS, ...NODE_M
 export type NodeMetrics = Metrics<typeof ALL>
 
 /** Registers the metrics of a node. Counters of `room_types`, those installed, are there from the start. */
-export const nodeMetrics = (registry: Registry, room_types: readonly string[] = []): NodeMetrics =>
-  registerMetrics(registry, ALL, { room_type: room_types })
+export const nodeMetrics = (registry: Registry, roomTypes: readonly string[] = []): NodeMetrics =>
+  registerMetrics(registry, ALL, { room_type: roomTypes })

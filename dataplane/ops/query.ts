@@ -65,14 +65,14 @@ export interface ProblemDetails {
 /** Answers with `application/problem+json`, in the same shape as the control API. */
 export function problem(c: Context, details: ProblemDetails): Response {
   const { status, code, title, detail, errors } = details
-  const request_id: unknown = c.get('request_id')
+  const requestId: unknown = c.get('request_id')
   const body = {
     type: `urn:roomful:problem:${code}`,
     title,
     status,
     code,
     detail,
-    request_id,
+    request_id: requestId,
     ...(errors && { errors }),
   }
   return c.json(body, status, { 'content-type': 'application/problem+json' })

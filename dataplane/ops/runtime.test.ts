@@ -29,16 +29,16 @@ describe('an answer in slices', () => {
     const { seen, response } = ask(200)
     let before = 0
     let most = 0
-    let going_on = true
+    let goingOn = true
     const others = (async () => {
-      while (going_on) {
+      while (goingOn) {
         await nextTurn()
         most = Math.max(most, seen.made - before)
         before = seen.made
       }
     })()
     const text = await (await response).text()
-    going_on = false
+    goingOn = false
     await others
     expect(text.length).toBe(200 * PIECE.length)
     expect(most).toBeGreaterThan(0)

@@ -65,7 +65,7 @@ const QUERY = v.pipe(
   FIELDS,
   v.forward(
     v.check(
-      ({ include_events, room_id }) => include_events !== '1' || room_id !== undefined,
+      ({ include_events: includeEvents, room_id: roomId }) => includeEvents !== '1' || roomId !== undefined,
       'needs a room_id: events are told of one room at a time',
     ),
     ['include_events'],
@@ -73,25 +73,33 @@ const QUERY = v.pipe(
 )
 
 /** Answers `GET /admin/runtime`: the node, the rooms that are asked for, and the sessions in them. `on_break`: as of `answerInSlices`. */
-export function runtime(c: Context, source: RuntimeSource, on_break: (error: unknown) => void): Response {
+export function runtime(c: Context, source: RuntimeSource, onBreak: (error: unknown) => void): Response {
   const parsed = v.safeParse(QUERY, c.req.query())
   if (!parsed.success) return notUnderstood(c, parsed.issues)
-  const { include_state, include_events, room_id, project_id, q, limit, members } = parsed.output
-  const { sort_rooms, sort_sessions } = parsed.output
+  const {
+    include_state: includeState,
+    include_events: includeEvents,
+    room_id: roomId,
+    project_id: projectId,
+    q,
+    limit,
+    members,
+  } = parsed.output
+  const { sort_rooms: sortRooms, sort_sessions: sortSessions } = parsed.output
   const which: Query = {
-    ...(room_id !== undefined && { room_id }),
-    ...(project_id !== undefined && { project_id }),
+    ...(roomId !== undefined && { room_id: roomId }),
+    ...(projectId !== undefined && { project_id: projectId }),
     ...(q !== undefined && { q }),
     ...(limit !== undefined && { limit }),
   }
   const rooms = source.describeRooms({
     ...which,
-    include_state: include_state === '1',
-    include_events: include_events === '1',
+    include_state: includeState === '1',
+    include_events: includeEvents === '1',
     ...(members !== undefined && { members }),
-    ...(sort_rooms && { order: sort_rooms }),
+    ...(sortRooms && { order: sortRooms }),
   })
-  const sessions = source.describeSessions({ ...which, ...(sort_sessions && { order: sort_sessions }) })
+  const sessions = source.describeSessions({ ...which, ...(sortSessions && { order: sortSessions }) })
   const answer: Runtime = {
     node: source.describeNode(),
     rooms: rooms.items,
@@ -99,7 +107,7 @@ export function runtime(c: Context, source: RuntimeSource, on_break: (error: unk
     found: { rooms: rooms.found, sessions: sessions.found },
     totals: { rooms: rooms.total, members: source.members(), sessions: sessions.total },
   }
-  return answerInSlices(c, piecesOf(answer), on_break)
+  return answerInSlices(c, piecesOf(answer), onBreak)
 }
 
 /** The answer as JSON, a room or a session at a time. */
@@ -130,7 +138,7 @@ const SLICE = 32_768
 export function answerInSlices(
   c: Context,
   pieces: Iterable<string>,
-  on_break: (error: unknown) => void,
+  onBreak: (error: unknown) => void,
 ): Response {
   const slices = slicesOf(pieces)
   const first = slices.next()
@@ -146,7 +154,7 @@ export function answerInSlices(
         if (next.done) controller.close()
         else controller.enqueue(encoder.encode(next.value))
       } catch (error) {
-        on_break(error)
+        onBreak(error)
         throw error
       }
     },

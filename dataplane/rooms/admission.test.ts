@@ -28,34 +28,34 @@ describe('joining', () => {
     expect(bob.errors).toMatchObject([{ code: 'invalid_options', message: expect.stringContaining('map:') }])
     expect(bench.host.size).toBe(0)
     const eve = await bench.join('strict', 'eve', { options: { map: 'desert' } })
-    expect(eve.in_room).toBe(true)
+    expect(eve.inRoom).toBe(true)
   })
 
   it('is refused where the room may not be made, and others who wait for it are not', async () => {
-    const bench = new RoomBench([counter()], { quota: { per_minute: 1 } })
+    const bench = new RoomBench([counter()], { quota: { perMinute: 1 } })
     await bench.join('counter', 'ann', { sub: 'ann' })
     const eager = bench.askToJoin('counter', 'eager', { sub: 'ann', key: 'b', ref: 7 })
     const bob = bench.askToJoin('counter', 'bob', { sub: 'bob', key: 'b' })
     await bench.settle()
     expect(eager.errors).toMatchObject([{ code: 'rate_limited', ref: 7 }])
     expect(bob.state).toEqual({ count: 0, seen: ['bob'] })
-    expect(await bench.join('counter', 'eager', { sub: 'ann', key: 'b' })).toMatchObject({ in_room: true })
+    expect(await bench.join('counter', 'eager', { sub: 'ann', key: 'b' })).toMatchObject({ inRoom: true })
   })
 
   it('is refused where the project may have no more rooms', async () => {
-    const bench = new RoomBench([counter()], { quota: { max_rooms: 1 } })
+    const bench = new RoomBench([counter()], { quota: { maxRooms: 1 } })
     const ann = await bench.join('counter', 'ann')
     const bob = await bench.join('counter', 'bob', { key: 'b' })
-    expect([ann.in_room, bob.in_room, bob.errors]).toMatchObject([true, false, [{ code: 'project_full' }]])
+    expect([ann.inRoom, bob.inRoom, bob.errors]).toMatchObject([true, false, [{ code: 'project_full' }]])
   })
 
   // The record of a room that ended stays for a while, and whoever had a seat there may ask for it.
   it('is refused there also if it comes while someone looks for a room that has ended', async () => {
-    const bench = new RoomBench([counter()], { quota: { max_rooms: 1 } })
+    const bench = new RoomBench([counter()], { quota: { maxRooms: 1 } })
     const ann = await bench.join('counter', 'ann')
     bench.send('counter', 'ann', { kind: 'leave', reason: 'left', ref: 9 })
     await bench.advance(60_000, 1000)
-    expect(await bench.join('counter', 'bob', { key: 'b' })).toMatchObject({ in_room: true })
+    expect(await bench.join('counter', 'bob', { key: 'b' })).toMatchObject({ inRoom: true })
     bench.attach('counter', ann)
     const eve = bench.askToJoin('counter', 'eve')
     await bench.settle()
@@ -64,13 +64,13 @@ describe('joining', () => {
   })
 
   it('is refused there also after a busy hour of the rooms that it has', async () => {
-    const bench = new RoomBench([counter()], { quota: { max_rooms: 1 } })
+    const bench = new RoomBench([counter()], { quota: { maxRooms: 1 } })
     await bench.join('counter', 'ann')
     for (let minute = 1; minute <= 60; minute++) {
       bench.message('counter', 'ann', 'inc', { by: 1 }, minute)
       await bench.advance(60_000, 30_000)
     }
-    expect(await bench.join('counter', 'bob', { key: 'b' })).toMatchObject({ in_room: false })
+    expect(await bench.join('counter', 'bob', { key: 'b' })).toMatchObject({ inRoom: false })
   })
 
   it('is refused where the room logic fails or refuses, and the room is not left behind', async () => {
@@ -80,7 +80,7 @@ describe('joining', () => {
         if (options.map === 'none') throw new Error('no such map')
         return { map: String(options.map) }
       },
-      on_join(state, _member, ctx) {
+      onJoin(state, _member, ctx) {
         if (state.map === 'closed') ctx.refuse('this map is closed')
       },
     })
@@ -100,13 +100,13 @@ describe('admit', () => {
   const gates: ((answer: string | undefined) => void)[] = []
   const guarded = defineRoom({
     type: 'guarded',
-    max_members: 2,
+    maxMembers: 2,
     create: () => ({ here: 0 }),
     admit: (_member, options) => {
       if (options.now) return options.now === 'yes' ? undefined : 'not today'
       return new Promise<string | undefined>((answer) => gates.push(answer))
     },
-    on_join(state) {
+    onJoin(state) {
       state.here++
     },
   })
@@ -131,17 +131,17 @@ describe('admit', () => {
     ])
     gates.shift()!(undefined)
     await bench.settle()
-    expect(ann.in_room).toBe(false)
+    expect(ann.inRoom).toBe(false)
   })
 
-  it('holds a place, so that joins at the same time respect max_members', async () => {
+  it('holds a place, so that joins at the same time respect maxMembers', async () => {
     const bench = new RoomBench([guarded])
     const [ann, bob, eve] = ['ann', 'bob', 'eve'].map((id) => bench.askToJoin('guarded', id))
     await bench.settle()
     expect(eve!.errors).toMatchObject([{ code: 'room_full' }])
     for (const gate of gates.splice(0)) gate(undefined)
     await bench.advance(100)
-    expect([ann!.in_room, bob!.in_room, eve!.in_room]).toEqual([true, true, false])
+    expect([ann!.inRoom, bob!.inRoom, eve!.inRoom]).toEqual([true, true, false])
     expect(bench.describe('guarded')?.state).toEqual({ here: 2 })
   })
 
@@ -150,18 +150,18 @@ describe('admit', () => {
     const ann = await bench.join('guarded', 'ann')
     const bob = await bench.join('guarded', 'bob', { options: { now: 'yes' } })
     await bench.advance(100)
-    expect([ann.in_room, bob.in_room]).toEqual([false, true])
+    expect([ann.inRoom, bob.inRoom]).toEqual([false, true])
     bench.send('guarded', 'ann', { kind: 'leave', reason: 'session_ended' })
     gates.shift()!(undefined)
     await bench.advance(100)
-    expect(ann.in_room).toBe(false)
+    expect(ann.inRoom).toBe(false)
     expect((await bench.join('guarded', 'eve', { options: { now: 'yes' } })).errors).toEqual([])
   })
 
   // The socket is lost while admit decides, and then its edge dies, so that nobody tells of the session's end. A seat taken without a
   // socket from the start was never looked at again: the member stayed, and so did the room.
   it('gives no seat for ever to a session that has gone meanwhile', async () => {
-    const bench = new RoomBench([guarded], { limits: { seat_ms: 2000 } })
+    const bench = new RoomBench([guarded], { limits: { seatMs: 2000 } })
     const ann = await bench.join('guarded', 'ann')
     bench.detach('guarded', ann)
     gates.shift()!(undefined)
@@ -180,10 +180,10 @@ describe('leaving', () => {
     bench.message('counter', 'bob', 'inc', { by: 2 }, 1)
     bench.send('counter', 'bob', { kind: 'leave', reason: 'left', ref: 7 })
     await bench.settle()
-    expect([bob.acked, bob.heard.at(-1), bob.in_room]).toEqual([1, 'left 7', false])
+    expect([bob.acked, bob.heard.at(-1), bob.inRoom]).toEqual([1, 'left 7', false])
     expect(ann.state).toEqual({ count: 2, seen: ['ann'] })
     expect(ann.heard.slice(-2)).toEqual(['bye 1', '-bob left'])
-    expect(ann.members.map(({ member_id }) => member_id)).toEqual(['ann'])
+    expect(ann.members.map(({ member_id: memberId }) => memberId)).toEqual(['ann'])
     bench.message('counter', 'bob', 'inc', { by: 2 }, 2)
     expect(bob.errors).toMatchObject([{ code: 'no_seat' }])
   })
@@ -195,7 +195,7 @@ describe('leaving', () => {
     bench.message('counter', 'ann', 'out', { who: 'bob' })
     await bench.settle()
     expect(bob.heard.slice(-2)).toEqual(['you_are_out null', '-bob kicked'])
-    expect([bob.in_room, bob.faults]).toEqual([false, []])
+    expect([bob.inRoom, bob.faults]).toEqual([false, []])
     expect([ann.heard.at(-1), ann.faults]).toEqual(['-bob kicked', []])
   })
 
@@ -252,7 +252,7 @@ describe('leaving', () => {
     await bench.join('counter', 'bob')
     await bench.advance(60_000, 1000)
     expect(bench.host.size).toBe(1)
-    expect(ann.in_room).toBe(false)
+    expect(ann.inRoom).toBe(false)
   })
 })
 

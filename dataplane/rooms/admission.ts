@@ -16,7 +16,7 @@ import type { StuckTurns } from './stuck-turns.ts'
 /** What doors are made of. */
 export interface DoorsParts {
   readonly environment: RoomEnvironment
-  readonly room_id: string
+  readonly roomId: string
   readonly log: RoomLog
   readonly logic: Logic
   readonly seats: Seats
@@ -30,9 +30,9 @@ export interface DoorsParts {
   /** Runs something that came by itself, now or when the room may act again. */
   readonly act: (run: () => void) => void
   /** Nobody is about to come in any more who was. */
-  readonly on_empty: () => void
+  readonly onEmpty: () => void
   /** A join that the room cannot take any more, because it ends. */
-  readonly on_late: (request: JoinRequest) => void
+  readonly onLate: (request: JoinRequest) => void
 }
 
 type Kind<K extends ToOwner['kind']> = Extract<ToOwner, { kind: K }>
@@ -51,9 +51,9 @@ export class Doors {
   constructor(parts: DoorsParts) {
     this.#parts = parts
     const { clock, limits, scheduler, turns } = parts.environment
-    this.#admissions = new Admissions(clock, limits.admit_ms, turns)
+    this.#admissions = new Admissions(clock, limits.admitMs, turns)
     this.#expiry = scheduler.timer(() => this.#expireSeats())
-    if (parts.seats.size > 0) this.#expiry.at(clock.monotonic() + limits.seat_ms)
+    if (parts.seats.size > 0) this.#expiry.at(clock.monotonic() + limits.seatMs)
   }
 
   /** Whether nobody is in the room or about to be. */
@@ -70,16 +70,16 @@ export class Doors {
 
   /** The room is no longer here; `end` says how that came. */
   ended(end: string): void {
-    for (const member_id of this.#spans.keys()) this.#endSpan(member_id, end)
+    for (const memberId of this.#spans.keys()) this.#endSpan(memberId, end)
   }
 
   join(request: JoinRequest): void {
-    const { logic, seats, replies, stuck, room_id } = this.#parts
+    const { logic, seats, replies, stuck, roomId } = this.#parts
     const { definition } = logic
     const running = this.#admissions.ofSession(request.session_id)
     if (running) {
       if (running.ref !== request.ref)
-        replies.refuse(request, 'already_joined', `the session is joining ${room_id} already`)
+        replies.refuse(request, 'already_joined', `the session is joining ${roomId} already`)
       return
     }
     const seated = seats.ofSession(request.session_id)
@@ -90,37 +90,38 @@ export class Doors {
       return
     }
     const options = this.#during('options', request, () => parseOptions(definition, request.options))
-    const full = seats.size + this.#admissions.size >= definition.max_members
+    const full = seats.size + this.#admissions.size >= definition.maxMembers
     if (this.#closed) this.#late(request)
     else if (!options.ok && options.cause !== undefined)
       this.#failed(request, 'the validator of the options', options.cause)
     else if (!options.ok) this.#refuse(request, 'invalid_options', options.message)
-    else if (full) this.#refuse(request, 'room_full', `${room_id} has its ${definition.max_members} members`)
+    else if (full) this.#refuse(request, 'room_full', `${roomId} has its ${definition.maxMembers} members`)
     else if (definition.admit) this.#admit(request, options.value)
     else this.#seat(request, options.value)
   }
 
   leave(message: Kind<'leave'>, from: string): void {
-    const { seats, play, replies, on_empty } = this.#parts
-    const { member_id, reason, ref } = message
-    const seat = seats.get(member_id)
+    const { seats, play, replies, onEmpty } = this.#parts
+    const { member_id: memberId, reason, ref } = message
+    const seat = seats.get(memberId)
     if (seat) {
       // A session that went on at another edge ends there only.
       if (reason !== 'session_ended' || seat.isServedBy(from)) play.part(seat, reason, ref)
       return
     }
-    const request = this.#admissions.cancel(member_id)
-    if (request) this.#endSpan(member_id, reason)
-    if (!request && !seats.recipient(member_id)) replies.noSeat(from, message)
+    const request = this.#admissions.cancel(memberId)
+    if (request) this.#endSpan(memberId, reason)
+    if (!request && !seats.recipient(memberId)) replies.noSeat(from, message)
     // Its join was under way, or it is being sent away at this moment.
-    else if (ref !== undefined) replies.send(request?.edge ?? from, { kind: 'left', member_id, ref })
-    on_empty()
+    else if (ref !== undefined)
+      replies.send(request?.edge ?? from, { kind: 'left', member_id: memberId, ref })
+    onEmpty()
   }
 
-  detach({ member_id }: Kind<'detach'>, from: string): void {
+  detach({ member_id: memberId }: Kind<'detach'>, from: string): void {
     const { seats, act } = this.#parts
-    if (seats.get(member_id)) this.#detachSeat(member_id, from)
-    else this.#admissions.wait(member_id, 'detach', () => act(() => this.#detachSeat(member_id, from)))
+    if (seats.get(memberId)) this.#detachSeat(memberId, from)
+    else this.#admissions.wait(memberId, 'detach', () => act(() => this.#detachSeat(memberId, from)))
   }
 
   /** An edge is gone, and the sockets it held with it: its members wait to be resumed elsewhere. */
@@ -130,11 +131,11 @@ export class Doors {
 
   attach(message: Kind<'attach'>): void {
     const { seats, replies, act } = this.#parts
-    const { member_id, edge, codec, turn } = message
-    const seat = seats.recipient(member_id)
+    const { member_id: memberId, edge, codec, turn } = message
+    const seat = seats.recipient(memberId)
     if (!seat) {
-      if (!this.#admissions.wait(member_id, 'attach', () => act(() => this.attach(message))))
-        replies.noSeat(edge, { member_id })
+      if (!this.#admissions.wait(memberId, 'attach', () => act(() => this.attach(message))))
+        replies.noSeat(edge, { member_id: memberId })
       return
     }
     // The session went on at another edge.
@@ -142,31 +143,31 @@ export class Doors {
     seat.turn = turn
     seats.attach(seat, edge, codec)
     // Whoever is being sent away is told that soon.
-    if (!seats.get(member_id)) return
+    if (!seats.get(memberId)) return
     if (seat.settled) this.#attached(seat, message)
-    else this.#early.set(member_id, message)
+    else this.#early.set(memberId, message)
   }
 
-  resync({ member_id, reason }: Kind<'resync'>, from: string): void {
+  resync({ member_id: memberId, reason }: Kind<'resync'>, from: string): void {
     const { environment, logic, seats, stream, replies } = this.#parts
-    const seat = seats.get(member_id)
+    const seat = seats.get(memberId)
     if (!seat) {
-      if (!seats.recipient(member_id)) replies.noSeat(from, { member_id })
+      if (!seats.recipient(memberId)) replies.noSeat(from, { member_id: memberId })
       return
     }
     // Its snapshot is under way, and newer than anything that could be sent now.
     if (!seat.settled) return
     environment.metrics.resyncs.inc({ room_type: logic.definition.type, reason })
     const { codec, edge } = seat
-    const state = { [codec]: stream.catch_up.resync(codec) }
-    replies.send(edge, { kind: 'state', member_id, seq: stream.delivered.seq, state })
+    const state = { [codec]: stream.catchUp.resync(codec) }
+    replies.send(edge, { kind: 'state', member_id: memberId, seq: stream.delivered.seq, state })
   }
 
   /** A flush is delivered: whoever attached before its join was can be answered. */
   delivered(): void {
-    for (const member_id of this.#spans.keys()) {
-      const result = this.#resultOf(member_id)
-      if (result !== undefined) this.#endSpan(member_id, result)
+    for (const memberId of this.#spans.keys()) {
+      const result = this.#resultOf(memberId)
+      if (result !== undefined) this.#endSpan(memberId, result)
     }
     if (this.#early.size === 0) return
     const early = [...this.#early.values()]
@@ -175,38 +176,38 @@ export class Doors {
   }
 
   /** Unless the session is at another edge by now. */
-  #detachSeat(member_id: string, from: string): void {
+  #detachSeat(memberId: string, from: string): void {
     const { environment, seats } = this.#parts
-    const seat = seats.get(member_id)
+    const seat = seats.get(memberId)
     if (seat?.edge !== from) return
-    this.#early.delete(member_id)
+    this.#early.delete(memberId)
     const now = environment.clock.monotonic()
     seats.detach(seat, now)
-    if (!this.#expiry.waiting) this.#expiry.at(now + environment.limits.seat_ms)
+    if (!this.#expiry.waiting) this.#expiry.at(now + environment.limits.seatMs)
   }
 
   #attached(seat: Seat, attach: Kind<'attach'>): void {
     const { environment, logic, stream, replies } = this.#parts
-    const { member_id, ask, edge, codec, epoch, seq, settled = 0 } = attach
+    const { member_id: memberId, ask, edge, codec, epoch, seq, settled = 0 } = attach
     seat.settle(settled)
     seat.expectAgain()
-    const missed = stream.catch_up.replay(seat, { epoch, seq })
+    const missed = stream.catchUp.replay(seat, { epoch, seq })
     if (!missed) environment.metrics.resyncs.inc({ room_type: logic.definition.type, reason: 'resume' })
     replies.send(edge, {
       kind: 'attached',
-      member_id,
+      member_id: memberId,
       ask,
       seq: stream.delivered.seq,
       resumed: missed !== undefined,
-      frames: missed ?? [{ [codec]: stream.catch_up.resync(codec) }],
-      ...(seat.committed_ref > 0 && seat.ackable ? { ack: seat.committed_ref } : {}),
-      refused: seat.outcomes.refusedBetween(0, seat.last_ref),
+      frames: missed ?? [{ [codec]: stream.catchUp.resync(codec) }],
+      ...(seat.committedRef > 0 && seat.ackable ? { ack: seat.committedRef } : {}),
+      refused: seat.outcomes.refusedBetween(0, seat.lastRef),
     })
   }
 
   /** A session that has a seat asks for one. False: the seat was one that nobody knew of any more, and is free again. */
   #rejoin(seat: Seat, request: JoinRequest): boolean {
-    const { seats, stream, play, replies, room_id } = this.#parts
+    const { seats, stream, play, replies, roomId } = this.#parts
     // The session went on at another edge, and asks there for what it wants.
     if (request.turn < seat.turn) return true
     if (request.member_id !== seat.member.member_id) {
@@ -214,21 +215,21 @@ export class Doors {
       play.part(seat, 'session_ended')
       return false
     }
-    if (request.ref !== seat.join_ref) {
-      replies.refuse(request, 'already_joined', `the session is in ${room_id} already`)
+    if (request.ref !== seat.joinRef) {
+      replies.refuse(request, 'already_joined', `the session is in ${roomId} already`)
       return true
     }
     seats.attach(seat, request.edge, request.codec)
-    if (seat.settled) stream.catch_up.joinAgain(seat)
+    if (seat.settled) stream.catchUp.joinAgain(seat)
     return true
   }
 
   /** What became of a join, as far as its member has heard. */
-  #resultOf(member_id: string): string | undefined {
+  #resultOf(memberId: string): string | undefined {
     const { seats } = this.#parts
-    const seat = seats.get(member_id)
+    const seat = seats.get(memberId)
     if (seat) return seat.settled ? 'joined' : undefined
-    return this.#admissions.has(member_id) || seats.recipient(member_id) ? undefined : 'left'
+    return this.#admissions.has(memberId) || seats.recipient(memberId) ? undefined : 'left'
   }
 
   #refuse(request: JoinRequest, code: ErrorCode, message: string): void {
@@ -237,9 +238,9 @@ export class Doors {
   }
 
   /** Room logic looks at a join. */
-  #during<T>(hook: TurnHook, { session_id, ref }: JoinRequest, look: () => T): T {
+  #during<T>(hook: TurnHook, { session_id: sessionId, ref }: JoinRequest, look: () => T): T {
     const { environment, room } = this.#parts
-    environment.turns.begin(room, hook, session_id, ref, '')
+    environment.turns.begin(room, hook, sessionId, ref, '')
     try {
       return look()
     } finally {
@@ -255,15 +256,15 @@ export class Doors {
 
   #late(request: JoinRequest): void {
     this.#endSpan(request.member_id, 'late')
-    this.#parts.on_late(request)
+    this.#parts.onLate(request)
   }
 
   #admit(request: JoinRequest, options: unknown): void {
     this.#beginPart(request.member_id, 'room.admit')
-    const { environment, logic, seats, log, room_id, act } = this.#parts
+    const { environment, logic, seats, log, roomId, act } = this.#parts
     const member = Object.freeze({ member_id: request.member_id, sub: request.sub })
     const now = environment.clock.now()
-    const ctx = { room_id, now, members: seats.members, state: logic.state as never, log }
+    const ctx = { roomId, now, members: seats.members, state: logic.state as never, log }
     this.#during('admit', request, () =>
       this.#admissions.ask(logic.definition, request, member, options, ctx, (verdict) =>
         act(() => this.#admitted(request, options, verdict)),
@@ -272,29 +273,29 @@ export class Doors {
   }
 
   #admitted(request: JoinRequest, options: unknown, verdict: Verdict): void {
-    const { on_empty } = this.#parts
+    const { onEmpty } = this.#parts
     if (this.#closed) this.#late(request)
     else if (verdict.admitted) this.#seat(request, options)
     else {
       if ('why' in verdict) this.#refuse(request, 'join_refused', verdict.why)
       else this.#failed(request, 'admit', verdict.failure)
-      on_empty()
+      onEmpty()
     }
   }
 
   #seat(request: JoinRequest, options: unknown): void {
-    const { environment, play, on_empty } = this.#parts
+    const { environment, play, onEmpty } = this.#parts
     this.#beginPart(request.member_id, 'room.commit')
-    const { member_id, sub, session_id, ref, edge, codec, turn } = request
-    const member = Object.freeze({ member_id, sub })
+    const { member_id: memberId, sub, session_id: sessionId, ref, edge, codec, turn } = request
+    const member = Object.freeze({ member_id: memberId, sub })
     const seat = new Seat(
-      { member, session_id, join_ref: ref, edge, codec, last_ref: 0, refused: [], forgotten: 0 },
+      { member, sessionId, joinRef: ref, edge, codec, lastRef: 0, refused: [], forgotten: 0 },
       environment.limits.outcomes,
     )
     seat.turn = turn
-    const refused = this.#during('on_join', request, () => play.join(seat, options))
+    const refused = this.#during('onJoin', request, () => play.join(seat, options))
     if (refused) this.#refuse(request, refused.code, refused.message)
-    on_empty()
+    onEmpty()
   }
 
   /** A join has reached the room; it has a span where its edge records it, which is never while traces are off. */
@@ -315,17 +316,17 @@ export class Doors {
   }
 
   /** A join goes on with its next part. */
-  #beginPart(member_id: string, name: 'room.admit' | 'room.commit'): void {
-    const spans = this.#spans.get(member_id)
+  #beginPart(memberId: string, name: 'room.admit' | 'room.commit'): void {
+    const spans = this.#spans.get(memberId)
     if (!spans) return
     spans.part?.end()
     spans.part = this.#parts.environment.tracer.span(name, { parent: spans.whole })
   }
 
   /** A join is over for the room, if it was under way; `result` is one word. */
-  #endSpan(member_id: string, result: string): void {
-    const { whole, part } = this.#spans.get(member_id) ?? {}
-    this.#spans.delete(member_id)
+  #endSpan(memberId: string, result: string): void {
+    const { whole, part } = this.#spans.get(memberId) ?? {}
+    this.#spans.delete(memberId)
     part?.end()
     whole?.set({ 'roomful.result': result })
     whole?.end()
@@ -339,9 +340,9 @@ export class Doors {
       if (this.#closed) return
       let earliest = Number.POSITIVE_INFINITY
       for (const seat of [...seats]) {
-        if (seat.detached_at === undefined) continue
-        const ends_at = seat.detached_at + limits.seat_ms
-        if (ends_at > clock.monotonic()) earliest = Math.min(earliest, ends_at)
+        if (seat.detachedAt === undefined) continue
+        const endsAt = seat.detachedAt + limits.seatMs
+        if (endsAt > clock.monotonic()) earliest = Math.min(earliest, endsAt)
         else play.part(seat, 'session_ended')
       }
       if (earliest < Number.POSITIVE_INFINITY) this.#expiry.at(earliest)
@@ -368,13 +369,13 @@ const ADMITTED: Verdict = { admitted: true }
 /** The joins of one room that are being admitted. Each holds a place, so that a full room stays a full room. */
 export class Admissions {
   readonly #clock: Clock
-  readonly #timeout_ms: number
+  readonly #timeoutMs: number
   readonly #turns: Pick<Turns, 'awaits'>
   readonly #running = new Map<string, Running>()
 
-  constructor(clock: Clock, timeout_ms: number, turns: Pick<Turns, 'awaits'>) {
+  constructor(clock: Clock, timeoutMs: number, turns: Pick<Turns, 'awaits'>) {
     this.#clock = clock
-    this.#timeout_ms = timeout_ms
+    this.#timeoutMs = timeoutMs
     this.#turns = turns
   }
 
@@ -383,14 +384,14 @@ export class Admissions {
   }
 
   /** The running join of a session. */
-  ofSession(session_id: string): JoinRequest | undefined {
-    for (const { request } of this.#running.values()) if (request.session_id === session_id) return request
+  ofSession(sessionId: string): JoinRequest | undefined {
+    for (const { request } of this.#running.values()) if (request.session_id === sessionId) return request
     return undefined
   }
 
   /** Whether the join of this member is running. */
-  has(member_id: string): boolean {
-    return this.#running.has(member_id)
+  has(memberId: string): boolean {
+    return this.#running.has(memberId)
   }
 
   /** Asks `admit`; `settled` is called once, in this turn when there is nothing to wait for, and never after `cancel`. */
@@ -417,8 +418,8 @@ export class Admissions {
     const running: Running = {
       request,
       waiting: new Map(),
-      cancelTimeout: this.#clock.schedule(this.#timeout_ms, () =>
-        settle(refused(`the room did not decide within ${this.#timeout_ms / 1000} seconds: try again`)),
+      cancelTimeout: this.#clock.schedule(this.#timeoutMs, () =>
+        settle(refused(`the room did not decide within ${this.#timeoutMs / 1000} seconds: try again`)),
       ),
     }
     this.#running.set(request.member_id, running)
@@ -430,24 +431,24 @@ export class Admissions {
   }
 
   /** Makes something of this member wait for its join, in the place of an earlier one of its kind; false when no join is running. */
-  wait(member_id: string, kind: 'attach' | 'detach', then: () => void): boolean {
-    const running = this.#running.get(member_id)
+  wait(memberId: string, kind: 'attach' | 'detach', then: () => void): boolean {
+    const running = this.#running.get(memberId)
     running?.waiting.delete(kind)
     running?.waiting.set(kind, then)
     return running !== undefined
   }
 
   /** The join is not wanted any more; false when none is running. */
-  cancel(member_id: string): JoinRequest | undefined {
-    const running = this.#running.get(member_id)
+  cancel(memberId: string): JoinRequest | undefined {
+    const running = this.#running.get(memberId)
     running?.cancelTimeout()
-    this.#running.delete(member_id)
+    this.#running.delete(memberId)
     return running?.request
   }
 
   /** Ends all of them without a verdict. */
   cancelAll(): readonly JoinRequest[] {
-    return [...this.#running.keys()].flatMap((member_id) => this.cancel(member_id) ?? [])
+    return [...this.#running.keys()].flatMap((memberId) => this.cancel(memberId) ?? [])
   }
 }
 

@@ -22,7 +22,7 @@ const board = defineRoom({
   messages: { put: { data: v.any() }, tell: { data: v.nullable(v.string()) } },
   sync: { rate: 0 },
   create: (): { cells: Json[]; last: Json } => ({ cells: [], last: null }),
-  on_message(state, { type, data }, ctx) {
+  onMessage(state, { type, data }, ctx) {
     if (type === 'put') {
       state.cells.push(data)
       state.last = data
@@ -44,7 +44,7 @@ let stands: Pick<TestMember, 'epoch' | 'seq' | 'state' | 'checksum'>
 // for one, joins, leaves, acks and refusals.
 beforeAll(async () => {
   const clock = new FakeClock()
-  const bench = new RoomBench([board], { clock, limits: { journal_entries: 7 } })
+  const bench = new RoomBench([board], { clock, limits: { journalEntries: 7 } })
   const ann = await bench.join('board', 'ann', { codec: 'roomful.v1.json', sub: 'ann of the board' })
   await bench.join('board', 'bob')
   bench.detach('board', ann)
@@ -94,16 +94,16 @@ async function stored({ snapshot, journal }: Record): Promise<{ store: Store; cl
   await store.rooms.snapshot(ROOM, { ...fence, version: version++ }, snapshot, LONG_MS)
   for (const entry of journal)
     await store.rooms.commit(ROOM, { ...fence, version: version++ }, entry, LONG_MS)
-  await store.rooms.release(ROOM, { ...fence, version }, { forget: false, ttl_ms: LONG_MS })
+  await store.rooms.release(ROOM, { ...fence, version }, { forget: false, ttlMs: LONG_MS })
   return { store, clock }
 }
 
 /** What comes of a room with this record: `ann` comes back to it, `dan` joins it, and somebody plays next door. */
 async function opened(record: Record) {
   const { store, clock } = await stored(record)
-  const bench = new RoomBench([board, counting('journal')], { store, clock, node_id: 'node_b' })
+  const bench = new RoomBench([board, counting('journal')], { store, clock, nodeId: 'node_b' })
   const eve = await bench.join('counter', 'eve')
-  const ann = Object.assign(new TestMember('ann', 'roomful.v1.json'), stands, { in_room: true, room: ROOM })
+  const ann = Object.assign(new TestMember('ann', 'roomful.v1.json'), stands, { inRoom: true, room: ROOM })
   bench.members.set('ann', ann)
   bench.attach('board', ann)
   const dan = await bench.join('board', 'dan')
@@ -111,10 +111,10 @@ async function opened(record: Record) {
   bench.message('counter', 'eve', 'inc', null, 1)
   await bench.settle()
   expect([eve.state, eve.faults]).toEqual([{ count: 1 }, []])
-  const { state, members, heard, faults, errors, in_room } = ann
+  const { state, members, heard, faults, errors, inRoom } = ann
   const outcome = {
-    ann: { state, members, heard, faults, errors, in_room },
-    dan: { state: dan.state, members: dan.members, errors: dan.errors, in_room: dan.in_room },
+    ann: { state, members, heard, faults, errors, in_room: inRoom },
+    dan: { state: dan.state, members: dan.members, errors: dan.errors, in_room: dan.inRoom },
   }
   return { bench, dan, outcome, quarantined: bench.counts['quarantined damaged'] ?? 0 }
 }
@@ -201,7 +201,7 @@ describe('a damaged record', () => {
   it('that cannot be put aside, since the store does not answer, stays where it is, and its room is refused', async () => {
     const damaged = withPart(0, sound.snapshot.slice(0, 20))
     const { store, clock } = await stored(damaged)
-    const bench = new RoomBench([board], { store, clock, node_id: 'node_b' })
+    const bench = new RoomBench([board], { store, clock, nodeId: 'node_b' })
     bench.store.mood = 'deaf'
     const dan = await bench.join('board', 'dan')
     expect(dan.errors).toMatchObject([{ code: 'room_unavailable' }])
@@ -237,7 +237,7 @@ describe('a record of a newer version', () => {
         },
       }),
     )
-    const bench = new RoomBench([board], { store, clock, node_id: 'node_b', log })
+    const bench = new RoomBench([board], { store, clock, nodeId: 'node_b', log })
     for (const name of ['dan', 'fay']) {
       const member = await bench.join('board', name)
       expect(member.errors).toMatchObject([

@@ -20,7 +20,7 @@ const typed = defineRoom({
   type: 'typed',
   options: v.object({ map: v.optional(v.string(), 'desert') }),
   messages: {
-    move: { data: v.object({ x: v.number() }), rate: { per_second: 2.5 } },
+    move: { data: v.object({ x: v.number() }), rate: { perSecond: 2.5 } },
     say: { data: v.object({ text: v.optional(v.string(), '…') }) },
   },
   events: { hit: v.object({ by: v.string(), hp: v.optional(v.number(), 100) }) },
@@ -35,7 +35,7 @@ const typed = defineRoom({
     expectTypeOf(ctx.state.players).toExtend<object>()
     return options.map === 'closed' ? 'this map is closed' : undefined
   },
-  on_message(state, input, ctx) {
+  onMessage(state, input, ctx) {
     state.players.a = { x: 1 }
     if (input.type === 'move') {
       expectTypeOf(input.data).toEqualTypeOf<{ x: number }>()
@@ -63,7 +63,7 @@ const typed = defineRoom({
 const untyped = defineRoom({
   type: 'untyped',
   create: () => ({ count: 0 }),
-  on_join(state, _member, ctx) {
+  onJoin(state, _member, ctx) {
     state.count++
     ctx.emit('anything', { at: ctx.now })
   },
@@ -75,7 +75,7 @@ describe('defineRoom', () => {
       type: 'loose',
       messages: { put: { data: v.object({ value: v.any() }) } },
       create: (): { cells: Record<string, Json>; any: Json } => ({ cells: {}, any: null }),
-      on_message(state, { data }) {
+      onMessage(state, { data }) {
         state.cells.a = data.value
         state.any = [state.cells.a ?? null, { b: 1 }]
       },
@@ -102,18 +102,18 @@ describe('defineRoom', () => {
       messages: { a: { data: v.null() } },
       create: () => ({ count: 0 }),
       // @ts-expect-error the state has a count, which is a number
-      on_message: () => ({ state: { count: 'many' } }),
+      onMessage: () => ({ state: { count: 'many' } }),
     })
   })
 
   it('fills in defaults and freezes', () => {
     expect(untyped).toMatchObject({
-      max_members: Number.POSITIVE_INFINITY,
+      maxMembers: Number.POSITIVE_INFINITY,
       sync: { rate: 20 },
       durability: 'journal',
-      idle_seconds: 30,
+      idleSeconds: 30,
     })
-    expect(typed.messages.move?.rate).toEqual({ per_second: 2.5, burst: 3 })
+    expect(typed.messages.move?.rate).toEqual({ perSecond: 2.5, burst: 3 })
     expect(Object.isFrozen(typed)).toBe(true)
   })
 
@@ -128,28 +128,28 @@ describe('defineRoom', () => {
     ['an unknown field', { on_mesage: () => {} }, /on_mesage is no field of a room/],
     ['no create', { create: undefined }, /create is undefined; it must be a function/],
     ['a negative sync rate', { sync: { rate: -1 } }, /sync is \{"rate":-1\}; it must be/],
-    ['a tick rate of 0', { tick: { rate: 0 }, on_tick: () => {} }, /tick is \{"rate":0\}/],
-    ['an absurd tick rate', { tick: { rate: 1e6 }, on_tick: () => {} }, /at most 240 calls/],
-    ['a tick without handler', { tick: { rate: 1 } }, /tick needs an on_tick/],
-    ['a handler without tick', { on_tick: () => {} }, /on_tick needs tick/],
+    ['a tick rate of 0', { tick: { rate: 0 }, onTick: () => {} }, /tick is \{"rate":0\}/],
+    ['an absurd tick rate', { tick: { rate: 1e6 }, onTick: () => {} }, /at most 240 calls/],
+    ['a tick without handler', { tick: { rate: 1 } }, /tick needs an onTick/],
+    ['a handler without tick', { onTick: () => {} }, /onTick needs tick/],
     ['a durability there is not', { durability: 'disk' }, /durability is "disk"; it must be journal/],
-    ['no seats', { max_members: 0 }, /max_members is 0/],
-    ['negative idleness', { idle_seconds: -3 }, /idle_seconds is -3/],
-    ['an async handler', { on_join: async () => {} }, /on_join is async; handlers are synchronous turns/],
-    ['messages nobody handles', { messages: { a: { data: v.null() } } }, /need an on_message/],
+    ['no seats', { maxMembers: 0 }, /maxMembers is 0/],
+    ['negative idleness', { idleSeconds: -3 }, /idleSeconds is -3/],
+    ['an async handler', { onJoin: async () => {} }, /onJoin is async; handlers are synchronous turns/],
+    ['messages nobody handles', { messages: { a: { data: v.null() } } }, /need an onMessage/],
     [
       'a message without validator',
-      { messages: { move: { data: {} } }, on_message: () => {} },
+      { messages: { move: { data: {} } }, onMessage: () => {} },
       /messages\.move\.data is no validator/,
     ],
     [
       'a rate of nothing',
-      { messages: { move: { data: v.null(), rate: { per_second: 0, burst: 0 } } }, on_message: () => {} },
-      /per_second is 0; .*burst is 0/,
+      { messages: { move: { data: v.null(), rate: { perSecond: 0, burst: 0 } } }, onMessage: () => {} },
+      /perSecond is 0; .*burst is 0/,
     ],
     [
       'a message that poses as a task outcome',
-      { messages: { a: { data: v.null() } }, tasks: { a: v.null() }, on_message: () => {} },
+      { messages: { a: { data: v.null() } }, tasks: { a: v.null() }, onMessage: () => {} },
       /a is in both messages and tasks/,
     ],
   ]

@@ -11,9 +11,9 @@ export const ROOM: unique symbol = Symbol.for('roomful.room') as never
 /** When and how a room's updates reach the store. */
 export type Durability = 'journal' | 'snapshot' | 'none'
 
-/** How often one member may send one message type: `per_second` in the long run, `burst` at once (default: one second's worth). */
+/** How often one member may send one message type: `perSecond` in the long run, `burst` at once (default: one second's worth). */
 export interface Rate {
-  readonly per_second: number
+  readonly perSecond: number
   readonly burst?: number
 }
 
@@ -49,7 +49,7 @@ export type TaskOutcome<T> =
   | { readonly ok: true; readonly value: T }
   | { readonly ok: false; readonly error: string }
 
-/** What `on_message` is called with: a member's message, or the outcome of a task, which has no member. Narrow it by `type`. */
+/** What `onMessage` is called with: a member's message, or the outcome of a task, which has no member. Narrow it by `type`. */
 export type RoomInput<Messages extends MessageSpecs, Tasks extends Schemas> =
   | {
       [K in Names<Messages>]: {
@@ -95,19 +95,19 @@ export interface RoomLog {
 /** What a handler can do besides changing the state. Everything takes effect only when the handler returns normally. */
 export interface RoomContext<Events extends Schemas = Schemas, Tasks extends Schemas = Schemas> {
   /** `type:key`. */
-  readonly room_id: string
+  readonly roomId: string
   /** When this turn began: milliseconds since 1970. */
   readonly now: number
-  /** Everybody in the room, in the order they joined. In `on_join` the newcomer is among them, in `on_leave` the leaver is not. */
+  /** Everybody in the room, in the order they joined. In `onJoin` the newcomer is among them, in `onLeave` the leaver is not. */
   readonly members: readonly Member[]
   readonly log: RoomLog
   /** A number in [0, 1). */
   random(): number
   /** Sends an event with this flush, to everybody or only to the members named by `to`. */
   emit<K extends Names<Events>>(name: K, data: EventData<Events, K>, to?: Recipients): void
-  /** Ends the room: everybody gets `room.left` with reason `closed`, then `on_dispose` runs. `on_leave` does not. */
+  /** Ends the room: everybody gets `room.left` with reason `closed`, then `onDispose` runs. `onLeave` does not. */
   close(): void
-  /** Removes a member: `on_leave` runs, and the member gets `room.left` with reason `kicked`. */
+  /** Removes a member: `onLeave` runs, and the member gets `room.left` with reason `kicked`. */
   kick(member: string | Member): void
   /**
    * Slow work: its outcome arrives as a message of the room itself, `{ type, data: { ok, value } | { ok, error }, member: null }`. It
@@ -123,7 +123,7 @@ export interface RoomContext<Events extends Schemas = Schemas, Tasks extends Sch
 
 /** What `admit` sees of the room. */
 export interface AdmitContext<State = unknown> {
-  readonly room_id: string
+  readonly roomId: string
   readonly now: number
   readonly members: readonly Member[]
   readonly state: Immutable<State>
@@ -145,7 +145,7 @@ export interface RoomSpec<
   /** What clients join by: letters, digits, `_` and `-`, at most 64. */
   readonly type: string
   /** Default: no limit. */
-  readonly max_members?: number
+  readonly maxMembers?: number
   /** Join options besides `key`. Absent: any. */
   readonly options?: Options
   /** The messages members may send. */
@@ -158,12 +158,12 @@ export interface RoomSpec<
   readonly state?: StandardSchemaV1
   /** State flushes per second, at most 240 (default 20); 0: as soon as something changed. */
   readonly sync?: { readonly rate: number }
-  /** `on_tick` calls per second, above 0 and at most 240. */
+  /** `onTick` calls per second, above 0 and at most 240. */
   readonly tick?: { readonly rate: number }
   /** Default `journal`. */
   readonly durability?: Durability
   /** An empty room is disposed of after this; default 30. */
-  readonly idle_seconds?: number
+  readonly idleSeconds?: number
   /** The state of a new room; `options` are those of the first join. */
   readonly create: (options: Out<Options>) => State
   /** May refuse a join by returning a reason. The only hook that may take time (5 s). */
@@ -172,27 +172,27 @@ export interface RoomSpec<
     options: Out<Options>,
     ctx: AdmitContext<NoInfer<State>>,
   ): Admission | Promise<Admission>
-  on_join?(
+  onJoin?(
     state: Draft<NoInfer<State>>,
     member: Member,
     ctx: RoomContext<Events, Tasks>,
     options: Out<Options>,
   ): HandlerResult<NoInfer<State>, Events>
-  on_message?(
+  onMessage?(
     state: Draft<NoInfer<State>>,
     input: RoomInput<Messages, Tasks>,
     ctx: RoomContext<Events, Tasks>,
   ): HandlerResult<NoInfer<State>, Events>
-  on_leave?(
+  onLeave?(
     state: Draft<NoInfer<State>>,
     member: Member,
     ctx: RoomContext<Events, Tasks>,
   ): HandlerResult<NoInfer<State>, Events>
-  on_tick?(
+  onTick?(
     state: Draft<NoInfer<State>>,
     ctx: RoomContext<Events, Tasks>,
   ): HandlerResult<NoInfer<State>, Events>
-  on_dispose?(
+  onDispose?(
     state: Draft<NoInfer<State>>,
     ctx: RoomContext<Events, Tasks>,
   ): HandlerResult<NoInfer<State>, Events>
@@ -205,7 +205,7 @@ type Hook = (state: unknown, ...rest: unknown[]) => unknown
 export interface RoomDefinition {
   readonly [ROOM]: true
   readonly type: string
-  readonly max_members: number
+  readonly maxMembers: number
   readonly options: StandardSchemaV1 | undefined
   readonly messages: {
     readonly [type: string]: { readonly data: StandardSchemaV1; readonly rate?: Required<Rate> }
@@ -216,14 +216,14 @@ export interface RoomDefinition {
   readonly sync: { readonly rate: number }
   readonly tick: { readonly rate: number } | undefined
   readonly durability: Durability
-  readonly idle_seconds: number
+  readonly idleSeconds: number
   readonly create: (options: unknown) => unknown
   readonly admit: ((member: Member, options: unknown, ctx: AdmitContext) => unknown) | undefined
-  readonly on_join: Hook | undefined
-  readonly on_message: Hook | undefined
-  readonly on_leave: Hook | undefined
-  readonly on_tick: Hook | undefined
-  readonly on_dispose: Hook | undefined
+  readonly onJoin: Hook | undefined
+  readonly onMessage: Hook | undefined
+  readonly onLeave: Hook | undefined
+  readonly onTick: Hook | undefined
+  readonly onDispose: Hook | undefined
 }
 
 /** What a client can know of a room type from its definition. */
@@ -261,12 +261,12 @@ export function defineRoom<
   const messages: Record<string, { data: StandardSchemaV1; rate?: Required<Rate> }> = {}
   for (const [type, { data, rate }] of Object.entries(spec.messages ?? {}))
     messages[type] = rate
-      ? { data, rate: { burst: Math.max(1, Math.ceil(rate.per_second)), ...rate } }
+      ? { data, rate: { burst: Math.max(1, Math.ceil(rate.perSecond)), ...rate } }
       : { data }
   return Object.freeze({
     [ROOM]: true as const,
     type: spec.type,
-    max_members: spec.max_members ?? Number.POSITIVE_INFINITY,
+    maxMembers: spec.maxMembers ?? Number.POSITIVE_INFINITY,
     options: spec.options,
     messages,
     events: spec.events,
@@ -275,14 +275,14 @@ export function defineRoom<
     sync: spec.sync ?? { rate: 20 },
     tick: spec.tick,
     durability: spec.durability ?? 'journal',
-    idle_seconds: spec.idle_seconds ?? 30,
+    idleSeconds: spec.idleSeconds ?? 30,
     create: spec.create as RoomDefinition['create'],
     admit: spec.admit as RoomDefinition['admit'],
-    on_join: spec.on_join as Hook | undefined,
-    on_message: spec.on_message as Hook | undefined,
-    on_leave: spec.on_leave as Hook | undefined,
-    on_tick: spec.on_tick as Hook | undefined,
-    on_dispose: spec.on_dispose as Hook | undefined,
+    onJoin: spec.onJoin as Hook | undefined,
+    onMessage: spec.onMessage as Hook | undefined,
+    onLeave: spec.onLeave as Hook | undefined,
+    onTick: spec.onTick as Hook | undefined,
+    onDispose: spec.onDispose as Hook | undefined,
   })
 }
 
@@ -300,10 +300,10 @@ const NAME = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$/
 const MAX_RATE = 240
 const MAX_IDLE_SECONDS = 86_400
 const DURABILITIES = ['journal', 'snapshot', 'none']
-const HOOKS = ['on_join', 'on_message', 'on_leave', 'on_tick', 'on_dispose']
+const HOOKS = ['onJoin', 'onMessage', 'onLeave', 'onTick', 'onDispose']
 const FIELDS = [
   'type',
-  'max_members',
+  'maxMembers',
   'options',
   'messages',
   'events',
@@ -312,7 +312,7 @@ const FIELDS = [
   'sync',
   'tick',
   'durability',
-  'idle_seconds',
+  'idleSeconds',
   'create',
   'admit',
   ...HOOKS,
@@ -333,8 +333,8 @@ export function checkSpec(spec: unknown): void {
       `type is ${show(spec.type)}; it must be 1–64 letters, digits, _ or -, beginning with a letter or digit`,
   )
   check(
-    spec.max_members === undefined || isWhole(spec.max_members, 1),
-    () => `max_members is ${show(spec.max_members)}; it must be a whole number, at least 1`,
+    spec.maxMembers === undefined || isWhole(spec.maxMembers, 1),
+    () => `maxMembers is ${show(spec.maxMembers)}; it must be a whole number, at least 1`,
   )
   checkTimes(spec, check)
   for (const field of ['options', 'state'])
@@ -363,16 +363,16 @@ function checkTimes(spec: Fields, check: Check): void {
     () =>
       `tick is ${show(spec.tick)}; it must be { rate } with more than 0 and at most ${MAX_RATE} calls per second`,
   )
-  check((spec.tick === undefined) === (spec.on_tick === undefined), () =>
-    spec.tick === undefined ? 'on_tick needs tick: { rate }' : 'tick needs an on_tick to call',
+  check((spec.tick === undefined) === (spec.onTick === undefined), () =>
+    spec.tick === undefined ? 'onTick needs tick: { rate }' : 'tick needs an onTick to call',
   )
   check(
     spec.durability === undefined || DURABILITIES.includes(spec.durability as string),
     () => `durability is ${show(spec.durability)}; it must be ${DURABILITIES.join(', ')}`,
   )
   check(
-    spec.idle_seconds === undefined || isNumber(spec.idle_seconds, 0, MAX_IDLE_SECONDS),
-    () => `idle_seconds is ${show(spec.idle_seconds)}; it must be 0 to ${MAX_IDLE_SECONDS}`,
+    spec.idleSeconds === undefined || isNumber(spec.idleSeconds, 0, MAX_IDLE_SECONDS),
+    () => `idleSeconds is ${show(spec.idleSeconds)}; it must be 0 to ${MAX_IDLE_SECONDS}`,
   )
 }
 
@@ -391,8 +391,8 @@ function checkNames(spec: Fields, check: Check): void {
       () => `${type} is in both messages and tasks; clients must not be able to send a task's outcome`,
     )
   check(
-    spec.on_message !== undefined || (messages.length === 0 && namesIn(spec, 'tasks', () => {}).length === 0),
-    () => 'messages and tasks need an on_message that handles them',
+    spec.onMessage !== undefined || (messages.length === 0 && namesIn(spec, 'tasks', () => {}).length === 0),
+    () => 'messages and tasks need an onMessage that handles them',
   )
 }
 
@@ -410,10 +410,12 @@ function namesIn(spec: Fields, field: string, check: Check): [string, unknown][]
 }
 
 function checkRate(type: string, rate: unknown, check: Check): void {
-  const { per_second, burst }: Fields = isObject(rate) ? rate : {}
+  const fields: Fields = isObject(rate) ? rate : {}
+  const perSecond = fields.perSecond
+  const { burst } = fields
   check(
-    isNumber(per_second, 0) && per_second !== 0,
-    () => `messages.${type}.rate.per_second is ${show(per_second)}; it must be a number above 0`,
+    isNumber(perSecond, 0) && perSecond !== 0,
+    () => `messages.${type}.rate.perSecond is ${show(perSecond)}; it must be a number above 0`,
   )
   check(
     burst === undefined || isNumber(burst, 1),

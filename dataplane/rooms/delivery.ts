@@ -18,7 +18,7 @@ import type { Flush, Parting, Position, RoomEvent, Update } from './update.ts'
 /** What a delivery goes through. */
 export interface DeliveryParts {
   readonly room: RoomAddress
-  readonly room_id: string
+  readonly roomId: string
   readonly seats: Seats
   readonly frames: RoomFrames
   readonly deliver: (edge: string, message: ToEdge) => void
@@ -80,10 +80,10 @@ export class Delivery {
   }
 
   /** Whoever leaves gets what was for it until then, its ack, and the farewell; not the rest of the flush. */
-  #part({ seat, reason, ref, end_event, unseen }: Parting, update: Update): void {
-    const { room, room_id, seats, frames, deliver } = this.#parts
+  #part({ seat, reason, ref, endEvent, unseen }: Parting, update: Update): void {
+    const { room, roomId, seats, frames, deliver } = this.#parts
     const { epoch } = update
-    const { member_id, sub } = seat.member
+    const { member_id: memberId, sub } = seat.member
     seats.release(seat)
     // Its edge has forgotten it already, or never knew it as a member.
     if (reason === 'session_ended') return
@@ -94,8 +94,8 @@ export class Delivery {
         room,
         epoch,
         kind: 'refused',
-        member_id,
-        ref: seat.join_ref,
+        member_id: memberId,
+        ref: seat.joinRef,
         code: 'join_refused',
         message,
       })
@@ -104,27 +104,27 @@ export class Delivery {
     const events = unseen
       ? []
       : update.events
-          .slice(0, end_event)
-          .filter(({ to }) => !to || to.includes(member_id))
+          .slice(0, endEvent)
+          .filter(({ to }) => !to || to.includes(memberId))
           .map((event) => frames.event(update, event))
-    const acked = seat.ack_due && seat.ackable
+    const acked = seat.ackDue && seat.ackable
     if (seat.attached && (events.length > 0 || acked)) {
-      const ack = acked ? { ack: seat.last_ref } : {}
-      this.alone(seat, epoch, update.seq, { member_id, events, ...ack })
+      const ack = acked ? { ack: seat.lastRef } : {}
+      this.alone(seat, epoch, update.seq, { member_id: memberId, events, ...ack })
     }
     deliver(seat.edge, {
       room,
       epoch,
       kind: 'left',
-      member_id,
+      member_id: memberId,
       ...(ref === undefined
         ? {
             farewell: {
               t: 'room.left',
-              room_id,
+              room_id: roomId,
               epoch,
               seq: update.seq,
-              member_id,
+              member_id: memberId,
               sub,
               reason,
             },
@@ -146,26 +146,26 @@ export class Delivery {
       // Newcomers get no shared frames of the flush they come with, so its later events are theirs personally.
       if (!event.to && joins.length === 0) return
       const message = frames.event(update, event)
-      for (const { seat, first_event } of joins)
-        if (index >= first_event && (!event.to || event.to.includes(seat.member.member_id)))
+      for (const { seat, firstEvent } of joins)
+        if (index >= firstEvent && (!event.to || event.to.includes(seat.member.member_id)))
           give(seat, message)
-      for (const member_id of event.to ?? NOBODY) {
-        const seat = seats.recipient(member_id)
+      for (const memberId of event.to ?? NOBODY) {
+        const seat = seats.recipient(memberId)
         if (seat?.settled) give(seat, message)
       }
     })
     const parts = new Map<string, PersonalPart[]>()
     const add = (seat: Seat, part: PersonalPart) => {
       if (!seat.attached) return
-      const at_edge = parts.get(seat.edge)
-      if (at_edge) at_edge.push(part)
+      const atEdge = parts.get(seat.edge)
+      if (atEdge) atEdge.push(part)
       else parts.set(seat.edge, [part])
     }
     acked.forEach((seat, i) => {
-      const member_id = seat.member.member_id
+      const memberId = seat.member.member_id
       const own = events.get(seat)
-      if (seat.ackable) add(seat, { member_id, events: own ?? NOBODY, ack: update.acks[i]!.ref })
-      else if (own) add(seat, { member_id, events: own })
+      if (seat.ackable) add(seat, { member_id: memberId, events: own ?? NOBODY, ack: update.acks[i]!.ref })
+      else if (own) add(seat, { member_id: memberId, events: own })
       events.delete(seat)
     })
     for (const [seat, own] of events) add(seat, { member_id: seat.member.member_id, events: own })
@@ -174,25 +174,25 @@ export class Delivery {
 
   /** By edge, who comes with this flush, each with its snapshot. */
   #joined({ update, state, members, joins }: Flush): Map<string, JoinedSeat[]> {
-    const by_edge = new Map<string, JoinedSeat[]>()
-    if (joins.length === 0) return by_edge
-    const { room_id, frames } = this.#parts
+    const byEdge = new Map<string, JoinedSeat[]>()
+    if (joins.length === 0) return byEdge
+    const { roomId, frames } = this.#parts
     const { epoch, seq, checksum } = update
-    const at = { room_id, epoch, seq, checksum, state }
+    const at = { room_id: roomId, epoch, seq, checksum, state }
     const snapshot: { [codec in Subprotocol]?: Frame } = {}
     for (const { seat } of joins) {
       snapshot[seat.codec] ??= frames.snapshot(at, seat.codec)
       const joined = {
         member_id: seat.member.member_id,
-        ref: seat.join_ref,
+        ref: seat.joinRef,
         members,
         snapshot: snapshot as Frames,
       }
-      const at_edge = by_edge.get(seat.edge)
-      if (at_edge) at_edge.push(joined)
-      else by_edge.set(seat.edge, [joined])
+      const atEdge = byEdge.get(seat.edge)
+      if (atEdge) atEdge.push(joined)
+      else byEdge.set(seat.edge, [joined])
     }
-    return by_edge
+    return byEdge
   }
 
   /** An update without news for everybody. */
@@ -248,15 +248,15 @@ export class Replies {
     this.failed(seat.edge, { member_id: seat.member.member_id, ref }, code, message)
   }
 
-  failed(edge: string, { member_id, ref }: Asker, code: ErrorCode, message: string): void {
-    this.#metrics.roomErrors.inc({ room_type: this.#room.room_type, code })
-    this.send(edge, { kind: 'error', member_id, code, message, ...withRef(ref) })
+  failed(edge: string, { member_id: memberId, ref }: Asker, code: ErrorCode, message: string): void {
+    this.#metrics.roomErrors.inc({ room_type: this.#room.roomType, code })
+    this.send(edge, { kind: 'error', member_id: memberId, code, message, ...withRef(ref) })
   }
 
   /** A join did not take place. */
-  refuse({ edge, member_id, ref }: JoinRequest, code: ErrorCode, message: string): void {
-    this.#metrics.roomErrors.inc({ room_type: this.#room.room_type, code })
-    this.send(edge, { kind: 'refused', member_id, ref, code, message })
+  refuse({ edge, member_id: memberId, ref }: JoinRequest, code: ErrorCode, message: string): void {
+    this.#metrics.roomErrors.inc({ room_type: this.#room.roomType, code })
+    this.send(edge, { kind: 'refused', member_id: memberId, ref, code, message })
   }
 
   /** Nothing can be done about this now. Who waits for an answer gets one, and may try again; false: no one does, or its edge asks again. */
@@ -272,8 +272,8 @@ export class Replies {
   }
 
   /** The member holds no seat. */
-  noSeat(edge: string, { member_id, ref }: Asker): void {
-    this.send(edge, { kind: 'no_seat', member_id, ...withRef(ref) })
+  noSeat(edge: string, { member_id: memberId, ref }: Asker): void {
+    this.send(edge, { kind: 'no_seat', member_id: memberId, ...withRef(ref) })
   }
 }
 
@@ -297,12 +297,12 @@ type Encodable = Parameters<Codec['encode']>[0]
 
 /** Makes the websocket frames of one room: once for all its members. */
 export class RoomFrames {
-  readonly #room_id: string
+  readonly #roomId: string
   readonly #codecs: Codecs
   readonly #encoders = new Map<Subprotocol, RoomEncoder>()
 
-  constructor(room_id: string, codecs: Codecs) {
-    this.#room_id = room_id
+  constructor(roomId: string, codecs: Codecs) {
+    this.#roomId = roomId
     this.#codecs = codecs
   }
 
@@ -330,7 +330,7 @@ export class RoomFrames {
   /** Events and presence for everybody; undefined when there are none. */
   rest(update: Update, subprotocol: Subprotocol): Frame | undefined {
     const { epoch, seq, events, left, joined } = update
-    const at = { room_id: this.#room_id, epoch, seq }
+    const at = { room_id: this.#roomId, epoch, seq }
     const frames: Frame[] = []
     for (const event of events)
       if (!event.to) frames.push(this.message(this.event(update, event), subprotocol))
@@ -342,7 +342,7 @@ export class RoomFrames {
   }
 
   event({ epoch, seq }: Position, { name, data }: RoomEvent): EventMessage {
-    return { t: 'event', room_id: this.#room_id, epoch, seq, name, data }
+    return { t: 'event', room_id: this.#roomId, epoch, seq, name, data }
   }
 
   /** One message of its own. */
@@ -360,7 +360,7 @@ export class RoomFrames {
   }
 
   #at({ epoch, seq, checksum }: Update) {
-    return { room_id: this.#room_id, epoch, seq, checksum }
+    return { room_id: this.#roomId, epoch, seq, checksum }
   }
 
   #codec(subprotocol: Subprotocol): Codec {

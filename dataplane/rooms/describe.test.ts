@@ -57,7 +57,7 @@ describe('the last events of a room', () => {
     await one.join('counter', 'ann')
     const before = one.describe('counter')!.events!
     await one.die()
-    const heir = new RoomBench([counter()], { clock, store: one.store.store, node_id: 'node_b' })
+    const heir = new RoomBench([counter()], { clock, store: one.store.store, nodeId: 'node_b' })
     await heir.join('counter', 'bob')
     const after = heir.describe('counter')!.events!
     expect(after.slice(-before.length)).toEqual(before.map((event) => ({ ...event, at: null })))
@@ -70,7 +70,7 @@ describe('the last events of a room', () => {
       messages: { shout: { data: v.null() } },
       sync: { rate: 0 },
       create: () => ({ n: 0 }),
-      on_message(state, _, ctx) {
+      onMessage(state, _, ctx) {
         for (let i = 0; i < 80; i++) ctx.emit('shout', i)
         ctx.emit('long', 'x'.repeat(5000))
         state.n++
@@ -148,7 +148,7 @@ describe('a query for rooms', () => {
     const rates = () => {
       const order = { by: 'updates', descending: true } as const
       const { items } = bench.host.describe({ include_state: false, include_events: false, order })
-      return [...items].map(({ key, updates_per_second }) => [key, updates_per_second])
+      return [...items].map(({ key, updates_per_second: updatesPerSecond }) => [key, updatesPerSecond])
     }
     expect(rates()).toEqual([
       ['busy', null],

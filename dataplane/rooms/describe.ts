@@ -22,19 +22,23 @@ import type { Room } from './room.ts'
 import type { RoomEvent } from './update.ts'
 
 /** Whether a query is for a room, to be asked of many; undefined: it is for all. */
-export function roomsAskedFor({ room_id, project_id, q }: Query): ((room: Room) => boolean) | undefined {
+export function roomsAskedFor({
+  room_id: roomId,
+  project_id: projectId,
+  q,
+}: Query): ((room: Room) => boolean) | undefined {
   const hasText = textFinder(q)
-  if (room_id === undefined && project_id === undefined && !hasText) return undefined
+  if (roomId === undefined && projectId === undefined && !hasText) return undefined
   return (room) =>
-    (room_id === undefined || room.room_id === room_id) &&
-    (project_id === undefined || room.address.project_id === project_id) &&
+    (roomId === undefined || room.roomId === roomId) &&
+    (projectId === undefined || room.address.projectId === projectId) &&
     (hasText === undefined || hasName(room, hasText))
 }
 
 function hasName(room: Room, hasText: (text: string) => boolean): boolean {
   if (hasText(roomName(room.address))) return true
-  for (const { member, session_id } of room.seats)
-    if (hasText(member.member_id) || hasText(session_id) || (member.sub !== null && hasText(member.sub)))
+  for (const { member, sessionId } of room.seats)
+    if (hasText(member.member_id) || hasText(sessionId) || (member.sub !== null && hasText(member.sub)))
       return true
   return false
 }
@@ -42,13 +46,13 @@ function hasName(room: Room, hasText: (text: string) => boolean): boolean {
 /** The order of rooms by one of their columns. */
 export function roomRanking({ by, descending }: Order<RoomColumn>, rates: UpdateRates): Ranking<Room> {
   const keys: Readonly<Record<RoomColumn, Ranking<Room>['key']>> = {
-    room: (room) => room.room_id,
-    project: (room) => room.address.project_id,
+    room: (room) => room.roomId,
+    project: (room) => room.address.projectId,
     members: (room) => room.seats.size,
     updates: (room) => rates.of(room),
     seq: (room) => room.delivered.seq,
   }
-  return { key: keys[by], descending, name: (room) => room.room_id }
+  return { key: keys[by], descending, name: (room) => room.roomId }
 }
 
 /** The room as its members know it: state, seq and checksum are those of the last delivered flush. */
@@ -58,35 +62,35 @@ export function describeRoom(
   parts: { readonly format: JournalFormat; readonly clock: Clock; readonly rates: UpdateRates },
 ): RoomDescription {
   const { format, clock, rates } = parts
-  const { project_id, room_type, key } = room.address
+  const { projectId, roomType, key } = room.address
   const { seq, checksum, state } = room.delivered
   const { members: most = Number.POSITIVE_INFINITY } = query
   const members: MemberDescription[] = []
-  let connected_count = 0
+  let connectedCount = 0
   for (const seat of room.seats) {
-    if (seat.attached) connected_count++
+    if (seat.attached) connectedCount++
     if (members.length < most) members.push(describeMember(seat))
   }
   return {
-    room_id: room.room_id,
-    project_id,
-    room_type,
+    room_id: room.roomId,
+    project_id: projectId,
+    room_type: roomType,
     key,
     epoch: room.epoch,
     seq,
     checksum,
     members,
     member_count: room.seats.size,
-    connected_count,
+    connected_count: connectedCount,
     updates_per_second: rates.of(room),
     ...(query.include_state && { state }),
     ...(query.include_events && { events: recentEvents(room.history, format, clock) }),
   }
 }
 
-const describeMember = ({ member, session_id, attached, edge }: Seat): MemberDescription => ({
+const describeMember = ({ member, sessionId, attached, edge }: Seat): MemberDescription => ({
   member_id: member.member_id,
-  session_id,
+  session_id: sessionId,
   sub: member.sub,
   connected: attached,
   node_id: nodeName(edge),
@@ -109,11 +113,11 @@ export function recentEvents(
   format: JournalFormat,
   clock: Clock,
 ): RoomEventDescription[] {
-  const wall_offset = clock.now() - clock.monotonic()
+  const wallOffset = clock.now() - clock.monotonic()
   const recent: RoomEventDescription[] = []
   for (const kept of history.latest()) {
     const { epoch, seq, since } = kept
-    const at = since === undefined ? null : timestamp(wall_offset + since)
+    const at = since === undefined ? null : timestamp(wallOffset + since)
     for (const told of toldBy(kept, format).toReversed()) recent.push({ ...told, epoch, seq, at })
     if (recent.length >= MOST) break
   }
@@ -172,8 +176,8 @@ const SHORTEST_MS = 900
 /** How fast each room's seq grows: nothing is counted for it, it compares what it saw at the last sample. */
 export class UpdateRates {
   readonly #clock: Pick<Clock, 'monotonic'>
-  readonly #seen = new WeakMap<Room, { seq: number; per_second: number | null }>()
-  #sampled_at = Number.NEGATIVE_INFINITY
+  readonly #seen = new WeakMap<Room, { seq: number; perSecond: number | null }>()
+  #sampledAt = Number.NEGATIVE_INFINITY
 
   constructor(clock: Pick<Clock, 'monotonic'>) {
     this.#clock = clock
@@ -182,16 +186,16 @@ export class UpdateRates {
   /** Looks at all rooms, unless that was just done: several may ask at once. */
   sample(rooms: Iterable<Room>): void {
     const now = this.#clock.monotonic()
-    const seconds = (now - this.#sampled_at) / 1000
+    const seconds = (now - this.#sampledAt) / 1000
     if (seconds * 1000 < SHORTEST_MS) return
-    this.#sampled_at = now
+    this.#sampledAt = now
     for (const room of rooms) {
       const { seq } = room.delivered
       const seen = this.#seen.get(room)
-      if (!seen) this.#seen.set(room, { seq, per_second: null })
+      if (!seen) this.#seen.set(room, { seq, perSecond: null })
       else {
         // A resync may take a room back.
-        seen.per_second = Math.max(0, Math.round((10 * (seq - seen.seq)) / seconds) / 10)
+        seen.perSecond = Math.max(0, Math.round((10 * (seq - seen.seq)) / seconds) / 10)
         seen.seq = seq
       }
     }
@@ -199,6 +203,6 @@ export class UpdateRates {
 
   /** Updates a second between the last two samples; null: the room was not here at the first. */
   of(room: Room): number | null {
-    return this.#seen.get(room)?.per_second ?? null
+    return this.#seen.get(room)?.perSecond ?? null
   }
 }

@@ -46,7 +46,7 @@ describe('a journal room', () => {
   })
 
   it('keeps its journal short', async () => {
-    const bench = new RoomBench([counting('journal')], { limits: { journal_entries: 4 } })
+    const bench = new RoomBench([counting('journal')], { limits: { journalEntries: 4 } })
     await bench.join('counter', 'ann')
     for (let i = 0; i < 11; i++) {
       bench.message('counter', 'ann', 'inc', null)
@@ -144,7 +144,7 @@ describe('a snapshot room', () => {
     bench.message('counter', 'ann', 'inc', null, 2)
     await bench.settle()
     expect(ann.state).toEqual({ count: 2 })
-    const heir = new RoomBench([counting('snapshot')], { clock, store, node_id: 'node_b' })
+    const heir = new RoomBench([counting('snapshot')], { clock, store, nodeId: 'node_b' })
     heir.members.set('ann', ann)
     heir.attach('counter', ann)
     await heir.settle()
@@ -166,8 +166,8 @@ describe('a member who saw what was lost', () => {
     bench.detach('counter', bob)
     bench.message('counter', 'ann', 'inc', null)
     await bench.settle()
-    const heir = new RoomBench([counting('snapshot')], { clock, store, node_id: 'node_b' })
-    for (const member of [ann, bob]) heir.members.set(member.member_id, member)
+    const heir = new RoomBench([counting('snapshot')], { clock, store, nodeId: 'node_b' })
+    for (const member of [ann, bob]) heir.members.set(member.memberId, member)
     ann.attached = false
     heir.attach('counter', bob)
     for (let i = 0; i < 3; i++) {

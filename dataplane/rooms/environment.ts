@@ -16,50 +16,50 @@ export interface RoomLimits {
   /** History kept for resumes. */
   readonly ring: RingLimits
   /** Bytes of that of all rooms of the node together. */
-  readonly history_bytes: number
+  readonly historyBytes: number
   /** Messages that wait while a room cannot act; of more, edges keep the reliable ones, and others are refused with `room_unavailable`. */
-  readonly waiting_messages: number
+  readonly waitingMessages: number
   /** Refused messages of one seat that are kept until its client has said that it knows. */
   readonly outcomes: OutcomeLimits
   /** Tasks in flight. */
   readonly tasks: number
   /** Bytes of the state, as `StateSize` counts them. */
-  readonly state_bytes: number
+  readonly stateBytes: number
   /** How long `admit` may take. */
-  readonly admit_ms: number
+  readonly admitMs: number
   /** A seat without a socket is given up after this, should its edge never say what became of the session. */
-  readonly seat_ms: number
+  readonly seatMs: number
   /** How long after a change a `snapshot` room is saved; with the write itself it must stay below a second. */
-  readonly save_ms: number
-  /** A journal this long, or larger than both `journal_bytes` and its snapshot, is replaced by a snapshot. */
-  readonly journal_entries: number
-  readonly journal_bytes: number
+  readonly saveMs: number
+  /** A journal this long, or larger than both `journalBytes` and its snapshot, is replaced by a snapshot. */
+  readonly journalEntries: number
+  readonly journalBytes: number
   /** How long a room's record outlives its last write or refresh. */
-  readonly record_ttl_ms: number
+  readonly recordTtlMs: number
   /** How long a record that was put aside is kept. */
-  readonly quarantine_ttl_ms: number
+  readonly quarantineTtlMs: number
 }
 
 /** What holds where nothing else is said. */
 export const ROOM_LIMITS: RoomLimits = {
   ring: { entries: 512, bytes: 256 * 1024 },
-  history_bytes: 256 * 1024 * 1024,
-  waiting_messages: 1000,
+  historyBytes: 256 * 1024 * 1024,
+  waitingMessages: 1000,
   outcomes: { messages: 1024, bytes: 256 * 1024 },
   tasks: 100,
-  state_bytes: 8 * 1024 * 1024,
-  admit_ms: 5000,
-  seat_ms: 120_000,
-  save_ms: 700,
-  journal_entries: 512,
-  journal_bytes: 256 * 1024,
-  record_ttl_ms: 600_000,
-  quarantine_ttl_ms: 259_200_000,
+  stateBytes: 8 * 1024 * 1024,
+  admitMs: 5000,
+  seatMs: 120_000,
+  saveMs: 700,
+  journalEntries: 512,
+  journalBytes: 256 * 1024,
+  recordTtlMs: 600_000,
+  quarantineTtlMs: 259_200_000,
 }
 
 /** What all rooms of one node share. */
 export interface RoomEnvironment {
-  readonly node_id: string
+  readonly nodeId: string
   readonly clock: Clock
   readonly random: Random
   readonly scheduler: Scheduler
@@ -73,11 +73,11 @@ export interface RoomEnvironment {
   readonly turns: Turns
   readonly history: HistoryBudget
   /** Whether players are told what failing room logic threw; for development. */
-  readonly reveal_failures: boolean
+  readonly revealFailures: boolean
   /** Takes a message to an edge. */
   readonly deliver: (edge: string, message: ToEdge) => void
   /** From when on a room that the store has lost may be written anew, on the monotonic clock: until then whoever had it later may say so. */
-  readonly rewrites_allowed_at: () => number
+  readonly rewritesAllowedAt: () => number
   /** Whether this node may act for its rooms at this moment (its lease is valid). Asked before each apply and each emit. */
-  readonly may_act: () => boolean
+  readonly mayAct: () => boolean
 }

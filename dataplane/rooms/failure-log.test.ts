@@ -23,23 +23,23 @@ const moody = defineRoom({
   durability: 'none',
   tick: { rate: 1 },
   create: () => ({ count: 0 }),
-  on_message(state, { type, data }, ctx) {
+  onMessage(state, { type, data }, ctx) {
     state.count++
     ctx.emit('told', null)
     ctx.kick(ctx.members[0]!)
     if (type === 'refuse') return ctx.refuse(data)
     throw new Error(SECRET)
   },
-  on_tick(state, { refuse }) {
+  onTick(state, { refuse }) {
     state.count++
     refuse('not now')
   },
 })
 
-async function bench(reveal_failures: boolean) {
+async function bench(revealFailures: boolean) {
   const lines: { level: number; err?: { message: string; stack: string } }[] = []
   const log = pino({ level: 'info' }, { write: (line: string) => void lines.push(JSON.parse(line)) })
-  const rooms = new RoomBench([moody], { log, reveal_failures })
+  const rooms = new RoomBench([moody], { log, revealFailures })
   const ann = await rooms.join('moody', 'ann')
   return { rooms, ann, lines }
 }
@@ -81,7 +81,7 @@ describe('what room logic throws', () => {
     await rooms.settle()
     expect(ann.errors).toMatchObject([1, 2, 3].map((ref) => ({ code: 'room_logic_failed', message, ref })))
     expect(lines).toMatchObject([
-      { failed: 'on_message', err: { message: SECRET, stack: expect.stringContaining('failure-log.test') } },
+      { failed: 'onMessage', err: { message: SECRET, stack: expect.stringContaining('failure-log.test') } },
       { failed: 'the validator of check', err: { message: SECRET } },
     ])
   })

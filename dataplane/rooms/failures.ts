@@ -108,7 +108,7 @@ export class FailureLog {
     this.#reveal = reveal
   }
 
-  /** What the player is told of something that room logic threw; a failure is logged. `kind`: what it was, such as `on_tick`. */
+  /** What the player is told of something that room logic threw; a failure is logged. `kind`: what it was, such as `onTick`. */
   explain(kind: string, error: unknown): Refused {
     if (RoomLogicRefused.is(error)) return { code: 'room_logic_refused', message: error.message }
     this.#add(kind, error)

@@ -16,7 +16,7 @@ export class Keeper {
   readonly #environment: RoomEnvironment
   readonly #durability: Durability
   readonly #whole: () => Uint8Array
-  readonly #on_fenced: () => void
+  readonly #onFenced: () => void
   readonly #save: Timer
   #saving = false
   #changed = false
@@ -24,7 +24,7 @@ export class Keeper {
   /** Of the journal: entries and bytes since the snapshot. A room has none at first. */
   #entries = Number.POSITIVE_INFINITY
   #bytes = 0
-  #snapshot_bytes = 0
+  #snapshotBytes = 0
 
   /** `whole` is the room as of its last flush, including one that is being committed. */
   constructor(
@@ -32,13 +32,13 @@ export class Keeper {
     environment: RoomEnvironment,
     durability: Durability,
     whole: () => Uint8Array,
-    on_fenced: () => void,
+    onFenced: () => void,
   ) {
     this.#record = record
     this.#environment = environment
     this.#durability = durability
     this.#whole = whole
-    this.#on_fenced = on_fenced
+    this.#onFenced = onFenced
     this.#save = environment.scheduler.timer(() => this.#saveNow())
   }
 
@@ -51,8 +51,8 @@ export class Keeper {
       return undefined
     }
     const { limits } = this.#environment
-    const long = this.#entries >= limits.journal_entries
-    const large = this.#bytes >= Math.max(limits.journal_bytes, this.#snapshot_bytes)
+    const long = this.#entries >= limits.journalEntries
+    const large = this.#bytes >= Math.max(limits.journalBytes, this.#snapshotBytes)
     if (long || large) return this.#replace()
     this.#entries++
     this.#bytes += entry.length
@@ -63,7 +63,7 @@ export class Keeper {
   restored(): void {
     if (this.#durability !== 'none') return
     this.#record.replace(NOTHING).then((stands) => {
-      if (!stands && !this.#ended) this.#on_fenced()
+      if (!stands && !this.#ended) this.#onFenced()
     })
   }
 
@@ -76,13 +76,13 @@ export class Keeper {
     const snapshot = this.#whole()
     this.#entries = 0
     this.#bytes = 0
-    this.#snapshot_bytes = snapshot.length
+    this.#snapshotBytes = snapshot.length
     return this.#record.replace(snapshot)
   }
 
   #saveSoon(): void {
     const { clock, limits } = this.#environment
-    this.#save.at(clock.monotonic() + limits.save_ms)
+    this.#save.at(clock.monotonic() + limits.saveMs)
   }
 
   #saveNow(): void {
@@ -93,7 +93,7 @@ export class Keeper {
     this.#record.replace(whole).then((stands) => {
       this.#saving = false
       if (this.#ended) return
-      if (!stands) this.#on_fenced()
+      if (!stands) this.#onFenced()
       else if (this.#changed) this.#saveSoon()
     })
   }
@@ -116,15 +116,15 @@ export interface RecordParts {
   readonly log: RoomLog
   readonly metrics: RoomMetrics
   /** How long the record lives without being written or refreshed. */
-  readonly ttl_ms: number
+  readonly ttlMs: number
   /** From when on a room that the store has lost may be written anew, on the monotonic clock. */
-  readonly rewrites_allowed_at: () => number
+  readonly rewritesAllowedAt: () => number
   /** The whole room as of its last flush: what to write when the store has lost the record. */
   readonly whole: () => Uint8Array
   /** The room goes on from memory under a new epoch: whatever others did with it under an epoch between the two is lost. */
-  readonly on_anew: (lost: LostEpochs) => void
+  readonly onAnew: (lost: LostEpochs) => void
   /** The store does not answer (true), or does again (false). While it does not, nothing may be applied. */
-  readonly on_unsure: (unsure: boolean) => void
+  readonly onUnsure: (unsure: boolean) => void
 }
 
 type Write = (fence: Fence) => Promise<boolean>
@@ -140,7 +140,7 @@ export class RoomRecord {
   #fence: Fence
   #last: Promise<unknown> = Promise.resolve()
   #unsure = false
-  #given_up = false
+  #givenUp = false
   /** A claim of a record that the store has lost was sent, and nothing is known of it. */
   #claiming = false
   /** Entries given to the journal, and how many of them a whole room that was written in their place has in it. */
@@ -163,29 +163,29 @@ export class RoomRecord {
 
   /** Adds an entry to the journal. */
   append(entry: Uint8Array): Promise<boolean> {
-    const { rooms, room, ttl_ms } = this.#parts
+    const { rooms, room, ttlMs } = this.#parts
     const number = ++this.#entries
     return this.#alone(async () => {
       // The store had lost the record, and was told all of the room while this entry waited.
       if (number <= this.#covered) return true
-      return this.#settle((fence) => rooms.commit(room, fence, entry, ttl_ms))
+      return this.#settle((fence) => rooms.commit(room, fence, entry, ttlMs))
     })
   }
 
   /** Replaces snapshot and journal. */
   replace(snapshot: Uint8Array): Promise<boolean> {
-    const { rooms, room, ttl_ms } = this.#parts
-    return this.#alone(() => this.#settle((fence) => rooms.snapshot(room, fence, snapshot, ttl_ms)))
+    const { rooms, room, ttlMs } = this.#parts
+    return this.#alone(() => this.#settle((fence) => rooms.snapshot(room, fence, snapshot, ttlMs)))
   }
 
   /** Gives the room up; with `forget`, everything but its epoch goes. After that it is not this node's, whatever the answer was. */
   release(forget: boolean): Promise<boolean> {
-    const { rooms, room, ttl_ms } = this.#parts
+    const { rooms, room, ttlMs } = this.#parts
     return this.#alone(async () => {
       for (let attempt = 0; ; attempt++) {
         try {
           // Refused after a lost answer: the first attempt took place, or the room is another node's.
-          return (await rooms.release(room, this.#fence, { forget, ttl_ms })) || attempt > 0
+          return (await rooms.release(room, this.#fence, { forget, ttlMs })) || attempt > 0
         } catch (error) {
           if (!(await this.#pause(attempt, error))) return false
         }
@@ -195,11 +195,11 @@ export class RoomRecord {
 
   /** Extends the record's life. */
   refresh(): Promise<boolean> {
-    const { rooms, room, ttl_ms } = this.#parts
+    const { rooms, room, ttlMs } = this.#parts
     return this.#alone(async () => {
       for (let attempt = 0; ; attempt++) {
         try {
-          return (await rooms.refresh(room, this.#fence, ttl_ms)) || this.#isMine(await this.#standing())
+          return (await rooms.refresh(room, this.#fence, ttlMs)) || this.#isMine(await this.#standing())
         } catch (error) {
           if (!(await this.#pause(attempt, error))) return false
         }
@@ -214,7 +214,7 @@ export class RoomRecord {
 
   /** Stops asking a store that does not answer; whatever is under way ends as if fenced. */
   giveUp(): void {
-    this.#given_up = true
+    this.#givenUp = true
   }
 
   /** Writes until the answer is certain. Never repeats a write before the record has said that it does not stand. */
@@ -271,24 +271,24 @@ export class RoomRecord {
    * be the first to find that the store has lost everything. False: somebody else has the room.
    */
   async #recall(): Promise<boolean> {
-    const { rooms, room, owner, ttl_ms, clock, rewrites_allowed_at } = this.#parts
-    if (!(await rooms.recall(room, owner, this.#fence.epoch, ttl_ms))) return false
+    const { rooms, room, owner, ttlMs, clock, rewritesAllowedAt } = this.#parts
+    if (!(await rooms.recall(room, owner, this.#fence.epoch, ttlMs))) return false
     for (;;) {
-      const wait_ms = rewrites_allowed_at() - clock.monotonic()
-      if (wait_ms <= 0 || this.#given_up) return true
+      const waitMs = rewritesAllowedAt() - clock.monotonic()
+      if (waitMs <= 0 || this.#givenUp) return true
       this.#setUnsure(true)
-      await new Promise<void>((resume) => clock.schedule(Math.min(wait_ms, LOOK_MS), resume))
+      await new Promise<void>((resume) => clock.schedule(Math.min(waitMs, LOOK_MS), resume))
     }
   }
 
   /** The store has lost the claim: the room goes on from memory under a new epoch. False: the record has another epoch by now. */
-  async #reclaim(found_epoch: number): Promise<boolean> {
-    const { rooms, room, owner, ttl_ms, log } = this.#parts
+  async #reclaim(foundEpoch: number): Promise<boolean> {
+    const { rooms, room, owner, ttlMs, log } = this.#parts
     this.#claiming = true
-    const claim = await rooms.claim(room, owner, found_epoch, ttl_ms)
+    const claim = await rooms.claim(room, owner, foundEpoch, ttlMs)
     if (!claim) return false
     this.#claiming = false
-    this.#parts.on_anew({ after: this.#fence.epoch, before: claim.fence.epoch })
+    this.#parts.onAnew({ after: this.#fence.epoch, before: claim.fence.epoch })
     this.#fence = claim.fence
     log.warn({ epoch: claim.fence.epoch }, 'the store has lost the room; writing it anew from memory')
     return true
@@ -306,10 +306,10 @@ export class RoomRecord {
   }
 
   async #writeWhole(): Promise<boolean> {
-    const { rooms, room, ttl_ms, whole } = this.#parts
+    const { rooms, room, ttlMs, whole } = this.#parts
     const bytes = whole()
     const entries = this.#entries
-    if (!(await this.#settle((fence) => rooms.snapshot(room, fence, bytes, ttl_ms)))) return false
+    if (!(await this.#settle((fence) => rooms.snapshot(room, fence, bytes, ttlMs)))) return false
     this.#covered = Math.max(this.#covered, entries)
     return true
   }
@@ -349,15 +349,15 @@ export class RoomRecord {
     }
     if (attempt === 0) log.warn({ err: error }, 'the store did not answer; the room waits')
     this.#setUnsure(true)
-    if (this.#given_up) return false
+    if (this.#givenUp) return false
     const longest = Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** attempt)
     await new Promise<void>((resume) => clock.schedule(longest * (0.5 + random.float() / 2), resume))
-    return !this.#given_up
+    return !this.#givenUp
   }
 
   #setUnsure(unsure: boolean): void {
     if (this.#unsure === unsure) return
     this.#unsure = unsure
-    this.#parts.on_unsure(unsure)
+    this.#parts.onUnsure(unsure)
   }
 }

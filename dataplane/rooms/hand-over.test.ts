@@ -21,8 +21,8 @@ describe('handing over', () => {
       expect(ann.acked).toBe(2)
       expect(await store.rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: null })
 
-      const heir = new RoomBench([counting(durability)], { clock, store, node_id: 'node_b' })
-      for (const member of [ann, bob]) heir.members.set(member.member_id, member)
+      const heir = new RoomBench([counting(durability)], { clock, store, nodeId: 'node_b' })
+      for (const member of [ann, bob]) heir.members.set(member.memberId, member)
       // What was sent while nobody owned the room is sent again.
       heir.attach('counter', ann)
       heir.attach('counter', bob)
@@ -65,7 +65,7 @@ describe('handing over', () => {
       await bench.settle()
     }
     await closing
-    expect([ann.in_room, (await bench.store.store.rooms.inspect('prj_test/counter:a'))?.owner]).toEqual([
+    expect([ann.inRoom, (await bench.store.store.rooms.inspect('prj_test/counter:a'))?.owner]).toEqual([
       false,
       null,
     ])
@@ -74,12 +74,12 @@ describe('handing over', () => {
   it('waits for rooms that are being handed over, and takes what waited in them to the next owner', async () => {
     const bench = new RoomBench([counting('journal')])
     await bench.join('counter', 'ann')
-    bench.may_act = false
+    bench.mayAct = false
     bench.message('counter', 'ann', 'inc', null, 1)
     await bench.join('counter', 'bob')
     bench.store.mood = 'slow'
     const taken: string[] = []
-    void bench.host.rooms[0]!.handOver({ node_id: 'node_b', take: () => taken.push('node_b') })
+    void bench.host.rooms[0]!.handOver({ nodeId: 'node_b', take: () => taken.push('node_b') })
     let closed = false
     const closing = bench.host.close().then(() => {
       closed = true

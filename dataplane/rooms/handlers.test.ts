@@ -16,7 +16,7 @@ describe('a draft', () => {
         sync: { rate: 0 },
         durability: 'none',
         create: () => ({ at: { x: 1 }, put: [] as { x: number }[] }),
-        on_message(state, input) {
+        onMessage(state, input) {
           if (input.type === 'put') state.put.push(kept!)
           else {
             kept = state.at

@@ -9,9 +9,9 @@ import { requireSize, type StateSize, sizeOf } from './state-size.ts'
 import type { RoomEvent } from './update.ts'
 
 /** The handlers that are turns. */
-export type Hook = 'on_join' | 'on_message' | 'on_leave' | 'on_tick' | 'on_dispose'
+export type Hook = 'onJoin' | 'onMessage' | 'onLeave' | 'onTick' | 'onDispose'
 
-/** Something for `on_message`: a member's message, or the outcome of a task. */
+/** Something for `onMessage`: a member's message, or the outcome of a task. */
 export interface Input {
   readonly type: string
   readonly data: unknown
@@ -46,23 +46,23 @@ export class Logic {
   }
 
   join(member: Member, options: unknown): Effects {
-    return this.#run('on_join', member, options)
+    return this.#run('onJoin', member, options)
   }
 
   message(input: Input): Effects {
-    return this.#run('on_message', input)
+    return this.#run('onMessage', input)
   }
 
   leave(member: Member): Effects {
-    return this.#run('on_leave', member)
+    return this.#run('onLeave', member)
   }
 
   tick(): Effects {
-    return this.#run('on_tick')
+    return this.#run('onTick')
   }
 
   dispose(): Effects {
-    return this.#run('on_dispose')
+    return this.#run('onDispose')
   }
 
   /** Runs one handler. Throws what it threw, or a RoomLogicError; the state is then as before, and nothing it asked for happens. */
@@ -124,14 +124,14 @@ function resultOf(hook: Hook, draft: unknown, returned: unknown): Result | undef
 }
 
 /** The state of a new room, of at most so many bytes. Throws what `create` threw, or a RoomLogicError. */
-export function createState(definition: RoomDefinition, options: unknown, most_bytes: number): Json {
+export function createState(definition: RoomDefinition, options: unknown, mostBytes: number): Json {
   const state = definition.create(options)
   if (typeof (state as { then?: unknown } | undefined)?.then === 'function')
     throw new RoomLogicError('create returned a promise; it must return the first state')
   try {
     // A copy: what `create` returned may be a constant of its module, or share parts with one.
     const copy = cloneJson(state)
-    requireSize(sizeOf(copy), most_bytes)
+    requireSize(sizeOf(copy), mostBytes)
     return copy
   } catch (error) {
     if (error instanceof NotJson)
@@ -161,18 +161,18 @@ export interface Effects {
 
 /** What the turns of a room are given from outside. */
 export interface TurnParts {
-  readonly room_id: string
+  readonly roomId: string
   readonly clock: Clock
   readonly random: Random
   readonly log: RoomLog
   readonly members: () => readonly Member[]
   /** Whether so many tasks more may be in flight. */
-  readonly may_start: (tasks: number) => boolean
+  readonly mayStart: (tasks: number) => boolean
 }
 
 /** The `ctx` of every handler of one room: collects what one turn asks for. Between turns it refuses to do anything. */
 export class Turn implements RoomContext {
-  readonly room_id: string
+  readonly roomId: string
   readonly log: RoomLog
   readonly #parts: TurnParts
   #definition: RoomDefinition | undefined
@@ -183,7 +183,7 @@ export class Turn implements RoomContext {
   #closed = false
 
   constructor(parts: TurnParts) {
-    this.room_id = parts.room_id
+    this.roomId = parts.roomId
     this.log = parts.log
     this.#parts = parts
     // Authors may take methods off: `const { emit } = ctx`.
@@ -249,7 +249,7 @@ export class Turn implements RoomContext {
     if (typeof work?.then !== 'function') throw new RoomLogicError('ctx.task needs a promise')
     // Whatever becomes of this turn, a rejection has somebody who listens.
     work.then(undefined, () => {})
-    if (!this.#parts.may_start(this.#tasks.length + 1))
+    if (!this.#parts.mayStart(this.#tasks.length + 1))
       throw new RoomLogicError('ctx.task: the room has MAX_ROOM_TASKS tasks in flight; wait for an outcome')
     this.#tasks.push({ type, work })
   }

@@ -50,7 +50,7 @@ describe('the budget of all histories', () => {
 
 describe('the histories of all rooms of a node', () => {
   it('stay within their bound: who was away from a quiet room gets its whole state, who was away from a busy one what they missed', async () => {
-    const bench = new RoomBench([counting('journal')], { limits: { history_bytes: 6000 } })
+    const bench = new RoomBench([counting('journal')], { limits: { historyBytes: 6000 } })
     const quiet = await bench.join('counter', 'ann', { key: 'quiet' })
     const busy = await bench.join('counter', 'bob', { key: 'busy' })
     for (const [member, key] of [
@@ -61,7 +61,7 @@ describe('the histories of all rooms of a node', () => {
       for (let ref = 1; ref <= 12; ref++) {
         bench.message('counter', member, 'inc', null, ref, key)
         await bench.settle()
-        expect(bench.host.history_bytes).toBeLessThanOrEqual(6000)
+        expect(bench.host.historyBytes).toBeLessThanOrEqual(6000)
       }
     }
     expect(bench.counts.history_dropped).toBeGreaterThan(3)
@@ -69,18 +69,18 @@ describe('the histories of all rooms of a node', () => {
       [quiet, 'quiet'],
       [busy, 'busy'],
     ] as const) {
-      const { member_id, session_id, codec, epoch, seq } = member
+      const { memberId, sessionId, codec, epoch, seq } = member
       const asked = {
         kind: 'attach',
         ask: 1,
         edge: 'node_a',
         turn: 0,
         codec,
-        session_id,
+        session_id: sessionId,
         epoch,
         seq,
       } as const
-      bench.send('counter', member_id, asked, key)
+      bench.send('counter', memberId, asked, key)
     }
     await bench.settle()
     expect([quiet.state, busy.state, quiet.faults, busy.faults]).toEqual([
@@ -91,6 +91,6 @@ describe('the histories of all rooms of a node', () => {
     ])
     expect(bench.sentOf('attached').map(({ resumed }) => resumed)).toEqual([false, true])
     await bench.host.close()
-    expect(bench.host.history_bytes).toBe(0)
+    expect(bench.host.historyBytes).toBe(0)
   })
 })

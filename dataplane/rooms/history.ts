@@ -148,8 +148,8 @@ export class Ring implements Shrinkable {
    */
   replay(
     position: Position,
-    current_epoch: number,
-    member_id: string,
+    currentEpoch: number,
+    memberId: string,
     subprotocol: Subprotocol,
     frames: RoomFrames,
     format: JournalFormat,
@@ -157,7 +157,7 @@ export class Ring implements Shrinkable {
     const from = this.#start + position.seq - this.#base.seq
     if (from < this.#start || from > this.#entries.length) return undefined
     const before = from === this.#start ? this.#base : this.#entries[from - 1]!
-    const after = this.#entries[from]?.epoch ?? current_epoch
+    const after = this.#entries[from]?.epoch ?? currentEpoch
     if (position.epoch < before.epoch || position.epoch > after) return undefined
     if (this.#lost.some((lost) => lost.after < position.epoch && position.epoch < lost.before))
       return undefined
@@ -166,7 +166,7 @@ export class Ring implements Shrinkable {
       const shared = sharedFrames(entry, subprotocol, frames, format)
       if (!shared) return undefined
       const whispers = entry.whispers
-        .filter(({ to }) => to?.includes(member_id))
+        .filter(({ to }) => to?.includes(memberId))
         .map((event) => frames.message(frames.event(entry, event), subprotocol))
       missed.push({ [subprotocol]: joinFrames([...shared, ...whispers]) })
     }
@@ -214,7 +214,7 @@ export interface Delivered {
 
 /** What catching up is done with. */
 export interface CatchUpParts {
-  readonly room_id: string
+  readonly roomId: string
   readonly frames: RoomFrames
   readonly format: JournalFormat
   readonly ring: Ring
@@ -258,28 +258,34 @@ export class CatchUp {
   /** Acks once more what was acked before. */
   ackAgain(seat: Seat): void {
     const { delivery, epoch, delivered } = this.#parts
-    const { member_id } = seat.member
-    delivery.alone(seat, epoch(), delivered().seq, { member_id, events: [], ack: seat.committed_ref })
+    const { member_id: memberId } = seat.member
+    delivery.alone(seat, epoch(), delivered().seq, {
+      member_id: memberId,
+      events: [],
+      ack: seat.committedRef,
+    })
   }
 
   /** Answers a join once more. */
   joinAgain(seat: Seat): void {
     const { delivery, epoch, delivered, frames } = this.#parts
-    const { member_id } = seat.member
+    const { member_id: memberId } = seat.member
     const ack =
-      seat.committed_ref > 0 && seat.ackable ? { member_id, events: [], ack: seat.committed_ref } : undefined
+      seat.committedRef > 0 && seat.ackable
+        ? { member_id: memberId, events: [], ack: seat.committedRef }
+        : undefined
     delivery.alone(seat, epoch(), delivered().seq, ack, {
-      member_id,
-      ref: seat.join_ref,
+      member_id: memberId,
+      ref: seat.joinRef,
       members: delivered().members,
       snapshot: { [seat.codec]: frames.snapshot(this.#at(), seat.codec) },
     })
   }
 
   #at() {
-    const { room_id, epoch, delivered } = this.#parts
+    const { roomId, epoch, delivered } = this.#parts
     const { seq, checksum, state } = delivered()
-    return { room_id, epoch: epoch(), seq, checksum, state }
+    return { room_id: roomId, epoch: epoch(), seq, checksum, state }
   }
 }
 
@@ -296,15 +302,15 @@ export interface Shrinkable {
  * oldest updates first: whoever of its members comes back late gets the whole state instead.
  */
 export class HistoryBudget {
-  readonly #most_bytes: number
-  readonly #on_dropped: (entries: number) => void
+  readonly #mostBytes: number
+  readonly #onDropped: (entries: number) => void
   /** What each history holds, the least recently used first. */
   readonly #held = new Map<Shrinkable, number>()
   #bytes = 0
 
-  constructor(most_bytes: number, on_dropped: (entries: number) => void) {
-    this.#most_bytes = most_bytes
-    this.#on_dropped = on_dropped
+  constructor(mostBytes: number, onDropped: (entries: number) => void) {
+    this.#mostBytes = mostBytes
+    this.#onDropped = onDropped
   }
 
   /** Of all histories together. */
@@ -318,15 +324,15 @@ export class HistoryBudget {
     this.#hold(history)
     let dropped = 0
     for (const oldest of this.#held.keys()) {
-      if (this.#bytes <= this.#most_bytes) break
-      while (this.#bytes > this.#most_bytes && oldest.dropOldest()) {
+      if (this.#bytes <= this.#mostBytes) break
+      while (this.#bytes > this.#mostBytes && oldest.dropOldest()) {
         dropped++
         this.#bytes += oldest.bytes - this.#held.get(oldest)!
         this.#held.set(oldest, oldest.bytes)
       }
       if (oldest.bytes === 0) this.#held.delete(oldest)
     }
-    if (dropped > 0) this.#on_dropped(dropped)
+    if (dropped > 0) this.#onDropped(dropped)
   }
 
   /** Its room is no longer here. */

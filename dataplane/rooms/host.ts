@@ -12,7 +12,7 @@ import {
   type Arrival,
   type JoinRequest,
   type RoomAddress,
-  roomId,
+  roomIdOf,
   roomName,
   type ToEdge,
   type ToOwner,
@@ -42,7 +42,7 @@ import { StuckTurns } from './stuck-turns.ts'
 
 /** What a host is made of. */
 export interface RoomHostParts {
-  readonly node_id: string
+  readonly nodeId: string
   /** The room types installed. */
   readonly rooms: readonly RoomDefinition[]
   readonly codecs: readonly Codec[]
@@ -55,13 +55,13 @@ export interface RoomHostParts {
   readonly tracer?: Tracer
   readonly claim: ClaimRoom
   /** From when on a room that the store has lost may be written anew, on the monotonic clock. */
-  readonly rewrites_allowed_at: () => number
+  readonly rewritesAllowedAt: () => number
   /** Whether this node may act for its rooms at this moment (its lease is valid). */
-  readonly may_act: () => boolean
+  readonly mayAct: () => boolean
   /** Takes a message to an edge. */
   readonly deliver: (edge: string, message: ToEdge) => void
   /** Whether a node is known to have ended: one that ended before anybody knew of it is told of by nobody. */
-  readonly edge_gone: (edge: string) => boolean
+  readonly edgeGone: (edge: string) => boolean
   /** Messages for a room that is not here (any more); `owner`: the node that has it, if that is known. */
   readonly redirect: (arrivals: readonly Arrival[], owner: string | undefined) => void
   /** Default: when this turn of the event loop has read its sockets. */
@@ -69,7 +69,7 @@ export interface RoomHostParts {
   /** Default: nobody watches. */
   readonly turns?: Turns
   /** Whether players are told what failing room logic threw; default false. */
-  readonly reveal_failures?: boolean
+  readonly revealFailures?: boolean
   readonly limits?: Partial<RoomLimits>
 }
 
@@ -92,7 +92,7 @@ export class RoomHost {
 
   /** Throws RoomDefinitionError when two room types have one name. */
   constructor(parts: RoomHostParts) {
-    const { node_id, clock, random, records, metrics, deliver, may_act, rewrites_allowed_at, log } = parts
+    const { nodeId, clock, random, records, metrics, deliver, mayAct, rewritesAllowedAt, log } = parts
     this.#parts = parts
     this.#types = new RoomTypes(parts.rooms)
     this.#rates = new UpdateRates(clock)
@@ -103,9 +103,9 @@ export class RoomHost {
     metrics.rooms.read(() => this.size)
     metrics.members.read(() => this.#members)
     metrics.roomsFrozen.read(() => this.frozen)
-    metrics.historyBytes.read(() => this.history_bytes)
+    metrics.historyBytes.read(() => this.historyBytes)
     this.#environment = {
-      node_id,
+      nodeId,
       clock,
       random,
       scheduler,
@@ -116,20 +116,20 @@ export class RoomHost {
       tracer: parts.tracer ?? noTracer,
       limits,
       turns: parts.turns ?? noTurns,
-      history: new HistoryBudget(limits.history_bytes, (updates) => metrics.historyDropped.inc(updates)),
-      reveal_failures: parts.reveal_failures ?? false,
+      history: new HistoryBudget(limits.historyBytes, (updates) => metrics.historyDropped.inc(updates)),
+      revealFailures: parts.revealFailures ?? false,
       deliver,
-      may_act,
-      rewrites_allowed_at,
+      mayAct,
+      rewritesAllowedAt,
     }
-    this.#failures = new FailureLog(clock, log, this.#environment.reveal_failures)
-    const every_ms = limits.record_ttl_ms / 4
+    this.#failures = new FailureLog(clock, log, this.#environment.revealFailures)
+    const everyMs = limits.recordTtlMs / 4
     this.#refresh = scheduler.timer(() => {
-      this.#refresh.at(clock.monotonic() + every_ms)
+      this.#refresh.at(clock.monotonic() + everyMs)
       for (const room of this.#rooms.values()) room.refresh()
-      for (const edge of this.#edges()) if (parts.edge_gone(edge)) this.edgeGone(edge)
+      for (const edge of this.#edges()) if (parts.edgeGone(edge)) this.edgeGone(edge)
     })
-    this.#refresh.at(clock.monotonic() + every_ms)
+    this.#refresh.at(clock.monotonic() + everyMs)
   }
 
   /** How many rooms run here. */
@@ -138,7 +138,7 @@ export class RoomHost {
   }
 
   /** Bytes that the histories of all of them hold. */
-  get history_bytes(): number {
+  get historyBytes(): number {
     return this.#environment.history.bytes
   }
 
@@ -160,14 +160,14 @@ export class RoomHost {
   }
 
   /** A message from the edge `from` (default: this node's own) for one of its members' rooms. */
-  receive(message: ToOwner, from: string = this.#parts.node_id): void {
+  receive(message: ToOwner, from: string = this.#parts.nodeId): void {
     const name = roomName(message.room)
     const room = this.#rooms.get(name)
     const waiting = this.#opening.get(name)
     if (room) room.receive(message, from)
     else if (!waiting) this.#parts.redirect([{ message, from }], undefined)
     else if (!waiting.add({ message, from })) {
-      this.#parts.metrics.backlogFull.inc({ room_type: message.room.room_type })
+      this.#parts.metrics.backlogFull.inc({ room_type: message.room.roomType })
       this.#unavailable({ message, from }, 'it is being opened, and too much waits for it')
     }
   }
@@ -178,18 +178,18 @@ export class RoomHost {
    */
   open(address: RoomAddress, arrivals: readonly Arrival[]): Promise<ClaimResult> | undefined {
     const name = roomName(address)
-    const definition = this.#types.get(address.room_type)
+    const definition = this.#types.get(address.roomType)
     if (this.#closed) this.#parts.redirect(arrivals, undefined)
     else if (!definition) for (const arrival of arrivals) this.#unknownType(arrival)
     else if (this.has(name)) for (const { message, from } of arrivals) this.receive(message, from)
     else {
-      const waiting = new Backlog(this.#environment.limits.waiting_messages)
+      const waiting = new Backlog(this.#environment.limits.waitingMessages)
       this.#opening.set(name, waiting)
       for (const { message, from } of arrivals) this.receive(message, from)
       const asked = claimOptions(definition, waiting)
-      const may_make = asked.creator !== undefined
+      const mayMake = asked.creator !== undefined
       return this.#claim(name, asked).then((result) => {
-        void this.#guard(name, () => this.#claimed(address, definition, result, waiting, may_make))
+        void this.#guard(name, () => this.#claimed(address, definition, result, waiting, mayMake))
         return result
       })
     }
@@ -199,7 +199,7 @@ export class RoomHost {
   /** Puts a definition in the place of the one of the same type; running rooms go on with it, keeping their state where it fits. */
   replaceRoom(definition: RoomDefinition): void {
     const { type } = definition
-    const running = [...this.#rooms.values()].filter((room) => room.address.room_type === type)
+    const running = [...this.#rooms.values()].filter((room) => room.address.roomType === type)
     const problems = running.flatMap((room) => room.redefine(definition) ?? [])
     this.#types.set(definition)
     const { log } = this.#parts
@@ -226,8 +226,8 @@ export class RoomHost {
 
   /** The rooms as operators see them. */
   describe(query: RoomQuery): Found<RoomDescription> {
-    const { limit, order, room_id } = query
-    if (room_id === undefined) this.#rates.sample(this.#rooms.values())
+    const { limit, order, room_id: roomId } = query
+    if (roomId === undefined) this.#rates.sample(this.#rooms.values())
     const parts = { ...this.#environment, rates: this.#rates }
     const { chosen, found } = choose(this.#rooms.values(), {
       fits: roomsAskedFor(query),
@@ -262,11 +262,11 @@ export class RoomHost {
     this.#closed = true
   }
 
-  /** Takes no more rooms, and saves and gives up those it has. After `timeout_ms` it no longer waits for a store that does not answer. */
-  async close(timeout_ms = 5000): Promise<void> {
+  /** Takes no more rooms, and saves and gives up those it has. After `timeoutMs` it no longer waits for a store that does not answer. */
+  async close(timeoutMs = 5000): Promise<void> {
     this.#closed = true
     this.#refresh.cancel()
-    const cancel = this.#environment.clock.schedule(timeout_ms, () => {
+    const cancel = this.#environment.clock.schedule(timeoutMs, () => {
       for (const room of this.#rooms.values()) room.giveUp()
     })
     await Promise.all([...this.#rooms.values()].map((room) => room.handOver()))
@@ -292,7 +292,7 @@ export class RoomHost {
     definition: RoomDefinition,
     result: ClaimResult,
     waiting: Backlog,
-    may_make: boolean,
+    mayMake: boolean,
   ): void {
     const name = roomName(address)
     if (result === 'absent') this.#absent(name, waiting)
@@ -303,7 +303,7 @@ export class RoomHost {
     else if ('refused' in result) this.#refused(name, waiting, result)
     else if (this.#closed)
       this.#giveBack(name, result, false, () => this.#redirect(name, waiting.take(), undefined))
-    else this.#begin(address, definition, result, waiting, may_make)
+    else this.#begin(address, definition, result, waiting, mayMake)
   }
 
   /** The room is this node's: it goes on from what the store holds, or begins with the first join, if it was counted for one (`may_make`). */
@@ -312,12 +312,12 @@ export class RoomHost {
     definition: RoomDefinition,
     claim: Claim,
     waiting: Backlog,
-    may_make: boolean,
+    mayMake: boolean,
   ): void {
     const name = roomName(address)
     const stuck = new StuckTurns(claim)
     if (stuck.last) this.#tellStuck(address, claim, stuck.last)
-    if (stuck.too_many) {
+    if (stuck.tooMany) {
       const why = { cause: 'looping', text: `${stuck.recent} turns in a minute did not end` } as const
       void this.#guard(name, () => this.#putAside(address, claim, why, waiting))
       return
@@ -327,9 +327,9 @@ export class RoomHost {
     let room: Room
     try {
       // One that did not come to the end of its last turn has ended.
-      const ended = stuck.last?.hook === 'on_dispose'
+      const ended = stuck.last?.hook === 'onDispose'
       const restored = ended ? undefined : restore(claim, this.#environment.format)
-      if (!restored && !(first && may_make)) {
+      if (!restored && !(first && mayMake)) {
         this.#giveBack(name, claim, true, () => this.#absent(name, waiting))
         return
       }
@@ -344,7 +344,7 @@ export class RoomHost {
     this.#opening.delete(name)
     this.#rooms.set(name, room)
     const { epoch } = claim.fence
-    this.#parts.log.debug({ room_id: roomId(address), epoch, members: room.seats.size }, 'the room is here')
+    this.#parts.log.debug({ room_id: roomIdOf(address), epoch, members: room.seats.size }, 'the room is here')
     for (const { message, from } of waiting.take()) void this.#guard(name, () => room.receive(message, from))
   }
 
@@ -360,16 +360,16 @@ export class RoomHost {
       environment: this.#environment,
       room: address,
       definition,
-      log: log.child({ room_id: roomId(address), project_id: address.project_id }),
+      log: log.child({ room_id: roomIdOf(address), project_id: address.projectId }),
       ...found,
-      on_members: (change) => {
+      onMembers: (change) => {
         this.#members += change
       },
-      on_end: (end, unhandled, successor) => {
+      onEnd: (end, unhandled, successor) => {
         this.#rooms.delete(name)
         // A few a day, and what an operator looks for then.
         log[end === 'disposed' ? 'debug' : 'info'](
-          { room_id: roomId(address), end, epoch, successor },
+          { room_id: roomIdOf(address), end, epoch, successor },
           'the room is no longer here',
         )
         if (unhandled.length > 0) this.#parts.redirect(unhandled, successor)
@@ -384,7 +384,7 @@ export class RoomHost {
     try {
       const options = parseOptions(definition, join.options)
       if (!options.ok) throw new CannotCreate(this.#refusalOf(definition, options))
-      return createState(definition, options.value, this.#environment.limits.state_bytes)
+      return createState(definition, options.value, this.#environment.limits.stateBytes)
     } catch (error) {
       if (error instanceof CannotCreate) throw error
       throw new CannotCreate(this.#failures.explain(`create of ${definition.type}`, error))
@@ -396,10 +396,17 @@ export class RoomHost {
   /** The last owner ended because of a turn of this room, and could count nothing any more. */
   #tellStuck(room: RoomAddress, { over }: Claim, { hook, type }: TurnCause): void {
     const { log, metrics } = this.#parts
-    const { project_id, room_type } = room
-    metrics.turnsStuck.inc({ room_type, hook })
+    const { projectId, roomType } = room
+    metrics.turnsStuck.inc({ room_type: roomType, hook })
     log.error(
-      { room_id: roomId(room), project_id, room_type, hook, message_type: type || undefined, epoch: over },
+      {
+        room_id: roomIdOf(room),
+        project_id: projectId,
+        room_type: roomType,
+        hook,
+        message_type: type || undefined,
+        epoch: over,
+      },
       'a turn of the room did not end, and ended its owner: it is not begun again',
     )
   }
@@ -445,7 +452,7 @@ export class RoomHost {
   /** Gives up a claim that led to no room; what waits is dealt with when that is done, so that it can be claimed anew. */
   #giveBack(name: string, { fence }: Claim, forget: boolean, then: () => void): void {
     const { records, limits } = this.#environment
-    const told = records.release(name, fence, { forget, ttl_ms: limits.record_ttl_ms }).catch((error) => {
+    const told = records.release(name, fence, { forget, ttlMs: limits.recordTtlMs }).catch((error) => {
       this.#parts.log.warn({ err: error, room: name }, 'a room could not be released')
     })
     void told.then(() => this.#guard(name, then))
@@ -463,7 +470,7 @@ export class RoomHost {
     const { records, limits } = this.#environment
     let done: boolean
     try {
-      done = await records.quarantine(name, fence, quarantineOf(why, limits.quarantine_ttl_ms))
+      done = await records.quarantine(name, fence, quarantineOf(why, limits.quarantineTtlMs))
     } catch (error) {
       this.#parts.log.error({ err: error, room: name, reason: why.text }, 'a record could not be put aside')
       this.#refuseAll(name, waiting, 'its record cannot be read')
@@ -484,7 +491,7 @@ export class RoomHost {
     err?: unknown,
   ): void {
     const { log, metrics } = this.#parts
-    metrics.roomsQuarantined.inc({ room_type: address.room_type, cause })
+    metrics.roomsQuarantined.inc({ room_type: address.roomType, cause })
     log.error(
       { room: roomName(address), epoch, cause, reason: text, ...(err !== undefined && { err }) },
       'a room was put in quarantine',
@@ -555,7 +562,7 @@ export class RoomHost {
   /** Edges ask again for what gets no answer here: an attach, a resync. */
   #unavailable({ message, from }: Arrival, why: string): void {
     const replies = this.#repliesOf(message.room)
-    const text = `${roomId(message.room)} is not available: ${why}`
+    const text = `${roomIdOf(message.room)} is not available: ${why}`
     if (replies.turnAway({ message, from }, text)) return
     // Its edge has it, and gives it to whoever attaches the member.
     if (message.kind === 'message' || message.kind === 'refuse')
@@ -564,10 +571,9 @@ export class RoomHost {
 
   #unknownType({ message, from }: Arrival): void {
     const replies = this.#repliesOf(message.room)
-    const { room_type } = message.room
+    const { roomType } = message.room
     if (message.kind !== 'join') replies.noSeat(from, message)
-    else
-      replies.refuse(message, 'unknown_room_type', `no room type ${JSON.stringify(room_type)} is installed`)
+    else replies.refuse(message, 'unknown_room_type', `no room type ${JSON.stringify(roomType)} is installed`)
   }
 
   /** Answers about a room that is not here: under epoch 0, which belongs to nobody. */

@@ -25,9 +25,9 @@ export interface PlayParts {
   /** Runs something that came by itself, now or when the room may act again. */
   readonly act: (run: () => void) => void
   /** Somebody came (1) or went (-1). */
-  readonly on_members: (change: number) => void
+  readonly onMembers: (change: number) => void
   /** The room logic wants the room to end. */
-  readonly on_close: () => void
+  readonly onClose: () => void
 }
 
 /** What a reliable message says besides itself; one that is not reliable has no ref. */
@@ -48,9 +48,9 @@ export class Play {
     const { environment, logic, room, stuck } = this.#parts
     const { type, ref } = message
     const { definition } = logic
-    const { member_id } = seat.member
+    const { member_id: memberId } = seat.member
     if (!this.#settle(seat, message)) return
-    if (ref !== undefined && stuck.hasMessage(member_id, ref)) {
+    if (ref !== undefined && stuck.hasMessage(memberId, ref)) {
       this.#refuse(seat, 'room_logic_failed', FAILED, ref)
       return
     }
@@ -59,7 +59,7 @@ export class Play {
       this.#refuse(seat, 'unknown_type', `${definition.type} has no message ${JSON.stringify(type)}`, ref)
       return
     }
-    environment.turns.begin(room, 'on_message', member_id, ref ?? 0, type)
+    environment.turns.begin(room, 'onMessage', memberId, ref ?? 0, type)
     try {
       this.#apply(seat, message, spec)
     } finally {
@@ -84,9 +84,9 @@ export class Play {
       return
     }
     if (spec.rate && !seat.mayTake(type, spec.rate, environment.clock)) {
-      const { per_second, burst } = spec.rate
+      const { perSecond, burst } = spec.rate
       environment.metrics.rateLimited.inc({ by: 'type' })
-      this.#refuse(seat, 'rate_limited', `${type}: at most ${per_second} a second, ${burst} at once`, ref)
+      this.#refuse(seat, 'rate_limited', `${type}: at most ${perSecond} a second, ${burst} at once`, ref)
       return
     }
     const { state } = logic
@@ -94,7 +94,7 @@ export class Play {
     try {
       effects = logic.message({ type, data: valid.value, member: seat.member })
     } catch (error) {
-      this.#threw('on_message', error, seat, ref)
+      this.#threw('onMessage', error, seat, ref)
       return
     }
     if (ref !== undefined) stream.pending.ack(seat)
@@ -112,7 +112,7 @@ export class Play {
 
   /** Somebody takes a seat, unless the room logic would not have it: then it is told why, and nothing has happened. */
   join(seat: Seat, options: unknown): Refused | undefined {
-    const { logic, seats, stream, failures, on_members } = this.#parts
+    const { logic, seats, stream, failures, onMembers } = this.#parts
     seats.add(seat)
     let effects: Effects
     try {
@@ -120,9 +120,9 @@ export class Play {
     } catch (error) {
       seats.remove(seat)
       seats.release(seat)
-      return failures.explain('on_join', error)
+      return failures.explain('onJoin', error)
     }
-    on_members(1)
+    onMembers(1)
     stream.pending.join(seat)
     this.#takeOver(effects)
     stream.touch()
@@ -131,26 +131,26 @@ export class Play {
 
   /** A seat is given up; the room logic hears of it, unless the whole room ends. `ref`: the `leave` to answer. */
   part(seat: Seat, reason: LeaveReason, ref?: number): void {
-    const { logic, seats, stream, stuck, on_members } = this.#parts
+    const { logic, seats, stream, stuck, onMembers } = this.#parts
     stream.pending.part(seat, reason, ref)
     seats.remove(seat)
-    on_members(-1)
-    const { member_id } = seat.member
-    if (reason !== 'closed' && !stuck.hasLeave(member_id))
-      this.#try('on_leave', () => logic.leave(seat.member), { subject: member_id })
+    onMembers(-1)
+    const { member_id: memberId } = seat.member
+    if (reason !== 'closed' && !stuck.hasLeave(memberId))
+      this.#try('onLeave', () => logic.leave(seat.member), { subject: memberId })
     stream.touch()
   }
 
   tick(): void {
     const { logic, stream } = this.#parts
     const { state } = logic
-    this.#try('on_tick', () => logic.tick())
+    this.#try('onTick', () => logic.tick())
     if (logic.state !== state || stream.pending.events.length > 0) stream.touch()
   }
 
   /** The last turn: nothing of it reaches anybody. */
   dispose(): void {
-    this.#try('on_dispose', () => {
+    this.#try('onDispose', () => {
       this.#parts.logic.dispose()
       return NOTHING
     })
@@ -161,10 +161,10 @@ export class Play {
    * was lost on the way, which the edge sends again first. What has no ref is handled whenever it comes.
    */
   #settle(seat: Seat, { ref, after = 0, skipped = 0, settled = 0 }: Sent): boolean {
-    const fresh = ref !== undefined && ref > seat.last_ref
-    const lost = ref !== undefined && (!seat.comes(ref, after) || (fresh && after > seat.last_ref))
+    const fresh = ref !== undefined && ref > seat.lastRef
+    const lost = ref !== undefined && (!seat.comes(ref, after) || (fresh && after > seat.lastRef))
     if (fresh && !lost) {
-      seat.last_ref = ref
+      seat.lastRef = ref
       seat.outcomes.forget(skipped)
     }
     seat.settle(settled)
@@ -176,8 +176,8 @@ export class Play {
   /** Something of this member was lost on the way: its edge is to give again what is not settled. Asked once for each such place. */
   #askAgain(seat: Seat): void {
     const { replies } = this.#parts
-    if (seat.missed_after === seat.last_ref) return
-    seat.missed_after = seat.last_ref
+    if (seat.missedAfter === seat.lastRef) return
+    seat.missedAfter = seat.lastRef
     replies.send(seat.edge, { kind: 'resend' })
   }
 
@@ -208,8 +208,8 @@ export class Play {
     }
     if (outcome !== 'applied') replies.error(seat, outcome.code, outcome.message, ref)
     if (!seat.ackable) return
-    if (seat.last_ref === seat.committed_ref) {
-      stream.catch_up.ackAgain(seat)
+    if (seat.lastRef === seat.committedRef) {
+      stream.catchUp.ackAgain(seat)
       return
     }
     // Otherwise its ack is under way.
@@ -231,14 +231,14 @@ export class Play {
 
   /** What a turn asked for happens now that it is known to have succeeded. */
   #takeOver({ events, kicked, tasks, closed }: Effects): void {
-    const { seats, stream, on_close } = this.#parts
+    const { seats, stream, onClose } = this.#parts
     for (const event of events) stream.pending.events.push(event)
     for (const task of tasks) this.#start(task)
-    for (const member_id of kicked) {
-      const seat = seats.get(member_id)
+    for (const memberId of kicked) {
+      const seat = seats.get(memberId)
       if (seat) this.part(seat, 'kicked')
     }
-    if (closed) on_close()
+    if (closed) onClose()
   }
 
   /** Whether the room may have so many tasks more in flight. */
@@ -253,16 +253,16 @@ export class Play {
   #start({ type, work }: Task): void {
     const { environment, logic, stream, act } = this.#parts
     const { turns } = environment
-    const room_type = logic.definition.type
+    const roomType = logic.definition.type
     this.#tasks++
-    turns.awaits(room_type, 1)
+    turns.awaits(roomType, 1)
     const settle = (data: unknown) => {
-      turns.awaits(room_type, -1)
+      turns.awaits(roomType, -1)
       act(() => {
         this.#tasks--
         // Gone from the definition since.
         if (!Object.hasOwn(logic.definition.tasks, type)) return
-        this.#try('on_message', () => logic.message({ type, data, member: null }), {
+        this.#try('onMessage', () => logic.message({ type, data, member: null }), {
           kind: `the outcome of task ${type}`,
           type,
         })

@@ -27,11 +27,11 @@ const after = {
 const refusal = { ref: 9, code: 'room_full', message: 'full' } as const
 const seat = {
   member: { member_id: 'mem_a', sub: 'anna' },
-  session_id: 'ses_1',
-  join_ref: 1,
+  sessionId: 'ses_1',
+  joinRef: 1,
   edge: 'node-1~f3Kx9a_Q',
   codec: 'roomful.v1.msgpack',
-  last_ref: 70_000,
+  lastRef: 70_000,
   refused: [refusal],
   forgotten: 4,
 } as const
@@ -46,8 +46,8 @@ const update: Update = {
   ],
   joined: [seat],
   left: [{ member: { member_id: 'mem_b', sub: null }, reason: 'kicked' }],
-  acks: [{ member_id: 'mem_a', ref: 70_000, forgotten: 4 }],
-  refused: [{ member_id: 'mem_a', ...refusal }],
+  acks: [{ memberId: 'mem_a', ref: 70_000, forgotten: 4 }],
+  refused: [{ memberId: 'mem_a', ...refusal }],
 }
 const base = { epoch: 1_795_181_400_000, seq: 70_000 }
 

@@ -215,21 +215,21 @@ function packUpdate(update: Update): PackedUpdate {
     events.map(({ name, data, to }) => [name, data, to ?? null]),
     joined.map(packSeat),
     left.map(({ member, reason }) => [member.member_id, member.sub, reason]),
-    acks.map(({ member_id, ref, forgotten }) => [member_id, ref, forgotten]),
-    refused.map((refusal) => [refusal.member_id, ...packRefusal(refusal)]),
+    acks.map(({ memberId, ref, forgotten }) => [memberId, ref, forgotten]),
+    refused.map((refusal) => [refusal.memberId, ...packRefusal(refusal)]),
   ]
 }
 
 function unpackSnapshot(packed: unknown): Omit<RoomSnapshot, 'updates'> {
   const [epoch, seq, checksum, state, seats, base] = list(packed, 'a snapshot')
-  const [base_epoch, base_seq] = list(base, 'the base of the history')
+  const [baseEpoch, baseSeq] = list(base, 'the base of the history')
   return {
     epoch: count(epoch, 'an epoch'),
     seq: count(seq, 'a seq'),
     checksum: count(checksum, 'a checksum'),
     state: json(state),
     seats: list(seats, 'the seats').map(unpackSeat),
-    base: { epoch: count(base_epoch, 'an epoch'), seq: count(base_seq, 'a seq') },
+    base: { epoch: count(baseEpoch, 'an epoch'), seq: count(baseSeq, 'a seq') },
   }
 }
 
@@ -246,16 +246,16 @@ function unpackUpdate(packed: unknown): Update {
     joined: list(joined, 'the joins').map(unpackSeat),
     left: list(left, 'the departures').map(unpackDeparture),
     acks: list(acks, 'the acks').map((ack) => {
-      const [member_id, ref, forgotten] = list(ack, 'an ack')
+      const [memberId, ref, forgotten] = list(ack, 'an ack')
       return {
-        member_id: text(member_id, 'a member id'),
+        memberId: text(memberId, 'a member id'),
         ref: count(ref, 'a ref'),
         forgotten: count(forgotten, 'a ref'),
       }
     }),
     refused: list(refused, 'the refusals').map((refusal) => {
-      const [member_id, ...rest] = list(refusal, 'a refusal')
-      return { member_id: text(member_id, 'a member id'), ...unpackRefusal(rest) }
+      const [memberId, ...rest] = list(refusal, 'a refusal')
+      return { memberId: text(memberId, 'a member id'), ...unpackRefusal(rest) }
     }),
   }
 }
@@ -266,15 +266,15 @@ function unpackEvent(packed: unknown): RoomEvent {
   return {
     name: text(name, 'the name of an event'),
     data: json(data),
-    to: members?.map((member_id) => text(member_id, 'a member id')),
+    to: members?.map((memberId) => text(memberId, 'a member id')),
   }
 }
 
 function unpackDeparture(packed: unknown): Departure {
-  const [member_id, sub, reason] = list(packed, 'a departure')
+  const [memberId, sub, reason] = list(packed, 'a departure')
   // One that a newer version knows is for clients to understand.
   return {
-    member: unpackMember(member_id, sub),
+    member: unpackMember(memberId, sub),
     reason: text(reason, 'the reason of a departure') as LeaveReason,
   }
 }
@@ -293,42 +293,42 @@ function unpackRefusal(packed: unknown): RefusedRef {
 
 const packSeat = ({
   member,
-  session_id,
-  join_ref,
+  sessionId,
+  joinRef,
   edge,
   codec,
-  last_ref,
+  lastRef,
   refused,
   forgotten,
 }: SeatRecord): PackedSeat => [
   member.member_id,
   member.sub,
-  session_id,
-  join_ref,
+  sessionId,
+  joinRef,
   edge,
   codec,
-  last_ref,
+  lastRef,
   refused.map(packRefusal),
   forgotten,
 ]
 
 function unpackSeat(packed: unknown): SeatRecord {
   const fields = list(packed, 'a seat')
-  const [member_id, sub, session_id, join_ref, edge, codec, last_ref, refused, forgotten] = fields
+  const [memberId, sub, sessionId, joinRef, edge, codec, lastRef, refused, forgotten] = fields
   return {
-    member: unpackMember(member_id, sub),
-    session_id: text(session_id, 'a session id'),
-    join_ref: count(join_ref, 'a ref'),
+    member: unpackMember(memberId, sub),
+    sessionId: text(sessionId, 'a session id'),
+    joinRef: count(joinRef, 'a ref'),
     edge: text(edge, 'a node id'),
     codec: subprotocol(codec),
-    last_ref: count(last_ref, 'a ref'),
+    lastRef: count(lastRef, 'a ref'),
     refused: list(refused, 'the refusals of a seat').map(unpackRefusal),
     forgotten: count(forgotten, 'a ref'),
   }
 }
 
-const unpackMember = (member_id: unknown, sub: unknown): Member =>
-  Object.freeze({ member_id: text(member_id, 'a member id'), sub: sub === null ? null : text(sub, 'a sub') })
+const unpackMember = (memberId: unknown, sub: unknown): Member =>
+  Object.freeze({ member_id: text(memberId, 'a member id'), sub: sub === null ? null : text(sub, 'a sub') })
 
 const unlike = (what: string, right: string, found: unknown): TypeError =>
   new TypeError(`${what} is ${typeof found}; it must be ${right}`)
@@ -494,12 +494,12 @@ function requireGapFree({ base, seq }: RoomSnapshot, history: readonly Update[])
 function seatMembers(seats: Map<string, RestoredSeat>, { joined, left, acks, refused }: Update): void {
   for (const { member } of left) seats.delete(member.member_id)
   for (const seat of joined) seats.set(seat.member.member_id, open(seat))
-  for (const { member_id, ref, forgotten } of acks) {
-    const seat = seats.get(member_id)
-    if (seat) seats.set(member_id, { ...seat, last_ref: ref, forgotten })
+  for (const { memberId, ref, forgotten } of acks) {
+    const seat = seats.get(memberId)
+    if (seat) seats.set(memberId, { ...seat, lastRef: ref, forgotten })
   }
-  for (const { member_id, ...refusal } of refused) {
-    const seat = seats.get(member_id)
+  for (const { memberId, ...refusal } of refused) {
+    const seat = seats.get(memberId)
     // Whoever joined with this very update has it already.
     if (seat && refusal.ref > (seat.refused.at(-1)?.ref ?? 0)) seat.refused.push(refusal)
   }

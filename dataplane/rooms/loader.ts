@@ -22,16 +22,16 @@ export async function loadRooms(folder: string): Promise<RoomDefinition[]> {
     throw new RoomDefinitionError(
       `${folder} has no room types: put modules there whose default export is defineRoom({ … })`,
     )
-  const by_type = new Map<string, string>()
+  const byType = new Map<string, string>()
   const definitions: RoomDefinition[] = []
   for (const file of files) {
     const definition = await loadRoom(file)
-    const other = by_type.get(definition.type)
+    const other = byType.get(definition.type)
     if (other !== undefined)
       throw new RoomDefinitionError(
         `${other} and ${file} both define the room type ${JSON.stringify(definition.type)}`,
       )
-    by_type.set(definition.type, file)
+    byType.set(definition.type, file)
     definitions.push(definition)
   }
   return definitions
@@ -151,7 +151,7 @@ export interface Watching {
  */
 export function watchRooms(
   folder: string,
-  on_change: (definition: RoomDefinition) => void,
+  onChange: (definition: RoomDefinition) => void,
   log: Logger,
   clock: Clock = systemClock,
 ): Watching {
@@ -162,7 +162,7 @@ export function watchRooms(
   const reload = async (file: string) => {
     waiting.delete(file)
     try {
-      on_change(await reloadRoom(file))
+      onChange(await reloadRoom(file))
     } catch (error) {
       const text = error instanceof Error ? error.message : String(error)
       log.warn({ file }, `${text}; the old definition stays`)
@@ -176,8 +176,8 @@ export function watchRooms(
     const files = await roomFiles(folder).catch(() => [])
     if (closed) return
     for (const file of files) {
-      const own_folder = dirname(file)
-      const beside = own_folder !== root && (own_folder === dirname(path) || own_folder === path)
+      const ownFolder = dirname(file)
+      const beside = ownFolder !== root && (ownFolder === dirname(path) || ownFolder === path)
       if (file !== path && !beside) continue
       waiting.get(file)?.()
       waiting.set(

@@ -45,7 +45,7 @@ export class Seats {
   }
 
   /** The edge with most attached members. */
-  get busiest_edge(): string | undefined {
+  get busiestEdge(): string | undefined {
     let busiest: string | undefined
     for (const [edge, members] of this.#edges)
       if (busiest === undefined || members > this.#edges.get(busiest)!) busiest = edge
@@ -63,22 +63,22 @@ export class Seats {
     return this.#members
   }
 
-  get(member_id: string): Seat | undefined {
-    return this.#seats.get(member_id)
+  get(memberId: string): Seat | undefined {
+    return this.#seats.get(memberId)
   }
 
   /** Who gets what is addressed to `member_id`: a member, or somebody whose departure is yet to be delivered. */
-  recipient(member_id: string): Seat | undefined {
-    return this.#seats.get(member_id) ?? this.#parting.get(member_id)
+  recipient(memberId: string): Seat | undefined {
+    return this.#seats.get(memberId) ?? this.#parting.get(memberId)
   }
 
-  ofSession(session_id: string): Seat | undefined {
-    return this.#sessions.get(session_id)
+  ofSession(sessionId: string): Seat | undefined {
+    return this.#sessions.get(sessionId)
   }
 
   add(seat: Seat): void {
     this.#seats.set(seat.member.member_id, seat)
-    this.#sessions.set(seat.session_id, seat)
+    this.#sessions.set(seat.sessionId, seat)
     this.#members = undefined
     this.#shareRates(seat)
     // All together they keep no more than before, whenever each of them came.
@@ -91,7 +91,7 @@ export class Seats {
   remove(seat: Seat): void {
     this.#seats.delete(seat.member.member_id)
     this.#parting.set(seat.member.member_id, seat)
-    if (this.#sessions.get(seat.session_id) === seat) this.#sessions.delete(seat.session_id)
+    if (this.#sessions.get(seat.sessionId) === seat) this.#sessions.delete(seat.sessionId)
     this.#members = undefined
     this.#keepRates(seat)
   }
@@ -115,8 +115,8 @@ export class Seats {
     add(this.#codecs, seat.codec, -1)
     seat.edge = edge
     seat.codec = codec
-    seat.detached_at = undefined
-    seat.missed_after = undefined
+    seat.detachedAt = undefined
+    seat.missedAfter = undefined
     add(this.#edges, edge, 1)
     add(this.#codecs, codec, 1)
   }
@@ -125,7 +125,7 @@ export class Seats {
   detach(seat: Seat, now: number): void {
     if (!seat.attached) return
     add(this.#edges, seat.edge, -1)
-    seat.detached_at = now
+    seat.detachedAt = now
   }
 
   /** All seats of one player have the same buckets, and so has one that is taken again. */
@@ -154,8 +154,8 @@ export class Seats {
   }
 }
 
-const playerOf = ({ member, session_id }: Seat): string =>
-  member.sub === null ? `session:${session_id}` : `sub:${member.sub}`
+const playerOf = ({ member, sessionId }: Seat): string =>
+  member.sub === null ? `session:${sessionId}` : `sub:${member.sub}`
 
 function add<K>(counts: Map<K, number>, key: K, by: number): void {
   const count = (counts.get(key) ?? 0) + by
@@ -166,62 +166,62 @@ function add<K>(counts: Map<K, number>, key: K, by: number): void {
 /** What is known of a seat beyond its life in this process: what an update and a snapshot record of it. */
 export interface SeatRecord extends OutcomesRecord {
   readonly member: Member
-  readonly session_id: string
+  readonly sessionId: string
   /** The ref of the join, which answers the same join sent again. */
-  readonly join_ref: number
+  readonly joinRef: number
   /** The node that holds, or last held, the socket. */
   readonly edge: string
   readonly codec: Subprotocol
   /** The highest ref settled: applied, or answered with an error that will not change. */
-  readonly last_ref: number
+  readonly lastRef: number
 }
 
 /** One session in one room. */
 export class Seat {
   readonly member: Member
-  readonly session_id: string
-  readonly join_ref: number
+  readonly sessionId: string
+  readonly joinRef: number
   edge: string
   codec: Subprotocol
   /** How often the session had been resumed when `edge` spoke for it first. */
   turn = 0
-  last_ref: number
-  /** `last_ref` as of the last flush that acks it. */
-  flushed_ref: number
+  lastRef: number
+  /** `lastRef` as of the last flush that acks it. */
+  flushedRef: number
   /** The highest ref whose update is delivered (and committed, where the room type is durable). */
-  committed_ref: number
-  /** `last_ref` when the edge was asked to give again what came after it. */
-  missed_after: number | undefined
+  committedRef: number
+  /** `lastRef` when the edge was asked to give again what came after it. */
+  missedAfter: number | undefined
   readonly outcomes: Outcomes
-  /** Whether `last_ref` is to be acked with the next update. */
-  ack_due = false
+  /** Whether `lastRef` is to be acked with the next update. */
+  ackDue = false
   /** Whether the join was delivered. */
   settled: boolean
   /** Since when the session has no socket, on the monotonic clock. */
-  detached_at: number | undefined
+  detachedAt: number | undefined
   /** What is left of the rate of each message type; the same for all seats of one player, see `Seats.add`. */
   buckets = new Map<string, RateLimit>()
   /** Since the last attach: up to which ref outcomes were forgotten that its client may not know, and the last ref that came. */
   #unanswered = 0
   #answered = 0
 
-  /** A seat taken now (`detached_at` undefined), or found in the store (`settled`, and detached until its edge says otherwise). */
-  constructor(record: SeatRecord, limits: OutcomeLimits, detached_at?: number) {
+  /** A seat taken now (`detachedAt` undefined), or found in the store (`settled`, and detached until its edge says otherwise). */
+  constructor(record: SeatRecord, limits: OutcomeLimits, detachedAt?: number) {
     this.member = record.member
-    this.session_id = record.session_id
-    this.join_ref = record.join_ref
+    this.sessionId = record.sessionId
+    this.joinRef = record.joinRef
     this.edge = record.edge
     this.codec = record.codec
-    this.last_ref = record.last_ref
-    this.flushed_ref = record.last_ref
-    this.committed_ref = record.last_ref
+    this.lastRef = record.lastRef
+    this.flushedRef = record.lastRef
+    this.committedRef = record.lastRef
     this.outcomes = new Outcomes(limits, record)
-    this.settled = detached_at !== undefined
-    this.detached_at = detached_at
+    this.settled = detachedAt !== undefined
+    this.detachedAt = detachedAt
   }
 
   get attached(): boolean {
-    return this.detached_at === undefined
+    return this.detachedAt === undefined
   }
 
   /** Whether `edge` speaks for this member: it has the socket, or nobody is known to. */
@@ -254,7 +254,7 @@ export class Seat {
 
   /** The client knows every outcome up to `ref`; it cannot know what has not come. */
   settle(ref: number): void {
-    this.outcomes.settle(Math.min(ref, this.last_ref))
+    this.outcomes.settle(Math.min(ref, this.lastRef))
   }
 
   /** Whether this member may send one more `type`. */
@@ -269,15 +269,15 @@ export class Seat {
 
   /** The seat as of the last flush. */
   record(): SeatRecord {
-    const { member, session_id, join_ref, edge, codec, flushed_ref, outcomes } = this
+    const { member, sessionId, joinRef, edge, codec, flushedRef, outcomes } = this
     return {
       member,
-      session_id,
-      join_ref,
+      sessionId,
+      joinRef,
       edge,
       codec,
-      last_ref: flushed_ref,
-      ...outcomes.record(flushed_ref),
+      lastRef: flushedRef,
+      ...outcomes.record(flushedRef),
     }
   }
 }

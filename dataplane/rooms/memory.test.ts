@@ -7,17 +7,17 @@ import { defineRoom } from './definition.ts'
 
 const MIB = 1024 * 1024
 const ROOMS = 20
-const LIMITS = { waiting_messages: 100, tasks: 20, state_bytes: 64 * 1024, history_bytes: 2 * MIB }
+const LIMITS = { waitingMessages: 100, tasks: 20, stateBytes: 64 * 1024, historyBytes: 2 * MIB }
 
 const store = defineRoom({
   type: 'store',
-  max_members: 4,
+  maxMembers: 4,
   messages: { put: { data: v.object({ at: v.string(), text: v.string() }) }, start: { data: v.null() } },
   tasks: { never: v.null() },
   durability: 'none',
   sync: { rate: 0 },
   create: (): { items: Record<string, string> } => ({ items: {} }),
-  on_message(state, { type, data }, ctx) {
+  onMessage(state, { type, data }, ctx) {
     if (type === 'start') ctx.task(new Promise<null>(() => undefined), 'never')
     else if (type === 'put') state.items[data.at] = data.text
   },
@@ -46,26 +46,26 @@ async function attack(bench: RoomBench, round: number): Promise<number> {
     await bench.settle()
     bench.sent.length = 0
   }
-  bench.may_act = false
+  bench.mayAct = false
   for (const key of rooms)
     for (let n = 0; n < 1100; n++) {
-      const member_id = `${round} ${n}`
-      const asked = { edge: 'node_a', turn: 0, codec: 'roomful.v1.msgpack', session_id: member_id } as const
+      const memberId = `${round} ${n}`
+      const asked = { edge: 'node_a', turn: 0, codec: 'roomful.v1.msgpack', session_id: memberId } as const
       bench.message('store', 'first', 'put', { at: 'late', text: text(n, 512) }, undefined, key)
       bench.send('store', 'first', { kind: 'resync', have_seq: n, reason: 'checksum' }, key)
       bench.send('store', 'first', { kind: 'refuse', ref: n, code: 'forbidden', message: 'no' }, key)
-      bench.send('store', member_id, { kind: 'leave', reason: 'left', ref: n }, key)
+      bench.send('store', memberId, { kind: 'leave', reason: 'left', ref: n }, key)
       bench.send(
         'store',
-        member_id,
+        memberId,
         { kind: 'join', ref: n, sub: null, principal: 'p', options: {}, ...asked },
         key,
       )
-      bench.send('store', member_id, { kind: 'attach', ask: n, epoch: 1, seq: 1, ...asked }, key)
+      bench.send('store', memberId, { kind: 'attach', ask: n, epoch: 1, seq: 1, ...asked }, key)
       bench.sent.length = 0
     }
   const peak = used()
-  bench.may_act = true
+  bench.mayAct = true
   bench.host.recheck()
   await bench.settle()
   bench.sent.length = 0
@@ -89,7 +89,7 @@ it('a node holds no more than its bounds add up to, with every queue of its room
   expect(bench.counts['limit tasks']).toBeGreaterThan(0)
   expect(bench.counts.history_dropped).toBeGreaterThan(0)
   // A message that waits takes its text and some 400 bytes; a state is here as it is and as it was flushed.
-  const room_mib = (100 * 1024 + 1000 * 600 + 3 * LIMITS.state_bytes) / MIB
-  const bound = ROOMS * room_mib + LIMITS.history_bytes / MIB
+  const roomMib = (100 * 1024 + 1000 * 600 + 3 * LIMITS.stateBytes) / MIB
+  const bound = ROOMS * roomMib + LIMITS.historyBytes / MIB
   for (const peak of peaks) expect(peak).toBeLessThan(bound)
 }, 60_000)

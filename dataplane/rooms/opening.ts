@@ -26,11 +26,11 @@ export interface ClaimOptions {
   /** Also when it is nowhere yet, on the account of this principal (`Session.principal`); undefined: only when it is somewhere. */
   readonly creator: string | undefined
   /** Its owner is dead when its lease has run out, and not before. */
-  readonly by_lease: boolean
+  readonly byLease: boolean
   /** The span of the join that may make the room, where that is recorded. */
-  readonly made_for: TraceContext | undefined
+  readonly madeFor: TraceContext | undefined
   /** The spans of whoever waits for the room by now. */
-  readonly asked_by: () => readonly string[]
+  readonly askedBy: () => readonly string[]
 }
 
 /** Asks for the ownership of a room (`project/type:key`). */
@@ -42,9 +42,9 @@ export function claimOptions({ durability }: RoomDefinition, waiting: Backlog): 
   return {
     creator: join?.principal,
     // Taking what is kept nowhere from an owner that lives would end it.
-    by_lease: durability === 'none',
-    made_for: join?.traceparent === undefined ? undefined : join,
-    asked_by: () => waiting.waiting.flatMap(({ message }) => traceOf(message) ?? []),
+    byLease: durability === 'none',
+    madeFor: join?.traceparent === undefined ? undefined : join,
+    askedBy: () => waiting.waiting.flatMap(({ message }) => traceOf(message) ?? []),
   }
 }
 
@@ -60,8 +60,8 @@ const REFUSE_MS: Record<QuarantineCause, number> = { damaged: 0, looping: 60_000
 const MOST_TEXT = 300
 
 /** What the store is told. */
-export const quarantineOf = ({ cause, text }: QuarantineReason, ttl_ms: number): Quarantine => ({
+export const quarantineOf = ({ cause, text }: QuarantineReason, ttlMs: number): Quarantine => ({
   reason: `${cause}: ${text}`.slice(0, MOST_TEXT),
-  ttl_ms,
-  refuse_ms: REFUSE_MS[cause],
+  ttlMs,
+  refuseMs: REFUSE_MS[cause],
 })

@@ -64,7 +64,7 @@ describe('a message that was refused', () => {
     const ann = await bench.join('counter', 'ann')
     for (const ref of range(1, 100)) bad(bench, ref, { settled: Math.max(0, ref - 60) })
     await bench.settle()
-    const heir = new RoomBench([counter()], { clock, store, node_id: 'node_b' })
+    const heir = new RoomBench([counter()], { clock, store, nodeId: 'node_b' })
     heir.members.set('ann', ann)
     expect(await attach(heir, ann, 50)).toMatchObject({ ack: 100 })
     expect(refs(heir.sentOf('attached').at(-1)!.refused)).toEqual(range(51, 100))
@@ -91,7 +91,7 @@ describe('a message that was refused', () => {
       1000,
     )
     const seat = restore(claim!, new JournalFormat())!.seats[0]!
-    expect([seat.last_ref, seat.forgotten, refs(seat.refused)]).toEqual([
+    expect([seat.lastRef, seat.forgotten, refs(seat.refused)]).toEqual([
       99_000,
       97_976,
       range(97_977, 99_000),
@@ -114,8 +114,8 @@ describe('a message that was refused', () => {
     it(`takes less where there are many members, so that all of a room together are bounded, sent ${when}`, async () => {
       const bench = new RoomBench([counter()], { limits: { outcomes: { messages: 1000, bytes: 10_000 } } })
       const members: TestMember[] = []
-      const refuse = ({ member_id }: TestMember) => {
-        for (const ref of range(1, 200)) bench.message('counter', member_id, 'nonsense', null, ref)
+      const refuse = ({ memberId }: TestMember) => {
+        for (const ref of range(1, 200)) bench.message('counter', memberId, 'nonsense', null, ref)
       }
       for (let i = 0; i < 200; i++) {
         members.push(await bench.join('counter', i === 0 ? 'ann' : `m${i}`))
@@ -154,7 +154,7 @@ describe('a message that was refused', () => {
       1000,
     )
     const seat = restore(claim!, new JournalFormat())!.seats[0]!
-    expect([seat.last_ref, seat.forgotten, refs(seat.refused)]).toEqual([5000, 0, [5000]])
+    expect([seat.lastRef, seat.forgotten, refs(seat.refused)]).toEqual([5000, 0, [5000]])
   })
 })
 
@@ -231,7 +231,7 @@ describe('where it is forgotten what was refused', () => {
     const clock = new FakeClock()
     const store = memoryStore({ clock })
     const { ann } = await forgotten({ clock, store })
-    const heir = forgetful({ clock, store, node_id: 'node_b' })
+    const heir = forgetful({ clock, store, nodeId: 'node_b' })
     heir.members.set('ann', ann)
     const answer = await attach(heir, ann)
     expect([answer.ack, refs(answer.refused)]).toEqual([undefined, [3, 4, 5]])

@@ -16,7 +16,7 @@ const stepping = (step: number, state?: v.GenericSchema) =>
     sync: { rate: 0 },
     ...(state ? { state } : {}),
     create: () => ({ at: 0 }),
-    on_message(state) {
+    onMessage(state) {
       state.at += step
     },
   })
@@ -53,9 +53,9 @@ describe('watching a folder', () => {
     for (const close of closings.splice(0).reverse()) await close()
   })
 
-  const source = (idle_seconds: number) =>
+  const source = (idleSeconds: number) =>
     `import { defineRoom } from '${new URL('./definition.ts', import.meta.url).href}'
-     export default defineRoom({ type: 'watched', idle_seconds: ${idle_seconds}, create: () => ({}) })`
+     export default defineRoom({ type: 'watched', idleSeconds: ${idleSeconds}, create: () => ({}) })`
 
   async function watchedFolder(prepare: (folder: string) => Promise<unknown> = async () => {}) {
     const folder = await mkdtemp(join(tmpdir(), 'roomful-watch-'))
@@ -84,7 +84,7 @@ describe('watching a folder', () => {
     )
     closings.push(() => watching.close())
     const something = () => new Promise<void>((go) => hear.push(go))
-    const idles = () => changes.map(({ idle_seconds }) => idle_seconds)
+    const idles = () => changes.map(({ idleSeconds }) => idleSeconds)
     return { folder, lines, something, idles }
   }
 
@@ -112,9 +112,9 @@ describe('watching a folder', () => {
     const { folder, something, idles } = await watchedFolder((into) =>
       writeFile(join(into, 'watched.ts'), source(1)),
     )
-    for (const idle_seconds of [2, 3, 4]) {
+    for (const idleSeconds of [2, 3, 4]) {
       const next = something()
-      await writeFile(join(folder, 'watched.ts.new'), source(idle_seconds))
+      await writeFile(join(folder, 'watched.ts.new'), source(idleSeconds))
       await rename(join(folder, 'watched.ts.new'), join(folder, 'watched.ts'))
       await next
     }
@@ -128,7 +128,7 @@ describe('watching a folder', () => {
     await writeFile(join(folder, 'watched/idle.ts'), 'export const idle = 2')
     await writeFile(
       join(folder, 'watched/room.ts'),
-      `import { idle } from './idle.ts'\n${source(1).replace('idle_seconds: 1', 'idle_seconds: idle')}`,
+      `import { idle } from './idle.ts'\n${source(1).replace('idleSeconds: 1', 'idleSeconds: idle')}`,
     )
     await next
     next = something()

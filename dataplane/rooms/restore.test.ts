@@ -22,7 +22,7 @@ const board = defineRoom({
   },
   sync: { rate: 0 },
   create: (): { cells: Record<string, Json> } => ({ cells: {} }),
-  on_message(state, input, ctx) {
+  onMessage(state, input, ctx) {
     if (input.type === 'put') state.cells[`at ${input.data.at}`] = input.data.value
     else ctx.emit('told', state.cells, input.data.to)
   },
@@ -33,7 +33,7 @@ const teams = defineRoom({
   messages: { add: { data: v.any() } },
   sync: { rate: 0 },
   create: (): { teams: Json[] } => ({ teams: [] }),
-  on_message(state, input) {
+  onMessage(state, input) {
     state.teams.push(input.data)
   },
 })
@@ -100,10 +100,10 @@ describe('a restored room', () => {
       fc.asyncProperty(
         fc.array(step, { maxLength: 20 }),
         fc.nat({ max: 8 }),
-        async (steps, journal_entries) => {
+        async (steps, journalEntries) => {
           const clock = new FakeClock()
           const store = memoryStore({ clock })
-          const owner = new RoomBench([board], { clock, store, limits: { journal_entries } })
+          const owner = new RoomBench([board], { clock, store, limits: { journalEntries } })
           for (const id of ['m0', 'm1', 'm2']) await owner.join('board', id, { sub: `sub of ${id}` })
           const away = owner.members.get('m1')!
           owner.detach('board', away)
@@ -119,12 +119,12 @@ describe('a restored room', () => {
             await owner.settle()
           }
           const before = owner.describe('board')!
-          const heir = new RoomBench([board], { clock, store, node_id: 'node_b' })
+          const heir = new RoomBench([board], { clock, store, nodeId: 'node_b' })
           heir.members.set('m1', away)
           // The old owner would have sent this.
           owner.members.clear()
           owner.attach('board', away)
-          const old_answer = owner.sentOf('attached').at(-1)!
+          const oldAnswer = owner.sentOf('attached').at(-1)!
           heir.attach('board', away)
           await heir.settle()
           const after = heir.describe('board')!
@@ -133,11 +133,11 @@ describe('a restored room', () => {
           const seats = (room: typeof before) => room.members.map(({ connected: _, ...seat }) => seat)
           expect(seats(after)).toEqual(seats(before))
           expect([away.state, away.faults, away.resyncs, away.acked]).toEqual([before.state, [], 0, refs[1]])
-          const new_answer = heir.sentOf('attached').at(-1)!
-          expect([new_answer.resumed, new_answer.frames.length, new_answer.ack]).toEqual([
-            old_answer.resumed,
-            old_answer.frames.length,
-            old_answer.ack,
+          const newAnswer = heir.sentOf('attached').at(-1)!
+          expect([newAnswer.resumed, newAnswer.frames.length, newAnswer.ack]).toEqual([
+            oldAnswer.resumed,
+            oldAnswer.frames.length,
+            oldAnswer.ack,
           ])
           // What was applied is not applied again.
           if (refs[1]! > 0) heir.message('board', 'm1', 'put', { at: 'again', value: 1 }, refs[1]!)

@@ -8,6 +8,7 @@ import { diff } from '../../shared/sync/diff.ts'
 import { statePair } from '../../test/support/json-arbitrary.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
+import type { RoomLimits } from './environment.ts'
 import { JournalFormat } from './journal.ts'
 import { growthOf, sizeOf } from './state-size.ts'
 
@@ -26,7 +27,7 @@ const shelf = (rate: number) =>
       items: bytes > 0 ? { first: 'x'.repeat(bytes) } : {},
       done: 0,
     }),
-    on_message(state, { type, data }, ctx) {
+    onMessage(state, { type, data }, ctx) {
       if (type === 'put') state.items[data.at] = 'x'.repeat(data.bytes)
       else if (type === 'take') delete state.items[data]
       else if (type === 'done') state.done++
@@ -80,7 +81,7 @@ describe('the size of a state', () => {
 })
 
 describe('a state at its limit', () => {
-  const limits = { state_bytes: 10_000 }
+  const limits: Partial<RoomLimits> = { stateBytes: 10_000 }
 
   for (const rate of [0, 10])
     it(`grows no further: the turn fails, the state is as before, and what makes it smaller goes on (${rate} flushes a second)`, async () => {

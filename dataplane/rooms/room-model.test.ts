@@ -60,16 +60,16 @@ const room = (durability: Durability, rate: number) =>
     sync: { rate },
     durability,
     create: start,
-    on_join(state, { member_id }, ctx) {
-      state.players[member_id] = { x: 0, bag: [] }
-      ctx.emit(`hello ${member_id}`, null)
+    onJoin(state, { member_id: memberId }, ctx) {
+      state.players[memberId] = { x: 0, bag: [] }
+      ctx.emit(`hello ${memberId}`, null)
     },
-    on_message(state, { data, member }, ctx) {
+    onMessage(state, { data, member }, ctx) {
       act(state, member.member_id, data.what, data.n, (name, to) => ctx.emit(name, null, to))
     },
-    on_leave(state, { member_id }, ctx) {
-      delete state.players[member_id]
-      ctx.emit(`bye ${member_id}`, null)
+    onLeave(state, { member_id: memberId }, ctx) {
+      delete state.players[memberId]
+      ctx.emit(`bye ${memberId}`, null)
     },
   })
 
@@ -152,10 +152,12 @@ async function play(steps: readonly Step[], durability: Durability, rate: number
     expect(member.checksum).toBe(new Checksum().of(member.state))
     // In one flush, what is for everybody comes before what is for one.
     const [told, whispered] = split(events(member))
-    const [to_be_told, to_be_whispered] = split(heard)
-    expect(told).toEqual(to_be_told)
-    expect(whispered).toEqual(to_be_whispered)
-    expect(member.members.map(({ member_id }) => member_id).sort()).toEqual([...model.present.keys()].sort())
+    const [toBeTold, toBeWhispered] = split(heard)
+    expect(told).toEqual(toBeTold)
+    expect(whispered).toEqual(toBeWhispered)
+    expect(member.members.map(({ member_id: memberId }) => memberId).sort()).toEqual(
+      [...model.present.keys()].sort(),
+    )
     // Every ref is settled: acked, or answered with an error.
     expect(Math.max(member.acked, ...member.errors.map((error) => error.ref ?? 0))).toBe(ref)
   }
@@ -184,8 +186,8 @@ async function take(taken: Doing, bench: RoomBench, model: Model, refs: Map<stri
     model.leave(id)
     // Its name is taken by nobody else before it has left.
     await bench.advance(60, 60)
-  } else if (taken.do === 'lose' && member.in_room && member.attached) bench.detach('model', member)
-  else if (taken.do === 'return' && member.in_room && !member.attached) {
+  } else if (taken.do === 'lose' && member.inRoom && member.attached) bench.detach('model', member)
+  else if (taken.do === 'return' && member.inRoom && !member.attached) {
     member.attached = true
     bench.attach('model', member)
   } else if (taken.do === 'act') {
@@ -221,7 +223,7 @@ describe('a reliable message', () => {
     messages: { add: { data: v.object({ n: v.number() }) } },
     sync: { rate: 0 },
     create: () => ({ sum: 0, order: {} as Record<string, number[]> }),
-    on_message(state, { data, member }) {
+    onMessage(state, { data, member }) {
       state.sum += data.n
       state.order[member.member_id] = [...(state.order[member.member_id] ?? []), data.n]
     },
@@ -246,7 +248,7 @@ describe('a reliable message', () => {
         const clock = new FakeClock()
         const store = memoryStore({ clock })
         let nodes = 0
-        const owner = () => new RoomBench([tally], { clock, store, node_id: `node_${nodes++}`, seed: nodes })
+        const owner = () => new RoomBench([tally], { clock, store, nodeId: `node_${nodes++}`, seed: nodes })
         let bench = owner()
         await bench.live()
         const members = [
@@ -255,11 +257,11 @@ describe('a reliable message', () => {
         ]
         const sent = [0, 0]
         /** As an edge does it: each message names the one before it. */
-        const send = ({ member_id }: TestMember, n: number) =>
-          bench.send('tally', member_id, { kind: 'message', type: 'add', data: { n }, ref: n, after: n - 1 })
+        const send = ({ memberId }: TestMember, n: number) =>
+          bench.send('tally', memberId, { kind: 'message', type: 'add', data: { n }, ref: n, after: n - 1 })
         const resend = () =>
           members.forEach((member, i) => {
-            bench.members.set(member.member_id, member)
+            bench.members.set(member.memberId, member)
             member.attached = true
             bench.attach('tally', member)
             for (let n = member.acked + 1; n <= sent[i]!; n++) send(member, n)
@@ -285,7 +287,7 @@ describe('a reliable message', () => {
         await bench.advance(1000, 100)
         for (const [i, member] of members.entries()) {
           const { order } = member.state as { order: Record<string, number[]> }
-          const applied = order[member.member_id] ?? []
+          const applied = order[member.memberId] ?? []
           expect(applied).toEqual(Array.from({ length: sent[i]! }, (_, n) => n + 1))
           expect([member.acked, member.errors, member.faults]).toEqual([sent[i], [], []])
         }

@@ -15,7 +15,7 @@ describe('a message', () => {
   })
 
   it('that throws leaves everything as it was, tells its sender, and is settled', async () => {
-    const bench = new RoomBench([counter()], { reveal_failures: true })
+    const bench = new RoomBench([counter()], { revealFailures: true })
     const ann = await bench.join('counter', 'ann')
     const bob = await bench.join('counter', 'bob')
     const { seq, state } = ann
@@ -27,7 +27,7 @@ describe('a message', () => {
       { code: 'room_logic_failed', message: 'the reactor is closed', ref: 1 },
       {
         code: 'room_logic_failed',
-        message: expect.stringMatching(/on_message returned a promise.*ctx\.task/),
+        message: expect.stringMatching(/onMessage returned a promise.*ctx\.task/),
         ref: 2,
       },
       {
@@ -36,7 +36,7 @@ describe('a message', () => {
         ref: 3,
       },
     ])
-    expect([ann.seq, ann.state, ann.heard, ann.in_room]).toEqual([
+    expect([ann.seq, ann.state, ann.heard, ann.inRoom]).toEqual([
       seq,
       state,
       ['hello "ann"', 'hello "bob"', '+bob'],
@@ -162,7 +162,7 @@ describe('a message', () => {
       edge: 'node_before',
       turn: 1,
       codec: 'roomful.v1.json',
-      session_id: ann.session_id,
+      session_id: ann.sessionId,
       sub: null,
       principal: 'token',
       options: {},
@@ -245,19 +245,19 @@ describe('neighbours', () => {
       tick: { rate: 20 },
       messages: { any: { data: v.null() } },
       create: () => ({}),
-      on_message() {
+      onMessage() {
         throw new Error('no')
       },
-      on_tick() {
+      onTick() {
         throw new Error('never')
       },
-      on_leave() {
+      onLeave() {
         throw new Error('stay')
       },
-      on_dispose() {
+      onDispose() {
         throw new Error('not even this')
       },
-      idle_seconds: 1,
+      idleSeconds: 1,
     })
     const bench = new RoomBench([wreck, counter()])
     await bench.join('wreck', 'eve')
@@ -285,7 +285,7 @@ describe('ctx.task', () => {
       tasks: { loaded: v.object({ score: v.number() }) },
       sync: { rate: 0 },
       create: (): { got: unknown[] } => ({ got: [] }),
-      on_message(state, input, ctx) {
+      onMessage(state, input, ctx) {
         if (input.type === 'load')
           ctx.task(
             new Promise<{ score: number }>((resolve, reject) => {

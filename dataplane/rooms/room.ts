@@ -1,7 +1,7 @@
 import type { Json } from '../../shared/json.ts'
 import type { Fence } from '../../shared/store/port.ts'
 import { Backlog } from '../backlog.ts'
-import { type Arrival, type RoomAddress, roomId, roomName, type ToOwner } from '../traffic.ts'
+import { type Arrival, type RoomAddress, roomIdOf, roomName, type ToOwner } from '../traffic.ts'
 import { Doors } from './admission.ts'
 import type { RoomDefinition, RoomLog } from './definition.ts'
 import { Replies } from './delivery.ts'
@@ -21,7 +21,7 @@ export type RoomEnd = 'disposed' | 'released' | 'fenced'
 
 /** The node that a room is handed over to. */
 export interface Successor {
-  readonly node_id: string
+  readonly nodeId: string
   /** The room is free: it can be claimed now. */
   readonly take: () => void
 }
@@ -38,9 +38,9 @@ export interface RoomParts {
   /** What earlier owners did not come to the end of. */
   readonly stuck: StuckTurns
   /** Somebody came (1) or went (-1). */
-  readonly on_members: (change: number) => void
+  readonly onMembers: (change: number) => void
   /** The room is no longer here; `unhandled` arrived too late for it; `successor` is to have it. */
-  readonly on_end: (end: RoomEnd, unhandled: readonly Arrival[], successor: string | undefined) => void
+  readonly onEnd: (end: RoomEnd, unhandled: readonly Arrival[], successor: string | undefined) => void
 }
 
 /** How long an empty room that may not act now waits to be looked at again. */
@@ -51,7 +51,7 @@ export class Room {
   readonly address: RoomAddress
   /** `project/type:key`. */
   readonly name: string
-  readonly room_id: string
+  readonly roomId: string
   readonly seats = new Seats()
   readonly #parts: RoomParts
   readonly #environment: RoomEnvironment
@@ -79,32 +79,32 @@ export class Room {
     const { clock, random, scheduler, metrics, deliver } = environment
     this.#parts = parts
     this.#environment = environment
-    this.#backlog = new Backlog(environment.limits.waiting_messages)
+    this.#backlog = new Backlog(environment.limits.waitingMessages)
     this.address = room
     this.name = roomName(room)
-    this.room_id = roomId(room)
+    this.roomId = roomIdOf(room)
     this.#phase = random.float()
-    const { seats, room_id } = this
+    const { seats, roomId } = this
     const restored = 'restored' in begin ? begin.restored : undefined
     for (const record of restored?.seats ?? [])
       seats.add(new Seat(record, environment.limits.outcomes, clock.monotonic()))
     const state = 'restored' in begin ? begin.restored.state : begin.state
     const size = new StateSize(state, {
-      limit: environment.limits.state_bytes,
-      on_large: (bytes) =>
+      limit: environment.limits.stateBytes,
+      onLarge: (bytes) =>
         log.warn(
-          { bytes, limit: environment.limits.state_bytes },
+          { bytes, limit: environment.limits.stateBytes },
           'the state of the room comes near its limit',
         ),
-      on_refused: () => metrics.limitsReached.inc({ room_type: definition.type, limit: 'state' }),
+      onRefused: () => metrics.limitsReached.inc({ room_type: definition.type, limit: 'state' }),
     })
     this.#logic = new Logic(definition, state, {
-      room_id,
+      roomId,
       clock,
       random,
       log,
       members: () => seats.members,
-      may_start: (tasks) => this.#play.mayStart(tasks),
+      mayStart: (tasks) => this.#play.mayStart(tasks),
       size,
     })
     this.#stream = this.#createStream(restored, size)
@@ -115,35 +115,35 @@ export class Room {
       seats,
       stream: this.#stream,
       replies: this.#replies,
-      failures: new FailureLog(clock, log, environment.reveal_failures),
+      failures: new FailureLog(clock, log, environment.revealFailures),
       room: this,
       stuck: parts.stuck,
       act: (run: () => void) => this.#act(run),
     }
     this.#play = new Play({
       ...common,
-      on_members: (change) => {
-        parts.on_members(change)
+      onMembers: (change) => {
+        parts.onMembers(change)
         this.#watchIdle()
       },
-      on_close: () => this.#close(),
+      onClose: () => this.#close(),
     })
     this.#doors = new Doors({
       ...common,
-      room_id,
+      roomId,
       log,
       play: this.#play,
-      on_empty: () => this.#watchIdle(),
-      on_late: (request) => this.#wait({ message: request, from: request.edge }),
+      onEmpty: () => this.#watchIdle(),
+      onLate: (request) => this.#wait({ message: request, from: request.edge }),
     })
     this.#idle = scheduler.timer(() => this.#disposeIfIdle())
     // A tick that did not end is left out.
-    let skip = parts.stuck.last?.hook === 'on_tick'
+    let skip = parts.stuck.last?.hook === 'onTick'
     this.#ticks = new Ticks(environment, this.#phase, () => {
       if (!skip) this.#tick()
       skip = false
     })
-    parts.on_members(seats.size)
+    parts.onMembers(seats.size)
     for (const seat of [...seats])
       if (parts.stuck.hasLeave(seat.member.member_id)) this.#play.part(seat, 'left')
     this.#ticks.set(definition.tick?.rate)
@@ -198,7 +198,7 @@ export class Room {
   redefine(definition: RoomDefinition): string | undefined {
     if (definition.state) {
       const checked = validate(definition.state, this.#logic.state)
-      if (!checked.ok) return `the state of ${this.room_id} does not fit: ${checked.message}`
+      if (!checked.ok) return `the state of ${this.roomId} does not fit: ${checked.message}`
     }
     this.#logic.definition = definition
     this.#stream.setRate(definition.sync.rate)
@@ -229,7 +229,7 @@ export class Room {
     if (!keep) this.#play.dispose()
     const released = await this.#stream.release(!keep)
     if (released && keep) successor?.take()
-    this.#end(released && keep ? 'released' : keep ? 'fenced' : 'disposed', successor?.node_id)
+    this.#end(released && keep ? 'released' : keep ? 'fenced' : 'disposed', successor?.nodeId)
   }
 
   /** An edge is gone, and the sockets it held with it. */
@@ -238,8 +238,8 @@ export class Room {
   }
 
   /** The node with most of the members' sockets. */
-  get mostly_at(): string | undefined {
-    return this.seats.busiest_edge
+  get mostlyAt(): string | undefined {
+    return this.seats.busiestEdge
   }
 
   /** Whether members' sockets are at `edge`, as far as is known here. */
@@ -276,18 +276,18 @@ export class Room {
       {
         environment,
         room,
-        room_id: this.room_id,
+        roomId: this.roomId,
         durability: definition.durability,
-        sync_rate: definition.sync.rate,
+        syncRate: definition.sync.rate,
         phase: this.#phase,
         fence,
         seats: this.seats,
         log,
         state: () => this.#logic.state,
         size,
-        on_delivered: () => this.#delivered(),
-        on_fenced: () => this.#fenced(),
-        on_stopped: (stopped) => (stopped ? this.#freeze() : this.#thaw()),
+        onDelivered: () => this.#delivered(),
+        onFenced: () => this.#fenced(),
+        onStopped: (stopped) => (stopped ? this.#freeze() : this.#thaw()),
       },
       restored,
     )
@@ -343,7 +343,7 @@ export class Room {
   #watchIdle(): void {
     if (!this.#doors.empty || this.#stage !== 'open') this.#idle.cancel()
     else if (!this.#idle.waiting)
-      this.#idle.at(this.#environment.clock.monotonic() + this.definition.idle_seconds * 1000)
+      this.#idle.at(this.#environment.clock.monotonic() + this.definition.idleSeconds * 1000)
   }
 
   #disposeIfIdle(): void {
@@ -380,13 +380,13 @@ export class Room {
   #wait(arrival: Arrival): void {
     if (this.#backlog.add(arrival)) return
     this.#environment.metrics.backlogFull.inc({ room_type: this.definition.type })
-    if (!this.#replies.turnAway(arrival, `${this.room_id} has to wait: try again`))
+    if (!this.#replies.turnAway(arrival, `${this.roomId} has to wait: try again`))
       this.#unheard.add(arrival.from)
   }
 
   /** Freezes the room when the node may not act. */
   #mayAct(): boolean {
-    if (this.#environment.may_act()) return true
+    if (this.#environment.mayAct()) return true
     this.#freeze()
     return false
   }
@@ -399,7 +399,7 @@ export class Room {
   }
 
   #thaw(): void {
-    if (!this.#frozen || this.#ended || !this.#environment.may_act()) return
+    if (!this.#frozen || this.#ended || !this.#environment.mayAct()) return
     this.#frozen = false
     this.#stream.resume()
     if (this.#stage === 'leaving') return
@@ -435,13 +435,13 @@ export class Room {
   }
 
   #end(end: RoomEnd, successor?: string): void {
-    this.#parts.on_members(-this.seats.size)
+    this.#parts.onMembers(-this.seats.size)
     this.#doors.ended(end)
     // While the room still counts as here, so that nobody looks for it before the edges know where it is.
     for (const edge of [...this.seats.edges])
       this.#replies.send(edge, { kind: 'redirect', owner: successor ?? null })
     const unhandled = this.#backlog.take().filter((waiting) => typeof waiting !== 'function')
-    this.#parts.on_end(end, unhandled, successor)
+    this.#parts.onEnd(end, unhandled, successor)
   }
 
   #cancelTimers(): void {

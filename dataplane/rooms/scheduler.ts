@@ -20,16 +20,16 @@ export interface Timer {
 export class Scheduler {
   readonly clock: Clock
   readonly #defer: Defer
-  readonly #on_error: (error: unknown) => void
+  readonly #onError: (error: unknown) => void
   readonly #heap: Entry[] = []
   #soon: Entry[] = []
   #order = 0
   #alarm: { readonly due: number; readonly cancel: () => void } | undefined
 
-  constructor(clock: Clock, defer: Defer, on_error: (error: unknown) => void) {
+  constructor(clock: Clock, defer: Defer, onError: (error: unknown) => void) {
     this.clock = clock
     this.#defer = defer
-    this.#on_error = on_error
+    this.#onError = onError
   }
 
   /** A timer that runs `run`; not waiting yet. */
@@ -85,7 +85,7 @@ export class Scheduler {
     try {
       entry.run()
     } catch (error) {
-      this.#on_error(error)
+      this.#onError(error)
     }
   }
 
@@ -93,8 +93,8 @@ export class Scheduler {
     const first = this.#heap[0]
     if (!first || (this.#alarm && this.#alarm.due <= first.due)) return
     this.#alarm?.cancel()
-    const delay_ms = Math.max(0, Math.ceil(first.due - this.clock.monotonic()))
-    this.#alarm = { due: first.due, cancel: this.clock.schedule(delay_ms, this.#runDue) }
+    const delayMs = Math.max(0, Math.ceil(first.due - this.clock.monotonic()))
+    this.#alarm = { due: first.due, cancel: this.clock.schedule(delayMs, this.#runDue) }
   }
 
   #rise(index: number, entry: Entry): void {
@@ -218,25 +218,25 @@ export class Ticks {
  * rooms do not all work at once and nothing drifts.
  */
 export class Pace {
-  readonly #interval_ms: number
-  readonly #phase_ms: number
-  #last_slot = Number.NEGATIVE_INFINITY
+  readonly #intervalMs: number
+  readonly #phaseMs: number
+  #lastSlot = Number.NEGATIVE_INFINITY
 
   /** `phase` 0–1: which part of an interval after monotonic 0 the slots begin. */
-  constructor(per_second: number, phase: number) {
-    this.#interval_ms = 1000 / per_second
-    this.#phase_ms = phase * this.#interval_ms
+  constructor(perSecond: number, phase: number) {
+    this.#intervalMs = 1000 / perSecond
+    this.#phaseMs = phase * this.#intervalMs
   }
 
   /** When to act, at most once per slot: `now` while nothing was done in this slot, otherwise when the next one begins. */
   next(now: number): number {
     const slot = this.#slot(now)
-    return slot > this.#last_slot ? now : this.#begin(this.#last_slot + 1)
+    return slot > this.#lastSlot ? now : this.#begin(this.#lastSlot + 1)
   }
 
   /** Something was done at `now`. */
   done(now: number): void {
-    this.#last_slot = Math.max(this.#last_slot, this.#slot(now))
+    this.#lastSlot = Math.max(this.#lastSlot, this.#slot(now))
   }
 
   /** The first beginning of a slot after `now`: slots that were missed are skipped. */
@@ -246,10 +246,10 @@ export class Pace {
 
   /** A time that is the beginning of a slot, give or take rounding, belongs to that slot. */
   #slot(now: number): number {
-    return Math.floor((now - this.#phase_ms) / this.#interval_ms + 1e-9)
+    return Math.floor((now - this.#phaseMs) / this.#intervalMs + 1e-9)
   }
 
   #begin(slot: number): number {
-    return this.#phase_ms + slot * this.#interval_ms
+    return this.#phaseMs + slot * this.#intervalMs
   }
 }

@@ -12,7 +12,7 @@ function guarded() {
   const gates: ((answer: string | undefined) => void)[] = []
   const room = defineRoom({
     type: 'guarded',
-    max_members: 2,
+    maxMembers: 2,
     create: () => ({}),
     durability: 'journal',
     admit: () => new Promise<string | undefined>((answer) => gates.push(answer)),

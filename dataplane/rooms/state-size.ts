@@ -16,9 +16,9 @@ export interface StateSizeParts {
   /** Bytes. */
   readonly limit: number
   /** The state comes near the limit, and has not since it was below half of it. */
-  readonly on_large: (bytes: number) => void
+  readonly onLarge: (bytes: number) => void
   /** A turn failed since the state would have grown beyond the limit. */
-  readonly on_refused: () => void
+  readonly onRefused: () => void
 }
 
 /**
@@ -51,7 +51,7 @@ export class StateSize {
    */
   check(present: Json, next: Json, written: number): void {
     if (next === present) return
-    const { limit, on_refused } = this.#parts
+    const { limit, onRefused } = this.#parts
     if (this.#bytes + this.#grown + written <= limit) {
       this.#grown += written
       return
@@ -61,20 +61,20 @@ export class StateSize {
       this.#grown = after - this.#bytes
       return
     }
-    on_refused()
+    onRefused()
     requireSize(after, limit)
   }
 
   /** The room is at `state` with this flush, `delta` further than with the one before. */
   flushed(state: Json, delta: Delta): void {
-    const { limit, on_large } = this.#parts
+    const { limit, onLarge } = this.#parts
     this.#bytes += growthOf(this.#flushed, delta)
     this.#flushed = state
     this.#grown = 0
     if (this.#bytes < FORGOTTEN_AT * limit) this.#told = false
     if (this.#told || this.#bytes < WARNED_AT * limit) return
     this.#told = true
-    on_large(this.#bytes)
+    onLarge(this.#bytes)
   }
 
   #of(state: Json): number {

@@ -7,7 +7,7 @@ import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 describe('a store that does not answer', () => {
   for (const mood of ['silent', 'deaf'] as const)
     it(`freezes a room, which goes on by itself without losing or repeating anything (${mood})`, async () => {
-      const bench = new RoomBench([counting('journal')], { limits: { waiting_messages: 3 } })
+      const bench = new RoomBench([counting('journal')], { limits: { waitingMessages: 3 } })
       const ann = await bench.join('counter', 'ann')
       bench.store.mood = mood
       bench.message('counter', 'ann', 'inc', null, 1)
@@ -17,7 +17,7 @@ describe('a store that does not answer', () => {
       bench.message('counter', 'ann', 'inc', null)
       const bob = await bench.join('counter', 'bob')
       await bench.advance(5000, 50)
-      expect([ann.state, ann.acked, bob.in_room]).toEqual([{ count: 0 }, 0, false])
+      expect([ann.state, ann.acked, bob.inRoom]).toEqual([{ count: 0 }, 0, false])
       // A refusal of what was not settled would leave a hole, which the messages behind it wait for.
       expect(ann.errors).toMatchObject([{ code: 'room_unavailable', ref: undefined }])
       expect(bench.sentOf('resend')).toEqual([])
@@ -121,13 +121,13 @@ describe('a node whose lease has run out', () => {
       const bench = new RoomBench([counting(durability)])
       const ann = await bench.join('counter', 'ann')
       bench.message('counter', 'ann', 'inc', null, 1)
-      bench.may_act = false
+      bench.mayAct = false
       const sent = bench.sent.length
       await bench.advance(3000, 50)
       bench.message('counter', 'ann', 'inc', null, 2)
       await bench.advance(3000, 50)
       expect(bench.sent.length).toBe(sent)
-      bench.may_act = true
+      bench.mayAct = true
       bench.host.recheck()
       await bench.settle()
       expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 2 }, 2, []])
@@ -136,9 +136,9 @@ describe('a node whose lease has run out', () => {
   it('answers an attach that was asked again and again once', async () => {
     const bench = new RoomBench([counting('journal')])
     const ann = await bench.join('counter', 'ann')
-    bench.may_act = false
+    bench.mayAct = false
     for (let asked = 0; asked < 50; asked++) bench.attach('counter', ann)
-    bench.may_act = true
+    bench.mayAct = true
     bench.host.recheck()
     await bench.settle()
     expect(bench.sentOf('attached')).toHaveLength(1)
@@ -148,12 +148,12 @@ describe('a node whose lease has run out', () => {
     const bench = new RoomBench([counting('none')])
     await bench.join('counter', 'ann')
     const { rooms } = bench.store.store
-    bench.may_act = false
+    bench.mayAct = false
     const { epoch } = (await rooms.inspect('prj_test/counter:a'))!
     await rooms.claim('prj_test/counter:a', 'node_b', epoch, 60_000)
     bench.message('counter', 'ann', 'inc', null, 1)
     const sent = bench.sent.length
-    bench.may_act = true
+    bench.mayAct = true
     bench.host.recheck()
     await bench.settle()
     expect([bench.host.size, bench.counts.fenced]).toEqual([0, 1])
@@ -166,8 +166,8 @@ describe('a store that came back empty', () => {
   const twoOwners = async () => {
     const clock = new FakeClock()
     const store = memoryStore({ clock })
-    const old = new RoomBench([counting('journal')], { clock, store, node_id: 'node_x' })
-    const heir = new RoomBench([counting('journal')], { clock, store, node_id: 'node_y' })
+    const old = new RoomBench([counting('journal')], { clock, store, nodeId: 'node_x' })
+    const heir = new RoomBench([counting('journal')], { clock, store, nodeId: 'node_y' })
     const ann = await old.join('counter', 'ann')
     heir.members.set('ann', ann)
     old.members.clear()
@@ -180,7 +180,7 @@ describe('a store that came back empty', () => {
     const empty = memoryStore({ clock })
     for (const bench of [old, heir]) {
       bench.store.follow(() => empty.rooms)
-      bench.rewrites_allowed_at = clock.monotonic() + 500
+      bench.rewritesAllowedAt = clock.monotonic() + 500
     }
     return { clock, old, heir, ann }
   }
@@ -210,7 +210,7 @@ describe('a store that came back empty, while the last owner was away', () => {
   const toldByAnEarlierOwner = async () => {
     const clock = new FakeClock()
     const store = memoryStore({ clock })
-    const bench = (node_id: string) => new RoomBench([counting('journal')], { clock, store, node_id })
+    const bench = (nodeId: string) => new RoomBench([counting('journal')], { clock, store, nodeId })
     const [old, heir] = [bench('node_x'), bench('node_y')]
     const ann = await old.join('counter', 'ann')
     old.members.clear()
@@ -241,7 +241,7 @@ describe('a store that came back empty, while the last owner was away', () => {
   it('and an update that an earlier one could not commit until then is told under the epoch that it stands under', async () => {
     const clock = new FakeClock()
     const store = memoryStore({ clock })
-    const bench = (node_id: string) => new RoomBench([counting('journal')], { clock, store, node_id })
+    const bench = (nodeId: string) => new RoomBench([counting('journal')], { clock, store, nodeId })
     const [old, heir] = [bench('node_x'), bench('node_y')]
     const ann = await old.join('counter', 'ann')
     old.store.mood = 'deaf'
@@ -261,7 +261,7 @@ describe('a store that came back empty, while the last owner was away', () => {
     for (const member of [ann, eve])
       expect([member.state, member.seq, member.epoch]).toEqual([{ count: 2 }, bob.seq, epoch])
     expect(ann.acked).toBe(2)
-    const next = new RoomBench([counting('journal')], { clock, store: empty, node_id: 'node_z' })
+    const next = new RoomBench([counting('journal')], { clock, store: empty, nodeId: 'node_z' })
     next.members.set('ann', ann)
     next.attach('counter', ann)
     await next.settle()
@@ -275,7 +275,7 @@ describe('a store that came back empty, while the last owner was away', () => {
       old.send('counter', 'ann', { kind: 'message', type: 'inc', data: null })
       await old.settle()
       if (ending === 'hands the room over') await old.host.close()
-      const next = new RoomBench([counting('journal')], { clock, store, node_id: 'node_z' })
+      const next = new RoomBench([counting('journal')], { clock, store, nodeId: 'node_z' })
       next.members.set('ann', ann)
       next.attach('counter', ann)
       await next.settle()

@@ -18,9 +18,9 @@ import { type Flush, type LostEpochs, Pending, type Refusal, type Update } from 
 export interface StreamParts {
   readonly environment: RoomEnvironment
   readonly room: RoomAddress
-  readonly room_id: string
+  readonly roomId: string
   readonly durability: Durability
-  readonly sync_rate: number
+  readonly syncRate: number
   /** 0–1: where in an interval this room flushes. */
   readonly phase: number
   readonly fence: Fence
@@ -30,11 +30,11 @@ export interface StreamParts {
   readonly state: () => Json
   readonly size: Pick<StateSize, 'flushed'>
   /** Everything up to a flush is delivered. */
-  readonly on_delivered: () => void
+  readonly onDelivered: () => void
   /** Another node owns the room: nothing more may leave. */
-  readonly on_fenced: () => void
+  readonly onFenced: () => void
   /** The room may not go on for now (true): its store is silent or its node's lease has run out; or may again (false). */
-  readonly on_stopped: (stopped: boolean) => void
+  readonly onStopped: (stopped: boolean) => void
 }
 
 /**
@@ -43,7 +43,7 @@ export interface StreamParts {
  */
 export class RoomStream {
   /** For members who need more than the next flush. */
-  readonly catch_up: CatchUp
+  readonly catchUp: CatchUp
   readonly #parts: StreamParts
   readonly #record: RoomRecord
   readonly #keeper: Keeper
@@ -57,7 +57,7 @@ export class RoomStream {
   #flushed: { state: Json; seq: number; checksum: number }
   #delivered: Delivered
   /** Being committed. */
-  #in_flight: Flush | undefined
+  #inFlight: Flush | undefined
   /** Committed, but this node may not speak. */
   #withheld: Flush | undefined
   #done: Promise<void> = Promise.resolve()
@@ -67,21 +67,21 @@ export class RoomStream {
   /** A room that begins with its present state, or goes on from `restored`. */
   constructor(parts: StreamParts, restored: RestoredRoom | undefined) {
     this.#parts = parts
-    const { environment, room, room_id, seats, fence, log } = parts
+    const { environment, room, roomId, seats, fence, log } = parts
     const { clock, random, metrics, scheduler } = environment
     this.#record = new RoomRecord(fence, {
       rooms: environment.records,
-      rewrites_allowed_at: environment.rewrites_allowed_at,
+      rewritesAllowedAt: environment.rewritesAllowedAt,
       room: roomName(room),
-      owner: environment.node_id,
+      owner: environment.nodeId,
       clock,
       random,
       log,
       metrics,
-      ttl_ms: environment.limits.record_ttl_ms,
+      ttlMs: environment.limits.recordTtlMs,
       whole: () => (parts.durability === 'none' ? NOTHING : this.#whole()),
-      on_anew: (lost) => this.#renew(lost),
-      on_unsure: parts.on_stopped,
+      onAnew: (lost) => this.#renew(lost),
+      onUnsure: parts.onStopped,
     })
     const state = parts.state()
     const { seq, checksum } = restored ?? { seq: 0, checksum: this.#checksums.of(state) }
@@ -95,10 +95,10 @@ export class RoomStream {
     restored?.history.forEach((update, i) => {
       this.#ring.add(update, restored.updates[i])
     })
-    const frames = new RoomFrames(room_id, environment.codecs)
-    this.#delivery = new Delivery({ room, room_id, seats, frames, deliver: environment.deliver })
-    this.catch_up = new CatchUp({
-      room_id,
+    const frames = new RoomFrames(roomId, environment.codecs)
+    this.#delivery = new Delivery({ room, roomId, seats, frames, deliver: environment.deliver })
+    this.catchUp = new CatchUp({
+      roomId,
       frames,
       format: environment.format,
       ring: this.#ring,
@@ -112,11 +112,11 @@ export class RoomStream {
       parts.durability,
       // A save every second need not carry what a crash makes worthless: members are resynced after one.
       parts.durability === 'snapshot' ? () => this.#withoutHistory() : () => this.#whole(),
-      parts.on_fenced,
+      parts.onFenced,
     )
     if (restored) this.#keeper.restored()
     this.#timer = scheduler.timer(() => this.#flush())
-    this.setRate(parts.sync_rate)
+    this.setRate(parts.syncRate)
   }
 
   /** What has happened since the last flush; turns add to it, then `touch`. */
@@ -139,11 +139,11 @@ export class RoomStream {
 
   /** Whether everything that happened is delivered. */
   get quiet(): boolean {
-    return this.#pending.since === undefined && !this.#in_flight && !this.#withheld
+    return this.#pending.since === undefined && !this.#inFlight && !this.#withheld
   }
 
-  setRate(per_second: number): void {
-    this.#pace = per_second > 0 ? new Pace(per_second, this.#parts.phase) : undefined
+  setRate(perSecond: number): void {
+    this.#pace = perSecond > 0 ? new Pace(perSecond, this.#parts.phase) : undefined
   }
 
   /** Something has happened: the next flush is due at its time. */
@@ -155,7 +155,7 @@ export class RoomStream {
   /** As touch, but the flush does not wait for its time. */
   hurry(): void {
     this.#pending.since ??= this.#parts.environment.clock.monotonic()
-    if (!this.#in_flight && !this.#withheld && !this.#stopped) this.#timer.soon()
+    if (!this.#inFlight && !this.#withheld && !this.#stopped) this.#timer.soon()
   }
 
   /** Whatever was held back goes out, and flushes go on. */
@@ -191,7 +191,7 @@ export class RoomStream {
   /** Resolves when everything that has happened so far is delivered, or the room has ended. */
   async settle(): Promise<void> {
     while (!this.#ended && !this.quiet) {
-      if (!this.#in_flight && !this.#stopped) this.#flush()
+      if (!this.#inFlight && !this.#stopped) this.#flush()
       await this.#done
       if (this.#stopped) return
     }
@@ -219,7 +219,7 @@ export class RoomStream {
 
   #schedule(): void {
     // What is under way looks for more when it is done.
-    if (this.#in_flight || this.#withheld || this.#stopped || this.#ended) return
+    if (this.#inFlight || this.#withheld || this.#stopped || this.#ended) return
     const now = this.#parts.environment.clock.monotonic()
     const due = this.#pace?.next(now) ?? now
     if (due <= now) this.#timer.soon()
@@ -227,25 +227,25 @@ export class RoomStream {
   }
 
   #flush(): void {
-    if (this.#in_flight || this.#withheld || this.#stopped || this.#ended) return
+    if (this.#inFlight || this.#withheld || this.#stopped || this.#ended) return
     this.#pace?.done(this.#parts.environment.clock.monotonic())
     const flush = this.#take()
     if (!flush) {
-      this.#parts.on_delivered()
+      this.#parts.onDelivered()
       return
     }
-    this.#in_flight = flush
+    this.#inFlight = flush
     const committed = this.#keeper.commit(flush.packed)
     if (committed) this.#done = committed.then(this.#onCommitted).catch(this.#onBroken)
     else this.#onCommitted(true)
   }
 
   readonly #onCommitted = (stands: boolean): void => {
-    const flush = this.#in_flight
-    this.#in_flight = undefined
+    const flush = this.#inFlight
+    this.#inFlight = undefined
     if (this.#ended || !flush) return
     if (stands) this.#deliver(flush)
-    else this.#parts.on_fenced()
+    else this.#parts.onFenced()
   }
 
   /** A delivery failed half way, which is a mistake in this program. Members who got nothing of it meet a gap, and are resynced. */
@@ -255,33 +255,33 @@ export class RoomStream {
 
   #deliver(flush: Flush): void {
     const { environment, room } = this.#parts
-    if (this.#stopped || !environment.may_act()) {
+    if (this.#stopped || !environment.mayAct()) {
       this.#withheld = flush
-      if (!this.#stopped) this.#parts.on_stopped(true)
+      if (!this.#stopped) this.#parts.onStopped(true)
       return
     }
     const { update, state, members } = flush
     const frames = this.#delivery.flush(flush)
     flush.acked.forEach((seat, i) => {
-      seat.committed_ref = update.acks[i]!.ref
+      seat.committedRef = update.acks[i]!.ref
     })
     for (const { seat } of flush.joins) seat.settled = true
     if (update.visible) {
       this.#delivered = { seq: update.seq, checksum: update.checksum, state, members }
-      this.catch_up.moveOn()
+      this.catchUp.moveOn()
       if (frames) this.#ring.add(update, flush.packed, frames, flush.since)
       else this.#ring.clear({ epoch: update.epoch, seq: update.seq })
     }
     const { clock, metrics } = environment
-    metrics.deliveryDuration.observe({ room_type: room.room_type }, (clock.monotonic() - flush.since) / 1000)
-    this.#parts.on_delivered()
+    metrics.deliveryDuration.observe({ room_type: room.roomType }, (clock.monotonic() - flush.since) / 1000)
+    this.#parts.onDelivered()
     if (this.#pending.since !== undefined && !this.#timer.waiting) this.#schedule()
   }
 
   /** The room goes on from memory under a new epoch, and so does what members have not been told: under the old one others may have come to its seq. */
   #renew(lost: LostEpochs): void {
     this.#ring.lose(lost)
-    this.#in_flight &&= this.#under(lost.before, this.#in_flight)
+    this.#inFlight &&= this.#under(lost.before, this.#inFlight)
     this.#withheld &&= this.#under(lost.before, this.#withheld)
   }
 
@@ -307,16 +307,16 @@ export class RoomStream {
     const left = partings.filter(({ unseen }) => !unseen)
     const visible = delta !== undefined || events.length > 0 || joins.length > 0 || left.length > 0
     if (!visible && acked.length === 0 && partings.length === 0) return undefined
-    const seats_acked = acked.filter((seat) => seats.get(seat.member.member_id) === seat)
+    const seatsAcked = acked.filter((seat) => seats.get(seat.member.member_id) === seat)
     const refused: Refusal[] = []
-    const acks = seats_acked.map((seat) => {
-      const { member, outcomes, flushed_ref, last_ref } = seat
-      const { member_id } = member
-      for (const refusal of outcomes.refusedBetween(flushed_ref, last_ref))
-        refused.push({ member_id, ...refusal })
-      seat.ack_due = false
-      seat.flushed_ref = last_ref
-      return { member_id, ref: last_ref, forgotten: outcomes.forgotten }
+    const acks = seatsAcked.map((seat) => {
+      const { member, outcomes, flushedRef, lastRef } = seat
+      const { member_id: memberId } = member
+      for (const refusal of outcomes.refusedBetween(flushedRef, lastRef))
+        refused.push({ memberId, ...refusal })
+      seat.ackDue = false
+      seat.flushedRef = lastRef
+      return { memberId, ref: lastRef, forgotten: outcomes.forgotten }
     })
     const seq = visible ? before.seq + 1 : before.seq
     if (delta) this.#parts.size.flushed(state, delta)
@@ -342,16 +342,16 @@ export class RoomStream {
       members: seats.members,
       joins,
       partings,
-      acked: seats_acked,
+      acked: seatsAcked,
       since: since ?? environment.clock.monotonic(),
     }
   }
 
   /** The room as of its last flush, delivered or not, with what members may have missed: what a new owner would need. */
   #whole(): Uint8Array {
-    const under_way = this.#in_flight ?? this.#withheld
-    if (!under_way?.update.visible) return this.#pack(this.#ring.history())
-    const { update, packed } = under_way
+    const underWay = this.#inFlight ?? this.#withheld
+    if (!underWay?.update.visible) return this.#pack(this.#ring.history())
+    const { update, packed } = underWay
     return this.#pack(this.#ring.history({ ...update, packed }))
   }
 

@@ -24,7 +24,7 @@ function cluster() {
   const hang = (): never => {
     const { room, ...cause } = reader.turn
     hooks.push(cause.hook)
-    owner.may_act = false
+    owner.mayAct = false
     void store.rooms.noteStuck(room.name, room.epoch, encodeNote(cause), TTL_MS)
     throw new Error('nothing of this process is heard of any more')
   }
@@ -44,7 +44,7 @@ function cluster() {
     },
     sync: { rate: 0 },
     tick: { rate: 1 },
-    idle_seconds: 60,
+    idleSeconds: 60,
     create: ({ at }) => {
       if (at === 'create') hang()
       return { count: 0, ticks: 0, left: 0, loop_at_tick: false }
@@ -52,33 +52,33 @@ function cluster() {
     admit: async (_member, { at }) => {
       if (at === 'admit') hang()
     },
-    on_join(_state, _member, _ctx, { at }) {
-      if (at === 'on_join') hang()
+    onJoin(_state, _member, _ctx, { at }) {
+      if (at === 'onJoin') hang()
     },
-    on_message(state, { type, member }, ctx) {
+    onMessage(state, { type, member }, ctx) {
       if (type === 'loop') hang()
       if (type === 'kick') ctx.kick(member)
       if (type === 'end') ctx.close()
       state.count++
       state.loop_at_tick = type === 'loop_at_tick'
     },
-    on_leave(state, member) {
+    onLeave(state, member) {
       if (member.member_id === 'loops') hang()
       state.left++
     },
-    on_tick(state) {
+    onTick(state) {
       state.ticks++
       if (state.loop_at_tick && state.ticks === 1) hang()
     },
-    on_dispose: () => hang(),
+    onDispose: () => hang(),
   })
   /** A node that takes over whatever there is. What the one before it has told these members after its end they never heard. */
   const node = (...members: readonly TestMember[]): RoomBench => {
     const turns = new TurnWriter(buffer)
-    owner = new RoomBench([looper], { clock, store, node_id: `node_${++nodes}`, turns })
+    owner = new RoomBench([looper], { clock, store, nodeId: `node_${++nodes}`, turns })
     for (const member of members) {
       member.errors.length = 0
-      owner.members.set(member.member_id, member)
+      owner.members.set(member.memberId, member)
     }
     return owner
   }
@@ -95,7 +95,7 @@ describe('a message that an owner did not come to the end of', () => {
       first.message('looper', 'ann', 'add', null, 1)
       await first.settle()
       first.message('looper', 'ann', type, null, 2)
-      expect(hooks).toEqual(['on_message'])
+      expect(hooks).toEqual(['onMessage'])
 
       const second = node(ann)
       second.attach('looper', ann)
@@ -103,8 +103,8 @@ describe('a message that an owner did not come to the end of', () => {
       second.message('looper', 'ann', 'add', null, 3)
       await second.settle()
       expect(ann.errors).toEqual([{ code: 'room_logic_failed', message: FAILED, ref: 2 }])
-      expect([ann.state, ann.acked, ann.in_room, hooks.length]).toMatchObject([{ count: 2 }, 3, true, 1])
-      expect(second.counts['stuck on_message']).toBe(1)
+      expect([ann.state, ann.acked, ann.inRoom, hooks.length]).toMatchObject([{ count: 2 }, 3, true, 1])
+      expect(second.counts['stuck onMessage']).toBe(1)
     },
   )
 
@@ -125,7 +125,7 @@ describe('a message that an owner did not come to the end of', () => {
     third.message('looper', 'ann', 'loop', null, 2)
     await third.settle()
     expect(ann.errors).toMatchObject([{ code: 'room_logic_failed', ref: 2 }])
-    expect([ann.state, hooks.length, third.counts['stuck on_message']]).toMatchObject([
+    expect([ann.state, hooks.length, third.counts['stuck onMessage']]).toMatchObject([
       { count: 1 },
       1,
       undefined,
@@ -137,12 +137,12 @@ describe('a message that an owner did not come to the end of', () => {
     const first = node()
     const loops = await first.join('looper', 'loops')
     first.message('looper', 'loops', 'kick', null, 1)
-    expect(hooks).toEqual(['on_message'])
+    expect(hooks).toEqual(['onMessage'])
     const second = node(loops)
     second.attach('looper', loops)
     second.message('looper', 'loops', 'kick', null, 1)
     await second.settle()
-    expect([loops.errors[0]?.code, loops.in_room, hooks.length]).toEqual(['room_logic_failed', true, 1])
+    expect([loops.errors[0]?.code, loops.inRoom, hooks.length]).toEqual(['room_logic_failed', true, 1])
   })
 })
 
@@ -162,11 +162,11 @@ describe('a join that an owner did not come to the end of', () => {
       expect(ann.errors).toEqual([{ code: 'room_logic_failed', message: FAILED, ref: 40 }])
       expect(hooks).toHaveLength(1)
       await second.join('looper', 'ann', { ref: 41 })
-      expect(ann.in_room).toBe(true)
+      expect(ann.inRoom).toBe(true)
     },
   )
 
-  it.each(['create', 'admit', 'on_join'])(
+  it.each(['create', 'admit', 'onJoin'])(
     '(%s) is refused by the next one, for that session alone',
     async (at) => {
       const { node, hooks } = cluster()
@@ -186,10 +186,10 @@ describe('a join that an owner did not come to the end of', () => {
         second.attach('looper', bob)
       }
       await second.settle()
-      expect([bob.in_room, bob.state, hooks.length]).toMatchObject([true, { count: 0 }, 1])
+      expect([bob.inRoom, bob.state, hooks.length]).toMatchObject([true, { count: 0 }, 1])
       // Asked again, on purpose, it is another join.
       await second.join('looper', 'ann', { ref: 41 })
-      expect(ann.in_room).toBe(true)
+      expect(ann.inRoom).toBe(true)
     },
   )
 })
@@ -202,14 +202,14 @@ describe('a room that does not return three times within a minute', () => {
     current.message('looper', 'ann', 'add', null, 1)
     await current.settle()
     for (let n = 1; n <= 3; n++) {
-      expect(ann.in_room).toBe(true)
+      expect(ann.inRoom).toBe(true)
       current.message('looper', 'ann', 'loop', null, 1 + n)
       await current.advance(10_000, 1000)
       current = node(ann)
       current.attach('looper', ann)
       await current.settle()
     }
-    expect([hooks.length, ann.in_room, current.counts['quarantined looping']]).toEqual([3, false, 1])
+    expect([hooks.length, ann.inRoom, current.counts['quarantined looping']]).toEqual([3, false, 1])
     const bob = await current.join('looper', 'bob')
     expect(bob.errors).toMatchObject([{ code: 'room_unavailable' }])
     await current.advance(60_000, 1000)
@@ -227,19 +227,19 @@ describe('a room that does not return three times within a minute', () => {
       current = node(ann)
       current.attach('looper', ann)
       await current.settle()
-      expect(ann.in_room).toBe(true)
+      expect(ann.inRoom).toBe(true)
     }
   })
 })
 
 describe('what happens by itself', () => {
-  it('on_leave: the member is gone, without the hook', async () => {
+  it('onLeave: the member is gone, without the hook', async () => {
     const { node, hooks } = cluster()
     const first = node()
     const bob = await first.join('looper', 'bob')
     await first.join('looper', 'loops')
     first.send('looper', 'loops', { kind: 'leave', reason: 'left', ref: 9 })
-    expect(hooks).toEqual(['on_leave'])
+    expect(hooks).toEqual(['onLeave'])
     const second = node(bob)
     second.attach('looper', bob)
     await second.settle()
@@ -247,14 +247,14 @@ describe('what happens by itself', () => {
     expect([second.describe('looper')?.members.length, bob.state]).toMatchObject([1, { left: 0 }])
   })
 
-  it('on_tick: one tick is left out', async () => {
+  it('onTick: one tick is left out', async () => {
     const { node, hooks } = cluster()
     const first = node()
     const ann = await first.join('looper', 'ann')
     first.message('looper', 'ann', 'loop_at_tick', null)
     await first.settle()
     first.clock.advance(1000)
-    expect(hooks).toEqual(['on_tick'])
+    expect(hooks).toEqual(['onTick'])
     const second = node(ann)
     second.attach('looper', ann)
     second.message('looper', 'ann', 'add', null)
@@ -264,16 +264,16 @@ describe('what happens by itself', () => {
     expect([ann.state, hooks.length]).toMatchObject([{ ticks: 1 }, 1])
   })
 
-  it('on_dispose: the room has ended, and who joins gets a new one', async () => {
+  it('onDispose: the room has ended, and who joins gets a new one', async () => {
     const { node, hooks } = cluster()
     const first = node()
     const ann = await first.join('looper', 'ann')
     first.message('looper', 'ann', 'end', null)
-    // As far as on_dispose, and no further.
+    // As far as onDispose, and no further.
     for (let n = 0; hooks.length === 0 && n < 20; n++) await first.settle()
-    expect(hooks).toEqual(['on_dispose'])
+    expect(hooks).toEqual(['onDispose'])
     const second = node(ann)
     await second.join('looper', 'ann')
-    expect([ann.in_room, ann.state, hooks.length]).toMatchObject([true, { count: 0 }, 1])
+    expect([ann.inRoom, ann.state, hooks.length]).toMatchObject([true, { count: 0 }, 1])
   })
 })

@@ -21,29 +21,27 @@ export class StuckTurns {
     this.#causes = stuck.flatMap(({ note }) => decodeNote(note) ?? [])
     const last = stuck.findLast(({ epoch }) => epoch === over)
     this.last = last && decodeNote(last.note)
-    this.recent = stuck.filter(({ age_ms }) => age_ms < WITHIN_MS).length
+    this.recent = stuck.filter(({ ageMs }) => ageMs < WITHIN_MS).length
   }
 
   /** Whether the room is to be run no more, for a while. */
-  get too_many(): boolean {
+  get tooMany(): boolean {
     return this.recent >= MOST
   }
 
   /** Whether a member's message is one. */
-  hasMessage(member_id: string, ref: number): boolean {
-    return this.#has('on_message', member_id, ref)
+  hasMessage(memberId: string, ref: number): boolean {
+    return this.#has('onMessage', memberId, ref)
   }
 
   /** Whether a session's join is one. */
-  hasJoin(session_id: string, ref: number): boolean {
-    return (['create', 'options', 'admit', 'on_join'] as const).some((hook) =>
-      this.#has(hook, session_id, ref),
-    )
+  hasJoin(sessionId: string, ref: number): boolean {
+    return (['create', 'options', 'admit', 'onJoin'] as const).some((hook) => this.#has(hook, sessionId, ref))
   }
 
   /** Whether that a member leaves is one. */
-  hasLeave(member_id: string): boolean {
-    return this.#has('on_leave', member_id, 0)
+  hasLeave(memberId: string): boolean {
+    return this.#has('onLeave', memberId, 0)
   }
 
   #has(hook: TurnCause['hook'], subject: string, ref: number): boolean {

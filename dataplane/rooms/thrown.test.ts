@@ -30,21 +30,21 @@ const thrower = (thrown: unknown) => {
     tasks: { done: v.null() },
     sync: { rate: 0 },
     durability: 'none',
-    idle_seconds: 1,
+    idleSeconds: 1,
     create: () => ({ count: 0 }),
     admit: async (_member, { where }) => {
       if (where === 'admit') fail()
     },
-    on_join: (_state, _member, _ctx, { where }) => {
-      if (where === 'on_join') fail()
+    onJoin: (_state, _member, _ctx, { where }) => {
+      if (where === 'onJoin') fail()
     },
-    on_message(state, input, ctx) {
+    onMessage(state, input, ctx) {
       if (input.type === 'turn') fail()
       if (input.type === 'task') ctx.task(Promise.reject(thrown), 'done')
       state.count++
     },
-    on_leave: fail,
-    on_dispose: fail,
+    onLeave: fail,
+    onDispose: fail,
   })
 }
 
@@ -63,7 +63,7 @@ describe.each(THROWN)('%s', (_name, thrown) => {
   // even the telling of a failure failed there, the rejection ended the process, with every other room of the node.
   it('harms only the turn that threw it', async () => {
     const bench = new RoomBench([thrower(thrown)])
-    const bob = await bench.join('thrower', 'bob', { options: { where: 'on_join' } })
+    const bob = await bench.join('thrower', 'bob', { options: { where: 'onJoin' } })
     const cid = await bench.join('thrower', 'cid', { options: { where: 'admit' } })
     const ann = await bench.join('thrower', 'ann')
     for (const [index, type] of ['turn', 'check', 'task'].entries())
@@ -86,7 +86,7 @@ describe.each(THROWN)('%s', (_name, thrown) => {
   it('is logged as far as it can be read', () => {
     const lines: string[] = []
     const log = pino({}, { write: (line: string) => lines.push(line) })
-    new FailureLog(new FakeClock(), log, true).explain('on_tick', thrown)
-    expect(lines.map((line) => JSON.parse(line).failed)).toEqual(['on_tick'])
+    new FailureLog(new FakeClock(), log, true).explain('onTick', thrown)
+    expect(lines.map((line) => JSON.parse(line).failed)).toEqual(['onTick'])
   })
 })

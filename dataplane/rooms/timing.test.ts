@@ -10,14 +10,14 @@ const clockwork = (sync: number, tick?: number) =>
     sync: { rate: sync },
     durability: 'none',
     create: () => ({ pokes: 0, ticks: 0 }),
-    on_message(state) {
+    onMessage(state) {
       state.pokes++
     },
     ...(tick === undefined
       ? {}
       : {
           tick: { rate: tick },
-          on_tick(state: { ticks: number }) {
+          onTick(state: { ticks: number }) {
             state.ticks++
           },
         }),

@@ -27,7 +27,7 @@ export interface RoomEvent {
 
 /** How far the messages of a member are settled. */
 export interface Ack {
-  readonly member_id: string
+  readonly memberId: string
   /** The highest ref that is settled. */
   readonly ref: number
   /** The highest ref of which it is forgotten whether it was refused. */
@@ -36,7 +36,7 @@ export interface Ack {
 
 /** A message of a member that was refused. */
 export interface Refusal extends RefusedRef {
-  readonly member_id: string
+  readonly memberId: string
 }
 
 /** Somebody who is no longer in the room. */
@@ -70,7 +70,7 @@ export interface Update {
 export interface Join {
   readonly seat: Seat
   /** Events of the flush from this one on came after it. */
-  readonly first_event: number
+  readonly firstEvent: number
 }
 
 /** A seat given up since the last flush. */
@@ -80,7 +80,7 @@ export interface Parting {
   /** The `leave` to answer. */
   readonly ref: number | undefined
   /** Events of the flush before this one came while the member was there. */
-  readonly end_event: number
+  readonly endEvent: number
   /** The join was never delivered: to the others, nobody came and nobody went. */
   readonly unseen: boolean
 }
@@ -106,25 +106,25 @@ export class Pending {
   events: RoomEvent[] = []
   joins: Join[] = []
   partings: Parting[] = []
-  /** Seats with `ack_due`. */
+  /** Seats with `ackDue`. */
   acked: Seat[] = []
   /** When the first of it happened, on the monotonic clock; undefined: nothing has. */
   since: number | undefined
 
   join(seat: Seat): void {
-    this.joins.push({ seat, first_event: this.events.length })
+    this.joins.push({ seat, firstEvent: this.events.length })
   }
 
   part(seat: Seat, reason: LeaveReason, ref: number | undefined): void {
     const joined = this.joins.findIndex((join) => join.seat === seat)
     if (joined >= 0) this.joins.splice(joined, 1)
-    this.partings.push({ seat, reason, ref, end_event: this.events.length, unseen: joined >= 0 })
+    this.partings.push({ seat, reason, ref, endEvent: this.events.length, unseen: joined >= 0 })
   }
 
-  /** The seat's `last_ref` goes out as an ack. */
+  /** The seat's `lastRef` goes out as an ack. */
   ack(seat: Seat): void {
-    if (seat.ack_due) return
-    seat.ack_due = true
+    if (seat.ackDue) return
+    seat.ackDue = true
     this.acked.push(seat)
   }
 }

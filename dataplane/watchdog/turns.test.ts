@@ -25,21 +25,21 @@ describe('the turn that two threads share', () => {
   it('is read as it was written, and is there until it ends', () => {
     const { writer, reader } = shared()
     expect(reader.running).toBeUndefined()
-    writer.begin(DUEL, 'on_message', 'mem_1', 2 ** 40 + 1, 'strike')
+    writer.begin(DUEL, 'onMessage', 'mem_1', 2 ** 40 + 1, 'strike')
     expect(reader.running).toBeDefined()
     expect(reader.turn).toEqual({
       room: DUEL,
-      hook: 'on_message',
+      hook: 'onMessage',
       subject: 'mem_1',
       ref: 2 ** 40 + 1,
       type: 'strike',
     })
     writer.end()
     expect(reader.running).toBeUndefined()
-    writer.begin({ ...DUEL, epoch: 7 }, 'on_tick', '', 0, '')
+    writer.begin({ ...DUEL, epoch: 7 }, 'onTick', '', 0, '')
     expect(reader.turn).toEqual({
       room: { ...DUEL, epoch: 7 },
-      hook: 'on_tick',
+      hook: 'onTick',
       subject: '',
       ref: 0,
       type: '',
@@ -48,9 +48,9 @@ describe('the turn that two threads share', () => {
 
   it('is the outer one of two', () => {
     const { writer, reader } = shared()
-    writer.begin(DUEL, 'on_message', 'mem_1', 3, 'kick')
+    writer.begin(DUEL, 'onMessage', 'mem_1', 3, 'kick')
     const { running } = reader
-    writer.begin(DUEL, 'on_leave', 'mem_2', 0, '')
+    writer.begin(DUEL, 'onLeave', 'mem_2', 0, '')
     expect([reader.running, reader.turn.subject]).toEqual([running, 'mem_1'])
     writer.end()
     expect([reader.running, reader.turn.subject]).toEqual([running, 'mem_1'])
@@ -70,7 +70,7 @@ describe('the turn that two threads share', () => {
 describe('a turn', () => {
   it('is stuck once it has lasted for the limit', () => {
     const { writer, tick } = shared()
-    writer.begin(DUEL, 'on_message', 'mem_1', 1, 'strike')
+    writer.begin(DUEL, 'onMessage', 'mem_1', 1, 'strike')
     expect(tick(33)).toMatchObject({ room: DUEL, ref: 1 })
   })
 
@@ -78,7 +78,7 @@ describe('a turn', () => {
   it('is not stuck because time has passed in which nobody ticked, nor because many turns have', () => {
     const { writer, tick } = shared()
     for (let n = 0; n < 5; n++) {
-      writer.begin(DUEL, 'on_message', 'mem_1', n, 'strike')
+      writer.begin(DUEL, 'onMessage', 'mem_1', n, 'strike')
       expect(tick(32)).toBeUndefined()
       writer.end()
     }
@@ -88,7 +88,7 @@ describe('a turn', () => {
   it('may last as long as it likes under a debugger', () => {
     const { writer, tick } = shared()
     writer.debugged = true
-    writer.begin(DUEL, 'on_message', 'mem_1', 1, 'strike')
+    writer.begin(DUEL, 'onMessage', 'mem_1', 1, 'strike')
     expect(tick(1000)).toBeUndefined()
     writer.debugged = false
     expect(tick(33)).toBeDefined()
@@ -126,7 +126,7 @@ describe('an event loop', () => {
 
 describe('a note', () => {
   it('tells the next owner what it was', () => {
-    const cause = { hook: 'on_join', subject: 'ses_1', ref: 4, type: '' } as const
+    const cause = { hook: 'onJoin', subject: 'ses_1', ref: 4, type: '' } as const
     expect(decodeNote(encodeNote(cause))).toEqual(cause)
   })
 

@@ -3,11 +3,11 @@ export const HOOKS = [
   'create',
   'options',
   'admit',
-  'on_join',
-  'on_message',
-  'on_leave',
-  'on_tick',
-  'on_dispose',
+  'onJoin',
+  'onMessage',
+  'onLeave',
+  'onTick',
+  'onDispose',
 ] as const
 export type TurnHook = (typeof HOOKS)[number]
 
@@ -40,7 +40,7 @@ export interface Turns {
   begin(room: TurnRoom, hook: TurnHook, subject: string, ref: number, type: string): void
   end(): void
   /** Code of a room of this type goes on by itself later, after an `await` (1), or has ended (-1). */
-  awaits(room_type: string, change: 1 | -1): void
+  awaits(roomType: string, change: 1 | -1): void
 }
 
 /** Where no one watches. */
@@ -90,7 +90,7 @@ export class TurnWriter implements Turns {
   #depth = 0
   /** Odd during a turn. */
   #sequence = 0
-  #last_room = ''
+  #lastRoom = ''
   /** How many awaits of each room type are open. */
   readonly #awaits = new Map<string, number>()
 
@@ -104,8 +104,8 @@ export class TurnWriter implements Turns {
     words[HOOK] = HOOKS.indexOf(hook)
     doubles[EPOCH] = room.epoch
     doubles[REF] = ref
-    if (room.name !== this.#last_room) {
-      this.#last_room = room.name
+    if (room.name !== this.#lastRoom) {
+      this.#lastRoom = room.name
       this.#write(0, room.name)
     }
     this.#write(1, subject)
@@ -117,10 +117,10 @@ export class TurnWriter implements Turns {
     if (--this.#depth === 0) this.#next()
   }
 
-  awaits(room_type: string, change: 1 | -1): void {
-    const open = (this.#awaits.get(room_type) ?? 0) + change
-    if (open > 0) this.#awaits.set(room_type, open)
-    else this.#awaits.delete(room_type)
+  awaits(roomType: string, change: 1 | -1): void {
+    const open = (this.#awaits.get(roomType) ?? 0) + change
+    if (open > 0) this.#awaits.set(roomType, open)
+    else this.#awaits.delete(roomType)
     // Only the first and the last of a type change what is told.
     if (open === 0 || (open === 1 && change === 1)) this.#write(3, [...this.#awaits.keys()].join(', '))
   }
@@ -212,8 +212,8 @@ export class StandstillDetector {
   #last: number | undefined
   #ticks = 0
 
-  constructor(limit_ms: number, tick_ms: number) {
-    this.#limit = Math.ceil(limit_ms / tick_ms)
+  constructor(limitMs: number, tickMs: number) {
+    this.#limit = Math.ceil(limitMs / tickMs)
   }
 
   /** To be called every `tick_ms`; undefined: nothing can stand still now. True once: it has been this number for `limit_ms`. */

@@ -28,7 +28,7 @@ export interface Watchdog {
  * can only say so. Not while a debugger is attached.
  */
 export function startWatchdog(
-  settings: Omit<WatchdogSettings, 'turn' | 'beat_ms'>,
+  settings: Omit<WatchdogSettings, 'turn' | 'beatMs'>,
   { clock, log }: { readonly clock: Clock; readonly log: Logger },
 ): Watchdog {
   const turn = sharedTurn()

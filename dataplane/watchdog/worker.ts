@@ -14,14 +14,14 @@ import { StandstillDetector, type StuckTurn, TurnReader } from './turns.ts'
 /** What the thread is given. */
 export interface WatchdogSettings extends StoreConfig, LogConfig {
   readonly turn: SharedArrayBuffer
-  readonly limit_ms: number
+  readonly limitMs: number
   /** How often the event loop says that it goes on. */
-  readonly beat_ms: number
-  readonly node_id: string
+  readonly beatMs: number
+  readonly nodeId: string
   /** How long a note is kept: for as long as somebody may send again what it is about. */
-  readonly note_ttl_ms: number
+  readonly noteTtlMs: number
   /** A store that does not take the note is not waited for longer than this: by then others take over. */
-  readonly note_timeout_ms: number
+  readonly noteTimeoutMs: number
 }
 
 const TICK_MS = 25
@@ -40,16 +40,16 @@ const STDERR = {
 }
 
 const settings = workerData as WatchdogSettings
-const log = createLog(settings, { node_id: settings.node_id }, STDERR)
-const store = settings.redis_url === undefined ? undefined : keepOpen()
+const log = createLog(settings, { node_id: settings.nodeId }, STDERR)
+const store = settings.redisUrl === undefined ? undefined : keepOpen()
 const turns = new TurnReader(settings.turn)
-const stuck_turn = new StandstillDetector(settings.limit_ms, TICK_MS)
-const still_ms = settings.beat_ms + settings.limit_ms
-const still_loop = new StandstillDetector(still_ms, TICK_MS)
+const stuckTurn = new StandstillDetector(settings.limitMs, TICK_MS)
+const stillMs = settings.beatMs + settings.limitMs
+const stillLoop = new StandstillDetector(stillMs, TICK_MS)
 
 const watch = setInterval(() => {
-  const stuck = stuck_turn.tick(turns.running)
-  if (still_loop.tick(turns.beats)) tellStandstill()
+  const stuck = stuckTurn.tick(turns.running)
+  if (stillLoop.tick(turns.beats)) tellStandstill()
   if (!stuck) return
   clearInterval(watch)
   void end(turns.turn)
@@ -59,7 +59,7 @@ const watch = setInterval(() => {
 function tellStandstill(): void {
   const awaiting = turns.awaiting
   log.error(
-    { limit_ms: still_ms, ...(awaiting !== '' && { room_types: awaiting }) },
+    { limit_ms: stillMs, ...(awaiting !== '' && { room_types: awaiting }) },
     'the event loop stands still, and not in one turn of a room: code after an await of admit or of a task' +
       `${awaiting === '' ? '' : ` (of a room of type ${awaiting})`}, or something outside of room logic`,
   )
@@ -67,22 +67,22 @@ function tellStandstill(): void {
 
 /** Ends the process, once the next owner of the room can know why. */
 async function end(stuck: StuckTurn): Promise<void> {
-  const noted = store ? await Promise.race([note(stuck), sleep(settings.note_timeout_ms)]) : undefined
-  const { room_type, key, project_id } = roomNamed(stuck.room.name)
+  const noted = store ? await Promise.race([note(stuck), sleep(settings.noteTimeoutMs)]) : undefined
+  const { roomType, key, projectId } = roomNamed(stuck.room.name)
   const fields = {
-    project_id,
-    room_id: `${room_type}:${key}`,
-    room_type,
+    project_id: projectId,
+    room_id: `${roomType}:${key}`,
+    room_type: roomType,
     epoch: stuck.room.epoch,
     hook: stuck.hook,
     ...(stuck.type !== '' && { message_type: stuck.type }),
-    limit_ms: settings.limit_ms,
+    limit_ms: settings.limitMs,
     ...(store && { noted: noted === true }),
   }
   const rooms = store
     ? 'its rooms go on elsewhere'
     : 'and its rooms with it, since they are in memory; REDIS_URL keeps them'
-  const text = `room logic of type ${room_type} did not return from ${stuck.hook}: the process ends, ${rooms}`
+  const text = `room logic of type ${roomType} did not return from ${stuck.hook}: the process ends, ${rooms}`
   log.fatal(fields, text)
   process.kill(process.pid, 'SIGKILL')
 }
@@ -93,7 +93,7 @@ async function note(stuck: StuckTurn): Promise<boolean> {
   for (;;) {
     try {
       const { rooms } = await store!
-      return await rooms.noteStuck(name, epoch, encodeNote(stuck), settings.note_ttl_ms)
+      return await rooms.noteStuck(name, epoch, encodeNote(stuck), settings.noteTtlMs)
     } catch (error) {
       log.warn({ err: error }, 'the store did not take the note of a stuck turn')
       await sleep(RETRY_MS)
@@ -103,7 +103,7 @@ async function note(stuck: StuckTurn): Promise<boolean> {
 
 /** A connection of this thread's own, opened before it is needed. What it would log the process' other one logs, too. */
 async function keepOpen(): Promise<Store> {
-  const silent = createLog({ ...settings, log_level: 'silent' })
+  const silent = createLog({ ...settings, logLevel: 'silent' })
   for (;;) {
     try {
       return await openStore({ ...settings, log: silent, clock: systemClock, random: systemRandom })

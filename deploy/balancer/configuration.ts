@@ -4,7 +4,7 @@ export interface Places {
   readonly websocket: string
   readonly control: string
   readonly operations: string
-  readonly nodes: readonly { readonly address: string; readonly health_port: number }[]
+  readonly nodes: readonly { readonly address: string; readonly healthPort: number }[]
   readonly controls: readonly { readonly address: string }[]
   /** Where it listens with TLS, in the place of `:4443` and `:3443`; needed once `tls` is switched on. */
   readonly tls?: { readonly websocket: string; readonly control: string }
@@ -22,8 +22,8 @@ export function haproxyAt(text: string, places: Places): string {
   let placed = redirectedTo(text, places)
   for (const [port, address] of listeners(places))
     placed = replaced(placed, `\n    bind :${port}`, `\n    bind ${address}`)
-  placed = servers(placed, 'node', places.nodes, (line, at, { address, health_port }) =>
-    line.replace(/node-1 node-1:4000 port 9100/, `node-${at} ${address} port ${health_port}`),
+  placed = servers(placed, 'node', places.nodes, (line, at, { address, healthPort }) =>
+    line.replace(/node-1 node-1:4000 port 9100/, `node-${at} ${address} port ${healthPort}`),
   )
   return servers(placed, 'control', places.controls, (line, at, { address }) =>
     line.replace(/control-1 control-1:3000/, `control-${at} ${address}`),

@@ -38,7 +38,7 @@ export function runCommand(
   }
 }
 
-function run<C extends LogConfig & { readonly node_id?: string | undefined }>(
+function run<C extends LogConfig & { readonly nodeId?: string | undefined }>(
   command: Command,
   parsed: Parsed<C>,
   host: Host,
@@ -47,7 +47,7 @@ function run<C extends LogConfig & { readonly node_id?: string | undefined }>(
 ): boolean {
   if (!parsed.ok) return refuse(command, parsed, complain)
   const { config, warnings } = parsed
-  const log = createLog(config, config.node_id === undefined ? {} : { node_id: config.node_id })
+  const log = createLog(config, config.nodeId === undefined ? {} : { node_id: config.nodeId })
   for (const warning of warnings) log.warn(warning)
   live(command, () => start(config, log), log, host)
   return true
@@ -77,16 +77,16 @@ function refuse(command: Command, wrong: ConfigProblems, complain: (text: string
 
 /** A node that was given no name gets a random one, before its first line in the log. */
 function withNodeId(parsed: Parsed<Config<'dataplane'>>): Parsed<Config<'dataplane'>> {
-  if (!parsed.ok || parsed.config.node_id !== undefined) return parsed
-  return { ...parsed, config: { ...parsed.config, node_id: newId('node', systemRandom) } }
+  if (!parsed.ok || parsed.config.nodeId !== undefined) return parsed
+  return { ...parsed, config: { ...parsed.config, nodeId: newId('node', systemRandom) } }
 }
 
 async function startControlService(config: Config<'control'>, log: Logger): Promise<Service> {
   const { startControl } = await import('../../control/main.ts')
-  const instance_id = randomToken(systemRandom, 16)
+  const instanceId = randomToken(systemRandom, 16)
   const tracing = await openTracing({
     config: tracingConfig(config, 'roomful-control'),
-    instance_id,
+    instanceId,
     log,
     ...parts,
   })
@@ -107,17 +107,17 @@ async function startControlService(config: Config<'control'>, log: Logger): Prom
 
 async function startNodeService(config: Config<'dataplane'>, log: Logger): Promise<Service> {
   const { startDataplane } = await import('../../dataplane/main.ts')
-  const instance_id = config.node_id ?? newId('node', systemRandom)
+  const instanceId = config.nodeId ?? newId('node', systemRandom)
   const tracing = await openTracing({
     config: tracingConfig(config, 'roomful-dataplane'),
-    instance_id,
+    instanceId,
     log,
     ...parts,
   })
   const store = await openStore({ ...config, log, ...parts })
   try {
     const node = await startDataplane({
-      config: { ...config, node_id: instance_id },
+      config: { ...config, nodeId: instanceId },
       store,
       log,
       tracer: tracing.tracer,

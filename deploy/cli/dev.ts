@@ -23,7 +23,7 @@ export interface DevParts {
  */
 export async function startDev({ config, log, tell }: DevParts): Promise<Service> {
   const parts = { clock: systemClock, random: systemRandom }
-  const internal_token = config.internal_token ?? randomToken(systemRandom, 24)
+  const internalToken = config.internalToken ?? randomToken(systemRandom, 24)
   const running: (() => Promise<void>)[] = []
   const close = async (): Promise<void> => {
     for (const end of running.reverse()) await end()
@@ -31,10 +31,10 @@ export async function startDev({ config, log, tell }: DevParts): Promise<Service
   try {
     const store = await openStore({ ...config, log, ...parts })
     running.push(() => store.close())
-    const trace = async (service_name: string, instance_id: string) => {
+    const trace = async (serviceName: string, instanceId: string) => {
       const tracing = await openTracing({
-        config: tracingConfig(config, service_name),
-        instance_id,
+        config: tracingConfig(config, serviceName),
+        instanceId,
         log,
         ...parts,
       })
@@ -42,7 +42,7 @@ export async function startDev({ config, log, tell }: DevParts): Promise<Service
       return tracing.tracer
     }
     const control = await startControl({
-      config: { ...config, internal_token },
+      config: { ...config, internalToken },
       store,
       log,
       tracer: await trace('roomful-control', randomToken(systemRandom, 16)),
@@ -50,30 +50,30 @@ export async function startDev({ config, log, tell }: DevParts): Promise<Service
     })
     running.push(() => control.close())
     // Nobody else could take the clients of the only node: waiting for them to move would only make people wait.
-    const node_id = config.node_id ?? newId('node', systemRandom)
+    const nodeId = config.nodeId ?? newId('node', systemRandom)
     const dataplane = {
       ...config,
-      node_id,
-      internal_token,
-      control_url: control.url,
-      drain_seconds: 0,
+      nodeId,
+      internalToken,
+      controlUrl: control.url,
+      drainSeconds: 0,
     }
-    const tracer = await trace('roomful-dataplane', node_id)
+    const tracer = await trace('roomful-dataplane', nodeId)
     const node = await startDataplane({ config: dataplane, store, log, tracer, development: true })
     running.push(() => node.close())
-    const [control_token] = config.control_api_tokens ?? []
+    const [controlToken] = config.controlApiTokens ?? []
     const backend = await startBackend({
-      host: config.examples_host,
-      port: config.examples_port,
+      host: config.examplesHost,
+      port: config.examplesPort,
       control_url: control.url,
-      ...(control_token !== undefined && { control_token }),
+      ...(controlToken !== undefined && { control_token: controlToken }),
       ws_url: node.addresses.websocket,
-      nodes: { addresses: [{ admin_url: node.addresses.admin }], internal_token },
+      nodes: { addresses: [{ admin_url: node.addresses.admin }], internal_token: internalToken },
       log,
     })
     running.push(() => backend.close())
     const addresses = { games: backend.url, api: control.url, ...node.addresses }
-    tell(banner(addresses, store.kind, config.internal_token === undefined ? internal_token : undefined))
+    tell(banner(addresses, store.kind, config.internalToken === undefined ? internalToken : undefined))
     return { addresses, close, ended: node.ended }
   } catch (error) {
     await close()
@@ -85,7 +85,7 @@ export async function startDev({ config, log, tell }: DevParts): Promise<Service
 function banner(
   addresses: Readonly<Record<'games' | 'api' | 'websocket' | 'admin', string>>,
   store: 'memory' | 'redis',
-  made_up_token: string | undefined,
+  madeUpToken: string | undefined,
 ): string {
   const lines = [
     ['play', addresses.games, 'open it in two tabs'],
@@ -97,9 +97,9 @@ function banner(
       store,
       store === 'memory' ? 'this process only, gone when it ends; REDIS_URL=redis://… keeps it' : '',
     ],
-    ...(made_up_token === undefined
+    ...(madeUpToken === undefined
       ? []
-      : [['internal token', made_up_token, 'made up for this run; INTERNAL_TOKEN sets it']]),
+      : [['internal token', madeUpToken, 'made up for this run; INTERNAL_TOKEN sets it']]),
   ]
   return `\n  roomful\n\n${lines.map(([what, where, note]) => `  ${what!.padEnd(15)}${where!.padEnd(34)}${note}`.trimEnd()).join('\n')}\n\n`
 }

@@ -15,13 +15,13 @@ export async function rekey(config: Config<'rekey'>, log: Logger): Promise<void>
   const parts = { clock: systemClock, random: systemRandom }
   const store = await openStore({ ...config, log, ...parts })
   try {
-    const keyring = new Keyring(config.keyring_secret, systemRandom)
+    const keyring = new Keyring(config.keyringSecret, systemRandom)
     await keyring.check(store.records)
     const vault = { records: store.records, bus: store.bus, keyring, ...parts }
-    let told_at = systemClock.monotonic()
+    let toldAt = systemClock.monotonic()
     const progress = (sofar: Resealed): void => {
-      if (systemClock.monotonic() - told_at < TELL_EVERY_MS) return
-      told_at = systemClock.monotonic()
+      if (systemClock.monotonic() - toldAt < TELL_EVERY_MS) return
+      toldAt = systemClock.monotonic()
       log.info(sofar, `sealed ${sofar.resealed} of ${sofar.records} private keys anew so far`)
     }
     const done = await resealAll(

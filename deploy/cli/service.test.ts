@@ -28,7 +28,7 @@ function fakeHost() {
 function setup(start: () => Promise<Service>, level: 'info' | 'error' | 'silent' = 'info') {
   const lines: string[] = []
   const log = createLog(
-    { log_level: level, log_format: 'json' },
+    { logLevel: level, logFormat: 'json' },
     {},
     { write: (line) => void lines.push(line) },
   )

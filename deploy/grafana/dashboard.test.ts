@@ -65,7 +65,7 @@ describe('deploy/grafana/provisioning', () => {
     const [provider] = parse(read('provisioning/dashboards/roomful.yaml')).providers
     const mounted = compose.services.grafana.volumes.map((volume: string) => volume.split(':'))
     expect(mounted).toContainEqual(['./grafana/dashboards', provider.options.path, 'ro'])
-    const { scrape_interval } = parse(read('../prometheus/prometheus.yml')).global
-    expect(source.jsonData.timeInterval).toBe(scrape_interval)
+    const { scrape_interval: scrapeInterval } = parse(read('../prometheus/prometheus.yml')).global
+    expect(source.jsonData.timeInterval).toBe(scrapeInterval)
   })
 })

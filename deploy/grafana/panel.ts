@@ -24,7 +24,7 @@ export interface Panel {
   readonly width?: number
   readonly thresholds?: readonly Threshold[]
   /** Shown where nothing has happened yet, which is fine. */
-  readonly no_value?: string
+  readonly noValue?: string
   /** The largest value there can be. */
   readonly max?: number
 }
@@ -80,13 +80,13 @@ function targetJson({ kind }: Panel, { expr, legend }: Query, n: number): object
   }
 }
 
-function fieldJson({ kind, unit, thresholds = [], no_value, max }: Panel): object {
+function fieldJson({ kind, unit, thresholds = [], noValue, max }: Panel): object {
   const graph = kind === 'lines' || kind === 'areas'
   return {
     unit,
     ...(graph && { min: 0, custom: lineJson(kind, thresholds.length > 0) }),
     ...(max !== undefined && { max }),
-    ...(no_value !== undefined && { noValue: no_value }),
+    ...(noValue !== undefined && { noValue }),
     color: kind === 'number' ? { mode: 'thresholds' } : { mode: 'palette-classic' },
     thresholds: {
       mode: 'absolute',

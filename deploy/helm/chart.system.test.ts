@@ -139,34 +139,34 @@ describe.skipIf(missing !== undefined)('the chart', () => {
 
     it('gives each plane a configuration that it starts with, without a warning', () => {
       const secrets = [...of(manifests, 'Secret'), OWN_SECRET]
-      const image_env = readImage().final.env
-      const control = podView(one(manifests, 'Deployment', '-control'), image_env, secrets)
-      const node = podView(one(manifests, 'Deployment', '-node'), image_env, secrets)
+      const imageEnv = readImage().final.env
+      const control = podView(one(manifests, 'Deployment', '-control'), imageEnv, secrets)
+      const node = podView(one(manifests, 'Deployment', '-node'), imageEnv, secrets)
       const parsed = {
-        control: parseConfig('control', control.env, control.read_file),
-        node: parseConfig('dataplane', node.env, node.read_file),
+        control: parseConfig('control', control.env, control.readFile),
+        node: parseConfig('dataplane', node.env, node.readFile),
       }
       if (!parsed.control.ok || !parsed.node.ok) throw new Error(JSON.stringify(parsed))
       expect([...parsed.control.warnings, ...parsed.node.warnings]).toEqual([])
-      const [control_config, node_config] = [parsed.control.config, parsed.node.config]
-      expect(control_config.control_api_tokens).toHaveLength(1)
-      expect(control_config.keyring_secret!.length).toBeGreaterThanOrEqual(16)
-      expect(node_config.internal_token).toBe(control_config.internal_token)
+      const [controlConfig, nodeConfig] = [parsed.control.config, parsed.node.config]
+      expect(controlConfig.controlApiTokens).toHaveLength(1)
+      expect(controlConfig.keyringSecret!.length).toBeGreaterThanOrEqual(16)
+      expect(nodeConfig.internalToken).toBe(controlConfig.internalToken)
       // The same Redis, each as its own user, or both as one.
-      const store = new URL(control_config.redis_url)
+      const store = new URL(controlConfig.redisUrl)
       if (store.password !== '') store.username = 'roomful-node'
-      expect(node_config).toMatchObject({ key_prefix: control_config.key_prefix, redis_url: store.href })
+      expect(nodeConfig).toMatchObject({ keyPrefix: controlConfig.keyPrefix, redisUrl: store.href })
       // The ports that Kubernetes knows are those that the processes listen on.
       const listed = (ending: string) =>
         one(manifests, 'Deployment', ending).spec.template.spec.containers[0].ports.map(
           (port: { containerPort: number }) => port.containerPort,
         )
-      expect(listed('-control')).toEqual([control_config.control_port])
-      expect(listed('-node')).toEqual([node_config.ws_port, node_config.admin_port])
-      expect(node_config.admin_url).toBe(`http://10.1.2.3:${node_config.admin_port}`)
+      expect(listed('-control')).toEqual([controlConfig.controlPort])
+      expect(listed('-node')).toEqual([nodeConfig.wsPort, nodeConfig.adminPort])
+      expect(nodeConfig.adminUrl).toBe(`http://10.1.2.3:${nodeConfig.adminPort}`)
       // CONTROL_URL is the Service of control.
       const service = one(manifests, 'Service', '-control')
-      expect(node_config.control_url).toBe(
+      expect(nodeConfig.controlUrl).toBe(
         `http://${service.metadata.name}.play.svc:${service.spec.ports[0].port}`,
       )
     })
@@ -310,7 +310,7 @@ describe.skipIf(missing !== undefined)('the chart', () => {
       ({ metadata }) => metadata.labels!['roomful/job'] ?? [],
     )
     const known = parse(read('../prometheus/prometheus.yml')).scrape_configs.map(
-      ({ job_name }: { job_name: string }) => job_name,
+      ({ job_name: jobName }: { job_name: string }) => jobName,
     )
     expect(jobs.sort()).toEqual(known.filter((job: string) => job.startsWith('roomful-')).sort())
   })
@@ -344,10 +344,10 @@ describe.skipIf(missing !== undefined)('the chart', () => {
       const known: string[] = variables()
         .filter(([, { readBy }]) => readBy.includes(command))
         .flatMap(([name]) => [name, `${name}_FILE`])
-      const by_chart = set.filter((name) => known.includes(name) && !(name in values))
+      const byChart = set.filter((name) => known.includes(name) && !(name in values))
       // Where the address of a pod is not an operator's way to it, or needs brackets, another URL is taken.
       const both = plane === 'node' ? ['ADMIN_URL'] : []
-      expect(by_chart.filter((name) => !refused.includes(name))).toEqual(both)
+      expect(byChart.filter((name) => !refused.includes(name))).toEqual(both)
       expect(refused.filter((name) => !known.includes(name))).toEqual([])
     }
   })

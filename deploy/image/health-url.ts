@@ -12,10 +12,10 @@ export function planeOf(words: readonly string[]): Plane {
 }
 
 /** Where a plane that was started with this environment answers for its health, from inside its own container. */
-export function healthUrl(plane: Plane, env: Environment, read_file: ReadFile): string {
-  const { values } = readVariables(plane, env, read_file)
+export function healthUrl(plane: Plane, env: Environment, readFile: ReadFile): string {
+  const { values } = readVariables(plane, env, readFile)
   const [host = '127.0.0.1', port] =
-    plane === 'control' ? [values.control_host, values.control_port] : [values.admin_host, values.admin_port]
+    plane === 'control' ? [values.controlHost, values.controlPort] : [values.adminHost, values.adminPort]
   return `http://${reachable(host)}:${port}/healthz`
 }
 

@@ -38,7 +38,7 @@ describe('the Dockerfile', () => {
   it('has its commands in the exec form, so that Node is process 1 and hears SIGTERM', () => {
     expect(final.entrypoint?.[0]).toBe('node')
     expect(final.cmd).toEqual(['--help'])
-    expect(final.stop_signal).toBe('SIGTERM')
+    expect(final.stopSignal).toBe('SIGTERM')
     expect(final.healthcheck?.words[0]).toBe('node')
     expect(final.healthcheck?.options).toMatchObject({ interval: '10s', timeout: '4s' })
   })
@@ -62,7 +62,7 @@ describe('the Dockerfile', () => {
     const open = parseConfig('control', { ...env, ...secrets })
     if (!node.ok || !open.ok) throw new Error('the environment of the image is not valid')
     expect(closed.ok).toBe(false)
-    expect(final.exposed).toEqual([open.config.control_port, node.config.ws_port, node.config.admin_port])
+    expect(final.exposed).toEqual([open.config.controlPort, node.config.wsPort, node.config.adminPort])
   })
 
   it('is told by no secret: neither in its environment nor in its build', () => {
@@ -140,25 +140,25 @@ describe.skipIf(missing !== undefined)('what its steps make, without an engine',
     return container
   }
 
-  const shared = (key_prefix: string) => ({
+  const shared = (keyPrefix: string) => ({
     REDIS_URL: inject('redisUrl'),
-    KEY_PREFIX: key_prefix,
+    KEY_PREFIX: keyPrefix,
     ...secrets,
   })
   const healthy = (container: Container) => container.exec(final.healthcheck!.words)
 
-  async function startControl(key_prefix: string) {
+  async function startControl(keyPrefix: string) {
     const port = await freePort()
-    const container = start(['control'], { ...shared(key_prefix), CONTROL_PORT: String(port) })
+    const container = start(['control'], { ...shared(keyPrefix), CONTROL_PORT: String(port) })
     await container.said(/control ready/)
     return { container, url: `http://127.0.0.1:${port}` }
   }
 
-  async function startNode(key_prefix: string, control_url: string, env: Record<string, string> = {}) {
+  async function startNode(keyPrefix: string, controlUrl: string, env: Record<string, string> = {}) {
     const [ws, admin] = [await freePort(), await freePort()]
     const container = start(['dataplane'], {
-      ...shared(key_prefix),
-      CONTROL_URL: control_url,
+      ...shared(keyPrefix),
+      CONTROL_URL: controlUrl,
       WS_PORT: String(ws),
       ADMIN_PORT: String(admin),
       DRAIN_SECONDS: '0',
@@ -168,9 +168,9 @@ describe.skipIf(missing !== undefined)('what its steps make, without an engine',
     return { container, ws_url: `ws://127.0.0.1:${ws}`, admin_url: `http://127.0.0.1:${admin}` }
   }
 
-  async function login(control_url: string) {
+  async function login(controlUrl: string) {
     const post = async (path: string, body: object) => {
-      const response = await fetch(`${control_url}${path}`, {
+      const response = await fetch(`${controlUrl}${path}`, {
         method: 'POST',
         headers: {
           'content-type': 'application/json',
@@ -239,7 +239,7 @@ describe.skipIf(missing !== undefined)('what its steps make, without an engine',
     expect(room.state).toEqual({ count: 2 })
     client.close()
     for (const { container } of [node, control]) {
-      container.signal(final.stop_signal as NodeJS.Signals)
+      container.signal(final.stopSignal as NodeJS.Signals)
       expect(await container.ended, container.output()).toBe(0)
     }
   })

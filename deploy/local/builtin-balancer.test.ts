@@ -23,10 +23,10 @@ async function target(name: string, ready = true) {
     server.closeAllConnections()
   }
   ended.push(end)
-  return { port, health_port: port, end }
+  return { port, healthPort: port, end }
 }
 
-async function balancer(targets: { port: number; health_port: number }[]) {
+async function balancer(targets: { port: number; healthPort: number }[]) {
   const port = await freePort()
   const running = new BuiltinBalancer({ port, targets, clock: new FakeClock() })
   ended.push(() => running.close())

@@ -6,7 +6,7 @@ import type { Clock } from '../../shared/clock.ts'
 export interface Target {
   readonly port: number
   /** Where `GET /readyz` is asked. */
-  readonly health_port: number
+  readonly healthPort: number
 }
 
 export interface BuiltinBalancerOptions {
@@ -97,10 +97,10 @@ export class BuiltinBalancer {
   }
 }
 
-function isReady({ health_port }: Target): Promise<boolean> {
+function isReady({ healthPort }: Target): Promise<boolean> {
   return new Promise((resolve) => {
     const request = get(
-      { host: HOST, port: health_port, path: '/readyz', agent: false, timeout: CHECK_TIMEOUT_MS },
+      { host: HOST, port: healthPort, path: '/readyz', agent: false, timeout: CHECK_TIMEOUT_MS },
       (response) => {
         response.resume()
         resolve(response.statusCode === 200)

@@ -33,15 +33,15 @@ async function run(options: ClusterOptions): Promise<void> {
   let games: Backend | undefined
   let news: News | undefined
   let commands: Commands | undefined
-  let stopping_since: number | undefined
+  let stoppingSince: number | undefined
 
   const stop = async (code: number): Promise<void> => {
-    if (stopping_since !== undefined) {
-      if (systemClock.monotonic() - stopping_since < SAME_MS) return
+    if (stoppingSince !== undefined) {
+      if (systemClock.monotonic() - stoppingSince < SAME_MS) return
       cluster?.abandon()
       process.exit(1)
     }
-    stopping_since = systemClock.monotonic()
+    stoppingSince = systemClock.monotonic()
     prompt.close()
     prompt.tell('ending everything; once more ends it at once')
     news?.stop()
@@ -61,10 +61,10 @@ async function run(options: ClusterOptions): Promise<void> {
   const prompt = new Prompt({
     input: process.stdin,
     output: process.stdout,
-    on_line: async (line) => {
+    onLine: async (line) => {
       if ((await commands?.run(line)) === 'quit') void stop(0)
     },
-    on_interrupt: () => void stop(0),
+    onInterrupt: () => void stop(0),
   })
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => void stop(0))
   process.on('uncaughtException', fail)
@@ -87,10 +87,10 @@ async function run(options: ClusterOptions): Promise<void> {
     await cluster.start()
     games = await startGames(cluster)
   } catch (error) {
-    if (stopping_since === undefined) fail(error)
+    if (stoppingSince === undefined) fail(error)
     return
   }
-  if (stopping_since !== undefined) return
+  if (stoppingSince !== undefined) return
   const tell = (text: string): void => prompt.tell(text)
   news = new News({ nodes: cluster.nodes, clock: systemClock, tell })
   news.start()
@@ -106,9 +106,9 @@ function startGames({ folder, ports, secrets, addresses }: LocalCluster): Promis
     host: HOST,
     port: ports.games,
     control_url: `http://${HOST}:${ports.api}`,
-    control_token: secrets.operator_token,
+    control_token: secrets.operatorToken,
     ws_url: `ws://${HOST}:${ports.websocket}`,
-    nodes: { addresses, internal_token: secrets.internal_token },
-    log: createLog({ log_level: 'info', log_format: 'json' }, {}, { write: (line) => void file.write(line) }),
+    nodes: { addresses, internal_token: secrets.internalToken },
+    log: createLog({ logLevel: 'info', logFormat: 'json' }, {}, { write: (line) => void file.write(line) }),
   })
 }

@@ -140,7 +140,7 @@ export async function statusText(cluster: LocalCluster): Promise<string> {
   const views = await cluster.nodes.look()
   const rows = [['process', 'pid', 'state', 'rooms', 'sessions', 'members', 'lease']]
   for (const child of cluster.children.values()) {
-    const view = views.find(({ node_id }) => node_id === child.name)
+    const view = views.find(({ node_id: nodeId }) => nodeId === child.name)
     const own = child.name.startsWith('node-') ? await nodeCells(cluster, child.name, views, view) : []
     rows.push([child.name, String(child.pid ?? '–'), stateOf(child, view), ...own])
   }
@@ -159,9 +159,9 @@ async function nodeCells(
   return [String(owned.length), String(view?.sessions ?? 0), String(members), leaseText(left)]
 }
 
-function leaseText(left_ms: number | undefined): string {
-  if (left_ms === undefined) return '?'
-  return left_ms === 0 ? 'none' : `${(left_ms / 1000).toFixed(1)} s left`
+function leaseText(leftMs: number | undefined): string {
+  if (leftMs === undefined) return '?'
+  return leftMs === 0 ? 'none' : `${(leftMs / 1000).toFixed(1)} s left`
 }
 
 function stateOf(child: Child, view: NodeView | undefined): string {
@@ -176,8 +176,8 @@ function roomsTable(views: readonly NodeView[]): string {
   if (rooms.length === 0) return '  no rooms'
   const rows = rooms.slice(0, MOST_ROOMS).map(({ owner, room }) => {
     const edges = new Map<string, number>()
-    for (const { node_id, connected } of room.members) {
-      const edge = connected ? node_id : 'nowhere'
+    for (const { node_id: nodeId, connected } of room.members) {
+      const edge = connected ? nodeId : 'nowhere'
       edges.set(edge, (edges.get(edge) ?? 0) + 1)
     }
     const connected = [...edges].sort().map(([edge, count]) => `${count} by ${edge}`)
@@ -211,8 +211,8 @@ export function table(rows: readonly (readonly string[])[], right: readonly bool
 export function banner(cluster: LocalCluster): string {
   const { ports, secrets } = cluster
   const at = (scheme: string, port: number): string => `${scheme}://127.0.0.1:${port}`
-  const numbered = (what: string, ports_of: readonly number[], path = ''): string =>
-    ports_of.map((port, index) => `${what}-${index + 1} ${port}${path}`).join(', ')
+  const numbered = (what: string, portsOf: readonly number[], path = ''): string =>
+    portsOf.map((port, index) => `${what}-${index + 1} ${port}${path}`).join(', ')
   const rows = [
     ['play', at('http', ports.games), 'open the arena in two tabs'],
     [
@@ -229,9 +229,9 @@ export function banner(cluster: LocalCluster): string {
       `${at('http', admin)}/admin`,
       `node-${index + 1}`,
     ]),
-    ['redis', redisPlace(cluster.redis_url), cluster.child('redis') ? 'for this run' : 'given by REDIS_URL'],
-    ['operator token', secrets.operator_token, 'for the control API'],
-    ['internal token', secrets.internal_token, 'for the admin pages'],
+    ['redis', redisPlace(cluster.redisUrl), cluster.child('redis') ? 'for this run' : 'given by REDIS_URL'],
+    ['operator token', secrets.operatorToken, 'for the control API'],
+    ['internal token', secrets.internalToken, 'for the admin pages'],
     ['logs', cluster.folder, 'one file a process'],
   ]
   return `\n  roomful on ${ports.nodes.length === 1 ? 'one node' : `${ports.nodes.length} nodes`}\n\n${table(rows)}\n\n  Type help for what you can do, such as kill 1, redis down, status\n`

@@ -20,7 +20,7 @@ export interface LocalClusterParts {
   /** The words behind `node` that run the command line of roomful. */
   readonly roomful: readonly string[]
   /** Where nodes find the control API, if not at an address of this cluster. */
-  readonly control_url?: string | undefined
+  readonly controlUrl?: string | undefined
   readonly clock: Clock
   readonly random: Random
   /** Where the ends of processes are told, a line each. `asked`: someone here wanted it. */
@@ -39,7 +39,7 @@ export class LocalCluster {
   readonly secrets: Secrets
   readonly nodes: Nodes
   readonly redis: RedisView
-  readonly redis_url: string
+  readonly redisUrl: string
   /** The kind of load balancer: the name of its program, `built in`, `none` or `outside`. */
   readonly balancer: string
   readonly #parts: LocalClusterParts
@@ -65,15 +65,15 @@ export class LocalCluster {
     this.#children = new Children({
       folder: this.folder,
       clock,
-      on_exit: (child, exit, asked) => this.#ended(child, exit, asked),
+      onExit: (child, exit, asked) => this.#ended(child, exit, asked),
     })
     this.secrets = newSecrets(random)
-    this.redis_url = env.REDIS_URL ?? `redis://${HOST}:${this.ports.redis}`
+    this.redisUrl = env.REDIS_URL ?? `redis://${HOST}:${this.ports.redis}`
     // The keys of this run are sealed under a secret of its own: what an earlier one has left must not be found.
-    const key_prefix = `roomful-local-${randomToken(random, 8)}:`
-    this.redis = new RedisView(this.redis_url, key_prefix)
-    const { internal_token } = this.secrets
-    this.nodes = new Nodes({ addresses: this.addresses, internal_token, clock })
+    const keyPrefix = `roomful-local-${randomToken(random, 8)}:`
+    this.redis = new RedisView(this.redisUrl, keyPrefix)
+    const { internalToken } = this.secrets
+    this.nodes = new Nodes({ addresses: this.addresses, internal_token: internalToken, clock })
 
     if (machine.redis !== undefined)
       this.#children.add('redis', {
@@ -86,9 +86,9 @@ export class LocalCluster {
       env,
       ports: this.ports,
       secrets: this.secrets,
-      redis_url: this.redis_url,
-      key_prefix,
-      control_url: this.control_url,
+      redisUrl: this.redisUrl,
+      keyPrefix,
+      controlUrl: this.controlUrl,
     }
     const roomful = (name: string, command: string, own: NodeJS.ProcessEnv) =>
       this.#children.addRoomful(name, [...parts.roomful, command], own)
@@ -110,14 +110,14 @@ export class LocalCluster {
       )
     if (env.REDIS_URL && !/^rediss?:\/\//.test(env.REDIS_URL))
       throw new ClusterError('REDIS_URL must name one Redis here: redis://… or rediss://…')
-    const may_be_haproxy = options.balancer === 'auto' || options.balancer === 'haproxy'
-    const haproxy = may_be_haproxy ? findProgram(['haproxy'], env.PATH) : undefined
+    const mayBeHaproxy = options.balancer === 'auto' || options.balancer === 'haproxy'
+    const haproxy = mayBeHaproxy ? findProgram(['haproxy'], env.PATH) : undefined
     if (options.balancer === 'haproxy' && haproxy === undefined)
       throw new ClusterError('there is no haproxy in PATH: install it, or leave --balancer away')
     const folder = await mkdtemp(join(tmpdir(), 'roomful-cluster-'))
     await mkdir(join(folder, 'redis'))
-    const block = options.free_ports ? await PortBlock.claim(parts.random) : undefined
-    const ports = await choosePorts({ ...options, free: options.free_ports, block })
+    const block = options.freePorts ? await PortBlock.claim(parts.random) : undefined
+    const ports = await choosePorts({ ...options, free: options.freePorts, block })
     return new LocalCluster(parts, { folder, ports, block, redis, haproxy })
   }
 
@@ -125,7 +125,7 @@ export class LocalCluster {
   async start(): Promise<void> {
     await this.children.get('redis')?.start()
     await this.redis.reach().catch((error: Error) => {
-      throw new ClusterError(`the Redis at ${new URL(this.redis_url).host} does not answer: ${error.message}`)
+      throw new ClusterError(`the Redis at ${new URL(this.redisUrl).host} does not answer: ${error.message}`)
     })
     const processes = [...this.children.values()].filter(({ name }) => /^(control|node)-/.test(name))
     await Promise.all(processes.map((child) => child.start()))
@@ -165,9 +165,9 @@ export class LocalCluster {
   }
 
   /** Where the control API is: behind the load balancer, or where the first control process is. */
-  get control_url(): string {
+  get controlUrl(): string {
     const { api, controls } = this.ports
-    return this.#parts.control_url ?? `http://${HOST}:${this.balancer === 'none' ? controls[0] : api}`
+    return this.#parts.controlUrl ?? `http://${HOST}:${this.balancer === 'none' ? controls[0] : api}`
   }
 
   get #haproxyFile(): string {
@@ -195,12 +195,12 @@ export class LocalCluster {
     return Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value])
   }
 
-  #ended({ name, log_file }: Child, exit: Exit, asked: boolean): void {
+  #ended({ name, logFile }: Child, exit: Exit, asked: boolean): void {
     if (this.#ending) return
     const how = describeExit(exit)
     const line = asked
       ? `${name} is gone (${how})`
-      : `${name} has ended by itself (${how}); ${log_file} may say why`
+      : `${name} has ended by itself (${how}); ${logFile} may say why`
     this.#parts.tell(line, asked)
   }
 
@@ -210,7 +210,7 @@ export class LocalCluster {
       await writeFile(this.#haproxyFile, await haproxyConfig(this.ports))
       await haproxy.start()
       const ended = haproxy.ended.then((exit) => {
-        throw new ClusterError(`haproxy ended (${describeExit(exit)}); ${haproxy.log_file} says why`)
+        throw new ClusterError(`haproxy ended (${describeExit(exit)}); ${haproxy.logFile} says why`)
       })
       await Promise.race([this.#reachControl(), ended])
       return
@@ -218,11 +218,11 @@ export class LocalCluster {
     if (this.balancer === 'none' || this.balancer === 'outside') return
     const { clock } = this.#parts
     const { websocket, api, nodes, controls } = this.ports
-    const behind_websocket = nodes.map((node) => ({ port: node.websocket, health_port: node.admin }))
-    const behind_api = controls.map((port) => ({ port, health_port: port }))
+    const behindWebsocket = nodes.map((node) => ({ port: node.websocket, healthPort: node.admin }))
+    const behindApi = controls.map((port) => ({ port, healthPort: port }))
     this.#builtin = [
-      new BuiltinBalancer({ port: websocket, targets: behind_websocket, clock }),
-      new BuiltinBalancer({ port: api, targets: behind_api, clock }),
+      new BuiltinBalancer({ port: websocket, targets: behindWebsocket, clock }),
+      new BuiltinBalancer({ port: api, targets: behindApi, clock }),
     ]
     await Promise.all(this.#builtin.map((balancer) => balancer.start()))
   }
@@ -256,15 +256,15 @@ interface Machine {
 
 /** What one run makes up for itself. */
 export interface Secrets {
-  readonly internal_token: string
-  readonly keyring_secret: string
-  readonly operator_token: string
+  readonly internalToken: string
+  readonly keyringSecret: string
+  readonly operatorToken: string
 }
 
 const newSecrets = (random: Random): Secrets => ({
-  internal_token: randomToken(random, 32),
-  keyring_secret: randomToken(random, 43),
-  operator_token: randomToken(random, 32),
+  internalToken: randomToken(random, 32),
+  keyringSecret: randomToken(random, 43),
+  operatorToken: randomToken(random, 32),
 })
 
 interface EnvironmentParts {
@@ -272,9 +272,9 @@ interface EnvironmentParts {
   readonly env: NodeJS.ProcessEnv
   readonly ports: Ports
   readonly secrets: Secrets
-  readonly redis_url: string
-  readonly key_prefix: string
-  readonly control_url: string
+  readonly redisUrl: string
+  readonly keyPrefix: string
+  readonly controlUrl: string
 }
 
 /** Shorter than the default, so that clients of a node that hangs look for another while someone watches. */
@@ -285,8 +285,8 @@ const controlEnvironment = (parts: EnvironmentParts, index: number): NodeJS.Proc
   environment(parts, {
     CONTROL_HOST: HOST,
     CONTROL_PORT: String(parts.ports.controls[index - 1]),
-    CONTROL_API_TOKENS: parts.secrets.operator_token,
-    KEYRING_SECRET: parts.secrets.keyring_secret,
+    CONTROL_API_TOKENS: parts.secrets.operatorToken,
+    KEYRING_SECRET: parts.secrets.keyringSecret,
   })
 
 /** The environment of a node; `index` counts from 1. */
@@ -298,16 +298,16 @@ const nodeEnvironment = (parts: EnvironmentParts, index: number): NodeJS.Process
     WS_PORT: String(websocket),
     ADMIN_HOST: HOST,
     ADMIN_PORT: String(admin),
-    CONTROL_URL: parts.control_url,
+    CONTROL_URL: parts.controlUrl,
     HEARTBEAT_SECONDS: parts.env.HEARTBEAT_SECONDS ?? HEARTBEAT_SECONDS,
   })
 }
 
 function environment(parts: EnvironmentParts, own: Record<string, string>): NodeJS.ProcessEnv {
   const said: Record<string, string> = {
-    REDIS_URL: parts.redis_url,
-    KEY_PREFIX: parts.key_prefix,
-    INTERNAL_TOKEN: parts.secrets.internal_token,
+    REDIS_URL: parts.redisUrl,
+    KEY_PREFIX: parts.keyPrefix,
+    INTERNAL_TOKEN: parts.secrets.internalToken,
     LOG_FORMAT: 'json',
     ...own,
   }
@@ -325,7 +325,7 @@ async function haproxyConfig(ports: Ports): Promise<string> {
     websocket: here(ports.websocket),
     control: here(ports.api),
     operations: here(ports.balancer),
-    nodes: ports.nodes.map(({ websocket, admin }) => ({ address: here(websocket), health_port: admin })),
+    nodes: ports.nodes.map(({ websocket, admin }) => ({ address: here(websocket), healthPort: admin })),
     controls: ports.controls.map((port) => ({ address: here(port) })),
   })
 }

@@ -9,8 +9,8 @@ const LOOK_MS = 150
 type Owned = Record<string, Record<string, number>>
 
 const views = (owned: Owned): NodeView[] =>
-  Object.entries(owned).map(([node_id, rooms]) => ({
-    node_id,
+  Object.entries(owned).map(([nodeId, rooms]) => ({
+    node_id: nodeId,
     state: 'ready',
     rooms: Object.entries(rooms).map(([key, epoch]) => ({
       room_id: `arena:${key}`,

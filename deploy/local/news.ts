@@ -14,7 +14,7 @@ const MOST_NAMED = 3
 interface Place {
   readonly owner: string
   readonly epoch: number
-  readonly room_id: string
+  readonly roomId: string
 }
 
 /** Watches who owns which room, and tells of every change in a line. */
@@ -57,7 +57,7 @@ export class News {
     for (const [id, { owner, room }] of ownersOf(views)) {
       const before = this.#places.get(id)
       if (before && before.epoch >= room.epoch) continue
-      const place = { owner, epoch: room.epoch, room_id: room.room_id }
+      const place = { owner, epoch: room.epoch, roomId: room.room_id }
       this.#places.set(id, place)
       if (before?.owner === owner) continue
       const way = `${before?.owner} ${owner}`
@@ -69,7 +69,7 @@ export class News {
       const after = from === undefined ? '' : this.#since(from)
       const way = from === undefined ? `opened on ${to}` : `went from ${from} to ${to}`
       if (places.length > MOST_NAMED) return [`${places.length} rooms ${way}${after}`]
-      return places.map(({ room_id, epoch }) => `room ${room_id} ${way}${after} (epoch ${epoch})`)
+      return places.map(({ roomId, epoch }) => `room ${roomId} ${way}${after} (epoch ${epoch})`)
     })
   }
 

@@ -7,7 +7,7 @@ export interface ClusterOptions {
   /** `auto`: haproxy where it is installed, else the built-in one. `none`: clients come to the nodes themselves. `outside`: one that the caller starts. */
   readonly balancer: 'auto' | 'haproxy' | 'builtin' | 'none' | 'outside'
   /** Take ports that are free instead of the documented ones. */
-  readonly free_ports: boolean
+  readonly freePorts: boolean
 }
 
 /** What the words behind `npm run cluster --` ask for. */
@@ -65,7 +65,7 @@ export function parseOptions(words: readonly string[]): ClusterRequest {
       nodes: Number(values.nodes),
       controls: Number(values.controls),
       balancer,
-      free_ports: values['free-ports'] === true,
+      freePorts: values['free-ports'] === true,
     },
   }
 }

@@ -10,10 +10,10 @@ it('runs on where nothing it prints can be kept', async () => {
     args: ['-e', "console.log('ready'); setInterval(() => console.log('more'), 5)"],
     env: process.env,
     ready: /ready/,
-    log_file: '/no such folder/talker.log',
+    logFile: '/no such folder/talker.log',
     reaper: { watch: () => undefined, release: () => undefined },
     clock: new FakeClock(),
-    on_exit: (_child, exit, asked) => ends.push([exit, asked]),
+    onExit: (_child, exit, asked) => ends.push([exit, asked]),
   })
   await child.start()
   expect(child.state).toBe('ready')

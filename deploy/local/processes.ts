@@ -26,11 +26,11 @@ export interface ChildOptions {
   /** Whether it takes messages of this process. */
   readonly ipc?: boolean
   /** The file that takes all it prints. */
-  readonly log_file: string
+  readonly logFile: string
   readonly reaper: Pick<Reaper, 'watch' | 'release'>
   readonly clock: Clock
   /** Called at the end of every run. `asked`: someone here wanted it. */
-  readonly on_exit: (child: Child, exit: Exit, asked: boolean) => void
+  readonly onExit: (child: Child, exit: Exit, asked: boolean) => void
 }
 
 const START_MS = 60_000
@@ -53,8 +53,8 @@ export class Child {
     return this.#options.name
   }
 
-  get log_file(): string {
-    return this.#options.log_file
+  get logFile(): string {
+    return this.#options.logFile
   }
 
   get state(): ChildState {
@@ -84,7 +84,7 @@ export class Child {
   /** Starts it; resolves when it serves. Rejects when it ends before that or takes longer than a minute. */
   async start(): Promise<void> {
     if (this.#state !== 'ended') throw new Error(`${this.name} is running`)
-    const { program, args, env, ipc, reaper, on_exit } = this.#options
+    const { program, args, env, ipc, reaper, onExit } = this.#options
     this.#state = 'starting'
     this.#exit = undefined
     this.#asked = false
@@ -102,7 +102,7 @@ export class Child {
         this.#state = 'ended'
         this.#exit = { code, signal }
         resolve(this.#exit)
-        on_exit(this, this.#exit, this.#asked)
+        onExit(this, this.#exit, this.#asked)
       })
     })
     if (child.pid !== undefined) reaper.watch(child.pid)
@@ -131,10 +131,10 @@ export class Child {
     this.#process.kill('SIGTERM')
   }
 
-  /** Ends it in order, and at once when it has not ended after `within_ms`. */
-  async endWithin(within_ms: number): Promise<void> {
+  /** Ends it in order, and at once when it has not ended after `withinMs`. */
+  async endWithin(withinMs: number): Promise<void> {
     this.end()
-    const cancel = this.#options.clock.schedule(within_ms, () => void this.kill())
+    const cancel = this.#options.clock.schedule(withinMs, () => void this.kill())
     await this.#ended
     cancel()
   }
@@ -153,8 +153,8 @@ export class Child {
 
   /** Sends all it prints to its file; resolves when that says it serves. */
   #listen(child: ChildProcess): Promise<void> {
-    const { log_file, ready } = this.#options
-    const file = createWriteStream(log_file, { flags: 'a' })
+    const { logFile, ready } = this.#options
+    const file = createWriteStream(logFile, { flags: 'a' })
     // A folder that someone has cleared away, or a full disk: the process is worth more than what it prints.
     file.on('error', () => undefined)
     return new Promise((resolve) => {
@@ -188,12 +188,12 @@ export class Child {
     if (outcome === 'late') {
       await this.kill()
       throw new ClusterError(
-        `${this.name} did not serve within ${START_MS / 1000} s; ${this.log_file} says more`,
+        `${this.name} did not serve within ${START_MS / 1000} s; ${this.logFile} says more`,
       )
     }
     if (outcome !== undefined)
       throw new ClusterError(
-        `${this.name} ended before it served (${describeExit(outcome)}); ${this.log_file} says why`,
+        `${this.name} ended before it served (${describeExit(outcome)}); ${this.logFile} says why`,
       )
     if (this.#state === 'starting') this.#state = 'ready'
   }
@@ -209,7 +209,7 @@ export interface ChildrenOptions {
   /** Takes what they print, a file each. */
   readonly folder: string
   readonly clock: Clock
-  readonly on_exit?: ChildOptions['on_exit']
+  readonly onExit?: ChildOptions['onExit']
 }
 
 /** Processes that end with this one, however that ends: those of a cluster on this machine, for people, load tests, tests and chaos. */
@@ -231,11 +231,11 @@ export class Children {
   add(
     name: string,
     how: Pick<ChildOptions, 'program' | 'args' | 'env' | 'ready' | 'ipc'>,
-    on_exit = this.#options.on_exit ?? (() => undefined),
+    onExit = this.#options.onExit ?? (() => undefined),
   ): Child {
     const { folder, clock } = this.#options
-    const log_file = join(folder, `${name}.log`)
-    const child = new Child({ ...how, name, log_file, reaper: this.#reaper, clock, on_exit })
+    const logFile = join(folder, `${name}.log`)
+    const child = new Child({ ...how, name, logFile, reaper: this.#reaper, clock, onExit })
     this.all.set(name, child)
     return child
   }
@@ -245,10 +245,10 @@ export class Children {
     name: string,
     words: readonly string[],
     env: NodeJS.ProcessEnv,
-    more: { readonly ipc?: boolean; readonly on_exit?: ChildOptions['on_exit'] } = {},
+    more: { readonly ipc?: boolean; readonly onExit?: ChildOptions['onExit'] } = {},
   ): Child {
     const how = { program: process.execPath, args: words, env, ready: READY, ipc: more.ipc ?? false }
-    return this.add(name, how, more.on_exit)
+    return this.add(name, how, more.onExit)
   }
 
   /** Ends every process at once, without waiting for anything. */

@@ -5,9 +5,9 @@ export interface PromptOptions {
   readonly input: Readable & { readonly isTTY?: boolean }
   readonly output: Writable & { readonly isTTY?: boolean }
   /** Called with each line, one after the other. */
-  readonly on_line: (line: string) => Promise<void>
+  readonly onLine: (line: string) => Promise<void>
   /** Ctrl-C, or Ctrl-D, at a terminal. */
-  readonly on_interrupt: () => void
+  readonly onInterrupt: () => void
 }
 
 /**
@@ -17,26 +17,26 @@ export interface PromptOptions {
 export class Prompt {
   readonly #options: PromptOptions
   readonly #lines: Interface
-  readonly #for_people: boolean
+  readonly #forPeople: boolean
   #work = Promise.resolve()
   #open = false
   #closed = false
   readonly #early: string[] = []
 
   constructor(options: PromptOptions) {
-    const { input, output, on_interrupt } = options
+    const { input, output, onInterrupt } = options
     this.#options = options
-    this.#for_people = input.isTTY === true && output.isTTY === true
+    this.#forPeople = input.isTTY === true && output.isTTY === true
     this.#lines = createInterface({
       input,
-      ...(this.#for_people && { output }),
-      terminal: this.#for_people,
+      ...(this.#forPeople && { output }),
+      terminal: this.#forPeople,
       prompt: 'roomful> ',
     })
     this.#lines.on('line', (line) => (this.#open ? this.#take(line) : void this.#early.push(line)))
-    this.#lines.on('SIGINT', on_interrupt)
+    this.#lines.on('SIGINT', onInterrupt)
     this.#lines.on('close', () => {
-      if (this.#for_people && !this.#closed) on_interrupt()
+      if (this.#forPeople && !this.#closed) onInterrupt()
     })
   }
 
@@ -50,7 +50,7 @@ export class Prompt {
   /** Writes `text` and a line end. */
   tell(text: string): void {
     const { output } = this.#options
-    if (!this.#for_people || this.#closed) {
+    if (!this.#forPeople || this.#closed) {
       output.write(`${text}\n`)
       return
     }
@@ -63,14 +63,14 @@ export class Prompt {
   close(): void {
     this.#closed = true
     this.#lines.close()
-    if (this.#for_people) this.#options.output.write('\n')
+    if (this.#forPeople) this.#options.output.write('\n')
   }
 
   #take(line: string): void {
-    this.#work = this.#work.then(() => this.#options.on_line(line)).then(() => this.#show())
+    this.#work = this.#work.then(() => this.#options.onLine(line)).then(() => this.#show())
   }
 
   #show(): void {
-    if (this.#for_people && this.#open && !this.#closed) this.#lines.prompt(true)
+    if (this.#forPeople && this.#open && !this.#closed) this.#lines.prompt(true)
   }
 }

@@ -36,8 +36,8 @@ export class RedisView {
   }
 
   /** How long the lease of a node still runs, in milliseconds: 0 without one; undefined when the store does not answer. */
-  async leaseLeft(node_id: string): Promise<number | undefined> {
-    return this.#redis.pttl(this.#prefix + leaseKey(node_id)).then(
+  async leaseLeft(nodeId: string): Promise<number | undefined> {
+    return this.#redis.pttl(this.#prefix + leaseKey(nodeId)).then(
       (left) => Math.max(0, left),
       () => undefined,
     )

@@ -80,8 +80,8 @@ describe('a fault', { timeout: PATIENCE_MS }, () => {
       const plot = new Plot(healthy, { step: STEP, from: FROM })
       fault.plant(plot)
       const fires = {
-        exp_labels: { ...fault.labels, ...rule.labels },
-        exp_annotations: { ...rule.annotations, description: told(rule, fault) },
+        expLabels: { ...fault.labels, ...rule.labels },
+        expAnnotations: { ...rule.annotations, description: told(rule, fault) },
       }
       return {
         name: fault.alert,
@@ -135,10 +135,10 @@ describe('nobody is woken', { timeout: PATIENCE_MS }, () => {
   })
 
   it('by nodes that are replaced one after the other', () => {
-    const replaced = (drains_at: number): Restart => ({
-      drains_at,
-      gone_at: drains_at + 10,
-      back_at: drains_at + 40,
+    const replaced = (drainsAt: number): Restart => ({
+      drainsAt,
+      goneAt: drainsAt + 10,
+      backAt: drainsAt + 40,
     })
     const restarts = { 1: replaced(1200), 2: replaced(1260), 3: replaced(1320) }
     testRules(RULES, [quiet('rolling restart', record(restarts))])
@@ -146,7 +146,7 @@ describe('nobody is woken', { timeout: PATIENCE_MS }, () => {
 
   it('by a node that autoscaling adds, and takes away again', () => {
     // Discovery does not know it before and after: what is not there is not scraped.
-    const there = record({ 3: { drains_at: 2400, gone_at: 2410, back_at: Number.POSITIVE_INFINITY } })
+    const there = record({ 3: { drainsAt: 2400, goneAt: 2410, backAt: Number.POSITIVE_INFINITY } })
     const up = seriesName('up', { job: 'roomful-node', instance: 'node-3:9100' })
     if (!there.has(up)) throw new Error(`${up} was not recorded`)
     for (const [key, samples] of there)

@@ -38,16 +38,16 @@ if (analyzer === undefined)
 
 describe.each(UNITS)('$unit', ({ unit, command, settings, credentials }) => {
   it.skipIf(analyzer === undefined)('is a unit that systemd understands, and exposes little', async () => {
-    const systemd_analyze = programOr('systemd-analyze', 'systemd')
+    const systemdAnalyze = programOr('systemd-analyze', 'systemd')
     // What it runs is looked for, so this machine's Node stands where the package would be.
     const place = await mkdtemp(join(tmpdir(), 'roomful-units-'))
     onTestFinished(() => rm(place, { recursive: true, force: true }))
     const file = join(place, unit)
     await writeFile(file, (await read(unit)).replace('/usr/bin/node', process.execPath))
-    const verified = await run(systemd_analyze, ['verify', '--recursive-errors=no', file])
+    const verified = await run(systemdAnalyze, ['verify', '--recursive-errors=no', file])
     expect(verified.stdout + verified.stderr).toBe('')
     // 0 exposes nothing, 10 everything; a service without any of this has more than 9.
-    await run(systemd_analyze, ['security', '--offline=yes', '--threshold=20', '--no-pager', file])
+    await run(systemdAnalyze, ['security', '--offline=yes', '--threshold=20', '--no-pager', file])
   })
 
   it('gives its process a configuration that it starts with, without a warning', async () => {
@@ -63,20 +63,18 @@ describe.each(UNITS)('$unit', ({ unit, command, settings, credentials }) => {
       ...environment(await read('roomful.env')),
       ...environment(await read(settings)),
     }
-    const read_file = (path: string) => {
+    const readFile = (path: string) => {
       const source = handed.get(path.replace(`${CREDENTIALS}/`, ''))
       if (source === undefined) throw new Error(`${path} is no credential`)
       return source.endsWith('redis-url') ? 'redis://127.0.0.1:6379' : 'a-secret-of-32-characters-or-more'
     }
     const parsed =
-      command === 'control'
-        ? parseConfig('control', env, read_file)
-        : parseConfig('dataplane', env, read_file)
+      command === 'control' ? parseConfig('control', env, readFile) : parseConfig('dataplane', env, readFile)
     expect(parsed).toMatchObject({ ok: true, warnings: [] })
     if (!parsed.ok) return
     const seconds = Number(of('TimeoutStopSec')[0])
-    if ('drain_seconds' in parsed.config)
-      expect(seconds).toBeGreaterThanOrEqual(parsed.config.drain_seconds + 15)
+    if ('drainSeconds' in parsed.config)
+      expect(seconds).toBeGreaterThanOrEqual(parsed.config.drainSeconds + 15)
     else expect(seconds).toBeGreaterThanOrEqual(20)
   })
 

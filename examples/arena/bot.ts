@@ -15,7 +15,7 @@ export class Bot {
   readonly #client: Client
   readonly #room: Room<typeof arena>
   readonly #walker: Walker
-  #moved_ms = performance.now()
+  #movedMs = performance.now()
 
   private constructor(client: Client, room: Room<typeof arena>) {
     this.#client = client
@@ -32,9 +32,9 @@ export class Bot {
   /** Logs in as somebody new called `name` and joins the arena `key`. Rejects with an Error that can be shown. */
   static async join(key: string, name: string): Promise<Bot> {
     const login = new Login('arena', { name })
-    const { project_id, token, ws_url } = await login.session()
+    const { project_id: projectId, token, ws_url: wsUrl } = await login.session()
     const getToken = async () => (await login.session()).token
-    const client = await connect(ws_url, { projectId: project_id, token, getToken })
+    const client = await connect(wsUrl, { projectId, token, getToken })
     try {
       return new Bot(client, await client.join<typeof arena>('arena', { key }))
     } catch (error) {
@@ -54,8 +54,8 @@ export class Bot {
       walker.walkTo({ x: Math.random() * 1000, y: Math.random() * 1000 })
     }
     // A tab in the background runs its timers late: never more than a step of a fifth of a second.
-    walker.step(STILL, Math.min(0.2, (now - this.#moved_ms) / 1000) * 0.6, now)
-    this.#moved_ms = now
+    walker.step(STILL, Math.min(0.2, (now - this.#movedMs) / 1000) * 0.6, now)
+    this.#movedMs = now
     const report = walker.report(now)
     if (report) void this.#room.send('move', report, { reliable: false })
     if (Math.random() < ANGRY) this.#hitSomebody()

@@ -21,8 +21,8 @@ export class Effects {
   }
 
   /** A blow from one place to another. */
-  blow(by: Point, victim: Point, target: string, hue: number, now_ms: number): void {
-    this.#flashes.set(target, now_ms)
+  blow(by: Point, victim: Point, target: string, hue: number, nowMs: number): void {
+    this.#flashes.set(target, nowMs)
     this.#add({ kind: 'slash', from: by, to: victim, hue, age: 0 })
     const at = { x: victim.x + (Math.random() - 0.5) * 50, y: victim.y }
     this.#add({ kind: 'words', at, text: '−10', strong: false, age: 0 })
@@ -42,8 +42,8 @@ export class Effects {
   }
 
   /** How brightly a player flashes from its last blow, 1 to 0. */
-  flash(id: string, now_ms: number): number {
-    const since = now_ms - (this.#flashes.get(id) ?? Number.NEGATIVE_INFINITY)
+  flash(id: string, nowMs: number): number {
+    const since = nowMs - (this.#flashes.get(id) ?? Number.NEGATIVE_INFINITY)
     return Math.max(0, 1 - since / FLASH_MS)
   }
 

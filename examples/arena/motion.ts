@@ -5,7 +5,7 @@ export interface Point {
 }
 
 interface Sample extends Point {
-  at_ms: number
+  atMs: number
 }
 
 /** Where a player was last seen to move, with the newest sample last. */
@@ -25,15 +25,15 @@ const distance = (a: Point, b: Point): number => Math.hypot(a.x - b.x, a.y - b.y
 export class Motion {
   readonly #tracks = new Map<string, Track>()
 
-  /** Notes that player `id` was at `point` in an update that arrived at `now_ms`. */
-  see(id: string, point: Point, now_ms: number): void {
+  /** Notes that player `id` was at `point` in an update that arrived at `nowMs`. */
+  see(id: string, point: Point, nowMs: number): void {
     const track = this.#tracks.get(id) ?? []
     const last = track.at(-1)
     if (last && distance(last, point) < 0.01) return
     if (last && distance(last, point) > LEAP) track.length = 0
-    else if (last && now_ms - last.at_ms > 2 * STEP_MS) track.push({ ...last, at_ms: now_ms - STEP_MS })
-    track.push({ x: point.x, y: point.y, at_ms: now_ms })
-    while (track.length > 2 && now_ms - (track[1]?.at_ms ?? now_ms) > KEPT_MS) track.shift()
+    else if (last && nowMs - last.atMs > 2 * STEP_MS) track.push({ ...last, atMs: nowMs - STEP_MS })
+    track.push({ x: point.x, y: point.y, atMs: nowMs })
+    while (track.length > 2 && nowMs - (track[1]?.atMs ?? nowMs) > KEPT_MS) track.shift()
     this.#tracks.set(id, track)
   }
 
@@ -42,17 +42,17 @@ export class Motion {
     for (const id of this.#tracks.keys()) if (!Object.hasOwn(present, id)) this.#tracks.delete(id)
   }
 
-  /** Where to draw player `id` at `now_ms`: a little in the past, and never beyond what was seen. */
-  at(id: string, now_ms: number): Point | undefined {
+  /** Where to draw player `id` at `nowMs`: a little in the past, and never beyond what was seen. */
+  at(id: string, nowMs: number): Point | undefined {
     const track = this.#tracks.get(id)
     const last = track?.at(-1)
     if (!track || !last) return undefined
-    const shown_ms = now_ms - DELAY_MS
-    const next = track.findIndex((sample) => sample.at_ms > shown_ms)
+    const shownMs = nowMs - DELAY_MS
+    const next = track.findIndex((sample) => sample.atMs > shownMs)
     const after = next < 0 ? last : (track[next] ?? last)
     const before = next > 0 ? (track[next - 1] ?? after) : after
-    const span = after.at_ms - before.at_ms
-    const part = span > 0 ? (shown_ms - before.at_ms) / span : 1
+    const span = after.atMs - before.atMs
+    const part = span > 0 ? (shownMs - before.atMs) / span : 1
     return { x: before.x + (after.x - before.x) * part, y: before.y + (after.y - before.y) * part }
   }
 }

@@ -22,7 +22,7 @@ export class NodesPanel {
   readonly #rows = create('tbody')
   readonly #epoch = create('p', { class: 'epoch' })
   readonly #news = create('p', { class: 'visually-hidden', role: 'status' })
-  #last_owner: string | undefined
+  #lastOwner: string | undefined
   #shown = ''
 
   /** `panel`: the hidden element of the page that is to be filled. It stays hidden where the backend knows of no nodes. */
@@ -93,15 +93,15 @@ export class NodesPanel {
 
   /** For those who see the panel as for those who hear it. */
   #tellOwner(owner: string | undefined): void {
-    if (owner === undefined || owner === this.#last_owner) return
-    if (this.#last_owner !== undefined) {
+    if (owner === undefined || owner === this.#lastOwner) return
+    if (this.#lastOwner !== undefined) {
       this.#news.textContent = `${owner} runs the room now`
       this.#panel.classList.remove('moved')
       // Read, so that the animation begins anew.
       void this.#panel.offsetWidth
       this.#panel.classList.add('moved')
     }
-    this.#last_owner = owner
+    this.#lastOwner = owner
   }
 }
 

@@ -36,9 +36,9 @@ class ArenaView {
   readonly #facing = new Map<string, number>()
   #walker: Walker | undefined
   /** The member id that the walker is of: a lost session comes back as another member, elsewhere. */
-  #walks_as = ''
-  #last_ms = performance.now()
-  #blows_in_frame = 0
+  #walksAs = ''
+  #lastMs = performance.now()
+  #blowsInFrame = 0
 
   constructor(stage: Stage<typeof arena>) {
     this.#stage = stage
@@ -75,8 +75,8 @@ class ArenaView {
     }
     this.#motion.keep(players)
     const mine = players[this.#me]
-    if (mine && this.#walks_as !== this.#me) {
-      this.#walks_as = this.#me
+    if (mine && this.#walksAs !== this.#me) {
+      this.#walksAs = this.#me
       this.#walker = new Walker(mine)
       this.#camera.jump(mine)
     }
@@ -88,7 +88,7 @@ class ArenaView {
     const from = this.#placeOf(by, now)
     const to = this.#placeOf(target, now)
     // A resume brings all the blows that were missed at once: a few of them tell enough.
-    const drawn = ++this.#blows_in_frame <= MOST_BLOWS
+    const drawn = ++this.#blowsInFrame <= MOST_BLOWS
     if (from && to && drawn) this.#effects.blow(from, to, target, hueOf(by), now)
     if (hp > 0) return
     if (to && drawn) this.#effects.knockout(to, hueOf(target))
@@ -146,9 +146,9 @@ class ArenaView {
   }
 
   #frame(now: number): void {
-    const seconds = Math.min(0.1, Math.max(0, (now - this.#last_ms) / 1000))
-    this.#last_ms = now
-    this.#blows_in_frame = 0
+    const seconds = Math.min(0.1, Math.max(0, (now - this.#lastMs) / 1000))
+    this.#lastMs = now
+    this.#blowsInFrame = 0
     if (this.#walker) this.#walk(this.#walker, seconds, now)
     this.#effects.step(seconds)
     const target = this.#nearest(now)
@@ -157,7 +157,7 @@ class ArenaView {
       figures: this.#figures(target, now),
       effects: this.#effects.all,
       goal: this.#walker?.goal,
-      now_ms: now,
+      nowMs: now,
     })
     requestAnimationFrame((next) => this.#frame(next))
   }

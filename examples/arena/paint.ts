@@ -38,7 +38,7 @@ export interface Scene {
   figures: readonly Figure[]
   effects: readonly Effect[]
   goal: Readonly<Point> | undefined
-  now_ms: number
+  nowMs: number
 }
 
 interface Colours {
@@ -99,10 +99,10 @@ export class Painter {
     const zoom = this.#camera.scale * this.#ratio
     paper.setTransform(zoom, 0, 0, zoom, corner.x * this.#ratio, corner.y * this.#ratio)
     this.#floor()
-    if (scene.goal) this.#goal(scene.goal, scene.now_ms)
+    if (scene.goal) this.#goal(scene.goal, scene.nowMs)
     for (const effect of scene.effects) if (effect.kind === 'ring') this.#ring(effect)
     const figures = [...scene.figures].sort((a, b) => a.at.y - b.at.y)
-    for (const figure of figures) this.#figure(figure, scene.now_ms)
+    for (const figure of figures) this.#figure(figure, scene.nowMs)
     const crowded = figures.length > CROWD
     for (const figure of figures) if (!figure.mine) this.#label(figure, crowded)
     for (const figure of figures) if (figure.mine) this.#label(figure, false)
@@ -156,9 +156,9 @@ export class Painter {
     paper.stroke()
   }
 
-  #goal(goal: Point, now_ms: number): void {
+  #goal(goal: Point, nowMs: number): void {
     const paper = this.#paper
-    const swell = 1 + Math.sin(now_ms / 130) * 0.12
+    const swell = 1 + Math.sin(nowMs / 130) * 0.12
     paper.lineWidth = 3
     paper.strokeStyle = this.#colours.accent
     paper.setLineDash([9, 7])
@@ -168,10 +168,10 @@ export class Painter {
     paper.setLineDash([])
   }
 
-  #figure(figure: Figure, now_ms: number): void {
+  #figure(figure: Figure, nowMs: number): void {
     const paper = this.#paper
     const { x, y } = figure.at
-    const bob = figure.walking ? Math.abs(Math.sin(now_ms / 75)) * 5 : 0
+    const bob = figure.walking ? Math.abs(Math.sin(nowMs / 75)) * 5 : 0
     const squash = figure.flash * 0.16
 
     paper.fillStyle = 'rgb(20 15 45 / 22%)'
@@ -179,7 +179,7 @@ export class Painter {
     paper.ellipse(x, y + RADIUS * 0.92, RADIUS * (0.92 - bob * 0.02), RADIUS * 0.3, 0, 0, 2 * Math.PI)
     paper.fill()
 
-    if (figure.mine) this.#halo(x, y, now_ms)
+    if (figure.mine) this.#halo(x, y, nowMs)
     paper.save()
     paper.translate(x, y - bob)
     paper.scale(1 + squash, 1 - squash)
@@ -189,10 +189,10 @@ export class Painter {
     if (figure.targeted) this.#crosshair(x, y)
   }
 
-  #halo(x: number, y: number, now_ms: number): void {
+  #halo(x: number, y: number, nowMs: number): void {
     const paper = this.#paper
     paper.strokeStyle = this.#colours.accent
-    paper.globalAlpha = 0.75 + Math.sin(now_ms / 320) * 0.2
+    paper.globalAlpha = 0.75 + Math.sin(nowMs / 320) * 0.2
     paper.lineWidth = 4
     paper.beginPath()
     paper.ellipse(x, y + RADIUS * 0.9, RADIUS * 1.45, RADIUS * 0.58, 0, 0, 2 * Math.PI)
@@ -242,9 +242,9 @@ export class Painter {
     paper.lineWidth = 2.4
     paper.lineCap = 'round'
     paper.beginPath()
-    const mouth_y = middle.y + (smile > 0 ? 9 : 15)
-    if (smile > 0) paper.arc(middle.x, mouth_y, 5.5, 0.25, Math.PI - 0.25)
-    else paper.arc(middle.x, mouth_y, 5, Math.PI + 0.3, -0.3)
+    const mouthY = middle.y + (smile > 0 ? 9 : 15)
+    if (smile > 0) paper.arc(middle.x, mouthY, 5.5, 0.25, Math.PI - 0.25)
+    else paper.arc(middle.x, mouthY, 5, Math.PI + 0.3, -0.3)
     paper.stroke()
   }
 

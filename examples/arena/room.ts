@@ -31,25 +31,25 @@ function spawn(random: () => number): Player {
 /** Up to 64 players walk one floor and hit each other; everybody sees everything, 20 times a second. */
 export default defineRoom({
   type: 'arena',
-  max_members: 64,
+  maxMembers: 64,
   messages: {
-    move: { data: v.object({ x: coordinate, y: coordinate }), rate: { per_second: 30, burst: 60 } },
-    hit: { data: v.object({ target: v.string() }), rate: { per_second: 10, burst: 30 } },
+    move: { data: v.object({ x: coordinate, y: coordinate }), rate: { perSecond: 30, burst: 60 } },
+    hit: { data: v.object({ target: v.string() }), rate: { perSecond: 10, burst: 30 } },
   },
   events: { hit: v.object({ by: v.string(), target: v.string(), hp: v.number() }) },
   sync: { rate: 20 },
   durability: 'journal',
-  idle_seconds: 30,
+  idleSeconds: 30,
   create: (): ArenaState => ({ players: {} }),
 
-  on_join(state, member, ctx) {
+  onJoin(state, member, ctx) {
     state.players[member.member_id] = spawn(() => ctx.random())
   },
 
-  on_message(state, input, ctx) {
+  onMessage(state, input, ctx) {
     const by = input.member.member_id
     const player = state.players[by]
-    if (!player) return ctx.refuse(`you are not on the floor of ${ctx.room_id}`)
+    if (!player) return ctx.refuse(`you are not on the floor of ${ctx.roomId}`)
 
     if (input.type === 'move') {
       player.x = input.data.x
@@ -69,7 +69,7 @@ export default defineRoom({
     if (victim.hp <= 0) state.players[target] = spawn(() => ctx.random())
   },
 
-  on_leave(state, member) {
+  onLeave(state, member) {
     delete state.players[member.member_id]
   },
 })

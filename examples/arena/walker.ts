@@ -17,8 +17,8 @@ const clamp = (value: number): number => Math.min(SIDE, Math.max(0, value))
 export class Walker {
   #place: Point
   #goal: Point | undefined
-  #moved_ms = 0
-  #reported_ms = 0
+  #movedMs = 0
+  #reportedMs = 0
   #reported: Point
   /** The direction last walked in, in radians. */
   facing = 0
@@ -38,8 +38,8 @@ export class Walker {
   }
 
   /** Whether it has moved just now. */
-  isWalking(now_ms: number): boolean {
-    return now_ms - this.#moved_ms < 80
+  isWalking(nowMs: number): boolean {
+    return nowMs - this.#movedMs < 80
   }
 
   /** Sends the walker to a point of the floor. */
@@ -55,24 +55,24 @@ export class Walker {
   }
 
   /** One step: in `direction` (each axis −1 to 1; it overrides the goal), or towards the goal. */
-  step(direction: Point, seconds: number, now_ms: number): void {
+  step(direction: Point, seconds: number, nowMs: number): void {
     const length = Math.hypot(direction.x, direction.y)
     if (length > 0) {
       this.#goal = undefined
-      this.#walk(direction.x / length, direction.y / length, SPEED * seconds, now_ms)
+      this.#walk(direction.x / length, direction.y / length, SPEED * seconds, nowMs)
       return
     }
     if (!this.#goal) return
     const x = this.#goal.x - this.#place.x
     const y = this.#goal.y - this.#place.y
     const left = Math.hypot(x, y)
-    if (left > 0) this.#walk(x / left, y / left, Math.min(left, SPEED * seconds), now_ms)
+    if (left > 0) this.#walk(x / left, y / left, Math.min(left, SPEED * seconds), nowMs)
     if (left < ARRIVED) this.#goal = undefined
   }
 
   /** Compares with the server's word; a walker that stands drifts there. */
-  believe(truth: Point, seconds: number, now_ms: number): void {
-    if (now_ms - this.#moved_ms < SETTLED_MS) return
+  believe(truth: Point, seconds: number, nowMs: number): void {
+    if (nowMs - this.#movedMs < SETTLED_MS) return
     const part = Math.min(1, seconds * 8)
     this.#place = {
       x: this.#place.x + (truth.x - this.#place.x) * part,
@@ -82,19 +82,19 @@ export class Walker {
   }
 
   /** The position to send now, or undefined when there is nothing new to tell yet. */
-  report(now_ms: number): Point | undefined {
-    if (now_ms - this.#reported_ms < REPORT_MS) return undefined
+  report(nowMs: number): Point | undefined {
+    if (nowMs - this.#reportedMs < REPORT_MS) return undefined
     const x = Math.round(this.#place.x * 10) / 10
     const y = Math.round(this.#place.y * 10) / 10
     if (Math.hypot(x - this.#reported.x, y - this.#reported.y) < 0.2) return undefined
-    this.#reported_ms = now_ms
+    this.#reportedMs = nowMs
     this.#reported = { x, y }
     return this.#reported
   }
 
-  #walk(dx: number, dy: number, units: number, now_ms: number): void {
+  #walk(dx: number, dy: number, units: number, nowMs: number): void {
     this.#place = { x: clamp(this.#place.x + dx * units), y: clamp(this.#place.y + dy * units) }
     this.facing = Math.atan2(dy, dx)
-    this.#moved_ms = now_ms
+    this.#movedMs = nowMs
   }
 }

@@ -58,33 +58,33 @@ function traceOf(headers: Headers): TraceHeaders {
 }
 
 /** `ws_url`, but on the host that the browser itself came to when `ws_url` names this very machine. */
-function reachable(ws_url: string, page_url: string): string {
-  const address = new URL(ws_url)
-  if (!['localhost', '127.0.0.1', '[::1]', '0.0.0.0', '[::]'].includes(address.hostname)) return ws_url
-  address.hostname = new URL(page_url).hostname
+function reachable(wsUrl: string, pageUrl: string): string {
+  const address = new URL(wsUrl)
+  if (!['localhost', '127.0.0.1', '[::1]', '0.0.0.0', '[::]'].includes(address.hostname)) return wsUrl
+  address.hostname = new URL(pageUrl).hostname
   return address.href.replace(/\/$/, '')
 }
 
 /** What the pages may load: their own files, and the data plane. */
-const policy = (ws_url: string) =>
+const policy = (wsUrl: string) =>
   [
     "default-src 'none'",
     "script-src 'self'",
     "style-src 'self'",
     "img-src 'self' data:",
-    `connect-src 'self' ${ws_url}`,
+    `connect-src 'self' ${wsUrl}`,
     "base-uri 'none'",
     "form-action 'none'",
     "frame-ancestors 'none'",
   ].join('; ')
 
 /** The game backend as a web app: pages, scripts, room sources, the login `POST /api/session`, and what `GET /api/cluster` shows of the nodes. */
-export function createApp({ project, players, bundles, nodes, ws_url, log }: AppParts): Hono {
+export function createApp({ project, players, bundles, nodes, ws_url: wsUrl, log }: AppParts): Hono {
   const app = new Hono()
 
   app.use(async (c, next) => {
     await next()
-    c.header('content-security-policy', policy(reachable(ws_url, c.req.url)))
+    c.header('content-security-policy', policy(reachable(wsUrl, c.req.url)))
     c.header('x-content-type-options', 'nosniff')
     c.header('referrer-policy', 'no-referrer')
     c.header('cache-control', c.req.path.startsWith('/api/') ? 'no-store' : 'no-cache')
@@ -129,13 +129,13 @@ export function createApp({ project, players, bundles, nodes, ws_url, log }: App
       }
       const { game, name, player: claimed } = request.output
       const player = claimed && players.knows(claimed) ? claimed : players.welcome(name)
-      const { project_id, token } = await project.issueToken(
+      const { project_id: projectId, token } = await project.issueToken(
         player.player_id,
         game,
         TOKEN_TTL_SECONDS,
         traceOf(c.req.raw.headers),
       )
-      return c.json({ project_id, token, ws_url: reachable(ws_url, c.req.url), player })
+      return c.json({ project_id: projectId, token, ws_url: reachable(wsUrl, c.req.url), player })
     },
   )
 
@@ -143,8 +143,8 @@ export function createApp({ project, players, bundles, nodes, ws_url, log }: App
   app.get('/api/cluster', async (c) => {
     const nothing: ClusterView = { nodes: [], room: null }
     if (!nodes) return c.json(nothing)
-    const { project_id } = await project.credentials()
-    return c.json(await clusterView(nodes, project_id, c.req.query('room_id')))
+    const { project_id: projectId } = await project.credentials()
+    return c.json(await clusterView(nodes, projectId, c.req.query('room_id')))
   })
 
   app.notFound((c) => problem(c, 404, 'not_found', `nothing is at ${c.req.path}: the games are at /`))

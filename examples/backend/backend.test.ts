@@ -28,10 +28,10 @@ async function control(
 ): Promise<RunningControl> {
   const running = await startControl({
     config: {
-      control_port: port,
-      control_api_tokens: ['operator'],
-      internal_token: 'internal',
-      require_key_id: true,
+      controlPort: port,
+      controlApiTokens: ['operator'],
+      internalToken: 'internal',
+      requireKeyId: true,
     },
     store,
     log,
@@ -43,11 +43,11 @@ async function control(
   return running
 }
 
-async function backend(control_url: string, more: Partial<BackendOptions> = {}): Promise<Backend> {
+async function backend(controlUrl: string, more: Partial<BackendOptions> = {}): Promise<Backend> {
   const running = await startBackend({
     host: '127.0.0.1',
     port: 0,
-    control_url,
+    control_url: controlUrl,
     control_token: 'operator',
     ws_url: 'ws://127.0.0.1:4000',
     log,
@@ -129,14 +129,14 @@ test('a restarted backend finds its project and key again', async () => {
 test('a rotated key is followed, a revoked one shuts the door until a restart', async () => {
   const api = await control()
   const { url } = await backend(api.url)
-  const { project_id, token } = (await login(url, { game: 'arena' })).body
-  const key_id = peekToken(token).key_id
-  const keys = `/projects/${project_id}/keys`
+  const { project_id: projectId, token } = (await login(url, { game: 'arena' })).body
+  const keyId = peekToken(token).key_id
+  const keys = `/projects/${projectId}/keys`
 
-  await operator(api.url, `${keys}/${key_id}/rotate`, 'POST')
-  await operator(api.url, `${keys}/${key_id}/revoke`, 'POST')
+  await operator(api.url, `${keys}/${keyId}/rotate`, 'POST')
+  await operator(api.url, `${keys}/${keyId}/revoke`, 'POST')
   const rotated = peekToken((await login(url, { game: 'arena' })).body.token).key_id
-  expect(rotated).not.toBe(key_id)
+  expect(rotated).not.toBe(keyId)
 
   await operator(api.url, `${keys}/${rotated}/revoke`, 'POST')
   const refused = await login(url, { game: 'arena' })
@@ -171,9 +171,9 @@ test('a backend that control does not know does not start', async () => {
 
 test('a given project is used, and gets a key', async () => {
   const api = await control()
-  const project_id = (await login((await backend(api.url)).url, { game: 'arena' })).body.project_id
-  const { url } = await backend(api.url, { project_id })
-  expect((await login(url, { game: 'tictactoe' })).body.project_id).toBe(project_id)
+  const projectId = (await login((await backend(api.url)).url, { game: 'arena' })).body.project_id
+  const { url } = await backend(api.url, { project_id: projectId })
+  expect((await login(url, { game: 'tictactoe' })).body.project_id).toBe(projectId)
   expect((await operator(api.url, '/projects')).projects).toHaveLength(1)
 })
 
@@ -219,7 +219,7 @@ test.each(['/front.js', '/arena/page.js', '/tictactoe/page.js', '/counter/page.j
     expect(script.status).toBe(200)
     expect(script.headers.get('content-type')).toBe('text/javascript; charset=utf-8')
     const code = (await script.text()).split('//# sourceMappingURL')[0] ?? ''
-    expect(code).not.toMatch(/on_message|defineRoom|from ["']/)
+    expect(code).not.toMatch(/onJoin|defineRoom|from ["']/)
   },
 )
 

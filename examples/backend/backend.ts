@@ -41,7 +41,7 @@ export interface Backend {
  * wrong `control_token` or `project_id`); a control that does not answer yet is asked again at every login.
  */
 export async function startBackend(options: BackendOptions): Promise<Backend> {
-  const { host, port, ws_url, log } = options
+  const { host, port, ws_url: wsUrl, log } = options
   const control = new ControlClient(options.control_url, options.control_token)
   const project = new OwnProject(control, options.project_id)
   await project.credentials().then(
@@ -55,7 +55,7 @@ export async function startBackend(options: BackendOptions): Promise<Backend> {
 
   const players = new Players(systemRandom.bytes(32), () => randomToken(systemRandom, 12))
   const nodes = options.nodes && new Nodes({ ...options.nodes, clock: systemClock })
-  const app = createApp({ project, players, bundles: new Bundles(), nodes, ws_url, log })
+  const app = createApp({ project, players, bundles: new Bundles(), nodes, ws_url: wsUrl, log })
   const server = createAdaptorServer({ fetch: app.fetch })
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)

@@ -23,7 +23,7 @@ interface Bundle {
 }
 
 async function bundle(entry: string): Promise<Bundle> {
-  const built_at = Date.now()
+  const builtAt = Date.now()
   const { build } = await import('esbuild')
   const result = await build({
     entryPoints: [entry],
@@ -39,10 +39,10 @@ async function bundle(entry: string): Promise<Bundle> {
   })
   const output = result.outputFiles[0]
   if (!output) throw new Error(`esbuild made nothing of ${entry}`)
-  return { code: output.text, inputs: Object.keys(result.metafile.inputs), built_at }
+  return { code: output.text, inputs: Object.keys(result.metafile.inputs), built_at: builtAt }
 }
 
-async function isStale({ inputs, built_at }: Bundle): Promise<boolean> {
+async function isStale({ inputs, built_at: builtAt }: Bundle): Promise<boolean> {
   const times = await Promise.all(
     inputs.map((file) =>
       stat(file).then(
@@ -51,7 +51,7 @@ async function isStale({ inputs, built_at }: Bundle): Promise<boolean> {
       ),
     ),
   )
-  return times.some((changed_at) => changed_at > built_at)
+  return times.some((changedAt) => changedAt > builtAt)
 }
 
 /** Browser scripts made from TypeScript when they are first asked for, and again when a source has changed. */

@@ -22,23 +22,25 @@ export interface ClusterView {
 }
 
 /** The cluster as the games of `project_id` see it, with the room `room_id` (`type:key`) where one is named. */
-export async function clusterView(nodes: Nodes, project_id: string, room_id?: string): Promise<ClusterView> {
+export async function clusterView(nodes: Nodes, projectId: string, roomId?: string): Promise<ClusterView> {
   const views = await nodes.look()
-  const owned = [...ownersOf(views).values()].filter(({ room }) => room.project_id === project_id)
+  const owned = [...ownersOf(views).values()].filter(({ room }) => room.project_id === projectId)
   const players = owned.flatMap(({ room }) => room.members).filter((member) => member.connected)
-  const asked = owned.find(({ room }) => room.room_id === room_id)
+  const asked = owned.find(({ room }) => room.room_id === roomId)
   return {
-    nodes: views.map(({ node_id, state }) => ({
-      node_id,
+    nodes: views.map(({ node_id: nodeId, state }) => ({
+      node_id: nodeId,
       state,
-      rooms: owned.filter(({ owner }) => owner === node_id).length,
-      players: players.filter((member) => member.node_id === node_id).length,
+      rooms: owned.filter(({ owner }) => owner === nodeId).length,
+      players: players.filter((member) => member.node_id === nodeId).length,
     })),
     room: asked
       ? {
           owner: asked.owner,
           epoch: asked.room.epoch,
-          edges: Object.fromEntries(asked.room.members.map(({ member_id, node_id }) => [member_id, node_id])),
+          edges: Object.fromEntries(
+            asked.room.members.map(({ member_id: memberId, node_id: nodeId }) => [memberId, nodeId]),
+          ),
         }
       : null,
   }

@@ -71,16 +71,13 @@ export class ControlClient {
     return this.#call('POST', '/projects', { name })
   }
 
-  async keys(project_id: string): Promise<Key[]> {
-    const answer: { keys: Key[] } = await this.#call(
-      'GET',
-      `/projects/${encodeURIComponent(project_id)}/keys`,
-    )
+  async keys(projectId: string): Promise<Key[]> {
+    const answer: { keys: Key[] } = await this.#call('GET', `/projects/${encodeURIComponent(projectId)}/keys`)
     return answer.keys
   }
 
-  createKey(project_id: string, name: string): Promise<Key> {
-    return this.#call('POST', `/projects/${encodeURIComponent(project_id)}/keys`, { name })
+  createKey(projectId: string, name: string): Promise<Key> {
+    return this.#call('POST', `/projects/${encodeURIComponent(projectId)}/keys`, { name })
   }
 
   /** `trace`: passed on as it is; control drops what is not valid. */

@@ -27,12 +27,12 @@ async function node(script: { now: Script | undefined }) {
       response.writeHead(401).end()
       return
     }
-    const members = Object.entries(says.members ?? {}).map(([member_id, node_id]) => ({
-      member_id,
-      session_id: `ses_${member_id}`,
+    const members = Object.entries(says.members ?? {}).map(([memberId, nodeId]) => ({
+      member_id: memberId,
+      session_id: `ses_${memberId}`,
       sub: null,
       connected: true,
-      node_id,
+      node_id: nodeId,
     }))
     const room = { room_id: 'arena:a', project_id: 'prj_1', epoch: says.epoch, members }
     response.end(
@@ -77,13 +77,13 @@ test('a page is told who owns its room, under the highest epoch, and whose socke
 test('a node that does not answer is silent after a second, and one that refuses is gone', async () => {
   const clock = new FakeClock()
   const script: { now: Script | undefined } = { now: { node_id: 'node-1', epoch: 7 } }
-  const { admin_url, end } = await node(script)
-  const nodes = new Nodes({ addresses: [{ admin_url }], internal_token: 'internal', clock })
+  const { admin_url: adminUrl, end } = await node(script)
+  const nodes = new Nodes({ addresses: [{ admin_url: adminUrl }], internal_token: 'internal', clock })
   expect(await nodes.look()).toMatchObject([{ node_id: 'node-1', state: 'ready', rooms: [{}, {}] }])
 
   script.now = undefined
-  const looked = async (after_ms: number) => {
-    clock.advance(after_ms)
+  const looked = async (afterMs: number) => {
+    clock.advance(afterMs)
     const looking = nodes.look()
     clock.advance(250)
     return looking

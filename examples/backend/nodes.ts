@@ -91,10 +91,15 @@ class NodeWatch {
 
   view(): NodeView {
     const { node, rooms = [], sessions = [] } = this.#heard?.runtime ?? {}
-    const node_id = node?.node_id ?? this.#options.node_id ?? new URL(this.#options.admin_url).host
-    if (this.#gone) return { node_id, state: 'gone', rooms: [], sessions: 0 }
+    const nodeId = node?.node_id ?? this.#options.node_id ?? new URL(this.#options.admin_url).host
+    if (this.#gone) return { node_id: nodeId, state: 'gone', rooms: [], sessions: 0 }
     const speaks = node?.draining ? 'draining' : 'ready'
-    return { node_id, state: this.#age() > SILENT_MS ? 'silent' : speaks, rooms, sessions: sessions.length }
+    return {
+      node_id: nodeId,
+      state: this.#age() > SILENT_MS ? 'silent' : speaks,
+      rooms,
+      sessions: sessions.length,
+    }
   }
 
   /** How long ago it last spoke. */
@@ -103,10 +108,10 @@ class NodeWatch {
   }
 
   async #ask(): Promise<void> {
-    const { admin_url, internal_token, clock } = this.#options
+    const { admin_url: adminUrl, internal_token: internalToken, clock } = this.#options
     try {
-      const response = await fetch(`${admin_url}/admin/runtime`, {
-        headers: { 'x-service-internal-token': internal_token },
+      const response = await fetch(`${adminUrl}/admin/runtime`, {
+        headers: { 'x-service-internal-token': internalToken },
         signal: AbortSignal.timeout(TIMEOUT_MS),
       })
       if (!response.ok) return
@@ -122,11 +127,11 @@ class NodeWatch {
 /** Who owns a room: the node that runs it under the highest epoch; a node that lost it may not know yet. */
 export function ownersOf(views: readonly NodeView[]): Map<string, OwnedRoom> {
   const owners = new Map<string, OwnedRoom>()
-  for (const { node_id, rooms } of views)
+  for (const { node_id: nodeId, rooms } of views)
     for (const room of rooms) {
       const id = `${room.project_id} ${room.room_id}`
       const known = owners.get(id)
-      if (!known || known.room.epoch < room.epoch) owners.set(id, { owner: node_id, room })
+      if (!known || known.room.epoch < room.epoch) owners.set(id, { owner: nodeId, room })
     }
   return owners
 }

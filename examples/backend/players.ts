@@ -21,18 +21,18 @@ export class Players {
 
   /** A new player; `name` (letters, digits, spaces, 1–20) is shown to the others. */
   welcome(name: string | undefined): Player {
-    const player_id = `${name ?? ''}~${this.#newId()}`
-    return { player_id, ticket: this.#sign(player_id).toString('base64url') }
+    const playerId = `${name ?? ''}~${this.#newId()}`
+    return { player_id: playerId, ticket: this.#sign(playerId).toString('base64url') }
   }
 
   /** Whether `ticket` was issued for `player_id` by this backend. */
-  knows({ player_id, ticket }: Player): boolean {
+  knows({ player_id: playerId, ticket }: Player): boolean {
     const signature = Buffer.from(ticket, 'base64url')
-    const expected = this.#sign(player_id)
+    const expected = this.#sign(playerId)
     return signature.length === expected.length && timingSafeEqual(signature, expected)
   }
 
-  #sign(player_id: string): Buffer {
-    return createHmac('sha256', this.#secret).update(player_id).digest()
+  #sign(playerId: string): Buffer {
+    return createHmac('sha256', this.#secret).update(playerId).digest()
   }
 }

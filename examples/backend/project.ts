@@ -24,14 +24,14 @@ async function ownProject(control: ControlClient): Promise<string> {
  */
 export class OwnProject {
   readonly #control: ControlClient
-  readonly #given_project_id: string | undefined
+  readonly #givenProjectId: string | undefined
   #known: Promise<Credentials> | undefined
-  #had_key = false
+  #hadKey = false
 
   /** `project_id`: use this project instead of finding or creating one by name. */
-  constructor(control: ControlClient, project_id?: string) {
+  constructor(control: ControlClient, projectId?: string) {
     this.#control = control
-    this.#given_project_id = project_id
+    this.#givenProjectId = projectId
   }
 
   /** Finds or creates both. Rejects with a ControlError. */
@@ -47,50 +47,44 @@ export class OwnProject {
   async issueToken(
     sub: string,
     game: string,
-    ttl_seconds: number,
+    ttlSeconds: number,
     trace: TraceHeaders,
   ): Promise<{ project_id: string; token: string }> {
     const credentials = await this.credentials()
     try {
-      return await this.#issue(credentials, sub, game, ttl_seconds, trace)
+      return await this.#issue(credentials, sub, game, ttlSeconds, trace)
     } catch (error) {
       if (!(error instanceof ControlError) || (error.status !== 403 && error.status !== 404)) throw error
       this.#known = undefined
       const renewed = await this.credentials()
       if (renewed.key_id === credentials.key_id) throw error
-      return await this.#issue(renewed, sub, game, ttl_seconds, trace)
+      return await this.#issue(renewed, sub, game, ttlSeconds, trace)
     }
   }
 
-  async #issue(
-    credentials: Credentials,
-    sub: string,
-    game: string,
-    ttl_seconds: number,
-    trace: TraceHeaders,
-  ) {
-    const { project_id } = credentials
-    const request = { ...credentials, ttl_seconds, sub, rooms: [game] }
+  async #issue(credentials: Credentials, sub: string, game: string, ttlSeconds: number, trace: TraceHeaders) {
+    const { project_id: projectId } = credentials
+    const request = { ...credentials, ttl_seconds: ttlSeconds, sub, rooms: [game] }
     const { token } = await this.#control.issueToken(request, trace)
-    return { project_id, token }
+    return { project_id: projectId, token }
   }
 
   async #find(): Promise<Credentials> {
-    const project_id = this.#given_project_id ?? (await ownProject(this.#control))
-    const keys = (await this.#control.keys(project_id)).filter((key) => key.name === KEY_NAME)
-    const key = keys.find(isUsable) ?? (await this.#firstKey(project_id, keys))
-    this.#had_key = true
-    return { project_id, key_id: key.id }
+    const projectId = this.#givenProjectId ?? (await ownProject(this.#control))
+    const keys = (await this.#control.keys(projectId)).filter((key) => key.name === KEY_NAME)
+    const key = keys.find(isUsable) ?? (await this.#firstKey(projectId, keys))
+    this.#hadKey = true
+    return { project_id: projectId, key_id: key.id }
   }
 
-  #firstKey(project_id: string, earlier: readonly Key[]): Promise<Key> {
-    if (this.#had_key && earlier.length > 0) {
+  #firstKey(projectId: string, earlier: readonly Key[]): Promise<Key> {
+    if (this.#hadKey && earlier.length > 0) {
       throw new ControlError(
         403,
         'key_revoked',
-        `the key "${KEY_NAME}" of ${project_id} was revoked: restart the backend to let players in again`,
+        `the key "${KEY_NAME}" of ${projectId} was revoked: restart the backend to let players in again`,
       )
     }
-    return this.#control.createKey(project_id, KEY_NAME)
+    return this.#control.createKey(projectId, KEY_NAME)
   }
 }

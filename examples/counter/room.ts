@@ -16,7 +16,7 @@ export default defineRoom({
   durability: 'journal',
   create: () => ({ count: 0 }),
 
-  on_message(state, { data }, ctx) {
+  onMessage(state, { data }, ctx) {
     const before = state.count
     state.count += data.by
     // One event for each multiple of ten that is reached or passed: 8 + 25 = 33 celebrates 10, 20 and 30.

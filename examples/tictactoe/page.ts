@@ -41,9 +41,9 @@ class Table {
     return MARKS.find((mark) => state.players[mark] === this.#stage.room.memberId)
   }
 
-  #name(member_id: string): string {
-    const sub = this.#stage.room.members.find((member) => member.memberId === member_id)?.sub
-    return nameOf(member_id, sub)
+  #name(memberId: string): string {
+    const sub = this.#stage.room.members.find((member) => member.memberId === memberId)?.sub
+    return nameOf(memberId, sub)
   }
 
   #show(): void {
@@ -68,14 +68,13 @@ class Table {
 
   #showSeat(mark: Mark, state: State): void {
     const seat = byId(`seat-${mark}`, HTMLElement)
-    const member_id = state.players[mark]
+    const memberId = state.players[mark]
     const active = state.winner === null ? this.#isFull(state) && state.turn === mark : state.winner === mark
-    seat.classList.toggle('empty', member_id === null)
+    seat.classList.toggle('empty', memberId === null)
     seat.classList.toggle('turn', active)
     const [who, note] = [seat.querySelector('.who'), seat.querySelector('.note')]
-    if (who) who.textContent = member_id === null ? 'Empty seat' : this.#name(member_id)
-    if (note)
-      note.textContent = member_id === this.#stage.room.memberId ? `you play ${mark}` : `plays ${mark}`
+    if (who) who.textContent = memberId === null ? 'Empty seat' : this.#name(memberId)
+    if (note) note.textContent = memberId === this.#stage.room.memberId ? `you play ${mark}` : `plays ${mark}`
   }
 
   #verdict(state: State, mine: Mark | undefined): string {

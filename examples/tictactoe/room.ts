@@ -13,17 +13,17 @@ export interface TicTacToeState {
 
 const MARKS: readonly Mark[] = ['X', 'O']
 
-const seatOf = (state: TicTacToeState, member_id: string): Mark | undefined =>
-  MARKS.find((mark) => state.players[mark] === member_id)
+const seatOf = (state: TicTacToeState, memberId: string): Mark | undefined =>
+  MARKS.find((mark) => state.players[mark] === memberId)
 
 /** The mark that `member_id` may set into `cell` now; refuses with the reason when it may not. */
 function legalMark(
   state: TicTacToeState,
-  member_id: string,
+  memberId: string,
   cell: number,
   { refuse }: Pick<RoomContext, 'refuse'>,
 ): Mark {
-  const mark = seatOf(state, member_id)
+  const mark = seatOf(state, memberId)
   if (!mark) return refuse('you are watching: both seats are taken, and only X and O move')
   if (state.winner === 'draw') return refuse('the game is over: it is a draw; send restart for another')
   if (state.winner) return refuse(`the game is over: ${state.winner} has won; send restart for another`)
@@ -38,18 +38,18 @@ function legalMark(
 /** Two players take turns, everybody else watches; the room is the referee. */
 export default defineRoom({
   type: 'tictactoe',
-  max_members: 100,
+  maxMembers: 100,
   messages: {
     move: {
       data: v.object({ cell: v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(8)) }),
-      rate: { per_second: 5, burst: 20 },
+      rate: { perSecond: 5, burst: 20 },
     },
-    restart: { data: v.nullish(v.object({}), {}), rate: { per_second: 1, burst: 10 } },
+    restart: { data: v.nullish(v.object({}), {}), rate: { perSecond: 1, burst: 10 } },
   },
   events: { over: v.object({ winner: v.picklist(['X', 'O', 'draw']) }) },
   sync: { rate: 0 },
   durability: 'journal',
-  idle_seconds: 60,
+  idleSeconds: 60,
   create: (): TicTacToeState => ({
     board: emptyBoard(),
     turn: 'X',
@@ -57,7 +57,7 @@ export default defineRoom({
     players: { X: null, O: null },
   }),
 
-  on_join(state, member, ctx) {
+  onJoin(state, member, ctx) {
     // A player whose old connection still holds a seat (a crashed tab, say) gets that seat back.
     const mine = ctx.members.filter((other) => member.sub !== null && other.sub === member.sub)
     const seat =
@@ -66,25 +66,24 @@ export default defineRoom({
     if (seat) state.players[seat] = member.member_id
   },
 
-  on_message(state, input, ctx) {
-    const { member_id } = input.member
+  onMessage(state, input, ctx) {
+    const { member_id: memberId } = input.member
     if (input.type === 'restart') {
-      if (!seatOf(state, member_id))
-        return ctx.refuse('you are watching: only X and O may start another game')
+      if (!seatOf(state, memberId)) return ctx.refuse('you are watching: only X and O may start another game')
       state.board = emptyBoard()
       state.turn = 'X'
       state.winner = null
       return
     }
 
-    const mark = legalMark(state, member_id, input.data.cell, ctx)
+    const mark = legalMark(state, memberId, input.data.cell, ctx)
     state.board[input.data.cell] = mark
     state.turn = otherMark(mark)
     state.winner = outcome(state.board)
     if (state.winner) ctx.emit('over', { winner: state.winner })
   },
 
-  on_leave(state, member, ctx) {
+  onLeave(state, member, ctx) {
     const seat = seatOf(state, member.member_id)
     if (!seat) return
     // The one who has watched longest takes over, and the game goes on from where it stands.

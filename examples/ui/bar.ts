@@ -90,9 +90,9 @@ export class Bar {
   }
 
   /** Shows the state of the connection; `latency_ms` is the round trip, where known. */
-  showStatus(status: Status, latency_ms?: number): void {
+  showStatus(status: Status, latencyMs?: number): void {
     this.#pill.dataset.status = status
-    const ping = status === 'online' && latency_ms !== undefined ? `${Math.round(latency_ms)} ms` : status
+    const ping = status === 'online' && latencyMs !== undefined ? `${Math.round(latencyMs)} ms` : status
     this.#words.textContent = ping
     this.#pill.title = `connection: ${status}`
   }

@@ -14,14 +14,14 @@ interface Piece {
   spin: number
   size: number
   colour: string
-  age_s: number
+  ageS: number
 }
 
 /** Paper shreds over the whole window. Does nothing for people who asked for less movement. */
 export class Confetti {
   readonly #canvas = create('canvas', { class: 'confetti', 'aria-hidden': 'true' })
   #pieces: Piece[] = []
-  #last_ms = 0
+  #lastMs = 0
   #running = false
 
   constructor(parent: HTMLElement) {
@@ -43,18 +43,18 @@ export class Confetti {
         spin: (Math.random() - 0.5) * 16,
         size: 6 + Math.random() * 7,
         colour: COLOURS[index % COLOURS.length] ?? '#fff',
-        age_s: 0,
+        ageS: 0,
       })
     }
     if (this.#running) return
     this.#running = true
-    this.#last_ms = performance.now()
+    this.#lastMs = performance.now()
     requestAnimationFrame((now) => this.#frame(now))
   }
 
   #frame(now: number): void {
-    const seconds = Math.min(0.05, Math.max(0, (now - this.#last_ms) / 1000))
-    this.#last_ms = now
+    const seconds = Math.min(0.05, Math.max(0, (now - this.#lastMs) / 1000))
+    this.#lastMs = now
     const ratio = Math.min(2, devicePixelRatio)
     this.#canvas.width = innerWidth * ratio
     this.#canvas.height = innerHeight * ratio
@@ -62,7 +62,7 @@ export class Confetti {
     if (!paper) return
 
     for (const piece of this.#pieces) {
-      piece.age_s += seconds
+      piece.ageS += seconds
       piece.vx *= 1 - DRAG * seconds
       piece.vy = piece.vy * (1 - DRAG * seconds) + GRAVITY * seconds
       piece.x += piece.vx * seconds
@@ -71,12 +71,12 @@ export class Confetti {
       paper.setTransform(ratio, 0, 0, ratio, piece.x * ratio, piece.y * ratio)
       paper.rotate(piece.angle)
       // The third dimension: a shred that turns is thin for a moment.
-      paper.scale(1, Math.cos(piece.age_s * piece.spin))
-      paper.globalAlpha = Math.min(1, (LIFE_S - piece.age_s) * 2)
+      paper.scale(1, Math.cos(piece.ageS * piece.spin))
+      paper.globalAlpha = Math.min(1, (LIFE_S - piece.ageS) * 2)
       paper.fillStyle = piece.colour
       paper.fillRect(-piece.size / 2, -piece.size / 3, piece.size, piece.size * 0.66)
     }
-    this.#pieces = this.#pieces.filter((piece) => piece.age_s < LIFE_S && piece.y < innerHeight + 40)
+    this.#pieces = this.#pieces.filter((piece) => piece.ageS < LIFE_S && piece.y < innerHeight + 40)
     this.#running = this.#pieces.length > 0
     if (this.#running) requestAnimationFrame((next) => this.#frame(next))
     else this.#canvas.width = 0

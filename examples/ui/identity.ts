@@ -69,12 +69,12 @@ function hash(text: string): number {
 /**
  * What to call a member: the name it chose, which its `sub` begins with, or else two words from its member id.
  */
-export function nameOf(member_id: string, sub?: string | null): string {
+export function nameOf(memberId: string, sub?: string | null): string {
   const chosen = sub?.split('~')[0]
   if (chosen) return chosen
-  const value = hash(member_id)
+  const value = hash(memberId)
   return `${MOODS[value % MOODS.length]} ${ANIMALS[(value >>> 8) % ANIMALS.length]}`
 }
 
 /** A member's own hue in degrees, 0–359: neighbours in the list of members are far apart in colour. */
-export const hueOf = (member_id: string): number => Math.floor((hash(`hue ${member_id}`) * 137.508) % 360)
+export const hueOf = (memberId: string): number => Math.floor((hash(`hue ${memberId}`) * 137.508) % 360)

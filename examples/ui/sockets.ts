@@ -6,27 +6,27 @@ export interface Scissors {
   /** What to connect with instead of the browser's own. */
   readonly WebSocket: typeof WebSocket
   /** Breaks every open websocket, and lets none through for `outage_ms`. */
-  cut(outage_ms: number): void
+  cut(outageMs: number): void
 }
 
 /** Makes a WebSocket that remembers its instances. Cut ones close without a goodbye, as a lost network would have it. */
 export function cuttableSockets(now: () => number): Scissors {
   const open = new Set<WebSocket>()
-  let blocked_until = 0
+  let blockedUntil = 0
 
   class CuttableSocket extends WebSocket {
     constructor(url: string | URL, protocols?: string | string[]) {
       super(url, protocols)
       open.add(this)
       this.addEventListener('close', () => open.delete(this))
-      if (now() < blocked_until) this.close()
+      if (now() < blockedUntil) this.close()
     }
   }
 
   return {
     WebSocket: CuttableSocket,
-    cut(outage_ms) {
-      blocked_until = now() + outage_ms
+    cut(outageMs) {
+      blockedUntil = now() + outageMs
       for (const socket of open) socket.close(CUT, 'cut for a demonstration')
     },
   }

@@ -41,15 +41,15 @@ function showCurtain(title: string, reason: string): void {
 /** Shows how the connection does, from now on. */
 function showConnection(client: Client, room: Pick<Room, 'status' | 'onLeave'>, bar: Bar): void {
   let interrupted = false
-  let resumed_until = 0
+  let resumedUntil = 0
   const show = () => {
-    const resumed = client.status === 'online' && performance.now() < resumed_until
+    const resumed = client.status === 'online' && performance.now() < resumedUntil
     bar.showStatus(resumed ? 'resumed' : client.status, client.latency)
   }
   client.onConnectionChange((status, error) => {
     // A seat that is not being taken again has been resumed, with all that was missed.
     if (status === 'online' && interrupted && room.status === 'joined') {
-      resumed_until = performance.now() + RESUMED_SHOWN_MS
+      resumedUntil = performance.now() + RESUMED_SHOWN_MS
       setTimeout(show, RESUMED_SHOWN_MS)
     }
     interrupted = status === 'reconnecting'
@@ -78,10 +78,10 @@ export async function startGame<R extends TypedRoom>(
   const bar = new Bar(parts, { game, room: key, scissors, copied: () => toasts.show('Link copied') })
   try {
     const login = new Login(game, { name: chosenName(), storage: sessionStorage })
-    const { project_id, token, ws_url } = await login.session()
+    const { project_id: projectId, token, ws_url: wsUrl } = await login.session()
     const getToken = async () => (await login.session()).token
     const { WebSocket } = scissors
-    const client = await connect(ws_url, { projectId: project_id, token, getToken, WebSocket })
+    const client = await connect(wsUrl, { projectId, token, getToken, WebSocket })
     const room = await client.join<R>(game, { key })
     const count = () => bar.showCount(room.members.length)
     room.onMembersChange(count)

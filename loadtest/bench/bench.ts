@@ -60,7 +60,7 @@ export class Bench {
   /** Resolves when both servers have their clients. */
   static async start(options: BenchOptions): Promise<Bench> {
     const control = await startControl({
-      config: { control_port: 0, internal_token: INTERNAL_TOKEN },
+      config: { controlPort: 0, internalToken: INTERNAL_TOKEN },
       store: memoryStore({ clock: systemClock }),
       log: pino({ level: 'silent' }),
       clock: systemClock,

@@ -41,15 +41,15 @@ const place = v.object({ x: v.number(), y: v.number() })
 const benchRoom = (tick: boolean) =>
   defineRoom({
     type: 'bench',
-    max_members: 1_000,
+    maxMembers: 1_000,
     messages: { move: { data: place }, nudge: { data: place } },
     sync: { rate: 20 },
     durability: 'none',
     create: () => ({ players: {} as Record<string, Player> }),
-    on_join(state, member) {
+    onJoin(state, member) {
       state.players[member.member_id] = { x: 500, y: 500 }
     },
-    on_message(state, input) {
+    onMessage(state, input) {
       inputs += 1
       if (input.type !== 'move') return
       const player = state.players[input.member.member_id]
@@ -57,20 +57,20 @@ const benchRoom = (tick: boolean) =>
       player.x = input.data.x
       player.y = input.data.y
     },
-    on_leave(state, member) {
+    onLeave(state, member) {
       delete state.players[member.member_id]
     },
     ...(tick && {
       tick: { rate: 20 },
-      on_tick: (_state: unknown, ctx: Turn) => ({ state: { players: everywhere(ctx) } }),
+      onTick: (_state: unknown, ctx: Turn) => ({ state: { players: everywhere(ctx) } }),
     }),
   })
 
 /** Every member at a new place: as little game logic as can change everything. */
 function everywhere(ctx: Turn): Record<string, Player> {
   const players: Record<string, Player> = {}
-  for (const { member_id } of ctx.members)
-    players[member_id] = { x: Math.floor(ctx.random() * 1_000), y: Math.floor(ctx.random() * 1_000) }
+  for (const { member_id: memberId } of ctx.members)
+    players[memberId] = { x: Math.floor(ctx.random() * 1_000), y: Math.floor(ctx.random() * 1_000) }
   return players
 }
 
@@ -80,15 +80,15 @@ async function startRoomful(env: NodeJS.ProcessEnv): Promise<number> {
   const { startNode }: { startNode: typeof StartNode } = await import(built)
   const node = await startNode({
     rooms: [benchRoom(env.BENCH_TICK === '1')],
-    ws_port: 0,
-    admin_port: 0,
-    control_url: env.BENCH_CONTROL_URL!,
-    internal_token: env.BENCH_INTERNAL_TOKEN!,
-    new_rooms_per_minute: 0,
-    max_rooms_per_project: 0,
+    wsPort: 0,
+    adminPort: 0,
+    controlUrl: env.BENCH_CONTROL_URL!,
+    internalToken: env.BENCH_INTERNAL_TOKEN!,
+    newRoomsPerMinute: 0,
+    maxRoomsPerProject: 0,
     log: pino({ level: 'warn' }),
   })
-  return Number(new URL(node.ws_url).port)
+  return Number(new URL(node.wsUrl).port)
 }
 
 /**

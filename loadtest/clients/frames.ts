@@ -33,9 +33,9 @@ export function peekServerFrame(frame: Uint8Array): ServerFrame {
   const reader = new MsgpackReader(frame, { at: 2 })
   if (opcode === SERVER_OPCODES.draining)
     return { kind: 'draining', reconnect_in_ms: reader.value() as number }
-  const room_id = reader.value() as string
-  if (kind === undefined) return { kind: 'ack', room_id, ref: reader.value() as number }
-  return { kind, room_id, epoch: reader.value() as number, seq: reader.value() as number }
+  const roomId = reader.value() as string
+  if (kind === undefined) return { kind: 'ack', room_id: roomId, ref: reader.value() as number }
+  return { kind, room_id: roomId, epoch: reader.value() as number, seq: reader.value() as number }
 }
 
 /** What a frame of a client asks for, of what has to be looked at. */

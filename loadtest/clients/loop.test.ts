@@ -24,10 +24,10 @@ describe('the watch of polls', () => {
   let server: Worker
   let polls: PollWatch
   /** 1 once the goodbye is said. */
-  let is_said: Int32Array
+  let isSaid: Int32Array
   beforeEach(() => {
-    is_said = new Int32Array(new SharedArrayBuffer(4))
-    server = new Worker(SERVER, { eval: true, workerData: is_said })
+    isSaid = new Int32Array(new SharedArrayBuffer(4))
+    server = new Worker(SERVER, { eval: true, workerData: isSaid })
     polls = new PollWatch(systemClock)
   })
   afterEach(async () => {
@@ -36,7 +36,7 @@ describe('the watch of polls', () => {
   })
 
   /** A goodbye is said, while this thread does nothing else until `blocked_ms` later; 0: while it waits. What is known of it then. */
-  async function goodbye(blocked_ms: number): Promise<{ saidAt: number; seenAt: number; openAt: number }> {
+  async function goodbye(blockedMs: number): Promise<{ saidAt: number; seenAt: number; openAt: number }> {
     const [port] = await once(server, 'message')
     const socket = connect(port, '127.0.0.1')
     await once(socket, 'connect')
@@ -44,11 +44,11 @@ describe('the watch of polls', () => {
     // As of a websocket: its goodbye is a frame. That a socket has closed is told later, after whatever else was to be done.
     const seen = once(socket, 'data').then(() => ({ seenAt: Date.now(), openAt: polls.polledAt }))
     server.postMessage(100)
-    if (blocked_ms > 0) {
+    if (blockedMs > 0) {
       // From here timers are next, and only then what has arrived.
       await new Promise((resolve) => setTimeout(() => setImmediate(resolve), 30))
-      Atomics.wait(is_said, 0, 0)
-      Atomics.wait(is_said, 0, 1, blocked_ms)
+      Atomics.wait(isSaid, 0, 0)
+      Atomics.wait(isSaid, 0, 1, blockedMs)
     }
     const [saidAt] = await said
     const known = await seen

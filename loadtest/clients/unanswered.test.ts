@@ -32,16 +32,16 @@ beforeEach(async () => {
   held.clear()
   kept = 0
   service = await startService({ rooms: await loadRooms(ROOMS) })
-  front = await faultyFront(service.ws_url, {
-    to_client: (frame) => {
+  front = await faultyFront(service.wsUrl, {
+    toClient: (frame) => {
       if (!held.has(frame[1]!)) return [frame]
       kept += 1
       return []
     },
   })
-  const settings = { wsUrls: [front.ws_url], roomType: 'load', message: undefined, seed: 1 }
+  const settings = { wsUrls: [front.wsUrl], roomType: 'load', message: undefined, seed: 1 }
   worker = new LoadWorker(settings, ALONE, clock, new SeededRandom(1))
-  credentials = await new ControlIssuer({ controlUrl: service.control_url, controlToken: undefined }).issue()
+  credentials = await new ControlIssuer({ controlUrl: service.controlUrl, controlToken: undefined }).issue()
 })
 afterEach(async () => {
   await worker.close()
@@ -100,9 +100,9 @@ it('ends to wait for a client that does not come back when its socket was cut, a
 
 it('does not begin where a first client has no answer to its join', async () => {
   held.add(SERVER_OPCODES['state.snapshot'])
-  const looking = preflight({ wsUrls: [front.ws_url], roomType: 'load', credentials, clock })
+  const looking = preflight({ wsUrls: [front.wsUrl], roomType: 'load', credentials, clock })
   const refused = expect(looking).rejects.toThrow(
-    `A first client could not join a room at ${front.ws_url}: it had no answer within 30 s.`,
+    `A first client could not join a room at ${front.wsUrl}: it had no answer within 30 s.`,
   )
   await inVain(1)
   await refused

@@ -25,14 +25,14 @@ const seen: WorkerReport[] = []
 beforeEach(async () => {
   service = await startService({
     rooms: await loadRooms(ROOMS),
-    node: { session_messages_per_second: 100_000, session_resume_ttl: 1 },
+    node: { sessionMessagesPerSecond: 100_000, sessionResumeTtl: 1 },
   })
-  door = await doorBefore(service.ws_url)
-  const settings = { wsUrls: [door.ws_url], roomType: 'load', message: undefined, seed: 1 }
+  door = await doorBefore(service.wsUrl)
+  const settings = { wsUrls: [door.wsUrl], roomType: 'load', message: undefined, seed: 1 }
   worker = new LoadWorker(settings, ALONE, systemClock, new SeededRandom(1))
   seen.length = 0
   const credentials = await new ControlIssuer({
-    controlUrl: service.control_url,
+    controlUrl: service.controlUrl,
     controlToken: undefined,
   }).issue()
   await worker.connect(PLAYERS, FAST, credentials)
@@ -59,9 +59,9 @@ const total = (name: keyof WorkerReport['counts']): number =>
   seen.reduce((sum, { counts }) => sum + counts[name], 0)
 
 /** Everything is over: what failed, and how often. */
-async function end(settle_seconds: number): Promise<Record<string, number>> {
+async function end(settleSeconds: number): Promise<Record<string, number>> {
   await worker.stop()
-  await worker.settle({ withinSeconds: settle_seconds })
+  await worker.settle({ withinSeconds: settleSeconds })
   await worker.giveUp()
   seen.push(await worker.report())
   const failures = new Failures()
@@ -80,14 +80,14 @@ it('counts one lost session for each player, and how many messages are unknown',
   await until(({ online }) => online === PLAYERS)
   const acks = total('acks')
   await until((counts) => counts.acks > acks + 10)
-  const { session_lost, fate_unknown, ...others } = await end(10)
-  expect({ session_lost, others, resumes: total('resumes') }).toEqual({
+  const { session_lost: sessionLost, fate_unknown: fateUnknown, ...others } = await end(10)
+  expect({ session_lost: sessionLost, others, resumes: total('resumes') }).toEqual({
     session_lost: PLAYERS,
     others: {},
     resumes: 0,
   })
-  expect(fate_unknown).toBe(total('sends') - total('acks'))
-  expect(fate_unknown).toBeGreaterThan(PLAYERS)
+  expect(fateUnknown).toBe(total('sends') - total('acks'))
+  expect(fateUnknown).toBeGreaterThan(PLAYERS)
   await expectKeptPromises()
 })
 
@@ -99,8 +99,8 @@ it('counts a lost session also where the run ends before the next one', async ()
     expect(seen.at(-1)!.failures.map(({ code }) => code)).toContain('fate_unknown')
   }, PATIENCE)
   door.shut()
-  const { session_lost } = await end(0)
-  expect(session_lost).toBeGreaterThan(0)
+  const { session_lost: sessionLost } = await end(0)
+  expect(sessionLost).toBeGreaterThan(0)
 })
 
 it('takes messages for unanswered, not for acks that were lost, when it ends before the service is back', async () => {

@@ -17,11 +17,11 @@ const ROOMS = join(import.meta.dirname, '../rooms')
 /** Every message is an event to all members, which cannot be left out. */
 const loud = defineRoom({
   type: 'loud',
-  messages: { shout: { data: v.string(), rate: { per_second: 1000, burst: 1000 } } },
+  messages: { shout: { data: v.string(), rate: { perSecond: 1000, burst: 1000 } } },
   sync: { rate: 0 },
   durability: 'none',
   create: () => ({}),
-  on_message: (_state, { data }, ctx) => void ctx.emit('heard', data),
+  onMessage: (_state, { data }, ctx) => void ctx.emit('heard', data),
 })
 
 /** All that has a `seq`. */
@@ -38,10 +38,10 @@ beforeAll(async () => {
   service = await startService({
     rooms: [...(await loadRooms(ROOMS)), loud],
     node: {
-      session_messages_per_second: 100_000,
-      new_rooms_per_minute: 0,
-      outbox_high_water_bytes: 200_000,
-      outbox_limit_bytes: 600_000,
+      sessionMessagesPerSecond: 100_000,
+      newRoomsPerMinute: 0,
+      outboxHighWaterBytes: 200_000,
+      outboxLimitBytes: 600_000,
     },
   })
 })
@@ -56,9 +56,9 @@ const workerAt = (wsUrls: readonly string[]): LoadWorker =>
   )
 
 beforeEach(async () => {
-  worker = workerAt([service.ws_url])
+  worker = workerAt([service.wsUrl])
   credentials = await new ControlIssuer({
-    controlUrl: service.control_url,
+    controlUrl: service.controlUrl,
     controlToken: undefined,
   }).issue()
 })
@@ -135,10 +135,10 @@ describe('players', () => {
   })
 
   it('count what is never acked with the time it was waited for', async () => {
-    const front = await faultyFront(service.ws_url, {
-      to_client: (frame) => (frame[1] === SERVER_OPCODES.ack ? [] : [frame]),
+    const front = await faultyFront(service.wsUrl, {
+      toClient: (frame) => (frame[1] === SERVER_OPCODES.ack ? [] : [frame]),
     })
-    worker = workerAt([front.ws_url])
+    worker = workerAt([front.wsUrl])
     await gather(1, 1)
     await worker.start({ rate: 40 })
     const before = await untilSent(5)
@@ -190,7 +190,7 @@ describe('a player that reads too slowly', () => {
   it('is closed by the service, which is told and is no failure', async () => {
     const message = { type: 'shout', data: 'loud '.repeat(3000) }
     worker = new LoadWorker(
-      { wsUrls: [service.ws_url], roomType: 'loud', message, seed: 1 },
+      { wsUrls: [service.wsUrl], roomType: 'loud', message, seed: 1 },
       ALONE,
       systemClock,
       new SeededRandom(1),
@@ -207,7 +207,7 @@ describe('a player that reads too slowly', () => {
 
 describe('players under a key that is revoked', () => {
   it('are closed, which is no failure', async () => {
-    const issuer = new ControlIssuer({ controlUrl: service.control_url, controlToken: undefined })
+    const issuer = new ControlIssuer({ controlUrl: service.controlUrl, controlToken: undefined })
     const key = await issuer.issueUnderKey()
     await worker.connect(3, FAST, key.credentials)
     await worker.join({ rooms: 1, perSecond: FAST })
@@ -245,11 +245,11 @@ describe('spectators', () => {
 
   it('miss an update that was skipped', async () => {
     let patches = 0
-    const front = await faultyFront(service.ws_url, {
-      to_client: (frame) => (frame[1] === SERVER_OPCODES['state.patch'] && ++patches === 3 ? [] : [frame]),
+    const front = await faultyFront(service.wsUrl, {
+      toClient: (frame) => (frame[1] === SERVER_OPCODES['state.patch'] && ++patches === 3 ? [] : [frame]),
     })
     await gather(2, 1)
-    const watching = workerAt([front.ws_url])
+    const watching = workerAt([front.wsUrl])
     await watching.watch(1, FAST, credentials, 'load-0')
     await play(2, 20)
     await vi.waitFor(
@@ -264,11 +264,11 @@ describe('spectators', () => {
 
   it('miss the last updates where others have seen them, though nothing comes that would show the gap', async () => {
     let silent = false
-    const front = await faultyFront(service.ws_url, {
-      to_client: (frame) => (silent && STREAM.has(frame[1]!) ? [] : [frame]),
+    const front = await faultyFront(service.wsUrl, {
+      toClient: (frame) => (silent && STREAM.has(frame[1]!) ? [] : [frame]),
     })
     await gather(2, 1)
-    const watching = workerAt([front.ws_url])
+    const watching = workerAt([front.wsUrl])
     await watching.watch(2, FAST, credentials, 'load-0')
     await play(2, 5)
     await watching.catchUp(await worker.newest(), 10)

@@ -88,7 +88,7 @@ const SERVERS: readonly ServerRow[] = [
     title: 'CPU',
     about: '100% is one core.',
     unit: 'share',
-    value: ({ cpu_seconds, seconds }) => cpu_seconds / seconds,
+    value: ({ cpu_seconds: cpuSeconds, seconds }) => cpuSeconds / seconds,
     limit: 'max-cpu',
   },
   {
@@ -108,7 +108,7 @@ const SERVERS: readonly ServerRow[] = [
     title: 'Memory',
     about: 'Resident set of the process.',
     unit: 'bytes',
-    value: ({ rss_bytes }) => rss_bytes,
+    value: ({ rss_bytes: rssBytes }) => rssBytes,
     limit: 'max-rss',
   },
   { title: 'Sessions', about: 'At each node.', unit: 'count', value: ({ sessions }) => sessions },
@@ -117,7 +117,7 @@ const SERVERS: readonly ServerRow[] = [
     title: 'Messages in',
     about: 'From clients.',
     unit: 'rate',
-    value: ({ messages_in, seconds }) => messages_in / seconds,
+    value: ({ messages_in: messagesIn, seconds }) => messagesIn / seconds,
   },
   {
     title: 'Resyncs',

@@ -40,8 +40,8 @@ export const hasBegun = ({ totals, figures }: RunResult): boolean =>
   figures.length > 0 || Object.values(totals).some((number) => number > 0)
 
 /** `interrupted after 0:12 of 1:00`; how long a run takes to its end is never known exactly. */
-export const interruption = ({ seconds, planned_seconds }: RunResult): string =>
-  `interrupted after ${clock(seconds)} of about ${clock(Math.max(seconds, planned_seconds))}`
+export const interruption = ({ seconds, planned_seconds: plannedSeconds }: RunResult): string =>
+  `interrupted after ${clock(seconds)} of about ${clock(Math.max(seconds, plannedSeconds))}`
 
 function held({ checks, verdicts, totals }: RunResult): string {
   const checked = checks.filter(({ violations }) => violations !== undefined).length

@@ -167,7 +167,7 @@ describe('the page of a report', () => {
   })
 
   it('lets nothing of what a service or a user wrote become part of the page', async () => {
-    const { checks, totals, seconds_log } = run()
+    const { checks, totals, seconds_log: secondsLog } = run()
     const hostile = run({
       but: {
         scenario: HOSTILE,
@@ -190,7 +190,7 @@ describe('the page of a report', () => {
         figures: [{ name: HOSTILE, value: 1, unit: HOSTILE }],
         bottleneck: [HOSTILE],
         totals: { ...totals, errors: 1 },
-        seconds_log: seconds_log.map((second) => ({
+        seconds_log: secondsLog.map((second) => ({
           ...second,
           phase: HOSTILE,
           servers: second.servers.map((server) => ({ ...server, name: `${HOSTILE}${server.name}` })),

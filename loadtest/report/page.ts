@@ -129,8 +129,8 @@ const bullets = (lines: readonly string[]): Content =>
 /** The first thing to read: what the run comes to, and why. */
 function verdict(result: RunResult): Html {
   const { word, sentence, reasons } = outcomeOf(result)
-  const { interrupted, seconds, planned_seconds, bottleneck } = result
-  const share = seconds / Math.max(1, seconds, planned_seconds)
+  const { interrupted, seconds, planned_seconds: plannedSeconds, bottleneck } = result
+  const share = seconds / Math.max(1, seconds, plannedSeconds)
   return html`<section class="verdict ${word}" aria-label="Verdict"><h2>${HEADINGS[word]}</h2><p>${sentence}</p>${
     interrupted
       ? html`<progress value="${share.toFixed(3)}" aria-label="How much of its time the run has had"></progress>`
@@ -144,7 +144,7 @@ function verdict(result: RunResult): Html {
 
 /** The figures most people come for. */
 function keyFigures(result: RunResult): Content {
-  const { timings: all, totals, seconds_log, figures } = result
+  const { timings: all, totals, seconds_log: secondsLog, figures } = result
   if (!hasBegun(result)) return ''
   const tile = (name: string, value: string, note = '', bad = false) =>
     html`<div class="card tile${bad ? ' bad' : ''}"><h3>${name}</h3><strong>${value}</strong><small class="soft">${note}</small></div>`
@@ -156,8 +156,8 @@ function keyFigures(result: RunResult): Content {
     values?.count
       ? tile(`${name} p99`, duration(values.p99), `p50 ${duration(values.p50)} · max ${duration(values.max)}`)
       : ''
-  const online = seconds_log.reduce((most, second) => Math.max(most, second.online), 0)
-  const cpu = seconds_log
+  const online = secondsLog.reduce((most, second) => Math.max(most, second.online), 0)
+  const cpu = secondsLog
     .flatMap((second) => second.servers)
     .reduce((most, server) => Math.max(most, server.cpu_seconds / server.seconds), 0)
   const played = totals.connects > 0 || totals.errors > 0
@@ -371,11 +371,19 @@ function phasesOf(log: readonly Second[]): { name: string; from: number; to: num
 
 /** With what the run was made, so that it can be made again. */
 function circumstances(result: RunResult): Part {
-  const { options, machine, target, started_at, seconds, planned_seconds, interrupted } = result
-  const about = interrupted ? ` of about ${digits(Math.max(seconds, planned_seconds))} s` : ''
+  const {
+    options,
+    machine,
+    target,
+    started_at: startedAt,
+    seconds,
+    planned_seconds: plannedSeconds,
+    interrupted,
+  } = result
+  const about = interrupted ? ` of about ${digits(Math.max(seconds, plannedSeconds))} s` : ''
   const rows = {
     target,
-    'started at': started_at,
+    'started at': startedAt,
     duration: `${digits(seconds)} s${about}`,
     roomful: machine.roomful,
     'node.js': machine.node,
@@ -392,8 +400,8 @@ function circumstances(result: RunResult): Part {
 }
 
 /** `0:31 min`, or how much of it an interrupted run has done. */
-function length({ seconds, planned_seconds, interrupted }: RunResult): string {
-  const longest = interrupted ? Math.max(seconds, planned_seconds) : seconds
+function length({ seconds, planned_seconds: plannedSeconds, interrupted }: RunResult): string {
+  const longest = interrupted ? Math.max(seconds, plannedSeconds) : seconds
   const told = interrupted ? `${clock(seconds)} of ${clock(longest)}` : clock(seconds)
   return `${told} ${longest < 3600 ? 'min' : 'h'}`
 }

@@ -9,18 +9,18 @@ export default defineRoom({
   messages: { move: { data: v.object({ x: place, y: place }) } },
   sync: { rate: 20 },
   durability: 'journal',
-  idle_seconds: 1,
+  idleSeconds: 1,
   create: () => ({ players: {} as Record<string, { x: number; y: number }> }),
 
-  on_join(state, member) {
+  onJoin(state, member) {
     state.players[member.member_id] = { x: 0, y: 0 }
   },
 
-  on_leave(state, member) {
+  onLeave(state, member) {
     delete state.players[member.member_id]
   },
 
-  on_message(state, { data, member }) {
+  onMessage(state, { data, member }) {
     // A move that is sent again and again still goes somewhere else.
     const { y = 0 } = state.players[member.member_id] ?? {}
     state.players[member.member_id] = { x: data.x, y: (y + data.y) % 1000 }

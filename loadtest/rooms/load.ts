@@ -13,7 +13,7 @@ export interface Applied {
 
 /** Only members who have said something: those who watch cost no state. */
 export interface LoadState {
-  players: { [member_id: string]: Applied }
+  players: { [memberId: string]: Applied }
   /** How many events there have been. */
   milestones: number
 }
@@ -31,19 +31,19 @@ export interface Milestone {
 export const countingRoom = <T extends string>(type: T, durability: 'none' | 'snapshot' | 'journal') =>
   defineRoom({
     type,
-    max_members: 100_000,
+    maxMembers: 100_000,
     messages: {
       op: {
         data: v.object({ n: v.pipe(v.number(), v.integer()), text: v.optional(v.string(), '') }),
-        rate: { per_second: 10_000, burst: 10_000 },
+        rate: { perSecond: 10_000, burst: 10_000 },
       },
     },
     sync: { rate: 0 },
     durability,
-    idle_seconds: 5,
+    idleSeconds: 5,
     create: (): LoadState => ({ players: {}, milestones: 0 }),
 
-    on_message(state, { data, member }, ctx) {
+    onMessage(state, { data, member }, ctx) {
       state.players[member.member_id] ??= { count: 0, last: 0, text: '' }
       const player = state.players[member.member_id]
       if (!player) return
@@ -55,7 +55,7 @@ export const countingRoom = <T extends string>(type: T, durability: 'none' | 'sn
       ctx.emit('milestone', { number: state.milestones } satisfies Milestone)
     },
 
-    on_leave(state, member) {
+    onLeave(state, member) {
       delete state.players[member.member_id]
     },
   })

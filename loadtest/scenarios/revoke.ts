@@ -43,8 +43,8 @@ export const revoke: Scenario = {
     const slowest = closed.toSorted((a, b) => a.seenMs - b.seenMs).at(-1)
     if (!slowest) return
     stage.figure({ name: 'slowest close after the revocation', value: slowest.seenMs, unit: 'ms' })
-    const own_ms = slowest.seenMs - slowest.openMs
-    stage.figure({ name: 'of that the generator’s own delay, at most', value: own_ms, unit: 'ms' })
+    const ownMs = slowest.seenMs - slowest.openMs
+    stage.figure({ name: 'of that the generator’s own delay, at most', value: ownMs, unit: 'ms' })
   },
 }
 

@@ -3,7 +3,7 @@ import { madeUpResult } from '../../test/support/load-result.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
 import { LiveView, sparkline } from './live.ts'
 
-const { seconds_log } = madeUpResult({ seconds: 30, nodes: 3, clients: 600 }, new SeededRandom(2))
+const { seconds_log: secondsLog } = madeUpResult({ seconds: 30, nodes: 3, clients: 600 }, new SeededRandom(2))
 
 /** A terminal that knows the few orders the view gives, and holds what is to be seen. */
 class Terminal {
@@ -54,10 +54,10 @@ class Terminal {
 
 function watch(view: LiveView): void {
   view.phase('connect', 5, 30)
-  for (const second of seconds_log.slice(0, 5)) view.update(second, second.at / 5)
+  for (const second of secondsLog.slice(0, 5)) view.update(second, second.at / 5)
   view.phase('play', 25, 30)
   view.incident('node-2 was told to end')
-  for (const second of seconds_log.slice(5)) view.update(second, (second.at - 5) / 25)
+  for (const second of secondsLog.slice(5)) view.update(second, (second.at - 5) / 25)
   view.incident('all is\nover \x1b[2J')
   view.close()
 }
@@ -82,11 +82,8 @@ describe('the live view', () => {
     const terminal = new Terminal(80)
     const view = new LiveView(terminal)
     view.phase('play', 10, 60)
-    view.update({ ...seconds_log[14]!, at: 15 }, 0.5)
-    view.update(
-      { ...seconds_log[15]!, at: 15 + 1 / 2, counts: { ...seconds_log[15]!.counts, sends: 80 } },
-      0.5,
-    )
+    view.update({ ...secondsLog[14]!, at: 15 }, 0.5)
+    view.update({ ...secondsLog[15]!, at: 15 + 1 / 2, counts: { ...secondsLog[15]!.counts, sends: 80 } }, 0.5)
     expect(terminal.lines.join('\n')).toMatch(/ {3}sent 160\/s {3}/)
     expect(terminal.lines.join('\n')).toMatch(/^run +━+─+ {2}26% {2}0:16 of 1:00$/m)
     expect(terminal.lines.join('\n')).toMatch(/^play +(━+)(─+) {2}50% {2}0:05$/m)
@@ -95,7 +92,7 @@ describe('the live view', () => {
   it('says when the generator cannot keep up, and which server does not answer', () => {
     const terminal = new Terminal(100)
     const view = new LiveView(terminal)
-    const second = seconds_log[20]!
+    const second = secondsLog[20]!
     const servers = second.servers.map((server, i) => ({ ...server, up: i !== 1 }))
     view.update({ ...second, servers, generator: { ...second.generator, late_ms: 180 } }, 0.5)
     expect(terminal.lines.join('\n')).toMatch(/^generator .*late.*180 ms/m)
@@ -106,8 +103,8 @@ describe('the live view', () => {
     const terminal = new Terminal(40, 10)
     const view = new LiveView(terminal)
     view.phase('a phase with a long name', 10, 60)
-    view.update(seconds_log[20]!, 0.5)
-    view.update(seconds_log[21]!, 0.6)
+    view.update(secondsLog[20]!, 0.5)
+    view.update(secondsLog[21]!, 0.6)
     expect(terminal.lines.length).toBeLessThan(10)
   })
 
@@ -115,7 +112,7 @@ describe('the live view', () => {
     let text = ''
     const view = new LiveView({ write: (piece: string) => (text += piece), isTTY: true, columns: 0, rows: 0 })
     view.phase('play', 10, 60)
-    view.update(seconds_log[20]!, 0.5)
+    view.update(secondsLog[20]!, 0.5)
     expect(text).toContain('0:21 of 1:00')
     expect(text).toContain('node-3')
   })

@@ -197,7 +197,7 @@ function plainLine(gathered: readonly Pick<Now, 'second' | 'length'>[]): string 
     const worst = (of: 'p50' | 'p99') => duration(Math.max(...all.map((values) => values[of])))
     return all.length === 0 ? [] : [`${timing} p50 ${worst('p50')} p99 ${worst('p99')}`]
   })
-  const cpu = last.servers.map(({ cpu_seconds, seconds }) => cpu_seconds / seconds)
+  const cpu = last.servers.map(({ cpu_seconds: cpuSeconds, seconds }) => cpuSeconds / seconds)
   const busiest = Math.max(0, ...cpu)
   const errors = seconds.reduce((sum, { counts }) => sum + counts.errors, 0)
   const warning = seconds.map(generatorWarning).findLast(Boolean)
@@ -215,12 +215,16 @@ function plainLine(gathered: readonly Pick<Now, 'second' | 'length'>[]): string 
 /** Why the generator itself may be what was measured in a second; undefined: it kept up. */
 function generatorWarning(second: Second): string | undefined {
   if (!wasMeasured(second)) return undefined
-  const { event_loop_utilisation, event_loop_delay_ms, late_ms } = second.generator
-  if (late_ms > STRAIN.late_ms) return `is late: messages left up to ${duration(late_ms)} after they were due`
-  if (event_loop_utilisation > STRAIN.utilisation)
-    return `is busy: a thread works ${percent(event_loop_utilisation)} of the time`
-  if (event_loop_delay_ms > STRAIN.delay_ms)
-    return `stutters: its event loop waits ${duration(event_loop_delay_ms)}`
+  const {
+    event_loop_utilisation: eventLoopUtilisation,
+    event_loop_delay_ms: eventLoopDelayMs,
+    late_ms: lateMs,
+  } = second.generator
+  if (lateMs > STRAIN.late_ms) return `is late: messages left up to ${duration(lateMs)} after they were due`
+  if (eventLoopUtilisation > STRAIN.utilisation)
+    return `is busy: a thread works ${percent(eventLoopUtilisation)} of the time`
+  if (eventLoopDelayMs > STRAIN.delay_ms)
+    return `stutters: its event loop waits ${duration(eventLoopDelayMs)}`
   return undefined
 }
 
@@ -327,15 +331,21 @@ function servers({ second: { servers: all } }: Now): Line[] {
     ...all.map((server): Line => {
       const name: readonly [Style, string] = ['strong', server.name.padEnd(width)]
       if (!server.up) return [name, ['bad', '   does not answer']]
-      const { event_loop_utilisation, event_loop_delay_ms, rss_bytes, sessions, rooms } = server
+      const {
+        event_loop_utilisation: eventLoopUtilisation,
+        event_loop_delay_ms: eventLoopDelayMs,
+        rss_bytes: rssBytes,
+        sessions,
+        rooms,
+      } = server
       const cpu = server.cpu_seconds / server.seconds
       return [
         name,
         [cpu > BUSY ? 'warn' : 'plain', percent(cpu).padStart(9)],
-        [event_loop_utilisation > BUSY ? 'warn' : 'plain', percent(event_loop_utilisation).padStart(9)],
+        [eventLoopUtilisation > BUSY ? 'warn' : 'plain', percent(eventLoopUtilisation).padStart(9)],
         [
           'plain',
-          [duration(event_loop_delay_ms), bytes(rss_bytes), count(sessions), count(rooms)]
+          [duration(eventLoopDelayMs), bytes(rssBytes), count(sessions), count(rooms)]
             .map((cell) => cell.padStart(9))
             .join(''),
         ],

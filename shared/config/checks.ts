@@ -7,26 +7,26 @@ export interface Problem {
   /** Its value in words; never a secret's. */
   readonly was: string
   /** What it may be. */
-  readonly may_be: string
+  readonly mayBe: string
 }
 
 /** What is wrong only in combination, and keeps the command from starting. Values that were wrong themselves are missing here. */
 export function contradictions(values: Values): Problem[] {
   const found: Problem[] = []
-  const { control_host: host, outbox_high_water_bytes: high, outbox_limit_bytes: limit } = values
+  const { controlHost: host, outboxHighWaterBytes: high, outboxLimitBytes: limit } = values
   if (host !== undefined && !isLoopback(host)) {
-    if (values.control_api_tokens === undefined && values.control_api_auth === undefined)
+    if (values.controlApiTokens === undefined && values.controlApiAuth === undefined)
       found.push({
         name: 'CONTROL_HOST',
         was: `"${host}" while the control API is open (no CONTROL_API_TOKENS)`,
-        may_be:
+        mayBe:
           'a loopback address; or set CONTROL_API_TOKENS, or CONTROL_API_AUTH=none to be open on purpose',
       })
-    if (values.keyring_secret === undefined)
+    if (values.keyringSecret === undefined)
       found.push({
         name: 'KEYRING_SECRET',
         was: `not set while CONTROL_HOST is "${host}"`,
-        may_be: `a secret text of ${STRONG_SECRET}; without one, CONTROL_HOST must be loopback`,
+        mayBe: `a secret text of ${STRONG_SECRET}; without one, CONTROL_HOST must be loopback`,
       })
   }
   const reachable = reachableHost(values)
@@ -35,20 +35,20 @@ export function contradictions(values: Values): Problem[] {
       found.push({
         name,
         was: `too easy to guess (${why}) while ${reachable.name} is "${reachable.host}"`,
-        may_be: `${STRONG_SECRET}; a weaker one only on loopback addresses`,
+        mayBe: `${STRONG_SECRET}; a weaker one only on loopback addresses`,
       })
-  const { turn_limit_ms: turn, node_lease_ms: lease } = values
+  const { turnLimitMs: turn, nodeLeaseMs: lease } = values
   if (turn !== undefined && lease !== undefined && turn > longestTurn(lease))
     found.push({
       name: 'TURN_LIMIT_MS',
       was: `${turn}, more than 0.4 × NODE_LEASE_MS (${lease})`,
-      may_be: `${longestTurn(lease)} or less, so that the next owner of the room knows why the last one ended`,
+      mayBe: `${longestTurn(lease)} or less, so that the next owner of the room knows why the last one ended`,
     })
   if (high !== undefined && limit !== undefined && high > limit)
     found.push({
       name: 'OUTBOX_LIMIT_BYTES',
       was: `${limit}, less than OUTBOX_HIGH_WATER_BYTES (${high})`,
-      may_be: `${high} or more`,
+      mayBe: `${high} or more`,
     })
   return found
 }
@@ -56,7 +56,7 @@ export function contradictions(values: Values): Problem[] {
 /** What works, but not as someone may expect: sentences for the log. */
 export function weaknesses(command: Command, values: Values): string[] {
   const found: string[] = []
-  if ((command === 'control' || command === 'dataplane') && values.internal_token === undefined)
+  if ((command === 'control' || command === 'dataplane') && values.internalToken === undefined)
     found.push(
       command === 'control'
         ? 'INTERNAL_TOKEN is not set: /internal/key-status answers 401 to everybody, so nodes on other machines cannot check keys.'
@@ -69,8 +69,8 @@ export function weaknesses(command: Command, values: Values): string[] {
 }
 
 /** The first address the command listens on that other machines reach. */
-function reachableHost({ control_host, ws_host, admin_host }: Values) {
-  const hosts = { CONTROL_HOST: control_host, WS_HOST: ws_host, ADMIN_HOST: admin_host }
+function reachableHost({ controlHost, wsHost, adminHost }: Values) {
+  const hosts = { CONTROL_HOST: controlHost, WS_HOST: wsHost, ADMIN_HOST: adminHost }
   for (const [name, host] of Object.entries(hosts))
     if (host !== undefined && !isLoopback(host)) return { name, host }
   return undefined
@@ -93,11 +93,11 @@ export const defaultTurnLimit = (leaseMs: number): number => Math.min(800, longe
  * The secrets that may be guessed, and why. Each operator token and internal token opens the door; of the keyring's secrets the first does
  * the sealing, and those behind it are on their way out.
  */
-function weakSecrets({ control_api_tokens, keyring_secret, internal_token }: Values) {
+function weakSecrets({ controlApiTokens, keyringSecret, internalToken }: Values) {
   const secrets = {
-    CONTROL_API_TOKENS: control_api_tokens ?? [],
-    KEYRING_SECRET: keyring_secret?.split(',').slice(0, 1) ?? [],
-    INTERNAL_TOKEN: internal_token?.split(',') ?? [],
+    CONTROL_API_TOKENS: controlApiTokens ?? [],
+    KEYRING_SECRET: keyringSecret?.split(',').slice(0, 1) ?? [],
+    INTERNAL_TOKEN: internalToken?.split(',') ?? [],
   }
   return Object.entries(secrets).flatMap(([name, values]) => {
     const reasons = values.map(weaknessOf)

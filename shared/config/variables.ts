@@ -435,8 +435,11 @@ export const variables = (): [VariableName, Variable][] =>
   Object.entries(VARIABLES) as [VariableName, Variable][]
 
 /** The name that a variable's value has in the configuration. */
-type Key<N extends VariableName> = Lowercase<N>
-export const keyOf = <N extends VariableName>(name: N): Key<N> => name.toLowerCase() as Key<N>
+type Key<N extends string> = N extends `${infer Word}_${infer Rest}`
+  ? `${Lowercase<Word>}${Capitalize<Key<Rest>>}`
+  : Lowercase<N>
+export const keyOf = <N extends VariableName>(name: N): Key<N> =>
+  name.toLowerCase().replace(/_(.)/g, (_, letter: string) => letter.toUpperCase()) as Key<N>
 
 type ReadBy<C extends Command, N extends VariableName> = C extends Table[N]['readBy'][number] ? N : never
 type RequiredBy<C extends Command, N extends VariableName = VariableName> = N extends VariableName

@@ -50,11 +50,11 @@ export class MsgpackClientCodec implements ClientCodec {
   readonly subprotocol = 'roomful.v1.msgpack'
   readonly #writer = new MsgpackWriter()
   readonly #tables = new Map<string, KeyTable>()
-  readonly #decodes_states: boolean
+  readonly #decodesStates: boolean
 
   /** `decodes_states` false: states come as null and patches without their delta. */
-  constructor(decodes_states = true) {
-    this.#decodes_states = decodes_states
+  constructor(decodesStates = true) {
+    this.#decodesStates = decodesStates
   }
 
   encode(message: ClientMessage): Payload {
@@ -93,25 +93,25 @@ export class MsgpackClientCodec implements ClientCodec {
       frame.delta = this.#patch(frame, announced, length, reader)
       return frame
     }
-    const { room_id, epoch, seq } = frame
+    const { room_id: roomId, epoch, seq } = frame
     const keys = (announced ?? []).slice(1) as string[]
-    const table = this.#tables.get(room_id)
-    if (!table || table.epoch <= epoch) this.#tables.set(room_id, { epoch, seq, keys })
+    const table = this.#tables.get(roomId)
+    if (!table || table.epoch <= epoch) this.#tables.set(roomId, { epoch, seq, keys })
     const body = reader.withKeys(keys)
     const state = body.value()
-    frame.state = this.#decodes_states ? state : null
+    frame.state = this.#decodesStates ? state : null
     if (frame.t === 'state.resync') frame.members = readField(MEMBERS, body) as MemberInfo[]
     return frame
   }
 
   /** The delta of a patch; undefined when nothing changed, and when patches before this one are missing. */
   #patch(
-    { room_id, epoch, seq }: PatchAt,
+    { room_id: roomId, epoch, seq }: PatchAt,
     announced: Announced | null,
     length: number,
     reader: MsgpackReader,
   ): Delta | undefined {
-    const table = this.#decodes_states && this.#tables.get(room_id)
+    const table = this.#decodesStates && this.#tables.get(roomId)
     if (!table || epoch < table.epoch) return undefined
     const [from, ...fresh] = announced ?? [table.keys.length]
     if (from > table.keys.length) return undefined
@@ -119,7 +119,7 @@ export class MsgpackClientCodec implements ClientCodec {
     try {
       const delta = length > HEAD_LENGTH + 1 ? readDelta(reader.withKeys(keys)) : undefined
       // A patch that comes late, or again after a resume, announces what is known already.
-      if (epoch > table.epoch || seq > table.seq) this.#tables.set(room_id, { epoch, seq, keys })
+      if (epoch > table.epoch || seq > table.seq) this.#tables.set(roomId, { epoch, seq, keys })
       return delta
     } catch (error) {
       if (error instanceof UnknownKey) return undefined

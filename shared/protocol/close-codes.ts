@@ -11,69 +11,69 @@ export interface CloseCode {
   readonly code: number
   readonly retry: CloseRetry
   /** Whether the session ends with the socket (its members leave at once) instead of waiting to be resumed. */
-  readonly ends_session: boolean
+  readonly endsSession: boolean
   readonly meaning: string
 }
 
 /** Every websocket close code roomful sends, with its meaning for reconnecting. Nobody writes a bare number elsewhere. */
 export const CLOSE = {
-  normal: { code: 1000, retry: 'never', ends_session: true, meaning: 'the client said goodbye' },
+  normal: { code: 1000, retry: 'never', endsSession: true, meaning: 'the client said goodbye' },
   overloaded: {
     code: 1013,
     retry: 'resume',
-    ends_session: false,
+    endsSession: false,
     meaning: 'the service has no room for more',
   },
-  protocol_error: { code: 4000, retry: 'never', ends_session: false, meaning: 'a frame broke the protocol' },
-  unauthenticated: { code: 4001, retry: 'never', ends_session: true, meaning: 'the token was not accepted' },
-  token_expired: { code: 4002, retry: 'fresh', ends_session: false, meaning: 'the token has expired' },
+  protocol_error: { code: 4000, retry: 'never', endsSession: false, meaning: 'a frame broke the protocol' },
+  unauthenticated: { code: 4001, retry: 'never', endsSession: true, meaning: 'the token was not accepted' },
+  token_expired: { code: 4002, retry: 'fresh', endsSession: false, meaning: 'the token has expired' },
   key_revoked: {
     code: 4003,
     retry: 'never',
-    ends_session: true,
+    endsSession: true,
     meaning: 'the key of the token was revoked',
   },
-  handshake_timeout: { code: 4004, retry: 'never', ends_session: true, meaning: 'no hello arrived in time' },
+  handshake_timeout: { code: 4004, retry: 'never', endsSession: true, meaning: 'no hello arrived in time' },
   session_taken_over: {
     code: 4005,
     retry: 'never',
-    ends_session: false,
+    endsSession: false,
     meaning: 'a newer connection resumed this session',
   },
   rate_limited: {
     code: 4006,
     retry: 'never',
-    ends_session: false,
+    endsSession: false,
     meaning: 'far too many messages, or too many sessions of one player',
   },
   slow_consumer: {
     code: 4007,
     retry: 'never',
-    ends_session: false,
+    endsSession: false,
     meaning: 'the client read too slowly for too long',
   },
   payload_too_large: {
     code: 4008,
     retry: 'never',
-    ends_session: false,
+    endsSession: false,
     meaning: 'a frame was larger than limits.max_message_bytes',
   },
   resume_failed: {
     code: 4009,
     retry: 'fresh',
-    ends_session: false,
+    endsSession: false,
     meaning: 'the session cannot be resumed',
   },
   draining: {
     code: 4100,
     retry: 'resume',
-    ends_session: false,
+    endsSession: false,
     meaning: 'the node is going away: resume on another',
   },
   room_unavailable: {
     code: 4101,
     retry: 'resume',
-    ends_session: false,
+    endsSession: false,
     meaning: 'the room cannot be reached at the moment',
   },
 } as const satisfies Record<string, CloseCode>

@@ -8,7 +8,7 @@ export const ERRORS = {
   unknown_room_type: { retryable: false, meaning: 'no room type of this name is installed' },
   invalid_options: { retryable: false, meaning: 'the join options do not fit the room type' },
   join_refused: { retryable: false, meaning: 'the room type refused the join' },
-  room_full: { retryable: true, meaning: 'the room has max_members members' },
+  room_full: { retryable: true, meaning: 'the room has maxMembers members' },
   room_unavailable: { retryable: true, meaning: 'the room cannot be reached at the moment' },
   overloaded: { retryable: true, meaning: 'no node can take another room at the moment' },
   project_full: { retryable: true, meaning: 'the project has as many rooms as it may have' },

@@ -13,10 +13,10 @@ export class InvalidMessage extends Error {
   readonly ref: number | undefined
   readonly room_id: string | undefined
 
-  constructor(message: string, about: { t?: string; ref?: number; room_id?: string } = {}) {
+  constructor(message: string, about: { t?: string; ref?: number; roomId?: string } = {}) {
     super(message)
     this.t = about.t
     this.ref = about.ref
-    this.room_id = about.room_id
+    this.room_id = about.roomId
   }
 }

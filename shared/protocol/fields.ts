@@ -116,11 +116,11 @@ const absent = <T, K extends 'optional' | 'nil'>(kind: K, of: Field<T>): Field<T
 /** Exactly one of two. */
 export const either = <N extends string, T, M extends string, R>(
   [name, field]: [N, Field<T>],
-  [record_name, record_field]: [M, Field<R>],
+  [recordName, recordField]: [M, Field<R>],
 ): Either<{ [K in N]: T } | { [K in M]: R }> => ({
   kind: 'either',
   text: { name, field },
-  record: { name: record_name, field: record_field },
+  record: { name: recordName, field: recordField },
 })
 
 export function writeField(field: Field, to: MsgpackWriter, value: unknown): void {

@@ -53,12 +53,12 @@ export class JsonClientCodec implements ClientCodec {
   }
 
   /** The delta of a patch that follows what is known; undefined for any other. */
-  #follow({ room_id, epoch, seq, ops }: Patch): Delta | undefined {
-    const known = this.#states.get(room_id)
+  #follow({ room_id: roomId, epoch, seq, ops }: Patch): Delta | undefined {
+    const known = this.#states.get(roomId)
     if (!known || epoch < known.epoch || (epoch === known.epoch && seq <= known.seq)) return undefined
     try {
       const state = applyOperations(known.state, ops)
-      this.#states.set(room_id, { epoch, seq, state })
+      this.#states.set(roomId, { epoch, seq, state })
       return diff(known.state, state)
     } catch {
       // Patches before this one are missing.

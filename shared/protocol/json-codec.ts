@@ -57,4 +57,9 @@ class JsonRoomEncoder implements RoomEncoder {
   }
 }
 
-const pick = ({ room_id, epoch, seq, checksum }: PatchAt): PatchAt => ({ room_id, epoch, seq, checksum })
+const pick = ({ room_id: roomId, epoch, seq, checksum }: PatchAt): PatchAt => ({
+  room_id: roomId,
+  epoch,
+  seq,
+  checksum,
+})

@@ -148,8 +148,8 @@ export class MsgpackWriter {
     else this.#header(length, 0, 0, 0xda)
   }
 
-  #header(length: number, short: number, shorter_than: number, code: number): void {
-    if (length < shorter_than) this.#byte(short | length)
+  #header(length: number, short: number, shorterThan: number, code: number): void {
+    if (length < shorterThan) this.#byte(short | length)
     else if (length < 0x10000) this.#sized(code, 2, (at) => this.#view.setUint16(at, length))
     else this.#sized(code + 1, 4, (at) => this.#view.setUint32(at, length))
   }

@@ -58,11 +58,11 @@ function parse(
     return message as ClientMessage
   } catch (error) {
     if (!(error instanceof InvalidMessage)) throw error
-    const { ref, room_id } = Array.isArray(found) ? namesOf(t, found) : (found as Named)
+    const { ref, room_id: roomId } = Array.isArray(found) ? namesOf(t, found) : (found as Named)
     throw new InvalidMessage(error.message.slice(0, MAX_TEXT), {
       ...(typeof t === 'string' && { t }),
       ...(isRef(ref) && { ref }),
-      ...(typeof room_id === 'string' && { room_id }),
+      ...(typeof roomId === 'string' && { roomId }),
     })
   }
 }

@@ -21,7 +21,7 @@ export function requireWrites(writes: readonly Write[]): void {
   if (!first) return
   const tag = hashTag(keyOf(first))
   for (const write of writes) {
-    if ('ttl_ms' in write && write.ttl_ms !== undefined) requireTtl(write.ttl_ms)
+    if ('ttlMs' in write && write.ttlMs !== undefined) requireTtl(write.ttlMs)
     if (hashTag(keyOf(write)) === tag) continue
     throw new RangeError(
       `one write touches ${keyOf(first)} and ${keyOf(write)}: all its keys must share a hash tag such as {control}`,
@@ -30,23 +30,23 @@ export function requireWrites(writes: readonly Write[]): void {
 }
 
 /** Throws unless a lease can be taken: it has a holder and a lifetime, and one script may touch its keys together. */
-export function requireLease({ key, index, holder, ttl_ms }: LeaseRenewal): void {
-  requireTtl(ttl_ms)
+export function requireLease({ key, index, holder, ttlMs }: LeaseRenewal): void {
+  requireTtl(ttlMs)
   if (holder === '') throw new RangeError(`the lease ${key} is asked for by nobody: its holder is empty`)
   if (hashTag(key) !== hashTag(index))
     throw new RangeError(`the lease ${key} and its index ${index} must share a hash tag such as {nodes}`)
 }
 
 /** Throws unless `ttl_ms` is a whole, positive number of milliseconds. */
-export function requireTtl(ttl_ms: number): void {
-  if (Number.isSafeInteger(ttl_ms) && ttl_ms > 0) return
-  throw new RangeError(`ttl_ms is ${ttl_ms}: it must be a whole number of milliseconds above 0`)
+export function requireTtl(ttlMs: number): void {
+  if (Number.isSafeInteger(ttlMs) && ttlMs > 0) return
+  throw new RangeError(`ttl_ms is ${ttlMs}: it must be a whole number of milliseconds above 0`)
 }
 
 /** Throws unless claims can be refused for `refuse_ms`: a whole number of milliseconds, or 0 for not at all. */
-export function requireRefusal(refuse_ms: number): void {
-  if (Number.isSafeInteger(refuse_ms) && refuse_ms >= 0) return
-  throw new RangeError(`refuse_ms is ${refuse_ms}: it must be a whole number of milliseconds, 0 or more`)
+export function requireRefusal(refuseMs: number): void {
+  if (Number.isSafeInteger(refuseMs) && refuseMs >= 0) return
+  throw new RangeError(`refuse_ms is ${refuseMs}: it must be a whole number of milliseconds, 0 or more`)
 }
 
 /** Throws unless a page of `limit` members can be asked for. */
@@ -61,10 +61,10 @@ export function requireOwner(owner: string): void {
 }
 
 /** Throws unless a lock can be waited for and held for these times. */
-export function requireLockTimes({ ttl_ms, wait_ms }: { ttl_ms: number; wait_ms: number }): void {
-  requireTtl(ttl_ms)
-  if (Number.isFinite(wait_ms) && wait_ms >= 0) return
-  throw new RangeError(`wait_ms is ${wait_ms}: it must be a number of milliseconds, 0 or more`)
+export function requireLockTimes({ ttlMs, waitMs }: { ttlMs: number; waitMs: number }): void {
+  requireTtl(ttlMs)
+  if (Number.isFinite(waitMs) && waitMs >= 0) return
+  throw new RangeError(`wait_ms is ${waitMs}: it must be a number of milliseconds, 0 or more`)
 }
 
 /** How many notes of stuck turns a room has at most: more than it takes to put the room into quarantine. */

@@ -38,7 +38,7 @@ const key = fc.constantFrom('{t}:a', '{t}:b', '{t}:c')
 const index = fc.constantFrom('{t}:i', '{t}:j')
 const member = fc.oneof(fc.constantFrom('', 'a', 'b', 'aa'), fc.string({ unit: 'grapheme', maxLength: 4 }))
 const value = fc.uint8Array({ maxLength: 40 })
-const if_version = fc.option(fc.nat({ max: 3 }), { nil: undefined, freq: 2 })
+const ifVersion = fc.option(fc.nat({ max: 3 }), { nil: undefined, freq: 2 })
 const aim = fc.record({
   room: fc.constantFrom('p/a:x', 'p/a:y'),
   claims_back: fc.constantFrom(0, 0, 0, 0, 1, 2),
@@ -51,9 +51,14 @@ const given = <T extends object>(fields: T): T =>
 
 const write: fc.Arbitrary<Write> = fc.oneof(
   fc
-    .record({ put: key, value, if_version, ttl_ms: fc.option(fc.constant(LONG_MS), { nil: undefined }) })
+    .record({
+      put: key,
+      value,
+      if_version: ifVersion,
+      ttl_ms: fc.option(fc.constant(LONG_MS), { nil: undefined }),
+    })
     .map((fields) => given(fields) as Write),
-  fc.record({ remove: key, if_version }).map((fields) => given(fields) as Write),
+  fc.record({ remove: key, if_version: ifVersion }).map((fields) => given(fields) as Write),
   fc.record({ index, add: member }),
   fc.record({ index, drop: member }),
 )
@@ -117,7 +122,7 @@ class Run {
         return rooms.reserve(
           operation.room,
           'someone',
-          { max_rooms: operation.max_rooms, per_minute: 0 },
+          { maxRooms: operation.max_rooms, perMinute: 0 },
           LONG_MS,
         )
       case 'claim':
@@ -127,9 +132,9 @@ class Run {
     }
   }
 
-  async #claim({ room, claims_back }: Aim, owner: string): Promise<unknown> {
+  async #claim({ room, claims_back: claimsBack }: Aim, owner: string): Promise<unknown> {
     const fences = this.#fences.get(room) ?? []
-    const expected = fences.at(-1 - claims_back)?.epoch ?? 0
+    const expected = fences.at(-1 - claimsBack)?.epoch ?? 0
     const claim = await this.#store.rooms.claim(room, owner, expected, LONG_MS)
     if (!claim) return undefined
     expect(claim.fence.epoch).toBeGreaterThan(fences.at(-1)?.epoch ?? 0)
@@ -147,19 +152,19 @@ class Run {
     rooms: RoomRecords,
     operation: Exclude<Operation, { kind: 'write' | 'read' | 'page' | 'inspect' | 'reserve' | 'claim' }>,
   ): Promise<boolean> {
-    const { room, claims_back, off_by } = operation.aim
+    const { room, claims_back: claimsBack, off_by: offBy } = operation.aim
     const fences = this.#fences.get(room) ?? []
-    const at = fences.length - 1 - claims_back
+    const at = fences.length - 1 - claimsBack
     const own = fences[at] ?? { epoch: 1, version: 0 }
-    const fence = { epoch: own.epoch, version: own.version + off_by }
+    const fence = { epoch: own.epoch, version: own.version + offBy }
     switch (operation.kind) {
       case 'release':
-        return rooms.release(room, fence, { forget: operation.forget, ttl_ms: LONG_MS })
+        return rooms.release(room, fence, { forget: operation.forget, ttlMs: LONG_MS })
       case 'refresh':
         return rooms.refresh(room, fence, LONG_MS)
       case 'quarantine': {
-        const { refuse_ms } = operation
-        return rooms.quarantine(room, fence, { reason: 'equivalence', ttl_ms: LONG_MS, refuse_ms })
+        const { refuse_ms: refuseMs } = operation
+        return rooms.quarantine(room, fence, { reason: 'equivalence', ttlMs: LONG_MS, refuseMs })
       }
       case 'noteStuck':
         return rooms.noteStuck(room, fence.epoch, operation.value, LONG_MS)
@@ -186,7 +191,7 @@ it.each([
   let runs = 0
   await fc.assert(
     fc.asyncProperty(fc.array(operation, { size: 'large', maxLength: 60 }), async (operations) => {
-      const redis = await redisStore({ url: inject('redisUrl'), key_prefix: `${prefix}${runs++}:`, log })
+      const redis = await redisStore({ url: inject('redisUrl'), keyPrefix: `${prefix}${runs++}:`, log })
       try {
         const [one, other] = [new Run(memoryStore({ clock: systemClock })), new Run(redis)]
         for (const operation of operations) {

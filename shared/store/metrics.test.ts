@@ -6,11 +6,11 @@ import { type StoreObserver, type StoreServer, StoreUnavailable } from './port.t
 
 const SERVER: StoreServer = {
   name: 'redis:6379',
-  used_memory_bytes: 1000,
-  max_memory_bytes: 4000,
-  connected_clients: 12,
-  commands_processed: 500,
-  evicted_keys: 0,
+  usedMemoryBytes: 1000,
+  maxMemoryBytes: 4000,
+  connectedClients: 12,
+  commandsProcessed: 500,
+  evictedKeys: 0,
 }
 
 /** A store that does as it is told, and what was registered of it. */
@@ -28,10 +28,10 @@ function setup() {
       observer = one
       return () => {}
     },
-    servers: async () => {
+    servers: async (): Promise<StoreServer[]> => {
       told.asked++
       if (told.fails) throw new StoreUnavailable('gone')
-      return [{ ...SERVER, used_memory_bytes: 1000 * told.asked }]
+      return [{ ...SERVER, usedMemoryBytes: 1000 * told.asked }]
     },
   }
   const onReturn = (callback: () => void) => {

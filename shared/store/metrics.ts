@@ -66,31 +66,31 @@ export function storeServerMetrics(registry: Registry, vitals: StoreVitals, cloc
     Gauge,
     'service_redis_used_memory_bytes',
     'Memory that a Redis server uses for data.',
-    (server) => server.used_memory_bytes,
+    (server) => server.usedMemoryBytes,
   )
   register(
     Gauge,
     'service_redis_max_memory_bytes',
     'Memory that a Redis server may use for data (maxmemory); 0: no limit but the machine’s.',
-    (server) => server.max_memory_bytes,
+    (server) => server.maxMemoryBytes,
   )
   register(
     Gauge,
     'service_redis_clients',
     'Connections to a Redis server.',
-    (server) => server.connected_clients,
+    (server) => server.connectedClients,
   )
   register(
     Counter,
     'service_redis_commands_total',
     'Commands that a Redis server has run, for whomever.',
-    (server) => server.commands_processed,
+    (server) => server.commandsProcessed,
   )
   register(
     Counter,
     'service_redis_evicted_keys_total',
     'Keys that a Redis server has thrown away because its memory was full: data that is lost.',
-    (server) => server.evicted_keys,
+    (server) => server.evictedKeys,
   )
 }
 
@@ -102,12 +102,12 @@ async function askServers(vitals: StoreVitals): Promise<readonly StoreServer[]> 
 
 /** `ask`, but what it gave is given again until it is old. */
 function remembered<T>(ask: () => Promise<T>, clock: Clock): () => Promise<T> {
-  let asked_at = Number.NEGATIVE_INFINITY
+  let askedAt = Number.NEGATIVE_INFINITY
   let answer: Promise<T> | undefined
   return () => {
     const now = clock.monotonic()
-    if (answer && now - asked_at < FRESH_MS) return answer
-    asked_at = now
+    if (answer && now - askedAt < FRESH_MS) return answer
+    askedAt = now
     answer = ask()
     return answer
   }

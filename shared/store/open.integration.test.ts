@@ -6,11 +6,11 @@ import { SeededRandom } from '../../test/support/seeded-random.ts'
 import { openStore } from './open.ts'
 
 /** Opens a store and gives its kind and what it logged. */
-async function open(redis_url: string | undefined) {
+async function open(redisUrl: string | undefined) {
   const lines: string[] = []
   const log = pino({ level: 'info' }, { write: (line: string) => void lines.push(line) })
   const [clock, random] = [new FakeClock(), new SeededRandom()]
-  const store = await openStore({ redis_url, key_prefix: freshPrefix(), log, clock, random })
+  const store = await openStore({ redisUrl, keyPrefix: freshPrefix(), log, clock, random })
   onTestFinished(() => store.close())
   await store.ping()
   return { kind: store.kind, logged: lines.join('') }
@@ -20,8 +20,8 @@ it('uses the Redis it is told of', async () => {
   expect(await open(inject('redisUrl'))).toEqual({ kind: 'redis', logged: '' })
 })
 
-it.each([undefined, ''])('keeps everything in memory when the URL is %j, and says so', async (redis_url) => {
-  const { kind, logged } = await open(redis_url)
+it.each([undefined, ''])('keeps everything in memory when the URL is %j, and says so', async (redisUrl) => {
+  const { kind, logged } = await open(redisUrl)
   expect(kind).toBe('memory')
   expect(logged).toContain('serves this process only')
 })

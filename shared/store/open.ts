@@ -8,18 +8,18 @@ import { redisStore } from './redis/redis.ts'
 /** What decides which store a process uses. */
 export interface OpenStoreOptions {
   /** Absent: the memory store. */
-  readonly redis_url?: string | undefined
+  readonly redisUrl?: string | undefined
   /** Default `roomful:`; the memory store has no use for it. */
-  readonly key_prefix?: string | undefined
+  readonly keyPrefix?: string | undefined
   readonly log: Logger
   readonly clock: Clock
   readonly random: Random
 }
 
-/** Opens the store at `redis_url`, or one in memory, which serves this process only and says so in the log. */
+/** Opens the store at `redisUrl`, or one in memory, which serves this process only and says so in the log. */
 export async function openStore(options: OpenStoreOptions): Promise<Store> {
-  const { redis_url: url, key_prefix, log, clock, random } = options
-  if (url) return redisStore({ url, log, random, ...(key_prefix !== undefined && { key_prefix }) })
+  const { redisUrl: url, keyPrefix, log, clock, random } = options
+  if (url) return redisStore({ url, log, random, ...(keyPrefix !== undefined && { keyPrefix }) })
   log.info('the store is in memory: it serves this process only, and its data ends with it')
   return memoryStore({ clock })
 }

@@ -47,13 +47,13 @@ export interface StoreObserver {
 export interface StoreServer {
   /** `host:port`, or what the Sentinels call the master. */
   readonly name: string
-  readonly used_memory_bytes: number
+  readonly usedMemoryBytes: number
   /** 0: no limit but the machine's. */
-  readonly max_memory_bytes: number
-  readonly connected_clients: number
+  readonly maxMemoryBytes: number
+  readonly connectedClients: number
   /** Since the server started. */
-  readonly commands_processed: number
-  readonly evicted_keys: number
+  readonly commandsProcessed: number
+  readonly evictedKeys: number
 }
 
 /** The store could not be reached, or did not answer in time; whether a write took place is unknown. */
@@ -82,10 +82,10 @@ export type Write =
   | {
       readonly put: string
       readonly value: Uint8Array
-      readonly if_version?: number
-      readonly ttl_ms?: number
+      readonly ifVersion?: number
+      readonly ttlMs?: number
     }
-  | { readonly remove: string; readonly if_version?: number }
+  | { readonly remove: string; readonly ifVersion?: number }
   /**
    * Adds a member to an ordered set (ordered by the bytes of the member itself); `if_fewer_than`: only when it has fewer members, or this
    * one already. `ttl_ms`: the whole set ends so long after the last write that says so; absent: as it was.
@@ -93,8 +93,8 @@ export type Write =
   | {
       readonly index: string
       readonly add: string
-      readonly if_fewer_than?: number
-      readonly ttl_ms?: number
+      readonly ifFewerThan?: number
+      readonly ttlMs?: number
     }
   | { readonly index: string; readonly drop: string }
 
@@ -105,7 +105,7 @@ export interface LeaseRenewal {
   readonly holder: string
   /** What others read at the key. */
   readonly value: Uint8Array
-  readonly ttl_ms: number
+  readonly ttlMs: number
   /** The ordered set that lists the lease, and the member that stands for it there. */
   readonly index: string
   readonly member: string
@@ -122,7 +122,7 @@ export interface Lease {
 export interface Records {
   /** The record of each key, in order; undefined where there is none (or it has expired). Keys may lie in different slots. */
   read(keys: readonly string[]): Promise<(StoredRecord | undefined)[]>
-  /** Does all the writes, or none when one `if_version` or `if_fewer_than` does not hold: then false. */
+  /** Does all the writes, or none when one `if_version` or `ifFewerThan` does not hold: then false. */
   write(writes: readonly Write[]): Promise<boolean>
   /** Takes a lease that nobody has, or renews it for its holder; says who has it now. Another's lease is left as it is. */
   renewLease(lease: LeaseRenewal): Promise<Lease>
@@ -152,7 +152,7 @@ export interface Claim {
 /** What a process wrote down about a turn of a room before it ended because of that turn. */
 export interface StuckNote {
   readonly epoch: number
-  readonly age_ms: number
+  readonly ageMs: number
   readonly note: Uint8Array
 }
 
@@ -171,17 +171,17 @@ export interface Quarantine {
   /** Why, for an operator who looks at the record. */
   readonly reason: string
   /** How long what is put aside is kept. */
-  readonly ttl_ms: number
+  readonly ttlMs: number
   /** For how long nobody may claim the room; 0: the next join makes it again. */
-  readonly refuse_ms: number
+  readonly refuseMs: number
 }
 
 /** How many rooms may be made; 0: any number. */
 export interface RoomQuota {
   /** That a project has at once. */
-  readonly max_rooms: number
+  readonly maxRooms: number
   /** That one principal makes in a minute, in the long run and at once. */
-  readonly per_minute: number
+  readonly perMinute: number
 }
 
 /** What came of asking for one more room. */
@@ -200,33 +200,33 @@ export interface RoomRecords {
    * released: so the count is exact where nothing fails, too high for a while after a crash, and after a loss of data too low until
    * owners refresh.
    */
-  reserve(room: string, principal: string, quota: RoomQuota, ttl_ms: number): Promise<Reservation>
+  reserve(room: string, principal: string, quota: RoomQuota, ttlMs: number): Promise<Reservation>
   /**
    * Makes `owner` the owner under a new epoch, if the recorded epoch is still `expected_epoch` (0: no record). Undefined when it is
    * not (somebody else was faster), and while the room may not be claimed. The new epoch is the larger of the old one + 1 and the
    * store's clock in milliseconds.
    */
-  claim(room: string, owner: string, expected_epoch: number, ttl_ms: number): Promise<Claim | undefined>
+  claim(room: string, owner: string, expectedEpoch: number, ttlMs: number): Promise<Claim | undefined>
   /**
    * Says that `owner` had the room under `epoch`, in a store that has lost it: there is a record of it then, with nothing in it, until the
    * room is claimed over that epoch. Of several that say so the highest epoch stands, whatever the order. False: the room has a record that
    * was not lost, or somebody had it later.
    */
-  recall(room: string, owner: string, epoch: number, ttl_ms: number): Promise<boolean>
+  recall(room: string, owner: string, epoch: number, ttlMs: number): Promise<boolean>
   /**
    * Keeps `note` about a turn of the owner under `epoch` that does not end, for those who claim the room in the next `ttl_ms`. False:
    * fenced. Unlike a commit it needs no version, since whoever writes it is not the thread that commits.
    */
-  noteStuck(room: string, epoch: number, note: Uint8Array, ttl_ms: number): Promise<boolean>
+  noteStuck(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean>
   /** Appends one entry to the journal; version + 1. False: fenced, and nothing was written. */
-  commit(room: string, fence: Fence, entry: Uint8Array, ttl_ms: number): Promise<boolean>
+  commit(room: string, fence: Fence, entry: Uint8Array, ttlMs: number): Promise<boolean>
   /** Replaces the snapshot and empties the journal, which it covers; version + 1. False: fenced. */
-  snapshot(room: string, fence: Fence, snapshot: Uint8Array, ttl_ms: number): Promise<boolean>
+  snapshot(room: string, fence: Fence, snapshot: Uint8Array, ttlMs: number): Promise<boolean>
   /**
    * Gives the room up: owner null, the record stays for its TTL. With `forget` it has ended: snapshot and journal go too, and of the record
    * the epoch stays for `ENDED_ROOM_MS`, or as ever where an earlier owner may still believe in it. False: fenced.
    */
-  release(room: string, fence: Fence, options: { forget: boolean; ttl_ms: number }): Promise<boolean>
+  release(room: string, fence: Fence, options: { forget: boolean; ttlMs: number }): Promise<boolean>
   /**
    * Puts snapshot and journal aside, unchanged, for an operator to look at; the room is then one that has ended: no one owns or counts it,
    * and its epoch stays. For `refuse_ms` no claim succeeds, and `inspect` says so; afterwards, or at once when that is 0, the next claim finds
@@ -235,7 +235,7 @@ export interface RoomRecords {
    */
   quarantine(room: string, fence: Fence, quarantine: Quarantine): Promise<boolean>
   /** Extends the life of the record, and for how long the room is counted. False: fenced. */
-  refresh(room: string, fence: Fence, ttl_ms: number): Promise<boolean>
+  refresh(room: string, fence: Fence, ttlMs: number): Promise<boolean>
 }
 
 /** Messages between processes: at most once, no history, binary safe. */
@@ -243,13 +243,13 @@ export interface Bus {
   /** Resolves with how many subscribers the store handed it to. */
   publish(channel: string, message: Uint8Array): Promise<number>
   /**
-   * Calls `on_message` for every message from now on; resolves once the subscription stands. `on_gap` is called whenever messages may
+   * Calls `onMessage` for every message from now on; resolves once the subscription stands. `onGap` is called whenever messages may
    * have been missed (the connection was lost and is back). The returned function ends it.
    */
   subscribe(
     channel: string,
-    on_message: (message: Uint8Array) => void,
-    on_gap?: () => void,
+    onMessage: (message: Uint8Array) => void,
+    onGap?: () => void,
   ): Promise<() => Promise<void>>
   /**
    * How many subscribers each of `channels` has at this moment, as `publish` counts them, in the order asked. Undefined where the
@@ -261,12 +261,12 @@ export interface Bus {
 /** Locks between processes. For efficiency only: a holder that was paused may believe in a lock that has run out. The fence decides. */
 export interface Locks {
   /**
-   * Runs `work` while nobody else holds the lock `name`, and gives its outcome; waits up to `wait_ms` for the lock. The lock runs out
+   * Runs `work` while nobody else holds the lock `name`, and gives its outcome; waits up to `waitMs` for the lock. The lock runs out
    * after `ttl_ms`, whether or not `work` has ended. Undefined: somebody else held it all that time, and `work` did not run.
    */
   withLock<T>(
     name: string,
-    options: { ttl_ms: number; wait_ms: number },
+    options: { ttlMs: number; waitMs: number },
     work: () => Promise<T>,
   ): Promise<T | undefined>
 }

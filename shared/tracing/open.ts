@@ -6,7 +6,7 @@ import { noTracer, type Tracer } from './tracer.ts'
 /** What roomful itself says of traces; the rest OpenTelemetry's libraries read from the environment. */
 export interface TracingConfig {
   /** What the service is called unless the environment says otherwise. */
-  readonly service_name: string
+  readonly serviceName: string
   /** Headers for the collector, as `name=value` pairs; the later texts count. Secrets. */
   readonly headers: readonly string[]
 }
@@ -14,11 +14,11 @@ export interface TracingConfig {
 /** What the variables of a process say of traces; undefined: they are off. */
 export function tracingConfig(
   config: Config<'control'> | Config<'dataplane'> | Config<'dev'>,
-  service_name: string,
+  serviceName: string,
 ): TracingConfig | undefined {
-  if (config.otel_traces_exporter === 'none' || config.otel_sdk_disabled) return undefined
-  const headers = [config.otel_exporter_otlp_headers, config.otel_exporter_otlp_traces_headers]
-  return { service_name, headers: headers.filter((text) => text !== undefined) }
+  if (config.otelTracesExporter === 'none' || config.otelSdkDisabled) return undefined
+  const headers = [config.otelExporterOtlpHeaders, config.otelExporterOtlpTracesHeaders]
+  return { serviceName, headers: headers.filter((text) => text !== undefined) }
 }
 
 /** What exporting works with. */
@@ -26,7 +26,7 @@ export interface TracingParts {
   /** Undefined: traces are off. */
   readonly config: TracingConfig | undefined
   /** Tells this process from the others of the service. */
-  readonly instance_id: string
+  readonly instanceId: string
   readonly clock: Clock
   readonly log: Logger
 }

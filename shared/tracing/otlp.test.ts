@@ -22,8 +22,8 @@ const stub = (environment: Readonly<Record<string, string>>): void => {
 
 async function tracing(clock: Clock = systemClock, headers: readonly string[] = []) {
   const { log, logged } = recordingLog()
-  const config = { service_name: 'roomful-test', headers }
-  const { tracer, close } = await openTracing({ config, instance_id: 'one', clock, log })
+  const config = { serviceName: 'roomful-test', headers }
+  const { tracer, close } = await openTracing({ config, instanceId: 'one', clock, log })
   return { tracer, close, logged }
 }
 
@@ -37,7 +37,7 @@ describe('traces', () => {
     const whole = tracer.span('whole', {
       parent: { traceparent: PARENT, tracestate: 'a=b' },
       kind: 'server',
-      began_at: systemClock.monotonic() - 5000,
+      beganAt: systemClock.monotonic() - 5000,
     })
     const part = tracer.span('part', {
       parent: whole,
@@ -127,8 +127,8 @@ describe('traces', () => {
     const { log } = recordingLog()
     const missing = () =>
       Promise.reject(new Error("Cannot find package '@opentelemetry/core' imported from /app/otlp.js"))
-    const config = { service_name: 'roomful-test', headers: [] }
-    const opening = openTracing({ config, instance_id: 'one', clock: systemClock, log }, missing)
+    const config = { serviceName: 'roomful-test', headers: [] }
+    const opening = openTracing({ config, instanceId: 'one', clock: systemClock, log }, missing)
     await expect(opening).rejects.toThrow(
       /@opentelemetry\/core is not installed.*npm install @opentelemetry\/api .*@opentelemetry\/sdk-trace-base/,
     )

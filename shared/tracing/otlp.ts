@@ -45,7 +45,7 @@ const propagator = new W3CTraceContextPropagator()
 /** Opens traces that are sent in batches: nothing ever waits for them, and those that are lost are reported. */
 export function openOtlp({
   config,
-  instance_id,
+  instanceId,
   clock,
   log,
 }: TracingParts & { readonly config: TracingConfig }): Tracing {
@@ -59,9 +59,9 @@ export function openOtlp({
     resource: defaultResource()
       .merge(
         resourceFromAttributes({
-          'service.name': config.service_name,
+          'service.name': config.serviceName,
           'service.version': packageVersion(),
-          'service.instance.id': instance_id,
+          'service.instance.id': instanceId,
         }),
       )
       .merge(detectResources({ detectors: [envDetector] })),
@@ -113,7 +113,7 @@ class LossReport {
   readonly #log: Logger
   /** Since it was last said that they are taken. */
   #lost = 0
-  #said_at = Number.NEGATIVE_INFINITY
+  #saidAt = Number.NEGATIVE_INFINITY
   #said = false
 
   constructor(clock: Clock, log: Logger) {
@@ -141,9 +141,9 @@ class LossReport {
 
   #say(why: string | undefined): void {
     const now = this.#clock.monotonic()
-    if (now - this.#said_at < REPORT_EVERY_MS) return
+    if (now - this.#saidAt < REPORT_EVERY_MS) return
     this.#said = true
-    this.#said_at = now
+    this.#saidAt = now
     this.#log.warn({ lost: this.#lost, why }, 'traces cannot be exported, and are lost until they can')
   }
 }
@@ -153,7 +153,7 @@ function otlpTracer(provider: BasicTracerProvider, clock: Clock): Tracer {
   return {
     span: (
       name,
-      { attributes = {}, parent = {}, links = [], kind = 'internal', began_at = clock.monotonic() } = {},
+      { attributes = {}, parent = {}, links = [], kind = 'internal', beganAt = clock.monotonic() } = {},
     ) =>
       spanOf(
         clock,
@@ -166,7 +166,7 @@ function otlpTracer(provider: BasicTracerProvider, clock: Clock): Tracer {
               const context = trace.getSpanContext(contextAt({ traceparent }))
               return context ? { context } : []
             }),
-            startTime: began_at,
+            startTime: beganAt,
           },
           contextAt(parent),
         ),

@@ -19,7 +19,7 @@ export interface SpanStart {
   /** Default: work inside a process. `server`: the answer to a request; `consumer`: to a message of another process. */
   readonly kind?: 'internal' | 'server' | 'consumer'
   /** When it began, on the monotonic clock; default: now. */
-  readonly began_at?: number
+  readonly beganAt?: number
 }
 
 /** A piece of work that takes time, as traces show it. */

@@ -74,13 +74,15 @@ function mutated(sound: readonly Uint8Array[]): Uint8Array {
 }
 
 /** A token that is right in everything but its signature, under a key that does not exist. */
-function unsignedToken(project_id: string): string {
-  const key_id = `key_${randomBytes(16).toString('base64url')}`
-  const issued_at = new Date().toISOString()
-  const expires_at = new Date(Date.now() + 60_000).toISOString()
-  const claims = Buffer.from(JSON.stringify({ project_id, issued_at, expires_at, key_id }))
+function unsignedToken(projectId: string): string {
+  const keyId = `key_${randomBytes(16).toString('base64url')}`
+  const issuedAt = new Date().toISOString()
+  const expiresAt = new Date(Date.now() + 60_000).toISOString()
+  const claims = Buffer.from(
+    JSON.stringify({ project_id: projectId, issued_at: issuedAt, expires_at: expiresAt, key_id: keyId }),
+  )
   const payload = Buffer.concat([claims, randomBytes(64)]).toString('base64url')
-  return `v4.public.${payload}.${Buffer.from(JSON.stringify({ kid: key_id })).toString('base64url')}`
+  return `v4.public.${payload}.${Buffer.from(JSON.stringify({ kid: keyId })).toString('base64url')}`
 }
 
 /** A token under a key that exists, with a signature that is wrong. */
@@ -100,7 +102,7 @@ function fuzz(subprotocol: 'json' | 'msgpack'): Attack {
       'whatever the bytes, a connection ends with a close code that says what was wrong, and only that connection',
     async run(target, seconds) {
       const token = await tokenFor(target)
-      const hello = { t: 'hello', project_id: target.project_id, token }
+      const hello = { t: 'hello', project_id: target.projectId, token }
       const messages = [
         { t: 'join', ref: 1, room_type: 'vault', options: { key: 'fuzz' } },
         { t: 'message', room_id: 'vault:fuzz', type: 'add', data: { n: 1 }, ref: 2 },
@@ -109,7 +111,7 @@ function fuzz(subprotocol: 'json' | 'msgpack'): Attack {
         { t: 'leave', ref: 3, room_id: 'vault:fuzz' },
       ]
       const rows = [
-        [1, target.project_id, token],
+        [1, target.projectId, token],
         ...messages.map((message, at) => [at + 2, ...Object.values(message).slice(1)]),
       ]
       const sound = text
@@ -119,7 +121,7 @@ function fuzz(subprotocol: 'json' | 'msgpack'): Attack {
       let frames = 0
       await forSeconds(seconds, async (round) => {
         const client = await RawClient.open(
-          target.ws_urls[round % target.ws_urls.length]!,
+          target.wsUrls[round % target.wsUrls.length]!,
           `roomful.v1.${subprotocol}`,
         )
         if (round % 2 === 0) client.frame(opcode, sound[0])
@@ -152,7 +154,7 @@ export const ATTACKS: readonly Attack[] = [
     holds:
       'half an upgrade, or an upgrade without a hello, holds a place for some seconds only, and keeps no one out',
     async run(target) {
-      const url = target.ws_urls[0]!
+      const url = target.wsUrls[0]!
       const half: Socket[] = []
       const silent: RawClient[] = []
       const tries = 1000
@@ -193,7 +195,7 @@ export const ATTACKS: readonly Attack[] = [
       const token = await tokenFor(target, { sub: 'dropper' })
       let made = 0
       await forSeconds(seconds, async (round) => {
-        const player = await enter(target, target.ws_urls[round % target.ws_urls.length]!, token).catch(
+        const player = await enter(target, target.wsUrls[round % target.wsUrls.length]!, token).catch(
           () => undefined,
         )
         if (!player) return
@@ -218,18 +220,18 @@ export const ATTACKS: readonly Attack[] = [
       let asked = 0
       let joined = 0
       const build = async (builder: number): Promise<void> => {
-        const player = await enter(target, target.ws_urls[builder % target.ws_urls.length]!, token)
+        const player = await enter(target, target.wsUrls[builder % target.wsUrls.length]!, token)
         if (!player) return
         let ref = 0
-        player.client.on_message = ({ t, room_id }) => {
+        player.client.onMessage = ({ t, room_id: roomId }) => {
           if (t !== 'joined') return
           joined += 1
-          player.client.send({ t: 'leave', ref: ++ref, room_id })
+          player.client.send({ t: 'leave', ref: ++ref, room_id: roomId })
         }
         await forSeconds(seconds, async () => {
           const options = { key: `built-${builder}-${asked++}` }
           player.client.send({ t: 'join', ref: ++ref, room_type: 'meadow', options })
-          await new Promise((resolve) => setTimeout(resolve, 1000 / player.limits.messages_per_second))
+          await new Promise((resolve) => setTimeout(resolve, 1000 / player.limits.messagesPerSecond))
           await breathe(player.client)
         })
         player.client.cut()
@@ -246,14 +248,14 @@ export const ATTACKS: readonly Attack[] = [
     name: 'resyncs',
     holds: 'asking for the whole state again and again brings it now and then',
     async run(target, seconds) {
-      const { client, limits } = await robber(target, target.ws_urls[0]!, 'robber')
+      const { client, limits } = await robber(target, target.wsUrls[0]!, 'robber')
       const before = client.bytes
       let asked = 0
       const message = { t: 'state.resync', room_id: 'vault:one', have_seq: 0, reason: 'sequence' }
       const took = await forSeconds(seconds, async () => {
         client.send(message)
         asked += 1
-        await new Promise((resolve) => setTimeout(resolve, 1000 / limits.messages_per_second))
+        await new Promise((resolve) => setTimeout(resolve, 1000 / limits.messagesPerSecond))
       })
       await client.until(() => false, 500)
       const states = Math.round((client.bytes - before) / TREASURE_BYTES)
@@ -275,12 +277,12 @@ export const ATTACKS: readonly Attack[] = [
       let bytes = 0
       let states = 0
       const hoard = async (): Promise<number> => {
-        const player = await enter(target, target.ws_urls[0]!, token)
+        const player = await enter(target, target.wsUrls[0]!, token)
         if (!player) return 0
         const { client } = player
         let ref = 0
         const ask = () => client.send({ t: 'join', ref: ++ref, room_type: 'hoard', options: { key: 'one' } })
-        client.on_message = ({ t }) => {
+        client.onMessage = ({ t }) => {
           if (t === 'state.snapshot') {
             states += 1
             client.send({ t: 'leave', ref: ++ref, room_id: 'hoard:one' })
@@ -312,7 +314,7 @@ export const ATTACKS: readonly Attack[] = [
       let opened = 0
       let closed = 0
       await forSeconds(seconds, async (round) => {
-        const url = target.ws_urls[round % target.ws_urls.length]!
+        const url = target.wsUrls[round % target.wsUrls.length]!
         const player = await enter(target, url, await tokenFor(target, { sub: 'flooder' }))
         if (!player) return
         opened += 1
@@ -343,10 +345,10 @@ export const ATTACKS: readonly Attack[] = [
       let rate = 0
       let burst = 0
       const took = await forSeconds(seconds, async (round) => {
-        const player = await enter(target, target.ws_urls[0]!, token)
+        const player = await enter(target, target.wsUrls[0]!, token)
         if (!player) return
-        rate = player.limits.messages_per_second
-        burst = player.limits.message_burst
+        rate = player.limits.messagesPerSecond
+        burst = player.limits.messageBurst
         if (!(await join(player, 'vault', 'pressed'))) return player.client.cut()
         for (let i = 0; i < burst; i++)
           player.client.send({ t: 'message', room_id: 'vault:pressed', type: 'add', data: { n: round } })
@@ -372,17 +374,17 @@ export const ATTACKS: readonly Attack[] = [
       const flood = forSeconds(seconds, async () => {
         await Promise.all(
           Array.from({ length: 50 }, async () => {
-            const token = unsignedToken(target.project_id)
+            const token = unsignedToken(target.projectId)
             sent += 1
-            const client = await RawClient.open(target.ws_urls[0]!).catch(() => undefined)
-            client?.send({ t: 'hello', project_id: target.project_id, token })
+            const client = await RawClient.open(target.wsUrls[0]!).catch(() => undefined)
+            client?.send({ t: 'hello', project_id: target.projectId, token })
             await client?.until(() => client.ended !== undefined, 5000)
             client?.cut()
           }),
         )
       })
       const asking = forSeconds(seconds - 0.5, async (round) => {
-        waited = Math.max(waited, await newcomer(target, target.ws_urls[0]!, `newcomer-${round}`))
+        waited = Math.max(waited, await newcomer(target, target.wsUrls[0]!, `newcomer-${round}`))
         await new Promise((resolve) => setTimeout(resolve, 100))
       })
       await Promise.all([flood, asking])
@@ -401,17 +403,17 @@ export const ATTACKS: readonly Attack[] = [
       const took = await forSeconds(seconds, async () => {
         await Promise.all(
           Array.from({ length: 50 }, async (_, i) => {
-            const client = await RawClient.open(target.ws_urls[i % target.ws_urls.length]!).catch(
+            const client = await RawClient.open(target.wsUrls[i % target.wsUrls.length]!).catch(
               () => undefined,
             )
             if (!client) return
             tried += 1
-            const session_id = `ses_${randomBytes(12).toString('base64url')}`
-            const resume_token = randomBytes(24).toString('base64url')
+            const sessionId = `ses_${randomBytes(12).toString('base64url')}`
+            const resumeToken = randomBytes(24).toString('base64url')
             await greet(client, {
               t: 'hello',
-              project_id: target.project_id,
-              resume: { session_id, resume_token, rooms: [] },
+              project_id: target.projectId,
+              resume: { session_id: sessionId, resume_token: resumeToken, rooms: [] },
             })
             client.cut()
           }),
@@ -437,10 +439,10 @@ export const ATTACKS: readonly Attack[] = [
       let sent = 0
       let told = 0
       await forSeconds(seconds, async (round) => {
-        const player = await robber(target, target.ws_urls[0]!, 'knocker').catch(() => undefined)
+        const player = await robber(target, target.wsUrls[0]!, 'knocker').catch(() => undefined)
         if (!player) return
         const { client } = player
-        client.on_message = ({ t }) => void (t === 'error' && told++)
+        client.onMessage = ({ t }) => void (t === 'error' && told++)
         for (let ref = 2; ref < 2000 && client.ended === undefined; ref++, sent++) {
           client.send({ t: 'message', room_id: 'vault:one', type: 'knock', data: {}, ref: ref + round })
           if (ref % 100 === 0) await breathe(client)
@@ -468,7 +470,7 @@ export const ATTACKS: readonly Attack[] = [
       const flood = async (sender: number): Promise<void> => {
         await forSeconds(seconds, async (round) => {
           const token = await tokenFor(target, { sub: `junk-${sender}-${round}` })
-          const player = await enter(target, target.ws_urls[0]!, token).catch(() => undefined)
+          const player = await enter(target, target.wsUrls[0]!, token).catch(() => undefined)
           if (!player) return
           const began = performance.now()
           while (player.client.ended === undefined && performance.now() - began < seconds * 1000) {
@@ -495,17 +497,17 @@ export const ATTACKS: readonly Attack[] = [
       const took = await forSeconds(seconds, async () => {
         await Promise.all(
           Array.from({ length: 50 }, async (_, i) => {
-            const client = await RawClient.open(target.ws_urls[0]!).catch(() => undefined)
+            const client = await RawClient.open(target.wsUrls[0]!).catch(() => undefined)
             const token = i % 2 === 0 ? good : forged(good)
             const player =
-              client && (await greet(client, { t: 'hello', project_id: target.project_id, token }))
+              client && (await greet(client, { t: 'hello', project_id: target.projectId, token }))
             const ending = player ? 'welcome' : (client?.ended ?? 'no upgrade')
             endings.set(ending, (endings.get(ending) ?? 0) + 1)
             client?.cut()
           }),
         )
       })
-      const waited = await newcomer(target, target.ws_urls[0]!, 'newcomer-among-comers')
+      const waited = await newcomer(target, target.wsUrls[0]!, 'newcomer-among-comers')
       return {
         did: `hellos ended with ${[...endings].map(([how, times]) => `${how} × ${times}`).join(', ')}; a newcomer waited ${waited.toFixed(0)} ms`,
         broken: [
@@ -524,7 +526,7 @@ export const ATTACKS: readonly Attack[] = [
       const paths = [
         '/projects',
         '/tokens',
-        `/projects/${target.project_id}/keys`,
+        `/projects/${target.projectId}/keys`,
         '/internal/key-status',
         '/%00',
         '/..%2f',
@@ -537,11 +539,11 @@ export const ATTACKS: readonly Attack[] = [
           randomInt(2) === 0
             ? randomBytes(randomInt(1, 200))
             : JSON.stringify({ project_id: [randomInt(9)], name: '\ud800' })
-        const response = await fetch(`${target.control_url}${path}`, {
+        const response = await fetch(`${target.controlUrl}${path}`, {
           method: ['POST', 'PUT', 'DELETE', 'PATCH'][randomInt(4)]!,
           headers: {
             'content-type': randomInt(2) === 0 ? 'application/json' : 'text/plain',
-            authorization: `Bearer ${randomInt(2) === 0 ? target.operator_token : randomBytes(20).toString('hex')}`,
+            authorization: `Bearer ${randomInt(2) === 0 ? target.operatorToken : randomBytes(20).toString('hex')}`,
           },
           body,
         })
@@ -560,11 +562,8 @@ export const ATTACKS: readonly Attack[] = [
     name: 'file-descriptors',
     holds: 'a node that can open no more sockets keeps its lease, and its players go on',
     async run(target, seconds) {
-      const pid = String(target.node_pids[0])
-      const open = await metric(
-        { ...target, admin_urls: [target.admin_urls[0]!] },
-        'service_process_open_fds',
-      )
+      const pid = String(target.nodePids[0])
+      const open = await metric({ ...target, adminUrls: [target.adminUrls[0]!] }, 'service_process_open_fds')
       const limit = (soft: string): void => void execFileSync('prlimit', ['--pid', pid, `--nofile=${soft}:`])
       const [, normal = '1024'] =
         /NOFILE\s+.*?\s(\d+)\s+\d+\s/.exec(
@@ -574,7 +573,7 @@ export const ATTACKS: readonly Attack[] = [
       const sockets: Socket[] = []
       try {
         for (let i = 0; i < 300; i++)
-          await RawClient.dial(target.ws_urls[0]!).then(
+          await RawClient.dial(target.wsUrls[0]!).then(
             (socket) => sockets.push(socket),
             () => {},
           )
@@ -584,12 +583,12 @@ export const ATTACKS: readonly Attack[] = [
         for (const socket of sockets) socket.destroy()
         limit(normal)
       }
-      const [other] = target.admin_urls.slice(1)
+      const [other] = target.adminUrls.slice(1)
       const alive =
-        other === undefined ? 1 : await metric({ ...target, admin_urls: [other] }, 'service_nodes_alive')
+        other === undefined ? 1 : await metric({ ...target, adminUrls: [other] }, 'service_nodes_alive')
       return {
         did: `${sockets.length} sockets at a node that may open ${open + 50} files; ${alive} nodes alive`,
-        broken: alive < target.ws_urls.length ? [`a node lost its lease: ${alive} are alive`] : [],
+        broken: alive < target.wsUrls.length ? [`a node lost its lease: ${alive} are alive`] : [],
       }
     },
   },

@@ -7,9 +7,9 @@ const ACT_MS = 100
 /** What honest players met in a while. */
 export interface Experience {
   /** Round trips of pings and of acked moves, milliseconds. */
-  readonly ping_p50: number
-  readonly ping_p99: number
-  readonly ack_p99: number
+  readonly pingP50: number
+  readonly pingP99: number
+  readonly ackP99: number
   readonly pings: number
   /** Those whose connection has ended. */
   readonly lost: number
@@ -38,7 +38,7 @@ export class Bystanders {
   /** Three a node, in one room a node. */
   static async gather(target: Target): Promise<Bystanders> {
     const players: Player[] = []
-    for (const [node, url] of target.ws_urls.entries())
+    for (const [node, url] of target.wsUrls.entries())
       for (let i = 0; i < 3; i++) {
         const player = await enter(target, url, await tokenFor(target, { sub: `bystander-${node}-${i}` }))
         if (!player || !(await join(player, 'meadow', `of-${node}`)))
@@ -62,9 +62,9 @@ export class Bystanders {
     while (unanswered().length > 0 && performance.now() < deadline)
       await new Promise((resolve) => setTimeout(resolve, 20))
     return {
-      ping_p50: percentile(this.#pings, 0.5),
-      ping_p99: percentile(this.#pings, 0.99),
-      ack_p99: percentile(this.#acks, 0.99),
+      pingP50: percentile(this.#pings, 0.5),
+      pingP99: percentile(this.#pings, 0.99),
+      ackP99: percentile(this.#acks, 0.99),
       pings: this.#pings.length,
       lost: this.#players.filter(({ client }) => client.ended !== undefined).length,
       unanswered: new Set(unanswered().map((name) => name.split('/')[0])).size,
@@ -77,7 +77,7 @@ export class Bystanders {
   }
 
   #listen({ client }: Player, index: number): void {
-    client.on_message = (message) => {
+    client.onMessage = (message) => {
       if (message.t === 'pong') this.#pings.push(performance.now() - Number(message.at))
       if (message.t !== 'ack') return
       for (const [name, at] of this.#sent) {
@@ -96,8 +96,8 @@ export class Bystanders {
   #act({ client }: Player, index: number): void {
     const ref = ++this.#ref
     this.#sent.set(`${index}/${ref}`, performance.now())
-    const room_id = `meadow:of-${Math.floor(index / 3)}`
-    client.send({ t: 'message', room_id, type: 'add', data: { n: 1 }, ref })
+    const roomId = `meadow:of-${Math.floor(index / 3)}`
+    client.send({ t: 'message', room_id: roomId, type: 'add', data: { n: 1 }, ref })
   }
 }
 

@@ -20,7 +20,7 @@ export class RawClient {
   frames = 0
   bytes = 0
   /** Called with each message of the server. */
-  on_message: (message: Told) => void = () => {}
+  onMessage: (message: Told) => void = () => {}
   readonly #socket: Socket
   readonly #waiting = new Set<() => void>()
   #unread: Buffer = Buffer.alloc(0)
@@ -104,13 +104,13 @@ export class RawClient {
   }
 
   /** Resolves when `holds` does, looking after everything the server sends; false: not in time, or the connection has ended. */
-  until(holds: () => boolean, within_ms = PATIENCE_MS): Promise<boolean> {
+  until(holds: () => boolean, withinMs = PATIENCE_MS): Promise<boolean> {
     return new Promise((resolve) => {
       const look = (): void => {
         if (holds()) done(true)
         else if (this.ended !== undefined) done(false)
       }
-      const timer = setTimeout(() => done(holds()), within_ms)
+      const timer = setTimeout(() => done(holds()), withinMs)
       const done = (result: boolean): void => {
         clearTimeout(timer)
         this.#waiting.delete(look)
@@ -145,7 +145,7 @@ export class RawClient {
 
   #frame(opcode: number, payload: Buffer): void {
     this.frames += 1
-    if (opcode === OPCODE.text) this.on_message(JSON.parse(payload.toString('utf8')) as Told)
+    if (opcode === OPCODE.text) this.onMessage(JSON.parse(payload.toString('utf8')) as Told)
     else if (opcode === OPCODE.ping) this.frame(OPCODE.pong, payload)
     else if (opcode === OPCODE.close) this.#end(payload.length >= 2 ? payload.readUInt16BE(0) : 1005)
   }

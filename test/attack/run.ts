@@ -41,17 +41,17 @@ function chosen(): readonly Attack[] {
 }
 
 function slowed(quiet: Experience, during: Experience): readonly string[] {
-  const most = Math.max(SHORT_MS, 2 * quiet.ping_p99)
-  return during.ping_p99 > most
+  const most = Math.max(SHORT_MS, 2 * quiet.pingP99)
+  return during.pingP99 > most
     ? [
-        `SLOW: the players' round trip p99 went from ${quiet.ping_p99.toFixed(1)} to ${during.ping_p99.toFixed(1)} ms`,
+        `SLOW: the players' round trip p99 went from ${quiet.pingP99.toFixed(1)} to ${during.pingP99.toFixed(1)} ms`,
       ]
     : []
 }
 
-function roundTrips({ ping_p50, ping_p99, ack_p99 }: Experience): string {
+function roundTrips({ pingP50, pingP99, ackP99 }: Experience): string {
   const ms = (value: number): string => `${value.toFixed(1)} ms`
-  return `ping p50 ${ms(ping_p50)}, p99 ${ms(ping_p99)}; move to ack p99 ${ms(ack_p99)}`
+  return `ping p50 ${ms(pingP50)}, p99 ${ms(pingP99)}; move to ack p99 ${ms(ackP99)}`
 }
 
 async function main(): Promise<number> {

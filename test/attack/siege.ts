@@ -49,7 +49,7 @@ export class Siege {
   static async begin(): Promise<Siege> {
     const fallen: string[] = []
     const cluster = await LocalCluster.prepare({
-      options: { nodes: NODES, controls: 1, balancer: 'builtin', free_ports: true },
+      options: { nodes: NODES, controls: 1, balancer: 'builtin', freePorts: true },
       env: {
         ...process.env,
         NODE_ENV: 'production',
@@ -65,15 +65,15 @@ export class Siege {
     try {
       await cluster.start()
       const { ports, secrets } = cluster
-      const access = { control_url: `http://${HOST}:${ports.api}`, operator_token: secrets.operator_token }
-      const { id: project_id } = await call(access, '/projects', { name: 'under attack' })
+      const access = { controlUrl: `http://${HOST}:${ports.api}`, operatorToken: secrets.operatorToken }
+      const { id: projectId } = await call(access, '/projects', { name: 'under attack' })
       const target: Target = {
         ...access,
-        ws_urls: ports.nodes.map(({ websocket }) => `ws://${HOST}:${websocket}`),
-        admin_urls: ports.nodes.map(({ admin }) => `http://${HOST}:${admin}`),
-        node_pids: ports.nodes.map((_, index) => cluster.child(`node-${index + 1}`)?.pid ?? 0),
-        redis_url: cluster.redis_url,
-        project_id: project_id!,
+        wsUrls: ports.nodes.map(({ websocket }) => `ws://${HOST}:${websocket}`),
+        adminUrls: ports.nodes.map(({ admin }) => `http://${HOST}:${admin}`),
+        nodePids: ports.nodes.map((_, index) => cluster.child(`node-${index + 1}`)?.pid ?? 0),
+        redisUrl: cluster.redisUrl,
+        projectId: projectId!,
       }
       return new Siege(target, cluster, await Bystanders.gather(target), fallen)
     } catch (error) {

@@ -4,40 +4,40 @@ import { RawClient, type Told } from './raw-client.ts'
 /** A service under attack, as plain data: the attacker is a process of its own. */
 export interface Target {
   /** The websockets of its nodes, without a load balancer. */
-  readonly ws_urls: readonly string[]
+  readonly wsUrls: readonly string[]
   /** The admin side of each node, in the same order. */
-  readonly admin_urls: readonly string[]
+  readonly adminUrls: readonly string[]
   /** The process ids of the nodes, in the same order. */
-  readonly node_pids: readonly number[]
-  readonly control_url: string
-  readonly operator_token: string
-  readonly redis_url: string
-  readonly project_id: string
+  readonly nodePids: readonly number[]
+  readonly controlUrl: string
+  readonly operatorToken: string
+  readonly redisUrl: string
+  readonly projectId: string
 }
 
 /** The limits of `welcome`. */
 export interface Limits {
-  readonly messages_per_second: number
-  readonly message_burst: number
+  readonly messagesPerSecond: number
+  readonly messageBurst: number
 }
 
 /** A client that is welcome. */
 export interface Player {
   readonly client: RawClient
-  readonly session_id: string
-  readonly resume_token: string
+  readonly sessionId: string
+  readonly resumeToken: string
   readonly limits: Limits
 }
 
 /** Calls the control API as an operator; the answer's body. Throws what it answers when that is no success. */
 export async function call(
-  { control_url, operator_token }: Pick<Target, 'control_url' | 'operator_token'>,
+  { controlUrl, operatorToken }: Pick<Target, 'controlUrl' | 'operatorToken'>,
   path: string,
   body: object,
 ): Promise<Record<string, string>> {
-  const response = await fetch(`${control_url}${path}`, {
+  const response = await fetch(`${controlUrl}${path}`, {
     method: 'POST',
-    headers: { 'content-type': 'application/json', authorization: `Bearer ${operator_token}` },
+    headers: { 'content-type': 'application/json', authorization: `Bearer ${operatorToken}` },
     body: JSON.stringify(body),
   })
   const text = await response.text()
@@ -47,50 +47,50 @@ export async function call(
 
 /** A token of the target's project. */
 export async function tokenFor(target: Target, claims: object = {}): Promise<string> {
-  const { project_id } = target
-  return (await call(target, '/tokens', { project_id, ttl_seconds: 3600, ...claims })).token!
+  const { projectId } = target
+  return (await call(target, '/tokens', { project_id: projectId, ttl_seconds: 3600, ...claims })).token!
 }
 
 /** Connects and says hello. Undefined: the server would not have it. */
 export async function enter(target: Target, url: string, token: string): Promise<Player | undefined> {
-  return greet(await RawClient.open(url), { t: 'hello', project_id: target.project_id, token })
+  return greet(await RawClient.open(url), { t: 'hello', project_id: target.projectId, token })
 }
 
 /** Says `hello` on a fresh connection. Undefined: the server would not have it. */
 export async function greet(client: RawClient, hello: object): Promise<Player | undefined> {
   let welcome: Told | undefined
-  client.on_message = (message) => {
+  client.onMessage = (message) => {
     if (message.t === 'welcome') welcome = message
   }
   client.send(hello)
   await client.until(() => welcome !== undefined)
-  client.on_message = () => {}
+  client.onMessage = () => {}
   if (!welcome) return undefined
-  const { session_id, resume_token, limits } = welcome
+  const { session_id: sessionId, resume_token: resumeToken, limits } = welcome
   return {
     client,
-    session_id: String(session_id),
-    resume_token: String(resume_token),
+    sessionId: String(sessionId),
+    resumeToken: String(resumeToken),
     limits: limits as Limits,
   }
 }
 
 /** Takes a seat. False: the join was refused. */
-export async function join({ client }: Player, room_type: string, key: string, ref = 1): Promise<boolean> {
+export async function join({ client }: Player, roomType: string, key: string, ref = 1): Promise<boolean> {
   let answer: Told | undefined
-  client.on_message = (message) => {
+  client.onMessage = (message) => {
     if ((message.t === 'joined' || message.t === 'error') && message.ref === ref) answer = message
   }
-  client.send({ t: 'join', ref, room_type, options: { key } })
+  client.send({ t: 'join', ref, room_type: roomType, options: { key } })
   await client.until(() => answer !== undefined)
-  client.on_message = () => {}
+  client.onMessage = () => {}
   return answer?.t === 'joined'
 }
 
 /** The sum of a metric over all series and all nodes. */
-export async function metric({ admin_urls }: Target, name: string): Promise<number> {
+export async function metric({ adminUrls }: Target, name: string): Promise<number> {
   let sum = 0
-  for (const url of admin_urls) {
+  for (const url of adminUrls) {
     const text = await (await fetch(`${url}/metrics`)).text()
     for (const line of text.split('\n'))
       if (line.startsWith(`${name} `) || line.startsWith(`${name}{`))
@@ -100,8 +100,8 @@ export async function metric({ admin_urls }: Target, name: string): Promise<numb
 }
 
 /** How many commands the store has been given since it started, and how many keys it has. */
-export async function storeFigures({ redis_url }: Target): Promise<{ commands: number; keys: number }> {
-  const redis = new Redis(redis_url)
+export async function storeFigures({ redisUrl }: Target): Promise<{ commands: number; keys: number }> {
+  const redis = new Redis(redisUrl)
   try {
     const info = await redis.info('stats')
     return { commands: Number(/total_commands_processed:(\d+)/.exec(info)?.[1]), keys: await redis.dbsize() }

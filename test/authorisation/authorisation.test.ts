@@ -65,7 +65,7 @@ describe('the control API', () => {
   const store = memoryStore({ clock })
   const registry = new Registry()
   const metrics = controlMetrics(registry)
-  const appWith = (operator_tokens: ControlDeps['operator_tokens']) =>
+  const appWith = (operatorTokens: ControlDeps['operatorTokens']) =>
     createControlApp({
       store,
       keyring: new Keyring('the secret of the keyring', systemRandom),
@@ -75,11 +75,11 @@ describe('the control API', () => {
       registry,
       metrics,
       tracer: noTracer,
-      operator_tokens,
-      open_to: 'this machine',
-      internal_token: INTERNAL,
-      require_key_id: false,
-      token_rate: { per_second: 1000, burst: 1000 },
+      operatorTokens,
+      openTo: 'this machine',
+      internalToken: INTERNAL,
+      requireKeyId: false,
+      tokenRate: { perSecond: 1000, burst: 1000 },
       draining: () => false,
     })
   const closed = appWith([OPERATOR])
@@ -96,23 +96,23 @@ describe('the control API', () => {
   const create = async (line: string, body: object) =>
     (await send(line, body, { authorization: `Bearer ${OPERATOR}` })).json()
   const newProject = async (): Promise<string> => (await create('POST /projects', { name: 'matrix' })).id
-  const newKey = (project_id: string, scopes?: string[]): Promise<{ id: string; secret: string }> =>
-    create(`POST /projects/${project_id}/keys`, { scopes })
+  const newKey = (projectId: string, scopes?: string[]): Promise<{ id: string; secret: string }> =>
+    create(`POST /projects/${projectId}/keys`, { scopes })
 
   /** What to send for each route, where it is more than the route itself. */
-  const REQUESTS: Readonly<Record<string, (project_id: string) => { query?: string; body?: object }>> = {
+  const REQUESTS: Readonly<Record<string, (projectId: string) => { query?: string; body?: object }>> = {
     'POST /projects': () => ({ body: { name: 'a game' } }),
-    'POST /tokens': (project_id) => ({ body: { project_id } }),
-    'GET /internal/key-status': (project_id) => ({ query: `?project_id=${project_id}` }),
+    'POST /tokens': (projectId) => ({ body: { project_id: projectId } }),
+    'GET /internal/key-status': (projectId) => ({ query: `?project_id=${projectId}` }),
   }
 
-  let project_id: string
+  let projectId: string
   const headers = {} as Record<ControlCredential, readonly Record<string, string>[]>
   beforeAll(async () => {
-    project_id = await newProject()
-    const own = (await newKey(project_id)).secret
-    const revoked = await newKey(project_id)
-    await create(`POST /projects/${project_id}/keys/${revoked.id}/revoke`, {})
+    projectId = await newProject()
+    const own = (await newKey(projectId)).secret
+    const revoked = await newKey(projectId)
+    await create(`POST /projects/${projectId}/keys/${revoked.id}/revoke`, {})
     const bearer = (credential: string) => ({ authorization: `Bearer ${credential}` })
     const other = own.endsWith('a') ? 'b' : 'a'
     Object.assign(headers, {
@@ -129,7 +129,7 @@ describe('the control API', () => {
       operator: [bearer(OPERATOR)],
       own_key: [bearer(own)],
       foreign_key: [bearer((await newKey(await newProject())).secret)],
-      scopeless_key: [bearer((await newKey(project_id, ['reports:read'])).secret)],
+      scopeless_key: [bearer((await newKey(projectId, ['reports:read'])).secret)],
       revoked_key: [bearer(revoked.secret)],
       internal: [{ 'x-service-internal-token': INTERNAL }],
       open: [{}],
@@ -143,9 +143,9 @@ describe('the control API', () => {
   describe.each(keysOf(CONTROL))('%s', (route) => {
     it.each(keysOf(CONTROL_CREDENTIALS))(`with %s is as the matrix says`, async (credential) => {
       for (const shown of headers[credential]) {
-        const { query = '', body } = REQUESTS[route]?.(project_id) ?? {}
-        const key_id = route.includes(':keyId') ? (await newKey(project_id)).id : ''
-        const line = `${route.replace(':id', project_id).replace(':keyId', key_id)}${query}`
+        const { query = '', body } = REQUESTS[route]?.(projectId) ?? {}
+        const keyId = route.includes(':keyId') ? (await newKey(projectId)).id : ''
+        const line = `${route.replace(':id', projectId).replace(':keyId', keyId)}${query}`
         const answer = await send(line, body, shown, credential === 'open' ? open : closed)
         const challenge = answer.headers.get('www-authenticate')
         expect(await verdict(answer)).toBe(CONTROL[route]![credential])
@@ -158,9 +158,9 @@ describe('the control API', () => {
 describe('the admin side of a node', () => {
   const nothing = { items: [], found: 0, total: 0 }
   let drained = 0
-  const appWith = (internal_token: string | undefined) =>
+  const appWith = (internalToken: string | undefined) =>
     createAdminApp({
-      internal_token,
+      internal_token: internalToken,
       registry: new Registry(),
       random: systemRandom,
       log,
@@ -241,7 +241,11 @@ async function taken(client: TestClient, message: ClientMessage, answer: ServerM
 
 describe('a hello', () => {
   type Hello = Extract<ClientMessage, { t: 'hello' }>
-  const withToken = (token: string, project_id = 'prj_one'): Hello => ({ t: 'hello', project_id, token })
+  const withToken = (token: string, projectId = 'prj_one'): Hello => ({
+    t: 'hello',
+    project_id: projectId,
+    token,
+  })
   const HELLOS: Readonly<Record<string, (test: TestGateway) => Promise<Hello>>> = {
     'a token': async (test) => withToken(await test.token()),
     'a token of the project’s own pair': async (test) => withToken(await test.tokenWithoutKey()),
@@ -289,8 +293,8 @@ describe('a hello', () => {
     },
   }
   const OPTIONS: Readonly<Record<string, Partial<GatewayOptions>>> = {
-    'the same, where keys are required': { require_key_id: true },
-    'a token for another audience': { token_audience: 'game-eu' },
+    'the same, where keys are required': { requireKeyId: true },
+    'a token for another audience': { tokenAudience: 'game-eu' },
   }
 
   /** A token with these claims besides the usual, under the signature of key_b. */
@@ -315,9 +319,13 @@ describe('a hello', () => {
   }
 
   const resumed = (
-    { session_id, resume_token }: { session_id: string; resume_token: string },
-    project_id = 'prj_one',
-  ): Hello => ({ t: 'hello', project_id, resume: { session_id, resume_token, rooms: [] } })
+    { session_id: sessionId, resume_token: resumeToken }: { session_id: string; resume_token: string },
+    projectId = 'prj_one',
+  ): Hello => ({
+    t: 'hello',
+    project_id: projectId,
+    resume: { session_id: sessionId, resume_token: resumeToken, rooms: [] },
+  })
 
   it.each(keysOf(HELLO))('with %s is as the matrix says', async (shown) => {
     const test = await TestGateway.start(OPTIONS[shown])
@@ -351,10 +359,10 @@ describe('a message', () => {
       return client
     },
     revoked: async () => {
-      const key_id = `key_${test.clock.pending}_${test.owner.received.length}`
-      await test.control.addKey('prj_one', key_id)
-      const { client } = await test.join('one', await test.token({ key_id }))
-      test.gateway.revokeKey('prj_one', key_id)
+      const keyId = `key_${test.clock.pending}_${test.owner.received.length}`
+      await test.control.addKey('prj_one', keyId)
+      const { client } = await test.join('one', await test.token({ key_id: keyId }))
+      test.gateway.revokeKey('prj_one', keyId)
       return client
     },
     taken_over: async () => {
@@ -364,7 +372,7 @@ describe('a message', () => {
     },
   }
 
-  const room_id = 'arena:one'
+  const roomId = 'arena:one'
   const SAMPLES: {
     readonly [T in ClientMessage['t']]: () => Promise<{ message: ClientMessage; answer?: ServerMessage['t'] }>
   } = {
@@ -376,13 +384,13 @@ describe('a message', () => {
       message: { t: 'join', ref: 7, room_type: 'arena', options: { key: 'one' } },
       answer: 'joined',
     }),
-    leave: async () => ({ message: { t: 'leave', ref: 7, room_id }, answer: 'left' }),
+    leave: async () => ({ message: { t: 'leave', ref: 7, room_id: roomId }, answer: 'left' }),
     message: async () => ({
-      message: { t: 'message', room_id, type: 'move', data: null, ref: 7 },
+      message: { t: 'message', room_id: roomId, type: 'move', data: null, ref: 7 },
       answer: 'ack',
     }),
     'state.resync': async () => ({
-      message: { t: 'state.resync', room_id, have_seq: 0, reason: 'sequence' },
+      message: { t: 'state.resync', room_id: roomId, have_seq: 0, reason: 'sequence' },
       answer: 'state.resync',
     }),
     ping: async () => ({ message: { t: 'ping', at: 1 }, answer: 'pong' }),

@@ -3,7 +3,7 @@ export interface Player {
   /** How many ops were applied. */
   count: number
   /** The ref of the last one. */
-  last_ref: number
+  lastRef: number
   /** A hash over all of them, in order. */
   chain: number
 }
@@ -21,7 +21,7 @@ export interface AppliedOp {
   readonly count: number
 }
 
-export const NEW_PLAYER: Readonly<Player> = { count: 0, last_ref: 0, chain: 0 }
+export const NEW_PLAYER: Readonly<Player> = { count: 0, lastRef: 0, chain: 0 }
 
 /** The chain after one more op: FNV-1a over the chain's four bytes and the op's characters. */
 export function chainAfter(chain: number, op: string): number {

@@ -9,7 +9,7 @@ const LOG_LENGTH = 16
 export interface ChaosState {
   /** Ops applied, of everybody. */
   total: number
-  players: { [member_id: string]: Player }
+  players: { [memberId: string]: Player }
   /** The last ops, oldest first. */
   log: { by: string; ref: number; op: string }[]
 }
@@ -26,20 +26,20 @@ export const chaosRoom = (durability: 'journal' | 'snapshot' | 'none') =>
     },
     sync: { rate: 50 },
     durability,
-    idle_seconds: 3600,
+    idleSeconds: 3600,
     create: (): ChaosState => ({ total: 0, players: {}, log: [] }),
 
-    on_join(state, member) {
+    onJoin(state, member) {
       state.players[member.member_id] ??= { ...NEW_PLAYER }
     },
 
-    on_message(state, { data, member }, ctx) {
+    onMessage(state, { data, member }, ctx) {
       const { op, ref, refuse } = data
       const by = member.member_id
       const player = state.players[by]
       if (!player) throw new Error('no player of this member')
       player.count += 1
-      player.last_ref = ref
+      player.lastRef = ref
       player.chain = chainAfter(player.chain, op)
       state.total += 1
       state.log.push({ by, ref, op })

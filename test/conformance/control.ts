@@ -25,11 +25,11 @@ export class ControlFailure extends Error {
 /** The calls of the control API that this suite needs. */
 export class Control {
   private readonly url: string
-  private readonly operator_token: string | undefined
+  private readonly operatorToken: string | undefined
 
-  constructor(url: string, operator_token?: string) {
+  constructor(url: string, operatorToken?: string) {
     this.url = url.replace(/\/+$/, '')
-    this.operator_token = operator_token
+    this.operatorToken = operatorToken
   }
 
   async createProject(): Promise<string> {
@@ -37,26 +37,26 @@ export class Control {
     return id
   }
 
-  async createKey(project_id: string): Promise<string> {
-    const { id } = await this.post<{ id: string }>(`/projects/${project_id}/keys`, {})
+  async createKey(projectId: string): Promise<string> {
+    const { id } = await this.post<{ id: string }>(`/projects/${projectId}/keys`, {})
     return id
   }
 
-  revokeKey(project_id: string, key_id: string): Promise<unknown> {
-    return this.post(`/projects/${project_id}/keys/${key_id}/revoke`)
+  revokeKey(projectId: string, keyId: string): Promise<unknown> {
+    return this.post(`/projects/${projectId}/keys/${keyId}/revoke`)
   }
 
-  rotateKey(project_id: string, key_id: string, grace_seconds: number): Promise<unknown> {
-    return this.post(`/projects/${project_id}/keys/${key_id}/rotate`, { grace_seconds })
+  rotateKey(projectId: string, keyId: string, graceSeconds: number): Promise<unknown> {
+    return this.post(`/projects/${projectId}/keys/${keyId}/rotate`, { grace_seconds: graceSeconds })
   }
 
-  issueToken(project_id: string, request: TokenRequest = {}): Promise<IssuedToken> {
-    return this.post('/tokens', { project_id, ...request })
+  issueToken(projectId: string, request: TokenRequest = {}): Promise<IssuedToken> {
+    return this.post('/tokens', { project_id: projectId, ...request })
   }
 
   private async post<T>(path: string, body?: object): Promise<T> {
     const headers: Record<string, string> = { 'content-type': 'application/json' }
-    if (this.operator_token !== undefined) headers.authorization = `Bearer ${this.operator_token}`
+    if (this.operatorToken !== undefined) headers.authorization = `Bearer ${this.operatorToken}`
     let response: Response
     try {
       response = await fetch(this.url + path, {

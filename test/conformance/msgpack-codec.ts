@@ -17,22 +17,22 @@ function elements(message: ClientMessage): unknown[] {
   switch (message.t) {
     case 'hello': {
       if ('token' in message) return [0, message.project_id, message.token]
-      const { session_id, resume_token, rooms } = message.resume
-      const positions = rooms.map(({ room_id, epoch, seq, settled }) => [
-        room_id,
+      const { session_id: sessionId, resume_token: resumeToken, rooms } = message.resume
+      const positions = rooms.map(({ room_id: roomId, epoch, seq, settled }) => [
+        roomId,
         epoch,
         seq,
         ...(settled === undefined ? [] : [settled]),
       ])
-      return [0, message.project_id, [session_id, resume_token, positions]]
+      return [0, message.project_id, [sessionId, resumeToken, positions]]
     }
     case 'join':
       return [1, message.ref, message.room_type, ...(message.options ? [message.options] : [])]
     case 'leave':
       return [2, message.ref, message.room_id]
     case 'message': {
-      const { room_id, type, data, ref, settled } = message
-      const head = [3, room_id, type, data]
+      const { room_id: roomId, type, data, ref, settled } = message
+      const head = [3, roomId, type, data]
       if (settled !== undefined) return [...head, ref ?? null, settled]
       return ref === undefined ? head : [...head, ref]
     }

@@ -1,12 +1,12 @@
-/** Lets `burst` messages pass at once and `per_second` in the long run. */
+/** Lets `burst` messages pass at once and `perSecond` in the long run. */
 export class Pace {
-  private readonly per_second: number
+  private readonly perSecond: number
   private readonly burst: number
   private tokens: number
-  private filled_at = performance.now()
+  private filledAt = performance.now()
 
-  constructor(per_second: number, burst: number) {
-    this.per_second = per_second
+  constructor(perSecond: number, burst: number) {
+    this.perSecond = perSecond
     this.burst = burst
     this.tokens = burst
   }
@@ -15,8 +15,8 @@ export class Pace {
   async take(): Promise<void> {
     this.fill()
     while (this.tokens < 1) {
-      const missing_ms = ((1 - this.tokens) / this.per_second) * 1000
-      await new Promise((resolve) => setTimeout(resolve, missing_ms))
+      const missingMs = ((1 - this.tokens) / this.perSecond) * 1000
+      await new Promise((resolve) => setTimeout(resolve, missingMs))
       this.fill()
     }
     this.tokens -= 1
@@ -24,7 +24,7 @@ export class Pace {
 
   private fill(): void {
     const now = performance.now()
-    this.tokens = Math.min(this.burst, this.tokens + ((now - this.filled_at) / 1000) * this.per_second)
-    this.filled_at = now
+    this.tokens = Math.min(this.burst, this.tokens + ((now - this.filledAt) / 1000) * this.perSecond)
+    this.filledAt = now
   }
 }

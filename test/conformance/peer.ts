@@ -130,32 +130,32 @@ export class Peer {
   }
 
   /** Joins a room and waits until its state is here. */
-  async join(room_type: string, key: string): Promise<RoomView> {
+  async join(roomType: string, key: string): Promise<RoomView> {
     const ref = this.session.nextRef()
     const from = this.inbox.length
-    this.send({ t: 'join', ref, room_type, options: { key } })
-    const { room_id } = await this.expect('joined', { ref }, { from })
-    await this.expect('state.snapshot', { room_id }, { from })
-    return this.session.room(room_id)
+    this.send({ t: 'join', ref, room_type: roomType, options: { key } })
+    const { room_id: roomId } = await this.expect('joined', { ref }, { from })
+    await this.expect('state.snapshot', { room_id: roomId }, { from })
+    return this.session.room(roomId)
   }
 
   /** Gives a seat up and waits for the answer. */
-  async leave(room_id: string): Promise<void> {
+  async leave(roomId: string): Promise<void> {
     const ref = this.session.nextRef()
-    this.send({ t: 'leave', ref, room_id })
-    await this.expect('left', { ref, room_id })
+    this.send({ t: 'leave', ref, room_id: roomId })
+    await this.expect('left', { ref, room_id: roomId })
   }
 
   /** Sends a reliable message; gives its ref. */
-  act(room_id: string, type: string, data: Json): number {
+  act(roomId: string, type: string, data: Json): number {
     const ref = this.session.nextRef()
-    this.send({ t: 'message', room_id, type, data, ref })
+    this.send({ t: 'message', room_id: roomId, type, data, ref })
     return ref
   }
 
   /** Sends a reliable message and waits for its ack. */
-  async acted(room_id: string, type: string, data: Json): Promise<number> {
-    const ref = this.act(room_id, type, data)
+  async acted(roomId: string, type: string, data: Json): Promise<number> {
+    const ref = this.act(roomId, type, data)
     await this.settled(ref)
     return ref
   }

@@ -24,14 +24,14 @@ export function canonical(value: Json): string {
  * client see is kept in `faults`; a test that provokes it on purpose clears them.
  */
 export class RoomView {
-  readonly room_id: string
+  readonly roomId: string
   readonly faults: string[] = []
   /** The state after each seq this client saw, as canonical text. */
   readonly history = new Map<number, string>()
   readonly events: Received<'event'>[] = []
   readonly presence: (Received<'room.joined'> | Received<'room.left'>)[] = []
   readonly table = new KeyTable()
-  member_id = ''
+  memberId = ''
   members = new Map<string, string | null>()
   state: Json | undefined
   epoch = -1
@@ -43,20 +43,20 @@ export class RoomView {
   resyncs = 0
   waiting = false
   /** The seq of the last snapshot or resync, which has members up to it. */
-  private whole_seq = -1
+  private wholeSeq = -1
   /** Whether the last flush was opened by something that is no patch. */
   private patchless = false
 
   constructor(joined: Received<'joined'>) {
-    this.room_id = joined.room_id
-    this.member_id = joined.member_id
+    this.roomId = joined.room_id
+    this.memberId = joined.member_id
     this.setMembers(joined.members)
     if (!this.members.has(joined.member_id)) this.fault('members of joined lack the joiner')
   }
 
   /** Where this client stands, for a resume. */
   get position(): { room_id: string; epoch: number; seq: number } {
-    return { room_id: this.room_id, epoch: this.epoch, seq: this.seq }
+    return { room_id: this.roomId, epoch: this.epoch, seq: this.seq }
   }
 
   apply(message: RoomMessage): void {
@@ -86,11 +86,11 @@ export class RoomView {
   }
 
   private fault(text: string): void {
-    this.faults.push(`${this.room_id} at epoch ${this.epoch}, seq ${this.seq}: ${text}`)
+    this.faults.push(`${this.roomId} at epoch ${this.epoch}, seq ${this.seq}: ${text}`)
   }
 
   private setMembers(members: readonly Member[]): void {
-    this.members = new Map(members.map(({ member_id, sub }) => [member_id, sub]))
+    this.members = new Map(members.map(({ member_id: memberId, sub }) => [memberId, sub]))
     if (this.members.size !== members.length) this.fault('a member is listed twice')
   }
 
@@ -107,7 +107,7 @@ export class RoomView {
     }
     this.epoch = message.epoch
     this.seq = message.seq
-    this.whole_seq = message.seq
+    this.wholeSeq = message.seq
     this.waiting = false
     this.patchless = false
     this.remember(message.checksum)
@@ -174,13 +174,13 @@ export class RoomView {
   private takePresence(message: Received<'room.joined'> | Received<'room.left'>): void {
     if (!this.takeSeq(message)) return
     this.presence.push(message)
-    if (message.seq <= this.whole_seq) return
+    if (message.seq <= this.wholeSeq) return
     if (message.t === 'room.joined') {
       if (this.members.has(message.member_id)) this.fault(`${message.member_id} joined twice`)
       this.members.set(message.member_id, message.sub)
       return
     }
     if (!this.members.delete(message.member_id)) this.fault(`${message.member_id} left without a seat`)
-    if (message.member_id === this.member_id) this.seated = false
+    if (message.member_id === this.memberId) this.seated = false
   }
 }

@@ -38,12 +38,12 @@ function parse(args: readonly string[]): Command {
   const { values, positionals } = parsed
   if (values.help) return { help: true }
   if (values.list) return { list: true }
-  const [ws_url, ...more] = positionals
-  if (ws_url === undefined) throw new Misuse('no address: name the websocket, such as ws://127.0.0.1:4000')
+  const [wsUrl, ...more] = positionals
+  if (wsUrl === undefined) throw new Misuse('no address: name the websocket, such as ws://127.0.0.1:4000')
   if (more.length > 0) throw new Misuse(`one address only, but there is also ${more.join(' ')}`)
-  const control_url = values.control ?? 'http://127.0.0.1:3000'
-  checkUrl('the address', ws_url, ['ws:', 'wss:'])
-  checkUrl('--control', control_url, ['http:', 'https:'])
+  const controlUrl = values.control ?? 'http://127.0.0.1:3000'
+  checkUrl('the address', wsUrl, ['ws:', 'wss:'])
+  checkUrl('--control', controlUrl, ['http:', 'https:'])
   const { only = '', patient } = values
   const chosen = cases.filter(({ name, kind }) => name.includes(only) && (patient || kind !== 'outlasts'))
   if (chosen.length === 0)
@@ -55,8 +55,8 @@ function parse(args: readonly string[]): Command {
     throw new Misuse(`--seed is a whole number, not ${values.seed}`)
   }
   return {
-    ws_url,
-    control_url,
+    ws_url: wsUrl,
+    control_url: controlUrl,
     operator_token: values['operator-token'],
     cases: chosen,
     ...(seed !== undefined && { seed }),
@@ -87,13 +87,13 @@ function checkUrl(what: string, value: string, protocols: readonly string[]): vo
 
 const seconds = (ms: number) => `${(ms / 1000).toFixed(2)} s`
 
-function line({ case: one, took_ms, problem }: Outcome): string {
-  if (!problem) return `✓ ${one.name}  ${seconds(took_ms)}\n`
-  return `✗ ${one.name}  ${seconds(took_ms)}\n    expected by ${one.rule}\n    ${problem.message.replaceAll('\n', '\n    ')}\n`
+function line({ case: one, took_ms: tookMs, problem }: Outcome): string {
+  if (!problem) return `✓ ${one.name}  ${seconds(tookMs)}\n`
+  return `✗ ${one.name}  ${seconds(tookMs)}\n    expected by ${one.rule}\n    ${problem.message.replaceAll('\n', '\n    ')}\n`
 }
 
-function total({ outcomes, failed, took_ms, seed }: Summary): string {
-  const passed = `${outcomes.length - failed} of ${outcomes.length} cases passed in ${seconds(took_ms)}`
+function total({ outcomes, failed, took_ms: tookMs, seed }: Summary): string {
+  const passed = `${outcomes.length - failed} of ${outcomes.length} cases passed in ${seconds(tookMs)}`
   if (failed === 0) return `\n${passed}.\n`
   const names = outcomes.filter(({ problem }) => problem).map((outcome) => `  ✗ ${outcome.case.name}\n`)
   return `\n${passed}; ${failed} failed (--seed ${seed}):\n${names.join('')}`

@@ -6,34 +6,34 @@ type Resumption = Extract<ClientMessage, { resume: object }>
 
 /** What outlives a client's connection: its ids, its rooms, and the reliable messages that are not settled. */
 export class Session {
-  readonly project_id: string
+  readonly projectId: string
   readonly codec: Codec
   readonly faults: string[] = []
   readonly rooms = new Map<string, RoomView>()
-  session_id = ''
-  resume_token = ''
+  sessionId = ''
+  resumeToken = ''
   welcome: Received<'welcome'> | undefined
   /** Reliable messages without an answer, by ref, in the order they were sent. */
   readonly kept = new Map<number, KeptMessage>()
-  private last_ref = 0
+  private lastRef = 0
   private readonly sent = new Map<string, Set<number>>()
   /** The room whose snapshot must be the next frame. */
-  private snapshot_due: string | undefined
+  private snapshotDue: string | undefined
 
-  constructor(project_id: string, codec: Codec) {
-    this.project_id = project_id
+  constructor(projectId: string, codec: Codec) {
+    this.projectId = projectId
     this.codec = codec
   }
 
   /** The next of the session's one counter of refs. */
   nextRef(): number {
-    this.last_ref += 1
-    return this.last_ref
+    this.lastRef += 1
+    return this.lastRef
   }
 
-  room(room_id: string): RoomView {
-    const view = this.rooms.get(room_id)
-    if (!view) throw new Error(`the client never joined ${room_id}`)
+  room(roomId: string): RoomView {
+    const view = this.rooms.get(roomId)
+    if (!view) throw new Error(`the client never joined ${roomId}`)
     return view
   }
 
@@ -42,8 +42,12 @@ export class Session {
     const rooms: RoomPosition[] = [...this.rooms.values()]
       .filter((view) => view.seated)
       .map((view) => view.position)
-    const { project_id, session_id, resume_token } = this
-    return { t: 'hello', project_id, resume: { session_id, resume_token, rooms } }
+    const { projectId, sessionId, resumeToken } = this
+    return {
+      t: 'hello',
+      project_id: projectId,
+      resume: { session_id: sessionId, resume_token: resumeToken, rooms },
+    }
   }
 
   /** The first thing this client saw that no conforming server sends. */
@@ -56,13 +60,13 @@ export class Session {
   sending(message: ClientMessage): void {
     if (message.t !== 'message' || message.ref === undefined) return
     this.kept.set(message.ref, message)
-    this.last_ref = Math.max(this.last_ref, message.ref)
+    this.lastRef = Math.max(this.lastRef, message.ref)
     const refs = this.sent.get(message.room_id) ?? new Set()
     this.sent.set(message.room_id, refs.add(message.ref))
   }
 
   received(message: ServerMessage): void {
-    if (this.snapshot_due !== undefined) this.checkSnapshotDue(message)
+    if (this.snapshotDue !== undefined) this.checkSnapshotDue(message)
     switch (message.t) {
       case 'welcome':
         this.takeWelcome(message)
@@ -70,7 +74,7 @@ export class Session {
       case 'joined':
         this.rooms.set(message.room_id, new RoomView(message))
         this.forget(message.room_id)
-        this.snapshot_due = message.room_id
+        this.snapshotDue = message.room_id
         break
       case 'left':
         this.room(message.room_id).seated = false
@@ -105,38 +109,38 @@ export class Session {
   }
 
   private checkSnapshotDue(message: ServerMessage): void {
-    if (message.t !== 'state.snapshot' || message.room_id !== this.snapshot_due) {
-      this.faults.push(`${message.t} right behind joined of ${this.snapshot_due}: state.snapshot was due`)
+    if (message.t !== 'state.snapshot' || message.room_id !== this.snapshotDue) {
+      this.faults.push(`${message.t} right behind joined of ${this.snapshotDue}: state.snapshot was due`)
     }
-    this.snapshot_due = undefined
+    this.snapshotDue = undefined
   }
 
   private takeWelcome(message: Received<'welcome'>): void {
-    if (message.resume_token === this.resume_token) this.faults.push('the resume token did not rotate')
+    if (message.resume_token === this.resumeToken) this.faults.push('the resume token did not rotate')
     if (message.resumed !== (message.rooms !== undefined)) {
       this.faults.push(`welcome with resumed ${message.resumed} and rooms ${JSON.stringify(message.rooms)}`)
     }
-    this.session_id = message.session_id
-    this.resume_token = message.resume_token
+    this.sessionId = message.session_id
+    this.resumeToken = message.resume_token
     this.welcome = message
     if (!message.rooms) return
-    const back = new Map(message.rooms.map(({ room_id, resumed }) => [room_id, resumed]))
+    const back = new Map(message.rooms.map(({ room_id: roomId, resumed }) => [roomId, resumed]))
     for (const view of this.rooms.values()) {
-      view.seated &&= back.has(view.room_id)
-      view.waiting = back.get(view.room_id) === false
+      view.seated &&= back.has(view.roomId)
+      view.waiting = back.get(view.roomId) === false
     }
   }
 
-  private takeAck({ room_id, ref }: Received<'ack'>): void {
-    if (!this.sent.get(room_id)?.has(ref)) {
-      this.faults.push(`ack of ref ${ref} in ${room_id}, which this client never sent as a reliable message`)
+  private takeAck({ room_id: roomId, ref }: Received<'ack'>): void {
+    if (!this.sent.get(roomId)?.has(ref)) {
+      this.faults.push(`ack of ref ${ref} in ${roomId}, which this client never sent as a reliable message`)
     }
     for (const [kept, message] of this.kept) {
-      if (message.room_id === room_id && kept <= ref) this.kept.delete(kept)
+      if (message.room_id === roomId && kept <= ref) this.kept.delete(kept)
     }
   }
 
-  private forget(room_id: string): void {
-    for (const [ref, message] of this.kept) if (message.room_id === room_id) this.kept.delete(ref)
+  private forget(roomId: string): void {
+    for (const [ref, message] of this.kept) if (message.room_id === roomId) this.kept.delete(ref)
   }
 }

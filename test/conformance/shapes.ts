@@ -59,8 +59,8 @@ function named(value: unknown, names: readonly string[]): Record<string, unknown
 }
 
 function member(value: unknown): Member {
-  const { member_id, sub: id } = record(value)
-  return { member_id: text(member_id) as string, sub: sub(id) as string | null }
+  const { member_id: memberId, sub: id } = record(value)
+  return { member_id: text(memberId) as string, sub: sub(id) as string | null }
 }
 
 function limits(value: unknown): Limits {
@@ -75,8 +75,8 @@ function limits(value: unknown): Limits {
 }
 
 function resumedRoom(value: unknown): { room_id: string; resumed: boolean } {
-  const { room_id, resumed } = record(value)
-  return { room_id: text(room_id) as string, resumed: flag(resumed) as boolean }
+  const { room_id: roomId, resumed } = record(value)
+  return { room_id: text(roomId) as string, resumed: flag(resumed) as boolean }
 }
 
 function operation(value: unknown): Operation {

@@ -50,8 +50,8 @@ export class Stage {
   }
 
   /** As `open`, for a client of another project. */
-  openFor(project_id: string, codec: Codec): Promise<Peer> {
-    return this.open(codec, {}, new Session(project_id, codec))
+  openFor(projectId: string, codec: Codec): Promise<Peer> {
+    return this.open(codec, {}, new Session(projectId, codec))
   }
 
   /** A client with a session of its own. */
@@ -61,7 +61,7 @@ export class Stage {
 
   /** Says hello with `token` and waits for the welcome. */
   async greet(peer: Peer, token: string): Promise<Peer> {
-    peer.send({ t: 'hello', project_id: peer.session.project_id, token })
+    peer.send({ t: 'hello', project_id: peer.session.projectId, token })
     const welcome = await peer.expect('welcome')
     if (welcome.resumed) peer.fail('a new session is welcomed as resumed')
     return peer

@@ -44,7 +44,7 @@ export class Unreachable extends Error {
  * one by one. Throws Unreachable when there is no service to run them against.
  */
 export async function runSuite(options: SuiteOptions): Promise<Summary> {
-  const started_at = performance.now()
+  const startedAt = performance.now()
   const target = await reach(options)
   const outcomes: Outcome[] = []
   const run = async (one: Case) => {
@@ -59,13 +59,13 @@ export async function runSuite(options: SuiteOptions): Promise<Summary> {
   return {
     outcomes,
     failed: outcomes.filter(({ problem }) => problem).length,
-    took_ms: performance.now() - started_at,
+    took_ms: performance.now() - startedAt,
     seed: target.seed,
   }
 }
 
 async function runCase(one: Case, target: Target): Promise<Outcome> {
-  const started_at = performance.now()
+  const startedAt = performance.now()
   const stage = new Stage(target)
   let problem: Error | undefined
   try {
@@ -74,17 +74,22 @@ async function runCase(one: Case, target: Target): Promise<Outcome> {
   } catch (thrown) {
     problem = stage.abandon(thrown)
   }
-  return { case: one, took_ms: performance.now() - started_at, problem }
+  return { case: one, took_ms: performance.now() - startedAt, problem }
 }
 
 /** Looks for both addresses and makes a project for this run. */
 async function reach(options: SuiteOptions): Promise<Target> {
-  const { ws_url, control_url, operator_token } = options
-  await listens(ws_url)
-  const control = new Control(control_url, operator_token)
+  const { ws_url: wsUrl, control_url: controlUrl, operator_token: operatorToken } = options
+  await listens(wsUrl)
+  const control = new Control(controlUrl, operatorToken)
   try {
-    const project_id = await control.createProject()
-    return { ws_url, control, project_id, seed: options.seed ?? Math.floor(Math.random() * 2 ** 32) }
+    const projectId = await control.createProject()
+    return {
+      ws_url: wsUrl,
+      control,
+      project_id: projectId,
+      seed: options.seed ?? Math.floor(Math.random() * 2 ** 32),
+    }
   } catch (problem) {
     if (!(problem instanceof ControlFailure)) throw problem
     const advice =
@@ -92,19 +97,19 @@ async function reach(options: SuiteOptions): Promise<Target> {
         ? 'name an operator token with --operator-token'
         : 'start the service with `npm start`, or name the control API with --control'
     throw new Unreachable(
-      `no project can be made by the control API at ${control_url}; ${advice} (${problem.message})`,
+      `no project can be made by the control API at ${controlUrl}; ${advice} (${problem.message})`,
     )
   }
 }
 
-async function listens(ws_url: string): Promise<void> {
-  const socket = new WebSocket(ws_url, ['roomful.v1.json'], { handshakeTimeout: 5000 })
+async function listens(wsUrl: string): Promise<void> {
+  const socket = new WebSocket(wsUrl, ['roomful.v1.json'], { handshakeTimeout: 5000 })
   await new Promise<void>((resolve, reject) => {
     socket.once('open', resolve)
     socket.once('error', (problem) =>
       reject(
         new Unreachable(
-          `no websocket at ${ws_url}; start the service with \`npm start\`, or name another address (${problem.message || 'connection refused'})`,
+          `no websocket at ${wsUrl}; start the service with \`npm start\`, or name another address (${problem.message || 'connection refused'})`,
         ),
       ),
     )

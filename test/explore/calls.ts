@@ -16,7 +16,7 @@ export interface CallsParts {
   readonly processes: readonly Process[]
   readonly may: (fault: Fault) => boolean
   /** How long what takes long takes when nothing ends it before. */
-  readonly fault_ms: number
+  readonly faultMs: number
 }
 
 /** A call, or an answer, that takes long. */
@@ -89,7 +89,7 @@ export class Calls {
       return then()
     }
     const fail = () => this.#fail(process, pending)
-    if (process.cut_until !== undefined) return ordinary(`${label}: out of reach`, order, process, off(fail))
+    if (process.cutUntil !== undefined) return ordinary(`${label}: out of reach`, order, process, off(fail))
     return {
       about: subjectOf(operation),
       ...ordinary(
@@ -105,11 +105,11 @@ export class Calls {
   }
 
   /** An answer has reached its process. */
-  hear(process: Process, id: string, { operation, result, error, recorded_epoch }: Answer): void {
+  hear(process: Process, id: string, { operation, result, error, recordedEpoch }: Answer): void {
     process.lived(`${id} ${error ? error.name : textOf(result)}`)
     if (error) operation.fail(error)
     else {
-      this.#parts.ledger.answered(operation, result, recorded_epoch)
+      this.#parts.ledger.answered(operation, result, recordedEpoch)
       operation.answer(result)
     }
   }
@@ -119,11 +119,11 @@ export class Calls {
     pending: Pending<Operation>,
   ): { readonly fault: Fault; readonly text: string; readonly befall: Choice['take'] }[] {
     const { id, value: operation } = pending
-    const { time, fault_ms, processes } = this.#parts
+    const { time, faultMs, processes } = this.#parts
     const fail = () => this.#fail(process, pending)
     const later = (land: Landing['land'], waits = true): void => {
       const about = subjectOf(operation)
-      const due = time.ms + fault_ms
+      const due = time.ms + faultMs
       this.#landings.push({ id, about, process: waits ? process : undefined, due, land })
     }
     const lose = async () => {
@@ -131,11 +131,11 @@ export class Calls {
       fail()
     }
     const cut = (then: Choice['take']) => () => {
-      process.cut_until = time.ms + fault_ms
+      process.cutUntil = time.ms + faultMs
       return then()
     }
     const outage = () => {
-      for (const other of processes) if (other.alive) other.cut_until = time.ms + fault_ms
+      for (const other of processes) if (other.alive) other.cutUntil = time.ms + faultMs
       fail()
     }
     const always = [
@@ -195,13 +195,13 @@ export class Calls {
       error = problem as Error
     }
     ledger.performed(operation, result)
-    const recorded_epoch = (await store().rooms.inspect(room))?.epoch ?? 0
-    return { operation, result, error, recorded_epoch }
+    const recordedEpoch = (await store().rooms.inspect(room))?.epoch ?? 0
+    return { operation, result, error, recordedEpoch }
   }
 
   #fail(process: Process, { id, value: operation }: Pending<Operation>): void {
     const error = new StoreUnavailable(operation.name)
-    this.#answer(process, id, { operation, result: undefined, error, recorded_epoch: 0 })
+    this.#answer(process, id, { operation, result: undefined, error, recordedEpoch: 0 })
   }
 
   /** Who stands still hears of it afterwards. */

@@ -22,8 +22,8 @@ export interface Bounds {
   /** How many deviations from the ordinary a run may have. */
   readonly deviations: number
   /** Stops after this long, unfinished. */
-  readonly max_ms?: number
-  readonly on_progress?: (report: Report) => void
+  readonly maxMs?: number
+  readonly onProgress?: (report: Report) => void
 }
 
 /** What was explored. */
@@ -75,7 +75,7 @@ export async function explore(create: () => Explorable, bounds: Bounds): Promise
   const ends = new Set<string>()
   const report: Report = { executions: 0, steps: 0, states: 0, ends: 0, ms: 0, complete: false }
   const branches: Branch[] = [{ choices: [], left: bounds.deviations }]
-  let told_at = began
+  let toldAt = began
   for (let branch = branches.pop(); branch; branch = branches.pop()) {
     const failed = await run(create(), branch, met, ends, branches, report)
     report.executions++
@@ -87,10 +87,10 @@ export async function explore(create: () => Explorable, bounds: Bounds): Promise
       report.fault = await replay(create, branch.choices)
       return report
     }
-    if (bounds.max_ms !== undefined && report.ms > bounds.max_ms) return report
-    if (now - told_at > PROGRESS_MS) {
-      told_at = now
-      bounds.on_progress?.(report)
+    if (bounds.maxMs !== undefined && report.ms > bounds.maxMs) return report
+    if (now - toldAt > PROGRESS_MS) {
+      toldAt = now
+      bounds.onProgress?.(report)
     }
   }
   report.complete = true
@@ -118,7 +118,7 @@ async function run(
 ): Promise<boolean> {
   const { choices, left } = branch
   const known = choices.at(-1)?.step ?? -1
-  const went_on = await walk(world, choices, (_, __, open, step) => {
+  const wentOn = await walk(world, choices, (_, __, open, step) => {
     report.steps++
     if (step <= known || !world.explored) return true
     const key = hash(world.digest)
@@ -130,7 +130,7 @@ async function run(
     }
     return true
   })
-  if (went_on) ends.add(hash(world.digest))
+  if (wentOn) ends.add(hash(world.digest))
   return world.violations.length > 0
 }
 

@@ -50,7 +50,7 @@ export class Ledger {
   readonly #committed = new Map<number, Committed>()
   /** The highest ref that the store says is applied, of each member. */
   readonly #refs = new Map<string, number>()
-  readonly #trusted_until = new Map<string, number>()
+  readonly #trustedUntil = new Map<string, number>()
   /** The epochs that a process was told it has lost. */
   readonly #fenced = new Map<string, Set<number>>()
   #last: { seq: number; epoch: number } | undefined
@@ -83,16 +83,16 @@ export class Ledger {
     else if (name === 'rooms.snapshot') this.#snapshot((args[1] as Fence).epoch, bytes)
   }
 
-  /** The answer of an operation has reached its process; `recorded_epoch` is the epoch of the room as the store has it now. */
-  answered({ process, name, args, sent_at }: Operation, result: unknown, recorded_epoch: number): void {
+  /** The answer of an operation has reached its process; `recordedEpoch` is the epoch of the room as the store has it now. */
+  answered({ process, name, args, sentAt }: Operation, result: unknown, recordedEpoch: number): void {
     if (name === 'records.renewLease') {
-      const { holder, ttl_ms } = args[0] as LeaseRenewal
-      if ((result as Lease).holder === holder) this.#trusted_until.set(process, sent_at + ttl_ms)
+      const { holder, ttlMs } = args[0] as LeaseRenewal
+      if ((result as Lease).holder === holder) this.#trustedUntil.set(process, sentAt + ttlMs)
       return
     }
     if (result !== false || (name !== 'rooms.commit' && name !== 'rooms.snapshot')) return
     const { epoch } = args[1] as Fence
-    if (epoch >= recorded_epoch) return
+    if (epoch >= recordedEpoch) return
     const fenced = this.#fenced.get(process) ?? new Set()
     this.#fenced.set(process, fenced.add(epoch))
   }
@@ -102,15 +102,15 @@ export class Ledger {
     const { kind, epoch } = message
     if (kind !== 'update' && kind !== 'attached' && kind !== 'state' && kind !== 'left') return
     const what = `${process} sends ${kind} of epoch ${epoch}`
-    if (!(now < (this.#trusted_until.get(process) ?? Number.NEGATIVE_INFINITY)))
+    if (!(now < (this.#trustedUntil.get(process) ?? Number.NEGATIVE_INFINITY)))
       this.violate('lease', `${what} without a lease`)
     if (this.wasFenced(process, epoch)) this.violate('fenced', `${what} after it was fenced`)
     if (kind === 'left') return
     for (const told of messagesOf(message)) this.#told(what, epoch, told)
     const acks = kind === 'update' ? message.personal : kind === 'attached' ? [message] : []
-    for (const { member_id, ack } of acks)
-      if (ack !== undefined && ack > (this.#refs.get(member_id) ?? 0))
-        this.violate('committed', `${what} with ack ${ack} for ${member_id}, which is not committed`)
+    for (const { member_id: memberId, ack } of acks)
+      if (ack !== undefined && ack > (this.#refs.get(memberId) ?? 0))
+        this.violate('committed', `${what} with ack ${ack} for ${memberId}, which is not committed`)
   }
 
   #told(what: string, epoch: number, told: ServerMessage): void {
@@ -151,11 +151,11 @@ export class Ledger {
     if (known && known.checksum !== checksum)
       this.violate('chain', `epoch ${epoch} saves another seq ${seq} than epoch ${known.epoch} has committed`)
     if (!known) this.#committed.set(seq, { epoch, checksum, content: undefined })
-    for (const { member, last_ref } of seats) {
-      if (last_ref < (this.#refs.get(member.member_id) ?? 0))
+    for (const { member, lastRef } of seats) {
+      if (lastRef < (this.#refs.get(member.member_id) ?? 0))
         this.violate(
           'chain',
-          `epoch ${epoch} saves ${member.member_id} at ref ${last_ref}, behind what was committed`,
+          `epoch ${epoch} saves ${member.member_id} at ref ${lastRef}, behind what was committed`,
         )
     }
     this.#applied(seats, [])
@@ -172,12 +172,12 @@ export class Ledger {
   }
 
   #applied(seats: readonly SeatRecord[], acks: Update['acks']): void {
-    for (const { member, last_ref } of seats) this.#raise(member.member_id, last_ref)
-    for (const { member_id, ref } of acks) this.#raise(member_id, ref)
+    for (const { member, lastRef } of seats) this.#raise(member.member_id, lastRef)
+    for (const { memberId, ref } of acks) this.#raise(memberId, ref)
   }
 
-  #raise(member_id: string, ref: number): void {
-    this.#refs.set(member_id, Math.max(ref, this.#refs.get(member_id) ?? 0))
+  #raise(memberId: string, ref: number): void {
+    this.#refs.set(memberId, Math.max(ref, this.#refs.get(memberId) ?? 0))
   }
 }
 

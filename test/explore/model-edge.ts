@@ -12,7 +12,7 @@ const FOLLOW_MS = 20
 export interface ModelEdgeParts {
   readonly name: string
   readonly room: RoomAddress
-  readonly member_id: string
+  readonly memberId: string
   /** The names of the nodes it may ask; the first is asked first. */
   readonly nodes: readonly string[]
   readonly clock: SimClock
@@ -32,7 +32,7 @@ export class ModelEdge {
   readonly #parts: ModelEdgeParts
   #asked = 0
   /** The attach whose answer is open. */
-  #attach_ask = 0
+  #attachAsk = 0
   #wanted = false
   #seated = false
   /** The owner it talks to has answered. */
@@ -41,7 +41,7 @@ export class ModelEdge {
   #unacked: number[] = []
   /** Those that the room must refuse. */
   readonly #bad = new Set<number>()
-  #last_ref = 0
+  #lastRef = 0
   #acked = 0
   #patience: (() => void) | undefined
   #history = ''
@@ -60,8 +60,8 @@ export class ModelEdge {
     return this.#seated === this.#wanted && this.#attached === this.#seated && this.#unacked.length === 0
   }
 
-  get member_id(): string {
-    return this.#parts.member_id
+  get memberId(): string {
+    return this.#parts.memberId
   }
 
   /** What the member has seen last. */
@@ -82,12 +82,12 @@ export class ModelEdge {
 
   /** What the member has sent, and the room must have applied. */
   get said(): readonly number[] {
-    return Array.from({ length: this.#last_ref }, (_, i) => i + 1).filter((ref) => !this.#bad.has(ref))
+    return Array.from({ length: this.#lastRef }, (_, i) => i + 1).filter((ref) => !this.#bad.has(ref))
   }
 
   /** The member sends its next reliable message; a `bad` one is for the room to refuse. */
   say(bad = false): void {
-    const ref = ++this.#last_ref
+    const ref = ++this.#lastRef
     if (bad) this.#bad.add(ref)
     this.#lived(`say ${ref}`)
     this.#unacked.push(ref)
@@ -122,7 +122,7 @@ export class ModelEdge {
     else if (kind === 'refused') this.#refused(message.code)
     else if (kind === 'error') this.#toldRefused(message.code, message.ref)
     else if (kind === 'no_seat') this.#noSeat()
-    else if (kind === 'left') this.#parts.violate(`${this.member_id} was sent away`)
+    else if (kind === 'left') this.#parts.violate(`${this.memberId} was sent away`)
     // Whoever was the owner before knows nothing new.
     else if (epoch < this.#position.epoch) return
     else if (kind === 'attached') this.#answered(message)
@@ -143,7 +143,7 @@ export class ModelEdge {
         edge: this.#parts.name,
         turn: 0,
         codec: 'roomful.v1.json',
-        session_id: `ses_${this.member_id}`,
+        session_id: `ses_${this.memberId}`,
         sub: null,
         principal: 'token',
         options: {},
@@ -156,11 +156,11 @@ export class ModelEdge {
     const { epoch, seq } = this.#position
     this.#send({
       kind: 'attach',
-      ask: ++this.#attach_ask,
+      ask: ++this.#attachAsk,
       edge: this.#parts.name,
       turn: 0,
       codec: 'roomful.v1.json',
-      session_id: `ses_${this.member_id}`,
+      session_id: `ses_${this.memberId}`,
       epoch,
       seq,
     })
@@ -170,16 +170,16 @@ export class ModelEdge {
     const before = this.#unacked[this.#unacked.indexOf(ref) - 1]
     const after = before === undefined ? {} : { after: before }
     const type = this.#bad.has(ref) ? 'nonsense' : 'add'
-    this.#send({ kind: 'message', type, data: `${this.member_id}:${ref}`, ref, ...after })
+    this.#send({ kind: 'message', type, data: `${this.memberId}:${ref}`, ref, ...after })
   }
 
   #answered({ epoch, seq, ask, ack = 0, frames, refused }: Answer): void {
-    if (ask !== this.#attach_ask || this.#attached) return
+    if (ask !== this.#attachAsk || this.#attached) return
     if (seq < this.#position.seq)
-      this.#parts.violate(`${this.member_id} is taken back from seq ${this.#position.seq} to ${seq}`)
+      this.#parts.violate(`${this.memberId} is taken back from seq ${this.#position.seq} to ${seq}`)
     for (const message of frames.flatMap(decode))
       if ('seq' in message && message.seq > seq)
-        this.#parts.violate(`${this.member_id} is told of seq ${message.seq} at seq ${seq}`)
+        this.#parts.violate(`${this.memberId} is told of seq ${message.seq} at seq ${seq}`)
     this.#position = { epoch, seq }
     this.#attached = true
     for (const { code, ref } of refused) this.#toldRefused(code, ref)
@@ -189,7 +189,7 @@ export class ModelEdge {
   }
 
   #update({ epoch, seq, patch, personal, joined }: Extract<ToEdge, { kind: 'update' }>): void {
-    const seat = joined.find(({ member_id }) => member_id === this.member_id)
+    const seat = joined.find(({ member_id: memberId }) => memberId === this.memberId)
     if (seat) {
       this.#seated = true
       this.#attached = true
@@ -200,22 +200,22 @@ export class ModelEdge {
       this.#attach()
       return
     } else this.#position = { epoch, seq: Math.max(seq, this.#position.seq) }
-    for (const { member_id, ack = 0 } of personal) if (member_id === this.member_id) this.#ack(ack)
+    for (const { member_id: memberId, ack = 0 } of personal) if (memberId === this.memberId) this.#ack(ack)
     this.#wait()
   }
 
   #ack(ref: number): void {
-    if (ref > this.#last_ref) this.#parts.violate(`${this.member_id} gets ack ${ref}, and never sent it`)
+    if (ref > this.#lastRef) this.#parts.violate(`${this.memberId} gets ack ${ref}, and never sent it`)
     const refused = this.#unacked.find((unacked) => unacked <= ref && this.#bad.has(unacked))
     if (refused)
-      this.#parts.violate(`${this.member_id} gets ack ${ref}, and never heard that ${refused} was refused`)
+      this.#parts.violate(`${this.memberId} gets ack ${ref}, and never heard that ${refused} was refused`)
     this.#acked = Math.max(ref, this.#acked)
     this.#unacked = this.#unacked.filter((unacked) => unacked > ref)
   }
 
   #refused(code: string): void {
     if (code !== 'room_unavailable' && code !== 'overloaded')
-      this.#parts.violate(`${this.member_id} is refused: ${code}`)
+      this.#parts.violate(`${this.memberId} is refused: ${code}`)
   }
 
   /** A message of the member was refused. */
@@ -226,7 +226,7 @@ export class ModelEdge {
   }
 
   #noSeat(): void {
-    if (this.#seated) this.#parts.violate(`${this.member_id} has lost its seat`)
+    if (this.#seated) this.#parts.violate(`${this.memberId} has lost its seat`)
   }
 
   /** The room is at `owner`, or nobody knows where. */
@@ -249,16 +249,16 @@ export class ModelEdge {
     if (!this.settled) this.#askIn(PATIENCE_MS, true)
   }
 
-  #askIn(delay_ms: number, elsewhere: boolean): void {
+  #askIn(delayMs: number, elsewhere: boolean): void {
     this.#patience?.()
-    this.#patience = this.#parts.clock.schedule(delay_ms, () => {
+    this.#patience = this.#parts.clock.schedule(delayMs, () => {
       if (elsewhere) this.#asked++
       this.#ask()
     })
   }
 
   #send(body: Body): void {
-    this.#parts.send(this.#node, { room: this.#parts.room, member_id: this.member_id, ...body } as ToOwner)
+    this.#parts.send(this.#node, { room: this.#parts.room, member_id: this.memberId, ...body } as ToOwner)
   }
 
   #lived(what: string): void {

@@ -32,26 +32,26 @@ export interface Mutation {
   /** Puts something in the way of what a node says to the store. */
   readonly store?: (store: Store) => Store
   /** Instead of asking the lease. */
-  readonly may_act?: () => boolean
+  readonly mayAct?: () => boolean
 }
 
 /** What a node is made of. */
 export interface ModelNodeParts {
-  readonly node_id: string
+  readonly nodeId: string
   readonly definition: RoomDefinition
   readonly clock: SimClock
   readonly store: Store
   readonly seed: number
   readonly limits: Partial<RoomLimits>
-  readonly record_ttl_ms: number
+  readonly recordTtlMs: number
   readonly mutation: Mutation | undefined
   readonly edges: readonly string[]
   /** Takes a message to an edge. No edge is at the node itself. */
   readonly deliver: (edge: string, message: ToEdge) => void
   /** Asks a node to open a room that was given up for it. */
-  readonly ask: (node_id: string, room: RoomAddress) => void
+  readonly ask: (nodeId: string, room: RoomAddress) => void
   /** Another process has its name: it ends. */
-  readonly on_replaced: () => void
+  readonly onReplaced: () => void
   /** Something is to be done when this turn of the event loop has brought everything. */
   readonly defer: (callback: () => void) => void
 }
@@ -69,41 +69,41 @@ export class ModelNode {
 
   constructor(parts: ModelNodeParts) {
     this.#parts = parts
-    const { node_id, clock, mutation, record_ttl_ms, deliver } = parts
+    const { nodeId, clock, mutation, recordTtlMs, deliver } = parts
     const store = mutation?.store?.(parts.store) ?? parts.store
     const random = new SeededRandom(parts.seed)
     this.#random = random
-    const common = { node_id, store, clock, log, metrics: registerMetrics(new Registry(), CLUSTER_METRICS) }
-    const info = () => nodeInfo(node_id, { draining: this.#draining })
-    const may_act = mutation?.may_act ?? (() => this.#lease.valid())
+    const common = { nodeId, store, clock, log, metrics: registerMetrics(new Registry(), CLUSTER_METRICS) }
+    const info = () => nodeInfo(nodeId, { draining: this.#draining })
+    const mayAct = mutation?.mayAct ?? (() => this.#lease.valid())
     this.#lease = new NodeLease({
       ...common,
-      ttl_ms: LEASE_MS,
+      ttlMs: LEASE_MS,
       info,
-      on_regained: () => {
+      onRegained: () => {
         this.#nodes.hold()
         this.#host.recheck()
       },
-      on_replaced: parts.on_replaced,
+      onReplaced: parts.onReplaced,
     })
     this.#nodes = new Nodes({
       ...common,
-      lease_ms: LEASE_MS,
+      leaseMs: LEASE_MS,
       info,
-      on_gone: () => undefined,
-      on_joined: () => undefined,
+      onGone: () => undefined,
+      onJoined: () => undefined,
     })
     const claims = new Claims({
       ...common,
       nodes: this.#nodes,
-      may_act,
+      mayAct,
       // Whoever lives after all finds out without being told, only later.
-      taken_over: () => undefined,
-      record_ttl_ms,
-      quota: { max_rooms: 0, per_minute: 0 },
+      takenOver: () => undefined,
+      recordTtlMs,
+      quota: { maxRooms: 0, perMinute: 0 },
     })
     this.#host = new RoomHost({
-      node_id,
+      nodeId,
       rooms: [parts.definition],
       codecs,
       records: store.rooms,
@@ -112,16 +112,16 @@ export class ModelNode {
       log,
       metrics: registerMetrics(new Registry(), ROOM_METRICS),
       claim: (room, { creator }) => claims.claim(room, { creator }),
-      may_act,
-      rewrites_allowed_at: () => this.#nodes.rewrites_allowed_at,
+      mayAct,
+      rewritesAllowedAt: () => this.#nodes.rewritesAllowedAt,
       deliver,
-      edge_gone: () => false,
+      edgeGone: () => false,
       redirect: (arrivals, owner) => this.#router.redirect(arrivals, owner),
       defer: parts.defer,
-      limits: { record_ttl_ms, ...parts.limits },
+      limits: { recordTtlMs, ...parts.limits },
     })
     this.#router = new Router({
-      node_id,
+      nodeId,
       clock,
       host: this.#host,
       inspect: (room) => claims.inspect(room),
@@ -129,8 +129,8 @@ export class ModelNode {
       gone: (other) => this.#nodes.isGone(other),
       place: (reason) => this.#place(reason),
       accepts: () => this.#host.accepts,
-      max_waiting_messages: 1000,
-      backlog_full: () => undefined,
+      maxWaitingMessages: 1000,
+      backlogFull: () => undefined,
       // Only members at edges of this node are taken to others, and it has none.
       send: () => undefined,
       deliver,
@@ -150,8 +150,8 @@ export class ModelNode {
         this.#ready = true
       },
       (error: unknown) => {
-        const { clock, on_replaced } = this.#parts
-        if (error instanceof NodeIdInUse) on_replaced()
+        const { clock, onReplaced } = this.#parts
+        if (error instanceof NodeIdInUse) onReplaced()
         else clock.schedule(START_AGAIN_MS, () => this.start())
       },
     )
@@ -207,7 +207,7 @@ export class ModelNode {
 
   #place(reason: PlacementReason, preferred?: string): string | undefined {
     return place({
-      self: this.#parts.node_id,
+      self: this.#parts.nodeId,
       nodes: this.#nodes.nodes(),
       random: this.#random,
       reason,

@@ -11,24 +11,24 @@ export const MUTATIONS = {
   /** Commits that no fence refuses: they are made under whatever fence the record has now. */
   unfenced: {
     store: rooms((inner) => ({
-      commit: async (room, fence, entry, ttl_ms) => {
+      commit: async (room, fence, entry, ttlMs) => {
         const now = await inner.inspect(room)
-        return inner.commit(room, now ?? fence, entry, ttl_ms)
+        return inner.commit(room, now ?? fence, entry, ttlMs)
       },
     })),
   },
   /** A node that never asks whether its lease still stands. */
-  trusting: { may_act: () => true },
+  trusting: { mayAct: () => true },
   /** A record that repeats a write whose answer was lost, on top of whatever stands by now. */
   repeating: {
     store: rooms((inner) => ({
-      commit: async (room, fence, entry, ttl_ms) => {
+      commit: async (room, fence, entry, ttlMs) => {
         try {
-          return await inner.commit(room, fence, entry, ttl_ms)
+          return await inner.commit(room, fence, entry, ttlMs)
         } catch (error) {
           const now = await inner.inspect(room)
           if (now?.epoch !== fence.epoch) throw error
-          return inner.commit(room, now, entry, ttl_ms)
+          return inner.commit(room, now, entry, ttlMs)
         }
       },
     })),
@@ -49,15 +49,15 @@ export const MUTATIONS = {
   /** A claim without compare-and-set: whoever is too late takes the epoch that the other has made. */
   grabbing: {
     store: rooms((inner) => ({
-      claim: async (room, owner, expected_epoch, ttl_ms) => {
-        const claim = await inner.claim(room, owner, expected_epoch, ttl_ms)
+      claim: async (room, owner, expectedEpoch, ttlMs) => {
+        const claim = await inner.claim(room, owner, expectedEpoch, ttlMs)
         if (claim) return claim
         const { epoch, version } = (await inner.inspect(room))!
         return {
           fence: { epoch, version },
           snapshot: undefined,
           journal: [],
-          over: expected_epoch,
+          over: expectedEpoch,
           stuck: [],
         }
       },

@@ -16,7 +16,7 @@ export interface Answer {
   readonly operation: Operation
   readonly result: unknown
   readonly error: Error | undefined
-  readonly recorded_epoch: number
+  readonly recordedEpoch: number
 }
 
 /** One life of a node's process, and everything on its way to and from it. */
@@ -34,27 +34,27 @@ export class Process {
   /** It hands over what it has, and takes nothing more. */
   draining = false
   /** World time at which it goes on. */
-  paused_until: number | undefined
+  pausedUntil: number | undefined
   /** World time until which it cannot reach the store. */
-  cut_until: number | undefined
+  cutUntil: number | undefined
   /** World time until which it does not listen to others. */
-  deaf_until: number | undefined
+  deafUntil: number | undefined
   /** It has gone on, and looks at its timers before anything else. */
-  timers_first = false
+  timersFirst = false
   /** To be called when it reaches the store again. */
-  readonly on_return = new Set<() => void>()
+  readonly onReturn = new Set<() => void>()
   model!: ModelNode
   #asked = 0
   #history = ''
 
-  constructor(id: string, node: string, time: SimTime, ahead_ms: number) {
+  constructor(id: string, node: string, time: SimTime, aheadMs: number) {
     this.id = id
     this.node = node
-    this.clock = new SimClock(time, ahead_ms)
+    this.clock = new SimClock(time, aheadMs)
   }
 
   get running(): boolean {
-    return this.alive && this.paused_until === undefined
+    return this.alive && this.pausedUntil === undefined
   }
 
   /** Everything on its way from and to it but messages. */
@@ -65,27 +65,27 @@ export class Process {
 
   /** When something happens to it by itself, in the world's time. */
   get times(): number[] {
-    const { running, clock, paused_until, cut_until, deaf_until } = this
-    const own = running ? [clock.due, cut_until, deaf_until] : []
-    return [paused_until, ...own].filter((time) => time !== undefined)
+    const { running, clock, pausedUntil, cutUntil, deafUntil } = this
+    const own = running ? [clock.due, cutUntil, deafUntil] : []
+    return [pausedUntil, ...own].filter((time) => time !== undefined)
   }
 
   /** Whether nothing is wrong with it that will pass. */
   get calm(): boolean {
-    const { alive, model, paused_until, cut_until, deaf_until } = this
-    return !alive || (model.ready && (paused_until ?? cut_until ?? deaf_until) === undefined)
+    const { alive, model, pausedUntil, cutUntil, deafUntil } = this
+    return !alive || (model.ready && (pausedUntil ?? cutUntil ?? deafUntil) === undefined)
   }
 
   /** It reaches the store again. */
   reconnect(): void {
-    this.cut_until = undefined
+    this.cutUntil = undefined
     this.lived('return')
-    for (const callback of this.on_return) callback()
+    for (const callback of this.onReturn) callback()
   }
 
   /** It listens to others again. */
   hear(): void {
-    this.deaf_until = undefined
+    this.deafUntil = undefined
     this.lived('hears')
     this.model.missed()
   }
@@ -93,8 +93,8 @@ export class Process {
   /** It is gone, and hears of nothing any more. What it has sent is on its way. */
   end(): void {
     this.alive = false
-    this.paused_until = undefined
-    this.cut_until = undefined
+    this.pausedUntil = undefined
+    this.cutUntil = undefined
     this.answers.length = 0
     this.deferred = undefined
   }
@@ -111,9 +111,9 @@ export class Process {
 
   /** Equal for processes that are in the same state. */
   get digest(): string {
-    const { id, alive, paused_until, cut_until, deaf_until, timers_first } = this
+    const { id, alive, pausedUntil, cutUntil, deafUntil, timersFirst } = this
     return alive
-      ? `${id} ${this.#history} ${paused_until} ${cut_until} ${deaf_until} ${timers_first}`
+      ? `${id} ${this.#history} ${pausedUntil} ${cutUntil} ${deafUntil} ${timersFirst}`
       : `${id} gone`
   }
 }

@@ -45,8 +45,8 @@ async function run(name: string): Promise<void> {
   }
   const report = await explore(create, {
     deviations: Number(values.deviations),
-    ...(values.seconds === undefined ? {} : { max_ms: 1000 * Number(values.seconds) }),
-    on_progress: (so_far) => print(`\r${name}: ${figures(so_far)} …`),
+    ...(values.seconds === undefined ? {} : { maxMs: 1000 * Number(values.seconds) }),
+    onProgress: (soFar) => print(`\r${name}: ${figures(soFar)} …`),
   })
   const verdict = report.fault ? 'BROKEN' : report.complete ? 'all kept' : 'unfinished'
   print(`\r${name}: ${figures(report)}: ${verdict}\n`)

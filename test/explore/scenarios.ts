@@ -14,15 +14,15 @@ const definition = defineRoom({
   messages: { add: { data: v.string() } },
   sync: { rate: 0 },
   durability: 'journal',
-  idle_seconds: 3600,
+  idleSeconds: 3600,
   create: () => ({ log: [] as string[] }),
-  on_message(state, { data }) {
+  onMessage(state, { data }) {
     state.log.push(data)
   },
 })
 
 const common = {
-  room: { project_id: 'prj', room_type: 'log', key: 'one' },
+  room: { projectId: 'prj', roomType: 'log', key: 'one' },
   definition,
   faults: FAULTS,
 }
@@ -44,8 +44,8 @@ const sayBad = (edge: number, at: number): Act => ({
   run: ({ edges }) => edges[edge]!.say(true),
 })
 
-const ann = { member_id: 'ann', nodes: ['A', 'B'] }
-const bob = { member_id: 'bob', nodes: ['B', 'A'] }
+const ann = { memberId: 'ann', nodes: ['A', 'B'] }
+const bob = { memberId: 'bob', nodes: ['B', 'A'] }
 
 /** Small models, each around one situation. */
 export const SCENARIOS: Readonly<Record<string, WorldParts>> = {
@@ -62,8 +62,8 @@ export const SCENARIOS: Readonly<Record<string, WorldParts>> = {
     edges: [ann],
     before: [join(0), say(0, 0)],
     script: [say(0, 0), say(0, 0), say(0, 600)],
-    limits: { journal_entries: 2 },
-    record_ttl_ms: 4000,
+    limits: { journalEntries: 2 },
+    recordTtlMs: 4000,
   },
   /** As `owned`, with messages that the room refuses. */
   refused: {
@@ -96,7 +96,7 @@ export const SCENARIOS: Readonly<Record<string, WorldParts>> = {
   watched: {
     ...common,
     hints: true,
-    edges: [ann, { member_id: 'eve', nodes: ['A', 'B'], watches: true }],
+    edges: [ann, { memberId: 'eve', nodes: ['A', 'B'], watches: true }],
     before: [join(0), join(1), say(0, 0)],
     script: [
       { at: 500, what: 'member 1 comes back at B', run: ({ edges }) => edges[0]!.move() },
@@ -168,12 +168,12 @@ class Model implements Explorable {
       return
     }
     const { log } = restored.state as { log: string[] }
-    for (const { member_id, said: refs, position } of edges) {
-      const said = refs.map((ref) => `${member_id}:${ref}`).join()
-      const kept = log.filter((line) => line.startsWith(`${member_id}:`)).join()
-      if (said !== kept) ledger.violate('applied', `${member_id} said ${said}, and the record has ${kept}`)
+    for (const { memberId, said: refs, position } of edges) {
+      const said = refs.map((ref) => `${memberId}:${ref}`).join()
+      const kept = log.filter((line) => line.startsWith(`${memberId}:`)).join()
+      if (said !== kept) ledger.violate('applied', `${memberId} said ${said}, and the record has ${kept}`)
       if (position.seq !== restored.seq)
-        ledger.violate('applied', `${member_id} is at seq ${position.seq}, the record at ${restored.seq}`)
+        ledger.violate('applied', `${memberId} is at seq ${position.seq}, the record at ${restored.seq}`)
     }
   }
 }

@@ -19,14 +19,14 @@ const START = Date.parse('2026-01-01T00:00:00.000Z')
 /** One process' clock: runs with the world's time, but its timers run only when the world says so. */
 export class SimClock implements Clock {
   readonly #time: SimTime
-  readonly #ahead_ms: number
+  readonly #aheadMs: number
   readonly #timers: Timer[] = []
   #order = 0
 
   /** `ahead_ms`: how far both clocks of this process are ahead of the world's time. */
-  constructor(time: SimTime, ahead_ms = 0) {
+  constructor(time: SimTime, aheadMs = 0) {
     this.#time = time
-    this.#ahead_ms = ahead_ms
+    this.#aheadMs = aheadMs
   }
 
   now(): number {
@@ -34,11 +34,11 @@ export class SimClock implements Clock {
   }
 
   monotonic(): number {
-    return this.#time.ms + this.#ahead_ms
+    return this.#time.ms + this.#aheadMs
   }
 
-  schedule(delay_ms: number, callback: () => void): () => void {
-    const timer = { due: this.#time.ms + Math.max(0, delay_ms), order: this.#order++, run: callback }
+  schedule(delayMs: number, callback: () => void): () => void {
+    const timer = { due: this.#time.ms + Math.max(0, delayMs), order: this.#order++, run: callback }
     this.#timers.push(timer)
     return () => {
       const at = this.#timers.indexOf(timer)

@@ -13,7 +13,7 @@ export interface Operation {
   /** Whether it may change what the store holds. */
   readonly writes: boolean
   /** World time at which it was asked for. */
-  readonly sent_at: number
+  readonly sentAt: number
   /** Does it; resolves with what the store answers. */
   readonly perform: () => Promise<unknown>
   readonly answer: (value: unknown) => void
@@ -30,7 +30,7 @@ const READS = new Set(['rooms.inspect', 'records.read'])
  */
 export class SimStore {
   readonly #clock: SimClock
-  readonly #on_operation: (operation: Operation) => void
+  readonly #onOperation: (operation: Operation) => void
   readonly #now: () => number
   /** What each key has seen, as one hash: equal when the key was changed by the same calls in the same order. */
   readonly #histories = new Map<string, string>()
@@ -38,10 +38,10 @@ export class SimStore {
   /** Since when it holds what it holds, in the world's time. */
   #began = Number.NEGATIVE_INFINITY
 
-  constructor(clock: SimClock, now: () => number, on_operation: (operation: Operation) => void) {
+  constructor(clock: SimClock, now: () => number, onOperation: (operation: Operation) => void) {
     this.#clock = clock
     this.#now = now
-    this.#on_operation = on_operation
+    this.#onOperation = onOperation
     this.#raw = memoryStore({ clock })
   }
 
@@ -123,12 +123,12 @@ export class SimStore {
   ): Promise<unknown> {
     const writes = !READS.has(name)
     return new Promise((answer, fail) => {
-      this.#on_operation({
+      this.#onOperation({
         process,
         name,
         args,
         writes,
-        sent_at: this.#now(),
+        sentAt: this.#now(),
         perform: async () => {
           const result = await perform()
           if (writes && result !== false && result !== undefined) this.#changed(name, args)

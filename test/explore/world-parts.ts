@@ -14,7 +14,7 @@ export interface Act {
 
 /** One member, and how it behaves. */
 export interface Member {
-  readonly member_id: string
+  readonly memberId: string
   /** The nodes its edge may ask; the first is asked first. */
   readonly nodes: readonly string[]
   /** It says nothing of its own accord, and has to hear of everything all the same. */
@@ -35,6 +35,6 @@ export interface WorldParts {
   /** Whether the store can tell who listens, so that a dead node is noticed before its lease has run out. */
   readonly hints?: boolean
   readonly limits?: Partial<RoomLimits>
-  readonly record_ttl_ms?: number
+  readonly recordTtlMs?: number
   readonly mutation?: Mutation | undefined
 }

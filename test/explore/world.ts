@@ -61,7 +61,7 @@ export class World {
       room: this.room,
       processes: this.#processes,
       may: (fault) => this.#may(fault),
-      fault_ms: FAULT_MS,
+      faultMs: FAULT_MS,
     })
     this.#links = new Links(time)
     this.edges = parts.edges.map(
@@ -145,11 +145,11 @@ export class World {
   }
 
   /** The store is restarted, and has lost everything. Each node reaches it again after so many milliseconds. */
-  wipe(back_after: Readonly<Record<string, number>>): void {
+  wipe(backAfter: Readonly<Record<string, number>>): void {
     this.#store.wipe()
     this.ledger.forget()
     for (const process of this.#processes)
-      if (process.alive) process.cut_until = this.#time.ms + (back_after[process.node] ?? 0)
+      if (process.alive) process.cutUntil = this.#time.ms + (backAfter[process.node] ?? 0)
   }
 
   #may(fault: Fault): boolean {
@@ -163,7 +163,7 @@ export class World {
     for (const edge of this.edges) {
       const { due, next } = edge.clock
       if (due === undefined || due > now) continue
-      const label = `${edge.member_id} has waited (${next})`
+      const label = `${edge.memberId} has waited (${next})`
       items.push({
         ...ordinary(label, due, undefined, () => edge.fire()),
         rank: RANK.timer,
@@ -182,7 +182,7 @@ export class World {
   }
 
   #itemsOf(process: Process): Item[] {
-    const { id, answers, deferred, clock, paused_until, cut_until, deaf_until } = process
+    const { id, answers, deferred, clock, pausedUntil, cutUntil, deafUntil } = process
     const now = this.#time.ms
     const items: Item[] = []
     const call = this.#calls.next(process)
@@ -191,14 +191,14 @@ export class World {
       if (!process.running || until === undefined || until > now) return
       items.push({ ...ordinary(label, until, undefined, take), rank: RANK.ending })
     }
-    ends(cut_until, `${id} reaches the store again`, () => process.reconnect())
-    ends(deaf_until, `${id} is heard again`, () => process.hear())
+    ends(cutUntil, `${id} reaches the store again`, () => process.reconnect())
+    ends(deafUntil, `${id} is heard again`, () => process.hear())
     if (!process.alive) return items
-    if (paused_until !== undefined) {
+    if (pausedUntil !== undefined) {
       const wakes = this.#wake(process, false)
-      if (paused_until <= now)
+      if (pausedUntil <= now)
         items.push({
-          ...ordinary(wakes.label, paused_until, undefined, wakes.take),
+          ...ordinary(wakes.label, pausedUntil, undefined, wakes.take),
           rank: RANK.ending,
           instead: [this.#wake(process, true)],
         })
@@ -221,13 +221,13 @@ export class World {
       items.push(ordinary(`${id} ends its turn`, deferred.order, process, take))
     }
     const { due, next } = clock
-    if (due === undefined || due > now) process.timers_first = false
+    if (due === undefined || due > now) process.timersFirst = false
     else {
       const take = () => {
         process.lived(`timer ${next}`)
         clock.fire()
       }
-      const rank = process.timers_first ? RANK.hurried : RANK.timer
+      const rank = process.timersFirst ? RANK.hurried : RANK.timer
       items.push({ ...ordinary(`${id} timer ${next}`, due, process, take), rank })
     }
     return items
@@ -236,18 +236,18 @@ export class World {
   /** Pauses may end at any moment; it makes a difference just before somebody else does something that is not for itself alone. */
   #early({ process: next, about }: Item): Choice[] {
     return this.#processes
-      .filter(({ paused_until = 0 }) => paused_until > this.#time.ms)
+      .filter(({ pausedUntil = 0 }) => pausedUntil > this.#time.ms)
       .filter((process) => about !== undefined && process !== next)
       .map((process) => this.#wake(process, false))
   }
 
-  #wake(process: Process, timers_first: boolean): Choice {
+  #wake(process: Process, timersFirst: boolean): Choice {
     return {
-      label: `${process.id} goes on${timers_first ? ', with its timers' : ''}`,
+      label: `${process.id} goes on${timersFirst ? ', with its timers' : ''}`,
       cost: 0,
       take: () => {
-        process.paused_until = undefined
-        process.timers_first = timers_first
+        process.pausedUntil = undefined
+        process.timersFirst = timersFirst
       },
     }
   }
@@ -261,10 +261,10 @@ export class World {
       if (this.#may(fault)) faults.push({ label: `${process.id} ${what}`, cost: 1, take })
     }
     add('pause', 'pauses', () => {
-      process.paused_until = this.#time.ms + FAULT_MS
+      process.pausedUntil = this.#time.ms + FAULT_MS
     })
     add('deaf', 'is not heard for a moment', () => {
-      process.deaf_until = this.#time.ms + DEAF_MS
+      process.deafUntil = this.#time.ms + DEAF_MS
     })
     if (spare) add('crash', 'crashes', () => this.#crash(process))
     if (spare && process.operations.length > 0)
@@ -281,7 +281,7 @@ export class World {
       startAgain()
     })
     add('replace', 'pauses, and another process is started under its name', () => {
-      process.paused_until = this.#time.ms + REPLACED_MS
+      process.pausedUntil = this.#time.ms + REPLACED_MS
       startAgain()
     })
     return faults
@@ -342,30 +342,30 @@ export class World {
   }
 
   #start(id: string, node: string): void {
-    const { definition, limits = {}, record_ttl_ms = 600_000, mutation } = this.#parts
+    const { definition, limits = {}, recordTtlMs = 600_000, mutation } = this.#parts
     // Clocks of different machines have nothing to do with each other.
     const process = new Process(id, node, this.#time, this.#processes.length * 777)
     this.#processes.push(process)
     process.model = new ModelNode({
-      node_id: nodeIdOf(process),
+      nodeId: nodeIdOf(process),
       definition,
       clock: process.clock,
       store: this.#store.port(
         id,
         (callback) => {
-          process.on_return.add(callback)
-          return () => process.on_return.delete(callback)
+          process.onReturn.add(callback)
+          return () => process.onReturn.delete(callback)
         },
         (channels) => this.#listeners(process, channels),
       ),
       seed: this.#processes.length,
       limits,
-      record_ttl_ms,
+      recordTtlMs,
       mutation,
       deliver: (edge, message) => this.#toEdge(process, edge, message),
       edges: this.edges.map((_, i) => `edge_${i + 1}`),
       ask: (to, room) => this.#toPeer(process, to, room),
-      on_replaced: () => process.end(),
+      onReplaced: () => process.end(),
       defer: (callback) => {
         if (process.deferred) process.deferred.value.push(callback)
         else process.deferred = { order: this.#time.order++, id: `${id} turn`, value: [callback] }
@@ -379,7 +379,7 @@ export class World {
     if (!this.#parts.hints) return undefined
     const counts = channels.map((channel) => {
       const process = this.#processes.find((one) => one.alive && channel === nodeChannel(nodeIdOf(one)))
-      return process && process.deaf_until === undefined ? 1 : 0
+      return process && process.deafUntil === undefined ? 1 : 0
     })
     asking.lived(`listeners ${counts}`)
     return counts

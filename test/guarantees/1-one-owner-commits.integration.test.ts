@@ -9,7 +9,7 @@ const MINUTES_MS = 60_000
 describe('guarantee 1: one owner commits', () => {
   let cluster: TestCluster
   beforeAll(async () => {
-    cluster = await TestCluster.start({ lease_ms: 1000 })
+    cluster = await TestCluster.start({ leaseMs: 1000 })
   })
   afterEach(() => cluster.reset())
   afterAll(() => cluster.close())
@@ -18,80 +18,80 @@ describe('guarantee 1: one owner commits', () => {
   it('lets another node take over from a paused owner, which then commits and says nothing', async () => {
     const nodes = await cluster.processes(3)
     const login = await cluster.login()
-    const room_id = 'ledger-journal:paused'
-    const players = await cluster.playersAt(login, room_id, nodes)
-    const [old_owner] = await cluster.ownerFirst(login, room_id, nodes)
-    const at_owner = players[nodes.indexOf(old_owner!)]!
-    const others = players.filter((player) => player !== at_owner)
+    const roomId = 'ledger-journal:paused'
+    const players = await cluster.playersAt(login, roomId, nodes)
+    const [oldOwner] = await cluster.ownerFirst(login, roomId, nodes)
+    const atOwner = players[nodes.indexOf(oldOwner!)]!
+    const others = players.filter((player) => player !== atOwner)
     const stops = players.map((player) => player.play(20))
     await until('everybody plays', async () => players.every(({ acked }) => acked > 10))
 
-    old_owner!.stop()
-    const owner = await cluster.ownedBy(login, room_id, (node_id) => node_id !== old_owner!.node_id)
+    oldOwner!.stop()
+    const owner = await cluster.ownedBy(login, roomId, (nodeId) => nodeId !== oldOwner!.nodeId)
     const acked = others.map((player) => player.acked)
     await until('the others play on', async () => others.every((player, i) => player.acked > acked[i]! + 50))
-    old_owner!.cont()
-    const told = at_owner.acked
-    await until('the member at the old owner plays on', async () => at_owner.acked > told + 50)
+    oldOwner!.cont()
+    const told = atOwner.acked
+    await until('the member at the old owner plays on', async () => atOwner.acked > told + 50)
     await Promise.all(stops.map((stop) => stop()))
 
-    await expectIntact(cluster, room_id, players)
-    expect((await cluster.owner(login, room_id)).node_id).toBe(owner)
-    expect(at_owner.client.stats.reconnects).toBe(0)
-    expect((await cluster.runtime(old_owner!)).rooms).toEqual([])
+    await expectIntact(cluster, roomId, players)
+    expect((await cluster.owner(login, roomId)).nodeId).toBe(owner)
+    expect(atOwner.client.stats.reconnects).toBe(0)
+    expect((await cluster.runtime(oldOwner!)).rooms).toEqual([])
     await cluster.reset()
-    expectGapFree(await cluster.kept(login, room_id))
+    expectGapFree(await cluster.kept(login, roomId))
   })
 
   /** The owner's commit is on the wire when the network to the store stalls; it arrives when another node has gone on. */
   it('fences a commit that arrives after another node has taken over', async () => {
     const nodes = await cluster.local(2)
     const login = await cluster.login()
-    const room_id = 'ledger-journal:late'
-    const players = await cluster.playersAt(login, room_id, nodes)
-    const [a, b] = await cluster.ownerFirst(login, room_id, nodes)
-    const [at_owner, other] = [players[nodes.indexOf(a!)]!, players[nodes.indexOf(b!)]!]
+    const roomId = 'ledger-journal:late'
+    const players = await cluster.playersAt(login, roomId, nodes)
+    const [a, b] = await cluster.ownerFirst(login, roomId, nodes)
+    const [atOwner, other] = [players[nodes.indexOf(a!)]!, players[nodes.indexOf(b!)]!]
     for (const player of players) await player.add()
     const fenced = await cluster.metric(a!, 'service_fenced_writes_total')
 
     a!.link.hold(true)
-    const seen = at_owner.position.seq
-    const late = at_owner.add()
+    const seen = atOwner.position.seq
+    const late = atOwner.add()
     await other.add()
-    expect((await cluster.owner(login, room_id)).node_id).toBe(b!.node_id)
-    expect(at_owner.position.seq, 'what the old owner told meanwhile').toBe(seen)
+    expect((await cluster.owner(login, roomId)).nodeId).toBe(b!.nodeId)
+    expect(atOwner.position.seq, 'what the old owner told meanwhile').toBe(seen)
     a!.link.hold(false)
     await late
     for (const player of players) await player.add()
 
-    await expectIntact(cluster, room_id, players)
+    await expectIntact(cluster, roomId, players)
     expect(await cluster.metric(a!, 'service_fenced_writes_total')).toBeGreaterThan(fenced)
-    expect((await cluster.owner(login, room_id)).node_id).toBe(b!.node_id)
+    expect((await cluster.owner(login, roomId)).nodeId).toBe(b!.nodeId)
     await cluster.reset()
-    expectGapFree(await cluster.kept(login, room_id))
+    expectGapFree(await cluster.kept(login, roomId))
   })
 
   /** Here no commit stands between a message and its ack: only what the node knows of its own lease. */
   it('lets an owner without a lease ack nothing in a snapshot room, and its members play at the next', async () => {
     const nodes = await cluster.local(2)
     const login = await cluster.login()
-    const room_id = 'ledger-snapshot:lapsed'
-    const players = await cluster.playersAt(login, room_id, nodes)
-    const [a, b] = await cluster.ownerFirst(login, room_id, nodes)
-    const [at_owner, other] = [players[nodes.indexOf(a!)]!, players[nodes.indexOf(b!)]!]
+    const roomId = 'ledger-snapshot:lapsed'
+    const players = await cluster.playersAt(login, roomId, nodes)
+    const [a, b] = await cluster.ownerFirst(login, roomId, nodes)
+    const [atOwner, other] = [players[nodes.indexOf(a!)]!, players[nodes.indexOf(b!)]!]
     for (const player of players) await player.add()
-    await cluster.saved(login, room_id)
+    await cluster.saved(login, roomId)
 
     a!.link.hold(true)
-    await cluster.ownedBy(login, room_id, (node_id) => node_id === b!.node_id)
-    const seen = at_owner.position.seq
-    const late = at_owner.add()
+    await cluster.ownedBy(login, roomId, (nodeId) => nodeId === b!.nodeId)
+    const seen = atOwner.position.seq
+    const late = atOwner.add()
     for (let i = 0; i < 20; i++) await other.add()
-    expect(at_owner.acked).toBe(1)
-    expect(at_owner.position.seq, 'what the old owner told meanwhile').toBe(seen)
+    expect(atOwner.acked).toBe(1)
+    expect(atOwner.position.seq, 'what the old owner told meanwhile').toBe(seen)
     a!.link.hold(false)
     await late
-    await expectIntact(cluster, room_id, players)
+    await expectIntact(cluster, roomId, players)
   })
 
   it('does not care when the wall clocks of its nodes jump', async () => {
@@ -101,21 +101,21 @@ describe('guarantee 1: one owner commits', () => {
       ...(await cluster.local(1, { clock: clocks[1]! })),
     ]
     const login = await cluster.login()
-    const room_id = 'ledger-journal:clocks'
-    const players = await cluster.playersAt(login, room_id, nodes)
-    const before = await cluster.owner(login, room_id)
+    const roomId = 'ledger-journal:clocks'
+    const players = await cluster.playersAt(login, roomId, nodes)
+    const before = await cluster.owner(login, roomId)
     const stops = players.map((player) => player.play(20))
-    for (const jump_ms of [10 * MINUTES_MS, -30 * MINUTES_MS, 20 * MINUTES_MS]) {
+    for (const jumpMs of [10 * MINUTES_MS, -30 * MINUTES_MS, 20 * MINUTES_MS]) {
       const acked = players.map((player) => player.acked)
-      clocks[0]!.jump(jump_ms)
-      clocks[1]!.jump(-jump_ms)
+      clocks[0]!.jump(jumpMs)
+      clocks[1]!.jump(-jumpMs)
       await until('everybody plays on', async () =>
         players.every((player, i) => player.acked > acked[i]! + 25),
       )
     }
     await Promise.all(stops.map((stop) => stop()))
-    await expectIntact(cluster, room_id, players)
-    expect(await cluster.owner(login, room_id)).toEqual(before)
+    await expectIntact(cluster, roomId, players)
+    expect(await cluster.owner(login, roomId)).toEqual(before)
     expect(players.map(({ client }) => client.stats.reconnects)).toEqual([0, 0])
   })
 })

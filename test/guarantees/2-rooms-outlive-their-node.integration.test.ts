@@ -12,7 +12,7 @@ describe('guarantee 2: rooms outlive their node', () => {
   let nodes: NodeProcess[]
   let login: Login
   beforeAll(async () => {
-    cluster = await TestCluster.start({ lease_ms: 2000 })
+    cluster = await TestCluster.start({ leaseMs: 2000 })
     nodes = await cluster.processes(4)
     login = await cluster.login()
   })
@@ -21,22 +21,22 @@ describe('guarantee 2: rooms outlive their node', () => {
   it('a journal room goes on elsewhere, with every member, state and event, within two seconds', async ({
     annotate,
   }) => {
-    const room_id = 'ledger-journal:outlives'
-    const elsewhere = await cluster.playersAt(login, room_id, nodes)
-    const [owner, ...others] = await cluster.ownerFirst(login, room_id, nodes)
+    const roomId = 'ledger-journal:outlives'
+    const elsewhere = await cluster.playersAt(login, roomId, nodes)
+    const [owner, ...others] = await cluster.ownerFirst(login, roomId, nodes)
     // The owner is an edge too: its members find another node, and the same seats there.
-    const at_owner = [
+    const atOwner = [
       ...elsewhere.splice(nodes.indexOf(owner!), 1),
-      await cluster.player(login, room_id, owner),
+      await cluster.player(login, roomId, owner),
     ]
-    const away = await cluster.player(login, room_id, others[0])
-    const everybody = [...at_owner, ...elsewhere, away]
+    const away = await cluster.player(login, roomId, others[0])
+    const everybody = [...atOwner, ...elsewhere, away]
     // Nobody but itself will ask for its room.
     const alone = await cluster.player(login, 'ledger-journal:alone', owner)
     await alone.add()
     const ids = everybody.map(({ id }) => id)
-    const before = await cluster.owner(login, room_id)
-    const playing = [...at_owner, ...elsewhere]
+    const before = await cluster.owner(login, roomId)
+    const playing = [...atOwner, ...elsewhere]
     const stops = playing.map((player) => player.play(20))
     await until('everybody plays', async () => elsewhere.every(({ acked }) => acked > 10))
 
@@ -48,26 +48,26 @@ describe('guarantee 2: rooms outlive their node', () => {
     await Promise.all(stops.map((stop) => stop()))
     await away.add()
 
-    await expectIntact(cluster, room_id, everybody)
+    await expectIntact(cluster, roomId, everybody)
     await alone.add()
     await expectIntact(cluster, alone.room.id, [alone])
     expect(everybody.map(({ id }) => id)).toEqual(ids)
     for (const { room } of everybody)
       expect(room.members.map(({ memberId }) => memberId).sort()).toEqual([...ids].sort())
-    const after = await cluster.owner(login, room_id)
-    expect(after.node_id).not.toBe(owner!.node_id)
+    const after = await cluster.owner(login, roomId)
+    expect(after.nodeId).not.toBe(owner!.nodeId)
     expect(after.epoch).toBeGreaterThan(before.epoch)
-    const pauses = playing.map(({ longest_wait_ms }) => Math.round(longest_wait_ms))
+    const pauses = playing.map(({ longestWaitMs }) => Math.round(longestWaitMs))
     await annotate(`pauses of members at the owner and elsewhere, in ms: ${pauses.join(', ')}`)
-    expect(Math.max(...pauses.slice(at_owner.length))).toBeLessThan(PAUSE_MS)
+    expect(Math.max(...pauses.slice(atOwner.length))).toBeLessThan(PAUSE_MS)
   })
 
   it('a snapshot room goes on too, with what it was at most a second before', async () => {
-    const room_id = 'ledger-snapshot:outlives'
+    const roomId = 'ledger-snapshot:outlives'
     const living = nodes.filter(({ open }) => open)
-    const members = await cluster.playersAt(login, room_id, living)
+    const members = await cluster.playersAt(login, roomId, living)
     const ids = members.map(({ id }) => id)
-    const [owner] = await cluster.ownerFirst(login, room_id, living)
+    const [owner] = await cluster.ownerFirst(login, roomId, living)
     // What was acked, second by second.
     const acked: { at: number; counts: number[] }[] = []
     const stops = members.map((player) => player.play(20))
@@ -76,13 +76,13 @@ describe('guarantee 2: rooms outlive their node', () => {
       return members.every((player) => player.acked > 100)
     })
     owner!.kill()
-    const killed_at = performance.now()
-    await cluster.ownedBy(login, room_id, (node_id) => node_id !== owner!.node_id)
+    const killedAt = performance.now()
+    await cluster.ownedBy(login, roomId, (nodeId) => nodeId !== owner!.nodeId)
     const then = members.map((player) => player.acked)
     await until('everybody plays on', async () => members.every((player, i) => player.acked > then[i]! + 20))
     await Promise.all(stops.map((stop) => stop()))
 
-    const old = acked.findLast(({ at }) => at < killed_at - 1000)!
+    const old = acked.findLast(({ at }) => at < killedAt - 1000)!
     for (const [i, player] of members.entries()) {
       expect(player.errors).toEqual([])
       expect(player.id).toBe(ids[i])
@@ -95,16 +95,16 @@ describe('guarantee 2: rooms outlive their node', () => {
   })
 
   it('a room that is kept nowhere is over, and says so; who joins again finds a new one', async () => {
-    const room_id = 'ledger-none:outlives'
+    const roomId = 'ledger-none:outlives'
     const living = nodes.filter(({ open }) => open)
-    const members = await cluster.playersAt(login, room_id, living)
+    const members = await cluster.playersAt(login, roomId, living)
     await Promise.all(members.map((player) => player.add()))
-    const [owner, other] = await cluster.ownerFirst(login, room_id, living)
+    const [owner, other] = await cluster.ownerFirst(login, roomId, living)
     owner!.kill()
     await until('all are told', async () => members.every(({ room }) => room.status === 'left'))
     for (const { errors } of members)
       expect(errors.map((error) => (error as { code?: string }).code)).toEqual(['not_in_room'])
-    const again = await cluster.player(login, room_id, other)
+    const again = await cluster.player(login, roomId, other)
     await again.add()
     expect(again.room.state.total).toBe(1)
   })

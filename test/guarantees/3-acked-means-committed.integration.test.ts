@@ -9,7 +9,7 @@ const NODES = 5
 describe('guarantee 3: acked means committed', () => {
   let cluster: TestCluster
   beforeAll(async () => {
-    cluster = await TestCluster.start({ lease_ms: 500 })
+    cluster = await TestCluster.start({ leaseMs: 500 })
   })
   afterEach(() => cluster.reset())
   afterAll(() => cluster.close())
@@ -18,35 +18,35 @@ describe('guarantee 3: acked means committed', () => {
     const random = new SeededRandom(3)
     const nodes = await cluster.processes(NODES)
     const login = await cluster.login()
-    const room_id = 'ledger-journal:acked'
-    const players = await cluster.playersAt(login, room_id, nodes.slice(0, 3))
+    const roomId = 'ledger-journal:acked'
+    const players = await cluster.playersAt(login, roomId, nodes.slice(0, 3))
     const stops = players.map((player) => player.play(10))
     for (let living = NODES; living > 1; living--) {
       const enough = Math.floor(random.float() * 40)
-      const so_far = players.map(({ acked }) => acked)
-      await until('everybody plays', async () => players.every(({ acked }, i) => acked > so_far[i]! + enough))
-      const [owner] = await cluster.ownerFirst(login, room_id, nodes)
+      const soFar = players.map(({ acked }) => acked)
+      await until('everybody plays', async () => players.every(({ acked }, i) => acked > soFar[i]! + enough))
+      const [owner] = await cluster.ownerFirst(login, roomId, nodes)
       owner!.kill()
       const promised = players.map(({ acked }) => acked)
       const seen = Math.max(...players.map(({ position }) => position.seq))
-      await cluster.ownedBy(login, room_id, (node_id) => node_id !== owner!.node_id)
-      const kept = await restored(room_id)
+      await cluster.ownedBy(login, roomId, (nodeId) => nodeId !== owner!.nodeId)
+      const kept = await restored(roomId)
       players.forEach(({ id }, i) => {
         expect(kept.accounts[id]!.count).toBeGreaterThanOrEqual(promised[i]!)
       })
       expect(kept.seq).toBeGreaterThanOrEqual(seen)
     }
     await Promise.all(stops.map((stop) => stop()))
-    await expectIntact(cluster, room_id, players)
+    await expectIntact(cluster, roomId, players)
     await cluster.reset()
-    expectGapFree(await cluster.kept(login, room_id))
+    expectGapFree(await cluster.kept(login, roomId))
   })
 
   /** The room as its new owner has it, as soon as it has. */
-  async function restored(room_id: string) {
+  async function restored(roomId: string) {
     let found: Awaited<ReturnType<TestCluster['room']>>
     await until('the new owner runs the room', async () => {
-      found = await cluster.room(room_id)
+      found = await cluster.room(roomId)
       return found !== undefined
     })
     const { accounts } = found!.state as unknown as { accounts: Record<string, { count: number }> }
@@ -56,8 +56,8 @@ describe('guarantee 3: acked means committed', () => {
   it('acks nothing and shows nothing while the store is silent, and all of it when it answers', async () => {
     const [a] = await cluster.local(1)
     const login = await cluster.login()
-    const room_id = 'ledger-journal:silent'
-    const players = await cluster.playersAt(login, room_id, [a!, a!])
+    const roomId = 'ledger-journal:silent'
+    const players = await cluster.playersAt(login, roomId, [a!, a!])
     for (const player of players) await player.add()
     const [one] = players
     await until('both are at one seq', async () => players[0]!.position.seq === players[1]!.position.seq)
@@ -75,6 +75,6 @@ describe('guarantee 3: acked means committed', () => {
     a!.link.hold(false)
     await until('everything is acked', async () => players.every(({ acked }) => acked > 20))
     await Promise.all(stops.map((stop) => stop()))
-    await expectIntact(cluster, room_id, players)
+    await expectIntact(cluster, roomId, players)
   })
 })

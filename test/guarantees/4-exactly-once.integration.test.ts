@@ -7,7 +7,7 @@ import { until } from '../support/redis-admin.ts'
 describe('guarantee 4: exactly once', () => {
   let cluster: TestCluster
   beforeAll(async () => {
-    cluster = await TestCluster.start({ lease_ms: 1000 })
+    cluster = await TestCluster.start({ leaseMs: 1000 })
   })
   afterEach(() => cluster.reset())
   afterAll(() => cluster.close())
@@ -21,8 +21,8 @@ describe('guarantee 4: exactly once', () => {
     const [killed] = await cluster.processes(1)
     const [b, c, d] = await cluster.local(3)
     const login = await cluster.login()
-    const room_id = 'ledger-journal:once'
-    const players = await cluster.playersAt(login, room_id, [killed!, b!, c!, d!])
+    const roomId = 'ledger-journal:once'
+    const players = await cluster.playersAt(login, roomId, [killed!, b!, c!, d!])
     const stops = players.map((player) => player.play(15))
     await playOn(players)
 
@@ -36,12 +36,12 @@ describe('guarantee 4: exactly once', () => {
     }
     killed!.kill()
     await playOn(players)
-    const { node_id } = await cluster.owner(login, room_id)
-    const drained = [b!, c!, d!].find((node) => node.node_id === node_id)!
+    const { nodeId } = await cluster.owner(login, roomId)
+    const drained = [b!, c!, d!].find((node) => node.nodeId === nodeId)!
     await drained.drain()
     await playOn(players)
     await Promise.all(stops.map((stop) => stop()))
-    await expectIntact(cluster, room_id, players)
+    await expectIntact(cluster, roomId, players)
   })
 
   /**
@@ -88,10 +88,10 @@ describe('guarantee 4: exactly once', () => {
     async (owner) => {
       const [node] = await cluster.processes(1)
       const login = await cluster.login()
-      const room_id = `ledger-journal:gap ${owner}`
-      const witness = await cluster.player(login, room_id, node)
+      const roomId = `ledger-journal:gap ${owner}`
+      const witness = await cluster.player(login, roomId, node)
       const [edge] = await cluster.local(1)
-      const player = await cluster.player(login, room_id, edge)
+      const player = await cluster.player(login, roomId, edge)
       const begin = () => edge!.link.mute('subscribe')
       const end = () => {
         if (owner === 'is killed') node!.kill()
@@ -113,18 +113,18 @@ describe('guarantee 4: exactly once', () => {
   ])('loses nothing when the bus swallows for $time what the $deaf should hear', async ({ deaf, time }) => {
     const [owner] = await cluster.local(1)
     const login = await cluster.login()
-    const room_id = `ledger-journal:${deaf}-${time}`
-    const at_owner = await cluster.player(login, room_id, owner)
+    const roomId = `ledger-journal:${deaf}-${time}`
+    const atOwner = await cluster.player(login, roomId, owner)
     const [edge] = await cluster.local(1)
-    const players = [at_owner, await cluster.player(login, room_id, edge)]
+    const players = [atOwner, await cluster.player(login, roomId, edge)]
     const { link } = deaf === 'owner' ? owner! : edge!
     const stops = players.map((player) => player.play(15))
     await playOn(players)
     link.mute('subscribe')
-    await playOn([at_owner], 3)
+    await playOn([atOwner], 3)
     if (time === 'a moment') link.unmute()
     await playOn(players)
     await Promise.all(stops.map((stop) => stop()))
-    await expectIntact(cluster, room_id, players)
+    await expectIntact(cluster, roomId, players)
   })
 })

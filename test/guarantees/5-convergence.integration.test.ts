@@ -21,16 +21,16 @@ describe('guarantee 5: convergence', () => {
   it.each(['journal', 'snapshot', 'none'])(
     'every member at every node has the same (epoch, seq, checksum) and state, in a %s room',
     async (kept) => {
-      const room_id = `ledger-${kept}:same`
-      const players = await cluster.playersAt(login, room_id, [...nodes, ...nodes])
+      const roomId = `ledger-${kept}:same`
+      const players = await cluster.playersAt(login, roomId, [...nodes, ...nodes])
       const stops = players.map((player) => player.play(15))
       await until('everybody plays', async () => players.every(({ acked }) => acked > 30))
       for (const player of players.slice(0, 3)) player.cut()
       await until('everybody plays on', async () => players.every(({ acked }) => acked > 60))
       await Promise.all(stops.map((stop) => stop()))
 
-      await expectIntact(cluster, room_id, players)
-      const { epoch, seq, checksum } = await agreed(cluster, room_id, players)
+      await expectIntact(cluster, roomId, players)
+      const { epoch, seq, checksum } = await agreed(cluster, roomId, players)
       for (const player of players) {
         expect(player.position).toMatchObject({ epoch, seq, checksum })
         // Not only what members were told: what they have.
@@ -40,11 +40,11 @@ describe('guarantee 5: convergence', () => {
   )
 
   /** A player at a node that does not own the room; what the last hop to it has of one flush is spoilt or lost. */
-  async function drifting(room_id: string, tamper: (frame: Buffer) => Buffer | undefined) {
-    const first = await cluster.player(login, room_id, nodes[0])
-    const [owner, elsewhere] = await cluster.ownerFirst(login, room_id, nodes)
+  async function drifting(roomId: string, tamper: (frame: Buffer) => Buffer | undefined) {
+    const first = await cluster.player(login, roomId, nodes[0])
+    const [owner, elsewhere] = await cluster.ownerFirst(login, roomId, nodes)
     let patches: number | undefined
-    const odd: Player = await cluster.player(login, room_id, elsewhere, {
+    const odd: Player = await cluster.player(login, roomId, elsewhere, {
       tamper: (frame) => {
         if (patches !== undefined && isPatch(frame)) patches += 1
         return patches === 1 ? tamper(frame) : frame
@@ -64,8 +64,8 @@ describe('guarantee 5: convergence', () => {
     { reason: 'checksum', tamper: spoil, what: 'wrong value' },
     { reason: 'sequence', tamper: () => undefined, what: 'lost flush' },
   ] as const)('drift heals itself and is counted after a $what', async ({ reason, tamper }) => {
-    const room_id = `ledger-journal:${reason}`
-    const { first, odd, owner, drift } = await drifting(room_id, tamper)
+    const roomId = `ledger-journal:${reason}`
+    const { first, odd, owner, drift } = await drifting(roomId, tamper)
     const counted = () => cluster.metric(owner, `service_resyncs_total{reason="${reason}"}`)
     const before = await counted()
     await first.add()
@@ -74,7 +74,7 @@ describe('guarantee 5: convergence', () => {
     await first.add()
     await first.add()
 
-    const { seq, checksum } = await agreed(cluster, room_id, [first, odd])
+    const { seq, checksum } = await agreed(cluster, roomId, [first, odd])
     await until('the odd one has the state', async () => odd.room.state.total === 3)
     expect(odd.room.state).toEqual(first.room.state)
     expect(odd.position).toMatchObject({ seq, checksum })

@@ -11,19 +11,19 @@ const LEASE_MS = 2000
 
 /** Three nodes with a room each, and members of every room at every node, who play. */
 async function playing(options: ClusterOptions) {
-  const cluster = await TestCluster.start({ ...options, control: 'apart', lease_ms: LEASE_MS })
+  const cluster = await TestCluster.start({ ...options, control: 'apart', leaseMs: LEASE_MS })
   const nodes = await cluster.local(3)
   const login = await cluster.login()
   const players: Player[][] = []
-  for (const [i, room_id] of ROOMS.entries()) {
-    const home_first = [...nodes.slice(i), ...nodes.slice(0, i)]
-    players.push(await cluster.playersAt(login, room_id, home_first))
+  for (const [i, roomId] of ROOMS.entries()) {
+    const homeFirst = [...nodes.slice(i), ...nodes.slice(0, i)]
+    players.push(await cluster.playersAt(login, roomId, homeFirst))
   }
   return { cluster, nodes, login, players, everybody: players.flat() }
 }
 
 describe('guarantee 6: a store outage freezes, never splits', () => {
-  const status = async ({ admin_url }: LocalNode, path: string) => (await fetch(`${admin_url}${path}`)).status
+  const status = async ({ adminUrl }: LocalNode, path: string) => (await fetch(`${adminUrl}${path}`)).status
 
   /** Whether every node is as it should be while the store is away: alive, and not ready. */
   const allFrozen = async (nodes: readonly LocalNode[]): Promise<boolean> => {
@@ -33,18 +33,18 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
   }
 
   const owners = (cluster: TestCluster, login: Login) =>
-    Promise.all(ROOMS.map((room_id) => cluster.owner(login, room_id)))
+    Promise.all(ROOMS.map((roomId) => cluster.owner(login, roomId)))
 
   /** How many sessions Redis has. */
-  const sessions = ({ redis_url }: TestCluster): Promise<number> =>
-    asAdmin(redis_url, async (redis) => (await redis.keys('*session:*')).length)
+  const sessions = ({ redisUrl }: TestCluster): Promise<number> =>
+    asAdmin(redisUrl, async (redis) => (await redis.keys('*session:*')).length)
 
   /** Plays through an outage and holds everything to what must have stayed; gives the owners before and after. */
   async function through(
     { cluster, nodes, login, players, everybody }: Awaited<ReturnType<typeof playing>>,
     away: () => Promise<void>,
     back: () => Promise<void>,
-    at_least_ms = 0,
+    atLeastMs = 0,
   ) {
     const stops = everybody.map((player) => player.play(50))
     await until('everybody plays', async () => everybody.every(({ acked }) => acked > 5))
@@ -56,7 +56,7 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
     await until('all nodes are frozen', () => allFrozen(nodes))
     const acked = everybody.map((player) => player.acked)
     const seen = everybody.map(({ position }) => position.seq)
-    await until('it has lasted', async () => performance.now() - began >= at_least_ms)
+    await until('it has lasted', async () => performance.now() - began >= atLeastMs)
     expect(everybody.map((player) => player.acked)).toEqual(acked)
     expect(everybody.map(({ position }) => position.seq)).toEqual(seen)
     await back()
@@ -64,7 +64,7 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
     await until('everybody plays on', async () =>
       everybody.every((player, i) => player.acked > acked[i]! + 5),
     )
-    const thaw_ms = Math.round(performance.now() - returned)
+    const thawMs = Math.round(performance.now() - returned)
     for (const node of nodes) await until('it is ready', async () => (await status(node, '/readyz')) === 200)
     expect(everybody.map(({ client }) => client.stats.reconnects)).toEqual(reconnects)
     const after = await owners(cluster, login)
@@ -76,8 +76,8 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
       everybody.every(({ client }, i) => client.stats.reconnects > reconnects[i]!),
     )
     await Promise.all(stops.map((stop) => stop()))
-    for (const [i, room_id] of ROOMS.entries()) await expectIntact(cluster, room_id, players[i]!)
-    return { before, after, thaw_ms }
+    for (const [i, roomId] of ROOMS.entries()) await expectIntact(cluster, roomId, players[i]!)
+    return { before, after, thaw_ms: thawMs }
   }
 
   describe('with a Redis that keeps its data', () => {
@@ -89,14 +89,18 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
 
     it('freezes while Redis hangs for five seconds, and goes on as it was', async ({ annotate }) => {
       const { redis } = here.cluster
-      const { before, after, thaw_ms } = await through(
+      const {
+        before,
+        after,
+        thaw_ms: thawMs,
+      } = await through(
         here,
         () => redis.pause(),
         () => redis.resume(),
         OUTAGE_MS,
       )
       expect(after).toEqual(before)
-      await annotate(`thawed after ${thaw_ms} ms`)
+      await annotate(`thawed after ${thawMs} ms`)
     })
 
     /** Whoever is back first finds no lease of the others, and must not take that for their death. */
@@ -107,9 +111,13 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
       const [late] = await cluster.ownerFirst(login, ROOMS[0]!, nodes)
       const owned = await owners(cluster, login)
       const elsewhere = players.flatMap((members, i) =>
-        members.filter((player) => owned[i]!.node_id !== late!.node_id && player.door() !== late!.ws_url),
+        members.filter((player) => owned[i]!.nodeId !== late!.nodeId && player.door() !== late!.wsUrl),
       )
-      const { before, after, thaw_ms } = await through(
+      const {
+        before,
+        after,
+        thaw_ms: thawMs,
+      } = await through(
         here,
         () => cluster.redis.stop(),
         async () => {
@@ -124,7 +132,7 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
         1.2 * LEASE_MS,
       )
       expect(after).toEqual(before)
-      await annotate(`thawed after ${thaw_ms} ms`)
+      await annotate(`thawed after ${thawMs} ms`)
     })
   })
 
@@ -133,14 +141,18 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
     const here = await playing({ redis: 'memory' })
     try {
       const { redis } = here.cluster
-      const { before, after, thaw_ms } = await through(
+      const {
+        before,
+        after,
+        thaw_ms: thawMs,
+      } = await through(
         here,
         () => redis.stop(),
         () => redis.start(),
       )
-      expect(after.map(({ node_id }) => node_id)).toEqual(before.map(({ node_id }) => node_id))
+      expect(after.map(({ nodeId }) => nodeId)).toEqual(before.map(({ nodeId }) => nodeId))
       for (const [i, { epoch }] of after.entries()) expect(epoch).toBeGreaterThan(before[i]!.epoch)
-      await annotate(`thawed after ${thaw_ms} ms`)
+      await annotate(`thawed after ${thawMs} ms`)
     } finally {
       await here.cluster.close()
     }
@@ -148,23 +160,23 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
 
   /** Nobody writes to such a room, and no lease has run out: only the return of the store tells that its record may be gone. */
   it('keeps a room in which nothing happens when Redis comes back empty at once', async () => {
-    const room_id = 'ledger-journal:quiet'
-    const cluster = await TestCluster.start({ redis: 'memory', control: 'apart', lease_ms: 4000 })
+    const roomId = 'ledger-journal:quiet'
+    const cluster = await TestCluster.start({ redis: 'memory', control: 'apart', leaseMs: 4000 })
     try {
       const nodes = await cluster.local(2)
       const login = await cluster.login()
-      const [first] = await cluster.playersAt(login, room_id, nodes)
+      const [first] = await cluster.playersAt(login, roomId, nodes)
       await first!.add()
-      const before = await cluster.owner(login, room_id)
+      const before = await cluster.owner(login, roomId)
       await cluster.redis.stop()
       await cluster.redis.start()
       await until('the room is recorded again', async () => {
-        const found = await cluster.inspect(login, room_id)
-        return found?.owner === before.node_id && found.version > 0
+        const found = await cluster.inspect(login, roomId)
+        return found?.owner === before.nodeId && found.version > 0
       })
-      const late = await cluster.player(login, room_id, nodes[1]!)
+      const late = await cluster.player(login, roomId, nodes[1]!)
       expect(late.room.state.total).toBe(1)
-      expect((await cluster.owner(login, room_id)).node_id).toBe(before.node_id)
+      expect((await cluster.owner(login, roomId)).nodeId).toBe(before.nodeId)
     } finally {
       await cluster.close()
     }

@@ -14,7 +14,7 @@ const KEPT = ['journal', 'snapshot', 'none']
 describe('guarantee 7: deploys kick nobody', () => {
   let cluster: TestCluster
   beforeAll(async () => {
-    cluster = await TestCluster.start({ lease_ms: LEASE_MS })
+    cluster = await TestCluster.start({ leaseMs: LEASE_MS })
   })
   afterEach(() => cluster.reset())
   afterAll(() => cluster.close())
@@ -26,8 +26,8 @@ describe('guarantee 7: deploys kick nobody', () => {
     const login = await cluster.login()
     const rooms = KEPT.map((kept) => `ledger-${kept}:deployed`)
     const players: Player[][] = []
-    for (const [i, room_id] of rooms.entries())
-      players.push(await cluster.playersAt(login, room_id, [...nodes.slice(i), ...nodes.slice(0, i)]))
+    for (const [i, roomId] of rooms.entries())
+      players.push(await cluster.playersAt(login, roomId, [...nodes.slice(i), ...nodes.slice(0, i)]))
     const everybody = players.flat()
     const ids = everybody.map(({ id }) => id)
     const stops = everybody.map((player) => player.play(50))
@@ -43,12 +43,12 @@ describe('guarantee 7: deploys kick nobody', () => {
       await until('everybody plays on', async () =>
         everybody.every((player, i) => player.acked > acked[i]! + 10),
       )
-      pauses.push(...everybody.map(({ longest_wait_ms }) => Math.round(longest_wait_ms)))
+      pauses.push(...everybody.map(({ longestWaitMs }) => Math.round(longestWaitMs)))
       expect(next!.open).toBe(true)
     }
     await Promise.all(stops.map((stop) => stop()))
 
-    for (const [i, room_id] of rooms.entries()) await expectIntact(cluster, room_id, players[i]!)
+    for (const [i, roomId] of rooms.entries()) await expectIntact(cluster, roomId, players[i]!)
     expect(everybody.map(({ id }) => id)).toEqual(ids)
     pauses.sort((a, b) => a - b)
     await annotate(`pauses of players at a drain, in ms: ${pauses.join(', ')}`)
@@ -64,18 +64,18 @@ describe('guarantee 7: deploys kick nobody', () => {
     const [node] = await cluster.processes(1, { DRAIN_SECONDS: '60' })
     const login = await cluster.login()
     // One that does not hear that it should go.
-    const deaf = new WebSocket(node!.ws_url, ['roomful.v1.json'])
+    const deaf = new WebSocket(node!.wsUrl, ['roomful.v1.json'])
     const told: string[] = []
     deaf.on('message', (data) => told.push((JSON.parse(String(data)) as { t: string }).t))
     deaf.once('open', () =>
-      deaf.send(JSON.stringify({ t: 'hello', project_id: login.project_id, token: login.token })),
+      deaf.send(JSON.stringify({ t: 'hello', project_id: login.projectId, token: login.token })),
     )
     await until('it is welcome', async () => told.includes('welcome'))
 
     const ended = node!.drain()
     await until('it is told to go', async () => told.includes('draining'))
-    expect((await fetch(`${node!.admin_url}/readyz`)).status).toBe(503)
-    const late = new WebSocket(node!.ws_url, ['roomful.v1.json'])
+    expect((await fetch(`${node!.adminUrl}/readyz`)).status).toBe(503)
+    const late = new WebSocket(node!.wsUrl, ['roomful.v1.json'])
     expect(await new Promise((resolve) => late.once('close', resolve))).toBe(4100)
     const began = performance.now()
     void node!.drain()

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
 import { CLOSE } from '../../shared/protocol/close-codes.ts'
-import { TestCluster } from '../support/cluster.ts'
+import { type Login, TestCluster } from '../support/cluster.ts'
 import type { ClusterNode, LocalNode } from '../support/cluster-node.ts'
 import type { Player } from '../support/cluster-player.ts'
 import { until } from '../support/redis-admin.ts'
@@ -11,16 +11,16 @@ const ROOM = 'ledger-journal:revoked'
 
 /** What a client without an SDK is told when it says hello; its socket stays open where it is welcome. */
 interface Answer {
-  readonly welcome?: { readonly session_id: string; readonly resume_token: string }
-  readonly close_code?: number
+  readonly welcome?: { readonly sessionId: string; readonly resumeToken: string }
+  readonly closeCode?: number
   readonly socket: WebSocket
 }
 
 const hello = (node: ClusterNode, words: object): Promise<Answer> =>
   new Promise((resolve) => {
-    const socket = new WebSocket(node.ws_url, ['roomful.v1.json'])
+    const socket = new WebSocket(node.wsUrl, ['roomful.v1.json'])
     socket.once('open', () => socket.send(JSON.stringify({ t: 'hello', ...words })))
-    socket.once('close', (close_code) => resolve({ close_code, socket }))
+    socket.once('close', (closeCode) => resolve({ closeCode, socket }))
     socket.on('message', (data) => {
       const message = JSON.parse(String(data))
       if (message.t === 'welcome') resolve({ welcome: message, socket })
@@ -38,14 +38,14 @@ describe('guarantee 8: revocation bites now', () => {
 
   /** A project with two keys, and a token under each. */
   async function twoKeys() {
-    const { id: project_id = '' } = await cluster.call('POST', '/projects', { name: 'revocation' })
-    const key = async () => {
-      const { id: key_id } = await cluster.call('POST', `/projects/${project_id}/keys`, {})
-      const { token = '' } = await cluster.call('POST', '/tokens', { project_id, key_id })
+    const { id: projectId = '' } = await cluster.call('POST', '/projects', { name: 'revocation' })
+    const key = async (): Promise<Login & { revoke: () => Promise<unknown> }> => {
+      const { id: keyId } = await cluster.call('POST', `/projects/${projectId}/keys`, {})
+      const { token = '' } = await cluster.call('POST', '/tokens', { project_id: projectId, key_id: keyId })
       return {
-        project_id,
+        projectId,
         token,
-        revoke: () => cluster.call('POST', `/projects/${project_id}/keys/${key_id}/revoke`),
+        revoke: () => cluster.call('POST', `/projects/${projectId}/keys/${keyId}/revoke`),
       }
     }
     return { bad: await key(), good: await key() }
@@ -71,14 +71,14 @@ describe('guarantee 8: revocation bites now', () => {
     const began = performance.now()
     await bad.revoke()
     await until('all are closed', () => closedAsRevoked(revoked), 5000)
-    const took_ms = performance.now() - began
-    await annotate(`closed at three nodes after ${Math.round(took_ms)} ms`)
-    expect(took_ms).toBeLessThan(WITHIN_MS)
+    const tookMs = performance.now() - began
+    await annotate(`closed at three nodes after ${Math.round(tookMs)} ms`)
+    expect(tookMs).toBeLessThan(WITHIN_MS)
     await Promise.all(others.map((player) => player.add()))
     await until('the room is theirs alone', async () => others.every(({ room }) => room.members.length === 3))
     for (const node of nodes) {
-      const { close_code } = await hello(node, { project_id: bad.project_id, token: bad.token })
-      expect(close_code).toBe(CLOSE.key_revoked.code)
+      const { closeCode } = await hello(node, { project_id: bad.projectId, token: bad.token })
+      expect(closeCode).toBe(CLOSE.key_revoked.code)
     }
   })
 
@@ -94,24 +94,24 @@ describe('guarantee 8: revocation bites now', () => {
       await bad.revoke()
       const elsewhere = running ?? (await cluster.local(1))[0]!
       const answers = await Promise.all(
-        away.map(({ resume }) => hello(elsewhere, { project_id: bad.project_id, resume })),
+        away.map(({ resume }) => hello(elsewhere, { project_id: bad.projectId, resume })),
       )
-      expect([CLOSE.key_revoked.code, CLOSE.resume_failed.code]).toContain(answers[0]!.close_code)
-      expect(answers[1]!.close_code).toBe(CLOSE.key_revoked.code)
+      expect([CLOSE.key_revoked.code, CLOSE.resume_failed.code]).toContain(answers[0]!.closeCode)
+      expect(answers[1]!.closeCode).toBe(CLOSE.key_revoked.code)
     }
   })
 
   /** A session of a client without an SDK, in a room, and what it takes to resume it. */
-  async function sessionAt(node: ClusterNode, { project_id, token }: { project_id: string; token: string }) {
-    const { welcome, socket } = await hello(node, { project_id, token })
+  async function sessionAt(node: ClusterNode, { projectId, token }: { projectId: string; token: string }) {
+    const { welcome, socket } = await hello(node, { project_id: projectId, token })
     const joined = new Promise<void>((resolve) => {
       socket.on('message', (data) => JSON.parse(String(data)).t === 'joined' && resolve())
     })
-    const [room_type, key] = ROOM.split(':')
-    socket.send(JSON.stringify({ t: 'join', ref: 1, room_type, options: { key } }))
+    const [roomType, key] = ROOM.split(':')
+    socket.send(JSON.stringify({ t: 'join', ref: 1, room_type: roomType, options: { key } }))
     await joined
-    const { session_id, resume_token } = welcome!
-    return { socket, resume: { session_id, resume_token, rooms: [] } }
+    const { sessionId, resumeToken } = welcome!
+    return { socket, resume: { session_id: sessionId, resume_token: resumeToken, rooms: [] } }
   }
 
   /** News over pub/sub is at most once: a node whose connection was broken at that moment has to ask. */

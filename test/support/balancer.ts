@@ -21,9 +21,9 @@ export type BalancerKind = (typeof BALANCERS)[number]
 
 /** A load balancer that runs the configuration of this repository, at other addresses. */
 export interface Balancer {
-  readonly ws_url: string
-  readonly control_url: string
-  readonly operations_url: string
+  readonly wsUrl: string
+  readonly controlUrl: string
+  readonly operationsUrl: string
   /** Its processes, those that it has started included. */
   pids(): Promise<number[]>
   /** Everything it has said. */
@@ -89,9 +89,9 @@ export async function startBalancer(
   const balancers = Array.from({ length: processes }, () => launch(program, WORDS[kind](file, folder)))
   const { tls } = places
   const urls = {
-    ws_url: tls ? `wss://${tls.websocket}` : `ws://${places.websocket}`,
-    control_url: tls ? `https://${tls.control}` : `http://${places.control}`,
-    operations_url: `http://${places.operations}`,
+    wsUrl: tls ? `wss://${tls.websocket}` : `ws://${places.websocket}`,
+    controlUrl: tls ? `https://${tls.control}` : `http://${places.control}`,
+    operationsUrl: `http://${places.operations}`,
   }
   const output = (): string => balancers.map((balancer) => balancer.output()).join('')
   const close = async (): Promise<void> => {
@@ -101,7 +101,7 @@ export async function startBalancer(
   const look = fetchTrusting(certificate?.cert)
   const ready = until(`${kind} lets requests through`, async () => {
     if (balancers.some(({ child }) => child.exitCode !== null)) throw new Error(output())
-    return (await look(`${urls.control_url}/readyz`)).ok
+    return (await look(`${urls.controlUrl}/readyz`)).ok
   })
   await ready.catch(async (error: unknown) => {
     await close()

@@ -11,19 +11,19 @@ import { FaultyLink } from './faulty-link.ts'
 
 /** Where a node finds the rest of its cluster. */
 export interface NodePlace {
-  readonly node_id: string
-  readonly redis_url: string
-  readonly key_prefix: string
-  readonly control_url: string
-  readonly internal_token: string
-  readonly lease_ms: number
+  readonly nodeId: string
+  readonly redisUrl: string
+  readonly keyPrefix: string
+  readonly controlUrl: string
+  readonly internalToken: string
+  readonly leaseMs: number
 }
 
 /** Any node of a test's cluster. */
 export interface ClusterNode {
-  readonly node_id: string
-  readonly ws_url: string
-  readonly admin_url: string
+  readonly nodeId: string
+  readonly wsUrl: string
+  readonly adminUrl: string
   /** Whether new connections should go there. */
   readonly open: boolean
   /** Ends it, whatever state it is in. */
@@ -63,26 +63,26 @@ export async function startLocalNode(
   rooms: NodeOptions['rooms'],
   options: Partial<NodeOptions> = {},
 ): Promise<LocalNode> {
-  const { node_id, redis_url, key_prefix, control_url, internal_token, lease_ms } = place
+  const { nodeId, redisUrl, keyPrefix, controlUrl, internalToken, leaseMs } = place
   const parts = {
     clock: options.clock ?? systemClock,
     random: systemRandom,
-    log: pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' }).child({ node_id }),
+    log: pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' }).child({ node_id: nodeId }),
   }
-  const link = await FaultyLink.open(redis_url)
-  const store = await openStore({ redis_url: link.url, key_prefix, ...parts })
+  const link = await FaultyLink.open(redisUrl)
+  const store = await openStore({ redisUrl: link.url, keyPrefix, ...parts })
   const running = await startNode({
-    node_id,
-    ws_port: 0,
-    admin_port: 0,
-    drain_seconds: 0.5,
-    node_lease_ms: lease_ms,
+    nodeId,
+    wsPort: 0,
+    adminPort: 0,
+    drainSeconds: 0.5,
+    nodeLeaseMs: leaseMs,
     ...parts,
     ...options,
     rooms,
     store,
-    control_url,
-    internal_token,
+    controlUrl,
+    internalToken,
   })
   let open = true
   const drain = (): Promise<void> => {
@@ -90,9 +90,9 @@ export async function startLocalNode(
     return running.close()
   }
   return {
-    node_id,
-    ws_url: running.ws_url,
-    admin_url: running.admin_url,
+    nodeId,
+    wsUrl: running.wsUrl,
+    adminUrl: running.adminUrl,
     get open() {
       return open
     },
@@ -115,16 +115,16 @@ export async function startNodeProcess(
   children: Children,
   env: Readonly<Record<string, string>> = {},
 ): Promise<NodeProcess> {
-  const child = children.addRoomful(place.node_id, ['--import', 'tsx', PROGRAM, 'dataplane'], {
+  const child = children.addRoomful(place.nodeId, ['--import', 'tsx', PROGRAM, 'dataplane'], {
     PATH: process.env.PATH,
     HOME: process.env.HOME,
     TMPDIR: process.env.TMPDIR,
-    REDIS_URL: place.redis_url,
-    KEY_PREFIX: place.key_prefix,
-    CONTROL_URL: place.control_url,
-    INTERNAL_TOKEN: place.internal_token,
-    NODE_ID: place.node_id,
-    NODE_LEASE_MS: String(place.lease_ms),
+    REDIS_URL: place.redisUrl,
+    KEY_PREFIX: place.keyPrefix,
+    CONTROL_URL: place.controlUrl,
+    INTERNAL_TOKEN: place.internalToken,
+    NODE_ID: place.nodeId,
+    NODE_LEASE_MS: String(place.leaseMs),
     WS_PORT: '0',
     ADMIN_PORT: '0',
     DRAIN_SECONDS: '1',
@@ -133,17 +133,17 @@ export async function startNodeProcess(
     ...env,
   })
   await child.start()
-  const { ws_url = '', admin_url = '' } = child.said?.groups ?? {}
-  return nodeProcess(child, { ws_url, admin_url })
+  const { ws_url: wsUrl = '', admin_url: adminUrl = '' } = child.said?.groups ?? {}
+  return nodeProcess(child, { wsUrl, adminUrl })
 }
 
 /** A node that runs. */
 export function nodeProcess(
   child: Child,
-  places: { readonly ws_url: string; readonly admin_url: string },
+  places: { readonly wsUrl: string; readonly adminUrl: string },
 ): NodeProcess {
   return {
-    node_id: child.name,
+    nodeId: child.name,
     ...places,
     get open() {
       return child.state === 'ready'
@@ -151,7 +151,7 @@ export function nodeProcess(
     get ended() {
       return child.ended.then(({ code }) => code)
     },
-    output: () => readFileSync(child.log_file, 'utf8'),
+    output: () => readFileSync(child.logFile, 'utf8'),
     kill: () => void child.kill(),
     stop: () => child.pause(),
     cont: () => child.resume(),

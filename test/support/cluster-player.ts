@@ -8,9 +8,9 @@ type LedgerRoom = ReturnType<typeof ledgerRoom>
 
 /** How a player comes to its room. */
 export interface PlayerOptions {
-  readonly project_id: string
+  readonly projectId: string
   readonly token: string
-  readonly room_type: string
+  readonly roomType: string
   readonly key: string
   /** Where connections may go, asked anew for each. */
   readonly doors: () => readonly string[]
@@ -44,7 +44,7 @@ export class Player {
   readonly door: () => string | undefined
   #sent = 0
   #acked = 0
-  #longest_wait_ms = 0
+  #longestWaitMs = 0
   readonly #open = new Set<Promise<void>>()
 
   private constructor(
@@ -67,20 +67,20 @@ export class Player {
   }
 
   static async join(options: PlayerOptions): Promise<Player> {
-    const { project_id, token, room_type, key, doors, tamper, ca } = options
+    const { projectId, token, roomType, key, doors, tamper, ca } = options
     const heard: Heard[] = []
     const told = (message: DecodedMessage): void => {
       if (STREAM.includes(message.t)) heard.push(message as unknown as Heard)
     }
     const network = doorsSocket({ doors, told, ...(tamper && { tamper }), ...(ca && { ca }) })
     const client = await connect('ws://nowhere.invalid', {
-      projectId: project_id,
+      projectId,
       token,
       WebSocket: network.WebSocket,
       onError: (error) => player?.errors.push(error),
       ...options.connect,
     })
-    const room = await client.join<LedgerRoom>(room_type as 'ledger-journal', { key })
+    const room = await client.join<LedgerRoom>(roomType as 'ledger-journal', { key })
     const player: Player | undefined = new Player(client, room, heard, network)
     return player
   }
@@ -99,8 +99,8 @@ export class Player {
   }
 
   /** The longest that an ack took, in milliseconds: the pause that this player noticed. */
-  get longest_wait_ms(): number {
-    return this.#longest_wait_ms
+  get longestWaitMs(): number {
+    return this.#longestWaitMs
   }
 
   /** The last frame of the stream: where this player's copy of the room stands. */
@@ -122,7 +122,7 @@ export class Player {
     const sending = this.room.send('add', { n }).then(
       () => {
         this.#acked += 1
-        this.#longest_wait_ms = Math.max(this.#longest_wait_ms, performance.now() - began)
+        this.#longestWaitMs = Math.max(this.#longestWaitMs, performance.now() - began)
       },
       (error: unknown) => {
         this.errors.push(error)
@@ -137,14 +137,14 @@ export class Player {
 
   /** Forgets how long acks took until now. */
   resetWait(): void {
-    this.#longest_wait_ms = 0
+    this.#longestWaitMs = 0
   }
 
   /** Adds a number every `every_ms`; the returned function stops that, and resolves when all is acked. */
-  play(every_ms: number): () => Promise<void> {
+  play(everyMs: number): () => Promise<void> {
     const timer = setInterval(() => {
       if (this.room.status === 'joined') this.add().catch(() => {})
-    }, every_ms)
+    }, everyMs)
     return async () => {
       clearInterval(timer)
       await this.settled()

@@ -17,7 +17,7 @@ export interface Ledger {
   total: number
   /** Entries that did not follow the one before them: applied twice, lost, or out of order. */
   disorder: number
-  accounts: { [member_id: string]: Account }
+  accounts: { [memberId: string]: Account }
 }
 
 /** A room in which each member adds 1, 2, 3, …: what was applied twice, never, or in another order shows in its state for ever. */
@@ -28,14 +28,14 @@ export const ledgerRoom = (kept: Kept) =>
     events: { added: v.object({ by: v.string(), n: v.number() }) },
     sync: { rate: 0 },
     durability: kept,
-    idle_seconds: 600,
+    idleSeconds: 600,
     create: (): Ledger => ({ total: 0, disorder: 0, accounts: {} }),
 
-    on_join(state, member) {
+    onJoin(state, member) {
       state.accounts[member.member_id] ??= { count: 0, last: 0 }
     },
 
-    on_message(state, { data, member }, ctx) {
+    onMessage(state, { data, member }, ctx) {
       const account = state.accounts[member.member_id]
       if (!account) throw new Error('no account of this member')
       if (data.n !== account.last + 1) state.disorder += 1

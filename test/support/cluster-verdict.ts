@@ -5,14 +5,10 @@ import type { Heard, Player } from './cluster-player.ts'
 import { until } from './redis-admin.ts'
 
 /** Resolves when all players have the flush that their room's owner delivered last; gives that one. */
-export async function agreed(
-  cluster: Pick<TestCluster, 'room'>,
-  room_id: string,
-  players: readonly Player[],
-) {
+export async function agreed(cluster: Pick<TestCluster, 'room'>, roomId: string, players: readonly Player[]) {
   let room: Awaited<ReturnType<TestCluster['room']>>
-  await until(`all members of ${room_id} are at one seq`, async () => {
-    room = await cluster.room(room_id)
+  await until(`all members of ${roomId} are at one seq`, async () => {
+    room = await cluster.room(roomId)
     return players.every(({ position }) => position.seq === room?.seq)
   })
   return room!
@@ -24,10 +20,10 @@ export async function agreed(
  */
 export async function expectIntact(
   cluster: Pick<TestCluster, 'room'>,
-  room_id: string,
+  roomId: string,
   players: readonly Player[],
 ): Promise<void> {
-  const owner = await agreed(cluster, room_id, players)
+  const owner = await agreed(cluster, roomId, players)
   const state = owner.state as unknown as Player['room']['state']
   expect(state.disorder, 'entries out of order').toBe(0)
   for (const player of players) {

@@ -37,12 +37,12 @@ export interface ClusterOptions {
   /** `together` (default): control's data is in the same Redis. `apart`: it survives whatever happens to that. */
   readonly control?: 'together' | 'apart'
   /** Of every node, in milliseconds; default 1000. */
-  readonly lease_ms?: number
+  readonly leaseMs?: number
 }
 
 /** A project with a token for its players. */
 export interface Login {
-  readonly project_id: string
+  readonly projectId: string
   readonly token: string
 }
 
@@ -56,8 +56,8 @@ export class TestCluster {
   /** A connection of the test's own to the cluster's Redis, past every fault. */
   readonly store: Store
   readonly #redis: RedisServer | undefined
-  readonly #place: Omit<NodePlace, 'node_id'>
-  readonly #control_store: Store
+  readonly #place: Omit<NodePlace, 'nodeId'>
+  readonly #controlStore: Store
   readonly #nodes: ClusterNode[] = []
   readonly #players: Player[] = []
   #started = 0
@@ -66,7 +66,7 @@ export class TestCluster {
 
   private constructor(
     redis: RedisServer | undefined,
-    place: Omit<NodePlace, 'node_id'>,
+    place: Omit<NodePlace, 'nodeId'>,
     control: RunningControl,
     stores: { readonly own: Store; readonly control: Store },
   ) {
@@ -74,46 +74,46 @@ export class TestCluster {
     this.#place = place
     this.control = control
     this.store = stores.own
-    this.#control_store = stores.control
+    this.#controlStore = stores.control
   }
 
   /** Starts Redis and control; nodes are started one by one. */
   static async start(options: ClusterOptions = {}): Promise<TestCluster> {
     const redis = await startRedisFor(options)
     const given = typeof options.redis === 'object' ? options.redis.url : undefined
-    const redis_url = given ?? redis?.url ?? inject('redisUrl')
-    const key_prefix = `test-${randomToken(systemRandom, 12)}:`
+    const redisUrl = given ?? redis?.url ?? inject('redisUrl')
+    const keyPrefix = `test-${randomToken(systemRandom, 12)}:`
     const parts = { clock: systemClock, random: systemRandom, log: pino({ level: 'silent' }) }
-    const own = await openStore({ redis_url, key_prefix, ...parts })
-    const control_store = await openStore(
-      options.control === 'apart' ? parts : { redis_url, key_prefix, ...parts },
+    const own = await openStore({ redisUrl, keyPrefix, ...parts })
+    const controlStore = await openStore(
+      options.control === 'apart' ? parts : { redisUrl, keyPrefix, ...parts },
     )
     const control = await startControl({
       config: {
-        control_port: 0,
-        internal_token: INTERNAL_TOKEN,
+        controlPort: 0,
+        internalToken: INTERNAL_TOKEN,
       },
-      store: control_store,
+      store: controlStore,
       ...parts,
     })
     const place = {
-      redis_url,
-      key_prefix,
-      control_url: control.url,
-      internal_token: INTERNAL_TOKEN,
-      lease_ms: options.lease_ms ?? 1000,
+      redisUrl,
+      keyPrefix,
+      controlUrl: control.url,
+      internalToken: INTERNAL_TOKEN,
+      leaseMs: options.leaseMs ?? 1000,
     }
-    return new TestCluster(redis, place, control, { own, control: control_store })
+    return new TestCluster(redis, place, control, { own, control: controlStore })
   }
 
   /** Where the cluster's Redis is. */
-  get redis_url(): string {
-    return this.#place.redis_url
+  get redisUrl(): string {
+    return this.#place.redisUrl
   }
 
   /** What opens the admin calls of every node. */
-  get internal_token(): string {
-    return this.#place.internal_token
+  get internalToken(): string {
+    return this.#place.internalToken
   }
 
   /** The Redis of this cluster alone. */
@@ -153,79 +153,79 @@ export class TestCluster {
 
   /** A project of its own with a token for players. */
   async login(): Promise<Login> {
-    const { id: project_id } = await this.call('POST', '/projects', { name: 'cluster test' })
-    const { token } = await this.call('POST', '/tokens', { project_id, ttl_seconds: 3600 })
-    return { project_id: project_id!, token: token! }
+    const { id: projectId } = await this.call('POST', '/projects', { name: 'cluster test' })
+    const { token } = await this.call('POST', '/tokens', { project_id: projectId, ttl_seconds: 3600 })
+    return { projectId: projectId!, token: token! }
   }
 
   /** Where clients may connect at this moment, in the order in which the nodes were started. */
-  readonly doors = (): string[] => this.#nodes.filter(({ open }) => open).map(({ ws_url }) => ws_url)
+  readonly doors = (): string[] => this.#nodes.filter(({ open }) => open).map(({ wsUrl }) => wsUrl)
 
   /** One player in `type:key` at each of some nodes; the first makes the room, if there is none. */
-  async playersAt(login: Login, room_id: string, nodes: readonly ClusterNode[]): Promise<Player[]> {
+  async playersAt(login: Login, roomId: string, nodes: readonly ClusterNode[]): Promise<Player[]> {
     const players: Player[] = []
-    for (const node of nodes) players.push(await this.player(login, room_id, node))
+    for (const node of nodes) players.push(await this.player(login, roomId, node))
     return players
   }
 
   /** A player in `type:key`, connected to `at` first, and after a loss to whichever open node comes next. */
   async player(
-    { project_id, token }: Login,
-    room_id: string,
+    { projectId, token }: Login,
+    roomId: string,
     at?: ClusterNode,
     options: Pick<PlayerOptions, 'tamper' | 'connect'> = {},
   ): Promise<Player> {
-    const [room_type = '', key = ''] = room_id.split(':')
-    let first = at?.ws_url
+    const [roomType = '', key = ''] = roomId.split(':')
+    let first = at?.wsUrl
     const doors = (): readonly string[] => {
       const all = first === undefined ? this.doors() : [first]
       first = undefined
       return all
     }
-    const player = await Player.join({ project_id, token, room_type, key, doors, ...options })
+    const player = await Player.join({ projectId, token, roomType, key, doors, ...options })
     this.#players.push(player)
     return player
   }
 
   /** What is recorded of a room's owner. */
-  async inspect({ project_id }: Login, room_id: string): Promise<RoomOwner | undefined> {
-    const found = await this.store.rooms.inspect(`${project_id}/${room_id}`)
+  async inspect({ projectId }: Login, roomId: string): Promise<RoomOwner | undefined> {
+    const found = await this.store.rooms.inspect(`${projectId}/${roomId}`)
     return found && { ...found, owner: found.owner && nodeName(found.owner) }
   }
 
   /** The id of the node that is recorded as a room's owner, and the epoch. */
-  async owner(login: Login, room_id: string): Promise<{ node_id: string; epoch: number }> {
-    const found = await this.inspect(login, room_id)
-    if (!found?.owner) throw new Error(`${room_id} has no owner`)
-    return { node_id: found.owner, epoch: found.epoch }
+  async owner(login: Login, roomId: string): Promise<{ nodeId: string; epoch: number }> {
+    const found = await this.inspect(login, roomId)
+    if (!found?.owner) throw new Error(`${roomId} has no owner`)
+    return { nodeId: found.owner, epoch: found.epoch }
   }
 
   /** Some nodes, with the owner of a room before the others. */
-  async ownerFirst<N extends ClusterNode>(login: Login, room_id: string, nodes: readonly N[]): Promise<N[]> {
-    const { node_id } = await this.owner(login, room_id)
-    const owner = nodes.find((node) => node.node_id === node_id)
-    if (!owner) throw new Error(`${node_id}, which owns ${room_id}, is none of these nodes`)
+  async ownerFirst<N extends ClusterNode>(login: Login, roomId: string, nodes: readonly N[]): Promise<N[]> {
+    const { nodeId } = await this.owner(login, roomId)
+    const owner = nodes.find((node) => node.nodeId === nodeId)
+    if (!owner) throw new Error(`${nodeId}, which owns ${roomId}, is none of these nodes`)
     return [owner, ...nodes.filter((node) => node !== owner)]
   }
 
   /** Resolves when a room has an owner that `holds` says yes to. */
-  async ownedBy(login: Login, room_id: string, holds: (node_id: string) => boolean): Promise<string> {
-    let node_id = ''
-    await until(`${room_id} has another owner`, async () => {
-      node_id = (await this.owner(login, room_id)).node_id
-      return holds(node_id)
+  async ownedBy(login: Login, roomId: string, holds: (nodeId: string) => boolean): Promise<string> {
+    let nodeId = ''
+    await until(`${roomId} has another owner`, async () => {
+      nodeId = (await this.owner(login, roomId)).nodeId
+      return holds(nodeId)
     })
-    return node_id
+    return nodeId
   }
 
   /** Resolves when a snapshot room has been saved as it is now. */
-  async saved({ project_id }: Login, room_id: string): Promise<void> {
-    const { key_prefix } = this.#place
-    const key = `${key_prefix}{room:${project_id}/${room_id}}:snapshot`
-    await asAdmin(this.redis_url, (redis) =>
-      until(`${room_id} is saved`, async () => {
+  async saved({ projectId }: Login, roomId: string): Promise<void> {
+    const { keyPrefix } = this.#place
+    const key = `${keyPrefix}{room:${projectId}/${roomId}}:snapshot`
+    await asAdmin(this.redisUrl, (redis) =>
+      until(`${roomId} is saved`, async () => {
         const snapshot = await redis.getBuffer(key)
-        const room = await this.room(room_id)
+        const room = await this.room(roomId)
         return snapshot !== null && new JournalFormat().readSnapshot(snapshot).seq === room?.seq
       }),
     )
@@ -233,24 +233,24 @@ export class TestCluster {
 
   /** What a node says of its rooms and sessions. */
   async runtime({
-    admin_url,
+    adminUrl,
   }: ClusterNode): Promise<{ rooms: RoomDescription[]; sessions: SessionDescription[] }> {
-    const response = await fetch(`${admin_url}/admin/runtime?include_state=1`, {
+    const response = await fetch(`${adminUrl}/admin/runtime?include_state=1`, {
       headers: { 'x-service-internal-token': INTERNAL_TOKEN },
     })
     return (await response.json()) as { rooms: RoomDescription[]; sessions: SessionDescription[] }
   }
 
   /** The room as its owner describes it; undefined: no open node runs it. */
-  async room(room_id: string): Promise<RoomDescription | undefined> {
+  async room(roomId: string): Promise<RoomDescription | undefined> {
     const open = this.#nodes.filter((node) => node.open)
     const found = await Promise.all(open.map((node) => this.runtime(node)))
-    return found.flatMap(({ rooms }) => rooms).find((room) => room.room_id === room_id)
+    return found.flatMap(({ rooms }) => rooms).find((room) => room.room_id === roomId)
   }
 
   /** The sum of a metric over all series of a node that have the labels of `series`, such as `name{label="x"}`; 0: none yet. */
-  async metric({ admin_url }: ClusterNode, series: string): Promise<number> {
-    const text = await (await fetch(`${admin_url}/metrics`)).text()
+  async metric({ adminUrl }: ClusterNode, series: string): Promise<number> {
+    const text = await (await fetch(`${adminUrl}/metrics`)).text()
     const [name, labels = ''] = series.replace(/}$/, '').split('{')
     return text
       .split('\n')
@@ -260,19 +260,19 @@ export class TestCluster {
   }
 
   /** What `POST /admin/drain` of a node answers. */
-  async drainOverHttp({ admin_url }: ClusterNode): Promise<number> {
+  async drainOverHttp({ adminUrl }: ClusterNode): Promise<number> {
     const headers = { 'x-service-internal-token': INTERNAL_TOKEN }
-    return (await fetch(`${admin_url}/admin/drain`, { method: 'POST', headers })).status
+    return (await fetch(`${adminUrl}/admin/drain`, { method: 'POST', headers })).status
   }
 
   /** Everything that is kept of a journal room, read as its next owner would. For rooms whose nodes have ended. */
-  async kept({ project_id }: Login, room_id: string): Promise<RoomSnapshot> {
-    const name = `${project_id}/${room_id}`
+  async kept({ projectId }: Login, roomId: string): Promise<RoomSnapshot> {
+    const name = `${projectId}/${roomId}`
     const { rooms } = this.store
     const epoch = (await rooms.inspect(name))?.epoch ?? 0
     const claim = await rooms.claim(name, 'node-of-the-test', epoch, 60_000)
     const found = claim && restore(claim, new JournalFormat())
-    if (!found) throw new Error(`nothing is kept of ${room_id}`)
+    if (!found) throw new Error(`nothing is kept of ${roomId}`)
     return found
   }
 
@@ -287,14 +287,14 @@ export class TestCluster {
     await this.#children?.close()
     if (this.#children) await rm(this.#children.folder, { recursive: true, force: true })
     await this.control.close()
-    await this.#control_store.close()
+    await this.#controlStore.close()
     await this.store.close()
     await this.#redis?.close()
   }
 
   #nextPlace(): NodePlace {
     this.#started += 1
-    return { ...this.#place, node_id: `node-${this.#started}` }
+    return { ...this.#place, nodeId: `node-${this.#started}` }
   }
 
   #add<N extends ClusterNode>(nodes: N[]): N[] {

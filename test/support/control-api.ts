@@ -11,10 +11,10 @@ const log = pino({ level: 'silent' })
 export const OPERATOR = 'operator-token-of-the-tests'
 export const INTERNAL = 'internal-token-of-the-tests'
 export const config: ControlOptions = {
-  control_port: 0,
-  control_api_tokens: ['another-operator-token', OPERATOR],
-  keyring_secret: 'a keyring secret for the tests only',
-  internal_token: INTERNAL,
+  controlPort: 0,
+  controlApiTokens: ['another-operator-token', OPERATOR],
+  keyringSecret: 'a keyring secret for the tests only',
+  internalToken: INTERNAL,
 }
 
 /** What the API answered. */
@@ -105,13 +105,16 @@ export class ControlUnderTest {
     return (await this.call('POST /projects', { body: { name } })).body.id
   }
 
-  async newKey(project_id: string, body: object = {}): Promise<{ id: string; secret: string }> {
-    return (await this.call(`POST /projects/${project_id}/keys`, { body })).body
+  async newKey(projectId: string, body: object = {}): Promise<{ id: string; secret: string }> {
+    return (await this.call(`POST /projects/${projectId}/keys`, { body })).body
   }
 
   /** What nodes are told of a key, or of the built-in pair. */
-  async statusOf(project_id: string, key_id?: string) {
-    const query = new URLSearchParams({ project_id, ...(key_id !== undefined && { key_id }) })
+  async statusOf(projectId: string, keyId?: string) {
+    const query = new URLSearchParams({
+      project_id: projectId,
+      ...(keyId !== undefined && { key_id: keyId }),
+    })
     const headers = { 'x-service-internal-token': INTERNAL }
     return (await this.call(`GET /internal/key-status?${query}`, { as: null, headers })).body
   }

@@ -6,18 +6,17 @@ import { findProgram } from '../../deploy/local/programs.ts'
  * The path of a program the tests run: from PATH, else out of Debian's `debian_package`, which is installed where that asks nobody (as root, on
  * Debian or its kin). Throws where there is neither, saying what to install. What apt-get prints goes to stderr.
  */
-export function programOr(program: string, debian_package = program): string {
+export function programOr(program: string, debianPackage = program): string {
   const find = (): string | undefined => findProgram([program], process.env.PATH)
   const there = find()
   if (there !== undefined) return there
   if (!mayInstall())
     throw new Error(
-      `These tests need ${program}: install it (apt install ${debian_package}), so that it is in PATH.`,
+      `These tests need ${program}: install it (apt install ${debianPackage}), so that it is in PATH.`,
     )
-  installPackages([debian_package])
+  installPackages([debianPackage])
   const installed = find()
-  if (installed === undefined)
-    throw new Error(`apt-get installed ${debian_package}, but it has no ${program}`)
+  if (installed === undefined) throw new Error(`apt-get installed ${debianPackage}, but it has no ${program}`)
   return installed
 }
 

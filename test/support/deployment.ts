@@ -19,9 +19,9 @@ export interface DeploymentOptions {
   readonly controls?: number
   readonly nodes?: number
   /** More variables for every node. */
-  readonly node_env?: Readonly<Record<string, string>>
+  readonly nodeEnv?: Readonly<Record<string, string>>
   /** How many processes the balancer is. */
-  readonly balancer_processes?: number
+  readonly balancerProcesses?: number
   /** What the balancer's TLS is to be: everybody, nodes included, comes by it then. */
   readonly certificate?: Certificate
 }
@@ -41,8 +41,8 @@ const at = (port: number): string => `${HOST}:${port}`
 
 /** A deployment as it is meant to be: processes of both planes over one Redis, behind a load balancer. */
 export class Deployment {
-  readonly operator_token: string
-  readonly internal_token: string
+  readonly operatorToken: string
+  readonly internalToken: string
   readonly controls: readonly ControlProcess[]
   readonly nodes: readonly NodeProcess[]
   readonly #cluster: LocalCluster
@@ -55,26 +55,26 @@ export class Deployment {
     this.#cluster = cluster
     this.#tls = tls
     this.#options = options
-    this.operator_token = cluster.secrets.operator_token
-    this.internal_token = cluster.secrets.internal_token
+    this.operatorToken = cluster.secrets.operatorToken
+    this.internalToken = cluster.secrets.internalToken
     this.controls = cluster.ports.controls.map((port, index) => ({
       url: `http://${at(port)}`,
       kill: () => void cluster.child(`control-${index + 1}`)!.kill(),
     }))
     this.nodes = cluster.ports.nodes.map(({ websocket, admin }, index) =>
       nodeProcess(cluster.child(`node-${index + 1}`)!, {
-        ws_url: `ws://${at(websocket)}`,
-        admin_url: `http://${at(admin)}`,
+        wsUrl: `ws://${at(websocket)}`,
+        adminUrl: `http://${at(admin)}`,
       }),
     )
   }
 
   /** Resolves once everything serves. */
   static async start(options: DeploymentOptions): Promise<Deployment> {
-    const { controls = 2, nodes = 3, balancer, balancer_processes, certificate } = options
+    const { controls = 2, nodes = 3, balancer, balancerProcesses, certificate } = options
     const tls = certificate && { websocket: at(await freePort()), control: at(await freePort()) }
     const cluster = await LocalCluster.prepare({
-      options: { nodes, controls, balancer: 'outside', free_ports: true },
+      options: { nodes, controls, balancer: 'outside', freePorts: true },
       env: {
         PATH: process.env.PATH,
         HOME: process.env.HOME,
@@ -85,11 +85,11 @@ export class Deployment {
         HEARTBEAT_SECONDS: '10',
         ROOMS_DIR: ROOMS,
         LOG_LEVEL: 'warn',
-        ...(certificate && { NODE_EXTRA_CA_CERTS: certificate.cert_file }),
-        ...options.node_env,
+        ...(certificate && { NODE_EXTRA_CA_CERTS: certificate.certFile }),
+        ...options.nodeEnv,
       },
       roomful: roomfulProgram().words,
-      control_url: tls && `https://${tls.control}`,
+      controlUrl: tls && `https://${tls.control}`,
       clock: systemClock,
       random: systemRandom,
       tell: () => undefined,
@@ -98,7 +98,7 @@ export class Deployment {
     try {
       await cluster.start()
       deployment.#balancer = await startBalancer(balancer, deployment.places, {
-        ...(balancer_processes && { processes: balancer_processes }),
+        ...(balancerProcesses && { processes: balancerProcesses }),
         ...(certificate && { certificate, settings: ['tls', 'hsts'] }),
       })
       return deployment
@@ -114,8 +114,8 @@ export class Deployment {
   }
 
   /** The process ids of the nodes. */
-  get node_pids(): readonly number[] {
-    return this.nodes.map(({ node_id }) => this.#cluster.child(node_id)!.pid!)
+  get nodePids(): readonly number[] {
+    return this.nodes.map(({ nodeId }) => this.#cluster.child(nodeId)!.pid!)
   }
 
   /** Where everything is. */
@@ -125,7 +125,7 @@ export class Deployment {
       websocket: at(websocket),
       control: at(api),
       operations: at(balancer),
-      nodes: nodes.map((node) => ({ address: at(node.websocket), health_port: node.admin })),
+      nodes: nodes.map((node) => ({ address: at(node.websocket), healthPort: node.admin })),
       controls: controls.map((port) => ({ address: at(port) })),
       ...(this.#tls && { tls: this.#tls }),
     }
@@ -135,55 +135,55 @@ export class Deployment {
   call(line: string, request: Request = {}): Promise<Answer> {
     const { certificate } = this.#options
     const send = certificate ? fetchTrusting(certificate.cert) : fetch
-    return call(this.balancer.control_url, line, { as: this.operator_token, ...request }, send)
+    return call(this.balancer.controlUrl, line, { as: this.operatorToken, ...request }, send)
   }
 
   /** The same past the balancer, at one process. */
   callAt(control: ControlProcess, line: string, request: Request = {}): Promise<Answer> {
-    return call(control.url, line, { as: this.operator_token, ...request })
+    return call(control.url, line, { as: this.operatorToken, ...request })
   }
 
   /** A project of its own with a token for players. */
   async login(): Promise<Login> {
-    const project_id: string = (await this.call('POST /projects', { body: { name: 'balanced' } })).body.id
-    const { body } = await this.call('POST /tokens', { body: { project_id, ttl_seconds: 3600 } })
-    return { project_id, token: body.token }
+    const projectId: string = (await this.call('POST /projects', { body: { name: 'balanced' } })).body.id
+    const { body } = await this.call('POST /tokens', { body: { project_id: projectId, ttl_seconds: 3600 } })
+    return { projectId, token: body.token }
   }
 
   /** A player in `type:key`, through the balancer. */
-  async player(login: Login, room_id: string): Promise<Player> {
-    const [room_type = '', key = ''] = room_id.split(':')
-    const doors = () => [this.balancer.ws_url]
+  async player(login: Login, roomId: string): Promise<Player> {
+    const [roomType = '', key = ''] = roomId.split(':')
+    const doors = () => [this.balancer.wsUrl]
     const ca = this.#options.certificate?.cert
-    const player = await Player.join({ ...login, room_type, key, doors, ...(ca && { ca }) })
+    const player = await Player.join({ ...login, roomType, key, doors, ...(ca && { ca }) })
     this.#players.push(player)
     return player
   }
 
-  async players(count: number, login: Login, room_id: string): Promise<Player[]> {
+  async players(count: number, login: Login, roomId: string): Promise<Player[]> {
     const players: Player[] = []
-    for (let made = 0; made < count; made++) players.push(await this.player(login, room_id))
+    for (let made = 0; made < count; made++) players.push(await this.player(login, roomId))
     return players
   }
 
   /** Which node has the connection of a member of a room, as the room's owner sees it. */
-  async nodeOf(room_id: string, player: Player): Promise<string | undefined> {
-    const room = await this.room(room_id)
-    return room?.members.find(({ member_id }) => member_id === player.id)?.node_id
+  async nodeOf(roomId: string, player: Player): Promise<string | undefined> {
+    const room = await this.room(roomId)
+    return room?.members.find(({ member_id: memberId }) => memberId === player.id)?.node_id
   }
 
   /** The room as its owner describes it; undefined: no open node runs it. */
-  async room(room_id: string): Promise<Description['rooms'][number] | undefined> {
+  async room(roomId: string): Promise<Description['rooms'][number] | undefined> {
     const open = this.nodes.filter((node) => node.open)
     const all = await Promise.all(open.map((node) => this.runtime(node)))
-    return all.flatMap(({ rooms }) => rooms).find((room) => room.room_id === room_id)
+    return all.flatMap(({ rooms }) => rooms).find((room) => room.room_id === roomId)
   }
 
   /** What a node says of its rooms and sessions. */
-  async runtime({ admin_url }: NodeProcess): Promise<Description> {
-    const headers = { 'x-service-internal-token': this.internal_token }
+  async runtime({ adminUrl }: NodeProcess): Promise<Description> {
+    const headers = { 'x-service-internal-token': this.internalToken }
     return (await (
-      await fetch(`${admin_url}/admin/runtime?include_state=1`, { headers })
+      await fetch(`${adminUrl}/admin/runtime?include_state=1`, { headers })
     ).json()) as Description
   }
 

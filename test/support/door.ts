@@ -2,7 +2,7 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 
 /** A websocket address before a node that can be shut, as a load balancer that ends and comes back. */
 export interface Door {
-  readonly ws_url: string
+  readonly wsUrl: string
   /** Breaks every connection, and each new one at once. */
   shut(): void
   open(): void
@@ -10,10 +10,10 @@ export interface Door {
 }
 
 /** Stands, open, before the node at `ws_url`. Resolves when it listens. */
-export async function doorBefore(ws_url: string): Promise<Door> {
-  const { hostname, port } = new URL(ws_url)
+export async function doorBefore(wsUrl: string): Promise<Door> {
+  const { hostname, port } = new URL(wsUrl)
   const sockets = new Set<Socket>()
-  let is_shut = false
+  let isShut = false
   const keep = (socket: Socket, other: () => Socket): void => {
     sockets.add(socket)
     socket.on('error', () => undefined)
@@ -23,7 +23,7 @@ export async function doorBefore(ws_url: string): Promise<Door> {
     })
   }
   const server = createServer((client) => {
-    if (is_shut) {
+    if (isShut) {
       client.destroy()
       return
     }
@@ -35,14 +35,14 @@ export async function doorBefore(ws_url: string): Promise<Door> {
   })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   const shut = (): void => {
-    is_shut = true
+    isShut = true
     for (const socket of sockets) socket.destroy()
   }
   return {
-    ws_url: `ws://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    wsUrl: `ws://127.0.0.1:${(server.address() as AddressInfo).port}`,
     shut,
     open: () => {
-      is_shut = false
+      isShut = false
     },
     close: () => {
       shut()

@@ -25,8 +25,8 @@ export class FakeClock implements Clock {
     return this.#elapsed
   }
 
-  schedule(delay_ms: number, callback: () => void): () => void {
-    const timer = { due: this.#elapsed + Math.max(0, delay_ms), order: this.#order++, callback }
+  schedule(delayMs: number, callback: () => void): () => void {
+    const timer = { due: this.#elapsed + Math.max(0, delayMs), order: this.#order++, callback }
     this.#timers.add(timer)
     return () => void this.#timers.delete(timer)
   }

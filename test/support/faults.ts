@@ -6,8 +6,8 @@ import { MsgpackWriter } from '../../shared/protocol/msgpack-writer.ts'
 
 /** What becomes of one frame of `roomful.v1.msgpack` on its way: the frames that go on in its place. */
 export interface Fault {
-  readonly to_client?: (frame: Uint8Array) => readonly Uint8Array[]
-  readonly to_node?: (frame: Uint8Array) => readonly Uint8Array[]
+  readonly toClient?: (frame: Uint8Array) => readonly Uint8Array[]
+  readonly toNode?: (frame: Uint8Array) => readonly Uint8Array[]
 }
 
 /** Strikes once this many messages were sent: everybody has played for a while by then. */
@@ -38,11 +38,11 @@ function toClient(type: keyof typeof SERVER_OPCODES, strike: Strike): Fault {
   let messages = 0
   let struck = false
   return {
-    to_node: (frame) => {
+    toNode: (frame) => {
       if (isReliable(frame)) messages += 1
       return [frame]
     },
-    to_client: (frame) => {
+    toClient: (frame) => {
       // The opcode is behind the header of a short array, which is one byte.
       if (struck || messages < MESSAGES || frame[1] !== SERVER_OPCODES[type]) return [frame]
       struck = true
@@ -54,7 +54,7 @@ function toClient(type: keyof typeof SERVER_OPCODES, strike: Strike): Fault {
 /** Strikes one reliable message to the node once everybody has played for a while. */
 function toNode(strike: Strike): Fault {
   let messages = 0
-  return { to_node: (frame) => (isReliable(frame) && ++messages === MESSAGES ? strike(frame) : [frame]) }
+  return { toNode: (frame) => (isReliable(frame) && ++messages === MESSAGES ? strike(frame) : [frame]) }
 }
 
 const codec = new MsgpackCodec()

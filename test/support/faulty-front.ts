@@ -7,23 +7,23 @@ const SUBPROTOCOL = 'roomful.v1.msgpack'
 
 /** A websocket address before a node, through which its clients see it with a fault. */
 export interface FaultyFront {
-  readonly ws_url: string
+  readonly wsUrl: string
   close(): void
 }
 
 /** Stands before the node at `ws_url`: both hear each other's frames as `fault` has them. Resolves when it listens. */
-export async function faultyFront(ws_url: string, fault: Fault): Promise<FaultyFront> {
-  const { to_client = pass, to_node = pass } = fault
+export async function faultyFront(wsUrl: string, fault: Fault): Promise<FaultyFront> {
+  const { toClient = pass, toNode = pass } = fault
   const server = new WebSocketServer({
     host: '127.0.0.1',
     port: 0,
     handleProtocols: (offered) => offered.has(SUBPROTOCOL) && SUBPROTOCOL,
   })
   server.on('connection', (client) => {
-    const node = new WebSocket(ws_url, SUBPROTOCOL)
+    const node = new WebSocket(wsUrl, SUBPROTOCOL)
     const early: Uint8Array[] = []
     client.on('message', (frame: Buffer) => {
-      for (const changed of to_node(frame))
+      for (const changed of toNode(frame))
         if (node.readyState === WebSocket.OPEN) node.send(changed)
         else early.push(changed)
     })
@@ -31,7 +31,7 @@ export async function faultyFront(ws_url: string, fault: Fault): Promise<FaultyF
       for (const frame of early) node.send(frame)
     })
     node.on('message', (frame: Buffer) => {
-      for (const changed of to_client(frame)) client.send(changed)
+      for (const changed of toClient(frame)) client.send(changed)
     })
     client.on('close', () => node.terminate())
     node.on('close', (code, reason) => closeWith(client, code, reason))
@@ -40,7 +40,7 @@ export async function faultyFront(ws_url: string, fault: Fault): Promise<FaultyF
   await new Promise<void>((resolve) => server.once('listening', resolve))
   const { port } = server.address() as AddressInfo
   return {
-    ws_url: `ws://127.0.0.1:${port}`,
+    wsUrl: `ws://127.0.0.1:${port}`,
     close: () => {
       for (const client of server.clients) client.terminate()
       server.close()

@@ -5,18 +5,18 @@ export class FaultyLink {
   readonly #target: { readonly host: string; readonly port: number }
   readonly #server: Server
   readonly #pairs = new Set<Pair>()
-  #delay_ms = 0
+  #delayMs = 0
   #held = false
 
-  private constructor(target_url: string) {
-    const { hostname, port } = new URL(target_url)
+  private constructor(targetUrl: string) {
+    const { hostname, port } = new URL(targetUrl)
     this.#target = { host: hostname, port: Number(port || 6379) }
     this.#server = createServer((client) => this.#join(client))
   }
 
   /** Listens on a free port of this machine in front of the Redis at `target_url`. */
-  static async open(target_url: string): Promise<FaultyLink> {
-    const link = new FaultyLink(target_url)
+  static async open(targetUrl: string): Promise<FaultyLink> {
+    const link = new FaultyLink(targetUrl)
     await new Promise<void>((resolve, reject) => {
       link.#server.once('error', reject)
       link.#server.listen(0, '127.0.0.1', resolve)
@@ -38,7 +38,7 @@ export class FaultyLink {
 
   /** What is sent from now on arrives so much later, in both directions. */
   delay(ms: number): void {
-    this.#delay_ms = ms
+    this.#delayMs = ms
   }
 
   /** Nothing arrives any more, in either direction, and nothing breaks; what was sent arrives at the end of it, even of connections that were given up meanwhile. */
@@ -68,7 +68,7 @@ export class FaultyLink {
   #join(client: Socket): void {
     const server = connect(this.#target.port, this.#target.host)
     const pair = new Pair(client, server, {
-      delay: () => this.#delay_ms,
+      delay: () => this.#delayMs,
       held: () => this.#held,
       over: () => this.#pairs.delete(pair),
     })

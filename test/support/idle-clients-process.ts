@@ -23,28 +23,28 @@ async function connectOneByOne(): Promise<void> {
 
 /** Resolves with true once the client is welcome (and joined, where it is to be a member), with false when it is sent away before. */
 function connectOne(index: number): Promise<boolean> {
-  const { project_id, token, room_id, members, ws_url } = wish
-  const [room_type, key] = room_id.split(':')
-  let is_in = false
+  const { projectId, token, roomId, members, wsUrl } = wish
+  const [roomType, key] = roomId.split(':')
+  let isIn = false
   return new Promise((resolve) => {
     const enter = (): void => {
-      is_in = true
+      isIn = true
       report.welcome += 1
       resolve(true)
     }
-    const socket = new WebSocket(ws_url, ['roomful.v1.json'], { perMessageDeflate: false })
-    socket.once('open', () => socket.send(JSON.stringify({ t: 'hello', project_id, token })))
+    const socket = new WebSocket(wsUrl, ['roomful.v1.json'], { perMessageDeflate: false })
+    socket.once('open', () => socket.send(JSON.stringify({ t: 'hello', project_id: projectId, token })))
     socket.on('message', (data) => {
       const { t } = JSON.parse(String(data)) as { t: string }
       if (t === 'welcome' && index < members)
-        socket.send(JSON.stringify({ t: 'join', ref: 1, room_type, options: { key } }))
+        socket.send(JSON.stringify({ t: 'join', ref: 1, room_type: roomType, options: { key } }))
       else if (t === 'welcome' || t === 'joined') enter()
       else if (t === 'error') socket.close()
       if (t === 'event') report.heard += 1
     })
     socket.on('error', () => undefined)
     socket.once('close', () => {
-      if (is_in) report.lost += 1
+      if (isIn) report.lost += 1
       resolve(false)
     })
   })

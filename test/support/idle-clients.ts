@@ -4,13 +4,13 @@ import { fileURLToPath } from 'node:url'
 
 /** What one process of clients is to do. */
 export interface CrowdWish {
-  readonly ws_url: string
-  readonly project_id: string
+  readonly wsUrl: string
+  readonly projectId: string
   readonly token: string
   readonly sockets: number
   /** So many of them join this room (`type:key`), and hear its events. */
   readonly members: number
-  readonly room_id: string
+  readonly roomId: string
 }
 
 /** What became of the clients so far. */

@@ -14,9 +14,9 @@ export interface Wish {
 /** The same wish and the same randomness make the same result. */
 export function madeUpResult({ seconds, nodes, clients, but }: Wish, random: Random): RunResult {
   const ramp = Math.ceil(seconds * 0.15)
-  const disturbed_at = Math.floor(seconds * 0.55)
+  const disturbedAt = Math.floor(seconds * 0.55)
   const log = Array.from({ length: seconds }, (_, i) =>
-    second({ i, ramp, disturbed_at, seconds, nodes, clients }, random),
+    second({ i, ramp, disturbedAt, seconds, nodes, clients }, random),
   )
   const totals = log.reduce<Counts>(
     (sum, { counts }) =>
@@ -47,8 +47,8 @@ export function madeUpResult({ seconds, nodes, clients, but }: Wish, random: Ran
       seconds < 10
         ? []
         : [
-            { at: disturbed_at, text: 'node-2 was told to end' },
-            { at: disturbed_at + Math.max(2, seconds * 0.06), text: 'node-2 serves again' },
+            { at: disturbedAt, text: 'node-2 was told to end' },
+            { at: disturbedAt + Math.max(2, seconds * 0.06), text: 'node-2 serves again' },
           ],
     checks: [
       check(
@@ -78,15 +78,15 @@ export function madeUpResult({ seconds, nodes, clients, but }: Wish, random: Ran
 interface Moment extends Omit<Wish, 'but'> {
   readonly i: number
   readonly ramp: number
-  readonly disturbed_at: number
+  readonly disturbedAt: number
 }
 
 function second(moment: Moment, random: Random): Second {
-  const { i, ramp, disturbed_at, seconds, nodes, clients } = moment
+  const { i, ramp, disturbedAt, seconds, nodes, clients } = moment
   const noise = (spread: number) => 1 + spread * (random.float() - 0.5)
   const ramping = i < ramp
   const online = ramping ? Math.round((clients * (i + 1)) / ramp) : clients
-  const after = i - disturbed_at
+  const after = i - disturbedAt
   const disturbed = seconds >= 10 && after >= 0 && after < Math.max(2, seconds * 0.06)
   const sends = ramping ? 0 : Math.round(clients * 5 * noise(0.04))
   const rtt = 3.2 * noise(0.3) * (disturbed ? 1.8 : 1)
@@ -183,10 +183,10 @@ function joined(all: readonly Percentiles[]): Percentiles {
   }
 }
 
-const check = (name: string, meaning: string, looked_at: number, what: string) => ({
+const check = (name: string, meaning: string, lookedAt: number, what: string) => ({
   name,
   meaning,
   violations: 0,
-  note: `${looked_at.toLocaleString('en-US')} ${what}`,
+  note: `${lookedAt.toLocaleString('en-US')} ${what}`,
   examples: [],
 })

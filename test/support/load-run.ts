@@ -30,12 +30,12 @@ export async function startLoad(
 ): Promise<LoadRun> {
   const folder = await mkdtemp(join(tmpdir(), 'roomful-load-'))
   const program = startScript(SCRIPT, [...words, '--out', folder], env)
-  const outcome = program.ended.then(async (exit_code) => {
+  const outcome = program.ended.then(async (exitCode) => {
     const output = program.output()
     const text = await readFile(join(folder, 'report.json'), 'utf8').catch(() => undefined)
     await rm(folder, { recursive: true, force: true })
     return {
-      exit_code,
+      exit_code: exitCode,
       output,
       report: () => {
         if (text === undefined) throw new Error(`it has written no report: ${output}`)

@@ -39,11 +39,11 @@ export class RecordingTracer implements Tracer {
 
   span(name: string, start: SpanStart = {}): Span {
     const clock = this.#clock
-    const { links = [], began_at = clock.monotonic() } = start
+    const { links = [], beganAt = clock.monotonic() } = start
     const parent = start.parent?.traceparent
     const number = (this.spans.length + 1).toString(16)
-    const trace_id = parent?.split('-')[1] ?? number.padStart(32, '0')
-    const traceparent = `00-${trace_id}-${number.padStart(16, '0')}-01`
+    const traceId = parent?.split('-')[1] ?? number.padStart(32, '0')
+    const traceparent = `00-${traceId}-${number.padStart(16, '0')}-01`
     const attributes: Record<string, unknown> = { ...start.attributes }
     const recorded = { name, traceparent, parent, links, attributes, failed: undefined, took: undefined } as {
       -readonly [K in keyof RecordedSpan]: RecordedSpan[K]
@@ -63,7 +63,7 @@ export class RecordingTracer implements Tracer {
         }),
       end: () =>
         unlessEnded(() => {
-          recorded.took = clock.monotonic() - began_at
+          recorded.took = clock.monotonic() - beganAt
         }),
     }
   }

@@ -11,9 +11,9 @@ export async function asAdmin<T>(url: string, work: (redis: Redis) => Promise<T>
   }
 }
 
-/** Resolves once `holds` gives true; asks every 20 ms, also when it rejects, and rejects with `what` after `timeout_ms`. */
-export async function until(what: string, holds: () => Promise<boolean>, timeout_ms = 60_000): Promise<void> {
-  const end = performance.now() + timeout_ms
+/** Resolves once `holds` gives true; asks every 20 ms, also when it rejects, and rejects with `what` after `timeoutMs`. */
+export async function until(what: string, holds: () => Promise<boolean>, timeoutMs = 60_000): Promise<void> {
+  const end = performance.now() + timeoutMs
   let reason = ''
   while (performance.now() < end) {
     try {
@@ -23,5 +23,5 @@ export async function until(what: string, holds: () => Promise<boolean>, timeout
     }
     await new Promise((resolve) => setTimeout(resolve, 20))
   }
-  throw new Error(`${what} did not happen within ${timeout_ms} ms${reason}`)
+  throw new Error(`${what} did not happen within ${timeoutMs} ms${reason}`)
 }

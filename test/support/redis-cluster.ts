@@ -17,7 +17,7 @@ export interface RedisCluster {
   /** Kills the master of `slot`, as a crash would; a replica takes over if there is one. Resolves with the dead one. */
   kill(slot: number): Promise<RedisServer>
   /** Gives `slot`, which must hold no key, to the master that `slot_there` belongs to. */
-  move(slot: number, slot_there: number): Promise<void>
+  move(slot: number, slotThere: number): Promise<void>
   close(): Promise<void>
 }
 
@@ -32,9 +32,9 @@ export async function startRedisCluster({
   const count = masters * (1 + replicas)
   const nodes: RedisServer[] = []
   try {
-    const bus_ports = await Promise.all(Array.from({ length: count }, freePort))
-    nodes.push(...(await Promise.all(bus_ports.map(startNode))))
-    await introduce(nodes, bus_ports, masters)
+    const busPorts = await Promise.all(Array.from({ length: count }, freePort))
+    nodes.push(...(await Promise.all(busPorts.map(startNode))))
+    await introduce(nodes, busPorts, masters)
     if (replicas > 0) await replicate(nodes, masters)
     return new Cluster(nodes)
   } catch (error) {
@@ -43,11 +43,11 @@ export async function startRedisCluster({
   }
 }
 
-const startNode = (bus_port: number): Promise<RedisServer> =>
+const startNode = (busPort: number): Promise<RedisServer> =>
   startRedisWith({
     settings: {
       'cluster-enabled': 'yes',
-      'cluster-port': String(bus_port),
+      'cluster-port': String(busPort),
       'cluster-node-timeout': String(NODE_TIMEOUT_MS),
       'cluster-replica-validity-factor': '0',
       'repl-diskless-sync-delay': '0',
@@ -57,14 +57,14 @@ const startNode = (bus_port: number): Promise<RedisServer> =>
 const portOf = (node: RedisServer): string => new URL(node.url).port
 
 /** Shares the slots among the masters, and lets every node know every other. */
-async function introduce(nodes: readonly RedisServer[], bus_ports: readonly number[], masters: number) {
+async function introduce(nodes: readonly RedisServer[], busPorts: readonly number[], masters: number) {
   const first = nodes[0]!
   for (const [n, node] of nodes.entries()) {
     await asAdmin(node.url, async (redis) => {
       await redis.cluster('SET-CONFIG-EPOCH', n + 1)
       const [from, to] = [n, n + 1].map((share) => Math.floor((share * SLOTS) / masters))
       if (n < masters) await redis.call('CLUSTER', 'ADDSLOTSRANGE', from!, to! - 1)
-      if (n > 0) await redis.call('CLUSTER', 'MEET', '127.0.0.1', portOf(first), bus_ports[0]!)
+      if (n > 0) await redis.call('CLUSTER', 'MEET', '127.0.0.1', portOf(first), busPorts[0]!)
     })
   }
   const agrees = (node: RedisServer) =>
@@ -90,11 +90,11 @@ async function replicate(nodes: readonly RedisServer[], masters: number) {
       }),
     ),
   )
-  const replica_ids = ids.slice(masters)
+  const replicaIds = ids.slice(masters)
   const knows = (node: RedisServer) =>
     asAdmin(node.url, async (redis) => {
       const lines = String(await redis.cluster('NODES')).split('\n')
-      return replica_ids.every((id) => lines.some((line) => line.startsWith(id) && line.includes('slave')))
+      return replicaIds.every((id) => lines.some((line) => line.startsWith(id) && line.includes('slave')))
     })
   await Promise.all(nodes.map((node) => until('the masters know their replicas', () => knows(node))))
 }
@@ -125,16 +125,16 @@ class Cluster implements RedisCluster {
     return node
   }
 
-  async move(slot: number, slot_there: number): Promise<void> {
-    const [from, to] = [await this.masterOf(slot), await this.masterOf(slot_there)]
+  async move(slot: number, slotThere: number): Promise<void> {
+    const [from, to] = [await this.masterOf(slot), await this.masterOf(slotThere)]
     const id = (node: RedisServer) => asAdmin(node.url, async (redis) => String(await redis.cluster('MYID')))
-    const [from_id, to_id] = [await id(from), await id(to)]
+    const [fromId, toId] = [await id(from), await id(to)]
     const set = (node: RedisServer, ...how: string[]) =>
       asAdmin(node.url, (redis) => redis.call('CLUSTER', 'SETSLOT', slot, ...how))
-    await set(to, 'IMPORTING', from_id)
-    await set(from, 'MIGRATING', to_id)
-    await set(to, 'NODE', to_id)
-    await set(from, 'NODE', to_id)
+    await set(to, 'IMPORTING', fromId)
+    await set(from, 'MIGRATING', toId)
+    await set(to, 'NODE', toId)
+    await set(from, 'NODE', toId)
   }
 
   async close(): Promise<void> {

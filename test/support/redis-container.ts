@@ -15,9 +15,9 @@ export async function startRedisContainer(): Promise<RedisServer | undefined> {
   } catch {
     return undefined
   }
-  const host_port = await freePort()
+  const hostPort = await freePort()
   const container = await new GenericContainer(IMAGE)
-    .withExposedPorts({ container: PORT, host: host_port })
+    .withExposedPorts({ container: PORT, host: hostPort })
     .withCommand(['redis-server', '--save', '', '--appendonly', 'no', '--maxmemory-policy', 'noeviction'])
     .start()
   return new RedisContainer(engine, container)

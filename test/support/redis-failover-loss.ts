@@ -20,31 +20,28 @@ const TTL_MS = '600000'
 
 interface Kind {
   readonly name: string
-  readonly delay_ms: number
+  readonly delayMs: number
   readonly settings?: Readonly<Record<string, string>>
   /** The commits of one turn are followed by one WAIT for a replica, and count only when it has them. */
   readonly wait?: true
   /** The master loses its replica this long before it dies, and its clients do not. */
-  readonly cut_off_ms?: number
+  readonly cutOffMs?: number
 }
 
 const GUARDED = { 'min-replicas-to-write': '1', 'min-replicas-max-lag': '1' }
 const KINDS: readonly Kind[] = [
-  { name: 'same machine', delay_ms: 0 },
-  { name: 'replica 1 ms away', delay_ms: 1 },
-  { name: 'replica 5 ms away', delay_ms: 5 },
-  { name: 'replica 5 ms away, min-replicas-to-write 1', delay_ms: 5, settings: GUARDED },
-  { name: 'replica 5 ms away, WAIT 1', delay_ms: 5, wait: true },
-  { name: 'cut off for 4 s', delay_ms: 5, cut_off_ms: 4000 },
-  { name: 'cut off for 4 s, min-replicas-to-write 1', delay_ms: 5, cut_off_ms: 4000, settings: GUARDED },
+  { name: 'same machine', delayMs: 0 },
+  { name: 'replica 1 ms away', delayMs: 1 },
+  { name: 'replica 5 ms away', delayMs: 5 },
+  { name: 'replica 5 ms away, min-replicas-to-write 1', delayMs: 5, settings: GUARDED },
+  { name: 'replica 5 ms away, WAIT 1', delayMs: 5, wait: true },
+  { name: 'cut off for 4 s', delayMs: 5, cutOffMs: 4000 },
+  { name: 'cut off for 4 s, min-replicas-to-write 1', delayMs: 5, cutOffMs: 4000, settings: GUARDED },
 ]
 
 /** A proxy that delays what the server sends by `delay_ms`, and drops what it still holds when the server is gone. */
-async function delayed(
-  port: number,
-  delay_ms: number,
-): Promise<{ port: number; cut(): void; close(): void }> {
-  let is_cut = false
+async function delayed(port: number, delayMs: number): Promise<{ port: number; cut(): void; close(): void }> {
+  let isCut = false
   const sockets = new Set<Socket>()
   const listener = createServer((client) => {
     const server = connect(port, '127.0.0.1')
@@ -52,12 +49,12 @@ async function delayed(
       sockets.add(socket)
       socket.on('error', () => socket.destroy())
     }
-    client.on('data', (chunk) => !is_cut && server.write(chunk)).on('close', () => server.destroy())
+    client.on('data', (chunk) => !isCut && server.write(chunk)).on('close', () => server.destroy())
     server.on('close', () => client.destroy())
     server.on('data', (chunk) => {
-      if (is_cut) return
-      if (delay_ms === 0) client.write(chunk)
-      else setTimeout(() => client.writable && client.write(chunk), delay_ms)
+      if (isCut) return
+      if (delayMs === 0) client.write(chunk)
+      else setTimeout(() => client.writable && client.write(chunk), delayMs)
     })
   })
   await new Promise<void>((resolve) => listener.listen(0, '127.0.0.1', resolve))
@@ -65,7 +62,7 @@ async function delayed(
   return {
     port: address.port,
     cut: () => {
-      is_cut = true
+      isCut = true
     },
     close: () => {
       for (const socket of sockets) socket.destroy()
@@ -104,9 +101,9 @@ async function commitOn(redis: Redis, room: number, copied: () => Promise<number
   }
 }
 
-async function run(kind: Kind): Promise<{ acked: number; lost: number; per_second: number }> {
+async function run(kind: Kind): Promise<{ acked: number; lost: number; perSecond: number }> {
   const master = await startRedisWith({ settings: { 'repl-diskless-sync-delay': '0', ...kind.settings } })
-  const proxy = await delayed(Number(new URL(master.url).port), kind.delay_ms)
+  const proxy = await delayed(Number(new URL(master.url).port), kind.delayMs)
   const replica = await startRedisWith({ settings: { replicaof: `127.0.0.1 ${proxy.port}` } })
   const redis = new Redis(master.url, {
     scripts: SCRIPTS,
@@ -124,11 +121,11 @@ async function run(kind: Kind): Promise<{ acked: number; lost: number; per_secon
     const copied = kind.wait ? sharedWait(redis) : async () => 1
     const rooms = Array.from({ length: ROOMS }, (_, room) => commitOn(redis, room, copied))
     await new Promise((resolve) => setTimeout(resolve, LOAD_MS * (0.75 + Math.random() / 2)))
-    if (kind.cut_off_ms !== undefined) {
+    if (kind.cutOffMs !== undefined) {
       proxy.cut()
-      await new Promise((resolve) => setTimeout(resolve, kind.cut_off_ms))
+      await new Promise((resolve) => setTimeout(resolve, kind.cutOffMs))
     }
-    const elapsed_ms = performance.now() - start
+    const elapsedMs = performance.now() - start
     await master.stop()
     const acked = await Promise.all(rooms)
     await asAdmin(replica.url, (redis) => redis.replicaof('NO', 'ONE'))
@@ -139,7 +136,7 @@ async function run(kind: Kind): Promise<{ acked: number; lost: number; per_secon
     return {
       acked: sum(acked),
       lost: sum(acked.map((count, room) => Math.max(0, count - kept[room]!))),
-      per_second: Math.round((sum(acked) / elapsed_ms) * 1000),
+      perSecond: Math.round((sum(acked) / elapsedMs) * 1000),
     }
   } finally {
     redis.disconnect()
@@ -153,7 +150,7 @@ for (const kind of KINDS) {
   const outcomes: Awaited<ReturnType<typeof run>>[] = []
   for (let n = 0; n < runs; n++) outcomes.push(await run(kind))
   const lost = outcomes.map((outcome) => outcome.lost).sort((a, b) => a - b)
-  const speed = outcomes.map((outcome) => outcome.per_second).sort((a, b) => a - b)
+  const speed = outcomes.map((outcome) => outcome.perSecond).sort((a, b) => a - b)
   const middle = Math.floor(runs / 2)
   process.stdout.write(
     `${kind.name}: lost median ${lost[middle]}, most ${lost.at(-1)}, runs with loss ${lost.filter((n) => n > 0).length}/${runs}, ${speed[middle]} commits/s\n`,

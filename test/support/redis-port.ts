@@ -14,8 +14,8 @@ export function freePort(): Promise<number> {
   })
 }
 
-/** Resolves once the Redis at `url` answers; rejects, with the last reason, when it does not within `timeout_ms`. */
-export async function redisAnswers(url: string, timeout_ms: number): Promise<void> {
+/** Resolves once the Redis at `url` answers; rejects, with the last reason, when it does not within `timeoutMs`. */
+export async function redisAnswers(url: string, timeoutMs: number): Promise<void> {
   const redis = new Redis(url, { retryStrategy: () => 50, maxRetriesPerRequest: null })
   let reason = 'no answer'
   redis.on('error', (error: NodeJS.ErrnoException) => {
@@ -26,9 +26,9 @@ export async function redisAnswers(url: string, timeout_ms: number): Promise<voi
     timer = setTimeout(
       () =>
         reject(
-          new Error(`the Redis at ${new URL(url).host} did not answer within ${timeout_ms} ms: ${reason}`),
+          new Error(`the Redis at ${new URL(url).host} did not answer within ${timeoutMs} ms: ${reason}`),
         ),
-      timeout_ms,
+      timeoutMs,
     )
   })
   try {

@@ -68,13 +68,13 @@ class RedisProcess implements RedisServer {
       args: this.#args,
       env: process.env,
       ready: options.sentinel ? /Sentinel ID is/ : /Ready to accept connections/,
-      log_file: join(folder, 'redis.log'),
+      logFile: join(folder, 'redis.log'),
       reaper: {
         watch: () => void process.once('exit', this.#onExit),
         release: () => void process.off('exit', this.#onExit),
       },
       clock: systemClock,
-      on_exit: () => undefined,
+      onExit: () => undefined,
     })
   }
 

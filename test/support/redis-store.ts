@@ -15,7 +15,7 @@ export async function openRedisStore(options: Partial<RedisStoreOptions> & { url
 }
 
 /** A store for the conformance suite, in which lifetimes really pass. */
-export async function storeUnderTest(options: { url: string; key_prefix: string }): Promise<StoreUnderTest> {
+export async function storeUnderTest(options: { url: string; keyPrefix: string }): Promise<StoreUnderTest> {
   return {
     store: await redisStore({ log: silent, ...options }),
     elapse: async (_ttl_ms, seen) => {

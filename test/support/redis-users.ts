@@ -12,15 +12,15 @@ export const REDIS_USERS: ReadonlyMap<string, readonly string[]> = new Map(
     }),
 )
 
-/** Gives the Redis at `url` one of these users and returns the URL by which that one comes; `key_prefix` stands where `roomful:` does. */
+/** Gives the Redis at `url` one of these users and returns the URL by which that one comes; `keyPrefix` stands where `roomful:` does. */
 export async function addRedisUser(
   url: string,
   name: 'roomful-control' | 'roomful-node',
-  key_prefix = 'roomful:',
+  keyPrefix = 'roomful:',
 ): Promise<string> {
   const password = `password-of-${name}`
   const rules = REDIS_USERS.get(name)!.map((rule) =>
-    rule.startsWith('>') ? `>${password}` : rule.replace(/^([~&])roomful:/, `$1${key_prefix}`),
+    rule.startsWith('>') ? `>${password}` : rule.replace(/^([~&])roomful:/, `$1${keyPrefix}`),
   )
   await asAdmin(url, (redis) => redis.call('ACL', 'SETUSER', name, 'reset', ...rules))
   return url.replace('://', `://${name}:${password}@`)

@@ -20,10 +20,10 @@ export interface ServiceOptions {
 
 /** Both planes, really running on free ports of this machine. */
 export interface TestService {
-  readonly ws_url: string
-  readonly control_url: string
-  readonly admin_url: string
-  readonly internal_token: string
+  readonly wsUrl: string
+  readonly controlUrl: string
+  readonly adminUrl: string
+  readonly internalToken: string
   readonly node: RunningNode
   readonly control: RunningControl
   readonly store: Store
@@ -33,8 +33,8 @@ export interface TestService {
   login(claims?: {
     sub?: string
     rooms?: string[]
-    ttl_seconds?: number
-  }): Promise<{ project_id: string; token: string }>
+    ttlSeconds?: number
+  }): Promise<{ projectId: string; token: string }>
   /** The sum of a metric of the node over all series that have the labels of `series`, such as `name{label="x"}`; 0: none yet. */
   metric(series: string): Promise<number>
   close(): Promise<void>
@@ -51,29 +51,29 @@ export async function startService({
 }: ServiceOptions = {}): Promise<TestService> {
   const log = pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' })
   const parts = { clock: systemClock, random: systemRandom, log }
-  const key_prefix = `test-${crypto.randomUUID()}:`
+  const keyPrefix = `test-${crypto.randomUUID()}:`
   const store = await openStore({
-    ...(kind === 'redis' && { redis_url: inject('redisUrl'), key_prefix }),
+    ...(kind === 'redis' && { redisUrl: inject('redisUrl'), keyPrefix }),
     ...parts,
   })
   const control = await startControl({
     config: {
-      control_port: 0,
-      internal_token: INTERNAL_TOKEN,
+      controlPort: 0,
+      internalToken: INTERNAL_TOKEN,
     },
     store,
     ...parts,
   })
   const node = await startNode({
-    ws_port: 0,
-    admin_port: 0,
-    drain_seconds: 0,
+    wsPort: 0,
+    adminPort: 0,
+    drainSeconds: 0,
     ...parts,
     ...options,
     rooms: rooms ?? (await loadRooms(EXAMPLES)),
     store,
-    control_url: control.url,
-    internal_token: INTERNAL_TOKEN,
+    controlUrl: control.url,
+    internalToken: INTERNAL_TOKEN,
   })
   const call: TestService['call'] = async (method, path, body) => {
     const response = await fetch(`${control.url}${path}`, {
@@ -86,22 +86,22 @@ export async function startService({
     return JSON.parse(text)
   }
   return {
-    ws_url: node.ws_url,
-    control_url: control.url,
-    admin_url: node.admin_url,
-    internal_token: INTERNAL_TOKEN,
+    wsUrl: node.wsUrl,
+    controlUrl: control.url,
+    adminUrl: node.adminUrl,
+    internalToken: INTERNAL_TOKEN,
     node,
     control,
     store,
     call,
     async login(claims = {}) {
       const project = await call('POST', '/projects', { name: 'test' })
-      const project_id = project.id!
-      const issued = await call('POST', '/tokens', { project_id, ...claims })
-      return { project_id, token: issued.token! }
+      const projectId = project.id!
+      const issued = await call('POST', '/tokens', { project_id: projectId, ...claims })
+      return { projectId, token: issued.token! }
     },
     async metric(series) {
-      const text = await (await fetch(`${node.admin_url}/metrics`)).text()
+      const text = await (await fetch(`${node.adminUrl}/metrics`)).text()
       const [name, labels = ''] = series.replace(/}$/, '').split('{')
       return text
         .split('\n')

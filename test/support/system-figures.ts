@@ -5,8 +5,8 @@ export interface SystemSample {
   /** Milliseconds since 1970. */
   readonly at: number
   /** Since its start, in user and kernel mode. */
-  readonly cpu_seconds: number
-  readonly rss_bytes: number
+  readonly cpuSeconds: number
+  readonly rssBytes: number
 }
 
 const TICKS_PER_SECOND = 100
@@ -28,12 +28,12 @@ export class SystemFigures {
 
   /** CPU seconds that a process used between two moments, in milliseconds since 1970. */
   cpuSeconds(pid: number, from: number, to: number): number {
-    return this.#at(pid, to).cpu_seconds - this.#at(pid, from).cpu_seconds
+    return this.#at(pid, to).cpuSeconds - this.#at(pid, from).cpuSeconds
   }
 
   /** Resident memory at a moment. */
   rssBytes(pid: number, at: number): number {
-    return this.#at(pid, at).rss_bytes
+    return this.#at(pid, at).rssBytes
   }
 
   stop(): void {
@@ -51,8 +51,8 @@ export class SystemFigures {
     const between = (a: number, b: number): number => a + (b - a) * part
     return {
       at,
-      cpu_seconds: between(before.cpu_seconds, next.cpu_seconds),
-      rss_bytes: between(before.rss_bytes, next.rss_bytes),
+      cpuSeconds: between(before.cpuSeconds, next.cpuSeconds),
+      rssBytes: between(before.rssBytes, next.rssBytes),
     }
   }
 
@@ -76,7 +76,7 @@ function readStat(pid: number): SystemSample | undefined {
   const [utime, stime, rss] = [11, 12, 21].map((index) => Number(fields[index]))
   return {
     at: Date.now(),
-    cpu_seconds: (utime! + stime!) / TICKS_PER_SECOND,
-    rss_bytes: rss! * PAGE_BYTES,
+    cpuSeconds: (utime! + stime!) / TICKS_PER_SECOND,
+    rssBytes: rss! * PAGE_BYTES,
   }
 }

@@ -11,7 +11,7 @@ import { programOr } from './debian-package.ts'
 export interface Certificate {
   readonly cert: string
   readonly key: string
-  readonly cert_file: string
+  readonly certFile: string
   /** Removes the files. */
   remove(): Promise<void>
 }
@@ -21,14 +21,14 @@ const run = promisify(execFile)
 /** Makes one with openssl, good for a day. */
 export async function makeCertificate(): Promise<Certificate> {
   const folder = await mkdtemp(join(tmpdir(), 'roomful-certificate-'))
-  const [cert_file, key_file] = [join(folder, 'cert.pem'), join(folder, 'key.pem')]
+  const [certFile, keyFile] = [join(folder, 'cert.pem'), join(folder, 'key.pem')]
   await run(programOr('openssl'), [
     ...['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '1'],
     ...['-subj', '/CN=localhost', '-addext', 'subjectAltName=IP:127.0.0.1,DNS:localhost'],
-    ...['-keyout', key_file, '-out', cert_file],
+    ...['-keyout', keyFile, '-out', certFile],
   ])
-  const [cert, key] = [await readFile(cert_file, 'utf8'), await readFile(key_file, 'utf8')]
-  return { cert, key, cert_file, remove: () => rm(folder, { recursive: true, force: true }) }
+  const [cert, key] = [await readFile(certFile, 'utf8'), await readFile(keyFile, 'utf8')]
+  return { cert, key, certFile, remove: () => rm(folder, { recursive: true, force: true }) }
 }
 
 /** What is understood of the options of `fetch`. */

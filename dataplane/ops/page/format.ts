@@ -56,9 +56,12 @@ export function roomOfFragment(fragment: string): RoomName | undefined {
 }
 
 /** Where a node's own page is, with a room open; undefined where the address it tells is no address to open. */
-export function pageOf({ admin_url }: { readonly admin_url?: string }, room?: RoomName): string | undefined {
-  if (admin_url === undefined || !URL.canParse('/admin', admin_url)) return undefined
-  const url = new URL('/admin', admin_url)
+export function pageOf(
+  { admin_url: adminUrl }: { readonly admin_url?: string },
+  room?: RoomName,
+): string | undefined {
+  if (adminUrl === undefined || !URL.canParse('/admin', adminUrl)) return undefined
+  const url = new URL('/admin', adminUrl)
   if (!/^https?:$/.test(url.protocol) || /^(0\.0\.0\.0|\[::\])$/.test(url.hostname)) return undefined
   if (room) url.hash = fragmentOf(room)
   return url.href

@@ -28,9 +28,9 @@ const ROOM_COLUMNS: readonly Column<RoomDescription>[] = [
     label: 'Members',
     look: 'number',
     first: 'descending',
-    cell: ({ member_count, connected_count }) => {
-      const away = member_count - connected_count
-      return count(member_count) + (away > 0 ? ` (${count(away)} away)` : '')
+    cell: ({ member_count: memberCount, connected_count: connectedCount }) => {
+      const away = memberCount - connectedCount
+      return count(memberCount) + (away > 0 ? ` (${count(away)} away)` : '')
     },
   },
   {
@@ -44,31 +44,31 @@ const ROOM_COLUMNS: readonly Column<RoomDescription>[] = [
 ]
 
 const SESSION_COLUMNS: readonly Column<SessionDescription>[] = [
-  { name: 'session', label: 'Session', cell: ({ session_id }) => session_id },
+  { name: 'session', label: 'Session', cell: ({ session_id: sessionId }) => sessionId },
   { name: 'player', label: 'Player', cell: ({ sub }) => sub ?? '–' },
-  { name: 'project', label: 'Project', look: 'soft', cell: ({ project_id }) => project_id },
-  { name: 'key', label: 'Key', look: 'soft', cell: ({ key_id }) => key_id ?? '–' },
+  { name: 'project', label: 'Project', look: 'soft', cell: ({ project_id: projectId }) => projectId },
+  { name: 'key', label: 'Key', look: 'soft', cell: ({ key_id: keyId }) => keyId ?? '–' },
   {
     name: 'connected',
     label: 'Connected',
     look: 'number',
     isAge: true,
-    cell: ({ connected_at }) => <Age of={connected_at} />,
+    cell: ({ connected_at: connectedAt }) => <Age of={connectedAt} />,
   },
   {
     name: 'rooms',
     label: 'Rooms',
     look: 'rooms',
     first: 'descending',
-    cell: ({ project_id, rooms }) =>
-      rooms.map((room_id) => <OpenRoom key={room_id} room={{ project_id, room_id }} />),
+    cell: ({ project_id: projectId, rooms }) =>
+      rooms.map((roomId) => <OpenRoom key={roomId} room={{ project_id: projectId, room_id: roomId }} />),
   },
   {
     name: 'queued',
     label: 'Queued',
     look: 'number',
     first: 'descending',
-    cell: ({ queued_bytes }) => bytes(queued_bytes),
+    cell: ({ queued_bytes: queuedBytes }) => bytes(queuedBytes),
   },
 ]
 
@@ -248,17 +248,19 @@ function Found() {
             </span>
           </li>
         ))}
-        {matches?.sessions.map(({ session_id, sub, project_id, rooms, node_id }) => (
-          <li key={session_id}>
-            {sub !== null && <span class="who">{sub}</span>}
-            <span class="soft">{session_id}</span>
-            <span class="soft">{rooms.length > 0 ? 'in' : 'in no room'}</span>
-            {rooms.map((room_id) => (
-              <OpenRoom key={room_id} room={{ project_id, room_id }} />
-            ))}
-            <span class="soft">{`at ${node_id}`}</span>
-          </li>
-        ))}
+        {matches?.sessions.map(
+          ({ session_id: sessionId, sub, project_id: projectId, rooms, node_id: nodeId }) => (
+            <li key={sessionId}>
+              {sub !== null && <span class="who">{sub}</span>}
+              <span class="soft">{sessionId}</span>
+              <span class="soft">{rooms.length > 0 ? 'in' : 'in no room'}</span>
+              {rooms.map((roomId) => (
+                <OpenRoom key={roomId} room={{ project_id: projectId, room_id: roomId }} />
+              ))}
+              <span class="soft">{`at ${nodeId}`}</span>
+            </li>
+          ),
+        )}
       </ul>
     </section>
   )

@@ -155,10 +155,10 @@ export class AdminModel {
   }
 
   /** Opens a room; `opener` gets the focus back when it is closed. */
-  open({ project_id, room_id }: RoomName, opener: HTMLElement | undefined): void {
+  open({ project_id: projectId, room_id: roomId }: RoomName, opener: HTMLElement | undefined): void {
     this.#opener = opener
-    this.#openRoom({ project_id, room_id })
-    history.replaceState(null, '', `#${fragmentOf({ project_id, room_id })}`)
+    this.#openRoom({ project_id: projectId, room_id: roomId })
+    history.replaceState(null, '', `#${fragmentOf({ project_id: projectId, room_id: roomId })}`)
     focusOn('room-title')
   }
 
@@ -201,15 +201,15 @@ export class AdminModel {
       if (isWrongToken(error)) this.#fail(error)
       return
     }
-    const [, project, room_id] = /^(?:([^/:\s]+)\/)?([^:\s]+:.+)$/.exec(q) ?? []
-    if (room_id === undefined) return
+    const [, project, roomId] = /^(?:([^/:\s]+)\/)?([^:\s]+:.+)$/.exec(q) ?? []
+    if (roomId === undefined) return
     const exact = rooms.filter(
-      (room) => room.room_id === room_id && (project === undefined || room.project_id === project),
+      (room) => room.room_id === roomId && (project === undefined || room.project_id === project),
     )
     const opener = document.getElementById('search') ?? undefined
     if (exact.length === 1) this.open(exact[0]!, opener)
     else if (rooms.length === 0) {
-      const room = await this.#lookInStore(project ? [project] : [...this.#projects], room_id)
+      const room = await this.#lookInStore(project ? [project] : [...this.#projects], roomId)
       if (room) this.open(room, opener)
     }
   }
@@ -229,10 +229,12 @@ export class AdminModel {
   }
 
   /** A room that no node has, if it is of one of `projects`, and its record is still there. */
-  async #lookInStore(projects: readonly string[], room_id: string): Promise<RoomName | undefined> {
+  async #lookInStore(projects: readonly string[], roomId: string): Promise<RoomName | undefined> {
     const found = await Promise.all(
-      projects.map((project_id) =>
-        this.api.get<RoomWhereabouts>('owner', { project_id, room_id }).catch(() => undefined),
+      projects.map((projectId) =>
+        this.api
+          .get<RoomWhereabouts>('owner', { project_id: projectId, room_id: roomId })
+          .catch(() => undefined),
       ),
     )
     return found.find((each) => each?.owner) ?? found.find((each) => each?.epoch)
@@ -303,8 +305,8 @@ export class AdminModel {
     this.busy = [...this.busy, node.load.event_loop_utilisation].slice(-BUSY_HISTORY)
     this.status = node.draining ? { word: 'draining', mood: 'warn' } : { word: 'serving', mood: 'good' }
     document.title = `${node.draining ? 'Draining: ' : ''}${node.node_id} – roomful`
-    for (const { project_id } of [...runtime.sessions, ...runtime.rooms])
-      if (this.#projects.size < MOST_PROJECTS) this.#projects.add(project_id)
+    for (const { project_id: projectId } of [...runtime.sessions, ...runtime.rooms])
+      if (this.#projects.size < MOST_PROJECTS) this.#projects.add(projectId)
     if (this.search !== '')
       this.announcement = `${counted(found.rooms, 'room')} and ${counted(found.sessions, 'session')} match`
     const wasHidden = document.getElementById('node') === null

@@ -52,14 +52,16 @@ function Here({ room }: { room: RoomDescription }) {
       <Events events={room.events ?? []} epoch={room.epoch} />
       <h3>Members {count(room.member_count)}</h3>
       <ul id="members">
-        {room.members.map(({ member_id, sub, session_id, connected, node_id }) => (
-          <li key={member_id} class={connected ? 'connected' : 'away'}>
-            <span class="who">{sub ?? member_id}</span>
-            <span class="soft">
-              {`${connected ? '' : 'away, '}${sub === null ? '' : `${member_id}, `}${session_id} at ${node_id}`}
-            </span>
-          </li>
-        ))}
+        {room.members.map(
+          ({ member_id: memberId, sub, session_id: sessionId, connected, node_id: nodeId }) => (
+            <li key={memberId} class={connected ? 'connected' : 'away'}>
+              <span class="who">{sub ?? memberId}</span>
+              <span class="soft">
+                {`${connected ? '' : 'away, '}${sub === null ? '' : `${memberId}, `}${sessionId} at ${nodeId}`}
+              </span>
+            </li>
+          ),
+        )}
       </ul>
       {more > 0 && <p class="soft">{`and ${count(more)} more`}</p>}
       {room.member_count === 0 && <p class="soft">No one is here.</p>}

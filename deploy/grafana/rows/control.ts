@@ -16,7 +16,7 @@ export const CONTROL_ROW: Row = {
           legend: '{{method}} {{route}} {{status}}',
         },
       ],
-      no_value: 'no requests',
+      noValue: 'no requests',
     },
     {
       kind: 'lines',
@@ -29,7 +29,7 @@ export const CONTROL_ROW: Row = {
           legend: '{{method}} {{route}}',
         },
       ],
-      no_value: 'no requests',
+      noValue: 'no requests',
       thresholds: [{ value: 1, color: 'red' }],
     },
     {
@@ -43,7 +43,7 @@ export const CONTROL_ROW: Row = {
           legend: 'fail',
         },
       ],
-      no_value: 'no requests',
+      noValue: 'no requests',
       thresholds: [{ value: 0.05, color: 'red' }],
     },
     {
@@ -65,7 +65,7 @@ export const CONTROL_ROW: Row = {
       description: 'Requests refused with 401, 403 or 429, by code.',
       unit: 'reqps',
       queries: [{ expr: rate(`service_http_refusals_total{${CONTROL}}`, 'code'), legend: '{{code}}' }],
-      no_value: 'nobody was refused',
+      noValue: 'nobody was refused',
     },
     {
       kind: 'lines',

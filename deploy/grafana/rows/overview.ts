@@ -77,7 +77,7 @@ export const OVERVIEW: Row = {
       unit: 's',
       width: 6,
       queries: [{ expr: percentile(0.99, 'service_message_ack_duration_seconds', NODE), legend: 'acks' }],
-      no_value: 'no reliable messages',
+      noValue: 'no reliable messages',
       thresholds: [{ value: 0.25, color: 'red' }],
     },
     {
@@ -88,7 +88,7 @@ export const OVERVIEW: Row = {
       unit: 's',
       width: 6,
       queries: [{ expr: percentile(0.99, 'service_commit_duration_seconds', NODE), legend: 'commits' }],
-      no_value: 'no room is kept',
+      noValue: 'no room is kept',
       thresholds: [{ value: 0.1, color: 'red' }],
     },
     {

@@ -12,7 +12,7 @@ export const GETTING_IN: Row = {
         'How handshakes end, each second. Besides welcome and resumed they have the name of a close code: overloaded (the node is full, or Redis silent) and unauthenticated (a wrong token) are worth a look.',
       unit: 'cps',
       queries: [{ expr: `${rate(`service_handshakes_total{${NODE}}`, 'result')} > 0`, legend: '{{result}}' }],
-      no_value: 'nobody came',
+      noValue: 'nobody came',
     },
     {
       kind: 'lines',
@@ -20,7 +20,7 @@ export const GETTING_IN: Row = {
       description: 'From an accepted socket to welcome, resumes included.',
       unit: 's',
       queries: percentiles('service_handshake_duration_seconds', NODE),
-      no_value: 'nobody came',
+      noValue: 'nobody came',
       thresholds: [{ value: 2, color: 'red' }],
     },
     {
@@ -39,7 +39,7 @@ export const GETTING_IN: Row = {
           legend: 'fail',
         },
       ],
-      no_value: 'nobody came',
+      noValue: 'nobody came',
       thresholds: [{ value: 0.1, color: 'red' }],
     },
     {
@@ -48,7 +48,7 @@ export const GETTING_IN: Row = {
       description: 'How joins end, each second: joined, or the code of the error.',
       unit: 'cps',
       queries: [{ expr: `${rate(`service_joins_total{${NODE}}`, 'result')} > 0`, legend: '{{result}}' }],
-      no_value: 'nobody joined',
+      noValue: 'nobody joined',
     },
     {
       kind: 'lines',
@@ -56,7 +56,7 @@ export const GETTING_IN: Row = {
       description: 'From a join to joined; the room may have to be opened, on another node as well.',
       unit: 's',
       queries: percentiles('service_join_duration_seconds', NODE),
-      no_value: 'nobody joined',
+      noValue: 'nobody joined',
       thresholds: [{ value: 2, color: 'red' }],
     },
     {
@@ -71,7 +71,7 @@ export const GETTING_IN: Row = {
           legend: 'fail',
         },
       ],
-      no_value: 'nobody joined',
+      noValue: 'nobody joined',
       thresholds: [{ value: 0.05, color: 'red' }],
     },
   ],
@@ -88,7 +88,7 @@ export const MESSAGES: Row = {
         'The round trip at the server: from a reliable message to its ack, applied, and committed where the room type is durable.',
       unit: 's',
       queries: percentiles('service_message_ack_duration_seconds', NODE),
-      no_value: 'no reliable messages',
+      noValue: 'no reliable messages',
       thresholds: [{ value: 0.25, color: 'red' }],
     },
     {
@@ -99,7 +99,7 @@ export const MESSAGES: Row = {
       queries: [
         { expr: rate(`service_message_ack_duration_seconds_bucket{${NODE}}`, 'le'), legend: '{{le}}' },
       ],
-      no_value: 'no reliable messages',
+      noValue: 'no reliable messages',
     },
     {
       kind: 'lines',
@@ -113,7 +113,7 @@ export const MESSAGES: Row = {
           legend: '{{room_type}}',
         },
       ],
-      no_value: 'no messages',
+      noValue: 'no messages',
       thresholds: [{ value: 0.75, color: 'red' }],
     },
     {
@@ -122,7 +122,7 @@ export const MESSAGES: Row = {
       description: 'What nodes receive each second, by kind.',
       unit: 'cps',
       queries: [{ expr: `${rate(`service_messages_received_total{${NODE}}`, 't')} > 0`, legend: '{{t}}' }],
-      no_value: 'no messages',
+      noValue: 'no messages',
     },
     {
       kind: 'areas',
@@ -159,7 +159,7 @@ export const ERRORS: Row = {
       queries: [
         { expr: `${rate(`service_websocket_errors_total{${NODE}}`, 'code')} > 0`, legend: '{{code}}' },
       ],
-      no_value: 'no errors',
+      noValue: 'no errors',
     },
     {
       kind: 'areas',
@@ -173,7 +173,7 @@ export const ERRORS: Row = {
           legend: '{{room_type}} {{code}}',
         },
       ],
-      no_value: 'no errors',
+      noValue: 'no errors',
     },
     {
       kind: 'areas',
@@ -182,7 +182,7 @@ export const ERRORS: Row = {
         'By the name of the close code; normal: the player said goodbye, lost: without a word. Steps of draining are deploys.',
       unit: 'cps',
       queries: [{ expr: `${rate(`service_closes_total{${NODE}}`, 'name')} > 0`, legend: '{{name}}' }],
-      no_value: 'nobody left',
+      noValue: 'nobody left',
     },
     {
       kind: 'lines',
@@ -203,7 +203,7 @@ export const ERRORS: Row = {
           legend: '{{room_type}}',
         },
       ],
-      no_value: 'no messages',
+      noValue: 'no messages',
       thresholds: [{ value: 0.05, color: 'orange' }],
     },
     {

@@ -76,7 +76,7 @@ export const PROCESSES: Row = {
         },
         { expr: `service_rooms{${NODE}} / (service_max_rooms{${NODE}} > 0)`, legend: '{{instance}} rooms' },
       ],
-      no_value: 'no limits',
+      noValue: 'no limits',
       thresholds: [{ value: 0.9, color: 'orange' }],
     },
     {
@@ -90,7 +90,7 @@ export const PROCESSES: Row = {
           legend: '{{instance}}',
         },
       ],
-      no_value: 'known on Linux only',
+      noValue: 'known on Linux only',
       thresholds: [{ value: 0.8, color: 'orange' }],
     },
     {

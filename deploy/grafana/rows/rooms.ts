@@ -19,7 +19,7 @@ export const COMING_BACK: Row = {
       unit: 'percentunit',
       max: 1,
       queries: [{ expr: share('service_resumes_total', NODE, 'result="resumed"'), legend: 'resumed' }],
-      no_value: 'nobody had to come back',
+      noValue: 'nobody had to come back',
     },
     {
       kind: 'areas',
@@ -139,7 +139,7 @@ export const OWNERSHIP: Row = {
         { expr: percentile(0.99, 'service_claim_duration_seconds', NODE), legend: 'open' },
         { expr: percentile(0.99, 'service_hand_over_duration_seconds', NODE), legend: 'hand over' },
       ],
-      no_value: 'no room moved',
+      noValue: 'no room moved',
     },
     {
       kind: 'lines',
@@ -179,7 +179,7 @@ export const SLOW_READERS: Row = {
           legend: '{{instance}}',
         },
       ],
-      no_value: 'nobody is here',
+      noValue: 'nobody is here',
       thresholds: [{ value: 65536, color: 'orange' }],
     },
     {

@@ -11,7 +11,7 @@ export const STORE: Row = {
       description: 'Writes of rooms. Acks of journal rooms wait for them.',
       unit: 's',
       queries: percentiles('service_commit_duration_seconds', NODE),
-      no_value: 'no room is kept',
+      noValue: 'no room is kept',
       thresholds: [{ value: 0.1, color: 'red' }],
     },
     {
@@ -20,7 +20,7 @@ export const STORE: Row = {
       description: 'How many writes of rooms took how long.',
       unit: 's',
       queries: [{ expr: rate(`service_commit_duration_seconds_bucket{${NODE}}`, 'le'), legend: '{{le}}' }],
-      no_value: 'no room is kept',
+      noValue: 'no room is kept',
     },
     {
       kind: 'lines',

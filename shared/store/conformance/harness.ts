@@ -5,7 +5,7 @@ import type { Store } from '../port.ts'
 export interface StoreUnderTest {
   readonly store: Store
   /** Lets the lifetime `ttl_ms` pass, as this store measures it, and resolves once `seen` says that its end shows. */
-  elapse(ttl_ms: number, seen: () => Promise<boolean>): Promise<void>
+  elapse(ttlMs: number, seen: () => Promise<boolean>): Promise<void>
 }
 
 export type OpenStore = () => Promise<StoreUnderTest>
@@ -17,9 +17,9 @@ export const LONG_MS = 600_000
 
 /** Opens a store that is closed when the case ends. */
 export async function opened(open: OpenStore): Promise<StoreUnderTest> {
-  const under_test = await open()
-  onTestFinished(() => under_test.store.close())
-  return under_test
+  const underTest = await open()
+  onTestFinished(() => underTest.store.close())
+  return underTest
 }
 
 export const bytes = (text: string): Uint8Array => new TextEncoder().encode(text)

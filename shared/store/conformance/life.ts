@@ -39,12 +39,12 @@ export function describeLife(open: OpenStore): void {
         store.rooms.claim('r', 'node_a', 0, LONG_MS),
         store.rooms.commit('r', fence, bytes('x'), LONG_MS),
         store.rooms.snapshot('r', fence, bytes('x'), LONG_MS),
-        store.rooms.release('r', fence, { forget: true, ttl_ms: LONG_MS }),
+        store.rooms.release('r', fence, { forget: true, ttlMs: LONG_MS }),
         store.rooms.refresh('r', fence, LONG_MS),
         store.bus.publish('c', bytes('x')),
         store.bus.subscribe('c', () => undefined),
         store.bus.listeners(['c']),
-        store.locks.withLock('l', { ttl_ms: LONG_MS, wait_ms: 0 }, async () => 'x'),
+        store.locks.withLock('l', { ttlMs: LONG_MS, waitMs: 0 }, async () => 'x'),
         store.uptime(),
       ]
       for (const outcome of await Promise.allSettled(calls)) {

@@ -3,7 +3,7 @@ import type { Locks } from '../port.ts'
 import { LONG_MS, type OpenStore, opened, SHORT_MS } from './harness.ts'
 
 /** Takes a lock and keeps it until `release` is called; resolves once it is held. */
-async function held(locks: Locks, name: string, ttl_ms: number) {
+async function held(locks: Locks, name: string, ttlMs: number) {
   let release: () => void = () => undefined
   let ended: Promise<unknown> = Promise.resolve()
   await new Promise<void>((taken) => {
@@ -12,7 +12,7 @@ async function held(locks: Locks, name: string, ttl_ms: number) {
         release = resolve
         taken()
       })
-    ended = locks.withLock(name, { ttl_ms, wait_ms: 0 }, work)
+    ended = locks.withLock(name, { ttlMs, waitMs: 0 }, work)
   })
   return {
     release: async () => {
@@ -22,7 +22,7 @@ async function held(locks: Locks, name: string, ttl_ms: number) {
   }
 }
 
-const NOW = { ttl_ms: LONG_MS, wait_ms: 0 }
+const NOW = { ttlMs: LONG_MS, waitMs: 0 }
 
 export function describeLocks(open: OpenStore): void {
   describe('locks', () => {
@@ -51,7 +51,7 @@ export function describeLocks(open: OpenStore): void {
     it('waits for the lock as long as it was told to', async () => {
       const { locks } = (await opened(open)).store
       const lock = await held(locks, 'l', LONG_MS)
-      const waiting = locks.withLock('l', { ttl_ms: LONG_MS, wait_ms: LONG_MS }, async () => 'done')
+      const waiting = locks.withLock('l', { ttlMs: LONG_MS, waitMs: LONG_MS }, async () => 'done')
       await lock.release()
       expect(await waiting).toBe('done')
     })
@@ -65,7 +65,7 @@ export function describeLocks(open: OpenStore): void {
         holders--
         turns++
       }
-      const options = { ttl_ms: LONG_MS, wait_ms: LONG_MS }
+      const options = { ttlMs: LONG_MS, waitMs: LONG_MS }
       await Promise.all(Array.from({ length: 8 }, () => locks.withLock('l', options, work)))
       expect([most, turns]).toEqual([1, 8])
     })
@@ -75,7 +75,7 @@ export function describeLocks(open: OpenStore): void {
       const { locks } = store
       const late = await held(locks, 'l', SHORT_MS)
       await elapse(SHORT_MS, async () => {
-        const free = await locks.withLock('l', { ttl_ms: LONG_MS, wait_ms: 0 }, async () => 'free')
+        const free = await locks.withLock('l', { ttlMs: LONG_MS, waitMs: 0 }, async () => 'free')
         return free !== undefined
       })
       const next = await held(locks, 'l', LONG_MS)
@@ -87,8 +87,8 @@ export function describeLocks(open: OpenStore): void {
     it('refuses times that are none', async () => {
       const { locks } = (await opened(open)).store
       const work = async () => 'done'
-      await expect(locks.withLock('l', { ttl_ms: 0, wait_ms: 0 }, work)).rejects.toThrow('ttl_ms is 0')
-      await expect(locks.withLock('l', { ttl_ms: 1, wait_ms: -1 }, work)).rejects.toThrow('wait_ms is -1')
+      await expect(locks.withLock('l', { ttlMs: 0, waitMs: 0 }, work)).rejects.toThrow('ttl_ms is 0')
+      await expect(locks.withLock('l', { ttlMs: 1, waitMs: -1 }, work)).rejects.toThrow('wait_ms is -1')
     })
   })
 }

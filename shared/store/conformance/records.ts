@@ -55,28 +55,28 @@ export function describeRecords(open: OpenStore): void {
 
     it('writes over the expected version only, 0 meaning absent', async () => {
       const { records } = (await opened(open)).store
-      const put = (value: string, if_version: number) =>
-        records.write([{ put: 'k', value: bytes(value), if_version }])
+      const put = (value: string, ifVersion: number) =>
+        records.write([{ put: 'k', value: bytes(value), ifVersion }])
       expect(await put('too late', 1)).toBe(false)
       expect(await put('first', 0)).toBe(true)
       expect(await put('again', 0)).toBe(false)
       expect(await put('second', 1)).toBe(true)
       expect(await put('stale', 1)).toBe(false)
-      expect(await records.write([{ remove: 'k', if_version: 1 }])).toBe(false)
+      expect(await records.write([{ remove: 'k', ifVersion: 1 }])).toBe(false)
       expect(text((await readOne(records, 'k'))?.value)).toBe('second')
-      expect(await records.write([{ remove: 'k', if_version: 2 }])).toBe(true)
+      expect(await records.write([{ remove: 'k', ifVersion: 2 }])).toBe(true)
       expect(await readOne(records, 'k')).toBeUndefined()
-      expect(await records.write([{ remove: 'k', if_version: 0 }, { remove: 'k' }])).toBe(true)
+      expect(await records.write([{ remove: 'k', ifVersion: 0 }, { remove: 'k' }])).toBe(true)
     })
 
     it('does all writes or none', async () => {
       const { records } = (await opened(open)).store
       await records.write([{ put: '{t}:a', value: bytes('old') }])
-      const write = (if_version: number) =>
+      const write = (ifVersion: number) =>
         records.write([
           { index: '{t}:names', add: 'new' },
           { put: '{t}:b', value: bytes('new') },
-          { put: '{t}:a', value: bytes('new'), if_version },
+          { put: '{t}:a', value: bytes('new'), ifVersion },
           { index: '{t}:names', add: 'newer' },
         ])
       const state = async () => [
@@ -93,8 +93,8 @@ export function describeRecords(open: OpenStore): void {
     it('checks every condition against the state before the write', async () => {
       const { records } = (await opened(open)).store
       const twice = await records.write([
-        { put: 'k', value: bytes('a'), if_version: 0 },
-        { put: 'k', value: bytes('b'), if_version: 0 },
+        { put: 'k', value: bytes('a'), ifVersion: 0 },
+        { put: 'k', value: bytes('b'), ifVersion: 0 },
       ])
       expect(twice).toBe(true)
       expect(await readOne(records, 'k')).toEqual({ value: bytes('b'), version: 2 })
@@ -109,7 +109,7 @@ export function describeRecords(open: OpenStore): void {
           { index: '{b}:k', add: 'x' },
         ]),
       ).rejects.toThrow('must share a hash tag')
-      await expect(records.write([{ put: 'k', value, ttl_ms: 0 }])).rejects.toThrow('ttl_ms is 0')
+      await expect(records.write([{ put: 'k', value, ttlMs: 0 }])).rejects.toThrow('ttl_ms is 0')
       await expect(records.page('i', { limit: 0 })).rejects.toThrow('limit is 0')
       expect(await records.read(['{a}:k', 'k'])).toEqual([undefined, undefined])
     })
@@ -121,30 +121,30 @@ export function describeRecords(open: OpenStore): void {
       await Promise.all([
         records.write([
           { put: '{t}:forever', value },
-          { put: '{t}:long', value, ttl_ms: LONG_MS },
-          { put: '{t}:made-lasting', value, ttl_ms: SHORT_MS },
+          { put: '{t}:long', value, ttlMs: LONG_MS },
+          { put: '{t}:made-lasting', value, ttlMs: SHORT_MS },
         ]),
         records.write([{ put: '{t}:made-lasting', value }]),
       ])
       await records.write([
-        { put: '{t}:long', value, ttl_ms: LONG_MS },
-        { put: '{t}:short', value, ttl_ms: SHORT_MS },
+        { put: '{t}:long', value, ttlMs: LONG_MS },
+        { put: '{t}:short', value, ttlMs: SHORT_MS },
       ])
       await elapse(SHORT_MS, async () => (await readOne(records, '{t}:short')) === undefined)
       const rest = await records.read(['{t}:forever', '{t}:long', '{t}:made-lasting'])
       expect(rest.map((record) => record?.version)).toEqual([1, 2, 2])
-      expect(await records.write([{ put: '{t}:short', value, if_version: 0 }])).toBe(true)
+      expect(await records.write([{ put: '{t}:short', value, ifVersion: 0 }])).toBe(true)
     })
 
     it('gives a lease to one holder at a time, who alone renews it, and tells since when', async () => {
       const { store, elapse } = await opened(open)
       const { records } = store
-      const renew = (holder: string, ttl_ms: number) =>
+      const renew = (holder: string, ttlMs: number) =>
         records.renewLease({
           key: '{t}:lease',
           holder,
           value: bytes(`of ${holder}`),
-          ttl_ms,
+          ttlMs,
           index: '{t}:leases',
           member: 'lease',
         })
@@ -166,7 +166,7 @@ export function describeRecords(open: OpenStore): void {
     it('gives a lease that was removed to whoever asks next, be it the same holder: since then', async () => {
       const { store, elapse } = await opened(open)
       const { records } = store
-      const lease = { key: '{t}:k', holder: 'one', value: bytes('x'), ttl_ms: LONG_MS }
+      const lease = { key: '{t}:k', holder: 'one', value: bytes('x'), ttlMs: LONG_MS }
       const renew = () => records.renewLease({ ...lease, index: '{t}:i', member: 'k' })
       const { since } = await renew()
       await records.write([{ remove: '{t}:k' }])
@@ -182,7 +182,7 @@ export function describeRecords(open: OpenStore): void {
       const increment = async (): Promise<void> => {
         const record = await readOne(records, 'counter')
         const value = bytes(String(Number(text(record?.value) ?? 0) + 1))
-        const done = await records.write([{ put: 'counter', value, if_version: record?.version ?? 0 }])
+        const done = await records.write([{ put: 'counter', value, ifVersion: record?.version ?? 0 }])
         if (!done) await increment()
       }
       await Promise.all(Array.from({ length: 100 }, increment))
@@ -208,7 +208,7 @@ export function describeRecords(open: OpenStore): void {
 
     it('adds to an index only while it has fewer members than it may, or has this one', async () => {
       const { records } = (await opened(open)).store
-      const add = (member: string) => records.write([{ index: 'i', add: member, if_fewer_than: 2 }])
+      const add = (member: string) => records.write([{ index: 'i', add: member, ifFewerThan: 2 }])
       expect([await add('a'), await add('b'), await add('c'), await add('a')]).toEqual([
         true,
         true,
@@ -219,7 +219,7 @@ export function describeRecords(open: OpenStore): void {
       await records.write([{ index: 'i', drop: 'a' }])
       const rest = await Promise.all(['d', 'e', 'f'].map(add))
       expect(rest.filter((added) => added)).toHaveLength(1)
-      expect(await records.write([{ index: 'none', add: 'a', if_fewer_than: 0 }])).toBe(false)
+      expect(await records.write([{ index: 'none', add: 'a', ifFewerThan: 0 }])).toBe(false)
       expect(await records.page('none', { limit: 9 })).toEqual([])
     })
 
@@ -228,13 +228,13 @@ export function describeRecords(open: OpenStore): void {
       const { records } = store
       const all = (index: string) => records.page(index, { limit: 9 })
       await records.write([{ index: 'lasting', add: 'a' }])
-      await records.write([{ index: 'prolonged', add: 'a', ttl_ms: SHORT_MS }])
-      await records.write([{ index: 'prolonged', add: 'b', ttl_ms: LONG_MS }])
-      await records.write([{ index: 'short', add: 'a', ttl_ms: SHORT_MS }])
+      await records.write([{ index: 'prolonged', add: 'a', ttlMs: SHORT_MS }])
+      await records.write([{ index: 'prolonged', add: 'b', ttlMs: LONG_MS }])
+      await records.write([{ index: 'short', add: 'a', ttlMs: SHORT_MS }])
       await records.write([{ index: 'short', add: 'b' }])
       await elapse(SHORT_MS, async () => (await all('short')).length === 0)
       expect([await all('lasting'), await all('prolonged')]).toEqual([['a'], ['b', 'a']])
-      await expect(records.write([{ index: 'i', add: 'a', ttl_ms: 0 }])).rejects.toThrow('ttl_ms is 0')
+      await expect(records.write([{ index: 'i', add: 'a', ttlMs: 0 }])).rejects.toThrow('ttl_ms is 0')
     })
 
     it('orders an index by bytes, whatever the script', async () => {

@@ -4,9 +4,9 @@ import { bytes, everyByte, LONG_MS, type OpenStore, opened, SHORT_MS, text } fro
 
 const ROOM = 'prj_a/arena:lobby {1}'
 
-async function claimed(rooms: RoomRecords, owner: string, expected_epoch: number): Promise<Claim> {
-  const claim = await rooms.claim(ROOM, owner, expected_epoch, LONG_MS)
-  if (!claim) throw new Error(`${owner} did not get the room over epoch ${expected_epoch}`)
+async function claimed(rooms: RoomRecords, owner: string, expectedEpoch: number): Promise<Claim> {
+  const claim = await rooms.claim(ROOM, owner, expectedEpoch, LONG_MS)
+  if (!claim) throw new Error(`${owner} did not get the room over epoch ${expectedEpoch}`)
   return claim
 }
 
@@ -17,7 +17,7 @@ const advanced = (fence: Fence, commits: number): Fence => ({
 })
 
 /** A quarantine that keeps claims away for `refuse_ms`. */
-const aside = (refuse_ms: number) => ({ reason: 'for the test', ttl_ms: LONG_MS, refuse_ms })
+const aside = (refuseMs: number) => ({ reason: 'for the test', ttlMs: LONG_MS, refuseMs })
 
 /** A claim as text, for comparing. */
 const contents = (claim: Claim) => [text(claim.snapshot), claim.journal.map((entry) => text(entry))]
@@ -68,14 +68,14 @@ export function describeRooms(open: OpenStore): void {
       const second = await claimed(rooms, 'node_b', epoch)
       expect(second.over).toBe(epoch)
       expect(second.stuck).toMatchObject([{ epoch, note: everyByte() }])
-      expect(second.stuck[0]!.age_ms).toBeGreaterThanOrEqual(0)
-      expect(second.stuck[0]!.age_ms).toBeLessThan(LONG_MS)
+      expect(second.stuck[0]!.ageMs).toBeGreaterThanOrEqual(0)
+      expect(second.stuck[0]!.ageMs).toBeLessThan(LONG_MS)
       // Who was replaced leaves none.
       expect(await rooms.noteStuck(ROOM, epoch, bytes('late'), LONG_MS)).toBe(false)
       expect(second.fence.version).toBe(version + 1)
       for (let n = 0; n < 9; n++)
         expect(await rooms.noteStuck(ROOM, second.fence.epoch, bytes(`${n}`), LONG_MS)).toBe(true)
-      await rooms.release(ROOM, second.fence, { forget: true, ttl_ms: LONG_MS })
+      await rooms.release(ROOM, second.fence, { forget: true, ttlMs: LONG_MS })
       expect(await rooms.noteStuck(ROOM, second.fence.epoch, bytes('released'), LONG_MS)).toBe(false)
       const third = await claimed(rooms, 'node_a', second.fence.epoch)
       expect(third.stuck.map(({ note }) => text(note)).join('')).toBe('12345678')
@@ -113,9 +113,9 @@ export function describeRooms(open: OpenStore): void {
 
     it('lets exactly one of many claimants win', async () => {
       const { rooms } = (await opened(open)).store
-      const contend = (expected_epoch: number) =>
+      const contend = (expectedEpoch: number) =>
         Promise.all(
-          Array.from({ length: 20 }, (_, n) => rooms.claim(ROOM, `node_${n}`, expected_epoch, LONG_MS)),
+          Array.from({ length: 20 }, (_, n) => rooms.claim(ROOM, `node_${n}`, expectedEpoch, LONG_MS)),
         )
       const winners = (await contend(0)).filter((claim) => claim !== undefined)
       expect(winners).toHaveLength(1)
@@ -142,7 +142,7 @@ export function describeRooms(open: OpenStore): void {
       await rooms.commit(ROOM, fence, bytes('kept'), LONG_MS)
       expect(await rooms.recall(ROOM, 'node_b', fence.epoch + 1, LONG_MS)).toBe(false)
       expect(await rooms.inspect(ROOM)).toEqual({ ...advanced(fence, 1), owner: 'node_a' })
-      await rooms.release(ROOM, advanced(fence, 1), { forget: true, ttl_ms: LONG_MS })
+      await rooms.release(ROOM, advanced(fence, 1), { forget: true, ttlMs: LONG_MS })
       expect(await rooms.recall(ROOM, 'node_b', fence.epoch + 1, LONG_MS)).toBe(false)
       expect((await rooms.inspect(ROOM))?.owner).toBeNull()
     })
@@ -156,7 +156,7 @@ export function describeRooms(open: OpenStore): void {
         expect(await rooms.commit(ROOM, old, bytes('lost'), LONG_MS)).toBe(false)
         expect(await rooms.snapshot(ROOM, old, bytes('lost'), LONG_MS)).toBe(false)
         expect(await rooms.refresh(ROOM, old, LONG_MS)).toBe(false)
-        expect(await rooms.release(ROOM, old, { forget: true, ttl_ms: LONG_MS })).toBe(false)
+        expect(await rooms.release(ROOM, old, { forget: true, ttlMs: LONG_MS })).toBe(false)
       }
       expect(await rooms.inspect(ROOM)).toEqual({ ...current, owner: 'node_b' })
       expect(contents(await claimed(rooms, 'node_c', current.epoch))).toEqual([undefined, ['kept']])
@@ -188,7 +188,7 @@ export function describeRooms(open: OpenStore): void {
       await rooms.snapshot(ROOM, fence, bytes('snapshot'), LONG_MS)
       await rooms.commit(ROOM, advanced(fence, 1), bytes('entry'), LONG_MS)
       const last = advanced(fence, 2)
-      expect(await rooms.release(ROOM, last, { forget: false, ttl_ms: LONG_MS })).toBe(true)
+      expect(await rooms.release(ROOM, last, { forget: false, ttlMs: LONG_MS })).toBe(true)
       expect(await rooms.inspect(ROOM)).toEqual({ ...last, owner: null })
       expect(await rooms.commit(ROOM, last, bytes('late'), LONG_MS)).toBe(false)
       expect(await rooms.refresh(ROOM, last, LONG_MS)).toBe(false)
@@ -205,7 +205,7 @@ export function describeRooms(open: OpenStore): void {
         expect(contents(claim)).toEqual([undefined, []])
         await rooms.snapshot(ROOM, claim.fence, bytes('snapshot'), LONG_MS)
         await rooms.commit(ROOM, advanced(claim.fence, 1), bytes('entry'), LONG_MS)
-        await rooms.release(ROOM, advanced(claim.fence, 2), { forget: true, ttl_ms: LONG_MS })
+        await rooms.release(ROOM, advanced(claim.fence, 2), { forget: true, ttlMs: LONG_MS })
         expect((await rooms.inspect(ROOM))?.owner).toBeNull()
         epochs.push(claim.fence.epoch)
       }
@@ -217,7 +217,7 @@ export function describeRooms(open: OpenStore): void {
       const { rooms } = store
       const { fence } = await claimed(rooms, 'node_a', 0)
       await rooms.commit(ROOM, fence, bytes('entry'), LONG_MS)
-      await rooms.release(ROOM, advanced(fence, 1), { forget: true, ttl_ms: SHORT_MS })
+      await rooms.release(ROOM, advanced(fence, 1), { forget: true, ttlMs: SHORT_MS })
       expect(await rooms.inspect(ROOM)).toEqual({ ...advanced(fence, 1), owner: null })
       await elapse(SHORT_MS, async () => (await rooms.inspect(ROOM)) === undefined)
       expect(await rooms.commit(ROOM, advanced(fence, 1), bytes('late'), LONG_MS)).toBe(false)
@@ -230,11 +230,11 @@ export function describeRooms(open: OpenStore): void {
       const { rooms } = store
       const { fence: paused } = await claimed(rooms, 'node_a', 0)
       const { fence: current } = await claimed(rooms, 'node_b', paused.epoch)
-      await rooms.release(ROOM, current, { forget: true, ttl_ms: SHORT_MS })
+      await rooms.release(ROOM, current, { forget: true, ttlMs: SHORT_MS })
       const next = await claimed(rooms, 'node_c', current.epoch)
-      await rooms.release(ROOM, next.fence, { forget: true, ttl_ms: SHORT_MS })
+      await rooms.release(ROOM, next.fence, { forget: true, ttlMs: SHORT_MS })
       const { records } = store
-      await records.write([{ put: 'egg timer', value: bytes('x'), ttl_ms: SHORT_MS }])
+      await records.write([{ put: 'egg timer', value: bytes('x'), ttlMs: SHORT_MS }])
       await elapse(SHORT_MS, async () => (await records.read(['egg timer']))[0] === undefined)
       expect(await rooms.inspect(ROOM)).toEqual({ epoch: next.fence.epoch, version: 0, owner: null })
       expect(await rooms.recall(ROOM, 'node_a', paused.epoch, LONG_MS)).toBe(false)
@@ -306,7 +306,7 @@ export function describeRooms(open: OpenStore): void {
         rooms.refresh(ROOM, advanced(fence, 1), LONG_MS),
       ])
       expect(writes).toEqual([true, true])
-      await records.write([{ put: 'egg timer', value: bytes('x'), ttl_ms: SHORT_MS }])
+      await records.write([{ put: 'egg timer', value: bytes('x'), ttlMs: SHORT_MS }])
       await elapse(SHORT_MS, async () => (await records.read(['egg timer']))[0] === undefined)
       expect(contents(await claimed(rooms, 'node_b', fence.epoch))).toEqual(['snapshot', []])
     })
@@ -325,40 +325,40 @@ export function describeRooms(open: OpenStore): void {
       }
     })
 
-    const NO_QUOTA: RoomQuota = { max_rooms: 0, per_minute: 0 }
+    const NO_QUOTA: RoomQuota = { maxRooms: 0, perMinute: 0 }
     const reserve = (rooms: RoomRecords, names: readonly string[], quota: Partial<RoomQuota>) =>
       Promise.all(names.map((name) => rooms.reserve(name, 'ada', { ...NO_QUOTA, ...quota }, LONG_MS)))
 
     it('gives a project as many rooms as it may have, also when all are asked for at once', async () => {
       const { rooms } = (await opened(open)).store
       const names = Array.from({ length: 10 }, (_, n) => `p/a:${n}`)
-      const answers = await reserve(rooms, names, { max_rooms: 3 })
+      const answers = await reserve(rooms, names, { maxRooms: 3 })
       expect(answers.map((answer) => answer === 'reserved')).toEqual(names.map((_, n) => n < 3))
       expect(new Set(answers.slice(3))).toEqual(new Set(['project_full']))
-      expect(await reserve(rooms, ['p/a:1', 'q/a:1'], { max_rooms: 3 })).toEqual(['reserved', 'reserved'])
+      expect(await reserve(rooms, ['p/a:1', 'q/a:1'], { maxRooms: 3 })).toEqual(['reserved', 'reserved'])
     })
 
     it('counts a room until it ends', async () => {
       const { rooms } = (await opened(open)).store
-      const quota = { max_rooms: 1 }
+      const quota = { maxRooms: 1 }
       expect(await reserve(rooms, [ROOM], quota)).toEqual(['reserved'])
       const { fence } = await claimed(rooms, 'node_a', 0)
-      await rooms.release(ROOM, fence, { forget: false, ttl_ms: LONG_MS })
+      await rooms.release(ROOM, fence, { forget: false, ttlMs: LONG_MS })
       expect(await reserve(rooms, ['prj_a/arena:other'], quota)).toEqual(['project_full'])
       const again = await claimed(rooms, 'node_b', fence.epoch)
-      await rooms.release(ROOM, again.fence, { forget: true, ttl_ms: LONG_MS })
+      await rooms.release(ROOM, again.fence, { forget: true, ttlMs: LONG_MS })
       expect(await reserve(rooms, ['prj_a/arena:other'], quota)).toEqual(['reserved'])
     })
 
     it('counts a room as long as its owner refreshes it, and not much longer', async () => {
       const { store, elapse } = await opened(open)
       const { rooms } = store
-      const quota = { max_rooms: 1, per_minute: 0 }
-      const other = (ttl_ms: number) => rooms.reserve('prj_a/arena:other', 'ada', quota, ttl_ms)
+      const quota = { maxRooms: 1, perMinute: 0 }
+      const other = (ttlMs: number) => rooms.reserve('prj_a/arena:other', 'ada', quota, ttlMs)
       await rooms.reserve(ROOM, 'ada', quota, SHORT_MS)
       const { fence } = await claimed(rooms, 'node_a', 0)
       await rooms.refresh(ROOM, fence, LONG_MS)
-      await store.records.write([{ put: 'egg timer', value: bytes('x'), ttl_ms: SHORT_MS }])
+      await store.records.write([{ put: 'egg timer', value: bytes('x'), ttlMs: SHORT_MS }])
       await elapse(SHORT_MS, async () => (await store.records.read(['egg timer']))[0] === undefined)
       expect(await other(LONG_MS)).toBe('project_full')
       await rooms.refresh(ROOM, fence, SHORT_MS)
@@ -368,11 +368,11 @@ export function describeRooms(open: OpenStore): void {
     it('counts a room that is given up for as long as it waits for another owner', async () => {
       const { store, elapse } = await opened(open)
       const { rooms } = store
-      const quota = { max_rooms: 1, per_minute: 0 }
+      const quota = { maxRooms: 1, perMinute: 0 }
       await rooms.reserve(ROOM, 'ada', quota, SHORT_MS)
       const { fence } = await claimed(rooms, 'node_a', 0)
-      await rooms.release(ROOM, fence, { forget: false, ttl_ms: LONG_MS })
-      await store.records.write([{ put: 'egg timer', value: bytes('x'), ttl_ms: SHORT_MS }])
+      await rooms.release(ROOM, fence, { forget: false, ttlMs: LONG_MS })
+      await store.records.write([{ put: 'egg timer', value: bytes('x'), ttlMs: SHORT_MS }])
       await elapse(SHORT_MS, async () => (await store.records.read(['egg timer']))[0] === undefined)
       expect(await rooms.reserve('prj_a/arena:other', 'ada', quota, LONG_MS)).toBe('project_full')
       expect(await rooms.reserve(ROOM, 'ada', quota, LONG_MS)).toBe('reserved')
@@ -380,7 +380,7 @@ export function describeRooms(open: OpenStore): void {
 
     it('lets one principal make so many rooms in a minute, in each project', async () => {
       const { rooms } = (await opened(open)).store
-      const quota = { per_minute: 2 }
+      const quota = { perMinute: 2 }
       const names = ['p/a:1', 'p/a:2', 'p/a:3', 'p/a:1', 'q/a:1']
       const expected = ['reserved', 'reserved', 'too_fast', 'reserved', 'reserved']
       expect(await reserve(rooms, names, quota)).toEqual(expected)
@@ -389,12 +389,12 @@ export function describeRooms(open: OpenStore): void {
 
     it('lets a principal go on after a while', async () => {
       const { store, elapse } = await opened(open)
-      const quota = { max_rooms: 0, per_minute: 600 }
+      const quota = { maxRooms: 0, perMinute: 600 }
       const make = (n: number) => store.rooms.reserve(`p/a:${n}`, 'ada', quota, LONG_MS)
       let made = 0
       while ((await make(made)) === 'reserved') made++
       expect(made).toBeGreaterThanOrEqual(600)
-      await elapse(60_000 / quota.per_minute, async () => (await make(made)) === 'reserved')
+      await elapse(60_000 / quota.perMinute, async () => (await make(made)) === 'reserved')
     })
   })
 }

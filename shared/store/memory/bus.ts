@@ -2,7 +2,7 @@ import type { Bus } from '../port.ts'
 
 type Subscriber = (message: Uint8Array) => void
 
-/** `Bus` within this process. Nothing is ever lost on the way, so `on_gap` is never called. */
+/** `Bus` within this process. Nothing is ever lost on the way, so `onGap` is never called. */
 export class MemoryBus implements Bus {
   readonly #channels = new Map<string, Set<Subscriber>>()
   readonly #requireOpen: () => void
@@ -25,11 +25,11 @@ export class MemoryBus implements Bus {
     return 1
   }
 
-  async subscribe(channel: string, on_message: Subscriber): Promise<() => Promise<void>> {
+  async subscribe(channel: string, onMessage: Subscriber): Promise<() => Promise<void>> {
     this.#requireOpen()
     const subscribers = this.#channels.get(channel) ?? new Set()
     this.#channels.set(channel, subscribers)
-    const subscriber: Subscriber = (message) => on_message(message)
+    const subscriber: Subscriber = (message) => onMessage(message)
     subscribers.add(subscriber)
     return async () => {
       subscribers.delete(subscriber)

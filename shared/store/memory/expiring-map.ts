@@ -3,7 +3,7 @@ import type { Clock } from '../../clock.ts'
 interface Entry<V> {
   readonly value: V
   /** Monotonic milliseconds; Infinity for ever. */
-  readonly expires_at: number
+  readonly expiresAt: number
 }
 
 /** How many entries a write looks at, so that what nobody reads again goes away at a bounded cost and without a timer. */
@@ -22,15 +22,15 @@ export class ExpiringMap<V> {
   get(key: string): V | undefined {
     const entry = this.#entries.get(key)
     if (!entry) return undefined
-    if (entry.expires_at > this.#clock.monotonic()) return entry.value
+    if (entry.expiresAt > this.#clock.monotonic()) return entry.value
     this.#entries.delete(key)
     return undefined
   }
 
   /** Stores `value` for `ttl_ms` from now; undefined: for ever. */
-  set(key: string, value: V, ttl_ms: number | undefined): void {
-    const expires_at = ttl_ms === undefined ? Number.POSITIVE_INFINITY : this.#clock.monotonic() + ttl_ms
-    this.#entries.set(key, { value, expires_at })
+  set(key: string, value: V, ttlMs: number | undefined): void {
+    const expiresAt = ttlMs === undefined ? Number.POSITIVE_INFINITY : this.#clock.monotonic() + ttlMs
+    this.#entries.set(key, { value, expiresAt })
     this.#sweepSome()
   }
 
@@ -46,7 +46,7 @@ export class ExpiringMap<V> {
   /** Drops every expired entry; gives how many are left. */
   sweep(): number {
     const now = this.#clock.monotonic()
-    for (const [key, entry] of this.#entries) if (entry.expires_at <= now) this.#entries.delete(key)
+    for (const [key, entry] of this.#entries) if (entry.expiresAt <= now) this.#entries.delete(key)
     return this.#entries.size
   }
 
@@ -60,7 +60,7 @@ export class ExpiringMap<V> {
         return
       }
       const [key, entry] = next.value
-      if (entry.expires_at <= now) this.#entries.delete(key)
+      if (entry.expiresAt <= now) this.#entries.delete(key)
     }
   }
 }

@@ -25,17 +25,17 @@ export class MemoryLocks implements Locks {
 
   async withLock<T>(
     name: string,
-    options: { ttl_ms: number; wait_ms: number },
+    options: { ttlMs: number; waitMs: number },
     work: () => Promise<T>,
   ): Promise<T | undefined> {
     this.#requireOpen()
     requireLockTimes(options)
-    const until = this.#clock.monotonic() + options.wait_ms
+    const until = this.#clock.monotonic() + options.waitMs
     while (this.#holders.has(name)) {
-      const left_ms = until - this.#clock.monotonic()
-      if (left_ms <= 0 || !(await this.#turn(name, left_ms))) return undefined
+      const leftMs = until - this.#clock.monotonic()
+      if (leftMs <= 0 || !(await this.#turn(name, leftMs))) return undefined
     }
-    const holder = this.#hold(name, options.ttl_ms)
+    const holder = this.#hold(name, options.ttlMs)
     try {
       return await work()
     } finally {
@@ -50,8 +50,8 @@ export class MemoryLocks implements Locks {
     }
   }
 
-  #hold(name: string, ttl_ms: number): Holder {
-    const holder = { cancel: this.#clock.schedule(ttl_ms, () => this.#release(name, holder)) }
+  #hold(name: string, ttlMs: number): Holder {
+    const holder = { cancel: this.#clock.schedule(ttlMs, () => this.#release(name, holder)) }
     this.#holders.set(name, holder)
     return holder
   }
@@ -65,8 +65,8 @@ export class MemoryLocks implements Locks {
     next?.(true)
   }
 
-  /** Resolves with true when the lock was freed, with false after `wait_ms`. */
-  async #turn(name: string, wait_ms: number): Promise<boolean> {
+  /** Resolves with true when the lock was freed, with false after `waitMs`. */
+  async #turn(name: string, waitMs: number): Promise<boolean> {
     const waiters = this.#waiters.get(name) ?? new Set()
     this.#waiters.set(name, waiters)
     const freed = await new Promise<boolean>((resolve) => {
@@ -76,7 +76,7 @@ export class MemoryLocks implements Locks {
         if (waiters.size === 0) this.#waiters.delete(name)
         resolve(go)
       }
-      const cancel = this.#clock.schedule(wait_ms, () => waiter(false))
+      const cancel = this.#clock.schedule(waitMs, () => waiter(false))
       waiters.add(waiter)
     })
     this.#requireOpen()

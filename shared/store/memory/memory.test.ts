@@ -8,8 +8,8 @@ describeStore('the memory store', async () => {
   const clock = new FakeClock()
   return {
     store: memoryStore({ clock }),
-    elapse: async (ttl_ms, seen) => {
-      clock.advance(ttl_ms - 1)
+    elapse: async (ttlMs, seen) => {
+      clock.advance(ttlMs - 1)
       expect(await seen()).toBe(false)
       clock.advance(1)
       expect(await seen()).toBe(true)

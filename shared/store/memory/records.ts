@@ -42,12 +42,12 @@ export class MemoryRecords implements Records {
   async renewLease(renewal: LeaseRenewal): Promise<Lease> {
     this.#requireOpen()
     requireLease(renewal)
-    const { key, holder, value, ttl_ms, index, member } = renewal
+    const { key, holder, value, ttlMs, index, member } = renewal
     const stored = this.#records.get(key)
     if (stored?.lease && stored.lease.holder !== holder) return stored.lease
     const lease = stored?.lease ?? { holder, since: Math.floor(this.#clock.now()) }
     const version = (stored?.version ?? 0) + 1
-    this.#records.set(key, { value: new Uint8Array(value), version, lease }, ttl_ms)
+    this.#records.set(key, { value: new Uint8Array(value), version, lease }, ttlMs)
     this.#add({ index, add: member })
     return lease
   }
@@ -60,34 +60,30 @@ export class MemoryRecords implements Records {
 
   #holds(write: Write): boolean {
     if ('index' in write) return !('add' in write) || this.#hasRoom(write)
-    if (write.if_version === undefined) return true
+    if (write.ifVersion === undefined) return true
     const stored = this.#records.get('put' in write ? write.put : write.remove)
-    return (stored?.version ?? 0) === write.if_version
+    return (stored?.version ?? 0) === write.ifVersion
   }
 
   #apply(write: Write): void {
     if ('put' in write) {
       const version = (this.#records.get(write.put)?.version ?? 0) + 1
-      this.#records.set(write.put, { value: new Uint8Array(write.value), version }, write.ttl_ms)
+      this.#records.set(write.put, { value: new Uint8Array(write.value), version }, write.ttlMs)
     } else if ('remove' in write) this.#records.delete(write.remove)
     else if ('add' in write) this.#add(write)
     else this.#drop(write.index, write.drop)
   }
 
-  #hasRoom({
-    index,
-    add,
-    if_fewer_than = Number.POSITIVE_INFINITY,
-  }: Extract<Write, { add: string }>): boolean {
+  #hasRoom({ index, add, ifFewerThan = Number.POSITIVE_INFINITY }: Extract<Write, { add: string }>): boolean {
     const members = this.#indexes.get(index)
-    return members === undefined ? if_fewer_than > 0 : members.size < if_fewer_than || members.has(add)
+    return members === undefined ? ifFewerThan > 0 : members.size < ifFewerThan || members.has(add)
   }
 
-  #add({ index, add, ttl_ms }: Extract<Write, { add: string }>): void {
+  #add({ index, add, ttlMs }: Extract<Write, { add: string }>): void {
     const known = this.#indexes.get(index)
     const members = known ?? new OrderedSet()
     members.add(add)
-    if (!known || ttl_ms !== undefined) this.#indexes.set(index, members, ttl_ms)
+    if (!known || ttlMs !== undefined) this.#indexes.set(index, members, ttlMs)
   }
 
   #drop(name: string, member: string): void {

@@ -54,32 +54,27 @@ export class MemoryRooms implements RoomRecords {
   async reserve(
     room: string,
     principal: string,
-    { max_rooms, per_minute }: RoomQuota,
-    ttl_ms: number,
+    { maxRooms, perMinute }: RoomQuota,
+    ttlMs: number,
   ): Promise<Reservation> {
     this.#requireOpen()
-    requireTtl(ttl_ms)
+    requireTtl(ttlMs)
     const rooms = this.#roomsBeside(room)
     if (!rooms.get(room)) {
-      if (max_rooms > 0 && rooms.size >= max_rooms && rooms.sweep() >= max_rooms) return 'project_full'
-      if (per_minute > 0 && !this.#mayMake(JSON.stringify([projectOf(room), principal]), per_minute))
+      if (maxRooms > 0 && rooms.size >= maxRooms && rooms.sweep() >= maxRooms) return 'project_full'
+      if (perMinute > 0 && !this.#mayMake(JSON.stringify([projectOf(room), principal]), perMinute))
         return 'too_fast'
-      rooms.set(room, true, ttl_ms)
+      rooms.set(room, true, ttlMs)
     }
     return 'reserved'
   }
 
-  async claim(
-    room: string,
-    owner: string,
-    expected_epoch: number,
-    ttl_ms: number,
-  ): Promise<Claim | undefined> {
+  async claim(room: string, owner: string, expectedEpoch: number, ttlMs: number): Promise<Claim | undefined> {
     this.#requireOpen()
     requireOwner(owner)
-    requireTtl(ttl_ms)
+    requireTtl(ttlMs)
     const recorded = this.#epochs.get(room) ?? 0
-    if (recorded !== expected_epoch) return undefined
+    if (recorded !== expectedEpoch) return undefined
     const stored = this.#rooms.get(room)
     if (stored?.quarantined) return undefined
     const epoch = Math.max(recorded + 1, Math.floor(this.#clock.now()))
@@ -88,51 +83,51 @@ export class MemoryRooms implements RoomRecords {
     const journal = stored?.journal ?? []
     const released = recorded === 0 || stored?.owner === null
     const contested = stored?.contested === true || !released
-    this.#keep(room, { epoch, version, owner, contested, snapshot, journal }, ttl_ms)
+    this.#keep(room, { epoch, version, owner, contested, snapshot, journal }, ttlMs)
     return {
       fence: { epoch, version },
       snapshot: snapshot?.slice(),
       journal: journal.map((entry) => entry.slice()),
-      over: expected_epoch,
+      over: expectedEpoch,
       stuck: (this.#stuck.get(room) ?? []).map(({ epoch, at, note }) => ({
         epoch,
-        age_ms: Math.floor(this.#clock.now()) - at,
+        ageMs: Math.floor(this.#clock.now()) - at,
         note: note.slice(),
       })),
     }
   }
 
-  async noteStuck(room: string, epoch: number, note: Uint8Array, ttl_ms: number): Promise<boolean> {
+  async noteStuck(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean> {
     this.#requireOpen()
-    requireTtl(ttl_ms)
+    requireTtl(ttlMs)
     const record = this.#rooms.get(room)
     if (!record || record.owner === null || record.epoch !== epoch) return false
     const noted = { epoch, at: Math.floor(this.#clock.now()), note: new Uint8Array(note) }
-    this.#stuck.set(room, [...(this.#stuck.get(room) ?? []), noted].slice(-STUCK_NOTES_KEPT), ttl_ms)
+    this.#stuck.set(room, [...(this.#stuck.get(room) ?? []), noted].slice(-STUCK_NOTES_KEPT), ttlMs)
     return true
   }
 
-  async recall(room: string, owner: string, epoch: number, ttl_ms: number): Promise<boolean> {
+  async recall(room: string, owner: string, epoch: number, ttlMs: number): Promise<boolean> {
     this.#requireOpen()
     requireOwner(owner)
-    requireTtl(ttl_ms)
+    requireTtl(ttlMs)
     const stored = this.#rooms.get(room)
     if (stored && !stored.recalled) return false
     if ((this.#epochs.get(room) ?? 0) > epoch) return false
     const nothing = { snapshot: undefined, journal: [] }
-    this.#keep(room, { epoch, version: 0, owner, recalled: true, contested: true, ...nothing }, ttl_ms)
+    this.#keep(room, { epoch, version: 0, owner, recalled: true, contested: true, ...nothing }, ttlMs)
     return true
   }
 
-  async commit(room: string, fence: Fence, entry: Uint8Array, ttl_ms: number): Promise<boolean> {
-    return this.#fenced(room, fence, ttl_ms, (record) => {
+  async commit(room: string, fence: Fence, entry: Uint8Array, ttlMs: number): Promise<boolean> {
+    return this.#fenced(room, fence, ttlMs, (record) => {
       record.journal.push(new Uint8Array(entry))
       return { ...record, version: record.version + 1 }
     })
   }
 
-  async snapshot(room: string, fence: Fence, snapshot: Uint8Array, ttl_ms: number): Promise<boolean> {
-    return this.#fenced(room, fence, ttl_ms, (record) => ({
+  async snapshot(room: string, fence: Fence, snapshot: Uint8Array, ttlMs: number): Promise<boolean> {
+    return this.#fenced(room, fence, ttlMs, (record) => ({
       ...record,
       version: record.version + 1,
       snapshot: new Uint8Array(snapshot),
@@ -143,34 +138,34 @@ export class MemoryRooms implements RoomRecords {
   async release(
     room: string,
     fence: Fence,
-    { forget, ttl_ms }: { forget: boolean; ttl_ms: number },
+    { forget, ttlMs }: { forget: boolean; ttlMs: number },
   ): Promise<boolean> {
     // As in Redis: before the end, and whatever becomes of it. Where it is refused, the next refresh counts the room again.
     if (forget) this.#roomsBeside(room).delete(room)
-    const released = this.#fenced(room, fence, ttl_ms, (record) => ({
+    const released = this.#fenced(room, fence, ttlMs, (record) => ({
       ...record,
       owner: null,
       ...(forget && { snapshot: undefined, journal: [] }),
     }))
-    if (released && !forget) this.#roomsBeside(room).set(room, true, ttl_ms)
+    if (released && !forget) this.#roomsBeside(room).set(room, true, ttlMs)
     if (!released || !forget) return released
     const record = this.#rooms.get(room)
     if (record?.contested === false) {
-      this.#rooms.set(room, record, Math.min(ENDED_ROOM_MS, ttl_ms))
-      this.#epochs.set(room, record.epoch, Math.min(ENDED_ROOM_MS, ttl_ms))
+      this.#rooms.set(room, record, Math.min(ENDED_ROOM_MS, ttlMs))
+      this.#epochs.set(room, record.epoch, Math.min(ENDED_ROOM_MS, ttlMs))
     }
     return true
   }
 
-  async quarantine(room: string, fence: Fence, { ttl_ms, refuse_ms }: Quarantine): Promise<boolean> {
+  async quarantine(room: string, fence: Fence, { ttlMs, refuseMs }: Quarantine): Promise<boolean> {
     this.#requireOpen()
-    requireTtl(ttl_ms)
-    requireRefusal(refuse_ms)
+    requireTtl(ttlMs)
+    requireRefusal(refuseMs)
     this.#roomsBeside(room).delete(room)
     if (!this.#owned(room, fence)) return false
     this.#rooms.delete(room)
     const { epoch } = fence
-    if (refuse_ms > 0)
+    if (refuseMs > 0)
       this.#rooms.set(
         room,
         {
@@ -182,15 +177,15 @@ export class MemoryRooms implements RoomRecords {
           snapshot: undefined,
           journal: [],
         },
-        refuse_ms,
+        refuseMs,
       )
-    this.#epochs.set(room, epoch, refuse_ms + EPOCH_OUTLIVES_MS)
+    this.#epochs.set(room, epoch, refuseMs + EPOCH_OUTLIVES_MS)
     return true
   }
 
-  async refresh(room: string, fence: Fence, ttl_ms: number): Promise<boolean> {
-    const refreshed = this.#fenced(room, fence, ttl_ms, (record) => record)
-    if (refreshed) this.#roomsBeside(room).set(room, true, ttl_ms)
+  async refresh(room: string, fence: Fence, ttlMs: number): Promise<boolean> {
+    const refreshed = this.#fenced(room, fence, ttlMs, (record) => record)
+    if (refreshed) this.#roomsBeside(room).set(room, true, ttlMs)
     return refreshed
   }
 
@@ -202,21 +197,21 @@ export class MemoryRooms implements RoomRecords {
   }
 
   /** The generic cell rate algorithm: https://en.wikipedia.org/wiki/Generic_cell_rate_algorithm */
-  #mayMake(maker: string, per_minute: number): boolean {
+  #mayMake(maker: string, perMinute: number): boolean {
     const now = this.#clock.monotonic()
-    const full_at = Math.max(this.#made.get(maker) ?? 0, now) + MINUTE_MS / per_minute
-    if (full_at > now + MINUTE_MS) return false
-    this.#made.set(maker, full_at, full_at - now)
+    const fullAt = Math.max(this.#made.get(maker) ?? 0, now) + MINUTE_MS / perMinute
+    if (fullAt > now + MINUTE_MS) return false
+    this.#made.set(maker, fullAt, fullAt - now)
     return true
   }
 
   /** Replaces the record by what `change` makes of it, if it is still owned under exactly `fence`. */
-  #fenced(room: string, fence: Fence, ttl_ms: number, change: (record: RoomRecord) => RoomRecord): boolean {
+  #fenced(room: string, fence: Fence, ttlMs: number, change: (record: RoomRecord) => RoomRecord): boolean {
     this.#requireOpen()
-    requireTtl(ttl_ms)
+    requireTtl(ttlMs)
     const record = this.#owned(room, fence)
     if (!record) return false
-    this.#keep(room, change(record), ttl_ms)
+    this.#keep(room, change(record), ttlMs)
     return true
   }
 
@@ -227,9 +222,9 @@ export class MemoryRooms implements RoomRecords {
     return record.epoch === epoch && record.version === version ? record : undefined
   }
 
-  #keep(room: string, record: RoomRecord, ttl_ms: number): void {
-    this.#rooms.set(room, record, ttl_ms)
-    this.#epochs.set(room, record.epoch, ttl_ms + EPOCH_OUTLIVES_MS)
+  #keep(room: string, record: RoomRecord, ttlMs: number): void {
+    this.#rooms.set(room, record, ttlMs)
+    this.#epochs.set(room, record.epoch, ttlMs + EPOCH_OUTLIVES_MS)
   }
 }
 

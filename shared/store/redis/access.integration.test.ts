@@ -26,7 +26,7 @@ const rules = [
   ...REDIS_USERS.get('roomful-node')!.filter((rule) => /^[-+]/.test(rule)),
 ]
 /** What the page adds for a Cluster. */
-const cluster_rules = /^ACL SETUSER roomful-node (\+.*)$/m.exec(page)![1]!.split(' ')
+const clusterRules = /^ACL SETUSER roomful-node (\+.*)$/m.exec(page)![1]!.split(' ')
 
 const allow = (url: string, ...rule: string[]): Promise<unknown> =>
   asAdmin(url, (redis) => redis.call('ACL', 'SETUSER', 'roomful', ...rule))
@@ -102,20 +102,20 @@ describe('over TLS, as a user with every right that roomful needs, in database 2
 
   const trusting = () => `${url}?ca=${encodeURIComponent(certificates.ca)}`
 
-  describeStore('the Redis store', () => storeUnderTest({ url: trusting(), key_prefix: freshPrefix() }))
+  describeStore('the Redis store', () => storeUnderTest({ url: trusting(), keyPrefix: freshPrefix() }))
 
   it('keeps everything in that database', async () => {
-    const store = await openRedisStore({ url: trusting(), key_prefix: freshPrefix() })
+    const store = await openRedisStore({ url: trusting(), keyPrefix: freshPrefix() })
     await store.records.write([{ put: 'k', value: bytes('x') }])
     const keyspace = await asAdmin(server.url, (redis) => redis.info('keyspace'))
     expect([keyspace.includes('db2:'), keyspace.includes('db0:')]).toEqual([true, false])
   })
 
   it('trusts nobody who is not vouched for', async () => {
-    const open = (url: string) => redisStore({ url, log: silent, connect_timeout_ms: 300 })
+    const open = (url: string) => redisStore({ url, log: silent, connectTimeoutMs: 300 })
     await expect(open(url)).rejects.toThrow(/certificate/)
-    const other_host = trusting().replace('localhost', '127.0.0.1')
-    await expect(open(other_host)).rejects.toThrow(/does not match certificate/)
+    const otherHost = trusting().replace('localhost', '127.0.0.1')
+    await expect(open(otherHost)).rejects.toThrow(/does not match certificate/)
   })
 })
 
@@ -123,21 +123,21 @@ describe('on a Cluster, as a user with every right that roomful needs', () => {
   let cluster: Awaited<ReturnType<typeof startRedisCluster>>
   beforeAll(async () => {
     cluster = await startRedisCluster()
-    for (const node of cluster.nodes) await allow(node.url, ...rules, ...cluster_rules)
+    for (const node of cluster.nodes) await allow(node.url, ...rules, ...clusterRules)
   })
   afterAll(() => cluster.close())
 
   describeStore('the Redis store', () =>
-    storeUnderTest({ url: asUser(cluster.url), key_prefix: freshPrefix() }),
+    storeUnderTest({ url: asUser(cluster.url), keyPrefix: freshPrefix() }),
   )
 
-  it.each(cluster_rules.filter((rule) => rule !== '+asking'))(
+  it.each(clusterRules.filter((rule) => rule !== '+asking'))(
     'without %s it does not open, and says so',
     async (rule) => {
       const node = cluster.nodes[0]!
       await allow(node.url, rule.replace('+', '-'))
       try {
-        const opening = redisStore({ url: asUser(cluster.url), log: silent, connect_timeout_ms: 500 })
+        const opening = redisStore({ url: asUser(cluster.url), log: silent, connectTimeoutMs: 500 })
         await expect(opening).rejects.toThrow(rule.slice(1).split('|')[0])
       } finally {
         await allow(node.url, rule)
@@ -190,7 +190,7 @@ describe('a user of one server', () => {
 
   it('needs the keys and the channels under its prefix', async () => {
     await allow(server.url, 'reset', ...rules)
-    const open = (key_prefix: string) => redisStore({ url: asUser(server.url), key_prefix, log: silent })
+    const open = (keyPrefix: string) => redisStore({ url: asUser(server.url), keyPrefix, log: silent })
     await expect(open('elsewhere:')).rejects.toThrow(
       "the store's user may not use the keys under the key prefix, the channels under the key prefix:",
     )
@@ -204,7 +204,7 @@ describe('a user of one server', () => {
 
   it('is told when its password is wrong', async () => {
     const url = asUser(server.url).replace('s3cret', 'guess')
-    await expect(redisStore({ url, log: silent, connect_timeout_ms: 300 })).rejects.toThrow(/WRONGPASS/)
+    await expect(redisStore({ url, log: silent, connectTimeoutMs: 300 })).rejects.toThrow(/WRONGPASS/)
   })
 
   it('who loses a right later gets an error that is no outage', async () => {

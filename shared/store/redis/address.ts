@@ -21,9 +21,9 @@ export interface RedisAddress {
   /** For the servers. */
   readonly credentials: Credentials
   /** For the Sentinels. */
-  readonly sentinel_credentials: Credentials
+  readonly sentinelCredentials: Credentials
   /** What the Sentinels call the master; empty where there are none. */
-  readonly master_name: string
+  readonly masterName: string
   readonly db: number
   /** Absent: no TLS. `ca` is the private authority's certificate, PEM; absent: the authorities that Node trusts. */
   readonly tls: { readonly ca?: string } | undefined
@@ -58,7 +58,7 @@ const HOST_AND_PORT = /^(\[[0-9a-f:.]+\]|[^:[\]]+)(?::(\d{1,5}))?$/i
  * `ca=<path>` (TLS with a private authority), `sentinel_username=` and `sentinel_password=`.
  */
 export function parseAddress(url: string): RedisAddress {
-  const [, scheme = '', user_info, authority = '', path = '', query = ''] = SHAPE.exec(url) ?? []
+  const [, scheme = '', userInfo, authority = '', path = '', query = ''] = SHAPE.exec(url) ?? []
   const form = SCHEMES[scheme.toLowerCase()]
   if (!form) throw new StoreMisconfigured(`the store URL must look like one of: ${FORMS}`)
   const endpoints = authority.split(',').map((text, n) => endpointOf(text, n + 1, form.port))
@@ -67,23 +67,23 @@ export function parseAddress(url: string): RedisAddress {
       `the store URL names ${endpoints.length} servers: write redis+sentinel:// or redis+cluster:// for several`,
     )
   const parameters = parametersOf(query, form)
-  const { master_name, db } = pathOf(path, form.kind)
+  const { masterName, db } = pathOf(path, form.kind)
   const ca = parameters.get('ca')
   return {
     kind: form.kind,
     endpoints,
-    credentials: credentialsOf(user_info),
-    sentinel_credentials: given(parameters.get('sentinel_username'), parameters.get('sentinel_password')),
-    master_name,
+    credentials: credentialsOf(userInfo),
+    sentinelCredentials: given(parameters.get('sentinel_username'), parameters.get('sentinel_password')),
+    masterName,
     db,
     tls: form.tls ? (ca === null ? {} : { ca: certificateAt(ca) }) : undefined,
     label: `${scheme}://${authority}${path && `/${path}`}`,
   }
 }
 
-function endpointOf(text: string, nth: number, default_port: number): Endpoint {
+function endpointOf(text: string, nth: number, defaultPort: number): Endpoint {
   const [, host, digits] = HOST_AND_PORT.exec(text) ?? []
-  const port = digits === undefined ? default_port : Number(digits)
+  const port = digits === undefined ? defaultPort : Number(digits)
   if (host === undefined || port < 1 || port > 65535)
     throw new StoreMisconfigured(
       `server ${nth} of the store URL is no address: it must be host:port, the port 1–65535`,
@@ -91,10 +91,10 @@ function endpointOf(text: string, nth: number, default_port: number): Endpoint {
   return { host: host.replace(/^\[|\]$/g, ''), port }
 }
 
-function pathOf(path: string, kind: RedisAddress['kind']): { master_name: string; db: number } {
+function pathOf(path: string, kind: RedisAddress['kind']): { masterName: string; db: number } {
   const parts = path === '' ? [] : path.split('/')
-  const master_name = kind === 'sentinel' ? decode(parts.shift() ?? '') : ''
-  if (kind === 'sentinel' && master_name === '')
+  const masterName = kind === 'sentinel' ? decode(parts.shift() ?? '') : ''
+  if (kind === 'sentinel' && masterName === '')
     throw new StoreMisconfigured(
       'the store URL names no master: write its name after the Sentinels, as in /mymaster',
     )
@@ -107,7 +107,7 @@ function pathOf(path: string, kind: RedisAddress['kind']): { master_name: string
     throw new StoreMisconfigured(
       `the store URL asks for database ${number}: a Redis Cluster has database 0 only`,
     )
-  return { master_name, db: Number(number) }
+  return { masterName, db: Number(number) }
 }
 
 function parametersOf(query: string, form: { kind: RedisAddress['kind']; tls: boolean }): URLSearchParams {
@@ -124,12 +124,12 @@ function parametersOf(query: string, form: { kind: RedisAddress['kind']; tls: bo
   return parameters
 }
 
-function credentialsOf(user_info: string | undefined): Credentials {
-  if (user_info === undefined) return {}
-  const colon = user_info.indexOf(':')
+function credentialsOf(userInfo: string | undefined): Credentials {
+  if (userInfo === undefined) return {}
+  const colon = userInfo.indexOf(':')
   if (colon < 0)
     throw new StoreMisconfigured('the store URL names a user without a password: write user:password@')
-  return given(decode(user_info.slice(0, colon)), decode(user_info.slice(colon + 1)))
+  return given(decode(userInfo.slice(0, colon)), decode(userInfo.slice(colon + 1)))
 }
 
 const given = (username: string | null, password: string | null): Credentials => ({

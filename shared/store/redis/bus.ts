@@ -10,8 +10,8 @@ import type { Servers } from './servers.ts'
 const AGAIN_MS = 250
 
 interface Subscriber {
-  readonly on_message: (message: Uint8Array) => void
-  readonly on_gap: (() => void) | undefined
+  readonly onMessage: (message: Uint8Array) => void
+  readonly onGap: (() => void) | undefined
 }
 
 interface Channel {
@@ -67,11 +67,11 @@ export class RedisBus implements Bus {
 
   async subscribe(
     channel: string,
-    on_message: (message: Uint8Array) => void,
-    on_gap?: () => void,
+    onMessage: (message: Uint8Array) => void,
+    onGap?: () => void,
   ): Promise<() => Promise<void>> {
     const name = this.#prefix + channel
-    const subscriber: Subscriber = { on_message, on_gap }
+    const subscriber: Subscriber = { onMessage, onGap }
     try {
       await this.#join(name, () => this.#add(name, subscriber))
     } catch (error) {
@@ -117,7 +117,7 @@ export class RedisBus implements Bus {
     for (const subscriber of this.#channels.get(name)?.subscribers ?? []) {
       const copy = incoming(message)
       queueMicrotask(() => {
-        if (this.#channels.get(name)?.subscribers.has(subscriber)) subscriber.on_message(copy)
+        if (this.#channels.get(name)?.subscribers.has(subscriber)) subscriber.onMessage(copy)
       })
     }
   }
@@ -171,7 +171,7 @@ export class RedisBus implements Bus {
     const missed = [...this.#channels].filter(([name, channel]) => lost(name, channel))
     const back = await Promise.all(missed.map(([name, channel]) => this.#rejoin(name, channel)))
     for (const channel of back) {
-      for (const { on_gap } of channel?.subscribers ?? []) if (on_gap) queueMicrotask(on_gap)
+      for (const { onGap } of channel?.subscribers ?? []) if (onGap) queueMicrotask(onGap)
     }
   }
 

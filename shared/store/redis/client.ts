@@ -17,12 +17,12 @@ const SENTINEL_RETRY_MS = 1000
 export class Clients {
   readonly #address: RedisAddress
   readonly #random: Random
-  readonly #timeout_ms: number
+  readonly #timeoutMs: number
 
-  constructor(address: RedisAddress, { random, timeout_ms }: { random: Random; timeout_ms: number }) {
+  constructor(address: RedisAddress, { random, timeoutMs }: { random: Random; timeoutMs: number }) {
     this.#address = address
     this.#random = random
-    this.#timeout_ms = timeout_ms
+    this.#timeoutMs = timeoutMs
   }
 
   /** Two clients of the master that the Sentinels name at each connect, or its successor where `watch` has heard of one. */
@@ -57,17 +57,17 @@ export class Clients {
 
   /** A client of each Sentinel, for what it publishes. */
   sentinels(): Redis[] {
-    const { endpoints, sentinel_credentials, tls } = this.#address
+    const { endpoints, sentinelCredentials, tls } = this.#address
     return endpoints.map(
       (endpoint) =>
         new Redis({
           ...endpoint,
-          ...sentinel_credentials,
+          ...sentinelCredentials,
           ...(tls && { tls }),
           connectionName: 'roomful-sentinel',
           disableClientInfo: true,
           enableReadyCheck: false,
-          connectTimeout: this.#timeout_ms,
+          connectTimeout: this.#timeoutMs,
           retryStrategy: () => SENTINEL_RETRY_MS,
           maxRetriesPerRequest: null,
         }),
@@ -76,7 +76,7 @@ export class Clients {
 
   #options(purpose: Purpose): Options {
     const { credentials, db, tls } = this.#address
-    const timeout_ms = this.#timeout_ms
+    const timeoutMs = this.#timeoutMs
     return {
       ...credentials,
       db,
@@ -84,25 +84,25 @@ export class Clients {
       ...reconnecting(this.#random, this.#address.kind === 'single' ? 1000 : 250),
       connectionName: `roomful-${purpose}`,
       disableClientInfo: true,
-      commandTimeout: timeout_ms,
-      connectTimeout: timeout_ms,
+      commandTimeout: timeoutMs,
+      connectTimeout: timeoutMs,
       ...(purpose === 'commands' && {
         enableAutoPipelining: true,
-        socketTimeout: 2 * timeout_ms,
+        socketTimeout: 2 * timeoutMs,
         scripts: SCRIPTS,
       }),
     }
   }
 
   #sentinel(): Options {
-    const { endpoints, master_name, sentinel_credentials, tls } = this.#address
-    const { username, password } = sentinel_credentials
+    const { endpoints, masterName, sentinelCredentials, tls } = this.#address
+    const { username, password } = sentinelCredentials
     return {
       sentinels: endpoints.map(({ host, port }) => ({ host, port })),
-      name: master_name,
+      name: masterName,
       ...(username !== undefined && { sentinelUsername: username }),
       ...(password !== undefined && { sentinelPassword: password }),
-      sentinelCommandTimeout: this.#timeout_ms / 2,
+      sentinelCommandTimeout: this.#timeoutMs / 2,
       sentinelRetryStrategy: (attempt) => Math.min(25 * attempt, 250),
       ...(tls && { enableTLSForSentinelMode: true, sentinelTLS: tls }),
     }
@@ -113,10 +113,10 @@ export class Clients {
  * Reconnects for ever, quickly at first, and never repeats a command by itself: what a lost connection left unanswered is rejected at
  * once, and nothing waits inside the client library, where it would be sent after its caller was told that it failed.
  */
-const reconnecting = (random: Random, slowest_ms: number) =>
+const reconnecting = (random: Random, slowestMs: number) =>
   ({
     retryStrategy: (attempt: number) =>
-      Math.min(25 * 2 ** Math.min(attempt, 6), slowest_ms) * (0.5 + random.float() / 2),
+      Math.min(25 * 2 ** Math.min(attempt, 6), slowestMs) * (0.5 + random.float() / 2),
     /** A fail-over may have made this server a replica: connect anew, to whatever the address means by now. */
     reconnectOnError: (error: Error) => error.message.includes('READONLY'),
     maxRetriesPerRequest: 0,

@@ -33,7 +33,7 @@ describe('on a Cluster of three masters', () => {
   afterAll(() => cluster.close())
 
   describeStore('the Redis store', () =>
-    storeUnderTest({ url: cluster.url, key_prefix: `${PREFIX}${randomToken(systemRandom, 8)}:` }),
+    storeUnderTest({ url: cluster.url, keyPrefix: `${PREFIX}${randomToken(systemRandom, 8)}:` }),
   )
 
   it('computes the slot of a key as the servers do', async () => {
@@ -51,14 +51,14 @@ describe('on a Cluster of three masters', () => {
 
   it('needs no more than one server that answers to find the others', async () => {
     const { host } = new URL(cluster.nodes[1]!.url)
-    const store = await openRedisStore({ key_prefix: PREFIX, url: `redis+cluster://127.0.0.1:1,${host}` })
+    const store = await openRedisStore({ keyPrefix: PREFIX, url: `redis+cluster://127.0.0.1:1,${host}` })
     for (let n = 0; n < 20; n++) {
       expect(await store.records.write([{ put: `found:${n}`, value: bytes('x') }])).toBe(true)
     }
   })
 
   it('follows a slot to another master, and makes its subscriptions anew there', async () => {
-    const store = await openRedisStore({ key_prefix: PREFIX, url: cluster.url })
+    const store = await openRedisStore({ keyPrefix: PREFIX, url: cluster.url })
     const [slot, elsewhere] = [slotOf(`${PREFIX}moving`), slotOf(`${PREFIX}moving`) < 8000 ? 16_000 : 100]
     const told = await listening(store, 'moving')
     await cluster.move(slot, elsewhere)
@@ -71,7 +71,7 @@ describe('on a Cluster of three masters', () => {
   })
 
   it('finds a key that has gone ahead of its slot, and waits for keys that are on their way', async () => {
-    const store = await openRedisStore({ key_prefix: PREFIX, url: cluster.url })
+    const store = await openRedisStore({ keyPrefix: PREFIX, url: cluster.url })
     const [room, other] = ['p/a:ask', 'p/a:ask'].map((room) => `${PREFIX}{room:${room}}`)
     const slot = slotOf(room!)
     const from = await cluster.masterOf(slot)
@@ -80,14 +80,14 @@ describe('on a Cluster of three masters', () => {
     await store.rooms.snapshot('p/a:ask', claim.fence, bytes('s'), LONG_MS)
     await store.rooms.commit('p/a:ask', { ...claim.fence, version: 1 }, bytes('e'), LONG_MS)
 
-    const [from_id, to_id] = await Promise.all(
+    const [fromId, toId] = await Promise.all(
       [from, to].map((node) => asAdmin(node.url, async (redis) => String(await redis.cluster('MYID')))),
     )
     const { port } = new URL(to.url)
     const migrate = (part: string) =>
       asAdmin(from.url, (redis) => redis.migrate('127.0.0.1', port, `${other}:${part}`, 0, 1000))
-    await asAdmin(to.url, (redis) => redis.cluster('SETSLOT', slot, 'IMPORTING', from_id!))
-    await asAdmin(from.url, (redis) => redis.cluster('SETSLOT', slot, 'MIGRATING', to_id!))
+    await asAdmin(to.url, (redis) => redis.cluster('SETSLOT', slot, 'IMPORTING', fromId!))
+    await asAdmin(from.url, (redis) => redis.cluster('SETSLOT', slot, 'MIGRATING', toId!))
     await migrate('record')
     const inspecting = store.rooms.inspect('p/a:ask')
     for (const part of ['epoch', 'snapshot', 'journal']) await migrate(part)
@@ -96,14 +96,14 @@ describe('on a Cluster of three masters', () => {
       true,
     )
     for (const node of [to, from])
-      await asAdmin(node.url, (redis) => redis.cluster('SETSLOT', slot, 'NODE', to_id!))
+      await asAdmin(node.url, (redis) => redis.cluster('SETSLOT', slot, 'NODE', toId!))
     const next = await store.rooms.claim('p/a:ask', 'node_b', claim.fence.epoch, LONG_MS)
     expect([text(next?.snapshot), next?.journal.map(text)]).toEqual(['s', ['e', 'f']])
   })
 
   it('goes on after the servers have forgotten the scripts', async () => {
-    const store = await openRedisStore({ key_prefix: PREFIX, url: cluster.url })
-    const lock = () => store.locks.withLock('forgotten', { ttl_ms: LONG_MS, wait_ms: 0 }, async () => 'done')
+    const store = await openRedisStore({ keyPrefix: PREFIX, url: cluster.url })
+    const lock = () => store.locks.withLock('forgotten', { ttlMs: LONG_MS, waitMs: 0 }, async () => 'done')
     expect([await store.rooms.inspect('p/a:none'), await lock()]).toEqual([undefined, 'done'])
     for (const node of cluster.nodes) await asAdmin(node.url, (redis) => redis.script('FLUSH'))
     expect([await store.rooms.inspect('p/a:none'), await lock()]).toEqual([undefined, 'done'])
@@ -111,14 +111,14 @@ describe('on a Cluster of three masters', () => {
 
   it('publishes to all servers where they cannot publish within a shard, and cannot tell who listens', async () => {
     const address = parseAddress(cluster.url)
-    const clients = new Clients(address, { random: systemRandom, timeout_ms: 2000 })
+    const clients = new Clients(address, { random: systemRandom, timeoutMs: 2000 })
     const servers = new ClusterServers({
       observers: new Observers(),
       clients,
       seeds: address.endpoints,
       clock: systemClock,
       log: silent,
-      timeout_ms: 2000,
+      timeoutMs: 2000,
     })
     onTestFinished(() => servers.close())
     await servers.opened(5000)
@@ -137,7 +137,7 @@ describe('a Redis store on a Cluster whose master is killed', () => {
   it('goes on by itself with the replica, and tells of the gap and of the return', async () => {
     const cluster = await startRedisCluster({ replicas: 1 })
     onTestFinished(() => cluster.close())
-    const store = await openRedisStore({ key_prefix: PREFIX, url: cluster.url, command_timeout_ms: 500 })
+    const store = await openRedisStore({ keyPrefix: PREFIX, url: cluster.url, commandTimeoutMs: 500 })
     const slot = slotOf(`${PREFIX}lost`)
     let returns = 0
     store.onReturn(() => returns++)
@@ -155,7 +155,7 @@ describe('a Redis store on a Cluster whose master is killed', () => {
     await vi.waitFor(() => expect(told.heard).toEqual(['here']), 60_000)
     expect(await whenBack(() => store.rooms.commit('p/a:lost', room!.fence, bytes('e'), LONG_MS))).toBe(true)
     await store.ping()
-    expect(await store.locks.withLock('lost', { ttl_ms: 1000, wait_ms: 0 }, async () => 'done')).toBe('done')
+    expect(await store.locks.withLock('lost', { ttlMs: 1000, waitMs: 0 }, async () => 'done')).toBe('done')
   })
 })
 
@@ -164,7 +164,7 @@ describe('opening a Redis store on a Cluster', () => {
     const opening = redisStore({
       url: 'redis+cluster://127.0.0.1:1',
       log: silent,
-      connect_timeout_ms: 300,
+      connectTimeoutMs: 300,
     })
     await expect(opening).rejects.toThrow(/no connection to the store: .*ECONNREFUSED/)
   })
@@ -173,7 +173,7 @@ describe('opening a Redis store on a Cluster', () => {
     const cluster = await startRedisCluster()
     onTestFinished(() => cluster.close())
     for (const node of cluster.nodes) await asAdmin(node.url, (redis) => redis.cluster('DELSLOTS', 7))
-    const opening = redisStore({ url: cluster.url, log: silent, connect_timeout_ms: 500 })
+    const opening = redisStore({ url: cluster.url, log: silent, connectTimeoutMs: 500 })
     await expect(opening).rejects.toThrow('1 of the 16384 slots of the Cluster have no master')
   })
 
@@ -183,7 +183,7 @@ describe('opening a Redis store on a Cluster', () => {
     const opening = redisStore({
       url: server.url.replace('redis://', 'redis+cluster://'),
       log: silent,
-      connect_timeout_ms: 300,
+      connectTimeoutMs: 300,
     })
     await expect(opening).rejects.toThrow(/cluster support disabled/)
   })

@@ -23,7 +23,7 @@ interface ClusterParts {
   readonly seeds: readonly Endpoint[]
   readonly clock: Clock
   readonly log: Logger
-  readonly timeout_ms: number
+  readonly timeoutMs: number
   readonly observers: Observers
 }
 
@@ -40,12 +40,12 @@ export class ClusterServers implements Servers {
   readonly #servers = new Map<string, Server>()
   readonly #endpoints = new Map<Server, Endpoint>()
   readonly #slots: (Server | undefined)[] = Array.from({ length: SLOTS }, () => undefined)
-  readonly #on_server: ((server: Server) => void)[] = []
-  readonly #on_moved: (() => void)[] = []
+  readonly #onServer: ((server: Server) => void)[] = []
+  readonly #onMoved: (() => void)[] = []
   /** Servers whose last command got no answer: their view of the Cluster is not asked for. */
   readonly #suspects = new Set<Server>()
   #looking = false
-  #look_again = false
+  #lookAgain = false
   #closed = false
   #reason = 'no server answered'
   #cancel: () => void = () => undefined
@@ -68,9 +68,9 @@ export class ClusterServers implements Servers {
     send: Send<T>,
     by: 'commands' | 'listener' = 'commands',
   ): Promise<T> {
-    const { clock, timeout_ms } = this.#parts
+    const { clock, timeoutMs } = this.#parts
     const slot = slotOf(key)
-    const until = clock.monotonic() + timeout_ms
+    const until = clock.monotonic() + timeoutMs
     let asking: Server | undefined
     for (let hop = 1; ; hop++) {
       const server = asking ?? this.#slots[slot]
@@ -89,26 +89,26 @@ export class ClusterServers implements Servers {
   }
 
   refresh(): void {
-    this.#look_again = this.#looking
+    this.#lookAgain = this.#looking
     if (!this.#looking) void this.#look()
   }
 
   onServer(callback: (server: Server) => void): void {
-    this.#on_server.push(callback)
+    this.#onServer.push(callback)
     for (const server of this.#servers.values()) callback(server)
   }
 
   onMoved(callback: () => void): void {
-    this.#on_moved.push(callback)
+    this.#onMoved.push(callback)
   }
 
   onReturn(callback: () => void): () => void {
     return this.#outage.onEnd(callback)
   }
 
-  async opened(timeout_ms: number): Promise<void> {
+  async opened(timeoutMs: number): Promise<void> {
     const { clock } = this.#parts
-    const until = clock.monotonic() + timeout_ms
+    const until = clock.monotonic() + timeoutMs
     this.#outage.begin()
     this.refresh()
     while (this.#outage.lasts) {
@@ -163,8 +163,8 @@ export class ClusterServers implements Servers {
     }
     this.#looking = false
     if (this.#closed) return
-    const soon = this.#look_again || this.#outage.lasts
-    this.#look_again = false
+    const soon = this.#lookAgain || this.#outage.lasts
+    this.#lookAgain = false
     this.#cancel = this.#parts.clock.schedule(soon ? TROUBLE_MS : CALM_MS, () => void this.#look())
   }
 
@@ -237,7 +237,7 @@ export class ClusterServers implements Servers {
       this.#outage.begin()
       if (!this.#looking) this.refresh()
     })
-    for (const callback of this.#on_server) callback(server)
+    for (const callback of this.#onServer) callback(server)
     return server
   }
 
@@ -249,7 +249,7 @@ export class ClusterServers implements Servers {
   }
 
   #moved(): void {
-    for (const callback of this.#on_moved) callback()
+    for (const callback of this.#onMoved) callback()
   }
 
   /** The outage is over once every slot has a master and every master is connected. */

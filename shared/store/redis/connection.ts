@@ -10,7 +10,7 @@ export interface ConnectionOptions {
   readonly clock: Clock
   readonly log: Logger
   /** How long a call waits for the connection. */
-  readonly timeout_ms: number
+  readonly timeoutMs: number
   /** Whom it tells of its commands. */
   readonly observers: Observers
 }
@@ -31,23 +31,23 @@ export class Connection {
   readonly #redis: Redis
   readonly #clock: Clock
   readonly #log: Logger
-  readonly #timeout_ms: number
+  readonly #timeoutMs: number
   readonly #observers: Observers
   readonly #waiters = new Set<Waiter>()
   #closed = false
-  #was_ready = false
+  #wasReady = false
   /** When the connection was lost, monotonic milliseconds; undefined while it stands. */
-  #lost_at: number | undefined
+  #lostAt: number | undefined
   /** Why it was lost, or is not there yet, in the words of the last error. */
   #reason = 'the server closed it'
-  #in_flight = 0
-  #on_idle: (() => void) | undefined
+  #inFlight = 0
+  #onIdle: (() => void) | undefined
 
   constructor(redis: Redis, options: ConnectionOptions) {
     this.#redis = redis
     this.#clock = options.clock
     this.#log = options.log
-    this.#timeout_ms = options.timeout_ms
+    this.#timeoutMs = options.timeoutMs
     this.#observers = options.observers
     redis.on('ready', () => this.#found())
     redis.on('close', () => this.#lost())
@@ -72,8 +72,8 @@ export class Connection {
     this.#redis.on('close', () => callback(this.#reason))
   }
 
-  /** Resolves once the connection stands; rejects with `NotRun` after `timeout_ms`. */
-  opened(timeout_ms: number): Promise<void> {
+  /** Resolves once the connection stands; rejects with `NotRun` after `timeoutMs`. */
+  opened(timeoutMs: number): Promise<void> {
     if (this.#closed) return Promise.reject(closed())
     if (this.ready) return Promise.resolve()
     return new Promise((resolve, reject) => {
@@ -86,7 +86,7 @@ export class Connection {
         resolve: () => settle(resolve),
         reject: (error) => settle(() => reject(error)),
       }
-      const cancel = this.#clock.schedule(timeout_ms, () =>
+      const cancel = this.#clock.schedule(timeoutMs, () =>
         waiter.reject(new NotRun(`no connection to the store: ${this.#reason}`, 'unsent')),
       )
       this.#waiters.add(waiter)
@@ -95,11 +95,11 @@ export class Connection {
 
   /** Runs `send` once the connection stands; `operation` names it in errors. Every failure comes out as the store's own error. */
   async run<T>(operation: string, send: (redis: Redis) => Promise<T>): Promise<T> {
-    this.#in_flight++
+    this.#inFlight++
     const began = this.#clock.monotonic()
     const seconds = (): number => (this.#clock.monotonic() - began) / 1000
     try {
-      if (!this.ready) await this.opened(this.#timeout_ms)
+      if (!this.ready) await this.opened(this.#timeoutMs)
       const answer = await send(this.#redis)
       this.#observers.answered(operation, seconds())
       return answer
@@ -107,8 +107,8 @@ export class Connection {
       this.#observers.failed(operation, seconds())
       throw error instanceof StoreUnavailable ? error : storeFailure(operation, error)
     } finally {
-      this.#in_flight--
-      if (this.#in_flight === 0) this.#on_idle?.()
+      this.#inFlight--
+      if (this.#inFlight === 0) this.#onIdle?.()
     }
   }
 
@@ -123,17 +123,17 @@ export class Connection {
   async close(): Promise<void> {
     this.#closed = true
     for (const waiter of this.#waiters) waiter.reject(closed())
-    if (this.#in_flight > 0) await new Promise<void>((resolve) => (this.#on_idle = resolve))
+    if (this.#inFlight > 0) await new Promise<void>((resolve) => (this.#onIdle = resolve))
     this.#redis.disconnect()
   }
 
   #found(): void {
-    if (this.#lost_at !== undefined) {
-      const outage_ms = Math.round(this.#clock.monotonic() - this.#lost_at)
-      this.#log.info({ outage_ms }, 'the store connection is back')
+    if (this.#lostAt !== undefined) {
+      const outageMs = Math.round(this.#clock.monotonic() - this.#lostAt)
+      this.#log.info({ outage_ms: outageMs }, 'the store connection is back')
     }
-    this.#lost_at = undefined
-    this.#was_ready = true
+    this.#lostAt = undefined
+    this.#wasReady = true
     this.#reason = 'the server closed it'
     for (const waiter of this.#waiters) waiter.resolve()
   }
@@ -147,9 +147,9 @@ export class Connection {
   }
 
   #lost(): void {
-    if (this.#closed || this.#lost_at !== undefined) return
-    this.#lost_at = this.#clock.monotonic()
-    const what = this.#was_ready ? 'the store connection is lost' : 'the store cannot be reached yet'
+    if (this.#closed || this.#lostAt !== undefined) return
+    this.#lostAt = this.#clock.monotonic()
+    const what = this.#wasReady ? 'the store connection is lost' : 'the store cannot be reached yet'
     this.#log.warn({ reason: this.#reason }, what)
   }
 }

@@ -25,17 +25,17 @@ export class RedisLocks implements Locks {
 
   async withLock<T>(
     name: string,
-    options: { ttl_ms: number; wait_ms: number },
+    options: { ttlMs: number; waitMs: number },
     work: () => Promise<T>,
   ): Promise<T | undefined> {
     requireLockTimes(options)
-    const until = this.#clock.monotonic() + options.wait_ms
-    let lock = await this.#try(name, options.ttl_ms)
+    const until = this.#clock.monotonic() + options.waitMs
+    let lock = await this.#try(name, options.ttlMs)
     while (!lock) {
-      const left_ms = until - this.#clock.monotonic()
-      if (left_ms <= 0) return undefined
-      await this.#sleep(Math.min(left_ms, RETRY_MS * (0.5 + this.#random.float())))
-      lock = await this.#try(name, options.ttl_ms)
+      const leftMs = until - this.#clock.monotonic()
+      if (leftMs <= 0) return undefined
+      await this.#sleep(Math.min(leftMs, RETRY_MS * (0.5 + this.#random.float())))
+      lock = await this.#try(name, options.ttlMs)
     }
     try {
       return await work()
@@ -45,9 +45,9 @@ export class RedisLocks implements Locks {
   }
 
   /** The lock, or undefined when somebody else holds it. */
-  async #try(name: string, ttl_ms: number): Promise<Lock | undefined> {
+  async #try(name: string, ttlMs: number): Promise<Lock | undefined> {
     try {
-      return await this.#redlock.acquire([`${this.#prefix}lock:${name}`], ttl_ms)
+      return await this.#redlock.acquire([`${this.#prefix}lock:${name}`], ttlMs)
     } catch (error) {
       const reason = await whyNot(error)
       if (reason instanceof ResourceLockedError) return undefined

@@ -26,7 +26,7 @@ export class RedisRecords implements Records {
     for (const write of writes) {
       const step = encode(write)
       keys.push(this.#prefix + step.key)
-      args.push(step.action, step.condition, step.ttl_ms, step.payload)
+      args.push(step.action, step.condition, step.ttlMs, step.payload)
     }
     const reply = await this.#servers.run('write', keys[0]!, (redis) => runScript(redis, 'write', keys, args))
     return reply === 1
@@ -34,14 +34,14 @@ export class RedisRecords implements Records {
 
   async renewLease(renewal: LeaseRenewal): Promise<Lease> {
     requireLease(renewal)
-    const { holder, value, ttl_ms, member } = renewal
+    const { holder, value, ttlMs, member } = renewal
     const keys = [this.#prefix + renewal.key, this.#prefix + renewal.index]
-    const args = [holder, outgoing(value), String(ttl_ms), member]
+    const args = [holder, outgoing(value), String(ttlMs), member]
     const reply = await this.#servers.run('renew_lease', keys[0]!, (redis) =>
       runScript(redis, 'renew_lease', keys, args),
     )
-    const [held_by, since] = reply as [Buffer, Buffer]
-    return { holder: held_by.toString(), since: Number(since) }
+    const [heldBy, since] = reply as [Buffer, Buffer]
+    return { holder: heldBy.toString(), since: Number(since) }
   }
 
   async page(index: string, options: { before?: string; limit: number }): Promise<string[]> {
@@ -65,7 +65,7 @@ interface Step {
   readonly action: 'put' | 'remove' | 'add' | 'drop'
   /** The version of a record, or the number of members of an index. */
   readonly condition: string
-  readonly ttl_ms: string
+  readonly ttlMs: string
   readonly payload: string | Buffer
 }
 
@@ -74,18 +74,18 @@ function encode(write: Write): Step {
     return {
       key: write.put,
       action: 'put',
-      condition: write.if_version?.toString() ?? '',
-      ttl_ms: write.ttl_ms?.toString() ?? '',
+      condition: write.ifVersion?.toString() ?? '',
+      ttlMs: write.ttlMs?.toString() ?? '',
       payload: outgoing(write.value),
     }
   }
   if ('remove' in write) {
-    const condition = write.if_version?.toString() ?? ''
-    return { key: write.remove, action: 'remove', condition, ttl_ms: '', payload: '' }
+    const condition = write.ifVersion?.toString() ?? ''
+    return { key: write.remove, action: 'remove', condition, ttlMs: '', payload: '' }
   }
   if ('drop' in write)
-    return { key: write.index, action: 'drop', condition: '', ttl_ms: '', payload: write.drop }
-  const { index, add, if_fewer_than, ttl_ms } = write
-  const condition = if_fewer_than?.toString() ?? ''
-  return { key: index, action: 'add', condition, ttl_ms: ttl_ms?.toString() ?? '', payload: add }
+    return { key: write.index, action: 'drop', condition: '', ttlMs: '', payload: write.drop }
+  const { index, add, ifFewerThan, ttlMs } = write
+  const condition = ifFewerThan?.toString() ?? ''
+  return { key: index, action: 'add', condition, ttlMs: ttlMs?.toString() ?? '', payload: add }
 }

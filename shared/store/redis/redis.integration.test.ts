@@ -19,7 +19,7 @@ import { RedisRooms } from './rooms.ts'
 import { SCRIPTS } from './scripts.ts'
 import type { Server } from './server.ts'
 
-describeStore('the Redis store', () => storeUnderTest({ url: inject('redisUrl'), key_prefix: freshPrefix() }))
+describeStore('the Redis store', () => storeUnderTest({ url: inject('redisUrl'), keyPrefix: freshPrefix() }))
 
 /** A server of the test's own, which it may stop. */
 async function ownServer(): Promise<RedisServer> {
@@ -36,7 +36,7 @@ async function ownLink(): Promise<FaultyLink> {
 }
 
 const openStore = (options: Partial<RedisStoreOptions> & { url: string }): Promise<Store> =>
-  openRedisStore({ key_prefix: freshPrefix(), ...options })
+  openRedisStore({ keyPrefix: freshPrefix(), ...options })
 
 /** A connection beside the store's own, to look at the server with. */
 function admin(url: string): Redis {
@@ -67,8 +67,8 @@ describe('several stores on one Redis', () => {
 
   it('are one store when their prefixes are the same', async () => {
     const url = inject('redisUrl')
-    const key_prefix = freshPrefix()
-    const [one, two] = [await openStore({ url, key_prefix }), await openStore({ url, key_prefix })]
+    const keyPrefix = freshPrefix()
+    const [one, two] = [await openStore({ url, keyPrefix }), await openStore({ url, keyPrefix })]
     await one.records.write([{ put: 'k', value: bytes('one') }])
     expect(text((await two.records.read(['k']))[0]?.value)).toBe('one')
     await one.bus.subscribe('c', () => undefined)
@@ -79,10 +79,10 @@ describe('several stores on one Redis', () => {
   // Seen: the owner told the project of the end last, when another node had made the room again.
   it('count a room that one of them makes again at the moment another ends it', async () => {
     const url = inject('redisUrl')
-    const key_prefix = freshPrefix()
-    const other = await openStore({ url, key_prefix })
+    const keyPrefix = freshPrefix()
+    const other = await openStore({ url, keyPrefix })
     const redis = admin(url)
-    const quota = { max_rooms: 1, per_minute: 0 }
+    const quota = { maxRooms: 1, perMinute: 0 }
     const make = (room: string) => other.rooms.reserve(room, 'ada', quota, LONG_MS)
     const ending = new RedisRooms(
       {
@@ -92,11 +92,11 @@ describe('several stores on one Redis', () => {
           return answer
         },
       },
-      key_prefix,
+      keyPrefix,
     )
     await ending.reserve('p/a:k', 'ada', quota, LONG_MS)
     const { fence } = (await ending.claim('p/a:k', 'node_one', 0, LONG_MS))!
-    expect(await ending.release('p/a:k', fence, { forget: true, ttl_ms: LONG_MS })).toBe(true)
+    expect(await ending.release('p/a:k', fence, { forget: true, ttlMs: LONG_MS })).toBe(true)
     // What may still be on its way.
     await redis.ping()
     expect(await make('p/a:other')).toBe('project_full')
@@ -104,17 +104,17 @@ describe('several stores on one Redis', () => {
 
   it('let every key of a room end: its content at once, its epoch two hours later', async () => {
     const url = inject('redisUrl')
-    const key_prefix = freshPrefix()
-    const { rooms } = await openStore({ url, key_prefix })
+    const keyPrefix = freshPrefix()
+    const { rooms } = await openStore({ url, keyPrefix })
     const redis = admin(url)
     const room = 'p/a:k'
-    const expectEnds = async (content: string[], ttl_ms: number) => {
+    const expectEnds = async (content: string[], ttlMs: number) => {
       const parts = ['record', 'epoch', ...content]
       const reading = redis.multi()
-      for (const part of parts) reading.pttl(`${key_prefix}{room:${room}}:${part}`)
+      for (const part of parts) reading.pttl(`${keyPrefix}{room:${room}}:${part}`)
       const left = (await reading.exec())!.map(([, ms]) => Number(ms))
       for (const [n, part] of parts.entries()) {
-        const late = ttl_ms + (part === 'epoch' ? EPOCH_OUTLIVES_MS : 0) - left[n]!
+        const late = ttlMs + (part === 'epoch' ? EPOCH_OUTLIVES_MS : 0) - left[n]!
         expect(late, part).toBeGreaterThanOrEqual(0)
         expect(late, part).toBeLessThan(5000)
       }
@@ -127,7 +127,7 @@ describe('several stores on one Redis', () => {
     await expectEnds(['snapshot', 'journal'], 180_000)
     await rooms.refresh(room, { epoch, version: 2 }, 240_000)
     await expectEnds(['snapshot', 'journal'], 240_000)
-    await rooms.release(room, { epoch, version: 2 }, { forget: false, ttl_ms: 300_000 })
+    await rooms.release(room, { epoch, version: 2 }, { forget: false, ttlMs: 300_000 })
     await expectEnds(['snapshot', 'journal'], 300_000)
     await rooms.claim(room, 'node_b', epoch, 360_000)
     await expectEnds(['snapshot', 'journal'], 360_000)
@@ -135,10 +135,10 @@ describe('several stores on one Redis', () => {
 
   it('keep what is in quarantine as it was, the last of each room, for as long as was asked', async () => {
     const url = inject('redisUrl')
-    const key_prefix = freshPrefix()
-    const { rooms } = await openStore({ url, key_prefix })
+    const keyPrefix = freshPrefix()
+    const { rooms } = await openStore({ url, keyPrefix })
     const redis = admin(url)
-    const stem = `${key_prefix}{room:p/a:k}:quarantine`
+    const stem = `${keyPrefix}{room:p/a:k}:quarantine`
     let epoch = 0
     for (const [reason, entries] of [
       ['damaged: first', ['one', 'two']],
@@ -150,7 +150,7 @@ describe('several stores on one Redis', () => {
       await rooms.snapshot('p/a:k', { epoch, version: version++ }, everyByte(), LONG_MS)
       for (const entry of entries)
         await rooms.commit('p/a:k', { epoch, version: version++ }, bytes(entry), LONG_MS)
-      const asked = { reason, ttl_ms: 60_000, refuse_ms: 0 }
+      const asked = { reason, ttlMs: 60_000, refuseMs: 0 }
       expect(await rooms.quarantine('p/a:k', { epoch, version }, asked)).toBe(true)
       const { at, ...why } = await redis.hgetall(stem)
       expect(why).toEqual({ epoch: `${epoch}`, owner: 'node_a', reason })
@@ -158,11 +158,11 @@ describe('several stores on one Redis', () => {
       expect(new Uint8Array((await redis.getBuffer(`${stem}:snapshot`))!)).toEqual(everyByte())
       expect(await redis.lrange(`${stem}:journal`, 0, -1)).toEqual(entries)
       for (const key of [stem, `${stem}:snapshot`]) {
-        const left_ms = await redis.pttl(key)
-        expect([left_ms > 50_000, left_ms <= 60_000]).toEqual([true, true])
+        const leftMs = await redis.pttl(key)
+        expect([leftMs > 50_000, leftMs <= 60_000]).toEqual([true, true])
       }
     }
-    expect(await redis.exists(`${key_prefix}{room:p/a:k}:record`)).toBe(0)
+    expect(await redis.exists(`${keyPrefix}{room:p/a:k}:record`)).toBe(0)
   })
 
   it.each<[string, (redis: Redis, stem: string) => Promise<unknown>]>([
@@ -178,17 +178,17 @@ describe('several stores on one Redis', () => {
     ],
   ])('let a room be claimed and put in quarantine that has %s', async (_, damage) => {
     const url = inject('redisUrl')
-    const key_prefix = freshPrefix()
-    const { rooms } = await openStore({ url, key_prefix })
+    const keyPrefix = freshPrefix()
+    const { rooms } = await openStore({ url, keyPrefix })
     const { fence } = (await rooms.claim('p/a:k', 'node_a', 0, LONG_MS))!
     await rooms.snapshot('p/a:k', fence, everyByte(), LONG_MS)
     await rooms.commit('p/a:k', { ...fence, version: 1 }, bytes('one'), LONG_MS)
-    await damage(admin(url), `${key_prefix}{room:p/a:k}`)
+    await damage(admin(url), `${keyPrefix}{room:p/a:k}`)
     const { epoch, owner } = (await rooms.inspect('p/a:k'))!
     expect([epoch, owner]).toEqual([fence.epoch, 'node_a'])
     const taken = (await rooms.claim('p/a:k', 'node_b', epoch, LONG_MS))!
     expect(taken.fence.epoch).toBeGreaterThan(fence.epoch)
-    const asked = { reason: 'damaged', ttl_ms: 60_000, refuse_ms: 0 }
+    const asked = { reason: 'damaged', ttlMs: 60_000, refuseMs: 0 }
     expect(await rooms.quarantine('p/a:k', taken.fence, asked)).toBe(true)
     const anew = (await rooms.claim('p/a:k', 'node_b', taken.fence.epoch, LONG_MS))!
     expect([anew.snapshot, anew.journal]).toEqual([undefined, []])
@@ -218,7 +218,7 @@ describe('a Redis store that loses its server', () => {
 
   it('says each time that it is back, and that a server which came back is young', async () => {
     const server = await ownServer()
-    const store = await openStore({ url: server.url, command_timeout_ms: 300 })
+    const store = await openStore({ url: server.url, commandTimeoutMs: 300 })
     let returns = 0
     const end = store.onReturn(() => returns++)
     for (const round of [1, 2]) {
@@ -261,7 +261,7 @@ describe('a Redis store that loses its server', () => {
 
   it('answers StoreUnavailable in bounded time while the server is gone, and works again when it is back', async () => {
     const server = await ownServer()
-    const store = await openStore({ url: server.url, command_timeout_ms: 300 })
+    const store = await openStore({ url: server.url, commandTimeoutMs: 300 })
     let gaps = 0
     await store.bus.subscribe(
       'c',
@@ -287,7 +287,7 @@ describe('a Redis store that loses its server', () => {
 
   it('does not wait for ever on a server that hangs, and never sends a write twice', async () => {
     const server = await ownServer()
-    const store = await openStore({ url: server.url, command_timeout_ms: 300 })
+    const store = await openStore({ url: server.url, commandTimeoutMs: 300 })
     const claim = await store.rooms.claim('p/a:k', 'node_a', 0, LONG_MS)
     await server.pause()
     const commit = store.rooms.commit('p/a:k', claim!.fence, bytes('unanswered'), LONG_MS)
@@ -302,9 +302,9 @@ describe('a Redis store that loses its server', () => {
 
   it('does not repeat a write whose answer was lost', async () => {
     const link = await ownLink()
-    const key_prefix = freshPrefix()
-    const store = await openStore({ url: link.url, key_prefix })
-    const witness = await openStore({ url: inject('redisUrl'), key_prefix })
+    const keyPrefix = freshPrefix()
+    const store = await openStore({ url: link.url, keyPrefix })
+    const witness = await openStore({ url: inject('redisUrl'), keyPrefix })
     const version = async () => (await witness.records.read(['k']))[0]?.version
     link.mute('roomful-commands')
     const write = store.records.write([{ put: 'k', value: bytes('x') }])
@@ -321,7 +321,7 @@ describe('a Redis store that loses its server', () => {
     const store = await openStore({ url })
     await store.records.write([{ put: 'k', value: bytes('x') }])
     await admin(url).script('FLUSH')
-    expect(await store.records.write([{ put: 'k', value: bytes('x'), if_version: 1 }])).toBe(true)
+    expect(await store.records.write([{ put: 'k', value: bytes('x'), ifVersion: 1 }])).toBe(true)
   })
 
   it('logs the loss and the recovery once each, and never the password', async () => {
@@ -338,7 +338,7 @@ describe('a Redis store that loses its server', () => {
     )
     const url = server.url.replace('redis://', 'redis://player:s3cret-word@')
     const { log, logged } = recordingLog()
-    const store = await openStore({ url, log, command_timeout_ms: 300 })
+    const store = await openStore({ url, log, commandTimeoutMs: 300 })
     const redis = admin(server.url)
     for (const round of [1, 2]) {
       await redis.call('CLIENT', 'KILL', 'SKIPME', 'yes')
@@ -361,7 +361,7 @@ describe('opening a Redis store', () => {
   it('fails in bounded time where nothing answers, and says why', async () => {
     const server = await ownServer()
     await server.stop()
-    const opening = redisStore({ url: server.url, log: silent, connect_timeout_ms: 200 })
+    const opening = redisStore({ url: server.url, log: silent, connectTimeoutMs: 200 })
     await expect(opening).rejects.toThrow(/no connection to the store: .*ECONNREFUSED/)
   })
 
@@ -397,7 +397,7 @@ describe('opening a Redis store', () => {
       /must look like one of: redis:\/\/host:6379/,
     )
     await expect(open({ url: 'hush' })).rejects.not.toThrow(/hush/)
-    await expect(open({ key_prefix: '{x}:' })).rejects.toThrow('must not contain { or }')
+    await expect(open({ keyPrefix: '{x}:' })).rejects.toThrow('must not contain { or }')
   })
 
   it('calls a store that is full unavailable', async () => {
@@ -406,6 +406,6 @@ describe('opening a Redis store', () => {
     await admin(url).config('SET', 'maxmemory', '1')
     await unavailableAfter(store.records.write([{ put: 'k', value: bytes('x') }]))
     await admin(url).config('SET', 'maxmemory', '0')
-    expect(await store.records.write([{ put: 'k', value: bytes('x'), if_version: 0 }])).toBe(true)
+    expect(await store.records.write([{ put: 'k', value: bytes('x'), ifVersion: 0 }])).toBe(true)
   })
 })

@@ -23,15 +23,15 @@ export interface RedisStoreOptions {
   /** `redis://`, `rediss://` (TLS), `redis+sentinel://`, `redis+cluster://` and so on: see `parseAddress`. */
   readonly url: string
   /** Stands before every key and channel, so that several clusters share a server. Default `roomful:`. */
-  readonly key_prefix?: string
+  readonly keyPrefix?: string
   readonly log: Logger
   /**
    * How long a call waits for a connection, and again for its answer, before it rejects with `StoreUnavailable`. Calls of one turn are
    * sent together, the next ones when those are answered: so a call ends within three times this. Default 2000.
    */
-  readonly command_timeout_ms?: number
+  readonly commandTimeoutMs?: number
   /** How long to try at start before giving up. Default 10,000. */
-  readonly connect_timeout_ms?: number
+  readonly connectTimeoutMs?: number
   /** Spreads reconnects of many processes. */
   readonly random?: Random
 }
@@ -41,7 +41,7 @@ export interface RedisStoreOptions {
  * `checkServer`). Deadlines run on the machine's clock, like those of the client library, lifetimes and epochs on the server's.
  */
 export async function redisStore(options: RedisStoreOptions): Promise<Store> {
-  const prefix = options.key_prefix ?? 'roomful:'
+  const prefix = options.keyPrefix ?? 'roomful:'
   requirePrefix(prefix)
   const address = parseAddress(options.url)
   const parts: Parts = {
@@ -49,12 +49,12 @@ export async function redisStore(options: RedisStoreOptions): Promise<Store> {
     clock: systemClock,
     random: options.random ?? systemRandom,
     log: options.log.child({ store: address.label }),
-    timeout_ms: options.command_timeout_ms ?? 2000,
+    timeoutMs: options.commandTimeoutMs ?? 2000,
     observers: new Observers(),
   }
   const servers = serversAt(address, parts)
   try {
-    await servers.opened(options.connect_timeout_ms ?? 10_000)
+    await servers.opened(options.connectTimeoutMs ?? 10_000)
     const store = new RedisStore(servers, await checkServers(servers, address, parts), parts)
     await store.start()
     return store
@@ -69,7 +69,7 @@ interface Parts {
   readonly clock: Clock
   readonly random: Random
   readonly log: Logger
-  readonly timeout_ms: number
+  readonly timeoutMs: number
   readonly observers: Observers
 }
 
@@ -79,8 +79,8 @@ function serversAt(address: RedisAddress, parts: Parts): Servers {
   const [endpoint] = address.endpoints
   if (address.kind === 'single')
     return new SingleServer(new Server(clients.both(endpoint!), { ...parts, name: nameOf(endpoint!) }))
-  const watch = new SentinelWatch(clients.sentinels(), { ...parts, master_name: address.master_name })
-  const server = new Server(clients.bothOfMaster(watch), { ...parts, name: address.master_name })
+  const watch = new SentinelWatch(clients.sentinels(), { ...parts, masterName: address.masterName })
+  const server = new Server(clients.bothOfMaster(watch), { ...parts, name: address.masterName })
   watch.onSwitch(() => server.rebuild('the Sentinels appointed another master'))
   return new SingleServer(server, () => watch.close())
 }

@@ -47,28 +47,23 @@ export class RedisRooms implements RoomRecords {
     }
   }
 
-  async reserve(room: string, principal: string, quota: RoomQuota, ttl_ms: number): Promise<Reservation> {
-    requireTtl(ttl_ms)
-    const { rooms, room_id } = this.#projectOf(room)
+  async reserve(room: string, principal: string, quota: RoomQuota, ttlMs: number): Promise<Reservation> {
+    requireTtl(ttlMs)
+    const { rooms, roomId } = this.#projectOf(room)
     // Hashed: of bounded length, and no player's id stands in a key.
     const made = `${rooms}:made:${createHash('sha256').update(principal).digest('base64url').slice(0, 22)}`
-    const args = [room_id, String(ttl_ms), String(quota.max_rooms), String(quota.per_minute)]
+    const args = [roomId, String(ttlMs), String(quota.maxRooms), String(quota.perMinute)]
     const reply = await this.#servers.run('reserve', rooms, (redis) =>
       runScript(redis, 'reserve', [rooms, made], args),
     )
     return String(reply) as Reservation
   }
 
-  async claim(
-    room: string,
-    owner: string,
-    expected_epoch: number,
-    ttl_ms: number,
-  ): Promise<Claim | undefined> {
+  async claim(room: string, owner: string, expectedEpoch: number, ttlMs: number): Promise<Claim | undefined> {
     requireOwner(owner)
-    requireTtl(ttl_ms)
+    requireTtl(ttlMs)
     const { record, epoch, snapshot, journal, stuck } = this.#keys(room)
-    const args = [String(expected_epoch), owner, String(ttl_ms), String(ttl_ms + EPOCH_OUTLIVES_MS)]
+    const args = [String(expectedEpoch), owner, String(ttlMs), String(ttlMs + EPOCH_OUTLIVES_MS)]
     const reply = await this.#servers.run('claim', record, (redis) =>
       runScript(redis, 'claim', [record, epoch, snapshot, journal, stuck], args),
     )
@@ -78,88 +73,88 @@ export class RedisRooms implements RoomRecords {
       fence: { epoch: Number(at), version: Number(version) },
       snapshot: last === null ? undefined : incoming(last),
       journal: entries.map(incoming),
-      over: expected_epoch,
+      over: expectedEpoch,
       stuck: notes.map(([of, age, note]) => ({
         epoch: Number(of),
-        age_ms: Number(age),
+        ageMs: Number(age),
         note: incoming(note),
       })),
     }
   }
 
-  async recall(room: string, owner: string, at_epoch: number, ttl_ms: number): Promise<boolean> {
+  async recall(room: string, owner: string, atEpoch: number, ttlMs: number): Promise<boolean> {
     requireOwner(owner)
-    requireTtl(ttl_ms)
+    requireTtl(ttlMs)
     const { record, epoch } = this.#keys(room)
-    const args = [String(at_epoch), owner, String(ttl_ms), String(ttl_ms + EPOCH_OUTLIVES_MS)]
+    const args = [String(atEpoch), owner, String(ttlMs), String(ttlMs + EPOCH_OUTLIVES_MS)]
     const reply = await this.#servers.run('recall', record, (redis) =>
       runScript(redis, 'recall', [record, epoch], args),
     )
     return reply === 1
   }
 
-  async noteStuck(room: string, epoch: number, note: Uint8Array, ttl_ms: number): Promise<boolean> {
-    requireTtl(ttl_ms)
+  async noteStuck(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean> {
+    requireTtl(ttlMs)
     const { record, stuck } = this.#keys(room)
-    const args = [String(epoch), outgoing(note), String(ttl_ms), String(STUCK_NOTES_KEPT)]
+    const args = [String(epoch), outgoing(note), String(ttlMs), String(STUCK_NOTES_KEPT)]
     const reply = await this.#servers.run('note_stuck', record, (redis) =>
       runScript(redis, 'note_stuck', [record, stuck], args),
     )
     return reply === 1
   }
 
-  commit(room: string, fence: Fence, entry: Uint8Array, ttl_ms: number): Promise<boolean> {
-    return this.#fenced('commit', room, fence, ttl_ms, [outgoing(entry)])
+  commit(room: string, fence: Fence, entry: Uint8Array, ttlMs: number): Promise<boolean> {
+    return this.#fenced('commit', room, fence, ttlMs, [outgoing(entry)])
   }
 
-  snapshot(room: string, fence: Fence, snapshot: Uint8Array, ttl_ms: number): Promise<boolean> {
-    return this.#fenced('snapshot', room, fence, ttl_ms, [outgoing(snapshot)])
+  snapshot(room: string, fence: Fence, snapshot: Uint8Array, ttlMs: number): Promise<boolean> {
+    return this.#fenced('snapshot', room, fence, ttlMs, [outgoing(snapshot)])
   }
 
   async release(
     room: string,
     fence: Fence,
-    { forget, ttl_ms }: { forget: boolean; ttl_ms: number },
+    { forget, ttlMs }: { forget: boolean; ttlMs: number },
   ): Promise<boolean> {
-    const ended = forget ? String(Math.min(ENDED_ROOM_MS, ttl_ms)) : ''
+    const ended = forget ? String(Math.min(ENDED_ROOM_MS, ttlMs)) : ''
     if (forget) await this.#uncount(room)
-    const released = await this.#fenced('release', room, fence, ttl_ms, [ended])
-    if (released && !forget) this.#count(room, ttl_ms)
+    const released = await this.#fenced('release', room, fence, ttlMs, [ended])
+    if (released && !forget) this.#count(room, ttlMs)
     return released
   }
 
-  async refresh(room: string, fence: Fence, ttl_ms: number): Promise<boolean> {
-    const refreshed = await this.#fenced('refresh', room, fence, ttl_ms, [])
-    if (refreshed) this.#count(room, ttl_ms)
+  async refresh(room: string, fence: Fence, ttlMs: number): Promise<boolean> {
+    const refreshed = await this.#fenced('refresh', room, fence, ttlMs, [])
+    if (refreshed) this.#count(room, ttlMs)
     return refreshed
   }
 
-  #count(room: string, ttl_ms: number): void {
-    const { rooms, room_id } = this.#projectOf(room)
+  #count(room: string, ttlMs: number): void {
+    const { rooms, roomId } = this.#projectOf(room)
     const counting = this.#servers.run('count', rooms, (redis) =>
-      runScript(redis, 'count', [rooms], [room_id, String(ttl_ms)]),
+      runScript(redis, 'count', [rooms], [roomId, String(ttlMs)]),
     )
     counting.catch(() => undefined) // The next refresh tells it again.
   }
 
   /** Before the room is given up. If that is refused, its next refresh counts it again. Never rejects. */
   async #uncount(room: string): Promise<void> {
-    const { rooms, room_id } = this.#projectOf(room)
-    const removing = this.#servers.run('uncount', rooms, (redis) => redis.zrem(rooms, room_id))
+    const { rooms, roomId } = this.#projectOf(room)
+    const removing = this.#servers.run('uncount', rooms, (redis) => redis.zrem(rooms, roomId))
     await removing.catch(() => undefined) // It is counted until its time is up.
   }
 
   /** The key that counts the rooms of the project that `room` belongs to, and the room's name among them. */
-  #projectOf(room: string): { readonly rooms: string; readonly room_id: string } {
+  #projectOf(room: string): { readonly rooms: string; readonly roomId: string } {
     const slash = room.indexOf('/')
-    return { rooms: `${this.#prefix}{rooms:${room.slice(0, slash)}}`, room_id: room.slice(slash + 1) }
+    return { rooms: `${this.#prefix}{rooms:${room.slice(0, slash)}}`, roomId: room.slice(slash + 1) }
   }
 
-  async quarantine(room: string, fence: Fence, { reason, ttl_ms, refuse_ms }: Quarantine): Promise<boolean> {
-    requireTtl(ttl_ms)
-    requireRefusal(refuse_ms)
+  async quarantine(room: string, fence: Fence, { reason, ttlMs, refuseMs }: Quarantine): Promise<boolean> {
+    requireTtl(ttlMs)
+    requireRefusal(refuseMs)
     const { record, epoch, snapshot, journal, aside } = this.#keys(room)
-    const lifetimes = [String(refuse_ms), String(refuse_ms + EPOCH_OUTLIVES_MS), String(ttl_ms)]
+    const lifetimes = [String(refuseMs), String(refuseMs + EPOCH_OUTLIVES_MS), String(ttlMs)]
     const args = [String(fence.epoch), String(fence.version), ...lifetimes, reason]
     await this.#uncount(room)
     const reply = await this.#servers.run('quarantine', record, (redis) =>
@@ -172,12 +167,12 @@ export class RedisRooms implements RoomRecords {
     operation: 'commit' | 'snapshot' | 'release' | 'refresh',
     room: string,
     fence: Fence,
-    ttl_ms: number,
+    ttlMs: number,
     payload: readonly (string | Buffer)[],
   ): Promise<boolean> {
-    requireTtl(ttl_ms)
+    requireTtl(ttlMs)
     const { record, epoch, snapshot, journal } = this.#keys(room)
-    const lifetimes = [String(ttl_ms), String(ttl_ms + EPOCH_OUTLIVES_MS)]
+    const lifetimes = [String(ttlMs), String(ttlMs + EPOCH_OUTLIVES_MS)]
     const args = [String(fence.epoch), String(fence.version), ...lifetimes, ...payload]
     const reply = await this.#servers.run(operation, record, (redis) =>
       runScript(redis, operation, [record, epoch, snapshot, journal], args),

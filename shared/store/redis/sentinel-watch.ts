@@ -15,17 +15,17 @@ const BEHIND_MS = 5000
  */
 export class SentinelWatch {
   readonly #sentinels: readonly Redis[]
-  readonly #master_name: string
+  readonly #masterName: string
   readonly #clock: Clock
   /** Masters that were replaced, by which, and when (monotonic milliseconds). */
   readonly #successors = new Map<string, { readonly master: Endpoint; readonly at: number }>()
   /** The last one that was told of; every Sentinel tells of each. */
   #last = ''
-  #on_switch: () => void = () => undefined
+  #onSwitch: () => void = () => undefined
 
-  constructor(sentinels: readonly Redis[], { master_name, clock }: { master_name: string; clock: Clock }) {
+  constructor(sentinels: readonly Redis[], { masterName, clock }: { masterName: string; clock: Clock }) {
     this.#sentinels = sentinels
-    this.#master_name = master_name
+    this.#masterName = masterName
     this.#clock = clock
     for (const sentinel of sentinels) {
       sentinel.on('error', () => undefined) // Who asks for the master meets the same, and reports it.
@@ -36,7 +36,7 @@ export class SentinelWatch {
 
   /** Calls back once for each new master. */
   onSwitch(callback: () => void): void {
-    this.#on_switch = callback
+    this.#onSwitch = callback
   }
 
   /** The master that took the place of the one at `address` (`host:port`) a moment ago; undefined when none did. */
@@ -50,13 +50,13 @@ export class SentinelWatch {
   }
 
   #hear(message: string): void {
-    const [name, old_host, old_port, host = '', port] = message.split(' ')
+    const [name, oldHost, oldPort, host = '', port] = message.split(' ')
     const there = `${host}:${port}`
-    if (name !== this.#master_name || there === this.#last) return
+    if (name !== this.#masterName || there === this.#last) return
     this.#last = there
     const master = { host, port: Number(port) }
     this.#successors.delete(there)
-    this.#successors.set(`${old_host}:${old_port}`, { master, at: this.#clock.monotonic() })
-    this.#on_switch()
+    this.#successors.set(`${oldHost}:${oldPort}`, { master, at: this.#clock.monotonic() })
+    this.#onSwitch()
   }
 }

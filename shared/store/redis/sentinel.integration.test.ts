@@ -24,7 +24,7 @@ describe('behind three Sentinels', () => {
   afterAll(() => set.close())
 
   describeStore('the Redis store', () =>
-    storeUnderTest({ url: set.url, key_prefix: `${randomToken(systemRandom, 8)}:` }),
+    storeUnderTest({ url: set.url, keyPrefix: `${randomToken(systemRandom, 8)}:` }),
   )
 
   it('takes no replica for the master', async () => {
@@ -48,7 +48,7 @@ describe('a Redis store whose Sentinels appoint another master', () => {
     const set = await startRedisSentinel()
     onTestFinished(() => set.close())
     const before = await set.master()
-    const store = await openRedisStore({ url: set.url, command_timeout_ms: 500 })
+    const store = await openRedisStore({ url: set.url, commandTimeoutMs: 500 })
     let returns = 0
     store.onReturn(() => returns++)
     const told = await listening(store, 'c')
@@ -71,7 +71,7 @@ describe('a Redis store whose Sentinels appoint another master', () => {
   it('answers StoreUnavailable in bounded time while there is none', async () => {
     const set = await startRedisSentinel({ replicas: 0 })
     onTestFinished(() => set.close())
-    const store = await openRedisStore({ url: set.url, command_timeout_ms: 300 })
+    const store = await openRedisStore({ url: set.url, commandTimeoutMs: 300 })
     const dead = await set.killMaster()
     expect(await unavailableAfter(store.ping())).toBeLessThan(1500)
     expect(await unavailableAfter(store.bus.subscribe('c', () => undefined))).toBeLessThan(1500)
@@ -84,7 +84,7 @@ describe('opening a Redis store by its Sentinels', () => {
   it('fails in bounded time where none answers, or none knows the master, and says why', async () => {
     const set = await startRedisSentinel({ replicas: 0 })
     onTestFinished(() => set.close())
-    const open = (url: string) => redisStore({ url, log: silent, connect_timeout_ms: 300 })
+    const open = (url: string) => redisStore({ url, log: silent, connectTimeoutMs: 300 })
     await expect(open('redis+sentinel://127.0.0.1:1/games')).rejects.toThrow(
       /no connection to the store: All sentinels are unreachable/,
     )
@@ -106,13 +106,13 @@ describe('opening a Redis store by its Sentinels', () => {
     onTestFinished(() => sentinel.close())
     const { host } = new URL(sentinel.url)
     const url = `redis+sentinel://:for-the-master@${host}/games/1?sentinel_password=for-the-sentinel`
-    const store = await openRedisStore({ url, connect_timeout_ms: 3000 })
+    const store = await openRedisStore({ url, connectTimeoutMs: 3000 })
     await store.records.write([{ put: 'k', value: bytes('x') }])
     expect(text((await store.records.read(['k']))[0]?.value)).toBe('x')
     const wrong = redisStore({
       url: url.replace('=for-the-sentinel', '=guess'),
       log: silent,
-      connect_timeout_ms: 300,
+      connectTimeoutMs: 300,
     })
     await expect(wrong).rejects.toThrow(/no connection to the store: .*(WRONGPASS|NOAUTH)/)
   })

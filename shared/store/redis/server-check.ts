@@ -15,9 +15,9 @@ const SHARDS: readonly [major: number, minor: number] = [7, 0]
 export const field = (info: string, name: string): string | undefined =>
   new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1]
 
-const isSince = (info: string, [since_major, since_minor]: readonly [number, number]): boolean => {
+const isSince = (info: string, [sinceMajor, sinceMinor]: readonly [number, number]): boolean => {
   const [major = 0, minor = 0] = (field(info, 'redis_version') ?? '').split('.').map(Number)
-  return major > since_major || (major === since_major && minor >= since_minor)
+  return major > sinceMajor || (major === sinceMajor && minor >= sinceMinor)
 }
 
 /** Throws when `info`, the answer to INFO, is of a server that is too old. */

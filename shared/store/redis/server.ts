@@ -14,7 +14,7 @@ export class Server {
   readonly #listening: Redis
   readonly #clock: Clock
   /** When the server started, on the monotonic clock, as far as that is known of the one at the other end of `commands`. */
-  #started_at: number | undefined
+  #startedAt: number | undefined
 
   constructor(
     clients: { readonly commands: Redis; readonly bus: Redis },
@@ -28,7 +28,7 @@ export class Server {
     this.commands = connection(clients.commands, 'commands')
     this.listener = connection(clients.bus, 'bus')
     this.commands.onLost(() => {
-      this.#started_at = undefined
+      this.#startedAt = undefined
     })
   }
 
@@ -37,11 +37,11 @@ export class Server {
    * the one before.
    */
   async uptime(): Promise<number> {
-    if (this.#started_at === undefined || !this.commands.ready) {
+    if (this.#startedAt === undefined || !this.commands.ready) {
       const uptime = uptimeOf(await this.commands.run('uptime', (redis) => redis.info('server')))
-      this.#started_at = this.#clock.monotonic() - uptime
+      this.#startedAt = this.#clock.monotonic() - uptime
     }
-    return this.#clock.monotonic() - this.#started_at
+    return this.#clock.monotonic() - this.#startedAt
   }
 
   /** Calls back for every message of the channels that are subscribed at this server. */
@@ -56,9 +56,9 @@ export class Server {
     this.#listening.on('moved', callback)
   }
 
-  async opened(timeout_ms: number): Promise<void> {
-    await this.commands.opened(timeout_ms)
-    await this.listener.opened(timeout_ms)
+  async opened(timeoutMs: number): Promise<void> {
+    await this.commands.opened(timeoutMs)
+    await this.listener.opened(timeoutMs)
   }
 
   /** Drops both connections, which are then made anew. */

@@ -23,8 +23,8 @@ export interface Servers {
   onMoved(callback: () => void): void
   /** Calls back each time all servers can be reached again after one could not; the returned function ends that. */
   onReturn(callback: () => void): () => void
-  /** Resolves once every server can be reached; rejects with `StoreUnavailable` after `timeout_ms`. */
-  opened(timeout_ms: number): Promise<void>
+  /** Resolves once every server can be reached; rejects with `StoreUnavailable` after `timeoutMs`. */
+  opened(timeoutMs: number): Promise<void>
   close(): Promise<void>
 }
 
@@ -67,12 +67,12 @@ export class Outage {
 /** One server; or the master that Sentinels name, whichever it is at the time. */
 export class SingleServer implements Servers {
   readonly #server: Server
-  readonly #on_close: () => void
+  readonly #onClose: () => void
   readonly #outage = new Outage()
 
-  constructor(server: Server, on_close: () => void = () => undefined) {
+  constructor(server: Server, onClose: () => void = () => undefined) {
     this.#server = server
-    this.#on_close = on_close
+    this.#onClose = onClose
     server.commands.onLost(() => this.#outage.begin())
     server.commands.onReady(() => this.#outage.end())
   }
@@ -108,12 +108,12 @@ export class SingleServer implements Servers {
     return this.#outage.onEnd(callback)
   }
 
-  opened(timeout_ms: number): Promise<void> {
-    return this.#server.opened(timeout_ms)
+  opened(timeoutMs: number): Promise<void> {
+    return this.#server.opened(timeoutMs)
   }
 
   close(): Promise<void> {
-    this.#on_close()
+    this.#onClose()
     return this.#server.close()
   }
 }

@@ -21,8 +21,8 @@ it('tells of every command, whether it was answered or not, until nobody wants t
   onTestFinished(() => server.close())
   const store = await openRedisStore({
     url: server.url,
-    key_prefix: freshPrefix(),
-    command_timeout_ms: 300,
+    keyPrefix: freshPrefix(),
+    commandTimeoutMs: 300,
   })
   const observer = recorder()
   const end = store.vitals.observe(observer)
@@ -46,24 +46,24 @@ it('tells of every command, whether it was answered or not, until nobody wants t
 it('tells how full a server is', async () => {
   const server = await startRedisWith({ settings: { maxmemory: '64mb' } })
   onTestFinished(() => server.close())
-  const store = await openRedisStore({ url: server.url, key_prefix: freshPrefix() })
+  const store = await openRedisStore({ url: server.url, keyPrefix: freshPrefix() })
   const [before] = await store.vitals.servers()
-  expect(before).toMatchObject({ max_memory_bytes: 64 * 1024 * 1024, evicted_keys: 0 })
+  expect(before).toMatchObject({ maxMemoryBytes: 64 * 1024 * 1024, evictedKeys: 0 })
   expect(before!.name).toBe(new URL(server.url).host)
-  expect(before!.connected_clients).toBeGreaterThanOrEqual(2)
+  expect(before!.connectedClients).toBeGreaterThanOrEqual(2)
 
-  await store.records.write([{ put: 'large', value: bytes('x'.repeat(5_000_000)), ttl_ms: LONG_MS }])
+  await store.records.write([{ put: 'large', value: bytes('x'.repeat(5_000_000)), ttlMs: LONG_MS }])
   const [after] = await store.vitals.servers()
-  expect(after!.used_memory_bytes - before!.used_memory_bytes).toBeGreaterThan(4_900_000)
-  expect(after!.commands_processed).toBeGreaterThan(before!.commands_processed)
+  expect(after!.usedMemoryBytes - before!.usedMemoryBytes).toBeGreaterThan(4_900_000)
+  expect(after!.commandsProcessed).toBeGreaterThan(before!.commandsProcessed)
 })
 
 it('takes for 0 what a server does not say', () => {
   expect(figuresOf('# Memory\r\nused_memory:123\r\nused_memory_human:1K\r\n')).toEqual({
-    used_memory_bytes: 123,
-    max_memory_bytes: 0,
-    connected_clients: 0,
-    commands_processed: 0,
-    evicted_keys: 0,
+    usedMemoryBytes: 123,
+    maxMemoryBytes: 0,
+    connectedClients: 0,
+    commandsProcessed: 0,
+    evictedKeys: 0,
   })
 })

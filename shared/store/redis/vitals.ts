@@ -36,10 +36,10 @@ export class RedisVitals implements StoreVitals {
 export function figuresOf(info: string): Omit<StoreServer, 'name'> {
   const number = (name: string): number => Number(field(info, name) ?? 0)
   return {
-    used_memory_bytes: number('used_memory'),
-    max_memory_bytes: number('maxmemory'),
-    connected_clients: number('connected_clients'),
-    commands_processed: number('total_commands_processed'),
-    evicted_keys: number('evicted_keys'),
+    usedMemoryBytes: number('used_memory'),
+    maxMemoryBytes: number('maxmemory'),
+    connectedClients: number('connected_clients'),
+    commandsProcessed: number('total_commands_processed'),
+    evictedKeys: number('evicted_keys'),
   }
 }

@@ -6,9 +6,9 @@ export const HOARD_BYTES = 4_000_000
 /** A state that is large, but no larger than it may be. */
 export default defineRoom({
   type: 'hoard',
-  max_members: 1000,
+  maxMembers: 1000,
   messages: {},
   durability: 'none',
   create: () => ({ hoard: 'x'.repeat(HOARD_BYTES) }),
-  on_message() {},
+  onMessage() {},
 })

@@ -4,12 +4,12 @@ import * as v from 'valibot'
 /** Where bystanders play: small, quick and durable. */
 export default defineRoom({
   type: 'meadow',
-  max_members: 1000,
+  maxMembers: 1000,
   messages: { add: { data: v.object({ n: v.number() }) } },
   sync: { rate: 20 },
   durability: 'journal',
   create: () => ({ sum: 0 }),
-  on_message(state, { data }) {
+  onMessage(state, { data }) {
     state.sum += data.n
   },
 })

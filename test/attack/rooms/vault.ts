@@ -7,12 +7,12 @@ export const TREASURE_BYTES = 50_000
 /** What attackers like: a state that costs much to tell, and messages that are refused. */
 export default defineRoom({
   type: 'vault',
-  max_members: 1000,
+  maxMembers: 1000,
   messages: { knock: { data: v.object({}) }, add: { data: v.object({ n: v.number() }) } },
   sync: { rate: 20 },
   durability: 'journal',
   create: () => ({ sum: 0, treasure: 'x'.repeat(TREASURE_BYTES) }),
-  on_message(state, { type, data }, ctx) {
+  onMessage(state, { type, data }, ctx) {
     if (type === 'knock') ctx.refuse('it stays shut')
     else if ('n' in data) state.sum += data.n
   },

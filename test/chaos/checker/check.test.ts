@@ -40,12 +40,12 @@ function ops(scenario: Scenario): void {
 }
 
 /** A snapshot room whose owner crashes: what was not saved is lost. `unsaved_ms`: for so long it had not been. */
-function forgetful({ crash, unsaved_ms = 0 }: { crash: Crash; unsaved_ms?: number }): OpenHistory {
+function forgetful({ crash, unsaved_ms: unsavedMs = 0 }: { crash: Crash; unsaved_ms?: number }): OpenHistory {
   const scenario = new Scenario('snapshot')
   play(scenario)
   scenario.save()
   ops(scenario)
-  scenario.wait(unsaved_ms)
+  scenario.wait(unsavedMs)
   ops(scenario)
   if (crash === 'kill') scenario.fault('kill')
   if (crash === 'of another node') scenario.fault('kill', { node: 'node_z' })
@@ -63,7 +63,7 @@ type Crash = 'kill' | 'of another node' | 'over' | 'none'
 /** A snapshot room whose owner lives, and is taken for dead: it goes on for a while, which is lost. `idle_ms`: it did nothing for so long. */
 function overtaken({
   fault = 'cut',
-  idle_ms = 0,
+  idle_ms: idleMs = 0,
 }: {
   fault?: FaultKind
   idle_ms?: number
@@ -74,7 +74,7 @@ function overtaken({
   ops(scenario)
   scenario.fault(fault)
   scenario.overtake('node_b', () => {
-    scenario.wait(idle_ms)
+    scenario.wait(idleMs)
     ops(scenario)
   })
   ops(scenario)
@@ -96,7 +96,7 @@ function withoutFrames(history: OpenHistory): OpenHistory {
  * write it anew when another owner came.
  */
 function emptied({
-  owner_fault,
+  owner_fault: ownerFault,
   reclaimed = false,
 }: {
   owner_fault: boolean
@@ -106,7 +106,7 @@ function emptied({
   join(scenario)
   const begun = scenario.memory()
   ops(scenario)
-  if (owner_fault) scenario.fault('kill')
+  if (ownerFault) scenario.fault('kill')
   scenario.wipe()
   if (reclaimed) scenario.reclaim()
   scenario.rewrite('node_b', begun)
@@ -117,16 +117,16 @@ function emptied({
  * A journal room that its owner writes anew 3 s after the store lost it. The owner was away for `away_ms`, and a member is told after
  * `told_ms` that it has no seat.
  */
-function rewritten({ away_ms, told_ms }: { away_ms: number; told_ms: number }): OpenHistory {
+function rewritten({ away_ms: awayMs, told_ms: toldMs }: { away_ms: number; told_ms: number }): OpenHistory {
   const scenario = new Scenario('journal')
   scenario.join('eve')
   join(scenario)
   ops(scenario)
-  if (away_ms > 0) scenario.fault('blackhole', { ms: away_ms })
+  if (awayMs > 0) scenario.fault('blackhole', { ms: awayMs })
   scenario.wipe()
-  scenario.wait(told_ms)
+  scenario.wait(toldMs)
   scenario.loseSeat('eve')
-  scenario.wait(3000 - told_ms)
+  scenario.wait(3000 - toldMs)
   scenario.rewrite()
   ops(scenario)
   return scenario.end()
@@ -147,7 +147,7 @@ function refused(happens: (scenario: Scenario) => void, { superseded = false } =
  */
 function revived({
   remembers = (refs) => refs,
-  store_lost = true,
+  store_lost: storeLost = true,
 }: {
   remembers?: (applied: readonly number[]) => readonly number[]
   store_lost?: boolean
@@ -166,7 +166,7 @@ function revived({
   scenario.claim('node_b')
   ops(scenario)
   scenario.fault('kill')
-  if (store_lost) {
+  if (storeLost) {
     scenario.wipe()
     scenario.rewrite('node_a', memory)
   } else scenario.claim('node_a', memory)
@@ -453,17 +453,17 @@ describe('a member loses its seat', () => {
 
 describe('a member that came to an owner which was replaced and did not know it', () => {
   /** Eve joins after the claim of the next owner, at the one before it or (`at_next`) at the next. */
-  const latecomer = ({ at_next = false }: { at_next?: boolean } = {}): OpenHistory => {
+  const latecomer = ({ at_next: atNext = false }: { at_next?: boolean } = {}): OpenHistory => {
     const scenario = new Scenario('snapshot')
     play(scenario)
     scenario.save()
     scenario.fault('cut')
-    const come_and_lose = () => {
+    const comeAndLose = () => {
       scenario.join('eve')
       scenario.loseSeat('eve')
     }
-    scenario.overtake('node_b', at_next ? () => {} : come_and_lose)
-    if (at_next) come_and_lose()
+    scenario.overtake('node_b', atNext ? () => {} : comeAndLose)
+    if (atNext) comeAndLose()
     ops(scenario)
     return scenario.end()
   }

@@ -8,7 +8,7 @@ export function checkClients(history: History, excuses: Excuses): Violation[] {
   const found: Violation[] = []
   const sessions = new Map<string, string>()
   const edges = new Map<string, string>()
-  const joined_at = new Map<string, number>()
+  const joinedAt = new Map<string, number>()
   const epochs = new Map<string, number>()
   const seated = new Set<string>()
   for (const record of history.clients) {
@@ -18,7 +18,7 @@ export function checkClients(history: History, excuses: Excuses): Violation[] {
       sessions.set(client, record.session)
       edges.set(client, record.node)
     } else if (kind === 'joined') {
-      joined_at.set(client, at)
+      joinedAt.set(client, at)
       epochs.delete(client)
       seated.add(client)
     } else if (kind === 'frame') {
@@ -40,7 +40,7 @@ export function checkClients(history: History, excuses: Excuses): Violation[] {
       const seat = {
         room,
         member,
-        joined_at: joined_at.get(client) ?? 0,
+        joined_at: joinedAt.get(client) ?? 0,
         epoch: epochs.get(client) ?? 0,
       }
       if (excuses.seat(seat, edges.get(client) ?? '', at)) continue

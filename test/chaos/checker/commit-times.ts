@@ -47,8 +47,8 @@ export class CommitTimes {
     this.#updates.set(update, Math.min(from, this.#updates.get(update) ?? Number.POSITIVE_INFINITY))
     for (const [member, ref] of Object.entries(applied)) {
       const key = `${room} ${member}`
-      const of_member = this.#members.get(key)
-      if (of_member) of_member.push({ ref, from })
+      const ofMember = this.#members.get(key)
+      if (ofMember) ofMember.push({ ref, from })
       else this.#members.set(key, [{ ref, from }])
     }
   }

@@ -79,10 +79,10 @@ export class Excuses {
   /** A whole state of a later epoch that is older than what the member had: not older than what the new owner found. */
   rollback(
     room: string,
-    known_epoch: number,
+    knownEpoch: number,
     { epoch, seq }: { epoch: number; seq: number },
   ): Excuse | undefined {
-    const between = isBetween({ known: known_epoch, epoch })
+    const between = isBetween({ known: knownEpoch, epoch })
     if (this.#ownerships.losses(room).some(between)) return 'store_lost'
     if (this.#durability.get(room) !== 'snapshot') return undefined
     const crash = this.#ownerships.crashes(room).find(between)
@@ -100,7 +100,7 @@ export class Excuses {
     const before = (ownership: Ownership) => {
       const until = this.#ownerships.previousUntil(ownership)
       return (
-        between(ownership) && ownership.claim.ended <= at && lost.every(({ at: sent_at }) => sent_at <= until)
+        between(ownership) && ownership.claim.ended <= at && lost.every(({ at: sentAt }) => sentAt <= until)
       )
     }
     if (this.#ownerships.losses(room).some(before)) return 'store_lost'
@@ -117,12 +117,12 @@ export class Excuses {
   /** A member whose client is at the node `edge` is told that it has no seat. */
   seat(seat: Seated, edge: string, at: number): Excuse | undefined {
     const noticed = (ended: number) => this.#ownerships.back(edge, ended) + NOTICED_WITHIN_MS
-    const gone_then = (ownership: Ownership) => {
+    const goneThen = (ownership: Ownership) => {
       const since = this.#ownerships.goneSince(ownership)
       const { ended } = ownership.claim
       return since !== undefined && seat.joined_at <= ended && since <= at && at <= noticed(ended)
     }
-    if (this.#ownerships.of(seat.room).some(gone_then)) return 'store_lost'
+    if (this.#ownerships.of(seat.room).some(goneThen)) return 'store_lost'
     return this.#forgets(seat, at, noticed)
   }
 
@@ -132,28 +132,28 @@ export class Excuses {
   }
 
   #forgets(
-    { room, member, joined_at, epoch }: Seated,
+    { room, member, joined_at: joinedAt, epoch }: Seated,
     at: number,
     noticed: (ended: number) => number,
   ): Excuse | undefined {
     // Members may be told that the room is gone before the next owner has it.
-    const lost_then = (ownership: Ownership) => {
+    const lostThen = (ownership: Ownership) => {
       const { claim, outage = claim.began } = ownership
       // Whoever came to an owner that was replaced and did not know it yet.
       const late = epoch > 0 && epoch < claim.epoch
       const until = late ? Math.max(claim.ended, this.#ownerships.previousUntil(ownership)) : claim.ended
-      return joined_at <= until && outage <= at && at <= noticed(until)
+      return joinedAt <= until && outage <= at && at <= noticed(until)
     }
-    if (this.#ownerships.losses(room).some(lost_then)) return 'store_lost'
+    if (this.#ownerships.losses(room).some(lostThen)) return 'store_lost'
     switch (this.#durability.get(room)) {
       case 'snapshot':
         return this.#ownerships
           .crashes(room)
-          .some((crash) => lost_then(crash) && appliedOf(crash, member) === undefined)
+          .some((crash) => lostThen(crash) && appliedOf(crash, member) === undefined)
           ? 'take_over'
           : undefined
       case 'none':
-        return this.#ownerships.of(room).some((next) => isCrash(next) && lost_then(next))
+        return this.#ownerships.of(room).some((next) => isCrash(next) && lostThen(next))
           ? 'room_ended'
           : undefined
       default:
@@ -174,8 +174,8 @@ export class Excuses {
   }
 
   /** Whether a client that raced came back with the token it had won: that of the race is older than the last used one by now. */
-  #resumedAgain(client: string, raced_at: number, at: number): boolean {
-    const resumes = (this.#resumes.get(client) ?? []).filter((r) => r.at >= raced_at && r.at <= at)
+  #resumedAgain(client: string, racedAt: number, at: number): boolean {
+    const resumes = (this.#resumes.get(client) ?? []).filter((r) => r.at >= racedAt && r.at <= at)
     const won = resumes.findIndex(({ kind }) => kind === 'welcome')
     return won >= 0 && resumes.slice(won).some(({ kind }) => kind === 'resuming')
   }
@@ -257,7 +257,7 @@ export function excusedShare(
     seen.set(record.client, now)
     if (!before) continue
     pairs += 1
-    const { room, member, joined_at, edge, epoch } = now
+    const { room, member, joined_at: joinedAt, edge, epoch } = now
     const found = new Set<Excuse | undefined>()
     const connection = {
       client: record.client,
@@ -268,7 +268,7 @@ export function excusedShare(
     for (const code of [CLOSE.session_taken_over.code, CLOSE.resume_failed.code])
       found.add(excuses.close({ code, ...connection }, record.at))
     if (room !== undefined) {
-      found.add(excuses.seat({ room, member, joined_at, epoch: before.epoch }, edge, record.at))
+      found.add(excuses.seat({ room, member, joined_at: joinedAt, epoch: before.epoch }, edge, record.at))
       if (record.kind === 'frame' && before.epoch > 0)
         found.add(excuses.rollback(room, before.epoch, { epoch, seq: record.seq }))
       if (record.kind === 'view' && durability.get(room) === 'snapshot')

@@ -28,7 +28,7 @@ class Seat {
   readonly room: string
   readonly member: string
   readonly #client: string
-  readonly joined_at: number
+  readonly joinedAt: number
   /** Of a journal room, which acks what is committed only. */
   readonly #times: CommitTimes | undefined
   readonly #excuses: Excuses
@@ -47,7 +47,7 @@ class Seat {
     this.room = joined.room
     this.member = joined.member
     this.#client = joined.client
-    this.joined_at = joined.at
+    this.joinedAt = joined.at
     this.#times = times
     this.#excuses = excuses
   }
@@ -78,10 +78,10 @@ class Seat {
   /** `stand`: what the owner has in the end. */
   end(at: number, stand: Stand | undefined): void {
     if (this.found.length > 0) return
-    const { room, member, joined_at } = this
+    const { room, member, joinedAt } = this
     const view = playerIn(stand?.state, member)
     if (view) this.#see(view, at, stand?.epoch)
-    else if (!this.#excuses.forgotten({ room, member, joined_at, epoch: this.#epoch }, at)) {
+    else if (!this.#excuses.forgotten({ room, member, joined_at: joinedAt, epoch: this.#epoch }, at)) {
       this.#report('acked_lost', at, 'the room knows nothing of the member any more')
       return
     }

@@ -100,9 +100,9 @@ export class OpTrack {
   /** The first `from` ops of a line and those that lead on from there to a view, in order. */
   #extend(line: Line, from: number, { count, chain }: View, isOpen: (op: Op) => boolean): Line | undefined {
     const ops = line.ops.slice(0, from)
-    const last_ref = ops.at(-1)?.ref ?? 0
+    const lastRef = ops.at(-1)?.ref ?? 0
     const open = this.#inOrder().filter(
-      (op) => op.ref > last_ref && !op.refused && !op.refuse && !ops.includes(op) && isOpen(op),
+      (op) => op.ref > lastRef && !op.refused && !op.refuse && !ops.includes(op) && isOpen(op),
     )
     const more = subsequence(open, count - from, line.chains[from]!, chain)
     if (!more) return undefined
@@ -137,14 +137,14 @@ export class OpTrack {
   }
 
   /** Which mistake leads to the view. */
-  #explain({ count, chain, last_ref }: View): Finding {
+  #explain({ count, chain, lastRef }: View): Finding {
     const { ops, chains } = this.#applied
     const known = ops.length
     const from = chains[known]!
     const more = count - known
     const open = this.#inOrder().filter((op) => !ops.includes(op))
     const may = open.filter((op) => !op.refused && !op.refuse)
-    const where = `the room has ${count} ops of the member, the last with ref ${last_ref}; ${known} were known to be applied`
+    const where = `the room has ${count} ops of the member, the last with ref ${lastRef}; ${known} were known to be applied`
     const fault = (name: ViolationName, what: string): Finding => ({
       kind: 'fault',
       name,

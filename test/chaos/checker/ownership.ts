@@ -40,18 +40,18 @@ export interface Ownership {
 }
 
 /** Whether the owner before had not given the room up, and faults explain that it lost it. */
-export const isCrash = ({ previous, handed_over, outage }: Ownership): boolean =>
-  previous !== undefined && !handed_over && outage !== undefined
+export const isCrash = ({ previous, handed_over: handedOver, outage }: Ownership): boolean =>
+  previous !== undefined && !handedOver && outage !== undefined
 
 /** Who owned which room, and what the faults explain of it. */
 export class Ownerships {
   readonly #faults: readonly Fault[]
-  readonly #lease_ms: number
+  readonly #leaseMs: number
   readonly #rooms = new Map<string, Ownership[]>()
 
   constructor({ store, faults, rooms, run }: Pick<History, 'store' | 'faults' | 'rooms' | 'run'>) {
     this.#faults = faults
-    this.#lease_ms = run.lease_ms
+    this.#leaseMs = run.lease_ms
     for (const { room } of rooms)
       this.#rooms.set(
         room,
@@ -125,7 +125,7 @@ export class Ownerships {
     if (!anew || holder?.node !== claim.node) return undefined
     const wiped = this.#wiped(holder, claim)
     if (!wiped) return undefined
-    const since = wiped.until + this.#lease_ms
+    const since = wiped.until + this.#leaseMs
     const own = this.#outagesOf(holder.node).filter(({ node }) => node !== undefined)
     return lasting(own, wiped.until, 0) >= since ? since : undefined
   }
@@ -155,7 +155,7 @@ export class Ownerships {
   frozen(node: string, from: number, to: number): number {
     const still = this.#faults
       .filter((fault) => FREEZING.includes(fault.kind) && (fault.node === undefined || fault.node === node))
-      .map(({ at, until }) => ({ begin: Math.max(from, at + this.#lease_ms), end: Math.min(to, until) }))
+      .map(({ at, until }) => ({ begin: Math.max(from, at + this.#leaseMs), end: Math.min(to, until) }))
       .sort((a, b) => a.begin - b.begin)
     let frozen = 0
     let counted = from
@@ -187,12 +187,12 @@ export class Ownerships {
   }
 
   /** When a client took its session up twice, not longer ago than that. */
-  raced(client: string, at: number, within_ms: number): Fault | undefined {
+  raced(client: string, at: number, withinMs: number): Fault | undefined {
     return this.#faults.find(
       (fault) =>
         fault.kind === 'race' &&
         fault.at <= at &&
-        fault.at + within_ms >= at &&
+        fault.at + withinMs >= at &&
         fault.clients?.includes(client),
     )
   }
@@ -204,21 +204,21 @@ export class Ownerships {
   }
 
   #isFelt({ kind, at, until }: Fault): boolean {
-    return kind !== 'stall' || until - at >= STALL_LEASES * this.#lease_ms
+    return kind !== 'stall' || until - at >= STALL_LEASES * this.#leaseMs
   }
 
   /** Until when a fault costs a node its rooms: a process that was killed never comes back, the next in its place is another node. */
   #end(fault: Fault, node: string): number {
     if (fault.kind === 'kill' && fault.node === node) return Number.POSITIVE_INFINITY
-    return fault.until + DETECTED_LEASES * this.#lease_ms
+    return fault.until + DETECTED_LEASES * this.#leaseMs
   }
 }
 
 /** Until when faults last that were there at `at`, with others no further than `apart_ms` behind them. */
-function lasting(faults: readonly Fault[], at: number, apart_ms: number): number {
+function lasting(faults: readonly Fault[], at: number, apartMs: number): number {
   let until = at
   for (;;) {
-    const next = faults.find((fault) => fault.at <= until + apart_ms && fault.until > until)
+    const next = faults.find((fault) => fault.at <= until + apartMs && fault.until > until)
     if (!next) return until
     until = next.until
   }

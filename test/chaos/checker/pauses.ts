@@ -82,7 +82,7 @@ function waitsOf({ clients }: History): Wait[] {
       record.kind === 'ack'
         ? record.ref
         : record.kind === 'frame' || record.kind === 'view'
-          ? (record.view?.last_ref ?? 0)
+          ? (record.view?.lastRef ?? 0)
           : 0
     for (const [ref, wait] of open)
       if (ref <= settled) {

@@ -12,8 +12,8 @@ export function checkRollbacks(history: History, ownerships: Ownerships): Violat
   const frames = new Map<string, Frame[]>()
   for (const record of history.clients)
     if (record.kind === 'frame') {
-      const of_room = frames.get(record.room)
-      if (of_room) of_room.push(record)
+      const ofRoom = frames.get(record.room)
+      if (ofRoom) ofRoom.push(record)
       else frames.set(record.room, [record])
     }
   return history.rooms
@@ -35,10 +35,10 @@ function checkCrash(
   if (lost.length === 0 || outage === undefined || !previous) return []
   const { room } = claim
   // Of each update when it was seen first.
-  const first_seen = new Map<number, number>()
-  for (const { seq, at } of lost) first_seen.set(seq, Math.min(at, first_seen.get(seq) ?? at))
-  const from = Math.min(...first_seen.values())
-  const to = Math.max(...first_seen.values())
+  const firstSeen = new Map<number, number>()
+  for (const { seq, at } of lost) firstSeen.set(seq, Math.min(at, firstSeen.get(seq) ?? at))
+  const from = Math.min(...firstSeen.values())
+  const to = Math.max(...firstSeen.values())
   const report = (message: string): Violation[] => [
     { name: 'rollback_too_far', at: claim.ended, room, message },
   ]

@@ -155,7 +155,7 @@ export class Scenario {
     const { member, ref } = seat
     const player = this.#state.players[member]!
     player.count += 1
-    player.last_ref = ref
+    player.lastRef = ref
     player.chain = chainAfter(player.chain, `${member}/${ref}`)
     this.#state.total += 1
     this.#flush()
@@ -268,7 +268,7 @@ export class Scenario {
     return ops.reduce(
       ({ count, chain }, op) => ({
         count: count + 1,
-        last_ref: Number(op.split('/')[1]),
+        lastRef: Number(op.split('/')[1]),
         chain: chainAfter(chain, op),
       }),
       NEW_PLAYER,
@@ -298,10 +298,10 @@ export class Scenario {
     if (this.#durability === 'journal') this.#record('commit', true, true)
   }
 
-  #record(kind: StoreRecord['kind'], ok: boolean, with_content = false): void {
+  #record(kind: StoreRecord['kind'], ok: boolean, withContent = false): void {
     const { seq, checksum } = this.#stand()
     const players = Object.entries(this.#state.players)
-    const applied = Object.fromEntries(players.map(([member, { last_ref }]) => [member, last_ref]))
+    const applied = Object.fromEntries(players.map(([member, { lastRef }]) => [member, lastRef]))
     const content: Content = { seq, checksum, visible: kind === 'snapshot' ? undefined : true, applied }
     this.store.push({
       kind,
@@ -312,7 +312,7 @@ export class Scenario {
       ok,
       epoch: this.#epoch,
       version: this.#version,
-      ...(with_content && { content }),
+      ...(withContent && { content }),
     })
     if (kind === 'commit' || kind === 'snapshot') this.#version += 1
   }

@@ -30,8 +30,8 @@ function checkRoom(
         claim.ended,
         `${previous.node} and ${claim.node} claimed epoch ${claim.epoch}`,
       )
-    const by_another = previous?.node !== claim.node && holder?.node !== claim.node
-    if (anew && previous && by_another && !ownerships.isLoss(ownership))
+    const byAnother = previous?.node !== claim.node && holder?.node !== claim.node
+    if (anew && previous && byAnother && !ownerships.isLoss(ownership))
       report(
         'room_lost',
         claim.ended,
@@ -61,10 +61,10 @@ function livesOf(chain: readonly Ownership[], writes: readonly StoreRecord[]): L
     if (lives.length === 0 || ownership.anew) lives.push({ ownerships: [], writes: [] })
     lives.at(-1)!.ownerships.push(ownership)
   }
-  const of_epoch = new Map(
+  const ofEpoch = new Map(
     lives.flatMap((life) => life.ownerships.map(({ claim }) => [claim.epoch, life] as const)),
   )
-  for (const write of writes) of_epoch.get(write.epoch)?.writes.push(write)
+  for (const write of writes) ofEpoch.get(write.epoch)?.writes.push(write)
   for (const life of lives) life.writes.sort((a, b) => a.version - b.version || a.epoch - b.epoch)
   return lives
 }

@@ -17,12 +17,12 @@ export function traceOf(history: History, violation: Violation): string[] {
   const add = (when: number, text: string) => lines.push({ at: when, text })
 
   const seen = history.clients.filter((record) => {
-    const of_client = client === undefined || record.client === client
-    const of_room = !('room' in record) || room === undefined || record.room === room
-    const of_member = !('member' in record) || member === undefined || record.member === member
+    const ofClient = client === undefined || record.client === client
+    const ofRoom = !('room' in record) || room === undefined || record.room === room
+    const ofMember = !('member' in record) || member === undefined || record.member === member
     // Events and presence tell little that the patch before them does not.
     const telling = record.kind !== 'frame' || record.t.startsWith('state.')
-    return of_client && of_room && of_member && telling && (client !== undefined || 'room' in record)
+    return ofClient && ofRoom && ofMember && telling && (client !== undefined || 'room' in record)
   })
   for (const record of around(seen, at, RECORDS_BEFORE, RECORDS_AFTER)) {
     const { at: when, client: who, kind, ...rest } = record

@@ -9,15 +9,15 @@ type Found = Pick<End, 'records' | 'unreadable'>
 
 /** What the store holds of each room, as a new owner would find it. Every node must be gone. */
 export async function audit(
-  redis_url: string,
-  key_prefix: string,
-  project_id: string,
+  redisUrl: string,
+  keyPrefix: string,
+  projectId: string,
   rooms: readonly string[],
 ): Promise<Found> {
-  const store = await redisStore({ url: redis_url, key_prefix, log: pino({ level: 'silent' }) })
+  const store = await redisStore({ url: redisUrl, keyPrefix, log: pino({ level: 'silent' }) })
   const format = new JournalFormat()
   const read = async (room: string): Promise<Found> => {
-    const name = `${project_id}/${room}`
+    const name = `${projectId}/${room}`
     const owner = await store.rooms.inspect(name)
     const claim = owner && (await store.rooms.claim(name, 'auditor', owner.epoch, RECORD_TTL_MS))
     if (!claim) return NOTHING

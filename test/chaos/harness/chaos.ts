@@ -111,8 +111,8 @@ class Run {
   }
 
   async history(trouble: Trouble): Promise<History> {
-    const { project_id, token } = await this.#cluster.login()
-    this.#players = this.#invite(project_id, token)
+    const { project_id: projectId, token } = await this.#cluster.login()
+    this.#players = this.#invite(projectId, token)
     for (const player of this.#players) player.start()
     await this.#until('every client is in its room', JOINED_WITHIN_MS, () =>
       this.#players.every((player) => player.stand()),
@@ -136,7 +136,7 @@ class Run {
     await this.#cluster.killNodes()
     const rooms = this.#rooms.map(({ room, durability }) => ({ room, durability }))
     const durable = rooms.filter(({ durability }) => durability !== 'none').map(({ room }) => room)
-    const found = await audit(this.#cluster.redis.url, KEY_PREFIX, project_id, durable)
+    const found = await audit(this.#cluster.redis.url, KEY_PREFIX, projectId, durable)
     return {
       run: { began, ended, clients: this.#players.length, faults: planned, lease_ms: LEASE_MS },
       rooms,
@@ -149,7 +149,7 @@ class Run {
     }
   }
 
-  #invite(project_id: string, token: string): Player[] {
+  #invite(projectId: string, token: string): Player[] {
     const draw = new SeededRandom(Math.imul(this.#options.seed + 7, 0x85ebca6b))
     return Array.from({ length: this.#options.clients }, (_, i) => {
       const name = `c${i}`
@@ -160,7 +160,7 @@ class Run {
         name,
         room_type: `chaos-${room.durability}`,
         key: room.key,
-        project_id,
+        project_id: projectId,
         token,
         note: (note: object) =>
           void this.#records.push({ at: machineNow(), client: name, ...note } as ClientRecord),
@@ -200,8 +200,8 @@ class Run {
   /** Resolves when everybody's ops are settled, or when that takes too long: the checker says what is missing. */
   async #settled(): Promise<void> {
     // Without the fence some may never be.
-    const within_ms = this.#options.unfenced ? UNFENCED_WITHIN_MS : SETTLED_WITHIN_MS
-    await this.#until('every op is settled', within_ms, () =>
+    const withinMs = this.#options.unfenced ? UNFENCED_WITHIN_MS : SETTLED_WITHIN_MS
+    await this.#until('every op is settled', withinMs, () =>
       this.#players.every(({ settled }) => settled),
     ).catch((error: Error) => this.#options.say(error.message))
   }
@@ -224,13 +224,13 @@ class Run {
     }, PROGRESS_MS)
   }
 
-  async #until(what: string, within_ms: number, holds: () => boolean): Promise<void> {
-    const deadline = performance.now() + within_ms
+  async #until(what: string, withinMs: number, holds: () => boolean): Promise<void> {
+    const deadline = performance.now() + withinMs
     while (!holds()) {
       if (performance.now() > deadline) {
         const missing = this.#players.filter((player) => !player.settled || !player.stand())
         throw new Error(
-          `not within ${within_ms} ms: ${what}; ${missing.map((player) => player.describe()).join('; ')}`,
+          `not within ${withinMs} ms: ${what}; ${missing.map((player) => player.describe()).join('; ')}`,
         )
       }
       await pause(50)

@@ -62,8 +62,8 @@ export class Cluster {
     const clock: Clock = { ...systemClock, now: () => systemClock.now() - CONTROL_LAG_MS }
     const control = await startControl({
       config: {
-        control_port: 0,
-        internal_token: INTERNAL_TOKEN,
+        controlPort: 0,
+        internalToken: INTERNAL_TOKEN,
       },
       store: memoryStore({ clock }),
       log: pino({ level: 'silent' }),
@@ -85,16 +85,16 @@ export class Cluster {
 
   /** A project with a token that lives as long as any run. */
   async login(): Promise<{ project_id: string; token: string }> {
-    const { id: project_id } = await this.#post('/projects', { name: 'chaos' })
-    const { token } = await this.#post('/tokens', { project_id, ttl_seconds: DAY_SECONDS })
-    return { project_id: project_id!, token: token! }
+    const { id: projectId } = await this.#post('/projects', { name: 'chaos' })
+    const { token } = await this.#post('/tokens', { project_id: projectId, ttl_seconds: DAY_SECONDS })
+    return { project_id: projectId!, token: token! }
   }
 
   /** Starts a process in a slot that has none; again when it ends at once, as whoever supervises it would: Redis may be away. */
-  async startNode(slot_number: number): Promise<void> {
+  async startNode(slotNumber: number): Promise<void> {
     for (let attempt = 1; ; attempt++) {
       try {
-        await this.#startNode(slot_number)
+        await this.#startNode(slotNumber)
         return
       } catch (error) {
         if (this.#closed || attempt === START_ATTEMPTS) throw error
@@ -103,11 +103,11 @@ export class Cluster {
     }
   }
 
-  async #startNode(slot_number: number): Promise<void> {
-    const slot = this.#slot(slot_number)
+  async #startNode(slotNumber: number): Promise<void> {
+    const slot = this.#slot(slotNumber)
     slot.lives += 1
     const node = await NodeProcess.start(this.#children, {
-      node: `node${slot_number + 1}.${slot.lives}`,
+      node: `node${slotNumber + 1}.${slot.lives}`,
       unfenced: this.#options.unfenced,
       env: {
         REDIS_URL: slot.link.url,
@@ -130,18 +130,18 @@ export class Cluster {
   }
 
   /** The process of a slot, if it lives. */
-  process(slot_number: number): NodeProcess | undefined {
-    const { process } = this.#slot(slot_number)
+  process(slotNumber: number): NodeProcess | undefined {
+    const { process } = this.#slot(slotNumber)
     return process?.alive ? process : undefined
   }
 
-  link(slot_number: number): FaultyLink {
-    return this.#slot(slot_number).link
+  link(slotNumber: number): FaultyLink {
+    return this.#slot(slotNumber).link
   }
 
   doors(): Door[] {
     return this.#slots.flatMap(({ process }) =>
-      process?.alive ? [{ node: process.node, url: process.ws_url }] : [],
+      process?.alive ? [{ node: process.node, url: process.wsUrl }] : [],
     )
   }
 
@@ -149,8 +149,8 @@ export class Cluster {
   async owners(): Promise<End['owners']> {
     const living = this.#slots.flatMap(({ process }) => (process?.alive ? [process] : []))
     const answers = await Promise.all(
-      living.map(async ({ node, admin_url }) => {
-        const response = await fetch(`${admin_url}/admin/runtime?include_state=1`, {
+      living.map(async ({ node, adminUrl }) => {
+        const response = await fetch(`${adminUrl}/admin/runtime?include_state=1`, {
           headers: { 'x-service-internal-token': INTERNAL_TOKEN },
           signal: AbortSignal.timeout(ASK_WITHIN_MS),
         })
@@ -209,9 +209,9 @@ export class Cluster {
     this.#children.abandon()
   }
 
-  #slot(slot_number: number): Slot {
-    const slot = this.#slots[slot_number]
-    if (!slot) throw new Error(`there is no node ${slot_number}`)
+  #slot(slotNumber: number): Slot {
+    const slot = this.#slots[slotNumber]
+    if (!slot) throw new Error(`there is no node ${slotNumber}`)
     return slot
   }
 

@@ -45,7 +45,7 @@ export class Faults {
   }
 
   async #do(planned: PlannedFault): Promise<void> {
-    const { kind, node: slot = 0, for_ms, amount_ms = 0 } = planned
+    const { kind, node: slot = 0, for_ms: forMs, amount_ms: amountMs = 0 } = planned
     const process = this.#cluster.process(slot)
     const link = this.#cluster.link(slot)
     // The node may still be on its way back from something that took longer than planned.
@@ -55,7 +55,7 @@ export class Faults {
       case 'kill':
         process?.kill()
         await process?.ended(5000)
-        await pause(for_ms)
+        await pause(forMs)
         await this.#cluster.startNode(slot)
         break
       case 'drain':
@@ -68,38 +68,38 @@ export class Faults {
         break
       case 'pause':
         process?.pause()
-        await pause(for_ms)
+        await pause(forMs)
         process?.resume()
         break
       case 'cut':
         link.cut()
         break
       case 'delay':
-        link.delay(amount_ms)
-        await pause(for_ms)
+        link.delay(amountMs)
+        await pause(forMs)
         link.delay(0)
         break
       case 'blackhole':
         link.hold(true)
-        await pause(for_ms)
+        await pause(forMs)
         link.hold(false)
         break
       case 'clock':
-        process?.jump(amount_ms)
+        process?.jump(amountMs)
         break
       case 'redis_kept':
         await this.#cluster.redis.stopKeeping()
-        await pause(for_ms)
+        await pause(forMs)
         await this.#cluster.redis.start()
         break
       case 'redis_lost':
         await this.#cluster.redis.stopLosing()
-        await pause(for_ms)
+        await pause(forMs)
         await this.#cluster.redis.start()
         break
       case 'redis_pause':
         await this.#cluster.redis.pause()
-        await pause(for_ms)
+        await pause(forMs)
         await this.#cluster.redis.resume()
         break
       case 'race':
@@ -118,7 +118,7 @@ export class Faults {
   /** Writes a fault down as it begins; the returned function writes down its end. */
   #record(planned: PlannedFault, node: string | undefined): () => void {
     const at = machineNow()
-    const { kind, amount_ms } = planned
+    const { kind, amount_ms: amountMs } = planned
     const clients = this.#chosen(planned).map(({ name }) => name)
     const fault: { -readonly [K in keyof Fault]: Fault[K] } = {
       kind,
@@ -126,7 +126,7 @@ export class Faults {
       until: Number.POSITIVE_INFINITY,
       ...(planned.node !== undefined && node !== undefined && { node }),
       ...(clients.length > 0 && { clients }),
-      ...(amount_ms !== undefined && { amount: `${amount_ms} ms` }),
+      ...(amountMs !== undefined && { amount: `${amountMs} ms` }),
     }
     this.#done.push(fault)
     return () => {

@@ -20,7 +20,7 @@ export class NodeProcess {
   readonly node: string
   readonly #child: Child
   readonly #history: string
-  #ended_at: number | undefined
+  #endedAt: number | undefined
 
   private constructor(children: Children, { node, unfenced, env }: NodeProcessOptions) {
     this.node = node
@@ -33,8 +33,8 @@ export class NodeProcess {
       { PATH, HOME, TMPDIR, ...env, NODE_ID: node },
       {
         ipc: true,
-        on_exit: () => {
-          this.#ended_at = machineNow()
+        onExit: () => {
+          this.#endedAt = machineNow()
         },
       },
     )
@@ -47,16 +47,16 @@ export class NodeProcess {
     return node
   }
 
-  get ws_url(): string {
+  get wsUrl(): string {
     return this.#child.said?.groups?.ws_url ?? ''
   }
 
-  get admin_url(): string {
+  get adminUrl(): string {
     return this.#child.said?.groups?.admin_url ?? ''
   }
 
   get alive(): boolean {
-    return this.#ended_at === undefined
+    return this.#endedAt === undefined
   }
 
   kill(): void {
@@ -75,19 +75,19 @@ export class NodeProcess {
     this.#child.end()
   }
 
-  jump(by_ms: number): void {
-    this.#child.send({ jump_ms: by_ms })
+  jump(byMs: number): void {
+    this.#child.send({ jump_ms: byMs })
   }
 
-  /** Resolves when it has ended; false after `within_ms`. */
-  async ended(within_ms: number): Promise<boolean> {
-    return Promise.race([this.#child.ended.then(() => true), sleep(within_ms, false, { ref: false })])
+  /** Resolves when it has ended; false after `withinMs`. */
+  async ended(withinMs: number): Promise<boolean> {
+    return Promise.race([this.#child.ended.then(() => true), sleep(withinMs, false, { ref: false })])
   }
 
   /** Everything it asked of the store's room records, and when it could not get on. */
   history(): StoreHistory {
     try {
-      return readStoreLines(readFileSync(this.#history, 'utf8'), this.#ended_at ?? machineNow())
+      return readStoreLines(readFileSync(this.#history, 'utf8'), this.#endedAt ?? machineNow())
     } catch {
       // It ended before it opened the file.
       return { calls: [], stalls: [], sessions: [] }

@@ -5,11 +5,11 @@ const options = { seconds: 120, nodes: 3, clients: 24, lease_ms: 1000 }
 const SEEDS = Array.from({ length: 50 }, (_, seed) => seed)
 
 /** Which nodes are down, cut off or on their way out at a moment. */
-const out = (plan: readonly PlannedFault[], at_ms: number) =>
+const out = (plan: readonly PlannedFault[], atMs: number) =>
   new Set(
     plan
       .filter(({ kind }) => ['kill', 'pause', 'delay', 'blackhole', 'drain'].includes(kind))
-      .filter((fault) => fault.at_ms <= at_ms && at_ms <= fault.at_ms + fault.for_ms)
+      .filter((fault) => fault.at_ms <= atMs && atMs <= fault.at_ms + fault.for_ms)
       .map(({ node }) => node),
   )
 
@@ -22,9 +22,9 @@ describe('the faults of a seed', () => {
   it('leave one node alone at any time, and are over when the run ends', () => {
     for (const seed of SEEDS) {
       const plan = planFaults({ ...options, seed })
-      for (const { at_ms, for_ms } of plan) {
-        expect(out(plan, at_ms).size).toBeLessThan(3)
-        expect(at_ms + for_ms).toBeLessThanOrEqual(120_000)
+      for (const { at_ms: atMs, for_ms: forMs } of plan) {
+        expect(out(plan, atMs).size).toBeLessThan(3)
+        expect(atMs + forMs).toBeLessThanOrEqual(120_000)
       }
     }
   })

@@ -59,10 +59,10 @@ export function planFaults(options: PlanOptions): PlannedFault[] {
   const random = new Draw(options.seed)
   const planned: PlannedFault[] = []
   const end = options.seconds * 1000 - LAST_MS
-  for (let at_ms = FIRST_MS + random.between(0, 500); at_ms < end; at_ms += random.between(300, 2500)) {
+  for (let atMs = FIRST_MS + random.between(0, 500); atMs < end; atMs += random.between(300, 2500)) {
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
-      const fault = drawFault(random, Math.round(at_ms), options)
-      if (at_ms + fault.for_ms > end || !fits(fault, planned, options.nodes)) continue
+      const fault = drawFault(random, Math.round(atMs), options)
+      if (atMs + fault.for_ms > end || !fits(fault, planned, options.nodes)) continue
       planned.push(fault)
       break
     }
@@ -70,11 +70,11 @@ export function planFaults(options: PlanOptions): PlannedFault[] {
   return planned
 }
 
-function drawFault(random: Draw, at_ms: number, options: PlanOptions): PlannedFault {
-  const { nodes, clients, lease_ms } = options
+function drawFault(random: Draw, atMs: number, options: PlanOptions): PlannedFault {
+  const { nodes, clients, lease_ms: leaseMs } = options
   const kind = random.weighted(WEIGHTS)
-  const for_ms = Math.round(durationOf(kind, random, lease_ms))
-  const amount_ms =
+  const forMs = Math.round(durationOf(kind, random, leaseMs))
+  const amountMs =
     kind === 'delay'
       ? random.between(50, 3000)
       : kind === 'clock'
@@ -82,22 +82,22 @@ function drawFault(random: Draw, at_ms: number, options: PlanOptions): PlannedFa
         : undefined
   return {
     kind,
-    at_ms,
-    for_ms,
+    at_ms: atMs,
+    for_ms: forMs,
     ...(OF_A_NODE.includes(kind) && { node: random.index(nodes) }),
     ...(kind === 'race' && { clients: [random.index(clients)] }),
     ...(kind === 'client_cut' && { clients: random.some(clients, Math.ceil(clients / 4)) }),
-    ...(amount_ms !== undefined && { amount_ms: Math.round(amount_ms) }),
+    ...(amountMs !== undefined && { amount_ms: Math.round(amountMs) }),
   }
 }
 
-function durationOf(kind: DrawnKind, random: Draw, lease_ms: number): number {
+function durationOf(kind: DrawnKind, random: Draw, leaseMs: number): number {
   switch (kind) {
     case 'pause':
-      return random.between(1.2 * lease_ms, 3 * lease_ms)
+      return random.between(1.2 * leaseMs, 3 * leaseMs)
     case 'delay':
     case 'blackhole':
-      return random.between(0.5 * lease_ms, 4 * lease_ms)
+      return random.between(0.5 * leaseMs, 4 * leaseMs)
     case 'kill':
       return random.between(100, 2000)
     case 'redis_pause':
@@ -143,8 +143,8 @@ class Draw {
     return values[this.index(values.length)]!
   }
 
-  some(length: number, at_most: number): number[] {
-    return [...new Set(Array.from({ length: 1 + this.index(at_most) }, () => this.index(length)))]
+  some(length: number, atMost: number): number[] {
+    return [...new Set(Array.from({ length: 1 + this.index(atMost) }, () => this.index(length)))]
   }
 
   weighted<K extends string>(weights: Readonly<Record<K, number>>): K {

@@ -27,8 +27,8 @@ export class RawPlayer implements Player {
   #online = false
   #session: { readonly id: string; readonly token: string } | undefined
   #seat: RawSeat | undefined
-  #join_ref = 0
-  #last_ref = 0
+  #joinRef = 0
+  #lastRef = 0
   #attempts = 0
   #resting = false
   #closed = false
@@ -105,8 +105,8 @@ export class RawPlayer implements Player {
   }
 
   #op({ op, refuse }: NewOp): void {
-    this.#last_ref += 1
-    const message = this.#seat?.send(op, this.#last_ref, refuse)
+    this.#lastRef += 1
+    const message = this.#seat?.send(op, this.#lastRef, refuse)
     if (message) this.#socket?.send(message)
   }
 
@@ -135,14 +135,18 @@ export class RawPlayer implements Player {
   }
 
   #opened(socket: RawSocket): void {
-    const { project_id, token, note } = this.#parts
+    const { project_id: projectId, token, note } = this.#parts
     note({ kind: 'connected', node: socket.door.node })
     if (this.#session) {
-      const { id, token: resume_token } = this.#session
+      const { id, token: resumeToken } = this.#session
       note({ kind: 'resuming', session: id })
       const rooms = this.#seat ? [this.#seat.position] : []
-      socket.send({ t: 'hello', project_id, resume: { session_id: id, resume_token, rooms } })
-    } else socket.send({ t: 'hello', project_id, token })
+      socket.send({
+        t: 'hello',
+        project_id: projectId,
+        resume: { session_id: id, resume_token: resumeToken, rooms },
+      })
+    } else socket.send({ t: 'hello', project_id: projectId, token })
     setTimeout(() => {
       if (!this.#online || this.#socket !== socket) socket.terminate()
     }, WELCOME_WITHIN_MS).unref()
@@ -153,7 +157,7 @@ export class RawPlayer implements Player {
     if (socket.superseded || socket !== this.#socket || !this.#online) return
     switch (message.t) {
       case 'joined':
-        if (message.ref === this.#join_ref)
+        if (message.ref === this.#joinRef)
           this.#seat = new RawSeat(message.room_id, message.member_id, this.#parts.note)
         break
       case 'ack':
@@ -191,18 +195,18 @@ export class RawPlayer implements Player {
 
   #welcome(socket: RawSocket, message: Extract<ServerMessage, { t: 'welcome' }>): void {
     const { note } = this.#parts
-    const { session_id, resume_token, resumed, node_id, rooms } = message
+    const { session_id: sessionId, resume_token: resumeToken, resumed, node_id: nodeId, rooms } = message
     if (socket.superseded) {
       this.#watchTwin(socket)
       return
     }
     if (this.#rival && socket === this.#rival) [this.#rival, this.#socket] = [this.#socket, this.#rival]
     if (this.#rival) this.#rival.superseded = true
-    this.#session = { id: session_id, token: resume_token }
+    this.#session = { id: sessionId, token: resumeToken }
     this.#online = true
     this.#attempts = 0
-    const back = rooms?.map(({ room_id, resumed: complete }) => ({ room: room_id, resumed: complete }))
-    note({ kind: 'welcome', node: node_id, session: session_id, resumed, ...(back && { rooms: back }) })
+    const back = rooms?.map(({ room_id: roomId, resumed: complete }) => ({ room: roomId, resumed: complete }))
+    note({ kind: 'welcome', node: nodeId, session: sessionId, resumed, ...(back && { rooms: back }) })
     const seat = this.#seat
     const room = back?.find((candidate) => candidate.room === seat?.room)
     if (seat && room) {
@@ -221,18 +225,18 @@ export class RawPlayer implements Player {
   }
 
   #join(): void {
-    const { room_type, key } = this.#parts
+    const { room_type: roomType, key } = this.#parts
     if (this.#seat || !this.#online) return
-    this.#last_ref += 1
-    this.#join_ref = this.#last_ref
-    this.#socket?.send({ t: 'join', ref: this.#join_ref, room_type, options: { key } })
+    this.#lastRef += 1
+    this.#joinRef = this.#lastRef
+    this.#socket?.send({ t: 'join', ref: this.#joinRef, room_type: roomType, options: { key } })
   }
 
-  #refused({ ref, room_id, code }: Extract<ServerMessage, { t: 'error' }>): void {
+  #refused({ ref, room_id: roomId, code }: Extract<ServerMessage, { t: 'error' }>): void {
     const seat = this.#seat
     if (ref !== undefined && seat?.kept.has(ref)) seat.refused(ref, code)
-    if (code === 'not_in_room' && seat && (room_id === undefined || room_id === seat.room)) this.#seatGone()
-    else if (!seat && ref === this.#join_ref) setTimeout(() => this.#join(), JOIN_AGAIN_MS).unref()
+    if (code === 'not_in_room' && seat && (roomId === undefined || roomId === seat.room)) this.#seatGone()
+    else if (!seat && ref === this.#joinRef) setTimeout(() => this.#join(), JOIN_AGAIN_MS).unref()
   }
 
   #seatGone(): void {

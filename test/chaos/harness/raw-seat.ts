@@ -24,9 +24,9 @@ export class RawSeat {
   #state: Json | undefined
   #epoch = 0
   #seq = 0
-  #last_ref = 0
+  #lastRef = 0
   #waiting = true
-  #asked_at = Number.NEGATIVE_INFINITY
+  #askedAt = Number.NEGATIVE_INFINITY
   #view: View | undefined
 
   constructor(room: string, member: string, note: (note: Note) => void) {
@@ -43,7 +43,7 @@ export class RawSeat {
   /** The ref up to which every outcome is known. */
   get #settled(): number {
     const [lowest] = this.kept.keys()
-    return lowest === undefined ? this.#last_ref : lowest - 1
+    return lowest === undefined ? this.#lastRef : lowest - 1
   }
 
   /** Whether the state is the room's, as far as this client can tell. */
@@ -59,7 +59,7 @@ export class RawSeat {
   /** After a resume: what was missed follows frame by frame, or a whole state does. */
   resumed(complete: boolean): void {
     this.#waiting = !complete
-    this.#asked_at = performance.now()
+    this.#askedAt = performance.now()
   }
 
   /** Takes a frame; gives the resync to ask for, if one is needed. */
@@ -85,7 +85,7 @@ export class RawSeat {
     const settled = this.#settled
     const message: Kept = { t: 'message', room_id: this.room, type: 'op', data, ref, settled }
     this.kept.set(ref, message)
-    this.#last_ref = ref
+    this.#lastRef = ref
     this.#write({ kind: 'sent', ref, op, refuse, again: false })
     return message
   }
@@ -147,9 +147,9 @@ export class RawSeat {
 
   #ask(reason: 'sequence' | 'checksum'): ClientMessage | undefined {
     const now = performance.now()
-    if (this.#waiting && now - this.#asked_at < RESYNC_AGAIN_MS) return undefined
+    if (this.#waiting && now - this.#askedAt < RESYNC_AGAIN_MS) return undefined
     this.#waiting = true
-    this.#asked_at = now
+    this.#askedAt = now
     return { t: 'state.resync', room_id: this.room, have_seq: this.#seq, reason }
   }
 

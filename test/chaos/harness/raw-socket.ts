@@ -22,7 +22,7 @@ export class RawSocket {
   asked = false
   readonly #socket: WebSocket
   readonly #watch: NodeJS.Timeout
-  #heard_at = performance.now()
+  #heardAt = performance.now()
 
   constructor(door: Door, handlers: RawHandlers) {
     this.door = door
@@ -31,11 +31,11 @@ export class RawSocket {
       perMessageDeflate: false,
     })
     this.#socket.on('open', () => {
-      this.#heard_at = performance.now()
+      this.#heardAt = performance.now()
       handlers.open(this)
     })
     this.#socket.on('message', (data: Buffer) => {
-      this.#heard_at = performance.now()
+      this.#heardAt = performance.now()
       handlers.message(this, JSON.parse(data.toString()) as ServerMessage)
     })
     this.#socket.on('error', () => {})
@@ -44,8 +44,8 @@ export class RawSocket {
       handlers.closed(this, code, reason.toString())
     })
     this.#watch = setInterval(() => {
-      if (performance.now() - this.#heard_at > SILENCE_MS) this.#socket.terminate()
-      else this.send({ t: 'ping', at: Math.round(this.#heard_at) })
+      if (performance.now() - this.#heardAt > SILENCE_MS) this.#socket.terminate()
+      else this.send({ t: 'ping', at: Math.round(this.#heardAt) })
     }, SILENCE_MS / 3)
   }
 

@@ -30,8 +30,8 @@ export function report({ history, violations, excused, folder }: ChaosResult, co
     '',
     'longest time a member went without the effect of its own op, by kind of fault (overlapping faults count each):',
     ...pauses(history).map(
-      ({ kind, faults: times, worst_ms, worst, median_ms }) =>
-        `  ${kind.padEnd(12)} ${String(times).padStart(3)} times   worst ${String(Math.round(worst_ms)).padStart(6)} ms   median ${String(Math.round(median_ms)).padStart(6)} ms   (${worst})`,
+      ({ kind, faults: times, worst_ms: worstMs, worst, median_ms: medianMs }) =>
+        `  ${kind.padEnd(12)} ${String(times).padStart(3)} times   worst ${String(Math.round(worstMs)).padStart(6)} ms   median ${String(Math.round(medianMs)).padStart(6)} ms   (${worst})`,
     ),
     '',
     ...describeExcused(excused),

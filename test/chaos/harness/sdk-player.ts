@@ -18,7 +18,7 @@ export class SdkPlayer implements Player {
   #room: Room<ReturnType<typeof chaosRoom>> | undefined
   #member = ''
   #view: View | undefined
-  #last_ref = 0
+  #lastRef = 0
   #waiting = 0
   #resting = false
   #closed = false
@@ -71,12 +71,12 @@ export class SdkPlayer implements Player {
   }
 
   async #begin(): Promise<void> {
-    const { doors, random, project_id, token, room_type, key } = this.#parts
+    const { doors, random, project_id: projectId, token, room_type: roomType, key } = this.#parts
     const connected = ({ node }: Door) => this.#parts.note({ kind: 'connected', node })
     this.#front ??= await Front.open({ doors, random, connected })
     try {
-      this.#client = await connect(this.#front.url, { projectId: project_id, token, onError: () => {} })
-      const room = await this.#client.join<ReturnType<typeof chaosRoom>>(room_type as 'chaos-journal', {
+      this.#client = await connect(this.#front.url, { projectId, token, onError: () => {} })
+      const room = await this.#client.join<ReturnType<typeof chaosRoom>>(roomType as 'chaos-journal', {
         key,
       })
       this.#room = room
@@ -102,8 +102,8 @@ export class SdkPlayer implements Player {
   }
 
   #place() {
-    const { room_type, key } = this.#parts
-    return { room: `${room_type}:${key}`, member: this.#member }
+    const { room_type: roomType, key } = this.#parts
+    return { room: `${roomType}:${key}`, member: this.#member }
   }
 
   #joined(): void {
@@ -148,8 +148,8 @@ export class SdkPlayer implements Player {
     if (!room) return
     // It may be another member since the last change of the state.
     this.#changed()
-    this.#last_ref += 1
-    const ref = this.#last_ref
+    this.#lastRef += 1
+    const ref = this.#lastRef
     // The member may be another when the answer comes.
     const place = this.#place()
     this.#parts.note({ kind: 'sent', ...place, ref, op, refuse, again: false })

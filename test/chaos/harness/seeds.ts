@@ -32,7 +32,7 @@ export interface SeedsOptions {
 
 /** Runs many seeds, each in a process of its own, so that none takes another with it. Gives the seeds that did not hold. */
 export async function runSeeds(options: SeedsOptions): Promise<number[]> {
-  const { seeds, parallel, say, stop_at_failure } = options
+  const { seeds, parallel, say, stop_at_failure: stopAtFailure } = options
   const waiting = [...seeds]
   const failed: number[] = []
   const excused: ExcusedShare[] = []
@@ -40,15 +40,15 @@ export async function runSeeds(options: SeedsOptions): Promise<number[]> {
   let done = 0
   const work = async () => {
     for (;;) {
-      const seed = stop_at_failure && failed.length > 0 ? undefined : waiting.shift()
+      const seed = stopAtFailure && failed.length > 0 ? undefined : waiting.shift()
       if (seed === undefined) return
-      const begun_seed = performance.now()
+      const begunSeed = performance.now()
       const { held, summary, excused: share } = await runSeed(seed, options)
       if (share) excused.push(share)
       done += 1
       if (!held) failed.push(seed)
       const minutes = ((performance.now() - begun) / 60_000).toFixed(1)
-      const took = Math.round((performance.now() - begun_seed) / 1000)
+      const took = Math.round((performance.now() - begunSeed) / 1000)
       say(
         `[${done}/${seeds.length}, ${failed.length} failed, ${minutes} min] seed ${seed}: ${summary} (${took} s)`,
       )

@@ -18,36 +18,36 @@ import { UnfencedRooms } from './unfenced-store.ts'
  * clock jumps by `jump_ms` of each message from its parent.
  */
 
-const [history_file, ...flags] = process.argv.slice(2)
+const [historyFile, ...flags] = process.argv.slice(2)
 const parsed = parseConfig('dataplane', process.env)
-if (!parsed.ok || history_file === undefined || parsed.config.rooms_dir === undefined) {
+if (!parsed.ok || historyFile === undefined || parsed.config.roomsDir === undefined) {
   process.stderr.write(
     `a chaos node cannot start:\n${parsed.ok ? 'a file or folder is missing' : describeProblems(parsed)}\n`,
   )
   process.exit(2)
 }
 const { config } = parsed
-const node_id = config.node_id ?? 'node'
-const log = createLog(config, { node_id })
+const nodeId = config.nodeId ?? 'node'
+const log = createLog(config, { node_id: nodeId })
 const clock = new JumpingClock()
-process.on('message', ({ jump_ms }: { jump_ms: number }) => clock.jump(jump_ms))
+process.on('message', ({ jumpMs }: { jumpMs: number }) => clock.jump(jumpMs))
 // The run is over, however it ended.
 process.once('disconnect', () => process.exit(1))
 
 const start = async () => {
   const store = await openStore({ ...config, log, clock, random: systemRandom })
   const rooms = flags.includes('--unfenced') ? new UnfencedRooms(store.rooms) : store.rooms
-  const recorded = new RecordingRooms(rooms, new JournalFormat(), node_id, openSync(history_file, 'a'))
+  const recorded = new RecordingRooms(rooms, new JournalFormat(), nodeId, openSync(historyFile, 'a'))
   watchStalls((stall) => recorded.stalled(stall))
   const node = await startNode({
     ...config,
-    rooms: await loadRooms(config.rooms_dir!),
+    rooms: await loadRooms(config.roomsDir!),
     store: withRooms(store, recorded),
     log,
     clock,
   })
   return {
-    addresses: { websocket: node.ws_url, admin: node.admin_url },
+    addresses: { websocket: node.wsUrl, admin: node.adminUrl },
     ended: node.drained,
     close: () => node.close().finally(() => store.close()),
   }

@@ -69,37 +69,37 @@ export class RecordingRooms implements RoomRecords {
     return this.#rooms.inspect(room)
   }
 
-  reserve(room: string, principal: string, quota: RoomQuota, ttl_ms: number): Promise<Reservation> {
-    return this.#rooms.reserve(room, principal, quota, ttl_ms)
+  reserve(room: string, principal: string, quota: RoomQuota, ttlMs: number): Promise<Reservation> {
+    return this.#rooms.reserve(room, principal, quota, ttlMs)
   }
 
-  claim(room: string, owner: string, expected_epoch: number, ttl_ms: number): Promise<Claim | undefined> {
+  claim(room: string, owner: string, expectedEpoch: number, ttlMs: number): Promise<Claim | undefined> {
     return this.#record('claim', room, { epoch: 0, version: 0 }, undefined, () =>
-      this.#rooms.claim(room, owner, expected_epoch, ttl_ms),
+      this.#rooms.claim(room, owner, expectedEpoch, ttlMs),
     )
   }
 
-  recall(room: string, owner: string, epoch: number, ttl_ms: number): Promise<boolean> {
-    return this.#rooms.recall(room, owner, epoch, ttl_ms)
+  recall(room: string, owner: string, epoch: number, ttlMs: number): Promise<boolean> {
+    return this.#rooms.recall(room, owner, epoch, ttlMs)
   }
 
-  noteStuck(room: string, epoch: number, note: Uint8Array, ttl_ms: number): Promise<boolean> {
-    return this.#rooms.noteStuck(room, epoch, note, ttl_ms)
+  noteStuck(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean> {
+    return this.#rooms.noteStuck(room, epoch, note, ttlMs)
   }
 
-  commit(room: string, fence: Fence, entry: Uint8Array, ttl_ms: number): Promise<boolean> {
+  commit(room: string, fence: Fence, entry: Uint8Array, ttlMs: number): Promise<boolean> {
     return this.#record('commit', room, fence, this.#entry(entry), () =>
-      this.#rooms.commit(room, fence, entry, ttl_ms),
+      this.#rooms.commit(room, fence, entry, ttlMs),
     )
   }
 
-  snapshot(room: string, fence: Fence, snapshot: Uint8Array, ttl_ms: number): Promise<boolean> {
+  snapshot(room: string, fence: Fence, snapshot: Uint8Array, ttlMs: number): Promise<boolean> {
     return this.#record('snapshot', room, fence, this.#whole(snapshot), () =>
-      this.#rooms.snapshot(room, fence, snapshot, ttl_ms),
+      this.#rooms.snapshot(room, fence, snapshot, ttlMs),
     )
   }
 
-  release(room: string, fence: Fence, options: { forget: boolean; ttl_ms: number }): Promise<boolean> {
+  release(room: string, fence: Fence, options: { forget: boolean; ttlMs: number }): Promise<boolean> {
     return this.#record('release', room, fence, undefined, () => this.#rooms.release(room, fence, options))
   }
 
@@ -109,8 +109,8 @@ export class RecordingRooms implements RoomRecords {
     )
   }
 
-  refresh(room: string, fence: Fence, ttl_ms: number): Promise<boolean> {
-    return this.#rooms.refresh(room, fence, ttl_ms)
+  refresh(room: string, fence: Fence, ttlMs: number): Promise<boolean> {
+    return this.#rooms.refresh(room, fence, ttlMs)
   }
 
   #entry(entry: Uint8Array): Content {
@@ -126,7 +126,7 @@ export class RecordingRooms implements RoomRecords {
     if (snapshot.length === 0) return undefined
     const { seq, checksum, state } = this.#format.readSnapshot(snapshot)
     const players = Object.entries((state as unknown as ChaosState).players)
-    const applied = Object.fromEntries(players.map(([member, { last_ref }]) => [member, last_ref]))
+    const applied = Object.fromEntries(players.map(([member, { lastRef }]) => [member, lastRef]))
     return { seq, checksum, visible: undefined, applied }
   }
 

@@ -27,31 +27,31 @@ export class UnfencedRooms implements RoomRecords {
     return this.#rooms.inspect(room)
   }
 
-  reserve(room: string, principal: string, quota: RoomQuota, ttl_ms: number): Promise<Reservation> {
-    return this.#rooms.reserve(room, principal, quota, ttl_ms)
+  reserve(room: string, principal: string, quota: RoomQuota, ttlMs: number): Promise<Reservation> {
+    return this.#rooms.reserve(room, principal, quota, ttlMs)
   }
 
-  claim(room: string, owner: string, expected_epoch: number, ttl_ms: number): Promise<Claim | undefined> {
-    return this.#rooms.claim(room, owner, expected_epoch, ttl_ms)
+  claim(room: string, owner: string, expectedEpoch: number, ttlMs: number): Promise<Claim | undefined> {
+    return this.#rooms.claim(room, owner, expectedEpoch, ttlMs)
   }
 
-  noteStuck(room: string, epoch: number, note: Uint8Array, ttl_ms: number): Promise<boolean> {
-    return this.#rooms.noteStuck(room, epoch, note, ttl_ms)
+  noteStuck(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean> {
+    return this.#rooms.noteStuck(room, epoch, note, ttlMs)
   }
 
-  recall(room: string, owner: string, epoch: number, ttl_ms: number): Promise<boolean> {
-    return this.#rooms.recall(room, owner, epoch, ttl_ms)
+  recall(room: string, owner: string, epoch: number, ttlMs: number): Promise<boolean> {
+    return this.#rooms.recall(room, owner, epoch, ttlMs)
   }
 
-  commit(room: string, fence: Fence, entry: Uint8Array, ttl_ms: number): Promise<boolean> {
-    return this.#unfenced(room, fence, (standing) => this.#rooms.commit(room, standing, entry, ttl_ms))
+  commit(room: string, fence: Fence, entry: Uint8Array, ttlMs: number): Promise<boolean> {
+    return this.#unfenced(room, fence, (standing) => this.#rooms.commit(room, standing, entry, ttlMs))
   }
 
-  snapshot(room: string, fence: Fence, snapshot: Uint8Array, ttl_ms: number): Promise<boolean> {
-    return this.#unfenced(room, fence, (standing) => this.#rooms.snapshot(room, standing, snapshot, ttl_ms))
+  snapshot(room: string, fence: Fence, snapshot: Uint8Array, ttlMs: number): Promise<boolean> {
+    return this.#unfenced(room, fence, (standing) => this.#rooms.snapshot(room, standing, snapshot, ttlMs))
   }
 
-  release(room: string, fence: Fence, options: { forget: boolean; ttl_ms: number }): Promise<boolean> {
+  release(room: string, fence: Fence, options: { forget: boolean; ttlMs: number }): Promise<boolean> {
     return this.#unfenced(room, fence, (standing) => this.#rooms.release(room, standing, options))
   }
 
@@ -59,8 +59,8 @@ export class UnfencedRooms implements RoomRecords {
     return this.#unfenced(room, fence, (standing) => this.#rooms.quarantine(room, standing, quarantine))
   }
 
-  refresh(room: string, fence: Fence, ttl_ms: number): Promise<boolean> {
-    return this.#unfenced(room, fence, (standing) => this.#rooms.refresh(room, standing, ttl_ms))
+  refresh(room: string, fence: Fence, ttlMs: number): Promise<boolean> {
+    return this.#unfenced(room, fence, (standing) => this.#rooms.refresh(room, standing, ttlMs))
   }
 
   async #unfenced(

@@ -78,12 +78,12 @@ topic.each(
   async (stage, codec) => {
     const peer = await stage.connect(codec)
     const view = await peer.join('counter', stage.key())
-    const { room_id } = view
+    const { roomId } = view
     peer.sendOdd({ t: 'ping', at: 1, mood: { good: [true] } }, [5, 1, { mood: [true] }])
     await peer.expect('pong', { at: 1 })
-    peer.sendOdd({ t: 'message', room_id, type: 'inc', data: { by: 2 }, because: 'why not' }, [
+    peer.sendOdd({ t: 'message', room_id: roomId, type: 'inc', data: { by: 2 }, because: 'why not' }, [
       3,
-      room_id,
+      roomId,
       'inc',
       { by: 2 },
       null,
@@ -100,8 +100,8 @@ topic.once(
   async (stage) => {
     const peer = await stage.connect('msgpack')
     const view = await peer.join('counter', stage.key())
-    const { room_id } = view
-    const head = [0x95, 0x03, 0xd9, room_id.length, ...Buffer.from(room_id), 0xa3, ...Buffer.from('inc')]
+    const { roomId } = view
+    const head = [0x95, 0x03, 0xd9, roomId.length, ...Buffer.from(roomId), 0xa3, ...Buffer.from('inc')]
     const by = (...number: number[]) => [0x81, 0xa2, ...Buffer.from('by'), ...number]
     const forms: [number, number[], number[]][] = [
       [1001, [0xce, 0, 0, 0, 1], [0xcd, 0x03, 0xe9]],
@@ -111,10 +111,10 @@ topic.once(
       [1005, [0xca, 0x3f, 0x80, 0, 0], [0xca, 0x44, 0x7b, 0x40, 0]],
       [1006, [0xd1, 0, 1], [0xd2, 0, 0, 0x03, 0xee]],
     ]
-    for (const [ref, one, ref_bytes] of forms) {
-      peer.session.sending({ t: 'message', room_id, type: 'inc', data: { by: 1 }, ref })
-      peer.sendRaw(new Uint8Array([...head, ...by(...one), ...ref_bytes]))
-      await peer.expect('ack', { room_id, ref })
+    for (const [ref, one, refBytes] of forms) {
+      peer.session.sending({ t: 'message', room_id: roomId, type: 'inc', data: { by: 1 }, ref })
+      peer.sendRaw(new Uint8Array([...head, ...by(...one), ...refBytes]))
+      await peer.expect('ack', { room_id: roomId, ref })
     }
     assert.equal(counted(view), forms.length)
   },

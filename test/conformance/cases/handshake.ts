@@ -61,10 +61,10 @@ topic.waiting(
   'no hello at all is closed with 4004',
   '§1 "The client\'s first is `hello`, within 5 seconds (else 4004)."',
   async (stage) => {
-    const opened_at = performance.now()
+    const openedAt = performance.now()
     const peer = await stage.open('json')
     await peer.closes(CLOSE.hello_timeout, 8000)
-    const took = performance.now() - opened_at
+    const took = performance.now() - openedAt
     assert.ok(took > 4500, `closed after ${Math.round(took)} ms already`)
   },
 )
@@ -82,11 +82,11 @@ topic.each(
   'a wrong token is closed with 4001',
   '§12 "4001 the token was not accepted"',
   async (stage, codec) => {
-    const { project_id } = stage.target
+    const { project_id: projectId } = stage.target
     await refused(
       stage,
       codec,
-      { t: 'hello', project_id, token: 'v4.public.bm90IGEgdG9rZW4' },
+      { t: 'hello', project_id: projectId, token: 'v4.public.bm90IGEgdG9rZW4' },
       CLOSE.unauthenticated,
     )
   },
@@ -101,8 +101,13 @@ topic.once(
     const payload = Buffer.from(parts[2]!, 'base64url')
     payload[10]! ^= 1
     parts[2] = payload.toString('base64url')
-    const { project_id } = stage.target
-    await refused(stage, 'json', { t: 'hello', project_id, token: parts.join('.') }, CLOSE.unauthenticated)
+    const { project_id: projectId } = stage.target
+    await refused(
+      stage,
+      'json',
+      { t: 'hello', project_id: projectId, token: parts.join('.') },
+      CLOSE.unauthenticated,
+    )
   },
 )
 
@@ -111,8 +116,8 @@ topic.each(
   '§12 "4001 the token was not accepted"',
   async (stage, codec) => {
     const token = await stage.token()
-    const project_id = await stage.control.createProject()
-    await refused(stage, codec, { t: 'hello', project_id, token }, CLOSE.unauthenticated)
+    const projectId = await stage.control.createProject()
+    await refused(stage, codec, { t: 'hello', project_id: projectId, token }, CLOSE.unauthenticated)
   },
 )
 

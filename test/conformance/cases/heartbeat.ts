@@ -48,20 +48,20 @@ topic.once('a websocket ping is answered too', 'RFC 6455 §5.5.2', async (stage)
 
 topic.waiting('a client that answers pings stays', PINGS, async (stage) => {
   const peer = await stage.connect('msgpack')
-  const period_ms = peer.session.welcome!.heartbeat_seconds * 1000
-  await peer.until('two pings have come', () => peer.pings >= 2, period_ms * 3 + 3000)
+  const periodMs = peer.session.welcome!.heartbeat_seconds * 1000
+  await peer.until('two pings have come', () => peer.pings >= 2, periodMs * 3 + 3000)
   await peer.roundTrip()
 })
 
 topic.waiting('a client that answers nothing is dropped', PINGS, async (stage) => {
   const peer = await stage.connect('json', {}, { answer_pings: false })
   await peer.join('counter', stage.key())
-  const silent_at = performance.now()
-  const period_ms = peer.session.welcome!.heartbeat_seconds * 1000
-  await peer.until('it is dropped', () => peer.ending !== undefined, period_ms * 3 + 3000, 'even closed')
-  const took = performance.now() - silent_at
+  const silentAt = performance.now()
+  const periodMs = peer.session.welcome!.heartbeat_seconds * 1000
+  await peer.until('it is dropped', () => peer.ending !== undefined, periodMs * 3 + 3000, 'even closed')
+  const took = performance.now() - silentAt
   assert.ok(peer.pings >= 1, 'it was asked first')
-  assert.ok(took > period_ms * 1.9, `dropped after ${Math.round(took)} ms of ${period_ms * 2}`)
+  assert.ok(took > periodMs * 1.9, `dropped after ${Math.round(took)} ms of ${periodMs * 2}`)
   const back = await stage.resume(peer)
   await back.roundTrip()
 })

@@ -86,12 +86,12 @@ topic.each('random bytes instead of hello', WRONG, async (stage, codec) => {
 })
 
 /** Good messages, for breaking. */
-function good(room_id: string): ClientMessage[] {
+function good(roomId: string): ClientMessage[] {
   return [
     { t: 'join', ref: 9, room_type: 'counter', options: { key: 'x', deep: [{ a: [1, 2.5, null] }] } },
     { t: 'leave', ref: 10, room_id: 'counter:nowhere' },
-    { t: 'message', room_id, type: 'inc', data: { by: 3 }, ref: 11 },
-    { t: 'state.resync', room_id, have_seq: 4, reason: 'checksum' },
+    { t: 'message', room_id: roomId, type: 'inc', data: { by: 3 }, ref: 11 },
+    { t: 'state.resync', room_id: roomId, have_seq: 4, reason: 'checksum' },
     { t: 'ping', at: 12.5 },
     { t: 'token', token: 'v4.public.abc' },
     { t: 'hello', project_id: 'prj_1', token: 'v4.public.abc' },
@@ -167,13 +167,13 @@ topic.each('well-formed messages with random fields', WRONG, async (stage, codec
 topic.once('JSON nested as deep as a frame can hold', WRONG, async (stage) => {
   const check = await bystanders(stage)
   const peer = await stage.connect('json')
-  const { room_id } = await peer.join('counter', stage.key())
+  const { roomId } = await peer.join('counter', stage.key())
   for (const depth of [101, 1000, 7000]) {
     const data = `${'['.repeat(depth)}${']'.repeat(depth)}`
     const from = peer.inbox.length
-    peer.session.sending({ t: 'message', room_id, type: 'inc', data: null, ref: depth })
+    peer.session.sending({ t: 'message', room_id: roomId, type: 'inc', data: null, ref: depth })
     peer.sendRaw(
-      `{"t":"message","room_id":${JSON.stringify(room_id)},"type":"inc","data":${data},"ref":${depth}}`,
+      `{"t":"message","room_id":${JSON.stringify(roomId)},"type":"inc","data":${data},"ref":${depth}}`,
     )
     await peer.until(
       'an answer',
@@ -221,14 +221,14 @@ topic.each('a prototype cannot be reached through options and data', WRONG, asyn
   const peer = await stage.connect(codec)
   for (const key of ['__proto__', 'constructor', 'prototype', 'toString']) {
     const view = await peer.join('counter', key)
-    await peer.acted(view.room_id, 'inc', { constructor: { prototype: { polluted: true } } })
+    await peer.acted(view.roomId, 'inc', { constructor: { prototype: { polluted: true } } })
     assert.ok(counted(view) >= 1, 'it was counted')
   }
   const type = peer.session.nextRef()
   peer.send({ t: 'join', ref: type, room_type: '__proto__', options: {} })
   await peer.expect('error', { ref: type, code: 'unknown_room_type' })
   const fighters = await peer.join('arena', stage.key())
-  const target = peer.act(fighters.room_id, 'hit', { target: '__proto__' })
+  const target = peer.act(fighters.roomId, 'hit', { target: '__proto__' })
   await peer.expect('error', { ref: target, code: 'room_logic_refused' })
   await check()
 })
@@ -244,10 +244,10 @@ topic.once('text that is not UTF-8', WRONG, async (stage) => {
 topic.once('many who connect and vanish', WRONG, async (stage) => {
   const check = await bystanders(stage)
   const token = await stage.token()
-  const { project_id } = stage.target
+  const { project_id: projectId } = stage.target
   for (let round = 0; round < 40; round += 1) {
     const peer = await stage.open(CODECS[round % 2] as Codec)
-    if (round % 4 > 0) peer.send({ t: 'hello', project_id, token })
+    if (round % 4 > 0) peer.send({ t: 'hello', project_id: projectId, token })
     if (round % 4 > 1) peer.send({ t: 'join', ref: 1, room_type: 'counter', options: { key: 'vanishing' } })
     if (round % 4 > 2) await peer.expect('welcome')
     peer.detached = true

@@ -25,22 +25,22 @@ async function inCounter(
 ): Promise<{ peer: Peer; view: RoomView; room_id: string }> {
   const peer = await stage.connect(codec)
   const view = await peer.join('counter', stage.key())
-  return { peer, view, room_id: view.room_id }
+  return { peer, view, room_id: view.roomId }
 }
 
 topic.each('a message is acked, and its patch came before', WITHIN, async (stage, codec) => {
-  const { peer, view, room_id } = await inCounter(stage, codec)
-  const ref = peer.act(room_id, 'inc', { by: 5 })
-  await peer.expect('ack', { room_id, ref })
+  const { peer, view, room_id: roomId } = await inCounter(stage, codec)
+  const ref = peer.act(roomId, 'inc', { by: 5 })
+  await peer.expect('ack', { room_id: roomId, ref })
   const kinds = peer.inbox.map(({ t }) => t)
   assert.ok(kinds.indexOf('state.patch') < kinds.indexOf('ack'), kinds.join(' '))
   assert.equal(counted(view), 5)
 })
 
 topic.each('one ack may settle many, and all are applied', ACK, async (stage, codec) => {
-  const { peer, view, room_id } = await inCounter(stage, codec)
-  const refs = Array.from({ length: 30 }, (_, index) => peer.act(room_id, 'inc', { by: index + 1 }))
-  await peer.expect('ack', { room_id, ref: refs.at(-1)! })
+  const { peer, view, room_id: roomId } = await inCounter(stage, codec)
+  const refs = Array.from({ length: 30 }, (_, index) => peer.act(roomId, 'inc', { by: index + 1 }))
+  await peer.expect('ack', { room_id: roomId, ref: refs.at(-1)! })
   assert.equal(counted(view), 465)
   assert.equal(peer.session.kept.size, 0)
   const acked = peer.inbox.flatMap((message) => (message.t === 'ack' ? [message.ref] : []))
@@ -53,29 +53,29 @@ topic.each('one ack may settle many, and all are applied', ACK, async (stage, co
 topic.each('order is kept', ORDER, async (stage, codec) => {
   const peer = await stage.connect(codec)
   const view = await peer.join('arena', stage.key())
-  const refs = Array.from({ length: 40 }, (_, x) => peer.act(view.room_id, 'move', { x, y: 999.5 - x }))
-  await peer.expect('ack', { room_id: view.room_id, ref: refs.at(-1)! })
+  const refs = Array.from({ length: 40 }, (_, x) => peer.act(view.roomId, 'move', { x, y: 999.5 - x }))
+  await peer.expect('ack', { room_id: view.roomId, ref: refs.at(-1)! })
   const players = (view.state as { players: Record<string, { x: number; y: number }> }).players
-  assert.deepEqual({ ...players[view.member_id], hp: 0 }, { x: 39, y: 960.5, hp: 0 })
+  assert.deepEqual({ ...players[view.memberId], hp: 0 }, { x: 39, y: 960.5, hp: 0 })
 })
 
 topic.each('a ref that comes again is applied once and acked again', ONCE, async (stage, codec) => {
-  const { peer, view, room_id } = await inCounter(stage, codec)
-  const ref = await peer.acted(room_id, 'inc', { by: 4 })
+  const { peer, view, room_id: roomId } = await inCounter(stage, codec)
+  const ref = await peer.acted(roomId, 'inc', { by: 4 })
   const from = peer.inbox.length
-  peer.send({ t: 'message', room_id, type: 'inc', data: { by: 4 }, ref })
-  await peer.expect('ack', { room_id, ref }, { from })
-  await peer.acted(room_id, 'inc', { by: 1 })
+  peer.send({ t: 'message', room_id: roomId, type: 'inc', data: { by: 4 }, ref })
+  await peer.expect('ack', { room_id: roomId, ref }, { from })
+  await peer.acted(roomId, 'inc', { by: 1 })
   assert.equal(counted(view), 5)
 })
 
 topic.each('refs that come many times at once are applied once', ONCE, async (stage, codec) => {
-  const { peer, view, room_id } = await inCounter(stage, codec)
+  const { peer, view, room_id: roomId } = await inCounter(stage, codec)
   const refs = [1, 2, 3, 4, 5].map(() => peer.session.nextRef())
   for (let round = 0; round < 4; round += 1) {
-    for (const ref of refs) peer.send({ t: 'message', room_id, type: 'inc', data: { by: 10 }, ref })
+    for (const ref of refs) peer.send({ t: 'message', room_id: roomId, type: 'inc', data: { by: 10 }, ref })
   }
-  await peer.acted(room_id, 'inc', { by: 1 })
+  await peer.acted(roomId, 'inc', { by: 1 })
   assert.equal(counted(view), 51)
 })
 
@@ -83,14 +83,14 @@ topic.each(
   'a new message with a lower ref is not applied',
   '§7 "`ref` must be larger than that of the member\'s message before it; one that is not is taken for a message sent again, and answered as that was."',
   async (stage, codec) => {
-    const { peer, view, room_id } = await inCounter(stage, codec)
+    const { peer, view, room_id: roomId } = await inCounter(stage, codec)
     const low = peer.session.nextRef()
-    const high = peer.act(room_id, 'inc', { by: 2 })
-    await peer.expect('ack', { room_id, ref: high })
+    const high = peer.act(roomId, 'inc', { by: 2 })
+    await peer.expect('ack', { room_id: roomId, ref: high })
     const from = peer.inbox.length
-    peer.send({ t: 'message', room_id, type: 'inc', data: { by: 100 }, ref: low })
+    peer.send({ t: 'message', room_id: roomId, type: 'inc', data: { by: 100 }, ref: low })
     await peer.until(`ref ${low} is answered`, () => peer.inbox.length > from)
-    await peer.acted(room_id, 'inc', { by: 1 })
+    await peer.acted(roomId, 'inc', { by: 1 })
     assert.equal(counted(view), 3)
   },
 )
@@ -99,10 +99,10 @@ topic.each(
   'refs may have gaps, and start anywhere',
   '§7 "`ref` must be larger than that of the member\'s message before it."',
   async (stage, codec) => {
-    const { peer, view, room_id } = await inCounter(stage, codec)
+    const { peer, view, room_id: roomId } = await inCounter(stage, codec)
     for (const ref of [1000, 70_000, 2 ** 40, Number.MAX_SAFE_INTEGER]) {
-      peer.send({ t: 'message', room_id, type: 'inc', data: { by: 1 }, ref })
-      await peer.expect('ack', { room_id, ref })
+      peer.send({ t: 'message', room_id: roomId, type: 'inc', data: { by: 1 }, ref })
+      await peer.expect('ack', { room_id: roomId, ref })
     }
     assert.equal(counted(view), 4)
   },
@@ -112,26 +112,26 @@ topic.each(
   'refs are counted for each member by itself',
   '§7 "`ref` must be larger than that of the member\'s message before it."',
   async (stage, codec) => {
-    const { peer, view, room_id } = await inCounter(stage, codec)
+    const { peer, view, room_id: roomId } = await inCounter(stage, codec)
     const other = await stage.connect(codec)
-    await other.join('counter', room_id.slice('counter:'.length))
-    peer.send({ t: 'message', room_id, type: 'inc', data: {}, ref: 500 })
-    await peer.expect('ack', { room_id, ref: 500 })
-    other.send({ t: 'message', room_id, type: 'inc', data: {}, ref: 400 })
-    await other.expect('ack', { room_id, ref: 400 })
+    await other.join('counter', roomId.slice('counter:'.length))
+    peer.send({ t: 'message', room_id: roomId, type: 'inc', data: {}, ref: 500 })
+    await peer.expect('ack', { room_id: roomId, ref: 500 })
+    other.send({ t: 'message', room_id: roomId, type: 'inc', data: {}, ref: 400 })
+    await other.expect('ack', { room_id: roomId, ref: 400 })
     const second = await peer.join('counter', stage.key())
-    peer.send({ t: 'message', room_id: second.room_id, type: 'inc', data: {}, ref: 300 })
-    await peer.expect('ack', { room_id: second.room_id, ref: 300 })
+    peer.send({ t: 'message', room_id: second.roomId, type: 'inc', data: {}, ref: 300 })
+    await peer.expect('ack', { room_id: second.roomId, ref: 300 })
     assert.equal(counted(view), 2)
   },
 )
 
 topic.each('a message without ref is applied and never answered', UNRELIABLE, async (stage, codec) => {
-  const { peer, view, room_id } = await inCounter(stage, codec)
+  const { peer, view, room_id: roomId } = await inCounter(stage, codec)
   for (let count = 0; count < 5; count += 1)
-    peer.send({ t: 'message', room_id, type: 'inc', data: { by: 2 } })
+    peer.send({ t: 'message', room_id: roomId, type: 'inc', data: { by: 2 } })
   await peer.until('all five are applied', () => counted(view) === 10)
-  const ref = await peer.acted(room_id, 'inc', { by: 1 })
+  const ref = await peer.acted(roomId, 'inc', { by: 1 })
   const answers = peer.inbox.filter(({ t }) => t === 'ack' || t === 'error')
   assert.deepEqual(
     answers.map((answer) => answer.t === 'ack' && answer.ref),
@@ -143,8 +143,8 @@ topic.once(
   'a ref of null counts as none',
   '§3 "`null` counts as absent for fields with `?`"',
   async (stage) => {
-    const { peer, view, room_id } = await inCounter(stage, 'json')
-    peer.sendRaw(JSON.stringify({ t: 'message', room_id, type: 'inc', data: { by: 3 }, ref: null }))
+    const { peer, view, room_id: roomId } = await inCounter(stage, 'json')
+    peer.sendRaw(JSON.stringify({ t: 'message', room_id: roomId, type: 'inc', data: { by: 3 }, ref: null }))
     await peer.until('it is applied', () => counted(view) === 3)
     await peer.roundTrip()
     assert.ok(!peer.inbox.some(({ t }) => t === 'ack' || t === 'error'), 'it was answered')
@@ -154,23 +154,23 @@ topic.once(
 const BAD_PAYLOADS: Json[] = [{ by: 0 }, { by: 101 }, { by: 1.5 }, { by: '1' }, { by: null }, null, 7]
 
 topic.each('data that does not fit is invalid_payload', SETTLED, async (stage, codec) => {
-  const { peer, view, room_id } = await inCounter(stage, codec)
+  const { peer, view, room_id: roomId } = await inCounter(stage, codec)
   for (const data of BAD_PAYLOADS) {
-    const ref = peer.act(room_id, 'inc', data)
+    const ref = peer.act(roomId, 'inc', data)
     const error = await peer.expect('error', { ref })
     assert.equal(error.code, 'invalid_payload', JSON.stringify(data))
   }
-  await peer.acted(room_id, 'inc', { by: 1 })
+  await peer.acted(roomId, 'inc', { by: 1 })
   assert.equal(counted(view), 1)
 })
 
 topic.each('a ref that was refused stays refused', SETTLED, async (stage, codec) => {
-  const { peer, view, room_id } = await inCounter(stage, codec)
-  const ref = peer.act(room_id, 'inc', { by: 0 })
+  const { peer, view, room_id: roomId } = await inCounter(stage, codec)
+  const ref = peer.act(roomId, 'inc', { by: 0 })
   await peer.expect('error', { ref, code: 'invalid_payload' })
-  await peer.acted(room_id, 'inc', { by: 1 })
+  await peer.acted(roomId, 'inc', { by: 1 })
   const from = peer.inbox.length
-  peer.send({ t: 'message', room_id, type: 'inc', data: { by: 50 }, ref })
+  peer.send({ t: 'message', room_id: roomId, type: 'inc', data: { by: 50 }, ref })
   await peer.expect('error', { ref, code: 'invalid_payload' }, { from })
   await peer.roundTrip()
   assert.equal(counted(view), 1)
@@ -180,8 +180,8 @@ topic.each(
   'data that does not fit, without ref, is an error without ref',
   UNRELIABLE,
   async (stage, codec) => {
-    const { peer, room_id } = await inCounter(stage, codec)
-    peer.send({ t: 'message', room_id, type: 'inc', data: { by: 0 } })
+    const { peer, room_id: roomId } = await inCounter(stage, codec)
+    peer.send({ t: 'message', room_id: roomId, type: 'inc', data: { by: 0 } })
     const error = await peer.expect('error', { code: 'invalid_payload' })
     assert.equal(error.ref, undefined)
   },
@@ -191,12 +191,12 @@ topic.each(
   'an unknown type',
   '§11 "`unknown_type`: the room type has no message of this type"',
   async (stage, codec) => {
-    const { peer, room_id } = await inCounter(stage, codec)
+    const { peer, room_id: roomId } = await inCounter(stage, codec)
     for (const type of ['dec', 'toString', '__proto__']) {
-      const ref = peer.act(room_id, type, {})
+      const ref = peer.act(roomId, type, {})
       await peer.expect('error', { ref, code: 'unknown_type' })
     }
-    await peer.acted(room_id, 'inc', {})
+    await peer.acted(roomId, 'inc', {})
   },
 )
 
@@ -218,18 +218,18 @@ topic.each(
     const x = await stage.connect(codec)
     const o = await stage.connect('json')
     const view = await x.join('tictactoe', key)
-    const { room_id } = view
-    const alone = x.act(room_id, 'move', { cell: 0 })
+    const { roomId } = view
+    const alone = x.act(roomId, 'move', { cell: 0 })
     const early = await x.expect('error', { ref: alone, code: 'room_logic_refused' })
     assert.match(early.message, /the seat of O is empty/)
     await o.join('tictactoe', key)
-    await x.acted(room_id, 'move', { cell: 4 })
-    const again = x.act(room_id, 'move', { cell: 0 })
+    await x.acted(roomId, 'move', { cell: 4 })
+    const again = x.act(roomId, 'move', { cell: 0 })
     assert.match((await x.expect('error', { ref: again })).message, /it is not your turn/)
-    const taken = o.act(room_id, 'move', { cell: 4 })
+    const taken = o.act(roomId, 'move', { cell: 4 })
     const error = await o.expect('error', { ref: taken, code: 'room_logic_refused' })
     assert.match(error.message, /cell 4 is taken by X/)
-    await o.acted(room_id, 'move', { cell: 0 })
+    await o.acted(roomId, 'move', { cell: 0 })
     await x.until('the move of O is here', () => (view.state as { board: Json[] }).board[0] === 'O')
   },
 )
@@ -242,7 +242,7 @@ topic.each(
     const x = await stage.connect(codec)
     const o = await stage.connect(codec === 'json' ? 'msgpack' : 'json')
     const view = await x.join('tictactoe', key)
-    const { room_id } = view
+    const { roomId } = view
     const other = await o.join('tictactoe', key)
     for (const [peer, cell] of [
       [x, 0],
@@ -251,15 +251,15 @@ topic.each(
       [o, 4],
       [x, 2],
     ] as const) {
-      await peer.acted(room_id, 'move', { cell })
+      await peer.acted(roomId, 'move', { cell })
     }
-    const over = await o.expect('event', { room_id, name: 'over', data: { winner: 'X' } })
+    const over = await o.expect('event', { room_id: roomId, name: 'over', data: { winner: 'X' } })
     assert.match(other.history.get(over.seq)!, /"winner":"X"/)
-    await x.expect('event', { room_id, name: 'over', seq: over.seq })
+    await x.expect('event', { room_id: roomId, name: 'over', seq: over.seq })
     assert.equal(view.events.length, 1)
-    const late = o.act(room_id, 'move', { cell: 8 })
+    const late = o.act(roomId, 'move', { cell: 8 })
     assert.match((await o.expect('error', { ref: late })).message, /the game is over/)
-    await o.acted(room_id, 'restart', null)
+    await o.acted(roomId, 'restart', null)
   },
 )
 
@@ -268,8 +268,8 @@ topic.each(
   '§10 "Room types have limits of their own per message type, answered with `rate_limited` too."',
   async (stage, codec) => {
     const peer = await stage.connect(codec)
-    const { room_id } = await peer.join('tictactoe', stage.key())
-    const refs = Array.from({ length: 30 }, () => peer.act(room_id, 'restart', {}))
+    const { roomId } = await peer.join('tictactoe', stage.key())
+    const refs = Array.from({ length: 30 }, () => peer.act(roomId, 'restart', {}))
     await peer.until('every restart is settled', () => peer.session.kept.size === 0)
     const limited = peer.inbox.filter((message) => message.t === 'error')
     assert.ok(
@@ -281,7 +281,7 @@ topic.each(
       `${limited.length} of ${refs.length} were limited: 10 at once are allowed`,
     )
     for (const error of limited) assert.equal(error.code, 'rate_limited')
-    await peer.acted(room_id, 'move', { cell: 1 }).then(
+    await peer.acted(roomId, 'move', { cell: 1 }).then(
       () => assert.fail('a move alone is refused'),
       (problem: Error) => assert.match(problem.message, /room_logic_refused/),
     )
@@ -292,10 +292,10 @@ topic.once(
   'more than messages_per_second is rate_limited',
   '§10 "Messages above the rate are not handled but answered with `error` `rate_limited`"',
   async (stage) => {
-    const { peer, view, room_id } = await inCounter(stage, 'json')
-    const { message_burst } = peer.session.welcome!.limits
-    const sent = message_burst + 60
-    for (let count = 0; count < sent; count += 1) peer.act(room_id, 'inc', { by: 1 })
+    const { peer, view, room_id: roomId } = await inCounter(stage, 'json')
+    const { message_burst: messageBurst } = peer.session.welcome!.limits
+    const sent = messageBurst + 60
+    for (let count = 0; count < sent; count += 1) peer.act(roomId, 'inc', { by: 1 })
     await peer.until('every message is settled', () => peer.session.kept.size === 0, 10_000)
     const limited = peer.inbox.filter((message) => message.t === 'error')
     assert.ok(limited.length > 0, 'nothing was limited')
@@ -309,10 +309,10 @@ topic.once(
   '§10 "a client that goes on regardless is closed with 4006"',
   async (stage) => {
     const { peer } = await inCounter(stage, 'msgpack')
-    const { message_burst } = peer.session.welcome!.limits
+    const { message_burst: messageBurst } = peer.session.welcome!.limits
     const deadline = performance.now() + 15_000
     while (!peer.ending && performance.now() < deadline) {
-      for (let at = 0; at < message_burst && !peer.ending; at += 1) peer.send({ t: 'ping', at })
+      for (let at = 0; at < messageBurst && !peer.ending; at += 1) peer.send({ t: 'ping', at })
       await new Promise((resolve) => setTimeout(resolve, 50))
     }
     await peer.closes(CLOSE.rate_limited)

@@ -16,12 +16,12 @@ export interface Pair {
 }
 
 /** A client in `codec` and a JSON witness, both at the same seq of a new room. */
-export async function pair(stage: Stage, codec: Codec, room_type = 'counter'): Promise<Pair> {
+export async function pair(stage: Stage, codec: Codec, roomType = 'counter'): Promise<Pair> {
   const key = stage.key()
   const peer = await stage.connect(codec, { sub: 'anna' })
   const other = await stage.connect('json', { sub: 'ben' })
-  const view = await peer.join(room_type, key)
-  const witness = await other.join(room_type, key)
+  const view = await peer.join(roomType, key)
+  const witness = await other.join(roomType, key)
   await peer.until('both stand at one seq', () => view.seq === witness.seq)
-  return { peer, view, other, witness, room_id: view.room_id }
+  return { peer, view, other, witness, room_id: view.roomId }
 }

@@ -18,44 +18,44 @@ const STAYS =
   '§8 "When the connection ends without a code of the table that says otherwise, the session and its seats stay"'
 
 /** The frames of a room's stream with a seq above `seq`. */
-function stream(peer: Peer, room_id: string, seq: number): object[] {
+function stream(peer: Peer, roomId: string, seq: number): object[] {
   return peer.inbox.filter(
     (message) =>
       (message.t === 'state.patch' ||
         message.t === 'event' ||
         message.t === 'room.joined' ||
         message.t === 'room.left') &&
-      message.room_id === room_id &&
+      message.room_id === roomId &&
       message.seq > seq,
   )
 }
 
 topic.each('a resume brings exactly the missed frames', MISSED, async (stage, codec) => {
-  const { peer, view, other, witness, room_id } = await pair(stage, codec)
-  await peer.acted(room_id, 'inc', { by: 3 })
+  const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
+  await peer.acted(roomId, 'inc', { by: 3 })
   await peer.until('both stand at one seq', () => view.seq === witness.seq)
   const { seq } = view
   peer.cut()
-  for (let count = 0; count < 12; count += 1) await other.acted(room_id, 'inc', { by: 7 })
+  for (let count = 0; count < 12; count += 1) await other.acted(roomId, 'inc', { by: 7 })
   const guest = await stage.connect('msgpack', { sub: 'guest' })
-  await guest.join('counter', room_id.slice('counter:'.length))
-  await guest.leave(room_id)
-  await other.expect('room.left', { room_id, sub: 'guest' })
+  await guest.join('counter', roomId.slice('counter:'.length))
+  await guest.leave(roomId)
+  await other.expect('room.left', { room_id: roomId, sub: 'guest' })
 
   const back = await stage.resume(peer)
-  assert.deepEqual(back.session.welcome!.rooms, [{ room_id, resumed: true }])
+  assert.deepEqual(back.session.welcome!.rooms, [{ room_id: roomId, resumed: true }])
   await back.until('it has caught up', () => view.seq === witness.seq)
   await back.roundTrip()
   assert.equal(view.resyncs, 0)
   assert.equal(view.snapshots, 1, 'only that of the join')
-  if (codec === 'json') assert.deepEqual(stream(back, room_id, 0), stream(other, room_id, seq))
+  if (codec === 'json') assert.deepEqual(stream(back, roomId, 0), stream(other, roomId, seq))
   const kinds = (frames: object[]) => frames.map((frame) => (frame as { t: string }).t)
-  assert.deepEqual(kinds(stream(back, room_id, 0)), kinds(stream(other, room_id, seq)))
+  assert.deepEqual(kinds(stream(back, roomId, 0)), kinds(stream(other, roomId, seq)))
   assert.equal(canonical(view.state!), canonical(witness.state!))
   assert.deepEqual([...view.members].sort(), [...witness.members].sort())
 
-  await other.acted(room_id, 'inc', { by: 1 })
-  await back.acted(room_id, 'inc', { by: 1 })
+  await other.acted(roomId, 'inc', { by: 1 })
+  await back.acted(roomId, 'inc', { by: 1 })
   await back.until('the stream goes on', () => counted(view) === 89)
   assert.equal(view.resyncs, 0)
 })
@@ -73,37 +73,40 @@ topic.each(
 )
 
 topic.each('a resume that missed nothing brings nothing', MISSED, async (stage, codec) => {
-  const { peer, view, room_id } = await pair(stage, codec)
+  const { peer, view, room_id: roomId } = await pair(stage, codec)
   peer.cut()
   const back = await stage.resume(peer)
   await back.roundTrip()
-  assert.deepEqual(stream(back, room_id, 0), [])
-  await back.acted(room_id, 'inc', {})
+  assert.deepEqual(stream(back, roomId, 0), [])
+  await back.acted(roomId, 'inc', {})
   assert.equal(counted(view), 1)
 })
 
 topic.each('others do not see a member go that comes back', STAYS, async (stage, codec) => {
-  const { peer, view, other, witness, room_id } = await pair(stage, codec)
+  const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
   peer.cut()
-  await other.acted(room_id, 'inc', {})
+  await other.acted(roomId, 'inc', {})
   const back = await stage.resume(peer)
-  await back.acted(room_id, 'inc', {})
+  await back.acted(roomId, 'inc', {})
   await other.roundTrip()
-  assert.ok(witness.members.has(view.member_id), 'its seat is gone')
-  assert.ok(!witness.presence.some(({ member_id }) => member_id === view.member_id), 'it was seen to go')
+  assert.ok(witness.members.has(view.memberId), 'its seat is gone')
+  assert.ok(
+    !witness.presence.some(({ member_id: memberId }) => memberId === view.memberId),
+    'it was seen to go',
+  )
 })
 
 topic.each('unacked messages that are sent again are applied once', APPLIED, async (stage, codec) => {
-  const { peer, view, room_id } = await pair(stage, codec)
+  const { peer, view, room_id: roomId } = await pair(stage, codec)
   for (let round = 0; round < 5; round += 1) {
-    for (let count = 0; count < 8; count += 1) peer.act(room_id, 'inc', { by: 1 })
+    for (let count = 0; count < 8; count += 1) peer.act(roomId, 'inc', { by: 1 })
   }
   await peer.until('some were applied', () => counted(view) > 0)
   peer.cut()
   const back = await stage.resume(peer)
   stage.resend(back)
   await back.until('all are settled', () => back.session.kept.size === 0)
-  await back.acted(room_id, 'inc', { by: 1 })
+  await back.acted(roomId, 'inc', { by: 1 })
   assert.equal(counted(view), 41)
 })
 
@@ -111,25 +114,25 @@ topic.each(
   'messages acked already that are sent again are not applied again',
   APPLIED,
   async (stage, codec) => {
-    const { peer, view, room_id } = await pair(stage, codec)
+    const { peer, view, room_id: roomId } = await pair(stage, codec)
     const refs: number[] = []
-    for (let count = 0; count < 3; count += 1) refs.push(await peer.acted(room_id, 'inc', { by: 10 }))
+    for (let count = 0; count < 3; count += 1) refs.push(await peer.acted(roomId, 'inc', { by: 10 }))
     peer.cut()
     const back = await stage.resume(peer)
-    for (const ref of refs) back.send({ t: 'message', room_id, type: 'inc', data: { by: 10 }, ref })
+    for (const ref of refs) back.send({ t: 'message', room_id: roomId, type: 'inc', data: { by: 10 }, ref })
     await back.until('they are acked again', () => back.session.kept.size === 0)
-    await back.acted(room_id, 'inc', { by: 1 })
+    await back.acted(roomId, 'inc', { by: 1 })
     assert.equal(counted(view), 31)
   },
 )
 
 topic.each('the highest ref applied is acked behind welcome', HIGHEST, async (stage, codec) => {
-  const { peer, room_id } = await pair(stage, codec)
-  await peer.acted(room_id, 'inc', {})
-  const ref = await peer.acted(room_id, 'inc', {})
+  const { peer, room_id: roomId } = await pair(stage, codec)
+  await peer.acted(roomId, 'inc', {})
+  const ref = await peer.acted(roomId, 'inc', {})
   peer.cut()
   const back = await stage.resume(peer)
-  await back.expect('ack', { room_id, ref })
+  await back.expect('ack', { room_id: roomId, ref })
 })
 
 topic.each('a room where nothing was sent has no ack behind welcome', HIGHEST, async (stage, codec) => {
@@ -144,10 +147,10 @@ topic.each(
   'refusals that got lost with the connection come again, all of them',
   LOST,
   async (stage, codec) => {
-    const { peer, other, witness, room_id } = await pair(stage, codec)
+    const { peer, other, witness, room_id: roomId } = await pair(stage, codec)
     const { seq } = witness
-    const refused = Array.from({ length: 60 }, () => peer.act(room_id, 'inc', { by: 0 }))
-    peer.act(room_id, 'inc', { by: 1 })
+    const refused = Array.from({ length: 60 }, () => peer.act(roomId, 'inc', { by: 0 }))
+    peer.act(roomId, 'inc', { by: 1 })
     // From here on nothing reaches this client; the witness tells that the server has handled all.
     peer.detached = true
     await other.until('the good one is applied', () => witness.seq > seq)
@@ -155,9 +158,9 @@ topic.each(
     const back = await stage.resume(peer)
     stage.resend(back)
     await back.until('all are settled', () => back.session.kept.size === 0)
-    const first_ack = back.inbox.findIndex(({ t }) => t === 'ack')
+    const firstAck = back.inbox.findIndex(({ t }) => t === 'ack')
     const told = back.inbox
-      .slice(0, first_ack)
+      .slice(0, firstAck)
       .flatMap((message) => (message.t === 'error' ? [message.ref] : []))
     assert.deepEqual(told.slice(0, refused.length), refused)
   },
@@ -167,11 +170,11 @@ topic.each(
   'refusals that the client knows do not come again',
   '§7 "the server keeps refusals until `settled` has passed them"',
   async (stage, codec) => {
-    const { peer, room_id } = await pair(stage, codec)
-    const known = peer.act(room_id, 'inc', { by: 0 })
+    const { peer, room_id: roomId } = await pair(stage, codec)
+    const known = peer.act(roomId, 'inc', { by: 0 })
     await peer.expect('error', { ref: known })
     const unknown = peer.session.nextRef()
-    peer.send({ t: 'message', room_id, type: 'inc', data: { by: 0 }, ref: unknown, settled: known })
+    peer.send({ t: 'message', room_id: roomId, type: 'inc', data: { by: 0 }, ref: unknown, settled: known })
     await peer.expect('error', { ref: unknown })
     const told = (of: Peer) => of.inbox.flatMap((message) => (message.t === 'error' ? [message.ref] : []))
     peer.cut()
@@ -193,12 +196,12 @@ topic.each(
   'a refusal that got lost with the connection is not covered by an ack',
   LOST,
   async (stage, codec) => {
-    const { peer: x, view, other: o, witness, room_id } = await pair(stage, codec, 'tictactoe')
-    await x.acted(room_id, 'move', { cell: 0 })
-    await o.acted(room_id, 'move', { cell: 1 })
+    const { peer: x, view, other: o, witness, room_id: roomId } = await pair(stage, codec, 'tictactoe')
+    await x.acted(roomId, 'move', { cell: 0 })
+    await o.acted(roomId, 'move', { cell: 1 })
     const { seq } = witness
-    const refused = x.act(room_id, 'move', { cell: 1 })
-    const good = x.act(room_id, 'move', { cell: 2 })
+    const refused = x.act(roomId, 'move', { cell: 1 })
+    const good = x.act(roomId, 'move', { cell: 2 })
     // From here on nothing reaches this client; the witness tells that the server has handled both.
     x.detached = true
     await o.until('the good move is made', () => witness.seq > seq)
@@ -225,15 +228,15 @@ topic.each(
   'rooms that are not listed are left',
   '§8 "Rooms that are not listed are left."',
   async (stage, codec) => {
-    const { peer, view, other, witness, room_id } = await pair(stage, codec)
+    const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
     const kept = await peer.join('counter', stage.key())
     peer.cut()
     view.seated = false
     const back = await stage.resume(peer)
-    assert.deepEqual(back.session.welcome!.rooms, [{ room_id: kept.room_id, resumed: true }])
-    await other.expect('room.left', { room_id, member_id: view.member_id })
+    assert.deepEqual(back.session.welcome!.rooms, [{ room_id: kept.roomId, resumed: true }])
+    await other.expect('room.left', { room_id: roomId, member_id: view.memberId })
     assert.equal(witness.members.size, 1)
-    await back.acted(kept.room_id, 'inc', {})
+    await back.acted(kept.roomId, 'inc', {})
   },
 )
 
@@ -241,7 +244,7 @@ topic.each(
   'a room without a seat does not come back',
   '§8 "A room that was listed in `hello` and is not in `rooms` has no seat any more either"',
   async (stage, codec) => {
-    const { peer, room_id } = await pair(stage, codec)
+    const { peer, room_id: roomId } = await pair(stage, codec)
     const ghost = `counter:${stage.key()}`
     peer.cut()
     const hello = peer.session.resumption()
@@ -254,7 +257,7 @@ topic.each(
       assert.equal(told.resumed, false)
       await back.expect('error', { room_id: ghost, code: 'not_in_room' })
     }
-    await back.acted(room_id, 'inc', {})
+    await back.acted(roomId, 'inc', {})
   },
 )
 
@@ -262,19 +265,19 @@ topic.each(
   'a position that cannot be caught up with gets a resync',
   '§8 "`resumed: false`: a `state.resync` follows"',
   async (stage, codec) => {
-    const { peer, view, other, witness, room_id } = await pair(stage, codec)
-    await other.acted(room_id, 'inc', { by: 5 })
+    const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
+    await other.acted(roomId, 'inc', { by: 5 })
     await peer.until('both stand at one seq', () => view.seq === witness.seq)
     peer.cut()
     const hello = peer.session.resumption()
     // A seq the room never had: what the client holds cannot be what the room's stream made.
-    hello.resume.rooms = [{ room_id, epoch: view.epoch, seq: view.seq + 1000 }]
+    hello.resume.rooms = [{ room_id: roomId, epoch: view.epoch, seq: view.seq + 1000 }]
     const back = await stage.open(codec, {}, peer.session)
     back.send(hello)
     const welcome = await back.expect('welcome')
-    assert.deepEqual(welcome.rooms, [{ room_id, resumed: false }])
-    await back.expect('state.resync', { room_id })
-    await other.acted(room_id, 'inc', { by: 5 })
+    assert.deepEqual(welcome.rooms, [{ room_id: roomId, resumed: false }])
+    await back.expect('state.resync', { room_id: roomId })
+    await other.acted(roomId, 'inc', { by: 5 })
     await back.until('the stream goes on', () => counted(view) === 10)
   },
 )
@@ -283,7 +286,7 @@ topic.each(
   'a join that took effect while the connection was down is answered once more',
   '§8 "a `join` that took effect meanwhile is answered with `joined` once more"',
   async (stage, codec) => {
-    const { peer, other, witness, room_id } = await pair(stage, codec)
+    const { peer, other, witness, room_id: roomId } = await pair(stage, codec)
     const key = stage.key()
     const ref = peer.session.nextRef()
     peer.detached = true
@@ -300,7 +303,7 @@ topic.each(
     await back.acted(`counter:${key}`, 'inc', {})
     await other.until('everybody sees it', () => counted(watcher) === 1)
     assert.equal(watcher.members.size, 2, 'one seat, not two')
-    await back.acted(room_id, 'inc', {})
+    await back.acted(roomId, 'inc', {})
     await other.until('everybody sees it', () => counted(witness) === 1)
   },
 )

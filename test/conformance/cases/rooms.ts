@@ -16,11 +16,11 @@ const FORBIDDEN = '§11 "`forbidden`: the token does not allow this room"'
 /** Sends a join and waits for the error that answers it. */
 async function refusedJoin(
   peer: Peer,
-  room_type: string,
+  roomType: string,
   options?: { [key: string]: Json },
 ): Promise<Received<'error'>> {
   const ref = peer.session.nextRef()
-  peer.send({ t: 'join', ref, room_type, options })
+  peer.send({ t: 'join', ref, room_type: roomType, options })
   await peer.until(`join ${ref} is answered`, () =>
     peer.inbox.some((message) => (message.t === 'error' || message.t === 'joined') && message.ref === ref),
   )
@@ -31,8 +31,8 @@ topic.each('joined, then the snapshot', JOINED, async (stage, codec) => {
   const peer = await stage.connect(codec, { sub: 'anna' })
   const key = stage.key()
   const view = await peer.join('counter', key)
-  assert.equal(view.room_id, `counter:${key}`, '`room_id` is `type:key`')
-  assert.deepEqual([...view.members], [[view.member_id, 'anna']])
+  assert.equal(view.roomId, `counter:${key}`, '`room_id` is `type:key`')
+  assert.deepEqual([...view.members], [[view.memberId, 'anna']])
   assert.equal(canonical(view.state!), '{"count":0}')
 })
 
@@ -63,11 +63,11 @@ topic.each('a second member sees the first, and the first sees it come', JOINED,
   assert.deepEqual(
     [...second.members].sort(),
     [
-      [first.member_id, 'anna'],
-      [second.member_id, null],
+      [first.memberId, 'anna'],
+      [second.memberId, null],
     ].sort(),
   )
-  await anna.expect('room.joined', { room_id: `arena:${key}`, member_id: second.member_id, sub: null })
+  await anna.expect('room.joined', { room_id: `arena:${key}`, member_id: second.memberId, sub: null })
   assert.deepEqual([...first.members].sort(), [...second.members].sort())
 })
 
@@ -80,14 +80,14 @@ topic.each('one who leaves gets left, the others room.left', LEFT, async (stage,
   await anna.leave(`arena:${key}`)
   await ben.expect('room.left', {
     room_id: `arena:${key}`,
-    member_id: first.member_id,
+    member_id: first.memberId,
     sub: 'anna',
     reason: 'left',
   })
-  assert.deepEqual([...second.members.keys()], [second.member_id])
+  assert.deepEqual([...second.members.keys()], [second.memberId])
   await ben.until(
     'the fighter is off the floor',
-    () => canonical(second.state!).includes(first.member_id) === false,
+    () => canonical(second.state!).includes(first.memberId) === false,
   )
   // What the room does from now on is none of the one who left: any frame of it would be a fault.
   await ben.acted(`arena:${key}`, 'move', { x: 1, y: 2 })
@@ -101,7 +101,7 @@ topic.each('one may come back, as a new member', LEFT, async (stage, codec) => {
   await peer.acted(`counter:${key}`, 'inc', { by: 3 })
   await peer.leave(`counter:${key}`)
   const second = await peer.join('counter', key)
-  assert.notEqual(second.member_id, first.member_id)
+  assert.notEqual(second.memberId, first.memberId)
   assert.equal(canonical(second.state!), '{"count":3}')
 })
 
@@ -127,7 +127,7 @@ topic.each(
     const two = await stage.connect(codec, { sub: 'anna' })
     const first = await one.join('counter', key)
     const second = await two.join('counter', key)
-    assert.notEqual(first.member_id, second.member_id)
+    assert.notEqual(first.memberId, second.memberId)
     assert.deepEqual([...second.members.values()], ['anna', 'anna'])
   },
 )
@@ -171,8 +171,8 @@ for (const [what, key] of GOOD_KEYS) {
   topic.each(`a key ${what} names a room`, KEY, async (stage, codec) => {
     const peer = await stage.connect(codec)
     const view = await peer.join('counter', key)
-    assert.equal(view.room_id, `counter:${key}`)
-    await peer.acted(view.room_id, 'inc', {})
+    assert.equal(view.roomId, `counter:${key}`)
+    await peer.acted(view.roomId, 'inc', {})
   })
 }
 
@@ -226,8 +226,8 @@ topic.once(
   '§10 "is in at most `max_rooms` rooms"',
   async (stage) => {
     const peer = await stage.connect('msgpack')
-    const { max_rooms } = peer.session.welcome!.limits
-    const keys = Array.from({ length: max_rooms }, () => stage.key())
+    const { max_rooms: maxRooms } = peer.session.welcome!.limits
+    const keys = Array.from({ length: maxRooms }, () => stage.key())
     for (const key of keys) await peer.join('counter', key)
     const error = await refusedJoin(peer, 'counter', { key: stage.key() })
     assert.equal(error.code, 'too_many_rooms')
@@ -238,7 +238,7 @@ topic.once(
 
 topic.once(
   'a full room is room_full until somebody leaves',
-  '§11 "`room_full`: the room has max_members members"',
+  '§11 "`room_full`: the room has maxMembers members"',
   async (stage) => {
     const key = stage.key()
     const token = await stage.token()
@@ -265,10 +265,10 @@ topic.once(
     const key = stage.key()
     const ours = await stage.connect('json')
     const view = await ours.join('counter', key)
-    await ours.acted(view.room_id, 'inc', { by: 7 })
-    const project_id = await stage.control.createProject()
-    const { token } = await stage.control.issueToken(project_id)
-    const theirs = await stage.openFor(project_id, 'json')
+    await ours.acted(view.roomId, 'inc', { by: 7 })
+    const projectId = await stage.control.createProject()
+    const { token } = await stage.control.issueToken(projectId)
+    const theirs = await stage.openFor(projectId, 'json')
     await stage.greet(theirs, token)
     const other = await theirs.join('counter', key)
     assert.equal(canonical(other.state!), '{"count":0}')

@@ -18,76 +18,84 @@ const STAYS =
   '§8 "When the connection ends without a code of the table that says otherwise, the session and its seats stay"'
 
 topic.each('the token rotates, and the session is the same', TOKEN, async (stage, codec) => {
-  const { peer, room_id } = await pair(stage, codec)
-  const tokens = [peer.session.resume_token]
-  const { session_id } = peer.session
+  const { peer, room_id: roomId } = await pair(stage, codec)
+  const tokens = [peer.session.resumeToken]
+  const { sessionId } = peer.session
   let now = peer
   for (let round = 0; round < 4; round += 1) {
     now.cut()
     now = await stage.resume(now)
-    tokens.push(now.session.resume_token)
-    assert.equal(now.session.session_id, session_id)
-    await now.acted(room_id, 'inc', {})
+    tokens.push(now.session.resumeToken)
+    assert.equal(now.session.sessionId, sessionId)
+    await now.acted(roomId, 'inc', {})
   }
   assert.equal(new Set(tokens).size, 5)
 })
 
 /** Tries to resume with `resume_token`, on a connection of its own. */
-async function tryToken(stage: Stage, peer: Peer, resume_token: string, code: number): Promise<void> {
-  const { project_id, session_id, codec } = peer.session
+async function tryToken(stage: Stage, peer: Peer, resumeToken: string, code: number): Promise<void> {
+  const { projectId, sessionId, codec } = peer.session
   const thief = await stage.open(codec)
   const { rooms } = peer.session.resumption().resume
-  thief.send({ t: 'hello', project_id, resume: { session_id, resume_token, rooms } })
+  thief.send({
+    t: 'hello',
+    project_id: projectId,
+    resume: { session_id: sessionId, resume_token: resumeToken, rooms },
+  })
   await thief.closes(code)
   assert.deepEqual(thief.inbox, [])
 }
 
 topic.each('a used token is refused with 4005, and hurts nobody', USED, async (stage, codec) => {
-  const { peer, room_id } = await pair(stage, codec)
-  const used = peer.session.resume_token
+  const { peer, room_id: roomId } = await pair(stage, codec)
+  const used = peer.session.resumeToken
   peer.cut()
   const back = await stage.resume(peer)
   await tryToken(stage, back, used, CLOSE.taken_over)
-  await back.acted(room_id, 'inc', {})
+  await back.acted(roomId, 'inc', {})
 })
 
 topic.each('a wrong token is refused with 4009, and hurts nobody', WRONG, async (stage, codec) => {
-  const { peer, room_id } = await pair(stage, codec)
+  const { peer, room_id: roomId } = await pair(stage, codec)
   await tryToken(stage, peer, 'not-the-token', CLOSE.resume_failed)
-  await peer.acted(room_id, 'inc', {})
-  const first = peer.session.resume_token
+  await peer.acted(roomId, 'inc', {})
+  const first = peer.session.resumeToken
   let now = peer
   for (let round = 0; round < 2; round += 1) {
     now.cut()
     now = await stage.resume(now)
   }
   await tryToken(stage, now, first, CLOSE.resume_failed)
-  await now.acted(room_id, 'inc', {})
+  await now.acted(roomId, 'inc', {})
 })
 
 topic.each('no such session is refused with 4009', WRONG, async (stage, codec) => {
   const stranger = await stage.open(codec)
-  const { project_id } = stage.target
+  const { project_id: projectId } = stage.target
   stranger.send({
     t: 'hello',
-    project_id,
+    project_id: projectId,
     resume: { session_id: 'ses_nobody', resume_token: 'none', rooms: [] },
   })
   await stranger.closes(CLOSE.resume_failed)
 })
 
 topic.once("another project's session is refused with 4009", WRONG, async (stage) => {
-  const { peer, room_id } = await pair(stage, 'json')
-  const project_id = await stage.control.createProject()
-  const thief = await stage.openFor(project_id, 'json')
-  const { session_id, resume_token } = peer.session
-  thief.send({ t: 'hello', project_id, resume: { session_id, resume_token, rooms: [] } })
+  const { peer, room_id: roomId } = await pair(stage, 'json')
+  const projectId = await stage.control.createProject()
+  const thief = await stage.openFor(projectId, 'json')
+  const { sessionId, resumeToken } = peer.session
+  thief.send({
+    t: 'hello',
+    project_id: projectId,
+    resume: { session_id: sessionId, resume_token: resumeToken, rooms: [] },
+  })
   await thief.closes(CLOSE.resume_failed)
-  await peer.acted(room_id, 'inc', {})
+  await peer.acted(roomId, 'inc', {})
 })
 
 topic.each('of two racing resumes exactly one wins', TOKEN, async (stage, codec) => {
-  const { peer, view, room_id } = await pair(stage, codec)
+  const { peer, view, room_id: roomId } = await pair(stage, codec)
   peer.cut()
   peer.detached = true
   const hello = peer.session.resumption()
@@ -106,23 +114,23 @@ topic.each('of two racing resumes exactly one wins', TOKEN, async (stage, codec)
   const [winner] = welcomed()
   const loser = racers.find((racer) => racer !== winner)!
   await loser.closes(CLOSE.taken_over)
-  await winner!.acted(room_id, 'inc', {})
+  await winner!.acted(roomId, 'inc', {})
   assert.equal(counted(view), 1)
 })
 
 topic.each('a connection that still lives is taken over', TAKEN, async (stage, codec) => {
-  const { peer, view, other, room_id } = await pair(stage, codec)
+  const { peer, view, other, room_id: roomId } = await pair(stage, codec)
   const back = await stage.resume(peer)
   await peer.closes(CLOSE.taken_over)
-  await other.acted(room_id, 'inc', {})
-  await back.acted(room_id, 'inc', {})
+  await other.acted(roomId, 'inc', {})
+  await back.acted(roomId, 'inc', {})
   assert.equal(counted(view), 2)
 })
 
 topic.each('goodbye ends the session and its seats at once', GOODBYE, async (stage, codec) => {
-  const { peer, view, other, witness, room_id } = await pair(stage, codec)
+  const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
   await peer.goodbye()
-  const left = await other.expect('room.left', { room_id, member_id: view.member_id })
+  const left = await other.expect('room.left', { room_id: roomId, member_id: view.memberId })
   // Which of the two a goodbye is the document does not say.
   assert.ok(['left', 'session_ended'].includes(left.reason), left.reason)
   assert.equal(witness.members.size, 1)
@@ -139,13 +147,13 @@ for (const [what, end] of [
     `a client that closes ${what} may come back`,
     '§12 "Every other code, and a connection that ends without one (1006): as `resume`."',
     async (stage, codec) => {
-      const { peer, view, other, witness, room_id } = await pair(stage, codec)
+      const { peer, view, other, witness, room_id: roomId } = await pair(stage, codec)
       end(peer)
       await peer.until('the connection is down', () => peer.ending !== undefined, 5000, 'even closed')
-      await other.acted(room_id, 'inc', {})
+      await other.acted(roomId, 'inc', {})
       assert.equal(witness.members.size, 2)
       const back = await stage.resume(peer)
-      await back.acted(room_id, 'inc', {})
+      await back.acted(roomId, 'inc', {})
       assert.equal(counted(view), 2)
     },
   )
@@ -170,28 +178,28 @@ for (const [what, code, sin] of [
     `a session closed with ${what} stays`,
     `§12 "${what} … session: stays"`,
     async (stage, codec) => {
-      const { peer, view, room_id } = await pair(stage, codec)
+      const { peer, view, room_id: roomId } = await pair(stage, codec)
       sin(peer)
       await peer.closes(code)
       const back = await stage.resume(peer)
-      await back.acted(room_id, 'inc', {})
+      await back.acted(roomId, 'inc', {})
       assert.equal(counted(view), 1)
     },
   )
 }
 
 topic.outlasting('a session nobody comes back to ends, and its seats with it', STAYS, async (stage) => {
-  const { peer, view, other, witness, room_id } = await pair(stage, 'json')
-  const ttl_ms = peer.session.welcome!.resume_ttl_seconds * 1000
-  const cut_at = performance.now()
+  const { peer, view, other, witness, room_id: roomId } = await pair(stage, 'json')
+  const ttlMs = peer.session.welcome!.resume_ttl_seconds * 1000
+  const cutAt = performance.now()
   peer.cut()
   await other.expect(
     'room.left',
-    { room_id, member_id: view.member_id, reason: 'session_ended' },
-    { within: ttl_ms + 10_000 },
+    { room_id: roomId, member_id: view.memberId, reason: 'session_ended' },
+    { within: ttlMs + 10_000 },
   )
-  const stayed = performance.now() - cut_at
-  assert.ok(stayed > ttl_ms * 0.95, `its seat stayed for ${Math.round(stayed)} ms of ${ttl_ms}`)
+  const stayed = performance.now() - cutAt
+  assert.ok(stayed > ttlMs * 0.95, `its seat stayed for ${Math.round(stayed)} ms of ${ttlMs}`)
   assert.equal(witness.members.size, 1)
   const back = await stage.askToResume(peer)
   await back.closes(CLOSE.resume_failed)

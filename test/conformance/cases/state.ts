@@ -17,12 +17,12 @@ const SHARED =
   '§2 "what a room sends arrives in the order of its flushes. Within a flush: patch, events and presence"'
 
 /** A player for each of `codecs`, all in one room of `room_type`; everybody has seen everybody come. */
-async function seat(stage: Stage, room_type: string, codecs: readonly Codec[]): Promise<[Peer, RoomView][]> {
+async function seat(stage: Stage, roomType: string, codecs: readonly Codec[]): Promise<[Peer, RoomView][]> {
   const key = stage.key()
   const seated: [Peer, RoomView][] = []
   for (const [index, codec] of codecs.entries()) {
     const peer = await stage.connect(codec, { sub: `player-${index}` })
-    seated.push([peer, await peer.join(room_type, key)])
+    seated.push([peer, await peer.join(roomType, key)])
   }
   const last = seated.at(-1)![1].seq
   for (const [peer, view] of seated) {
@@ -41,7 +41,7 @@ async function play(
     const [peer, view] = seated[turn % seated.length]!
     await peer.paced()
     const [type, data] = message(view)
-    peer.act(view.room_id, type, data)
+    peer.act(view.roomId, type, data)
   }
   for (const [peer] of seated) {
     await peer.until('every message is settled', () => peer.session.kept.size === 0, 20_000)
@@ -92,7 +92,7 @@ topic.once('arena: 400 random moves and hits, the same states for all', SEQ, asy
   const seated = await seat(stage, 'arena', ['json', 'msgpack', 'json', 'msgpack', 'msgpack', 'json'])
   const views = seated.map(([, view]) => view)
   await play(seated, 400, (view) => {
-    const target = random.pick(views.filter((other) => other !== view)).member_id
+    const target = random.pick(views.filter((other) => other !== view)).memberId
     // A hit in every eighth: ten a second is what the room allows.
     if (random.integer(1, 8) === 1) return ['hit', { target }]
     const coordinate = () => (random.integer(0, 1) ? random.integer(0, 1000) : random.fraction() * 1000)
@@ -114,7 +114,7 @@ topic.once('tictactoe: random games, moves that are refused among them', SEQ, as
     const cell = fair && free.length > 0 ? random.pick(free) : random.integer(0, 8)
     const { seq } = view
     const ref =
-      winner === null ? peer.act(view.room_id, 'move', { cell }) : peer.act(view.room_id, 'restart', null)
+      winner === null ? peer.act(view.roomId, 'move', { cell }) : peer.act(view.roomId, 'restart', null)
     await peer.until(`ref ${ref} is settled`, () => !peer.session.kept.has(ref))
     const refused = peer.inbox.some((message) => message.t === 'error' && message.ref === ref)
     if (!refused) await peer.until('everybody sees it', () => view.seq > seq)
@@ -127,13 +127,13 @@ topic.once('tictactoe: random games, moves that are refused among them', SEQ, as
 topic.once('members come and go while others play', SHARED, async (stage) => {
   const random = new Randomness(stage.target.seed)
   const seated = await seat(stage, 'arena', ['json', 'msgpack'])
-  const { room_id } = seated[0]![1]
+  const { roomId } = seated[0]![1]
   const guest = await stage.connect('msgpack', { sub: 'guest' })
   const stays = play(seated, 100, () => ['move', { x: random.fraction() * 1000, y: random.integer(0, 1000) }])
   for (let visit = 0; visit < 8; visit += 1) {
-    const view = await guest.join('arena', room_id.slice('arena:'.length))
-    await guest.acted(view.room_id, 'move', { x: visit, y: visit / 3 })
-    await guest.leave(room_id)
+    const view = await guest.join('arena', roomId.slice('arena:'.length))
+    await guest.acted(view.roomId, 'move', { x: visit, y: visit / 3 })
+    await guest.leave(roomId)
   }
   await stays
   const visits = (view: RoomView) => view.presence.filter(({ sub }) => sub === 'guest').map(({ t }) => t)
@@ -149,9 +149,9 @@ topic.once('members come and go while others play', SHARED, async (stage) => {
 
 topic.each('every frame of a flush has its seq, the patch first', SHARED, async (stage, codec) => {
   const [[peer, view]] = (await seat(stage, 'counter', [codec])) as [[Peer, RoomView]]
-  await peer.acted(view.room_id, 'inc', { by: 8 })
+  await peer.acted(view.roomId, 'inc', { by: 8 })
   const from = peer.inbox.length
-  const ref = peer.act(view.room_id, 'inc', { by: 25 })
+  const ref = peer.act(view.roomId, 'inc', { by: 25 })
   await peer.expect('ack', { ref }, { from })
   const flush = peer.inbox.slice(from)
   assert.deepEqual(
@@ -172,7 +172,7 @@ topic.each(
     const seated = await seat(stage, 'counter', [codec, codec, codec])
     const [[peer, view]] = seated as [[Peer, RoomView], ...[Peer, RoomView][]]
     const start = view.seq
-    for (let count = 0; count < 10; count += 1) await peer.acted(view.room_id, 'inc', { by: 7 })
+    for (let count = 0; count < 10; count += 1) await peer.acted(view.roomId, 'inc', { by: 7 })
     await sameForAll(seated)
     const hot = ([of]: [Peer, RoomView]) =>
       of.inbox.flatMap((message, index) =>
@@ -190,16 +190,16 @@ for (const reason of ['sequence', 'checksum'] as const) {
   topic.each(`a resync because of ${reason} brings state and members`, RESYNC, async (stage, codec) => {
     const seated = await seat(stage, 'arena', [codec, 'json'])
     const [[peer, view], [other, others]] = seated as [[Peer, RoomView], [Peer, RoomView]]
-    await other.acted(view.room_id, 'move', { x: 3, y: 4.5 })
+    await other.acted(view.roomId, 'move', { x: 3, y: 4.5 })
     await peer.until('both stand at one seq', () => view.seq === others.seq)
     const before = canonical(view.state!)
-    peer.send({ t: 'state.resync', room_id: view.room_id, have_seq: view.seq, reason })
-    const resync = await peer.expect('state.resync', { room_id: view.room_id })
+    peer.send({ t: 'state.resync', room_id: view.roomId, have_seq: view.seq, reason })
+    const resync = await peer.expect('state.resync', { room_id: view.roomId })
     assert.equal(canonical(view.state!), before)
     assert.equal(resync.epoch, others.epoch)
     assert.equal(resync.seq, others.seq)
     assert.deepEqual([...view.members].sort(), [...others.members].sort())
-    await other.acted(view.room_id, 'move', { x: 5, y: 6 })
+    await other.acted(view.roomId, 'move', { x: 5, y: 6 })
     await peer.until('the stream goes on', () => view.seq === others.seq)
     assert.equal(canonical(view.state!), canonical(others.state!))
   })
@@ -217,11 +217,11 @@ topic.each(
       { x: random.fraction(), y: random.integer(0, 9) },
     ])
     for (let ask = 1; ask <= 2; ask += 1) {
-      const have_seq = ask % 2 ? 0 : view.seq
+      const haveSeq = ask % 2 ? 0 : view.seq
       peer.send({
         t: 'state.resync',
-        room_id: view.room_id,
-        have_seq,
+        room_id: view.roomId,
+        have_seq: haveSeq,
         reason: ask % 2 ? 'sequence' : 'checksum',
       })
       await peer.until(`resync ${ask} is here`, () => view.resyncs === ask)
@@ -240,8 +240,8 @@ topic.each(
   '§11 "`not_in_room`: the session is not in the room"',
   async (stage, codec) => {
     const peer = await stage.connect(codec)
-    const room_id = `counter:${stage.key()}`
-    peer.send({ t: 'state.resync', room_id, have_seq: 0, reason: 'sequence' })
-    await peer.expect('error', { room_id, code: 'not_in_room' })
+    const roomId = `counter:${stage.key()}`
+    peer.send({ t: 'state.resync', room_id: roomId, have_seq: 0, reason: 'sequence' })
+    await peer.expect('error', { room_id: roomId, code: 'not_in_room' })
   },
 )

@@ -39,9 +39,9 @@ topic.waiting(
   'an expired token: 4002 to the connection, and to another hello with it',
   EXPIRES,
   async (stage) => {
-    const { token, expires_at, peer } = await shortLived(stage)
+    const { token, expires_at: expiresAt, peer } = await shortLived(stage)
     await peer.closes(CLOSE.token_expired, SHORTEST * 1000 + SLACK_MS)
-    assert.ok(Date.now() >= expires_at - 500, 'not before it expired')
+    assert.ok(Date.now() >= expiresAt - 500, 'not before it expired')
     const again = await stage.open('msgpack')
     again.send({ t: 'hello', project_id: stage.target.project_id, token })
     await again.closes(CLOSE.token_expired)
@@ -56,29 +56,29 @@ topic.waiting(
     const view = await peer.join('counter', stage.key())
     await peer.closes(CLOSE.token_expired, SHORTEST * 1000 + SLACK_MS)
     const late = await stage.resume(peer)
-    await late.acted(view.room_id, 'inc', {})
+    await late.acted(view.roomId, 'inc', {})
     await late.closes(CLOSE.token_expired, 5000 + SLACK_MS)
     const back = await stage.resume(late)
     back.send({ t: 'token', token: await stage.token({ sub: 'anna' }) })
-    const resumed_at = Date.parse((await back.roundTrip()).server_time)
-    await back.acted(view.room_id, 'inc', {})
-    await serverPasses(back, resumed_at + 6000)
+    const resumedAt = Date.parse((await back.roundTrip()).server_time)
+    await back.acted(view.roomId, 'inc', {})
+    await serverPasses(back, resumedAt + 6000)
     assert.ok(!back.inbox.some(({ t }) => t === 'error'), 'the fresh token was refused')
   },
 )
 
 topic.waiting('a fresh token keeps the connection beyond the old one', REFRESH, async (stage) => {
-  const { expires_at, peer } = await shortLived(stage)
+  const { expires_at: expiresAt, peer } = await shortLived(stage)
   const view = await peer.join('counter', stage.key())
   peer.send({ t: 'token', token: await stage.token({ sub: 'anna' }) })
-  await serverPasses(peer, expires_at + 1500)
-  await peer.acted(view.room_id, 'inc', {})
+  await serverPasses(peer, expiresAt + 1500)
+  await peer.acted(view.roomId, 'inc', {})
   assert.ok(!peer.inbox.some(({ t }) => t === 'error'), '"No answer when it is accepted"')
 })
 
 topic.each('a fresh token that is not accepted changes nothing', NOT_ACCEPTED, async (stage, codec) => {
   const peer = await stage.connect(codec, { sub: 'anna' })
-  const { room_id } = await peer.join('counter', stage.key())
+  const { roomId } = await peer.join('counter', stage.key())
   const elsewhere = await stage.control.createProject()
   const bad: Record<string, string> = {
     'no token': 'v4.public.bm90IGEgdG9rZW4',
@@ -93,7 +93,7 @@ topic.each('a fresh token that is not accepted changes nothing', NOT_ACCEPTED, a
     const answer = peer.inbox[from]!
     assert.ok(answer.t === 'error' && answer.code === 'invalid_token', `${what}: ${JSON.stringify(answer)}`)
   }
-  await peer.acted(room_id, 'inc', {})
+  await peer.acted(roomId, 'inc', {})
   peer.send({ t: 'token', token: await stage.token({ sub: 'anna' }) })
   const from = peer.inbox.length
   await peer.roundTrip()
@@ -108,13 +108,13 @@ topic.outlasting(
   'a token that expired too long ago is the end of resumes',
   '§9 "when it expired more than `resume_ttl_seconds` ago, the resume itself is refused with 4002"',
   async (stage) => {
-    const { expires_at, peer } = await shortLived(stage)
+    const { expires_at: expiresAt, peer } = await shortLived(stage)
     await peer.join('counter', stage.key())
-    const gone_at = expires_at + peer.session.welcome!.resume_ttl_seconds * 1000
+    const goneAt = expiresAt + peer.session.welcome!.resume_ttl_seconds * 1000
     let last = peer
     await last.closes(CLOSE.token_expired, SHORTEST * 1000 + SLACK_MS)
     // Each resume lives for the 5 seconds in which a fresh token may come; none comes.
-    while (Date.now() < gone_at) {
+    while (Date.now() < goneAt) {
       last = await stage.resume(last)
       await last.closes(CLOSE.token_expired, 5000 + SLACK_MS)
     }

@@ -12,7 +12,7 @@ export interface AdminPage {
 /** Opens `/admin` of a node, past the question for the token when one is given. `path`: what follows `/admin`. */
 export async function openAdmin(
   browser: Browser,
-  admin_url: string,
+  adminUrl: string,
   { token, path = '', ...options }: BrowserContextOptions & { token?: string; path?: string } = {},
 ): Promise<AdminPage> {
   const context = await browser.newContext(options)
@@ -30,7 +30,7 @@ export async function openAdmin(
   page.on('request', (request) => {
     if (!request.url().startsWith('data:')) origins.add(new URL(request.url()).origin)
   })
-  await page.goto(`${admin_url}/admin${path}`)
+  await page.goto(`${adminUrl}/admin${path}`)
   if (token !== undefined) await unlock(page, token)
   return { page, complaints, origins }
 }
@@ -43,8 +43,8 @@ export async function unlock(page: Page, token: string): Promise<void> {
 }
 
 /** Opens a room of the list, and waits for its state. */
-export async function openRoom(page: Page, room_id: string): Promise<void> {
-  await page.getByRole('button', { name: room_id, exact: true }).click()
+export async function openRoom(page: Page, roomId: string): Promise<void> {
+  await page.getByRole('button', { name: roomId, exact: true }).click()
   await page.getByRole('tree').waitFor()
 }
 

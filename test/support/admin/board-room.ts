@@ -16,7 +16,7 @@ export const board = defineRoom({
   sync: { rate: 0 },
   durability: 'snapshot',
   create: (): Record<string, Json> => ({ turn: 0, players: { ada: { hp: 9, at: [1, 2] } } }),
-  on_message(state, input, ctx) {
+  onMessage(state, input, ctx) {
     if (input.type === 'put') state[input.data.key] = input.data.value as never
     else if (input.type === 'shout') ctx.emit(input.data.name, input.data.data)
     else {

@@ -18,16 +18,16 @@ export class FakeSocket implements WebSocketLike {
   readonly url: string
   readonly protocols: readonly string[]
   /** How the client closed it: the code, or `'no code'`; undefined while it has not. */
-  closed_with: number | 'no code' | undefined
-  readonly #far_end: FarEnd
+  closedWith: number | 'no code' | undefined
+  readonly #farEnd: FarEnd
   #open = false
   #over = false
 
-  constructor(far_end: FarEnd, url: string, protocols: readonly string[]) {
-    this.#far_end = far_end
+  constructor(farEnd: FarEnd, url: string, protocols: readonly string[]) {
+    this.#farEnd = farEnd
     this.url = url
     this.protocols = protocols
-    far_end.dialled(this)
+    farEnd.dialled(this)
   }
 
   /** Whether frames can pass. */
@@ -37,12 +37,12 @@ export class FakeSocket implements WebSocketLike {
 
   send(data: Uint8Array<ArrayBuffer>): void {
     if (!this.#open && !this.#over) throw new Error('InvalidStateError: the socket is still connecting')
-    if (this.#open) this.#far_end.sent(this, data.slice())
+    if (this.#open) this.#farEnd.sent(this, data.slice())
   }
 
   close(code?: number): void {
     if (this.#over) return
-    this.closed_with = code ?? 'no code'
+    this.closedWith = code ?? 'no code'
     this.end(code ?? 1005, '')
   }
 

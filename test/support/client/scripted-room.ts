@@ -7,7 +7,7 @@ import { diff } from '../../../shared/sync/diff.ts'
 
 /** A room as its owner encodes it, one frame at a time and in any order a test likes. */
 export class ScriptedRoom {
-  readonly room_id: string
+  readonly roomId: string
   epoch = 1000
   seq = 7
   state: Json
@@ -15,8 +15,8 @@ export class ScriptedRoom {
   readonly #codec = new MsgpackCodec()
   readonly #encoder: RoomEncoder = this.#codec.roomEncoder()
 
-  constructor(room_id: string, state: Json) {
-    this.room_id = room_id
+  constructor(roomId: string, state: Json) {
+    this.roomId = roomId
     this.state = state
   }
 
@@ -50,7 +50,7 @@ export class ScriptedRoom {
 
   /** An event of the flush `seq`, by default the last one. */
   event(name: string, data: Json, seq = this.seq): Payload {
-    return this.#codec.encode({ t: 'event', room_id: this.room_id, epoch: this.epoch, seq, name, data })
+    return this.#codec.encode({ t: 'event', room_id: this.roomId, epoch: this.epoch, seq, name, data })
   }
 
   /** An event that is a flush of its own. */
@@ -59,26 +59,34 @@ export class ScriptedRoom {
     return this.event(name, data)
   }
 
-  came(member_id: string, sub: string | null, seq = this.seq): Payload {
-    this.members = [...this.members, { member_id, sub }]
+  came(memberId: string, sub: string | null, seq = this.seq): Payload {
+    this.members = [...this.members, { member_id: memberId, sub }]
     return this.#codec.encode({
       t: 'room.joined',
-      room_id: this.room_id,
+      room_id: this.roomId,
       epoch: this.epoch,
       seq,
-      member_id,
+      member_id: memberId,
       sub,
     })
   }
 
-  went(member_id: string, reason: 'left' | 'kicked' | 'closed' = 'left', seq = this.seq): Payload {
-    this.members = this.members.filter((member) => member.member_id !== member_id)
-    const { room_id, epoch } = this
-    return this.#codec.encode({ t: 'room.left', room_id, epoch, seq, member_id, sub: null, reason })
+  went(memberId: string, reason: 'left' | 'kicked' | 'closed' = 'left', seq = this.seq): Payload {
+    this.members = this.members.filter((member) => member.member_id !== memberId)
+    const { roomId, epoch } = this
+    return this.#codec.encode({
+      t: 'room.left',
+      room_id: roomId,
+      epoch,
+      seq,
+      member_id: memberId,
+      sub: null,
+      reason,
+    })
   }
 
   #at() {
-    const { room_id, epoch, seq } = this
-    return { room_id, epoch, seq, checksum: new Checksum().of(this.state) }
+    const { roomId, epoch, seq } = this
+    return { room_id: roomId, epoch, seq, checksum: new Checksum().of(this.state) }
   }
 }

@@ -22,12 +22,12 @@ export class ScriptedServer {
   readonly rooms = new Map<string, ScriptedRoom>()
   readonly clock: Clock
   limits: Limits = { max_message_bytes: 1024, messages_per_second: 100, message_burst: 1000, max_rooms: 16 }
-  heartbeat_seconds = 10
+  heartbeatSeconds = 10
   /** What happens to a new socket. */
   onDial = (socket: FakeSocket): void => queueMicrotask(() => socket.accept())
   onHello = (_hello: Of<'hello'>): void => this.welcome()
   onJoin = (join: Of<'join'>): void => this.seat(join)
-  onLeave = ({ ref, room_id }: Of<'leave'>): void => this.send({ t: 'left', ref, room_id })
+  onLeave = ({ ref, room_id: roomId }: Of<'leave'>): void => this.send({ t: 'left', ref, room_id: roomId })
   onPing = ({ at }: Of<'ping'>): void =>
     this.send({ t: 'pong', at, server_time: timestamp(this.clock.now()) })
   readonly #codec = new MsgpackCodec()
@@ -66,7 +66,7 @@ export class ScriptedServer {
   }
 
   /** The refs of the messages heard, in order. */
-  get message_refs(): (number | undefined)[] {
+  get messageRefs(): (number | undefined)[] {
     return this.all('message').map(({ ref }) => ref)
   }
 
@@ -79,14 +79,17 @@ export class ScriptedServer {
   }
 
   ack(room: ScriptedRoom, ref: number): void {
-    this.send({ t: 'ack', room_id: room.room_id, ref })
+    this.send({ t: 'ack', room_id: room.roomId, ref })
   }
 
   refuse(
     code: ErrorCode,
-    { ref, room_id, retryable = false }: { ref?: number; room_id?: string; retryable?: boolean } = {},
+    { ref, room_id: roomId, retryable = false }: { ref?: number; room_id?: string; retryable?: boolean } = {},
   ) {
-    const about = { ...(ref === undefined ? {} : { ref }), ...(room_id === undefined ? {} : { room_id }) }
+    const about = {
+      ...(ref === undefined ? {} : { ref }),
+      ...(roomId === undefined ? {} : { room_id: roomId }),
+    }
     this.send({ t: 'error', ...about, code, message: `refused: ${code}`, retryable })
   }
 
@@ -101,14 +104,14 @@ export class ScriptedServer {
     this.#welcomes += 1
     const hello = this.#hello!
     const resume = 'resume' in hello ? hello.resume : undefined
-    const named = resume?.rooms.map(({ room_id }) => ({ room_id, resumed: true })) ?? []
+    const named = resume?.rooms.map(({ room_id: roomId }) => ({ room_id: roomId, resumed: true })) ?? []
     this.send({
       t: 'welcome',
       session_id: resume?.session_id ?? `ses_${this.#welcomes}`,
       resume_token: `resume_${this.#welcomes}`,
       resumed: resumed ?? resume !== undefined,
       resume_ttl_seconds: 60,
-      heartbeat_seconds: this.heartbeat_seconds,
+      heartbeat_seconds: this.heartbeatSeconds,
       node_id: 'node_1',
       server_time: timestamp(this.clock.now()),
       limits: this.limits,
@@ -116,19 +119,19 @@ export class ScriptedServer {
     })
   }
 
-  room(room_id: string): ScriptedRoom {
-    const room = this.rooms.get(room_id) ?? new ScriptedRoom(room_id, { players: {} })
-    this.rooms.set(room_id, room)
+  room(roomId: string): ScriptedRoom {
+    const room = this.rooms.get(roomId) ?? new ScriptedRoom(roomId, { players: {} })
+    this.rooms.set(roomId, room)
     return room
   }
 
   /** Gives a joiner a seat: `joined`, and the snapshot behind it. */
-  seat({ ref, room_type, options }: Of<'join'>): void {
-    const room = this.room(`${room_type}:${options.key ?? 'default'}`)
+  seat({ ref, room_type: roomType, options }: Of<'join'>): void {
+    const room = this.room(`${roomType}:${options.key ?? 'default'}`)
     this.#members += 1
-    const member_id = `mem_${this.#members}`
-    room.members = [...room.members, { member_id, sub: 'alice' }]
-    this.send({ t: 'joined', ref, room_id: room.room_id, member_id, members: room.members })
+    const memberId = `mem_${this.#members}`
+    room.members = [...room.members, { member_id: memberId, sub: 'alice' }]
+    this.send({ t: 'joined', ref, room_id: room.roomId, member_id: memberId, members: room.members })
     this.deliver(room.snapshot())
   }
 

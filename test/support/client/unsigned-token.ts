@@ -1,10 +1,10 @@
 /** A token whose times a client can read and whose signature nobody would accept: good from `issued_at` to `expires_at` (ms since 1970). */
-export function unsignedToken(issued_at: number, expires_at: number, name = 'alice'): string {
+export function unsignedToken(issuedAt: number, expiresAt: number, name = 'alice'): string {
   const claims = {
     project_id: 'prj_1',
     sub: name,
-    issued_at: new Date(issued_at).toISOString(),
-    expires_at: new Date(expires_at).toISOString(),
+    issued_at: new Date(issuedAt).toISOString(),
+    expires_at: new Date(expiresAt).toISOString(),
   }
   const payload = Buffer.concat([Buffer.from(JSON.stringify(claims)), Buffer.alloc(64, 255)])
   const footer = Buffer.from(JSON.stringify({ kid: 'key_1' })).toString('base64url')

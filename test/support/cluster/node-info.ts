@@ -1,8 +1,8 @@
 import type { NodeInfo } from '../../../dataplane/cluster/lease.ts'
 
 /** An idle node with room for everything. */
-export const nodeInfo = (node_id: string, changes: Partial<NodeInfo> = {}): NodeInfo => ({
-  node_id,
+export const nodeInfo = (nodeId: string, changes: Partial<NodeInfo> = {}): NodeInfo => ({
+  node_id: nodeId,
   started_at: '2026-01-01T00:00:00.000Z',
   version: '1.2.3',
   draining: false,

@@ -7,7 +7,7 @@ import { RecordingTracer } from '../recording-tracer.ts'
 import { Questions } from './questions.ts'
 import { TestRooms } from './test-rooms.ts'
 
-export const ROOM: RoomAddress = { project_id: 'prj_a', room_type: 'duel', key: 'one' }
+export const ROOM: RoomAddress = { projectId: 'prj_a', roomType: 'duel', key: 'one' }
 export const HERE = 'node_here'
 export const THERE = 'node_there'
 
@@ -32,20 +32,20 @@ export class RouterBench {
   /** Whether this node opens rooms for others. */
   accepts = true
   readonly router = new Router({
-    node_id: HERE,
+    nodeId: HERE,
     clock: this.clock,
     tracer: this.tracer,
     host: this.host,
     inspect: this.records.ask,
-    judge: async (node_id) => (this.dead.has(node_id) ? 'dead' : 'alive'),
-    gone: (node_id) => this.dead.has(node_id),
+    judge: async (nodeId) => (this.dead.has(nodeId) ? 'dead' : 'alive'),
+    gone: (nodeId) => this.dead.has(nodeId),
     place: (reason) => {
       this.reasons.push(reason)
       return this.chosen
     },
     accepts: () => this.accepts,
-    max_waiting_messages: 1000,
-    backlog_full: (room_type) => this.full.push(room_type),
+    maxWaitingMessages: 1000,
+    backlogFull: (roomType) => this.full.push(roomType),
     send: (to, message) => this.sent.push({ to, message }),
     deliver: (edge, message) => this.delivered.push({ edge, message }),
     failed: (_, room) => this.failures.push(room),

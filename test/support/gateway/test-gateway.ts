@@ -23,7 +23,7 @@ const protocol = new PublicProtocol(GenerateKeyPairFactory, ExportPublicKeyFacto
 
 interface TestKey {
   readonly signing: SigningKey
-  readonly public_key: string
+  readonly publicKey: string
   status: 'active' | 'retiring' | 'revoked'
 }
 
@@ -54,7 +54,7 @@ export class TestControl {
       const name = keyName(url.searchParams.get('project_id')!, url.searchParams.get('key_id') ?? undefined)
       const key = this.#keys.get(name)
       const answer = key
-        ? { exists: true, status: key.status, public_key: key.public_key }
+        ? { exists: true, status: key.status, public_key: key.publicKey }
         : { exists: false, status: null, public_key: null }
       const down = this.down
       await this.held
@@ -69,9 +69,9 @@ export class TestControl {
     const control = new TestControl()
     await new Promise<void>((resolve) => control.#server.listen(0, '127.0.0.1', resolve))
     await control.addKey('prj_one')
-    for (const key_id of ['key_a', 'key_b']) {
-      await control.addKey('prj_one', key_id)
-      await control.addKey('prj_two', key_id)
+    for (const keyId of ['key_a', 'key_b']) {
+      await control.addKey('prj_one', keyId)
+      await control.addKey('prj_two', keyId)
     }
     return control
   }
@@ -79,24 +79,24 @@ export class TestControl {
   get ask() {
     const { port } = this.#server.address() as AddressInfo
     return askControl({
-      control_url: `http://127.0.0.1:${port}`,
-      internal_token: INTERNAL_TOKEN,
-      timeout_ms: 5000,
+      controlUrl: `http://127.0.0.1:${port}`,
+      internalToken: INTERNAL_TOKEN,
+      timeoutMs: 5000,
     })
   }
 
   /** Makes a key; `key_id` undefined: the project's built-in pair. */
-  async addKey(project_id: string, key_id?: string): Promise<void> {
+  async addKey(projectId: string, keyId?: string): Promise<void> {
     const pair = await protocol.GenerateKeyPair()
-    this.#keys.set(keyName(project_id, key_id), {
+    this.#keys.set(keyName(projectId, keyId), {
       signing: pair.secretKey,
-      public_key: await protocol.ExportPublicKey(pair.publicKey),
+      publicKey: await protocol.ExportPublicKey(pair.publicKey),
       status: 'active',
     })
   }
 
-  setStatus(status: TestKey['status'], project_id: string, key_id?: string): void {
-    this.#keys.get(keyName(project_id, key_id))!.status = status
+  setStatus(status: TestKey['status'], projectId: string, keyId?: string): void {
+    this.#keys.get(keyName(projectId, keyId))!.status = status
   }
 
   /** A token with these claims; `under` signs it with another key than the one it names. */
@@ -109,7 +109,7 @@ export class TestControl {
   }
 }
 
-const keyName = (project_id: string, key_id: string | undefined): string => `${project_id}/${key_id ?? ''}`
+const keyName = (projectId: string, keyId: string | undefined): string => `${projectId}/${keyId ?? ''}`
 
 /** What is around a gateway. */
 export interface TestWorld {
@@ -125,17 +125,17 @@ export class TestGateway {
   readonly control: TestControl
   readonly owner: TestOwner
   readonly url: string
-  readonly http_url: string
+  readonly httpUrl: string
 
   private constructor(
-    parts: Pick<TestGateway, 'gateway' | 'clock' | 'control' | 'owner' | 'url' | 'http_url'>,
+    parts: Pick<TestGateway, 'gateway' | 'clock' | 'control' | 'owner' | 'url' | 'httpUrl'>,
   ) {
     this.gateway = parts.gateway
     this.clock = parts.clock
     this.control = parts.control
     this.owner = parts.owner
     this.url = parts.url
-    this.http_url = parts.http_url
+    this.httpUrl = parts.httpUrl
   }
 
   /** `world`: what the gateway shares with others; its own, if nothing is said. */
@@ -151,34 +151,34 @@ export class TestGateway {
       owner: new TestOwner(codecs),
     }
     const gateway = new Gateway({
-      node_id: 'node_test',
+      nodeId: 'node_test',
       clock,
       random: systemRandom,
       log: pino({ level: 'silent' }),
       codecs,
-      ask_key_status: control.ask,
+      askKeyStatus: control.ask,
       send: owner.send,
       records: memoryStore({ clock }).records,
       metrics: registerMetrics(new Registry(), GATEWAY_METRICS),
       // Most of these players are one and the same.
-      options: { max_sessions_per_sub: 0, hellos_per_second: 10_000, ...options },
+      options: { maxSessionsPerSub: 0, hellosPerSecond: 10_000, ...options },
       ...parts,
     })
     owner.deliver = (message) => gateway.receive(message)
     const { port } = await gateway.listen('127.0.0.1', 0)
-    const http_url = `http://127.0.0.1:${port}`
-    return new TestGateway({ gateway, clock, control, owner, url: http_url.replace('http', 'ws'), http_url })
+    const httpUrl = `http://127.0.0.1:${port}`
+    return new TestGateway({ gateway, clock, control, owner, url: httpUrl.replace('http', 'ws'), httpUrl })
   }
 
   /** A token of prj_one under key_a, good for five minutes, unless told otherwise. */
-  token(claims: Partial<TokenClaims> = {}, ttl_ms = 300_000): Promise<string> {
+  token(claims: Partial<TokenClaims> = {}, ttlMs = 300_000): Promise<string> {
     const now = this.clock.now()
     return this.control.token({
       project_id: 'prj_one',
       key_id: 'key_a',
       sub: 'ada',
       issued_at: timestamp(now),
-      expires_at: timestamp(now + ttl_ms),
+      expires_at: timestamp(now + ttlMs),
       ...claims,
     })
   }
@@ -218,11 +218,15 @@ export class TestGateway {
 
   /** A client that says it comes back. */
   async resume(
-    { session_id, resume_token }: { session_id: string; resume_token: string },
+    { session_id: sessionId, resume_token: resumeToken }: { session_id: string; resume_token: string },
     rooms: ResumePosition[] = [],
   ): Promise<TestClient> {
     const client = await this.open()
-    client.send({ t: 'hello', project_id: 'prj_one', resume: { session_id, resume_token, rooms } })
+    client.send({
+      t: 'hello',
+      project_id: 'prj_one',
+      resume: { session_id: sessionId, resume_token: resumeToken, rooms },
+    })
     return client
   }
 

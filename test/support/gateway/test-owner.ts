@@ -7,7 +7,7 @@ import type {
   ToEdge,
   ToOwner,
 } from '../../../dataplane/traffic.ts'
-import { roomId, roomName } from '../../../dataplane/traffic.ts'
+import { roomIdOf, roomName } from '../../../dataplane/traffic.ts'
 import type { Json, JsonObject } from '../../../shared/json.ts'
 import type { Codec, RoomEncoder } from '../../../shared/protocol/codec.ts'
 import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
@@ -49,8 +49,8 @@ export class TestRoom {
     this.#deliver = deliver
   }
 
-  get room_id(): string {
-    return roomId(this.address)
+  get roomId(): string {
+    return roomIdOf(this.address)
   }
 
   send(message: Bare<ToEdge>): void {
@@ -93,11 +93,11 @@ export class TestRoom {
   }
 
   #members() {
-    return [...this.members].map(([member_id, { sub }]) => ({ member_id, sub }))
+    return [...this.members].map(([memberId, { sub }]) => ({ member_id: memberId, sub }))
   }
 
   #stamp() {
-    return { room_id: this.room_id, epoch: this.epoch, seq: this.seq }
+    return { room_id: this.roomId, epoch: this.epoch, seq: this.seq }
   }
 
   #at() {
@@ -147,8 +147,8 @@ export class TestOwner {
     this.#codecs = codecs
   }
 
-  room(key: string, room_type = 'arena', project_id = 'prj_one'): TestRoom {
-    const address = { project_id, room_type, key }
+  room(key: string, roomType = 'arena', projectId = 'prj_one'): TestRoom {
+    const address = { projectId, roomType, key }
     let room = this.#rooms.get(roomName(address))
     if (!room) {
       room = new TestRoom(address, this.#codecs, (message) => this.deliver(message))
@@ -177,7 +177,7 @@ export class TestOwner {
   }
 
   answer(message: ToOwner): void {
-    const room = this.room(message.room.key, message.room.room_type, message.room.project_id)
+    const room = this.room(message.room.key, message.room.roomType, message.room.projectId)
     const member = room.members.get(message.member_id)
     if (message.kind === 'join') this.#join(room, message)
     else if (member) this.#serve(room, member, message)
@@ -187,29 +187,33 @@ export class TestOwner {
     }
   }
 
-  #join(room: TestRoom, { member_id, ref, sub, room: { room_type } }: Kind<'join'>): void {
-    if (room_type !== 'arena') {
-      const message = `there is no room type "${room_type}"`
-      room.send({ kind: 'refused', member_id, ref, code: 'unknown_room_type', message })
+  #join(room: TestRoom, { member_id: memberId, ref, sub, room: { roomType } }: Kind<'join'>): void {
+    if (roomType !== 'arena') {
+      const message = `there is no room type "${roomType}"`
+      room.send({ kind: 'refused', member_id: memberId, ref, code: 'unknown_room_type', message })
       return
     }
-    room.members.set(member_id, { sub, ref: 0 })
-    room.flush({ joined: [{ member_id, ref }] })
+    room.members.set(memberId, { sub, ref: 0 })
+    room.flush({ joined: [{ member_id: memberId, ref }] })
   }
 
   #serve(room: TestRoom, member: { ref: number }, message: ToOwner): void {
-    const { member_id } = message
+    const { member_id: memberId } = message
     if (message.kind === 'leave') {
-      room.members.delete(member_id)
-      room.send({ kind: 'left', member_id, ...(message.ref === undefined ? {} : { ref: message.ref }) })
+      room.members.delete(memberId)
+      room.send({
+        kind: 'left',
+        member_id: memberId,
+        ...(message.ref === undefined ? {} : { ref: message.ref }),
+      })
     }
     if (message.kind === 'resync')
-      room.send({ kind: 'state', member_id, seq: room.seq, state: room.resync() })
+      room.send({ kind: 'state', member_id: memberId, seq: room.seq, state: room.resync() })
     if (message.kind === 'attach') {
       const missed = message.epoch === room.epoch ? room.missed(message.seq) : undefined
       room.send({
         kind: 'attached',
-        member_id,
+        member_id: memberId,
         ask: message.ask,
         seq: room.seq,
         resumed: missed !== undefined,
@@ -220,13 +224,13 @@ export class TestOwner {
     }
     if (message.kind === 'refuse') {
       const { ref, code, message: text } = message
-      room.send({ kind: 'error', member_id, code, message: text, ref })
+      room.send({ kind: 'error', member_id: memberId, code, message: text, ref })
     }
     if (message.kind !== 'message') return
     if (message.ref !== undefined) member.ref = message.ref
     const whisper = {
       t: 'event' as const,
-      room_id: room.room_id,
+      room_id: room.roomId,
       epoch: room.epoch,
       seq: room.seq + 1,
       name: 'heard',
@@ -237,7 +241,7 @@ export class TestOwner {
       events: message.type === 'shout' ? [['shouted', message.data]] : [],
       personal: [
         {
-          member_id,
+          member_id: memberId,
           events: message.type === 'whisper' ? [whisper] : [],
           ...(message.ref === undefined ? {} : { ack: message.ref }),
         },

@@ -18,7 +18,7 @@ export class TestPair {
   /** While set, nodes do not hear that a session was taken. */
   deaf = false
   /** For how long the store says that it has been running. */
-  store_uptime_ms = Number.POSITIVE_INFINITY
+  storeUptimeMs = Number.POSITIVE_INFINITY
   /** Nodes that seem to have ended, and those of them whose lease has run out. */
   readonly gone = new Set<string>()
   readonly dead = new Set<string>()
@@ -36,17 +36,17 @@ export class TestPair {
     const clock = new FakeClock()
     const world = { clock, control: await TestControl.start(), owner: new TestOwner(testCodecs()) }
     const shared = new TestRecords(records ?? memoryStore({ clock }).records, clock, systemRandom)
-    const start = (node_id: string): Promise<TestGateway> =>
+    const start = (nodeId: string): Promise<TestGateway> =>
       TestGateway.start(
         options,
         {
-          node_id,
+          nodeId,
           records: shared,
-          store_uptime: async () => pair.store_uptime_ms,
-          node_gone: (node_id) => pair.gone.has(node_id),
-          node_dead: async (node_id) => pair.dead.has(node_id),
-          tell_taken: (node_id, session_id) => {
-            if (!pair.deaf) void pair.gateway(node_id).gateway.sessionTaken(session_id)
+          storeUptime: async () => pair.storeUptimeMs,
+          nodeGone: (nodeId) => pair.gone.has(nodeId),
+          nodeDead: async (nodeId) => pair.dead.has(nodeId),
+          tellTaken: (nodeId, sessionId) => {
+            if (!pair.deaf) void pair.gateway(nodeId).gateway.sessionTaken(sessionId)
           },
         },
         world,
@@ -60,14 +60,14 @@ export class TestPair {
     return pair
   }
 
-  gateway(node_id: string): TestGateway {
-    return node_id === 'node_a' ? this.a : this.b
+  gateway(nodeId: string): TestGateway {
+    return nodeId === 'node_a' ? this.a : this.b
   }
 
   /** Lets `ms` pass, and whatever falls due with it be done. */
-  async pass(ms: number, step_ms = ms): Promise<void> {
-    for (let passed = 0; passed < ms; passed += step_ms) {
-      this.clock.advance(step_ms)
+  async pass(ms: number, stepMs = ms): Promise<void> {
+    for (let passed = 0; passed < ms; passed += stepMs) {
+      this.clock.advance(stepMs)
       await new Promise(setImmediate)
     }
   }

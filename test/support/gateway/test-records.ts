@@ -16,15 +16,15 @@ export class TestRecords implements Records {
   /** Nothing gets through while set. */
   down = false
   /** The next so many writes take place, and their answers are lost. */
-  answers_lost = 0
+  answersLost = 0
   /** Each way takes up to this long, a random time for each call. */
-  delay_ms = 0
+  delayMs = 0
   /** How often something was read. */
   reads = 0
   /** How many writes are under way. */
   writing = 0
   /** How many were at the most. */
-  most_writing = 0
+  mostWriting = 0
   #records: Records
   readonly #clock: Clock
   readonly #random: Random
@@ -49,13 +49,13 @@ export class TestRecords implements Records {
 
   async write(writes: readonly Write[]): Promise<boolean> {
     this.writing += 1
-    this.most_writing = Math.max(this.most_writing, this.writing)
+    this.mostWriting = Math.max(this.mostWriting, this.writing)
     try {
       return await this.#through(async () => {
         const done = await this.#records.write(writes)
         for (const write of writes) if ('put' in write && done) this.written.push(write.put)
-        if (this.answers_lost > 0) {
-          this.answers_lost -= 1
+        if (this.answersLost > 0) {
+          this.answersLost -= 1
           throw new StoreUnavailable('the answer was lost')
         }
         return done
@@ -82,8 +82,8 @@ export class TestRecords implements Records {
   }
 
   async #way(): Promise<void> {
-    if (this.delay_ms === 0) return
-    const delay_ms = this.#random.float() * this.delay_ms
-    await new Promise<void>((resolve) => void this.#clock.schedule(delay_ms, resolve))
+    if (this.delayMs === 0) return
+    const delayMs = this.#random.float() * this.delayMs
+    await new Promise<void>((resolve) => void this.#clock.schedule(delayMs, resolve))
   }
 }

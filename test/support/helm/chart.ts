@@ -63,7 +63,7 @@ export class HelmEngine {
       ([name]) => !existsSync(join(GO_LIBRARIES, 'src', name)),
     )
     const go = programOr('go', 'golang-go')
-    if (missing.length > 0) installPackages(missing.map(([, debian_package]) => debian_package))
+    if (missing.length > 0) installPackages(missing.map(([, debianPackage]) => debianPackage))
     const folder = await mkdtemp(join(tmpdir(), 'roomful-helm-'))
     await run(go, ['build', '-o', join(folder, 'render'), SOURCE], {
       env: { ...process.env, GO111MODULE: 'off', GOPATH: GO_LIBRARIES, GOCACHE: join(folder, 'cache') },

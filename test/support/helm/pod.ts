@@ -21,11 +21,11 @@ interface Volume {
 export interface PodView {
   readonly env: Environment
   /** Reads the files of Secrets that are mounted; throws for every other path. */
-  readonly read_file: ReadFile
+  readonly readFile: ReadFile
 }
 
 /** The environment and the files of a Deployment's only container, started from an image with these variables. */
-export function podView(deployment: Manifest, image_env: Environment, secrets: readonly Manifest[]): PodView {
+export function podView(deployment: Manifest, imageEnv: Environment, secrets: readonly Manifest[]): PodView {
   const { containers, volumes } = deployment.spec.template.spec
   const [container] = containers
   const fields: Record<string, string> = {
@@ -50,8 +50,8 @@ export function podView(deployment: Manifest, image_env: Environment, secrets: r
     }
   }
   return {
-    env: { ...image_env, ...own },
-    read_file: (path) => {
+    env: { ...imageEnv, ...own },
+    readFile: (path) => {
       const text = files.get(path)
       if (text === undefined) throw new Error(`nothing is mounted at ${path}`)
       return text

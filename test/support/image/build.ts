@@ -82,8 +82,8 @@ async function copyStage(
   if (root === undefined) throw new Error(`COPY --from=${from}: there is no such stage before`)
   for (const source of sources) {
     const file = join(root, source)
-    const is_folder = (await stat(file)).isDirectory()
-    const place = is_folder || sources.length === 1 ? target : join(target, basename(source))
+    const isFolder = (await stat(file)).isDirectory()
+    const place = isFolder || sources.length === 1 ? target : join(target, basename(source))
     await cp(file, place, { recursive: true, verbatimSymlinks: true })
   }
 }

@@ -30,7 +30,7 @@ export interface Stage {
   readonly user: string | undefined
   readonly workdir: string
   readonly exposed: readonly number[]
-  readonly stop_signal: string | undefined
+  readonly stopSignal: string | undefined
   /** Words, as the exec form has them; undefined where the shell form is used, or nothing. */
   readonly entrypoint: readonly string[] | undefined
   readonly cmd: readonly string[] | undefined
@@ -82,7 +82,7 @@ const newStage = (from: From): Mutable<Stage> => ({
   user: undefined,
   workdir: '/',
   exposed: [],
-  stop_signal: undefined,
+  stopSignal: undefined,
   entrypoint: undefined,
   cmd: undefined,
   healthcheck: undefined,
@@ -120,7 +120,7 @@ function apply(stage: Mutable<Stage>, keyword: string, instruction: Instruction)
       stage.exposed = words.map(Number)
       break
     case 'STOPSIGNAL':
-      stage.stop_signal = words[0]
+      stage.stopSignal = words[0]
       break
     case 'ENTRYPOINT':
       stage.entrypoint = execForm(content)

@@ -36,16 +36,16 @@ export const textOf = (page: string): string => readFileSync(join(ROOT, page), '
 /** The blocks of a page, in order; only those in `language`, and below `heading`, if these are given. */
 export function blocksOf(page: string, language?: string, heading?: string): Block[] {
   const blocks: Block[] = []
-  let last_heading = ''
+  let lastHeading = ''
   let open: { line: number; language: string; code: string[] } | undefined
   for (const [index, text] of textOf(page).split('\n').entries()) {
     const fence = /^```(.*)$/.exec(text)
     if (open && fence) {
-      blocks.push({ ...open, page, heading: last_heading, code: `${open.code.join('\n')}\n` })
+      blocks.push({ ...open, page, heading: lastHeading, code: `${open.code.join('\n')}\n` })
       open = undefined
     } else if (open) open.code.push(text)
     else if (fence) open = { line: index + 1, language: fence[1] || '-', code: [] }
-    else last_heading = /^#+ (.*)$/.exec(text)?.[1] ?? last_heading
+    else lastHeading = /^#+ (.*)$/.exec(text)?.[1] ?? lastHeading
   }
   return blocks.filter(
     (block) =>

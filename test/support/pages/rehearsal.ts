@@ -32,15 +32,15 @@ export async function rehearse(script: string): Promise<string[][]> {
     await mkdir(join(folder, 'deploy'))
     for (const name of await readdir(join(ROOT, 'deploy')))
       await symlink(join(ROOT, 'deploy', name), join(folder, 'deploy', name))
-    const said_to = join(folder, 'said')
-    await writeFile(said_to, '')
+    const saidTo = join(folder, 'said')
+    await writeFile(saidTo, '')
     await run('bash', ['-n', '-c', script])
     // What waits for a server that is only stood in for does not end by itself.
     await run('timeout', ['--kill-after=1', '3', 'bash', '-c', script], {
       cwd: folder,
-      env: { PATH: `${programs}:${process.env.PATH}`, HOME: folder, SAID_TO: said_to },
+      env: { PATH: `${programs}:${process.env.PATH}`, HOME: folder, SAID_TO: saidTo },
     }).catch(() => undefined)
-    const said = await readFile(said_to, 'utf8')
+    const said = await readFile(saidTo, 'utf8')
     return said
       .split('\x1e')
       .slice(0, -1)

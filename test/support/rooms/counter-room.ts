@@ -17,17 +17,17 @@ export const counter = (settings: { durability?: 'journal' | 'snapshot' | 'none'
       end: { data: v.null() },
       nothing: { data: v.null() },
       returned: { data: by },
-      slow: { data: v.null(), rate: { per_second: 1, burst: 2 } },
+      slow: { data: v.null(), rate: { perSecond: 1, burst: 2 } },
     },
     sync: { rate: settings.rate ?? 0 },
     durability: settings.durability ?? 'journal',
-    idle_seconds: 10,
+    idleSeconds: 10,
     create: (): { count: number; seen: string[] } => ({ count: 0, seen: [] }),
-    on_join(state, member, ctx) {
+    onJoin(state, member, ctx) {
       state.seen.push(member.member_id)
       ctx.emit('hello', member.member_id)
     },
-    on_message(state, input, ctx) {
+    onMessage(state, input, ctx) {
       switch (input.type) {
         case 'inc':
           state.count += input.data.by
@@ -59,7 +59,7 @@ export const counter = (settings: { durability?: 'journal' | 'snapshot' | 'none'
       }
       return
     },
-    on_leave(state, member, ctx) {
+    onLeave(state, member, ctx) {
       state.seen = state.seen.filter((id) => id !== member.member_id)
       ctx.emit('bye', ctx.members.length)
     },

@@ -9,7 +9,7 @@ export const counting = (durability: Durability) =>
     sync: { rate: 0 },
     durability,
     create: () => ({ count: 0 }),
-    on_message(state, _input, ctx) {
+    onMessage(state, _input, ctx) {
       state.count++
       ctx.emit('counted', state.count)
     },

@@ -39,10 +39,10 @@ export class RoomBench {
   /** What this node has no place for. */
   readonly redirected: Arrival[] = []
   readonly counts: Record<string, number> = {}
-  readonly node_id: string
-  may_act = true
+  readonly nodeId: string
+  mayAct = true
   /** Default: at once. */
-  rewrites_allowed_at = Number.NEGATIVE_INFINITY
+  rewritesAllowedAt = Number.NEGATIVE_INFINITY
   #deferred: (() => void)[] = []
   #ref = 1
 
@@ -52,40 +52,40 @@ export class RoomBench {
       store?: Store
       clock?: FakeClock
       limits?: Partial<RoomLimits>
-      node_id?: string
+      nodeId?: string
       seed?: number
       tracer?: Tracer
       log?: Logger
-      reveal_failures?: boolean
+      revealFailures?: boolean
       quota?: Partial<RoomQuota>
       turns?: Turns
     } = {},
   ) {
     this.clock = options.clock ?? new FakeClock()
     this.store = new TestStore(options.store ?? memoryStore({ clock: this.clock }))
-    this.node_id = options.node_id ?? 'node_a'
+    this.nodeId = options.nodeId ?? 'node_a'
     const { records } = this.store.store
     const claims = new Claims({
-      node_id: this.node_id,
+      nodeId: this.nodeId,
       store: this.store.store,
       nodes: {
-        judge: async (node_id) => {
-          const [lease] = await records.read([leaseKey(node_id)])
+        judge: async (nodeId) => {
+          const [lease] = await records.read([leaseKey(nodeId)])
           return lease ? 'alive' : 'dead'
         },
-        claims_allowed_at: Number.NEGATIVE_INFINITY,
+        claimsAllowedAt: Number.NEGATIVE_INFINITY,
       },
       clock: this.clock,
       log,
       metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
-      may_act: () => true,
-      taken_over: () => {},
-      record_ttl_ms: 600_000,
-      quota: { max_rooms: 0, per_minute: 0, ...options.quota },
+      mayAct: () => true,
+      takenOver: () => {},
+      recordTtlMs: 600_000,
+      quota: { maxRooms: 0, perMinute: 0, ...options.quota },
       ...(options.tracer ? { tracer: options.tracer } : {}),
     })
     this.host = new RoomHost({
-      node_id: this.node_id,
+      nodeId: this.nodeId,
       rooms,
       codecs: [new JsonCodec(), new MsgpackCodec()],
       records: this.store.store.rooms,
@@ -94,14 +94,14 @@ export class RoomBench {
       log: options.log ?? log,
       metrics: this.#metrics(),
       claim: (room, asked) => claims.claim(room, asked),
-      may_act: () => this.may_act,
-      rewrites_allowed_at: () => this.rewrites_allowed_at,
+      mayAct: () => this.mayAct,
+      rewritesAllowedAt: () => this.rewritesAllowedAt,
       deliver: (_, message) => this.#receive(message),
-      edge_gone: () => false,
+      edgeGone: () => false,
       redirect: (arrivals, owner) => this.#redirect(arrivals, owner),
       defer: (callback) => this.#deferred.push(callback),
       ...(options.limits ? { limits: options.limits } : {}),
-      ...(options.reveal_failures ? { reveal_failures: true } : {}),
+      ...(options.revealFailures ? { revealFailures: true } : {}),
       ...(options.turns ? { turns: options.turns } : {}),
       ...(options.tracer ? { tracer: options.tracer } : {}),
     })
@@ -109,12 +109,12 @@ export class RoomBench {
 
   /** Records that this node lives, as its lease would. */
   async live(): Promise<void> {
-    await this.store.store.records.write([{ put: leaseKey(this.node_id), value: new Uint8Array(0) }])
+    await this.store.store.records.write([{ put: leaseKey(this.nodeId), value: new Uint8Array(0) }])
   }
 
   /** From now on others take this node for dead. */
   async die(): Promise<void> {
-    await this.store.store.records.write([{ remove: leaseKey(this.node_id) }])
+    await this.store.store.records.write([{ remove: leaseKey(this.nodeId) }])
   }
 
   /** What the event loop would do until nothing is left to do at this moment. */
@@ -137,17 +137,17 @@ export class RoomBench {
   }
 
   address(type: string, key = 'a'): RoomAddress {
-    return { project_id: 'prj_test', room_type: type, key }
+    return { projectId: 'prj_test', roomType: type, key }
   }
 
-  send(type: string, member_id: string, message: Without<ToOwner>, key?: string, from = EDGE): void {
-    this.host.receive({ room: this.address(type, key), member_id, ...message } as ToOwner, from)
+  send(type: string, memberId: string, message: Without<ToOwner>, key?: string, from = EDGE): void {
+    this.host.receive({ room: this.address(type, key), member_id: memberId, ...message } as ToOwner, from)
   }
 
   /** Asks for a seat and lets everything settle. */
   async join(
     type: string,
-    member_id: string,
+    memberId: string,
     options: {
       codec?: Subprotocol
       options?: Json
@@ -157,14 +157,14 @@ export class RoomBench {
       traceparent?: string
     } = {},
   ): Promise<TestMember> {
-    const member = this.askToJoin(type, member_id, options)
+    const member = this.askToJoin(type, memberId, options)
     await this.settle()
     return member
   }
 
   askToJoin(
     type: string,
-    member_id: string,
+    memberId: string,
     {
       codec = 'roomful.v1.msgpack',
       options = {},
@@ -174,20 +174,20 @@ export class RoomBench {
       traceparent,
     }: Parameters<RoomBench['join']>[2] = {},
   ): TestMember {
-    const member = this.members.get(member_id) ?? new TestMember(member_id, codec)
-    this.members.set(member_id, member)
-    const { session_id } = member
+    const member = this.members.get(memberId) ?? new TestMember(memberId, codec)
+    this.members.set(memberId, member)
+    const { sessionId } = member
     const edge = EDGE
     this.send(
       type,
-      member_id,
+      memberId,
       {
         kind: 'join',
         ref,
         edge,
         turn: 0,
         codec,
-        session_id,
+        session_id: sessionId,
         sub: sub ?? null,
         principal: sub ?? 'token',
         options,
@@ -198,10 +198,10 @@ export class RoomBench {
     return member
   }
 
-  message(type: string, member_id: string, name: string, data: Json, ref?: number, key?: string): void {
+  message(type: string, memberId: string, name: string, data: Json, ref?: number, key?: string): void {
     this.send(
       type,
-      member_id,
+      memberId,
       { kind: 'message', type: name, data, ...(ref === undefined ? {} : { ref }) },
       key,
     )
@@ -209,22 +209,22 @@ export class RoomBench {
 
   detach(type: string, member: TestMember): void {
     member.attached = false
-    this.send(type, member.member_id, { kind: 'detach' })
+    this.send(type, member.memberId, { kind: 'detach' })
   }
 
   attach(type: string, member: TestMember, turn = 0, edge = EDGE, settled = 0): void {
-    const { codec, session_id, epoch, seq } = member
+    const { codec, sessionId, epoch, seq } = member
     this.send(
       type,
-      member.member_id,
-      { kind: 'attach', ask: 1, edge, turn, codec, session_id, epoch, seq, settled },
+      member.memberId,
+      { kind: 'attach', ask: 1, edge, turn, codec, session_id: sessionId, epoch, seq, settled },
       undefined,
       edge,
     )
   }
 
   resync(type: string, member: TestMember, reason: ResyncReason): void {
-    this.send(type, member.member_id, { kind: 'resync', have_seq: member.seq, reason })
+    this.send(type, member.memberId, { kind: 'resync', have_seq: member.seq, reason })
   }
 
   describe(type: string, key = 'a') {
@@ -252,9 +252,9 @@ export class RoomBench {
     this.sent.push(message)
     if (message.kind === 'redirect' || message.kind === 'resend') return
     if (message.kind === 'update') {
-      const joined = new Set(message.joined.map(({ member_id }) => member_id))
+      const joined = new Set(message.joined.map(({ member_id: memberId }) => memberId))
       for (const member of this.members.values()) {
-        if (!member.in_room || !member.attached || joined.has(member.member_id)) continue
+        if (!member.inRoom || !member.attached || joined.has(member.memberId)) continue
         if (member.room !== name(message)) continue
         member.frames(message.patch)
         member.frames(message.rest)
@@ -262,13 +262,13 @@ export class RoomBench {
       for (const join of message.joined) {
         const member = this.members.get(join.member_id)
         if (!member) continue
-        member.in_room = true
+        member.inRoom = true
         member.room = name(message)
         member.members = [...join.members]
         member.frames(join.snapshot)
       }
-      for (const { member_id, events, ack } of message.personal) {
-        const member = this.members.get(member_id)
+      for (const { member_id: memberId, events, ack } of message.personal) {
+        const member = this.members.get(memberId)
         if (!member?.attached) continue
         for (const event of events) member.hear(event)
         if (ack !== undefined) member.acked = ack
@@ -292,10 +292,10 @@ export class RoomBench {
         break
       case 'no_seat':
         member.errors.push({ code: 'no_seat', message: 'no seat', ref: message.ref })
-        member.in_room = false
+        member.inRoom = false
         break
       case 'left':
-        member.in_room = false
+        member.inRoom = false
         if (message.farewell?.t === 'room.left') member.hear(message.farewell)
         else member.heard.push(`left ${message.ref}`)
         break
@@ -319,4 +319,4 @@ export class RoomBench {
   }
 }
 
-const name = ({ room }: ToEdge): string => `${room.project_id}/${room.room_type}:${room.key}`
+const name = ({ room }: ToEdge): string => `${room.projectId}/${room.roomType}:${room.key}`

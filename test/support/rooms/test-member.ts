@@ -24,11 +24,11 @@ function patched(state: Json, ops: readonly Operation[]): Json {
 
 /** A client in one room, as the protocol tells clients to behave: what it holds comes from frames alone. */
 export class TestMember {
-  readonly member_id: string
-  readonly session_id: string
+  readonly memberId: string
+  readonly sessionId: string
   readonly codec: Subprotocol
   attached = true
-  in_room = false
+  inRoom = false
   /** The room it is, or was last, in. */
   room = ''
   state: Json = null
@@ -45,16 +45,16 @@ export class TestMember {
   resyncs = 0
   readonly #msgpack = new MsgpackClientCodec()
 
-  constructor(member_id: string, codec: Subprotocol) {
-    this.member_id = member_id
-    this.session_id = `ses_of_${member_id}`
+  constructor(memberId: string, codec: Subprotocol) {
+    this.memberId = memberId
+    this.sessionId = `ses_of_${memberId}`
     this.codec = codec
   }
 
   frames(frames: Frames | undefined): void {
     if (!frames) return
     const frame: Frame | undefined = frames[this.codec]
-    if (!frame) throw new Error(`${this.member_id} speaks ${this.codec}, which the frames are not for`)
+    if (!frame) throw new Error(`${this.memberId} speaks ${this.codec}, which the frames are not for`)
     for (const payload of payloadsOf(frame))
       this.hear(this.codec === 'roomful.v1.json' ? fromJson(payload) : this.#msgpack.decode(payload))
   }
@@ -97,7 +97,7 @@ export class TestMember {
         break
       case 'room.left':
         this.#flushed(message)
-        this.members = this.members.filter(({ member_id }) => member_id !== message.member_id)
+        this.members = this.members.filter(({ member_id: memberId }) => memberId !== message.member_id)
         this.heard.push(`-${message.member_id} ${message.reason}`)
         break
       default:

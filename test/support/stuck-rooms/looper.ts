@@ -7,14 +7,14 @@ export const looper = defineRoom({
   messages: { add: { data: v.null() }, loop: { data: v.null() } },
   sync: { rate: 0 },
   durability: 'journal',
-  idle_seconds: 600,
+  idleSeconds: 600,
   options: v.object({ loop_in_admit: v.optional(v.boolean()) }),
   create: () => ({ count: 0 }),
-  async admit(_member, { loop_in_admit }) {
+  async admit(_member, { loop_in_admit: loopInAdmit }) {
     await Promise.resolve()
-    while (loop_in_admit);
+    while (loopInAdmit);
   },
-  on_message(state, { type }) {
+  onMessage(state, { type }) {
     state.count++
     while (type === 'loop') state.count++
   },

@@ -142,9 +142,9 @@ const ROWS: readonly Row[] = [
   ],
   [
     'RoomfulRoomTurnStuck',
-    raise('service_room_turns_stuck_total', { ...NODE, room_type: 'arena', hook: 'on_message' }, 0.01),
+    raise('service_room_turns_stuck_total', { ...NODE, room_type: 'arena', hook: 'onMessage' }, 0.01),
     60,
-    { ...ARENA, hook: 'on_message' },
+    { ...ARENA, hook: 'onMessage' },
     '1',
   ],
   [

@@ -29,8 +29,8 @@ export class Plot {
   }
 
   /** Counters grow by this much more. */
-  raise(name: string, labels: Labels, per_second: number): void {
-    this.#spoil(name, labels, (sample, since) => sample! + Math.min(since, this.#lasts) * per_second)
+  raise(name: string, labels: Labels, perSecond: number): void {
+    this.#spoil(name, labels, (sample, since) => sample! + Math.min(since, this.#lasts) * perSecond)
   }
 
   /** Series are there no more. */
@@ -54,9 +54,9 @@ export class Plot {
   /** A counter stands still, and goes on from there. */
   #stand(samples: Samples): void {
     const [first, next] = [this.#from, this.#from + this.#lasts].map((at) => Math.round(at / this.#step))
-    const [stood, went_on] = [samples[first!], samples[next!]]
+    const [stood, wentOn] = [samples[first!], samples[next!]]
     for (let n = first!; n < samples.length; n++)
-      samples[n] = n < next! ? stood : stood! + (samples[n]! - went_on!)
+      samples[n] = n < next! ? stood : stood! + (samples[n]! - wentOn!)
   }
 
   #spoil(name: string, labels: Labels, by: (sample: number | undefined, since: number) => Samples[number]) {

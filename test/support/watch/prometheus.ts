@@ -96,13 +96,17 @@ export async function startPrometheus(targets: Targets): Promise<TestPrometheus>
 }
 
 function configurationFor(targets: Targets): object {
-  const { global, rule_files, scrape_configs } = parse(readFileSync(deployed('prometheus.yml'), 'utf8'))
+  const {
+    global,
+    rule_files: ruleFiles,
+    scrape_configs: scrapeConfigs,
+  } = parse(readFileSync(deployed('prometheus.yml'), 'utf8'))
   return {
     global: { ...global, scrape_interval: '1s', scrape_timeout: '1s', evaluation_interval: '1s' },
-    rule_files,
-    scrape_configs: scrape_configs.map((job: { job_name: keyof Targets }) => ({
+    rule_files: ruleFiles,
+    scrape_configs: scrapeConfigs.map((job: { jobName: keyof Targets }) => ({
       ...job,
-      static_configs: [{ targets: targets[job.job_name] }],
+      static_configs: [{ targets: targets[job.jobName] }],
     })),
   }
 }

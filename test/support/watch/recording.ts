@@ -7,9 +7,9 @@ export type Labels = Readonly<Record<string, string>>
 
 /** A restart of one process, in seconds of the recording: it drains, is gone, and is back with counters at 0. */
 export interface Restart {
-  readonly drains_at: number
-  readonly gone_at: number
-  readonly back_at: number
+  readonly drainsAt: number
+  readonly goneAt: number
+  readonly backAt: number
 }
 
 /** What of a process is scraped: `up` says how it is. */
@@ -20,7 +20,7 @@ export interface Process {
 
 /** Whether a process answers at a moment. */
 export const isUp = ({ restart }: Process, at: number): boolean =>
-  !restart || at < restart.gone_at || at >= restart.back_at
+  !restart || at < restart.goneAt || at >= restart.backAt
 
 /** `name{a="b"}`, as Prometheus writes a series. */
 export const seriesName = (name: string, labels: Labels): string =>
@@ -51,15 +51,15 @@ export class Recording {
     this.#add(process, name, {}, read)
   }
 
-  /** A counter that grows by `per_second`, more or less, from wherever it may be. */
-  counter(process: Process, name: string, labels: Labels, per_second: (at: number) => number): void {
+  /** A counter that grows by `perSecond`, more or less, from wherever it may be. */
+  counter(process: Process, name: string, labels: Labels, perSecond: (at: number) => number): void {
     let count = Math.floor(this.#random.float() * 1e6)
     this.#add(process, name, labels, (at) => {
       if (!isUp(process, at)) {
         count = 0
         return undefined
       }
-      count += this.#some(per_second(at))
+      count += this.#some(perSecond(at))
       return count
     })
   }
@@ -74,7 +74,7 @@ export class Recording {
     labels: Labels,
     shape: {
       readonly buckets: readonly number[]
-      readonly per_second: (at: number) => number
+      readonly perSecond: (at: number) => number
       readonly median: (at: number) => number
       readonly spread: number
     },
@@ -85,7 +85,7 @@ export class Recording {
     for (const at of this.#moments) {
       if (!isUp(process, at)) counts.fill(0)
       else {
-        const observed = this.#some(shape.per_second(at))
+        const observed = this.#some(shape.perSecond(at))
         for (const [n, bound] of bounds.entries())
           counts[n]! += observed * normal(Math.log(bound / shape.median(at)) / shape.spread)
       }
@@ -93,8 +93,8 @@ export class Recording {
     }
     for (const [n, bound] of bounds.entries()) {
       const le = Number.isFinite(bound) ? `${bound}` : '+Inf'
-      const name_of_bucket = seriesName(`${name}_bucket`, { ...labels, ...process.labels, le })
-      this.series.set(name_of_bucket, rows[n]!)
+      const nameOfBucket = seriesName(`${name}_bucket`, { ...labels, ...process.labels, le })
+      this.series.set(nameOfBucket, rows[n]!)
     }
   }
 
@@ -103,8 +103,8 @@ export class Recording {
   }
 
   /** How many there are in one step, with the noise of real traffic. */
-  #some(per_second: number): number {
-    return per_second * this.#step * (0.75 + this.#random.float() / 2)
+  #some(perSecond: number): number {
+    return perSecond * this.#step * (0.75 + this.#random.float() / 2)
   }
 }
 

@@ -40,7 +40,7 @@ export function simulatedDeployment(shape: DeploymentShape): Map<string, Samples
   const alive = (at: number): number => nodes.filter((node) => isUp(node, at)).length
   /** How many of all players are moved a second: those of a draining node, within its ten seconds. */
   const moving = (at: number): number =>
-    nodes.filter(({ restart }) => restart && at >= restart.drains_at && at < restart.gone_at).length *
+    nodes.filter(({ restart }) => restart && at >= restart.drainsAt && at < restart.goneAt).length *
     (SESSIONS / 10)
   for (const node of nodes) new SimulatedNode(recording, node, shape, alive, moving).record()
   for (let n = 1; n <= shape.controls; n++) recordControl(recording, n, shape)
@@ -80,7 +80,7 @@ class SimulatedNode {
 
   #draining(at: number): boolean {
     const { restart } = this.#process
-    return restart !== undefined && at >= restart.drains_at && at < restart.gone_at
+    return restart !== undefined && at >= restart.drainsAt && at < restart.goneAt
   }
 
   /** Sessions that arrive here a second since another node drains. */
@@ -119,17 +119,23 @@ class SimulatedNode {
     this.#gauge('service_rooms', () => 800)
     this.#gauge('service_max_rooms', () => 10_000)
     this.#gauge('service_rooms_frozen', () => 0)
-    for (const room_type of ROOM_TYPES) {
-      this.#count('service_messages_applied_total', { room_type }, 2000)
-      this.#count('service_room_errors_total', { room_type, code: 'room_logic_failed' }, 20)
-      this.#count('service_room_errors_total', { room_type, code: 'room_full' }, 0.2)
-      this.#count('service_room_turns_stuck_total', { room_type, hook: 'on_message' }, 0)
-      this.#count('service_resyncs_total', { room_type, reason: 'checksum' }, 0)
+    for (const roomType of ROOM_TYPES) {
+      this.#count('service_messages_applied_total', { room_type: roomType }, 2000)
+      this.#count('service_room_errors_total', { room_type: roomType, code: 'room_logic_failed' }, 20)
+      this.#count('service_room_errors_total', { room_type: roomType, code: 'room_full' }, 0.2)
+      this.#count('service_room_turns_stuck_total', { room_type: roomType, hook: 'onMessage' }, 0)
+      this.#count('service_resyncs_total', { room_type: roomType, reason: 'checksum' }, 0)
       for (const cause of ['damaged', 'looping'])
-        this.#count('service_rooms_quarantined_total', { room_type, cause }, 0)
-      this.#count('service_resyncs_total', { room_type, reason: 'sequence' }, 0.01)
-      this.#count('service_resyncs_total', { room_type, reason: 'stalled' }, 0.05)
-      this.#histogram('service_message_delivery_duration_seconds', { room_type }, 2000, () => 0.028, 0.5)
+        this.#count('service_rooms_quarantined_total', { room_type: roomType, cause }, 0)
+      this.#count('service_resyncs_total', { room_type: roomType, reason: 'sequence' }, 0.01)
+      this.#count('service_resyncs_total', { room_type: roomType, reason: 'stalled' }, 0.05)
+      this.#histogram(
+        'service_message_delivery_duration_seconds',
+        { room_type: roomType },
+        2000,
+        () => 0.028,
+        0.5,
+      )
     }
   }
 
@@ -178,8 +184,8 @@ class SimulatedNode {
     this.#recording.gauge(this.#process, name, {}, read)
   }
 
-  #count(name: string, labels: Readonly<Record<string, string>>, per_second: Rate): void {
-    this.#recording.counter(this.#process, name, labels, rateOf(per_second))
+  #count(name: string, labels: Readonly<Record<string, string>>, perSecond: Rate): void {
+    this.#recording.counter(this.#process, name, labels, rateOf(perSecond))
   }
 
   /** A counter for each value of a label. */
@@ -194,10 +200,10 @@ class SimulatedNode {
     median: (at: number) => number,
     spread: number,
   ): void {
-    const per_second = rateOf(rate)
+    const perSecond = rateOf(rate)
     this.#recording.histogram(this.#process, name, labels, {
       buckets: this.#buckets,
-      per_second,
+      perSecond,
       median,
       spread,
     })
@@ -219,11 +225,10 @@ function recordProcess(
 ): void {
   const { restart } = process
   const info = process.labels.job === 'roomful-node' ? 'service_node_info' : 'service_control_info'
-  const started_at = (at: number) =>
-    restart && at >= restart.back_at ? restart.back_at - 5 : -STARTED_BEFORE
+  const startedAt = (at: number) => (restart && at >= restart.backAt ? restart.backAt - 5 : -STARTED_BEFORE)
   recording.scraped(process, 'up', (at) => Number(isUp(process, at)))
   recording.gauge(process, info, { version: '1.0.0' }, () => 1)
-  recording.gauge(process, 'service_process_start_time_seconds', {}, started_at)
+  recording.gauge(process, 'service_process_start_time_seconds', {}, startedAt)
   recording.gauge(process, 'service_process_open_fds', {}, () => 4100 + Math.floor(100 * random.float()))
   recording.gauge(process, 'service_process_max_fds', {}, () => 65_536)
   recording.gauge(process, 'service_store_up', {}, () => 1)
@@ -233,7 +238,7 @@ function recordProcess(
     process,
     'service_store_command_duration_seconds',
     {},
-    { buckets, per_second: () => commands, median: () => 0.0004, spread: 0.8 },
+    { buckets, perSecond: () => commands, median: () => 0.0004, spread: 0.8 },
   )
 }
 
@@ -266,6 +271,6 @@ function recordControl(
       process,
       'service_http_request_duration_seconds',
       { method: 'POST', route },
-      { buckets, per_second: () => 4, median: () => 0.004, spread: 0.8 },
+      { buckets, perSecond: () => 4, median: () => 0.004, spread: 0.8 },
     )
 }
