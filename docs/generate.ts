@@ -1,5 +1,6 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { type MetricObject, Registry } from 'prom-client'
+import { parse } from 'yaml'
 import { controlMetrics } from '../control/metrics.ts'
 import { nodeMetrics } from '../dataplane/ops/metrics.ts'
 import { dashboard } from '../deploy/grafana/dashboard.ts'
@@ -63,6 +64,34 @@ function labelsOf(registry: Registry, { name }: MetricObject): string[] {
   return metric && 'labelNames' in metric && Array.isArray(metric.labelNames) ? metric.labelNames : []
 }
 
+interface Rules {
+  readonly groups: readonly { readonly rules: readonly Alert[] }[]
+}
+
+interface Alert {
+  readonly alert: string
+  readonly labels: { readonly severity: string }
+  readonly annotations: { readonly summary: string; readonly runbookUrl: string }
+}
+
+const read = (path: string): string => readFileSync(new URL(`../${path}`, import.meta.url), 'utf8')
+
+function alertTable(): string {
+  const { groups } = parse(read('deploy/prometheus/alerts.yml')) as Rules
+  const rows = groups
+    .flatMap(({ rules }) => rules)
+    .map(({ alert, labels, annotations: { summary, runbookUrl } }) => {
+      const anchor = runbookUrl.split('#')[1]!
+      return [code(alert), labels.severity, summary, `[${anchor.replaceAll('-', ' ')}](#${anchor})`]
+    })
+  return table(['Alert', 'Severity', 'It says', 'Runbook'], rows)
+}
+
+function redisUsers(): string {
+  const users = read('deploy/redis/users.acl').match(/^user roomful-.*$/gm) ?? []
+  return ['```', ...users, '```'].join('\n')
+}
+
 const node = registryWith((registry) => void nodeMetrics(registry))
 const control = registryWith((registry, { vitals }) => {
   controlMetrics(registry)
@@ -83,6 +112,8 @@ const PARTS: Readonly<Record<string, (before: string) => string | Promise<string
       Object.entries(CLOSE).map(([name, close]) => [code(close.code), code(name), close.meaning]),
     ),
   ...PROTOCOL_PARTS,
+  alerts: alertTable,
+  'redis users': redisUsers,
   authorisation: authorisationTables,
 }
 
@@ -108,6 +139,8 @@ async function withParts(page: string): Promise<string> {
 const rewritten: Readonly<Record<string, (before: string) => string | Promise<string>>> = {
   'docs/reference.md': withParts,
   'docs/protocol.md': withParts,
+  'docs/operations.md': withParts,
+  'docs/redis.md': withParts,
   'docs/security.md': withParts,
   'deploy/grafana/dashboards/roomful.json': () => `${JSON.stringify(dashboard(), null, 2)}\n`,
 }
@@ -125,3 +158,16 @@ for (const [path, rewrite] of Object.entries(rewritten)) {
 
 const lost = Object.keys(PARTS).filter((name) => !placed.has(name))
 if (lost.length > 0) throw new Error(`no page has the marks of ${lost.join(', ')}`)
+
+/** Where metrics are named by hand. */
+const NAMED_IN = [
+  'docs/operations.md',
+  'deploy/prometheus/alerts.yml',
+  'deploy/grafana/dashboards/roomful.json',
+]
+for (const path of NAMED_IN)
+  for (const [name] of read(path).matchAll(/\bservice_[a-z_]+[a-z]\b/g)) {
+    const base = name.replace(/_(bucket|sum|count)$/, '')
+    if (![name, base].some((one) => onNodes(one) || onControl(one)))
+      throw new Error(`${path} names the metric ${name}, and there is none`)
+  }

@@ -123,10 +123,10 @@ function findText(name: VariableName, variable: Variable, env: Environment, read
   try {
     const text = readFile(path)
     if (text !== '') return { text, from: fileName }
-    return { problem: { name: fileName, was: `${describe(path)}, which is empty`, mayBe: inFile } }
+    return { problem: { name: fileName, was: `${JSON.stringify(path)}, which is empty`, mayBe: inFile } }
   } catch (error) {
     const why = (error as NodeJS.ErrnoException).code ?? 'unreadable'
-    return { problem: { name: fileName, was: `${describe(path)} (${why})`, mayBe: inFile } }
+    return { problem: { name: fileName, was: `${JSON.stringify(path)} (${why})`, mayBe: inFile } }
   }
 }
 

@@ -7,7 +7,7 @@ import { promisify } from 'node:util'
 import { Redis } from 'ioredis'
 import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { parse, stringify } from 'yaml'
+import { stringify } from 'yaml'
 import type arena from '../examples/arena/room.ts'
 import { programOr } from './support/debian-package.ts'
 import { codeOf, textOf } from './support/pages/pages.ts'
@@ -34,14 +34,6 @@ function commands(heading: string): string[] {
 }
 
 const runbooks = page.split('\n## Runbooks\n')[1]!
-/** The headings below "Runbooks", each with its own text. */
-const sections = new Map(
-  runbooks
-    .split(/^### /m)
-    .slice(1)
-    .map((text) => [text.slice(0, text.indexOf('\n')), text]),
-)
-
 let folder = ''
 let redis: RedisServer
 let control: Control
@@ -380,24 +372,6 @@ describe('docs/operations.md, as it is typed', () => {
 })
 
 describe('the runbooks', () => {
-  it('name the alerts that link to them, and no others', async () => {
-    const { groups } = parse(await readFile(join(root, 'deploy/prometheus/alerts.yml'), 'utf8')) as {
-      groups: { rules: { alert: string; annotations: { runbookUrl: string } }[] }[]
-    }
-    const linked = groups
-      .flatMap(({ rules }) => rules)
-      .map(({ alert, annotations }) => `${annotations.runbookUrl.split('#')[1]}: ${alert}`)
-    const named = [...sections].flatMap(([heading, text]) => {
-      const alerts = /^\*(Roomful[^*]+)\*/m.exec(text)?.[1] ?? ''
-      const anchor = heading.toLowerCase().replaceAll(' ', '-')
-      return alerts
-        .replace(/\.$/, '')
-        .split(/,\s+/)
-        .map((alert) => `${anchor}: ${alert}`)
-    })
-    expect(named.sort()).toEqual(linked.sort())
-  })
-
   it('ask Prometheus what it understands', async () => {
     const queries = blocks(runbooks, 'promql')
     const rules = queries.map((expr, i) => ({ record: `runbook:${i}`, expr }))
@@ -405,19 +379,5 @@ describe('the runbooks', () => {
     await writeFile(file, stringify({ groups: [{ name: 'runbooks', rules }] }))
     const { stdout } = await run(programOr('promtool', 'prometheus'), ['check', 'rules', file])
     expect(stdout).toContain(`SUCCESS: ${queries.length} rules found`)
-  })
-
-  it('ask for metrics that there are', async () => {
-    const reference = textOf('docs/reference.md')
-    const known = new Set([...reference.matchAll(/^\| `(service_\w+)`/gm)].map(([, name]) => name!))
-    const asked = [...page.matchAll(/service_[a-z_]+/g)].map(([name]) =>
-      name.replace(/_(bucket|sum|count)$/, ''),
-    )
-    const prefixes = [...known]
-    expect(
-      asked.filter(
-        (name) => !known.has(name) && !(name.endsWith('_') && prefixes.some((p) => p.startsWith(name))),
-      ),
-    ).toEqual([])
   })
 })

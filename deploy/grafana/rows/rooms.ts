@@ -208,7 +208,7 @@ export const BOUNDS: Row = {
         { expr: rate(`service_resume_waits_refused_total{${NODE}}`), legend: 'resumes refused' },
         { expr: rate(`service_sessions_evicted_total{${NODE}}`), legend: 'sessions evicted' },
         { expr: rate(`service_unacked_refused_total{${NODE}}`), legend: 'unacked messages refused' },
-        { expr: rate(`service_resyncs_delayed_total{${NODE}}`), legend: 'resyncs delayed' },
+        { expr: rate(`service_states_delayed_total{${NODE}}`), legend: 'states delayed' },
       ],
     },
     {
