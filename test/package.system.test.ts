@@ -169,10 +169,11 @@ describe('the installed package', () => {
     expect(await dev.ended).toBe(0)
   })
 
-  it('brings the example games', async () => {
+  it('brings the example games and the admin page', async () => {
     const dev = await start('dev', {})
     expect(await (await fetch(dev.examples)).text()).toContain('roomful')
     expect(await (await fetch(`${dev.examples}/arena/`)).text()).toContain('<script')
+    expect(await (await fetch(`${dev.admin}/admin`)).text()).toContain('Show the node')
     dev.child.kill('SIGTERM')
     expect(await dev.ended).toBe(0)
   })
@@ -188,6 +189,7 @@ describe('the installed package', () => {
     const env = { REDIS_URL: inject('redisUrl'), KEY_PREFIX: 'test-package:' }
     const node = await start('dataplane', { ...env, ROOMS_DIR: 'built' })
     expect((await fetch(`${node.admin}/readyz`)).status).toBe(200)
+    expect((await fetch(`${node.admin}/admin`)).status).toBe(200)
     node.child.kill('SIGTERM')
     expect(await node.ended).toBe(0)
     await expect(start('dataplane', { ...env, ROOMS_DIR: 'rooms' })).rejects.toThrow(
