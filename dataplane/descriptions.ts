@@ -1,7 +1,6 @@
 import type { Json } from '../shared/json.ts'
-import type { Order } from './listing.ts'
 
-/** What a node tells operators of itself, through ops/: plain data, as the calls under `/admin` answer it. Times are RFC 3339. */
+/** What a node tells operators of itself, through ops/: plain data, as the calls under `/admin` answer it, and how it is chosen. Times are RFC 3339. */
 
 /** A room this node owns. */
 export interface RoomDescription {
@@ -104,6 +103,12 @@ export const SESSION_COLUMNS = [
 ] as const
 export type SessionColumn = (typeof SESSION_COLUMNS)[number]
 
+/** By which column, and which way. */
+export interface Order<Column extends string> {
+  readonly by: Column
+  readonly descending: boolean
+}
+
 /** Which things to describe. */
 export interface Query {
   readonly room_id?: string
@@ -138,4 +143,83 @@ export interface Found<T> {
   readonly found: number
   /** How many there are at all. */
   readonly total: number
+}
+
+/** What decides the order of items. */
+export interface Ranking<T> {
+  /** Null: it has none, and comes last either way. */
+  readonly key: (item: T) => string | number | null
+  readonly descending: boolean
+  /** What items of equal keys go by, so that rows with equal values stay where they are. */
+  readonly name: (item: T) => string
+}
+
+/** What is to be chosen. */
+export interface Choice<T> {
+  /** Undefined: all do. */
+  readonly fits: ((item: T) => boolean) | undefined
+  /** Undefined: in the order in which they come. */
+  readonly ranking: Ranking<T> | undefined
+  /** How many at most; undefined: all. */
+  readonly limit: number | undefined
+}
+
+/**
+ * The first `limit` of those that fit, in order, and how many fit. It sorts little more than it gives: of ten thousand items, a page of
+ * fifty costs about one comparison each.
+ */
+export function choose<T>(
+  items: Iterable<T>,
+  { fits, ranking, limit = Number.POSITIVE_INFINITY }: Choice<T>,
+): { readonly chosen: readonly T[]; readonly found: number } {
+  let kept: Ranked<T>[] = []
+  /** The last within the limit; undefined: there are fewer yet. */
+  let last: Ranked<T> | undefined
+  let found = 0
+  const cut = (): void => {
+    if (ranking) kept.sort((a, b) => compare(ranking, a, b))
+    kept = kept.slice(0, limit)
+  }
+  for (const item of items) {
+    if (fits && !fits(item)) continue
+    found++
+    const next = { item, key: ranking?.key(item) ?? null }
+    if (ranking ? last && compare(ranking, next, last) >= 0 : kept.length >= limit) continue
+    // So many are gathered before they are sorted, and those behind the limit let go.
+    if (kept.push(next) < 4 * limit + 100) continue
+    cut()
+    last = kept.at(-1)
+  }
+  cut()
+  return { chosen: kept.map(({ item }) => item), found }
+}
+
+interface Ranked<T> {
+  readonly item: T
+  readonly key: string | number | null
+}
+
+function compare<T>({ name, descending }: Ranking<T>, a: Ranked<T>, b: Ranked<T>): number {
+  if (a.key !== b.key) {
+    if (a.key === null) return 1
+    if (b.key === null) return -1
+    return a.key < b.key === descending ? 1 : -1
+  }
+  const [left, right] = [name(a.item), name(b.item)]
+  return left === right ? 0 : left < right ? -1 : 1
+}
+
+/** Describes each item only when it is come to. */
+export const lazily = <T, D>(items: readonly T[], describe: (item: T) => D): Iterable<D> => ({
+  *[Symbol.iterator]() {
+    for (const item of items) yield describe(item)
+  },
+})
+
+/** Tells whether a text has `q` in it, whatever the case; undefined: without a `q` everything has. */
+export function textFinder(q: string | undefined): ((text: string) => boolean) | undefined {
+  if (q === undefined || q === '') return undefined
+  // Many times as fast as to lower the case of every name of ten thousand sessions.
+  const pattern = new RegExp(q.replace(/[\\^$.*+?()[\]{}|/-]/g, '\\$&'), 'i')
+  return (text) => pattern.test(text)
 }

@@ -1,6 +1,12 @@
 import { timestamp } from '../../shared/clock.ts'
-import type { Query, SessionColumn, SessionDescription } from '../descriptions.ts'
-import { type Order, type Ranking, textFinder } from '../listing.ts'
+import {
+  type Order,
+  type Query,
+  type Ranking,
+  type SessionColumn,
+  type SessionDescription,
+  textFinder,
+} from '../descriptions.ts'
 import type { Session } from './session.ts'
 
 /** Whether a query is for a session, to be asked of many; undefined: it is for all. */

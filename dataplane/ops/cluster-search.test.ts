@@ -5,8 +5,13 @@ import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Bus } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
-import type { ClusterNodeDescription, Found, RoomDescription, SessionDescription } from '../descriptions.ts'
-import { textFinder } from '../listing.ts'
+import {
+  type ClusterNodeDescription,
+  type Found,
+  type RoomDescription,
+  type SessionDescription,
+  textFinder,
+} from '../descriptions.ts'
 import { ClusterSearch } from './cluster-search.ts'
 
 const node = (nodeId: string, self: boolean, alive = true): ClusterNodeDescription => ({

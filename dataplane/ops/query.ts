@@ -1,7 +1,7 @@
 import type { Context } from 'hono'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
 import * as v from 'valibot'
-import type { Order } from '../listing.ts'
+import type { Order } from '../descriptions.ts'
 import { LONGEST_TEXT } from './cluster-search.ts'
 
 /** The parameters of the calls under `/admin`, and the answers to what is refused. */

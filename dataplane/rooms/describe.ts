@@ -3,16 +3,18 @@ import type { Json } from '../../shared/json.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/client-codec.ts'
 import type { DecodedMessage } from '../../shared/protocol/codec.ts'
 import { JsonClientCodec } from '../../shared/protocol/json-client-codec.ts'
-import type {
-  MemberDescription,
-  Query,
-  RoomColumn,
-  RoomDescription,
-  RoomEventDescription,
-  RoomQuery,
+import {
+  type MemberDescription,
+  type Order,
+  type Query,
+  type Ranking,
+  type RoomColumn,
+  type RoomDescription,
+  type RoomEventDescription,
+  type RoomQuery,
+  textFinder,
 } from '../descriptions.ts'
 import { payloadsOf } from '../frame.ts'
-import { type Order, type Ranking, textFinder } from '../listing.ts'
 import { nodeName } from '../node-id.ts'
 import { roomName } from '../traffic.ts'
 import type { KeptUpdate, Ring } from './history.ts'

@@ -6,8 +6,7 @@ import type { Random } from '../../shared/random.ts'
 import type { Claim, RoomRecords } from '../../shared/store/port.ts'
 import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
 import { Backlog } from '../backlog.ts'
-import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
-import { choose, lazily } from '../listing.ts'
+import { choose, type Found, lazily, type RoomDescription, type RoomQuery } from '../descriptions.ts'
 import {
   type Arrival,
   type JoinRequest,

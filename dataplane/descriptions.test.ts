@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { choose, type Ranking, textFinder } from './listing.ts'
+import { choose, type Ranking, textFinder } from './descriptions.ts'
 
 interface Thing {
   readonly name: string
