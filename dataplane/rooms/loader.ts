@@ -86,8 +86,10 @@ async function importPlain(file: string): Promise<unknown> {
 }
 
 async function importFresh(file: string): Promise<unknown> {
-  const { tsImport } = await import('tsx/esm/api').catch(() => {
-    throw new Error('it is TypeScript, or imports some: npm install tsx, or build it to JavaScript')
+  const { tsImport } = await import('tsx/esm/api').catch((cause: unknown) => {
+    throw new Error('it is TypeScript, or imports some: npm install tsx, or build it to JavaScript', {
+      cause,
+    })
   })
   forgetCommonJs(dirname(file))
   const tsconfig = nearestTsconfig(dirname(file))
