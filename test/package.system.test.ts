@@ -178,6 +178,13 @@ describe('the installed package', () => {
     expect(await dev.ended).toBe(0)
   })
 
+  it('says what to install for traces, whose packages are optional peers', async () => {
+    const env = { REDIS_URL: inject('redisUrl'), OTEL_TRACES_EXPORTER: 'otlp' }
+    await expect(start('dataplane', { ...env, ROOMS_DIR: 'rooms' })).rejects.toThrow(
+      /the package @opentelemetry\/\S+ is not installed\. Traces need: npm install @opentelemetry\/api /,
+    )
+  })
+
   it('serves rooms in JavaScript without what only TypeScript, pages and terminals need', async () => {
     for (const name of ['tsx', 'esbuild', '@esbuild', 'pino-pretty'])
       await rm(join(folder, 'node_modules', name), { recursive: true, force: true })
