@@ -14,7 +14,6 @@ import { WebSocket } from 'ws'
 import { type Places, switchedOn } from '../deploy/balancer/configuration.ts'
 import { BALANCERS, startBalancer } from './support/balancer.ts'
 import type { Login } from './support/cluster.ts'
-import { expectIntact } from './support/cluster-verdict.ts'
 import { Deployment } from './support/deployment.ts'
 import { codeOf, ROOT } from './support/pages/pages.ts'
 import { until } from './support/redis-admin.ts'
@@ -76,25 +75,6 @@ describe.each(BALANCERS)('%s with TLS, before a deployment', (kind) => {
   })
   afterEach(() => deployment?.restore())
   afterAll(() => deployment?.close())
-
-  it('players meet in one room, and a node that drains loses nothing that was acked', async () => {
-    const players = await deployment.players(6, login, ROOM)
-    const stops = players.map((player) => player.play(20))
-    const playOn = async () => {
-      const acked = players.map((player) => player.acked)
-      const on = async () => players.every((player, i) => player.acked > acked[i]! + 10)
-      await until('everybody plays on', on, 40_000)
-    }
-    await playOn()
-    expect(players.map((player) => player.door())).toEqual(players.map(() => deployment.balancer.wsUrl))
-    const nodes = () => Promise.all(players.map((player) => deployment.nodeOf(ROOM, player)))
-    expect(new Set(await nodes()).size).toBe(2)
-    expect(await deployment.nodes[0]!.drain()).toBe(0)
-    await playOn()
-    await Promise.all(stops.map((stop) => stop()))
-    await expectIntact(deployment, ROOM, players)
-    expect(await nodes()).not.toContain('node-1')
-  })
 
   it('a key is known to nodes that ask control over TLS, and its end as well', async () => {
     const { projectId } = login

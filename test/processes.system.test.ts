@@ -4,7 +4,7 @@ import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { leaseKey } from '../dataplane/cluster/lease.ts'
 import type counter from '../examples/counter/room.ts'
-import { type Program, runLimited, runProgram } from './support/program.ts'
+import { runLimited, runProgram } from './support/program.ts'
 import { asAdmin } from './support/redis-admin.ts'
 import { type RedisServer, startRedis } from './support/redis-server.ts'
 import { addRedisUser } from './support/redis-users.ts'
@@ -73,26 +73,7 @@ const joinCounter = async (wsUrl: string, credentials: { projectId: string; toke
   )
 }
 
-const ends = async ({ child, ended }: Program, signal: NodeJS.Signals) => {
-  child.kill(signal)
-  return ended
-}
-
 describe('a node as a process', () => {
-  it('saves its rooms and ends with 0 at SIGTERM', async () => {
-    const { startNode, credentials } = await deployment()
-    const first = await startNode()
-    const before = await joinCounter(first.ws_url, credentials)
-    await before.room.send('inc', { by: 7 })
-    expect(await ends(first.node, 'SIGTERM')).toBe(0)
-    before.client.close()
-
-    const second = await startNode()
-    const after = await joinCounter(second.ws_url, credentials)
-    expect(after.room.state).toEqual({ count: 7 })
-    after.client.close()
-  })
-
   it('is the only one with its NODE_ID: another is refused with 2, and it goes on unharmed', async () => {
     const { startNode, node_env: nodeEnv, credentials } = await deployment()
     const name = { NODE_ID: 'the-one', NODE_LEASE_MS: '2000' }
@@ -153,22 +134,6 @@ describe('a node as a process', () => {
     const before = await renewals()
     await vi.waitFor(async () => expect(await renewals()).toBeGreaterThan(before + 4), 5000)
     await room.send('inc', { by: 1 })
-    client.close()
-  })
-
-  it('drains over HTTP: tells its clients, and ends with 0', async () => {
-    const { startNode, credentials } = await deployment()
-    const { node, ws_url: wsUrl, admin_url: adminUrl } = await startNode()
-    const { client } = await joinCounter(wsUrl, credentials)
-    const statuses: string[] = []
-    client.onConnectionChange((status) => void statuses.push(status))
-    const response = await fetch(`${adminUrl}/admin/drain`, {
-      method: 'POST',
-      headers: { 'x-service-internal-token': INTERNAL_TOKEN },
-    })
-    expect(response.status).toBe(202)
-    expect(await node.ended).toBe(0)
-    await vi.waitFor(() => expect(statuses).toContain('reconnecting'), 60_000)
     client.close()
   })
 })
