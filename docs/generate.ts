@@ -71,7 +71,7 @@ interface Rules {
 interface Alert {
   readonly alert: string
   readonly labels: { readonly severity: string }
-  readonly annotations: { readonly summary: string; readonly runbookUrl: string }
+  readonly annotations: { readonly summary: string; readonly runbook_url: string }
 }
 
 const read = (path: string): string => readFileSync(new URL(`../${path}`, import.meta.url), 'utf8')
@@ -80,8 +80,8 @@ function alertTable(): string {
   const { groups } = parse(read('deploy/prometheus/alerts.yml')) as Rules
   const rows = groups
     .flatMap(({ rules }) => rules)
-    .map(({ alert, labels, annotations: { summary, runbookUrl } }) => {
-      const anchor = runbookUrl.split('#')[1]!
+    .map(({ alert, labels, annotations: { summary, runbook_url } }) => {
+      const anchor = runbook_url.split('#')[1]!
       return [code(alert), labels.severity, summary, `[${anchor.replaceAll('-', ' ')}](#${anchor})`]
     })
   return table(['Alert', 'Severity', 'It says', 'Runbook'], rows)
