@@ -77,7 +77,7 @@ describe('a backlog', () => {
   })
 })
 
-// A room that waits for its store was a queue without an end for whoever asked for resyncs, or came and went.
+// A room that waits for its store was a queue without an end for members that asked for resyncs, or came and went.
 describe('a room that cannot act', () => {
   it('has a bounded backlog of every kind, answers what has no place in it, and asks again for the rest', async () => {
     const bench = new RoomBench([counting('journal')], { limits: { waitingMessages: 2 } })

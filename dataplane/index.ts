@@ -1,4 +1,4 @@
-/** `roomful`: what room authors import, and whoever runs a node inside their own process. */
+/** `roomful`: what room authors import, and programs that run a node in their own process. */
 import type { NodeOptions, RunningNode } from './node.ts'
 
 export type { NodeOptions, RunningNode } from './node.ts'

@@ -141,7 +141,7 @@ describe('a claim', () => {
     expect([asked, seen.locked]).toEqual([1, 4])
   })
 
-  it('is not held up for ever by one who died over a recovery', async () => {
+  it('is not held up forever by a node that died over a recovery', async () => {
     const { claims, store, elapse, watch } = parts()
     await claims('node_a').claim(ROOM, { creator: 'sub:ada' })
     void store.locks.withLock(`claim:${ROOM}`, { ttlMs: 1500, waitMs: 0 }, () => new Promise(() => {}))

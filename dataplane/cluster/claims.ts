@@ -12,13 +12,13 @@ import { noTracer, type TraceContext, type Tracer } from '../../shared/tracing/t
 import { nodeName } from '../node-id.ts'
 import { roomAttributes, roomNamed } from '../traffic.ts'
 import type { ClaimResult, ClusterMetrics } from './metrics.ts'
-import type { Nodes } from './nodes.ts'
+import type { ClusterNodes } from './nodes.ts'
 
 /** What claims are made with. */
 export interface ClaimsParts {
   readonly nodeId: string
   readonly store: Pick<Store, 'rooms' | 'locks'>
-  readonly nodes: Pick<Nodes, 'judge' | 'claimsAllowedAt'>
+  readonly nodes: Pick<ClusterNodes, 'judge' | 'claimsAllowedAt'>
   readonly clock: Clock
   readonly log: Logger
   readonly metrics: ClusterMetrics
@@ -49,19 +49,20 @@ export type Claimed =
   | 'quarantined'
   | 'unavailable'
 
-interface ClaimOptions {
+/** How to claim a room. */
+export interface ClaimOptions {
   /** On whose account the room is made when it is nowhere yet; undefined: it is not to be made. */
   readonly creator?: string | undefined
   readonly byLease?: boolean
   /** The span of the join that may make the room. */
   readonly madeFor?: TraceContext | undefined
-  /** The spans of whoever waits for the room by now. */
+  /** The spans of the joins and attaches that wait for the room by now. */
   readonly askedBy?: () => readonly string[]
 }
 
 const ATTEMPTS = 4
 const WAIT_MS = 10_000
-/** A recovery is two short questions to the store; who waits for one waits no longer than this. */
+/** A recovery is two short questions to the store: no claim waits longer than this for that of another node. */
 const LOCK = { ttlMs: 2000, waitMs: 2000 }
 /** Of those that waited for a room that was taken over, so many are named in its span. */
 const MOST_LINKS = 32
@@ -194,7 +195,7 @@ export class Claims {
     return store.rooms.claim(room, nodeId, found?.epoch ?? 0, recordTtlMs)
   }
 
-  /** Of all that want an orphan one recovers it, while the others wait and then find it owned. */
+  /** Of all nodes that want an orphan one recovers it, while the others wait and then find it owned. */
   async #recover(room: string, orphan: RoomOwner): Promise<Claim | undefined> {
     const { rooms, locks } = this.#parts.store
     return locks.withLock(`claim:${room}`, LOCK, async () => {

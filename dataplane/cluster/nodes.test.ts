@@ -10,7 +10,7 @@ import type { NodeInfo } from './lease.ts'
 import { leaseKey, NODES, NodeLease } from './lease.ts'
 import { nodeChannel } from './links.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
-import { Nodes } from './nodes.ts'
+import { ClusterNodes } from './nodes.ts'
 
 const LEASE_MS = 2000
 
@@ -82,7 +82,7 @@ function parts({ uptime_ms: uptimeMs = Number.POSITIVE_INFINITY } = {}) {
       onRegained: () => self.regained(),
       onReplaced: (replaced) => news.push(replaced.name),
     })
-    const members = new Nodes({
+    const members = new ClusterNodes({
       ...common,
       leaseMs: LEASE_MS,
       onGone: (other) => news.push(`gone ${other}`),
@@ -341,7 +341,7 @@ describe('the members of a cluster', () => {
     const a = await node('node_a')
     const b = await node('node_b')
     const jump = vi.spyOn(clock, 'now').mockImplementation(() => {
-      throw new Error('somebody asked for the time of day')
+      throw new Error('the time of day was asked for')
     })
     await elapse(5000)
     await b.kill()

@@ -8,7 +8,7 @@ import { nodeChannel } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
 
 /** What a view of the cluster is made of. */
-export interface NodesParts {
+export interface ClusterNodesParts {
   readonly nodeId: string
   readonly store: Pick<Store, 'records' | 'bus' | 'uptime' | 'onReturn'>
   readonly clock: Clock
@@ -47,8 +47,8 @@ interface Seen {
  * Who is in the cluster, as this node sees it: nodes whose lease stands, less those that no longer listen. Wrong guesses are harmless,
  * the fence of the rooms decides. A node has to listen before its first lease is written.
  */
-export class Nodes {
-  readonly #parts: NodesParts
+export class ClusterNodes {
+  readonly #parts: ClusterNodesParts
   readonly #others = new Map<string, Seen>()
   /** Until then no one is judged dead. */
   #heldUntil = Number.NEGATIVE_INFINITY
@@ -61,7 +61,7 @@ export class Nodes {
   #forgetReturn: (() => void) | undefined
   #stopped = false
 
-  constructor(parts: NodesParts) {
+  constructor(parts: ClusterNodesParts) {
     this.#parts = parts
   }
 
@@ -151,7 +151,7 @@ export class Nodes {
   }
 
   /**
-   * From when on an owner may write a room again that the store has lost: whoever had it later has said so by then, and no one else may claim
+   * From when on an owner may write a room again that the store has lost: a node that had it later has said so by then, and no other may claim
    * it yet.
    */
   get rewritesAllowedAt(): number {

@@ -203,7 +203,7 @@ describe('a hand-over', () => {
     expect(asked).toEqual([])
   })
 
-  it('saves a room that no node can take, for whoever asks for it first', async () => {
+  it('saves a room that no node can take, for the first node that asks for it', async () => {
     const room = new TestRoom('one')
     const { asked, done } = handing([room], () => undefined)
     expect(room.asked).toBe(true)

@@ -121,7 +121,7 @@ const AT_ONCE = 8
 /** Rooms with a span of their own; a node may have ten thousand. */
 const MOST_SPANS = 100
 
-/** Hands every room over to a living node, a few at a time; one that no one can take is saved for whoever asks for it first. */
+/** Hands every room over to a living node, a few at a time; one that no node can take is saved for the first that asks for it. */
 export async function handOver(
   rooms: readonly LeavingRoom[],
   { place, ask, handed, tracer, span: parent, now }: HandOverParts,

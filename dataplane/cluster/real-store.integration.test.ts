@@ -10,7 +10,7 @@ import { freshPrefix } from '../../test/support/redis-prefix.ts'
 import { NodeLease } from './lease.ts'
 import { NodeLinks } from './links.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
-import { Nodes } from './nodes.ts'
+import { ClusterNodes } from './nodes.ts'
 import type { PeerMessage } from './wire.ts'
 
 /** So long that nothing here can be due to its end. */
@@ -26,7 +26,7 @@ async function node(nodeId: string, keyPrefix: string) {
     records: redis.records,
     bus: redis.bus,
     onReturn: (callback: () => void) => redis.onReturn(callback),
-    // As if it had been there for long: a young one makes everybody wait.
+    // As if it had been there for long: a young one makes all nodes wait.
     uptime: async () => 3_600_000,
   }
   const heard: string[] = []
@@ -51,7 +51,7 @@ async function node(nodeId: string, keyPrefix: string) {
     onRegained: () => {},
     onReplaced: (replaced) => heard.push(replaced.message),
   })
-  const members = new Nodes({
+  const members = new ClusterNodes({
     ...common,
     leaseMs: LEASE_MS,
     onGone: (other) => heard.push(`gone ${other}`),

@@ -147,7 +147,7 @@ describe('Router', () => {
 
     it('goes elsewhere when the record says that it is here, and this node takes none any more', async () => {
       bench.chosen = ELSEWHERE
-      bench.accepts = false
+      host.accepts = false
       router.send(message(1))
       await records.answer(ownedBy(HERE))
       expect(sent).toEqual([{ to: ELSEWHERE, message: { to: 'opener', message: message(1) } }])
@@ -194,7 +194,7 @@ describe('Router', () => {
       expect(delivered).toEqual([{ edge: THERE, message: redirect(ELSEWHERE) }])
     })
 
-    /** Two nodes that each took the other for the less loaded would pass it on for ever. */
+    /** Two nodes that each took the other for the less loaded would pass it on forever. */
     it('opens the room here, whatever placement would say', async () => {
       bench.chosen = ELSEWHERE
       router.receive(join(), THERE)
@@ -204,7 +204,7 @@ describe('Router', () => {
     })
 
     it('is sent back when this node takes no rooms any more, without a look', () => {
-      bench.accepts = false
+      host.accepts = false
       router.receive(join(), THERE)
       expect(delivered).toEqual([{ edge: THERE, message: redirect(null) }])
       expect(records.asked).toEqual([])

@@ -19,8 +19,10 @@ import type { PeerMessage } from './wire.ts'
 export interface LocalRooms {
   /** Whether a room (`project/type:key`) runs here, or is about to. */
   has(name: string): boolean
+  /** Whether this node opens rooms for others. */
+  readonly accepts: boolean
   receive(message: ToOwner, from: string): void
-  /** Claims the room and runs it, for whoever has arrived; undefined: without a claim, because it runs already or none of them is let in. Never rejects. */
+  /** Claims the room and runs it, for those who have arrived; undefined: without a claim, because it runs already or none of them is let in. Never rejects. */
   open(room: RoomAddress, arrivals: readonly Arrival[]): Promise<Claimed> | undefined
 }
 
@@ -30,7 +32,7 @@ export interface RouterParts {
   readonly clock: Clock
   /** Default: no traces. */
   readonly tracer?: Tracer
-  readonly host: LocalRooms
+  readonly rooms: () => LocalRooms
   /** Who owns a room, as recorded. */
   readonly inspect: (room: string) => Promise<RoomOwner | undefined>
   /** Whether a node lives, read again. */
@@ -39,8 +41,6 @@ export interface RouterParts {
   readonly gone: (nodeId: string) => boolean
   /** The node that is to open a room; undefined when none can take it. */
   readonly place: (reason: 'create' | 'take_over') => string | undefined
-  /** Whether this node opens rooms for others. */
-  readonly accepts: () => boolean
   /** How many messages wait for one room while its owner is looked for. */
   readonly maxWaitingMessages: number
   /** More than that came. */
@@ -147,17 +147,17 @@ export class Router {
   }
 
   #take(arrival: Arrival): void {
-    const { nodeId, host, send, gone } = this.#parts
+    const { nodeId, rooms, send, gone } = this.#parts
     const { message, from } = arrival
     const name = roomName(message.room)
     const route = this.#routes.get(name)
     const owner = route?.owner
     // What came before goes first.
     if (route?.waiting) this.#wait(route, route.waiting, arrival)
-    else if (host.has(name)) host.receive(message, from)
+    else if (rooms().has(name)) rooms().receive(message, from)
     else if (from === nodeId && owner !== undefined && owner !== nodeId && !gone(owner))
       send(owner, { to: 'owner', message })
-    else if (from !== nodeId && !this.#parts.accepts()) this.#redirect(message.room, from, null)
+    else if (from !== nodeId && !rooms().accepts) this.#redirect(message.room, from, null)
     else this.#look(this.#routeOf(message.room), arrival)
   }
 
@@ -210,7 +210,7 @@ export class Router {
   }
 
   async #find(route: Route): Promise<void> {
-    const { nodeId, host, inspect, judge, place } = this.#parts
+    const { nodeId, rooms, inspect, judge, place } = this.#parts
     const name = roomName(route.room)
     const found = await inspect(name)
     const owner = found?.owner ?? null
@@ -218,27 +218,27 @@ export class Router {
     const waiting = route.waiting?.waiting ?? []
     const joins = waiting.some(({ message }) => message.kind === 'join')
     const asked = waiting.some(({ from }) => from !== nodeId)
-    if (host.has(name)) this.#found(route, nodeId, 'owner', found)
+    if (rooms().has(name)) this.#found(route, nodeId, 'owner', found)
     else if (elsewhere) this.#found(route, owner, 'owner', found)
     else if (!found && !joins) this.#absent(route)
     else {
       // A node that was asked by another does not pass it on: the two might do so forever.
-      const mine = owner === nodeId && this.#parts.accepts()
+      const mine = owner === nodeId && rooms().accepts
       const target = asked || mine ? nodeId : place(owner === null ? 'create' : 'take_over')
       if (target === undefined) this.#noNode(route)
       else this.#found(route, target, 'opener', undefined)
     }
   }
 
-  /** What has waited goes to `owner`, who has the room (as `found` says, if there is a record of it) or is to open it. */
+  /** What has waited goes to `owner`, which has the room (as `found` says, if there is a record of it) or is to open it. */
   #found(route: Route, owner: string, to: 'owner' | 'opener', found: RoomOwner | undefined): void {
-    const { nodeId, host, send } = this.#parts
+    const { nodeId, rooms, send } = this.#parts
     const { spans } = route
     const located = (result: Located): void => endSpans(spans, result)
     const waiting = this.#settle(route)
     route.owner = owner
     if (owner === nodeId && to === 'opener') {
-      const claim = host.open(route.room, waiting)
+      const claim = rooms().open(route.room, waiting)
       if (claim) claim.then((claimed) => located(locatedBy(claimed, nodeId)))
       else located({ result: 'refused' })
       return
@@ -246,7 +246,7 @@ export class Router {
     const epoch = found?.owner === owner ? found.epoch : undefined
     located({ result: to === 'owner' ? 'found' : 'placed', owner, epoch })
     if (owner === nodeId) {
-      host.open(route.room, waiting)
+      rooms().open(route.room, waiting)
       return
     }
     for (const { message, from } of waiting) {
@@ -255,7 +255,7 @@ export class Router {
     }
   }
 
-  /** There is no such room: whoever asks about it holds no seat in it. */
+  /** There is no such room: a member that asks about it has no seat in it. */
   #absent(route: Route): void {
     for (const { message, from } of this.#settle(route)) {
       if (message.kind === 'detach') continue

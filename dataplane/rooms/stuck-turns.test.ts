@@ -4,8 +4,7 @@ import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import type { TestMember } from '../../test/support/rooms/test-member.ts'
-import { encodeNote } from '../watchdog/note.ts'
-import { sharedTurn, TurnReader, TurnWriter } from '../watchdog/turns.ts'
+import { encodeNote, sharedTurn, TurnReader, TurnWriter } from '../watchdog/turns.ts'
 import { defineRoom } from './definition.ts'
 
 const FAILED = "the room's logic failed"

@@ -1,6 +1,5 @@
 import type { Claim } from '../../shared/store/port.ts'
-import { decodeNote } from '../watchdog/note.ts'
-import type { TurnCause } from '../watchdog/turns.ts'
+import { decodeNote, type TurnCause } from '../watchdog/turns.ts'
 
 /** So many turns without an end, within so long, and the room is not run again for a while. */
 const MOST = 3

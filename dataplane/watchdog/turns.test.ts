@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { decodeNote, encodeNote } from './note.ts'
-import { StandstillDetector, sharedTurn, TurnReader, TurnWriter } from './turns.ts'
+import { decodeNote, encodeNote, StandstillDetector, sharedTurn, TurnReader, TurnWriter } from './turns.ts'
 
 const DUEL = { name: 'prj_a/duel:kämpfe', epoch: 1_795_334_400_123 }
 const LIMIT_MS = 800
@@ -75,7 +74,7 @@ describe('a turn', () => {
   })
 
   // A process that is stopped (SIGSTOP), a machine that sleeps: time passes, and the thread that watches makes no ticks either.
-  it('is not stuck because time has passed in which nobody ticked, nor because many turns have', () => {
+  it('is not stuck because time has passed in which no one ticked, nor because many turns have', () => {
     const { writer, tick } = shared()
     for (let n = 0; n < 5; n++) {
       writer.begin(DUEL, 'onMessage', 'mem_1', n, 'strike')

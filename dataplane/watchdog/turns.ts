@@ -21,7 +21,7 @@ export interface TurnRoom {
 /** What a turn is about, as far as the room's next owner has to know. */
 export interface TurnCause {
   readonly hook: TurnHook
-  /** The member; where somebody joins, the session; empty: nobody. */
+  /** The member; of a join, the session; empty: none. */
   readonly subject: string
   /** Of the message, or of the join; 0: none. */
   readonly ref: number
@@ -32,6 +32,25 @@ export interface TurnCause {
 /** A turn that does not end. */
 export interface StuckTurn extends TurnCause {
   readonly room: TurnRoom
+}
+
+/** A stuck turn as the room's record keeps it for the next owner. */
+export const encodeNote = ({ hook, subject, ref, type }: TurnCause): Uint8Array =>
+  new TextEncoder().encode(JSON.stringify({ hook, subject, ref, type }))
+
+/** Undefined: not one that this version has written. */
+export function decodeNote(bytes: Uint8Array): TurnCause | undefined {
+  try {
+    const { hook, subject, ref, type } = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
+    const sound =
+      HOOKS.includes(hook) &&
+      typeof subject === 'string' &&
+      typeof type === 'string' &&
+      Number.isSafeInteger(ref)
+    return sound ? { hook, subject, ref, type } : undefined
+  } catch {
+    return undefined
+  }
 }
 
 /** Hears of every turn. On the hot path. */

@@ -8,8 +8,7 @@ import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { roomNamed } from '../traffic.ts'
-import { encodeNote } from './note.ts'
-import { StandstillDetector, type StuckTurn, TurnReader } from './turns.ts'
+import { encodeNote, StandstillDetector, type StuckTurn, TurnReader } from './turns.ts'
 
 /** What the thread is given. */
 export interface WatchdogSettings extends StoreConfig, LogConfig {
@@ -18,7 +17,7 @@ export interface WatchdogSettings extends StoreConfig, LogConfig {
   /** How often the event loop says that it goes on. */
   readonly beatMs: number
   readonly nodeId: string
-  /** How long a note is kept: for as long as somebody may send again what it is about. */
+  /** How long a note is kept: for as long as a client may send again what it is about. */
   readonly noteTtlMs: number
   /** A store that does not take the note is not waited for longer than this: by then others take over. */
   readonly noteTimeoutMs: number
@@ -34,7 +33,7 @@ const STDERR = {
     try {
       writeSync(2, line)
     } catch {
-      // Nobody reads fast enough, or at all.
+      // No one reads fast enough, or at all.
     }
   },
 }

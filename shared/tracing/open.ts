@@ -1,15 +1,5 @@
-import type { Clock } from '../clock.ts'
 import type { Config } from '../config.ts'
-import type { Logger } from '../log.ts'
-import { noTracer, type Tracer } from './tracer.ts'
-
-/** What roomful itself says of traces; the rest OpenTelemetry's libraries read from the environment. */
-export interface TracingConfig {
-  /** What the service is called unless the environment says otherwise. */
-  readonly serviceName: string
-  /** Headers for the collector, as `name=value` pairs; the later texts count. Secrets. */
-  readonly headers: readonly string[]
-}
+import { noTracer, type Tracing, type TracingConfig, type TracingParts } from './tracer.ts'
 
 /** What the variables of a process say of traces; undefined: they are off. */
 export function tracingConfig(
@@ -19,23 +9,6 @@ export function tracingConfig(
   if (config.otelTracesExporter === 'none' || config.otelSdkDisabled) return undefined
   const headers = [config.otelExporterOtlpHeaders, config.otelExporterOtlpTracesHeaders]
   return { serviceName, headers: headers.filter((text) => text !== undefined) }
-}
-
-/** What exporting works with. */
-export interface TracingParts {
-  /** Undefined: traces are off. */
-  readonly config: TracingConfig | undefined
-  /** Tells this process from the others of the service. */
-  readonly instanceId: string
-  readonly clock: Clock
-  readonly log: Logger
-}
-
-/** The traces of a process. */
-export interface Tracing {
-  readonly tracer: Tracer
-  /** Sends what has not been sent; resolves after two seconds at the latest, whether or not it was taken. */
-  close(): Promise<void>
 }
 
 /** Loads the module that exports spans; a parameter, since OpenTelemetry's packages need not be there. */

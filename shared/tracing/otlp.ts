@@ -27,8 +27,7 @@ import { BasicTracerProvider, BatchSpanProcessor, type SpanExporter } from '@ope
 import type { Clock } from '../clock.ts'
 import type { Logger } from '../log.ts'
 import { packageVersion } from '../version.ts'
-import type { Tracing, TracingConfig, TracingParts } from './open.ts'
-import type { Span, SpanStart, TraceContext, Tracer } from './tracer.ts'
+import type { Span, SpanStart, TraceContext, Tracer, Tracing, TracingConfig, TracingParts } from './tracer.ts'
 
 const CLOSE_MS = 2000
 /** A collector can be away for days, or take every other batch: more often than this no one needs to hear of it. */

@@ -1,3 +1,6 @@
+import type { Clock } from '../clock.ts'
+import type { Logger } from '../log.ts'
+
 /** What a span is described with: words and numbers that are nobody's secret. Never tokens, payloads or room state. */
 export type Attributes = Readonly<Record<string, string | number | boolean | undefined>>
 
@@ -59,3 +62,28 @@ export const noSpan: Span = {
 
 /** Traces nothing. */
 export const noTracer: Tracer = { span: () => noSpan }
+
+/** What roomful itself says of traces; the rest OpenTelemetry's libraries read from the environment. */
+export interface TracingConfig {
+  /** What the service is called unless the environment says otherwise. */
+  readonly serviceName: string
+  /** Headers for the collector, as `name=value` pairs; the later texts count. Secrets. */
+  readonly headers: readonly string[]
+}
+
+/** What exporting works with. */
+export interface TracingParts {
+  /** Undefined: traces are off. */
+  readonly config: TracingConfig | undefined
+  /** Tells this process from the others of the service. */
+  readonly instanceId: string
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+/** The traces of a process. */
+export interface Tracing {
+  readonly tracer: Tracer
+  /** Sends what has not been sent; resolves after two seconds at the latest, whether or not it was taken. */
+  close(): Promise<void>
+}

@@ -1,11 +1,9 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
-import { Claims } from '../../dataplane/cluster/claims.ts'
-import { NodeIdInUse, NodeLease } from '../../dataplane/cluster/lease.ts'
+import { NodeIdInUse } from '../../dataplane/cluster/lease.ts'
 import { CLUSTER_METRICS } from '../../dataplane/cluster/metrics.ts'
-import { Nodes } from '../../dataplane/cluster/nodes.ts'
-import { handOver, type PlacementReason, place } from '../../dataplane/cluster/placement.ts'
-import { Router } from '../../dataplane/cluster/router.ts'
+import { type LocalEdge, Ownership } from '../../dataplane/cluster/ownership.ts'
+import type { PeerMessage } from '../../dataplane/cluster/wire.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import type { RoomLimits } from '../../dataplane/rooms/environment.ts'
 import { RoomHost } from '../../dataplane/rooms/host.ts'
@@ -14,7 +12,7 @@ import type { RoomAddress, ToEdge, ToOwner } from '../../dataplane/traffic.ts'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { JsonCodec } from '../../shared/protocol/json-codec.ts'
 import type { Store } from '../../shared/store/port.ts'
-import { noSpan, noTracer } from '../../shared/tracing/tracer.ts'
+import { noSpan } from '../../shared/tracing/tracer.ts'
 import { nodeInfo } from '../support/cluster/node-info.ts'
 import { SeededRandom } from '../support/seeded-random.ts'
 import type { SimClock } from './sim-clock.ts'
@@ -25,7 +23,13 @@ const codecs = [new JsonCodec()]
 /** What others take a node for alive after its last renewal, in milliseconds. */
 export const LEASE_MS = 2000
 const START_AGAIN_MS = 500
-const HAND_OVER_MS = 5000
+/** Members are at edges of their own, which are no nodes. */
+const NO_EDGE: LocalEdge = {
+  receive: () => undefined,
+  reattach: () => undefined,
+  sessionTaken: async () => undefined,
+  storeReturned: () => undefined,
+}
 
 /** What is broken on purpose, to see it found. */
 export interface Mutation {
@@ -56,85 +60,55 @@ export interface ModelNodeParts {
   readonly defer: (callback: () => void) => void
 }
 
-/** The ownership parts of one node, wired as `node.ts` does it: the only place that knows how they are made. */
+/** The ownership and the rooms of one node, with links that the world carries and no sockets. */
 export class ModelNode {
   readonly #parts: ModelNodeParts
-  readonly #random: SeededRandom
-  readonly #lease: NodeLease
-  readonly #nodes: Nodes
+  readonly #ownership: Ownership
   readonly #host: RoomHost
-  readonly #router: Router
   #ready = false
-  #draining = false
 
   constructor(parts: ModelNodeParts) {
     this.#parts = parts
-    const { nodeId, clock, mutation, recordTtlMs, deliver } = parts
+    const { nodeId, clock, mutation, recordTtlMs } = parts
     const store = mutation?.store?.(parts.store) ?? parts.store
     const random = new SeededRandom(parts.seed)
-    this.#random = random
-    const common = { nodeId, store, clock, log, metrics: registerMetrics(new Registry(), CLUSTER_METRICS) }
-    const info = () => nodeInfo(nodeId, { draining: this.#draining })
-    const mayAct = mutation?.mayAct ?? (() => this.#lease.valid())
-    this.#lease = new NodeLease({
+    const common = { nodeId, clock, random, log }
+    const ownership = new Ownership({
       ...common,
-      ttlMs: LEASE_MS,
-      info,
-      onRegained: () => {
-        this.#nodes.hold()
-        this.#host.recheck()
+      store,
+      links: {
+        start: async () => undefined,
+        close: async () => undefined,
+        greet: () => undefined,
+        forget: () => undefined,
+        send: (to, message) => this.#send(to, message),
       },
-      onReplaced: parts.onReplaced,
-    })
-    this.#nodes = new Nodes({
-      ...common,
+      rooms: () => this.#host,
+      edge: () => NO_EDGE,
+      metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
       leaseMs: LEASE_MS,
-      info,
-      onGone: () => undefined,
-      onJoined: () => undefined,
-    })
-    const claims = new Claims({
-      ...common,
-      nodes: this.#nodes,
-      mayAct,
-      // Whoever lives after all finds out without being told, only later.
-      takenOver: () => undefined,
       recordTtlMs,
       quota: { maxRooms: 0, perMinute: 0 },
+      maxWaitingMessages: 1000,
+      backlogFull: () => undefined,
+      info: () => nodeInfo(nodeId),
+      onReplaced: parts.onReplaced,
     })
+    this.#ownership = ownership
     this.#host = new RoomHost({
-      nodeId,
+      ...common,
       rooms: [parts.definition],
       codecs,
       records: store.rooms,
-      clock,
-      random,
-      log,
       metrics: registerMetrics(new Registry(), ROOM_METRICS),
-      claim: (room, { creator }) => claims.claim(room, { creator }),
-      mayAct,
-      rewritesAllowedAt: () => this.#nodes.rewritesAllowedAt,
-      deliver,
+      claim: (room, options) => ownership.claim(room, options),
+      mayAct: mutation?.mayAct ?? (() => ownership.mayAct()),
+      rewritesAllowedAt: () => ownership.rewritesAllowedAt,
+      deliver: (edge, message) => ownership.deliver(edge, message),
       edgeGone: () => false,
-      redirect: (arrivals, owner) => this.#router.redirect(arrivals, owner),
+      redirect: (arrivals, owner) => ownership.redirect(arrivals, owner),
       defer: parts.defer,
       limits: { recordTtlMs, ...parts.limits },
-    })
-    this.#router = new Router({
-      nodeId,
-      clock,
-      host: this.#host,
-      inspect: (room) => claims.inspect(room),
-      judge: (other) => this.#nodes.judge(other),
-      gone: (other) => this.#nodes.isGone(other),
-      place: (reason) => this.#place(reason),
-      accepts: () => this.#host.accepts,
-      maxWaitingMessages: 1000,
-      backlogFull: () => undefined,
-      // Only members at edges of this node are taken to others, and it has none.
-      send: () => undefined,
-      deliver,
-      failed: () => undefined,
     })
   }
 
@@ -145,7 +119,7 @@ export class ModelNode {
 
   /** Takes its lease; a process that cannot ends, and is started again, unless another has its name. */
   start(): void {
-    this.#begin().then(
+    this.#ownership.start().then(
       () => {
         this.#ready = true
       },
@@ -159,39 +133,26 @@ export class ModelNode {
 
   /** A message of an edge. */
   receive(message: ToOwner, from: string): void {
-    this.#router.receive(message, from)
+    this.#ownership.receive({ to: 'owner', message }, from)
   }
 
   /** Messages of others may be lost. */
   missed(): void {
-    this.#host.recheck()
+    this.#ownership.missed(undefined)
     for (const edge of this.#parts.edges) this.#host.edgeMissed(edge)
   }
 
   /** A room was given up for this node. */
   open(room: RoomAddress): void {
-    if (!this.#draining) this.#host.open(room, [])
+    this.#ownership.receive({ to: 'host', room }, this.#parts.nodeId)
   }
 
   /** Hands its rooms over and ends its lease. */
   async drain(): Promise<void> {
-    const { clock, ask } = this.#parts
-    this.#draining = true
-    this.#host.refuseMore()
-    await this.#lease.renewNow()
-    const handed = handOver(this.#host.rooms, {
-      place: (preferred) => this.#place('hand_over', preferred),
-      ask,
-      handed: () => undefined,
-      tracer: noTracer,
-      span: noSpan,
-      now: () => clock.monotonic(),
-    })
-    const patience = new Promise<void>((resolve) => clock.schedule(HAND_OVER_MS, resolve))
-    await Promise.race([handed, patience])
+    await this.#ownership.drain()
+    await this.#ownership.handOver(noSpan)
     await this.#host.close()
-    this.#nodes.stop()
-    await this.#lease.stop()
+    await this.#ownership.stop()
   }
 
   /** The rooms that run here. */
@@ -199,19 +160,10 @@ export class ModelNode {
     return [...this.#host.rooms]
   }
 
-  async #begin(): Promise<void> {
-    this.#parts.store.onReturn(() => this.#host.recheck())
-    await this.#lease.start()
-    await this.#nodes.start()
-  }
-
-  #place(reason: PlacementReason, preferred?: string): string | undefined {
-    return place({
-      self: this.#parts.nodeId,
-      nodes: this.#nodes.nodes(),
-      random: this.#random,
-      reason,
-      ...(preferred !== undefined && { preferred }),
-    })
+  #send(to: string, message: PeerMessage): void {
+    const { edges, deliver, ask } = this.#parts
+    if (message.to === 'host') ask(to, message.room)
+    // A node that was taken for dead and lives finds out without being told, only later.
+    else if (message.to === 'edge' && edges.includes(to)) deliver(to, message.message)
   }
 }

@@ -29,13 +29,11 @@ export class RouterBench {
   chosen: string | undefined = HERE
   /** What it was asked for. */
   readonly reasons: string[] = []
-  /** Whether this node opens rooms for others. */
-  accepts = true
   readonly router = new Router({
     nodeId: HERE,
     clock: this.clock,
     tracer: this.tracer,
-    host: this.host,
+    rooms: () => this.host,
     inspect: this.records.ask,
     judge: async (nodeId) => (this.dead.has(nodeId) ? 'dead' : 'alive'),
     gone: (nodeId) => this.dead.has(nodeId),
@@ -43,7 +41,6 @@ export class RouterBench {
       this.reasons.push(reason)
       return this.chosen
     },
-    accepts: () => this.accepts,
     maxWaitingMessages: 1000,
     backlogFull: (roomType) => this.full.push(roomType),
     send: (to, message) => this.sent.push({ to, message }),

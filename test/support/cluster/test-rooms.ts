@@ -8,6 +8,7 @@ export class TestRooms implements LocalRooms {
   readonly received: Arrival[] = []
   readonly opened: Arrival[][] = []
   claimed: Claimed | undefined
+  accepts = true
 
   has(name: string): boolean {
     return this.running.has(name)

@@ -1,0 +1,335 @@
+import type { Clock } from '../../shared/clock.ts'
+import type { Logger } from '../../shared/log.ts'
+import type { Random } from '../../shared/random.ts'
+import type { RoomQuota, Store } from '../../shared/store/port.ts'
+import { noTracer, type Span, type Tracer } from '../../shared/tracing/tracer.ts'
+import type { ClusterNodeDescription } from '../descriptions.ts'
+import { type Arrival, type RoomAddress, roomName, roomNamed, type ToEdge, type ToOwner } from '../traffic.ts'
+import { type Claimed, type ClaimOptions, Claims } from './claims.ts'
+import { type NodeInfo, NodeLease, type NodeReplaced } from './lease.ts'
+import type { NodeLinks } from './links.ts'
+import type { ClusterMetrics } from './metrics.ts'
+import { ClusterNodes } from './nodes.ts'
+import { handOver, type LeavingRoom, type PlacementReason, place } from './placement.ts'
+import { type LocalRooms, Router } from './router.ts'
+import type { PeerMessage } from './wire.ts'
+
+/** The rooms of a node, as far as ownership has to do with them. */
+export interface OwnedRooms extends LocalRooms {
+  readonly size: number
+  readonly rooms: readonly LeavingRoom[]
+  /** Each room reads its record: another node may have taken it over, or the store may have lost it. */
+  recheck(): void
+  /** One room (`project/type:key`) does: another node says that it has it. */
+  verify(name: string): void
+  /** A node is gone, and with it the sockets of the members there. */
+  edgeGone(nodeId: string): void
+  /** What a node was told may be lost. */
+  edgeMissed(nodeId: string): void
+  /** From now on no room is opened here. */
+  refuseMore(): void
+}
+
+/** The sockets of a node, as far as ownership has to do with them. */
+export interface LocalEdge {
+  /** An owner has something for members here. */
+  receive(message: ToEdge): void
+  /** Members of the room ask its owner again what they have missed. */
+  reattach(room: RoomAddress): void
+  /** The session was resumed at another node. */
+  sessionTaken(sessionId: string): Promise<void>
+  /** The store was away, and messages over it may be lost. */
+  storeReturned(): void
+}
+
+/** What ownership is made of. */
+export interface OwnershipParts {
+  readonly nodeId: string
+  readonly store: Store
+  readonly links: Pick<NodeLinks, 'start' | 'send' | 'greet' | 'forget' | 'close'>
+  /** Both are made with ownership, and exist once it is started. */
+  readonly rooms: () => OwnedRooms
+  readonly edge: () => LocalEdge
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Logger
+  readonly metrics: ClusterMetrics
+  /** Default: no traces. */
+  readonly tracer?: Tracer
+  /** How long others take this node for alive after its last renewal. */
+  readonly leaseMs: number
+  /** How long a room's record outlives its last write. */
+  readonly recordTtlMs: number
+  /** How many rooms may be made. */
+  readonly quota: RoomQuota
+  /** How many messages wait for one room while its owner is looked for. */
+  readonly maxWaitingMessages: number
+  /** More than that came. */
+  readonly backlogFull: (roomType: string) => void
+  /** What the other nodes are told of this one. */
+  readonly info: () => Omit<NodeInfo, 'node_id' | 'draining' | 'rooms'>
+  /** Another process has the name of this node: this one is to end at once. */
+  readonly onReplaced: (replaced: NodeReplaced) => void
+}
+
+/** How long rooms may take to be handed over; those left are saved for the first node that asks for them. */
+const HAND_OVER_MS = 5000
+
+/**
+ * Which node acts for which room: the lease of this node, which others are alive, claims of rooms, the way of messages to their owners and
+ * of answers to edges, and the hand-over of rooms when this node ends. A wrong guess about another node is harmless: the fence of a room's
+ * record decides.
+ */
+export class Ownership {
+  readonly #parts: OwnershipParts
+  readonly #lease: NodeLease
+  readonly #nodes: ClusterNodes
+  readonly #claims: Claims
+  readonly #router: Router
+  #draining = false
+  #handedOver = 0
+  #forgetReturn: (() => void) | undefined
+
+  constructor(parts: OwnershipParts) {
+    this.#parts = parts
+    const { log, links, leaseMs, onReplaced } = parts
+    const common = { ...parts, info: () => this.#info() }
+    this.#lease = new NodeLease({
+      ...common,
+      ttlMs: leaseMs,
+      onRegained: () => this.#regained(),
+      onReplaced,
+    })
+    this.#nodes = new ClusterNodes({
+      ...common,
+      onGone: (other) => this.#gone(other),
+      onJoined: (other) => this.#joined(other),
+    })
+    this.#claims = new Claims({
+      ...parts,
+      nodes: this.#nodes,
+      mayAct: () => this.mayAct(),
+      takenOver: (room, from) => this.#takenOver(room, from),
+    })
+    this.#router = new Router({
+      ...parts,
+      inspect: (room) => this.#claims.inspect(room),
+      judge: (other) => this.#nodes.judge(other),
+      gone: (other) => this.isGone(other),
+      place: (reason) => this.#place(reason),
+      send: (other, message) => links.send(other, message),
+      deliver: (edge, message) => this.deliver(edge, message),
+      failed: (error, room) => log.warn({ err: error, room }, 'the owner of a room could not be found'),
+    })
+  }
+
+  /**
+   * Listens to the other nodes, takes the lease, and reads who is alive. Rejects with `NodeIdInUse` when another process has the name of
+   * this node, and when the store cannot be reached; may be called again then.
+   */
+  async start(): Promise<void> {
+    this.#forgetReturn ??= this.#parts.store.onReturn(() => {
+      this.#parts.edge().storeReturned()
+      // Rooms in which nothing happens would not find out for minutes that their records are gone.
+      this.#parts.rooms().recheck()
+    })
+    await this.#parts.links.start()
+    await this.#lease.start()
+    await this.#nodes.start()
+  }
+
+  /** Ends the lease, and with it everything that this node might do for a room. */
+  async stop(): Promise<void> {
+    this.#nodes.stop()
+    this.#forgetReturn?.()
+    await this.#parts.links.close()
+    await this.#lease.stop()
+  }
+
+  /** Whether this node may act for its rooms at this moment. */
+  mayAct(): boolean {
+    return this.#lease.valid()
+  }
+
+  /** Tells the others now what has changed of this node. */
+  renewNow(): Promise<void> {
+    return this.#lease.renewNow()
+  }
+
+  /** Every node that is known, as operators see it, this one first. */
+  describe(): ClusterNodeDescription[] {
+    return this.#nodes.describe()
+  }
+
+  /** Whether another node is not alive, as far as is known without asking the store. */
+  isGone(nodeId: string): boolean {
+    return this.#nodes.isGone(nodeId)
+  }
+
+  /** Whether the lease of a node that is gone has run out, as the store says now. */
+  async isDead(nodeId: string): Promise<boolean> {
+    return this.isGone(nodeId) && (await this.#nodes.judge(nodeId, true)) === 'dead'
+  }
+
+  /** Makes this node the owner of a room, if it has none that lives. */
+  claim(room: string, options: ClaimOptions): Promise<Claimed> {
+    return this.#claims.claim(room, options)
+  }
+
+  /** From when on a room that the store has lost may be written again, on the monotonic clock. */
+  get rewritesAllowedAt(): number {
+    return this.#nodes.rewritesAllowedAt
+  }
+
+  /** Takes a message of this node's edge to the owner of its room. */
+  send(message: ToOwner): void {
+    this.#router.send(message)
+  }
+
+  /** No member at this node's edge is in the room any more. */
+  forget(room: RoomAddress): void {
+    this.#router.forget(room)
+  }
+
+  /** Tells a node that a session it had was resumed here. */
+  tellTaken(nodeId: string, sessionId: string): void {
+    this.#parts.links.send(nodeId, { to: 'gateway', session_id: sessionId })
+  }
+
+  /** Takes a message to an edge, this node's own or another's: the same way for both, as far as rooms know. */
+  deliver(edge: string, message: ToEdge): void {
+    const { nodeId, links } = this.#parts
+    if (edge !== nodeId) links.send(edge, { to: 'edge', message })
+    else this.#hear(message, nodeId)
+  }
+
+  /** Messages for a room that is not here (any more); `owner`: the node that has it, if that is known. */
+  redirect(arrivals: readonly Arrival[], owner: string | undefined): void {
+    this.#router.redirect(arrivals, owner)
+  }
+
+  /** A message of another node. */
+  receive(message: PeerMessage, from: string): void {
+    const { rooms, edge, log } = this.#parts
+    switch (message.to) {
+      case 'owner':
+      case 'opener':
+        this.#router.receive(message.message, from)
+        break
+      case 'edge':
+        if (message.message.kind === 'redirect') rooms().verify(roomName(message.message.room))
+        this.#hear(message.message, from)
+        break
+      case 'gateway':
+        edge()
+          .sessionTaken(message.session_id)
+          .catch((error: unknown) => {
+            log.warn(
+              { err: error, session_id: message.session_id },
+              'a session that was resumed elsewhere stays',
+            )
+          })
+        break
+      case 'host':
+        if (!this.#draining) rooms().open(message.room, [])
+    }
+  }
+
+  /**
+   * Messages of a node, or of any when undefined, may be lost, and as well those to it: edges ask again what is open, and are told what
+   * they missed.
+   */
+  missed(from: string | undefined): void {
+    const { nodeId, rooms, edge } = this.#parts
+    if (from === undefined) {
+      // Another node may have said that a session was resumed there.
+      edge().storeReturned()
+      // No one heard this node for a while: its rooms may have been taken over.
+      rooms().recheck()
+    }
+    for (const room of this.#router.roomsAt(from)) edge().reattach(room)
+    for (const peer of from === undefined ? this.#nodes.nodes() : [{ node_id: from }])
+      if (peer.node_id !== nodeId) rooms().edgeMissed(peer.node_id)
+  }
+
+  /** Whether this node gives its rooms away, and takes nothing more. */
+  get draining(): boolean {
+    return this.#draining
+  }
+
+  /** From now on this node takes no room, and the others know. */
+  async drain(): Promise<void> {
+    this.#draining = true
+    this.#parts.rooms().refuseMore()
+    await this.#lease.renewNow()
+  }
+
+  /** How many rooms were handed over. */
+  get handedOver(): number {
+    return this.#handedOver
+  }
+
+  /** Gives every room to another node, as far as that is done in 5 seconds. `span`: the rooms' part of the drain. */
+  async handOver(span: Span): Promise<void> {
+    const { links, clock, metrics, rooms, tracer = noTracer } = this.#parts
+    const done = handOver(rooms().rooms, {
+      place: (preferred) => this.#place('hand_over', preferred),
+      ask: (other, room) => links.send(other, { to: 'host', room }),
+      handed: (seconds) => {
+        metrics.handOverDuration.observe(seconds)
+        this.#handedOver++
+      },
+      tracer,
+      span,
+      now: () => clock.monotonic(),
+    })
+    const timeout = new Promise<void>((resolve) => {
+      clock.schedule(HAND_OVER_MS, resolve)
+    })
+    await Promise.race([done, timeout])
+  }
+
+  #info(): NodeInfo {
+    const { nodeId, rooms, info } = this.#parts
+    return { ...info(), node_id: nodeId, draining: this.#draining, rooms: rooms().size }
+  }
+
+  #place(reason: PlacementReason, preferred?: string): string | undefined {
+    const { nodeId: self, random } = this.#parts
+    const nodes = this.#nodes.nodes()
+    return place({ self, nodes, random, reason, ...(preferred !== undefined && { preferred }) })
+  }
+
+  /** An owner has something for this node's edge. */
+  #hear(message: ToEdge, from: string): void {
+    this.#router.heard(message, from)
+    this.#parts.edge().receive(message)
+  }
+
+  #regained(): void {
+    const { log, rooms } = this.#parts
+    log.warn({ rooms: rooms().size }, 'the lease had run out and stands again: every room is checked')
+    this.#nodes.hold()
+    rooms().recheck()
+  }
+
+  #gone(nodeId: string): void {
+    const { links, edge, rooms } = this.#parts
+    links.forget(nodeId)
+    for (const room of this.#router.gone(nodeId)) edge().reattach(room)
+    rooms().edgeGone(nodeId)
+  }
+
+  #joined({ node_id: peer, version }: NodeInfo): void {
+    const { links, edge, log } = this.#parts
+    log.info({ peer, version }, 'a node is in the cluster')
+    // It may have been taken for gone, and know nothing of it: what it has open here is asked again, and the other way round.
+    links.greet(peer)
+    for (const room of this.#router.roomsAt(peer)) edge().reattach(room)
+  }
+
+  /** Should the node that was judged dead live, it is to find out, whatever happens in the room. */
+  #takenOver(room: string, from: string): void {
+    this.deliver(from, { room: roomNamed(room), epoch: 0, kind: 'redirect', owner: this.#parts.nodeId })
+  }
+}
