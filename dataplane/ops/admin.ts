@@ -13,11 +13,10 @@ import {
   type ClusterMatches,
   ClusterSearch,
   type ClusterSearchParts,
-  LONGEST_TEXT,
   MOST_MATCHES,
 } from './cluster-search.ts'
 import type { Reasons } from './health.ts'
-import { countUpTo, notUnderstood, problem, ROOM_ID, SEARCH_TEXT } from './query.ts'
+import { countUpTo, LONGEST_TEXT, notUnderstood, problem, ROOM_ID, SEARCH_TEXT } from './query.ts'
 import { type RuntimeSource, runtime } from './runtime.ts'
 
 /** What `GET /admin/cluster` answers: the nodes as the one that is asked sees them, itself first. */

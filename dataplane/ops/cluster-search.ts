@@ -5,12 +5,11 @@ import type { Logger } from '../../shared/log.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Bus } from '../../shared/store/port.ts'
 import type { ClusterNodeDescription } from '../descriptions.ts'
+import { LONGEST_TEXT } from './query.ts'
 import type { RuntimeSource } from './runtime.ts'
 
 /** So many rooms, and so many sessions, a node tells of at most when it is asked what matches. */
 export const MOST_MATCHES = 200
-/** What is searched for has so many characters at most. */
-export const LONGEST_TEXT = 200
 
 const COUNT = v.pipe(v.number(), v.integer(), v.minValue(0))
 

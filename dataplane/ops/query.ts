@@ -2,7 +2,6 @@ import type { Context } from 'hono'
 import type { ContentfulStatusCode } from 'hono/utils/http-status'
 import * as v from 'valibot'
 import type { Order } from '../descriptions.ts'
-import { LONGEST_TEXT } from './cluster-search.ts'
 
 /** The parameters of the calls under `/admin`, and the answers to what is refused. */
 
@@ -10,6 +9,8 @@ import { LONGEST_TEXT } from './cluster-search.ts'
 export const ROOM_ID = v.pipe(v.string(), v.regex(/^[^:]+:.+$/s, 'must be type:key'))
 export const PROJECT_ID = v.pipe(v.string(), v.minLength(1, 'must not be empty'))
 
+/** What is searched for has so many characters at most. */
+export const LONGEST_TEXT = 200
 /** What is searched for. */
 export const SEARCH_TEXT = v.pipe(
   v.string(),
