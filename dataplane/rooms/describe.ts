@@ -1,8 +1,8 @@
 import { type Clock, timestamp } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
-import { MsgpackClientCodec } from '../../shared/protocol/client-codec.ts'
 import type { DecodedMessage } from '../../shared/protocol/codec.ts'
-import { JsonClientCodec } from '../../shared/protocol/json-client-codec.ts'
+import { JsonClientCodec } from '../../shared/protocol/json-codec.ts'
+import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import {
   type MemberDescription,
   type Order,

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { MsgpackClientCodec } from '../../shared/protocol/client-codec.ts'
+import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import { peekClientFrame, peekServerFrame } from './frames.ts'
 

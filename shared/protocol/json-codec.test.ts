@@ -1,8 +1,7 @@
 import { expect, test } from 'vitest'
 import { codecSuite } from './codec-suite.ts'
 import { ProtocolError } from './errors.ts'
-import { JsonClientCodec } from './json-client-codec.ts'
-import { JsonCodec } from './json-codec.ts'
+import { JsonClientCodec, JsonCodec } from './json-codec.ts'
 
 const utf8 = (text: string) => new TextEncoder().encode(text)
 

@@ -1,10 +1,21 @@
+import type { Json } from '../json.ts'
+import { type ArrayDelta, type Change, type Delta, ObjectDelta, REMOVE, Replace } from '../sync/delta.ts'
 import type { Codec, Payload, RoomEncoder } from './codec.ts'
 import { ProtocolError } from './errors.ts'
-import { messageWriters } from './fields.ts'
-import { type ClientMessage, type PlainMessage, SERVER_MESSAGES } from './messages.ts'
+import { messageWriters, valuesWriter, writeField } from './fields.ts'
+import {
+  type ClientMessage,
+  type MemberInfo,
+  type PatchAt,
+  type PlainMessage,
+  SERVER_MESSAGES,
+  SERVER_OPCODES,
+  STREAM_HEAD,
+  STREAM_MESSAGES,
+  type StateAt,
+} from './messages.ts'
 import { MsgpackReader } from './msgpack-reader.ts'
-import { MsgpackRoomEncoder } from './msgpack-room-encoder.ts'
-import { MsgpackWriter } from './msgpack-writer.ts'
+import { type KeyIndex, MsgpackWriter } from './msgpack-writer.ts'
 import { parsePositional } from './schema.ts'
 
 const WRITERS = messageWriters(SERVER_MESSAGES)
@@ -32,4 +43,149 @@ export class MsgpackCodec implements Codec {
   roomEncoder(): RoomEncoder {
     return new MsgpackRoomEncoder(this.#writer)
   }
+}
+
+const writeHead = valuesWriter(STREAM_HEAD)
+const MEMBERS = STREAM_MESSAGES['state.resync'].fields.members
+
+/** So many keys of a room's states may be interned at a time. */
+export const MAX_INTERNED = 1024
+/** Longer keys (in UTF-16 units) are always written out. */
+export const MAX_INTERNED_LENGTH = 64
+
+/**
+ * The state stream of one room as MessagePack. Keys of the state are interned: the first patch that changes a key announces it, from
+ * then on an integer stands for it. A full table stays as it is until as many keys have missed it as it holds, then starts anew, so
+ * that rooms whose keys come and go never pay more than twice the keys.
+ */
+class MsgpackRoomEncoder implements RoomEncoder {
+  readonly #writer: MsgpackWriter
+  readonly #keys: string[] = []
+  readonly #index = new Map<string, number>()
+  #missed = 0
+
+  /** `writer` is only used within a call, so encoders may share it. */
+  constructor(writer: MsgpackWriter) {
+    this.#writer = writer
+  }
+
+  snapshot(at: StateAt): Payload {
+    this.#at(SERVER_OPCODES['state.snapshot'], 7, at)
+    this.#state(at.state)
+    return this.#writer.take()
+  }
+
+  resync(at: StateAt, members: readonly MemberInfo[]): Payload {
+    this.#at(SERVER_OPCODES['state.resync'], 8, at)
+    this.#state(at.state)
+    writeField(MEMBERS, this.#writer, members)
+    return this.#writer.take()
+  }
+
+  patch(at: PatchAt, delta: Delta | undefined): Payload {
+    if (this.#missed >= MAX_INTERNED) this.#forget()
+    const known = this.#keys.length
+    const change = this.#internedChange(delta)
+    this.#at(SERVER_OPCODES['state.patch'], delta ? 7 : 6, at)
+    if (this.#keys.length === known) this.#writer.nil()
+    else this.#announce(known)
+    return concat(this.#writer.take(), change)
+  }
+
+  replay(at: PatchAt, delta: Delta | undefined): Payload {
+    this.#at(SERVER_OPCODES['state.patch'], delta ? 7 : 6, at)
+    this.#writer.nil()
+    if (delta) this.#change(delta)
+    return this.#writer.take()
+  }
+
+  /** The elements that all frames of the state stream begin with. */
+  #at(opcode: number, length: number, at: PatchAt): void {
+    const to = this.#writer.begin()
+    to.array(length)
+    to.number(opcode)
+    writeHead(to, at)
+  }
+
+  #state(state: Json): void {
+    this.#announce(0)
+    this.#writer.value(state, (key) => this.#index.get(key))
+  }
+
+  /** The change comes after the keys it announces, but decides which they are: it is written first. */
+  #internedChange(delta: Delta | undefined): Uint8Array {
+    this.#writer.begin()
+    try {
+      if (delta) this.#change(delta, this.#intern)
+    } catch (error) {
+      // Keys were interned that nobody will hear of.
+      this.#forget()
+      throw error
+    }
+    return this.#writer.take()
+  }
+
+  /** `[from, …keys]`: from the index `from` on the table holds these. */
+  #announce(from: number): void {
+    this.#writer.array(1 + this.#keys.length - from)
+    this.#writer.number(from)
+    for (let i = from; i < this.#keys.length; i++) this.#writer.string(this.#keys[i]!)
+  }
+
+  #change(change: Change, keys?: KeyIndex): void {
+    const to = this.#writer
+    if (change === REMOVE) to.nil()
+    else if (change instanceof Replace) {
+      // Only what cannot be mistaken for a removal or a deeper change stands for itself.
+      if (typeof change.value === 'object') to.array(1)
+      to.value(change.value, keys)
+    } else if (change instanceof ObjectDelta) {
+      to.map(change.changes.size)
+      for (const [key, below] of change.changes) {
+        to.key(key, keys)
+        this.#change(below, keys)
+      }
+    } else this.#arrayChange(change, keys)
+  }
+
+  #arrayChange(delta: ArrayDelta, keys?: KeyIndex): void {
+    const to = this.#writer
+    to.array(2)
+    to.map(delta.changes.size)
+    for (const [index, below] of delta.changes) {
+      to.number(index)
+      this.#change(below, keys)
+    }
+    to.array(delta.splices.length * 3)
+    for (const { at, remove, insert } of delta.splices) {
+      to.number(at)
+      to.number(remove)
+      to.value(insert, keys)
+    }
+  }
+
+  readonly #intern: KeyIndex = (key) => {
+    const known = this.#index.get(key)
+    if (known !== undefined) return known
+    if (key.length > MAX_INTERNED_LENGTH) return undefined
+    if (this.#keys.length >= MAX_INTERNED) {
+      this.#missed++
+      return undefined
+    }
+    this.#index.set(key, this.#keys.length)
+    return this.#keys.push(key) - 1
+  }
+
+  #forget(): void {
+    this.#keys.length = 0
+    this.#index.clear()
+    this.#missed = 0
+  }
+}
+
+function concat(head: Uint8Array, tail: Uint8Array): Uint8Array {
+  const whole = new Uint8Array(head.length + tail.length)
+  whole.set(head)
+  whole.set(tail, head.length)
+  return whole
 }

@@ -1,8 +1,8 @@
 import { WebSocket } from 'ws'
 import type { WebSocketConstructor } from '../../client/socket.ts'
-import { MsgpackClientCodec } from '../../shared/protocol/client-codec.ts'
 import type { DecodedMessage } from '../../shared/protocol/codec.ts'
 import { SERVER_OPCODES } from '../../shared/protocol/messages.ts'
+import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 
 /** What becomes of one frame on its way to the client; undefined: it is lost. */
 export type Tamper = (frame: Buffer) => Buffer | undefined

@@ -1,5 +1,5 @@
-import { MsgpackClientCodec } from '../../shared/protocol/client-codec.ts'
 import { CLIENT_OPCODES, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
+import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import { MsgpackReader } from '../../shared/protocol/msgpack-reader.ts'
 import { MsgpackWriter } from '../../shared/protocol/msgpack-writer.ts'

@@ -18,10 +18,9 @@ import { describeStore } from '../conformance.ts'
 import { parseAddress } from './address.ts'
 import { RedisBus } from './bus.ts'
 import { Clients } from './client.ts'
-import { ClusterServers } from './cluster.ts'
-import { Observers } from './observers.ts'
+import { ClusterServers, slotOf } from './cluster.ts'
+import { Observers } from './connection.ts'
 import { redisStore } from './redis.ts'
-import { slotOf } from './slots.ts'
 
 const PREFIX = 'roomful:'
 

@@ -1,14 +1,12 @@
 import type { Redis } from 'ioredis'
 import type { Logger } from 'pino'
 import type { Clock } from '../../clock.ts'
+import { hashTag } from '../checks.ts'
 import { StoreUnavailable } from '../port.ts'
 import type { Endpoint } from './address.ts'
 import type { Clients } from './client.ts'
-import { NotRun } from './failure.ts'
-import type { Observers } from './observers.ts'
-import { Server } from './server.ts'
-import { Outage, type Send, type Servers } from './servers.ts'
-import { SLOTS, type SlotRange, slotOf, slotRanges } from './slots.ts'
+import { NotRun, type Observers } from './connection.ts'
+import { Outage, type Send, Server, type Servers } from './servers.ts'
 
 /** How often a Cluster that works is asked who holds which slots, milliseconds; redirections tell of most changes at once. */
 const CALM_MS = 10_000
@@ -16,6 +14,39 @@ const CALM_MS = 10_000
 const TROUBLE_MS = 100
 /** How long a command that the Cluster put off waits before it is sent again, milliseconds. */
 const LATER_MS = 50
+
+/** How many slots a Redis Cluster divides its keys into. */
+const SLOTS = 16384
+
+/** CRC16 of each byte, as XMODEM computes it: polynomial 0x1021, start 0. */
+const TABLE = Uint16Array.from({ length: 256 }, (_, byte) => {
+  let crc = byte << 8
+  for (let bit = 0; bit < 8; bit++) crc = crc & 0x8000 ? (crc << 1) ^ 0x1021 : crc << 1
+  return crc
+})
+
+/** The slot of a key or channel. https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#key-distribution-model */
+export function slotOf(key: string): number {
+  let crc = 0
+  for (const byte of Buffer.from(hashTag(key))) crc = (crc << 8) ^ TABLE[((crc >> 8) ^ byte) & 0xff]!
+  return (crc & 0xffff) % SLOTS
+}
+
+/** Slots that one master holds, both ends included. */
+interface SlotRange {
+  readonly first: number
+  readonly last: number
+  readonly master: Endpoint
+}
+
+/** Reads the answer to CLUSTER SLOTS; `asked` stands in for a server that does not know its own address. */
+function slotRanges(reply: unknown, asked: Endpoint): SlotRange[] {
+  return (reply as [number, number, [string | null, number]][]).map(([first, last, [host, port]]) => ({
+    first,
+    last,
+    master: { host: host || asked.host, port },
+  }))
+}
 
 interface ClusterParts {
   readonly clients: Clients

@@ -1,6 +1,6 @@
 import { requireLease, requireLimit, requireWrites } from '../checks.ts'
 import type { Lease, LeaseRenewal, Records, StoredRecord, Write } from '../port.ts'
-import { incoming, outgoing } from './bytes.ts'
+import { incoming, outgoing } from './connection.ts'
 import { runScript } from './scripts.ts'
 import type { Servers } from './servers.ts'
 

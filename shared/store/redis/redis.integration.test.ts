@@ -17,7 +17,7 @@ import { type Store, StoreUnavailable } from '../port.ts'
 import { type RedisStoreOptions, redisStore } from './redis.ts'
 import { RedisRooms } from './rooms.ts'
 import { SCRIPTS } from './scripts.ts'
-import type { Server } from './server.ts'
+import type { Server } from './servers.ts'
 
 describeStore('the Redis store', () => storeUnderTest({ url: inject('redisUrl'), keyPrefix: freshPrefix() }))
 

@@ -4,16 +4,12 @@ import { StoreMisconfigured } from '../port.ts'
 import type { RedisAddress } from './address.ts'
 import type { Connection } from './connection.ts'
 import { runScript } from './scripts.ts'
-import type { Server } from './server.ts'
+import { field, type Server } from './servers.ts'
 
 /** The oldest server whose commands the scripts use (`SET … PXAT` came with it). */
 const OLDEST: readonly [major: number, minor: number] = [6, 2]
 /** The oldest server that publishes within a shard (SPUBLISH). */
 const SHARDS: readonly [major: number, minor: number] = [7, 0]
-
-/** One field of what the INFO command answers. */
-export const field = (info: string, name: string): string | undefined =>
-  new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1]
 
 const isSince = (info: string, [sinceMajor, sinceMinor]: readonly [number, number]): boolean => {
   const [major = 0, minor = 0] = (field(info, 'redis_version') ?? '').split('.').map(Number)
@@ -29,11 +25,6 @@ export function requireRecent(info: string): void {
 
 /** Whether the server whose INFO this is publishes within a shard. */
 export const hasShards = (info: string): boolean => isSince(info, SHARDS)
-
-/** For how long the server runs, in milliseconds, by `info`, its answer to INFO; it counts whole seconds. */
-export function uptimeOf(info: string): number {
-  return Number(field(info, 'uptime_in_seconds')) * 1000
-}
 
 /** Throws when the server throws data away once its memory is full; warns when it would, had its memory a limit. */
 export function requireNoEviction(info: string, log: Logger): void {

@@ -1,5 +1,85 @@
 import type { Redis } from 'ioredis'
-import type { Server } from './server.ts'
+import type { Clock } from '../../clock.ts'
+import type { StoreObserver, StoreServer, StoreVitals } from '../port.ts'
+import { Connection, type ConnectionOptions, type Observers } from './connection.ts'
+
+/**
+ * One Redis server that takes writes, and this process' two connections to it: one for commands, one to hear what is published. `name`
+ * tells it from others.
+ */
+export class Server {
+  readonly name: string
+  readonly commands: Connection
+  readonly listener: Connection
+  readonly #listening: Redis
+  readonly #clock: Clock
+  /** When the server started, on the monotonic clock, as far as that is known of the one at the other end of `commands`. */
+  #startedAt: number | undefined
+
+  constructor(
+    clients: { readonly commands: Redis; readonly bus: Redis },
+    parts: ConnectionOptions & { readonly name: string },
+  ) {
+    const connection = (redis: Redis, connection: string) =>
+      new Connection(redis, { ...parts, log: parts.log.child({ connection }) })
+    this.name = parts.name
+    this.#listening = clients.bus
+    this.#clock = parts.clock
+    this.commands = connection(clients.commands, 'commands')
+    this.listener = connection(clients.bus, 'bus')
+    this.commands.onLost(() => {
+      this.#startedAt = undefined
+    })
+  }
+
+  /**
+   * For how long the server has been running, in milliseconds. Asked once for each connection: a server that starts again ends those to
+   * the one before.
+   */
+  async uptime(): Promise<number> {
+    if (this.#startedAt === undefined || !this.commands.ready) {
+      const uptime = uptimeOf(await this.commands.run('uptime', (redis) => redis.info('server')))
+      this.#startedAt = this.#clock.monotonic() - uptime
+    }
+    return this.#clock.monotonic() - this.#startedAt
+  }
+
+  /** Calls back for every message of the channels that are subscribed at this server. */
+  onMessage(callback: (channel: string, message: Buffer) => void): void {
+    const hear = (channel: Buffer, message: Buffer) => callback(channel.toString(), message)
+    this.#listening.on('messageBuffer', hear)
+    this.#listening.on('smessageBuffer', hear)
+  }
+
+  /** Calls back when this server ended subscriptions because it no longer holds their slots. */
+  onSlotsGone(callback: () => void): void {
+    this.#listening.on('moved', callback)
+  }
+
+  async opened(timeoutMs: number): Promise<void> {
+    await this.commands.opened(timeoutMs)
+    await this.listener.opened(timeoutMs)
+  }
+
+  /** Drops both connections, which are then made anew. */
+  rebuild(reason: string): void {
+    this.commands.rebuild(reason)
+    this.listener.rebuild(reason)
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([this.commands.close(), this.listener.close()])
+  }
+}
+
+/** One field of what the INFO command answers. */
+export const field = (info: string, name: string): string | undefined =>
+  new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info)?.[1]
+
+/** For how long the server runs, in milliseconds, by `info`, its answer to INFO; it counts whole seconds. */
+function uptimeOf(info: string): number {
+  return Number(field(info, 'uptime_in_seconds')) * 1000
+}
 
 /** Sends a command by one of a server's connections; called anew for each attempt. */
 export type Send<T> = (redis: Redis, server: Server) => Promise<T>
@@ -115,5 +195,46 @@ export class SingleServer implements Servers {
   close(): Promise<void> {
     this.#onClose()
     return this.#server.close()
+  }
+}
+
+/** How a Redis is doing: what its connections see, and what INFO says. */
+export class RedisVitals implements StoreVitals {
+  readonly #servers: Servers
+  readonly #observers: Observers
+
+  constructor(servers: Servers, observers: Observers) {
+    this.#servers = servers
+    this.#observers = observers
+  }
+
+  get reachable(): boolean {
+    const servers = this.#servers.all()
+    return servers.length > 0 && servers.every(({ commands }) => commands.ready)
+  }
+
+  observe(observer: StoreObserver): () => void {
+    return this.#observers.add(observer)
+  }
+
+  servers(): Promise<readonly StoreServer[]> {
+    return Promise.all(
+      this.#servers.all().map(async (server) => {
+        const info = await server.commands.run('info', (redis) => redis.info())
+        return { name: server.name, ...figuresOf(info) }
+      }),
+    )
+  }
+}
+
+/** The figures in an answer to INFO; 0 for what a server does not say. */
+export function figuresOf(info: string): Omit<StoreServer, 'name'> {
+  const number = (name: string): number => Number(field(info, name) ?? 0)
+  return {
+    usedMemoryBytes: number('used_memory'),
+    maxMemoryBytes: number('maxmemory'),
+    connectedClients: number('connected_clients'),
+    commandsProcessed: number('total_commands_processed'),
+    evictedKeys: number('evicted_keys'),
   }
 }

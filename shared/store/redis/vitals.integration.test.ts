@@ -4,7 +4,7 @@ import { startRedisWith } from '../../../test/support/redis-server.ts'
 import { openRedisStore } from '../../../test/support/redis-store.ts'
 import { bytes, LONG_MS } from '../conformance/harness.ts'
 import { type StoreObserver, StoreUnavailable } from '../port.ts'
-import { figuresOf } from './vitals.ts'
+import { figuresOf } from './servers.ts'
 
 /** Writes down what it hears. */
 function recorder(): StoreObserver & { readonly heard: string[] } {
