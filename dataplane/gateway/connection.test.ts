@@ -18,7 +18,7 @@ afterEach(() => test.close())
 const tcpOf = (client: TestClient): Socket => Reflect.get(client.ws, '_socket') as Socket
 
 describe('a frame that breaks the protocol ends the connection with 4000', () => {
-  // A socket that is destroyed with bytes unread is reset: whoever still writes meets the reset and not the close frame, and comes back.
+  // A socket that is destroyed with bytes unread is reset: a client that still writes meets the reset and not the close frame, and comes back.
   it('also when the client goes on sending', async () => {
     for (let n = 0; n < 20; n++) {
       const { client } = await test.hello()
@@ -69,7 +69,7 @@ describe('a silent connection', () => {
     await client.roundTrip()
   })
 
-  it('is ended after two heartbeats when nobody is there, and its session waits', async () => {
+  it('is ended after two heartbeats when no one is there, and its session waits', async () => {
     const { client, welcome } = await test.join()
     await client.roundTrip()
     tcpOf(client).pause()
@@ -149,7 +149,7 @@ describe('the sessions of one player', () => {
     return client.received.filter(({ t }) => t === 'pong').length
   }
 
-  it('send as much as four may, however many there are and come anew', async () => {
+  it('send as much as four may, however many there are and come again', async () => {
     let passed = 0
     for (let count = 0; count < 7; count++) {
       const { client } = await test.hello()
@@ -227,7 +227,7 @@ describe('pings and pongs of the websocket itself', () => {
   })
 })
 
-describe('whoever floods', () => {
+describe('a client that floods', () => {
   it('is not read any more once the connection is closed', async () => {
     const { client } = await test.hello()
     const socket = tcpOf(client)

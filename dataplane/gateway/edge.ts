@@ -3,13 +3,19 @@ import { newId } from '../../shared/ids.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
-import { contextOf } from '../../shared/tracing/tracer.ts'
-import { type Frames, type RoomAddress, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
+import { contextOf, noSpan, type Span, type Tracer } from '../../shared/tracing/tracer.ts'
+import {
+  type Frames,
+  type RoomAddress,
+  roomAttributes,
+  roomName,
+  type ToEdge,
+  type ToOwner,
+} from '../traffic.ts'
 import type { Connection } from './connection.ts'
-import type { JoinWatch } from './join-watch.ts'
 import type { GatewayMetrics } from './metrics.ts'
+import { StateRateLimiter } from './rate-limits.ts'
 import type { Session } from './session.ts'
-import { StatePace } from './state-pace.ts'
 import { type AttachResult, Flush, Subscription } from './subscription.ts'
 import type { Reliable, UnackedLimits } from './unacked.ts'
 
@@ -19,7 +25,7 @@ export interface EdgeParts {
   readonly clock: Clock
   readonly random: Random
   readonly metrics: GatewayMetrics
-  readonly joins: JoinWatch
+  readonly tracer: Tracer
   /** How much each subscription may have waiting for its owner to settle. */
   readonly maxUnackedMessages: number
   readonly maxUnackedBytes: number
@@ -63,19 +69,17 @@ type Answer = Exclude<ToEdge, { kind: 'update' | 'redirect' | 'resend' }>
  */
 export class Edge {
   readonly #parts: EdgeParts
-  readonly #joins: JoinWatch
   readonly #rooms = new Map<string, SubscribedRoom>()
   /** Seats with an open question to the owner. */
   readonly #asking = new Set<Subscription>()
   readonly #unacked: UnackedLimits
-  readonly #states: StatePace
+  readonly #states: StateRateLimiter
   #asks = 0
 
   constructor(parts: EdgeParts) {
     this.#parts = parts
     this.#unacked = { messages: parts.maxUnackedMessages, bytes: parts.maxUnackedBytes }
-    this.#joins = parts.joins
-    this.#states = new StatePace(parts.clock, parts.stateBytesPerSecond, (subscription) =>
+    this.#states = new StateRateLimiter(parts.clock, parts.stateBytesPerSecond, (subscription) =>
       this.#askAgain(subscription),
     )
   }
@@ -85,7 +89,7 @@ export class Edge {
     const { clock, random, nodeId } = this.#parts
     const { key: _, ...rest } = options
     const memberId = newId('mem', random)
-    const span = this.#joins.begin(session, room)
+    const span = this.#joinSpan(session, room)
     const subscription = new Subscription(session, room, memberId, this.#unacked, clock.monotonic(), {
       kind: 'join',
       room,
@@ -107,6 +111,12 @@ export class Edge {
       (recorded) => recorded && this.#askJoin(subscription),
       () => this.#failJoin(subscription, 'room_unavailable', 'the store does not answer: try again'),
     )
+  }
+
+  /** A join is refused without a question to the room's owner; the client is told by the caller. */
+  refuseJoin(session: Session, room: RoomAddress, code: ErrorCode): void {
+    this.#parts.metrics.joins.inc({ result: code })
+    endJoinSpan(this.#joinSpan(session, room), code)
   }
 
   /** A subscription that the session holds from before it came to this node; it waits for `attach`. */
@@ -350,7 +360,7 @@ export class Edge {
       if (subscription?.phase !== 'joining') continue
       this.#stateCame(subscription, [join.snapshot])
       if (subscription.leaveRef === undefined) this.#asking.delete(subscription)
-      this.#joins.answered(subscription, 'joined')
+      this.#joinAnswered(subscription, 'joined')
       // The client went while the join was on its way; the word of that may have come before it.
       if (!subscription.joined(join, epoch, seq)) this.#sendDetach(subscription)
     }
@@ -381,7 +391,7 @@ export class Edge {
         subscription.lost(message.ref)
         break
       case 'refused':
-        this.#joins.answered(subscription, message.code)
+        this.#joinAnswered(subscription, message.code)
         this.#stateCame(subscription, [])
         this.forget(subscription)
         subscription.fail(message.code, message.message, message.ref)
@@ -401,6 +411,25 @@ export class Edge {
     }
   }
 
+  /** A client asks for a subscription; what the owner does about it belongs to this span. */
+  #joinSpan(session: Session, room: RoomAddress): Span {
+    return this.#parts.tracer.span('join', {
+      kind: 'server',
+      parent: session.trace,
+      attributes: { ...roomAttributes(room), 'roomful.session_id': session.sessionId },
+    })
+  }
+
+  /** The client has the answer to its join. */
+  #joinAnswered(subscription: Subscription, result: 'joined' | ErrorCode): void {
+    const { metrics } = this.#parts
+    metrics.joins.inc({ result })
+    if (result === 'joined') metrics.joinDuration.observe(this.#since(subscription.askedAt))
+    endJoinSpan(subscription.joinSpan, result)
+    // A subscription lives for hours, and would keep all that the span was told.
+    subscription.joinSpan = noSpan
+  }
+
   #askJoin(subscription: Subscription): void {
     // Given up meanwhile.
     if (subscription.session.subscriptions.get(subscription.roomId) !== subscription || !subscription.join)
@@ -418,7 +447,7 @@ export class Edge {
     if (subscription.session.subscriptions.get(subscription.roomId) !== subscription || !subscription.join)
       return
     const { ref } = subscription.join
-    this.#joins.answered(subscription, code)
+    this.#joinAnswered(subscription, code)
     if (this.#asking.has(subscription) && !this.#states.waits(subscription)) this.giveUp(subscription, 'left')
     else this.forget(subscription)
     subscription.fail(code, why, ref)
@@ -458,7 +487,8 @@ export class Edge {
   #remove(subscription: Subscription): boolean {
     this.#asking.delete(subscription)
     this.#states.forget(subscription)
-    this.#joins.abandoned(subscription)
+    subscription.joinSpan.set({ 'roomful.result': 'abandoned' })
+    subscription.joinSpan.end()
     const { subscriptions } = subscription.session
     if (subscriptions.get(subscription.roomId) === subscription) subscriptions.delete(subscription.roomId)
     const name = roomName(subscription.room)
@@ -483,4 +513,17 @@ export class Edge {
   #since(moment: number): number {
     return (this.#parts.clock.monotonic() - moment) / 1000
   }
+}
+
+/** The service's own failures; the others tell of what a client may not, or of a full room. */
+const FAILURES: ReadonlySet<string> = new Set<ErrorCode>([
+  'room_unavailable',
+  'overloaded',
+  'room_logic_failed',
+])
+
+function endJoinSpan(span: Span, result: 'joined' | ErrorCode): void {
+  span.set({ 'roomful.result': result })
+  if (FAILURES.has(result)) span.fail(result)
+  span.end()
 }

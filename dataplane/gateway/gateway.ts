@@ -5,27 +5,22 @@ import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Records } from '../../shared/store/port.ts'
 import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
-import { choose, type Found, lazily, type SessionDescription, type SessionQuery } from '../descriptions.ts'
+import type { Found, SessionDescription, SessionQuery } from '../descriptions.ts'
 import type { RoomAddress, ToEdge, ToOwner } from '../traffic.ts'
+import { Authenticator } from './authentication.ts'
+import { ClientProtocol, type ClientProtocolParts } from './client-protocol.ts'
 import { Connection, type ServerSocket } from './connection.ts'
-import { Conversation, type ConversationParts } from './conversation.ts'
-import { describeSession, sessionRanking, sessionsAskedFor } from './describe.ts'
-import { drainConnections } from './drain.ts'
 import { Edge } from './edge.ts'
 import { Handshake } from './handshake.ts'
-import { JoinRates } from './join-rates.ts'
-import { JoinWatch } from './join-watch.ts'
-import { KeyCache, type KeyName } from './key-cache.ts'
-import type { AskKeyStatus } from './key-status.ts'
+import { type AskKeyStatus, KeyCache, type KeyName } from './key-cache.ts'
 import type { GatewayMetrics } from './metrics.ts'
 import { type GatewayOptions, gatewayOptions } from './options.ts'
 import { type Defer, endOfTurn, Flusher } from './outbox.ts'
-import type { PendingConnection } from './pending-connections.ts'
-import { Requests } from './requests.ts'
+import { JoinRateLimiter } from './rate-limits.ts'
+import type { PendingConnection } from './server.ts'
 import { GatewayServer } from './server.ts'
-import { SessionStore } from './session-store.ts'
+import { SessionStore } from './session-record.ts'
 import { Sessions, SWEEP_MS } from './sessions.ts'
-import { TokenCheck } from './token-check.ts'
 
 /** What a gateway is made of. */
 export interface GatewayParts {
@@ -49,7 +44,7 @@ export interface GatewayParts {
   readonly nodeGone?: (nodeId: string) => boolean
   /** Whether the lease of a node has run out; default: it stands. Rejects with `StoreUnavailable`. */
   readonly nodeDead?: (nodeId: string) => Promise<boolean>
-  /** Nobody at this node is in the room any more. */
+  /** No one at this node is in the room any more. */
   readonly unseated?: (room: RoomAddress) => void
   readonly options?: Partial<GatewayOptions>
   readonly metrics: GatewayMetrics
@@ -59,10 +54,20 @@ export interface GatewayParts {
   readonly defer?: Defer
 }
 
+/** How often control is asked about the keys of live sessions. */
 const RECHECK_MS = 30_000
+/** How many waves clients are moved in. */
+const WAVES = 20
+/**
+ * In this share of the time no client is moved. A load balancer needs some checks to find out that this node is not ready; until then it
+ * would send a client that leaves back here, to be refused and to wait.
+ */
+const NOTICE = 0.1
+/** How much longer than told a client may stay: the time to come back elsewhere before its connection here ends. */
+const GRACE_MS = 500
 
 /**
- * The sockets of a node: who is at the other end, which rooms they sit in, and that each gets its frames in order, at the pace it can
+ * The sockets of a node: which client is at the other end, which rooms it is in, and that each gets its frames in order, at the pace it can
  * read. Knows frames and sessions, knows no game.
  */
 export class Gateway {
@@ -75,8 +80,8 @@ export class Gateway {
   readonly #keys: KeyCache
   readonly #edge: Edge
   readonly #sessions: Sessions
-  readonly #conversationParts: ConversationParts
-  readonly #conversations = new Set<Conversation>()
+  readonly #clientParts: ClientProtocolParts
+  readonly #clients = new Set<ClientProtocol>()
   #stopSweep: () => void = () => {}
   #onEmpty: () => void = () => {}
   #recheckAt: number
@@ -96,10 +101,9 @@ export class Gateway {
     this.#flusher = new Flusher(parts.defer ?? endOfTurn, metrics)
     const shared = { ...options, nodeId, clock, random, log, metrics }
     this.#keys = new KeyCache({ ...shared, ask: parts.askKeyStatus })
-    const joins = new JoinWatch({ clock, metrics, tracer })
     this.#edge = new Edge({
       ...shared,
-      joins,
+      tracer,
       send: parts.send,
       record: (session) => this.#sessions.save(session),
       unseated: parts.unseated ?? (() => {}),
@@ -109,10 +113,10 @@ export class Gateway {
     this.#sessions = new Sessions({ ...shared, edge, store })
     const sessions = this.#sessions
     this.#recheckAt = clock.monotonic() + RECHECK_MS
-    const tokens = new TokenCheck(this.#keys, clock, metrics, options)
+    const tokens = new Authenticator(this.#keys, clock, metrics, options)
     const { tellTaken = () => {}, nodeGone = () => false, nodeDead = async () => false } = parts
     const { storeUptime = async () => Infinity } = parts
-    this.#conversationParts = {
+    this.#clientParts = {
       nodeId,
       clock,
       log,
@@ -122,13 +126,7 @@ export class Gateway {
       tokens,
       edge,
       sessions,
-      requests: new Requests(
-        edge,
-        clock,
-        options.limits,
-        joins,
-        new JoinRates(clock, options.joinsPerSecond),
-      ),
+      joinRates: new JoinRateLimiter(clock, options.joinsPerSecond),
       handshake: new Handshake({
         ...shared,
         tokens,
@@ -140,9 +138,9 @@ export class Gateway {
         nodeDead,
         storeUptime,
       }),
-      over: (conversation) => {
-        this.#conversations.delete(conversation)
-        if (this.#conversations.size === 0) this.#onEmpty()
+      over: (client) => {
+        this.#clients.delete(client)
+        if (this.#clients.size === 0) this.#onEmpty()
       },
     }
     this.#server = new GatewayServer(
@@ -159,7 +157,7 @@ export class Gateway {
 
   /** How many sockets are open. */
   get connections(): number {
-    return this.#conversations.size
+    return this.#clients.size
   }
 
   /** How many sockets have no session yet. */
@@ -175,7 +173,7 @@ export class Gateway {
   /** How many bytes wait for all clients together. */
   get queuedBytes(): number {
     let bytes = 0
-    for (const { connection } of this.#conversations) bytes += connection.outbox.queued
+    for (const { connection } of this.#clients) bytes += connection.outbox.queued
     return bytes
   }
 
@@ -240,13 +238,7 @@ export class Gateway {
 
   /** The sessions as operators see them. */
   describeSessions(query: SessionQuery = {}): Found<SessionDescription> {
-    const { limit, order } = query
-    const { chosen, found } = choose(this.#sessions, {
-      fits: sessionsAskedFor(query),
-      ranking: order && sessionRanking(order),
-      limit,
-    })
-    return { items: lazily(chosen, describeSession), found, total: this.sessions }
+    return this.#sessions.describe(query)
   }
 
   /** Whether a session has a socket here. */
@@ -261,7 +253,7 @@ export class Gateway {
   async drain(withinMs: number): Promise<void> {
     this.#draining = true
     const { clock, random } = this.#parts
-    const connections = [...this.#conversations].map(({ connection }) => connection)
+    const connections = [...this.#clients].map(({ connection }) => connection)
     const drain = drainConnections(connections, { clock, random, withinMs })
     const left = new Promise<void>((resolve) => {
       this.#onEmpty = resolve
@@ -275,16 +267,15 @@ export class Gateway {
     this.#draining = true
     this.#stopSweep()
     const closed = this.#server.close()
-    for (const { connection } of [...this.#conversations])
-      connection.close('draining', 'this node is going away')
+    for (const { connection } of [...this.#clients]) connection.close('draining', 'this node is going away')
     await closed
     await this.#sessions.settle()
   }
 
   #accept(ws: ServerSocket, socket: Socket, protocol: string, pending: PendingConnection): void {
     const codec = protocol === '' ? this.#parts.codecs[0] : this.#codecs.get(protocol)
-    const conversation = new Conversation(
-      this.#conversationParts,
+    const client = new ClientProtocol(
+      this.#clientParts,
       pending,
       (listener) =>
         new Connection({
@@ -302,13 +293,13 @@ export class Gateway {
           listener,
         }),
     )
-    this.#conversations.add(conversation)
+    this.#clients.add(client)
     if (!codec)
-      conversation.refuse(
+      client.refuse(
         'protocol_error',
         `unknown subprotocol ${protocol}; known: ${[...this.#codecs.keys()].join(', ')}`,
       )
-    else if (this.#draining) conversation.refuse('draining', 'this node is going away: connect to another')
+    else if (this.#draining) client.refuse('draining', 'this node is going away: connect to another')
   }
 
   #scheduleSweep(): void {
@@ -321,7 +312,7 @@ export class Gateway {
   /** Once a second, for everything that has a deadline in seconds: cheaper than a timer for each. */
   #sweep(): void {
     const { heartbeatSeconds } = this.#options
-    for (const { connection } of this.#conversations) connection.beat(heartbeatSeconds * 1000)
+    for (const { connection } of this.#clients) connection.beat(heartbeatSeconds * 1000)
     for (const session of this.#sessions)
       if (session.connection && session.overdue)
         session.connection.close('token_expired', 'the token has expired and no fresh one came')
@@ -349,5 +340,41 @@ export class Gateway {
         'the key of live sessions could not be checked',
       )
     }
+  }
+}
+
+/**
+ * Moves clients to other nodes: tells each when to reconnect, at a random moment within `withinMs` but not at once, and closes the
+ * connection shortly after that moment, in waves; the last one at most `withinMs` + 0.5 s from now. A client that is not welcome yet
+ * hears of it behind its `welcome`, or is closed in its wave. `done` resolves when the last connection is closed; `stop` closes no more.
+ */
+export function drainConnections(
+  connections: readonly Pick<Connection, 'send' | 'close'>[],
+  { clock, random, withinMs }: { readonly clock: Clock; readonly random: Random; readonly withinMs: number },
+): { readonly done: Promise<void>; readonly stop: () => void } {
+  const waves = Array.from({ length: WAVES }, (): Pick<Connection, 'close'>[] => [])
+  for (const connection of connections) {
+    const moment = NOTICE + (1 - NOTICE) * random.float()
+    connection.send({ t: 'draining', reconnect_in_ms: Math.floor(moment * withinMs) })
+    waves[Math.floor(moment * WAVES)]!.push(connection)
+  }
+  const cancels: (() => void)[] = []
+  const moved = waves.map(
+    (wave, index) =>
+      new Promise<void>((resolve) => {
+        if (wave.length === 0) return resolve()
+        const close = (): void => {
+          for (const connection of wave)
+            connection.close('draining', 'this node is going away: resume on another')
+          resolve()
+        }
+        cancels.push(clock.schedule(((index + 1) / WAVES) * withinMs + GRACE_MS, close))
+      }),
+  )
+  return {
+    done: Promise.all(moved).then(() => {}),
+    stop: () => {
+      for (const cancel of cancels) cancel()
+    },
   }
 }

@@ -130,7 +130,7 @@ describe('when control cannot be reached', () => {
     await expectClose(await present(await test.token()), 'overloaded', /cannot be checked at the moment/)
   })
 
-  it('a token of a key nobody has asked about is put off', async () => {
+  it('a token of a key that no one has asked about is put off', async () => {
     test.control.down = true
     await expectClose(await present(await test.token()), 'overloaded', /cannot be checked at the moment/)
   })

@@ -4,26 +4,25 @@ import type { ClientMessage, Limits, ResumePosition } from '../../shared/protoco
 import type { Random } from '../../shared/random.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
+import type { Authenticator, Refusal } from './authentication.ts'
 import type { Connection } from './connection.ts'
 import type { Edge } from './edge.ts'
-import { MessagePace, type PaceLevel, PlayerPaces } from './message-pace.ts'
 import type { GatewayMetrics } from './metrics.ts'
-import { newResumeToken } from './resume-token.ts'
+import { MessageRateLimiter, PlayerRateLimiters, type RateLevel } from './rate-limits.ts'
+import { type TakenSession, type TakeOverParts, take, takeOver } from './resume.ts'
 import { Session } from './session.ts'
-import { RECORD_SPARE_MS } from './session-keeper.ts'
 import { type QuotaBounds, SessionQuota } from './session-quota.ts'
-import type { SessionStore } from './session-store.ts'
-import { REWRITTEN_MS, type Sessions } from './sessions.ts'
-import { type TakenSession, type TakeOverParts, take, takeOver } from './take-over.ts'
-import type { Refusal, TokenCheck } from './token-check.ts'
+import type { SessionStore } from './session-record.ts'
+import { newResumeToken } from './session-record.ts'
+import { RECORD_SPARE_MS, REWRITTEN_MS, type Sessions } from './sessions.ts'
 
-/** How long after its `welcome` a client may take to receive it before somebody with the token it used is let in. */
+/** How long after its `welcome` a client may take to receive it before a client with the token it used is let in. */
 const CONFIRM_SPARE_MS = 3000
 
 type Hello = Extract<ClientMessage, { t: 'hello' }>
 type Resume = Extract<Hello, { resume: unknown }>['resume']
 
-/** Somebody is let in. */
+/** A client is let in. */
 export interface Admission {
   readonly session: Session
   /** For the next resume. */
@@ -41,7 +40,7 @@ export interface HandshakeParts extends QuotaBounds {
   readonly nodeId: string
   readonly clock: Clock
   readonly random: Random
-  readonly tokens: TokenCheck
+  readonly tokens: Authenticator
   readonly edge: Edge
   readonly store: SessionStore
   readonly sessions: Sessions
@@ -70,7 +69,7 @@ export class Handshake {
   readonly #parts: HandshakeParts
   readonly #takeOver: TakeOverParts
   readonly #quota: SessionQuota
-  readonly #playerPaces: PlayerPaces
+  readonly #playerRateLimiters: PlayerRateLimiters
   readonly #startedAt: number
   /** Sessions that are on their way in. */
   #coming = 0
@@ -93,7 +92,7 @@ export class Handshake {
         return taken !== undefined
       },
     })
-    this.#playerPaces = new PlayerPaces(parts.clock, parts.limits)
+    this.#playerRateLimiters = new PlayerRateLimiters(parts.clock, parts.limits)
     this.#startedAt = parts.clock.monotonic()
   }
 
@@ -116,12 +115,12 @@ export class Handshake {
     if (this.#full) return FULL
     const { resume_token: resumeToken, right } = newResumeToken(random)
     const sessionId = newId('ses', random)
-    const pace = this.#paceOf(claims)
+    const rateLimiter = this.#rateLimiterOf(claims)
     const at = clock.monotonic()
     const opened = await this.#comeIn(async () => {
       const place = await this.#quota.enter(sessionId, claims)
       if (place && 'close' in place) return place
-      const session = new Session({ sessionId, claims, right, pace, place, clock })
+      const session = new Session({ sessionId, claims, right, rateLimiter, place, clock })
       session.connect(connection)
       await sessions.open(session)
       return session
@@ -153,7 +152,7 @@ export class Handshake {
   }
 
   /**
-   * The session as its record says, in place of what any node still has of it. A session that comes back to its own node is made anew,
+   * The session as its record says, in place of what any node still has of it. A session that comes back to its own node is made again,
    * too, so that there is one way to resume.
    */
   #moveIn({ record, version, fromNode, pace: level }: TakenSession): Session {
@@ -162,21 +161,24 @@ export class Handshake {
     const here = sessions.find(sessionId)
     if (here) sessions.drop(here)
     if (fromNode !== nodeId) tellTaken(fromNode, sessionId)
-    const pace = here?.pace ?? this.#paceOf(claims, level)
-    const session = new Session({ sessionId, claims, right, pace, place, clock })
+    const rateLimiter = here?.rateLimiter ?? this.#rateLimiterOf(claims, level)
+    const session = new Session({ sessionId, claims, right, rateLimiter, place, clock })
     sessions.add(session, version)
     for (const { member_id: memberId, room_type: roomType, key } of seats)
       edge.restore(session, { projectId: claims.project_id, roomType, key }, memberId)
     return session
   }
 
-  #paceOf({ project_id: projectId, sub }: TokenClaims, level?: PaceLevel): MessagePace {
+  #rateLimiterOf({ project_id: projectId, sub }: TokenClaims, level?: RateLevel): MessageRateLimiter {
     const { clock, limits } = this.#parts
-    if (sub === undefined) return new MessagePace(clock, limits, { level })
-    return new MessagePace(clock, limits, { level, shared: this.#playerPaces.of(`${projectId}/${sub}`) })
+    if (sub === undefined) return new MessageRateLimiter(clock, limits, { level })
+    return new MessageRateLimiter(clock, limits, {
+      level,
+      shared: this.#playerRateLimiters.of(`${projectId}/${sub}`),
+    })
   }
 
-  /** The last look before somebody is let in: all of this may have changed while the store was writing. */
+  /** The last look before a client is let in: all of this may have changed while the store was writing. */
   #admit(connection: Connection, admission: Admission): Admission | Refusal | undefined {
     const { sessions, tokens } = this.#parts
     const { session, positions } = admission
@@ -186,13 +188,13 @@ export class Handshake {
       return refused
     }
     if (connection.open) return admission
-    // Nobody can know of a session that was never welcome; one that was resumed can be resumed again.
+    // No one can know of a session that was never welcome; one that was resumed can be resumed again.
     if (positions) sessions.detach(session)
     else sessions.end(session, 'left')
     return undefined
   }
 
-  /** Whether the store began anew while this node was running, so lately that nodes may not have written all their sessions again. */
+  /** Whether the store began empty while this node was running, so lately that nodes may not have written all their sessions again. */
   async #storeIsBehind(): Promise<boolean> {
     const uptime = await this.#parts.storeUptime()
     return uptime < REWRITTEN_MS && uptime < this.#parts.clock.monotonic() - this.#startedAt

@@ -7,8 +7,14 @@ import { Registry } from 'prom-client'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
-import { KeyCache, type KeyName, keyName } from './key-cache.ts'
-import { type AskKeyStatus, askControl, KeyStatusUnavailable } from './key-status.ts'
+import {
+  type AskKeyStatus,
+  askControl,
+  KeyCache,
+  type KeyName,
+  KeyStatusUnavailable,
+  keyName,
+} from './key-cache.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
 
 const protocol = new PublicProtocol(GenerateKeyPairFactory, ExportPublicKeyFactory)
@@ -59,7 +65,7 @@ class Bench {
     for (let i = 0; i < 10; i++) await Promise.resolve()
   }
 
-  /** Lets control answer until nobody asks any more. */
+  /** Lets control answer until no one asks any more. */
   async answerAll(): Promise<void> {
     while (this.open.length > 0) await this.answer()
   }

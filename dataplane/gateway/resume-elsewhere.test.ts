@@ -283,7 +283,7 @@ describe('a resume that fails half-way', () => {
   it('is given up when nothing is heard of the client for five seconds', async () => {
     const { client, welcome } = await pair.a.join()
     await lose(client)
-    // Its welcome goes out into a network that is gone, and nobody notices.
+    // Its welcome goes out into a network that is gone, and no one notices.
     const second = await pair.a.resume(welcome)
     second.ws.pause()
     await expect.poll(() => pair.a.gateway.isConnected(welcome.session_id)).toBe(true)

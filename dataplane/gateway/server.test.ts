@@ -2,17 +2,43 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
-import { expectClose } from '../../test/support/gateway/test-client.ts'
+import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
 import type { GatewayOptions } from './options.ts'
+import { TrustedProxies } from './server.ts'
 
 let test: TestGateway
-beforeEach(async () => {
-  test = await TestGateway.start({ allowedOrigins: ['https://game.example'] })
+const start = async (options: Partial<GatewayOptions> = {}): Promise<void> => {
+  test = await TestGateway.start(options)
+}
+let answer = (): void => {}
+afterEach(() => {
+  answer()
+  return test.close()
 })
-afterEach(() => test.close())
+
+const from = (address: string) => ({ headers: { 'x-forwarded-for': address } })
+const openFrom = (...addresses: string[]): Promise<TestClient[]> =>
+  addresses.reduce<Promise<TestClient[]>>(
+    async (opened, address) => [...(await opened), await test.open([], from(address))],
+    Promise.resolve([]),
+  )
+const isOpen = ({ ws }: TestClient): boolean => ws.readyState === WebSocket.OPEN
+
+/** A client whose hello is never answered, since control does not say what it thinks of the token. */
+async function unanswered(options = {}): Promise<TestClient> {
+  test.control.held = new Promise((resolve) => {
+    answer = resolve
+  })
+  const client = await test.open([], options)
+  client.send({ t: 'hello', project_id: 'prj_one', token: await test.token() })
+  await test.control.firstQuestion
+  return client
+}
 
 describe('origins', () => {
+  beforeEach(() => start({ allowedOrigins: ['https://game.example'] }))
+
   it('that are not allowed get a 403', async () => {
     const ws = new WebSocket(test.url, { origin: 'https://evil.example' })
     ws.on('error', () => {})
@@ -45,13 +71,11 @@ describe('websockets that one address opens', () => {
     for (let n = 0; n < count; n++) statuses.push(await upgrade(forwardedFor))
     return statuses
   }
-  const restart = async (options: Partial<GatewayOptions>): Promise<void> => {
-    await test.close()
-    test = await TestGateway.start({ connectionsPerSecondPerAddress: 1, ...options })
-  }
+  const startCounting = (options: Partial<GatewayOptions> = {}): Promise<void> =>
+    start({ connectionsPerSecondPerAddress: 1, ...options })
 
   it('are so many in a second, behind a load balancer that names the address', async () => {
-    await restart({})
+    await startCounting()
     expect(await upgrades(11, '203.0.113.7')).toEqual([...Array(10).fill(101), 429])
     expect(await upgrade('203.0.113.8')).toBe(101)
     test.clock.advance(1000)
@@ -59,18 +83,19 @@ describe('websockets that one address opens', () => {
   })
 
   it('are not counted behind one that names none: it would be all players together', async () => {
-    await restart({})
+    await startCounting()
     expect(await upgrades(15)).toEqual(Array(15).fill(101))
   })
 
   it('are counted without a load balancer', async () => {
-    await restart({ trustedProxies: [] })
+    await startCounting({ trustedProxies: [] })
     expect(await upgrades(11)).toEqual([...Array(10).fill(101), 429])
   })
 })
 
 describe('a plain HTTP request', () => {
   it('is told that this is a websocket port', async () => {
+    await start()
     const response = await fetch(test.httpUrl)
     expect(response.status).toBe(426)
     expect(await response.text()).toMatch(/websocket port.*roomful\.v1\.json/s)
@@ -78,7 +103,8 @@ describe('a plain HTTP request', () => {
 })
 
 describe('closing', () => {
-  it('says goodbye to every client, and waits for nobody who never spoke', async () => {
+  it('says goodbye to every client, and waits for no client that never spoke', async () => {
+    await start()
     const client = await test.open()
     const silent = connect(Number(new URL(test.httpUrl).port), '127.0.0.1')
     await once(silent, 'connect')
@@ -86,5 +112,125 @@ describe('closing', () => {
     await test.gateway.close()
     await expectClose(client, 'draining', /going away/)
     await ended
+  })
+})
+
+describe('connections without a session', () => {
+  it('that say nothing keep no one out: at the bound the oldest makes room', async () => {
+    await start({ maxPendingConnections: 3 })
+    const silent = await openFrom('203.0.113.1', '203.0.113.2', '203.0.113.3')
+    await (await test.hello()).client.roundTrip()
+    await silent[0]!.closed
+    expect(silent.map(isOpen)).toEqual([false, true, true])
+    expect(test.gateway.pending).toBe(2)
+  })
+
+  it('that have said hello make no room: the newcomer is refused, and is let in later', async () => {
+    await start({ maxPendingConnections: 1 })
+    const first = await unanswered()
+    const refused = new WebSocket(test.url)
+    await once(refused, 'error')
+    first.ws.terminate()
+    await first.closed
+    await expect.poll(() => test.gateway.pending).toBe(0)
+    await test.open()
+  })
+
+  it('count until they have a session, and not after', async () => {
+    await start({ maxPendingConnections: 2 })
+    const players = [await test.hello(), await test.hello(), await test.hello()]
+    expect(test.gateway.pending).toBe(0)
+    await Promise.all(players.map(({ client }) => client.roundTrip()))
+  })
+
+  it('of one address have a bound of their own, which is no one else’s', async () => {
+    await start({ maxPendingConnectionsPerAddress: 2 })
+    const other = await openFrom('203.0.113.7')
+    const flood = await openFrom('203.0.113.8', '203.0.113.8', '203.0.113.8')
+    await flood[0]!.closed
+    expect([...other, ...flood].map(isOpen)).toEqual([true, false, true, true])
+  })
+
+  it('of one address are refused with 429 when all of them have said hello', async () => {
+    await start({ maxPendingConnectionsPerAddress: 1 })
+    await unanswered(from('203.0.113.7'))
+    const refused = new WebSocket(test.url, from('203.0.113.7'))
+    refused.on('error', () => {})
+    const [, response] = await once(refused, 'unexpected-response')
+    expect(response.statusCode).toBe(429)
+    refused.terminate()
+    await openFrom('203.0.113.8')
+  })
+
+  it('are of the address they come from, whatever a client that is no trusted proxy says', async () => {
+    await start({ maxPendingConnectionsPerAddress: 2, trustedProxies: ['10.0.0.0/8'] })
+    const flood = await openFrom('203.0.113.1', '203.0.113.2', '203.0.113.3')
+    await flood[0]!.closed
+    expect(flood.map(isOpen)).toEqual([false, true, true])
+  })
+
+  it('of a trusted proxy that names no client are not counted as one address', async () => {
+    await start({ maxPendingConnectionsPerAddress: 1 })
+    const clients = [await test.open(), await test.open(), await test.open()]
+    expect(clients.map(isOpen)).toEqual([true, true, true])
+  })
+})
+
+describe('connections in all', () => {
+  it('are as many as there may be sessions and connections without one', async () => {
+    await start({ maxSessions: 2, maxPendingConnections: 1 })
+    const players = [await test.hello(), await test.hello()]
+    await openFrom('203.0.113.1')
+    const refused = new WebSocket(test.url)
+    await once(refused, 'error')
+    await Promise.all(players.map(({ client }) => client.roundTrip()))
+  })
+})
+
+const proxies = new TrustedProxies(['10.0.0.0/8', '192.0.2.1', '2001:db8:1::/48', '::1'])
+
+describe('where a connection comes from', () => {
+  it.each([
+    ['a peer that is no proxy', '203.0.113.7', undefined, '203.0.113.7'],
+    ['its header is not believed', '203.0.113.7', '198.51.100.1', '203.0.113.7'],
+    ['behind a proxy', '10.0.0.1', '203.0.113.7', '203.0.113.7'],
+    ['behind a proxy whose address is mapped into IPv6', '::ffff:10.0.0.1', '203.0.113.7', '203.0.113.7'],
+    [
+      'behind two: the last address that is no proxy',
+      '10.0.0.1',
+      '198.51.100.1, 203.0.113.7, 192.0.2.1',
+      '203.0.113.7',
+    ],
+    ['with a port', '10.0.0.1', '203.0.113.7:4711', '203.0.113.7'],
+    ['IPv6: the first 64 bits', '2001:db8:1::9', '2001:db8:2:3:4:5:6:7', '2001:db8:2:3'],
+    ['IPv6, shortened', '::1', '2001:db8:2::7', '2001:db8:2:0'],
+    ['IPv6, shortened at the start of its second half', '::1', '2001:db8:2:3::', '2001:db8:2:3'],
+    ['IPv6 in brackets, with a port and a zone', '::1', '[fe80::1%eth0]:4711', 'fe80:0:0:0'],
+  ])('%s', (_, peer, header, address) => {
+    expect(proxies.clientOf(peer, header)).toBe(address)
+  })
+
+  it('is behind a peer in a private network, where those are trusted', () => {
+    const local = new TrustedProxies(['private', '203.0.113.0/24'])
+    for (const peer of [
+      '127.0.0.1',
+      '::1',
+      '10.1.2.3',
+      '172.31.0.1',
+      '192.168.1.1',
+      'fd00::1',
+      '203.0.113.9',
+    ])
+      expect(local.clientOf(peer, '198.51.100.1'), peer).toBe('198.51.100.1')
+    for (const peer of ['172.32.0.1', '192.0.2.1']) expect(local.clientOf(peer, '198.51.100.1')).toBe(peer)
+  })
+
+  it.each([
+    ['a proxy says nothing', '10.0.0.1', undefined],
+    ['a proxy names proxies alone', '10.0.0.1', '10.1.2.3'],
+    ['a proxy names no address', '10.0.0.1', 'unknown'],
+    ['the peer has gone', undefined, '203.0.113.7'],
+  ])('is not known where %s', (_, peer, header) => {
+    expect(proxies.clientOf(peer, header)).toBeUndefined()
   })
 })

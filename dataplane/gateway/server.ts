@@ -1,13 +1,17 @@
 import { createServer, type IncomingMessage, type Server, STATUS_CODES } from 'node:http'
-import type { AddressInfo, Socket } from 'node:net'
+import { type AddressInfo, BlockList, isIPv4, isIPv6, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { WebSocketServer } from 'ws'
 import type { Clock } from '../../shared/clock.ts'
 import { RateLimits } from '../../shared/rate-limit.ts'
 import { ServerSocket } from './connection.ts'
 import type { GatewayMetrics } from './metrics.ts'
-import { type PendingBounds, type PendingConnection, PendingConnections } from './pending-connections.ts'
-import { TrustedProxies } from './trusted-proxies.ts'
+
+/** How many sockets may be without a session at once; 0: as many as come. */
+export interface PendingBounds {
+  readonly maxPendingConnections: number
+  readonly maxPendingConnectionsPerAddress: number
+}
 
 /** What a server needs to know about the sockets it accepts. */
 export interface ServerOptions extends PendingBounds {
@@ -34,7 +38,7 @@ export type Accept = (ws: ServerSocket, socket: Socket, protocol: string, pendin
 const CLOSE_TIMEOUT_MS = 3000
 /** How long a client may take to send a whole HTTP request. */
 const REQUEST_TIMEOUT_MS = 10_000
-/** How often it is looked whether somebody takes longer. */
+/** How often it is looked whether a client takes longer. */
 const TIMEOUT_CHECK_MS = 2000
 /** More than one fragment for each so many bytes of a message, beside this many, is a flood of empty ones. */
 const BYTES_PER_FRAGMENT = 1024
@@ -172,4 +176,157 @@ function reject(socket: Duplex, status: number, text: string): void {
     `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nconnection: close\r\ncontent-type: text/plain; charset=utf-8\r\n` +
       `content-length: ${Buffer.byteLength(text) + 1}\r\n\r\n${text}\n`,
   )
+}
+
+/** The sockets of the node, or of one address, that have no session. */
+interface Group {
+  count: number
+  /** Those that have not said hello, the oldest first. */
+  readonly silent: Set<PendingConnection>
+}
+
+const newGroup = (): Group => ({ count: 0, silent: new Set() })
+
+/**
+ * The sockets that have no session yet, from the accepted TCP connection on. At a bound, the one that has been silent for longest is
+ * ended to make room: a flood of sockets that say nothing takes no place from a client that says hello at once. When all have said
+ * hello, the newcomer is refused.
+ */
+class PendingConnections {
+  readonly #bounds: PendingBounds
+  readonly #metrics: GatewayMetrics
+  readonly #all = newGroup()
+  readonly #byAddress = new Map<string, Group>()
+
+  constructor(bounds: PendingBounds, metrics: GatewayMetrics) {
+    this.#bounds = bounds
+    this.#metrics = metrics
+  }
+
+  /** How many there are. */
+  get size(): number {
+    return this.#all.count
+  }
+
+  /** Takes a socket in; `end` is called if it has to make room. Undefined: there is none for it. */
+  add(end: () => void): PendingConnection | undefined {
+    if (!this.#makeRoom(this.#all, this.#bounds.maxPendingConnections, 'pending')) return undefined
+    const pending = new PendingConnection(end, (group) => this.#emptied(group))
+    pending.join(this.#all)
+    return pending
+  }
+
+  /** Says which address a socket is from, once. False: there is no room for another one from there. */
+  locate(pending: PendingConnection, address: string): boolean {
+    const group = this.#byAddress.get(address) ?? newGroup()
+    if (!this.#makeRoom(group, this.#bounds.maxPendingConnectionsPerAddress, 'address')) return false
+    this.#byAddress.set(address, group)
+    pending.join(group, address)
+    return true
+  }
+
+  #makeRoom({ count, silent }: Group, most: number, reason: 'pending' | 'address'): boolean {
+    if (most === 0 || count < most) return true
+    this.#metrics.connectionsDropped.inc({ reason })
+    const [oldest] = silent
+    oldest?.giveWay()
+    return oldest !== undefined
+  }
+
+  #emptied(address: string): void {
+    this.#byAddress.delete(address)
+  }
+}
+
+/** One socket that has no session yet. */
+export class PendingConnection {
+  readonly #end: () => void
+  readonly #emptied: (address: string) => void
+  readonly #groups: { readonly group: Group; readonly address: string | undefined }[] = []
+
+  constructor(end: () => void, emptied: (address: string) => void) {
+    this.#end = end
+    this.#emptied = emptied
+  }
+
+  /** It is one of these from now on. */
+  join(group: Group, address?: string): void {
+    group.count += 1
+    group.silent.add(this)
+    this.#groups.push({ group, address })
+  }
+
+  /** The client has said hello: the socket does not have to make room any more. */
+  greeted(): void {
+    for (const { group } of this.#groups) group.silent.delete(this)
+  }
+
+  /** The socket has a session, or is gone. May be called again. */
+  done(): void {
+    this.greeted()
+    for (const { group, address } of this.#groups.splice(0)) {
+      group.count -= 1
+      if (address !== undefined && group.count === 0) this.#emptied(address)
+    }
+  }
+
+  giveWay(): void {
+    this.done()
+    this.#end()
+  }
+}
+
+/** What `private` stands for: loopback, RFC 1918 and RFC 4193. */
+const PRIVATE = ['127.0.0.0/8', '::1', '10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', 'fc00::/7']
+
+/** Whose word is taken for where a connection comes from: `addresses` are single ones or, as `203.0.113.0/24`, networks. */
+export class TrustedProxies {
+  readonly #list = new BlockList()
+
+  constructor(addresses: readonly string[]) {
+    for (const entry of addresses.flatMap((entry) => (entry === 'private' ? PRIVATE : [entry]))) {
+      const [address = '', bits] = entry.split('/')
+      const family = isIPv6(address) ? 'ipv6' : 'ipv4'
+      if (bits === undefined) this.#list.addAddress(address, family)
+      else this.#list.addSubnet(address, Number(bits), family)
+    }
+  }
+
+  /**
+   * Where a connection comes from, in a form to count by: an IPv4 address, or the first 64 bits of an IPv6 address, since a household has
+   * all that begin with them. `forwardedFor` counts from its right end, as far as proxies are trusted. Undefined: every known address is
+   * trusted, and there is none to count.
+   */
+  clientOf(peer: string | undefined, forwardedFor: string | undefined): string | undefined {
+    const hops = [...(forwardedFor?.split(',') ?? []), peer ?? '']
+    for (const hop of hops.reverse()) {
+      const address = plainAddress(hop.trim())
+      if (address === undefined) return undefined
+      if (!this.#list.check(address, isIPv6(address) ? 'ipv6' : 'ipv4')) return networkOf(address)
+    }
+    return undefined
+  }
+}
+
+/** The address without brackets, port, zone, and as IPv4 where it is one; undefined: this is no address. */
+function plainAddress(text: string): string | undefined {
+  const [, bracketed] = /^\[(.+)\](?::\d+)?$/.exec(text) ?? []
+  const [, withPort] = /^([\d.]+):\d+$/.exec(text) ?? []
+  const [address = ''] = (bracketed ?? withPort ?? text).split('%')
+  const [, mapped] = /^::ffff:([\d.]+)$/i.exec(address) ?? []
+  const plain = mapped ?? address
+  return isIPv4(plain) || isIPv6(plain) ? plain : undefined
+}
+
+/** An IPv4 address as it is, the first half of an IPv6 address. */
+function networkOf(address: string): string {
+  if (isIPv4(address)) return address
+  const [head = '', tail = ''] = address.split('::')
+  const groups = head === '' ? [] : head.split(':')
+  const behind = tail === '' ? [] : tail.split(':')
+  const zeros = address.includes('::')
+    ? new Array<string>(Math.max(0, 8 - groups.length - behind.length)).fill('0')
+    : []
+  const first = [...groups, ...zeros, ...behind].slice(0, 4)
+  return first.map((group) => Number.parseInt(group, 16).toString(16)).join(':')
 }

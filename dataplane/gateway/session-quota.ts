@@ -1,11 +1,10 @@
 import { createHash } from 'node:crypto'
 import type { Clock } from '../../shared/clock.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
+import type { Refusal } from './authentication.ts'
 import type { GatewayMetrics } from './metrics.ts'
 import { principalOf } from './session.ts'
-import type { QuotaPlace } from './session-record.ts'
-import type { SessionStore, StoredSession } from './session-store.ts'
-import type { Refusal } from './token-check.ts'
+import type { QuotaPlace, SessionStore, StoredSession } from './session-record.ts'
 
 /** How many sessions one player may have in the whole cluster, and one token that names no player; 0: as many as come. */
 export interface QuotaBounds {

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { FakeClock } from '../../test/support/fake-clock.ts'
-import { MessagePace } from './message-pace.ts'
 import { gatewayOptions } from './options.ts'
+import { MessageRateLimiter } from './rate-limits.ts'
 import { Session } from './session.ts'
 import { decodeSession, encodeSession, type SessionRecord } from './session-record.ts'
 
@@ -35,9 +35,9 @@ it('a record of another format is not taken for a session', () => {
 it('the trace of a token, which only the first handshake goes on with, is not written down', () => {
   const clock = new FakeClock()
   const { session_id: sessionId, claims, right } = record
-  const pace = new MessagePace(clock, gatewayOptions().limits)
+  const rateLimiter = new MessageRateLimiter(clock, gatewayOptions().limits)
   const trace = { traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01', tracestate: 'a=b' }
-  const session = new Session({ sessionId, claims: { ...claims, ...trace }, right, pace, clock })
+  const session = new Session({ sessionId, claims: { ...claims, ...trace }, right, rateLimiter, clock })
   session.trace = trace
   expect(session.record('node_a')).toMatchObject({ claims, trace: trace.traceparent })
   expect(session.record('node_a').claims).toEqual(claims)

@@ -1,6 +1,9 @@
+import { createHash, timingSafeEqual } from 'node:crypto'
+import { randomToken } from '../../shared/ids.ts'
+import type { Random } from '../../shared/random.ts'
+import type { Records } from '../../shared/store/port.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
-import type { PaceLevel } from './message-pace.ts'
-import type { ResumeRight } from './resume-token.ts'
+import type { RateLevel } from './rate-limits.ts'
 
 /** A subscription of a session, as its record names it. */
 export interface RecordedSubscription {
@@ -30,7 +33,7 @@ export interface SessionRecord {
   /** Whether the socket is lost. */
   readonly detached: boolean
   /** What the session may still send. While it is connected that is its client's, and next to nothing is left for another node. */
-  readonly pace?: PaceLevel
+  readonly pace?: RateLevel
   /** Absent where sessions have no bound. */
   readonly place?: QuotaPlace
   /** The span of its last handshake (W3C `traceparent`), where that was traced. */
@@ -57,4 +60,133 @@ export function decodeSession(bytes: Uint8Array): SessionRecord | undefined {
   } catch {
     return undefined
   }
+}
+
+/** A record as the store has it. */
+export interface StoredSession {
+  readonly record: SessionRecord
+  /** What a write over it has to name. */
+  readonly version: number
+}
+
+/** How long a set of places lasts when no one comes; no token is good for longer. */
+const SET_TTL_MS = 86_400_000
+/** How many places are looked at when there is none for a newcomer. */
+const LOOKED_AT = 32
+/** Later than every time there will be, with as many digits. */
+const END_OF_TIME = 9_999_999_999_999
+
+/**
+ * The records of all sessions of the cluster. Every write names the version it replaces, so that of several nodes which want the same
+ * session one gets it. Methods reject with `StoreUnavailable`; whether a write took place is unknown then.
+ */
+export class SessionStore {
+  readonly #records: Records
+
+  constructor(records: Records) {
+    this.#records = records
+  }
+
+  /** Undefined: there is no such session (any more). */
+  async load(sessionId: string): Promise<StoredSession | undefined> {
+    const [stored] = await this.loadAll([sessionId])
+    return stored
+  }
+
+  /** As `load`, in the order asked. */
+  async loadAll(sessionIds: readonly string[]): Promise<(StoredSession | undefined)[]> {
+    const found = await this.#records.read(sessionIds.map(keyOf))
+    return found.map((stored) => {
+      const record = stored && decodeSession(stored.value)
+      return record && { record, version: stored.version }
+    })
+  }
+
+  /** Writes over `version` (0: only when there is no record); the record then has the next one. False: another version stands. */
+  save(record: SessionRecord, version: number, ttlMs: number): Promise<boolean> {
+    const put = keyOf(record.session_id)
+    return this.#records.write([{ put, value: encodeSession(record), ifVersion: version, ttlMs }])
+  }
+
+  /** Removes the record of `version`. False: another version stands, or none. */
+  remove(sessionId: string, version: number): Promise<boolean> {
+    return this.#records.write([{ remove: keyOf(sessionId), ifVersion: version }])
+  }
+
+  /** Takes a place in a set that has fewer than `max`. False: it has as many. */
+  enter(sessionId: string, place: QuotaPlace, max: number): Promise<boolean> {
+    const add = memberOf(sessionId, place)
+    return this.#records.write([{ index: place.set, add, ifFewerThan: max, ttlMs: SET_TTL_MS }])
+  }
+
+  async leave(sessionId: string, place: QuotaPlace): Promise<void> {
+    await this.#records.write([{ index: place.set, drop: memberOf(sessionId, place) }])
+  }
+
+  /** Those that have been in a set for longest, the oldest first. */
+  async oldest(set: string): Promise<{ readonly session_id: string; readonly came_at: number }[]> {
+    const members = await this.#records.page(set, { limit: LOOKED_AT })
+    return members.map((member) => {
+      const [left = '', sessionId = ''] = member.split('/')
+      return { session_id: sessionId, came_at: END_OF_TIME - Number(left) }
+    })
+  }
+}
+
+/** A set is read from its largest member on, so the oldest has the largest. */
+const memberOf = (sessionId: string, { came_at: cameAt }: QuotaPlace): string =>
+  `${END_OF_TIME - Math.floor(cameAt)}/${sessionId}`
+
+const keyOf = (sessionId: string): string => `session:${sessionId}`
+
+/** 192 random bits. */
+const LENGTH = 32
+
+/**
+ * Who may resume a session. Only hashes are kept (SHA-256, base64url), of the token in force and of the one it replaced, so that a
+ * second use can be told from a guess. No two rights of a session have the same `token`: it also tells whose record one is.
+ */
+export interface ResumeRight {
+  readonly token: string
+  /** Null until the first resume. */
+  readonly used: string | null
+  /** How often the session was resumed. */
+  readonly turn: number
+  /** Whether the client is known to have the token in force. Until it is, it may have to come back with the used one. */
+  readonly confirmed: boolean
+}
+
+/** A token just made: the client gets `resume_token`, and the session has `right`. */
+export interface NewResumeToken {
+  readonly resume_token: string
+  readonly right: ResumeRight
+}
+
+/** A first token, or one in place of `resume_token`, which is used with that; `turn`: how often the session is resumed with that. */
+export function newResumeToken(random: Random, resumeToken?: string, turn = 0): NewResumeToken {
+  const next = randomToken(random, LENGTH)
+  const used = resumeToken === undefined ? null : hashOf(resumeToken).toString('base64url')
+  // Without its first token a client knows of no session: there is nothing to come back to.
+  const confirmed = resumeToken === undefined
+  return { resume_token: next, right: { token: hashOf(next).toString('base64url'), used, turn, confirmed } }
+}
+
+/** Whether a text may be a resume token at all. */
+export const isResumeToken = (text: string): boolean => text.length === LENGTH && /^[\w-]+$/.test(text)
+
+/** What `resume_token` is: good for one resume, used already, or wrong. Takes the same time whatever it is compared with. */
+export function checkResumeToken(
+  { token, used }: Pick<ResumeRight, 'token' | 'used'>,
+  resumeToken: string,
+): 'current' | 'used' | 'wrong' {
+  const given = hashOf(resumeToken)
+  if (matches(given, token)) return 'current'
+  return used !== null && matches(given, used) ? 'used' : 'wrong'
+}
+
+const hashOf = (token: string): Buffer => createHash('sha256').update(token).digest()
+
+const matches = (given: Buffer, hash: string): boolean => {
+  const known = Buffer.from(hash, 'base64url')
+  return known.length === given.length && timingSafeEqual(given, known)
 }

@@ -3,9 +3,8 @@ import type { Clock } from '../../shared/clock.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import type { TraceContext } from '../../shared/tracing/tracer.ts'
 import type { Connection } from './connection.ts'
-import { type MessagePace, spent } from './message-pace.ts'
-import type { ResumeRight } from './resume-token.ts'
-import type { QuotaPlace, SessionRecord } from './session-record.ts'
+import { type MessageRateLimiter, spent } from './rate-limits.ts'
+import type { QuotaPlace, ResumeRight, SessionRecord } from './session-record.ts'
 import type { Subscriber, Subscription } from './subscription.ts'
 
 /** What a session is made of. */
@@ -13,7 +12,7 @@ export interface SessionParts {
   readonly sessionId: string
   readonly claims: TokenClaims
   readonly right: ResumeRight
-  readonly pace: MessagePace
+  readonly rateLimiter: MessageRateLimiter
   readonly place?: QuotaPlace | undefined
   readonly clock: Clock
 }
@@ -23,7 +22,7 @@ export class Session implements Subscriber {
   readonly sessionId: string
   readonly projectId: string
   /** How fast the client may send. */
-  readonly pace: MessagePace
+  readonly rateLimiter: MessageRateLimiter
   /** Its place among the sessions of its player, where those have a bound. */
   readonly place: QuotaPlace | undefined
   /** Seats by room id; also those being joined or left. */
@@ -39,11 +38,11 @@ export class Session implements Subscriber {
   #connectedAt: number
   #detachedAt: number
 
-  constructor({ sessionId, claims, right, pace, place, clock }: SessionParts) {
+  constructor({ sessionId, claims, right, rateLimiter, place, clock }: SessionParts) {
     this.sessionId = sessionId
     this.projectId = claims.project_id
     this.#right = right
-    this.pace = pace
+    this.rateLimiter = rateLimiter
     this.place = place
     this.#clock = clock
     this.#claims = claims
@@ -157,7 +156,7 @@ export class Session implements Subscriber {
       seats,
       connected_at: this.#connectedAt,
       detached: this.#connection === undefined,
-      pace: this.#connection ? spent(this.pace.level) : this.pace.level,
+      pace: this.#connection ? spent(this.rateLimiter.level) : this.rateLimiter.level,
       ...(this.place && { place: this.place }),
       ...(this.trace?.traceparent !== undefined && { trace: this.trace.traceparent }),
     }

@@ -123,7 +123,7 @@ describe('the record of a session', () => {
       await (await pair.a.resume(welcome, [snapshot])).next('welcome')
     })
 
-    it('is resumed by whoever has the last token, at the last holder at once, elsewhere soon', async () => {
+    it('is resumed by the client that has the last token, at the last holder at once, elsewhere soon', async () => {
       for (const place of ['b', 'a'] as const) {
         const { again, welcome, snapshot } = await moved()
         again.ws.terminate()

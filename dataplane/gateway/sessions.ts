@@ -1,12 +1,23 @@
-import type { Clock } from '../../shared/clock.ts'
+import { type Clock, timestamp } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Random } from '../../shared/random.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
+import {
+  choose,
+  type Found,
+  lazily,
+  type Order,
+  type Query,
+  type Ranking,
+  type SessionColumn,
+  type SessionDescription,
+  type SessionQuery,
+  textFinder,
+} from '../descriptions.ts'
 import type { Edge } from './edge.ts'
 import { type KeyName, keyName } from './key-cache.ts'
 import type { Session } from './session.ts'
-import { SessionKeeper } from './session-keeper.ts'
-import type { SessionStore } from './session-store.ts'
+import type { SessionStore } from './session-record.ts'
 
 /** What the sessions of a node need. */
 export interface SessionsParts {
@@ -23,7 +34,7 @@ type EndReason = 'left' | 'session_ended'
 
 interface Kept {
   readonly session: Session
-  readonly keeper: SessionKeeper
+  readonly writer: SessionWriter
 }
 
 /** A session that is over here, and whose rooms have not been told yet. */
@@ -39,6 +50,15 @@ const CATCH_UP_MS = 3000
 export const REWRITTEN_MS = CATCH_UP_MS + 3 * SWEEP_MS
 /** How long `settle` waits for a store that does not answer. */
 const SETTLE_MS = 500
+
+/** How often a record is written at least: it outlives its node by the time of a resume, whenever the node ends. */
+const REFRESH_MS = 60_000
+/** How much longer than a resume may take the record of a connected session lives without being written. */
+export const RECORD_SPARE_MS = 2 * REFRESH_MS
+/** After how long a write that the store did not answer is made again, at the earliest. */
+const RETRY_MS = 3000
+/** How often one write is tried while the record changes under it. */
+const ATTEMPTS = 5
 
 /** Every session at this node, with or without a socket, and its record in the store. */
 export class Sessions {
@@ -67,7 +87,7 @@ export class Sessions {
   /** Takes a new session in and writes its record. Rejects with `StoreUnavailable`, and then there is no session. */
   async open(session: Session): Promise<void> {
     const kept = this.#keep(session, 0)
-    if (await kept.keeper.save()) this.#sessions.set(session.sessionId, kept)
+    if (await kept.writer.save()) this.#sessions.set(session.sessionId, kept)
     else throw new Error(`there is a session ${session.sessionId} already`)
   }
 
@@ -83,7 +103,7 @@ export class Sessions {
   async save(session: Session): Promise<boolean> {
     const kept = this.#keptFor(session)
     if (!kept) return false
-    if (await kept.keeper.save()) return true
+    if (await kept.writer.save()) return true
     this.drop(session)
     return false
   }
@@ -134,7 +154,7 @@ export class Sessions {
     const kept = this.#sessions.get(sessionId)
     if (!kept) return
     try {
-      if ((await kept.keeper.check()) === false) this.drop(kept.session)
+      if ((await kept.writer.check()) === false) this.drop(kept.session)
     } catch (error) {
       // The next write of the record finds out.
       this.#parts.log.debug(
@@ -152,14 +172,14 @@ export class Sessions {
   /** Ends what was not resumed in time, and writes the records that are due. To be called about once a second. */
   sweep(): void {
     const { sessionResumeTtl } = this.#parts
-    for (const { session, keeper } of this.#sessions.values()) {
-      if (this.#catchingUp) keeper.doubt(CATCH_UP_MS)
+    for (const { session, writer } of this.#sessions.values()) {
+      if (this.#catchingUp) writer.doubt(CATCH_UP_MS)
       if (session.detachedMs > sessionResumeTtl * 1000) this.end(session, 'session_ended')
-      else if (keeper.due) this.saveLater(session)
+      else if (writer.due) this.saveLater(session)
     }
     this.#catchingUp = false
     for (const ending of this.#endings) {
-      if (!ending.keeper.due) continue
+      if (!ending.writer.due) continue
       this.#run(this.#finish(ending), ending.session)
     }
   }
@@ -189,8 +209,19 @@ export class Sessions {
     return [...keys.values()]
   }
 
+  /** The sessions as operators see them. */
+  describe(query: SessionQuery): Found<SessionDescription> {
+    const { limit, order } = query
+    const { chosen, found } = choose(this, {
+      fits: sessionsAskedFor(query),
+      ranking: order && sessionRanking(order),
+      limit,
+    })
+    return { items: lazily(chosen, describeSession), found, total: this.size }
+  }
+
   #keep(session: Session, version: number): Kept {
-    return { session, keeper: new SessionKeeper(this.#parts, session, version) }
+    return { session, writer: new SessionWriter(this.#parts, session, version) }
   }
 
   #keptFor(session: Session): Kept | undefined {
@@ -199,8 +230,8 @@ export class Sessions {
   }
 
   async #finish(ending: Ending): Promise<void> {
-    const { session, keeper, reason } = ending
-    const mine = await keeper.end()
+    const { session, writer, reason } = ending
+    const mine = await writer.end()
     if (!this.#endings.delete(ending)) return
     if (!mine) this.#forgetSeats(session)
     else
@@ -229,3 +260,184 @@ export class Sessions {
     void done.then(() => this.#underWay.delete(done))
   }
 }
+
+/**
+ * Writes the record of one session as the session is, one write at a time, and finds out when another node has taken the
+ * session.
+ */
+export class SessionWriter {
+  readonly #parts: Omit<SessionsParts, 'log' | 'edge'>
+  readonly #session: Session
+  #version: number
+  #running: Promise<unknown> = Promise.resolve()
+  #next: Promise<boolean> | undefined
+  #saved = true
+  #dueAt: number
+
+  /** `version` is that of the record as it stands; 0: there is none yet. */
+  constructor(parts: Omit<SessionsParts, 'log' | 'edge'>, session: Session, version: number) {
+    this.#parts = parts
+    this.#session = session
+    this.#version = version
+    this.#dueAt = this.#later(REFRESH_MS)
+  }
+
+  /** Whether it is time to write again: to refresh the record, or because the last write, or the removal, had no answer. */
+  get due(): boolean {
+    if (this.#saved && !this.#session.connection) return false
+    return this.#next === undefined && this.#parts.clock.monotonic() >= this.#dueAt
+  }
+
+  /** What was written may be gone: the record is due at a random moment within `ms`. */
+  doubt(ms: number): void {
+    this.#saved = false
+    this.#dueAt = this.#parts.clock.monotonic() + this.#parts.random.float() * ms
+  }
+
+  /**
+   * Writes the record as the session is when the write begins; a call while one is under way waits for the next, together with all
+   * others. False: another node has the session. Rejects with `StoreUnavailable`.
+   */
+  save(): Promise<boolean> {
+    this.#saved = false
+    this.#next ??= this.#after(() => {
+      this.#next = undefined
+      return this.#save()
+    })
+    return this.#next
+  }
+
+  /** Whether the session is still this node's; undefined: there is no record. Rejects with `StoreUnavailable`. */
+  check(): Promise<boolean | undefined> {
+    return this.#after(() => this.#reread())
+  }
+
+  /** Removes the record. False: another node has the session. Rejects with `StoreUnavailable`. */
+  end(): Promise<boolean> {
+    this.#saved = false
+    this.#dueAt = this.#later(RETRY_MS)
+    return this.#after(async () => {
+      const { store } = this.#parts
+      const { sessionId } = this.#session
+      for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
+        if (await store.remove(sessionId, this.#version)) return true
+        const mine = await this.#reread()
+        if (mine !== true) return mine === undefined
+      }
+      throw neverSettled(sessionId)
+    })
+  }
+
+  async #save(): Promise<boolean> {
+    this.#dueAt = this.#later(RETRY_MS)
+    for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
+      if (await this.#write()) {
+        this.#saved = true
+        this.#dueAt = this.#later(REFRESH_MS)
+        return true
+      }
+      // An earlier write of this node whose answer was lost, or a store that has lost the record; or else another node has the session.
+      if ((await this.#reread()) === false) return false
+    }
+    throw neverSettled(this.#session.sessionId)
+  }
+
+  async #write(): Promise<boolean> {
+    const { nodeId, store } = this.#parts
+    if (!(await store.save(this.#session.record(nodeId), this.#version, this.#ttlMs))) return false
+    this.#version += 1
+    return true
+  }
+
+  async #reread(): Promise<boolean | undefined> {
+    const { sessionId, right } = this.#session
+    const found = await this.#parts.store.load(sessionId)
+    // One that was resumed less often is an earlier holder's, who wrote it down again for a store that had lost it. The version of any
+    // other record of another node's is kept out: nothing here may ever be written over it.
+    const theirs = found && found.record.right.token !== right.token
+    if (theirs && found.record.right.turn >= right.turn) return false
+    this.#version = found?.version ?? 0
+    return found && true
+  }
+
+  /** A session without a socket is kept for exactly as long as it may be resumed. */
+  get #ttlMs(): number {
+    const resumeMs = this.#parts.sessionResumeTtl * 1000
+    if (this.#session.connection) return resumeMs + RECORD_SPARE_MS
+    return Math.max(1, Math.ceil(resumeMs - this.#session.detachedMs))
+  }
+
+  /** Runs `work` behind everything that was asked for before. */
+  #after<T>(work: () => Promise<T>): Promise<T> {
+    const done = this.#running.then(work)
+    this.#running = done.catch(() => {})
+    return done
+  }
+
+  /** A random moment around `ms` from now, so that what began together does not stay together. */
+  #later(ms: number): number {
+    return this.#parts.clock.monotonic() + ms * (0.75 + 0.5 * this.#parts.random.float())
+  }
+}
+
+const neverSettled = (sessionId: string): StoreUnavailable =>
+  new StoreUnavailable(`the record of ${sessionId} changed under ${ATTEMPTS} writes`)
+
+/** Whether a query is for a session, to be asked of many; undefined: it is for all. */
+function sessionsAskedFor({
+  room_id: roomId,
+  project_id: projectId,
+  q,
+}: Query): ((session: Session) => boolean) | undefined {
+  const hasText = textFinder(q)
+  if (roomId === undefined && projectId === undefined && !hasText) return undefined
+  return (session) =>
+    (projectId === undefined || session.projectId === projectId) &&
+    (roomId === undefined || isIn(session, roomId)) &&
+    (hasText === undefined || hasName(session, hasText))
+}
+
+function isIn(session: Session, roomId: string): boolean {
+  for (const subscription of session.subscriptions.values())
+    if (subscription.taken && subscription.roomId === roomId) return true
+  return false
+}
+
+function hasName(session: Session, hasText: (text: string) => boolean): boolean {
+  const { sessionId, sub, projectId, claims } = session
+  if (hasText(sessionId) || hasText(projectId)) return true
+  if ((sub !== null && hasText(sub)) || (claims.key_id !== undefined && hasText(claims.key_id))) return true
+  for (const subscription of session.subscriptions.values())
+    if (subscription.taken && hasText(subscription.roomId)) return true
+  return false
+}
+
+const KEYS: Readonly<Record<SessionColumn, Ranking<Session>['key']>> = {
+  session: (session) => session.sessionId,
+  player: (session) => session.sub,
+  project: (session) => session.projectId,
+  key: (session) => session.claims.key_id ?? null,
+  connected: (session) => session.connectedAt,
+  rooms: (session) => session.subscriptions.size,
+  queued: (session) => queuedBytes(session),
+}
+
+/** The order of sessions by one of their columns. */
+const sessionRanking = ({ by, descending }: Order<SessionColumn>): Ranking<Session> => ({
+  key: KEYS[by],
+  descending,
+  name: (session) => session.sessionId,
+})
+
+const queuedBytes = (session: Session): number => session.connection?.outbox.queued ?? 0
+
+/** A session as operators see it. */
+const describeSession = (session: Session): SessionDescription => ({
+  session_id: session.sessionId,
+  project_id: session.projectId,
+  key_id: session.claims.key_id ?? null,
+  sub: session.sub,
+  connected_at: timestamp(session.connectedAt),
+  rooms: session.roomIds,
+  queued_bytes: queuedBytes(session),
+})

@@ -119,7 +119,7 @@ describe('the span of a join', () => {
     expect(sent).toMatchObject([{ kind: 'join', traceparent: join!.traceparent, tracestate: 'vendor=value' }])
   })
 
-  it('tells of a refusal, whoever refuses', async () => {
+  it('tells of a refusal, whatever its cause', async () => {
     const { client } = await test.join('one', await test.token({ rooms: ['arena'] }))
     client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'one' } })
     await client.next('error')
@@ -133,7 +133,7 @@ describe('the span of a join', () => {
     expect(tracer.open).toEqual([])
   })
 
-  it('ends when nobody answers', async () => {
+  it('ends when no one answers', async () => {
     await test.close()
     await start({ joinWaitMs: 3000 })
     test.owner.deliver = () => {}

@@ -16,7 +16,7 @@ const message = (ref: number): Reliable => ({
 })
 
 /**
- * An owner that hangs keeps its connections and its lease: nobody takes its rooms before the lease has run out, has been read by the
+ * An owner that hangs keeps its connections and its lease: no one takes its rooms before the lease has run out, has been read by the
  * others (a quarter of a lease later at most), and the room is restored. Members who play on meanwhile are not to be refused anything.
  */
 it('has room for all that a client at its rate says while a hanging owner is found out', () => {
@@ -44,7 +44,7 @@ describe('where it is full', () => {
     const unacked = new Unacked(limits)
     for (const ref of [1, 2, 3]) expect(unacked.add(message(ref), BYTES)).toBeDefined()
     expect(unacked.add(message(4), BYTES)).toBeUndefined()
-    // It waits already: whoever sends it again is not to be told that it was refused.
+    // It waits already: a client that sends it again is not to be told that it was refused.
     expect(unacked.add(message(2), BYTES)).toMatchObject({ ref: 2, after: 1 })
     unacked.settle(1)
     expect(unacked.add(message(5), BYTES)).toBeDefined()

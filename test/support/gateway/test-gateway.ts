@@ -5,7 +5,7 @@ import { ExportPublicKeyFactory, GenerateKeyPairFactory } from 'paseto/v4/public
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { Gateway, type GatewayParts } from '../../../dataplane/gateway/gateway.ts'
-import { askControl } from '../../../dataplane/gateway/key-status.ts'
+import { askControl } from '../../../dataplane/gateway/key-cache.ts'
 import { GATEWAY_METRICS } from '../../../dataplane/gateway/metrics.ts'
 import type { GatewayOptions } from '../../../dataplane/gateway/options.ts'
 import { timestamp } from '../../../shared/clock.ts'

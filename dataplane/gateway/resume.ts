@@ -2,19 +2,18 @@ import type { Clock } from '../../shared/clock.ts'
 import { idPattern } from '../../shared/ids.ts'
 import type { Random } from '../../shared/random.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
-import { type PaceLevel, spent } from './message-pace.ts'
+import type { Authenticator, Refusal } from './authentication.ts'
 import type { GatewayMetrics } from './metrics.ts'
-import { checkResumeToken, isResumeToken, newResumeToken } from './resume-token.ts'
-import type { SessionRecord } from './session-record.ts'
-import type { SessionStore, StoredSession } from './session-store.ts'
-import type { Refusal, TokenCheck } from './token-check.ts'
+import { type RateLevel, spent } from './rate-limits.ts'
+import type { SessionRecord, SessionStore, StoredSession } from './session-record.ts'
+import { checkResumeToken, isResumeToken, newResumeToken } from './session-record.ts'
 
 /** What taking a session over needs. */
 export interface TakeOverParts {
   readonly nodeId: string
   readonly random: Random
   readonly store: SessionStore
-  readonly tokens: Pick<TokenCheck, 'checkKey'>
+  readonly tokens: Pick<Authenticator, 'checkKey'>
   readonly clock: Clock
   /** How long a record just taken lives if nothing more is written. */
   readonly ttlMs: number
@@ -43,7 +42,7 @@ export interface Claimant {
 /** A session that this node has from now on. */
 export interface TakenSession extends StoredSession {
   /** What it may still send; absent: as much as a new one. */
-  readonly pace: PaceLevel | undefined
+  readonly pace: RateLevel | undefined
   /** The node that had it before. */
   readonly fromNode: string
   /** For the next resume. */

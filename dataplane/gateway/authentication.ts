@@ -10,12 +10,11 @@ import {
   type VerifyKey,
   verifyToken,
 } from '../../shared/tokens.ts'
-import type { KeyCache } from './key-cache.ts'
-import { KeyStatusUnavailable } from './key-status.ts'
+import { type KeyCache, KeyStatusUnavailable } from './key-cache.ts'
 import type { GatewayMetrics } from './metrics.ts'
 import { principalOf } from './session.ts'
 
-/** Why somebody is not let in: the close code to say it with, and a sentence. */
+/** Why a client is not let in: the close code to say it with, and a sentence. */
 export interface Refusal {
   readonly close: CloseName
   readonly reason: string
@@ -38,7 +37,7 @@ const CLIENTS_PER_TOKEN = 10
  * Judges client tokens: signature, project, audience, time, whether the key still stands, and whether the player comes too often. What comes too
  * often is refused before its signature is checked.
  */
-export class TokenCheck {
+export class Authenticator {
   readonly #keys: KeyCache
   readonly #clock: Clock
   readonly #metrics: GatewayMetrics
@@ -72,7 +71,7 @@ export class TokenCheck {
       const key = await this.#keyOf(projectId, keyId)
       if ('close' in key) return key
       const claims = await verifyToken(token, key.verifyKey, this.#expect(projectId))
-      // Only now: a token that someone made up takes nothing from the player it names.
+      // Only now: a token that was made up takes nothing from the player it names.
       if (!rates.take(who)) return this.#tooMany()
       // The key may have been revoked while the signature was being checked.
       return this.revoked(projectId, keyId) ?? claims
@@ -89,7 +88,7 @@ export class TokenCheck {
     return 'close' in key ? key : undefined
   }
 
-  /** Why nobody may come in under a key, if that is known at this very moment. */
+  /** Why no client may come in under a key, if that is known at this very moment. */
   revoked(projectId: string, keyId: string | undefined): Refusal | undefined {
     return this.#keys.isRevoked({ projectId, keyId }) ? refuse('key_revoked', REVOKED) : undefined
   }

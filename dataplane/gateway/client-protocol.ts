@@ -1,23 +1,24 @@
 import { type Clock, timestamp } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { InvalidMessage } from '../../shared/protocol/errors.ts'
-import type { ClientMessage } from '../../shared/protocol/messages.ts'
+import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
 import { contextOf, noSpan, type Span, type Tracer } from '../../shared/tracing/tracer.ts'
 import { frame } from '../frame.ts'
 import { nodeName } from '../node-id.ts'
+import { type RoomAddress, roomIdOf } from '../traffic.ts'
+import type { Authenticator, Refusal } from './authentication.ts'
 import type { Connection, ConnectionListener } from './connection.ts'
 import type { Edge } from './edge.ts'
 import type { Admission, Handshake } from './handshake.ts'
-import type { PaceVerdict } from './message-pace.ts'
 import { countHandshake, type GatewayMetrics, type HandshakeResult } from './metrics.ts'
 import type { GatewayOptions } from './options.ts'
-import type { PendingConnection } from './pending-connections.ts'
-import type { Requests } from './requests.ts'
-import { type ResumedRoom, resumeRooms } from './resumption.ts'
+import type { JoinRateLimiter, RateVerdict } from './rate-limits.ts'
+import type { PendingConnection } from './server.ts'
 import type { Session } from './session.ts'
 import type { Sessions } from './sessions.ts'
-import type { Refusal, TokenCheck } from './token-check.ts'
+import type { Subscription } from './subscription.ts'
 
 /** How many messages may arrive behind `hello` before it is answered, and how many pings and pongs of the websocket before there is a session. */
 const MAX_EARLY = 16
@@ -30,9 +31,16 @@ const WELCOME_SPARE_MS = 1000
 
 type Hello = Extract<ClientMessage, { t: 'hello' }>
 type LaterMessage = Exclude<ClientMessage, Hello>
+type Join = Extract<ClientMessage, { t: 'join' }>
 
-/** What every conversation of a gateway shares. */
-export interface ConversationParts {
+/** A room of a `welcome`: whether what was missed follows frame by frame. If not, a whole state follows, or `not_in_room`. */
+interface ResumedRoom {
+  readonly room_id: string
+  readonly resumed: boolean
+}
+
+/** What the clients of a gateway share. */
+export interface ClientProtocolParts {
   readonly nodeId: string
   readonly clock: Clock
   readonly log: Logger
@@ -40,17 +48,18 @@ export interface ConversationParts {
   readonly metrics: GatewayMetrics
   readonly tracer: Tracer
   readonly handshake: Handshake
-  readonly tokens: TokenCheck
+  readonly tokens: Authenticator
   readonly sessions: Sessions
-  readonly requests: Requests
+  readonly joinRates: JoinRateLimiter
   readonly edge: Edge
-  readonly over: (conversation: Conversation) => void
+  /** The connection has ended. */
+  readonly over: (client: ClientProtocol) => void
 }
 
-/** One connection from `hello` to its end: who is at the other end, and what they may say when. */
-export class Conversation implements ConnectionListener {
+/** The protocol with one client, from `hello` to the end of its connection: who it is, what it may send when, and where each request goes. */
+export class ClientProtocol implements ConnectionListener {
   readonly connection: Connection
-  readonly #parts: ConversationParts
+  readonly #parts: ClientProtocolParts
   readonly #pending: PendingConnection
   readonly #stopWaiting: () => void
   /** Messages behind a `hello` that is being checked. */
@@ -63,9 +72,9 @@ export class Conversation implements ConnectionListener {
   #renewals = 0
   #renewed: Promise<void> = Promise.resolve()
 
-  /** `connect` makes the connection that reports to this conversation; its socket counts as `pending` until it has a session. */
+  /** `connect` makes the connection that reports to this listener; its socket counts as `pending` until it has a session. */
   constructor(
-    parts: ConversationParts,
+    parts: ClientProtocolParts,
     pending: PendingConnection,
     connect: (listener: ConnectionListener) => Connection,
   ) {
@@ -87,7 +96,7 @@ export class Conversation implements ConnectionListener {
   invalid(problem: InvalidMessage): void {
     if (!this.#session) this.refuse('protocol_error', problem.message)
     else if (this.#admit(this.#session, problem))
-      this.#parts.requests.refuse(this.#session, this.connection, problem, 'invalid_message', problem.message)
+      this.#refuseRequest(this.#session, problem, 'invalid_message', problem.message)
   }
 
   failed(error: unknown): void {
@@ -96,7 +105,7 @@ export class Conversation implements ConnectionListener {
   }
 
   controlFrame(): boolean {
-    if (this.#session) return this.#withinPace(this.#session, 'control_frame') === 'pass'
+    if (this.#session) return this.#withinRate(this.#session, 'control_frame') === 'pass'
     this.#earlyControlFrames += 1
     if (this.#earlyControlFrames <= MAX_EARLY) return true
     this.refuse('rate_limited', `more than ${MAX_EARLY} pings and pongs before welcome`)
@@ -150,10 +159,95 @@ export class Conversation implements ConnectionListener {
       this.#protocolError(`more than ${MAX_EARLY} messages before welcome: wait for it`)
   }
 
-  #request(session: Session, message: LaterMessage, bytes: number): void {
-    if (!this.#admit(session, message)) return
-    if (message.t === 'token') this.#renew(session, message.token)
-    else this.#parts.requests.handle(session, this.connection, message, bytes)
+  #request(session: Session, request: LaterMessage, bytes: number): void {
+    if (!this.#admit(session, request)) return
+    const { edge, clock } = this.#parts
+    if (request.t === 'token') this.#renew(session, request.token)
+    else if (request.t === 'join') this.#join(session, request)
+    else if (request.t === 'ping')
+      this.connection.send({ t: 'pong', at: request.at, server_time: timestamp(clock.now()) })
+    else {
+      const subscription = this.#subscriptionFor(session, request)
+      if (!subscription) return
+      if (request.t === 'message') edge.message(subscription, request, bytes)
+      else if (request.t === 'leave') edge.leave(subscription, request.ref)
+      else edge.resync(subscription, request)
+    }
+  }
+
+  /** The subscription that a request is about; undefined: the session is not in that room, and the client has been told. */
+  #subscriptionFor(
+    session: Session,
+    request: Extract<LaterMessage, { room_id: string }>,
+  ): Subscription | undefined {
+    const { room_id: roomId } = request
+    const subscription = session.subscriptions.get(roomId)
+    if (subscription?.taken) return subscription
+    const ref = 'ref' in request ? request.ref : undefined
+    this.connection.sendError('not_in_room', `the session is not in ${roomId}`, { ref, room_id: roomId })
+    return undefined
+  }
+
+  /**
+   * Refuses a request that was not even looked at. A reliable message to a room the session is in is settled by the room's owner, among
+   * the others of its subscription, and answered from there.
+   */
+  #refuseRequest(
+    session: Session,
+    {
+      t,
+      ref,
+      room_id: roomId,
+    }: {
+      readonly t?: string | undefined
+      readonly ref?: number | undefined
+      readonly room_id?: string | undefined
+    },
+    code: ErrorCode,
+    message: string,
+  ): void {
+    const subscription =
+      t === 'message' && roomId !== undefined ? session.subscriptions.get(roomId) : undefined
+    if (subscription?.taken && ref !== undefined) this.#parts.edge.refuse(subscription, code, message, ref)
+    else this.connection.sendError(code, message, { ref })
+  }
+
+  #join(session: Session, request: Join): void {
+    const { edge } = this.#parts
+    const { ref, room_type: roomType, options } = request
+    const room: RoomAddress = { projectId: session.projectId, roomType, key: options.key ?? 'default' }
+    const roomId = roomIdOf(room)
+    const subscription = session.subscriptions.get(roomId)
+    const refused = this.#joinRefusal(session, roomType, roomId)
+    if (refused) {
+      edge.refuseJoin(session, room, refused.code)
+      this.connection.sendError(refused.code, refused.message, { ref, room_id: roomId })
+      return
+    }
+    if (subscription) edge.finishLeave(subscription)
+    edge.join(session, this.connection, room, request)
+  }
+
+  /** Why a session may not join a room, or undefined. */
+  #joinRefusal(
+    session: Session,
+    roomType: string,
+    roomId: string,
+  ): { readonly code: ErrorCode; readonly message: string } | undefined {
+    const { joinRates, options } = this.#parts
+    // A colon parts type and key in a room id, so no room type has one.
+    if (roomType.includes(':'))
+      return { code: 'unknown_room_type', message: `there is no room type "${roomType}"` }
+    if (!session.allows(roomType, roomId))
+      return { code: 'forbidden', message: `the token does not allow ${roomId}` }
+    const subscription = session.subscriptions.get(roomId)
+    if (subscription && subscription.leaveRef === undefined)
+      return { code: 'already_joined', message: `the session is in ${roomId}, or joining it, already` }
+    const { max_rooms: maxRooms } = options.limits
+    if (!subscription && session.subscriptions.size >= maxRooms)
+      return { code: 'too_many_rooms', message: `a session may be in ${maxRooms} rooms: leave one first` }
+    if (!joinRates.take(session.player)) return { code: 'rate_limited', message: joinRates.text }
+    return undefined
   }
 
   async #greet(hello: Hello): Promise<void> {
@@ -177,21 +271,57 @@ export class Conversation implements ConnectionListener {
       this.#welcomeClient(answer)
       return
     }
+    this.#resumeRooms(answer.session, answer.positions, (rooms) => this.#welcomeClient(answer, rooms))
+  }
+
+  /**
+   * Brings the subscriptions of a resuming session back. The client names the rooms it wants to keep; the session leaves the others, among them
+   * those whose `joined` never arrived, so that the client can simply join again. Calls `done` once, when every owner has answered or
+   * `attachWaitMs` is over; a room without an answer counts as not resumed, and its frames follow when they come.
+   */
+  #resumeRooms(
+    session: Session,
+    positions: readonly ResumePosition[],
+    done: (rooms: ResumedRoom[]) => void,
+  ): void {
+    const { connection } = this
     const { edge, clock, metrics, options } = this.#parts
-    resumeRooms(
-      answer.session,
-      this.connection,
-      answer.positions,
-      { edge, clock, metrics, waitMs: options.attachWaitMs },
-      (rooms) => this.#welcomeClient(answer, rooms),
-    )
+    const listed = new Map(positions.map((position) => [position.room_id, position]))
+    const resumed = new Map([...listed.keys()].map((roomId) => [roomId, false]))
+    let waiting = listed.size
+    let over = false
+    const finish = (): void => {
+      if (over) return
+      over = true
+      cancel()
+      done([...resumed].map(([roomId, isResumed]) => ({ room_id: roomId, resumed: isResumed })))
+    }
+    const cancel = clock.schedule(options.attachWaitMs, finish)
+    for (const subscription of [...session.subscriptions.values()])
+      if (!listed.has(subscription.roomId) || !subscription.taken) edge.giveUp(subscription, 'left')
+    for (const [roomId, position] of listed) {
+      const subscription = session.subscriptions.get(roomId)
+      if (!subscription) {
+        waiting -= 1
+        metrics.roomResumes.inc({ result: 'lost' })
+        connection.sendError('not_in_room', `the session is not in ${roomId}`, { room_id: roomId })
+        continue
+      }
+      edge.attach(subscription, connection, position, (result) => {
+        waiting -= 1
+        metrics.roomResumes.inc({ result })
+        resumed.set(roomId, result === 'frames')
+        if (waiting === 0) finish()
+      })
+    }
+    if (waiting === 0) finish()
   }
 
   #welcomeClient({ session, resumeToken, at }: Admission, rooms?: readonly ResumedRoom[]): void {
     if (!this.connection.open) return
     const { nodeId, clock, options, log } = this.#parts
     if (rooms && clock.monotonic() - at > options.attachWaitMs + WELCOME_SPARE_MS) {
-      // This process stood still: another node may have given the client up, and let in whoever came with the same resume token.
+      // This process stood still: another node may have given the client up, and let in another client with the same resume token.
       this.connection.close('overloaded', 'the resume took too long: try again')
       return
     }
@@ -246,19 +376,18 @@ export class Conversation implements ConnectionListener {
 
   /** Whether the session may send one more message; otherwise the client has been told. */
   #admit(session: Session, message: LaterMessage | InvalidMessage): boolean {
-    const verdict = this.#withinPace(session, 'session')
-    if (verdict === 'reject')
-      this.#parts.requests.refuse(session, this.connection, message, 'rate_limited', this.#limitText())
+    const verdict = this.#withinRate(session, 'session')
+    if (verdict === 'reject') this.#refuseRequest(session, message, 'rate_limited', this.#limitText())
     return verdict === 'pass'
   }
 
   /** Counts one more frame of the session; one that sends far too many loses its connection. */
-  #withinPace(session: Session, by: 'session' | 'control_frame'): PaceVerdict {
-    const verdict = session.pace.admit()
+  #withinRate(session: Session, by: 'session' | 'control_frame'): RateVerdict {
+    const verdict = session.rateLimiter.admit()
     if (verdict === 'pass') return verdict
     this.#parts.metrics.rateLimited.inc({ by })
     if (verdict === 'too_many') this.connection.close('rate_limited', this.#limitText())
-    else this.connection.throttle(session.pace.waitMs)
+    else this.connection.throttle(session.rateLimiter.waitMs)
     return verdict
   }
 

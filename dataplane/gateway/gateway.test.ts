@@ -1,0 +1,106 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import type { ServerMessage } from '../../shared/protocol/messages.ts'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import { expectClose } from '../../test/support/gateway/test-client.ts'
+import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { SeededRandom } from '../../test/support/seeded-random.ts'
+import { drainConnections } from './gateway.ts'
+
+const WITHIN_MS = 10_000
+
+/** A drain of so many connections: when each is told to move, and when it was closed. */
+function drain(count: number) {
+  const clock = new FakeClock()
+  const toldMs: number[] = []
+  const closedMs: number[] = []
+  const connection = {
+    send: (message: ServerMessage) => {
+      if (message.t === 'draining') toldMs.push(message.reconnect_in_ms)
+    },
+    close: () => void closedMs.push(clock.monotonic() - began),
+  }
+  const began = clock.monotonic()
+  const connections = Array.from({ length: count }, () => connection)
+  drainConnections(connections, { clock, random: new SeededRandom(1), withinMs: WITHIN_MS })
+  return { clock, told_ms: toldMs, closed_ms: closedMs }
+}
+
+/**
+ * A load balancer needs some checks to find out that the node is not ready. A client that left before that was sent back to it (it has the fewest
+ * connections of all), refused, and backed off longer each time: the longest pause of a rolling restart.
+ */
+it('moves no client before load balancers have noticed', () => {
+  const { told_ms: toldMs } = drain(500)
+  expect(toldMs).toHaveLength(500)
+  expect(Math.min(...toldMs)).toBeGreaterThanOrEqual(WITHIN_MS / 10)
+})
+
+it('moves all others evenly over the rest of the time, and is over by then', () => {
+  const { clock, told_ms: toldMs, closed_ms: closedMs } = drain(500)
+  const early = toldMs.filter((moment) => moment < (WITHIN_MS * 5.5) / 10)
+  expect(early.length).toBeGreaterThan(200)
+  expect(early.length).toBeLessThan(300)
+  expect(Math.max(...toldMs)).toBeLessThan(WITHIN_MS)
+  clock.advance(WITHIN_MS + 500)
+  expect(closedMs).toHaveLength(500)
+  expect(Math.min(...closedMs)).toBeGreaterThan(WITHIN_MS / 10)
+})
+
+describe('a drain', () => {
+  let test: TestGateway
+  beforeEach(async () => {
+    test = await TestGateway.start()
+  })
+  afterEach(() => test.close())
+
+  it('tells every client when to come back, closes them in waves and takes no new ones', async () => {
+    const clients = []
+    for (let i = 0; i < 8; i++) clients.push((await test.join()).client)
+    const drained = test.gateway.drain(5000)
+    const told = await Promise.all(clients.map((client) => client.next('draining')))
+    for (const { reconnect_in_ms: reconnectInMs } of told) {
+      expect(reconnectInMs).toBeGreaterThanOrEqual(500)
+      expect(reconnectInMs).toBeLessThan(5000)
+    }
+    expect(new Set(told.map(({ reconnect_in_ms: reconnectInMs }) => reconnectInMs)).size).toBeGreaterThan(1)
+    await expectClose(await test.open(), 'draining', /connect to another/)
+
+    const still = (): number => test.gateway.connections
+    test.clock.advance(Math.max(...told.map(({ reconnect_in_ms: reconnectInMs }) => reconnectInMs)))
+    expect(still()).toBeGreaterThan(0)
+    test.clock.advance(5500)
+    expect(still()).toBe(0)
+    await drained
+    for (const client of clients) await expectClose(client, 'draining', /resume on another/)
+    expect(test.gateway.sessions).toBe(8)
+  })
+
+  it('is over as soon as the last client has gone by itself', async () => {
+    const clients = [(await test.hello()).client, (await test.hello()).client]
+    const drained = test.gateway.drain(5000)
+    for (const client of clients) {
+      await client.next('draining')
+      client.ws.close(1001)
+    }
+    await drained
+  })
+
+  it('welcomes a client whose hello was under way, and tells it too', async () => {
+    let answer = () => {}
+    test.control.held = new Promise((resolve) => {
+      answer = resolve
+    })
+    const client = await test.open()
+    client.send({ t: 'hello', project_id: 'prj_one', token: await test.token() })
+    await test.control.firstQuestion
+    const silent = await test.open()
+    // Over before the handshake of the silent one would be.
+    const drained = test.gateway.drain(4000)
+    answer()
+    await client.next('draining')
+    expect(client.received.map(({ t }) => t)).toEqual(['welcome', 'draining'])
+    test.clock.advance(4500)
+    await expectClose(silent, 'draining', /resume on another/)
+    await drained
+  })
+})

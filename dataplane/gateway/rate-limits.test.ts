@@ -1,0 +1,224 @@
+import { Registry } from 'prom-client'
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { timestamp } from '../../shared/clock.ts'
+import { registerMetrics } from '../../shared/metrics.ts'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import type { TestClient } from '../../test/support/gateway/test-client.ts'
+import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { GATEWAY_METRICS } from './metrics.ts'
+import { gatewayOptions } from './options.ts'
+import { MessageRateLimiter, PlayerRateLimiters } from './rate-limits.ts'
+
+let test: TestGateway
+let ref = 0
+
+const { limits } = gatewayOptions()
+
+/** How many messages of a session are rejected before its connection is closed. */
+function rejectedBeforeClose(limiter: MessageRateLimiter): number {
+  let rejected = 0
+  for (;;) {
+    const verdict = limiter.admit()
+    if (verdict === 'too_many') return rejected
+    if (verdict === 'reject') rejected += 1
+  }
+}
+
+it('a player who floods in one new session after another is borne with no longer than four sessions are, until time has passed', () => {
+  const clock = new FakeClock()
+  const players = new PlayerRateLimiters(clock, limits)
+  const session = (player: string) => new MessageRateLimiter(clock, limits, { shared: players.of(player) })
+  const flood = () => Array.from({ length: 10 }, () => rejectedBeforeClose(session('p/mallory')))
+  const patience = 10 * limits.messages_per_second
+  expect(flood()).toEqual([...Array(4).fill(patience), ...Array(6).fill(0)])
+  expect(rejectedBeforeClose(session('p/ann'))).toBe(patience)
+  expect(session('p/mallory').admit()).toBe('too_many')
+  clock.advance(10_000)
+  expect(session('p/mallory').admit()).toBe('pass')
+  expect(flood().reduce((sum, rejected) => sum + rejected)).toBe(4 * limits.messages_per_second)
+})
+
+describe('joins in quick succession', () => {
+  beforeEach(async () => {
+    test = await TestGateway.start({ joinsPerSecond: 1 })
+  })
+  afterEach(() => test.close())
+
+  /** Asks for a seat; what the answer is: `joined`, or the code of the error. */
+  async function join(client: TestClient, key: string): Promise<string> {
+    const own = ++ref
+    client.send({ t: 'join', ref: own, room_type: 'arena', options: { key } })
+    return vi.waitFor(() => {
+      const answer = client.received.find((message) => 'ref' in message && message.ref === own)
+      if (answer === undefined) throw new Error(`no answer to join ${own}`)
+      return answer.t === 'error' ? answer.code : answer.t
+    })
+  }
+
+  const leave = async (client: TestClient, key: string): Promise<void> => {
+    client.send({ t: 'leave', ref: ++ref, room_id: `arena:${key}` })
+    await client.next('left', (left) => left.ref === ref)
+  }
+
+  it('are refused to a player, whichever session they come with, and to no other player', async () => {
+    const { client: first } = await test.hello()
+    const { client: second } = await test.hello()
+    expect(await join(first, 'one')).toBe('joined')
+    await leave(first, 'one')
+    expect(await join(first, 'one')).toBe('joined')
+    expect(await join(second, 'one')).toBe('joined')
+    expect(await join(second, 'two')).toBe('rate_limited')
+    const { client: third } = await test.hello()
+    expect(await join(third, 'one')).toBe('rate_limited')
+    const { client: other } = await test.hello(await test.token({ sub: 'bob' }))
+    expect(await join(other, 'one')).toBe('joined')
+    test.clock.advance(1000)
+    expect([await join(third, 'one'), await join(first, 'two')]).toEqual(['joined', 'rate_limited'])
+    test.clock.advance(1000)
+    expect(await join(first, 'two')).toBe('joined')
+  })
+
+  it('are counted for each session where the token names no player', async () => {
+    const now = test.clock.now()
+    const token = await test.control.token({
+      project_id: 'prj_one',
+      key_id: 'key_a',
+      issued_at: timestamp(now),
+      expires_at: timestamp(now + 300_000),
+    })
+    const { client: first } = await test.hello(token)
+    const { client: second } = await test.hello(token)
+    const answers = []
+    for (const key of ['1', '2', '3', '4']) answers.push(await join(first, key))
+    expect(answers).toEqual(['joined', 'joined', 'joined', 'rate_limited'])
+    expect(await join(second, '1')).toBe('joined')
+  })
+})
+
+describe('whole states', () => {
+  /** The rooms are as large as what one player may have in a second; eight times as much comes at once. */
+  const STATE_BYTES = 100_000
+
+  let delayed: number
+  beforeEach(async () => {
+    delayed = 0
+    test = await TestGateway.start(
+      { stateBytesPerSecond: STATE_BYTES, joinsPerSecond: 1000, joinWaitMs: 500 },
+      {
+        metrics: {
+          ...registerMetrics(new Registry(), GATEWAY_METRICS),
+          statesDelayed: { inc: () => void delayed++ },
+        },
+      },
+    )
+    fill('one', 1)
+    // Someone else is there throughout.
+    await test.join('one', await test.token({ sub: 'witness' }))
+  })
+  afterEach(() => test.close())
+
+  const fill = (key: string, seconds: number): void => {
+    test.owner.room(key).state = { count: 0, treasure: 'x'.repeat(seconds * STATE_BYTES) }
+  }
+
+  const states = (...clients: TestClient[]): number =>
+    clients
+      .flatMap(({ received }) => received)
+      .filter(({ t }) => t === 'state.snapshot' || t === 'state.resync').length
+
+  function join(client: TestClient, key: string): Promise<void> {
+    client.send({ t: 'join', ref: ++ref, room_type: 'arena', options: { key } })
+    return client.roundTrip()
+  }
+
+  function leave(client: TestClient, key: string): Promise<void> {
+    client.send({ t: 'leave', ref: ++ref, room_id: `arena:${key}` })
+    return client.roundTrip()
+  }
+
+  /** Loses the connection and comes back, as one who has seen nothing; resolves when the new one is welcome, or has to wait for it. */
+  async function comeBack(
+    client: TestClient,
+    welcome: { session_id: string; resume_token: string },
+    key: string,
+  ) {
+    client.ws.terminate()
+    await client.closed
+    const before = delayed
+    const position = { room_id: `arena:${key}`, epoch: 99, seq: 0 }
+    const again = await test.resume(welcome, [position])
+    const welcomed = again.next('welcome')
+    await Promise.race([welcomed, vi.waitFor(() => expect(delayed).toBe(before + 1))])
+    return { again, welcomed }
+  }
+
+  it('come to one player no faster by leaving and joining again, in whichever session, and to others at once', async () => {
+    const clients = await Promise.all([1, 2, 3].map(async () => (await test.hello()).client))
+    for (const client of clients)
+      for (let times = 0; times < 10; times++) {
+        await join(client, 'one')
+        await leave(client, 'one')
+      }
+    expect(states(...clients)).toBe(8)
+    const other = await test.join('one', await test.token({ sub: 'other' }))
+    expect(states(other.client)).toBe(1)
+  })
+
+  it('come to one player no faster by coming back again and again, and every one that is due comes', async () => {
+    let { client, welcome } = await test.join('one')
+    const came: number[] = []
+    let waits = 0
+    for (let times = 0; times < 12; times++) {
+      const { again, welcomed } = await comeBack(client, welcome, 'one')
+      // Who has to wait is welcome after a while all the same, and the state is here by then.
+      if (delayed > waits) test.clock.advance(2000)
+      waits = delayed
+      welcome = await welcomed
+      client = again
+      await client.roundTrip()
+      came.push(states(client))
+    }
+    expect([delayed, came]).toEqual([3, Array(12).fill(1)])
+  })
+
+  it('that are missed are few: a player in many rooms who comes back with little missed waits for none', async () => {
+    const { client, welcome } = await test.hello()
+    for (let n = 0; n < 7; n++) {
+      fill(`${n}`, 1)
+      await join(client, `${n}`)
+    }
+    const rooms = client.received.flatMap((message) => {
+      if (message.t !== 'state.snapshot') return []
+      const { room_id: roomId, epoch, seq } = message
+      return [{ room_id: roomId, epoch, seq }]
+    })
+    test.clock.advance(8000)
+    let connection = client
+    let resumed = welcome
+    for (let times = 0; times < 5; times++) {
+      connection.ws.terminate()
+      await connection.closed
+      connection = await test.resume(resumed, rooms)
+      resumed = await connection.next('welcome')
+      expect(resumed.rooms?.every(({ resumed }) => resumed)).toBe(true)
+    }
+    expect(delayed).toBe(0)
+  })
+
+  it('that a join would wait too long for are refused with it: another try is worth while', async () => {
+    const { client } = await test.hello()
+    fill('large', 9)
+    await join(client, 'large')
+    await join(client, 'one')
+    expect(states(client)).toBe(1)
+    test.clock.advance(1000)
+    expect(await client.next('error')).toMatchObject({
+      code: 'rate_limited',
+      retryable: true,
+      room_id: 'arena:one',
+    })
+    test.clock.advance(1000)
+    await join(client, 'one')
+    await client.next('state.snapshot')
+  })
+})

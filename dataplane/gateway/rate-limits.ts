@@ -1,0 +1,238 @@
+import type { Clock } from '../../shared/clock.ts'
+import type { Limits } from '../../shared/protocol/messages.ts'
+import { type Rate, RateLimit, RateLimits } from '../../shared/rate-limit.ts'
+import type { Subscription } from './subscription.ts'
+
+/** How many seconds' worth of messages beyond the limit end the connection. */
+const PATIENCE_SECONDS = 10
+
+/** How many messages too many are borne with, where so many a second are allowed. */
+const patienceWith = (perSecond: number): Rate => ({
+  perSecond: perSecond / PATIENCE_SECONDS,
+  burst: perSecond * PATIENCE_SECONDS,
+})
+
+/** Whether one more may pass; `tooMany`: this has gone on for so long that the connection should end. */
+export type RateVerdict = 'pass' | 'reject' | 'too_many'
+
+/** What a session has left of its rate and of the patience with it: for whichever node has the session next. */
+export interface RateLevel {
+  readonly rate: number
+  readonly patience: number
+  /** When that was so: milliseconds since 1970. */
+  readonly at: number
+}
+
+/** So many messages cost no more than the handshake of a resume. */
+const NEXT_TO_NOTHING = 12
+
+/** The level of a session that is connected: what is left of its rate its client may be using, and next to nothing is there for another node. */
+export const spent = (level: RateLevel): RateLevel => ({
+  ...level,
+  rate: Math.min(level.rate, NEXT_TO_NOTHING),
+})
+
+/** How many times as much as one session all those of one player may send at a node. */
+const SESSIONS_AT_FULL_RATE = 4
+
+/** What a session shares with the others of its player. */
+export interface SharedRate {
+  /** Whether the player may send one more. */
+  readonly take: () => boolean
+  /** Whether one that is too many is borne with. */
+  readonly bear: () => boolean
+  /** Milliseconds until the player may send one more. */
+  readonly waitMs: () => number
+}
+
+const UNSHARED: SharedRate = { take: () => true, bear: () => true, waitMs: () => 0 }
+
+/** What all sessions of each player may send at a node together, and how long they are borne with: a new session is no way around either. */
+export class PlayerRateLimiters {
+  readonly #rates: RateLimits
+  readonly #patience: RateLimits
+
+  constructor(clock: Clock, { messages_per_second: messagesPerSecond, message_burst: messageBurst }: Limits) {
+    const perSecond = SESSIONS_AT_FULL_RATE * messagesPerSecond
+    this.#rates = new RateLimits(clock, { perSecond, burst: SESSIONS_AT_FULL_RATE * messageBurst })
+    this.#patience = new RateLimits(clock, patienceWith(perSecond))
+  }
+
+  of(player: string): SharedRate {
+    return {
+      take: () => this.#rates.take(player),
+      bear: () => this.#patience.take(player),
+      waitMs: () => this.#rates.of(player).waitMs,
+    }
+  }
+}
+
+/** How fast one client may send, and for how long it is borne with when it is faster. */
+export class MessageRateLimiter {
+  readonly #clock: Clock
+  readonly #rate: RateLimit
+  readonly #patience: RateLimit
+  readonly #shared: SharedRate
+
+  /** `level`: where another node left off. `shared`: default nothing. */
+  constructor(
+    clock: Clock,
+    { messages_per_second: messagesPerSecond, message_burst: messageBurst }: Limits,
+    { level, shared = UNSHARED }: { level?: RateLevel | undefined; shared?: SharedRate } = {},
+  ) {
+    const limit = (rate: Rate, left = rate.burst): RateLimit => {
+      const seconds = level ? Math.max(0, clock.now() - level.at) / 1000 : 0
+      return new RateLimit(clock, rate, left + seconds * rate.perSecond)
+    }
+    this.#clock = clock
+    this.#rate = limit({ perSecond: messagesPerSecond, burst: messageBurst }, level?.rate)
+    this.#patience = limit(patienceWith(messagesPerSecond), level?.patience)
+    this.#shared = shared
+  }
+
+  /** What is left. */
+  get level(): RateLevel {
+    return { rate: this.#rate.left, patience: this.#patience.left, at: this.#clock.now() }
+  }
+
+  /** Milliseconds until one more may pass; 0: now. */
+  get waitMs(): number {
+    return Math.max(this.#rate.waitMs, this.#shared.waitMs())
+  }
+
+  /** Counts one more message, or ping or pong of the websocket. */
+  admit(): RateVerdict {
+    if (this.#rate.take() && this.#shared.take()) return 'pass'
+    return this.#patience.take() && this.#shared.bear() ? 'reject' : 'too_many'
+  }
+}
+
+/** So many seconds' worth of joins may come at once. */
+const JOIN_BURST_SECONDS = 3
+
+/**
+ * How fast subscriptions may be asked for at this node: by each player in all sessions together, and where a token names no player, by
+ * each session, since many clients may share such a token.
+ */
+export class JoinRateLimiter {
+  readonly #perSecond: number
+  readonly #limits: RateLimits
+
+  constructor(clock: Clock, perSecond: number) {
+    this.#perSecond = perSecond
+    this.#limits = new RateLimits(clock, { perSecond, burst: perSecond * JOIN_BURST_SECONDS })
+  }
+
+  /** Counts one more join; false: there are too many. */
+  take(player: string): boolean {
+    return this.#limits.take(player)
+  }
+
+  /** What is allowed, for people. */
+  get text(): string {
+    return `more than ${this.#perSecond} joins a second, or ${this.#perSecond * JOIN_BURST_SECONDS} at once: try again later`
+  }
+}
+
+/** So many seconds' worth of whole states may come at once. */
+const STATE_BURST_SECONDS = 8
+
+/** What a state counts as: `charged` when it was asked for, and `least` whatever it turns out to be. */
+interface Charge {
+  readonly charged: number
+  readonly least: number
+}
+
+/**
+ * How many bytes of whole states each player may have from this node: by joins, resumes and resyncs, of all rooms and sessions together.
+ * Where the token names no player, each session. What is beyond that is asked for later, in its order: a state may be larger than the
+ * whole budget, and no one is refused one for that.
+ */
+export class StateRateLimiter {
+  readonly #clock: Clock
+  readonly #perSecond: number
+  readonly #budgets: RateLimits
+  readonly #onTurn: (subscription: Subscription) => void
+  /** Asked for, and not answered. */
+  readonly #asked = new Map<Subscription, Charge>()
+  /** By player, the oldest first. */
+  readonly #waiting = new Map<string, Map<Subscription, Charge>>()
+
+  /** `on_turn`: a subscription that had to wait may ask now. */
+  constructor(clock: Clock, bytesPerSecond: number, onTurn: (subscription: Subscription) => void) {
+    this.#clock = clock
+    this.#perSecond = bytesPerSecond
+    this.#budgets = new RateLimits(clock, {
+      perSecond: bytesPerSecond,
+      burst: bytesPerSecond * STATE_BURST_SECONDS,
+    })
+    this.#onTurn = onTurn
+  }
+
+  /**
+   * A subscription is about to ask for a whole state of about so many bytes. False: it has to wait for `on_turn`. A client that asks of its own accord
+   * (`asked_for`), which a sound one hardly ever does, has one second's worth used up even by a small state.
+   */
+  ask(subscription: Subscription, bytes: number, askedFor: boolean): boolean {
+    if (this.#asked.has(subscription)) return true
+    if (this.waits(subscription)) return false
+    const least = askedFor ? this.#perSecond : 0
+    const charge = { charged: Math.max(bytes, least), least }
+    const { player } = subscription.session
+    const queue = this.#waiting.get(player)
+    if (!queue?.size && this.#budgets.of(player).left >= 1) {
+      this.#charge(subscription, charge)
+      return true
+    }
+    if (queue) queue.set(subscription, charge)
+    else {
+      this.#waiting.set(player, new Map([[subscription, charge]]))
+      this.#wait(player)
+    }
+    return false
+  }
+
+  /** Whether a subscription has to wait before it asks. */
+  waits(subscription: Subscription): boolean {
+    return this.#waiting.get(subscription.session.player)?.has(subscription) ?? false
+  }
+
+  /** A subscription was answered with a state of so many bytes, or with none (0). */
+  answered(subscription: Subscription, bytes: number): void {
+    const { charged, least } = this.#asked.get(subscription) ?? { charged: 0, least: 0 }
+    this.forget(subscription)
+    const { player } = subscription.session
+    this.#budgets.of(player).charge(Math.max(bytes, least) - charged)
+    this.#next(player)
+  }
+
+  /** A subscription waits for nothing any more. What it has asked for stays charged: its owner has made it. */
+  forget(subscription: Subscription): void {
+    this.#asked.delete(subscription)
+    this.#waiting.get(subscription.session.player)?.delete(subscription)
+  }
+
+  #charge(subscription: Subscription, charge: Charge): void {
+    this.#budgets.of(subscription.session.player).charge(charge.charged)
+    this.#asked.set(subscription, charge)
+  }
+
+  /** Lets those of a player ask whose turn it is. */
+  #next(player: string): void {
+    const queue = this.#waiting.get(player)
+    for (const [subscription, charge] of queue ?? []) {
+      if (this.#budgets.of(player).left < 1) return
+      queue!.delete(subscription)
+      this.#charge(subscription, charge)
+      this.#onTurn(subscription)
+    }
+  }
+
+  #wait(player: string): void {
+    this.#clock.schedule(this.#budgets.of(player).waitMs, () => {
+      this.#next(player)
+      if (this.#waiting.get(player)!.size > 0) this.#wait(player)
+      else this.#waiting.delete(player)
+    })
+  }
+}

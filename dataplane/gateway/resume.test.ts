@@ -1,0 +1,327 @@
+import { Registry } from 'prom-client'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { registerMetrics } from '../../shared/metrics.ts'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import { StoreUnavailable } from '../../shared/store/port.ts'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
+import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { TestRecords } from '../../test/support/gateway/test-records.ts'
+import { SeededRandom } from '../../test/support/seeded-random.ts'
+import { GATEWAY_METRICS } from './metrics.ts'
+import { gatewayOptions } from './options.ts'
+import { MessageRateLimiter } from './rate-limits.ts'
+import { takeOver } from './resume.ts'
+import { Session } from './session.ts'
+import { newResumeToken, SessionStore } from './session-record.ts'
+import { SessionWriter } from './sessions.ts'
+
+let test: TestGateway
+
+/** The client's network is gone, and the gateway knows. */
+async function lose(client: TestClient): Promise<void> {
+  const gone = test.owner.next('detach')
+  client.ws.terminate()
+  await gone
+}
+
+/** What a client got, without what differs from run to run. */
+const kinds = (client: TestClient): unknown[] =>
+  client.received.map((message) => ('seq' in message ? [message.t, message.seq] : message.t))
+
+describe('at one node', () => {
+  beforeEach(async () => {
+    test = await TestGateway.start()
+  })
+  afterEach(() => test.close())
+
+  describe('a session that lost its socket', () => {
+    it('gets no room frame before welcome, and misses none that comes while it waits', async () => {
+      const one = await test.join('one')
+      one.client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
+      const two = await one.client.next('state.snapshot')
+      await lose(one.client)
+      test.owner.room('one').flush({ state: { count: 1 } })
+      test.owner.silent.add('attach')
+      const attaching = test.owner.next('attach')
+      const again = await test.resume(one.welcome, [one.snapshot, two])
+      await attaching
+      const [first, second] = test.owner.of('attach')
+      // Not attached yet: what happens now is among what was missed.
+      test.owner.room('one').flush({ state: { count: 2 }, events: [['hit', 2]] })
+      test.owner.answer(first!)
+      // Attached, but not welcome yet.
+      test.owner.room('one').flush({ state: { count: 3 } })
+      test.owner.answer(second!)
+      test.owner.room('two').flush({ state: { count: 9 } })
+      await again.next('state.patch', ({ room_id: roomId }) => roomId === 'arena:two')
+      expect(kinds(again)).toEqual([
+        'welcome',
+        ['state.patch', 2],
+        ['state.patch', 3],
+        ['event', 3],
+        ['state.patch', 4],
+        ['state.patch', 2],
+      ])
+    })
+
+    it('is welcomed after 2 seconds even when an owner does not answer, and gets the frames when it does', async () => {
+      const { client, welcome, snapshot } = await test.join()
+      await lose(client)
+      test.owner.silent.add('attach')
+      const attaching = test.owner.next('attach')
+      const again = await test.resume(welcome, [snapshot])
+      await attaching
+      test.clock.advance(2000)
+      expect(await again.next('welcome')).toMatchObject({ rooms: [{ room_id: 'arena:one', resumed: false }] })
+      // Asked again in the meantime; one answer is enough.
+      test.owner.answer(test.owner.of('attach').at(-1)!)
+      test.owner.room('one').flush({ state: { count: 5 } })
+      expect(await again.next('state.patch')).toMatchObject({ seq: 2 })
+    })
+
+    it('can come back with the same token when it was lost before welcome; only the last attach counts', async () => {
+      const { client, welcome, snapshot } = await test.join()
+      await lose(client)
+      const room = test.owner.room('one')
+      room.flush({ state: { count: 1 }, events: [['hit', 1]] })
+      test.owner.silent.add('attach')
+      let attaching = test.owner.next('attach')
+      const second = await test.resume(welcome, [snapshot])
+      await attaching
+      await lose(second)
+      attaching = test.owner.next('attach')
+      const third = await test.resume(welcome, [snapshot])
+      await attaching
+
+      // The owner comes to the first attach, the loss, and the second attach only now, and the room goes on meanwhile.
+      const [before, last] = test.owner.of('attach')
+      test.owner.answer(before!)
+      room.flush({ state: { count: 2 }, events: [['hit', 2]] })
+      const { deliver } = test.owner
+      test.owner.deliver = () => {}
+      room.flush({ state: { count: 3 }, events: [['hit', 3]] })
+      test.owner.deliver = deliver
+      test.owner.answer(last!)
+
+      await third.roundTrip()
+      const missed = [2, 3, 4].flatMap((seq) => [
+        ['state.patch', seq],
+        ['event', seq],
+      ])
+      expect(kinds(third)).toEqual(['welcome', ...missed, 'pong'])
+    })
+
+    it('ends after the resume time, with its seats', async () => {
+      const { client, welcome, snapshot } = await test.join()
+      await lose(client)
+      test.clock.advance(60_000)
+      expect(test.owner.of('leave')).toHaveLength(0)
+      const leaving = test.owner.next('leave')
+      test.clock.advance(1000)
+      expect(await leaving).toMatchObject({ reason: 'session_ended' })
+      expect(test.gateway.sessions).toBe(0)
+      await expectClose(await test.resume(welcome, [snapshot]), 'resume_failed', /no such session/)
+    })
+  })
+
+  describe('a resume token', () => {
+    it('lets one in when two use it at the same time', async () => {
+      const { client, welcome, snapshot } = await test.join()
+      client.ws.terminate()
+      const both = await Promise.all([test.resume(welcome, [snapshot]), test.resume(welcome, [snapshot])])
+      const winner = await Promise.race(both.map(async (client) => client.next('welcome').then(() => client)))
+      await winner.roundTrip()
+      // The other one was waiting for this: the winner has its welcome.
+      test.clock.advance(100)
+      const loser = both.find((client) => client !== winner)!
+      await expectClose(loser, 'session_taken_over', /used already/)
+      expect(loser.received).toEqual([])
+      await winner.roundTrip()
+    })
+
+    it('takes a live connection over', async () => {
+      const { client, welcome, snapshot } = await test.join()
+      const newer = await test.resume(welcome, [snapshot])
+      await expectClose(client, 'session_taken_over', /newer connection/)
+      // Its seats are attached where they are: no one saw the player leave.
+      expect(test.owner.of('leave')).toHaveLength(0)
+      expect(await newer.next('welcome')).toMatchObject({ rooms: [{ room_id: 'arena:one', resumed: true }] })
+      test.owner.room('one').flush({ state: { count: 1 } })
+      expect(await newer.next('state.patch')).toMatchObject({ seq: 2 })
+    })
+
+    it('is good while control is away, when the key was good lately', async () => {
+      const { client, welcome } = await test.join()
+      await lose(client)
+      test.control.down = true
+      test.clock.advance(59_000)
+      const again = await test.resume(welcome)
+      await again.next('welcome')
+    })
+  })
+})
+
+const CLAIMS = {
+  project_id: 'prj_one',
+  key_id: 'key_a',
+  issued_at: '2026-01-01T00:00:00.000Z',
+  expires_at: '2026-01-01T01:00:00.000Z',
+}
+
+/** What became of a claimant: let in (and told so), told to go, or told to come again. */
+type Outcome = 'welcome' | 'session_taken_over' | 'resume_failed' | 'overloaded' | 'lost'
+
+/** A session whose client is away, two nodes, and a store whose answers take their time. */
+class Race {
+  readonly clock = new FakeClock()
+  readonly random: SeededRandom
+  readonly records: TestRecords
+  readonly store: SessionStore
+  /** Who has been welcome, in order. */
+  readonly welcomes: string[] = []
+  #token = ''
+
+  constructor(seed: number) {
+    this.random = new SeededRandom(seed * 2654435761)
+    this.records = new TestRecords(memoryStore({ clock: this.clock }).records, this.clock, this.random)
+    this.store = new SessionStore(this.records)
+  }
+
+  async begin(): Promise<void> {
+    const { resume_token: resumeToken, right } = newResumeToken(this.random)
+    this.#token = resumeToken
+    const record = {
+      session_id: 'ses_one',
+      claims: CLAIMS,
+      node_id: 'node_a',
+      right,
+      seats: [],
+      connected_at: 0,
+      detached: true,
+    }
+    await this.store.save(record, 0, 60_000)
+    this.records.delayMs = 20
+  }
+
+  /** One client with the session's token at one node: comes at a random moment, and says that it has its `welcome` a while after it. */
+  async claim(nodeId: string, lateMs = 30): Promise<Outcome> {
+    const { clock, random, store } = this
+    await this.wait(random.float() * lateMs)
+    const parts = {
+      nodeId,
+      clock,
+      random,
+      store,
+      tokens: { checkKey: async () => undefined },
+      ttlMs: 180_000,
+      patienceMs: 5000,
+      nodeGone: () => false,
+      waiting: new Set<string>(),
+      maxResumeWaits: 256,
+      metrics: registerMetrics(new Registry(), GATEWAY_METRICS),
+      rewrite: async () => false,
+      storeIsBehind: async () => false,
+    }
+    const claimant = {
+      projectId: 'prj_one',
+      sessionId: 'ses_one',
+      resumeToken: this.#token,
+      open: () => true,
+    }
+    const taken = await takeOver(parts, claimant).catch((error: unknown) => {
+      if (error instanceof StoreUnavailable) return { close: 'overloaded' as const, reason: '' }
+      throw error
+    })
+    if (!taken) return 'lost'
+    if ('close' in taken) return taken.close as Outcome
+    const { claims, right } = taken.record
+    const session = new Session({
+      sessionId: 'ses_one',
+      claims,
+      right,
+      rateLimiter: new MessageRateLimiter(clock, gatewayOptions().limits),
+      clock,
+    })
+    const writer = new SessionWriter(
+      { nodeId, clock, random, store, sessionResumeTtl: 60 },
+      session,
+      taken.version,
+    )
+    // The rooms answer, the client is welcome, and its receipt comes back.
+    await this.wait(random.float() * 2000)
+    this.welcomes.push(nodeId)
+    await this.wait(random.float() * 200)
+    session.confirm()
+    return (await writer.save()) ? 'welcome' : 'session_taken_over'
+  }
+
+  wait(ms: number): Promise<void> {
+    return new Promise((resolve) => void this.clock.schedule(ms, resolve))
+  }
+
+  /** Lets time pass until all have come to an end. */
+  async run<T>(claims: readonly Promise<T>[]): Promise<T[]> {
+    let over = false
+    const all = Promise.all(claims).finally(() => {
+      over = true
+    })
+    while (!over) {
+      this.clock.advance(2)
+      await new Promise(setImmediate)
+    }
+    return all
+  }
+}
+
+const SEEDS = Array.from({ length: 200 }, (_, seed) => seed + 1)
+
+async function race(seed: number, faults: (race: Race) => readonly Promise<unknown>[] = () => []) {
+  const race = new Race(seed)
+  await race.begin()
+  const claims = [race.claim('node_a'), race.claim('node_b')]
+  const outcomes = await race.run([...claims, ...faults(race)])
+  return { race, outcomes: outcomes.slice(0, 2) as Outcome[] }
+}
+
+describe('two resumes with one token at two nodes', () => {
+  it('let exactly one in and tell the other that it was taken over, whatever the order of reads and writes', async () => {
+    const winners = new Set<string>()
+    for (const seed of SEEDS) {
+      const { race: done, outcomes } = await race(seed)
+      expect({ seed, outcomes: outcomes.sort() }).toEqual({
+        seed,
+        outcomes: ['session_taken_over', 'welcome'],
+      })
+      expect({ seed, welcomes: done.welcomes.length }).toEqual({ seed, welcomes: 1 })
+      winners.add(done.welcomes[0]!)
+    }
+    expect([...winners].sort()).toEqual(['node_a', 'node_b'])
+  })
+
+  it('let at most one in when answers of the store are lost, and no one is locked out', async () => {
+    const seen = new Set<Outcome>()
+    for (const seed of SEEDS) {
+      const faults = (race: Race): Promise<unknown>[] => [
+        race.wait(race.random.float() * 60).then(async () => {
+          race.records.answersLost = 1
+          await race.wait(race.random.float() * 20)
+          race.records.down = true
+          await race.wait(race.random.float() * 60)
+          race.records.down = false
+          race.records.answersLost = 0
+        }),
+      ]
+      const { race: done, outcomes } = await race(seed, faults)
+      expect({ seed, fits: done.welcomes.length <= 1 }).toEqual({ seed, fits: true })
+      if (done.welcomes.length === 0) {
+        // Both were told to come again, and so they do.
+        expect({ seed, outcomes }).toEqual({ seed, outcomes: ['overloaded', 'overloaded'] })
+        const [outcome] = await done.run([done.claim('node_b')])
+        expect({ seed, outcome }).toEqual({ seed, outcome: 'welcome' })
+      }
+      for (const outcome of outcomes) seen.add(outcome)
+    }
+    expect([...seen].sort()).toEqual(['overloaded', 'session_taken_over', 'welcome'])
+  })
+})
