@@ -77,7 +77,7 @@ describe('compose.yaml', () => {
   it('names only what is there: services, volumes, networks and files', () => {
     const used = { volumes: new Set<string>(), networks: new Set<string>() }
     for (const [name, service] of services) {
-      for (const other of Object.keys(service.dependsOn ?? {}))
+      for (const other of Object.keys(service.depends_on ?? {}))
         expect(compose.services[other], `${name} → ${other}`).toBeDefined()
       for (const network of service.networks ?? []) used.networks.add(network)
       for (const mount of service.volumes ?? []) {
@@ -97,7 +97,7 @@ describe('compose.yaml', () => {
         service.healthcheck?.test !== undefined || (isRoomful(service) && final.healthcheck !== undefined)
       if (once) expect(service.healthcheck, name).toEqual({ disable: true })
       else expect(healthy, name).toBe(true)
-      for (const [other, { condition }] of Object.entries(service.dependsOn ?? {}))
+      for (const [other, { condition }] of Object.entries(service.depends_on ?? {}))
         expect(condition, `${name} → ${other}`).toBe(
           compose.services[other]!.restart === 'no' ? 'service_completed_successfully' : 'service_healthy',
         )
@@ -107,21 +107,21 @@ describe('compose.yaml', () => {
   it('gives nobody more than they need', () => {
     for (const [name, service] of services) {
       expect(service, name).toMatchObject({
-        readOnly: true,
-        capDrop: ['ALL'],
-        securityOpt: ['no-new-privileges:true'],
+        read_only: true,
+        cap_drop: ['ALL'],
+        security_opt: ['no-new-privileges:true'],
       })
       expect(service.image, name).toMatch(/:[\w.-]*\d[\w.-]*$/)
       expect(service.deploy?.resources.limits, name).toMatchObject({
         cpus: expect.any(String),
         memory: expect.any(String),
       })
-      expect(service.pidsLimit, name).toBeGreaterThan(0)
+      expect(service.pids_limit, name).toBeGreaterThan(0)
       if (service.restart === 'no') {
-        expect(service).toMatchObject({ networkMode: 'none', capAdd: ['CHOWN'] })
+        expect(service).toMatchObject({ network_mode: 'none', cap_add: ['CHOWN'] })
         continue
       }
-      expect(service.capAdd, name).toBeUndefined()
+      expect(service.cap_add, name).toBeUndefined()
       expect(service.restart, name).toBe('unless-stopped')
       expect(Number((service.user ?? final.user!).split(':')[0]), name).toBeGreaterThan(0)
     }
@@ -136,8 +136,8 @@ describe('compose.yaml', () => {
     const open = readCompose(file, { WS_ADDRESS: '0.0.0.0' })
     expect(open.services.balancer!.ports).toContain('0.0.0.0:4000:4000')
     const leadsOut = (name: string) => {
-      const { internal, driverOpts } = compose.networks[name]!
-      return !internal && driverOpts?.['com.docker.network.bridge.enable_ip_masquerade'] !== 'false'
+      const { internal, driver_opts } = compose.networks[name]!
+      return !internal && driver_opts?.['com.docker.network.bridge.enable_ip_masquerade'] !== 'false'
     }
     const outside = services.filter(([, { networks }]) => networks?.some(leadsOut))
     expect(outside.map(([name]) => name)).toEqual(['balancer', 'prometheus', 'grafana'])
@@ -160,7 +160,7 @@ describe('compose.yaml', () => {
       expect(parsed, name).toMatchObject({ ok: true, warnings: [], config: { nodeId: name } })
       if (!parsed.ok) continue
       names.add(parsed.config.nodeId!)
-      expect(seconds(service.stopGracePeriod!)).toBeGreaterThanOrEqual(parsed.config.drainSeconds + 15)
+      expect(seconds(service.stop_grace_period!)).toBeGreaterThanOrEqual(parsed.config.drainSeconds + 15)
       // The address of its admin page is where operators of this machine find it.
       expect(parsed.config.adminUrl).toBe(`http://${publishedAt(service, parsed.config.adminPort)}`)
       const control = new URL(parsed.config.controlUrl)
@@ -295,7 +295,7 @@ if (!asRoot)
     'skipped: the secrets of compose.yaml are not made, since only root can give them to others\n',
   )
 
-/** What the service has: root, and nothing but what `capAdd` says. */
+/** What the service has: root, and nothing but what `cap_add` says. */
 const RIGHTS = ['--bounding-set=-all,+chown', '--inh-caps=-all']
 
 describe.skipIf(!asRoot)('the secrets of compose.yaml', () => {

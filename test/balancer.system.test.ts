@@ -196,7 +196,7 @@ describe.each(BALANCERS)('behind %s', (kind) => {
     const told: string[] = []
     socket.on('message', (data) => told.push((JSON.parse(String(data)) as { t: string }).t))
     await new Promise((resolve) => socket.once('open', resolve))
-    const text = JSON.stringify({ t: 'hello', ...login })
+    const text = JSON.stringify({ t: 'hello', project_id: login.projectId, token: login.token })
     const pieces = text.match(/.{1,40}/gs)!
     for (const [i, piece] of pieces.entries()) {
       socket.send(piece, { fin: i === pieces.length - 1, binary: false })

@@ -533,7 +533,7 @@ describe('the admin page of a node among others', () => {
     // A client that does not go elsewhere when it is told to.
     const deaf = new WebSocket(owner.wsUrl, 'roomful.v1.json')
     await once(deaf, 'open')
-    deaf.send(JSON.stringify({ t: 'hello', ...login }))
+    deaf.send(JSON.stringify({ t: 'hello', project_id: login.projectId, token: login.token }))
     await once(deaf, 'message')
     await drain.focus()
     await keyboard.press('Enter')

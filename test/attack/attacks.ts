@@ -231,7 +231,7 @@ export const ATTACKS: readonly Attack[] = [
         await forSeconds(seconds, async () => {
           const options = { key: `built-${builder}-${asked++}` }
           player.client.send({ t: 'join', ref: ++ref, room_type: 'meadow', options })
-          await new Promise((resolve) => setTimeout(resolve, 1000 / player.limits.messagesPerSecond))
+          await new Promise((resolve) => setTimeout(resolve, 1000 / player.limits.messages_per_second))
           await breathe(player.client)
         })
         player.client.cut()
@@ -255,7 +255,7 @@ export const ATTACKS: readonly Attack[] = [
       const took = await forSeconds(seconds, async () => {
         client.send(message)
         asked += 1
-        await new Promise((resolve) => setTimeout(resolve, 1000 / limits.messagesPerSecond))
+        await new Promise((resolve) => setTimeout(resolve, 1000 / limits.messages_per_second))
       })
       await client.until(() => false, 500)
       const states = Math.round((client.bytes - before) / TREASURE_BYTES)
@@ -347,8 +347,8 @@ export const ATTACKS: readonly Attack[] = [
       const took = await forSeconds(seconds, async (round) => {
         const player = await enter(target, target.wsUrls[0]!, token)
         if (!player) return
-        rate = player.limits.messagesPerSecond
-        burst = player.limits.messageBurst
+        rate = player.limits.messages_per_second
+        burst = player.limits.message_burst
         if (!(await join(player, 'vault', 'pressed'))) return player.client.cut()
         for (let i = 0; i < burst; i++)
           player.client.send({ t: 'message', room_id: 'vault:pressed', type: 'add', data: { n: round } })

@@ -17,8 +17,8 @@ export interface Target {
 
 /** The limits of `welcome`. */
 export interface Limits {
-  readonly messagesPerSecond: number
-  readonly messageBurst: number
+  readonly messages_per_second: number
+  readonly message_burst: number
 }
 
 /** A client that is welcome. */

@@ -11,7 +11,7 @@ const ROOM = 'ledger-journal:revoked'
 
 /** What a client without an SDK is told when it says hello; its socket stays open where it is welcome. */
 interface Answer {
-  readonly welcome?: { readonly sessionId: string; readonly resumeToken: string }
+  readonly welcome?: { readonly session_id: string; readonly resume_token: string }
   readonly closeCode?: number
   readonly socket: WebSocket
 }
@@ -110,8 +110,8 @@ describe('guarantee 8: revocation bites now', () => {
     const [roomType, key] = ROOM.split(':')
     socket.send(JSON.stringify({ t: 'join', ref: 1, room_type: roomType, options: { key } }))
     await joined
-    const { sessionId, resumeToken } = welcome!
-    return { socket, resume: { session_id: sessionId, resume_token: resumeToken, rooms: [] } }
+    const { session_id, resume_token } = welcome!
+    return { socket, resume: { session_id, resume_token, rooms: [] } }
   }
 
   /** News over pub/sub is at most once: a node whose connection was broken at that moment has to ask. */

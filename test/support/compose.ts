@@ -13,16 +13,16 @@ export interface ComposeService {
   readonly tmpfs?: readonly string[]
   readonly ports?: readonly string[]
   readonly networks?: readonly string[]
-  readonly networkMode?: string
-  readonly dependsOn?: Readonly<Record<string, { readonly condition: string }>>
+  readonly network_mode?: string
+  readonly depends_on?: Readonly<Record<string, { readonly condition: string }>>
   readonly healthcheck?: { readonly test?: readonly string[]; readonly disable?: boolean }
-  readonly readOnly?: boolean
-  readonly capDrop?: readonly string[]
-  readonly capAdd?: readonly string[]
-  readonly securityOpt?: readonly string[]
+  readonly read_only?: boolean
+  readonly cap_drop?: readonly string[]
+  readonly cap_add?: readonly string[]
+  readonly security_opt?: readonly string[]
   readonly restart?: string
-  readonly pidsLimit?: number
-  readonly stopGracePeriod?: string
+  readonly pids_limit?: number
+  readonly stop_grace_period?: string
   readonly deploy?: {
     readonly resources: { readonly limits: { readonly cpus: string; readonly memory: string } }
   }
@@ -30,7 +30,7 @@ export interface ComposeService {
 
 interface NetworkOfCompose {
   readonly internal?: boolean
-  readonly driverOpts?: Readonly<Record<string, string>>
+  readonly driver_opts?: Readonly<Record<string, string>>
 }
 
 export interface ComposeFile {
