@@ -1,6 +1,6 @@
 import type { Member, RoomDefinition } from '../dataplane/rooms/definition.ts'
 import { validate } from '../dataplane/rooms/failures.ts'
-import { createState, Logic } from '../dataplane/rooms/handlers.ts'
+import { createState, Handlers } from '../dataplane/rooms/handlers.ts'
 import type { Json } from '../shared/json.ts'
 import type { RoomState, TypedRoom } from '../shared/room-types.ts'
 import { FakeClock } from '../test/support/fake-clock.ts'
@@ -14,7 +14,7 @@ interface Event {
 /** Plays a room as its members would: what they send is validated and becomes one turn of the real room logic each. */
 export class Play<R extends RoomDefinition & TypedRoom> {
   readonly #definition: R
-  readonly #logic: Logic
+  readonly #logic: Handlers
   readonly #members: Member[] = []
   /** All events so far. */
   readonly events: Event[] = []
@@ -22,7 +22,7 @@ export class Play<R extends RoomDefinition & TypedRoom> {
   constructor(definition: R) {
     this.#definition = definition
     const silent = () => undefined
-    this.#logic = new Logic(definition, createState(definition, {}, Number.POSITIVE_INFINITY), {
+    this.#logic = new Handlers(definition, createState(definition, {}, Number.POSITIVE_INFINITY), {
       roomId: `${definition.type}:test`,
       clock: new FakeClock(),
       random: new SeededRandom(1),

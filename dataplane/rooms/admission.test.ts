@@ -286,7 +286,7 @@ describe('coming back', () => {
     })
 
   it('after too much brings the whole state', async () => {
-    const bench = new RoomBench([counter()], { limits: { ring: { entries: 3, bytes: 10_000 } } })
+    const bench = new RoomBench([counter()], { limits: { history: { entries: 3, bytes: 10_000 } } })
     const ann = await bench.join('counter', 'ann')
     await bench.join('counter', 'bob')
     bench.detach('counter', ann)

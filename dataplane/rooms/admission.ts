@@ -7,29 +7,29 @@ import type { AdmitContext, Member, RoomDefinition, RoomLog } from './definition
 import type { Replies } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
 import { FAILED, type FailureLog } from './failures.ts'
-import { type Logic, parseOptions } from './handlers.ts'
-import type { Play } from './inputs.ts'
-import { Seat, type Seats } from './memberships.ts'
+import { type Handlers, parseOptions } from './handlers.ts'
+import type { Inputs } from './inputs.ts'
+import { Membership, type Memberships } from './memberships.ts'
 import type { RoomStream } from './stream.ts'
 import type { StuckTurns } from './stuck-turns.ts'
 
 /** What doors are made of. */
-export interface DoorsParts {
+export interface AdmissionParts {
   readonly environment: RoomEnvironment
   readonly roomId: string
   readonly log: RoomLog
-  readonly logic: Logic
-  readonly seats: Seats
+  readonly handlers: Handlers
+  readonly memberships: Memberships
   readonly stream: RoomStream
-  readonly play: Play
+  readonly inputs: Inputs
   readonly replies: Replies
   readonly failures: FailureLog
   readonly room: TurnRoom
   /** What is not to be begun again. */
   readonly stuck: StuckTurns
-  /** Runs something that came by itself, now or when the room may act again. */
+  /** Runs what no message asked for, now or when the room may act again. */
   readonly act: (run: () => void) => void
-  /** Nobody is about to come in any more who was. */
+  /** No join is under way any more. */
   readonly onEmpty: () => void
   /** A join that the room cannot take any more, because it ends. */
   readonly onLate: (request: JoinRequest) => void
@@ -37,10 +37,10 @@ export interface DoorsParts {
 
 type Kind<K extends ToOwner['kind']> = Extract<ToOwner, { kind: K }>
 
-/** Who comes into a room, goes, loses the connection and comes back. */
-export class Doors {
-  readonly #parts: DoorsParts
-  readonly #admissions: Admissions
+/** Joins, leaves, detaches and attaches of one room's members. */
+export class RoomAdmission {
+  readonly #parts: AdmissionParts
+  readonly #admissions: RunningAdmits
   /** The spans of joins whose members have not heard of them yet, by member id, and of the part each is at. */
   readonly #spans = new Map<string, { readonly whole: Span; part?: Span }>()
   readonly #expiry
@@ -48,20 +48,20 @@ export class Doors {
   readonly #early = new Map<string, Kind<'attach'>>()
   #closed = false
 
-  constructor(parts: DoorsParts) {
+  constructor(parts: AdmissionParts) {
     this.#parts = parts
     const { clock, limits, scheduler, turns } = parts.environment
-    this.#admissions = new Admissions(clock, limits.admitMs, turns)
+    this.#admissions = new RunningAdmits(clock, limits.admitMs, turns)
     this.#expiry = scheduler.timer(() => this.#expireSeats())
-    if (parts.seats.size > 0) this.#expiry.at(clock.monotonic() + limits.seatMs)
+    if (parts.memberships.size > 0) this.#expiry.at(clock.monotonic() + limits.seatMs)
   }
 
-  /** Whether nobody is in the room or about to be. */
+  /** Whether the room has no member, and no join is under way. */
   get empty(): boolean {
-    return this.#parts.seats.size === 0 && this.#admissions.size === 0
+    return this.#parts.memberships.size === 0 && this.#admissions.size === 0
   }
 
-  /** Nobody comes in any more. */
+  /** No one joins any more. */
   close(): void {
     this.#closed = true
     this.#expiry.cancel()
@@ -74,15 +74,15 @@ export class Doors {
   }
 
   join(request: JoinRequest): void {
-    const { logic, seats, replies, stuck, roomId } = this.#parts
-    const { definition } = logic
+    const { handlers, memberships, replies, stuck, roomId } = this.#parts
+    const { definition } = handlers
     const running = this.#admissions.ofSession(request.session_id)
     if (running) {
       if (running.ref !== request.ref)
         replies.refuse(request, 'already_joined', `the session is joining ${roomId} already`)
       return
     }
-    const seated = seats.ofSession(request.session_id)
+    const seated = memberships.ofSession(request.session_id)
     if (seated && this.#rejoin(seated, request)) return
     this.#beginSpan(request)
     if (stuck.hasJoin(request.session_id, request.ref)) {
@@ -90,28 +90,28 @@ export class Doors {
       return
     }
     const options = this.#during('options', request, () => parseOptions(definition, request.options))
-    const full = seats.size + this.#admissions.size >= definition.maxMembers
+    const full = memberships.size + this.#admissions.size >= definition.maxMembers
     if (this.#closed) this.#late(request)
     else if (!options.ok && options.cause !== undefined)
       this.#failed(request, 'the validator of the options', options.cause)
     else if (!options.ok) this.#refuse(request, 'invalid_options', options.message)
     else if (full) this.#refuse(request, 'room_full', `${roomId} has its ${definition.maxMembers} members`)
     else if (definition.admit) this.#admit(request, options.value)
-    else this.#seat(request, options.value)
+    else this.#membership(request, options.value)
   }
 
   leave(message: Kind<'leave'>, from: string): void {
-    const { seats, play, replies, onEmpty } = this.#parts
+    const { memberships, inputs, replies, onEmpty } = this.#parts
     const { member_id: memberId, reason, ref } = message
-    const seat = seats.get(memberId)
-    if (seat) {
+    const membership = memberships.get(memberId)
+    if (membership) {
       // A session that went on at another edge ends there only.
-      if (reason !== 'session_ended' || seat.isServedBy(from)) play.part(seat, reason, ref)
+      if (reason !== 'session_ended' || membership.isServedBy(from)) inputs.part(membership, reason, ref)
       return
     }
     const request = this.#admissions.cancel(memberId)
     if (request) this.#endSpan(memberId, reason)
-    if (!request && !seats.recipient(memberId)) replies.noSeat(from, message)
+    if (!request && !memberships.recipient(memberId)) replies.noSeat(from, message)
     // Its join was under way, or it is being sent away at this moment.
     else if (ref !== undefined)
       replies.send(request?.edge ?? from, { kind: 'left', member_id: memberId, ref })
@@ -119,51 +119,51 @@ export class Doors {
   }
 
   detach({ member_id: memberId }: Kind<'detach'>, from: string): void {
-    const { seats, act } = this.#parts
-    if (seats.get(memberId)) this.#detachSeat(memberId, from)
+    const { memberships, act } = this.#parts
+    if (memberships.get(memberId)) this.#detachSeat(memberId, from)
     else this.#admissions.wait(memberId, 'detach', () => act(() => this.#detachSeat(memberId, from)))
   }
 
   /** An edge is gone, and the sockets it held with it: its members wait to be resumed elsewhere. */
   detachEdge(edge: string): void {
-    for (const { member } of this.#parts.seats) this.#detachSeat(member.member_id, edge)
+    for (const { member } of this.#parts.memberships) this.#detachSeat(member.member_id, edge)
   }
 
   attach(message: Kind<'attach'>): void {
-    const { seats, replies, act } = this.#parts
+    const { memberships, replies, act } = this.#parts
     const { member_id: memberId, edge, codec, turn } = message
-    const seat = seats.recipient(memberId)
-    if (!seat) {
+    const membership = memberships.recipient(memberId)
+    if (!membership) {
       if (!this.#admissions.wait(memberId, 'attach', () => act(() => this.attach(message))))
         replies.noSeat(edge, { member_id: memberId })
       return
     }
     // The session went on at another edge.
-    if (turn < seat.turn) return
-    seat.turn = turn
-    seats.attach(seat, edge, codec)
-    // Whoever is being sent away is told that soon.
-    if (!seats.get(memberId)) return
-    if (seat.settled) this.#attached(seat, message)
+    if (turn < membership.turn) return
+    membership.turn = turn
+    memberships.attach(membership, edge, codec)
+    // A member that is being removed is told so soon.
+    if (!memberships.get(memberId)) return
+    if (membership.settled) this.#attached(membership, message)
     else this.#early.set(memberId, message)
   }
 
   resync({ member_id: memberId, reason }: Kind<'resync'>, from: string): void {
-    const { environment, logic, seats, stream, replies } = this.#parts
-    const seat = seats.get(memberId)
-    if (!seat) {
-      if (!seats.recipient(memberId)) replies.noSeat(from, { member_id: memberId })
+    const { environment, handlers, memberships, stream, replies } = this.#parts
+    const membership = memberships.get(memberId)
+    if (!membership) {
+      if (!memberships.recipient(memberId)) replies.noSeat(from, { member_id: memberId })
       return
     }
     // Its snapshot is under way, and newer than anything that could be sent now.
-    if (!seat.settled) return
-    environment.metrics.resyncs.inc({ room_type: logic.definition.type, reason })
-    const { codec, edge } = seat
-    const state = { [codec]: stream.catchUp.resync(codec) }
-    replies.send(edge, { kind: 'state', member_id: memberId, seq: stream.delivered.seq, state })
+    if (!membership.settled) return
+    environment.metrics.resyncs.inc({ room_type: handlers.definition.type, reason })
+    const { codec, edge } = membership
+    const state = { [codec]: stream.delivery.resync(codec) }
+    replies.send(edge, { kind: 'state', member_id: memberId, seq: stream.delivery.delivered.seq, state })
   }
 
-  /** A flush is delivered: whoever attached before its join was can be answered. */
+  /** A flush is delivered: a member that attached before its join was delivered can be answered. */
   delivered(): void {
     for (const memberId of this.#spans.keys()) {
       const result = this.#resultOf(memberId)
@@ -177,59 +177,59 @@ export class Doors {
 
   /** Unless the session is at another edge by now. */
   #detachSeat(memberId: string, from: string): void {
-    const { environment, seats } = this.#parts
-    const seat = seats.get(memberId)
-    if (seat?.edge !== from) return
+    const { environment, memberships } = this.#parts
+    const membership = memberships.get(memberId)
+    if (membership?.edge !== from) return
     this.#early.delete(memberId)
     const now = environment.clock.monotonic()
-    seats.detach(seat, now)
+    memberships.detach(membership, now)
     if (!this.#expiry.waiting) this.#expiry.at(now + environment.limits.seatMs)
   }
 
-  #attached(seat: Seat, attach: Kind<'attach'>): void {
-    const { environment, logic, stream, replies } = this.#parts
+  #attached(membership: Membership, attach: Kind<'attach'>): void {
+    const { environment, handlers, stream, replies } = this.#parts
     const { member_id: memberId, ask, edge, codec, epoch, seq, settled = 0 } = attach
-    seat.settle(settled)
-    seat.expectAgain()
-    const missed = stream.catchUp.replay(seat, { epoch, seq })
-    if (!missed) environment.metrics.resyncs.inc({ room_type: logic.definition.type, reason: 'resume' })
+    membership.refs.settle(settled)
+    membership.refs.expectRepeats()
+    const missed = stream.history.replay({ epoch, seq }, stream.epoch, memberId, codec)
+    if (!missed) environment.metrics.resyncs.inc({ room_type: handlers.definition.type, reason: 'resume' })
     replies.send(edge, {
       kind: 'attached',
       member_id: memberId,
       ask,
-      seq: stream.delivered.seq,
+      seq: stream.delivery.delivered.seq,
       resumed: missed !== undefined,
-      frames: missed ?? [{ [codec]: stream.catchUp.resync(codec) }],
-      ...(seat.committedRef > 0 && seat.ackable ? { ack: seat.committedRef } : {}),
-      refused: seat.outcomes.refusedBetween(0, seat.lastRef),
+      frames: missed ?? [{ [codec]: stream.delivery.resync(codec) }],
+      ...(membership.committedRef > 0 && membership.refs.ackable ? { ack: membership.committedRef } : {}),
+      refused: membership.refs.refusedBetween(0, membership.refs.last),
     })
   }
 
-  /** A session that has a seat asks for one. False: the seat was one that nobody knew of any more, and is free again. */
-  #rejoin(seat: Seat, request: JoinRequest): boolean {
-    const { seats, stream, play, replies, roomId } = this.#parts
+  /** A session that is a member asks to join. False: no one knew of the membership any more, and it is free again. */
+  #rejoin(membership: Membership, request: JoinRequest): boolean {
+    const { memberships, stream, inputs, replies, roomId } = this.#parts
     // The session went on at another edge, and asks there for what it wants.
-    if (request.turn < seat.turn) return true
-    if (request.member_id !== seat.member.member_id) {
-      // An edge that knew of the seat would not have asked: the answer was lost together with an earlier one.
-      play.part(seat, 'session_ended')
+    if (request.turn < membership.turn) return true
+    if (request.member_id !== membership.member.member_id) {
+      // An edge that knew of the membership would not have asked: the answer was lost together with an earlier one.
+      inputs.part(membership, 'session_ended')
       return false
     }
-    if (request.ref !== seat.joinRef) {
+    if (request.ref !== membership.joinRef) {
       replies.refuse(request, 'already_joined', `the session is in ${roomId} already`)
       return true
     }
-    seats.attach(seat, request.edge, request.codec)
-    if (seat.settled) stream.catchUp.joinAgain(seat)
+    memberships.attach(membership, request.edge, request.codec)
+    if (membership.settled) stream.delivery.repeatJoin(membership)
     return true
   }
 
   /** What became of a join, as far as its member has heard. */
   #resultOf(memberId: string): string | undefined {
-    const { seats } = this.#parts
-    const seat = seats.get(memberId)
-    if (seat) return seat.settled ? 'joined' : undefined
-    return this.#admissions.has(memberId) || seats.recipient(memberId) ? undefined : 'left'
+    const { memberships } = this.#parts
+    const membership = memberships.get(memberId)
+    if (membership) return membership.settled ? 'joined' : undefined
+    return this.#admissions.has(memberId) || memberships.recipient(memberId) ? undefined : 'left'
   }
 
   #refuse(request: JoinRequest, code: ErrorCode, message: string): void {
@@ -237,7 +237,7 @@ export class Doors {
     this.#parts.replies.refuse(request, code, message)
   }
 
-  /** Room logic looks at a join. */
+  /** Runs room logic for a join. */
   #during<T>(hook: TurnHook, { session_id: sessionId, ref }: JoinRequest, look: () => T): T {
     const { environment, room } = this.#parts
     environment.turns.begin(room, hook, sessionId, ref, '')
@@ -261,12 +261,12 @@ export class Doors {
 
   #admit(request: JoinRequest, options: unknown): void {
     this.#beginPart(request.member_id, 'room.admit')
-    const { environment, logic, seats, log, roomId, act } = this.#parts
+    const { environment, handlers, memberships, log, roomId, act } = this.#parts
     const member = Object.freeze({ member_id: request.member_id, sub: request.sub })
     const now = environment.clock.now()
-    const ctx = { roomId, now, members: seats.members, state: logic.state as never, log }
+    const ctx = { roomId, now, members: memberships.members, state: handlers.state as never, log }
     this.#during('admit', request, () =>
-      this.#admissions.ask(logic.definition, request, member, options, ctx, (verdict) =>
+      this.#admissions.ask(handlers.definition, request, member, options, ctx, (verdict) =>
         act(() => this.#admitted(request, options, verdict)),
       ),
     )
@@ -275,7 +275,7 @@ export class Doors {
   #admitted(request: JoinRequest, options: unknown, verdict: Verdict): void {
     const { onEmpty } = this.#parts
     if (this.#closed) this.#late(request)
-    else if (verdict.admitted) this.#seat(request, options)
+    else if (verdict.admitted) this.#membership(request, options)
     else {
       if ('why' in verdict) this.#refuse(request, 'join_refused', verdict.why)
       else this.#failed(request, 'admit', verdict.failure)
@@ -283,17 +283,17 @@ export class Doors {
     }
   }
 
-  #seat(request: JoinRequest, options: unknown): void {
-    const { environment, play, onEmpty } = this.#parts
+  #membership(request: JoinRequest, options: unknown): void {
+    const { environment, inputs, onEmpty } = this.#parts
     this.#beginPart(request.member_id, 'room.commit')
     const { member_id: memberId, sub, session_id: sessionId, ref, edge, codec, turn } = request
     const member = Object.freeze({ member_id: memberId, sub })
-    const seat = new Seat(
+    const membership = new Membership(
       { member, sessionId, joinRef: ref, edge, codec, lastRef: 0, refused: [], forgotten: 0 },
       environment.limits.outcomes,
     )
-    seat.turn = turn
-    const refused = this.#during('onJoin', request, () => play.join(seat, options))
+    membership.turn = turn
+    const refused = this.#during('onJoin', request, () => inputs.join(membership, options))
     if (refused) this.#refuse(request, refused.code, refused.message)
     onEmpty()
   }
@@ -301,7 +301,7 @@ export class Doors {
   /** A join has reached the room; it has a span where its edge records it, which is never while traces are off. */
   #beginSpan(request: JoinRequest): void {
     if (request.traceparent === undefined) return
-    const { environment, logic, stream } = this.#parts
+    const { environment, handlers, stream } = this.#parts
     const whole = environment.tracer.span('room.join', {
       kind: 'consumer',
       parent: request,
@@ -309,7 +309,7 @@ export class Doors {
         ...roomAttributes(request.room),
         'roomful.session_id': request.session_id,
         'roomful.epoch': stream.epoch,
-        'roomful.durability': logic.definition.durability,
+        'roomful.durability': handlers.definition.durability,
       },
     })
     this.#spans.set(request.member_id, { whole })
@@ -332,18 +332,18 @@ export class Doors {
     whole?.end()
   }
 
-  /** Seats whose edge never said what became of the session. */
+  /** Memberships whose edge never said what became of the session. */
   #expireSeats(): void {
-    const { environment, seats, play, act } = this.#parts
+    const { environment, memberships, inputs, act } = this.#parts
     const { clock, limits } = environment
     act(() => {
       if (this.#closed) return
       let earliest = Number.POSITIVE_INFINITY
-      for (const seat of [...seats]) {
-        if (seat.detachedAt === undefined) continue
-        const endsAt = seat.detachedAt + limits.seatMs
+      for (const membership of [...memberships]) {
+        if (membership.detachedAt === undefined) continue
+        const endsAt = membership.detachedAt + limits.seatMs
         if (endsAt > clock.monotonic()) earliest = Math.min(earliest, endsAt)
-        else play.part(seat, 'session_ended')
+        else inputs.part(membership, 'session_ended')
       }
       if (earliest < Number.POSITIVE_INFINITY) this.#expiry.at(earliest)
     })
@@ -367,7 +367,7 @@ interface Running {
 const ADMITTED: Verdict = { admitted: true }
 
 /** The joins of one room that are being admitted. Each holds a place, so that a full room stays a full room. */
-export class Admissions {
+export class RunningAdmits {
   readonly #clock: Clock
   readonly #timeoutMs: number
   readonly #turns: Pick<Turns, 'awaits'>

@@ -1,21 +1,21 @@
-import type { RefusedRef } from '../traffic.ts'
+import type { RefusedRef, Reliability } from '../traffic.ts'
 
-/** How much of what a client may not know yet is kept for one seat. */
+/** How much of what a client may not know yet is kept for one member. */
 export interface OutcomeLimits {
   readonly messages: number
   readonly bytes: number
 }
 
-/** So many seats of a room may have all the bytes there are for a seat; where there are more, they share what these would have. */
+/** So many members of a room may have all the bytes there are for a member; where there are more, they share what these would have. */
 const SEATS_IN_FULL = 32
 
-/** How many seats share the bytes where a room has so many: the next power of two, so that what each may have changes seldom. */
+/** How many members share the bytes where a room has so many: the next power of two, so that what each may have changes seldom. */
 const sharers = (seats: number): number => Math.max(SEATS_IN_FULL, 2 ** Math.ceil(Math.log2(seats)))
 
-/** Whether each seat of a room may have less since it has so many, and not one seat less. */
+/** Whether each member of a room may have less since it has so many, and not one member less. */
 export const sharesShrink = (seats: number): boolean => sharers(seats) > sharers(seats - 1)
 
-/** What the record of a seat has of its outcomes. */
+/** What the record of a membership has of its outcomes. */
 export interface OutcomesRecord {
   /** Messages that were refused, and whose client has not said that it knows; in the order of their refs. */
   readonly refused: readonly RefusedRef[]
@@ -23,27 +23,38 @@ export interface OutcomesRecord {
   readonly forgotten: number
 }
 
+/** What a reliable message says of itself and of those before it; one that is not reliable has no ref. */
+type Sent = Omit<Reliability, 'ref'> & { readonly ref?: number }
+
 /**
- * How the reliable messages of one seat ended: a settled ref that is not here was applied. A refusal is kept until the client has said
- * that it knows of it, so that no ack ever passes for its answer. Those of a client that never says so are forgotten, the oldest first.
+ * Lets each reliable message of one member be handled at most once and in order. A ref is settled once it is applied or refused; what
+ * arrives with a settled ref is a duplicate, and is answered by how the first one ended: a refusal that is kept here, otherwise it was
+ * applied. A refusal is kept until the client has said that it knows of it, so that no ack ever passes for its answer. Those of a client
+ * that never says so are forgotten, the oldest first.
  */
-export class Outcomes {
+export class Deduplicator {
   readonly #limits: OutcomeLimits
   /** By ref, ascending. */
   readonly #refused: RefusedRef[] = []
   #bytes = 0
+  #last: number
   #settled = 0
   #forgotten: number
+  /** Since the last attach: up to which ref outcomes were forgotten that its client may not know, and the last ref that came. */
+  #unanswered = 0
+  #answered = 0
 
-  constructor(limits: OutcomeLimits, { refused, forgotten }: OutcomesRecord) {
+  /** `last`: the highest ref that is settled. */
+  constructor(limits: OutcomeLimits, last: number, { refused, forgotten }: OutcomesRecord) {
     this.#limits = limits
+    this.#last = last
     this.#forgotten = forgotten
     for (const refusal of refused) this.refuse(refusal)
   }
 
-  /** The highest ref up to which the client knows every outcome, as far as it has said. */
-  get settled(): number {
-    return this.#settled
+  /** The highest ref settled: applied, or answered with an error that will not change. */
+  get last(): number {
+    return this.#last
   }
 
   /** The highest ref of which it is not known any more whether it was refused. */
@@ -51,29 +62,69 @@ export class Outcomes {
     return this.#forgotten
   }
 
-  /** A message was refused, with a higher ref than all before; `seats`: how many the room has. */
+  /**
+   * Whether an ack may go out. It would stand for every ref before it, so refs of which it is forgotten whether they were refused are
+   * to be answered by themselves before: they come again in their order, if their client still asks.
+   */
+  get ackable(): boolean {
+    return this.#unanswered <= this.#settled
+  }
+
+  /** The edge may have missed answers: what is open comes again. */
+  expectRepeats(): void {
+    this.#unanswered = this.#forgotten
+    this.#answered = 0
+  }
+
+  /**
+   * A message arrives. `new`: it is to be handled, and its ref is settled from here on; so is whatever has no ref. `duplicate`: its ref
+   * was settled before. `gap`: one before it was lost on the way, which the edge has to send again first.
+   */
+  accept({ ref, after = 0, skipped = 0, settled = 0 }: Sent): 'new' | 'duplicate' | 'gap' {
+    const fresh = ref !== undefined && ref > this.#last
+    const gap = ref !== undefined && (!this.#comes(ref, after) || (fresh && after > this.#last))
+    if (fresh && !gap) {
+      this.#last = ref
+      this.#forget(skipped)
+    }
+    this.settle(settled)
+    if (gap) return 'gap'
+    return ref === undefined || fresh ? 'new' : 'duplicate'
+  }
+
+  /** False: while `after`, the one behind which `ref` comes, is to be answered by itself, it was lost on the way. */
+  #comes(ref: number, after: number): boolean {
+    if (this.ackable) return true
+    if (after > this.#answered) return false
+    this.#answered = Math.max(ref, this.#answered)
+    if (ref > this.#unanswered) this.#unanswered = 0
+    return true
+  }
+
+  /** A message was refused, with a higher ref than all before; `members`: how many the room has. */
   refuse(refusal: RefusedRef, seats = 1): void {
     this.#refused.push(refusal)
     this.#bytes += size(refusal)
     this.share(seats)
   }
 
-  /** The room has so many seats: forgets the oldest of what is too much for one of them. */
+  /** The room has so many members: forgets the oldest of what is too much for one of them. */
   share(seats: number): void {
     const { messages } = this.#limits
     const bytes = (SEATS_IN_FULL / sharers(seats)) * this.#limits.bytes
-    while (this.#refused.length > messages || this.#bytes > bytes) this.forget(this.#drop())
+    while (this.#refused.length > messages || this.#bytes > bytes) this.#forget(this.#drop())
   }
 
   /** Nothing is known of refs up to this one, but for the refusals that are kept. */
-  forget(ref: number): void {
+  #forget(ref: number): void {
     this.#forgotten = Math.max(this.#forgotten, ref)
   }
 
-  /** The client knows every outcome up to `ref`. */
+  /** The client knows every outcome up to `ref`; it cannot know what has not come. */
   settle(ref: number): void {
-    this.#settled = Math.max(this.#settled, ref)
-    while (this.#refused.length > 0 && this.#refused[0]!.ref <= ref) this.#drop()
+    const known = Math.min(ref, this.#last)
+    this.#settled = Math.max(this.#settled, known)
+    while (this.#refused.length > 0 && this.#refused[0]!.ref <= known) this.#drop()
   }
 
   /** How a settled message ended; `unknown`: it may have been refused. */

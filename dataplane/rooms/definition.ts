@@ -66,7 +66,7 @@ export type RoomInput<Messages extends MessageSpecs, Tasks extends Schemas> =
       }
     }[Names<Tasks>]
 
-/** Who gets an event: absent everybody, otherwise these member ids. Ids of nobody are skipped. */
+/** Who gets an event: absent everyone, otherwise these member ids. Ids of no member are skipped. */
 export type Recipients = string | readonly string[]
 
 /** The data room logic gives an event: anything JSON, unless the room type declares its events. */
@@ -98,14 +98,14 @@ export interface RoomContext<Events extends Schemas = Schemas, Tasks extends Sch
   readonly roomId: string
   /** When this turn began: milliseconds since 1970. */
   readonly now: number
-  /** Everybody in the room, in the order they joined. In `onJoin` the newcomer is among them, in `onLeave` the leaver is not. */
+  /** Everyone in the room, in the order they joined. In `onJoin` the newcomer is among them, in `onLeave` the leaver is not. */
   readonly members: readonly Member[]
   readonly log: RoomLog
   /** A number in [0, 1). */
   random(): number
-  /** Sends an event with this flush, to everybody or only to the members named by `to`. */
+  /** Sends an event with this flush, to everyone or only to the members named by `to`. */
   emit<K extends Names<Events>>(name: K, data: EventData<Events, K>, to?: Recipients): void
-  /** Ends the room: everybody gets `room.left` with reason `closed`, then `onDispose` runs. `onLeave` does not. */
+  /** Ends the room: everyone gets `room.left` with reason `closed`, then `onDispose` runs. `onLeave` does not. */
   close(): void
   /** Removes a member: `onLeave` runs, and the member gets `room.left` with reason `kicked`. */
   kick(member: string | Member): void
@@ -130,7 +130,7 @@ export interface AdmitContext<State = unknown> {
   readonly log: RoomLog
 }
 
-/** The seats' verdict: nothing admits, a text refuses and says why. */
+/** The verdict of `admit`: nothing admits, a text refuses and says why. */
 // biome-ignore lint/suspicious/noConfusingVoidType: an admit that returns nothing admits
 export type Admission = string | undefined | void
 
@@ -146,7 +146,7 @@ export interface RoomSpec<
   readonly type: string
   /** Default: no limit. */
   readonly maxMembers?: number
-  /** Join options besides `key`. Absent: any. */
+  /** PendingJoin options besides `key`. Absent: any. */
   readonly options?: Options
   /** The messages members may send. */
   readonly messages?: Messages

@@ -1,56 +1,92 @@
+import type { Json } from '../../shared/json.ts'
 import type { Codec, RoomEncoder } from '../../shared/protocol/codec.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { MemberInfo, ServerMessage, StateAt, Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Frame, frame, joinFrames } from '../frame.ts'
-import type {
-  Arrival,
-  Frames,
-  JoinedSeat,
-  JoinRequest,
-  PersonalPart,
-  RoomAddress,
-  ToEdge,
+import {
+  type Arrival,
+  type Frames,
+  type JoinedSeat,
+  type JoinRequest,
+  type PersonalPart,
+  type RoomAddress,
+  roomIdOf,
+  type ToEdge,
 } from '../traffic.ts'
-import type { Seat, Seats } from './memberships.ts'
+import type { Member } from './definition.ts'
+import type { Membership, Memberships } from './memberships.ts'
 import type { RoomMetrics } from './metrics.ts'
-import type { Flush, Parting, Position, RoomEvent, Update } from './update.ts'
+import type { Flush, PendingLeave, Position, RoomEvent, Update } from './update.ts'
+
+/** What members know, or may know at any moment. */
+export interface Delivered {
+  readonly seq: number
+  readonly checksum: number
+  readonly state: Json
+  readonly members: readonly Member[]
+}
 
 /** What a delivery goes through. */
 export interface DeliveryParts {
   readonly room: RoomAddress
-  readonly roomId: string
-  readonly seats: Seats
+  readonly memberships: Memberships
   readonly frames: RoomFrames
+  /** Under which the room speaks now. */
+  readonly epoch: () => number
   readonly deliver: (edge: string, message: ToEdge) => void
 }
 
-const NOBODY: readonly never[] = []
+const NONE: readonly never[] = []
 
-/** Takes flushes to the edges: everything shared is encoded once, and only members who have something of their own cost anything. */
+/**
+ * Takes flushes to the edges: everything shared is encoded once, and only members who have something of their own cost anything. Knows
+ * what was delivered last, for members who missed it.
+ */
 export class Delivery {
   readonly #parts: DeliveryParts
+  readonly #roomId: string
+  /** `state.resync` of what is delivered. */
+  readonly #resyncs = new Map<Subprotocol, Frame>()
+  #delivered: Delivered
 
-  constructor(parts: DeliveryParts) {
+  constructor(parts: DeliveryParts, delivered: Delivered) {
     this.#parts = parts
+    this.#roomId = roomIdOf(parts.room)
+    this.#delivered = delivered
   }
 
-  /** Sends one flush; returns the frames it was encoded to, for whoever misses them. */
+  /** What members know of the room. */
+  get delivered(): Delivered {
+    return this.#delivered
+  }
+
+  /** Sends one flush; returns the frames it was encoded to, for members who miss them. */
   flush(flush: Flush): UpdateFrames | undefined {
-    const { room, seats, frames, deliver } = this.#parts
+    const encoded = this.#send(flush)
+    const { update, state, members } = flush
+    if (update.visible) {
+      this.#delivered = { seq: update.seq, checksum: update.checksum, state, members }
+      this.#resyncs.clear()
+    }
+    return encoded
+  }
+
+  #send(flush: Flush): UpdateFrames | undefined {
+    const { room, memberships, frames, deliver } = this.#parts
     const { update } = flush
     const { epoch } = update
-    for (const parting of flush.partings) this.#part(parting, update)
+    for (const leave of flush.leaves) this.#part(leave, update)
     const personal = this.#personal(flush)
     if (!update.visible) {
       for (const [edge, parts] of personal)
         deliver(edge, { ...this.#silent(epoch, update.seq), personal: parts })
       return undefined
     }
-    if (seats.nobody) return undefined
+    if (memberships.unwatched) return undefined
     // In this order: what the patch announces is in the snapshot.
-    const encoded = frames.update(update, seats.codecs)
+    const encoded = frames.update(update, memberships.codecs)
     const joined = this.#joined(flush)
-    for (const edge of seats.edges)
+    for (const edge of memberships.edges)
       deliver(edge, {
         room,
         epoch,
@@ -58,44 +94,83 @@ export class Delivery {
         seq: update.seq,
         patch: encoded.patch,
         rest: encoded.rest,
-        personal: personal.get(edge) ?? NOBODY,
-        joined: joined.get(edge) ?? NOBODY,
+        personal: personal.get(edge) ?? NONE,
+        joined: joined.get(edge) ?? NONE,
       })
     return encoded
   }
 
-  /** Tells one member alone something that is no news to the others: an ack, or its seat once more. */
-  alone(
-    seat: Seat,
+  /** A `state.resync` frame of what is delivered: encoded once for everyone who asks before the next flush. */
+  resync(subprotocol: Subprotocol): Frame {
+    let frame = this.#resyncs.get(subprotocol)
+    if (!frame) {
+      frame = this.#parts.frames.resync(this.#stateAt(), this.#delivered.members, subprotocol)
+      this.#resyncs.set(subprotocol, frame)
+    }
+    return frame
+  }
+
+  /** Acks once more what was acked before. */
+  repeatAck(membership: Membership): void {
+    const { member_id: memberId } = membership.member
+    const ack = { member_id: memberId, events: [], ack: membership.committedRef }
+    this.#sendAlone(membership, this.#parts.epoch(), this.#delivered.seq, ack)
+  }
+
+  /** Answers a join once more. */
+  repeatJoin(membership: Membership): void {
+    const { epoch, frames } = this.#parts
+    const { member, codec, committedRef, joinRef } = membership
+    const { member_id: memberId } = member
+    const ack =
+      committedRef > 0 && membership.refs.ackable
+        ? { member_id: memberId, events: [], ack: committedRef }
+        : undefined
+    this.#sendAlone(membership, epoch(), this.#delivered.seq, ack, {
+      member_id: memberId,
+      ref: joinRef,
+      members: this.#delivered.members,
+      snapshot: { [codec]: frames.snapshot(this.#stateAt(), codec) },
+    })
+  }
+
+  #stateAt() {
+    const { seq, checksum, state } = this.#delivered
+    return { room_id: this.#roomId, epoch: this.#parts.epoch(), seq, checksum, state }
+  }
+
+  /** Sends one member alone what is no news to the others: an ack, or the answer to its join once more. */
+  #sendAlone(
+    membership: Membership,
     epoch: number,
     seq: number,
     personal: PersonalPart | undefined,
     joined?: JoinedSeat,
   ): void {
-    this.#parts.deliver(seat.edge, {
+    this.#parts.deliver(membership.edge, {
       ...this.#silent(epoch, seq),
-      personal: personal ? [personal] : NOBODY,
-      joined: joined ? [joined] : NOBODY,
+      personal: personal ? [personal] : NONE,
+      joined: joined ? [joined] : NONE,
     })
   }
 
-  /** Whoever leaves gets what was for it until then, its ack, and the farewell; not the rest of the flush. */
-  #part({ seat, reason, ref, endEvent, unseen }: Parting, update: Update): void {
-    const { room, roomId, seats, frames, deliver } = this.#parts
+  /** A member who leaves gets what was for it until then, its ack, and `room.left`; not the rest of the flush. */
+  #part({ membership, reason, ref, endEvent, unseen }: PendingLeave, update: Update): void {
+    const { room, memberships, frames, deliver } = this.#parts
     const { epoch } = update
-    const { member_id: memberId, sub } = seat.member
-    seats.release(seat)
+    const { member_id: memberId, sub } = membership.member
+    memberships.release(membership)
     // Its edge has forgotten it already, or never knew it as a member.
     if (reason === 'session_ended') return
     if (unseen && ref === undefined) {
       const message =
         reason === 'kicked' ? 'the room removed you as you joined' : 'the room ended as you joined'
-      deliver(seat.edge, {
+      deliver(membership.edge, {
         room,
         epoch,
         kind: 'refused',
         member_id: memberId,
-        ref: seat.joinRef,
+        ref: membership.joinRef,
         code: 'join_refused',
         message,
       })
@@ -107,12 +182,12 @@ export class Delivery {
           .slice(0, endEvent)
           .filter(({ to }) => !to || to.includes(memberId))
           .map((event) => frames.event(update, event))
-    const acked = seat.ackDue && seat.ackable
-    if (seat.attached && (events.length > 0 || acked)) {
-      const ack = acked ? { ack: seat.lastRef } : {}
-      this.alone(seat, epoch, update.seq, { member_id: memberId, events, ...ack })
+    const acked = membership.ackDue && membership.refs.ackable
+    if (membership.attached && (events.length > 0 || acked)) {
+      const ack = acked ? { ack: membership.refs.last } : {}
+      this.#sendAlone(membership, epoch, update.seq, { member_id: memberId, events, ...ack })
     }
-    deliver(seat.edge, {
+    deliver(membership.edge, {
       room,
       epoch,
       kind: 'left',
@@ -121,7 +196,7 @@ export class Delivery {
         ? {
             farewell: {
               t: 'room.left',
-              room_id: roomId,
+              room_id: this.#roomId,
               epoch,
               seq: update.seq,
               member_id: memberId,
@@ -135,40 +210,42 @@ export class Delivery {
 
   /** By edge, what members have for themselves. */
   #personal({ update, joins, acked }: Flush): Map<string, PersonalPart[]> {
-    const { seats, frames } = this.#parts
-    const events = new Map<Seat, EventMessage[]>()
-    const give = (seat: Seat, event: EventMessage) => {
-      const given = events.get(seat)
-      if (!given) events.set(seat, [event])
+    const { memberships, frames } = this.#parts
+    const events = new Map<Membership, EventMessage[]>()
+    const give = (membership: Membership, event: EventMessage) => {
+      const given = events.get(membership)
+      if (!given) events.set(membership, [event])
       else if (given.at(-1) !== event) given.push(event)
     }
     update.events.forEach((event, index) => {
       // Newcomers get no shared frames of the flush they come with, so its later events are theirs personally.
       if (!event.to && joins.length === 0) return
       const message = frames.event(update, event)
-      for (const { seat, firstEvent } of joins)
-        if (index >= firstEvent && (!event.to || event.to.includes(seat.member.member_id)))
-          give(seat, message)
-      for (const memberId of event.to ?? NOBODY) {
-        const seat = seats.recipient(memberId)
-        if (seat?.settled) give(seat, message)
+      for (const { membership, firstEvent } of joins)
+        if (index >= firstEvent && (!event.to || event.to.includes(membership.member.member_id)))
+          give(membership, message)
+      for (const memberId of event.to ?? NONE) {
+        const membership = memberships.recipient(memberId)
+        if (membership?.settled) give(membership, message)
       }
     })
     const parts = new Map<string, PersonalPart[]>()
-    const add = (seat: Seat, part: PersonalPart) => {
-      if (!seat.attached) return
-      const atEdge = parts.get(seat.edge)
+    const add = (membership: Membership, part: PersonalPart) => {
+      if (!membership.attached) return
+      const atEdge = parts.get(membership.edge)
       if (atEdge) atEdge.push(part)
-      else parts.set(seat.edge, [part])
+      else parts.set(membership.edge, [part])
     }
-    acked.forEach((seat, i) => {
-      const memberId = seat.member.member_id
-      const own = events.get(seat)
-      if (seat.ackable) add(seat, { member_id: memberId, events: own ?? NOBODY, ack: update.acks[i]!.ref })
-      else if (own) add(seat, { member_id: memberId, events: own })
-      events.delete(seat)
+    acked.forEach((membership, i) => {
+      const memberId = membership.member.member_id
+      const own = events.get(membership)
+      if (membership.refs.ackable)
+        add(membership, { member_id: memberId, events: own ?? NONE, ack: update.acks[i]!.ref })
+      else if (own) add(membership, { member_id: memberId, events: own })
+      events.delete(membership)
     })
-    for (const [seat, own] of events) add(seat, { member_id: seat.member.member_id, events: own })
+    for (const [membership, own] of events)
+      add(membership, { member_id: membership.member.member_id, events: own })
     return parts
   }
 
@@ -176,26 +253,26 @@ export class Delivery {
   #joined({ update, state, members, joins }: Flush): Map<string, JoinedSeat[]> {
     const byEdge = new Map<string, JoinedSeat[]>()
     if (joins.length === 0) return byEdge
-    const { roomId, frames } = this.#parts
+    const { frames } = this.#parts
     const { epoch, seq, checksum } = update
-    const at = { room_id: roomId, epoch, seq, checksum, state }
+    const at = { room_id: this.#roomId, epoch, seq, checksum, state }
     const snapshot: { [codec in Subprotocol]?: Frame } = {}
-    for (const { seat } of joins) {
-      snapshot[seat.codec] ??= frames.snapshot(at, seat.codec)
+    for (const { membership } of joins) {
+      snapshot[membership.codec] ??= frames.snapshot(at, membership.codec)
       const joined = {
-        member_id: seat.member.member_id,
-        ref: seat.joinRef,
+        member_id: membership.member.member_id,
+        ref: membership.joinRef,
         members,
         snapshot: snapshot as Frames,
       }
-      const atEdge = byEdge.get(seat.edge)
+      const atEdge = byEdge.get(membership.edge)
       if (atEdge) atEdge.push(joined)
-      else byEdge.set(seat.edge, [joined])
+      else byEdge.set(membership.edge, [joined])
     }
     return byEdge
   }
 
-  /** An update without news for everybody. */
+  /** An update without news for everyone. */
   #silent(epoch: number, seq: number) {
     const { room } = this.#parts
     return {
@@ -205,8 +282,8 @@ export class Delivery {
       seq,
       patch: undefined,
       rest: undefined,
-      personal: NOBODY,
-      joined: NOBODY,
+      personal: NONE,
+      joined: NONE,
     } as const
   }
 }
@@ -244,8 +321,8 @@ export class Replies {
   }
 
   /** A request of a seated member failed. */
-  error(seat: Seat, code: ErrorCode, message: string, ref: number | undefined): void {
-    this.failed(seat.edge, { member_id: seat.member.member_id, ref }, code, message)
+  error(membership: Membership, code: ErrorCode, message: string, ref: number | undefined): void {
+    this.failed(membership.edge, { member_id: membership.member.member_id, ref }, code, message)
   }
 
   failed(edge: string, { member_id: memberId, ref }: Asker, code: ErrorCode, message: string): void {
@@ -260,7 +337,7 @@ export class Replies {
   }
 
   /** Nothing can be done about this now. Who waits for an answer gets one, and may try again; false: no one does, or its edge asks again. */
-  turnAway({ message, from }: Arrival, text: string): boolean {
+  refuseUnavailable({ message, from }: Arrival, text: string): boolean {
     const { kind } = message
     if (kind === 'join') this.refuse(message, 'room_unavailable', text)
     else if (kind === 'message' && message.ref === undefined)
@@ -271,7 +348,7 @@ export class Replies {
     return true
   }
 
-  /** The member holds no seat. */
+  /** The session is no member. */
   noSeat(edge: string, { member_id: memberId, ref }: Asker): void {
     this.send(edge, { kind: 'no_seat', member_id: memberId, ...withRef(ref) })
   }
@@ -285,10 +362,10 @@ export type Codecs = ReadonlyMap<Subprotocol, Codec>
 /** The `event` messages of the protocol. */
 export type EventMessage = Extract<ServerMessage, { t: 'event' }>
 
-/** An update's frames for everybody, in each codec it was encoded for. */
+/** An update's frames for everyone, in each codec it was encoded for. */
 export interface UpdateFrames {
   readonly patch: Frames
-  /** Events and presence; undefined when there are none for everybody. */
+  /** Events and presence; undefined when there are none for everyone. */
   readonly rest: Frames | undefined
 }
 
@@ -306,7 +383,7 @@ export class RoomFrames {
     this.#codecs = codecs
   }
 
-  /** A visible update for everybody. To be called once for each, in the order of their seq. */
+  /** A visible update for everyone. To be called once for each, in the order of their seq. */
   update(update: Update, subprotocols: Iterable<Subprotocol>): UpdateFrames {
     const patch: { [codec in Subprotocol]?: Frame } = {}
     let rest: { [codec in Subprotocol]?: Frame } | undefined
@@ -327,7 +404,7 @@ export class RoomFrames {
     return frame(payload, this.#codec(subprotocol).binary)
   }
 
-  /** Events and presence for everybody; undefined when there are none. */
+  /** Events and presence for everyone; undefined when there are none. */
   rest(update: Update, subprotocol: Subprotocol): Frame | undefined {
     const { epoch, seq, events, left, joined } = update
     const at = { room_id: this.#roomId, epoch, seq }

@@ -17,9 +17,9 @@ import {
 import { payloadsOf } from '../frame.ts'
 import { nodeName } from '../node-id.ts'
 import { roomName } from '../traffic.ts'
-import type { KeptUpdate, Ring } from './history.ts'
+import type { History, KeptUpdate } from './history.ts'
 import type { JournalFormat } from './journal.ts'
-import type { Seat } from './memberships.ts'
+import type { Membership } from './memberships.ts'
 import type { Room } from './room.ts'
 import type { RoomEvent } from './update.ts'
 
@@ -39,7 +39,7 @@ export function roomsAskedFor({
 
 function hasName(room: Room, hasText: (text: string) => boolean): boolean {
   if (hasText(roomName(room.address))) return true
-  for (const { member, sessionId } of room.seats)
+  for (const { member, sessionId } of room.memberships)
     if (hasText(member.member_id) || hasText(sessionId) || (member.sub !== null && hasText(member.sub)))
       return true
   return false
@@ -50,7 +50,7 @@ export function roomRanking({ by, descending }: Order<RoomColumn>, rates: Update
   const keys: Readonly<Record<RoomColumn, Ranking<Room>['key']>> = {
     room: (room) => room.roomId,
     project: (room) => room.address.projectId,
-    members: (room) => room.seats.size,
+    members: (room) => room.memberships.size,
     updates: (room) => rates.of(room),
     seq: (room) => room.delivered.seq,
   }
@@ -69,9 +69,9 @@ export function describeRoom(
   const { members: most = Number.POSITIVE_INFINITY } = query
   const members: MemberDescription[] = []
   let connectedCount = 0
-  for (const seat of room.seats) {
-    if (seat.attached) connectedCount++
-    if (members.length < most) members.push(describeMember(seat))
+  for (const membership of room.memberships) {
+    if (membership.attached) connectedCount++
+    if (members.length < most) members.push(describeMember(membership))
   }
   return {
     room_id: room.roomId,
@@ -82,7 +82,7 @@ export function describeRoom(
     seq,
     checksum,
     members,
-    member_count: room.seats.size,
+    member_count: room.memberships.size,
     connected_count: connectedCount,
     updates_per_second: rates.of(room),
     ...(query.include_state && { state }),
@@ -90,7 +90,7 @@ export function describeRoom(
   }
 }
 
-const describeMember = ({ member, sessionId, attached, edge }: Seat): MemberDescription => ({
+const describeMember = ({ member, sessionId, attached, edge }: Membership): MemberDescription => ({
   member_id: member.member_id,
   session_id: sessionId,
   sub: member.sub,
@@ -104,14 +104,14 @@ const MOST = 50
 const LONGEST_DATA = 1000
 
 /** What is known of an event besides its update. */
-type Told = Omit<RoomEventDescription, 'epoch' | 'seq' | 'at'>
+type Described = Omit<RoomEventDescription, 'epoch' | 'seq' | 'at'>
 
 /**
  * The last events of a room, and who came and went: the latest first, 50 at most. Nothing is kept for it, it is read back from what
  * resumes are served from; so it reaches as far as that, and ends where the room was empty.
  */
 export function recentEvents(
-  history: Pick<Ring, 'latest'>,
+  history: Pick<History, 'latest'>,
   format: JournalFormat,
   clock: Clock,
 ): RoomEventDescription[] {
@@ -120,25 +120,25 @@ export function recentEvents(
   for (const kept of history.latest()) {
     const { epoch, seq, since } = kept
     const at = since === undefined ? null : timestamp(wallOffset + since)
-    for (const told of toldBy(kept, format).toReversed()) recent.push({ ...told, epoch, seq, at })
+    for (const told of describedBy(kept, format).toReversed()) recent.push({ ...told, epoch, seq, at })
     if (recent.length >= MOST) break
   }
   return recent.slice(0, MOST)
 }
 
-/** What an update told, in its order. */
-function toldBy({ frames, whispers, packed }: KeptUpdate, format: JournalFormat): Told[] {
+/** Events and presence of an update, in its order. */
+function describedBy({ frames, targeted, packed }: KeptUpdate, format: JournalFormat): Described[] {
   const { 'roomful.v1.json': json, 'roomful.v1.msgpack': msgpack } = frames.rest ?? {}
   const sent = json ?? msgpack
   if (sent) {
     const codec = json ? new JsonClientCodec() : new MsgpackClientCodec()
     return [
       ...payloadsOf(sent).flatMap((payload) => ofMessage(codec.decode(payload))),
-      ...whispers.map(ofEvent),
+      ...targeted.map(ofEvent),
     ]
   }
-  // Of an update that was sent, what is not in these frames was for nobody.
-  if (Object.keys(frames.patch).length > 0 || !packed) return whispers.map(ofEvent)
+  // Of an update that was sent, what is not in these frames was for no one.
+  if (Object.keys(frames.patch).length > 0 || !packed) return targeted.map(ofEvent)
   const { events, joined, left } = format.readEntry(packed)
   return [
     ...events.map(ofEvent),
@@ -147,7 +147,7 @@ function toldBy({ frames, whispers, packed }: KeptUpdate, format: JournalFormat)
   ]
 }
 
-function ofMessage(message: DecodedMessage): Told[] {
+function ofMessage(message: DecodedMessage): Described[] {
   switch (message.t) {
     case 'event':
       return [told('event', message.name, message.data)]
@@ -160,9 +160,9 @@ function ofMessage(message: DecodedMessage): Told[] {
   }
 }
 
-const ofEvent = ({ name, data, to }: RoomEvent): Told => told('event', name, data, to)
+const ofEvent = ({ name, data, to }: RoomEvent): Described => told('event', name, data, to)
 
-function told(kind: Told['kind'], name: string, data: Json, to?: readonly string[]): Told {
+function told(kind: Described['kind'], name: string, data: Json, to?: readonly string[]): Described {
   const text = JSON.stringify(data)
   return {
     kind,
@@ -185,7 +185,7 @@ export class UpdateRates {
     this.#clock = clock
   }
 
-  /** Looks at all rooms, unless that was just done: several may ask at once. */
+  /** Samples all rooms, unless that was just done: several may ask at once. */
   sample(rooms: Iterable<Room>): void {
     const now = this.#clock.monotonic()
     const seconds = (now - this.#sampledAt) / 1000

@@ -6,7 +6,7 @@ import type { ToEdge } from '../traffic.ts'
 import type { Turns } from '../watchdog/turns.ts'
 import type { OutcomeLimits } from './deduplication.ts'
 import type { Codecs } from './delivery.ts'
-import type { HistoryBudget, RingLimits } from './history.ts'
+import type { HistoryBudget, HistoryLimits } from './history.ts'
 import type { JournalFormat } from './journal.ts'
 import type { RoomMetrics } from './metrics.ts'
 import type { Scheduler } from './scheduler.ts'
@@ -14,7 +14,7 @@ import type { Scheduler } from './scheduler.ts'
 /** Bounds of every room of a node. */
 export interface RoomLimits {
   /** History kept for resumes. */
-  readonly ring: RingLimits
+  readonly history: HistoryLimits
   /** Bytes of that of all rooms of the node together. */
   readonly historyBytes: number
   /** Messages that wait while a room cannot act; of more, edges keep the reliable ones, and others are refused with `room_unavailable`. */
@@ -42,7 +42,7 @@ export interface RoomLimits {
 
 /** What holds where nothing else is said. */
 export const ROOM_LIMITS: RoomLimits = {
-  ring: { entries: 512, bytes: 256 * 1024 },
+  history: { entries: 512, bytes: 256 * 1024 },
   historyBytes: 256 * 1024 * 1024,
   waitingMessages: 1000,
   outcomes: { messages: 1024, bytes: 256 * 1024 },
@@ -69,14 +69,14 @@ export interface RoomEnvironment {
   readonly metrics: RoomMetrics
   readonly tracer: Tracer
   readonly limits: RoomLimits
-  /** Hears of everything that room logic does. */
+  /** Is told of every turn of room logic. */
   readonly turns: Turns
-  readonly history: HistoryBudget
+  readonly historyBudget: HistoryBudget
   /** Whether players are told what failing room logic threw; for development. */
   readonly revealFailures: boolean
   /** Takes a message to an edge. */
   readonly deliver: (edge: string, message: ToEdge) => void
-  /** From when on a room that the store has lost may be written anew, on the monotonic clock: until then whoever had it later may say so. */
+  /** From when on a room that the store has lost may be written again, on the monotonic clock: until then a later owner may say so. */
   readonly rewritesAllowedAt: () => number
   /** Whether this node may act for its rooms at this moment (its lease is valid). Asked before each apply and each emit. */
   readonly mayAct: () => boolean

@@ -7,12 +7,12 @@ export class RoomLogicError extends Error {
   override readonly name = 'RoomLogicError'
 }
 
-/** Room logic said no with `ctx.refuse`: no failure. The text is for whoever asked. */
+/** Room logic said no with `ctx.refuse`: no failure. The text is for the player who asked. */
 export class RoomLogicRefused extends Error {
   override readonly name = 'RoomLogicRefused'
   readonly #refused = true
 
-  /** Whether that was thrown. Unlike instanceof it never throws itself, whatever was. */
+  /** Whether that was thrown. Unlike instanceof it never throws itself, for any value. */
   static is(thrown: unknown): thrown is RoomLogicRefused {
     return typeof thrown === 'object' && thrown !== null && #refused in thrown
   }
@@ -25,7 +25,7 @@ export type Validated = { readonly ok: true; readonly value: unknown } | Invalid
 export interface Invalid {
   readonly ok: false
   readonly message: string
-  /** What the validator threw: a failure of the room type, not of whoever sent the value. */
+  /** What the validator threw: a failure of the room type, not of the player who sent the value. */
   readonly cause?: unknown
 }
 
@@ -63,7 +63,7 @@ function issueText({ message, path }: StandardSchemaV1.Issue): string {
   return `${keys.join('.')}: ${message}`
 }
 
-/** Tells players of a failure of room logic: nothing of what was thrown unless `reveal`, since it may name what is not theirs to know. */
+/** What players are told of a failure of room logic: nothing of what was thrown unless `reveal`, since it may name what is not theirs to know. */
 export const failureText = (error: unknown, reveal: boolean): string => (reveal ? errorText(error) : FAILED)
 
 /**

@@ -11,8 +11,8 @@ import type { LostEpochs } from './update.ts'
 export const NOTHING = new Uint8Array(0)
 
 /** Keeps a room in the store the way its type asks for: every update before it is seen, a save now and then, or nothing. */
-export class Keeper {
-  readonly #record: RoomRecord
+export class RoomDurability {
+  readonly #record: FencedLog
   readonly #environment: RoomEnvironment
   readonly #durability: Durability
   readonly #whole: () => Uint8Array
@@ -28,7 +28,7 @@ export class Keeper {
 
   /** `whole` is the room as of its last flush, including one that is being committed. */
   constructor(
-    record: RoomRecord,
+    record: FencedLog,
     environment: RoomEnvironment,
     durability: Durability,
     whole: () => Uint8Array,
@@ -101,11 +101,11 @@ export class Keeper {
 
 const FIRST_RETRY_MS = 50
 const LONGEST_RETRY_MS = 1000
-/** How often is looked whether a room may be written anew. */
-const LOOK_MS = 100
+/** How often is checked whether a room may be written again. */
+const CHECK_MS = 100
 
 /** What a room's record is kept with. */
-export interface RecordParts {
+export interface FencedLogParts {
   readonly rooms: RoomRecords
   /** `project/type:key`. */
   readonly room: string
@@ -117,29 +117,29 @@ export interface RecordParts {
   readonly metrics: RoomMetrics
   /** How long the record lives without being written or refreshed. */
   readonly ttlMs: number
-  /** From when on a room that the store has lost may be written anew, on the monotonic clock. */
+  /** From when on a room that the store has lost may be written again, on the monotonic clock. */
   readonly rewritesAllowedAt: () => number
   /** The whole room as of its last flush: what to write when the store has lost the record. */
   readonly whole: () => Uint8Array
-  /** The room goes on from memory under a new epoch: whatever others did with it under an epoch between the two is lost. */
-  readonly onAnew: (lost: LostEpochs) => void
+  /** The room goes on from memory under a new epoch: what others did with it under an epoch between the two is lost. */
+  readonly onRewritten: (lost: LostEpochs) => void
   /** The store does not answer (true), or does again (false). While it does not, nothing may be applied. */
-  readonly onUnsure: (unsure: boolean) => void
+  readonly onUncertain: (uncertain: boolean) => void
 }
 
 type Write = (fence: Fence) => Promise<boolean>
-type Standing = 'same' | 'next' | 'anew' | 'lost'
+type Standing = 'same' | 'next' | 'rewritten' | 'lost'
 
 /**
  * A room's record in the store, written under this node's fence, one write after the other. Each write's promise tells true once it is
  * certain to stand, or false when the room is another node's (fenced), and takes as long as that needs: a write whose answer was lost
  * is neither taken for done nor blindly repeated, the record says which it was.
  */
-export class RoomRecord {
-  readonly #parts: RecordParts
+export class FencedLog {
+  readonly #parts: FencedLogParts
   #fence: Fence
   #last: Promise<unknown> = Promise.resolve()
-  #unsure = false
+  #uncertain = false
   #givenUp = false
   /** A claim of a record that the store has lost was sent, and nothing is known of it. */
   #claiming = false
@@ -147,7 +147,7 @@ export class RoomRecord {
   #entries = 0
   #covered = 0
 
-  constructor(fence: Fence, parts: RecordParts) {
+  constructor(fence: Fence, parts: FencedLogParts) {
     this.#fence = fence
     this.#parts = parts
   }
@@ -157,8 +157,8 @@ export class RoomRecord {
   }
 
   /** Whether the store is silent, and it is not known what stands. */
-  get unsure(): boolean {
-    return this.#unsure
+  get uncertain(): boolean {
+    return this.#uncertain
   }
 
   /** Adds an entry to the journal. */
@@ -178,7 +178,7 @@ export class RoomRecord {
     return this.#alone(() => this.#settle((fence) => rooms.snapshot(room, fence, snapshot, ttlMs)))
   }
 
-  /** Gives the room up; with `forget`, everything but its epoch goes. After that it is not this node's, whatever the answer was. */
+  /** Gives the room up; with `forget`, everything but its epoch goes. After that it is not this node's, with any answer. */
   release(forget: boolean): Promise<boolean> {
     const { rooms, room, ttlMs } = this.#parts
     return this.#alone(async () => {
@@ -199,7 +199,7 @@ export class RoomRecord {
     return this.#alone(async () => {
       for (let attempt = 0; ; attempt++) {
         try {
-          return (await rooms.refresh(room, this.#fence, ttlMs)) || this.#isMine(await this.#standing())
+          return (await rooms.refresh(room, this.#fence, ttlMs)) || this.#isOwn(await this.#standing())
         } catch (error) {
           if (!(await this.#pause(attempt, error))) return false
         }
@@ -209,10 +209,10 @@ export class RoomRecord {
 
   /** Whether the record is still this node's, exactly as it left it. */
   verify(): Promise<boolean> {
-    return this.#alone(async () => this.#isMine(await this.#standing()))
+    return this.#alone(async () => this.#isOwn(await this.#standing()))
   }
 
-  /** Stops asking a store that does not answer; whatever is under way ends as if fenced. */
+  /** Stops asking a store that does not answer; what is under way ends as if fenced. */
   giveUp(): void {
     this.#givenUp = true
   }
@@ -228,15 +228,15 @@ export class RoomRecord {
         if (!(await this.#pause(attempt, error))) return false
       }
       const standing = await this.#standing()
-      if (standing === 'anew') return true
-      // Nobody else writes under this epoch: it was this very write, sent or answered twice.
+      if (standing === 'rewritten') return true
+      // No one else writes under this epoch: it was this very write, sent or answered twice.
       if (standing === 'next') return this.#stood()
       if (standing === 'lost' || refused) return false
     }
   }
 
   /**
-   * Where the record is: as this node left it, one write further, written anew because the store had lost it, or no longer this
+   * Where the record is: as this node left it, one write further, written again because the store had lost it, or no longer this
    * node's.
    */
   async #standing(): Promise<Standing> {
@@ -247,18 +247,18 @@ export class RoomRecord {
         const { epoch, version } = this.#fence
         // One ahead of this owner's epoch may be of its own claim, whose answer was lost.
         const claimed = this.#claiming && found?.owner === owner && found.epoch > epoch
-        // Lost, or its life ran out while the store was away, and the epoch alone is left: nobody else gives it up under this epoch.
+        // Lost, or its life ran out while the store was away, and the epoch alone is left: no one else gives it up under this epoch.
         const missing = !found || (found.owner === null && found.epoch <= epoch)
         const recalled = missing && (await this.#recall())
         // One behind this owner's epoch is one that the store has gone back to: a fail-over loses the last writes.
         if (missing || claimed || found.epoch < epoch) {
-          // Refused: somebody was faster, or an earlier claim of this owner. The record says which.
+          // Refused: another node was faster, or an earlier claim of this owner. The record says which.
           if (!(await this.#reclaim(recalled ? epoch : (found?.epoch ?? 0)))) continue
-          return (await this.#writeWhole()) ? 'anew' : 'lost'
+          return (await this.#writeWhole()) ? 'rewritten' : 'lost'
         }
         if (found.owner !== owner || found.epoch !== epoch) return 'lost'
         if (found.version === version) return 'same'
-        if (found.version < version) return (await this.#rewrite(found.version)) ? 'anew' : 'lost'
+        if (found.version < version) return (await this.#rewrite(found.version)) ? 'rewritten' : 'lost'
         return found.version === version + 1 ? 'next' : 'lost'
       } catch (error) {
         if (!(await this.#pause(attempt, error))) return 'lost'
@@ -267,8 +267,8 @@ export class RoomRecord {
   }
 
   /**
-   * Says that this owner had the room, and waits for whoever had it later to say the same: one that was replaced while it was cut off may
-   * be the first to find that the store has lost everything. False: somebody else has the room.
+   * Says that this owner had the room, and waits for a later owner to say the same: one that was replaced while it was cut off may
+   * be the first to find that the store has lost everything. False: another node has the room.
    */
   async #recall(): Promise<boolean> {
     const { rooms, room, owner, ttlMs, clock, rewritesAllowedAt } = this.#parts
@@ -277,7 +277,7 @@ export class RoomRecord {
       const waitMs = rewritesAllowedAt() - clock.monotonic()
       if (waitMs <= 0 || this.#givenUp) return true
       this.#setUnsure(true)
-      await new Promise<void>((resume) => clock.schedule(Math.min(waitMs, LOOK_MS), resume))
+      await new Promise<void>((resume) => clock.schedule(Math.min(waitMs, CHECK_MS), resume))
     }
   }
 
@@ -288,13 +288,13 @@ export class RoomRecord {
     const claim = await rooms.claim(room, owner, foundEpoch, ttlMs)
     if (!claim) return false
     this.#claiming = false
-    this.#parts.onAnew({ after: this.#fence.epoch, before: claim.fence.epoch })
+    this.#parts.onRewritten({ after: this.#fence.epoch, before: claim.fence.epoch })
     this.#fence = claim.fence
     log.warn({ epoch: claim.fence.epoch }, 'the store has lost the room; writing it anew from memory')
     return true
   }
 
-  /** The store has lost this owner's last writes: nobody else writes under its epoch, so it writes the room as it has it. */
+  /** The store has lost this owner's last writes: no one else writes under its epoch, so it writes the room as it has it. */
   #rewrite(version: number): Promise<boolean> {
     const { epoch } = this.#fence
     this.#parts.log.warn(
@@ -314,8 +314,8 @@ export class RoomRecord {
     return true
   }
 
-  #isMine(standing: Standing): boolean {
-    return standing === 'same' || standing === 'anew'
+  #isOwn(standing: Standing): boolean {
+    return standing === 'same' || standing === 'rewritten'
   }
 
   #stood(): true {
@@ -355,9 +355,9 @@ export class RoomRecord {
     return !this.#givenUp
   }
 
-  #setUnsure(unsure: boolean): void {
-    if (this.#unsure === unsure) return
-    this.#unsure = unsure
-    this.#parts.onUnsure(unsure)
+  #setUnsure(uncertain: boolean): void {
+    if (this.#uncertain === uncertain) return
+    this.#uncertain = uncertain
+    this.#parts.onUncertain(uncertain)
   }
 }

@@ -22,22 +22,22 @@ export interface Input {
 export const NOTHING: Effects = { events: [], kicked: [], tasks: [], closed: false }
 
 /** What logic is given from outside. */
-export interface LogicParts extends TurnParts {
+export interface HandlersParts extends ContextParts {
   readonly size: Pick<StateSize, 'check'>
 }
 
 /** The game of one room: its definition and its authoritative state, changed by one atomic turn after the other. */
-export class Logic {
+export class Handlers {
   definition: RoomDefinition
   #state: Json
-  readonly #size: LogicParts['size']
-  readonly #turn: Turn
+  readonly #size: HandlersParts['size']
+  readonly #turn: HandlerContext
 
-  constructor(definition: RoomDefinition, state: Json, parts: LogicParts) {
+  constructor(definition: RoomDefinition, state: Json, parts: HandlersParts) {
     this.definition = definition
     this.#state = state
     this.#size = parts.size
-    this.#turn = new Turn(parts)
+    this.#turn = new HandlerContext(parts)
   }
 
   /** Immutable; every turn that changes anything makes a new one. */
@@ -140,7 +140,7 @@ export function createState(definition: RoomDefinition, options: unknown, mostBy
   }
 }
 
-/** Join options as the definition wants them, or what is wrong with them. */
+/** PendingJoin options as the definition wants them, or what is wrong with them. */
 export const parseOptions = (definition: RoomDefinition, options: Json) =>
   definition.options ? validate(definition.options, options) : ({ ok: true, value: options } as const)
 
@@ -160,7 +160,7 @@ export interface Effects {
 }
 
 /** What the turns of a room are given from outside. */
-export interface TurnParts {
+export interface ContextParts {
   readonly roomId: string
   readonly clock: Clock
   readonly random: Random
@@ -171,10 +171,10 @@ export interface TurnParts {
 }
 
 /** The `ctx` of every handler of one room: collects what one turn asks for. Between turns it refuses to do anything. */
-export class Turn implements RoomContext {
+export class HandlerContext implements RoomContext {
   readonly roomId: string
   readonly log: RoomLog
-  readonly #parts: TurnParts
+  readonly #parts: ContextParts
   #definition: RoomDefinition | undefined
   #now = 0
   #events: RoomEvent[] = []
@@ -182,7 +182,7 @@ export class Turn implements RoomContext {
   #tasks: Task[] = []
   #closed = false
 
-  constructor(parts: TurnParts) {
+  constructor(parts: ContextParts) {
     this.roomId = parts.roomId
     this.log = parts.log
     this.#parts = parts
@@ -247,7 +247,7 @@ export class Turn implements RoomContext {
         `ctx.task names the type ${JSON.stringify(type)}, which is not among the room's tasks`,
       )
     if (typeof work?.then !== 'function') throw new RoomLogicError('ctx.task needs a promise')
-    // Whatever becomes of this turn, a rejection has somebody who listens.
+    // With any outcome of this turn, a rejection is handled.
     work.then(undefined, () => {})
     if (!this.#parts.mayStart(this.#tasks.length + 1))
       throw new RoomLogicError('ctx.task: the room has MAX_ROOM_TASKS tasks in flight; wait for an outcome')

@@ -1,21 +1,18 @@
-import type { Json } from '../../shared/json.ts'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Frame, joinFrames } from '../frame.ts'
 import type { Frames } from '../traffic.ts'
-import type { Member } from './definition.ts'
-import type { Delivery, RoomFrames, UpdateFrames } from './delivery.ts'
+import type { RoomFrames, UpdateFrames } from './delivery.ts'
 import type { JournalFormat } from './journal.ts'
-import type { Seat } from './memberships.ts'
 import type { LostEpochs, Position, RoomEvent, Update } from './update.ts'
 
 /** Updates as journal entries, oldest first, and where the room stood before them. */
-export interface History {
+export interface HistoryRecord {
   readonly base: Position
   readonly updates: readonly Uint8Array[]
 }
 
 /** How much history a room keeps for resumes. */
-export interface RingLimits {
+export interface HistoryLimits {
   readonly entries: number
   readonly bytes: number
 }
@@ -26,8 +23,8 @@ export interface KeptUpdate extends Position {
   readonly since: number | undefined
   /** As it was sent; none where it was made by another owner. */
   readonly frames: UpdateFrames
-  /** Events that were not for everybody. */
-  readonly whispers: readonly RoomEvent[]
+  /** Events that were not for everyone. */
+  readonly targeted: readonly RoomEvent[]
   /** Its journal entry, if there is one. */
   readonly packed: Uint8Array | undefined
   readonly bytes: number
@@ -40,18 +37,20 @@ const DROPPED: KeptUpdate = {
   seq: 0,
   since: undefined,
   frames: NO_FRAMES,
-  whispers: [],
+  targeted: [],
   packed: undefined,
   bytes: 0,
 }
 /** What an entry costs besides its frames. */
 const ENTRY_BYTES = 200
-const NO_WHISPERS: readonly RoomEvent[] = []
+const NO_EVENTS: readonly RoomEvent[] = []
 
-/** The last updates of a room that members saw, gap-free, to be replayed to whoever missed some of them. */
-export class Ring implements Shrinkable {
-  readonly #limits: RingLimits
+/** The last updates of a room that members saw, gap-free, to be replayed to members who missed some of them. */
+export class History implements Shrinkable {
+  readonly #limits: HistoryLimits
   readonly #budget: Pick<HistoryBudget, 'used' | 'forget'>
+  readonly #frames: RoomFrames
+  readonly #format: JournalFormat
   #base: Position
   #entries: KeptUpdate[] = []
   /** Entries before this index are gone. */
@@ -59,18 +58,24 @@ export class Ring implements Shrinkable {
   #bytes = 0
   #lost: readonly LostEpochs[] = []
 
-  /** An empty ring at `base`, where the room stands; `budget` is that of all rooms of the node. */
-  constructor(limits: RingLimits, budget: Pick<HistoryBudget, 'used' | 'forget'>, base: Position) {
+  /** An empty history at `base`, where the room stands; `budget` is that of all rooms of the node. */
+  constructor(
+    limits: HistoryLimits,
+    budget: Pick<HistoryBudget, 'used' | 'forget'>,
+    { frames, format, base }: { frames: RoomFrames; format: JournalFormat; base: Position },
+  ) {
     this.#limits = limits
     this.#budget = budget
+    this.#frames = frames
+    this.#format = format
     this.#base = base
   }
 
   /**
    * What another owner may replay of it, and of `last` behind it: journal entries, oldest first, and where the room stood before them.
-   * None in a room that is kept nowhere. What is older than lost epochs is left out, as nobody else is told of those.
+   * None in a room that is kept nowhere. What is older than lost epochs is left out, as no other node is told of those.
    */
-  history(last?: Pick<KeptUpdate, 'epoch' | 'seq' | 'packed'>): History {
+  history(last?: Pick<KeptUpdate, 'epoch' | 'seq' | 'packed'>): HistoryRecord {
     const since = this.#lost.at(-1)?.before ?? 0
     let base = this.#base
     const updates: Uint8Array[] = []
@@ -93,10 +98,10 @@ export class Ring implements Shrinkable {
     since?: number,
   ): void {
     const { epoch, seq, events } = update
-    const whispers = events.some((event) => event.to) ? events.filter((event) => event.to) : NO_WHISPERS
+    const targeted = events.some((event) => event.to) ? events.filter((event) => event.to) : NO_EVENTS
     const bytes =
-      ENTRY_BYTES * (1 + whispers.length) + size(frames.patch) + size(frames.rest) + (packed?.length ?? 0)
-    this.#entries.push({ epoch, seq, since, frames: kept(frames), whispers, packed, bytes })
+      ENTRY_BYTES * (1 + targeted.length) + size(frames.patch) + size(frames.rest) + (packed?.length ?? 0)
+    this.#entries.push({ epoch, seq, since, frames: kept(frames), targeted, packed, bytes })
     this.#bytes += bytes
     while (this.#entries.length - this.#start > this.#limits.entries || this.#bytes > this.#limits.bytes)
       this.dropOldest()
@@ -126,7 +131,7 @@ export class Ring implements Shrinkable {
     this.#budget.forget(this)
   }
 
-  /** Forgets everything: nobody is left who could ask. */
+  /** Forgets everything: no one is left who could ask. */
   clear(base: Position): void {
     this.#entries = []
     this.#start = 0
@@ -142,8 +147,8 @@ export class Ring implements Shrinkable {
   }
 
   /**
-   * What a member at `position` has missed, one frame per update: patch, what was for everybody, what was for this member. Undefined
-   * when the ring does not reach back so far, when the member saw a history that was lost with an earlier owner, and when an update is
+   * What a member at `position` has missed, one frame per update: patch, what was for everyone, what was for this member. Undefined
+   * when the history does not reach back so far, when the member saw a history that was lost with an earlier owner, and when an update is
    * not here in this subprotocol.
    */
   replay(
@@ -151,9 +156,8 @@ export class Ring implements Shrinkable {
     currentEpoch: number,
     memberId: string,
     subprotocol: Subprotocol,
-    frames: RoomFrames,
-    format: JournalFormat,
   ): readonly Frames[] | undefined {
+    const frames = this.#frames
     const from = this.#start + position.seq - this.#base.seq
     if (from < this.#start || from > this.#entries.length) return undefined
     const before = from === this.#start ? this.#base : this.#entries[from - 1]!
@@ -163,18 +167,18 @@ export class Ring implements Shrinkable {
       return undefined
     const missed: Frames[] = []
     for (const entry of this.#entries.slice(from)) {
-      const shared = sharedFrames(entry, subprotocol, frames, format)
+      const shared = sharedFrames(entry, subprotocol, frames, this.#format)
       if (!shared) return undefined
-      const whispers = entry.whispers
+      const targeted = entry.targeted
         .filter(({ to }) => to?.includes(memberId))
         .map((event) => frames.message(frames.event(entry, event), subprotocol))
-      missed.push({ [subprotocol]: joinFrames([...shared, ...whispers]) })
+      missed.push({ [subprotocol]: joinFrames([...shared, ...targeted]) })
     }
     return missed
   }
 }
 
-/** What everybody got with an update: as it was, or encoded anew for a member who speaks what nobody spoke then. */
+/** What everyone got with an update: as it was sent, or encoded now for a subprotocol that no one spoke then. */
 function sharedFrames(
   { frames: { patch, rest }, packed }: KeptUpdate,
   subprotocol: Subprotocol,
@@ -185,8 +189,8 @@ function sharedFrames(
   if (ready) return rest?.[subprotocol] ? [ready, rest[subprotocol]] : [ready]
   if (!packed) return undefined
   const update = format.readEntry(packed)
-  const anew = frames.rest(update, subprotocol)
-  return anew ? [frames.replay(update, subprotocol), anew] : [frames.replay(update, subprotocol)]
+  const others = frames.rest(update, subprotocol)
+  return others ? [frames.replay(update, subprotocol), others] : [frames.replay(update, subprotocol)]
 }
 
 /** The frames as they may be kept: small ones lie in a block that Node shares out, all of which would be kept with one of them. */
@@ -204,91 +208,6 @@ function copies(frames: Frames): Frames {
 const size = (frames: Frames | undefined): number =>
   (frames?.['roomful.v1.json']?.length ?? 0) + (frames?.['roomful.v1.msgpack']?.length ?? 0)
 
-/** What members know, or may know at any moment. */
-export interface Delivered {
-  readonly seq: number
-  readonly checksum: number
-  readonly state: Json
-  readonly members: readonly Member[]
-}
-
-/** What catching up is done with. */
-export interface CatchUpParts {
-  readonly roomId: string
-  readonly frames: RoomFrames
-  readonly format: JournalFormat
-  readonly ring: Ring
-  readonly delivery: Delivery
-  readonly epoch: () => number
-  /** What is caught up with. */
-  readonly delivered: () => Delivered
-}
-
-/** Brings single members to where the room is: those who were away, have lost something, or did not hear an answer. */
-export class CatchUp {
-  readonly #parts: CatchUpParts
-  readonly #resyncs = new Map<Subprotocol, Frame>()
-
-  constructor(parts: CatchUpParts) {
-    this.#parts = parts
-  }
-
-  /** A flush is delivered: from now on that is what is caught up with. */
-  moveOn(): void {
-    this.#resyncs.clear()
-  }
-
-  /** A `state.resync` frame of what is delivered: encoded once for everyone who asks before the next flush. */
-  resync(subprotocol: Subprotocol): Frame {
-    const { frames, delivered } = this.#parts
-    let frame = this.#resyncs.get(subprotocol)
-    if (!frame) {
-      frame = frames.resync(this.#at(), delivered().members, subprotocol)
-      this.#resyncs.set(subprotocol, frame)
-    }
-    return frame
-  }
-
-  /** What a member at `position` has missed; undefined when that is not known any more. */
-  replay(seat: Seat, position: Position): readonly Frames[] | undefined {
-    const { ring, epoch, frames, format } = this.#parts
-    return ring.replay(position, epoch(), seat.member.member_id, seat.codec, frames, format)
-  }
-
-  /** Acks once more what was acked before. */
-  ackAgain(seat: Seat): void {
-    const { delivery, epoch, delivered } = this.#parts
-    const { member_id: memberId } = seat.member
-    delivery.alone(seat, epoch(), delivered().seq, {
-      member_id: memberId,
-      events: [],
-      ack: seat.committedRef,
-    })
-  }
-
-  /** Answers a join once more. */
-  joinAgain(seat: Seat): void {
-    const { delivery, epoch, delivered, frames } = this.#parts
-    const { member_id: memberId } = seat.member
-    const ack =
-      seat.committedRef > 0 && seat.ackable
-        ? { member_id: memberId, events: [], ack: seat.committedRef }
-        : undefined
-    delivery.alone(seat, epoch(), delivered().seq, ack, {
-      member_id: memberId,
-      ref: seat.joinRef,
-      members: delivered().members,
-      snapshot: { [seat.codec]: frames.snapshot(this.#at(), seat.codec) },
-    })
-  }
-
-  #at() {
-    const { roomId, epoch, delivered } = this.#parts
-    const { seq, checksum, state } = delivered()
-    return { room_id: roomId, epoch: epoch(), seq, checksum, state }
-  }
-}
-
 /** A history that can be made shorter. */
 export interface Shrinkable {
   /** What it holds. */
@@ -299,7 +218,7 @@ export interface Shrinkable {
 
 /**
  * What the histories of all rooms of a node may hold together. Above that the room in which nothing has happened for longest loses its
- * oldest updates first: whoever of its members comes back late gets the whole state instead.
+ * oldest updates first: a member who comes back late gets the whole state instead.
  */
 export class HistoryBudget {
   readonly #mostBytes: number

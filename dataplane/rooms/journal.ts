@@ -100,7 +100,7 @@ type PackedSnapshot = [
 /**
  * Writes and reads what the store keeps of rooms: one version byte, a CRC-32, then MessagePack. Behind that a snapshot has the last updates,
  * each as its journal entry with its length before it; the length of the MessagePack itself is behind the CRC. What is read is checked
- * to the last field, so that whoever works with it later meets no surprise.
+ * to the last field, so that nothing fails later.
  */
 export class JournalFormat {
   readonly #writer = new MsgpackWriter()
@@ -387,8 +387,8 @@ export function deltaOf(record: unknown): Delta {
 
 function changeOf(record: unknown): Change {
   if (record === 0) return REMOVE
-  const [kind, ...rest] = listOf(record)
-  if (kind === 1 || kind === 2) return new Replace(jsonOf(rest[0]), kind === 2)
+  const [kind, ...rest] = list(record, 'a part of a delta')
+  if (kind === 1 || kind === 2) return new Replace(json(rest[0]), kind === 2)
   if (kind === 3) {
     const changes = new Map<string, Change>()
     for (let i = 0; i < rest.length; i += 2) {
@@ -398,36 +398,22 @@ function changeOf(record: unknown): Change {
     }
     return new ObjectDelta(changes)
   }
-  if (kind === 4) return arrayDeltaOf(listOf(rest[0]), listOf(rest[1]))
+  if (kind === 4) return arrayDeltaOf(list(rest[0], 'a part of a delta'), list(rest[1], 'a part of a delta'))
   throw new Error(`a recorded delta is of the unknown kind ${String(kind)}`)
 }
 
 function arrayDeltaOf(recorded: readonly unknown[], spliced: readonly unknown[]): ArrayDelta {
   const changes = new Map<number, Delta>()
-  for (let i = 0; i < recorded.length; i += 2) changes.set(indexOf(recorded[i]), deltaOf(recorded[i + 1]))
+  for (let i = 0; i < recorded.length; i += 2)
+    changes.set(count(recorded[i], 'an index or a number of elements'), deltaOf(recorded[i + 1]))
   const splices: Splice[] = []
   for (let i = 0; i < spliced.length; i += 3)
     splices.push({
-      at: indexOf(spliced[i]),
-      remove: indexOf(spliced[i + 1]),
-      insert: listOf(spliced[i + 2]).map(jsonOf),
+      at: count(spliced[i], 'an index or a number of elements'),
+      remove: count(spliced[i + 1], 'an index or a number of elements'),
+      insert: list(spliced[i + 2], 'a part of a delta').map(json),
     })
   return new ArrayDelta(changes, splices)
-}
-
-function listOf(value: unknown): readonly unknown[] {
-  if (!Array.isArray(value)) throw new Error(`a recorded delta has a ${typeof value} where an array belongs`)
-  return value
-}
-
-function indexOf(value: unknown): number {
-  if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 0) return value
-  throw new Error(`a recorded delta has ${String(value)} where an index or a number of elements belongs`)
-}
-
-function jsonOf(value: unknown): Json {
-  checkJson(undefined, value)
-  return value
 }
 
 /** A room as its record has it, read to the end: nothing of it is decoded for the first time later. */
@@ -500,7 +486,7 @@ function seatMembers(seats: Map<string, RestoredSeat>, { joined, left, acks, ref
   }
   for (const { memberId, ...refusal } of refused) {
     const seat = seats.get(memberId)
-    // Whoever joined with this very update has it already.
+    // A member who joined with this very update has it already.
     if (seat && refusal.ref > (seat.refused.at(-1)?.ref ?? 0)) seat.refused.push(refusal)
   }
 }

@@ -116,11 +116,11 @@ function cannotLoad(file: string, error: unknown): never {
   )
 }
 
-/** Packages are looked for from a room's own folder upwards, which is not where the program is. */
+/** Packages are searched from a room's own folder upwards, which is not where the program is. */
 const missingPackage = (error: unknown): string | undefined =>
   /^Cannot find (?:module|package) '([^'./][^']*)'/.exec((error as Error | undefined)?.message ?? '')?.[1]
 
-/** ES modules are imported anew each time; in a package that is none ("type" is not "module"), what a file requires would be remembered. */
+/** ES modules are imported again each time; in a package that is none ("type" is not "module"), what a file requires would be remembered. */
 function forgetCommonJs(folder: string): void {
   const { cache } = createRequire(import.meta.url)
   for (const path of Object.keys(cache))
@@ -143,7 +143,7 @@ function defaultOf(module: unknown): unknown {
 /** Editors write a file in several steps; it is read when it has been still for so long. */
 const STILL_MS = 100
 
-export interface Watching {
+export interface RoomWatcher {
   close(): void
 }
 
@@ -156,7 +156,7 @@ export function watchRooms(
   onChange: (definition: RoomDefinition) => void,
   log: Logger,
   clock: Clock = systemClock,
-): Watching {
+): RoomWatcher {
   const root = resolve(folder)
   const watchers = new Map<string, FSWatcher>()
   const waiting = new Map<string, () => void>()

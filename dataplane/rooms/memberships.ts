@@ -1,7 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Rate, RateLimit } from '../../shared/rate-limit.ts'
-import { type OutcomeLimits, Outcomes, type OutcomesRecord, sharesShrink } from './deduplication.ts'
+import { Deduplicator, type OutcomeLimits, type OutcomesRecord, sharesShrink } from './deduplication.ts'
 import type { Member } from './definition.ts'
 
 type Buckets = Map<string, RateLimit>
@@ -9,28 +9,28 @@ type Buckets = Map<string, RateLimit>
 /** Of so many players who left, what they had left of their rates is remembered. */
 const DEPARTED_KEPT = 256
 
-/** Everybody in one room, in the order they joined; knows which edges and which codecs its updates are for. */
-export class Seats {
-  readonly #seats = new Map<string, Seat>()
+/** All members of one room, in the order they joined; knows which edges and which codecs its updates are for. */
+export class Memberships {
+  readonly #memberships = new Map<string, Membership>()
   /** Removed, but not released. */
-  readonly #parting = new Map<string, Seat>()
-  readonly #sessions = new Map<string, Seat>()
+  readonly #leave = new Map<string, Membership>()
+  readonly #sessions = new Map<string, Membership>()
   /** How many attached members each edge has. Only what is above 0 is here. */
   readonly #edges = new Map<string, number>()
   /** How many members speak each codec, those without a socket included: they will want to be told what they missed. */
   readonly #codecs = new Map<Subprotocol, number>()
   /** What is left of their rates, by player, or session where no player is named. */
-  readonly #buckets = new Map<string, { readonly buckets: Buckets; seats: number }>()
-  /** The same of those who left, the latest last: whoever comes back goes on with it. */
+  readonly #buckets = new Map<string, { readonly buckets: Buckets; memberships: number }>()
+  /** The same of those who left, the latest last: a player who comes back goes on with it. */
   readonly #departed = new Map<string, Buckets>()
   #members: readonly Member[] | undefined
 
   get size(): number {
-    return this.#seats.size
+    return this.#memberships.size
   }
 
-  /** Whether there is nobody to tell anything, now or at a resume. */
-  get nobody(): boolean {
+  /** Whether no one can be told anything, now or at a resume. */
+  get unwatched(): boolean {
     return this.#codecs.size === 0
   }
 
@@ -57,91 +57,94 @@ export class Seats {
     return this.#codecs.keys()
   }
 
-  /** The same array until somebody comes or goes. */
+  /** The same array until a member comes or goes. */
   get members(): readonly Member[] {
-    this.#members ??= Object.freeze([...this.#seats.values()].map((seat) => seat.member))
+    this.#members ??= Object.freeze([...this.#memberships.values()].map((membership) => membership.member))
     return this.#members
   }
 
-  get(memberId: string): Seat | undefined {
-    return this.#seats.get(memberId)
+  get(memberId: string): Membership | undefined {
+    return this.#memberships.get(memberId)
   }
 
-  /** Who gets what is addressed to `member_id`: a member, or somebody whose departure is yet to be delivered. */
-  recipient(memberId: string): Seat | undefined {
-    return this.#seats.get(memberId) ?? this.#parting.get(memberId)
+  /** Who gets what is addressed to `member_id`: a member, or one whose departure is yet to be delivered. */
+  recipient(memberId: string): Membership | undefined {
+    return this.#memberships.get(memberId) ?? this.#leave.get(memberId)
   }
 
-  ofSession(sessionId: string): Seat | undefined {
+  ofSession(sessionId: string): Membership | undefined {
     return this.#sessions.get(sessionId)
   }
 
-  add(seat: Seat): void {
-    this.#seats.set(seat.member.member_id, seat)
-    this.#sessions.set(seat.sessionId, seat)
+  add(membership: Membership): void {
+    this.#memberships.set(membership.member.member_id, membership)
+    this.#sessions.set(membership.sessionId, membership)
     this.#members = undefined
-    this.#shareRates(seat)
+    this.#shareRates(membership)
     // All together they keep no more than before, whenever each of them came.
-    if (sharesShrink(this.size)) for (const { outcomes } of this) outcomes.share(this.size)
-    if (seat.attached) add(this.#edges, seat.edge, 1)
-    add(this.#codecs, seat.codec, 1)
+    if (sharesShrink(this.size)) for (const { refs } of this) refs.share(this.size)
+    if (membership.attached) add(this.#edges, membership.edge, 1)
+    add(this.#codecs, membership.codec, 1)
   }
 
   /** It is a member no more. Updates still go to its edge, until `release`: the departure itself is yet to be delivered. */
-  remove(seat: Seat): void {
-    this.#seats.delete(seat.member.member_id)
-    this.#parting.set(seat.member.member_id, seat)
-    if (this.#sessions.get(seat.sessionId) === seat) this.#sessions.delete(seat.sessionId)
+  remove(membership: Membership): void {
+    this.#memberships.delete(membership.member.member_id)
+    this.#leave.set(membership.member.member_id, membership)
+    if (this.#sessions.get(membership.sessionId) === membership) this.#sessions.delete(membership.sessionId)
     this.#members = undefined
-    this.#keepRates(seat)
+    this.#keepRates(membership)
   }
 
-  /** Rates have changed: every bucket starts anew. */
+  /** Rates have changed: every bucket starts again. */
   forgetRates(): void {
     for (const { buckets } of this.#buckets.values()) buckets.clear()
     this.#departed.clear()
   }
 
-  /** A removed seat's departure is delivered. */
-  release(seat: Seat): void {
-    this.#parting.delete(seat.member.member_id)
-    if (seat.attached) add(this.#edges, seat.edge, -1)
-    add(this.#codecs, seat.codec, -1)
+  /** A removed membership's departure is delivered. */
+  release(membership: Membership): void {
+    this.#leave.delete(membership.member.member_id)
+    if (membership.attached) add(this.#edges, membership.edge, -1)
+    add(this.#codecs, membership.codec, -1)
   }
 
   /** The session's socket is at `edge` and speaks `codec`. */
-  attach(seat: Seat, edge: string, codec: Subprotocol): void {
-    if (seat.attached) add(this.#edges, seat.edge, -1)
-    add(this.#codecs, seat.codec, -1)
-    seat.edge = edge
-    seat.codec = codec
-    seat.detachedAt = undefined
-    seat.missedAfter = undefined
+  attach(membership: Membership, edge: string, codec: Subprotocol): void {
+    if (membership.attached) add(this.#edges, membership.edge, -1)
+    add(this.#codecs, membership.codec, -1)
+    membership.edge = edge
+    membership.codec = codec
+    membership.detachedAt = undefined
+    membership.missedAfter = undefined
     add(this.#edges, edge, 1)
     add(this.#codecs, codec, 1)
   }
 
   /** The session has no socket since `now`. */
-  detach(seat: Seat, now: number): void {
-    if (!seat.attached) return
-    add(this.#edges, seat.edge, -1)
-    seat.detachedAt = now
+  detach(membership: Membership, now: number): void {
+    if (!membership.attached) return
+    add(this.#edges, membership.edge, -1)
+    membership.detachedAt = now
   }
 
-  /** All seats of one player have the same buckets, and so has one that is taken again. */
-  #shareRates(seat: Seat): void {
-    const who = playerOf(seat)
-    const shared = this.#buckets.get(who) ?? { buckets: this.#departed.get(who) ?? seat.buckets, seats: 0 }
+  /** All memberships of one player have the same buckets, and so has one that is taken again. */
+  #shareRates(membership: Membership): void {
+    const who = playerOf(membership)
+    const shared = this.#buckets.get(who) ?? {
+      buckets: this.#departed.get(who) ?? membership.buckets,
+      memberships: 0,
+    }
     this.#departed.delete(who)
     this.#buckets.set(who, shared)
-    shared.seats += 1
-    seat.buckets = shared.buckets
+    shared.memberships += 1
+    membership.buckets = shared.buckets
   }
 
-  #keepRates(seat: Seat): void {
-    const who = playerOf(seat)
+  #keepRates(membership: Membership): void {
+    const who = playerOf(membership)
     const shared = this.#buckets.get(who)
-    if (!shared || --shared.seats > 0) return
+    if (!shared || --shared.memberships > 0) return
     this.#buckets.delete(who)
     if (shared.buckets.size === 0) return
     this.#departed.set(who, shared.buckets)
@@ -149,12 +152,12 @@ export class Seats {
     if (this.#departed.size > DEPARTED_KEPT && oldest !== undefined) this.#departed.delete(oldest)
   }
 
-  [Symbol.iterator](): IterableIterator<Seat> {
-    return this.#seats.values()
+  [Symbol.iterator](): IterableIterator<Membership> {
+    return this.#memberships.values()
   }
 }
 
-const playerOf = ({ member, sessionId }: Seat): string =>
+const playerOf = ({ member, sessionId }: Membership): string =>
   member.sub === null ? `session:${sessionId}` : `sub:${member.sub}`
 
 function add<K>(counts: Map<K, number>, key: K, by: number): void {
@@ -163,7 +166,7 @@ function add<K>(counts: Map<K, number>, key: K, by: number): void {
   else counts.delete(key)
 }
 
-/** What is known of a seat beyond its life in this process: what an update and a snapshot record of it. */
+/** What is known of a membership beyond its life in this process: what an update and a snapshot record of it. */
 export interface SeatRecord extends OutcomesRecord {
   readonly member: Member
   readonly sessionId: string
@@ -177,7 +180,7 @@ export interface SeatRecord extends OutcomesRecord {
 }
 
 /** One session in one room. */
-export class Seat {
+export class Membership {
   readonly member: Member
   readonly sessionId: string
   readonly joinRef: number
@@ -185,37 +188,32 @@ export class Seat {
   codec: Subprotocol
   /** How often the session had been resumed when `edge` spoke for it first. */
   turn = 0
-  lastRef: number
-  /** `lastRef` as of the last flush that acks it. */
+  /** `refs.last` as of the last flush that acks it. */
   flushedRef: number
   /** The highest ref whose update is delivered (and committed, where the room type is durable). */
   committedRef: number
-  /** `lastRef` when the edge was asked to give again what came after it. */
+  /** `refs.last` when the edge was asked to give again what came after it. */
   missedAfter: number | undefined
-  readonly outcomes: Outcomes
-  /** Whether `lastRef` is to be acked with the next update. */
+  readonly refs: Deduplicator
+  /** Whether `refs.last` is to be acked with the next update. */
   ackDue = false
   /** Whether the join was delivered. */
   settled: boolean
   /** Since when the session has no socket, on the monotonic clock. */
   detachedAt: number | undefined
-  /** What is left of the rate of each message type; the same for all seats of one player, see `Seats.add`. */
+  /** What is left of the rate of each message type; the same for all memberships of one player, see `Memberships.add`. */
   buckets = new Map<string, RateLimit>()
-  /** Since the last attach: up to which ref outcomes were forgotten that its client may not know, and the last ref that came. */
-  #unanswered = 0
-  #answered = 0
 
-  /** A seat taken now (`detachedAt` undefined), or found in the store (`settled`, and detached until its edge says otherwise). */
+  /** A membership taken now (`detachedAt` undefined), or found in the store (`settled`, and detached until its edge says otherwise). */
   constructor(record: SeatRecord, limits: OutcomeLimits, detachedAt?: number) {
     this.member = record.member
     this.sessionId = record.sessionId
     this.joinRef = record.joinRef
     this.edge = record.edge
     this.codec = record.codec
-    this.lastRef = record.lastRef
     this.flushedRef = record.lastRef
     this.committedRef = record.lastRef
-    this.outcomes = new Outcomes(limits, record)
+    this.refs = new Deduplicator(limits, record.lastRef, record)
     this.settled = detachedAt !== undefined
     this.detachedAt = detachedAt
   }
@@ -224,37 +222,9 @@ export class Seat {
     return this.detachedAt === undefined
   }
 
-  /** Whether `edge` speaks for this member: it has the socket, or nobody is known to. */
+  /** Whether `edge` speaks for this member: it has the socket, or no edge is known to. */
   isServedBy(edge: string): boolean {
     return !this.attached || this.edge === edge
-  }
-
-  /**
-   * Whether an ack may go out. It would stand for every ref before it, so refs of which it is forgotten whether they were refused are
-   * to be answered by themselves before: they come again in their order, if their client still asks.
-   */
-  get ackable(): boolean {
-    return this.#unanswered <= this.outcomes.settled
-  }
-
-  /** Its edge may have missed answers: whatever is open comes again. */
-  expectAgain(): void {
-    this.#unanswered = this.outcomes.forgotten
-    this.#answered = 0
-  }
-
-  /** A reliable message comes, behind `after` on its edge. False: while that one is to be answered by itself, it was lost on the way. */
-  comes(ref: number, after: number): boolean {
-    if (this.ackable) return true
-    if (after > this.#answered) return false
-    this.#answered = Math.max(ref, this.#answered)
-    if (ref > this.#unanswered) this.#unanswered = 0
-    return true
-  }
-
-  /** The client knows every outcome up to `ref`; it cannot know what has not come. */
-  settle(ref: number): void {
-    this.outcomes.settle(Math.min(ref, this.lastRef))
   }
 
   /** Whether this member may send one more `type`. */
@@ -267,9 +237,9 @@ export class Seat {
     return bucket.take()
   }
 
-  /** The seat as of the last flush. */
+  /** The membership as of the last flush. */
   record(): SeatRecord {
-    const { member, sessionId, joinRef, edge, codec, flushedRef, outcomes } = this
+    const { member, sessionId, joinRef, edge, codec, flushedRef, refs } = this
     return {
       member,
       sessionId,
@@ -277,7 +247,7 @@ export class Seat {
       edge,
       codec,
       lastRef: flushedRef,
-      ...outcomes.record(flushedRef),
+      ...refs.record(flushedRef),
     }
   }
 }

@@ -2,21 +2,21 @@ import type { Json } from '../../shared/json.ts'
 import type { Fence } from '../../shared/store/port.ts'
 import { Backlog } from '../backlog.ts'
 import { type Arrival, type RoomAddress, roomIdOf, roomName, type ToOwner } from '../traffic.ts'
-import { Doors } from './admission.ts'
+import { RoomAdmission } from './admission.ts'
 import type { RoomDefinition, RoomLog } from './definition.ts'
 import { Replies } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
 import { FailureLog, validate } from './failures.ts'
-import { Logic } from './handlers.ts'
-import { Play } from './inputs.ts'
+import { Handlers } from './handlers.ts'
+import { Inputs } from './inputs.ts'
 import type { RestoredRoom } from './journal.ts'
-import { Seat, Seats } from './memberships.ts'
-import { Ticks } from './scheduler.ts'
+import { Membership, Memberships } from './memberships.ts'
+import { TickTimer } from './scheduler.ts'
 import { StateSize } from './state-size.ts'
 import { RoomStream } from './stream.ts'
 import type { StuckTurns } from './stuck-turns.ts'
 
-/** How a room ended on this node: for good, given to whoever wants to go on with it, or lost to another owner. */
+/** How a room ended on this node: for good, released for another owner, or lost to another owner. */
 export type RoomEnd = 'disposed' | 'released' | 'fenced'
 
 /** The node that a room is handed over to. */
@@ -37,14 +37,14 @@ export interface RoomParts {
   readonly begin: { readonly state: Json } | { readonly restored: RestoredRoom }
   /** What earlier owners did not come to the end of. */
   readonly stuck: StuckTurns
-  /** Somebody came (1) or went (-1). */
+  /** A member came (1) or went (-1). */
   readonly onMembers: (change: number) => void
   /** The room is no longer here; `unhandled` arrived too late for it; `successor` is to have it. */
   readonly onEnd: (end: RoomEnd, unhandled: readonly Arrival[], successor: string | undefined) => void
 }
 
-/** How long an empty room that may not act now waits to be looked at again. */
-const LOOK_AGAIN_MS = 1000
+/** How long an empty room that may not act now waits to be checked again. */
+const RETRY_IDLE_MS = 1000
 
 /** One room's life on this node, from its claim to its end: acts while its node may, waits while it may not. */
 export class Room {
@@ -52,24 +52,24 @@ export class Room {
   /** `project/type:key`. */
   readonly name: string
   readonly roomId: string
-  readonly seats = new Seats()
+  readonly memberships = new Memberships()
   readonly #parts: RoomParts
   readonly #environment: RoomEnvironment
-  readonly #logic: Logic
+  readonly #handlers: Handlers
   readonly #stream: RoomStream
   readonly #replies: Replies
-  readonly #play: Play
-  readonly #doors: Doors
+  readonly #inputs: Inputs
+  readonly #admission: RoomAdmission
   readonly #phase: number
   readonly #idle
-  readonly #ticks: Ticks
+  readonly #ticks: TickTimer
   /** Nothing is applied: the node may not act, or the store is silent. */
   #frozen = false
-  /** What waits for the thaw, or is left over for the next owner. */
+  /** What waits for the room can act again, or is left over for the next owner. */
   readonly #backlog: Backlog<() => void>
   /** Edges of which something had no place in it: they ask again when the room can act. */
-  readonly #unheard = new Set<string>()
-  /** `closing`: everybody is being sent away; `leaving`: saved for another owner; `ended`: nothing happens any more. */
+  readonly #edgesToAsk = new Set<string>()
+  /** `closing`: every member is being removed; `leaving`: saved for another owner; `ended`: nothing happens any more. */
   #stage: 'open' | 'closing' | 'leaving' | 'ended' = 'open'
   /** Settles when a room that ended for good is out of the store, and one that was handed over out of this node. */
   #over: Promise<void> = Promise.resolve()
@@ -84,10 +84,10 @@ export class Room {
     this.name = roomName(room)
     this.roomId = roomIdOf(room)
     this.#phase = random.float()
-    const { seats, roomId } = this
+    const { memberships, roomId } = this
     const restored = 'restored' in begin ? begin.restored : undefined
     for (const record of restored?.seats ?? [])
-      seats.add(new Seat(record, environment.limits.outcomes, clock.monotonic()))
+      memberships.add(new Membership(record, environment.limits.outcomes, clock.monotonic()))
     const state = 'restored' in begin ? begin.restored.state : begin.state
     const size = new StateSize(state, {
       limit: environment.limits.stateBytes,
@@ -98,21 +98,21 @@ export class Room {
         ),
       onRefused: () => metrics.limitsReached.inc({ room_type: definition.type, limit: 'state' }),
     })
-    this.#logic = new Logic(definition, state, {
+    this.#handlers = new Handlers(definition, state, {
       roomId,
       clock,
       random,
       log,
-      members: () => seats.members,
-      mayStart: (tasks) => this.#play.mayStart(tasks),
+      members: () => memberships.members,
+      mayStart: (tasks) => this.#inputs.mayStart(tasks),
       size,
     })
     this.#stream = this.#createStream(restored, size)
     this.#replies = new Replies(room, () => this.epoch, metrics, deliver)
     const common = {
       environment,
-      logic: this.#logic,
-      seats,
+      handlers: this.#handlers,
+      memberships,
       stream: this.#stream,
       replies: this.#replies,
       failures: new FailureLog(clock, log, environment.revealFailures),
@@ -120,7 +120,7 @@ export class Room {
       stuck: parts.stuck,
       act: (run: () => void) => this.#act(run),
     }
-    this.#play = new Play({
+    this.#inputs = new Inputs({
       ...common,
       onMembers: (change) => {
         parts.onMembers(change)
@@ -128,30 +128,30 @@ export class Room {
       },
       onClose: () => this.#close(),
     })
-    this.#doors = new Doors({
+    this.#admission = new RoomAdmission({
       ...common,
       roomId,
       log,
-      play: this.#play,
+      inputs: this.#inputs,
       onEmpty: () => this.#watchIdle(),
       onLate: (request) => this.#wait({ message: request, from: request.edge }),
     })
     this.#idle = scheduler.timer(() => this.#disposeIfIdle())
     // A tick that did not end is left out.
     let skip = parts.stuck.last?.hook === 'onTick'
-    this.#ticks = new Ticks(environment, this.#phase, () => {
+    this.#ticks = new TickTimer(environment, this.#phase, () => {
       if (!skip) this.#tick()
       skip = false
     })
-    parts.onMembers(seats.size)
-    for (const seat of [...seats])
-      if (parts.stuck.hasLeave(seat.member.member_id)) this.#play.part(seat, 'left')
+    parts.onMembers(memberships.size)
+    for (const membership of [...memberships])
+      if (parts.stuck.hasLeave(membership.member.member_id)) this.#inputs.part(membership, 'left')
     this.#ticks.set(definition.tick?.rate)
     this.#watchIdle()
   }
 
   get definition(): RoomDefinition {
-    return this.#logic.definition
+    return this.#handlers.definition
   }
 
   get epoch(): number {
@@ -160,7 +160,7 @@ export class Room {
 
   /** What members know of the room: its last delivered flush. */
   get delivered() {
-    return this.#stream.delivered
+    return this.#stream.delivery.delivered
   }
 
   /** The last updates that members saw. */
@@ -178,10 +178,10 @@ export class Room {
   recheck(): void {
     this.#freeze()
     // A silent store tells by itself when it answers again.
-    if (this.#ended || this.#stream.unsure) return
+    if (this.#ended || this.#stream.uncertain) return
     this.#stream
       .verify()
-      .then((mine) => (mine ? this.#thaw() : this.#fenced()))
+      .then((mine) => (mine ? this.#unfreeze() : this.#fenced()))
       .catch(this.#onBroken)
   }
 
@@ -197,13 +197,13 @@ export class Room {
   /** Runs another definition of the same type from now on. The text says why the old one stays. */
   redefine(definition: RoomDefinition): string | undefined {
     if (definition.state) {
-      const checked = validate(definition.state, this.#logic.state)
+      const checked = validate(definition.state, this.#handlers.state)
       if (!checked.ok) return `the state of ${this.roomId} does not fit: ${checked.message}`
     }
-    this.#logic.definition = definition
+    this.#handlers.definition = definition
     this.#stream.setRate(definition.sync.rate)
     this.#ticks.set(definition.tick?.rate)
-    this.seats.forgetRates()
+    this.memberships.forgetRates()
     return undefined
   }
 
@@ -220,13 +220,13 @@ export class Room {
   async #leave(successor?: Successor): Promise<void> {
     this.#stage = 'leaving'
     this.#cancelTimers()
-    this.#doors.close()
+    this.#admission.close()
     await this.#stream.settle()
     if (this.#ended) return
     this.#stage = 'ended'
-    // What is kept nowhere is worth handing over only to somebody who is there to take it.
+    // What is kept nowhere is worth handing over only to a successor that takes it.
     const keep = this.definition.durability !== 'none' || successor !== undefined
-    if (!keep) this.#play.dispose()
+    if (!keep) this.#inputs.dispose()
     const released = await this.#stream.release(!keep)
     if (released && keep) successor?.take()
     this.#end(released && keep ? 'released' : keep ? 'fenced' : 'disposed', successor?.nodeId)
@@ -234,26 +234,26 @@ export class Room {
 
   /** An edge is gone, and the sockets it held with it. */
   edgeGone(edge: string): void {
-    this.#act(() => this.#doors.detachEdge(edge))
+    this.#act(() => this.#admission.detachEdge(edge))
   }
 
   /** The node with most of the members' sockets. */
   get mostlyAt(): string | undefined {
-    return this.seats.busiestEdge
+    return this.memberships.busiestEdge
   }
 
   /** Whether members' sockets are at `edge`, as far as is known here. */
   isSeatedAt(edge: string): boolean {
-    return this.seats.isAt(edge)
+    return this.memberships.isAt(edge)
   }
 
   /**
-   * Tells an edge of members that something may be lost between it and this room: it asks again what is open. Whoever does not come back
+   * Tells an edge of members that something may be lost between it and this room: it asks again what is open. A member that does not come back
    * was given up meanwhile.
    */
   askToReattach(edge: string): void {
     this.edgeGone(edge)
-    this.#askAgain(edge)
+    this.#requestResend(edge)
   }
 
   /** Stops waiting for a store that does not answer. */
@@ -281,13 +281,13 @@ export class Room {
         syncRate: definition.sync.rate,
         phase: this.#phase,
         fence,
-        seats: this.seats,
+        memberships: this.memberships,
         log,
-        state: () => this.#logic.state,
+        state: () => this.#handlers.state,
         size,
         onDelivered: () => this.#delivered(),
         onFenced: () => this.#fenced(),
-        onStopped: (stopped) => (stopped ? this.#freeze() : this.#thaw()),
+        onStopped: (stopped) => (stopped ? this.#freeze() : this.#unfreeze()),
       },
       restored,
     )
@@ -297,65 +297,65 @@ export class Room {
     switch (message.kind) {
       case 'message':
       case 'refuse': {
-        const seat = this.seats.get(message.member_id)
-        // Whoever is being sent away is told that soon.
-        if (!seat && !this.seats.recipient(message.member_id)) this.#replies.noSeat(from, message)
+        const membership = this.memberships.get(message.member_id)
+        // A member that is being removed is told so soon.
+        if (!membership && !this.memberships.recipient(message.member_id)) this.#replies.noSeat(from, message)
         // The session went on at another edge: what is left over here is old, and sent again there where it matters.
-        else if (!seat?.isServedBy(from)) return
-        else if (message.kind === 'message') this.#play.message(seat, message)
-        else this.#play.refuse(seat, message)
+        else if (!membership?.isServedBy(from)) return
+        else if (message.kind === 'message') this.#inputs.message(membership, message)
+        else this.#inputs.refuse(membership, message)
         break
       }
       case 'join':
-        this.#doors.join(message)
+        this.#admission.join(message)
         break
       case 'leave':
-        this.#doors.leave(message, from)
+        this.#admission.leave(message, from)
         break
       case 'resync':
-        this.#doors.resync(message, from)
+        this.#admission.resync(message, from)
         break
       case 'detach':
-        this.#doors.detach(message, from)
+        this.#admission.detach(message, from)
         break
       case 'attach':
-        this.#doors.attach(message)
+        this.#admission.attach(message)
         break
     }
   }
 
-  /** Everybody who is here leaves with the next flush, which is the last. */
+  /** Every member leaves with the next flush, which is the last. */
   #close(): void {
     if (this.#stage !== 'open') return
     this.#stage = 'closing'
     this.#cancelTimers()
-    this.#doors.close()
-    for (const seat of [...this.seats]) this.#play.part(seat, 'closed')
-    this.#stream.hurry()
+    this.#admission.close()
+    for (const membership of [...this.memberships]) this.#inputs.part(membership, 'closed')
+    this.#stream.flushSoon()
   }
 
   #delivered(): void {
-    this.#doors.delivered()
+    this.#admission.delivered()
     if (this.#stage === 'closing' && this.#stream.quiet) this.#dispose()
   }
 
-  /** Looks whether the room has become empty, or is empty no more. */
+  /** Starts or stops the idle timer: the room may have become empty, or is so no more. */
   #watchIdle(): void {
-    if (!this.#doors.empty || this.#stage !== 'open') this.#idle.cancel()
+    if (!this.#admission.empty || this.#stage !== 'open') this.#idle.cancel()
     else if (!this.#idle.waiting)
       this.#idle.at(this.#environment.clock.monotonic() + this.definition.idleSeconds * 1000)
   }
 
   #disposeIfIdle(): void {
-    if (!this.#doors.empty || this.#stage !== 'open') return
+    if (!this.#admission.empty || this.#stage !== 'open') return
     if (!this.#frozen && this.#mayAct()) this.#close()
-    else this.#idle.at(this.#environment.clock.monotonic() + LOOK_AGAIN_MS)
+    else this.#idle.at(this.#environment.clock.monotonic() + RETRY_IDLE_MS)
   }
 
   #dispose(): void {
     this.#stage = 'ended'
     this.#cancelTimers()
-    this.#play.dispose()
+    this.#inputs.dispose()
     this.#over = this.#stream
       .release(true)
       .then(() => this.#end('disposed'))
@@ -363,16 +363,16 @@ export class Room {
   }
 
   #tick(): void {
-    if (!this.#frozen && this.#mayAct()) this.#play.tick()
+    if (!this.#frozen && this.#mayAct()) this.#inputs.tick()
   }
 
-  /** Does something now, or after the thaw in its turn. */
+  /** Does something now, or after the room can act again in its turn. */
   #act(run: () => void): void {
     if (this.#canAct()) run()
     else if (this.#stage === 'open' || this.#stage === 'closing') this.#backlog.defer(run)
   }
 
-  /** Whether something can be handled now; what cannot waits, for the thaw or, once the room is on its way out, for the next owner. */
+  /** Whether something can be handled now; what cannot waits, for the room can act again or, once the room is on its way out, for the next owner. */
   #canAct(): boolean {
     return this.#stage !== 'leaving' && !this.#ended && !this.#frozen && this.#mayAct()
   }
@@ -380,8 +380,8 @@ export class Room {
   #wait(arrival: Arrival): void {
     if (this.#backlog.add(arrival)) return
     this.#environment.metrics.backlogFull.inc({ room_type: this.definition.type })
-    if (!this.#replies.turnAway(arrival, `${this.roomId} has to wait: try again`))
-      this.#unheard.add(arrival.from)
+    if (!this.#replies.refuseUnavailable(arrival, `${this.roomId} has to wait: try again`))
+      this.#edgesToAsk.add(arrival.from)
   }
 
   /** Freezes the room when the node may not act. */
@@ -398,7 +398,7 @@ export class Room {
     this.#environment.metrics.roomFreezes.inc({ room_type: this.definition.type })
   }
 
-  #thaw(): void {
+  #unfreeze(): void {
     if (!this.#frozen || this.#ended || !this.#environment.mayAct()) return
     this.#frozen = false
     this.#stream.resume()
@@ -410,9 +410,9 @@ export class Room {
       } catch (error) {
         this.#onBroken(error)
       }
-    const unheard = [...this.#unheard]
-    this.#unheard.clear()
-    for (const edge of unheard) this.#askAgain(edge)
+    const edgesToAsk = [...this.#edgesToAsk]
+    this.#edgesToAsk.clear()
+    for (const edge of edgesToAsk) this.#requestResend(edge)
   }
 
   /** A mistake in this program, met where no one waits: it harms what it happened to, and not the node. */
@@ -420,7 +420,7 @@ export class Room {
     this.#parts.log.error({ err: error }, 'something could not be done in the room')
   }
 
-  #askAgain(edge: string): void {
+  #requestResend(edge: string): void {
     this.#replies.send(edge, { kind: 'resend' })
   }
 
@@ -428,17 +428,17 @@ export class Room {
     if (this.#ended) return
     this.#stage = 'ended'
     this.#cancelTimers()
-    this.#doors.close()
+    this.#admission.close()
     this.#stream.end()
     this.#environment.metrics.fencedWrites.inc()
     this.#end('fenced')
   }
 
   #end(end: RoomEnd, successor?: string): void {
-    this.#parts.onMembers(-this.seats.size)
-    this.#doors.ended(end)
-    // While the room still counts as here, so that nobody looks for it before the edges know where it is.
-    for (const edge of [...this.seats.edges])
+    this.#parts.onMembers(-this.memberships.size)
+    this.#admission.ended(end)
+    // While the room still counts as here, so that no one asks for it before the edges know where it is.
+    for (const edge of [...this.memberships.edges])
       this.#replies.send(edge, { kind: 'redirect', owner: successor ?? null })
     const unhandled = this.#backlog.take().filter((waiting) => typeof waiting !== 'function')
     this.#parts.onEnd(end, unhandled, successor)

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
-import { Pace, Scheduler } from './scheduler.ts'
+import { FixedRate, Scheduler } from './scheduler.ts'
 
 function parts() {
   const clock = new FakeClock()
@@ -80,7 +80,7 @@ describe('a scheduler', () => {
 
 describe('a pace', () => {
   it('keeps its slots however late it is, and never makes up for missed ones', () => {
-    const pace = new Pace(20, 0.5)
+    const pace = new FixedRate(20, 0.5)
     const ticks: number[] = []
     let now = 0
     for (let due = pace.following(now); due < 1000; due = pace.following(now)) {
@@ -94,7 +94,7 @@ describe('a pace', () => {
   })
 
   it('allows one thing per slot: at once while the slot is unused, otherwise in the next', () => {
-    const pace = new Pace(10, 0)
+    const pace = new FixedRate(10, 0)
     expect(pace.next(130)).toBe(130)
     pace.done(130)
     expect(pace.next(140)).toBe(200)

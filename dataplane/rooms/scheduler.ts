@@ -176,11 +176,11 @@ class Entry implements Timer {
 }
 
 /** The ticks of a room: at a steady rate, with absolute deadlines, none while it is not set. */
-export class Ticks {
+export class TickTimer {
   readonly #clock: Clock
   readonly #phase: number
   readonly #timer: Timer
-  #pace: Pace | undefined
+  #pace: FixedRate | undefined
 
   /** `phase`, 0–1: where in an interval this room ticks. */
   constructor(
@@ -198,7 +198,7 @@ export class Ticks {
 
   /** So many a second from now on; undefined: none. */
   set(rate: number | undefined): void {
-    this.#pace = rate === undefined ? undefined : new Pace(rate, this.#phase)
+    this.#pace = rate === undefined ? undefined : new FixedRate(rate, this.#phase)
     if (this.#pace) this.#wait()
     else this.#timer.cancel()
   }
@@ -217,7 +217,7 @@ export class Ticks {
  * A rhythm with absolute deadlines: time is cut into slots of equal length, beginning at a phase of its own for each room, so that
  * rooms do not all work at once and nothing drifts.
  */
-export class Pace {
+export class FixedRate {
   readonly #intervalMs: number
   readonly #phaseMs: number
   #lastSlot = Number.NEGATIVE_INFINITY

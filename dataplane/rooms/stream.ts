@@ -6,11 +6,11 @@ import { type RoomAddress, roomName } from '../traffic.ts'
 import type { Durability, RoomLog } from './definition.ts'
 import { Delivery, RoomFrames } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
-import { Keeper, NOTHING, RoomRecord } from './fenced-log.ts'
-import { CatchUp, type Delivered, type History, Ring } from './history.ts'
+import { FencedLog, NOTHING, RoomDurability } from './fenced-log.ts'
+import { History, type HistoryRecord } from './history.ts'
 import type { RestoredRoom } from './journal.ts'
-import type { SeatRecord, Seats } from './memberships.ts'
-import { Pace, type Timer } from './scheduler.ts'
+import type { Memberships, SeatRecord } from './memberships.ts'
+import { FixedRate, type Timer } from './scheduler.ts'
 import type { StateSize } from './state-size.ts'
 import { type Flush, type LostEpochs, Pending, type Refusal, type Update } from './update.ts'
 
@@ -24,7 +24,7 @@ export interface StreamParts {
   /** 0–1: where in an interval this room flushes. */
   readonly phase: number
   readonly fence: Fence
-  readonly seats: Seats
+  readonly memberships: Memberships
   readonly log: RoomLog
   /** The room's present state. */
   readonly state: () => Json
@@ -42,20 +42,18 @@ export interface StreamParts {
  * delivers it. One update is under way at a time; what comes meanwhile gathers for the next (group commit), so their order holds.
  */
 export class RoomStream {
-  /** For members who need more than the next flush. */
-  readonly catchUp: CatchUp
+  /** The last updates that members saw, for those who missed some. */
+  readonly history: History
+  readonly delivery: Delivery
   readonly #parts: StreamParts
-  readonly #record: RoomRecord
-  readonly #keeper: Keeper
-  readonly #ring: Ring
-  readonly #delivery: Delivery
+  readonly #record: FencedLog
+  readonly #durability: RoomDurability
   readonly #checksums = new Checksum()
   readonly #timer: Timer
-  #pace: Pace | undefined
+  #pace: FixedRate | undefined
   #pending = new Pending()
   /** The last flush, which may be under way. */
   #flushed: { state: Json; seq: number; checksum: number }
-  #delivered: Delivered
   /** Being committed. */
   #inFlight: Flush | undefined
   /** Committed, but this node may not speak. */
@@ -67,9 +65,9 @@ export class RoomStream {
   /** A room that begins with its present state, or goes on from `restored`. */
   constructor(parts: StreamParts, restored: RestoredRoom | undefined) {
     this.#parts = parts
-    const { environment, room, roomId, seats, fence, log } = parts
+    const { environment, room, memberships, fence, log } = parts
     const { clock, random, metrics, scheduler } = environment
-    this.#record = new RoomRecord(fence, {
+    this.#record = new FencedLog(fence, {
       rooms: environment.records,
       rewritesAllowedAt: environment.rewritesAllowedAt,
       room: roomName(room),
@@ -80,33 +78,26 @@ export class RoomStream {
       metrics,
       ttlMs: environment.limits.recordTtlMs,
       whole: () => (parts.durability === 'none' ? NOTHING : this.#whole()),
-      onAnew: (lost) => this.#renew(lost),
-      onUnsure: parts.onStopped,
+      onRewritten: (lost) => this.#renew(lost),
+      onUncertain: parts.onStopped,
     })
     const state = parts.state()
     const { seq, checksum } = restored ?? { seq: 0, checksum: this.#checksums.of(state) }
     this.#flushed = { state, seq, checksum }
-    this.#delivered = { state, seq, checksum, members: seats.members }
-    this.#ring = new Ring(
-      environment.limits.ring,
-      environment.history,
-      restored?.base ?? { epoch: fence.epoch, seq },
-    )
-    restored?.history.forEach((update, i) => {
-      this.#ring.add(update, restored.updates[i])
-    })
-    const frames = new RoomFrames(roomId, environment.codecs)
-    this.#delivery = new Delivery({ room, roomId, seats, frames, deliver: environment.deliver })
-    this.catchUp = new CatchUp({
-      roomId,
+    const frames = new RoomFrames(parts.roomId, environment.codecs)
+    this.history = new History(environment.limits.history, environment.historyBudget, {
       frames,
       format: environment.format,
-      ring: this.#ring,
-      delivery: this.#delivery,
-      epoch: () => this.epoch,
-      delivered: () => this.#delivered,
+      base: restored?.base ?? { epoch: fence.epoch, seq },
     })
-    this.#keeper = new Keeper(
+    restored?.history.forEach((update, i) => {
+      this.history.add(update, restored.updates[i])
+    })
+    this.delivery = new Delivery(
+      { room, memberships, frames, epoch: () => this.epoch, deliver: environment.deliver },
+      { state, seq, checksum, members: memberships.members },
+    )
+    this.#durability = new RoomDurability(
       this.#record,
       environment,
       parts.durability,
@@ -114,7 +105,7 @@ export class RoomStream {
       parts.durability === 'snapshot' ? () => this.#withoutHistory() : () => this.#whole(),
       parts.onFenced,
     )
-    if (restored) this.#keeper.restored()
+    if (restored) this.#durability.restored()
     this.#timer = scheduler.timer(() => this.#flush())
     this.setRate(parts.syncRate)
   }
@@ -128,22 +119,13 @@ export class RoomStream {
     return this.#record.epoch
   }
 
-  get delivered(): Delivered {
-    return this.#delivered
-  }
-
-  /** The last updates that members saw. */
-  get history(): Pick<Ring, 'latest'> {
-    return this.#ring
-  }
-
   /** Whether everything that happened is delivered. */
   get quiet(): boolean {
     return this.#pending.since === undefined && !this.#inFlight && !this.#withheld
   }
 
   setRate(perSecond: number): void {
-    this.#pace = perSecond > 0 ? new Pace(perSecond, this.#parts.phase) : undefined
+    this.#pace = perSecond > 0 ? new FixedRate(perSecond, this.#parts.phase) : undefined
   }
 
   /** Something has happened: the next flush is due at its time. */
@@ -153,12 +135,12 @@ export class RoomStream {
   }
 
   /** As touch, but the flush does not wait for its time. */
-  hurry(): void {
+  flushSoon(): void {
     this.#pending.since ??= this.#parts.environment.clock.monotonic()
     if (!this.#inFlight && !this.#withheld && !this.#stopped) this.#timer.soon()
   }
 
-  /** Whatever was held back goes out, and flushes go on. */
+  /** What was held back goes out, and flushes go on. */
   resume(): void {
     this.#stopped = false
     const withheld = this.#withheld
@@ -174,8 +156,8 @@ export class RoomStream {
   }
 
   /** Whether the store is silent and it is not known what stands. */
-  get unsure(): boolean {
-    return this.#record.unsure
+  get uncertain(): boolean {
+    return this.#record.uncertain
   }
 
   /** Whether the room is still this node's. */
@@ -208,8 +190,8 @@ export class RoomStream {
   end(): void {
     this.#ended = true
     this.#timer.cancel()
-    this.#keeper.end()
-    this.#ring.end()
+    this.#durability.end()
+    this.history.end()
   }
 
   /** Gives up on a store that does not answer. */
@@ -218,7 +200,7 @@ export class RoomStream {
   }
 
   #schedule(): void {
-    // What is under way looks for more when it is done.
+    // What is under way schedules the next when it is done.
     if (this.#inFlight || this.#withheld || this.#stopped || this.#ended) return
     const now = this.#parts.environment.clock.monotonic()
     const due = this.#pace?.next(now) ?? now
@@ -235,7 +217,7 @@ export class RoomStream {
       return
     }
     this.#inFlight = flush
-    const committed = this.#keeper.commit(flush.packed)
+    const committed = this.#durability.commit(flush.packed)
     if (committed) this.#done = committed.then(this.#onCommitted).catch(this.#onBroken)
     else this.#onCommitted(true)
   }
@@ -260,17 +242,15 @@ export class RoomStream {
       if (!this.#stopped) this.#parts.onStopped(true)
       return
     }
-    const { update, state, members } = flush
-    const frames = this.#delivery.flush(flush)
-    flush.acked.forEach((seat, i) => {
-      seat.committedRef = update.acks[i]!.ref
+    const { update } = flush
+    const frames = this.delivery.flush(flush)
+    flush.acked.forEach((membership, i) => {
+      membership.committedRef = update.acks[i]!.ref
     })
-    for (const { seat } of flush.joins) seat.settled = true
+    for (const { membership } of flush.joins) membership.settled = true
     if (update.visible) {
-      this.#delivered = { seq: update.seq, checksum: update.checksum, state, members }
-      this.catchUp.moveOn()
-      if (frames) this.#ring.add(update, flush.packed, frames, flush.since)
-      else this.#ring.clear({ epoch: update.epoch, seq: update.seq })
+      if (frames) this.history.add(update, flush.packed, frames, flush.since)
+      else this.history.clear({ epoch: update.epoch, seq: update.seq })
     }
     const { clock, metrics } = environment
     metrics.deliveryDuration.observe({ room_type: room.roomType }, (clock.monotonic() - flush.since) / 1000)
@@ -280,7 +260,7 @@ export class RoomStream {
 
   /** The room goes on from memory under a new epoch, and so does what members have not been told: under the old one others may have come to its seq. */
   #renew(lost: LostEpochs): void {
-    this.#ring.lose(lost)
+    this.history.lose(lost)
     this.#inFlight &&= this.#under(lost.before, this.#inFlight)
     this.#withheld &&= this.#under(lost.before, this.#withheld)
   }
@@ -298,25 +278,26 @@ export class RoomStream {
 
   /** The update of everything since the last flush; undefined when nothing came of it. */
   #take(): Flush | undefined {
-    const { events, joins, partings, acked, since } = this.#pending
-    const { environment, seats } = this.#parts
+    const { events, joins, leaves, acked, since } = this.#pending
+    const { environment, memberships } = this.#parts
     const before = this.#flushed
     const state = this.#parts.state()
     const delta = diff(before.state, state)
     this.#pending = new Pending()
-    const left = partings.filter(({ unseen }) => !unseen)
+    const left = leaves.filter(({ unseen }) => !unseen)
     const visible = delta !== undefined || events.length > 0 || joins.length > 0 || left.length > 0
-    if (!visible && acked.length === 0 && partings.length === 0) return undefined
-    const seatsAcked = acked.filter((seat) => seats.get(seat.member.member_id) === seat)
+    if (!visible && acked.length === 0 && leaves.length === 0) return undefined
+    const seatsAcked = acked.filter(
+      (membership) => memberships.get(membership.member.member_id) === membership,
+    )
     const refused: Refusal[] = []
-    const acks = seatsAcked.map((seat) => {
-      const { member, outcomes, flushedRef, lastRef } = seat
+    const acks = seatsAcked.map((membership) => {
+      const { member, refs, flushedRef } = membership
       const { member_id: memberId } = member
-      for (const refusal of outcomes.refusedBetween(flushedRef, lastRef))
-        refused.push({ memberId, ...refusal })
-      seat.ackDue = false
-      seat.flushedRef = lastRef
-      return { memberId, ref: lastRef, forgotten: outcomes.forgotten }
+      for (const refusal of refs.refusedBetween(flushedRef, refs.last)) refused.push({ memberId, ...refusal })
+      membership.ackDue = false
+      membership.flushedRef = refs.last
+      return { memberId, ref: refs.last, forgotten: refs.forgotten }
     })
     const seq = visible ? before.seq + 1 : before.seq
     if (delta) this.#parts.size.flushed(state, delta)
@@ -330,8 +311,8 @@ export class RoomStream {
       checksum,
       delta,
       events,
-      joined: joins.map(({ seat }) => seat.record()),
-      left: left.map(({ seat, reason }) => ({ member: seat.member, reason })),
+      joined: joins.map(({ membership }) => membership.record()),
+      left: left.map(({ membership, reason }) => ({ member: membership.member, reason })),
       acks,
       refused,
     }
@@ -339,9 +320,9 @@ export class RoomStream {
       update,
       packed: this.#packed(update),
       state: this.#flushed.state,
-      members: seats.members,
+      members: memberships.members,
       joins,
-      partings,
+      leaves,
       acked: seatsAcked,
       since: since ?? environment.clock.monotonic(),
     }
@@ -350,9 +331,9 @@ export class RoomStream {
   /** The room as of its last flush, delivered or not, with what members may have missed: what a new owner would need. */
   #whole(): Uint8Array {
     const underWay = this.#inFlight ?? this.#withheld
-    if (!underWay?.update.visible) return this.#pack(this.#ring.history())
+    if (!underWay?.update.visible) return this.#pack(this.history.history())
     const { update, packed } = underWay
-    return this.#pack(this.#ring.history({ ...update, packed }))
+    return this.#pack(this.history.history({ ...update, packed }))
   }
 
   /** What the next owner goes on from. A room that is kept nowhere has no history to give. */
@@ -365,18 +346,26 @@ export class RoomStream {
     return this.#pack({ base: { epoch: this.epoch, seq: this.#flushed.seq }, updates: [] })
   }
 
-  #pack(history: History): Uint8Array {
+  #pack(history: HistoryRecord): Uint8Array {
     const { state, seq, checksum } = this.#flushed
     const { format } = this.#parts.environment
-    return format.snapshot({ epoch: this.epoch, seq, checksum, state, seats: this.#seated(), ...history })
+    return format.snapshot({
+      epoch: this.epoch,
+      seq,
+      checksum,
+      state,
+      seats: this.#seated(),
+      ...history,
+    })
   }
 
-  /** The seats as of the last flush. */
+  /** The memberships as of the last flush. */
   #seated(): SeatRecord[] {
-    const fresh = new Set(this.#pending.joins.map((join) => join.seat))
+    const fresh = new Set(this.#pending.joins.map((join) => join.membership))
     const records: SeatRecord[] = []
-    for (const { seat, unseen } of this.#pending.partings) if (!unseen) records.push(seat.record())
-    for (const seat of this.#parts.seats) if (!fresh.has(seat)) records.push(seat.record())
+    for (const { membership, unseen } of this.#pending.leaves) if (!unseen) records.push(membership.record())
+    for (const membership of this.#parts.memberships)
+      if (!fresh.has(membership)) records.push(membership.record())
     return records
   }
 }

@@ -2,7 +2,7 @@ import type { Claim } from '../../shared/store/port.ts'
 import { decodeNote, type TurnCause } from '../watchdog/turns.ts'
 
 /** So many turns without an end, within so long, and the room is not run again for a while. */
-const MOST = 3
+const MAX_RECENT = 3
 const WITHIN_MS = 60_000
 
 /**
@@ -25,7 +25,7 @@ export class StuckTurns {
 
   /** Whether the room is to be run no more, for a while. */
   get tooMany(): boolean {
-    return this.recent >= MOST
+    return this.recent >= MAX_RECENT
   }
 
   /** Whether a member's message is one. */

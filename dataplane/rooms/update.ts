@@ -3,7 +3,7 @@ import type { LeaveReason } from '../../shared/protocol/messages.ts'
 import type { Delta } from '../../shared/sync/delta.ts'
 import type { RefusedRef } from '../traffic.ts'
 import type { Member } from './definition.ts'
-import type { Seat, SeatRecord } from './memberships.ts'
+import type { Membership, SeatRecord } from './memberships.ts'
 
 /** A place in a room's history: after the update `seq`, as seen under `epoch`. */
 export interface Position {
@@ -11,7 +11,7 @@ export interface Position {
   readonly seq: number
 }
 
-/** Epochs between two others, both not meant: whoever saw the room under one of them saw a history that was lost. */
+/** Epochs between two others, both not meant: a member who saw the room under one of them saw a history that was lost. */
 export interface LostEpochs {
   readonly after: number
   readonly before: number
@@ -21,7 +21,7 @@ export interface LostEpochs {
 export interface RoomEvent {
   readonly name: string
   readonly data: Json
-  /** Member ids; undefined: everybody. */
+  /** Member ids; undefined: everyone. */
   readonly to: readonly string[] | undefined
 }
 
@@ -39,7 +39,7 @@ export interface Refusal extends RefusedRef {
   readonly memberId: string
 }
 
-/** Somebody who is no longer in the room. */
+/** A member who has left. */
 export interface Departure {
   readonly member: Member
   readonly reason: LeaveReason
@@ -67,21 +67,21 @@ export interface Update {
 }
 
 /** A join since the last flush. */
-export interface Join {
-  readonly seat: Seat
+export interface PendingJoin {
+  readonly membership: Membership
   /** Events of the flush from this one on came after it. */
   readonly firstEvent: number
 }
 
-/** A seat given up since the last flush. */
-export interface Parting {
-  readonly seat: Seat
+/** A membership given up since the last flush. */
+export interface PendingLeave {
+  readonly membership: Membership
   readonly reason: LeaveReason
   /** The `leave` to answer. */
   readonly ref: number | undefined
   /** Events of the flush before this one came while the member was there. */
   readonly endEvent: number
-  /** The join was never delivered: to the others, nobody came and nobody went. */
+  /** The join was never delivered: to the others, no one came and no one went. */
   readonly unseen: boolean
 }
 
@@ -93,10 +93,10 @@ export interface Flush {
   /** State and members after it. */
   readonly state: Json
   readonly members: readonly Member[]
-  readonly joins: readonly Join[]
-  readonly partings: readonly Parting[]
-  /** The seats of `update.acks`, in the same order. */
-  readonly acked: readonly Seat[]
+  readonly joins: readonly PendingJoin[]
+  readonly leaves: readonly PendingLeave[]
+  /** The memberships of `update.acks`, in the same order. */
+  readonly acked: readonly Membership[]
   /** When the first change in it happened, on the monotonic clock. */
   readonly since: number
 }
@@ -104,27 +104,27 @@ export interface Flush {
 /** What has happened in a room since its last flush, besides the state. */
 export class Pending {
   events: RoomEvent[] = []
-  joins: Join[] = []
-  partings: Parting[] = []
-  /** Seats with `ackDue`. */
-  acked: Seat[] = []
+  joins: PendingJoin[] = []
+  leaves: PendingLeave[] = []
+  /** Memberships with `ackDue`. */
+  acked: Membership[] = []
   /** When the first of it happened, on the monotonic clock; undefined: nothing has. */
   since: number | undefined
 
-  join(seat: Seat): void {
-    this.joins.push({ seat, firstEvent: this.events.length })
+  join(membership: Membership): void {
+    this.joins.push({ membership, firstEvent: this.events.length })
   }
 
-  part(seat: Seat, reason: LeaveReason, ref: number | undefined): void {
-    const joined = this.joins.findIndex((join) => join.seat === seat)
+  part(membership: Membership, reason: LeaveReason, ref: number | undefined): void {
+    const joined = this.joins.findIndex((join) => join.membership === membership)
     if (joined >= 0) this.joins.splice(joined, 1)
-    this.partings.push({ seat, reason, ref, endEvent: this.events.length, unseen: joined >= 0 })
+    this.leaves.push({ membership, reason, ref, endEvent: this.events.length, unseen: joined >= 0 })
   }
 
-  /** The seat's `lastRef` goes out as an ack. */
-  ack(seat: Seat): void {
-    if (seat.ackDue) return
-    seat.ackDue = true
-    this.acked.push(seat)
+  /** The membership's `refs.last` goes out as an ack. */
+  ack(membership: Membership): void {
+    if (membership.ackDue) return
+    membership.ackDue = true
+    this.acked.push(membership)
   }
 }
