@@ -13,7 +13,7 @@ import { Membership, type Memberships } from './memberships.ts'
 import type { RoomStream } from './stream.ts'
 import type { StuckTurns } from './stuck-turns.ts'
 
-/** What doors are made of. */
+/** What admission needs. */
 export interface AdmissionParts {
   readonly environment: RoomEnvironment
   readonly roomId: string

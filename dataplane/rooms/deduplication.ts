@@ -7,13 +7,13 @@ export interface OutcomeLimits {
 }
 
 /** So many members of a room may have all the bytes there are for a member; where there are more, they share what these would have. */
-const SEATS_IN_FULL = 32
+const MEMBERS_IN_FULL = 32
 
 /** How many members share the bytes where a room has so many: the next power of two, so that what each may have changes seldom. */
-const sharers = (seats: number): number => Math.max(SEATS_IN_FULL, 2 ** Math.ceil(Math.log2(seats)))
+const sharers = (members: number): number => Math.max(MEMBERS_IN_FULL, 2 ** Math.ceil(Math.log2(members)))
 
 /** Whether each member of a room may have less since it has so many, and not one member less. */
-export const sharesShrink = (seats: number): boolean => sharers(seats) > sharers(seats - 1)
+export const sharesShrink = (members: number): boolean => sharers(members) > sharers(members - 1)
 
 /** What the record of a membership has of its outcomes. */
 export interface OutcomesRecord {
@@ -102,16 +102,16 @@ export class Deduplicator {
   }
 
   /** A message was refused, with a higher ref than all before; `members`: how many the room has. */
-  refuse(refusal: RefusedRef, seats = 1): void {
+  refuse(refusal: RefusedRef, members = 1): void {
     this.#refused.push(refusal)
     this.#bytes += size(refusal)
-    this.share(seats)
+    this.share(members)
   }
 
   /** The room has so many members: forgets the oldest of what is too much for one of them. */
-  share(seats: number): void {
+  share(members: number): void {
     const { messages } = this.#limits
-    const bytes = (SEATS_IN_FULL / sharers(seats)) * this.#limits.bytes
+    const bytes = (MEMBERS_IN_FULL / sharers(members)) * this.#limits.bytes
     while (this.#refused.length > messages || this.#bytes > bytes) this.#forget(this.#drop())
   }
 

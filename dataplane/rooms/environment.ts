@@ -19,7 +19,7 @@ export interface RoomLimits {
   readonly historyBytes: number
   /** Messages that wait while a room cannot act; of more, edges keep the reliable ones, and others are refused with `room_unavailable`. */
   readonly waitingMessages: number
-  /** Refused messages of one seat that are kept until its client has said that it knows. */
+  /** Refused messages of one member that are kept until its client has said that it knows. */
   readonly outcomes: OutcomeLimits
   /** Tasks in flight. */
   readonly tasks: number
@@ -27,7 +27,7 @@ export interface RoomLimits {
   readonly stateBytes: number
   /** How long `admit` may take. */
   readonly admitMs: number
-  /** A seat without a socket is given up after this, should its edge never say what became of the session. */
+  /** A member without a socket is removed after this, should its edge never say what became of the session. */
   readonly seatMs: number
   /** How long after a change a `snapshot` room is saved; with the write itself it must stay below a second. */
   readonly saveMs: number

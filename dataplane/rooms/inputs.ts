@@ -11,7 +11,7 @@ import type { Membership, Memberships } from './memberships.ts'
 import type { RoomStream } from './stream.ts'
 import type { StuckTurns } from './stuck-turns.ts'
 
-/** What play is made of. */
+/** What inputs need. */
 export interface InputsParts {
   readonly environment: RoomEnvironment
   readonly handlers: Handlers
@@ -33,7 +33,7 @@ export interface InputsParts {
 /** The turns of one room: lets its logic handle what happens, and takes over what came of each turn that succeeded. */
 export class Inputs {
   readonly #parts: InputsParts
-  /** In flight: those whose outcome waits for the room can act again count as well. */
+  /** In flight: those whose outcome waits until the room can act again count as well. */
   #tasks = 0
 
   constructor(parts: InputsParts) {

@@ -65,7 +65,7 @@ export class Room {
   readonly #ticks: TickTimer
   /** Nothing is applied: the node may not act, or the store is silent. */
   #frozen = false
-  /** What waits for the room can act again, or is left over for the next owner. */
+  /** What waits until the room can act again, or is left over for the next owner. */
   readonly #backlog: Backlog<() => void>
   /** Edges of which something had no place in it: they ask again when the room can act. */
   readonly #edgesToAsk = new Set<string>()
@@ -366,13 +366,13 @@ export class Room {
     if (!this.#frozen && this.#mayAct()) this.#inputs.tick()
   }
 
-  /** Does something now, or after the room can act again in its turn. */
+  /** Does something now, or in its turn when the room can act again. */
   #act(run: () => void): void {
     if (this.#canAct()) run()
     else if (this.#stage === 'open' || this.#stage === 'closing') this.#backlog.defer(run)
   }
 
-  /** Whether something can be handled now; what cannot waits, for the room can act again or, once the room is on its way out, for the next owner. */
+  /** Whether something can be handled now; what cannot waits until the room can act again or, once the room is on its way out, for the next owner. */
   #canAct(): boolean {
     return this.#stage !== 'leaving' && !this.#ended && !this.#frozen && this.#mayAct()
   }
