@@ -52,8 +52,11 @@ function totals(result: RunResult): string {
     const average = averageRate(result, key)
     return average === undefined ? count(all[key]) : `${count(all[key])} (${digits(average)}/s)`
   }
+  const played = all.connects > 0 || all.errors > 0
   return list([
-    `${rate('sends')} sent, ${count(all.acks)} acked, ${rate('updates')} updates, ${plural(all.errors, 'failure')}`,
+    !played
+      ? ''
+      : `${rate('sends')} sent, ${count(all.acks)} acked, ${rate('updates')} updates, ${plural(all.errors, 'failure')}`,
     all.retries > 0 ? `${plural(all.retries, 'attempt')} to connect made again` : '',
     ...figures.map((figure) => `${figure.name}: ${figureText(figure)}`),
   ])

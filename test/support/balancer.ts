@@ -1,5 +1,5 @@
-import { type ChildProcess, execFile, spawn } from 'node:child_process'
-import { once } from 'node:events'
+import { execFile } from 'node:child_process'
+import { readFileSync } from 'node:fs'
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -11,6 +11,8 @@ import {
   type Setting,
   switchedOn,
 } from '../../deploy/balancer/configuration.ts'
+import { Children } from '../../deploy/local/processes.ts'
+import { systemClock } from '../../shared/clock.ts'
 import { programOr } from './debian-package.ts'
 import { until } from './redis-admin.ts'
 import { type Certificate, fetchTrusting } from './tls.ts'
@@ -35,6 +37,8 @@ export interface Balancer {
 
 const run = promisify(execFile)
 const FOLDER = new URL('../../deploy/balancer/', import.meta.url)
+
+const END_MS = 10_000
 
 /** What a test may choose. */
 export interface BalancerOptions {
@@ -86,57 +90,40 @@ export async function startBalancer(
   const folder = await mkdtemp(join(tmpdir(), `roomful-${kind}-`))
   const file = await writeConfiguration(folder, kind, places, options)
   const program = programOr(kind)
-  const balancers = Array.from({ length: processes }, () => launch(program, WORDS[kind](file, folder)))
+  const children = new Children({ folder, clock: systemClock })
+  const args = WORDS[kind](file, folder)
+  const balancers = Array.from({ length: processes }, (_, index) =>
+    children.add(`${kind}-${index + 1}`, { program, args, env: process.env }),
+  )
   const { tls } = places
   const urls = {
     wsUrl: tls ? `wss://${tls.websocket}` : `ws://${places.websocket}`,
     controlUrl: tls ? `https://${tls.control}` : `http://${places.control}`,
     operationsUrl: `http://${places.operations}`,
   }
-  const output = (): string => balancers.map((balancer) => balancer.output()).join('')
+  const output = (): string => balancers.map(({ log_file }) => readFileSync(log_file, 'utf8')).join('')
   const close = async (): Promise<void> => {
-    await Promise.all(balancers.map((balancer) => balancer.close()))
+    // Told to end, so that workers end too.
+    await Promise.all(balancers.map((balancer) => balancer.endWithin(END_MS)))
+    await children.close()
     await rm(folder, { recursive: true, force: true })
   }
   const look = fetchTrusting(certificate?.cert)
+  await Promise.all(balancers.map((balancer) => balancer.start()))
   const ready = until(`${kind} lets requests through`, async () => {
-    if (balancers.some(({ child }) => child.exitCode !== null)) throw new Error(output())
+    if (balancers.some(({ pid }) => pid === undefined)) throw new Error(output())
     return (await look(`${urls.controlUrl}/readyz`)).ok
   })
   await ready.catch(async (error: unknown) => {
     await close()
     throw error
   })
-  const pids = async () => (await Promise.all(balancers.map(({ child }) => family(child.pid!)))).flat()
+  const pids = async () => (await Promise.all(balancers.map(({ pid }) => family(pid!)))).flat()
   const renew = async (renewed: Certificate): Promise<void> => {
     await writeCertificate(join(folder, 'certs'), kind, renewed)
-    for (const { child } of balancers) child.kill(kind === 'haproxy' ? 'SIGUSR2' : 'SIGHUP')
+    for (const { pid } of balancers) process.kill(pid!, kind === 'haproxy' ? 'SIGUSR2' : 'SIGHUP')
   }
   return { ...urls, pids, output, renew, close }
-}
-
-function launch(program: string, words: string[]) {
-  const child = spawn(program, words, { stdio: ['ignore', 'pipe', 'pipe'] })
-  // For a run that ends before whoever started it could see to its end. SIGTERM, so that workers end too.
-  const onExit = () => void child.kill('SIGTERM')
-  process.once('exit', onExit)
-  let output = ''
-  for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk: Buffer) => (output += chunk))
-  return {
-    child,
-    output: () => output,
-    async close() {
-      process.off('exit', onExit)
-      await end(child)
-    },
-  }
-}
-
-async function end(child: ChildProcess): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null) return
-  const ended = once(child, 'exit')
-  child.kill('SIGTERM')
-  await ended
 }
 
 /** A process and its children. */
