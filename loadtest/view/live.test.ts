@@ -14,6 +14,8 @@ class Terminal {
   raw = ''
   #row = 0
   #column = 0
+  /** Whether lines are cut off where the screen ends. */
+  #cuts = false
 
   constructor(columns: number, rows = 40) {
     this.columns = columns
@@ -37,11 +39,13 @@ class Terminal {
       const line = (this.lines[this.#row] ?? '').padEnd(this.#column)
       this.lines[this.#row] = line.slice(0, this.#column) + piece + line.slice(this.#column + 1)
       this.#column++
-      if (this.#column >= this.columns) throw new Error(`a line is too long for ${this.columns} columns`)
+      if (this.#column > this.columns && !this.#cuts)
+        throw new Error(`a line wraps at ${this.columns} columns`)
     }
   }
 
   #order(order: string): void {
+    if (order.endsWith('?7l')) this.#cuts = true
     const number = Number(/\d+/.exec(order)?.[0] ?? 1)
     if (order.endsWith('A')) this.#row = Math.max(0, this.#row - number)
     else if (order.endsWith('K')) this.lines[this.#row] = this.lines[this.#row]!.slice(0, this.#column)

@@ -1,3 +1,4 @@
+import { stripVTControlCharacters } from 'node:util'
 import { STRAIN, wasMeasured } from '../bottleneck.ts'
 import { type Counts, lengthAfter, type Second, TIMINGS, timed } from '../result.ts'
 import { bytes, clock, compact, count, duration, oneLine, percent } from './text.ts'
@@ -14,15 +15,17 @@ export interface Screen {
 const PLAIN_EVERY_SECONDS = 5
 const TREND_SECONDS = 60
 const ESC = '\x1b['
-const COLOURS: Readonly<Record<Style, string>> = {
-  plain: '',
+const STYLES = {
   soft: '2',
   strong: '1',
   accent: '36',
   good: '32',
   warn: '33',
   bad: '1;31',
-}
+} as const
+
+/** Text in a style, or as it is where there are no colours. */
+type Paint = (style: keyof typeof STYLES | 'plain', text: string) => string
 
 /**
  * A run as it goes, in the terminal: a block of lines that is written over each second, with what happened above it. Where lines cannot
@@ -30,7 +33,7 @@ const COLOURS: Readonly<Record<Style, string>> = {
  */
 export class LiveView {
   readonly #screen: Screen
-  readonly #colours: boolean
+  readonly #paint: Paint
   #phase = { name: '', seconds: 0, runSeconds: 0 }
   #trend: number[] = []
   #gathered: { readonly second: Second; readonly length: number }[] = []
@@ -40,7 +43,9 @@ export class LiveView {
 
   constructor(screen: Screen, env: Readonly<Record<string, string | undefined>> = {}) {
     this.#screen = screen
-    this.#colours = Boolean(screen.isTTY) && !env.NO_COLOR && env.TERM !== 'dumb'
+    const colours = Boolean(screen.isTTY) && !env.NO_COLOR && env.TERM !== 'dumb'
+    this.#paint = (style, text) =>
+      colours && style !== 'plain' && text !== '' ? `${ESC}${STYLES[style]}m${text}${ESC}0m` : text
   }
 
   /** A phase begins that should take `seconds`; the whole run should take `runSeconds`. */
@@ -72,18 +77,15 @@ export class LiveView {
 
   /** Something happened that is worth a line of its own. */
   incident(text: string): void {
-    const line: Line = [
-      ['soft', `${this.#at.padStart(6)}  `],
-      ['accent', oneLine(text)],
-    ]
-    if (this.#screen.isTTY) this.#draw(this.#painted(line))
+    const line = `${this.#paint('soft', `${this.#at.padStart(6)}  `)}${this.#paint('accent', oneLine(text))}`
+    if (this.#screen.isTTY) this.#draw([line])
     else this.#screen.write(`${this.#at} ${oneLine(text)}\n`)
   }
 
   /** Leaves the block as it is, with the cursor below. Nothing may be shown afterwards. */
   close(): void {
     this.#flush()
-    if (this.#height > 0) this.#screen.write(`${ESC}?25h\n`)
+    if (this.#height > 0) this.#screen.write(`${ESC}?7h${ESC}?25h\n`)
     this.#height = 0
   }
 
@@ -106,36 +108,19 @@ export class LiveView {
     this.#gathered = []
   }
 
-  /** Writes the block over itself in one piece, so that nothing flickers; `above` stays above it for good. */
-  #draw(above?: string): void {
+  /** Writes the block over itself in one piece, so that nothing flickers, and cut off where the screen ends; `above` stays above it for good. */
+  #draw(above: readonly string[] = []): void {
     const lines =
-      this.#now === undefined ? [] : block(this.#now, this.#columns).slice(0, Math.max(1, this.#rows - 2))
+      this.#now === undefined
+        ? []
+        : block(this.#now, this.#columns, this.#paint).slice(0, Math.max(1, this.#rows - 2))
     const start = this.#height > 1 ? `\r${ESC}${this.#height - 1}A` : '\r'
-    const written = [...(above === undefined ? [] : [above]), ...lines.map((line) => this.#painted(line))]
-    const body = written.map((line) => `${line}${ESC}K`).join('\n')
+    const body = [...above, ...lines].map((line) => `${line}${ESC}K`).join('\n')
     const end = lines.length === 0 ? '\n' : ''
-    this.#screen.write(`${ESC}?2026h${ESC}?25l${start}${body}${end}${ESC}J${ESC}?2026l`)
+    this.#screen.write(`${ESC}?2026h${ESC}?25l${ESC}?7l${start}${body}${end}${ESC}J${ESC}?2026l`)
     this.#height = lines.length
   }
-
-  /** A line in colour, no wider than the screen. */
-  #painted(line: Line): string {
-    let room = this.#columns - 1
-    let text = ''
-    for (const [style, part] of line) {
-      const shown = [...part].slice(0, room).join('')
-      room -= [...shown].length
-      const code = COLOURS[style]
-      text += this.#colours && code !== '' && shown !== '' ? `${ESC}${code}m${shown}${ESC}0m` : shown
-    }
-    return text
-  }
 }
-
-type Style = 'plain' | 'soft' | 'strong' | 'accent' | 'good' | 'warn' | 'bad'
-
-/** Pieces of text, each with its style. */
-type Line = readonly (readonly [Style, string])[]
 
 /** What there is to show. */
 interface Now {
@@ -167,21 +152,26 @@ const NAME_WIDTH = 10
 const BUSY = 0.85
 
 /** The block of lines for a terminal of so many columns. */
-function block(now: Now, columns: number): Line[] {
+function block(now: Now, columns: number, paint: Paint): string[] {
   const { second, phase, progress } = now
   const run = phase.runSeconds > 0 ? Math.min(1, second.at / phase.runSeconds) : progress
   const warning = generatorWarning(second)
+  const bar = (name: string, share: number, note: string): string => {
+    const width = Math.max(10, Math.min(48, columns - NAME_WIDTH - note.length - 10))
+    const full = Math.round(share * width)
+    const label = paint('strong', name.slice(0, NAME_WIDTH - 1).padEnd(NAME_WIDTH))
+    const line = `${paint('accent', '━'.repeat(full))}${paint('soft', '─'.repeat(width - full))}`
+    return `${label}${line} ${percent(share).padStart(4)}${paint('soft', `  ${note}`)}`
+  }
   return [
-    [],
-    bar('run', run, `${clock(second.at)} of ${clock(phase.runSeconds)}`, columns),
-    bar(phase.name || '…', progress, clock(phase.seconds * progress), columns),
-    [],
-    ...wrapped(rates(now), columns),
-    ...timings(now, columns),
-    ...servers(now),
-    ...(warning === undefined
-      ? []
-      : [[['warn', `${'generator'.padEnd(NAME_WIDTH)}${warning}`] as const] satisfies Line]),
+    '',
+    bar('run', run, `${clock(second.at)} of ${clock(phase.runSeconds)}`),
+    bar(phase.name || '…', progress, clock(phase.seconds * progress)),
+    '',
+    ...wrapped(rates(now, paint), columns),
+    ...timings(now, columns, paint),
+    ...servers(now, paint),
+    ...(warning === undefined ? [] : [paint('warn', `${'generator'.padEnd(NAME_WIDTH)}${warning}`)]),
   ]
 }
 
@@ -197,7 +187,7 @@ function plainLine(gathered: readonly Pick<Now, 'second' | 'length'>[]): string 
     const worst = (of: 'p50' | 'p99') => duration(Math.max(...all.map((values) => values[of])))
     return all.length === 0 ? [] : [`${timing} p50 ${worst('p50')} p99 ${worst('p99')}`]
   })
-  const cpu = last.servers.map(({ cpu_seconds: cpuSeconds, seconds }) => cpuSeconds / seconds)
+  const cpu = last.servers.map(({ cpu_seconds, seconds }) => cpu_seconds / seconds)
   const busiest = Math.max(0, ...cpu)
   const errors = seconds.reduce((sum, { counts }) => sum + counts.errors, 0)
   const warning = seconds.map(generatorWarning).findLast(Boolean)
@@ -215,96 +205,53 @@ function plainLine(gathered: readonly Pick<Now, 'second' | 'length'>[]): string 
 /** Why the generator itself may be what was measured in a second; undefined: it kept up. */
 function generatorWarning(second: Second): string | undefined {
   if (!wasMeasured(second)) return undefined
-  const {
-    event_loop_utilisation: eventLoopUtilisation,
-    event_loop_delay_ms: eventLoopDelayMs,
-    late_ms: lateMs,
-  } = second.generator
-  if (lateMs > STRAIN.late_ms) return `is late: messages left up to ${duration(lateMs)} after they were due`
-  if (eventLoopUtilisation > STRAIN.utilisation)
-    return `is busy: a thread works ${percent(eventLoopUtilisation)} of the time`
-  if (eventLoopDelayMs > STRAIN.delay_ms)
-    return `stutters: its event loop waits ${duration(eventLoopDelayMs)}`
+  const { event_loop_utilisation, event_loop_delay_ms, late_ms } = second.generator
+  if (late_ms > STRAIN.late_ms) return `is late: messages left up to ${duration(late_ms)} after they were due`
+  if (event_loop_utilisation > STRAIN.utilisation)
+    return `is busy: a thread works ${percent(event_loop_utilisation)} of the time`
+  if (event_loop_delay_ms > STRAIN.delay_ms)
+    return `stutters: its event loop waits ${duration(event_loop_delay_ms)}`
   return undefined
 }
 
-function bar(name: string, share: number, note: string, columns: number): Line {
-  const width = Math.max(10, Math.min(48, columns - NAME_WIDTH - note.length - 10))
-  const full = Math.round(share * width)
-  return [
-    ['strong', `${name.slice(0, NAME_WIDTH - 1).padEnd(NAME_WIDTH)}`],
-    ['accent', '━'.repeat(full)],
-    ['soft', '─'.repeat(width - full)],
-    ['plain', ` ${percent(share).padStart(4)}`],
-    ['soft', `  ${note}`],
-  ]
-}
-
-function rates({ second, length }: Now): Line[] {
+function rates({ second, length }: Now, paint: Paint): string[] {
   const { online, counts } = second
   const shown = RATES.filter(([key], i) => i < 3 || counts[key] > 0)
   return [
-    [
-      ['soft', 'online '],
-      ['strong', count(online)],
-    ],
-    ...shown.map(
-      ([key, word]): Line => [
-        ['soft', `${word} `],
-        ['plain', `${compact(counts[key] / length)}/s`],
-      ],
-    ),
-    [
-      ['soft', 'in '],
-      ['plain', `${bytes(counts.bytes_in / length)}/s`],
-    ],
-    [
-      ['soft', 'out '],
-      ['plain', `${bytes(counts.bytes_out / length)}/s`],
-    ],
-    [
-      ['soft', 'errors '],
-      [counts.errors > 0 ? 'bad' : 'good', `${compact(counts.errors)}/s`],
-    ],
+    `${paint('soft', 'online ')}${paint('strong', count(online))}`,
+    ...shown.map(([key, word]) => `${paint('soft', `${word} `)}${compact(counts[key] / length)}/s`),
+    `${paint('soft', 'in ')}${bytes(counts.bytes_in / length)}/s`,
+    `${paint('soft', 'out ')}${bytes(counts.bytes_out / length)}/s`,
+    `${paint('soft', 'errors ')}${paint(counts.errors > 0 ? 'bad' : 'good', `${compact(counts.errors)}/s`)}`,
   ]
 }
 
 /** Cells one after the other, as many in a line as fit. */
-function wrapped(cells: readonly Line[], columns: number): Line[] {
-  const lines: [Style, string][][] = [[]]
-  let used = 0
+function wrapped(cells: readonly string[], columns: number): string[] {
+  const lines: string[] = []
   for (const cell of cells) {
-    const width = cell.reduce((sum, [, text]) => sum + text.length, 0)
-    if (used > 0 && used + width + 3 > columns - 1) {
-      lines.push([])
-      used = 0
-    }
-    if (used > 0) lines.at(-1)!.push(['plain', '   '])
-    lines.at(-1)!.push(...(cell as [Style, string][]))
-    used += width + (used > 0 ? 3 : 0)
+    const longer = `${lines.at(-1)}   ${cell}`
+    if (lines.length > 0 && stripVTControlCharacters(longer).length < columns)
+      lines[lines.length - 1] = longer
+    else lines.push(cell)
   }
   return lines
 }
 
-function timings({ second, timings: latest, trend }: Now, columns: number): Line[] {
+function timings({ second, timings: latest, trend }: Now, columns: number, paint: Paint): string[] {
   const rows = timed(latest)
   if (rows.length === 0) return []
   const head = `${''.padEnd(NAME_WIDTH)}${['p50', 'p95', 'p99', 'max'].map((name) => name.padStart(10)).join('')}`
   const room = columns - head.length - 4
   return [
-    [],
-    [['soft', head]],
-    ...rows.map(({ name: timing, values: { p50, p95, p99, max } }): Line => {
+    '',
+    paint('soft', head),
+    ...rows.map(({ name: timing, values: { p50, p95, p99, max } }) => {
       const cells = [p50, p95, p99, max].map((value) => duration(value).padStart(10)).join('')
       // What did not happen in this second is what was last known.
-      const style = second.timings[timing]?.count ? 'plain' : 'soft'
-      const line: Line = [
-        ['strong', timing.padEnd(NAME_WIDTH)],
-        [style, cells],
-      ]
-      return timing === 'rtt' && room >= 8
-        ? [...line, ['accent', `  ${sparkline(trend.slice(-room))}`]]
-        : line
+      const shown = paint(second.timings[timing]?.count ? 'plain' : 'soft', cells)
+      const line = timing === 'rtt' && room >= 8 ? paint('accent', `  ${sparkline(trend.slice(-room))}`) : ''
+      return `${paint('strong', timing.padEnd(NAME_WIDTH))}${shown}${line}`
     }),
   ]
 }
@@ -317,39 +264,20 @@ export function sparkline(values: readonly number[]): string {
     .join('')
 }
 
-function servers({ second: { servers: all } }: Now): Line[] {
+function servers({ second: { servers: all } }: Now, paint: Paint): string[] {
   if (all.length === 0) return []
   const width = Math.max(NAME_WIDTH, ...all.map(({ name }) => name.length + 2))
+  const cells = (texts: readonly string[]): string => texts.map((text) => text.padStart(9)).join('')
+  const share = (value: number): string => paint(value > BUSY ? 'warn' : 'plain', cells([percent(value)]))
   return [
-    [],
-    [
-      [
-        'soft',
-        `${''.padEnd(width)}${['CPU', 'loop', 'delay', 'memory', 'sessions', 'rooms'].map((name) => name.padStart(9)).join('')}`,
-      ],
-    ],
-    ...all.map((server): Line => {
-      const name: readonly [Style, string] = ['strong', server.name.padEnd(width)]
-      if (!server.up) return [name, ['bad', '   does not answer']]
-      const {
-        event_loop_utilisation: eventLoopUtilisation,
-        event_loop_delay_ms: eventLoopDelayMs,
-        rss_bytes: rssBytes,
-        sessions,
-        rooms,
-      } = server
-      const cpu = server.cpu_seconds / server.seconds
-      return [
-        name,
-        [cpu > BUSY ? 'warn' : 'plain', percent(cpu).padStart(9)],
-        [eventLoopUtilisation > BUSY ? 'warn' : 'plain', percent(eventLoopUtilisation).padStart(9)],
-        [
-          'plain',
-          [duration(eventLoopDelayMs), bytes(rssBytes), count(sessions), count(rooms)]
-            .map((cell) => cell.padStart(9))
-            .join(''),
-        ],
-      ]
+    '',
+    paint('soft', `${''.padEnd(width)}${cells(['CPU', 'loop', 'delay', 'memory', 'sessions', 'rooms'])}`),
+    ...all.map((server) => {
+      const name = paint('strong', server.name.padEnd(width))
+      if (!server.up) return `${name}${paint('bad', '   does not answer')}`
+      const { event_loop_utilisation, event_loop_delay_ms, rss_bytes, sessions, rooms } = server
+      const rest = [duration(event_loop_delay_ms), bytes(rss_bytes), count(sessions), count(rooms)]
+      return `${name}${share(server.cpu_seconds / server.seconds)}${share(event_loop_utilisation)}${cells(rest)}`
     }),
   ]
 }

@@ -101,7 +101,7 @@ export async function startBalancer(
     controlUrl: tls ? `https://${tls.control}` : `http://${places.control}`,
     operationsUrl: `http://${places.operations}`,
   }
-  const output = (): string => balancers.map(({ log_file }) => readFileSync(log_file, 'utf8')).join('')
+  const output = (): string => balancers.map(({ logFile }) => readFileSync(logFile, 'utf8')).join('')
   const close = async (): Promise<void> => {
     // Told to end, so that workers end too.
     await Promise.all(balancers.map((balancer) => balancer.endWithin(END_MS)))
