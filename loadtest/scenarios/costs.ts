@@ -213,6 +213,7 @@ export const sessions: Scenario = {
     await clients.leave()
     await stage.pass(CALM_SECONDS)
     const before = await memoryOf(stage)
+    const empty = await stage.phase('empty', seconds, () => usageDuring(stage, () => stage.pass(seconds)))
     await stage.phase('connect', idle / 500, () => come(idle, 'idle'))
     const after = await memoryOf(stage)
     await stage.phase('idle', seconds, async () => {
@@ -221,7 +222,7 @@ export const sessions: Scenario = {
       const of = (what: string): string => `10,000 idle sessions: ${what}`
       stage.figure({ name: of('in use'), value: (each * (after.used - before.used)) / MIB, unit: 'MiB' })
       stage.figure({ name: of('resident'), value: (each * (after.rss - before.rss)) / MIB, unit: 'MiB' })
-      stage.figure({ name: of('CPU'), value: 100 * each * usage.nodes, unit: '%' })
+      stage.figure({ name: of('CPU'), value: 100 * each * (usage.nodes - empty.nodes), unit: '%' })
     })
     await clients.leave()
     await clients.connect({ count, perSecond: 200 })
