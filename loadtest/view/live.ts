@@ -187,7 +187,7 @@ function plainLine(gathered: readonly Pick<Now, 'second' | 'length'>[]): string 
     const worst = (of: 'p50' | 'p99') => duration(Math.max(...all.map((values) => values[of])))
     return all.length === 0 ? [] : [`${timing} p50 ${worst('p50')} p99 ${worst('p99')}`]
   })
-  const cpu = last.servers.map(({ cpu_seconds, seconds }) => cpu_seconds / seconds)
+  const cpu = last.servers.map(({ cpu_seconds: cpuSeconds, seconds }) => cpuSeconds / seconds)
   const busiest = Math.max(0, ...cpu)
   const errors = seconds.reduce((sum, { counts }) => sum + counts.errors, 0)
   const warning = seconds.map(generatorWarning).findLast(Boolean)
@@ -205,12 +205,16 @@ function plainLine(gathered: readonly Pick<Now, 'second' | 'length'>[]): string 
 /** Why the generator itself may be what was measured in a second; undefined: it kept up. */
 function generatorWarning(second: Second): string | undefined {
   if (!wasMeasured(second)) return undefined
-  const { event_loop_utilisation, event_loop_delay_ms, late_ms } = second.generator
-  if (late_ms > STRAIN.late_ms) return `is late: messages left up to ${duration(late_ms)} after they were due`
-  if (event_loop_utilisation > STRAIN.utilisation)
-    return `is busy: a thread works ${percent(event_loop_utilisation)} of the time`
-  if (event_loop_delay_ms > STRAIN.delay_ms)
-    return `stutters: its event loop waits ${duration(event_loop_delay_ms)}`
+  const {
+    event_loop_utilisation: eventLoopUtilisation,
+    event_loop_delay_ms: eventLoopDelayMs,
+    late_ms: lateMs,
+  } = second.generator
+  if (lateMs > STRAIN.late_ms) return `is late: messages left up to ${duration(lateMs)} after they were due`
+  if (eventLoopUtilisation > STRAIN.utilisation)
+    return `is busy: a thread works ${percent(eventLoopUtilisation)} of the time`
+  if (eventLoopDelayMs > STRAIN.delay_ms)
+    return `stutters: its event loop waits ${duration(eventLoopDelayMs)}`
   return undefined
 }
 
