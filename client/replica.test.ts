@@ -156,7 +156,7 @@ test('members come and go', async () => {
     { memberId: room.memberId, sub: 'alice' },
   ])
   server.deliver(owner.patch({ n: 1 }), owner.came('mem_carol', null), owner.went('mem_bob'))
-  expect(room.members.map(({ memberId }) => memberId)).toEqual([room.memberId, 'mem_carol'])
+  expect(room.members.map(({ id }) => id)).toEqual([room.memberId, 'mem_carol'])
   expect(seen).toEqual([
     [3, 2],
     [2, 3],
@@ -170,5 +170,5 @@ test('a resync brings its members, and late comings and goings do not change the
   owner.patch({ n: 2 })
   owner.went('mem_ghost')
   server.deliver(owner.resync(), came)
-  expect(room.members.map(({ memberId }) => memberId)).toEqual(['mem_bob', room.memberId])
+  expect(room.members.map(({ id }) => id)).toEqual(['mem_bob', room.memberId])
 })

@@ -9,11 +9,11 @@ type Presence = Extract<DecodedMessage, { t: 'room.joined' | 'room.left' }>
 
 /** One client in a room, as the others see it. `sub` is the player's id from the token, null when it carries none. */
 export interface Member {
-  readonly memberId: string
+  readonly id: string
   readonly sub: string | null
 }
 
-const toMember = ({ member_id: memberId, sub }: MemberInfo): Member => ({ memberId, sub })
+const toMember = ({ member_id: id, sub }: MemberInfo): Member => ({ id, sub })
 
 /** Where a frame stands in its room's history. */
 interface Position {
@@ -125,10 +125,10 @@ export class Replica {
   /** Brings the members up to date; false when they are as before, or of a later flush than the frame. */
   meet(frame: Presence): boolean {
     if (frame.seq <= this.#wholeSeq) return false
-    const known = this.#members.some((member) => member.memberId === frame.member_id)
+    const known = this.#members.some((member) => member.id === frame.member_id)
     if (known === (frame.t === 'room.joined')) return false
     this.#members = known
-      ? this.#members.filter((member) => member.memberId !== frame.member_id)
+      ? this.#members.filter((member) => member.id !== frame.member_id)
       : [...this.#members, toMember(frame)]
     return true
   }

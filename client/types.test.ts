@@ -16,7 +16,7 @@ const arena = defineRoom({
   events: { hit: v.object({ by: v.string(), damage: v.number() }) },
   create: () => ({ players: {} as Record<string, { x: number; y: number; tags: string[] }> }),
   onMessage(state, input, ctx) {
-    const player = input.type === 'move' ? state.players[input.member.member_id] : undefined
+    const player = input.type === 'move' ? state.players[input.member.id] : undefined
     if (!player) return ctx.refuse('you are not here')
     // Known to be there, since refuse never returns.
     expectTypeOf(player.x).toBeNumber()

@@ -39,7 +39,7 @@ export class Play<R extends RoomDefinition & TypedRoom> {
 
   /** Takes a seat as `member_id`. */
   join(memberId: string, sub: string | null = null): string {
-    const member = { member_id: memberId, sub }
+    const member = { id: memberId, sub }
     this.#members.push(member)
     this.#logic.join(member, {})
     return memberId
@@ -47,7 +47,7 @@ export class Play<R extends RoomDefinition & TypedRoom> {
 
   leave(memberId: string): void {
     const [member] = this.#members.splice(
-      this.#members.findIndex((other) => other.member_id === memberId),
+      this.#members.findIndex((other) => other.id === memberId),
       1,
     )
     if (member) this.#logic.leave(member)
@@ -56,7 +56,7 @@ export class Play<R extends RoomDefinition & TypedRoom> {
   /** Throws what the member would be told: why the data does not fit, or what the room logic threw. */
   send(memberId: string, type: string, data: Json): void {
     const spec = this.#definition.messages[type]
-    const member = this.#members.find((other) => other.member_id === memberId)
+    const member = this.#members.find((other) => other.id === memberId)
     if (!spec || !member) throw new Error(`no message ${type}, or nobody is ${memberId}`)
     const checked = validate(spec.data, data)
     if (!checked.ok) throw new Error(checked.message)

@@ -126,7 +126,7 @@ export class RoomAdmission {
 
   /** An edge is gone, and the sockets it held with it: its members wait to be resumed elsewhere. */
   detachEdge(edge: string): void {
-    for (const { member } of this.#parts.memberships) this.#detachSeat(member.member_id, edge)
+    for (const { member } of this.#parts.memberships) this.#detachSeat(member.id, edge)
   }
 
   attach(message: Kind<'attach'>): void {
@@ -210,7 +210,7 @@ export class RoomAdmission {
     const { memberships, stream, inputs, replies, roomId } = this.#parts
     // The session went on at another edge, and asks there for what it wants.
     if (request.turn < membership.turn) return true
-    if (request.member_id !== membership.member.member_id) {
+    if (request.member_id !== membership.member.id) {
       // An edge that knew of the membership would not have asked: the answer was lost together with an earlier one.
       inputs.part(membership, 'session_ended')
       return false
@@ -262,7 +262,7 @@ export class RoomAdmission {
   #admit(request: JoinRequest, options: unknown): void {
     this.#beginPart(request.member_id, 'room.admit')
     const { environment, handlers, memberships, log, roomId, act } = this.#parts
-    const member = Object.freeze({ member_id: request.member_id, sub: request.sub })
+    const member = Object.freeze({ id: request.member_id, sub: request.sub })
     const now = environment.clock.now()
     const ctx = { roomId, now, members: memberships.members, state: handlers.state as never, log }
     this.#during('admit', request, () =>
@@ -287,7 +287,7 @@ export class RoomAdmission {
     const { environment, inputs, onEmpty } = this.#parts
     this.#beginPart(request.member_id, 'room.commit')
     const { member_id: memberId, sub, session_id: sessionId, ref, edge, codec, turn } = request
-    const member = Object.freeze({ member_id: memberId, sub })
+    const member = Object.freeze({ id: memberId, sub })
     const membership = new Membership(
       { member, sessionId, joinRef: ref, edge, codec, lastRef: 0, refused: [], forgotten: 0 },
       environment.limits.outcomes,

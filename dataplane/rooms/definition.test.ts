@@ -40,7 +40,7 @@ const typed = defineRoom({
     if (input.type === 'move') {
       expectTypeOf(input.data).toEqualTypeOf<{ x: number }>()
       expectTypeOf(input.member).toEqualTypeOf<Member>()
-      ctx.emit('hit', { by: input.member.member_id })
+      ctx.emit('hit', { by: input.member.id })
       // @ts-expect-error events have the data their schema says
       ctx.emit('hit', { by: 3 })
       // @ts-expect-error only declared events exist

@@ -2,7 +2,6 @@ export type { RoomEvents, RoomMessages, RoomOptions, RoomState } from '../../sha
 
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Json, JsonObject } from '../../shared/json.ts'
-import type { MemberInfo } from '../../shared/protocol/messages.ts'
 import type { Immutable, TypedRoom } from '../../shared/room-types.ts'
 
 /** What marks a value as a room definition. Registered, because a module may be loaded more than once in a process. */
@@ -29,8 +28,13 @@ type In<S extends StandardSchemaV1> = StandardSchemaV1.InferInput<S>
 type Out<S extends StandardSchemaV1> = StandardSchemaV1.InferOutput<S>
 type Names<T> = keyof T & string
 
-/** A member as room logic sees it: `member_id` is its seat in this room, `sub` the player's id from the token (null: it carries none). */
-export type Member = Readonly<MemberInfo>
+/** A member as room logic sees it. */
+export interface Member {
+  /** One client's place in this room: another one after it has left and joined again. */
+  readonly id: string
+  /** The player's id from the token; null: it carries none. */
+  readonly sub: string | null
+}
 
 /** `T`, changeable all the way down: the state a handler may change in place. */
 export type Draft<T> = unknown extends T

@@ -104,7 +104,7 @@ export class Delivery {
   resync(subprotocol: Subprotocol): Frame {
     let frame = this.#resyncs.get(subprotocol)
     if (!frame) {
-      frame = this.#parts.frames.resync(this.#stateAt(), this.#delivered.members, subprotocol)
+      frame = this.#parts.frames.resync(this.#stateAt(), this.#delivered.members.map(memberInfo), subprotocol)
       this.#resyncs.set(subprotocol, frame)
     }
     return frame
@@ -112,7 +112,7 @@ export class Delivery {
 
   /** Acks once more what was acked before. */
   repeatAck(membership: Membership): void {
-    const { member_id: memberId } = membership.member
+    const { id: memberId } = membership.member
     const ack = { member_id: memberId, events: [], ack: membership.committedRef }
     this.#sendAlone(membership, this.#parts.epoch(), this.#delivered.seq, ack)
   }
@@ -121,7 +121,7 @@ export class Delivery {
   repeatJoin(membership: Membership): void {
     const { epoch, frames } = this.#parts
     const { member, codec, committedRef, joinRef } = membership
-    const { member_id: memberId } = member
+    const { id: memberId } = member
     const ack =
       committedRef > 0 && membership.refs.ackable
         ? { member_id: memberId, events: [], ack: committedRef }
@@ -129,7 +129,7 @@ export class Delivery {
     this.#sendAlone(membership, epoch(), this.#delivered.seq, ack, {
       member_id: memberId,
       ref: joinRef,
-      members: this.#delivered.members,
+      members: this.#delivered.members.map(memberInfo),
       snapshot: { [codec]: frames.snapshot(this.#stateAt(), codec) },
     })
   }
@@ -158,7 +158,7 @@ export class Delivery {
   #part({ membership, reason, ref, endEvent, unseen }: PendingLeave, update: Update): void {
     const { room, memberships, frames, deliver } = this.#parts
     const { epoch } = update
-    const { member_id: memberId, sub } = membership.member
+    const { id: memberId, sub } = membership.member
     memberships.release(membership)
     // Its edge has forgotten it already, or never knew it as a member.
     if (reason === 'session_ended') return
@@ -222,7 +222,7 @@ export class Delivery {
       if (!event.to && joins.length === 0) return
       const message = frames.event(update, event)
       for (const { membership, firstEvent } of joins)
-        if (index >= firstEvent && (!event.to || event.to.includes(membership.member.member_id)))
+        if (index >= firstEvent && (!event.to || event.to.includes(membership.member.id)))
           give(membership, message)
       for (const memberId of event.to ?? NONE) {
         const membership = memberships.recipient(memberId)
@@ -237,15 +237,14 @@ export class Delivery {
       else parts.set(membership.edge, [part])
     }
     acked.forEach((membership, i) => {
-      const memberId = membership.member.member_id
+      const memberId = membership.member.id
       const own = events.get(membership)
       if (membership.refs.ackable)
         add(membership, { member_id: memberId, events: own ?? NONE, ack: update.acks[i]!.ref })
       else if (own) add(membership, { member_id: memberId, events: own })
       events.delete(membership)
     })
-    for (const [membership, own] of events)
-      add(membership, { member_id: membership.member.member_id, events: own })
+    for (const [membership, own] of events) add(membership, { member_id: membership.member.id, events: own })
     return parts
   }
 
@@ -257,12 +256,13 @@ export class Delivery {
     const { epoch, seq, checksum } = update
     const at = { room_id: this.#roomId, epoch, seq, checksum, state }
     const snapshot: { [codec in Subprotocol]?: Frame } = {}
+    const infos = members.map(memberInfo)
     for (const { membership } of joins) {
       snapshot[membership.codec] ??= frames.snapshot(at, membership.codec)
       const joined = {
-        member_id: membership.member.member_id,
+        member_id: membership.member.id,
         ref: membership.joinRef,
-        members,
+        members: infos,
         snapshot: snapshot as Frames,
       }
       const atEdge = byEdge.get(membership.edge)
@@ -322,7 +322,7 @@ export class Replies {
 
   /** A request of a seated member failed. */
   error(membership: Membership, code: ErrorCode, message: string, ref: number | undefined): void {
-    this.failed(membership.edge, { member_id: membership.member.member_id, ref }, code, message)
+    this.failed(membership.edge, { member_id: membership.member.id, ref }, code, message)
   }
 
   failed(edge: string, { member_id: memberId, ref }: Asker, code: ErrorCode, message: string): void {
@@ -369,6 +369,9 @@ export interface UpdateFrames {
   readonly rest: Frames | undefined
 }
 
+/** A member as clients are told of it. */
+const memberInfo = ({ id, sub }: Member): MemberInfo => ({ member_id: id, sub })
+
 /** One message as a client gets it. */
 type Encodable = Parameters<Codec['encode']>[0]
 
@@ -412,9 +415,9 @@ export class RoomFrames {
     for (const event of events)
       if (!event.to) frames.push(this.message(this.event(update, event), subprotocol))
     for (const { member, reason } of left)
-      frames.push(this.message({ t: 'room.left', ...at, ...member, reason }, subprotocol))
+      frames.push(this.message({ t: 'room.left', ...at, ...memberInfo(member), reason }, subprotocol))
     for (const { member } of joined)
-      frames.push(this.message({ t: 'room.joined', ...at, ...member }, subprotocol))
+      frames.push(this.message({ t: 'room.joined', ...at, ...memberInfo(member) }, subprotocol))
     return frames.length > 0 ? joinFrames(frames) : undefined
   }
 

@@ -40,8 +40,7 @@ export function roomsAskedFor({
 function hasName(room: Room, hasText: (text: string) => boolean): boolean {
   if (hasText(roomName(room.address))) return true
   for (const { member, sessionId } of room.memberships)
-    if (hasText(member.member_id) || hasText(sessionId) || (member.sub !== null && hasText(member.sub)))
-      return true
+    if (hasText(member.id) || hasText(sessionId) || (member.sub !== null && hasText(member.sub))) return true
   return false
 }
 
@@ -91,7 +90,7 @@ export function describeRoom(
 }
 
 const describeMember = ({ member, sessionId, attached, edge }: Membership): MemberDescription => ({
-  member_id: member.member_id,
+  member_id: member.id,
   session_id: sessionId,
   sub: member.sub,
   connected: attached,
@@ -142,8 +141,8 @@ function describedBy({ frames, targeted, packed }: KeptUpdate, format: JournalFo
   const { events, joined, left } = format.readEntry(packed)
   return [
     ...events.map(ofEvent),
-    ...left.map(({ member, reason }) => told('left', member.member_id, { sub: member.sub, reason })),
-    ...joined.map(({ member }) => told('joined', member.member_id, { sub: member.sub })),
+    ...left.map(({ member, reason }) => told('left', member.id, { sub: member.sub, reason })),
+    ...joined.map(({ member }) => told('joined', member.id, { sub: member.sub })),
   ]
 }
 

@@ -237,7 +237,7 @@ export class HandlerContext implements RoomContext {
 
   kick(member: string | Member): void {
     this.#during('kick')
-    this.#kicked.push(typeof member === 'string' ? member : member.member_id)
+    this.#kicked.push(typeof member === 'string' ? member : member.id)
   }
 
   task(work: PromiseLike<unknown>, type: string): void {

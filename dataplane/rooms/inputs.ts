@@ -45,7 +45,7 @@ export class Inputs {
     const { environment, handlers, room, stuck } = this.#parts
     const { type, ref } = message
     const { definition } = handlers
-    const { member_id: memberId } = membership.member
+    const { id: memberId } = membership.member
     if (!this.#isNew(membership, message)) return
     if (ref !== undefined && stuck.hasMessage(memberId, ref)) {
       this.#refuse(membership, 'room_logic_failed', FAILED, ref)
@@ -142,7 +142,7 @@ export class Inputs {
     stream.pending.part(membership, reason, ref)
     memberships.remove(membership)
     onMembers(-1)
-    const { member_id: memberId } = membership.member
+    const { id: memberId } = membership.member
     if (reason !== 'closed' && !stuck.hasLeave(memberId))
       this.#try('onLeave', () => handlers.leave(membership.member), { subject: memberId })
     stream.touch()

@@ -26,7 +26,7 @@ const after = {
 } as never
 const refusal = { ref: 9, code: 'room_full', message: 'full' } as const
 const seat = {
-  member: { member_id: 'mem_a', sub: 'anna' },
+  member: { id: 'mem_a', sub: 'anna' },
   sessionId: 'ses_1',
   joinRef: 1,
   edge: 'node-1~f3Kx9a_Q',
@@ -45,7 +45,7 @@ const update: Update = {
     { name: 'told', data: null, to: ['mem_a'] },
   ],
   joined: [seat],
-  left: [{ member: { member_id: 'mem_b', sub: null }, reason: 'kicked' }],
+  left: [{ member: { id: 'mem_b', sub: null }, reason: 'kicked' }],
   acks: [{ memberId: 'mem_a', ref: 70_000, forgotten: 4 }],
   refused: [{ memberId: 'mem_a', ...refusal }],
 }

@@ -214,7 +214,7 @@ function packUpdate(update: Update): PackedUpdate {
     delta ? recordOf(delta) : null,
     events.map(({ name, data, to }) => [name, data, to ?? null]),
     joined.map(packSeat),
-    left.map(({ member, reason }) => [member.member_id, member.sub, reason]),
+    left.map(({ member, reason }) => [member.id, member.sub, reason]),
     acks.map(({ memberId, ref, forgotten }) => [memberId, ref, forgotten]),
     refused.map((refusal) => [refusal.memberId, ...packRefusal(refusal)]),
   ]
@@ -301,7 +301,7 @@ const packSeat = ({
   refused,
   forgotten,
 }: SeatRecord): PackedSeat => [
-  member.member_id,
+  member.id,
   member.sub,
   sessionId,
   joinRef,
@@ -328,7 +328,7 @@ function unpackSeat(packed: unknown): SeatRecord {
 }
 
 const unpackMember = (memberId: unknown, sub: unknown): Member =>
-  Object.freeze({ member_id: text(memberId, 'a member id'), sub: sub === null ? null : text(sub, 'a sub') })
+  Object.freeze({ id: text(memberId, 'a member id'), sub: sub === null ? null : text(sub, 'a sub') })
 
 const unlike = (what: string, right: string, found: unknown): TypeError =>
   new TypeError(`${what} is ${typeof found}; it must be ${right}`)
@@ -445,7 +445,7 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
   const updates = [...whole.updates]
   const history = updates.map((bytes) => format.readEntry(bytes))
   requireGapFree(whole, history)
-  const seats = new Map(whole.seats.map((seat) => [seat.member.member_id, open(seat)]))
+  const seats = new Map(whole.seats.map((seat) => [seat.member.id, open(seat)]))
   let state: Json = whole.state
   let { epoch, seq, checksum } = whole
   for (const bytes of journal) {
@@ -478,8 +478,8 @@ function requireGapFree({ base, seq }: RoomSnapshot, history: readonly Update[])
 }
 
 function seatMembers(seats: Map<string, RestoredSeat>, { joined, left, acks, refused }: Update): void {
-  for (const { member } of left) seats.delete(member.member_id)
-  for (const seat of joined) seats.set(seat.member.member_id, open(seat))
+  for (const { member } of left) seats.delete(member.id)
+  for (const seat of joined) seats.set(seat.member.id, open(seat))
   for (const { memberId, ref, forgotten } of acks) {
     const seat = seats.get(memberId)
     if (seat) seats.set(memberId, { ...seat, lastRef: ref, forgotten })

@@ -77,7 +77,7 @@ export class Memberships {
   }
 
   add(membership: Membership): void {
-    this.#memberships.set(membership.member.member_id, membership)
+    this.#memberships.set(membership.member.id, membership)
     this.#sessions.set(membership.sessionId, membership)
     this.#members = undefined
     this.#shareRates(membership)
@@ -89,8 +89,8 @@ export class Memberships {
 
   /** It is a member no more. Updates still go to its edge, until `release`: the departure itself is yet to be delivered. */
   remove(membership: Membership): void {
-    this.#memberships.delete(membership.member.member_id)
-    this.#leave.set(membership.member.member_id, membership)
+    this.#memberships.delete(membership.member.id)
+    this.#leave.set(membership.member.id, membership)
     if (this.#sessions.get(membership.sessionId) === membership) this.#sessions.delete(membership.sessionId)
     this.#members = undefined
     this.#keepRates(membership)
@@ -104,7 +104,7 @@ export class Memberships {
 
   /** A removed membership's departure is delivered. */
   release(membership: Membership): void {
-    this.#leave.delete(membership.member.member_id)
+    this.#leave.delete(membership.member.id)
     if (membership.attached) add(this.#edges, membership.edge, -1)
     add(this.#codecs, membership.codec, -1)
   }

@@ -60,14 +60,14 @@ const room = (durability: Durability, rate: number) =>
     sync: { rate },
     durability,
     create: start,
-    onJoin(state, { member_id: memberId }, ctx) {
+    onJoin(state, { id: memberId }, ctx) {
       state.players[memberId] = { x: 0, bag: [] }
       ctx.emit(`hello ${memberId}`, null)
     },
     onMessage(state, { data, member }, ctx) {
-      act(state, member.member_id, data.what, data.n, (name, to) => ctx.emit(name, null, to))
+      act(state, member.id, data.what, data.n, (name, to) => ctx.emit(name, null, to))
     },
-    onLeave(state, { member_id: memberId }, ctx) {
+    onLeave(state, { id: memberId }, ctx) {
       delete state.players[memberId]
       ctx.emit(`bye ${memberId}`, null)
     },
@@ -225,7 +225,7 @@ describe('a reliable message', () => {
     create: () => ({ sum: 0, order: {} as Record<string, number[]> }),
     onMessage(state, { data, member }) {
       state.sum += data.n
-      state.order[member.member_id] = [...(state.order[member.member_id] ?? []), data.n]
+      state.order[member.id] = [...(state.order[member.id] ?? []), data.n]
     },
   })
 

@@ -145,7 +145,7 @@ export class Room {
     })
     parts.onMembers(memberships.size)
     for (const membership of [...memberships])
-      if (parts.stuck.hasLeave(membership.member.member_id)) this.#inputs.part(membership, 'left')
+      if (parts.stuck.hasLeave(membership.member.id)) this.#inputs.part(membership, 'left')
     this.#ticks.set(definition.tick?.rate)
     this.#watchIdle()
   }

@@ -287,13 +287,11 @@ export class RoomStream {
     const left = leaves.filter(({ unseen }) => !unseen)
     const visible = delta !== undefined || events.length > 0 || joins.length > 0 || left.length > 0
     if (!visible && acked.length === 0 && leaves.length === 0) return undefined
-    const seatsAcked = acked.filter(
-      (membership) => memberships.get(membership.member.member_id) === membership,
-    )
+    const seatsAcked = acked.filter((membership) => memberships.get(membership.member.id) === membership)
     const refused: Refusal[] = []
     const acks = seatsAcked.map((membership) => {
       const { member, refs, flushedRef } = membership
-      const { member_id: memberId } = member
+      const { id: memberId } = member
       for (const refusal of refs.refusedBetween(flushedRef, refs.last)) refused.push({ memberId, ...refusal })
       membership.ackDue = false
       membership.flushedRef = refs.last

@@ -62,7 +62,7 @@ function cluster() {
       state.loop_at_tick = type === 'loop_at_tick'
     },
     onLeave(state, member) {
-      if (member.member_id === 'loops') hang()
+      if (member.id === 'loops') hang()
       state.left++
     },
     onTick(state) {

@@ -61,7 +61,7 @@ class ArenaView {
 
   #name(id: string): string {
     if (id === this.#me) return 'You'
-    return nameOf(id, this.#stage.room.members.find((member) => member.memberId === id)?.sub)
+    return nameOf(id, this.#stage.room.members.find((member) => member.id === id)?.sub)
   }
 
   #changed(

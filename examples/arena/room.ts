@@ -43,11 +43,11 @@ export default defineRoom({
   create: (): ArenaState => ({ players: {} }),
 
   onJoin(state, member, ctx) {
-    state.players[member.member_id] = spawn(() => ctx.random())
+    state.players[member.id] = spawn(() => ctx.random())
   },
 
   onMessage(state, input, ctx) {
-    const by = input.member.member_id
+    const by = input.member.id
     const player = state.players[by]
     if (!player) return ctx.refuse(`you are not on the floor of ${ctx.roomId}`)
 
@@ -70,6 +70,6 @@ export default defineRoom({
   },
 
   onLeave(state, member) {
-    delete state.players[member.member_id]
+    delete state.players[member.id]
   },
 })

@@ -37,10 +37,10 @@ function showBubble(by: number): void {
 }
 
 function showCrowd({ room }: Stage<typeof counter>): void {
-  const faces = room.members.slice(0, MOST_FACES).map(({ memberId, sub }) => {
-    const me = memberId === room.memberId
-    const face = create('li', { text: me ? `${nameOf(memberId, sub)} (you)` : nameOf(memberId, sub) })
-    face.style.setProperty('--hue', `oklch(70% 0.17 ${hueOf(memberId)})`)
+  const faces = room.members.slice(0, MOST_FACES).map(({ id, sub }) => {
+    const me = id === room.memberId
+    const face = create('li', { text: me ? `${nameOf(id, sub)} (you)` : nameOf(id, sub) })
+    face.style.setProperty('--hue', `oklch(70% 0.17 ${hueOf(id)})`)
     return face
   })
   const more = room.members.length - faces.length

@@ -42,7 +42,7 @@ class Table {
   }
 
   #name(memberId: string): string {
-    const sub = this.#stage.room.members.find((member) => member.memberId === memberId)?.sub
+    const sub = this.#stage.room.members.find((member) => member.id === memberId)?.sub
     return nameOf(memberId, sub)
   }
 

@@ -62,12 +62,12 @@ export default defineRoom({
     const mine = ctx.members.filter((other) => member.sub !== null && other.sub === member.sub)
     const seat =
       MARKS.find((mark) => state.players[mark] === null) ??
-      MARKS.find((mark) => mine.some((other) => other.member_id === state.players[mark]))
-    if (seat) state.players[seat] = member.member_id
+      MARKS.find((mark) => mine.some((other) => other.id === state.players[mark]))
+    if (seat) state.players[seat] = member.id
   },
 
   onMessage(state, input, ctx) {
-    const { member_id: memberId } = input.member
+    const { id: memberId } = input.member
     if (input.type === 'restart') {
       if (!seatOf(state, memberId)) return ctx.refuse('you are watching: only X and O may start another game')
       state.board = emptyBoard()
@@ -84,10 +84,10 @@ export default defineRoom({
   },
 
   onLeave(state, member, ctx) {
-    const seat = seatOf(state, member.member_id)
+    const seat = seatOf(state, member.id)
     if (!seat) return
     // The one who has watched longest takes over, and the game goes on from where it stands.
-    const next = ctx.members.find((other) => !seatOf(state, other.member_id))
-    state.players[seat] = next?.member_id ?? null
+    const next = ctx.members.find((other) => !seatOf(state, other.id))
+    state.players[seat] = next?.id ?? null
   },
 })

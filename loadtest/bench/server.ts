@@ -47,18 +47,18 @@ const benchRoom = (tick: boolean) =>
     durability: 'none',
     create: () => ({ players: {} as Record<string, Player> }),
     onJoin(state, member) {
-      state.players[member.member_id] = { x: 500, y: 500 }
+      state.players[member.id] = { x: 500, y: 500 }
     },
     onMessage(state, input) {
       inputs += 1
       if (input.type !== 'move') return
-      const player = state.players[input.member.member_id]
+      const player = state.players[input.member.id]
       if (!player) return
       player.x = input.data.x
       player.y = input.data.y
     },
     onLeave(state, member) {
-      delete state.players[member.member_id]
+      delete state.players[member.id]
     },
     ...(tick && {
       tick: { rate: 20 },
@@ -69,7 +69,7 @@ const benchRoom = (tick: boolean) =>
 /** Every member at a new place: as little game logic as can change everything. */
 function everywhere(ctx: Turn): Record<string, Player> {
   const players: Record<string, Player> = {}
-  for (const { member_id: memberId } of ctx.members)
+  for (const { id: memberId } of ctx.members)
     players[memberId] = { x: Math.floor(ctx.random() * 1_000), y: Math.floor(ctx.random() * 1_000) }
   return players
 }

@@ -13,16 +13,16 @@ export default defineRoom({
   create: () => ({ players: {} as Record<string, { x: number; y: number }> }),
 
   onJoin(state, member) {
-    state.players[member.member_id] = { x: 0, y: 0 }
+    state.players[member.id] = { x: 0, y: 0 }
   },
 
   onLeave(state, member) {
-    delete state.players[member.member_id]
+    delete state.players[member.id]
   },
 
   onMessage(state, { data, member }) {
     // A move that is sent again and again still goes somewhere else.
-    const { y = 0 } = state.players[member.member_id] ?? {}
-    state.players[member.member_id] = { x: data.x, y: (y + data.y) % 1000 }
+    const { y = 0 } = state.players[member.id] ?? {}
+    state.players[member.id] = { x: data.x, y: (y + data.y) % 1000 }
   },
 })

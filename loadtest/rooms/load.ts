@@ -44,8 +44,8 @@ export const countingRoom = <T extends string>(type: T, durability: 'none' | 'sn
     create: (): LoadState => ({ players: {}, milestones: 0 }),
 
     onMessage(state, { data, member }, ctx) {
-      state.players[member.member_id] ??= { count: 0, last: 0, text: '' }
-      const player = state.players[member.member_id]
+      state.players[member.id] ??= { count: 0, last: 0, text: '' }
+      const player = state.players[member.id]
       if (!player) return
       player.count += 1
       player.last = data.n
@@ -56,7 +56,7 @@ export const countingRoom = <T extends string>(type: T, durability: 'none' | 'sn
     },
 
     onLeave(state, member) {
-      delete state.players[member.member_id]
+      delete state.players[member.id]
     },
   })
 

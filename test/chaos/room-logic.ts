@@ -30,12 +30,12 @@ export const chaosRoom = (durability: 'journal' | 'snapshot' | 'none') =>
     create: (): ChaosState => ({ total: 0, players: {}, log: [] }),
 
     onJoin(state, member) {
-      state.players[member.member_id] ??= { ...NEW_PLAYER }
+      state.players[member.id] ??= { ...NEW_PLAYER }
     },
 
     onMessage(state, { data, member }, ctx) {
       const { op, ref, refuse } = data
-      const by = member.member_id
+      const by = member.id
       const player = state.players[by]
       if (!player) throw new Error('no player of this member')
       player.count += 1

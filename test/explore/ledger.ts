@@ -152,10 +152,10 @@ export class Ledger {
       this.violate('chain', `epoch ${epoch} saves another seq ${seq} than epoch ${known.epoch} has committed`)
     if (!known) this.#committed.set(seq, { epoch, checksum, content: undefined })
     for (const { member, lastRef } of seats) {
-      if (lastRef < (this.#refs.get(member.member_id) ?? 0))
+      if (lastRef < (this.#refs.get(member.id) ?? 0))
         this.violate(
           'chain',
-          `epoch ${epoch} saves ${member.member_id} at ref ${lastRef}, behind what was committed`,
+          `epoch ${epoch} saves ${member.id} at ref ${lastRef}, behind what was committed`,
         )
     }
     this.#applied(seats, [])
@@ -172,7 +172,7 @@ export class Ledger {
   }
 
   #applied(seats: readonly SeatRecord[], acks: Update['acks']): void {
-    for (const { member, lastRef } of seats) this.#raise(member.member_id, lastRef)
+    for (const { member, lastRef } of seats) this.#raise(member.id, lastRef)
     for (const { memberId, ref } of acks) this.#raise(memberId, ref)
   }
 

@@ -32,16 +32,16 @@ export const ledgerRoom = (kept: Kept) =>
     create: (): Ledger => ({ total: 0, disorder: 0, accounts: {} }),
 
     onJoin(state, member) {
-      state.accounts[member.member_id] ??= { count: 0, last: 0 }
+      state.accounts[member.id] ??= { count: 0, last: 0 }
     },
 
     onMessage(state, { data, member }, ctx) {
-      const account = state.accounts[member.member_id]
+      const account = state.accounts[member.id]
       if (!account) throw new Error('no account of this member')
       if (data.n !== account.last + 1) state.disorder += 1
       account.count += 1
       account.last = data.n
       state.total += 1
-      ctx.emit('added', { by: member.member_id, n: data.n })
+      ctx.emit('added', { by: member.id, n: data.n })
     },
   })

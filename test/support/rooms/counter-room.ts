@@ -24,8 +24,8 @@ export const counter = (settings: { durability?: 'journal' | 'snapshot' | 'none'
     idleSeconds: 10,
     create: (): { count: number; seen: string[] } => ({ count: 0, seen: [] }),
     onJoin(state, member, ctx) {
-      state.seen.push(member.member_id)
-      ctx.emit('hello', member.member_id)
+      state.seen.push(member.id)
+      ctx.emit('hello', member.id)
     },
     onMessage(state, input, ctx) {
       switch (input.type) {
@@ -60,7 +60,7 @@ export const counter = (settings: { durability?: 'journal' | 'snapshot' | 'none'
       return
     },
     onLeave(state, member, ctx) {
-      state.seen = state.seen.filter((id) => id !== member.member_id)
+      state.seen = state.seen.filter((id) => id !== member.id)
       ctx.emit('bye', ctx.members.length)
     },
   })
