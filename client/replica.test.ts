@@ -152,8 +152,8 @@ test('members come and go', async () => {
   const seen: unknown[] = []
   room.onMembersChange((members, previous) => seen.push([members.length, previous.length]))
   expect(room.members).toEqual([
-    { memberId: 'mem_bob', sub: 'bob' },
-    { memberId: room.memberId, sub: 'alice' },
+    { id: 'mem_bob', sub: 'bob' },
+    { id: room.memberId, sub: 'alice' },
   ])
   server.deliver(owner.patch({ n: 1 }), owner.came('mem_carol', null), owner.went('mem_bob'))
   expect(room.members.map(({ id }) => id)).toEqual([room.memberId, 'mem_carol'])

@@ -117,6 +117,11 @@ describe('defineRoom', () => {
     expect(Object.isFrozen(typed)).toBe(true)
   })
 
+  it('takes on_message for onMessage', () => {
+    const handler = () => {}
+    expect(defineRoom({ type: 'room', create: () => ({}), on_message: handler }).onMessage).toBe(handler)
+  })
+
   it('is recognised by its brand, not by its module', () => {
     expect(isRoomDefinition(typed)).toBe(true)
     expect(isRoomDefinition({ ...typed })).toBe(true)
@@ -125,7 +130,15 @@ describe('defineRoom', () => {
 
   const broken: [string, object, RegExp][] = [
     ['a type that cannot stand in a room id', { type: 'a:b' }, /type is "a:b"; it must be 1–64 letters/],
-    ['an unknown field', { on_mesage: () => {} }, /on_mesage is no field of a room/],
+    ['a field there is none of', { players: 2 }, /players is no field of a room; there are type, maxMembers/],
+    ['a misspelled field', { onMesage: () => {} }, /onMesage: write onMessage/],
+    ['the old name of a field', { max_members: 2 }, /max_members: write maxMembers/],
+    ['a handler under both of its names', { onMessage: () => {}, on_message: () => {} }, /give one of them/],
+    [
+      'the old name of a rate',
+      { messages: { a: { data: v.null(), rate: { per_second: 5 } } }, onMessage: () => {} },
+      /per_second: write perSecond/,
+    ],
     ['no create', { create: undefined }, /create is undefined; it must be a function/],
     ['a negative sync rate', { sync: { rate: -1 } }, /sync is \{"rate":-1\}; it must be/],
     ['a tick rate of 0', { tick: { rate: 0 }, onTick: () => {} }, /tick is \{"rate":0\}/],

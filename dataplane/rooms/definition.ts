@@ -1,6 +1,7 @@
 export type { RoomEvents, RoomMessages, RoomOptions, RoomState } from '../../shared/room-types.ts'
 
 import type { StandardSchemaV1 } from '@standard-schema/spec'
+import { closest, distance } from 'fastest-levenshtein'
 import type { Json, JsonObject } from '../../shared/json.ts'
 import type { Immutable, TypedRoom } from '../../shared/room-types.ts'
 
@@ -187,6 +188,12 @@ export interface RoomSpec<
     input: RoomInput<Messages, Tasks>,
     ctx: RoomContext<Events, Tasks>,
   ): HandlerResult<NoInfer<State>, Events>
+  /** Another name of `onMessage`. */
+  on_message?(
+    state: Draft<NoInfer<State>>,
+    input: RoomInput<Messages, Tasks>,
+    ctx: RoomContext<Events, Tasks>,
+  ): HandlerResult<NoInfer<State>, Events>
   onLeave?(
     state: Draft<NoInfer<State>>,
     member: Member,
@@ -283,7 +290,7 @@ export function defineRoom<
     create: spec.create as RoomDefinition['create'],
     admit: spec.admit as RoomDefinition['admit'],
     onJoin: spec.onJoin as Hook | undefined,
-    onMessage: spec.onMessage as Hook | undefined,
+    onMessage: (spec.onMessage ?? spec.on_message) as Hook | undefined,
     onLeave: spec.onLeave as Hook | undefined,
     onTick: spec.onTick as Hook | undefined,
     onDispose: spec.onDispose as Hook | undefined,
@@ -304,7 +311,7 @@ const NAME = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$/
 const MAX_RATE = 240
 const MAX_IDLE_SECONDS = 86_400
 const DURABILITIES = ['journal', 'snapshot', 'none']
-const HOOKS = ['onJoin', 'onMessage', 'onLeave', 'onTick', 'onDispose']
+const HOOKS = ['onJoin', 'onMessage', 'on_message', 'onLeave', 'onTick', 'onDispose']
 const FIELDS = [
   'type',
   'maxMembers',
@@ -322,6 +329,19 @@ const FIELDS = [
   ...HOOKS,
 ]
 
+/** Each field of `value` has to have one of `names`; where one is near, the problem says so: `max_members: write maxMembers`. */
+function checkFields(value: Fields, names: readonly string[], what: string, check: Check): void {
+  for (const field of Object.keys(value)) {
+    const camelCase = field.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase())
+    const nearest = closest(camelCase, names)
+    check(names.includes(field), () =>
+      distance(camelCase, nearest) <= 2
+        ? `${field}: write ${nearest}`
+        : `${field} is no field of ${what}; there are ${names.join(', ')}`,
+    )
+  }
+}
+
 /** Throws RoomDefinitionError unless `spec` is a room definition that can run. */
 export function checkSpec(spec: unknown): void {
   if (!isObject(spec)) throw new RoomDefinitionError(`defineRoom needs an object, got ${show(spec)}`)
@@ -329,8 +349,11 @@ export function checkSpec(spec: unknown): void {
   const check = (holds: boolean, problem: () => string) => {
     if (!holds) problems.push(problem())
   }
-  for (const field of Object.keys(spec))
-    check(FIELDS.includes(field), () => `${field} is no field of a room; there are ${FIELDS.join(', ')}`)
+  checkFields(spec, FIELDS, 'a room', check)
+  check(
+    spec.onMessage === undefined || spec.on_message === undefined,
+    () => 'onMessage and on_message are two names of one handler: give one of them',
+  )
   check(
     typeof spec.type === 'string' && TYPE.test(spec.type),
     () =>
@@ -395,7 +418,9 @@ function checkNames(spec: Fields, check: Check): void {
       () => `${type} is in both messages and tasks; clients must not be able to send a task's outcome`,
     )
   check(
-    spec.onMessage !== undefined || (messages.length === 0 && namesIn(spec, 'tasks', () => {}).length === 0),
+    spec.onMessage !== undefined ||
+      spec.on_message !== undefined ||
+      (messages.length === 0 && namesIn(spec, 'tasks', () => {}).length === 0),
     () => 'messages and tasks need an onMessage that handles them',
   )
 }
@@ -415,8 +440,8 @@ function namesIn(spec: Fields, field: string, check: Check): [string, unknown][]
 
 function checkRate(type: string, rate: unknown, check: Check): void {
   const fields: Fields = isObject(rate) ? rate : {}
-  const perSecond = fields.perSecond
-  const { burst } = fields
+  const { perSecond, burst } = fields
+  checkFields(fields, ['perSecond', 'burst'], `messages.${type}.rate`, check)
   check(
     isNumber(perSecond, 0) && perSecond !== 0,
     () => `messages.${type}.rate.perSecond is ${show(perSecond)}; it must be a number above 0`,
