@@ -116,7 +116,8 @@ describe('a session that lost its socket, at another node', () => {
 
     it('while it was away, it has regained as much as in any other time', async () => {
       const { client, welcome, snapshot } = await pair.a.join()
-      expect(await passing(client, 300)).toBe(239)
+      // All that it may send, and not one more: the end of a connection that is not read is heard of later.
+      expect(await passing(client, 239)).toBe(239)
       await lose(client)
       pair.clock.advance(1000)
       const again = await pair.b.resume(welcome, [snapshot])
