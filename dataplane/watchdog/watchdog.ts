@@ -38,7 +38,10 @@ export function startWatchdog(
   let closed = false
 
   const start = (): void => {
-    worker = new Worker(CODE, { workerData: { ...settings, turn, beatMs: LOOK_MS } satisfies WatchdogSettings, execArgv: [] })
+    worker = new Worker(CODE, {
+      workerData: { ...settings, turn, beatMs: LOOK_MS } satisfies WatchdogSettings,
+      execArgv: [],
+    })
     worker.unref()
     worker.on('error', (error) => log.error({ err: error }, 'the watchdog has failed, and is started again'))
     worker.on('exit', () => {

@@ -76,7 +76,7 @@ export class NodeProcess {
   }
 
   jump(byMs: number): void {
-    this.#child.send({ jump_ms: byMs })
+    this.#child.send({ jumpMs: byMs })
   }
 
   /** Resolves when it has ended; false after `withinMs`. */

@@ -15,7 +15,7 @@ import { UnfencedRooms } from './unfenced-store.ts'
 
 /*
  * One node of a chaos run: node main.ts <file of its store history> [--unfenced], with the environment of `roomful dataplane`. Its wall
- * clock jumps by `jump_ms` of each message from its parent.
+ * clock jumps by `jumpMs` of each message from its parent.
  */
 
 const [historyFile, ...flags] = process.argv.slice(2)
