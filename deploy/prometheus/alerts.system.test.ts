@@ -80,8 +80,8 @@ describe('a fault', { timeout: PATIENCE_MS }, () => {
       const plot = new Plot(healthy, { step: STEP, from: FROM })
       fault.plant(plot)
       const fires = {
-        expLabels: { ...fault.labels, ...rule.labels },
-        expAnnotations: { ...rule.annotations, description: told(rule, fault) },
+        exp_labels: { ...fault.labels, ...rule.labels },
+        exp_annotations: { ...rule.annotations, description: told(rule, fault) },
       }
       return {
         name: fault.alert,

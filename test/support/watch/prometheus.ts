@@ -104,9 +104,9 @@ function configurationFor(targets: Targets): object {
   return {
     global: { ...global, scrape_interval: '1s', scrape_timeout: '1s', evaluation_interval: '1s' },
     rule_files: ruleFiles,
-    scrape_configs: scrapeConfigs.map((job: { jobName: keyof Targets }) => ({
+    scrape_configs: scrapeConfigs.map((job: { job_name: keyof Targets }) => ({
       ...job,
-      static_configs: [{ targets: targets[job.jobName] }],
+      static_configs: [{ targets: targets[job.job_name] }],
     })),
   }
 }

@@ -7,8 +7,8 @@ import type { Samples } from './recording.ts'
 
 /** How an alert should fire: promtool compares labels and annotations whole. */
 export interface ExpectedAlert {
-  readonly expLabels: Readonly<Record<string, string>>
-  readonly expAnnotations: Readonly<Record<string, string>>
+  readonly exp_labels: Readonly<Record<string, string>>
+  readonly exp_annotations: Readonly<Record<string, string>>
 }
 
 /** One case for `promtool test rules`. */
