@@ -52,7 +52,7 @@ export const CLUSTER_METRICS = {
   ),
   handOverDuration: histogram(
     'service_hand_over_duration_seconds',
-    'Time in which nobody acts for a room, from its last update here until another node may claim it.',
+    'Time in which no one acts for a room, from its last update here until another node may claim it.',
   ),
   nodesGone: counter('service_nodes_gone_total', 'Other nodes found dead, or ended.'),
   nodesAlive: gauge('service_nodes_alive', 'Nodes alive as this one sees it, itself included.'),

@@ -55,7 +55,7 @@ export const MAX_INTERNED_LENGTH = 64
 
 /**
  * The state stream of one room as MessagePack. Keys of the state are interned: the first patch that changes a key announces it, from
- * then on an integer stands for it. A full table stays as it is until as many keys have missed it as it holds, then starts anew, so
+ * then on an integer stands for it. A full table stays as it is until as many keys have missed it as it holds, then starts again, so
  * that rooms whose keys come and go never pay more than twice the keys.
  */
 class MsgpackRoomEncoder implements RoomEncoder {
@@ -118,7 +118,7 @@ class MsgpackRoomEncoder implements RoomEncoder {
     try {
       if (delta) this.#change(delta, this.#intern)
     } catch (error) {
-      // Keys were interned that nobody will hear of.
+      // Keys were interned that no one will hear of.
       this.#forget()
       throw error
     }

@@ -261,7 +261,7 @@ export interface Bus {
 /** Locks between processes. For efficiency only: a holder that was paused may believe in a lock that has run out. The fence decides. */
 export interface Locks {
   /**
-   * Runs `work` while nobody else holds the lock `name`, and gives its outcome; waits up to `waitMs` for the lock. The lock runs out
+   * Runs `work` while no one else holds the lock `name`, and gives its outcome; waits up to `waitMs` for the lock. The lock runs out
    * after `ttl_ms`, whether or not `work` has ended. Undefined: somebody else held it all that time, and `work` did not run.
    */
   withLock<T>(

@@ -65,7 +65,7 @@ export const CONTROL_ROW: Row = {
       description: 'Requests refused with 401, 403 or 429, by code.',
       unit: 'reqps',
       queries: [{ expr: rate(`service_http_refusals_total{${CONTROL}}`, 'code'), legend: '{{code}}' }],
-      noValue: 'nobody was refused',
+      noValue: 'no one was refused',
     },
     {
       kind: 'lines',

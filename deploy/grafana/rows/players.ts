@@ -12,7 +12,7 @@ export const GETTING_IN: Row = {
         'How handshakes end, each second. Besides welcome and resumed they have the name of a close code: overloaded (the node is full, or Redis silent) and unauthenticated (a wrong token) are worth a look.',
       unit: 'cps',
       queries: [{ expr: `${rate(`service_handshakes_total{${NODE}}`, 'result')} > 0`, legend: '{{result}}' }],
-      noValue: 'nobody came',
+      noValue: 'no one came',
     },
     {
       kind: 'lines',
@@ -20,7 +20,7 @@ export const GETTING_IN: Row = {
       description: 'From an accepted socket to welcome, resumes included.',
       unit: 's',
       queries: percentiles('service_handshake_duration_seconds', NODE),
-      noValue: 'nobody came',
+      noValue: 'no one came',
       thresholds: [{ value: 2, color: 'red' }],
     },
     {
@@ -39,7 +39,7 @@ export const GETTING_IN: Row = {
           legend: 'fail',
         },
       ],
-      noValue: 'nobody came',
+      noValue: 'no one came',
       thresholds: [{ value: 0.1, color: 'red' }],
     },
     {
@@ -48,7 +48,7 @@ export const GETTING_IN: Row = {
       description: 'How joins end, each second: joined, or the code of the error.',
       unit: 'cps',
       queries: [{ expr: `${rate(`service_joins_total{${NODE}}`, 'result')} > 0`, legend: '{{result}}' }],
-      noValue: 'nobody joined',
+      noValue: 'no one joined',
     },
     {
       kind: 'lines',
@@ -56,7 +56,7 @@ export const GETTING_IN: Row = {
       description: 'From a join to joined; the room may have to be opened, on another node as well.',
       unit: 's',
       queries: percentiles('service_join_duration_seconds', NODE),
-      noValue: 'nobody joined',
+      noValue: 'no one joined',
       thresholds: [{ value: 2, color: 'red' }],
     },
     {
@@ -71,7 +71,7 @@ export const GETTING_IN: Row = {
           legend: 'fail',
         },
       ],
-      noValue: 'nobody joined',
+      noValue: 'no one joined',
       thresholds: [{ value: 0.05, color: 'red' }],
     },
   ],
@@ -182,7 +182,7 @@ export const ERRORS: Row = {
         'By the name of the close code; normal: the player said goodbye, lost: without a word. Steps of draining are deploys.',
       unit: 'cps',
       queries: [{ expr: `${rate(`service_closes_total{${NODE}}`, 'name')} > 0`, legend: '{{name}}' }],
-      noValue: 'nobody left',
+      noValue: 'no one left',
     },
     {
       kind: 'lines',

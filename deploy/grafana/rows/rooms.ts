@@ -19,7 +19,7 @@ export const COMING_BACK: Row = {
       unit: 'percentunit',
       max: 1,
       queries: [{ expr: share('service_resumes_total', NODE, 'result="resumed"'), legend: 'resumed' }],
-      noValue: 'nobody had to come back',
+      noValue: 'no one had to come back',
     },
     {
       kind: 'areas',
@@ -179,7 +179,7 @@ export const SLOW_READERS: Row = {
           legend: '{{instance}}',
         },
       ],
-      noValue: 'nobody is here',
+      noValue: 'no one is here',
       thresholds: [{ value: 65536, color: 'orange' }],
     },
     {

@@ -193,7 +193,7 @@ const PROBE_EVERY_MS = 500
 /**
  * Finds a bus that looks connected but hears nothing (after a fail-over, behind a dead proxy): two probes in a row that the
  * server took but this process did not hear, or that it counted no listener for, so about a second, and the listening connection
- * is made anew. One probe watches one server, by a channel whose slot lies there.
+ * is made again. One probe watches one server, by a channel whose slot lies there.
  */
 export class Probe {
   readonly #bus: RedisBus

@@ -50,7 +50,7 @@ export function storeFailure(operation: string, error: unknown): Error {
   return new Error(`the store refused ${operation}: ${reason}`)
 }
 
-/** Passes what the connections of a store tell to whoever wants to hear it. */
+/** Passes what the connections of a store tell to all who listen. */
 export class Observers implements StoreObserver {
   readonly #observers = new Set<StoreObserver>()
 

@@ -61,7 +61,7 @@ export class Server {
     await this.listener.opened(timeoutMs)
   }
 
-  /** Drops both connections, which are then made anew. */
+  /** Drops both connections, which are then made again. */
   rebuild(reason: string): void {
     this.commands.rebuild(reason)
     this.listener.rebuild(reason)

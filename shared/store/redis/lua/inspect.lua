@@ -4,7 +4,7 @@
 -- KEYS[2]   the room's epoch, which outlives the record
 -- returns   {epoch, version, owner, quarantined or nil}, or nil when neither is known
 --
--- Invariant: record and epoch are read at one moment; a room whose record has expired belongs to nobody. An epoch or a version in it that is
+-- Invariant: record and epoch are read at one moment; a room whose record has expired belongs to no one. An epoch or a version in it that is
 -- no number is damaged: the epoch is then the one that outlives the record, or 0, over which the room can be claimed.
 
 local function whole(number)
