@@ -3,15 +3,13 @@ import type { DecodedMessage } from '../shared/protocol/codec.ts'
 import type { JoinOptions, ResumePosition } from '../shared/protocol/messages.ts'
 import { type Random, systemRandom } from '../shared/random.ts'
 import type { RoomOptions, TypedRoom, UntypedRoom } from '../shared/room-types.ts'
+import type { WebSocketConstructor } from './connection.ts'
 import { closedByCaller, RoomfulError } from './errors.ts'
-import { toJson } from './json-argument.ts'
 import { Listeners, type Unsubscribe } from './listeners.ts'
-import { watchPage } from './page.ts'
-import { Room } from './room.ts'
+import { Room, toJson } from './room.ts'
 import { Seat, type SeatLink } from './seat.ts'
 import { ServerClock } from './server-clock.ts'
-import { type ConnectionStatus, Session } from './session.ts'
-import type { WebSocketConstructor } from './socket.ts'
+import { ClientSession, type ConnectionStatus } from './session.ts'
 import { type ClientStats, newCounters } from './stats.ts'
 import { type TokenOptions, TokenSource } from './token-source.ts'
 
@@ -69,7 +67,7 @@ const machineClock: Clock = {
 
 /** One player's connection to roomful. Made by `connect`. */
 export class Client {
-  readonly #session: Session
+  readonly #session: ClientSession
   readonly #serverClock: ServerClock
   readonly #link: SeatLink
   readonly #seats = new Map<string, Seat>()
@@ -99,7 +97,7 @@ export class Client {
       decodeStates,
       report: (error: unknown) => this.#failed(error),
     }
-    const session = new Session(
+    const session = new ClientSession(
       {
         ...common,
         url,
@@ -172,8 +170,8 @@ export class Client {
   }
 
   /**
-   * Joins a room; resolves when its first snapshot is here. What happens in the room right after that reaches whoever subscribes
-   * without further waiting. Rejects with a RoomfulError when the server refuses.
+   * Joins a room; resolves when its first snapshot is here. What happens in the room right after that reaches callbacks that are
+   * added without further waiting. Rejects with a RoomfulError when the server refuses.
    */
   async join<R extends TypedRoom = TypedRoom<UntypedRoom>>(
     roomType: R['type'],
@@ -247,7 +245,7 @@ export class Client {
     const taken = seats.some(
       (seat) => (roomId === undefined || seat.roomId === roomId) && seat.refused(ref, error),
     )
-    // An error with a ref answers a request; when nobody waits for that any more, it has been settled otherwise.
+    // An error with a ref answers a request; when no one waits for that any more, it has been settled otherwise.
     if (!taken && ref === undefined) this.#failed(error)
   }
 
@@ -274,16 +272,40 @@ export class Client {
     else rethrow(error)
   }
 
-  /** Something failed that nobody awaits. */
+  /** Something failed that no one awaits. */
   #failed(error: unknown): void {
     this.#counters.errors += 1
     this.#onError?.(error)
   }
 }
 
-/** Throws where nobody can catch it, so that the platform reports it. */
+/** Throws where no one can catch it, so that the platform reports it. */
 function rethrow(error: unknown): void {
   queueMicrotask(() => {
     throw error
   })
+}
+
+/** The part of a browser's `window` that tells of the page's life. */
+export type PageEvents = Pick<EventTarget, 'addEventListener' | 'removeEventListener'>
+
+/**
+ * Watches the page a client lives in: `leaves` when it is left for good (not when the browser keeps it for the back button), `returns`
+ * when it comes back or the network does. The returned function ends the watch.
+ */
+export function watchPage(
+  page: PageEvents,
+  { leaves, returns }: { leaves(): void; returns(): void },
+): () => void {
+  const hidden = (event: Event): void => {
+    if (!(event as PageTransitionEvent).persisted) leaves()
+  }
+  page.addEventListener('pagehide', hidden)
+  page.addEventListener('pageshow', returns)
+  page.addEventListener('online', returns)
+  return () => {
+    page.removeEventListener('pagehide', hidden)
+    page.removeEventListener('pageshow', returns)
+    page.removeEventListener('online', returns)
+  }
 }

@@ -1,7 +1,31 @@
 import type { Clock } from '../shared/clock.ts'
 import type { ClientCodec, DecodedMessage } from '../shared/protocol/codec.ts'
 import type { ClientMessage } from '../shared/protocol/messages.ts'
-import type { WebSocketConstructor, WebSocketLike } from './socket.ts'
+
+/** The part of the browser's WebSocket that the SDK uses; that of the package `ws` has it too. */
+export interface WebSocketLike {
+  binaryType: string
+  /** Handlers are assigned; what they may have been before does not matter. */
+  onopen: unknown
+  onmessage: unknown
+  onclose: unknown
+  onerror: unknown
+  send(data: Uint8Array<ArrayBuffer>): void
+  close(code?: number, reason?: string): void
+}
+
+export type WebSocketConstructor = new (url: string, protocols: string[]) => WebSocketLike
+
+/** The `WebSocket` of the platform, or of the package `ws` where the platform has none (Node before 22). */
+export async function platformWebSocket(): Promise<WebSocketConstructor> {
+  if (typeof WebSocket === 'function') return WebSocket
+  // Not a literal, so that bundlers for browsers do not look for it.
+  const name = 'ws'
+  const found: { WebSocket: WebSocketConstructor } = await import(
+    /* @vite-ignore */ /* webpackIgnore: true */ name
+  )
+  return found.WebSocket
+}
 
 /** After so many heartbeats without a word the server is taken for lost. */
 const SILENT_HEARTBEATS = 2
@@ -19,7 +43,7 @@ export interface ConnectionHandlers {
 }
 
 /** One socket: frames in, frames out, and whether anyone is still there. */
-export class Connection {
+export class ClientConnection {
   readonly #socket: WebSocketLike
   readonly #codec: ClientCodec
   readonly #clock: Clock

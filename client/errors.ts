@@ -48,6 +48,6 @@ export function closeError(code: number, reason: string): RoomfulError {
   return new RoomfulError(name, message, { retryable: retry !== 'never' })
 }
 
-/** The error for whoever waits when `client.close()` is called. */
+/** The error for what still waits when `client.close()` is called. */
 export const closedByCaller = (): RoomfulError =>
   new RoomfulError('client_closed', 'The client was closed by client.close() or its signal.')

@@ -12,14 +12,13 @@ export type {
   UntypedRoom,
 } from '../shared/room-types.ts'
 export type { Client, ConnectOptions, JoinArguments, RoomJoinOptions } from './client.ts'
+export type { WebSocketConstructor, WebSocketLike } from './connection.ts'
 export { type LocalErrorCode, RoomfulError, type RoomfulErrorCode } from './errors.ts'
 export type { Unsubscribe } from './listeners.ts'
 export type { Member } from './replica.ts'
-export type { Room, RoomStatus, SendArguments, SendOptions } from './room.ts'
+export type { Room, RoomStatus, SendArguments, SendOptions, StateSubscription } from './room.ts'
 export type { LeaveReason } from './seat.ts'
 export type { ConnectionStatus } from './session.ts'
-export type { WebSocketConstructor, WebSocketLike } from './socket.ts'
-export type { StateSubscription } from './state-subscription.ts'
 export type { ClientStats } from './stats.ts'
 
 /**

@@ -19,7 +19,7 @@ interface Entry extends ReliableMessage {
 }
 
 /** Reliable messages of one member that are not settled yet, in the order of their refs. */
-export class Outbox {
+export class ReliableOutbox {
   readonly #limits: OutboxLimits
   #entries: Entry[] = []
   #bytes = 0
@@ -64,7 +64,7 @@ export class Outbox {
     return refused !== undefined
   }
 
-  /** None of these will be applied, or nobody will know. */
+  /** None of these will be applied, or no one will know. */
   refuseAll(error: RoomfulError): void {
     for (const entry of this.#take(() => true)) entry.reject(error)
   }

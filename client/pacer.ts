@@ -1,19 +1,17 @@
 import type { Clock } from '../shared/clock.ts'
 import type { Limits } from '../shared/protocol/messages.ts'
+import { RateLimit } from '../shared/rate-limit.ts'
 
 /** The share of the server's limits that is used: frames bunch up on the way, and pings count too. */
 const SHARE = 0.8
 
 type Payload = Uint8Array<ArrayBuffer>
 
-/** Keeps what is sent below the server's limits, so that a burst after a reconnect is delayed instead of refused. A token bucket. */
+/** Keeps what is sent below the server's limits, so that a burst after a reconnect is delayed instead of refused. */
 export class Pacer {
   readonly #clock: Clock
   readonly #write: (payload: Payload) => void
-  #perMs = 0
-  #burst = 0
-  #left: number | undefined
-  #filledAt = 0
+  #limit: RateLimit | undefined
   #queue: Payload[] = []
   #cancel = () => {}
 
@@ -24,11 +22,8 @@ export class Pacer {
 
   /** A connection begins, with these limits. What the ones before have used is not forgotten: it may be the same server. */
   start({ messages_per_second: messagesPerSecond, message_burst: messageBurst }: Limits): void {
-    this.#perMs = (messagesPerSecond * SHARE) / 1000
-    this.#burst = Math.max(1, messageBurst * SHARE)
-    if (this.#left !== undefined) return
-    this.#left = this.#burst
-    this.#filledAt = this.#clock.monotonic()
+    const rate = { perSecond: messagesPerSecond * SHARE, burst: Math.max(1, messageBurst * SHARE) }
+    this.#limit = new RateLimit(this.#clock, rate, this.#limit?.left)
   }
 
   /** The connection has ended; what still waited is forgotten. */
@@ -46,25 +41,16 @@ export class Pacer {
 
   /** Writes the payload at once; false when the limit does not allow that. */
   trySend(payload: Payload): boolean {
-    if (this.#queue.length > 0 || !this.#take()) return false
+    if (this.#queue.length > 0 || !this.#limit!.take()) return false
     this.#write(payload)
     return true
   }
 
-  #take(): boolean {
-    const now = this.#clock.monotonic()
-    this.#left = Math.min(this.#burst, (this.#left ?? 0) + (now - this.#filledAt) * this.#perMs)
-    this.#filledAt = now
-    if (this.#left < 1) return false
-    this.#left -= 1
-    return true
-  }
-
   #wait(): void {
-    const missing = 1 - (this.#left ?? 0)
-    this.#cancel = this.#clock.schedule(Math.ceil(missing / this.#perMs), () => {
+    const limit = this.#limit!
+    this.#cancel = this.#clock.schedule(Math.ceil(limit.waitMs), () => {
       let written = 0
-      while (written < this.#queue.length && this.#take()) this.#write(this.#queue[written++]!)
+      while (written < this.#queue.length && limit.take()) this.#write(this.#queue[written++]!)
       this.#queue = this.#queue.slice(written)
       if (this.#queue.length > 0) this.#wait()
     })

@@ -22,7 +22,7 @@ test('what a patch does not touch stays the same object', async () => {
   expect((room.state as { b: unknown }).b).toBe(before.b)
 })
 
-test('a patch that changes nothing calls nobody and moves on', async () => {
+test('a patch that changes nothing calls no one and moves on', async () => {
   const { server, room, owner, client } = await inRoom()
   let calls = 0
   room.onStateChange(() => calls++)
@@ -54,7 +54,7 @@ test('a patch that comes twice is a gap too', async () => {
   expect(server.all('state.resync')).toMatchObject([{ have_seq: 8, reason: 'sequence' }])
 })
 
-test('a wrong checksum asks for a resync and shows nobody the doubtful state', async () => {
+test('a wrong checksum asks for a resync and shows no one the doubtful state', async () => {
   const { server, room, owner, client } = await inRoom()
   const seen: unknown[] = []
   room.onStateChange((state) => seen.push(state))

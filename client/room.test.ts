@@ -21,7 +21,7 @@ test('without options the room is the default one', async () => {
   expect((await client.join('arena')).id).toBe('arena:default')
 })
 
-test('what comes right behind the snapshot reaches whoever subscribes after the join', async () => {
+test('what comes right behind the snapshot reaches callbacks that are added after the join', async () => {
   const { client, server, pass } = await online()
   server.onJoin = (join) => {
     server.seat(join)

@@ -7,12 +7,12 @@ import type {
   TypedRoom,
   UntypedRoom,
 } from '../shared/room-types.ts'
-import type { RoomfulError } from './errors.ts'
-import { toJson } from './json-argument.ts'
+import { cloneJson, NotJson } from '../shared/sync/check.ts'
+import { RoomfulError, type RoomfulErrorCode } from './errors.ts'
 import type { Unsubscribe } from './listeners.ts'
+import type { Mirror } from './mirror.ts'
 import type { Member } from './replica.ts'
 import type { LeaveReason, Seat } from './seat.ts'
-import { type StateSubscription, stateSubscription } from './state-subscription.ts'
 
 /** `joined`; `rejoining`: the session was lost and the room is being joined again under a new one; `left`: for good. */
 export type RoomStatus = 'joined' | 'rejoining' | 'left'
@@ -75,7 +75,7 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     return this.#seat.mirror.onEvent(name).add(callback as (data: Json) => void)
   }
 
-  /** Calls back after somebody has come or gone. */
+  /** Calls back after a member has come or gone. */
   onMembersChange(callback: (members: readonly Member[], previous: readonly Member[]) => void): Unsubscribe {
     return this.#seat.mirror.onMembers.add(callback)
   }
@@ -103,5 +103,45 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   /** Leaves; resolves when the seat is given up. Leaving a room that is over does nothing. */
   leave(): Promise<void> {
     return this.#seat.leave()
+  }
+}
+
+/** Subscribes to changes of a state; `select` to changes of what a selector finds in it. */
+export interface StateSubscription<State> {
+  (callback: (state: State, previous: State) => void): Unsubscribe
+  select<Selected>(
+    selector: (state: State) => Selected,
+    callback: (selected: Selected, previous: Selected) => void,
+  ): Unsubscribe
+}
+
+/** The subscription to the state of a mirror. */
+export function stateSubscription<State>(
+  mirror: Pick<Mirror, 'onState' | 'state'>,
+): StateSubscription<State> {
+  const subscribe = (callback: (state: State, previous: State) => void): Unsubscribe =>
+    mirror.onState.add(callback as (state: unknown, previous: unknown) => void)
+  return Object.assign(subscribe, {
+    select<Selected>(
+      selector: (state: State) => Selected,
+      callback: (selected: Selected, previous: Selected) => void,
+    ): Unsubscribe {
+      let current = selector(mirror.state as State)
+      return subscribe((state) => {
+        const previous = current
+        current = selector(state)
+        if (!Object.is(current, previous)) callback(current, previous)
+      })
+    },
+  })
+}
+
+/** A copy of what a caller handed over, so that later changes of it do no harm. Throws a RoomfulError with `code` when it is not JSON. */
+export function toJson(value: unknown, code: RoomfulErrorCode, what: string): Json {
+  try {
+    return cloneJson(value)
+  } catch (error) {
+    if (!(error instanceof NotJson)) throw error
+    throw new RoomfulError(code, `${what} cannot be sent: ${error.message}.`, { cause: error })
   }
 }

@@ -7,7 +7,7 @@ import { Backoff } from './backoff.ts'
 import { RoomfulError } from './errors.ts'
 import { Listeners, type Report } from './listeners.ts'
 import { Mirror, type RoomFrame } from './mirror.ts'
-import { Outbox, type OutboxLimits, type ReliableMessage } from './outbox.ts'
+import { type OutboxLimits, type ReliableMessage, ReliableOutbox } from './outbox.ts'
 import type { Encoded } from './session.ts'
 import type { Counters } from './stats.ts'
 
@@ -38,7 +38,7 @@ export interface SeatLink {
   readonly report: Report
   /** A ref that no request of this client has had, larger than all before. */
   nextRef(): number
-  /** As those of Session. */
+  /** As those of ClientSession. */
   send(message: ClientMessage): void
   sendEncoded(payload: Encoded): void
   encode(message: ClientMessage): Encoded
@@ -57,7 +57,7 @@ export class Seat {
   readonly joined: Promise<void>
   readonly #link: SeatLink
   readonly #options: JoinOptions
-  readonly #outbox: Outbox
+  readonly #outbox: ReliableOutbox
   readonly #rejoins: Backoff
   #settleJoin: { resolve: () => void; reject: (error: RoomfulError) => void } | undefined
   #status: SeatStatus = 'joining'
@@ -67,7 +67,7 @@ export class Seat {
   #leaving:
     | { readonly ref: number; readonly done: Promise<void>; readonly settle: (error?: RoomfulError) => void }
     | undefined
-  /** What came right behind the snapshot, kept for a moment, until whoever awaits the join has had time to subscribe. */
+  /** What came right behind the snapshot, kept for a moment, until the caller that awaits the join has had time to subscribe. */
   #held: SeatFrame[] | undefined
   #cancelHold = () => {}
   #cancelRejoin = () => {}
@@ -78,7 +78,7 @@ export class Seat {
     this.roomId = roomId
     this.roomType = roomType
     this.#options = options
-    this.#outbox = new Outbox(link.maxUnacked)
+    this.#outbox = new ReliableOutbox(link.maxUnacked)
     this.#rejoins = new Backoff(link.random, REJOIN_BASE_MS, REJOIN_MAX_MS)
     this.onLeave = new Listeners(link.report)
     this.mirror = new Mirror({ ...link, roomId, send: (message) => link.send(message) })
@@ -209,7 +209,7 @@ export class Seat {
     return true
   }
 
-  /** The seat is over. `error` is for whoever still waits for something of it. */
+  /** The seat is over. `error` is for callers that still wait for something of it. */
   end(reason: LeaveReason, error: RoomfulError = lostSeat(this.roomId)): void {
     if (this.#status === 'left') return
     this.#status = 'left'

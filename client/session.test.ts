@@ -47,7 +47,7 @@ test('attempts are spread by full jitter over a time that doubles', async () => 
   expect(client.status).toBe('reconnecting')
 })
 
-test('a connection that breaks soon after the welcome does not start the waits anew', async () => {
+test('a connection that breaks soon after the welcome does not start the waits again', async () => {
   const { server, clock, pass } = await online({
     random: { bytes: () => new Uint8Array(), float: () => 0.5 },
   })

@@ -5,12 +5,11 @@ import type { ClientMessage, Limits, ResumePosition } from '../shared/protocol/m
 import { MsgpackClientCodec } from '../shared/protocol/msgpack-client-codec.ts'
 import type { Random } from '../shared/random.ts'
 import { Backoff } from './backoff.ts'
-import { Connection } from './connection.ts'
+import { ClientConnection, platformWebSocket, type WebSocketConstructor } from './connection.ts'
 import { closeError, RoomfulError } from './errors.ts'
 import type { Report } from './listeners.ts'
 import { Pacer } from './pacer.ts'
 import type { ServerClock } from './server-clock.ts'
-import { platformWebSocket, type WebSocketConstructor } from './socket.ts'
 import type { TokenSource } from './token-source.ts'
 
 type Welcome = Extract<DecodedMessage, { t: 'welcome' }>
@@ -62,7 +61,7 @@ export interface SessionHandlers {
 }
 
 /** One identity on the server, kept across connections: says hello, resumes, backs off, moves when a node drains. */
-export class Session {
+export class ClientSession {
   readonly #parts: SessionParts
   readonly #handlers: SessionHandlers
   readonly #backoff: Backoff
@@ -71,7 +70,7 @@ export class Session {
   #codec: MsgpackClientCodec
   #status: ConnectionStatus = 'connecting'
   #credentials: { session_id: string; resume_token: string } | undefined
-  #connection: Connection | undefined
+  #connection: ClientConnection | undefined
   #limits: Limits | undefined
   /** The attempt under way; another object for each, so that late answers to an abandoned one are known. */
   #attempt: object | undefined
@@ -180,7 +179,7 @@ export class Session {
 
   #connect(Socket: WebSocketConstructor, token: string | undefined): void {
     const { url, clock } = this.#parts
-    this.#connection = new Connection(Socket, url, this.#codec, clock, {
+    this.#connection = new ClientConnection(Socket, url, this.#codec, clock, {
       opened: () => this.#sayHello(token),
       received: (message) => this.#receive(message, token),
       closed: (code, reason) => this.#lost(this.#closeError(code, reason)),
@@ -289,7 +288,7 @@ export class Session {
 
   /**
    * "Taken over by a newer connection" may be this client's own doing: an earlier resume took place, but its welcome, with the next
-   * resume token, was lost on the way. Then the session is out of reach, but nobody else has it.
+   * resume token, was lost on the way. Then the session is out of reach, but no one else has it.
    */
   #understood(error: RoomfulError): RoomfulError {
     if (error.code !== 'session_taken_over' || this.#unansweredResumes < 2) return error

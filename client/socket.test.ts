@@ -6,7 +6,7 @@ import { MsgpackCodec } from '../shared/protocol/msgpack-codec.ts'
 import { turn } from '../test/support/client/play.ts'
 import { connect, RoomfulError } from './index.ts'
 
-/** A real websocket server that welcomes whoever says hello. */
+/** A real websocket server that welcomes every client that says hello. */
 const server = new WebSocketServer({ port: 0, host: '127.0.0.1' })
 const codec = new MsgpackCodec()
 let url = ''

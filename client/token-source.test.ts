@@ -3,7 +3,7 @@ import { inRoom, online, play } from '../test/support/client/play.ts'
 import { unsignedToken } from '../test/support/client/unsigned-token.ts'
 import { FakeClock } from '../test/support/fake-clock.ts'
 import { connect } from './index.ts'
-import { tokenLife } from './token.ts'
+import { tokenLife } from './token-source.ts'
 
 const LIFE_MS = 100_000
 const code = (value: string) => expect.objectContaining({ name: 'RoomfulError', code: value })

@@ -260,7 +260,7 @@ describe('with no operator token', () => {
 })
 
 describe('with no internal token', () => {
-  it('/internal is closed to everybody', async () => {
+  it('/internal is closed to everyone', async () => {
     const call = appWith({ operatorTokens: [] })
     for (const token of ['', 'undefined', 'anything']) {
       const answer = await call('GET /internal/key-status?project_id=prj_a', undefined, {

@@ -1,4 +1,4 @@
-import { Hono } from 'hono'
+import { type Context, Hono } from 'hono'
 import { matchedRoutes } from 'hono/route'
 import type { Logger } from 'pino'
 import type { Registry } from 'prom-client'
@@ -7,14 +7,13 @@ import { newId } from '../shared/ids.ts'
 import type { Random } from '../shared/random.ts'
 import { type Rate, RateLimits } from '../shared/rate-limit.ts'
 import { type Store, StoreUnavailable } from '../shared/store/port.ts'
-import { noSpan, type Tracer } from '../shared/tracing/tracer.ts'
-import { Authentication } from './auth.ts'
+import { noSpan, type Span, type Tracer } from '../shared/tracing/tracer.ts'
+import { Authentication, type OpenTo, requireSameMachine } from './auth.ts'
 import { type ControlEnv, Endpoints } from './endpoint.ts'
 import { Idempotency } from './idempotency.ts'
 import type { Keyring } from './keyring.ts'
 import { Keys } from './keys.ts'
 import { type ControlMetrics, countRequest } from './metrics.ts'
-import { type OpenTo, requireSameMachine } from './open-access.ts'
 import { PROBLEMS, Problem, problemResponse, REFUSALS } from './problem.ts'
 import { Projects } from './projects.ts'
 import { internalRoutes } from './routes/internal.ts'
@@ -22,7 +21,6 @@ import { keyRoutes } from './routes/keys.ts'
 import { opsRoutes } from './routes/ops.ts'
 import { projectRoutes } from './routes/projects.ts'
 import { tokenRoutes } from './routes/tokens.ts'
-import { requestSpan, traceId } from './trace.ts'
 
 /** What the API is made of. */
 export interface ControlDeps {
@@ -38,7 +36,7 @@ export interface ControlDeps {
   readonly operatorTokens: readonly string[]
   /** Whom it is open to, when it is. */
   readonly openTo: OpenTo
-  /** Undefined: `/internal` answers 401 to everybody. */
+  /** Undefined: `/internal` answers 401 to everyone. */
   readonly internalToken: string | undefined
   readonly requireKeyId: boolean
   /** How often one caller may ask for tokens. */
@@ -170,3 +168,27 @@ function fits(pattern: string, path: string): boolean {
     expected.every((part, at) => (part.startsWith(':') ? given[at] !== '' : part === given[at]))
   )
 }
+
+/** The methods that HTTP and its extensions define; any other word a caller sends is no attribute. */
+const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE', 'CONNECT'])
+
+/** The span of a request, part of the caller's trace if it named one. `route` is the pattern, `unmatched` for paths that are none. */
+export function requestSpan(tracer: Tracer, { req }: Context<ControlEnv>, route: string): Span {
+  const method = METHODS.has(req.method) ? req.method : '_OTHER'
+  const matched = route !== 'unmatched'
+  const name = method === '_OTHER' ? 'HTTP' : method
+  return tracer.span(matched ? `${name} ${route}` : name, {
+    kind: 'server',
+    parent: { traceparent: req.header('traceparent'), tracestate: req.header('tracestate') },
+    attributes: {
+      'http.request.method': method,
+      'http.route': matched ? route : undefined,
+      // A path that is none of ours may have anything in it, such as a credential that was put at the wrong place.
+      'url.path': matched ? req.path : undefined,
+      'url.scheme': 'http',
+    },
+  })
+}
+
+/** The id of the trace that a span belongs to, for the log; undefined: it belongs to none. */
+export const traceId = ({ traceparent }: Span): string | undefined => traceparent?.split('-')[1]

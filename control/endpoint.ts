@@ -4,10 +4,9 @@ import { type DescribeRouteOptions, describeRoute, resolver } from 'hono-openapi
 import type * as v from 'valibot'
 import type { Span } from '../shared/tracing/tracer.ts'
 import type { Authentication, Caller } from './auth.ts'
-import { readJson } from './body.ts'
 import { PROBLEMS, Problem, type ProblemCode } from './problem.ts'
 import { ProblemDocument } from './schemas.ts'
-import { type ObjectSchema, validate } from './validate.ts'
+import { type ObjectSchema, readJson, validate } from './validate.ts'
 
 /** What middleware leaves for handlers. */
 export interface ControlEnv {

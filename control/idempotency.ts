@@ -52,7 +52,7 @@ export class Idempotency {
   }
 
   /**
-   * Makes a plan and carries it out, again from the start when somebody else wrote meanwhile. Without an idempotency key nothing is
+   * Makes a plan and carries it out, again from the start when another process wrote meanwhile. Without an idempotency key nothing is
    * remembered. Rejects with a `Problem`: invalid_request for a key that is none, conflict for a known key with another body.
    */
   async run<Answer>(request: RequestIdentity, plan: () => Promise<Plan<Answer>>): Promise<Outcome<Answer>> {

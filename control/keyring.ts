@@ -1,4 +1,4 @@
-/** The keyring: makes key pairs, keeps their private halves sealed under KEYRING_SECRET, and opens them to sign. */
+import { hkdfSync } from 'node:crypto'
 import { xchacha20poly1305 } from '@noble/ciphers/chacha.js'
 import { InvalidPASERKError, PublicProtocol } from 'paseto'
 import {
@@ -6,12 +6,15 @@ import {
   ExportSecretKeyFactory,
   GenerateKeyPairFactory,
   ImportSecretKeyFactory,
+  ImportWrappingKeyFactory,
+  type WrappingKey,
 } from 'paseto/v4/public'
 import type { Random } from '../shared/random.ts'
 import type { Records } from '../shared/store/port.ts'
 import type { SigningKey } from '../shared/tokens.ts'
-import { KeyringSecret } from './keyring-secret.ts'
 import { UnwrapSecretKeyFactory, wrapSecretKeyFactory } from './pie.ts'
+
+/** The keyring: makes key pairs, keeps their private halves sealed under KEYRING_SECRET, and opens them to sign. */
 
 /** A key pair as the store holds it. */
 export interface StoredPair {
@@ -31,7 +34,7 @@ const PLAIN = 'plain'
 const OPENED_KEYS = 1000
 const BOX_NONCE_BYTES = 24
 
-/** Whether a private key may leave the platform's hands again, to be sealed anew. */
+/** Whether a private key may leave the platform's hands again, to be sealed again. */
 type KeyUse = { readonly extractable: boolean }
 const EXTRACTABLE: KeyUse = { extractable: true }
 const NOT_EXTRACTABLE: KeyUse = { extractable: false }
@@ -194,4 +197,33 @@ function openBox(sealed: Uint8Array, context: string, { boxKey }: KeyringSecret)
   const box = Uint8Array.from(sealed.subarray(BOX_NONCE_BYTES))
   const opener = xchacha20poly1305(boxKey, nonce, new TextEncoder().encode(context))
   return new TextDecoder().decode(opener.decrypt(box))
+}
+
+const protocol = new PublicProtocol(ImportWrappingKeyFactory)
+
+/** One secret that private keys and texts are sealed under, and what is derived from it. */
+export class KeyringSecret {
+  /** Tells this secret from others, and nothing about it. */
+  readonly mark: string
+  /** 32 bytes that texts are encrypted with. */
+  readonly boxKey: Uint8Array
+  readonly #secret: string
+  #wrapping: Promise<WrappingKey> | undefined
+
+  constructor(secret: string) {
+    this.#secret = secret
+    this.mark = Buffer.from(this.#subkey('check')).toString('base64url')
+    this.boxKey = this.#subkey('texts')
+  }
+
+  /** What private keys are wrapped with. */
+  wrappingKey(): Promise<WrappingKey> {
+    this.#wrapping ??= protocol.ImportWrappingKey(this.#subkey('paserk wrapping key'), { extractable: true })
+    return this.#wrapping
+  }
+
+  /** 32 bytes for one purpose: HKDF-SHA256 (RFC 5869), salt `roomful keyring v1`, info the purpose. */
+  #subkey(purpose: string): Uint8Array {
+    return new Uint8Array(hkdfSync('sha256', this.#secret, 'roomful keyring v1', purpose, 32))
+  }
 }

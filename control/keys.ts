@@ -20,7 +20,7 @@ export interface KeyRecord {
   readonly created_at: number
   /** When a rotated key's grace ends. */
   readonly retires_at: number | null
-  /** When somebody revoked it. */
+  /** When it was revoked by a call. */
   readonly revoked_at: number | null
   readonly rotated_from: string | null
   /** SHA-256 of the secret; the secret itself is stored nowhere. */

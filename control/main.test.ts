@@ -58,7 +58,7 @@ describe('a control process', () => {
   it('says so when it is open, and when private keys rest in plain', async () => {
     const { url } = await start({ controlApiTokens: undefined, keyringSecret: undefined })
     expect((await fetch(`${url}/projects`)).status).toBe(200)
-    expect(warnings.join(' ')).toContain('open to everybody')
+    expect(warnings.join(' ')).toContain('open to everyone')
     expect(warnings.join(' ')).toContain('in plain')
   })
 

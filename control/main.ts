@@ -84,7 +84,7 @@ export async function startControl({
   if (operatorTokens.length === 0)
     log.warn(
       { host: config.controlHost },
-      `CONTROL_API_TOKENS is not set: the control API is open to ${openToAll ? 'everybody who reaches it' : 'everybody on this machine'}.`,
+      `CONTROL_API_TOKENS is not set: the control API is open to ${openToAll ? 'everyone who reaches it' : 'everyone on this machine'}.`,
     )
   const keyring = new Keyring(config.keyringSecret, random)
   await checkKeyring(keyring, store, log)

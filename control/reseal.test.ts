@@ -88,7 +88,7 @@ describe('a keyring secret', () => {
     expect(await openAll(right, projectId)).toBe(2)
   })
 
-  it('keeps what is changed while it is sealed anew', async () => {
+  it('keeps what is changed while it is sealed again', async () => {
     const store = memoryStore({ clock })
     const old = vault(store, 'old')
     const projectId = await makeProject(old, 1)

@@ -3,7 +3,7 @@ import { type Keyring, type StoredPair, WrongKeyring } from './keyring.ts'
 import { type Keys, keyKey } from './keys.ts'
 import { type Projects, projectKey } from './projects.ts'
 
-/** How many records with a private key there are, and how many of them were sealed anew. */
+/** How many records with a private key there are, and how many of them were sealed again. */
 export interface Resealed {
   readonly records: number
   readonly resealed: number
@@ -59,7 +59,7 @@ async function resealOnce(vault: Vault, progress: (sofar: Resealed) => void): Pr
   return sofar
 }
 
-/** Whether the record's key had to be sealed anew. */
+/** Whether the record's key had to be sealed again. */
 async function resealRecord({ records, keyring }: Vault, storeKey: string): Promise<boolean> {
   for (;;) {
     const [record] = await records.read([storeKey])

@@ -49,3 +49,58 @@ function complaint(issue: v.BaseIssue<unknown>): FieldError {
 
 const shorten = (text: string): string =>
   text.length > SHOWN_CHARACTERS ? `${text.slice(0, SHOWN_CHARACTERS)}…` : text
+
+/** The largest request body, in bytes. */
+export const MAX_BODY_BYTES = 64 * 1024
+
+/**
+ * The JSON value in the body of `request`; an empty body counts as `{}`. Rejects with a `Problem`: unsupported_media_type, also of an empty
+ * body, since a page of another origin may send that without asking; payload_too_large before more than the limit is kept; or
+ * invalid_request.
+ */
+export async function readJson(request: Request): Promise<unknown> {
+  const type = request.headers.get('content-type') ?? ''
+  if (!/^application\/json\s*(?:;|$)/i.test(type))
+    throw new Problem(
+      'unsupported_media_type',
+      type === ''
+        ? 'The request has no content-type; send application/json.'
+        : `The body is ${type.slice(0, 100)}; send application/json.`,
+    )
+  const bytes = await readBytes(request)
+  if (bytes.length === 0) return {}
+  try {
+    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
+  } catch {
+    throw invalid([{ path: '', message: 'the body is not valid JSON in UTF-8' }])
+  }
+}
+
+async function readBytes(request: Request): Promise<Uint8Array> {
+  const announced = request.headers.get('content-length')
+  if (Number(announced ?? 0) > MAX_BODY_BYTES) throw tooLarge()
+  try {
+    // HTTP holds a body to its announced length. Taking it whole spares the stream, which costs more than everything else that is read.
+    const bytes =
+      announced === null ? await gather(request.body) : new Uint8Array(await request.arrayBuffer())
+    if (bytes.length <= MAX_BODY_BYTES) return bytes
+  } catch {
+    throw invalid([{ path: '', message: 'the body ends before its end' }])
+  }
+  throw tooLarge()
+}
+
+/** What a stream holds; of one that holds too much, a little more than the limit. */
+async function gather(stream: ReadableStream<Uint8Array> | null): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = []
+  let length = 0
+  for await (const chunk of stream ?? []) {
+    chunks.push(chunk)
+    length += chunk.length
+    if (length > MAX_BODY_BYTES) break
+  }
+  return Buffer.concat(chunks)
+}
+
+const tooLarge = (): Problem =>
+  new Problem('payload_too_large', `The body is larger than ${MAX_BODY_BYTES} bytes.`)

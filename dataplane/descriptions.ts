@@ -12,7 +12,7 @@ export interface RoomDescription {
   readonly epoch: number
   readonly seq: number
   readonly checksum: number
-  /** Everybody in the room, in the order they joined; the first of them only, when the query says so. */
+  /** All members, in the order they joined; the first of them only, when the query says so. */
   readonly members: readonly MemberDescription[]
   readonly member_count: number
   /** Members whose socket is attached. */
@@ -37,7 +37,7 @@ export interface MemberDescription {
 
 /** Something members of a room were told besides its state. */
 export interface RoomEventDescription {
-  /** An event of the room's logic, or somebody who came or went. */
+  /** An event of the room's logic, or a member who came or went. */
   readonly kind: 'event' | 'joined' | 'left'
   readonly epoch: number
   readonly seq: number
@@ -45,7 +45,7 @@ export interface RoomEventDescription {
   readonly at: string | null
   /** Of the event; for who came or went, the member id. */
   readonly name: string
-  /** The member ids it was for; null: everybody. */
+  /** The member ids it was for; null: everyone. */
   readonly to: readonly string[] | null
   /** What the event carried, or `{sub}` and `{sub, reason}`; absent where it is too long. */
   readonly data?: Json
@@ -137,7 +137,7 @@ export interface RoomQuery extends Query {
 
 /** An answer to a query. */
 export interface Found<T> {
-  /** As many as the limit allows. Each is described when it is come to, so that somebody with many to tell of may rest between them. */
+  /** As many as the limit allows. Each is described when it is come to, so that a caller with many may rest between them. */
   readonly items: Iterable<T>
   /** How many there are that the query is for. */
   readonly found: number

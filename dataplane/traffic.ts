@@ -50,7 +50,7 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly ref: number
       /** The node that holds the socket: where answers and updates go. */
       readonly edge: string
-      /** How often the session was resumed: whoever had it before has nothing to say any more. */
+      /** How often the session was resumed: an edge that had it before is not heard any more. */
       readonly turn: number
       readonly codec: Subprotocol
       readonly session_id: string
@@ -159,7 +159,7 @@ type EdgeMessage =
   /**
    * The answer to `attach`. `resumed`: `frames` are all that was missed, in order. Otherwise `frames` is one `state.resync`. With
    * `ack`, the highest ref settled, so that it is known what not to resend, and `refused`, what was refused without the client's
-   * having said that it knows: an ack covers earlier refs, and whoever missed the refusal would take the message for applied. Without
+   * having said that it knows: an ack covers earlier refs, and a client that missed the refusal would take the message for applied. Without
    * `ack` where some of that is forgotten: whatever comes again is answered by itself.
    */
   | {

@@ -112,7 +112,7 @@ interface Issued {
 }
 
 /**
- * A token that carries the trace on to whoever uses it, if the trace is recorded, and the token is not too long with it: what others
+ * A token that carries the trace on to the client that uses it, if the trace is recorded, and the token is not too long with it: what others
  * have noted about the trace is left out first, then the trace.
  */
 async function issueTraced(key: SigningKey, claims: TokenClaims, span: Span): Promise<Issued> {

@@ -119,7 +119,7 @@ describe('an envelope', () => {
   })
 
   // Nodes of two versions work side by side while one is replaced by the other.
-  it('may have fields in it that nobody here knows', () => {
+  it('may have fields in it that this node does not know', () => {
     const room = { projectId: 'prj_a', roomType: 'arena', key: 'one' }
     const detach = { kind: 'detach', room, member_id: 'mem_1', of_tomorrow: { is: ['more'] } } as const
     expect(opened(sealed([{ to: 'owner', message: detach }]))).toEqual([{ to: 'owner', message: detach }])

@@ -8,7 +8,7 @@ import { type RoomAddress, roomName, type ToEdge, type ToOwner } from '../traffi
 export type PeerMessage =
   /** For a room that the receiver is believed to run. */
   | { readonly to: 'owner'; readonly message: ToOwner }
-  /** The receiver is asked to open the room, if nobody living owns it. */
+  /** The receiver is asked to open the room, if no living node owns it. */
   | { readonly to: 'opener'; readonly message: ToOwner }
   | { readonly to: 'edge'; readonly message: ToEdge }
   /** The session was resumed elsewhere: let go of it. */

@@ -171,7 +171,7 @@ describe('the admin page', () => {
     await page.locator('#sessions tbody', { hasText: 'bobby' }).waitFor()
     await page.getByRole('button', { name: LAST }).click()
     await page.getByRole('heading', { name: LAST }).waitFor()
-    await page.getByLabel('Search').fill('nobody of that name')
+    await page.getByLabel('Search').fill('no one of that name')
     await page.getByText('No session here matches.').waitFor()
   })
 

@@ -63,7 +63,7 @@ function matching<T>(
   return { items: found.slice(0, limit), found: found.length, total: items.length }
 }
 
-/** Nodes of one cluster that know of each other and of whoever is in `strangers`, each with its rooms and sessions. */
+/** Nodes of one cluster that know of each other and of those in `strangers`, each with its rooms and sessions. */
 async function cluster(
   things: Record<string, { rooms?: string[]; sessions?: [string, string][] }>,
   { strangers = [], dead = [] }: { strangers?: string[]; dead?: string[] } = {},
@@ -165,7 +165,7 @@ describe('a search over the cluster', () => {
       { node_a: { rooms: ['arena:lobby'] }, node_b: { rooms: ['arena:lobby-b'] } },
       { strangers: ['node_old', 'node_stuck'], dead: ['node_dead'] },
     )
-    // It hears the question, and says nothing; of an older version nobody even hears it.
+    // It hears the question, and says nothing; of an older version none even hears it.
     const asked = new Promise<void>((resolve) => {
       void bus.subscribe('search:node_stuck', () => resolve())
     })
@@ -177,7 +177,7 @@ describe('a search over the cluster', () => {
     const { rooms, silent } = await answer
     expect(rooms.map(({ room_id: roomId }) => roomId)).toEqual(['arena:lobby', 'arena:lobby-b'])
     expect(silent).toEqual(['node_old', 'node_stuck'])
-    // Nobody is waited for when nobody could answer.
+    // Nothing is waited for when none could answer.
     const { search: alone } = await cluster({ node_a: {} }, { strangers: ['node_old'] })
     expect((await alone('node_a').find('x', 1)).silent).toEqual(['node_old'])
   })

@@ -95,7 +95,7 @@ interface Open {
   readonly end: () => void
 }
 
-/** Longer than a busy node needs, and about as long as somebody likes to wait. */
+/** Longer than a busy node needs, and about as long as a person likes to wait. */
 const PATIENCE_MS = 1500
 const NUMBER_LENGTH = 16
 
@@ -241,7 +241,7 @@ export class ClusterSearch {
       })
   }
 
-  /** Whether somebody heard it. Nobody does at a node of an older version, and none while the store is away. */
+  /** Whether a node heard it. None does at a node of an older version, and none while the store is away. */
   async #say(to: string, message: SearchMessage): Promise<boolean> {
     try {
       return (await this.#parts.bus.publish(channelOf(to), encodeSearch(message))) > 0

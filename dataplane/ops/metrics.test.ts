@@ -37,7 +37,7 @@ describe('metrics of a node', () => {
     expect(text).toContain('service_handshake_duration_seconds_count 2')
   })
 
-  it('count as websocket errors what was somebody’s fault, not goodbyes and lost connections', async () => {
+  it('count as websocket errors what was a fault, not goodbyes and lost connections', async () => {
     const registry = new Registry()
     const metrics = nodeMetrics(registry)
     metrics.websocketErrors.inc({ code: 'invalid_payload' })

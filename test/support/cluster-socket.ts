@@ -1,5 +1,5 @@
 import { WebSocket } from 'ws'
-import type { WebSocketConstructor } from '../../client/socket.ts'
+import type { WebSocketConstructor } from '../../client/connection.ts'
 import type { DecodedMessage } from '../../shared/protocol/codec.ts'
 import { SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'

@@ -1,4 +1,4 @@
-import type { WebSocketLike } from '../../../client/socket.ts'
+import type { WebSocketLike } from '../../../client/connection.ts'
 
 /** What a socket reports to the server at its other end. */
 export interface FarEnd {

@@ -1,4 +1,4 @@
-import type { WebSocketConstructor } from '../../../client/socket.ts'
+import type { WebSocketConstructor } from '../../../client/connection.ts'
 import type { Clock } from '../../../shared/clock.ts'
 import { timestamp } from '../../../shared/clock.ts'
 import type { ErrorCode } from '../../../shared/protocol/error-codes.ts'

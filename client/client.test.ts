@@ -1,6 +1,6 @@
 import { afterEach, expect, test, vi } from 'vitest'
 import { online } from '../test/support/client/play.ts'
-import { watchPage } from './page.ts'
+import { watchPage } from './client.ts'
 
 class Page extends EventTarget {
   listeners = 0
