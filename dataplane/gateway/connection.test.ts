@@ -212,7 +212,10 @@ describe('pings and pongs of the websocket itself', () => {
     const { client } = await test.hello()
     const pongs: string[] = []
     client.ws.on('pong', (data) => pongs.push(String(data)))
+    // The server reads all of them at once, and so before the clock goes on.
+    tcpOf(client).cork()
     for (let i = 0; i < 300; i++) client.ws.ping(`ping ${i}`)
+    tcpOf(client).uncork()
     // The rate has room for one more message a moment later.
     await expect.poll(() => pongs.length).toBe(240)
     test.clock.advance(100)
