@@ -12,7 +12,7 @@ import {
   type StoreConfig,
 } from '../shared/config.ts'
 import { newId } from '../shared/ids.ts'
-import { processMetrics } from '../shared/process-metrics.ts'
+import { processMetrics } from '../shared/metrics.ts'
 import type { Random } from '../shared/random.ts'
 import type { Rate } from '../shared/rate-limit.ts'
 import { storeMetrics, storeServerMetrics } from '../shared/store/metrics.ts'

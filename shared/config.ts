@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs'
+import { closest, distance } from 'fastest-levenshtein'
 import * as v from 'valibot'
 import { contradictions, type Problem, weaknesses } from './config/checks.ts'
 import { expects } from './config/kinds.ts'
-import { typoWarnings } from './config/typos.ts'
 import {
   type Command,
   type Config,
@@ -16,7 +16,6 @@ import {
 } from './config/variables.ts'
 
 export { defaultTurnLimit, isLoopback, type Problem } from './config/checks.ts'
-export { describeVariables } from './config/help.ts'
 export type { Command, Config, Defaults, Environment } from './config/variables.ts'
 
 /** How a process logs. */
@@ -136,4 +135,106 @@ function describe(text: string): string {
   if (/^(tcp|udp):\/\//.test(text))
     return `${shown} (Kubernetes sets such for a Service of this name: use enableServiceLinks: false)`
   return shown
+}
+
+/** What `--help` says about the environment: every variable, or those of one command, at most `width` characters a line. */
+export function describeVariables(options: { command?: Command; width?: number } = {}): string {
+  const { command, width = 100 } = options
+  const rows = variables().filter(([, variable]) => !command || variable.readBy.includes(command))
+  const column = Math.max(...rows.map(([name]) => name.length)) + 4
+  return rows
+    .map(([name, variable]) => {
+      const lines = wrap(`${variable.help} ${note(variable)}`, width - column)
+      return `  ${name.padEnd(column - 2)}${lines.join(`\n${' '.repeat(column)}`)}`
+    })
+    .join('\n')
+}
+
+function note(variable: Variable): string {
+  const parts = [expects(variable.schema), defaultOf(variable)]
+  if (variable.requiredBy) parts.push(`required by ${variable.requiredBy.join(' and ')}`)
+  return `[${parts.filter((part) => part !== '').join('; ')}]`
+}
+
+/** The default in words; empty when there is none worth a word. */
+const defaultOf = (variable: Variable): string => {
+  const words = variable.default ?? variable.defaultNote
+  return words === undefined ? '' : `default: ${words}`
+}
+
+function wrap(text: string, width: number): string[] {
+  const lines: string[] = []
+  let line = ''
+  for (const word of text.split(' ')) {
+    if (line !== '' && line.length + 1 + word.length > width) {
+      lines.push(line)
+      line = word
+    } else line = line === '' ? word : `${line} ${word}`
+  }
+  return [...lines, line]
+}
+
+/** Of Node itself and of tools around it: with a prefix of ours, but not meant for us. */
+const OF_OTHERS = new Set([
+  'NODE_AUTH_TOKEN',
+  'NODE_CHANNEL_FD',
+  'NODE_CHANNEL_SERIALIZATION_MODE',
+  'NODE_COMPILE_CACHE',
+  'NODE_COMPILE_CACHE_PORTABLE',
+  'NODE_DEBUG',
+  'NODE_DEBUG_NATIVE',
+  'NODE_DISABLE_COLORS',
+  'NODE_DISABLE_COMPILE_CACHE',
+  'NODE_ENV',
+  'NODE_EXTRA_CA_CERTS',
+  'NODE_HOME',
+  'NODE_ICU_DATA',
+  'NODE_NO_WARNINGS',
+  'NODE_OPTIONS',
+  'NODE_PATH',
+  'NODE_PENDING_DEPRECATION',
+  'NODE_PENDING_PIPE_INSTANCES',
+  'NODE_PRESERVE_SYMLINKS',
+  'NODE_PRESERVE_SYMLINKS_MAIN',
+  'NODE_REDIRECT_WARNINGS',
+  'NODE_REPL_EXTERNAL_MODULE',
+  'NODE_REPL_HISTORY',
+  'NODE_SKIP_PLATFORM_CHECK',
+  'NODE_TEST_CONTEXT',
+  'NODE_TLS_REJECT_UNAUTHORIZED',
+  'NODE_UNIQUE_ID',
+  'NODE_USE_ENV_PROXY',
+  'NODE_USE_SYSTEM_CA',
+  'NODE_V8_COVERAGE',
+  'NODE_VERSION',
+])
+
+/** What Kubernetes and Docker links set for every service: `REDIS_SERVICE_HOST`, `REDIS_PORT_6379_TCP_ADDR`. */
+const SERVICE_LINK = /_SERVICE_(HOST|PORT)(_|$)|_PORT(_\d+_(TCP|UDP|SCTP)(_|$)|$)/
+
+/** OpenTelemetry has dozens of variables for its libraries, and for other programs that share an environment with this one. */
+const SHARED_PREFIX = /^OTEL_/
+
+/** Small enough for a slip of the fingers, of which two letters swapped is the largest. */
+const NEAR = 2
+
+/**
+ * Names that are probably misspelt, as sentences for the log: unknown ones that begin with the first word of a known variable
+ * (`SESSION_…`), and unknown ones two letters or less away from a known one.
+ */
+export function typoWarnings(env: Environment): string[] {
+  const known = variables().flatMap(([name]) => [name as string, `${name}_FILE`])
+  const prefixes = new Set(known.map((name) => `${name.split('_')[0]}_`))
+  const warnings: string[] = []
+  for (const name of Object.keys(env)) {
+    if (known.includes(name) || OF_OTHERS.has(name) || env[name] === undefined) continue
+    const nearest = closest(name, known)
+    const far = distance(name, nearest)
+    const near = far <= NEAR && name.length > 4
+    const ours = prefixes.has(`${name.split('_')[0]}_`) && name.includes('_') && !SHARED_PREFIX.test(name)
+    if (!near && (!ours || SERVICE_LINK.test(name))) continue
+    const question = far <= Math.max(NEAR, Math.ceil(name.length / 3)) ? ` Did you mean ${nearest}?` : ''
+    warnings.push(`${name} is set, but roomful has no variable of this name.${question}`)
+  }
+  return warnings
 }

@@ -77,7 +77,7 @@ export default defineConfig({
     sequence: { sequencer: LongestFirst },
     coverage: {
       include: ['{shared,control,dataplane,client,examples,deploy,loadtest}/**/*.ts'],
-      exclude: ['**/*.test.ts', '**/*suite.ts', '**/conformance.ts', '**/conformance/**'],
+      exclude: ['**/*.test.ts', '**/*suite.ts', '**/testing/**', '**/conformance/**'],
       reporter: ['text', 'text-summary'],
     },
   },

@@ -1,7 +1,6 @@
 import type { Json } from '../../shared/json.ts'
-import { ProtocolError } from '../../shared/protocol/errors.ts'
-import { type Data, isMap, MsgpackReader } from '../../shared/protocol/msgpack-reader.ts'
-import { MsgpackWriter } from '../../shared/protocol/msgpack-writer.ts'
+import { ProtocolError } from '../../shared/protocol/error-codes.ts'
+import { type Data, isMap, MsgpackReader, MsgpackWriter } from '../../shared/protocol/msgpack.ts'
 import { type RoomAddress, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
 
 /** What one node says to another. */

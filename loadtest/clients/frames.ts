@@ -1,5 +1,5 @@
 import { CLIENT_OPCODES, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
-import { MsgpackReader } from '../../shared/protocol/msgpack-reader.ts'
+import { MsgpackReader } from '../../shared/protocol/msgpack.ts'
 
 /** What a frame of the server is about, decoded no further than that takes. */
 export type ServerFrame =

@@ -1,6 +1,5 @@
 import type { Json, JsonObject } from '../json.ts'
-import type { MsgpackReader } from './msgpack-reader.ts'
-import type { MsgpackWriter } from './msgpack-writer.ts'
+import type { MsgpackReader, MsgpackWriter } from './msgpack.ts'
 
 /**
  * What a field of a message is: from it its type, its check (schema.ts) and its two forms follow. In JSON a field stands under its name

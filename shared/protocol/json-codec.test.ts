@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { codecSuite } from './codec-suite.ts'
-import { ProtocolError } from './errors.ts'
+import { ProtocolError } from './error-codes.ts'
 import { JsonClientCodec, JsonCodec } from './json-codec.ts'
+import { codecSuite } from './testing/codec-suite.ts'
 
 const utf8 = (text: string) => new TextEncoder().encode(text)
 

@@ -1,11 +1,10 @@
 import type { Json, JsonObject } from '../json.ts'
-import { applyOperations } from '../sync/apply-operations.ts'
 import { checkJson } from '../sync/check.ts'
 import type { Delta } from '../sync/delta.ts'
 import { diff } from '../sync/diff.ts'
-import { toOperations } from '../sync/operations.ts'
+import { applyOperations, toOperations } from '../sync/operations.ts'
 import type { ClientCodec, Codec, DecodedMessage, Payload, RoomEncoder } from './codec.ts'
-import { ProtocolError } from './errors.ts'
+import { ProtocolError } from './error-codes.ts'
 import type { ClientMessage, MemberInfo, PatchAt, ServerMessage, StateAt } from './messages.ts'
 import { parseNamed } from './schema.ts'
 

@@ -9,7 +9,7 @@ import {
   type Splice,
 } from '../sync/delta.ts'
 import type { ClientCodec, DecodedMessage, Payload } from './codec.ts'
-import { ProtocolError } from './errors.ts'
+import { ProtocolError } from './error-codes.ts'
 import { messageReaders, messageWriters, readField } from './fields.ts'
 import {
   CLIENT_MESSAGES,
@@ -21,8 +21,7 @@ import {
   STREAM_HEAD,
   STREAM_MESSAGES,
 } from './messages.ts'
-import { isArray, isMap, MsgpackReader, NIL, UnknownKey } from './msgpack-reader.ts'
-import { MsgpackWriter } from './msgpack-writer.ts'
+import { isArray, isMap, MsgpackReader, MsgpackWriter, NIL, UnknownKey } from './msgpack.ts'
 
 const WRITERS = messageWriters(CLIENT_MESSAGES)
 /** Of the state stream only the head: how the rest is read depends on what came before. */

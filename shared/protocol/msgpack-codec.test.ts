@@ -5,12 +5,11 @@ import { json } from '../../test/support/json-arbitrary.ts'
 import type { Json } from '../json.ts'
 import { apply } from '../sync/apply.ts'
 import { diff } from '../sync/diff.ts'
-import { codecSuite } from './codec-suite.ts'
-import { ProtocolError } from './errors.ts'
+import { ProtocolError } from './error-codes.ts'
+import { MsgpackReader, MsgpackWriter } from './msgpack.ts'
 import { MsgpackClientCodec } from './msgpack-client-codec.ts'
 import { MsgpackCodec } from './msgpack-codec.ts'
-import { MsgpackReader } from './msgpack-reader.ts'
-import { MsgpackWriter } from './msgpack-writer.ts'
+import { codecSuite } from './testing/codec-suite.ts'
 
 /** Names of the fields of each client message in their order, written down a second time. */
 const ORDER: Record<string, [opcode: number, ...fields: string[]]> = {

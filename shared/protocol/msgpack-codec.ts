@@ -1,7 +1,7 @@
 import type { Json } from '../json.ts'
 import { type ArrayDelta, type Change, type Delta, ObjectDelta, REMOVE, Replace } from '../sync/delta.ts'
 import type { Codec, Payload, RoomEncoder } from './codec.ts'
-import { ProtocolError } from './errors.ts'
+import { ProtocolError } from './error-codes.ts'
 import { messageWriters, valuesWriter, writeField } from './fields.ts'
 import {
   type ClientMessage,
@@ -14,8 +14,7 @@ import {
   STREAM_MESSAGES,
   type StateAt,
 } from './messages.ts'
-import { MsgpackReader } from './msgpack-reader.ts'
-import { type KeyIndex, MsgpackWriter } from './msgpack-writer.ts'
+import { type KeyIndex, MsgpackReader, MsgpackWriter } from './msgpack.ts'
 import { parsePositional } from './schema.ts'
 
 const WRITERS = messageWriters(SERVER_MESSAGES)

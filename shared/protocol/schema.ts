@@ -1,6 +1,6 @@
 import { isWellFormed } from '../json.ts'
 import { checkJson, NotJson } from '../sync/check.ts'
-import { InvalidMessage } from './errors.ts'
+import { InvalidMessage } from './error-codes.ts'
 import type { Either, Field, Fields } from './fields.ts'
 import { CLIENT_MESSAGES, type ClientMessage, type JoinOptions, MAX } from './messages.ts'
 

@@ -1,6 +1,6 @@
 /**
  * The store port: what roomful needs of a store, as a few small interfaces. Two adapters implement it, `redis/` and `memory/`;
- * one conformance suite (`conformance.ts`) holds for both. Keys are plain strings without the deployment's prefix, which the
+ * one conformance suite (`testing/conformance.ts`) holds for both. Keys are plain strings without the deployment's prefix, which the
  * adapter adds. Every method may reject with `StoreUnavailable` when the store cannot be reached.
  */
 export interface Store {

@@ -1,5 +1,4 @@
 import type { Json, JsonArray, JsonObject } from '../json.ts'
-import { type Gap, gaps } from './align.ts'
 import { ArrayDelta, type Change, type Delta, ObjectDelta, REMOVE, Replace, type Splice } from './delta.ts'
 
 /**
@@ -61,4 +60,130 @@ function spliceOf(gap: Gap, pairs: number, next: JsonArray): Splice | undefined 
   const remove = gap.previousEnd - at
   const insert = next.slice(gap.next + pairs, gap.nextEnd)
   return remove > 0 || insert.length > 0 ? { at, remove, insert } : undefined
+}
+
+/**
+ * A stretch where two arrays differ: `previous[previous … previousEnd)` became `next[next … nextEnd)`. Its elements pair up from its
+ * start; what is over on one side was removed or inserted.
+ */
+export interface Gap {
+  readonly previous: number
+  readonly previousEnd: number
+  readonly next: number
+  readonly nextEnd: number
+}
+
+/**
+ * Where two arrays differ, in ascending order. Elements correspond when they are identical (or equal primitives), which finds what an
+ * edit left alone because states share structure. Two readings are tried and the cheaper is taken: one splice with elements changed in
+ * place around it, or any number of splices between the elements that kept their order.
+ */
+export function gaps(previous: JsonArray, next: JsonArray): Gap[] {
+  let start = 0
+  let previousEnd = previous.length
+  let nextEnd = next.length
+  const shorter = Math.min(previousEnd, nextEnd)
+  while (start < shorter && previous[start] === next[start]) start++
+  while (previousEnd > start && nextEnd > start && previous[previousEnd - 1] === next[nextEnd - 1]) {
+    previousEnd--
+    nextEnd--
+  }
+  const middle = { previous: start, previousEnd, next: start, nextEnd }
+  if (start === previousEnd || start === nextEnd)
+    return start === previousEnd && start === nextEnd ? [] : [middle]
+
+  const single = oneSplice(previous, next, middle)
+  if (cost(single, previous, next) <= 1) return single
+  const several = betweenKept(previous, next, middle)
+  return cost(several, previous, next) < cost(single, previous, next) ? several : single
+}
+
+/** How many elements a reading has to write. */
+function cost(found: readonly Gap[], previous: JsonArray, next: JsonArray): number {
+  let sum = 0
+  for (const gap of found) {
+    const old = gap.previousEnd - gap.previous
+    const young = gap.nextEnd - gap.next
+    sum += Math.max(old, young)
+    for (let i = Math.min(old, young) - 1; i >= 0; i--)
+      if (previous[gap.previous + i] === next[gap.next + i]) sum--
+  }
+  return sum
+}
+
+/** The reading with one splice, put where the most elements before and after it stay what they were. */
+function oneSplice(previous: JsonArray, next: JsonArray, middle: Gap): Gap[] {
+  const old = middle.previousEnd - middle.previous
+  const young = middle.nextEnd - middle.next
+  if (old === young) return [middle]
+  const pairs = Math.min(old, young)
+  const same = (i: number, j: number) => previous[middle.previous + i] === next[middle.next + j]
+  // Before the splice element i pairs with i, behind it with its counterpart from the end.
+  let kept = 0
+  for (let i = 0; i < pairs; i++) if (same(i + old - pairs, i + young - pairs)) kept++
+  let best = kept
+  let split = 0
+  for (let i = 0; i < pairs; i++) {
+    if (same(i + old - pairs, i + young - pairs)) kept--
+    if (same(i, i)) kept++
+    // On a tie the splice goes to the end, where it moves nothing.
+    if (kept >= best) {
+      best = kept
+      split = i + 1
+    }
+  }
+  const previousSplit = middle.previous + split + old - pairs
+  const nextSplit = middle.next + split + young - pairs
+  const before = { ...middle, previousEnd: previousSplit, nextEnd: nextSplit }
+  const behind = { ...middle, previous: previousSplit, next: nextSplit }
+  return split < pairs ? [before, behind] : [before]
+}
+
+/** The reading with a gap between each two neighbours of the longest run of elements that kept their order. */
+function betweenKept(previous: JsonArray, next: JsonArray, middle: Gap): Gap[] {
+  const found: Gap[] = []
+  let gap = middle
+  for (const [i, j] of longestCommonRun(previous, next, middle)) {
+    if (i > gap.previous || j > gap.next) found.push({ ...gap, previousEnd: i, nextEnd: j })
+    gap = { ...middle, previous: i + 1, next: j + 1 }
+  }
+  if (gap.previous < gap.previousEnd || gap.next < gap.nextEnd) found.push(gap)
+  return found
+}
+
+/**
+ * Index pairs (i, j) with `previous[i] === next[j]`, ascending in both. The n-th occurrence of a value is matched with its n-th, then
+ * the longest increasing subsequence is taken (patience sorting; C. Schensted, 1961): O(n log n).
+ */
+function longestCommonRun(previous: JsonArray, next: JsonArray, middle: Gap): [number, number][] {
+  const first = new Map<Json, number>()
+  const following = new Map<number, number>()
+  for (let i = middle.previousEnd - 1; i >= middle.previous; i--) {
+    const later = first.get(previous[i]!)
+    if (later !== undefined) following.set(i, later)
+    first.set(previous[i]!, i)
+  }
+  const matches: { i: number; j: number; before: number }[] = []
+  /** `tails[n]`: the match that ends the run of length n + 1 with the smallest i. */
+  const tails: number[] = []
+  for (let j = middle.next; j < middle.nextEnd; j++) {
+    const i = first.get(next[j]!)
+    if (i === undefined) continue
+    const later = following.get(i)
+    if (later === undefined) first.delete(next[j]!)
+    else first.set(next[j]!, later)
+    let low = 0
+    let high = tails.length
+    while (low < high) {
+      const half = (low + high) >> 1
+      if (matches[tails[half]!]!.i < i) low = half + 1
+      else high = half
+    }
+    matches.push({ i, j, before: low > 0 ? tails[low - 1]! : -1 })
+    tails[low] = matches.length - 1
+  }
+  const run: [number, number][] = []
+  for (let at = tails.at(-1) ?? -1; at >= 0; at = matches[at]!.before)
+    run.push([matches[at]!.i, matches[at]!.j])
+  return run.reverse()
 }

@@ -1,9 +1,8 @@
 import { expect, test } from 'vitest'
 import type { Json } from '../json.ts'
 import { DeltaMismatch } from './apply.ts'
-import { applyOperations } from './apply-operations.ts'
 import { diff } from './diff.ts'
-import { type Operation, toOperations } from './operations.ts'
+import { applyOperations, type Operation, toOperations } from './operations.ts'
 
 test.each<[Json, Json, Operation[]]>([
   [

@@ -5,11 +5,10 @@ import { statePair } from '../../test/support/json-arbitrary.ts'
 import { runLength } from '../../test/support/run-length.ts'
 import type { Json } from '../json.ts'
 import { apply } from './apply.ts'
-import { applyOperations } from './apply-operations.ts'
 import { Checksum } from './checksum.ts'
 import { ArrayDelta, type Delta, ObjectDelta } from './delta.ts'
 import { diff } from './diff.ts'
-import { toOperations } from './operations.ts'
+import { applyOperations, toOperations } from './operations.ts'
 
 test('for random pairs of states, the difference leads from one to the other in every way there is', () => {
   fc.assert(

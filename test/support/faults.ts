@@ -1,8 +1,7 @@
 import { CLIENT_OPCODES, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
+import { MsgpackReader, MsgpackWriter } from '../../shared/protocol/msgpack.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
-import { MsgpackReader } from '../../shared/protocol/msgpack-reader.ts'
-import { MsgpackWriter } from '../../shared/protocol/msgpack-writer.ts'
 
 /** What becomes of one frame of `roomful.v1.msgpack` on its way: the frames that go on in its place. */
 export interface Fault {

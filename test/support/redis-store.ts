@@ -1,9 +1,9 @@
 import { Writable } from 'node:stream'
 import { type Logger, pino } from 'pino'
 import { expect, onTestFinished, vi } from 'vitest'
-import type { StoreUnderTest } from '../../shared/store/conformance.ts'
 import { type Store, StoreUnavailable } from '../../shared/store/port.ts'
 import { type RedisStoreOptions, redisStore } from '../../shared/store/redis/redis.ts'
+import type { StoreUnderTest } from '../../shared/store/testing/conformance.ts'
 
 export const silent = pino({ level: 'silent' })
 

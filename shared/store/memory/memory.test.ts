@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import { FakeClock } from '../../../test/support/fake-clock.ts'
-import { describeStore } from '../conformance.ts'
+import { describeStore } from '../testing/conformance.ts'
 import { ExpiringMap } from './expiring-map.ts'
 import { memoryStore } from './memory.ts'
 

@@ -1,7 +1,6 @@
 import type { Clock } from '../../clock.ts'
-import { type Store, StoreUnavailable, type StoreVitals } from '../port.ts'
-import { MemoryBus } from './bus.ts'
-import { MemoryLocks } from './locks.ts'
+import { type Bus, type Locks, type Store, StoreUnavailable, type StoreVitals } from '../port.ts'
+import { requireLockTimes } from '../rules.ts'
 import { MemoryRecords } from './records.ts'
 import { MemoryRooms } from './rooms.ts'
 
@@ -59,5 +58,136 @@ class MemoryStore implements Store {
 
   #requireOpen(): void {
     if (this.#closed) throw new StoreUnavailable('the store is closed')
+  }
+}
+
+type Subscriber = (message: Uint8Array) => void
+
+/** `Bus` within this process. Nothing is ever lost on the way, so `onGap` is never called. */
+export class MemoryBus implements Bus {
+  readonly #channels = new Map<string, Set<Subscriber>>()
+  readonly #requireOpen: () => void
+
+  constructor(requireOpen: () => void) {
+    this.#requireOpen = requireOpen
+  }
+
+  /** Counts as Redis does: a process that listens is one, however many callbacks it has. */
+  async publish(channel: string, message: Uint8Array): Promise<number> {
+    this.#requireOpen()
+    const subscribers = this.#channels.get(channel)
+    if (!subscribers) return 0
+    for (const subscriber of subscribers) {
+      const copy = new Uint8Array(message)
+      queueMicrotask(() => {
+        if (this.#channels.get(channel)?.has(subscriber)) subscriber(copy)
+      })
+    }
+    return 1
+  }
+
+  async subscribe(channel: string, onMessage: Subscriber): Promise<() => Promise<void>> {
+    this.#requireOpen()
+    const subscribers = this.#channels.get(channel) ?? new Set()
+    this.#channels.set(channel, subscribers)
+    const subscriber: Subscriber = (message) => onMessage(message)
+    subscribers.add(subscriber)
+    return async () => {
+      subscribers.delete(subscriber)
+      if (subscribers.size === 0 && this.#channels.get(channel) === subscribers)
+        this.#channels.delete(channel)
+    }
+  }
+
+  async listeners(channels: readonly string[]): Promise<number[]> {
+    this.#requireOpen()
+    return channels.map((channel) => (this.#channels.has(channel) ? 1 : 0))
+  }
+
+  /** Ends every subscription. */
+  close(): void {
+    this.#channels.clear()
+  }
+}
+
+/** Who holds a lock, until it gives it back or its time is up. */
+interface Holder {
+  /** Stops the timer that ends the lock. */
+  readonly cancel: () => void
+}
+
+/** One that waits for a lock: called with true when it may try again, with false when it has waited long enough. */
+type Waiter = (go: boolean) => void
+
+/** `Locks` within this process; who waits longest is next. */
+export class MemoryLocks implements Locks {
+  readonly #clock: Clock
+  readonly #requireOpen: () => void
+  readonly #holders = new Map<string, Holder>()
+  readonly #waiters = new Map<string, Set<Waiter>>()
+
+  constructor(clock: Clock, requireOpen: () => void) {
+    this.#clock = clock
+    this.#requireOpen = requireOpen
+  }
+
+  async withLock<T>(
+    name: string,
+    options: { ttlMs: number; waitMs: number },
+    work: () => Promise<T>,
+  ): Promise<T | undefined> {
+    this.#requireOpen()
+    requireLockTimes(options)
+    const until = this.#clock.monotonic() + options.waitMs
+    while (this.#holders.has(name)) {
+      const leftMs = until - this.#clock.monotonic()
+      if (leftMs <= 0 || !(await this.#turn(name, leftMs))) return undefined
+    }
+    const holder = this.#hold(name, options.ttlMs)
+    try {
+      return await work()
+    } finally {
+      this.#release(name, holder)
+    }
+  }
+
+  /** Tells every waiter that the store is closed. */
+  close(): void {
+    for (const waiters of this.#waiters.values()) {
+      for (const waiter of waiters) waiter(true)
+    }
+  }
+
+  #hold(name: string, ttlMs: number): Holder {
+    const holder = { cancel: this.#clock.schedule(ttlMs, () => this.#release(name, holder)) }
+    this.#holders.set(name, holder)
+    return holder
+  }
+
+  /** Frees the lock if `holder` still has it, and lets the next one try. */
+  #release(name: string, holder: Holder): void {
+    if (this.#holders.get(name) !== holder) return
+    holder.cancel()
+    this.#holders.delete(name)
+    const [next] = this.#waiters.get(name) ?? []
+    next?.(true)
+  }
+
+  /** Resolves with true when the lock was freed, with false after `waitMs`. */
+  async #turn(name: string, waitMs: number): Promise<boolean> {
+    const waiters = this.#waiters.get(name) ?? new Set()
+    this.#waiters.set(name, waiters)
+    const freed = await new Promise<boolean>((resolve) => {
+      const waiter: Waiter = (go) => {
+        cancel()
+        waiters.delete(waiter)
+        if (waiters.size === 0) this.#waiters.delete(name)
+        resolve(go)
+      }
+      const cancel = this.#clock.schedule(waitMs, () => waiter(false))
+      waiters.add(waiter)
+    })
+    this.#requireOpen()
+    return freed
   }
 }

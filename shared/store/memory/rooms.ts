@@ -1,7 +1,13 @@
 import type { Clock } from '../../clock.ts'
-import { requireOwner, requireRefusal, requireTtl, STUCK_NOTES_KEPT } from '../checks.ts'
-import { ENDED_ROOM_MS, EPOCH_OUTLIVES_MS } from '../epoch.ts'
 import type { Claim, Fence, Quarantine, Reservation, RoomOwner, RoomQuota, RoomRecords } from '../port.ts'
+import {
+  ENDED_ROOM_MS,
+  EPOCH_OUTLIVES_MS,
+  requireOwner,
+  requireRefusal,
+  requireTtl,
+  STUCK_NOTES_KEPT,
+} from '../rules.ts'
 import { ExpiringMap } from './expiring-map.ts'
 
 interface RoomRecord {

@@ -11,8 +11,8 @@ import { openRedisStore, silent, storeUnderTest } from '../../../test/support/re
 import { REDIS_USERS } from '../../../test/support/redis-users.ts'
 import { randomToken } from '../../ids.ts'
 import { systemRandom } from '../../random.ts'
-import { bytes, LONG_MS } from '../conformance/harness.ts'
-import { describeStore } from '../conformance.ts'
+import { describeStore } from '../testing/conformance.ts'
+import { bytes, LONG_MS } from '../testing/harness.ts'
 import { redisStore } from './redis.ts'
 
 const page = readFileSync(new URL('../../../docs/redis.md', import.meta.url), 'utf8')

@@ -1,10 +1,10 @@
 import type { Redis } from 'ioredis'
 import type { Logger } from 'pino'
 import type { Clock } from '../../clock.ts'
-import { hashTag } from '../checks.ts'
 import { StoreUnavailable } from '../port.ts'
+import { hashTag } from '../rules.ts'
 import type { Endpoint } from './address.ts'
-import type { Clients } from './client.ts'
+import type { Clients } from './clients.ts'
 import { NotRun, type Observers } from './connection.ts'
 import { Outage, type Send, Server, type Servers } from './servers.ts'
 

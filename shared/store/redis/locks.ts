@@ -2,8 +2,8 @@ import type { Redis } from 'ioredis'
 import Redlock, { ExecutionError, type Lock, ResourceLockedError } from 'redlock'
 import type { Clock } from '../../clock.ts'
 import type { Random } from '../../random.ts'
-import { requireLockTimes } from '../checks.ts'
 import type { Locks } from '../port.ts'
+import { requireLockTimes } from '../rules.ts'
 import type { Servers } from './servers.ts'
 
 /** How long a waiter sleeps between two tries, milliseconds; spread by half, so that waiters do not march in step. */

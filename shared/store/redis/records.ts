@@ -1,5 +1,5 @@
-import { requireLease, requireLimit, requireWrites } from '../checks.ts'
 import type { Lease, LeaseRenewal, Records, StoredRecord, Write } from '../port.ts'
+import { requireLease, requireLimit, requireWrites } from '../rules.ts'
 import { incoming, outgoing } from './connection.ts'
 import { runScript } from './scripts.ts'
 import type { Servers } from './servers.ts'

@@ -10,10 +10,10 @@ import {
   storeUnderTest,
   unavailableAfter,
 } from '../../../test/support/redis-store.ts'
-import { bytes, everyByte, LONG_MS, text } from '../conformance/harness.ts'
-import { describeStore } from '../conformance.ts'
-import { EPOCH_OUTLIVES_MS } from '../epoch.ts'
 import { type Store, StoreUnavailable } from '../port.ts'
+import { EPOCH_OUTLIVES_MS } from '../rules.ts'
+import { describeStore } from '../testing/conformance.ts'
+import { bytes, everyByte, LONG_MS, text } from '../testing/harness.ts'
 import { type RedisStoreOptions, redisStore } from './redis.ts'
 import { RedisRooms } from './rooms.ts'
 import { SCRIPTS } from './scripts.ts'

@@ -1,7 +1,13 @@
 import { createHash } from 'node:crypto'
-import { requireOwner, requireRefusal, requireTtl, STUCK_NOTES_KEPT } from '../checks.ts'
-import { ENDED_ROOM_MS, EPOCH_OUTLIVES_MS } from '../epoch.ts'
 import type { Claim, Fence, Quarantine, Reservation, RoomOwner, RoomQuota, RoomRecords } from '../port.ts'
+import {
+  ENDED_ROOM_MS,
+  EPOCH_OUTLIVES_MS,
+  requireOwner,
+  requireRefusal,
+  requireTtl,
+  STUCK_NOTES_KEPT,
+} from '../rules.ts'
 import { incoming, outgoing } from './connection.ts'
 import { runScript } from './scripts.ts'
 import type { Servers } from './servers.ts'

@@ -12,8 +12,8 @@ import {
 } from '../../../test/support/redis-store.ts'
 import { randomToken } from '../../ids.ts'
 import { systemRandom } from '../../random.ts'
-import { bytes, LONG_MS, text } from '../conformance/harness.ts'
-import { describeStore } from '../conformance.ts'
+import { describeStore } from '../testing/conformance.ts'
+import { bytes, LONG_MS, text } from '../testing/harness.ts'
 import { redisStore } from './redis.ts'
 
 describe('behind three Sentinels', () => {

@@ -12,7 +12,7 @@
 -- returns   1, or 0 when fenced
 --
 -- Invariant: only the owner gives up; after that no one writes before a new claim, and the epoch stays to be exceeded by it: of a room
--- that has ended for as long as anyone can be late (shared/store/epoch.ts).
+-- that has ended for as long as anyone can be late (shared/store/rules.ts).
 
 local record = redis.call('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'contested')
 if record[1] ~= ARGV[1] or record[2] ~= ARGV[2] or record[3] == '' then

@@ -1,6 +1,9 @@
 import type { LeaseRenewal, Write } from './port.ts'
 
-/** What both adapters refuse before they touch anything: mistakes of the caller, not states of the store. */
+/**
+ * What both adapters hold to: what they refuse before they touch anything (mistakes of the caller, not states of the store), and how long and
+ * how many of something they keep.
+ */
 
 const keyOf = (write: Write): string =>
   'put' in write ? write.put : 'remove' in write ? write.remove : write.index
@@ -32,18 +35,18 @@ export function requireWrites(writes: readonly Write[]): void {
 /** Throws unless a lease can be taken: it has a holder and a lifetime, and one script may touch its keys together. */
 export function requireLease({ key, index, holder, ttlMs }: LeaseRenewal): void {
   requireTtl(ttlMs)
-  if (holder === '') throw new RangeError(`the lease ${key} is asked for by nobody: its holder is empty`)
+  if (holder === '') throw new RangeError(`the lease ${key} has no holder: it is the empty string`)
   if (hashTag(key) !== hashTag(index))
     throw new RangeError(`the lease ${key} and its index ${index} must share a hash tag such as {nodes}`)
 }
 
-/** Throws unless `ttl_ms` is a whole, positive number of milliseconds. */
+/** Throws unless `ttlMs` is a whole, positive number of milliseconds. */
 export function requireTtl(ttlMs: number): void {
   if (Number.isSafeInteger(ttlMs) && ttlMs > 0) return
   throw new RangeError(`ttl_ms is ${ttlMs}: it must be a whole number of milliseconds above 0`)
 }
 
-/** Throws unless claims can be refused for `refuse_ms`: a whole number of milliseconds, or 0 for not at all. */
+/** Throws unless claims can be refused for `refuseMs`: a whole number of milliseconds, or 0 for not at all. */
 export function requireRefusal(refuseMs: number): void {
   if (Number.isSafeInteger(refuseMs) && refuseMs >= 0) return
   throw new RangeError(`refuse_ms is ${refuseMs}: it must be a whole number of milliseconds, 0 or more`)
@@ -69,3 +72,26 @@ export function requireLockTimes({ ttlMs, waitMs }: { ttlMs: number; waitMs: num
 
 /** How many notes of stuck turns a room has at most: more than it takes to put the room into quarantine. */
 export const STUCK_NOTES_KEPT = 8
+
+/**
+ * How much longer a room's epoch is kept than the rest of its record: two hours.
+ *
+ * Epochs start at the store's clock in milliseconds, so a room whose record is gone altogether still gets a larger epoch than
+ * before, unless that clock was set back meanwhile. Two hours cover what happens to clocks in practice (a correction by NTP, a fail-over to a
+ * replica that is behind, a time zone mistake of one hour) and every client that may still hold frames of the old epoch (a session
+ * resumes within minutes). It costs about 150 bytes of the store for each room whose record ended by itself in the last two hours; of
+ * one that its owner ended, everything goes within `ENDED_ROOM_MS`.
+ */
+export const EPOCH_OUTLIVES_MS = 2 * 60 * 60 * 1000
+
+/**
+ * For how long a room that ended leaves a record behind: two minutes. It holds the epoch alone, for the next claim to exceed, and for whoever
+ * is late by no more than a connection lives. After that a fenced write finds no record, which refuses it as well, and a new claim starts at
+ * the store's clock, which is further by then.
+ *
+ * Only `recall` could do harm later: an owner that was replaced while it was paused would find no record, take it for lost, and write an
+ * ended room again. Such an owner exists only where a room was claimed from one that had not released it. The record remembers that
+ * (`contested`), and of such a room record and epoch stay as long as those of a room that no one ended. So a room that was made, played
+ * and ended in good order costs a few minutes, however many are made: docs/decisions has the whole argument.
+ */
+export const ENDED_ROOM_MS = 2 * 60 * 1000

@@ -1,14 +1,13 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { edit, edited, json } from '../../test/support/json-arbitrary.ts'
-import type { Json } from '../json.ts'
-import { apply } from '../sync/apply.ts'
-import { Checksum } from '../sync/checksum.ts'
-import { diff } from '../sync/diff.ts'
-import type { ClientCodec, Codec, Payload } from './codec.ts'
-import { ERRORS } from './error-codes.ts'
-import { InvalidMessage, ProtocolError } from './errors.ts'
-import type { ClientMessage, LeaveReason, ServerMessage } from './messages.ts'
+import { edit, edited, json } from '../../../test/support/json-arbitrary.ts'
+import type { Json } from '../../json.ts'
+import { apply } from '../../sync/apply.ts'
+import { Checksum } from '../../sync/checksum.ts'
+import { diff } from '../../sync/diff.ts'
+import type { ClientCodec, Codec, Payload } from '../codec.ts'
+import { ERRORS, InvalidMessage, ProtocolError } from '../error-codes.ts'
+import type { ClientMessage, LeaveReason, ServerMessage } from '../messages.ts'
 
 /** One subprotocol, and a way to write what no proper client would: the fields of a message, right or wrong, as a frame. */
 export interface Subject {
