@@ -178,7 +178,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     askKeyStatus: askControl({ ...config, timeoutMs: CONTROL_TIMEOUT_MS }),
     send: (message) => ownership.send(message),
     unseated: (room) => ownership.forget(room),
-    storeUptime: () => store.uptime(),
+    storeIsBehind: (ms) => ownership.storeIsBehind(ms),
     nodeGone: (other) => ownership.isGone(other),
     nodeDead: (other) => ownership.isDead(other),
     tellTaken: (other, sessionId) => ownership.tellTaken(other, sessionId),

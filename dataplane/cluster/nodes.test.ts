@@ -57,6 +57,7 @@ function parts({ uptime_ms: uptimeMs = Number.POSITIVE_INFINITY } = {}) {
       },
     },
     uptime: () => answer(async () => uptimeMs + clock.monotonic() - began),
+    time: () => answer(async () => clock.now()),
     onReturn: (callback: () => void) => {
       returns.add(callback)
       return () => void returns.delete(callback)
@@ -334,6 +335,20 @@ describe('the members of a cluster', () => {
     await elapse(2000)
     expect(a.members.claimsAllowedAt).toBeLessThan(clock.monotonic())
     expect(await a.members.judge('node_x')).toBe('dead')
+  })
+
+  it('take a young store for behind while some node ran before it, this one or another', async () => {
+    const { node, elapse, clock } = parts({ uptime_ms: -5000 })
+    const a = await node('node_a')
+    await elapse(8000)
+    const b = await node('node_b')
+    b.self.info = nodeInfo('node_b', { started_at: new Date(clock.now()).toISOString() })
+    for (const { members } of [a, b]) expect(await members.storeIsBehind(10_000)).toBe(true)
+    expect(await a.members.storeIsBehind(3000)).toBe(false)
+    a.self.info = nodeInfo('node_a', { started_at: b.self.info.started_at })
+    await a.lease.renewNow()
+    await elapse(600)
+    for (const { members } of [a, b]) expect(await members.storeIsBehind(10_000)).toBe(false)
   })
 
   it('never look at the wall clock', async () => {

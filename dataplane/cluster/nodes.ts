@@ -10,7 +10,7 @@ import type { ClusterMetrics } from './metrics.ts'
 /** What a view of the cluster is made of. */
 export interface ClusterNodesParts {
   readonly nodeId: string
-  readonly store: Pick<Store, 'records' | 'bus' | 'uptime' | 'onReturn'>
+  readonly store: Pick<Store, 'records' | 'bus' | 'uptime' | 'time' | 'onReturn'>
   readonly clock: Clock
   readonly log: Logger
   readonly metrics: ClusterMetrics
@@ -29,6 +29,8 @@ const POLL_MS = 100
 const SILENT_MS = 200
 /** Until a store is as old as a lease and this, nodes may not have come back to it. */
 const YOUNG_MS = 1000
+/** By how much a store may say that it is older than it is. */
+const WHOLE_SECOND_MS = 1000
 /** For this many leases a dead node stays in the index, and is remembered. */
 const REMEMBERED_LEASES = 10
 const PAGE = 500
@@ -138,6 +140,19 @@ export class ClusterNodes {
     this.#storeAgeKnown = false
     this.#listenersKnown = true
     this.#resetSilence()
+  }
+
+  /**
+   * Whether the store began less than `ms` ago, and some node was running before it: it may lack what such a node has not written again.
+   * Rejects when the store cannot be reached.
+   */
+  async storeIsBehind(ms: number): Promise<boolean> {
+    const { store, info } = this.#parts
+    const ageMs = await store.uptime()
+    if (ageMs >= ms) return false
+    const beganAt = (await store.time()) - ageMs - WHOLE_SECOND_MS
+    const known = [info(), ...[...this.#others.values()].map((seen) => seen.info)]
+    return known.some(({ started_at: startedAt }) => Date.parse(startedAt) < beganAt)
   }
 
   /** Whether nodes can be judged dead at this moment. */

@@ -171,6 +171,11 @@ export class Ownership {
     return this.isGone(nodeId) && (await this.#nodes.judge(nodeId, true)) === 'dead'
   }
 
+  /** Whether the store began less than `ms` ago, and may lack what nodes that ran before it have not written again. */
+  storeIsBehind(ms: number): Promise<boolean> {
+    return this.#nodes.storeIsBehind(ms)
+  }
+
   /** Makes this node the owner of a room, if it has none that lives. */
   claim(room: string, options: ClaimOptions): Promise<Claimed> {
     return this.#claims.claim(room, options)

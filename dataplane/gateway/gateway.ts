@@ -20,7 +20,7 @@ import { JoinRateLimiter } from './rate-limits.ts'
 import type { PendingConnection } from './server.ts'
 import { GatewayServer } from './server.ts'
 import { SessionStore } from './session-record.ts'
-import { Sessions, SWEEP_MS } from './sessions.ts'
+import { REWRITTEN_MS, Sessions, SWEEP_MS } from './sessions.ts'
 
 /** What a gateway is made of. */
 export interface GatewayParts {
@@ -36,8 +36,8 @@ export interface GatewayParts {
   readonly send: (message: ToOwner) => void
   /** Where sessions are written down, for whichever node they are resumed at. */
   readonly records: Records
-  /** For how long the store has been running, in milliseconds; absent: longer than this node. */
-  readonly storeUptime?: () => Promise<number>
+  /** Whether the store came back empty less than `ms` ago, and may lack what nodes have not written again; default: it never does. */
+  readonly storeIsBehind?: (ms: number) => Promise<boolean>
   /** Tells another node that a session of its own was resumed here; that node calls `sessionTaken`. */
   readonly tellTaken?: (nodeId: string, sessionId: string) => void
   /** Whether a node is known to have ended; without it, one that says nothing is waited for a little longer. */
@@ -115,7 +115,7 @@ export class Gateway {
     this.#recheckAt = clock.monotonic() + RECHECK_MS
     const tokens = new Authenticator(this.#keys, clock, metrics, options)
     const { tellTaken = () => {}, nodeGone = () => false, nodeDead = async () => false } = parts
-    const { storeUptime = async () => Infinity } = parts
+    const { storeIsBehind = async () => false } = parts
     this.#clientParts = {
       nodeId,
       clock,
@@ -136,7 +136,7 @@ export class Gateway {
         tellTaken,
         nodeGone,
         nodeDead,
-        storeUptime,
+        storeIsBehind: () => storeIsBehind(REWRITTEN_MS),
       }),
       over: (client) => {
         this.#clients.delete(client)

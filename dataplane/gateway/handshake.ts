@@ -14,7 +14,7 @@ import { Session } from './session.ts'
 import { type QuotaBounds, SessionQuota } from './session-quota.ts'
 import type { SessionStore } from './session-record.ts'
 import { newResumeToken } from './session-record.ts'
-import { RECORD_SPARE_MS, REWRITTEN_MS, type Sessions } from './sessions.ts'
+import { RECORD_SPARE_MS, type Sessions } from './sessions.ts'
 
 /** How long after its `welcome` a client may take to receive it before a client with the token it used is let in. */
 const CONFIRM_SPARE_MS = 3000
@@ -58,8 +58,8 @@ export interface HandshakeParts extends QuotaBounds {
   readonly nodeGone: (nodeId: string) => boolean
   /** Whether the lease of a node has run out. Rejects with `StoreUnavailable`. */
   readonly nodeDead: (nodeId: string) => Promise<boolean>
-  /** For how long the store has been running, in milliseconds. */
-  readonly storeUptime: () => Promise<number>
+  /** Whether the store has lost records that nodes are about to write again. */
+  readonly storeIsBehind: () => Promise<boolean>
   /** Tells another node that one of its sessions is here now. */
   readonly tellTaken: (nodeId: string, sessionId: string) => void
 }
@@ -70,7 +70,6 @@ export class Handshake {
   readonly #takeOver: TakeOverParts
   readonly #quota: SessionQuota
   readonly #playerRateLimiters: PlayerRateLimiters
-  readonly #startedAt: number
   /** Sessions that are on their way in. */
   #coming = 0
 
@@ -82,7 +81,6 @@ export class Handshake {
       patienceMs: parts.attachWaitMs + CONFIRM_SPARE_MS,
       waiting: new Set(),
       rewrite: (sessionId) => parts.sessions.rewrite(sessionId),
-      storeIsBehind: () => this.#storeIsBehind(),
     }
     this.#quota = new SessionQuota({
       ...parts,
@@ -93,7 +91,6 @@ export class Handshake {
       },
     })
     this.#playerRateLimiters = new PlayerRateLimiters(parts.clock, parts.limits)
-    this.#startedAt = parts.clock.monotonic()
   }
 
   /** Binds a session to the connection, or says why not. Undefined: the connection closed meanwhile, and there is nothing to answer. */
@@ -192,12 +189,6 @@ export class Handshake {
     if (positions) sessions.detach(session)
     else sessions.end(session, 'left')
     return undefined
-  }
-
-  /** Whether the store began empty while this node was running, so lately that nodes may not have written all their sessions again. */
-  async #storeIsBehind(): Promise<boolean> {
-    const uptime = await this.#parts.storeUptime()
-    return uptime < REWRITTEN_MS && uptime < this.#parts.clock.monotonic() - this.#startedAt
   }
 
   get #full(): boolean {

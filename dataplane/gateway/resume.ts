@@ -204,7 +204,7 @@ const USED: Refusal = {
 }
 const BEHIND: Refusal = {
   close: 'overloaded',
-  reason: 'the store has just begun anew, and sessions are being written again: try again',
+  reason: 'the store has just begun without data, and sessions are being written again: try again',
 }
 const WAITED_FOR: Refusal = {
   close: 'overloaded',

@@ -44,10 +44,12 @@ interface Ending extends Kept {
 
 /** How often `sweep` is called. */
 export const SWEEP_MS = 1000
-/** Within what time of a sweep every record is written again when the store is back. */
+/** Within what time every record is due to be written again when the store is back. */
 const CATCH_UP_MS = 3000
+/** How long nodes may take to find a store again that has started: one that is cut off, or stands still, finds it later than the others. */
+const RETURN_MS = 10_000
 /** How long after its start a store that came back empty may lack records of sessions that are alive. */
-export const REWRITTEN_MS = CATCH_UP_MS + 3 * SWEEP_MS
+export const REWRITTEN_MS = RETURN_MS + CATCH_UP_MS + 2 * SWEEP_MS
 /** How long `settle` waits for a store that does not answer. */
 const SETTLE_MS = 500
 
@@ -66,7 +68,6 @@ export class Sessions {
   readonly #sessions = new Map<string, Kept>()
   readonly #endings = new Set<Ending>()
   readonly #underWay = new Set<Promise<void>>()
-  #catchingUp = false
 
   constructor(parts: SessionsParts) {
     this.#parts = parts
@@ -166,18 +167,16 @@ export class Sessions {
 
   /** What the store holds may be old, or gone: every record is written again soon. */
   storeReturned(): void {
-    this.#catchingUp = true
+    for (const { writer } of this.#sessions.values()) writer.doubt(CATCH_UP_MS)
   }
 
   /** Ends what was not resumed in time, and writes the records that are due. To be called about once a second. */
   sweep(): void {
     const { sessionResumeTtl } = this.#parts
     for (const { session, writer } of this.#sessions.values()) {
-      if (this.#catchingUp) writer.doubt(CATCH_UP_MS)
       if (session.detachedMs > sessionResumeTtl * 1000) this.end(session, 'session_ended')
       else if (writer.due) this.saveLater(session)
     }
-    this.#catchingUp = false
     for (const ending of this.#endings) {
       if (!ending.writer.due) continue
       this.#run(this.#finish(ending), ending.session)
@@ -288,10 +287,10 @@ export class SessionWriter {
     return this.#next === undefined && this.#parts.clock.monotonic() >= this.#dueAt
   }
 
-  /** What was written may be gone: the record is due at a random moment within `ms`. */
+  /** What was written may be gone: the record is due at a random moment within `ms`, or when it was anyway. */
   doubt(ms: number): void {
     this.#saved = false
-    this.#dueAt = this.#parts.clock.monotonic() + this.#parts.random.float() * ms
+    this.#dueAt = Math.min(this.#dueAt, this.#parts.clock.monotonic() + this.#parts.random.float() * ms)
   }
 
   /**

@@ -486,6 +486,22 @@ describe('a client is refused what it resumes', () => {
     expect(names(refused(seatless))).toEqual([])
   })
 
+  it('when its seat went with the owner of its room, before it was told of that', () => {
+    const ended = (crash: 'kill' | 'none') => {
+      const scenario = new Scenario('none')
+      scenario.join('ann')
+      if (crash === 'kill') scenario.fault('kill')
+      scenario.loseSeat('ann')
+      scenario.claim('node_b')
+      scenario.refuse('ann')
+      const history = scenario.end()
+      remove(history, records(history, 'lost')[0])
+      return names(history).filter((name) => name !== 'too_little')
+    }
+    expect(ended('kill')).toEqual([])
+    expect(ended('none')).toContain('closed_without_cause')
+  })
+
   it('at the connection that lost a race, when the other one has resumed its session since', () => {
     const again = (scenario: Scenario) => {
       scenario.race('ann')
@@ -507,6 +523,19 @@ describe('a client is refused what it resumes', () => {
     }
     expect(names(refused(rewrittenAt(0)))).toEqual([])
     expect(names(refused(rewrittenAt(1)))).toEqual(['closed_without_cause'])
+  })
+
+  it('when the store lost its session, and was told again only while it was asked', () => {
+    const writtenAgain = (when: 'before' | 'while') => (scenario: Scenario) => {
+      scenario.session('ann', 0)
+      scenario.wipe()
+      scenario.rewrite()
+      if (when === 'before') scenario.session('ann', 0)
+      scenario.ask('ann')
+      if (when === 'while') scenario.session('ann', 0)
+    }
+    expect(names(refused(writtenAgain('while')))).toEqual([])
+    expect(names(refused(writtenAgain('before')))).toEqual(['closed_without_cause'])
   })
 
   it('and not when nothing has happened', () => {

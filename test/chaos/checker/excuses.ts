@@ -9,7 +9,7 @@ export const EXCUSES = {
   store_lost: 'the store lost its data while the owner was away',
   session_lost: 'the store lost its data with the session in it',
   race: 'the client itself took its session up twice',
-  no_seat: 'a session without a seat ended with its connection',
+  no_seat: 'a session without a seat ended with its connection, told of it or not',
 } as const
 
 export type Excuse = keyof typeof EXCUSES
@@ -34,7 +34,7 @@ export interface Closed {
   readonly code: number
   readonly client: string
   readonly session: string
-  /** Whether the session had a seat. */
+  /** Whether the session had a seat, as far as nothing explains that its room knows nothing of it. */
   readonly seated: boolean
   /** The client had another connection in its place. */
   readonly superseded: boolean
@@ -168,7 +168,7 @@ export class Excuses {
     if (code !== CLOSE.resume_failed.code) return undefined
     if (superseded && race && this.#resumedAgain(client, race.at, at)) return 'race'
     if (!seated) return 'no_seat'
-    return this.#ownerships.wipes(at).some((wipe) => this.#isLost(session, wipe, at))
+    return this.#ownerships.wipes(at).some((wipe) => this.#isLost(client, session, wipe, at))
       ? 'session_lost'
       : undefined
   }
@@ -180,13 +180,15 @@ export class Excuses {
     return won >= 0 && resumes.slice(won).some(({ kind }) => kind === 'resuming')
   }
 
-  /** Whether no one who knew of a session's last resume has written it down since the store lost its data. */
-  #isLost(session: string, { until }: Fault, at: number): boolean {
+  /** Whether no one who knew of a session's last resume had written it down since the store lost its data when its client asked for it. */
+  #isLost(client: string, session: string, { until }: Fault, at: number): boolean {
     const written = this.#written.get(session) ?? []
     const turns = written.filter((write) => write.at <= until).map(({ turn }) => turn)
     if (turns.length === 0) return false
     const last = Math.max(...turns)
-    return !written.some((write) => write.turn >= last && write.at > until && write.at <= at)
+    const asked = this.#resumes.get(client)?.findLast((r) => r.kind === 'resuming' && r.at <= at)
+    const read = asked?.at ?? at
+    return !written.some((write) => write.turn >= last && write.at > until && write.at <= read)
   }
 }
 

@@ -181,6 +181,11 @@ export class Scenario {
     this.sessions.push({ session: `ses_${client}`, turn, at: this.#tick() })
   }
 
+  /** A client asks for its session again. */
+  ask(client: string): void {
+    this.clients.push({ at: this.#tick(), client, kind: 'resuming', session: `ses_${client}` })
+  }
+
   /** A connection of a client is refused what it wanted to resume. */
   refuse(client: string, { superseded = false } = {}): void {
     const code = CLOSE.resume_failed.code

@@ -17,7 +17,7 @@ export class TestPair {
   readonly records: TestRecords
   /** While set, nodes do not hear that a session was taken. */
   deaf = false
-  /** For how long the store says that it has been running. */
+  /** How long ago the store came back empty. */
   storeUptimeMs = Number.POSITIVE_INFINITY
   /** Nodes that seem to have ended, and those of them whose lease has run out. */
   readonly gone = new Set<string>()
@@ -42,7 +42,7 @@ export class TestPair {
         {
           nodeId,
           records: shared,
-          storeUptime: async () => pair.storeUptimeMs,
+          storeIsBehind: async (ms) => pair.storeUptimeMs < ms,
           nodeGone: (nodeId) => pair.gone.has(nodeId),
           nodeDead: async (nodeId) => pair.dead.has(nodeId),
           tellTaken: (nodeId, sessionId) => {
