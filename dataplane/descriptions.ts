@@ -1,3 +1,4 @@
+import * as v from 'valibot'
 import type { Json } from '../shared/json.ts'
 
 /** What a node tells operators of itself, through ops/: plain data, as the calls under `/admin` answer it, and how it is chosen. Times are RFC 3339. */
@@ -66,25 +67,36 @@ export interface SessionDescription {
   readonly queued_bytes: number
 }
 
-/** A node of the cluster, as this one sees it. */
-export interface ClusterNodeDescription {
-  readonly node_id: string
-  readonly started_at: string
-  readonly version: string
+const COUNT = v.number()
+/** What a node tells the others about itself, with each renewal of its lease. */
+export const NODE_INFO = v.object({
+  node_id: v.string(),
+  started_at: v.string(),
+  version: v.string(),
+  /** It gives its rooms away, and takes nothing more. */
+  draining: v.boolean(),
+  /** Rooms it owns. */
+  rooms: COUNT,
+  sessions: COUNT,
+  /** How busy its event loop is, 0–1. */
+  load: v.number(),
+  /** Rooms and sessions it takes at most. */
+  max_rooms: COUNT,
+  max_sessions: COUNT,
+  /** Where its websockets are accepted. */
+  ws_url: v.exactOptional(v.string()),
+  /** Where clients from outside reach it. */
+  advertise_url: v.exactOptional(v.string()),
+  admin_url: v.exactOptional(v.string()),
+})
+export type NodeInfo = Readonly<v.InferOutput<typeof NODE_INFO>>
+
+/** A node of the cluster, as this one sees it: `node_id` is its name. */
+export interface ClusterNodeDescription extends NodeInfo {
   /** Whether it is the node that answers. */
   readonly self: boolean
   /** False: it has ended or died a short while ago, and the rest is what it was then. */
   readonly alive: boolean
-  readonly draining: boolean
-  readonly rooms: number
-  readonly sessions: number
-  /** How busy its event loop is, 0–1. */
-  readonly load: number
-  readonly max_rooms: number
-  readonly max_sessions: number
-  readonly ws_url?: string
-  readonly advertise_url?: string
-  readonly admin_url?: string
 }
 
 /** What rooms can be put in order by: the columns of their list. */

@@ -13,9 +13,9 @@ import { storeMetrics } from '../shared/store/metrics.ts'
 import type { Store } from '../shared/store/port.ts'
 import { noTracer, type Span, type Tracer } from '../shared/tracing/tracer.ts'
 import { packageVersion } from '../shared/version.ts'
-import type { NodeInfo } from './cluster/lease.ts'
 import { NodeLinks } from './cluster/links.ts'
 import { Ownership } from './cluster/ownership.ts'
+import type { NodeInfo } from './descriptions.ts'
 import { Gateway } from './gateway/gateway.ts'
 import { askControl } from './gateway/key-cache.ts'
 import { newNodeId, nodeName } from './node-id.ts'
@@ -149,12 +149,12 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     log,
     metrics,
     tracer,
-    claim: (room, options) => ownership.claim(room, options),
-    mayAct: () => ownership.mayAct(),
-    rewritesAllowedAt: () => ownership.rewritesAllowedAt,
+    claim: (room, options) => ownership.claims.claim(room, options),
+    mayAct: () => ownership.lease.valid(),
+    rewritesAllowedAt: () => ownership.nodes.rewritesAllowedAt,
     deliver: (edge, message) => ownership.deliver(edge, message),
-    edgeGone: (edge) => ownership.isGone(edge),
-    redirect: (arrivals, owner) => ownership.redirect(arrivals, owner),
+    edgeGone: (edge) => ownership.nodes.isGone(edge),
+    redirect: (arrivals, owner) => ownership.router.redirect(arrivals, owner),
     ...(options.turns && { turns: options.turns }),
     ...(options.revealFailures !== undefined && { revealFailures: options.revealFailures }),
     // A session's end is its edge's to tell; this is for edges that cannot any more.
@@ -176,11 +176,11 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     log,
     codecs,
     askKeyStatus: askControl({ ...config, timeoutMs: CONTROL_TIMEOUT_MS }),
-    send: (message) => ownership.send(message),
-    unseated: (room) => ownership.forget(room),
-    storeIsBehind: (ms) => ownership.storeIsBehind(ms),
-    nodeGone: (other) => ownership.isGone(other),
-    nodeDead: (other) => ownership.isDead(other),
+    send: (message) => ownership.router.send(message),
+    unseated: (room) => ownership.router.forget(room),
+    storeIsBehind: (ms) => ownership.nodes.storeIsBehind(ms),
+    nodeGone: (other) => ownership.nodes.isGone(other),
+    nodeDead: (other) => ownership.nodes.isDead(other),
     tellTaken: (other, sessionId) => ownership.tellTaken(other, sessionId),
     records: store.records,
     metrics,
@@ -221,7 +221,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       ping: () => store.ping(),
       draining: () => ownership.draining,
       others: () =>
-        ownership.mayAct() ? [] : [{ code: 'lease_lost', detail: 'the lease of the node has run out' }],
+        ownership.lease.valid() ? [] : [{ code: 'lease_lost', detail: 'the lease of the node has run out' }],
       clock,
     }),
     describeNode: () => ({
@@ -234,7 +234,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     describeRooms: (query) => host.describe(query),
     describeSessions: (query) => gateway.describeSessions(query),
     members: () => host.members,
-    describeCluster: () => ownership.describe(),
+    describeCluster: () => ownership.nodes.describe(),
     findOwner: async (projectId, roomId) => {
       const found = await store.rooms.inspect(`${projectId}/${roomId}`)
       return found && { epoch: found.epoch, owner: found.owner && nodeName(found.owner) }
@@ -263,7 +263,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     admin_url: config.adminUrl ?? adminUrl,
     ...(config.advertiseUrl !== undefined && { advertise_url: config.advertiseUrl }),
   }
-  await ownership.renewNow()
+  await ownership.lease.renewNow()
   return {
     nodeId: name,
     wsUrl,

@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Claim, Locks } from '../../shared/store/port.ts'
+import { noTracer } from '../../shared/tracing/tracer.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { Claims } from './claims.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
@@ -31,6 +32,7 @@ function parts() {
   const claims = (nodeId: string) =>
     new Claims({
       nodeId,
+      tracer: noTracer,
       store: { rooms: store.rooms, locks },
       nodes: {
         judge: async (other) => {

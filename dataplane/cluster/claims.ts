@@ -8,7 +8,7 @@ import {
   type Store,
   StoreUnavailable,
 } from '../../shared/store/port.ts'
-import { noTracer, type TraceContext, type Tracer } from '../../shared/tracing/tracer.ts'
+import type { TraceContext, Tracer } from '../../shared/tracing/tracer.ts'
 import { nodeName } from '../node-id.ts'
 import { roomAttributes, roomNamed } from '../traffic.ts'
 import type { ClaimResult, ClusterMetrics } from './metrics.ts'
@@ -22,8 +22,7 @@ export interface ClaimsParts {
   readonly clock: Clock
   readonly log: Logger
   readonly metrics: ClusterMetrics
-  /** Default: no traces. */
-  readonly tracer?: Tracer
+  readonly tracer: Tracer
   /** Whether this node may act (its lease is valid): what a node without a lease claims, the others would take again. */
   readonly mayAct: () => boolean
   /** A room was taken from a node that was judged dead. */
@@ -133,7 +132,7 @@ export class Claims {
     beganAt: number,
     { madeFor, askedBy }: ClaimOptions,
   ): void {
-    const { tracer = noTracer } = this.#parts
+    const { tracer } = this.#parts
     const attributes = {
       ...roomAttributes(roomNamed(room)),
       'roomful.result': result,

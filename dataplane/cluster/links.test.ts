@@ -5,9 +5,8 @@ import { registerMetrics } from '../../shared/metrics.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { type Bus, StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
-import { NodeLinks, nodeChannel } from './links.ts'
+import { NodeLinks, nodeChannel, type PeerMessage } from './links.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
-import type { PeerMessage } from './wire.ts'
 
 const settle = async () => {
   for (let i = 0; i < 20; i++) await Promise.resolve()

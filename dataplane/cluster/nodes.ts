@@ -1,9 +1,9 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Store } from '../../shared/store/port.ts'
-import type { ClusterNodeDescription } from '../descriptions.ts'
+import type { ClusterNodeDescription, NodeInfo } from '../descriptions.ts'
 import { nodeName } from '../node-id.ts'
-import { decodeNodeInfo, leaseKey, NODES, type NodeInfo } from './lease.ts'
+import { decodeNodeInfo, leaseKey, NODES } from './lease.ts'
 import { nodeChannel } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
 
@@ -130,6 +130,11 @@ export class ClusterNodes {
     if (!lease) return askedAt < this.#heldUntil ? 'alive' : 'dead'
     // Another process with its name can have the lease only when that of the one before had run out.
     return (decodeNodeInfo(lease.value)?.node_id ?? nodeId) === nodeId ? 'alive' : 'dead'
+  }
+
+  /** Whether the lease of a node that is gone has run out, as the store says now. */
+  async isDead(nodeId: string): Promise<boolean> {
+    return this.isGone(nodeId) && (await this.judge(nodeId, true)) === 'dead'
   }
 
   /** For one lease from now no one is judged dead: the view of this node, or the store itself, may be behind. */

@@ -2,17 +2,16 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Random } from '../../shared/random.ts'
 import type { RoomQuota, Store } from '../../shared/store/port.ts'
-import { noTracer, type Span, type Tracer } from '../../shared/tracing/tracer.ts'
-import type { ClusterNodeDescription } from '../descriptions.ts'
-import { type Arrival, type RoomAddress, roomName, roomNamed, type ToEdge, type ToOwner } from '../traffic.ts'
-import { type Claimed, type ClaimOptions, Claims } from './claims.ts'
-import { type NodeInfo, NodeLease, type NodeReplaced } from './lease.ts'
-import type { NodeLinks } from './links.ts'
+import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
+import type { NodeInfo } from '../descriptions.ts'
+import { type RoomAddress, roomName, roomNamed, type ToEdge } from '../traffic.ts'
+import { Claims } from './claims.ts'
+import { NodeLease, type NodeReplaced } from './lease.ts'
+import type { NodeLinks, PeerMessage } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
 import { ClusterNodes } from './nodes.ts'
 import { handOver, type LeavingRoom, type PlacementReason, place } from './placement.ts'
 import { type LocalRooms, Router } from './router.ts'
-import type { PeerMessage } from './wire.ts'
 
 /** The rooms of a node, as far as ownership has to do with them. */
 export interface OwnedRooms extends LocalRooms {
@@ -54,8 +53,7 @@ export interface OwnershipParts {
   readonly random: Random
   readonly log: Logger
   readonly metrics: ClusterMetrics
-  /** Default: no traces. */
-  readonly tracer?: Tracer
+  readonly tracer: Tracer
   /** How long others take this node for alive after its last renewal. */
   readonly leaseMs: number
   /** How long a room's record outlives its last write. */
@@ -81,45 +79,41 @@ const HAND_OVER_MS = 5000
  * record decides.
  */
 export class Ownership {
+  /** Of this node. */
+  readonly lease: NodeLease
+  /** Which others are alive. */
+  readonly nodes: ClusterNodes
+  /** Make this node the owner of rooms. */
+  readonly claims: Claims
+  /** Knows where rooms are. */
+  readonly router: Router
   readonly #parts: OwnershipParts
-  readonly #lease: NodeLease
-  readonly #nodes: ClusterNodes
-  readonly #claims: Claims
-  readonly #router: Router
   #draining = false
   #handedOver = 0
   #forgetReturn: (() => void) | undefined
 
   constructor(parts: OwnershipParts) {
     this.#parts = parts
-    const { log, links, leaseMs, onReplaced } = parts
+    const { leaseMs } = parts
     const common = { ...parts, info: () => this.#info() }
-    this.#lease = new NodeLease({
-      ...common,
-      ttlMs: leaseMs,
-      onRegained: () => this.#regained(),
-      onReplaced,
-    })
-    this.#nodes = new ClusterNodes({
+    this.lease = new NodeLease({ ...common, ttlMs: leaseMs, onRegained: () => this.#regained() })
+    this.nodes = new ClusterNodes({
       ...common,
       onGone: (other) => this.#gone(other),
       onJoined: (other) => this.#joined(other),
     })
-    this.#claims = new Claims({
+    this.claims = new Claims({
       ...parts,
-      nodes: this.#nodes,
-      mayAct: () => this.mayAct(),
+      nodes: this.nodes,
+      mayAct: () => this.lease.valid(),
       takenOver: (room, from) => this.#takenOver(room, from),
     })
-    this.#router = new Router({
+    this.router = new Router({
       ...parts,
-      inspect: (room) => this.#claims.inspect(room),
-      judge: (other) => this.#nodes.judge(other),
-      gone: (other) => this.isGone(other),
+      claims: this.claims,
+      nodes: this.nodes,
       place: (reason) => this.#place(reason),
-      send: (other, message) => links.send(other, message),
       deliver: (edge, message) => this.deliver(edge, message),
-      failed: (error, room) => log.warn({ err: error, room }, 'the owner of a room could not be found'),
     })
   }
 
@@ -134,66 +128,16 @@ export class Ownership {
       this.#parts.rooms().recheck()
     })
     await this.#parts.links.start()
-    await this.#lease.start()
-    await this.#nodes.start()
+    await this.lease.start()
+    await this.nodes.start()
   }
 
   /** Ends the lease, and with it everything that this node might do for a room. */
   async stop(): Promise<void> {
-    this.#nodes.stop()
+    this.nodes.stop()
     this.#forgetReturn?.()
     await this.#parts.links.close()
-    await this.#lease.stop()
-  }
-
-  /** Whether this node may act for its rooms at this moment. */
-  mayAct(): boolean {
-    return this.#lease.valid()
-  }
-
-  /** Tells the others now what has changed of this node. */
-  renewNow(): Promise<void> {
-    return this.#lease.renewNow()
-  }
-
-  /** Every node that is known, as operators see it, this one first. */
-  describe(): ClusterNodeDescription[] {
-    return this.#nodes.describe()
-  }
-
-  /** Whether another node is not alive, as far as is known without asking the store. */
-  isGone(nodeId: string): boolean {
-    return this.#nodes.isGone(nodeId)
-  }
-
-  /** Whether the lease of a node that is gone has run out, as the store says now. */
-  async isDead(nodeId: string): Promise<boolean> {
-    return this.isGone(nodeId) && (await this.#nodes.judge(nodeId, true)) === 'dead'
-  }
-
-  /** Whether the store began less than `ms` ago, and may lack what nodes that ran before it have not written again. */
-  storeIsBehind(ms: number): Promise<boolean> {
-    return this.#nodes.storeIsBehind(ms)
-  }
-
-  /** Makes this node the owner of a room, if it has none that lives. */
-  claim(room: string, options: ClaimOptions): Promise<Claimed> {
-    return this.#claims.claim(room, options)
-  }
-
-  /** From when on a room that the store has lost may be written again, on the monotonic clock. */
-  get rewritesAllowedAt(): number {
-    return this.#nodes.rewritesAllowedAt
-  }
-
-  /** Takes a message of this node's edge to the owner of its room. */
-  send(message: ToOwner): void {
-    this.#router.send(message)
-  }
-
-  /** No member at this node's edge is in the room any more. */
-  forget(room: RoomAddress): void {
-    this.#router.forget(room)
+    await this.lease.stop()
   }
 
   /** Tells a node that a session it had was resumed here. */
@@ -208,18 +152,13 @@ export class Ownership {
     else this.#hear(message, nodeId)
   }
 
-  /** Messages for a room that is not here (any more); `owner`: the node that has it, if that is known. */
-  redirect(arrivals: readonly Arrival[], owner: string | undefined): void {
-    this.#router.redirect(arrivals, owner)
-  }
-
   /** A message of another node. */
   receive(message: PeerMessage, from: string): void {
     const { rooms, edge, log } = this.#parts
     switch (message.to) {
       case 'owner':
       case 'opener':
-        this.#router.receive(message.message, from)
+        this.router.send(message.message, from)
         break
       case 'edge':
         if (message.message.kind === 'redirect') rooms().verify(roomName(message.message.room))
@@ -252,8 +191,8 @@ export class Ownership {
       // No one heard this node for a while: its rooms may have been taken over.
       rooms().recheck()
     }
-    for (const room of this.#router.roomsAt(from)) edge().reattach(room)
-    for (const peer of from === undefined ? this.#nodes.nodes() : [{ node_id: from }])
+    for (const room of this.router.roomsAt(from)) edge().reattach(room)
+    for (const peer of from === undefined ? this.nodes.nodes() : [{ node_id: from }])
       if (peer.node_id !== nodeId) rooms().edgeMissed(peer.node_id)
   }
 
@@ -266,7 +205,7 @@ export class Ownership {
   async drain(): Promise<void> {
     this.#draining = true
     this.#parts.rooms().refuseMore()
-    await this.#lease.renewNow()
+    await this.lease.renewNow()
   }
 
   /** How many rooms were handed over. */
@@ -276,7 +215,7 @@ export class Ownership {
 
   /** Gives every room to another node, as far as that is done in 5 seconds. `span`: the rooms' part of the drain. */
   async handOver(span: Span): Promise<void> {
-    const { links, clock, metrics, rooms, tracer = noTracer } = this.#parts
+    const { links, clock, metrics, rooms, tracer } = this.#parts
     const done = handOver(rooms().rooms, {
       place: (preferred) => this.#place('hand_over', preferred),
       ask: (other, room) => links.send(other, { to: 'host', room }),
@@ -301,27 +240,27 @@ export class Ownership {
 
   #place(reason: PlacementReason, preferred?: string): string | undefined {
     const { nodeId: self, random } = this.#parts
-    const nodes = this.#nodes.nodes()
+    const nodes = this.nodes.nodes()
     return place({ self, nodes, random, reason, ...(preferred !== undefined && { preferred }) })
   }
 
   /** An owner has something for this node's edge. */
   #hear(message: ToEdge, from: string): void {
-    this.#router.heard(message, from)
+    this.router.heard(message, from)
     this.#parts.edge().receive(message)
   }
 
   #regained(): void {
     const { log, rooms } = this.#parts
     log.warn({ rooms: rooms().size }, 'the lease had run out and stands again: every room is checked')
-    this.#nodes.hold()
+    this.nodes.hold()
     rooms().recheck()
   }
 
   #gone(nodeId: string): void {
     const { links, edge, rooms } = this.#parts
     links.forget(nodeId)
-    for (const room of this.#router.gone(nodeId)) edge().reattach(room)
+    for (const room of this.router.gone(nodeId)) edge().reattach(room)
     rooms().edgeGone(nodeId)
   }
 
@@ -330,7 +269,7 @@ export class Ownership {
     log.info({ peer, version }, 'a node is in the cluster')
     // It may have been taken for gone, and know nothing of it: what it has open here is asked again, and the other way round.
     links.greet(peer)
-    for (const room of this.#router.roomsAt(peer)) edge().reattach(room)
+    for (const room of this.router.roomsAt(peer)) edge().reattach(room)
   }
 
   /** Should the node that was judged dead live, it is to find out, whatever happens in the room. */

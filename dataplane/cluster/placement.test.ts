@@ -3,8 +3,8 @@ import { noSpan, noTracer } from '../../shared/tracing/tracer.ts'
 import { nodeInfo } from '../../test/support/cluster/node-info.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
+import type { NodeInfo } from '../descriptions.ts'
 import type { RoomAddress } from '../traffic.ts'
-import type { NodeInfo } from './lease.ts'
 import { handOver, type LeavingRoom, place } from './placement.ts'
 
 const random = new SeededRandom(3)

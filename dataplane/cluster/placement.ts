@@ -1,8 +1,8 @@
 import type { Random } from '../../shared/random.ts'
 import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
+import type { NodeInfo } from '../descriptions.ts'
 import { nodeName } from '../node-id.ts'
 import { type RoomAddress, roomAttributes } from '../traffic.ts'
-import type { NodeInfo } from './lease.ts'
 
 /** `create`: the room is nowhere yet. `take_over`: its owner is dead. `hand_over`: this node gives it away. */
 export type PlacementReason = 'create' | 'take_over' | 'hand_over'

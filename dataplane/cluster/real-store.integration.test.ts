@@ -8,10 +8,9 @@ import { nodeInfo } from '../../test/support/cluster/node-info.ts'
 import { FaultyLink } from '../../test/support/faulty-link.ts'
 import { freshPrefix } from '../../test/support/redis-prefix.ts'
 import { NodeLease } from './lease.ts'
-import { NodeLinks } from './links.ts'
+import { NodeLinks, type PeerMessage } from './links.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
 import { ClusterNodes } from './nodes.ts'
-import type { PeerMessage } from './wire.ts'
 
 /** So long that nothing here can be due to its end. */
 const LEASE_MS = 8000

@@ -183,12 +183,12 @@ describe('Router', () => {
   describe('a message of another node', () => {
     it('goes to the room when that runs here', () => {
       host.running.add(NAME)
-      router.receive(message(1), THERE)
+      router.send(message(1), THERE)
       expect(host.received).toEqual([{ message: message(1), from: THERE }])
     })
 
     it('is not passed on: its sender is told who has the room', async () => {
-      router.receive(message(1), THERE)
+      router.send(message(1), THERE)
       await records.answer(ownedBy(ELSEWHERE))
       expect(sent).toEqual([])
       expect(delivered).toEqual([{ edge: THERE, message: redirect(ELSEWHERE) }])
@@ -197,7 +197,7 @@ describe('Router', () => {
     /** Two nodes that each took the other for the less loaded would pass it on forever. */
     it('opens the room here, whatever placement would say', async () => {
       bench.chosen = ELSEWHERE
-      router.receive(join(), THERE)
+      router.send(join(), THERE)
       await records.answer(undefined)
       expect(host.opened).toEqual([[{ message: join(), from: THERE }]])
       expect(reasons).toEqual([])
@@ -205,13 +205,13 @@ describe('Router', () => {
 
     it('is sent back when this node takes no rooms any more, without a look', () => {
       host.accepts = false
-      router.receive(join(), THERE)
+      router.send(join(), THERE)
       expect(delivered).toEqual([{ edge: THERE, message: redirect(null) }])
       expect(records.asked).toEqual([])
     })
 
     it('is answered as a stranger when the room is nowhere', async () => {
-      router.receive(message(3), THERE)
+      router.send(message(3), THERE)
       await records.answer(undefined)
       expect(delivered).toEqual([
         { edge: THERE, message: expect.objectContaining({ kind: 'no_seat', ref: 3 }) },
@@ -219,7 +219,7 @@ describe('Router', () => {
     })
 
     it('is no reason to remember where the room is', async () => {
-      router.receive(message(1), THERE)
+      router.send(message(1), THERE)
       await records.answer(ownedBy(ELSEWHERE))
       router.send(message(1))
       expect(records.asked).toEqual([NAME, NAME])

@@ -1,6 +1,7 @@
 import type { Clock } from '../../shared/clock.ts'
+import type { Logger } from '../../shared/log.ts'
 import type { RoomOwner } from '../../shared/store/port.ts'
-import { noTracer, type Span, type Tracer } from '../../shared/tracing/tracer.ts'
+import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
 import { Backlog } from '../backlog.ts'
 import { nodeName } from '../node-id.ts'
 import {
@@ -12,8 +13,9 @@ import {
   type ToEdge,
   type ToOwner,
 } from '../traffic.ts'
-import type { Claimed } from './claims.ts'
-import type { PeerMessage } from './wire.ts'
+import type { Claimed, Claims } from './claims.ts'
+import type { NodeLinks } from './links.ts'
+import type { ClusterNodes } from './nodes.ts'
 
 /** What the router knows of the rooms of this node. */
 export interface LocalRooms {
@@ -30,25 +32,20 @@ export interface LocalRooms {
 export interface RouterParts {
   readonly nodeId: string
   readonly clock: Clock
-  /** Default: no traces. */
-  readonly tracer?: Tracer
+  readonly tracer: Tracer
   readonly rooms: () => LocalRooms
-  /** Who owns a room, as recorded. */
-  readonly inspect: (room: string) => Promise<RoomOwner | undefined>
-  /** Whether a node lives, read again. */
-  readonly judge: (nodeId: string) => Promise<'alive' | 'dead'>
-  /** Whether a node is known to have ended, without asking. */
-  readonly gone: (nodeId: string) => boolean
+  readonly claims: Pick<Claims, 'inspect'>
+  readonly nodes: Pick<ClusterNodes, 'judge' | 'isGone'>
+  readonly links: Pick<NodeLinks, 'send'>
+  readonly log: Logger
   /** The node that is to open a room; undefined when none can take it. */
   readonly place: (reason: 'create' | 'take_over') => string | undefined
   /** How many messages wait for one room while its owner is looked for. */
   readonly maxWaitingMessages: number
   /** More than that came. */
   readonly backlogFull: (roomType: string) => void
-  readonly send: (to: string, message: PeerMessage) => void
   /** Takes an answer to an edge. */
   readonly deliver: (edge: string, message: ToEdge) => void
-  readonly failed: (error: unknown, room: string) => void
 }
 
 /** Where the messages for one room go. */
@@ -84,13 +81,8 @@ export class Router {
     this.#parts = parts
   }
 
-  /** A message of this node's edge. */
-  send(message: ToOwner): void {
-    this.#take({ message, from: this.#parts.nodeId })
-  }
-
-  /** A message of another node's edge, which takes this node for the owner, or wants it to be. */
-  receive(message: ToOwner, from: string): void {
+  /** A message of this node's edge, or of another's which takes this node for the owner, or wants it to be. */
+  send(message: ToOwner, from = this.#parts.nodeId): void {
     this.#take({ message, from })
   }
 
@@ -147,7 +139,7 @@ export class Router {
   }
 
   #take(arrival: Arrival): void {
-    const { nodeId, rooms, send, gone } = this.#parts
+    const { nodeId, rooms, links, nodes } = this.#parts
     const { message, from } = arrival
     const name = roomName(message.room)
     const route = this.#routes.get(name)
@@ -155,8 +147,8 @@ export class Router {
     // What came before goes first.
     if (route?.waiting) this.#wait(route, route.waiting, arrival)
     else if (rooms().has(name)) rooms().receive(message, from)
-    else if (from === nodeId && owner !== undefined && owner !== nodeId && !gone(owner))
-      send(owner, { to: 'owner', message })
+    else if (from === nodeId && owner !== undefined && owner !== nodeId && !nodes.isGone(owner))
+      links.send(owner, { to: 'owner', message })
     else if (from !== nodeId && !rooms().accepts) this.#redirect(message.room, from, null)
     else this.#look(this.#routeOf(message.room), arrival)
   }
@@ -173,8 +165,7 @@ export class Router {
     // Asked again by its edge.
     if (spans.has(memberId)) return
     const attributes = { ...roomAttributes(room), 'roomful.session_id': sessionId }
-    const { tracer = noTracer } = this.#parts
-    spans.set(memberId, tracer.span('room.locate', { parent: message, attributes }))
+    spans.set(memberId, this.#parts.tracer.span('room.locate', { parent: message, attributes }))
   }
 
   #routeOf(room: RoomAddress): Route {
@@ -210,11 +201,11 @@ export class Router {
   }
 
   async #find(route: Route): Promise<void> {
-    const { nodeId, rooms, inspect, judge, place } = this.#parts
+    const { nodeId, rooms, claims, nodes, place } = this.#parts
     const name = roomName(route.room)
-    const found = await inspect(name)
+    const found = await claims.inspect(name)
     const owner = found?.owner ?? null
-    const elsewhere = owner !== null && owner !== nodeId && (await judge(owner)) === 'alive'
+    const elsewhere = owner !== null && owner !== nodeId && (await nodes.judge(owner)) === 'alive'
     const waiting = route.waiting?.waiting ?? []
     const joins = waiting.some(({ message }) => message.kind === 'join')
     const asked = waiting.some(({ from }) => from !== nodeId)
@@ -232,7 +223,7 @@ export class Router {
 
   /** What has waited goes to `owner`, which has the room (as `found` says, if there is a record of it) or is to open it. */
   #found(route: Route, owner: string, to: 'owner' | 'opener', found: RoomOwner | undefined): void {
-    const { nodeId, rooms, send } = this.#parts
+    const { nodeId, rooms, links } = this.#parts
     const { spans } = route
     const located = (result: Located): void => endSpans(spans, result)
     const waiting = this.#settle(route)
@@ -250,7 +241,7 @@ export class Router {
       return
     }
     for (const { message, from } of waiting) {
-      if (from === nodeId) send(owner, { to, message })
+      if (from === nodeId) links.send(owner, { to, message })
       else this.#redirect(message.room, from, owner)
     }
   }
@@ -271,7 +262,7 @@ export class Router {
   }
 
   #unavailable(route: Route, error: unknown): void {
-    this.#parts.failed(error, roomName(route.room))
+    this.#parts.log.warn({ err: error, room: roomName(route.room) }, 'the owner of a room could not be found')
     this.#refuse(
       route,
       'room_unavailable',

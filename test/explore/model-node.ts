@@ -1,9 +1,9 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { NodeIdInUse } from '../../dataplane/cluster/lease.ts'
+import type { PeerMessage } from '../../dataplane/cluster/links.ts'
 import { CLUSTER_METRICS } from '../../dataplane/cluster/metrics.ts'
 import { type LocalEdge, Ownership } from '../../dataplane/cluster/ownership.ts'
-import type { PeerMessage } from '../../dataplane/cluster/wire.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import type { RoomLimits } from '../../dataplane/rooms/environment.ts'
 import { RoomHost } from '../../dataplane/rooms/host.ts'
@@ -12,7 +12,7 @@ import type { RoomAddress, ToEdge, ToOwner } from '../../dataplane/traffic.ts'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { JsonCodec } from '../../shared/protocol/json-codec.ts'
 import type { Store } from '../../shared/store/port.ts'
-import { noSpan } from '../../shared/tracing/tracer.ts'
+import { noSpan, noTracer } from '../../shared/tracing/tracer.ts'
 import { nodeInfo } from '../support/cluster/node-info.ts'
 import { SeededRandom } from '../support/seeded-random.ts'
 import type { SimClock } from './sim-clock.ts'
@@ -85,6 +85,7 @@ export class ModelNode {
       },
       rooms: () => this.#host,
       edge: () => NO_EDGE,
+      tracer: noTracer,
       metrics: registerMetrics(new Registry(), CLUSTER_METRICS),
       leaseMs: LEASE_MS,
       recordTtlMs,
@@ -101,12 +102,12 @@ export class ModelNode {
       codecs,
       records: store.rooms,
       metrics: registerMetrics(new Registry(), ROOM_METRICS),
-      claim: (room, options) => ownership.claim(room, options),
-      mayAct: mutation?.mayAct ?? (() => ownership.mayAct()),
-      rewritesAllowedAt: () => ownership.rewritesAllowedAt,
+      claim: (room, options) => ownership.claims.claim(room, options),
+      mayAct: mutation?.mayAct ?? (() => ownership.lease.valid()),
+      rewritesAllowedAt: () => ownership.nodes.rewritesAllowedAt,
       deliver: (edge, message) => ownership.deliver(edge, message),
       edgeGone: () => false,
-      redirect: (arrivals, owner) => ownership.redirect(arrivals, owner),
+      redirect: (arrivals, owner) => ownership.router.redirect(arrivals, owner),
       defer: parts.defer,
       limits: { recordTtlMs, ...parts.limits },
     })

@@ -1,4 +1,4 @@
-import type { NodeInfo } from '../../../dataplane/cluster/lease.ts'
+import type { NodeInfo } from '../../../dataplane/descriptions.ts'
 
 /** An idle node with room for everything. */
 export const nodeInfo = (nodeId: string, changes: Partial<NodeInfo> = {}): NodeInfo => ({

@@ -1,6 +1,8 @@
+import { pino } from 'pino'
+import type { PeerMessage } from '../../../dataplane/cluster/links.ts'
 import { Router } from '../../../dataplane/cluster/router.ts'
-import type { PeerMessage } from '../../../dataplane/cluster/wire.ts'
 import type { RoomAddress, ToEdge } from '../../../dataplane/traffic.ts'
+import type { Logger } from '../../../shared/log.ts'
 import type { RoomOwner } from '../../../shared/store/port.ts'
 import { FakeClock } from '../fake-clock.ts'
 import { RecordingTracer } from '../recording-tracer.ts'
@@ -34,17 +36,26 @@ export class RouterBench {
     clock: this.clock,
     tracer: this.tracer,
     rooms: () => this.host,
-    inspect: this.records.ask,
-    judge: async (nodeId) => (this.dead.has(nodeId) ? 'dead' : 'alive'),
-    gone: (nodeId) => this.dead.has(nodeId),
+    claims: { inspect: this.records.ask },
+    nodes: {
+      judge: async (nodeId) => (this.dead.has(nodeId) ? 'dead' : 'alive'),
+      isGone: (nodeId) => this.dead.has(nodeId),
+    },
+    links: { send: (to, message) => void this.sent.push({ to, message }) },
     place: (reason) => {
       this.reasons.push(reason)
       return this.chosen
     },
     maxWaitingMessages: 1000,
     backlogFull: (roomType) => this.full.push(roomType),
-    send: (to, message) => this.sent.push({ to, message }),
     deliver: (edge, message) => this.delivered.push({ edge, message }),
-    failed: (_, room) => this.failures.push(room),
+    log: failureLog((room) => this.failures.push(room)),
   })
+}
+
+/** Takes what the router logs of rooms whose owner could not be found. */
+function failureLog(failed: (room: string) => void): Logger {
+  const log = pino({ level: 'silent' })
+  log.warn = ({ room }: { room: string }) => failed(room)
+  return log
 }

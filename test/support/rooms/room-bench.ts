@@ -17,7 +17,7 @@ import type { ResyncReason, Subprotocol } from '../../../shared/protocol/message
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import type { RoomQuota, Store } from '../../../shared/store/port.ts'
-import type { Tracer } from '../../../shared/tracing/tracer.ts'
+import { noTracer, type Tracer } from '../../../shared/tracing/tracer.ts'
 import { FakeClock } from '../fake-clock.ts'
 import { SeededRandom } from '../seeded-random.ts'
 import { TestMember } from './test-member.ts'
@@ -82,7 +82,7 @@ export class RoomBench {
       takenOver: () => {},
       recordTtlMs: 600_000,
       quota: { maxRooms: 0, perMinute: 0, ...options.quota },
-      ...(options.tracer ? { tracer: options.tracer } : {}),
+      tracer: options.tracer ?? noTracer,
     })
     this.host = new RoomHost({
       nodeId: this.nodeId,

@@ -10,7 +10,7 @@ import {
   readHeader,
   readMessages,
   UnknownVersion,
-} from './wire.ts'
+} from './links.ts'
 
 const header = envelopeHeader('node_a')
 
