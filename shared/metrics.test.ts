@@ -50,11 +50,12 @@ const openFiles = (text: string): number => Number(/^service_process_open_fds (\
 it('tells how many files the process has open', async () => {
   const scrape = scraped()
   const before = openFiles(await scrape())
-  const files = await Promise.all(Array.from({ length: 50 }, () => open('/dev/null')))
+  const files = await Promise.all(Array.from({ length: 500 }, () => open('/dev/null')))
   onTestFinished(async () => void (await Promise.all(files.map((file) => file.close()))))
   const more = openFiles(await scrape()) - before
-  expect(more).toBeGreaterThan(45)
-  expect(more).toBeLessThan(55)
+  // Sockets of earlier tests in this process may close meanwhile.
+  expect(more).toBeGreaterThan(400)
+  expect(more).toBeLessThan(600)
 })
 
 it('looks at no socket and lists no files in the event loop: a scrape must not take longer the more clients there are', async () => {

@@ -3,6 +3,7 @@ import { runInNewContext } from 'node:vm'
 import { pino } from 'pino'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { type RunningControl, startControl } from '../control/main.ts'
+import { PortBlock } from '../deploy/local/ports.ts'
 import { systemClock } from '../shared/clock.ts'
 import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
@@ -29,6 +30,8 @@ const stub = (environment: Readonly<Record<string, string>>): void => {
 afterEach(() => void vi.unstubAllEnvs())
 
 describe('a collector that does not take traces', () => {
+  let ports: PortBlock
+  let port: number
   let collector: TraceCollector
   let clock: FakeClock
   let tracing: Tracing
@@ -37,7 +40,9 @@ describe('a collector that does not take traces', () => {
   let projectId: string
 
   beforeEach(async () => {
-    collector = await TraceCollector.start()
+    ports = await PortBlock.claim(systemRandom)
+    port = await ports.take()
+    collector = await TraceCollector.start(port)
     clock = new FakeClock()
     const recording = recordingLog()
     logged = recording.logged
@@ -65,6 +70,7 @@ describe('a collector that does not take traces', () => {
     clock.advance(2000)
     await closing
     await collector.close()
+    await ports.release()
   })
 
   const post = async (path: string, body: object) => {
@@ -94,7 +100,6 @@ describe('a collector that does not take traces', () => {
     ['refuses connections', () => collector.close()],
   ])('and %s costs traces alone; the log says so once a minute, and spans come again', async (_, fail) => {
     await collector.has('POST /projects')
-    const { port } = new URL(collector.url)
     await fail()
     let said = 0
     for (let minute = 1; minute <= 3; minute++) {
@@ -110,7 +115,7 @@ describe('a collector that does not take traces', () => {
       expect(warnings()).toBe(said)
     }
     await collector.close()
-    collector = await TraceCollector.start(Number(port))
+    collector = await TraceCollector.start(port)
     await until('spans come again', async () => {
       await tokens(1)
       return collector.named('POST /tokens').length > 0

@@ -1,5 +1,5 @@
 import { Registry } from 'prom-client'
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { timestamp } from '../../shared/clock.ts'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
@@ -48,11 +48,10 @@ describe('joins in quick succession', () => {
   async function join(client: TestClient, key: string): Promise<string> {
     const own = ++ref
     client.send({ t: 'join', ref: own, room_type: 'arena', options: { key } })
-    return vi.waitFor(() => {
-      const answer = client.received.find((message) => 'ref' in message && message.ref === own)
-      if (answer === undefined) throw new Error(`no answer to join ${own}`)
-      return answer.t === 'error' ? answer.code : answer.t
-    })
+    const find = () => client.received.find((message) => 'ref' in message && message.ref === own)
+    await expect.poll(find).toBeDefined()
+    const answer = find()!
+    return answer.t === 'error' ? answer.code : answer.t
   }
 
   const leave = async (client: TestClient, key: string): Promise<void> => {
@@ -148,7 +147,7 @@ describe('whole states', () => {
     const position = { room_id: `arena:${key}`, epoch: 99, seq: 0 }
     const again = await test.resume(welcome, [position])
     const welcomed = again.next('welcome')
-    await Promise.race([welcomed, vi.waitFor(() => expect(delayed).toBe(before + 1))])
+    await Promise.race([welcomed, expect.poll(() => delayed).toBe(before + 1)])
     return { again, welcomed }
   }
 

@@ -1,10 +1,9 @@
 import { mkdir, mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { Writable } from 'node:stream'
-import { pino } from 'pino'
 import * as v from 'valibot'
 import { afterEach, describe, expect, it } from 'vitest'
+import { recordingLog } from '../../test/support/redis-store.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom, type RoomDefinition } from './definition.ts'
 import { watchRooms } from './loader.ts'
@@ -61,79 +60,48 @@ describe('watching a folder', () => {
     const folder = await mkdtemp(join(tmpdir(), 'roomful-watch-'))
     closings.push(() => rm(folder, { recursive: true }))
     await prepare(folder)
-    const lines: string[] = []
-    const hear: (() => void)[] = []
-    const heard = () => hear.splice(0).map((go) => go())
-    const log = pino(
-      new Writable({
-        write: (line, _, done) => {
-          lines.push(String(line))
-          heard()
-          done()
-        },
-      }),
-    )
+    const { log, logged } = recordingLog()
     const changes: RoomDefinition[] = []
-    const watching = watchRooms(
-      folder,
-      (definition) => {
-        changes.push(definition)
-        heard()
-      },
-      log,
-    )
+    const watching = watchRooms(folder, (definition) => void changes.push(definition), log)
     closings.push(() => watching.close())
-    const something = () => new Promise<void>((go) => hear.push(go))
-    const idles = () => changes.map(({ idleSeconds }) => idleSeconds)
-    return { folder, lines, something, idles }
+    /** Waits for the definition: one edit can be seen twice, since a system may tell of it late. */
+    const idle = (seconds: number) => expect.poll(() => changes.at(-1)?.idleSeconds).toBe(seconds)
+    return { folder, logged, idle }
   }
 
   it('brings an edited room type, and keeps quiet about one that is broken, except in the log', async () => {
-    const { folder, lines, something, idles } = await watchedFolder((into) =>
+    const { folder, logged, idle } = await watchedFolder((into) =>
       writeFile(join(into, 'watched.ts'), source(1)),
     )
     const file = join(folder, 'watched.ts')
-    let next = something()
     await writeFile(file, source(2))
-    await next
-    expect(idles()).toEqual([2])
-    next = something()
+    await idle(2)
     await writeFile(file, 'export default defineRoom({')
-    await next
-    expect(lines.at(-1)).toMatch(/watched\.ts cannot be loaded: .*the old definition stays/)
-    next = something()
+    await expect.poll(logged).toMatch(/watched\.ts cannot be loaded: .*the old definition stays/)
     await writeFile(file, source(3))
-    await next
-    expect(idles()).toEqual([2, 3])
+    await idle(3)
   })
 
   // Many editors write another file and rename it over the old one. A watch of the file itself would end with the first time.
   it('sees every edit of a file that is replaced by another each time', async () => {
-    const { folder, something, idles } = await watchedFolder((into) =>
-      writeFile(join(into, 'watched.ts'), source(1)),
-    )
+    const { folder, idle } = await watchedFolder((into) => writeFile(join(into, 'watched.ts'), source(1)))
     for (const idleSeconds of [2, 3, 4]) {
-      const next = something()
       await writeFile(join(folder, 'watched.ts.new'), source(idleSeconds))
       await rename(join(folder, 'watched.ts.new'), join(folder, 'watched.ts'))
-      await next
+      await idle(idleSeconds)
     }
-    expect(idles()).toEqual([2, 3, 4])
   })
 
   it('sees a room type that comes in a folder of its own, and what is beside it', async () => {
-    const { folder, something, idles } = await watchedFolder()
-    let next = something()
+    const { folder, idle } = await watchedFolder()
     await mkdir(join(folder, 'watched'))
     await writeFile(join(folder, 'watched/idle.ts'), 'export const idle = 2')
     await writeFile(
       join(folder, 'watched/room.ts'),
       `import { idle } from './idle.ts'\n${source(1).replace('idleSeconds: 1', 'idleSeconds: idle')}`,
     )
-    await next
-    next = something()
+    await idle(2)
     await writeFile(join(folder, 'watched/idle.ts'), 'export const idle = 3')
-    await next
-    expect(idles()).toEqual([2, 3])
+    await idle(3)
   })
 })

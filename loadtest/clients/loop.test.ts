@@ -5,29 +5,28 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { systemClock } from '../../shared/clock.ts'
 import { PollWatch } from './loop.ts'
 
-/** A server in a thread of its own: so many milliseconds after it is told it says goodbye, and then tells here by when it had. */
+/** A server in a thread of its own: waits until it may, says goodbye to who connects, and then tells here when it had. */
 const SERVER = `
   const { parentPort, workerData } = require('node:worker_threads')
   const { createServer } = require('node:net')
-  let socket
-  const server = createServer((client) => { socket = client })
-  server.listen(0, '127.0.0.1', () => parentPort.postMessage(server.address().port))
-  parentPort.on('message', (ms) => setTimeout(() => {
+  const server = createServer((socket) => {
+    Atomics.wait(workerData, 0, 0)
     socket.write('goodbye')
     parentPort.postMessage(Date.now())
-    Atomics.store(workerData, 0, 1)
+    Atomics.store(workerData, 0, 2)
     Atomics.notify(workerData, 0)
-  }, ms))
+  })
+  server.listen(0, '127.0.0.1', () => parentPort.postMessage(server.address().port))
 `
 
 describe('the watch of polls', () => {
   let server: Worker
   let polls: PollWatch
-  /** 1 once the goodbye is said. */
-  let isSaid: Int32Array
+  /** 1: the goodbye may be said; 2: it is. */
+  let step: Int32Array
   beforeEach(() => {
-    isSaid = new Int32Array(new SharedArrayBuffer(4))
-    server = new Worker(SERVER, { eval: true, workerData: isSaid })
+    step = new Int32Array(new SharedArrayBuffer(4))
+    server = new Worker(SERVER, { eval: true, workerData: step })
     polls = new PollWatch(systemClock)
   })
   afterEach(async () => {
@@ -35,7 +34,7 @@ describe('the watch of polls', () => {
     await server.terminate()
   })
 
-  /** A goodbye is said, while this thread does nothing else until `blocked_ms` later; 0: while it waits. What is known of it then. */
+  /** A goodbye is said, while this thread does nothing else until `blockedMs` later; 0: while it polls. What is known of it then. */
   async function goodbye(blockedMs: number): Promise<{ saidAt: number; seenAt: number; openAt: number }> {
     const [port] = await once(server, 'message')
     const socket = connect(port, '127.0.0.1')
@@ -43,12 +42,13 @@ describe('the watch of polls', () => {
     const said = once(server, 'message')
     // As of a websocket: its goodbye is a frame. That a socket has closed is told later, after whatever else was to be done.
     const seen = once(socket, 'data').then(() => ({ seenAt: Date.now(), openAt: polls.polledAt }))
-    server.postMessage(100)
+    // From an immediate on timers are next, and only then what has arrived.
+    await new Promise(setImmediate)
+    Atomics.store(step, 0, 1)
+    Atomics.notify(step, 0)
     if (blockedMs > 0) {
-      // From here timers are next, and only then what has arrived.
-      await new Promise((resolve) => setTimeout(() => setImmediate(resolve), 30))
-      Atomics.wait(isSaid, 0, 0)
-      Atomics.wait(isSaid, 0, 1, blockedMs)
+      Atomics.wait(step, 0, 1)
+      Atomics.wait(step, 0, 2, blockedMs)
     }
     const [saidAt] = await said
     const known = await seen

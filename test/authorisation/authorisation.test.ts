@@ -232,7 +232,7 @@ async function taken(client: TestClient, message: ClientMessage, answer: ServerM
   const refused = () => answers().find((each) => each.t === 'error')
   await vi.waitUntil(
     () => code !== undefined || refused() || answers().some(({ t }) => t === (answer ?? 'pong')),
-    { interval: 2, timeout: 5000 },
+    { interval: 2, timeout: 60_000 },
   )
   if (code !== undefined) return { close: closeName(code) }
   const error = refused()
@@ -314,7 +314,7 @@ describe('a hello', () => {
   async function away(test: TestGateway) {
     const { client, welcome } = await test.join()
     client.ws.terminate()
-    await vi.waitUntil(() => !test.gateway.isConnected(welcome.session_id), { interval: 2 })
+    await vi.waitUntil(() => !test.gateway.isConnected(welcome.session_id), { interval: 2, timeout: 60_000 })
     return welcome
   }
 
