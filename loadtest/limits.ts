@@ -1,51 +1,39 @@
+import { type Option, type Options, quantity, readValues, type Texts } from './option.ts'
 import type { Percentiles, RunResult, Second, Verdict } from './result.ts'
 import { lengthOf, TIMINGS } from './result.ts'
 
 /** Limits for a run, given as `--max-rtt-p99 150ms`, and whether they held. They decide the exit code. */
 
-type Unit = 'ms' | '%' | 'bytes' | '/s' | ''
-
 type Unjudged = Omit<RunResult, 'verdicts' | 'passed'>
+
+/** How values of a unit are given, and what of. */
+const takes = (placeholder: string, expected: string, units: Readonly<Record<string, number>>) => ({
+  placeholder,
+  schema: quantity(expected, units, (value) => value >= 0),
+})
+const UNITS = {
+  ms: takes('DURATION', 'a duration with its unit, such as 150ms or 1.5s', { ms: 1, s: 1000, min: 60_000 }),
+  '%': takes('PERCENT', 'a percentage, such as 80%', { '%': 1 }),
+  bytes: takes('SIZE', 'a size with its unit, such as 512MB or 1.5GB', {
+    KB: 1024,
+    MB: 1024 ** 2,
+    GB: 1024 ** 3,
+  }),
+  '/s': takes('N', 'a number per second, such as 500', { '': 1, '/s': 1 }),
+  '': takes('N', 'a plain number, such as 0', { '': 1 }),
+} as const
 
 /** What a limit can be given for. */
 export interface LimitKind {
-  /** As it is typed, without its dashes: `max-rtt-p99`. The figure must stay at or below a `max-`, and reach a `min-`. */
-  readonly name: string
   readonly meaning: string
-  readonly unit: Unit
+  readonly unit: keyof typeof UNITS
   /** The figure of a run; undefined: there was nothing to measure. */
   readonly measure: (result: Unjudged) => number | undefined
-  /** Which figure of which timing, where it is of one. */
+  /** Which timing it is of, where it is of one. */
   readonly timing?: string
-  /** It is about what the servers tell of themselves. */
+  /** It is about what the servers report about themselves. */
   readonly ofServers?: true
 }
-
-/** A limit that was given; in its own unit. */
-export interface Limit {
-  readonly kind: LimitKind
-  readonly limit: number
-}
-
-/** How values of a unit are written: by suffix, the factor to the unit itself. */
-const UNITS: Readonly<
-  Record<Unit, { readonly factors: Readonly<Record<string, number>>; takes: string; placeholder: string }>
-> = {
-  ms: {
-    factors: { ms: 1, s: 1000, min: 60_000 },
-    takes: 'a duration with its unit, such as 150ms or 1.5s',
-    placeholder: 'DURATION',
-  },
-  '%': { factors: { '%': 1 }, takes: 'a percentage, such as 80%', placeholder: 'PERCENT' },
-  bytes: {
-    factors: { MB: 1024 ** 2, GB: 1024 ** 3, KB: 1024 },
-    takes: 'a size with its unit, such as 512MB or 1.5GB',
-    placeholder: 'SIZE',
-  },
-  '/s': { factors: { '': 1, '/s': 1 }, takes: 'a number per second, such as 500', placeholder: 'N' },
-  '': { factors: { '': 1 }, takes: 'a plain number, such as 0', placeholder: 'N' },
-}
-const NUMBER = /^(\d+(?:\.\d+)?)\s*([A-Za-z%/]*)$/
 
 const STATISTICS: readonly (keyof Percentiles)[] = ['mean', 'p50', 'p90', 'p95', 'p99', 'p999', 'max']
 
@@ -53,111 +41,109 @@ const STATISTICS: readonly (keyof Percentiles)[] = ['mean', 'p50', 'p90', 'p95',
 const SUSTAINED_SECONDS = 10
 
 /** The limit that says how many failures a run may have. */
-export const MAX_ERRORS = 'max-errors'
+const MAX_ERRORS = 'max-errors'
 
-/** Everything that can be limited, in the order of the help. */
-export const LIMIT_KINDS: readonly LimitKind[] = [
-  ...TIMINGS.flatMap(({ name: timing, meaning }) =>
-    STATISTICS.map((statistic): LimitKind => {
-      return {
-        name: `max-${timing}-${statistic}`,
-        meaning: `${statistic} of the time ${meaning}`,
-        unit: 'ms',
-        timing,
-        measure: ({ timings }) => (timings[timing]?.count ? timings[timing][statistic] : undefined),
-      }
-    }),
+/**
+ * Everything that can be limited, in the order of the help, by the name it is typed with: the figure must stay at or below a `max-`, and
+ * reach a `min-`.
+ */
+export const LIMIT_KINDS: Readonly<Record<string, LimitKind>> = {
+  ...Object.fromEntries(
+    TIMINGS.flatMap(({ name: timing, meaning }) =>
+      STATISTICS.map((statistic): [string, LimitKind] => [
+        `max-${timing}-${statistic}`,
+        {
+          meaning: `${statistic} of the time ${meaning}`,
+          unit: 'ms',
+          timing,
+          measure: ({ timings }) => (timings[timing]?.count ? timings[timing][statistic] : undefined),
+        },
+      ]),
+    ),
   ),
-  {
-    name: MAX_ERRORS,
+  [MAX_ERRORS]: {
     meaning: 'failures of any kind; without it, none may be',
     unit: '',
     measure: ({ totals }) => totals.errors,
   },
-  {
-    name: 'max-retries',
+  'max-retries': {
     meaning: 'attempts to connect that were made again, since the one before had failed',
     unit: '',
     measure: ({ totals }) => totals.retries,
   },
-  {
-    name: 'max-resyncs',
+  'max-resyncs': {
     meaning: 'whole states that servers had to send again',
     unit: '',
     ofServers: true,
-    measure: ({ seconds_log: secondsLog }) => {
-      const all = servers(secondsLog).map(({ resyncs }) => resyncs)
+    measure: ({ seconds_log: log }) => {
+      const all = servers(log).map(({ resyncs }) => resyncs)
       return all.length === 0 ? undefined : all.reduce((a, b) => a + b)
     },
   },
-  {
-    name: 'max-cpu',
+  'max-cpu': {
     meaning: `CPU of the busiest server over any ${SUSTAINED_SECONDS} s; 100% is one core`,
     unit: '%',
     ofServers: true,
-    measure: ({ seconds_log: secondsLog }) => {
-      const names = new Set(servers(secondsLog).map(({ name }) => name))
-      return most([...names].map((name) => 100 * sustainedCpu(secondsLog, name)))
+    measure: ({ seconds_log: log }) => {
+      const names = new Set(servers(log).map(({ name }) => name))
+      return most([...names].map((name) => 100 * sustainedCpu(log, name)))
     },
   },
-  {
-    name: 'max-event-loop-delay',
+  'max-event-loop-delay': {
     meaning: 'delay of the event loop of a server in its worst second',
     unit: 'ms',
     ofServers: true,
-    measure: ({ seconds_log: secondsLog }) =>
-      most(servers(secondsLog).map((server) => server.event_loop_delay_ms)),
+    measure: ({ seconds_log: log }) => most(servers(log).map((server) => server.event_loop_delay_ms)),
   },
-  {
-    name: 'max-rss',
+  'max-rss': {
     meaning: 'memory of the largest server',
     unit: 'bytes',
     ofServers: true,
-    measure: ({ seconds_log: secondsLog }) => most(servers(secondsLog).map((server) => server.rss_bytes)),
+    measure: ({ seconds_log: log }) => most(servers(log).map((server) => server.rss_bytes)),
   },
-  {
-    name: 'min-rate',
+  'min-rate': {
     meaning: 'reliable messages acked per second, while any were sent',
     unit: '/s',
-    measure: ({ seconds_log: secondsLog }) => rateWhile(secondsLog, 'sends', 'acks'),
+    measure: ({ seconds_log: log }) => rateWhile(log, 'sends', 'acks'),
   },
-  {
-    name: 'min-updates',
+  'min-updates': {
     meaning: 'updates received per second, while any were received',
     unit: '/s',
-    measure: ({ seconds_log: secondsLog }) => rateWhile(secondsLog, 'updates', 'updates'),
+    measure: ({ seconds_log: log }) => rateWhile(log, 'updates', 'updates'),
   },
-  {
-    name: 'min-online',
+  'min-online': {
     meaning: 'clients connected at once, at the best moment',
     unit: '',
-    measure: ({ seconds_log: secondsLog }) => most(secondsLog.map(({ online }) => online)),
+    measure: ({ seconds_log: log }) => most(log.map(({ online }) => online)),
   },
-]
-
-/** The limits among options by their names; others are left alone. Throws an Error that lists every wrong one, and what would be right. */
-export function parseLimits(values: Readonly<Record<string, unknown>>): Limit[] {
-  const problems: string[] = []
-  const limits = LIMIT_KINDS.flatMap((kind): Limit[] => {
-    const given = values[kind.name]
-    if (given === undefined) return []
-    const { factors, takes } = UNITS[kind.unit]
-    const [, digits, suffix = ''] = NUMBER.exec(String(given).trim()) ?? []
-    const factor = factors[suffix]
-    if (digits !== undefined && factor !== undefined) return [{ kind, limit: Number(digits) * factor }]
-    problems.push(`--${kind.name} is "${String(given)}", but takes ${takes}.`)
-    return []
-  })
-  if (problems.length > 0) throw new Error(problems.join('\n'))
-  return limits
 }
+
+/** The limits as options of the command. */
+export const LIMIT_OPTIONS: Options = Object.fromEntries(
+  Object.entries(LIMIT_KINDS).map(([name, { meaning, unit }]): [string, Option] => [
+    name,
+    { ...UNITS[unit], meaning, default: undefined },
+  ]),
+)
+
+/** Limits that were given, by their names, each in its own unit. */
+export type Limits = Readonly<Record<string, number>>
+
+/** The limits among options by their names. Throws an Error that lists every wrong one, and what would be right. */
+export const parseLimits = (texts: Texts): Limits =>
+  Object.fromEntries(
+    Object.entries(readValues(LIMIT_OPTIONS, texts)).flatMap(([name, limit]) =>
+      typeof limit === 'number' ? [[name, limit]] : [],
+    ),
+  )
 
 /**
  * Whether each limit held. One on something that was never measured did not. Of an interrupted run it is not known whether it would have
  * measured that, or reached a limit from below.
  */
-export function judge(limits: readonly Limit[], result: Unjudged): Verdict[] {
-  return limits.map(({ kind: { name, unit, measure }, limit }) => {
+export function judge(limits: Limits, result: Unjudged): Verdict[] {
+  return Object.entries(limits).map(([name, limit]) => {
+    const { unit, measure } = LIMIT_KINDS[name]!
     const actual = measure(result)
     const isMaximum = name.startsWith('max-')
     const held = actual !== undefined && (isMaximum ? actual <= limit : actual >= limit)
@@ -190,9 +176,9 @@ export const limitHelp = (): [string, string][] => [
     '--max-<what>-<of> DURATION',
     `what: ${TIMINGS.map(({ name }) => name).join(', ')}; of: ${STATISTICS.join(', ')}`,
   ],
-  ...LIMIT_KINDS.filter(({ timing }) => timing === undefined).map(
-    ({ name, meaning, unit }): [string, string] => [`--${name} ${UNITS[unit].placeholder}`, meaning],
-  ),
+  ...Object.entries(LIMIT_KINDS)
+    .filter(([, { timing }]) => timing === undefined)
+    .map(([name, { meaning, unit }]): [string, string] => [`--${name} ${UNITS[unit].placeholder}`, meaning]),
 ]
 
 const servers = (log: readonly Second[]) => log.flatMap((second) => second.servers.filter(({ up }) => up))

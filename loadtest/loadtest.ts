@@ -18,7 +18,7 @@ import type { WorkerReport } from './clients/worker.ts'
 import { judge, succeeded } from './limits.ts'
 import type { WatchedService } from './local.ts'
 import { type MetricsSource, Scraper } from './metrics.ts'
-import { optionsTold, type RunOptions } from './options.ts'
+import type { RunOptions } from './options.ts'
 import { preflight } from './preflight.ts'
 import type { Check, Figure, Incident, Percentiles, RunResult, Second, Timing } from './result.ts'
 import { type LocalService, rehearse, type Scenario, type Stage } from './scenario.ts'
@@ -150,16 +150,6 @@ export class LoadTest implements Stage {
 
   // What a scenario acts with.
 
-  number(option: string): number {
-    const value = this.#value(option)
-    if (typeof value !== 'number') throw new Error(`the option ${option} is no number`)
-    return value
-  }
-
-  text(option: string): string {
-    return String(this.#value(option))
-  }
-
   get runs(): number {
     return this.#parts.options.runs
   }
@@ -216,12 +206,6 @@ export class LoadTest implements Stage {
     await sleep(seconds * 1000, undefined, { signal: this.signal })
   }
 
-  #value(option: string): number | string {
-    const value = this.#parts.options.values[option]
-    if (value === undefined) throw new Error(`the scenario has no option ${option}`)
-    return value
-  }
-
   // How it is played and recorded.
 
   /** Seconds since the start. */
@@ -241,7 +225,7 @@ export class LoadTest implements Stage {
       await Promise.race([looked, this.#interruption])
       await this.clients.open(clients)
     }
-    await scenario.run(this)
+    await scenario.run(this, options.values)
   }
 
   /** What was sent is waited for, the last second recorded, and all clients say goodbye. */
@@ -374,7 +358,7 @@ export const unplayed = (
 ): Unjudged => ({
   scenario: options.scenario.name,
   meaning: options.scenario.meaning,
-  options: optionsTold(options),
+  options: options.told,
   started_at: startedAt,
   seconds: 0,
   planned_seconds: plannedSeconds,

@@ -2,11 +2,13 @@ import { readFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { distance } from 'fastest-levenshtein'
 import * as v from 'valibot'
+import type { Json } from '../shared/json.ts'
 import type { ClientSettings } from './clients/client.ts'
 import { LONGEST_TOKEN_SECONDS } from './issuer.ts'
-import { LIMIT_KINDS, type Limit, limitHelp, parseLimits } from './limits.ts'
+import { LIMIT_KINDS, LIMIT_OPTIONS, type Limits, limitHelp, parseLimits } from './limits.ts'
 import type { MetricsSource } from './metrics.ts'
-import type { Prospect, Scenario, ScenarioOption } from './scenario.ts'
+import { type Option, type Options, readValues, type Texts, type Values, wholeNumber } from './option.ts'
+import type { Prospect, Scenario } from './scenario.ts'
 import { count } from './view/text.ts'
 
 /** A service that runs already. */
@@ -24,14 +26,16 @@ export interface TargetOptions {
 export interface RunOptions extends Pick<ClientSettings, 'roomType' | 'message' | 'seed'> {
   readonly scenario: Scenario
   /** The options of the scenario, given or default. */
-  readonly values: Readonly<Record<string, number | string>>
+  readonly values: Values<Options>
   /** A number: so many nodes are started for the run. */
   readonly target: TargetOptions | number
   readonly runs: number
   readonly threads: number
   /** The folder for the reports. */
   readonly out: string
-  readonly limits: readonly Limit[]
+  readonly limits: Limits
+  /** Every option as it holds, given or default, without secrets. */
+  readonly told: Readonly<Record<string, string>>
 }
 
 /** What the words behind `npm run loadtest --` ask for. */
@@ -39,86 +43,6 @@ export type RunRequest =
   | { readonly kind: 'run'; readonly options: RunOptions }
   | { readonly kind: 'help'; readonly scenario: Scenario | undefined }
   | { readonly kind: 'mistake'; readonly message: string }
-
-/** Options of every scenario: the word that stands for the value, and the meaning. */
-export const COMMON_OPTIONS = {
-  control: ['URL', 'the control API; default http://127.0.0.1:3000'],
-  'control-token': [
-    'TOKEN',
-    'its operator token; default: the first of CONTROL_API_TOKENS, or of the file CONTROL_API_TOKENS_FILE',
-  ],
-  ws: ['URL,…', 'where clients connect, spread over all that are given; default ws://127.0.0.1:4000'],
-  metrics: [
-    'URL,…',
-    'admin addresses of nodes (such as http://127.0.0.1:9100), whose metrics are read once a second',
-  ],
-  local: ['N', 'starts a service of N nodes for this run instead, and ends it again'],
-  project: ['ID', 'with --token: use this project, and ask nothing of control'],
-  token: ['TOKEN', 'with --project: what all clients connect with'],
-  'room-type': ['TYPE', 'a room type of your own; needs --message'],
-  message: ['TYPE:JSON', 'what its members send, such as move:{"x":1,"y":2}'],
-  runs: ['N', 'of scenarios that measure something: how often'],
-  threads: ['N', 'at most so many threads hold clients; default: the cores, at most 4'],
-  seed: ['N', 'what randomness begins with (how long clients wait before they reconnect); default 1'],
-  out: ['FOLDER', 'where the reports go; default loadtest-report'],
-} as const satisfies Readonly<Record<string, readonly [placeholder: string, meaning: string]>>
-type CommonName = keyof typeof COMMON_OPTIONS
-
-type Values = Readonly<Record<string, string | boolean | undefined>>
-type Environment = Readonly<Record<string, string | undefined>>
-
-const MOST_NODES = 9
-const MOST_THREADS = 64
-/** What only makes sense with a service that runs already. */
-const OF_TARGETS = ['control', 'control-token', 'ws', 'metrics', 'project', 'token']
-/** What a process needs besides one file for each client. */
-const OTHER_FILES = 200
-
-const NUMBER = /^(\d+(?:\.\d+)?) ?(s|min|h|%|)$/
-const FACTORS: Readonly<Record<string, number>> = { '': 1, s: 1, min: 60, h: 3600, '%': 0.01 }
-
-/** A number above 0 with one of these suffixes. */
-const measured = (message: string, suffixes: readonly string[], most = Number.POSITIVE_INFINITY) =>
-  v.pipe(
-    v.string(),
-    v.transform((text) => {
-      const [, digits, suffix = ''] = NUMBER.exec(text) ?? []
-      return suffixes.includes(suffix) ? Number(digits) * FACTORS[suffix]! : Number.NaN
-    }),
-    v.check((value) => value > 0 && value <= most, message),
-  )
-
-/** What options of scenarios can be; the message of a schema says what it takes. */
-const KINDS = {
-  count: {
-    placeholder: 'N',
-    schema: v.pipe(
-      v.string(),
-      v.regex(/^[1-9]\d{0,8}$/, 'a whole number from 1 to 999999999'),
-      v.transform(Number),
-    ),
-  },
-  number: { placeholder: 'NUMBER', schema: measured('a number above 0, such as 2.5', ['']) },
-  seconds: {
-    placeholder: 'SECONDS',
-    schema: measured('a number of seconds above 0, or with its unit, such as 90s or 5min', [
-      '',
-      's',
-      'min',
-      'h',
-    ]),
-  },
-  share: { placeholder: 'SHARE', schema: measured('a share above 0, such as 0.25 or 25%', ['', '%'], 1) },
-  text: { placeholder: 'TEXT', schema: v.string() },
-} as const satisfies Readonly<Record<ScenarioOption['kind'], { placeholder: string; schema: unknown }>>
-
-const wholeNumber = (most: number) =>
-  v.pipe(
-    v.string(),
-    v.regex(/^[1-9]\d{0,8}$/, `1 to ${most}`),
-    v.transform(Number),
-    v.maxValue(most, `1 to ${most}`),
-  )
 
 const address = (...protocols: string[]) =>
   v.pipe(
@@ -130,14 +54,100 @@ const address = (...protocols: string[]) =>
     v.transform((text) => text.replace(/\/+$/, '')),
   )
 const HTTP = address('http:', 'https:')
-const WEBSOCKET = address('ws:', 'wss:')
+const listOf = <T>(each: v.GenericSchema<string, T>) =>
+  v.pipe(
+    v.string(),
+    v.transform((text) => text.split(',')),
+    v.array(each),
+  )
+const METRICS = v.pipe(
+  HTTP,
+  v.transform((given): MetricsSource => {
+    const url = given.replace(/\/metrics$/, '')
+    return { name: new URL(url).host, url }
+  }),
+)
+const MESSAGE_FORM = 'a message type, a colon and JSON, such as move:{"x":1,"y":2}'
+const MESSAGE = v.pipe(
+  v.string(),
+  v.regex(/^[^:]+:./s, MESSAGE_FORM),
+  v.transform((text) => ({
+    type: text.slice(0, text.indexOf(':')),
+    data: text.slice(text.indexOf(':') + 1),
+  })),
+  v.object({ type: v.string(), data: v.pipe(v.string(), v.parseJson({}, MESSAGE_FORM)) }),
+  v.transform(({ type, data }) => ({ type, data: data as Json })),
+)
 
-/** Reads the value of an option; throws an Error that says what was wrong and what would be right. */
-function read<T>(name: string, text: string, schema: v.GenericSchema<string, T>): T {
-  const { success, output, issues } = v.safeParse(schema, text)
-  if (!success) throw new Error(`--${name} is "${text}"; it may be: ${issues[0].message}`)
-  return output
-}
+const MOST_NODES = 9
+const CONTROL_URL = 'http://127.0.0.1:3000'
+const WS_URL = 'ws://127.0.0.1:4000'
+
+/** An option with no default. */
+const option = <T>(
+  placeholder: string,
+  meaning: string,
+  schema: v.GenericSchema<string, T>,
+  more: Pick<Option, 'ofTarget' | 'secret'> = {},
+): Option<T | undefined> => ({ placeholder, meaning, schema, default: undefined, ...more })
+
+/** Options of every scenario. */
+export const COMMON_OPTIONS = {
+  control: { ...option('URL', 'the control API', HTTP, { ofTarget: true }), default: CONTROL_URL },
+  'control-token': option(
+    'TOKEN',
+    'its operator token; default: the first of CONTROL_API_TOKENS, or of the file CONTROL_API_TOKENS_FILE',
+    v.string(),
+    { ofTarget: true, secret: true },
+  ),
+  ws: {
+    ...option(
+      'URL,…',
+      'where clients connect, spread over all that are given',
+      listOf(address('ws:', 'wss:')),
+      { ofTarget: true },
+    ),
+    default: [WS_URL],
+  },
+  metrics: option(
+    'URL,…',
+    'admin addresses of nodes (such as http://127.0.0.1:9100), whose metrics are read once a second',
+    listOf(METRICS),
+    { ofTarget: true },
+  ),
+  local: option(
+    'N',
+    'starts a service of N nodes for this run instead, and ends it again',
+    wholeNumber(MOST_NODES),
+  ),
+  project: option('ID', 'with --token: use this project, and ask nothing of control', v.string(), {
+    ofTarget: true,
+  }),
+  token: option('TOKEN', 'with --project: what all clients connect with', v.string(), {
+    ofTarget: true,
+    secret: true,
+  }),
+  'room-type': option('TYPE', 'a room type of your own; needs --message', v.string()),
+  message: option('TYPE:JSON', 'what its members send, such as move:{"x":1,"y":2}', MESSAGE),
+  runs: option('N', 'of scenarios that measure something: how often', wholeNumber(1000)),
+  threads: option(
+    'N',
+    'at most so many threads hold clients; default: the cores, at most 4',
+    wholeNumber(64),
+  ),
+  seed: {
+    ...option(
+      'N',
+      'what randomness begins with (how long clients wait before they reconnect)',
+      wholeNumber(999_999_999),
+    ),
+    default: 1,
+  },
+  out: { ...option('FOLDER', 'where the reports go', v.string()), default: 'loadtest-report' },
+} satisfies Options
+type CommonValues = Values<typeof COMMON_OPTIONS>
+
+type Environment = Readonly<Record<string, string | undefined>>
 
 /** Reads the words behind the command. `cores`: of this machine. */
 export function parseRun(
@@ -152,9 +162,9 @@ export function parseRun(
   const scenario = scenarios.find((each) => each.name === name)
   if (!scenario) return { kind: 'mistake', message: noScenario(name, scenarios) }
   try {
-    const values = readWords(rest, scenario)
-    if (values.help) return { kind: 'help', scenario }
-    return { kind: 'run', options: runOptions(scenario, values, env, cores) }
+    const texts = readWords(rest, scenario)
+    if (texts === 'help') return { kind: 'help', scenario }
+    return { kind: 'run', options: runOptions(scenario, texts, env, cores) }
   } catch (error) {
     return { kind: 'mistake', message: error instanceof Error ? error.message : String(error) }
   }
@@ -177,12 +187,8 @@ function suggestion(word: string, known: readonly string[]): string {
   return nearest && nearest.letters <= Math.max(1, word.length / 4) ? ` (${nearest.candidate}?)` : ''
 }
 
-function readWords(words: readonly string[], scenario: Scenario): Values {
-  const known = [
-    ...Object.keys(COMMON_OPTIONS),
-    ...Object.keys(scenario.options),
-    ...LIMIT_KINDS.map((kind) => kind.name),
-  ]
+function readWords(words: readonly string[], scenario: Scenario): Texts | 'help' {
+  const known = Object.keys({ ...COMMON_OPTIONS, ...scenario.options, ...LIMIT_OPTIONS })
   const takes = { type: 'string', multiple: true } as const
   const { values, positionals, tokens } = parseArgs({
     args: [...words],
@@ -205,10 +211,10 @@ function readWords(words: readonly string[], scenario: Scenario): Values {
     }
   if (positionals.length > 0)
     throw new Error(`${positionals[0]} is one word too many; values go behind an option`)
+  if (values.help) return 'help'
   return Object.fromEntries(
     Object.entries(values).map(([name, given]) => {
-      if (!Array.isArray(given)) return [name, given]
-      if (given.some((value) => typeof value !== 'string' || value === ''))
+      if (!Array.isArray(given) || given.some((value) => typeof value !== 'string' || value === ''))
         throw new Error(`--${name} needs a value`)
       if (given.length > 1 && name !== 'ws' && name !== 'metrics')
         throw new Error(`--${name} is given ${given.length} times; once is enough`)
@@ -217,79 +223,85 @@ function readWords(words: readonly string[], scenario: Scenario): Values {
   )
 }
 
-function runOptions(scenario: Scenario, values: Values, env: Environment, cores: number): RunOptions {
-  const text = (name: CommonName): string | undefined => values[name] as string | undefined
-  const whole = (name: CommonName, most: number): number | undefined => {
-    const given = text(name)
-    return given === undefined ? undefined : read(name, given, wholeNumber(most))
-  }
-  const local = whole('local', MOST_NODES)
+function runOptions(scenario: Scenario, texts: Texts, env: Environment, cores: number): RunOptions {
+  const common = readValues(COMMON_OPTIONS, texts)
+  const values = readValues(scenario.options, texts)
+  const limits = parseLimits(texts)
+  const { local } = common
   if (scenario.service === 'local' && local === undefined)
     throw new Error(
       `${scenario.name} looks into the processes of a service or ends them, and does so only to those it has started itself: add --local 3 (1 to ${MOST_NODES} nodes)`,
     )
-  const ofTarget = OF_TARGETS.find((name) => values[name] !== undefined)
-  if (local !== undefined && ofTarget !== undefined)
-    throw new Error(`--local starts a service of its own: leave out --${ofTarget}`)
-  if (scenario.service === 'own' && (local !== undefined || ofTarget !== undefined))
-    throw new Error(
-      `${scenario.name} starts the servers it compares itself: leave out --${ofTarget ?? 'local'}`,
-    )
-  if (scenario.runs === undefined && values.runs !== undefined)
+  const ofTarget = Object.entries<Option>(COMMON_OPTIONS)
+    .filter(([, each]) => each.ofTarget)
+    .map(([name]) => name)
+  const given = ofTarget.find((name) => texts[name] !== undefined)
+  if (local !== undefined && given !== undefined)
+    throw new Error(`--local starts a service of its own: leave out --${given}`)
+  if (scenario.service === 'own' && (local !== undefined || given !== undefined))
+    throw new Error(`${scenario.name} starts the servers it compares itself: leave out --${given ?? 'local'}`)
+  if (scenario.runs === undefined && common.runs !== undefined)
     throw new Error(`${scenario.name} is done once: leave out --runs`)
+  const roomType = common['room-type']
+  if ((roomType === undefined) !== (common.message === undefined))
+    throw new Error(
+      '--room-type and --message belong together: --room-type arena --message \'move:{"x":1,"y":2}\'',
+    )
+  const target = local ?? targetOptions(common, texts, env)
+  const runs = common.runs ?? scenario.runs ?? 1
+  const threads = common.threads ?? Math.min(4, cores)
+  const untold = [
+    'out',
+    ...(local !== undefined || scenario.service === 'own' ? ofTarget : []),
+    ...(texts.project === undefined ? [] : ['control']),
+  ]
+  const holds: Texts = { ...texts, ...(scenario.runs && { runs: String(runs) }), threads: String(threads) }
   return {
     scenario,
-    values: Object.fromEntries(
-      Object.entries(scenario.options).map(([name, option]) => {
-        const given = values[name]
-        const schema: v.GenericSchema<string, number | string> = KINDS[option.kind].schema
-        return [name, typeof given === 'string' ? read(name, given, schema) : option.default]
-      }),
+    values,
+    target,
+    runs,
+    threads,
+    roomType: roomType ?? 'load',
+    message: common.message,
+    seed: common.seed,
+    out: common.out,
+    limits,
+    told: Object.fromEntries(
+      Object.entries({ ...scenario.options, ...COMMON_OPTIONS, ...LIMIT_OPTIONS } as Options).flatMap(
+        ([name, { secret, default: otherwise }]) => {
+          const value = holds[name] ?? otherwise
+          return secret || value === undefined || untold.includes(name) ? [] : [[name, String(value)]]
+        },
+      ),
     ),
-    target: local ?? targetOptions(text, env),
-    runs: whole('runs', 1000) ?? scenario.runs ?? 1,
-    threads: whole('threads', MOST_THREADS) ?? Math.min(4, cores),
-    ...ownRoom(text('room-type'), text('message')),
-    seed: whole('seed', 999_999_999) ?? 1,
-    out: text('out') ?? 'loadtest-report',
-    limits: parseLimits(values),
   }
 }
 
-function targetOptions(text: (name: CommonName) => string | undefined, env: Environment): TargetOptions {
-  const [projectId, token] = [text('project'), text('token')]
+function targetOptions(values: CommonValues, texts: Texts, env: Environment): TargetOptions {
+  const { project: projectId, token, ws: wsUrls, control: controlUrl } = values
   if ((projectId === undefined) !== (token === undefined))
     throw new Error('--project and --token belong together: give both, or neither')
-  const wsUrls = list(text('ws') ?? 'ws://127.0.0.1:4000').map((url) => read('ws', url, WEBSOCKET))
-  const controlUrl = read('control', text('control') ?? 'http://127.0.0.1:3000', HTTP)
-  if (projectId === undefined)
-    requireSameService(text('ws') ? wsUrls : undefined, text('control') ? controlUrl : undefined)
+  if (projectId === undefined) requireSameService(texts, wsUrls, controlUrl)
   return {
     controlUrl,
-    controlToken: text('control-token') ?? operatorToken(env),
+    controlToken: values['control-token'] ?? operatorToken(env),
     credentials: projectId === undefined || token === undefined ? undefined : { projectId, token },
     wsUrls,
-    metrics: list(text('metrics') ?? '').map((given) => {
-      const url = read('metrics', given, HTTP).replace(/\/metrics$/, '')
-      return { name: new URL(url).host, url }
-    }),
+    metrics: values.metrics ?? [],
   }
 }
 
-/** A service elsewhere that is named in part is meant as a whole: a token from here would not be good there. undefined: the default, here. */
-function requireSameService(wsUrls: readonly string[] | undefined, controlUrl: string | undefined): void {
+/** A service elsewhere that is named in part is meant as a whole: a token from here would not be good there. */
+function requireSameService({ ws, control }: Texts, wsUrls: readonly string[], controlUrl: string): void {
   const elsewhere = (url: string): boolean => !/^(localhost|127\.[\d.]+|\[::1\])$/.test(new URL(url).hostname)
-  if (controlUrl === undefined && wsUrls?.some(elsewhere))
+  if (control === undefined && wsUrls.some(elsewhere))
     throw new Error(
-      `--ws is "${wsUrls.join(',')}", but its tokens would come from http://127.0.0.1:3000: add --control URL, or --project ID and --token TOKEN`,
+      `--ws is "${ws}", but its tokens would come from ${CONTROL_URL}: add --control URL, or --project ID and --token TOKEN`,
     )
-  if (wsUrls === undefined && controlUrl !== undefined && elsewhere(controlUrl))
-    throw new Error(
-      `--control is "${controlUrl}", but clients would connect to ws://127.0.0.1:4000: add --ws URL`,
-    )
+  if (ws === undefined && elsewhere(controlUrl))
+    throw new Error(`--control is "${control}", but clients would connect to ${WS_URL}: add --ws URL`)
 }
-
-const list = (text: string): string[] => (text === '' ? [] : text.split(','))
 
 function operatorToken(env: Environment): string | undefined {
   const { CONTROL_API_TOKENS: tokens, CONTROL_API_TOKENS_FILE: file } = env
@@ -297,48 +309,8 @@ function operatorToken(env: Environment): string | undefined {
   return text.split(',')[0]?.trim() || undefined
 }
 
-function ownRoom(
-  roomType: string | undefined,
-  message: string | undefined,
-): Pick<RunOptions, 'roomType' | 'message'> {
-  if (roomType === undefined && message === undefined) return { roomType: 'load', message: undefined }
-  if (roomType === undefined || message === undefined)
-    throw new Error(
-      '--room-type and --message belong together: --room-type arena --message \'move:{"x":1,"y":2}\'',
-    )
-  const [, type, json] = /^([^:]+):(.+)$/s.exec(message) ?? []
-  try {
-    return { roomType, message: { type: type!, data: JSON.parse(json!) } }
-  } catch {
-    throw new Error(
-      `--message is "${message}"; it may be: a message type, a colon and JSON, such as move:{"x":1,"y":2}`,
-    )
-  }
-}
-
-/** Every option as it holds, given or default, without secrets. */
-export function optionsTold(options: RunOptions): Record<string, string> {
-  const { scenario, values, target, runs, threads, roomType, message, seed, limits } = options
-  const place =
-    typeof target === 'number'
-      ? { local: String(target) }
-      : {
-          ws: target.wsUrls.join(','),
-          ...(target.credentials
-            ? { project: target.credentials.projectId }
-            : { control: target.controlUrl }),
-          ...(target.metrics.length > 0 && { metrics: target.metrics.map(({ url }) => url).join(',') }),
-        }
-  return {
-    ...Object.fromEntries(Object.entries(values).map(([name, value]) => [name, String(value)])),
-    ...(scenario.service !== 'own' && place),
-    ...(scenario.runs !== undefined && { runs: String(runs) }),
-    threads: String(threads),
-    ...(message && { 'room-type': roomType, message: `${message.type}:${JSON.stringify(message.data)}` }),
-    seed: String(seed),
-    ...Object.fromEntries(limits.map(({ kind, limit }) => [kind.name, `${limit}${kind.unit}`])),
-  }
-}
+/** What a process needs besides one file for each client. */
+const OTHER_FILES = 200
 
 /**
  * Why a run cannot come to what is asked for, a line each; empty: nothing is known against it. `openFiles`: how many this process may
@@ -365,13 +337,13 @@ export function objections(
       `${scenario.name} revokes a key, so it needs the control API: leave out --project and --token.`,
     )
   const known: ReadonlySet<string> = timings
-  for (const { kind } of limits)
-    if (kind.timing !== undefined && !known.has(kind.timing))
-      problems.push(
-        `--${kind.name}: ${scenario.name} does nothing that would be measured by it; leave it out.`,
-      )
-    else if (kind.ofServers && typeof target !== 'number' && target.metrics.length === 0)
-      problems.push(`--${kind.name} is about what the servers say of themselves: add --metrics URL,…`)
+  for (const name of Object.keys(limits)) {
+    const { timing, ofServers } = LIMIT_KINDS[name]!
+    if (timing !== undefined && !known.has(timing))
+      problems.push(`--${name}: ${scenario.name} does nothing that would be measured by it; leave it out.`)
+    else if (ofServers && typeof target !== 'number' && target.metrics.length === 0)
+      problems.push(`--${name} is about what the servers report about themselves: add --metrics URL,…`)
+  }
   return problems
 }
 
@@ -380,17 +352,31 @@ const rows = (all: readonly (readonly [string, string])[]): string => {
   return all.map(([left, right]) => `  ${left.padEnd(width)}  ${right}`).join('\n')
 }
 
-const commonHelp = (): string =>
-  rows([
-    ...Object.entries(COMMON_OPTIONS).map(
-      ([name, [placeholder, meaning]]) => [`--${name} ${placeholder}`, meaning] as const,
-    ),
-    ['--help', 'this; behind a scenario: with its own options'],
+const optionHelp = (options: Options): [string, string][] =>
+  Object.entries(options).map(([name, { placeholder, meaning, default: given }]) => [
+    `--${name} ${placeholder}`,
+    given === undefined ? meaning : `${meaning}; default ${given}`,
   ])
 
 /** What `--help` says, of all scenarios or of one. */
 export function help(scenarios: readonly Scenario[], scenario: Scenario | undefined): string {
-  if (scenario) return helpOf(scenario)
+  const common = rows([
+    ...optionHelp(COMMON_OPTIONS),
+    ['--help', 'this; behind a scenario: with its own options'],
+  ])
+  if (scenario)
+    return `Usage: npm run loadtest -- ${scenario.name} [options]
+
+${scenario.meaning}
+
+${rows(optionHelp(scenario.options))}
+
+Options of all scenarios:
+${common}
+
+Limits:
+${rows(limitHelp())}
+`
   const named = (measures: boolean): string =>
     rows(
       scenarios
@@ -408,7 +394,7 @@ Measurements, on servers of their own:
 ${named(true)}
 
 Options of all:
-${commonHelp()}
+${common}
 
 Limits, which decide the exit code:
 ${rows(limitHelp())}
@@ -423,24 +409,5 @@ ${rows([
 ])}
 
 Ctrl-C ends a run before its time, with a report; twice: at once, without.
-`
-}
-
-function helpOf({ name, meaning, options }: Scenario): string {
-  const own = Object.entries(options).map(
-    ([option, { kind, meaning: what, default: given }]) =>
-      [`--${option} ${KINDS[kind].placeholder}`, `${what}; default ${given}`] as const,
-  )
-  return `Usage: npm run loadtest -- ${name} [options]
-
-${meaning}
-
-${rows(own)}
-
-Options of all scenarios:
-${commonHelp()}
-
-Limits:
-${rows(limitHelp())}
 `
 }

@@ -1,15 +1,16 @@
 import type { Clients } from './clients/clients.ts'
 import { NO_VALUES } from './clients/tally.ts'
+import type { Options, Values } from './option.ts'
 import type { Check, Figure, Percentiles, Timing } from './result.ts'
 
 /** One kind of load. Each is one file in scenarios/, which reads from top to bottom as what happens. */
-export interface Scenario {
+export interface Scenario<O extends Options = Options> {
   /** As it is typed: `connect-storm`. */
   readonly name: string
   /** One sentence. */
   readonly meaning: string
-  /** Its own options besides those of every scenario, by the name they are typed with (`rooms` for `--rooms`). */
-  readonly options: Readonly<Record<string, ScenarioOption>>
+  /** Its own options besides those of every scenario. */
+  readonly options: O
   /**
    * `any`: whatever service it is pointed at. `local`: it does something to the processes of the service, or reads more of them than
    * their metrics, which only works with those it started (`--local`). `own`: it starts what it measures itself.
@@ -19,14 +20,12 @@ export interface Scenario {
   readonly local?: LocalWishes
   /** How often `--runs` has it done where nothing else is said; absent: it takes no `--runs`. */
   readonly runs?: number
-  run(stage: Stage): Promise<void>
+  /** `values`: of its options, given or default. */
+  run(stage: Stage, values: Values<O>): Promise<void>
 }
 
-export interface ScenarioOption {
-  readonly meaning: string
-  readonly kind: 'count' | 'number' | 'seconds' | 'share' | 'text'
-  readonly default: number | string
-}
+/** A scenario whose `run` knows the types of its options. */
+export const defineScenario = <O extends Options>(scenario: Scenario<O>): Scenario => scenario
 
 export interface LocalWishes {
   /** Clients connect to the nodes themselves, client i first to node i mod n: no load balancer, and one control process. */
@@ -37,9 +36,6 @@ export interface LocalWishes {
 
 /** What a scenario acts with. Every promise rejects when the run is interrupted. */
 export interface Stage {
-  /** The value of a numeric option. */
-  number(option: string): number
-  text(option: string): string
   /** How often a scenario with `runs` is to do what it measures. */
   readonly runs: number
   /** Of all rooms of the run. */
@@ -105,7 +101,7 @@ export interface Prospect {
 /** Plays a scenario through with no clients and no service. `nodes`: of the service. */
 export async function rehearse(
   scenario: Scenario,
-  values: Readonly<Record<string, number | string>>,
+  values: Values<Options>,
   runs: number,
   nodes: readonly string[],
 ): Promise<Prospect> {
@@ -134,9 +130,7 @@ export async function rehearse(
   const stub = <T extends object>(known: Record<string, unknown>): T =>
     new Proxy({} as T, { get: (_, name) => known[String(name)] ?? nothing })
   const ends = times('resume')
-  await scenario.run({
-    number: (option) => Number(values[option]),
-    text: (option) => String(values[option]),
+  const stage: Stage = {
     runs,
     roomType: '',
     clients: stub(rehearsed),
@@ -162,6 +156,7 @@ export async function rehearse(
     check: () => undefined,
     timed: () => NO_VALUES,
     pass: nothing,
-  })
+  }
+  await scenario.run(stage, values)
   return { seconds, clients, timings, revokes }
 }

@@ -1,5 +1,6 @@
 import { Bench, type InputKind, type Window } from '../bench/bench.ts'
-import type { Scenario } from '../scenario.ts'
+import * as option from '../option.ts'
+import { defineScenario } from '../scenario.ts'
 
 interface Kind {
   readonly name: string
@@ -32,22 +33,20 @@ const KINDS: readonly Kind[] = [
  * What an update and an input cost the server in CPU time, beside bare `ws` that broadcasts the same number of bytes at the same rate and
  * takes the same inputs. The ratio is that of each pair of windows.
  */
-export const bench: Scenario = {
+export const bench = defineScenario({
   name: 'bench',
   meaning:
     'What an update and an input cost a node in CPU time, beside bare ws that sends as many bytes and takes the same inputs.',
   options: {
-    rooms: { meaning: 'rooms', kind: 'count', default: 20 },
-    members: { meaning: 'clients in each room', kind: 'count', default: 25 },
-    inputs: { meaning: 'inputs per second and client where there are inputs', kind: 'count', default: 10 },
-    seconds: { meaning: 'length of one measurement', kind: 'seconds', default: 4 },
+    rooms: option.count('rooms', 20),
+    members: option.count('clients in each room', 25),
+    inputs: option.count('inputs per second and client where there are inputs', 10),
+    seconds: option.seconds('length of one measurement', 4),
   },
   service: 'own',
   runs: 7,
 
-  async run(stage) {
-    const [rooms, members, rate] = [stage.number('rooms'), stage.number('members'), stage.number('inputs')]
-    const seconds = stage.number('seconds')
+  async run(stage, { rooms, members, inputs: rate, seconds }) {
     for (const { name, meaning, per, ...kind } of KINDS) {
       await stage.phase(name, (stage.runs + 1) * 2 * (seconds + 0.5) + 5, async () => {
         stage.incident(`${name}: ${meaning}`)
@@ -81,4 +80,4 @@ export const bench: Scenario = {
       })
     }
   },
-}
+})

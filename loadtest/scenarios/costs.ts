@@ -1,4 +1,5 @@
-import type { Scenario, Stage } from '../scenario.ts'
+import * as option from '../option.ts'
+import { defineScenario, type Stage } from '../scenario.ts'
 
 /** What it costs to play, and to keep what no one plays: measurements of a service of its own. */
 
@@ -57,18 +58,17 @@ async function memoryOf({ local }: Stage): Promise<{ used: number; rss: number }
 }
 
 /** What a message costs that comes by way of another node. */
-export const hop: Scenario = {
+export const hop = defineScenario({
   name: 'hop',
   meaning:
     'Round trips of two members of one room, one at the node that owns it and one at another, who take turns.',
-  options: { messages: { meaning: 'round trips of each in a run', kind: 'count', default: 250 } },
+  options: { messages: option.count('round trips of each in a run', 250) },
   service: 'local',
   local: { direct: true },
   runs: 20,
 
-  async run(stage) {
+  async run(stage, { messages }) {
     const { clients, local } = stage
-    const messages = stage.number('messages')
     await clients.connect({ count: 2, perSecond: 10 })
     await clients.join({ rooms: 1, perSecond: 10, room: 'hop' })
     const owner = local.nodes.indexOf(await local.ownerOf(`${stage.roomType}:hop-0`))
@@ -86,21 +86,20 @@ export const hop: Scenario = {
     const values = times.far.map((ms, run) => ms - times.near[run]!)
     stage.samples({ name: 'added by the hop', unit: 'ms', values, goal: { value: 1 } })
   },
-}
+})
 
 /** How much one node commits. */
-export const commits: Scenario = {
+export const commits = defineScenario({
   name: 'commits',
   meaning: 'Commits per second of one node: a member in each room sends one message after the other.',
-  options: { rooms: { meaning: 'rooms', kind: 'count', default: 64 } },
+  options: { rooms: option.count('rooms', 64) },
   service: 'local',
   local: { direct: true },
   runs: 20,
 
-  async run(stage) {
+  async run(stage, { rooms: count }) {
     const { clients, local } = stage
     const [node = ''] = local.nodes
-    const count = stage.number('rooms')
     const windows: number[] = []
     await clients.connect({ count, perSecond: 200 })
     await clients.join({ rooms: count, perSecond: 200 })
@@ -122,24 +121,23 @@ export const commits: Scenario = {
       stage.figure({ name: 'CPU of the clients', value: 100 * usage.clients, unit: '%' })
     })
   },
-}
+})
 const COMMITS = 'service_commit_duration_seconds_count'
 
 /** What rooms cost in which no one plays. */
-export const rooms: Scenario = {
+export const rooms = defineScenario({
   name: 'rooms',
   meaning: 'What a room costs while its one member is connected, and after the connections broke.',
   options: {
-    rooms: { meaning: 'rooms, with one member each', kind: 'count', default: 5000 },
-    seconds: { meaning: 'how long each state is watched', kind: 'seconds', default: 20 },
+    rooms: option.count('rooms, with one member each', 5000),
+    seconds: option.seconds('how long each state is watched', 20),
   },
   service: 'local',
   local: { direct: true, env: { SESSION_RESUME_TTL: '3600' } },
   runs: 1,
 
-  async run(stage) {
+  async run(stage, { rooms: count, seconds }) {
     const { clients } = stage
-    const [count, seconds] = [stage.number('rooms'), stage.number('seconds')]
     const come = async (number: number, room: string, rooms: number): Promise<void> => {
       await clients.watch({ count: number, perSecond: 1000, room, rooms })
       await stage.pass(CALM_SECONDS)
@@ -183,27 +181,26 @@ export const rooms: Scenario = {
       goal: { value: 20 },
     })
   },
-}
+})
 
 /** How many sessions fit. */
-export const sessions: Scenario = {
+export const sessions = defineScenario({
   name: 'sessions',
   meaning: 'What sessions cost the node they are at, idle and while they play.',
   options: {
-    idle: { meaning: 'sessions that only watch', kind: 'count', default: 5000 },
-    playing: { meaning: 'sessions that play', kind: 'count', default: 400 },
-    members: { meaning: 'members of a room', kind: 'count', default: 10 },
-    rate: { meaning: 'unreliable messages each sends per second', kind: 'number', default: 5 },
-    seconds: { meaning: 'how long each state is watched', kind: 'seconds', default: 15 },
+    idle: option.count('sessions that only watch', 5000),
+    playing: option.count('sessions that play', 400),
+    members: option.count('members of a room', 10),
+    rate: option.decimal('unreliable messages each sends per second', 5),
+    seconds: option.seconds('how long each state is watched', 15),
   },
   service: 'local',
   local: { direct: true, env: { SESSION_RESUME_TTL: '1' } },
   runs: 1,
 
-  async run(stage) {
+  async run(stage, { idle, playing: count, members, rate, seconds }) {
     const { clients } = stage
-    const [idle, count, seconds] = [stage.number('idle'), stage.number('playing'), stage.number('seconds')]
-    const roomsOf = (members: number): number => Math.ceil(members / stage.number('members'))
+    const roomsOf = (sessions: number): number => Math.ceil(sessions / members)
     const come = async (number: number, room: string): Promise<void> => {
       await clients.watch({ count: number, perSecond: 1000, room, rooms: roomsOf(number) })
       await stage.pass(CALM_SECONDS)
@@ -227,7 +224,7 @@ export const sessions: Scenario = {
     await clients.leave()
     await clients.connect({ count, perSecond: 200 })
     await clients.join({ rooms: roomsOf(count), perSecond: 200, room: 'play' })
-    await clients.start({ rate: stage.number('rate'), reliable: false })
+    await clients.start({ rate: rate, reliable: false })
     await stage.pass(CALM_SECONDS)
     await stage.phase('play', seconds, async () => {
       const usage = await usageDuring(stage, () => stage.pass(seconds))
@@ -243,4 +240,4 @@ export const sessions: Scenario = {
     })
     await clients.stop()
   },
-}
+})

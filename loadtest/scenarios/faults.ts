@@ -1,4 +1,6 @@
-import type { LocalService, Scenario, Stage } from '../scenario.ts'
+import * as option from '../option.ts'
+import type { Figure } from '../result.ts'
+import { defineScenario, type LocalService, type Stage } from '../scenario.ts'
 
 /** Shorter than the default: clients are moved over so long; a pause does not depend on it, the length of a run does. */
 const DRAIN_SECONDS = '3'
@@ -12,29 +14,36 @@ const CALM_SECONDS = { least: 0.8, more: 0.7 }
 const WATCH_SECONDS = 3
 const SETTLE_SECONDS = 20
 
-interface Fault {
-  /** What is done; resolves when there is no more to be done while members are watched. `other`: a node that does not own the room. */
-  strike(service: LocalService, owner: string, other: string, stage: Stage): Promise<void>
-  /** Makes the cluster whole again after the watch: on one machine the start of a process takes time from all others. */
-  repair?(service: LocalService, owner: string, other: string): Promise<void>
-  /** The node that is struck; absent: none, or all. */
-  readonly victim?: 'owner' | 'other'
+interface Place {
+  readonly owner: string
+  /** A node that does not own the room. */
+  readonly other: string
 }
 
-const FAULTS: Readonly<Record<string, Fault>> = {
+interface Fault {
+  /** What is done; resolves when there is no more to be done while members are watched. */
+  strike(service: LocalService, at: Place, stage: Stage): Promise<void>
+  /** Makes the cluster whole again after the watch: on one machine the start of a process takes time from all others. */
+  repair?(service: LocalService, at: Place): Promise<void>
+  /** The node that is struck; absent: none, or all. */
+  readonly victim?: keyof Place
+  /** Of the pause of members elsewhere, milliseconds. */
+  readonly goal?: Figure['goal'] | undefined
+}
+
+const killed = (victim: keyof Place, goal?: Figure['goal']): Fault => ({
+  strike: (service, at) => service.kill(at[victim]),
+  repair: (service, at) => service.start(at[victim]),
+  victim,
+  goal,
+})
+
+const FAULTS = {
   none: { strike: async () => undefined },
-  kill: {
-    strike: (service, owner) => service.kill(owner),
-    repair: (service, owner) => service.start(owner),
-    victim: 'owner',
-  },
-  edge: {
-    strike: (service, _owner, other) => service.kill(other),
-    repair: (service, _owner, other) => service.start(other),
-    victim: 'other',
-  },
+  kill: killed('owner', { value: 600, p99: 2000 }),
+  edge: killed('other'),
   stop: {
-    async strike(service, owner, _other, stage) {
+    async strike(service, { owner }, stage) {
       service.pause(owner)
       await stage.pass(2 * LEASE_SECONDS)
       service.resume(owner)
@@ -42,12 +51,13 @@ const FAULTS: Readonly<Record<string, Fault>> = {
     victim: 'owner',
   },
   drain: {
-    async strike(service, owner, _other, stage) {
+    async strike(service, { owner }, stage) {
       await service.end(owner)
       await stage.pass(LEASE_SECONDS)
     },
-    repair: (service, owner) => service.start(owner),
+    repair: (service, { owner }) => service.start(owner),
     victim: 'owner',
+    goal: { p99: 100 },
   },
   rolling: {
     async strike(service) {
@@ -66,25 +76,24 @@ const FAULTS: Readonly<Record<string, Fault>> = {
       await service.start('redis')
     },
   },
-}
+} as const satisfies Readonly<Record<string, Fault>>
+type FaultName = keyof typeof FAULTS
 
 /** What members of one room see when a process ends, hangs or is replaced. */
-export const faults: Scenario = {
+export const faults = defineScenario({
   name: 'faults',
   meaning:
     'The pause that members of a room see when a process ends, hangs or is replaced: two at each node, who send a message every 10 ms.',
   options: {
-    fault: { meaning: `what is done: ${Object.keys(FAULTS).join(', ')}`, kind: 'text', default: 'kill' },
+    fault: option.oneOf('what is done', Object.keys(FAULTS) as FaultName[], 'kill'),
   },
   service: 'local',
   local: { direct: true, env: { DRAIN_SECONDS } },
   runs: 5,
 
-  async run(stage) {
+  async run(stage, { fault: name }) {
     const { clients, local } = stage
-    const fault = FAULTS[stage.text('fault')]
-    if (!fault)
-      throw new Error(`--fault is "${stage.text('fault')}"; it may be: ${Object.keys(FAULTS).join(', ')}`)
+    const fault: Fault = FAULTS[name]
     const elsewhere: number[] = []
     const there: number[] = []
     const took: number[] = []
@@ -97,33 +106,31 @@ export const faults: Scenario = {
         await clients.start({ rate: RATE })
         await stage.pass(CALM_SECONDS.least + Math.random() * CALM_SECONDS.more)
         const owner = await local.ownerOf(`${stage.roomType}:${room}-0`)
-        const other = local.nodes.find((node) => node !== owner) ?? owner
+        const at = { owner, other: local.nodes.find((node) => node !== owner) ?? owner }
         await clients.markPauses()
         const began = performance.now()
-        await fault.strike(local, owner, other, stage)
+        await fault.strike(local, at, stage)
         took.push(performance.now() - began)
         await stage.pass(WATCH_SECONDS)
         await clients.stop()
         await clients.settle({ withinSeconds: SETTLE_SECONDS })
         const pauses = await clients.takePauses()
         await clients.leave()
-        await fault.repair?.(local, owner, other)
+        await fault.repair?.(local, at)
         // Client i came to node i mod n first.
-        const victim = fault.victim && { owner, other }[fault.victim]
+        const victim = fault.victim && at[fault.victim]
         for (const { number, ms } of pauses) {
           const home = local.nodes[number % local.nodes.length]
           ;(home === victim ? there : elsewhere).push(ms)
         }
       })
-    const struck = fault.victim !== undefined
-    const goal = { kill: { value: 600, p99: 2000 }, drain: { p99: 100 } }[stage.text('fault')]
     stage.samples({
-      name: struck ? 'pause of members at other nodes' : 'pause of all members',
+      name: fault.victim ? 'pause of members at other nodes' : 'pause of all members',
       unit: 'ms',
       values: elsewhere,
-      ...(goal && { goal }),
+      ...(fault.goal && { goal: fault.goal }),
     })
     stage.samples({ name: 'pause of members at the node', unit: 'ms', values: there })
     stage.samples({ name: 'time that it took', unit: 'ms', values: took })
   },
-}
+})

@@ -1,30 +1,24 @@
+import * as option from '../option.ts'
 import type { Percentiles, Timing } from '../result.ts'
-import type { ScenarioOption, Stage } from '../scenario.ts'
+import type { Stage } from '../scenario.ts'
 
 /** How many seconds everything sent may take to be acked once nothing is sent any more. */
 const SETTLE_SECONDS = 10
 
 /** The options of a scenario whose players gather before something happens to them. */
-export const gathering = (players: {
-  readonly clients: number
-  readonly rooms: number
-  readonly rate: number
-}) =>
-  ({
-    clients: { meaning: 'players', kind: 'count', default: players.clients },
-    rooms: { meaning: 'rooms they are spread over', kind: 'count', default: players.rooms },
-    rate: {
-      meaning: 'reliable messages each player sends per second',
-      kind: 'number',
-      default: players.rate,
-    },
-    ramp: { meaning: 'players who come each second', kind: 'count', default: 100 },
-  }) as const satisfies Readonly<Record<string, ScenarioOption>>
+export const gathering = (players: { clients: number; rooms: number; rate: number }) => ({
+  clients: option.count('players', players.clients),
+  rooms: option.count('rooms they are spread over', players.rooms),
+  rate: option.decimal('reliable messages each player sends per second', players.rate),
+  ramp: option.count('players who come each second', 100),
+})
 
 /** The players connect and join their rooms. */
-export async function gather(stage: Stage): Promise<void> {
+export async function gather(
+  stage: Stage,
+  { clients: count, rooms, ramp: perSecond }: { clients: number; rooms: number; ramp: number },
+): Promise<void> {
   const { clients } = stage
-  const [count, rooms, perSecond] = [stage.number('clients'), stage.number('rooms'), stage.number('ramp')]
   await stage.phase('connect', count / perSecond, () => clients.connect({ count, perSecond }))
   await stage.phase('join', count / perSecond, () => clients.join({ rooms, perSecond }))
 }

@@ -1,15 +1,12 @@
-import type { ScenarioOption, Stage } from '../scenario.ts'
+import * as option from '../option.ts'
+import type { Stage } from '../scenario.ts'
 import { gather, gathering, settle, worstPause } from './gather.ts'
 
 /** The options of a scenario that does something to one node after the other. */
 export const nodeByNodeOptions = {
   ...gathering({ clients: 600, rooms: 60, rate: 1 }),
-  calm: {
-    meaning: 'time before the first node, and after what is done to each',
-    kind: 'seconds',
-    default: 5,
-  },
-} as const satisfies Readonly<Record<string, ScenarioOption>>
+  calm: option.seconds('time before the first node, and after what is done to each', 5),
+}
 
 /**
  * While all play, does something to each node in turn, and times the longest pause of each player meanwhile. `work` ends with the node
@@ -17,13 +14,13 @@ export const nodeByNodeOptions = {
  */
 export async function nodeByNode(
   stage: Stage,
+  { calm, rate, ...players }: option.Values<typeof nodeByNodeOptions>,
   seconds: number,
   work: (node: string) => Promise<void>,
 ): Promise<void> {
   const { clients, local } = stage
-  const calm = stage.number('calm')
-  await gather(stage)
-  await clients.start({ rate: stage.number('rate') })
+  await gather(stage, players)
+  await clients.start({ rate })
   await stage.phase('calm', calm, () => stage.pass(calm))
 
   for (const node of local.nodes)

@@ -1,21 +1,19 @@
-import type { Scenario } from '../scenario.ts'
+import { defineScenario } from '../scenario.ts'
 import { nodeByNode, nodeByNodeOptions } from './node-by-node.ts'
 
 /** A machine that loses its power. */
-export const nodeKill: Scenario = {
+export const nodeKill = defineScenario({
   name: 'node-kill',
   meaning:
     'While all play, each node in turn is ended at once and started again: its rooms go on elsewhere, and no one loses anything.',
   options: nodeByNodeOptions,
   service: 'local',
 
-  async run(stage) {
-    const calm = stage.number('calm')
-    await nodeByNode(stage, calm, async (node) => {
+  run: (stage, values) =>
+    nodeByNode(stage, values, values.calm, async (node) => {
       stage.incident(`${node} is killed`)
       await stage.local.kill(node)
-      await stage.pass(calm)
+      await stage.pass(values.calm)
       await stage.local.start(node)
-    })
-  },
-}
+    }),
+})

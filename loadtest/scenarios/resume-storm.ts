@@ -1,26 +1,26 @@
-import type { Scenario } from '../scenario.ts'
+import * as option from '../option.ts'
+import { defineScenario } from '../scenario.ts'
 import { gather, gathering, settle, worstPause } from './gather.ts'
 
 /** What a network does that fails for a moment. */
-export const resumeStorm: Scenario = {
+export const resumeStorm = defineScenario({
   name: 'resume-storm',
   meaning:
     'While all play, all sockets are cut at once, several times: every session has to go on, and soon.',
   options: {
     ...gathering({ clients: 600, rooms: 60, rate: 1 }),
-    storms: { meaning: 'how often all sockets are cut', kind: 'count', default: 3 },
-    calm: { meaning: 'time before and after each storm', kind: 'seconds', default: 5 },
+    storms: option.count('how often all sockets are cut', 3),
+    calm: option.seconds('time before and after each storm', 5),
   },
   service: 'any',
 
-  async run(stage) {
+  async run(stage, { calm, rate, storms: times, ...players }) {
     const { clients } = stage
-    const calm = stage.number('calm')
-    await gather(stage)
-    await clients.start({ rate: stage.number('rate') })
+    await gather(stage, players)
+    await clients.start({ rate })
     await stage.phase('calm', calm, () => stage.pass(calm))
 
-    const storms = Array.from({ length: stage.number('storms') }, (_, index) => `storm ${index + 1}`)
+    const storms = Array.from({ length: times }, (_, index) => `storm ${index + 1}`)
     for (const storm of storms)
       await stage.phase(storm, calm + 1, async () => {
         await clients.markPauses()
@@ -34,4 +34,4 @@ export const resumeStorm: Scenario = {
     await settle(stage)
     worstPause(stage, storms)
   },
-}
+})

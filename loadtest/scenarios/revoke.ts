@@ -1,6 +1,7 @@
 import type { Closed } from '../clients/clients.ts'
+import * as option from '../option.ts'
 import type { Check } from '../result.ts'
-import type { Scenario } from '../scenario.ts'
+import { defineScenario } from '../scenario.ts'
 import { gather, gathering, settle } from './gather.ts'
 
 /** What the service promises. */
@@ -9,26 +10,25 @@ const PATIENCE_SECONDS = 10
 const EXAMPLES = 3
 
 /** A key that fell into wrong hands. */
-export const revoke: Scenario = {
+export const revoke = defineScenario({
   name: 'revoke',
   meaning:
     'A key is revoked while the players who came with it play among others: it closes their sessions within a second, and no one else’s.',
   options: {
     ...gathering({ clients: 300, rooms: 30, rate: 2 }),
-    revoked: { meaning: 'further players, who come with the key', kind: 'count', default: 300 },
-    calm: { meaning: 'time before and after', kind: 'seconds', default: 5 },
+    revoked: option.count('further players, who come with the key', 300),
+    calm: option.seconds('time before and after', 5),
   },
   service: 'any',
 
-  async run(stage) {
+  async run(stage, { revoked: count, calm, rate, ...players }) {
     const { clients } = stage
-    const [count, rooms, perSecond] = [stage.number('revoked'), stage.number('rooms'), stage.number('ramp')]
-    const calm = stage.number('calm')
-    await gather(stage)
+    const { rooms, ramp: perSecond } = players
+    await gather(stage, players)
     const key = await clients.underKey()
     await stage.phase('connect under the key', count / perSecond, () => clients.connect({ count, perSecond }))
     await stage.phase('join under the key', count / perSecond, () => clients.join({ rooms, perSecond }))
-    await clients.start({ rate: stage.number('rate') })
+    await clients.start({ rate: rate })
     await stage.phase('calm', calm, () => stage.pass(calm))
 
     const closed = await stage.phase('revoke', 1, async () => {
@@ -46,7 +46,7 @@ export const revoke: Scenario = {
     const ownMs = slowest.seenMs - slowest.openMs
     stage.figure({ name: 'of that the generator’s own delay, at most', value: ownMs, unit: 'ms' })
   },
-}
+})
 
 /**
  * Every session that was seen to close too late counts. Whether the service was late is certain where the session was still open after the

@@ -1,20 +1,20 @@
-import type { Scenario } from '../scenario.ts'
+import { defineScenario } from '../scenario.ts'
 import { nodeByNode, nodeByNodeOptions } from './node-by-node.ts'
 
 /** How long a node is expected to drain, to end and to start. */
 const RESTART_SECONDS = 15
 
 /** A deploy on a busy evening. */
-export const rollingRestart: Scenario = {
+export const rollingRestart = defineScenario({
   name: 'rolling-restart',
   meaning:
     'While all play, each node in turn is told to end and started again, as an upgrade does: no one may lose anything.',
   options: nodeByNodeOptions,
   service: 'local',
 
-  run: (stage) =>
-    nodeByNode(stage, RESTART_SECONDS, async (node) => {
+  run: (stage, values) =>
+    nodeByNode(stage, values, RESTART_SECONDS, async (node) => {
       stage.incident(`${node} is told to end`)
       await stage.local.restart(node)
     }),
-}
+})

@@ -1,30 +1,26 @@
-import type { Scenario } from '../scenario.ts'
-import { timeFigure } from './gather.ts'
+import * as option from '../option.ts'
+import { defineScenario } from '../scenario.ts'
+import { gather, settle, timeFigure } from './gather.ts'
 
 /** An ordinary evening. */
-export const steady: Scenario = {
+export const steady = defineScenario({
   name: 'steady',
   meaning: 'Rooms full of members, who all send at the same rate.',
   options: {
-    rooms: { meaning: 'rooms', kind: 'count', default: 20 },
-    members: { meaning: 'members in each room', kind: 'count', default: 10 },
-    rate: { meaning: 'reliable messages each member sends per second', kind: 'number', default: 5 },
-    seconds: { meaning: 'how long they play', kind: 'seconds', default: 30 },
-    ramp: { meaning: 'members who come each second', kind: 'count', default: 100 },
+    rooms: option.count('rooms', 20),
+    members: option.count('members in each room', 10),
+    rate: option.decimal('reliable messages each member sends per second', 5),
+    seconds: option.seconds('how long they play', 30),
+    ramp: option.count('members who come each second', 100),
   },
   service: 'any',
 
-  async run(stage) {
-    const { clients } = stage
-    const [rooms, rate, seconds] = [stage.number('rooms'), stage.number('rate'), stage.number('seconds')]
-    const [count, perSecond] = [rooms * stage.number('members'), stage.number('ramp')]
-
-    await stage.phase('connect', count / perSecond, () => clients.connect({ count, perSecond }))
-    await stage.phase('join', count / perSecond, () => clients.join({ rooms, perSecond }))
-    await stage.phase('play', seconds, () => clients.play({ rate, seconds }))
-    await stage.phase('settle', 1, () => clients.settle({ withinSeconds: 10 }))
+  async run(stage, { rooms, members, rate, seconds, ramp }) {
+    await gather(stage, { clients: rooms * members, rooms, ramp })
+    await stage.phase('play', seconds, () => stage.clients.play({ rate, seconds }))
+    await settle(stage)
 
     const of = { timing: 'rtt', phase: 'play', statistic: 'p99' } as const
     timeFigure(stage, 'round trip p99 while all play', of)
   },
-}
+})
