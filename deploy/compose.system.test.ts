@@ -104,7 +104,7 @@ describe('compose.yaml', () => {
     }
   })
 
-  it('gives nobody more than they need', () => {
+  it('gives no one more than they need', () => {
     for (const [name, service] of services) {
       expect(service, name).toMatchObject({
         read_only: true,
@@ -127,7 +127,7 @@ describe('compose.yaml', () => {
     }
   })
 
-  it('lets in nobody from elsewhere until it is told to, and Redis never', () => {
+  it('lets in no one from elsewhere until it is told to, and Redis never', () => {
     const published = services.flatMap(([, { ports }]) => ports ?? [])
     for (const port of published) expect(port).toMatch(/^127\.0\.0\.1:\d+:\d+$/)
     expect(published.map((port) => Number(port.split(':')[1])).sort()).toEqual([
@@ -278,7 +278,7 @@ describe('compose.yaml', () => {
       ),
     )
     client.disconnect()
-    // Whoever has no password may ask whether it is well.
+    // A caller without a password may ask whether it is well.
     const stranger = new Redis(port)
     expect(await stranger.ping()).toBe('PONG')
     await expect(stranger.get('roomful:{control}:keyring')).rejects.toThrow('NOPERM')
@@ -354,14 +354,14 @@ describe.skipIf(!asRoot)('the secrets of compose.yaml', () => {
       case $1 in
         exec) shift 3; exec "$@" ;;
         run) for script; do :; done; exec setpriv ${RIGHTS.join(' ')} ${[shell, ...options].join(' ')} "$script" ;;
-        restart) echo "$2 starts anew" ;;
+        restart) echo "$2 starts again" ;;
       esac`,
       { mode: 0o755 },
     )
     const changed = await run('sh', ['-euc', block!.replaceAll('/run/', `${place}/run/`)], {
       env: { PATH: `${place}:${process.env.PATH}` },
     })
-    expect(changed.stdout).toBe('control-1 starts anew\ncontrol-2 starts anew\n')
+    expect(changed.stdout).toBe('control-1 starts again\ncontrol-2 starts again\n')
     const tokens = join(place, 'run/control/operator-tokens')
     const { mode, uid } = await stat(tokens)
     expect([mode & 0o777, uid]).toEqual([0o400, 10001])
@@ -369,7 +369,7 @@ describe.skipIf(!asRoot)('the secrets of compose.yaml', () => {
     expect(`${old}\n`).toBe(made['control/operator-tokens'])
     expect(fresh).toMatch(/^[A-Za-z0-9+/]{43}=$/)
     made['control/operator-tokens'] = `${old},${fresh}\n`
-    // A second start leaves them as they are; one that is missing is made anew.
+    // A second start leaves them as they are; one that is missing is made again.
     await rm(join(place, 'run/grafana/admin-password'))
     await make()
     for (const name of Object.keys(made)) {

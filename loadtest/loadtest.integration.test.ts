@@ -76,7 +76,7 @@ describe('a run', () => {
     const result = await run(words, { seen })
     expect(result).toMatchObject({
       scenario: 'steady',
-      options: { rooms: '2', members: '3', rate: '10', seconds: '2', 'max-rtt-p99': '60000ms' },
+      options: { rooms: '2', members: '3', rate: '10', seconds: '2', 'max-rtt-p99': '60s' },
       interrupted: false,
       failure: undefined,
       totals: { connects: 6, joins: 6, errors: 0 },

@@ -66,7 +66,7 @@ function runRekey(parsed: Parsed<Config<'rekey'>>, host: Host, complain: (text: 
   return true
 }
 
-/** Says everything that is wrong with the environment; false, for whoever asked. */
+/** Says everything that is wrong with the environment; false, for the caller. */
 function refuse(command: Command, wrong: ConfigProblems, complain: (text: string) => void): false {
   complain(
     `roomful ${command} cannot start: its configuration is not valid.\n${describeProblems(wrong)}\n` +

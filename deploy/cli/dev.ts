@@ -49,7 +49,7 @@ export async function startDev({ config, log, tell }: DevParts): Promise<Service
       ...parts,
     })
     running.push(() => control.close())
-    // Nobody else could take the clients of the only node: waiting for them to move would only make people wait.
+    // No other node could take the clients of the only node: waiting for them to move would only make people wait.
     const nodeId = config.nodeId ?? newId('node', systemRandom)
     const dataplane = {
       ...config,
@@ -81,7 +81,7 @@ export async function startDev({ config, log, tell }: DevParts): Promise<Service
   }
 }
 
-/** What is where, for whoever has just typed `npm start`. */
+/** What is where, for the person who has just typed `npm start`. */
 function banner(
   addresses: Readonly<Record<'games' | 'api' | 'websocket' | 'admin', string>>,
   store: 'memory' | 'redis',

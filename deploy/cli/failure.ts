@@ -7,7 +7,7 @@ const EXPECTED = new Set([
   'PackageMissing',
 ])
 
-/** What keeps a command from its work, where whoever runs it can put it right; then a stack would only hide the words. */
+/** What keeps a command from its work, where the person who runs it can put it right; then a stack would only hide the words. */
 export function reasonOf(error: unknown): string | undefined {
   const { name, cause, code, address, port } = error as NodeJS.ErrnoException & {
     address?: string
@@ -16,7 +16,7 @@ export function reasonOf(error: unknown): string | undefined {
   if (name === 'RoomDefinitionError' && cause === undefined) return messageOf(error)
   if (EXPECTED.has(name)) return messageOf(error)
   if (code === 'EADDRINUSE')
-    return `somebody else listens on ${address}:${port}; stop that, or choose another port (--help lists the …_PORT variables)`
+    return `another process listens on ${address}:${port}; stop that, or choose another port (--help lists the …_PORT variables)`
   if (code === 'EACCES' && port !== undefined) return `this user may not listen on port ${port}`
   if (code === 'EADDRNOTAVAIL') return `${address} is no address of this machine`
   return undefined

@@ -22,7 +22,7 @@ export async function rekey(config: Config<'rekey'>, log: Logger): Promise<void>
     const progress = (sofar: Resealed): void => {
       if (systemClock.monotonic() - toldAt < TELL_EVERY_MS) return
       toldAt = systemClock.monotonic()
-      log.info(sofar, `sealed ${sofar.resealed} of ${sofar.records} private keys anew so far`)
+      log.info(sofar, `sealed ${sofar.resealed} of ${sofar.records} private keys again so far`)
     }
     const done = await resealAll(
       { records: store.records, keyring, projects: new Projects(vault), keys: new Keys(vault) },
@@ -30,7 +30,7 @@ export async function rekey(config: Config<'rekey'>, log: Logger): Promise<void>
     )
     log.info(
       done,
-      `all ${done.records} private keys are sealed under the first KEYRING_SECRET; ${done.resealed} were sealed anew`,
+      `all ${done.records} private keys are sealed under the first KEYRING_SECRET; ${done.resealed} were sealed again`,
     )
   } finally {
     await store.close()

@@ -52,7 +52,7 @@ describe('roomful control', () => {
     const { port } = other.address() as { port: number }
     const { ended, output } = control({ CONTROL_PORT: String(port) })
     expect(await ended).toBe(1)
-    expect(output()).toContain(`somebody else listens on 127.0.0.1:${port}`)
+    expect(output()).toContain(`another process listens on 127.0.0.1:${port}`)
     other.close()
   })
 })
@@ -84,7 +84,7 @@ describe('roomful rekey', () => {
     expect([await done.ended, done.output()]).toEqual([
       0,
       expect.stringContaining(
-        'all 1 private keys are sealed under the first KEYRING_SECRET; 1 were sealed anew',
+        'all 1 private keys are sealed under the first KEYRING_SECRET; 1 were sealed again',
       ),
     ])
     expect(await served('the second secret of all')).toBe('served 201')

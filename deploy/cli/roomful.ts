@@ -19,7 +19,7 @@ switch (request.kind) {
     process.exitCode = 2
     break
   case 'run': {
-    // Libraries take this for the wish to be fast; whoever develops says dev.
+    // Libraries take this for the wish to be fast; a developer says dev.
     if (request.command !== 'dev') process.env.NODE_ENV ??= 'production'
     endWithNpm(process, systemClock)
     const started = runCommand(request.command, process.env, process, (text) => process.stderr.write(text))

@@ -104,7 +104,7 @@ describe('the life of a process', () => {
     await exited
     expect(codes).toEqual([1])
     expect(messages()).toEqual([
-      'control cannot start: somebody else listens on 127.0.0.1:3000; stop that, or choose another port (--help lists the …_PORT variables)',
+      'control cannot start: another process listens on 127.0.0.1:3000; stop that, or choose another port (--help lists the …_PORT variables)',
     ])
     expect(lines.join()).not.toContain('stack')
   })
@@ -130,7 +130,7 @@ describe('the life of a process', () => {
   it.each(['unhandledRejection', 'uncaughtException'])('ends with 1 at an %s, and logs it', async (event) => {
     const { send, codes, messages } = setup(async () => ({ addresses, close: async () => {} }))
     await settled()
-    send(event, new Error('nobody expected this'))
+    send(event, new Error('not expected'))
     expect(codes).toEqual([1])
     expect(messages()).toHaveLength(2)
   })

@@ -16,15 +16,15 @@ export type Host = Pick<NodeJS.Process, 'on' | 'exit'>
 
 /**
  * Runs a service to its end: says when it is ready, closes it at the first SIGTERM or SIGINT and exits 0 after that, exits 1 at the
- * second, and at errors that nobody has handled; `exitCodeOf` has the codes of those that are expected. One that is told to stop before it could start ends with 0, too.
+ * second, and at unhandled errors; `exitCodeOf` has the codes of those that are expected. One that is told to stop before it could start ends with 0, too.
  */
 export function live(name: string, start: () => Promise<Service>, log: Logger, host: Host): void {
   const fail = (err: unknown, message: string): void => {
     log.fatal({ err }, message)
     host.exit(1)
   }
-  host.on('unhandledRejection', (reason) => fail(reason, 'a promise was rejected and nobody cared'))
-  host.on('uncaughtException', (error) => fail(error, 'an error was thrown and nobody caught it'))
+  host.on('unhandledRejection', (reason) => fail(reason, 'a promise was rejected and not handled'))
+  host.on('uncaughtException', (error) => fail(error, 'an error was thrown and not caught'))
 
   const giveUp = (error: unknown, what: string): void => {
     const expected = reasonOf(error)
@@ -73,7 +73,7 @@ export function live(name: string, start: () => Promise<Service>, log: Logger, h
       )
     },
     (error: unknown) => {
-      // Nobody waits for it any more.
+      // No one waits for it any more.
       if (!stopping) giveUp(error, `${name} cannot start`)
     },
   )

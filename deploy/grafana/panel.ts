@@ -1,33 +1,49 @@
-/** One query of a panel, and what its series are called (`{{label}}` for a label's value). */
-export interface Query {
-  readonly expr: string
-  readonly legend: string
-}
+/** The expressions of a panel by what their series are called (`{{label}}` for a label's value). */
+export type Queries = Readonly<Record<string, string>>
 
-/** From `value` on (in the panel's unit) the colour changes. */
-export interface Threshold {
-  readonly value: number
-  readonly color: 'orange' | 'red'
-}
-
-/** What a panel shows; how that looks follows from its kind. */
-export interface Panel {
-  /** `number`: the last value, large. `lines`: over time. `areas`: over time, stacked. `heatmap`: the buckets of a histogram. */
-  readonly kind: 'number' | 'lines' | 'areas' | 'heatmap'
-  readonly title: string
-  /** What it means, and what to make of it; shown when somebody asks. */
-  readonly description: string
-  /** A unit of Grafana: `short`, `s`, `bytes`, `reqps`, `percentunit` and so on. */
-  readonly unit: string
-  readonly queries: readonly Query[]
+/** What only some panels have. */
+interface More {
   /** Columns of 24; default: a third for graphs, an eighth for numbers. */
   readonly width?: number
-  readonly thresholds?: readonly Threshold[]
+  /** From these values on (in the panel's unit) the colour changes. */
+  readonly orange?: number
+  readonly red?: number
   /** Shown where nothing has happened yet, which is fine. */
   readonly noValue?: string
   /** The largest value there can be. */
   readonly max?: number
 }
+
+/** What a panel shows; how that looks follows from its kind. */
+export interface Panel extends More {
+  readonly kind: 'number' | 'lines' | 'areas' | 'heatmap'
+  readonly title: string
+  /** A unit of Grafana: `short`, `s`, `bytes`, `reqps`, `percentunit` and so on. */
+  readonly unit: string
+  /** What it means, and what to make of it; shown on request. */
+  readonly description: string
+  readonly queries: Queries
+}
+
+const panel =
+  (kind: Panel['kind']) =>
+  (title: string, unit: string, description: string, queries: Queries, more: More = {}): Panel => ({
+    kind,
+    title,
+    unit,
+    description,
+    queries,
+    ...more,
+  })
+
+/** The last value, large. */
+export const number = panel('number')
+/** Over time. */
+export const lines = panel('lines')
+/** Over time, stacked. */
+export const areas = panel('areas')
+/** The buckets of a histogram. */
+export const heatmap = panel('heatmap')
 
 /** A heading and the panels under it, in reading order. */
 export interface Row {
@@ -59,7 +75,7 @@ export function panelJson(panel: Panel, id: number, gridPos: Place): object {
     description: panel.description,
     datasource: DATASOURCE,
     gridPos,
-    targets: panel.queries.map((query, n) => targetJson(panel, query, n)),
+    targets: Object.entries(panel.queries).map(([legend, expr], n) => targetJson(panel, legend, expr, n)),
     fieldConfig: { defaults: fieldJson(panel), overrides: [] },
     options: OPTIONS[panel.kind](panel),
   }
@@ -67,7 +83,7 @@ export function panelJson(panel: Panel, id: number, gridPos: Place): object {
 
 const TYPES = { number: 'stat', lines: 'timeseries', areas: 'timeseries', heatmap: 'heatmap' } as const
 
-function targetJson({ kind }: Panel, { expr, legend }: Query, n: number): object {
+function targetJson({ kind }: Panel, legend: string, expr: string, n: number): object {
   return {
     refId: String.fromCharCode('A'.charCodeAt(0) + n),
     datasource: DATASOURCE,
@@ -80,7 +96,10 @@ function targetJson({ kind }: Panel, { expr, legend }: Query, n: number): object
   }
 }
 
-function fieldJson({ kind, unit, thresholds = [], noValue, max }: Panel): object {
+function fieldJson({ kind, unit, orange, red, noValue, max }: Panel): object {
+  const thresholds = Object.entries({ orange, red }).flatMap(([color, value]) =>
+    value === undefined ? [] : [{ value, color }],
+  )
   const graph = kind === 'lines' || kind === 'areas'
   return {
     unit,
@@ -111,7 +130,7 @@ const graphOptions = ({ queries }: Panel): object => ({
     showLegend: true,
     displayMode: 'list',
     placement: 'bottom',
-    calcs: queries.length > 4 ? [] : ['lastNotNull'],
+    calcs: Object.keys(queries).length > 4 ? [] : ['lastNotNull'],
   },
   tooltip: { mode: 'multi', sort: 'desc' },
 })

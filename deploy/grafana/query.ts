@@ -1,4 +1,4 @@
-import type { Query } from './panel.ts'
+import type { Queries } from './panel.ts'
 
 /** The nodes, and the control processes, that the reader has chosen. */
 export const NODE = 'instance=~"$node"'
@@ -14,11 +14,10 @@ export const rate = (series: string, by = ''): string =>
   `sum${by && ` by (${by})`} (rate(${series}[$__rate_interval]))`
 
 /** The 50th, 95th and 99th percentile of a histogram. */
-export const percentiles = (histogram: string, selector: string): Query[] =>
-  [0.5, 0.95, 0.99].map((share) => ({
-    expr: percentile(share, histogram, selector),
-    legend: `p${share * 100}`,
-  }))
+export const percentiles = (histogram: string, selector: string): Queries =>
+  Object.fromEntries(
+    [0.5, 0.95, 0.99].map((share) => [`p${share * 100}`, percentile(share, histogram, selector)]),
+  )
 
 /** One percentile of a histogram, of each group of the labels `by`. */
 export const percentile = (share: number, histogram: string, selector: string, by = ''): string =>

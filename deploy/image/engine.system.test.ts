@@ -115,7 +115,7 @@ describe.skipIf(engine === undefined)('the image, run by an engine', () => {
     })
   })
 
-  it('plays, and runs as nobody in particular', async () => {
+  it('plays, and runs as no particular user', async () => {
     const { projectId, token } = await login()
     const client = await connect(`ws://${node.getHost()}:${node.getMappedPort(4000)}`, { projectId, token })
     const room = await client.join('counter', { key: 'engine' })
@@ -147,7 +147,7 @@ describe.skipIf(engine === undefined)('the image, run by an engine', () => {
     }
   })
 
-  it('ends with 0 at the signal of docker stop, and within its time while somebody plays', async () => {
+  it('ends with 0 at the signal of docker stop, and within its time while a player is there', async () => {
     const { projectId, token } = await login()
     const client = await connect(`ws://${node.getHost()}:${node.getMappedPort(4000)}`, { projectId, token })
     const room = await client.join('counter', { key: 'stop' })

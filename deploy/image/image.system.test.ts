@@ -223,7 +223,7 @@ describe.skipIf(missing !== undefined)('what its steps make, without an engine',
     expect(container.output()).toContain('CONTROL_API_TOKENS')
   })
 
-  it('plays: control and a node, as nobody in particular, on a read-only root', async () => {
+  it('plays: control and a node, as no particular user, on a read-only root', async () => {
     const prefix = `image-${crypto.randomUUID()}:`
     const control = await startControl(prefix)
     const node = await startNode(prefix, control.url)

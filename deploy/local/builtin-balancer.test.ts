@@ -31,7 +31,7 @@ async function balancer(targets: { port: number; healthPort: number }[]) {
   const running = new BuiltinBalancer({ port, targets, clock: new FakeClock() })
   ended.push(() => running.close())
   await running.start()
-  /** The name of whoever answers over a new connection; `nobody` when it is broken. */
+  /** The name of what answers over a new connection; `no one` when it is broken. */
   const ask = () =>
     new Promise<string>((resolve) => {
       let heard = ''
@@ -40,7 +40,7 @@ async function balancer(targets: { port: number; healthPort: number }[]) {
         heard += chunk.toString()
       })
       socket.once('error', () => undefined)
-      socket.once('close', () => resolve(heard.split('\r\n\r\n')[1] ?? 'nobody'))
+      socket.once('close', () => resolve(heard.split('\r\n\r\n')[1] ?? 'no one'))
       socket.write('GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n')
     })
   return { running, ask }
@@ -58,9 +58,9 @@ it('goes to the next target where a connection is refused, before any check has 
   expect([await ask(), await ask(), await ask()]).toEqual(['b', 'b', 'b'])
 })
 
-it('breaks connections when nobody is ready, and when it ends', async () => {
+it('breaks connections when no target is ready, and when it ends', async () => {
   const { running, ask } = await balancer([await target('a', false)])
-  expect(await ask()).toBe('nobody')
+  expect(await ask()).toBe('no one')
   running.close()
-  expect(await ask()).toBe('nobody')
+  expect(await ask()).toBe('no one')
 })

@@ -107,7 +107,7 @@ describe('a fault', { timeout: PATIENCE_MS }, () => {
   })
 })
 
-describe('nobody is woken', { timeout: PATIENCE_MS }, () => {
+describe('no one is woken', { timeout: PATIENCE_MS }, () => {
   const STEP_OF_HOUR = 20
   const record = (restarts: Record<number, Restart> = {}): Map<string, Samples> =>
     simulatedDeployment({

@@ -109,7 +109,7 @@ describe('the files beside the units', () => {
     await run('sh', ['-ec', script], { cwd: place })
     const made = await keyring()
     expect(made).toMatch(/^[A-Za-z0-9+/]{43}=\n$/)
-    // Typed once more, by somebody who installs a new version, it must not cost the signing keys.
+    // Typed once more, by a person who installs a new version, it must not cost the signing keys.
     await run('sh', ['-ec', script], { cwd: place })
     expect(await keyring()).toBe(made)
     const acl = await readFile(join(place, 'etc/redis/users.acl'), 'utf8')
