@@ -1,4 +1,3 @@
-import type { Clock } from '../../shared/clock.ts'
 import type { CloseName } from '../../shared/protocol/close-codes.ts'
 import { RateLimits } from '../../shared/rate-limit.ts'
 import {
@@ -10,22 +9,14 @@ import {
   type VerifyKey,
   verifyToken,
 } from '../../shared/tokens.ts'
+import type { GatewayContext } from './context.ts'
 import { type KeyCache, KeyStatusUnavailable } from './key-cache.ts'
-import type { GatewayMetrics } from './metrics.ts'
 import { principalOf } from './session.ts'
 
 /** Why a client is not let in: the close code to say it with, and a sentence. */
-export interface Refusal {
+export interface Rejection {
   readonly close: CloseName
   readonly reason: string
-}
-
-/** What a token has to fit besides signature and time. */
-export interface TokenRules {
-  readonly requireKeyId: boolean
-  readonly tokenAudience: string | undefined
-  /** How many tokens of one player are accepted in a second, and of those that name no player ten times as many of each. */
-  readonly hellosPerSecond: number
 }
 
 /** So many seconds' worth of tokens may come at once. */
@@ -38,32 +29,29 @@ const CLIENTS_PER_TOKEN = 10
  * often is refused before its signature is checked.
  */
 export class Authenticator {
+  readonly #context: GatewayContext
   readonly #keys: KeyCache
-  readonly #clock: Clock
-  readonly #metrics: GatewayMetrics
-  readonly #rules: TokenRules
   readonly #playerRates: RateLimits
   readonly #tokenRates: RateLimits
 
-  constructor(keys: KeyCache, clock: Clock, metrics: GatewayMetrics, rules: TokenRules) {
+  constructor(context: GatewayContext, keys: KeyCache) {
+    this.#context = context
     this.#keys = keys
-    this.#clock = clock
-    this.#metrics = metrics
-    this.#rules = rules
+    const { hellosPerSecond } = context.options
     const rates = (perSecond: number): RateLimits =>
-      new RateLimits(clock, { perSecond, burst: perSecond * BURST_SECONDS })
-    this.#playerRates = rates(rules.hellosPerSecond)
-    this.#tokenRates = rates(rules.hellosPerSecond * CLIENTS_PER_TOKEN)
+      new RateLimits(context.clock, { perSecond, burst: perSecond * BURST_SECONDS })
+    this.#playerRates = rates(hellosPerSecond)
+    this.#tokenRates = rates(hellosPerSecond * CLIENTS_PER_TOKEN)
   }
 
   /** The claims of a token that may be used for `project_id` now, or why it may not. */
-  async check(projectId: string, token: string): Promise<TokenClaims | Refusal> {
+  async check(projectId: string, token: string): Promise<TokenClaims | Rejection> {
     try {
       // All that costs nothing comes before control is asked about a key that may be made up.
       const peeked = peekToken(token)
       requireClaims(peeked, this.#expect(projectId))
       const { key_id: keyId } = peeked
-      if (keyId === undefined && this.#rules.requireKeyId)
+      if (keyId === undefined && this.#context.options.requireKeyId)
         return refuse('unauthenticated', 'this service takes only tokens issued under a key (key_id)')
       const rates = peeked.sub === undefined ? this.#tokenRates : this.#playerRates
       const who = `${projectId}/${principalOf(peeked)}`
@@ -83,30 +71,31 @@ export class Authenticator {
   }
 
   /** Undefined when the key of a session still stands, or why the session may not be resumed. */
-  async checkKey(projectId: string, keyId: string | undefined): Promise<Refusal | undefined> {
+  async checkKey(projectId: string, keyId: string | undefined): Promise<Rejection | undefined> {
     const key = await this.#keyOf(projectId, keyId)
     return 'close' in key ? key : undefined
   }
 
   /** Why no client may come in under a key, if that is known at this very moment. */
-  revoked(projectId: string, keyId: string | undefined): Refusal | undefined {
+  revoked(projectId: string, keyId: string | undefined): Rejection | undefined {
     return this.#keys.isRevoked({ projectId, keyId }) ? refuse('key_revoked', REVOKED) : undefined
   }
 
-  #tooMany(): Refusal {
-    this.#metrics.rateLimited.inc({ by: 'hello' })
+  #tooMany(): Rejection {
+    this.#context.metrics.rateLimited.inc({ by: 'hello' })
     return refuse('overloaded', 'the player comes too often: try again')
   }
 
   #expect(projectId: string): TokenExpectation {
-    const audience = this.#rules.tokenAudience
-    return { project_id: projectId, now: this.#clock.now(), ...(audience === undefined ? {} : { audience }) }
+    const { clock, options } = this.#context
+    const audience = options.tokenAudience
+    return { project_id: projectId, now: clock.now(), ...(audience === undefined ? {} : { audience }) }
   }
 
   async #keyOf(
     projectId: string,
     keyId: string | undefined,
-  ): Promise<{ readonly verifyKey: VerifyKey } | Refusal> {
+  ): Promise<{ readonly verifyKey: VerifyKey } | Rejection> {
     try {
       const state = await this.#keys.state({ projectId, keyId })
       if (state.kind === 'usable') return state
@@ -122,4 +111,4 @@ export class Authenticator {
 
 const REVOKED = 'the key of the token was revoked'
 
-const refuse = (close: CloseName, reason: string): Refusal => ({ close, reason })
+const refuse = (close: CloseName, reason: string): Rejection => ({ close, reason })

@@ -1,18 +1,19 @@
-import { type Clock, timestamp } from '../../shared/clock.ts'
-import type { Logger } from '../../shared/log.ts'
+import { timestamp } from '../../shared/clock.ts'
 import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
+import type { Codec } from '../../shared/protocol/codec.ts'
 import type { ErrorCode, InvalidMessage } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
-import { contextOf, noSpan, type Span, type Tracer } from '../../shared/tracing/tracer.ts'
+import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
 import { frame } from '../frame.ts'
 import { nodeName } from '../node-id.ts'
 import { type RoomAddress, roomIdOf } from '../traffic.ts'
-import type { Authenticator, Refusal } from './authentication.ts'
-import type { Connection, ConnectionListener } from './connection.ts'
+import type { Authenticator, Rejection } from './authentication.ts'
+import { Connection, type ConnectionListener, type ServerSocket } from './connection.ts'
+import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
-import type { Admission, Handshake } from './handshake.ts'
-import { countHandshake, type GatewayMetrics, type HandshakeResult } from './metrics.ts'
-import type { GatewayOptions } from './options.ts'
+import type { Admitted, Handshake, Hello } from './handshake.ts'
+import { countHandshake, type HandshakeResult } from './metrics.ts'
+import type { Flusher } from './outbox.ts'
 import type { JoinRateLimiter, RateVerdict } from './rate-limits.ts'
 import type { PendingConnection } from './server.ts'
 import type { Session } from './session.ts'
@@ -28,7 +29,6 @@ const MAX_RENEWALS = 4
 /** How much longer than for the rooms' answers a resume may take. */
 const WELCOME_SPARE_MS = 1000
 
-type Hello = Extract<ClientMessage, { t: 'hello' }>
 type LaterMessage = Exclude<ClientMessage, Hello>
 type Join = Extract<ClientMessage, { t: 'join' }>
 
@@ -39,18 +39,13 @@ interface ResumedRoom {
 }
 
 /** What the clients of a gateway share. */
-export interface ClientProtocolParts {
-  readonly nodeId: string
-  readonly clock: Clock
-  readonly log: Logger
-  readonly options: GatewayOptions
-  readonly metrics: GatewayMetrics
-  readonly tracer: Tracer
+export interface ClientProtocolContext extends GatewayContext {
   readonly handshake: Handshake
   readonly tokens: Authenticator
   readonly sessions: Sessions
   readonly joinRates: JoinRateLimiter
   readonly edge: Edge
+  readonly flusher: Flusher
   /** The connection has ended. */
   readonly over: (client: ClientProtocol) => void
 }
@@ -58,7 +53,7 @@ export interface ClientProtocolParts {
 /** The protocol with one client, from `hello` to the end of its connection: who it is, what it may send when, and where each request goes. */
 export class ClientProtocol implements ConnectionListener {
   readonly connection: Connection
-  readonly #parts: ClientProtocolParts
+  readonly #context: ClientProtocolContext
   readonly #pending: PendingConnection
   readonly #stopWaiting: () => void
   /** Messages behind a `hello` that is being checked. */
@@ -71,17 +66,14 @@ export class ClientProtocol implements ConnectionListener {
   #renewals = 0
   #renewed: Promise<void> = Promise.resolve()
 
-  /** `connect` makes the connection that reports to this listener; its socket counts as `pending` until it has a session. */
-  constructor(
-    parts: ClientProtocolParts,
-    pending: PendingConnection,
-    connect: (listener: ConnectionListener) => Connection,
-  ) {
-    this.#parts = parts
+  /** The socket counts as `pending` until it has a session. */
+  constructor(context: ClientProtocolContext, ws: ServerSocket, codec: Codec, pending: PendingConnection) {
+    const { clock, options, flusher } = context
+    this.#context = context
     this.#pending = pending
-    this.connection = connect(this)
-    this.#stopWaiting = parts.clock.schedule(parts.options.handshakeMs, () =>
-      this.refuse('handshake_timeout', `no hello within ${parts.options.handshakeMs} ms`),
+    this.connection = new Connection(context, ws, pending.socket, codec, flusher, this)
+    this.#stopWaiting = clock.schedule(options.handshakeMs, () =>
+      this.refuse('handshake_timeout', `no hello within ${options.handshakeMs} ms`),
     )
   }
 
@@ -99,7 +91,7 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   failed(error: unknown): void {
-    this.#parts.log.error({ err: error, session_id: this.#session?.sessionId }, 'handling a message failed')
+    this.#context.log.error({ err: error, session_id: this.#session?.sessionId }, 'handling a message failed')
     this.connection.close('overloaded', 'the message met a fault of the service: try again')
   }
 
@@ -112,15 +104,15 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   received(): void {
-    if (this.#session?.confirm()) this.#parts.sessions.saveLater(this.#session)
+    if (this.#session?.confirm()) this.#context.sessions.saveLater(this.#session)
   }
 
   hasRoom(): void {
-    if (this.#session) this.#parts.edge.hasRoom(this.#session)
+    if (this.#session) this.#context.edge.hasRoom(this.#session)
   }
 
   closed(name: CloseName | 'lost'): void {
-    const { sessions, log, over } = this.#parts
+    const { sessions, log, over } = this.#context
     const session = this.#session
     this.#stopWaiting()
     this.#early = []
@@ -138,7 +130,7 @@ export class ClientProtocol implements ConnectionListener {
   refuse(name: CloseName, reason: string): void {
     if (!this.connection.open) return
     this.#count(name)
-    this.#parts.log.debug({ close: name, reason }, 'handshake refused')
+    this.#context.log.debug({ close: name, reason }, 'handshake refused')
     this.connection.close(name, reason)
   }
 
@@ -160,7 +152,7 @@ export class ClientProtocol implements ConnectionListener {
 
   #request(session: Session, request: LaterMessage, bytes: number): void {
     if (!this.#admit(session, request)) return
-    const { edge, clock } = this.#parts
+    const { edge, clock } = this.#context
     if (request.t === 'token') this.#renew(session, request.token)
     else if (request.t === 'join') this.#join(session, request)
     else if (request.t === 'ping')
@@ -207,17 +199,17 @@ export class ClientProtocol implements ConnectionListener {
   ): void {
     const subscription =
       t === 'message' && roomId !== undefined ? session.subscriptions.get(roomId) : undefined
-    if (subscription?.taken && ref !== undefined) this.#parts.edge.refuse(subscription, code, message, ref)
+    if (subscription?.taken && ref !== undefined) this.#context.edge.refuse(subscription, code, message, ref)
     else this.connection.sendError(code, message, { ref })
   }
 
   #join(session: Session, request: Join): void {
-    const { edge } = this.#parts
+    const { edge } = this.#context
     const { ref, room_type: roomType, options } = request
     const room: RoomAddress = { projectId: session.projectId, roomType, key: options.key ?? 'default' }
     const roomId = roomIdOf(room)
     const subscription = session.subscriptions.get(roomId)
-    const refused = this.#joinRefusal(session, roomType, roomId)
+    const refused = this.#joinRejection(session, roomType, roomId)
     if (refused) {
       edge.refuseJoin(session, room, refused.code)
       this.connection.sendError(refused.code, refused.message, { ref, room_id: roomId })
@@ -228,12 +220,12 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   /** Why a session may not join a room, or undefined. */
-  #joinRefusal(
+  #joinRejection(
     session: Session,
     roomType: string,
     roomId: string,
   ): { readonly code: ErrorCode; readonly message: string } | undefined {
-    const { joinRates, options } = this.#parts
+    const { joinRates, options } = this.#context
     // A colon parts type and key in a room id, so no room type has one.
     if (roomType.includes(':'))
       return { code: 'unknown_room_type', message: `there is no room type "${roomType}"` }
@@ -250,7 +242,7 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   async #greet(hello: Hello): Promise<void> {
-    const answer = await this.#parts.handshake.greet(this.connection, hello)
+    const answer = await this.#context.handshake.greet(this.connection, hello)
     if (!answer) return
     this.#span = this.#beginSpan(hello, answer)
     if ('close' in answer) {
@@ -260,7 +252,7 @@ export class ClientProtocol implements ConnectionListener {
     if (!this.connection.open) {
       // Closed in the instant between being let in and hearing of it.
       this.#endSpan('lost')
-      this.#parts.sessions.detach(answer.session)
+      this.#context.sessions.detach(answer.session)
       return
     }
     this.#session = answer.session
@@ -284,7 +276,7 @@ export class ClientProtocol implements ConnectionListener {
     done: (rooms: ResumedRoom[]) => void,
   ): void {
     const { connection } = this
-    const { edge, clock, metrics, options } = this.#parts
+    const { edge, clock, metrics, options } = this.#context
     const listed = new Map(positions.map((position) => [position.room_id, position]))
     const resumed = new Map([...listed.keys()].map((roomId) => [roomId, false]))
     let waiting = listed.size
@@ -316,9 +308,9 @@ export class ClientProtocol implements ConnectionListener {
     if (waiting === 0) finish()
   }
 
-  #welcomeClient({ session, resumeToken, at }: Admission, rooms?: readonly ResumedRoom[]): void {
+  #welcomeClient({ session, resumeToken, at }: Admitted, rooms?: readonly ResumedRoom[]): void {
     if (!this.connection.open) return
-    const { nodeId, clock, options, log } = this.#parts
+    const { nodeId, clock, options, log } = this.#context
     if (rooms && clock.monotonic() - at > options.attachWaitMs + WELCOME_SPARE_MS) {
       // This process stood still: another node may have given the client up, and let in another client with the same resume token.
       this.connection.close('overloaded', 'the resume took too long: try again')
@@ -363,13 +355,13 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   async #check(session: Session, token: string): Promise<void> {
-    const claims = await this.#parts.tokens.check(session.projectId, token)
+    const claims = await this.#context.tokens.check(session.projectId, token)
     const refuse = (reason: string): void => this.connection.sendError('invalid_token', reason)
     if ('close' in claims) refuse(claims.reason)
     else if ((claims.sub ?? null) !== session.sub) refuse('the token is for another sub')
     else {
       session.renew(claims)
-      this.#parts.sessions.saveLater(session)
+      this.#context.sessions.saveLater(session)
     }
   }
 
@@ -384,14 +376,15 @@ export class ClientProtocol implements ConnectionListener {
   #withinRate(session: Session, by: 'session' | 'control_frame'): RateVerdict {
     const verdict = session.rateLimiter.admit()
     if (verdict === 'pass') return verdict
-    this.#parts.metrics.rateLimited.inc({ by })
+    this.#context.metrics.rateLimited.inc({ by })
     if (verdict === 'too_many') this.connection.close('rate_limited', this.#limitText())
     else this.connection.throttle(session.rateLimiter.waitMs)
     return verdict
   }
 
   #limitText(): string {
-    const { messages_per_second: messagesPerSecond, message_burst: messageBurst } = this.#parts.options.limits
+    const { messages_per_second: messagesPerSecond, message_burst: messageBurst } =
+      this.#context.options.limits
     return `more than ${messagesPerSecond} messages a second, or ${messageBurst} at once`
   }
 
@@ -401,8 +394,8 @@ export class ClientProtocol implements ConnectionListener {
   }
 
   #count(result: HandshakeResult): void {
-    const seconds = (this.#parts.clock.monotonic() - this.connection.openedAt) / 1000
-    countHandshake(this.#parts.metrics, result, seconds)
+    const seconds = (this.#context.clock.monotonic() - this.connection.openedAt) / 1000
+    countHandshake(this.#context.metrics, result, seconds)
     this.#endSpan(result)
   }
 
@@ -411,7 +404,7 @@ export class ClientProtocol implements ConnectionListener {
    * in: the claims of a token count only when they were verified, so this is not known any earlier. A resume begins a trace of its own, so
    * that none is as long as a session, linked to the one before; so does a refusal.
    */
-  #beginSpan(hello: Hello, answer: Admission | Refusal): Span {
+  #beginSpan(hello: Hello, answer: Admitted | Rejection): Span {
     const { openedAt, codec } = this.connection
     const resume = 'resume' in hello
     const attributes = {
@@ -420,7 +413,7 @@ export class ClientProtocol implements ConnectionListener {
       'roomful.resume': resume,
     }
     const begin = { kind: 'server', beganAt: openedAt } as const
-    const { tracer } = this.#parts
+    const { tracer } = this.#context
     if ('close' in answer) {
       const { code, retry } = CLOSE[answer.close]
       const span = tracer.span('handshake', {

@@ -5,8 +5,8 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { gatewayOptions } from './context.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
-import { gatewayOptions } from './options.ts'
 
 let test: TestGateway
 beforeEach(async () => {

@@ -1,13 +1,13 @@
 import type { Socket } from 'node:net'
 import { WebSocket } from 'ws'
-import type { Clock } from '../../shared/clock.ts'
 import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import { ERRORS, type ErrorCode, InvalidMessage, ProtocolError } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
 import { type Frame, frame } from '../frame.ts'
-import { countClose, type GatewayMetrics } from './metrics.ts'
-import { type Flusher, Outbox, type OutboxBounds } from './outbox.ts'
+import type { GatewayContext } from './context.ts'
+import { countClose } from './metrics.ts'
+import { type Flusher, Outbox } from './outbox.ts'
 
 /** RFC 6455, section 5.5.1: a close frame's reason has at most 123 bytes of UTF-8. */
 const REASON_BYTES = 123
@@ -76,19 +76,6 @@ export class ServerSocket extends WebSocket {
   }
 }
 
-/** What a connection is made of. */
-export interface ConnectionParts {
-  readonly ws: ServerSocket
-  /** The TCP socket below `ws`. */
-  readonly socket: Socket
-  readonly codec: Codec
-  readonly clock: Clock
-  readonly flusher: Flusher
-  readonly bounds: OutboxBounds
-  readonly metrics: GatewayMetrics
-  readonly listener: ConnectionListener
-}
-
 /** One websocket: messages in, frames out, and an end. Knows no session. */
 export class Connection {
   readonly codec: Codec
@@ -96,8 +83,7 @@ export class Connection {
   readonly openedAt: number
   readonly #ws: ServerSocket
   readonly #socket: Socket
-  readonly #clock: Clock
-  readonly #metrics: GatewayMetrics
+  readonly #context: GatewayContext
   readonly #listener: ConnectionListener
   #heardAt: number
   #heard = false
@@ -112,15 +98,24 @@ export class Connection {
   /** Messages that were read already when the pause began: no more than one read of the socket brings. */
   readonly #waiting: { readonly data: Buffer; readonly binary: boolean }[] = []
 
-  constructor({ ws, socket, codec, clock, flusher, bounds, metrics, listener }: ConnectionParts) {
+  /** `socket`: the TCP socket below `ws`. */
+  constructor(
+    context: GatewayContext,
+    ws: ServerSocket,
+    socket: Socket,
+    codec: Codec,
+    flusher: Flusher,
+    listener: ConnectionListener,
+  ) {
+    const { outboxHighWaterBytes: highWaterBytes, outboxLimitBytes: limitBytes } = context.options
     this.codec = codec
-    this.openedAt = clock.monotonic()
+    this.openedAt = context.clock.monotonic()
     this.#heardAt = this.openedAt
     this.#ws = ws
     this.#socket = socket
-    this.#clock = clock
-    this.#metrics = metrics
+    this.#context = context
     this.#listener = listener
+    const bounds = { highWaterBytes, limitBytes }
     this.outbox = new Outbox(socket, flusher, bounds, {
       overflowed: () => this.close('slow_consumer', CLOSE.slow_consumer.meaning, { drop: true }),
       hasRoom: () => listener.hasRoom(),
@@ -155,7 +150,7 @@ export class Connection {
 
   /** Queues one message for this client alone. */
   send(message: DirectMessage): void {
-    if (message.t === 'error') this.#metrics.websocketErrors.inc({ code: message.code })
+    if (message.t === 'error') this.#context.metrics.websocketErrors.inc({ code: message.code })
     this.outbox.push(frame(this.codec.encode(message), this.codec.binary))
   }
 
@@ -202,7 +197,7 @@ export class Connection {
 
   /** One beat of the shared sweep: pings a silent client, ends the connection of one that was silent for two heartbeats. */
   beat(heartbeatMs: number): void {
-    const now = this.#clock.monotonic()
+    const now = this.#context.clock.monotonic()
     if (this.#heard) {
       this.#heard = false
       this.#pinged = false
@@ -234,8 +229,8 @@ export class Connection {
     }
     try {
       const message = this.codec.decode(data)
-      this.#metrics.messagesReceived.inc({ t: message.t })
-      this.#metrics.receivedBytes.inc(data.length)
+      this.#context.metrics.messagesReceived.inc({ t: message.t })
+      this.#context.metrics.receivedBytes.inc(data.length)
       this.#listener.message(message, data.length)
     } catch (error) {
       if (error instanceof InvalidMessage) this.#listener.invalid(error)
@@ -266,9 +261,9 @@ export class Connection {
   #pause(): void {
     if (this.#closed || this.#stopPause) return
     const ms = Math.ceil(this.#throttleMs)
-    this.#metrics.readingPaused.inc({ reason: ms > 0 ? 'rate' : 'turn' })
+    this.#context.metrics.readingPaused.inc({ reason: ms > 0 ? 'rate' : 'turn' })
     this.#ws.pause()
-    if (ms > 0) this.#stopPause = this.#clock.schedule(ms, () => this.#resume())
+    if (ms > 0) this.#stopPause = this.#context.clock.schedule(ms, () => this.#resume())
     else {
       const immediate = setImmediate(() => this.#resume())
       this.#stopPause = () => clearImmediate(immediate)
@@ -310,7 +305,7 @@ export class Connection {
       this.#ws.resume()
     }
     this.outbox.close()
-    countClose(this.#metrics, name)
+    countClose(this.#context.metrics, name)
     this.#listener.closed(name)
   }
 }

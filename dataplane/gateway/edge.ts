@@ -1,50 +1,14 @@
-import type { Clock } from '../../shared/clock.ts'
 import { newId } from '../../shared/ids.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
-import type { Random } from '../../shared/random.ts'
-import { contextOf, noSpan, type Span, type Tracer } from '../../shared/tracing/tracer.ts'
-import {
-  type Frames,
-  type RoomAddress,
-  roomAttributes,
-  roomName,
-  type ToEdge,
-  type ToOwner,
-} from '../traffic.ts'
+import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
+import { type Frames, type RoomAddress, roomAttributes, roomName, type ToEdge } from '../traffic.ts'
 import type { Connection } from './connection.ts'
-import type { GatewayMetrics } from './metrics.ts'
+import type { GatewayContext } from './context.ts'
 import { StateRateLimiter } from './rate-limits.ts'
 import type { Session } from './session.ts'
 import { type AttachResult, Flush, Subscription } from './subscription.ts'
 import type { Reliable, UnackedLimits } from './unacked.ts'
-
-/** What an edge is made of. */
-export interface EdgeParts {
-  readonly nodeId: string
-  readonly clock: Clock
-  readonly random: Random
-  readonly metrics: GatewayMetrics
-  readonly tracer: Tracer
-  /** How much each subscription may have waiting for its owner to settle. */
-  readonly maxUnackedMessages: number
-  readonly maxUnackedBytes: number
-  /** How long a question to an owner may stay without an answer before it is asked again. */
-  readonly attachWaitMs: number
-  /** How many bytes of whole states each player may have in a second. */
-  readonly stateBytesPerSecond: number
-  /** How long a join may stay without an answer. */
-  readonly joinWaitMs: number
-  /** Takes a message to the owner of its room. */
-  readonly send: (message: ToOwner) => void
-  /**
-   * Writes down the subscriptions of a session, before its owner hears of a new one: whichever node the client resumes at must know of it.
-   * False: the session is another node's. Rejects when the store does not answer.
-   */
-  readonly record: (session: Session) => Promise<boolean>
-  /** No one at this edge is in the room any more. */
-  readonly unseated: (room: RoomAddress) => void
-}
 
 /** The subscriptions of one room at this edge. */
 interface SubscribedRoom {
@@ -68,7 +32,8 @@ type Answer = Exclude<ToEdge, { kind: 'update' | 'redirect' | 'resend' }>
  * what the old one has not settled.
  */
 export class Edge {
-  readonly #parts: EdgeParts
+  readonly #context: GatewayContext
+  readonly #record: (session: Session) => Promise<boolean>
   readonly #rooms = new Map<string, SubscribedRoom>()
   /** Seats with an open question to the owner. */
   readonly #asking = new Set<Subscription>()
@@ -76,17 +41,23 @@ export class Edge {
   readonly #states: StateRateLimiter
   #asks = 0
 
-  constructor(parts: EdgeParts) {
-    this.#parts = parts
-    this.#unacked = { messages: parts.maxUnackedMessages, bytes: parts.maxUnackedBytes }
-    this.#states = new StateRateLimiter(parts.clock, parts.stateBytesPerSecond, (subscription) =>
+  /**
+   * `record` writes down the subscriptions of a session, before its owner hears of a new one: whichever node the client resumes at must know
+   * of it. False: the session is another node's. Rejects when the store does not answer.
+   */
+  constructor(context: GatewayContext, record: (session: Session) => Promise<boolean>) {
+    const { clock, options } = context
+    this.#context = context
+    this.#record = record
+    this.#unacked = { messages: options.maxUnackedMessages, bytes: options.maxUnackedBytes }
+    this.#states = new StateRateLimiter(clock, options.stateBytesPerSecond, (subscription) =>
       this.#askAgain(subscription),
     )
   }
 
   /** Asks for a subscription; the answer is `joined` or an error. The caller has seen to it that the session has none in this room. */
   join(session: Session, connection: Connection, room: RoomAddress, { ref, options }: Ask<'join'>): void {
-    const { clock, random, nodeId } = this.#parts
+    const { clock, random, nodeId } = this.#context
     const { key: _, ...rest } = options
     const memberId = newId('mem', random)
     const span = this.#joinSpan(session, room)
@@ -106,7 +77,7 @@ export class Edge {
     })
     subscription.joinSpan = span
     this.#add(subscription)
-    this.#parts.record(session).then(
+    this.#record(session).then(
       // Taken over by another node: it has the subscription now, and asks for nothing.
       (recorded) => recorded && this.#askJoin(subscription),
       () => this.#failJoin(subscription, 'room_unavailable', 'the store does not answer: try again'),
@@ -115,7 +86,7 @@ export class Edge {
 
   /** A join is refused without a question to the room's owner; the client is told by the caller. */
   refuseJoin(session: Session, room: RoomAddress, code: ErrorCode): void {
-    this.#parts.metrics.joins.inc({ result: code })
+    this.#context.metrics.joins.inc({ result: code })
     endJoinSpan(this.#joinSpan(session, room), code)
   }
 
@@ -126,7 +97,7 @@ export class Edge {
       room,
       memberId,
       this.#unacked,
-      this.#parts.clock.monotonic(),
+      this.#context.clock.monotonic(),
     )
     this.#add(subscription)
     return subscription
@@ -135,7 +106,7 @@ export class Edge {
   /** Gives a subscription up at the client's wish; the answer is `left`. */
   leave(subscription: Subscription, ref: number): void {
     subscription.leaveRef = ref
-    subscription.asked(this.#parts.clock.monotonic())
+    subscription.asked(this.#context.clock.monotonic())
     this.#asking.add(subscription)
     this.#sendLeave(subscription)
   }
@@ -145,8 +116,8 @@ export class Edge {
     const { room, memberId, leaveRef } = subscription
     const last = this.#remove(subscription)
     // While it is still known where the room is.
-    if (leaveRef === undefined) this.#parts.send({ kind: 'leave', room, member_id: memberId, reason })
-    if (last) this.#parts.unseated(room)
+    if (leaveRef === undefined) this.#context.send({ kind: 'leave', room, member_id: memberId, reason })
+    if (last) this.#context.unseated(room)
   }
 
   /**
@@ -160,12 +131,12 @@ export class Edge {
     }
     const last = this.#remove(subscription)
     if (subscription.phase !== 'detached') this.#sendDetach(subscription)
-    if (last) this.#parts.unseated(subscription.room)
+    if (last) this.#context.unseated(subscription.room)
   }
 
   /** Drops a subscription without a message to anyone. */
   forget(subscription: Subscription): void {
-    if (this.#remove(subscription)) this.#parts.unseated(subscription.room)
+    if (this.#remove(subscription)) this.#context.unseated(subscription.room)
   }
 
   /** Answers a `leave` that is still under way, so that the client can have a new subscription: the owner gets the two in their order. */
@@ -178,10 +149,10 @@ export class Edge {
     const { room, memberId } = subscription
     subscription.learned(settled)
     if (ref === undefined) {
-      this.#parts.send({ kind: 'message', room, member_id: memberId, type, data, ...subscription.settled })
+      this.#context.send({ kind: 'message', room, member_id: memberId, type, data, ...subscription.settled })
       return
     }
-    subscription.sent(ref, this.#parts.clock.monotonic())
+    subscription.sent(ref, this.#context.clock.monotonic())
     this.#sendReliable(
       subscription,
       { kind: 'message', room, member_id: memberId, type, data, ref, ...subscription.settled },
@@ -245,7 +216,7 @@ export class Edge {
   /** The client has read what waited for it: its stalled rooms get their state. */
   hasRoom(session: Session): void {
     for (const subscription of session.subscriptions.values())
-      if (subscription.awaitState(this.#parts.clock.monotonic())) this.#askState(subscription)
+      if (subscription.awaitState(this.#context.clock.monotonic())) this.#askState(subscription)
   }
 
   /** A message from the owner of a room. */
@@ -271,27 +242,28 @@ export class Edge {
 
   /** Asks again where an answer is overdue, and ends joins that no one answers. To be called about once a second. */
   sweep(): void {
-    const now = this.#parts.clock.monotonic()
+    const now = this.#context.clock.monotonic()
     for (const subscription of this.#asking) {
-      if (subscription.phase === 'joining' && now - subscription.askedAt >= this.#parts.joinWaitMs)
+      if (subscription.phase === 'joining' && now - subscription.askedAt >= this.#context.options.joinWaitMs)
         this.#overdueJoin(subscription)
-      else if (now - subscription.askedAgainAt >= this.#parts.attachWaitMs) this.#askAgain(subscription)
+      else if (now - subscription.askedAgainAt >= this.#context.options.attachWaitMs)
+        this.#askAgain(subscription)
     }
   }
 
   /** What the subscription's open question is, once more. */
   #askAgain(subscription: Subscription): void {
-    subscription.askedAgainAt = this.#parts.clock.monotonic()
+    subscription.askedAgainAt = this.#context.clock.monotonic()
     if (!this.#states.waits(subscription)) this.#sendQuestion(subscription)
     if (subscription.leaveRef !== undefined) this.#sendLeave(subscription)
   }
 
   #sendQuestion(subscription: Subscription): void {
     const { room, memberId, stalledAtSeq, resync } = subscription
-    if (subscription.phase === 'joining' && subscription.join) this.#parts.send(subscription.join)
+    if (subscription.phase === 'joining' && subscription.join) this.#context.send(subscription.join)
     else if (subscription.phase === 'attaching') this.#sendAttach(subscription)
     else if (subscription.phase === 'resyncing')
-      this.#parts.send({
+      this.#context.send({
         kind: 'resync',
         room,
         member_id: memberId,
@@ -299,17 +271,17 @@ export class Edge {
         reason: 'stalled',
       })
     else if (subscription.phase === 'live' && resync)
-      this.#parts.send({ kind: 'resync', room, member_id: memberId, ...resync })
+      this.#context.send({ kind: 'resync', room, member_id: memberId, ...resync })
   }
 
   /** Asks what may be answered with a whole state: now, or when the player may have one more. */
   #askState(subscription: Subscription): void {
     const askedFor = subscription.resync !== undefined
-    subscription.askedAgainAt = this.#parts.clock.monotonic()
+    subscription.askedAgainAt = this.#context.clock.monotonic()
     this.#asking.add(subscription)
     const bytes = this.#rooms.get(roomName(subscription.room))?.stateBytes ?? ASSUMED_STATE_BYTES
     if (this.#states.ask(subscription, bytes, askedFor)) this.#sendQuestion(subscription)
-    else this.#parts.metrics.statesDelayed.inc()
+    else this.#context.metrics.statesDelayed.inc()
   }
 
   /** The owner has answered a subscription with these frames of a whole state, or without any. */
@@ -351,7 +323,7 @@ export class Edge {
       const flush = new Flush(seq, patch, rest)
       for (const subscription of room.subscriptions.values()) {
         const result = subscription.flush(flush, epoch)
-        if (result === 'stalled') this.#parts.metrics.slowConsumers.inc({ action: 'stalled' })
+        if (result === 'stalled') this.#context.metrics.slowConsumers.inc({ action: 'stalled' })
         if (result === 'missed') this.#reattach(subscription)
       }
     }
@@ -366,7 +338,7 @@ export class Edge {
     }
     for (const part of personal) {
       const sentAt = room.subscriptions.get(part.member_id)?.personal(part, epoch)
-      if (sentAt !== undefined) this.#parts.metrics.ackDuration.observe(this.#since(sentAt))
+      if (sentAt !== undefined) this.#context.metrics.ackDuration.observe(this.#since(sentAt))
     }
   }
 
@@ -381,7 +353,7 @@ export class Edge {
       case 'attached':
         if (message.ask === subscription.attaching?.ask)
           this.#stateCame(subscription, message.resumed ? [] : message.frames)
-        for (const reliable of subscription.attached(message)) this.#parts.send(reliable)
+        for (const reliable of subscription.attached(message)) this.#context.send(reliable)
         if (subscription.phase !== 'attaching' && subscription.leaveRef === undefined)
           this.#asking.delete(subscription)
         break
@@ -413,7 +385,7 @@ export class Edge {
 
   /** A client asks for a subscription; what the owner does about it belongs to this span. */
   #joinSpan(session: Session, room: RoomAddress): Span {
-    return this.#parts.tracer.span('join', {
+    return this.#context.tracer.span('join', {
       kind: 'server',
       parent: session.trace,
       attributes: { ...roomAttributes(room), 'roomful.session_id': session.sessionId },
@@ -422,7 +394,7 @@ export class Edge {
 
   /** The client has the answer to its join. */
   #joinAnswered(subscription: Subscription, result: 'joined' | ErrorCode): void {
-    const { metrics } = this.#parts
+    const { metrics } = this.#context
     metrics.joins.inc({ result })
     if (result === 'joined') metrics.joinDuration.observe(this.#since(subscription.askedAt))
     endJoinSpan(subscription.joinSpan, result)
@@ -457,30 +429,30 @@ export class Edge {
   #sendReliable(subscription: Subscription, message: Reliable, bytes: number): void {
     const ready = subscription.unacked.add(message, bytes)
     if (!ready) {
-      this.#parts.metrics.unackedRefused.inc()
+      this.#context.metrics.unackedRefused.inc()
       subscription.fail('room_unavailable', `${subscription.roomId} has to wait: try again`, message.ref)
-    } else if (subscription.phase !== 'attaching') this.#parts.send(ready)
+    } else if (subscription.phase !== 'attaching') this.#context.send(ready)
   }
 
   /** Asks what a member has missed through no doing of its own: that does not wait, unless the subscription does already. */
   #askAttach(subscription: Subscription): void {
     this.#asking.add(subscription)
-    subscription.askedAgainAt = this.#parts.clock.monotonic()
+    subscription.askedAgainAt = this.#context.clock.monotonic()
     if (!this.#states.waits(subscription)) this.#sendAttach(subscription)
   }
 
   #sendAttach(subscription: Subscription): void {
-    const question = subscription.attachQuestion(this.#parts.nodeId)
-    if (question) this.#parts.send(question)
+    const question = subscription.attachQuestion(this.#context.nodeId)
+    if (question) this.#context.send(question)
   }
 
   #sendDetach({ room, memberId }: Subscription): void {
-    this.#parts.send({ kind: 'detach', room, member_id: memberId })
+    this.#context.send({ kind: 'detach', room, member_id: memberId })
   }
 
   #sendLeave({ room, memberId, leaveRef }: Subscription): void {
     if (leaveRef !== undefined)
-      this.#parts.send({ kind: 'leave', room, member_id: memberId, reason: 'left', ref: leaveRef })
+      this.#context.send({ kind: 'leave', room, member_id: memberId, reason: 'left', ref: leaveRef })
   }
 
   /** True: no one at this edge is in the room any more. */
@@ -511,7 +483,7 @@ export class Edge {
 
   /** Seconds since a moment of the monotonic clock. */
   #since(moment: number): number {
-    return (this.#parts.clock.monotonic() - moment) / 1000
+    return (this.#context.clock.monotonic() - moment) / 1000
   }
 }
 

@@ -1,55 +1,31 @@
-import type { AddressInfo, Socket } from 'node:net'
+import type { AddressInfo } from 'node:net'
 import type { Clock } from '../../shared/clock.ts'
-import type { Logger } from '../../shared/log.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Records } from '../../shared/store/port.ts'
-import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
 import type { Found, SessionDescription, SessionQuery } from '../descriptions.ts'
-import type { RoomAddress, ToEdge, ToOwner } from '../traffic.ts'
+import type { RoomAddress, ToEdge } from '../traffic.ts'
 import { Authenticator } from './authentication.ts'
-import { ClientProtocol, type ClientProtocolParts } from './client-protocol.ts'
-import { Connection, type ServerSocket } from './connection.ts'
+import { ClientProtocol, type ClientProtocolContext } from './client-protocol.ts'
+import type { Connection, ServerSocket } from './connection.ts'
+import { type GatewayContext, type GatewayOptions, gatewayOptions } from './context.ts'
 import { Edge } from './edge.ts'
 import { Handshake } from './handshake.ts'
-import { type AskKeyStatus, KeyCache, type KeyName } from './key-cache.ts'
-import type { GatewayMetrics } from './metrics.ts'
-import { type GatewayOptions, gatewayOptions } from './options.ts'
+import { KeyCache, type KeyName } from './key-cache.ts'
 import { type Defer, endOfTurn, Flusher } from './outbox.ts'
 import { JoinRateLimiter } from './rate-limits.ts'
-import type { PendingConnection } from './server.ts'
-import { GatewayServer } from './server.ts'
+import { GatewayServer, type PendingConnection } from './server.ts'
 import { SessionStore } from './session-record.ts'
-import { REWRITTEN_MS, Sessions, SWEEP_MS } from './sessions.ts'
+import { Sessions, SWEEP_MS } from './sessions.ts'
 
 /** What a gateway is made of. */
-export interface GatewayParts {
-  readonly nodeId: string
-  readonly clock: Clock
-  readonly random: Random
-  readonly log: Logger
+export interface GatewayParts extends Omit<GatewayContext, 'options'> {
+  /** What is not given is as the configuration's defaults say. */
+  readonly options?: Partial<GatewayOptions>
   /** The first is what clients get that name no subprotocol. */
   readonly codecs: readonly [Codec, ...Codec[]]
-  /** Asks control about keys; see `askControl`. */
-  readonly askKeyStatus: AskKeyStatus
-  /** Takes a message to the owner of its room; may answer through `receive` before it returns. */
-  readonly send: (message: ToOwner) => void
   /** Where sessions are written down, for whichever node they are resumed at. */
   readonly records: Records
-  /** Whether the store came back empty less than `ms` ago, and may lack what nodes have not written again; default: it never does. */
-  readonly storeIsBehind?: (ms: number) => Promise<boolean>
-  /** Tells another node that a session of its own was resumed here; that node calls `sessionTaken`. */
-  readonly tellTaken?: (nodeId: string, sessionId: string) => void
-  /** Whether a node is known to have ended; without it, one that says nothing is waited for a little longer. */
-  readonly nodeGone?: (nodeId: string) => boolean
-  /** Whether the lease of a node has run out; default: it stands. Rejects with `StoreUnavailable`. */
-  readonly nodeDead?: (nodeId: string) => Promise<boolean>
-  /** No one at this node is in the room any more. */
-  readonly unseated?: (room: RoomAddress) => void
-  readonly options?: Partial<GatewayOptions>
-  readonly metrics: GatewayMetrics
-  /** Default: no traces. */
-  readonly tracer?: Tracer
   /** When the writes of a turn go out; for embedders with a loop of their own. */
   readonly defer?: Defer
 }
@@ -71,88 +47,51 @@ const GRACE_MS = 500
  * read. Knows frames and sessions, knows no game.
  */
 export class Gateway {
-  readonly #parts: GatewayParts
-  readonly #options: GatewayOptions
-  readonly #metrics: GatewayMetrics
-  readonly #codecs: ReadonlyMap<string, Codec>
-  readonly #flusher: Flusher
+  readonly #context: GatewayContext
+  readonly #codecs: readonly [Codec, ...Codec[]]
   readonly #server: GatewayServer
   readonly #keys: KeyCache
   readonly #edge: Edge
   readonly #sessions: Sessions
-  readonly #clientParts: ClientProtocolParts
+  readonly #clientContext: ClientProtocolContext
   readonly #clients = new Set<ClientProtocol>()
   #stopSweep: () => void = () => {}
   #onEmpty: () => void = () => {}
   #recheckAt: number
   #draining = false
 
-  constructor(parts: GatewayParts) {
-    const { nodeId, clock, random, log, metrics, tracer = noTracer } = parts
-    const options = gatewayOptions(parts.options)
-    this.#parts = parts
-    this.#options = options
-    this.#metrics = metrics
+  constructor({ codecs, records, defer = endOfTurn, ...parts }: GatewayParts) {
+    const context: GatewayContext = { ...parts, options: gatewayOptions(parts.options) }
+    const { clock, metrics, options } = context
     metrics.connections.read(() => this.connections)
     metrics.pendingConnections.read(() => this.pending)
     metrics.sessions.read(() => this.sessions)
     metrics.outboxBytes.read(() => this.queuedBytes)
-    this.#codecs = new Map(parts.codecs.map((codec) => [codec.subprotocol, codec]))
-    this.#flusher = new Flusher(parts.defer ?? endOfTurn, metrics)
-    const shared = { ...options, nodeId, clock, random, log, metrics }
-    this.#keys = new KeyCache({ ...shared, ask: parts.askKeyStatus })
-    this.#edge = new Edge({
-      ...shared,
-      tracer,
-      send: parts.send,
-      record: (session) => this.#sessions.save(session),
-      unseated: parts.unseated ?? (() => {}),
-    })
-    const edge = this.#edge
-    const store = new SessionStore(parts.records)
-    this.#sessions = new Sessions({ ...shared, edge, store })
-    const sessions = this.#sessions
-    this.#recheckAt = clock.monotonic() + RECHECK_MS
-    const tokens = new Authenticator(this.#keys, clock, metrics, options)
-    const { tellTaken = () => {}, nodeGone = () => false, nodeDead = async () => false } = parts
-    const { storeIsBehind = async () => false } = parts
-    this.#clientParts = {
-      nodeId,
-      clock,
-      log,
-      options,
-      metrics,
-      tracer,
+    const store = new SessionStore(records)
+    const edge = new Edge(context, (session) => sessions.save(session))
+    const sessions = new Sessions(context, store, edge)
+    this.#context = context
+    this.#codecs = codecs
+    this.#edge = edge
+    this.#sessions = sessions
+    this.#keys = new KeyCache(context, options.maxKeyLookups)
+    const tokens = new Authenticator(context, this.#keys)
+    this.#clientContext = {
+      ...context,
+      handshake: new Handshake(context, tokens, edge, store, sessions),
       tokens,
-      edge,
       sessions,
       joinRates: new JoinRateLimiter(clock, options.joinsPerSecond),
-      handshake: new Handshake({
-        ...shared,
-        tokens,
-        edge,
-        store,
-        sessions,
-        tellTaken,
-        nodeGone,
-        nodeDead,
-        storeIsBehind: () => storeIsBehind(REWRITTEN_MS),
-      }),
+      edge,
+      flusher: new Flusher(defer, metrics),
       over: (client) => {
         this.#clients.delete(client)
         if (this.#clients.size === 0) this.#onEmpty()
       },
     }
-    this.#server = new GatewayServer(
-      {
-        ...options,
-        maxMessageBytes: options.limits.max_message_bytes,
-        subprotocols: [...this.#codecs.keys()],
-      },
-      clock,
-      metrics,
-      (ws, socket, protocol, pending) => this.#accept(ws, socket, protocol, pending),
-    )
+    this.#recheckAt = clock.monotonic() + RECHECK_MS
+    const subprotocols = codecs.map(({ subprotocol }) => subprotocol)
+    this.#server = new GatewayServer(context, subprotocols, (ws, pending) => this.#accept(ws, pending))
   }
 
   /** How many sockets are open. */
@@ -214,7 +153,7 @@ export class Gateway {
       this.#sessions.end(session, 'session_ended')
     }
     if (sessions.length > 0)
-      this.#parts.log.info(
+      this.#context.log.info(
         { project_id: projectId, key_id: keyId, sessions: sessions.length },
         'ended the sessions of a revoked key',
       )
@@ -252,7 +191,7 @@ export class Gateway {
    */
   async drain(withinMs: number): Promise<void> {
     this.#draining = true
-    const { clock, random } = this.#parts
+    const { clock, random } = this.#context
     const connections = [...this.#clients].map(({ connection }) => connection)
     const drain = drainConnections(connections, { clock, random, withinMs })
     const left = new Promise<void>((resolve) => {
@@ -272,38 +211,21 @@ export class Gateway {
     await this.#sessions.settle()
   }
 
-  #accept(ws: ServerSocket, socket: Socket, protocol: string, pending: PendingConnection): void {
-    const codec = protocol === '' ? this.#parts.codecs[0] : this.#codecs.get(protocol)
-    const client = new ClientProtocol(
-      this.#clientParts,
-      pending,
-      (listener) =>
-        new Connection({
-          ws,
-          socket,
-          // A connection that is refused below speaks no codec; which one it has does not matter.
-          codec: codec ?? this.#parts.codecs[0],
-          clock: this.#parts.clock,
-          flusher: this.#flusher,
-          bounds: {
-            highWaterBytes: this.#options.outboxHighWaterBytes,
-            limitBytes: this.#options.outboxLimitBytes,
-          },
-          metrics: this.#metrics,
-          listener,
-        }),
-    )
+  #accept(ws: ServerSocket, pending: PendingConnection): void {
+    const [first] = this.#codecs
+    const codec =
+      ws.protocol === '' ? first : this.#codecs.find(({ subprotocol }) => subprotocol === ws.protocol)
+    // A connection that is refused below speaks no codec; which one it has does not matter.
+    const client = new ClientProtocol(this.#clientContext, ws, codec ?? first, pending)
     this.#clients.add(client)
-    if (!codec)
-      client.refuse(
-        'protocol_error',
-        `unknown subprotocol ${protocol}; known: ${[...this.#codecs.keys()].join(', ')}`,
-      )
-    else if (this.#draining) client.refuse('draining', 'this node is going away: connect to another')
+    if (!codec) {
+      const known = this.#codecs.map(({ subprotocol }) => subprotocol).join(', ')
+      client.refuse('protocol_error', `unknown subprotocol ${ws.protocol}; known: ${known}`)
+    } else if (this.#draining) client.refuse('draining', 'this node is going away: connect to another')
   }
 
   #scheduleSweep(): void {
-    this.#stopSweep = this.#parts.clock.schedule(SWEEP_MS, () => {
+    this.#stopSweep = this.#context.clock.schedule(SWEEP_MS, () => {
       this.#scheduleSweep()
       this.#sweep()
     })
@@ -311,14 +233,14 @@ export class Gateway {
 
   /** Once a second, for everything that has a deadline in seconds: cheaper than a timer for each. */
   #sweep(): void {
-    const { heartbeatSeconds } = this.#options
+    const { heartbeatSeconds } = this.#context.options
     for (const { connection } of this.#clients) connection.beat(heartbeatSeconds * 1000)
     for (const session of this.#sessions)
       if (session.connection && session.overdue)
         session.connection.close('token_expired', 'the token has expired and no fresh one came')
     this.#sessions.sweep()
     this.#edge.sweep()
-    const now = this.#parts.clock.monotonic()
+    const now = this.#context.clock.monotonic()
     if (now < this.#recheckAt) return
     this.#recheckAt = now + RECHECK_MS
     void this.recheckKeys()
@@ -330,12 +252,12 @@ export class Gateway {
       const { kind } = await this.#keys.state(key)
       if (kind === 'revoked') this.revokeKey(projectId, keyId ?? null)
       if (kind === 'unknown')
-        this.#parts.log.warn(
+        this.#context.log.warn(
           { project_id: projectId, key_id: keyId },
           'control does not know the key of live sessions; they stay',
         )
     } catch (error) {
-      this.#parts.log.warn(
+      this.#context.log.warn(
         { err: error, project_id: projectId, key_id: keyId },
         'the key of live sessions could not be checked',
       )

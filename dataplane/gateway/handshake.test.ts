@@ -3,7 +3,7 @@ import { timestamp } from '../../shared/clock.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
-import type { GatewayOptions } from './options.ts'
+import type { GatewayOptions } from './context.ts'
 
 let test: TestGateway
 const start = async (options: Partial<GatewayOptions> = {}): Promise<void> => {

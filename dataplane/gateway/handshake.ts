@@ -1,33 +1,46 @@
-import type { Clock } from '../../shared/clock.ts'
-import { newId } from '../../shared/ids.ts'
-import type { ClientMessage, Limits, ResumePosition } from '../../shared/protocol/messages.ts'
-import type { Random } from '../../shared/random.ts'
+import { createHash } from 'node:crypto'
+import { idPattern, newId } from '../../shared/ids.ts'
+import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
-import type { Authenticator, Refusal } from './authentication.ts'
+import type { Authenticator, Rejection } from './authentication.ts'
 import type { Connection } from './connection.ts'
+import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
-import type { GatewayMetrics } from './metrics.ts'
-import { MessageRateLimiter, PlayerRateLimiters, type RateLevel } from './rate-limits.ts'
-import { type TakenSession, type TakeOverParts, take, takeOver } from './resume.ts'
-import { Session } from './session.ts'
-import { type QuotaBounds, SessionQuota } from './session-quota.ts'
-import type { SessionStore } from './session-record.ts'
-import { newResumeToken } from './session-record.ts'
-import { RECORD_SPARE_MS, type Sessions } from './sessions.ts'
+import { MessageRateLimiter, PlayerRateLimiters, type RateLevel, spent } from './rate-limits.ts'
+import { principalOf, Session } from './session.ts'
+import {
+  checkResumeToken,
+  isResumeToken,
+  newResumeToken,
+  type QuotaPlace,
+  type SessionRecord,
+  type SessionStore,
+  type StoredSession,
+} from './session-record.ts'
+import { RECORD_SPARE_MS, REWRITTEN_MS, type Sessions } from './sessions.ts'
 
 /** How long after its `welcome` a client may take to receive it before a client with the token it used is let in. */
 const CONFIRM_SPARE_MS = 3000
+/** How often a session is tried to be taken while its record changes. */
+const TAKE_ATTEMPTS = 5
+/** How often a claimant that waits is looked after. */
+const LOOK_MS = 100
+/** How long a session may be without a record: one that has its place in a quota for longer, and no record, is over. */
+const SETTLE_MS = 10_000
+/** How often a newcomer tries to have room made for it. */
+const ROOM_ATTEMPTS = 3
+const SESSION_ID = idPattern('ses')
 
-type Hello = Extract<ClientMessage, { t: 'hello' }>
+export type Hello = Extract<ClientMessage, { t: 'hello' }>
 type Resume = Extract<Hello, { resume: unknown }>['resume']
 
 /** A client is let in. */
-export interface Admission {
+export interface Admitted {
   readonly session: Session
   /** For the next resume. */
   readonly resumeToken: string
-  /** When the session was taken or made, on the monotonic clock. */
+  /** When the session was taken or made, on the monotonic clock, at the earliest. */
   readonly at: number
   /** The span of the session's handshake before this one; undefined for a new session, and where it was not traced. */
   readonly traceBefore?: string | undefined
@@ -35,66 +48,70 @@ export interface Admission {
   readonly positions: readonly ResumePosition[] | undefined
 }
 
-/** What a handshake needs. */
-export interface HandshakeParts extends QuotaBounds {
-  readonly nodeId: string
-  readonly clock: Clock
-  readonly random: Random
-  readonly tokens: Authenticator
-  readonly edge: Edge
-  readonly store: SessionStore
-  readonly sessions: Sessions
-  readonly limits: Limits
-  readonly metrics: GatewayMetrics
-  readonly maxResumeWaits: number
-  /** 0: as many as come. */
-  readonly maxSessions: number
-  /** How long a resumed session with an expired token may take to send a fresh one. */
-  readonly handshakeMs: number
-  readonly sessionResumeTtl: number
-  /** How long `welcome` may wait for the rooms of a session. */
-  readonly attachWaitMs: number
-  /** Whether a node is known to have ended. */
-  readonly nodeGone: (nodeId: string) => boolean
-  /** Whether the lease of a node has run out. Rejects with `StoreUnavailable`. */
-  readonly nodeDead: (nodeId: string) => Promise<boolean>
-  /** Whether the store has lost records that nodes are about to write again. */
-  readonly storeIsBehind: () => Promise<boolean>
-  /** Tells another node that one of its sessions is here now. */
-  readonly tellTaken: (nodeId: string, sessionId: string) => void
+/** A client that wants a session back. */
+interface Claimant {
+  readonly connection: Connection
+  readonly projectId: string
+  readonly sessionId: string
+  readonly resumeToken: string
 }
 
-/** Decides who gets a session: a new one for a good token, an old one for its resume token. */
+/** A session whose later resume may still arrive, or fail. */
+interface Undecided {
+  readonly undecided: StoredSession
+}
+
+/** A session that this node has from now on. */
+interface TakenSession extends StoredSession {
+  /** What it may still send; undefined: as much as a new one. */
+  readonly pace: RateLevel | undefined
+  /** The node that had it before. */
+  readonly fromNode: string
+  readonly resumeToken: string
+  readonly at: number
+}
+
+/** How many sessions may count together. */
+interface Quota {
+  readonly of: 'token' | 'player (sub)'
+  readonly max: number
+  /** The set in the store that they have their places in. */
+  readonly set: string
+}
+
+/**
+ * Decides who gets a session: a new one for a good token, as long as there are not too many of its player; an old one, wherever it is, for
+ * its resume token.
+ */
 export class Handshake {
-  readonly #parts: HandshakeParts
-  readonly #takeOver: TakeOverParts
-  readonly #quota: SessionQuota
+  readonly #context: GatewayContext
+  readonly #tokens: Pick<Authenticator, 'check' | 'checkKey' | 'revoked'>
+  readonly #edge: Edge
+  readonly #store: SessionStore
+  readonly #sessions: Sessions
   readonly #playerRateLimiters: PlayerRateLimiters
+  /** Sessions that some claimant at this node waits for: one each, so that waiting costs no more however many claim. */
+  readonly #waiting = new Set<string>()
   /** Sessions that are on their way in. */
   #coming = 0
 
-  constructor(parts: HandshakeParts) {
-    this.#parts = parts
-    this.#takeOver = {
-      ...parts,
-      ttlMs: parts.sessionResumeTtl * 1000 + RECORD_SPARE_MS,
-      patienceMs: parts.attachWaitMs + CONFIRM_SPARE_MS,
-      waiting: new Set(),
-      rewrite: (sessionId) => parts.sessions.rewrite(sessionId),
-    }
-    this.#quota = new SessionQuota({
-      ...parts,
-      evict: async (stored) => {
-        const taken = await take(this.#takeOver, stored)
-        if (taken) parts.sessions.end(this.#moveIn(taken), 'session_ended')
-        return taken !== undefined
-      },
-    })
-    this.#playerRateLimiters = new PlayerRateLimiters(parts.clock, parts.limits)
+  constructor(
+    context: GatewayContext,
+    tokens: Pick<Authenticator, 'check' | 'checkKey' | 'revoked'>,
+    edge: Edge,
+    store: SessionStore,
+    sessions: Sessions,
+  ) {
+    this.#context = context
+    this.#tokens = tokens
+    this.#edge = edge
+    this.#store = store
+    this.#sessions = sessions
+    this.#playerRateLimiters = new PlayerRateLimiters(context.clock, context.options.limits)
   }
 
   /** Binds a session to the connection, or says why not. Undefined: the connection closed meanwhile, and there is nothing to answer. */
-  greet(connection: Connection, hello: Hello): Promise<Admission | Refusal | undefined> {
+  greet(connection: Connection, hello: Hello): Promise<Admitted | Rejection | undefined> {
     return 'token' in hello
       ? this.#start(connection, hello.project_id, hello.token)
       : this.#resume(connection, hello.project_id, hello.resume)
@@ -104,9 +121,9 @@ export class Handshake {
     connection: Connection,
     projectId: string,
     token: string,
-  ): Promise<Admission | Refusal | undefined> {
-    const { clock, random, tokens, sessions } = this.#parts
-    const claims = await tokens.check(projectId, token)
+  ): Promise<Admitted | Rejection | undefined> {
+    const { clock, random } = this.#context
+    const claims = await this.#tokens.check(projectId, token)
     if (!connection.open) return undefined
     if ('close' in claims) return claims
     if (this.#full) return FULL
@@ -115,11 +132,11 @@ export class Handshake {
     const rateLimiter = this.#rateLimiterOf(claims)
     const at = clock.monotonic()
     const opened = await this.#comeIn(async () => {
-      const place = await this.#quota.enter(sessionId, claims)
+      const place = await this.#enterQuota(sessionId, claims)
       if (place && 'close' in place) return place
       const session = new Session({ sessionId, claims, right, rateLimiter, place, clock })
       session.connect(connection)
-      await sessions.open(session)
+      await this.#sessions.open(session)
       return session
     })
     if ('close' in opened) return opened
@@ -130,74 +147,44 @@ export class Handshake {
     connection: Connection,
     projectId: string,
     { session_id: sessionId, resume_token: resumeToken, rooms }: Resume,
-  ): Promise<Admission | Refusal | undefined> {
+  ): Promise<Admitted | Rejection | undefined> {
+    const { options } = this.#context
     // A session that comes back to its own node takes no more room than it has.
-    if (this.#full && !this.#parts.sessions.find(sessionId)) return FULL
-    const open = (): boolean => connection.open
-    const taken = await this.#comeIn(() =>
-      takeOver(this.#takeOver, { projectId, sessionId, resumeToken, open }),
-    )
+    if (this.#full && !this.#sessions.find(sessionId)) return FULL
+    const taken = await this.#comeIn(() => this.#takeOver({ connection, projectId, sessionId, resumeToken }))
     if (!taken || 'close' in taken) return taken
     const session = this.#moveIn(taken)
-    if (session.expiredMs > this.#parts.sessionResumeTtl * 1000) {
-      this.#parts.sessions.end(session, 'session_ended')
+    if (session.expiredMs > options.sessionResumeTtl * 1000) {
+      this.#sessions.end(session, 'session_ended')
       return { close: 'token_expired', reason: 'the token expired too long ago: start a new session' }
     }
     session.connect(connection)
-    if (session.expiredMs >= 0) session.allowFreshToken(this.#parts.handshakeMs)
+    if (session.expiredMs >= 0) session.allowFreshToken(options.handshakeMs)
     return this.#admit(connection, { session, ...taken, traceBefore: taken.record.trace, positions: rooms })
   }
 
-  /**
-   * The session as its record says, in place of what any node still has of it. A session that comes back to its own node is made again,
-   * too, so that there is one way to resume.
-   */
-  #moveIn({ record, version, fromNode, pace: level }: TakenSession): Session {
-    const { nodeId, clock, edge, sessions, tellTaken } = this.#parts
-    const { session_id: sessionId, claims, right, place, seats } = record
-    const here = sessions.find(sessionId)
-    if (here) sessions.drop(here)
-    if (fromNode !== nodeId) tellTaken(fromNode, sessionId)
-    const rateLimiter = here?.rateLimiter ?? this.#rateLimiterOf(claims, level)
-    const session = new Session({ sessionId, claims, right, rateLimiter, place, clock })
-    sessions.add(session, version)
-    for (const { member_id: memberId, room_type: roomType, key } of seats)
-      edge.restore(session, { projectId: claims.project_id, roomType, key }, memberId)
-    return session
-  }
-
-  #rateLimiterOf({ project_id: projectId, sub }: TokenClaims, level?: RateLevel): MessageRateLimiter {
-    const { clock, limits } = this.#parts
-    if (sub === undefined) return new MessageRateLimiter(clock, limits, { level })
-    return new MessageRateLimiter(clock, limits, {
-      level,
-      shared: this.#playerRateLimiters.of(`${projectId}/${sub}`),
-    })
-  }
-
   /** The last look before a client is let in: all of this may have changed while the store was writing. */
-  #admit(connection: Connection, admission: Admission): Admission | Refusal | undefined {
-    const { sessions, tokens } = this.#parts
-    const { session, positions } = admission
-    const refused = tokens.revoked(session.projectId, session.claims.key_id)
-    if (refused) {
-      sessions.end(session, 'session_ended')
-      return refused
+  #admit(connection: Connection, admitted: Admitted): Admitted | Rejection | undefined {
+    const { session, positions } = admitted
+    const revoked = this.#tokens.revoked(session.projectId, session.claims.key_id)
+    if (revoked) {
+      this.#sessions.end(session, 'session_ended')
+      return revoked
     }
-    if (connection.open) return admission
+    if (connection.open) return admitted
     // No one can know of a session that was never welcome; one that was resumed can be resumed again.
-    if (positions) sessions.detach(session)
-    else sessions.end(session, 'left')
+    if (positions) this.#sessions.detach(session)
+    else this.#sessions.end(session, 'left')
     return undefined
   }
 
   get #full(): boolean {
-    const { maxSessions, sessions } = this.#parts
-    return maxSessions > 0 && sessions.size + this.#coming >= maxSessions
+    const { maxSessions } = this.#context.options
+    return maxSessions > 0 && this.#sessions.size + this.#coming >= maxSessions
   }
 
   /** Counts a session that is on its way in; a store that does not answer is a refusal. */
-  async #comeIn<T>(work: () => Promise<T>): Promise<T | Refusal> {
+  async #comeIn<T>(work: () => Promise<T>): Promise<T | Rejection> {
     this.#coming += 1
     try {
       return await work()
@@ -208,10 +195,238 @@ export class Handshake {
       this.#coming -= 1
     }
   }
+
+  #rateLimiterOf({ project_id: projectId, sub }: TokenClaims, level?: RateLevel): MessageRateLimiter {
+    const { clock, options } = this.#context
+    const shared = sub === undefined ? undefined : this.#playerRateLimiters.of(`${projectId}/${sub}`)
+    return new MessageRateLimiter(clock, options.limits, { level, shared })
+  }
+
+  /**
+   * Takes a session for this node, wherever it was, if the claimant has its resume token and its key still stands. The write that does
+   * it also puts the next token in force, and is made over the record as it was read: of several claimants with the same token one gets
+   * the session. Undefined: the claimant has gone, and nothing has happened. Rejects with `StoreUnavailable`.
+   *
+   * A resume can fail between that write and the client's receiving `welcome`; the client then comes back with the token it has, which
+   * is used. So a used token is refused only once the client of the later resume is known to have its `welcome`, and good again when
+   * that client is lost before.
+   */
+  async #takeOver(claimant: Claimant): Promise<TakenSession | Rejection | undefined> {
+    for (let attempt = 0; attempt < TAKE_ATTEMPTS; attempt++) {
+      const found = await this.#find(claimant)
+      if (!found || 'close' in found) return found
+      const refused = await this.#tokens.checkKey(claimant.projectId, found.record.claims.key_id)
+      if (refused) return refused
+      if (!claimant.connection.open) return undefined
+      const taken = await this.#take(found, claimant.resumeToken)
+      if (taken) return taken
+    }
+    return BUSY
+  }
+
+  /** The session, when the claimant may have it; waits while that is not decided. */
+  async #find(claimant: Claimant): Promise<StoredSession | Rejection | undefined> {
+    const { options, metrics } = this.#context
+    const { sessionId, resumeToken } = claimant
+    if (!SESSION_ID.test(sessionId) || !isResumeToken(resumeToken)) return UNKNOWN
+    if (!claimant.connection.open) return undefined
+    const seen = await this.#look(claimant)
+    if (!('undecided' in seen)) return seen
+    if (this.#waiting.has(sessionId) || this.#waiting.size >= options.maxResumeWaits) {
+      metrics.resumeWaitsRefused.inc()
+      return WAITED_FOR
+    }
+    this.#waiting.add(sessionId)
+    try {
+      return await this.#waitFor(claimant, seen.undecided)
+    } finally {
+      this.#waiting.delete(sessionId)
+    }
+  }
+
+  /** Reads the session once. */
+  async #look({
+    projectId,
+    sessionId,
+    resumeToken,
+  }: Claimant): Promise<StoredSession | Rejection | Undecided> {
+    const { nodeId, nodeGone, storeIsBehind } = this.#context
+    const unknown = async () => ((await storeIsBehind(REWRITTEN_MS)) ? BEHIND : UNKNOWN)
+    let found = (await this.#store.load(sessionId)) ?? (await this.#loadAgain(sessionId))
+    if (!found) return unknown()
+    if (found.record.claims.project_id !== projectId) return UNKNOWN
+    let verdict = checkResumeToken(found.record.right, resumeToken)
+    if (verdict === 'wrong' && found.record.node_id !== nodeId) {
+      // A store that has lost the record may have been told by an earlier holder, who did not know better.
+      found = (await this.#loadAgain(sessionId)) ?? found
+      verdict = checkResumeToken(found.record.right, resumeToken)
+    }
+    if (verdict === 'wrong') return unknown()
+    if (verdict === 'current') return found
+    const { right, detached, node_id: holder } = found.record
+    if (right.confirmed) return USED
+    return detached || nodeGone(holder) ? found : { undecided: found }
+  }
+
+  /** A session that is here, and that the store has lost. */
+  async #loadAgain(sessionId: string): Promise<StoredSession | undefined> {
+    const session = this.#sessions.find(sessionId)
+    return session && (await this.#sessions.save(session)) ? this.#store.load(sessionId) : undefined
+  }
+
+  /** Reads a session again, ever less often, until it is decided, or its client has had its time. */
+  async #waitFor(claimant: Claimant, first: StoredSession): Promise<StoredSession | Rejection | undefined> {
+    const { clock, options, nodeGone } = this.#context
+    // For so long a client may be without the token that it was sent at its resume.
+    const patienceMs = options.attachWaitMs + CONFIRM_SPARE_MS
+    const begunAt = clock.monotonic()
+    let { node_id: holder, right } = first.record
+    let until = begunAt + patienceMs
+    let readAt = begunAt
+    for (;;) {
+      await new Promise<void>((resolve) => void clock.schedule(LOOK_MS, resolve))
+      if (!claimant.connection.open) return undefined
+      const now = clock.monotonic()
+      if (now < readAt && now < until && !nodeGone(holder)) continue
+      const seen = await this.#look(claimant)
+      if (!('undecided' in seen)) return seen
+      const { record } = seen.undecided
+      if (record.right.token !== right.token) until = clock.monotonic() + patienceMs
+      else if (now >= until) return seen.undecided
+      holder = record.node_id
+      right = record.right
+      readAt = now + (now - begunAt)
+    }
+  }
+
+  /**
+   * Takes a session for this node as it was read; `usedToken`: what a client came with, if one did. Undefined: the record is not the one
+   * that was read any more.
+   */
+  async #take(
+    { record: before, version }: StoredSession,
+    usedToken?: string,
+  ): Promise<TakenSession | undefined> {
+    const { nodeId, random, clock, options } = this.#context
+    const at = clock.monotonic()
+    const { resume_token: resumeToken, right } = newResumeToken(random, usedToken, before.right.turn + 1)
+    const { pace } = before
+    const record: SessionRecord = {
+      ...before,
+      node_id: nodeId,
+      right,
+      detached: false,
+      ...(pace && { pace: spent({ ...pace, at: clock.now() }) }),
+    }
+    const taken = { record, version: version + 1, fromNode: before.node_id, resumeToken, pace, at }
+    try {
+      // Its life if nothing more is written.
+      const ttlMs = options.sessionResumeTtl * 1000 + RECORD_SPARE_MS
+      return (await this.#store.save(record, version, ttlMs)) ? taken : undefined
+    } catch (error) {
+      if (!(error instanceof StoreUnavailable)) throw error
+      const now = await this.#store.load(record.session_id)
+      if (now?.record.right.token === right.token) return taken
+      throw error
+    }
+  }
+
+  /**
+   * The session as its record says, in place of what any node still has of it. A session that comes back to its own node is made again,
+   * too, so that there is one way to resume.
+   */
+  #moveIn({ record, version, fromNode, pace }: TakenSession): Session {
+    const { nodeId, clock, tellTaken } = this.#context
+    const { session_id: sessionId, claims, right, place, seats } = record
+    const here = this.#sessions.find(sessionId)
+    if (here) this.#sessions.drop(here)
+    if (fromNode !== nodeId) tellTaken(fromNode, sessionId)
+    const rateLimiter = here?.rateLimiter ?? this.#rateLimiterOf(claims, pace)
+    const session = new Session({ sessionId, claims, right, rateLimiter, place, clock })
+    this.#sessions.add(session, version)
+    for (const { member_id: memberId, room_type: roomType, key } of seats)
+      this.#edge.restore(session, { projectId: claims.project_id, roomType, key }, memberId)
+    return session
+  }
+
+  /**
+   * A place for a new session among those of its player (`sub`) in the whole cluster, or where its token names none, of its token. When there are
+   * as many as there may be, it takes the place of the one that has been there for longest and has no connection. When all are connected it is
+   * refused, or when the oldest 32 are: a refusal costs no more reads than that, however many there may be. Undefined: it needs no place.
+   */
+  async #enterQuota(sessionId: string, claims: TokenClaims): Promise<QuotaPlace | Rejection | undefined> {
+    const quota = this.#quotaOf(claims)
+    if (!quota) return undefined
+    const place: QuotaPlace = { set: quota.set, came_at: this.#context.clock.now() }
+    for (let attempt = 0; attempt < ROOM_ATTEMPTS; attempt++) {
+      if (await this.#store.enter(sessionId, place, quota.max)) return place
+      if (!(await this.#makeRoom(quota.set))) break
+    }
+    return {
+      close: 'rate_limited',
+      reason: `there are ${quota.max} sessions of this ${quota.of} already: end one first`,
+    }
+  }
+
+  #quotaOf(claims: TokenClaims): Quota | undefined {
+    const { maxSessionsPerSub, maxSessionsPerToken } = this.#context.options
+    const { sub, project_id: projectId } = claims
+    const max = sub === undefined ? maxSessionsPerToken : maxSessionsPerSub
+    if (max === 0) return undefined
+    const name = createHash('sha256').update(`${projectId}/${principalOf(claims)}`)
+    return { of: sub === undefined ? 'token' : 'player (sub)', max, set: `quota:${name.digest('base64url')}` }
+  }
+
+  /** Takes those out that are over, or ends the oldest one without a connection. False: there is nothing to be had. */
+  async #makeRoom(set: string): Promise<boolean> {
+    const { clock, nodeDead, metrics } = this.#context
+    const settled = (await this.#store.oldest(set)).filter(
+      ({ came_at: cameAt }) => clock.now() - cameAt >= SETTLE_MS,
+    )
+    const found = await this.#store.loadAll(settled.map(({ session_id: sessionId }) => sessionId))
+    const over = settled.filter((_, index) => found[index] === undefined)
+    await Promise.all(
+      over.map(({ session_id: sessionId, came_at: cameAt }) =>
+        this.#store.leave(sessionId, { set, came_at: cameAt }),
+      ),
+    )
+    if (over.length > 0) return true
+    for (const stored of found) {
+      if (!stored?.record.place) continue
+      if (!stored.record.detached && !(await nodeDead(stored.record.node_id))) continue
+      const taken = await this.#take(stored)
+      if (!taken) continue
+      this.#sessions.end(this.#moveIn(taken), 'session_ended')
+      metrics.sessionsEvicted.inc()
+      await this.#store.leave(stored.record.session_id, stored.record.place)
+      return true
+    }
+    return false
+  }
 }
 
-const FULL: Refusal = { close: 'overloaded', reason: 'this node has as many sessions as it takes: try again' }
-const UNAVAILABLE: Refusal = {
+const FULL: Rejection = {
+  close: 'overloaded',
+  reason: 'this node has as many sessions as it takes: try again',
+}
+const UNAVAILABLE: Rejection = {
   close: 'overloaded',
   reason: 'sessions cannot be written down at the moment: try again',
 }
+const UNKNOWN: Rejection = {
+  close: 'resume_failed',
+  reason: 'there is no such session, or this is not its resume token',
+}
+const USED: Rejection = {
+  close: 'session_taken_over',
+  reason: 'this resume token was used already: a newer connection has the session',
+}
+const BEHIND: Rejection = {
+  close: 'overloaded',
+  reason: 'the store has just begun without data, and sessions are being written again: try again',
+}
+const WAITED_FOR: Rejection = {
+  close: 'overloaded',
+  reason: 'this resume token was used, and whether its successor arrived is being waited for: try again',
+}
+const BUSY: Rejection = { close: 'overloaded', reason: 'the session is changing: try again' }

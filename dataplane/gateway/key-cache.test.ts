@@ -47,16 +47,12 @@ class Bench {
       if (keyId !== undefined && keyId !== 'key_good') return { exists: false }
       return { exists: true, status: 'active', public_key: publicKey }
     }
-    this.keys = new KeyCache({
-      ask,
-      clock: this.clock,
-      metrics: {
-        ...registerMetrics(new Registry(), GATEWAY_METRICS),
-        keyChecks: { inc: ({ result }) => this.results.push(result) },
-      },
-      log: pino({ base: null }, { write: (line) => void this.logged.push(JSON.parse(line).msg) }),
-      maxKeyLookups,
-    })
+    const metrics = {
+      ...registerMetrics(new Registry(), GATEWAY_METRICS),
+      keyChecks: { inc: ({ result }: { result: string }) => this.results.push(result) },
+    }
+    const log = pino({ base: null }, { write: (line) => void this.logged.push(JSON.parse(line).msg) })
+    this.keys = new KeyCache({ askKeyStatus: ask, clock: this.clock, metrics, log }, maxKeyLookups)
   }
 
   /** Lets control answer everything it was asked so far. */

@@ -1,9 +1,7 @@
 import * as v from 'valibot'
-import type { Clock } from '../../shared/clock.ts'
 import { InternalToken } from '../../shared/internal-token.ts'
-import type { Logger } from '../../shared/log.ts'
 import { importVerifyKey, type VerifyKey } from '../../shared/tokens.ts'
-import type { GatewayMetrics } from './metrics.ts'
+import type { GatewayContext } from './context.ts'
 
 /** What a node knows about a key. */
 export type KeyState =
@@ -21,20 +19,10 @@ export interface KeyName {
 export const keyName = ({ projectId, keyId }: KeyName): string =>
   JSON.stringify(keyId === undefined ? [projectId] : [projectId, keyId])
 
-interface Entry {
+interface CachedKey {
   readonly state: KeyState
   readonly answeredAt: number
   askAgainAt: number
-}
-
-/** What a cache of keys needs. */
-export interface KeyCacheParts {
-  readonly ask: AskKeyStatus
-  readonly clock: Clock
-  readonly metrics: GatewayMetrics
-  readonly log: Logger
-  /** How many keys that were never met may be asked about, or wait to be, at once. */
-  readonly maxKeyLookups: number
 }
 
 /**
@@ -52,6 +40,8 @@ const MAX_UNKNOWN = 1000
 /** How many questions to control run at once about keys that were met before, and as many about others. */
 const MAX_RUNNING = 16
 
+type KeyCacheContext = Pick<GatewayContext, 'askKeyStatus' | 'clock' | 'metrics' | 'log'>
+
 /**
  * What control has said about keys. Asks once at a time for each key; an answer is good for 30 s, or until `invalidate`. When control
  * cannot be reached, what it said in the last 5 minutes holds. A revocation is final.
@@ -60,9 +50,9 @@ const MAX_RUNNING = 16
  * names are made up, no key that was met is forgotten for them, or waits behind them.
  */
 export class KeyCache {
-  readonly #parts: KeyCacheParts
-  readonly #known = new Map<string, Entry>()
-  readonly #unknown = new Map<string, Entry>()
+  readonly #context: KeyCacheContext
+  readonly #known = new Map<string, CachedKey>()
+  readonly #unknown = new Map<string, CachedKey>()
   readonly #flights = new Map<string, Promise<KeyState>>()
   readonly #rechecks = new Semaphore(MAX_RUNNING, MAX_KNOWN)
   readonly #lookups: Semaphore
@@ -71,17 +61,18 @@ export class KeyCache {
   /** The last question that control did not answer, and when that was, on the monotonic clock. */
   #failure: { readonly error: KeyStatusUnavailable; readonly at: number } | undefined
 
-  constructor(parts: KeyCacheParts) {
-    this.#parts = parts
-    const running = Math.min(MAX_RUNNING, parts.maxKeyLookups)
-    this.#lookups = new Semaphore(running, parts.maxKeyLookups - running)
+  /** `maxKeyLookups`: how many keys that were never met may be asked about, or wait to be, at once. */
+  constructor(context: KeyCacheContext, maxKeyLookups: number) {
+    this.#context = context
+    const running = Math.min(MAX_RUNNING, maxKeyLookups)
+    this.#lookups = new Semaphore(running, maxKeyLookups - running)
   }
 
   /** The state of a key. Rejects with `KeyStatusUnavailable` when control cannot be asked and has said nothing lately. */
   state(key: KeyName): Promise<KeyState> {
     const name = keyName(key)
     const entry = this.#known.get(name) ?? this.#unknown.get(name)
-    if (entry && this.#parts.clock.monotonic() < entry.askAgainAt) return Promise.resolve(entry.state)
+    if (entry && this.#context.clock.monotonic() < entry.askAgainAt) return Promise.resolve(entry.state)
     return this.#flights.get(name) ?? this.#fly(name, key)
   }
 
@@ -115,10 +106,10 @@ export class KeyCache {
 
   #fly(name: string, key: KeyName): Promise<KeyState> {
     const questions = this.#known.has(name) ? this.#rechecks : this.#lookups
-    const since = this.#parts.clock.monotonic()
+    const since = this.#context.clock.monotonic()
     const answer = questions.run(() => this.#request(key, since))
     if (!answer) {
-      this.#parts.metrics.keyChecks.inc({ result: 'busy' })
+      this.#context.metrics.keyChecks.inc({ result: 'busy' })
       return Promise.reject(
         new KeyStatusUnavailable('busy', 'too many keys that are not known here are being asked about'),
       )
@@ -144,8 +135,8 @@ export class KeyCache {
   async #request({ projectId, keyId }: KeyName, since: number): Promise<KeyState> {
     try {
       if (this.#failure && this.#failure.at > since) throw this.#failure.error
-      const answer = await this.#parts.ask(projectId, keyId)
-      this.#parts.metrics.keyChecks.inc({ result: 'ok' })
+      const answer = await this.#context.askKeyStatus(projectId, keyId)
+      this.#context.metrics.keyChecks.inc({ result: 'ok' })
       this.#refused = false
       if (!answer.exists) return { kind: 'unknown' }
       if (answer.status === 'revoked') return { kind: 'revoked' }
@@ -157,11 +148,11 @@ export class KeyCache {
   }
 
   #failed(error: KeyStatusUnavailable): void {
-    this.#failure = { error, at: this.#parts.clock.monotonic() }
-    this.#parts.metrics.keyChecks.inc({ result: error.fault })
+    this.#failure = { error, at: this.#context.clock.monotonic() }
+    this.#context.metrics.keyChecks.inc({ result: error.fault })
     if (error.fault !== 'refused' || this.#refused) return
     this.#refused = true
-    this.#parts.log.error(
+    this.#context.log.error(
       { reason: error.message },
       'control does not answer this node: is its INTERNAL_TOKEN control’s?',
     )
@@ -169,14 +160,14 @@ export class KeyCache {
 
   #lastKnown(name: string, error: unknown): KeyState {
     const entry = this.#known.get(name)
-    const now = this.#parts.clock.monotonic()
+    const now = this.#context.clock.monotonic()
     if (!entry || now - entry.answeredAt > STALE_MS) throw error
     entry.askAgainAt = now + PAUSE_MS
     return entry.state
   }
 
   #keep(name: string, state: KeyState): void {
-    const now = this.#parts.clock.monotonic()
+    const now = this.#context.clock.monotonic()
     const unknown = state.kind === 'unknown'
     this.#known.delete(name)
     this.#unknown.delete(name)

@@ -5,8 +5,8 @@ import { registerMetrics } from '../../shared/metrics.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import type { TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { gatewayOptions } from './context.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
-import { gatewayOptions } from './options.ts'
 import { MessageRateLimiter, PlayerRateLimiters } from './rate-limits.ts'
 
 let test: TestGateway

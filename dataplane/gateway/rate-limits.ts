@@ -78,7 +78,7 @@ export class MessageRateLimiter {
   constructor(
     clock: Clock,
     { messages_per_second: messagesPerSecond, message_burst: messageBurst }: Limits,
-    { level, shared = UNSHARED }: { level?: RateLevel | undefined; shared?: SharedRate } = {},
+    { level, shared = UNSHARED }: { level?: RateLevel | undefined; shared?: SharedRate | undefined } = {},
   ) {
     const limit = (rate: Rate, left = rate.burst): RateLimit => {
       const seconds = level ? Math.max(0, clock.now() - level.at) / 1000 : 0

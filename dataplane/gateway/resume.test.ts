@@ -1,20 +1,15 @@
-import { Registry } from 'prom-client'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
-import { registerMetrics } from '../../shared/metrics.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
-import { StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
-import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { gatewayContext, TestGateway } from '../../test/support/gateway/test-gateway.ts'
 import { TestRecords } from '../../test/support/gateway/test-records.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
-import { GATEWAY_METRICS } from './metrics.ts'
-import { gatewayOptions } from './options.ts'
-import { MessageRateLimiter } from './rate-limits.ts'
-import { takeOver } from './resume.ts'
-import { Session } from './session.ts'
+import type { Connection } from './connection.ts'
+import { Edge } from './edge.ts'
+import { Handshake } from './handshake.ts'
 import { newResumeToken, SessionStore } from './session-record.ts'
-import { SessionWriter } from './sessions.ts'
+import { Sessions } from './sessions.ts'
 
 let test: TestGateway
 
@@ -206,54 +201,32 @@ class Race {
 
   /** One client with the session's token at one node: comes at a random moment, and says that it has its `welcome` a while after it. */
   async claim(nodeId: string, lateMs = 30): Promise<Outcome> {
-    const { clock, random, store } = this
+    const { random } = this
     await this.wait(random.float() * lateMs)
-    const parts = {
-      nodeId,
-      clock,
-      random,
-      store,
-      tokens: { checkKey: async () => undefined },
-      ttlMs: 180_000,
-      patienceMs: 5000,
-      nodeGone: () => false,
-      waiting: new Set<string>(),
-      maxResumeWaits: 256,
-      metrics: registerMetrics(new Registry(), GATEWAY_METRICS),
-      rewrite: async () => false,
-      storeIsBehind: async () => false,
-    }
-    const claimant = {
-      projectId: 'prj_one',
-      sessionId: 'ses_one',
-      resumeToken: this.#token,
-      open: () => true,
-    }
-    const taken = await takeOver(parts, claimant).catch((error: unknown) => {
-      if (error instanceof StoreUnavailable) return { close: 'overloaded' as const, reason: '' }
-      throw error
+    const { handshake, sessions } = this.#node(nodeId)
+    const connection: Partial<Connection> = { open: true, close: () => {} }
+    const admitted = await handshake.greet(connection as Connection, {
+      t: 'hello',
+      project_id: 'prj_one',
+      resume: { session_id: 'ses_one', resume_token: this.#token, rooms: [] },
     })
-    if (!taken) return 'lost'
-    if ('close' in taken) return taken.close as Outcome
-    const { claims, right } = taken.record
-    const session = new Session({
-      sessionId: 'ses_one',
-      claims,
-      right,
-      rateLimiter: new MessageRateLimiter(clock, gatewayOptions().limits),
-      clock,
-    })
-    const writer = new SessionWriter(
-      { nodeId, clock, random, store, sessionResumeTtl: 60 },
-      session,
-      taken.version,
-    )
+    if (!admitted) return 'lost'
+    if ('close' in admitted) return admitted.close as Outcome
+    const { session } = admitted
     // The rooms answer, the client is welcome, and its receipt comes back.
     await this.wait(random.float() * 2000)
     this.welcomes.push(nodeId)
     await this.wait(random.float() * 200)
     session.confirm()
-    return (await writer.save()) ? 'welcome' : 'session_taken_over'
+    return (await sessions.save(session)) ? 'welcome' : 'session_taken_over'
+  }
+
+  #node(nodeId: string) {
+    const context = gatewayContext({ nodeId, clock: this.clock, random: this.random })
+    const edge = new Edge(context, async () => true)
+    const sessions = new Sessions(context, this.store, edge)
+    const tokens = { check: async () => CLAIMS, checkKey: async () => undefined, revoked: () => undefined }
+    return { sessions, handshake: new Handshake(context, tokens, edge, this.store, sessions) }
   }
 
   wait(ms: number): Promise<void> {

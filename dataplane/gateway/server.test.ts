@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
-import type { GatewayOptions } from './options.ts'
+import type { GatewayOptions } from './context.ts'
 import { TrustedProxies } from './server.ts'
 
 let test: TestGateway

@@ -2,37 +2,15 @@ import { createServer, type IncomingMessage, type Server, STATUS_CODES } from 'n
 import { type AddressInfo, BlockList, isIPv4, isIPv6, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { WebSocketServer } from 'ws'
-import type { Clock } from '../../shared/clock.ts'
 import { RateLimits } from '../../shared/rate-limit.ts'
 import { ServerSocket } from './connection.ts'
-import type { GatewayMetrics } from './metrics.ts'
-
-/** How many sockets may be without a session at once; 0: as many as come. */
-export interface PendingBounds {
-  readonly maxPendingConnections: number
-  readonly maxPendingConnectionsPerAddress: number
-}
-
-/** What a server needs to know about the sockets it accepts. */
-export interface ServerOptions extends PendingBounds {
-  readonly maxMessageBytes: number
-  /** Browser origins that may connect; undefined: every one. */
-  readonly allowedOrigins: readonly string[] | undefined
-  /** The known subprotocols; a client gets the first of its own list that is known. */
-  readonly subprotocols: readonly string[]
-  /** How many sessions there may be; 0: as many as come. */
-  readonly maxSessions: number
-  /** Addresses and networks whose `x-forwarded-for` is believed. */
-  readonly trustedProxies: readonly string[]
-  /** How many websockets one address may open in a second. */
-  readonly connectionsPerSecondPerAddress: number
-}
+import type { GatewayContext } from './context.ts'
 
 /** So many seconds' worth of websockets of one address may come at once: after an outage all players of a school or a mobile network do. */
 const BURST_SECONDS = 10
 
-/** A websocket that was accepted, the TCP socket below it, and its place among those without a session. `protocol` is empty when the client named none. */
-export type Accept = (ws: ServerSocket, socket: Socket, protocol: string, pending: PendingConnection) => void
+/** A websocket that was accepted, and its socket's place among those without a session. */
+export type Accept = (ws: ServerSocket, pending: PendingConnection) => void
 
 /** How long a client may take to answer a close frame. */
 const CLOSE_TIMEOUT_MS = 3000
@@ -48,23 +26,23 @@ const SPARE_FRAGMENTS = 16
 export class GatewayServer {
   readonly #http: Server
   readonly #websockets: ReturnType<typeof websocketServer>
-  readonly #options: ServerOptions
-  readonly #metrics: GatewayMetrics
+  readonly #context: GatewayContext
   readonly #accept: Accept
   readonly #proxies: TrustedProxies
   readonly #rates: RateLimits
   readonly #pending: PendingConnections
   readonly #places = new WeakMap<Duplex, PendingConnection>()
 
-  constructor(options: ServerOptions, clock: Clock, metrics: GatewayMetrics, accept: Accept) {
-    this.#options = options
-    this.#metrics = metrics
+  /** `subprotocols`: a client gets the first of its own list that is among these. */
+  constructor(context: GatewayContext, subprotocols: readonly string[], accept: Accept) {
+    const { options, clock } = context
+    this.#context = context
     this.#accept = accept
     this.#proxies = new TrustedProxies(options.trustedProxies)
     const perSecond = options.connectionsPerSecondPerAddress
     this.#rates = new RateLimits(clock, { perSecond, burst: perSecond * BURST_SECONDS })
-    this.#pending = new PendingConnections(options, metrics)
-    this.#websockets = websocketServer(options)
+    this.#pending = new PendingConnections(context)
+    this.#websockets = websocketServer(options.limits.max_message_bytes, subprotocols)
     this.#http = createServer(
       {
         requestTimeout: REQUEST_TIMEOUT_MS,
@@ -74,14 +52,14 @@ export class GatewayServer {
       (_request, response) => {
         response.writeHead(426, { 'content-type': 'text/plain; charset=utf-8', upgrade: 'websocket' })
         response.end(
-          `This is roomful's websocket port: connect with a websocket, subprotocol ${options.subprotocols.join(' or ')}.\n`,
+          `This is roomful's websocket port: connect with a websocket, subprotocol ${subprotocols.join(' or ')}.\n`,
         )
       },
     )
     const { maxSessions, maxPendingConnections } = options
     if (maxSessions > 0 && maxPendingConnections > 0)
       this.#http.maxConnections = maxSessions + maxPendingConnections
-    this.#http.on('drop', () => this.#metrics.connectionsDropped.inc({ reason: 'node' }))
+    this.#http.on('drop', () => context.metrics.connectionsDropped.inc({ reason: 'node' }))
     this.#http.on('connection', (socket) => this.#connected(socket))
     this.#http.on('upgrade', (request, socket, head) => this.#upgrade(request, socket, head))
   }
@@ -112,7 +90,7 @@ export class GatewayServer {
 
   /** A socket that finds no room ends without a word: a load balancer tries the next node then, and a client later. */
   #connected(socket: Socket): void {
-    const pending = this.#pending.add(() => socket.destroy())
+    const pending = this.#pending.add(socket)
     // Of what comes through a trusted proxy the address is known with the header.
     const address = this.#proxies.clientOf(socket.remoteAddress, undefined)
     if (!pending || (address !== undefined && !this.#pending.locate(pending, address))) {
@@ -126,7 +104,8 @@ export class GatewayServer {
 
   #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
     const { origin, 'x-forwarded-for': forwardedFor } = request.headers
-    const { allowedOrigins } = this.#options
+    const { options, metrics } = this.#context
+    const { allowedOrigins } = options
     const peer = request.socket.remoteAddress
     const pending = this.#places.get(socket)
     const address = this.#proxies.clientOf(peer, String(forwardedFor ?? ''))
@@ -136,19 +115,16 @@ export class GatewayServer {
     else if (origin !== undefined && allowedOrigins && !allowedOrigins.includes(origin))
       reject(socket, 403, `The origin ${origin} may not connect here.`)
     else if (address !== undefined && !this.#rates.take(address)) {
-      this.#metrics.connectionsDropped.inc({ reason: 'rate' })
+      metrics.connectionsDropped.inc({ reason: 'rate' })
       reject(socket, 429, 'This address opens connections faster than it may: try again.')
     } else if (address !== undefined && proxied && !this.#pending.locate(pending, address))
       reject(socket, 429, 'This address has as many connections without a session as it may: try again.')
-    else
-      this.#websockets.handleUpgrade(request, socket, head, (ws) =>
-        this.#accept(ws, socket as Socket, ws.protocol, pending),
-      )
+    else this.#websockets.handleUpgrade(request, socket, head, (ws) => this.#accept(ws, pending))
   }
 }
 
 /** What does the websocket handshake on sockets of the HTTP server. */
-function websocketServer({ maxMessageBytes, subprotocols }: ServerOptions) {
+function websocketServer(maxMessageBytes: number, subprotocols: readonly string[]) {
   // @types/ws does not know closeTimeout yet.
   const newer = { closeTimeout: CLOSE_TIMEOUT_MS }
   return new WebSocketServer({
@@ -193,14 +169,12 @@ const newGroup = (): Group => ({ count: 0, silent: new Set() })
  * hello, the newcomer is refused.
  */
 class PendingConnections {
-  readonly #bounds: PendingBounds
-  readonly #metrics: GatewayMetrics
+  readonly #context: GatewayContext
   readonly #all = newGroup()
   readonly #byAddress = new Map<string, Group>()
 
-  constructor(bounds: PendingBounds, metrics: GatewayMetrics) {
-    this.#bounds = bounds
-    this.#metrics = metrics
+  constructor(context: GatewayContext) {
+    this.#context = context
   }
 
   /** How many there are. */
@@ -208,10 +182,10 @@ class PendingConnections {
     return this.#all.count
   }
 
-  /** Takes a socket in; `end` is called if it has to make room. Undefined: there is none for it. */
-  add(end: () => void): PendingConnection | undefined {
-    if (!this.#makeRoom(this.#all, this.#bounds.maxPendingConnections, 'pending')) return undefined
-    const pending = new PendingConnection(end, (group) => this.#emptied(group))
+  /** Takes a socket in, which is destroyed if it has to make room. Undefined: there is none for it. */
+  add(socket: Socket): PendingConnection | undefined {
+    if (!this.#makeRoom(this.#all, this.#context.options.maxPendingConnections, 'pending')) return undefined
+    const pending = new PendingConnection(socket, (address) => this.#byAddress.delete(address))
     pending.join(this.#all)
     return pending
   }
@@ -219,7 +193,7 @@ class PendingConnections {
   /** Says which address a socket is from, once. False: there is no room for another one from there. */
   locate(pending: PendingConnection, address: string): boolean {
     const group = this.#byAddress.get(address) ?? newGroup()
-    if (!this.#makeRoom(group, this.#bounds.maxPendingConnectionsPerAddress, 'address')) return false
+    if (!this.#makeRoom(group, this.#context.options.maxPendingConnectionsPerAddress, 'address')) return false
     this.#byAddress.set(address, group)
     pending.join(group, address)
     return true
@@ -227,25 +201,21 @@ class PendingConnections {
 
   #makeRoom({ count, silent }: Group, most: number, reason: 'pending' | 'address'): boolean {
     if (most === 0 || count < most) return true
-    this.#metrics.connectionsDropped.inc({ reason })
+    this.#context.metrics.connectionsDropped.inc({ reason })
     const [oldest] = silent
     oldest?.giveWay()
     return oldest !== undefined
-  }
-
-  #emptied(address: string): void {
-    this.#byAddress.delete(address)
   }
 }
 
 /** One socket that has no session yet. */
 export class PendingConnection {
-  readonly #end: () => void
+  readonly socket: Socket
   readonly #emptied: (address: string) => void
   readonly #groups: { readonly group: Group; readonly address: string | undefined }[] = []
 
-  constructor(end: () => void, emptied: (address: string) => void) {
-    this.#end = end
+  constructor(socket: Socket, emptied: (address: string) => void) {
+    this.socket = socket
     this.#emptied = emptied
   }
 
@@ -272,7 +242,7 @@ export class PendingConnection {
 
   giveWay(): void {
     this.done()
-    this.#end()
+    this.socket.destroy()
   }
 }
 

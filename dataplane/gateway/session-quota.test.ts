@@ -2,7 +2,7 @@ import { afterEach, describe, expect, it } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestPair } from '../../test/support/gateway/test-pair.ts'
-import type { GatewayOptions } from './options.ts'
+import type { GatewayOptions } from './context.ts'
 
 let pair: TestPair
 const start = async (options: Partial<GatewayOptions>): Promise<void> => {

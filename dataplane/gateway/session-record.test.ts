@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import { FakeClock } from '../../test/support/fake-clock.ts'
-import { gatewayOptions } from './options.ts'
+import { gatewayOptions } from './context.ts'
 import { MessageRateLimiter } from './rate-limits.ts'
 import { Session } from './session.ts'
 import { decodeSession, encodeSession, type SessionRecord } from './session-record.ts'

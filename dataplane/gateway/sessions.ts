@@ -1,6 +1,4 @@
-import { type Clock, timestamp } from '../../shared/clock.ts'
-import type { Logger } from '../../shared/log.ts'
-import type { Random } from '../../shared/random.ts'
+import { timestamp } from '../../shared/clock.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import {
   choose,
@@ -14,21 +12,11 @@ import {
   type SessionQuery,
   textFinder,
 } from '../descriptions.ts'
+import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
 import { type KeyName, keyName } from './key-cache.ts'
 import type { Session } from './session.ts'
 import type { SessionStore } from './session-record.ts'
-
-/** What the sessions of a node need. */
-export interface SessionsParts {
-  readonly nodeId: string
-  readonly clock: Clock
-  readonly random: Random
-  readonly log: Logger
-  readonly edge: Edge
-  readonly store: SessionStore
-  readonly sessionResumeTtl: number
-}
 
 type EndReason = 'left' | 'session_ended'
 
@@ -64,13 +52,17 @@ const ATTEMPTS = 5
 
 /** Every session at this node, with or without a socket, and its record in the store. */
 export class Sessions {
-  readonly #parts: SessionsParts
+  readonly #context: GatewayContext
+  readonly #store: SessionStore
+  readonly #edge: Edge
   readonly #sessions = new Map<string, Kept>()
   readonly #endings = new Set<Ending>()
   readonly #underWay = new Set<Promise<void>>()
 
-  constructor(parts: SessionsParts) {
-    this.#parts = parts
+  constructor(context: GatewayContext, store: SessionStore, edge: Edge) {
+    this.#context = context
+    this.#store = store
+    this.#edge = edge
   }
 
   get size(): number {
@@ -109,12 +101,6 @@ export class Sessions {
     return false
   }
 
-  /** Writes the record of a session of this node again, if the store has lost it. Rejects with `StoreUnavailable`. */
-  async rewrite(sessionId: string): Promise<boolean> {
-    const session = this.find(sessionId)
-    return session !== undefined && this.save(session)
-  }
-
   /** As `save`, at leisure. */
   saveLater(session: Session): void {
     this.#run(this.save(session), session)
@@ -124,7 +110,7 @@ export class Sessions {
   detach(session: Session): void {
     if (!this.#keptFor(session)) return
     session.disconnect()
-    this.#parts.edge.detach(session)
+    this.#edge.detach(session)
     if (session.subscriptions.size > 0) this.saveLater(session)
     else this.end(session, 'left')
   }
@@ -158,7 +144,7 @@ export class Sessions {
       if ((await kept.writer.check()) === false) this.drop(kept.session)
     } catch (error) {
       // The next write of the record finds out.
-      this.#parts.log.debug(
+      this.#context.log.debug(
         { err: error, session_id: sessionId },
         'whether a session was taken could not be read',
       )
@@ -172,7 +158,7 @@ export class Sessions {
 
   /** Ends what was not resumed in time, and writes the records that are due. To be called about once a second. */
   sweep(): void {
-    const { sessionResumeTtl } = this.#parts
+    const { sessionResumeTtl } = this.#context.options
     for (const { session, writer } of this.#sessions.values()) {
       if (session.detachedMs > sessionResumeTtl * 1000) this.end(session, 'session_ended')
       else if (writer.due) this.saveLater(session)
@@ -187,7 +173,7 @@ export class Sessions {
   async settle(): Promise<void> {
     let stopWaiting = () => {}
     const waited = new Promise<void>((resolve) => {
-      stopWaiting = this.#parts.clock.schedule(SETTLE_MS, resolve)
+      stopWaiting = this.#context.clock.schedule(SETTLE_MS, resolve)
     })
     await Promise.race([waited, Promise.all(this.#underWay)])
     stopWaiting()
@@ -220,7 +206,7 @@ export class Sessions {
   }
 
   #keep(session: Session, version: number): Kept {
-    return { session, writer: new SessionWriter(this.#parts, session, version) }
+    return { session, writer: new SessionWriter(this.#context, this.#store, session, version) }
   }
 
   #keptFor(session: Session): Kept | undefined {
@@ -234,13 +220,12 @@ export class Sessions {
     if (!this.#endings.delete(ending)) return
     if (!mine) this.#forgetSeats(session)
     else
-      for (const subscription of [...session.subscriptions.values()])
-        this.#parts.edge.giveUp(subscription, reason)
-    if (mine && session.place) await this.#parts.store.leave(session.sessionId, session.place)
+      for (const subscription of [...session.subscriptions.values()]) this.#edge.giveUp(subscription, reason)
+    if (mine && session.place) await this.#store.leave(session.sessionId, session.place)
   }
 
   #forgetSeats(session: Session): void {
-    for (const subscription of [...session.subscriptions.values()]) this.#parts.edge.abandon(subscription)
+    for (const subscription of [...session.subscriptions.values()]) this.#edge.abandon(subscription)
   }
 
   /** Lets work on a record run by itself. What the store does not answer is done again by the sweep. */
@@ -249,7 +234,7 @@ export class Sessions {
       () => {},
       (error: unknown) => {
         const level = error instanceof StoreUnavailable ? 'debug' : 'error'
-        this.#parts.log[level](
+        this.#context.log[level](
           { err: error, session_id: sessionId },
           'the record of a session could not be written',
         )
@@ -264,8 +249,9 @@ export class Sessions {
  * Writes the record of one session as the session is, one write at a time, and finds out when another node has taken the
  * session.
  */
-export class SessionWriter {
-  readonly #parts: Omit<SessionsParts, 'log' | 'edge'>
+class SessionWriter {
+  readonly #context: GatewayContext
+  readonly #store: SessionStore
   readonly #session: Session
   #version: number
   #running: Promise<unknown> = Promise.resolve()
@@ -274,8 +260,9 @@ export class SessionWriter {
   #dueAt: number
 
   /** `version` is that of the record as it stands; 0: there is none yet. */
-  constructor(parts: Omit<SessionsParts, 'log' | 'edge'>, session: Session, version: number) {
-    this.#parts = parts
+  constructor(context: GatewayContext, store: SessionStore, session: Session, version: number) {
+    this.#context = context
+    this.#store = store
     this.#session = session
     this.#version = version
     this.#dueAt = this.#later(REFRESH_MS)
@@ -284,13 +271,13 @@ export class SessionWriter {
   /** Whether it is time to write again: to refresh the record, or because the last write, or the removal, had no answer. */
   get due(): boolean {
     if (this.#saved && !this.#session.connection) return false
-    return this.#next === undefined && this.#parts.clock.monotonic() >= this.#dueAt
+    return this.#next === undefined && this.#context.clock.monotonic() >= this.#dueAt
   }
 
   /** What was written may be gone: the record is due at a random moment within `ms`, or when it was anyway. */
   doubt(ms: number): void {
     this.#saved = false
-    this.#dueAt = Math.min(this.#dueAt, this.#parts.clock.monotonic() + this.#parts.random.float() * ms)
+    this.#dueAt = Math.min(this.#dueAt, this.#context.clock.monotonic() + this.#context.random.float() * ms)
   }
 
   /**
@@ -316,10 +303,9 @@ export class SessionWriter {
     this.#saved = false
     this.#dueAt = this.#later(RETRY_MS)
     return this.#after(async () => {
-      const { store } = this.#parts
       const { sessionId } = this.#session
       for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
-        if (await store.remove(sessionId, this.#version)) return true
+        if (await this.#store.remove(sessionId, this.#version)) return true
         const mine = await this.#reread()
         if (mine !== true) return mine === undefined
       }
@@ -342,15 +328,15 @@ export class SessionWriter {
   }
 
   async #write(): Promise<boolean> {
-    const { nodeId, store } = this.#parts
-    if (!(await store.save(this.#session.record(nodeId), this.#version, this.#ttlMs))) return false
+    const record = this.#session.record(this.#context.nodeId)
+    if (!(await this.#store.save(record, this.#version, this.#ttlMs))) return false
     this.#version += 1
     return true
   }
 
   async #reread(): Promise<boolean | undefined> {
     const { sessionId, right } = this.#session
-    const found = await this.#parts.store.load(sessionId)
+    const found = await this.#store.load(sessionId)
     // One that was resumed less often is an earlier holder's, who wrote it down again for a store that had lost it. The version of any
     // other record of another node's is kept out: nothing here may ever be written over it.
     const theirs = found && found.record.right.token !== right.token
@@ -361,7 +347,7 @@ export class SessionWriter {
 
   /** A session without a socket is kept for exactly as long as it may be resumed. */
   get #ttlMs(): number {
-    const resumeMs = this.#parts.sessionResumeTtl * 1000
+    const resumeMs = this.#context.options.sessionResumeTtl * 1000
     if (this.#session.connection) return resumeMs + RECORD_SPARE_MS
     return Math.max(1, Math.ceil(resumeMs - this.#session.detachedMs))
   }
@@ -375,7 +361,7 @@ export class SessionWriter {
 
   /** A random moment around `ms` from now, so that what began together does not stay together. */
   #later(ms: number): number {
-    return this.#parts.clock.monotonic() + ms * (0.75 + 0.5 * this.#parts.random.float())
+    return this.#context.clock.monotonic() + ms * (0.75 + 0.5 * this.#context.random.float())
   }
 }
 

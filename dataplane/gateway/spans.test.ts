@@ -4,7 +4,7 @@ import { TestControl, TestGateway } from '../../test/support/gateway/test-gatewa
 import { TestOwner, testCodecs } from '../../test/support/gateway/test-owner.ts'
 import { RecordingTracer } from '../../test/support/recording-tracer.ts'
 import type { ToOwner } from '../traffic.ts'
-import type { GatewayOptions } from './options.ts'
+import type { GatewayOptions } from './context.ts'
 
 const BACKEND = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { gatewayOptions } from './options.ts'
+import { gatewayOptions } from './context.ts'
 import { type Reliable, Unacked } from './unacked.ts'
 
 const BYTES = 100

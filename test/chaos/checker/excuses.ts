@@ -186,8 +186,8 @@ export class Excuses {
     const turns = written.filter((write) => write.at <= until).map(({ turn }) => turn)
     if (turns.length === 0) return false
     const last = Math.max(...turns)
-    const asked = this.#resumes.get(client)?.findLast((r) => r.kind === 'resuming' && r.at <= at)
-    const read = asked?.at ?? at
+    const asked = this.#resumes.get(client)?.findLast((r) => r.at <= at)
+    const read = asked?.kind === 'resuming' ? asked.at : at
     return !written.some((write) => write.turn >= last && write.at > until && write.at <= read)
   }
 }

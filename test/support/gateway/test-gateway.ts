@@ -4,16 +4,21 @@ import { PublicProtocol } from 'paseto'
 import { ExportPublicKeyFactory, GenerateKeyPairFactory } from 'paseto/v4/public'
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
+import {
+  type GatewayContext,
+  type GatewayOptions,
+  gatewayOptions,
+} from '../../../dataplane/gateway/context.ts'
 import { Gateway, type GatewayParts } from '../../../dataplane/gateway/gateway.ts'
 import { askControl } from '../../../dataplane/gateway/key-cache.ts'
 import { GATEWAY_METRICS } from '../../../dataplane/gateway/metrics.ts'
-import type { GatewayOptions } from '../../../dataplane/gateway/options.ts'
 import { timestamp } from '../../../shared/clock.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'
 import type { ResumePosition } from '../../../shared/protocol/messages.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { issueToken, type SigningKey, type TokenClaims } from '../../../shared/tokens.ts'
+import { noTracer } from '../../../shared/tracing/tracer.ts'
 import { FakeClock } from '../fake-clock.ts'
 import { TestClient } from './test-client.ts'
 import { TestOwner, testCodecs } from './test-owner.ts'
@@ -111,6 +116,26 @@ export class TestControl {
 
 const keyName = (projectId: string, keyId: string | undefined): string => `${projectId}/${keyId ?? ''}`
 
+/** A node on its own, with no one to ask or to tell, unless said otherwise. */
+export const gatewayContext = (
+  parts: Partial<GatewayContext> & Pick<GatewayContext, 'clock'>,
+): GatewayContext => ({
+  nodeId: 'node_test',
+  options: gatewayOptions(),
+  random: systemRandom,
+  log: pino({ level: 'silent' }),
+  metrics: registerMetrics(new Registry(), GATEWAY_METRICS),
+  tracer: noTracer,
+  askKeyStatus: async () => ({ exists: false }),
+  send: () => {},
+  unseated: () => {},
+  tellTaken: () => {},
+  nodeGone: () => false,
+  nodeDead: async () => false,
+  storeIsBehind: async () => false,
+  ...parts,
+})
+
 /** What is around a gateway. */
 export interface TestWorld {
   readonly clock: FakeClock
@@ -151,15 +176,9 @@ export class TestGateway {
       owner: new TestOwner(codecs),
     }
     const gateway = new Gateway({
-      nodeId: 'node_test',
-      clock,
-      random: systemRandom,
-      log: pino({ level: 'silent' }),
+      ...gatewayContext({ clock, askKeyStatus: control.ask, send: owner.send }),
       codecs,
-      askKeyStatus: control.ask,
-      send: owner.send,
       records: memoryStore({ clock }).records,
-      metrics: registerMetrics(new Registry(), GATEWAY_METRICS),
       // Most of these players are one and the same.
       options: { maxSessionsPerSub: 0, hellosPerSecond: 10_000, ...options },
       ...parts,

@@ -1,5 +1,5 @@
 import { vi } from 'vitest'
-import type { GatewayOptions } from '../../../dataplane/gateway/options.ts'
+import type { GatewayOptions } from '../../../dataplane/gateway/context.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import type { Records } from '../../../shared/store/port.ts'

@@ -1,0 +1,63 @@
+import type { Clock } from '../../shared/clock.ts'
+import { type Defaults, defaultConfig } from '../../shared/config.ts'
+import type { Logger } from '../../shared/log.ts'
+import type { Limits } from '../../shared/protocol/messages.ts'
+import type { Random } from '../../shared/random.ts'
+import type { Tracer } from '../../shared/tracing/tracer.ts'
+import type { RoomAddress, ToOwner } from '../traffic.ts'
+import type { AskKeyStatus } from './key-cache.ts'
+import type { GatewayMetrics } from './metrics.ts'
+
+/** What a gateway works with, and every part of it: how it behaves, the machine it runs on, and the cluster behind it. */
+export interface GatewayContext {
+  readonly nodeId: string
+  readonly options: GatewayOptions
+  readonly clock: Clock
+  readonly random: Random
+  readonly log: Logger
+  readonly metrics: GatewayMetrics
+  readonly tracer: Tracer
+  /** Asks control about keys; see `askControl`. */
+  readonly askKeyStatus: AskKeyStatus
+  /** Takes a message to the owner of its room; may answer through `Gateway.receive` before it returns. */
+  readonly send: (message: ToOwner) => void
+  /** No one at this node is in the room any more. */
+  readonly unseated: (room: RoomAddress) => void
+  /** Tells another node that a session of its own was resumed here; that node calls `Gateway.sessionTaken`. */
+  readonly tellTaken: (nodeId: string, sessionId: string) => void
+  /** Whether a node is known to have ended. */
+  readonly nodeGone: (nodeId: string) => boolean
+  /** Whether the lease of a node has run out; one that only seems to have ended may hold a socket. Rejects with `StoreUnavailable`. */
+  readonly nodeDead: (nodeId: string) => Promise<boolean>
+  /** Whether the store came back empty less than `ms` ago, and may lack what nodes have not written again. Rejects with `StoreUnavailable`. */
+  readonly storeIsBehind: (ms: number) => Promise<boolean>
+}
+
+/** How a gateway behaves: as the configuration of its node says, and in what no variable sets. */
+export interface GatewayOptions extends Defaults<'dataplane'> {
+  /** What clients are told and held to. */
+  readonly limits: Limits
+  /** How long a client may take to say `hello`, and to send a fresh token after a resume with an expired one. */
+  readonly handshakeMs: number
+  /** How long a resume waits for the rooms' answers before it says `welcome`; a question without an answer is asked again after it. */
+  readonly attachWaitMs: number
+  /** How long a join may stay without an answer before it fails with `room_unavailable`. */
+  readonly joinWaitMs: number
+}
+
+/** What is given, and the defaults of the variables for the rest. */
+export function gatewayOptions(given: Partial<GatewayOptions> = {}): GatewayOptions {
+  const config = { ...defaultConfig('dataplane'), ...given }
+  return {
+    limits: {
+      max_message_bytes: config.maxMessageBytes,
+      messages_per_second: config.sessionMessagesPerSecond,
+      message_burst: 2 * config.sessionMessagesPerSecond,
+      max_rooms: config.maxRoomsPerSession,
+    },
+    handshakeMs: 5000,
+    attachWaitMs: 2000,
+    joinWaitMs: 10_000,
+    ...config,
+  }
+}
