@@ -111,11 +111,19 @@ describe('over TLS, as a user with every right that roomful needs, in database 2
     expect([keyspace.includes('db2:'), keyspace.includes('db0:')]).toEqual([true, false])
   })
 
-  it('trusts nobody who is not vouched for', async () => {
+  it('trusts no server that no authority vouches for', async () => {
     const open = (url: string) => redisStore({ url, log: silent, connectTimeoutMs: 300 })
     await expect(open(url)).rejects.toThrow(/certificate/)
     const otherHost = trusting().replace('localhost', '127.0.0.1')
     await expect(open(otherHost)).rejects.toThrow(/does not match certificate/)
+  })
+
+  // Seen: the alert of the server came after the certificate was refused, as a second error of the socket, and ended the process.
+  it('gives up in the middle of a handshake without harm', async () => {
+    for (let ms = 1; ms <= 20; ms++) {
+      const opening = redisStore({ url, log: silent, connectTimeoutMs: ms })
+      await expect(opening).rejects.toThrow(/no connection to the store/)
+    }
   })
 })
 

@@ -110,6 +110,16 @@ export class Clients {
 }
 
 /**
+ * Drops the connection of `redis`, for good or to make it again. The library listens for one error of a socket. One that is dropped in the
+ * middle of a TLS handshake has two, the second an alert of the server, which would end the process.
+ */
+export function disconnect(redis: Redis, { again = false } = {}): void {
+  const { stream }: { stream?: Redis['stream'] } = redis
+  stream?.on('error', () => undefined)
+  redis.disconnect(again)
+}
+
+/**
  * Reconnects for ever, quickly at first, and never repeats a command by itself: what a lost connection left unanswered is rejected at
  * once, and nothing waits inside the client library, where it would be sent after its caller was told that it failed.
  */
@@ -171,7 +181,7 @@ export class SentinelWatch {
   }
 
   close(): void {
-    for (const sentinel of this.#sentinels) sentinel.disconnect()
+    for (const sentinel of this.#sentinels) disconnect(sentinel)
   }
 
   #hear(message: string): void {

@@ -4,7 +4,7 @@ import type { Clock } from '../../clock.ts'
 import { StoreUnavailable } from '../port.ts'
 import { hashTag } from '../rules.ts'
 import type { Endpoint } from './address.ts'
-import type { Clients } from './clients.ts'
+import { type Clients, disconnect } from './clients.ts'
 import { NotRun, type Observers } from './connection.ts'
 import { Outage, type Send, Server, type Servers } from './servers.ts'
 
@@ -228,7 +228,7 @@ export class ClusterServers implements Servers {
     } catch (error) {
       throw new Error(reason ?? (error instanceof Error ? error.message : String(error)))
     } finally {
-      redis.disconnect()
+      disconnect(redis)
     }
   }
 

@@ -3,6 +3,7 @@ import type { Logger } from 'pino'
 import type { Clock } from '../../clock.ts'
 import { type StoreObserver, StoreUnavailable } from '../port.ts'
 import type { Endpoint } from './address.ts'
+import { disconnect } from './clients.ts'
 
 /** Replies of a server that is there but cannot serve now: loading, failing over, out of memory, blocked, or a replica. */
 const CANNOT_SERVE =
@@ -186,7 +187,7 @@ export class Connection {
   rebuild(reason: string): void {
     if (!this.ready) return
     this.#reason = reason
-    this.#redis.disconnect(true)
+    disconnect(this.#redis, { again: true })
   }
 
   /** Lets calls under way end, which takes no longer than their time limits, then drops the connection for good. */
@@ -194,7 +195,7 @@ export class Connection {
     this.#closed = true
     for (const waiter of this.#waiters) waiter.reject(closed())
     if (this.#inFlight > 0) await new Promise<void>((resolve) => (this.#onIdle = resolve))
-    this.#redis.disconnect()
+    disconnect(this.#redis)
   }
 
   #found(): void {
