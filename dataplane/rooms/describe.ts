@@ -1,7 +1,6 @@
 import { type Clock, timestamp } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import type { DecodedMessage } from '../../shared/protocol/codec.ts'
-import { JsonClientCodec } from '../../shared/protocol/json-codec.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import {
   type MemberDescription,
@@ -130,11 +129,10 @@ function describedBy({ frames, targeted, packed }: KeptUpdate, format: JournalFo
   const { 'roomful.v1.json': json, 'roomful.v1.msgpack': msgpack } = frames.rest ?? {}
   const sent = json ?? msgpack
   if (sent) {
-    const codec = json ? new JsonClientCodec() : new MsgpackClientCodec()
-    return [
-      ...payloadsOf(sent).flatMap((payload) => ofMessage(codec.decode(payload))),
-      ...targeted.map(ofEvent),
-    ]
+    const msgpackCodec = new MsgpackClientCodec()
+    const decode = (payload: Uint8Array): DecodedMessage =>
+      json ? JSON.parse(Buffer.from(payload).toString()) : msgpackCodec.decode(payload)
+    return [...payloadsOf(sent).flatMap((payload) => ofMessage(decode(payload))), ...targeted.map(ofEvent)]
   }
   // Of an update that was sent, what is not in these frames was for no one.
   if (Object.keys(frames.patch).length > 0 || !packed) return targeted.map(ofEvent)

@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest'
 import { ProtocolError } from './error-codes.ts'
-import { JsonClientCodec, JsonCodec } from './json-codec.ts'
+import { JsonCodec } from './json-codec.ts'
 import { codecSuite } from './testing/codec-suite.ts'
+import { JsonClientCodec } from './testing/json-client-codec.ts'
 
 const utf8 = (text: string) => new TextEncoder().encode(text)
 

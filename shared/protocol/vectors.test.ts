@@ -6,10 +6,11 @@ import { Checksum } from '../sync/checksum.ts'
 import { diff } from '../sync/diff.ts'
 import type { ClientCodec, Codec, RoomEncoder } from './codec.ts'
 import { InvalidMessage, ProtocolError } from './error-codes.ts'
-import { JsonClientCodec, JsonCodec } from './json-codec.ts'
+import { JsonCodec } from './json-codec.ts'
 import type { ClientMessage, MemberInfo, StateAt } from './messages.ts'
 import { MsgpackClientCodec } from './msgpack-client-codec.ts'
 import { MsgpackCodec } from './msgpack-codec.ts'
+import { JsonClientCodec } from './testing/json-client-codec.ts'
 
 interface Vectors {
   checksums: { value: Json; checksum: number }[]

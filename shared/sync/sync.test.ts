@@ -4,11 +4,12 @@ import { expect, test } from 'vitest'
 import { statePair } from '../../test/support/json-arbitrary.ts'
 import { runLength } from '../../test/support/run-length.ts'
 import type { Json } from '../json.ts'
+import { applyOperations } from '../protocol/testing/json-client-codec.ts'
 import { apply } from './apply.ts'
 import { Checksum } from './checksum.ts'
 import { ArrayDelta, type Delta, ObjectDelta } from './delta.ts'
 import { diff } from './diff.ts'
-import { applyOperations, toOperations } from './operations.ts'
+import { toOperations } from './operations.ts'
 
 test('for random pairs of states, the difference leads from one to the other in every way there is', () => {
   fc.assert(

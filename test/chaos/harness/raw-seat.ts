@@ -1,7 +1,7 @@
 import type { Json } from '../../../shared/json.ts'
 import type { ClientMessage, ServerMessage } from '../../../shared/protocol/messages.ts'
+import { applyOperations } from '../../../shared/protocol/testing/json-client-codec.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
-import { applyOperations } from '../../../shared/sync/operations.ts'
 import { type FrameName, playerIn, type View } from '../checker/history.ts'
 import type { AppliedOp, Refusal } from '../op-chain.ts'
 import type { Note } from './player.ts'

@@ -1,0 +1,109 @@
+import type { Json } from '../../json.ts'
+import { DeltaMismatch } from '../../sync/apply.ts'
+import { checkJson } from '../../sync/check.ts'
+import type { Delta } from '../../sync/delta.ts'
+import { diff } from '../../sync/diff.ts'
+import type { Operation } from '../../sync/operations.ts'
+import type { ClientCodec, DecodedMessage, Payload } from '../codec.ts'
+import { ProtocolError } from '../error-codes.ts'
+import type { ClientMessage, ServerMessage } from '../messages.ts'
+
+interface KnownState {
+  readonly epoch: number
+  readonly seq: number
+  readonly state: Json
+}
+
+type Patch = Extract<ServerMessage, { t: 'state.patch' }>
+
+/**
+ * `roomful.v1.json`, the client's half, for tests. A JSON Patch does not tell arrays from objects, so this codec follows each
+ * room's state to turn patches into deltas; that is why the SDK speaks MessagePack.
+ */
+export class JsonClientCodec implements ClientCodec {
+  readonly subprotocol = 'roomful.v1.json'
+  readonly #utf8 = new TextEncoder()
+  readonly #text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+  readonly #states = new Map<string, KnownState>()
+
+  encode(message: ClientMessage): Payload {
+    checkJson(undefined, message)
+    return this.#utf8.encode(JSON.stringify(message))
+  }
+
+  decode(payload: Payload): DecodedMessage {
+    const message = this.#parse(payload)
+    if (message.t === 'state.patch') {
+      const { ops, ...at } = message
+      return { ...at, delta: this.#follow(message) }
+    }
+    if (message.t === 'joined' || message.t === 'left') this.#states.delete(message.room_id)
+    if (message.t === 'state.snapshot' || message.t === 'state.resync') {
+      const known = this.#states.get(message.room_id)
+      if (!known || known.epoch <= message.epoch) this.#states.set(message.room_id, message)
+    }
+    return message
+  }
+
+  #parse(payload: Payload): ServerMessage {
+    try {
+      const message = JSON.parse(this.#text.decode(payload)) as ServerMessage
+      if (typeof message?.t === 'string') return message
+    } catch {}
+    throw new ProtocolError(`a frame of ${payload.length} bytes is not a JSON object with t`)
+  }
+
+  /** The delta of a patch that follows what is known; undefined for any other. */
+  #follow({ room_id: roomId, epoch, seq, ops }: Patch): Delta | undefined {
+    const known = this.#states.get(roomId)
+    if (!known || epoch < known.epoch || (epoch === known.epoch && seq <= known.seq)) return undefined
+    try {
+      const state = applyOperations(known.state, ops)
+      this.#states.set(roomId, { epoch, seq, state })
+      return diff(known.state, state)
+    } catch {
+      // Patches before this one are missing.
+      return undefined
+    }
+  }
+}
+
+/** The state after a JSON Patch of add, replace and remove (RFC 6902). `state` stays as it is. Throws DeltaMismatch when one does not fit. */
+export function applyOperations(state: Json, operations: readonly Operation[]): Json {
+  return operations.reduce((current, operation) => {
+    const [root, ...parts] = operation.path.split('/')
+    if (root !== '') throw misfit(operation)
+    return applyAt(
+      current,
+      parts.map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~')),
+      operation,
+    )
+  }, state)
+}
+
+const misfit = (operation: Operation) =>
+  new DeltaMismatch(`the state has no place for ${operation.op} ${JSON.stringify(operation.path)}`)
+
+function applyAt(value: Json, [part, ...below]: string[], operation: Operation): Json {
+  if (part === undefined) {
+    if (operation.op === 'remove') throw misfit(operation)
+    return operation.value
+  }
+  if (typeof value !== 'object' || value === null) throw misfit(operation)
+  if (Array.isArray(value)) return applyToArray(value, part, below, operation)
+  const next = new Map(Object.entries(value))
+  if (part === '__proto__' || ((below.length > 0 || operation.op !== 'add') && !next.has(part)))
+    throw misfit(operation)
+  if (below.length === 0 && operation.op === 'remove') next.delete(part)
+  else next.set(part, applyAt(next.get(part) ?? null, below, operation))
+  return Object.fromEntries(next)
+}
+
+function applyToArray(array: readonly Json[], part: string, below: string[], operation: Operation): Json {
+  const adds = operation.op === 'add' && below.length === 0
+  const index = adds && part === '-' ? array.length : /^(0|[1-9][0-9]*)$/.test(part) ? Number(part) : -1
+  if (index < 0 || index >= array.length + (adds ? 1 : 0)) throw misfit(operation)
+  if (adds) return array.toSpliced(index, 0, operation.value)
+  if (below.length === 0 && operation.op === 'remove') return array.toSpliced(index, 1)
+  return array.with(index, applyAt(array[index]!, below, operation))
+}
