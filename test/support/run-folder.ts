@@ -1,6 +1,6 @@
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { stillThere } from './process-tree.ts'
 
 const PREFIX = 'roomful-tests-'
@@ -14,10 +14,12 @@ export interface RunFolder {
 }
 
 /**
- * A folder for all that the tests of one run put down, below `base`. A test that fails, or whose worker is killed, cannot clean up behind
- * itself: this does, also behind runs that were killed as a whole.
+ * A folder for all that the tests of one run put down, below `temporary`. A test that fails, or whose worker is killed, cannot clean up
+ * behind itself: this does, also behind runs that were killed as a whole. Where another tier of this run has made its folder the one for
+ * temporary files, the new one is beside it: a socket cannot be opened under a path of more than 107 bytes.
  */
-export async function openRunFolder(base = tmpdir()): Promise<RunFolder> {
+export async function openRunFolder(temporary = tmpdir()): Promise<RunFolder> {
+  const base = basename(temporary).startsWith(`${PREFIX}${process.pid}-`) ? dirname(temporary) : temporary
   const earlier = (await readdir(base)).filter((name) => name.startsWith(PREFIX))
   for (const name of earlier)
     if (stillThere([Number(name.slice(PREFIX.length).split('-')[0])]).length === 0)
