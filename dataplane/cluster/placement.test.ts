@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { noSpan, noTracer } from '../../shared/tracing/tracer.ts'
-import { nodeInfo } from '../../test/support/cluster/node-info.ts'
+import { nodeInfo } from '../../test/support/descriptions.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
 import type { NodeInfo } from '../descriptions.ts'

@@ -2,6 +2,7 @@ import { Registry } from 'prom-client'
 import { describe, expect, it } from 'vitest'
 import { createLog } from '../../shared/log.ts'
 import { type RoomOwner, StoreUnavailable } from '../../shared/store/port.ts'
+import { nodeInfo, roomDescription, sessionDescription } from '../../test/support/descriptions.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
 import type {
   ClusterNodeDescription,
@@ -9,50 +10,29 @@ import type {
   Query,
   RoomDescription,
   RoomQuery,
-  SessionDescription,
   SessionQuery,
 } from '../descriptions.ts'
 import { type AdminOptions, createAdminApp } from './admin.ts'
 
 const TOKEN = 'a token between processes'
 
-const room = (projectId: string, roomType: string, key: string): RoomDescription => ({
-  room_id: `${roomType}:${key}`,
-  project_id: projectId,
-  room_type: roomType,
-  key,
-  epoch: 1,
-  seq: 2,
-  checksum: 3,
-  members: [],
-  member_count: 0,
-  connected_count: 0,
-  updates_per_second: null,
-})
+const room = (projectId: string, roomType: string, key: string) =>
+  roomDescription(`${roomType}:${key}`, { project_id: projectId })
 
-const session = (sessionId: string, projectId: string, rooms: string[]): SessionDescription => ({
-  session_id: sessionId,
-  project_id: projectId,
-  key_id: null,
-  sub: null,
-  connected_at: '2026-01-01T00:00:00.000Z',
-  rooms,
-  queued_bytes: 0,
-})
+const session = (sessionId: string, projectId: string, rooms: string[]) =>
+  sessionDescription(sessionId, { project_id: projectId, rooms })
 
 const node = (nodeId: string, self: boolean, alive: boolean): ClusterNodeDescription => ({
-  node_id: nodeId,
-  started_at: '2026-01-01T00:00:00.000Z',
-  version: '1.2.3',
+  ...nodeInfo(nodeId, {
+    rooms: 1,
+    sessions: 2,
+    load: 0.5,
+    max_rooms: 10,
+    max_sessions: 20,
+    admin_url: `http://${nodeId}:9100`,
+  }),
   self,
   alive,
-  draining: false,
-  rooms: 1,
-  sessions: 2,
-  load: 0.5,
-  max_rooms: 10,
-  max_sessions: 20,
-  admin_url: `http://${nodeId}:9100`,
 })
 
 const OWNERS: Record<string, RoomOwner> = {

@@ -19,11 +19,6 @@ import type { Reasons } from './health.ts'
 import { countUpTo, LONGEST_TEXT, notUnderstood, problem, ROOM_ID, SEARCH_TEXT } from './query.ts'
 import { type RuntimeSource, runtime } from './runtime.ts'
 
-/** What `GET /admin/cluster` answers: the nodes as the one that is asked sees them, itself first. */
-export interface ClusterView {
-  readonly nodes: readonly ClusterNodeDescription[]
-}
-
 /** What `GET /admin/owner` answers. */
 export interface RoomWhereabouts {
   readonly project_id: string
@@ -39,8 +34,8 @@ export interface RoomWhereabouts {
   } | null
 }
 
-/** Where the answers come from. */
-export interface ClusterSource {
+/** What the operations side of a node needs to know of it; plain functions, so that it knows nothing of gateway and rooms. */
+export interface AdminOptions extends RuntimeSource {
   readonly describeCluster: () => readonly ClusterNodeDescription[]
   /** Who owns a room, as recorded; undefined: there is no record of it. Rejects when the store cannot be reached. */
   readonly findOwner: (
@@ -49,10 +44,6 @@ export interface ClusterSource {
   ) => Promise<{ readonly epoch: number; readonly owner: string | null } | undefined>
   /** Looks for rooms and sessions at all nodes; never rejects. */
   readonly searchCluster: (q: string, limit: number) => Promise<ClusterMatches>
-}
-
-/** What the operations side of a node needs to know of it; plain functions, so that it knows nothing of gateway and rooms. */
-export interface AdminOptions extends RuntimeSource, ClusterSource {
   /** Undefined: everything under `/admin/` answers 401 to everyone. */
   readonly internal_token: string | undefined
   readonly registry: Registry
@@ -103,7 +94,10 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
       log.error({ err: error, request_id: c.get('request_id'), path: c.req.path }, 'an answer broke off'),
     ),
   )
-  app.get('/admin/cluster', guard, (c) => cluster(c, options))
+  // The nodes as this one sees them, itself first.
+  app.get('/admin/cluster', guard, (c) =>
+    c.json({ nodes: options.describeCluster() }, 200, { 'cache-control': 'no-store' }),
+  )
   app.get('/admin/owner', guard, (c) => owner(c, options))
   app.get('/admin/search', guard, (c) => search(c, options))
   app.post('/admin/drain', guard, (c) => {
@@ -180,14 +174,8 @@ const SEARCH_QUERY = v.object({
 })
 const MATCHES = 50
 
-/** Answers `GET /admin/cluster`. */
-function cluster(c: Context, source: ClusterSource): Response {
-  const answer: ClusterView = { nodes: source.describeCluster() }
-  return c.json(answer, 200, { 'cache-control': 'no-store' })
-}
-
 /** Answers `GET /admin/owner`: which node has a room, wherever in the cluster it is. */
-async function owner(c: Context, source: ClusterSource): Promise<Response> {
+async function owner(c: Context, source: AdminOptions): Promise<Response> {
   const parsed = v.safeParse(OWNER_QUERY, c.req.query())
   if (!parsed.success) return notUnderstood(c, parsed.issues)
   const { project_id: projectId, room_id: roomId } = parsed.output
@@ -217,7 +205,7 @@ async function owner(c: Context, source: ClusterSource): Promise<Response> {
 }
 
 /** Answers `GET /admin/search`: what matches a text, at whichever node it is. */
-async function search(c: Context, source: ClusterSource): Promise<Response> {
+async function search(c: Context, source: AdminOptions): Promise<Response> {
   const parsed = v.safeParse(SEARCH_QUERY, c.req.query())
   if (!parsed.success) return notUnderstood(c, parsed.issues)
   const { q, limit = MATCHES } = parsed.output

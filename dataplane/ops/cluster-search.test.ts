@@ -3,55 +3,22 @@ import { describe, expect, it } from 'vitest'
 import { createLog } from '../../shared/log.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Bus } from '../../shared/store/port.ts'
+import { nodeInfo, roomDescription, sessionDescription } from '../../test/support/descriptions.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
-import {
-  type ClusterNodeDescription,
-  type Found,
-  type RoomDescription,
-  type SessionDescription,
-  textFinder,
-} from '../descriptions.ts'
+import { type ClusterNodeDescription, type Found, textFinder } from '../descriptions.ts'
 import { ClusterSearch } from './cluster-search.ts'
 
 const node = (nodeId: string, self: boolean, alive = true): ClusterNodeDescription => ({
-  node_id: nodeId,
-  started_at: '2026-01-01T00:00:00.000Z',
-  version: '1.2.3',
+  ...nodeInfo(nodeId, { admin_url: `http://${nodeId}:9100` }),
   self,
   alive,
-  draining: false,
-  rooms: 0,
-  sessions: 0,
-  load: 0,
-  max_rooms: 1,
-  max_sessions: 1,
-  admin_url: `http://${nodeId}:9100`,
 })
 
-const room = (roomId: string): RoomDescription => ({
-  room_id: roomId,
-  project_id: 'prj_1',
-  room_type: 'arena',
-  key: roomId.slice(6),
-  epoch: 1,
-  seq: 1,
-  checksum: 1,
-  members: [],
-  member_count: 3,
-  connected_count: 2,
-  updates_per_second: null,
-})
+const room = (roomId: string) => roomDescription(roomId, { member_count: 3, connected_count: 2 })
 
-const session = (sessionId: string, sub: string): SessionDescription => ({
-  session_id: sessionId,
-  project_id: 'prj_1',
-  key_id: null,
-  sub,
-  connected_at: '2026-01-01T00:00:00.000Z',
-  rooms: ['arena:lobby-1'],
-  queued_bytes: 0,
-})
+const session = (sessionId: string, sub: string) =>
+  sessionDescription(sessionId, { sub, rooms: ['arena:lobby-1'] })
 
 function matching<T>(
   items: readonly T[],

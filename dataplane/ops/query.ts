@@ -20,7 +20,7 @@ export const SEARCH_TEXT = v.pipe(
 
 /** How many at most. */
 export const countUpTo = (most: number) =>
-  v.optional(
+  v.exactOptional(
     v.pipe(
       v.string(),
       v.regex(/^\d{1,4}$/, `must be a whole number from 0 to ${most}`),
@@ -31,7 +31,7 @@ export const countUpTo = (most: number) =>
 
 /** A column's name, or one with a minus before it for the other way round. */
 export const orderBy = <C extends string>(columns: readonly C[]) =>
-  v.optional(
+  v.exactOptional(
     v.pipe(
       v.string(),
       v.check(

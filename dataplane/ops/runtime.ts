@@ -3,7 +3,6 @@ import type { Context } from 'hono'
 import * as v from 'valibot'
 import {
   type Found,
-  type Query,
   ROOM_COLUMNS,
   type RoomDescription,
   type RoomQuery,
@@ -46,15 +45,15 @@ export interface RuntimeSource {
 }
 
 const MOST = 1000
-const flag = v.optional(v.picklist(['0', '1'], 'must be 1 or 0'))
+const flag = v.exactOptional(v.picklist(['0', '1'], 'must be 1 or 0'))
 const count = countUpTo(MOST)
 
 const FIELDS = v.object({
   include_state: flag,
   include_events: flag,
-  room_id: v.optional(ROOM_ID),
-  project_id: v.optional(PROJECT_ID),
-  q: v.optional(SEARCH_TEXT),
+  room_id: v.exactOptional(ROOM_ID),
+  project_id: v.exactOptional(PROJECT_ID),
+  q: v.exactOptional(SEARCH_TEXT),
   limit: count,
   members: count,
   sort_rooms: orderBy(ROOM_COLUMNS),
@@ -79,19 +78,11 @@ export function runtime(c: Context, source: RuntimeSource, onBreak: (error: unkn
   const {
     include_state: includeState,
     include_events: includeEvents,
-    room_id: roomId,
-    project_id: projectId,
-    q,
-    limit,
     members,
+    sort_rooms: sortRooms,
+    sort_sessions: sortSessions,
+    ...which
   } = parsed.output
-  const { sort_rooms: sortRooms, sort_sessions: sortSessions } = parsed.output
-  const which: Query = {
-    ...(roomId !== undefined && { room_id: roomId }),
-    ...(projectId !== undefined && { project_id: projectId }),
-    ...(q !== undefined && { q }),
-    ...(limit !== undefined && { limit }),
-  }
   const rooms = source.describeRooms({
     ...which,
     include_state: includeState === '1',

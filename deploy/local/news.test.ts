@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest'
 import type { NodeView } from '../../examples/backend/nodes.ts'
+import { roomDescription } from '../../test/support/descriptions.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { News } from './news.ts'
 
@@ -12,19 +13,7 @@ const views = (owned: Owned): NodeView[] =>
   Object.entries(owned).map(([nodeId, rooms]) => ({
     node_id: nodeId,
     state: 'ready',
-    rooms: Object.entries(rooms).map(([key, epoch]) => ({
-      room_id: `arena:${key}`,
-      project_id: 'prj_1',
-      room_type: 'arena',
-      key,
-      epoch,
-      seq: 1,
-      checksum: 1,
-      members: [],
-      member_count: 0,
-      connected_count: 0,
-      updates_per_second: null,
-    })),
+    rooms: Object.entries(rooms).map(([key, epoch]) => roomDescription(`arena:${key}`, { epoch })),
     sessions: 0,
   }))
 

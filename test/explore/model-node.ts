@@ -13,7 +13,7 @@ import { registerMetrics } from '../../shared/metrics.ts'
 import { JsonCodec } from '../../shared/protocol/json-codec.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { noSpan, noTracer } from '../../shared/tracing/tracer.ts'
-import { nodeInfo } from '../support/cluster/node-info.ts'
+import { nodeInfo } from '../support/descriptions.ts'
 import { SeededRandom } from '../support/seeded-random.ts'
 import type { SimClock } from './sim-clock.ts'
 
