@@ -1,6 +1,8 @@
 import type { Member, RoomDefinition } from '../dataplane/rooms/definition.ts'
 import { validate } from '../dataplane/rooms/failures.ts'
 import { createState, Handlers } from '../dataplane/rooms/handlers.ts'
+import { newRoom } from '../dataplane/rooms/journal.ts'
+import { LiveState } from '../dataplane/rooms/state.ts'
 import type { Json } from '../shared/json.ts'
 import type { RoomState, TypedRoom } from '../shared/room-types.ts'
 import { FakeClock } from '../test/support/fake-clock.ts'
@@ -14,6 +16,7 @@ interface Event {
 /** Plays a room as its members would: what they send is validated and becomes one turn of the real room logic each. */
 export class Play<R extends RoomDefinition & TypedRoom> {
   readonly #definition: R
+  readonly #state: LiveState
   readonly #logic: Handlers
   readonly #members: Member[] = []
   /** All events so far. */
@@ -22,26 +25,27 @@ export class Play<R extends RoomDefinition & TypedRoom> {
   constructor(definition: R) {
     this.#definition = definition
     const silent = () => undefined
-    this.#logic = new Handlers(definition, createState(definition, {}, Number.POSITIVE_INFINITY), {
+    const first = createState(definition, {}, Number.POSITIVE_INFINITY)
+    this.#state = new LiveState(newRoom(first, 1), Number.POSITIVE_INFINITY, silent, silent)
+    const room = {
       roomId: `${definition.type}:test`,
-      clock: new FakeClock(),
-      random: new SeededRandom(1),
       log: { debug: silent, info: silent, warn: silent, error: silent },
-      members: () => this.#members,
-      mayStart: () => true,
-      size: { check: silent },
-    })
+      state: this.#state,
+      environment: { clock: new FakeClock(), random: new SeededRandom(1) },
+      memberships: { members: this.#members },
+    }
+    this.#logic = new Handlers(definition, room, () => true)
   }
 
   get state(): RoomState<R> {
-    return this.#logic.state
+    return this.#state.present
   }
 
   /** Takes a seat as `member_id`. */
   join(memberId: string, sub: string | null = null): string {
     const member = { id: memberId, sub }
     this.#members.push(member)
-    this.#logic.join(member, {})
+    this.#logic.run('onJoin', member, {})
     return memberId
   }
 
@@ -50,16 +54,16 @@ export class Play<R extends RoomDefinition & TypedRoom> {
       this.#members.findIndex((other) => other.id === memberId),
       1,
     )
-    if (member) this.#logic.leave(member)
+    if (member) this.#logic.run('onLeave', member)
   }
 
   /** Throws what the member would be told: why the data does not fit, or what the room logic threw. */
   send(memberId: string, type: string, data: Json): void {
     const spec = this.#definition.messages[type]
     const member = this.#members.find((other) => other.id === memberId)
-    if (!spec || !member) throw new Error(`no message ${type}, or nobody is ${memberId}`)
+    if (!spec || !member) throw new Error(`no message ${type}, or no one is ${memberId}`)
     const checked = validate(spec.data, data)
     if (!checked.ok) throw new Error(checked.message)
-    this.events.push(...this.#logic.message({ type, data: checked.value, member }).events)
+    this.events.push(...this.#logic.run('onMessage', { type, data: checked.value, member }).events)
   }
 }

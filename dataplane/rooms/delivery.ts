@@ -1,22 +1,27 @@
 import type { Json } from '../../shared/json.ts'
 import type { Codec, RoomEncoder } from '../../shared/protocol/codec.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { MemberInfo, ServerMessage, StateAt, Subprotocol } from '../../shared/protocol/messages.ts'
+import type {
+  LeaveReason,
+  MemberInfo,
+  ServerMessage,
+  StateAt,
+  Subprotocol,
+} from '../../shared/protocol/messages.ts'
 import { type Frame, frame, joinFrames } from '../frame.ts'
-import {
-  type Arrival,
-  type Frames,
-  type JoinedSeat,
-  type JoinRequest,
-  type PersonalPart,
-  type RoomAddress,
-  roomIdOf,
-  type ToEdge,
+import type {
+  Arrival,
+  Frames,
+  JoinedSeat,
+  JoinRequest,
+  PersonalPart,
+  RoomAddress,
+  ToEdge,
 } from '../traffic.ts'
 import type { Member } from './definition.ts'
+import type { RoomEnvironment } from './environment.ts'
+import type { Position, RoomEvent, Update } from './journal.ts'
 import type { Membership, Memberships } from './memberships.ts'
-import type { RoomMetrics } from './metrics.ts'
-import type { Flush, PendingLeave, Position, RoomEvent, Update } from './update.ts'
 
 /** What members know, or may know at any moment. */
 export interface Delivered {
@@ -26,14 +31,39 @@ export interface Delivered {
   readonly members: readonly Member[]
 }
 
-/** What a delivery goes through. */
-export interface DeliveryParts {
-  readonly room: RoomAddress
-  readonly memberships: Memberships
-  readonly frames: RoomFrames
-  /** Under which the room speaks now. */
-  readonly epoch: () => number
-  readonly deliver: (edge: string, message: ToEdge) => void
+/** A join since the last flush. */
+export interface PendingJoin {
+  readonly membership: Membership
+  /** Events of the flush from this one on came after it. */
+  readonly firstEvent: number
+}
+
+/** A membership given up since the last flush. */
+export interface PendingLeave {
+  readonly membership: Membership
+  readonly reason: LeaveReason
+  /** The `leave` to answer. */
+  readonly ref: number | undefined
+  /** Events of the flush before this one came while the member was there. */
+  readonly endEvent: number
+  /** The join was never delivered: to the others, no one came and no one went. */
+  readonly unseen: boolean
+}
+
+/** One flush on its way out: the update, and what its delivery needs to know. */
+export interface Flush {
+  readonly update: Update
+  /** Its journal entry; undefined in a room that is kept nowhere. */
+  readonly packed: Uint8Array | undefined
+  /** State and members after it. */
+  readonly state: Json
+  readonly members: readonly Member[]
+  readonly joins: readonly PendingJoin[]
+  readonly leaves: readonly PendingLeave[]
+  /** The memberships of `update.acks`, in the same order. */
+  readonly acked: readonly Membership[]
+  /** When the first change in it happened, on the monotonic clock. */
+  readonly since: number
 }
 
 const NONE: readonly never[] = []
@@ -43,15 +73,17 @@ const NONE: readonly never[] = []
  * what was delivered last, for members who missed it.
  */
 export class Delivery {
-  readonly #parts: DeliveryParts
-  readonly #roomId: string
+  readonly #memberships: Memberships
+  readonly #frames: RoomFrames
+  readonly #replies: Replies
   /** `state.resync` of what is delivered. */
   readonly #resyncs = new Map<Subprotocol, Frame>()
   #delivered: Delivered
 
-  constructor(parts: DeliveryParts, delivered: Delivered) {
-    this.#parts = parts
-    this.#roomId = roomIdOf(parts.room)
+  constructor(memberships: Memberships, frames: RoomFrames, replies: Replies, delivered: Delivered) {
+    this.#memberships = memberships
+    this.#frames = frames
+    this.#replies = replies
     this.#delivered = delivered
   }
 
@@ -62,41 +94,24 @@ export class Delivery {
 
   /** Sends one flush; returns the frames it was encoded to, for members who miss them. */
   flush(flush: Flush): UpdateFrames | undefined {
-    const encoded = this.#send(flush)
     const { update, state, members } = flush
-    if (update.visible) {
-      this.#delivered = { seq: update.seq, checksum: update.checksum, state, members }
-      this.#resyncs.clear()
-    }
-    return encoded
-  }
-
-  #send(flush: Flush): UpdateFrames | undefined {
-    const { room, memberships, frames, deliver } = this.#parts
-    const { update } = flush
-    const { epoch } = update
+    const { seq, checksum, visible } = update
     for (const leave of flush.leaves) this.#part(leave, update)
     const personal = this.#personal(flush)
-    if (!update.visible) {
-      for (const [edge, parts] of personal)
-        deliver(edge, { ...this.#silent(epoch, update.seq), personal: parts })
-      return undefined
+    let encoded: UpdateFrames | undefined
+    if (!visible) {
+      for (const [edge, parts] of personal) this.#replies.update(edge, seq, undefined, parts, NONE)
+    } else if (!this.#memberships.unwatched) {
+      // In this order: what the patch announces is in the snapshot.
+      encoded = this.#frames.update(update, this.#memberships.codecs)
+      const joined = this.#joined(flush)
+      for (const edge of this.#memberships.edges)
+        this.#replies.update(edge, seq, encoded, personal.get(edge) ?? NONE, joined.get(edge) ?? NONE)
     }
-    if (memberships.unwatched) return undefined
-    // In this order: what the patch announces is in the snapshot.
-    const encoded = frames.update(update, memberships.codecs)
-    const joined = this.#joined(flush)
-    for (const edge of memberships.edges)
-      deliver(edge, {
-        room,
-        epoch,
-        kind: 'update',
-        seq: update.seq,
-        patch: encoded.patch,
-        rest: encoded.rest,
-        personal: personal.get(edge) ?? NONE,
-        joined: joined.get(edge) ?? NONE,
-      })
+    if (visible) {
+      this.#delivered = { seq, checksum, state, members }
+      this.#resyncs.clear()
+    }
     return encoded
   }
 
@@ -104,75 +119,59 @@ export class Delivery {
   resync(subprotocol: Subprotocol): Frame {
     let frame = this.#resyncs.get(subprotocol)
     if (!frame) {
-      frame = this.#parts.frames.resync(this.#stateAt(), this.#delivered.members.map(memberInfo), subprotocol)
+      frame = this.#frames.resync(this.#stateAt(), this.#delivered.members.map(memberInfo), subprotocol)
       this.#resyncs.set(subprotocol, frame)
     }
     return frame
   }
 
   /** Acks once more what was acked before. */
-  repeatAck(membership: Membership): void {
-    const { id: memberId } = membership.member
-    const ack = { member_id: memberId, events: [], ack: membership.committedRef }
-    this.#sendAlone(membership, this.#parts.epoch(), this.#delivered.seq, ack)
+  repeatAck({ member, edge, committedRef }: Membership): void {
+    this.#sendAlone(edge, [{ member_id: member.id, events: NONE, ack: committedRef }])
   }
 
   /** Answers a join once more. */
-  repeatJoin(membership: Membership): void {
-    const { epoch, frames } = this.#parts
-    const { member, codec, committedRef, joinRef } = membership
-    const { id: memberId } = member
-    const ack =
-      committedRef > 0 && membership.refs.ackable
-        ? { member_id: memberId, events: [], ack: committedRef }
-        : undefined
-    this.#sendAlone(membership, epoch(), this.#delivered.seq, ack, {
-      member_id: memberId,
-      ref: joinRef,
-      members: this.#delivered.members.map(memberInfo),
-      snapshot: { [codec]: frames.snapshot(this.#stateAt(), codec) },
-    })
+  repeatJoin({ member, edge, codec, committedRef, joinRef, refs }: Membership): void {
+    const acked = committedRef > 0 && refs.ackable
+    this.#sendAlone(edge, acked ? [{ member_id: member.id, events: NONE, ack: committedRef }] : NONE, [
+      {
+        member_id: member.id,
+        ref: joinRef,
+        members: this.#delivered.members.map(memberInfo),
+        snapshot: { [codec]: this.#frames.snapshot(this.#stateAt(), codec) },
+      },
+    ])
   }
 
-  #stateAt() {
+  #stateAt(): StateAt {
     const { seq, checksum, state } = this.#delivered
-    return { room_id: this.#roomId, epoch: this.#parts.epoch(), seq, checksum, state }
+    return { room_id: this.#frames.roomId, epoch: this.#replies.epoch, seq, checksum, state }
   }
 
   /** Sends one member alone what is no news to the others: an ack, or the answer to its join once more. */
   #sendAlone(
-    membership: Membership,
-    epoch: number,
-    seq: number,
-    personal: PersonalPart | undefined,
-    joined?: JoinedSeat,
+    edge: string,
+    personal: readonly PersonalPart[],
+    joined: readonly JoinedSeat[] = NONE,
+    seq = this.#delivered.seq,
   ): void {
-    this.#parts.deliver(membership.edge, {
-      ...this.#silent(epoch, seq),
-      personal: personal ? [personal] : NONE,
-      joined: joined ? [joined] : NONE,
-    })
+    this.#replies.update(edge, seq, undefined, personal, joined)
   }
 
   /** A member who leaves gets what was for it until then, its ack, and `room.left`; not the rest of the flush. */
   #part({ membership, reason, ref, endEvent, unseen }: PendingLeave, update: Update): void {
-    const { room, memberships, frames, deliver } = this.#parts
-    const { epoch } = update
+    const { edge, refs } = membership
     const { id: memberId, sub } = membership.member
-    memberships.release(membership)
+    this.#memberships.release(membership)
     // Its edge has forgotten it already, or never knew it as a member.
     if (reason === 'session_ended') return
     if (unseen && ref === undefined) {
-      const message =
-        reason === 'kicked' ? 'the room removed you as you joined' : 'the room ended as you joined'
-      deliver(membership.edge, {
-        room,
-        epoch,
+      this.#replies.send(edge, {
         kind: 'refused',
         member_id: memberId,
         ref: membership.joinRef,
         code: 'join_refused',
-        message,
+        message: reason === 'kicked' ? 'the room removed you as you joined' : 'the room ended as you joined',
       })
       return
     }
@@ -181,60 +180,47 @@ export class Delivery {
       : update.events
           .slice(0, endEvent)
           .filter(({ to }) => !to || to.includes(memberId))
-          .map((event) => frames.event(update, event))
-    const acked = membership.ackDue && membership.refs.ackable
-    if (membership.attached && (events.length > 0 || acked)) {
-      const ack = acked ? { ack: membership.refs.last } : {}
-      this.#sendAlone(membership, epoch, update.seq, { member_id: memberId, events, ...ack })
-    }
-    deliver(membership.edge, {
-      room,
-      epoch,
+          .map((event) => this.#frames.event(update, event))
+    const acked = membership.ackDue && refs.ackable
+    if (membership.attached && (events.length > 0 || acked))
+      this.#sendAlone(
+        edge,
+        [{ member_id: memberId, events, ...(acked && { ack: refs.last }) }],
+        NONE,
+        update.seq,
+      )
+    const at = { room_id: this.#frames.roomId, epoch: update.epoch, seq: update.seq }
+    this.#replies.send(edge, {
       kind: 'left',
       member_id: memberId,
       ...(ref === undefined
-        ? {
-            farewell: {
-              t: 'room.left',
-              room_id: this.#roomId,
-              epoch,
-              seq: update.seq,
-              member_id: memberId,
-              sub,
-              reason,
-            },
-          }
+        ? { farewell: { t: 'room.left', ...at, member_id: memberId, sub, reason } }
         : { ref }),
     })
   }
 
   /** By edge, what members have for themselves. */
   #personal({ update, joins, acked }: Flush): Map<string, PersonalPart[]> {
-    const { memberships, frames } = this.#parts
     const events = new Map<Membership, EventMessage[]>()
     const give = (membership: Membership, event: EventMessage) => {
-      const given = events.get(membership)
-      if (!given) events.set(membership, [event])
-      else if (given.at(-1) !== event) given.push(event)
+      if (events.get(membership)?.at(-1) !== event) append(events, membership, event)
     }
     update.events.forEach((event, index) => {
       // Newcomers get no shared frames of the flush they come with, so its later events are theirs personally.
       if (!event.to && joins.length === 0) return
-      const message = frames.event(update, event)
+      const message = this.#frames.event(update, event)
       for (const { membership, firstEvent } of joins)
         if (index >= firstEvent && (!event.to || event.to.includes(membership.member.id)))
           give(membership, message)
       for (const memberId of event.to ?? NONE) {
-        const membership = memberships.recipient(memberId)
+        const membership = this.#memberships.recipient(memberId)
         if (membership?.settled) give(membership, message)
       }
     })
     const parts = new Map<string, PersonalPart[]>()
     const add = (membership: Membership, part: PersonalPart) => {
       if (!membership.attached) return
-      const atEdge = parts.get(membership.edge)
-      if (atEdge) atEdge.push(part)
-      else parts.set(membership.edge, [part])
+      append(parts, membership.edge, part)
     }
     acked.forEach((membership, i) => {
       const memberId = membership.member.id
@@ -252,40 +238,27 @@ export class Delivery {
   #joined({ update, state, members, joins }: Flush): Map<string, JoinedSeat[]> {
     const byEdge = new Map<string, JoinedSeat[]>()
     if (joins.length === 0) return byEdge
-    const { frames } = this.#parts
     const { epoch, seq, checksum } = update
-    const at = { room_id: this.#roomId, epoch, seq, checksum, state }
-    const snapshot: { [codec in Subprotocol]?: Frame } = {}
+    const at = { room_id: this.#frames.roomId, epoch, seq, checksum, state }
+    const snapshot: MutableFrames = {}
     const infos = members.map(memberInfo)
     for (const { membership } of joins) {
-      snapshot[membership.codec] ??= frames.snapshot(at, membership.codec)
-      const joined = {
+      snapshot[membership.codec] ??= this.#frames.snapshot(at, membership.codec)
+      append(byEdge, membership.edge, {
         member_id: membership.member.id,
         ref: membership.joinRef,
         members: infos,
-        snapshot: snapshot as Frames,
-      }
-      const atEdge = byEdge.get(membership.edge)
-      if (atEdge) atEdge.push(joined)
-      else byEdge.set(membership.edge, [joined])
+        snapshot,
+      })
     }
     return byEdge
   }
+}
 
-  /** An update without news for everyone. */
-  #silent(epoch: number, seq: number) {
-    const { room } = this.#parts
-    return {
-      room,
-      epoch,
-      kind: 'update',
-      seq,
-      patch: undefined,
-      rest: undefined,
-      personal: NONE,
-      joined: NONE,
-    } as const
-  }
+function append<K, V>(lists: Map<K, V[]>, key: K, value: V): void {
+  const list = lists.get(key)
+  if (list) list.push(value)
+  else lists.set(key, [value])
 }
 
 /** Which member, and which of its requests. */
@@ -295,44 +268,65 @@ interface Asker {
 }
 
 /** A message to an edge without its address, which is the room's. */
-export type Reply = ToEdge extends infer M ? (M extends ToEdge ? Omit<M, 'room' | 'epoch'> : never) : never
+type Reply = ToEdge extends infer M ? (M extends ToEdge ? Omit<M, 'room' | 'epoch'> : never) : never
 
-/** What a room answers to one member, at once and apart from its stream. */
+/** What a room says to edges, under its present epoch. */
 export class Replies {
   readonly #room: RoomAddress
-  readonly #epoch: () => number
-  readonly #metrics: RoomMetrics
-  readonly #deliver: (edge: string, message: ToEdge) => void
+  readonly #record: { readonly epoch: number }
+  readonly #environment: Pick<RoomEnvironment, 'metrics' | 'deliver'>
 
   constructor(
     room: RoomAddress,
-    epoch: () => number,
-    metrics: RoomMetrics,
-    deliver: (edge: string, message: ToEdge) => void,
+    record: { readonly epoch: number },
+    environment: Pick<RoomEnvironment, 'metrics' | 'deliver'>,
   ) {
     this.#room = room
-    this.#epoch = epoch
-    this.#metrics = metrics
-    this.#deliver = deliver
+    this.#record = record
+    this.#environment = environment
+  }
+
+  get epoch(): number {
+    return this.#record.epoch
+  }
+
+  /** What one edge gets of a flush. */
+  update(
+    edge: string,
+    seq: number,
+    frames: UpdateFrames | undefined,
+    personal: readonly PersonalPart[],
+    joined: readonly JoinedSeat[],
+  ): void {
+    this.#environment.deliver(edge, {
+      room: this.#room,
+      epoch: this.epoch,
+      kind: 'update',
+      seq,
+      patch: frames?.patch,
+      rest: frames?.rest,
+      personal,
+      joined,
+    })
   }
 
   send(edge: string, reply: Reply): void {
-    this.#deliver(edge, { room: this.#room, epoch: this.#epoch(), ...reply } as ToEdge)
+    this.#environment.deliver(edge, { room: this.#room, epoch: this.epoch, ...reply } as ToEdge)
   }
 
   /** A request of a seated member failed. */
-  error(membership: Membership, code: ErrorCode, message: string, ref: number | undefined): void {
-    this.failed(membership.edge, { member_id: membership.member.id, ref }, code, message)
+  error({ edge, member }: Membership, code: ErrorCode, message: string, ref: number | undefined): void {
+    this.failed(edge, { member_id: member.id, ref }, code, message)
   }
 
   failed(edge: string, { member_id: memberId, ref }: Asker, code: ErrorCode, message: string): void {
-    this.#metrics.roomErrors.inc({ room_type: this.#room.roomType, code })
+    this.#countError(code)
     this.send(edge, { kind: 'error', member_id: memberId, code, message, ...withRef(ref) })
   }
 
   /** A join did not take place. */
   refuse({ edge, member_id: memberId, ref }: JoinRequest, code: ErrorCode, message: string): void {
-    this.#metrics.roomErrors.inc({ room_type: this.#room.roomType, code })
+    this.#countError(code)
     this.send(edge, { kind: 'refused', member_id: memberId, ref, code, message })
   }
 
@@ -348,6 +342,10 @@ export class Replies {
     return true
   }
 
+  #countError(code: ErrorCode): void {
+    this.#environment.metrics.roomErrors.inc({ room_type: this.#room.roomType, code })
+  }
+
   /** The session is no member. */
   noSeat(edge: string, { member_id: memberId, ref }: Asker): void {
     this.send(edge, { kind: 'no_seat', member_id: memberId, ...withRef(ref) })
@@ -356,11 +354,10 @@ export class Replies {
 
 const withRef = (ref: number | undefined): { ref?: number } => (ref === undefined ? {} : { ref })
 
-/** Every codec a node speaks. */
-export type Codecs = ReadonlyMap<Subprotocol, Codec>
-
 /** The `event` messages of the protocol. */
 export type EventMessage = Extract<ServerMessage, { t: 'event' }>
+
+type MutableFrames = { [codec in Subprotocol]?: Frame }
 
 /** An update's frames for everyone, in each codec it was encoded for. */
 export interface UpdateFrames {
@@ -375,24 +372,30 @@ const memberInfo = ({ id, sub }: Member): MemberInfo => ({ member_id: id, sub })
 /** One message as a client gets it. */
 type Encodable = Parameters<Codec['encode']>[0]
 
+/** What frames of one room are made with in one subprotocol. */
+interface Encoding {
+  readonly codec: Codec
+  readonly encoder: RoomEncoder
+}
+
 /** Makes the websocket frames of one room: once for all its members. */
 export class RoomFrames {
-  readonly #roomId: string
-  readonly #codecs: Codecs
-  readonly #encoders = new Map<Subprotocol, RoomEncoder>()
+  readonly roomId: string
+  readonly #codecs: RoomEnvironment['codecs']
+  readonly #encodings = new Map<Subprotocol, Encoding>()
 
-  constructor(roomId: string, codecs: Codecs) {
-    this.#roomId = roomId
+  constructor(roomId: string, codecs: RoomEnvironment['codecs']) {
+    this.roomId = roomId
     this.#codecs = codecs
   }
 
   /** A visible update for everyone. To be called once for each, in the order of their seq. */
   update(update: Update, subprotocols: Iterable<Subprotocol>): UpdateFrames {
-    const patch: { [codec in Subprotocol]?: Frame } = {}
-    let rest: { [codec in Subprotocol]?: Frame } | undefined
+    const patch: MutableFrames = {}
+    let rest: MutableFrames | undefined
     for (const subprotocol of subprotocols) {
-      const payload = this.#encoder(subprotocol).patch(this.#at(update), update.delta)
-      patch[subprotocol] = frame(payload, this.#codec(subprotocol).binary)
+      const { codec, encoder } = this.#encoding(subprotocol)
+      patch[subprotocol] = frame(encoder.patch(this.#at(update), update.delta), codec.binary)
       const others = this.rest(update, subprotocol)
       if (!others) continue
       rest ??= {}
@@ -403,14 +406,14 @@ export class RoomFrames {
 
   /** The patch of an update that was not encoded for this codec when it happened. */
   replay(update: Update, subprotocol: Subprotocol): Frame {
-    const payload = this.#encoder(subprotocol).replay(this.#at(update), update.delta)
-    return frame(payload, this.#codec(subprotocol).binary)
+    const { codec, encoder } = this.#encoding(subprotocol)
+    return frame(encoder.replay(this.#at(update), update.delta), codec.binary)
   }
 
   /** Events and presence for everyone; undefined when there are none. */
   rest(update: Update, subprotocol: Subprotocol): Frame | undefined {
     const { epoch, seq, events, left, joined } = update
-    const at = { room_id: this.#roomId, epoch, seq }
+    const at = { room_id: this.roomId, epoch, seq }
     const frames: Frame[] = []
     for (const event of events)
       if (!event.to) frames.push(this.message(this.event(update, event), subprotocol))
@@ -422,40 +425,37 @@ export class RoomFrames {
   }
 
   event({ epoch, seq }: Position, { name, data }: RoomEvent): EventMessage {
-    return { t: 'event', room_id: this.#roomId, epoch, seq, name, data }
+    return { t: 'event', room_id: this.roomId, epoch, seq, name, data }
   }
 
   /** One message of its own. */
   message(message: Encodable, subprotocol: Subprotocol): Frame {
-    const codec = this.#codec(subprotocol)
+    const { codec } = this.#encoding(subprotocol)
     return frame(codec.encode(message), codec.binary)
   }
 
   snapshot(at: StateAt, subprotocol: Subprotocol): Frame {
-    return frame(this.#encoder(subprotocol).snapshot(at), this.#codec(subprotocol).binary)
+    const { codec, encoder } = this.#encoding(subprotocol)
+    return frame(encoder.snapshot(at), codec.binary)
   }
 
   resync(at: StateAt, members: readonly MemberInfo[], subprotocol: Subprotocol): Frame {
-    return frame(this.#encoder(subprotocol).resync(at, members), this.#codec(subprotocol).binary)
+    const { codec, encoder } = this.#encoding(subprotocol)
+    return frame(encoder.resync(at, members), codec.binary)
   }
 
   #at({ epoch, seq, checksum }: Update) {
-    return { room_id: this.#roomId, epoch, seq, checksum }
+    return { room_id: this.roomId, epoch, seq, checksum }
   }
 
-  #codec(subprotocol: Subprotocol): Codec {
+  #encoding(subprotocol: Subprotocol): Encoding {
+    const known = this.#encodings.get(subprotocol)
+    if (known) return known
     const codec = this.#codecs.get(subprotocol)
     if (!codec)
       throw new Error(`no codec for ${subprotocol}; there are ${[...this.#codecs.keys()].join(', ')}`)
-    return codec
-  }
-
-  #encoder(subprotocol: Subprotocol): RoomEncoder {
-    let encoder = this.#encoders.get(subprotocol)
-    if (!encoder) {
-      encoder = this.#codec(subprotocol).roomEncoder()
-      this.#encoders.set(subprotocol, encoder)
-    }
-    return encoder
+    const encoding = { codec, encoder: codec.roomEncoder() }
+    this.#encodings.set(subprotocol, encoding)
+    return encoding
   }
 }

@@ -15,12 +15,12 @@ import {
 } from '../descriptions.ts'
 import { payloadsOf } from '../frame.ts'
 import { nodeName } from '../node-id.ts'
-import { roomName } from '../traffic.ts'
+import type { RoomEnvironment } from './environment.ts'
 import type { History, KeptUpdate } from './history.ts'
-import type { JournalFormat } from './journal.ts'
+import type { JournalFormat, RoomEvent } from './journal.ts'
 import type { Membership } from './memberships.ts'
 import type { Room } from './room.ts'
-import type { RoomEvent } from './update.ts'
+import type { RoomStream } from './stream.ts'
 
 /** Whether a query is for a room, to be asked of many; undefined: it is for all. */
 export function roomsAskedFor({
@@ -30,15 +30,15 @@ export function roomsAskedFor({
 }: Query): ((room: Room) => boolean) | undefined {
   const hasText = textFinder(q)
   if (roomId === undefined && projectId === undefined && !hasText) return undefined
-  return (room) =>
-    (roomId === undefined || room.roomId === roomId) &&
-    (projectId === undefined || room.address.projectId === projectId) &&
-    (hasText === undefined || hasName(room, hasText))
+  return ({ stream }) =>
+    (roomId === undefined || stream.roomId === roomId) &&
+    (projectId === undefined || stream.address.projectId === projectId) &&
+    (hasText === undefined || hasName(stream, hasText))
 }
 
-function hasName(room: Room, hasText: (text: string) => boolean): boolean {
-  if (hasText(roomName(room.address))) return true
-  for (const { member, sessionId } of room.memberships)
+function hasName({ name, memberships }: RoomStream, hasText: (text: string) => boolean): boolean {
+  if (hasText(name)) return true
+  for (const { member, sessionId } of memberships)
     if (hasText(member.id) || hasText(sessionId) || (member.sub !== null && hasText(member.sub))) return true
   return false
 }
@@ -46,45 +46,45 @@ function hasName(room: Room, hasText: (text: string) => boolean): boolean {
 /** The order of rooms by one of their columns. */
 export function roomRanking({ by, descending }: Order<RoomColumn>, rates: UpdateRates): Ranking<Room> {
   const keys: Readonly<Record<RoomColumn, Ranking<Room>['key']>> = {
-    room: (room) => room.roomId,
-    project: (room) => room.address.projectId,
-    members: (room) => room.memberships.size,
+    room: ({ stream }) => stream.roomId,
+    project: ({ stream }) => stream.address.projectId,
+    members: ({ stream }) => stream.memberships.size,
     updates: (room) => rates.of(room),
-    seq: (room) => room.delivered.seq,
+    seq: ({ stream }) => stream.delivery.delivered.seq,
   }
-  return { key: keys[by], descending, name: (room) => room.roomId }
+  return { key: keys[by], descending, name: ({ stream }) => stream.roomId }
 }
 
 /** The room as its members know it: state, seq and checksum are those of the last delivered flush. */
 export function describeRoom(
   room: Room,
   query: Pick<RoomQuery, 'include_state' | 'include_events' | 'members'>,
-  parts: { readonly format: JournalFormat; readonly clock: Clock; readonly rates: UpdateRates },
+  rates: UpdateRates,
 ): RoomDescription {
-  const { format, clock, rates } = parts
-  const { projectId, roomType, key } = room.address
-  const { seq, checksum, state } = room.delivered
+  const { address, delivery, environment, epoch, history, memberships, roomId } = room.stream
+  const { projectId, roomType, key } = address
+  const { seq, checksum, state } = delivery.delivered
   const { members: most = Number.POSITIVE_INFINITY } = query
   const members: MemberDescription[] = []
   let connectedCount = 0
-  for (const membership of room.memberships) {
+  for (const membership of memberships) {
     if (membership.attached) connectedCount++
     if (members.length < most) members.push(describeMember(membership))
   }
   return {
-    room_id: room.roomId,
+    room_id: roomId,
     project_id: projectId,
     room_type: roomType,
     key,
-    epoch: room.epoch,
+    epoch,
     seq,
     checksum,
     members,
-    member_count: room.memberships.size,
+    member_count: memberships.size,
     connected_count: connectedCount,
     updates_per_second: rates.of(room),
     ...(query.include_state && { state }),
-    ...(query.include_events && { events: recentEvents(room.history, format, clock) }),
+    ...(query.include_events && { events: recentEvents(history, environment) }),
   }
 }
 
@@ -108,14 +108,13 @@ type Described = Omit<RoomEventDescription, 'epoch' | 'seq' | 'at'>
  * The last events of a room, and who came and went: the latest first, 50 at most. Nothing is kept for it, it is read back from what
  * resumes are served from; so it reaches as far as that, and ends where the room was empty.
  */
-export function recentEvents(
-  history: Pick<History, 'latest'>,
-  format: JournalFormat,
-  clock: Clock,
+function recentEvents(
+  history: History,
+  { format, clock }: Pick<RoomEnvironment, 'format' | 'clock'>,
 ): RoomEventDescription[] {
   const wallOffset = clock.now() - clock.monotonic()
   const recent: RoomEventDescription[] = []
-  for (const kept of history.latest()) {
+  for (const kept of history.latest) {
     const { epoch, seq, since } = kept
     const at = since === undefined ? null : timestamp(wallOffset + since)
     for (const told of describedBy(kept, format).toReversed()) recent.push({ ...told, epoch, seq, at })
@@ -189,7 +188,7 @@ export class UpdateRates {
     if (seconds * 1000 < SHORTEST_MS) return
     this.#sampledAt = now
     for (const room of rooms) {
-      const { seq } = room.delivered
+      const { seq } = room.stream.delivery.delivered
       const seen = this.#seen.get(room)
       if (!seen) this.#seen.set(room, { seq, perSecond: null })
       else {

@@ -1,11 +1,15 @@
 import type { Clock } from '../../shared/clock.ts'
+import type { Logger } from '../../shared/log.ts'
+import type { Codec } from '../../shared/protocol/codec.ts'
+import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
+import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
-import type { RoomRecords } from '../../shared/store/port.ts'
-import type { Tracer } from '../../shared/tracing/tracer.ts'
-import type { ToEdge } from '../traffic.ts'
+import type { Claim, RoomRecords } from '../../shared/store/port.ts'
+import type { TraceContext, Tracer } from '../../shared/tracing/tracer.ts'
+import type { Arrival, ToEdge } from '../traffic.ts'
 import type { Turns } from '../watchdog/turns.ts'
 import type { OutcomeLimits } from './deduplication.ts'
-import type { Codecs } from './delivery.ts'
+import type { FailureLog } from './failures.ts'
 import type { HistoryBudget, HistoryLimits } from './history.ts'
 import type { JournalFormat } from './journal.ts'
 import type { RoomMetrics } from './metrics.ts'
@@ -23,7 +27,7 @@ export interface RoomLimits {
   readonly outcomes: OutcomeLimits
   /** Tasks in flight. */
   readonly tasks: number
-  /** Bytes of the state, as `StateSize` counts them. */
+  /** Bytes of the state, as `LiveState` counts them. */
   readonly stateBytes: number
   /** How long `admit` may take. */
   readonly admitMs: number
@@ -57,27 +61,67 @@ export const ROOM_LIMITS: RoomLimits = {
   quarantineTtlMs: 259_200_000,
 }
 
-/** What all rooms of one node share. */
-export interface RoomEnvironment {
+/** The room is nowhere, and may not be made: for the client who asked for it. */
+export interface RefusedRoom {
+  readonly refused: Extract<ErrorCode, 'rate_limited' | 'project_full'>
+  readonly message: string
+}
+
+/** What came of asking for a room: it is this node's (`from`: taken from a dead one), a living node owns it, there is none (and none was to be made), no one may have it for now, or the store is silent. */
+export type ClaimResult =
+  | (Claim & { readonly from?: string })
+  | { readonly elsewhere: string }
+  | RefusedRoom
+  | 'absent'
+  | 'quarantined'
+  | 'unavailable'
+
+/** How a room is asked for. */
+export interface ClaimOptions {
+  /** Also when it is nowhere yet, on the account of this principal (`Session.principal`); undefined: only when it is somewhere. */
+  readonly creator: string | undefined
+  /** Its owner is dead when its lease has run out, and not before. */
+  readonly byLease: boolean
+  /** The span of the join that may make the room, where that is recorded. */
+  readonly madeFor: TraceContext | undefined
+  /** The spans of those who wait for the room by now. */
+  readonly askedBy: () => readonly string[]
+}
+
+/** Asks for the ownership of a room (`project/type:key`). */
+export type ClaimRoom = (room: string, options: ClaimOptions) => Promise<ClaimResult>
+
+/** What the rooms of one node are given from outside. */
+export interface RoomSurroundings {
   readonly nodeId: string
   readonly clock: Clock
   readonly random: Random
-  readonly scheduler: Scheduler
-  readonly codecs: Codecs
-  readonly format: JournalFormat
+  readonly log: Logger
   readonly records: RoomRecords
   readonly metrics: RoomMetrics
-  readonly tracer: Tracer
-  readonly limits: RoomLimits
-  /** Is told of every turn of room logic. */
-  readonly turns: Turns
-  readonly historyBudget: HistoryBudget
-  /** Whether players are told what failing room logic threw; for development. */
-  readonly revealFailures: boolean
-  /** Takes a message to an edge. */
-  readonly deliver: (edge: string, message: ToEdge) => void
-  /** From when on a room that the store has lost may be written again, on the monotonic clock: until then a later owner may say so. */
-  readonly rewritesAllowedAt: () => number
+  readonly claim: ClaimRoom
   /** Whether this node may act for its rooms at this moment (its lease is valid). Asked before each apply and each emit. */
   readonly mayAct: () => boolean
+  /** From when on a room that the store has lost may be written again, on the monotonic clock: until then a later owner may say so. */
+  readonly rewritesAllowedAt: () => number
+  /** Takes a message to an edge. */
+  readonly deliver: (edge: string, message: ToEdge) => void
+  /** Messages for a room that is not here (any more); `owner`: the node that has it, if that is known. */
+  readonly redirect: (arrivals: readonly Arrival[], owner: string | undefined) => void
+}
+
+/** What all rooms of one node share. */
+export interface RoomEnvironment extends RoomSurroundings {
+  readonly tracer: Tracer
+  /** Is told of every turn of room logic. */
+  readonly turns: Turns
+  /** Whether players are told what failing room logic threw; for development. */
+  readonly revealFailures: boolean
+  readonly limits: RoomLimits
+  readonly scheduler: Scheduler
+  readonly codecs: ReadonlyMap<Subprotocol, Codec>
+  readonly format: JournalFormat
+  readonly historyBudget: HistoryBudget
+  /** Of room logic where there is no room yet. */
+  readonly failures: FailureLog
 }

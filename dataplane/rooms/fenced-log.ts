@@ -1,130 +1,26 @@
-import type { Clock } from '../../shared/clock.ts'
-import type { Random } from '../../shared/random.ts'
 import { type Fence, type RoomRecords, StoreUnavailable } from '../../shared/store/port.ts'
-import type { Durability, RoomLog } from './definition.ts'
+import type { RoomLog } from './definition.ts'
 import type { RoomEnvironment } from './environment.ts'
-import type { RoomMetrics } from './metrics.ts'
-import type { Timer } from './scheduler.ts'
-import type { LostEpochs } from './update.ts'
-
-/** A snapshot of no room. */
-export const NOTHING = new Uint8Array(0)
-
-/** Keeps a room in the store the way its type asks for: every update before it is seen, a save now and then, or nothing. */
-export class RoomDurability {
-  readonly #record: FencedLog
-  readonly #environment: RoomEnvironment
-  readonly #durability: Durability
-  readonly #whole: () => Uint8Array
-  readonly #onFenced: () => void
-  readonly #save: Timer
-  #saving = false
-  #changed = false
-  #ended = false
-  /** Of the journal: entries and bytes since the snapshot. A room has none at first. */
-  #entries = Number.POSITIVE_INFINITY
-  #bytes = 0
-  #snapshotBytes = 0
-
-  /** `whole` is the room as of its last flush, including one that is being committed. */
-  constructor(
-    record: FencedLog,
-    environment: RoomEnvironment,
-    durability: Durability,
-    whole: () => Uint8Array,
-    onFenced: () => void,
-  ) {
-    this.#record = record
-    this.#environment = environment
-    this.#durability = durability
-    this.#whole = whole
-    this.#onFenced = onFenced
-    this.#save = environment.scheduler.timer(() => this.#saveNow())
-  }
-
-  /** Called with the journal entry of each update, which is part of `whole` already; undefined in a room that is kept nowhere. The promise tells whether it stands; undefined: it need not be waited for. */
-  commit(entry: Uint8Array | undefined): Promise<boolean> | undefined {
-    if (!entry) return undefined
-    if (this.#durability === 'snapshot') {
-      this.#changed = true
-      if (!this.#saving && !this.#save.waiting) this.#saveSoon()
-      return undefined
-    }
-    const { limits } = this.#environment
-    const long = this.#entries >= limits.journalEntries
-    const large = this.#bytes >= Math.max(limits.journalBytes, this.#snapshotBytes)
-    if (long || large) return this.#replace()
-    this.#entries++
-    this.#bytes += entry.length
-    return this.#record.append(entry)
-  }
-
-  /** The room goes on from what the store held: one that is kept nowhere was handed over, and what it was then is not to come back. */
-  restored(): void {
-    if (this.#durability !== 'none') return
-    this.#record.replace(NOTHING).then((stands) => {
-      if (!stands && !this.#ended) this.#onFenced()
-    })
-  }
-
-  end(): void {
-    this.#ended = true
-    this.#save.cancel()
-  }
-
-  #replace(): Promise<boolean> {
-    const snapshot = this.#whole()
-    this.#entries = 0
-    this.#bytes = 0
-    this.#snapshotBytes = snapshot.length
-    return this.#record.replace(snapshot)
-  }
-
-  #saveSoon(): void {
-    const { clock, limits } = this.#environment
-    this.#save.at(clock.monotonic() + limits.saveMs)
-  }
-
-  #saveNow(): void {
-    // Where that throws, the next change asks for a save again.
-    const whole = this.#whole()
-    this.#saving = true
-    this.#changed = false
-    this.#record.replace(whole).then((stands) => {
-      this.#saving = false
-      if (this.#ended) return
-      if (!stands) this.#onFenced()
-      else if (this.#changed) this.#saveSoon()
-    })
-  }
-}
+import type { LostEpochs } from './journal.ts'
 
 const FIRST_RETRY_MS = 50
 const LONGEST_RETRY_MS = 1000
 /** How often is checked whether a room may be written again. */
 const CHECK_MS = 100
 
-/** What a room's record is kept with. */
-export interface FencedLogParts {
-  readonly rooms: RoomRecords
-  /** `project/type:key`. */
-  readonly room: string
-  /** This node. */
-  readonly owner: string
-  readonly clock: Clock
-  readonly random: Random
-  readonly log: RoomLog
-  readonly metrics: RoomMetrics
-  /** How long the record lives without being written or refreshed. */
-  readonly ttlMs: number
-  /** From when on a room that the store has lost may be written again, on the monotonic clock. */
-  readonly rewritesAllowedAt: () => number
+type LogEnvironment = Pick<
+  RoomEnvironment,
+  'clock' | 'limits' | 'metrics' | 'nodeId' | 'random' | 'records' | 'rewritesAllowedAt'
+>
+
+/** What a log has to do with its room. */
+interface LogEvents {
   /** The whole room as of its last flush: what to write when the store has lost the record. */
   readonly whole: () => Uint8Array
   /** The room goes on from memory under a new epoch: what others did with it under an epoch between the two is lost. */
-  readonly onRewritten: (lost: LostEpochs) => void
+  readonly rewritten: (lost: LostEpochs) => void
   /** The store does not answer (true), or does again (false). While it does not, nothing may be applied. */
-  readonly onUncertain: (uncertain: boolean) => void
+  readonly uncertain: (uncertain: boolean) => void
 }
 
 type Write = (fence: Fence) => Promise<boolean>
@@ -136,7 +32,10 @@ type Standing = 'same' | 'next' | 'rewritten' | 'lost'
  * is neither taken for done nor blindly repeated, the record says which it was.
  */
 export class FencedLog {
-  readonly #parts: FencedLogParts
+  readonly #environment: LogEnvironment
+  readonly #room: string
+  readonly #log: RoomLog
+  readonly #on: LogEvents
   #fence: Fence
   #last: Promise<unknown> = Promise.resolve()
   #uncertain = false
@@ -147,9 +46,13 @@ export class FencedLog {
   #entries = 0
   #covered = 0
 
-  constructor(fence: Fence, parts: FencedLogParts) {
+  /** Of a room (`project/type:key`) that this node has claimed. */
+  constructor(environment: LogEnvironment, room: string, fence: Fence, log: RoomLog, on: LogEvents) {
+    this.#environment = environment
+    this.#room = room
     this.#fence = fence
-    this.#parts = parts
+    this.#log = log
+    this.#on = on
   }
 
   get epoch(): number {
@@ -163,43 +66,43 @@ export class FencedLog {
 
   /** Adds an entry to the journal. */
   append(entry: Uint8Array): Promise<boolean> {
-    const { rooms, room, ttlMs } = this.#parts
     const number = ++this.#entries
     return this.#alone(async () => {
       // The store had lost the record, and was told all of the room while this entry waited.
       if (number <= this.#covered) return true
-      return this.#settle((fence) => rooms.commit(room, fence, entry, ttlMs))
+      return this.#settle((fence) => this.#records.commit(this.#room, fence, entry, this.#ttlMs))
     })
   }
 
   /** Replaces snapshot and journal. */
   replace(snapshot: Uint8Array): Promise<boolean> {
-    const { rooms, room, ttlMs } = this.#parts
-    return this.#alone(() => this.#settle((fence) => rooms.snapshot(room, fence, snapshot, ttlMs)))
+    return this.#alone(() => this.#settle((fence) => this.#snapshot(fence, snapshot)))
   }
 
   /** Gives the room up; with `forget`, everything but its epoch goes. After that it is not this node's, with any answer. */
   release(forget: boolean): Promise<boolean> {
-    const { rooms, room, ttlMs } = this.#parts
-    return this.#alone(async () => {
-      for (let attempt = 0; ; attempt++) {
-        try {
-          // Refused after a lost answer: the first attempt took place, or the room is another node's.
-          return (await rooms.release(room, this.#fence, { forget, ttlMs })) || attempt > 0
-        } catch (error) {
-          if (!(await this.#pause(attempt, error))) return false
-        }
-      }
-    })
+    const options = { forget, ttlMs: this.#ttlMs }
+    // Refused after a lost answer: the first attempt took place, or the room is another node's.
+    return this.#untilAnswered(
+      async (attempt) => (await this.#records.release(this.#room, this.#fence, options)) || attempt > 0,
+    )
   }
 
-  /** Extends the record's life. */
+  /** Extends the record's life, and for how long the room is counted, which no other write does. */
   refresh(): Promise<boolean> {
-    const { rooms, room, ttlMs } = this.#parts
+    return this.#untilAnswered(
+      async () =>
+        (await this.#records.refresh(this.#room, this.#fence, this.#ttlMs)) ||
+        this.#isOwn(await this.#standing()),
+    )
+  }
+
+  /** Asks the store, in its turn, until it has answered; false: that is given up. */
+  #untilAnswered(ask: (attempt: number) => Promise<boolean>): Promise<boolean> {
     return this.#alone(async () => {
       for (let attempt = 0; ; attempt++) {
         try {
-          return (await rooms.refresh(room, this.#fence, ttlMs)) || this.#isOwn(await this.#standing())
+          return await ask(attempt)
         } catch (error) {
           if (!(await this.#pause(attempt, error))) return false
         }
@@ -240,10 +143,10 @@ export class FencedLog {
    * node's.
    */
   async #standing(): Promise<Standing> {
-    const { rooms, room, owner } = this.#parts
+    const { nodeId: owner } = this.#environment
     for (let attempt = 0; ; attempt++) {
       try {
-        const found = await rooms.inspect(room)
+        const found = await this.#records.inspect(this.#room)
         const { epoch, version } = this.#fence
         // One ahead of this owner's epoch may be of its own claim, whose answer was lost.
         const claimed = this.#claiming && found?.owner === owner && found.epoch > epoch
@@ -271,8 +174,8 @@ export class FencedLog {
    * be the first to find that the store has lost everything. False: another node has the room.
    */
   async #recall(): Promise<boolean> {
-    const { rooms, room, owner, ttlMs, clock, rewritesAllowedAt } = this.#parts
-    if (!(await rooms.recall(room, owner, this.#fence.epoch, ttlMs))) return false
+    const { nodeId, clock, rewritesAllowedAt } = this.#environment
+    if (!(await this.#records.recall(this.#room, nodeId, this.#fence.epoch, this.#ttlMs))) return false
     for (;;) {
       const waitMs = rewritesAllowedAt() - clock.monotonic()
       if (waitMs <= 0 || this.#givenUp) return true
@@ -283,35 +186,46 @@ export class FencedLog {
 
   /** The store has lost the claim: the room goes on from memory under a new epoch. False: the record has another epoch by now. */
   async #reclaim(foundEpoch: number): Promise<boolean> {
-    const { rooms, room, owner, ttlMs, log } = this.#parts
     this.#claiming = true
-    const claim = await rooms.claim(room, owner, foundEpoch, ttlMs)
+    const { nodeId } = this.#environment
+    const claim = await this.#records.claim(this.#room, nodeId, foundEpoch, this.#ttlMs)
     if (!claim) return false
     this.#claiming = false
-    this.#parts.onRewritten({ after: this.#fence.epoch, before: claim.fence.epoch })
+    this.#on.rewritten({ after: this.#fence.epoch, before: claim.fence.epoch })
     this.#fence = claim.fence
-    log.warn({ epoch: claim.fence.epoch }, 'the store has lost the room; writing it anew from memory')
+    this.#log.warn({ epoch: claim.fence.epoch }, 'the store has lost the room; writing it again from memory')
     return true
   }
 
   /** The store has lost this owner's last writes: no one else writes under its epoch, so it writes the room as it has it. */
   #rewrite(version: number): Promise<boolean> {
     const { epoch } = this.#fence
-    this.#parts.log.warn(
+    this.#log.warn(
       { epoch, lost: this.#fence.version - version },
-      'the store has lost writes of the room; writing it anew from memory',
+      'the store has lost writes of the room; writing it again from memory',
     )
     this.#fence = { epoch, version }
     return this.#writeWhole()
   }
 
   async #writeWhole(): Promise<boolean> {
-    const { rooms, room, ttlMs, whole } = this.#parts
-    const bytes = whole()
+    const whole = this.#on.whole()
     const entries = this.#entries
-    if (!(await this.#settle((fence) => rooms.snapshot(room, fence, bytes, ttlMs)))) return false
+    if (!(await this.#settle((fence) => this.#snapshot(fence, whole)))) return false
     this.#covered = Math.max(this.#covered, entries)
     return true
+  }
+
+  #snapshot(fence: Fence, snapshot: Uint8Array): Promise<boolean> {
+    return this.#records.snapshot(this.#room, fence, snapshot, this.#ttlMs)
+  }
+
+  get #records(): RoomRecords {
+    return this.#environment.records
+  }
+
+  get #ttlMs(): number {
+    return this.#environment.limits.recordTtlMs
   }
 
   #isOwn(standing: Standing): boolean {
@@ -331,7 +245,7 @@ export class FencedLog {
   }
 
   async #timed(work: () => Promise<boolean>): Promise<boolean> {
-    const { clock, metrics } = this.#parts
+    const { clock, metrics } = this.#environment
     const began = clock.monotonic()
     const stands = await work()
     metrics.commitDuration.observe((clock.monotonic() - began) / 1000)
@@ -342,12 +256,15 @@ export class FencedLog {
 
   /** Waits before the store is asked again; false: do not. */
   async #pause(attempt: number, error: unknown): Promise<boolean> {
-    const { clock, random, log } = this.#parts
+    const { clock, random } = this.#environment
     if (!(error instanceof StoreUnavailable)) {
-      log.error({ err: error }, 'the store refuses the record of the room, and asking again would not help')
+      this.#log.error(
+        { err: error },
+        'the store refuses the record of the room, and asking again would not help',
+      )
       return false
     }
-    if (attempt === 0) log.warn({ err: error }, 'the store did not answer; the room waits')
+    if (attempt === 0) this.#log.warn({ err: error }, 'the store did not answer; the room waits')
     this.#setUnsure(true)
     if (this.#givenUp) return false
     const longest = Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** attempt)
@@ -358,6 +275,6 @@ export class FencedLog {
   #setUnsure(uncertain: boolean): void {
     if (this.#uncertain === uncertain) return
     this.#uncertain = uncertain
-    this.#parts.onUncertain(uncertain)
+    this.#on.uncertain(uncertain)
   }
 }

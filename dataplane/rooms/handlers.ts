@@ -1,18 +1,20 @@
-import { create } from 'mutative'
 import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import type { Random } from '../../shared/random.ts'
-import { checkChange, cloneJson, NotJson } from '../../shared/sync/check.ts'
+import { cloneJson, NotJson } from '../../shared/sync/check.ts'
 import type { Member, Recipients, RoomContext, RoomDefinition, RoomLog } from './definition.ts'
+import type { RoomEnvironment } from './environment.ts'
 import { bounded, RoomLogicError, RoomLogicRefused, validate } from './failures.ts'
-import { requireSize, type StateSize, sizeOf } from './state-size.ts'
-import type { RoomEvent } from './update.ts'
+import type { RoomEvent } from './journal.ts'
+import type { Memberships } from './memberships.ts'
+import { type LiveState, requireSize, sizeOf } from './state.ts'
+import type { RoomStream } from './stream.ts'
 
 /** The handlers that are turns. */
-export type Hook = 'onJoin' | 'onMessage' | 'onLeave' | 'onTick' | 'onDispose'
+type Hook = 'onJoin' | 'onMessage' | 'onLeave' | 'onTick' | 'onDispose'
 
 /** Something for `onMessage`: a member's message, or the outcome of a task. */
-export interface Input {
+interface Input {
   readonly type: string
   readonly data: unknown
   readonly member: Member | null
@@ -21,83 +23,48 @@ export interface Input {
 /** What comes of a turn that asks for nothing. */
 export const NOTHING: Effects = { events: [], kicked: [], tasks: [], closed: false }
 
-/** What logic is given from outside. */
-export interface HandlersParts extends ContextParts {
-  readonly size: Pick<StateSize, 'check'>
+/** The room whose handlers run. */
+interface HandledRoom extends Pick<RoomStream, 'roomId' | 'log' | 'state'> {
+  readonly environment: Pick<RoomEnvironment, 'clock' | 'random'>
+  readonly memberships: Pick<Memberships, 'members'>
 }
 
-/** The game of one room: its definition and its authoritative state, changed by one atomic turn after the other. */
+/** The handlers of one room: each runs as an atomic turn of its state. */
 export class Handlers {
   definition: RoomDefinition
-  #state: Json
-  readonly #size: HandlersParts['size']
-  readonly #turn: HandlerContext
+  readonly #state: LiveState
+  readonly #context: HandlerContext
 
-  constructor(definition: RoomDefinition, state: Json, parts: HandlersParts) {
+  /** `mayStart`: whether so many tasks more may be in flight. */
+  constructor(definition: RoomDefinition, room: HandledRoom, mayStart: (tasks: number) => boolean) {
     this.definition = definition
-    this.#state = state
-    this.#size = parts.size
-    this.#turn = new HandlerContext(parts)
+    this.#state = room.state
+    this.#context = new HandlerContext(room, mayStart)
   }
 
-  /** Immutable; every turn that changes anything makes a new one. */
-  get state(): Json {
-    return this.#state
-  }
-
-  join(member: Member, options: unknown): Effects {
-    return this.#run('onJoin', member, options)
-  }
-
-  message(input: Input): Effects {
-    return this.#run('onMessage', input)
-  }
-
-  leave(member: Member): Effects {
-    return this.#run('onLeave', member)
-  }
-
-  tick(): Effects {
-    return this.#run('onTick')
-  }
-
-  dispose(): Effects {
-    return this.#run('onDispose')
-  }
-
-  /** Runs one handler. Throws what it threw, or a RoomLogicError; the state is then as before, and nothing it asked for happens. */
-  #run(hook: Hook, subject?: unknown, options?: unknown): Effects {
-    const handler = this.definition[hook]
+  /**
+   * Runs one handler, for a member or an input where it takes one. Throws what it threw, or a RoomLogicError; the state is then as before,
+   * and nothing it asked for happens.
+   */
+  run(hook: Hook, subject?: Member | Input, options?: unknown): Effects {
+    const { definition } = this
+    const context = this.#context
+    const handler = definition[hook]
     if (!handler) return NOTHING
-    this.#turn.begin(this.definition)
+    context.begin(definition)
     try {
-      const next = produce(this.#state, (draft) => {
+      this.#state.turn(hook, (draft) => {
         const returned =
           subject === undefined
-            ? handler.call(this.definition, draft, this.#turn)
-            : handler.call(this.definition, draft, subject, this.#turn, options)
+            ? handler.call(definition, draft, context)
+            : handler.call(definition, draft, subject, context, options)
         const result = resultOf(hook, draft, returned)
-        if (result?.event) this.#turn.emit(result.event.name, result.event.data, result.event.to)
+        if (result?.event) context.emit(result.event.name, result.event.data, result.event.to)
         return result?.state
       })
-      const written = this.#check(hook, next)
-      this.#size.check(this.#state, next as Json, written)
-      const effects = this.#turn.end()
-      this.#state = next as Json
-      return effects
+      return context.end()
     } finally {
-      this.#turn.end()
-    }
-  }
-
-  /** Throws unless `next` is JSON. Returns the most bytes that it may have more than the state before. */
-  #check(hook: Hook, next: unknown): number {
-    try {
-      return checkChange(this.#state, next)
-    } catch (error) {
-      if (error instanceof NotJson)
-        throw new RoomLogicError(`${hook} made a state that is not JSON: ${error.message}`)
-      throw error
+      context.end()
     }
   }
 }
@@ -140,7 +107,7 @@ export function createState(definition: RoomDefinition, options: unknown, mostBy
   }
 }
 
-/** PendingJoin options as the definition wants them, or what is wrong with them. */
+/** Join options as the definition wants them, or what is wrong with them. */
 export const parseOptions = (definition: RoomDefinition, options: Json) =>
   definition.options ? validate(definition.options, options) : ({ ok: true, value: options } as const)
 
@@ -159,22 +126,14 @@ export interface Effects {
   readonly closed: boolean
 }
 
-/** What the turns of a room are given from outside. */
-export interface ContextParts {
-  readonly roomId: string
-  readonly clock: Clock
-  readonly random: Random
-  readonly log: RoomLog
-  readonly members: () => readonly Member[]
-  /** Whether so many tasks more may be in flight. */
-  readonly mayStart: (tasks: number) => boolean
-}
-
 /** The `ctx` of every handler of one room: collects what one turn asks for. Between turns it refuses to do anything. */
-export class HandlerContext implements RoomContext {
+class HandlerContext implements RoomContext {
   readonly roomId: string
   readonly log: RoomLog
-  readonly #parts: ContextParts
+  readonly #clock: Clock
+  readonly #random: Random
+  readonly #memberships: HandledRoom['memberships']
+  readonly #mayStart: (tasks: number) => boolean
   #definition: RoomDefinition | undefined
   #now = 0
   #events: RoomEvent[] = []
@@ -182,10 +141,13 @@ export class HandlerContext implements RoomContext {
   #tasks: Task[] = []
   #closed = false
 
-  constructor(parts: ContextParts) {
-    this.roomId = parts.roomId
-    this.log = parts.log
-    this.#parts = parts
+  constructor({ roomId, log, memberships, environment }: HandledRoom, mayStart: (tasks: number) => boolean) {
+    this.roomId = roomId
+    this.log = log
+    this.#clock = environment.clock
+    this.#random = environment.random
+    this.#memberships = memberships
+    this.#mayStart = mayStart
     // Authors may take methods off: `const { emit } = ctx`.
     this.random = this.random.bind(this)
     this.emit = this.emit.bind(this)
@@ -198,7 +160,7 @@ export class HandlerContext implements RoomContext {
   /** A handler of `definition` begins. */
   begin(definition: RoomDefinition): void {
     this.#definition = definition
-    this.#now = this.#parts.clock.now()
+    this.#now = this.#clock.now()
     this.#events = []
     this.#kicked = []
     this.#tasks = []
@@ -212,15 +174,15 @@ export class HandlerContext implements RoomContext {
   }
 
   get now(): number {
-    return this.#definition ? this.#now : this.#parts.clock.now()
+    return this.#definition ? this.#now : this.#clock.now()
   }
 
   get members(): readonly Member[] {
-    return this.#parts.members()
+    return this.#memberships.members
   }
 
   random(): number {
-    return this.#parts.random.float()
+    return this.#random.float()
   }
 
   emit(name: string, data: unknown, to?: Recipients): void {
@@ -249,7 +211,7 @@ export class HandlerContext implements RoomContext {
     if (typeof work?.then !== 'function') throw new RoomLogicError('ctx.task needs a promise')
     // With any outcome of this turn, a rejection is handled.
     work.then(undefined, () => {})
-    if (!this.#parts.mayStart(this.#tasks.length + 1))
+    if (!this.#mayStart(this.#tasks.length + 1))
       throw new RoomLogicError('ctx.task: the room has MAX_ROOM_TASKS tasks in flight; wait for an outcome')
     this.#tasks.push({ type, work })
   }
@@ -295,50 +257,3 @@ function recipients(to: Recipients | undefined): readonly string[] | undefined {
   if (Array.isArray(to) && to.every((id) => typeof id === 'string')) return [...to]
   throw new RoomLogicError('the recipients of an event are a member id or an array of them')
 }
-
-/** Where a returned state rides along in the draft, so that drafts inside it are resolved with the rest. */
-const RETURNED = Symbol('returned')
-
-const OPTIONS = {
-  enableAutoFreeze: false,
-  // Objects without a prototype are JSON too (Object.groupBy makes them); everything else that is no plain object is left to checkJson.
-  mark: (target: unknown) =>
-    typeof target === 'object' && target !== null && Object.getPrototypeOf(target) === null
-      ? ('immutable' as const)
-      : undefined,
-}
-
-/**
- * The state after `change`, not yet checked. `change` gets a draft of `state` and returns undefined, or the state to be instead, which
- * may contain parts of the draft. `state` itself never changes, and what `change` leaves alone is shared with it. Drafts are dead
- * afterwards, also when `change` throws.
- */
-export const produce = (state: Json, change: (draft: unknown) => unknown): unknown =>
-  typeof state === 'object' && state !== null && !Array.isArray(state)
-    ? produceObject(state as Record<PropertyKey, unknown>, change)
-    : produceHeld(state, change)
-
-function produceObject(state: Record<PropertyKey, unknown>, change: (draft: unknown) => unknown): unknown {
-  let instead: unknown
-  const next = create(
-    state,
-    (draft) => {
-      instead = change(draft)
-      if (instead === draft) instead = undefined
-      if (instead !== undefined) draft[RETURNED] = instead
-    },
-    OPTIONS,
-  )
-  return instead === undefined ? next : next[RETURNED]
-}
-
-/** States that are no objects: only a property can hold what becomes of them. */
-const produceHeld = (state: Json, change: (draft: unknown) => unknown): unknown =>
-  create(
-    { state } as { state: unknown },
-    (holder) => {
-      const instead = change(holder.state)
-      if (instead !== undefined) holder.state = instead
-    },
-    OPTIONS,
-  ).state

@@ -5,10 +5,9 @@ import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import { Replace } from '../../shared/sync/delta.ts'
 import { counting } from '../../test/support/rooms/counting-room.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
-import { type Codecs, RoomFrames } from './delivery.ts'
-import { History, HistoryBudget, type Shrinkable } from './history.ts'
-import { JournalFormat } from './journal.ts'
-import type { Update } from './update.ts'
+import { RoomFrames } from './delivery.ts'
+import { History, HistoryBudget } from './history.ts'
+import { JournalFormat, type Update } from './journal.ts'
 
 const MSGPACK = 'roomful.v1.msgpack'
 const BASE = { epoch: 7, seq: 0 }
@@ -26,14 +25,12 @@ const update = (seq: number): Update => ({
   refused: [],
 })
 
-const codecs: Codecs = new Map<Subprotocol, Codec>([[MSGPACK, new MsgpackCodec()]])
+const codecs = new Map<Subprotocol, Codec>([[MSGPACK, new MsgpackCodec()]])
 
-const emptyHistory = (frames: RoomFrames) =>
-  new History({ entries: 10, bytes: 10_000 }, new HistoryBudget(Number.POSITIVE_INFINITY, () => undefined), {
-    frames,
-    format: new JournalFormat(),
-    base: BASE,
-  })
+const emptyHistory = (frames: RoomFrames) => {
+  const budget = new HistoryBudget(Number.POSITIVE_INFINITY, () => undefined)
+  return new History({ entries: 10, bytes: 10_000 }, budget, frames, new JournalFormat(), BASE)
+}
 
 it('replays the frames that were sent', () => {
   const frames = new RoomFrames('arena:a', codecs)
@@ -58,51 +55,6 @@ it('keeps no more memory than its frames have bytes', () => {
   history.add(update(1), undefined, { patch, rest: undefined })
   const [kept] = history.replay(BASE, 7, 'mem_1', MSGPACK)!
   expect(kept![MSGPACK]!.buffer.byteLength).toBe(patch[MSGPACK]!.length)
-})
-
-/** A history of entries of these sizes, oldest first. */
-class TestHistory implements Shrinkable {
-  entries: number[] = []
-  get bytes(): number {
-    return this.entries.reduce((sum, bytes) => sum + bytes, 0)
-  }
-  dropOldest(): boolean {
-    return this.entries.shift() !== undefined
-  }
-}
-
-describe('the budget of all histories', () => {
-  it('is kept: the history that was used least recently loses its oldest entries first', () => {
-    let dropped = 0
-    const budget = new HistoryBudget(100, (entries) => (dropped += entries))
-    const [idle, busy] = [new TestHistory(), new TestHistory()]
-    for (let i = 0; i < 4; i++) {
-      idle.entries.push(10)
-      budget.used(idle)
-    }
-    for (let i = 0; i < 8; i++) {
-      busy.entries.push(10)
-      budget.used(busy)
-      expect(budget.bytes).toBe(idle.bytes + busy.bytes)
-    }
-    expect([idle.entries.length, busy.entries.length, dropped]).toEqual([2, 8, 2])
-    busy.entries.push(70)
-    budget.used(busy)
-    expect([idle.entries, busy.entries, budget.bytes]).toEqual([[], [10, 10, 10, 70], 100])
-    busy.entries.push(200)
-    budget.used(busy)
-    expect([busy.entries, budget.bytes]).toEqual([[], 0])
-  })
-
-  it('counts a history no more whose room is gone', () => {
-    const budget = new HistoryBudget(100, () => undefined)
-    const history = new TestHistory()
-    history.entries.push(60)
-    budget.used(history)
-    budget.forget(history)
-    budget.forget(history)
-    expect(budget.bytes).toBe(0)
-  })
 })
 
 describe('the histories of all rooms of a node', () => {

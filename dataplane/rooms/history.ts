@@ -2,14 +2,7 @@ import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import { type Frame, joinFrames } from '../frame.ts'
 import type { Frames } from '../traffic.ts'
 import type { RoomFrames, UpdateFrames } from './delivery.ts'
-import type { JournalFormat } from './journal.ts'
-import type { LostEpochs, Position, RoomEvent, Update } from './update.ts'
-
-/** Updates as journal entries, oldest first, and where the room stood before them. */
-export interface HistoryRecord {
-  readonly base: Position
-  readonly updates: readonly Uint8Array[]
-}
+import type { JournalFormat, LostEpochs, Position, RoomEvent, RoomSnapshot, Update } from './journal.ts'
 
 /** How much history a room keeps for resumes. */
 export interface HistoryLimits {
@@ -31,38 +24,29 @@ export interface KeptUpdate extends Position {
 }
 
 const NO_FRAMES: UpdateFrames = { patch: {}, rest: undefined }
-/** Stands where an entry was, so that nothing of it is held. */
-const DROPPED: KeptUpdate = {
-  epoch: 0,
-  seq: 0,
-  since: undefined,
-  frames: NO_FRAMES,
-  targeted: [],
-  packed: undefined,
-  bytes: 0,
-}
 /** What an entry costs besides its frames. */
 const ENTRY_BYTES = 200
 const NO_EVENTS: readonly RoomEvent[] = []
 
 /** The last updates of a room that members saw, gap-free, to be replayed to members who missed some of them. */
-export class History implements Shrinkable {
+export class History {
   readonly #limits: HistoryLimits
-  readonly #budget: Pick<HistoryBudget, 'used' | 'forget'>
+  readonly #budget: HistoryBudget
   readonly #frames: RoomFrames
   readonly #format: JournalFormat
+  /** Where the room stood before the first of `#entries`. */
   #base: Position
   #entries: KeptUpdate[] = []
-  /** Entries before this index are gone. */
-  #start = 0
   #bytes = 0
   #lost: readonly LostEpochs[] = []
 
   /** An empty history at `base`, where the room stands; `budget` is that of all rooms of the node. */
   constructor(
     limits: HistoryLimits,
-    budget: Pick<HistoryBudget, 'used' | 'forget'>,
-    { frames, format, base }: { frames: RoomFrames; format: JournalFormat; base: Position },
+    budget: HistoryBudget,
+    frames: RoomFrames,
+    format: JournalFormat,
+    base: Position,
   ) {
     this.#limits = limits
     this.#budget = budget
@@ -72,22 +56,22 @@ export class History implements Shrinkable {
   }
 
   /**
-   * What another owner may replay of it, and of `last` behind it: journal entries, oldest first, and where the room stood before them.
-   * None in a room that is kept nowhere. What is older than lost epochs is left out, as no other node is told of those.
+   * What another owner may replay of it, and of `last` behind it. None in a room that is kept nowhere. What is older than lost epochs is
+   * left out, as no other node is told of those.
    */
-  history(last?: Pick<KeptUpdate, 'epoch' | 'seq' | 'packed'>): HistoryRecord {
+  record(last?: Pick<KeptUpdate, 'epoch' | 'seq' | 'packed'>): Pick<RoomSnapshot, 'base' | 'updates'> {
     const since = this.#lost.at(-1)?.before ?? 0
     let base = this.#base
     const updates: Uint8Array[] = []
-    for (const entry of [...this.#entries.slice(this.#start), ...(last ? [last] : [])])
+    for (const entry of last ? [...this.#entries, last] : this.#entries)
       if (entry.epoch < since) base = entry
       else if (entry.packed) updates.push(entry.packed)
     return { base: { epoch: Math.max(base.epoch, since), seq: base.seq }, updates }
   }
 
   /** The updates that are still here, the latest first. */
-  *latest(): IterableIterator<KeptUpdate> {
-    for (let i = this.#entries.length - 1; i >= this.#start; i--) yield this.#entries[i]!
+  get latest(): readonly KeptUpdate[] {
+    return this.#entries.toReversed()
   }
 
   /** The next update. `packed`: its journal entry, if there is one; `frames`: those it was encoded to, if any; `since`: when it began. */
@@ -103,8 +87,7 @@ export class History implements Shrinkable {
       ENTRY_BYTES * (1 + targeted.length) + size(frames.patch) + size(frames.rest) + (packed?.length ?? 0)
     this.#entries.push({ epoch, seq, since, frames: kept(frames), targeted, packed, bytes })
     this.#bytes += bytes
-    while (this.#entries.length - this.#start > this.#limits.entries || this.#bytes > this.#limits.bytes)
-      this.dropOldest()
+    while (this.#entries.length > this.#limits.entries || this.#bytes > this.#limits.bytes) this.dropOldest()
     this.#budget.used(this)
   }
 
@@ -114,15 +97,10 @@ export class History implements Shrinkable {
 
   /** Forgets the oldest update; false: there is none. */
   dropOldest(): boolean {
-    const oldest = this.#entries[this.#start]
+    const oldest = this.#entries.shift()
     if (!oldest) return false
-    this.#entries[this.#start++] = DROPPED
     this.#bytes -= oldest.bytes
     this.#base = { epoch: oldest.epoch, seq: oldest.seq }
-    if (this.#start > this.#limits.entries) {
-      this.#entries = this.#entries.slice(this.#start)
-      this.#start = 0
-    }
     return true
   }
 
@@ -134,7 +112,6 @@ export class History implements Shrinkable {
   /** Forgets everything: no one is left who could ask. */
   clear(base: Position): void {
     this.#entries = []
-    this.#start = 0
     this.#bytes = 0
     this.#base = base
     this.#budget.used(this)
@@ -158,9 +135,9 @@ export class History implements Shrinkable {
     subprotocol: Subprotocol,
   ): readonly Frames[] | undefined {
     const frames = this.#frames
-    const from = this.#start + position.seq - this.#base.seq
-    if (from < this.#start || from > this.#entries.length) return undefined
-    const before = from === this.#start ? this.#base : this.#entries[from - 1]!
+    const from = position.seq - this.#base.seq
+    if (from < 0 || from > this.#entries.length) return undefined
+    const before = this.#entries[from - 1] ?? this.#base
     const after = this.#entries[from]?.epoch ?? currentEpoch
     if (position.epoch < before.epoch || position.epoch > after) return undefined
     if (this.#lost.some((lost) => lost.after < position.epoch && position.epoch < lost.before))
@@ -208,14 +185,6 @@ function copies(frames: Frames): Frames {
 const size = (frames: Frames | undefined): number =>
   (frames?.['roomful.v1.json']?.length ?? 0) + (frames?.['roomful.v1.msgpack']?.length ?? 0)
 
-/** A history that can be made shorter. */
-export interface Shrinkable {
-  /** What it holds. */
-  readonly bytes: number
-  /** Forgets its oldest entry; false: it has none. */
-  dropOldest(): boolean
-}
-
 /**
  * What the histories of all rooms of a node may hold together. Above that the room in which nothing has happened for longest loses its
  * oldest updates first: a member who comes back late gets the whole state instead.
@@ -224,7 +193,7 @@ export class HistoryBudget {
   readonly #mostBytes: number
   readonly #onDropped: (entries: number) => void
   /** What each history holds, the least recently used first. */
-  readonly #held = new Map<Shrinkable, number>()
+  readonly #held = new Map<History, number>()
   #bytes = 0
 
   constructor(mostBytes: number, onDropped: (entries: number) => void) {
@@ -238,9 +207,10 @@ export class HistoryBudget {
   }
 
   /** A history has changed, since something happened in its room. */
-  used(history: Shrinkable): void {
+  used(history: History): void {
     this.forget(history)
-    this.#hold(history)
+    if (history.bytes > 0) this.#held.set(history, history.bytes)
+    this.#bytes += history.bytes
     let dropped = 0
     for (const oldest of this.#held.keys()) {
       if (this.#bytes <= this.#mostBytes) break
@@ -255,14 +225,8 @@ export class HistoryBudget {
   }
 
   /** Its room is no longer here. */
-  forget(history: Shrinkable): void {
+  forget(history: History): void {
     this.#bytes -= this.#held.get(history) ?? 0
     this.#held.delete(history)
-  }
-
-  #hold(history: Shrinkable): void {
-    if (history.bytes === 0) return
-    this.#held.set(history, history.bytes)
-    this.#bytes += history.bytes
   }
 }

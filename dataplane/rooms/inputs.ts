@@ -1,53 +1,53 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { LeaveReason } from '../../shared/protocol/messages.ts'
 import type { ToOwner } from '../traffic.ts'
-import type { TurnHook, TurnRoom } from '../watchdog/turns.ts'
+import type { TurnHook } from '../watchdog/turns.ts'
 import type { RoomDefinition } from './definition.ts'
-import type { Replies } from './delivery.ts'
-import type { RoomEnvironment } from './environment.ts'
-import { errorText, FAILED, type FailureLog, type Refused, validate } from './failures.ts'
-import { type Effects, type Handlers, NOTHING, type Task } from './handlers.ts'
-import type { Membership, Memberships } from './memberships.ts'
-import type { RoomStream } from './stream.ts'
-import type { StuckTurns } from './stuck-turns.ts'
+import { errorText, FAILED, FailureLog, type Refused, type StuckTurns, validate } from './failures.ts'
+import { type Effects, Handlers, NOTHING, type Task } from './handlers.ts'
+import type { Membership } from './memberships.ts'
+import type { ClaimedRoom, RoomStream } from './stream.ts'
 
-/** What inputs need. */
-export interface InputsParts {
-  readonly environment: RoomEnvironment
-  readonly handlers: Handlers
-  readonly memberships: Memberships
-  readonly stream: RoomStream
-  readonly replies: Replies
-  readonly failures: FailureLog
-  readonly room: TurnRoom
-  /** What is not to be begun again. */
-  readonly stuck: StuckTurns
+/** What turns bring about in their room. */
+export interface TurnOutcomes {
   /** Runs what no message asked for, now or when the room may act again. */
   readonly act: (run: () => void) => void
   /** A member came (1) or went (-1). */
-  readonly onMembers: (change: number) => void
+  readonly members: (change: number) => void
   /** The room logic wants the room to end. */
-  readonly onClose: () => void
+  readonly close: () => void
 }
+
+type MessageFrom<K extends 'message' | 'refuse'> = Extract<ToOwner, { kind: K }>
 
 /** The turns of one room: lets its logic handle what happens, and takes over what came of each turn that succeeded. */
 export class Inputs {
-  readonly #parts: InputsParts
+  readonly handlers: Handlers
+  readonly failures: FailureLog
+  /** What is not to be begun again. */
+  readonly stuck: StuckTurns
+  readonly #stream: RoomStream
+  readonly #on: TurnOutcomes
   /** In flight: those whose outcome waits until the room can act again count as well. */
   #tasks = 0
 
-  constructor(parts: InputsParts) {
-    this.#parts = parts
+  constructor({ environment, definition, log, stuck }: ClaimedRoom, stream: RoomStream, on: TurnOutcomes) {
+    const { clock, revealFailures } = environment
+    this.handlers = new Handlers(definition, stream, (tasks) => this.#mayStart(tasks))
+    this.failures = new FailureLog(clock, log, revealFailures)
+    this.stuck = stuck
+    this.#stream = stream
+    this.#on = on
   }
 
   /** A message of a seated member: checked, applied at most once per ref, and acked with the update that carries its effect. */
-  message(membership: Membership, message: Extract<ToOwner, { kind: 'message' }>): void {
-    const { environment, handlers, room, stuck } = this.#parts
+  message(membership: Membership, message: MessageFrom<'message'>): void {
+    const { turns } = this.#stream.environment
     const { type, ref } = message
-    const { definition } = handlers
+    const { definition } = this.handlers
     const { id: memberId } = membership.member
     if (!this.#isNew(membership, message)) return
-    if (ref !== undefined && stuck.hasMessage(memberId, ref)) {
+    if (ref !== undefined && this.stuck.hasMessage(memberId, ref)) {
       this.#refuse(membership, 'room_logic_failed', FAILED, ref)
       return
     }
@@ -61,21 +61,21 @@ export class Inputs {
       )
       return
     }
-    environment.turns.begin(room, 'onMessage', memberId, ref ?? 0, type)
+    turns.begin(this.#stream, 'onMessage', memberId, ref ?? 0, type)
     try {
       this.#apply(membership, message, spec)
     } finally {
-      environment.turns.end()
+      turns.end()
     }
   }
 
   #apply(
     membership: Membership,
-    { type, data, ref }: Extract<ToOwner, { kind: 'message' }>,
+    { type, data, ref }: MessageFrom<'message'>,
     spec: RoomDefinition['messages'][string],
   ): void {
-    const { environment, handlers, stream } = this.#parts
-    const { definition } = handlers
+    const stream = this.#stream
+    const { clock, metrics } = stream.environment
     const valid = validate(spec.data, data)
     if (!valid.ok && valid.cause !== undefined) {
       this.#threw(`the validator of ${type}`, valid.cause, membership, ref)
@@ -85,9 +85,9 @@ export class Inputs {
       this.#refuse(membership, 'invalid_payload', `${type}: ${valid.message}`, ref)
       return
     }
-    if (spec.rate && !membership.mayTake(type, spec.rate, environment.clock)) {
+    if (spec.rate && !membership.mayTake(type, spec.rate, clock)) {
       const { perSecond, burst } = spec.rate
-      environment.metrics.rateLimited.inc({ by: 'type' })
+      metrics.rateLimited.inc({ by: 'type' })
       this.#refuse(
         membership,
         'rate_limited',
@@ -96,75 +96,75 @@ export class Inputs {
       )
       return
     }
-    const { state } = handlers
+    const { present } = stream.state
     let effects: Effects
     try {
-      effects = handlers.message({ type, data: valid.value, member: membership.member })
+      effects = this.handlers.run('onMessage', { type, data: valid.value, member: membership.member })
     } catch (error) {
       this.#threw('onMessage', error, membership, ref)
       return
     }
     if (ref !== undefined) stream.pending.ack(membership)
     this.#takeOver(effects)
-    environment.metrics.messagesApplied.inc({ room_type: definition.type })
+    metrics.messagesApplied.inc({ room_type: this.handlers.definition.type })
     // What changed nothing and waits for no ack needs no flush; a kick has asked for one already.
-    if (ref !== undefined || handlers.state !== state || effects.events.length > 0) stream.touch()
+    if (ref !== undefined || stream.state.present !== present || effects.events.length > 0) stream.touch()
   }
 
   /** A message that its edge has refused: its ref is settled as if the room had. */
-  refuse(membership: Membership, refused: Extract<ToOwner, { kind: 'refuse' }>): void {
+  refuse(membership: Membership, refused: MessageFrom<'refuse'>): void {
     const { ref, code, message } = refused
     if (this.#isNew(membership, refused)) this.#refuse(membership, code, message, ref)
   }
 
   /** Adds a member, unless the room logic refuses: then it returns why, and nothing has happened. */
   join(membership: Membership, options: unknown): Refused | undefined {
-    const { handlers, memberships, stream, failures, onMembers } = this.#parts
+    const { memberships, pending } = this.#stream
     memberships.add(membership)
     let effects: Effects
     try {
-      effects = handlers.join(membership.member, options)
+      effects = this.handlers.run('onJoin', membership.member, options)
     } catch (error) {
       memberships.remove(membership)
       memberships.release(membership)
-      return failures.explain('onJoin', error)
+      return this.failures.explain('onJoin', error)
     }
-    onMembers(1)
-    stream.pending.join(membership)
+    this.#on.members(1)
+    pending.join(membership)
     this.#takeOver(effects)
-    stream.touch()
+    this.#stream.touch()
     return undefined
   }
 
   /** Removes a member; `onLeave` runs, unless the whole room ends. `ref`: the `leave` to answer. */
   part(membership: Membership, reason: LeaveReason, ref?: number): void {
-    const { handlers, memberships, stream, stuck, onMembers } = this.#parts
-    stream.pending.part(membership, reason, ref)
+    const { memberships, pending } = this.#stream
+    const { member } = membership
+    pending.part(membership, reason, ref)
     memberships.remove(membership)
-    onMembers(-1)
-    const { id: memberId } = membership.member
-    if (reason !== 'closed' && !stuck.hasLeave(memberId))
-      this.#try('onLeave', () => handlers.leave(membership.member), { subject: memberId })
-    stream.touch()
+    this.#on.members(-1)
+    if (reason !== 'closed' && !this.stuck.hasLeave(member.id))
+      this.#try('onLeave', () => this.handlers.run('onLeave', member), { subject: member.id })
+    this.#stream.touch()
   }
 
   tick(): void {
-    const { handlers, stream } = this.#parts
-    const { state } = handlers
-    this.#try('onTick', () => handlers.tick())
-    if (handlers.state !== state || stream.pending.events.length > 0) stream.touch()
+    const { state, pending } = this.#stream
+    const { present } = state
+    this.#try('onTick', () => this.handlers.run('onTick'))
+    if (state.present !== present || pending.events.length > 0) this.#stream.touch()
   }
 
   /** The last turn: nothing of it is sent. */
   dispose(): void {
     this.#try('onDispose', () => {
-      this.#parts.handlers.dispose()
+      this.handlers.run('onDispose')
       return NOTHING
     })
   }
 
   /** Whether a message is to be handled now; a duplicate is answered, and one behind a gap asked for again. */
-  #isNew(membership: Membership, message: Extract<ToOwner, { kind: 'message' | 'refuse' }>): boolean {
+  #isNew(membership: Membership, message: MessageFrom<'message' | 'refuse'>): boolean {
     const arrived = membership.refs.accept(message)
     if (arrived === 'gap') this.#requestResend(membership)
     else if (arrived === 'duplicate') this.#answerDuplicate(membership, message.ref!)
@@ -173,31 +173,30 @@ export class Inputs {
 
   /** Something of this member was lost on the way: its edge is to give again what is not settled. Asked once for each such place. */
   #requestResend(membership: Membership): void {
-    const { replies } = this.#parts
     if (membership.missedAfter === membership.refs.last) return
     membership.missedAfter = membership.refs.last
-    replies.send(membership.edge, { kind: 'resend' })
+    this.#stream.replies.send(membership.edge, { kind: 'resend' })
   }
 
   /** Room logic threw at a message of `membership`. */
   #threw(kind: string, error: unknown, membership: Membership, ref: number | undefined): void {
-    const { code, message } = this.#parts.failures.explain(kind, error)
+    const { code, message } = this.failures.explain(kind, error)
     this.#refuse(membership, code, message, ref)
   }
 
   #refuse(membership: Membership, code: ErrorCode, message: string, ref: number | undefined): void {
-    const { replies, memberships, stream } = this.#parts
+    const { memberships, pending, replies } = this.#stream
     if (ref !== undefined) {
       membership.refs.refuse({ ref, code, message }, memberships.size)
-      stream.pending.ack(membership)
-      stream.touch()
+      pending.ack(membership)
+      this.#stream.touch()
     }
     replies.error(membership, code, message, ref)
   }
 
   /** A ref that was settled before: it is answered once more, and never applied again. */
   #answerDuplicate(membership: Membership, ref: number): void {
-    const { stream, replies } = this.#parts
+    const { delivery, replies } = this.#stream
     const outcome = membership.refs.of(ref)
     if (outcome === 'unknown') {
       const text = 'it came before, and whether it was applied is not known any more'
@@ -205,66 +204,63 @@ export class Inputs {
       return
     }
     if (outcome !== 'applied') replies.error(membership, outcome.code, outcome.message, ref)
-    if (!membership.refs.ackable) return
-    if (membership.refs.last === membership.committedRef) {
-      stream.delivery.repeatAck(membership)
-      return
-    }
     // Otherwise its ack is under way.
+    if (membership.refs.ackable && membership.refs.last === membership.committedRef)
+      delivery.repeatAck(membership)
   }
 
   /** A turn that no one waits for. */
   #try(hook: TurnHook, turn: () => Effects, { kind = hook as string, subject = '', type = '' } = {}): void {
-    const { environment, handlers, failures, room } = this.#parts
-    environment.turns.begin(room, hook, subject, 0, type)
+    const { metrics, turns } = this.#stream.environment
+    turns.begin(this.#stream, hook, subject, 0, type)
     try {
       this.#takeOver(turn())
     } catch (error) {
-      const { code } = failures.explain(kind, error)
-      environment.metrics.roomErrors.inc({ room_type: handlers.definition.type, code })
+      const { code } = this.failures.explain(kind, error)
+      metrics.roomErrors.inc({ room_type: this.handlers.definition.type, code })
     } finally {
-      environment.turns.end()
+      turns.end()
     }
   }
 
   /** What a turn asked for happens now that it is known to have succeeded. */
   #takeOver({ events, kicked, tasks, closed }: Effects): void {
-    const { memberships, stream, onClose } = this.#parts
-    for (const event of events) stream.pending.events.push(event)
+    const { memberships, pending } = this.#stream
+    for (const event of events) pending.events.push(event)
     for (const task of tasks) this.#start(task)
     for (const memberId of kicked) {
       const membership = memberships.get(memberId)
       if (membership) this.part(membership, 'kicked')
     }
-    if (closed) onClose()
+    if (closed) this.#on.close()
   }
 
   /** Whether the room may have so many tasks more in flight. */
-  mayStart(tasks: number): boolean {
-    const { environment, handlers } = this.#parts
-    if (this.#tasks + tasks <= environment.limits.tasks) return true
-    environment.metrics.limitsReached.inc({ room_type: handlers.definition.type, limit: 'tasks' })
+  #mayStart(tasks: number): boolean {
+    const { limits, metrics } = this.#stream.environment
+    if (this.#tasks + tasks <= limits.tasks) return true
+    metrics.limitsReached.inc({ room_type: this.handlers.definition.type, limit: 'tasks' })
     return false
   }
 
   /** The outcome of a task is a turn of its own, whenever it comes. */
   #start({ type, work }: Task): void {
-    const { environment, handlers, stream, act } = this.#parts
-    const { turns } = environment
+    const { handlers } = this
+    const { turns } = this.#stream.environment
     const roomType = handlers.definition.type
     this.#tasks++
     turns.awaits(roomType, 1)
     const settle = (data: unknown) => {
       turns.awaits(roomType, -1)
-      act(() => {
+      this.#on.act(() => {
         this.#tasks--
         // Gone from the definition since.
         if (!Object.hasOwn(handlers.definition.tasks, type)) return
-        this.#try('onMessage', () => handlers.message({ type, data, member: null }), {
+        this.#try('onMessage', () => handlers.run('onMessage', { type, data, member: null }), {
           kind: `the outcome of task ${type}`,
           type,
         })
-        stream.touch()
+        this.#stream.touch()
       })
     }
     Promise.resolve(work).then(

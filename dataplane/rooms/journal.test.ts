@@ -1,8 +1,7 @@
 import { expect, it } from 'vitest'
 import { apply } from '../../shared/sync/apply.ts'
 import { diff } from '../../shared/sync/diff.ts'
-import { JournalFormat, type RoomSnapshot } from './journal.ts'
-import type { Update } from './update.ts'
+import { JournalFormat, type RoomSnapshot, type Update } from './journal.ts'
 
 /** The leaf as deep in arrays as a state may have it. */
 function nested(leaf: number): unknown {

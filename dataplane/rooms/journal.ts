@@ -19,12 +19,69 @@ import {
 import type { RefusedRef } from '../traffic.ts'
 import type { Member } from './definition.ts'
 import type { SeatRecord } from './memberships.ts'
-import type { Departure, Position, RoomEvent, Update } from './update.ts'
 
-/** A room at one update, as a new owner needs it. */
-export interface RoomSnapshot {
+/** A place in a room's history: after the update `seq`, as seen under `epoch`. */
+export interface Position {
   readonly epoch: number
   readonly seq: number
+}
+
+/** Epochs between two others, both not meant: a member who saw the room under one of them saw a history that was lost. */
+export interface LostEpochs {
+  readonly after: number
+  readonly before: number
+}
+
+/** A room-defined event of one flush. */
+export interface RoomEvent {
+  readonly name: string
+  readonly data: Json
+  /** Member ids; undefined: everyone. */
+  readonly to: readonly string[] | undefined
+}
+
+/** How far the messages of a member are settled. */
+interface Ack {
+  readonly memberId: string
+  /** The highest ref that is settled. */
+  readonly ref: number
+  /** The highest ref of which it is forgotten whether it was refused. */
+  readonly forgotten: number
+}
+
+/** A message of a member that was refused. */
+export interface Refusal extends RefusedRef {
+  readonly memberId: string
+}
+
+/** A member who has left. */
+interface Departure {
+  readonly member: Member
+  readonly reason: LeaveReason
+}
+
+/**
+ * What one flush did to a room: everything that members are told, that the journal records, and that a resume replays. Immutable and
+ * free of anything that lives in this process only.
+ */
+export interface Update extends Position {
+  /** One more than the update before when members can see it, otherwise the same. */
+  readonly seq: number
+  /** Whether members can see it; otherwise it carries acks only. */
+  readonly visible: boolean
+  /** Of the state after it. */
+  readonly checksum: number
+  readonly delta: Delta | undefined
+  readonly events: readonly RoomEvent[]
+  readonly joined: readonly SeatRecord[]
+  readonly left: readonly Departure[]
+  readonly acks: readonly Ack[]
+  /** Those among the refs of `acks`, since the update before, that were refused, in the order of their refs. */
+  readonly refused: readonly Refusal[]
+}
+
+/** A room at one update, as a new owner needs it. */
+export interface RoomSnapshot extends Position {
   readonly checksum: number
   readonly state: Json
   /** In the order they joined. */
@@ -60,41 +117,9 @@ export class NewerRecord extends Error {
 const VERSION = 3
 const LENGTH_BYTES = 4
 const HEAD_BYTES = 5
+const NO_HEAD = new Uint8Array(HEAD_BYTES)
 /** A recorded delta has two arrays for each level of arrays in a state, and others around them. */
 const LEVELS = 2 * MAX_DEPTH + 8
-
-type PackedSeat = [
-  member_id: string,
-  sub: string | null,
-  session_id: string,
-  join_ref: number,
-  edge: string,
-  codec: Subprotocol,
-  last_ref: number,
-  refused: PackedRefusal[],
-  forgotten: number,
-]
-type PackedRefusal = [ref: number, code: ErrorCode, message: string]
-type PackedUpdate = [
-  epoch: number,
-  seq: number,
-  visible: boolean,
-  checksum: number,
-  delta: DeltaRecord | null,
-  events: [name: string, data: Json, to: readonly string[] | null][],
-  joined: PackedSeat[],
-  left: [member_id: string, sub: string | null, reason: LeaveReason][],
-  acks: [member_id: string, ref: number, forgotten: number][],
-  refused: [member_id: string, ...refusal: PackedRefusal][],
-]
-type PackedSnapshot = [
-  epoch: number,
-  seq: number,
-  checksum: number,
-  state: Json,
-  seats: PackedSeat[],
-  base: [epoch: number, seq: number],
-]
 
 /**
  * Writes and reads what the store keeps of rooms: one version byte, a CRC-32, then MessagePack. Behind that a snapshot has the last updates,
@@ -105,34 +130,29 @@ export class JournalFormat {
   readonly #writer = new MsgpackWriter()
 
   entry(update: Update): Uint8Array {
-    const body = this.#write(packUpdate(update))
-    const bytes = new Uint8Array(HEAD_BYTES + body.length)
-    bytes.set(body, HEAD_BYTES)
-    return sealed(bytes)
+    const writer = this.#writer.begin()
+    writer.raw(NO_HEAD)
+    UPDATE.write(writer, update)
+    return sealed(writer.take())
   }
 
   snapshot(snapshot: RoomSnapshot): Uint8Array {
-    const { epoch, seq, checksum, state, seats, base, updates } = snapshot
-    const packed: PackedSnapshot = [epoch, seq, checksum, state, seats.map(packSeat), [base.epoch, base.seq]]
-    return sealed(joinParts([this.#write(packed), ...updates]))
+    const writer = this.#writer.begin()
+    SNAPSHOT.write(writer, snapshot)
+    return sealed(joinParts([writer.take(), ...snapshot.updates]))
   }
 
   /** Throws UnreadableRecord or NewerRecord. */
   readEntry(bytes: Uint8Array): Update {
-    return this.#read(bytes, () => unpackUpdate(readValue(bytes.subarray(HEAD_BYTES))))
+    return this.#read(bytes, () => read(UPDATE, bytes.subarray(HEAD_BYTES)))
   }
 
   /** Throws UnreadableRecord or NewerRecord. The updates in it are left as they are, for `readEntry`. */
   readSnapshot(bytes: Uint8Array): RoomSnapshot {
     return this.#read(bytes, () => {
       const [whole, ...updates] = splitParts(bytes)
-      return { ...unpackSnapshot(readValue(whole!)), updates }
+      return { ...read(SNAPSHOT, whole!), updates }
     })
-  }
-
-  #write(packed: PackedUpdate | PackedSnapshot): Uint8Array {
-    this.#writer.begin().value(packed as Json)
-    return this.#writer.take()
   }
 
   #read<T>(bytes: Uint8Array, unpack: () => T): T {
@@ -150,11 +170,11 @@ export class JournalFormat {
   }
 }
 
-function readValue(bytes: Uint8Array): Json {
+function read<T>(part: Part<T>, bytes: Uint8Array): T {
   const reader = new MsgpackReader(bytes, { levels: LEVELS })
   const value = reader.value()
   reader.end()
-  return value
+  return part.read([value].values(), 'a record')
 }
 
 /** Writes the head before what is behind it. */
@@ -203,182 +223,199 @@ function splitParts(bytes: Uint8Array): Uint8Array[] {
   return parts
 }
 
-function packUpdate(update: Update): PackedUpdate {
-  const { epoch, seq, visible, checksum, delta, events, joined, left, acks, refused } = update
-  return [
-    epoch,
-    seq,
-    visible,
-    checksum,
-    delta ? recordOf(delta) : null,
-    events.map(({ name, data, to }) => [name, data, to ?? null]),
-    joined.map(packSeat),
-    left.map(({ member, reason }) => [member.id, member.sub, reason]),
-    acks.map(({ memberId, ref, forgotten }) => [memberId, ref, forgotten]),
-    refused.map((refusal) => [refusal.memberId, ...packRefusal(refusal)]),
-  ]
+/** A part of a record: how it is written, and how it is read, which throws a TypeError for anything else. */
+interface Part<T> {
+  /** How many values of MessagePack it takes. */
+  readonly width: number
+  write(writer: MsgpackWriter, value: T): void
+  /** `what`: the name of the part. */
+  read(values: Iterator<unknown>, what: string): T
 }
 
-function unpackSnapshot(packed: unknown): Omit<RoomSnapshot, 'updates'> {
-  const [epoch, seq, checksum, state, seats, base] = list(packed, 'a snapshot')
-  const [baseEpoch, baseSeq] = list(base, 'the base of the history')
+/** A part of one value. */
+const value = <T>(
+  write: (writer: MsgpackWriter, value: T) => void,
+  check: (found: unknown, what: string) => T,
+): Part<T> => ({ width: 1, write, read: (values, what) => check(values.next().value, what) })
+
+/** The fields of an object in this order, each a part. */
+function fields<T>(parts: { readonly [K in keyof T]-?: Part<T[K]> }): Part<T> {
+  const entries = Object.entries(parts) as [keyof T, Part<T[keyof T]>][]
   return {
-    epoch: count(epoch, 'an epoch'),
-    seq: count(seq, 'a seq'),
-    checksum: count(checksum, 'a checksum'),
-    state: json(state),
-    seats: list(seats, 'the seats').map(unpackSeat),
-    base: { epoch: count(baseEpoch, 'an epoch'), seq: count(baseSeq, 'a seq') },
+    width: entries.reduce((sum, [, { width }]) => sum + width, 0),
+    write(writer, object) {
+      for (const [name, part] of entries) part.write(writer, object[name])
+    },
+    read(values) {
+      const object: Partial<T> = {}
+      for (const [name, part] of entries) object[name] = part.read(values, String(name))
+      return object as T
+    },
   }
 }
 
-function unpackUpdate(packed: unknown): Update {
-  const [epoch, seq, visible, checksum, delta, events, joined, left, acks, refused] = list(packed, 'an entry')
-  if (typeof visible !== 'boolean') throw unlike('visible', 'true or false', visible)
-  return {
-    epoch: count(epoch, 'an epoch'),
-    seq: count(seq, 'a seq'),
-    visible,
-    checksum: count(checksum, 'a checksum'),
-    delta: delta === null ? undefined : deltaOf(delta),
-    events: list(events, 'the events').map(unpackEvent),
-    joined: list(joined, 'the joins').map(unpackSeat),
-    left: list(left, 'the departures').map(unpackDeparture),
-    acks: list(acks, 'the acks').map((ack) => {
-      const [memberId, ref, forgotten] = list(ack, 'an ack')
-      return {
-        memberId: text(memberId, 'a member id'),
-        ref: count(ref, 'a ref'),
-        forgotten: count(forgotten, 'a ref'),
-      }
-    }),
-    refused: list(refused, 'the refusals').map((refusal) => {
-      const [memberId, ...rest] = list(refusal, 'a refusal')
-      return { memberId: text(memberId, 'a member id'), ...unpackRefusal(rest) }
-    }),
-  }
-}
+/** A part as an array. */
+const array = <T>(part: Part<T>): Part<T> =>
+  value(
+    (writer, object) => {
+      writer.array(part.width)
+      part.write(writer, object)
+    },
+    (found, what) => part.read(list(found, what).values(), what),
+  )
 
-function unpackEvent(packed: unknown): RoomEvent {
-  const [name, data, to] = list(packed, 'an event')
-  const members = to === null ? undefined : list(to, 'the recipients of an event')
-  return {
-    name: text(name, 'the name of an event'),
-    data: json(data),
-    to: members?.map((memberId) => text(memberId, 'a member id')),
-  }
-}
+/** Any number of a part of one value. */
+const listOf = <T>(part: Part<T>): Part<readonly T[]> =>
+  value(
+    (writer, elements) => {
+      writer.array(elements.length)
+      for (const element of elements) part.write(writer, element)
+    },
+    (found, what) => list(found, what).map((element) => part.read([element].values(), what)),
+  )
 
-function unpackDeparture(packed: unknown): Departure {
-  const [memberId, sub, reason] = list(packed, 'a departure')
-  // One that a newer version knows is for clients to understand.
-  return {
-    member: unpackMember(memberId, sub),
-    reason: text(reason, 'the reason of a departure') as LeaveReason,
-  }
-}
-
-const packRefusal = ({ ref, code, message }: RefusedRef): PackedRefusal => [ref, code, message]
-function unpackRefusal(packed: unknown): RefusedRef {
-  const [ref, code, message] = list(packed, 'a refusal')
-  const known = text(code, 'the code of a refusal')
-  return {
-    ref: count(ref, 'a ref'),
-    // One that a newer version knows is as final as this.
-    code: Object.hasOwn(ERRORS, known) ? (known as ErrorCode) : 'room_logic_failed',
-    message: text(message, 'the text of a refusal'),
-  }
-}
-
-const packSeat = ({
-  member,
-  sessionId,
-  joinRef,
-  edge,
-  codec,
-  lastRef,
-  refused,
-  forgotten,
-}: SeatRecord): PackedSeat => [
-  member.id,
-  member.sub,
-  sessionId,
-  joinRef,
-  edge,
-  codec,
-  lastRef,
-  refused.map(packRefusal),
-  forgotten,
-]
-
-function unpackSeat(packed: unknown): SeatRecord {
-  const fields = list(packed, 'a seat')
-  const [memberId, sub, sessionId, joinRef, edge, codec, lastRef, refused, forgotten] = fields
-  return {
-    member: unpackMember(memberId, sub),
-    sessionId: text(sessionId, 'a session id'),
-    joinRef: count(joinRef, 'a ref'),
-    edge: text(edge, 'a node id'),
-    codec: subprotocol(codec),
-    lastRef: count(lastRef, 'a ref'),
-    refused: list(refused, 'the refusals of a seat').map(unpackRefusal),
-    forgotten: count(forgotten, 'a ref'),
-  }
-}
-
-const unpackMember = (memberId: unknown, sub: unknown): Member =>
-  Object.freeze({ id: text(memberId, 'a member id'), sub: sub === null ? null : text(sub, 'a sub') })
+/** A part that may be missing. */
+const optional = <T, N extends null | undefined>(part: Part<T>, nothing: N): Part<T | N> =>
+  value(
+    (writer, given) => {
+      if (given === nothing) writer.nil()
+      else part.write(writer, given as T)
+    },
+    (found, what) => (found === null ? nothing : part.read([found].values(), what)),
+  )
 
 const unlike = (what: string, right: string, found: unknown): TypeError =>
   new TypeError(`${what} is ${typeof found}; it must be ${right}`)
 
-function list(value: unknown, what: string): readonly unknown[] {
-  if (!Array.isArray(value)) throw unlike(what, 'an array', value)
-  return value
+function list(found: unknown, what: string): readonly unknown[] {
+  if (!Array.isArray(found)) throw unlike(what, 'an array', found)
+  return found
 }
 
-function text(value: unknown, what: string): string {
-  if (typeof value !== 'string') throw unlike(what, 'a string', value)
-  return value
+function text(found: unknown, what: string): string {
+  if (typeof found !== 'string') throw unlike(what, 'a string', found)
+  return found
 }
 
-function count(value: unknown, what: string): number {
-  if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 0) return value
-  throw unlike(what, 'a whole number, 0 or more', value)
+function count(found: unknown, what: string): number {
+  if (typeof found === 'number' && Number.isSafeInteger(found) && found >= 0) return found
+  throw unlike(what, 'a whole number, 0 or more', found)
 }
 
-function subprotocol(value: unknown): Subprotocol {
-  const known = SUBPROTOCOLS.find((name) => name === value)
-  if (known === undefined) throw unlike('a subprotocol', `one of ${SUBPROTOCOLS.join(', ')}`, value)
+function flag(found: unknown, what: string): boolean {
+  if (typeof found !== 'boolean') throw unlike(what, 'true or false', found)
+  return found
+}
+
+function subprotocol(found: unknown, what: string): Subprotocol {
+  const known = SUBPROTOCOLS.find((name) => name === found)
+  if (known === undefined) throw unlike(what, `one of ${SUBPROTOCOLS.join(', ')}`, found)
   return known
 }
 
-function json(value: unknown): Json {
-  checkJson(undefined, value)
-  return value
+/** A code that a newer version knows is as final as this. */
+function errorCode(found: unknown, what: string): ErrorCode {
+  const code = text(found, what)
+  return Object.hasOwn(ERRORS, code) ? (code as ErrorCode) : 'room_logic_failed'
 }
+
+/** A reason that a newer version knows is for clients to understand. */
+const leaveReason = (found: unknown, what: string): LeaveReason => text(found, what) as LeaveReason
+
+function json(found: unknown): Json {
+  checkJson(undefined, found)
+  return found
+}
+
+const writeText = (writer: MsgpackWriter, written: string) => writer.string(written)
+const writeJson = (writer: MsgpackWriter, written: Json) => writer.value(written)
+
+const TEXT = value(writeText, text)
+const COUNT = value((writer, written: number) => writer.number(written), count)
+const JSON_VALUE = value(writeJson, json)
+
+const MEMBER_FIELDS = fields<Member>({ id: TEXT, sub: optional(TEXT, null) })
+const MEMBER: Part<Member> = {
+  ...MEMBER_FIELDS,
+  read: (values, what) => Object.freeze(MEMBER_FIELDS.read(values, what)),
+}
+const POSITION = { epoch: COUNT, seq: COUNT }
+const REFUSAL = { ref: COUNT, code: value(writeText, errorCode), message: TEXT }
+const SEAT = array(
+  fields<SeatRecord>({
+    member: MEMBER,
+    sessionId: TEXT,
+    joinRef: COUNT,
+    edge: TEXT,
+    codec: value(writeText, subprotocol),
+    lastRef: COUNT,
+    refused: listOf(array(fields<RefusedRef>(REFUSAL))),
+    forgotten: COUNT,
+  }),
+)
+const EVENT = fields<RoomEvent>({ name: TEXT, data: JSON_VALUE, to: optional(listOf(TEXT), undefined) })
+const DEPARTURE = fields<Departure>({ member: MEMBER, reason: value(writeText, leaveReason) })
+const ACK = fields<Ack>({ memberId: TEXT, ref: COUNT, forgotten: COUNT })
+const UPDATE = array(
+  fields<Update>({
+    ...POSITION,
+    visible: value(writeJson, flag),
+    checksum: COUNT,
+    delta: optional(value<Delta>(writeChange, deltaOf), undefined),
+    events: listOf(array(EVENT)),
+    joined: listOf(SEAT),
+    left: listOf(array(DEPARTURE)),
+    acks: listOf(array(ACK)),
+    refused: listOf(array(fields<Refusal>({ memberId: TEXT, ...REFUSAL }))),
+  }),
+)
+const SNAPSHOT = array(
+  fields<Omit<RoomSnapshot, 'updates'>>({
+    ...POSITION,
+    checksum: COUNT,
+    state: JSON_VALUE,
+    seats: listOf(SEAT),
+    base: array(fields<Position>(POSITION)),
+  }),
+)
 
 /**
- * A delta as plain data, for the journal: 0 removes; [1, value] replaces; [2, value] adds; [3, key, change, …] changes an object;
+ * Writes a delta: 0 removes; [1, value] replaces; [2, value] adds; [3, key, change, …] changes an object;
  * [4, [index, change, …], [at, remove, insert, …]] changes an array.
  */
-export type DeltaRecord = 0 | readonly unknown[]
-
-export function recordOf(change: Change): DeltaRecord {
-  if (change === REMOVE) return 0
-  if (change instanceof Replace) return [change.added ? 2 : 1, change.value]
-  if (change instanceof ObjectDelta) {
-    const record: unknown[] = [3]
-    for (const [key, below] of change.changes) record.push(key, recordOf(below))
-    return record
+function writeChange(writer: MsgpackWriter, change: Change): void {
+  if (change === REMOVE) {
+    writer.number(0)
+  } else if (change instanceof Replace) {
+    writer.array(2)
+    writer.number(change.added ? 2 : 1)
+    writer.value(change.value)
+  } else if (change instanceof ObjectDelta) {
+    writer.array(1 + 2 * change.changes.size)
+    writer.number(3)
+    for (const [key, below] of change.changes) {
+      writer.string(key)
+      writeChange(writer, below)
+    }
+  } else {
+    writer.array(3)
+    writer.number(4)
+    writer.array(2 * change.changes.size)
+    for (const [index, below] of change.changes) {
+      writer.number(index)
+      writeChange(writer, below)
+    }
+    writer.array(3 * change.splices.length)
+    for (const { at, remove, insert } of change.splices) {
+      writer.number(at)
+      writer.number(remove)
+      writer.value(insert)
+    }
   }
-  const changes: unknown[] = []
-  for (const [index, below] of change.changes) changes.push(index, recordOf(below))
-  return [4, changes, change.splices.flatMap(({ at, remove, insert }) => [at, remove, insert])]
 }
 
-/** The delta of a record. Throws on anything that `recordOf` does not make. */
-export function deltaOf(record: unknown): Delta {
+/** The delta that was recorded. Throws on anything that `writeChange` does not write. */
+function deltaOf(record: unknown): Delta {
   const change = changeOf(record)
   if (change === REMOVE) throw new Error('a recorded delta removes what cannot be removed')
   return change
@@ -415,10 +452,16 @@ function arrayDeltaOf(recorded: readonly unknown[], spliced: readonly unknown[])
   return new ArrayDelta(changes, splices)
 }
 
-/** A room as its record has it, read to the end: nothing of it is decoded for the first time later. */
+/** A room as it begins on a node: new, or as its record has it, read to the end, so that nothing of it is decoded for the first time later. */
 export interface RestoredRoom extends RoomSnapshot {
   /** What `updates` say. */
   readonly history: readonly Update[]
+}
+
+/** A room that is nowhere yet. */
+export function newRoom(state: Json, epoch: number): RestoredRoom {
+  const checksum = new Checksum().of(state)
+  return { epoch, seq: 0, checksum, state, seats: [], base: { epoch, seq: 0 }, updates: [], history: [] }
 }
 
 /**

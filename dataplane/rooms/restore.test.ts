@@ -10,7 +10,7 @@ import { FakeClock } from '../../test/support/fake-clock.ts'
 import { json } from '../../test/support/json-arbitrary.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
-import { deltaOf, JournalFormat, recordOf, restore } from './journal.ts'
+import { JournalFormat, restore } from './journal.ts'
 
 const format = new JournalFormat()
 
@@ -50,7 +50,7 @@ describe('a recorded delta', () => {
             seq: 1,
             visible: true,
             checksum: 0,
-            delta: deltaOf(recordOf(delta)),
+            delta,
             events: [],
             joined: [],
             left: [],

@@ -10,7 +10,7 @@ import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
 import type { RoomLimits } from './environment.ts'
 import { JournalFormat } from './journal.ts'
-import { growthOf, sizeOf } from './state-size.ts'
+import { growthOf, sizeOf } from './state.ts'
 
 const shelf = (rate: number) =>
   defineRoom({

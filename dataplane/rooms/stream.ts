@@ -1,113 +1,158 @@
-import type { Json } from '../../shared/json.ts'
+import type { LeaveReason } from '../../shared/protocol/messages.ts'
 import type { Fence } from '../../shared/store/port.ts'
-import { Checksum } from '../../shared/sync/checksum.ts'
-import { diff } from '../../shared/sync/diff.ts'
-import { type RoomAddress, roomName } from '../traffic.ts'
-import type { Durability, RoomLog } from './definition.ts'
-import { Delivery, RoomFrames } from './delivery.ts'
+import { type RoomAddress, roomIdOf, roomName } from '../traffic.ts'
+import type { Durability, RoomDefinition, RoomLog } from './definition.ts'
+import { Delivery, type Flush, type PendingJoin, type PendingLeave, Replies, RoomFrames } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
-import { FencedLog, NOTHING, RoomDurability } from './fenced-log.ts'
-import { History, type HistoryRecord } from './history.ts'
-import type { RestoredRoom } from './journal.ts'
-import type { Memberships, SeatRecord } from './memberships.ts'
+import type { StuckTurns } from './failures.ts'
+import { FencedLog } from './fenced-log.ts'
+import { History } from './history.ts'
+import type { LostEpochs, Refusal, RestoredRoom, RoomEvent, RoomSnapshot, Update } from './journal.ts'
+import { Membership, Memberships, type SeatRecord } from './memberships.ts'
 import { FixedRate, type Timer } from './scheduler.ts'
-import type { StateSize } from './state-size.ts'
-import { type Flush, type LostEpochs, Pending, type Refusal, type Update } from './update.ts'
+import { LiveState } from './state.ts'
 
-/** What a stream is made of. */
-export interface StreamParts {
+/** A room as its node has claimed it. */
+export interface ClaimedRoom {
   readonly environment: RoomEnvironment
-  readonly room: RoomAddress
-  readonly roomId: string
-  readonly durability: Durability
-  readonly syncRate: number
-  /** 0–1: where in an interval this room flushes. */
-  readonly phase: number
+  readonly address: RoomAddress
+  readonly definition: RoomDefinition
   readonly fence: Fence
-  readonly memberships: Memberships
   readonly log: RoomLog
-  /** The room's present state. */
-  readonly state: () => Json
-  readonly size: Pick<StateSize, 'flushed'>
-  /** Everything up to a flush is delivered. */
-  readonly onDelivered: () => void
-  /** Another node owns the room: nothing more may leave. */
-  readonly onFenced: () => void
-  /** The room may not go on for now (true): its store is silent or its node's lease has run out; or may again (false). */
-  readonly onStopped: (stopped: boolean) => void
+  /** What the store held, or a new room, which is of the epoch of the claim. */
+  readonly begin: RestoredRoom
+  /** What earlier owners did not come to the end of. */
+  readonly stuck: StuckTurns
+}
+
+/** A snapshot of no room. */
+const NO_ROOM = new Uint8Array(0)
+
+/** What has happened in a room since its last flush, besides the state. */
+class Pending {
+  events: RoomEvent[] = []
+  joins: PendingJoin[] = []
+  leaves: PendingLeave[] = []
+  /** Memberships with `ackDue`. */
+  acked: Membership[] = []
+  /** When the first of it happened, on the monotonic clock; undefined: nothing has. */
+  since: number | undefined
+
+  join(membership: Membership): void {
+    this.joins.push({ membership, firstEvent: this.events.length })
+  }
+
+  part(membership: Membership, reason: LeaveReason, ref: number | undefined): void {
+    const joined = this.joins.findIndex((join) => join.membership === membership)
+    if (joined >= 0) this.joins.splice(joined, 1)
+    this.leaves.push({ membership, reason, ref, endEvent: this.events.length, unseen: joined >= 0 })
+  }
+
+  /** The membership's `refs.last` goes out as an ack. */
+  ack(membership: Membership): void {
+    if (membership.ackDue) return
+    membership.ackDue = true
+    this.acked.push(membership)
+  }
 }
 
 /**
- * A room's way out: gathers what turns did, flushes it as one update, has it committed where the room type is durable, and only then
- * delivers it. One update is under way at a time; what comes meanwhile gathers for the next (group commit), so their order holds.
+ * A room's members and state, and its way out: gathers what turns did, flushes it as one update, has it committed where the room type is
+ * durable, and only then delivers it. One update is under way at a time; what comes meanwhile gathers for the next (group commit), so
+ * their order holds.
  */
 export class RoomStream {
+  readonly environment: RoomEnvironment
+  readonly address: RoomAddress
+  /** `project/type:key`. */
+  readonly name: string
+  /** `type:key`. */
+  readonly roomId: string
+  readonly log: RoomLog
+  readonly memberships = new Memberships()
+  readonly state: LiveState
   /** The last updates that members saw, for those who missed some. */
   readonly history: History
   readonly delivery: Delivery
-  readonly #parts: StreamParts
-  readonly #record: FencedLog
-  readonly #durability: RoomDurability
-  readonly #checksums = new Checksum()
+  readonly replies: Replies
+  /** 0–1: where in an interval this room flushes and ticks. */
+  readonly phase: number
+  /** The room's record in the store; the only one that writes it. */
+  readonly record: FencedLog
+  readonly #durability: Durability
+  readonly #onDelivered: () => void
+  readonly #onFenced: () => void
+  readonly #onStopped: (stopped: boolean) => void
   readonly #timer: Timer
   #pace: FixedRate | undefined
   #pending = new Pending()
-  /** The last flush, which may be under way. */
-  #flushed: { state: Json; seq: number; checksum: number }
-  /** Being committed. */
-  #inFlight: Flush | undefined
-  /** Committed, but this node may not speak. */
-  #withheld: Flush | undefined
+  /** Of the last flush, which may be under way. */
+  #seq: number
+  /** The flush that is being committed, or is withheld. */
+  #underWay: Flush | undefined
+  /** The flush under way is committed, but this node may not speak. */
+  #withheld = false
   #done: Promise<void> = Promise.resolve()
   #stopped = false
   #ended = false
+  /** Of a journal: entries and bytes since the snapshot, and the size of that. A room has none at first. */
+  #journal = { entries: Number.POSITIVE_INFINITY, bytes: 0, snapshotBytes: 0 }
+  /** Of a `snapshot` room: when it is saved next; whether it is being saved, and has changed since that began. */
+  readonly #save: Timer
+  #saving = false
+  #unsaved = false
 
-  /** A room that begins with its present state, or goes on from `restored`. */
-  constructor(parts: StreamParts, restored: RestoredRoom | undefined) {
-    this.#parts = parts
-    const { environment, room, memberships, fence, log } = parts
-    const { clock, random, metrics, scheduler } = environment
-    this.#record = new FencedLog(fence, {
-      rooms: environment.records,
-      rewritesAllowedAt: environment.rewritesAllowedAt,
-      room: roomName(room),
-      owner: environment.nodeId,
-      clock,
-      random,
-      log,
-      metrics,
-      ttlMs: environment.limits.recordTtlMs,
-      whole: () => (parts.durability === 'none' ? NOTHING : this.#whole()),
-      onRewritten: (lost) => this.#renew(lost),
-      onUncertain: parts.onStopped,
-    })
-    const state = parts.state()
-    const { seq, checksum } = restored ?? { seq: 0, checksum: this.#checksums.of(state) }
-    this.#flushed = { state, seq, checksum }
-    const frames = new RoomFrames(parts.roomId, environment.codecs)
-    this.history = new History(environment.limits.history, environment.historyBudget, {
-      frames,
-      format: environment.format,
-      base: restored?.base ?? { epoch: fence.epoch, seq },
-    })
-    restored?.history.forEach((update, i) => {
-      this.history.add(update, restored.updates[i])
-    })
-    this.delivery = new Delivery(
-      { room, memberships, frames, epoch: () => this.epoch, deliver: environment.deliver },
-      { state, seq, checksum, members: memberships.members },
+  /**
+   * `onDelivered`: everything up to a flush is delivered. `onFenced`: another node owns the room, nothing more may leave. `onStopped`: the
+   * room may not go on for now (true), since its store is silent or its node's lease has run out; or may again (false).
+   */
+  constructor(
+    { environment, address, definition, fence, log, begin }: ClaimedRoom,
+    on: {
+      readonly delivered: () => void
+      readonly fenced: () => void
+      readonly stopped: (stopped: boolean) => void
+    },
+  ) {
+    const { clock, format, historyBudget, limits, metrics, scheduler } = environment
+    const { seq, checksum, state } = begin
+    this.environment = environment
+    this.address = address
+    this.name = roomName(address)
+    this.roomId = roomIdOf(address)
+    this.log = log
+    this.phase = environment.random.float()
+    this.#durability = definition.durability
+    this.#onDelivered = on.delivered
+    this.#onFenced = on.fenced
+    this.#onStopped = on.stopped
+    for (const seat of begin.seats)
+      this.memberships.add(new Membership(seat, limits.outcomes, clock.monotonic()))
+    this.state = new LiveState(
+      begin,
+      limits.stateBytes,
+      (bytes) => log.warn({ bytes, limit: limits.stateBytes }, 'the state of the room comes near its limit'),
+      () => metrics.limitsReached.inc({ room_type: address.roomType, limit: 'state' }),
     )
-    this.#durability = new RoomDurability(
-      this.#record,
-      environment,
-      parts.durability,
-      // A save every second need not carry what a crash makes worthless: members are resynced after one.
-      parts.durability === 'snapshot' ? () => this.#withoutHistory() : () => this.#whole(),
-      parts.onFenced,
-    )
-    if (restored) this.#durability.restored()
+    this.#seq = seq
+    this.record = new FencedLog(environment, this.name, fence, log, {
+      whole: () => (this.#durability === 'none' ? NO_ROOM : this.#whole()),
+      rewritten: (lost) => this.#renew(lost),
+      uncertain: on.stopped,
+    })
+    const frames = new RoomFrames(this.roomId, environment.codecs)
+    this.history = new History(limits.history, historyBudget, frames, format, begin.base)
+    begin.history.forEach((update, i) => {
+      this.history.add(update, begin.updates[i])
+    })
+    this.replies = new Replies(address, this, environment)
+    const { members } = this.memberships
+    this.delivery = new Delivery(this.memberships, frames, this.replies, { seq, checksum, state, members })
     this.#timer = scheduler.timer(() => this.#flush())
-    this.setRate(parts.syncRate)
+    this.#save = scheduler.timer(() => this.#saveNow())
+    this.setRate(definition.sync.rate)
+    // One that is kept nowhere was handed over, and what it was then is not to come back.
+    if (this.#durability === 'none' && begin.epoch < fence.epoch) this.#replace(NO_ROOM)
   }
 
   /** What has happened since the last flush; turns add to it, then `touch`. */
@@ -116,36 +161,39 @@ export class RoomStream {
   }
 
   get epoch(): number {
-    return this.#record.epoch
+    return this.record.epoch
   }
 
   /** Whether everything that happened is delivered. */
   get quiet(): boolean {
-    return this.#pending.since === undefined && !this.#inFlight && !this.#withheld
+    return this.#pending.since === undefined && !this.#underWay
+  }
+
+  /** Whether nothing is flushed or delivered, until `resume`. */
+  get stopped(): boolean {
+    return this.#stopped
   }
 
   setRate(perSecond: number): void {
-    this.#pace = perSecond > 0 ? new FixedRate(perSecond, this.#parts.phase) : undefined
+    this.#pace = perSecond > 0 ? new FixedRate(perSecond, this.phase) : undefined
   }
 
   /** Something has happened: the next flush is due at its time. */
   touch(): void {
-    this.#pending.since ??= this.#parts.environment.clock.monotonic()
+    this.#pending.since ??= this.environment.clock.monotonic()
     if (!this.#timer.waiting) this.#schedule()
   }
 
   /** As touch, but the flush does not wait for its time. */
   flushSoon(): void {
-    this.#pending.since ??= this.#parts.environment.clock.monotonic()
-    if (!this.#inFlight && !this.#withheld && !this.#stopped) this.#timer.soon()
+    this.#pending.since ??= this.environment.clock.monotonic()
+    if (!this.#underWay && !this.#stopped) this.#timer.soon()
   }
 
   /** What was held back goes out, and flushes go on. */
   resume(): void {
     this.#stopped = false
-    const withheld = this.#withheld
-    this.#withheld = undefined
-    if (withheld) this.#deliver(withheld)
+    if (this.#withheld) this.#deliver()
     else if (this.#pending.since !== undefined) this.#schedule()
   }
 
@@ -155,25 +203,10 @@ export class RoomStream {
     this.#timer.cancel()
   }
 
-  /** Whether the store is silent and it is not known what stands. */
-  get uncertain(): boolean {
-    return this.#record.uncertain
-  }
-
-  /** Whether the room is still this node's. */
-  verify(): Promise<boolean> {
-    return this.#record.verify()
-  }
-
-  /** Extends the record's life, and for how long the room is counted, which no other write does; false: the room is another node's. */
-  refresh(): Promise<boolean> {
-    return this.#record.refresh()
-  }
-
   /** Resolves when everything that has happened so far is delivered, or the room has ended. */
   async settle(): Promise<void> {
     while (!this.#ended && !this.quiet) {
-      if (!this.#inFlight && !this.#stopped) this.#flush()
+      this.#flush()
       await this.#done
       if (this.#stopped) return
     }
@@ -182,111 +215,53 @@ export class RoomStream {
   /** Gives the room up, for others to go on with (`forget` false: saved first) or for good. */
   async release(forget: boolean): Promise<boolean> {
     this.end()
-    if (!forget && !(await this.#record.replace(this.#handedOver()))) return false
-    return this.#record.release(forget)
+    // A room that is kept nowhere has no history to give.
+    const whole = () => (this.#durability === 'none' ? this.#withoutHistory() : this.#whole())
+    if (!forget && !(await this.record.replace(whole()))) return false
+    return this.record.release(forget)
   }
 
   /** Nothing leaves any more. */
   end(): void {
     this.#ended = true
     this.#timer.cancel()
-    this.#durability.end()
+    this.#save.cancel()
     this.history.end()
-  }
-
-  /** Gives up on a store that does not answer. */
-  giveUp(): void {
-    this.#record.giveUp()
   }
 
   #schedule(): void {
     // What is under way schedules the next when it is done.
-    if (this.#inFlight || this.#withheld || this.#stopped || this.#ended) return
-    const now = this.#parts.environment.clock.monotonic()
+    if (this.#underWay || this.#stopped || this.#ended) return
+    const now = this.environment.clock.monotonic()
     const due = this.#pace?.next(now) ?? now
     if (due <= now) this.#timer.soon()
     else this.#timer.at(due)
   }
 
   #flush(): void {
-    if (this.#inFlight || this.#withheld || this.#stopped || this.#ended) return
-    this.#pace?.done(this.#parts.environment.clock.monotonic())
+    if (this.#underWay || this.#stopped || this.#ended) return
+    this.#pace?.done(this.environment.clock.monotonic())
     const flush = this.#take()
     if (!flush) {
-      this.#parts.onDelivered()
+      this.#onDelivered()
       return
     }
-    this.#inFlight = flush
-    const committed = this.#durability.commit(flush.packed)
+    this.#underWay = flush
+    const committed = this.#commit(flush.packed)
     if (committed) this.#done = committed.then(this.#onCommitted).catch(this.#onBroken)
     else this.#onCommitted(true)
-  }
-
-  readonly #onCommitted = (stands: boolean): void => {
-    const flush = this.#inFlight
-    this.#inFlight = undefined
-    if (this.#ended || !flush) return
-    if (stands) this.#deliver(flush)
-    else this.#parts.onFenced()
-  }
-
-  /** A delivery failed half way, which is a mistake in this program. Members who got nothing of it meet a gap, and are resynced. */
-  readonly #onBroken = (error: unknown): void => {
-    this.#parts.log.error({ err: error }, 'an update could not be delivered')
-  }
-
-  #deliver(flush: Flush): void {
-    const { environment, room } = this.#parts
-    if (this.#stopped || !environment.mayAct()) {
-      this.#withheld = flush
-      if (!this.#stopped) this.#parts.onStopped(true)
-      return
-    }
-    const { update } = flush
-    const frames = this.delivery.flush(flush)
-    flush.acked.forEach((membership, i) => {
-      membership.committedRef = update.acks[i]!.ref
-    })
-    for (const { membership } of flush.joins) membership.settled = true
-    if (update.visible) {
-      if (frames) this.history.add(update, flush.packed, frames, flush.since)
-      else this.history.clear({ epoch: update.epoch, seq: update.seq })
-    }
-    const { clock, metrics } = environment
-    metrics.deliveryDuration.observe({ room_type: room.roomType }, (clock.monotonic() - flush.since) / 1000)
-    this.#parts.onDelivered()
-    if (this.#pending.since !== undefined && !this.#timer.waiting) this.#schedule()
-  }
-
-  /** The room goes on from memory under a new epoch, and so does what members have not been told: under the old one others may have come to its seq. */
-  #renew(lost: LostEpochs): void {
-    this.history.lose(lost)
-    this.#inFlight &&= this.#under(lost.before, this.#inFlight)
-    this.#withheld &&= this.#under(lost.before, this.#withheld)
-  }
-
-  #under(epoch: number, flush: Flush): Flush {
-    const update = { ...flush.update, epoch }
-    return { ...flush, update, packed: this.#packed(update) }
-  }
-
-  /** The journal entry of an update; undefined in a room that is kept nowhere. */
-  #packed(update: Update): Uint8Array | undefined {
-    const { durability, environment } = this.#parts
-    return durability === 'none' ? undefined : environment.format.entry(update)
   }
 
   /** The update of everything since the last flush; undefined when nothing came of it. */
   #take(): Flush | undefined {
     const { events, joins, leaves, acked, since } = this.#pending
-    const { environment, memberships } = this.#parts
-    const before = this.#flushed
-    const state = this.#parts.state()
-    const delta = diff(before.state, state)
+    const { memberships } = this
+    const delta = this.state.flush()
     this.#pending = new Pending()
     const left = leaves.filter(({ unseen }) => !unseen)
     const visible = delta !== undefined || events.length > 0 || joins.length > 0 || left.length > 0
     if (!visible && acked.length === 0 && leaves.length === 0) return undefined
+    if (visible) this.#seq++
     const seatsAcked = acked.filter((membership) => memberships.get(membership.member.id) === membership)
     const refused: Refusal[] = []
     const acks = seatsAcked.map((membership) => {
@@ -297,16 +272,11 @@ export class RoomStream {
       membership.flushedRef = refs.last
       return { memberId, ref: refs.last, forgotten: refs.forgotten }
     })
-    const seq = visible ? before.seq + 1 : before.seq
-    if (delta) this.#parts.size.flushed(state, delta)
-    const checksum = delta ? this.#checksums.after(before.state, state, delta) : before.checksum
-    // Without a delta the states are equal, but may be different objects: the older one has its checksum cached.
-    this.#flushed = { state: delta ? state : before.state, seq, checksum }
     const update: Update = {
       epoch: this.epoch,
-      seq,
+      seq: this.#seq,
       visible,
-      checksum,
+      checksum: this.state.checksum,
       delta,
       events,
       joined: joins.map(({ membership }) => membership.record()),
@@ -317,41 +287,125 @@ export class RoomStream {
     return {
       update,
       packed: this.#packed(update),
-      state: this.#flushed.state,
+      state: this.state.flushed,
       members: memberships.members,
       joins,
       leaves,
       acked: seatsAcked,
-      since: since ?? environment.clock.monotonic(),
+      since: since ?? this.environment.clock.monotonic(),
     }
+  }
+
+  /** Keeps an update the way the room type asks for. The promise tells whether it stands; undefined: it need not be waited for. */
+  #commit(entry: Uint8Array | undefined): Promise<boolean> | undefined {
+    if (!entry) return undefined
+    if (this.#durability === 'snapshot') {
+      this.#unsaved = true
+      if (!this.#saving && !this.#save.waiting) this.#saveSoon()
+      return undefined
+    }
+    const { journalEntries, journalBytes } = this.environment.limits
+    const { entries, bytes, snapshotBytes } = this.#journal
+    if (entries >= journalEntries || bytes >= Math.max(journalBytes, snapshotBytes)) {
+      const whole = this.#whole()
+      this.#journal = { entries: 0, bytes: 0, snapshotBytes: whole.length }
+      return this.record.replace(whole)
+    }
+    this.#journal.entries++
+    this.#journal.bytes += entry.length
+    return this.record.append(entry)
+  }
+
+  #saveSoon(): void {
+    const { clock, limits } = this.environment
+    this.#save.at(clock.monotonic() + limits.saveMs)
+  }
+
+  #saveNow(): void {
+    // A save every second need not carry what a crash makes worthless: members are resynced after one. Where this throws, the next change
+    // asks for a save again.
+    const whole = this.#withoutHistory()
+    this.#saving = true
+    this.#unsaved = false
+    void this.#replace(whole).then(() => {
+      this.#saving = false
+      if (this.#unsaved && !this.#ended) this.#saveSoon()
+    })
+  }
+
+  /** Writes what no update waits for. */
+  async #replace(whole: Uint8Array): Promise<void> {
+    if (!(await this.record.replace(whole)) && !this.#ended) this.#onFenced()
+  }
+
+  readonly #onCommitted = (stands: boolean): void => {
+    if (this.#ended) return
+    if (stands) this.#deliver()
+    else this.#onFenced()
+  }
+
+  /** A delivery failed half way, which is a mistake in this program. Members who got nothing of it meet a gap, and are resynced. */
+  readonly #onBroken = (error: unknown): void => {
+    this.log.error({ err: error }, 'an update could not be delivered')
+  }
+
+  /** The flush under way goes out, unless this node may not speak. */
+  #deliver(): void {
+    const flush = this.#underWay
+    if (!flush) return
+    this.#withheld = this.#stopped || !this.environment.mayAct()
+    if (this.#withheld) {
+      if (!this.#stopped) this.#onStopped(true)
+      return
+    }
+    this.#underWay = undefined
+    const { update } = flush
+    const frames = this.delivery.flush(flush)
+    flush.acked.forEach((membership, i) => {
+      membership.committedRef = update.acks[i]!.ref
+    })
+    for (const { membership } of flush.joins) membership.settled = true
+    if (update.visible) {
+      if (frames) this.history.add(update, flush.packed, frames, flush.since)
+      else this.history.clear({ epoch: update.epoch, seq: update.seq })
+    }
+    const { clock, metrics } = this.environment
+    const { roomType } = this.address
+    metrics.deliveryDuration.observe({ room_type: roomType }, (clock.monotonic() - flush.since) / 1000)
+    this.#onDelivered()
+    if (this.#pending.since !== undefined && !this.#timer.waiting) this.#schedule()
+  }
+
+  /** The room goes on from memory under a new epoch, and so does what members have not been told: under the old one others may have come to its seq. */
+  #renew(lost: LostEpochs): void {
+    this.history.lose(lost)
+    if (!this.#underWay) return
+    const update = { ...this.#underWay.update, epoch: lost.before }
+    this.#underWay = { ...this.#underWay, update, packed: this.#packed(update) }
+  }
+
+  /** The journal entry of an update; undefined in a room that is kept nowhere. */
+  #packed(update: Update): Uint8Array | undefined {
+    return this.#durability === 'none' ? undefined : this.environment.format.entry(update)
   }
 
   /** The room as of its last flush, delivered or not, with what members may have missed: what a new owner would need. */
   #whole(): Uint8Array {
-    const underWay = this.#inFlight ?? this.#withheld
-    if (!underWay?.update.visible) return this.#pack(this.history.history())
-    const { update, packed } = underWay
-    return this.#pack(this.history.history({ ...update, packed }))
-  }
-
-  /** What the next owner goes on from. A room that is kept nowhere has no history to give. */
-  #handedOver(): Uint8Array {
-    return this.#parts.durability === 'none' ? this.#withoutHistory() : this.#whole()
+    const { update, packed } = this.#underWay ?? {}
+    return this.#pack(this.history.record(update?.visible ? { ...update, packed } : undefined))
   }
 
   /** The room as of its last flush. */
   #withoutHistory(): Uint8Array {
-    return this.#pack({ base: { epoch: this.epoch, seq: this.#flushed.seq }, updates: [] })
+    return this.#pack({ base: { epoch: this.epoch, seq: this.#seq }, updates: [] })
   }
 
-  #pack(history: HistoryRecord): Uint8Array {
-    const { state, seq, checksum } = this.#flushed
-    const { format } = this.#parts.environment
-    return format.snapshot({
+  #pack(history: Pick<RoomSnapshot, 'base' | 'updates'>): Uint8Array {
+    return this.environment.format.snapshot({
       epoch: this.epoch,
-      seq,
-      checksum,
-      state,
+      seq: this.#seq,
+      checksum: this.state.checksum,
+      state: this.state.flushed,
       seats: this.#seated(),
       ...history,
     })
@@ -362,8 +416,7 @@ export class RoomStream {
     const fresh = new Set(this.#pending.joins.map((join) => join.membership))
     const records: SeatRecord[] = []
     for (const { membership, unseen } of this.#pending.leaves) if (!unseen) records.push(membership.record())
-    for (const membership of this.#parts.memberships)
-      if (!fresh.has(membership)) records.push(membership.record())
+    for (const membership of this.memberships) if (!fresh.has(membership)) records.push(membership.record())
     return records
   }
 }

@@ -1,7 +1,7 @@
 import { type Frame, payloadsOf } from '../../dataplane/frame.ts'
+import type { Update } from '../../dataplane/rooms/journal.ts'
 import { JournalFormat } from '../../dataplane/rooms/journal.ts'
 import type { SeatRecord } from '../../dataplane/rooms/memberships.ts'
-import type { Update } from '../../dataplane/rooms/update.ts'
 import type { Frames, ToEdge } from '../../dataplane/traffic.ts'
 import type { ServerMessage } from '../../shared/protocol/messages.ts'
 import type { Fence, Lease, LeaseRenewal } from '../../shared/store/port.ts'
