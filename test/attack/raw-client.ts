@@ -23,7 +23,10 @@ export class RawClient {
   onMessage: (message: Told) => void = () => {}
   readonly #socket: Socket
   readonly #waiting = new Set<() => void>()
-  #unread: Buffer = Buffer.alloc(0)
+  #unread: Buffer[] = []
+  #unreadBytes = 0
+  /** How many bytes the next frame takes, as far as is known. */
+  #wanted = 2
 
   private constructor(socket: Socket) {
     this.#socket = socket
@@ -126,20 +129,21 @@ export class RawClient {
     this.#socket.destroy()
   }
 
+  /** A frame may come in thousands of pieces; they are put together once, when it is whole. */
   #read(chunk: Buffer): void {
     this.bytes += chunk.length
-    let rest = this.#unread.length > 0 ? Buffer.concat([this.#unread, chunk]) : chunk
-    while (rest.length >= 2) {
-      const short = rest[1]! & 0x7f
-      const header = short < 126 ? 2 : short === 126 ? 4 : 10
-      if (rest.length < header) break
-      const length =
-        short < 126 ? short : short === 126 ? rest.readUInt16BE(2) : Number(rest.readBigUInt64BE(2))
-      if (rest.length < header + length) break
-      this.#frame(rest[0]! & 0x0f, rest.subarray(header, header + length))
-      rest = rest.subarray(header + length)
+    this.#unread.push(chunk)
+    this.#unreadBytes += chunk.length
+    if (this.#unreadBytes >= this.#wanted) {
+      let rest = this.#unread.length > 1 ? Buffer.concat(this.#unread) : chunk
+      for (this.#wanted = wholeLength(rest); rest.length >= this.#wanted; this.#wanted = wholeLength(rest)) {
+        const frame = rest.subarray(0, this.#wanted)
+        rest = rest.subarray(this.#wanted)
+        this.#frame(frame[0]! & 0x0f, frame.subarray(headerLength(frame)))
+      }
+      this.#unread = [rest]
+      this.#unreadBytes = rest.length
     }
-    this.#unread = Buffer.from(rest)
     for (const look of [...this.#waiting]) look()
   }
 
@@ -155,4 +159,20 @@ export class RawClient {
     this.#socket.destroy()
     for (const look of [...this.#waiting]) look()
   }
+}
+
+function headerLength(frame: Buffer): number {
+  const short = frame[1]! & 0x7f
+  return short < 126 ? 2 : short === 126 ? 4 : 10
+}
+
+/** How many bytes the frame that begins here takes; of one that has not come so far, how many are needed to know. */
+function wholeLength(bytes: Buffer): number {
+  if (bytes.length < 2) return 2
+  const header = headerLength(bytes)
+  if (bytes.length < header) return header
+  const short = bytes[1]! & 0x7f
+  return (
+    header + (header === 2 ? short : header === 4 ? bytes.readUInt16BE(2) : Number(bytes.readBigUInt64BE(2)))
+  )
 }
