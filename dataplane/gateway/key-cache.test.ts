@@ -84,14 +84,14 @@ describe('names of keys', () => {
 })
 
 describe('while made-up keys are looked up', () => {
-  it('control has 16 questions at once, as many as may be wait, and more are refused at once', async () => {
+  it('control has 8 questions at once, as many as may be wait, and more are refused at once', async () => {
     const bench = new Bench(40)
     bench.slow = true
     const states = Array.from({ length: 100 }, (_, i) => kindOf(bench.keys.state(madeUp(i))))
-    expect(bench.open).toHaveLength(16)
+    expect(bench.open).toHaveLength(8)
     expect(await Promise.all(states.slice(40))).toEqual(Array(60).fill('busy'))
     await bench.answer()
-    expect(bench.open).toHaveLength(16)
+    expect(bench.open).toHaveLength(8)
     await bench.answerAll()
     expect(await Promise.all(states.slice(0, 40))).toEqual(Array(40).fill('unknown'))
     expect(bench.asked).toHaveLength(40)
@@ -151,7 +151,7 @@ describe('while control is away', () => {
     bench.clock.advance(5000)
     await bench.answer()
     expect(await Promise.all(states)).toEqual(Array(100).fill('unreachable'))
-    expect(bench.asked).toHaveLength(16)
+    expect(bench.asked).toHaveLength(8)
   })
 
   it('because it refuses this node, the log says so once until it answers again', async () => {
