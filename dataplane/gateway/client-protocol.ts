@@ -15,7 +15,7 @@ import type { Admitted, Handshake, Hello } from './handshake.ts'
 import { countHandshake, type HandshakeResult } from './metrics.ts'
 import type { Flusher } from './outbox.ts'
 import type { JoinRateLimiter, RateVerdict } from './rate-limits.ts'
-import type { PendingConnection } from './server.ts'
+import type { PendingConnection, TurnQueue } from './server.ts'
 import type { Session } from './session.ts'
 import type { Sessions } from './sessions.ts'
 import type { Subscription } from './subscription.ts'
@@ -41,6 +41,8 @@ interface ResumedRoom {
 /** What the clients of a gateway share. */
 export interface ClientProtocolContext extends GatewayContext {
   readonly handshake: Handshake
+  /** Where hellos wait for their turn. */
+  readonly handshakes: TurnQueue
   readonly tokens: Authenticator
   readonly sessions: Sessions
   readonly joinRates: JoinRateLimiter
@@ -142,7 +144,9 @@ export class ClientProtocol implements ConnectionListener {
     this.#greeted = true
     this.#pending.greeted()
     this.#stopWaiting()
-    this.#greet(hello).catch((error: unknown) => this.failed(error))
+    this.#context.handshakes.add(() => {
+      if (this.connection.open) this.#greet(hello).catch((error: unknown) => this.failed(error))
+    })
   }
 
   #waitForWelcome(message: LaterMessage, bytes: number): void {

@@ -14,7 +14,7 @@ import { Handshake } from './handshake.ts'
 import { KeyCache, type KeyName } from './key-cache.ts'
 import { type Defer, endOfTurn, Flusher } from './outbox.ts'
 import { JoinRateLimiter } from './rate-limits.ts'
-import { GatewayServer, type PendingConnection } from './server.ts'
+import { GatewayServer, HANDSHAKE_STEPS_PER_TURN, type PendingConnection, TurnQueue } from './server.ts'
 import { SessionStore } from './session-record.ts'
 import { Sessions, SWEEP_MS } from './sessions.ts'
 
@@ -76,8 +76,11 @@ export class Gateway {
     this.#sessions = sessions
     this.#keys = new KeyCache(context, options.maxKeyLookups)
     const tokens = new Authenticator(context, this.#keys)
+    const handshakes = new TurnQueue(HANDSHAKE_STEPS_PER_TURN)
+    metrics.handshakesWaiting.read(() => handshakes.size)
     this.#clientContext = {
       ...context,
+      handshakes,
       handshake: new Handshake(context, tokens, edge, store, sessions),
       tokens,
       sessions,
@@ -91,7 +94,9 @@ export class Gateway {
     }
     this.#recheckAt = clock.monotonic() + RECHECK_MS
     const subprotocols = codecs.map(({ subprotocol }) => subprotocol)
-    this.#server = new GatewayServer(context, subprotocols, (ws, pending) => this.#accept(ws, pending))
+    this.#server = new GatewayServer(context, subprotocols, handshakes, (ws, pending) =>
+      this.#accept(ws, pending),
+    )
   }
 
   /** How many sockets are open. */

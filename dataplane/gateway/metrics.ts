@@ -32,6 +32,10 @@ const FAULTS: readonly (ErrorCode | CloseName)[] = [
 export const GATEWAY_METRICS = {
   connections: gauge('service_connections', 'Websockets with a session.'),
   pendingConnections: gauge('service_pending_connections', 'Connections that have no session yet.'),
+  handshakesWaiting: gauge(
+    'service_handshakes_waiting',
+    'Upgrades and hellos that wait for their turn of the event loop.',
+  ),
   sessions: gauge('service_sessions', 'Sessions, those that may still be resumed included.'),
   outboxBytes: gauge('service_outbox_bytes', 'Bytes that wait to be read by clients, of all together.'),
   handshakes: counter(

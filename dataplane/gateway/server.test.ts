@@ -2,10 +2,16 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
+import { newId } from '../../shared/ids.ts'
+import { systemRandom } from '../../shared/random.ts'
+import { memoryStore } from '../../shared/store/memory/memory.ts'
+import type { Records } from '../../shared/store/port.ts'
+import { FakeClock } from '../../test/support/fake-clock.ts'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
 import type { GatewayOptions } from './context.ts'
 import { TrustedProxies } from './server.ts'
+import { newResumeToken } from './session-record.ts'
 
 let test: TestGateway
 const start = async (options: Partial<GatewayOptions> = {}): Promise<void> => {
@@ -90,6 +96,52 @@ describe('websockets that one address opens', () => {
   it('are counted without a load balancer', async () => {
     await startCounting({ trustedProxies: [] })
     expect(await upgrades(11)).toEqual([...Array(10).fill(101), 429])
+  })
+})
+
+describe('a crowd that comes at once', () => {
+  const CROWD = 40
+
+  /** How much a count grew in each turn of the event loop, until it has grown by the whole crowd. */
+  async function growth(count: () => number): Promise<number[]> {
+    const grown: number[] = []
+    const all = count() + CROWD
+    for (let turn = 0, before = count(); before < all && turn < 1e5; turn++) {
+      await new Promise((resolve) => setImmediate(resolve))
+      if (count() > before) grown.push(count() - before)
+      before = count()
+    }
+    return grown
+  }
+
+  it('is upgraded, and has its hellos looked at, a few in each turn: players are heard in between', async () => {
+    const { records } = memoryStore({ clock: new FakeClock() })
+    let looks = 0
+    const read: Records['read'] = (key) => {
+      looks += 1
+      return records.read(key)
+    }
+    test = await TestGateway.start({}, { records: { ...records, read } })
+    const { port } = new URL(test.httpUrl)
+    const sockets = Array.from({ length: CROWD }, () => connect(Number(port), '127.0.0.1'))
+    await Promise.all(sockets.map((socket) => once(socket, 'connect')))
+    for (const socket of sockets)
+      socket.write(
+        'GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n' +
+          `Sec-WebSocket-Key: ${Buffer.alloc(16).toString('base64')}\r\nSec-WebSocket-Protocol: roomful.v1.json\r\n\r\n`,
+      )
+    const upgraded = await growth(() => test.gateway.connections)
+    for (const socket of sockets) socket.destroy()
+
+    const clients = await Promise.all(Array.from({ length: CROWD }, () => test.open()))
+    const [session_id, resume_token] = [newId('ses', systemRandom), newResumeToken(systemRandom).resume_token]
+    for (const client of clients)
+      client.send({ t: 'hello', project_id: 'prj_one', resume: { session_id, resume_token, rooms: [] } })
+    const greeted = await growth(() => looks)
+    for (const perTurn of [upgraded, greeted]) {
+      expect(perTurn.reduce((sum, count) => sum + count)).toBe(CROWD)
+      expect(Math.max(...perTurn)).toBeLessThanOrEqual(8)
+    }
   })
 })
 

@@ -9,6 +9,44 @@ import type { GatewayContext } from './context.ts'
 /** So many seconds' worth of websockets of one address may come at once: after an outage all players of a school or a mobile network do. */
 const BURST_SECONDS = 10
 
+/**
+ * How many handshakes are carried one step further in one turn of the event loop. A step, an upgrade or the work on a hello, takes some
+ * 0.2 ms, and a flood brings hundreds of them at once.
+ */
+export const HANDSHAKE_STEPS_PER_TURN = 8
+
+/**
+ * Runs work in its order, so many pieces in one turn of the event loop. Between the turns all sockets are read: who plays does not wait
+ * behind those who come.
+ */
+export class TurnQueue {
+  readonly #perTurn: number
+  readonly #defer: (turn: () => void) => void
+  readonly #waiting: (() => void)[] = []
+
+  /** `defer`: runs a callback in the next turn, behind the reading of sockets. */
+  constructor(perTurn: number, defer: (turn: () => void) => void = setImmediate) {
+    this.#perTurn = perTurn
+    this.#defer = defer
+  }
+
+  /** How many pieces wait. */
+  get size(): number {
+    return this.#waiting.length
+  }
+
+  add(work: () => void): void {
+    if (this.#waiting.push(work) === 1) this.#defer(this.#turn)
+  }
+
+  readonly #turn = (): void => {
+    // What is added meanwhile has to wait, and defers nothing while the queue is not empty.
+    for (const work of this.#waiting.slice(0, this.#perTurn)) work()
+    this.#waiting.splice(0, this.#perTurn)
+    if (this.#waiting.length > 0) this.#defer(this.#turn)
+  }
+}
+
 /** A websocket that was accepted, and its socket's place among those without a session. */
 export type Accept = (ws: ServerSocket, pending: PendingConnection) => void
 
@@ -33,8 +71,13 @@ export class GatewayServer {
   readonly #pending: PendingConnections
   readonly #places = new WeakMap<Duplex, PendingConnection>()
 
-  /** `subprotocols`: a client gets the first of its own list that is among these. */
-  constructor(context: GatewayContext, subprotocols: readonly string[], accept: Accept) {
+  /** `subprotocols`: a client gets the first of its own list that is among these. `handshakes`: where upgrades wait for their turn. */
+  constructor(
+    context: GatewayContext,
+    subprotocols: readonly string[],
+    handshakes: TurnQueue,
+    accept: Accept,
+  ) {
     const { options, clock } = context
     this.#context = context
     this.#accept = accept
@@ -61,7 +104,10 @@ export class GatewayServer {
       this.#http.maxConnections = maxSessions + maxPendingConnections
     this.#http.on('drop', () => context.metrics.connectionsDropped.inc({ reason: 'node' }))
     this.#http.on('connection', (socket) => this.#connected(socket))
-    this.#http.on('upgrade', (request, socket, head) => this.#upgrade(request, socket, head))
+    this.#http.on('upgrade', (request, socket, head) => {
+      socket.on('error', () => socket.destroy())
+      handshakes.add(() => this.#upgrade(request, socket, head))
+    })
   }
 
   /** How many sockets have no session yet. */
@@ -111,7 +157,7 @@ export class GatewayServer {
     const address = this.#proxies.clientOf(peer, String(forwardedFor ?? ''))
     // A peer that is not trusted was counted when it connected.
     const proxied = this.#proxies.clientOf(peer, undefined) === undefined
-    if (!pending) socket.destroy()
+    if (!pending || socket.destroyed) socket.destroy()
     else if (origin !== undefined && allowedOrigins && !allowedOrigins.includes(origin))
       reject(socket, 403, `The origin ${origin} may not connect here.`)
     else if (address !== undefined && !this.#rates.take(address)) {
@@ -147,7 +193,6 @@ function websocketServer(maxMessageBytes: number, subprotocols: readonly string[
 
 /** Answers an upgrade with an HTTP error. */
 function reject(socket: Duplex, status: number, text: string): void {
-  socket.on('error', () => socket.destroy())
   socket.end(
     `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nconnection: close\r\ncontent-type: text/plain; charset=utf-8\r\n` +
       `content-length: ${Buffer.byteLength(text) + 1}\r\n\r\n${text}\n`,
