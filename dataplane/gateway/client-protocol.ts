@@ -3,18 +3,19 @@ import { CLOSE, type CloseName } from '../../shared/protocol/close-codes.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { ErrorCode, InvalidMessage } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
+import type { Rate, RateLimits } from '../../shared/rate-limit.ts'
 import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
 import { frame } from '../frame.ts'
 import { nodeName } from '../node-id.ts'
 import { type RoomAddress, roomIdOf } from '../traffic.ts'
 import type { Authenticator, Rejection } from './authentication.ts'
 import { Connection, type ConnectionListener, type ServerSocket } from './connection.ts'
-import type { GatewayContext } from './context.ts'
+import type { GatewayContext, GatewayOptions } from './context.ts'
 import type { Edge } from './edge.ts'
 import type { Admitted, Handshake, Hello } from './handshake.ts'
 import { countHandshake, type HandshakeResult } from './metrics.ts'
 import type { Flusher } from './outbox.ts'
-import type { JoinRateLimiter, RateVerdict } from './rate-limits.ts'
+import type { RateVerdict } from './rate-limits.ts'
 import type { PendingConnection, TurnQueue } from './server.ts'
 import type { Session } from './session.ts'
 import type { Sessions } from './sessions.ts'
@@ -22,6 +23,12 @@ import type { Subscription } from './subscription.ts'
 
 /** How many messages may arrive behind `hello` before it is answered, and how many pings and pongs of the websocket before there is a session. */
 const MAX_EARLY = 16
+
+/** How fast each player may ask for subscriptions: three seconds' worth at once. */
+export const joinRate = ({ joinsPerSecond: perSecond }: GatewayOptions): Rate => ({
+  perSecond,
+  burst: 3 * perSecond,
+})
 
 /** How many fresh tokens of one client may wait to be checked. */
 const MAX_RENEWALS = 4
@@ -45,7 +52,11 @@ export interface ClientProtocolContext extends GatewayContext {
   readonly handshakes: TurnQueue
   readonly tokens: Authenticator
   readonly sessions: Sessions
-  readonly joinRates: JoinRateLimiter
+  /**
+   * How fast subscriptions may be asked for at this node: by each player in all sessions together, and where a token names no player, by
+   * each session, since many clients may share such a token.
+   */
+  readonly joinRates: RateLimits
   readonly edge: Edge
   readonly flusher: Flusher
   /** The connection has ended. */
@@ -241,8 +252,10 @@ export class ClientProtocol implements ConnectionListener {
     const { max_rooms: maxRooms } = options.limits
     if (!subscription && session.subscriptions.size >= maxRooms)
       return { code: 'too_many_rooms', message: `a session may be in ${maxRooms} rooms: leave one first` }
-    if (!joinRates.take(session.player)) return { code: 'rate_limited', message: joinRates.text }
-    return undefined
+    if (joinRates.take(session.player)) return undefined
+    const { perSecond, burst } = joinRate(options)
+    const message = `more than ${perSecond} joins a second, or ${burst} at once: try again later`
+    return { code: 'rate_limited', message }
   }
 
   async #greet(hello: Hello): Promise<void> {

@@ -7,7 +7,7 @@ import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import { StateRateLimiter } from './rate-limits.ts'
 import type { Session } from './session.ts'
-import { type AttachResult, Flush, Subscription } from './subscription.ts'
+import { type AttachResult, FlushFrames, Subscription } from './subscription.ts'
 import type { Reliable, UnackedLimits } from './unacked.ts'
 
 /** The subscriptions of one room at this edge. */
@@ -320,7 +320,7 @@ export class Edge {
   #update(room: SubscribedRoom, message: Extract<ToEdge, { kind: 'update' }>) {
     const { epoch, seq, patch, rest, personal, joined } = message
     if (patch || rest) {
-      const flush = new Flush(seq, patch, rest)
+      const flush = new FlushFrames(seq, patch, rest)
       for (const subscription of room.subscriptions.values()) {
         const result = subscription.flush(flush, epoch)
         if (result === 'stalled') this.#context.metrics.slowConsumers.inc({ action: 'stalled' })

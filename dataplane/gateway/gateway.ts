@@ -2,18 +2,18 @@ import type { AddressInfo } from 'node:net'
 import type { Clock } from '../../shared/clock.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
 import type { Random } from '../../shared/random.ts'
+import { RateLimits } from '../../shared/rate-limit.ts'
 import type { Records } from '../../shared/store/port.ts'
 import type { Found, SessionDescription, SessionQuery } from '../descriptions.ts'
 import type { RoomAddress, ToEdge } from '../traffic.ts'
 import { Authenticator } from './authentication.ts'
-import { ClientProtocol, type ClientProtocolContext } from './client-protocol.ts'
+import { ClientProtocol, type ClientProtocolContext, joinRate } from './client-protocol.ts'
 import type { Connection, ServerSocket } from './connection.ts'
 import { type GatewayContext, type GatewayOptions, gatewayOptions } from './context.ts'
 import { Edge } from './edge.ts'
 import { Handshake } from './handshake.ts'
 import { KeyCache, type KeyName } from './key-cache.ts'
-import { type Defer, endOfTurn, Flusher } from './outbox.ts'
-import { JoinRateLimiter } from './rate-limits.ts'
+import { endOfTurn, Flusher } from './outbox.ts'
 import { GatewayServer, HANDSHAKE_STEPS_PER_TURN, type PendingConnection, TurnQueue } from './server.ts'
 import { SessionStore } from './session-record.ts'
 import { Sessions, SWEEP_MS } from './sessions.ts'
@@ -26,8 +26,6 @@ export interface GatewayParts extends Omit<GatewayContext, 'options'> {
   readonly codecs: readonly [Codec, ...Codec[]]
   /** Where sessions are written down, for whichever node they are resumed at. */
   readonly records: Records
-  /** When the writes of a turn go out; for embedders with a loop of their own. */
-  readonly defer?: Defer
 }
 
 /** How often control is asked about the keys of live sessions. */
@@ -60,7 +58,7 @@ export class Gateway {
   #recheckAt: number
   #draining = false
 
-  constructor({ codecs, records, defer = endOfTurn, ...parts }: GatewayParts) {
+  constructor({ codecs, records, ...parts }: GatewayParts) {
     const context: GatewayContext = { ...parts, options: gatewayOptions(parts.options) }
     const { clock, metrics, options } = context
     metrics.connections.read(() => this.connections)
@@ -84,9 +82,9 @@ export class Gateway {
       handshake: new Handshake(context, tokens, edge, store, sessions),
       tokens,
       sessions,
-      joinRates: new JoinRateLimiter(clock, options.joinsPerSecond),
+      joinRates: new RateLimits(clock, joinRate(options)),
       edge,
-      flusher: new Flusher(defer, metrics),
+      flusher: new Flusher(endOfTurn, metrics),
       over: (client) => {
         this.#clients.delete(client)
         if (this.#clients.size === 0) this.#onEmpty()
@@ -183,11 +181,6 @@ export class Gateway {
   /** The sessions as operators see them. */
   describeSessions(query: SessionQuery = {}): Found<SessionDescription> {
     return this.#sessions.describe(query)
-  }
-
-  /** Whether a session has a socket here. */
-  isConnected(sessionId: string): boolean {
-    return this.#sessions.find(sessionId)?.connection !== undefined
   }
 
   /**

@@ -134,7 +134,7 @@ export class Handshake {
     const opened = await this.#comeIn(async () => {
       const place = await this.#enterQuota(sessionId, claims)
       if (place && 'close' in place) return place
-      const session = new Session({ sessionId, claims, right, rateLimiter, place, clock })
+      const session = new Session(clock, { sessionId, claims, right, rateLimiter, place })
       session.connect(connection)
       await this.#sessions.open(session)
       return session
@@ -342,7 +342,7 @@ export class Handshake {
     if (here) this.#sessions.drop(here)
     if (fromNode !== nodeId) tellTaken(fromNode, sessionId)
     const rateLimiter = here?.rateLimiter ?? this.#rateLimiterOf(claims, pace)
-    const session = new Session({ sessionId, claims, right, rateLimiter, place, clock })
+    const session = new Session(clock, { sessionId, claims, right, rateLimiter, place })
     this.#sessions.add(session, version)
     for (const { member_id: memberId, room_type: roomType, key } of seats)
       this.#edge.restore(session, { projectId: claims.project_id, roomType, key }, memberId)

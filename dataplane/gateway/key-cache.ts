@@ -217,7 +217,7 @@ class Semaphore {
 }
 
 /** What control says about a key: the answer of `GET /internal/key-status`. */
-export interface KeyStatus {
+export interface KeyAnswer {
   readonly exists: boolean
   readonly status: 'active' | 'retiring' | 'revoked'
   /** PASERK `k4.public.…`; tokens of the key carry its signature. */
@@ -230,7 +230,7 @@ export interface NoSuchKey {
 }
 
 /** Asks about a key; `key_id` undefined: the project's built-in pair. Rejects with `KeyStatusUnavailable`. */
-export type AskKeyStatus = (projectId: string, keyId: string | undefined) => Promise<KeyStatus | NoSuchKey>
+export type AskKeyStatus = (projectId: string, keyId: string | undefined) => Promise<KeyAnswer | NoSuchKey>
 
 /**
  * Why control has not said what it knows about a key: it cannot be reached or has a fault of its own, it does not take this node for one

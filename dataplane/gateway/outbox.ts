@@ -177,22 +177,19 @@ export class Outbox {
   }
 }
 
-/** Runs `callback` when the present turn of the event loop is over. */
-export type Defer = (callback: () => void) => void
-
 /**
- * Behind every promise continuation of the present turn, and before any other input or output: what rooms, acks and answers say in one
+ * Runs `callback` when the present turn of the event loop is over: behind every promise continuation of the present turn, and before any other input or output: what rooms, acks and answers say in one
  * turn is in one write, and none of it waits for other sockets.
  */
-export const endOfTurn: Defer = (callback) => queueMicrotask(() => process.nextTick(callback))
+export const endOfTurn = (callback: () => void): void => queueMicrotask(() => process.nextTick(callback))
 
 /** Writes each outbox that got something, once per turn. */
 export class Flusher {
-  readonly #defer: Defer
+  readonly #defer: typeof endOfTurn
   readonly #metrics: GatewayMetrics
   #waiting: Outbox[] = []
 
-  constructor(defer: Defer, metrics: GatewayMetrics) {
+  constructor(defer: typeof endOfTurn, metrics: GatewayMetrics) {
     this.#defer = defer
     this.#metrics = metrics
   }

@@ -35,17 +35,8 @@ export const spent = (level: RateLevel): RateLevel => ({
 /** How many times as much as one session all those of one player may send at a node. */
 const SESSIONS_AT_FULL_RATE = 4
 
-/** What a session shares with the others of its player. */
-export interface SharedRate {
-  /** Whether the player may send one more. */
-  readonly take: () => boolean
-  /** Whether one that is too many is borne with. */
-  readonly bear: () => boolean
-  /** Milliseconds until the player may send one more. */
-  readonly waitMs: () => number
-}
-
-const UNSHARED: SharedRate = { take: () => true, bear: () => true, waitMs: () => 0 }
+/** The rate of all sessions of one player together, and the patience with them. Read each time: a full one is forgotten. */
+type SharedRate = () => { readonly rate: RateLimit; readonly patience: RateLimit }
 
 /** What all sessions of each player may send at a node together, and how long they are borne with: a new session is no way around either. */
 export class PlayerRateLimiters {
@@ -59,11 +50,7 @@ export class PlayerRateLimiters {
   }
 
   of(player: string): SharedRate {
-    return {
-      take: () => this.#rates.take(player),
-      bear: () => this.#patience.take(player),
-      waitMs: () => this.#rates.of(player).waitMs,
-    }
+    return () => ({ rate: this.#rates.of(player), patience: this.#patience.of(player) })
   }
 }
 
@@ -72,13 +59,13 @@ export class MessageRateLimiter {
   readonly #clock: Clock
   readonly #rate: RateLimit
   readonly #patience: RateLimit
-  readonly #shared: SharedRate
+  readonly #shared: SharedRate | undefined
 
-  /** `level`: where another node left off. `shared`: default nothing. */
+  /** `level`: where another node left off. `shared`: what it has with the other sessions of its player; default nothing. */
   constructor(
     clock: Clock,
     { messages_per_second: messagesPerSecond, message_burst: messageBurst }: Limits,
-    { level, shared = UNSHARED }: { level?: RateLevel | undefined; shared?: SharedRate | undefined } = {},
+    { level, shared }: { level?: RateLevel | undefined; shared?: SharedRate | undefined } = {},
   ) {
     const limit = (rate: Rate, left = rate.burst): RateLimit => {
       const seconds = level ? Math.max(0, clock.now() - level.at) / 1000 : 0
@@ -97,40 +84,14 @@ export class MessageRateLimiter {
 
   /** Milliseconds until one more may pass; 0: now. */
   get waitMs(): number {
-    return Math.max(this.#rate.waitMs, this.#shared.waitMs())
+    return Math.max(this.#rate.waitMs, this.#shared?.().rate.waitMs ?? 0)
   }
 
   /** Counts one more message, or ping or pong of the websocket. */
   admit(): RateVerdict {
-    if (this.#rate.take() && this.#shared.take()) return 'pass'
-    return this.#patience.take() && this.#shared.bear() ? 'reject' : 'too_many'
-  }
-}
-
-/** So many seconds' worth of joins may come at once. */
-const JOIN_BURST_SECONDS = 3
-
-/**
- * How fast subscriptions may be asked for at this node: by each player in all sessions together, and where a token names no player, by
- * each session, since many clients may share such a token.
- */
-export class JoinRateLimiter {
-  readonly #perSecond: number
-  readonly #limits: RateLimits
-
-  constructor(clock: Clock, perSecond: number) {
-    this.#perSecond = perSecond
-    this.#limits = new RateLimits(clock, { perSecond, burst: perSecond * JOIN_BURST_SECONDS })
-  }
-
-  /** Counts one more join; false: there are too many. */
-  take(player: string): boolean {
-    return this.#limits.take(player)
-  }
-
-  /** What is allowed, for people. */
-  get text(): string {
-    return `more than ${this.#perSecond} joins a second, or ${this.#perSecond * JOIN_BURST_SECONDS} at once: try again later`
+    const { rate, patience } = this.#shared?.() ?? {}
+    if (this.#rate.take() && rate?.take() !== false) return 'pass'
+    return this.#patience.take() && patience?.take() !== false ? 'reject' : 'too_many'
   }
 }
 

@@ -37,7 +37,13 @@ it('the trace of a token, which only the first handshake goes on with, is not wr
   const { session_id: sessionId, claims, right } = record
   const rateLimiter = new MessageRateLimiter(clock, gatewayOptions().limits)
   const trace = { traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01', tracestate: 'a=b' }
-  const session = new Session({ sessionId, claims: { ...claims, ...trace }, right, rateLimiter, clock })
+  const session = new Session(clock, {
+    sessionId,
+    claims: { ...claims, ...trace },
+    right,
+    rateLimiter,
+    place: undefined,
+  })
   session.trace = trace
   expect(session.record('node_a')).toMatchObject({ claims, trace: trace.traceparent })
   expect(session.record('node_a').claims).toEqual(claims)

@@ -5,20 +5,10 @@ import type { TraceContext } from '../../shared/tracing/tracer.ts'
 import type { Connection } from './connection.ts'
 import { type MessageRateLimiter, spent } from './rate-limits.ts'
 import type { QuotaPlace, ResumeRight, SessionRecord } from './session-record.ts'
-import type { Subscriber, Subscription } from './subscription.ts'
-
-/** What a session is made of. */
-export interface SessionParts {
-  readonly sessionId: string
-  readonly claims: TokenClaims
-  readonly right: ResumeRight
-  readonly rateLimiter: MessageRateLimiter
-  readonly place?: QuotaPlace | undefined
-  readonly clock: Clock
-}
+import type { SubscribedSession, Subscription } from './subscription.ts'
 
 /** One client's identity, with its subscriptions, from the handshake that brought it here to the one that takes it elsewhere. */
-export class Session implements Subscriber {
+export class Session implements SubscribedSession {
   readonly sessionId: string
   readonly projectId: string
   /** How fast the client may send. */
@@ -38,7 +28,16 @@ export class Session implements Subscriber {
   #connectedAt: number
   #detachedAt: number
 
-  constructor({ sessionId, claims, right, rateLimiter, place, clock }: SessionParts) {
+  constructor(
+    clock: Clock,
+    {
+      sessionId,
+      claims,
+      right,
+      rateLimiter,
+      place,
+    }: Pick<Session, 'sessionId' | 'claims' | 'right' | 'rateLimiter' | 'place'>,
+  ) {
     this.sessionId = sessionId
     this.projectId = claims.project_id
     this.#right = right

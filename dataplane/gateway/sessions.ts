@@ -20,16 +20,6 @@ import type { SessionStore } from './session-record.ts'
 
 type EndReason = 'left' | 'session_ended'
 
-interface Kept {
-  readonly session: Session
-  readonly writer: SessionWriter
-}
-
-/** A session that is over here, and whose rooms have not been told yet. */
-interface Ending extends Kept {
-  readonly reason: EndReason
-}
-
 /** How often `sweep` is called. */
 export const SWEEP_MS = 1000
 /** Within what time every record is due to be written again when the store is back. */
@@ -55,8 +45,9 @@ export class Sessions {
   readonly #context: GatewayContext
   readonly #store: SessionStore
   readonly #edge: Edge
-  readonly #sessions = new Map<string, Kept>()
-  readonly #endings = new Set<Ending>()
+  readonly #writers = new Map<string, SessionWriter>()
+  /** Of sessions that are over here, and whose rooms have not been told yet, for what reason. */
+  readonly #endings = new Map<SessionWriter, EndReason>()
   readonly #underWay = new Set<Promise<void>>()
 
   constructor(context: GatewayContext, store: SessionStore, edge: Edge) {
@@ -66,27 +57,27 @@ export class Sessions {
   }
 
   get size(): number {
-    return this.#sessions.size
+    return this.#writers.size
   }
 
   *[Symbol.iterator](): IterableIterator<Session> {
-    for (const { session } of this.#sessions.values()) yield session
+    for (const { session } of this.#writers.values()) yield session
   }
 
   find(sessionId: string): Session | undefined {
-    return this.#sessions.get(sessionId)?.session
+    return this.#writers.get(sessionId)?.session
   }
 
   /** Takes a new session in and writes its record. Rejects with `StoreUnavailable`, and then there is no session. */
   async open(session: Session): Promise<void> {
-    const kept = this.#keep(session, 0)
-    if (await kept.writer.save()) this.#sessions.set(session.sessionId, kept)
-    else throw new Error(`there is a session ${session.sessionId} already`)
+    const writer = new SessionWriter(this.#context, this.#store, session, 0)
+    if (!(await writer.save())) throw new Error(`there is a session ${session.sessionId} already`)
+    this.#writers.set(session.sessionId, writer)
   }
 
   /** Takes a session in whose record stands, at `version`. */
   add(session: Session, version: number): void {
-    this.#sessions.set(session.sessionId, this.#keep(session, version))
+    this.#writers.set(session.sessionId, new SessionWriter(this.#context, this.#store, session, version))
   }
 
   /**
@@ -94,9 +85,9 @@ export class Sessions {
    * Rejects with `StoreUnavailable`; the write is made again later then.
    */
   async save(session: Session): Promise<boolean> {
-    const kept = this.#keptFor(session)
-    if (!kept) return false
-    if (await kept.writer.save()) return true
+    const writer = this.#writerOf(session)
+    if (!writer) return false
+    if (await writer.save()) return true
     this.drop(session)
     return false
   }
@@ -108,7 +99,7 @@ export class Sessions {
 
   /** The session has lost its connection and waits to be resumed, with its subscriptions. One that has no subscription has nothing to wait for, and ends. */
   detach(session: Session): void {
-    if (!this.#keptFor(session)) return
+    if (!this.#writerOf(session)) return
     session.disconnect()
     this.#edge.detach(session)
     if (session.subscriptions.size > 0) this.saveLater(session)
@@ -120,28 +111,27 @@ export class Sessions {
    * when the store has said that no other node has the session.
    */
   end(session: Session, reason: EndReason): void {
-    const kept = this.#keptFor(session)
-    if (!kept) return
-    this.#sessions.delete(session.sessionId)
-    const ending = { ...kept, reason }
-    this.#endings.add(ending)
-    this.#run(this.#finish(ending), session)
+    const writer = this.#writerOf(session)
+    if (!writer) return
+    this.#writers.delete(session.sessionId)
+    this.#endings.set(writer, reason)
+    this.#run(this.#finish(writer), session)
   }
 
   /** Another node has the session: nothing is left of it here. Its subscriptions are the other node's now. */
   drop(session: Session): void {
-    if (!this.#keptFor(session)) return
-    this.#sessions.delete(session.sessionId)
+    if (!this.#writerOf(session)) return
+    this.#writers.delete(session.sessionId)
     this.#forgetSeats(session)
     session.connection?.close('session_taken_over', 'a newer connection resumed this session')
   }
 
   /** Another node says that it has taken a session: if so, it is dropped here. */
   async taken(sessionId: string): Promise<void> {
-    const kept = this.#sessions.get(sessionId)
-    if (!kept) return
+    const writer = this.#writers.get(sessionId)
+    if (!writer) return
     try {
-      if ((await kept.writer.check()) === false) this.drop(kept.session)
+      if ((await writer.check()) === false) this.drop(writer.session)
     } catch (error) {
       // The next write of the record finds out.
       this.#context.log.debug(
@@ -153,20 +143,18 @@ export class Sessions {
 
   /** What the store holds may be old, or gone: every record is written again soon. */
   storeReturned(): void {
-    for (const { writer } of this.#sessions.values()) writer.doubt(CATCH_UP_MS)
+    for (const writer of this.#writers.values()) writer.doubt(CATCH_UP_MS)
   }
 
   /** Ends what was not resumed in time, and writes the records that are due. To be called about once a second. */
   sweep(): void {
     const { sessionResumeTtl } = this.#context.options
-    for (const { session, writer } of this.#sessions.values()) {
+    for (const writer of this.#writers.values()) {
+      const { session } = writer
       if (session.detachedMs > sessionResumeTtl * 1000) this.end(session, 'session_ended')
       else if (writer.due) this.saveLater(session)
     }
-    for (const ending of this.#endings) {
-      if (!ending.writer.due) continue
-      this.#run(this.#finish(ending), ending.session)
-    }
+    for (const writer of this.#endings.keys()) if (writer.due) this.#run(this.#finish(writer), writer.session)
   }
 
   /** Resolves when everything that was to be written has been, or the store has not answered for half a second. */
@@ -205,19 +193,17 @@ export class Sessions {
     return { items: lazily(chosen, describeSession), found, total: this.size }
   }
 
-  #keep(session: Session, version: number): Kept {
-    return { session, writer: new SessionWriter(this.#context, this.#store, session, version) }
+  #writerOf(session: Session): SessionWriter | undefined {
+    const writer = this.#writers.get(session.sessionId)
+    return writer?.session === session ? writer : undefined
   }
 
-  #keptFor(session: Session): Kept | undefined {
-    const kept = this.#sessions.get(session.sessionId)
-    return kept?.session === session ? kept : undefined
-  }
-
-  async #finish(ending: Ending): Promise<void> {
-    const { session, writer, reason } = ending
+  async #finish(writer: SessionWriter): Promise<void> {
+    const { session } = writer
     const mine = await writer.end()
-    if (!this.#endings.delete(ending)) return
+    const reason = this.#endings.get(writer)
+    this.#endings.delete(writer)
+    if (!reason) return
     if (!mine) this.#forgetSeats(session)
     else
       for (const subscription of [...session.subscriptions.values()]) this.#edge.giveUp(subscription, reason)
@@ -250,9 +236,9 @@ export class Sessions {
  * session.
  */
 class SessionWriter {
+  readonly session: Session
   readonly #context: GatewayContext
   readonly #store: SessionStore
-  readonly #session: Session
   #version: number
   #running: Promise<unknown> = Promise.resolve()
   #next: Promise<boolean> | undefined
@@ -263,14 +249,14 @@ class SessionWriter {
   constructor(context: GatewayContext, store: SessionStore, session: Session, version: number) {
     this.#context = context
     this.#store = store
-    this.#session = session
+    this.session = session
     this.#version = version
     this.#dueAt = this.#later(REFRESH_MS)
   }
 
   /** Whether it is time to write again: to refresh the record, or because the last write, or the removal, had no answer. */
   get due(): boolean {
-    if (this.#saved && !this.#session.connection) return false
+    if (this.#saved && !this.session.connection) return false
     return this.#next === undefined && this.#context.clock.monotonic() >= this.#dueAt
   }
 
@@ -303,7 +289,7 @@ class SessionWriter {
     this.#saved = false
     this.#dueAt = this.#later(RETRY_MS)
     return this.#after(async () => {
-      const { sessionId } = this.#session
+      const { sessionId } = this.session
       for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
         if (await this.#store.remove(sessionId, this.#version)) return true
         const mine = await this.#reread()
@@ -324,18 +310,18 @@ class SessionWriter {
       // An earlier write of this node whose answer was lost, or a store that has lost the record; or else another node has the session.
       if ((await this.#reread()) === false) return false
     }
-    throw neverSettled(this.#session.sessionId)
+    throw neverSettled(this.session.sessionId)
   }
 
   async #write(): Promise<boolean> {
-    const record = this.#session.record(this.#context.nodeId)
+    const record = this.session.record(this.#context.nodeId)
     if (!(await this.#store.save(record, this.#version, this.#ttlMs))) return false
     this.#version += 1
     return true
   }
 
   async #reread(): Promise<boolean | undefined> {
-    const { sessionId, right } = this.#session
+    const { sessionId, right } = this.session
     const found = await this.#store.load(sessionId)
     // One that was resumed less often is an earlier holder's, who wrote it down again for a store that had lost it. The version of any
     // other record of another node's is kept out: nothing here may ever be written over it.
@@ -348,8 +334,8 @@ class SessionWriter {
   /** A session without a socket is kept for exactly as long as it may be resumed. */
   get #ttlMs(): number {
     const resumeMs = this.#context.options.sessionResumeTtl * 1000
-    if (this.#session.connection) return resumeMs + RECORD_SPARE_MS
-    return Math.max(1, Math.ceil(resumeMs - this.#session.detachedMs))
+    if (this.session.connection) return resumeMs + RECORD_SPARE_MS
+    return Math.max(1, Math.ceil(resumeMs - this.session.detachedMs))
   }
 
   /** Runs `work` behind everything that was asked for before. */

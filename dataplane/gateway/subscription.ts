@@ -38,7 +38,7 @@ interface PendingAttach {
 export type FlushResult = 'passed' | 'stalled' | 'missed'
 
 /** The session that a subscription belongs to. */
-export interface Subscriber {
+export interface SubscribedSession {
   readonly sessionId: string
   /** By what the limits of a node count; see `Session.player`. */
   readonly player: string
@@ -54,7 +54,7 @@ export interface Subscriber {
 export type JoinQuestion = Extract<ToOwner, { kind: 'join' }>
 
 /** What one flush of a room has for everyone: the same bytes for every member that speaks a codec. */
-export class Flush {
+export class FlushFrames {
   readonly seq: number
   readonly #patch: Frames | undefined
   readonly #rest: Frames | undefined
@@ -87,7 +87,7 @@ export class Flush {
 
 /** One session in one room, as the edge sees it: decides which of the room's frames its client gets, and when. */
 export class Subscription {
-  readonly session: Subscriber
+  readonly session: SubscribedSession
   readonly room: RoomAddress
   readonly roomId: string
   readonly memberId: string
@@ -118,7 +118,7 @@ export class Subscription {
 
   /** With `join`: a subscription that `session` asks for over its present connection. Without: one it has had, while it is without a connection. */
   constructor(
-    session: Subscriber,
+    session: SubscribedSession,
     room: RoomAddress,
     memberId: string,
     limits: UnackedLimits,
@@ -198,7 +198,7 @@ export class Subscription {
   }
 
   /** One flush of the owner under `epoch`, for everyone in the room. */
-  flush(flush: Flush, epoch: number): FlushResult {
+  flush(flush: FlushFrames, epoch: number): FlushResult {
     const connection = this.#connection
     if (!connection || !this.#attached) return 'passed'
     if (epoch !== this.#epoch || flush.seq > this.#seq + 1) return 'missed'

@@ -313,8 +313,9 @@ describe('a hello', () => {
   /** A session in a room, whose client has gone. */
   async function away(test: TestGateway) {
     const { client, welcome } = await test.join()
+    const gone = test.owner.next('detach')
     client.ws.terminate()
-    await vi.waitUntil(() => !test.gateway.isConnected(welcome.session_id), { interval: 2, timeout: 60_000 })
+    await gone
     return welcome
   }
 
