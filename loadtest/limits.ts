@@ -1,6 +1,5 @@
 import { type Option, type Options, quantity, readValues, type Texts } from './option.ts'
-import type { Percentiles, RunResult, Second, Verdict } from './result.ts'
-import { lengthOf, TIMINGS } from './result.ts'
+import { lengthOf, type RunResult, type Second, STATISTICS, TIMINGS, type Verdict } from './result.ts'
 
 /** Limits for a run, given as `--max-rtt-p99 150ms`, and whether they held. They decide the exit code. */
 
@@ -34,8 +33,6 @@ export interface LimitKind {
   /** It is about what the servers report about themselves. */
   readonly ofServers?: true
 }
-
-const STATISTICS: readonly (keyof Percentiles)[] = ['mean', 'p50', 'p90', 'p95', 'p99', 'p999', 'max']
 
 /** Over how many seconds the CPU time of a server is averaged, so that one garbage collection is no overload. */
 const SUSTAINED_SECONDS = 10

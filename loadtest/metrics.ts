@@ -1,5 +1,15 @@
 import type { Clock } from '../shared/clock.ts'
-import type { ServerSecond } from './result.ts'
+import type { Unit } from './view/text.ts'
+
+/** One process of the service in one second, from its own metrics. */
+export interface ServerSecond extends Readonly<Record<ServerFigureName, number>> {
+  /** `node-1`, or the address where metrics are read. */
+  readonly name: string
+  /** False: it did not answer; the figures are 0. */
+  readonly up: boolean
+  /** What is counted was counted in so many seconds: since it answered last. 1 when nothing is counted. */
+  readonly seconds: number
+}
 
 /** Where something tells its metrics. */
 export interface MetricsSource {
@@ -34,37 +44,123 @@ export function parseMetrics(text: string): Metrics {
   return sums
 }
 
+/** A figure that a process of the service has of itself each second: from which metric it comes, and how it is shown. */
+export interface ServerFigure {
+  /** `counter`: how much was added in the second. `mean`: of a histogram of seconds, in milliseconds. */
+  readonly kind: 'gauge' | 'counter' | 'mean'
+  readonly metric: string
+  /** A counter is shown per second. */
+  readonly unit: Unit
+  /** What multiplies the value to be in its unit; default 1. */
+  readonly times?: number
+  /** The heading over it in a table; absent: it is in none. */
+  readonly column?: string
+  /** Its chart; absent: it has none. */
+  readonly chart?: { readonly title: string; readonly about: string; readonly limit?: string }
+}
+
+/** By its name in the report. */
+export const SERVER_FIGURES = {
+  cpu_seconds: {
+    kind: 'counter',
+    metric: CPU,
+    unit: '%',
+    times: 100,
+    column: 'CPU',
+    chart: { title: 'CPU', about: '100% is one core.', limit: 'max-cpu' },
+  },
+  event_loop_utilisation: {
+    kind: 'gauge',
+    metric: 'service_event_loop_utilisation_ratio',
+    unit: '%',
+    times: 100,
+    column: 'loop',
+    chart: { title: 'Event loop busy', about: 'Share of the time in which the event loop worked.' },
+  },
+  event_loop_delay_ms: {
+    kind: 'mean',
+    metric: 'service_event_loop_delay_seconds',
+    unit: 'ms',
+    column: 'delay',
+    chart: {
+      title: 'Event loop delay',
+      about: 'How late the event loop was.',
+      limit: 'max-event-loop-delay',
+    },
+  },
+  rss_bytes: {
+    kind: 'gauge',
+    metric: 'service_process_resident_memory_bytes',
+    unit: 'bytes',
+    column: 'memory',
+    chart: { title: 'Memory', about: 'Resident set of the process.', limit: 'max-rss' },
+  },
+  sessions: {
+    kind: 'gauge',
+    metric: 'service_sessions',
+    unit: '',
+    column: 'sessions',
+    chart: { title: 'Sessions', about: 'At each node.' },
+  },
+  rooms: {
+    kind: 'gauge',
+    metric: 'service_rooms',
+    unit: '',
+    column: 'rooms',
+    chart: { title: 'Rooms', about: 'Owned by each node.' },
+  },
+  connections: { kind: 'gauge', metric: 'service_connections', unit: '' },
+  members: { kind: 'gauge', metric: 'service_members', unit: '' },
+  messages_in: {
+    kind: 'counter',
+    metric: 'service_messages_received_total',
+    unit: '/s',
+    chart: { title: 'Messages in', about: 'From clients.' },
+  },
+  socket_writes: { kind: 'counter', metric: 'service_socket_writes_total', unit: '/s' },
+  bytes_out: { kind: 'counter', metric: 'service_written_bytes_total', unit: 'bytes/s' },
+  resyncs: {
+    kind: 'counter',
+    metric: 'service_resyncs_total',
+    unit: '/s',
+    chart: { title: 'Resyncs', about: 'Whole states that were sent again.' },
+  },
+  errors: {
+    kind: 'counter',
+    metric: 'service_websocket_errors_total',
+    unit: '/s',
+    chart: { title: 'Errors', about: 'Those that servers counted.' },
+  },
+} as const satisfies Readonly<Record<string, ServerFigure>>
+export type ServerFigureName = keyof typeof SERVER_FIGURES
+const FIGURES: [ServerFigureName, ServerFigure][] = Object.entries(SERVER_FIGURES) as []
+
+/** What is in the tables about servers, with its heading. */
+export const SERVER_COLUMNS = FIGURES.flatMap(([name, { column, unit }]) =>
+  column === undefined ? [] : [{ name, column, unit }],
+)
+
+/** A figure of a server in one second, in its unit. */
+export function serverValue(server: ServerSecond, name: ServerFigureName): number {
+  const { kind, times = 1 }: ServerFigure = SERVER_FIGURES[name]
+  return (times * server[name]) / (kind === 'counter' ? server.seconds : 1)
+}
+
 /** What a process did from one reading to the next, so many seconds later. */
 export function secondOf(name: string, now: Metrics, before: Metrics, seconds: number): ServerSecond {
   const gauge = (metric: string): number => now.get(metric) ?? 0
   // A counter that is lower than before belongs to another process.
-  const counted = (metric: string): number => {
-    const [to, from] = [now.get(metric) ?? 0, before.get(metric) ?? 0]
+  const counter = (metric: string): number => {
+    const [to, from] = [gauge(metric), before.get(metric) ?? 0]
     return to >= from ? to - from : to
   }
-  return {
-    name,
-    up: true,
-    seconds,
-    cpu_seconds: counted(CPU),
-    rss_bytes: gauge('service_process_resident_memory_bytes'),
-    event_loop_utilisation: gauge('service_event_loop_utilisation_ratio'),
-    event_loop_delay_ms: meanOf(counted, 'service_event_loop_delay_seconds') * 1000,
-    connections: gauge('service_connections'),
-    sessions: gauge('service_sessions'),
-    rooms: gauge('service_rooms'),
-    members: gauge('service_members'),
-    messages_in: counted('service_messages_received_total'),
-    socket_writes: counted('service_socket_writes_total'),
-    bytes_out: counted('service_written_bytes_total'),
-    resyncs: counted('service_resyncs_total'),
-    errors: counted('service_websocket_errors_total'),
+  const mean = (histogram: string): number => {
+    const count = counter(`${histogram}_count`)
+    return count === 0 ? 0 : (counter(`${histogram}_sum`) / count) * 1000
   }
-}
-
-function meanOf(counted: (metric: string) => number, histogram: string): number {
-  const count = counted(`${histogram}_count`)
-  return count === 0 ? 0 : counted(`${histogram}_sum`) / count
+  const read = { gauge, counter, mean }
+  const figures = FIGURES.map(([figure, { kind, metric }]) => [figure, read[kind](metric)])
+  return { name, up: true, seconds, ...(Object.fromEntries(figures) as Record<ServerFigureName, number>) }
 }
 
 const DOWN = secondOf('', new Map(), new Map(), 1)

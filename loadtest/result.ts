@@ -1,3 +1,5 @@
+import type { ServerSecond } from './metrics.ts'
+
 /** What a load test found: made while it runs, shown live, and written as JSON, JUnit and a page. Plain data. Durations in milliseconds. */
 
 /** What is timed, from the moment it was due (not from when the generator got round to it) to its end. */
@@ -57,29 +59,6 @@ export interface GeneratorSecond {
   /** CPU seconds of the whole process in this second. */
   readonly cpu_seconds: number
   readonly rss_bytes: number
-}
-
-/** One process of the service in one second, from its own metrics. */
-export interface ServerSecond {
-  /** `node-1`, or the address where metrics are read. */
-  readonly name: string
-  /** False: it did not answer; the figures are 0. */
-  readonly up: boolean
-  /** What is counted was counted in so many seconds: since it answered last. 1 when nothing is counted. */
-  readonly seconds: number
-  readonly cpu_seconds: number
-  readonly rss_bytes: number
-  readonly event_loop_utilisation: number
-  readonly event_loop_delay_ms: number
-  readonly connections: number
-  readonly sessions: number
-  readonly rooms: number
-  readonly members: number
-  readonly messages_in: number
-  readonly socket_writes: number
-  readonly bytes_out: number
-  readonly resyncs: number
-  readonly errors: number
 }
 
 /** One second of the run. */
@@ -197,6 +176,11 @@ export const TIMINGS: readonly { readonly name: Timing; readonly title: string; 
     { name: 'resume', title: 'Resume', meaning: 'from the loss of a connection to the session going on' },
     { name: 'pause', title: 'Pause', meaning: 'the longest time a player waited for an effect of its own' },
   ]
+
+/** What is told of a timing, besides how many values there were. */
+export const STATISTICS = ['mean', 'p50', 'p90', 'p95', 'p99', 'p999', 'max'] as const
+export const statisticTitle = (name: (typeof STATISTICS)[number]): string =>
+  name === 'p999' ? 'p99.9' : name
 
 /** The timings of which there are values, in the order they are shown. */
 export const timed = (

@@ -1,11 +1,6 @@
-import {
-  lengthOf,
-  type Percentiles,
-  type RunResult,
-  type Second,
-  type ServerSecond,
-  TIMINGS,
-} from '../result.ts'
+import { SERVER_FIGURES, type ServerFigure, type ServerFigureName, serverValue } from '../metrics.ts'
+import { lengthOf, type Percentiles, type RunResult, type Second, TIMINGS } from '../result.ts'
+import type { Unit } from '../view/text.ts'
 
 /** The charts of a report as data: what is drawn over time. */
 
@@ -13,8 +8,8 @@ export interface Chart {
   readonly group: string
   readonly title: string
   readonly about: string
-  /** How values are written; `log`: on a logarithmic axis. */
-  readonly unit: ChartUnit
+  readonly unit: Unit
+  /** On a logarithmic axis. */
   readonly log?: true
   /** One value for each second of the log; null: there was none. */
   readonly series: readonly { readonly name: string; readonly values: readonly (number | null)[] }[]
@@ -22,17 +17,13 @@ export interface Chart {
   readonly limits: readonly { readonly name: string; readonly value: number }[]
 }
 
-export type ChartUnit = 'count' | 'rate' | 'bytes' | 'byterate' | 'share' | 'ms'
-
 /** What is drawn of each second, which was so many seconds long; undefined: nothing. */
 type Line = (second: Second, length: number) => number | undefined
 
-interface Row extends Pick<Chart, 'title' | 'about' | 'unit'> {
+interface Row extends Omit<Chart, 'series' | 'limits'> {
   readonly lines: Readonly<Record<string, Line>>
-  readonly limit?: string
-}
-interface ServerRow extends Omit<Row, 'lines'> {
-  readonly value: (server: ServerSecond) => number
+  /** The limits that can be given for it. */
+  readonly limited?: readonly string[]
 }
 
 const rate =
@@ -42,99 +33,57 @@ const rate =
 
 const LOAD: readonly Row[] = [
   {
+    group: 'Load',
     title: 'Clients online',
     about: 'Connections of the load generator.',
-    unit: 'count',
+    unit: '',
     lines: { online: ({ online }) => online },
-    limit: 'min-online',
+    limited: ['min-online'],
   },
   {
+    group: 'Load',
     title: 'Messages',
     about: 'Reliable messages sent, and those the service has acked.',
-    unit: 'rate',
+    unit: '/s',
     lines: { sent: rate('sends'), acked: rate('acks') },
-    limit: 'min-rate',
+    limited: ['min-rate'],
   },
   {
+    group: 'Load',
     title: 'Updates',
     about: 'What clients received: patches and whole states, and events.',
-    unit: 'rate',
+    unit: '/s',
     lines: { updates: rate('updates'), events: rate('events') },
-    limit: 'min-updates',
+    limited: ['min-updates'],
   },
   {
+    group: 'Load',
     title: 'Coming and going',
     about: 'What clients did besides playing.',
-    unit: 'rate',
-    lines: {
-      connects: rate('connects'),
-      joins: rate('joins'),
-      leaves: rate('leaves'),
-      resumes: rate('resumes'),
-      retries: rate('retries'),
-    },
+    unit: '/s',
+    lines: Object.fromEntries(
+      (['connects', 'joins', 'leaves', 'resumes', 'retries'] as const).map((name) => [name, rate(name)]),
+    ),
   },
   {
+    group: 'Load',
     title: 'Traffic',
     about: 'Bytes of websocket messages.',
-    unit: 'byterate',
+    unit: 'bytes/s',
     lines: { 'from the service': rate('bytes_in'), 'to it': rate('bytes_out') },
   },
-  { title: 'Failures', about: 'Of any kind.', unit: 'rate', lines: { failures: rate('errors') } },
-]
-
-const SERVERS: readonly ServerRow[] = [
   {
-    title: 'CPU',
-    about: '100% is one core.',
-    unit: 'share',
-    value: ({ cpu_seconds: cpuSeconds, seconds }) => cpuSeconds / seconds,
-    limit: 'max-cpu',
-  },
-  {
-    title: 'Event loop busy',
-    about: 'Share of the time in which the event loop worked.',
-    unit: 'share',
-    value: (server) => server.event_loop_utilisation,
-  },
-  {
-    title: 'Event loop delay',
-    about: 'How late the event loop was.',
-    unit: 'ms',
-    value: (server) => server.event_loop_delay_ms,
-    limit: 'max-event-loop-delay',
-  },
-  {
-    title: 'Memory',
-    about: 'Resident set of the process.',
-    unit: 'bytes',
-    value: ({ rss_bytes: rssBytes }) => rssBytes,
-    limit: 'max-rss',
-  },
-  { title: 'Sessions', about: 'At each node.', unit: 'count', value: ({ sessions }) => sessions },
-  { title: 'Rooms', about: 'Owned by each node.', unit: 'count', value: ({ rooms }) => rooms },
-  {
-    title: 'Messages in',
-    about: 'From clients.',
-    unit: 'rate',
-    value: ({ messages_in: messagesIn, seconds }) => messagesIn / seconds,
-  },
-  {
-    title: 'Resyncs',
-    about: 'Whole states that were sent again.',
-    unit: 'rate',
-    value: ({ resyncs, seconds }) => resyncs / seconds,
-  },
-  {
-    title: 'Errors',
-    about: 'Those that servers counted.',
-    unit: 'rate',
-    value: ({ errors, seconds }) => errors / seconds,
+    group: 'Load',
+    title: 'Failures',
+    about: 'Of any kind.',
+    unit: '/s',
+    lines: { failures: rate('errors') },
   },
 ]
 
 const GENERATOR: readonly Row[] = [
   {
+    group: 'Load generator',
     title: 'Generator lateness',
     about: 'How late it was itself; where this is high, so is the latency.',
     unit: 'ms',
@@ -144,71 +93,68 @@ const GENERATOR: readonly Row[] = [
     },
   },
   {
+    group: 'Load generator',
     title: 'Generator load',
     about: 'Its busiest thread, and the whole process; 100% is one core.',
-    unit: 'share',
+    unit: '%',
     lines: {
-      'busiest thread': ({ generator }) => generator.event_loop_utilisation,
-      'whole process': ({ generator }, length) => generator.cpu_seconds / length,
+      'busiest thread': ({ generator }) => 100 * generator.event_loop_utilisation,
+      'whole process': ({ generator }, length) => (100 * generator.cpu_seconds) / length,
     },
   },
 ]
 
 const PERCENTILES: readonly (keyof Percentiles & string)[] = ['p50', 'p95', 'p99', 'max']
 
-/** Every chart that has something to show. */
-export function chartsOf(result: RunResult): Chart[] {
-  const { seconds_log: log, verdicts } = result
-  const servers = [...new Set(log.flatMap((second) => second.servers.map(({ name }) => name)))]
-  const chart = (
-    group: string,
-    { lines, limit, ...rest }: Row,
-    limits = limit === undefined ? [] : [limit],
-  ): Chart => ({
-    ...rest,
-    group,
-    series: Object.entries(lines)
-      .map(([name, line]) => ({
-        name,
-        values: log.map((second, i) => rounded(line(second, lengthOf(log, i)))),
-      }))
-      .filter(({ values }) => values.some((value) => value !== null && value > 0)),
-    limits: verdicts
-      .filter(({ threshold }) => limits.includes(threshold.slice(2)))
-      .map(({ threshold, limit: value, unit }) => ({
-        name: threshold.slice(2),
-        value: unit === '%' ? value / 100 : value,
-      })),
-  })
-  const latency = TIMINGS.map(({ name, title, meaning }): Chart => {
-    const lines = Object.fromEntries(
+const LATENCY = TIMINGS.map(
+  ({ name, title, meaning }): Row => ({
+    group: 'Latency',
+    title,
+    about: `${meaning[0]!.toUpperCase()}${meaning.slice(1)}. Logarithmic.`,
+    unit: 'ms',
+    log: true,
+    lines: Object.fromEntries(
       PERCENTILES.map((of): [string, Line] => [
         of,
         ({ timings }) => (timings[name]?.count ? timings[name][of] : undefined),
       ]),
-    )
-    const about = `${meaning[0]!.toUpperCase()}${meaning.slice(1)}. Logarithmic.`
-    const limits = PERCENTILES.map((of) => `max-${name}-${of}`)
-    return { ...chart('Latency', { title, about, unit: 'ms', lines }, limits), log: true }
+    ),
+    limited: PERCENTILES.map((of) => `max-${name}-${of}`),
+  }),
+)
+
+/** What servers have of themselves, a line each. */
+const ofServers = (names: readonly string[]): Row[] =>
+  Object.entries<ServerFigure>(SERVER_FIGURES).flatMap(([figure, { unit, chart }]) => {
+    if (chart === undefined) return []
+    const { limit, ...shown } = chart
+    const line =
+      (name: string): Line =>
+      ({ servers }) => {
+        const server = servers.find((each) => each.name === name)
+        return server?.up ? serverValue(server, figure as ServerFigureName) : undefined
+      }
+    const lines = Object.fromEntries(names.map((name) => [name, line(name)]))
+    return [{ group: 'Servers', ...shown, unit, lines, limited: limit === undefined ? [] : [limit] }]
   })
-  const ofServers = SERVERS.map(({ value, ...row }) => {
-    const lines = Object.fromEntries(
-      servers.map((name): [string, Line] => [
-        name,
-        (second) => {
-          const server = second.servers.find((each) => each.name === name)
-          return server?.up ? value(server) : undefined
-        },
-      ]),
-    )
-    return chart('Servers', { ...row, lines })
-  })
-  return [
-    ...latency,
-    ...LOAD.map((row) => chart('Load', row)),
-    ...ofServers,
-    ...GENERATOR.map((row) => chart('Load generator', row)),
-  ].filter(({ series }) => series.length > 0)
+
+/** Every chart that has something to show. */
+export function chartsOf({ seconds_log: log, verdicts }: RunResult): Chart[] {
+  const servers = [...new Set(log.flatMap((second) => second.servers.map(({ name }) => name)))]
+  return [...LATENCY, ...LOAD, ...ofServers(servers), ...GENERATOR]
+    .map(({ lines, limited = [], ...row }) => ({
+      ...row,
+      series: Object.entries(lines)
+        .map(([name, line]) => ({
+          name,
+          values: log.map((second, i) => rounded(line(second, lengthOf(log, i)))),
+        }))
+        .filter(({ values }) => values.some((value) => value !== null && value > 0)),
+      limits: verdicts
+        .map(({ threshold, limit }) => ({ name: threshold.slice(2), value: limit }))
+        .filter(({ name }) => limited.includes(name)),
+    }))
+    .filter(({ series }) => series.length > 0)
 }
 
 /** Four digits are more than can be seen. */

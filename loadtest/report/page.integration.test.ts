@@ -134,7 +134,7 @@ describe('the page of a report', () => {
     const moments = () => texts(page, '.u-legend tr:first-child .u-value')
     expect(new Set(await moments())).toEqual(new Set(['0:41']))
     const { rtt } = result.seconds_log[40]!.timings
-    expect((await texts(page, '.u-legend'))[0]).toContain(`${Number(rtt!.p50.toPrecision(3))} ms`)
+    expect((await texts(page, '.u-legend'))[0]).toContain(`${rtt!.p50.toFixed(2)} ms`)
     await page.mouse.move(0, 0)
 
     await page.locator('[data-plot]').first().focus()

@@ -1,11 +1,20 @@
 import { createHash } from 'node:crypto'
-import { readFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
+import { fileURLToPath } from 'node:url'
+import { build } from 'esbuild'
 import { html, raw } from 'hono/html'
-import { averageRate, type Check, lengthOf, type RunResult, type Second, timed } from '../result.ts'
-import { bytes, clock, count, digits, duration, figureText, inUnit, NONE, percent } from '../view/text.ts'
+import { SERVER_COLUMNS, serverValue } from '../metrics.ts'
+import {
+  averageRate,
+  lengthOf,
+  type RunResult,
+  type Second,
+  STATISTICS,
+  statisticTitle,
+  timed,
+} from '../result.ts'
+import { clock, count, digits, duration, figureText, inUnit, NONE, percent } from '../view/text.ts'
 import { type Chart, chartsOf } from './charts.ts'
-import { hasBegun, outcomeOf } from './outcome.ts'
+import { hasBegun, type Judgement, judgementsOf, outcomeOf } from './outcome.ts'
 
 type Html = ReturnType<typeof html>
 type Content = Html | string
@@ -15,10 +24,34 @@ const HEADINGS = { passed: '✓ Passed', failed: '✗ Failed', interrupted: '‖
 /** Most rows of the table behind a chart. */
 const MOST_ROWS = 120
 
-const own = (name: string): string => readFileSync(new URL(`./page/${name}`, import.meta.url), 'utf8')
-/** uPlot draws the charts; it is part of the page, which loads nothing. */
-const uplot = (name: string): string =>
-  readFileSync(createRequire(import.meta.url).resolve(`uplot/dist/${name}`), 'utf8')
+/** The style and the script of the page, each with what it needs of uPlot, which draws the charts: the page loads nothing. */
+async function bundle(): Promise<{ style: string; script: string }> {
+  const { outputFiles } = await build({
+    entryPoints: ['report.css', 'report.ts'].map((name) =>
+      fileURLToPath(new URL(`./page/${name}`, import.meta.url)),
+    ),
+    bundle: true,
+    minify: true,
+    write: false,
+    outdir: 'page',
+    format: 'iife',
+    target: 'es2023',
+    legalComments: 'none',
+    logLevel: 'silent',
+  })
+  const [style = '', script = ''] = ['.css', '.js'].map(
+    (ending) => outputFiles.find(({ path }) => path.endsWith(ending))?.text,
+  )
+  return { style, script }
+}
+
+/** What the script draws. */
+export interface PageData {
+  readonly at: readonly number[]
+  readonly phases: readonly { readonly name: string; readonly from: number; readonly to: number }[]
+  readonly incidents: readonly number[]
+  readonly charts: readonly Pick<Chart, 'unit' | 'log' | 'series' | 'limits'>[]
+}
 
 const hash = (text: string): string => `'sha256-${createHash('sha256').update(text).digest('base64')}'`
 
@@ -35,25 +68,24 @@ const jsonData = (value: unknown): string =>
  */
 export async function reportPage(result: RunResult): Promise<string> {
   const charts = chartsOf(result)
-  const style = `${uplot('uPlot.min.css')}\n${own('report.css')}`
-  const script = `${uplot('uPlot.iife.min.js')}\n${own('report.js')}`
+  const { style, script } = await bundle()
   const policy = `default-src 'none'; style-src ${hash(style)}; script-src ${hash(script)}; img-src data:; base-uri 'none'; form-action 'none'`
   const { word } = outcomeOf(result)
   const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 8 8"><circle cx="4" cy="4" r="4" fill="${COLOURS[word]}"/></svg>`
   const parts: readonly Part[] = [
     failures(result),
-    checks(result),
-    limits(result),
+    judgements(result, 'check'),
+    judgements(result, 'limit'),
     timings(result),
     overTime(result, charts),
     servers(result),
     circumstances(result),
   ].filter(({ content }) => content !== '')
-  const data = {
+  const data: PageData = {
     at: result.seconds_log.map(({ at }) => at),
     phases: phasesOf(result.seconds_log),
     incidents: result.incidents.map(({ at }) => at),
-    charts: charts.map(({ unit, log, series, limits: lines }) => ({ unit, log, series, limits: lines })),
+    charts: charts.map(({ group: _group, title: _title, about: _about, ...drawn }) => drawn),
   }
   const page = await html`<!doctype html>
 <html lang="en">
@@ -186,54 +218,40 @@ function keyFigures(result: RunResult): Content {
   })}</section>`
 }
 
-const badge = (look: 'good' | 'bad' | '', text: string): Html =>
-  html`<span class="badge ${look}">${text}</span>`
-
-/** What was promised, and whether it was kept; what was broken first, and what nothing is known of last. */
-function checks({ checks: all, interrupted }: RunResult): Part {
-  const weight = ({ violations }: Check): number => (violations === undefined ? 2 : violations === 0 ? 1 : 0)
-  const judgement = ({ violations }: Check): Html => {
-    if (violations === undefined) return badge('', '– not checked')
-    if (violations > 0) return badge('bad', '✗ broken')
-    return interrupted ? badge('', '✓ kept so far') : badge('good', '✓ kept')
-  }
-  const rows = all
-    .toSorted((a, b) => weight(a) - weight(b))
-    .map((check) => [
-      judgement(check),
-      html`<b>${check.name}</b><p>${check.meaning}</p>${check.examples.length === 0 ? '' : html`<pre>${check.examples.join('\n')}</pre>`}`,
-      check.note,
-      check.violations === undefined ? NONE : count(check.violations),
-    ])
-  return {
+const JUDGED = {
+  check: {
     id: 'checks',
     title: 'Checks',
-    about: interrupted
-      ? 'Promises of the service, as far as they were looked at until the run was interrupted.'
-      : 'Promises of the service that were looked at while it was under load.',
-    content: table('Checks', columns(['', 'promise', 'looked at'], ['violations']), rows, true),
-  }
-}
-
-/** The limits that were given. */
-function limits({ verdicts, interrupted }: RunResult): Part {
-  const judgement = (held: boolean | undefined): Html => {
-    if (held === undefined) return badge('', '– not reached')
-    if (!held) return badge('bad', '✗ broken')
-    return interrupted ? badge('', '✓ held so far') : badge('good', '✓ held')
-  }
-  const rows = verdicts.map(({ threshold, limit, actual, unit, held }) => [
-    judgement(held),
-    threshold,
-    actual === undefined ? 'nothing measured' : inUnit(actual, unit),
-    inUnit(limit, unit),
-  ])
-  return {
+    about: 'Promises of the service that were looked at while it was under load.',
+    names: { kept: '✓ kept', broken: '✗ broken', open: '– not checked' },
+  },
+  limit: {
     id: 'limits',
     title: 'Limits',
     about: 'What was given on the command line.',
-    content: table('Limits', columns(['', 'limit'], ['was', 'allowed']), rows, true),
+    names: { kept: '✓ held', broken: '✗ broken', open: '– not reached' },
+  },
+} as const
+
+/** What was promised or limited, and whether that was kept; what was broken first, and what nothing is known of last. */
+function judgements(result: RunResult, kind: 'check' | 'limit'): Part {
+  const { names, ...part } = JUDGED[kind]
+  const order = ['broken', 'kept', 'open']
+  const badge = (state: Judgement['state']): Html => {
+    const look = { kept: result.interrupted ? '' : 'good', broken: 'bad', open: '' }[state]
+    const so = state === 'kept' && result.interrupted ? ' so far' : ''
+    return html`<span class="badge ${look}">${names[state]}${so}</span>`
   }
+  const rows = judgementsOf(result)
+    .filter((each) => each.kind === kind)
+    .toSorted((a, b) => order.indexOf(a.state) - order.indexOf(b.state))
+    .map(({ state, name, meaning, note, found, examples }) => [
+      badge(state),
+      html`<b>${name}</b>${kind === 'check' ? html`<p>${meaning}</p>` : ''}${examples.length === 0 ? '' : html`<pre>${examples.join('\n')}</pre>`}`,
+      note,
+      found,
+    ])
+  return { ...part, content: table(part.title, columns(['', kind, ''], ['found']), rows, true) }
 }
 
 /** What failed, by kind. */
@@ -249,18 +267,16 @@ function failures({ failures: all }: RunResult): Part {
 
 /** How long everything took, over the whole run. */
 function timings({ timings: all }: RunResult): Part {
-  const of = ['mean', 'p50', 'p90', 'p95', 'p99', 'p999', 'max'] as const
   const rows = timed(all).map(({ name, values }) => [
     name,
     count(values.count),
-    ...of.map((statistic) => duration(values[statistic])),
+    ...STATISTICS.map((statistic) => duration(values[statistic])),
   ])
-  const head = columns([''], ['count', ...of.map((name) => (name === 'p999' ? 'p99.9' : name))])
   return {
     id: 'timings',
     title: 'Timings',
     about: 'Over the whole run, from when each thing was due.',
-    content: table('Timings', head, rows),
+    content: table('Timings', columns([''], ['count', ...STATISTICS.map(statisticTitle)]), rows),
   }
 }
 
@@ -274,42 +290,29 @@ function servers({ seconds_log: log }: RunResult): Part {
         .map((server) => ({ ...server, length: lengthOf(log, i) })),
     )
     const up = all.filter((server) => server.up)
-    type Server = (typeof up)[number]
-    const sum = (of: readonly Server[], value: (server: Server) => number): number =>
-      of.reduce((total, server) => total + value(server), 0)
-    const most = (value: (server: Server) => number): number => Math.max(0, ...up.map(value))
-    // What a kind of process does not tell of itself is 0 all the time.
-    const told = (write: (value: number) => string, highest: number): string =>
-      highest === 0 ? NONE : write(highest)
-    const cpu = sum(up, (server) => server.cpu_seconds)
-    const seconds = sum(up, (server) => server.length)
-    const down = sum(all, (server) => server.length) - seconds
+    const sum = (of: 'cpu_seconds' | 'resyncs' | 'length', from = up): number =>
+      from.reduce((total, server) => total + server[of], 0)
+    const down = sum('length', all) - sum('length')
+    // What a kind of process does not report is 0 all the time.
+    const peaks = SERVER_COLUMNS.map(({ name: figure, unit }) => {
+      const peak = Math.max(0, ...up.map((server) => serverValue(server, figure)))
+      return peak === 0 ? NONE : inUnit(peak, unit)
+    })
     return [
       name,
-      `${digits(cpu)} s`,
-      percent(cpu / Math.max(1, seconds)),
-      percent(most((server) => server.cpu_seconds / server.seconds)),
-      told(
-        percent,
-        most((server) => server.event_loop_utilisation),
-      ),
-      told(
-        duration,
-        most((server) => server.event_loop_delay_ms),
-      ),
-      bytes(most((server) => server.rss_bytes)),
-      count(most((server) => server.sessions)),
-      count(most((server) => server.rooms)),
-      count(sum(up, (server) => server.resyncs)),
+      `${digits(sum('cpu_seconds'))} s`,
+      percent(sum('cpu_seconds') / Math.max(1, sum('length'))),
+      ...peaks,
+      count(sum('resyncs')),
       down > 0 ? `${Math.round(down)} s` : NONE,
     ]
   })
-  const head = ['CPU time', 'CPU mean', 'CPU peak', 'loop peak', 'loop delay', 'memory', 'sessions', 'rooms']
+  const peaks = SERVER_COLUMNS.map(({ column }) => `${column} peak`)
   return {
     id: 'servers',
     title: 'Servers',
     about: 'From the metrics of each process, once a second; 100% of CPU is one core.',
-    content: table('Servers', columns([''], [...head, 'resyncs', 'down']), rows),
+    content: table('Servers', columns([''], ['CPU time', 'CPU mean', ...peaks, 'resyncs', 'down']), rows),
   }
 }
 

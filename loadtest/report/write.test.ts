@@ -68,7 +68,6 @@ describe('what is written of a run', () => {
     )
     expect(cases).toEqual([
       ['loadtest.steady.run', 'ran to its end'],
-      ['loadtest.steady.run', 'no failures'],
       ['loadtest.steady.check', 'sequence gaps'],
       ['loadtest.steady.check', 'checksum mismatches'],
       ['loadtest.steady.check', 'lost acks'],
@@ -76,6 +75,7 @@ describe('what is written of a run', () => {
       ['loadtest.steady.limit', '--max-rtt-p99 150 ms'],
       ['loadtest.steady.limit', '--max-pause-max 2 s'],
       ['loadtest.steady.limit', '--max-cpu 80%'],
+      ['loadtest.steady.run', 'no failures'],
     ])
     expect(xml).toContain('tests="9" failures="3" errors="0" skipped="1" time="30.000"')
     expect(xml).toContain('<failure message="--max-rtt-p99: 183 ms, above 150 ms" type="limit">')
@@ -117,7 +117,7 @@ describe('what is written of a run', () => {
     expect(text).toMatch(
       /^INTERRUPTED {2}steady\. It was interrupted after 0:12 of about 1:00\. Until then nothing was wrong\.\n/,
     )
-    expect(text).toContain('– --min-online: 100, below 500, when it was interrupted')
+    expect(text).toContain('– --min-online: 100, below 500, when the run was interrupted')
     const broken = { ...stopped, totals: { ...result.totals, errors: 1 } }
     expect(summary(broken)).toMatch(
       /^FAILED {2}steady\. It was interrupted after 0:12 of about 1:00, and something had gone wrong before\.\n/,

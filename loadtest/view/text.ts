@@ -55,25 +55,21 @@ export function percent(share: number): string {
   return `${value >= 10 ? Math.round(value) : value.toFixed(1).replace(/\.0$/, '')}%`
 }
 
-/** A figure in its unit, as the result of a run holds it (`ms`, `%`, `bytes`, `/s`, any word, or empty). */
-export function inUnit(value: number, unit: string): string {
-  switch (unit) {
-    case '':
-      return digits(value)
-    case 'ms':
-      return duration(value)
-    case 's':
-      return duration(1000 * value)
-    case '%':
-      return percent(value / 100)
-    case 'bytes':
-      return bytes(value)
-    case '/s':
-      return `${digits(value)}/s`
-    default:
-      return `${digits(value)} ${unit}`
-  }
-}
+/** How values of the units of a result are written; any other unit stands behind its number. */
+const UNITS = {
+  '': digits,
+  ms: duration,
+  s: (value: number) => duration(1000 * value),
+  '%': (value: number) => percent(value / 100),
+  bytes,
+  '/s': (value: number) => `${digits(value)}/s`,
+  'bytes/s': (value: number) => `${bytes(value)}/s`,
+} as const
+export type Unit = keyof typeof UNITS
+
+/** A figure in its unit, as the result of a run holds it (one of `Unit`, or any word). */
+export const inUnit = (value: number, unit: string): string =>
+  Object.hasOwn(UNITS, unit) ? UNITS[unit as Unit](value) : `${digits(value)} ${unit}`
 
 /** A figure, and how far its samples are spread: `1.38 (1.31 to 1.44, 7 times)`. */
 export function figureText({ value, unit, samples }: Figure): string {
@@ -88,3 +84,11 @@ export const plural = (number: number, noun: string): string =>
 
 /** Foreign text on one line, without what a terminal would obey. */
 export const oneLine = (text: string): string => text.replaceAll(/[\s\p{Cc}]+/gu, ' ').trim()
+
+/** Rows of cells in columns as wide as their widest cell, a line each: the first to the left, all others to the right. */
+export function alignedRows(rows: readonly (readonly string[])[]): string[] {
+  const widths = rows[0]?.map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0))) ?? []
+  return rows.map((row) =>
+    row.map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!))).join('  '),
+  )
+}

@@ -1,5 +1,6 @@
 import { noCounts } from '../../loadtest/clients/tally.ts'
-import type { Counts, Percentiles, RunResult, Second, ServerSecond } from '../../loadtest/result.ts'
+import type { ServerSecond } from '../../loadtest/metrics.ts'
+import type { Counts, Percentiles, RunResult, Second } from '../../loadtest/result.ts'
 import type { Random } from '../../shared/random.ts'
 
 /** The result of a run that never was, for tests of what is shown of one: a ramp, a time of load in which a node restarts, an end. */
