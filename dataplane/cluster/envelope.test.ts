@@ -17,11 +17,11 @@ const header = envelopeHeader('node_a')
 function sealed(messages: readonly PeerMessage[], number = 1): Uint8Array {
   const writer = new EnvelopeWriter(header)
   for (const message of messages) writer.add(message)
-  return writer.take(number)
+  return writer.take().read(Number.POSITIVE_INFINITY, number)
 }
 
 function opened(bytes: Uint8Array): PeerMessage[] {
-  return readMessages(bytes, readHeader(bytes).bodyAt)
+  return readMessages(bytes.subarray(readHeader(bytes).bodyAt))
 }
 
 const text = fc.oneof(
@@ -156,9 +156,37 @@ describe('an envelope', () => {
     writer.add({ to: 'owner', message: MESSAGE })
     expect(() => writer.add({ to: 'owner', message: { ...fresh, data: Number.NaN } })).toThrow(TypeError)
     writer.add({ to: 'owner', message: fresh })
-    expect(opened(writer.take(1))).toEqual([
+    expect(opened(writer.take().read(Number.POSITIVE_INFINITY, 1))).toEqual([
       { to: 'owner', message: MESSAGE },
       { to: 'owner', message: fresh },
+    ])
+  })
+
+  it('is without a large frame, too, behind which something cannot be written', () => {
+    const writer = new EnvelopeWriter(header)
+    const event = (data: number) =>
+      ({ t: 'event', room_id: 'a:b', epoch: 1, seq: 1, name: 'said', data }) as const
+    const update = (data: number): PeerMessage => ({
+      to: 'edge',
+      message: {
+        room: MESSAGE.room,
+        epoch: 1,
+        kind: 'update',
+        seq: 1,
+        patch: { 'roomful.v1.json': new Uint8Array(200_000).fill(data) },
+        rest: undefined,
+        personal: [{ member_id: 'mem_1', events: [event(data)] }],
+        joined: [],
+      },
+    })
+    writer.add({ to: 'owner', message: MESSAGE })
+    writer.add(update(1))
+    expect(() => writer.add(update(Number.NaN))).toThrow(TypeError)
+    writer.add(update(2))
+    expect(opened(writer.take().read(Number.POSITIVE_INFINITY, 1))).toMatchObject([
+      { to: 'owner', message: MESSAGE },
+      { message: { patch: { 'roomful.v1.json': new Uint8Array(200_000).fill(1) } } },
+      { message: { patch: { 'roomful.v1.json': new Uint8Array(200_000).fill(2) } } },
     ])
   })
 
@@ -231,9 +259,8 @@ describe('an envelope', () => {
       { numRuns: 1000 },
     )
     const whole = sealed([{ to: 'owner', message: MESSAGE }])
-    const { bodyAt } = readHeader(whole)
-    expect(() => readMessages(whole.subarray(0, whole.length - 1), bodyAt)).toThrow(DamagedEnvelope)
-    expect(() => readMessages(Uint8Array.of(...whole, 0xc0), bodyAt)).toThrow(DamagedEnvelope)
+    expect(() => opened(whole.subarray(0, whole.length - 1))).toThrow(DamagedEnvelope)
+    expect(() => opened(Uint8Array.of(...whole, 0xc0))).toThrow(DamagedEnvelope)
   })
 })
 

@@ -9,7 +9,7 @@ import { NodeLinks, nodeChannel, type PeerMessage } from './links.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
 
 const settle = async () => {
-  for (let i = 0; i < 20; i++) await Promise.resolve()
+  for (let i = 0; i < 500; i++) await Promise.resolve()
 }
 
 const about = (sessionId: string): PeerMessage => ({ to: 'gateway', session_id: sessionId })
@@ -18,7 +18,16 @@ const about = (sessionId: string): PeerMessage => ({ to: 'gateway', session_id: 
 function parts() {
   const clock = new FakeClock()
   const store = memoryStore({ clock })
-  const line = { drop: false, fail: false, envelopes: [] as Uint8Array[], gap: () => {} }
+  const line = {
+    drop: false,
+    /** The number of the only envelope that is dropped. */
+    dropOnly: 0,
+    fail: false,
+    envelopes: [] as Uint8Array[],
+    atOnce: 0,
+    mostAtOnce: 0,
+    gap: () => {},
+  }
   const log = pino({ level: 'silent' })
   const logged: string[] = []
   log.error = (_: unknown, message?: string) => void logged.push(String(message))
@@ -26,7 +35,11 @@ function parts() {
   const bus = (): Bus => ({
     ...store.bus,
     publish: async (channel, message) => {
-      line.envelopes.push(message)
+      line.mostAtOnce = Math.max(line.mostAtOnce, ++line.atOnce)
+      queueMicrotask(() => {
+        line.atOnce--
+      })
+      if (line.envelopes.push(message) === line.dropOnly) return 0
       if (line.fail) throw new StoreUnavailable('cut')
       return line.drop ? 0 : store.bus.publish(channel, message)
     },
@@ -86,16 +99,36 @@ describe('links between nodes', () => {
     expect(a.heard).toEqual([])
   })
 
-  it('split what is very large', async () => {
+  it('bring what is very large in pieces, one after the other, and in its order', async () => {
     const { node, line, endTurn } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
     const long = 'x'.repeat(300_000)
     for (let i = 0; i < 10; i++) a.peers.send('node_b', about(`${i}${long}`))
     await endTurn()
-    expect(b.heard.map((text) => text.slice(8, 9)).join('')).toBe('0123456789')
-    expect(line.envelopes.length).toBeGreaterThanOrEqual(3)
-    for (const envelope of line.envelopes) expect(envelope.length).toBeLessThan(1.4 * 1024 * 1024)
+    a.peers.send('node_b', about('last'))
+    await endTurn()
+    expect(b.heard.map((text) => text.slice(8, 9)).join('')).toBe('0123456789l')
+    expect(line.envelopes.length).toBeGreaterThan(20)
+    for (const envelope of line.envelopes) expect(envelope.length).toBeLessThan(140_000)
+    // The last piece of one, and the first of the next.
+    expect(line.mostAtOnce).toBe(2)
+  })
+
+  it('tell once of what is very large and has lost a piece, whichever it is', async () => {
+    for (const lost of [1, 2, 3]) {
+      const { node, line, endTurn } = parts()
+      const a = await node('node_a')
+      const b = await node('node_b')
+      a.peers.send('node_b', about('first'))
+      await endTurn()
+      line.dropOnly = 1 + lost
+      a.peers.send('node_b', about('x'.repeat(300_000)))
+      await endTurn()
+      a.peers.send('node_b', about('last'))
+      await endTurn()
+      expect(b.heard).toEqual(['node_a: first', 'gap node_a', 'node_a: last'])
+    }
   })
 
   it('tell of a lost envelope once, before what came after it', async () => {

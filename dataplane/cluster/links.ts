@@ -26,6 +26,11 @@ export interface NodeLinksParts {
 
 /** An envelope that has grown to this is closed, and the next begun. */
 const LARGEST_ENVELOPE = 1 << 20
+/**
+ * What is larger leaves in pieces of so much, each when the bus has taken the one before: neither node, nor the store, is busy with a
+ * state of megabytes for a whole turn of its event loop.
+ */
+const PIECE_BYTES = 1 << 17
 /** A link that said something says that it said no more after this long, so that the loss of the last message is noticed too. */
 const BEAT_MS = 500
 const BEATS = 2
@@ -34,6 +39,8 @@ const BEATS = 2
 interface Outgoing {
   readonly writer: EnvelopeWriter
   waiting: boolean
+  /** Envelopes behind one that is leaving in pieces, which is the first. */
+  readonly leaving: OutgoingEnvelope[]
   /** Number of the last envelope. */
   number: number
   sentAt: number
@@ -41,17 +48,25 @@ interface Outgoing {
   beats: number
 }
 
+/** From one other node. */
+interface Incoming {
+  /** Number of the last envelope. */
+  number: number
+  /** What has come of an envelope in pieces. */
+  pieces: Uint8Array[]
+}
+
 /**
  * The links to the other nodes over the store's bus, one channel per node. All that one turn of the event loop has for a node leaves in
- * one envelope; envelopes are numbered, so that the receiver notices what the bus has lost. What is lost is not sent again.
+ * one envelope, a large one in pieces; envelopes are numbered, so that the receiver notices what the bus has lost. What is lost is not sent
+ * again.
  */
 export class NodeLinks {
   readonly #parts: NodeLinksParts
   readonly #defer: (callback: () => void) => void
   readonly #header: Uint8Array
   readonly #outgoing = new Map<string, Outgoing>()
-  /** By their senders, the number of the last envelope from each. */
-  readonly #incoming = new Map<string, number>()
+  readonly #incoming = new Map<string, Incoming>()
   readonly #strangers = new Set<string>()
   #waiting: [string, Outgoing][] = []
   #cancelBeats: (() => void) | undefined
@@ -94,6 +109,7 @@ export class NodeLinks {
 
   /** Lets go of what is known of a node that is gone. Should it come back, its first envelope tells of a gap. */
   forget(nodeId: string): void {
+    this.#outgoing.get(nodeId)?.leaving.splice(0)
     this.#outgoing.delete(nodeId)
     this.#incoming.delete(nodeId)
     this.#strangers.delete(nodeId)
@@ -118,7 +134,8 @@ export class NodeLinks {
   #link(to: string): Outgoing {
     let link = this.#outgoing.get(to)
     if (!link) {
-      link = { writer: new EnvelopeWriter(this.#header), waiting: false, number: 0, sentAt: 0, beats: 0 }
+      const writer = new EnvelopeWriter(this.#header)
+      link = { writer, waiting: false, leaving: [], number: 0, sentAt: 0, beats: 0 }
       this.#outgoing.set(to, link)
     }
     return link
@@ -134,22 +151,34 @@ export class NodeLinks {
   }
 
   #publish(to: string, link: Outgoing): void {
-    const { bus, clock, metrics } = this.#parts
-    const messages = link.writer.messages
-    link.number++
-    link.sentAt = clock.monotonic()
+    const { messages } = link.writer
+    this.#parts.metrics.peerMessages.inc(messages)
+    link.sentAt = this.#parts.clock.monotonic()
     link.beats = messages > 0 ? BEATS : link.beats - 1
-    const envelope = link.writer.take(link.number)
-    metrics.peerPublishes.inc()
-    metrics.peerMessages.inc(messages)
-    metrics.peerBytes.inc(envelope.length)
-    bus.publish(nodeChannel(to), envelope).then(
-      () => {
-        this.#busFails = false
-      },
-      (error: unknown) => this.#lost(link, error),
-    )
+    link.leaving.push(link.writer.take())
+    if (link.leaving.length === 1) this.#send(to, link)
     if (link.beats > 0) this.#armBeats()
+  }
+
+  /** Sends what is leaving, up to the first piece of an envelope that is not whole with it. */
+  #send(to: string, link: Outgoing): void {
+    const { bus, metrics } = this.#parts
+    for (let next = link.leaving[0]; next; next = link.leaving[0]) {
+      const envelope = next.read(PIECE_BYTES, ++link.number)
+      metrics.peerPublishes.inc()
+      metrics.peerBytes.inc(envelope.length)
+      const published = bus.publish(nodeChannel(to), envelope).then(
+        () => {
+          this.#busFails = false
+        },
+        (error: unknown) => this.#lost(link, error),
+      )
+      if (next.left > 0) {
+        void published.then(() => this.#send(to, link))
+        return
+      }
+      link.leaving.shift()
+    }
   }
 
   /** The number is used up, so the receiver will notice; at the latest by the beats after the bus works again. */
@@ -190,10 +219,14 @@ export class NodeLinks {
       return
     }
     const { sender } = envelope
-    const missing = this.#misses(envelope)
+    const link = this.#incoming.get(sender) ?? { number: 0, pieces: [] }
+    this.#incoming.set(sender, link)
+    const missing = envelope.number !== link.number + 1
+    link.number = envelope.number
+    if (missing) link.pieces = []
     let messages: PeerMessage[]
     try {
-      messages = readMessages(bytes, envelope.bodyAt)
+      messages = readMessages(body(bytes, envelope, link))
     } catch (error) {
       this.#damaged(error, sender)
       return
@@ -206,13 +239,6 @@ export class NodeLinks {
         log.error({ err: error, peer: sender }, 'a message of another node could not be handled')
       }
     }
-  }
-
-  /** Whether something is missing before this envelope. */
-  #misses({ sender, number }: Envelope): boolean {
-    const last = this.#incoming.get(sender) ?? 0
-    this.#incoming.set(sender, number)
-    return number !== last + 1
   }
 
   #gap(from: string | undefined): void {
@@ -236,6 +262,19 @@ export class NodeLinks {
   }
 }
 
+/** What there is to read once an envelope has come: all of it, or nothing while some of its pieces are missing. */
+function body(bytes: Uint8Array, { bodyAt, pieces }: Envelope, link: Incoming): Uint8Array {
+  const piece = bytes.subarray(bodyAt)
+  if (!pieces.continues) link.pieces = []
+  // Its beginning was lost, and that was told.
+  else if (link.pieces.length === 0) return NOTHING
+  if (!pieces.continues && !pieces.follows) return piece
+  link.pieces.push(piece)
+  return pieces.follows ? NOTHING : Buffer.concat(link.pieces.splice(0))
+}
+
+const NOTHING = new Uint8Array()
+
 /** Behind every promise continuation of the present turn, and before any other input or output. */
 const endOfTurn = (callback: () => void): void => queueMicrotask(() => process.nextTick(callback))
 
@@ -257,7 +296,7 @@ export type PeerMessage =
  * | bytes | |
  * |---|---|
  * | 1 | version |
- * | 1 | flags, 0 |
+ * | 1 | flags: 1, its messages go on in the next envelope; 2, they go on from the one before |
  * | 8 | number of the envelope on its link (sender to receiver), big-endian float64; the first is 1 |
  * | 1, n | length of the sender's node id, and the id |
  * | | messages up to the end |
@@ -268,6 +307,9 @@ export type PeerMessage =
  */
 const VERSION = 2
 
+const FLAGS_AT = 1
+const FOLLOWS = 1
+const CONTINUES = 2
 const NUMBER_AT = 2
 /** Where the length of the sender's id is. */
 const SENDER_AT = 10
@@ -368,6 +410,8 @@ export interface Envelope {
   readonly number: number
   /** Where the messages begin. */
   readonly bodyAt: number
+  /** Whether it is a piece of a larger one, with others behind it, and before it. */
+  readonly pieces: { readonly follows: boolean; readonly continues: boolean }
 }
 
 /** What stands before the number in the envelopes of one sender never changes: made once. */
@@ -381,16 +425,18 @@ export function envelopeHeader(sender: string): Uint8Array {
   return header
 }
 
-/** Gathers messages for one envelope. A message is encoded when it is added: what it is made of may change afterwards. */
+/** Gathers messages for one envelope. A message is encoded when it is added: what it is made of may change afterwards, but for frames. */
 export class EnvelopeWriter {
   readonly #header: Uint8Array
   readonly #writer = new MsgpackWriter()
   readonly #rooms = new Map<string, number>()
+  /** What stands before what the writer has. Large frames are taken as they are, since nothing changes them. */
+  #chunks: Uint8Array[] = []
+  #chunkBytes = 0
   #messages = 0
 
   constructor(header: Uint8Array) {
     this.#header = header
-    this.#writer.begin().raw(header)
   }
 
   /** How many messages it has. */
@@ -400,17 +446,17 @@ export class EnvelopeWriter {
 
   /** How many bytes they take. */
   get bytes(): number {
-    return this.#writer.length - this.#header.length
+    return this.#chunkBytes + this.#writer.length
   }
 
   /** Throws a TypeError for what neither JSON nor bytes can say; then the message is not in it. */
   add(message: PeerMessage): void {
-    const { length } = this.#writer
+    const { bytes } = this
     const known = this.#rooms.size
     try {
       this.#write(message)
     } catch (error) {
-      this.#writer.cut(length)
+      this.#cut(bytes)
       // The room was named in what is thrown away.
       for (const [room, index] of this.#rooms) if (index >= known) this.#rooms.delete(room)
       throw error
@@ -418,14 +464,32 @@ export class EnvelopeWriter {
     this.#messages++
   }
 
-  /** The envelope with this number on its link; the writer is empty again. */
-  take(number: number): Uint8Array {
-    const bytes = this.#writer.take()
-    new DataView(bytes.buffer).setFloat64(NUMBER_AT, number)
-    this.#writer.raw(this.#header)
+  /** What was gathered; the writer is empty again. */
+  take(): OutgoingEnvelope {
+    this.#endChunk()
+    const taken = new OutgoingEnvelope(this.#header, this.#chunks, this.#chunkBytes)
+    this.#chunks = []
+    this.#chunkBytes = 0
     this.#messages = 0
     this.#rooms.clear()
-    return bytes
+    return taken
+  }
+
+  /** Drops what was written behind the first `bytes`. */
+  #cut(bytes: number): void {
+    while (this.#chunkBytes > bytes) {
+      const last = this.#chunks.pop()!
+      this.#chunkBytes -= last.length
+      this.#writer.begin().raw(last)
+    }
+    this.#writer.cut(bytes - this.#chunkBytes)
+  }
+
+  #endChunk(): void {
+    const { length } = this.#writer
+    if (length === 0) return
+    this.#chunks.push(this.#writer.take())
+    this.#chunkBytes += length
   }
 
   #write(message: PeerMessage): void {
@@ -442,7 +506,41 @@ export class EnvelopeWriter {
     const { room, kind, ...fields } = message.message
     this.#room(room)
     to.value(KIND_NUMBERS.get(kind) ?? kind)
-    write(to, fields as Data)
+    this.#value(fields as Data)
+  }
+
+  /** Writes a value with bytes in it. What is undefined in an object is left out. */
+  #value(value: Data): void {
+    const to = this.#writer
+    if (typeof value !== 'object' || value === null) to.value(value)
+    else if (value instanceof Uint8Array) this.#frame(value)
+    else if (Array.isArray(value)) {
+      to.array(value.length)
+      for (const element of value as readonly Data[]) this.#value(element)
+    } else {
+      const object = value as { readonly [key: string]: Data | undefined }
+      const names = Object.keys(object)
+      let size = 0
+      for (const name of names) if (object[name] !== undefined) size++
+      to.map(size)
+      for (const name of names) {
+        const below = object[name]
+        if (below === undefined) continue
+        to.key(name, numberOfName)
+        this.#value(below)
+      }
+    }
+  }
+
+  #frame(frame: Uint8Array): void {
+    if (frame.length < PIECE_BYTES) {
+      this.#writer.bin(frame)
+      return
+    }
+    this.#writer.binHeader(frame.length)
+    this.#endChunk()
+    this.#chunks.push(frame)
+    this.#chunkBytes += frame.length
   }
 
   #room(room: RoomAddress): void {
@@ -453,25 +551,41 @@ export class EnvelopeWriter {
   }
 }
 
-/** Writes a value with bytes in it. What is undefined in an object is left out. */
-function write(to: MsgpackWriter, value: Data): void {
-  if (typeof value !== 'object' || value === null) to.value(value)
-  else if (value instanceof Uint8Array) to.bin(value)
-  else if (Array.isArray(value)) {
-    to.array(value.length)
-    for (const element of value as readonly Data[]) write(to, element)
-  } else {
-    const object = value as { readonly [key: string]: Data | undefined }
-    const names = Object.keys(object)
-    let size = 0
-    for (const name of names) if (object[name] !== undefined) size++
-    to.map(size)
-    for (const name of names) {
-      const below = object[name]
-      if (below === undefined) continue
-      to.key(name, numberOfName)
-      write(to, below)
+/** The messages of one envelope on their way out: as a whole, or in pieces. */
+export class OutgoingEnvelope {
+  readonly #header: Uint8Array
+  readonly #chunks: Uint8Array[]
+  #left: number
+  #begun = false
+
+  constructor(header: Uint8Array, chunks: Uint8Array[], bytes: number) {
+    this.#header = header
+    this.#chunks = chunks
+    this.#left = bytes
+  }
+
+  /** How many bytes are still to be read. */
+  get left(): number {
+    return this.#left
+  }
+
+  /** The next envelope on the link, as its `number`th, with at most so many bytes of messages. */
+  read(most: number, number: number): Uint8Array {
+    const size = Math.min(most, this.#left)
+    const envelope = new Uint8Array(this.#header.length + size)
+    envelope.set(this.#header)
+    this.#left -= size
+    envelope[FLAGS_AT] = (this.#left > 0 ? FOLLOWS : 0) | (this.#begun ? CONTINUES : 0)
+    new DataView(envelope.buffer).setFloat64(NUMBER_AT, number)
+    this.#begun = true
+    for (let at = this.#header.length; at < envelope.length; ) {
+      const chunk = this.#chunks.shift()!
+      const part = chunk.subarray(0, envelope.length - at)
+      envelope.set(part, at)
+      at += part.length
+      if (part.length < chunk.length) this.#chunks.unshift(chunk.subarray(part.length))
     }
+    return envelope
   }
 }
 
@@ -486,13 +600,15 @@ export function readHeader(bytes: Uint8Array): Envelope {
   if (version !== VERSION) throw new UnknownVersion(version, sender)
   if (bodyAt > bytes.length || !Number.isSafeInteger(number) || number < 1)
     throw new ProtocolError(`an envelope of ${bytes.length} bytes with a damaged header`)
-  return { sender, number, bodyAt }
+  const flags = bytes[FLAGS_AT]!
+  const pieces = { follows: (flags & FOLLOWS) > 0, continues: (flags & CONTINUES) > 0 }
+  return { sender, number, bodyAt, pieces }
 }
 
 /** The messages of an envelope, in the order in which they were added. Throws `DamagedEnvelope`. */
-export function readMessages(bytes: Uint8Array, bodyAt: number): PeerMessage[] {
+export function readMessages(bytes: Uint8Array): PeerMessage[] {
   const bin = bytes.length > LARGEST_VIEWED ? 'copy' : 'view'
-  const reader = new MsgpackReader(bytes, { keys: NAMES, at: bodyAt, bin })
+  const reader = new MsgpackReader(bytes, { keys: NAMES, bin })
   const rooms: RoomAddress[] = []
   const messages: PeerMessage[] = []
   try {

@@ -52,9 +52,14 @@ export class MsgpackWriter {
 
   /** Bytes as a value. */
   bin(bytes: Uint8Array): void {
-    if (bytes.length < 0x100) this.#sized(0xc4, 1, (at) => this.#view.setUint8(at, bytes.length))
-    else this.#header(bytes.length, 0, 0, 0xc5)
+    this.binHeader(bytes.length)
     this.raw(bytes)
+  }
+
+  /** What stands before so many bytes that are a value. */
+  binHeader(length: number): void {
+    if (length < 0x100) this.#sized(0xc4, 1, (at) => this.#view.setUint8(at, length))
+    else this.#header(length, 0, 0, 0xc5)
   }
 
   /** The header of an array; its elements follow. */
@@ -202,7 +207,7 @@ export interface Reading {
   readonly at?: number
   /** How deep arrays and maps may lie within each other; 100 when undefined. */
   readonly levels?: number
-  /** How `bin` is read: as a view, which keeps all the bytes in memory, or as a copy. It is an error when undefined. */
+  /** How `bin` is read: as a view, which keeps all the bytes in memory, or as a copy unless it is most of them. It is an error when undefined. */
   readonly bin?: 'view' | 'copy'
 }
 
@@ -379,7 +384,7 @@ export class MsgpackReader {
   #binary(length: number): Uint8Array {
     const start = this.#skip(length)
     const view = this.#bytes.subarray(start, this.#at)
-    return this.#bin === 'copy' ? new Uint8Array(view) : view
+    return this.#bin === 'copy' && 2 * length < this.#bytes.length ? new Uint8Array(view) : view
   }
 
   #string(length: number): string {
