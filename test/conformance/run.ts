@@ -3,8 +3,6 @@ import { parseArgs } from 'node:util'
 import { cases } from './cases/index.ts'
 import { type Outcome, runSuite, type SuiteOptions, type Summary, Unreachable } from './suite.ts'
 
-export type { Case } from './case.ts'
-export { type Outcome, runSuite, type SuiteOptions, type Summary, Unreachable } from './suite.ts'
 
 const USAGE = `Usage: npm run conformance -- ws://127.0.0.1:4000 [options]
 
