@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
+import type { Case } from './conformance/case.ts'
 import { cases } from './conformance/cases/index.ts'
-import { type Case, main, runSuite } from './conformance/run.ts'
+import { main, runSuite } from './conformance/run.ts'
 import { startService, type TestService } from './support/service.ts'
 
 /** The protocol page, held against the real service by clients that were written from the page alone. */

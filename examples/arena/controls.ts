@@ -12,7 +12,7 @@ const KEYS: Readonly<Record<string, Point>> = {
 }
 
 /** What a person wants, however they say it. */
-export interface Wishes {
+interface Wishes {
   /** A click or touch at CSS pixels of the canvas; `dragging` while the pointer stays down and moves. */
   point(at: Point, dragging: boolean): void
   /** Space, or the button for thumbs. */

@@ -34,7 +34,7 @@ export interface Figure {
 }
 
 /** One frame of the arena. */
-export interface Scene {
+interface Scene {
   figures: readonly Figure[]
   effects: readonly Effect[]
   goal: Readonly<Point> | undefined

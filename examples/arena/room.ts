@@ -16,7 +16,7 @@ export interface Player {
 }
 
 /** Everybody on the floor, by member id. */
-export interface ArenaState {
+interface ArenaState {
   players: Record<string, Player>
 }
 

@@ -25,7 +25,7 @@ const SessionRequest = v.strictObject({
   player: v.optional(v.strictObject({ player_id: v.string(), ticket: v.string() })),
 })
 
-export interface AppParts {
+interface AppParts {
   project: OwnProject
   players: Players
   bundles: Bundles

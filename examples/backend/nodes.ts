@@ -137,7 +137,7 @@ export function ownersOf(views: readonly NodeView[]): Map<string, OwnedRoom> {
 }
 
 /** A room, and the node that owns it. */
-export interface OwnedRoom {
+interface OwnedRoom {
   readonly owner: string
   readonly room: RoomDescription
 }

@@ -1,8 +1,8 @@
 import { type ControlClient, ControlError, type Key, type TraceHeaders } from './control-client.ts'
 
 /** The names under which the backend finds its own project and key again after a restart. */
-export const PROJECT_NAME = 'roomful examples'
-export const KEY_NAME = 'examples backend'
+const PROJECT_NAME = 'roomful examples'
+const KEY_NAME = 'examples backend'
 
 /** Under which project and key the backend issues its tokens. */
 export interface Credentials {

@@ -29,7 +29,7 @@ const picture = (mark: Mark): SVGSVGElement =>
     : svg('0 0 100 100', ['circle', { cx: '50', cy: '50', r: '24', transform: 'rotate(-90 50 50)' }])
 
 /** Whose eyes the board is seen through: `mark` is theirs, if they play; `turn` whether they move now. */
-export interface Beholder {
+interface Beholder {
   mark: Mark | undefined
   turn: boolean
 }

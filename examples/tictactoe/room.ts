@@ -2,7 +2,7 @@ import { defineRoom, type RoomContext } from 'roomful'
 import * as v from 'valibot'
 import { type Board, emptyBoard, type Mark, otherMark, outcome } from './board.ts'
 
-export interface TicTacToeState {
+interface TicTacToeState {
   board: Board
   /** Who moves next; X begins every game. */
   turn: Mark

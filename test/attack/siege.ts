@@ -24,7 +24,7 @@ export interface Order {
 }
 
 /** One attack, and what it was like for the others. */
-export interface Assault extends Outcome {
+interface Assault extends Outcome {
   readonly during: Experience
 }
 

@@ -1,4 +1,7 @@
+import { readFileSync } from 'node:fs'
 import { CODECS, type Codec } from './messages.ts'
+import type { Peer } from './peer.ts'
+import type { RoomView } from './room-view.ts'
 import type { Stage } from './stage.ts'
 
 /** One thing that docs/protocol.md promises. */
@@ -50,4 +53,91 @@ export class Topic {
   private add(name: string, rule: string, kind: Case['kind'], run: Run): void {
     this.cases.push({ name: `${this.topic}: ${name}`, rule, kind, run })
   }
+}
+
+/** The tables of docs/protocol.md §11 and §12. */
+
+const page = readFileSync(new URL('../../docs/protocol.md', import.meta.url), 'utf8')
+const [, errors = ''] = page.split('\n## 11. Errors\n')
+
+/** Error code → retryable. */
+export const ERROR_CODES: Readonly<Record<string, boolean>> = Object.fromEntries(
+  [...errors.split('\n## ')[0]!.matchAll(/^\| `(\w+)` \| (yes|no) \|/gm)].map(([, code, retryable]) => [
+    code,
+    retryable === 'yes',
+  ]),
+)
+
+/** The codes a connection may be closed with, by a name that says why. */
+export const CLOSE = {
+  goodbye: 1000,
+  no_room_for_more: 1013,
+  protocol_error: 4000,
+  unauthenticated: 4001,
+  token_expired: 4002,
+  key_revoked: 4003,
+  hello_timeout: 4004,
+  taken_over: 4005,
+  rate_limited: 4006,
+  slow_reader: 4007,
+  too_large: 4008,
+  resume_failed: 4009,
+  draining: 4100,
+  room_unavailable: 4101,
+} as const
+
+/** Random numbers that a seed repeats: mulberry32, https://github.com/cprosche/mulberry32. */
+export class Randomness {
+  private state: number
+
+  constructor(seed: number) {
+    this.state = seed >>> 0
+  }
+
+  /** From 0 up to 1. */
+  fraction(): number {
+    this.state = (this.state + 0x6d2b79f5) >>> 0
+    let t = this.state
+    t = Math.imul(t ^ (t >>> 15), t | 1)
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61)
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32
+  }
+
+  /** From `least` to `most`, both included. */
+  integer(least: number, most: number): number {
+    return least + Math.floor(this.fraction() * (most - least + 1))
+  }
+
+  pick<T>(choices: readonly T[]): T {
+    const choice = choices[this.integer(0, choices.length - 1)]
+    if (choice === undefined) throw new Error('nothing to choose from')
+    return choice
+  }
+
+  bytes(length: number): Uint8Array {
+    return Uint8Array.from({ length }, () => this.integer(0, 255))
+  }
+}
+
+/** The number of a counter. */
+export const counted = (view: RoomView): number => (view.state as { count: number }).count
+
+/** Two clients in one room. */
+export interface Pair {
+  peer: Peer
+  view: RoomView
+  other: Peer
+  witness: RoomView
+  room_id: string
+}
+
+/** A client in `codec` and a JSON witness, both at the same seq of a new room. */
+export async function pair(stage: Stage, codec: Codec, roomType = 'counter'): Promise<Pair> {
+  const key = stage.key()
+  const peer = await stage.connect(codec, { sub: 'anna' })
+  const other = await stage.connect('json', { sub: 'ben' })
+  const view = await peer.join(roomType, key)
+  const witness = await other.join(roomType, key)
+  await peer.until('both stand at one seq', () => view.seq === witness.seq)
+  return { peer, view, other, witness, room_id: view.roomId }
 }

@@ -73,7 +73,7 @@ interface Stamp extends RoomPosition {
 
 export type LeaveReason = 'left' | 'session_ended' | 'kicked' | 'closed'
 
-export interface ServerMessages {
+interface ServerMessages {
   welcome: {
     session_id: string
     resume_token: string

@@ -1,8 +1,16 @@
-import { applyChange } from './change.ts'
-import { checksum } from './checksum.ts'
-import { KeyTable, readValue } from './key-table.ts'
-import type { Json, Member, Received, ServerMessage, WirePatch, WireState } from './messages.ts'
-import { applyOperations } from './operations.ts'
+import { applyPatch } from 'rfc6902'
+import {
+  type Announcement,
+  type Json,
+  type Member,
+  type Operation,
+  ProtocolFault,
+  type Received,
+  type ServerMessage,
+  type WirePatch,
+  type WireState,
+  type WireValue,
+} from './messages.ts'
 
 /** What belongs to a room on the wire; everything else is the session's. */
 export type RoomMessage = Extract<
@@ -183,4 +191,199 @@ export class RoomView {
     if (!this.members.delete(message.member_id)) this.fault(`${message.member_id} left without a seat`)
     if (message.member_id === this.memberId) this.seated = false
   }
+}
+
+/** docs/protocol.md §4, "Changes". `GONE` is what a removed key becomes. */
+const GONE = Symbol('gone')
+
+/** Applies the change of a MessagePack patch to `state`; throws ProtocolFault when it does not fit. */
+function applyChange(state: Json, change: WireValue | undefined, key: KeyReader): Json {
+  if (change === undefined) return state
+  const changed = changeOf(state, change, key)
+  if (changed === GONE)
+    throw new ProtocolFault('a change of nil removes a key, but the state itself has none')
+  return changed
+}
+
+function changeOf(value: Json | undefined, change: WireValue, key: KeyReader): Json | typeof GONE {
+  if (change === null) return GONE
+  if (typeof change !== 'object') return change
+  if (Array.isArray(change)) {
+    if (change.length === 1) return readValue(change[0]!, key)
+    if (change.length === 2) return changeArray(value, change[0]!, change[1]!, key)
+    throw new ProtocolFault(`a change is an array of 1 or 2 elements, not of ${change.length}`)
+  }
+  return changeObject(value, change, key)
+}
+
+function changeObject(
+  value: Json | undefined,
+  change: Record<string, WireValue>,
+  key: KeyReader,
+): Record<string, Json> {
+  if (value === undefined || value === null || typeof value !== 'object' || Array.isArray(value)) {
+    throw new ProtocolFault(`a map of changes for ${JSON.stringify(value)}, which is no object`)
+  }
+  const result = { ...value }
+  for (const [tagged, entry] of Object.entries(change)) {
+    const name = key(tagged)
+    const before = Object.hasOwn(value, name) ? value[name] : undefined
+    const after = changeOf(before, entry, key)
+    if (after === GONE) {
+      if (before === undefined)
+        throw new ProtocolFault(`key ${JSON.stringify(name)} goes, but was never there`)
+      delete result[name]
+    } else result[name] = after
+  }
+  return result
+}
+
+function changeArray(value: Json | undefined, edits: WireValue, splices: WireValue, key: KeyReader): Json[] {
+  if (!Array.isArray(value)) throw new ProtocolFault(`an array's change for ${JSON.stringify(value)}`)
+  if (edits === null || typeof edits !== 'object' || Array.isArray(edits) || !Array.isArray(splices)) {
+    throw new ProtocolFault(`an array's change is a map and a list, not ${JSON.stringify([edits, splices])}`)
+  }
+  const result = [...value]
+  for (const [tagged, entry] of Object.entries(edits)) {
+    const index = Number(tagged.slice(1))
+    if (!tagged.startsWith('#') || index >= result.length) {
+      throw new ProtocolFault(`no element ${tagged} in an array of ${result.length}`)
+    }
+    const after = changeOf(result[index], entry, key)
+    if (after === GONE) throw new ProtocolFault(`nil for element ${index}: elements go by splices`)
+    result[index] = after
+  }
+  if (splices.length % 3 !== 0)
+    throw new ProtocolFault(`${splices.length} splice elements: not groups of three`)
+  for (let group = 0; group < splices.length; group += 3) {
+    const [at, remove, values] = splices.slice(group, group + 3)
+    if (
+      typeof at !== 'number' ||
+      typeof remove !== 'number' ||
+      !Array.isArray(values) ||
+      at + remove > result.length
+    ) {
+      throw new ProtocolFault(`splice ${JSON.stringify([at, remove, values])} of ${result.length} elements`)
+    }
+    result.splice(at, remove, ...values.map((element) => readValue(element, key)))
+  }
+  return result
+}
+
+const KINDS: ReadonlySet<string> = new Set(['add', 'replace', 'remove'])
+
+/** Applies a JSON Patch with `rfc6902`; `state` stays as it is. The wrapper makes the pointer `""` an ordinary one. */
+export function applyOperations(state: Json, ops: readonly Operation[]): Json {
+  const wrapped = { state: structuredClone(state) }
+  const moved = ops.map((operation) => {
+    if (!KINDS.has(operation.op)) throw new ProtocolFault(`a patch has no operation ${operation.op}`)
+    return { ...operation, path: `/state${operation.path}` }
+  })
+  const failure = applyPatch(wrapped, moved).find((result) => result !== null)
+  if (failure) throw new ProtocolFault(`the patch cannot be applied: ${failure.message}`)
+  return wrapped.state
+}
+
+/** Reads the keys of one frame: a tagged key (`#5`, `$name`) becomes the key of the state. */
+type KeyReader = (tagged: string) => string
+
+function reader(keys: readonly string[]): KeyReader {
+  return (tagged) => {
+    if (tagged.startsWith('$')) return tagged.slice(1)
+    const key = keys[Number(tagged.slice(1))]
+    if (key === undefined) throw new ProtocolFault(`key ${tagged} is not in the table of ${keys.length} keys`)
+    return key
+  }
+}
+
+/** The interned keys of one room, as docs/protocol.md §4 has a client keep them. */
+export class KeyTable {
+  keys: string[] = []
+  private epoch = -1
+  private seq = -1
+
+  /** A snapshot or a resync: its table replaces this one. */
+  replace(announced: Announcement, epoch: number, seq: number): KeyReader {
+    if (announced.from !== 0) throw new ProtocolFault(`a whole table starts at 0, not at ${announced.from}`)
+    this.keep([...announced.keys], epoch, seq)
+    return reader(this.keys)
+  }
+
+  /** A patch: extends the table, unless it is late; then the keys hold for this frame alone. */
+  extend(announced: Announcement | null, epoch: number, seq: number): KeyReader {
+    const late = epoch < this.epoch || (epoch === this.epoch && seq <= this.seq)
+    if (announced === null) {
+      if (!late) this.keep(this.keys, epoch, seq)
+      return reader(this.keys)
+    }
+    if (announced.from > this.keys.length) {
+      throw new ProtocolFault(`keys from ${announced.from} on, but the table has ${this.keys.length}`)
+    }
+    const keys = [...this.keys.slice(0, announced.from), ...announced.keys]
+    if (!late) this.keep(keys, epoch, seq)
+    return reader(keys)
+  }
+
+  private keep(keys: string[], epoch: number, seq: number): void {
+    if (keys.length > 1024) throw new ProtocolFault(`a key table of ${keys.length} keys; at most 1024`)
+    const long = keys.find((key) => key.length > 64)
+    if (long !== undefined) throw new ProtocolFault(`an interned key of ${long.length} units; at most 64`)
+    this.keys = keys
+    this.epoch = epoch
+    this.seq = seq
+  }
+}
+
+/** A value of the wire with its keys read. */
+function readValue(value: WireValue, key: KeyReader): Json {
+  if (value === null || typeof value !== 'object') return value
+  if (Array.isArray(value)) return value.map((element) => readValue(element, key))
+  return Object.fromEntries(
+    Object.entries(value).map(([tagged, entry]) => [key(tagged), readValue(entry, key)]),
+  )
+}
+
+/** docs/protocol.md §6, line by line and without any shortcut: the whole state every time. */
+
+function mix(a: number, b: number): number {
+  let h = (Math.imul(a, 0x9e3779b1) + b) >>> 0
+  h = Math.imul(h ^ (h >>> 16), 0x85ebca6b) >>> 0
+  h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35) >>> 0
+  return (h ^ (h >>> 16)) >>> 0
+}
+
+function fnv(bytes: Uint8Array): number {
+  let h = 0x811c9dc5
+  for (const byte of bytes) h = Math.imul(h ^ byte, 0x01000193) >>> 0
+  return h
+}
+
+const utf8 = new TextEncoder()
+
+function hashString(value: string): number {
+  return mix(mix(4, 0), fnv(utf8.encode(value)))
+}
+
+function hashNumber(value: number): number {
+  const halves = new DataView(new ArrayBuffer(8))
+  halves.setFloat64(0, value === 0 ? 0 : value)
+  return mix(mix(3, halves.getUint32(0)), halves.getUint32(4))
+}
+
+/** The checksum of a state: an integer from 0 to 2^32 − 1. */
+export function checksum(value: Json): number {
+  if (value === null) return mix(1, 0)
+  if (value === false) return mix(2, 0)
+  if (value === true) return mix(2, 1)
+  if (typeof value === 'number') return hashNumber(value)
+  if (typeof value === 'string') return hashString(value)
+  let sum = 0
+  if (Array.isArray(value)) {
+    for (const [index, element] of value.entries()) sum = (sum + mix(index, checksum(element))) >>> 0
+    return mix(5, sum)
+  }
+  for (const [key, entry] of Object.entries(value)) {
+    sum = (sum + mix(hashString(key), checksum(entry))) >>> 0
+  }
+  return mix(6, sum)
 }

@@ -1,13 +1,11 @@
 import { type Store, StoreUnavailable } from '../../shared/store/port.ts'
-import { type Choice, type Fault, type Item, ordinary, RANK, type Subject } from './choice.ts'
-import { textOf } from './digest.ts'
+import { type Choice, type Fault, type Item, ordinary, RANK, type Subject, textOf } from './explorer.ts'
 import type { Ledger } from './ledger.ts'
-import type { Answer, Pending, Process } from './process.ts'
-import type { SimTime } from './sim-clock.ts'
-import type { Operation } from './sim-store.ts'
+import type { Answer, Pending, Process } from './model-node.ts'
+import type { Operation, SimTime } from './sim.ts'
 
 /** What calls are made of. */
-export interface CallsParts {
+interface CallsParts {
   readonly time: SimTime
   readonly ledger: Ledger
   readonly store: () => Store

@@ -1,9 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import type { Choice } from './choice.ts'
+import type { Choice } from './explorer.ts'
 import { type Explorable, explore, replay } from './explorer.ts'
 import type { Promised } from './ledger.ts'
-import { type MUTATIONS, mutation } from './mutations.ts'
-import { model, SCENARIOS } from './scenarios.ts'
+import { type MUTATIONS, model, mutation, SCENARIOS } from './scenarios.ts'
 
 /** How many deviations from the ordinary each run may have here; `npm run explore` goes further. */
 const DEVIATIONS = 1

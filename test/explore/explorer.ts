@@ -1,6 +1,5 @@
-import type { Choice } from './choice.ts'
-import { hash } from './digest.ts'
 import type { Violation } from './ledger.ts'
+import type { Process } from './model-node.ts'
 
 /** What can be explored: a world that is made anew for every run, and goes the same way when the same is chosen. */
 export interface Explorable {
@@ -38,11 +37,11 @@ export interface Report {
   /** Whether everything within the bounds was seen. */
   complete: boolean
   /** The first violation met, with what was chosen. */
-  fault?: Fault
+  fault?: Finding
 }
 
 /** A run in which something happened that must not. */
-export interface Fault {
+export interface Finding {
   readonly violations: readonly Violation[]
   /** Everything that happened, deviations marked. */
   readonly trace: readonly string[]
@@ -98,7 +97,7 @@ export async function explore(create: () => Explorable, bounds: Bounds): Promise
 }
 
 /** Makes one run again and tells what happened in it. */
-export async function replay(create: () => Explorable, choices: readonly Deviation[]): Promise<Fault> {
+export async function replay(create: () => Explorable, choices: readonly Deviation[]): Promise<Finding> {
   const trace: string[] = []
   const world = create()
   await walk(world, choices, (choice, picked) => {
@@ -158,3 +157,88 @@ async function walk(world: Explorable, choices: readonly Deviation[], visit: Vis
 
 /** Everything that promises still have to do in this turn is done. */
 const quiet = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
+
+/** One thing that may happen next, and how far it is from the ordinary. */
+export interface Choice {
+  readonly label: string
+  /** 0: ordinary, or a free choice; 1: a deviation. */
+  readonly cost: number
+  readonly take: () => void | Promise<void>
+}
+
+/** What more than one process has to do with: the record of the room, the leases, what edges know. */
+export type Subject = 'room' | 'leases' | 'edges'
+
+/** What is next in one of the world's queues, and what may happen in its stead. */
+export interface Item extends Choice {
+  /** Ordinarily the lowest is first, and among equals the lowest order. */
+  readonly rank: number
+  readonly order: number
+  /** The process it happens to. */
+  readonly process: Process | undefined
+  /** What it looks at or changes, apart from that process. */
+  readonly about?: Subject
+  readonly instead: readonly Choice[]
+}
+
+/** What waits in queues comes first, then what ends by itself, timers, and what members do. */
+export const RANK = { hurried: -1, queued: 0, ending: 1, timer: 2, act: 3 } as const
+
+/** Something ordinary that waits in a queue. */
+export const ordinary = (
+  label: string,
+  order: number,
+  process: Process | undefined,
+  take: Choice['take'],
+): Item => ({ label, cost: 0, take, rank: RANK.queued, order, process, instead: [] })
+
+/** What may go wrong. */
+export const FAULTS = [
+  /** A call of the store takes place, and its answer is lost. */
+  'lost',
+  /** A call of the store does not take place. */
+  'refused',
+  /** A call of the store takes place after the caller was told that the store is silent. */
+  'late',
+  /** A call of the store, or the answer to it, takes long. */
+  'slow',
+  /** A node stands still for longer than its lease, or less. */
+  'pause',
+  /** A node is gone for good, with or without what it was about to send. */
+  'crash',
+  /** A node is gone, and back under the same id. */
+  'restart',
+  /** A node stands still, and another process is started under its id meanwhile. */
+  'replace',
+  /** A node cannot reach the store for longer than its lease. */
+  'cut',
+  /** Nobody can reach the store for longer than a lease. */
+  'outage',
+  /** A message between a node and an edge is lost. */
+  'drop',
+  /** Something happens before its turn. */
+  'reorder',
+  /** Nobody hears a node for a moment, though it lives and reaches the store. */
+  'deaf',
+] as const
+export type Fault = (typeof FAULTS)[number]
+
+/** A 53-bit hash of a text (cyrb53, public domain): short names for long histories. */
+export function hash(text: string): string {
+  let high = 0xdeadbeef
+  let low = 0x41c6ce57
+  for (let i = 0; i < text.length; i++) {
+    const code = text.charCodeAt(i)
+    high = Math.imul(high ^ code, 2654435761)
+    low = Math.imul(low ^ code, 1597334677)
+  }
+  high = Math.imul(high ^ (high >>> 16), 2246822507) ^ Math.imul(low ^ (low >>> 13), 3266489909)
+  low = Math.imul(low ^ (low >>> 16), 2246822507) ^ Math.imul(high ^ (high >>> 13), 3266489909)
+  return (4294967296 * (2097151 & low) + (high >>> 0)).toString(36)
+}
+
+/** A value as text, equal for equal values: JSON, with bytes by their hash. */
+export const textOf = (value: unknown): string =>
+  JSON.stringify(value, (_, part: unknown) =>
+    part instanceof Uint8Array ? `bytes ${hash(Buffer.from(part).toString('latin1'))}` : part,
+  ) ?? 'undefined'

@@ -5,8 +5,8 @@ import type { SeatRecord } from '../../dataplane/rooms/memberships.ts'
 import type { Frames, ToEdge } from '../../dataplane/traffic.ts'
 import type { ServerMessage } from '../../shared/protocol/messages.ts'
 import type { Fence, Lease, LeaseRenewal } from '../../shared/store/port.ts'
-import { hash } from './digest.ts'
-import type { Operation } from './sim-store.ts'
+import { hash } from './explorer.ts'
+import type { Operation } from './sim.ts'
 
 /** One visible update that the store has. */
 interface Committed {

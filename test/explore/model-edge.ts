@@ -1,7 +1,7 @@
 import type { RoomAddress, ToEdge, ToOwner } from '../../dataplane/traffic.ts'
-import { hash, textOf } from './digest.ts'
+import { hash, textOf } from './explorer.ts'
 import { decode } from './ledger.ts'
-import type { SimClock } from './sim-clock.ts'
+import type { SimClock } from './sim.ts'
 
 /** How long an edge waits for news before it asks the other node. */
 const PATIENCE_MS = 700
@@ -9,7 +9,7 @@ const PATIENCE_MS = 700
 const FOLLOW_MS = 20
 
 /** What an edge is made of. */
-export interface ModelEdgeParts {
+interface ModelEdgeParts {
   readonly name: string
   readonly room: RoomAddress
   readonly memberId: string

@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util'
-import { type Deviation, explore, type Fault, type Report, replay } from './explorer.ts'
+import { type Deviation, explore, type Finding, type Report, replay } from './explorer.ts'
 import { model, SCENARIOS } from './scenarios.ts'
 
 const USAGE = `Usage: npm run explore -- [options]
@@ -30,7 +30,7 @@ const print = (text: string) => process.stdout.write(text)
 const figures = ({ executions, states, ends, steps, ms }: Report): string =>
   `${executions} runs, ${states} states, ${ends} ends, ${steps} steps, ${(ms / 1000).toFixed(1)} s`
 
-function tell({ trace, violations, choices }: Fault): void {
+function tell({ trace, violations, choices }: Finding): void {
   for (const line of trace) print(`  ${line}\n`)
   for (const { promised, text } of violations) print(`  BROKEN (${promised}): ${text}\n`)
   print(`  --replay '${JSON.stringify(choices)}'\n`)

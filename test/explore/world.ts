@@ -1,17 +1,14 @@
 import { nodeChannel } from '../../dataplane/cluster/links.ts'
+import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
+import type { RoomLimits } from '../../dataplane/rooms/environment.ts'
 import { type RoomAddress, roomName, type ToEdge, type ToOwner } from '../../dataplane/traffic.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { Calls } from './calls.ts'
-import { type Choice, type Fault, type Item, ordinary, RANK } from './choice.ts'
-import { textOf } from './digest.ts'
+import { type Choice, type Fault, type Item, ordinary, RANK, textOf } from './explorer.ts'
 import { Ledger } from './ledger.ts'
-import { Links } from './links.ts'
 import { ModelEdge } from './model-edge.ts'
-import { LEASE_MS, ModelNode } from './model-node.ts'
-import { Process } from './process.ts'
-import { SimClock, type SimTime } from './sim-clock.ts'
-import { SimStore } from './sim-store.ts'
-import type { Act, WorldParts } from './world-parts.ts'
+import { LEASE_MS, ModelNode, type Mutation, Process } from './model-node.ts'
+import { Links, SimClock, SimStore, type SimTime } from './sim.ts'
 
 /** How long pauses, cuts and slow calls last when nothing ends them before: longer than a lease. */
 const FAULT_MS = 1.5 * LEASE_MS
@@ -428,4 +425,38 @@ export class World {
       to?.receive(message)
     })
   }
+}
+
+/** Something the members or operators of a world do, at a time after the beginning. */
+export interface Act {
+  readonly at: number
+  readonly what: string
+  readonly run: (world: World) => void
+}
+
+/** One member, and how it behaves. */
+export interface Member {
+  readonly memberId: string
+  /** The nodes its edge may ask; the first is asked first. */
+  readonly nodes: readonly string[]
+  /** It says nothing of its own accord, and has to hear of everything all the same. */
+  readonly watches?: boolean
+}
+
+/** What a world is made of. */
+export interface WorldParts {
+  readonly room: RoomAddress
+  readonly definition: RoomDefinition
+  /** Each has an edge of its own. */
+  readonly edges: readonly Member[]
+  /** Before anything goes wrong. */
+  readonly before: readonly Act[]
+  /** While things go wrong. */
+  readonly script: readonly Act[]
+  readonly faults: readonly Fault[]
+  /** Whether the store can tell who listens, so that a dead node is noticed before its lease has run out. */
+  readonly hints?: boolean
+  readonly limits?: Partial<RoomLimits>
+  readonly recordTtlMs?: number
+  readonly mutation?: Mutation | undefined
 }

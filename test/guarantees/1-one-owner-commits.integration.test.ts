@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
-import { JumpingClock } from '../chaos/node/jumping-clock.ts'
+import { JumpingClock } from '../chaos/node/clocks.ts'
 import { TestCluster } from '../support/cluster.ts'
 import { expectGapFree, expectIntact } from '../support/cluster-verdict.ts'
 import { until } from '../support/redis-admin.ts'

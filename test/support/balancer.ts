@@ -41,7 +41,7 @@ const FOLDER = new URL('../../deploy/balancer/', import.meta.url)
 const END_MS = 10_000
 
 /** What a test may choose. */
-export interface BalancerOptions {
+interface BalancerOptions {
   /** So many that share its ports, for more connections than one may have file descriptors (haproxy; nginx has workers). Default 1. */
   readonly processes?: number
   /** Settings that are there for some. With `tls` it needs a certificate, and `places.tls`. */
@@ -50,7 +50,7 @@ export interface BalancerOptions {
 }
 
 /** Writes the configuration of a load balancer, with its servers at these places, into a folder; the path of the file. */
-export async function writeConfiguration(
+async function writeConfiguration(
   folder: string,
   kind: BalancerKind,
   places: Places,

@@ -20,7 +20,7 @@ const FLAGS = [
 ]
 
 /** The path of a Chromium or Chrome: `CHROME_PATH`, else from PATH, else installed by apt where that is possible. */
-export function chromiumPath(): string {
+function chromiumPath(): string {
   const given = process.env.CHROME_PATH
   if (given) {
     if (existsSync(given)) return given

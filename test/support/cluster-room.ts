@@ -5,7 +5,7 @@ import * as v from 'valibot'
 export type Kept = 'journal' | 'snapshot' | 'none'
 
 /** What a ledger says of one member. */
-export interface Account {
+interface Account {
   /** Entries applied. */
   count: number
   /** The number of the last one. */

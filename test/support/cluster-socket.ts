@@ -11,7 +11,7 @@ export type Tamper = (frame: Buffer) => Buffer | undefined
 export const isPatch = (frame: Buffer): boolean => frame[1] === SERVER_OPCODES['state.patch']
 
 /** What becomes of the connections of one client. */
-export interface DoorsOptions {
+interface DoorsOptions {
   /** Where a connection may go, asked again for each; default: where the SDK wants to. */
   readonly doors?: () => readonly string[]
   /** Everything the client is told, decoded, before it sees it. */

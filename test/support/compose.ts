@@ -33,7 +33,7 @@ interface NetworkOfCompose {
   readonly driver_opts?: Readonly<Record<string, string>>
 }
 
-export interface ComposeFile {
+interface ComposeFile {
   readonly services: Readonly<Record<string, ComposeService>>
   readonly networks: Readonly<Record<string, NetworkOfCompose>>
   readonly volumes: Readonly<Record<string, unknown>>

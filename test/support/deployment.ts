@@ -14,7 +14,7 @@ import { freePort } from './redis-port.ts'
 import { type Certificate, fetchTrusting } from './tls.ts'
 
 /** What a test may choose. */
-export interface DeploymentOptions {
+interface DeploymentOptions {
   readonly balancer: BalancerKind
   readonly controls?: number
   readonly nodes?: number

@@ -34,7 +34,7 @@ export const json = (): fc.Arbitrary<Json> =>
     ),
   })).value
 
-export type Edit = { at: number; kind: number; value: Json; key: string }
+type Edit = { at: number; kind: number; value: Json; key: string }
 export const edit = (): fc.Arbitrary<Edit> =>
   fc.record({ at: fc.nat(1000), kind: fc.nat(8), value: json(), key })
 

@@ -8,7 +8,7 @@ import { type Program, startScript } from './program.ts'
 const SCRIPT = fileURLToPath(new URL('../../loadtest/run.ts', import.meta.url))
 
 /** `npm run loadtest`, while it runs. */
-export interface LoadRun {
+interface LoadRun {
   readonly program: Program
   /** Resolves at its end. */
   readonly outcome: Promise<LoadOutcome>

@@ -2,7 +2,7 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Attributes, Span, SpanStart, Tracer } from '../../shared/tracing/tracer.ts'
 
 /** A span that was begun. */
-export interface RecordedSpan {
+interface RecordedSpan {
   readonly name: string
   readonly traceparent: string
   /** Its `traceparent`. */

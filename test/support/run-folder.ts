@@ -6,7 +6,7 @@ import { stillThere } from './process-tree.ts'
 const PREFIX = 'roomful-tests-'
 
 /** What a run of tests leaves on the machine. */
-export interface RunFolder {
+interface RunFolder {
   /** Everything temporary goes below it when it is in TMPDIR, which also tells the processes of the run from others. */
   readonly path: string
   /** Ends every process of the run but those of its test runner, and removes the folder. Gives the commands of those it found. */

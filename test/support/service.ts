@@ -10,7 +10,7 @@ import { openStore } from '../../shared/store/open.ts'
 import type { Store } from '../../shared/store/port.ts'
 
 /** What a test may choose. */
-export interface ServiceOptions {
+interface ServiceOptions {
   readonly store?: 'memory' | 'redis'
   /** Besides or instead of the examples. */
   readonly rooms?: NodeOptions['rooms']

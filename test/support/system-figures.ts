@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 
 /** What Linux says of a process at a moment. */
-export interface SystemSample {
+interface SystemSample {
   /** Milliseconds since 1970. */
   readonly at: number
   /** Since its start, in user and kernel mode. */

@@ -27,7 +27,7 @@ export interface CollectedSpan {
 }
 
 /** A request with spans. */
-export interface TraceRequest {
+interface TraceRequest {
   readonly path: string
   readonly headers: IncomingHttpHeaders
   readonly body: string

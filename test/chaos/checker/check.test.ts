@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { check } from './check.ts'
 import type { ClientRecord, FaultKind, StoreRecord } from './history.ts'
+import { VIOLATIONS, type ViolationName } from './history.ts'
 import { type OpenHistory, Scenario } from './scenario.ts'
-import { VIOLATIONS, type ViolationName } from './violation.ts'
 
 type Kind = ClientRecord['kind']
 type Of<K extends Kind> = Extract<ClientRecord, { kind: K }>

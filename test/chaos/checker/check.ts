@@ -1,16 +1,10 @@
-import { checkActivity } from './activity-rules.ts'
-import { checkClients } from './client-rules.ts'
-import { checkCommits } from './commit-rules.ts'
-import { CommitTimes } from './commit-times.ts'
-import { checkEnd } from './end-rules.ts'
-import { type ExcusedShare, Excuses, excusedShare } from './excuses.ts'
-import type { History } from './history.ts'
+import { isDeepStrictEqual } from 'node:util'
+import { CLOSE, closeName } from '../../../shared/protocol/close-codes.ts'
+import { type ExcusedShare, Excuses, excusedShare, type Seated } from './excuses.ts'
+import type { ClientRecord, History, Violation, ViolationName } from './history.ts'
 import { checkOps } from './op-rules.ts'
-import { Ownerships } from './ownership.ts'
-import { checkRollbacks } from './rollback-rules.ts'
-import { checkStore } from './store-rules.ts'
-import { checkStreams } from './stream-rules.ts'
-import type { Violation } from './violation.ts'
+import { type Ownership, Ownerships } from './ownership.ts'
+import { CommitTimes, checkCommits, checkStore } from './store-rules.ts'
 
 export interface Verdict {
   /** Everything that breaks a promise, the earliest first; none when all of them held. */
@@ -35,4 +29,347 @@ export function check(history: History): Verdict {
     ...checkEnd(history),
   ].sort((a, b) => a.at - b.at)
   return { violations, excused: excusedShare(history, ownerships, excuses) }
+}
+
+/** Nobody is sent away for good, and nobody loses a seat, unless a fault that was drawn explains it. */
+function checkClients(history: History, excuses: Excuses): Violation[] {
+  const found: Violation[] = []
+  const known = new Map<string, Known>()
+  for (const record of history.clients) {
+    const { at, client, kind } = record
+    const { session, edge, seat } = known.get(client) ?? NOTHING_KNOWN
+    const learn = (news: Partial<Known>) => known.set(client, { session, edge, seat, ...news })
+    if (kind === 'connected') learn({ edge: record.node })
+    else if (kind === 'welcome') learn({ session: record.session, edge: record.node })
+    else if (kind === 'joined')
+      learn({ seat: { room: record.room, member: record.member, joined_at: at, epoch: 0 } })
+    else if (kind === 'frame' && seat) learn({ seat: { ...seat, epoch: record.epoch } })
+    else if (kind === 'raced') {
+      const message = `${record.winners} connections were welcome with one token, and stayed`
+      found.push({ name: 'resumed_twice', at, client, message })
+    } else if (kind === 'closed' && !record.asked) {
+      const { code, reason, superseded = false } = record
+      const name = closeName(code)
+      if (name === undefined || CLOSE[name].retry === 'resume') continue
+      // A client that hears nothing of its seat's end may hear first that its session has ended with it.
+      const seated = seat !== undefined && !excuses.seat(seat, edge, at)
+      if (excuses.close({ code, client, session, seated, superseded }, at)) continue
+      found.push({ name: 'closed_without_cause', at, client, message: `closed with ${code} (${reason})` })
+    } else if (kind === 'lost') {
+      learn({ seat: undefined })
+      if (record.why !== 'seat') continue
+      const { room, member } = record
+      if (excuses.seat({ ...(seat ?? NEVER_JOINED), room, member }, edge, at)) continue
+      const message = 'the server knows no seat of the member any more'
+      found.push({ name: 'seat_lost', at, room, member, client, message })
+    }
+  }
+  return found
+}
+
+/** What a client knows. */
+interface Known {
+  readonly session: string
+  /** The node that it was at last. */
+  readonly edge: string
+  readonly seat: Seated | undefined
+}
+
+const NOTHING_KNOWN: Known = { session: '', edge: '', seat: undefined }
+const NEVER_JOINED = { joined_at: 0, epoch: 0 }
+
+/** When everything has come to rest, every room has one owner, and every member and the store have what the owner has. */
+function checkEnd({ end, rooms }: History): Violation[] {
+  const found: Violation[] = []
+  const { at } = end
+  const durability = new Map(rooms.map(({ room, durability }) => [room, durability]))
+  for (const { room, message } of end.unreadable) found.push({ name: 'record_unreadable', at, room, message })
+  for (const { room } of rooms) {
+    const owners = end.owners.filter((owner) => owner.room === room)
+    if (owners.length > 1)
+      found.push({
+        name: 'two_owners',
+        at,
+        room,
+        message: `${owners.map(({ node }) => node).join(' and ')} run it`,
+      })
+    const owner = owners.toSorted((a, b) => b.epoch - a.epoch)[0]
+    const members = end.members.filter((member) => member.room === room)
+    if (!owner) {
+      if (members.length > 0)
+        found.push({ name: 'no_owner', at, room, message: `${members.length} members have no owner` })
+      continue
+    }
+    for (const stand of members) {
+      const { member, client } = stand
+      // What a client library does not tell is not compared.
+      const wrong = (['epoch', 'seq', 'checksum'] as const).filter(
+        (field) => stand[field] !== undefined && stand[field] !== owner[field],
+      )
+      const same = isDeepStrictEqual(stand.state, owner.state)
+      if (wrong.length === 0 && same) continue
+      const differences = wrong.map((field) => `${field} is ${stand[field]}, the owner's ${owner[field]}`)
+      if (!same) differences.push('the state is another')
+      found.push({ name: 'final_mismatch', at, room, member, client, message: differences.join('; ') })
+    }
+    const record = end.records.find((candidate) => candidate.room === room)
+    if (durability.get(room) === 'none' || !record) continue
+    if (record.seq !== owner.seq || !isDeepStrictEqual(record.state, owner.state))
+      found.push({
+        name: 'record_differs',
+        at,
+        room,
+        message: `the store restores seq ${record.seq}, the owner had ${owner.seq}`,
+      })
+  }
+  return found
+}
+
+/** Far below what a run does in which half of the time something is broken. */
+const LEAST = {
+  /** For each client and second of the run. */
+  frames: 2,
+  ops: 0.5,
+  acks: 0.25,
+  /** For each journal room and second. */
+  commits: 1,
+  /** For each snapshot room and second. */
+  saves: 0.1,
+  /** For each op. */
+  refusals: 0.02,
+  /** For each second, and for each fault that was planned. */
+  faults: 0.1,
+  planned: 0.7,
+}
+
+/** A run in which little happened proves nothing. */
+function checkActivity(history: History): Violation[] {
+  const { run, rooms, clients, store, faults } = history
+  const seconds = (run.ended - run.began) / 1000
+  const count = (kind: ClientRecord['kind']) => clients.filter((record) => record.kind === kind).length
+  const standing = (kind: 'commit' | 'snapshot', durability: 'journal' | 'snapshot') => {
+    const names = rooms.filter((room) => room.durability === durability).map(({ room }) => room)
+    const writes = store.filter((call) => call.kind === kind && call.ok === true && names.includes(call.room))
+    return { found: writes.length, rooms: names.length }
+  }
+  const named = (kind: 'joined' | 'ack') =>
+    new Set(clients.filter((record) => record.kind === kind).map(({ client }) => client)).size
+  const ops = clients.filter((record) => record.kind === 'sent' && !record.again).length
+  const commits = standing('commit', 'journal')
+  const saves = standing('snapshot', 'snapshot')
+  const done = faults.filter(({ kind }) => kind !== 'stall').length
+  const players = Math.max(1, run.clients)
+  const least: [what: string, found: number, wanted: number][] = [
+    ['clients that joined', named('joined'), players],
+    ['clients with an ack', named('ack'), players],
+    ['frames', count('frame'), LEAST.frames * players * seconds],
+    ['ops', ops, LEAST.ops * players * seconds],
+    ['acks', count('ack'), LEAST.acks * players * seconds],
+    ['refusals', count('refused'), LEAST.refusals * ops],
+    ['commits', commits.found, LEAST.commits * commits.rooms * seconds],
+    ['saves', saves.found, LEAST.saves * saves.rooms * seconds],
+    ['faults', done, Math.max(LEAST.faults * seconds, LEAST.planned * run.faults)],
+  ]
+  return least
+    .filter(([, found, wanted]) => found < Math.floor(wanted))
+    .map(([what, found, wanted]) => ({
+      name: 'too_little',
+      at: history.end.at,
+      message: `${found} ${what} in ${seconds.toFixed(1)} s; at least ${Math.floor(wanted)} would prove something`,
+    }))
+}
+
+/** A change is saved within a second of the moment it was seen; the rest is the way there on a busy machine. */
+export const SAVED_WITHIN_MS = 1500
+/** From the first to the last update that a crash takes back: a second that was not saved, the lease in which the owner may go on, and the way. */
+const MOST_LOST_MS = 3000
+
+/** How far a crash may take a snapshot room back: to what was saved about a second before the faults began that led to it. */
+function checkRollbacks(history: History, ownerships: Ownerships): Violation[] {
+  const frames = new Map<string, Frame[]>()
+  for (const record of history.clients)
+    if (record.kind === 'frame') {
+      const ofRoom = frames.get(record.room)
+      if (ofRoom) ofRoom.push(record)
+      else frames.set(record.room, [record])
+    }
+  return history.rooms
+    .filter(({ durability }) => durability === 'snapshot')
+    .flatMap(({ room }) =>
+      ownerships.crashes(room).flatMap((crash) => checkCrash(crash, ownerships, frames.get(room) ?? [])),
+    )
+}
+
+type Frame = Extract<ClientRecord, { kind: 'frame' }>
+
+function checkCrash(
+  { claim, previous, base, outage }: Ownership,
+  ownerships: Ownerships,
+  frames: readonly Frame[],
+): Violation[] {
+  const saved = base?.content?.seq ?? 0
+  const lost = frames.filter(({ epoch, seq }) => epoch === previous?.epoch && seq > saved)
+  if (lost.length === 0 || outage === undefined || !previous) return []
+  const { room } = claim
+  // Of each update when it was seen first.
+  const firstSeen = new Map<number, number>()
+  for (const { seq, at } of lost) firstSeen.set(seq, Math.min(at, firstSeen.get(seq) ?? at))
+  const from = Math.min(...firstSeen.values())
+  const to = Math.max(...firstSeen.values())
+  const report = (message: string): Violation[] => [
+    { name: 'rollback_too_far', at: claim.ended, room, message },
+  ]
+  const what = `epoch ${claim.epoch} goes on from seq ${saved}; what it lost was seen`
+  if (from < outage - SAVED_WITHIN_MS)
+    return report(
+      `${what} from ${Math.round(outage - from)} ms before any fault, at most ${SAVED_WITHIN_MS} ms may go`,
+    )
+  const moving = to - from - ownerships.frozen(previous.node, from, to)
+  if (moving <= MOST_LOST_MS) return []
+  return report(`${what} for ${Math.round(moving)} ms in which it moved, at most ${MOST_LOST_MS} ms may go`)
+}
+
+/** What members saw, by the rules of docs/protocol.md §5: epochs, seqs, checksums, and that nobody saw anything else. */
+function checkStreams(history: History, ownerships: Ownerships, excuses: Excuses): Violation[] {
+  const members = new Map<string, MemberStream>()
+  const found: Violation[] = []
+  const of = ({ client, room, member }: { client: string; room: string; member: string }) => {
+    const key = `${room} ${member}`
+    let stream = members.get(key)
+    if (!stream) {
+      stream = new MemberStream(client, room, member, excuses, found)
+      members.set(key, stream)
+    }
+    return stream
+  }
+  for (const record of history.clients) {
+    if (record.kind === 'frame') of(record).take(record)
+    else if (record.kind === 'lost') of(record).over = true
+    else if (record.kind === 'welcome')
+      for (const { room, resumed } of record.rooms ?? [])
+        for (const stream of members.values())
+          if (stream.client === record.client && stream.room === room && !stream.over) stream.resume(resumed)
+  }
+  for (const stream of members.values()) stream.end(history.end.at)
+  return [...found, ...divergences(history, ownerships)]
+}
+
+/** One member's way through its room's flushes. */
+class MemberStream {
+  readonly client: string
+  readonly room: string
+  /** The seat is gone: what did not come any more is nobody's fault. */
+  over = false
+  readonly #member: string
+  readonly #excuses: Excuses
+  readonly #found: Violation[]
+  #known: Frame | undefined
+  #gap: Frame | undefined
+  #waiting = false
+  #owed = false
+
+  constructor(client: string, room: string, member: string, excuses: Excuses, found: Violation[]) {
+    this.client = client
+    this.room = room
+    this.#member = member
+    this.#excuses = excuses
+    this.#found = found
+  }
+
+  /** `complete`: what was missed follows, frame by frame; otherwise a whole state. */
+  resume(complete: boolean): void {
+    this.#waiting = !complete
+    this.#owed = !complete
+    if (complete) this.#gap = undefined
+  }
+
+  take(frame: Frame): void {
+    const known = this.#known
+    if (known && frame.epoch < known.epoch) {
+      this.#report('epoch_down', frame, `${frame.t} of epoch ${frame.epoch} after epoch ${known.epoch}`)
+      return
+    }
+    if (frame.checksum !== undefined && frame.actual !== undefined && frame.checksum !== frame.actual)
+      this.#report(
+        'checksum_mismatch',
+        frame,
+        `${frame.t} ${frame.seq} says ${frame.checksum} and led to ${frame.actual}`,
+      )
+    if (frame.t === 'state.snapshot' || frame.t === 'state.resync') this.#whole(frame)
+    else if (frame.t === 'state.patch') this.#patch(frame)
+    else this.#follow(frame)
+  }
+
+  end(at: number): void {
+    if (this.#gap && !this.over)
+      this.#report('seq_gap', { ...this.#gap, at }, `nothing healed the gap before seq ${this.#gap.seq}`)
+    else if (this.#owed && !this.over) this.#report('state_owed', { at }, 'a state.resync was to follow')
+  }
+
+  #whole(frame: Frame): void {
+    const known = this.#known
+    if (known && frame.seq < known.seq && !this.#excuses.rollback(this.room, known.epoch, frame))
+      this.#report(
+        'rollback',
+        frame,
+        `${frame.t} at epoch ${frame.epoch}, seq ${frame.seq} after epoch ${known.epoch}, seq ${known.seq}`,
+      )
+    this.#known = frame
+    this.#gap = undefined
+    this.#waiting = false
+    this.#owed = false
+  }
+
+  #patch(frame: Frame): void {
+    const known = this.#known
+    if (this.#waiting || !known) return
+    if (frame.seq === known.seq + 1) this.#known = frame
+    else if (frame.seq > known.seq) this.#miss(frame)
+    else this.#report('seq_repeated', frame, `patch ${frame.seq} came when ${known.seq + 1} was due`)
+  }
+
+  #follow(frame: Frame): void {
+    const known = this.#known
+    if (this.#waiting || !known || frame.seq <= known.seq) return
+    if (frame.seq === known.seq + 1) this.#known = frame
+    else this.#miss(frame)
+  }
+
+  #miss(frame: Frame): void {
+    this.#gap = frame
+    this.#waiting = true
+  }
+
+  #report(name: ViolationName, { at }: { at: number }, message: string): void {
+    this.#found.push({ name, at, room: this.room, member: this.#member, client: this.client, message })
+  }
+}
+
+/** Under one epoch a seq has one state; in a journal it has one under all epochs. */
+function divergences({ clients, rooms }: History, ownerships: Ownerships): Violation[] {
+  const durability = new Map(rooms.map(({ room, durability }) => [room, durability]))
+  const found: Violation[] = []
+  const seen = new Map<string, Frame>()
+  const losses = new Map([...durability.keys()].map((room) => [room, ownerships.losses(room)]))
+  /** A room that was lost begins to count anew. */
+  const lifeOf = ({ room, epoch }: Frame) =>
+    losses.get(room)?.filter(({ claim }) => claim.epoch <= epoch).length ?? 0
+  for (const record of clients) {
+    if (record.kind !== 'frame' || record.checksum === undefined) continue
+    const { room, epoch, seq, checksum, at, member, client } = record
+    const key =
+      durability.get(room) === 'journal' ? `${room} ${lifeOf(record)} ${seq}` : `${room} ${epoch} ${seq}`
+    const other = seen.get(key)
+    if (!other) seen.set(key, record)
+    else if (other.checksum !== checksum)
+      found.push({
+        name: 'divergence',
+        at,
+        room,
+        member,
+        client,
+        message: `seq ${seq} has checksum ${checksum} under epoch ${epoch}, and ${other.checksum} at ${other.member} under epoch ${other.epoch}`,
+      })
+  }
+  return found
 }

@@ -3,7 +3,7 @@ import type { ClientRecord, Durability, Fault, History, SessionWrite } from './h
 import { isCrash, type Ownership, type Ownerships } from './ownership.ts'
 
 /** What excuses a member that sees something go which a promise would otherwise keep. */
-export const EXCUSES = {
+const EXCUSES = {
   take_over: 'a snapshot room went to another owner after a crash',
   room_ended: 'a room that is kept nowhere ended with its owner',
   store_lost: 'the store lost its data while the owner was away',
@@ -12,7 +12,7 @@ export const EXCUSES = {
   no_seat: 'a session without a seat ended with its connection, told of it or not',
 } as const
 
-export type Excuse = keyof typeof EXCUSES
+type Excuse = keyof typeof EXCUSES
 const NAMES = Object.keys(EXCUSES) as Excuse[]
 
 /** Members hear so long after the fact that a seat is gone, or that a session is. */

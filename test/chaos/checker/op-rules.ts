@@ -1,10 +1,15 @@
-import { REFUSALS } from '../op-chain.ts'
-import { CLOCK_TOLERANCE_MS } from './commit-rules.ts'
-import type { CommitTimes } from './commit-times.ts'
+import { chainAfter, REFUSALS, type Refusal } from '../room-logic.ts'
 import type { Excuses } from './excuses.ts'
-import { type ClientRecord, type History, playerIn, type Stand, type View } from './history.ts'
-import { isSettled, type Op, OpTrack } from './op-track.ts'
-import type { Violation, ViolationName } from './violation.ts'
+import {
+  type ClientRecord,
+  type History,
+  playerIn,
+  type Stand,
+  type View,
+  type Violation,
+  type ViolationName,
+} from './history.ts'
+import { CLOCK_TOLERANCE_MS, type CommitTimes } from './store-rules.ts'
 
 /** Reliable messages: every acked op is applied exactly once and in order, refused ones never, the others at most once. */
 export function checkOps(history: History, excuses: Excuses, times: CommitTimes): Violation[] {
@@ -169,3 +174,227 @@ const refsOf = (ops: readonly Op[]): string => ops.map(({ ref }) => ref).join(',
 
 /** The server no longer knows what became of an op: it may be applied, at most once. */
 const OUTCOME_UNKNOWN = 'outcome_unknown'
+
+/** One op of a member, as its client sent it. */
+interface Op {
+  readonly ref: number
+  readonly op: string
+  /** When it was sent first. */
+  readonly at: number
+  /** How the room must refuse it; null: it must apply it. */
+  readonly refuse: Refusal | null
+  acked: boolean
+  refused: boolean
+  /** The server could not tell what had become of it. */
+  unknown: boolean
+}
+
+/** Whether its client knows what became of it. */
+export const isSettled = ({ acked, refused, unknown }: Op): boolean => acked || refused || unknown
+
+/** What a view of the room says of a member's ops. */
+export type Finding =
+  | { readonly kind: 'fits' }
+  /** Some of the ops known to be applied are not any more; others that had been taken back, and that no one sends again, are once more. */
+  | { readonly kind: 'rollback'; readonly lost: readonly Op[]; readonly returned: readonly Op[] }
+  | { readonly kind: 'fault'; readonly name: ViolationName; readonly message: string }
+
+const FITS: Finding = { kind: 'fits' }
+
+/** What one owner has applied, in order; behind each op the chain. */
+interface Line {
+  readonly ops: readonly Op[]
+  readonly chains: readonly number[]
+}
+
+/** No search tries more sequences than this. */
+const MOST_TRIES = 50_000
+/** A rollback is looked for so many ops back, and a repeated op so many. */
+const LOOK_BACK = 400
+
+/**
+ * One member's ops against what the room's state says of them: finds out, from the count and the hash chain alone, which ops are applied,
+ * and names what went wrong when no right sequence explains them.
+ */
+class OpTrack {
+  readonly #sent = new Map<number, Op>()
+  #applied: Line = { ops: [], chains: [0] }
+  /** What earlier owners had applied when another went on from less. They may still remember it. */
+  readonly #former: Line[] = []
+  /** Acked and rolled back: nobody sends them again. */
+  readonly #gone = new Set<Op>()
+
+  get sent(): Iterable<Op> {
+    return this.#sent.values()
+  }
+
+  find(ref: number): Op | undefined {
+    return this.#sent.get(ref)
+  }
+
+  isApplied(op: Op): boolean {
+    return this.#applied.ops.includes(op)
+  }
+
+  send({ ref, op, refuse, at }: Pick<Op, 'ref' | 'op' | 'refuse' | 'at'>): void {
+    if (!this.#sent.has(ref))
+      this.#sent.set(ref, { ref, op, refuse, at, acked: false, refused: false, unknown: false })
+  }
+
+  /** Everything up to `ref` is settled: gives the ops of which this was not known, all of them acked by it. */
+  ack(ref: number): Op[] {
+    const acked = [...this.#sent.values()].filter((op) => op.ref <= ref && !isSettled(op))
+    for (const op of acked) op.acked = true
+    return acked
+  }
+
+  /** Brings what is known up to a view. */
+  see(view: View): Finding {
+    const { count, chain } = view
+    const before = this.#applied
+    const known = before.ops.length
+    if (count === known && chain === before.chains[known]) return FITS
+    const isOpen = (op: Op) => !this.#gone.has(op)
+    const more = count > known && this.#extend(before, known, view, isOpen)
+    if (more) {
+      this.#applied = more
+      return FITS
+    }
+    const now = this.#rollBack(before, view, isOpen) ?? this.#comeBack(view)
+    if (!now) return this.#explain(view)
+    this.#applied = now
+    this.#former.push(before)
+    const returned = now.ops.filter((op) => this.#gone.has(op) && !before.ops.includes(op))
+    const lost = before.ops.filter((op) => !now.ops.includes(op))
+    for (const op of lost) if (op.acked) this.#gone.add(op)
+    return { kind: 'rollback', lost, returned }
+  }
+
+  /** The first `from` ops of a line and those that lead on from there to a view, in order. */
+  #extend(line: Line, from: number, { count, chain }: View, isOpen: (op: Op) => boolean): Line | undefined {
+    const ops = line.ops.slice(0, from)
+    const lastRef = ops.at(-1)?.ref ?? 0
+    const open = this.#inOrder().filter(
+      (op) => op.ref > lastRef && !op.refused && !op.refuse && !ops.includes(op) && isOpen(op),
+    )
+    const more = subsequence(open, count - from, line.chains[from]!, chain)
+    if (!more) return undefined
+    const chains = line.chains.slice(0, from + 1)
+    for (const { op } of more) chains.push(chainAfter(chains.at(-1)!, op))
+    return { ops: [...ops, ...more], chains }
+  }
+
+  /** The line that leaves `line` as late as possible and leads to a view. */
+  #rollBack(line: Line, view: View, isOpen: (op: Op) => boolean): Line | undefined {
+    const known = line.ops.length
+    const lowest = Math.max(0, known - LOOK_BACK)
+    for (let from = Math.min(view.count, known); from >= lowest; from--) {
+      if (view.count - from > 16) return undefined
+      const found = this.#extend(line, from, view, isOpen)
+      if (found) return found
+    }
+    return undefined
+  }
+
+  /** The same of what an earlier owner had applied: it may also have been sent what was acked by the owner after it. */
+  #comeBack(view: View): Line | undefined {
+    for (const line of this.#former.toReversed()) {
+      const found = this.#rollBack(line, view, () => true)
+      if (found) return found
+    }
+    return undefined
+  }
+
+  #inOrder(): Op[] {
+    return [...this.#sent.values()].sort((a, b) => a.ref - b.ref)
+  }
+
+  /** Which mistake leads to the view. */
+  #explain({ count, chain, lastRef }: View): Finding {
+    const { ops, chains } = this.#applied
+    const known = ops.length
+    const from = chains[known]!
+    const more = count - known
+    const open = this.#inOrder().filter((op) => !ops.includes(op))
+    const may = open.filter((op) => !op.refused && !op.refuse)
+    const where = `the room has ${count} ops of the member, the last with ref ${lastRef}; ${known} were known to be applied`
+    const fault = (name: ViolationName, what: string): Finding => ({
+      kind: 'fault',
+      name,
+      message: `${what}: ${where}`,
+    })
+    if (more > 0) {
+      const refused = subsequence(open, more, from, chain)
+      if (refused) {
+        const wrong = refused.filter((op) => op.refuse || op.refused).map(({ ref }) => ref)
+        if (wrong.length > 0)
+          return fault('refused_applied', `ref ${wrong.join(', ')} was refused, and applied`)
+        return fault(
+          'out_of_order',
+          `refs ${refused.map(({ ref }) => ref).join(', ')} came behind a higher one`,
+        )
+      }
+      const twice = this.#repeated(may, more, from, chain)
+      if (twice) return fault('applied_twice', `ref ${twice.ref} was applied twice`)
+      const mixed = permutation(may, more, from, chain)
+      if (mixed)
+        return fault('out_of_order', `refs were applied as ${mixed.map(({ ref }) => ref).join(', ')}`)
+    }
+    return fault('unexplained', 'no sequence of the ops that were sent explains the state')
+  }
+
+  /** The op that, applied once more somewhere among the new ones, explains the view. */
+  #repeated(open: readonly Op[], more: number, from: number, chain: number): Op | undefined {
+    const recent = this.#applied.ops.slice(-LOOK_BACK)
+    for (const fresh of prefixes(open, more - 1))
+      for (const again of [...recent, ...fresh])
+        for (let at = 0; at <= fresh.length; at++) {
+          const tried = [...fresh.slice(0, at), again, ...fresh.slice(at)]
+          if (chainOf(from, tried) === chain) return again
+        }
+    return undefined
+  }
+}
+
+const chainOf = (from: number, ops: readonly Op[]): number =>
+  ops.reduce((chain, { op }) => chainAfter(chain, op), from)
+
+/** The first run of `length` ops, and each that leaves one out. */
+function* prefixes(ops: readonly Op[], length: number): Generator<Op[]> {
+  yield ops.slice(0, length)
+  for (let out = 0; out < Math.min(length, ops.length); out++)
+    yield ops.slice(0, length + 1).filter((_, i) => i !== out)
+}
+
+/** `length` of the ops, in their order, that lead from one chain to the other; those that skip least first. */
+function subsequence(ops: readonly Op[], length: number, from: number, to: number): Op[] | undefined {
+  let tries = MOST_TRIES
+  const search = (at: number, left: number, chain: number): Op[] | undefined => {
+    if (left === 0) return chain === to ? [] : undefined
+    for (let i = at; i <= ops.length - left && tries-- > 0; i++) {
+      const rest = search(i + 1, left - 1, chainAfter(chain, ops[i]!.op))
+      if (rest) return [ops[i]!, ...rest]
+    }
+    return undefined
+  }
+  return search(0, length, from)
+}
+
+/** `length` of the ops in any order that lead from one chain to the other. */
+function permutation(ops: readonly Op[], length: number, from: number, to: number): Op[] | undefined {
+  let tries = MOST_TRIES
+  const search = (open: readonly Op[], left: number, chain: number): Op[] | undefined => {
+    if (left === 0) return chain === to ? [] : undefined
+    for (const op of open) {
+      if (tries-- <= 0) return undefined
+      const rest = search(
+        open.filter((other) => other !== op),
+        left - 1,
+        chainAfter(chain, op.op),
+      )
+      if (rest) return [op, ...rest]
+    }
+    return undefined
+  }
+  return search(ops, length, from)
+}

@@ -1,8 +1,8 @@
 import type { Json } from '../../../shared/json.ts'
 import { CLOSE } from '../../../shared/protocol/close-codes.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
-import { chainAfter, NEW_PLAYER, type Refusal } from '../op-chain.ts'
 import type { ChaosState } from '../room-logic.ts'
+import { chainAfter, NEW_PLAYER, type Refusal } from '../room-logic.ts'
 import type {
   ClientRecord,
   Content,

@@ -1,6 +1,13 @@
-import type { Durability, History, StoreRecord } from './history.ts'
+import type {
+  ClientRecord,
+  Content,
+  Durability,
+  History,
+  StoreRecord,
+  Violation,
+  ViolationName,
+} from './history.ts'
 import type { Ownership, Ownerships } from './ownership.ts'
-import type { Violation, ViolationName } from './violation.ts'
 
 /** Facts of the store, room by room: at most one epoch commits, versions and seqs are gap-free, and the end is what was committed last. */
 export function checkStore(history: History, ownerships: Ownerships): Violation[] {
@@ -154,4 +161,94 @@ function checkRecord({ end }: History, room: string, life: Life, report: Report)
       end.at,
       `the store has version ${record.version}, seq ${record.seq}, checksum ${record.checksum}; the last to stand was ${describe(last)} with checksum ${checksum}`,
     )
+}
+
+/** All processes of a run read one monotonic clock, and write the answer of the store down before they act on it: a millisecond is for rounding. */
+export const CLOCK_TOLERANCE_MS = 1
+
+/** In a journal room members see what the store has, nothing else, and not before it is certain that the store has it. */
+export function checkCommits({ clients, rooms }: History, times: CommitTimes): Violation[] {
+  const journals = new Set(rooms.filter(({ durability }) => durability === 'journal').map(({ room }) => room))
+  return clients.flatMap((record) =>
+    record.kind === 'frame' && journals.has(record.room) ? checkFrame(record, times) : [],
+  )
+}
+
+function checkFrame(frame: Extract<ClientRecord, { kind: 'frame' }>, times: CommitTimes): Violation[] {
+  const { room, member, client, at, seq, checksum, op, t } = frame
+  const report = (name: ViolationName, message: string): Violation[] => [
+    { name, at, room, member, client, message },
+  ]
+  if (checksum === undefined && !op) return []
+  const what =
+    checksum === undefined
+      ? `the event of ref ${op?.ref} of ${op?.by}`
+      : `${t} ${seq} with checksum ${checksum}`
+  const from =
+    checksum === undefined ? times.ofOp(room, op!.by, op!.ref) : times.ofUpdate(room, { seq, checksum })
+  if (from === undefined) return report('uncommitted_update', `${what} is in no commit`)
+  if (from <= at + CLOCK_TOLERANCE_MS) return []
+  return report('shown_early', `${what} came ${Math.ceil(from - at)} ms before its commit was certain`)
+}
+
+interface AppliedRef {
+  readonly ref: number
+  /** From when on that much of the member's ops was certain to be committed. */
+  readonly from: number
+}
+
+/** From when on it was certain that something stands in the store: what shows it may not be older. */
+export class CommitTimes {
+  readonly #updates = new Map<string, number>()
+  readonly #members = new Map<string, AppliedRef[]>()
+
+  constructor({ store, rooms }: History, ownerships: Ownerships) {
+    for (const { room } of rooms) {
+      const writes = store.filter(
+        ({ kind, room: of, ok }) => of === room && ok !== false && (kind === 'commit' || kind === 'snapshot'),
+      )
+      for (const write of writes)
+        if (write.content) this.#add(room, write.content, certainFrom(write, ownerships))
+    }
+    for (const applied of this.#members.values()) {
+      applied.sort((a, b) => b.ref - a.ref)
+      // A later op is only committed with all that came before it.
+      let from = Number.POSITIVE_INFINITY
+      applied.forEach((entry, i) => {
+        from = Math.min(from, entry.from)
+        applied[i] = { ref: entry.ref, from }
+      })
+    }
+  }
+
+  /** Of an update or a whole state; undefined: it was never written. */
+  ofUpdate(room: string, { seq, checksum }: { seq: number; checksum: number }): number | undefined {
+    return this.#updates.get(`${room} ${seq} ${checksum}`)
+  }
+
+  /** Of an op of a member; undefined: it was never written. */
+  ofOp(room: string, member: string, ref: number): number | undefined {
+    // Later refs come first.
+    return this.#members.get(`${room} ${member}`)?.findLast((entry) => entry.ref >= ref)?.from
+  }
+
+  #add(room: string, { seq, checksum, applied }: Content, from: number): void {
+    const update = `${room} ${seq} ${checksum}`
+    this.#updates.set(update, Math.min(from, this.#updates.get(update) ?? Number.POSITIVE_INFINITY))
+    for (const [member, ref] of Object.entries(applied)) {
+      const key = `${room} ${member}`
+      const ofMember = this.#members.get(key)
+      if (ofMember) ofMember.push({ ref, from })
+      else this.#members.set(key, [{ ref, from }])
+    }
+  }
+}
+
+/** When its writer had the answer, or looked what had become of it; or when another owner found it, should that be earlier. */
+function certainFrom({ room, epoch, version, ended }: StoreRecord, ownerships: Ownerships): number {
+  const found = ownerships
+    .of(room)
+    .filter(({ claim }) => claim.epoch > epoch && claim.version > version)
+    .map(({ claim }) => claim.ended)
+  return Math.min(ended, ...found)
 }

@@ -1,16 +1,22 @@
+import { readFileSync } from 'node:fs'
+import { rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
+import { Redis } from 'ioredis'
 import { pino } from 'pino'
 import { type RunningControl, startControl } from '../../../control/main.ts'
 import type { RoomDescription } from '../../../dataplane/descriptions.ts'
-import { Children } from '../../../deploy/local/processes.ts'
+import { type Child, Children } from '../../../deploy/local/processes.ts'
 import { type Clock, systemClock } from '../../../shared/clock.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
 import { FaultyLink } from '../../support/faulty-link.ts'
+import { type RedisServer, startRedis } from '../../support/redis-server.ts'
 import type { End, Fault, SessionWrite, StoreRecord } from '../checker/history.ts'
-import { NodeProcess } from './node-process.ts'
+import { machineNow } from '../node/clocks.ts'
+import { readStoreLines, type StoreHistory } from '../node/recording-store.ts'
 import type { Door } from './player.ts'
-import { ChaosRedis } from './redis.ts'
 
 const ROOMS = fileURLToPath(new URL('../rooms', import.meta.url))
 const INTERNAL_TOKEN = 'internal-token-of-the-chaos-runs'
@@ -223,5 +229,157 @@ export class Cluster {
     })
     if (!response.ok) throw new Error(`${path} answered ${response.status}: ${await response.text()}`)
     return (await response.json()) as Record<string, string>
+  }
+}
+
+/** Longer than any save takes; the pause of the writers ends with the server. */
+const WRITERS_WAIT_MS = 60_000
+
+/** The Redis of a run, which can come back with all its data or with none of it. */
+class ChaosRedis {
+  readonly #server: RedisServer
+
+  private constructor(server: RedisServer) {
+    this.#server = server
+  }
+
+  static async start(): Promise<ChaosRedis> {
+    return new ChaosRedis(await startRedis())
+  }
+
+  get url(): string {
+    return this.#server.url
+  }
+
+  /** Ends it so that everything that was ever answered is there after `start`. */
+  async stopKeeping(): Promise<void> {
+    await this.#ask(async (redis) => {
+      await redis.client('PAUSE', WRITERS_WAIT_MS, 'WRITE')
+      await redis.save()
+    })
+    await this.#server.stop()
+  }
+
+  /** Ends it as a crash without any persistence does. */
+  async stopLosing(): Promise<void> {
+    await this.#server.stop()
+  }
+
+  async start(): Promise<void> {
+    await this.#server.start()
+    // A file that stayed would bring back old data at a later start.
+    const [, folder] = (await this.#ask((redis) => redis.config('GET', 'dir'))) as [string, string]
+    await rm(join(folder, 'dump.rdb'), { force: true })
+  }
+
+  pause(): Promise<void> {
+    return this.#server.pause()
+  }
+
+  resume(): Promise<void> {
+    return this.#server.resume()
+  }
+
+  close(): Promise<void> {
+    return this.#server.close()
+  }
+
+  async #ask<T>(work: (redis: Redis) => Promise<T>): Promise<T> {
+    const redis = new Redis(this.#server.url, { lazyConnect: true })
+    try {
+      await redis.connect()
+      return await work(redis)
+    } finally {
+      redis.disconnect()
+    }
+  }
+}
+
+const MAIN = fileURLToPath(new URL('../node/main.ts', import.meta.url))
+
+interface NodeProcessOptions {
+  /** Its name, of this one life. */
+  readonly node: string
+  readonly unfenced: boolean
+  readonly env: Readonly<Record<string, string>>
+}
+
+/** One life of a node: a process of its own, with what it did to the store. */
+export class NodeProcess {
+  readonly node: string
+  readonly #child: Child
+  readonly #history: string
+  #endedAt: number | undefined
+
+  private constructor(children: Children, { node, unfenced, env }: NodeProcessOptions) {
+    this.node = node
+    this.#history = join(children.folder, `${node}.store`)
+    const words = ['--import', 'tsx', MAIN, this.#history, ...(unfenced ? ['--unfenced'] : [])]
+    const { PATH, HOME, TMPDIR } = process.env
+    this.#child = children.addRoomful(
+      node,
+      words,
+      { PATH, HOME, TMPDIR, ...env, NODE_ID: node },
+      {
+        ipc: true,
+        onExit: () => {
+          this.#endedAt = machineNow()
+        },
+      },
+    )
+  }
+
+  /** Resolves when it serves; its log goes to the folder of `children`. Rejects when it ends before or takes too long. */
+  static async start(children: Children, options: NodeProcessOptions): Promise<NodeProcess> {
+    const node = new NodeProcess(children, options)
+    await node.#child.start()
+    return node
+  }
+
+  get wsUrl(): string {
+    return this.#child.said?.groups?.ws_url ?? ''
+  }
+
+  get adminUrl(): string {
+    return this.#child.said?.groups?.admin_url ?? ''
+  }
+
+  get alive(): boolean {
+    return this.#endedAt === undefined
+  }
+
+  kill(): void {
+    void this.#child.kill()
+  }
+
+  pause(): void {
+    this.#child.pause()
+  }
+
+  resume(): void {
+    this.#child.resume()
+  }
+
+  drain(): void {
+    this.#child.end()
+  }
+
+  jump(byMs: number): void {
+    this.#child.send({ jumpMs: byMs })
+  }
+
+  /** Resolves when it has ended; false after `withinMs`. */
+  async ended(withinMs: number): Promise<boolean> {
+    return Promise.race([this.#child.ended.then(() => true), sleep(withinMs, false, { ref: false })])
+  }
+
+  /** Everything it asked of the store's room records, and when it could not get on. */
+  history(): StoreHistory {
+    try {
+      return readStoreLines(readFileSync(this.#history, 'utf8'), this.#endedAt ?? machineNow())
+    } catch {
+      // It ended before it opened the file.
+      return { calls: [], stalls: [], sessions: [] }
+    }
   }
 }

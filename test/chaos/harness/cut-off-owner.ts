@@ -1,8 +1,7 @@
 import type { Fault, FaultKind, StoreRecord } from '../checker/history.ts'
-import { machineNow } from '../now.ts'
+import { machineNow } from '../node/clocks.ts'
 import type { Trouble } from './chaos.ts'
-import type { Cluster } from './cluster.ts'
-import type { NodeProcess } from './node-process.ts'
+import type { Cluster, NodeProcess } from './cluster.ts'
 
 const WITHIN_MS = 30_000
 const LOOK_MS = 10

@@ -1,5 +1,5 @@
 import type { Fault } from '../checker/history.ts'
-import { machineNow } from '../now.ts'
+import { machineNow } from '../node/clocks.ts'
 import type { Cluster } from './cluster.ts'
 import type { PlannedFault } from './plan.ts'
 import type { Player } from './player.ts'

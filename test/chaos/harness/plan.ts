@@ -2,7 +2,7 @@ import { SeededRandom } from '../../support/seeded-random.ts'
 import type { FaultKind } from '../checker/history.ts'
 
 /** The kinds that are drawn. */
-export type DrawnKind = Exclude<FaultKind, 'stall'>
+type DrawnKind = Exclude<FaultKind, 'stall'>
 
 /** What will be done to the system, in milliseconds from the start of the run. */
 export interface PlannedFault {
@@ -18,7 +18,7 @@ export interface PlannedFault {
   readonly amount_ms?: number
 }
 
-export interface PlanOptions {
+interface PlanOptions {
   readonly seed: number
   readonly seconds: number
   readonly nodes: number

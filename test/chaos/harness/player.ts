@@ -1,5 +1,5 @@
 import type { ClientRecord, End } from '../checker/history.ts'
-import type { Refusal } from '../op-chain.ts'
+import type { Refusal } from '../room-logic.ts'
 
 /** A node that clients may try. */
 export interface Door {

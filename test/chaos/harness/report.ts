@@ -1,7 +1,6 @@
 import { describeExcused, percent } from '../checker/excuses.ts'
-import { pauses } from '../checker/pauses.ts'
-import { traceOf } from '../checker/trace.ts'
-import { VIOLATIONS } from '../checker/violation.ts'
+import { type Fault, type FaultKind, type History, VIOLATIONS, type Violation } from '../checker/history.ts'
+import { Ownerships } from '../checker/ownership.ts'
 import type { ChaosOptions, ChaosResult } from './chaos.ts'
 
 /** So many violations get a trace; the others are counted. */
@@ -59,3 +58,178 @@ export function report({ history, violations, excused, folder }: ChaosResult, co
 /** The command that does the same run once more. */
 export const commandFor = ({ seed, seconds, nodes, clients, rooms, unfenced }: ChaosOptions): string =>
   `npm run chaos -- --seed ${seed} --seconds ${seconds} --nodes ${nodes} --clients ${clients} --rooms ${rooms}${unfenced ? ' --unfenced' : ''}`
+
+/** How long the longest pause was that faults of one kind explain. */
+export interface Pause {
+  readonly kind: FaultKind
+  /** How often it was done. */
+  readonly faults: number
+  /** Milliseconds; 0: nobody waited for an op at the time. */
+  readonly worst_ms: number
+  /** Whose op that was, and when it was sent, in milliseconds from the begin of the history. */
+  readonly worst: string
+  readonly median_ms: number
+}
+
+/** A fault is still felt for so long after its end. */
+const FELT_MS = 1000
+
+interface Wait {
+  readonly client: string
+  readonly ref: number
+  readonly room: string
+  /** The node of the client's socket when the op was sent. */
+  readonly edge: string | undefined
+  readonly from: number
+  readonly to: number
+}
+
+/**
+ * How long members went without the effect of their own ops, by the kinds of faults at that time. An op counts for every fault that it
+ * met at its room's owner, at its client's node, or at Redis; where faults overlap it counts for each of them.
+ */
+export function pauses(history: History): Pause[] {
+  const waits = waitsOf(history)
+  const ownerships = new Ownerships(history)
+  const begin = history.clients[0]?.at ?? 0
+  const longest = new Map<FaultKind, Wait[]>()
+  for (const fault of history.faults) {
+    const felt = waits.filter((wait) => meets(wait, fault) && concerns(wait, fault, ownerships))
+    const [most] = felt.sort((a, b) => lasts(b) - lasts(a))
+    longest.set(fault.kind, [...(longest.get(fault.kind) ?? []), ...(most ? [most] : [])])
+  }
+  return [...longest].map(([kind, all]) => {
+    const sorted = all.toSorted((a, b) => lasts(a) - lasts(b))
+    const worst = sorted.at(-1)
+    return {
+      kind,
+      faults: history.faults.filter((fault) => fault.kind === kind).length,
+      worst_ms: lasts(worst),
+      worst: worst
+        ? `${worst.room} ${worst.client} ref ${worst.ref} at ${Math.round(worst.from - begin)}`
+        : '',
+      median_ms: lasts(sorted[Math.floor(sorted.length / 2)]),
+    }
+  })
+}
+
+const lasts = (wait: Wait | undefined): number => (wait ? wait.to - wait.from : 0)
+
+/** From each op's first sending to the first sign that it is applied, while its client lost neither session nor seat. */
+function waitsOf({ clients }: History): Wait[] {
+  const waits: Wait[] = []
+  const edges = new Map<string, string>()
+  const waiting = new Map<string, Map<number, Wait>>()
+  for (const record of clients) {
+    if (record.kind === 'connected') edges.set(record.client, record.node)
+    if (!('member' in record)) continue
+    const key = `${record.room} ${record.member}`
+    const open = waiting.get(key) ?? new Map<number, Wait>()
+    waiting.set(key, open)
+    if (record.kind === 'sent' && !record.again)
+      open.set(record.ref, {
+        client: record.client,
+        ref: record.ref,
+        room: record.room,
+        edge: edges.get(record.client),
+        from: record.at,
+        to: record.at,
+      })
+    if (record.kind === 'lost') open.clear()
+    const settled =
+      record.kind === 'ack'
+        ? record.ref
+        : record.kind === 'frame' || record.kind === 'view'
+          ? (record.view?.lastRef ?? 0)
+          : 0
+    for (const [ref, wait] of open)
+      if (ref <= settled) {
+        waits.push({ ...wait, to: record.at })
+        open.delete(ref)
+      }
+  }
+  return waits
+}
+
+const meets = ({ from, to }: Wait, { at, until }: Fault): boolean => from <= until + FELT_MS && to >= at
+
+function concerns({ room, edge, from, to }: Wait, { node }: Fault, ownerships: Ownerships): boolean {
+  if (node === undefined || node === edge) return true
+  const chain = ownerships.of(room)
+  return chain.some(
+    ({ claim }, i) => claim.node === node && claim.began <= to && (chain[i + 1]?.claim.began ?? to) >= from,
+  )
+}
+
+/** Only so many records of a kind are shown. */
+const RECORDS_BEFORE = 24
+const RECORDS_AFTER = 6
+const STORE_BEFORE = 10
+const STORE_AFTER = 4
+/** Faults of the last while before are shown. */
+const FAULTS_MS = 8000
+
+/** The part of a history that takes part in a violation, one line each, in the order of time; times are milliseconds from its begin. */
+export function traceOf(history: History, violation: Violation): string[] {
+  const { at, room, member, client } = violation
+  const begin = history.clients[0]?.at ?? 0
+  const lines: { at: number; text: string }[] = []
+  const add = (when: number, text: string) => lines.push({ at: when, text })
+
+  const seen = history.clients.filter((record) => {
+    const ofClient = client === undefined || record.client === client
+    const ofRoom = !('room' in record) || room === undefined || record.room === room
+    const ofMember = !('member' in record) || member === undefined || record.member === member
+    // Events and presence tell little that the patch before them does not.
+    const telling = record.kind !== 'frame' || record.t.startsWith('state.')
+    return ofClient && ofRoom && ofMember && telling && (client !== undefined || 'room' in record)
+  })
+  for (const record of around(seen, at, RECORDS_BEFORE, RECORDS_AFTER)) {
+    const { at: when, client: who, kind, ...rest } = record
+    const fields = Object.entries(rest).filter(([name]) => name !== 'room' && name !== 'member')
+    const text = fields.map(
+      ([name, value]) => `${name} ${typeof value === 'object' ? JSON.stringify(value) : value}`,
+    )
+    add(when, `${who} ${kind}  ${text.join(', ')}`)
+  }
+  if (room !== undefined) {
+    const calls = history.store.filter((record) => record.room === room)
+    const claims = calls.filter(({ kind }) => kind !== 'commit' && kind !== 'snapshot')
+    const writes = calls.filter(({ kind }) => kind === 'commit' || kind === 'snapshot')
+    const shown = [
+      ...claims.filter(({ ok, ended }) => ok !== false && ended <= at).slice(-STORE_BEFORE),
+      ...around(
+        writes.map((record) => ({ ...record, at: record.ended })),
+        at,
+        STORE_BEFORE,
+        STORE_AFTER,
+      ),
+    ]
+    for (const { ended, node, kind, epoch, version, ok, content } of shown)
+      add(
+        ended,
+        `${node} ${kind} epoch ${epoch} version ${version}${content ? ` seq ${content.seq} checksum ${content.checksum}` : ''}: ${ok === undefined ? 'no answer' : ok ? 'stands' : 'fenced'}`,
+      )
+  }
+  for (const { kind, node, clients, at: from, until, amount } of history.faults)
+    if (from <= at && until >= at - FAULTS_MS)
+      add(
+        from,
+        `*** ${kind} of ${node ?? clients?.join(', ') ?? 'redis'}${amount ? ` ${amount}` : ''} for ${Math.round(until - from)} ms`,
+      )
+  return lines
+    .sort((a, b) => a.at - b.at)
+    .map(({ at: when, text }) => `${String(Math.round(when - begin)).padStart(8)}  ${text}`)
+}
+
+function around<T extends { readonly at: number }>(
+  records: readonly T[],
+  at: number,
+  before: number,
+  after: number,
+): T[] {
+  const sorted = records.toSorted((a, b) => a.at - b.at)
+  const behind = sorted.findIndex((record) => record.at > at)
+  const middle = behind < 0 ? sorted.length : behind
+  return sorted.slice(Math.max(0, middle - before), middle + after)
+}

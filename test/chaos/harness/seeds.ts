@@ -14,7 +14,7 @@ export interface SeedOutcome {
   readonly excused?: ExcusedShare
 }
 
-export interface SeedsOptions {
+interface SeedsOptions {
   readonly seeds: readonly number[]
   /** How many run at once. */
   readonly parallel: number

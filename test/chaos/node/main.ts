@@ -8,10 +8,8 @@ import { createLog } from '../../../shared/log.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { openStore } from '../../../shared/store/open.ts'
 import type { Store } from '../../../shared/store/port.ts'
-import { JumpingClock } from './jumping-clock.ts'
-import { RecordingRooms } from './recording-store.ts'
-import { watchSlow, watchStalls } from './stall-watch.ts'
-import { UnfencedRooms } from './unfenced-store.ts'
+import { JumpingClock, watchSlow, watchStalls } from './clocks.ts'
+import { RecordingRooms, UnfencedRooms } from './recording-store.ts'
 
 /*
  * One node of a chaos run: node main.ts <file of its store history> [--unfenced], with the environment of `roomful dataplane`. Its wall

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict'
-import { Topic } from '../case.ts'
-import { counted } from './pair.ts'
+import { counted, Topic } from '../case.ts'
 
 const topic = new Topic('forms')
 export const forms = topic.cases

@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict'
-import { Topic } from '../case.ts'
+import { CLOSE, Topic } from '../case.ts'
 import type { ClientMessage, Codec } from '../messages.ts'
 import { type Peer, SUBPROTOCOL } from '../peer.ts'
 import type { Stage } from '../stage.ts'
-import { CLOSE } from '../tables.ts'
 
 const topic = new Topic('handshake')
 export const handshake = topic.cases

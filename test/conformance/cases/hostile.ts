@@ -1,14 +1,11 @@
 import assert from 'node:assert/strict'
 import { connect } from 'node:net'
-import { Topic } from '../case.ts'
+import { CLOSE, counted, Randomness, Topic } from '../case.ts'
+import { encodeMsgpack } from '../codecs.ts'
 import { type ClientMessage, CODECS, type Codec, type Json } from '../messages.ts'
-import { encodeMsgpack } from '../msgpack-codec.ts'
 import type { Peer } from '../peer.ts'
-import { Randomness } from '../randomness.ts'
 import type { RoomView } from '../room-view.ts'
 import type { Stage } from '../stage.ts'
-import { CLOSE } from '../tables.ts'
-import { counted } from './pair.ts'
 
 const topic = new Topic('hostile')
 export const hostile = topic.cases

@@ -1,11 +1,9 @@
 import assert from 'node:assert/strict'
-import { Topic } from '../case.ts'
+import { CLOSE, counted, Topic } from '../case.ts'
 import type { Codec, Json } from '../messages.ts'
 import type { Peer } from '../peer.ts'
 import type { RoomView } from '../room-view.ts'
 import type { Stage } from '../stage.ts'
-import { CLOSE } from '../tables.ts'
-import { counted } from './pair.ts'
 
 const topic = new Topic('messages')
 export const messages = topic.cases

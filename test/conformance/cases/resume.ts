@@ -1,9 +1,7 @@
 import assert from 'node:assert/strict'
-import { Topic } from '../case.ts'
+import { CLOSE, counted, pair, Topic } from '../case.ts'
 import type { Peer } from '../peer.ts'
 import { canonical } from '../room-view.ts'
-import { CLOSE } from '../tables.ts'
-import { counted, pair } from './pair.ts'
 
 const topic = new Topic('resume')
 export const resume = topic.cases

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict'
-import { Topic } from '../case.ts'
-import { CLOSE } from '../tables.ts'
+import { CLOSE, Topic } from '../case.ts'
 
 const topic = new Topic('revocation')
 export const revocation = topic.cases

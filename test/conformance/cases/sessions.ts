@@ -1,9 +1,7 @@
 import assert from 'node:assert/strict'
-import { Topic } from '../case.ts'
+import { CLOSE, counted, pair, Topic } from '../case.ts'
 import type { Peer } from '../peer.ts'
 import type { Stage } from '../stage.ts'
-import { CLOSE } from '../tables.ts'
-import { counted, pair } from './pair.ts'
 
 const topic = new Topic('sessions')
 export const sessions = topic.cases

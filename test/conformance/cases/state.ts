@@ -1,11 +1,9 @@
 import assert from 'node:assert/strict'
-import { Topic } from '../case.ts'
+import { counted, Randomness, Topic } from '../case.ts'
 import type { Codec, Json } from '../messages.ts'
 import type { Peer } from '../peer.ts'
-import { Randomness } from '../randomness.ts'
 import { canonical, type RoomView } from '../room-view.ts'
 import type { Stage } from '../stage.ts'
-import { counted } from './pair.ts'
 
 const topic = new Topic('state')
 export const state = topic.cases

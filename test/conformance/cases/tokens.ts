@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict'
-import { Topic } from '../case.ts'
+import { CLOSE, Topic } from '../case.ts'
 import type { Peer } from '../peer.ts'
 import type { Stage } from '../stage.ts'
-import { CLOSE } from '../tables.ts'
 
 const topic = new Topic('tokens')
 export const tokens = topic.cases

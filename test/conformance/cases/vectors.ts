@@ -1,13 +1,10 @@
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { decode } from '@msgpack/msgpack'
-import { Topic } from '../case.ts'
-import { checksum } from '../checksum.ts'
-import { decodeJson, encodeJson } from '../json-codec.ts'
+import { CLOSE, Topic } from '../case.ts'
+import { decodeJson, decodeMsgpack, encodeJson, encodeMsgpack } from '../codecs.ts'
 import type { ClientMessage, Codec, Json, ServerMessage } from '../messages.ts'
-import { decodeMsgpack, encodeMsgpack } from '../msgpack-codec.ts'
-import { canonical, type RoomMessage, RoomView } from '../room-view.ts'
-import { CLOSE } from '../tables.ts'
+import { canonical, checksum, type RoomMessage, RoomView } from '../room-view.ts'
 
 /** docs/protocol-vectors.json, as its own `about` describes it. */
 interface Vectors {

@@ -1,7 +1,7 @@
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core'
 
 /** The admin page of a node in a browser of its own, and what must not happen there. */
-export interface AdminPage {
+interface AdminPage {
   readonly page: Page
   /** Script errors, dialogs, and refusals of the content security policy. */
   readonly complaints: readonly string[]

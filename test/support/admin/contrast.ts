@@ -1,7 +1,7 @@
 import type { Page } from 'playwright-core'
 
 /** A text on a page that is hard to read. */
-export interface FaintText {
+interface FaintText {
   readonly text: string
   readonly ratio: number
 }

@@ -1,7 +1,7 @@
 import type { WebSocketLike } from '../../../client/connection.ts'
 
 /** What a socket reports to the server at its other end. */
-export interface FarEnd {
+interface FarEnd {
   /** The client has made a socket. */
   dialled(socket: FakeSocket): void
   /** The client has sent these bytes. */

@@ -137,7 +137,7 @@ export const gatewayContext = (
 })
 
 /** What is around a gateway. */
-export interface TestWorld {
+interface TestWorld {
   readonly clock: FakeClock
   readonly control: TestControl
   readonly owner: TestOwner

@@ -21,7 +21,7 @@ type Kind<K extends ToOwner['kind']> = Extract<ToOwner, { kind: K }>
 type Bare<M> = M extends unknown ? Omit<M, 'room' | 'epoch'> : never
 
 /** What one flush of a test room does besides changing the state. */
-export interface TestFlush {
+interface TestFlush {
   readonly state?: JsonObject
   /** Name and data of events for everybody. */
   readonly events?: readonly (readonly [string, Json])[]

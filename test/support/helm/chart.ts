@@ -30,7 +30,7 @@ export interface Manifest {
   readonly [part: string]: any
 }
 
-export interface RenderOptions {
+interface RenderOptions {
   /** What is set on top of the chart's own values. */
   readonly values?: object
   readonly name?: string

@@ -18,7 +18,7 @@ interface Volume {
 }
 
 /** What a container of a Deployment would find in its pod. */
-export interface PodView {
+interface PodView {
   readonly env: Environment
   /** Reads the files of Secrets that are mounted; throws for every other path. */
   readonly readFile: ReadFile

@@ -20,7 +20,7 @@ export function whyNoContainers(): string | undefined {
   return probe.status === 0 ? undefined : 'this machine allows no namespaces or mounts'
 }
 
-export interface ContainerOptions {
+interface ContainerOptions {
   /** The folder that is its root. */
   readonly root: string
   readonly writable: boolean

@@ -37,7 +37,7 @@ export interface Stage {
   readonly healthcheck: HealthcheckOf | undefined
 }
 
-export interface HealthcheckOf {
+interface HealthcheckOf {
   readonly words: readonly string[]
   /** `interval`, `timeout`, `start-period` and `retries`, as they are written. */
   readonly options: Readonly<Record<string, string>>

@@ -26,7 +26,7 @@ export interface TestPrometheus {
 }
 
 /** The targets of each job, as `host:port`. */
-export type Targets = Readonly<Record<'roomful-node' | 'roomful-control', readonly string[]>>
+type Targets = Readonly<Record<'roomful-node' | 'roomful-control', readonly string[]>>
 
 const deployed = (name: string): string =>
   fileURLToPath(new URL(`../../../deploy/prometheus/${name}`, import.meta.url))

@@ -6,7 +6,7 @@ import { programOr } from '../debian-package.ts'
 import type { Samples } from './recording.ts'
 
 /** How an alert should fire: promtool compares labels and annotations whole. */
-export interface ExpectedAlert {
+interface ExpectedAlert {
   readonly exp_labels: Readonly<Record<string, string>>
   readonly exp_annotations: Readonly<Record<string, string>>
 }

@@ -3,7 +3,7 @@ import type { Random } from '../../../shared/random.ts'
 import { isUp, type Process, Recording, type Restart, type Samples } from './recording.ts'
 
 /** What is to be recorded. */
-export interface DeploymentShape {
+interface DeploymentShape {
   readonly nodes: number
   readonly controls: number
   readonly seconds: number

@@ -1,7 +1,8 @@
+import type { Clock } from '../../shared/clock.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Bus, LeaseRenewal, Records, RoomRecords, Store } from '../../shared/store/port.ts'
-import { hash, textOf } from './digest.ts'
-import type { SimClock } from './sim-clock.ts'
+import { hash, type Item, ordinary, textOf } from './explorer.ts'
+import type { Pending, Process } from './model-node.ts'
 
 /** One call of the store on its way there: takes place, and is answered, when the world says so. */
 export interface Operation {
@@ -154,3 +155,143 @@ export class SimStore {
 
 const keyOf = (write: object): unknown =>
   'put' in write ? write.put : 'remove' in write ? write.remove : 'index' in write ? write.index : undefined
+
+/** The one time of a simulated world. */
+export interface SimTime {
+  /** Milliseconds since its beginning; only the world moves it. */
+  ms: number
+  /** How many things were set on their way so far: of two, the one with the lower number was earlier. */
+  order: number
+}
+
+interface Timer {
+  readonly due: number
+  readonly order: number
+  readonly run: () => void
+}
+
+const START = Date.parse('2026-01-01T00:00:00.000Z')
+
+/** One process' clock: runs with the world's time, but its timers run only when the world says so. */
+export class SimClock implements Clock {
+  readonly #time: SimTime
+  readonly #aheadMs: number
+  readonly #timers: Timer[] = []
+  #order = 0
+
+  /** `ahead_ms`: how far both clocks of this process are ahead of the world's time. */
+  constructor(time: SimTime, aheadMs = 0) {
+    this.#time = time
+    this.#aheadMs = aheadMs
+  }
+
+  now(): number {
+    return START + this.monotonic()
+  }
+
+  monotonic(): number {
+    return this.#time.ms + this.#aheadMs
+  }
+
+  schedule(delayMs: number, callback: () => void): () => void {
+    const timer = { due: this.#time.ms + Math.max(0, delayMs), order: this.#order++, run: callback }
+    this.#timers.push(timer)
+    return () => {
+      const at = this.#timers.indexOf(timer)
+      if (at >= 0) this.#timers.splice(at, 1)
+    }
+  }
+
+  /** When the next timer is due, in the world's time. */
+  get due(): number | undefined {
+    return this.#next()?.due
+  }
+
+  /** Which of all timers ever set is the next. */
+  get next(): number | undefined {
+    return this.#next()?.order
+  }
+
+  /** Runs the next timer. */
+  fire(): void {
+    const timer = this.#next()
+    if (!timer) return
+    this.#timers.splice(this.#timers.indexOf(timer), 1)
+    timer.run()
+  }
+
+  #next(): Timer | undefined {
+    let next: Timer | undefined
+    for (const timer of this.#timers)
+      if (!next || timer.due < next.due || (timer.due === next.due && timer.order < next.order)) next = timer
+    return next
+  }
+}
+
+interface Link {
+  readonly to: string
+  readonly queue: Pending<(missed: boolean) => void>[]
+  sent: number
+  /** Something was lost since the last that arrived. */
+  missed: boolean
+}
+
+/** Messages on their way between nodes and edges: in order on each link, as long as they are not lost. */
+export class Links {
+  readonly #time: SimTime
+  readonly #links = new Map<string, Link>()
+
+  constructor(time: SimTime) {
+    this.#time = time
+  }
+
+  /** Everything under way. */
+  get pending(): Pending<unknown>[] {
+    return [...this.#links.values()].flatMap(({ queue }) => queue)
+  }
+
+  /** `text` says what it is, for people; `arrive` hands it over, and tells whether something before it was lost, as its number would. */
+  send(from: string, to: string, text: string, arrive: (missed: boolean) => void): void {
+    const name = `${from} → ${to}`
+    const link = this.#links.get(name) ?? { to, queue: [], sent: 0, missed: false }
+    this.#links.set(name, link)
+    link.queue.push({
+      order: this.#time.order++,
+      id: `${name}: ${text} (${++link.sent})`,
+      value: arrive,
+    })
+  }
+
+  /** What is under way to `to` will never arrive. */
+  clear(to: string): void {
+    for (const link of this.#links.values()) if (link.to === to) link.queue.length = 0
+  }
+
+  /** The next message of each link whose receiver reads it now. */
+  next(receiver: (to: string) => { readonly process?: Process } | undefined, drop: boolean): Item[] {
+    const items: Item[] = []
+    for (const link of this.#links.values()) {
+      const { to, queue } = link
+      const [head] = queue
+      const reader = head && receiver(to)
+      if (!head || !reader) continue
+      const arrive = () => {
+        const { missed } = link
+        link.missed = false
+        queue.shift()
+        head.value(missed)
+      }
+      const lose = () => {
+        link.missed = true
+        queue.shift()
+      }
+      const lost = { label: `${head.id} is lost`, cost: 1, take: lose }
+      items.push({
+        ...ordinary(head.id, head.order, reader.process, arrive),
+        ...(reader.process ? {} : { about: 'edges' as const }),
+        instead: drop ? [lost] : [],
+      })
+    }
+    return items
+  }
+}

@@ -1,4 +1,4 @@
-import { machineNow } from '../now.ts'
+import { type Clock, systemClock } from '../../../shared/clock.ts'
 
 /** A stretch of time in which this process, or its store, did not get on. */
 export interface Stall {
@@ -32,3 +32,27 @@ export async function watchSlow<T>(work: () => Promise<T>, tell: (stall: Stall) 
     if (until - at > STALL_MS) tell({ at, until })
   }
 }
+
+/** The machine's clock, whose wall time can be made to jump; its monotonic time goes on. */
+export class JumpingClock implements Clock {
+  #offsetMs = 0
+
+  jump(byMs: number): void {
+    this.#offsetMs += byMs
+  }
+
+  now(): number {
+    return systemClock.now() + this.#offsetMs
+  }
+
+  monotonic(): number {
+    return systemClock.monotonic()
+  }
+
+  schedule(delayMs: number, callback: () => void): () => void {
+    return systemClock.schedule(delayMs, callback)
+  }
+}
+
+/** Milliseconds on the machine's monotonic clock, which all its processes share: the time of every history. */
+export const machineNow = (): number => Number(process.hrtime.bigint()) / 1e6

@@ -1,0 +1,440 @@
+import { decode, encode } from '@msgpack/msgpack'
+import { ERROR_CODES } from './case.ts'
+import {
+  type Announcement,
+  type ClientMessage,
+  type Json,
+  type Limits,
+  type Member,
+  type Operation,
+  ProtocolFault,
+  type ServerMessage,
+  type ServerName,
+  type WireValue,
+} from './messages.ts'
+
+/** Reads one field: the value on the wire in, the value of the message out; throws ProtocolFault. */
+type Reader = (value: unknown) => unknown
+
+/** A reader for each subprotocol, where they differ. */
+interface Field {
+  readonly name: string
+  readonly optional?: true
+  readonly json: Reader
+  readonly msgpack: Reader
+}
+
+function fault(expected: string, value: unknown): never {
+  throw new ProtocolFault(`${expected} was expected, not ${String(JSON.stringify(value)).slice(0, 200)}`)
+}
+
+const text: Reader = (value) => (typeof value === 'string' && value !== '' ? value : fault('a text', value))
+const flag: Reader = (value) => (typeof value === 'boolean' ? value : fault('true or false', value))
+const number: Reader = (value) => (Number.isFinite(value) ? value : fault('a number', value))
+const count: Reader = (value) =>
+  Number.isSafeInteger(value) && (value as number) >= 0 ? value : fault('an integer from 0', value)
+const ref: Reader = (value) => (count(value) === 0 ? fault('an integer from 1', value) : value)
+const uint32: Reader = (value) =>
+  (count(value) as number) < 2 ** 32 ? value : fault('an integer below 2^32', value)
+const sub: Reader = (value) => (value === null ? null : text(value))
+const time: Reader = (value) =>
+  typeof value === 'string' && /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/.test(value)
+    ? value
+    : fault('RFC 3339 in UTC with milliseconds', value)
+const errorCode: Reader = (value) =>
+  typeof value === 'string' && Object.hasOwn(ERROR_CODES, value) ? value : fault('a code of §11', value)
+
+function list(value: unknown): unknown[] {
+  return Array.isArray(value) ? value : fault('an array', value)
+}
+
+function record(value: unknown): Record<string, unknown> {
+  return value !== null && typeof value === 'object' && !Array.isArray(value)
+    ? (value as Record<string, unknown>)
+    : fault('an object', value)
+}
+
+/** Names for the elements of a nested array. */
+function named(value: unknown, names: readonly string[]): Record<string, unknown> {
+  const elements = list(value)
+  if (elements.length < names.length) fault(`[${names.join(', ')}]`, value)
+  return Object.fromEntries(names.map((name, index) => [name, elements[index]]))
+}
+
+function member(value: unknown): Member {
+  const { member_id: memberId, sub: id } = record(value)
+  return { member_id: text(memberId) as string, sub: sub(id) as string | null }
+}
+
+function limits(value: unknown): Limits {
+  const fields = record(value)
+  const read = (name: keyof Limits) => ref(fields[name]) as number
+  return {
+    max_message_bytes: read('max_message_bytes'),
+    messages_per_second: read('messages_per_second'),
+    message_burst: read('message_burst'),
+    max_rooms: read('max_rooms'),
+  }
+}
+
+function resumedRoom(value: unknown): { room_id: string; resumed: boolean } {
+  const { room_id: roomId, resumed } = record(value)
+  return { room_id: text(roomId) as string, resumed: flag(resumed) as boolean }
+}
+
+function operation(value: unknown): Operation {
+  const fields = record(value)
+  if (typeof fields.path !== 'string') fault('an operation with a path', value)
+  if (fields.op !== 'remove' && !Object.hasOwn(fields, 'value')) fault('an operation with a value', value)
+  return fields as unknown as Operation
+}
+
+function announcement(value: unknown): Announcement {
+  const [from, ...keys] = list(value)
+  return { from: count(from) as number, keys: keys.map((key) => plainKey(key)) }
+}
+
+function plainKey(value: unknown): string {
+  return typeof value === 'string' ? value : fault('a key as a string', value)
+}
+
+/** A MessagePack value whose maps may have string keys only. */
+function plain(value: WireValue): Json {
+  if (value === null || typeof value !== 'object') return value
+  if (Array.isArray(value)) return value.map(plain)
+  return Object.fromEntries(
+    Object.entries(value).map(([tagged, entry]) =>
+      tagged.startsWith('$') ? [tagged.slice(1), plain(entry)] : fault('a string as key', tagged),
+    ),
+  )
+}
+
+const REASONS = ['left', 'session_ended', 'kicked', 'closed']
+const LIMITS = ['max_message_bytes', 'messages_per_second', 'message_burst', 'max_rooms']
+
+function both(name: string, reader: Reader): Field {
+  return { name, json: reader, msgpack: reader }
+}
+function optional(field: Field): Field {
+  return { ...field, optional: true }
+}
+
+const members: Field = {
+  name: 'members',
+  json: (value) => list(value).map(member),
+  msgpack: (value) => list(value).map((pair) => member(named(pair, ['member_id', 'sub']))),
+}
+
+const position = [both('room_id', text), both('epoch', count), both('seq', count)]
+const stamp = [...position, both('checksum', uint32)]
+
+/** Every message of the server: its opcode, and its fields in the order of docs/protocol.md §4. */
+export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: readonly Field[] }>> = {
+  welcome: {
+    opcode: 16,
+    fields: [
+      both('session_id', text),
+      both('resume_token', text),
+      both('resumed', flag),
+      both('resume_ttl_seconds', count),
+      both('heartbeat_seconds', number),
+      both('node_id', text),
+      both('server_time', time),
+      { name: 'limits', json: limits, msgpack: (value) => limits(named(value, LIMITS)) },
+      optional({
+        name: 'rooms',
+        json: (value) => list(value).map(resumedRoom),
+        msgpack: (value) => list(value).map((pair) => resumedRoom(named(pair, ['room_id', 'resumed']))),
+      }),
+    ],
+  },
+  joined: { opcode: 17, fields: [both('ref', ref), both('room_id', text), both('member_id', text), members] },
+  left: { opcode: 18, fields: [both('ref', ref), both('room_id', text)] },
+  'state.snapshot': { opcode: 19, fields: stamp },
+  'state.resync': { opcode: 20, fields: [...stamp, members] },
+  'state.patch': { opcode: 21, fields: stamp },
+  event: {
+    opcode: 22,
+    fields: [
+      ...position,
+      both('name', text),
+      {
+        name: 'data',
+        json: (value) => (value === undefined ? fault('data', value) : value),
+        msgpack: (value) => plain(value as WireValue),
+      },
+    ],
+  },
+  'room.joined': { opcode: 23, fields: [...position, both('member_id', text), both('sub', sub)] },
+  'room.left': {
+    opcode: 24,
+    fields: [
+      ...position,
+      both('member_id', text),
+      both('sub', sub),
+      {
+        name: 'reason',
+        json: (value) => (REASONS.includes(value as string) ? value : fault(REASONS.join(' | '), value)),
+        msgpack: (value) => REASONS[value as number] ?? fault('a reason from 0 to 3', value),
+      },
+    ],
+  },
+  ack: { opcode: 25, fields: [both('room_id', text), both('ref', ref)] },
+  error: {
+    opcode: 26,
+    fields: [
+      optional(both('ref', ref)),
+      optional(both('room_id', text)),
+      both('code', errorCode),
+      both('message', text),
+      both('retryable', flag),
+    ],
+  },
+  draining: { opcode: 27, fields: [both('reconnect_in_ms', count)] },
+  pong: { opcode: 28, fields: [both('at', number), both('server_time', time)] },
+}
+
+/** Reads the fields of a message of `t`; `value` gives the field on the wire, undefined when it is absent. */
+function readFields(
+  t: ServerName,
+  codec: 'json' | 'msgpack',
+  value: (field: string, index: number) => unknown,
+): Record<string, unknown> {
+  const message: Record<string, unknown> = { t }
+  for (const [index, field] of SHAPES[t].fields.entries()) {
+    const raw = value(field.name, index)
+    if (field.optional && (raw === undefined || raw === null)) continue
+    try {
+      message[field.name] = field[codec](raw)
+    } catch (problem) {
+      throw new ProtocolFault(`${t}.${field.name}: ${(problem as Error).message}`)
+    }
+  }
+  if (t === 'error' && message.retryable !== ERROR_CODES[message.code as string]) {
+    throw new ProtocolFault(
+      `error ${message.code} with retryable ${message.retryable}: §11 says the opposite`,
+    )
+  }
+  return message
+}
+
+export { announcement, list, operation, record }
+
+/** docs/protocol.md §3. */
+
+export function encodeJson(message: ClientMessage): string {
+  return JSON.stringify(message)
+}
+
+/** Reads a text frame of the server; undefined is a message this version does not know. */
+export function decodeJson(frame: string): ServerMessage | undefined {
+  const raw = record(JSON.parse(frame))
+  if (typeof raw.t !== 'string') throw new ProtocolFault('a message is an object with t')
+  if (!Object.hasOwn(SHAPES, raw.t)) return undefined
+  const t = raw.t as ServerName
+  const message = readFields(t, 'json', (field) => raw[field])
+  if (t === 'state.patch') message.body = { codec: 'json', ops: list(raw.ops).map(operation) }
+  if (t === 'state.snapshot' || t === 'state.resync') {
+    if (raw.state === undefined) throw new ProtocolFault(`${t} without state`)
+    message.body = { codec: 'json', state: raw.state as Json }
+  }
+  return message as unknown as ServerMessage
+}
+
+/** docs/protocol.md §4. */
+
+const NAMES = new Map(Object.entries(SHAPES).map(([t, { opcode }]) => [opcode, t as ServerName]))
+
+function elements(message: ClientMessage): unknown[] {
+  switch (message.t) {
+    case 'hello': {
+      if ('token' in message) return [0, message.project_id, message.token]
+      const { session_id: sessionId, resume_token: resumeToken, rooms } = message.resume
+      const positions = rooms.map(({ room_id: roomId, epoch, seq, settled }) => [
+        roomId,
+        epoch,
+        seq,
+        ...(settled === undefined ? [] : [settled]),
+      ])
+      return [0, message.project_id, [sessionId, resumeToken, positions]]
+    }
+    case 'join':
+      return [1, message.ref, message.room_type, ...(message.options ? [message.options] : [])]
+    case 'leave':
+      return [2, message.ref, message.room_id]
+    case 'message': {
+      const { room_id: roomId, type, data, ref, settled } = message
+      const head = [3, roomId, type, data]
+      if (settled !== undefined) return [...head, ref ?? null, settled]
+      return ref === undefined ? head : [...head, ref]
+    }
+    case 'state.resync':
+      return [4, message.room_id, message.have_seq, message.reason === 'sequence' ? 0 : 1]
+    case 'ping':
+      return [5, message.at]
+    case 'token':
+      return [6, message.token]
+  }
+}
+
+export function encodeMsgpack(message: ClientMessage): Uint8Array {
+  return encode(elements(message))
+}
+
+function tagged(key: unknown): string {
+  if (typeof key === 'string') return `$${key}`
+  if (Number.isSafeInteger(key) && (key as number) >= 0) return `#${key}`
+  throw new ProtocolFault(`a key is a string or an index, not ${String(key)}`)
+}
+
+/** One MessagePack value, its maps with tagged keys. */
+function decodeValue(bytes: Uint8Array): WireValue {
+  checkShortest(bytes)
+  return decode(bytes, { mapKeyConverter: tagged, keyDecoder: null }) as WireValue
+}
+
+/** Reads a binary frame of the server; undefined is a message this version does not know. */
+export function decodeMsgpack(frame: Uint8Array): ServerMessage | undefined {
+  const [opcode, ...fields] = list(decodeValue(frame)) as WireValue[]
+  const t = NAMES.get(opcode as number)
+  if (t === undefined) {
+    if (typeof opcode !== 'number') throw new ProtocolFault(`an opcode is an integer, not ${String(opcode)}`)
+    return undefined
+  }
+  if (t === 'state.patch') {
+    const [keys, change] = fields.slice(4)
+    const body = { codec: 'msgpack', announced: keys == null ? null : announcement(keys), change }
+    return { ...readFields(t, 'msgpack', (_, index) => fields[index]), body } as unknown as ServerMessage
+  }
+  if (t === 'state.snapshot' || t === 'state.resync') {
+    const [keys, state, ...behind] = fields.slice(4)
+    if (state === undefined) throw new ProtocolFault(`${t} without state`)
+    const flat = [...fields.slice(0, 4), ...behind]
+    const message = readFields(t, 'msgpack', (_, index) => flat[index])
+    return {
+      ...message,
+      body: { codec: 'msgpack', announced: announcement(keys), state },
+    } as unknown as ServerMessage
+  }
+  return readFields(t, 'msgpack', (_, index) => fields[index]) as unknown as ServerMessage
+}
+
+/**
+ * Walks one MessagePack value and throws ProtocolFault unless it is written as docs/protocol.md §4 ("Values") says
+ * the server writes: integers from −2^31 to 2^32 − 1 as integers, other numbers as float64, each in its shortest form.
+ * Formats: https://github.com/msgpack/msgpack/blob/master/spec.md
+ */
+function checkShortest(bytes: Uint8Array): void {
+  const walk = new Walk(bytes)
+  walk.value(0)
+  if (walk.at !== bytes.length) throw new ProtocolFault(`${bytes.length - walk.at} bytes behind the value`)
+}
+
+class Walk {
+  at = 0
+  private readonly view: DataView
+
+  constructor(bytes: Uint8Array) {
+    this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  }
+
+  value(depth: number): void {
+    if (depth > 100) throw new ProtocolFault('more than 100 levels')
+    const head = this.view.getUint8(this.at++)
+    if (head <= 0x7f || head >= 0xe0 || head === 0xc0 || head === 0xc2 || head === 0xc3) return
+    if (head <= 0x8f) this.values((head & 0x0f) * 2, depth)
+    else if (head <= 0x9f) this.values(head & 0x0f, depth)
+    else if (head <= 0xbf) this.skip(head & 0x1f)
+    else this.long(head, depth)
+  }
+
+  /** A value whose head says which format it has. */
+  private long(head: number, depth: number): void {
+    switch (head) {
+      case 0xca:
+        throw new ProtocolFault('a float32: numbers are integers or float64')
+      case 0xcb:
+        this.float()
+        break
+      case 0xcc:
+        this.least(head, this.read('getUint8'), 0x80)
+        break
+      case 0xcd:
+        this.least(head, this.read('getUint16'), 0x100)
+        break
+      case 0xce:
+        this.least(head, this.read('getUint32'), 0x10000)
+        break
+      case 0xd0:
+        this.least(head, -this.read('getInt8'), 0x21)
+        break
+      case 0xd1:
+        this.least(head, -this.read('getInt16'), 0x81)
+        break
+      case 0xd2:
+        this.least(head, -this.read('getInt32'), 0x8001)
+        break
+      case 0xd9:
+        this.text(head, this.read('getUint8'), 0x20)
+        break
+      case 0xda:
+        this.text(head, this.read('getUint16'), 0x100)
+        break
+      case 0xdb:
+        this.text(head, this.read('getUint32'), 0x10000)
+        break
+      case 0xdc:
+        this.many(head, this.read('getUint16'), 0x10, 1, depth)
+        break
+      case 0xdd:
+        this.many(head, this.read('getUint32'), 0x10000, 1, depth)
+        break
+      case 0xde:
+        this.many(head, this.read('getUint16'), 0x10, 2, depth)
+        break
+      case 0xdf:
+        this.many(head, this.read('getUint32'), 0x10000, 2, depth)
+        break
+      default:
+        throw new ProtocolFault(`0x${head.toString(16)}: bin, ext and 64-bit integers are not written`)
+    }
+  }
+
+  private read(getter: 'getUint8' | 'getUint16' | 'getUint32' | 'getInt8' | 'getInt16' | 'getInt32'): number {
+    const value = this.view[getter](this.at)
+    this.at += Number(getter.replace(/\D/g, '')) / 8
+    return value
+  }
+
+  private float(): void {
+    const value = this.view.getFloat64(this.at)
+    this.at += 8
+    if (!Number.isFinite(value)) throw new ProtocolFault(`${value} is no JSON value`)
+    if (Number.isInteger(value) && value >= -(2 ** 31) && value < 2 ** 32 && !Object.is(value, -0)) {
+      throw new ProtocolFault(`${value} as a float64: integers from −2^31 to 2^32 − 1 are integers`)
+    }
+  }
+
+  private least(head: number, value: number, least: number): void {
+    if (value < least) throw new ProtocolFault(`0x${head.toString(16)} for ${value}: not the shortest form`)
+  }
+
+  private text(head: number, length: number, least: number): void {
+    this.least(head, length, least)
+    this.skip(length)
+  }
+
+  private many(head: number, size: number, least: number, values: number, depth: number): void {
+    this.least(head, size, least)
+    this.values(size * values, depth)
+  }
+
+  private values(count: number, depth: number): void {
+    for (let index = 0; index < count; index += 1) this.value(depth + 1)
+  }
+
+  private skip(length: number): void {
+    this.at += length
+    if (this.at > this.view.byteLength) throw new ProtocolFault('a text longer than the frame')
+  }
+}
