@@ -175,7 +175,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     random,
     log,
     codecs,
-    askKeyStatus: askControl({ ...config, timeoutMs: CONTROL_TIMEOUT_MS }),
+    askKeyStatus: askControl(config, CONTROL_TIMEOUT_MS),
     send: (message) => ownership.router.send(message),
     unseated: (room) => ownership.router.forget(room),
     storeIsBehind: (ms) => ownership.nodes.storeIsBehind(ms),

@@ -25,12 +25,6 @@ const IGNORED_BYTES = 4 * 1024 * 1024
 const TURN_BYTES = 32 * 1024
 const BYTES_PER_MESSAGE = 2048
 
-/** What an error is about, where that is known. */
-export interface ErrorSubject {
-  readonly ref?: number | undefined
-  readonly room_id?: string
-}
-
 /** What a connection tells its owner. */
 export interface ConnectionListener {
   /** `bytes`: of its frame. */
@@ -107,7 +101,6 @@ export class Connection {
     flusher: Flusher,
     listener: ConnectionListener,
   ) {
-    const { outboxHighWaterBytes: highWaterBytes, outboxLimitBytes: limitBytes } = context.options
     this.codec = codec
     this.openedAt = context.clock.monotonic()
     this.#heardAt = this.openedAt
@@ -115,8 +108,7 @@ export class Connection {
     this.#socket = socket
     this.#context = context
     this.#listener = listener
-    const bounds = { highWaterBytes, limitBytes }
-    this.outbox = new Outbox(socket, flusher, bounds, {
+    this.outbox = new Outbox(socket, flusher, context.options, {
       overflowed: () => this.close('slow_consumer', CLOSE.slow_consumer.meaning, { drop: true }),
       hasRoom: () => listener.hasRoom(),
     })
@@ -154,8 +146,12 @@ export class Connection {
     this.outbox.push(frame(this.codec.encode(message), this.codec.binary))
   }
 
-  /** Queues an `error`: a code of the table, and a sentence for people. */
-  sendError(code: ErrorCode, message: string, { ref, room_id: roomId }: ErrorSubject = {}): void {
+  /** Queues an `error`: a code of the table, a sentence for people, and what it is about, where that is known. */
+  sendError(
+    code: ErrorCode,
+    message: string,
+    { ref, room_id: roomId }: { readonly ref?: number | undefined; readonly room_id?: string } = {},
+  ): void {
     this.send({
       t: 'error',
       code,

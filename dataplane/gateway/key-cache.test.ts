@@ -179,8 +179,8 @@ describe('an answer of control with status', () => {
 
   const ask = () => {
     const { port } = server.address() as AddressInfo
-    const address = { controlUrl: `http://127.0.0.1:${port}`, internalToken: undefined, timeoutMs: 5000 }
-    return askControl(address)('prj_one', 'key_a')
+    const address = { controlUrl: `http://127.0.0.1:${port}`, internalToken: undefined }
+    return askControl(address, 5000)('prj_one', 'key_a')
   }
 
   it.each([400, 404, 422])('%i says that there is no such key', async (code) => {

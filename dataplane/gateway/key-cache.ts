@@ -3,7 +3,7 @@ import https from 'node:https'
 import * as v from 'valibot'
 import { InternalToken } from '../../shared/internal-token.ts'
 import { importVerifyKey, type VerifyKey } from '../../shared/tokens.ts'
-import type { GatewayContext } from './context.ts'
+import type { GatewayContext, GatewayOptions } from './context.ts'
 
 /** What a node knows about a key. */
 export type KeyState =
@@ -217,38 +217,6 @@ class Semaphore {
 }
 
 /** What control says about a key: the answer of `GET /internal/key-status`. */
-export interface KeyAnswer {
-  readonly exists: boolean
-  readonly status: 'active' | 'retiring' | 'revoked'
-  /** PASERK `k4.public.…`; tokens of the key carry its signature. */
-  readonly public_key: string
-}
-
-/** An answer that names no key. */
-export interface NoSuchKey {
-  readonly exists: false
-}
-
-/** Asks about a key; `key_id` undefined: the project's built-in pair. Rejects with `KeyStatusUnavailable`. */
-export type AskKeyStatus = (projectId: string, keyId: string | undefined) => Promise<KeyAnswer | NoSuchKey>
-
-/**
- * Why control has not said what it knows about a key: it cannot be reached or has a fault of its own, it does not take this node for one
- * (`INTERNAL_TOKEN`), or it was not asked since this node asks too much already.
- */
-export type KeyStatusFault = 'unreachable' | 'refused' | 'busy'
-
-/** Control could not be asked about a key; the text says why. */
-export class KeyStatusUnavailable extends Error {
-  override readonly name = 'KeyStatusUnavailable'
-  readonly fault: KeyStatusFault
-
-  constructor(fault: KeyStatusFault, message: string, options?: ErrorOptions) {
-    super(message, options)
-    this.fault = fault
-  }
-}
-
 const Answer = v.pipe(
   v.string(),
   v.parseJson(),
@@ -257,24 +225,40 @@ const Answer = v.pipe(
     v.object({
       exists: v.literal(true),
       status: v.picklist(['active', 'retiring', 'revoked']),
+      /** PASERK `k4.public.…`; tokens of the key carry its signature. */
       public_key: v.string(),
     }),
   ]),
 )
 
-/** Where control is, and what it knows a node by. */
-export interface ControlAddress {
-  readonly controlUrl: string
-  readonly internalToken: string | undefined
-  /** How long control may take to answer. */
-  readonly timeoutMs: number
+/** Asks about a key; `keyId` undefined: the project's built-in pair. Rejects with `KeyStatusUnavailable`. */
+export type AskKeyStatus = (
+  projectId: string,
+  keyId: string | undefined,
+) => Promise<v.InferOutput<typeof Answer>>
+
+/**
+ * Control has not said what it knows about a key; the text says why. It cannot be reached or has a fault of its own, it does not take this
+ * node for one (`INTERNAL_TOKEN`), or it was not asked since this node asks too much already.
+ */
+export class KeyStatusUnavailable extends Error {
+  override readonly name = 'KeyStatusUnavailable'
+  readonly fault: 'unreachable' | 'refused' | 'busy'
+
+  constructor(fault: KeyStatusUnavailable['fault'], message: string, options?: ErrorOptions) {
+    super(message, options)
+    this.fault = fault
+  }
 }
 
 /** Answers that say something about this node, or about the moment: not authenticated, not allowed, timed out, too many requests. */
 const NOT_ABOUT_THE_KEY: ReadonlySet<number> = new Set([401, 403, 408, 429])
 
-/** Asks control over HTTP, by connections that stay open. */
-export function askControl({ controlUrl, internalToken, timeoutMs }: ControlAddress): AskKeyStatus {
+/** Asks control over HTTP, by connections that stay open. `timeoutMs`: how long it may take to answer. */
+export function askControl(
+  { controlUrl, internalToken }: Pick<GatewayOptions, 'controlUrl' | 'internalToken'>,
+  timeoutMs: number,
+): AskKeyStatus {
   const { shown } = new InternalToken(internalToken)
   const base = new URL(controlUrl.endsWith('/') ? controlUrl : `${controlUrl}/`)
   const { Agent, get } = base.protocol === 'https:' ? https : http

@@ -54,7 +54,7 @@ beforeEach(() => {
     (callback) => turn.push(callback),
     registerMetrics(new Registry(), GATEWAY_METRICS),
   )
-  const bounds = { highWaterBytes: 1000, limitBytes: 4000 }
+  const bounds = { outboxHighWaterBytes: 1000, outboxLimitBytes: 4000 }
   outbox = new Outbox(socket, flusher, bounds, {
     overflowed: () => told.push('overflowed'),
     hasRoom: () => told.push('hasRoom'),

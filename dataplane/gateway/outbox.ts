@@ -1,4 +1,5 @@
 import { type Frame, joinFrames } from '../frame.ts'
+import type { GatewayOptions } from './context.ts'
 import type { GatewayMetrics } from './metrics.ts'
 
 /** What an outbox needs of a TCP socket; `net.Socket` has it. */
@@ -11,13 +12,8 @@ export interface ByteSink {
   readonly writableLength: number
 }
 
-/** How much may wait for one client, in bytes. */
-export interface OutboxBounds {
-  /** Above it the client is congested. */
-  readonly highWaterBytes: number
-  /** Above it nothing more is taken. */
-  readonly limitBytes: number
-}
+/** How much may wait for one client: above the first it is congested, above the second nothing more is taken. */
+type OutboxBounds = Pick<GatewayOptions, 'outboxHighWaterBytes' | 'outboxLimitBytes'>
 
 /** Whom an outbox tells. */
 export interface OutboxListener {
@@ -72,7 +68,7 @@ export class Outbox {
 
   /** Whether the client is so far behind that it should get no more patches. */
   get congested(): boolean {
-    return !this.#gated && this.#bytes + this.#behind > this.#bounds.highWaterBytes + this.#allowance
+    return !this.#gated && this.#bytes + this.#behind > this.#bounds.outboxHighWaterBytes + this.#allowance
   }
 
   /** Takes one frame; it is written at the end of this turn. */
@@ -165,13 +161,16 @@ export class Outbox {
   }
 
   get #full(): boolean {
-    return !this.#gated && this.#bytes + this.#held + this.#behind > this.#bounds.limitBytes + this.#allowance
+    return (
+      !this.#gated &&
+      this.#bytes + this.#held + this.#behind > this.#bounds.outboxLimitBytes + this.#allowance
+    )
   }
 
   #settle(): void {
     const waiting = this.#bytes + this.#behind
     if (waiting === 0) this.#allowance = 0
-    if (!this.#awaited || this.#closed || waiting > this.#bounds.highWaterBytes / 4) return
+    if (!this.#awaited || this.#closed || waiting > this.#bounds.outboxHighWaterBytes / 4) return
     this.#awaited = false
     this.#listener.hasRoom()
   }

@@ -47,9 +47,6 @@ export class TurnQueue {
   }
 }
 
-/** A websocket that was accepted, and its socket's place among those without a session. */
-export type Accept = (ws: ServerSocket, pending: PendingConnection) => void
-
 /** How long a client may take to answer a close frame. */
 const CLOSE_TIMEOUT_MS = 3000
 /** How long a client may take to send a whole HTTP request. */
@@ -65,18 +62,18 @@ export class GatewayServer {
   readonly #http: Server
   readonly #websockets: ReturnType<typeof websocketServer>
   readonly #context: GatewayContext
-  readonly #accept: Accept
+  readonly #accept: (ws: ServerSocket, pending: PendingConnection) => void
   readonly #proxies: TrustedProxies
   readonly #rates: RateLimits
   readonly #pending: PendingConnections
   readonly #places = new WeakMap<Duplex, PendingConnection>()
 
-  /** `subprotocols`: a client gets the first of its own list that is among these. `handshakes`: where upgrades wait for their turn. */
+  /** `subprotocols`: a client gets the first of its own list that is among these. `handshakes`: where upgrades wait for their turn. `accept` takes what comes. */
   constructor(
     context: GatewayContext,
     subprotocols: readonly string[],
     handshakes: TurnQueue,
-    accept: Accept,
+    accept: (ws: ServerSocket, pending: PendingConnection) => void,
   ) {
     const { options, clock } = context
     this.#context = context

@@ -5,13 +5,6 @@ import type { Records } from '../../shared/store/port.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import type { RateLevel } from './rate-limits.ts'
 
-/** A subscription of a session, as its record names it. */
-export interface RecordedSubscription {
-  readonly room_type: string
-  readonly key: string
-  readonly member_id: string
-}
-
 /** The place of a session among those that count together. */
 export interface QuotaPlace {
   readonly set: string
@@ -27,7 +20,7 @@ export interface SessionRecord {
   readonly node_id: string
   readonly right: ResumeRight
   /** Every subscription the session may have. Some may be gone: their rooms say so. */
-  readonly seats: readonly RecordedSubscription[]
+  readonly seats: readonly { readonly room_type: string; readonly key: string; readonly member_id: string }[]
   /** When the connection, or the last one, came: milliseconds since 1970. */
   readonly connected_at: number
   /** Whether the socket is lost. */
@@ -156,14 +149,15 @@ export interface ResumeRight {
   readonly confirmed: boolean
 }
 
-/** A token just made: the client gets `resume_token`, and the session has `right`. */
-export interface NewResumeToken {
-  readonly resume_token: string
-  readonly right: ResumeRight
-}
-
-/** A first token, or one in place of `resume_token`, which is used with that; `turn`: how often the session is resumed with that. */
-export function newResumeToken(random: Random, resumeToken?: string, turn = 0): NewResumeToken {
+/**
+ * A first token, or one in place of `resumeToken`, which is used with that; `turn`: how often the session is resumed with that. The client
+ * gets the token, and the session has the right.
+ */
+export function newResumeToken(
+  random: Random,
+  resumeToken?: string,
+  turn = 0,
+): { readonly resume_token: string; readonly right: ResumeRight } {
   const next = randomToken(random, LENGTH)
   const used = resumeToken === undefined ? null : hashOf(resumeToken).toString('base64url')
   // Without its first token a client knows of no session: there is nothing to come back to.

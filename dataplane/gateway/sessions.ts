@@ -4,7 +4,6 @@ import {
   choose,
   type Found,
   lazily,
-  type Order,
   type Query,
   type Ranking,
   type SessionColumn,
@@ -187,7 +186,11 @@ export class Sessions {
     const { limit, order } = query
     const { chosen, found } = choose(this, {
       fits: sessionsAskedFor(query),
-      ranking: order && sessionRanking(order),
+      ranking: order && {
+        key: KEYS[order.by],
+        descending: order.descending,
+        name: ({ sessionId }) => sessionId,
+      },
       limit,
     })
     return { items: lazily(chosen, describeSession), found, total: this.size }
@@ -364,14 +367,8 @@ function sessionsAskedFor({
   if (roomId === undefined && projectId === undefined && !hasText) return undefined
   return (session) =>
     (projectId === undefined || session.projectId === projectId) &&
-    (roomId === undefined || isIn(session, roomId)) &&
+    (roomId === undefined || session.subscriptions.get(roomId)?.taken === true) &&
     (hasText === undefined || hasName(session, hasText))
-}
-
-function isIn(session: Session, roomId: string): boolean {
-  for (const subscription of session.subscriptions.values())
-    if (subscription.taken && subscription.roomId === roomId) return true
-  return false
 }
 
 function hasName(session: Session, hasText: (text: string) => boolean): boolean {
@@ -383,6 +380,7 @@ function hasName(session: Session, hasText: (text: string) => boolean): boolean 
   return false
 }
 
+/** What sessions are put in order by. */
 const KEYS: Readonly<Record<SessionColumn, Ranking<Session>['key']>> = {
   session: (session) => session.sessionId,
   player: (session) => session.sub,
@@ -392,13 +390,6 @@ const KEYS: Readonly<Record<SessionColumn, Ranking<Session>['key']>> = {
   rooms: (session) => session.subscriptions.size,
   queued: (session) => queuedBytes(session),
 }
-
-/** The order of sessions by one of their columns. */
-const sessionRanking = ({ by, descending }: Order<SessionColumn>): Ranking<Session> => ({
-  key: KEYS[by],
-  descending,
-  name: (session) => session.sessionId,
-})
 
 const queuedBytes = (session: Session): number => session.connection?.outbox.queued ?? 0
 

@@ -21,7 +21,7 @@ import { type Reliable, Unacked, type UnackedLimits } from './unacked.ts'
  * `resyncing` it has read, and waits for the state that replaces what was dropped; `detached` the session has no socket; `attaching`
  * it has one again, and the owner has not said yet what was missed.
  */
-export type SubscriptionPhase = 'joining' | 'live' | 'stalled' | 'resyncing' | 'detached' | 'attaching'
+type SubscriptionPhase = 'joining' | 'live' | 'stalled' | 'resyncing' | 'detached' | 'attaching'
 
 /** How an `attach` ended: what was missed went out as `frames`, a whole state did, or there is no subscription. */
 export type AttachResult = 'frames' | 'resync' | 'lost'
@@ -35,7 +35,7 @@ interface PendingAttach {
 }
 
 /** What became of a flush: it went out (or is none of this subscription's business), the client turned out to be behind, or earlier ones are missing. */
-export type FlushResult = 'passed' | 'stalled' | 'missed'
+type FlushResult = 'passed' | 'stalled' | 'missed'
 
 /** The session that a subscription belongs to. */
 export interface SubscribedSession {
@@ -51,7 +51,7 @@ export interface SubscribedSession {
 }
 
 /** What a new subscription asks its owner for. */
-export type JoinQuestion = Extract<ToOwner, { kind: 'join' }>
+type JoinQuestion = Extract<ToOwner, { kind: 'join' }>
 
 /** What one flush of a room has for everyone: the same bytes for every member that speaks a codec. */
 export class FlushFrames {

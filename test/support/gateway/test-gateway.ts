@@ -83,11 +83,7 @@ export class TestControl {
 
   get ask() {
     const { port } = this.#server.address() as AddressInfo
-    return askControl({
-      controlUrl: `http://127.0.0.1:${port}`,
-      internalToken: INTERNAL_TOKEN,
-      timeoutMs: 5000,
-    })
+    return askControl({ controlUrl: `http://127.0.0.1:${port}`, internalToken: INTERNAL_TOKEN }, 5000)
   }
 
   /** Makes a key; `key_id` undefined: the project's built-in pair. */
