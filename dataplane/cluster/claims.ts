@@ -2,7 +2,6 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import {
   type Claim,
-  type Reservation,
   type RoomOwner,
   type RoomQuota,
   type Store,
@@ -151,7 +150,7 @@ export class Claims {
   }
 
   async #claim(room: string, { creator, byLease = false }: ClaimOptions, began: number): Promise<Claimed> {
-    const { store, nodes, nodeId } = this.#parts
+    const { store, nodes, nodeId, quota, recordTtlMs } = this.#parts
     let found: RoomOwner | undefined
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
       if (!(await this.#allowed(began))) return 'unavailable'
@@ -163,8 +162,17 @@ export class Claims {
       if (orphan && (await nodes.judge(previous, byLease)) === 'alive') return { elsewhere: previous }
       // One that was released, or whose owner is dead, is counted as long as it is there, and passes.
       if (!orphan && creator !== undefined) {
-        const reservation = await this.#reserve(room, creator)
-        if (reservation !== 'reserved') return this.#refusal(reservation)
+        const reservation = await store.rooms.reserve(room, creator, quota, recordTtlMs)
+        if (reservation === 'project_full')
+          return {
+            refused: reservation,
+            message: `the project has ${quota.maxRooms} rooms, and may have no more`,
+          }
+        if (reservation === 'too_fast')
+          return {
+            refused: 'rate_limited',
+            message: `one player, or token without sub, may make ${quota.perMinute} new rooms a minute: try again later`,
+          }
       }
       const claim = orphan ? await this.#recover(room, found!) : await this.#compareAndSet(room, found)
       if (claim) return orphan ? { ...claim, from: previous } : claim
@@ -172,21 +180,6 @@ export class Claims {
     }
     const owner = found?.owner
     return owner && owner !== nodeId ? { elsewhere: owner } : 'unavailable'
-  }
-
-  #reserve(room: string, creator: string): Promise<Reservation> {
-    const { store, quota, recordTtlMs } = this.#parts
-    return store.rooms.reserve(room, creator, quota, recordTtlMs)
-  }
-
-  #refusal(reservation: Exclude<Reservation, 'reserved'>): Claimed {
-    const { maxRooms, perMinute } = this.#parts.quota
-    return reservation === 'project_full'
-      ? { refused: 'project_full', message: `the project has ${maxRooms} rooms, and may have no more` }
-      : {
-          refused: 'rate_limited',
-          message: `one player, or token without sub, may make ${perMinute} new rooms a minute: try again later`,
-        }
   }
 
   #compareAndSet(room: string, found: RoomOwner | undefined): Promise<Claim | undefined> {
