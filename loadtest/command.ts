@@ -6,7 +6,7 @@ import { systemRandom } from '../shared/random.ts'
 import { packageVersion } from '../shared/version.ts'
 import { ControlIssuer, GivenCredentials } from './issuer.ts'
 import { judged, LoadTest, type Target, unplayed } from './loadtest.ts'
-import { type Local, startLocal } from './local.ts'
+import { LocalService } from './local.ts'
 import { objections, type RunOptions, type TargetOptions } from './options.ts'
 import { ReportFolder } from './report/folder.ts'
 import { outcomeOf } from './report/outcome.ts'
@@ -65,7 +65,7 @@ export async function runCommand(options: RunOptions): Promise<{ exitCode: numbe
   }
   process.once('exit', restore)
 
-  let local: Local | undefined
+  let local: LocalService | undefined
   const left = STEPS.slice(0, typeof target === 'number' ? 4 : 3)
   const interruption = listenForSignals({
     first: () => {
@@ -75,8 +75,8 @@ export async function runCommand(options: RunOptions): Promise<{ exitCode: numbe
     },
     second: (exitCode) => {
       view.close()
-      local?.abandon()
-      const logs = local ? ` The logs of the service are in ${local.folder}` : ''
+      local?.cluster.abandon()
+      const logs = local ? ` The logs of the service are in ${local.cluster.folder}` : ''
       complain(`Ended at once. Left out: ${left.join(', ') || 'nothing'}.${logs}`)
       process.exit(exitCode)
     },
@@ -88,7 +88,7 @@ export async function runCommand(options: RunOptions): Promise<{ exitCode: numbe
     try {
       if (typeof target === 'number') {
         say(`Starting a service of ${target === 1 ? '1 node' : `${target} nodes`} …`)
-        local = await startLocal({
+        local = await LocalService.start({
           nodes: target,
           wishes: scenario.local,
           env: process.env,
@@ -116,10 +116,10 @@ export async function runCommand(options: RunOptions): Promise<{ exitCode: numbe
   left.shift()
   const { word } = outcomeOf(result)
   if (local) {
-    await local.close()
+    await local.cluster.close()
     // What its processes have printed is kept where something was wrong.
-    if (word === 'failed') say(`The logs of the service are in ${local.folder}`)
-    else await rm(local.folder, { recursive: true, force: true })
+    if (word === 'failed') say(`The logs of the service are in ${local.cluster.folder}`)
+    else await rm(local.cluster.folder, { recursive: true, force: true })
   }
   left.shift()
   process.off('exit', restore)
@@ -183,11 +183,14 @@ function openFiles(): number | undefined {
   return typeof limit === 'number' ? limit : undefined
 }
 
-const localTarget = (local: Local): Target => ({
-  issuer: new ControlIssuer(local),
+const localTarget = (local: LocalService): Target => ({
+  issuer: new ControlIssuer({
+    controlUrl: local.cluster.controlUrl,
+    controlToken: local.cluster.secrets.operatorToken,
+  }),
   wsUrls: local.wsUrls,
   metrics: local.metrics,
-  local: local.service,
+  local,
   description: `${local.wsUrls.join(', ')} (${local.describe})`,
 })
 

@@ -16,12 +16,12 @@ import {
 } from './clients/tally.ts'
 import type { WorkerReport } from './clients/worker.ts'
 import { judge, succeeded } from './limits.ts'
-import type { WatchedService } from './local.ts'
+import type { LocalService } from './local.ts'
 import { type MetricsSource, Scraper } from './metrics.ts'
 import type { RunOptions } from './options.ts'
 import { preflight } from './preflight.ts'
 import type { Check, Figure, Incident, Percentiles, RunResult, Second, Timing } from './result.ts'
-import { type LocalService, rehearse, type Scenario, type Stage } from './scenario.ts'
+import { rehearse, type Scenario, type Stage } from './scenario.ts'
 
 /** What the load is put on. */
 export interface Target {
@@ -29,7 +29,7 @@ export interface Target {
   readonly wsUrls: readonly string[]
   readonly metrics: readonly MetricsSource[]
   /** With `--local`. */
-  readonly local: WatchedService | undefined
+  readonly local: LocalService | undefined
   /** The addresses, and what is behind them where that is known. */
   readonly description: string
 }

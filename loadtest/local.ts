@@ -10,21 +10,15 @@ import type { RedisView } from '../deploy/local/redis.ts'
 import { ownersOf } from '../examples/backend/nodes.ts'
 import type { Clock } from '../shared/clock.ts'
 import type { Random } from '../shared/random.ts'
-import type { MetricsSource } from './metrics.ts'
-import { parseMetrics } from './metrics.ts'
-import type { LocalService, LocalWishes } from './scenario.ts'
+import { type MetricsSource, parseMetrics } from './metrics.ts'
+import { plural } from './view/text.ts'
 
-/** Something unwanted that has happened to a service. */
-export interface Trouble {
-  readonly text: string
-  /** Whether no service could keep its promises after it. */
-  readonly grave: boolean
-}
-
-/** A service that tells what happens to it. */
-export interface WatchedService extends LocalService {
-  /** What has happened since the last call. */
-  troubles(): Promise<readonly Trouble[]>
+/** How the service of `--local` is to be otherwise. */
+export interface LocalWishes {
+  /** Clients connect to the nodes themselves, client i first to node i mod n: no load balancer, and one control process. */
+  readonly direct: boolean
+  /** Variables of its processes, where the command line says nothing else. */
+  readonly env?: Readonly<Record<string, string>>
 }
 
 export interface LocalOptions {
@@ -35,31 +29,10 @@ export interface LocalOptions {
   readonly env: NodeJS.ProcessEnv
   readonly clock: Clock
   readonly random: Random
-  /** Where the ends of processes are told that a scenario wanted, a line each. */
+  /** Where the ends of processes are reported that a scenario wanted, a line each. */
   readonly tell: (line: string) => void
   /** Fires when the service is not wanted any more before it serves. */
   readonly signal?: AbortSignal
-}
-
-/** A service that a load test has started for itself. */
-export interface Local {
-  readonly service: WatchedService
-  readonly controlUrl: string
-  readonly controlToken: string
-  /** Of the load balancer, or of each node. */
-  readonly wsUrls: readonly string[]
-  /** Every process that has metrics. */
-  readonly metrics: readonly MetricsSource[]
-  /** The ids of the processes as they are now, by their names; a process that has ended is not among them. */
-  readonly pids: Readonly<Record<string, number>>
-  /** Such as `3 nodes, 2 control, haproxy`. */
-  readonly describe: string
-  /** Where the logs of the processes are. */
-  readonly folder: string
-  /** Ends everything in order. */
-  close(): Promise<void>
-  /** Ends every process at once, without waiting for anything. */
-  abandon(): void
 }
 
 const ROOMS = fileURLToPath(new URL('./rooms', import.meta.url))
@@ -80,124 +53,149 @@ const ENVIRONMENT = {
 /** These are the load test's to say, whatever the environment has. */
 const OURS = ['NODE_ENV', 'ROOMS_DIR']
 
-/**
- * Starts Redis, control processes, the nodes and a load balancer on free ports of this machine; resolves when all serve. They end with
- * this process, however that ends. Rejects with a ClusterError that says what this machine lacks, or with the reason of `signal`;
- * nothing runs on then.
- */
-export async function startLocal(options: LocalOptions): Promise<Local> {
-  const { nodes, wishes, env, clock, random, tell, signal } = options
-  const { words, compiled } = roomfulProgram()
-  const direct = wishes?.direct === true
-  const controls = direct ? 1 : CONTROLS
-  const given = Object.entries(env).filter(([name]) => !OURS.includes(name))
-  let watch: ServiceWatch | undefined
-  const cluster = await LocalCluster.prepare({
-    options: { nodes, controls, balancer: direct ? 'none' : 'auto', freePorts: true },
-    env: { ...env, ...ENVIRONMENT, ...wishes?.env, ...Object.fromEntries(given) },
-    // The inspector listens where it likes once it is asked for, and not before.
-    roomful: ['--inspect-port=127.0.0.1:0', ...words],
+/** A service that a load test has started for itself: Redis, control processes, nodes and a load balancer. */
+export class LocalService {
+  /** The names of its nodes: `node-1` and so on. */
+  readonly nodes: readonly string[]
+  /** Of the load balancer, or of each node. */
+  readonly wsUrls: readonly string[]
+  /** Every process that has metrics. */
+  readonly metrics: readonly MetricsSource[]
+  /** Such as `3 nodes, 2 control, haproxy`. */
+  readonly describe: string
+  readonly cluster: LocalCluster
+  readonly #watch: ServiceWatch
+
+  private constructor(cluster: LocalCluster, watch: ServiceWatch, compiled: boolean) {
+    const { ports, balancer } = cluster
+    this.cluster = cluster
+    this.#watch = watch
+    this.nodes = ports.nodes.map((_, index) => `node-${index + 1}`)
+    const websockets = balancer === 'none' ? ports.nodes.map(({ websocket }) => websocket) : [ports.websocket]
+    this.wsUrls = websockets.map((port) => `ws://${HOST}:${port}`)
+    this.metrics = [
+      ...ports.nodes.map(({ admin }, index) => ({ name: `node-${index + 1}`, port: admin })),
+      ...ports.controls.map((port, index) => ({ name: `control-${index + 1}`, port })),
+    ].map(({ name, port }) => ({ name, url: `http://${HOST}:${port}` }))
+    const before = { none: [], 'built in': ['built-in balancer'] }[balancer] ?? [balancer]
+    const parts = [plural(this.nodes.length, 'node'), `${ports.controls.length} control`, ...before]
+    this.describe = [...parts, ...(compiled ? [] : ['from source'])].join(', ')
+  }
+
+  /**
+   * Starts everything on free ports of this machine; resolves when all serve. The processes end with this one, however that ends. Rejects
+   * with a ClusterError that says what this machine lacks, or with the reason of `signal`; nothing runs on then.
+   */
+  static async start({
+    nodes,
+    wishes,
+    env,
     clock,
     random,
-    tell: (line, asked) => (asked ? tell(line) : watch?.ended(line)),
-  })
-  watch = new ServiceWatch(cluster.redis, clock)
-  const abandon = (): void => cluster.abandon()
-  signal?.addEventListener('abort', abandon)
-  try {
-    signal?.throwIfAborted()
-    await cluster.start()
-    signal?.throwIfAborted()
-  } catch (error) {
-    await cluster.close()
-    if (!signal?.aborted) throw error
-    await rm(cluster.folder, { recursive: true, force: true })
-    throw signal.reason
-  } finally {
-    signal?.removeEventListener('abort', abandon)
+    tell,
+    signal,
+  }: LocalOptions): Promise<LocalService> {
+    const { words, compiled } = roomfulProgram()
+    const direct = wishes?.direct === true
+    const given = Object.entries(env).filter(([name]) => !OURS.includes(name))
+    let watch: ServiceWatch | undefined
+    const cluster = await LocalCluster.prepare({
+      options: {
+        nodes,
+        controls: direct ? 1 : CONTROLS,
+        balancer: direct ? 'none' : 'auto',
+        freePorts: true,
+      },
+      env: { ...env, ...ENVIRONMENT, ...wishes?.env, ...Object.fromEntries(given) },
+      // The inspector listens where it likes once it is asked for, and not before.
+      roomful: ['--inspect-port=127.0.0.1:0', ...words],
+      clock,
+      random,
+      tell: (line, asked) => (asked ? tell(line) : watch?.ended(line)),
+    })
+    watch = new ServiceWatch(cluster.redis, clock)
+    const abandon = (): void => cluster.abandon()
+    signal?.addEventListener('abort', abandon)
+    try {
+      signal?.throwIfAborted()
+      await cluster.start()
+      signal?.throwIfAborted()
+      return new LocalService(cluster, watch, compiled)
+    } catch (error) {
+      await cluster.close()
+      if (!signal?.aborted) throw error
+      await rm(cluster.folder, { recursive: true, force: true })
+      throw signal.reason
+    } finally {
+      signal?.removeEventListener('abort', abandon)
+    }
   }
-  const { ports } = cluster
-  const http = (port: number): string => `http://${HOST}:${port}`
-  return {
-    service: serviceOf(cluster, watch),
-    controlUrl: cluster.controlUrl,
-    controlToken: cluster.secrets.operatorToken,
-    wsUrls: (direct ? ports.nodes.map(({ websocket }) => websocket) : [ports.websocket]).map(
-      (port) => `ws://${HOST}:${port}`,
-    ),
-    metrics: [
-      ...ports.nodes.map(({ admin }, index) => ({ name: `node-${index + 1}`, url: http(admin) })),
-      ...ports.controls.map((port, index) => ({ name: `control-${index + 1}`, url: http(port) })),
-    ],
-    get pids() {
-      return Object.fromEntries(
-        [...cluster.children].flatMap(([name, { pid }]) => (pid === undefined ? [] : [[name, pid]])),
-      )
-    },
-    describe: [
-      nodes === 1 ? '1 node' : `${nodes} nodes`,
-      `${controls} control`,
-      ...(direct ? [] : [cluster.balancer === 'built in' ? 'built-in balancer' : cluster.balancer]),
-      ...(compiled ? [] : ['from source']),
-    ].join(', '),
-    folder: cluster.folder,
-    close: () => cluster.close(),
-    abandon,
-  }
-}
 
-/** The processes of a cluster, as a scenario ends, starts and asks them. */
-function serviceOf(cluster: LocalCluster, watch: ServiceWatch): WatchedService {
-  const nodes = [...cluster.children.keys()].filter((name) => name.startsWith('node-'))
-  const find = (name: string): Child => {
-    const child = [...nodes, 'redis'].includes(name) ? cluster.child(name) : undefined
-    if (!child) throw new Error(`there is no ${name}; there are ${nodes.join(', ')} and redis`)
-    return child
+  /** Tells a node to end (SIGTERM) and starts it again when it has ended; resolves when it serves again. */
+  async restart(node: string): Promise<void> {
+    await this.end(node)
+    await this.process(node).start()
   }
-  const adminUrl = (node: string): string =>
-    `http://${HOST}:${cluster.ports.nodes[nodes.indexOf(node)]!.admin}`
-  const end = async (name: string): Promise<void> => {
-    const child = find(name)
+
+  /** Tells a node or `redis` to end (SIGTERM); resolves when it has. */
+  async end(name: string): Promise<void> {
+    const child = this.process(name)
     child.end()
     const exit = await child.ended
     if (exit.code === 0) return
-    watch.ended(
-      `${name} was told to end in order, and did not (${describeExit(exit)}); ${child.logFile} may say why`,
-    )
+    const how = describeExit(exit)
+    this.#watch.ended(`${name} was told to end in order, and did not (${how}); ${child.logFile} may say why`)
   }
-  return {
-    nodes,
-    async restart(node) {
-      await end(node)
-      await find(node).start()
-    },
-    end,
-    kill: (name) => find(name).kill(),
-    start: (name) => find(name).start(),
-    pause: (name) => find(name).pause(),
-    resume: (name) => find(name).resume(),
-    async ownerOf(roomId) {
-      const owners = [...ownersOf(await cluster.nodes.look()).values()]
-      const found = owners.find(({ room }) => room.room_id === roomId)
-      if (!found) throw new Error(`no node owns ${roomId}`)
-      return found.owner
-    },
-    async metric(node, name) {
-      return parseMetrics(await (await fetch(`${adminUrl(node)}/metrics`)).text()).get(name) ?? 0
-    },
-    memory: (node) => memoryOf(find(node)),
-    async redisInfo(section) {
-      const redis = new Redis(cluster.redisUrl, { lazyConnect: true })
-      try {
-        await redis.connect()
-        const lines = (await redis.info(section)).split('\r\n').filter((line) => line.includes(':'))
-        return new Map(lines.map((line) => [line.split(':')[0]!, line.slice(line.indexOf(':') + 1)]))
-      } finally {
-        redis.disconnect()
-      }
-    },
-    troubles: () => watch.look(),
+
+  /** The node that owns a room (`type:key`). Rejects when there is none. */
+  async ownerOf(roomId: string): Promise<string> {
+    const owners = [...ownersOf(await this.cluster.nodes.look()).values()]
+    const found = owners.find(({ room }) => room.room_id === roomId)
+    if (!found) throw new Error(`no node owns ${roomId}`)
+    return found.owner
   }
+
+  /** The sum of a metric of a node over its labels, now. */
+  async metric(node: string, name: string): Promise<number> {
+    const { url = '' } = this.metrics.find((source) => source.name === node) ?? {}
+    return parseMetrics(await (await fetch(`${url}/metrics`)).text()).get(name) ?? 0
+  }
+
+  /** Heap and buffers of a node that are in use after a garbage collection, and its resident memory; bytes. */
+  memory(node: string): Promise<{ readonly used: number; readonly rss: number }> {
+    return memoryOf(this.process(node))
+  }
+
+  /** A section of what Redis reports about itself, name by name. */
+  async redisInfo(section: string): Promise<ReadonlyMap<string, string>> {
+    const redis = new Redis(this.cluster.redisUrl, { lazyConnect: true })
+    try {
+      await redis.connect()
+      const lines = (await redis.info(section)).split('\r\n').filter((line) => line.includes(':'))
+      return new Map(lines.map((line) => [line.split(':')[0]!, line.slice(line.indexOf(':') + 1)]))
+    } finally {
+      redis.disconnect()
+    }
+  }
+
+  /** What has happened to it since the last call. To be called about once a second. */
+  troubles(): Promise<readonly Trouble[]> {
+    return this.#watch.look()
+  }
+
+  /** The process of a node, or `redis`. */
+  process(name: string): Child {
+    const child = [...this.nodes, 'redis'].includes(name) ? this.cluster.child(name) : undefined
+    if (!child) throw new Error(`there is no ${name}; there are ${this.nodes.join(', ')} and redis`)
+    return child
+  }
+}
+
+/** Something unwanted that has happened to a service. */
+export interface Trouble {
+  readonly text: string
+  /** Whether no service could keep its promises after it. */
+  readonly grave: boolean
 }
 
 /** For so long a store may be silent on a busy machine before that is reported. */

@@ -1,5 +1,6 @@
 import type { Clients } from './clients/clients.ts'
 import { NO_VALUES } from './clients/tally.ts'
+import type { LocalService, LocalWishes } from './local.ts'
 import type { Options, Values } from './option.ts'
 import type { Check, Figure, Percentiles, Timing } from './result.ts'
 
@@ -27,13 +28,6 @@ export interface Scenario<O extends Options = Options> {
 /** A scenario whose `run` knows the types of its options. */
 export const defineScenario = <O extends Options>(scenario: Scenario<O>): Scenario => scenario
 
-export interface LocalWishes {
-  /** Clients connect to the nodes themselves, client i first to node i mod n: no load balancer, and one control process. */
-  readonly direct: boolean
-  /** Variables of its processes, where the command line says nothing else. */
-  readonly env?: Readonly<Record<string, string>>
-}
-
 /** What a scenario acts with. Every promise rejects when the run is interrupted. */
 export interface Stage {
   /** How often a scenario with `runs` is to do what it measures. */
@@ -60,30 +54,6 @@ export interface Stage {
   timed(timing: Timing, phase: string): Percentiles
   /** Waits. */
   pass(seconds: number): Promise<void>
-}
-
-/** The processes that `--local` has started. Names are `node-1` … and `redis`. */
-export interface LocalService {
-  readonly nodes: readonly string[]
-  /** Tells a node to end (SIGTERM) and starts it again when it has ended; resolves when it serves again. */
-  restart(node: string): Promise<void>
-  /** Tells a process to end (SIGTERM); resolves when it has. */
-  end(name: string): Promise<void>
-  /** Ends a process at once (SIGKILL); resolves when it is gone. */
-  kill(name: string): Promise<void>
-  /** Starts a process that has ended; resolves when it serves. */
-  start(name: string): Promise<void>
-  /** Stops a process where it is (SIGSTOP), or lets it go on. */
-  pause(name: string): void
-  resume(name: string): void
-  /** The node that owns a room (`type:key`). Rejects when there is none. */
-  ownerOf(roomId: string): Promise<string>
-  /** The sum of a metric of a node over its labels, now. */
-  metric(node: string, name: string): Promise<number>
-  /** Heap and buffers of a node that are in use after a garbage collection, and its resident memory; bytes. */
-  memory(node: string): Promise<{ readonly used: number; readonly rss: number }>
-  /** A section of what Redis tells of itself, name by name. */
-  redisInfo(section: string): Promise<ReadonlyMap<string, string>>
 }
 
 /** What a run is going to be. */
@@ -138,7 +108,7 @@ export async function rehearse(
       nodes,
       restart: ends,
       end: ends,
-      kill: ends,
+      process: () => stub({ kill: ends }),
       ownerOf: async () => nodes[0],
       metric: async () => 0,
       memory: async () => ({ used: 0, rss: 0 }),

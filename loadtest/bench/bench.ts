@@ -1,4 +1,4 @@
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { type ChildProcess, fork, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
@@ -10,8 +10,9 @@ import type { ClientMessage } from '../../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
+import type { Credentials } from '../clients/client.ts'
 import { ControlIssuer } from '../issuer.ts'
-import type { CpuSample } from './server.ts'
+import type { Sample } from './server.ts'
 
 const SERVER = fileURLToPath(new URL('./server.ts', import.meta.url))
 const INTERNAL_TOKEN = 'bench-internal-token'
@@ -19,97 +20,74 @@ const WARM_SECONDS = 0.5
 /** Ready inputs, sent in turn, so that encoding them costs the generator nothing. */
 const VARIANTS = 64
 
-/** What clients send: nothing, moves that change the state, or nudges that change nothing. */
-export type InputKind = 'move' | 'nudge'
-
 export interface BenchOptions {
   readonly rooms: number
   /** Clients in each room. */
   readonly members: number
   /** Whether every player moves each tick. */
   readonly ticks: boolean
-  readonly input: InputKind | undefined
+  /** What clients send: nothing, moves that change the state, or nudges that change nothing. */
+  readonly input: 'move' | 'nudge' | undefined
   /** Inputs per second and client. */
   readonly rate: number
 }
 
 /** What a server did in a window of time. */
-export interface Window {
-  readonly cpuUs: number
+export interface Window extends Sample {
   /** Updates that its clients received. */
   readonly updates: number
-  /** Inputs that it handled. */
-  readonly inputs: number
   readonly bytesPerUpdate: number
 }
 
 /** A node and the bare server beside it, each with the same clients; both are measured in turn, so that a machine that slows down does so for both. */
-export class Bench {
-  readonly #options: BenchOptions
-  readonly #roomful: Side
-  readonly #bare: Side
-  readonly #close: () => Promise<void>
-
-  private constructor(options: BenchOptions, roomful: Side, bare: Side, close: () => Promise<void>) {
-    this.#options = options
-    this.#roomful = roomful
-    this.#bare = bare
-    this.#close = close
-  }
-
-  /** Resolves when both servers have their clients. */
-  static async start(options: BenchOptions): Promise<Bench> {
-    const control = await startControl({
-      config: { controlPort: 0, internalToken: INTERNAL_TOKEN },
-      store: memoryStore({ clock: systemClock }),
-      log: pino({ level: 'silent' }),
-      clock: systemClock,
-      random: systemRandom,
-    })
-    const issuer = new ControlIssuer({ controlUrl: control.url, controlToken: undefined })
-    const type = options.input ?? 'move'
-    const roomful = await Side.start('roomful', {
-      BENCH_CONTROL_URL: control.url,
-      BENCH_INTERNAL_TOKEN: INTERNAL_TOKEN,
-      BENCH_TICK: options.ticks ? '1' : '0',
-    })
-    const bare = await Side.start('bare')
-    for (let i = 0; i < options.rooms * options.members; i++) {
-      const key = `r${i % options.rooms}`
-      const { projectId, token } = await issuer.issue()
-      roomful.add(await joinRoomful(roomful.port, { project_id: projectId, token }, key), inputs(key, type))
-      bare.add(await joinBare(bare.port, key), inputs(key, type))
-    }
-    return new Bench(options, roomful, bare, async () => {
-      await Promise.all([roomful.stop(), bare.stop()])
-      await control.close()
-    })
-  }
-
+export interface Bench {
   /** One window of each. The bare server broadcasts as many bytes as roomful just did. */
-  async measure(seconds: number): Promise<{ roomful: Window; bare: Window }> {
-    const rate = this.#options.input === undefined ? 0 : this.#options.rate
-    const roomful = await this.#roomful.window(seconds, rate)
-    this.#bare.payload(roomful.updates > 0 ? Math.round(roomful.bytesPerUpdate) : 0)
-    const bare = await this.#bare.window(seconds, rate)
-    this.#bare.payload(0)
-    return { roomful, bare }
-  }
-
-  close(): Promise<void> {
-    return this.#close()
-  }
+  measure(seconds: number): Promise<{ roomful: Window; bare: Window }>
+  close(): Promise<void>
 }
 
-/** Whether processes can be tied to a core here (Linux with util-linux). */
-const canPin = (): boolean => spawnSync('taskset', ['-p', String(process.pid)]).status === 0
+/** Resolves when both servers have their clients. */
+export async function startBench({ rooms, members, ticks, input, rate }: BenchOptions): Promise<Bench> {
+  const control = await startControl({
+    config: { controlPort: 0, internalToken: INTERNAL_TOKEN },
+    store: memoryStore({ clock: systemClock }),
+    log: pino({ level: 'silent' }),
+    clock: systemClock,
+    random: systemRandom,
+  })
+  const credentials = await new ControlIssuer({ controlUrl: control.url, controlToken: undefined }).issue()
+  const roomful = await Side.start('roomful', {
+    BENCH_CONTROL_URL: control.url,
+    BENCH_INTERNAL_TOKEN: INTERNAL_TOKEN,
+    BENCH_TICK: ticks ? '1' : '0',
+  })
+  const bare = await Side.start('bare')
+  for (let i = 0; i < rooms * members; i++) {
+    const key = `r${i % rooms}`
+    roomful.add(await joinRoomful(roomful.port, credentials, key), inputs(key, input ?? 'move'))
+    const socket = new WebSocket(`ws://127.0.0.1:${bare.port}/${key}`)
+    await once(socket, 'open')
+    bare.add(socket, inputs(key, input ?? 'move'))
+  }
+  return {
+    async measure(seconds) {
+      const sent = input === undefined ? 0 : rate
+      const one = await roomful.window(seconds, sent, 0)
+      const other = await bare.window(seconds, sent, one.updates > 0 ? Math.round(one.bytesPerUpdate) : 0)
+      return { roomful: one, bare: other }
+    },
+    async close() {
+      await Promise.all([roomful.stop(), bare.stop()])
+      await control.close()
+    },
+  }
+}
 
 /** A server in a process of its own, whose CPU time can be read at any moment, and its clients, which count what arrives without looking into it. */
 class Side {
   readonly port: number
   readonly #child: ChildProcess
   readonly #clients: { readonly socket: WebSocket; readonly input: () => Uint8Array }[] = []
-  #samples = 0
   #updates = 0
   #bytes = 0
 
@@ -118,21 +96,19 @@ class Side {
     this.port = port
   }
 
-  /** Starts it, tied to core 0 where that is possible. */
+  /** Starts it, tied to core 0 where that is possible (Linux with util-linux). */
   static async start(kind: 'bare' | 'roomful', env: Record<string, string> = {}): Promise<Side> {
-    const command = [process.execPath, '--import', 'tsx', SERVER, kind]
-    if (canPin()) command.unshift('taskset', '-c', '0')
-    const child = spawn(command[0]!, command.slice(1), {
-      stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+    const child = fork(SERVER, [kind], {
+      execArgv: ['--import', 'tsx'],
       env: { ...process.env, NODE_ENV: 'production', ...env },
     })
-    const [message] = (await Promise.race([
-      once(child, 'message'),
-      once(child, 'exit').then(([code]) =>
-        Promise.reject(new Error(`the ${kind} server exited with ${code}`)),
-      ),
-    ])) as [{ ready: number }]
-    return new Side(child, message.ready)
+    spawnSync('taskset', ['-a', '-c', '-p', '0', String(child.pid)])
+    const ended = once(child, 'exit').then(([code]) =>
+      Promise.reject(new Error(`the ${kind} server exited with ${code}`)),
+    )
+    const [{ port }] = (await Promise.race([once(child, 'message'), ended])) as [{ port: number }]
+    ended.catch(() => undefined)
+    return new Side(child, port)
   }
 
   add(socket: WebSocket, input: () => Uint8Array): void {
@@ -143,25 +119,17 @@ class Side {
     this.#clients.push({ socket, input })
   }
 
-  /** The bytes of each broadcast (of the bare server); 0: none. */
-  payload(bytes: number): void {
-    this.#child.send({ payload: bytes })
-  }
-
-  async window(seconds: number, rate: number): Promise<Window> {
+  /** `payload`: the bytes of each broadcast of the bare server meanwhile; 0: there is none. */
+  async window(seconds: number, rate: number, payload: number): Promise<Window> {
+    await this.#sample(payload)
     await this.#run(WARM_SECONDS, rate)
-    const before = await this.#sample()
+    const before = await this.#sample(payload)
     const [updates, bytes] = [this.#updates, this.#bytes]
     await this.#run(seconds, rate)
     const received = this.#updates - updates
     const bytesPerUpdate = (this.#bytes - bytes) / Math.max(1, received)
-    const after = await this.#sample()
-    return {
-      cpuUs: after.cpuUs - before.cpuUs,
-      inputs: after.inputs - before.inputs,
-      updates: received,
-      bytesPerUpdate,
-    }
+    const { cpuUs, inputs } = await this.#sample(0)
+    return { cpuUs: cpuUs - before.cpuUs, inputs: inputs - before.inputs, updates: received, bytesPerUpdate }
   }
 
   async stop(): Promise<void> {
@@ -186,41 +154,26 @@ class Side {
     }
   }
 
-  #sample(): Promise<CpuSample> {
-    this.#samples += 1
-    const id = this.#samples
-    return new Promise((resolve) => {
-      const listen = (answer: CpuSample & { sample: number }) => {
-        if (answer.sample !== id) return
-        this.#child.off('message', listen)
-        resolve(answer)
-      }
-      this.#child.on('message', listen)
-      this.#child.send({ sample: id })
-    })
+  async #sample(payload: number): Promise<Sample> {
+    const answer = once(this.#child, 'message')
+    this.#child.send(payload)
+    return ((await answer) as [Sample])[0]
   }
 }
 
 /** The inputs of one client in a room. */
-function inputs(key: string, type: InputKind): () => Uint8Array {
+function inputs(key: string, type: 'move' | 'nudge'): () => Uint8Array {
   const codec = new MsgpackClientCodec()
   const somewhere = (): number => Math.floor(Math.random() * 1_000)
   const ready = Array.from({ length: VARIANTS }, () =>
     codec.encode({ t: 'message', room_id: `bench:${key}`, type, data: { x: somewhere(), y: somewhere() } }),
   )
   let next = Math.floor(Math.random() * VARIANTS)
-  return () => {
-    next = (next + 1) % VARIANTS
-    return ready[next]!
-  }
+  return () => ready[next++ % VARIANTS]!
 }
 
 /** A socket that has said hello to a node and joined `bench:key`. */
-async function joinRoomful(
-  port: number,
-  credentials: { project_id: string; token: string },
-  key: string,
-): Promise<WebSocket> {
+async function joinRoomful(port: number, { projectId, token }: Credentials, key: string): Promise<WebSocket> {
   const codec = new MsgpackClientCodec()
   const socket = new WebSocket(`ws://127.0.0.1:${port}`, codec.subprotocol)
   const send = (message: ClientMessage) => socket.send(codec.encode(message))
@@ -236,14 +189,7 @@ async function joinRoomful(
       resolve()
     }
     socket.on('message', listen)
-    send({ t: 'hello', ...credentials })
+    send({ t: 'hello', project_id: projectId, token })
   })
-  return socket
-}
-
-/** A client of the bare server; the room is the path. */
-async function joinBare(port: number, key: string): Promise<WebSocket> {
-  const socket = new WebSocket(`ws://127.0.0.1:${port}/${key}`)
-  await once(socket, 'open')
   return socket
 }

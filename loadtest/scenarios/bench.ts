@@ -1,4 +1,4 @@
-import { Bench, type InputKind, type Window } from '../bench/bench.ts'
+import { type BenchOptions, startBench, type Window } from '../bench/bench.ts'
 import * as option from '../option.ts'
 import { defineScenario } from '../scenario.ts'
 
@@ -6,7 +6,7 @@ interface Kind {
   readonly name: string
   readonly meaning: string
   readonly ticks: boolean
-  readonly input: InputKind | undefined
+  readonly input: BenchOptions['input']
   /** What the CPU time is divided by. */
   readonly per: 'updates' | 'inputs'
 }
@@ -50,7 +50,7 @@ export const bench = defineScenario({
     for (const { name, meaning, per, ...kind } of KINDS) {
       await stage.phase(name, (stage.runs + 1) * 2 * (seconds + 0.5) + 5, async () => {
         stage.incident(`${name}: ${meaning}`)
-        const servers = await Bench.start({ rooms, members, rate, ...kind })
+        const servers = await startBench({ rooms, members, rate, ...kind })
         try {
           // The first windows compile.
           await servers.measure(seconds)

@@ -1,6 +1,7 @@
+import type { LocalService } from '../local.ts'
 import * as option from '../option.ts'
 import type { Figure } from '../result.ts'
-import { defineScenario, type LocalService, type Stage } from '../scenario.ts'
+import { defineScenario, type Stage } from '../scenario.ts'
 
 /** Shorter than the default: clients are moved over so long; a pause does not depend on it, the length of a run does. */
 const DRAIN_SECONDS = '3'
@@ -32,8 +33,8 @@ interface Fault {
 }
 
 const killed = (victim: keyof Place, goal?: Figure['goal']): Fault => ({
-  strike: (service, at) => service.kill(at[victim]),
-  repair: (service, at) => service.start(at[victim]),
+  strike: (service, at) => service.process(at[victim]).kill(),
+  repair: (service, at) => service.process(at[victim]).start(),
   victim,
   goal,
 })
@@ -44,9 +45,9 @@ const FAULTS = {
   edge: killed('other'),
   stop: {
     async strike(service, { owner }, stage) {
-      service.pause(owner)
+      service.process(owner).pause()
       await stage.pass(2 * LEASE_SECONDS)
-      service.resume(owner)
+      service.process(owner).resume()
     },
     victim: 'owner',
   },
@@ -55,7 +56,7 @@ const FAULTS = {
       await service.end(owner)
       await stage.pass(LEASE_SECONDS)
     },
-    repair: (service, { owner }) => service.start(owner),
+    repair: (service, { owner }) => service.process(owner).start(),
     victim: 'owner',
     goal: { p99: 100 },
   },
@@ -67,13 +68,13 @@ const FAULTS = {
   redis: {
     async strike(service) {
       await service.end('redis')
-      await service.start('redis')
+      await service.process('redis').start()
     },
   },
   'redis-kill': {
     async strike(service) {
-      await service.kill('redis')
-      await service.start('redis')
+      await service.process('redis').kill()
+      await service.process('redis').start()
     },
   },
 } as const satisfies Readonly<Record<string, Fault>>

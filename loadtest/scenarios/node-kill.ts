@@ -12,8 +12,8 @@ export const nodeKill = defineScenario({
   run: (stage, values) =>
     nodeByNode(stage, values, values.calm, async (node) => {
       stage.incident(`${node} is killed`)
-      await stage.local.kill(node)
+      await stage.local.process(node).kill()
       await stage.pass(values.calm)
-      await stage.local.start(node)
+      await stage.local.process(node).start()
     }),
 })

@@ -1,13 +1,24 @@
 import { rm } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
-import type { Local } from '../../loadtest/local.ts'
+import type { MetricsSource } from '../../loadtest/metrics.ts'
 import { startScript } from './program.ts'
 
 const SCRIPT = fileURLToPath(new URL('./local-service.ts', import.meta.url))
 
+/** Where its parts are. */
+export interface ServiceAddresses {
+  readonly controlUrl: string
+  readonly controlToken: string
+  readonly wsUrls: readonly string[]
+  readonly metrics: readonly MetricsSource[]
+  /** The ids of the processes, by their names. */
+  readonly pids: Readonly<Record<string, number>>
+  /** Where the logs of the processes are. */
+  readonly folder: string
+}
+
 /** A service of several processes, which end with the tests. */
-export interface ServiceProcesses
-  extends Pick<Local, 'controlUrl' | 'controlToken' | 'wsUrls' | 'metrics' | 'pids' | 'folder'> {
+export interface ServiceProcesses extends ServiceAddresses {
   /** Ends everything in order, and takes the logs away. */
   close(): Promise<void>
   /** Ends the process that has started them, without a word. */
@@ -18,7 +29,7 @@ export interface ServiceProcesses
 export async function startServiceProcesses(nodes: number): Promise<ServiceProcesses> {
   const program = startScript(SCRIPT, [String(nodes)])
   const [line] = await program.said(/^\{.*\}$/m)
-  const told = JSON.parse(line) as Omit<ServiceProcesses, 'close' | 'kill'>
+  const told = JSON.parse(line) as ServiceAddresses
   return {
     ...told,
     close: async () => {
