@@ -2,7 +2,6 @@ import { systemClock } from '../../shared/clock.ts'
 import {
   type Command,
   type Config,
-  type ConfigProblems,
   describeProblems,
   type Environment,
   type LogConfig,
@@ -13,9 +12,10 @@ import { newId, randomToken } from '../../shared/ids.ts'
 import { createLog, type Logger } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
+import type { Store } from '../../shared/store/port.ts'
 import { openTracing, tracingConfig } from '../../shared/tracing/open.ts'
-import { type Host, live, type Service } from './service.ts'
-import { finish } from './task.ts'
+import type { Tracer } from '../../shared/tracing/tracer.ts'
+import { finish, type Host, live, type Service } from './service.ts'
 
 const parts = { clock: systemClock, random: systemRandom }
 
@@ -26,53 +26,43 @@ export function runCommand(
   host: Host,
   complain: (text: string) => void,
 ): boolean {
+  const serve =
+    <C>(start: (config: C, log: Logger) => Promise<Service>) =>
+    (config: C, log: Logger) =>
+      live(command, () => start(config, log), log, host)
   switch (command) {
     case 'control':
-      return run(command, parseConfig('control', env), host, complain, startControlService)
+      return run(command, parseConfig('control', env), complain, serve(startControlService))
     case 'dataplane':
-      return run(command, withNodeId(parseConfig('dataplane', env)), host, complain, startNodeService)
+      return run(command, withNodeId(parseConfig('dataplane', env)), complain, serve(startNodeService))
     case 'dev':
-      return run(command, parseConfig('dev', env), host, complain, startDevService)
+      return run(command, parseConfig('dev', env), complain, serve(startDevService))
     case 'rekey':
-      return runRekey(parseConfig('rekey', env), host, complain)
+      return run(command, parseConfig('rekey', env), complain, (config, log) => {
+        const work = async (): Promise<void> => (await import('./rekey.ts')).rekey(config, log)
+        finish('rekey', work, log, host)
+      })
   }
 }
 
 function run<C extends LogConfig & { readonly nodeId?: string | undefined }>(
   command: Command,
   parsed: Parsed<C>,
-  host: Host,
   complain: (text: string) => void,
-  start: (config: C, log: Logger) => Promise<Service>,
+  start: (config: C, log: Logger) => void,
 ): boolean {
-  if (!parsed.ok) return refuse(command, parsed, complain)
+  if (!parsed.ok) {
+    complain(
+      `roomful ${command} cannot start: its configuration is not valid.\n${describeProblems(parsed)}\n` +
+        `roomful ${command} --help lists every variable.\n`,
+    )
+    return false
+  }
   const { config, warnings } = parsed
   const log = createLog(config, config.nodeId === undefined ? {} : { node_id: config.nodeId })
   for (const warning of warnings) log.warn(warning)
-  live(command, () => start(config, log), log, host)
+  start(config, log)
   return true
-}
-
-function runRekey(parsed: Parsed<Config<'rekey'>>, host: Host, complain: (text: string) => void): boolean {
-  if (!parsed.ok) return refuse('rekey', parsed, complain)
-  const { config, warnings } = parsed
-  const log = createLog(config)
-  for (const warning of warnings) log.warn(warning)
-  const work = async (): Promise<void> => {
-    const { rekey } = await import('./rekey.ts')
-    await rekey(config, log)
-  }
-  finish('rekey', work, log, host)
-  return true
-}
-
-/** Says everything that is wrong with the environment; false, for the caller. */
-function refuse(command: Command, wrong: ConfigProblems, complain: (text: string) => void): false {
-  complain(
-    `roomful ${command} cannot start: its configuration is not valid.\n${describeProblems(wrong)}\n` +
-      `roomful ${command} --help lists every variable.\n`,
-  )
-  return false
 }
 
 /** A node that was given no name gets a random one, before its first line in the log. */
@@ -81,57 +71,43 @@ function withNodeId(parsed: Parsed<Config<'dataplane'>>): Parsed<Config<'datapla
   return { ...parsed, config: { ...parsed.config, nodeId: newId('node', systemRandom) } }
 }
 
-async function startControlService(config: Config<'control'>, log: Logger): Promise<Service> {
-  const { startControl } = await import('../../control/main.ts')
-  const instanceId = randomToken(systemRandom, 16)
-  const tracing = await openTracing({
-    config: tracingConfig(config, 'roomful-control'),
-    instanceId,
-    log,
-    ...parts,
-  })
+/** Opens the traces and the store of a process, starts what uses them, and closes them after it. */
+async function served(
+  config: Config<'control'> | Config<'dataplane'>,
+  { name, instanceId, log }: { name: string; instanceId: string; log: Logger },
+  start: (store: Store, tracer: Tracer) => Promise<Service>,
+): Promise<Service> {
+  const tracing = await openTracing({ config: tracingConfig(config, name), instanceId, log, ...parts })
   const store = await openStore({ ...config, log, ...parts })
   try {
-    const control = await startControl({ config, store, log, tracer: tracing.tracer, ...parts })
+    const service = await start(store, tracing.tracer)
     const close = () =>
-      control
+      service
         .close()
         .finally(() => store.close())
         .finally(() => tracing.close())
-    return { addresses: { api: control.url }, close }
+    return { ...service, close }
   } catch (error) {
     await store.close()
     throw error
   }
 }
 
+async function startControlService(config: Config<'control'>, log: Logger): Promise<Service> {
+  const { startControl } = await import('../../control/main.ts')
+  const instanceId = randomToken(systemRandom, 16)
+  return served(config, { name: 'roomful-control', instanceId, log }, async (store, tracer) => {
+    const control = await startControl({ config, store, log, tracer, ...parts })
+    return { addresses: { api: control.url }, close: () => control.close() }
+  })
+}
+
 async function startNodeService(config: Config<'dataplane'>, log: Logger): Promise<Service> {
   const { startDataplane } = await import('../../dataplane/main.ts')
-  const instanceId = config.nodeId ?? newId('node', systemRandom)
-  const tracing = await openTracing({
-    config: tracingConfig(config, 'roomful-dataplane'),
-    instanceId,
-    log,
-    ...parts,
-  })
-  const store = await openStore({ ...config, log, ...parts })
-  try {
-    const node = await startDataplane({
-      config: { ...config, nodeId: instanceId },
-      store,
-      log,
-      tracer: tracing.tracer,
-    })
-    const close = () =>
-      node
-        .close()
-        .finally(() => store.close())
-        .finally(() => tracing.close())
-    return { ...node, close }
-  } catch (error) {
-    await store.close()
-    throw error
-  }
+  const nodeId = config.nodeId ?? newId('node', systemRandom)
+  return served(config, { name: 'roomful-dataplane', instanceId: nodeId, log }, (store, tracer) =>
+    startDataplane({ config: { ...config, nodeId }, store, log, tracer }),
+  )
 }
 
 async function startDevService(config: Config<'dev'>, log: Logger): Promise<Service> {

@@ -1,9 +1,8 @@
 #!/usr/bin/env node
 import { systemClock } from '../../shared/clock.ts'
 import { packageVersion } from '../../shared/version.ts'
-import { parseArguments } from './arguments.ts'
+import { helpText, parseArguments } from './arguments.ts'
 import { runCommand } from './commands.ts'
-import { helpText } from './help.ts'
 import { endWithNpm } from './npm-parent.ts'
 
 const request = parseArguments(process.argv.slice(2))

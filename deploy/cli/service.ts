@@ -27,12 +27,8 @@ export function live(name: string, start: () => Promise<Service>, log: Logger, h
   host.on('uncaughtException', (error) => fail(error, 'an error was thrown and not caught'))
 
   const giveUp = (error: unknown, what: string): void => {
-    const expected = reasonOf(error)
-    if (expected === undefined) fail(error, `${what}: ${messageOf(error)}`)
-    else {
-      log.fatal(`${what}: ${expected}`)
-      host.exit(exitCodeOf(error))
-    }
+    sayWhy(error, what, log)
+    host.exit(exitCodeOf(error))
   }
 
   const starting = start()
@@ -77,6 +73,24 @@ export function live(name: string, start: () => Promise<Service>, log: Logger, h
       if (!stopping) giveUp(error, `${name} cannot start`)
     },
   )
+}
+
+/** Runs something that comes to an end by itself, and exits with 0, or with 1 when it fails; the log says why. */
+export function finish(name: string, work: () => Promise<void>, log: Logger, host: Pick<Host, 'exit'>): void {
+  work().then(
+    () => host.exit(0),
+    (error: unknown) => {
+      sayWhy(error, `${name} failed`, log)
+      host.exit(1)
+    },
+  )
+}
+
+/** An error that is expected is in the log without its stack. */
+function sayWhy(error: unknown, what: string, log: Logger): void {
+  const expected = reasonOf(error)
+  if (expected === undefined) log.fatal({ err: error }, `${what}: ${messageOf(error)}`)
+  else log.fatal(`${what}: ${expected}`)
 }
 
 /** One line at every log level but `silent`, since others wait for it. */

@@ -28,6 +28,8 @@ export interface LocalClusterParts {
 }
 
 const HOST = '127.0.0.1'
+/** Shorter than the default, so that clients of a node that hangs look for another while someone watches. */
+const HEARTBEAT_SECONDS = '2'
 /** How long a process may take to end in order when everything ends. */
 const END_MS = 8000
 
@@ -44,60 +46,76 @@ export class LocalCluster {
   readonly balancer: string
   readonly #parts: LocalClusterParts
   readonly #children: Children
-  readonly #haproxy: string | undefined
-  readonly #block: PortBlock | undefined
+  readonly #block: PortBlock
   #builtin: readonly BuiltinBalancer[] = []
   #ending = false
 
-  private constructor(parts: LocalClusterParts, machine: Machine) {
+  private constructor(parts: LocalClusterParts, { folder, ports, block, redis, haproxy }: Machine) {
     const { env, clock, random, options } = parts
     this.#parts = parts
-    this.folder = machine.folder
-    this.ports = machine.ports
-    this.#haproxy = machine.haproxy
-    this.#block = machine.block
-    this.balancer =
-      options.balancer === 'none' || options.balancer === 'outside'
-        ? options.balancer
-        : machine.haproxy === undefined
-          ? 'built in'
-          : 'haproxy'
+    this.folder = folder
+    this.ports = ports
+    this.#block = block
+    const { balancer } = options
+    const inside = haproxy === undefined ? 'built in' : 'haproxy'
+    this.balancer = balancer === 'none' || balancer === 'outside' ? balancer : inside
     this.#children = new Children({
-      folder: this.folder,
+      folder,
       clock,
       onExit: (child, exit, asked) => this.#ended(child, exit, asked),
     })
-    this.secrets = newSecrets(random)
-    this.redisUrl = env.REDIS_URL ?? `redis://${HOST}:${this.ports.redis}`
+    this.secrets = {
+      internalToken: randomToken(random, 32),
+      keyringSecret: randomToken(random, 43),
+      operatorToken: randomToken(random, 32),
+    }
+    this.redisUrl = env.REDIS_URL ?? `redis://${here(ports.redis)}`
     // The keys of this run are sealed under a secret of its own: what an earlier one has left must not be found.
     const keyPrefix = `roomful-local-${randomToken(random, 8)}:`
     this.redis = new RedisView(this.redisUrl, keyPrefix)
-    const { internalToken } = this.secrets
+    const { internalToken, keyringSecret, operatorToken } = this.secrets
     this.nodes = new Nodes({ addresses: this.addresses, internal_token: internalToken, clock })
 
-    if (machine.redis !== undefined)
+    if (redis !== undefined)
       this.#children.add('redis', {
-        program: machine.redis,
+        program: redis,
         args: this.#redisArguments(),
         env,
         ready: /Ready to accept/,
       })
-    const common: EnvironmentParts = {
-      env,
-      ports: this.ports,
-      secrets: this.secrets,
-      redisUrl: this.redisUrl,
-      keyPrefix,
-      controlUrl: this.controlUrl,
+    const add = (name: string, command: string, own: NodeJS.ProcessEnv): void => {
+      const said: NodeJS.ProcessEnv = {
+        REDIS_URL: this.redisUrl,
+        KEY_PREFIX: keyPrefix,
+        INTERNAL_TOKEN: internalToken,
+        LOG_FORMAT: 'json',
+        ...own,
+      }
+      const all: NodeJS.ProcessEnv = { ...env, ...said }
+      // A file that the person at the terminal names for one of these would contradict it; npm is none of the processes' business.
+      for (const variable of Object.keys(said)) delete all[`${variable}_FILE`]
+      delete all.npm_lifecycle_event
+      this.#children.addRoomful(name, [...parts.roomful, command], all)
     }
-    const roomful = (name: string, command: string, own: NodeJS.ProcessEnv) =>
-      this.#children.addRoomful(name, [...parts.roomful, command], own)
-    for (let index = 1; index <= options.controls; index++)
-      roomful(`control-${index}`, 'control', controlEnvironment(common, index))
-    for (let index = 1; index <= options.nodes; index++)
-      roomful(`node-${index}`, 'dataplane', nodeEnvironment(common, index))
-    if (this.#haproxy !== undefined)
-      this.#children.add('haproxy', { program: this.#haproxy, args: ['-db', '-f', this.#haproxyFile], env })
+    for (const [index, port] of ports.controls.entries())
+      add(`control-${index + 1}`, 'control', {
+        CONTROL_HOST: HOST,
+        CONTROL_PORT: String(port),
+        CONTROL_API_TOKENS: operatorToken,
+        KEYRING_SECRET: keyringSecret,
+      })
+    for (const [index, { websocket, admin }] of ports.nodes.entries())
+      add(`node-${index + 1}`, 'dataplane', {
+        NODE_ID: `node-${index + 1}`,
+        WS_HOST: HOST,
+        WS_PORT: String(websocket),
+        ADMIN_HOST: HOST,
+        ADMIN_PORT: String(admin),
+        CONTROL_URL: this.controlUrl,
+        HEARTBEAT_SECONDS: env.HEARTBEAT_SECONDS ?? HEARTBEAT_SECONDS,
+      })
+    if (haproxy !== undefined)
+      this.#children.add('haproxy', { program: haproxy, args: ['-db', '-f', this.#haproxyFile], env })
   }
 
   /** Looks at what this machine has, and prepares everything; nothing but the reaper runs yet. Rejects with a ClusterError. */
@@ -116,8 +134,8 @@ export class LocalCluster {
       throw new ClusterError('there is no haproxy in PATH: install it, or leave --balancer away')
     const folder = await mkdtemp(join(tmpdir(), 'roomful-cluster-'))
     await mkdir(join(folder, 'redis'))
-    const block = options.freePorts ? await PortBlock.claim(parts.random) : undefined
-    const ports = await choosePorts({ ...options, free: options.freePorts, block })
+    const block = await PortBlock.claim(parts.random)
+    const ports = await choosePorts({ ...options, free: options.freePorts }, block)
     return new LocalCluster(parts, { folder, ports, block, redis, haproxy })
   }
 
@@ -154,7 +172,7 @@ export class LocalCluster {
     this.redis.close()
     await this.children.get('redis')?.endWithin(END_MS)
     await this.#children.close()
-    await this.#block?.release()
+    await this.#block.release()
     await rm(join(this.folder, 'redis'), { recursive: true, force: true })
   }
 
@@ -247,8 +265,8 @@ export class LocalCluster {
 interface Machine {
   readonly folder: string
   readonly ports: Ports
-  /** What the ports are of; undefined: the documented ones. */
-  readonly block: PortBlock | undefined
+  /** What the ports are of that are not the documented ones. */
+  readonly block: PortBlock
   /** Paths of programs; undefined: not there, or not wanted. */
   readonly redis: string | undefined
   readonly haproxy: string | undefined
@@ -259,63 +277,6 @@ export interface Secrets {
   readonly internalToken: string
   readonly keyringSecret: string
   readonly operatorToken: string
-}
-
-const newSecrets = (random: Random): Secrets => ({
-  internalToken: randomToken(random, 32),
-  keyringSecret: randomToken(random, 43),
-  operatorToken: randomToken(random, 32),
-})
-
-interface EnvironmentParts {
-  /** What the person at the terminal has set; passed on where the cluster does not say otherwise. */
-  readonly env: NodeJS.ProcessEnv
-  readonly ports: Ports
-  readonly secrets: Secrets
-  readonly redisUrl: string
-  readonly keyPrefix: string
-  readonly controlUrl: string
-}
-
-/** Shorter than the default, so that clients of a node that hangs look for another while someone watches. */
-const HEARTBEAT_SECONDS = '2'
-
-/** The environment of a control process; `index` counts from 1. */
-const controlEnvironment = (parts: EnvironmentParts, index: number): NodeJS.ProcessEnv =>
-  environment(parts, {
-    CONTROL_HOST: HOST,
-    CONTROL_PORT: String(parts.ports.controls[index - 1]),
-    CONTROL_API_TOKENS: parts.secrets.operatorToken,
-    KEYRING_SECRET: parts.secrets.keyringSecret,
-  })
-
-/** The environment of a node; `index` counts from 1. */
-const nodeEnvironment = (parts: EnvironmentParts, index: number): NodeJS.ProcessEnv => {
-  const { websocket, admin } = parts.ports.nodes[index - 1]!
-  return environment(parts, {
-    NODE_ID: `node-${index}`,
-    WS_HOST: HOST,
-    WS_PORT: String(websocket),
-    ADMIN_HOST: HOST,
-    ADMIN_PORT: String(admin),
-    CONTROL_URL: parts.controlUrl,
-    HEARTBEAT_SECONDS: parts.env.HEARTBEAT_SECONDS ?? HEARTBEAT_SECONDS,
-  })
-}
-
-function environment(parts: EnvironmentParts, own: Record<string, string>): NodeJS.ProcessEnv {
-  const said: Record<string, string> = {
-    REDIS_URL: parts.redisUrl,
-    KEY_PREFIX: parts.keyPrefix,
-    INTERNAL_TOKEN: parts.secrets.internalToken,
-    LOG_FORMAT: 'json',
-    ...own,
-  }
-  const env: NodeJS.ProcessEnv = { ...parts.env, ...said }
-  // A file that the person at the terminal names for one of these would contradict it; npm is none of the processes' business.
-  for (const name of Object.keys(said)) delete env[`${name}_FILE`]
-  delete env.npm_lifecycle_event
-  return env
 }
 
 /** The configuration of haproxy for these ports: that for production, at other places. */

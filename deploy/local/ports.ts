@@ -17,25 +17,15 @@ export interface Ports {
 }
 
 /**
- * The documented ports, and another free one for each that someone else listens on. `free`: none of the documented ones. A port may still
- * be lost to another process before it is used; that process's start then fails and says so. Not so those of a `block`: with one, all are
- * its.
+ * The documented ports, and one of `block` for each that another process listens on. `free`: all are of the block. A documented one may
+ * still be lost to another process before it is used; that process's start then fails and says so.
  */
-export async function choosePorts(counts: {
-  nodes: number
-  controls: number
-  free: boolean
-  block?: PortBlock | undefined
-}): Promise<Ports> {
-  const taken = new Set<number>()
-  const choose = async (documented: number): Promise<number> => {
-    if (counts.block) return counts.block.take()
-    const port = (!counts.free && (await freePort(documented))) || (await freePort(0))
-    if (port === undefined) throw new Error('this machine has no free port')
-    if (taken.has(port)) return choose(0)
-    taken.add(port)
-    return port
-  }
+export async function choosePorts(
+  { nodes, controls, free }: { nodes: number; controls: number; free: boolean },
+  block: PortBlock,
+): Promise<Ports> {
+  const choose = async (documented: number): Promise<number> =>
+    !free && (await isFree(documented)) ? documented : block.take()
   const each = async <T>(count: number, make: (index: number) => Promise<T>): Promise<T[]> => {
     const made: T[] = []
     for (let index = 1; index <= count; index++) made.push(await make(index))
@@ -47,28 +37,16 @@ export async function choosePorts(counts: {
     websocket: await choose(4000),
     balancer: await choose(8404),
     redis: await choose(6390),
-    controls: await each(counts.controls, (index) => choose(3000 + index)),
-    nodes: await each(counts.nodes, async (index) => ({
+    controls: await each(controls, (index) => choose(3000 + index)),
+    nodes: await each(nodes, async (index) => ({
       websocket: await choose(4000 + index),
       admin: await choose(9100 + index),
     })),
   }
 }
 
-/** `port` when no one listens on it, or any such one for 0; undefined when it is taken. */
-function freePort(port: number): Promise<number | undefined> {
-  return new Promise((resolve) => {
-    const server = createServer()
-    server.once('error', () => resolve(undefined))
-    server.listen(port, '127.0.0.1', () => {
-      const address = server.address()
-      server.close(() => resolve(typeof address === 'object' ? address?.port : undefined))
-    })
-  })
-}
-
 const HOST = '127.0.0.1'
-/** Ports of a block, the claimed one included: as many as the largest cluster listens on, and some that a stranger may have. */
+/** Ports of a block, the claimed one included: as many as the largest cluster listens on, and some that other programs may have. */
 const SIZE = 48
 /** Where the blocks begin. */
 const FROM = 12_000
@@ -114,10 +92,7 @@ export class PortBlock {
   async take(): Promise<number> {
     while (this.#next < this.#first + SIZE) {
       const port = this.#next++
-      const server = await listening(port)
-      if (!server) continue
-      await closed(server)
-      return port
+      if (await isFree(port)) return port
     }
     throw new Error(`the ports ${this.#first} to ${this.#first + SIZE - 1} of this machine are all taken`)
   }
@@ -128,13 +103,20 @@ export class PortBlock {
   }
 }
 
-/** A server that listens on this very port and keeps no process going; undefined when someone else does. */
+/** A server that listens on this very port and keeps no process going; undefined when another process does. */
 function listening(port: number): Promise<Server | undefined> {
   return new Promise((resolve) => {
     const server = createServer((socket) => socket.destroy())
     server.once('error', () => resolve(undefined))
     server.listen({ port, host: HOST, exclusive: true }, () => resolve(server.unref()))
   })
+}
+
+/** Whether no one listens on this port. */
+async function isFree(port: number): Promise<boolean> {
+  const server = await listening(port)
+  if (server) await closed(server)
+  return server !== undefined
 }
 
 const closed = (server: Server): Promise<void> => new Promise((resolve) => server.close(() => resolve()))

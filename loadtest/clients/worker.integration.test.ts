@@ -70,15 +70,14 @@ async function gather(players: number, rooms: number): Promise<void> {
   await worker.join({ rooms, perSecond: FAST })
 }
 
-/** Looks again and again until so many messages have left; what every look has found. */
+/** Looks until so many messages have left; what every look has found. */
 async function untilSent(count: number): Promise<WorkerReport[]> {
   const all: WorkerReport[] = []
-  for (let sends = 0; sends < count; ) {
-    await new Promise((resolve) => setTimeout(resolve, 20))
-    const report = await worker.report()
-    all.push(report)
-    sends += report.counts.sends
+  const look = async (): Promise<void> => {
+    all.push(await worker.report())
+    expect(sum(all).counts.sends).toBeGreaterThanOrEqual(count)
   }
+  await vi.waitFor(look, { timeout: 60_000, interval: 20 })
   return all
 }
 
