@@ -16,24 +16,24 @@ const percent = (share: number): string => `${Math.round(share * 100)} %`
 
 const REASONS: readonly Reason[] = [
   {
-    holds: ({ event_loop_utilisation: eventLoopUtilisation }) => eventLoopUtilisation > STRAIN.utilisation,
-    value: ({ event_loop_utilisation: eventLoopUtilisation }) => eventLoopUtilisation,
+    holds: (second) => second.event_loop_utilisation > STRAIN.utilisation,
+    value: (second) => second.event_loop_utilisation,
     text: (worst) =>
       `a thread was up to ${percent(worst)} busy (more --threads or another machine would help)`,
   },
   {
-    holds: ({ event_loop_delay_ms: eventLoopDelayMs }) => eventLoopDelayMs > STRAIN.delay_ms,
-    value: ({ event_loop_delay_ms: eventLoopDelayMs }) => eventLoopDelayMs,
+    holds: (second) => second.event_loop_delay_ms > STRAIN.delay_ms,
+    value: (second) => second.event_loop_delay_ms,
     text: (worst) => `timers fired up to ${Math.round(worst)} ms late (99th percentile of a second)`,
   },
   {
-    holds: ({ late_ms: lateMs }) => lateMs > STRAIN.late_ms,
-    value: ({ late_ms: lateMs }) => lateMs,
+    holds: (second) => second.late_ms > STRAIN.late_ms,
+    value: (second) => second.late_ms,
     text: (worst) => `messages left up to ${Math.round(worst)} ms after they were due`,
   },
   {
-    holds: ({ cpu_seconds: cpuSeconds }, cores) => cpuSeconds > STRAIN.cpu_share * cores,
-    value: ({ cpu_seconds: cpuSeconds }) => cpuSeconds,
+    holds: (second, cores) => second.cpu_seconds > STRAIN.cpu_share * cores,
+    value: (second) => second.cpu_seconds,
     text: (worst, cores) => `it used ${worst.toFixed(1)} of the ${cores} cores of this machine`,
   },
 ]

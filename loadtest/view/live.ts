@@ -1,7 +1,8 @@
 import { stripVTControlCharacters } from 'node:util'
 import { STRAIN, wasMeasured } from '../bottleneck.ts'
+import { SERVER_COLUMNS, serverValue } from '../metrics.ts'
 import { type Counts, lengthAfter, type Second, TIMINGS, timed } from '../result.ts'
-import { bytes, clock, compact, count, duration, oneLine, percent } from './text.ts'
+import { alignedRows, bytes, clock, compact, count, duration, inUnit, oneLine, percent } from './text.ts'
 
 /** What the view writes to: `process.stdout`, or anything like it. */
 export interface Screen {
@@ -149,7 +150,8 @@ const RATES: readonly (readonly [keyof Counts, string])[] = [
 ]
 const LADDER = '▁▂▃▄▅▆▇█'
 const NAME_WIDTH = 10
-const BUSY = 0.85
+/** Percent of a core or an event loop. */
+const BUSY = 85
 
 /** The block of lines for a terminal of so many columns. */
 function block(now: Now, columns: number, paint: Paint): string[] {
@@ -170,7 +172,7 @@ function block(now: Now, columns: number, paint: Paint): string[] {
     '',
     ...wrapped(rates(now, paint), columns),
     ...timings(now, columns, paint),
-    ...servers(now, paint),
+    ...servers(second, paint),
     ...(warning === undefined ? [] : [paint('warn', `${'generator'.padEnd(NAME_WIDTH)}${warning}`)]),
   ]
 }
@@ -205,16 +207,10 @@ function plainLine(gathered: readonly Pick<Now, 'second' | 'length'>[]): string 
 /** Why the generator itself may be what was measured in a second; undefined: it kept up. */
 function generatorWarning(second: Second): string | undefined {
   if (!wasMeasured(second)) return undefined
-  const {
-    event_loop_utilisation: eventLoopUtilisation,
-    event_loop_delay_ms: eventLoopDelayMs,
-    late_ms: lateMs,
-  } = second.generator
-  if (lateMs > STRAIN.late_ms) return `is late: messages left up to ${duration(lateMs)} after they were due`
-  if (eventLoopUtilisation > STRAIN.utilisation)
-    return `is busy: a thread works ${percent(eventLoopUtilisation)} of the time`
-  if (eventLoopDelayMs > STRAIN.delay_ms)
-    return `stutters: its event loop waits ${duration(eventLoopDelayMs)}`
+  const { event_loop_utilisation: busy, event_loop_delay_ms: delay, late_ms: late } = second.generator
+  if (late > STRAIN.late_ms) return `is late: messages left up to ${duration(late)} after they were due`
+  if (busy > STRAIN.utilisation) return `is busy: a thread works ${percent(busy)} of the time`
+  if (delay > STRAIN.delay_ms) return `stutters: its event loop waits ${duration(delay)}`
   return undefined
 }
 
@@ -245,19 +241,20 @@ function wrapped(cells: readonly string[], columns: number): string[] {
 function timings({ second, timings: latest, trend }: Now, columns: number, paint: Paint): string[] {
   const rows = timed(latest)
   if (rows.length === 0) return []
-  const head = `${''.padEnd(NAME_WIDTH)}${['p50', 'p95', 'p99', 'max'].map((name) => name.padStart(10)).join('')}`
+  const shown = ['p50', 'p95', 'p99', 'max'] as const
+  const [head = '', ...lines] = alignedRows([
+    [''.padEnd(NAME_WIDTH), ...shown.map((statistic) => statistic.padStart(8))],
+    ...rows.map(({ name, values }) => [name, ...shown.map((statistic) => duration(values[statistic]))]),
+  ])
   const room = columns - head.length - 4
-  return [
-    '',
-    paint('soft', head),
-    ...rows.map(({ name: timing, values: { p50, p95, p99, max } }) => {
-      const cells = [p50, p95, p99, max].map((value) => duration(value).padStart(10)).join('')
-      // What did not happen in this second is what was last known.
-      const shown = paint(second.timings[timing]?.count ? 'plain' : 'soft', cells)
-      const line = timing === 'rtt' && room >= 8 ? paint('accent', `  ${sparkline(trend.slice(-room))}`) : ''
-      return `${paint('strong', timing.padEnd(NAME_WIDTH))}${shown}${line}`
-    }),
-  ]
+  const painted = rows.map(({ name }, i) => {
+    // What did not happen in this second is what was last known.
+    const line = paint(second.timings[name]?.count ? 'plain' : 'soft', lines[i]!)
+    return name === 'rtt' && room >= 8
+      ? `${line}${paint('accent', `  ${sparkline(trend.slice(-room))}`)}`
+      : line
+  })
+  return ['', paint('soft', head), ...painted]
 }
 
 /** Values as a row of bars, from 0 to the highest; a space where there is no value. */
@@ -268,20 +265,22 @@ export function sparkline(values: readonly number[]): string {
     .join('')
 }
 
-function servers({ second: { servers: all } }: Now, paint: Paint): string[] {
+function servers({ servers: all }: Second, paint: Paint): string[] {
   if (all.length === 0) return []
-  const width = Math.max(NAME_WIDTH, ...all.map(({ name }) => name.length + 2))
-  const cells = (texts: readonly string[]): string => texts.map((text) => text.padStart(9)).join('')
-  const share = (value: number): string => paint(value > BUSY ? 'warn' : 'plain', cells([percent(value)]))
-  return [
-    '',
-    paint('soft', `${''.padEnd(width)}${cells(['CPU', 'loop', 'delay', 'memory', 'sessions', 'rooms'])}`),
-    ...all.map((server) => {
-      const name = paint('strong', server.name.padEnd(width))
-      if (!server.up) return `${name}${paint('bad', '   does not answer')}`
-      const { event_loop_utilisation, event_loop_delay_ms, rss_bytes, sessions, rooms } = server
-      const rest = [duration(event_loop_delay_ms), bytes(rss_bytes), count(sessions), count(rooms)]
-      return `${name}${share(server.cpu_seconds / server.seconds)}${share(event_loop_utilisation)}${cells(rest)}`
-    }),
-  ]
+  const [head = '', ...lines] = alignedRows([
+    [''.padEnd(NAME_WIDTH), ...SERVER_COLUMNS.map(({ column }) => column.padStart(7))],
+    ...all.map((server) => [
+      server.name,
+      ...SERVER_COLUMNS.map(({ name, unit }) => inUnit(serverValue(server, name), unit)),
+    ]),
+  ])
+  const painted = all.map((server, i) => {
+    if (!server.up) return `${server.name.padEnd(NAME_WIDTH)}${paint('bad', '   does not answer')}`
+    const busiest = Math.max(
+      serverValue(server, 'cpu_seconds'),
+      serverValue(server, 'event_loop_utilisation'),
+    )
+    return paint(busiest > BUSY ? 'warn' : 'plain', lines[i]!)
+  })
+  return ['', paint('soft', head), ...painted]
 }
