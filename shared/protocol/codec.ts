@@ -1,3 +1,4 @@
+import type { Json } from '../json.ts'
 import type { Delta } from '../sync/delta.ts'
 import type {
   ClientMessage,
@@ -27,6 +28,35 @@ export interface RoomEncoder {
    * updates that another owner made, or that nobody needed in this codec when they happened.
    */
   replay(at: PatchAt, delta: Delta | undefined): Payload
+}
+
+/** From this size on the bytes of a state are kept; smaller ones are soon encoded again. */
+const KEPT_FROM_BYTES = 16 * 1024
+
+/**
+ * The bytes of a room's state, encoded once for as long as the state is that very object: who joins a room in which nothing changes costs
+ * no encoding. States are immutable.
+ */
+export class EncodedState {
+  #state: Json | undefined
+  #bytes: Uint8Array | undefined
+
+  /** `encode` is called unless the bytes are there. */
+  of(state: Json, encode: (state: Json) => Uint8Array): Uint8Array {
+    if (this.#bytes && this.#state === state) return this.#bytes
+    const bytes = encode(state)
+    this.forget()
+    if (bytes.length < KEPT_FROM_BYTES) return bytes
+    this.#state = state
+    this.#bytes = bytes
+    return bytes
+  }
+
+  /** The state has changed, or is encoded in another way from now on. */
+  forget(): void {
+    this.#state = undefined
+    this.#bytes = undefined
+  }
 }
 
 /** The server's half of a subprotocol. */

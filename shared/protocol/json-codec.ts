@@ -1,7 +1,7 @@
 import type { Json, JsonObject } from '../json.ts'
 import type { Delta } from '../sync/delta.ts'
 import { toOperations } from '../sync/operations.ts'
-import type { Codec, Payload, RoomEncoder } from './codec.ts'
+import { type Codec, EncodedState, type Payload, type RoomEncoder } from './codec.ts'
 import { ProtocolError } from './error-codes.ts'
 import type { ClientMessage, MemberInfo, PatchAt, ServerMessage, StateAt } from './messages.ts'
 import { parseNamed } from './schema.ts'
@@ -40,22 +40,36 @@ export class JsonCodec implements Codec {
 
 /** The state stream of a room as JSON: every frame stands by itself. */
 class JsonRoomEncoder implements RoomEncoder {
-  snapshot(at: StateAt): Payload {
-    return encodeJson({ t: 'state.snapshot', ...pick(at), state: at.state })
+  readonly #state = new EncodedState()
+
+  snapshot({ state, ...at }: StateAt): Payload {
+    return this.#withState({ t: 'state.snapshot', ...pick(at) }, state)
   }
 
-  resync(at: StateAt, members: readonly MemberInfo[]): Payload {
-    return encodeJson({ t: 'state.resync', ...pick(at), members: [...members], state: at.state })
+  resync({ state, ...at }: StateAt, members: readonly MemberInfo[]): Payload {
+    return this.#withState({ t: 'state.resync', ...pick(at), members: [...members] }, state)
   }
 
   patch(at: PatchAt, delta: Delta | undefined): Payload {
-    return encodeJson({ t: 'state.patch', ...pick(at), ops: delta ? toOperations(delta) : [] })
+    if (delta) this.#state.forget()
+    return this.replay(at, delta)
   }
 
   replay(at: PatchAt, delta: Delta | undefined): Payload {
-    return this.patch(at, delta)
+    return encodeJson({ t: 'state.patch', ...pick(at), ops: delta ? toOperations(delta) : [] })
+  }
+
+  /** `state` as the last field of a message. */
+  #withState(message: WithoutState<'state.snapshot'> | WithoutState<'state.resync'>, state: Json): Payload {
+    const before = Buffer.from(`${JSON.stringify(message).slice(0, -1)},"state":`)
+    return Buffer.concat([before, this.#state.of(state, toJson), END])
   }
 }
+
+type WithoutState<T extends ServerMessage['t']> = Omit<Extract<ServerMessage, { t: T }>, 'state'>
+
+const toJson = (state: Json): Uint8Array => Buffer.from(JSON.stringify(state))
+const END = Buffer.from('}')
 
 const pick = ({ room_id: roomId, epoch, seq, checksum }: PatchAt): PatchAt => ({
   room_id: roomId,

@@ -1,6 +1,6 @@
 import type { Json } from '../json.ts'
 import { type ArrayDelta, type Change, type Delta, ObjectDelta, REMOVE, Replace } from '../sync/delta.ts'
-import type { Codec, Payload, RoomEncoder } from './codec.ts'
+import { type Codec, EncodedState, type Payload, type RoomEncoder } from './codec.ts'
 import { ProtocolError } from './error-codes.ts'
 import { messageWriters, valuesWriter, writeField } from './fields.ts'
 import {
@@ -59,6 +59,7 @@ export const MAX_INTERNED_LENGTH = 64
  */
 class MsgpackRoomEncoder implements RoomEncoder {
   readonly #writer: MsgpackWriter
+  readonly #encoded = new EncodedState()
   readonly #keys: string[] = []
   readonly #index = new Map<string, number>()
   #missed = 0
@@ -69,19 +70,23 @@ class MsgpackRoomEncoder implements RoomEncoder {
   }
 
   snapshot(at: StateAt): Payload {
+    const state = this.#encoded.of(at.state, this.#encode)
     this.#at(SERVER_OPCODES['state.snapshot'], 7, at)
-    this.#state(at.state)
-    return this.#writer.take()
+    this.#announce(0)
+    return concat(this.#writer.take(), state)
   }
 
   resync(at: StateAt, members: readonly MemberInfo[]): Payload {
+    const state = this.#encoded.of(at.state, this.#encode)
     this.#at(SERVER_OPCODES['state.resync'], 8, at)
-    this.#state(at.state)
-    writeField(MEMBERS, this.#writer, members)
-    return this.#writer.take()
+    this.#announce(0)
+    const before = this.#writer.take()
+    writeField(MEMBERS, this.#writer.begin(), members)
+    return concat(before, state, this.#writer.take())
   }
 
   patch(at: PatchAt, delta: Delta | undefined): Payload {
+    if (delta) this.#encoded.forget()
     if (this.#missed >= MAX_INTERNED) this.#forget()
     const known = this.#keys.length
     const change = this.#internedChange(delta)
@@ -106,9 +111,9 @@ class MsgpackRoomEncoder implements RoomEncoder {
     writeHead(to, at)
   }
 
-  #state(state: Json): void {
-    this.#announce(0)
-    this.#writer.value(state, (key) => this.#index.get(key))
+  readonly #encode = (state: Json): Uint8Array => {
+    this.#writer.begin().value(state, (key) => this.#index.get(key))
+    return this.#writer.take()
   }
 
   /** The change comes after the keys it announces, but decides which they are: it is written first. */
@@ -179,12 +184,16 @@ class MsgpackRoomEncoder implements RoomEncoder {
     this.#keys.length = 0
     this.#index.clear()
     this.#missed = 0
+    this.#encoded.forget()
   }
 }
 
-function concat(head: Uint8Array, tail: Uint8Array): Uint8Array {
-  const whole = new Uint8Array(head.length + tail.length)
-  whole.set(head)
-  whole.set(tail, head.length)
+function concat(...parts: readonly Uint8Array[]): Uint8Array {
+  const whole = new Uint8Array(parts.reduce((bytes, { length }) => bytes + length, 0))
+  let at = 0
+  for (const part of parts) {
+    whole.set(part, at)
+    at += part.length
+  }
   return whole
 }

@@ -253,6 +253,31 @@ export function codecSuite(name: string, { codec, client, raw }: Subject): void 
       )
     })
 
+    test('a large state that stays the same is encoded once, however often it is asked for', () => {
+      const room = codec().roomEncoder()
+      const state = { text: 'a'.repeat(20_000) }
+      let encoded = 0
+      const counted = (): Json =>
+        new Proxy(state, {
+          ownKeys: (whole) => {
+            encoded += 1
+            return Reflect.ownKeys(whole)
+          },
+        })
+      const first = counted()
+      const at = (seq: number) => ({ ...AT, seq })
+      const decoded = (bytes: Uint8Array) => client().decode(bytes)
+      expect(decoded(room.snapshot({ ...at(1), state: first }))).toMatchObject({ ...at(1), state })
+      room.patch(at(2), undefined)
+      expect(decoded(room.snapshot({ ...at(2), state: first }))).toMatchObject({ ...at(2), state })
+      const resync = decoded(room.resync({ ...at(2), state: first }, MEMBERS))
+      expect(resync).toEqual({ t: 'state.resync', ...at(2), state, members: MEMBERS })
+      expect(encoded).toBe(1)
+      room.patch(at(3), diff({ text: 'b' }, { text: 'a' }))
+      expect(decoded(room.snapshot({ ...at(3), state: counted() }))).toMatchObject({ ...at(3), state })
+      expect(encoded).toBe(2)
+    })
+
     test('a patch of nothing moves the seq only', () => {
       const room = codec().roomEncoder()
       const member = client()
