@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest'
-import { inRoom, online, play, turn } from '../test/support/client/play.ts'
-import { code, statuses, URL } from '../test/support/client/watched.ts'
+import { code, inRoom, online, play, statuses, turn, URL } from '../test/support/client/play.ts'
 import { connect } from './index.ts'
 
 test('connect says hello in MessagePack with the token', async () => {

@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest'
-import { inRoom, online, turn } from '../test/support/client/play.ts'
-import { code, statuses } from '../test/support/client/watched.ts'
+import { code, inRoom, online, statuses, turn } from '../test/support/client/play.ts'
 
 test('a broken connection is resumed from where each room stands', async () => {
   const { client, server, room, owner, pass } = await inRoom()

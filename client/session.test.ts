@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest'
-import { inRoom, online } from '../test/support/client/play.ts'
-import { code, statuses } from '../test/support/client/watched.ts'
+import { code, inRoom, online, statuses } from '../test/support/client/play.ts'
 
 test.each([4000, 4003, 4005, 4006, 4007, 4008])('close code %i is final', async (number) => {
   const { client, server, room, clock, pass } = await inRoom()

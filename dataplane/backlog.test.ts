@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { counting } from '../test/support/rooms/counting-room.ts'
+import { counting } from '../test/support/rooms/counter-room.ts'
 import { RoomBench } from '../test/support/rooms/room-bench.ts'
 import { Backlog } from './backlog.ts'
 import type { ToOwner } from './traffic.ts'

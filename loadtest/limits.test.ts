@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { madeUpResult } from '../test/support/load-result.ts'
+import { madeUpResult } from '../test/support/load-run.ts'
 import { SeededRandom } from '../test/support/seeded-random.ts'
 import { judge, LIMIT_KINDS, limitHelp, parseLimits, succeeded, wentWrong } from './limits.ts'
 import type { RunResult } from './result.ts'

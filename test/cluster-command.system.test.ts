@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest'
 import { findProgram } from '../deploy/local/programs.ts'
 import { runScript } from './support/program.ts'
-import { findRedisProgram } from './support/redis-process.ts'
+import { findRedisProgram } from './support/redis-server.ts'
 
 /** `npm run cluster`, used as somebody at its prompt would. */
 

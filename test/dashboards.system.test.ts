@@ -12,10 +12,9 @@ import { systemClock } from '../shared/clock.ts'
 import { systemRandom } from '../shared/random.ts'
 import { openStore } from '../shared/store/open.ts'
 import type { Store } from '../shared/store/port.ts'
-import { doorsSocket } from './support/cluster-socket.ts'
+import { doorsSocket } from './support/cluster-player.ts'
 import { type RedisServer, startRedis } from './support/redis-server.ts'
-import { startPrometheus, type TestPrometheus } from './support/watch/prometheus.ts'
-import { selectorsIn } from './support/watch/selectors.ts'
+import { selectorsIn, startPrometheus, type TestPrometheus } from './support/watch/prometheus.ts'
 
 /** Every step replaces a long text, so that whoever stops reading falls megabytes behind. */
 const ticker = defineRoom({
@@ -240,7 +239,7 @@ describe('the alerts', () => {
         expect(await prometheus.alerts()).toEqual(
           expect.arrayContaining(['RoomfulStoreGone', 'RoomfulRoomsFrozen']),
         ),
-      10_000,
+      60_000,
     )
     await vi.waitFor(async () => expect(await value('sum(up)')).toBe(3), 60_000)
     await redis.start()

@@ -7,8 +7,8 @@ import { fileURLToPath } from 'node:url'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import { loadRooms } from '../dataplane/rooms/loader.ts'
 import type { RunResult } from '../loadtest/result.ts'
-import { processTree, stillThere } from './support/process-tree.ts'
 import { type Program, startCommand, startScript } from './support/program.ts'
+import { processTree, stillThere } from './support/run-folder.ts'
 import { startService, type TestService } from './support/service.ts'
 
 /** How a load test ends before its time, and what becomes of its report when something is in the way of that. */

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { Redis } from 'ioredis'
 import { expect, it } from 'vitest'
 import { startLoad } from './support/load-run.ts'
-import { processTree } from './support/process-tree.ts'
+import { processTree } from './support/run-folder.ts'
 
 /** The words a process was started with; none when it is gone. */
 function wordsOf(pid: number): string[] {

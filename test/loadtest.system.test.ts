@@ -1,8 +1,7 @@
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { loadRooms } from '../dataplane/rooms/loader.ts'
-import { FAULTS, type FaultName } from './support/faults.ts'
-import { type FaultyFront, faultyFront } from './support/faulty-front.ts'
+import { FAULTS, type FaultName, type FaultyFront, faultyFront } from './support/faulty-front.ts'
 import { type LoadOutcome, startLoad } from './support/load-run.ts'
 import { startService, type TestService } from './support/service.ts'
 

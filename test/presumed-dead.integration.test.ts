@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { leaseKey } from '../dataplane/cluster/lease.ts'
 import { TestCluster } from './support/cluster.ts'
-import { expectIntact } from './support/cluster-verdict.ts'
+import { expectIntact } from './support/cluster-player.ts'
 import { asAdmin, until } from './support/redis-admin.ts'
 
 describe('a node that another one takes for dead, and that lives', () => {

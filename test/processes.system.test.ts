@@ -6,8 +6,7 @@ import { leaseKey } from '../dataplane/cluster/lease.ts'
 import type counter from '../examples/counter/room.ts'
 import { runLimited, runProgram } from './support/program.ts'
 import { asAdmin } from './support/redis-admin.ts'
-import { type RedisServer, startRedis } from './support/redis-server.ts'
-import { addRedisUser } from './support/redis-users.ts'
+import { addRedisUser, type RedisServer, startRedis } from './support/redis-server.ts'
 
 const INTERNAL_TOKEN = 'internal-token-of-the-process-tests'
 
@@ -69,7 +68,7 @@ const joinCounter = async (wsUrl: string, credentials: { projectId: string; toke
   const client = await connect(wsUrl, credentials)
   return vi.waitFor(
     async () => ({ client, room: await client.join<typeof counter>('counter', { key: 'kept' }) }),
-    10_000,
+    60_000,
   )
 }
 
@@ -132,7 +131,7 @@ describe('a node as a process', () => {
     const renewals = (): Promise<number> =>
       asAdmin(redis.url, async (admin) => Number(await admin.hget(`roomful:${leaseKey('full')}`, 'n')))
     const before = await renewals()
-    await vi.waitFor(async () => expect(await renewals()).toBeGreaterThan(before + 4), 5000)
+    await vi.waitFor(async () => expect(await renewals()).toBeGreaterThan(before + 4), 60_000)
     await room.send('inc', { by: 1 })
     client.close()
   })

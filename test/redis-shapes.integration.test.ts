@@ -1,9 +1,8 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { TestCluster } from './support/cluster.ts'
-import { expectIntact } from './support/cluster-verdict.ts'
+import { expectIntact } from './support/cluster-player.ts'
 import { until } from './support/redis-admin.ts'
-import { startRedisCluster } from './support/redis-cluster.ts'
-import { startRedisSentinel } from './support/redis-sentinel.ts'
+import { startRedisCluster, startRedisSentinel } from './support/redis-shapes.ts'
 
 /** Each plays a ledger over two nodes, while a master of the store is killed and its replica takes its place. */
 const SHAPES = {

@@ -1,8 +1,8 @@
 import { connect, type Room } from 'roomful/client'
 import { afterAll, beforeAll, expect, it } from 'vitest'
+import type { NodeProcess } from './support/cluster.ts'
 import { type Login, TestCluster } from './support/cluster.ts'
-import type { NodeProcess } from './support/cluster-node.ts'
-import { doorsSocket } from './support/cluster-socket.ts'
+import { doorsSocket } from './support/cluster-player.ts'
 import { until } from './support/redis-admin.ts'
 import type { looper } from './support/stuck-rooms/looper.ts'
 

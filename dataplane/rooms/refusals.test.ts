@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { counter } from '../../test/support/rooms/counter-room.ts'
+import type { TestMember } from '../../test/support/rooms/room-bench.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
-import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { JournalFormat, restore } from './journal.ts'
 
 const unknown = (ref: number) => expect.objectContaining({ ref, code: 'outcome_unknown' })

@@ -1,8 +1,8 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { counter } from '../../test/support/rooms/counter-room.ts'
+import type { TestMember } from '../../test/support/rooms/room-bench.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
-import type { TestMember } from '../../test/support/rooms/test-member.ts'
 import { defineRoom } from './definition.ts'
 
 describe('a message', () => {

@@ -1,7 +1,7 @@
 import { describe, expect, it, vi } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
-import { counting } from '../../test/support/rooms/counting-room.ts'
+import { counting } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 
 describe('a store that does not answer', () => {

@@ -4,9 +4,14 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { parse } from 'yaml'
 import { variables } from '../../shared/config/variables.ts'
 import { parseConfig } from '../../shared/config.ts'
-import { HelmEngine, type Manifest, whyNoHelmEngine } from '../../test/support/helm/chart.ts'
-import { unknownFields, validateManifest } from '../../test/support/helm/kubernetes.ts'
-import { podView } from '../../test/support/helm/pod.ts'
+import {
+  HelmEngine,
+  type Manifest,
+  podView,
+  unknownFields,
+  validateManifest,
+  whyNoHelmEngine,
+} from '../../test/support/helm/chart.ts'
 import { readImage } from '../../test/support/image/dockerfile.ts'
 
 const CHART = fileURLToPath(new URL('roomful', import.meta.url))

@@ -7,9 +7,13 @@ import { validate } from 'dockerfile-utils'
 import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, inject, it, onTestFinished } from 'vitest'
 import { parseConfig } from '../../shared/config.ts'
-import { buildStages } from '../../test/support/image/build.ts'
-import { contextFiles, ignoredBy } from '../../test/support/image/build-context.ts'
-import { Container, whyNoContainers } from '../../test/support/image/container.ts'
+import {
+  buildStages,
+  Container,
+  contextFiles,
+  ignoredBy,
+  whyNoContainers,
+} from '../../test/support/image/container.ts'
 import { parseStages, readImage } from '../../test/support/image/dockerfile.ts'
 import { freePort } from '../../test/support/redis-port.ts'
 

@@ -3,11 +3,21 @@ import { fileURLToPath } from 'node:url'
 import { describe, expect, it } from 'vitest'
 import { parse } from 'yaml'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
-import { PLANTED, type PlantedFault, plantFailOver } from '../../test/support/watch/planted.ts'
-import { Plot } from '../../test/support/watch/plot.ts'
-import { promtool, type RuleCase, testRules } from '../../test/support/watch/promtool.ts'
-import { type Restart, type Samples, seriesName } from '../../test/support/watch/recording.ts'
-import { simulatedDeployment } from '../../test/support/watch/simulated-deployment.ts'
+import {
+  PLANTED,
+  type PlantedFault,
+  Plot,
+  plantFailOver,
+  promtool,
+  type RuleCase,
+  testRules,
+} from '../../test/support/watch/promtool.ts'
+import {
+  type Restart,
+  type Samples,
+  seriesName,
+  simulatedDeployment,
+} from '../../test/support/watch/simulated-deployment.ts'
 
 interface Alert {
   readonly alert: string

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { pino } from 'pino'
 import { expect, inject, it } from 'vitest'
-import { freshPrefix } from '../../test/support/redis-prefix.ts'
+import { freshPrefix } from '../../test/support/redis-store.ts'
 import { systemClock } from '../clock.ts'
 import { memoryStore } from './memory/memory.ts'
 import type { Fence, RoomRecords, Store, Write } from './port.ts'

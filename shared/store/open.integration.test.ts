@@ -1,7 +1,7 @@
 import { pino } from 'pino'
 import { expect, inject, it, onTestFinished } from 'vitest'
 import { FakeClock } from '../../test/support/fake-clock.ts'
-import { freshPrefix } from '../../test/support/redis-prefix.ts'
+import { freshPrefix } from '../../test/support/redis-store.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
 import { openStore } from './open.ts'
 

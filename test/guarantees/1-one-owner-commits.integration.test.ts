@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { JumpingClock } from '../chaos/node/clocks.ts'
 import { TestCluster } from '../support/cluster.ts'
-import { expectGapFree, expectIntact } from '../support/cluster-verdict.ts'
+import { expectGapFree, expectIntact } from '../support/cluster-player.ts'
 import { until } from '../support/redis-admin.ts'
 
 const MINUTES_MS = 60_000

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import type { NodeProcess } from '../support/cluster.ts'
 import { type Login, TestCluster } from '../support/cluster.ts'
-import type { NodeProcess } from '../support/cluster-node.ts'
-import { expectIntact } from '../support/cluster-verdict.ts'
+import { expectIntact } from '../support/cluster-player.ts'
 import { until } from '../support/redis-admin.ts'
 
 /** What members may notice of a killed owner, with the default lease. */

@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { TestCluster } from '../support/cluster.ts'
-import { expectGapFree, expectIntact } from '../support/cluster-verdict.ts'
+import { expectGapFree, expectIntact } from '../support/cluster-player.ts'
 import { until } from '../support/redis-admin.ts'
 import { SeededRandom } from '../support/seeded-random.ts'
 

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { TestCluster } from '../support/cluster.ts'
 import type { Player } from '../support/cluster-player.ts'
-import { expectIntact } from '../support/cluster-verdict.ts'
+import { expectIntact } from '../support/cluster-player.ts'
 import { until } from '../support/redis-admin.ts'
 
 describe('guarantee 4: exactly once', () => {

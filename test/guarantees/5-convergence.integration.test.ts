@@ -1,10 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { Checksum } from '../../shared/sync/checksum.ts'
+import type { LocalNode } from '../support/cluster.ts'
 import { type Login, TestCluster } from '../support/cluster.ts'
-import type { LocalNode } from '../support/cluster-node.ts'
 import type { Player } from '../support/cluster-player.ts'
-import { isPatch } from '../support/cluster-socket.ts'
-import { agreed, expectIntact } from '../support/cluster-verdict.ts'
+import { agreed, expectIntact, isPatch } from '../support/cluster-player.ts'
 import { until } from '../support/redis-admin.ts'
 
 describe('guarantee 5: convergence', () => {

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import type { LocalNode } from '../support/cluster.ts'
 import { type ClusterOptions, type Login, TestCluster } from '../support/cluster.ts'
-import type { LocalNode } from '../support/cluster-node.ts'
 import type { Player } from '../support/cluster-player.ts'
-import { expectIntact } from '../support/cluster-verdict.ts'
+import { expectIntact } from '../support/cluster-player.ts'
 import { asAdmin, until } from '../support/redis-admin.ts'
 
 const ROOMS = ['one', 'two', 'three'].map((key) => `ledger-journal:${key}`)

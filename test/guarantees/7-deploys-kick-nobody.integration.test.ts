@@ -1,9 +1,9 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
+import type { NodeProcess } from '../support/cluster.ts'
 import { TestCluster } from '../support/cluster.ts'
-import type { NodeProcess } from '../support/cluster-node.ts'
 import type { Player } from '../support/cluster-player.ts'
-import { expectIntact } from '../support/cluster-verdict.ts'
+import { expectIntact } from '../support/cluster-player.ts'
 import { until } from '../support/redis-admin.ts'
 
 /** Long enough to show in a pause, should anybody wait for a lease to run out. */

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { WebSocket } from 'ws'
 import { CLOSE } from '../../shared/protocol/close-codes.ts'
+import type { ClusterNode, LocalNode } from '../support/cluster.ts'
 import { type Login, TestCluster } from '../support/cluster.ts'
-import type { ClusterNode, LocalNode } from '../support/cluster-node.ts'
 import type { Player } from '../support/cluster-player.ts'
 import { until } from '../support/redis-admin.ts'
 

@@ -1,7 +1,13 @@
 import { type Client, type ConnectOptions, connect, type Room } from 'roomful/client'
+import { expect } from 'vitest'
+import { WebSocket } from 'ws'
+import type { WebSocketConstructor } from '../../client/connection.ts'
+import { JournalFormat, type RoomSnapshot } from '../../dataplane/rooms/journal.ts'
 import type { DecodedMessage } from '../../shared/protocol/codec.ts'
+import { SERVER_OPCODES } from '../../shared/protocol/messages.ts'
+import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
+import type { TestCluster } from './cluster.ts'
 import type { ledgerRoom } from './cluster-room.ts'
-import { doorsSocket, type Tamper } from './cluster-socket.ts'
 import { until } from './redis-admin.ts'
 
 type LedgerRoom = ReturnType<typeof ledgerRoom>
@@ -163,4 +169,150 @@ export class Player {
   close(): void {
     this.client.close()
   }
+}
+
+/** What becomes of one frame on its way to the client; undefined: it is lost. */
+type Tamper = (frame: Buffer) => Buffer | undefined
+
+/** Whether a frame of `roomful.v1.msgpack` is a patch. */
+export const isPatch = (frame: Buffer): boolean => frame[1] === SERVER_OPCODES['state.patch']
+
+/** What becomes of the connections of one client. */
+interface DoorsOptions {
+  /** Where a connection may go, asked again for each; default: where the SDK wants to. */
+  readonly doors?: () => readonly string[]
+  /** Everything the client is told, decoded, before it sees it. */
+  readonly told?: (message: DecodedMessage) => void
+  /** Loses or spoils frames behind `told`. */
+  readonly tamper?: Tamper
+  /** Whom to trust behind `wss:`, PEM; default: whom Node trusts. */
+  readonly ca?: string
+}
+
+/**
+ * A websocket class for the SDK's `WebSocket` option which goes to one door after the other, whatever address the SDK names: a load
+ * balancer without a process.
+ */
+export function doorsSocket({
+  doors = () => [],
+  told = () => {},
+  tamper = (frame) => frame,
+  ca,
+}: DoorsOptions = {}) {
+  const open = new Set<WebSocket>()
+  let codec = new MsgpackClientCodec()
+  let next = 0
+  class DoorsSocket extends WebSocket {
+    constructor(url: string, protocols: string[]) {
+      const all = doors()
+      super(all[next++ % all.length] ?? url, protocols, { ca })
+      open.add(this)
+      this.once('close', () => open.delete(this))
+    }
+    override emit(event: string | symbol, ...args: unknown[]): boolean {
+      if (event !== 'message') return super.emit(event, ...args)
+      const frame = Buffer.from(args[0] as ArrayBuffer)
+      // Only what reaches the SDK: a socket that it has let go of may still have something to say.
+      if (this.onmessage) hear(frame)
+      const rest = tamper(frame)
+      return rest === undefined ? false : super.emit('message', Uint8Array.from(rest).buffer, args[1])
+    }
+  }
+  const hear = (frame: Buffer): void => {
+    const message = codec.decode(Uint8Array.from(frame))
+    if (message.t === 'welcome' && !message.resumed) codec = new MsgpackClientCodec()
+    told(message)
+  }
+  return {
+    WebSocket: DoorsSocket as unknown as WebSocketConstructor,
+    /** Stops reading, as a phone in a tunnel does, until `read`. */
+    stall: () => {
+      for (const socket of open) socket.pause()
+    },
+    read: () => {
+      for (const socket of open) socket.resume()
+    },
+    /** Ends every connection without a goodbye. */
+    cut: () => {
+      for (const socket of open) socket.terminate()
+    },
+    /** Where the present connection goes: one of the doors. */
+    door: (): string | undefined => [...open].at(-1)?.url.replace(/\/$/, ''),
+  }
+}
+
+/** Resolves when all players have the flush that their room's owner delivered last; gives that one. */
+export async function agreed(cluster: Pick<TestCluster, 'room'>, roomId: string, players: readonly Player[]) {
+  let room: Awaited<ReturnType<TestCluster['room']>>
+  await until(`all members of ${roomId} are at one seq`, async () => {
+    room = await cluster.room(roomId)
+    return players.every(({ position }) => position.seq === room?.seq)
+  })
+  return room!
+}
+
+/**
+ * Holds a room without losses to all it promises: everything that each player sent is applied once and in order, every copy is the
+ * owner's, each player got every flush and every event of its stream, and nobody noticed an error.
+ */
+export async function expectIntact(
+  cluster: Pick<TestCluster, 'room'>,
+  roomId: string,
+  players: readonly Player[],
+): Promise<void> {
+  const owner = await agreed(cluster, roomId, players)
+  const state = owner.state as unknown as Player['room']['state']
+  expect(state.disorder, 'entries out of order').toBe(0)
+  for (const player of players) {
+    expect(player.errors).toEqual([])
+    expect(player.room.status).toBe('joined')
+    expect(player.acked).toBe(player.sent)
+    expect(player.room.state).toEqual(state)
+    expect(player.position.checksum).toBe(owner.checksum)
+    expect(state.accounts[player.id]).toEqual({ count: player.sent, last: player.sent })
+    expectStream(player.heard)
+    for (const other of players) expectEvents(player, other)
+  }
+  expectOneHistory(players)
+}
+
+/** A member's stream: epochs never go back, and every patch follows what came before it. */
+export function expectStream(heard: readonly Heard[]): void {
+  heard.forEach((frame, i) => {
+    const before = heard[i - 1]
+    if (!before) return
+    expect(frame.epoch, `an epoch after ${JSON.stringify(before)}`).toBeGreaterThanOrEqual(before.epoch)
+    if (frame.t === 'state.patch') expect(frame.seq).toBe(before.seq + 1)
+  })
+}
+
+/** Everything that `other` added since `player` came was heard once, and in order. */
+function expectEvents(player: Player, other: Player): void {
+  const numbers = player.added.get(other.id) ?? []
+  const first = numbers[0] ?? other.sent + 1
+  expect(numbers).toEqual(Array.from({ length: other.sent - first + 1 }, (_, i) => first + i))
+}
+
+/** No two members were told different things about one flush. */
+function expectOneHistory(players: readonly Player[]): void {
+  const checksums = new Map<number, number>()
+  for (const { heard } of players)
+    for (const { seq, checksum } of heard) {
+      const known = checksums.get(seq) ?? checksum
+      expect(checksum, `what was told of seq ${seq}`).toBe(known)
+      checksums.set(seq, checksum)
+    }
+}
+
+/** What is kept of a room: its flushes follow each other without a gap, under epochs that only grow. */
+export function expectGapFree({ seq, base, updates }: RoomSnapshot): void {
+  const format = new JournalFormat()
+  let before = { epoch: base.epoch, seq: base.seq }
+  for (const bytes of updates) {
+    const update = format.readEntry(bytes)
+    expect(update.seq).toBe(before.seq + 1)
+    expect(update.epoch).toBeGreaterThanOrEqual(before.epoch)
+    before = update
+  }
+  expect(before.seq).toBe(seq)
 }

@@ -1,6 +1,9 @@
 import type { AddressInfo } from 'node:net'
 import { WebSocket, WebSocketServer } from 'ws'
-import type { Fault } from './faults.ts'
+import { CLIENT_OPCODES, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
+import { MsgpackReader, MsgpackWriter } from '../../shared/protocol/msgpack.ts'
+import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
+import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 
 /** Frames are told apart by their opcodes. */
 const SUBPROTOCOL = 'roomful.v1.msgpack'
@@ -54,4 +57,87 @@ const pass = (frame: Uint8Array): readonly Uint8Array[] => [frame]
 function closeWith(client: WebSocket, code: number, reason: Buffer): void {
   if (code === 1005 || code === 1006) client.terminate()
   else client.close(code, reason)
+}
+
+/** What becomes of one frame of `roomful.v1.msgpack` on its way: the frames that go on in its place. */
+export interface Fault {
+  readonly toClient?: (frame: Uint8Array) => readonly Uint8Array[]
+  readonly toNode?: (frame: Uint8Array) => readonly Uint8Array[]
+}
+
+/** Strikes once this many messages were sent: everybody has played for a while by then. */
+const MESSAGES = 110
+
+/** Faults a node could have, each of which strikes a single frame. A new one for each node. */
+export const FAULTS = {
+  /** A patch that never leaves. */
+  'skipped patch': () => toClient('state.patch', () => []),
+  /** A patch under a checksum that is not its state's. */
+  'wrong checksum': () => toClient('state.patch', (frame) => [withWrongChecksum(frame)]),
+  /** An event that never leaves, while the patch before it does. */
+  'lost event': () => toClient('event', () => []),
+  /** An ack that never leaves; the next one covers it. */
+  'lost ack': () => toClient('ack', () => []),
+  /** A message that is acked, with the next one, but was never applied. */
+  'acked but not applied': () => toNode(() => []),
+  /** A message that is applied once more. */
+  'applied twice': () => toNode((frame) => [frame, withoutRef(frame)]),
+} as const satisfies Readonly<Record<string, () => Fault>>
+
+export type FaultName = keyof typeof FAULTS
+
+type Strike = (frame: Uint8Array) => readonly Uint8Array[]
+
+/** Strikes the first frame of its type to a client once everybody has played for a while. */
+function toClient(type: keyof typeof SERVER_OPCODES, strike: Strike): Fault {
+  let messages = 0
+  let struck = false
+  return {
+    toNode: (frame) => {
+      if (isReliable(frame)) messages += 1
+      return [frame]
+    },
+    toClient: (frame) => {
+      // The opcode is behind the header of a short array, which is one byte.
+      if (struck || messages < MESSAGES || frame[1] !== SERVER_OPCODES[type]) return [frame]
+      struck = true
+      return strike(frame)
+    },
+  }
+}
+
+/** Strikes one reliable message to the node once everybody has played for a while. */
+function toNode(strike: Strike): Fault {
+  let messages = 0
+  return { toNode: (frame) => (isReliable(frame) && ++messages === MESSAGES ? strike(frame) : [frame]) }
+}
+
+const codec = new MsgpackCodec()
+
+function isReliable(frame: Uint8Array): boolean {
+  if (frame[1] !== CLIENT_OPCODES.message) return false
+  const message = codec.decode(frame)
+  return message.t === 'message' && message.ref !== undefined
+}
+
+function withoutRef(frame: Uint8Array): Uint8Array {
+  const message = codec.decode(frame)
+  if (message.t !== 'message') throw new Error(`a ${message.t} has no ref to take away`)
+  const { ref: _, ...unreliable } = message
+  return new MsgpackClientCodec().encode(unreliable)
+}
+
+/** The same patch under another checksum. What is before that is written anew, in the same bytes, to find where it is. */
+function withWrongChecksum(frame: Uint8Array): Uint8Array {
+  const reader = new MsgpackReader(frame)
+  const length = reader.array()
+  const fields = [0, 1, 2, 3].map(() => reader.value())
+  const checksum = reader.value() as number
+  const header = (sum: number): Uint8Array => {
+    const writer = new MsgpackWriter().begin()
+    writer.array(length)
+    for (const field of [...fields, sum]) writer.value(field)
+    return writer.take()
+  }
+  return Buffer.concat([header((checksum ^ 1) >>> 0), frame.subarray(header(checksum).length)])
 }

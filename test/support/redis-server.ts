@@ -1,6 +1,14 @@
+import { spawnSync } from 'node:child_process'
+import { readFileSync, rmSync } from 'node:fs'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { ContainerRuntimeClient, StartedTestContainer } from 'testcontainers'
+import { Child } from '../../deploy/local/processes.ts'
+import { systemClock } from '../../shared/clock.ts'
 import { installPackages, mayInstall } from './debian-package.ts'
-import { startRedisContainer } from './redis-container.ts'
-import { findRedisProgram, type RedisProcessOptions, startRedisProcess } from './redis-process.ts'
+import { asAdmin } from './redis-admin.ts'
+import { freePort, redisAnswers } from './redis-port.ts'
 
 /** A real Redis server that belongs to one test (or, from the global setup, to one run). It keeps nothing on disk. */
 export interface RedisServer {
@@ -46,4 +54,204 @@ export async function startRedisWith(options: RedisProcessOptions): Promise<Redi
   if (!mayInstall()) throw new Error('this test needs redis-server or valkey-server on PATH')
   installPackages(['redis-server'])
   return startRedisProcess(findRedisProgram() ?? 'redis-server', options)
+}
+
+/** The name of a server program on PATH, or undefined. */
+export function findRedisProgram(): string | undefined {
+  return ['redis-server', 'valkey-server'].find(
+    (program) => spawnSync(program, ['--version'], { stdio: 'ignore' }).status === 0,
+  )
+}
+
+/** How often another port is tried when somebody took the free one first. */
+const PORT_ATTEMPTS = 5
+
+/** How a server process differs from the plain one. */
+interface RedisProcessOptions {
+  /** Settings of redis.conf, by name. */
+  readonly settings?: Readonly<Record<string, string>>
+  /** Runs as a Sentinel with this configuration, line by line. */
+  readonly sentinel?: readonly string[]
+}
+
+/** Starts `program` on a free port of this machine, with a folder of its own and, unless `settings` say so, no persistence. */
+async function startRedisProcess(program: string, options: RedisProcessOptions = {}): Promise<RedisServer> {
+  const folder = await mkdtemp(join(tmpdir(), 'roomful-redis-'))
+  for (let attempt = 1; ; attempt++) {
+    const server = new RedisProcess(program, await freePort(), folder, options)
+    try {
+      await server.start()
+      return server
+    } catch (error) {
+      if (attempt < PORT_ATTEMPTS) continue
+      await server.close()
+      throw error
+    }
+  }
+}
+
+class RedisProcess implements RedisServer {
+  readonly url: string
+  readonly #child: Child
+  readonly #port: number
+  readonly #folder: string
+  readonly #options: RedisProcessOptions
+  /** For a run that ends without closing its servers. */
+  readonly #onExit = () => {
+    void this.#child.kill()
+    rmSync(this.#folder, { recursive: true, force: true })
+  }
+
+  constructor(program: string, port: number, folder: string, options: RedisProcessOptions) {
+    this.#options = options
+    this.#port = port
+    this.#folder = folder
+    this.url = `redis://127.0.0.1:${port}`
+    this.#child = new Child({
+      name: 'redis',
+      program,
+      args: this.#args,
+      env: process.env,
+      ready: options.sentinel ? /Sentinel ID is/ : /Ready to accept connections/,
+      logFile: join(folder, 'redis.log'),
+      reaper: {
+        watch: () => void process.once('exit', this.#onExit),
+        release: () => void process.off('exit', this.#onExit),
+      },
+      clock: systemClock,
+      onExit: () => undefined,
+    })
+  }
+
+  async start(): Promise<void> {
+    if (this.#child.pid !== undefined) return
+    if (this.#options.sentinel) {
+      const lines = Object.entries(this.#place).map(([name, value]) => `${name} ${value}`)
+      await writeFile(this.#sentinelFile, [...lines, ...this.#options.sentinel, ''].join('\n'))
+    }
+    await this.#child.start()
+  }
+
+  stop(): Promise<void> {
+    return this.#child.kill()
+  }
+
+  async restart(): Promise<void> {
+    await this.stop()
+    await this.start()
+  }
+
+  async pause(): Promise<void> {
+    this.#child.pause()
+  }
+
+  async resume(): Promise<void> {
+    this.#child.resume()
+  }
+
+  async close(): Promise<void> {
+    await this.stop()
+    await rm(this.#folder, { recursive: true, force: true })
+  }
+
+  get #place(): Readonly<Record<string, string>> {
+    return { port: String(this.#port), bind: '127.0.0.1', dir: this.#folder }
+  }
+
+  /** A Sentinel keeps what it learns in its configuration file. */
+  get #sentinelFile(): string {
+    return join(this.#folder, 'sentinel.conf')
+  }
+
+  get #args(): string[] {
+    if (this.#options.sentinel) return [this.#sentinelFile, '--sentinel']
+    const plain = { save: '', appendonly: 'no', 'maxmemory-policy': 'noeviction' }
+    const settings = { ...this.#place, ...plain, ...this.#options.settings }
+    return Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value])
+  }
+}
+
+const IMAGE = 'redis:7-alpine'
+const PORT = 6379
+const START_TIMEOUT_MS = 30_000
+
+/** Starts a Redis in a container of its own, or gives undefined where no Docker engine answers. */
+async function startRedisContainer(): Promise<RedisServer | undefined> {
+  const { GenericContainer, getContainerRuntimeClient } = await import('testcontainers')
+  let engine: ContainerRuntimeClient
+  try {
+    engine = await getContainerRuntimeClient()
+  } catch {
+    return undefined
+  }
+  const hostPort = await freePort()
+  const container = await new GenericContainer(IMAGE)
+    .withExposedPorts({ container: PORT, host: hostPort })
+    .withCommand(['redis-server', '--save', '', '--appendonly', 'no', '--maxmemory-policy', 'noeviction'])
+    .start()
+  return new RedisContainer(engine, container)
+}
+
+class RedisContainer implements RedisServer {
+  readonly url: string
+  readonly #container: StartedTestContainer
+  readonly #handle: ReturnType<ContainerRuntimeClient['container']['getById']>
+
+  constructor(engine: ContainerRuntimeClient, container: StartedTestContainer) {
+    this.#container = container
+    this.#handle = engine.container.getById(container.getId())
+    this.url = `redis://${container.getHost()}:${container.getMappedPort(PORT)}`
+  }
+
+  async start(): Promise<void> {
+    await this.#handle.start()
+    await redisAnswers(this.url, START_TIMEOUT_MS)
+  }
+
+  async stop(): Promise<void> {
+    await this.#handle.kill()
+    await this.#handle.wait()
+  }
+
+  async restart(): Promise<void> {
+    await this.stop()
+    await this.start()
+  }
+
+  async pause(): Promise<void> {
+    await this.#handle.pause()
+  }
+
+  async resume(): Promise<void> {
+    await this.#handle.unpause()
+  }
+
+  async close(): Promise<void> {
+    await this.#container.stop()
+  }
+}
+
+/** The users of `deploy/redis/users.acl`: name and rules of each, as they are there. */
+export const REDIS_USERS: ReadonlyMap<string, readonly string[]> = new Map(
+  readFileSync(new URL('../../deploy/redis/users.acl', import.meta.url), 'utf8')
+    .trim()
+    .split('\n')
+    .map((line) => {
+      const [, name, ...rules] = line.split(' ')
+      return [name!, rules]
+    }),
+)
+
+/** Gives the Redis at `url` one of these users and returns the URL by which that one comes; `keyPrefix` stands where `roomful:` does. */
+export async function addRedisUser(
+  url: string,
+  name: 'roomful-control' | 'roomful-node',
+  keyPrefix = 'roomful:',
+): Promise<string> {
+  const password = `password-of-${name}`
+  const rules = REDIS_USERS.get(name)!.map((rule) =>
+    rule.startsWith('>') ? `>${password}` : rule.replace(/^([~&])roomful:/, `$1${keyPrefix}`),
+  )
+  await asAdmin(url, (redis) => redis.call('ACL', 'SETUSER', name, 'reset', ...rules))
+  return url.replace('://', `://${name}:${password}@`)
 }

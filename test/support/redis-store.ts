@@ -1,6 +1,9 @@
 import { Writable } from 'node:stream'
+import { Redis } from 'ioredis'
 import { type Logger, pino } from 'pino'
-import { expect, onTestFinished, vi } from 'vitest'
+import { expect, inject, onTestFinished, vi } from 'vitest'
+import { randomToken } from '../../shared/ids.ts'
+import { systemRandom } from '../../shared/random.ts'
 import { type Store, StoreUnavailable } from '../../shared/store/port.ts'
 import { type RedisStoreOptions, redisStore } from '../../shared/store/redis/redis.ts'
 import type { StoreUnderTest } from '../../shared/store/testing/conformance.ts'
@@ -62,4 +65,22 @@ export function recordingLog(): { log: Logger; logged: () => string } {
     },
   })
   return { log: pino({ level: 'debug' }, sink), logged: () => written }
+}
+
+/** A key prefix nobody else uses on the shared Redis; what was stored under it is removed when the test has ended. */
+export function freshPrefix(): string {
+  const prefix = `test-${randomToken(systemRandom, 12)}:`
+  onTestFinished(() => removeKeys(inject('redisUrl'), prefix))
+  return prefix
+}
+
+async function removeKeys(url: string, prefix: string): Promise<void> {
+  const redis = new Redis(url)
+  try {
+    for await (const keys of redis.scanStream({ match: `${prefix}*`, count: 1000 })) {
+      if (keys.length > 0) await redis.unlink(...(keys as string[]))
+    }
+  } finally {
+    redis.disconnect()
+  }
 }

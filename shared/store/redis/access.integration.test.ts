@@ -4,11 +4,15 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { asAdmin } from '../../../test/support/redis-admin.ts'
-import { startRedisCluster } from '../../../test/support/redis-cluster.ts'
 import { freePort } from '../../../test/support/redis-port.ts'
-import { type RedisServer, startRedis, startRedisWith } from '../../../test/support/redis-server.ts'
+import {
+  REDIS_USERS,
+  type RedisServer,
+  startRedis,
+  startRedisWith,
+} from '../../../test/support/redis-server.ts'
+import { startRedisCluster } from '../../../test/support/redis-shapes.ts'
 import { openRedisStore, silent, storeUnderTest } from '../../../test/support/redis-store.ts'
-import { REDIS_USERS } from '../../../test/support/redis-users.ts'
 import { randomToken } from '../../ids.ts'
 import { systemRandom } from '../../random.ts'
 import { describeStore } from '../testing/conformance.ts'

@@ -1,9 +1,9 @@
 import { Redis } from 'ioredis'
 import { describe, expect, inject, it, onTestFinished, vi } from 'vitest'
 import { FaultyLink } from '../../../test/support/faulty-link.ts'
-import { freshPrefix } from '../../../test/support/redis-prefix.ts'
 import { type RedisServer, startRedis } from '../../../test/support/redis-server.ts'
 import {
+  freshPrefix,
   openRedisStore,
   recordingLog,
   silent,

@@ -1,7 +1,6 @@
 import { expect, it, onTestFinished, vi } from 'vitest'
-import { freshPrefix } from '../../../test/support/redis-prefix.ts'
 import { startRedisWith } from '../../../test/support/redis-server.ts'
-import { openRedisStore } from '../../../test/support/redis-store.ts'
+import { freshPrefix, openRedisStore } from '../../../test/support/redis-store.ts'
 import { type StoreObserver, StoreUnavailable } from '../port.ts'
 import { bytes, LONG_MS } from '../testing/harness.ts'
 import { figuresOf } from './servers.ts'

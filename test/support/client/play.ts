@@ -1,8 +1,8 @@
+import { expect } from 'vitest'
 import { type Client, type ConnectOptions, connect, type Room } from '../../../client/index.ts'
 import { FakeClock } from '../fake-clock.ts'
 import { SeededRandom } from '../seeded-random.ts'
-import type { ScriptedRoom } from './scripted-room.ts'
-import { ScriptedServer } from './scripted-server.ts'
+import { type ScriptedRoom, ScriptedServer } from './scripted-server.ts'
 
 /** Time passes in steps of this. */
 const STEP_MS = 25
@@ -65,4 +65,21 @@ export async function inRoom(
   const room = await scene.client.join('arena', { key: 'lobby' })
   await scene.pass(1)
   return { ...scene, room, owner: scene.server.room('arena:lobby') }
+}
+
+/** Where the scripted server is. */
+export const URL = 'ws://roomful.test'
+
+/** A `RoomfulError` with this code. */
+export const code = (value: string) => expect.objectContaining({ name: 'RoomfulError', code: value })
+
+/** Every status a client goes through from now on. */
+export function statuses(client: {
+  onConnectionChange(callback: (...change: unknown[]) => void): unknown
+}): unknown[] {
+  const seen: unknown[] = []
+  client.onConnectionChange((status, error) =>
+    seen.push(error === undefined ? status : [status, (error as { code: string }).code]),
+  )
+  return seen
 }

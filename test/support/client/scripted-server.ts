@@ -1,11 +1,12 @@
-import type { WebSocketConstructor } from '../../../client/connection.ts'
-import type { Clock } from '../../../shared/clock.ts'
-import { timestamp } from '../../../shared/clock.ts'
+import type { WebSocketConstructor, WebSocketLike } from '../../../client/connection.ts'
+import { type Clock, timestamp } from '../../../shared/clock.ts'
+import type { Json } from '../../../shared/json.ts'
+import type { Payload, RoomEncoder } from '../../../shared/protocol/codec.ts'
 import type { ErrorCode } from '../../../shared/protocol/error-codes.ts'
-import type { ClientMessage, Limits, ServerMessage } from '../../../shared/protocol/messages.ts'
+import type { ClientMessage, Limits, MemberInfo, ServerMessage } from '../../../shared/protocol/messages.ts'
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
-import { FakeSocket } from './fake-socket.ts'
-import { ScriptedRoom } from './scripted-room.ts'
+import { Checksum } from '../../../shared/sync/checksum.ts'
+import { diff } from '../../../shared/sync/diff.ts'
 
 type Of<T extends ClientMessage['t']> = Extract<ClientMessage, { t: T }>
 type Direct = Exclude<ServerMessage, { t: 'state.snapshot' | 'state.resync' | 'state.patch' }>
@@ -144,4 +145,164 @@ export class ScriptedServer {
     else if (message.t === 'leave') this.onLeave(message)
     else if (message.t === 'ping') this.onPing(message)
   }
+}
+
+/** A room as its owner encodes it, one frame at a time and in any order a test likes. */
+export class ScriptedRoom {
+  readonly roomId: string
+  epoch = 1000
+  seq = 7
+  state: Json
+  members: MemberInfo[] = [{ member_id: 'mem_bob', sub: 'bob' }]
+  readonly #codec = new MsgpackCodec()
+  readonly #encoder: RoomEncoder = this.#codec.roomEncoder()
+
+  constructor(roomId: string, state: Json) {
+    this.roomId = roomId
+    this.state = state
+  }
+
+  /** The next flush: the state becomes `next`. */
+  patch(next: Json): Payload {
+    const delta = diff(this.state, next)
+    this.state = next
+    this.seq += 1
+    return this.#encoder.patch(this.#at(), delta)
+  }
+
+  /** The next flush, whose checksum is another than that of the state. */
+  wrongPatch(next: Json): Payload {
+    const delta = diff(this.state, next)
+    this.state = next
+    this.seq += 1
+    return this.#encoder.patch({ ...this.#at(), checksum: this.#at().checksum ^ 1 }, delta)
+  }
+
+  snapshot(): Payload {
+    return this.#encoder.snapshot({ ...this.#at(), state: this.state })
+  }
+
+  resync(): Payload {
+    return this.#encoder.resync({ ...this.#at(), state: this.state }, this.members)
+  }
+
+  wrongResync(): Payload {
+    return this.#encoder.resync({ ...this.#at(), checksum: 1, state: this.state }, this.members)
+  }
+
+  /** An event of the flush `seq`, by default the last one. */
+  event(name: string, data: Json, seq = this.seq): Payload {
+    return this.#codec.encode({ t: 'event', room_id: this.roomId, epoch: this.epoch, seq, name, data })
+  }
+
+  /** An event that is a flush of its own. */
+  eventFlush(name: string, data: Json): Payload {
+    this.seq += 1
+    return this.event(name, data)
+  }
+
+  came(memberId: string, sub: string | null, seq = this.seq): Payload {
+    this.members = [...this.members, { member_id: memberId, sub }]
+    return this.#codec.encode({
+      t: 'room.joined',
+      room_id: this.roomId,
+      epoch: this.epoch,
+      seq,
+      member_id: memberId,
+      sub,
+    })
+  }
+
+  went(memberId: string, reason: 'left' | 'kicked' | 'closed' = 'left', seq = this.seq): Payload {
+    this.members = this.members.filter((member) => member.member_id !== memberId)
+    const { roomId, epoch } = this
+    return this.#codec.encode({
+      t: 'room.left',
+      room_id: roomId,
+      epoch,
+      seq,
+      member_id: memberId,
+      sub: null,
+      reason,
+    })
+  }
+
+  #at() {
+    const { roomId, epoch, seq } = this
+    return { room_id: roomId, epoch, seq, checksum: new Checksum().of(this.state) }
+  }
+}
+
+/** What a socket reports to the server at its other end. */
+interface FarEnd {
+  /** The client has made a socket. */
+  dialled(socket: FakeSocket): void
+  /** The client has sent these bytes. */
+  sent(socket: FakeSocket, payload: Uint8Array): void
+}
+
+/** A WebSocket without a network: what one end does, the other end sees at once. */
+class FakeSocket implements WebSocketLike {
+  binaryType = 'blob'
+  onopen: unknown = null
+  onmessage: unknown = null
+  onclose: unknown = null
+  onerror: unknown = null
+  readonly url: string
+  readonly protocols: readonly string[]
+  /** How the client closed it: the code, or `'no code'`; undefined while it has not. */
+  closedWith: number | 'no code' | undefined
+  readonly #farEnd: FarEnd
+  #open = false
+  #over = false
+
+  constructor(farEnd: FarEnd, url: string, protocols: readonly string[]) {
+    this.#farEnd = farEnd
+    this.url = url
+    this.protocols = protocols
+    farEnd.dialled(this)
+  }
+
+  /** Whether frames can pass. */
+  get open(): boolean {
+    return this.#open
+  }
+
+  send(data: Uint8Array<ArrayBuffer>): void {
+    if (!this.#open && !this.#over) throw new Error('InvalidStateError: the socket is still connecting')
+    if (this.#open) this.#farEnd.sent(this, data.slice())
+  }
+
+  close(code?: number): void {
+    if (this.#over) return
+    this.closedWith = code ?? 'no code'
+    this.end(code ?? 1005, '')
+  }
+
+  /** The server accepts. */
+  accept(): void {
+    if (this.#over) return
+    this.#open = true
+    call(this.onopen, {})
+  }
+
+  /** The server sends a frame. */
+  deliver(payload: Uint8Array | string): void {
+    if (!this.#open) return
+    const data = typeof payload === 'string' ? payload : payload.slice().buffer
+    call(this.onmessage, { data })
+  }
+
+  /** The connection ends at the server's side, or breaks (1006). */
+  end(code: number, reason = ''): void {
+    if (this.#over) return
+    this.#open = false
+    this.#over = true
+    if (code === 1006) call(this.onerror, {})
+    call(this.onclose, { code, reason })
+  }
+}
+
+function call(handler: unknown, event: object): void {
+  if (typeof handler === 'function') handler(event)
 }

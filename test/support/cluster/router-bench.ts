@@ -1,13 +1,18 @@
 import { pino } from 'pino'
+import type { Claimed } from '../../../dataplane/cluster/claims.ts'
 import type { PeerMessage } from '../../../dataplane/cluster/links.ts'
-import { Router } from '../../../dataplane/cluster/router.ts'
-import type { RoomAddress, ToEdge } from '../../../dataplane/traffic.ts'
+import { type LocalRooms, Router } from '../../../dataplane/cluster/router.ts'
+import {
+  type Arrival,
+  type RoomAddress,
+  roomName,
+  type ToEdge,
+  type ToOwner,
+} from '../../../dataplane/traffic.ts'
 import type { Logger } from '../../../shared/log.ts'
 import type { RoomOwner } from '../../../shared/store/port.ts'
 import { FakeClock } from '../fake-clock.ts'
 import { RecordingTracer } from '../recording-tracer.ts'
-import { Questions } from './questions.ts'
-import { TestRooms } from './test-rooms.ts'
 
 export const ROOM: RoomAddress = { projectId: 'prj_a', roomType: 'duel', key: 'one' }
 export const HERE = 'node_here'
@@ -58,4 +63,51 @@ function failureLog(failed: (room: string) => void): Logger {
   const log = pino({ level: 'silent' })
   log.warn = ({ room }: { room: string }) => failed(room)
   return log
+}
+
+/** Answers that come when the test says so, in the order of the questions. */
+export class Questions<T> {
+  readonly asked: string[] = []
+  readonly #answers: { resolve: (value: T) => void; reject: (error: Error) => void }[] = []
+
+  readonly ask = (what: string): Promise<T> => {
+    this.asked.push(what)
+    return new Promise((resolve, reject) => this.#answers.push({ resolve, reject }))
+  }
+
+  async answer(value: T): Promise<void> {
+    this.#answers.shift()!.resolve(value)
+    await settled()
+  }
+
+  async fail(): Promise<void> {
+    this.#answers.shift()!.reject(new Error('the store is silent'))
+    await settled()
+  }
+}
+
+/** Everything that promises lead to by themselves has happened. */
+const settled = () => new Promise((resolve) => setImmediate(resolve))
+
+/** The rooms of this node: what was taken to them, and what they were told to open. Claims that they make become what `claimed` says. */
+class TestRooms implements LocalRooms {
+  readonly running = new Set<string>()
+  readonly received: Arrival[] = []
+  readonly opened: Arrival[][] = []
+  claimed: Claimed | undefined
+  accepts = true
+
+  has(name: string): boolean {
+    return this.running.has(name)
+  }
+
+  receive(message: ToOwner, from: string): void {
+    this.received.push({ message, from })
+  }
+
+  open(room: RoomAddress, arrivals: readonly Arrival[]): Promise<Claimed> | undefined {
+    this.running.add(roomName(room))
+    this.opened.push([...arrivals])
+    return this.claimed && Promise.resolve(this.claimed)
+  }
 }

@@ -1,11 +1,12 @@
 import { execFile, spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { parseAllDocuments } from 'yaml'
+import type { Environment, ReadFile } from '../../../shared/config.ts'
 import { installPackages, mayInstall, programOr } from '../debian-package.ts'
 
 const run = promisify(execFile)
@@ -103,5 +104,109 @@ export class HelmEngine {
 
   async close(): Promise<void> {
     await rm(this.#folder, { recursive: true, force: true })
+  }
+}
+
+const root = fileURLToPath(new URL('../../..', import.meta.url))
+
+/** The packages with the models of an API group. */
+const packageOf = (group: string): string =>
+  group === 'monitoring.coreos.com' ? '@kubernetes-models/prometheus-operator' : 'kubernetes-models'
+
+/** Holds an object to the OpenAPI schema of its kind; throws with the path of what is wrong. Unknown fields pass: `unknownFields` finds those. */
+export async function validateManifest(manifest: Manifest): Promise<void> {
+  const { apiVersion, kind, metadata } = manifest
+  const models = await import(`${packageOf(apiVersion.split('/')[0]!)}/${apiVersion}`)
+  const Model = models[kind]
+  if (Model === undefined) throw new Error(`Kubernetes has no ${apiVersion} ${kind}`)
+  try {
+    new Model(manifest).validate()
+  } catch (error) {
+    throw new Error(`${kind} ${metadata.name}: ${(error as Error).message}`)
+  }
+}
+
+/** What a strict API server would refuse: fields that a kind does not have. Each a line of the compiler; empty when there are none. */
+export async function unknownFields(manifests: readonly Manifest[]): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'roomful-manifests-'))
+  try {
+    await symlink(join(root, 'node_modules'), join(folder, 'node_modules'), 'junction')
+    const files = manifests.map((manifest, at): [string, string] => {
+      const { apiVersion, kind } = manifest
+      const from = `${packageOf(apiVersion.split('/')[0]!)}/${apiVersion}`
+      const literal = JSON.stringify(manifest, null, 1)
+      return [
+        `${at}-${kind}.ts`,
+        `import type { I${kind} } from '${from}'\nexport const it: I${kind} = ${literal}\n`,
+      ]
+    })
+    for (const [name, text] of files) await writeFile(join(folder, name), text)
+    const options = ['--noEmit', '--strict', '--skipLibCheck', '--module', 'NodeNext', '--types', '']
+    const compiler = join(root, 'node_modules/typescript/bin/tsc')
+    const names = files.map(([name]) => name)
+    const { stdout } = await run(process.execPath, [compiler, ...options, ...names], { cwd: folder }).catch(
+      (error: { stdout: string }) => error,
+    )
+    return stdout
+  } finally {
+    await rm(folder, { recursive: true, force: true })
+  }
+}
+
+interface Mount {
+  readonly name: string
+  readonly mountPath: string
+}
+
+interface Variable {
+  readonly name: string
+  readonly value?: string
+  readonly valueFrom?: { readonly fieldRef: { readonly fieldPath: string } }
+}
+
+interface Volume {
+  readonly name: string
+  readonly secret?: { readonly secretName: string; readonly items: readonly { key: string; path: string }[] }
+}
+
+/** What a container of a Deployment would find in its pod. */
+interface PodView {
+  readonly env: Environment
+  /** Reads the files of Secrets that are mounted; throws for every other path. */
+  readonly readFile: ReadFile
+}
+
+/** The environment and the files of a Deployment's only container, started from an image with these variables. */
+export function podView(deployment: Manifest, imageEnv: Environment, secrets: readonly Manifest[]): PodView {
+  const { containers, volumes } = deployment.spec.template.spec
+  const [container] = containers
+  const fields: Record<string, string> = {
+    'metadata.name': `${deployment.metadata.name}-5d8f`,
+    'status.podIP': '10.1.2.3',
+  }
+  const own: Record<string, string> = {}
+  for (const { name, value, valueFrom } of container.env as Variable[])
+    own[name] =
+      value?.replace(/\$\(([A-Z_]+)\)/g, (whole, before: string) => own[before] ?? whole) ??
+      fields[valueFrom!.fieldRef.fieldPath]!
+  const files = new Map<string, string>()
+  for (const { name, mountPath } of container.volumeMounts as Mount[]) {
+    const volume = (volumes as Volume[]).find((one) => one.name === name)
+    if (volume === undefined)
+      throw new Error(`${name} is mounted at ${mountPath}, but is no volume of the pod`)
+    for (const { key, path } of volume.secret?.items ?? []) {
+      const secret = secrets.find(({ metadata }) => metadata.name === volume.secret!.secretName)
+      const data = secret?.data[key]
+      if (data === undefined) throw new Error(`the Secret ${volume.secret!.secretName} has no ${key}`)
+      files.set(`${mountPath}/${path}`, Buffer.from(data, 'base64').toString())
+    }
+  }
+  return {
+    env: { ...imageEnv, ...own },
+    readFile: (path) => {
+      const text = files.get(path)
+      if (text === undefined) throw new Error(`nothing is mounted at ${path}`)
+      return text
+    },
   }
 }

@@ -1,5 +1,5 @@
 import * as v from 'valibot'
-import { defineRoom } from '../../../dataplane/rooms/definition.ts'
+import { type Durability, defineRoom } from '../../../dataplane/rooms/definition.ts'
 
 const by = v.object({ by: v.number() })
 
@@ -62,5 +62,19 @@ export const counter = (settings: { durability?: 'journal' | 'snapshot' | 'none'
     onLeave(state, member, ctx) {
       state.seen = state.seen.filter((id) => id !== member.id)
       ctx.emit('bye', ctx.members.length)
+    },
+  })
+
+/** Counts, and tells of each step. */
+export const counting = (durability: Durability) =>
+  defineRoom({
+    type: 'counter',
+    messages: { inc: { data: v.null() } },
+    sync: { rate: 0 },
+    durability,
+    create: () => ({ count: 0 }),
+    onMessage(state, _input, ctx) {
+      state.count++
+      ctx.emit('counted', state.count)
     },
   })

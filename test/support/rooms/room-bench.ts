@@ -1,27 +1,37 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
+import { applyPatch } from 'rfc6902'
 import { Claims } from '../../../dataplane/cluster/claims.ts'
 import { leaseKey } from '../../../dataplane/cluster/lease.ts'
 import { CLUSTER_METRICS } from '../../../dataplane/cluster/metrics.ts'
+import { type Frame, payloadsOf } from '../../../dataplane/frame.ts'
 import type { RoomDefinition } from '../../../dataplane/rooms/definition.ts'
 import type { RoomLimits } from '../../../dataplane/rooms/environment.ts'
 import { RoomHost } from '../../../dataplane/rooms/host.ts'
 import { ROOM_METRICS, type RoomMetrics } from '../../../dataplane/rooms/metrics.ts'
-import type { Arrival, RoomAddress, ToEdge, ToOwner } from '../../../dataplane/traffic.ts'
+import type { Arrival, Frames, RoomAddress, ToEdge, ToOwner } from '../../../dataplane/traffic.ts'
 import type { Turns } from '../../../dataplane/watchdog/turns.ts'
 import type { Json } from '../../../shared/json.ts'
 import type { Logger } from '../../../shared/log.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'
+import type { DecodedMessage } from '../../../shared/protocol/codec.ts'
 import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
-import type { ResyncReason, Subprotocol } from '../../../shared/protocol/messages.ts'
+import type {
+  MemberInfo,
+  ResyncReason,
+  ServerMessage,
+  Subprotocol,
+} from '../../../shared/protocol/messages.ts'
+import { MsgpackClientCodec } from '../../../shared/protocol/msgpack-client-codec.ts'
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
-import type { RoomQuota, Store } from '../../../shared/store/port.ts'
+import { type RoomQuota, type RoomRecords, type Store, StoreUnavailable } from '../../../shared/store/port.ts'
+import { apply } from '../../../shared/sync/apply.ts'
+import { Checksum } from '../../../shared/sync/checksum.ts'
+import type { Operation } from '../../../shared/sync/operations.ts'
 import { noTracer, type Tracer } from '../../../shared/tracing/tracer.ts'
 import { FakeClock } from '../fake-clock.ts'
 import { SeededRandom } from '../seeded-random.ts'
-import { TestMember } from './test-member.ts'
-import { TestStore } from './test-store.ts'
 
 /** Where all members have their sockets, whichever node owns the room. */
 const EDGE = 'node_a'
@@ -320,3 +330,191 @@ export class RoomBench {
 }
 
 const name = ({ room }: ToEdge): string => `${room.projectId}/${room.roomType}:${room.key}`
+
+const fromJson = (payload: Uint8Array): ServerMessage => JSON.parse(new TextDecoder().decode(payload))
+
+/** What somebody else's JSON Patch makes of a state. */
+function patched(state: Json, ops: readonly Operation[]): Json {
+  const document = { state: structuredClone(state) }
+  const problems = applyPatch(
+    document,
+    ops.map((op) => ({ ...op, path: `/state${op.path}` })),
+  ).filter((problem) => problem !== null)
+  if (problems.length > 0) throw problems[0]
+  return document.state
+}
+
+/** A client in one room, as the protocol tells clients to behave: what it holds comes from frames alone. */
+export class TestMember {
+  readonly memberId: string
+  readonly sessionId: string
+  readonly codec: Subprotocol
+  attached = true
+  inRoom = false
+  /** The room it is, or was last, in. */
+  room = ''
+  state: Json = null
+  epoch = 0
+  seq = 0
+  checksum = 0
+  members: MemberInfo[] = []
+  acked = 0
+  /** Everything that was told besides states, in order. */
+  readonly heard: string[] = []
+  readonly errors: { code: string; message: string; ref?: number | undefined }[] = []
+  /** What would have made the client ask for a resync. */
+  readonly faults: string[] = []
+  resyncs = 0
+  readonly #msgpack = new MsgpackClientCodec()
+
+  constructor(memberId: string, codec: Subprotocol) {
+    this.memberId = memberId
+    this.sessionId = `ses_of_${memberId}`
+    this.codec = codec
+  }
+
+  frames(frames: Frames | undefined): void {
+    if (!frames) return
+    const frame: Frame | undefined = frames[this.codec]
+    if (!frame) throw new Error(`${this.memberId} speaks ${this.codec}, which the frames are not for`)
+    for (const payload of payloadsOf(frame))
+      this.hear(this.codec === 'roomful.v1.json' ? fromJson(payload) : this.#msgpack.decode(payload))
+  }
+
+  hear(message: DecodedMessage | ServerMessage): void {
+    switch (message.t) {
+      case 'state.snapshot':
+      case 'state.resync':
+        if (message.t === 'state.resync') {
+          this.resyncs++
+          this.members = [...message.members]
+        }
+        this.state = message.state
+        this.epoch = message.epoch
+        this.seq = message.seq
+        this.checksum = message.checksum
+        this.#check()
+        break
+      case 'state.patch':
+        if (message.epoch < this.epoch) break
+        this.epoch = message.epoch
+        if (message.seq !== this.seq + 1) {
+          this.faults.push(`patch ${message.seq} after ${this.seq}`)
+          break
+        }
+        if ('ops' in message) this.state = patched(this.state, message.ops)
+        else if (message.delta) this.state = apply(this.state, message.delta)
+        this.seq = message.seq
+        this.checksum = message.checksum
+        this.#check()
+        break
+      case 'event':
+        this.#flushed(message)
+        this.heard.push(`${message.name} ${JSON.stringify(message.data)}`)
+        break
+      case 'room.joined':
+        this.#flushed(message)
+        this.members.push({ member_id: message.member_id, sub: message.sub })
+        this.heard.push(`+${message.member_id}`)
+        break
+      case 'room.left':
+        this.#flushed(message)
+        this.members = this.members.filter(({ member_id: memberId }) => memberId !== message.member_id)
+        this.heard.push(`-${message.member_id} ${message.reason}`)
+        break
+      default:
+        throw new Error(`an unexpected ${message.t}`)
+    }
+  }
+
+  #flushed({ epoch, seq }: { epoch: number; seq: number }): void {
+    if (seq > this.seq + 1) this.faults.push(`news of ${seq} after ${this.seq}`)
+    if (seq > this.seq) this.seq = seq
+    this.epoch = Math.max(this.epoch, epoch)
+  }
+
+  #check(): void {
+    const found = new Checksum().of(this.state)
+    if (found !== this.checksum) this.faults.push(`checksum ${found} at ${this.seq}, not ${this.checksum}`)
+  }
+}
+
+/** What happens to the writes of rooms. */
+type Mood = 'fine' | 'slow' | 'silent' | 'deaf'
+
+/**
+ * A store whose room writes can be held back (`slow`), lost on the way (`deaf`: not done, no answer) or left without an answer
+ * (`silent`: done, no answer).
+ */
+export class TestStore {
+  readonly store: Store
+  mood: Mood = 'fine'
+  /** Writes of rooms that were asked for. */
+  writes = 0
+  readonly #held: (() => void)[] = []
+  #rooms: () => RoomRecords
+
+  constructor(inner: Store) {
+    const write =
+      <A extends unknown[]>(call: (...args: A) => Promise<boolean>) =>
+      async (...args: A): Promise<boolean> => {
+        this.writes++
+        if (this.mood === 'deaf') throw new StoreUnavailable('the test store is deaf')
+        if (this.mood === 'slow') await new Promise<void>((go) => this.#held.push(go))
+        const done = await call(...args)
+        if (this.mood === 'silent') throw new StoreUnavailable('the test store is silent')
+        return done
+      }
+    const rooms = new Proxy({} as RoomRecords, {
+      get: (_, name) => {
+        const records = this.#rooms()
+        const call = records[name as keyof RoomRecords] as (...args: unknown[]) => unknown
+        return call.bind(records)
+      },
+    })
+    this.#rooms = () => inner.rooms
+    this.store = {
+      ...inner,
+      kind: inner.kind,
+      records: inner.records,
+      bus: inner.bus,
+      locks: inner.locks,
+      time: () => inner.time(),
+      uptime: () => inner.uptime(),
+      onReturn: (callback) => inner.onReturn(callback),
+      ping: () => inner.ping(),
+      close: () => inner.close(),
+      rooms: {
+        inspect: async (room) => {
+          if (this.mood === 'silent' || this.mood === 'deaf')
+            throw new StoreUnavailable(`the test store is ${this.mood}`)
+          return rooms.inspect(room)
+        },
+        reserve: (...args) => rooms.reserve(...args),
+        claim: (...args) => rooms.claim(...args),
+        recall: (...args) => rooms.recall(...args),
+        noteStuck: (...args) => rooms.noteStuck(...args),
+        commit: write((...args: Parameters<typeof rooms.commit>) => rooms.commit(...args)),
+        snapshot: write((...args: Parameters<typeof rooms.snapshot>) => rooms.snapshot(...args)),
+        release: write((...args: Parameters<typeof rooms.release>) => rooms.release(...args)),
+        quarantine: write((...args: Parameters<typeof rooms.quarantine>) => rooms.quarantine(...args)),
+        refresh: write((...args: Parameters<typeof rooms.refresh>) => rooms.refresh(...args)),
+      },
+    }
+  }
+
+  /** From now on the records of rooms are these: of another store, say. */
+  follow(rooms: () => RoomRecords): void {
+    this.#rooms = rooms
+  }
+
+  /** Writes that wait. */
+  get held(): number {
+    return this.#held.length
+  }
+
+  /** Lets the oldest waiting write through. */
+  let(): void {
+    this.#held.shift()?.()
+  }
+}

@@ -3,7 +3,7 @@ import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { programOr } from '../debian-package.ts'
-import type { Samples } from './recording.ts'
+import { type Labels, type Samples, seriesName } from './simulated-deployment.ts'
 
 /** How an alert should fire: promtool compares labels and annotations whole. */
 interface ExpectedAlert {
@@ -79,4 +79,323 @@ const toTest = ({ name, step, series, alerts = [], expressions = [] }: RuleCase)
 function written(sample: number | undefined, before: number | undefined): string {
   if (sample === undefined) return before === undefined ? '_' : 'stale'
   return `${Number(sample.toPrecision(10))}`
+}
+
+/** Recorded series, to be spoilt from a moment on. */
+export class Plot {
+  readonly #series: Map<string, Samples>
+  readonly #step: number
+  readonly #from: number
+  readonly #lasts: number
+
+  /** In seconds: `step` between samples, the moment `from` which on all is spoilt, and how long that `lasts`: for good, if not given. */
+  constructor(
+    series: Map<string, Samples>,
+    { step, from, lasts = Number.POSITIVE_INFINITY }: { step: number; from: number; lasts?: number },
+  ) {
+    this.#series = new Map([...series].map(([key, samples]) => [key, [...samples]]))
+    this.#step = step
+    this.#from = from
+    this.#lasts = lasts
+  }
+
+  /** What was recorded up to a moment, seconds. */
+  until(at: number): Map<string, Samples> {
+    return new Map([...this.#series].map(([key, samples]) => [key, samples.slice(0, at / this.#step + 1)]))
+  }
+
+  /** Gauges have this value. */
+  set(name: string, labels: Labels, value: number): void {
+    this.#spoil(name, labels, (sample, since) => (since < this.#lasts ? value : sample))
+  }
+
+  /** Counters grow by this much more. */
+  raise(name: string, labels: Labels, perSecond: number): void {
+    this.#spoil(name, labels, (sample, since) => sample! + Math.min(since, this.#lasts) * perSecond)
+  }
+
+  /** Series are there no more. */
+  end(name: string, labels: Labels = {}): void {
+    this.#spoil(name, labels, () => undefined)
+  }
+
+  /** A gauge takes one value after the other, each for a minute, over and over. */
+  alternate(name: string, labels: Labels, values: readonly number[]): void {
+    this.#spoil(name, labels, (_, since) => values[Math.floor(since / 60) % values.length])
+  }
+
+  /** Nothing that a histogram observes is as fast as `bound` any more, seconds. */
+  slow(name: string, labels: Labels, bound: number): void {
+    for (const key of this.#matching(`${name}_bucket`, labels)) {
+      const le = Number(/le="([^"]+)"/.exec(key)![1]!.replace('+Inf', 'Infinity'))
+      if (le <= bound) this.#stand(this.#series.get(key)!)
+    }
+  }
+
+  /** A counter stands still, and goes on from there. */
+  #stand(samples: Samples): void {
+    const [first, next] = [this.#from, this.#from + this.#lasts].map((at) => Math.round(at / this.#step))
+    const [stood, wentOn] = [samples[first!], samples[next!]]
+    for (let n = first!; n < samples.length; n++)
+      samples[n] = n < next! ? stood : stood! + (samples[n]! - wentOn!)
+  }
+
+  #spoil(name: string, labels: Labels, by: (sample: number | undefined, since: number) => Samples[number]) {
+    for (const key of this.#matching(name, labels)) {
+      const samples = this.#series.get(key)!
+      for (let n = this.#from / this.#step; n < samples.length; n++)
+        samples[n] = by(samples[n], n * this.#step - this.#from)
+    }
+  }
+
+  /** The names of all series with these labels, whatever others they have. Throws when there is none: nothing would be planted. */
+  #matching(name: string, labels: Labels): string[] {
+    const found = [...this.#series.keys()].filter(
+      (key) =>
+        key.startsWith(`${name}{`) &&
+        Object.entries(labels).every(([label, value]) => key.includes(`${label}=${JSON.stringify(value)}`)),
+    )
+    if (found.length === 0) throw new Error(`nothing was recorded of ${seriesName(name, labels)}`)
+    return found
+  }
+}
+
+/** A fault, and the alert that must tell of it. */
+export interface PlantedFault {
+  readonly alert: string
+  readonly plant: (plot: Plot) => void
+  /** Seconds from the fault to the alert, at most. */
+  readonly within: number
+  /** The labels of what fires, without severity. */
+  readonly labels: Labels
+  /** What the description says for the value. */
+  readonly value?: string
+  /** Other alerts that tell of the same fault. */
+  readonly besides?: readonly string[]
+}
+
+const NODE = { job: 'roomful-node', instance: 'node-1:9100' }
+const CONTROL = { job: 'roomful-control', instance: 'control-1:3000' }
+const NODES = { job: 'roomful-node' }
+const CONTROLS = { job: 'roomful-control' }
+const REDIS = { server: 'redis:6379' }
+const ARENA = { ...NODES, room_type: 'arena' }
+
+type Plant = PlantedFault['plant']
+
+const spoil =
+  (how: 'set' | 'raise' | 'slow') =>
+  (name: string, labels: Labels, value: number): Plant =>
+  (plot) =>
+    plot[how](name, labels, value)
+const set = spoil('set')
+const raise = spoil('raise')
+const slow = spoil('slow')
+
+/** Alert, fault, seconds until it is told of at most, labels of what fires, what the description says for the value, alerts beside it. */
+type Row = readonly [
+  alert: string,
+  plant: Plant,
+  within: number,
+  labels: Labels,
+  value?: string | undefined,
+  besides?: readonly string[],
+]
+
+/** One fault for each alert. */
+const ROWS: readonly Row[] = [
+  ['RoomfulNodesDown', set('up', NODE, 0), 60, NODES, '50%', ['RoomfulNodeDown']],
+  ['RoomfulNodeDown', set('up', NODE, 0), 60, NODE, undefined, ['RoomfulNodesDown']],
+  // Prometheus has forgotten that they were ever there: it has nothing to scrape.
+  [
+    'RoomfulNoNode',
+    (plot) => {
+      for (const name of ['up', 'service_node_info', 'service_connections']) plot.end(name, NODES)
+    },
+    90,
+    {},
+  ],
+  [
+    'RoomfulProcessRestarts',
+    (plot) => plot.alternate('service_process_start_time_seconds', CONTROL, [600, 660, 720, 780]),
+    180,
+    CONTROL,
+    '4',
+  ],
+  ['RoomfulNodesDisagree', set('service_nodes_alive', NODE, 1), 60, NODES, '1'],
+  ['RoomfulDrainDoesNotEnd', set('service_draining', NODE, 1), 120, NODE],
+  ['RoomfulPlayersGone', set('service_connections', NODES, 100), 120, NODES, '2.5%'],
+  [
+    'RoomfulHandshakesFail',
+    raise('service_handshakes_total', { ...NODES, result: 'overloaded' }, 2),
+    300,
+    NODES,
+    '24.48%',
+  ],
+  [
+    'RoomfulJoinsFail',
+    raise('service_joins_total', { ...NODES, result: 'room_unavailable' }, 1),
+    300,
+    NODES,
+    '19.23%',
+  ],
+  [
+    'RoomfulResumesFail',
+    raise('service_resumes_total', { ...NODES, result: 'failed' }, 2),
+    600,
+    NODES,
+    '50.62%',
+  ],
+  [
+    'RoomfulSeatsLost',
+    raise('service_room_resumes_total', { ...NODES, result: 'lost' }, 1),
+    600,
+    NODES,
+    '32.48%',
+  ],
+  [
+    'RoomfulReadersClosed',
+    raise('service_slow_consumers_total', { ...NODES, action: 'closed' }, 0.5),
+    900,
+    NODES,
+    '7.575%',
+  ],
+  ['RoomfulOutboxesFill', set('service_outbox_bytes', NODE, 4000 * 100 * 1024), 300, NODE, '100ki'],
+  ['RoomfulRoomsFrozen', set('service_rooms_frozen', NODE, 12), 60, NODE, '12'],
+  [
+    'RoomfulClaimsFail',
+    raise('service_claims_total', { ...NODE, result: 'unavailable' }, 0.1),
+    180,
+    NODES,
+    '0.10',
+  ],
+  [
+    'RoomfulProjectFull',
+    raise('service_claims_total', { ...NODE, result: 'project_full' }, 0.1),
+    240,
+    NODES,
+    '0.10',
+  ],
+  ['RoomfulLeaseNotRenewed', set('service_lease_age_seconds', NODE, 1.7), 30, NODE, '85%'],
+  ['RoomfulWritesFenced', raise('service_fenced_writes_total', NODE, 0.01), 360, NODES, '4'],
+  [
+    'RoomfulPeersLoseMessages',
+    raise('service_peer_faults_total', { ...NODES, fault: 'gap' }, 0.5),
+    420,
+    { ...NODES, fault: 'gap' },
+    '1.00',
+  ],
+  [
+    'RoomfulRoomQuarantined',
+    raise('service_rooms_quarantined_total', { ...NODE, room_type: 'arena', cause: 'damaged' }, 0.01),
+    60,
+    { ...ARENA, cause: 'damaged' },
+    '1',
+  ],
+  [
+    'RoomfulStateDrifts',
+    raise('service_resyncs_total', { ...NODE, room_type: 'arena', reason: 'checksum' }, 0.01),
+    60,
+    ARENA,
+    '1',
+  ],
+  [
+    'RoomfulRoomTurnStuck',
+    raise('service_room_turns_stuck_total', { ...NODE, room_type: 'arena', hook: 'onMessage' }, 0.01),
+    60,
+    { ...ARENA, hook: 'onMessage' },
+    '1',
+  ],
+  [
+    'RoomfulRoomLogicFails',
+    raise('service_room_errors_total', { ...ARENA, code: 'room_logic_failed' }, 500),
+    420,
+    ARENA,
+    '20.63%',
+  ],
+  ['RoomfulAcksSlow', slow('service_message_ack_duration_seconds', NODES, 0.25), 420, NODES, '992.5ms'],
+  ['RoomfulDeliverySlow', slow('service_message_delivery_duration_seconds', ARENA, 1), 420, ARENA, '2.485s'],
+  ['RoomfulHandshakesSlow', slow('service_handshake_duration_seconds', NODES, 2.5), 420, NODES, '2.5s'],
+  ['RoomfulJoinsSlow', slow('service_join_duration_seconds', NODES, 2.5), 420, NODES, '2.5s'],
+  ['RoomfulCommitsSlow', slow('service_commit_duration_seconds', NODES, 0.1), 420, NODES, '248.5ms'],
+  ['RoomfulEventLoopLate', slow('service_event_loop_delay_seconds', NODE, 0.1), 420, NODE, '248.5ms'],
+  ['RoomfulNodeBusy', set('service_event_loop_utilisation_ratio', NODE, 0.95), 600, NODE, '95%'],
+  ['RoomfulNodeFull', set('service_sessions', NODE, 19_000), 300, NODE, '95%'],
+  ['RoomfulRoomsFull', set('service_rooms', NODE, 9500), 300, NODE, '95%'],
+  ['RoomfulFilesRunOut', set('service_process_open_fds', NODE, 60_000), 300, NODE, '91.55%'],
+  ['RoomfulStoreGone', set('service_store_up', CONTROL, 0), 30, CONTROL],
+  ['RoomfulStoreFails', raise('service_store_command_failures_total', NODE, 30), 420, NODE, '9.091%'],
+  [
+    'RoomfulStoreSlow',
+    slow('service_store_command_duration_seconds', CONTROLS, 0.1),
+    420,
+    CONTROLS,
+    '248.5ms',
+  ],
+  ['RoomfulRedisFillsUp', set('service_redis_used_memory_bytes', REDIS, 435.2e6), 300, REDIS, '85%'],
+  ['RoomfulRedisFull', set('service_redis_used_memory_bytes', REDIS, 506.88e6), 60, REDIS, '99%'],
+  ['RoomfulRedisEvicts', raise('service_redis_evicted_keys_total', REDIS, 1), 60, REDIS, '60'],
+  ['RoomfulControlDown', set('up', CONTROL, 0), 60, CONTROL],
+  ['RoomfulNoControl', (plot) => plot.end('service_control_info'), 90, {}],
+  [
+    'RoomfulControlFails',
+    raise('service_http_requests_total', { ...CONTROLS, route: '/tokens', status: '503' }, 1),
+    300,
+    CONTROLS,
+    '19.24%',
+  ],
+  [
+    'RoomfulCallersRefused',
+    (plot) => {
+      plot.raise('service_http_requests_total', { ...CONTROLS, route: '/tokens', status: '401' }, 2)
+      plot.raise('service_http_refusals_total', { ...CONTROLS, code: 'unauthenticated' }, 2)
+    },
+    420,
+    CONTROLS,
+    '32.32%',
+  ],
+  [
+    'RoomfulControlSlow',
+    slow('service_http_request_duration_seconds', { ...CONTROLS, route: '/tokens' }, 1),
+    420,
+    CONTROLS,
+    '2.485s',
+  ],
+  [
+    'RoomfulKeysUnchecked',
+    raise('service_key_checks_total', { ...NODE, result: 'unreachable' }, 0.1),
+    420,
+    NODES,
+    '0.10',
+  ],
+]
+
+export const PLANTED: readonly PlantedFault[] = ROWS.map(
+  ([alert, plant, within, labels, value, besides]) => ({
+    alert,
+    plant,
+    within,
+    labels,
+    ...(value !== undefined && { value }),
+    ...(besides && { besides }),
+  }),
+)
+
+/** What a Redis that is silent for a while looks like, as a fail-over has it: everything pauses, and goes on. */
+export function plantFailOver(plot: Plot): void {
+  for (const labels of [NODES, CONTROLS]) {
+    plot.set('service_store_up', labels, 0)
+    plot.raise('service_store_command_failures_total', labels, 50)
+    plot.slow('service_store_command_duration_seconds', labels, 2.5)
+  }
+  plot.set('service_rooms_frozen', NODES, 800)
+  plot.set('service_lease_age_seconds', NODES, 20)
+  plot.raise('service_claims_total', { ...NODES, result: 'unavailable' }, 5)
+  plot.raise('service_handshakes_total', { ...NODES, result: 'overloaded' }, 4)
+  plot.raise('service_joins_total', { ...NODES, result: 'room_unavailable' }, 4)
+  plot.raise('service_key_checks_total', { ...NODES, result: 'unreachable' }, 0.5)
+  plot.raise('service_peer_faults_total', { ...NODES, fault: 'unpublished' }, 50)
+  plot.raise('service_http_requests_total', { ...CONTROLS, route: '/tokens', status: '503' }, 8)
+  for (const of of ['message_ack', 'commit', 'handshake', 'join'])
+    plot.slow(`service_${of}_duration_seconds`, NODES, 2.5)
 }
