@@ -44,7 +44,7 @@ export class Authenticator {
     this.#tokenRates = rates(hellosPerSecond * CLIENTS_PER_TOKEN)
   }
 
-  /** The claims of a token that may be used for `project_id` now, or why it may not. */
+  /** The claims of a token that may be used for `projectId` now, or why it may not. */
   async check(projectId: string, token: string): Promise<TokenClaims | Rejection> {
     try {
       // All that costs nothing comes before control is asked about a key that may be made up.

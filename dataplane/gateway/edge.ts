@@ -106,7 +106,7 @@ export class Edge {
   /** Gives a subscription up at the client's wish; the answer is `left`. */
   leave(subscription: Subscription, ref: number): void {
     subscription.leaveRef = ref
-    subscription.asked(this.#context.clock.monotonic())
+    subscription.askedAt = this.#context.clock.monotonic()
     this.#asking.add(subscription)
     this.#sendLeave(subscription)
   }
@@ -216,7 +216,7 @@ export class Edge {
   /** The client has read what waited for it: its stalled rooms get their state. */
   hasRoom(session: Session): void {
     for (const subscription of session.subscriptions.values())
-      if (subscription.awaitState(this.#context.clock.monotonic())) this.#askState(subscription)
+      if (subscription.awaitState()) this.#askState(subscription)
   }
 
   /** A message from the owner of a room. */
@@ -244,40 +244,28 @@ export class Edge {
   sweep(): void {
     const now = this.#context.clock.monotonic()
     for (const subscription of this.#asking) {
-      if (subscription.phase === 'joining' && now - subscription.askedAt >= this.#context.options.joinWaitMs)
+      if (subscription.phase === 'joining' && now - subscription.madeAt >= this.#context.options.joinWaitMs)
         this.#overdueJoin(subscription)
-      else if (now - subscription.askedAgainAt >= this.#context.options.attachWaitMs)
-        this.#askAgain(subscription)
+      else if (now - subscription.askedAt >= this.#context.options.attachWaitMs) this.#askAgain(subscription)
     }
   }
 
   /** What the subscription's open question is, once more. */
   #askAgain(subscription: Subscription): void {
-    subscription.askedAgainAt = this.#context.clock.monotonic()
+    subscription.askedAt = this.#context.clock.monotonic()
     if (!this.#states.waits(subscription)) this.#sendQuestion(subscription)
     if (subscription.leaveRef !== undefined) this.#sendLeave(subscription)
   }
 
   #sendQuestion(subscription: Subscription): void {
-    const { room, memberId, stalledAtSeq, resync } = subscription
-    if (subscription.phase === 'joining' && subscription.join) this.#context.send(subscription.join)
-    else if (subscription.phase === 'attaching') this.#sendAttach(subscription)
-    else if (subscription.phase === 'resyncing')
-      this.#context.send({
-        kind: 'resync',
-        room,
-        member_id: memberId,
-        have_seq: stalledAtSeq,
-        reason: 'stalled',
-      })
-    else if (subscription.phase === 'live' && resync)
-      this.#context.send({ kind: 'resync', room, member_id: memberId, ...resync })
+    const question = subscription.question(this.#context.nodeId)
+    if (question) this.#context.send(question)
   }
 
   /** Asks what may be answered with a whole state: now, or when the player may have one more. */
   #askState(subscription: Subscription): void {
     const askedFor = subscription.resync !== undefined
-    subscription.askedAgainAt = this.#context.clock.monotonic()
+    subscription.askedAt = this.#context.clock.monotonic()
     this.#asking.add(subscription)
     const bytes = this.#rooms.get(roomName(subscription.room))?.stateBytes ?? ASSUMED_STATE_BYTES
     if (this.#states.ask(subscription, bytes, askedFor)) this.#sendQuestion(subscription)
@@ -296,7 +284,7 @@ export class Edge {
 
   #reattach(subscription: Subscription): void {
     if (subscription.reattach(++this.#asks)) this.#askAttach(subscription)
-    if (
+    else if (
       subscription.leaveRef !== undefined ||
       (subscription.phase === 'joining' && this.#asking.has(subscription))
     )
@@ -396,7 +384,7 @@ export class Edge {
   #joinAnswered(subscription: Subscription, result: 'joined' | ErrorCode): void {
     const { metrics } = this.#context
     metrics.joins.inc({ result })
-    if (result === 'joined') metrics.joinDuration.observe(this.#since(subscription.askedAt))
+    if (result === 'joined') metrics.joinDuration.observe(this.#since(subscription.madeAt))
     endJoinSpan(subscription.joinSpan, result)
     // A subscription lives for hours, and would keep all that the span was told.
     subscription.joinSpan = noSpan
@@ -437,13 +425,7 @@ export class Edge {
   /** Asks what a member has missed through no doing of its own: that does not wait, unless the subscription does already. */
   #askAttach(subscription: Subscription): void {
     this.#asking.add(subscription)
-    subscription.askedAgainAt = this.#context.clock.monotonic()
-    if (!this.#states.waits(subscription)) this.#sendAttach(subscription)
-  }
-
-  #sendAttach(subscription: Subscription): void {
-    const question = subscription.attachQuestion(this.#context.nodeId)
-    if (question) this.#context.send(question)
+    this.#askAgain(subscription)
   }
 
   #sendDetach({ room, memberId }: Subscription): void {

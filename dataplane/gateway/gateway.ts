@@ -146,7 +146,7 @@ export class Gateway {
     this.#sessions.storeReturned()
   }
 
-  /** Ends every session under a key, at once and for good. `key_id` null: the project's built-in pair. */
+  /** Ends every session under a key, at once and for good. `keyId` null: the project's built-in pair. */
   revokeKey(projectId: string, keyId: string | null): void {
     const key: KeyName = { projectId, keyId: keyId ?? undefined }
     this.#keys.revoke(key)

@@ -11,7 +11,7 @@ export type KeyState =
   | { readonly kind: 'revoked' }
   | { readonly kind: 'unknown' }
 
-/** A key's name: `key_id` undefined means the project's built-in pair. */
+/** A key's name: `keyId` undefined means the project's built-in pair. */
 export interface KeyName {
   readonly projectId: string
   readonly keyId: string | undefined

@@ -177,8 +177,8 @@ export class Outbox {
 }
 
 /**
- * Runs `callback` when the present turn of the event loop is over: behind every promise continuation of the present turn, and before any other input or output: what rooms, acks and answers say in one
- * turn is in one write, and none of it waits for other sockets.
+ * Runs `callback` when the present turn of the event loop is over, behind every promise continuation of it and before any other input or
+ * output: what rooms, acks and answers say in one turn is in one write, and none of it waits for other sockets.
  */
 export const endOfTurn = (callback: () => void): void => queueMicrotask(() => process.nextTick(callback))
 

@@ -119,7 +119,7 @@ export class StateRateLimiter {
   /** By player, the oldest first. */
   readonly #waiting = new Map<string, Map<Subscription, Charge>>()
 
-  /** `on_turn`: a subscription that had to wait may ask now. */
+  /** `onTurn`: a subscription that had to wait may ask now. */
   constructor(clock: Clock, bytesPerSecond: number, onTurn: (subscription: Subscription) => void) {
     this.#clock = clock
     this.#perSecond = bytesPerSecond
@@ -131,8 +131,8 @@ export class StateRateLimiter {
   }
 
   /**
-   * A subscription is about to ask for a whole state of about so many bytes. False: it has to wait for `on_turn`. A client that asks of its own accord
-   * (`asked_for`), which a sound one hardly ever does, has one second's worth used up even by a small state.
+   * A subscription is about to ask for a whole state of about so many bytes. False: it has to wait for `onTurn`. A client that asks of its own accord
+   * (`askedFor`), which a sound one hardly ever does, has one second's worth used up even by a small state.
    */
   ask(subscription: Subscription, bytes: number, askedFor: boolean): boolean {
     if (this.#asked.has(subscription)) return true

@@ -340,55 +340,6 @@ describe('a resume token', () => {
   })
 })
 
-describe('two resumes with one token at two nodes', () => {
-  /** The client is lost, and both nodes get its token at once. Returns how the two ended. */
-  async function race({ a, b }: TestPair): Promise<string[]> {
-    const { client, welcome, snapshot } = await a.join()
-    client.ws.terminate()
-    const both = await Promise.all([a, b].map((node) => node.resume(welcome, [snapshot])))
-    const outcomes = await Promise.all(
-      both.map(async (one) => {
-        const outcome = await Promise.race([one.next('welcome'), one.closed])
-        return 'code' in outcome ? String(outcome.code) : 'welcome'
-      }),
-    )
-    for (const one of both) one.ws.close(1000)
-    return outcomes.sort()
-  }
-
-  it('let one in and close the other with 4005, on a slow store', async () => {
-    pair.records.delayMs = 30
-    expect(await pair.meanwhile(race(pair))).toEqual(['4005', 'welcome'])
-  })
-})
-
-describe('a revoked key', () => {
-  it('ends its sessions at every node, and none can be resumed anywhere', async () => {
-    const one = await pair.a.join('one')
-    const two = await pair.b.join('two')
-    const away = await pair.a.join('three')
-    await lose(away.client)
-    pair.a.control.setStatus('revoked', 'prj_one', 'key_a')
-    for (const { gateway } of [pair.a, pair.b]) gateway.revokeKey('prj_one', 'key_a')
-    await expectClose(one.client, 'key_revoked', /revoked/)
-    await expectClose(two.client, 'key_revoked', /revoked/)
-    for (const { welcome } of [one, two, away]) {
-      for (const node of [pair.a, pair.b])
-        await expectClose(await node.resume(welcome), 'resume_failed', /no such session/)
-    }
-    expect(pair.owner.of('leave')).toHaveLength(3)
-  })
-
-  it('is refused by a node that missed the news, as soon as it knows that it may have', async () => {
-    const { client, welcome } = await pair.a.join()
-    await pair.b.hello()
-    await lose(client)
-    pair.a.control.setStatus('revoked', 'prj_one', 'key_a')
-    await pair.b.gateway.recheckKeys()
-    await expectClose(await pair.b.resume(welcome), 'key_revoked', /revoked/)
-  })
-})
-
 /** The last `welcome` a client got. */
 function newestWelcome(client: TestClient) {
   const welcome = client.received.findLast((message) => message.t === 'welcome')

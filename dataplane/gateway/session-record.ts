@@ -168,7 +168,7 @@ export function newResumeToken(
 /** Whether a text may be a resume token at all. */
 export const isResumeToken = (text: string): boolean => text.length === LENGTH && /^[\w-]+$/.test(text)
 
-/** What `resume_token` is: good for one resume, used already, or wrong. Takes the same time whatever it is compared with. */
+/** What `resumeToken` is: good for one resume, used already, or wrong. Takes the same time whatever it is compared with. */
 export function checkResumeToken(
   { token, used }: Pick<ResumeRight, 'token' | 'used'>,
   resumeToken: string,

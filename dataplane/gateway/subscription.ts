@@ -97,10 +97,10 @@ export class Subscription {
   joinSpan: Span = noSpan
   /** The ref of the `leave` that is under way. */
   leaveRef: number | undefined
-  /** When the question that is open was asked (join, leave, attach, resync), on the monotonic clock. */
+  /** When it was made, on the monotonic clock: for one that `session` asks for, when it did. */
+  readonly madeAt: number
+  /** When the question that is open (join, leave, attach, resync) was asked last. */
   askedAt: number
-  /** When it was asked last. */
-  askedAgainAt: number
   /** What the owner has not settled. */
   readonly unacked: Unacked
   /** What the client has asked for the whole state with, until it has one. */
@@ -131,8 +131,8 @@ export class Subscription {
     this.memberId = memberId
     this.unacked = new Unacked(limits)
     this.join = join
+    this.madeAt = now
     this.askedAt = now
-    this.askedAgainAt = now
     this.#phase = join ? 'joining' : 'detached'
     this.#connection = join && session.connection
   }
@@ -161,25 +161,25 @@ export class Subscription {
     this.#settled = Math.max(settled, this.#settled)
   }
 
-  /** The flush after which patches were dropped. */
-  get stalledAtSeq(): number {
-    return this.#stalledAtSeq
-  }
-
   /** The attach whose answer is open. */
   get attaching(): { readonly position: ResumePosition; readonly ask: number } | undefined {
     return this.#phase === 'attaching' ? this.#attach : undefined
   }
 
-  /** What the owner is asked while the answer to an attach is open; `edge` is this node. */
-  attachQuestion(edge: string): ToOwner | undefined {
-    const { attaching, session } = this
+  /** What the owner is asked while an answer of it is open: the join, what was missed, or a whole state. `edge` is this node. */
+  question(edge: string): ToOwner | undefined {
+    const { attaching, session, room, memberId } = this
+    if (this.#phase === 'joining') return this.join
+    if (this.#phase === 'resyncing')
+      return { kind: 'resync', room, member_id: memberId, have_seq: this.#stalledAtSeq, reason: 'stalled' }
+    if (this.#phase === 'live' && this.resync)
+      return { kind: 'resync', room, member_id: memberId, ...this.resync }
     if (!attaching || !this.#connection) return undefined
     const { epoch, seq } = attaching.position
     return {
       kind: 'attach',
-      room: this.room,
-      member_id: this.memberId,
+      room,
+      member_id: memberId,
       ask: attaching.ask,
       edge,
       turn: session.right.turn,
@@ -253,10 +253,9 @@ export class Subscription {
   }
 
   /** The client has read: from now on the subscription waits for a state. False when it was not stalled. */
-  awaitState(now: number): boolean {
+  awaitState(): boolean {
     if (this.#phase !== 'stalled') return false
     this.#phase = 'resyncing'
-    this.asked(now)
     return true
   }
 
@@ -308,12 +307,6 @@ export class Subscription {
     this.resync = undefined
     this.#phase = 'attaching'
     return true
-  }
-
-  /** A question was asked, for the first time. */
-  asked(now: number): void {
-    this.askedAt = now
-    this.askedAgainAt = now
   }
 
   /** The answer to `attach`, by the owner under `epoch`; returns what it is to be given again. */
