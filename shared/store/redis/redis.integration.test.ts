@@ -169,6 +169,26 @@ describe('several stores on one Redis', () => {
     ['an epoch that is no number', (redis, stem) => redis.hset(`${stem}:record`, 'epoch', '17953x')],
     ['a version that is no number', (redis, stem) => redis.hset(`${stem}:record`, 'version', '1x')],
     [
+      'a version that no one can count to',
+      (redis, stem) => redis.hset(`${stem}:record`, 'version', '9'.repeat(20)),
+    ],
+    ['no hash for a record', (redis, stem) => redis.set(`${stem}:record`, 'a')],
+    [
+      'no string for the epoch that outlives it, and another in its record',
+      (redis, stem) =>
+        redis
+          .multi()
+          .del(`${stem}:epoch`)
+          .rpush(`${stem}:epoch`, 'a')
+          .hset(`${stem}:record`, 'epoch', 'x')
+          .exec(),
+    ],
+    [
+      'something else among its notes of stuck turns',
+      (redis, stem) => redis.rpush(`${stem}:stuck`, 'junk', '1:2:note'),
+    ],
+    ['no list for its stuck turns', (redis, stem) => redis.set(`${stem}:stuck`, 'a')],
+    [
       'no string for a snapshot',
       (redis, stem) => redis.multi().del(`${stem}:snapshot`).rpush(`${stem}:snapshot`, 'a').exec(),
     ],
@@ -184,10 +204,10 @@ describe('several stores on one Redis', () => {
     await rooms.snapshot('p/a:k', fence, everyByte(), LONG_MS)
     await rooms.commit('p/a:k', { ...fence, version: 1 }, bytes('one'), LONG_MS)
     await damage(admin(url), `${keyPrefix}{room:p/a:k}`)
-    const { epoch, owner } = (await rooms.inspect('p/a:k'))!
-    expect([epoch, owner]).toEqual([fence.epoch, 'node_a'])
+    const { epoch } = (await rooms.inspect('p/a:k'))!
     const taken = (await rooms.claim('p/a:k', 'node_b', epoch, LONG_MS))!
     expect(taken.fence.epoch).toBeGreaterThan(fence.epoch)
+    expect(await rooms.noteStuck('p/a:k', taken.fence.epoch, bytes('note'), LONG_MS)).toBe(true)
     const asked = { reason: 'damaged', ttlMs: 60_000, refuseMs: 0 }
     expect(await rooms.quarantine('p/a:k', taken.fence, asked)).toBe(true)
     const anew = (await rooms.claim('p/a:k', 'node_b', taken.fence.epoch, LONG_MS))!

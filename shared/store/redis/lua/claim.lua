@@ -16,19 +16,31 @@
 -- Invariant: of all that claim over the same epoch exactly one wins, and the new epoch is larger than every earlier one: at
 -- least the old one + 1, and at least this store's clock in milliseconds, so that epochs grow even when the store lost its data.
 -- A record is contested from the first claim on that was made over an owner who had not released it, or over an epoch without a record.
--- What is damaged keeps no one from claiming: an epoch or a version that is no number is none (see inspect.lua), and where snapshot or
--- journal are of another kind, the claimant gets the reason in their place, and finds them unreadable.
+-- What is damaged keeps no one from claiming: an epoch or a version that is no number is none (see inspect.lua), a note that is none is
+-- dropped, and where record, snapshot or journal are of another kind, the claimant gets the reason in place of the snapshot or the journal,
+-- and finds it unreadable.
 
 local function whole(number)
-  return number and number:match('^%d+$')
+  return type(number) == 'string' and #number < 16 and number:match('^%d+$')
 end
 
-local record = redis.call('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'contested', 'quarantined')
-local epoch = whole(record[1]) or whole(redis.call('GET', KEYS[2])) or '0'
+-- An error, in place of what is of another kind; raises any other.
+local function read(...)
+  local reply = redis.pcall(...)
+  if type(reply) == 'table' and reply.err and not string.find(reply.err, 'WRONGTYPE', 1, true) then
+    return redis.call(...)
+  end
+  return reply
+end
+
+local record = read('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'contested', 'quarantined')
+local epoch = whole(record[1]) or whole(read('GET', KEYS[2])) or '0'
 if epoch ~= ARGV[1] or record[5] then
   return false
 end
-if not record[1] then
+if record.err then
+  redis.call('DEL', KEYS[1])
+elseif not record[1] then
   redis.call('DEL', KEYS[3], KEYS[4])
 end
 
@@ -46,13 +58,15 @@ for _, key in ipairs({ KEYS[1], KEYS[3], KEYS[4] }) do
 end
 
 local stuck = {}
-for i, entry in ipairs(redis.call('LRANGE', KEYS[5], 0, -1)) do
+for _, entry in ipairs(read('LRANGE', KEYS[5], 0, -1)) do
   local at, of, note = entry:match('^(%d+):(%d+):(.*)$')
-  stuck[i] = { of, string.format('%.0f', now - at), note }
+  if note then
+    table.insert(stuck, { of, string.format('%.0f', now - at), note })
+  end
 end
 
-local snapshot = redis.pcall('GET', KEYS[3])
-local journal = redis.pcall('LRANGE', KEYS[4], 0, -1)
+local snapshot = record.err and record or read('GET', KEYS[3])
+local journal = read('LRANGE', KEYS[4], 0, -1)
 return {
   next_epoch,
   version,

@@ -4,15 +4,28 @@
 -- KEYS[2]   the room's epoch, which outlives the record
 -- returns   {epoch, version, owner, quarantined or nil}, or nil when neither is known
 --
--- Invariant: record and epoch are read at one moment; a room whose record has expired belongs to no one. An epoch or a version in it that is
--- no number is damaged: the epoch is then the one that outlives the record, or 0, over which the room can be claimed.
+-- Invariant: record and epoch are read at one moment; a room whose record has expired belongs to no one. An epoch or a version that is
+-- no number, or has more than 15 digits, is damaged: the epoch is then the one that outlives the record, or 0, over which the room can be
+-- claimed. So can one whose record is no hash.
 
 local function whole(number)
-  return number and number:match('^%d+$')
+  return type(number) == 'string' and #number < 16 and number:match('^%d+$')
 end
 
-local record = redis.call('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'quarantined')
-local epoch = whole(redis.call('GET', KEYS[2]))
+-- An error, in place of what is of another kind; raises any other.
+local function read(...)
+  local reply = redis.pcall(...)
+  if type(reply) == 'table' and reply.err and not string.find(reply.err, 'WRONGTYPE', 1, true) then
+    return redis.call(...)
+  end
+  return reply
+end
+
+local record = read('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'quarantined')
+local epoch = whole(read('GET', KEYS[2]))
+if record.err then
+  return { epoch or '0', '0', '' }
+end
 if record[1] then
   return { whole(record[1]) or epoch or '0', whole(record[2]) or '0', record[3], record[4] }
 end

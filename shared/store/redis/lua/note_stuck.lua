@@ -17,7 +17,8 @@ end
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local notes = redis.call('LRANGE', KEYS[2], 1 - ARGV[4], -1)
+-- Of another kind: none.
+local notes = redis.pcall('LRANGE', KEYS[2], 1 - ARGV[4], -1)
 table.insert(notes, string.format('%.0f', now) .. ':' .. ARGV[1] .. ':' .. ARGV[2])
 redis.call('DEL', KEYS[2])
 redis.call('RPUSH', KEYS[2], unpack(notes))
