@@ -49,7 +49,7 @@ describe('joining', () => {
     expect([ann.inRoom, bob.inRoom, bob.errors]).toMatchObject([true, false, [{ code: 'project_full' }]])
   })
 
-  // The record of a room that ended stays for a while, and whoever had a seat there may ask for it.
+  // The record of a room that ended stays for a while, and those who had a seat there may ask for it.
   it('is refused there also if it comes while someone looks for a room that has ended', async () => {
     const bench = new RoomBench([counter()], { quota: { maxRooms: 1 } })
     const ann = await bench.join('counter', 'ann')
@@ -158,9 +158,9 @@ describe('admit', () => {
     expect((await bench.join('guarded', 'eve', { options: { now: 'yes' } })).errors).toEqual([])
   })
 
-  // The socket is lost while admit decides, and then its edge dies, so that nobody tells of the session's end. A seat taken without a
+  // The socket is lost while admit decides, and then its edge dies, so that no one tells of the session's end. A seat taken without a
   // socket from the start was never looked at again: the member stayed, and so did the room.
-  it('gives no seat for ever to a session that has gone meanwhile', async () => {
+  it('does not keep the seat of a session that has ended meanwhile', async () => {
     const bench = new RoomBench([guarded], { limits: { seatMs: 2000 } })
     const ann = await bench.join('guarded', 'ann')
     bench.detach('guarded', ann)
@@ -213,7 +213,7 @@ describe('leaving', () => {
     expect([ann.state, ann.faults]).toEqual([{ count: 1, seen: ['ann'] }, []])
   })
 
-  it('of everybody, by ctx.close, ends the room; whoever joins then gets a new one', async () => {
+  it('of everyone, by ctx.close, ends the room; the next join makes a new one', async () => {
     const bench = new RoomBench([counter()])
     const ann = await bench.join('counter', 'ann')
     const bob = await bench.join('counter', 'bob')
@@ -244,7 +244,7 @@ describe('leaving', () => {
     expect(ann.state).toEqual({ count: 0, seen: ['ann2'] })
   })
 
-  it('is not idle while somebody is there, however silent', async () => {
+  it('is not idle while a member is there, however silent', async () => {
     const bench = new RoomBench([counter()])
     const ann = await bench.join('counter', 'ann')
     bench.send('counter', 'ann', { kind: 'leave', reason: 'left', ref: 2 })
@@ -316,7 +316,7 @@ describe('coming back', () => {
     expect(bench.counts).toMatchObject({ 'resync checksum': 1, 'resync sequence': 1 })
   })
 
-  it('is possible for two minutes at most, should nobody say that the session has ended', async () => {
+  it('is possible for two minutes at most, when no one says that the session has ended', async () => {
     const bench = new RoomBench([counter()])
     const ann = await bench.join('counter', 'ann')
     bench.detach('counter', ann)

@@ -97,7 +97,7 @@ async function stored({ snapshot, journal }: Record): Promise<{ store: Store; cl
   return { store, clock }
 }
 
-/** What comes of a room with this record: `ann` comes back to it, `dan` joins it, and somebody plays next door. */
+/** What comes of a room with this record: `ann` comes back to it, `dan` joins it, and another room runs beside it. */
 async function opened(record: Record) {
   const { store, clock } = await stored(record)
   const bench = new RoomBench([board, counting('journal')], { store, clock, nodeId: 'node_b' })
@@ -155,7 +155,7 @@ describe('a damaged record', () => {
     }
   })
 
-  // The CRC finds what happens to bytes. This is what a mistake in whoever wrote them would be.
+  // The CRC finds what happens to bytes. This is what a mistake in the code that wrote them would be.
   it('whose CRC is right is read to the last field before there is a room: it works, or is put aside', async () => {
     const { snapshot } = sound
     const { updates } = format.readSnapshot(snapshot)

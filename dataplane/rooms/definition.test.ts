@@ -149,11 +149,11 @@ describe('defineRoom', () => {
     ['no seats', { maxMembers: 0 }, /maxMembers is 0/],
     ['negative idleness', { idleSeconds: -3 }, /idleSeconds is -3/],
     ['an async handler', { onJoin: async () => {} }, /onJoin is async; handlers are synchronous turns/],
-    ['messages nobody handles', { messages: { a: { data: v.null() } } }, /need an onMessage/],
+    ['messages without a handler', { messages: { a: { data: v.null() } } }, /need an onMessage/],
     [
       'a message without validator',
       { messages: { move: { data: {} } }, onMessage: () => {} },
-      /messages\.move\.data is no validator/,
+      /messages\.move\.data is \{\}; it must be a validator/,
     ],
     [
       'a rate of nothing',

@@ -151,7 +151,7 @@ export interface RoomSpec<
   readonly type: string
   /** Default: no limit. */
   readonly maxMembers?: number
-  /** PendingJoin options besides `key`. Absent: any. */
+  /** Join options besides `key`. Absent: any. */
   readonly options?: Options
   /** The messages members may send. */
   readonly messages?: Messages
@@ -306,28 +306,50 @@ export class RoomDefinitionError extends Error {
   override readonly name = 'RoomDefinitionError'
 }
 
-const TYPE = /^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/
 const NAME = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$/
 const MAX_RATE = 240
-const MAX_IDLE_SECONDS = 86_400
-const DURABILITIES = ['journal', 'snapshot', 'none']
-const HOOKS = ['onJoin', 'onMessage', 'on_message', 'onLeave', 'onTick', 'onDispose']
-const FIELDS = [
-  'type',
-  'maxMembers',
-  'options',
-  'messages',
-  'events',
-  'tasks',
-  'state',
-  'sync',
-  'tick',
-  'durability',
-  'idleSeconds',
-  'create',
-  'admit',
-  ...HOOKS,
+
+/** What a field must be: a test, and the same in words. */
+type Rule = readonly [holds: (value: unknown) => boolean, right: string]
+
+const rateFrom = (value: unknown, least: number): boolean =>
+  isObject(value) && isNumber(value.rate, least, MAX_RATE)
+const A_SCHEMA: Rule = [
+  isSchema,
+  'a validator that follows Standard Schema, such as valibot’s v.object({ … })',
 ]
+const A_FUNCTION: Rule = [(value) => typeof value === 'function', 'a function']
+const BY_NAME: Rule = [isObject, 'an object by name']
+
+/** Every field of a room besides its hooks; all but `type` and `create` may be absent. */
+const FIELDS: Readonly<Record<string, Rule>> = {
+  type: [
+    (value) => typeof value === 'string' && /^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/.test(value),
+    '1–64 letters, digits, _ or -, beginning with a letter or digit',
+  ],
+  maxMembers: [(value) => Number.isSafeInteger(value) && isNumber(value, 1), 'a whole number, at least 1'],
+  options: A_SCHEMA,
+  messages: BY_NAME,
+  events: BY_NAME,
+  tasks: BY_NAME,
+  state: A_SCHEMA,
+  sync: [(value) => rateFrom(value, 0), `{ rate } with 0 (at once) to ${MAX_RATE} flushes per second`],
+  tick: [
+    (value) => rateFrom(value, Number.MIN_VALUE),
+    `{ rate } with more than 0 and at most ${MAX_RATE} calls per second`,
+  ],
+  durability: [
+    (value) => value === 'journal' || value === 'snapshot' || value === 'none',
+    'journal, snapshot, none',
+  ],
+  idleSeconds: [(value) => isNumber(value, 0, 86_400), '0 to 86400'],
+  create: [
+    (value) => typeof value === 'function' && !isAsync(value),
+    'a function, not an async one, that returns the first state',
+  ],
+  admit: A_FUNCTION,
+}
+const HOOKS = ['onJoin', 'onMessage', 'on_message', 'onLeave', 'onTick', 'onDispose']
 
 /** Each field of `value` has to have one of `names`; where one is near, the problem says so: `max_members: write maxMembers`. */
 function checkFields(value: Fields, names: readonly string[], what: string, check: Check): void {
@@ -343,31 +365,31 @@ function checkFields(value: Fields, names: readonly string[], what: string, chec
 }
 
 /** Throws RoomDefinitionError unless `spec` is a room definition that can run. */
-export function checkSpec(spec: unknown): void {
+function checkSpec(spec: unknown): void {
   if (!isObject(spec)) throw new RoomDefinitionError(`defineRoom needs an object, got ${show(spec)}`)
   const problems: string[] = []
-  const check = (holds: boolean, problem: () => string) => {
+  const check: Check = (holds, problem) => {
     if (!holds) problems.push(problem())
   }
-  checkFields(spec, FIELDS, 'a room', check)
+  checkFields(spec, [...Object.keys(FIELDS), ...HOOKS], 'a room', check)
+  for (const [field, rule] of Object.entries(FIELDS))
+    if (spec[field] !== undefined || field === 'type' || field === 'create')
+      checkRule(field, spec[field], rule, check)
+  for (const hook of HOOKS) {
+    if (spec[hook] !== undefined) checkRule(hook, spec[hook], A_FUNCTION, check)
+    check(
+      !isAsync(spec[hook]),
+      () => `${hook} is async; handlers are synchronous turns: give slow work to ctx.task, or do it in admit`,
+    )
+  }
   check(
     spec.onMessage === undefined || spec.on_message === undefined,
     () => 'onMessage and on_message are two names of one handler: give one of them',
   )
-  check(
-    typeof spec.type === 'string' && TYPE.test(spec.type),
-    () =>
-      `type is ${show(spec.type)}; it must be 1–64 letters, digits, _ or -, beginning with a letter or digit`,
+  check((spec.tick === undefined) === (spec.onTick === undefined), () =>
+    spec.tick === undefined ? 'onTick needs tick: { rate }' : 'tick needs an onTick to call',
   )
-  check(
-    spec.maxMembers === undefined || isWhole(spec.maxMembers, 1),
-    () => `maxMembers is ${show(spec.maxMembers)}; it must be a whole number, at least 1`,
-  )
-  checkTimes(spec, check)
-  for (const field of ['options', 'state'])
-    check(spec[field] === undefined || isSchema(spec[field]), () => `${field} is ${notASchema}`)
   checkNames(spec, check)
-  checkHooks(spec, check)
   if (problems.length === 0) return
   const name = typeof spec.type === 'string' ? `room type ${JSON.stringify(spec.type)}` : 'the room type'
   throw new RoomDefinitionError(`${name}: ${problems.join('; ')}`)
@@ -376,110 +398,60 @@ export function checkSpec(spec: unknown): void {
 type Fields = Readonly<Record<string, unknown>>
 type Check = (holds: boolean, problem: () => string) => void
 
-const notASchema = 'no validator; use one that follows Standard Schema, such as valibot’s v.object({ … })'
-
-function checkTimes(spec: Fields, check: Check): void {
-  const rateOf = (field: string): unknown => (isObject(spec[field]) ? spec[field].rate : undefined)
-  check(
-    spec.sync === undefined || isNumber(rateOf('sync'), 0, MAX_RATE),
-    () =>
-      `sync is ${show(spec.sync)}; it must be { rate } with 0 (at once) to ${MAX_RATE} flushes per second`,
-  )
-  check(
-    spec.tick === undefined || (isNumber(rateOf('tick'), 0, MAX_RATE) && rateOf('tick') !== 0),
-    () =>
-      `tick is ${show(spec.tick)}; it must be { rate } with more than 0 and at most ${MAX_RATE} calls per second`,
-  )
-  check((spec.tick === undefined) === (spec.onTick === undefined), () =>
-    spec.tick === undefined ? 'onTick needs tick: { rate }' : 'tick needs an onTick to call',
-  )
-  check(
-    spec.durability === undefined || DURABILITIES.includes(spec.durability as string),
-    () => `durability is ${show(spec.durability)}; it must be ${DURABILITIES.join(', ')}`,
-  )
-  check(
-    spec.idleSeconds === undefined || isNumber(spec.idleSeconds, 0, MAX_IDLE_SECONDS),
-    () => `idleSeconds is ${show(spec.idleSeconds)}; it must be 0 to ${MAX_IDLE_SECONDS}`,
-  )
-}
+const checkRule = (what: string, value: unknown, [holds, right]: Rule, check: Check): void =>
+  check(holds(value), () => `${what} is ${show(value)}; it must be ${right}`)
 
 function checkNames(spec: Fields, check: Check): void {
   const messages = namesIn(spec, 'messages', check)
+  const tasks = namesIn(spec, 'tasks', check)
   for (const [type, message] of messages) {
-    check(isObject(message) && isSchema(message.data), () => `messages.${type}.data is ${notASchema}`)
-    if (isObject(message) && message.rate !== undefined) checkRate(type, message.rate, check)
-  }
-  for (const field of ['events', 'tasks'])
-    for (const [name, schema] of namesIn(spec, field, check))
-      check(isSchema(schema), () => `${field}.${name} is ${notASchema}`)
-  for (const [type] of namesIn(spec, 'tasks', () => {}))
+    const { data, rate } = isObject(message) ? message : {}
+    checkRule(`messages.${type}.data`, data, A_SCHEMA, check)
+    if (rate !== undefined) checkRate(`messages.${type}.rate`, rate, check)
     check(
-      !messages.some(([message]) => message === type),
+      !tasks.some(([task]) => task === type),
       () => `${type} is in both messages and tasks; clients must not be able to send a task's outcome`,
     )
+  }
+  for (const [type, schema] of tasks) checkRule(`tasks.${type}`, schema, A_SCHEMA, check)
+  for (const [name, schema] of namesIn(spec, 'events', check))
+    checkRule(`events.${name}`, schema, A_SCHEMA, check)
   check(
     spec.onMessage !== undefined ||
       spec.on_message !== undefined ||
-      (messages.length === 0 && namesIn(spec, 'tasks', () => {}).length === 0),
+      (messages.length === 0 && tasks.length === 0),
     () => 'messages and tasks need an onMessage that handles them',
   )
 }
 
 function namesIn(spec: Fields, field: string, check: Check): [string, unknown][] {
-  const value = spec[field]
-  if (value === undefined) return []
-  check(isObject(value), () => `${field} is ${show(value)}; it must be an object by name`)
-  if (!isObject(value)) return []
-  for (const name of Object.keys(value))
+  const named = Object.entries(isObject(spec[field]) ? spec[field] : {})
+  for (const [name] of named)
     check(
       NAME.test(name),
       () => `${field} has the name ${show(name)}; names are 1–64 letters, digits, _, . or -`,
     )
-  return Object.entries(value)
+  return named
 }
 
-function checkRate(type: string, rate: unknown, check: Check): void {
+function checkRate(what: string, rate: unknown, check: Check): void {
   const fields: Fields = isObject(rate) ? rate : {}
   const { perSecond, burst } = fields
-  checkFields(fields, ['perSecond', 'burst'], `messages.${type}.rate`, check)
-  check(
-    isNumber(perSecond, 0) && perSecond !== 0,
-    () => `messages.${type}.rate.perSecond is ${show(perSecond)}; it must be a number above 0`,
-  )
-  check(
-    burst === undefined || isNumber(burst, 1),
-    () => `messages.${type}.rate.burst is ${show(burst)}; it must be a number of at least 1`,
-  )
+  checkFields(fields, ['perSecond', 'burst'], what, check)
+  const aboveZero: Rule = [(value) => isNumber(value, Number.MIN_VALUE), 'a number above 0']
+  checkRule(`${what}.perSecond`, perSecond, aboveZero, check)
+  if (burst !== undefined)
+    checkRule(`${what}.burst`, burst, [(value) => isNumber(value, 1), 'a number of at least 1'], check)
 }
 
-function checkHooks(spec: Fields, check: Check): void {
-  check(
-    typeof spec.create === 'function' && !isAsync(spec.create),
-    () =>
-      `create is ${show(spec.create)}; it must be a function, not an async one, that returns the first state`,
-  )
-  check(
-    spec.admit === undefined || typeof spec.admit === 'function',
-    () => `admit is ${show(spec.admit)}; it must be a function`,
-  )
-  for (const hook of HOOKS) {
-    const value = spec[hook]
-    check(
-      value === undefined || typeof value === 'function',
-      () => `${hook} is ${show(value)}; it must be a function`,
-    )
-    check(
-      !isAsync(value),
-      () => `${hook} is async; handlers are synchronous turns: give slow work to ctx.task, or do it in admit`,
-    )
-  }
+function isObject(value: unknown): value is Fields {
+  return typeof value === 'object' && value !== null
 }
-
-const isObject = (value: unknown): value is Fields => typeof value === 'object' && value !== null
 
 /** Some libraries' schemas are functions. */
-const isSchema = (value: unknown): boolean =>
-  (isObject(value) || typeof value === 'function') && isObject((value as Fields)['~standard'])
+function isSchema(value: unknown): boolean {
+  return (isObject(value) || typeof value === 'function') && isObject((value as Fields)['~standard'])
+}
 
 const isAsync = (value: unknown): boolean =>
   typeof value === 'function' && Object.prototype.toString.call(value) === '[object AsyncFunction]'
@@ -487,40 +459,23 @@ const isAsync = (value: unknown): boolean =>
 const isNumber = (value: unknown, from: number, to = Number.MAX_SAFE_INTEGER): boolean =>
   typeof value === 'number' && value >= from && value <= to
 
-const isWhole = (value: unknown, from: number): boolean =>
-  Number.isSafeInteger(value) && isNumber(value, from)
-
 function show(value: unknown): string {
   if (typeof value === 'function') return isAsync(value) ? 'an async function' : 'a function'
   if (typeof value === 'number' || value === undefined) return String(value)
   return (JSON.stringify(value) ?? typeof value).slice(0, 80)
 }
 
-/** The room types a node has installed, by name. */
-export class RoomTypes {
-  readonly #definitions = new Map<string, RoomDefinition>()
-
-  /** Throws RoomDefinitionError for two of a name, and for what `defineRoom` did not make. */
-  constructor(definitions: readonly RoomDefinition[]) {
-    for (const definition of definitions) {
-      if (!isRoomDefinition(definition))
-        throw new RoomDefinitionError(
-          'a room type is not what defineRoom returns: pass it through defineRoom',
-        )
-      if (this.#definitions.has(definition.type))
-        throw new RoomDefinitionError(
-          `two room types are called ${JSON.stringify(definition.type)}: rename one`,
-        )
-      this.#definitions.set(definition.type, definition)
-    }
+/** The room types a node has installed, by name. Throws RoomDefinitionError for two of a name, and for what `defineRoom` did not make. */
+export function roomTypes(definitions: readonly RoomDefinition[]): Map<string, RoomDefinition> {
+  const types = new Map<string, RoomDefinition>()
+  for (const definition of definitions) {
+    if (!isRoomDefinition(definition))
+      throw new RoomDefinitionError('a room type is not what defineRoom returns: pass it through defineRoom')
+    if (types.has(definition.type))
+      throw new RoomDefinitionError(
+        `two room types are called ${JSON.stringify(definition.type)}: rename one`,
+      )
+    types.set(definition.type, definition)
   }
-
-  get(type: string): RoomDefinition | undefined {
-    return this.#definitions.get(type)
-  }
-
-  /** Puts a definition in the place of the one of its name, or adds it. */
-  set(definition: RoomDefinition): void {
-    this.#definitions.set(definition.type, definition)
-  }
+  return types
 }

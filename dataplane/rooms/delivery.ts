@@ -53,7 +53,7 @@ export interface PendingLeave {
 /** One flush on its way out: the update, and what its delivery needs to know. */
 export interface Flush {
   readonly update: Update
-  /** Its journal entry; undefined in a room that is kept nowhere. */
+  /** Its journal entry; undefined in a room that is not stored. */
   readonly packed: Uint8Array | undefined
   /** State and members after it. */
   readonly state: Json

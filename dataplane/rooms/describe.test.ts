@@ -103,7 +103,7 @@ describe('a query for rooms', () => {
     expect(ask({ q: 'prj_test/counter:s' })).toEqual([['south'], 1, 2])
     expect(ask({ q: 'robert' })).toEqual([['south'], 1, 2])
     expect(ask({ q: 'ses_of_cat' })).toEqual([['south'], 1, 2])
-    expect(ask({ q: 'nobody' })).toEqual([[], 0, 2])
+    expect(ask({ q: 'no one' })).toEqual([[], 0, 2])
     expect(ask({ limit: 1 })).toEqual([['north'], 2, 2])
     expect(ask({ project_id: 'prj_other' })).toEqual([[], 0, 2])
 
@@ -141,7 +141,7 @@ describe('a query for rooms', () => {
     expect(keys('project', false)).toEqual(['a', 'b', 'c'])
   })
 
-  it('tells how many updates each room has a second, whoever else asks meanwhile', async () => {
+  it('tells how many updates each room has a second, also when another asks at the same time', async () => {
     const bench = new RoomBench([counter()])
     await bench.join('counter', 'ann', { key: 'busy' })
     await bench.join('counter', 'bob', { key: 'idle' })

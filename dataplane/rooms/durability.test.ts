@@ -181,7 +181,7 @@ describe('a member who saw what was lost', () => {
   })
 })
 
-describe('a room that is kept nowhere', () => {
+describe('a room that is not stored', () => {
   it('writes nothing for its updates', async () => {
     const bench = new RoomBench([counting('none')])
     const ann = await bench.join('counter', 'ann')

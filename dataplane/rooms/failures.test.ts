@@ -89,7 +89,7 @@ describe('what room logic throws', () => {
   })
 })
 
-/** What JavaScript lets room logic throw, besides errors that anybody can read. */
+/** What JavaScript lets room logic throw, besides errors that can be read. */
 const THROWN: readonly (readonly [string, unknown])[] = [
   ['null', null],
   ['an error whose message is an object', Object.assign(new Error('x'), { message: { a: 1 } })],
@@ -101,7 +101,7 @@ function refuse(): never {
   throw new Error('not to be read')
 }
 
-/** A room that throws `thrown` wherever it is told to by `where`. */
+/** A room that throws `thrown` where it is told to by `where`. */
 const thrower = (thrown: unknown) => {
   const fail = (): never => {
     throw thrown
@@ -142,7 +142,7 @@ describe.each(THROWN)('%s', (_name, thrown) => {
     process.off('unhandledRejection', hear)
   })
 
-  // The first join of a room, the verdict of `admit` and the outcome of a task are handled in promises that nobody waits for: when
+  // The first join of a room, the verdict of `admit` and the outcome of a task are handled in promises that no one waits for: when
   // even the telling of a failure failed there, the rejection ended the process, with every other room of the node.
   it('harms only the turn that threw it', async () => {
     const bench = new RoomBench([thrower(thrown)])
@@ -161,7 +161,7 @@ describe.each(THROWN)('%s', (_name, thrown) => {
     bench.send('thrower', 'ann', { kind: 'leave', reason: 'left', ref: 9 })
     await bench.advance(1500)
     expect([ann.heard, bench.host.size]).toEqual([['left 9'], 0])
-    // Node reports a rejection that nobody handles when the microtasks are done.
+    // Node reports an unhandled rejection when the microtasks are done.
     await new Promise((resolve) => setImmediate(resolve))
     expect(rejections).toEqual([])
   })

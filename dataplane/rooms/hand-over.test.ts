@@ -6,7 +6,7 @@ import { RoomBench } from '../../test/support/rooms/room-bench.ts'
 
 describe('handing over', () => {
   for (const durability of ['journal', 'snapshot'] as const)
-    it(`saves a ${durability} room, and whoever comes next goes on from there without a resync`, async () => {
+    it(`saves a ${durability} room, and the next owner goes on from there without a resync`, async () => {
       const clock = new FakeClock()
       const store = memoryStore({ clock })
       const bench = new RoomBench([counting(durability)], { clock, store })
@@ -23,7 +23,7 @@ describe('handing over', () => {
 
       const heir = new RoomBench([counting(durability)], { clock, store, nodeId: 'node_b' })
       for (const member of [ann, bob]) heir.members.set(member.memberId, member)
-      // What was sent while nobody owned the room is sent again.
+      // What was sent while no one owned the room is sent again.
       heir.attach('counter', ann)
       heir.attach('counter', bob)
       heir.message('counter', 'ann', 'inc', null, 2)
@@ -34,7 +34,7 @@ describe('handing over', () => {
       expect(bob.heard).toEqual(['counted 1', 'counted 2', 'counted 3'])
     })
 
-  it('does not wait for ever for a store that does not answer', async () => {
+  it('stops waiting for a store that does not answer', async () => {
     const bench = new RoomBench([counting('journal')])
     await bench.join('counter', 'ann')
     bench.store.mood = 'deaf'

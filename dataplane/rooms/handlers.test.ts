@@ -5,7 +5,7 @@ import { defineRoom } from './definition.ts'
 
 describe('a draft', () => {
   // A handler keeps a part of its draft and throws; a later one puts that part into the state. Were it still alive, the state would
-  // hold something that changes outside of every turn: nobody is sent a patch of it, and no checksum fits any more.
+  // hold something that changes outside of every turn: no one is sent a patch of it, and no checksum fits any more.
   it.each(['in a turn that threw', 'in a turn that succeeded'])(
     'taken %s is dead and cannot enter the state later',
     async (turn) => {

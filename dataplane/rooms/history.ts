@@ -56,7 +56,7 @@ export class History {
   }
 
   /**
-   * What another owner may replay of it, and of `last` behind it. None in a room that is kept nowhere. What is older than lost epochs is
+   * What another owner may replay of it, and of `last` behind it. None in a room that is not stored. What is older than lost epochs is
    * left out, as no other node is told of those.
    */
   record(last?: Pick<KeptUpdate, 'epoch' | 'seq' | 'packed'>): Pick<RoomSnapshot, 'base' | 'updates'> {

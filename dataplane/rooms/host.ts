@@ -3,7 +3,7 @@ import { noTracer } from '../../shared/tracing/tracer.ts'
 import { choose, type Found, lazily, type RoomDescription, type RoomQuery } from '../descriptions.ts'
 import { type Arrival, type RoomAddress, roomIdOf, roomName, type ToOwner } from '../traffic.ts'
 import { noTurns } from '../watchdog/turns.ts'
-import { type RoomDefinition, RoomTypes } from './definition.ts'
+import { type RoomDefinition, roomTypes } from './definition.ts'
 import { Replies } from './delivery.ts'
 import { describeRoom, roomRanking, roomsAskedFor, UpdateRates } from './describe.ts'
 import {
@@ -38,7 +38,7 @@ export interface RoomHostOptions
 /** Rooms that this node owns, and those it is about to. */
 export class RoomHost {
   readonly #environment: RoomEnvironment
-  readonly #types: RoomTypes
+  readonly #types: Map<string, RoomDefinition>
   readonly #rooms = new Map<string, Room>()
   readonly #opening = new Map<string, RoomOpening>()
   /** Versions of records that this node is too old for, each logged once. */
@@ -55,7 +55,7 @@ export class RoomHost {
     const scheduler = new Scheduler(clock, options.defer ?? setImmediate, (error) =>
       log.error({ err: error }, 'a timer of a room failed'),
     )
-    this.#types = new RoomTypes(options.rooms)
+    this.#types = roomTypes(options.rooms)
     this.#rates = new UpdateRates(clock)
     this.#environment = {
       ...options,
@@ -148,7 +148,7 @@ export class RoomHost {
     const { type } = definition
     const running = [...this.#rooms.values()].filter((room) => room.definition.type === type)
     const problems = running.flatMap((room) => room.redefine(definition) ?? [])
-    this.#types.set(definition)
+    this.#types.set(type, definition)
     const { log } = this.#environment
     const replaced = running.length - problems.length
     log.info({ room_type: type, rooms: replaced }, `room type ${type} was replaced`)

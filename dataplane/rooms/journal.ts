@@ -478,7 +478,7 @@ export function restore(claim: Claim, format: JournalFormat): RestoredRoom | und
 }
 
 function readRecord({ snapshot, journal }: Claim, format: JournalFormat): RestoredRoom | undefined {
-  // An empty one stands for a room that was handed over and is kept nowhere since.
+  // An empty one stands for a room that was handed over and is not stored since.
   if (!snapshot?.length) {
     if (journal.length === 0) return undefined
     throw new UnreadableRecord(`a room record has ${journal.length} journal entries but no snapshot`)

@@ -73,7 +73,7 @@ export class RoomOpening {
     const join = firstJoin(this.#waiting.waiting)
     const result = await this.#claim({
       creator: join?.principal,
-      // Taking what is kept nowhere from an owner that lives would end it.
+      // Taking what is not stored from an owner that lives would end it.
       byLease: this.#definition.durability === 'none',
       madeFor: join?.traceparent === undefined ? undefined : join,
       // More may come while the room is asked for.

@@ -47,7 +47,7 @@ describe('a message that was refused', () => {
     expect(await attach(bench, ann, 3)).toMatchObject({ ack: 3, refused: [] })
   })
 
-  it('is told to whoever attaches, all of them, before the ack that covers them', async () => {
+  it('is told to each session that attaches, all of them, before the ack that covers them', async () => {
     const bench = new RoomBench([counter()])
     const ann = await bench.join('counter', 'ann')
     for (const ref of range(1, 100)) bad(bench, ref)

@@ -67,7 +67,7 @@ describe('a recorded delta', () => {
 
 describe('a restored room', () => {
   // Names that clients choose become keys. With these two in one object it looked like an instance of a class with a toJSON method;
-  // writing the journal entry threw, the update stayed under way for ever, and with it the room.
+  // writing the journal entry threw, the update was never committed, and the room stopped.
   it('may have keys of any name, such as those that JavaScript gives a meaning', async () => {
     const bench = new RoomBench([teams])
     const ann = await bench.join('teams', 'ann')

@@ -40,7 +40,7 @@ const shelf = (rate: number) =>
 let endings: (() => void)[] = []
 
 describe('the size of a state', () => {
-  it('is carried on from one state to the next as if it were measured anew', () => {
+  it('is carried on from one state to the next as if it were measured again', () => {
     fc.assert(
       fc.property(statePair(), ([before, after]) => {
         const delta = diff(before, after)

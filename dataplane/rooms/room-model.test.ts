@@ -150,7 +150,7 @@ async function play(steps: readonly Step[], durability: Durability, rate: number
     expect(member.faults).toEqual([])
     expect(member.state).toEqual(model.state)
     expect(member.checksum).toBe(new Checksum().of(member.state))
-    // In one flush, what is for everybody comes before what is for one.
+    // In one flush, what is for everyone comes before what is for one.
     const [told, whispered] = split(events(member))
     const [toBeTold, toBeWhispered] = split(heard)
     expect(told).toEqual(toBeTold)
@@ -175,7 +175,7 @@ async function take(taken: Doing, bench: RoomBench, model: Model, refs: Map<stri
   const member = bench.members.get(id)
   const present = model.present.has(id)
   if (taken.do === 'come' && !present) {
-    // Whoever comes again is another session, and another client.
+    // One who comes again is another session, and another client.
     bench.members.delete(id)
     refs.set(id, 0)
     bench.askToJoin('model', id, { codec: taken.who % 2 ? 'roomful.v1.json' : 'roomful.v1.msgpack' })
@@ -184,7 +184,7 @@ async function take(taken: Doing, bench: RoomBench, model: Model, refs: Map<stri
   else if (taken.do === 'go') {
     bench.send('model', id, { kind: 'leave', reason: 'left', ref: 1 })
     model.leave(id)
-    // Its name is taken by nobody else before it has left.
+    // No one else takes its name before it has left.
     await bench.advance(60, 60)
   } else if (taken.do === 'lose' && member.inRoom && member.attached) bench.detach('model', member)
   else if (taken.do === 'return' && member.inRoom && !member.attached) {

@@ -183,7 +183,7 @@ describe('a message', () => {
     expect(bench.describe('counter')?.members).toEqual([])
   })
 
-  it('that its edge has refused is settled in its turn, and told again to whoever attaches', async () => {
+  it('that its edge has refused is settled in its turn, and told again to a session that attaches', async () => {
     const bench = new RoomBench([counter()])
     const ann = await bench.join('counter', 'ann')
     bench.message('counter', 'ann', 'inc', { by: 1 }, 1)
@@ -209,7 +209,7 @@ describe('a message', () => {
 })
 
 describe('a whisper', () => {
-  it('is heard by its recipient only, and everybody’s seq advances', async () => {
+  it('is heard by its recipient only, and everyone’s seq advances', async () => {
     const bench = new RoomBench([counter()])
     const ann = await bench.join('counter', 'ann')
     const bob = await bench.join('counter', 'bob')
@@ -223,7 +223,7 @@ describe('a whisper', () => {
 })
 
 describe('an edge whose messages may be lost', () => {
-  it('attaches its members anew; whoever was given up meanwhile does not stay for ever', async () => {
+  it('attaches its members again; a member that was given up meanwhile is removed', async () => {
     const bench = new RoomBench([counter()])
     const ann = await bench.join('counter', 'ann')
     await bench.join('counter', 'bob')

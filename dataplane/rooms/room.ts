@@ -136,7 +136,7 @@ export class Room {
   }
 
   /**
-   * Saves the room and gives it up, for another owner to go on with; a room that is kept nowhere ends, and one that is ending comes to
+   * Saves the room and gives it up, for another owner to go on with; a room that is not stored ends, and one that is ending comes to
    * its end. Input is left unanswered.
    */
   async handOver(successor?: Successor): Promise<void> {
@@ -152,7 +152,7 @@ export class Room {
     await this.stream.settle()
     if (this.#ended) return
     this.#stage = 'ended'
-    // What is kept nowhere is worth handing over only to a successor that takes it.
+    // What is not stored is worth handing over only to a successor that takes it.
     const keep = this.definition.durability !== 'none' || successor !== undefined
     if (!keep) this.#inputs.dispose()
     const released = await this.stream.release(!keep)

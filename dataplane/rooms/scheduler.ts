@@ -3,16 +3,6 @@ import type { Clock } from '../../shared/clock.ts'
 /** Runs a callback after everything that this turn of the event loop still brings, such as the rest of the sockets' input. */
 export type Defer = (callback: () => void) => void
 
-/** One recurring need of one room, such as its flushes. Costs nothing while it waits for nothing. */
-export interface Timer {
-  /** Runs once at `due` (monotonic milliseconds), instead of whenever it was to run before. */
-  at(due: number): void
-  /** Runs once when this turn of the event loop has brought everything, instead of whenever it was to run before. */
-  soon(): void
-  cancel(): void
-  readonly waiting: boolean
-}
-
 /**
  * One wheel for the timers of every room: a heap of absolute deadlines, with at most one callback of the clock outstanding. What is
  * due runs in the order of its deadlines; a timer that throws is reported, and the others run.
@@ -21,8 +11,8 @@ export class Scheduler {
   readonly clock: Clock
   readonly #defer: Defer
   readonly #onError: (error: unknown) => void
-  readonly #heap: Entry[] = []
-  #soon: Entry[] = []
+  readonly #heap: Timer[] = []
+  #soon: Timer[] = []
   #order = 0
   #alarm: { readonly due: number; readonly cancel: () => void } | undefined
 
@@ -34,7 +24,7 @@ export class Scheduler {
 
   /** A timer that runs `run`; not waiting yet. */
   timer(run: () => void): Timer {
-    return new Entry(this, run)
+    return new Timer(this, run)
   }
 
   /** How many timers wait. */
@@ -42,8 +32,8 @@ export class Scheduler {
     return this.#heap.length + this.#soon.length
   }
 
-  /** For Entry only. */
-  add(entry: Entry, due: number): void {
+  /** For timers only. */
+  add(entry: Timer, due: number): void {
     entry.due = due
     entry.order = this.#order++
     this.#heap.push(entry)
@@ -51,13 +41,13 @@ export class Scheduler {
     if (entry.index === 0) this.#arm()
   }
 
-  /** For Entry only. */
-  addSoon(entry: Entry): void {
+  /** For timers only. */
+  addSoon(entry: Timer): void {
     if (this.#soon.push(entry) === 1) this.#defer(this.#runSoon)
   }
 
-  /** For Entry only. */
-  remove(entry: Entry): void {
+  /** For timers only. */
+  remove(entry: Timer): void {
     const last = this.#heap.pop()!
     if (last === entry) return
     this.#rise(entry.index, last)
@@ -80,7 +70,7 @@ export class Scheduler {
     this.#arm()
   }
 
-  #run(entry: Entry): void {
+  #run(entry: Timer): void {
     entry.state = 'idle'
     try {
       entry.run()
@@ -97,7 +87,7 @@ export class Scheduler {
     this.#alarm = { due: first.due, cancel: this.clock.schedule(delayMs, this.#runDue) }
   }
 
-  #rise(index: number, entry: Entry): void {
+  #rise(index: number, entry: Timer): void {
     let at = index
     while (at > 0) {
       const parent = this.#heap[(at - 1) >> 1]!
@@ -108,7 +98,7 @@ export class Scheduler {
     this.#place(at, entry)
   }
 
-  #sink(index: number, entry: Entry): void {
+  #sink(index: number, entry: Timer): void {
     let at = index
     for (;;) {
       const left = 2 * at + 1
@@ -128,14 +118,16 @@ export class Scheduler {
     this.#place(at, entry)
   }
 
-  #place(index: number, entry: Entry): void {
+  #place(index: number, entry: Timer): void {
     this.#heap[index] = entry
     entry.index = index
   }
 }
 
-class Entry implements Timer {
+/** One recurring need of one room, such as its flushes. Costs nothing while it waits for nothing. */
+export class Timer {
   readonly #scheduler: Scheduler
+  /** For Scheduler only, as `due`, `order`, `index` and `before`. */
   readonly run: () => void
   state: 'idle' | 'at' | 'soon' = 'idle'
   due = 0
@@ -151,6 +143,7 @@ class Entry implements Timer {
     return this.state !== 'idle'
   }
 
+  /** Runs once at `due` (monotonic milliseconds), instead of whenever it was to run before. */
   at(due: number): void {
     if (this.state === 'at' && this.due === due) return
     this.cancel()
@@ -158,6 +151,7 @@ class Entry implements Timer {
     this.#scheduler.add(this, due)
   }
 
+  /** Runs once when this turn of the event loop has brought everything, instead of whenever it was to run before. */
   soon(): void {
     if (this.state === 'soon') return
     this.cancel()
@@ -170,7 +164,7 @@ class Entry implements Timer {
     this.state = 'idle'
   }
 
-  before(other: Entry): boolean {
+  before(other: Timer): boolean {
     return this.due < other.due || (this.due === other.due && this.order < other.order)
   }
 }

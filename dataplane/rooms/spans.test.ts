@@ -88,7 +88,7 @@ describe('the spans of a join at the owner of the room', () => {
     ])
   })
 
-  it('end when the member leaves before anybody heard of it', async () => {
+  it('end when the member leaves before anyone heard of it', async () => {
     const { room, gates } = guarded()
     const { tracer, bench } = traced([room])
     await bench.join('guarded', 'ann', { traceparent: EDGE })

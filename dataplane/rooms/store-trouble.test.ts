@@ -12,7 +12,7 @@ describe('a store that does not answer', () => {
       bench.store.mood = mood
       bench.message('counter', 'ann', 'inc', null, 1)
       await bench.advance(50)
-      // Applied by nobody until it is known what stands; bounded.
+      // Not applied until it is known what stands; bounded.
       for (let ref = 2; ref <= 6; ref++) bench.message('counter', 'ann', 'inc', null, ref)
       bench.message('counter', 'ann', 'inc', null)
       const bob = await bench.join('counter', 'bob')
@@ -72,7 +72,7 @@ describe('a store that does not answer', () => {
       expect(await bench.store.store.rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: 'node_a' })
     })
 
-  it('and comes back empty, is told nothing of a room that is kept nowhere but whose it is', async () => {
+  it('and comes back empty, is told nothing of a room that is not stored but whose it is', async () => {
     const clock = new FakeClock()
     const bench = new RoomBench([counting('none')], { clock })
     const ann = await bench.join('counter', 'ann')

@@ -151,7 +151,7 @@ export class RoomStream {
     this.#timer = scheduler.timer(() => this.#flush())
     this.#save = scheduler.timer(() => this.#saveNow())
     this.setRate(definition.sync.rate)
-    // One that is kept nowhere was handed over, and what it was then is not to come back.
+    // One that is not stored was handed over, and what it was then is not to come back.
     if (this.#durability === 'none' && begin.epoch < fence.epoch) this.#replace(NO_ROOM)
   }
 
@@ -215,7 +215,7 @@ export class RoomStream {
   /** Gives the room up, for others to go on with (`forget` false: saved first) or for good. */
   async release(forget: boolean): Promise<boolean> {
     this.end()
-    // A room that is kept nowhere has no history to give.
+    // A room that is not stored has no history to give.
     const whole = () => (this.#durability === 'none' ? this.#withoutHistory() : this.#whole())
     if (!forget && !(await this.record.replace(whole()))) return false
     return this.record.release(forget)
@@ -384,7 +384,7 @@ export class RoomStream {
     this.#underWay = { ...this.#underWay, update, packed: this.#packed(update) }
   }
 
-  /** The journal entry of an update; undefined in a room that is kept nowhere. */
+  /** The journal entry of an update; undefined in a room that is not stored. */
   #packed(update: Update): Uint8Array | undefined {
     return this.#durability === 'none' ? undefined : this.environment.format.entry(update)
   }
