@@ -1,7 +1,7 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { counter } from '../../test/support/rooms/counter-room.ts'
-import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
 
 describe('joining', () => {
@@ -16,21 +16,6 @@ describe('joining', () => {
     expect(bench.describe('counter')?.members).toHaveLength(1)
   })
 
-  it('refuses types that are not installed and options that do not fit', async () => {
-    const strict = defineRoom({
-      type: 'strict',
-      options: v.object({ map: v.picklist(['desert']) }),
-      create: () => ({}),
-    })
-    const bench = new RoomBench([strict])
-    expect((await bench.join('nothing', 'ann')).errors).toMatchObject([{ code: 'unknown_room_type' }])
-    const bob = await bench.join('strict', 'bob', { options: { map: 'moon' } })
-    expect(bob.errors).toMatchObject([{ code: 'invalid_options', message: expect.stringContaining('map:') }])
-    expect(bench.host.size).toBe(0)
-    const eve = await bench.join('strict', 'eve', { options: { map: 'desert' } })
-    expect(eve.inRoom).toBe(true)
-  })
-
   it('is refused where the room may not be made, and others who wait for it are not', async () => {
     const bench = new RoomBench([counter()], { quota: { perMinute: 1 } })
     await bench.join('counter', 'ann', { sub: 'ann' })
@@ -42,17 +27,21 @@ describe('joining', () => {
     expect(await bench.join('counter', 'eager', { sub: 'ann', key: 'b' })).toMatchObject({ inRoom: true })
   })
 
-  it('is refused where the project may have no more rooms', async () => {
-    const bench = new RoomBench([counter()], { quota: { maxRooms: 1 } })
-    const ann = await bench.join('counter', 'ann')
-    const bob = await bench.join('counter', 'bob', { key: 'b' })
-    expect([ann.inRoom, bob.inRoom, bob.errors]).toMatchObject([true, false, [{ code: 'project_full' }]])
+  it('is refused where the project may have no more rooms, also after a busy hour of those that it has', async () => {
+    const { bench } = await roomWith(counter(), ['ann'], { quota: { maxRooms: 1 } })
+    for (let minute = 1; minute <= 60; minute++) {
+      bench.message('counter', 'ann', 'inc', { by: 1 }, minute)
+      await bench.advance(60_000, 30_000)
+    }
+    expect(await bench.join('counter', 'bob', { key: 'b' })).toMatchObject({
+      inRoom: false,
+      errors: [{ code: 'project_full' }],
+    })
   })
 
   // The record of a room that ended stays for a while, and those who had a seat there may ask for it.
   it('is refused there also if it comes while someone looks for a room that has ended', async () => {
-    const bench = new RoomBench([counter()], { quota: { maxRooms: 1 } })
-    const ann = await bench.join('counter', 'ann')
+    const { bench, ann } = await roomWith(counter(), ['ann'], { quota: { maxRooms: 1 } })
     bench.send('counter', 'ann', { kind: 'leave', reason: 'left', ref: 9 })
     await bench.advance(60_000, 1000)
     expect(await bench.join('counter', 'bob', { key: 'b' })).toMatchObject({ inRoom: true })
@@ -63,32 +52,25 @@ describe('joining', () => {
     expect(eve.errors).toMatchObject([{ code: 'project_full' }])
   })
 
-  it('is refused there also after a busy hour of the rooms that it has', async () => {
-    const bench = new RoomBench([counter()], { quota: { maxRooms: 1 } })
-    await bench.join('counter', 'ann')
-    for (let minute = 1; minute <= 60; minute++) {
-      bench.message('counter', 'ann', 'inc', { by: 1 }, minute)
-      await bench.advance(60_000, 30_000)
-    }
-    expect(await bench.join('counter', 'bob', { key: 'b' })).toMatchObject({ inRoom: false })
-  })
-
-  it('is refused where the room logic fails or refuses, and the room is not left behind', async () => {
+  it.each([
+    ['options that do not fit', 'moon', 'invalid_options', /map:/],
+    ['a create that throws', 'none', 'room_logic_failed', /^the room's logic failed$/],
+    ['an onJoin that refuses', 'closed', 'room_logic_refused', /^this map is closed$/],
+  ])('is refused for %s, and no room is left behind', async (_, map, code, message) => {
     const picky = defineRoom({
       type: 'picky',
+      options: v.object({ map: v.picklist(['none', 'closed', 'open']) }),
       create: (options): { map: string } => {
         if (options.map === 'none') throw new Error('no such map')
-        return { map: String(options.map) }
+        return options
       },
       onJoin(state, _member, ctx) {
         if (state.map === 'closed') ctx.refuse('this map is closed')
       },
     })
     const bench = new RoomBench([picky])
-    const ann = await bench.join('picky', 'ann', { options: { map: 'none' } })
-    expect(ann.errors).toMatchObject([{ code: 'room_logic_failed', message: "the room's logic failed" }])
-    const bob = await bench.join('picky', 'bob', { options: { map: 'closed' } })
-    expect(bob.errors).toMatchObject([{ code: 'room_logic_refused', message: 'this map is closed' }])
+    const ann = await bench.join('picky', 'ann', { options: { map } })
+    expect(ann.errors).toMatchObject([{ code, message: expect.stringMatching(message) }])
     await bench.advance(31_000, 1000)
     expect(bench.host.size).toBe(0)
     const eve = await bench.join('picky', 'eve', { options: { map: 'open' } })
@@ -111,7 +93,7 @@ describe('admit', () => {
     },
   })
 
-  it('may refuse with a reason, at once or later', async () => {
+  it('may refuse with a reason, at once or within five seconds', async () => {
     const bench = new RoomBench([guarded])
     const ann = await bench.join('guarded', 'ann', { options: { now: 'no' } })
     expect(ann.errors).toMatchObject([{ code: 'join_refused', message: 'not today' }])
@@ -120,34 +102,26 @@ describe('admit', () => {
     gates.shift()!('come back tomorrow')
     await bench.settle()
     expect(bob.errors).toMatchObject([{ code: 'join_refused', message: 'come back tomorrow' }])
-  })
-
-  it('is given five seconds', async () => {
-    const bench = new RoomBench([guarded])
-    const ann = await bench.join('guarded', 'ann')
+    const eve = await bench.join('guarded', 'eve')
     await bench.advance(5000, 500)
-    expect(ann.errors).toMatchObject([
-      { code: 'join_refused', message: expect.stringContaining('5 seconds') },
-    ])
+    const message = expect.stringContaining('5 seconds')
+    expect(eve.errors).toMatchObject([{ code: 'join_refused', message }])
     gates.shift()!(undefined)
     await bench.settle()
-    expect(ann.inRoom).toBe(false)
+    expect(eve.inRoom).toBe(false)
   })
 
   it('holds a place, so that joins at the same time respect maxMembers', async () => {
-    const bench = new RoomBench([guarded])
-    const [ann, bob, eve] = ['ann', 'bob', 'eve'].map((id) => bench.askToJoin('guarded', id))
-    await bench.settle()
-    expect(eve!.errors).toMatchObject([{ code: 'room_full' }])
+    const { bench, ann, bob, eve } = await roomWith(guarded, ['ann', 'bob', 'eve'])
+    expect(eve.errors).toMatchObject([{ code: 'room_full' }])
     for (const gate of gates.splice(0)) gate(undefined)
     await bench.advance(100)
-    expect([ann!.inRoom, bob!.inRoom, eve!.inRoom]).toEqual([true, true, false])
+    expect([ann.inRoom, bob.inRoom, eve.inRoom]).toEqual([true, true, false])
     expect(bench.describe('guarded')?.state).toEqual({ here: 2 })
   })
 
   it('does not keep the others waiting, and ends with the session', async () => {
-    const bench = new RoomBench([guarded])
-    const ann = await bench.join('guarded', 'ann')
+    const { bench, ann } = await roomWith(guarded, ['ann'])
     const bob = await bench.join('guarded', 'bob', { options: { now: 'yes' } })
     await bench.advance(100)
     expect([ann.inRoom, bob.inRoom]).toEqual([false, true])
@@ -161,8 +135,7 @@ describe('admit', () => {
   // The socket is lost while admit decides, and then its edge dies, so that no one tells of the session's end. A seat taken without a
   // socket from the start was never looked at again: the member stayed, and so did the room.
   it('does not keep the seat of a session that has ended meanwhile', async () => {
-    const bench = new RoomBench([guarded], { limits: { seatMs: 2000 } })
-    const ann = await bench.join('guarded', 'ann')
+    const { bench, ann } = await roomWith(guarded, ['ann'], { limits: { seatMs: 2000 } })
     bench.detach('guarded', ann)
     gates.shift()!(undefined)
     await bench.advance(100)
@@ -174,9 +147,7 @@ describe('admit', () => {
 
 describe('leaving', () => {
   it('acks what came before, answers the leaver, and tells the others', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann')
-    const bob = await bench.join('counter', 'bob')
+    const { bench, ann, bob } = await roomWith(counter(), ['ann', 'bob'])
     bench.message('counter', 'bob', 'inc', { by: 2 }, 1)
     bench.send('counter', 'bob', { kind: 'leave', reason: 'left', ref: 7 })
     await bench.settle()
@@ -189,22 +160,17 @@ describe('leaving', () => {
   })
 
   it('by a kick brings what was for the member until then, then the farewell', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann')
-    const bob = await bench.join('counter', 'bob')
-    bench.message('counter', 'ann', 'out', { who: 'bob' })
-    await bench.settle()
+    const { bench, ann, bob } = await roomWith(counter(), ['ann', 'bob'])
+    await bench.say('counter', 'ann', 'out', { who: 'bob' })
     expect(bob.heard.slice(-2)).toEqual(['you_are_out null', '-bob kicked'])
     expect([bob.inRoom, bob.faults]).toEqual([false, []])
     expect([ann.heard.at(-1), ann.faults]).toEqual(['-bob kicked', []])
   })
 
   it('right after the join, in the same flush, is no news to the others', async () => {
-    const bench = new RoomBench([counter({ rate: 10 })])
-    const ann = await bench.join('counter', 'ann')
+    const { bench, ann } = await roomWith(counter({ rate: 10 }), ['ann'])
     await bench.advance(200)
-    bench.message('counter', 'ann', 'inc', { by: 1 })
-    await bench.settle()
+    await bench.say('counter', 'ann', 'inc', { by: 1 })
     bench.askToJoin('counter', 'bob')
     bench.send('counter', 'bob', { kind: 'leave', reason: 'left', ref: 3 })
     await bench.advance(200)
@@ -214,9 +180,7 @@ describe('leaving', () => {
   })
 
   it('of everyone, by ctx.close, ends the room; the next join makes a new one', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann')
-    const bob = await bench.join('counter', 'bob')
+    const { bench, ann, bob } = await roomWith(counter(), ['ann', 'bob'])
     bench.message('counter', 'ann', 'inc', { by: 5 })
     bench.message('counter', 'bob', 'end', null, 1)
     bench.message('counter', 'bob', 'inc', { by: 5 }, 2)
@@ -230,83 +194,28 @@ describe('leaving', () => {
   })
 
   it('leaves nothing behind: an empty room is disposed of after its idle time, and its record forgotten', async () => {
-    const bench = new RoomBench([counter()])
-    await bench.join('counter', 'ann')
+    const { bench } = await roomWith(counter(), ['ann'])
     bench.send('counter', 'ann', { kind: 'leave', reason: 'session_ended' })
+    await bench.advance(9000, 500)
+    // It is not idle while a member is there, however silent.
+    await bench.join('counter', 'bob')
+    await bench.advance(60_000, 1000)
+    expect(bench.host.size).toBe(1)
+    bench.send('counter', 'bob', { kind: 'leave', reason: 'session_ended' })
     await bench.advance(9000, 500)
     expect(bench.host.size).toBe(1)
     await bench.advance(2000, 500)
-    expect(bench.host.size).toBe(0)
     expect(bench.host).toMatchObject({ size: 0, members: 0 })
     const { rooms } = bench.store.store
     expect(await rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: null })
     const ann = await bench.join('counter', 'ann2')
     expect(ann.state).toEqual({ count: 0, seen: ['ann2'] })
   })
-
-  it('is not idle while a member is there, however silent', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann')
-    bench.send('counter', 'ann', { kind: 'leave', reason: 'left', ref: 2 })
-    await bench.advance(5000, 500)
-    await bench.join('counter', 'bob')
-    await bench.advance(60_000, 1000)
-    expect(bench.host.size).toBe(1)
-    expect(ann.inRoom).toBe(false)
-  })
 })
 
 describe('coming back', () => {
-  for (const codec of ['roomful.v1.msgpack', 'roomful.v1.json'] as const)
-    it(`brings exactly what was missed, in ${codec}`, async () => {
-      const bench = new RoomBench([counter()])
-      const ann = await bench.join('counter', 'ann', { codec })
-      const bob = await bench.join('counter', 'bob')
-      bench.message('counter', 'ann', 'inc', { by: 1 }, 1)
-      await bench.settle()
-      bench.detach('counter', ann)
-      for (let i = 0; i < 3; i++) {
-        bench.message('counter', 'bob', 'inc', { by: 1 })
-        await bench.settle()
-      }
-      bench.message('counter', 'bob', 'whisper', { to: 'ann' })
-      bench.message('counter', 'bob', 'whisper', { to: 'bob' })
-      await bench.join('counter', 'eve')
-      bench.detach('counter', bob)
-      bench.attach('counter', ann)
-      await bench.settle()
-      const { at } = { at: bench.sentOf('attached').at(-1)! }
-      expect([at.resumed, at.ack, at.frames.length]).toEqual([true, 1, 4])
-      expect(ann.heard.slice(-3)).toEqual(['hello "eve"', '+eve', 'psst null'])
-      expect([ann.state, ann.faults, ann.resyncs]).toEqual([bench.describe('counter')?.state, [], 0])
-      // And it goes on without a gap.
-      bench.message('counter', 'ann', 'inc', { by: 1 }, 2)
-      await bench.settle()
-      expect([ann.state, ann.acked, ann.faults]).toMatchObject([{ count: 5 }, 2, []])
-    })
-
-  it('after too much brings the whole state', async () => {
-    const bench = new RoomBench([counter()], { limits: { history: { entries: 3, bytes: 10_000 } } })
-    const ann = await bench.join('counter', 'ann')
-    await bench.join('counter', 'bob')
-    bench.detach('counter', ann)
-    for (let i = 0; i < 5; i++) {
-      bench.message('counter', 'bob', 'inc', { by: 1 })
-      await bench.settle()
-    }
-    bench.attach('counter', ann)
-    await bench.settle()
-    expect([ann.resyncs, ann.state, ann.members.length]).toEqual([1, bench.describe('counter')?.state, 2])
-    expect(bench.counts['resync resume']).toBe(1)
-    bench.message('counter', 'bob', 'inc', { by: 1 })
-    await bench.settle()
-    expect([ann.state, ann.faults]).toMatchObject([{ count: 6 }, []])
-  })
-
-  it('of a member that asked for a state brings one, the same frame for all who ask', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann')
-    const bob = await bench.join('counter', 'bob')
+  it('of members that asked for a state brings the same frame to all', async () => {
+    const { bench, ann, bob } = await roomWith(counter(), ['ann', 'bob'])
     ann.state = null
     bench.resync('counter', ann, 'checksum')
     bench.resync('counter', bob, 'sequence')
@@ -317,15 +226,13 @@ describe('coming back', () => {
   })
 
   it('is possible for two minutes at most, when no one says that the session has ended', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann')
+    const { bench, ann } = await roomWith(counter(), ['ann'])
     bench.detach('counter', ann)
     await bench.advance(100_000, 1000)
     expect(bench.describe('counter')?.members).toMatchObject([{ connected: false }])
     await bench.advance(40_000, 1000)
     expect(bench.host.size).toBe(0)
-    bench.attach('counter', ann)
-    await bench.settle()
+    await bench.resume('counter', ann)
     expect(ann.errors).toMatchObject([{ code: 'no_seat' }])
   })
 })

@@ -1,4 +1,3 @@
-import { Writable } from 'node:stream'
 import { crc32 } from 'node:zlib'
 import { pino } from 'pino'
 import * as v from 'valibot'
@@ -42,8 +41,7 @@ let stands: Pick<TestMember, 'epoch' | 'seq' | 'state' | 'checksum'>
 // A snapshot with a history in it, and a journal behind it, with all that an entry can have: deltas of every kind, events for everyone and
 // for one, joins, leaves, acks and refusals.
 beforeAll(async () => {
-  const clock = new FakeClock()
-  const bench = new RoomBench([board], { clock, limits: { journalEntries: 7 } })
+  const bench = new RoomBench([board], { limits: { journalEntries: 7 } })
   const ann = await bench.join('board', 'ann', { codec: 'roomful.v1.json', sub: 'ann of the board' })
   await bench.join('board', 'bob')
   bench.detach('board', ann)
@@ -57,17 +55,12 @@ beforeAll(async () => {
       ['unknown', null],
       ['put', -7],
     ]
-    for (const [type, data] of said) {
-      bench.message('board', 'bob', type, data, ++ref)
-      await bench.settle()
-    }
+    for (const [type, data] of said) await bench.say('board', 'bob', type, data, ++ref)
     await bench.join('board', `cid${round}`)
     bench.send('board', `cid${round}`, { kind: 'leave', reason: 'left', ref: 1 })
     await bench.settle()
   }
-  const { rooms } = bench.store.store
-  const { epoch } = (await rooms.inspect(ROOM))!
-  const { snapshot, journal } = (await rooms.claim(ROOM, 'node_b', epoch, LONG_MS))!
+  const { snapshot, journal } = await bench.claimed('board')
   sound = { snapshot: snapshot!, journal }
   expect(format.readSnapshot(sound.snapshot).updates.length).toBeGreaterThan(3)
   expect(journal.length).toBeGreaterThan(2)
@@ -107,8 +100,7 @@ async function opened(record: Record) {
   bench.attach('board', ann)
   const dan = await bench.join('board', 'dan')
   bench.message('board', 'dan', 'tell', 'ann', 1)
-  bench.message('counter', 'eve', 'inc', null, 1)
-  await bench.settle()
+  await bench.say('counter', 'eve', 'inc', null, 1)
   expect([eve.state, eve.faults]).toEqual([{ count: 1 }, []])
   const { state, members, heard, faults, errors, inRoom } = ann
   const outcome = {
@@ -227,15 +219,7 @@ describe('a record of a newer version', () => {
     const record = newer()
     const { store, clock } = await stored(record)
     const lines: { level: number; room?: string; err: { message: string } }[] = []
-    const log = pino(
-      {},
-      new Writable({
-        write(line, _encoding, done) {
-          lines.push(JSON.parse(`${line}`))
-          done()
-        },
-      }),
-    )
+    const log = pino({}, { write: (line: string) => void lines.push(JSON.parse(line)) })
     const bench = new RoomBench([board], { store, clock, nodeId: 'node_b', log })
     for (const name of ['dan', 'fay']) {
       const member = await bench.join('board', name)

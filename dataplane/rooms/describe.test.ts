@@ -1,7 +1,7 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { counter } from '../../test/support/rooms/counter-room.ts'
-import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import type { RoomColumn } from '../descriptions.ts'
 import { defineRoom } from './definition.ts'
 
@@ -24,8 +24,7 @@ describe('the last events of a room', () => {
     await bench.join('counter', 'ann', { codec })
     await bench.join('counter', 'bob', { codec, sub: 'bobby' })
     bench.message('counter', 'ann', 'whisper', { to: 'bob' })
-    bench.message('counter', 'ann', 'inc', { by: 1 })
-    await bench.settle()
+    await bench.say('counter', 'ann', 'inc', { by: 1 })
     bench.send('counter', 'bob', { kind: 'leave', reason: 'left' })
     await bench.settle()
     expect(lines(bench)).toEqual([
@@ -40,12 +39,10 @@ describe('the last events of a room', () => {
   })
 
   it('say when and under which seq they were', async () => {
-    const bench = new RoomBench([counter()])
-    await bench.join('counter', 'ann')
+    const { bench } = await roomWith(counter(), ['ann'])
     await bench.advance(90_000)
     const at = new Date(bench.clock.now()).toISOString()
-    bench.message('counter', 'ann', 'whisper', { to: 'ann' })
-    await bench.settle()
+    await bench.say('counter', 'ann', 'whisper', { to: 'ann' })
     const room = bench.describe('counter')!
     expect(room.events![0]).toMatchObject({ name: 'psst', at, epoch: room.epoch, seq: room.seq })
   })
@@ -57,8 +54,11 @@ describe('the last events of a room', () => {
     await one.join('counter', 'ann')
     const before = one.describe('counter')!.events!
     await one.die()
-    const heir = new RoomBench([counter()], { clock, store: one.store.store, nodeId: 'node_b' })
-    await heir.join('counter', 'bob')
+    const { bench: heir } = await roomWith(counter(), ['bob'], {
+      clock,
+      store: one.store.store,
+      nodeId: 'node_b',
+    })
     const after = heir.describe('counter')!.events!
     expect(after.slice(-before.length)).toEqual(before.map((event) => ({ ...event, at: null })))
     expect(after[0]).toMatchObject({ kind: 'joined', name: 'bob' })
@@ -76,10 +76,8 @@ describe('the last events of a room', () => {
         state.n++
       },
     })
-    const bench = new RoomBench([room])
-    await bench.join('loud', 'ann')
-    bench.message('loud', 'ann', 'shout', null)
-    await bench.settle()
+    const { bench } = await roomWith(room, ['ann'])
+    await bench.say('loud', 'ann', 'shout', null)
     const { events } = bench.describe('loud')!
     expect(events).toHaveLength(50)
     expect(events![0]).toMatchObject({ name: 'long', cut: `"${'x'.repeat(999)}` })
@@ -155,8 +153,7 @@ describe('a query for rooms', () => {
       ['idle', null],
     ])
     for (let n = 0; n < 4; n++) {
-      bench.message('counter', 'ann', 'inc', { by: 1 }, undefined, 'busy')
-      await bench.settle()
+      await bench.say('counter', 'ann', 'inc', { by: 1 }, undefined, 'busy')
       bench.clock.advance(500)
     }
     const later = [

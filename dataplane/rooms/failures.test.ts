@@ -2,7 +2,7 @@ import { pino } from 'pino'
 import * as v from 'valibot'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/support/fake-clock.ts'
-import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
 import { FailureLog } from './failures.ts'
 
@@ -41,8 +41,7 @@ const moody = defineRoom({
 async function bench(revealFailures: boolean) {
   const lines: { level: number; err?: { message: string; stack: string } }[] = []
   const log = pino({ level: 'info' }, { write: (line: string) => void lines.push(JSON.parse(line)) })
-  const rooms = new RoomBench([moody], { log, revealFailures })
-  const ann = await rooms.join('moody', 'ann')
+  const { bench: rooms, ann } = await roomWith(moody, ['ann'], { log, revealFailures })
   return { rooms, ann, lines }
 }
 
@@ -51,8 +50,7 @@ describe('what room logic refuses', () => {
     const { rooms, ann, lines } = await bench(false)
     const { seq } = ann
     rooms.message('moody', 'ann', 'refuse', REFUSES, 1)
-    rooms.message('moody', 'ann', 'refuse', 'x'.repeat(1000), 2)
-    await rooms.settle()
+    await rooms.say('moody', 'ann', 'refuse', 'x'.repeat(1000), 2)
     expect(ann.errors).toMatchObject([
       { code: 'room_logic_refused', message: REFUSES, ref: 1 },
       { code: 'room_logic_refused', message: expect.stringMatching(/^x{299}…$/), ref: 2 },
@@ -63,8 +61,7 @@ describe('what room logic refuses', () => {
 
   it('says why: without a text it is a failure', async () => {
     const { rooms, ann } = await bench(true)
-    rooms.message('moody', 'ann', 'refuse', '')
-    await rooms.settle()
+    await rooms.say('moody', 'ann', 'refuse', '')
     expect(ann.errors).toMatchObject([
       { code: 'room_logic_failed', message: 'ctx.refuse got ""; it must be a text for the player' },
     ])
@@ -79,8 +76,7 @@ describe('what room logic throws', () => {
     const { rooms, ann, lines } = await bench(reveal)
     rooms.message('moody', 'ann', 'fail', null, 1)
     rooms.message('moody', 'ann', 'fail', null, 2)
-    rooms.message('moody', 'ann', 'check', null, 3)
-    await rooms.settle()
+    await rooms.say('moody', 'ann', 'check', null, 3)
     expect(ann.errors).toMatchObject([1, 2, 3].map((ref) => ({ code: 'room_logic_failed', message, ref })))
     expect(lines).toMatchObject([
       { failed: 'onMessage', err: { message: SECRET, stack: expect.stringContaining('failures.test') } },

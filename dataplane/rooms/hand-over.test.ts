@@ -1,42 +1,50 @@
 import { describe, expect, it } from 'vitest'
-import { memoryStore } from '../../shared/store/memory/memory.ts'
-import { FakeClock } from '../../test/support/fake-clock.ts'
 import { counting } from '../../test/support/rooms/counter-room.ts'
-import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { type RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+
+/** Closes a host whose store is slow; what it does only once the store has answered. */
+async function closeSlowly(bench: RoomBench) {
+  let closed = false
+  const closing = bench.host.close().then(() => {
+    closed = true
+  })
+  await bench.settle()
+  expect(closed).toBe(false)
+  return async () => {
+    while (bench.store.held > 0) {
+      bench.store.let()
+      await bench.settle()
+    }
+    await closing
+  }
+}
 
 describe('handing over', () => {
-  for (const durability of ['journal', 'snapshot'] as const)
-    it(`saves a ${durability} room, and the next owner goes on from there without a resync`, async () => {
-      const clock = new FakeClock()
-      const store = memoryStore({ clock })
-      const bench = new RoomBench([counting(durability)], { clock, store })
-      const ann = await bench.join('counter', 'ann')
+  it.each(['journal', 'snapshot'] as const)(
+    'saves a %s room, and the next owner goes on from there without a resync',
+    async (durability) => {
+      const { bench, ann } = await roomWith(counting(durability), ['ann'])
       const bob = await bench.join('counter', 'bob', { codec: 'roomful.v1.json' })
-      bench.message('counter', 'ann', 'inc', null, 1)
-      await bench.settle()
+      await bench.say('counter', 'ann', 'inc', null, 1)
       bench.detach('counter', bob)
       bench.message('counter', 'ann', 'inc', null, 2)
       await bench.host.close()
-      expect(bench.host.size).toBe(0)
-      expect(ann.acked).toBe(2)
-      expect(await store.rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: null })
+      expect([bench.host.size, ann.acked]).toEqual([0, 2])
+      expect(await bench.store.store.rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: null })
 
-      const heir = new RoomBench([counting(durability)], { clock, store, nodeId: 'node_b' })
-      for (const member of [ann, bob]) heir.members.set(member.memberId, member)
+      const heir = bench.successor([ann, bob])
+      for (const member of [ann, bob]) heir.attach('counter', member)
       // What was sent while no one owned the room is sent again.
-      heir.attach('counter', ann)
-      heir.attach('counter', bob)
       heir.message('counter', 'ann', 'inc', null, 2)
-      heir.message('counter', 'ann', 'inc', null, 3)
-      await heir.settle()
+      await heir.say('counter', 'ann', 'inc', null, 3)
       expect([ann.state, bob.state, ann.acked]).toEqual([{ count: 3 }, { count: 3 }, 3])
       expect([ann.faults, bob.faults, ann.resyncs, bob.resyncs]).toEqual([[], [], 0, 0])
       expect(bob.heard).toEqual(['counted 1', 'counted 2', 'counted 3'])
-    })
+    },
+  )
 
   it('stops waiting for a store that does not answer', async () => {
-    const bench = new RoomBench([counting('journal')])
-    await bench.join('counter', 'ann')
+    const { bench } = await roomWith(counting('journal'), ['ann'])
     bench.store.mood = 'deaf'
     bench.message('counter', 'ann', 'inc', null, 1)
     const closed = bench.host.close(2000)
@@ -48,49 +56,28 @@ describe('handing over', () => {
   // The last flush of a room that ends is still being committed when its node is told to go. A node that did not wait for it let go of
   // the store first: the record stayed, and the next join found a room that had ended.
   it('waits for a room that is ending to be out of the store', async () => {
-    const bench = new RoomBench([counting('journal')])
-    const ann = await bench.join('counter', 'ann')
+    const { bench, ann } = await roomWith(counting('journal'), ['ann'])
     bench.store.mood = 'slow'
     bench.message('counter', 'ann', 'inc', null, 1)
     bench.send('counter', 'ann', { kind: 'leave', reason: 'left', ref: 2 })
     await bench.advance(31_000, 1000)
-    let closed = false
-    const closing = bench.host.close().then(() => {
-      closed = true
-    })
-    await bench.settle()
-    expect(closed).toBe(false)
-    while (bench.store.held > 0) {
-      bench.store.let()
-      await bench.settle()
-    }
-    await closing
-    expect([ann.inRoom, (await bench.store.store.rooms.inspect('prj_test/counter:a'))?.owner]).toEqual([
-      false,
-      null,
-    ])
+    const answer = await closeSlowly(bench)
+    await answer()
+    expect(ann.inRoom).toBe(false)
+    expect(await bench.store.store.rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: null })
   })
 
   it('waits for rooms that are being handed over, and takes what waited in them to the next owner', async () => {
-    const bench = new RoomBench([counting('journal')])
-    await bench.join('counter', 'ann')
+    const { bench } = await roomWith(counting('journal'), ['ann'])
     bench.mayAct = false
     bench.message('counter', 'ann', 'inc', null, 1)
     await bench.join('counter', 'bob')
     bench.store.mood = 'slow'
     const taken: string[] = []
     void bench.host.rooms[0]!.handOver({ nodeId: 'node_b', take: () => taken.push('node_b') })
-    let closed = false
-    const closing = bench.host.close().then(() => {
-      closed = true
-    })
-    await bench.settle()
-    expect([closed, taken]).toEqual([false, []])
-    while (bench.store.held > 0) {
-      bench.store.let()
-      await bench.settle()
-    }
-    await closing
+    const answer = await closeSlowly(bench)
+    expect(taken).toEqual([])
+    await answer()
     expect(taken).toEqual(['node_b'])
     expect(bench.redirected.map(({ message }) => message)).toMatchObject([
       { kind: 'message', ref: 1 },

@@ -1,6 +1,6 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
-import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { roomWith } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
 
 describe('a draft', () => {
@@ -25,11 +25,9 @@ describe('a draft', () => {
           }
         },
       })
-      const bench = new RoomBench([keeper])
-      const ann = await bench.join('keeper', 'ann')
+      const { bench, ann } = await roomWith(keeper, ['ann'])
       bench.message('keeper', 'ann', 'keep', null)
-      bench.message('keeper', 'ann', 'put', null)
-      await bench.settle()
+      await bench.say('keeper', 'ann', 'put', null)
       expect(ann.errors.at(-1)?.code).toBe('room_logic_failed')
       expect(ann.state).toEqual({ at: { x: turn === 'in a turn that threw' ? 1 : 2 }, put: [] })
       expect(() => kept!.x++).toThrow(TypeError)

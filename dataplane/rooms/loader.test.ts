@@ -51,23 +51,17 @@ describe('loadRooms', () => {
     expect((await loadRooms(folder)).map(({ type }) => type)).toEqual(['chess', 'lobby'])
   })
 
-  it('names the file that has no room', async () => {
-    const folder = await folderOf({ 'a.ts': 'export default { type: "a" }' })
-    await expect(loadRooms(folder)).rejects.toThrow(/a\.ts has no room as its default export/)
-  })
-
-  it('names the file that cannot be loaded', async () => {
-    const broken = await folderOf({ 'a.ts': 'export default {' })
-    await expect(loadRooms(broken)).rejects.toThrow(/a\.ts cannot be loaded/)
-    const mistaken = await folderOf({ 'b.ts': room('b:c') })
-    await expect(loadRooms(mistaken)).rejects.toThrow(/b\.ts: room type "b:c": type is "b:c"/)
-  })
-
-  it('names a package that is not installed where the file is', async () => {
-    const folder = await folderOf({ 'a.ts': "import 'not-installed'\nexport default 1" })
-    await expect(loadRooms(folder)).rejects.toThrow(
+  it.each([
+    ['that has no room', 'export default { type: "a" }', /a\.ts has no room as its default export/],
+    ['that cannot be read', 'export default {', /a\.ts cannot be loaded/],
+    ['whose definition is wrong', room('b:c'), /a\.ts: room type "b:c": type is "b:c"/],
+    [
+      'that imports what is not installed there',
+      "import 'not-installed'\nexport default 1",
       /a\.ts cannot be loaded: it imports not-installed, which is not installed in its folder or above: npm install not-installed there$/,
-    )
+    ],
+  ])('names the file %s', async (_, content, message) => {
+    await expect(loadRooms(await folderOf({ 'a.ts': content }))).rejects.toThrow(message)
   })
 
   it('names both files of one type', async () => {

@@ -1,19 +1,13 @@
 import { describe, expect, it } from 'vitest'
-import { memoryStore } from '../../shared/store/memory/memory.ts'
-import { FakeClock } from '../../test/support/fake-clock.ts'
 import { counter } from '../../test/support/rooms/counter-room.ts'
 import type { TestMember } from '../../test/support/rooms/room-bench.ts'
-import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { JournalFormat, restore } from './journal.ts'
 
 const unknown = (ref: number) => expect.objectContaining({ ref, code: 'outcome_unknown' })
 const refused = (ref: number) => expect.objectContaining({ ref, code: 'unknown_type' })
 const range = (from: number, to: number): number[] =>
   Array.from({ length: to - from + 1 }, (_, i) => from + i)
-
-/** A room of which each seat keeps three refusals. */
-const forgetful = (options: ConstructorParameters<typeof RoomBench>[1] = {}): RoomBench =>
-  new RoomBench([counter()], { limits: { outcomes: { messages: 3, bytes: 100_000 } }, ...options })
 
 /** A message that the room refuses. */
 const bad = (bench: RoomBench, ref: number, more: { settled?: number; after?: number } = {}): void =>
@@ -22,18 +16,14 @@ const bad = (bench: RoomBench, ref: number, more: { settled?: number; after?: nu
 const good = (bench: RoomBench, ref: number, more: { settled?: number; after?: number } = {}): void =>
   bench.send('counter', 'ann', { kind: 'message', type: 'inc', data: { by: 1 }, ref, ...more })
 
-const attach = async (bench: RoomBench, member: TestMember, settled?: number) => {
-  bench.attach('counter', member, 0, 'node_a', settled)
-  await bench.settle()
-  return bench.sentOf('attached').at(-1)!
-}
+const attach = (bench: RoomBench, member: TestMember, settled?: number) =>
+  bench.resume('counter', member, 0, 'node_a', settled)
 
 const refs = (list: readonly { ref?: number | undefined }[]) => list.map(({ ref }) => ref)
 
 describe('a message that was refused', () => {
   it('is refused again whenever it comes again, and acked once that is known', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann')
+    const { bench, ann } = await roomWith(counter(), ['ann'])
     bad(bench, 1)
     good(bench, 2)
     await bench.settle()
@@ -47,25 +37,11 @@ describe('a message that was refused', () => {
     expect(await attach(bench, ann, 3)).toMatchObject({ ack: 3, refused: [] })
   })
 
-  it('is told to each session that attaches, all of them, before the ack that covers them', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann')
-    for (const ref of range(1, 100)) bad(bench, ref)
-    good(bench, 101)
-    await bench.settle()
-    const { ack, refused } = await attach(bench, ann)
-    expect([ack, refs(refused)]).toEqual([101, range(1, 100)])
-  })
-
   it('is known to the next owner, with all that its client does not know', async () => {
-    const clock = new FakeClock()
-    const store = memoryStore({ clock })
-    const bench = new RoomBench([counter()], { clock, store })
-    const ann = await bench.join('counter', 'ann')
+    const { bench, ann } = await roomWith(counter(), ['ann'])
     for (const ref of range(1, 100)) bad(bench, ref, { settled: Math.max(0, ref - 60) })
     await bench.settle()
-    const heir = new RoomBench([counter()], { clock, store, nodeId: 'node_b' })
-    heir.members.set('ann', ann)
+    const heir = bench.successor([ann])
     expect(await attach(heir, ann, 50)).toMatchObject({ ack: 100 })
     expect(refs(heir.sentOf('attached').at(-1)!.refused)).toEqual(range(51, 100))
     good(heir, 70)
@@ -73,36 +49,32 @@ describe('a message that was refused', () => {
     expect([ann.state, ann.errors.at(-1)]).toEqual([expect.objectContaining({ count: 0 }), refused(70)])
   })
 
-  it('takes a bounded place in memory, in an update and in the record, however many there are', async () => {
-    const bench = new RoomBench([counter()])
-    await bench.join('counter', 'ann')
+  it.each([
+    ['a bounded place in memory, in an update and in the record, however many there are', 99_000, false],
+    ['no place in the journal once its client knows', 5000, true],
+  ] as const)('takes %s', async (_, last, known) => {
+    const { bench } = await roomWith(counter(), ['ann'])
     bench.store.mood = 'slow'
     good(bench, 1)
     await bench.settle()
-    for (const ref of range(2, 99_000)) bad(bench, ref)
+    for (const ref of range(2, last)) bad(bench, ref, known ? { settled: ref - 1 } : {})
     bench.sent.length = 0
     bench.store.mood = 'fine'
     bench.store.let()
     await bench.settle()
-    const claim = await bench.store.store.rooms.claim(
-      'prj_test/counter:a',
-      'node_b',
-      bench.describe('counter')!.epoch,
-      1000,
-    )
-    const seat = restore(claim!, new JournalFormat())!.seats[0]!
-    expect([seat.lastRef, seat.forgotten, refs(seat.refused)]).toEqual([
-      99_000,
-      97_976,
-      range(97_977, 99_000),
-    ])
-    expect(claim!.journal.at(-1)!.length).toBeLessThan(150_000)
+    const claim = await bench.claimed('counter')
+    const seat = restore(claim, new JournalFormat())!.seats[0]!
+    const kept = known ? 1 : 1024
+    expect([seat.lastRef, seat.forgotten]).toEqual([last, known ? 0 : last - kept])
+    expect(refs(seat.refused)).toEqual(range(last - kept + 1, last))
+    expect(claim.journal.at(-1)!.length).toBeLessThan(150_000)
   })
 
   it('takes no more bytes than are allowed, the oldest going first', async () => {
     const text = 'é'.repeat(100)
-    const bench = new RoomBench([counter()], { limits: { outcomes: { messages: 1000, bytes: 1000 } } })
-    const ann = await bench.join('counter', 'ann')
+    const { bench, ann } = await roomWith(counter(), ['ann'], {
+      limits: { outcomes: { messages: 1000, bytes: 1000 } },
+    })
     for (const ref of range(1, 20))
       bench.send('counter', 'ann', { kind: 'refuse', ref, code: 'rate_limited', message: text })
     const { refused } = await attach(bench, ann)
@@ -123,12 +95,11 @@ describe('a message that was refused', () => {
       }
       if (when !== 'while they come') members.forEach(refuse)
       await bench.settle()
-      const { epoch } = bench.describe('counter')!
       const told: object[] = []
       for (const member of members) told.push((await attach(bench, member)).refused)
       await bench.host.close()
-      const claim = await bench.store.store.rooms.claim('prj_test/counter:a', 'node_b', epoch, 1000)
-      const written = restore(claim!, new JournalFormat())!.seats.map(({ refused }) => refused)
+      const claim = await bench.claimed('counter')
+      const written = restore(claim, new JournalFormat())!.seats.map(({ refused }) => refused)
       for (const kept of [told, written]) {
         const bytes = JSON.stringify(kept).length
         expect(bytes).toBeGreaterThan(200_000)
@@ -136,33 +107,14 @@ describe('a message that was refused', () => {
         expect(bytes).toBeLessThan(1.4 * 32 * 10_000)
       }
     })
-
-  it('takes no place in the journal once its client knows', async () => {
-    const bench = new RoomBench([counter()])
-    await bench.join('counter', 'ann')
-    bench.store.mood = 'slow'
-    good(bench, 1)
-    await bench.settle()
-    for (const ref of range(2, 5000)) bad(bench, ref, { settled: ref - 1 })
-    bench.store.mood = 'fine'
-    bench.store.let()
-    await bench.settle()
-    const claim = await bench.store.store.rooms.claim(
-      'prj_test/counter:a',
-      'node_b',
-      bench.describe('counter')!.epoch,
-      1000,
-    )
-    const seat = restore(claim!, new JournalFormat())!.seats[0]!
-    expect([seat.lastRef, seat.forgotten, refs(seat.refused)]).toEqual([5000, 0, [5000]])
-  })
 })
 
 describe('where it is forgotten what was refused', () => {
   /** Refs 1 to 5 are refused, of which 3 to 5 are known, and 6 is applied. */
-  async function forgotten(options?: ConstructorParameters<typeof RoomBench>[1]) {
-    const bench = forgetful(options)
-    const ann = await bench.join('counter', 'ann')
+  async function forgotten() {
+    const { bench, ann } = await roomWith(counter(), ['ann'], {
+      limits: { outcomes: { messages: 3, bytes: 100_000 } },
+    })
     for (const ref of range(1, 5)) bad(bench, ref)
     good(bench, 6)
     await bench.settle()
@@ -199,12 +151,13 @@ describe('where it is forgotten what was refused', () => {
     expect([ann.errors, ann.acked]).toEqual([[unknown(1)], 7])
   })
 
-  it('a client that sends nothing again has its next message acked', async () => {
+  it('a client that knows those outcomes is acked at once, one that sends nothing again with its next message', async () => {
     const { bench, ann } = await forgotten()
     await attach(bench, ann)
     good(bench, 7)
     await bench.settle()
     expect([ann.errors, ann.acked]).toEqual([[], 7])
+    expect(await attach(bench, ann, 2)).toMatchObject({ ack: 7 })
   })
 
   it('one that was lost on the way to the owner is asked for, before any behind it is answered', async () => {
@@ -222,17 +175,9 @@ describe('where it is forgotten what was refused', () => {
     expect([ann.errors, ann.acked]).toEqual([[unknown(1)], 6])
   })
 
-  it('a client that knows those outcomes is acked at once', async () => {
-    const { bench, ann } = await forgotten()
-    expect(await attach(bench, ann, 2)).toMatchObject({ ack: 6 })
-  })
-
   it('the next owner knows that too', async () => {
-    const clock = new FakeClock()
-    const store = memoryStore({ clock })
-    const { ann } = await forgotten({ clock, store })
-    const heir = forgetful({ clock, store, nodeId: 'node_b' })
-    heir.members.set('ann', ann)
+    const { bench, ann } = await forgotten()
+    const heir = bench.successor([ann])
     const answer = await attach(heir, ann)
     expect([answer.ack, refs(answer.refused)]).toEqual([undefined, [3, 4, 5]])
     bad(heir, 2)
@@ -242,8 +187,7 @@ describe('where it is forgotten what was refused', () => {
   })
 
   it('since the edge turned it away, it counts as forgotten with the message behind it', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann')
+    const { bench, ann } = await roomWith(counter(), ['ann'])
     good(bench, 1)
     bench.send('counter', 'ann', {
       kind: 'message',

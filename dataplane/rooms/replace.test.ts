@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import * as v from 'valibot'
 import { afterEach, describe, expect, it } from 'vitest'
 import { recordingLog } from '../../test/support/redis-store.ts'
-import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { roomWith } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom, type RoomDefinition } from './definition.ts'
 import { watchRooms } from './loader.ts'
 
@@ -22,26 +22,20 @@ const stepping = (step: number, state?: v.GenericSchema) =>
 
 describe('a room type that is replaced', () => {
   it('keeps the state of its running rooms, and handles their next message the new way', async () => {
-    const bench = new RoomBench([stepping(1)])
-    const ann = await bench.join('steps', 'ann')
-    bench.message('steps', 'ann', 'go', null)
-    await bench.settle()
+    const { bench, ann } = await roomWith(stepping(1), ['ann'])
+    await bench.say('steps', 'ann', 'go', null)
     bench.host.replaceRoom(stepping(10))
-    bench.message('steps', 'ann', 'go', null)
-    await bench.settle()
+    await bench.say('steps', 'ann', 'go', null)
     expect([ann.state, ann.faults]).toEqual([{ at: 11 }, []])
   })
 
   it('leaves rooms alone whose state does not fit any more', async () => {
-    const bench = new RoomBench([stepping(1)])
-    const ann = await bench.join('steps', 'ann')
+    const { bench, ann } = await roomWith(stepping(1), ['ann'])
     bench.host.replaceRoom(stepping(10, v.object({ at: v.string() })))
-    bench.message('steps', 'ann', 'go', null)
-    await bench.settle()
+    await bench.say('steps', 'ann', 'go', null)
     expect(ann.state).toEqual({ at: 1 })
     bench.host.replaceRoom(stepping(10, v.object({ at: v.number() })))
-    bench.message('steps', 'ann', 'go', null)
-    await bench.settle()
+    await bench.say('steps', 'ann', 'go', null)
     expect(ann.state).toEqual({ at: 11 })
   })
 })

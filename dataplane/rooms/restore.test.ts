@@ -2,13 +2,11 @@ import fc from 'fast-check'
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import type { Json } from '../../shared/json.ts'
-import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { apply } from '../../shared/sync/apply.ts'
 import { Checksum } from '../../shared/sync/checksum.ts'
 import { diff } from '../../shared/sync/diff.ts'
-import { FakeClock } from '../../test/support/fake-clock.ts'
 import { json } from '../../test/support/json-arbitrary.ts'
-import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
 import { JournalFormat, restore } from './journal.ts'
 
@@ -38,47 +36,29 @@ const teams = defineRoom({
   },
 })
 
-describe('a recorded delta', () => {
-  it('does what the delta did', () => {
-    fc.assert(
-      fc.property(json(), json(), (previous, next) => {
-        const delta = diff(previous, next)
-        if (!delta) return
-        const read = format.readEntry(
-          format.entry({
-            epoch: 1,
-            seq: 1,
-            visible: true,
-            checksum: 0,
-            delta,
-            events: [],
-            joined: [],
-            left: [],
-            acks: [],
-            refused: [],
-          }),
-        )
-        const checksum = new Checksum()
-        expect(checksum.of(apply(previous, read.delta!))).toBe(checksum.of(next))
-      }),
-    )
-  })
+it('a recorded delta does what the delta did', () => {
+  const at = { epoch: 1, seq: 1, visible: true, checksum: 0 }
+  const nothing = { events: [], joined: [], left: [], acks: [], refused: [] }
+  fc.assert(
+    fc.property(json(), json(), (previous, next) => {
+      const delta = diff(previous, next)
+      if (!delta) return
+      const read = format.readEntry(format.entry({ ...at, delta, ...nothing }))
+      const checksum = new Checksum()
+      expect(checksum.of(apply(previous, read.delta!))).toBe(checksum.of(next))
+    }),
+  )
 })
 
 describe('a restored room', () => {
   // Names that clients choose become keys. With these two in one object it looked like an instance of a class with a toJSON method;
   // writing the journal entry threw, the update was never committed, and the room stopped.
   it('may have keys of any name, such as those that JavaScript gives a meaning', async () => {
-    const bench = new RoomBench([teams])
-    const ann = await bench.join('teams', 'ann')
+    const { bench, ann } = await roomWith(teams, ['ann'])
     const players = { constructor: 1, toJSON: 1, length: 1 }
-    bench.message('teams', 'ann', 'add', players)
-    await bench.settle()
+    await bench.say('teams', 'ann', 'add', players)
     expect(ann.state).toEqual({ teams: [players] })
-    const { rooms } = bench.store.store
-    const { epoch } = (await rooms.inspect('prj_test/teams:a'))!
-    const claim = await rooms.claim('prj_test/teams:a', 'node_b', epoch, 1000)
-    expect(restore(claim!, format)?.state).toEqual(ann.state)
+    expect(restore(await bench.claimed('teams'), format)?.state).toEqual(ann.state)
   })
 
   it('is the room that was committed: state, checksum, seats, refs, and what it replays', async () => {
@@ -101,9 +81,7 @@ describe('a restored room', () => {
         fc.array(step, { maxLength: 20 }),
         fc.nat({ max: 8 }),
         async (steps, journalEntries) => {
-          const clock = new FakeClock()
-          const store = memoryStore({ clock })
-          const owner = new RoomBench([board], { clock, store, limits: { journalEntries } })
+          const owner = new RoomBench([board], { limits: { journalEntries } })
           for (const id of ['m0', 'm1', 'm2']) await owner.join('board', id, { sub: `sub of ${id}` })
           const away = owner.members.get('m1')!
           owner.detach('board', away)
@@ -119,25 +97,22 @@ describe('a restored room', () => {
             await owner.settle()
           }
           const before = owner.describe('board')!
-          const heir = new RoomBench([board], { clock, store, nodeId: 'node_b' })
-          heir.members.set('m1', away)
+          const heir = owner.successor([away])
           // The old owner would have sent this.
-          owner.members.clear()
           owner.attach('board', away)
           const oldAnswer = owner.sentOf('attached').at(-1)!
-          heir.attach('board', away)
-          await heir.settle()
+          const newAnswer = await heir.resume('board', away)
           const after = heir.describe('board')!
           expect(after).toMatchObject({ seq: before.seq, checksum: before.checksum, state: before.state })
           expect(after.epoch).toBeGreaterThan(before.epoch)
           const seats = (room: typeof before) => room.members.map(({ connected: _, ...seat }) => seat)
           expect(seats(after)).toEqual(seats(before))
           expect([away.state, away.faults, away.resyncs, away.acked]).toEqual([before.state, [], 0, refs[1]])
-          const newAnswer = heir.sentOf('attached').at(-1)!
-          expect([newAnswer.resumed, newAnswer.frames.length, newAnswer.ack]).toEqual([
-            oldAnswer.resumed,
-            oldAnswer.frames.length,
-            oldAnswer.ack,
+          const { resumed, ack, frames } = oldAnswer
+          expect([newAnswer.resumed, newAnswer.ack, newAnswer.frames.length]).toEqual([
+            resumed,
+            ack,
+            frames.length,
           ])
           // What was applied is not applied again.
           if (refs[1]! > 0) heir.message('board', 'm1', 'put', { at: 'again', value: 1 }, refs[1]!)

@@ -1,4 +1,3 @@
-import { Writable } from 'node:stream'
 import fc from 'fast-check'
 import { pino } from 'pino'
 import * as v from 'valibot'
@@ -6,7 +5,7 @@ import { describe, expect, it } from 'vitest'
 import { checkChange } from '../../shared/sync/check.ts'
 import { diff } from '../../shared/sync/diff.ts'
 import { statePair } from '../../test/support/json-arbitrary.ts'
-import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
 import type { RoomLimits } from './environment.ts'
 import { JournalFormat } from './journal.ts'
@@ -83,70 +82,44 @@ describe('the size of a state', () => {
 describe('a state at its limit', () => {
   const limits: Partial<RoomLimits> = { stateBytes: 10_000 }
 
-  for (const rate of [0, 10])
-    it(`grows no further: the turn fails, the state is as before, and what makes it smaller goes on (${rate} flushes a second)`, async () => {
-      const bench = new RoomBench([shelf(rate)], { limits })
-      const ann = await bench.join('shelf', 'ann')
+  // Below half of the limit turns were counted with their flush only: one of them, or many before the flush, came to beyond it.
+  it.each([
+    ['at each turn', 0],
+    ['ten times a second', 10],
+  ])(
+    'grows no further, by one turn or by many: the turn fails, the state is as before, and what makes it smaller goes on, flushed %s',
+    async (_, rate) => {
+      const { bench, ann } = await roomWith(shelf(rate), ['ann'], { limits })
       await bench.advance(1000)
+      const held = () => Object.keys((ann.state as { items: object }).items)
       let ref = 0
       const say = async (type: string, data: object | string) => {
         bench.message('shelf', 'ann', type, data as never, ++ref)
         if (rate === 0) await bench.settle()
       }
-      for (let n = 0; n < 6; n++) await say('put', { at: `${n}`, bytes: 900 })
+      await say('put', { at: 'huge', bytes: 11_000 })
+      for (let n = 0; n < 20; n++) await say('put', { at: `${n}`, bytes: 900 })
       await bench.advance(1000)
-      for (let n = 6; n < 20; n++) await say('put', { at: `${n}`, bytes: 900 })
-      await bench.advance(1000)
-      const held = Object.keys((ann.state as { items: object }).items)
-      expect(held).toHaveLength(11)
-      expect(ann.errors.map(({ code }) => code)).toEqual(Array(9).fill('room_logic_failed'))
-      expect(bench.counts['limit state']).toBe(9)
+      const full = held()
+      expect(full).toHaveLength(11)
+      expect(ann.errors.map(({ code }) => code)).toEqual(Array(10).fill('room_logic_failed'))
+      expect(bench.counts['limit state']).toBe(10)
+      // What was written in the place of something else is not counted twice.
+      for (let n = 0; n < 40; n++) await say('put', { at: '0', bytes: 900 - n })
       await say('take', '3')
       await say('put', { at: 'last', bytes: 900 })
       await bench.advance(1000)
-      expect(Object.keys((ann.state as { items: object }).items)).toEqual([
-        ...held.filter((name) => name !== '3'),
-        'last',
-      ])
-      expect([ann.errors.length, ann.faults]).toEqual([9, []])
-    })
-
-  // Below half of the limit turns were counted with their flush only: one of them, or many before the flush, came to beyond it.
-  for (const rate of [0, 10])
-    it(`is not reached from far below it either, by one turn or by many (${rate} flushes a second)`, async () => {
-      const bench = new RoomBench([shelf(rate)], { limits })
-      const ann = await bench.join('shelf', 'ann')
-      await bench.advance(1000)
-      let ref = 0
-      const put = (at: string, bytes: number) =>
-        bench.message('shelf', 'ann', 'put', { at, bytes } as never, ++ref)
-      put('huge', 11_000)
-      for (let n = 0; n < 20; n++) put(`${n}`, 900)
-      await bench.advance(1000)
-      expect(Object.keys((ann.state as { items: object }).items)).toHaveLength(11)
-      expect(ann.errors.map(({ code }) => code)).toEqual(Array(10).fill('room_logic_failed'))
-      // What was written in the place of something else is not counted twice.
-      for (let n = 0; n < 40; n++) put('0', 900 - n)
-      await bench.advance(1000)
+      expect(held()).toEqual([...full.filter((name) => name !== '3'), 'last'])
       expect([ann.errors.length, ann.faults]).toEqual([10, []])
-    })
+    },
+  )
 
   it('is told of in the log once it is near, and again only after it was small', async () => {
     const warned: string[] = []
-    const log = pino(
-      { level: 'warn' },
-      new Writable({
-        write(line, _encoding, done) {
-          warned.push(JSON.parse(`${line}`).msg)
-          done()
-        },
-      }),
-    )
-    const bench = new RoomBench([shelf(0)], { limits, log })
-    await bench.join('shelf', 'ann')
+    const log = pino({ level: 'warn' }, { write: (line: string) => void warned.push(JSON.parse(line).msg) })
+    const { bench } = await roomWith(shelf(0), ['ann'], { limits, log })
     const say = async (type: string, data: object | string) => {
-      bench.message('shelf', 'ann', type, data as never)
-      await bench.settle()
+      await bench.say('shelf', 'ann', type, data as never)
     }
     await say('put', { at: 'a', bytes: 7900 })
     expect(warned).toEqual([])
@@ -167,8 +140,7 @@ describe('a state at its limit', () => {
 describe('tasks of a room', () => {
   it('are so many at once: the turn that starts one more fails, until an outcome has come', async () => {
     endings = []
-    const bench = new RoomBench([shelf(0)], { limits: { tasks: 3 } })
-    const ann = await bench.join('shelf', 'ann')
+    const { bench, ann } = await roomWith(shelf(0), ['ann'], { limits: { tasks: 3 } })
     for (const count of [2, 2, 1, 1]) bench.message('shelf', 'ann', 'start', count)
     await bench.settle()
     expect(ann.errors).toMatchObject([{ code: 'room_logic_failed' }, { code: 'room_logic_failed' }])
@@ -177,8 +149,7 @@ describe('tasks of a room', () => {
     for (const end of endings) end()
     await bench.settle()
     expect(ann.state).toEqual({ items: {}, done: 3 })
-    bench.message('shelf', 'ann', 'start', 3)
-    await bench.settle()
+    await bench.say('shelf', 'ann', 'start', 3)
     expect(ann.errors).toHaveLength(2)
   })
 })

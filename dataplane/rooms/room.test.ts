@@ -2,27 +2,22 @@ import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { counter } from '../../test/support/rooms/counter-room.ts'
 import type { TestMember } from '../../test/support/rooms/room-bench.ts'
-import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
 
 describe('a message', () => {
   it('that changes nothing is acked without a new seq', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann')
-    bench.message('counter', 'ann', 'nothing', null, 1)
-    await bench.settle()
+    const { bench, ann } = await roomWith(counter(), ['ann'])
+    await bench.say('counter', 'ann', 'nothing', null, 1)
     expect([ann.seq, ann.acked]).toEqual([1, 1])
   })
 
   it('that throws leaves everything as it was, tells its sender, and is settled', async () => {
-    const bench = new RoomBench([counter()], { revealFailures: true })
-    const ann = await bench.join('counter', 'ann')
-    const bob = await bench.join('counter', 'bob')
+    const { bench, ann, bob } = await roomWith(counter(), ['ann', 'bob'], { revealFailures: true })
     const { seq, state } = ann
     bench.message('counter', 'ann', 'boom', null, 1)
     bench.message('counter', 'ann', 'promise', null, 2)
-    bench.message('counter', 'ann', 'bad_state', null, 3)
-    await bench.settle()
+    await bench.say('counter', 'ann', 'bad_state', null, 3)
     expect(ann.errors).toMatchObject([
       { code: 'room_logic_failed', message: 'the reactor is closed', ref: 1 },
       {
@@ -44,24 +39,20 @@ describe('a message', () => {
     ])
     expect(bob.errors).toEqual([])
     // Sent again, it is not run again, but the client gets to know that it is settled.
-    bench.message('counter', 'ann', 'boom', null, 1)
-    await bench.settle()
+    await bench.say('counter', 'ann', 'boom', null, 1)
     expect(ann.errors[3]).toEqual(ann.errors[0])
     expect([ann.errors.length, ann.acked]).toEqual([4, 3])
   })
 
   it('may be answered with a state and an event, made of parts of the draft', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann')
-    bench.message('counter', 'ann', 'returned', { by: 42 })
-    await bench.settle()
+    const { bench, ann } = await roomWith(counter(), ['ann'])
+    await bench.say('counter', 'ann', 'returned', { by: 42 })
     expect(ann.state).toEqual({ count: 42, seen: ['ann'] })
     expect(ann.heard.at(-1)).toBe('set ["ann"]')
   })
 
   it('must fit its type, and its rate', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann')
+    const { bench, ann } = await roomWith(counter(), ['ann'])
     bench.message('counter', 'ann', 'fly', {}, 1)
     bench.message('counter', 'ann', 'inc', { by: 'x' }, 2)
     for (let i = 0; i < 4; i++) bench.message('counter', 'ann', 'slow', null)
@@ -101,11 +92,9 @@ describe('a message', () => {
   })
 
   it('of a stranger is answered with no_seat', async () => {
-    const bench = new RoomBench([counter()])
-    await bench.join('counter', 'ann')
+    const { bench } = await roomWith(counter(), ['ann'])
     bench.message('counter', 'eve', 'inc', { by: 1 }, 9)
-    bench.message('counter', 'eve', 'inc', { by: 1 }, 9, 'elsewhere')
-    await bench.settle()
+    await bench.say('counter', 'eve', 'inc', { by: 1 }, 9, 'elsewhere')
     expect(bench.sentOf('no_seat')).toMatchObject([
       { member_id: 'eve', ref: 9, room: { key: 'a' } },
       { member_id: 'eve', ref: 9, room: { key: 'elsewhere' }, epoch: 0 },
@@ -115,8 +104,7 @@ describe('a message', () => {
   const countOf = ({ state }: TestMember) => (state as { count: number }).count
 
   it('is not applied while one before it is missing', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann')
+    const { bench, ann } = await roomWith(counter(), ['ann'])
     const inc = { kind: 'message', type: 'inc', data: { by: 1 } } as const
     bench.send('counter', 'ann', { ...inc, ref: 3 })
     bench.send('counter', 'ann', { ...inc, ref: 7, after: 5 })
@@ -132,8 +120,7 @@ describe('a message', () => {
   })
 
   it('of an edge that a member has left is nothing any more, nor is the end it tells of', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann')
+    const { bench, ann } = await roomWith(counter(), ['ann'])
     for (const message of [
       { kind: 'message', type: 'inc', data: { by: 1 }, ref: 1 },
       { kind: 'message', type: 'inc', data: { by: 1 } },
@@ -145,14 +132,12 @@ describe('a message', () => {
     await bench.settle()
     expect([countOf(ann), ann.acked, ann.errors]).toEqual([0, 0, []])
     expect(bench.describe('counter')?.members).toMatchObject([{ member_id: 'ann', connected: true }])
-    bench.message('counter', 'ann', 'inc', { by: 1 }, 1)
-    await bench.settle()
+    await bench.say('counter', 'ann', 'inc', { by: 1 }, 1)
     expect([countOf(ann), ann.acked]).toEqual([1, 1])
   })
 
   it('of an edge that had the session before takes no seat from the one that has it', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann')
+    const { bench, ann } = await roomWith(counter(), ['ann'])
     bench.attach('counter', ann, 2)
     const answers = bench.sent.length
     bench.attach('counter', ann, 1, 'node_before')
@@ -168,15 +153,13 @@ describe('a message', () => {
       options: {},
     })
     expect(bench.sent.length).toBe(answers)
-    bench.message('counter', 'ann', 'inc', { by: 1 }, 1)
-    await bench.settle()
+    await bench.say('counter', 'ann', 'inc', { by: 1 }, 1)
     expect([countOf(ann), ann.acked]).toEqual([1, 1])
     expect(bench.describe('counter')?.members).toMatchObject([{ node_id: 'node_a', connected: true }])
   })
 
   it('that the session has ended counts also where it had no socket yet when it was lost', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann')
+    const { bench, ann } = await roomWith(counter(), ['ann'])
     bench.detach('counter', ann)
     bench.send('counter', 'ann', { kind: 'leave', reason: 'session_ended' }, undefined, 'node_after')
     await bench.settle()
@@ -184,8 +167,7 @@ describe('a message', () => {
   })
 
   it('that its edge has refused is settled in its turn, and told again to a session that attaches', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann')
+    const { bench, ann } = await roomWith(counter(), ['ann'])
     bench.message('counter', 'ann', 'inc', { by: 1 }, 1)
     bench.send('counter', 'ann', {
       kind: 'refuse',
@@ -195,43 +177,24 @@ describe('a message', () => {
       message: 'too many',
     })
     bench.message('counter', 'ann', 'inc', { by: 1 }, 2)
-    bench.message('counter', 'ann', 'inc', { by: 1 }, 3)
-    await bench.settle()
+    await bench.say('counter', 'ann', 'inc', { by: 1 }, 3)
     expect([countOf(ann), ann.acked]).toEqual([2, 3])
     const refused = { code: 'rate_limited', message: 'too many', ref: 2 }
     expect(ann.errors).toEqual([refused, refused])
-    bench.attach('counter', ann)
-    await bench.settle()
+    await bench.resume('counter', ann)
     expect(bench.sentOf('attached')).toMatchObject([
       { ack: 3, refused: [{ ref: 2, code: 'rate_limited', message: 'too many' }] },
     ])
   })
 })
 
-describe('a whisper', () => {
-  it('is heard by its recipient only, and everyone’s seq advances', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann')
-    const bob = await bench.join('counter', 'bob')
-    const { seq } = bob
-    bench.message('counter', 'ann', 'whisper', { to: 'bob' })
-    await bench.settle()
-    expect(bob.heard.at(-1)).toBe('psst null')
-    expect(ann.heard).not.toContain('psst null')
-    expect([ann.seq, bob.seq, ann.faults, bob.faults]).toEqual([seq + 1, seq + 1, [], []])
-  })
-})
-
 describe('an edge whose messages may be lost', () => {
   it('attaches its members again; a member that was given up meanwhile is removed', async () => {
-    const bench = new RoomBench([counter()])
-    const ann = await bench.join('counter', 'ann')
-    await bench.join('counter', 'bob')
+    const { bench, ann } = await roomWith(counter(), ['ann', 'bob'])
     bench.host.edgeMissed('node_a')
     expect(bench.sentOf('resend')).toHaveLength(1)
     bench.attach('counter', ann)
-    bench.message('counter', 'ann', 'inc', { by: 1 }, 1)
-    await bench.settle()
+    await bench.say('counter', 'ann', 'inc', { by: 1 }, 1)
     expect(ann).toMatchObject({ state: { count: 1 }, acked: 1, faults: [] })
     await bench.advance(140_000, 1000)
     expect(bench.describe('counter')?.members).toMatchObject([{ member_id: 'ann', connected: true }])
@@ -297,8 +260,7 @@ describe('ctx.task', () => {
         else state.got.push({ ...input.data, member: input.member })
       },
     })
-    const bench = new RoomBench([scores])
-    const ann = await bench.join('scores', 'ann')
+    const { bench, ann } = await roomWith(scores, ['ann'])
     bench.message('scores', 'ann', 'load', null)
     finish({ score: 3 })
     await bench.settle()

@@ -1,14 +1,21 @@
 import { describe, expect, it, vi } from 'vitest'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
-import { FakeClock } from '../../test/support/fake-clock.ts'
 import { counting } from '../../test/support/rooms/counter-room.ts'
-import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { type RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
+
+const ROOM = 'prj_test/counter:a'
+
+/** The store loses everything these nodes have told it; what stands in its place. */
+function wipe(...benches: RoomBench[]) {
+  const empty = memoryStore({ clock: benches[0]!.clock })
+  for (const bench of benches) bench.store.follow(() => empty.rooms)
+  return empty
+}
 
 describe('a store that does not answer', () => {
   for (const mood of ['silent', 'deaf'] as const)
     it(`freezes a room, which goes on by itself without losing or repeating anything (${mood})`, async () => {
-      const bench = new RoomBench([counting('journal')], { limits: { waitingMessages: 3 } })
-      const ann = await bench.join('counter', 'ann')
+      const { bench, ann } = await roomWith(counting('journal'), ['ann'], { limits: { waitingMessages: 3 } })
       bench.store.mood = mood
       bench.message('counter', 'ann', 'inc', null, 1)
       await bench.advance(50)
@@ -25,43 +32,18 @@ describe('a store that does not answer', () => {
       await bench.advance(2000, 50)
       expect([ann.state, ann.acked, bob.state, ann.faults]).toEqual([{ count: 4 }, 4, { count: 4 }, []])
       expect(ann.heard).toEqual(['counted 1', 'counted 2', 'counted 3', 'counted 4', '+bob'])
-      expect((await bench.store.store.rooms.inspect('prj_test/counter:a'))?.version).toBe(3)
+      expect((await bench.store.store.rooms.inspect(ROOM))?.version).toBe(3)
       expect(bench.sentOf('resend')).toHaveLength(1)
       bench.attach('counter', ann)
-      for (const ref of [5, 6]) bench.message('counter', 'ann', 'inc', null, ref)
-      await bench.settle()
+      for (const ref of [5, 6]) await bench.say('counter', 'ann', 'inc', null, ref)
       expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 6 }, 6, []])
     })
 
-  it('and comes back empty, is told the room from memory, under a higher epoch', async () => {
-    const clock = new FakeClock()
-    const bench = new RoomBench([counting('journal')], { clock })
-    const ann = await bench.join('counter', 'ann')
-    bench.message('counter', 'ann', 'inc', null, 1)
-    await bench.settle()
-    const { epoch } = ann
-    clock.advance(10)
-    const empty = memoryStore({ clock })
-    bench.store.follow(() => empty.rooms)
-    bench.message('counter', 'ann', 'inc', null, 2)
-    await bench.settle()
-    bench.message('counter', 'ann', 'inc', null, 3)
-    await bench.settle()
-    expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 3 }, 3, []])
-    expect(ann.epoch).toBeGreaterThan(epoch)
-    const heir = new RoomBench([counting('journal')], { clock, store: empty })
-    heir.members.set('ann', ann)
-    heir.attach('counter', ann)
-    await heir.settle()
-    expect([ann.state, ann.faults, ann.resyncs]).toEqual([{ count: 3 }, [], 0])
-  })
-
-  for (const minutes of [11, 150])
-    it(`for ${minutes} minutes, in which the record runs out, is told the room from memory`, async () => {
-      const bench = new RoomBench([counting('journal')])
-      const ann = await bench.join('counter', 'ann')
-      bench.message('counter', 'ann', 'inc', null, 1)
-      await bench.settle()
+  it.each([11, 150])(
+    'for %d minutes, in which the record runs out, is told the room from memory',
+    async (minutes) => {
+      const { bench, ann } = await roomWith(counting('journal'), ['ann'])
+      await bench.say('counter', 'ann', 'inc', null, 1)
       bench.store.mood = 'deaf'
       bench.message('counter', 'ann', 'inc', null, 2)
       await bench.advance(minutes * 60_000, 10_000)
@@ -69,48 +51,51 @@ describe('a store that does not answer', () => {
       await bench.advance(2000, 100)
       expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 2 }, 2, []])
       expect(bench.counts.fenced).toBeUndefined()
-      expect(await bench.store.store.rooms.inspect('prj_test/counter:a')).toMatchObject({ owner: 'node_a' })
-    })
+      expect(await bench.store.store.rooms.inspect(ROOM)).toMatchObject({ owner: 'node_a' })
+    },
+  )
+})
 
-  it('and comes back empty, is told nothing of a room that is not stored but whose it is', async () => {
-    const clock = new FakeClock()
-    const bench = new RoomBench([counting('none')], { clock })
-    const ann = await bench.join('counter', 'ann')
-    bench.message('counter', 'ann', 'inc', null, 1)
-    await bench.settle()
-    const empty = memoryStore({ clock })
-    bench.store.follow(() => empty.rooms)
-    bench.host.recheck()
-    await bench.settle()
-    bench.message('counter', 'ann', 'inc', null, 2)
-    await bench.settle()
-    expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 2 }, 2, []])
-    const { epoch } = (await empty.rooms.inspect('prj_test/counter:a'))!
-    const claim = await empty.rooms.claim('prj_test/counter:a', 'node_b', epoch, 60_000)
-    expect([claim!.snapshot, claim!.journal]).toEqual([new Uint8Array(0), []])
+describe('a store that comes back empty', () => {
+  it('is told the room from memory, under a higher epoch', async () => {
+    const { bench, ann } = await roomWith(counting('journal'), ['ann'])
+    await bench.say('counter', 'ann', 'inc', null, 1)
+    const { epoch } = ann
+    bench.clock.advance(10)
+    const empty = wipe(bench)
+    for (const ref of [2, 3]) await bench.say('counter', 'ann', 'inc', null, ref)
+    expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 3 }, 3, []])
+    expect(ann.epoch).toBeGreaterThan(epoch)
+    await bench.successor([ann], { store: empty }).resume('counter', ann)
+    expect([ann.state, ann.faults, ann.resyncs]).toEqual([{ count: 3 }, [], 0])
   })
 
-  it('and comes back empty while an update waits to be committed, has that update once', async () => {
-    const clock = new FakeClock()
-    const bench = new RoomBench([counting('journal')], { clock })
-    const ann = await bench.join('counter', 'ann')
+  it('is told nothing of a room that is not stored but whose it is', async () => {
+    const { bench, ann } = await roomWith(counting('none'), ['ann'])
+    await bench.say('counter', 'ann', 'inc', null, 1)
+    wipe(bench)
+    bench.host.recheck()
+    await bench.settle()
+    await bench.say('counter', 'ann', 'inc', null, 2)
+    expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 2 }, 2, []])
+    expect(await bench.claimed('counter')).toMatchObject({ snapshot: new Uint8Array(0), journal: [] })
+  })
+
+  it('while an update waits to be committed, has that update once', async () => {
+    const { bench, ann } = await roomWith(counting('journal'), ['ann'])
     bench.store.mood = 'slow'
     await bench.advance(200_000, 10_000)
     // Its record is being refreshed.
     expect(bench.store.held).toBe(1)
-    bench.message('counter', 'ann', 'inc', null, 1)
-    await bench.settle()
-    const empty = memoryStore({ clock })
-    bench.store.follow(() => empty.rooms)
+    await bench.say('counter', 'ann', 'inc', null, 1)
+    const empty = wipe(bench)
     bench.store.mood = 'fine'
     bench.store.let()
     await bench.settle()
     expect([ann.state, ann.acked]).toEqual([{ count: 1 }, 1])
-    const heir = new RoomBench([counting('journal')], { clock, store: empty })
-    heir.members.set('ann', ann)
+    const heir = bench.successor([ann], { store: empty })
     heir.attach('counter', ann)
-    heir.message('counter', 'ann', 'inc', null, 2)
-    await heir.settle()
+    await heir.say('counter', 'ann', 'inc', null, 2)
     expect([ann.state, ann.acked]).toEqual([{ count: 2 }, 2])
   })
 })
@@ -118,8 +103,7 @@ describe('a store that does not answer', () => {
 describe('a node whose lease has run out', () => {
   for (const durability of ['journal', 'snapshot', 'none'] as const)
     it(`freezes its ${durability} rooms: nothing is applied, nothing leaves`, async () => {
-      const bench = new RoomBench([counting(durability)])
-      const ann = await bench.join('counter', 'ann')
+      const { bench, ann } = await roomWith(counting(durability), ['ann'])
       bench.message('counter', 'ann', 'inc', null, 1)
       bench.mayAct = false
       const sent = bench.sent.length
@@ -134,8 +118,7 @@ describe('a node whose lease has run out', () => {
     })
 
   it('answers an attach that was asked again and again once', async () => {
-    const bench = new RoomBench([counting('journal')])
-    const ann = await bench.join('counter', 'ann')
+    const { bench, ann } = await roomWith(counting('journal'), ['ann'])
     bench.mayAct = false
     for (let asked = 0; asked < 50; asked++) bench.attach('counter', ann)
     bench.mayAct = true
@@ -145,12 +128,9 @@ describe('a node whose lease has run out', () => {
   })
 
   it('loses what others have claimed meanwhile, without a word', async () => {
-    const bench = new RoomBench([counting('none')])
-    await bench.join('counter', 'ann')
-    const { rooms } = bench.store.store
+    const { bench } = await roomWith(counting('none'), ['ann'])
     bench.mayAct = false
-    const { epoch } = (await rooms.inspect('prj_test/counter:a'))!
-    await rooms.claim('prj_test/counter:a', 'node_b', epoch, 60_000)
+    await bench.claimed('counter')
     bench.message('counter', 'ann', 'inc', null, 1)
     const sent = bench.sent.length
     bench.mayAct = true
@@ -161,34 +141,25 @@ describe('a node whose lease has run out', () => {
   })
 })
 
-describe('a store that came back empty', () => {
-  /** Two that take themselves for the owner: one was replaced by the other while it was cut off, and does not know. */
+describe('a store that came back empty, of two that take themselves for the owner', () => {
+  /** One was replaced by the other while it was cut off, and does not know. */
   const twoOwners = async () => {
-    const clock = new FakeClock()
-    const store = memoryStore({ clock })
-    const old = new RoomBench([counting('journal')], { clock, store, nodeId: 'node_x' })
-    const heir = new RoomBench([counting('journal')], { clock, store, nodeId: 'node_y' })
-    const ann = await old.join('counter', 'ann')
-    heir.members.set('ann', ann)
-    old.members.clear()
-    heir.attach('counter', ann)
-    await heir.settle()
-    heir.message('counter', 'ann', 'inc', null, 1)
-    await heir.settle()
+    const { bench: old, ann } = await roomWith(counting('journal'), ['ann'], { nodeId: 'node_x' })
+    old.clock.advance(1000)
+    const heir = old.successor([ann], { nodeId: 'node_y' })
+    await heir.resume('counter', ann)
+    await heir.say('counter', 'ann', 'inc', null, 1)
     expect(ann.acked).toBe(1)
-    clock.advance(1000)
-    const empty = memoryStore({ clock })
-    for (const bench of [old, heir]) {
-      bench.store.follow(() => empty.rooms)
-      bench.rewritesAllowedAt = clock.monotonic() + 500
-    }
-    return { clock, old, heir, ann }
+    old.clock.advance(1000)
+    return { clock: old.clock, old, heir, ann }
   }
 
   for (const first of ['old', 'heir'] as const)
-    it(`is told the room by its last owner, also when ${first === 'old' ? 'an earlier one' : 'that one'} finds out first`, async () => {
+    it(`is told the room by the last, also when ${first === 'old' ? 'the earlier one' : 'that one'} finds out first`, async () => {
       const { clock, old, heir, ann } = await twoOwners()
       const order = first === 'old' ? [old, heir] : [heir, old]
+      wipe(...order)
+      for (const bench of order) bench.rewritesAllowedAt = clock.monotonic() + 500
       for (const bench of order) {
         bench.host.recheck()
         await bench.settle()
@@ -199,98 +170,66 @@ describe('a store that came back empty', () => {
         for (const bench of order) await bench.settle()
       }
       expect([old.host.size, heir.host.size]).toEqual([0, 1])
-      heir.message('counter', 'ann', 'inc', null, 2)
-      await heir.settle()
+      await heir.say('counter', 'ann', 'inc', null, 2)
       expect([ann.state, ann.acked, ann.faults]).toEqual([{ count: 2 }, 2, []])
     })
-})
 
-describe('a store that came back empty, while the last owner was away', () => {
-  /** An earlier owner has told it the room, and come to the seq that ann has seen under the last. */
-  const toldByAnEarlierOwner = async () => {
-    const clock = new FakeClock()
-    const store = memoryStore({ clock })
-    const bench = (nodeId: string) => new RoomBench([counting('journal')], { clock, store, nodeId })
-    const [old, heir] = [bench('node_x'), bench('node_y')]
-    const ann = await old.join('counter', 'ann')
-    old.members.clear()
+  /** The last owner is away; the earlier one has told the store the room, and come to the seq that ann has seen under the last. */
+  const toldByTheEarlier = async () => {
+    const { clock, old, ann } = await twoOwners()
+    const store = wipe(old)
     clock.advance(1000)
-    heir.members.set('ann', ann)
-    heir.attach('counter', ann)
-    await heir.settle()
-    heir.message('counter', 'ann', 'inc', null, 1)
-    await heir.settle()
-    const empty = memoryStore({ clock })
-    old.store.follow(() => empty.rooms)
-    clock.advance(1000)
-    // It does not know that it was replaced.
-    old.send('counter', 'ann', { kind: 'message', type: 'inc', data: null })
-    await old.settle()
+    await old.say('counter', 'ann', 'inc', null)
     expect(old.describe('counter')?.seq).toBe(ann.seq)
-    return { clock, store: empty, old, ann }
+    return { old, store, ann }
   }
 
-  it('is told the room by an earlier one, and who saw what the last did is given the whole state', async () => {
-    const { old, ann } = await toldByAnEarlierOwner()
+  it('is told the room by the earlier, and who saw what the last did is given the whole state', async () => {
+    const { old, ann } = await toldByTheEarlier()
     old.members.set('ann', ann)
-    old.attach('counter', ann)
-    await old.settle()
-    expect(old.sentOf('attached').at(-1)).toMatchObject({ resumed: false })
-  })
-
-  it('and an update that an earlier one could not commit until then is told under the epoch that it stands under', async () => {
-    const clock = new FakeClock()
-    const store = memoryStore({ clock })
-    const bench = (nodeId: string) => new RoomBench([counting('journal')], { clock, store, nodeId })
-    const [old, heir] = [bench('node_x'), bench('node_y')]
-    const ann = await old.join('counter', 'ann')
-    old.store.mood = 'deaf'
-    const eve = old.askToJoin('counter', 'eve')
-    for (const ref of [1, 2]) old.message('counter', 'ann', 'inc', null, ref)
-    await old.settle()
-    clock.advance(1000)
-    const bob = await heir.join('counter', 'bob')
-    expect([bob.seq, bob.state]).toEqual([ann.seq + 1, { count: 0 }])
-    clock.advance(1000)
-    const empty = memoryStore({ clock })
-    old.store.follow(() => empty.rooms)
-    old.store.mood = 'fine'
-    await old.advance(1000)
-    const { epoch } = (await empty.rooms.inspect('prj_test/counter:a'))!
-    expect(epoch).toBeGreaterThan(bob.epoch)
-    for (const member of [ann, eve])
-      expect([member.state, member.seq, member.epoch]).toEqual([{ count: 2 }, bob.seq, epoch])
-    expect(ann.acked).toBe(2)
-    const next = new RoomBench([counting('journal')], { clock, store: empty, nodeId: 'node_z' })
-    next.members.set('ann', ann)
-    next.attach('counter', ann)
-    await next.settle()
-    expect(next.sentOf('attached').at(-1)).toMatchObject({ resumed: true })
-    expect(ann.faults).toEqual([])
+    expect(await old.resume('counter', ann)).toMatchObject({ resumed: false })
   })
 
   for (const ending of ['hands the room over', 'dies'] as const)
     it(`so it is also when that one ${ending}, and another goes on with the room`, async () => {
-      const { clock, store, old, ann } = await toldByAnEarlierOwner()
-      old.send('counter', 'ann', { kind: 'message', type: 'inc', data: null })
-      await old.settle()
+      const { old, store, ann } = await toldByTheEarlier()
+      await old.say('counter', 'ann', 'inc', null)
       if (ending === 'hands the room over') await old.host.close()
-      const next = new RoomBench([counting('journal')], { clock, store, nodeId: 'node_z' })
-      next.members.set('ann', ann)
-      next.attach('counter', ann)
-      await next.settle()
-      expect(next.sentOf('attached').at(-1)).toMatchObject({ resumed: false })
+      const next = old.successor([ann], { store, nodeId: 'node_z' })
+      expect(await next.resume('counter', ann)).toMatchObject({ resumed: false })
       expect([ann.state, ann.resyncs, ann.faults]).toEqual([{ count: 2 }, 1, []])
     })
+
+  it('is told an update that the earlier could not commit until then under the epoch that it stands under', async () => {
+    const { bench: old, ann } = await roomWith(counting('journal'), ['ann'], { nodeId: 'node_x' })
+    const heir = old.successor([], { nodeId: 'node_y' })
+    old.store.mood = 'deaf'
+    const eve = old.askToJoin('counter', 'eve')
+    for (const ref of [1, 2]) old.message('counter', 'ann', 'inc', null, ref)
+    await old.settle()
+    old.clock.advance(1000)
+    const bob = await heir.join('counter', 'bob')
+    expect([bob.seq, bob.state]).toEqual([ann.seq + 1, { count: 0 }])
+    old.clock.advance(1000)
+    const store = wipe(old)
+    old.store.mood = 'fine'
+    await old.advance(1000)
+    const { epoch } = (await store.rooms.inspect(ROOM))!
+    expect(epoch).toBeGreaterThan(bob.epoch)
+    for (const member of [ann, eve])
+      expect([member.state, member.seq, member.epoch]).toEqual([{ count: 2 }, bob.seq, epoch])
+    expect(ann.acked).toBe(2)
+    const next = old.successor([ann], { store, nodeId: 'node_z' })
+    expect(await next.resume('counter', ann)).toMatchObject({ resumed: true })
+    expect(ann.faults).toEqual([])
+  })
 })
 
 describe('a store that refuses the record of a room', () => {
   it('ends it here instead of freezing it for good', async () => {
-    const bench = new RoomBench([counting('journal')])
-    await bench.join('counter', 'ann')
+    const { bench } = await roomWith(counting('journal'), ['ann'])
     vi.spyOn(bench.store.store.rooms, 'commit').mockRejectedValue(new Error('WRONGTYPE'))
-    bench.message('counter', 'ann', 'inc', null, 1)
-    await bench.settle()
+    await bench.say('counter', 'ann', 'inc', null, 1)
     expect(bench.host.size).toBe(0)
     expect(bench.sentOf('redirect')).toMatchObject([{ owner: null }])
     expect(bench.sentOf('update').flatMap(({ personal }) => personal)).toEqual([])

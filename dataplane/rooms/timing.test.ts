@@ -1,6 +1,6 @@
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
-import { RoomBench } from '../../test/support/rooms/room-bench.ts'
+import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
 
 const clockwork = (sync: number, tick?: number) =>
@@ -25,16 +25,14 @@ const clockwork = (sync: number, tick?: number) =>
 
 describe('a room that ticks', () => {
   it('ticks as often as it says, for a long time, without drifting', async () => {
-    const bench = new RoomBench([clockwork(0, 30)])
-    const ann = await bench.join('clockwork', 'ann')
+    const { bench, ann } = await roomWith(clockwork(0, 30), ['ann'])
     await bench.advance(60_000, 7)
     const { ticks } = ann.state as { ticks: number }
     expect(Math.abs(ticks - 1800)).toBeLessThanOrEqual(1)
   })
 
   it('does not make up for the ticks of a pause', async () => {
-    const bench = new RoomBench([clockwork(0, 30)])
-    const ann = await bench.join('clockwork', 'ann')
+    const { bench, ann } = await roomWith(clockwork(0, 30), ['ann'])
     await bench.advance(1000)
     const before = (ann.state as { ticks: number }).ticks
     // The process was stopped: the clock has moved on, and nothing ran.
@@ -44,8 +42,7 @@ describe('a room that ticks', () => {
   })
 
   it('tells members of a tick in the same slot when it flushes at the same rate', async () => {
-    const bench = new RoomBench([clockwork(20, 20)])
-    const ann = await bench.join('clockwork', 'ann')
+    const { bench, ann } = await roomWith(clockwork(20, 20), ['ann'])
     await bench.advance(1000, 1)
     // One flush for each tick, and one for the join.
     expect((ann.state as { ticks: number }).ticks).toBe(20)
@@ -55,11 +52,9 @@ describe('a room that ticks', () => {
 
 describe('a room that flushes 20 times a second', () => {
   it('tells the first change at once, and whatever follows in a slot with its next', async () => {
-    const bench = new RoomBench([clockwork(20)])
-    const ann = await bench.join('clockwork', 'ann')
+    const { bench, ann } = await roomWith(clockwork(20), ['ann'])
     await bench.advance(1000)
-    bench.message('clockwork', 'ann', 'poke', null)
-    await bench.settle()
+    await bench.say('clockwork', 'ann', 'poke', null)
     expect([ann.state, ann.seq]).toMatchObject([{ pokes: 1 }, 2])
     for (let i = 0; i < 200; i++) {
       bench.message('clockwork', 'ann', 'poke', null)
@@ -72,8 +67,7 @@ describe('a room that flushes 20 times a second', () => {
   })
 
   it('costs nothing while nothing happens', async () => {
-    const bench = new RoomBench([clockwork(20)])
-    await bench.join('clockwork', 'ann')
+    const { bench } = await roomWith(clockwork(20), ['ann'])
     await bench.advance(1000)
     const sent = bench.sent.length
     // The refresh of records is all that waits, for all rooms together.

@@ -25,7 +25,13 @@ import type {
 import { MsgpackClientCodec } from '../../../shared/protocol/msgpack-client-codec.ts'
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
-import { type RoomQuota, type RoomRecords, type Store, StoreUnavailable } from '../../../shared/store/port.ts'
+import {
+  type Claim,
+  type RoomQuota,
+  type RoomRecords,
+  type Store,
+  StoreUnavailable,
+} from '../../../shared/store/port.ts'
 import { apply } from '../../../shared/sync/apply.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
 import type { Operation } from '../../../shared/sync/operations.ts'
@@ -38,6 +44,20 @@ const EDGE = 'node_a'
 const log = pino({ level: 'silent' })
 
 type Without<T> = T extends ToOwner ? Omit<T, 'room' | 'member_id'> : never
+
+/** How a bench differs from one node that has a store for itself. */
+export interface BenchOptions {
+  store?: Store
+  clock?: FakeClock
+  limits?: Partial<RoomLimits>
+  nodeId?: string
+  seed?: number
+  tracer?: Tracer
+  log?: Logger
+  revealFailures?: boolean
+  quota?: Partial<RoomQuota>
+  turns?: Turns
+}
 
 /** A host of rooms with real codecs and a memory store, whose edge is the test: it does with frames what an edge does. */
 export class RoomBench {
@@ -53,26 +73,18 @@ export class RoomBench {
   mayAct = true
   /** Default: at once. */
   rewritesAllowedAt = Number.NEGATIVE_INFINITY
+  readonly #rooms: readonly RoomDefinition[]
+  readonly #options: BenchOptions
+  readonly #store: Store
   #deferred: (() => void)[] = []
   #ref = 1
 
-  constructor(
-    rooms: readonly RoomDefinition[],
-    options: {
-      store?: Store
-      clock?: FakeClock
-      limits?: Partial<RoomLimits>
-      nodeId?: string
-      seed?: number
-      tracer?: Tracer
-      log?: Logger
-      revealFailures?: boolean
-      quota?: Partial<RoomQuota>
-      turns?: Turns
-    } = {},
-  ) {
+  constructor(rooms: readonly RoomDefinition[], options: BenchOptions = {}) {
     this.clock = options.clock ?? new FakeClock()
-    this.store = new TestStore(options.store ?? memoryStore({ clock: this.clock }))
+    this.#rooms = rooms
+    this.#options = options
+    this.#store = options.store ?? memoryStore({ clock: this.clock })
+    this.store = new TestStore(this.#store)
     this.nodeId = options.nodeId ?? 'node_a'
     const { records } = this.store.store
     const claims = new Claims({
@@ -115,6 +127,32 @@ export class RoomBench {
       ...(options.turns ? { turns: options.turns } : {}),
       ...(options.tracer ? { tracer: options.tracer } : {}),
     })
+  }
+
+  /** Another node with the same rooms, clock and store. What these members hear comes from there from now on. */
+  successor(members: readonly TestMember[] = [], options: BenchOptions = {}): RoomBench {
+    const { clock } = this
+    const next = new RoomBench(this.#rooms, {
+      ...this.#options,
+      clock,
+      store: this.#store,
+      nodeId: 'node_b',
+      ...options,
+    })
+    for (const member of members) {
+      this.members.delete(member.memberId)
+      next.members.set(member.memberId, member)
+    }
+    return next
+  }
+
+  /** Another node claims a room of this one: what it finds. */
+  async claimed(type: string, nodeId = 'node_b', key = 'a'): Promise<Claim> {
+    const { rooms } = this.store.store
+    const name = `prj_test/${type}:${key}`
+    const claim = await rooms.claim(name, nodeId, (await rooms.inspect(name))!.epoch, 60_000)
+    if (!claim) throw new Error(`${name} cannot be claimed`)
+    return claim
   }
 
   /** Records that this node lives, as its lease would. */
@@ -217,6 +255,19 @@ export class RoomBench {
     )
   }
 
+  /** A message, and all that comes of it at this moment. */
+  async say(...message: Parameters<RoomBench['message']>): Promise<void> {
+    this.message(...message)
+    await this.settle()
+  }
+
+  /** A member comes back, and everything settles: what it is answered. */
+  async resume(...attach: Parameters<RoomBench['attach']>): Promise<Extract<ToEdge, { kind: 'attached' }>> {
+    this.attach(...attach)
+    await this.settle()
+    return this.sentOf('attached').at(-1)!
+  }
+
   detach(type: string, member: TestMember): void {
     member.attached = false
     this.send(type, member.memberId, { kind: 'detach' })
@@ -251,7 +302,7 @@ export class RoomBench {
     return this.sent.filter((message) => message.kind === kind) as Extract<ToEdge, { kind: K }>[]
   }
 
-  /** Stands where the router stands: a room that nobody is known to have is opened here. */
+  /** Stands where the router stands: a room that no one is known to have is opened here. */
   #redirect(arrivals: readonly Arrival[], owner: string | undefined): void {
     const [first] = arrivals
     if (owner === undefined && this.host.accepts && first) this.host.open(first.message.room, arrivals)
@@ -330,6 +381,18 @@ export class RoomBench {
 }
 
 const name = ({ room }: ToEdge): string => `${room.projectId}/${room.roomType}:${room.key}`
+
+/** A bench of one room type, and the members that have joined its room, by their names. */
+export async function roomWith<Name extends string>(
+  room: RoomDefinition,
+  names: readonly Name[],
+  options?: BenchOptions,
+): Promise<{ readonly bench: RoomBench } & { readonly [N in Name]: TestMember }> {
+  const bench = new RoomBench([room], options)
+  const members: Partial<Record<Name, TestMember>> = {}
+  for (const name of names) members[name] = await bench.join(room.type, name)
+  return { bench, ...(members as Record<Name, TestMember>) }
+}
 
 const fromJson = (payload: Uint8Array): ServerMessage => JSON.parse(new TextDecoder().decode(payload))
 
