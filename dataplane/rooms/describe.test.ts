@@ -2,7 +2,6 @@ import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
 import { counter } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
-import type { RoomColumn } from '../descriptions.ts'
 import { defineRoom } from './definition.ts'
 
 /** What an operator reads of an event. */
@@ -48,17 +47,10 @@ describe('the last events of a room', () => {
   })
 
   it('come with the room to its next owner, without the times of another clock', async () => {
-    const clock = new RoomBench([]).clock
-    const one = new RoomBench([counter()], { clock })
-    await one.live()
-    await one.join('counter', 'ann')
+    const { bench: one } = await roomWith(counter(), ['ann'])
     const before = one.describe('counter')!.events!
-    await one.die()
-    const { bench: heir } = await roomWith(counter(), ['bob'], {
-      clock,
-      store: one.store.store,
-      nodeId: 'node_b',
-    })
+    const heir = one.successor()
+    await heir.join('counter', 'bob')
     const after = heir.describe('counter')!.events!
     expect(after.slice(-before.length)).toEqual(before.map((event) => ({ ...event, at: null })))
     expect(after[0]).toMatchObject({ kind: 'joined', name: 'bob' })
@@ -87,80 +79,63 @@ describe('the last events of a room', () => {
 })
 
 describe('a query for rooms', () => {
+  /** Their keys, how many there are of them, and how many rooms there are. */
+  const ask = ({ host }: RoomBench, query: object) => {
+    const { items, found, total } = host.describe({ include_state: false, include_events: false, ...query })
+    const rooms = [...items]
+    return { rooms, answer: [rooms.map(({ key }) => key), found, total] }
+  }
+
   it('finds rooms by their name and by who is in them, and counts what it leaves out', async () => {
     const bench = new RoomBench([counter()])
     await bench.join('counter', 'ann', { key: 'north' })
     await bench.join('counter', 'bob', { key: 'south', sub: 'Robert' })
     await bench.join('counter', 'cat', { key: 'south' })
-    const ask = (query: object) => {
-      const answer = bench.host.describe({ include_state: false, include_events: false, ...query })
-      return [[...answer.items].map((room) => room.key), answer.found, answer.total]
-    }
-    expect(ask({})).toEqual([['north', 'south'], 2, 2])
-    expect(ask({ q: 'NORTH' })).toEqual([['north'], 1, 2])
-    expect(ask({ q: 'prj_test/counter:s' })).toEqual([['south'], 1, 2])
-    expect(ask({ q: 'robert' })).toEqual([['south'], 1, 2])
-    expect(ask({ q: 'ses_of_cat' })).toEqual([['south'], 1, 2])
-    expect(ask({ q: 'no one' })).toEqual([[], 0, 2])
-    expect(ask({ limit: 1 })).toEqual([['north'], 2, 2])
-    expect(ask({ project_id: 'prj_other' })).toEqual([[], 0, 2])
-
-    const [south] = [
-      ...bench.host.describe({
-        include_state: false,
-        include_events: false,
-        room_id: 'counter:south',
-        members: 1,
-      }).items,
-    ]
+    for (const [query, keys, found = keys.length] of [
+      [{}, ['north', 'south']],
+      [{ q: 'NORTH' }, ['north']],
+      [{ q: 'prj_test/counter:s' }, ['south']],
+      [{ q: 'robert' }, ['south']],
+      [{ q: 'ses_of_cat' }, ['south']],
+      [{ q: 'no one' }, []],
+      [{ limit: 1 }, ['north'], 2],
+      [{ project_id: 'prj_other' }, []],
+    ] as [object, string[], number?][])
+      expect(ask(bench, query).answer, JSON.stringify(query)).toEqual([keys, found, 2])
+    const [south] = ask(bench, { room_id: 'counter:south', members: 1 }).rooms
     expect(south).toMatchObject({ members: [{ member_id: 'bob' }], member_count: 2, connected_count: 2 })
     expect(bench.host.members).toBe(3)
   })
 
-  it('puts them in order by any column, those of equal rank by name', async () => {
+  it.each([
+    ['room', false, ['a', 'b', 'c']],
+    ['room', true, ['c', 'b', 'a']],
+    ['members', true, ['c', 'a', 'b']],
+    ['members', false, ['a', 'b', 'c']],
+    ['project', false, ['a', 'b', 'c']],
+  ] as const)('puts them in order by %s, those of equal rank by name', async (by, descending, keys) => {
     const bench = new RoomBench([counter()])
-    await bench.join('counter', 'ann', { key: 'b' })
-    await bench.join('counter', 'bob', { key: 'c' })
-    await bench.join('counter', 'cat', { key: 'c' })
-    await bench.join('counter', 'dan', { key: 'a' })
-    const keys = (by: RoomColumn, descending: boolean, limit?: number) =>
-      [
-        ...bench.host.describe({
-          include_state: false,
-          include_events: false,
-          order: { by, descending },
-          ...(limit !== undefined && { limit }),
-        }).items,
-      ].map(({ key }) => key)
-    expect(keys('room', false)).toEqual(['a', 'b', 'c'])
-    expect(keys('room', true)).toEqual(['c', 'b', 'a'])
-    expect(keys('members', true)).toEqual(['c', 'a', 'b'])
-    expect(keys('members', false, 2)).toEqual(['a', 'b'])
-    expect(keys('project', false)).toEqual(['a', 'b', 'c'])
+    for (const [name, key] of Object.entries({ ann: 'b', bob: 'c', cat: 'c', dan: 'a' }))
+      await bench.join('counter', name, { key })
+    expect(ask(bench, { order: { by, descending } }).answer[0]).toEqual(keys)
   })
 
   it('tells how many updates each room has a second, also when another asks at the same time', async () => {
     const bench = new RoomBench([counter()])
-    await bench.join('counter', 'ann', { key: 'busy' })
-    await bench.join('counter', 'bob', { key: 'idle' })
-    const rates = () => {
-      const order = { by: 'updates', descending: true } as const
-      const { items } = bench.host.describe({ include_state: false, include_events: false, order })
-      return [...items].map(({ key, updates_per_second: updatesPerSecond }) => [key, updatesPerSecond])
-    }
-    expect(rates()).toEqual([
-      ['busy', null],
-      ['idle', null],
-    ])
+    for (const [name, key] of Object.entries({ ann: 'busy', bob: 'idle' }))
+      await bench.join('counter', name, { key })
+    const rates = () =>
+      Object.fromEntries(
+        ask(bench, { order: { by: 'updates', descending: true } }).rooms.map((room) => [
+          room.key,
+          room.updates_per_second,
+        ]),
+      )
+    expect(rates()).toEqual({ busy: null, idle: null })
     for (let n = 0; n < 4; n++) {
       await bench.say('counter', 'ann', 'inc', { by: 1 }, undefined, 'busy')
       bench.clock.advance(500)
     }
-    const later = [
-      ['busy', 2],
-      ['idle', 0],
-    ]
-    expect(rates()).toEqual(later)
-    expect(rates()).toEqual(later)
+    for (let asked = 0; asked < 2; asked++) expect(rates()).toEqual({ busy: 2, idle: 0 })
   })
 })
