@@ -10,8 +10,7 @@ import type {
 import { cloneJson, NotJson } from '../shared/sync/check.ts'
 import { RoomfulError, type RoomfulErrorCode } from './errors.ts'
 import type { Unsubscribe } from './listeners.ts'
-import type { Mirror } from './mirror.ts'
-import type { Member } from './replica.ts'
+import type { Member, Mirror } from './replica.ts'
 import type { LeaveReason, Seat } from './seat.ts'
 
 /** `joined`; `rejoining`: the session was lost and the room is being joined again under a new one; `left`: for good. */

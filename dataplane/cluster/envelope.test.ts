@@ -10,7 +10,7 @@ import {
   readHeader,
   readMessages,
   UnknownVersion,
-} from './links.ts'
+} from './envelope.ts'
 
 const header = envelopeHeader('node_a')
 

@@ -5,7 +5,8 @@ import { registerMetrics } from '../../shared/metrics.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { type Bus, StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
-import { NodeLinks, nodeChannel, type PeerMessage } from './links.ts'
+import type { PeerMessage } from './envelope.ts'
+import { NodeLinks, nodeChannel } from './links.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
 
 const settle = async () => {

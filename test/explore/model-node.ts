@@ -1,7 +1,7 @@
 import { pino } from 'pino'
 import { Registry } from 'prom-client'
+import type { PeerMessage } from '../../dataplane/cluster/envelope.ts'
 import { NodeIdInUse } from '../../dataplane/cluster/lease.ts'
-import type { PeerMessage } from '../../dataplane/cluster/links.ts'
 import { CLUSTER_METRICS } from '../../dataplane/cluster/metrics.ts'
 import { type LocalEdge, Ownership } from '../../dataplane/cluster/ownership.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'

@@ -1,6 +1,6 @@
 import { pino } from 'pino'
 import type { Claimed } from '../../../dataplane/cluster/claims.ts'
-import type { PeerMessage } from '../../../dataplane/cluster/links.ts'
+import type { PeerMessage } from '../../../dataplane/cluster/envelope.ts'
 import { type LocalRooms, Router } from '../../../dataplane/cluster/router.ts'
 import {
   type Arrival,

@@ -1,0 +1,385 @@
+import type { Json } from '../../shared/json.ts'
+import { ProtocolError } from '../../shared/protocol/error-codes.ts'
+import { type Data, isMap, MsgpackReader, MsgpackWriter } from '../../shared/protocol/msgpack.ts'
+import { type RoomAddress, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
+
+/** What one node says to another. */
+export type PeerMessage =
+  /** For a room that the receiver is believed to run. */
+  | { readonly to: 'owner'; readonly message: ToOwner }
+  /** The receiver is asked to open the room, if no living node owns it. */
+  | { readonly to: 'opener'; readonly message: ToOwner }
+  | { readonly to: 'edge'; readonly message: ToEdge }
+  /** The session was resumed elsewhere: let go of it. */
+  | { readonly to: 'gateway'; readonly session_id: string }
+  /** A hand-over: take the room, which was released, over now. */
+  | { readonly to: 'host'; readonly room: RoomAddress }
+
+/**
+ * An envelope, which is one PUBLISH:
+ *
+ * | bytes | |
+ * |---|---|
+ * | 1 | version |
+ * | 1 | flags: 1, its messages go on in the next envelope; 2, they go on from the one before |
+ * | 8 | number of the envelope on its link (sender to receiver), big-endian float64; the first is 1 |
+ * | 1, n | length of the sender's node id, and the id |
+ * | | messages up to the end |
+ *
+ * In every version, the version and the sender stay where they are.
+ * A message is a sequence of MessagePack values: what it is to, the room (three strings, or the place in the envelope of one that came
+ * before), the kind, and the other fields as a map. Ready frames are `bin`.
+ */
+const VERSION = 2
+
+/**
+ * An envelope that is larger leaves in pieces of so much, each when the bus has taken the one before: neither node, nor the store, is busy with a
+ * state of megabytes for a whole turn of its event loop.
+ */
+export const PIECE_BYTES = 1 << 17
+
+const FLAGS_AT = 1
+const FOLLOWS = 1
+const CONTINUES = 2
+const NUMBER_AT = 2
+/** Where the length of the sender's id is. */
+const SENDER_AT = 10
+/** Views of an envelope keep it in memory whole; of a larger one the frames are copied. */
+const LARGEST_VIEWED = 16 * 1024
+
+/** By their places in this list. It may not change without a new version. */
+const RECEIVERS: readonly PeerMessage['to'][] = ['owner', 'opener', 'edge', 'gateway', 'host']
+
+/** Kinds that stand as integers, by their places in this list, which may not change without a new version; others are strings. */
+const KINDS: readonly string[] = [
+  'message',
+  'update',
+  'join',
+  'leave',
+  'resync',
+  'detach',
+  'attach',
+  'refuse',
+  'state',
+  'attached',
+  'no_seat',
+  'refused',
+  'error',
+  'left',
+  'redirect',
+  'resend',
+]
+
+/** Names of fields that stand as integers, by their places in this list, which may not change without a new version; others are strings. */
+const NAMES: readonly string[] = [
+  'roomful.v1.json',
+  'roomful.v1.msgpack',
+  'member_id',
+  'seq',
+  'epoch',
+  'patch',
+  'rest',
+  'personal',
+  'joined',
+  'events',
+  'ack',
+  'ref',
+  'type',
+  'data',
+  'after',
+  'ask',
+  'owner',
+  'edge',
+  'codec',
+  'session_id',
+  'sub',
+  'options',
+  'reason',
+  'have_seq',
+  'state',
+  'resumed',
+  'frames',
+  'members',
+  'snapshot',
+  'code',
+  'message',
+  'farewell',
+  't',
+  'room_id',
+  'name',
+]
+
+const numbers = (names: readonly string[]): ReadonlyMap<string, number> =>
+  new Map(names.map((name, index) => [name, index]))
+const KIND_NUMBERS = numbers(KINDS)
+const NAME_NUMBERS = numbers(NAMES)
+
+const numberOfName = (name: string): number | undefined => NAME_NUMBERS.get(name)
+
+const UTF8 = new TextDecoder()
+
+/** The envelope is of a version this node does not know: the sender's is newer, or older. */
+export class UnknownVersion extends Error {
+  override readonly name = 'UnknownVersion'
+  readonly sender: string
+
+  constructor(version: number, sender: string) {
+    super(`an envelope of version ${version}; this node reads version ${VERSION}`)
+    this.sender = sender
+  }
+}
+
+/** The messages of an envelope cannot be read; who sent it, and as which, could be. */
+export class DamagedEnvelope extends Error {
+  override readonly name = 'DamagedEnvelope'
+}
+
+/** Who sent an envelope, and which it is. */
+export interface Envelope {
+  readonly sender: string
+  /** One more than that of the envelope before, on the same link. */
+  readonly number: number
+  /** Where the messages begin. */
+  readonly bodyAt: number
+  /** Whether it is a piece of a larger one, with others behind it, and before it. */
+  readonly pieces: { readonly follows: boolean; readonly continues: boolean }
+}
+
+/** What stands before the number in the envelopes of one sender never changes: made once. */
+export function envelopeHeader(sender: string): Uint8Array {
+  const id = new TextEncoder().encode(sender)
+  if (id.length > 255) throw new RangeError(`the node id ${sender} has ${id.length} bytes; at most 255 fit`)
+  const header = new Uint8Array(SENDER_AT + 1 + id.length)
+  header[0] = VERSION
+  header[SENDER_AT] = id.length
+  header.set(id, SENDER_AT + 1)
+  return header
+}
+
+/** Gathers messages for one envelope. A message is encoded when it is added: what it is made of may change afterwards, but for frames. */
+export class EnvelopeWriter {
+  readonly #header: Uint8Array
+  readonly #writer = new MsgpackWriter()
+  readonly #rooms = new Map<string, number>()
+  /** What stands before what the writer has. Large frames are taken as they are, since nothing changes them. */
+  #chunks: Uint8Array[] = []
+  #chunkBytes = 0
+  #messages = 0
+
+  constructor(header: Uint8Array) {
+    this.#header = header
+  }
+
+  /** How many messages it has. */
+  get messages(): number {
+    return this.#messages
+  }
+
+  /** How many bytes they take. */
+  get bytes(): number {
+    return this.#chunkBytes + this.#writer.length
+  }
+
+  /** Throws a TypeError for what neither JSON nor bytes can say; then the message is not in it. */
+  add(message: PeerMessage): void {
+    const { bytes } = this
+    const known = this.#rooms.size
+    try {
+      this.#write(message)
+    } catch (error) {
+      this.#cut(bytes)
+      // The room was named in what is thrown away.
+      for (const [room, index] of this.#rooms) if (index >= known) this.#rooms.delete(room)
+      throw error
+    }
+    this.#messages++
+  }
+
+  /** What was gathered; the writer is empty again. */
+  take(): OutgoingEnvelope {
+    this.#endChunk()
+    const taken = new OutgoingEnvelope(this.#header, this.#chunks, this.#chunkBytes)
+    this.#chunks = []
+    this.#chunkBytes = 0
+    this.#messages = 0
+    this.#rooms.clear()
+    return taken
+  }
+
+  /** Drops what was written behind the first `bytes`. */
+  #cut(bytes: number): void {
+    while (this.#chunkBytes > bytes) {
+      const last = this.#chunks.pop()!
+      this.#chunkBytes -= last.length
+      this.#writer.begin().raw(last)
+    }
+    this.#writer.cut(bytes - this.#chunkBytes)
+  }
+
+  #endChunk(): void {
+    const { length } = this.#writer
+    if (length === 0) return
+    this.#chunks.push(this.#writer.take())
+    this.#chunkBytes += length
+  }
+
+  #write(message: PeerMessage): void {
+    const to = this.#writer
+    to.number(RECEIVERS.indexOf(message.to))
+    if (message.to === 'gateway') {
+      to.string(message.session_id)
+      return
+    }
+    if (message.to === 'host') {
+      this.#room(message.room)
+      return
+    }
+    const { room, kind, ...fields } = message.message
+    this.#room(room)
+    to.value(KIND_NUMBERS.get(kind) ?? kind)
+    this.#value(fields as Data)
+  }
+
+  /** Writes a value with bytes in it. What is undefined in an object is left out. */
+  #value(value: Data): void {
+    const to = this.#writer
+    if (typeof value !== 'object' || value === null) to.value(value)
+    else if (value instanceof Uint8Array) this.#frame(value)
+    else if (Array.isArray(value)) {
+      to.array(value.length)
+      for (const element of value as readonly Data[]) this.#value(element)
+    } else {
+      const object = value as { readonly [key: string]: Data | undefined }
+      const names = Object.keys(object)
+      let size = 0
+      for (const name of names) if (object[name] !== undefined) size++
+      to.map(size)
+      for (const name of names) {
+        const below = object[name]
+        if (below === undefined) continue
+        to.key(name, numberOfName)
+        this.#value(below)
+      }
+    }
+  }
+
+  #frame(frame: Uint8Array): void {
+    if (frame.length < PIECE_BYTES) {
+      this.#writer.bin(frame)
+      return
+    }
+    this.#writer.binHeader(frame.length)
+    this.#endChunk()
+    this.#chunks.push(frame)
+    this.#chunkBytes += frame.length
+  }
+
+  #room(room: RoomAddress): void {
+    const name = roomName(room)
+    const index = this.#rooms.get(name)
+    if (index === undefined) this.#rooms.set(name, this.#rooms.size)
+    this.#writer.value(index ?? [room.projectId, room.roomType, room.key])
+  }
+}
+
+/** The messages of one envelope on their way out: as a whole, or in pieces. */
+export class OutgoingEnvelope {
+  readonly #header: Uint8Array
+  readonly #chunks: Uint8Array[]
+  #left: number
+  #begun = false
+
+  constructor(header: Uint8Array, chunks: Uint8Array[], bytes: number) {
+    this.#header = header
+    this.#chunks = chunks
+    this.#left = bytes
+  }
+
+  /** How many bytes are still to be read. */
+  get left(): number {
+    return this.#left
+  }
+
+  /** The next envelope on the link, as its `number`th, with at most so many bytes of messages. */
+  read(most: number, number: number): Uint8Array {
+    const size = Math.min(most, this.#left)
+    const envelope = new Uint8Array(this.#header.length + size)
+    envelope.set(this.#header)
+    this.#left -= size
+    envelope[FLAGS_AT] = (this.#left > 0 ? FOLLOWS : 0) | (this.#begun ? CONTINUES : 0)
+    new DataView(envelope.buffer).setFloat64(NUMBER_AT, number)
+    this.#begun = true
+    for (let at = this.#header.length; at < envelope.length; ) {
+      const chunk = this.#chunks.shift()!
+      const part = chunk.subarray(0, envelope.length - at)
+      envelope.set(part, at)
+      at += part.length
+      if (part.length < chunk.length) this.#chunks.unshift(chunk.subarray(part.length))
+    }
+    return envelope
+  }
+}
+
+/** Who sent the envelope. Throws `UnknownVersion`, or a ProtocolError for bytes that are none. */
+export function readHeader(bytes: Uint8Array): Envelope {
+  if (bytes.length <= SENDER_AT) throw new ProtocolError(`an envelope of ${bytes.length} bytes has no header`)
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  const version = bytes[0]!
+  const number = view.getFloat64(NUMBER_AT)
+  const bodyAt = SENDER_AT + 1 + bytes[SENDER_AT]!
+  const sender = UTF8.decode(bytes.subarray(SENDER_AT + 1, bodyAt))
+  if (version !== VERSION) throw new UnknownVersion(version, sender)
+  if (bodyAt > bytes.length || !Number.isSafeInteger(number) || number < 1)
+    throw new ProtocolError(`an envelope of ${bytes.length} bytes with a damaged header`)
+  const flags = bytes[FLAGS_AT]!
+  const pieces = { follows: (flags & FOLLOWS) > 0, continues: (flags & CONTINUES) > 0 }
+  return { sender, number, bodyAt, pieces }
+}
+
+/** The messages of an envelope, in the order in which they were added. Throws `DamagedEnvelope`. */
+export function readMessages(bytes: Uint8Array): PeerMessage[] {
+  const bin = bytes.length > LARGEST_VIEWED ? 'copy' : 'view'
+  const reader = new MsgpackReader(bytes, { keys: NAMES, bin })
+  const rooms: RoomAddress[] = []
+  const messages: PeerMessage[] = []
+  try {
+    while (reader.at < bytes.length) messages.push(readMessage(reader, rooms))
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error)
+    throw new DamagedEnvelope(`an envelope of ${bytes.length} bytes cannot be read: ${reason}`, {
+      cause: error,
+    })
+  }
+  return messages
+}
+
+function readMessage(reader: MsgpackReader, rooms: RoomAddress[]): PeerMessage {
+  const to = RECEIVERS[reader.value() as number]
+  if (to === undefined) throw new ProtocolError('a message to a receiver of unknown number')
+  if (to === 'gateway') return { to, session_id: text(reader.value(), 'a session id') }
+  const room = readRoom(reader.value(), rooms)
+  if (to === 'host') return { to, room }
+  const number = reader.value()
+  const kind = text(typeof number === 'number' ? KINDS[number] : number, 'the kind of a message')
+  if (!isMap(reader.peek())) throw new ProtocolError(`a message of kind ${kind} has no fields`)
+  return { to, message: { room, kind, ...(reader.value() as object) } } as PeerMessage
+}
+
+function text(value: Json | undefined, what: string): string {
+  if (typeof value !== 'string') throw new ProtocolError(`${what} is ${typeof value}; it must be a string`)
+  return value
+}
+
+function readRoom(value: Json, rooms: RoomAddress[]): RoomAddress {
+  if (typeof value === 'number') {
+    const room = rooms[value]
+    if (room) return room
+  }
+  if (Array.isArray(value) && value.length === 3 && value.every((part) => typeof part === 'string')) {
+    const [projectId, roomType, key] = value as [string, string, string]
+    const room = { projectId, roomType, key }
+    rooms.push(room)
+    return room
+  }
+  throw new ProtocolError('a message for a room that was not named')
+}
