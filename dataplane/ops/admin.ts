@@ -106,24 +106,24 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
     return c.json({ draining: true }, 202)
   })
 
-  for (const [path, allow] of Object.entries(METHODS))
-    app.all(path, (c) => {
-      c.header('allow', allow)
+  app.notFound((c) => {
+    const { method, path } = c.req
+    const allow = app.routes.find((route) => route.method !== 'ALL' && route.path === path)?.method
+    if (allow === undefined)
       return problem(c, {
-        status: 405,
-        code: 'method_not_allowed',
-        title: 'Method not allowed',
-        detail: `${c.req.method} does not exist here; ${allow} does`,
+        status: 404,
+        code: 'not_found',
+        title: 'Not found',
+        detail: `there is nothing at ${path}`,
       })
+    c.header('allow', allow)
+    return problem(c, {
+      status: 405,
+      code: 'method_not_allowed',
+      title: 'Method not allowed',
+      detail: `${method} does not exist here; ${allow} does`,
     })
-  app.notFound((c) =>
-    problem(c, {
-      status: 404,
-      code: 'not_found',
-      title: 'Not found',
-      detail: `there is nothing at ${c.req.path}`,
-    }),
-  )
+  })
   app.onError((error, c) => {
     log.error({ err: error, request_id: c.get('request_id'), path: c.req.path }, 'request failed')
     return problem(c, {
@@ -134,18 +134,6 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
     })
   })
   return app
-}
-
-const METHODS = {
-  '/metrics': 'GET',
-  '/healthz': 'GET',
-  '/readyz': 'GET',
-  '/admin': 'GET',
-  '/admin/runtime': 'GET',
-  '/admin/cluster': 'GET',
-  '/admin/owner': 'GET',
-  '/admin/search': 'GET',
-  '/admin/drain': 'POST',
 }
 
 /** Lets a request pass only with an internal token. */
