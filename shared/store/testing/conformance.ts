@@ -22,7 +22,7 @@ function describeBus(open: OpenStore): void {
     it('hands every message to the subscribers of its channel, in order, and counts the processes that listen', async () => {
       const { bus } = (await opened(open)).store
       const heard: string[] = []
-      expect(await bus.publish('news', bytes('before anybody listened'))).toBe(0)
+      expect(await bus.publish('news', bytes('before anyone listened'))).toBe(0)
       await bus.subscribe('news', (message) => heard.push(`first ${text(message)}`))
       await bus.subscribe('news', (message) => heard.push(`second ${text(message)}`))
       await bus.subscribe('other', (message) => heard.push(`other ${text(message)}`))
@@ -117,7 +117,7 @@ function describeLocks(open: OpenStore): void {
       expect(await locks.withLock('l', NOW, async () => 'again')).toBe('again')
     })
 
-    it('lets nobody else work under the same name, and everybody under another', async () => {
+    it('lets no one else work under the same name, and everyone under another', async () => {
       const { locks } = (await opened(open)).store
       const lock = await held(locks, 'l', LONG_MS)
       let worked = false
@@ -153,7 +153,7 @@ function describeLocks(open: OpenStore): void {
       expect([most, turns]).toEqual([1, 8])
     })
 
-    it('runs out, and is then not taken from whoever holds it next', async () => {
+    it('runs out, and is then not taken from its next holder', async () => {
       const { store, elapse } = await opened(open)
       const { locks } = store
       const late = await held(locks, 'l', SHORT_MS)

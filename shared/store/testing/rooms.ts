@@ -24,7 +24,7 @@ const contents = (claim: Claim) => [text(claim.snapshot), claim.journal.map((ent
 
 export function describeRooms(open: OpenStore): void {
   describe('rooms', () => {
-    it('knows no owner of a room nobody claimed', async () => {
+    it('knows no owner of a room no one claimed', async () => {
       const { rooms } = (await opened(open)).store
       expect(await rooms.inspect(ROOM)).toBeUndefined()
     })
@@ -56,11 +56,11 @@ export function describeRooms(open: OpenStore): void {
 
     it('gives claimants the notes of stuck turns that owners left, and the epoch that they claim over', async () => {
       const { rooms } = (await opened(open)).store
-      expect(await rooms.noteStuck(ROOM, 1, bytes('of nobody'), LONG_MS)).toBe(false)
+      expect(await rooms.noteStuck(ROOM, 1, bytes('of no one'), LONG_MS)).toBe(false)
       const first = await claimed(rooms, 'node_a', 0)
       expect([first.over, first.stuck]).toEqual([0, []])
       const { epoch, version } = first.fence
-      // The owner has committed meanwhile, which whoever writes the note cannot know.
+      // The owner has committed meanwhile, which the writer of the note cannot know.
       expect(await rooms.commit(ROOM, first.fence, bytes('entry'), LONG_MS)).toBe(true)
       const note = everyByte()
       expect(await rooms.noteStuck(ROOM, epoch, note, LONG_MS)).toBe(true)
@@ -125,7 +125,7 @@ export function describeRooms(open: OpenStore): void {
       expect(await rooms.claim(ROOM, 'node_unaware', 0, LONG_MS)).toBeUndefined()
     })
 
-    it('recalls a lost room for whoever had it last, whatever the order', async () => {
+    it('recalls a lost room for its last owner, whatever the order', async () => {
       const { rooms } = (await opened(open)).store
       expect(await rooms.recall(ROOM, 'node_b', 7, LONG_MS)).toBe(true)
       expect(await rooms.recall(ROOM, 'node_a', 5, LONG_MS)).toBe(false)
@@ -136,7 +136,7 @@ export function describeRooms(open: OpenStore): void {
       expect([fence.epoch > 9, snapshot, journal]).toEqual([true, undefined, []])
     })
 
-    it('recalls no room that is there, nor one that somebody had later', async () => {
+    it('recalls no room that is there, nor one that another had later', async () => {
       const { rooms } = (await opened(open)).store
       const { fence } = await claimed(rooms, 'node_a', 0)
       await rooms.commit(ROOM, fence, bytes('kept'), LONG_MS)
@@ -206,7 +206,7 @@ export function describeRooms(open: OpenStore): void {
         await rooms.snapshot(ROOM, claim.fence, bytes('snapshot'), LONG_MS)
         await rooms.commit(ROOM, advanced(claim.fence, 1), bytes('entry'), LONG_MS)
         await rooms.release(ROOM, advanced(claim.fence, 2), { forget: true, ttlMs: LONG_MS })
-        expect((await rooms.inspect(ROOM))?.owner).toBeNull()
+        expect(await rooms.inspect(ROOM)).toEqual({ ...advanced(claim.fence, 2), owner: null })
         epochs.push(claim.fence.epoch)
       }
       expect(epochs).toEqual([...new Set(epochs)].sort((a, b) => a - b))
@@ -218,13 +218,12 @@ export function describeRooms(open: OpenStore): void {
       const { fence } = await claimed(rooms, 'node_a', 0)
       await rooms.commit(ROOM, fence, bytes('entry'), LONG_MS)
       await rooms.release(ROOM, advanced(fence, 1), { forget: true, ttlMs: SHORT_MS })
-      expect(await rooms.inspect(ROOM)).toEqual({ ...advanced(fence, 1), owner: null })
       await elapse(SHORT_MS, async () => (await rooms.inspect(ROOM)) === undefined)
       expect(await rooms.commit(ROOM, advanced(fence, 1), bytes('late'), LONG_MS)).toBe(false)
       expect((await claimed(rooms, 'node_b', 0)).fence.epoch).toBeGreaterThan(fence.epoch)
     })
 
-    // Whoever was replaced while it was paused takes a room without a record for lost, and would write it again.
+    // An owner that was replaced while it was paused takes a room without a record for lost, and would write it again.
     it('recalls no room that ended for an owner it was taken from, and knows its epoch for long', async () => {
       const { store, elapse } = await opened(open)
       const { rooms } = store
@@ -288,13 +287,18 @@ export function describeRooms(open: OpenStore): void {
       const { rooms } = store
       const { fence } = await claimed(rooms, 'node_a', 0)
       await rooms.commit(ROOM, fence, bytes('entry'), LONG_MS)
-      expect(await rooms.quarantine(ROOM, advanced(fence, 1), aside(SHORT_MS))).toBe(true)
+      expect(await rooms.quarantine(ROOM, advanced(fence, 1), aside(LONG_MS))).toBe(true)
       const { epoch } = fence
       expect(await rooms.inspect(ROOM)).toEqual({ epoch, version: 0, owner: null, quarantined: true })
       expect(await rooms.claim(ROOM, 'node_b', epoch, LONG_MS)).toBeUndefined()
       expect(await rooms.recall(ROOM, 'node_a', epoch + 1, LONG_MS)).toBe(false)
-      await elapse(SHORT_MS, async () => (await rooms.inspect(ROOM))?.quarantined === undefined)
-      expect(contents(await claimed(rooms, 'node_b', epoch))).toEqual([undefined, []])
+
+      const other = 'prj_a/arena:other'
+      const { fence: brief } = (await rooms.claim(other, 'node_a', 0, LONG_MS))!
+      await rooms.commit(other, brief, bytes('entry'), LONG_MS)
+      expect(await rooms.quarantine(other, advanced(brief, 1), aside(SHORT_MS))).toBe(true)
+      await elapse(SHORT_MS, async () => (await rooms.inspect(other))?.quarantined === undefined)
+      expect(contents((await rooms.claim(other, 'node_b', brief.epoch, LONG_MS))!)).toEqual([undefined, []])
     })
 
     it('keeps a room alive that its owner refreshes', async () => {
