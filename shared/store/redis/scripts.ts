@@ -21,12 +21,11 @@ const NAMES = [
 
 export type ScriptName = (typeof NAMES)[number]
 
-/** What a connection for commands has to know of the scripts. */
+const read = (name: string): string => readFileSync(new URL(`./lua/${name}.lua`, import.meta.url), 'utf8')
+
+/** What a connection for commands has to know of the scripts: each with what all share (the clock, the fence) before it. */
 export const SCRIPTS: Record<string, { lua: string }> = Object.fromEntries(
-  NAMES.map((name) => [
-    `roomful_${name}`,
-    { lua: readFileSync(new URL(`./lua/${name}.lua`, import.meta.url), 'utf8') },
-  ]),
+  NAMES.map((name) => [`roomful_${name}`, { lua: `${read('prelude')}\n${read(name)}` }]),
 )
 
 /**

@@ -20,19 +20,6 @@
 -- dropped, and where record, snapshot or journal are of another kind, the claimant gets the reason in place of the snapshot or the journal,
 -- and finds it unreadable.
 
-local function whole(number)
-  return type(number) == 'string' and #number < 16 and number:match('^%d+$')
-end
-
--- An error, in place of what is of another kind; raises any other.
-local function read(...)
-  local reply = redis.pcall(...)
-  if type(reply) == 'table' and reply.err and not string.find(reply.err, 'WRONGTYPE', 1, true) then
-    return redis.call(...)
-  end
-  return reply
-end
-
 local record = read('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'contested', 'quarantined')
 local epoch = whole(record[1]) or whole(read('GET', KEYS[2])) or '0'
 if epoch ~= ARGV[1] or record[5] then
@@ -44,24 +31,21 @@ elseif not record[1] then
   redis.call('DEL', KEYS[3], KEYS[4])
 end
 
-local clock = redis.call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local next_epoch = string.format('%.0f', math.max(epoch + 1, now))
+local time = now()
+local next_epoch = digits(math.max(epoch + 1, time))
 local version = whole(record[2]) or '0'
 local released = epoch == '0' or record[3] == ''
 local contested = (record[4] == '1' or not released) and '1' or ''
 
 redis.call('HSET', KEYS[1], 'epoch', next_epoch, 'version', version, 'owner', ARGV[2], 'recalled', '', 'contested', contested)
-redis.call('SET', KEYS[2], next_epoch, 'PXAT', string.format('%.0f', now + ARGV[4]))
-for _, key in ipairs({ KEYS[1], KEYS[3], KEYS[4] }) do
-  redis.call('PEXPIREAT', key, string.format('%.0f', now + ARGV[3]))
-end
+redis.call('SET', KEYS[2], next_epoch)
+prolong()
 
 local stuck = {}
 for _, entry in ipairs(read('LRANGE', KEYS[5], 0, -1)) do
   local at, of, note = entry:match('^(%d+):(%d+):(.*)$')
   if note then
-    table.insert(stuck, { of, string.format('%.0f', now - at), note })
+    table.insert(stuck, { of, digits(time - at), note })
   end
 end
 

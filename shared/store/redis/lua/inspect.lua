@@ -8,19 +8,6 @@
 -- no number, or has more than 15 digits, is damaged: the epoch is then the one that outlives the record, or 0, over which the room can be
 -- claimed. So can one whose record is no hash.
 
-local function whole(number)
-  return type(number) == 'string' and #number < 16 and number:match('^%d+$')
-end
-
--- An error, in place of what is of another kind; raises any other.
-local function read(...)
-  local reply = redis.pcall(...)
-  if type(reply) == 'table' and reply.err and not string.find(reply.err, 'WRONGTYPE', 1, true) then
-    return redis.call(...)
-  end
-  return reply
-end
-
 local record = read('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'quarantined')
 local epoch = whole(read('GET', KEYS[2]))
 if record.err then

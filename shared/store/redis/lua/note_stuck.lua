@@ -8,19 +8,18 @@
 -- ARGV[4]   how many notes are kept
 -- returns   1, or 0 when fenced
 --
--- Invariant: only the owner of the stored epoch is told of, so nobody who has claimed the room finds a note behind their back.
+-- Invariant: only the owner of the stored epoch is told of, so no note comes after another has claimed the room.
 
 local record = redis.call('HMGET', KEYS[1], 'epoch', 'owner')
 if record[1] ~= ARGV[1] or record[2] == '' then
   return 0
 end
 
-local clock = redis.call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local time = now()
 -- Of another kind: none.
 local notes = redis.pcall('LRANGE', KEYS[2], 1 - ARGV[4], -1)
-table.insert(notes, string.format('%.0f', now) .. ':' .. ARGV[1] .. ':' .. ARGV[2])
+table.insert(notes, digits(time) .. ':' .. ARGV[1] .. ':' .. ARGV[2])
 redis.call('DEL', KEYS[2])
 redis.call('RPUSH', KEYS[2], unpack(notes))
-redis.call('PEXPIREAT', KEYS[2], string.format('%.0f', now + ARGV[3]))
+redis.call('PEXPIREAT', KEYS[2], digits(time + ARGV[3]))
 return 1

@@ -1,6 +1,6 @@
 -- Tries every command that the scripts use, on a key of its own, and takes everything back.
 --
--- KEYS[1]   a key that nobody else uses
+-- KEYS[1]   a key that no one else uses
 -- returns   the names of the commands that the user may not run, or not on this key
 --
 -- Invariant: nothing is left behind.

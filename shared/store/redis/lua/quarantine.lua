@@ -9,26 +9,25 @@
 -- KEYS[7]   the journal that is put aside, a list
 -- ARGV[1]   the writer's epoch
 -- ARGV[2]   the version the writer saw last
--- ARGV[3]   for how long nobody may claim the room, in milliseconds; 0: it can be claimed at once
+-- ARGV[3]   for how long no one may claim the room, in milliseconds; 0: it can be claimed at once
 -- ARGV[4]   lifetime of the epoch in milliseconds
 -- ARGV[5]   lifetime of what is put aside in milliseconds
 -- ARGV[6]   the reason, a text
 -- returns   1, or 0 when fenced
 --
--- Invariant: only the owner puts a record aside, whole and unchanged; afterwards nobody writes before a new claim, which finds nothing
+-- Invariant: only the owner puts a record aside, whole and unchanged; afterwards no one writes before a new claim, which finds nothing
 -- of it but the epoch. One record of a room is aside at a time: the last.
 
-local record = redis.call('HMGET', KEYS[1], 'epoch', 'version', 'owner')
-if record[1] ~= ARGV[1] or record[2] ~= ARGV[2] or record[3] == '' then
+local record = owned()
+if not record then
   return 0
 end
 
-local clock = redis.call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local time = now()
 
 -- Copied, not renamed: that needs no right that a user of the store does not have anyway.
 redis.call('DEL', KEYS[5], KEYS[6], KEYS[7])
-redis.call('HSET', KEYS[5], 'epoch', ARGV[1], 'owner', record[3], 'reason', ARGV[6], 'at', string.format('%.0f', now))
+redis.call('HSET', KEYS[5], 'epoch', ARGV[1], 'owner', record[3], 'reason', ARGV[6], 'at', digits(time))
 -- What is no string, or no list, cannot be put aside: the reason says so.
 local snapshot = redis.pcall('GET', KEYS[3])
 if type(snapshot) == 'string' then
@@ -38,13 +37,13 @@ for _, entry in ipairs(redis.pcall('LRANGE', KEYS[4], 0, -1)) do
   redis.call('RPUSH', KEYS[7], entry)
 end
 for _, key in ipairs({ KEYS[5], KEYS[6], KEYS[7] }) do
-  redis.call('PEXPIREAT', key, string.format('%.0f', now + ARGV[5]))
+  redis.call('PEXPIREAT', key, digits(time + ARGV[5]))
 end
 
 redis.call('DEL', KEYS[1], KEYS[3], KEYS[4])
 if ARGV[3] ~= '0' then
   redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'version', '0', 'owner', '', 'quarantined', '1')
-  redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', now + ARGV[3]))
+  redis.call('PEXPIREAT', KEYS[1], digits(time + ARGV[3]))
 end
-redis.call('PEXPIREAT', KEYS[2], string.format('%.0f', now + ARGV[4]))
+redis.call('PEXPIREAT', KEYS[2], digits(time + ARGV[4]))
 return 1

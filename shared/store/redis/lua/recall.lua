@@ -8,7 +8,7 @@
 -- ARGV[4]   lifetime of the epoch in milliseconds
 -- returns   1, or 0 when the room has a record, or was recalled under a higher epoch
 --
--- Invariant: of all that recall a room, whoever had it last stands in the end, whatever the order; a record that was not recalled is
+-- Invariant: of all that recall a room, the last owner stands in the end, whatever the order; a record that was not recalled is
 -- never touched. Nothing can be committed under a recalled record that was committed to the lost one: its version is 0.
 
 local record = redis.call('HMGET', KEYS[1], 'epoch', 'recalled')
@@ -20,9 +20,8 @@ if tonumber(epoch) > tonumber(ARGV[1]) then
   return 0
 end
 
-local clock = redis.call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local time = now()
 redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'version', '0', 'owner', ARGV[2], 'recalled', '1')
-redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', now + ARGV[3]))
-redis.call('SET', KEYS[2], ARGV[1], 'PXAT', string.format('%.0f', now + ARGV[4]))
+redis.call('PEXPIREAT', KEYS[1], digits(time + ARGV[3]))
+redis.call('SET', KEYS[2], ARGV[1], 'PXAT', digits(time + ARGV[4]))
 return 1

@@ -1,26 +1,13 @@
 -- Extends the life of an owned room's record.
 --
--- KEYS[1]   the room's record, a hash: epoch, version, owner ('' when released)
--- KEYS[2]   the room's epoch, which outlives the record
--- KEYS[3]   its snapshot
--- KEYS[4]   its journal, a list
--- ARGV[1]   the writer's epoch
--- ARGV[2]   the version the writer saw last
--- ARGV[3]   lifetime of the record in milliseconds
--- ARGV[4]   lifetime of the epoch in milliseconds
+-- KEYS[1] to KEYS[4], ARGV[1] to ARGV[4]: those of `owned` and `prolong` in prelude.lua
 -- returns   1, or 0 when fenced
 --
 -- Invariant: only the owner keeps a room alive, and everything of the room lives equally long; only the epoch lives longer.
 
-local record = redis.call('HMGET', KEYS[1], 'epoch', 'version', 'owner')
-if record[1] ~= ARGV[1] or record[2] ~= ARGV[2] or record[3] == '' then
+if not owned() then
   return 0
 end
 
-local clock = redis.call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-redis.call('PEXPIREAT', KEYS[2], string.format('%.0f', now + ARGV[4]))
-for _, key in ipairs({ KEYS[1], KEYS[3], KEYS[4] }) do
-  redis.call('PEXPIREAT', key, string.format('%.0f', now + ARGV[3]))
-end
+prolong()
 return 1

@@ -1,21 +1,14 @@
 -- Gives an owned room up.
 --
--- KEYS[1]   the room's record, a hash: epoch, version, owner ('' when released), contested (claim.lua)
--- KEYS[2]   the room's epoch, which outlives the record
--- KEYS[3]   its snapshot
--- KEYS[4]   its journal, a list
--- ARGV[1]   the writer's epoch
--- ARGV[2]   the version the writer saw last
--- ARGV[3]   lifetime of the record in milliseconds
--- ARGV[4]   lifetime of the epoch in milliseconds
+-- KEYS[1] to KEYS[4], ARGV[1] to ARGV[4]: those of `owned` and `prolong` in prelude.lua
 -- ARGV[5]   '': the room goes on elsewhere; otherwise it has ended: lifetime of what is left of it in milliseconds
 -- returns   1, or 0 when fenced
 --
 -- Invariant: only the owner gives up; after that no one writes before a new claim, and the epoch stays to be exceeded by it: of a room
 -- that has ended for as long as anyone can be late (shared/store/rules.ts).
 
-local record = redis.call('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'contested')
-if record[1] ~= ARGV[1] or record[2] ~= ARGV[2] or record[3] == '' then
+local record = owned()
+if not record then
   return 0
 end
 
@@ -29,10 +22,5 @@ if ARGV[5] ~= '' then
   end
 end
 
-local clock = redis.call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-redis.call('PEXPIREAT', KEYS[2], string.format('%.0f', now + ARGV[4]))
-for _, key in ipairs({ KEYS[1], KEYS[3], KEYS[4] }) do
-  redis.call('PEXPIREAT', key, string.format('%.0f', now + ARGV[3]))
-end
+prolong()
 return 1

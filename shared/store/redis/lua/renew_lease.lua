@@ -17,8 +17,7 @@ end
 
 local since = lease[2]
 if not since then
-  local clock = redis.call('TIME')
-  since = string.format('%.0f', clock[1] * 1000 + math.floor(clock[2] / 1000))
+  since = digits(now())
 end
 redis.call('HSET', KEYS[1], 'v', ARGV[2], 'holder', ARGV[1], 'since', since)
 redis.call('HINCRBY', KEYS[1], 'n', 1)

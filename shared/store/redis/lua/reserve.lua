@@ -1,4 +1,4 @@
--- Counts a room that is about to be made as one of its project, within the limits of the project and of whoever makes it.
+-- Counts a room that is about to be made as one of its project, within the limits of the project and of the one who makes it.
 --
 -- KEYS[1]   the project's rooms, a sorted set: each room with the time up to which it is counted, milliseconds since 1970
 -- KEYS[2]   when its maker may make a room again as fast as any, milliseconds since 1970
@@ -12,11 +12,10 @@
 -- is refused leaves nothing behind. The second limit is the generic cell rate algorithm, a token bucket that rests as one number:
 -- https://en.wikipedia.org/wiki/Generic_cell_rate_algorithm
 
-local clock = redis.call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local time = now()
 local max_rooms, per_minute = tonumber(ARGV[3]), tonumber(ARGV[4])
 
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', time)
 if redis.call('ZSCORE', KEYS[1], ARGV[1]) then
   return 'reserved'
 end
@@ -26,16 +25,16 @@ end
 
 if per_minute > 0 then
   -- Further than a minute ahead only when this clock was set back.
-  local full_at = math.min(math.max(tonumber(redis.call('GET', KEYS[2]) or '0'), now), now + 60000)
+  local full_at = math.min(math.max(tonumber(redis.call('GET', KEYS[2]) or '0'), time), time + 60000)
   local next_full_at = full_at + 60000 / per_minute
-  if next_full_at > now + 60000 then
+  if next_full_at > time + 60000 then
     return 'too_fast'
   end
   local text = string.format('%.3f', next_full_at)
-  redis.call('SET', KEYS[2], text, 'PXAT', string.format('%.0f', math.ceil(next_full_at)))
+  redis.call('SET', KEYS[2], text, 'PXAT', digits(math.ceil(next_full_at)))
 end
 
-redis.call('ZADD', KEYS[1], string.format('%.0f', now + ARGV[2]), ARGV[1])
+redis.call('ZADD', KEYS[1], digits(time + ARGV[2]), ARGV[1])
 local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
 redis.call('PEXPIREAT', KEYS[1], last[2])
 return 'reserved'

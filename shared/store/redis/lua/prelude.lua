@@ -1,0 +1,56 @@
+-- What scripts share: these lines stand before each of them.
+
+-- The clock of this store, in whole milliseconds since 1970.
+local function now()
+  local clock = redis.call('TIME')
+  return clock[1] * 1000 + math.floor(clock[2] / 1000)
+end
+
+-- A whole number as commands take it: Lua itself would write a large one with an exponent.
+local function digits(number)
+  return string.format('%.0f', number)
+end
+
+-- `text` when it is a whole number of at most 15 digits, else nothing: what a damaged record has in its place.
+local function whole(text)
+  return type(text) == 'string' and #text < 16 and text:match('^%d+$')
+end
+
+-- The reply to a command, or an error, in place of what is of another kind; raises any other error.
+local function read(...)
+  local reply = redis.pcall(...)
+  if type(reply) == 'table' and reply.err and not string.find(reply.err, 'WRONGTYPE', 1, true) then
+    return redis.call(...)
+  end
+  return reply
+end
+
+-- The fence: whether the writer still owns the room. Gives the room's record, {epoch, version, owner, contested}, or nil: then the script
+-- writes nothing and returns 0.
+--
+-- KEYS[1]   the room's record, a hash: epoch, version, owner ('' when released), contested (claim.lua)
+-- ARGV[1]   the writer's epoch
+-- ARGV[2]   the version the writer saw last
+local function owned()
+  local record = redis.call('HMGET', KEYS[1], 'epoch', 'version', 'owner', 'contested')
+  if record[1] == ARGV[1] and record[2] == ARGV[2] and record[3] ~= '' then
+    return record
+  end
+end
+
+-- Lets everything of a room live equally long, from now on, but for the epoch, which lives longer: none of the rest is ever found without
+-- the others.
+--
+-- KEYS[1]   the room's record
+-- KEYS[2]   the room's epoch, which outlives the record
+-- KEYS[3]   its snapshot
+-- KEYS[4]   its journal, a list
+-- ARGV[3]   lifetime of the record in milliseconds
+-- ARGV[4]   lifetime of the epoch in milliseconds
+local function prolong()
+  local at = now()
+  redis.call('PEXPIREAT', KEYS[2], digits(at + ARGV[4]))
+  for _, key in ipairs({ KEYS[1], KEYS[3], KEYS[4] }) do
+    redis.call('PEXPIREAT', key, digits(at + ARGV[3]))
+  end
+end
