@@ -384,7 +384,7 @@ describe('unknown variables', () => {
     'OTEL_EXPORTER_OTLP_TIMEOUT',
     'OTEL_BSP_SCHEDULE_DELAY',
     'OTEL_SDK_DISABLED',
-  ])('%s is somebody else’s', (name) => {
+  ])('%s is another program’s', (name) => {
     expect(warnings({ [name]: 'x' })).toEqual([])
   })
 

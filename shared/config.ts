@@ -296,7 +296,7 @@ export function weaknesses(command: Command, values: Values): string[] {
   if ((command === 'control' || command === 'dataplane') && values.internalToken === undefined)
     found.push(
       command === 'control'
-        ? 'INTERNAL_TOKEN is not set: /internal/key-status answers 401 to everybody, so nodes on other machines cannot check keys.'
+        ? 'INTERNAL_TOKEN is not set: /internal/key-status answers 401 to everyone, so nodes on other machines cannot check keys.'
         : 'INTERNAL_TOKEN is not set: this node cannot ask control about keys and will refuse clients, and /admin answers 401.',
     )
   if (command !== 'dev' && reachableHost(values) === undefined)

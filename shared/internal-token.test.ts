@@ -21,7 +21,7 @@ describe('an internal token', () => {
     ])
   })
 
-  it.each([undefined, '', ','])('that is %j accepts nobody, whatever is shown', (tokens) => {
+  it.each([undefined, '', ','])('that is %j accepts no one, whatever is shown', (tokens) => {
     const none = new InternalToken(tokens)
     expect(none.shown).toBeUndefined()
     expect([none.accepts(undefined), none.accepts('')]).toEqual([false, false])

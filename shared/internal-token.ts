@@ -11,14 +11,14 @@ export class InternalToken {
   readonly shown: string | undefined
   readonly #accepted: readonly Buffer[]
 
-  /** Undefined, or nothing but commas: nobody is accepted. */
+  /** Undefined, or nothing but commas: no one is accepted. */
   constructor(tokens: string | undefined) {
     const all = tokens?.split(',').filter((token) => token !== '') ?? []
     this.shown = all[0]
     this.#accepted = all.map(digest)
   }
 
-  /** Whether somebody shows one of the tokens. Takes the same time whatever differs. */
+  /** Whether what was shown is one of the tokens. Takes the same time whatever differs. */
   accepts(given: string | undefined): boolean {
     if (given === undefined) return false
     const shown = digest(given)

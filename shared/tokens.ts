@@ -1,6 +1,6 @@
 /**
  * Client tokens: PASETO v4.public (https://github.com/paseto-standard/paseto-spec), signed by control, verified by nodes. The claims
- * are the contract's own: no `iat` or `exp` besides them. The footer `{"kid": …}` names the key for whoever has to find it first.
+ * are the contract's own: no `iat` or `exp` besides them. The footer `{"kid": …}` names the key, which has to be found first.
  */
 import { InspectFooter, PasetoError, PublicProtocol } from 'paseto'
 import {
@@ -28,7 +28,7 @@ export interface TokenClaims {
   readonly rooms?: readonly string[]
   /** The span that issued the token (W3C `traceparent`), for the handshake to go on with; only where that is recorded. */
   readonly traceparent?: string
-  /** What came with that trace (W3C `tracestate`, 512 characters at most), for whoever goes on with it. */
+  /** What came with that trace (W3C `tracestate`, 512 characters at most), for the process that goes on with it. */
   readonly tracestate?: string
 }
 

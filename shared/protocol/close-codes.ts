@@ -15,7 +15,7 @@ export interface CloseCode {
   readonly meaning: string
 }
 
-/** Every websocket close code roomful sends, with its meaning for reconnecting. Nobody writes a bare number elsewhere. */
+/** Every websocket close code roomful sends, with its meaning for reconnecting. No other file has a bare number. */
 export const CLOSE = {
   normal: { code: 1000, retry: 'never', endsSession: true, meaning: 'the client said goodbye' },
   overloaded: {

@@ -25,7 +25,7 @@ export interface RoomEncoder {
   patch(at: PatchAt, delta: Delta | undefined): Payload
   /**
    * A patch that stands by itself: it neither needs nor announces anything, so it may be encoded at any time and out of order. For
-   * updates that another owner made, or that nobody needed in this codec when they happened.
+   * updates that another owner made, or that no one needed in this codec when they happened.
    */
   replay(at: PatchAt, delta: Delta | undefined): Payload
 }

@@ -179,7 +179,7 @@ test('array changes are two elements: changed elements by index, then splices', 
   ])
 })
 
-test('long keys are never interned, and a full table starts anew once it no longer pays', () => {
+test('long keys are never interned, and a full table starts again once it no longer pays', () => {
   const room = new MsgpackCodec().roomEncoder()
   const member = new MsgpackClientCodec()
   member.decode(room.snapshot({ ...AT, seq: 0, state: {} }))

@@ -196,7 +196,7 @@ export type Data = Json | Uint8Array | readonly Data[] | { readonly [key: string
 const FRAME_LEVELS = 100
 const UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-/** An integer as a key, and nobody has said what it stands for. */
+/** An integer as a key, and no frame has said what it stands for. */
 export class UnknownKey extends ProtocolError {}
 
 /** What is read besides a client's frames, and where. */

@@ -75,7 +75,7 @@ describe('metrics of a store', () => {
     expect(await registry.metrics()).toContain('service_redis_commands_total{server="redis:6379"} 500')
   })
 
-  it('are there without those of the servers when they do not answer, and nobody is asked who is away', async () => {
+  it('are there without those of the servers when they do not answer, and one that is away is not asked', async () => {
     const { registry, clock, told } = setup()
     told.fails = true
     expect(await registry.metrics()).not.toContain('service_redis_used_memory_bytes{')

@@ -83,7 +83,7 @@ export function storeServerMetrics(registry: Registry, vitals: StoreVitals, cloc
   register(
     Counter,
     'service_redis_commands_total',
-    'Commands that a Redis server has run, for whomever.',
+    'Commands that a Redis server has run, for all of its clients.',
     (server) => server.commandsProcessed,
   )
   register(

@@ -78,7 +78,7 @@ export interface StoredRecord {
  * Redis Cluster keeps them in one slot.
  */
 export type Write =
-  /** Stores `value`; `if_version` 0 means "only when absent", n "only over version n". `ttl_ms` absent: for ever. */
+  /** Stores `value`; `ifVersion` 0 means "only when absent", n "only over version n". `ttlMs` absent: for ever. */
   | {
       readonly put: string
       readonly value: Uint8Array
@@ -87,8 +87,8 @@ export type Write =
     }
   | { readonly remove: string; readonly ifVersion?: number }
   /**
-   * Adds a member to an ordered set (ordered by the bytes of the member itself); `if_fewer_than`: only when it has fewer members, or this
-   * one already. `ttl_ms`: the whole set ends so long after the last write that says so; absent: as it was.
+   * Adds a member to an ordered set (ordered by the bytes of the member itself); `ifFewerThan`: only when it has fewer members, or this
+   * one already. `ttlMs`: the whole set ends so long after the last write that says so; absent: as it was.
    */
   | {
       readonly index: string
@@ -122,9 +122,9 @@ export interface Lease {
 export interface Records {
   /** The record of each key, in order; undefined where there is none (or it has expired). Keys may lie in different slots. */
   read(keys: readonly string[]): Promise<(StoredRecord | undefined)[]>
-  /** Does all the writes, or none when one `if_version` or `ifFewerThan` does not hold: then false. */
+  /** Does all the writes, or none when one `ifVersion` or `ifFewerThan` does not hold: then false. */
   write(writes: readonly Write[]): Promise<boolean>
-  /** Takes a lease that nobody has, or renews it for its holder; says who has it now. Another's lease is left as it is. */
+  /** Takes a lease that no one has, or renews it for its holder; says who has it now. Another's lease is left as it is. */
   renewLease(lease: LeaseRenewal): Promise<Lease>
   /** Members of an ordered set, largest first, at most `limit`, only those smaller than `before` when given. */
   page(index: string, options: { before?: string; limit: number }): Promise<string[]>
@@ -162,7 +162,7 @@ export interface RoomOwner {
   readonly version: number
   /** The owning node's id; null when it was released. */
   readonly owner: string | null
-  /** Present while nobody may claim the room, after a quarantine that asked for it. */
+  /** Present while no one may claim the room, after a quarantine that asked for it. */
   readonly quarantined?: true
 }
 
@@ -172,7 +172,7 @@ export interface Quarantine {
   readonly reason: string
   /** How long what is put aside is kept. */
   readonly ttlMs: number
-  /** For how long nobody may claim the room; 0: the next join makes it again. */
+  /** For how long no one may claim the room; 0: the next join makes it again. */
   readonly refuseMs: number
 }
 
@@ -196,26 +196,26 @@ export interface RoomRecords {
   inspect(room: string): Promise<RoomOwner | undefined>
   /**
    * Counts a room that is about to be made as one of its project, and on the account of `principal`, unless that is too many; one that is
-   * counted already passes. It is counted until it is released with `forget`, or for `ttl_ms` after it was last reserved, refreshed or
+   * counted already passes. It is counted until it is released with `forget`, or for `ttlMs` after it was last reserved, refreshed or
    * released: so the count is exact where nothing fails, too high for a while after a crash, and after a loss of data too low until
    * owners refresh.
    */
   reserve(room: string, principal: string, quota: RoomQuota, ttlMs: number): Promise<Reservation>
   /**
-   * Makes `owner` the owner under a new epoch, if the recorded epoch is still `expected_epoch` (0: no record). Undefined when it is
-   * not (somebody else was faster), and while the room may not be claimed. The new epoch is the larger of the old one + 1 and the
+   * Makes `owner` the owner under a new epoch, if the recorded epoch is still `expectedEpoch` (0: no record). Undefined when it is
+   * not (another was faster), and while the room may not be claimed. The new epoch is the larger of the old one + 1 and the
    * store's clock in milliseconds.
    */
   claim(room: string, owner: string, expectedEpoch: number, ttlMs: number): Promise<Claim | undefined>
   /**
    * Says that `owner` had the room under `epoch`, in a store that has lost it: there is a record of it then, with nothing in it, until the
    * room is claimed over that epoch. Of several that say so the highest epoch stands, whatever the order. False: the room has a record that
-   * was not lost, or somebody had it later.
+   * was not lost, or another had it later.
    */
   recall(room: string, owner: string, epoch: number, ttlMs: number): Promise<boolean>
   /**
-   * Keeps `note` about a turn of the owner under `epoch` that does not end, for those who claim the room in the next `ttl_ms`. False:
-   * fenced. Unlike a commit it needs no version, since whoever writes it is not the thread that commits.
+   * Keeps `note` about a turn of the owner under `epoch` that does not end, for those who claim the room in the next `ttlMs`. False:
+   * fenced. Unlike a commit it needs no version, since the thread that writes it is not the one that commits.
    */
   noteStuck(room: string, epoch: number, note: Uint8Array, ttlMs: number): Promise<boolean>
   /** Appends one entry to the journal; version + 1. False: fenced, and nothing was written. */
@@ -229,9 +229,9 @@ export interface RoomRecords {
   release(room: string, fence: Fence, options: { forget: boolean; ttlMs: number }): Promise<boolean>
   /**
    * Puts snapshot and journal aside, unchanged, for an operator to look at; the room is then one that has ended: no one owns or counts it,
-   * and its epoch stays. For `refuse_ms` no claim succeeds, and `inspect` says so; afterwards, or at once when that is 0, the next claim finds
-   * a room without content. A later quarantine of the same room takes the place of an earlier one. The memory adapter, which nobody but
-   * this process could ask for what was put aside, drops it. False: fenced.
+   * and its epoch stays. For `refuseMs` no claim succeeds, and `inspect` says so; afterwards, or at once when that is 0, the next claim finds
+   * a room without content. A later quarantine of the same room takes the place of an earlier one. The memory adapter, which no other
+   * process could ask for what was put aside, drops it. False: fenced.
    */
   quarantine(room: string, fence: Fence, quarantine: Quarantine): Promise<boolean>
   /** Extends the life of the record, and for how long the room is counted. False: fenced. */
@@ -262,7 +262,7 @@ export interface Bus {
 export interface Locks {
   /**
    * Runs `work` while no one else holds the lock `name`, and gives its outcome; waits up to `waitMs` for the lock. The lock runs out
-   * after `ttl_ms`, whether or not `work` has ended. Undefined: somebody else held it all that time, and `work` did not run.
+   * after `ttlMs`, whether or not `work` has ended. Undefined: another held it all that time, and `work` did not run.
    */
   withLock<T>(
     name: string,

@@ -85,7 +85,7 @@ export const STUCK_NOTES_KEPT = 8
 export const EPOCH_OUTLIVES_MS = 2 * 60 * 60 * 1000
 
 /**
- * For how long a room that ended leaves a record behind: two minutes. It holds the epoch alone, for the next claim to exceed, and for whoever
+ * For how long a room that ended leaves a record behind: two minutes. It holds the epoch alone, for the next claim to exceed, and for what
  * is late by no more than a connection lives. After that a fenced write finds no record, which refuses it as well, and a new claim starts at
  * the store's clock, which is further by then.
  *

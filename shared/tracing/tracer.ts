@@ -1,10 +1,10 @@
 import type { Clock } from '../clock.ts'
 import type { Logger } from '../log.ts'
 
-/** What a span is described with: words and numbers that are nobody's secret. Never tokens, payloads or room state. */
+/** What a span is described with: words and numbers that are no secret. Never tokens, payloads or room state. */
 export type Attributes = Readonly<Record<string, string | number | boolean | undefined>>
 
-/** Where a trace is, as W3C Trace Context writes it: what is told to whoever goes on with it. Every `Span` is one. */
+/** Where a trace is, as W3C Trace Context writes it: what is told to the process that goes on with it. Every `Span` is one. */
 export interface TraceContext {
   /** A span; absent: there is none. */
   readonly traceparent?: string | undefined
@@ -27,7 +27,7 @@ export interface SpanStart {
 
 /** A piece of work that takes time, as traces show it. */
 export interface Span extends TraceContext {
-  /** What whoever goes on with the trace is given (W3C `traceparent`); undefined: traces are off. */
+  /** What the process that goes on with the trace is given (W3C `traceparent`); undefined: traces are off. */
   readonly traceparent: string | undefined
   readonly tracestate: string | undefined
   /** Whether the span is recorded: if not, what is worth something only in a trace need not be done. */
@@ -50,7 +50,7 @@ export interface Tracer {
 export const contextOf = ({ traceparent, tracestate }: Span): TraceContext | undefined =>
   traceparent === undefined ? undefined : { traceparent, ...(tracestate !== undefined && { tracestate }) }
 
-/** The span of whoever does not trace. */
+/** The span where traces are off. */
 export const noSpan: Span = {
   traceparent: undefined,
   tracestate: undefined,

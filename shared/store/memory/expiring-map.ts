@@ -6,10 +6,10 @@ interface Entry<V> {
   readonly expiresAt: number
 }
 
-/** How many entries a write looks at, so that what nobody reads again goes away at a bounded cost and without a timer. */
+/** How many entries a write looks at, so that what no one reads again goes away at a bounded cost and without a timer. */
 const SWEEP = 8
 
-/** A map whose entries end: an expired one is never returned, and writes sweep up what nobody asks for. */
+/** A map whose entries end: an expired one is never returned, and writes sweep up what no one asks for. */
 export class ExpiringMap<V> {
   readonly #clock: Clock
   readonly #entries = new Map<string, Entry<V>>()

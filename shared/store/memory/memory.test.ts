@@ -17,7 +17,7 @@ describeStore('the memory store', async () => {
   }
 })
 
-it('does not keep expired entries that nobody asks for again', () => {
+it('does not keep expired entries that no one asks for again', () => {
   const clock = new FakeClock()
   const map = new ExpiringMap<number>(clock)
   for (let n = 0; n < 1000; n++) map.set(`short ${n}`, n, 10)

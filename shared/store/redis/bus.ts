@@ -4,7 +4,7 @@ import type { Bus } from '../port.ts'
 import { incoming, NotRun, outgoing } from './connection.ts'
 import { nameAt, type Server, type Servers } from './servers.ts'
 
-/** How long after a subscription failed to be made anew it is tried again, milliseconds. */
+/** How long after a subscription failed to be made again it is tried once more, milliseconds. */
 const AGAIN_MS = 250
 
 interface Subscriber {
@@ -27,7 +27,7 @@ export type BusMode = 'everywhere' | 'shards' | 'flood'
 /**
  * `Bus` over Redis' publish and subscribe. A channel is published, subscribed and counted at the server that holds the slot of its
  * name. Publishing uses the connection of all other commands, listening has one of its own. After that one was lost, or the slot
- * has moved, the channel is subscribed anew, and only then every subscriber told of the gap.
+ * has moved, the channel is subscribed again, and only then every subscriber told of the gap.
  */
 export class RedisBus implements Bus {
   readonly #servers: Servers
@@ -43,7 +43,7 @@ export class RedisBus implements Bus {
     this.#mode = mode
     this.#clock = clock
     servers.onServer((server) => this.#listenAt(server))
-    servers.onMoved(() => this.#subscribeAnew((name, { home }) => servers.home(name) !== home))
+    servers.onMoved(() => this.#resubscribe((name, { home }) => servers.home(name) !== home))
   }
 
   /** The server that holds `channel` at this moment. */
@@ -103,10 +103,10 @@ export class RedisBus implements Bus {
   #listenAt(server: Server): void {
     const isHere = (_: string, { home }: Channel) => home === server
     server.onMessage((name, message) => this.#deliver(name, message))
-    server.listener.onReady(() => this.#subscribeAnew(isHere))
+    server.listener.onReady(() => this.#resubscribe(isHere))
     server.onSlotsGone(() => {
       this.#servers.refresh()
-      this.#subscribeAnew(isHere)
+      this.#resubscribe(isHere)
     })
   }
 
@@ -164,8 +164,8 @@ export class RedisBus implements Bus {
     }
   }
 
-  /** Makes anew what was lost, then tells of the gap. What fails is tried again: when its server is back, when it has another home, or in a while. */
-  async #subscribeAnew(lost: (name: string, channel: Channel) => boolean): Promise<void> {
+  /** Makes again what was lost, then tells of the gap. What fails is tried again: when its server is back, when it has another home, or in a while. */
+  async #resubscribe(lost: (name: string, channel: Channel) => boolean): Promise<void> {
     const missed = [...this.#channels].filter(([name, channel]) => lost(name, channel))
     const back = await Promise.all(missed.map(([name, channel]) => this.#rejoin(name, channel)))
     for (const channel of back) {
@@ -181,7 +181,7 @@ export class RedisBus implements Bus {
       const listener = channel.home?.listener
       if (!(error instanceof NotRun)) listener?.rebuild('subscriptions were not answered')
       else if (listener?.ready)
-        this.#clock.schedule(AGAIN_MS, () => this.#subscribeAnew((_, c) => c === channel))
+        this.#clock.schedule(AGAIN_MS, () => this.#resubscribe((_, c) => c === channel))
       return undefined
     }
   }

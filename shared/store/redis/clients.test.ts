@@ -36,7 +36,7 @@ it('knows the successor of a master that a Sentinel still names, and forgets it 
   expect(watch.successorOf('a:1')).toBeUndefined()
 })
 
-it('sends nobody back and forth when the first master is appointed again', () => {
+it('sends no one back and forth when the first master is appointed again', () => {
   const { watch, say } = watching()
   say(0, 'games a 1 b 2')
   say(0, 'games b 2 a 1')

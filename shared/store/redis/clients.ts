@@ -127,7 +127,7 @@ const reconnecting = (random: Random, slowestMs: number) =>
   ({
     retryStrategy: (attempt: number) =>
       Math.min(25 * 2 ** Math.min(attempt, 6), slowestMs) * (0.5 + random.float() / 2),
-    /** A fail-over may have made this server a replica: connect anew, to whatever the address means by now. */
+    /** A fail-over may have made this server a replica: connect again, to whatever the address means by now. */
     reconnectOnError: (error: Error) => error.message.includes('READONLY'),
     maxRetriesPerRequest: 0,
     autoResendUnfulfilledCommands: false,

@@ -56,7 +56,7 @@ describe('on a Cluster of three masters', () => {
     }
   })
 
-  it('follows a slot to another master, and makes its subscriptions anew there', async () => {
+  it('follows a slot to another master, and makes its subscriptions again there', async () => {
     const store = await openRedisStore({ keyPrefix: PREFIX, url: cluster.url })
     const [slot, elsewhere] = [slotOf(`${PREFIX}moving`), slotOf(`${PREFIX}moving`) < 8000 ? 16_000 : 100]
     const told = await listening(store, 'moving')

@@ -199,7 +199,7 @@ export class ClusterServers implements Servers {
     this.#cancel = this.#parts.clock.schedule(soon ? TROUBLE_MS : CALM_MS, () => void this.#look())
   }
 
-  /** The first answer of a server that is connected and not suspect, or else of whoever can be reached. */
+  /** The first answer of a server that is connected and not suspect, or else of any that can be reached. */
   async #ask(): Promise<SlotRange[]> {
     const trusted = this.all().filter((server) => server.commands.ready && !this.#suspects.has(server))
     try {

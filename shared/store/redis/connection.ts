@@ -96,7 +96,7 @@ const REVIVE_MS = 250
 
 /**
  * One connection to the server, which `redis` re-makes by itself whenever it is lost. Calls wait for it, but not for ever, and
- * what a lost connection left unanswered is rejected and never sent again: nobody but the caller can know whether a write may be repeated.
+ * what a lost connection left unanswered is rejected and never sent again: only the caller can know whether a write may be repeated.
  */
 export class Connection {
   readonly #redis: Redis
@@ -183,7 +183,7 @@ export class Connection {
     }
   }
 
-  /** Drops the connection, which is then made anew; for one that looks alive and is not. */
+  /** Drops the connection, which is then made again; for one that looks alive and is not. */
   rebuild(reason: string): void {
     if (!this.ready) return
     this.#reason = reason

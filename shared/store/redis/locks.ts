@@ -44,7 +44,7 @@ export class RedisLocks implements Locks {
     }
   }
 
-  /** The lock, or undefined when somebody else holds it. */
+  /** The lock, or undefined when another holds it. */
   async #try(name: string, ttlMs: number): Promise<Lock | undefined> {
     try {
       return await this.#redlock.acquire([`${this.#prefix}lock:${name}`], ttlMs)

@@ -210,8 +210,8 @@ describe('several stores on one Redis', () => {
     expect(await rooms.noteStuck('p/a:k', taken.fence.epoch, bytes('note'), LONG_MS)).toBe(true)
     const asked = { reason: 'damaged', ttlMs: 60_000, refuseMs: 0 }
     expect(await rooms.quarantine('p/a:k', taken.fence, asked)).toBe(true)
-    const anew = (await rooms.claim('p/a:k', 'node_b', taken.fence.epoch, LONG_MS))!
-    expect([anew.snapshot, anew.journal]).toEqual([undefined, []])
+    const again = (await rooms.claim('p/a:k', 'node_b', taken.fence.epoch, LONG_MS))!
+    expect([again.snapshot, again.journal]).toEqual([undefined, []])
   })
 })
 
@@ -265,7 +265,7 @@ describe('a Redis store that loses its server', () => {
     expect((await questions()) - before).toBeLessThan(5)
   })
 
-  it('makes a bus anew that looks connected and hears nothing', async () => {
+  it('makes a bus again that looks connected and hears nothing', async () => {
     const link = await ownLink()
     const store = await openStore({ url: link.url })
     let gaps = 0

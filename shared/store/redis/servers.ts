@@ -81,17 +81,17 @@ function uptimeOf(info: string): number {
   return Number(field(info, 'uptime_in_seconds')) * 1000
 }
 
-/** Sends a command by one of a server's connections; called anew for each attempt. */
+/** Sends a command by one of a server's connections; called again for each attempt. */
 export type Send<T> = (redis: Redis, server: Server) => Promise<T>
 
 /** The servers of one Redis installation that take writes: one, or the masters of a Cluster. */
 export interface Servers {
   /** Every server, as known at this moment. */
   all(): readonly Server[]
-  /** The one that holds `key` (a key or a channel, prefix included); undefined when nobody does at this moment. */
+  /** The one that holds `key` (a key or a channel, prefix included); undefined when no one does at this moment. */
   home(key: string): Server | undefined
   /**
-   * Sends a command to the server that holds `key`, and anew where a server said that it has not run it. Whatever may have run is not
+   * Sends a command to the server that holds `key`, and again where a server said that it has not run it. Whatever may have run is not
    * repeated. `operation` names it in errors, of which every one is the store's own.
    */
   run<T>(operation: string, key: string, send: Send<T>, by?: 'commands' | 'listener'): Promise<T>

@@ -15,7 +15,7 @@ function recorder(): StoreObserver & { readonly heard: string[] } {
   return { heard, answered: hear('answered'), failed: hear('failed') }
 }
 
-it('tells of every command, whether it was answered or not, until nobody wants to hear it', async () => {
+it('tells of every command, whether it was answered or not, until no one listens any more', async () => {
   const server = await startRedisWith({})
   onTestFinished(() => server.close())
   const store = await openRedisStore({
