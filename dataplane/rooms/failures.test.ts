@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
-import { FailureLog } from './failures.ts'
+import { FailureLog, RoomLogicRefused } from './failures.ts'
 
 const REFUSES = 'no one is there to strike'
 const SECRET = 'the boss has 3 hp left'
@@ -46,6 +46,12 @@ async function bench(revealFailures: boolean) {
 }
 
 describe('what room logic refuses', () => {
+  it('is an Error to logic that catches it, and costs no stack', () => {
+    const refused = new RoomLogicRefused(REFUSES)
+    expect(refused).toBeInstanceOf(Error)
+    expect([String(refused), (refused as Error).stack]).toEqual([`RoomLogicRefused: ${REFUSES}`, undefined])
+  })
+
   it('reaches its sender with the text, leaves the state as it was, and is not logged', async () => {
     const { rooms, ann, lines } = await bench(false)
     const { seq } = ann

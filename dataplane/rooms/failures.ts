@@ -9,16 +9,23 @@ export class RoomLogicError extends Error {
   override readonly name = 'RoomLogicError'
 }
 
-/** Room logic said no with `ctx.refuse`: no failure. The text is for the player who asked. */
-export class RoomLogicRefused extends Error {
-  override readonly name = 'RoomLogicRefused'
+/** Room logic said no with `ctx.refuse`: no failure. The text is for the player who asked. An Error without a stack. */
+export class RoomLogicRefused implements Error {
+  readonly name = 'RoomLogicRefused'
+  readonly message: string
   readonly #refused = true
+
+  constructor(message: string) {
+    this.message = message
+  }
 
   /** Whether that was thrown. Unlike instanceof it never throws itself, for any value. */
   static is(thrown: unknown): thrown is RoomLogicRefused {
     return typeof thrown === 'object' && thrown !== null && #refused in thrown
   }
 }
+// The constructor of Error would capture a stack that no one reads, which costs more than the rest of a refusal.
+Object.setPrototypeOf(RoomLogicRefused.prototype, Error.prototype)
 
 /** What a validator made of a value, or what is wrong with it, in words. */
 export type Validated = { readonly ok: true; readonly value: unknown } | Invalid
