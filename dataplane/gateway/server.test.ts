@@ -140,7 +140,7 @@ describe('a crowd that comes at once', () => {
     const greeted = await growth(() => looks)
     for (const perTurn of [upgraded, greeted]) {
       expect(perTurn.reduce((sum, count) => sum + count)).toBe(CROWD)
-      expect(Math.max(...perTurn)).toBeLessThanOrEqual(8)
+      expect(Math.max(...perTurn)).toBeLessThanOrEqual(4)
     }
   })
 })

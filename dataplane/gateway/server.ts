@@ -13,7 +13,7 @@ const BURST_SECONDS = 10
  * How many handshakes are carried one step further in one turn of the event loop. A step, an upgrade or the work on a hello, takes some
  * 0.2 ms, and a flood brings hundreds of them at once.
  */
-export const HANDSHAKE_STEPS_PER_TURN = 8
+export const HANDSHAKE_STEPS_PER_TURN = 4
 
 /**
  * Runs work in its order, so many pieces in one turn of the event loop. Between the turns all sockets are read: who plays does not wait

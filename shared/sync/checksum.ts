@@ -24,8 +24,15 @@ function mix(a: number, b: number): number {
 
 /** FNV-1a, 32 bits, over the UTF-8 bytes of a well-formed string. */
 function fnv1a(text: string): number {
-  let h = 0x811c9dc5
-  for (let i = 0; i < text.length; i++) {
+  let h = 0x811c9dc5 | 0
+  let i = 0
+  // Most texts are ASCII to their end, for which this loop takes a third of the time of the next.
+  for (; i < text.length; i++) {
+    const c = text.charCodeAt(i)
+    if (c >= 0x80) break
+    h = step(h, c)
+  }
+  for (; i < text.length; i++) {
     const c = text.charCodeAt(i)
     if (c < 0x80) h = step(h, c)
     else if (c < 0x800) h = step(step(h, 0xc0 | (c >> 6)), 0x80 | (c & 0x3f))
