@@ -1,6 +1,7 @@
 import { execFileSync } from 'node:child_process'
 import { randomBytes, randomInt } from 'node:crypto'
 import type { Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { encode } from '@msgpack/msgpack'
 import { CLOSE } from '../../shared/protocol/close-codes.ts'
 import { OPCODE, RawClient } from './raw-client.ts'
@@ -12,8 +13,8 @@ import { enter, greet, join, metric, type Player, storeFigures, type Target, tok
 export interface Outcome {
   /** What was done, with figures. */
   readonly did: string
-  /** What must not have been possible, a sentence each. */
-  readonly broken: readonly string[]
+  /** What must not have been possible, a sentence each; false: it was not. */
+  readonly broken: readonly (string | false)[]
 }
 
 /** Something that one player, or someone without any token, may try. */
@@ -45,8 +46,38 @@ async function forSeconds(seconds: number, work: (round: number) => Promise<void
 
 /** One turn of the event loop, or more while the connection is full. */
 async function breathe(client: RawClient): Promise<void> {
-  do await new Promise((resolve) => setTimeout(resolve, 1))
+  do await sleep(1)
   while (!client.flowing && client.ended === undefined)
+}
+
+/** How often each of these was met. */
+class Tally<T> extends Map<T, number> {
+  add(what: T): void {
+    this.set(what, (this.get(what) ?? 0) + 1)
+  }
+
+  override toString(): string {
+    return [...this].map(([what, times]) => `${what} × ${times}`).join(', ')
+  }
+}
+
+/** Fifty clients at once, again and again for so long, each with a hello of its own, to one of `urls`; each tells how it ended. Resolves with how many seconds it took. */
+function crowds(
+  seconds: number,
+  urls: readonly string[],
+  hello: (index: number) => object,
+  onEnd: (ending: number | 'welcome' | 'no upgrade') => void,
+): Promise<number> {
+  const come = async (index: number): Promise<void> => {
+    const client = await RawClient.open(urls[index % urls.length]!).catch(() => undefined)
+    const player = client && (await greet(client, hello(index)))
+    onEnd(player ? 'welcome' : (client?.ended ?? 'no upgrade'))
+    client?.cut()
+  }
+  return forSeconds(
+    seconds,
+    async () => void (await Promise.all(Array.from({ length: 50 }, (_, i) => come(i)))),
+  )
 }
 
 /** How long a client that asks in good faith waits: milliseconds to `welcome`; Infinity when it is not let in. */
@@ -117,7 +148,7 @@ function fuzz(subprotocol: 'json' | 'msgpack'): Attack {
       const sound = text
         ? [hello, ...messages].map((message) => Buffer.from(JSON.stringify(message)))
         : rows.map((row) => encode(row))
-      const endings = new Map<number, number>()
+      const endings = new Tally<number>()
       let frames = 0
       await forSeconds(seconds, async (round) => {
         const client = await RawClient.open(
@@ -133,13 +164,14 @@ function fuzz(subprotocol: 'json' | 'msgpack'): Attack {
           await breathe(client)
         }
         await client.until(() => false, 50)
-        if (client.ended !== undefined) endings.set(client.ended, (endings.get(client.ended) ?? 0) + 1)
+        if (client.ended !== undefined) endings.add(client.ended)
         client.cut()
       })
-      const wrong = [...endings].filter(([code]) => !RIGHTFUL.includes(code))
       return {
-        did: `${frames} frames; closed with ${[...endings].map(([code, times]) => `${code} × ${times}`).join(', ')}`,
-        broken: wrong.map(([code, times]) => `${times} connections were closed with ${code}`),
+        did: `${frames} frames; closed with ${endings}`,
+        broken: [...endings]
+          .filter(([code]) => !RIGHTFUL.includes(code))
+          .map(([code, times]) => `${times} connections were closed with ${code}`),
       }
     },
   }
@@ -180,8 +212,8 @@ export const ATTACKS: readonly Attack[] = [
       return {
         did: `${half.length} half upgrades and ${silent.length} silent websockets of ${tries} held places for ${held.toFixed(1)} s; a newcomer waited ${waited.toFixed(0)} ms`,
         broken: [
-          ...(left > 0 ? [`${left} websockets without a hello were still open`] : []),
-          ...(waited === Number.POSITIVE_INFINITY ? ['a newcomer was not let in'] : []),
+          left > 0 && `${left} websockets without a hello were still open`,
+          waited === Number.POSITIVE_INFINITY && 'a newcomer was not let in',
         ],
       }
     },
@@ -203,11 +235,11 @@ export const ATTACKS: readonly Attack[] = [
         if (round % 2 === 1) await join(player, 'vault', 'dropped')
         player.client.cut()
       })
-      await new Promise((resolve) => setTimeout(resolve, 500))
+      await sleep(500)
       const more = (await metric(target, 'service_sessions')) - before
       return {
         did: `${made} sessions were made and dropped; ${more} remained`,
-        broken: more > 20 ? [`${more} dropped sessions of one player remained`] : [],
+        broken: [more > 20 && `${more} dropped sessions of one player remained`],
       }
     },
   },
@@ -231,7 +263,7 @@ export const ATTACKS: readonly Attack[] = [
         await forSeconds(seconds, async () => {
           const options = { key: `built-${builder}-${asked++}` }
           player.client.send({ t: 'join', ref: ++ref, room_type: 'meadow', options })
-          await new Promise((resolve) => setTimeout(resolve, 1000 / player.limits.messages_per_second))
+          await sleep(1000 / player.limits.messages_per_second)
           await breathe(player.client)
         })
         player.client.cut()
@@ -240,7 +272,7 @@ export const ATTACKS: readonly Attack[] = [
       const keys = (await storeFigures(target)).keys - before
       return {
         did: `${asked} joins by four sessions; ${joined} rooms; ${keys} keys more in the store`,
-        broken: joined > 150 ? [`one token made ${joined} rooms in ${seconds} s`] : [],
+        broken: [joined > 150 && `one token made ${joined} rooms in ${seconds} s`],
       }
     },
   },
@@ -255,15 +287,14 @@ export const ATTACKS: readonly Attack[] = [
       const took = await forSeconds(seconds, async () => {
         client.send(message)
         asked += 1
-        await new Promise((resolve) => setTimeout(resolve, 1000 / limits.messages_per_second))
+        await sleep(1000 / limits.messages_per_second)
       })
       await client.until(() => false, 500)
       const states = Math.round((client.bytes - before) / TREASURE_BYTES)
       client.cut()
       return {
         did: `${asked} requests brought ${states} states`,
-        broken:
-          states > 10 + took ? [`${asked} requests brought ${states} states in ${took.toFixed(1)} s`] : [],
+        broken: [states > 10 + took && `${asked} requests brought ${states} states in ${took.toFixed(1)} s`],
       }
     },
   },
@@ -302,7 +333,7 @@ export const ATTACKS: readonly Attack[] = [
       const mib = (count: number) => `${(count / 1024 / 1024).toFixed(0)} MiB`
       return {
         did: `${states} states, ${mib(bytes)} in ${took.toFixed(1)} s, of at most ${mib(most)}`,
-        broken: bytes > most ? [`one player was sent ${mib(bytes)}, more than ${mib(most)}`] : [],
+        broken: [bytes > most && `one player was sent ${mib(bytes)}, more than ${mib(most)}`],
       }
     },
   },
@@ -329,10 +360,9 @@ export const ATTACKS: readonly Attack[] = [
       })
       return {
         did: `${sent} control frames on ${opened} connections; ${closed} were closed for it`,
-        broken:
-          closed < opened
-            ? [`${opened - closed} connections that flooded with control frames stayed open`]
-            : [],
+        broken: [
+          closed < opened && `${opened - closed} connections that flooded with control frames stayed open`,
+        ],
       }
     },
   },
@@ -361,7 +391,7 @@ export const ATTACKS: readonly Attack[] = [
       const most = Math.ceil(4 * (burst + rate * took) + 200 * took)
       return {
         did: `${applied} messages applied in ${took.toFixed(1)} s, of at most ${most}`,
-        broken: applied > most ? [`${applied} messages were applied, more than ${most}`] : [],
+        broken: [applied > most && `${applied} messages were applied, more than ${most}`],
       }
     },
   },
@@ -371,26 +401,20 @@ export const ATTACKS: readonly Attack[] = [
     async run(target, seconds) {
       let sent = 0
       let waited = 0
-      const flood = forSeconds(seconds, async () => {
-        await Promise.all(
-          Array.from({ length: 50 }, async () => {
-            const token = unsignedToken(target.projectId)
-            sent += 1
-            const client = await RawClient.open(target.wsUrls[0]!).catch(() => undefined)
-            client?.send({ t: 'hello', project_id: target.projectId, token })
-            await client?.until(() => client.ended !== undefined, 5000)
-            client?.cut()
-          }),
-        )
+      const bogus = () => ({
+        t: 'hello',
+        project_id: target.projectId,
+        token: unsignedToken(target.projectId),
       })
+      const flood = crowds(seconds, target.wsUrls.slice(0, 1), bogus, () => void sent++)
       const asking = forSeconds(seconds - 0.5, async (round) => {
         waited = Math.max(waited, await newcomer(target, target.wsUrls[0]!, `newcomer-${round}`))
-        await new Promise((resolve) => setTimeout(resolve, 100))
+        await sleep(100)
       })
       await Promise.all([flood, asking])
       return {
         did: `${sent} hellos with bogus keys; a good player waited ${waited.toFixed(0)} ms at most`,
-        broken: waited === Number.POSITIVE_INFINITY ? ['a good player was not let in'] : [],
+        broken: [waited === Number.POSITIVE_INFINITY && 'a good player was not let in'],
       }
     },
   },
@@ -400,33 +424,20 @@ export const ATTACKS: readonly Attack[] = [
     async run(target, seconds) {
       const before = await storeFigures(target)
       let tried = 0
-      const took = await forSeconds(seconds, async () => {
-        await Promise.all(
-          Array.from({ length: 50 }, async (_, i) => {
-            const client = await RawClient.open(target.wsUrls[i % target.wsUrls.length]!).catch(
-              () => undefined,
-            )
-            if (!client) return
-            tried += 1
-            const sessionId = `ses_${randomBytes(12).toString('base64url')}`
-            const resumeToken = randomBytes(24).toString('base64url')
-            await greet(client, {
-              t: 'hello',
-              project_id: target.projectId,
-              resume: { session_id: sessionId, resume_token: resumeToken, rooms: [] },
-            })
-            client.cut()
-          }),
-        )
-      })
+      const bogus = () => {
+        const sessionId = `ses_${randomBytes(12).toString('base64url')}`
+        const resumeToken = randomBytes(24).toString('base64url')
+        const resume = { session_id: sessionId, resume_token: resumeToken, rooms: [] }
+        return { t: 'hello', project_id: target.projectId, resume }
+      }
+      const took = await crowds(seconds, target.wsUrls, bogus, () => void tried++)
       const { commands } = await storeFigures(target)
       // What the nodes and the bystanders ask for meanwhile.
       const quiet = 400 * took
       const more = commands - before.commands - quiet
       return {
         did: `${tried} bogus resumes; ${commands - before.commands} commands to the store`,
-        broken:
-          more > 2 * tried ? [`${tried} bogus resumes brought ${commands - before.commands} commands`] : [],
+        broken: [more > 2 * tried && `${tried} bogus resumes brought ${commands - before.commands} commands`],
       }
     },
   },
@@ -453,7 +464,7 @@ export const ATTACKS: readonly Attack[] = [
       const more = ((await metric(target, 'service_nodejs_heap_size_used_bytes')) - heap) / 1024 / 1024
       return {
         did: `${sent} messages, ${told} errors told; the heaps grew by ${more.toFixed(0)} MiB`,
-        broken: more > 100 ? [`the heaps of the nodes grew by ${more.toFixed(0)} MiB`] : [],
+        broken: [more > 100 && `the heaps of the nodes grew by ${more.toFixed(0)} MiB`],
       }
     },
   },
@@ -493,28 +504,20 @@ export const ATTACKS: readonly Attack[] = [
     holds: 'tokens whose signature is wrong, and one token again and again, take no turns from the others',
     async run(target, seconds) {
       const good = await tokenFor(target, { sub: 'comer' })
-      const endings = new Map<number | string, number>()
-      const took = await forSeconds(seconds, async () => {
-        await Promise.all(
-          Array.from({ length: 50 }, async (_, i) => {
-            const client = await RawClient.open(target.wsUrls[0]!).catch(() => undefined)
-            const token = i % 2 === 0 ? good : forged(good)
-            const player =
-              client && (await greet(client, { t: 'hello', project_id: target.projectId, token }))
-            const ending = player ? 'welcome' : (client?.ended ?? 'no upgrade')
-            endings.set(ending, (endings.get(ending) ?? 0) + 1)
-            client?.cut()
-          }),
-        )
+      const endings = new Tally<number | string>()
+      const hello = (index: number) => ({
+        t: 'hello',
+        project_id: target.projectId,
+        token: index % 2 === 0 ? good : forged(good),
       })
+      const took = await crowds(seconds, target.wsUrls.slice(0, 1), hello, (ending) => endings.add(ending))
       const waited = await newcomer(target, target.wsUrls[0]!, 'newcomer-among-comers')
+      const letIn = endings.get('welcome') ?? 0
       return {
-        did: `hellos ended with ${[...endings].map(([how, times]) => `${how} × ${times}`).join(', ')}; a newcomer waited ${waited.toFixed(0)} ms`,
+        did: `hellos ended with ${endings}; a newcomer waited ${waited.toFixed(0)} ms`,
         broken: [
-          ...(waited === Number.POSITIVE_INFINITY ? ['a newcomer was not let in'] : []),
-          ...(Number(endings.get('welcome') ?? 0) > 50 + 20 * took
-            ? [`one player was let in ${endings.get('welcome')} times in ${took.toFixed(1)} s`]
-            : []),
+          waited === Number.POSITIVE_INFINITY && 'a newcomer was not let in',
+          letIn > 50 + 20 * took && `one player was let in ${letIn} times in ${took.toFixed(1)} s`,
         ],
       }
     },
@@ -532,7 +535,7 @@ export const ATTACKS: readonly Attack[] = [
         '/..%2f',
         '/docs?x=',
       ]
-      const answers = new Map<number, number>()
+      const answers = new Tally<number>()
       await forSeconds(seconds, async (round) => {
         const path = paths[round % paths.length]!
         const body =
@@ -548,10 +551,10 @@ export const ATTACKS: readonly Attack[] = [
           body,
         })
         await response.arrayBuffer()
-        answers.set(response.status, (answers.get(response.status) ?? 0) + 1)
+        answers.add(response.status)
       })
       return {
-        did: `answered with ${[...answers].map(([status, times]) => `${status} × ${times}`).join(', ')}`,
+        did: `answered with ${answers}`,
         broken: [...answers]
           .filter(([status]) => status >= 500)
           .map(([status, times]) => `${times} answers were ${status}`),
@@ -578,7 +581,7 @@ export const ATTACKS: readonly Attack[] = [
             () => {},
           )
         // Longer than a lease.
-        await new Promise((resolve) => setTimeout(resolve, Math.max(seconds, 3) * 1000))
+        await sleep(Math.max(seconds, 3) * 1000)
       } finally {
         for (const socket of sockets) socket.destroy()
         limit(normal)
@@ -588,7 +591,7 @@ export const ATTACKS: readonly Attack[] = [
         other === undefined ? 1 : await metric({ ...target, adminUrls: [other] }, 'service_nodes_alive')
       return {
         did: `${sockets.length} sockets at a node that may open ${open + 50} files; ${alive} nodes alive`,
-        broken: alive < target.wsUrls.length ? [`a node lost its lease: ${alive} are alive`] : [],
+        broken: [alive < target.wsUrls.length && `a node lost its lease: ${alive} are alive`],
       }
     },
   },

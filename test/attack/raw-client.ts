@@ -124,6 +124,18 @@ export class RawClient {
     })
   }
 
+  /** Sends a message and resolves with the first one that `answers` it; undefined: none came. What else comes meanwhile is dropped. */
+  async ask(message: object, answers: (told: Told) => boolean): Promise<Told | undefined> {
+    let answer: Told | undefined
+    this.onMessage = (told) => {
+      if (answers(told)) answer ??= told
+    }
+    this.send(message)
+    await this.until(() => answer !== undefined)
+    this.onMessage = () => {}
+    return answer
+  }
+
   /** Ends the connection as a dead network does. */
   cut(): void {
     this.#socket.destroy()

@@ -96,9 +96,9 @@ export class Siege {
     const broken = [
       ...outcome.broken,
       ...this.#fallen.splice(0),
-      ...(during.lost > 0 ? [`${during.lost} bystanders have lost their connection`] : []),
-      ...(during.unanswered > 0 ? [`${during.unanswered} bystanders had no answer`] : []),
-    ]
+      during.lost > 0 && `${during.lost} bystanders have lost their connection`,
+      during.unanswered > 0 && `${during.unanswered} bystanders had no answer`,
+    ].filter((problem) => problem !== false)
     return { did: outcome.did, broken, during }
   }
 

@@ -1,5 +1,5 @@
 import { Redis } from 'ioredis'
-import { RawClient, type Told } from './raw-client.ts'
+import { RawClient } from './raw-client.ts'
 
 /** A service under attack, as plain data: the attacker is a process of its own. */
 export interface Target {
@@ -24,8 +24,6 @@ export interface Limits {
 /** A client that is welcome. */
 export interface Player {
   readonly client: RawClient
-  readonly sessionId: string
-  readonly resumeToken: string
   readonly limits: Limits
 }
 
@@ -58,32 +56,16 @@ export async function enter(target: Target, url: string, token: string): Promise
 
 /** Says `hello` on a fresh connection. Undefined: the server would not have it. */
 export async function greet(client: RawClient, hello: object): Promise<Player | undefined> {
-  let welcome: Told | undefined
-  client.onMessage = (message) => {
-    if (message.t === 'welcome') welcome = message
-  }
-  client.send(hello)
-  await client.until(() => welcome !== undefined)
-  client.onMessage = () => {}
-  if (!welcome) return undefined
-  const { session_id: sessionId, resume_token: resumeToken, limits } = welcome
-  return {
-    client,
-    sessionId: String(sessionId),
-    resumeToken: String(resumeToken),
-    limits: limits as Limits,
-  }
+  const welcome = await client.ask(hello, ({ t }) => t === 'welcome')
+  return welcome && { client, limits: welcome.limits as Limits }
 }
 
 /** Takes a seat. False: the join was refused. */
 export async function join({ client }: Player, roomType: string, key: string, ref = 1): Promise<boolean> {
-  let answer: Told | undefined
-  client.onMessage = (message) => {
-    if ((message.t === 'joined' || message.t === 'error') && message.ref === ref) answer = message
-  }
-  client.send({ t: 'join', ref, room_type: roomType, options: { key } })
-  await client.until(() => answer !== undefined)
-  client.onMessage = () => {}
+  const answer = await client.ask(
+    { t: 'join', ref, room_type: roomType, options: { key } },
+    (told) => (told.t === 'joined' || told.t === 'error') && told.ref === ref,
+  )
   return answer?.t === 'joined'
 }
 
