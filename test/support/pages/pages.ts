@@ -17,7 +17,7 @@ export interface Block {
   readonly code: string
 }
 
-/** Folders that are made, or somebody else's. */
+/** Folders that are made, or of others. */
 const NOT_OURS = /^(node_modules|dist|coverage|loadtest-report|\..*)$/
 
 /** Every Markdown page of the repository, in order. */
