@@ -2,7 +2,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, expect, it, vi } from 'vitest'
 import { loadRooms } from '../../dataplane/rooms/loader.ts'
 import { systemClock } from '../../shared/clock.ts'
-import { type Door, doorBefore } from '../../test/support/door.ts'
+import { FaultyLink } from '../../test/support/faulty-link.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
 import { startService, type TestService } from '../../test/support/service.ts'
 import { ControlIssuer } from '../issuer.ts'
@@ -18,7 +18,7 @@ const FAST = 1000
 const PATIENCE = { timeout: 60_000, interval: 50 }
 
 let service: TestService
-let door: Door
+let link: FaultyLink
 let worker: LoadWorker
 const seen: WorkerReport[] = []
 
@@ -27,8 +27,8 @@ beforeEach(async () => {
     rooms: await loadRooms(ROOMS),
     node: { sessionMessagesPerSecond: 100_000, sessionResumeTtl: 1 },
   })
-  door = await doorBefore(service.wsUrl)
-  const settings = { wsUrls: [door.wsUrl], roomType: 'load', message: undefined, seed: 1 }
+  link = await FaultyLink.open(service.wsUrl)
+  const settings = { wsUrls: [link.url], roomType: 'load', message: undefined, seed: 1 }
   worker = new LoadWorker(settings, ALONE, systemClock, new SeededRandom(1))
   seen.length = 0
   const credentials = await new ControlIssuer({
@@ -39,11 +39,11 @@ beforeEach(async () => {
   await worker.join({ rooms: 1, perSecond: FAST })
   await worker.start({ rate: 20 })
   await until(({ acks }) => acks > 10)
-  door.shut()
+  link.refuse(true)
 })
 afterEach(async () => {
   await worker.close()
-  door.close()
+  await link.close()
   await service.close()
 })
 
@@ -76,7 +76,7 @@ async function expectKeptPromises(): Promise<void> {
 
 it('counts one lost session for each player, and how many messages are unknown', async () => {
   await vi.waitFor(async () => expect(await service.metric('service_sessions')).toBe(0), PATIENCE)
-  door.open()
+  link.refuse(false)
   await until(({ online }) => online === PLAYERS)
   const acks = total('acks')
   await until((counts) => counts.acks > acks + 10)
@@ -93,12 +93,12 @@ it('counts one lost session for each player, and how many messages are unknown',
 
 it('counts a lost session also where the run ends before the next one', async () => {
   await vi.waitFor(async () => expect(await service.metric('service_sessions')).toBe(0), PATIENCE)
-  door.open()
+  link.refuse(false)
   await vi.waitFor(async () => {
     seen.push(await worker.report())
     expect(seen.at(-1)!.failures.map(({ code }) => code)).toContain('fate_unknown')
   }, PATIENCE)
-  door.shut()
+  link.refuse(true)
   const { session_lost: sessionLost } = await end(0)
   expect(sessionLost).toBeGreaterThan(0)
 })

@@ -1,20 +1,21 @@
 import { connect, createServer, type Server, type Socket } from 'node:net'
 
-/** A TCP link between a node and its Redis that does what networks do: it breaks, slows down, or swallows everything for a while. */
+/** A TCP link to a Redis, or to a node, that does what networks do: it breaks, slows down, or loses everything for a while. */
 export class FaultyLink {
-  readonly #target: { readonly host: string; readonly port: number }
+  readonly #target: { readonly protocol: string; readonly host: string; readonly port: number }
   readonly #server: Server
   readonly #pairs = new Set<Pair>()
   #delayMs = 0
   #held = false
+  #refuses = false
 
   private constructor(targetUrl: string) {
-    const { hostname, port } = new URL(targetUrl)
-    this.#target = { host: hostname, port: Number(port || 6379) }
+    const { protocol, hostname, port } = new URL(targetUrl)
+    this.#target = { protocol, host: hostname, port: Number(port || 6379) }
     this.#server = createServer((client) => this.#join(client))
   }
 
-  /** Listens on a free port of this machine in front of the Redis at `target_url`. */
+  /** Listens on a free port of this machine in front of what is at `targetUrl`. */
   static async open(targetUrl: string): Promise<FaultyLink> {
     const link = new FaultyLink(targetUrl)
     await new Promise<void>((resolve, reject) => {
@@ -24,16 +25,22 @@ export class FaultyLink {
     return link
   }
 
-  /** What the node connects to. */
+  /** What is connected to in place of the target. */
   get url(): string {
     const address = this.#server.address()
     if (typeof address !== 'object' || !address) throw new Error('the link has no port')
-    return `redis://127.0.0.1:${address.port}`
+    return `${this.#target.protocol}//127.0.0.1:${address.port}`
   }
 
   /** Breaks every connection; what was under way may be lost or not, and new ones work. */
   cut(): void {
     for (const pair of [...this.#pairs]) pair.cut()
+  }
+
+  /** Breaks every connection, and each new one at once, until told otherwise: as a load balancer that ends and comes back. */
+  refuse(refuses: boolean): void {
+    this.#refuses = refuses
+    if (refuses) this.cut()
   }
 
   /** What is sent from now on arrives so much later, in both directions. */
@@ -66,6 +73,10 @@ export class FaultyLink {
   }
 
   #join(client: Socket): void {
+    if (this.#refuses) {
+      client.destroy()
+      return
+    }
     const server = connect(this.#target.port, this.#target.host)
     const pair = new Pair(client, server, {
       delay: () => this.#delayMs,

@@ -20,7 +20,7 @@ export interface Play {
   pass(ms: number): Promise<void>
 }
 
-/** A server and what is needed to connect to it; nobody is connected yet. */
+/** A server and what is needed to connect to it; no one is connected yet. */
 export function play(options: Partial<ConnectOptions> = {}, clock = new FakeClock()): Play {
   const server = new ScriptedServer(clock)
   const errors: unknown[] = []

@@ -12,7 +12,7 @@ type Of<T extends ClientMessage['t']> = Extract<ClientMessage, { t: T }>
 type Direct = Exclude<ServerMessage, { t: 'state.snapshot' | 'state.resync' | 'state.patch' }>
 
 /**
- * The far end of a client under test. By itself it lets everybody in, resumes, seats, and answers pings; it acks nothing. A test
+ * The far end of a client under test. By itself it lets everyone in, resumes, seats, and answers pings; it acks nothing. A test
  * switches that off with `on…` and sends what it likes with `send` and `deliver`.
  */
 export class ScriptedServer {
