@@ -145,7 +145,7 @@ describe.each(BALANCERS)('%s with TLS, before a deployment', (kind) => {
     }
   })
 
-  it('a certificate that is renewed is shown to newcomers, and cuts nobody off', async () => {
+  it('a certificate that is renewed is shown to newcomers, and cuts no one off', async () => {
     const renewed = await makeCertificate()
     onTestFinished(() => renewed.remove())
     const player = await deployment.player(login, `${ROOM}-renewed`)
@@ -209,7 +209,7 @@ describe.each(BALANCERS)('%s with every setting that is there for some', (kind) 
   const asked: IncomingMessage[] = []
   const server = createServer((request, response) => {
     asked.push(request)
-    // Whoever asks for /hold waits for ever.
+    // A request for /hold is never answered.
     if (request.url !== '/hold') response.writeHead(request.url === '/' ? 426 : 200).end()
   })
   let places: Places
@@ -255,7 +255,7 @@ describe.each(BALANCERS)('%s with every setting that is there for some', (kind) 
     expect(status).toBe(kind === 'haproxy' ? 400 : 431)
   })
 
-  it('where no node can be reached a newcomer is told that nobody is there', async () => {
+  it('where no node can be reached a newcomer is told that no one is there', async () => {
     const free = async () => `127.0.0.1:${await freePort()}`
     const { tls: _, ...rest } = places
     const lonely = await startBalancer(kind, {

@@ -37,7 +37,7 @@ describe.each(BALANCERS)('behind %s', (kind) => {
     const playOn = async () => {
       const acked = players.map((player) => player.acked)
       const on = async () => players.every((player, i) => player.acked > acked[i]! + 10)
-      await until('everybody plays on', on, PLAY_ON_MS)
+      await until('everyone plays on', on, PLAY_ON_MS)
     }
     return { players, playOn, stop: () => Promise.all(stops.map((stop) => stop())) }
   }
@@ -57,7 +57,7 @@ describe.each(BALANCERS)('behind %s', (kind) => {
     await expectIntact(deployment, ROOM, players)
   })
 
-  it('a node that drains moves everybody to the others, and nothing acked is lost', async ({ annotate }) => {
+  it('a node that drains moves everyone to the others, and nothing acked is lost', async ({ annotate }) => {
     const roomId = `${ROOM}-drain`
     const { players, playOn, stop } = await playersOf(roomId)
     await playOn()
@@ -72,7 +72,7 @@ describe.each(BALANCERS)('behind %s', (kind) => {
     expect(nodes.sort()[0]).toBe('node-2')
   })
 
-  it('a node that is killed loses nobody: its clients come back through the others', async ({ annotate }) => {
+  it('a node that is killed loses no one: its clients come back through the others', async ({ annotate }) => {
     const roomId = `${ROOM}-kill`
     const { players, playOn, stop } = await playersOf(roomId)
     await playOn()
@@ -84,7 +84,7 @@ describe.each(BALANCERS)('behind %s', (kind) => {
     await expectIntact(deployment, roomId, players)
   })
 
-  it('a node that hangs gets nobody, and who was there comes back', async () => {
+  it('a node that hangs gets no one, and who was there comes back', async () => {
     const roomId = `${ROOM}-hang`
     const { players, playOn, stop } = await playersOf(roomId)
     await playOn()
@@ -159,7 +159,7 @@ describe.each(BALANCERS)('behind %s', (kind) => {
     return names
   }
 
-  it('who sends a request byte by byte keeps nobody waiting, and is sent away', async () => {
+  it('who sends a request byte by byte keeps no one waiting, and is sent away', async () => {
     const { controlUrl, wsUrl } = deployment.balancer
     const upgrade = trickle(wsUrl, 'GET / HTTP/1.1\r\nhost: roomful\r\nx-slow: ')
     const upload = trickle(

@@ -9,7 +9,7 @@ import { findProgram } from '../deploy/local/programs.ts'
 import { runScript } from './support/program.ts'
 import { findRedisProgram } from './support/redis-server.ts'
 
-/** `npm run cluster`, used as somebody at its prompt would. */
+/** `npm run cluster`, used as an operator at its prompt would. */
 
 const SCRIPT = fileURLToPath(new URL('../deploy/local/cluster.ts', import.meta.url))
 /** Without a redis-server of its own the cluster uses that of the tests. */
@@ -53,7 +53,7 @@ const cluster = (...words: string[]) => {
 }
 
 const status = async (url: string) => (await fetch(url).catch(() => undefined))?.status
-/** A websocket port tells whoever does not speak it to upgrade: somebody is there, behind the load balancer. */
+/** A websocket port tells a client that does not speak it to upgrade: a process is there, behind the load balancer. */
 const UPGRADE = 426
 
 interface ProcessLine {
@@ -74,7 +74,7 @@ const childrenOf = (parent: number | undefined): number[] =>
     .filter((line) => line.parent === parent && !line.state.startsWith('Z'))
     .map(({ pid }) => pid)
 
-/** Those of these processes that still run; a dead one that nobody has buried does not. */
+/** Those of these processes that still run; a dead one that no one has buried does not. */
 const running = (pids: readonly number[]): number[] =>
   processes()
     .filter(({ pid, state }) => pids.includes(pid) && !state.startsWith('Z'))
@@ -128,7 +128,7 @@ describe('npm run cluster', () => {
   })
 
   it.skipIf(haproxy === undefined || !ownRedis)(
-    'balances with haproxy, goes on when its input ends, and leaves nobody behind when it is killed itself',
+    'balances with haproxy, goes on when its input ends, and leaves no one behind when it is killed itself',
     async () => {
       const { child, ended, type, tells, addresses } = cluster()
       const { games, websocket, api } = await addresses()

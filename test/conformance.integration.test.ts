@@ -65,7 +65,7 @@ describe.runIf(FULL)('the command', () => {
   })
 
   it('ends with 1 when a case fails, and says which sentence is broken', async () => {
-    // A service without room types cannot give a seat to anybody.
+    // A service without room types cannot give a seat to anyone.
     const service = await startService({ rooms: [] })
     const { code, text } = await run(
       service.wsUrl,

@@ -70,7 +70,7 @@ describe('the control API, whatever is asked', () => {
       }
     })
 
-    it('may be stored by nobody, and is not for pages of other origins', async () => {
+    it('may be stored by no one, and is not for pages of other origins', async () => {
       const answer = await api('GET /projects', { headers: { origin: 'https://game.example' } })
       expect(answer.headers.get('cache-control')).toBe('no-store')
       expect(answer.headers.has('access-control-allow-origin')).toBe(false)

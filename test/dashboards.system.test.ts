@@ -16,7 +16,7 @@ import { doorsSocket } from './support/cluster-player.ts'
 import { type RedisServer, startRedis } from './support/redis-server.ts'
 import { selectorsIn, startPrometheus, type TestPrometheus } from './support/watch/prometheus.ts'
 
-/** Every step replaces a long text, so that whoever stops reading falls megabytes behind. */
+/** Every step replaces a long text, so that a client that stops reading falls megabytes behind. */
 const ticker = defineRoom({
   type: 'ticker',
   messages: { step: { data: v.object({ n: v.number() }) } },
@@ -150,7 +150,7 @@ async function play(): Promise<void> {
   const playUntil = (expr: string): Promise<void> =>
     vi.waitFor(
       async () => {
-        everybodyMoves(n)
+        everyoneMoves(n)
         await writer.send('step', { n: n++ })
         await call('/tokens', { project_id: projectId })
         expect(await value(expr)).toBe(1)
@@ -165,8 +165,8 @@ async function play(): Promise<void> {
   await playUntil('min(count_over_time(service_members[1m])) > bool 8')
 }
 
-/** Whoever is not answered in time moves on. */
-function everybodyMoves(n: number): void {
+/** A player that is not answered in time moves on. */
+function everyoneMoves(n: number): void {
   for (const floor of floors) floor.send('move', { x: n, y: n }).catch(() => {})
 }
 
@@ -233,7 +233,7 @@ describe('the alerts', () => {
 
   it('tell of a Redis that is gone while it is, and metrics go on', async () => {
     await redis.stop()
-    everybodyMoves(0)
+    everyoneMoves(0)
     await vi.waitFor(
       async () =>
         expect(await prometheus.alerts()).toEqual(

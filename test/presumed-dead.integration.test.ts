@@ -37,7 +37,7 @@ describe('a node that another one takes for dead, and that lives', () => {
   })
 
   /** What is kept nowhere cannot be taken over, only lost. */
-  it('keeps its rooms that nobody could go on with, while its lease stands', async () => {
+  it('keeps its rooms that no one could go on with, while its lease stands', async () => {
     const own = await TestCluster.start({ redis: 'memory', leaseMs: 4000 })
     try {
       const roomId = 'ledger-none:near'

@@ -154,7 +154,7 @@ async function refusal(url: string, command: string, ...args: string[]): Promise
 }
 
 describe('the two users of Redis', () => {
-  // Game code runs in nodes: with a node's password, it must not be able to let in whoever control has shut out.
+  // Game code runs in nodes: with a node's password, it must not be able to let in a player whom control has shut out.
   it('have every right they need, and neither can do what is the other’s', async () => {
     const { startNode, credentials, key_id: keyId, revoke } = await deployment()
     const first = await startNode()

@@ -29,15 +29,15 @@ describe.each(Object.entries(SHAPES))('nodes on %s', (_, start) => {
     const players = await Promise.all(
       rooms.map(async (roomId) => ({ room_id: roomId, here: await cluster.playersAt(login, roomId, nodes) })),
     )
-    const everybody = players.flatMap(({ here }) => here)
-    const stops = everybody.map((player) => player.play(20))
+    const everyone = players.flatMap(({ here }) => here)
+    const stops = everyone.map((player) => player.play(20))
     const farther = (by: number) => {
-      const goals = new Map(everybody.map((player) => [player, player.acked + by]))
+      const goals = new Map(everyone.map((player) => [player, player.acked + by]))
       // Sentinels that do not agree at once vote again some seconds later.
       const agreedMs = 40_000
       return until(
-        'everybody plays on',
-        async () => everybody.every((player) => player.acked >= goals.get(player)!),
+        'everyone plays on',
+        async () => everyone.every((player) => player.acked >= goals.get(player)!),
         agreedMs,
       )
     }
@@ -46,6 +46,6 @@ describe.each(Object.entries(SHAPES))('nodes on %s', (_, start) => {
     await farther(40)
     await Promise.all(stops.map((stop) => stop()))
     for (const { room_id: roomId, here } of players) await expectIntact(cluster, roomId, here)
-    for (const { errors } of everybody) expect(errors).toEqual([])
+    for (const { errors } of everyone) expect(errors).toEqual([])
   })
 })

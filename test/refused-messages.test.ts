@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { TestClient } from './support/gateway/test-client.ts'
 import { startService, type TestService } from './support/service.ts'
 
-/** A room that keeps three refusals of each member, and a client of somebody's own. */
+/** A room that keeps three refusals of each member, and a client without the SDK. */
 describe('a client that comes back', () => {
   let service: TestService
   beforeAll(async () => {

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
 import { openRunFolder } from './support/run-folder.ts'
 
-/** A program that outlives whoever started it: its parent ends at once. Gives its process id. */
+/** A program that outlives its parent: its parent ends at once. Gives its process id. */
 async function orphan(folder: string): Promise<number> {
   const text = `
     const child = require('node:child_process').spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], { stdio: 'ignore', detached: true })

@@ -21,7 +21,7 @@ describe('traces of a process', () => {
     OTEL_EXPORTER_OTLP_ENDPOINT: url,
   })
 
-  /** Both planes as one process; somebody gets a token, plays, and the process is told to end. */
+  /** Both planes as one process; someone gets a token, plays, and the process is told to end. */
   const life = async (env: Record<string, string>) => {
     const program = runProgram(['dev'], {
       NODE_OPTIONS: `--import=${PRELOADED}`,
@@ -100,7 +100,7 @@ describe('traces of a process', () => {
     expect(collector.named('drain')).toHaveLength(1)
   })
 
-  it('keep it from nothing when nobody takes them, and it says so', async () => {
+  it('keep it from nothing when no one takes them, and it says so', async () => {
     const { url } = collector
     await collector.close()
     const { exit_code: exitCode, warnings } = await life(tracing(url))

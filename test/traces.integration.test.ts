@@ -169,7 +169,7 @@ describe('traces from a backend’s token request up to the join', () => {
     expect(within(atOwner, join)).toBe(true)
   })
 
-  it('begin anew where a backend sends something that is no context', async () => {
+  it('begin again where a backend sends something that is no context', async () => {
     const none = ['00-zz-zz-01', '', `00-${'0'.repeat(32)}-${'1'.repeat(16)}-01`, 'x'.repeat(5000)]
     for (const traceparent of none) {
       const { claims } = await tokenWith({ traceparent })

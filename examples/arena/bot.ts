@@ -6,7 +6,7 @@ import { Walker } from './walker.ts'
 const STEP_MS = 50
 const STILL = { x: 0, y: 0 }
 const REACH = 130
-/** Chances in one step: of setting off when it stands, and of hitting somebody near. */
+/** Chances in one step: of setting off when it stands, and of hitting someone near. */
 const RESTLESS = 0.04
 const ANGRY = 0.03
 
@@ -29,7 +29,7 @@ export class Bot {
     })
   }
 
-  /** Logs in as somebody new called `name` and joins the arena `key`. Rejects with an Error that can be shown. */
+  /** Logs in as someone new called `name` and joins the arena `key`. Rejects with an Error that can be shown. */
   static async join(key: string, name: string): Promise<Bot> {
     const login = new Login('arena', { name })
     const { project_id: projectId, token, ws_url: wsUrl } = await login.session()
@@ -66,7 +66,7 @@ export class Bot {
     const near = Object.entries(this.#room.state.players).find(
       ([id, player]) => id !== this.#room.memberId && Math.hypot(player.x - x, player.y - y) < REACH,
     )
-    // The target may have left in the meantime: then there is nobody to hit.
+    // The target may have left in the meantime: then there is no one to hit.
     if (near) void this.#room.send('hit', { target: near[0] }).catch(() => undefined)
   }
 }

@@ -1,7 +1,7 @@
 import type { Point } from './motion.ts'
 
 const SIDE = 1000
-/** CSS pixels that the camera may show beyond the floor, so that nobody stands under the bar. */
+/** CSS pixels that the camera may show beyond the floor, so that no one stands under the bar. */
 const BORDER = 72
 
 /** Which part of the floor the window shows: all of its longer side, moving along with the player on the shorter one. */

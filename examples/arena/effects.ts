@@ -11,7 +11,7 @@ const SECONDS: Readonly<Record<Effect['kind'], number>> = { slash: 0.22, spark: 
 const FLASH_MS = 180
 const MOST = 400
 
-/** Everything that flashes, flies and fades when somebody is hit. */
+/** Everything that flashes, flies and fades when someone is hit. */
 export class Effects {
   #effects: Effect[] = []
   readonly #flashes = new Map<string, number>()
@@ -29,14 +29,14 @@ export class Effects {
     this.#sparks(victim, hue, 7, 260)
   }
 
-  /** Somebody is out. */
+  /** Someone is out. */
   knockout(at: Point, hue: number): void {
     this.#add({ kind: 'ring', at, hue, age: 0 })
     this.#add({ kind: 'words', at, text: 'K.O.', strong: true, age: 0 })
     this.#sparks(at, hue, 26, 520)
   }
 
-  /** Somebody appears. */
+  /** Someone appears. */
   arrival(at: Point, hue: number): void {
     this.#add({ kind: 'ring', at, hue, age: 0 })
   }

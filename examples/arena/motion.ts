@@ -37,7 +37,7 @@ export class Motion {
     this.#tracks.set(id, track)
   }
 
-  /** Forgets everybody who is not in `present`. */
+  /** Forgets everyone who is not in `present`. */
   keep(present: { readonly [id: string]: unknown }): void {
     for (const id of this.#tracks.keys()) if (!Object.hasOwn(present, id)) this.#tracks.delete(id)
   }

@@ -85,7 +85,7 @@ export class NodesPanel {
     const edge = view.room?.edges[me]
     const owner = view.room?.owner
     this.#edge.textContent = edge ?? '…'
-    this.#owner.textContent = owner ?? 'nobody'
+    this.#owner.textContent = owner ?? 'no one'
     this.#epoch.textContent = view.room ? `epoch ${view.room.epoch}` : 'waiting for a new owner'
     this.#rows.replaceChildren(...view.nodes.map((node) => row(node, { edge, owner })))
     this.#tellOwner(owner)
@@ -97,7 +97,7 @@ export class NodesPanel {
     if (this.#lastOwner !== undefined) {
       this.#news.textContent = `${owner} runs the room now`
       this.#panel.classList.remove('moved')
-      // Read, so that the animation begins anew.
+      // Read, so that the animation begins again.
       void this.#panel.offsetWidth
       this.#panel.classList.add('moved')
     }

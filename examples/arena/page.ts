@@ -12,9 +12,9 @@ import { type Figure, Painter, RADIUS } from './paint.ts'
 import type arena from './room.ts'
 import { Walker } from './walker.ts'
 
-/** How near somebody must be for this page to offer a hit. */
+/** How near someone must be for this page to offer a hit. */
 const REACH = 170
-/** A click this close to somebody means them. */
+/** A click this close to someone means them. */
 const AIM = RADIUS + 14
 const MOST_BOTS = 12
 /** Blows drawn between two frames of the screen. */

@@ -30,7 +30,7 @@ test('a move goes anywhere on the floor and nowhere else', () => {
   expect(room.state.players[ada]).toEqual({ x: 0, y: 1000, hp: 100 })
 })
 
-test('a hit takes ten and everybody is told', () => {
+test('a hit takes ten and everyone is told', () => {
   const { room, ada, bob } = duel()
   room.send(ada, 'hit', { target: bob })
   expect(room.state.players[bob]?.hp).toBe(90)

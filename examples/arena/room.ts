@@ -5,7 +5,7 @@ import * as v from 'valibot'
 const SIDE = 1000
 const FULL_HP = 100
 const DAMAGE = 10
-/** Nobody appears closer to a wall than this. */
+/** No one appears closer to a wall than this. */
 const MARGIN = 80
 
 /** One fighter: where it stands and how much life is left. */
@@ -15,7 +15,7 @@ export interface Player {
   hp: number
 }
 
-/** Everybody on the floor, by member id. */
+/** Everyone on the floor, by member id. */
 interface ArenaState {
   players: Record<string, Player>
 }
@@ -28,7 +28,7 @@ function spawn(random: () => number): Player {
   return { x: place(), y: place(), hp: FULL_HP }
 }
 
-/** Up to 64 players walk one floor and hit each other; everybody sees everything, 20 times a second. */
+/** Up to 64 players walk one floor and hit each other; everyone sees everything, 20 times a second. */
 export default defineRoom({
   type: 'arena',
   maxMembers: 64,

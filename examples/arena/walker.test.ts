@@ -22,7 +22,7 @@ test('keys go before a goal, and two of them are no faster than one', () => {
   expect(far(straight.place)).toBeCloseTo(far(diagonal.place))
 })
 
-test('nobody walks through a wall, and what is sent fits the room', () => {
+test('no one walks through a wall, and what is sent fits the room', () => {
   const walker = new Walker({ x: 990, y: 5 })
   for (let now = 0; now < 2000; now += 16) walker.step({ x: 1, y: -1 }, 0.016, now)
   expect(walker.report(2000)).toEqual({ x: 1000, y: 0 })

@@ -47,7 +47,7 @@ function problem(
   return c.body(JSON.stringify({ status, code, detail }), status)
 }
 
-/** The trace of whoever asks, for control to go on with: so a player's way into a room is one trace from the page on. */
+/** The trace of the caller, for control to go on with: so a player's way into a room is one trace from the page on. */
 function traceOf(headers: Headers): TraceHeaders {
   const trace: TraceHeaders = {}
   for (const name of ['traceparent', 'tracestate'] as const) {
@@ -113,7 +113,7 @@ export function createApp({ project, players, bundles, nodes, ws_url: wsUrl, log
     app.get(`/${game}/source`, async (c) => c.html(sourcePage(game, await roomSource(game))))
   }
 
-  // The login of the games. A real backend would check who this is; here everybody who asks is a player.
+  // The login of the games. A real backend would check who this is; here everyone who asks is a player.
   app.post(
     '/api/session',
     bodyLimit({ maxSize: 4096, onError: (c) => problem(c, 413, 'payload_too_large', 'at most 4096 bytes') }),

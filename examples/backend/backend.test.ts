@@ -105,7 +105,7 @@ test('a login hands out a token of five minutes, under the key of the backend, f
   expect(claims.sub).toMatch(/^Ada~/)
 })
 
-test('a tab that shows its ticket stays the same player, and nobody else can be it', async () => {
+test('a tab that shows its ticket stays the same player, and no one else can be it', async () => {
   const { url } = await backend((await control()).url)
   const first = (await login(url, { game: 'counter' })).body
 
@@ -242,7 +242,7 @@ test('the source of a room is shown line by line, and as plain text', async () =
   expect(lines.map((line) => line.trimEnd())).toEqual(source.trimEnd().split('\n'))
 })
 
-test('the trace of whoever logs in goes on with the request for the token, and into the token', async () => {
+test('the trace of a login goes on with the request for the token, and into the token', async () => {
   const tracer = new RecordingTracer(systemClock)
   const { url } = await backend((await control(0, undefined, tracer)).url)
   const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01'

@@ -12,7 +12,7 @@ export interface ClusterView {
     /** How many players in them are connected to it. */
     readonly players: number
   }[]
-  /** The room that was asked for; null: nobody owns it at this moment. */
+  /** The room that was asked for; null: no one owns it at this moment. */
   readonly room: {
     readonly owner: string
     readonly epoch: number

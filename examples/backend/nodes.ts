@@ -17,12 +17,12 @@ export interface NodesOptions {
   readonly clock: Clock
 }
 
-/** `silent`: it takes connections and does not answer; `gone`: there is nobody at its address. */
+/** `silent`: it takes connections and does not answer; `gone`: there is no one at its address. */
 export type NodeState = 'ready' | 'draining' | 'silent' | 'gone'
 
 /** What a node last said of itself. */
 export interface NodeView {
-  /** Its name; its address while nobody has said one. */
+  /** Its name; its address while no one has said one. */
   readonly node_id: string
   readonly state: NodeState
   /** The rooms it owns; of a silent node those it owned when it last spoke, of one that is gone none. */

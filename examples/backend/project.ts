@@ -20,7 +20,7 @@ async function ownProject(control: ControlClient): Promise<string> {
 /**
  * The project and key of this backend: found by name, or created. Remembered once found; asked for again after
  * control has refused them, so that a rotated key is followed. A revoked one is not replaced while the process runs:
- * whoever revoked it wanted the players out.
+ * the operator who revoked it wanted the players out.
  */
 export class OwnProject {
   readonly #control: ControlClient

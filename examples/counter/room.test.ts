@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { Play } from '../play.suite.ts'
 import counter from './room.ts'
 
-test('everybody raises the same number, by one unless they say otherwise', () => {
+test('everyone raises the same number, by one unless they say otherwise', () => {
   const room = new Play(counter)
   const [ada, bob] = [room.join('ada'), room.join('bob')]
   room.send(ada, 'inc', {})

@@ -1,7 +1,7 @@
 import { defineRoom } from 'roomful'
 import * as v from 'valibot'
 
-/** The smallest room there is: one number that everybody can raise. */
+/** The smallest room there is: one number that everyone can raise. */
 export default defineRoom({
   type: 'counter',
   messages: {

@@ -33,7 +33,7 @@ test('players take turns, and every refusal says why', () => {
   expect(room.state.board.filter(Boolean)).toEqual(['X'])
 })
 
-test('nobody moves before both seats are taken', () => {
+test('no one moves before both seats are taken', () => {
   const room = new Play(tictactoe)
   const x = room.join('xena')
   expect(() => room.send(x, 'move', { cell: 0 })).toThrow('not enough players: the seat of O is empty')
@@ -44,7 +44,7 @@ test.each([
   ['a column', [0, 1, 3, 4, 8, 7], 'O'],
   ['a diagonal', [2, 0, 4, 1, 6], 'X'],
   ['no line at all', [0, 1, 2, 4, 3, 5, 7, 6, 8], 'draw'],
-])('%s ends the game, everybody is told once, and then nobody moves', (_, cells, winner) => {
+])('%s ends the game, everyone is told once, and then no one moves', (_, cells, winner) => {
   const game = table()
   moves(game, cells)
   const { room, x, o } = game

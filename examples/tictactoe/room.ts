@@ -7,7 +7,7 @@ interface TicTacToeState {
   /** Who moves next; X begins every game. */
   turn: Mark
   winner: Mark | 'draw' | null
-  /** Who sits where, by member id; null is an empty seat. Everybody else watches. */
+  /** Who sits where, by member id; null is an empty seat. Everyone else watches. */
   players: Record<Mark, string | null>
 }
 
@@ -35,7 +35,7 @@ function legalMark(
   return mark
 }
 
-/** Two players take turns, everybody else watches; the room is the referee. */
+/** Two players take turns, everyone else watches; the room is the referee. */
 export default defineRoom({
   type: 'tictactoe',
   maxMembers: 100,

@@ -89,7 +89,7 @@ export const ADMIN_CREDENTIALS = {
 export type AdminCredential = keyof typeof ADMIN_CREDENTIALS
 type AdminRow = Readonly<Record<AdminCredential, 'yes' | 'unauthenticated'>>
 
-const ANYBODY: AdminRow = { none: 'yes', wrong: 'yes', bearer: 'yes', internal: 'yes', unset: 'yes' }
+const ANYONE: AdminRow = { none: 'yes', wrong: 'yes', bearer: 'yes', internal: 'yes', unset: 'yes' }
 const INTERNAL: AdminRow = {
   none: 'unauthenticated',
   wrong: 'unauthenticated',
@@ -99,10 +99,10 @@ const INTERNAL: AdminRow = {
 }
 
 export const ADMIN: Readonly<Record<string, AdminRow>> = {
-  'GET /metrics': ANYBODY,
-  'GET /healthz': ANYBODY,
-  'GET /readyz': ANYBODY,
-  'GET /admin': ANYBODY,
+  'GET /metrics': ANYONE,
+  'GET /healthz': ANYONE,
+  'GET /readyz': ANYONE,
+  'GET /admin': ANYONE,
   'GET /admin/runtime': INTERNAL,
   'GET /admin/cluster': INTERNAL,
   'GET /admin/owner': INTERNAL,

@@ -6,14 +6,14 @@ const LOG_LENGTH = 16
 
 /** What all chaos rooms keep. Players stay when they leave, so that the last state proves everything that was ever applied. */
 export interface ChaosState {
-  /** Ops applied, of everybody. */
+  /** Ops applied, of everyone. */
   total: number
   players: { [memberId: string]: Player }
   /** The last ops, oldest first. */
   log: { by: string; ref: number; op: string }[]
 }
 
-/** One chaos room type. An `op` is applied and told to everybody; one that says `refuse` changes the state and then refuses or fails, so that nothing of it may stay. */
+/** One chaos room type. An `op` is applied and told to everyone; one that says `refuse` changes the state and then refuses or fails, so that nothing of it may stay. */
 export const chaosRoom = (durability: 'journal' | 'snapshot' | 'none') =>
   defineRoom({
     type: `chaos-${durability}`,
@@ -63,7 +63,7 @@ export interface Player {
 export const REFUSALS = ['room_logic_refused', 'room_logic_failed'] as const
 export type Refusal = (typeof REFUSALS)[number]
 
-/** What a room tells everybody of an op that it has applied. */
+/** What a room tells everyone of an op that it has applied. */
 export interface AppliedOp {
   readonly by: string
   readonly ref: number

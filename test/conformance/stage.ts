@@ -25,7 +25,7 @@ export class Stage {
     return this.target.control
   }
 
-  /** A room key that nobody else uses. */
+  /** A room key that no one else uses. */
   key(): string {
     return `k-${randomUUID().slice(0, 13)}`
   }

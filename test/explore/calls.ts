@@ -21,7 +21,7 @@ interface CallsParts {
 interface Landing {
   readonly id: string
   readonly about: Subject
-  /** Who waits for the answer, if anybody still does. */
+  /** Who waits for the answer, if anyone still does. */
   readonly process: Process | undefined
   readonly due: number
   readonly land: () => void | Promise<void>
@@ -139,7 +139,7 @@ export class Calls {
     const always = [
       { fault: 'refused', text: 'does not take place', befall: fail },
       { fault: 'cut', text: 'is out of reach, as all that follows', befall: cut(fail) },
-      { fault: 'outage', text: 'the store is out of reach for everybody', befall: outage },
+      { fault: 'outage', text: 'the store is out of reach for everyone', befall: outage },
     ] as const
     if (!operation.writes)
       return [

@@ -38,7 +38,7 @@ describe('a mistake in it is found', () => {
         const create = () => model(SCENARIOS[scenario]!, mutation(name))
         const { fault } = await explore(create, { deviations: DEVIATIONS })
         expect(fault?.violations.map((violation) => violation.promised)).toContain(promised)
-        // Whoever reads of it can see it again.
+        // The reader can see it again.
         expect(await replay(create, fault!.choices)).toEqual(fault)
       },
       PATIENCE_MS,

@@ -1,7 +1,7 @@
 import type { Violation } from './ledger.ts'
 import type { Process } from './model-node.ts'
 
-/** What can be explored: a world that is made anew for every run, and goes the same way when the same is chosen. */
+/** What can be explored: a world that is made again for every run, and goes the same way when the same is chosen. */
 export interface Explorable {
   /** What may happen next; the first is the ordinary. */
   choices(): readonly Choice[]
@@ -212,13 +212,13 @@ export const FAULTS = [
   'replace',
   /** A node cannot reach the store for longer than its lease. */
   'cut',
-  /** Nobody can reach the store for longer than a lease. */
+  /** No one can reach the store for longer than a lease. */
   'outage',
   /** A message between a node and an edge is lost. */
   'drop',
   /** Something happens before its turn. */
   'reorder',
-  /** Nobody hears a node for a moment, though it lives and reaches the store. */
+  /** No one hears a node for a moment, though it lives and reaches the store. */
   'deaf',
 ] as const
 export type Fault = (typeof FAULTS)[number]

@@ -30,7 +30,7 @@ export type Promised =
   | 'applied'
   /** Members keep their seats, and are never taken back. */
   | 'members'
-  /** Everybody is served once nothing goes wrong any more. */
+  /** Everyone is served once nothing goes wrong any more. */
   | 'rest'
 
 /** What must never happen, and did. */

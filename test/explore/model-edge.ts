@@ -123,7 +123,7 @@ export class ModelEdge {
     else if (kind === 'error') this.#toldRefused(message.code, message.ref)
     else if (kind === 'no_seat') this.#noSeat()
     else if (kind === 'left') this.#parts.violate(`${this.memberId} was sent away`)
-    // Whoever was the owner before knows nothing new.
+    // The owner of before knows nothing new.
     else if (epoch < this.#position.epoch) return
     else if (kind === 'attached') this.#answered(message)
     else if (kind === 'update') this.#update(message)
@@ -229,7 +229,7 @@ export class ModelEdge {
     if (this.#seated) this.#parts.violate(`${this.memberId} has lost its seat`)
   }
 
-  /** The room is at `owner`, or nobody knows where. */
+  /** The room is at `owner`, or no one knows where. */
   #redirected(owner: string | null): void {
     const { nodes } = this.#parts
     const at = nodes.findIndex((node) => owner === `node_${node}`)

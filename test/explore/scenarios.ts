@@ -72,7 +72,7 @@ export const SCENARIOS: Readonly<Record<string, WorldParts>> = {
     script: [sayBad(0, 0), say(0, 0)],
     faults: ['drop', 'crash', 'restart', 'lost'],
   },
-  /** Nobody owns the room, and both nodes are asked for it at once. */
+  /** No one owns the room, and both nodes are asked for it at once. */
   opened: {
     ...common,
     edges: [ann, bob],
@@ -91,7 +91,7 @@ export const SCENARIOS: Readonly<Record<string, WorldParts>> = {
       say(0, 600),
     ],
   },
-  /** A owns the room, and is taken for dead by mistake; somebody only watches. */
+  /** A owns the room, and is taken for dead by mistake; a spectator only watches. */
   watched: {
     ...common,
     hints: true,
@@ -103,7 +103,7 @@ export const SCENARIOS: Readonly<Record<string, WorldParts>> = {
     ],
     faults: ['deaf'],
   },
-  /** The store loses everything while A lives, and B is back before A is; later somebody asks B for the room. */
+  /** The store loses everything while A lives, and B is back before A is; later someone asks B for the room. */
   wiped: {
     ...common,
     edges: [ann, bob],
@@ -222,7 +222,7 @@ export const MUTATIONS = {
       },
     })),
   },
-  /** A claim without compare-and-set: whoever is too late takes the epoch that the other has made. */
+  /** A claim without compare-and-set: the node that is too late takes the epoch that the other has made. */
   grabbing: {
     store: rooms((inner) => ({
       claim: async (room, owner, expectedEpoch, ttlMs) => {

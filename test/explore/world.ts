@@ -27,7 +27,7 @@ type Phase = 'before' | 'explored' | 'healing' | 'after' | 'over'
 
 /**
  * Two nodes, one room, a store and some edges, in which nothing happens but what is chosen. A world is set up (`before`), then things
- * may go wrong (`explored`), then it rests (`healing`), and at last everybody has to be served once more (`after`).
+ * may go wrong (`explored`), then it rests (`healing`), and at last everyone has to be served once more (`after`).
  */
 export class World {
   readonly ledger = new Ledger()
@@ -230,7 +230,7 @@ export class World {
     return items
   }
 
-  /** Pauses may end at any moment; it makes a difference just before somebody else does something that is not for itself alone. */
+  /** Pauses may end at any moment; it makes a difference just before someone else does something that is not for itself alone. */
   #early({ process: next, about }: Item): Choice[] {
     return this.#processes
       .filter(({ pausedUntil = 0 }) => pausedUntil > this.#time.ms)
@@ -294,7 +294,7 @@ export class World {
     return this.#pass()
   }
 
-  /** Whether everybody has what they asked for, and nothing is wrong at this moment. */
+  /** Whether everyone has what they asked for, and nothing is wrong at this moment. */
   get #calm(): boolean {
     return (
       this.edges.every(({ settled }) => settled) &&
@@ -332,7 +332,7 @@ export class World {
     const take = () => {
       this.#time.ms = next
       if (next <= this.#deadline) return
-      this.ledger.violate('rest', `nothing comes to rest within ${PATIENT_MS} ms: somebody waits for ever`)
+      this.ledger.violate('rest', `nothing comes to rest within ${PATIENT_MS} ms: someone waits for ever`)
       this.#phase = 'over'
     }
     return { label: `… ${next} ms`, cost: 0, take }

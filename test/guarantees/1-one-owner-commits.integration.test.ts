@@ -24,7 +24,7 @@ describe('guarantee 1: one owner commits', () => {
     const atOwner = players[nodes.indexOf(oldOwner!)]!
     const others = players.filter((player) => player !== atOwner)
     const stops = players.map((player) => player.play(20))
-    await until('everybody plays', async () => players.every(({ acked }) => acked > 10))
+    await until('everyone plays', async () => players.every(({ acked }) => acked > 10))
 
     oldOwner!.stop()
     const owner = await cluster.ownedBy(login, roomId, (nodeId) => nodeId !== oldOwner!.nodeId)
@@ -109,7 +109,7 @@ describe('guarantee 1: one owner commits', () => {
       const acked = players.map((player) => player.acked)
       clocks[0]!.jump(jumpMs)
       clocks[1]!.jump(-jumpMs)
-      await until('everybody plays on', async () =>
+      await until('everyone plays on', async () =>
         players.every((player, i) => player.acked > acked[i]! + 25),
       )
     }

@@ -24,7 +24,7 @@ describe('guarantee 3: acked means committed', () => {
     for (let living = NODES; living > 1; living--) {
       const enough = Math.floor(random.float() * 40)
       const soFar = players.map(({ acked }) => acked)
-      await until('everybody plays', async () => players.every(({ acked }, i) => acked > soFar[i]! + enough))
+      await until('everyone plays', async () => players.every(({ acked }, i) => acked > soFar[i]! + enough))
       const [owner] = await cluster.ownerFirst(login, roomId, nodes)
       owner!.kill()
       const promised = players.map(({ acked }) => acked)

@@ -14,7 +14,7 @@ describe('guarantee 4: exactly once', () => {
 
   const playOn = async (players: readonly Player[], by = 25): Promise<void> => {
     const acked = players.map((player) => player.acked)
-    await until('everybody plays on', async () => players.every((player, i) => player.acked > acked[i]! + by))
+    await until('everyone plays on', async () => players.every((player, i) => player.acked > acked[i]! + by))
   }
 
   it('applies every message once and in order, across reconnects, a kill, a drain and lost connections to the store', async () => {
@@ -102,7 +102,7 @@ describe('guarantee 4: exactly once', () => {
   )
 
   /**
-   * Pub/sub is at most once: what a node is told while its connection is deaf is gone, and nobody gets an error. For a moment: only the
+   * Pub/sub is at most once: what a node is told while its connection is deaf is gone, and no one gets an error. For a moment: only the
    * numbers of the envelopes tell. For good: the bus has to be found dead.
    */
   it.each([

@@ -23,9 +23,9 @@ describe('guarantee 5: convergence', () => {
       const roomId = `ledger-${kept}:same`
       const players = await cluster.playersAt(login, roomId, [...nodes, ...nodes])
       const stops = players.map((player) => player.play(15))
-      await until('everybody plays', async () => players.every(({ acked }) => acked > 30))
+      await until('everyone plays', async () => players.every(({ acked }) => acked > 30))
       for (const player of players.slice(0, 3)) player.cut()
-      await until('everybody plays on', async () => players.every(({ acked }) => acked > 60))
+      await until('everyone plays on', async () => players.every(({ acked }) => acked > 60))
       await Promise.all(stops.map((stop) => stop()))
 
       await expectIntact(cluster, roomId, players)

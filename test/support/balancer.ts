@@ -30,7 +30,7 @@ export interface Balancer {
   pids(): Promise<number[]>
   /** Everything it has said. */
   output(): string
-  /** Puts another certificate in the place of the one it has, and has it read its configuration anew, as an operator would. */
+  /** Puts another certificate in the place of the one it has, and has it read its configuration again, as an operator would. */
   renew(certificate: Certificate): Promise<void>
   close(): Promise<void>
 }

@@ -18,7 +18,7 @@ export interface PlayerOptions {
   readonly token: string
   readonly roomType: string
   readonly key: string
-  /** Where connections may go, asked anew for each. */
+  /** Where connections may go, asked again for each. */
   readonly doors: () => readonly string[]
   readonly tamper?: Tamper
   /** Whom to trust behind `wss:`, PEM. */
@@ -253,7 +253,7 @@ export async function agreed(cluster: Pick<TestCluster, 'room'>, roomId: string,
 
 /**
  * Holds a room without losses to all it promises: everything that each player sent is applied once and in order, every copy is the
- * owner's, each player got every flush and every event of its stream, and nobody noticed an error.
+ * owner's, each player got every flush and every event of its stream, and no one noticed an error.
  */
 export async function expectIntact(
   cluster: Pick<TestCluster, 'room'>,

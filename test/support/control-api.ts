@@ -32,7 +32,7 @@ export interface Request {
   readonly headers?: Readonly<Record<string, string>>
 }
 
-/** Calls the API as the operator unless told otherwise; `send` is `fetch`, or one that trusts somebody else. */
+/** Calls the API as the operator unless told otherwise; `send` is `fetch`, or one that trusts another certificate. */
 export async function call(
   url: string,
   line: string,

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { findProgram } from '../../deploy/local/programs.ts'
 
 /**
- * The path of a program the tests run: from PATH, else out of Debian's `debian_package`, which is installed where that asks nobody (as root, on
+ * The path of a program the tests run: from PATH, else out of Debian's `debian_package`, which is installed where that asks no one (as root, on
  * Debian or its kin). Throws where there is neither, saying what to install. What apt-get prints goes to stderr.
  */
 export function programOr(program: string, debianPackage = program): string {
@@ -30,7 +30,7 @@ export function mayInstall(): boolean {
   }
 }
 
-/** Installs packages of the distribution, waiting for whoever installs something else. Throws when that fails. */
+/** Installs packages of the distribution, waiting for other installations. Throws when that fails. */
 export function installPackages(names: readonly string[]): void {
   process.stderr.write(`installing ${names.join(' ')} with apt-get for the tests\n`)
   const wait = ['-o', 'DPkg::Lock::Timeout=300']

@@ -22,7 +22,7 @@ interface DeploymentOptions {
   readonly nodeEnv?: Readonly<Record<string, string>>
   /** How many processes the balancer is. */
   readonly balancerProcesses?: number
-  /** What the balancer's TLS is to be: everybody, nodes included, comes by it then. */
+  /** What the balancer's TLS is to be: everyone, nodes included, comes by it then. */
   readonly certificate?: Certificate
 }
 

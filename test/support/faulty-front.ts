@@ -65,7 +65,7 @@ export interface Fault {
   readonly toNode?: (frame: Uint8Array) => readonly Uint8Array[]
 }
 
-/** Strikes once this many messages were sent: everybody has played for a while by then. */
+/** Strikes once this many messages were sent: everyone has played for a while by then. */
 const MESSAGES = 110
 
 /** Faults a node could have, each of which strikes a single frame. A new one for each node. */
@@ -88,7 +88,7 @@ export type FaultName = keyof typeof FAULTS
 
 type Strike = (frame: Uint8Array) => readonly Uint8Array[]
 
-/** Strikes the first frame of its type to a client once everybody has played for a while. */
+/** Strikes the first frame of its type to a client once everyone has played for a while. */
 function toClient(type: keyof typeof SERVER_OPCODES, strike: Strike): Fault {
   let messages = 0
   let struck = false
@@ -106,7 +106,7 @@ function toClient(type: keyof typeof SERVER_OPCODES, strike: Strike): Fault {
   }
 }
 
-/** Strikes one reliable message to the node once everybody has played for a while. */
+/** Strikes one reliable message to the node once everyone has played for a while. */
 function toNode(strike: Strike): Fault {
   let messages = 0
   return { toNode: (frame) => (isReliable(frame) && ++messages === MESSAGES ? strike(frame) : [frame]) }
@@ -127,7 +127,7 @@ function withoutRef(frame: Uint8Array): Uint8Array {
   return new MsgpackClientCodec().encode(unreliable)
 }
 
-/** The same patch under another checksum. What is before that is written anew, in the same bytes, to find where it is. */
+/** The same patch under another checksum. What is before that is written again, in the same bytes, to find where it is. */
 function withWrongChecksum(frame: Uint8Array): Uint8Array {
   const reader = new MsgpackReader(frame)
   const length = reader.array()

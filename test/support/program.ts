@@ -55,7 +55,7 @@ export function startCommand(command: string, words: string[], env: Record<strin
   const child = spawn(command, words, {
     env: { PATH: process.env.PATH, HOME: process.env.HOME, TMPDIR: process.env.TMPDIR, ...env },
   })
-  // For a run that ends before whoever started it could see to its end.
+  // For a run that ends before its parent could end it.
   const onExit = () => void child.kill('SIGKILL')
   process.once('exit', onExit)
   child.once('close', () => process.off('exit', onExit))

@@ -74,7 +74,7 @@ async function delayed(port: number, delayMs: number): Promise<{ port: number; c
 const keysOf = (room: number): string[] =>
   ['record', 'epoch', 'snapshot', 'journal'].map((part) => `{room:${room}}:${part}`)
 
-/** One WAIT for everybody who asks in the same turn; gives how many replicas have what was written before. */
+/** One WAIT for everyone who asks in the same turn; gives how many replicas have what was written before. */
 function sharedWait(redis: Redis): () => Promise<number> {
   let next: Promise<number> | undefined
   return () => {

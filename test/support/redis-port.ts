@@ -1,7 +1,7 @@
 import { createServer } from 'node:net'
 import { Redis } from 'ioredis'
 
-/** A port nobody listens on at this moment. */
+/** A port no one listens on at this moment. */
 export function freePort(): Promise<number> {
   return new Promise((resolve, reject) => {
     const server = createServer()

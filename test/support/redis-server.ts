@@ -63,7 +63,7 @@ export function findRedisProgram(): string | undefined {
   )
 }
 
-/** How often another port is tried when somebody took the free one first. */
+/** How often another port is tried when someone took the free one first. */
 const PORT_ATTEMPTS = 5
 
 /** How a server process differs from the plain one. */

@@ -67,7 +67,7 @@ export function recordingLog(): { log: Logger; logged: () => string } {
   return { log: pino({ level: 'debug' }, sink), logged: () => written }
 }
 
-/** A key prefix nobody else uses on the shared Redis; what was stored under it is removed when the test has ended. */
+/** A key prefix no one else uses on the shared Redis; what was stored under it is removed when the test has ended. */
 export function freshPrefix(): string {
   const prefix = `test-${randomToken(systemRandom, 12)}:`
   onTestFinished(() => removeKeys(inject('redisUrl'), prefix))

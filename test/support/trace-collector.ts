@@ -71,7 +71,7 @@ const ERROR = 2
 export class TraceCollector {
   readonly requests: TraceRequest[] = []
   readonly spans: CollectedSpan[] = []
-  /** What it answers; 200 takes the spans, `silent` lets whoever sends them wait. */
+  /** What it answers; 200 takes the spans, `silent` lets their sender wait. */
   status: number | 'silent' = 200
   readonly #server: Server
 

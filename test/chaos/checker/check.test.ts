@@ -93,7 +93,7 @@ function withoutFrames(history: OpenHistory): OpenHistory {
 
 /**
  * A journal room of which the store loses everything, when its owner has a fault of its own or has none; `reclaimed`: it had begun to
- * write it anew when another owner came.
+ * write it again when another owner came.
  */
 function emptied({
   owner_fault: ownerFault,
@@ -114,7 +114,7 @@ function emptied({
 }
 
 /**
- * A journal room that its owner writes anew 3 s after the store lost it. The owner was away for `away_ms`, and a member is told after
+ * A journal room that its owner writes again 3 s after the store lost it. The owner was away for `away_ms`, and a member is told after
  * `told_ms` that it has no seat.
  */
 function rewritten({ away_ms: awayMs, told_ms: toldMs }: { away_ms: number; told_ms: number }): OpenHistory {
@@ -195,7 +195,7 @@ const insertBehind = (history: OpenHistory, record: unknown, added: unknown): vo
 const patches = (history: OpenHistory, client = 'ann') =>
   records(history, 'frame', client).filter(({ t }) => t === 'state.patch')
 
-/** The last op of ann's that everybody has seen is taken out of everything that came after it was acked. */
+/** The last op of ann's that everyone has seen is taken out of everything that came after it was acked. */
 function forget(history: OpenHistory): void {
   const before = patches(history).at(-3)!.view!
   const last = patches(history).at(-1)!

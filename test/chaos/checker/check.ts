@@ -31,7 +31,7 @@ export function check(history: History): Verdict {
   return { violations, excused: excusedShare(history, ownerships, excuses) }
 }
 
-/** Nobody is sent away for good, and nobody loses a seat, unless a fault that was drawn explains it. */
+/** No one is sent away for good, and no one loses a seat, unless a fault that was drawn explains it. */
 function checkClients(history: History, excuses: Excuses): Violation[] {
   const found: Violation[] = []
   const known = new Map<string, Known>()
@@ -229,7 +229,7 @@ function checkCrash(
   return report(`${what} for ${Math.round(moving)} ms in which it moved, at most ${MOST_LOST_MS} ms may go`)
 }
 
-/** What members saw, by the rules of docs/protocol.md §5: epochs, seqs, checksums, and that nobody saw anything else. */
+/** What members saw, by the rules of docs/protocol.md §5: epochs, seqs, checksums, and that no one saw anything else. */
 function checkStreams(history: History, ownerships: Ownerships, excuses: Excuses): Violation[] {
   const members = new Map<string, MemberStream>()
   const found: Violation[] = []
@@ -258,7 +258,7 @@ function checkStreams(history: History, ownerships: Ownerships, excuses: Excuses
 class MemberStream {
   readonly client: string
   readonly room: string
-  /** The seat is gone: what did not come any more is nobody's fault. */
+  /** The seat is gone: what did not come any more is no one's fault. */
   over = false
   readonly #member: string
   readonly #excuses: Excuses
@@ -351,7 +351,7 @@ function divergences({ clients, rooms }: History, ownerships: Ownerships): Viola
   const found: Violation[] = []
   const seen = new Map<string, Frame>()
   const losses = new Map([...durability.keys()].map((room) => [room, ownerships.losses(room)]))
-  /** A room that was lost begins to count anew. */
+  /** A room that was lost begins to count again. */
   const lifeOf = ({ room, epoch }: Frame) =>
     losses.get(room)?.filter(({ claim }) => claim.epoch <= epoch).length ?? 0
   for (const record of clients) {

@@ -139,7 +139,7 @@ export class Excuses {
     // Members may be told that the room is gone before the next owner has it.
     const lostThen = (ownership: Ownership) => {
       const { claim, outage = claim.began } = ownership
-      // Whoever came to an owner that was replaced and did not know it yet.
+      // A client that came to an owner that was replaced and did not know it yet.
       const late = epoch > 0 && epoch < claim.epoch
       const until = late ? Math.max(claim.ended, this.#ownerships.previousUntil(ownership)) : claim.ended
       return joinedAt <= until && outage <= at && at <= noticed(until)

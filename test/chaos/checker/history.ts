@@ -148,7 +148,7 @@ export interface StoreRecord {
   readonly content?: Content
 }
 
-/** A node wrote down a session, which whoever resumes it must find. */
+/** A node wrote down a session, which a resume must find. */
 export interface SessionWrite {
   readonly session: string
   /** How often it had been resumed by then, as far as the node knew. */
@@ -203,7 +203,7 @@ export const VIOLATIONS = {
   stale_commit: 'an epoch committed after a higher one had been claimed',
   version_gap: 'versions of a room, or seqs of a journal, are not gap-free',
   epoch_claimed_twice: 'one epoch of a room was claimed twice',
-  room_lost: 'a room began anew although an owner or the store still had it',
+  room_lost: 'a room began again although an owner or the store still had it',
   record_differs: 'what the store holds is not what was committed last',
   record_unreadable: 'what the store holds of a room contradicts itself',
   uncommitted_update: 'a member of a journal room saw what was never committed',
@@ -221,7 +221,7 @@ export const VIOLATIONS = {
   refused_applied: 'a refused op was applied',
   refused_acked: 'an op was both refused and acked, or acked although the room must refuse it',
   refused_without_cause: 'the room refused an op that it must apply, or in another way than it must',
-  unexplained: 'a state holds ops that nobody sent',
+  unexplained: 'a state holds ops that no one sent',
   ack_unsent: 'a ref was acked that was never sent',
   unsettled: 'an op was neither acked nor refused although everything works',
   rollback: 'a member saw its room go back where the room type does not allow it',
@@ -229,7 +229,7 @@ export const VIOLATIONS = {
   seat_lost: 'a member lost its seat without a cause',
   closed_without_cause: 'a client was disconnected for good without a cause',
   resumed_twice: 'two connections had one session at once',
-  no_owner: 'nobody runs a room that has members',
+  no_owner: 'no one runs a room that has members',
   two_owners: 'two nodes run one room',
   final_mismatch: 'a member ended with another state than the owner',
   too_little: 'too little happened to prove anything',

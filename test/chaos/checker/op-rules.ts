@@ -221,7 +221,7 @@ class OpTrack {
   #applied: Line = { ops: [], chains: [0] }
   /** What earlier owners had applied when another went on from less. They may still remember it. */
   readonly #former: Line[] = []
-  /** Acked and rolled back: nobody sends them again. */
+  /** Acked and rolled back: no one sends them again. */
   readonly #gone = new Set<Op>()
 
   get sent(): Iterable<Op> {

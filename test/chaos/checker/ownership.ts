@@ -14,9 +14,9 @@ const OUTAGES: readonly FaultKind[] = [
 ]
 /** In what its owner does nothing once its lease has run out. */
 const FREEZING: readonly FaultKind[] = ['pause', 'blackhole', 'redis_kept', 'redis_lost', 'redis_pause']
-/** A node loses its rooms at most so many leases after the end of what kept it from the store: nobody is judged for one, then it may be asked for twice. */
+/** A node loses its rooms at most so many leases after the end of what kept it from the store: no one is judged for one, then it may be asked for twice. */
 const DETECTED_LEASES = 2.5
-/** A stall that is shorter than so much of a lease costs nobody a room. */
+/** A stall that is shorter than so much of a lease costs no one a room. */
 const STALL_LEASES = 0.5
 /** Outages no further apart are one: between them the owner may not have come to save. */
 const SAVED_WITHIN_MS = 1000
@@ -32,7 +32,7 @@ export interface Ownership {
   /** The owner before had given the room up itself. */
   readonly handed_over: boolean
   /** The store knew nothing of what the room was, although an owner had written it. */
-  readonly anew: boolean
+  readonly startedOver: boolean
   /** What the new owner went on from: the last write before its claim. */
   readonly base: StoreRecord | undefined
   /** Since when faults had kept the owner before from the store; undefined: none explains that it lost the room. */
@@ -65,14 +65,14 @@ export class Ownerships {
     const writes = calls.filter(({ kind }) => kind === 'commit' || kind === 'snapshot')
     const written = new Set(writes.filter(({ ok }) => ok).map(({ epoch }) => epoch))
     let holder: StoreRecord | undefined
-    let anew = false
+    let startedOver = false
     // The first epoch of the room's present life.
     let life = 0
     return claims.map((claim, i) => {
       const previous = claims[i - 1]
-      if (previous && (written.has(previous.epoch) || (holder && !anew))) holder = previous
-      anew = holder !== undefined && claim.version === 0
-      if (anew) life = claim.epoch
+      if (previous && (written.has(previous.epoch) || (holder && !startedOver))) holder = previous
+      startedOver = holder !== undefined && claim.version === 0
+      if (startedOver) life = claim.epoch
       const before = writes.filter(
         ({ version, epoch }) => version === claim.version - 1 && epoch >= life && epoch < claim.epoch,
       )
@@ -81,7 +81,7 @@ export class Ownerships {
         previous,
         holder,
         handed_over: previous !== undefined && released.has(previous.epoch),
-        anew,
+        startedOver,
         base: before.find(({ ok }) => ok) ?? before[0],
         outage: previous && this.outage(previous.node, claim.began),
       }
@@ -94,12 +94,12 @@ export class Ownerships {
 
   /** Take-overs by crash, which went on from what was saved. */
   crashes(room: string): Ownership[] {
-    return this.of(room).filter((ownership) => isCrash(ownership) && !ownership.anew)
+    return this.of(room).filter((ownership) => isCrash(ownership) && !ownership.startedOver)
   }
 
-  /** When a room was lost for good by nature: the store had lost its data, and the owner that could have written it anew had a fault of its own. */
+  /** When a room was lost for good by nature: the store had lost its data, and the owner that could have written it again had a fault of its own. */
   losses(room: string): Ownership[] {
-    return this.of(room).filter((ownership) => ownership.anew && this.isLoss(ownership))
+    return this.of(room).filter((ownership) => ownership.startedOver && this.isLoss(ownership))
   }
 
   isLoss({ claim, holder }: Ownership): boolean {
@@ -118,11 +118,11 @@ export class Ownerships {
   }
 
   /**
-   * Since when a room that its own owner wrote anew had been taken for gone: the store had been back without it for a lease, through all
+   * Since when a room that its own owner wrote again had been taken for gone: the store had been back without it for a lease, through all
    * of which faults of its own kept the owner away. Undefined: it never was.
    */
-  goneSince({ claim, holder, anew }: Ownership): number | undefined {
-    if (!anew || holder?.node !== claim.node) return undefined
+  goneSince({ claim, holder, startedOver }: Ownership): number | undefined {
+    if (!startedOver || holder?.node !== claim.node) return undefined
     const wiped = this.#wiped(holder, claim)
     if (!wiped) return undefined
     const since = wiped.until + this.#leaseMs
@@ -151,7 +151,7 @@ export class Ownerships {
     }
   }
 
-  /** For how long a room of `node` stood still between two moments, because neither it nor anybody else could reach the store. */
+  /** For how long a room of `node` stood still between two moments, because neither it nor anyone else could reach the store. */
   frozen(node: string, from: number, to: number): number {
     const still = this.#faults
       .filter((fault) => FREEZING.includes(fault.kind) && (fault.node === undefined || fault.node === node))

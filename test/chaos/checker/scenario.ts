@@ -97,7 +97,7 @@ export class Scenario {
     }
     if (this.#seated.length === 0) return
     if (this.#durability === 'journal') this.#flush()
-    this.#everybody(this.#durability === 'journal' ? 'state.patch' : 'state.resync')
+    this.#everyone(this.#durability === 'journal' ? 'state.patch' : 'state.resync')
   }
 
   /** What the owner has in its memory now. */
@@ -125,14 +125,14 @@ export class Scenario {
     this.#state = structuredClone(state)
     this.#record('claim', true)
     this.#record('snapshot', true, true)
-    this.#everybody('state.resync')
+    this.#everyone('state.resync')
   }
 
   join(client: string): void {
     const seat = { client, member: `mem_${client}`, ref: 0 }
     this.#state.players[seat.member] = { ...NEW_PLAYER }
     this.#flush()
-    this.#everybody('state.patch')
+    this.#everyone('state.patch')
     this.clients.push(
       { at: this.#tick(), client, kind: 'connected', node: this.#node },
       {
@@ -149,7 +149,7 @@ export class Scenario {
     this.#frame(seat, 'state.snapshot')
   }
 
-  /** One op: sent, applied, seen by everybody, acked. */
+  /** One op: sent, applied, seen by everyone, acked. */
   op(client: string): void {
     const seat = this.#send(client, null)
     const { member, ref } = seat
@@ -159,7 +159,7 @@ export class Scenario {
     player.chain = chainAfter(player.chain, `${member}/${ref}`)
     this.#state.total += 1
     this.#flush()
-    this.#everybody('state.patch')
+    this.#everyone('state.patch')
     this.clients.push({ at: this.#tick(), client, kind: 'ack', room: this.room, member, ref })
   }
 
@@ -322,7 +322,7 @@ export class Scenario {
     if (kind === 'commit' || kind === 'snapshot') this.#version += 1
   }
 
-  #everybody(t: 'state.patch' | 'state.resync'): void {
+  #everyone(t: 'state.patch' | 'state.resync'): void {
     for (const seat of this.#seated) this.#frame(seat, t)
   }
 

@@ -30,7 +30,7 @@ function checkRoom(
   const report = (name: ViolationName, at: number, message: string) => found.push({ name, at, room, message })
   const chain = ownerships.of(room)
   for (const ownership of chain) {
-    const { claim, previous, holder, anew } = ownership
+    const { claim, previous, holder, startedOver } = ownership
     if (previous?.epoch === claim.epoch)
       report(
         'epoch_claimed_twice',
@@ -38,7 +38,7 @@ function checkRoom(
         `${previous.node} and ${claim.node} claimed epoch ${claim.epoch}`,
       )
     const byAnother = previous?.node !== claim.node && holder?.node !== claim.node
-    if (anew && previous && byAnother && !ownerships.isLoss(ownership))
+    if (startedOver && previous && byAnother && !ownerships.isLoss(ownership))
       report(
         'room_lost',
         claim.ended,
@@ -65,7 +65,7 @@ function checkRoom(
 function livesOf(chain: readonly Ownership[], writes: readonly StoreRecord[]): Life[] {
   const lives: Life[] = []
   for (const ownership of chain) {
-    if (lives.length === 0 || ownership.anew) lives.push({ ownerships: [], writes: [] })
+    if (lives.length === 0 || ownership.startedOver) lives.push({ ownerships: [], writes: [] })
     lives.at(-1)!.ownerships.push(ownership)
   }
   const ofEpoch = new Map(

@@ -25,7 +25,7 @@ export interface ChaosOptions {
   readonly rooms: number
   /** Commits are not fenced: the run must fail. */
   readonly unfenced: boolean
-  /** Which nodes a client tries: any, drawn anew each time, or only one of its own, the nodes taken in turn. */
+  /** Which nodes a client tries: any, drawn again each time, or only one of its own, the nodes taken in turn. */
   readonly doors: 'any' | 'own'
   /** Where logs and histories go; it goes when everything held, unless they are to be kept. */
   readonly folder: string
@@ -56,7 +56,7 @@ const EQUAL_WITHIN_MS = 10_000
 /** A snapshot room is saved at least once a second. */
 const SAVED_WITHIN_MS = 1500
 
-/** One run: starts everything, breaks it as the seed says or `trouble` does, heals it, and checks what everybody saw. */
+/** One run: starts everything, breaks it as the seed says or `trouble` does, heals it, and checks what everyone saw. */
 export async function runChaos(options: ChaosOptions, trouble = drawn(options)): Promise<ChaosResult> {
   const { nodes, unfenced, folder } = options
   await mkdir(folder, { recursive: true })
@@ -153,7 +153,7 @@ class Run {
     const draw = new SeededRandom(Math.imul(this.#options.seed + 7, 0x85ebca6b))
     return Array.from({ length: this.#options.clients }, (_, i) => {
       const name = `c${i}`
-      // Every room has somebody in it.
+      // Every room has someone in it.
       const room = this.#rooms[i < this.#rooms.length ? i : Math.floor(draw.float() * this.#rooms.length)]!
       const random = new SeededRandom(Math.imul(this.#options.seed * 1000 + i + 1, 0xc2b2ae35))
       const parts = {
@@ -176,7 +176,7 @@ class Run {
     return this.#options.doors === 'any' ? all : all.slice(client % all.length).slice(0, 1)
   }
 
-  /** Everybody stops, sends one last op, and waits; then nothing moves any more. */
+  /** Everyone stops, sends one last op, and waits; then nothing moves any more. */
   async #comeToRest(): Promise<Omit<End, 'records' | 'unreadable'>> {
     for (const player of this.#players) player.rest()
     await this.#settled()
@@ -197,7 +197,7 @@ class Run {
     return end
   }
 
-  /** Resolves when everybody's ops are settled, or when that takes too long: the checker says what is missing. */
+  /** Resolves when everyone's ops are settled, or when that takes too long: the checker says what is missing. */
   async #settled(): Promise<void> {
     // Without the fence some may never be.
     const withinMs = this.#options.unfenced ? UNFENCED_WITHIN_MS : SETTLED_WITHIN_MS

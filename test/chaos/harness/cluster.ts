@@ -96,7 +96,7 @@ export class Cluster {
     return { project_id: projectId!, token: token! }
   }
 
-  /** Starts a process in a slot that has none; again when it ends at once, as whoever supervises it would: Redis may be away. */
+  /** Starts a process in a slot that has none; again when it ends at once, as a supervisor would: Redis may be away. */
   async startNode(slotNumber: number): Promise<void> {
     for (let attempt = 1; ; attempt++) {
       try {

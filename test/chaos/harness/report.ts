@@ -64,7 +64,7 @@ export interface Pause {
   readonly kind: FaultKind
   /** How often it was done. */
   readonly faults: number
-  /** Milliseconds; 0: nobody waited for an op at the time. */
+  /** Milliseconds; 0: no one waited for an op at the time. */
   readonly worst_ms: number
   /** Whose op that was, and when it was sent, in milliseconds from the begin of the history. */
   readonly worst: string

@@ -160,7 +160,7 @@ export class SdkPlayer implements Player {
         () => this.#parts.note({ kind: 'ack', ...place, ref }),
         (error: unknown) => {
           const code = error instanceof RoomfulError ? error.code : 'unknown'
-          // With its session lost nobody knows whether an op was applied.
+          // With its session lost no one knows whether an op was applied.
           if (!UNKNOWN.includes(code)) this.#parts.note({ kind: 'refused', ...place, ref, code })
         },
       )

@@ -7,7 +7,7 @@ export interface Stall {
 }
 
 const LOOK_MS = 50
-/** Shorter ones cost nobody a lease. */
+/** Shorter ones cost no one a lease. */
 const STALL_MS = 300
 
 /** Tells of every time that the event loop stood still, for whatever reason. The returned function ends it. */

@@ -190,7 +190,7 @@ const ASK_AGAIN_MS = 50
 const ATTEMPTS = 400
 
 /**
- * Room records without the fence, to see chaos find out: whoever writes is given the fence that stands, as soon as the store says which
+ * Room records without the fence, to see chaos find out: each writer is given the fence that stands, as soon as the store says which
  * that is, so that a node that has lost its room writes on as if it still had it.
  */
 export class UnfencedRooms implements RoomRecords {

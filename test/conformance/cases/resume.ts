@@ -299,9 +299,9 @@ topic.each(
     back.send({ t: 'join', ref, room_type: 'counter', options: { key } })
     await back.expect('joined', { ref, room_id: `counter:${key}` })
     await back.acted(`counter:${key}`, 'inc', {})
-    await other.until('everybody sees it', () => counted(watcher) === 1)
+    await other.until('everyone sees it', () => counted(watcher) === 1)
     assert.equal(watcher.members.size, 2, 'one seat, not two')
     await back.acted(roomId, 'inc', {})
-    await other.until('everybody sees it', () => counted(witness) === 1)
+    await other.until('everyone sees it', () => counted(witness) === 1)
   },
 )

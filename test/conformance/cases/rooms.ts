@@ -237,7 +237,7 @@ topic.once(
 )
 
 topic.once(
-  'a full room is room_full until somebody leaves',
+  'a full room is room_full until someone leaves',
   '§11 "`room_full`: the room has maxMembers members"',
   async (stage) => {
     const key = stage.key()

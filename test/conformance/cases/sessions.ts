@@ -44,7 +44,7 @@ async function tryToken(stage: Stage, peer: Peer, resumeToken: string, code: num
   assert.deepEqual(thief.inbox, [])
 }
 
-topic.each('a used token is refused with 4005, and hurts nobody', USED, async (stage, codec) => {
+topic.each('a used token is refused with 4005, and hurts no one', USED, async (stage, codec) => {
   const { peer, room_id: roomId } = await pair(stage, codec)
   const used = peer.session.resumeToken
   peer.cut()
@@ -53,7 +53,7 @@ topic.each('a used token is refused with 4005, and hurts nobody', USED, async (s
   await back.acted(roomId, 'inc', {})
 })
 
-topic.each('a wrong token is refused with 4009, and hurts nobody', WRONG, async (stage, codec) => {
+topic.each('a wrong token is refused with 4009, and hurts no one', WRONG, async (stage, codec) => {
   const { peer, room_id: roomId } = await pair(stage, codec)
   await tryToken(stage, peer, 'not-the-token', CLOSE.resume_failed)
   await peer.acted(roomId, 'inc', {})
@@ -186,7 +186,7 @@ for (const [what, code, sin] of [
   )
 }
 
-topic.outlasting('a session nobody comes back to ends, and its seats with it', STAYS, async (stage) => {
+topic.outlasting('a session no one comes back to ends, and its seats with it', STAYS, async (stage) => {
   const { peer, view, other, witness, room_id: roomId } = await pair(stage, 'json')
   const ttlMs = peer.session.welcome!.resume_ttl_seconds * 1000
   const cutAt = performance.now()

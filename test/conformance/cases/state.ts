@@ -14,7 +14,7 @@ const RESYNC = '§2 "`state.resync` asks for the whole state. Answer: `state.res
 const SHARED =
   '§2 "what a room sends arrives in the order of its flushes. Within a flush: patch, events and presence"'
 
-/** A player for each of `codecs`, all in one room of `room_type`; everybody has seen everybody come. */
+/** A player for each of `codecs`, all in one room of `room_type`; everyone has seen everyone come. */
 async function seat(stage: Stage, roomType: string, codecs: readonly Codec[]): Promise<[Peer, RoomView][]> {
   const key = stage.key()
   const seated: [Peer, RoomView][] = []
@@ -49,7 +49,7 @@ async function play(
 /** Waits until all stand at one seq, and demands that they saw the same of every flush they saw in common. */
 async function sameForAll(seated: readonly [Peer, RoomView][]): Promise<void> {
   for (const [peer, view] of seated) {
-    await peer.until('everybody stands at one seq', () => seated.every(([, other]) => other.seq === view.seq))
+    await peer.until('everyone stands at one seq', () => seated.every(([, other]) => other.seq === view.seq))
   }
   const [, first] = seated[0]!
   const from = Math.max(...seated.map(([, view]) => Math.min(...view.history.keys())))
@@ -63,7 +63,7 @@ async function sameForAll(seated: readonly [Peer, RoomView][]): Promise<void> {
       of.events.filter(({ seq }) => seq > from).map(({ seq, name, data }) => ({ seq, name, data }))
     assert.deepEqual(events(view), events(first))
     assert.deepEqual([...view.members].sort(), [...first.members].sort())
-    assert.equal(view.resyncs, 0, 'nobody needed a resync')
+    assert.equal(view.resyncs, 0, 'no one needed a resync')
   }
 }
 
@@ -115,7 +115,7 @@ topic.once('tictactoe: random games, moves that are refused among them', SEQ, as
       winner === null ? peer.act(view.roomId, 'move', { cell }) : peer.act(view.roomId, 'restart', null)
     await peer.until(`ref ${ref} is settled`, () => !peer.session.kept.has(ref))
     const refused = peer.inbox.some((message) => message.t === 'error' && message.ref === ref)
-    if (!refused) await peer.until('everybody sees it', () => view.seq > seq)
+    if (!refused) await peer.until('everyone sees it', () => view.seq > seq)
   }
   await sameForAll(seated)
   const watched = seated[3]![1].patches

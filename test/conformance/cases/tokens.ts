@@ -83,7 +83,7 @@ topic.each('a fresh token that is not accepted changes nothing', NOT_ACCEPTED, a
     'no token': 'v4.public.bm90IGEgdG9rZW4',
     'of another project': (await stage.control.issueToken(elsewhere, { sub: 'anna' })).token,
     'of another player': await stage.token({ sub: 'ben' }),
-    'of nobody': await stage.token(),
+    'of no one': await stage.token(),
   }
   for (const [what, token] of Object.entries(bad)) {
     const from = peer.inbox.length

@@ -38,7 +38,7 @@ export class TestControl {
   asked = 0
   /** Answers 503 while set. */
   down = false
-  /** Takes nobody for a node while set. */
+  /** Takes no one for a node while set. */
   refuses = false
   /** When set, answers wait for it. */
   held: Promise<void> | undefined

@@ -23,7 +23,7 @@ type Bare<M> = M extends unknown ? Omit<M, 'room' | 'epoch'> : never
 /** What one flush of a test room does besides changing the state. */
 interface TestFlush {
   readonly state?: JsonObject
-  /** Name and data of events for everybody. */
+  /** Name and data of events for everyone. */
   readonly events?: readonly (readonly [string, Json])[]
   readonly personal?: readonly PersonalPart[]
   readonly joined?: readonly { readonly member_id: string; readonly ref: number }[]

@@ -396,7 +396,7 @@ export async function roomWith<Name extends string>(
 
 const fromJson = (payload: Uint8Array): ServerMessage => JSON.parse(new TextDecoder().decode(payload))
 
-/** What somebody else's JSON Patch makes of a state. */
+/** What another JSON Patch library makes of a state. */
 function patched(state: Json, ops: readonly Operation[]): Json {
   const document = { state: structuredClone(state) }
   const problems = applyPatch(

@@ -19,7 +19,7 @@ async function playing(options: ClusterOptions) {
     const homeFirst = [...nodes.slice(i), ...nodes.slice(0, i)]
     players.push(await cluster.playersAt(login, roomId, homeFirst))
   }
-  return { cluster, nodes, login, players, everybody: players.flat() }
+  return { cluster, nodes, login, players, everyone: players.flat() }
 }
 
 describe('guarantee 6: a store outage freezes, never splits', () => {
@@ -41,39 +41,37 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
 
   /** Plays through an outage and holds everything to what must have stayed; gives the owners before and after. */
   async function through(
-    { cluster, nodes, login, players, everybody }: Awaited<ReturnType<typeof playing>>,
+    { cluster, nodes, login, players, everyone }: Awaited<ReturnType<typeof playing>>,
     away: () => Promise<void>,
     back: () => Promise<void>,
     atLeastMs = 0,
   ) {
-    const stops = everybody.map((player) => player.play(50))
-    await until('everybody plays', async () => everybody.every(({ acked }) => acked > 5))
+    const stops = everyone.map((player) => player.play(50))
+    await until('everyone plays', async () => everyone.every(({ acked }) => acked > 5))
     const before = await owners(cluster, login)
-    const reconnects = everybody.map(({ client }) => client.stats.reconnects)
+    const reconnects = everyone.map(({ client }) => client.stats.reconnects)
 
     const began = performance.now()
     await away()
     await until('all nodes are frozen', () => allFrozen(nodes))
-    const acked = everybody.map((player) => player.acked)
-    const seen = everybody.map(({ position }) => position.seq)
+    const acked = everyone.map((player) => player.acked)
+    const seen = everyone.map(({ position }) => position.seq)
     await until('it has lasted', async () => performance.now() - began >= atLeastMs)
-    expect(everybody.map((player) => player.acked)).toEqual(acked)
-    expect(everybody.map(({ position }) => position.seq)).toEqual(seen)
+    expect(everyone.map((player) => player.acked)).toEqual(acked)
+    expect(everyone.map(({ position }) => position.seq)).toEqual(seen)
     await back()
     const returned = performance.now()
-    await until('everybody plays on', async () =>
-      everybody.every((player, i) => player.acked > acked[i]! + 5),
-    )
+    await until('everyone plays on', async () => everyone.every((player, i) => player.acked > acked[i]! + 5))
     const thawMs = Math.round(performance.now() - returned)
     for (const node of nodes) await until('it is ready', async () => (await status(node, '/readyz')) === 200)
-    expect(everybody.map(({ client }) => client.stats.reconnects)).toEqual(reconnects)
+    expect(everyone.map(({ client }) => client.stats.reconnects)).toEqual(reconnects)
     const after = await owners(cluster, login)
 
-    // Sessions are on record too: whoever is cut off now comes back to its seats, at another node.
-    await until('all sessions are on record', async () => (await sessions(cluster)) === everybody.length)
-    for (const player of everybody) player.cut()
-    await until('everybody is back', async () =>
-      everybody.every(({ client }, i) => client.stats.reconnects > reconnects[i]!),
+    // Sessions are on record too: a client that is cut off now comes back to its seats, at another node.
+    await until('all sessions are on record', async () => (await sessions(cluster)) === everyone.length)
+    for (const player of everyone) player.cut()
+    await until('everyone is back', async () =>
+      everyone.every(({ client }, i) => client.stats.reconnects > reconnects[i]!),
     )
     await Promise.all(stops.map((stop) => stop()))
     for (const [i, roomId] of ROOMS.entries()) await expectIntact(cluster, roomId, players[i]!)
@@ -103,7 +101,7 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
       await annotate(`thawed after ${thawMs} ms`)
     })
 
-    /** Whoever is back first finds no lease of the others, and must not take that for their death. */
+    /** The node that is back first finds no lease of the others, and must not take that for their death. */
     it('freezes while Redis is down, and goes on as it was, though one node is back later', async ({
       annotate,
     }) => {
@@ -136,7 +134,7 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
     })
   })
 
-  /** The owners have what the store has lost, and write it down again before anybody else can have the rooms. */
+  /** The owners have what the store has lost, and write it down again before anyone else can have the rooms. */
   it('goes on at the same owners when Redis comes back empty', async ({ annotate }) => {
     const here = await playing({ redis: 'memory' })
     try {
@@ -158,7 +156,7 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
     }
   })
 
-  /** Nobody writes to such a room, and no lease has run out: only the return of the store tells that its record may be gone. */
+  /** No one writes to such a room, and no lease has run out: only the return of the store tells that its record may be gone. */
   it('keeps a room in which nothing happens when Redis comes back empty at once', async () => {
     const roomId = 'ledger-journal:quiet'
     const cluster = await TestCluster.start({ redis: 'memory', control: 'apart', leaseMs: 4000 })

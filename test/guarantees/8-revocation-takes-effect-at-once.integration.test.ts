@@ -27,7 +27,7 @@ const hello = (node: ClusterNode, words: object): Promise<Answer> =>
     })
   })
 
-describe('guarantee 8: revocation bites now', () => {
+describe('guarantee 8: revocation takes effect at once', () => {
   let cluster: TestCluster
   let nodes: LocalNode[]
   beforeAll(async () => {

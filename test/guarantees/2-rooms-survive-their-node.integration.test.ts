@@ -7,7 +7,7 @@ import { until } from '../support/redis-admin.ts'
 /** What members may notice of a killed owner, with the default lease. */
 const PAUSE_MS = 2000
 
-describe('guarantee 2: rooms outlive their node', () => {
+describe('guarantee 2: rooms survive their node', () => {
   let cluster: TestCluster
   let nodes: NodeProcess[]
   let login: Login
@@ -30,29 +30,29 @@ describe('guarantee 2: rooms outlive their node', () => {
       await cluster.player(login, roomId, owner),
     ]
     const away = await cluster.player(login, roomId, others[0])
-    const everybody = [...atOwner, ...elsewhere, away]
-    // Nobody but itself will ask for its room.
+    const everyone = [...atOwner, ...elsewhere, away]
+    // No one but itself will ask for its room.
     const alone = await cluster.player(login, 'ledger-journal:alone', owner)
     await alone.add()
-    const ids = everybody.map(({ id }) => id)
+    const ids = everyone.map(({ id }) => id)
     const before = await cluster.owner(login, roomId)
     const playing = [...atOwner, ...elsewhere]
     const stops = playing.map((player) => player.play(20))
-    await until('everybody plays', async () => elsewhere.every(({ acked }) => acked > 10))
+    await until('everyone plays', async () => elsewhere.every(({ acked }) => acked > 10))
 
     // One is without a socket at that moment, and comes back to the new owner.
     away.cut()
     owner!.kill()
-    for (const player of everybody) player.resetWait()
-    await until('everybody plays on', async () => elsewhere.every(({ acked }) => acked > 100))
+    for (const player of everyone) player.resetWait()
+    await until('everyone plays on', async () => elsewhere.every(({ acked }) => acked > 100))
     await Promise.all(stops.map((stop) => stop()))
     await away.add()
 
-    await expectIntact(cluster, roomId, everybody)
+    await expectIntact(cluster, roomId, everyone)
     await alone.add()
     await expectIntact(cluster, alone.room.id, [alone])
-    expect(everybody.map(({ id }) => id)).toEqual(ids)
-    for (const { room } of everybody) expect(room.members.map(({ id }) => id).sort()).toEqual([...ids].sort())
+    expect(everyone.map(({ id }) => id)).toEqual(ids)
+    for (const { room } of everyone) expect(room.members.map(({ id }) => id).sort()).toEqual([...ids].sort())
     const after = await cluster.owner(login, roomId)
     expect(after.nodeId).not.toBe(owner!.nodeId)
     expect(after.epoch).toBeGreaterThan(before.epoch)
@@ -70,7 +70,7 @@ describe('guarantee 2: rooms outlive their node', () => {
     // What was acked, second by second.
     const acked: { at: number; counts: number[] }[] = []
     const stops = members.map((player) => player.play(20))
-    await until('everybody has played for a while', async () => {
+    await until('everyone has played for a while', async () => {
       acked.push({ at: performance.now(), counts: members.map((player) => player.acked) })
       return members.every((player) => player.acked > 100)
     })
@@ -78,7 +78,7 @@ describe('guarantee 2: rooms outlive their node', () => {
     const killedAt = performance.now()
     await cluster.ownedBy(login, roomId, (nodeId) => nodeId !== owner!.nodeId)
     const then = members.map((player) => player.acked)
-    await until('everybody plays on', async () => members.every((player, i) => player.acked > then[i]! + 20))
+    await until('everyone plays on', async () => members.every((player, i) => player.acked > then[i]! + 20))
     await Promise.all(stops.map((stop) => stop()))
 
     const old = acked.findLast(({ at }) => at < killedAt - 1000)!

@@ -6,12 +6,12 @@ import type { Player } from '../support/cluster-player.ts'
 import { expectIntact } from '../support/cluster-player.ts'
 import { until } from '../support/redis-admin.ts'
 
-/** Long enough to show in a pause, should anybody wait for a lease to run out. */
+/** Long enough to show in a pause, should anyone wait for a lease to run out. */
 const LEASE_MS = 10_000
 const PAUSE_MS = 3000
 const KEPT = ['journal', 'snapshot', 'none']
 
-describe('guarantee 7: deploys kick nobody', () => {
+describe('guarantee 7: deploys disconnect no one', () => {
   let cluster: TestCluster
   beforeAll(async () => {
     cluster = await TestCluster.start({ leaseMs: LEASE_MS })
@@ -28,28 +28,28 @@ describe('guarantee 7: deploys kick nobody', () => {
     const players: Player[][] = []
     for (const [i, roomId] of rooms.entries())
       players.push(await cluster.playersAt(login, roomId, [...nodes.slice(i), ...nodes.slice(0, i)]))
-    const everybody = players.flat()
-    const ids = everybody.map(({ id }) => id)
-    const stops = everybody.map((player) => player.play(50))
-    await until('everybody plays', async () => everybody.every(({ acked }) => acked > 5))
+    const everyone = players.flat()
+    const ids = everyone.map(({ id }) => id)
+    const stops = everyone.map((player) => player.play(50))
+    await until('everyone plays', async () => everyone.every(({ acked }) => acked > 5))
     const pauses: number[] = []
 
     // The last one is told over HTTP, as an orchestrator's hook would.
     for (const node of nodes) {
       const [next] = await cluster.processes(1)
-      const acked = everybody.map((player) => player.acked)
-      for (const player of everybody) player.resetWait()
+      const acked = everyone.map((player) => player.acked)
+      for (const player of everyone) player.resetWait()
       expect(await (node === nodes.at(-1) ? drainOverHttp(node) : node.drain())).toBe(0)
-      await until('everybody plays on', async () =>
-        everybody.every((player, i) => player.acked > acked[i]! + 10),
+      await until('everyone plays on', async () =>
+        everyone.every((player, i) => player.acked > acked[i]! + 10),
       )
-      pauses.push(...everybody.map(({ longestWaitMs }) => Math.round(longestWaitMs)))
+      pauses.push(...everyone.map(({ longestWaitMs }) => Math.round(longestWaitMs)))
       expect(next!.open).toBe(true)
     }
     await Promise.all(stops.map((stop) => stop()))
 
     for (const [i, roomId] of rooms.entries()) await expectIntact(cluster, roomId, players[i]!)
-    expect(everybody.map(({ id }) => id)).toEqual(ids)
+    expect(everyone.map(({ id }) => id)).toEqual(ids)
     pauses.sort((a, b) => a - b)
     await annotate(`pauses of players at a drain, in ms: ${pauses.join(', ')}`)
     expect(pauses.at(-1)).toBeLessThan(PAUSE_MS)
