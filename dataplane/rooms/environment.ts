@@ -13,7 +13,7 @@ import type { FailureLog } from './failures.ts'
 import type { HistoryBudget, HistoryLimits } from './history.ts'
 import type { JournalFormat } from './journal.ts'
 import type { RoomMetrics } from './metrics.ts'
-import type { Scheduler } from './scheduler.ts'
+import type { LoopShare, Scheduler } from './scheduler.ts'
 
 /** Bounds of every room of a node. */
 export interface RoomLimits {
@@ -119,6 +119,7 @@ export interface RoomEnvironment extends RoomSurroundings {
   readonly revealFailures: boolean
   readonly limits: RoomLimits
   readonly scheduler: Scheduler
+  readonly loopShare: LoopShare
   readonly codecs: ReadonlyMap<Subprotocol, Codec>
   readonly format: JournalFormat
   readonly historyBudget: HistoryBudget

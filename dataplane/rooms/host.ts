@@ -18,7 +18,7 @@ import { HistoryBudget } from './history.ts'
 import { JournalFormat, type NewerRecord } from './journal.ts'
 import { NO_ONE, RoomOpening } from './opening.ts'
 import { Room } from './room.ts'
-import { type Defer, Scheduler } from './scheduler.ts'
+import { type Defer, LoopShare, Scheduler } from './scheduler.ts'
 import type { ClaimedRoom } from './stream.ts'
 
 /** What a host is made of. By default there are no traces and no watchdog, and players are not told what failing room logic threw. */
@@ -52,7 +52,8 @@ export class RoomHost {
   constructor(options: RoomHostOptions) {
     const { clock, log, metrics, revealFailures = false } = options
     const limits = { ...ROOM_LIMITS, ...options.limits }
-    const scheduler = new Scheduler(clock, options.defer ?? setImmediate, (error) =>
+    const { defer = setImmediate } = options
+    const scheduler = new Scheduler(clock, defer, (error) =>
       log.error({ err: error }, 'a timer of a room failed'),
     )
     this.#types = roomTypes(options.rooms)
@@ -64,6 +65,7 @@ export class RoomHost {
       revealFailures,
       limits,
       scheduler,
+      loopShare: new LoopShare(defer),
       codecs: new Map(options.codecs.map((codec) => [codec.subprotocol, codec])),
       format: new JournalFormat(),
       historyBudget: new HistoryBudget(limits.historyBytes, (updates) => metrics.historyDropped.inc(updates)),

@@ -39,6 +39,8 @@ export class Room {
   readonly #ticks: TickTimer
   /** What waits until the room can act again, or is left over for the next owner. */
   readonly #backlog: Backlog<() => void>
+  /** Whether it waits for the room's next share of the event loop. */
+  #waitsForLoop = false
   /** Edges of which something had no place in it: they ask again when the room can act. */
   readonly #edgesToAsk = new Set<string>()
   /** `closing`: every member is being removed; `leaving`: saved for another owner; `ended`: nothing happens any more. */
@@ -98,8 +100,14 @@ export class Room {
 
   /** A message from an edge. What cannot be handled now waits, in order. */
   receive(message: ToOwner, from: string): void {
-    if (this.#canAct()) this.#handle(message, from)
-    else this.#wait({ message, from })
+    if (!this.#canAct()) {
+      this.#wait({ message, from })
+      return
+    }
+    const { clock, loopShare } = this.stream.environment
+    const began = clock.monotonic()
+    this.#handle(message, from)
+    loopShare.use(clock.monotonic() - began)
   }
 
   /** The node's lease stands again after it had run out: the room goes on if it is still this node's. */
@@ -276,7 +284,19 @@ export class Room {
 
   /** Whether something can be handled now; what cannot waits until the room can act again or, once the room is on its way out, for the next owner. */
   #canAct(): boolean {
-    return this.#stage !== 'leaving' && !this.#ended && this.#mayAct()
+    return this.#stage !== 'leaving' && !this.#ended && this.#mayAct() && this.#hasLoop()
+  }
+
+  /** Whether rooms have not had their share of this turn of the event loop, and nothing waits for the next. */
+  #hasLoop(): boolean {
+    const { loopShare } = this.stream.environment
+    if (this.#waitsForLoop || !loopShare.used) return !this.#waitsForLoop
+    this.#waitsForLoop = true
+    loopShare.wait(() => {
+      this.#waitsForLoop = false
+      this.#handleBacklog()
+    })
+    return false
   }
 
   #wait(arrival: Arrival): void {
@@ -304,7 +324,12 @@ export class Room {
   #unfreeze(): void {
     if (!this.frozen || this.#ended || !this.stream.environment.mayAct()) return
     this.stream.resume()
-    if (this.#stage === 'leaving') return
+    this.#handleBacklog()
+  }
+
+  /** Handles what waits, in order, as far as the room can act. */
+  #handleBacklog(): void {
+    if (this.#stage === 'leaving' || this.#ended || this.frozen) return
     for (const waiting of this.#backlog.take())
       try {
         if (typeof waiting === 'function') this.#act(waiting)
@@ -312,6 +337,7 @@ export class Room {
       } catch (error) {
         this.#onBroken(error)
       }
+    if (this.#waitsForLoop) return
     const edgesToAsk = [...this.#edgesToAsk]
     this.#edgesToAsk.clear()
     for (const edge of edgesToAsk) this.#requestResend(edge)

@@ -169,6 +169,53 @@ export class Timer {
   }
 }
 
+/** What room logic may take of one turn of the event loop, in milliseconds; a turn of a room that takes longer is one by itself. */
+const SHARE_MS = 50
+
+/**
+ * What the rooms of a node take of a turn of the event loop: sockets, timers and the node's lease have theirs in between, also where many
+ * messages that each take long came at once.
+ */
+export class LoopShare {
+  readonly #defer: Defer
+  readonly #waiting: (() => void)[] = []
+  #usedMs = 0
+  #deferred = false
+
+  constructor(defer: Defer) {
+    this.#defer = defer
+  }
+
+  /** Whether what can wait shall wait. */
+  get used(): boolean {
+    return this.#usedMs >= SHARE_MS
+  }
+
+  /** Room logic took so long. */
+  use(ms: number): void {
+    if (ms <= 0) return
+    this.#usedMs += ms
+    this.#nextTurn()
+  }
+
+  /** Runs `run` in one of the next turns, after those that have waited longer. */
+  wait(run: () => void): void {
+    this.#waiting.push(run)
+    this.#nextTurn()
+  }
+
+  #nextTurn(): void {
+    if (this.#deferred) return
+    this.#deferred = true
+    this.#defer(() => {
+      this.#deferred = false
+      this.#usedMs = 0
+      while (!this.used && this.#waiting.length > 0) this.#waiting.shift()!()
+      if (this.#waiting.length > 0) this.#nextTurn()
+    })
+  }
+}
+
 /** The ticks of a room: at a steady rate, with absolute deadlines, none while it is not set. */
 export class TickTimer {
   readonly #clock: Clock

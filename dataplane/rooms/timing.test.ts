@@ -91,3 +91,32 @@ describe('a room that flushes 20 times a second', () => {
     expect(busy.size).toBeGreaterThan(10)
   })
 })
+
+describe('messages that come at once and take long', () => {
+  it('are handled one in a turn of the event loop, in order, and let those of another room through', async () => {
+    const handled: string[] = []
+    const slow = defineRoom({
+      type: 'slow',
+      messages: { work: { data: v.object({ name: v.string(), ms: v.number() }) } },
+      create: () => ({ done: 0 }),
+      onMessage(state, { data }) {
+        bench.clock.pause(data.ms)
+        handled.push(data.name)
+        state.done++
+      },
+    })
+    const bench = new RoomBench([slow])
+    const ann = await bench.join('slow', 'ann', { key: 'one' })
+    await bench.join('slow', 'bob', { key: 'two' })
+    for (let n = 1; n <= 8; n++) bench.message('slow', 'ann', 'work', { name: `ann ${n}`, ms: 700 }, n, 'one')
+    bench.message('slow', 'bob', 'work', { name: 'bob', ms: 0 }, 1, 'two')
+    expect(handled).toEqual(['ann 1'])
+    await bench.settle()
+    expect(handled.filter((name) => name !== 'bob')).toEqual(
+      Array.from({ length: 8 }, (_, i) => `ann ${i + 1}`),
+    )
+    expect(handled.indexOf('bob')).toBeLessThan(4)
+    await bench.advance(1000)
+    expect([ann.acked, ann.state]).toEqual([8, { done: 8 }])
+  })
+})
