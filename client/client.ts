@@ -22,7 +22,7 @@ export interface ConnectOptions extends TokenOptions {
   readonly connectTimeoutMs?: number
   /**
    * Default true. False: states are not decoded. `room.state` stays null and nothing is compared with a checksum, which costs a fraction;
-   * events, members and missing updates are noticed as ever. For clients that only count or listen, such as those of a load test.
+   * events, members and missing updates are noticed as usual. For clients that only count or listen, such as those of a load test.
    */
   readonly decodeStates?: boolean
   /** Ends the client as `client.close()` does, also while `connect` still waits. */

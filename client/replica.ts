@@ -206,7 +206,7 @@ export class Mirror {
     this.onMembers.call(this.#replica.members, previous)
   }
 
-  /** The connection is gone, and whatever was asked for with it: after a resume the server sends what is missing of its own accord. */
+  /** The connection is gone, and whatever was asked for with it: after a resume the server sends what is missing without being asked. */
   pause(): void {
     this.#cancelRetry()
     this.#replica.goOn()

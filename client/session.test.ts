@@ -113,7 +113,7 @@ test('a resume that is welcomed as a new session counts as one', async () => {
   expect(room.memberId).toBe('mem_2')
 })
 
-test('a rejoin that may succeed later is tried again, and not for ever', async () => {
+test('a rejoin that may succeed later is tried again, and not without end', async () => {
   const { server, room, pass } = await inRoom()
   const reasons: unknown[] = []
   room.onLeave((reason, error) => reasons.push([reason, error]))

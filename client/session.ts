@@ -277,7 +277,7 @@ export class ClientSession {
     return failure(`No connection to ${this.#parts.url} could be made (close code ${code}).`)
   }
 
-  /** Whether another attempt would be in vain, or is not wanted. */
+  /** Whether another attempt cannot succeed, or is not wanted. */
   #isFinal(error: RoomfulError): boolean {
     const { tokens, reconnect } = this.#parts
     if (!error.retryable || !reconnect) return true

@@ -8,7 +8,7 @@ export interface ClientStats {
     readonly sequence: number
     /** Asked for, because the state after a patch had another checksum than the server's. */
     readonly checksum: number
-    /** Sent by the server of its own accord: after a resume, or because this client read too slowly. */
+    /** Sent by the server without being asked: after a resume, or because this client read too slowly. */
     readonly unasked: number
   }
   /** Failures that no promise carries: the server's refusals of unreliable messages, tokens that could not be fetched in time. */

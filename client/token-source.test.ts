@@ -88,7 +88,7 @@ test('the time to renew is told by the clock of the server', async () => {
   expect(scene.server.all('token')).toHaveLength(1)
 })
 
-test('a token given besides getToken is used first', async () => {
+test('a token given with getToken is used first', async () => {
   const backend = new Backend()
   const { server, pass } = await online(
     { token: unsignedToken(backend.clock.now(), backend.clock.now() + 10_000), getToken: backend.getToken },

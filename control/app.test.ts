@@ -238,7 +238,7 @@ describe('with no operator token', () => {
       expect((await call('POST /projects', { name: 'a' }, headers)).status).toBe(201)
   })
 
-  it('asks for JSON even where no body is, since a page may send that to anybody unasked', async () => {
+  it('asks for JSON even where no body is, since a page may send that anywhere without a preflight', async () => {
     const call = appWith({ operatorTokens: [] })
     const projectId = (await call('POST /projects', { name: 'a' }, {})).body.id
     const key = (await call(`POST /projects/${projectId}/keys`, {}, {})).body

@@ -115,7 +115,7 @@ describe('a control process', () => {
     await expect(fetch(`${control.url}/healthz`)).rejects.toThrow()
   })
 
-  it('does not wait for ever for a request that never ends', async () => {
+  it('does not wait without end for a request that never ends', async () => {
     const control = await start()
     const { hostname, port } = new URL(control.url)
     const socket = connect(Number(port), hostname)

@@ -23,7 +23,7 @@ export const PROBLEMS = {
 
 export type ProblemCode = keyof typeof PROBLEMS
 
-/** Of them, those for want of rights or patience: 401, 403 and 429. */
+/** Those among them that refuse a caller: 401, 403 and 429. */
 export const REFUSALS = (Object.keys(PROBLEMS) as ProblemCode[]).filter((code) =>
   [401, 403, 429].includes(PROBLEMS[code].status),
 )

@@ -58,7 +58,7 @@ function parts() {
   }
   const node = async (nodeId: string) => {
     const heard: string[] = []
-    const peers = new NodeLinks({
+    const links = new NodeLinks({
       nodeId,
       bus: bus(),
       clock,
@@ -71,8 +71,8 @@ function parts() {
       },
       onGap: (from) => heard.push(`gap ${from}`),
     })
-    await peers.start()
-    return { peers, heard }
+    await links.start()
+    return { links, heard }
   }
   const elapse = async (ms: number) => {
     for (let left = ms; left > 0; left -= 50) {
@@ -88,12 +88,12 @@ describe('links between nodes', () => {
     const { node, line, endTurn } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
-    a.peers.send('node_b', about('one'))
-    a.peers.send('node_b', about('two'))
+    a.links.send('node_b', about('one'))
+    a.links.send('node_b', about('two'))
     await settle()
     expect(b.heard).toEqual([])
     await endTurn()
-    a.peers.send('node_b', about('three'))
+    a.links.send('node_b', about('three'))
     await endTurn()
     expect(b.heard).toEqual(['node_a: one', 'node_a: two', 'node_a: three'])
     expect(line.envelopes).toHaveLength(2)
@@ -105,9 +105,9 @@ describe('links between nodes', () => {
     const a = await node('node_a')
     const b = await node('node_b')
     const long = 'x'.repeat(300_000)
-    for (let i = 0; i < 10; i++) a.peers.send('node_b', about(`${i}${long}`))
+    for (let i = 0; i < 10; i++) a.links.send('node_b', about(`${i}${long}`))
     await endTurn()
-    a.peers.send('node_b', about('last'))
+    a.links.send('node_b', about('last'))
     await endTurn()
     expect(b.heard.map((text) => text.slice(8, 9)).join('')).toBe('0123456789l')
     expect(line.envelopes.length).toBeGreaterThan(20)
@@ -121,12 +121,12 @@ describe('links between nodes', () => {
       const { node, line, endTurn } = parts()
       const a = await node('node_a')
       const b = await node('node_b')
-      a.peers.send('node_b', about('first'))
+      a.links.send('node_b', about('first'))
       await endTurn()
       line.dropOnly = 1 + lost
-      a.peers.send('node_b', about('x'.repeat(300_000)))
+      a.links.send('node_b', about('x'.repeat(300_000)))
       await endTurn()
-      a.peers.send('node_b', about('last'))
+      a.links.send('node_b', about('last'))
       await endTurn()
       expect(b.heard).toEqual(['node_a: first', 'gap node_a', 'node_a: last'])
     }
@@ -136,16 +136,16 @@ describe('links between nodes', () => {
     const { node, line, endTurn } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
-    a.peers.send('node_b', about('one'))
+    a.links.send('node_b', about('one'))
     await endTurn()
     line.drop = true
     for (const lost of ['two', 'three']) {
-      a.peers.send('node_b', about(lost))
+      a.links.send('node_b', about(lost))
       await endTurn()
     }
     line.drop = false
     for (const late of ['four', 'five']) {
-      a.peers.send('node_b', about(late))
+      a.links.send('node_b', about(late))
       await endTurn()
     }
     expect(b.heard).toEqual(['node_a: one', 'gap node_a', 'node_a: four', 'node_a: five'])
@@ -156,15 +156,15 @@ describe('links between nodes', () => {
     const a = await node('node_a')
     const b = await node('node_b')
     line.drop = true
-    a.peers.send('node_b', about('one'))
+    a.links.send('node_b', about('one'))
     await endTurn()
     line.drop = false
     await elapse(800)
     expect(b.heard).toEqual(['gap node_a'])
-    a.peers.send('node_b', about('two'))
+    a.links.send('node_b', about('two'))
     await endTurn()
     line.drop = true
-    a.peers.send('node_b', about('three'))
+    a.links.send('node_b', about('three'))
     await endTurn()
     line.drop = false
     await elapse(800)
@@ -175,7 +175,7 @@ describe('links between nodes', () => {
     const { node, line, clock, endTurn, elapse } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
-    a.peers.send('node_b', about('one'))
+    a.links.send('node_b', about('one'))
     await endTurn()
     await elapse(60_000)
     expect(line.envelopes).toHaveLength(3)
@@ -187,10 +187,10 @@ describe('links between nodes', () => {
     const { node, line, logged, endTurn, elapse } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
-    a.peers.send('node_b', about('one'))
+    a.links.send('node_b', about('one'))
     await endTurn()
     line.fail = true
-    a.peers.send('node_b', about('two'))
+    a.links.send('node_b', about('two'))
     await endTurn()
     await elapse(10_000)
     expect(logged).toHaveLength(1)
@@ -203,13 +203,13 @@ describe('links between nodes', () => {
     const { node, endTurn } = parts()
     const a = await node('node_a')
     const first = await node('node_b~1')
-    a.peers.send('node_b~1', about('one'))
+    a.links.send('node_b~1', about('one'))
     await endTurn()
-    await first.peers.close()
+    await first.links.close()
     const second = await node('node_b~2')
-    a.peers.send('node_b~1', about('two'))
+    a.links.send('node_b~1', about('two'))
     await endTurn()
-    a.peers.send('node_b~2', about('three'))
+    a.links.send('node_b~2', about('three'))
     await endTurn()
     expect(second.heard).toEqual(['node_a: three'])
   })
@@ -226,9 +226,9 @@ describe('links between nodes', () => {
     const a = await node('node_a')
     const b = await node('node_b')
     for (const text of ['one', 'two']) {
-      a.peers.send('node_b', about(text))
+      a.links.send('node_b', about(text))
       await endTurn()
-      b.peers.forget('node_a')
+      b.links.forget('node_a')
     }
     expect(b.heard).toEqual(['node_a: one', 'gap node_a', 'node_a: two'])
   })
@@ -237,12 +237,12 @@ describe('links between nodes', () => {
     const { node, endTurn, elapse } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
-    a.peers.send('node_b', about('one'))
+    a.links.send('node_b', about('one'))
     await endTurn()
-    a.peers.forget('node_b')
-    a.peers.greet('node_b')
+    a.links.forget('node_b')
+    a.links.greet('node_b')
     const c = await node('node_c')
-    a.peers.greet('node_c')
+    a.links.greet('node_c')
     await elapse(5000)
     expect(b.heard).toEqual(['node_a: one', 'gap node_a'])
     expect(c.heard).toEqual([])
@@ -252,7 +252,7 @@ describe('links between nodes', () => {
     const { node, line, store, logged, endTurn } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
-    a.peers.send('node_b', about('one'))
+    a.links.send('node_b', about('one'))
     await endTurn()
     const good = line.envelopes[0]!
     const publish = (bytes: Uint8Array) => store.bus.publish(nodeChannel('node_b'), bytes)
@@ -265,9 +265,9 @@ describe('links between nodes', () => {
     new DataView(cut.buffer).setFloat64(2, 2)
     await publish(cut)
     await settle()
-    a.peers.send('node_b', about('two'))
+    a.links.send('node_b', about('two'))
     await endTurn()
-    a.peers.send('node_b', about('three'))
+    a.links.send('node_b', about('three'))
     await endTurn()
     expect(b.heard).toEqual([
       'node_a: one',
@@ -286,12 +286,12 @@ describe('links between nodes', () => {
     const b = await node('node_b')
     const room = { projectId: 'prj_a', roomType: 'arena', key: 'one' }
     const data = Number.NaN
-    a.peers.send('node_b', {
+    a.links.send('node_b', {
       to: 'owner',
       message: { room, member_id: 'mem_a', kind: 'message', type: 'move', data },
     })
-    a.peers.send('node_b', about('throws'))
-    a.peers.send('node_b', about('two'))
+    a.links.send('node_b', about('throws'))
+    a.links.send('node_b', about('two'))
     await endTurn()
     expect(b.heard).toEqual(['node_a: two'])
     expect(logged).toHaveLength(2)
@@ -301,9 +301,9 @@ describe('links between nodes', () => {
     const { node, clock, elapse } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
-    a.peers.send('node_b', about('one'))
-    await a.peers.close()
-    a.peers.send('node_b', about('two'))
+    a.links.send('node_b', about('one'))
+    await a.links.close()
+    a.links.send('node_b', about('two'))
     await elapse(5000)
     expect(b.heard).toEqual(['node_a: one'])
     expect(clock.pending).toBe(0)

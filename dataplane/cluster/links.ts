@@ -69,7 +69,7 @@ export class NodeLinks {
   readonly #header: Uint8Array
   readonly #outgoing = new Map<string, Outgoing>()
   readonly #incoming = new Map<string, Incoming>()
-  readonly #strangers = new Set<string>()
+  readonly #unknownVersions = new Set<string>()
   #waiting: [string, Outgoing][] = []
   #cancelBeats: (() => void) | undefined
   #unsubscribe: (() => Promise<void>) | undefined
@@ -114,7 +114,7 @@ export class NodeLinks {
     this.#outgoing.get(nodeId)?.leaving.splice(0)
     this.#outgoing.delete(nodeId)
     this.#incoming.delete(nodeId)
-    this.#strangers.delete(nodeId)
+    this.#unknownVersions.delete(nodeId)
   }
 
   /** Lets a node that is back, or new, hear of this one. Should it have been here all the time, it finds that it missed something. */
@@ -258,8 +258,8 @@ export class NodeLinks {
   /** Nothing would be won by asking again, so this is no gap. */
   #unknown(error: UnknownVersion): void {
     this.#parts.metrics.peerFaults.inc({ fault: 'unreadable' })
-    if (this.#strangers.has(error.sender)) return
-    this.#strangers.add(error.sender)
+    if (this.#unknownVersions.has(error.sender)) return
+    this.#unknownVersions.add(error.sender)
     this.#parts.log.warn({ err: error, peer: error.sender }, 'another node speaks another version')
   }
 }

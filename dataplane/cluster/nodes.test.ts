@@ -83,29 +83,29 @@ function parts({ uptime_ms: uptimeMs = Number.POSITIVE_INFINITY } = {}) {
       onRegained: () => self.regained(),
       onReplaced: (replaced) => news.push(replaced.name),
     })
-    const members = new ClusterNodes({
+    const nodes = new ClusterNodes({
       ...common,
       leaseMs: LEASE_MS,
       onGone: (other) => news.push(`gone ${other}`),
       onJoined: (other) => news.push(`joined ${other.node_id}`),
     })
-    self.regained = () => members.hold()
+    self.regained = () => nodes.hold()
     await lease.start()
-    await members.start()
+    await nodes.start()
     return {
-      members,
+      nodes,
       lease,
       news,
       self,
       alive: () =>
-        members
+        nodes
           .nodes()
           .map((other) => other.node_id)
           .sort()
           .join(),
       /** Its process ends: nothing is renewed, no one listens. */
       kill: async () => {
-        members.stop()
+        nodes.stop()
         await silence()
         lease.renewNow = async () => {}
       },
@@ -132,7 +132,7 @@ function parts({ uptime_ms: uptimeMs = Number.POSITIVE_INFINITY } = {}) {
   return { clock, memory, line, warned, node, elapse, back }
 }
 
-describe('the members of a cluster', () => {
+describe('the nodes of a cluster', () => {
   it('know each other by their leases, with what each tells of itself', async () => {
     const { node, elapse } = parts()
     const a = await node('node_a')
@@ -143,10 +143,10 @@ describe('the members of a cluster', () => {
     b.self.info = nodeInfo('node_b', { draining: true, rooms: 3 })
     await b.lease.renewNow()
     await elapse(600)
-    expect(a.members.get('node_b')).toEqual(b.self.info)
-    expect(a.members.isGone('node_b')).toBe(false)
-    expect(a.members.get('node_x')).toBeUndefined()
-    expect(a.members.isGone('node_x')).toBe(true)
+    expect(a.nodes.get('node_b')).toEqual(b.self.info)
+    expect(a.nodes.isGone('node_b')).toBe(false)
+    expect(a.nodes.get('node_x')).toBeUndefined()
+    expect(a.nodes.isGone('node_x')).toBe(true)
     await elapse(60_000)
     expect(a.news).toEqual(['joined node_b'])
   })
@@ -157,13 +157,13 @@ describe('the members of a cluster', () => {
     const b = await node('node_b')
     await elapse(600)
     await b.kill()
-    expect(a.members.isGone('node_b')).toBe(false)
+    expect(a.nodes.isGone('node_b')).toBe(false)
     await elapse(450)
-    expect([a.alive(), a.members.isGone('node_b')]).toEqual(['node_a', true])
-    expect(await a.members.judge('node_b')).toBe('dead')
-    expect(await a.members.judge('node_b', true)).toBe('alive')
+    expect([a.alive(), a.nodes.isGone('node_b')]).toEqual(['node_a', true])
+    expect(await a.nodes.judge('node_b')).toBe('dead')
+    expect(await a.nodes.judge('node_b', true)).toBe('alive')
     await elapse(60_000)
-    expect(await a.members.judge('node_b', true)).toBe('dead')
+    expect(await a.nodes.judge('node_b', true)).toBe('dead')
     expect(a.news).toEqual(['joined node_b', 'gone node_b'])
   })
 
@@ -174,9 +174,9 @@ describe('the members of a cluster', () => {
     await elapse(600)
     b.freeze()
     await elapse(1000)
-    expect(a.members.isGone('node_b')).toBe(false)
+    expect(a.nodes.isGone('node_b')).toBe(false)
     await elapse(1600)
-    expect(a.members.isGone('node_b')).toBe(true)
+    expect(a.nodes.isGone('node_b')).toBe(true)
   })
 
   it('do not miss one whose connection is lost for a moment', async () => {
@@ -204,9 +204,9 @@ describe('the members of a cluster', () => {
     await elapse(1000)
     line.cut = false
     await elapse(150)
-    expect(a.members.isGone('node_b')).toBe(false)
+    expect(a.nodes.isGone('node_b')).toBe(false)
     await elapse(250)
-    expect(a.members.isGone('node_b')).toBe(true)
+    expect(a.nodes.isGone('node_b')).toBe(true)
   })
 
   it('take one that was presumed dead for alive when it listens again, not before', async () => {
@@ -220,7 +220,7 @@ describe('the members of a cluster', () => {
     await b.listen()
     await elapse(150)
     expect(a.news.slice(2)).toEqual(['joined node_b'])
-    expect(await a.members.judge('node_b')).toBe('alive')
+    expect(await a.nodes.judge('node_b')).toBe('alive')
   })
 
   it('miss one whose process was replaced by another of the same name, however quickly', async () => {
@@ -234,8 +234,8 @@ describe('the members of a cluster', () => {
     await elapse(600)
     expect(a.news).toEqual(['joined node_b~1', 'gone node_b~1', 'joined node_b~2'])
     expect(a.alive()).toBe('node_a,node_b~2')
-    expect(a.members.isGone('node_b~1')).toBe(true)
-    expect(a.members.describe().map(({ node_id: nodeId, alive }) => [nodeId, alive])).toEqual([
+    expect(a.nodes.isGone('node_b~1')).toBe(true)
+    expect(a.nodes.describe().map(({ node_id: nodeId, alive }) => [nodeId, alive])).toEqual([
       ['node_a', true],
       ['node_b', true],
     ])
@@ -252,7 +252,7 @@ describe('the members of a cluster', () => {
     expect(a.news).toEqual(['joined node_b~1', 'gone node_b~1'])
     await elapse(2000)
     expect(a.news).toEqual(['joined node_b~1', 'gone node_b~1', 'joined node_b~2'])
-    expect((await again).members.isGone('node_b~1')).toBe(true)
+    expect((await again).nodes.isGone('node_b~1')).toBe(true)
   })
 
   it('take no later process of a name for the one that was', async () => {
@@ -263,10 +263,10 @@ describe('the members of a cluster', () => {
     await node('node_b~2')
     const a = await node('node_a')
     for (const byLease of [false, true]) {
-      expect(await a.members.judge('node_b~1', byLease)).toBe('dead')
-      expect(await a.members.judge('node_b~2', byLease)).toBe('alive')
+      expect(await a.nodes.judge('node_b~1', byLease)).toBe('dead')
+      expect(await a.nodes.judge('node_b~2', byLease)).toBe('alive')
     }
-    expect(a.members.isGone('node_b~1')).toBe(true)
+    expect(a.nodes.isGone('node_b~1')).toBe(true)
     expect(await memory.records.page(NODES, { limit: 10 })).toEqual(['node_b', 'node_a'])
   })
 
@@ -274,13 +274,13 @@ describe('the members of a cluster', () => {
     const { node, elapse, memory } = parts()
     const a = await node('node_a')
     await node('node_b')
-    expect(await a.members.judge('node_b')).toBe('alive')
+    expect(await a.nodes.judge('node_b')).toBe('alive')
     await memory.records.write([{ remove: leaseKey('node_b') }])
-    expect(await a.members.judge('node_b')).toBe('dead')
+    expect(await a.nodes.judge('node_b')).toBe('dead')
     expect(a.news).toEqual(['joined node_b', 'gone node_b'])
     await elapse(600)
     expect(a.alive()).toBe('node_a,node_b')
-    expect(await a.members.judge('node_x')).toBe('dead')
+    expect(await a.nodes.judge('node_x')).toBe('dead')
   })
 
   it('are not judged dead for one lease after the store was away', async () => {
@@ -295,46 +295,46 @@ describe('the members of a cluster', () => {
     await memory.records.write([{ remove: leaseKey('node_b') }])
     line.cut = false
     await back()
-    expect(a.members.settled).toBe(false)
+    expect(a.nodes.settled).toBe(false)
     await elapse(LEASE_MS - 100)
-    expect([a.alive(), await a.members.judge('node_b')]).toEqual(['node_a,node_b', 'alive'])
-    expect(a.members.isGone('node_x')).toBe(false)
+    expect([a.alive(), await a.nodes.judge('node_b')]).toEqual(['node_a,node_b', 'alive'])
+    expect(a.nodes.isGone('node_x')).toBe(false)
     await elapse(700)
-    expect([a.alive(), a.members.settled]).toEqual(['node_a', true])
+    expect([a.alive(), a.nodes.settled]).toEqual(['node_a', true])
     expect(warned.filter((text) => text === 'the other nodes cannot be read')).toHaveLength(2)
   })
 
   it('let claims wait for one lease after the store was away, or their own lease had run out', async () => {
     const { node, elapse, clock, line, back } = parts()
     const a = await node('node_a')
-    expect(a.members.claimsAllowedAt).toBeLessThanOrEqual(clock.monotonic())
+    expect(a.nodes.claimsAllowedAt).toBeLessThanOrEqual(clock.monotonic())
     await back()
     const returnedAt = clock.monotonic()
     // Its age has to be asked first.
-    expect(a.members.claimsAllowedAt).toBe(Number.POSITIVE_INFINITY)
+    expect(a.nodes.claimsAllowedAt).toBe(Number.POSITIVE_INFINITY)
     await elapse(LEASE_MS)
-    expect(a.members.claimsAllowedAt).toBe(returnedAt + LEASE_MS)
+    expect(a.nodes.claimsAllowedAt).toBe(returnedAt + LEASE_MS)
     line.cut = true
     await elapse(5000)
     line.cut = false
     await elapse(600)
-    expect(a.members.claimsAllowedAt).toBeGreaterThan(clock.monotonic() + 1000)
+    expect(a.nodes.claimsAllowedAt).toBeGreaterThan(clock.monotonic() + 1000)
   })
 
   it('claim nothing, and judge no one dead, while the store is younger than a lease and a second', async () => {
     const { node, elapse, clock, back, line } = parts({ uptime_ms: 500 })
     const a = await node('node_a')
-    expect(a.members.claimsAllowedAt).toBe(2500)
-    expect(await a.members.judge('node_x')).toBe('alive')
+    expect(a.nodes.claimsAllowedAt).toBe(2500)
+    expect(await a.nodes.judge('node_x')).toBe('alive')
     line.cut = true
     await back()
-    expect(a.members.claimsAllowedAt).toBe(Number.POSITIVE_INFINITY)
+    expect(a.nodes.claimsAllowedAt).toBe(Number.POSITIVE_INFINITY)
     line.cut = false
     await elapse(600)
-    expect(a.members.claimsAllowedAt).toBe(2500)
+    expect(a.nodes.claimsAllowedAt).toBe(2500)
     await elapse(2000)
-    expect(a.members.claimsAllowedAt).toBeLessThan(clock.monotonic())
-    expect(await a.members.judge('node_x')).toBe('dead')
+    expect(a.nodes.claimsAllowedAt).toBeLessThan(clock.monotonic())
+    expect(await a.nodes.judge('node_x')).toBe('dead')
   })
 
   it('take a young store for behind while some node ran before it, this one or another', async () => {
@@ -343,12 +343,12 @@ describe('the members of a cluster', () => {
     await elapse(8000)
     const b = await node('node_b')
     b.self.info = nodeInfo('node_b', { started_at: new Date(clock.now()).toISOString() })
-    for (const { members } of [a, b]) expect(await members.storeIsBehind(10_000)).toBe(true)
-    expect(await a.members.storeIsBehind(3000)).toBe(false)
+    for (const { nodes } of [a, b]) expect(await nodes.storeIsBehind(10_000)).toBe(true)
+    expect(await a.nodes.storeIsBehind(3000)).toBe(false)
     a.self.info = nodeInfo('node_a', { started_at: b.self.info.started_at })
     await a.lease.renewNow()
     await elapse(600)
-    for (const { members } of [a, b]) expect(await members.storeIsBehind(10_000)).toBe(false)
+    for (const { nodes } of [a, b]) expect(await nodes.storeIsBehind(10_000)).toBe(false)
   })
 
   it('never look at the wall clock', async () => {
@@ -374,10 +374,10 @@ describe('the members of a cluster', () => {
     await elapse(600)
     await b.kill()
     await elapse(1000)
-    expect(a.members.isGone('node_b')).toBe(false)
+    expect(a.nodes.isGone('node_b')).toBe(false)
     expect(line.polls).toBeLessThan(5)
     await elapse(1600)
-    expect(a.members.isGone('node_b')).toBe(true)
+    expect(a.nodes.isGone('node_b')).toBe(true)
   })
 
   it('ask little: one poll for all others, and nothing when there are none', async () => {
@@ -405,7 +405,7 @@ describe('the members of a cluster', () => {
     expect(await memory.records.page(NODES, { limit: 10 })).toEqual(['node_b', 'node_a'])
     await elapse(12 * LEASE_MS)
     expect(await memory.records.page(NODES, { limit: 10 })).toEqual(['node_a'])
-    expect(a.members.isGone('node_b')).toBe(true)
-    a.members.stop()
+    expect(a.nodes.isGone('node_b')).toBe(true)
+    a.nodes.stop()
   })
 })
