@@ -4,6 +4,10 @@ import { parse } from 'yaml'
 import { controlMetrics } from '../control/metrics.ts'
 import { nodeMetrics } from '../dataplane/ops/metrics.ts'
 import { dashboard } from '../deploy/grafana/dashboard.ts'
+import { limitHelp } from '../loadtest/limits.ts'
+import type { Option } from '../loadtest/option.ts'
+import { COMMON_OPTIONS } from '../loadtest/options.ts'
+import { SCENARIOS } from '../loadtest/scenarios/index.ts'
 import { systemClock } from '../shared/clock.ts'
 import { expects } from '../shared/config/kinds.ts'
 import { variables } from '../shared/config/variables.ts'
@@ -92,6 +96,28 @@ function redisUsers(): string {
   return ['```', ...users, '```'].join('\n')
 }
 
+/** The scenarios of the load test that measure something, or the others. */
+const scenarioTable = (measures: boolean): string =>
+  table(
+    ['Scenario', 'What happens', 'Its options, with their defaults'],
+    SCENARIOS.filter(({ runs }) => (runs !== undefined) === measures).map(({ name, meaning, options }) => [
+      code(name),
+      meaning,
+      Object.entries(options)
+        .map(([option, { default: given }]) => code(`--${option} ${given}`))
+        .join(' '),
+    ]),
+  )
+
+const loadOptionTable = (): string =>
+  table(
+    ['Option', 'Meaning'],
+    Object.entries<Option>(COMMON_OPTIONS).map(([name, { placeholder, meaning, default: given }]) => [
+      code(`--${name} ${placeholder}`),
+      given === undefined ? meaning : `${meaning}; default ${code(String(given))}`,
+    ]),
+  )
+
 const node = registryWith((registry) => void nodeMetrics(registry))
 const control = registryWith((registry, { vitals }) => {
   controlMetrics(registry)
@@ -115,6 +141,14 @@ const PARTS: Readonly<Record<string, (before: string) => string | Promise<string
   alerts: alertTable,
   'redis users': redisUsers,
   authorisation: authorisationTables,
+  scenarios: () => scenarioTable(false),
+  measurements: () => scenarioTable(true),
+  'load test options': loadOptionTable,
+  'load test limits': () =>
+    table(
+      ['Limit', 'Of what'],
+      limitHelp().map(([limit, meaning]) => [code(limit), meaning]),
+    ),
 }
 
 const PART = /(<!-- npm run docs: (.+?) -->\n)([\s\S]*?)(<!-- \/\2 -->)/g
@@ -142,6 +176,7 @@ const rewritten: Readonly<Record<string, (before: string) => string | Promise<st
   'docs/operations.md': withParts,
   'docs/redis.md': withParts,
   'docs/security.md': withParts,
+  'docs/loadtest.md': withParts,
   'deploy/grafana/dashboards/roomful.json': () => `${JSON.stringify(dashboard(), null, 2)}\n`,
 }
 
