@@ -1,60 +1,67 @@
 import { type GeneratorSecond, lengthOf, type Second } from './result.ts'
 
-/** From where on the generator may distort what it measures. */
-export const STRAIN = { utilisation: 0.85, delay_ms: 20, late_ms: 50, cpu_share: 0.95 } as const
-
-/** A single second of garbage collection or compiling is no reason. */
-const SECONDS = 2
-
-interface Reason {
-  readonly holds: (second: GeneratorSecond, cores: number) => boolean
+/** How the generator may distort what it measures. */
+interface Strain {
   readonly value: (second: GeneratorSecond) => number
-  readonly text: (worst: number, cores: number) => string
+  /** From where on it may. */
+  readonly most: (cores: number) => number
+  readonly text: (value: number, cores: number) => string
 }
 
 const percent = (share: number): string => `${Math.round(share * 100)} %`
 
-const REASONS: readonly Reason[] = [
+const STRAINS: readonly Strain[] = [
   {
-    holds: (second) => second.event_loop_utilisation > STRAIN.utilisation,
     value: (second) => second.event_loop_utilisation,
-    text: (worst) =>
-      `a thread was up to ${percent(worst)} busy (more --threads or another machine would help)`,
+    most: () => 0.85,
+    text: (value) =>
+      `a thread was up to ${percent(value)} busy (more --threads or another machine would help)`,
   },
   {
-    holds: (second) => second.event_loop_delay_ms > STRAIN.delay_ms,
     value: (second) => second.event_loop_delay_ms,
-    text: (worst) => `timers fired up to ${Math.round(worst)} ms late (99th percentile of a second)`,
+    most: () => 20,
+    text: (value) => `timers fired up to ${Math.round(value)} ms late (99th percentile of a second)`,
   },
   {
-    holds: (second) => second.late_ms > STRAIN.late_ms,
     value: (second) => second.late_ms,
-    text: (worst) => `messages left up to ${Math.round(worst)} ms after they were due`,
+    most: () => 50,
+    text: (value) => `messages left up to ${Math.round(value)} ms after they were due`,
   },
   {
-    holds: (second, cores) => second.cpu_seconds > STRAIN.cpu_share * cores,
     value: (second) => second.cpu_seconds,
-    text: (worst, cores) => `it used ${worst.toFixed(1)} of the ${cores} cores of this machine`,
+    most: (cores) => 0.95 * cores,
+    text: (value, cores) => `it used ${value.toFixed(1)} of the ${cores} cores of this machine`,
   },
 ]
 
-/** Whether there was any client whose times could be distorted: while the threads start, being busy is no harm. */
-export const wasMeasured = ({ online, counts }: Second): boolean =>
-  online > 0 || Object.values(counts).some((count) => count > 0)
+/** A single second of garbage collection or compiling is no reason. */
+const SECONDS = 2
 
 /** Why the generator, not the service, may have been the limit; empty: it was not. */
 export function bottlenecks(log: readonly Second[], cores: number): string[] {
-  // A second that was told late is longer than one.
   const seconds = log.flatMap((second, index) => {
-    const { generator } = second
-    const cpuSeconds = generator.cpu_seconds / lengthOf(log, index)
-    return wasMeasured(second) ? [{ ...generator, cpu_seconds: cpuSeconds }] : []
+    const generator = measuring(second, lengthOf(log, index))
+    return generator === undefined ? [] : [generator]
   })
-  return REASONS.flatMap(({ holds, value, text }) => {
-    const strained = seconds.filter((second) => holds(second, cores))
+  return STRAINS.flatMap(({ value, most, text }) => {
+    const strained = seconds.map(value).filter((each) => each > most(cores))
     if (strained.length < SECONDS) return []
-    return [
-      `${text(Math.max(...strained.map(value)), cores)}, in ${strained.length} of ${seconds.length} seconds`,
-    ]
+    return [`${text(Math.max(...strained), cores)}, in ${strained.length} of ${seconds.length} seconds`]
   })
+}
+
+/** The same of one second, which was so many seconds long; undefined: it kept up. */
+export function bottleneckOf(second: Second, length: number, cores: number): string | undefined {
+  const generator = measuring(second, length)
+  const strain = STRAINS.findLast(({ value, most }) => generator && value(generator) > most(cores))
+  return generator && strain?.text(strain.value(generator), cores)
+}
+
+/**
+ * The generator in a second, with its CPU time of one second; undefined: there was no client whose times could be distorted. While the
+ * threads start, being busy is no harm.
+ */
+function measuring({ online, counts, generator }: Second, length: number): GeneratorSecond | undefined {
+  const measured = online > 0 || Object.values(counts).some((count) => count > 0)
+  return measured ? { ...generator, cpu_seconds: generator.cpu_seconds / length } : undefined
 }

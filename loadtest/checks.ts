@@ -1,12 +1,25 @@
 import type { Check } from './result.ts'
+import { count } from './view/text.ts'
 
-/** What is looked for in every run, and how it is told. */
+/** What clients have looked at. */
+export interface Seen {
+  /** Patches and whole states. */
+  updates: number
+  /** Those to players, who keep the state; spectators do not. */
+  playerUpdates: number
+  acks: number
+  playerEvents: number
+  /** Members whose state shows what was applied. */
+  countedMembers: number
+}
+const NOTHING: Seen = { updates: 0, playerUpdates: 0, acks: 0, playerEvents: 0, countedMembers: 0 }
+
+/** What is looked for in every run, and how it is reported. */
 interface Row {
   readonly name: string
   readonly meaning: string
-  /** How much was looked at. */
-  readonly seen: (findings: Findings) => number
-  /** What that is. */
+  /** How much was looked at, and what that is. */
+  readonly seen: keyof Seen
   readonly things: string
   /** Only a room that counts what it applies shows it. */
   readonly counted?: true
@@ -16,39 +29,39 @@ const ROWS = {
   gap: {
     name: 'sequence gaps',
     meaning: 'No update is missing: every client sees each one, or is given the whole state instead.',
-    seen: ({ updates }) => updates,
+    seen: 'updates',
     things: 'updates',
   },
   checksum: {
     name: 'checksum mismatches',
     meaning: 'The state of every player is the one the server has.',
-    seen: ({ playerUpdates }) => playerUpdates,
+    seen: 'playerUpdates',
     things: 'updates to players',
   },
   lostEvent: {
     name: 'lost events',
     meaning: 'Every event of a room reaches every player there.',
-    seen: ({ playerEvents }) => playerEvents,
+    seen: 'playerEvents',
     things: 'events to players',
     counted: true,
   },
   lostAck: {
     name: 'lost acks',
     meaning: 'What was applied is acked, each time: none is left to a later ack, or never sent.',
-    seen: ({ acks }) => acks,
+    seen: 'acks',
     things: 'acks',
   },
   unapplied: {
     name: 'acked but not applied',
     meaning: 'What was acked is in the state.',
-    seen: ({ countedMembers }) => countedMembers,
+    seen: 'countedMembers',
     things: 'members',
     counted: true,
   },
   twice: {
     name: 'applied twice',
     meaning: 'No message is applied more than once.',
-    seen: ({ countedMembers }) => countedMembers,
+    seen: 'countedMembers',
     things: 'members',
     counted: true,
   },
@@ -65,25 +78,18 @@ export interface Violations {
 type ByKind = Readonly<Record<ViolationKind, Violations>>
 
 /** What clients have looked at since the start, and what of it was wrong. Plain data. */
-export interface Findings {
-  /** Patches and whole states. */
-  readonly updates: number
-  /** Those to players, who keep the state; spectators do not. */
-  readonly playerUpdates: number
-  readonly acks: number
-  readonly playerEvents: number
-  /** Members whose state tells what was applied. */
-  readonly countedMembers: number
+export interface Findings extends Readonly<Seen> {
   readonly violations: ByKind
 }
 
 const EXAMPLES = 5
 
-/** Takes down violations. */
-export class ViolationLog {
+/** Counts what the clients of one thread look at, and takes down violations. */
+export class FindingsLog {
+  readonly seen = { ...NOTHING }
   readonly #byKind = new Map<ViolationKind, { count: number; examples: string[] }>()
 
-  /** `times` violations at once; `example` says who saw what. */
+  /** `times` violations at once; `example` says which client saw what. */
   add(kind: ViolationKind, example: string, times = 1): void {
     const known = this.#byKind.get(kind) ?? { count: 0, examples: [] }
     this.#byKind.set(kind, known)
@@ -91,25 +97,22 @@ export class ViolationLog {
     if (known.examples.length < EXAMPLES) known.examples.push(example)
   }
 
-  get all(): ByKind {
-    return byKind((kind) => this.#byKind.get(kind) ?? { count: 0, examples: [] })
+  get all(): Findings {
+    const violations = byKind((kind) => this.#byKind.get(kind) ?? { count: 0, examples: [] })
+    return { ...this.seen, violations }
   }
 }
 
 /** The findings of several threads together. */
 export function mergeFindings(all: readonly Findings[]): Findings {
   const sum = (of: (findings: Findings) => number): number => all.reduce((total, each) => total + of(each), 0)
-  return {
-    updates: sum(({ updates }) => updates),
-    playerUpdates: sum(({ playerUpdates }) => playerUpdates),
-    acks: sum(({ acks }) => acks),
-    playerEvents: sum(({ playerEvents }) => playerEvents),
-    countedMembers: sum(({ countedMembers }) => countedMembers),
-    violations: byKind((kind) => ({
-      count: sum(({ violations }) => violations[kind].count),
-      examples: all.flatMap(({ violations }) => violations[kind].examples).slice(0, EXAMPLES),
-    })),
-  }
+  const violations = byKind((kind) => ({
+    count: sum((findings) => findings.violations[kind].count),
+    examples: all.flatMap((findings) => findings.violations[kind].examples).slice(0, EXAMPLES),
+  }))
+  const seen = { ...NOTHING }
+  for (const name of Object.keys(seen) as (keyof Seen)[]) seen[name] = sum((findings) => findings[name])
+  return { ...seen, violations }
 }
 
 const byKind = (violations: (kind: ViolationKind) => Violations): ByKind =>
@@ -121,10 +124,10 @@ export const checksOf = (findings: Findings, ownRoom: boolean): Check[] =>
     const { name, meaning, seen, things, counted }: Row = ROWS[kind]
     const unchecked = (note: string): Check => ({ name, meaning, violations: undefined, note, examples: [] })
     if (ownRoom && counted) return unchecked('only the room type load counts what happens in it')
-    if (seen(findings) === 0) return unchecked(`there were no ${things}`)
-    const { count, examples } = findings.violations[kind]
-    const note = `${seen(findings).toLocaleString('en-US')} ${things}`
-    return { name, meaning, violations: count, note, examples }
+    if (findings[seen] === 0) return unchecked(`there were no ${things}`)
+    const { count: violations, examples } = findings.violations[kind]
+    const note = `${count(findings[seen])} ${things}`
+    return { name, meaning, violations, note, examples }
   })
 
 /** The names of the checks that have failed up to now, for lines that tell of it as it happens. */

@@ -4,15 +4,15 @@ import { join } from 'node:path'
 import { systemClock, timestamp } from '../shared/clock.ts'
 import { systemRandom } from '../shared/random.ts'
 import { packageVersion } from '../shared/version.ts'
-import { ControlIssuer, GivenCredentials } from './issuer.ts'
-import { judged, LoadTest, type Target, unplayed } from './loadtest.ts'
+import { ControlIssuer, givenCredentials } from './issuer.ts'
+import { emptyResult, judged, LoadTest, type Target } from './loadtest.ts'
 import { LocalService } from './local.ts'
-import { objections, type RunOptions, type TargetOptions } from './options.ts'
+import { obstacles, type RunOptions, type TargetOptions } from './options.ts'
 import { ReportFolder } from './report/folder.ts'
 import { outcomeOf } from './report/outcome.ts'
 import { expectedBytes, writeReports } from './report/write.ts'
 import type { RunResult } from './result.ts'
-import { rehearse } from './scenario.ts'
+import { dryRun } from './scenario.ts'
 import { LiveView } from './view/live.ts'
 import { summary } from './view/summary.ts'
 
@@ -43,8 +43,8 @@ const complain = (text: string): void => void process.stderr.write(`${text}\n`)
 export async function runCommand(options: RunOptions): Promise<{ exitCode: number; result?: RunResult }> {
   const { scenario, values, runs, target, out } = options
   const nodes = typeof target === 'number' ? Array.from({ length: target }, (_, i) => `node-${i + 1}`) : []
-  const prospect = await rehearse(scenario, values, runs, nodes)
-  const problems = objections(options, prospect, openFiles())
+  const plan = await dryRun(scenario, values, runs, nodes)
+  const problems = obstacles(options, plan, openFiles())
   if (problems.length > 0) {
     complain(problems.join('\n'))
     return { exitCode: EXIT.mistaken }
@@ -52,7 +52,7 @@ export async function runCommand(options: RunOptions): Promise<{ exitCode: numbe
   const servers = typeof target === 'number' ? target + CONTROLS : target.metrics.length
   let folder: ReportFolder
   try {
-    folder = await ReportFolder.claim(out, expectedBytes(prospect.seconds, servers))
+    folder = await ReportFolder.claim(out, expectedBytes(plan.seconds, servers))
   } catch (error) {
     complain((error as Error).message)
     return { exitCode: EXIT.mistaken }
@@ -90,7 +90,7 @@ export async function runCommand(options: RunOptions): Promise<{ exitCode: numbe
         say(`Starting a service of ${target === 1 ? '1 node' : `${target} nodes`} …`)
         local = await LocalService.start({
           nodes: target,
-          wishes: scenario.local,
+          settings: scenario.local,
           env: process.env,
           clock: systemClock,
           random: systemRandom,
@@ -102,7 +102,7 @@ export async function runCommand(options: RunOptions): Promise<{ exitCode: numbe
     } catch (error) {
       const interrupted = interruption.signal.aborted
       const failure = interrupted ? undefined : (error as Error).message
-      const result = unplayed(options, prospect.seconds, machine, timestamp(systemClock.now()))
+      const result = emptyResult(options, plan.seconds, machine, timestamp(systemClock.now()))
       return judged(options, { ...result, interrupted, failure })
     }
     const { signal } = interruption
@@ -195,7 +195,7 @@ const localTarget = (local: LocalService): Target => ({
 })
 
 const givenTarget = (target: TargetOptions): Target => ({
-  issuer: target.credentials ? new GivenCredentials(target.credentials) : new ControlIssuer(target),
+  issuer: target.credentials ? givenCredentials(target.credentials) : new ControlIssuer(target),
   wsUrls: target.wsUrls,
   metrics: target.metrics,
   local: undefined,

@@ -35,14 +35,14 @@ export class ControlIssuer implements Issuer {
     }
   }
 
-  async #token(body: object, doomed: boolean): Promise<Credentials> {
+  async #token(body: object, underRevokedKey: boolean): Promise<Credentials> {
     const projectId = await this.#project()
     const { token } = await this.#post('/tokens', {
       project_id: projectId,
       ttl_seconds: LONGEST_TOKEN_SECONDS,
       ...body,
     })
-    return { projectId, token: String(token), doomed }
+    return { projectId, token: String(token), underRevokedKey }
   }
 
   #project(): Promise<string> {
@@ -81,22 +81,12 @@ const HINTS: Readonly<Record<number, string>> = {
   404: 'Is --control the address of a control process, or of the load balancer before them?',
 }
 
-/** Credentials that were given. */
-export class GivenCredentials implements Issuer {
-  readonly #given: { readonly projectId: string; readonly token: string }
-
-  constructor(given: { readonly projectId: string; readonly token: string }) {
-    this.#given = given
-  }
-
-  async issue(): Promise<Credentials> {
-    return { ...this.#given, doomed: false }
-  }
-
-  issueUnderKey(): Promise<never> {
-    return Promise.reject(new Error('a key can only be made and revoked through the control API'))
-  }
-}
+/** Issues what was given. */
+export const givenCredentials = (given: { readonly projectId: string; readonly token: string }): Issuer => ({
+  issue: async () => ({ ...given, underRevokedKey: false }),
+  issueUnderKey: () =>
+    Promise.reject(new Error('a key can only be made and revoked through the control API')),
+})
 
 /** What a problem document says; the text itself when it is none. */
 function detail(text: string): string {

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { loadRooms } from '../dataplane/rooms/loader.ts'
 import { systemClock } from '../shared/clock.ts'
 import { startService, type TestService } from '../test/support/service.ts'
-import { ControlIssuer, GivenCredentials } from './issuer.ts'
+import { ControlIssuer, givenCredentials } from './issuer.ts'
 import { LoadTest, type Target } from './loadtest.ts'
 import { parseRun } from './options.ts'
 import type { RunResult, Second } from './result.ts'
@@ -181,11 +181,11 @@ describe('a run that cannot go on says why', () => {
 
   it('when a token is not, or not any more, good for the service', async () => {
     const { projectId, token } = await service.login()
-    const elsewhere = new GivenCredentials({ projectId: 'prj_other', token })
+    const elsewhere = givenCredentials({ projectId: 'prj_other', token })
     expect(await failure('steady', { issuer: elsewhere })).toMatch(
       /The token is for another project\. \(unauthenticated\) Do --ws and --control, or --project and --token, belong/,
     )
-    const nonsense = new GivenCredentials({ projectId, token: 'abc' })
+    const nonsense = givenCredentials({ projectId, token: 'abc' })
     expect(await failure('steady', { issuer: nonsense })).toContain('v4.public. (unauthenticated)')
   })
 

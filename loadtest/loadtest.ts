@@ -21,7 +21,7 @@ import { type MetricsSource, Scraper } from './metrics.ts'
 import type { RunOptions } from './options.ts'
 import { preflight } from './preflight.ts'
 import type { Check, Figure, Incident, Percentiles, RunResult, Second, Timing } from './result.ts'
-import { rehearse, type Scenario, type Stage } from './scenario.ts'
+import { dryRun, type RunContext, type Scenario } from './scenario.ts'
 
 /** What the load is put on. */
 export interface Target {
@@ -57,7 +57,7 @@ const SETTLE_SECONDS = 10
 const SETTLE_INTERRUPTED_SECONDS = 3
 
 /** Plays a scenario, and records what its clients and the service did: second by second, phase by phase, and in all. */
-export class LoadTest implements Stage {
+export class LoadTest implements RunContext {
   readonly clients: Clients
   readonly #parts: LoadTestOptions
   readonly #scraper: Scraper
@@ -112,8 +112,8 @@ export class LoadTest implements Stage {
     const { options, target, clock, signal } = this.#parts
     const { scenario, values, runs } = options
     const startedAt = timestamp(clock.now() - this.#at * 1000)
-    const prospect = await rehearse(scenario, values, runs, target.local?.nodes ?? [])
-    this.#runSeconds = prospect.seconds
+    const plan = await dryRun(scenario, values, runs, target.local?.nodes ?? [])
+    this.#runSeconds = plan.seconds
     // What the counters of the servers begin with.
     await this.#scraper.read()
     this.#tick(1)
@@ -123,7 +123,7 @@ export class LoadTest implements Stage {
       if (signal.aborted) interrupted = true
       else failures.push(error instanceof Error ? error.message : String(error))
     }
-    await this.#play(scenario, prospect.clients).catch(failed)
+    await this.#play(scenario, plan.clients).catch(failed)
     await this.#finish(interrupted ? SETTLE_INTERRUPTED_SECONDS : SETTLE_SECONDS).catch((error: Error) =>
       failures.push(error.message),
     )
@@ -131,7 +131,7 @@ export class LoadTest implements Stage {
     this.#loop.close()
     await this.clients.end()
     const result = {
-      ...unplayed(options, prospect.seconds, this.#parts.machine, startedAt),
+      ...emptyResult(options, plan.seconds, this.#parts.machine, startedAt),
       seconds: this.#at,
       interrupted,
       failure: failures[0],
@@ -186,7 +186,7 @@ export class LoadTest implements Stage {
     this.#figures.push(figure)
   }
 
-  samples({ values, ...figure }: Parameters<Stage['samples']>[0]): void {
+  samples({ values, ...figure }: Parameters<RunContext['samples']>[0]): void {
     if (values.length === 0) return
     const sorted = values.toSorted((a, b) => a - b)
     const at = (share: number): number => sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)]!
@@ -257,10 +257,10 @@ export class LoadTest implements Stage {
   async #endSecond(): Promise<void> {
     const { target, view } = this.#parts
     const [at, rss, cpu] = [this.#at, process.memoryUsage.rss(), cpuSeconds()]
-    const [servers, threads, troubles] = await Promise.all([
+    const [servers, threads, faults] = await Promise.all([
       this.#scraper.read(),
       this.clients.loopReadings(),
-      target.local?.troubles(),
+      target.local?.faults(),
       this.#gather(),
     ])
     const loops = [this.#loop.take(), ...threads]
@@ -284,7 +284,7 @@ export class LoadTest implements Stage {
     this.#counts = noCounts()
     for (const histogram of Object.values(this.#second)) histogram.reset()
     this.#lateMs = 0
-    for (const { text, grave } of troubles ?? []) {
+    for (const { text, grave } of faults ?? []) {
       this.incident(text)
       if (grave) this.#fail('service_broken', text)
     }
@@ -350,7 +350,7 @@ const times = (histograms: Histograms): Second['timings'] =>
 type Unjudged = Omit<RunResult, 'verdicts' | 'passed'>
 
 /** The result of a run whose service never served: there is one of every run, so that no report of an earlier one is taken for it. */
-export const unplayed = (
+export const emptyResult = (
   options: RunOptions,
   plannedSeconds: number,
   machine: RunResult['machine'],

@@ -14,7 +14,7 @@ import { type MetricsSource, parseMetrics } from './metrics.ts'
 import { plural } from './view/text.ts'
 
 /** How the service of `--local` is to be otherwise. */
-export interface LocalWishes {
+export interface LocalSettings {
   /** Clients connect to the nodes themselves, client i first to node i mod n: no load balancer, and one control process. */
   readonly direct: boolean
   /** Variables of its processes, where the command line says nothing else. */
@@ -24,7 +24,7 @@ export interface LocalWishes {
 export interface LocalOptions {
   /** 1–9. */
   readonly nodes: number
-  readonly wishes?: LocalWishes | undefined
+  readonly settings?: LocalSettings | undefined
   /** Passed on to the processes where the load test does not say otherwise. */
   readonly env: NodeJS.ProcessEnv
   readonly clock: Clock
@@ -88,7 +88,7 @@ export class LocalService {
    */
   static async start({
     nodes,
-    wishes,
+    settings,
     env,
     clock,
     random,
@@ -96,7 +96,7 @@ export class LocalService {
     signal,
   }: LocalOptions): Promise<LocalService> {
     const { words, compiled } = roomfulProgram()
-    const direct = wishes?.direct === true
+    const direct = settings?.direct === true
     const given = Object.entries(env).filter(([name]) => !OURS.includes(name))
     let watch: ServiceWatch | undefined
     const cluster = await LocalCluster.prepare({
@@ -106,7 +106,7 @@ export class LocalService {
         balancer: direct ? 'none' : 'auto',
         freePorts: true,
       },
-      env: { ...env, ...ENVIRONMENT, ...wishes?.env, ...Object.fromEntries(given) },
+      env: { ...env, ...ENVIRONMENT, ...settings?.env, ...Object.fromEntries(given) },
       // The inspector listens where it likes once it is asked for, and not before.
       roomful: ['--inspect-port=127.0.0.1:0', ...words],
       clock,
@@ -179,7 +179,7 @@ export class LocalService {
   }
 
   /** What has happened to it since the last call. To be called about once a second. */
-  troubles(): Promise<readonly Trouble[]> {
+  faults(): Promise<readonly ServiceFault[]> {
     return this.#watch.look()
   }
 
@@ -192,7 +192,7 @@ export class LocalService {
 }
 
 /** Something unwanted that has happened to a service. */
-export interface Trouble {
+export interface ServiceFault {
   readonly text: string
   /** Whether no service could keep its promises after it. */
   readonly grave: boolean
@@ -205,7 +205,7 @@ const SILENCE_MS = 5000
 export class ServiceWatch {
   readonly #store: Pick<RedisView, 'mark' | 'marked'>
   readonly #clock: Clock
-  #news: Trouble[] = []
+  #news: ServiceFault[] = []
   #marked = false
   #silentSince: number | undefined
   #silenceTold = false
@@ -221,7 +221,7 @@ export class ServiceWatch {
   }
 
   /** What has happened since the last look. To be called about once a second. */
-  async look(): Promise<readonly Trouble[]> {
+  async look(): Promise<readonly ServiceFault[]> {
     // By the mark a loss is seen; undefined: the store does not answer.
     const kept = this.#marked ? await this.#store.marked() : await this.#mark()
     if (kept === undefined) this.#silent()

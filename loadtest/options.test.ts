@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { LIMIT_KINDS } from './limits.ts'
-import { COMMON_OPTIONS, help, objections, parseRun, type RunOptions, type TargetOptions } from './options.ts'
-import { rehearse } from './scenario.ts'
+import { COMMON_OPTIONS, help, obstacles, parseRun, type RunOptions, type TargetOptions } from './options.ts'
+import { dryRun } from './scenario.ts'
 import { SCENARIOS } from './scenarios/index.ts'
 
 const parse = (words: string[], env: Record<string, string> = {}) => parseRun(words, SCENARIOS, env, 8)
@@ -148,11 +148,11 @@ describe.each(SCENARIOS.map((scenario) => [scenario.name, scenario] as const))('
     expect(Object.keys(scenario.options).filter((name) => taken.includes(name))).toEqual([])
   })
 
-  it('can be rehearsed, to know how long it takes and how many come', async () => {
+  it('is known before it runs: how long it takes, and how many clients come', async () => {
     const values = Object.fromEntries(
       Object.entries(scenario.options).map(([name, option]) => [name, option.default]),
     )
-    const { seconds, clients } = await rehearse(scenario, values, scenario.runs ?? 1, ['node-1', 'node-2'])
+    const { seconds, clients } = await dryRun(scenario, values, scenario.runs ?? 1, ['node-1', 'node-2'])
     expect(seconds).toBeGreaterThan(5)
     expect(seconds).toBeLessThan(300)
     expect(clients > 0).toBe(scenario.service !== 'own')
@@ -161,8 +161,8 @@ describe.each(SCENARIOS.map((scenario) => [scenario.name, scenario] as const))('
 
 async function objected(words: string, openFiles: number | undefined = 20_000): Promise<string[]> {
   const options = run(words.split(' '))
-  const prospect = await rehearse(options.scenario, options.values, 1, ['node-1', 'node-2'])
-  return objections(options, prospect, openFiles)
+  const plan = await dryRun(options.scenario, options.values, 1, ['node-1', 'node-2'])
+  return obstacles(options, plan, openFiles)
 }
 
 describe('before a run begins, it is told', () => {

@@ -8,7 +8,7 @@ import { LONGEST_TOKEN_SECONDS } from './issuer.ts'
 import { LIMIT_KINDS, LIMIT_OPTIONS, type Limits, limitHelp, parseLimits } from './limits.ts'
 import type { MetricsSource } from './metrics.ts'
 import { type Option, type Options, readValues, type Texts, type Values, wholeNumber } from './option.ts'
-import type { Prospect, Scenario } from './scenario.ts'
+import type { RunPlan, Scenario } from './scenario.ts'
 import { count } from './view/text.ts'
 
 /** A service that runs already. */
@@ -316,9 +316,9 @@ const OTHER_FILES = 200
  * Why a run cannot come to what is asked for, a line each; empty: nothing is known against it. `openFiles`: how many this process may
  * have; undefined: it is not known.
  */
-export function objections(
+export function obstacles(
   { scenario, target, limits }: RunOptions,
-  { clients, seconds, timings, revokes }: Prospect,
+  { clients, seconds, timings, revokes }: RunPlan,
   openFiles: number | undefined,
 ): string[] {
   const most = openFiles === undefined ? Number.POSITIVE_INFINITY : openFiles - OTHER_FILES

@@ -1,6 +1,6 @@
 import type { Clients } from './clients/clients.ts'
 import { NO_VALUES } from './clients/tally.ts'
-import type { LocalService, LocalWishes } from './local.ts'
+import type { LocalService, LocalSettings } from './local.ts'
 import type { Options, Values } from './option.ts'
 import type { Check, Figure, Percentiles, Timing } from './result.ts'
 
@@ -18,18 +18,18 @@ export interface Scenario<O extends Options = Options> {
    */
   readonly service: 'any' | 'local' | 'own'
   /** How the service of `--local` is to be otherwise. */
-  readonly local?: LocalWishes
+  readonly local?: LocalSettings
   /** How often `--runs` has it done where nothing else is said; absent: it takes no `--runs`. */
   readonly runs?: number
   /** `values`: of its options, given or default. */
-  run(stage: Stage, values: Values<O>): Promise<void>
+  run(ctx: RunContext, values: Values<O>): Promise<void>
 }
 
 /** A scenario whose `run` knows the types of its options. */
 export const defineScenario = <O extends Options>(scenario: Scenario<O>): Scenario => scenario
 
 /** What a scenario acts with. Every promise rejects when the run is interrupted. */
-export interface Stage {
+export interface RunContext {
   /** How often a scenario with `runs` is to do what it measures. */
   readonly runs: number
   /** Of all rooms of the run. */
@@ -57,7 +57,7 @@ export interface Stage {
 }
 
 /** What a run is going to be. */
-export interface Prospect {
+export interface RunPlan {
   /** How long it should take in all. */
   readonly seconds: number
   /** How many clients there will be at its end, spectators among them. */
@@ -69,12 +69,12 @@ export interface Prospect {
 }
 
 /** Plays a scenario through with no clients and no service. `nodes`: of the service. */
-export async function rehearse(
+export async function dryRun(
   scenario: Scenario,
   values: Values<Options>,
   runs: number,
   nodes: readonly string[],
-): Promise<Prospect> {
+): Promise<RunPlan> {
   let [seconds, clients, revokes] = [0, 0, false]
   const timings = new Set<Timing>(['connect', 'join', 'rtt'])
   const nothing = async (): Promise<void> => undefined
@@ -85,7 +85,7 @@ export async function rehearse(
   const come = async ({ count }: { readonly count: number }): Promise<void> => {
     clients += count
   }
-  const rehearsed: Record<string, unknown> = {
+  const known: Record<string, unknown> = {
     connect: come,
     watch: come,
     cut: times('resume'),
@@ -100,10 +100,10 @@ export async function rehearse(
   const stub = <T extends object>(known: Record<string, unknown>): T =>
     new Proxy({} as T, { get: (_, name) => known[String(name)] ?? nothing })
   const ends = times('resume')
-  const stage: Stage = {
+  const ctx: RunContext = {
     runs,
     roomType: '',
-    clients: stub(rehearsed),
+    clients: stub(known),
     local: stub({
       nodes,
       restart: ends,
@@ -127,6 +127,6 @@ export async function rehearse(
     timed: () => NO_VALUES,
     pass: nothing,
   }
-  await scenario.run(stage, values)
+  await scenario.run(ctx, values)
   return { seconds, clients, timings, revokes }
 }

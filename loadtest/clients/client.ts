@@ -3,7 +3,7 @@ import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import { CLOSE } from '../../shared/protocol/close-codes.ts'
 import type { Random } from '../../shared/random.ts'
-import type { ViolationLog } from '../checks.ts'
+import type { FindingsLog } from '../checks.ts'
 import type { LoadRoom, Milestone } from '../rooms/load.ts'
 import { peekClientFrame, peekServerFrame } from './frames.ts'
 import type { PollWatch } from './loop.ts'
@@ -27,7 +27,7 @@ export interface Credentials {
   readonly projectId: string
   readonly token: string
   /** They are of a key that will be revoked: that their sessions end then is expected. */
-  readonly doomed: boolean
+  readonly underRevokedKey: boolean
 }
 
 /** What all clients of a run have in common. Plain data. */
@@ -45,7 +45,7 @@ export interface ClientSettings {
 export interface ClientContext {
   readonly settings: ClientSettings
   readonly tally: Tally
-  readonly violations: ViolationLog
+  readonly findings: FindingsLog
   readonly clock: Clock
   readonly random: Random
   readonly polls: PollWatch
@@ -92,8 +92,6 @@ export class LoadClient {
   /** When each message that is not settled was due, by a number of its own. */
   readonly #open = new Map<number, number>()
   #sends = 0
-  #updates = 0
-  #events = 0
   #longestMs = 0
   /** Between two rooms: sends nothing. */
   #moving = false
@@ -129,15 +127,6 @@ export class LoadClient {
     })
   }
 
-  /** Patches and whole states received. */
-  get updates(): number {
-    return this.#updates
-  }
-
-  get events(): number {
-    return this.#events
-  }
-
   get online(): boolean {
     return this.#client?.status === 'online'
   }
@@ -156,14 +145,9 @@ export class LoadClient {
     return this.online && this.inRoom ? this.#member?.position : undefined
   }
 
-  /** Whether its room counts what it applies, and it looks at that. */
-  get counted(): boolean {
-    return this.#member !== undefined && this.#counts
-  }
-
   /** Whether it came under the key that is to be revoked. */
-  get doomed(): boolean {
-    return this.#credentials.doomed
+  get underRevokedKey(): boolean {
+    return this.#credentials.underRevokedKey
   }
 
   /** How it was closed after the revocation of its key; undefined: it was not. */
@@ -247,7 +231,7 @@ export class LoadClient {
 
   /** Sends a message that was due at a moment of the monotonic clock; resolves when it is settled. */
   async send(due: number, text: string): Promise<void> {
-    const { tally, clock, settings } = this.#context
+    const { tally, findings, clock, settings } = this.#context
     if (!this.#room || this.#moving || this.#stalled || this.#room.status === 'left') return
     if (this.#member?.gone) this.#beginMember()
     const member = this.#member!
@@ -263,6 +247,7 @@ export class LoadClient {
         : this.#room.send('op', { n: member.sent, text }))
       member.acked += 1
       tally.counts.acks += 1
+      findings.seen.acks += 1
       if (this.#open.has(id)) tally.time('rtt', this.#settled(id, due))
     } catch (error) {
       this.#settled(id, due)
@@ -298,7 +283,7 @@ export class LoadClient {
     const missing = this.position === undefined ? 0 : behind(this.position, newest)
     if (missing === 0) return
     const text = `${this.#name} in ${this.#room!.id}: nothing came after seq ${this.position!.seq}, and others have seen ${missing} more`
-    this.#context.violations.add('gap', text)
+    this.#context.findings.add('gap', text)
   }
 
   /** To be called about once a second. */
@@ -397,7 +382,9 @@ export class LoadClient {
   #beginMember(): void {
     if (!this.#room) return
     this.#checkResyncs()
-    this.#member = new Member(this.#room, this.#name, this.#context.violations, this.#counts)
+    const { findings } = this.#context
+    this.#member = new Member(this.#room, this.#name, findings, this.#counts)
+    if (this.#counts) findings.seen.countedMembers += 1
   }
 
   /** A message has had its effect, or never will; how long it took. */
@@ -429,7 +416,7 @@ export class LoadClient {
   }
 
   #ended(error: RoomfulError | undefined): void {
-    if (this.doomed && error?.code === 'key_revoked') this.#departure = 'revoked'
+    if (this.underRevokedKey && error?.code === 'key_revoked') this.#departure = 'revoked'
     else if (this.#stalled && error?.code === 'slow_consumer') this.#departure = 'read too slowly'
     else this.#fail(error)
   }
@@ -447,15 +434,17 @@ export class LoadClient {
 
   #received(frame: Uint8Array): void {
     const { tally, clock } = this.#context
+    const all = this.#context.findings.seen
     tally.counts.bytes_in += frame.length
     const seen = peekServerFrame(frame)
     if (seen.kind === 'patch' || seen.kind === 'whole') {
       tally.counts.updates += 1
-      this.#updates += 1
+      all.updates += 1
+      if (this.kind === 'player') all.playerUpdates += 1
     }
     if (seen.kind === 'event') {
       tally.counts.events += 1
-      this.#events += 1
+      if (this.kind === 'player') all.playerEvents += 1
     }
     const member = this.#member
     if (!member || seen.kind === 'other') return
@@ -477,19 +466,19 @@ export class LoadClient {
   #checkResyncs(): void {
     if (!this.#client) return
     const { sequence, checksum } = this.#client.stats.resyncs
-    const { violations } = this.#context
+    const { findings } = this.#context
     const who = `${this.#name} in ${this.#room?.id ?? 'no room'}`
     if (sequence > this.#resyncs.sequence)
-      violations.add('gap', `${who}: an update was missing`, sequence - this.#resyncs.sequence)
+      findings.add('gap', `${who}: an update was missing`, sequence - this.#resyncs.sequence)
     if (checksum > this.#resyncs.checksum)
-      violations.add('checksum', `${who}: the state was not the server's`, checksum - this.#resyncs.checksum)
+      findings.add('checksum', `${who}: the state was not the server's`, checksum - this.#resyncs.checksum)
     this.#resyncs = { sequence, checksum }
   }
 
   /** Counts a failure, unless the client has gone as it should. */
   #fail(error: unknown, code = codeOf(error)): void {
     if (this.#departure) return
-    if (this.doomed && code === 'key_revoked') return
+    if (this.underRevokedKey && code === 'key_revoked') return
     if (this.#stalled && code === 'slow_consumer') return
     this.#context.tally.fail(code, error instanceof Error ? error.message : String(error))
   }

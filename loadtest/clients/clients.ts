@@ -1,4 +1,5 @@
-import { Worker } from 'node:worker_threads'
+import { once } from 'node:events'
+import { MessageChannel, Worker } from 'node:worker_threads'
 import type { Clock } from '../../shared/clock.ts'
 import type { ClientSettings, Credentials } from './client.ts'
 import type { LoopReading } from './loop.ts'
@@ -209,42 +210,31 @@ const CODE = new URL('./worker.mjs', import.meta.url)
 /** A LoadWorker in a thread of its own. */
 class Thread {
   readonly #worker: Worker
-  readonly #calls = new Map<number, { resolve(value: never): void; reject(error: Error): void }>()
-  #lastId = 0
-  #broken: Error | undefined
+  /** Rejects with what the thread broke with, or when it has ended. */
+  readonly #broken: Promise<never>
 
   constructor(settings: WorkerSettings) {
     this.#worker = new Worker(CODE, { execArgv: [], workerData: settings })
-    this.#worker.on('message', ({ id, value, error }: WorkerAnswer) => {
-      const call = this.#calls.get(id)
-      this.#calls.delete(id)
-      if (error === undefined) call?.resolve(value as never)
-      else call?.reject(new Error(error))
+    this.#broken = once(this.#worker, 'exit').then(() => {
+      throw new Error('a thread of the load test has ended')
     })
-    this.#worker.on('error', (error) => this.#break(error))
-    this.#worker.on('exit', () => this.#break(new Error('a thread of the load test has ended')))
+    this.#broken.catch(() => undefined)
   }
 
-  /** Calls a method of the worker. Rejects with what the thread broke with. */
-  call<K extends WorkerMethod>(name: K, ...args: Parameters<LoadWorker[K]>): Promise<Result<K>> {
-    return new Promise((resolve, reject) => {
-      if (this.#broken) {
-        reject(this.#broken)
-        return
-      }
-      const id = ++this.#lastId
-      this.#calls.set(id, { resolve, reject })
-      this.#worker.postMessage({ id, name, args } satisfies WorkerCall)
-    })
+  /** Calls a method of the worker. */
+  async call<K extends WorkerMethod>(name: K, ...args: Parameters<LoadWorker[K]>): Promise<Result<K>> {
+    const { port1, port2 } = new MessageChannel()
+    try {
+      this.#worker.postMessage({ name, args, port: port2 } satisfies WorkerCall, [port2])
+      const [answer] = (await Promise.race([once(port1, 'message'), this.#broken])) as [WorkerAnswer]
+      if ('error' in answer) throw new Error(answer.error)
+      return answer.value as Result<K>
+    } finally {
+      port1.close()
+    }
   }
 
   async end(): Promise<void> {
     await this.#worker.terminate()
-  }
-
-  #break(error: Error): void {
-    this.#broken ??= error
-    for (const { reject } of this.#calls.values()) reject(error)
-    this.#calls.clear()
   }
 }

@@ -1,5 +1,5 @@
 import type { Room } from '../../client/index.ts'
-import type { ViolationLog } from '../checks.ts'
+import type { FindingsLog } from '../checks.ts'
 import type { LoadRoom } from '../rooms/load.ts'
 
 /** How far a client has seen a room. */
@@ -190,7 +190,7 @@ export class Member {
   /** Told that they were not applied. */
   refused = 0
   readonly #room: Room<LoadRoom>
-  readonly #log: ViolationLog
+  readonly #log: FindingsLog
   readonly #name: string
   #id: string | undefined
   readonly #counted: boolean
@@ -201,7 +201,7 @@ export class Member {
   #judged = { lost: 0, missing: 0 }
 
   /** `name`: of the client, for examples. `counted`: the room counts what it applies, and the client keeps its state. */
-  constructor(room: Room<LoadRoom>, name: string, log: ViolationLog, counted: boolean) {
+  constructor(room: Room<LoadRoom>, name: string, log: FindingsLog, counted: boolean) {
     this.#room = room
     this.#counted = counted
     this.#log = log

@@ -1,8 +1,8 @@
-import { parentPort, workerData } from 'node:worker_threads'
+import { type MessagePort, parentPort, workerData } from 'node:worker_threads'
 import { type Clock, systemClock } from '../../shared/clock.ts'
 import type { Random } from '../../shared/random.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
-import { type Findings, ViolationLog } from '../checks.ts'
+import { type Findings, FindingsLog } from '../checks.ts'
 import {
   type ClientContext,
   type ClientSettings,
@@ -38,9 +38,6 @@ export interface Pause {
 const shareOf = <T>(all: readonly T[], share: number): T[] =>
   all.filter((_, index) => Math.floor((index + 1) * share) > Math.floor(index * share))
 
-const sum = <T>(all: readonly T[], of: (each: T) => number): number =>
-  all.reduce((total, each) => total + of(each), 0)
-
 const roomKey = (room: string, number: number, rooms: number): string => `${room}-${number % rooms}`
 
 /**
@@ -54,20 +51,16 @@ export class LoadWorker {
   readonly #loop = new LoopMeter()
   readonly #players: LoadClient[] = []
   readonly #spectators: LoadClient[] = []
-  /** Clients that have left: what they have seen still counts. */
-  readonly #gone: LoadClient[] = []
   /** How many clients all threads have had. */
   #numbers = 0
   /** How often each client has moved on. */
   readonly #moves = new Map<LoadClient, number>()
-  #acks = 0
   #closed = false
 
   constructor(settings: ClientSettings, place: WorkerPlace, clock: Clock, random: Random) {
     this.#place = place
     const polls = new PollWatch(clock)
-    const violations = new ViolationLog()
-    this.#context = { settings, tally: new Tally(), violations, clock, random, polls }
+    this.#context = { settings, tally: new Tally(), findings: new FindingsLog(), clock, random, polls }
     this.#pacer = new Pacer(clock)
   }
 
@@ -216,20 +209,18 @@ export class LoadWorker {
 
   /** Resolves when every client that came under a key to be revoked is closed, with when that was. */
   async awaitRevoked({ withinSeconds }: { withinSeconds: number }): Promise<Closing[]> {
-    const doomed = this.#clients.filter((client) => client.doomed)
-    await this.#until(withinSeconds, () => doomed.every((client) => !client.alive))
-    return doomed.flatMap(({ closing }) => closing ?? [])
+    const underRevokedKey = this.#clients.filter((client) => client.underRevokedKey)
+    await this.#until(withinSeconds, () => underRevokedKey.every((client) => !client.alive))
+    return underRevokedKey.flatMap(({ closing }) => closing ?? [])
   }
 
   /** What there was since the last call. */
   async report(): Promise<WorkerReport> {
-    const { tally, clock } = this.#context
+    const { tally, findings, clock } = this.#context
     const now = clock.monotonic()
     for (const client of this.#clients) client.review(now)
-    const tallied = tally.take()
-    this.#acks += tallied.counts.acks
     const online = this.#clients.filter((client) => client.online).length
-    return { ...tallied, online, findings: this.#findings }
+    return { ...tally.take(), online, findings: findings.all }
   }
 
   /** How busy this thread was since the last call; of a very short time that would say little. */
@@ -246,7 +237,8 @@ export class LoadWorker {
   /** All clients say goodbye; others may come. */
   async leave(): Promise<void> {
     for (const client of this.#clients) client.close()
-    this.#gone.push(...this.#players.splice(0), ...this.#spectators.splice(0))
+    this.#players.length = 0
+    this.#spectators.length = 0
   }
 
   /** The same, and everything that still goes on ends. */
@@ -260,19 +252,6 @@ export class LoadWorker {
 
   get #clients(): readonly LoadClient[] {
     return [...this.#players, ...this.#spectators]
-  }
-
-  get #findings(): Findings {
-    const all = [...this.#gone, ...this.#clients]
-    const players = all.filter(({ kind }) => kind === 'player')
-    return {
-      updates: sum(all, ({ updates }) => updates),
-      playerUpdates: sum(players, ({ updates }) => updates),
-      acks: this.#acks,
-      playerEvents: sum(players, ({ events }) => events),
-      countedMembers: players.filter((player) => player.counted).length,
-      violations: this.#context.violations.all,
-    }
   }
 
   /** So much of its own pace this thread begins after the first. */
@@ -317,17 +296,13 @@ export type WorkerMethod = {
   [K in keyof LoadWorker]: LoadWorker[K] extends (...args: never[]) => Promise<unknown> ? K : never
 }[keyof LoadWorker]
 
-/** One call, and its answer under the same id. */
+/** One call, and the port that takes its answer. */
 export interface WorkerCall {
-  readonly id: number
   readonly name: WorkerMethod
   readonly args: readonly unknown[]
+  readonly port: MessagePort
 }
-export interface WorkerAnswer {
-  readonly id: number
-  readonly value?: unknown
-  readonly error?: string
-}
+export type WorkerAnswer = { readonly value: unknown } | { readonly error: string }
 
 /** What a thread is started with. */
 export interface WorkerSettings extends ClientSettings {
@@ -336,15 +311,15 @@ export interface WorkerSettings extends ClientSettings {
 
 /** Makes this thread one that does what it is told, and answers when that is done. */
 export function serve(): void {
-  const port = parentPort
-  if (!port) throw new Error('this module runs in a worker thread only')
+  if (!parentPort) throw new Error('this module runs in a worker thread only')
   const { place, ...settings } = workerData as WorkerSettings
   const worker = new LoadWorker(settings, place, systemClock, new SeededRandom(settings.seed + place.index))
-  port.on('message', ({ id, name, args }: WorkerCall) => {
+  parentPort.on('message', ({ name, args, port }: WorkerCall) => {
     const method = worker[name] as (...args: readonly unknown[]) => Promise<unknown>
+    const answer = (given: WorkerAnswer): void => port.postMessage(given)
     method.apply(worker, [...args]).then(
-      (value) => port.postMessage({ id, value } satisfies WorkerAnswer),
-      (error: unknown) => port.postMessage({ id, error: String(error) } satisfies WorkerAnswer),
+      (value) => answer({ value }),
+      (error: unknown) => answer({ error: String(error) }),
     )
   })
 }

@@ -46,10 +46,10 @@ export const bench = defineScenario({
   service: 'own',
   runs: 7,
 
-  async run(stage, { rooms, members, inputs: rate, seconds }) {
+  async run(ctx, { rooms, members, inputs: rate, seconds }) {
     for (const { name, meaning, per, ...kind } of KINDS) {
-      await stage.phase(name, (stage.runs + 1) * 2 * (seconds + 0.5) + 5, async () => {
-        stage.incident(`${name}: ${meaning}`)
+      await ctx.phase(name, (ctx.runs + 1) * 2 * (seconds + 0.5) + 5, async () => {
+        ctx.incident(`${name}: ${meaning}`)
         const servers = await startBench({ rooms, members, rate, ...kind })
         try {
           // The first windows compile.
@@ -57,23 +57,23 @@ export const bench = defineScenario({
           const pairs: { roomful: number; bare: number }[] = []
           let bytes = 0
           const cost = (window: Window): number => window.cpuUs / window[per]
-          while (pairs.length < stage.runs) {
-            stage.signal.throwIfAborted()
+          while (pairs.length < ctx.runs) {
+            ctx.signal.throwIfAborted()
             const { roomful, bare } = await servers.measure(seconds)
             pairs.push({ roomful: cost(roomful), bare: cost(bare) })
             bytes = roomful.bytesPerUpdate
           }
           const each = per.slice(0, -1)
-          stage.samples({
+          ctx.samples({
             name: `${name}: roomful / bare ws`,
             unit: '×',
             values: pairs.map(({ roomful, bare }) => roomful / bare),
           })
           for (const side of ['roomful', 'bare'] as const) {
             const values = pairs.map((pair) => pair[side])
-            stage.samples({ name: `${name}: ${side}, CPU an ${each}`, unit: 'µs', values })
+            ctx.samples({ name: `${name}: ${side}, CPU an ${each}`, unit: 'µs', values })
           }
-          stage.figure({ name: `${name}: bytes an update`, value: bytes, unit: 'B' })
+          ctx.figure({ name: `${name}: bytes an update`, value: bytes, unit: 'B' })
         } finally {
           await servers.close()
         }

@@ -15,16 +15,16 @@ export const bigRoom = defineScenario({
   },
   service: 'any',
 
-  async run(stage, { spectators: count, players, rate, ramp: perSecond, seconds }) {
-    const { clients } = stage
-    await stage.phase('players', 1, async () => {
+  async run(ctx, { spectators: count, players, rate, ramp: perSecond, seconds }) {
+    const { clients } = ctx
+    await ctx.phase('players', 1, async () => {
       await clients.connect({ count: players, perSecond })
       await clients.join({ rooms: 1, perSecond })
     })
-    await stage.phase('spectators', count / perSecond, () =>
+    await ctx.phase('spectators', count / perSecond, () =>
       clients.watch({ count, perSecond, room: 'load-0' }),
     )
-    await stage.phase('play', seconds, () => clients.play({ rate, seconds }))
-    await settle(stage)
+    await ctx.phase('play', seconds, () => clients.play({ rate, seconds }))
+    await settle(ctx)
   },
 })

@@ -13,12 +13,12 @@ export const churn = defineScenario({
   },
   service: 'any',
 
-  async run(stage, { moves, seconds, rate, ...players }) {
-    const { clients } = stage
+  async run(ctx, { moves, seconds, rate, ...players }) {
+    const { clients } = ctx
     const { rooms } = players
-    await gather(stage, players)
+    await gather(ctx, players)
     await clients.start({ rate })
-    await stage.phase('churn', seconds, () => clients.churn({ perSecond: moves, rooms, seconds }))
-    await settle(stage)
+    await ctx.phase('churn', seconds, () => clients.churn({ perSecond: moves, rooms, seconds }))
+    await settle(ctx)
   },
 })

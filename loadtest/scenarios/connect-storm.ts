@@ -15,12 +15,12 @@ export const connectStorm = defineScenario({
   },
   service: 'any',
 
-  async run(stage, { clients, 'per-second': ramp, rooms, rate, seconds }) {
-    await gather(stage, { clients, rooms, ramp })
-    await stage.phase('play', seconds, () => stage.clients.play({ rate, seconds }))
-    await settle(stage)
+  async run(ctx, { clients, 'per-second': ramp, rooms, rate, seconds }) {
+    await gather(ctx, { clients, rooms, ramp })
+    await ctx.phase('play', seconds, () => ctx.clients.play({ rate, seconds }))
+    await settle(ctx)
 
     for (const what of ['connect', 'join'] as const)
-      timeFigure(stage, `${what} p99`, { timing: what, phase: what, statistic: 'p99' })
+      timeFigure(ctx, `${what} p99`, { timing: what, phase: what, statistic: 'p99' })
   },
 })

@@ -1,5 +1,5 @@
 import * as option from '../option.ts'
-import { defineScenario, type Stage } from '../scenario.ts'
+import { defineScenario, type RunContext } from '../scenario.ts'
 
 /** What it costs to play, and to keep what no one plays: measurements of a service of its own. */
 
@@ -12,10 +12,10 @@ const FULL = 0.7
 
 /** What the processes did while `work` went on: of one core, and the commands that Redis ran per second. */
 async function usageDuring(
-  stage: Stage,
+  ctx: RunContext,
   work: () => Promise<unknown>,
 ): Promise<{ nodes: number; redis: number; clients: number; commands: number; evals: number }> {
-  const { local } = stage
+  const { local } = ctx
   const read = async () => {
     const cpu = await local.redisInfo('cpu')
     const stats = [...(await local.redisInfo('commandstats'))].filter(([name]) => name !== 'cmdstat_info')
@@ -47,7 +47,7 @@ async function usageDuring(
 }
 
 /** In use after a garbage collection, and resident, of all nodes together. */
-async function memoryOf({ local }: Stage): Promise<{ used: number; rss: number }> {
+async function memoryOf({ local }: RunContext): Promise<{ used: number; rss: number }> {
   const total = { used: 0, rss: 0 }
   for (const node of local.nodes) {
     const { used, rss } = await local.memory(node)
@@ -67,24 +67,24 @@ export const hop = defineScenario({
   local: { direct: true },
   runs: 20,
 
-  async run(stage, { messages }) {
-    const { clients, local } = stage
+  async run(ctx, { messages }) {
+    const { clients, local } = ctx
     await clients.connect({ count: 2, perSecond: 10 })
     await clients.join({ rooms: 1, perSecond: 10, room: 'hop' })
-    const owner = local.nodes.indexOf(await local.ownerOf(`${stage.roomType}:hop-0`))
+    const owner = local.nodes.indexOf(await local.ownerOf(`${ctx.roomType}:hop-0`))
     if (owner > 1) throw new Error('a third node was given the room: run it again')
-    await stage.phase('warm', 1, () => clients.loop({ messages: 500 }))
+    await ctx.phase('warm', 1, () => clients.loop({ messages: 500 }))
     const times: { near: number[]; far: number[] } = { near: [], far: [] }
-    for (let run = 1; run <= stage.runs; run++)
+    for (let run = 1; run <= ctx.runs; run++)
       for (const side of ['near', 'far'] as const) {
         const of = side === 'near' ? owner : 1 - owner
-        await stage.phase(`${side} ${run}`, 0.3, () => clients.loop({ messages, of }))
-        times[side].push(stage.timed('rtt', `${side} ${run}`).p50)
+        await ctx.phase(`${side} ${run}`, 0.3, () => clients.loop({ messages, of }))
+        times[side].push(ctx.timed('rtt', `${side} ${run}`).p50)
       }
-    stage.samples({ name: 'round trip at the owner, median of a run', unit: 'ms', values: times.near })
-    stage.samples({ name: 'round trip at another node, median of a run', unit: 'ms', values: times.far })
+    ctx.samples({ name: 'round trip at the owner, median of a run', unit: 'ms', values: times.near })
+    ctx.samples({ name: 'round trip at another node, median of a run', unit: 'ms', values: times.far })
     const values = times.far.map((ms, run) => ms - times.near[run]!)
-    stage.samples({ name: 'added by the hop', unit: 'ms', values, goal: { value: 1 } })
+    ctx.samples({ name: 'added by the hop', unit: 'ms', values, goal: { value: 1 } })
   },
 })
 
@@ -97,28 +97,28 @@ export const commits = defineScenario({
   local: { direct: true },
   runs: 20,
 
-  async run(stage, { rooms: count }) {
-    const { clients, local } = stage
+  async run(ctx, { rooms: count }) {
+    const { clients, local } = ctx
     const [node = ''] = local.nodes
     const windows: number[] = []
     await clients.connect({ count, perSecond: 200 })
     await clients.join({ rooms: count, perSecond: 200 })
-    await stage.phase('commits', stage.runs + 2, async () => {
-      const looping = clients.loop({ seconds: stage.runs + 4 })
-      await stage.pass(2)
-      const usage = await usageDuring(stage, async () => {
-        for (let run = 0; run < stage.runs; run++) {
+    await ctx.phase('commits', ctx.runs + 2, async () => {
+      const looping = clients.loop({ seconds: ctx.runs + 4 })
+      await ctx.pass(2)
+      const usage = await usageDuring(ctx, async () => {
+        for (let run = 0; run < ctx.runs; run++) {
           const [from, before] = [performance.now(), await local.metric(node, COMMITS)]
-          await stage.pass(1)
+          await ctx.pass(1)
           const made = (await local.metric(node, COMMITS)) - before
           windows.push((made * 1000) / (performance.now() - from))
         }
       })
       await looping
-      stage.samples({ name: 'commits', unit: '/s', values: windows })
-      stage.figure({ name: 'CPU of the node', value: 100 * usage.nodes, unit: '%' })
-      stage.figure({ name: 'CPU of Redis', value: 100 * usage.redis, unit: '%' })
-      stage.figure({ name: 'CPU of the clients', value: 100 * usage.clients, unit: '%' })
+      ctx.samples({ name: 'commits', unit: '/s', values: windows })
+      ctx.figure({ name: 'CPU of the node', value: 100 * usage.nodes, unit: '%' })
+      ctx.figure({ name: 'CPU of Redis', value: 100 * usage.redis, unit: '%' })
+      ctx.figure({ name: 'CPU of the clients', value: 100 * usage.clients, unit: '%' })
     })
   },
 })
@@ -136,45 +136,45 @@ export const rooms = defineScenario({
   local: { direct: true, env: { SESSION_RESUME_TTL: '3600' } },
   runs: 1,
 
-  async run(stage, { rooms: count, seconds }) {
-    const { clients } = stage
+  async run(ctx, { rooms: count, seconds }) {
+    const { clients } = ctx
     const come = async (number: number, room: string, rooms: number): Promise<void> => {
       await clients.watch({ count: number, perSecond: 1000, room, rooms })
-      await stage.pass(CALM_SECONDS)
+      await ctx.pass(CALM_SECONDS)
     }
     const watch = async (when: string): Promise<number> => {
-      const { used } = await memoryOf(stage)
-      const usage = await usageDuring(stage, () => stage.pass(seconds))
-      stage.figure({ name: `${when}: Redis commands`, value: usage.commands, unit: '/s' })
-      stage.figure({ name: `${when}: CPU of a node`, value: 100 * usage.nodes, unit: '%' })
-      stage.figure({ name: `${when}: CPU of Redis`, value: 100 * usage.redis, unit: '%' })
+      const { used } = await memoryOf(ctx)
+      const usage = await usageDuring(ctx, () => ctx.pass(seconds))
+      ctx.figure({ name: `${when}: Redis commands`, value: usage.commands, unit: '/s' })
+      ctx.figure({ name: `${when}: CPU of a node`, value: 100 * usage.nodes, unit: '%' })
+      ctx.figure({ name: `${when}: CPU of Redis`, value: 100 * usage.redis, unit: '%' })
       return used
     }
     const abandoned = async (): Promise<void> => {
       await clients.abandon()
-      await stage.pass(CALM_SECONDS)
+      await ctx.pass(CALM_SECONDS)
     }
     // What is compiled and cached for the first rooms is not theirs.
-    await stage.phase('warm', 5, () => come(Math.ceil(count / 10), 'warm', count))
+    await ctx.phase('warm', 5, () => come(Math.ceil(count / 10), 'warm', count))
     await clients.leave()
-    await stage.pass(CALM_SECONDS)
-    const { used: before } = await memoryOf(stage)
+    await ctx.pass(CALM_SECONDS)
+    const { used: before } = await memoryOf(ctx)
     // The same sessions in one room, to tell what is theirs.
-    await stage.phase('sessions', count / 500, () => come(count, 'all', 1))
-    const sessions = (await memoryOf(stage)).used - before
+    await ctx.phase('sessions', count / 500, () => come(count, 'all', 1))
+    const sessions = (await memoryOf(ctx)).used - before
     await abandoned()
-    const idleSessions = await stage.phase('no rooms', seconds, () => watch('no rooms'))
+    const idleSessions = await ctx.phase('no rooms', seconds, () => watch('no rooms'))
     const began = performance.now()
-    await stage.phase('open rooms', count / 500, () => come(count, 'idle', count))
+    await ctx.phase('open rooms', count / 500, () => come(count, 'idle', count))
     const took = (performance.now() - began) / 1000 - CALM_SECONDS
-    stage.figure({ name: 'rooms opened', value: count / took, unit: '/s' })
-    const connected = await stage.phase('connected', seconds, () => watch('members connected'))
+    ctx.figure({ name: 'rooms opened', value: count / took, unit: '/s' })
+    const connected = await ctx.phase('connected', seconds, () => watch('members connected'))
     await abandoned()
-    const idle = await stage.phase('idle', seconds, () => watch('idle'))
+    const idle = await ctx.phase('idle', seconds, () => watch('idle'))
     const ofRoom = (used: number, ofSessions: number): number =>
       (used - idleSessions - ofSessions) / count / KIB
-    stage.figure({ name: 'a room, member connected', value: ofRoom(connected, sessions), unit: 'KiB' })
-    stage.figure({
+    ctx.figure({ name: 'a room, member connected', value: ofRoom(connected, sessions), unit: 'KiB' })
+    ctx.figure({
       name: 'an idle room',
       value: ofRoom(idle, idleSessions - before),
       unit: 'KiB',
@@ -198,45 +198,45 @@ export const sessions = defineScenario({
   local: { direct: true, env: { SESSION_RESUME_TTL: '1' } },
   runs: 1,
 
-  async run(stage, { idle, playing: count, members, rate, seconds }) {
-    const { clients } = stage
+  async run(ctx, { idle, playing: count, members, rate, seconds }) {
+    const { clients } = ctx
     const roomsOf = (sessions: number): number => Math.ceil(sessions / members)
     const come = async (number: number, room: string): Promise<void> => {
       await clients.watch({ count: number, perSecond: 1000, room, rooms: roomsOf(number) })
-      await stage.pass(CALM_SECONDS)
+      await ctx.pass(CALM_SECONDS)
     }
     // What is compiled and cached for the first sessions is not theirs.
-    await stage.phase('warm', 4, () => come(idle / 10, 'warm'))
+    await ctx.phase('warm', 4, () => come(idle / 10, 'warm'))
     await clients.leave()
-    await stage.pass(CALM_SECONDS)
-    const before = await memoryOf(stage)
-    const empty = await stage.phase('empty', seconds, () => usageDuring(stage, () => stage.pass(seconds)))
-    await stage.phase('connect', idle / 500, () => come(idle, 'idle'))
-    const after = await memoryOf(stage)
-    await stage.phase('idle', seconds, async () => {
-      const usage = await usageDuring(stage, () => stage.pass(seconds))
+    await ctx.pass(CALM_SECONDS)
+    const before = await memoryOf(ctx)
+    const empty = await ctx.phase('empty', seconds, () => usageDuring(ctx, () => ctx.pass(seconds)))
+    await ctx.phase('connect', idle / 500, () => come(idle, 'idle'))
+    const after = await memoryOf(ctx)
+    await ctx.phase('idle', seconds, async () => {
+      const usage = await usageDuring(ctx, () => ctx.pass(seconds))
       const each = 10_000 / idle
       const of = (what: string): string => `10,000 idle sessions: ${what}`
-      stage.figure({ name: of('in use'), value: (each * (after.used - before.used)) / MIB, unit: 'MiB' })
-      stage.figure({ name: of('resident'), value: (each * (after.rss - before.rss)) / MIB, unit: 'MiB' })
-      stage.figure({ name: of('CPU'), value: 100 * each * (usage.nodes - empty.nodes), unit: '%' })
+      ctx.figure({ name: of('in use'), value: (each * (after.used - before.used)) / MIB, unit: 'MiB' })
+      ctx.figure({ name: of('resident'), value: (each * (after.rss - before.rss)) / MIB, unit: 'MiB' })
+      ctx.figure({ name: of('CPU'), value: 100 * each * (usage.nodes - empty.nodes), unit: '%' })
     })
     await clients.leave()
     await clients.connect({ count, perSecond: 200 })
     await clients.join({ rooms: roomsOf(count), perSecond: 200, room: 'play' })
     await clients.start({ rate: rate, reliable: false })
-    await stage.pass(CALM_SECONDS)
-    await stage.phase('play', seconds, async () => {
-      const usage = await usageDuring(stage, () => stage.pass(seconds))
+    await ctx.pass(CALM_SECONDS)
+    await ctx.phase('play', seconds, async () => {
+      const usage = await usageDuring(ctx, () => ctx.pass(seconds))
       const of = (what: string): string => `${count} sessions that play: ${what}`
-      stage.figure({ name: of('CPU of the node'), value: 100 * usage.nodes, unit: '%' })
-      stage.figure({ name: of('CPU of Redis'), value: 100 * usage.redis, unit: '%' })
-      stage.figure({
+      ctx.figure({ name: of('CPU of the node'), value: 100 * usage.nodes, unit: '%' })
+      ctx.figure({ name: of('CPU of Redis'), value: 100 * usage.redis, unit: '%' })
+      ctx.figure({
         name: of('calls of Redis a room'),
         value: usage.evals / roomsOf(count),
         unit: '/s',
       })
-      stage.figure({ name: of('sessions a core carries'), value: (FULL * count) / usage.nodes, unit: '' })
+      ctx.figure({ name: of('sessions a core carries'), value: (FULL * count) / usage.nodes, unit: '' })
     })
     await clients.stop()
   },

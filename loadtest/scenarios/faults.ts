@@ -1,7 +1,7 @@
 import type { LocalService } from '../local.ts'
 import * as option from '../option.ts'
 import type { Figure } from '../result.ts'
-import { defineScenario, type Stage } from '../scenario.ts'
+import { defineScenario, type RunContext } from '../scenario.ts'
 
 /** Shorter than the default: clients are moved over so long; a pause does not depend on it, the length of a run does. */
 const DRAIN_SECONDS = '3'
@@ -23,7 +23,7 @@ interface Place {
 
 interface Fault {
   /** What is done; resolves when there is no more to be done while members are watched. */
-  strike(service: LocalService, at: Place, stage: Stage): Promise<void>
+  strike(service: LocalService, at: Place, ctx: RunContext): Promise<void>
   /** Makes the cluster whole again after the watch: on one machine the start of a process takes time from all others. */
   repair?(service: LocalService, at: Place): Promise<void>
   /** The node that is struck; absent: none, or all. */
@@ -44,17 +44,17 @@ const FAULTS = {
   kill: killed('owner', { value: 600, p99: 2000 }),
   edge: killed('other'),
   stop: {
-    async strike(service, { owner }, stage) {
+    async strike(service, { owner }, ctx) {
       service.process(owner).pause()
-      await stage.pass(2 * LEASE_SECONDS)
+      await ctx.pass(2 * LEASE_SECONDS)
       service.process(owner).resume()
     },
     victim: 'owner',
   },
   drain: {
-    async strike(service, { owner }, stage) {
+    async strike(service, { owner }, ctx) {
       await service.end(owner)
-      await stage.pass(LEASE_SECONDS)
+      await ctx.pass(LEASE_SECONDS)
     },
     repair: (service, { owner }) => service.process(owner).start(),
     victim: 'owner',
@@ -92,27 +92,27 @@ export const faults = defineScenario({
   local: { direct: true, env: { DRAIN_SECONDS } },
   runs: 5,
 
-  async run(stage, { fault: name }) {
-    const { clients, local } = stage
+  async run(ctx, { fault: name }) {
+    const { clients, local } = ctx
     const fault: Fault = FAULTS[name]
     const elsewhere: number[] = []
     const there: number[] = []
     const took: number[] = []
     const count = local.nodes.length * MEMBERS_PER_NODE
-    for (let run = 1; run <= stage.runs; run++)
-      await stage.phase(`run ${run}`, 8, async () => {
+    for (let run = 1; run <= ctx.runs; run++)
+      await ctx.phase(`run ${run}`, 8, async () => {
         const room = `run-${run}`
         await clients.connect({ count, perSecond: 100 })
         await clients.join({ rooms: 1, perSecond: 100, room })
         await clients.start({ rate: RATE })
-        await stage.pass(CALM_SECONDS.least + Math.random() * CALM_SECONDS.more)
-        const owner = await local.ownerOf(`${stage.roomType}:${room}-0`)
+        await ctx.pass(CALM_SECONDS.least + Math.random() * CALM_SECONDS.more)
+        const owner = await local.ownerOf(`${ctx.roomType}:${room}-0`)
         const at = { owner, other: local.nodes.find((node) => node !== owner) ?? owner }
         await clients.markPauses()
         const began = performance.now()
-        await fault.strike(local, at, stage)
+        await fault.strike(local, at, ctx)
         took.push(performance.now() - began)
-        await stage.pass(WATCH_SECONDS)
+        await ctx.pass(WATCH_SECONDS)
         await clients.stop()
         await clients.settle({ withinSeconds: SETTLE_SECONDS })
         const pauses = await clients.takePauses()
@@ -125,13 +125,13 @@ export const faults = defineScenario({
           ;(home === victim ? there : elsewhere).push(ms)
         }
       })
-    stage.samples({
+    ctx.samples({
       name: fault.victim ? 'pause of members at other nodes' : 'pause of all members',
       unit: 'ms',
       values: elsewhere,
       ...(fault.goal && { goal: fault.goal }),
     })
-    stage.samples({ name: 'pause of members at the node', unit: 'ms', values: there })
-    stage.samples({ name: 'time that it took', unit: 'ms', values: took })
+    ctx.samples({ name: 'pause of members at the node', unit: 'ms', values: there })
+    ctx.samples({ name: 'time that it took', unit: 'ms', values: took })
   },
 })

@@ -1,6 +1,6 @@
 import * as option from '../option.ts'
 import type { Percentiles, Timing } from '../result.ts'
-import type { Stage } from '../scenario.ts'
+import type { RunContext } from '../scenario.ts'
 
 /** How many seconds everything sent may take to be acked once nothing is sent any more. */
 const SETTLE_SECONDS = 10
@@ -15,34 +15,34 @@ export const gathering = (players: { clients: number; rooms: number; rate: numbe
 
 /** The players connect and join their rooms. */
 export async function gather(
-  stage: Stage,
+  ctx: RunContext,
   { clients: count, rooms, ramp: perSecond }: { clients: number; rooms: number; ramp: number },
 ): Promise<void> {
-  const { clients } = stage
-  await stage.phase('connect', count / perSecond, () => clients.connect({ count, perSecond }))
-  await stage.phase('join', count / perSecond, () => clients.join({ rooms, perSecond }))
+  const { clients } = ctx
+  await ctx.phase('connect', count / perSecond, () => clients.connect({ count, perSecond }))
+  await ctx.phase('join', count / perSecond, () => clients.join({ rooms, perSecond }))
 }
 
 /** Nothing is sent any more, and everything sent arrives. */
-export async function settle(stage: Stage): Promise<void> {
-  await stage.clients.stop()
-  await stage.phase('settle', 1, () => stage.clients.settle({ withinSeconds: SETTLE_SECONDS }))
+export async function settle(ctx: RunContext): Promise<void> {
+  await ctx.clients.stop()
+  await ctx.phase('settle', 1, () => ctx.clients.settle({ withinSeconds: SETTLE_SECONDS }))
 }
 
 /** Adds the longest of the pauses that were timed in these phases as a figure. */
-export function worstPause(stage: Stage, phases: readonly string[]): void {
-  const timed = phases.map((phase) => stage.timed('pause', phase)).filter(({ count }) => count > 0)
+export function worstPause(ctx: RunContext, phases: readonly string[]): void {
+  const timed = phases.map((phase) => ctx.timed('pause', phase)).filter(({ count }) => count > 0)
   if (timed.length === 0) return
   const value = Math.max(...timed.map(({ max }) => max))
-  stage.figure({ name: 'worst pause of a player', value, unit: 'ms' })
+  ctx.figure({ name: 'worst pause of a player', value, unit: 'ms' })
 }
 
 /** Adds one statistic of what was timed in a phase as a figure, unless there was nothing to time. */
 export function timeFigure(
-  stage: Stage,
+  ctx: RunContext,
   name: string,
   { timing, phase, statistic }: { timing: Timing; phase: string; statistic: keyof Percentiles },
 ): void {
-  const timed = stage.timed(timing, phase)
-  if (timed.count > 0) stage.figure({ name, value: timed[statistic], unit: 'ms' })
+  const timed = ctx.timed(timing, phase)
+  if (timed.count > 0) ctx.figure({ name, value: timed[statistic], unit: 'ms' })
 }

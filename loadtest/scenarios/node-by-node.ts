@@ -1,5 +1,5 @@
 import * as option from '../option.ts'
-import type { Stage } from '../scenario.ts'
+import type { RunContext } from '../scenario.ts'
 import { gather, gathering, settle, worstPause } from './gather.ts'
 
 /** The options of a scenario that does something to one node after the other. */
@@ -13,25 +13,25 @@ export const nodeByNodeOptions = {
  * serving again; `seconds`: how long that is expected to take.
  */
 export async function nodeByNode(
-  stage: Stage,
+  ctx: RunContext,
   { calm, rate, ...players }: option.Values<typeof nodeByNodeOptions>,
   seconds: number,
   work: (node: string) => Promise<void>,
 ): Promise<void> {
-  const { clients, local } = stage
-  await gather(stage, players)
+  const { clients, local } = ctx
+  await gather(ctx, players)
   await clients.start({ rate })
-  await stage.phase('calm', calm, () => stage.pass(calm))
+  await ctx.phase('calm', calm, () => ctx.pass(calm))
 
   for (const node of local.nodes)
-    await stage.phase(node, seconds + calm, async () => {
+    await ctx.phase(node, seconds + calm, async () => {
       await clients.markPauses()
       await work(node)
-      stage.incident(`${node} serves again`)
-      await stage.pass(calm)
+      ctx.incident(`${node} serves again`)
+      await ctx.pass(calm)
       await clients.takePauses()
     })
 
-  await settle(stage)
-  worstPause(stage, local.nodes)
+  await settle(ctx)
+  worstPause(ctx, local.nodes)
 }

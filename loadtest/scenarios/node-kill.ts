@@ -9,11 +9,11 @@ export const nodeKill = defineScenario({
   options: nodeByNodeOptions,
   service: 'local',
 
-  run: (stage, values) =>
-    nodeByNode(stage, values, values.calm, async (node) => {
-      stage.incident(`${node} is killed`)
-      await stage.local.process(node).kill()
-      await stage.pass(values.calm)
-      await stage.local.process(node).start()
+  run: (ctx, values) =>
+    nodeByNode(ctx, values, values.calm, async (node) => {
+      ctx.incident(`${node} is killed`)
+      await ctx.local.process(node).kill()
+      await ctx.pass(values.calm)
+      await ctx.local.process(node).start()
     }),
 })

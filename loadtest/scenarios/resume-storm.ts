@@ -14,24 +14,24 @@ export const resumeStorm = defineScenario({
   },
   service: 'any',
 
-  async run(stage, { calm, rate, storms: times, ...players }) {
-    const { clients } = stage
-    await gather(stage, players)
+  async run(ctx, { calm, rate, storms: times, ...players }) {
+    const { clients } = ctx
+    await gather(ctx, players)
     await clients.start({ rate })
-    await stage.phase('calm', calm, () => stage.pass(calm))
+    await ctx.phase('calm', calm, () => ctx.pass(calm))
 
     const storms = Array.from({ length: times }, (_, index) => `storm ${index + 1}`)
     for (const storm of storms)
-      await stage.phase(storm, calm + 1, async () => {
+      await ctx.phase(storm, calm + 1, async () => {
         await clients.markPauses()
-        stage.incident('all sockets are cut')
+        ctx.incident('all sockets are cut')
         await clients.cut({ share: 1 })
-        stage.incident('all clients are back, or were given up')
-        await stage.pass(calm)
+        ctx.incident('all clients are back, or were given up')
+        await ctx.pass(calm)
         await clients.takePauses()
       })
 
-    await settle(stage)
-    worstPause(stage, storms)
+    await settle(ctx)
+    worstPause(ctx, storms)
   },
 })

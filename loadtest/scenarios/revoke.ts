@@ -21,30 +21,30 @@ export const revoke = defineScenario({
   },
   service: 'any',
 
-  async run(stage, { revoked: count, calm, rate, ...players }) {
-    const { clients } = stage
+  async run(ctx, { revoked: count, calm, rate, ...players }) {
+    const { clients } = ctx
     const { rooms, ramp: perSecond } = players
-    await gather(stage, players)
+    await gather(ctx, players)
     const key = await clients.underKey()
-    await stage.phase('connect under the key', count / perSecond, () => clients.connect({ count, perSecond }))
-    await stage.phase('join under the key', count / perSecond, () => clients.join({ rooms, perSecond }))
+    await ctx.phase('connect under the key', count / perSecond, () => clients.connect({ count, perSecond }))
+    await ctx.phase('join under the key', count / perSecond, () => clients.join({ rooms, perSecond }))
     await clients.start({ rate: rate })
-    await stage.phase('calm', calm, () => stage.pass(calm))
+    await ctx.phase('calm', calm, () => ctx.pass(calm))
 
-    const closed = await stage.phase('revoke', 1, async () => {
-      stage.incident('the key is revoked')
+    const closed = await ctx.phase('revoke', 1, async () => {
+      ctx.incident('the key is revoked')
       await key.revoke()
       return clients.awaitRevoked({ withinSeconds: PATIENCE_SECONDS })
     })
-    await stage.phase('the others', calm, () => stage.pass(calm))
-    await settle(stage)
+    await ctx.phase('the others', calm, () => ctx.pass(calm))
+    await settle(ctx)
 
-    stage.check(revocation(closed, count))
+    ctx.check(revocation(closed, count))
     const slowest = closed.toSorted((a, b) => a.seenMs - b.seenMs).at(-1)
     if (!slowest) return
-    stage.figure({ name: 'slowest close after the revocation', value: slowest.seenMs, unit: 'ms' })
+    ctx.figure({ name: 'slowest close after the revocation', value: slowest.seenMs, unit: 'ms' })
     const ownMs = slowest.seenMs - slowest.openMs
-    stage.figure({ name: 'of that the generator’s own delay, at most', value: ownMs, unit: 'ms' })
+    ctx.figure({ name: 'of that the generator’s own delay, at most', value: ownMs, unit: 'ms' })
   },
 })
 

@@ -12,9 +12,9 @@ export const rollingRestart = defineScenario({
   options: nodeByNodeOptions,
   service: 'local',
 
-  run: (stage, values) =>
-    nodeByNode(stage, values, RESTART_SECONDS, async (node) => {
-      stage.incident(`${node} is told to end`)
-      await stage.local.restart(node)
+  run: (ctx, values) =>
+    nodeByNode(ctx, values, RESTART_SECONDS, async (node) => {
+      ctx.incident(`${node} is told to end`)
+      await ctx.local.restart(node)
     }),
 })

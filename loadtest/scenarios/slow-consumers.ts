@@ -16,21 +16,21 @@ export const slowConsumers = defineScenario({
   },
   service: 'any',
 
-  async run(stage, { share, seconds, calm, rate, bytes, ...players }) {
-    const { clients } = stage
-    await gather(stage, players)
+  async run(ctx, { share, seconds, calm, rate, bytes, ...players }) {
+    const { clients } = ctx
+    await gather(ctx, players)
     await clients.start({ rate, bytes })
-    await stage.phase('all read', calm, () => stage.pass(calm))
-    const closed = await stage.phase('some do not', seconds, async () => {
-      stage.incident(`${Math.round(share * 100)} % stop reading`)
+    await ctx.phase('all read', calm, () => ctx.pass(calm))
+    const closed = await ctx.phase('some do not', seconds, async () => {
+      ctx.incident(`${Math.round(share * 100)} % stop reading`)
       const closed = await clients.stall({ share, seconds })
-      stage.incident('all read again')
+      ctx.incident('all read again')
       return closed
     })
-    await stage.phase('all read again', calm, () => stage.pass(calm))
-    await settle(stage)
-    stage.figure({ name: 'clients closed for reading too slowly', value: closed, unit: '' })
+    await ctx.phase('all read again', calm, () => ctx.pass(calm))
+    await settle(ctx)
+    ctx.figure({ name: 'clients closed for reading too slowly', value: closed, unit: '' })
     for (const phase of ['all read', 'some do not', 'all read again'])
-      timeFigure(stage, `round trip p99, ${phase}`, { timing: 'rtt', phase, statistic: 'p99' })
+      timeFigure(ctx, `round trip p99, ${phase}`, { timing: 'rtt', phase, statistic: 'p99' })
   },
 })

@@ -15,12 +15,12 @@ export const steady = defineScenario({
   },
   service: 'any',
 
-  async run(stage, { rooms, members, rate, seconds, ramp }) {
-    await gather(stage, { clients: rooms * members, rooms, ramp })
-    await stage.phase('play', seconds, () => stage.clients.play({ rate, seconds }))
-    await settle(stage)
+  async run(ctx, { rooms, members, rate, seconds, ramp }) {
+    await gather(ctx, { clients: rooms * members, rooms, ramp })
+    await ctx.phase('play', seconds, () => ctx.clients.play({ rate, seconds }))
+    await settle(ctx)
 
     const of = { timing: 'rtt', phase: 'play', statistic: 'p99' } as const
-    timeFigure(stage, 'round trip p99 while all play', of)
+    timeFigure(ctx, 'round trip p99 while all play', of)
   },
 })

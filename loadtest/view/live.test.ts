@@ -99,7 +99,7 @@ describe('the live view', () => {
     const second = secondsLog[20]!
     const servers = second.servers.map((server, i) => ({ ...server, up: i !== 1 }))
     view.update({ ...second, servers, generator: { ...second.generator, late_ms: 180 } }, 0.5)
-    expect(terminal.lines.join('\n')).toMatch(/^generator .*late.*180 ms/m)
+    expect(terminal.lines.join('\n')).toMatch(/^generator .*180 ms after they were due/m)
     expect(terminal.lines.join('\n')).toMatch(/^node-2 +does not answer$/m)
   })
 

@@ -1,5 +1,6 @@
+import { availableParallelism } from 'node:os'
 import { stripVTControlCharacters } from 'node:util'
-import { STRAIN, wasMeasured } from '../bottleneck.ts'
+import { bottleneckOf } from '../bottleneck.ts'
 import { SERVER_COLUMNS, serverValue } from '../metrics.ts'
 import { type Counts, lengthAfter, type Second, TIMINGS, timed } from '../result.ts'
 import { alignedRows, bytes, clock, compact, count, duration, inUnit, oneLine, percent } from './text.ts'
@@ -34,6 +35,7 @@ type Paint = (style: keyof typeof STYLES | 'plain', text: string) => string
  */
 export class LiveView {
   readonly #screen: Screen
+  readonly #cores: number
   readonly #paint: Paint
   #phase = { name: '', seconds: 0, runSeconds: 0 }
   #trend: number[] = []
@@ -42,8 +44,13 @@ export class LiveView {
   /** Lines of the block as it stands on the screen. */
   #height = 0
 
-  constructor(screen: Screen, env: Readonly<Record<string, string | undefined>> = {}) {
+  constructor(
+    screen: Screen,
+    env: Readonly<Record<string, string | undefined>> = {},
+    cores = availableParallelism(),
+  ) {
     this.#screen = screen
+    this.#cores = cores
     const colours = Boolean(screen.isTTY) && !env.NO_COLOR && env.TERM !== 'dumb'
     this.#paint = (style, text) =>
       colours && style !== 'plain' && text !== '' ? `${ESC}${STYLES[style]}m${text}${ESC}0m` : text
@@ -105,7 +112,7 @@ export class LiveView {
 
   #flush(): void {
     if (this.#gathered.length === 0) return
-    this.#screen.write(`${plainLine(this.#gathered)}\n`)
+    this.#screen.write(`${plainLine(this.#gathered, this.#cores)}\n`)
     this.#gathered = []
   }
 
@@ -114,7 +121,7 @@ export class LiveView {
     const lines =
       this.#now === undefined
         ? []
-        : block(this.#now, this.#columns, this.#paint).slice(0, Math.max(1, this.#rows - 2))
+        : block(this.#now, this.#columns, this.#cores, this.#paint).slice(0, Math.max(1, this.#rows - 2))
     const start = this.#height > 1 ? `\r${ESC}${this.#height - 1}A` : '\r'
     const body = [...above, ...lines].map((line) => `${line}${ESC}K`).join('\n')
     const end = lines.length === 0 ? '\n' : ''
@@ -154,10 +161,10 @@ const NAME_WIDTH = 10
 const BUSY = 85
 
 /** The block of lines for a terminal of so many columns. */
-function block(now: Now, columns: number, paint: Paint): string[] {
+function block(now: Now, columns: number, cores: number, paint: Paint): string[] {
   const { second, phase, progress } = now
   const run = phase.runSeconds > 0 ? Math.min(1, second.at / phase.runSeconds) : progress
-  const warning = generatorWarning(second)
+  const warning = bottleneckOf(second, now.length, cores)
   const bar = (name: string, share: number, note: string): string => {
     const width = Math.max(10, Math.min(48, columns - NAME_WIDTH - note.length - 10))
     const full = Math.round(share * width)
@@ -178,7 +185,7 @@ function block(now: Now, columns: number, paint: Paint): string[] {
 }
 
 /** One line on the seconds since the last one: rates are means, times the worst of them. */
-function plainLine(gathered: readonly Pick<Now, 'second' | 'length'>[]): string {
+function plainLine(gathered: readonly Pick<Now, 'second' | 'length'>[], cores: number): string {
   const seconds = gathered.map(({ second }) => second)
   const total = gathered.reduce((sum, { length }) => sum + length, 0)
   const last = seconds.at(-1)!
@@ -192,7 +199,7 @@ function plainLine(gathered: readonly Pick<Now, 'second' | 'length'>[]): string 
   const cpu = last.servers.map(({ cpu_seconds: cpuSeconds, seconds }) => cpuSeconds / seconds)
   const busiest = Math.max(0, ...cpu)
   const errors = seconds.reduce((sum, { counts }) => sum + counts.errors, 0)
-  const warning = seconds.map(generatorWarning).findLast(Boolean)
+  const warning = gathered.map(({ second, length }) => bottleneckOf(second, length, cores)).findLast(Boolean)
   const parts = [
     `${clock(last.at)} ${last.phase}: ${count(last.online)} online`,
     ...shown,
@@ -202,16 +209,6 @@ function plainLine(gathered: readonly Pick<Now, 'second' | 'length'>[]): string 
     ...(warning === undefined ? [] : [`generator: ${warning}`]),
   ]
   return parts.join(', ')
-}
-
-/** Why the generator itself may be what was measured in a second; undefined: it kept up. */
-function generatorWarning(second: Second): string | undefined {
-  if (!wasMeasured(second)) return undefined
-  const { event_loop_utilisation: busy, event_loop_delay_ms: delay, late_ms: late } = second.generator
-  if (late > STRAIN.late_ms) return `is late: messages left up to ${duration(late)} after they were due`
-  if (busy > STRAIN.utilisation) return `is busy: a thread works ${percent(busy)} of the time`
-  if (delay > STRAIN.delay_ms) return `stutters: its event loop waits ${duration(delay)}`
-  return undefined
 }
 
 function rates({ second, length }: Now, paint: Paint): string[] {
