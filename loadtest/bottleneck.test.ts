@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { bottlenecks } from './bottleneck.ts'
-import { noCounts } from './clients/tally.ts'
-import type { GeneratorSecond, Second } from './result.ts'
+import { type GeneratorSecond, noCounts, type Second } from './result.ts'
 
 const CALM: GeneratorSecond = {
   event_loop_delay_ms: 2,

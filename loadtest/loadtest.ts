@@ -5,22 +5,24 @@ import { bottlenecks } from './bottleneck.ts'
 import { checksOf, mergeFindings, violatedChecks } from './checks.ts'
 import { Clients, type Issuer } from './clients/clients.ts'
 import { LoopMeter } from './clients/loop.ts'
-import {
-  addCounts,
-  type Counting,
-  Failures,
-  type Histograms,
-  newHistogram,
-  noCounts,
-  percentilesOf,
-} from './clients/tally.ts'
+import { addCounts, Failures, type Histograms, newHistogram, percentilesOf } from './clients/tally.ts'
 import type { WorkerReport } from './clients/worker.ts'
 import { judge, succeeded } from './limits.ts'
 import type { LocalService } from './local.ts'
 import { type MetricsSource, Scraper } from './metrics.ts'
 import type { RunOptions } from './options.ts'
 import { preflight } from './preflight.ts'
-import type { Check, Figure, Incident, Percentiles, RunResult, Second, Timing } from './result.ts'
+import {
+  type Check,
+  type Counting,
+  type Figure,
+  type Incident,
+  noCounts,
+  type Percentiles,
+  type RunResult,
+  type Second,
+  type Timing,
+} from './result.ts'
 import { dryRun, type RunContext, type Scenario } from './scenario.ts'
 
 /** What the load is put on. */

@@ -15,38 +15,34 @@ export type Timing =
   /** The longest time a player waited for an effect of its own, one value for each player and disturbance. */
   | 'pause'
 
+/** What is known of a timing of which there are no values. */
+export const NO_VALUES = { count: 0, mean: 0, p50: 0, p90: 0, p95: 0, p99: 0, p999: 0, max: 0 }
 /** Some values of one timing. `count` 0: all others are 0. */
-export interface Percentiles {
-  readonly count: number
-  readonly mean: number
-  readonly p50: number
-  readonly p90: number
-  readonly p95: number
-  readonly p99: number
-  readonly p999: number
-  readonly max: number
-}
+export type Percentiles = Readonly<typeof NO_VALUES>
 
 /** What is counted. */
-export interface Counts {
-  readonly connects: number
-  readonly joins: number
-  readonly leaves: number
+export const noCounts = () => ({
+  connects: 0,
+  joins: 0,
+  leaves: 0,
   /** Reliable messages sent. */
-  readonly sends: number
-  readonly acks: number
+  sends: 0,
+  acks: 0,
   /** Patches and whole states received. */
-  readonly updates: number
-  readonly events: number
-  readonly resumes: number
+  updates: 0,
+  events: 0,
+  resumes: 0,
   /** Attempts to connect, at first or after a loss, that were made since the one before had failed. No failures: those who give up are. */
-  readonly retries: number
+  retries: 0,
   /** Bytes of websocket messages, from the server and to it. */
-  readonly bytes_in: number
-  readonly bytes_out: number
+  bytes_in: 0,
+  bytes_out: 0,
   /** Failures of any kind, those of `Failure`. */
-  readonly errors: number
-}
+  errors: 0,
+})
+/** Counts that go up. */
+export type Counting = ReturnType<typeof noCounts>
+export type Counts = Readonly<Counting>
 
 /** The load generator itself in one second, the worst of its threads. */
 export interface GeneratorSecond {

@@ -1,8 +1,7 @@
 import type { Clients } from './clients/clients.ts'
-import { NO_VALUES } from './clients/tally.ts'
 import type { LocalService, LocalSettings } from './local.ts'
 import type { Options, Values } from './option.ts'
-import type { Check, Figure, Percentiles, Timing } from './result.ts'
+import { type Check, type Figure, NO_VALUES, type Percentiles, type Timing } from './result.ts'
 
 /** One kind of load. Each is one file in scenarios/, which reads from top to bottom as what happens. */
 export interface Scenario<O extends Options = Options> {

@@ -1,25 +1,15 @@
 import { createHistogram, type Histogram, type RecordableHistogram } from 'node:perf_hooks'
-import type { Counts, Failure, Percentiles, Timing } from '../result.ts'
+import {
+  type Counting,
+  type Counts,
+  type Failure,
+  NO_VALUES,
+  noCounts,
+  type Percentiles,
+  type Timing,
+} from '../result.ts'
 
 type Writable<T> = { -readonly [K in keyof T]: T[K] }
-
-/** Counts that go up. */
-export type Counting = Writable<Counts>
-
-export const noCounts = (): Counting => ({
-  connects: 0,
-  joins: 0,
-  leaves: 0,
-  sends: 0,
-  acks: 0,
-  updates: 0,
-  events: 0,
-  resumes: 0,
-  retries: 0,
-  bytes_in: 0,
-  bytes_out: 0,
-  errors: 0,
-})
 
 /** Adds `more` to `counts`. */
 export function addCounts(counts: Counting, more: Counts): void {
@@ -34,8 +24,6 @@ export const newHistogram = (): RecordableHistogram =>
   createHistogram({ lowest: 1, highest: LONGEST_MS * 1000, figures: 3 })
 
 export type Histograms = Partial<Record<Timing, RecordableHistogram>>
-
-export const NO_VALUES: Percentiles = { count: 0, mean: 0, p50: 0, p90: 0, p95: 0, p99: 0, p999: 0, max: 0 }
 
 /** The values of a histogram of microseconds, in milliseconds. */
 export function percentilesOf(histogram: Histogram | undefined): Percentiles {

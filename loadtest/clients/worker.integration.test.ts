@@ -9,8 +9,8 @@ import { faultyFront } from '../../test/support/faulty-front.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
 import { startService, type TestService } from '../../test/support/service.ts'
 import { ControlIssuer } from '../issuer.ts'
+import { noCounts } from '../result.ts'
 import type { Credentials } from './client.ts'
-import { noCounts } from './tally.ts'
 import { LoadWorker, type WorkerReport } from './worker.ts'
 
 const ROOMS = join(import.meta.dirname, '../rooms')

@@ -2,9 +2,14 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { noCounts } from '../../loadtest/clients/tally.ts'
 import type { ServerSecond } from '../../loadtest/metrics.ts'
-import type { Counts, Percentiles, RunResult, Second } from '../../loadtest/result.ts'
+import {
+  type Counts,
+  noCounts,
+  type Percentiles,
+  type RunResult,
+  type Second,
+} from '../../loadtest/result.ts'
 import type { Random } from '../../shared/random.ts'
 import { type Program, startScript } from './program.ts'
 
