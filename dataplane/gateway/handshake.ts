@@ -380,11 +380,11 @@ export class Handshake {
   /** Takes those out that are over, or ends the oldest one without a connection. False: there is nothing to be had. */
   async #makeRoom(set: string): Promise<boolean> {
     const { clock, nodeDead, metrics } = this.#context
-    const settled = (await this.#store.oldest(set)).filter(
-      ({ came_at: cameAt }) => clock.now() - cameAt >= SETTLE_MS,
+    const oldest = await this.#store.oldest(set)
+    const found = await this.#store.loadAll(oldest.map(({ session_id: sessionId }) => sessionId))
+    const over = oldest.filter(
+      ({ came_at: cameAt }, index) => found[index] === undefined && clock.now() - cameAt >= SETTLE_MS,
     )
-    const found = await this.#store.loadAll(settled.map(({ session_id: sessionId }) => sessionId))
-    const over = settled.filter((_, index) => found[index] === undefined)
     await Promise.all(
       over.map(({ session_id: sessionId, came_at: cameAt }) =>
         this.#store.leave(sessionId, { set, came_at: cameAt }),
