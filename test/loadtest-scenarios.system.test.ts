@@ -117,7 +117,7 @@ describe('npm run figures', () => {
     expect(await program.ended, program.output()).toBe(0)
     const page = await readFile(join(folder, 'page.md'), 'utf8')
     expect(page).toContain('## Nothing happens')
-    expect(page).toMatch(/^\| pause of all members \| ms \| 6 \| [\d.]+ \|/m)
+    expect(page).toMatch(/^\| pause of all members \| ms \| 6 \| [\d.,]+ \|/m)
     expect(page).toContain('No promise was broken and nothing failed.')
     await rm(folder, { recursive: true })
   })

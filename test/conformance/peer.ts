@@ -132,6 +132,9 @@ export class Peer {
     const ref = this.session.nextRef()
     const from = this.inbox.length
     this.send({ t: 'join', ref, room_type: roomType, options: { key } })
+    const answer = () => this.inbox.slice(from).find((message) => 'ref' in message && message.ref === ref)
+    await this.until(`join ${ref} is answered`, () => answer() !== undefined)
+    if (answer()?.t === 'error') this.fail(`join ${ref} is refused`)
     const { room_id: roomId } = await this.expect('joined', { ref }, { from })
     await this.expect('state.snapshot', { room_id: roomId }, { from })
     return this.session.room(roomId)

@@ -1,3 +1,0 @@
-import { chaosRoom } from '../room-logic.ts'
-
-export default chaosRoom('journal')
