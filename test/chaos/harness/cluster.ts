@@ -18,7 +18,6 @@ import { machineNow } from '../node/clocks.ts'
 import { readStoreLines, type StoreHistory } from '../node/recording-store.ts'
 import type { Door } from './player.ts'
 
-const ROOMS = fileURLToPath(new URL('../rooms', import.meta.url))
 const INTERNAL_TOKEN = 'internal-token-of-the-chaos-runs'
 export const KEY_PREFIX = 'chaos:'
 const DAY_SECONDS = 86_400
@@ -125,7 +124,6 @@ export class Cluster {
         NODE_LEASE_MS: String(this.#options.lease_ms),
         DRAIN_SECONDS: '5',
         HEARTBEAT_SECONDS: '2',
-        ROOMS_DIR: ROOMS,
         LOG_LEVEL: process.env.CHAOS_LOG_LEVEL ?? 'info',
         LOG_FORMAT: 'json',
       },

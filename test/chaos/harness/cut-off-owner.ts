@@ -1,7 +1,8 @@
-import type { Fault, FaultKind, StoreRecord } from '../checker/history.ts'
+import type { StoreRecord } from '../checker/history.ts'
 import { machineNow } from '../node/clocks.ts'
 import type { Trouble } from './chaos.ts'
 import type { Cluster, NodeProcess } from './cluster.ts'
+import { begin } from './faults.ts'
 
 const WITHIN_MS = 30_000
 const LOOK_MS = 10
@@ -12,7 +13,7 @@ const LOOK_MS = 10
  */
 export const cutOffOwner: Trouble = async (cluster, _players, done) => {
   const [owner, other] = await sidesOf(cluster)
-  const healed = begin(done, 'blackhole', owner.process.node)
+  const healed = begin(done, { kind: 'blackhole', node: owner.process.node })
   owner.link.hold(true)
   const late = await until('a commit is on its way', () => calls(owner.process, 'commit').find(isOpen))
   const claim = await until('the other node has the room', () =>
@@ -22,7 +23,7 @@ export const cutOffOwner: Trouble = async (cluster, _players, done) => {
     calls(other.process, 'commit').find(({ began, ok }) => ok && began > claim.ended),
   )
   // While it stands still, nothing comes between what the old owner reads and what it writes.
-  const awake = begin(done, 'pause', other.process.node)
+  const awake = begin(done, { kind: 'pause', node: other.process.node })
   other.process.pause()
   owner.link.hold(false)
   healed()
@@ -61,15 +62,6 @@ function calls(process: NodeProcess, kind: StoreRecord['kind']): Call[] {
     .history()
     .calls.filter((call) => call.kind === kind)
     .map((call) => ({ ...call, open: call.ended >= now }))
-}
-
-/** Writes a fault down as it begins; the returned function writes down its end. */
-function begin(done: Fault[], kind: FaultKind, node: string): () => void {
-  const fault = { kind, node, at: machineNow(), until: Number.POSITIVE_INFINITY }
-  done.push(fault)
-  return () => {
-    fault.until = machineNow()
-  }
 }
 
 async function until<T>(what: string, look: () => T | undefined): Promise<T> {

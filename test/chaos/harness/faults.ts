@@ -115,23 +115,24 @@ export class Faults {
     return clients.flatMap((i) => this.#players[i] ?? [])
   }
 
-  /** Writes a fault down as it begins; the returned function writes down its end. */
   #record(planned: PlannedFault, node: string | undefined): () => void {
-    const at = machineNow()
     const { kind, amount_ms: amountMs } = planned
     const clients = this.#chosen(planned).map(({ name }) => name)
-    const fault: { -readonly [K in keyof Fault]: Fault[K] } = {
+    return begin(this.#done, {
       kind,
-      at,
-      until: Number.POSITIVE_INFINITY,
       ...(planned.node !== undefined && node !== undefined && { node }),
       ...(clients.length > 0 && { clients }),
       ...(amountMs !== undefined && { amount: `${amountMs} ms` }),
-    }
-    this.#done.push(fault)
-    return () => {
-      fault.until = machineNow()
-    }
+    })
+  }
+}
+
+/** Writes a fault down as it begins; the returned function writes down its end. */
+export function begin(done: Fault[], what: Omit<Fault, 'at' | 'until'>): () => void {
+  const fault = { ...what, at: machineNow(), until: Number.POSITIVE_INFINITY }
+  done.push(fault)
+  return () => {
+    fault.until = machineNow()
   }
 }
 

@@ -21,29 +21,74 @@ export interface PlayerParts {
   readonly project_id: string
   readonly token: string
   readonly note: (note: Note) => void
+  /** The nodes there are at this moment. */
+  readonly doors: () => readonly Door[]
   /** A number in [0, 1). */
   readonly random: () => number
 }
 
 /** Someone who plays in one room for the whole run, whatever happens to its connections and sessions. */
-export interface Player {
+export abstract class Player {
   readonly name: string
-  start(): void
+  protected readonly parts: PlayerParts
+  protected closed = false
+  readonly #ops: Ops
+  #resting = false
+
+  constructor(parts: PlayerParts) {
+    this.name = parts.name
+    this.parts = parts
+    this.#ops = new Ops(parts.name, parts.random)
+  }
+
+  start(): void {
+    this.connect()
+    this.#playOn()
+  }
+
   /** Sends nothing new any more. */
-  rest(): void
+  rest(): void {
+    this.#resting = true
+  }
+
   /** One last op. */
-  last(): void
+  last(): void {
+    this.send(this.#ops.good())
+  }
+
+  close(): void {
+    this.closed = true
+  }
+
   /** Whether the player is in its room and all it sent is settled. */
-  readonly settled: boolean
+  abstract get settled(): boolean
   /** The connection breaks, as networks do. */
-  cut(): void
+  abstract cut(): void
   /** Takes its session up twice at once, at two nodes, with one token. */
-  race(): void
+  abstract race(): void
   /** Where it stands; undefined while it is in no room. */
-  stand(): End['members'][number] | undefined
+  abstract stand(): End['members'][number] | undefined
   /** Why it is not settled, for people. */
-  describe(): string
-  close(): void
+  abstract describe(): string
+
+  /** Whether it is where it may send an op, with no more than `MOST_WAITING` unsettled. */
+  protected abstract get ready(): boolean
+  protected abstract connect(): void
+  protected abstract send(op: NewOp): void
+  /** The connection breaks `DEAF_MS` from now, and nothing comes back on it until then. */
+  protected abstract deafen(): void
+
+  #playOn(): void {
+    setTimeout(() => {
+      if (this.closed) return
+      if (!this.#resting && this.ready) {
+        const { ops, lost } = this.#ops.next()
+        for (const op of ops) this.send(op)
+        if (lost) this.deafen()
+      }
+      this.#playOn()
+    }, this.#ops.pause()).unref()
+  }
 }
 
 /** How many ops may wait for their ack. */
@@ -64,7 +109,7 @@ export interface NewOp {
 }
 
 /** The ops of one client: each with a name of its own. */
-export class Ops {
+class Ops {
   readonly #name: string
   readonly #random: () => number
   #count = 0

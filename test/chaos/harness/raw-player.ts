@@ -6,16 +6,7 @@ import { applyOperations } from '../../../shared/protocol/testing/json-client-co
 import { Checksum } from '../../../shared/sync/checksum.ts'
 import { type End, type FrameName, playerIn, type View } from '../checker/history.ts'
 import type { AppliedOp, Refusal } from '../room-logic.ts'
-import {
-  DEAF_MS,
-  type Door,
-  MOST_WAITING,
-  type NewOp,
-  type Note,
-  Ops,
-  type Player,
-  type PlayerParts,
-} from './player.ts'
+import { DEAF_MS, type Door, MOST_WAITING, type NewOp, type Note, Player } from './player.ts'
 
 const WELCOME_WITHIN_MS = 4000
 const FIRST_BACKOFF_MS = 50
@@ -24,16 +15,8 @@ const JOIN_AGAIN_MS = 250
 /** A node that cannot be reached for a while hears late that a session is elsewhere. */
 const TAKEN_OVER_WITHIN_MS = 8000
 
-export interface RawPlayerParts extends PlayerParts {
-  /** The nodes there are at this moment. */
-  readonly doors: () => readonly Door[]
-}
-
 /** A client written from docs/protocol.md alone, in JSON, that writes down everything it does and sees. */
-export class RawPlayer implements Player {
-  readonly name: string
-  readonly #parts: RawPlayerParts
-  readonly #ops: Ops
+export class RawPlayer extends Player {
   #socket: RawSocket | undefined
   #rival: RawSocket | undefined
   #online = false
@@ -42,30 +25,13 @@ export class RawPlayer implements Player {
   #joinRef = 0
   #lastRef = 0
   #attempts = 0
-  #resting = false
-  #closed = false
-
-  constructor(parts: RawPlayerParts) {
-    this.name = parts.name
-    this.#parts = parts
-    this.#ops = new Ops(parts.name, parts.random)
-  }
 
   get settled(): boolean {
     return this.#online && this.#seat !== undefined && this.#seat.kept.size === 0 && this.#seat.current
   }
 
-  start(): void {
-    this.#connect()
-    this.#playOn()
-  }
-
-  rest(): void {
-    this.#resting = true
-  }
-
-  last(): void {
-    this.#op(this.#ops.good())
+  protected get ready(): boolean {
+    return this.#online && this.#seat?.current === true && this.#seat.kept.size < MOST_WAITING
   }
 
   cut(): void {
@@ -92,47 +58,36 @@ export class RawPlayer implements Player {
     return `${this.name} is ${this.#online ? 'online' : 'offline'}, ${this.#seat ? (this.#seat.current ? 'in its room' : 'waiting for a state') : 'without a seat'}, with ${kept.length} unsettled ${kept.join(', ')}`
   }
 
-  close(): void {
-    this.#closed = true
+  override close(): void {
+    super.close()
     this.#rival?.close(CLOSE.normal.code)
     this.#socket?.close(CLOSE.normal.code)
   }
 
-  #playOn(): void {
-    setTimeout(() => {
-      if (this.#closed) return
-      const seat = this.#seat
-      if (!this.#resting && this.#online && seat?.current && seat.kept.size < MOST_WAITING) this.#playNow()
-      this.#playOn()
-    }, this.#ops.pause()).unref()
-  }
-
-  #playNow(): void {
-    const { ops, lost } = this.#ops.next()
-    for (const op of ops) this.#op(op)
+  protected deafen(): void {
     const socket = this.#socket
-    if (!lost || !socket) return
+    if (!socket) return
     socket.superseded = true
     setTimeout(() => socket.terminate(), DEAF_MS).unref()
   }
 
-  #op({ op, refuse }: NewOp): void {
+  protected send({ op, refuse }: NewOp): void {
     this.#lastRef += 1
     const message = this.#seat?.send(op, this.#lastRef, refuse)
     if (message) this.#socket?.send(message)
   }
 
   #shuffledDoors(): Door[] {
-    const doors = [...this.#parts.doors()]
+    const doors = [...this.parts.doors()]
     for (let i = doors.length - 1; i > 0; i--) {
-      const j = Math.floor(this.#parts.random() * (i + 1))
+      const j = Math.floor(this.parts.random() * (i + 1))
       ;[doors[i], doors[j]] = [doors[j]!, doors[i]!]
     }
     return doors
   }
 
-  #connect(): void {
-    if (this.#closed) return
+  protected connect(): void {
+    if (this.closed) return
     const [door] = this.#shuffledDoors()
     if (door) this.#open(door)
     else this.#later()
@@ -147,7 +102,7 @@ export class RawPlayer implements Player {
   }
 
   #opened(socket: RawSocket): void {
-    const { project_id: projectId, token, note } = this.#parts
+    const { project_id: projectId, token, note } = this.parts
     note({ kind: 'connected', node: socket.door.node })
     if (this.#session) {
       const { id, token: resumeToken } = this.#session
@@ -170,7 +125,7 @@ export class RawPlayer implements Player {
     switch (message.t) {
       case 'joined':
         if (message.ref === this.#joinRef)
-          this.#seat = new RawSeat(message.room_id, message.member_id, this.#parts.note)
+          this.#seat = new RawSeat(message.room_id, message.member_id, this.parts.note)
         break
       case 'ack':
         if (message.room_id === this.#seat?.room) this.#seat.acked(message.ref)
@@ -206,7 +161,7 @@ export class RawPlayer implements Player {
   }
 
   #welcome(socket: RawSocket, message: Extract<ServerMessage, { t: 'welcome' }>): void {
-    const { note } = this.#parts
+    const { note } = this.parts
     const { session_id: sessionId, resume_token: resumeToken, resumed, node_id: nodeId, rooms } = message
     if (socket.superseded) {
       this.#watchTwin(socket)
@@ -232,12 +187,12 @@ export class RawPlayer implements Player {
   #watchTwin(twin: RawSocket): void {
     const first = this.#socket
     setTimeout(() => {
-      if (twin.open && first?.open) this.#parts.note({ kind: 'raced', winners: 2 })
+      if (twin.open && first?.open) this.parts.note({ kind: 'raced', winners: 2 })
     }, TAKEN_OVER_WITHIN_MS).unref()
   }
 
   #join(): void {
-    const { room_type: roomType, key } = this.#parts
+    const { room_type: roomType, key } = this.parts
     if (this.#seat || !this.#online) return
     this.#lastRef += 1
     this.#joinRef = this.#lastRef
@@ -258,20 +213,20 @@ export class RawPlayer implements Player {
   }
 
   #lostSocket(socket: RawSocket, code: number, reason: string): void {
-    const { note } = this.#parts
+    const { note } = this.parts
     const { superseded } = socket
     note({
       kind: 'closed',
       code,
       reason,
-      asked: socket.asked || this.#closed,
+      asked: socket.asked || this.closed,
       ...(superseded && { superseded }),
     })
     if (socket === this.#rival) {
       this.#rival = undefined
       return
     }
-    if (socket !== this.#socket || this.#closed) return
+    if (socket !== this.#socket || this.closed) return
     this.#socket = undefined
     this.#online = false
     // The rival of a race may still win.
@@ -298,8 +253,8 @@ export class RawPlayer implements Player {
     const longest = Math.min(LONGEST_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** this.#attempts)
     this.#attempts += 1
     setTimeout(() => {
-      if (!this.#socket) this.#connect()
-    }, longest * this.#parts.random()).unref()
+      if (!this.#socket) this.connect()
+    }, longest * this.parts.random()).unref()
   }
 
   /** The connection is given up without a word. */

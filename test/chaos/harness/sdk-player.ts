@@ -3,16 +3,12 @@ import { type Client, connect, type Room, RoomfulError } from 'roomful/client'
 import type { Json } from '../../../shared/json.ts'
 import { type End, playerIn, type View } from '../checker/history.ts'
 import type { chaosRoom } from '../room-logic.ts'
-import { DEAF_MS, type Door, MOST_WAITING, type NewOp, Ops, type Player } from './player.ts'
-import type { RawPlayerParts } from './raw-player.ts'
+import { DEAF_MS, type Door, MOST_WAITING, type NewOp, Player } from './player.ts'
 
 const CONNECT_AGAIN_MS = 500
 
 /** A client with the SDK, behind a load balancer of its own. The SDK tells no frames: what is written down is what its user sees. */
-export class SdkPlayer implements Player {
-  readonly name: string
-  readonly #parts: RawPlayerParts
-  readonly #ops: Ops
+export class SdkPlayer extends Player {
   #front: Front | undefined
   #client: Client | undefined
   #room: Room<ReturnType<typeof chaosRoom>> | undefined
@@ -20,30 +16,17 @@ export class SdkPlayer implements Player {
   #view: View | undefined
   #lastRef = 0
   #waiting = 0
-  #resting = false
-  #closed = false
-
-  constructor(parts: RawPlayerParts) {
-    this.name = parts.name
-    this.#parts = parts
-    this.#ops = new Ops(parts.name, parts.random)
-  }
 
   get settled(): boolean {
     return this.#client?.status === 'online' && this.#room?.status === 'joined' && this.#waiting === 0
   }
 
-  start(): void {
+  protected get ready(): boolean {
+    return this.#room?.status === 'joined' && this.#waiting < MOST_WAITING
+  }
+
+  protected connect(): void {
     void this.#begin()
-    this.#playOn()
-  }
-
-  rest(): void {
-    this.#resting = true
-  }
-
-  last(): void {
-    this.#op(this.#ops.good())
   }
 
   cut(): void {
@@ -64,15 +47,15 @@ export class SdkPlayer implements Player {
     return `${this.name} (SDK) is ${this.#client?.status ?? 'not connected'}, ${this.#room?.status ?? 'in no room'}, with ${this.#waiting} unsettled`
   }
 
-  close(): void {
-    this.#closed = true
+  override close(): void {
+    super.close()
     this.#client?.close()
     void this.#front?.close()
   }
 
   async #begin(): Promise<void> {
-    const { doors, random, project_id: projectId, token, room_type: roomType, key } = this.#parts
-    const connected = ({ node }: Door) => this.#parts.note({ kind: 'connected', node })
+    const { doors, random, project_id: projectId, token, room_type: roomType, key } = this.parts
+    const connected = ({ node }: Door) => this.parts.note({ kind: 'connected', node })
     this.#front ??= await Front.open({ doors, random, connected })
     try {
       this.#client = await connect(this.#front.url, { projectId, token, onError: () => {} })
@@ -83,8 +66,8 @@ export class SdkPlayer implements Player {
       this.#joined()
       room.onStateChange(() => this.#changed())
       room.onLeave(() => {
-        if (this.#closed) return
-        this.#parts.note({ kind: 'lost', ...this.#place(), why: 'seat' })
+        if (this.closed) return
+        this.parts.note({ kind: 'lost', ...this.#place(), why: 'seat' })
         this.#room = undefined
         this.#client?.close()
         this.#again()
@@ -97,19 +80,19 @@ export class SdkPlayer implements Player {
 
   #again(): void {
     setTimeout(() => {
-      if (!this.#closed) void this.#begin()
+      if (!this.closed) void this.#begin()
     }, CONNECT_AGAIN_MS).unref()
   }
 
   #place() {
-    const { room_type: roomType, key } = this.#parts
+    const { room_type: roomType, key } = this.parts
     return { room: `${roomType}:${key}`, member: this.#member }
   }
 
   #joined(): void {
     this.#member = this.#room?.memberId ?? ''
     this.#view = undefined
-    this.#parts.note({ kind: 'joined', ...this.#place() })
+    this.parts.note({ kind: 'joined', ...this.#place() })
     this.#changed()
   }
 
@@ -117,33 +100,22 @@ export class SdkPlayer implements Player {
     const room = this.#room
     if (!room) return
     if (room.memberId !== this.#member) {
-      this.#parts.note({ kind: 'lost', ...this.#place(), why: 'session' })
+      this.parts.note({ kind: 'lost', ...this.#place(), why: 'session' })
       this.#joined()
       return
     }
     const view = playerIn(room.state as unknown as Json, this.#member)
     if (!view || (view.count === this.#view?.count && view.chain === this.#view.chain)) return
     this.#view = view
-    this.#parts.note({ kind: 'view', ...this.#place(), view: { ...view } })
+    this.parts.note({ kind: 'view', ...this.#place(), view: { ...view } })
   }
 
-  #playOn(): void {
-    setTimeout(() => {
-      if (this.#closed) return
-      if (!this.#resting && this.#room?.status === 'joined' && this.#waiting < MOST_WAITING) this.#playNow()
-      this.#playOn()
-    }, this.#ops.pause()).unref()
-  }
-
-  #playNow(): void {
-    const { ops, lost } = this.#ops.next()
-    for (const op of ops) this.#op(op)
-    if (!lost) return
+  protected deafen(): void {
     this.#front?.deafen()
     setTimeout(() => this.cut(), DEAF_MS).unref()
   }
 
-  #op({ op, refuse }: NewOp): void {
+  protected send({ op, refuse }: NewOp): void {
     const room = this.#room
     if (!room) return
     // It may be another member since the last change of the state.
@@ -152,16 +124,16 @@ export class SdkPlayer implements Player {
     const ref = this.#lastRef
     // The member may be another when the answer comes.
     const place = this.#place()
-    this.#parts.note({ kind: 'sent', ...place, ref, op, refuse, again: false })
+    this.parts.note({ kind: 'sent', ...place, ref, op, refuse, again: false })
     this.#waiting += 1
     room
       .send('op', { op, ref, refuse })
       .then(
-        () => this.#parts.note({ kind: 'ack', ...place, ref }),
+        () => this.parts.note({ kind: 'ack', ...place, ref }),
         (error: unknown) => {
           const code = error instanceof RoomfulError ? error.code : 'unknown'
           // With its session lost no one knows whether an op was applied.
-          if (!UNKNOWN.includes(code)) this.#parts.note({ kind: 'refused', ...place, ref, code })
+          if (!UNKNOWN.includes(code)) this.parts.note({ kind: 'refused', ...place, ref, code })
         },
       )
       .finally(() => {

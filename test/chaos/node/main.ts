@@ -1,13 +1,13 @@
 import { openSync } from 'node:fs'
 import { startNode } from '../../../dataplane/node.ts'
 import { JournalFormat } from '../../../dataplane/rooms/journal.ts'
-import { loadRooms } from '../../../dataplane/rooms/loader.ts'
 import { live } from '../../../deploy/cli/service.ts'
 import { describeProblems, parseConfig } from '../../../shared/config.ts'
 import { createLog } from '../../../shared/log.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { openStore } from '../../../shared/store/open.ts'
 import type { Store } from '../../../shared/store/port.ts'
+import { chaosRoom } from '../room-logic.ts'
 import { JumpingClock, watchSlow, watchStalls } from './clocks.ts'
 import { RecordingRooms, UnfencedRooms } from './recording-store.ts'
 
@@ -18,9 +18,9 @@ import { RecordingRooms, UnfencedRooms } from './recording-store.ts'
 
 const [historyFile, ...flags] = process.argv.slice(2)
 const parsed = parseConfig('dataplane', process.env)
-if (!parsed.ok || historyFile === undefined || parsed.config.roomsDir === undefined) {
+if (!parsed.ok || historyFile === undefined) {
   process.stderr.write(
-    `a chaos node cannot start:\n${parsed.ok ? 'a file or folder is missing' : describeProblems(parsed)}\n`,
+    `a chaos node cannot start:\n${parsed.ok ? 'the file is missing' : describeProblems(parsed)}\n`,
   )
   process.exit(2)
 }
@@ -39,7 +39,7 @@ const start = async () => {
   watchStalls((stall) => recorded.stalled(stall))
   const node = await startNode({
     ...config,
-    rooms: await loadRooms(config.roomsDir!),
+    rooms: [chaosRoom('journal'), chaosRoom('snapshot'), chaosRoom('none')],
     store: withRooms(store, recorded),
     log,
     clock,
