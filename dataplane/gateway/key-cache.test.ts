@@ -83,6 +83,17 @@ describe('names of keys', () => {
   })
 })
 
+it('a key that is said to be revoked is so at once; half a minute later control is asked, which knows', async () => {
+  const bench = new Bench()
+  expect(await kindOf(bench.keys.state(GOOD))).toBe('usable')
+  bench.keys.revoke(GOOD)
+  bench.clock.advance(29_000)
+  expect([await kindOf(bench.keys.state(GOOD)), bench.keys.isRevoked(GOOD)]).toEqual(['revoked', true])
+  expect(bench.asked).toHaveLength(1)
+  bench.clock.advance(1000)
+  expect([await kindOf(bench.keys.state(GOOD)), bench.keys.isRevoked(GOOD)]).toEqual(['usable', false])
+})
+
 describe('while made-up keys are looked up', () => {
   it('control has 8 questions at once, as many as may be wait, and more are refused at once', async () => {
     const bench = new Bench(40)

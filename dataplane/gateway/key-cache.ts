@@ -83,11 +83,11 @@ export class KeyCache {
     return this.#known.get(keyName(key))?.state.kind === 'revoked'
   }
 
-  /** The key is revoked, whatever an answer under way may say. */
+  /** The key is said to be revoked: it is, whatever an answer under way may say, until control is asked again. */
   revoke(key: KeyName): void {
     const name = keyName(key)
     this.#flights.delete(name)
-    this.#keep(name, { kind: 'revoked' })
+    this.#keep(name, { kind: 'revoked' }, GOOD_FOR_MS.usable)
   }
 
   /** Something about the key has changed: ask before the next use. */
@@ -168,13 +168,13 @@ export class KeyCache {
     return entry.state
   }
 
-  #keep(name: string, state: KeyState): void {
+  #keep(name: string, state: KeyState, goodForMs = GOOD_FOR_MS[state.kind]): void {
     const now = this.#context.clock.monotonic()
     const unknown = state.kind === 'unknown'
     this.#known.delete(name)
     this.#unknown.delete(name)
     const kept = unknown ? this.#unknown : this.#known
-    kept.set(name, { state, answeredAt: now, askAgainAt: now + GOOD_FOR_MS[state.kind] })
+    kept.set(name, { state, answeredAt: now, askAgainAt: now + goodForMs })
     if (kept.size <= (unknown ? MAX_UNKNOWN : MAX_KNOWN)) return
     for (const oldest of kept.keys()) {
       kept.delete(oldest)
