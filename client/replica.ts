@@ -41,7 +41,7 @@ export class Replica {
   #resyncing = false
   readonly #hasState: boolean
 
-  /** `has_state` false: only its place in the history is kept; nothing is compared with a checksum. */
+  /** `hasState` false: only its place in the history is kept; nothing is compared with a checksum. */
   constructor(hasState: boolean) {
     this.#hasState = hasState
   }

@@ -7,7 +7,7 @@ import { tokenLife } from './token-source.ts'
 const LIFE_MS = 100_000
 const code = (value: string) => expect.objectContaining({ name: 'RoomfulError', code: value })
 
-/** A token whose times a client can read and whose signature no one would accept: good from `issued_at` to `expires_at` (ms since 1970). */
+/** A token whose times a client can read and whose signature no one would accept: good from `issuedAt` to `expiresAt` (ms since 1970). */
 function unsignedToken(issuedAt: number, expiresAt: number, name = 'alice'): string {
   const claims = {
     project_id: 'prj_1',

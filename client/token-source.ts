@@ -52,7 +52,7 @@ export class TokenSource {
   /** Whether the present token is known to have expired, by the server's clock. */
   get expired(): boolean {
     const life = this.#token === undefined ? undefined : tokenLife(this.#token)
-    return life !== undefined && this.#serverClock.now() >= life.expires_at
+    return life !== undefined && this.#serverClock.now() >= life.expiresAt
   }
 
   /** A token for a new session. Throws a RoomfulError (token_unavailable). */
@@ -103,7 +103,7 @@ export class TokenSource {
   #plan(): void {
     const life = this.#token === undefined ? undefined : tokenLife(this.#token)
     if (!life || !this.#getToken) return
-    const due = life.issued_at + (life.expires_at - life.issued_at) * RENEW_AT
+    const due = life.issuedAt + (life.expiresAt - life.issuedAt) * RENEW_AT
     this.#renewIn(Math.max(MIN_RENEWAL_MS, due - this.#serverClock.now()))
   }
 
@@ -133,8 +133,8 @@ const HEADER = 'v4.public.'
 
 /** How long a token is good for: milliseconds since 1970. */
 export interface TokenLife {
-  readonly issued_at: number
-  readonly expires_at: number
+  readonly issuedAt: number
+  readonly expiresAt: number
 }
 
 /**
@@ -150,7 +150,7 @@ export function tokenLife(token: string): TokenLife | undefined {
     const claims = JSON.parse(new TextDecoder().decode(bytes)) as Record<string, unknown>
     const issuedAt = Date.parse(String(claims.issued_at))
     const expiresAt = Date.parse(String(claims.expires_at))
-    return issuedAt < expiresAt ? { issued_at: issuedAt, expires_at: expiresAt } : undefined
+    return issuedAt < expiresAt ? { issuedAt, expiresAt } : undefined
   } catch {
     // Neither base64url nor JSON: not a token this client can read.
     return undefined

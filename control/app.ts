@@ -66,13 +66,13 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
       return next()
     })
   app.onError((error, c) => {
-    const problem = asProblem(error, deps, c.get('request_id'))
+    const problem = asProblem(error, deps, c.get('requestId'))
     const { status } = PROBLEMS[problem.code]
     if (status < 500) c.get('span').set({ 'error.type': problem.code })
     else c.get('span').fail(problem.code, PROBLEMS[problem.code].title)
-    return problemResponse(problem, c.get('request_id'))
+    return problemResponse(problem, c.get('requestId'))
   })
-  app.notFound((c) => problemResponse(strayProblem(app, c.req.path), c.get('request_id')))
+  app.notFound((c) => problemResponse(strayProblem(app, c.req.path), c.get('requestId')))
 
   projectRoutes(endpoints, { projects, idempotency })
   keyRoutes(endpoints, { keys, projects, idempotency, clock, metrics, log })
@@ -83,7 +83,7 @@ export function createControlApp(deps: ControlDeps): Hono<ControlEnv> {
     limits: new RateLimits(clock, deps.tokenRate),
     clock,
     metrics,
-    require_key_id: deps.requireKeyId,
+    requireKeyId: deps.requireKeyId,
   })
   internalRoutes(endpoints, { keys, projects, clock })
   opsRoutes(app, { store, registry: deps.registry, draining: deps.draining })
@@ -97,14 +97,14 @@ function observe(app: Hono<ControlEnv>, deps: ControlDeps): void {
     const begun = clock.monotonic()
     const given = c.req.header('x-request-id')
     const requestId = given !== undefined && REQUEST_ID_PATTERN.test(given) ? given : newId('req', random)
-    c.set('request_id', requestId)
+    c.set('requestId', requestId)
     const pattern = matchedRoutes(c).at(-1)?.path ?? '/*'
     const route = pattern === '/*' ? 'unmatched' : pattern
     const quiet = QUIET.has(route)
     const span = quiet ? noSpan : requestSpan(tracer, c, route)
     c.set('span', span)
     await next()
-    span.set({ 'http.response.status_code': c.res.status, 'roomful.caller_id': c.get('caller_id') })
+    span.set({ 'http.response.status_code': c.res.status, 'roomful.caller_id': c.get('callerId') })
     span.end()
     c.res.headers.set('x-request-id', requestId)
     c.res.headers.set('cache-control', 'no-store')
@@ -120,7 +120,7 @@ function observe(app: Hono<ControlEnv>, deps: ControlDeps): void {
       route,
       status: c.res.status,
       seconds,
-      caller_id: c.get('caller_id'),
+      caller_id: c.get('callerId'),
     }
     if (quiet) log.debug(line, 'request')
     else log.info(line, 'request')

@@ -10,7 +10,7 @@ import { type ObjectSchema, readJson, validate } from './validate.ts'
 
 /** What middleware leaves for handlers. */
 export interface ControlEnv {
-  Variables: { request_id: string; caller_id: string | undefined; span: Span }
+  Variables: { requestId: string; callerId: string | undefined; span: Span }
 }
 
 /** Who may call: an operator; an operator or a key; nodes with the internal token. */
@@ -66,7 +66,7 @@ export class Endpoints {
   ): void {
     this.#app.on(endpoint.method, endpoint.path, describeRoute(describe(endpoint)), async (c) => {
       const caller = await this.#authenticate(c, endpoint.access)
-      c.set('caller_id', caller.id)
+      c.set('callerId', caller.id)
       const answer = await handle({
         caller,
         params: c.req.param() as Record<string, string>,

@@ -114,7 +114,7 @@ export class Keys {
   /** A new key; nothing is stored before its writes are. */
   async draft(
     projectId: string,
-    wish: { name: string | null; scopes: readonly string[]; rotated_from?: string },
+    wish: { name: string | null; scopes: readonly string[]; rotatedFrom?: string },
   ): Promise<KeyDraft> {
     const id = newId('key', this.#random)
     const secret = `${SECRET_PREFIX}${id.slice('key_'.length)}.${randomToken(this.#random, 43)}`
@@ -126,7 +126,7 @@ export class Keys {
       created_at: this.#clock.now(),
       retires_at: null,
       revoked_at: null,
-      rotated_from: wish.rotated_from ?? null,
+      rotated_from: wish.rotatedFrom ?? null,
       secret_hash: digest(secret).toString('base64url'),
       pair: await this.#keyring.createPair(),
     }
@@ -138,7 +138,7 @@ export class Keys {
   }
 
   /**
-   * A new key in the place of an active one, which retires in the same write and works for `grace_ms` more. Rejects with a `Problem`:
+   * A new key in the place of an active one, which retires in the same write and works for `graceMs` more. Rejects with a `Problem`:
    * key_not_found, or conflict when the key is not active.
    */
   async draftRotation(projectId: string, keyId: string, graceMs: number): Promise<KeyDraft> {
@@ -147,7 +147,7 @@ export class Keys {
     const status = keyStatus(old, now)
     if (status !== 'active')
       throw new Problem('conflict', `The key ${keyId} is ${status}: only an active key can be rotated.`)
-    const fresh = await this.draft(projectId, { name: old.name, scopes: old.scopes, rotated_from: old.id })
+    const fresh = await this.draft(projectId, { name: old.name, scopes: old.scopes, rotatedFrom: old.id })
     const value = encode({ ...old, retires_at: now + graceMs })
     return { ...fresh, writes: [{ put: keyKey(old.id), value, ifVersion: version }, ...fresh.writes] }
   }

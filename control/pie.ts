@@ -56,11 +56,7 @@ export const UnwrapSecretKeyFactory = PublicUnwrapSecretKey<4, SecretKey, Wrappi
 })
 
 function wrap(material: Uint8Array, wrappingKey: Uint8Array, nonce: Uint8Array): Buffer {
-  const {
-    encryption_key: encryptionKey,
-    cipher_nonce: cipherNonce,
-    authentication_key: authenticationKey,
-  } = derive(wrappingKey, nonce)
+  const { encryptionKey, cipherNonce, authenticationKey } = derive(wrappingKey, nonce)
   const wrapped = xchacha20(encryptionKey, cipherNonce, material)
   return Buffer.concat([tag(authenticationKey, nonce, wrapped), nonce, wrapped])
 }
@@ -70,11 +66,7 @@ function unwrap(sealed: Uint8Array, wrappingKey: Uint8Array): Buffer {
     throw new InvalidPASERKError('The wrapped secret key has the wrong length')
   const nonce = sealed.subarray(TAG_BYTES, TAG_BYTES + NONCE_BYTES)
   const wrapped = sealed.subarray(TAG_BYTES + NONCE_BYTES)
-  const {
-    encryption_key: encryptionKey,
-    cipher_nonce: cipherNonce,
-    authentication_key: authenticationKey,
-  } = derive(wrappingKey, nonce)
+  const { encryptionKey, cipherNonce, authenticationKey } = derive(wrappingKey, nonce)
   if (!timingSafeEqual(sealed.subarray(0, TAG_BYTES), tag(authenticationKey, nonce, wrapped)))
     throw new InvalidPASERKError('The wrapped secret key was not wrapped with this wrapping key')
   return Buffer.from(xchacha20(encryptionKey, cipherNonce, wrapped))
@@ -85,9 +77,9 @@ function derive(wrappingKey: Uint8Array, nonce: Uint8Array) {
     blake2b(Buffer.concat([Uint8Array.of(domain), nonce]), { key: wrappingKey, dkLen: length })
   const stream = keyed(0x80, 56)
   return {
-    encryption_key: stream.subarray(0, 32),
-    cipher_nonce: stream.subarray(32),
-    authentication_key: keyed(0x81, 32),
+    encryptionKey: stream.subarray(0, 32),
+    cipherNonce: stream.subarray(32),
+    authenticationKey: keyed(0x81, 32),
   }
 }
 

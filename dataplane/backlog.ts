@@ -13,7 +13,7 @@ export class Backlog<Run extends () => void = never> {
   #messages = 0
   #number = 0
 
-  /** `most_messages`: how many messages of members may wait; of joins, attaches, resyncs and leaves together ten times as many. */
+  /** `mostMessages`: how many messages of members may wait; of joins, attaches, resyncs and leaves together ten times as many. */
   constructor(mostMessages: number) {
     this.#mostMessages = mostMessages
   }

@@ -210,10 +210,10 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   }
 
   const admin: AdminServerOptions = {
-    node_id: name,
+    nodeId: name,
     bus: store.bus,
     clock,
-    internal_token: config.internalToken,
+    internalToken: config.internalToken,
     registry,
     random,
     log,

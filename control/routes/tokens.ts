@@ -22,7 +22,7 @@ export function tokenRoutes(
     limits: RateLimits
     clock: Clock
     metrics: ControlMetrics
-    require_key_id: boolean
+    requireKeyId: boolean
   },
 ): void {
   const { keys, projects, keyring, limits, clock, metrics } = parts
@@ -43,7 +43,7 @@ export function tokenRoutes(
     async ({ caller, body, span }) => {
       limit(caller)
       requireProject(caller, body.project_id)
-      const { pair, key_id: keyId } = await signerOf(caller, body.project_id, body.key_id)
+      const { pair, keyId } = await signerOf(caller, body.project_id, body.key_id)
       const now = clock.now()
       const claims: TokenClaims = {
         project_id: body.project_id,
@@ -73,10 +73,10 @@ export function tokenRoutes(
     caller: Caller,
     projectId: string,
     keyId: string | undefined,
-  ): Promise<{ pair: StoredPair; key_id?: string }> {
+  ): Promise<{ pair: StoredPair; keyId?: string }> {
     if (caller.kind === 'key') return signer(await ownKey(caller.key, keyId))
     if (keyId !== undefined) return signer(await namedKey(projectId, keyId))
-    if (parts.require_key_id)
+    if (parts.requireKeyId)
       throw invalid([{ path: 'key_id', message: 'is required: this service issues no token without a key' }])
     const project = await projects.find(projectId)
     if (!project) throw projectNotFound(projectId)
@@ -97,12 +97,12 @@ export function tokenRoutes(
     throw new Problem('forbidden', `The key ${own.id} issues tokens under itself only, not under ${keyId}.`)
   }
 
-  function signer(key: KeyRecord): { pair: StoredPair; key_id: string } {
+  function signer(key: KeyRecord): { pair: StoredPair; keyId: string } {
     if (keyStatus(key, clock.now()) === 'revoked')
       throw new Problem('key_revoked', `The key ${key.id} was revoked.`)
     if (!key.scopes.includes(MINT_SCOPE))
       throw new Problem('missing_scope', `The key ${key.id} has not the scope ${MINT_SCOPE}.`)
-    return { pair: key.pair, key_id: key.id }
+    return { pair: key.pair, keyId: key.id }
   }
 }
 

@@ -130,7 +130,7 @@ export class Router {
     return rooms
   }
 
-  /** The rooms whose owner is `node_id`, or any other node when that is undefined. */
+  /** The rooms whose owner is `nodeId`, or any other node when that is undefined. */
   roomsAt(nodeId: string | undefined): RoomAddress[] {
     const self = this.#parts.nodeId
     return [...this.#routes.values()]

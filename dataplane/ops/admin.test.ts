@@ -59,7 +59,7 @@ function setup(options: Partial<AdminOptions> = {}) {
   const asked: RoomQuery[] = []
   const askedSessions: SessionQuery[] = []
   const app = createAdminApp({
-    internal_token: TOKEN,
+    internalToken: TOKEN,
     registry: new Registry(),
     random: new SeededRandom(),
     log: createLog({ logLevel: 'info', logFormat: 'json' }, {}, { write: (line) => void logged.push(line) }),

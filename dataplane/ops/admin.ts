@@ -45,7 +45,7 @@ export interface AdminOptions extends RuntimeSource {
   /** Looks for rooms and sessions at all nodes; never rejects. */
   readonly searchCluster: (q: string, limit: number) => Promise<ClusterMatches>
   /** Undefined: everything under `/admin/` answers 401 to everyone. */
-  readonly internal_token: string | undefined
+  readonly internalToken: string | undefined
   readonly registry: Registry
   readonly random: Random
   readonly log: Logger
@@ -56,19 +56,19 @@ export interface AdminOptions extends RuntimeSource {
 }
 
 /** Variables of a request. */
-export type AdminEnv = { Variables: { request_id: string } }
+export type AdminEnv = { Variables: { requestId: string } }
 
 /** `/metrics`, `/healthz`, `/readyz`, `/admin` and the calls under it. */
 export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
   const { registry, log } = options
   const app = new Hono<AdminEnv>()
   let page: Promise<Page> | undefined
-  const guard = requireToken(options.internal_token)
+  const guard = requireToken(options.internalToken)
 
   app.use(async (c, next) => {
-    c.set('request_id', newId('req', options.random))
+    c.set('requestId', newId('req', options.random))
     await next()
-    c.header('x-request-id', c.get('request_id'))
+    c.header('x-request-id', c.get('requestId'))
   })
 
   app.get('/metrics', async (c) =>
@@ -91,7 +91,7 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
   })
   app.get('/admin/runtime', guard, (c) =>
     runtime(c, options, (error) =>
-      log.error({ err: error, request_id: c.get('request_id'), path: c.req.path }, 'an answer broke off'),
+      log.error({ err: error, request_id: c.get('requestId'), path: c.req.path }, 'an answer broke off'),
     ),
   )
   // The nodes as this one sees them, itself first.
@@ -101,7 +101,7 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
   app.get('/admin/owner', guard, (c) => owner(c, options))
   app.get('/admin/search', guard, (c) => search(c, options))
   app.post('/admin/drain', guard, (c) => {
-    log.warn({ request_id: c.get('request_id') }, 'asked to drain')
+    log.warn({ request_id: c.get('requestId') }, 'asked to drain')
     options.drain()
     return c.json({ draining: true }, 202)
   })
@@ -125,7 +125,7 @@ export function createAdminApp(options: AdminOptions): Hono<AdminEnv> {
     })
   })
   app.onError((error, c) => {
-    log.error({ err: error, request_id: c.get('request_id'), path: c.req.path }, 'request failed')
+    log.error({ err: error, request_id: c.get('requestId'), path: c.req.path }, 'request failed')
     return problem(c, {
       status: 500,
       code: 'internal_error',

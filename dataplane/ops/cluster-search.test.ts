@@ -51,7 +51,7 @@ async function cluster(
   const searches = new Map<string, ClusterSearch>()
   for (const [nodeId, { rooms = [], sessions = [] }] of Object.entries(things)) {
     const search = new ClusterSearch({
-      node_id: nodeId,
+      nodeId: nodeId,
       bus: observed,
       clock,
       random: new SeededRandom(),
@@ -153,7 +153,7 @@ describe('a search over the cluster', () => {
     const clock = new FakeClock()
     const store = memoryStore({ clock })
     const search = new ClusterSearch({
-      node_id: 'node_a',
+      nodeId: 'node_a',
       bus: { ...store.bus, publish: () => Promise.reject(new Error('away')) } as Bus,
       clock,
       random: new SeededRandom(),

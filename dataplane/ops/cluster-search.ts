@@ -62,7 +62,7 @@ function decodeSearch(bytes: Uint8Array): SearchMessage {
 
 /** What a search over the cluster is made of. */
 export interface ClusterSearchParts extends Pick<RuntimeSource, 'describeRooms' | 'describeSessions'> {
-  readonly node_id: string
+  readonly nodeId: string
   readonly bus: Bus
   readonly clock: Clock
   readonly random: Random
@@ -117,7 +117,7 @@ export class ClusterSearch {
 
   /** Resolves when the other nodes can ask this one; rejects when the store cannot be reached. */
   async start(): Promise<void> {
-    const { bus, node_id: nodeId } = this.#parts
+    const { bus, nodeId } = this.#parts
     this.#unsubscribe = await bus.subscribe(channelOf(nodeId), (bytes) => this.#hear(bytes))
   }
 
@@ -132,7 +132,7 @@ export class ClusterSearch {
     const nodes = this.#parts.describeCluster().filter(({ alive }) => alive)
     const others = nodes.filter(({ self }) => !self).map(({ node_id: nodeId }) => nodeId)
     const answers = new Map(await this.#ask(others, q, limit))
-    answers.set(this.#parts.node_id, this.#look(q, limit))
+    answers.set(this.#parts.nodeId, this.#look(q, limit))
     const found = { rooms: 0, sessions: 0 }
     const rooms: ClusterMatches['rooms'][number][] = []
     const sessions: ClusterMatches['sessions'][number][] = []
@@ -173,7 +173,7 @@ export class ClusterSearch {
 
   /** The answers of those that gave one in time. */
   async #ask(others: readonly string[], q: string, limit: number): Promise<ReadonlyMap<string, NodeMatches>> {
-    const { node_id: nodeId, clock, random } = this.#parts
+    const { nodeId, clock, random } = this.#parts
     const answers = new Map<string, NodeMatches>()
     if (others.length === 0) return answers
     const search = randomToken(random, NUMBER_LENGTH)
@@ -202,7 +202,7 @@ export class ClusterSearch {
   }
 
   #hear(bytes: Uint8Array): void {
-    const { node_id: nodeId, log } = this.#parts
+    const { nodeId, log } = this.#parts
     let message: SearchMessage
     try {
       message = decodeSearch(bytes)

@@ -7,7 +7,7 @@ import { LoadMeter } from './load.ts'
 
 const metrics = () => registerMetrics(new Registry(), NODE_METRICS)
 
-/** A clock whose timers come late by `late_ms`. */
+/** A clock whose timers come late by `lateMs`. */
 class LateClock extends FakeClock {
   lateMs = 0
   override schedule(delayMs: number, callback: () => void): () => void {

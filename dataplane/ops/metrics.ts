@@ -10,6 +10,6 @@ const ALL = { ...GATEWAY_METRICS, ...ROOM_METRICS, ...CLUSTER_METRICS, ...NODE_M
 /** What all parts of a node count with. */
 export type NodeMetrics = Metrics<typeof ALL>
 
-/** Registers the metrics of a node. Counters of `room_types`, those installed, are there from the start. */
+/** Registers the metrics of a node. Counters of `roomTypes`, those installed, are there from the start. */
 export const nodeMetrics = (registry: Registry, roomTypes: readonly string[] = []): NodeMetrics =>
   registerMetrics(registry, ALL, { room_type: roomTypes })

@@ -66,7 +66,7 @@ export interface ProblemDetails {
 /** Answers with `application/problem+json`, in the same shape as the control API. */
 export function problem(c: Context, details: ProblemDetails): Response {
   const { status, code, title, detail, errors } = details
-  const requestId: unknown = c.get('request_id')
+  const requestId: unknown = c.get('requestId')
   const body = {
     type: `urn:roomful:problem:${code}`,
     title,

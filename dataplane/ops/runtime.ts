@@ -71,7 +71,7 @@ const QUERY = v.pipe(
   ),
 )
 
-/** Answers `GET /admin/runtime`: the node, the rooms that are asked for, and the sessions in them. `on_break`: as of `answerInSlices`. */
+/** Answers `GET /admin/runtime`: the node, the rooms that are asked for, and the sessions in them. `onBreak`: as of `answerInSlices`. */
 export function runtime(c: Context, source: RuntimeSource, onBreak: (error: unknown) => void): Response {
   const parsed = v.safeParse(QUERY, c.req.query())
   if (!parsed.success) return notUnderstood(c, parsed.issues)
@@ -124,7 +124,7 @@ const SLICE = 32_768
 /**
  * Answers with JSON that is put together piece by piece. What does not fit into one slice is made as it is sent, a slice in each turn of the
  * event loop, and only as fast as it is read: whatever else the node does goes on in between. `pieces` is not asked for more once the reader
- * has gone. Throws what the first of them throws. When a later one does, the answer has begun: its connection breaks, and `on_break` is told.
+ * has gone. Throws what the first of them throws. When a later one does, the answer has begun: its connection breaks, and `onBreak` is told.
  */
 export function answerInSlices(
   c: Context,

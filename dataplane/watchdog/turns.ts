@@ -235,7 +235,7 @@ export class StandstillDetector {
     this.#limit = Math.ceil(limitMs / tickMs)
   }
 
-  /** To be called every `tick_ms`; undefined: nothing can stand still now. True once: it has been this number for `limit_ms`. */
+  /** To be called every `tickMs`; undefined: nothing can stand still now. True once: it has been this number for `limitMs`. */
   tick(current: number | undefined): boolean {
     const same = current !== undefined && current === this.#last
     this.#last = current

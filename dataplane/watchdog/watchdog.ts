@@ -22,7 +22,7 @@ export interface Watchdog {
 }
 
 /**
- * Watches the turns of this process' rooms from a thread of its own: one that takes longer than `limit_ms` never ends, as far as
+ * Watches the turns of this process' rooms from a thread of its own: one that takes longer than `limitMs` never ends, as far as
  * can be known, and this process does nothing else meanwhile. The thread writes a note into the room's record, so that the
  * next owner is not stuck on the same message, and ends the process. Where the event loop stands still outside of any turn, the thread
  * can only say so. Not while a debugger is attached.

@@ -160,7 +160,7 @@ describe('the admin side of a node', () => {
   let drained = 0
   const appWith = (internalToken: string | undefined) =>
     createAdminApp({
-      internal_token: internalToken,
+      internalToken: internalToken,
       registry: new Registry(),
       random: systemRandom,
       log,
