@@ -43,7 +43,7 @@ class Backend {
 }
 
 test('the times of a token are read without its signature', () => {
-  expect(tokenLife(unsignedToken(5000, 6000))).toEqual({ issued_at: 5000, expires_at: 6000 })
+  expect(tokenLife(unsignedToken(5000, 6000))).toEqual({ issuedAt: 5000, expiresAt: 6000 })
   // Base64url with both - and _ in it.
   expect(tokenLife(unsignedToken(5000, 6000, 'ÿþ~?>ÿ'.repeat(9)))).toBeDefined()
   for (const other of [

@@ -1,8 +1,10 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { type MetricObject, Registry } from 'prom-client'
+import * as v from 'valibot'
 import { parse } from 'yaml'
 import { controlMetrics } from '../control/metrics.ts'
 import { nodeMetrics } from '../dataplane/ops/metrics.ts'
+import { RUNTIME_PARAMETERS } from '../dataplane/ops/runtime.ts'
 import { dashboard } from '../deploy/grafana/dashboard.ts'
 import { limitHelp } from '../loadtest/limits.ts'
 import type { Option } from '../loadtest/option.ts'
@@ -36,6 +38,15 @@ const variableTable = (): string =>
       variable.readBy
         .map((command) => (variable.requiredBy?.includes(command) ? `${command} (required)` : command))
         .join(', '),
+    ]),
+  )
+
+const runtimeTable = (): string =>
+  table(
+    ['Parameter', 'Effect'],
+    Object.entries(RUNTIME_PARAMETERS).map(([name, { wrapped }]) => [
+      code(name),
+      v.getDescription(wrapped) ?? '',
     ]),
   )
 
@@ -129,6 +140,7 @@ const onControl = (name: string): boolean => control.getSingleMetric(name) !== u
 /** What stands between the marks of each name. A part is given what stands there before. */
 const PARTS: Readonly<Record<string, (before: string) => string | Promise<string>>> = {
   variables: variableTable,
+  'parameters of /admin/runtime': runtimeTable,
   'metrics of a node': () => metricTable(node, (name) => !onControl(name)),
   'metrics of control': () => metricTable(control, (name) => !onNodes(name)),
   'metrics of every process': () => metricTable(node, onControl),

@@ -158,7 +158,7 @@ const OWNER_QUERY = v.object({
 
 const SEARCH_QUERY = v.object({
   q: v.optional(v.pipe(SEARCH_TEXT, v.minLength(1, `must have 1 to ${LONGEST_TEXT} characters`)), ''),
-  limit: countUpTo(MOST_MATCHES),
+  limit: v.exactOptional(countUpTo(MOST_MATCHES)),
 })
 const MATCHES = 50
 

@@ -20,28 +20,22 @@ export const SEARCH_TEXT = v.pipe(
 
 /** How many at most. */
 export const countUpTo = (most: number) =>
-  v.exactOptional(
-    v.pipe(
-      v.string(),
-      v.regex(/^\d{1,4}$/, `must be a whole number from 0 to ${most}`),
-      v.transform(Number),
-      v.maxValue(most, `must be a whole number from 0 to ${most}`),
-    ),
+  v.pipe(
+    v.string(),
+    v.regex(/^\d{1,4}$/, `must be a whole number from 0 to ${most}`),
+    v.transform(Number),
+    v.maxValue(most, `must be a whole number from 0 to ${most}`),
   )
 
 /** A column's name, or one with a minus before it for the other way round. */
 export const orderBy = <C extends string>(columns: readonly C[]) =>
-  v.exactOptional(
-    v.pipe(
-      v.string(),
-      v.check(
-        (text) => (columns as readonly string[]).includes(text.replace(/^-/, '')),
-        `must be one of ${columns.join(', ')}, with a - before it for the largest first`,
-      ),
-      v.transform(
-        (text): Order<C> => ({ by: text.replace(/^-/, '') as C, descending: text.startsWith('-') }),
-      ),
+  v.pipe(
+    v.string(),
+    v.check(
+      (text) => (columns as readonly string[]).includes(text.replace(/^-/, '')),
+      `must be one of ${columns.join(', ')}, with a - before it for the largest first`,
     ),
+    v.transform((text): Order<C> => ({ by: text.replace(/^-/, '') as C, descending: text.startsWith('-') })),
   )
 
 /** A 400 that names each parameter that is wrong. */

@@ -45,23 +45,53 @@ export interface RuntimeSource {
 }
 
 const MOST = 1000
-const flag = v.exactOptional(v.picklist(['0', '1'], 'must be 1 or 0'))
+const flag = v.picklist(['0', '1'], 'must be 1 or 0')
 const count = countUpTo(MOST)
+const columns = (names: readonly string[]): string => names.map((name) => `\`${name}\``).join(', ')
 
-const FIELDS = v.object({
-  include_state: flag,
-  include_events: flag,
-  room_id: v.exactOptional(ROOM_ID),
-  project_id: v.exactOptional(PROJECT_ID),
-  q: v.exactOptional(SEARCH_TEXT),
-  limit: count,
-  members: count,
-  sort_rooms: orderBy(ROOM_COLUMNS),
-  sort_sessions: orderBy(SESSION_COLUMNS),
-})
+/** A parameter that may be left out, and what it does. */
+const parameter = <const S extends v.GenericSchema>(help: string, schema: S) =>
+  v.exactOptional(v.pipe(schema, v.description(help)))
+
+/** The parameters of `GET /admin/runtime`; docs/reference.md has their descriptions. */
+export const RUNTIME_PARAMETERS = {
+  include_state: parameter('1: rooms carry their whole state', flag),
+  include_events: parameter(
+    '1: rooms carry `events`: the last 50 at most of what members were told besides the state, the latest first; only with a `room_id`',
+    flag,
+  ),
+  room_id: parameter(
+    'only the rooms of this id (`type:key`), and the sessions in them; an unknown id gives empty lists',
+    ROOM_ID,
+  ),
+  project_id: parameter(
+    'only rooms and sessions of this project; needed where several projects have a room of the same id',
+    PROJECT_ID,
+  ),
+  q: parameter(
+    'only rooms and sessions that have this text, in any case, in their names or ids or in those of who is in them',
+    SEARCH_TEXT,
+  ),
+  limit: parameter(
+    `so many rooms and so many sessions at most, 0–${MOST}; \`found\` says how many there are`,
+    count,
+  ),
+  sort_rooms: parameter(
+    `rooms in the order of one of ${columns(ROOM_COLUMNS)}; \`-members\` the largest first; otherwise the oldest first`,
+    orderBy(ROOM_COLUMNS),
+  ),
+  sort_sessions: parameter(
+    `sessions in the order of one of ${columns(SESSION_COLUMNS)}, as above`,
+    orderBy(SESSION_COLUMNS),
+  ),
+  members: parameter(
+    `so many members of each room at most, 0–${MOST}; \`member_count\` says how many there are`,
+    count,
+  ),
+}
 /** To read the events of thousands of rooms back takes seconds, in which the node would do nothing else and lose its lease. */
 const QUERY = v.pipe(
-  FIELDS,
+  v.object(RUNTIME_PARAMETERS),
   v.forward(
     v.check(
       ({ include_events: includeEvents, room_id: roomId }) => includeEvents !== '1' || roomId !== undefined,
