@@ -19,9 +19,9 @@ import type {
   ToEdge,
 } from '../traffic.ts'
 import type { Member } from './definition.ts'
-import type { RoomEnvironment } from './environment.ts'
 import type { Position, RoomEvent, Update } from './journal.ts'
 import type { Membership, Memberships } from './memberships.ts'
+import type { RoomMetrics } from './metrics.ts'
 
 /** What members know, or may know at any moment. */
 export interface Delivered {
@@ -270,17 +270,19 @@ interface Asker {
 /** A message to an edge without its address, which is the room's. */
 type Reply = ToEdge extends infer M ? (M extends ToEdge ? Omit<M, 'room' | 'epoch'> : never) : never
 
+/** The way to edges. */
+interface ReplyEnvironment {
+  readonly metrics: RoomMetrics
+  readonly deliver: (edge: string, message: ToEdge) => void
+}
+
 /** What a room says to edges, under its present epoch. */
 export class Replies {
   readonly #room: RoomAddress
   readonly #record: { readonly epoch: number }
-  readonly #environment: Pick<RoomEnvironment, 'metrics' | 'deliver'>
+  readonly #environment: ReplyEnvironment
 
-  constructor(
-    room: RoomAddress,
-    record: { readonly epoch: number },
-    environment: Pick<RoomEnvironment, 'metrics' | 'deliver'>,
-  ) {
+  constructor(room: RoomAddress, record: { readonly epoch: number }, environment: ReplyEnvironment) {
     this.#room = room
     this.#record = record
     this.#environment = environment
@@ -381,10 +383,10 @@ interface Encoding {
 /** Makes the websocket frames of one room: once for all its members. */
 export class RoomFrames {
   readonly roomId: string
-  readonly #codecs: RoomEnvironment['codecs']
+  readonly #codecs: ReadonlyMap<Subprotocol, Codec>
   readonly #encodings = new Map<Subprotocol, Encoding>()
 
-  constructor(roomId: string, codecs: RoomEnvironment['codecs']) {
+  constructor(roomId: string, codecs: ReadonlyMap<Subprotocol, Codec>) {
     this.roomId = roomId
     this.#codecs = codecs
   }
