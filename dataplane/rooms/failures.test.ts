@@ -2,6 +2,7 @@ import { pino } from 'pino'
 import * as v from 'valibot'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/support/fake-clock.ts'
+import { counter } from '../../test/support/rooms/counter-room.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
 import { FailureLog, RoomLogicRefused } from './failures.ts'
@@ -115,6 +116,7 @@ const thrower = (thrown: unknown) => {
     tasks: { done: v.null() },
     sync: { rate: 0 },
     durability: 'none',
+    tick: { rate: 20 },
     idleSeconds: 1,
     create: () => ({ count: 0 }),
     admit: async (_member, { where }) => {
@@ -129,6 +131,7 @@ const thrower = (thrown: unknown) => {
       state.count++
     },
     onLeave: fail,
+    onTick: fail,
     onDispose: fail,
   })
 }
@@ -146,8 +149,9 @@ describe.each(THROWN)('%s', (_name, thrown) => {
 
   // The first join of a room, the verdict of `admit` and the outcome of a task are handled in promises that no one waits for: when
   // even the telling of a failure failed there, the rejection ended the process, with every other room of the node.
-  it('harms only the turn that threw it', async () => {
-    const bench = new RoomBench([thrower(thrown)])
+  it('harms only the turn that threw it, and no other room', async () => {
+    const bench = new RoomBench([thrower(thrown), counter()])
+    const eve = await bench.join('counter', 'eve')
     const bob = await bench.join('thrower', 'bob', { options: { where: 'onJoin' } })
     const cid = await bench.join('thrower', 'cid', { options: { where: 'admit' } })
     const ann = await bench.join('thrower', 'ann')
@@ -161,8 +165,10 @@ describe.each(THROWN)('%s', (_name, thrown) => {
     ])
     expect([ann.acked, ann.state]).toEqual([3, { count: 2 }])
     bench.send('thrower', 'ann', { kind: 'leave', reason: 'left', ref: 9 })
+    bench.message('counter', 'eve', 'inc', { by: 1 })
     await bench.advance(1500)
-    expect([ann.heard, bench.host.size]).toEqual([['left 9'], 0])
+    expect([ann.heard, bench.host.size]).toEqual([['left 9'], 1])
+    expect([eve.state, eve.faults]).toEqual([{ count: 1, seen: ['eve'] }, []])
     // Node reports an unhandled rejection when the microtasks are done.
     await new Promise((resolve) => setImmediate(resolve))
     expect(rejections).toEqual([])

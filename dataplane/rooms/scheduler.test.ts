@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { SeededRandom } from '../../test/support/seeded-random.ts'
-import { FixedRate, Scheduler } from './scheduler.ts'
+import { Scheduler } from './scheduler.ts'
 
 function parts() {
   const clock = new FakeClock()
@@ -75,32 +75,5 @@ describe('a scheduler', () => {
     expect(deferred.length).toBe(1)
     deferred[0]!()
     expect(ran).toBe(10)
-  })
-})
-
-describe('a pace', () => {
-  it('keeps its slots however late it is, and never makes up for missed ones', () => {
-    const pace = new FixedRate(20, 0.5)
-    const ticks: number[] = []
-    let now = 0
-    for (let due = pace.following(now); due < 1000; due = pace.following(now)) {
-      now = due + (ticks.length % 3) // always a little late
-      if (ticks.length === 5) now += 170 // and once very late
-      ticks.push(due)
-    }
-    for (const due of ticks) expect((due - 25) % 50).toBeCloseTo(0, 6)
-    expect(ticks.length).toBe(20 - 3)
-    expect(new Set(ticks).size).toBe(ticks.length)
-  })
-
-  it('allows one thing per slot: at once while the slot is unused, otherwise in the next', () => {
-    const pace = new FixedRate(10, 0)
-    expect(pace.next(130)).toBe(130)
-    pace.done(130)
-    expect(pace.next(140)).toBe(200)
-    expect(pace.next(199.9)).toBe(200)
-    pace.done(200)
-    expect(pace.next(200)).toBe(300)
-    expect(pace.next(1234)).toBe(1234)
   })
 })
