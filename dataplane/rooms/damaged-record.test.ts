@@ -1,7 +1,7 @@
 import { crc32 } from 'node:zlib'
 import { pino } from 'pino'
 import * as v from 'valibot'
-import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it } from 'vitest'
 import type { Json } from '../../shared/json.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Store } from '../../shared/store/port.ts'
@@ -66,17 +66,6 @@ beforeAll(async () => {
   expect(journal.length).toBeGreaterThan(2)
 })
 
-const rejections: unknown[] = []
-const hear = (reason: unknown) => rejections.push(reason)
-beforeEach(() => {
-  rejections.length = 0
-  process.on('unhandledRejection', hear)
-})
-afterEach(() => {
-  process.off('unhandledRejection', hear)
-  expect(rejections).toEqual([])
-})
-
 async function stored({ snapshot, journal }: Record): Promise<{ store: Store; clock: FakeClock }> {
   const clock = new FakeClock()
   clock.advance(10_000)
@@ -134,6 +123,7 @@ function sealed(bytes: Uint8Array, version = bytes[0]!): Uint8Array {
   return copy
 }
 
+// A rejection that is not handled would end the test run, as it ended the process.
 describe('a damaged record', () => {
   it('harms its room only, whichever byte it is: those who wait are refused, and the next join makes the room again', async () => {
     const { outcome, quarantined } = await opened(sound)

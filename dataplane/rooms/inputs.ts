@@ -9,7 +9,7 @@ import type { Membership } from './memberships.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
 
 /** What turns bring about in their room. */
-export interface TurnOutcomes {
+interface TurnOutcomes {
   /** Runs what no message asked for, now or when the room may act again. */
   readonly act: (run: () => void) => void
   /** A member came (1) or went (-1). */

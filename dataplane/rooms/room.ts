@@ -18,7 +18,7 @@ export interface Successor {
 }
 
 /** What a room tells its host. */
-export interface RoomEvents {
+interface RoomListener {
   /** A member came (1) or went (-1). */
   readonly members: (change: number) => void
   /** The room is no longer here; `unhandled` arrived too late for it; `successor` is to have it. */
@@ -32,7 +32,7 @@ const RETRY_IDLE_MS = 1000
 export class Room {
   /** Its members and state, and what they have been told. */
   readonly stream: RoomStream
-  readonly #on: RoomEvents
+  readonly #on: RoomListener
   readonly #inputs: Inputs
   readonly #admission: RoomAdmission
   readonly #idle
@@ -48,7 +48,7 @@ export class Room {
   /** Settles when a room that ended for good is out of the store, and one that was handed over out of this node. */
   #over: Promise<void> = Promise.resolve()
 
-  constructor(claimed: ClaimedRoom, on: RoomEvents) {
+  constructor(claimed: ClaimedRoom, on: RoomListener) {
     const { environment, definition, stuck } = claimed
     const act = (run: () => void) => this.#act(run)
     this.#on = on
@@ -307,7 +307,7 @@ export class Room {
       this.#edgesToAsk.add(arrival.from)
   }
 
-  /** Whether the room stands still no longer than its node; it freezes when its node may not act. */
+  /** Whether the room may act at this moment; it freezes when its node may not. */
   #mayAct(): boolean {
     if (this.frozen) return false
     if (this.stream.environment.mayAct()) return true

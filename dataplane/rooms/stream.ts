@@ -25,6 +25,16 @@ export interface ClaimedRoom {
   readonly stuck: StuckTurns
 }
 
+/** What a stream tells its room. */
+interface StreamEvents {
+  /** Everything up to a flush is delivered. */
+  readonly delivered: () => void
+  /** Another node owns the room: nothing more may leave. */
+  readonly fenced: () => void
+  /** The room may not go on for now (true), since its store is silent or its node's lease has run out; or may again (false). */
+  readonly stopped: (stopped: boolean) => void
+}
+
 /** A snapshot of no room. */
 const NO_ROOM = new Uint8Array(0)
 
@@ -102,17 +112,9 @@ export class RoomStream {
   #saving = false
   #unsaved = false
 
-  /**
-   * `onDelivered`: everything up to a flush is delivered. `onFenced`: another node owns the room, nothing more may leave. `onStopped`: the
-   * room may not go on for now (true), since its store is silent or its node's lease has run out; or may again (false).
-   */
   constructor(
     { environment, address, definition, fence, log, begin }: ClaimedRoom,
-    on: {
-      readonly delivered: () => void
-      readonly fenced: () => void
-      readonly stopped: (stopped: boolean) => void
-    },
+    { delivered, fenced, stopped }: StreamEvents,
   ) {
     const { clock, format, historyBudget, limits, metrics, scheduler } = environment
     const { seq, checksum, state } = begin
@@ -123,9 +125,9 @@ export class RoomStream {
     this.log = log
     this.phase = environment.random.float()
     this.#durability = definition.durability
-    this.#onDelivered = on.delivered
-    this.#onFenced = on.fenced
-    this.#onStopped = on.stopped
+    this.#onDelivered = delivered
+    this.#onFenced = fenced
+    this.#onStopped = stopped
     for (const seat of begin.seats)
       this.memberships.add(new Membership(seat, limits.outcomes, clock.monotonic()))
     this.state = new LiveState(
@@ -138,7 +140,7 @@ export class RoomStream {
     this.record = new FencedLog(environment, this.name, fence, log, {
       whole: () => (this.#durability === 'none' ? NO_ROOM : this.#whole()),
       rewritten: (lost) => this.#renew(lost),
-      uncertain: on.stopped,
+      uncertain: stopped,
     })
     const frames = new RoomFrames(this.roomId, environment.codecs)
     this.history = new History(limits.history, historyBudget, frames, format, begin.base)
