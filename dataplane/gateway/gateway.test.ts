@@ -21,7 +21,7 @@ function drain(count: number) {
   }
   const began = clock.monotonic()
   const connections = Array.from({ length: count }, () => connection)
-  drainConnections(connections, { clock, random: new SeededRandom(1), withinMs: WITHIN_MS })
+  void drainConnections(connections, { clock, random: new SeededRandom(1), withinMs: WITHIN_MS })
   return { clock, told_ms: toldMs, closed_ms: closedMs }
 }
 

@@ -191,12 +191,10 @@ export class Gateway {
     this.#draining = true
     const { clock, random } = this.#context
     const connections = [...this.#clients].map(({ connection }) => connection)
-    const drain = drainConnections(connections, { clock, random, withinMs })
     const left = new Promise<void>((resolve) => {
       this.#onEmpty = resolve
     })
-    await Promise.race([drain.done, left])
-    drain.stop()
+    await Promise.race([drainConnections(connections, { clock, random, withinMs }), left])
   }
 
   /** Closes every socket (draining) and the port. Sends owners nothing: sessions and their subscriptions can be resumed elsewhere. */
@@ -266,35 +264,28 @@ export class Gateway {
 /**
  * Moves clients to other nodes: tells each when to reconnect, at a random moment within `withinMs` but not at once, and closes the
  * connection shortly after that moment, in waves; the last one at most `withinMs` + 0.5 s from now. A client that is not welcome yet
- * hears of it behind its `welcome`, or is closed in its wave. `done` resolves when the last connection is closed; `stop` closes no more.
+ * hears of it behind its `welcome`, or is closed in its wave. Resolves when the last connection is closed.
  */
-export function drainConnections(
+export async function drainConnections(
   connections: readonly Pick<Connection, 'send' | 'close'>[],
   { clock, random, withinMs }: { readonly clock: Clock; readonly random: Random; readonly withinMs: number },
-): { readonly done: Promise<void>; readonly stop: () => void } {
+): Promise<void> {
   const waves = Array.from({ length: WAVES }, (): Pick<Connection, 'close'>[] => [])
   for (const connection of connections) {
     const moment = NOTICE + (1 - NOTICE) * random.float()
     connection.send({ t: 'draining', reconnect_in_ms: Math.floor(moment * withinMs) })
     waves[Math.floor(moment * WAVES)]!.push(connection)
   }
-  const cancels: (() => void)[] = []
   const moved = waves.map(
     (wave, index) =>
       new Promise<void>((resolve) => {
         if (wave.length === 0) return resolve()
-        const close = (): void => {
+        clock.schedule(((index + 1) / WAVES) * withinMs + GRACE_MS, () => {
           for (const connection of wave)
             connection.close('draining', 'this node is going away: resume on another')
           resolve()
-        }
-        cancels.push(clock.schedule(((index + 1) / WAVES) * withinMs + GRACE_MS, close))
+        })
       }),
   )
-  return {
-    done: Promise.all(moved).then(() => {}),
-    stop: () => {
-      for (const cancel of cancels) cancel()
-    },
-  }
+  await Promise.all(moved)
 }
