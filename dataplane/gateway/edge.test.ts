@@ -82,9 +82,7 @@ describe('a join that is answered when its client is gone', () => {
     const asked = test.owner.next('join')
     client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })
     const { member_id: memberId } = await asked
-    const gone = test.owner.next('detach')
-    client.ws.terminate()
-    await gone
+    await test.owner.lose(client)
     const room = test.owner.room('one')
     room.members.set(memberId, { sub: 'ada', ref: 0 })
     room.flush({ joined: [{ member_id: memberId, ref: 1 }] })
@@ -288,9 +286,7 @@ describe('what an owner sends', () => {
     expect(test.owner.of('message').map(({ settled }) => settled)).toEqual([7, 7])
     test.owner.room('one').send({ kind: 'redirect', owner: 'node_b' })
     expect(test.owner.of('attach').map(({ settled }) => settled)).toEqual([7])
-    const detached = test.owner.next('detach')
-    client.ws.terminate()
-    await detached
+    await test.owner.lose(client)
     const back = await test.resume(welcome, [{ room_id: roomId, epoch: 1, seq: 1, settled: 9 }])
     await back.next('welcome')
     expect(test.owner.of('attach').map(({ settled }) => settled)).toEqual([7, 9])

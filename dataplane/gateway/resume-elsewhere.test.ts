@@ -8,17 +8,10 @@ beforeEach(async () => {
 })
 afterEach(() => pair.close())
 
-/** The client's network is gone, and its node knows. */
-async function lose(client: TestClient): Promise<void> {
-  const gone = pair.owner.next('detach')
-  client.ws.terminate()
-  await gone
-}
-
 describe('a session that lost its socket, at another node', () => {
   it('comes back to exactly what it missed, in the same seat', async () => {
     const { client, welcome, joined, snapshot } = await pair.a.join()
-    await lose(client)
+    await pair.owner.lose(client)
     pair.owner.room('one').flush({ state: { count: 7 }, events: [['hit', 1]] })
     const again = await pair.b.resume(welcome, [snapshot])
     expect(await again.next('welcome')).toMatchObject({
@@ -36,7 +29,7 @@ describe('a session that lost its socket, at another node', () => {
 
   it('is known there alone, and its first node tells the rooms nothing, then or later', async () => {
     const { client, welcome, snapshot } = await pair.a.join()
-    await lose(client)
+    await pair.owner.lose(client)
     const again = await pair.b.resume(welcome, [snapshot])
     await again.next('welcome')
     await pair.pass(120_000, 1000)
@@ -65,7 +58,7 @@ describe('a session that lost its socket, at another node', () => {
     const asked = pair.owner.next('join')
     client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
     const { member_id: memberId } = await asked
-    await lose(client)
+    await pair.owner.lose(client)
     const leaving = pair.owner.next('leave')
     const again = await pair.b.resume(welcome, [snapshot])
     await again.next('welcome')
@@ -76,11 +69,11 @@ describe('a session that lost its socket, at another node', () => {
 
   it('can move on and back, and news of an earlier move that comes late does no harm', async () => {
     const { client, welcome, snapshot } = await pair.a.join()
-    await lose(client)
+    await pair.owner.lose(client)
     pair.deaf = true
     const second = await pair.b.resume(welcome, [snapshot])
     const moved = await second.next('welcome')
-    await lose(second)
+    await pair.owner.lose(second)
     const third = await pair.a.resume(moved, [snapshot])
     await third.next('welcome')
     await pair.a.gateway.sessionTaken(welcome.session_id)
@@ -106,7 +99,7 @@ describe('a session that lost its socket, at another node', () => {
       const { client, welcome, snapshot } = await pair.a.join()
       // The join was one of the 240 that may come at once.
       expect(await passing(client, 200)).toBe(200)
-      await lose(client)
+      await pair.owner.lose(client)
       const again = await pair.b.resume(welcome, [snapshot])
       await again.next('welcome')
       // The receipt of the welcome, a pong of the websocket, counts too.
@@ -117,7 +110,7 @@ describe('a session that lost its socket, at another node', () => {
       const { client, welcome, snapshot } = await pair.a.join()
       // All that it may send, and not one more: the end of a connection that is not read is heard of later.
       expect(await passing(client, 239)).toBe(239)
-      await lose(client)
+      await pair.owner.lose(client)
       pair.clock.advance(1000)
       const again = await pair.b.resume(welcome, [snapshot])
       await again.next('welcome')
@@ -238,7 +231,7 @@ describe('a session that is taken while it has a socket', () => {
     await expect.poll(() => pair.a.gateway.sessions).toBe(0)
     await newer.roundTrip()
     expect(pair.owner.of('leave')).toEqual([])
-    await lose(newer)
+    await pair.owner.lose(newer)
     await (await pair.a.resume(newestWelcome(newer))).next('welcome')
   })
 })
@@ -254,19 +247,19 @@ describe('a resume that fails half-way', () => {
 
   it('can be tried again at once with the same token when the node knows that the client is gone', async () => {
     const { client, welcome, snapshot } = await pair.a.join()
-    await lose(client)
+    await pair.owner.lose(client)
     pair.owner.silent.add('attach')
     const attaching = pair.owner.next('attach')
     const second = await pair.a.resume(welcome, [snapshot])
     await attaching
-    await lose(second)
+    await pair.owner.lose(second)
     pair.owner.silent.clear()
     await (await pair.b.resume(welcome, [snapshot])).next('welcome')
   })
 
   it('can be tried again when the node itself has ended', async () => {
     const { client, welcome, snapshot } = await pair.a.join()
-    await lose(client)
+    await pair.owner.lose(client)
     pair.owner.silent.add('attach')
     const attaching = pair.owner.next('attach')
     await pair.a.resume(welcome, [snapshot])
@@ -282,7 +275,7 @@ describe('a resume that fails half-way', () => {
 
   it('is given up when nothing is heard of the client for five seconds', async () => {
     const { client, welcome } = await pair.a.join()
-    await lose(client)
+    await pair.owner.lose(client)
     // Its welcome goes out into a network that is gone, and no one notices.
     const second = await pair.a.resume(welcome)
     second.ws.pause()
@@ -324,7 +317,7 @@ describe('a resume token', () => {
 
   it('that was used is waited for by one connection, which reads ever less often; others read once', async () => {
     const { client, welcome } = await pair.a.join()
-    await lose(client)
+    await pair.owner.lose(client)
     const holder = await pair.a.resume(welcome)
     holder.ws.pause()
     await expect.poll(() => [pair.a.gateway.connections, pair.a.gateway.pending]).toEqual([1, 0])

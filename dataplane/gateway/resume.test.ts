@@ -13,13 +13,6 @@ import { Sessions } from './sessions.ts'
 
 let test: TestGateway
 
-/** The client's network is gone, and the gateway knows. */
-async function lose(client: TestClient): Promise<void> {
-  const gone = test.owner.next('detach')
-  client.ws.terminate()
-  await gone
-}
-
 /** What a client got, without what differs from run to run. */
 const kinds = (client: TestClient): unknown[] =>
   client.received.map((message) => ('seq' in message ? [message.t, message.seq] : message.t))
@@ -35,7 +28,7 @@ describe('at one node', () => {
       const one = await test.join('one')
       one.client.send({ t: 'join', ref: 2, room_type: 'arena', options: { key: 'two' } })
       const two = await one.client.next('state.snapshot')
-      await lose(one.client)
+      await test.owner.lose(one.client)
       test.owner.room('one').flush({ state: { count: 1 } })
       test.owner.silent.add('attach')
       const attaching = test.owner.next('attach')
@@ -62,7 +55,7 @@ describe('at one node', () => {
 
     it('is welcomed after 2 seconds even when an owner does not answer, and gets the frames when it does', async () => {
       const { client, welcome, snapshot } = await test.join()
-      await lose(client)
+      await test.owner.lose(client)
       test.owner.silent.add('attach')
       const attaching = test.owner.next('attach')
       const again = await test.resume(welcome, [snapshot])
@@ -77,14 +70,14 @@ describe('at one node', () => {
 
     it('can come back with the same token when it was lost before welcome; only the last attach counts', async () => {
       const { client, welcome, snapshot } = await test.join()
-      await lose(client)
+      await test.owner.lose(client)
       const room = test.owner.room('one')
       room.flush({ state: { count: 1 }, events: [['hit', 1]] })
       test.owner.silent.add('attach')
       let attaching = test.owner.next('attach')
       const second = await test.resume(welcome, [snapshot])
       await attaching
-      await lose(second)
+      await test.owner.lose(second)
       attaching = test.owner.next('attach')
       const third = await test.resume(welcome, [snapshot])
       await attaching
@@ -109,7 +102,7 @@ describe('at one node', () => {
 
     it('ends after the resume time, with its seats', async () => {
       const { client, welcome, snapshot } = await test.join()
-      await lose(client)
+      await test.owner.lose(client)
       test.clock.advance(60_000)
       expect(test.owner.of('leave')).toHaveLength(0)
       const leaving = test.owner.next('leave')
@@ -148,7 +141,7 @@ describe('at one node', () => {
 
     it('is good while control is away, when the key was good lately', async () => {
       const { client, welcome } = await test.join()
-      await lose(client)
+      await test.owner.lose(client)
       test.control.down = true
       test.clock.advance(59_000)
       const again = await test.resume(welcome)

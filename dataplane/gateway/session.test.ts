@@ -149,9 +149,7 @@ describe('sessions as operators see them', () => {
       },
     ])
     expect(test.gateway.connections).toBe(1)
-    const gone = test.owner.next('detach')
-    client.ws.terminate()
-    await gone
+    await test.owner.lose(client)
     expect(test.gateway.connections).toBe(0)
   })
 

@@ -313,9 +313,7 @@ describe('a hello', () => {
   /** A session in a room, whose client has gone. */
   async function away(test: TestGateway) {
     const { client, welcome } = await test.join()
-    const gone = test.owner.next('detach')
-    client.ws.terminate()
-    await gone
+    await test.owner.lose(client)
     return welcome
   }
 

@@ -15,6 +15,7 @@ import { SUBPROTOCOLS, type Subprotocol } from '../../../shared/protocol/message
 import { MsgpackCodec } from '../../../shared/protocol/msgpack-codec.ts'
 import { Checksum } from '../../../shared/sync/checksum.ts'
 import { diff } from '../../../shared/sync/diff.ts'
+import type { TestClient } from './test-client.ts'
 
 type Kind<K extends ToOwner['kind']> = Extract<ToOwner, { kind: K }>
 /** Distributes over the union, which plain Omit does not. */
@@ -160,6 +161,13 @@ export class TestOwner {
   /** What the gateway sent of one kind. */
   of<K extends ToOwner['kind']>(kind: K): Kind<K>[] {
     return this.received.filter((message): message is Kind<K> => message.kind === kind)
+  }
+
+  /** The network of a client that is in a room is gone, and its node knows. */
+  async lose({ ws }: TestClient): Promise<void> {
+    const gone = this.next('detach')
+    ws.terminate()
+    await gone
   }
 
   /** The next message of a kind to arrive. */
