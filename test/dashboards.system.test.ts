@@ -12,6 +12,7 @@ import { systemClock } from '../shared/clock.ts'
 import { systemRandom } from '../shared/random.ts'
 import { openStore } from '../shared/store/open.ts'
 import type { Store } from '../shared/store/port.ts'
+import { callControl } from './support/calls.ts'
 import { doorsSocket } from './support/cluster-player.ts'
 import { type RedisServer, startRedis } from './support/redis-server.ts'
 import { selectorsIn, startPrometheus, type TestPrometheus } from './support/watch/prometheus.ts'
@@ -117,14 +118,7 @@ afterAll(async () => {
   await redis?.close()
 })
 
-async function call(path: string, body: object): Promise<Record<string, string>> {
-  const response = await fetch(`${control.url}${path}`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify(body),
-  })
-  return (await response.json()) as Record<string, string>
-}
+const call = (path: string, body: object) => callControl(control.url, 'POST', path, body)
 
 /** Some seconds in which players play at both nodes; one loses its connection, one is refused, and one stops reading for a while. */
 async function play(): Promise<void> {

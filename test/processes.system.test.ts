@@ -4,6 +4,7 @@ import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { leaseKey } from '../dataplane/cluster/lease.ts'
 import type counter from '../examples/counter/room.ts'
+import { callControl } from './support/calls.ts'
 import { runLimited, runProgram } from './support/program.ts'
 import { asAdmin } from './support/redis-admin.ts'
 import { addRedisUser, type RedisServer, startRedis } from './support/redis-server.ts'
@@ -48,17 +49,10 @@ async function deployment() {
     )) as [string, string, string]
     return { node, ws_url: wsUrl, admin_url: adminUrl }
   }
-  const post = async (path: string, body: object) => {
-    const response = await fetch(`${controlUrl}${path}`, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify(body),
-    })
-    return (await response.json()) as { id: string; token: string }
-  }
-  const { id: projectId } = await post('/projects', { name: 'processes' })
-  const { id: keyId } = await post(`/projects/${projectId}/keys`, { name: 'of a game' })
-  const { token } = await post('/tokens', { project_id: projectId, key_id: keyId })
+  const post = (path: string, body: object) => callControl(controlUrl, 'POST', path, body)
+  const { id: projectId = '' } = await post('/projects', { name: 'processes' })
+  const { id: keyId = '' } = await post(`/projects/${projectId}/keys`, { name: 'of a game' })
+  const { token = '' } = await post('/tokens', { project_id: projectId, key_id: keyId })
   const revoke = () => post(`/projects/${projectId}/keys/${keyId}/revoke`, {})
   return { startNode, node_env: nodeEnv, credentials: { projectId, token }, key_id: keyId, revoke }
 }

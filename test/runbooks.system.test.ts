@@ -9,6 +9,7 @@ import { connect } from 'roomful/client'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { stringify } from 'yaml'
 import type arena from '../examples/arena/room.ts'
+import { callControl } from './support/calls.ts'
 import { programOr } from './support/debian-package.ts'
 import { codeOf, textOf } from './support/pages/pages.ts'
 import { type Program, startProgram } from './support/program.ts'
@@ -138,15 +139,7 @@ function start(block: string, more: Record<string, string>) {
   }
 }
 
-async function call(url: string, path: string, body?: object): Promise<Record<string, string>> {
-  const response = await fetch(`${url}${path}`, {
-    method: 'POST',
-    headers: { ...OPERATOR, 'content-type': 'application/json' },
-    ...(body && { body: JSON.stringify(body) }),
-  })
-  if (!response.ok) throw new Error(`${path} answered ${response.status}: ${await response.text()}`)
-  return (await response.json()) as Record<string, string>
-}
+const call = (url: string, path: string, body?: object) => callControl(url, 'POST', path, body, OPERATOR)
 
 /** A project with a key, at a control process. */
 async function makeKey(url: string): Promise<{ PROJECT: string; KEY: string }> {

@@ -9,6 +9,7 @@ import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
 import { openTracing } from '../shared/tracing/open.ts'
 import type { Tracing } from '../shared/tracing/tracer.ts'
+import { callControl } from './support/calls.ts'
 import { FakeClock } from './support/fake-clock.ts'
 import { until } from './support/redis-admin.ts'
 import { recordingLog } from './support/redis-store.ts'
@@ -62,7 +63,7 @@ describe('a collector that does not take traces', () => {
       log: pino({ level: 'silent' }),
     })
     const project = await post('/projects', { name: 'traced' })
-    projectId = project.id
+    projectId = project.id!
   })
   afterEach(async () => {
     await control.close()
@@ -73,15 +74,7 @@ describe('a collector that does not take traces', () => {
     await ports.release()
   })
 
-  const post = async (path: string, body: object) => {
-    const response = await fetch(`${control.url}${path}`, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify(body),
-    })
-    expect(response.ok).toBe(true)
-    return (await response.json()) as { id: string }
-  }
+  const post = (path: string, body: object) => callControl(control.url, 'POST', path, body)
 
   const tokens = async (count: number): Promise<void> => {
     for (let i = 0; i < count; i++) await post('/tokens', { project_id: projectId })

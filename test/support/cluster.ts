@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url'
 import { pino } from 'pino'
 import { inject } from 'vitest'
 import { type RunningControl, startControl } from '../../control/main.ts'
-import type { RoomDescription, SessionDescription } from '../../dataplane/descriptions.ts'
+import type { RoomDescription } from '../../dataplane/descriptions.ts'
 import { type NodeOptions, type RunningNode, startNode } from '../../dataplane/node.ts'
 import { nodeName } from '../../dataplane/node-id.ts'
 import { JournalFormat, type RoomSnapshot, restore } from '../../dataplane/rooms/journal.ts'
@@ -16,6 +16,7 @@ import { randomToken } from '../../shared/ids.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import type { RoomOwner, Store } from '../../shared/store/port.ts'
+import { callControl, metricOf, runtimeOf } from './calls.ts'
 import { Player, type PlayerOptions } from './cluster-player.ts'
 import { ledgerRoom } from './cluster-room.ts'
 import { FaultyLink } from './faulty-link.ts'
@@ -135,15 +136,8 @@ export class TestCluster {
   }
 
   /** Calls the control API; throws what it answers when that is not a success. */
-  async call(method: 'GET' | 'POST', path: string, body?: object): Promise<Record<string, string>> {
-    const response = await fetch(`${this.control.url}${path}`, {
-      method,
-      ...(method === 'POST' && { headers: { 'content-type': 'application/json' } }),
-      ...(body && { body: JSON.stringify(body) }),
-    })
-    const text = await response.text()
-    if (!response.ok) throw new Error(`${method} ${path} answered ${response.status}: ${text}`)
-    return JSON.parse(text)
+  call(method: 'GET' | 'POST', path: string, body?: object): Promise<Record<string, string>> {
+    return callControl(this.control.url, method, path, body)
   }
 
   /** A project of its own with a token for players. */
@@ -227,13 +221,8 @@ export class TestCluster {
   }
 
   /** What a node says of its rooms and sessions. */
-  async runtime({
-    adminUrl,
-  }: ClusterNode): Promise<{ rooms: RoomDescription[]; sessions: SessionDescription[] }> {
-    const response = await fetch(`${adminUrl}/admin/runtime?include_state=1`, {
-      headers: { 'x-service-internal-token': INTERNAL_TOKEN },
-    })
-    return (await response.json()) as { rooms: RoomDescription[]; sessions: SessionDescription[] }
+  runtime({ adminUrl }: ClusterNode) {
+    return runtimeOf(adminUrl, INTERNAL_TOKEN)
   }
 
   /** The room as its owner describes it; undefined: no open node runs it. */
@@ -244,14 +233,8 @@ export class TestCluster {
   }
 
   /** The sum of a metric over all series of a node that have the labels of `series`, such as `name{label="x"}`; 0: none yet. */
-  async metric({ adminUrl }: ClusterNode, series: string): Promise<number> {
-    const text = await (await fetch(`${adminUrl}/metrics`)).text()
-    const [name, labels = ''] = series.replace(/}$/, '').split('{')
-    return text
-      .split('\n')
-      .filter((line) => /^\w+/.exec(line)?.[0] === name)
-      .filter((line) => labels.split(',').every((label) => line.includes(label)))
-      .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' ') + 1)), 0)
+  metric({ adminUrl }: ClusterNode, series: string): Promise<number> {
+    return metricOf(adminUrl, series)
   }
 
   /** What `POST /admin/drain` of a node answers. */

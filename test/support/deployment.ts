@@ -1,12 +1,14 @@
 import { rm } from 'node:fs/promises'
 import { inject } from 'vitest'
+import type { RoomDescription } from '../../dataplane/descriptions.ts'
 import type { Places } from '../../deploy/balancer/configuration.ts'
 import { LocalCluster } from '../../deploy/local/local-cluster.ts'
 import { roomfulProgram } from '../../deploy/local/programs.ts'
 import { systemClock } from '../../shared/clock.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { type Balancer, type BalancerKind, startBalancer } from './balancer.ts'
-import type { Login, TestCluster } from './cluster.ts'
+import { runtimeOf } from './calls.ts'
+import type { Login } from './cluster.ts'
 import { type NodeProcess, nodeProcess } from './cluster.ts'
 import { Player } from './cluster-player.ts'
 import { type Answer, call, type Request } from './control-api.ts'
@@ -32,8 +34,6 @@ export interface ControlProcess {
   readonly url: string
   kill(): void
 }
-
-type Description = Awaited<ReturnType<TestCluster['runtime']>>
 
 const HOST = '127.0.0.1'
 const ROOMS = `${import.meta.dirname}/cluster-rooms`
@@ -173,18 +173,15 @@ export class Deployment {
   }
 
   /** The room as its owner describes it; undefined: no open node runs it. */
-  async room(roomId: string): Promise<Description['rooms'][number] | undefined> {
+  async room(roomId: string): Promise<RoomDescription | undefined> {
     const open = this.nodes.filter((node) => node.open)
     const all = await Promise.all(open.map((node) => this.runtime(node)))
     return all.flatMap(({ rooms }) => rooms).find((room) => room.room_id === roomId)
   }
 
   /** What a node says of its rooms and sessions. */
-  async runtime({ adminUrl }: NodeProcess): Promise<Description> {
-    const headers = { 'x-service-internal-token': this.internalToken }
-    return (await (
-      await fetch(`${adminUrl}/admin/runtime?include_state=1`, { headers })
-    ).json()) as Description
+  runtime({ adminUrl }: NodeProcess) {
+    return runtimeOf(adminUrl, this.internalToken)
   }
 
   /** Ends every player; the processes stay for the next test. */

@@ -8,6 +8,7 @@ import { systemClock } from '../../shared/clock.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { openStore } from '../../shared/store/open.ts'
 import type { Store } from '../../shared/store/port.ts'
+import { callControl, metricOf } from './calls.ts'
 
 /** What a test may choose. */
 interface ServiceOptions {
@@ -75,16 +76,7 @@ export async function startService({
     controlUrl: control.url,
     internalToken: INTERNAL_TOKEN,
   })
-  const call: TestService['call'] = async (method, path, body) => {
-    const response = await fetch(`${control.url}${path}`, {
-      method,
-      ...(method === 'POST' && { headers: { 'content-type': 'application/json' } }),
-      ...(body && { body: JSON.stringify(body) }),
-    })
-    const text = await response.text()
-    if (!response.ok) throw new Error(`${method} ${path} answered ${response.status}: ${text}`)
-    return JSON.parse(text)
-  }
+  const call: TestService['call'] = (method, path, body) => callControl(control.url, method, path, body)
   return {
     wsUrl: node.wsUrl,
     controlUrl: control.url,
@@ -100,15 +92,7 @@ export async function startService({
       const issued = await call('POST', '/tokens', { project_id: projectId, ...claims })
       return { projectId, token: issued.token! }
     },
-    async metric(series) {
-      const text = await (await fetch(`${node.adminUrl}/metrics`)).text()
-      const [name, labels = ''] = series.replace(/}$/, '').split('{')
-      return text
-        .split('\n')
-        .filter((line) => /^\w+/.exec(line)?.[0] === name)
-        .filter((line) => labels.split(',').every((label) => line.includes(label)))
-        .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' ') + 1)), 0)
-    },
+    metric: (series) => metricOf(node.adminUrl, series),
     async close() {
       await node.close()
       await control.close()

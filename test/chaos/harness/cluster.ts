@@ -6,11 +6,11 @@ import { fileURLToPath } from 'node:url'
 import { Redis } from 'ioredis'
 import { pino } from 'pino'
 import { type RunningControl, startControl } from '../../../control/main.ts'
-import type { RoomDescription } from '../../../dataplane/descriptions.ts'
 import { type Child, Children } from '../../../deploy/local/processes.ts'
 import { type Clock, systemClock } from '../../../shared/clock.ts'
 import { systemRandom } from '../../../shared/random.ts'
 import { memoryStore } from '../../../shared/store/memory/memory.ts'
+import { callControl, runtimeOf } from '../../support/calls.ts'
 import { FaultyLink } from '../../support/faulty-link.ts'
 import { type RedisServer, startRedis } from '../../support/redis-server.ts'
 import type { End, Fault, SessionWrite, StoreRecord } from '../checker/history.ts'
@@ -154,11 +154,7 @@ export class Cluster {
     const living = this.#slots.flatMap(({ process }) => (process?.alive ? [process] : []))
     const answers = await Promise.all(
       living.map(async ({ node, adminUrl }) => {
-        const response = await fetch(`${adminUrl}/admin/runtime?include_state=1`, {
-          headers: { 'x-service-internal-token': INTERNAL_TOKEN },
-          signal: AbortSignal.timeout(ASK_WITHIN_MS),
-        })
-        const { rooms } = (await response.json()) as { rooms: RoomDescription[] }
+        const { rooms } = await runtimeOf(adminUrl, INTERNAL_TOKEN, ASK_WITHIN_MS)
         return rooms.map(({ room_id: room, epoch, seq, checksum, state = null }) => ({
           room,
           node,
@@ -219,14 +215,8 @@ export class Cluster {
     return slot
   }
 
-  async #post(path: string, body: object): Promise<Record<string, string>> {
-    const response = await fetch(`${this.#control.url}${path}`, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify(body),
-    })
-    if (!response.ok) throw new Error(`${path} answered ${response.status}: ${await response.text()}`)
-    return (await response.json()) as Record<string, string>
+  #post(path: string, body: object): Promise<Record<string, string>> {
+    return callControl(this.#control.url, 'POST', path, body)
   }
 }
 
