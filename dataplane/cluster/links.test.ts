@@ -132,6 +132,23 @@ describe('links between nodes', () => {
     }
   })
 
+  it('give up what is very large, and what waits behind it, once the bus does not take a piece', async () => {
+    const { node, line, endTurn } = parts()
+    const a = await node('node_a')
+    const b = await node('node_b')
+    a.links.send('node_b', about('first'))
+    await endTurn()
+    line.fail = true
+    a.links.send('node_b', about('x'.repeat(300_000)))
+    a.links.send('node_b', about('behind'))
+    await endTurn()
+    line.fail = false
+    expect(line.envelopes).toHaveLength(2)
+    a.links.send('node_b', about('last'))
+    await endTurn()
+    expect(b.heard).toEqual(['node_a: first', 'gap node_a', 'node_a: last'])
+  })
+
   it('tell of a lost envelope once, before what came after it', async () => {
     const { node, line, endTurn } = parts()
     const a = await node('node_a')

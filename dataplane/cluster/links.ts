@@ -173,7 +173,11 @@ export class NodeLinks {
         () => {
           this.#busFails = false
         },
-        (error: unknown) => this.#lost(link, error),
+        (error: unknown) => {
+          // All that waits behind it would come late, after what is asked again. A number goes with it, since this piece may have arrived.
+          if (link.leaving.splice(0).length > 0) link.number++
+          this.#lost(link, error)
+        },
       )
       if (next.left > 0) {
         void published.then(() => this.#send(to, link))
