@@ -3,9 +3,11 @@ import type { Json } from '../../shared/json.ts'
 import type { DecodedMessage } from '../../shared/protocol/codec.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
 import {
+  choose,
+  type Found,
+  lazily,
   type MemberDescription,
   type Order,
-  type Query,
   type Ranking,
   type RoomColumn,
   type RoomDescription,
@@ -22,18 +24,96 @@ import type { Membership } from './memberships.ts'
 import type { Room } from './room.ts'
 import type { RoomStream } from './stream.ts'
 
-/** Whether a query is for a room, to be asked of many; undefined: it is for all. */
-export function roomsAskedFor({
-  room_id: roomId,
-  project_id: projectId,
-  q,
-}: Query): ((room: Room) => boolean) | undefined {
-  const hasText = textFinder(q)
-  if (roomId === undefined && projectId === undefined && !hasText) return undefined
-  return ({ stream }) =>
-    (roomId === undefined || stream.roomId === roomId) &&
-    (projectId === undefined || stream.address.projectId === projectId) &&
-    (hasText === undefined || hasName(stream, hasText))
+/** Rates over less time than this say little. */
+const SHORTEST_MS = 900
+
+/** The rooms of a node as operators see them. */
+export class RoomDescriptions {
+  readonly #clock: Pick<Clock, 'monotonic'>
+  /** How fast each room's seq grows: nothing is counted for it, what the last sample saw is compared. */
+  readonly #seen = new WeakMap<Room, { seq: number; perSecond: number | null }>()
+  #sampledAt = Number.NEGATIVE_INFINITY
+
+  constructor(clock: Pick<Clock, 'monotonic'>) {
+    this.#clock = clock
+  }
+
+  /** Those among `rooms` that a query is for. */
+  of(rooms: ReadonlyMap<string, Room>, query: RoomQuery): Found<RoomDescription> {
+    const { room_id: roomId, project_id: projectId, q, limit, order } = query
+    if (roomId === undefined) this.#sample(rooms.values())
+    const hasText = textFinder(q)
+    const { chosen, found } = choose(rooms.values(), {
+      fits: ({ stream }) =>
+        (roomId === undefined || stream.roomId === roomId) &&
+        (projectId === undefined || stream.address.projectId === projectId) &&
+        (hasText === undefined || hasName(stream, hasText)),
+      ranking: order && this.#ranking(order),
+      limit,
+    })
+    return { items: lazily(chosen, (room) => this.#describe(room, query)), found, total: rooms.size }
+  }
+
+  /** The order of rooms by one of their columns. */
+  #ranking({ by, descending }: Order<RoomColumn>): Ranking<Room> {
+    const keys: Readonly<Record<RoomColumn, Ranking<Room>['key']>> = {
+      room: ({ stream }) => stream.roomId,
+      project: ({ stream }) => stream.address.projectId,
+      members: ({ stream }) => stream.memberships.size,
+      updates: (room) => this.#perSecond(room),
+      seq: ({ stream }) => stream.delivery.delivered.seq,
+    }
+    return { key: keys[by], descending, name: ({ stream }) => stream.roomId }
+  }
+
+  /** The room as its members know it: state, seq and checksum are those of the last delivered flush. */
+  #describe(room: Room, query: RoomQuery): RoomDescription {
+    const { address, delivery, environment, epoch, history, memberships, roomId } = room.stream
+    const { projectId, roomType, key } = address
+    const { seq, checksum, state } = delivery.delivered
+    const { members: most = Number.POSITIVE_INFINITY } = query
+    const members: MemberDescription[] = []
+    let connectedCount = 0
+    for (const membership of memberships) {
+      if (membership.attached) connectedCount++
+      if (members.length < most) members.push(describeMember(membership))
+    }
+    return {
+      room_id: roomId,
+      project_id: projectId,
+      room_type: roomType,
+      key,
+      epoch,
+      seq,
+      checksum,
+      members,
+      member_count: memberships.size,
+      connected_count: connectedCount,
+      updates_per_second: this.#perSecond(room),
+      ...(query.include_state && { state }),
+      ...(query.include_events && { events: recentEvents(history, environment) }),
+    }
+  }
+
+  /** Samples all rooms, unless that was just done: several may ask at once. */
+  #sample(rooms: Iterable<Room>): void {
+    const now = this.#clock.monotonic()
+    const seconds = (now - this.#sampledAt) / 1000
+    if (seconds * 1000 < SHORTEST_MS) return
+    this.#sampledAt = now
+    for (const room of rooms) {
+      const { seq } = room.stream.delivery.delivered
+      const seen = this.#seen.get(room)
+      // A resync may take a room back.
+      const perSecond = seen ? Math.max(0, Math.round((10 * (seq - seen.seq)) / seconds) / 10) : null
+      this.#seen.set(room, { seq, perSecond })
+    }
+  }
+
+  /** Updates a second between the last two samples; null: the room was not here at the first. */
+  #perSecond(room: Room): number | null {
+    return this.#seen.get(room)?.perSecond ?? null
+  }
 }
 
 function hasName({ name, memberships }: RoomStream, hasText: (text: string) => boolean): boolean {
@@ -41,51 +121,6 @@ function hasName({ name, memberships }: RoomStream, hasText: (text: string) => b
   for (const { member, sessionId } of memberships)
     if (hasText(member.id) || hasText(sessionId) || (member.sub !== null && hasText(member.sub))) return true
   return false
-}
-
-/** The order of rooms by one of their columns. */
-export function roomRanking({ by, descending }: Order<RoomColumn>, rates: UpdateRates): Ranking<Room> {
-  const keys: Readonly<Record<RoomColumn, Ranking<Room>['key']>> = {
-    room: ({ stream }) => stream.roomId,
-    project: ({ stream }) => stream.address.projectId,
-    members: ({ stream }) => stream.memberships.size,
-    updates: (room) => rates.of(room),
-    seq: ({ stream }) => stream.delivery.delivered.seq,
-  }
-  return { key: keys[by], descending, name: ({ stream }) => stream.roomId }
-}
-
-/** The room as its members know it: state, seq and checksum are those of the last delivered flush. */
-export function describeRoom(
-  room: Room,
-  query: Pick<RoomQuery, 'include_state' | 'include_events' | 'members'>,
-  rates: UpdateRates,
-): RoomDescription {
-  const { address, delivery, environment, epoch, history, memberships, roomId } = room.stream
-  const { projectId, roomType, key } = address
-  const { seq, checksum, state } = delivery.delivered
-  const { members: most = Number.POSITIVE_INFINITY } = query
-  const members: MemberDescription[] = []
-  let connectedCount = 0
-  for (const membership of memberships) {
-    if (membership.attached) connectedCount++
-    if (members.length < most) members.push(describeMember(membership))
-  }
-  return {
-    room_id: roomId,
-    project_id: projectId,
-    room_type: roomType,
-    key,
-    epoch,
-    seq,
-    checksum,
-    members,
-    member_count: memberships.size,
-    connected_count: connectedCount,
-    updates_per_second: rates.of(room),
-    ...(query.include_state && { state }),
-    ...(query.include_events && { events: recentEvents(history, environment) }),
-  }
 }
 
 const describeMember = ({ member, sessionId, attached, edge }: Membership): MemberDescription => ({
@@ -165,42 +200,5 @@ function told(kind: Described['kind'], name: string, data: Json, to?: readonly s
     name,
     to: to ?? null,
     ...(text.length <= LONGEST_DATA ? { data } : { cut: text.slice(0, LONGEST_DATA) }),
-  }
-}
-
-/** Rates over less time than this say little. */
-const SHORTEST_MS = 900
-
-/** How fast each room's seq grows: nothing is counted for it, it compares what it saw at the last sample. */
-export class UpdateRates {
-  readonly #clock: Pick<Clock, 'monotonic'>
-  readonly #seen = new WeakMap<Room, { seq: number; perSecond: number | null }>()
-  #sampledAt = Number.NEGATIVE_INFINITY
-
-  constructor(clock: Pick<Clock, 'monotonic'>) {
-    this.#clock = clock
-  }
-
-  /** Samples all rooms, unless that was just done: several may ask at once. */
-  sample(rooms: Iterable<Room>): void {
-    const now = this.#clock.monotonic()
-    const seconds = (now - this.#sampledAt) / 1000
-    if (seconds * 1000 < SHORTEST_MS) return
-    this.#sampledAt = now
-    for (const room of rooms) {
-      const { seq } = room.stream.delivery.delivered
-      const seen = this.#seen.get(room)
-      if (!seen) this.#seen.set(room, { seq, perSecond: null })
-      else {
-        // A resync may take a room back.
-        seen.perSecond = Math.max(0, Math.round((10 * (seq - seen.seq)) / seconds) / 10)
-        seen.seq = seq
-      }
-    }
-  }
-
-  /** Updates a second between the last two samples; null: the room was not here at the first. */
-  of(room: Room): number | null {
-    return this.#seen.get(room)?.perSecond ?? null
   }
 }

@@ -1,11 +1,11 @@
 import type { Codec } from '../../shared/protocol/codec.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
-import { choose, type Found, lazily, type RoomDescription, type RoomQuery } from '../descriptions.ts'
+import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { type Arrival, type RoomAddress, roomIdOf, roomName, type ToOwner } from '../traffic.ts'
 import { noTurns } from '../watchdog/turns.ts'
 import { type RoomDefinition, roomTypes } from './definition.ts'
 import { Replies } from './delivery.ts'
-import { describeRoom, roomRanking, roomsAskedFor, UpdateRates } from './describe.ts'
+import { RoomDescriptions } from './describe.ts'
 import {
   type ClaimResult,
   ROOM_LIMITS,
@@ -43,7 +43,7 @@ export class RoomHost {
   readonly #opening = new Map<string, RoomOpening>()
   /** Versions of records that this node is too old for, each logged once. */
   readonly #newer = new Set<number>()
-  readonly #rates: UpdateRates
+  readonly #descriptions: RoomDescriptions
   readonly #refresh
   #members = 0
   #closed = false
@@ -57,7 +57,7 @@ export class RoomHost {
       log.error({ err: error }, 'a timer of a room failed'),
     )
     this.#types = roomTypes(options.rooms)
-    this.#rates = new UpdateRates(clock)
+    this.#descriptions = new RoomDescriptions(clock)
     this.#environment = {
       ...options,
       tracer: options.tracer ?? noTracer,
@@ -175,18 +175,7 @@ export class RoomHost {
 
   /** The rooms as operators see them. */
   describe(query: RoomQuery): Found<RoomDescription> {
-    const { limit, order, room_id: roomId } = query
-    if (roomId === undefined) this.#rates.sample(this.#rooms.values())
-    const { chosen, found } = choose(this.#rooms.values(), {
-      fits: roomsAskedFor(query),
-      ranking: order && roomRanking(order, this.#rates),
-      limit,
-    })
-    return {
-      items: lazily(chosen, (room) => describeRoom(room, query, this.#rates)),
-      found,
-      total: this.size,
-    }
+    return this.#descriptions.of(this.#rooms, query)
   }
 
   /** Every room that runs here. */
