@@ -220,8 +220,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     ready: readiness({
       ping: () => store.ping(),
       draining: () => ownership.draining,
-      others: () =>
-        ownership.lease.valid() ? [] : [{ code: 'lease_lost', detail: 'the lease of the node has run out' }],
+      leaseValid: () => ownership.lease.valid(),
       clock,
     }),
     describeNode: () => ({

@@ -21,7 +21,7 @@ function parts() {
   const clock = new FakeClock()
   const quota = { maxRooms: 3, perMinute: 2 }
   const store = memoryStore({ clock })
-  const view = { alive: new Set<string>(), allowed_at: 0, may_act: true, judged: 0, told: [] as string[] }
+  const view = { alive: new Set<string>(), allowed_at: 0, mayAct: true, judged: 0, told: [] as string[] }
   const seen = { locked: 0, results: [] as string[] }
   const locks: Locks = {
     withLock: (name, options, work) => {
@@ -49,11 +49,10 @@ function parts() {
         ...registerMetrics(new Registry(), CLUSTER_METRICS),
         claims: { inc: ({ result }) => void seen.results.push(result) },
       },
-      mayAct: () => view.may_act,
+      mayAct: () => view.mayAct,
       takenOver: (room, from) => view.told.push(`${room} from ${from}`),
       recordTtlMs: 600_000,
       quota,
-      waitMs: 5000,
     })
   const live = (...nodes: string[]) => {
     for (const node of nodes) view.alive.add(node)
@@ -202,21 +201,21 @@ describe('a claim', () => {
     view.allowed_at = Number.POSITIVE_INFINITY
     expect(await asker.inspect(ROOM)).toMatchObject({ owner: 'node_a' })
     const never = asker.inspect('prj_a/arena:two').catch((error: Error) => error.name)
-    await elapse(5100)
+    await elapse(10_100)
     expect(await never).toBe('StoreUnavailable')
   })
 
   it('waits for the lease of its own node, and gives up in the end', async () => {
     const { claims, view, elapse, watch } = parts()
-    view.may_act = false
+    view.mayAct = false
     const first = watch(claims('node_a').claim(ROOM, { creator: 'sub:ada' }))
     await elapse(4000)
-    view.may_act = true
+    view.mayAct = true
     await elapse(200)
     expect(first.result).toMatchObject({ fence: {} })
-    view.may_act = false
+    view.mayAct = false
     const second = watch(claims('node_a').claim(ROOM, { creator: 'sub:ada' }))
-    await elapse(5100)
+    await elapse(10_100)
     expect(second.result).toBe('unavailable')
   })
 

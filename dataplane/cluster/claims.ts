@@ -30,8 +30,6 @@ export interface ClaimsParts {
   readonly recordTtlMs: number
   /** How many rooms may be made. */
   readonly quota: RoomQuota
-  /** How long a claim waits until claims are allowed; default 10 seconds. */
-  readonly waitMs?: number
 }
 
 /**
@@ -59,6 +57,7 @@ export interface ClaimOptions {
 }
 
 const ATTEMPTS = 4
+/** How long a claim waits until claims are allowed. */
 const WAIT_MS = 10_000
 /** A recovery is two short questions to the store: no claim waits longer than this for that of another node. */
 const LOCK = { ttlMs: 2000, waitMs: 2000 }
@@ -198,8 +197,8 @@ export class Claims {
 
   /** Resolves with true once rooms may be claimed, or taken for absent; with false when that lasts too long. */
   async #allowed(began: number): Promise<boolean> {
-    const { clock, nodes, mayAct, waitMs = WAIT_MS } = this.#parts
-    const until = began + waitMs
+    const { clock, nodes, mayAct } = this.#parts
+    const until = began + WAIT_MS
     for (;;) {
       const now = clock.monotonic()
       const wait = nodes.claimsAllowedAt - now

@@ -24,8 +24,8 @@ export interface NodeLinksParts {
   readonly clock: Clock
   readonly log: Logger
   readonly metrics: ClusterMetrics
-  /** Runs a callback when the present turn of the event loop is over; default: before any other input or output. */
-  readonly defer?: (callback: () => void) => void
+  /** Runs a callback when the present turn of the event loop is over. */
+  readonly defer: (callback: () => void) => void
   readonly onMessage: (message: PeerMessage, from: string) => void
   /** Messages from this node, or from any when undefined, may have been lost. Called before what came after them is handed on. */
   readonly onGap: (from: string | undefined) => void
@@ -65,7 +65,6 @@ interface Incoming {
  */
 export class NodeLinks {
   readonly #parts: NodeLinksParts
-  readonly #defer: (callback: () => void) => void
   readonly #header: Uint8Array
   readonly #outgoing = new Map<string, Outgoing>()
   readonly #incoming = new Map<string, Incoming>()
@@ -78,7 +77,6 @@ export class NodeLinks {
 
   constructor(parts: NodeLinksParts) {
     this.#parts = parts
-    this.#defer = parts.defer ?? endOfTurn
     this.#header = envelopeHeader(parts.nodeId)
   }
 
@@ -105,7 +103,7 @@ export class NodeLinks {
     if (link.writer.bytes >= LARGEST_ENVELOPE) this.#publish(to, link)
     else if (!link.waiting) {
       link.waiting = true
-      if (this.#waiting.push([to, link]) === 1) this.#defer(this.#flush)
+      if (this.#waiting.push([to, link]) === 1) this.#parts.defer(this.#flush)
     }
   }
 
@@ -280,6 +278,3 @@ function body(bytes: Uint8Array, { bodyAt, pieces }: Envelope, link: Incoming): 
 }
 
 const NOTHING = new Uint8Array()
-
-/** Behind every promise continuation of the present turn, and before any other input or output. */
-const endOfTurn = (callback: () => void): void => queueMicrotask(() => process.nextTick(callback))

@@ -2,19 +2,19 @@ import { describe, expect, it } from 'vitest'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { readiness } from './health.ts'
 
-const serving = { draining: () => false, clock: new FakeClock() }
+const serving = { draining: () => false, leaseValid: () => true, clock: new FakeClock() }
 
 describe('readiness', () => {
   it('has no reasons against it while the store answers', async () => {
     expect(await readiness({ ...serving, ping: async () => {} })()).toEqual([])
   })
 
-  it('tells of a store that cannot be reached, and of draining', async () => {
+  it('tells of a store that cannot be reached, of draining, and of a lease that is lost', async () => {
     const ready = readiness({
       ...serving,
       draining: () => true,
       ping: () => Promise.reject(new Error('no connection')),
-      others: () => [{ code: 'lease_lost', detail: 'the lease is lost' }],
+      leaseValid: () => false,
     })
     expect((await ready()).map((reason) => reason.code)).toEqual([
       'draining',

@@ -9,48 +9,45 @@ export interface Reason {
 /** Why a node should get no new clients; empty when it can serve. */
 export type Reasons = readonly Reason[]
 
-export interface ReadinessOptions {
+/** What a node's readiness follows from. */
+export interface ReadinessSource {
   /** Resolves when the store answers. */
   readonly ping: () => Promise<void>
   readonly draining: () => boolean
-  /** Further reasons, such as a lease that is lost. */
-  readonly others?: () => Reasons
+  readonly leaseValid: () => boolean
   readonly clock: Clock
-  /** How long the store may take to answer. */
-  readonly timeoutMs?: number
 }
 
+/** How long the store may take to answer. */
+const TIMEOUT_MS = 1000
 const DRAINING: Reason = { code: 'draining', detail: 'the node is draining' }
+const LEASE_LOST: Reason = { code: 'lease_lost', detail: 'the lease of the node has run out' }
 const unavailable = (detail: string): Reason => ({ code: 'store_unavailable', detail })
 
 /**
- * What `/readyz` asks: the store is reachable and the node does not drain. Calls that come while the store is being asked share the
- * one question, so that a store that hangs is not asked more and more.
+ * What `/readyz` asks: the store is reachable, the lease stands, and the node does not drain. Calls that come while the store is being asked
+ * share the one question, so that a store that hangs is not asked more and more.
  */
-export function readiness(options: ReadinessOptions): () => Promise<Reasons> {
-  const { clock, timeoutMs = 1000 } = options
+export function readiness({ ping, draining, leaseValid, clock }: ReadinessSource): () => Promise<Reasons> {
   let asking: Promise<Reasons> | undefined
-
-  const ask = (): Promise<Reasons> =>
-    new Promise<Reasons>((resolve) => {
-      const cancel = clock.schedule(timeoutMs, () =>
-        resolve([unavailable(`the store did not answer within ${timeoutMs} ms`)]),
-      )
-      const settle = (reasons: Reasons): void => {
-        cancel()
-        resolve(reasons)
-      }
-      options.ping().then(
-        () => settle([]),
-        () => settle([unavailable('the store cannot be reached')]),
-      )
+  const ask = async (): Promise<Reasons> => {
+    let cancel = (): void => {}
+    const late = new Promise<Reasons>((resolve) => {
+      const detail = `the store did not answer within ${TIMEOUT_MS} ms`
+      cancel = clock.schedule(TIMEOUT_MS, () => resolve([unavailable(detail)]))
     })
-
+    const answer = ping().then(
+      () => [],
+      () => [unavailable('the store cannot be reached')],
+    )
+    const reasons = await Promise.race([answer, late])
+    cancel()
+    asking = undefined
+    return reasons
+  }
   return async () => {
-    asking ??= ask().finally(() => {
-      asking = undefined
-    })
+    asking ??= ask()
     const store = await asking
-    return [...(options.draining() ? [DRAINING] : []), ...store, ...(options.others?.() ?? [])]
+    return [...(draining() ? [DRAINING] : []), ...store, ...(leaseValid() ? [] : [LEASE_LOST])]
   }
 }
