@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { timestamp } from '../../shared/clock.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
-import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
+import { expectClose } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
 import type { GatewayOptions } from './context.ts'
 
@@ -11,18 +11,11 @@ const start = async (options: Partial<GatewayOptions> = {}): Promise<void> => {
 }
 afterEach(() => test.close())
 
-/** A client that has said hello with this token. */
-async function present(token: string, projectId = 'prj_one'): Promise<TestClient> {
-  const client = await test.open()
-  client.send({ t: 'hello', project_id: projectId, token })
-  return client
-}
-
 describe('a player who comes too often', () => {
   it('is told to come again, and no one else is', async () => {
     await start({ hellosPerSecond: 1 })
     for (let times = 0; times < 3; times++) await test.hello()
-    await expectClose(await present(await test.token()), 'overloaded', /comes too often: try again/)
+    await expectClose(await test.present(), 'overloaded', /comes too often: try again/)
     await test.hello(await test.token({ sub: 'ben' }))
     test.clock.advance(1000)
     await test.hello()
@@ -31,13 +24,13 @@ describe('a player who comes too often', () => {
   it('is refused before the signature is checked', async () => {
     await start({ hellosPerSecond: 1 })
     for (let times = 0; times < 3; times++) await test.hello()
-    await expectClose(await present(await forged()), 'overloaded', /comes too often/)
+    await expectClose(await test.present(await forged()), 'overloaded', /comes too often/)
   })
 
   it('is no one else who has made up tokens with the same name', async () => {
     await start({ hellosPerSecond: 1 })
     for (let times = 0; times < 5; times++)
-      await expectClose(await present(await forged()), 'unauthenticated', /signature/)
+      await expectClose(await test.present(await forged()), 'unauthenticated', /signature/)
     await test.hello()
   })
 
@@ -83,7 +76,7 @@ describe('a token is refused that', () => {
     test.control.held = new Promise((resolve) => {
       answer = resolve
     })
-    const client = await present(await test.token())
+    const client = await test.present()
     await test.control.firstQuestion
     test.gateway.revokeKey('prj_one', 'key_a')
     answer()
@@ -105,8 +98,8 @@ describe('an audience', () => {
   it('has to be the configured one', async () => {
     await start({ tokenAudience: 'game-eu' })
     await test.hello(await test.token({ aud: 'game-eu' }))
-    await expectClose(await present(await test.token({ aud: 'game-us' })), 'unauthenticated', /audience/)
-    await expectClose(await present(await test.token()), 'unauthenticated', /audience/)
+    await expectClose(await test.present(await test.token({ aud: 'game-us' })), 'unauthenticated', /audience/)
+    await expectClose(await test.present(), 'unauthenticated', /audience/)
   })
 })
 
@@ -117,7 +110,7 @@ describe('a hello with an empty key id', () => {
     const issuedAt = '2026-01-01T00:00:00.000Z'
     const claims = { project_id: 'prj_one', issued_at: issuedAt, expires_at: '2026-01-01T00:05:00.000Z' }
     const bogus = await test.control.token({ ...claims, key_id: '' }, claims)
-    await expectClose(await present(bogus), 'unauthenticated', /claims/)
+    await expectClose(await test.present(bogus), 'unauthenticated', /claims/)
     for (let i = 0; i < 3; i++) await test.hello(await test.tokenWithoutKey())
   })
 })
@@ -127,12 +120,12 @@ describe('when control cannot be reached', () => {
 
   it('because this node’s INTERNAL_TOKEN is not its own, a token is put off', async () => {
     test.control.refuses = true
-    await expectClose(await present(await test.token()), 'overloaded', /cannot be checked at the moment/)
+    await expectClose(await test.present(), 'overloaded', /cannot be checked at the moment/)
   })
 
   it('a token of a key that no one has asked about is put off', async () => {
     test.control.down = true
-    await expectClose(await present(await test.token()), 'overloaded', /cannot be checked at the moment/)
+    await expectClose(await test.present(), 'overloaded', /cannot be checked at the moment/)
   })
 
   it('a token of a key that was good five minutes ago is good, and later it is put off', async () => {
@@ -141,7 +134,7 @@ describe('when control cannot be reached', () => {
     test.clock.advance(299_000)
     await test.hello()
     test.clock.advance(2000)
-    await expectClose(await present(await test.token()), 'overloaded', /cannot be checked at the moment/)
+    await expectClose(await test.present(), 'overloaded', /cannot be checked at the moment/)
   })
 })
 
@@ -172,7 +165,7 @@ describe('control', () => {
       { issued_at: '2026-01-01T00:01:00.000Z' },
     ]
     for (const claims of bad) {
-      const client = await present(await test.control.token({ ...good, ...claims }, good))
+      const client = await test.present(await test.control.token({ ...good, ...claims }, good))
       await expectClose(client, claims.expires_at ? 'token_expired' : 'unauthenticated', /./)
     }
     expect(test.control.asked).toBe(0)

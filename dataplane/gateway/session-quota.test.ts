@@ -13,13 +13,6 @@ afterEach(() => pair.close())
 const refusal = /2 sessions of this player \(sub\) already/
 const tokenOf = (sub: string | undefined, ttlMs?: number) => pair.a.token({ sub } as { sub: string }, ttlMs)
 
-/** A client that says hello, at either node. */
-async function present(node: 'a' | 'b', token?: string): Promise<TestClient> {
-  const client = await pair[node].open()
-  client.send({ t: 'hello', project_id: 'prj_one', token: token ?? (await pair.a.token()) })
-  return client
-}
-
 /** Its connection is lost, and its node knows. */
 async function lose({ ws }: TestClient): Promise<void> {
   const before = pair.a.gateway.connections + pair.b.gateway.connections
@@ -33,8 +26,8 @@ describe('a player', () => {
     await start({ maxSessionsPerSub: 2 })
     const first = await pair.a.hello()
     const second = await pair.b.hello()
-    await expectClose(await present('a'), 'rate_limited', refusal)
-    await expectClose(await present('b'), 'rate_limited', refusal)
+    await expectClose(await pair.a.present(), 'rate_limited', refusal)
+    await expectClose(await pair.b.present(), 'rate_limited', refusal)
     await pair.a.hello(await tokenOf('eve'))
     await Promise.all([first.client.roundTrip(), second.client.roundTrip()])
   })
@@ -46,9 +39,9 @@ describe('a player', () => {
     goodbye.client.ws.close(1000)
     seatless.client.ws.terminate()
     await expect.poll(() => pair.a.gateway.sessions + pair.b.gateway.sessions).toBe(0)
-    await (await present('a')).next('welcome')
-    await (await present('a')).next('welcome')
-    await expectClose(await present('b'), 'rate_limited', refusal)
+    await (await pair.a.present()).next('welcome')
+    await (await pair.a.present()).next('welcome')
+    await expectClose(await pair.b.present(), 'rate_limited', refusal)
   })
 
   it('loses the oldest session without a connection to a new one, wherever it is, and its room hears of it', async () => {
@@ -61,7 +54,7 @@ describe('a player', () => {
     await lose(newer.client)
     await lose(older.client)
     const left = pair.owner.next('leave')
-    await (await present('b')).next('welcome')
+    await (await pair.b.present()).next('welcome')
     expect(await left).toMatchObject({ member_id: older.joined.member_id, reason: 'session_ended' })
     await expectClose(
       await pair.a.resume(older.welcome, [older.snapshot]),
@@ -78,12 +71,12 @@ describe('a player', () => {
     await pair.a.join('one')
     await pair.a.join('two')
     await pair.pass(1000)
-    await expectClose(await present('b'), 'rate_limited', refusal)
+    await expectClose(await pair.b.present(), 'rate_limited', refusal)
     // It says nothing for a moment: its sessions may well be connected.
     pair.gone.add('node_a')
-    await expectClose(await present('b'), 'rate_limited', refusal)
+    await expectClose(await pair.b.present(), 'rate_limited', refusal)
     pair.dead.add('node_a')
-    await (await present('b')).next('welcome')
+    await (await pair.b.present()).next('welcome')
   })
 
   it('is not shut out by places whose sessions are no more', async () => {
@@ -96,7 +89,7 @@ describe('a player', () => {
     // The store has lost the record, and not the place.
     pair.records.read = (keys) => records.read(keys)
     pair.records.page = page
-    await (await present('b')).next('welcome')
+    await (await pair.b.present()).next('welcome')
   })
 
   it('is not shut out by the record of a session that is damaged', async () => {
@@ -106,13 +99,13 @@ describe('a player', () => {
     await pair.pass(20_000)
     const { session_id: sessionId } = welcome
     await pair.records.write([{ put: `session:${sessionId}`, value: Uint8Array.of(1, 0x7b) }])
-    await (await present('b')).next('welcome')
+    await (await pair.b.present()).next('welcome')
     await expectClose(await pair.b.resume(welcome), 'resume_failed', /no such session/)
   })
 
   it('has no more than that when many come at once', async () => {
     await start({ maxSessionsPerSub: 2 })
-    const clients = await Promise.all(Array.from({ length: 8 }, (_, i) => present(i % 2 ? 'a' : 'b')))
+    const clients = await Promise.all(Array.from({ length: 8 }, (_, i) => pair[i % 2 ? 'a' : 'b'].present()))
     const results = await Promise.allSettled(clients.map((client) => client.next('welcome')))
     expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(2)
   })
@@ -124,7 +117,7 @@ describe('a token without a player', () => {
     const shared = await tokenOf(undefined)
     await pair.a.hello(shared)
     await pair.b.hello(shared)
-    await expectClose(await present('a', shared), 'rate_limited', /2 sessions of this token already/)
+    await expectClose(await pair.a.present(shared), 'rate_limited', /2 sessions of this token already/)
     await pair.a.hello(await tokenOf(undefined, 200_000))
     // Of the same millisecond, and good for as long.
     await pair.a.hello(await pair.a.token({ sub: undefined, rooms: ['arena'] } as { rooms: string[] }))

@@ -11,19 +11,12 @@ const start = async (options: Partial<GatewayOptions> = {}): Promise<void> => {
 }
 afterEach(() => pair.close())
 
-/** A client that has said hello with a good token. */
-async function present(): Promise<TestClient> {
-  const client = await pair.a.open()
-  client.send({ t: 'hello', project_id: 'prj_one', token: await pair.a.token() })
-  return client
-}
-
 describe('the record of a session', () => {
   beforeEach(() => start())
 
   it('is written before the client hears of the session', async () => {
     pair.records.delayMs = 50
-    const client = await present()
+    const client = await pair.a.present()
     await expect.poll(() => pair.records.writing).toBe(1)
     expect(client.received).toEqual([])
     await pair.meanwhile(client.next('welcome'))
@@ -182,11 +175,11 @@ describe('while the store does not answer', () => {
   it('a new session is put off, and the node goes on', async () => {
     const { client } = await pair.a.hello()
     pair.records.down = true
-    await expectClose(await present(), 'overloaded', /sessions cannot be written down .* try again/)
+    await expectClose(await pair.a.present(), 'overloaded', /sessions cannot be written down .* try again/)
     expect(pair.a.gateway.sessions).toBe(1)
     await client.roundTrip()
     pair.records.down = false
-    await (await present()).next('welcome')
+    await (await pair.a.present()).next('welcome')
   })
 
   it('a resume is put off, and its token stays good', async () => {
@@ -269,7 +262,7 @@ describe('a full node', () => {
     elsewhere.client.ws.terminate()
     const { client, welcome, snapshot } = await pair.a.join()
     await pair.a.hello()
-    await expectClose(await present(), 'overloaded', /as many sessions as it takes/)
+    await expectClose(await pair.a.present(), 'overloaded', /as many sessions as it takes/)
     await expectClose(await pair.a.resume(elsewhere.welcome), 'overloaded', /as many sessions as it takes/)
     client.ws.terminate()
     await (await pair.a.resume(welcome, [snapshot])).next('welcome')
@@ -279,7 +272,12 @@ describe('a full node', () => {
 
   it('is not fuller than it may be when many come at once', async () => {
     pair.records.delayMs = 30
-    const clients = await Promise.all([present(), present(), present(), present()])
+    const clients = await Promise.all([
+      pair.a.present(),
+      pair.a.present(),
+      pair.a.present(),
+      pair.a.present(),
+    ])
     const outcomes = await pair.meanwhile(Promise.allSettled(clients.map((client) => client.next('welcome'))))
     expect(outcomes.map(({ status }) => status).sort()).toEqual([
       'fulfilled',
@@ -295,6 +293,6 @@ describe('a full node', () => {
     await pair.a.hello()
     client.ws.close(1000)
     await expect.poll(() => pair.a.gateway.sessions).toBe(1)
-    await (await present()).next('welcome')
+    await (await pair.a.present()).next('welcome')
   })
 })

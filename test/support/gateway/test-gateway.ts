@@ -214,10 +214,16 @@ export class TestGateway {
     return TestClient.open(this.url, protocols, options)
   }
 
-  /** A client with a new session. */
-  async hello(token?: string) {
+  /** A client that has said hello, with a good token if nothing is said. */
+  async present(token?: string): Promise<TestClient> {
     const client = await this.open()
     client.send({ t: 'hello', project_id: 'prj_one', token: token ?? (await this.token()) })
+    return client
+  }
+
+  /** A client with a new session. */
+  async hello(token?: string) {
+    const client = await this.present(token)
     const welcome = await client.next('welcome')
     return { client, welcome }
   }
