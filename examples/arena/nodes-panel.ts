@@ -1,4 +1,4 @@
-import type { ClusterView } from '../backend/cluster-view.ts'
+import type { ClusterView } from '../backend/nodes.ts'
 import { create } from '../ui/dom.ts'
 
 const LOOK_EVERY_MS = 500

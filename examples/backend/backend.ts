@@ -6,10 +6,9 @@ import type { Logger } from '../../shared/log.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { createApp } from './app.ts'
 import { Bundles } from './bundle.ts'
-import { ControlClient, ControlError } from './control-client.ts'
+import { ControlClient, ControlError, OwnProject } from './control-client.ts'
 import { Nodes, type NodesOptions } from './nodes.ts'
 import { Players } from './players.ts'
-import { OwnProject } from './project.ts'
 
 export interface BackendOptions {
   /** Where to listen. */

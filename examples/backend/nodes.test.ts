@@ -2,8 +2,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, expect, test, vi } from 'vitest'
 import { FakeClock } from '../../test/support/fake-clock.ts'
-import { clusterView } from './cluster-view.ts'
-import { Nodes } from './nodes.ts'
+import { clusterView, Nodes } from './nodes.ts'
 
 const servers: { close(): void }[] = []
 afterEach(() => {

@@ -1,9 +1,7 @@
 import { type Client, connect, type Room, type TypedRoom } from 'roomful/client'
-import { Bar } from './bar.ts'
-import { byId, create } from './dom.ts'
+import { Bar, cuttableSockets } from './bar.ts'
+import { byId, create, Toasts } from './dom.ts'
 import { chosenName, Login } from './login.ts'
-import { cuttableSockets } from './sockets.ts'
-import { Toasts } from './toasts.ts'
 
 const RESUMED_SHOWN_MS = 2500
 const PING_SHOWN_MS = 1000
