@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest'
 import type { Case } from './conformance/case.ts'
 import { cases } from './conformance/cases/index.ts'
 import { main, runSuite } from './conformance/run.ts'
+import { runScript } from './support/program.ts'
 import { startService, type TestService } from './support/service.ts'
 
 /** The protocol page, held against the real service by clients that were written from the page alone. */
@@ -52,16 +53,12 @@ describe.runIf(FULL)('the command', () => {
 
   it('ends with 0 and names what passed', async () => {
     const service = await startService()
-    const { code, text } = await run(
-      service.wsUrl,
-      '--control',
-      service.controlUrl,
-      '--only',
-      'vectors: checksums',
-    )
+    const { wsUrl, controlUrl } = service
+    const words = [wsUrl, '--control', controlUrl, '--only', 'vectors: checksums']
+    const program = runScript(`${import.meta.dirname}/conformance/run.ts`, words)
+    expect(await program.ended).toBe(0)
     await service.close()
-    expect(text).toMatch(/^✓ vectors: checksums.*\n\n1 of 1 cases passed in .* s\.\n$/)
-    expect(code).toBe(0)
+    expect(program.output()).toMatch(/^✓ vectors: checksums.*\n\n1 of 1 cases passed in .* s\.\n$/)
   })
 
   it('ends with 1 when a case fails, and says which sentence is broken', async () => {

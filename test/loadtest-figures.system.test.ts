@@ -99,7 +99,7 @@ const PAGE_BYTES = 4096
 const LOOK_MS = 50
 
 /** Looks at processes all the time, to compare what they say of themselves. */
-export class SystemFigures {
+class SystemFigures {
   readonly #samples = new Map<number, SystemSample[]>()
   readonly #timer: NodeJS.Timeout
 

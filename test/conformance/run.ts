@@ -121,10 +121,6 @@ export async function main(args: readonly string[], print: (text: string) => voi
   }
 }
 
-if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) {
-  process.exitCode = await main(process.argv.slice(2), (text) => process.stdout.write(text))
-}
-
 /** How one case ended. */
 export interface Outcome {
   readonly case: Case
@@ -236,4 +232,8 @@ async function listens(wsUrl: string): Promise<void> {
     )
   })
   socket.close(1000)
+}
+
+if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) {
+  process.exitCode = await main(process.argv.slice(2), (text) => process.stdout.write(text))
 }

@@ -14,7 +14,7 @@ type Without<T, K extends PropertyKey> = T extends unknown ? Omit<T, K> : never
 export type Note = Without<ClientRecord, 'at' | 'client'>
 
 /** What every player needs. */
-export interface PlayerParts {
+interface PlayerParts {
   readonly name: string
   readonly room_type: string
   readonly key: string
