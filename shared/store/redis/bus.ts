@@ -15,7 +15,7 @@ interface Subscriber {
 interface Channel {
   readonly subscribers: Set<Subscriber>
   /** The server at which it is subscribed, or about to be. */
-  home: Server | undefined
+  server: Server | undefined
 }
 
 /**
@@ -43,12 +43,12 @@ export class RedisBus implements Bus {
     this.#mode = mode
     this.#clock = clock
     servers.onServer((server) => this.#listenAt(server))
-    servers.onMoved(() => this.#resubscribe((name, { home }) => servers.home(name) !== home))
+    servers.onMoved(() => this.#resubscribe((name, { server }) => servers.serverOf(name) !== server))
   }
 
   /** The server that holds `channel` at this moment. */
-  home(channel: string): Server | undefined {
-    return this.#servers.home(this.#prefix + channel)
+  serverOf(channel: string): Server | undefined {
+    return this.#servers.serverOf(this.#prefix + channel)
   }
 
   async publish(channel: string, message: Uint8Array): Promise<number> {
@@ -73,9 +73,9 @@ export class RedisBus implements Bus {
     try {
       await this.#join(name, () => this.#add(name, subscriber))
     } catch (error) {
-      const home = this.#channels.get(name)?.home
+      const server = this.#channels.get(name)?.server
       this.#remove(name, subscriber)
-      home?.listener.rebuild('a subscription was not answered')
+      server?.listener.rebuild('a subscription was not answered')
       throw error
     }
     return () => this.#end(name, subscriber)
@@ -101,7 +101,7 @@ export class RedisBus implements Bus {
   }
 
   #listenAt(server: Server): void {
-    const isHere = (_: string, { home }: Channel) => home === server
+    const isHere = (_: string, channel: Channel) => channel.server === server
     server.onMessage((name, message) => this.#deliver(name, message))
     server.listener.onReady(() => this.#resubscribe(isHere))
     server.onSlotsGone(() => {
@@ -121,7 +121,7 @@ export class RedisBus implements Bus {
   }
 
   #add(name: string, subscriber: Subscriber): void {
-    const channel = this.#channels.get(name) ?? { subscribers: new Set(), home: undefined }
+    const channel = this.#channels.get(name) ?? { subscribers: new Set(), server: undefined }
     this.#channels.set(name, channel)
     channel.subscribers.add(subscriber)
   }
@@ -132,7 +132,7 @@ export class RedisBus implements Bus {
     if (channel?.subscribers.size === 0) this.#channels.delete(name)
   }
 
-  /** Subscribes a channel at its home; `before` is called when that is about to be asked for. */
+  /** Subscribes a channel at its server; `before` is called when that is about to be asked for. */
   #join(name: string, before?: () => void): Promise<unknown> {
     const ask = (redis: Redis) => (this.#mode === 'shards' ? redis.ssubscribe(name) : redis.subscribe(name))
     return this.#servers.run(
@@ -141,7 +141,7 @@ export class RedisBus implements Bus {
       (redis, server) => {
         before?.()
         const channel = this.#channels.get(name)
-        if (channel) channel.home = server
+        if (channel) channel.server = server
         return ask(redis)
       },
       'listener',
@@ -153,18 +153,18 @@ export class RedisBus implements Bus {
     const channel = this.#channels.get(name)
     if (!channel?.subscribers.has(subscriber)) return
     this.#remove(name, subscriber)
-    const { home } = channel
-    if (this.#channels.has(name) || !home?.listener.ready) return
+    const { server } = channel
+    if (this.#channels.has(name) || !server?.listener.ready) return
     try {
-      await home.listener.run('unsubscribe', (redis) =>
+      await server.listener.run('unsubscribe', (redis) =>
         this.#mode === 'shards' ? redis.sunsubscribe(name) : redis.unsubscribe(name),
       )
     } catch {
-      home.listener.rebuild('the end of a subscription was not answered')
+      server.listener.rebuild('the end of a subscription was not answered')
     }
   }
 
-  /** Makes again what was lost, then tells of the gap. What fails is tried again: when its server is back, when it has another home, or in a while. */
+  /** Makes again what was lost, then tells of the gap. What fails is tried again: when its server is back, when it has another server, or in a while. */
   async #resubscribe(lost: (name: string, channel: Channel) => boolean): Promise<void> {
     const missed = [...this.#channels].filter(([name, channel]) => lost(name, channel))
     const back = await Promise.all(missed.map(([name, channel]) => this.#rejoin(name, channel)))
@@ -178,7 +178,7 @@ export class RedisBus implements Bus {
       await this.#join(name)
       return channel
     } catch (error) {
-      const listener = channel.home?.listener
+      const listener = channel.server?.listener
       if (!(error instanceof NotRun)) listener?.rebuild('subscriptions were not answered')
       else if (listener?.ready)
         this.#clock.schedule(AGAIN_MS, () => this.#resubscribe((_, c) => c === channel))
@@ -265,8 +265,8 @@ export class Probe {
 
   /** Listens to a channel of this server, and to another one once the slot of the first has moved away. */
   async #settle(): Promise<void> {
-    if (this.#channel !== undefined && this.#bus.home(this.#channel) === this.#server) return
-    const channel = nameAt(`probe:${this.#token}`, (name) => this.#bus.home(name) === this.#server)
+    if (this.#channel !== undefined && this.#bus.serverOf(this.#channel) === this.#server) return
+    const channel = nameAt(`probe:${this.#token}`, (name) => this.#bus.serverOf(name) === this.#server)
     await this.#end()
     this.#channel = undefined
     if (channel === undefined) return

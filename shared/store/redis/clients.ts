@@ -13,7 +13,7 @@ export type Purpose = 'commands' | 'bus'
 /** How often a Sentinel that is away is tried for, milliseconds. */
 const SENTINEL_RETRY_MS = 1000
 
-/** Makes clients of one Redis installation, all with the same manners. */
+/** Makes clients of one Redis installation, all with the same settings. */
 export class Clients {
   readonly #address: RedisAddress
   readonly #random: Random
@@ -44,7 +44,7 @@ export class Clients {
   }
 
   /** A client that tries once to reach the server at `endpoint`, for one question. */
-  visitor(endpoint: Endpoint): Redis {
+  oneShot(endpoint: Endpoint): Redis {
     return new Redis({
       ...this.#options('commands'),
       ...endpoint,

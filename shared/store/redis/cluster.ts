@@ -89,7 +89,7 @@ export class ClusterServers implements Servers {
     return [...this.#servers.values()]
   }
 
-  home(key: string): Server | undefined {
+  serverOf(key: string): Server | undefined {
     return this.#slots[slotOf(key)]
   }
 
@@ -206,8 +206,8 @@ export class ClusterServers implements Servers {
       return await Promise.any(trusted.map((server) => this.#askServer(server)))
     } catch {
       const known = [...this.#parts.seeds, ...this.#endpoints.values()]
-      const strangers = new Map(known.map((endpoint) => [nameOf(endpoint), endpoint]))
-      const asked = [...strangers.values()].map((endpoint) => this.#visit(endpoint))
+      const endpoints = new Map(known.map((endpoint) => [nameOf(endpoint), endpoint]))
+      const asked = [...endpoints.values()].map((endpoint) => this.#askOnce(endpoint))
       return await Promise.any(asked).catch((errors: AggregateError) => Promise.reject(errors.errors[0]))
     }
   }
@@ -217,8 +217,8 @@ export class ClusterServers implements Servers {
     return slotRanges(reply, this.#endpoints.get(server)!)
   }
 
-  async #visit(endpoint: Endpoint): Promise<SlotRange[]> {
-    const redis = this.#parts.clients.visitor(endpoint)
+  async #askOnce(endpoint: Endpoint): Promise<SlotRange[]> {
+    const redis = this.#parts.clients.oneShot(endpoint)
     let reason: string | undefined
     redis.on('error', (error: NodeJS.ErrnoException) => {
       reason ??= error.message || error.code || error.name

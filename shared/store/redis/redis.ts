@@ -85,7 +85,7 @@ function serversAt(address: RedisAddress, parts: Parts): Servers {
 async function checkServers(servers: Servers, { kind, db }: RedisAddress, parts: Parts): Promise<BusMode> {
   const stem = `${parts.prefix}check:${randomToken(parts.random, 16)}`
   const check = (server: Server) => {
-    const scratch = nameAt(stem, (name) => servers.home(name) === server) ?? stem
+    const scratch = nameAt(stem, (name) => servers.serverOf(name) === server) ?? stem
     return checkServer(server, { scratch, kind, db, log: parts.log })
   }
   const infos = await Promise.all(servers.all().map(check))

@@ -89,7 +89,7 @@ export interface Servers {
   /** Every server, as known at this moment. */
   all(): readonly Server[]
   /** The one that holds `key` (a key or a channel, prefix included); undefined when no one does at this moment. */
-  home(key: string): Server | undefined
+  serverOf(key: string): Server | undefined
   /**
    * Sends a command to the server that holds `key`, and again where a server said that it has not run it. Whatever may have run is not
    * repeated. `operation` names it in errors, of which every one is the store's own.
@@ -99,7 +99,7 @@ export interface Servers {
   refresh(): void
   /** Calls back for every server there is, and for each that is added. */
   onServer(callback: (server: Server) => void): void
-  /** Calls back when keys may have another home than before. */
+  /** Calls back when keys may be at another server than before. */
   onMoved(callback: () => void): void
   /** Calls back each time all servers can be reached again after one could not; the returned function ends that. */
   onReturn(callback: () => void): () => void
@@ -111,7 +111,7 @@ export interface Servers {
 /** How many names are tried; a server with a hundredth of the slots is met after about 100. */
 const NAMES = 100_000
 
-/** A name that starts with `stem` and is at home where `here` says so; undefined when that is (next to) nowhere. */
+/** A name that starts with `stem` and belongs to a server by what `here` says; undefined when that is (next to) nowhere. */
 export function nameAt(stem: string, here: (name: string) => boolean): string | undefined {
   for (let n = 0; n < NAMES; n++) if (here(`${stem}:${n}`)) return `${stem}:${n}`
   return undefined
@@ -161,7 +161,7 @@ export class SingleServer implements Servers {
     return [this.#server]
   }
 
-  home(_key: string): Server {
+  serverOf(_key: string): Server {
     return this.#server
   }
 
