@@ -24,6 +24,7 @@ import {
   type Timing,
 } from './result.ts'
 import { dryRun, type RunContext, type Scenario } from './scenario.ts'
+import type { LiveView } from './view/live.ts'
 
 /** What the load is put on. */
 export interface Target {
@@ -36,17 +37,10 @@ export interface Target {
   readonly description: string
 }
 
-/** What is told of a run as it goes. */
-export interface RunView {
-  phase(name: string, seconds: number, runSeconds: number): void
-  update(second: Second, progress: number): void
-  incident(text: string): void
-}
-
 export interface LoadTestOptions {
   readonly options: RunOptions
   readonly target: Target
-  readonly view: RunView
+  readonly view: Pick<LiveView, 'phase' | 'update' | 'incident'>
   readonly clock: Clock
   readonly machine: RunResult['machine']
   /** Fires when the run is to end before its time. */

@@ -8,8 +8,6 @@ export interface Option<T = unknown> {
   /** The message of its first issue says what the option takes. */
   readonly schema: v.GenericSchema<string, T>
   readonly default: T
-  /** Only makes sense with a service that runs already. */
-  readonly ofTarget?: boolean
   /** Is in no report. */
   readonly secret?: boolean
 }
@@ -56,22 +54,39 @@ const SHARE = quantity(
   (value) => value > 0 && value <= 1,
 )
 
-type NumberOption = (meaning: string, given: number) => Option<number>
-const numberOption =
-  (placeholder: string, schema: v.GenericSchema<string, number>): NumberOption =>
-  (meaning, given) => ({ placeholder, meaning, schema, default: given })
+/** An option; undefined when it is not given and has no default. */
+export function option<T>(
+  placeholder: string,
+  meaning: string,
+  schema: v.GenericSchema<string, T>,
+): Option<T | undefined>
+export function option<T>(
+  placeholder: string,
+  meaning: string,
+  schema: v.GenericSchema<string, T>,
+  given: T,
+): Option<T>
+export function option<T>(
+  placeholder: string,
+  meaning: string,
+  schema: v.GenericSchema<string, T>,
+  given?: T,
+) {
+  return { placeholder, meaning, schema, default: given }
+}
 
 /** What a scenario can take. */
-export const count = numberOption('N', COUNT)
-export const decimal = numberOption('NUMBER', DECIMAL)
-export const seconds = numberOption('SECONDS', SECONDS)
-export const share = numberOption('SHARE', SHARE)
-export const oneOf = <T extends string>(meaning: string, words: readonly T[], given: T): Option<T> => ({
-  placeholder: 'WORD',
-  meaning: `${meaning}: ${words.join(', ')}`,
-  schema: v.picklist(words, words.join(', ')) as v.GenericSchema<string, T>,
-  default: given,
-})
+export const count = (meaning: string, given: number) => option('N', meaning, COUNT, given)
+export const decimal = (meaning: string, given: number) => option('NUMBER', meaning, DECIMAL, given)
+export const seconds = (meaning: string, given: number) => option('SECONDS', meaning, SECONDS, given)
+export const share = (meaning: string, given: number) => option('SHARE', meaning, SHARE, given)
+export const oneOf = <T extends string>(meaning: string, words: readonly T[], given: T) =>
+  option(
+    'WORD',
+    `${meaning}: ${words.join(', ')}`,
+    v.picklist(words, words.join(', ')) as v.GenericSchema<string, T>,
+    given,
+  )
 
 /** Options that were given, by their names. */
 export type Texts = Readonly<Record<string, string>>

@@ -7,7 +7,7 @@ import type { ClientSettings } from './clients/client.ts'
 import { LONGEST_TOKEN_SECONDS } from './issuer.ts'
 import { LIMIT_KINDS, LIMIT_OPTIONS, type Limits, limitHelp, parseLimits } from './limits.ts'
 import type { MetricsSource } from './metrics.ts'
-import { type Option, type Options, readValues, type Texts, type Values, wholeNumber } from './option.ts'
+import { type Options, option, readValues, type Texts, type Values, wholeNumber } from './option.ts'
 import type { RunPlan, Scenario } from './scenario.ts'
 import { count } from './view/text.ts'
 
@@ -54,6 +54,7 @@ const address = (...protocols: string[]) =>
     v.transform((text) => text.replace(/\/+$/, '')),
   )
 const HTTP = address('http:', 'https:')
+const WEBSOCKET = address('ws:', 'wss:')
 const listOf = <T>(each: v.GenericSchema<string, T>) =>
   v.pipe(
     v.string(),
@@ -83,50 +84,37 @@ const MOST_NODES = 9
 const CONTROL_URL = 'http://127.0.0.1:3000'
 const WS_URL = 'ws://127.0.0.1:4000'
 
-/** An option with no default. */
-const option = <T>(
-  placeholder: string,
-  meaning: string,
-  schema: v.GenericSchema<string, T>,
-  more: Pick<Option, 'ofTarget' | 'secret'> = {},
-): Option<T | undefined> => ({ placeholder, meaning, schema, default: undefined, ...more })
+const SECRET = { secret: true } as const
 
-/** Options of every scenario. */
-export const COMMON_OPTIONS = {
-  control: { ...option('URL', 'the control API', HTTP, { ofTarget: true }), default: CONTROL_URL },
-  'control-token': option(
-    'TOKEN',
-    'its operator token; default: the first of CONTROL_API_TOKENS, or of the file CONTROL_API_TOKENS_FILE',
-    v.string(),
-    { ofTarget: true, secret: true },
-  ),
-  ws: {
+/** Options of every scenario that only make sense with a service that runs already. */
+const TARGET_OPTIONS = {
+  control: option('URL', 'the control API', HTTP, CONTROL_URL),
+  'control-token': {
     ...option(
-      'URL,…',
-      'where clients connect, spread over all that are given',
-      listOf(address('ws:', 'wss:')),
-      { ofTarget: true },
+      'TOKEN',
+      'its operator token; default: the first of CONTROL_API_TOKENS, or of the file CONTROL_API_TOKENS_FILE',
+      v.string(),
     ),
-    default: [WS_URL],
+    ...SECRET,
   },
+  ws: option('URL,…', 'where clients connect, spread over all that are given', listOf(WEBSOCKET), [WS_URL]),
   metrics: option(
     'URL,…',
     'admin addresses of nodes (such as http://127.0.0.1:9100), whose metrics are read once a second',
     listOf(METRICS),
-    { ofTarget: true },
   ),
+  project: option('ID', 'with --token: use this project, and ask nothing of control', v.string()),
+  token: { ...option('TOKEN', 'with --project: what all clients connect with', v.string()), ...SECRET },
+}
+
+/** Options of every scenario. */
+export const COMMON_OPTIONS = {
   local: option(
     'N',
     'starts a service of N nodes for this run instead, and ends it again',
     wholeNumber(MOST_NODES),
   ),
-  project: option('ID', 'with --token: use this project, and ask nothing of control', v.string(), {
-    ofTarget: true,
-  }),
-  token: option('TOKEN', 'with --project: what all clients connect with', v.string(), {
-    ofTarget: true,
-    secret: true,
-  }),
+  ...TARGET_OPTIONS,
   'room-type': option('TYPE', 'a room type of your own; needs --message', v.string()),
   message: option('TYPE:JSON', 'what its members send, such as move:{"x":1,"y":2}', MESSAGE),
   runs: option('N', 'of scenarios that measure something: how often', wholeNumber(1000)),
@@ -135,15 +123,13 @@ export const COMMON_OPTIONS = {
     'at most so many threads hold clients; default: the cores, at most 4',
     wholeNumber(64),
   ),
-  seed: {
-    ...option(
-      'N',
-      'what randomness begins with (how long clients wait before they reconnect)',
-      wholeNumber(999_999_999),
-    ),
-    default: 1,
-  },
-  out: { ...option('FOLDER', 'where the reports go', v.string()), default: 'loadtest-report' },
+  seed: option(
+    'N',
+    'what randomness begins with (how long clients wait before they reconnect)',
+    wholeNumber(999_999_999),
+    1,
+  ),
+  out: option('FOLDER', 'where the reports go', v.string(), 'loadtest-report'),
 } satisfies Options
 type CommonValues = Values<typeof COMMON_OPTIONS>
 
@@ -232,9 +218,7 @@ function runOptions(scenario: Scenario, texts: Texts, env: Environment, cores: n
     throw new Error(
       `${scenario.name} looks into the processes of a service or ends them, and does so only to those it has started itself: add --local 3 (1 to ${MOST_NODES} nodes)`,
     )
-  const ofTarget = Object.entries<Option>(COMMON_OPTIONS)
-    .filter(([, each]) => each.ofTarget)
-    .map(([name]) => name)
+  const ofTarget = Object.keys(TARGET_OPTIONS)
   const given = ofTarget.find((name) => texts[name] !== undefined)
   if (local !== undefined && given !== undefined)
     throw new Error(`--local starts a service of its own: leave out --${given}`)
