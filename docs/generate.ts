@@ -7,8 +7,7 @@ import { nodeMetrics } from '../dataplane/ops/metrics.ts'
 import { RUNTIME_PARAMETERS } from '../dataplane/ops/runtime.ts'
 import { dashboard } from '../deploy/grafana/dashboard.ts'
 import { limitHelp } from '../loadtest/limits.ts'
-import type { Option } from '../loadtest/option.ts'
-import { COMMON_OPTIONS } from '../loadtest/options.ts'
+import { COMMON_OPTIONS, optionHelp } from '../loadtest/options.ts'
 import { SCENARIOS } from '../loadtest/scenarios/index.ts'
 import { systemClock } from '../shared/clock.ts'
 import { expects } from '../shared/config/kinds.ts'
@@ -123,10 +122,7 @@ const scenarioTable = (measures: boolean): string =>
 const loadOptionTable = (): string =>
   table(
     ['Option', 'Meaning'],
-    Object.entries<Option>(COMMON_OPTIONS).map(([name, { placeholder, meaning, default: given }]) => [
-      code(`--${name} ${placeholder}`),
-      given === undefined ? meaning : `${meaning}; default ${code(String(given))}`,
-    ]),
+    optionHelp(COMMON_OPTIONS).map(([option, meaning]) => [code(option), meaning]),
   )
 
 const node = registryWith((registry) => void nodeMetrics(registry))

@@ -336,7 +336,8 @@ const rows = (all: readonly (readonly [string, string])[]): string => {
   return all.map(([left, right]) => `  ${left.padEnd(width)}  ${right}`).join('\n')
 }
 
-const optionHelp = (options: Options): [string, string][] =>
+/** Options as rows of the help and of the page. */
+export const optionHelp = (options: Options): [string, string][] =>
   Object.entries(options).map(([name, { placeholder, meaning, default: given }]) => [
     `--${name} ${placeholder}`,
     given === undefined ? meaning : `${meaning}; default ${given}`,

@@ -1,8 +1,15 @@
 /** The expressions of a panel by what their series are called (`{{label}}` for a label's value). */
 export type Queries = Readonly<Record<string, string>>
 
-/** What only some panels have. */
-interface More {
+/** What a panel shows; how that looks follows from its kind. */
+export interface Panel {
+  readonly kind: 'number' | 'lines' | 'areas' | 'heatmap'
+  readonly title: string
+  /** A unit of Grafana: `short`, `s`, `bytes`, `reqps`, `percentunit` and so on. */
+  readonly unit: string
+  /** What it means, and what to make of it; shown on request. */
+  readonly about: string
+  readonly of: Queries
   /** Columns of 24; default: a third for graphs, an eighth for numbers. */
   readonly width?: number
   /** From these values on (in the panel's unit) the colour changes. */
@@ -14,26 +21,13 @@ interface More {
   readonly max?: number
 }
 
-/** What a panel shows; how that looks follows from its kind. */
-export interface Panel extends More {
-  readonly kind: 'number' | 'lines' | 'areas' | 'heatmap'
-  readonly title: string
-  /** A unit of Grafana: `short`, `s`, `bytes`, `reqps`, `percentunit` and so on. */
-  readonly unit: string
-  /** What it means, and what to make of it; shown on request. */
-  readonly description: string
-  readonly queries: Queries
-}
-
 const panel =
   (kind: Panel['kind']) =>
-  (title: string, unit: string, description: string, queries: Queries, more: More = {}): Panel => ({
+  (title: string, unit: string, shown: Omit<Panel, 'kind' | 'title' | 'unit'>): Panel => ({
     kind,
     title,
     unit,
-    description,
-    queries,
-    ...more,
+    ...shown,
   })
 
 /** The last value, large. */
@@ -72,10 +66,10 @@ export function panelJson(panel: Panel, id: number, gridPos: Place): object {
     id,
     type: TYPES[panel.kind],
     title: panel.title,
-    description: panel.description,
+    description: panel.about,
     datasource: DATASOURCE,
     gridPos,
-    targets: Object.entries(panel.queries).map(([legend, expr], n) => targetJson(panel, legend, expr, n)),
+    targets: Object.entries(panel.of).map(([legend, expr], n) => targetJson(panel, legend, expr, n)),
     fieldConfig: { defaults: fieldJson(panel), overrides: [] },
     options: OPTIONS[panel.kind](panel),
   }
@@ -125,12 +119,12 @@ const lineJson = (kind: 'lines' | 'areas', limits: boolean): object => ({
   thresholdsStyle: { mode: limits ? 'dashed' : 'off' },
 })
 
-const graphOptions = ({ queries }: Panel): object => ({
+const graphOptions = ({ of }: Panel): object => ({
   legend: {
     showLegend: true,
     displayMode: 'list',
     placement: 'bottom',
-    calcs: Object.keys(queries).length > 4 ? [] : ['lastNotNull'],
+    calcs: Object.keys(of).length > 4 ? [] : ['lastNotNull'],
   },
   tooltip: { mode: 'multi', sort: 'desc' },
 })

@@ -5,23 +5,19 @@ import { CALLS, CONTROL, percentile, rate, share } from '../query.ts'
 export const CONTROL_ROW: Row = {
   title: 'Control',
   panels: [
-    areas(
-      'Requests',
-      'reqps',
-      'Answered each second, without probes and scrapes.',
-      {
+    areas('Requests', 'reqps', {
+      about: 'Answered each second, without probes and scrapes.',
+      of: {
         '{{method}} {{route}} {{status}}': rate(
           `service_http_requests_total{${CALLS}}`,
           'method, route, status',
         ),
       },
-      { noValue: 'no requests' },
-    ),
-    lines(
-      'Latency (p99)',
-      's',
-      'From a request to its answer, by route.',
-      {
+      noValue: 'no requests',
+    }),
+    lines('Latency (p99)', 's', {
+      about: 'From a request to its answer, by route.',
+      of: {
         '{{method}} {{route}}': percentile(
           0.99,
           'service_http_request_duration_seconds',
@@ -29,32 +25,31 @@ export const CONTROL_ROW: Row = {
           'method, route',
         ),
       },
-      { red: 1, noValue: 'no requests' },
-    ),
-    lines(
-      'Requests that fail',
-      'percentunit',
-      'Share that ends with a 5xx: mostly Redis, see above.',
-      {
+      red: 1,
+      noValue: 'no requests',
+    }),
+    lines('Requests that fail', 'percentunit', {
+      about: 'Share that ends with a 5xx: mostly Redis, see above.',
+      of: {
         fail: `(${share('service_http_requests_total', CALLS, 'status=~"5.."')}) or 0 * ${rate(`service_http_requests_total{${CALLS}}`)}`,
       },
-      { red: 0.05, noValue: 'no requests' },
-    ),
-    areas(
-      'Tokens issued',
-      'cps',
-      'Each second, by what they were signed with: a key of its own, or the project’s built-in pair.',
-      { 'with {{signed_with}}': rate(`service_tokens_issued_total{${CONTROL}}`, 'signed_with') },
-    ),
-    areas(
-      'Refusals',
-      'reqps',
-      'Requests refused with 401, 403 or 429, by code.',
-      { '{{code}}': rate(`service_http_refusals_total{${CONTROL}}`, 'code') },
-      { noValue: 'no one was refused' },
-    ),
-    lines('Changes of keys', 'short', 'Keys created, rotated and revoked in the last hour.', {
-      '{{change}}': `round(sum by (change) (increase(service_key_changes_total{${CONTROL}}[1h])))`,
+      red: 0.05,
+      noValue: 'no requests',
+    }),
+    areas('Tokens issued', 'cps', {
+      about: 'Each second, by what they were signed with: a key of its own, or the project’s built-in pair.',
+      of: { 'with {{signed_with}}': rate(`service_tokens_issued_total{${CONTROL}}`, 'signed_with') },
+    }),
+    areas('Refusals', 'reqps', {
+      about: 'Requests refused with 401, 403 or 429, by code.',
+      of: { '{{code}}': rate(`service_http_refusals_total{${CONTROL}}`, 'code') },
+      noValue: 'no one was refused',
+    }),
+    lines('Changes of keys', 'short', {
+      about: 'Keys created, rotated and revoked in the last hour.',
+      of: {
+        '{{change}}': `round(sum by (change) (increase(service_key_changes_total{${CONTROL}}[1h])))`,
+      },
     }),
   ],
 }

@@ -5,54 +5,51 @@ import { NODE, percentile, percentiles, rate, share } from '../query.ts'
 export const GETTING_IN: Row = {
   title: 'Getting in',
   panels: [
-    areas(
-      'Handshakes',
-      'cps',
-      'How handshakes end, each second. Besides welcome and resumed they have the name of a close code: overloaded (the node is full, or Redis silent) and unauthenticated (a wrong token) are worth a look.',
-      { '{{result}}': `${rate(`service_handshakes_total{${NODE}}`, 'result')} > 0` },
-      { noValue: 'no one came' },
-    ),
-    lines(
-      'Handshake latency',
-      's',
-      'From an accepted socket to welcome, resumes included.',
-      percentiles('service_handshake_duration_seconds', NODE),
-      { red: 2, noValue: 'no one came' },
-    ),
-    lines(
-      'Handshakes that fail',
-      'percentunit',
-      'Share of the handshakes that a player can do nothing about: the node is full, Redis or control silent, the token not known, or no hello came in time.',
-      {
+    areas('Handshakes', 'cps', {
+      about:
+        'How handshakes end, each second. Besides welcome and resumed they have the name of a close code: overloaded (the node is full, or Redis silent) and unauthenticated (a wrong token) are worth a look.',
+      of: { '{{result}}': `${rate(`service_handshakes_total{${NODE}}`, 'result')} > 0` },
+      noValue: 'no one came',
+    }),
+    lines('Handshake latency', 's', {
+      about: 'From an accepted socket to welcome, resumes included.',
+      of: percentiles('service_handshake_duration_seconds', NODE),
+      red: 2,
+      noValue: 'no one came',
+    }),
+    lines('Handshakes that fail', 'percentunit', {
+      about:
+        'Share of the handshakes that a player can do nothing about: the node is full, Redis or control silent, the token not known, or no hello came in time.',
+      of: {
         fail: share(
           'service_handshakes_total',
           NODE,
           'result=~"overloaded|unauthenticated|handshake_timeout"',
         ),
       },
-      { red: 0.1, noValue: 'no one came' },
-    ),
-    areas(
-      'Joins',
-      'cps',
-      'How joins end, each second: joined, or the code of the error.',
-      { '{{result}}': `${rate(`service_joins_total{${NODE}}`, 'result')} > 0` },
-      { noValue: 'no one joined' },
-    ),
-    lines(
-      'Join latency',
-      's',
-      'From a join to joined; the room may have to be opened, on another node as well.',
-      percentiles('service_join_duration_seconds', NODE),
-      { red: 2, noValue: 'no one joined' },
-    ),
-    lines(
-      'Joins that fail',
-      'percentunit',
-      'Share of the joins that fail though the player may join: the room cannot be reached, no node takes another, or its logic throws.',
-      { fail: share('service_joins_total', NODE, 'result=~"room_unavailable|overloaded|room_logic_failed"') },
-      { red: 0.05, noValue: 'no one joined' },
-    ),
+      red: 0.1,
+      noValue: 'no one came',
+    }),
+    areas('Joins', 'cps', {
+      about: 'How joins end, each second: joined, or the code of the error.',
+      of: { '{{result}}': `${rate(`service_joins_total{${NODE}}`, 'result')} > 0` },
+      noValue: 'no one joined',
+    }),
+    lines('Join latency', 's', {
+      about: 'From a join to joined; the room may have to be opened, on another node as well.',
+      of: percentiles('service_join_duration_seconds', NODE),
+      red: 2,
+      noValue: 'no one joined',
+    }),
+    lines('Joins that fail', 'percentunit', {
+      about:
+        'Share of the joins that fail though the player may join: the room cannot be reached, no node takes another, or its logic throws.',
+      of: {
+        fail: share('service_joins_total', NODE, 'result=~"room_unavailable|overloaded|room_logic_failed"'),
+      },
+      red: 0.05,
+      noValue: 'no one joined',
+    }),
   ],
 }
 
@@ -60,46 +57,45 @@ export const GETTING_IN: Row = {
 export const MESSAGES: Row = {
   title: 'Messages and latency',
   panels: [
-    lines(
-      'Ack latency',
-      's',
-      'The round trip at the server: from a reliable message to its ack, applied, and committed where the room type is durable.',
-      percentiles('service_message_ack_duration_seconds', NODE),
-      { red: 0.25, noValue: 'no reliable messages' },
-    ),
-    heatmap(
-      'Acks by latency',
-      's',
-      'How many acks took how long: two bands are two kinds of rooms, or two kinds of nodes.',
-      { '{{le}}': rate(`service_message_ack_duration_seconds_bucket{${NODE}}`, 'le') },
-      { noValue: 'no reliable messages' },
-    ),
-    lines(
-      'Delivery latency (p99)',
-      's',
-      'From a message to the update that carries its effect to the members. Updates wait for the rate of their room: 20 a second are up to 50 ms.',
-      { '{{room_type}}': percentile(0.99, 'service_message_delivery_duration_seconds', NODE, 'room_type') },
-      { red: 0.75, noValue: 'no messages' },
-    ),
-    areas(
-      'Messages from players',
-      'cps',
-      'What nodes receive each second, by kind.',
-      { '{{t}}': `${rate(`service_messages_received_total{${NODE}}`, 't')} > 0` },
-      { noValue: 'no messages' },
-    ),
-    areas('Messages applied', 'cps', 'What room logic has applied each second, by room type.', {
-      '{{room_type}}': rate(`service_messages_applied_total{${NODE}}`, 'room_type'),
+    lines('Ack latency', 's', {
+      about:
+        'The round trip at the server: from a reliable message to its ack, applied, and committed where the room type is durable.',
+      of: percentiles('service_message_ack_duration_seconds', NODE),
+      red: 0.25,
+      noValue: 'no reliable messages',
     }),
-    lines(
-      'Traffic',
-      'Bps',
-      'Bytes of messages from players, and bytes written to their sockets, before TLS.',
-      {
+    heatmap('Acks by latency', 's', {
+      about: 'How many acks took how long: two bands are two kinds of rooms, or two kinds of nodes.',
+      of: { '{{le}}': rate(`service_message_ack_duration_seconds_bucket{${NODE}}`, 'le') },
+      noValue: 'no reliable messages',
+    }),
+    lines('Delivery latency (p99)', 's', {
+      about:
+        'From a message to the update that carries its effect to the members. Updates wait for the rate of their room: 20 a second are up to 50 ms.',
+      of: {
+        '{{room_type}}': percentile(0.99, 'service_message_delivery_duration_seconds', NODE, 'room_type'),
+      },
+      red: 0.75,
+      noValue: 'no messages',
+    }),
+    areas('Messages from players', 'cps', {
+      about: 'What nodes receive each second, by kind.',
+      of: { '{{t}}': `${rate(`service_messages_received_total{${NODE}}`, 't')} > 0` },
+      noValue: 'no messages',
+    }),
+    areas('Messages applied', 'cps', {
+      about: 'What room logic has applied each second, by room type.',
+      of: {
+        '{{room_type}}': rate(`service_messages_applied_total{${NODE}}`, 'room_type'),
+      },
+    }),
+    lines('Traffic', 'Bps', {
+      about: 'Bytes of messages from players, and bytes written to their sockets, before TLS.',
+      of: {
         in: rate(`service_received_bytes_total{${NODE}}`),
         out: rate(`service_written_bytes_total{${NODE}}`),
       },
-    ),
+    }),
   ],
 }
 
@@ -107,47 +103,41 @@ export const MESSAGES: Row = {
 export const ERRORS: Row = {
   title: 'Errors',
   panels: [
-    areas(
-      'Errors told to players',
-      'cps',
-      'Error messages and connections closed for a fault, each second. The names are in docs/protocol.md.',
-      { '{{code}}': `${rate(`service_websocket_errors_total{${NODE}}`, 'code')} > 0` },
-      { noValue: 'no errors' },
-    ),
-    areas(
-      'Errors of rooms',
-      'cps',
-      'Messages, joins, leaves and ticks that ended with an error. room_logic_refused is what room logic refused, room_logic_failed what it threw: bugs.',
-      { '{{room_type}} {{code}}': `${rate(`service_room_errors_total{${NODE}}`, 'room_type, code')} > 0` },
-      { noValue: 'no errors' },
-    ),
-    areas(
-      'Connections that end',
-      'cps',
-      'By the name of the close code; normal: the player said goodbye, lost: without a word. Steps of draining are deploys.',
-      { '{{name}}': `${rate(`service_closes_total{${NODE}}`, 'name')} > 0` },
-      { noValue: 'no one left' },
-    ),
-    lines(
-      'Messages over the limit',
-      'cps',
-      'Not applied because a session sends too many in all, or too many of a type.',
-      { 'by {{by}}': rate(`service_rate_limited_total{${NODE}}`, 'by') },
-    ),
-    lines(
-      'Room logic that fails',
-      'percentunit',
-      'Share of what happens in rooms that ends with an exception. A jump after a deploy is a bug.',
-      {
+    areas('Errors told to players', 'cps', {
+      about:
+        'Error messages and connections closed for a fault, each second. The names are in docs/protocol.md.',
+      of: { '{{code}}': `${rate(`service_websocket_errors_total{${NODE}}`, 'code')} > 0` },
+      noValue: 'no errors',
+    }),
+    areas('Errors of rooms', 'cps', {
+      about:
+        'Messages, joins, leaves and ticks that ended with an error. room_logic_refused is what room logic refused, room_logic_failed what it threw: bugs.',
+      of: {
+        '{{room_type}} {{code}}': `${rate(`service_room_errors_total{${NODE}}`, 'room_type, code')} > 0`,
+      },
+      noValue: 'no errors',
+    }),
+    areas('Connections that end', 'cps', {
+      about:
+        'By the name of the close code; normal: the player said goodbye, lost: without a word. Steps of draining are deploys.',
+      of: { '{{name}}': `${rate(`service_closes_total{${NODE}}`, 'name')} > 0` },
+      noValue: 'no one left',
+    }),
+    lines('Messages over the limit', 'cps', {
+      about: 'Not applied because a session sends too many in all, or too many of a type.',
+      of: { 'by {{by}}': rate(`service_rate_limited_total{${NODE}}`, 'by') },
+    }),
+    lines('Room logic that fails', 'percentunit', {
+      about: 'Share of what happens in rooms that ends with an exception. A jump after a deploy is a bug.',
+      of: {
         '{{room_type}}': `${rate(`service_room_errors_total{${NODE},code="room_logic_failed"}`, 'room_type')} / (${rate(`service_messages_applied_total{${NODE}}`, 'room_type')} + ${rate(`service_room_errors_total{${NODE},code="room_logic_failed"}`, 'room_type')} > 0)`,
       },
-      { orange: 0.05, noValue: 'no messages' },
-    ),
-    lines(
-      'Questions about keys',
-      'cps',
-      'What nodes ask control about keys of tokens; unreachable keeps new players out.',
-      { '{{result}}': rate(`service_key_checks_total{${NODE}}`, 'result') },
-    ),
+      orange: 0.05,
+      noValue: 'no messages',
+    }),
+    lines('Questions about keys', 'cps', {
+      about: 'What nodes ask control about keys of tokens; unreachable keeps new players out.',
+      of: { '{{result}}': rate(`service_key_checks_total{${NODE}}`, 'result') },
+    }),
   ],
 }

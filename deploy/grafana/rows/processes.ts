@@ -5,57 +5,60 @@ import { ANY, NODE, percentile, rate } from '../query.ts'
 export const PROCESSES: Row = {
   title: 'Processes',
   panels: [
-    lines(
-      'CPU',
-      'short',
-      'Cores in use. One core is all that the event loop of a node can have; the rest is garbage collection and the network.',
-      { '{{instance}}': rate(`service_process_cpu_seconds_total{${ANY}}`, 'instance') },
-    ),
-    lines(
-      'Event loop in use',
-      'percentunit',
-      'Share of the last second in which it was busy. Above 80 % a node needs help.',
-      { '{{instance}}': `service_event_loop_utilisation_ratio{${NODE}}` },
-      { max: 1, orange: 0.8 },
-    ),
-    lines(
-      'Event loop delay (p99)',
-      's',
-      'How late timers fire.',
-      { '{{instance}}': percentile(0.99, 'service_event_loop_delay_seconds', NODE, 'instance') },
-      { orange: 0.025, red: 0.1 },
-    ),
-    lines('Memory', 'bytes', 'Resident memory of each process.', {
-      '{{instance}}': `service_process_resident_memory_bytes{${ANY}}`,
+    lines('CPU', 'short', {
+      about:
+        'Cores in use. One core is all that the event loop of a node can have; the rest is garbage collection and the network.',
+      of: { '{{instance}}': rate(`service_process_cpu_seconds_total{${ANY}}`, 'instance') },
     }),
-    lines(
-      'Heap in use',
-      'bytes',
-      'JavaScript objects. A saw is normal; a floor that rises for days is a leak.',
-      { '{{instance}}': `service_nodejs_heap_size_used_bytes{${ANY}}` },
-    ),
-    lines('Garbage collection', 'percentunit', 'Share of the time that is spent on it.', {
-      '{{instance}}': rate(`service_nodejs_gc_duration_seconds_sum{${ANY}}`, 'instance'),
+    lines('Event loop in use', 'percentunit', {
+      about: 'Share of the last second in which it was busy. Above 80 % a node needs help.',
+      of: { '{{instance}}': `service_event_loop_utilisation_ratio{${NODE}}` },
+      max: 1,
+      orange: 0.8,
     }),
-    lines(
-      'How full',
-      'percentunit',
-      'Sessions of MAX_SESSIONS, rooms of MAX_ROOMS: at 100 % a node sends players, or new rooms, elsewhere.',
-      {
+    lines('Event loop delay (p99)', 's', {
+      about: 'How late timers fire.',
+      of: { '{{instance}}': percentile(0.99, 'service_event_loop_delay_seconds', NODE, 'instance') },
+      orange: 0.025,
+      red: 0.1,
+    }),
+    lines('Memory', 'bytes', {
+      about: 'Resident memory of each process.',
+      of: {
+        '{{instance}}': `service_process_resident_memory_bytes{${ANY}}`,
+      },
+    }),
+    lines('Heap in use', 'bytes', {
+      about: 'JavaScript objects. A saw is normal; a floor that rises for days is a leak.',
+      of: { '{{instance}}': `service_nodejs_heap_size_used_bytes{${ANY}}` },
+    }),
+    lines('Garbage collection', 'percentunit', {
+      about: 'Share of the time that is spent on it.',
+      of: {
+        '{{instance}}': rate(`service_nodejs_gc_duration_seconds_sum{${ANY}}`, 'instance'),
+      },
+    }),
+    lines('How full', 'percentunit', {
+      about:
+        'Sessions of MAX_SESSIONS, rooms of MAX_ROOMS: at 100 % a node sends players, or new rooms, elsewhere.',
+      of: {
         '{{instance}} sessions': `service_sessions{${NODE}} / (service_max_sessions{${NODE}} > 0)`,
         '{{instance}} rooms': `service_rooms{${NODE}} / (service_max_rooms{${NODE}} > 0)`,
       },
-      { orange: 0.9, noValue: 'no limits' },
-    ),
-    lines(
-      'Files and sockets in use',
-      'percentunit',
-      'Share of the file descriptors a process may have (ulimit -n). Each player needs one.',
-      { '{{instance}}': `service_process_open_fds{${ANY}} / service_process_max_fds{${ANY}}` },
-      { orange: 0.8, noValue: 'known on Linux only' },
-    ),
-    lines('Running for', 's', 'Since the process was started; steps to 0 are restarts.', {
-      '{{instance}}': `time() - service_process_start_time_seconds{${ANY}}`,
+      orange: 0.9,
+      noValue: 'no limits',
+    }),
+    lines('Files and sockets in use', 'percentunit', {
+      about: 'Share of the file descriptors a process may have (ulimit -n). Each player needs one.',
+      of: { '{{instance}}': `service_process_open_fds{${ANY}} / service_process_max_fds{${ANY}}` },
+      orange: 0.8,
+      noValue: 'known on Linux only',
+    }),
+    lines('Running for', 's', {
+      about: 'Since the process was started; steps to 0 are restarts.',
+      of: {
+        '{{instance}}': `time() - service_process_start_time_seconds{${ANY}}`,
+      },
     }),
   ],
 }

@@ -5,42 +5,38 @@ import { NODE, percentile, percentiles, rate, share } from '../query.ts'
 export const COMING_BACK: Row = {
   title: 'Coming back',
   panels: [
-    lines('Resumes', 'cps', 'Sessions that came back each second; failed: unknown, expired, or taken over.', {
-      '{{result}}': rate(`service_resumes_total{${NODE}}`, 'result'),
+    lines('Resumes', 'cps', {
+      about: 'Sessions that came back each second; failed: unknown, expired, or taken over.',
+      of: {
+        '{{result}}': rate(`service_resumes_total{${NODE}}`, 'result'),
+      },
     }),
-    lines(
-      'Resumes that succeed',
-      'percentunit',
-      'Share of the sessions that want to be resumed and are.',
-      { resumed: share('service_resumes_total', NODE, 'result="resumed"') },
-      { max: 1, noValue: 'no one had to come back' },
-    ),
-    areas(
-      'Rooms of resumed sessions',
-      'cps',
-      'frames: everything that was missed was sent. resync: it was too much, a whole state was. lost: the seat was gone.',
-      { '{{result}}': rate(`service_room_resumes_total{${NODE}}`, 'result') },
-    ),
-    areas(
-      'Whole states sent again',
-      'cps',
-      'checksum is drift and should stay at 0. sequence and stalled tell of poor networks, resume of long absences.',
-      { '{{reason}}': rate(`service_resyncs_total{${NODE}}`, 'reason') },
-    ),
-    lines(
-      'State drift by room type',
-      'short',
-      'Wrong checksums in the last hour. Anything but 0 is a fault of roomful, or of a client.',
-      {
+    lines('Resumes that succeed', 'percentunit', {
+      about: 'Share of the sessions that want to be resumed and are.',
+      of: { resumed: share('service_resumes_total', NODE, 'result="resumed"') },
+      max: 1,
+      noValue: 'no one had to come back',
+    }),
+    areas('Rooms of resumed sessions', 'cps', {
+      about:
+        'frames: everything that was missed was sent. resync: it was too much, a whole state was. lost: the seat was gone.',
+      of: { '{{result}}': rate(`service_room_resumes_total{${NODE}}`, 'result') },
+    }),
+    areas('Whole states sent again', 'cps', {
+      about:
+        'checksum is drift and should stay at 0. sequence and stalled tell of poor networks, resume of long absences.',
+      of: { '{{reason}}': rate(`service_resyncs_total{${NODE}}`, 'reason') },
+    }),
+    lines('State drift by room type', 'short', {
+      about: 'Wrong checksums in the last hour. Anything but 0 is a fault of roomful, or of a client.',
+      of: {
         '{{room_type}}': `round(sum by (room_type) (increase(service_resyncs_total{${NODE},reason="checksum"}[1h])))`,
       },
-    ),
-    lines(
-      'Sessions that wait to come back',
-      'short',
-      'Sessions without a connection, for SESSION_RESUME_TTL at most.',
-      { '{{instance}}': `service_sessions{${NODE}} - service_connections{${NODE}}` },
-    ),
+    }),
+    lines('Sessions that wait to come back', 'short', {
+      about: 'Sessions without a connection, for SESSION_RESUME_TTL at most.',
+      of: { '{{instance}}': `service_sessions{${NODE}} - service_connections{${NODE}}` },
+    }),
   ],
 }
 
@@ -48,67 +44,65 @@ export const COMING_BACK: Row = {
 export const OWNERSHIP: Row = {
   title: 'Ownership',
   panels: [
-    lines(
-      'Age of leases',
-      'percentunit',
-      'Since the last renewal, as a share of NODE_LEASE_MS. Renewed at a quarter; at 90 % a node freezes its rooms, at 100 % others take them.',
-      { '{{instance}}': `service_lease_age_seconds{${NODE}} / service_lease_ttl_seconds{${NODE}}` },
-      { orange: 0.5, red: 0.9 },
-    ),
-    lines(
-      'Between renewals of leases',
-      's',
-      'The longer times are those of a busy event loop, or of a slow Redis.',
-      percentiles('service_lease_renewal_interval_seconds', NODE),
-    ),
-    lines('Nodes alive', 'short', 'As each node sees it. They should agree.', {
-      '{{instance}}': `service_nodes_alive{${NODE}}`,
+    lines('Age of leases', 'percentunit', {
+      about:
+        'Since the last renewal, as a share of NODE_LEASE_MS. Renewed at a quarter; at 90 % a node freezes its rooms, at 100 % others take them.',
+      of: { '{{instance}}': `service_lease_age_seconds{${NODE}} / service_lease_ttl_seconds{${NODE}}` },
+      orange: 0.5,
+      red: 0.9,
     }),
-    areas(
-      'Claims of rooms',
-      'cps',
-      'claimed: new or handed over. taken_over: from a dead node. elsewhere: another node was faster. unavailable: Redis is silent.',
-      { '{{result}}': rate(`service_claims_total{${NODE}}`, 'result') },
-    ),
-    lines(
-      'Take-overs, fenced writes, nodes gone',
-      'cps',
-      'Each second. Around a failure or a restart some are normal. Fenced writes are those of a node that was no longer the owner: they changed nothing.',
-      {
+    lines('Between renewals of leases', 's', {
+      about: 'The longer times are those of a busy event loop, or of a slow Redis.',
+      of: percentiles('service_lease_renewal_interval_seconds', NODE),
+    }),
+    lines('Nodes alive', 'short', {
+      about: 'As each node sees it. They should agree.',
+      of: {
+        '{{instance}}': `service_nodes_alive{${NODE}}`,
+      },
+    }),
+    areas('Claims of rooms', 'cps', {
+      about:
+        'claimed: new or handed over. taken_over: from a dead node. elsewhere: another node was faster. unavailable: Redis is silent.',
+      of: { '{{result}}': rate(`service_claims_total{${NODE}}`, 'result') },
+    }),
+    lines('Take-overs, fenced writes, nodes gone', 'cps', {
+      about:
+        'Each second. Around a failure or a restart some are normal. Fenced writes are those of a node that was no longer the owner: they changed nothing.',
+      of: {
         'rooms taken over': rate(`service_claims_total{${NODE},result="taken_over"}`),
         'fenced writes': rate(`service_fenced_writes_total{${NODE}}`),
         'nodes gone': rate(`service_nodes_gone_total{${NODE}}`),
       },
-    ),
-    lines(
-      'Frozen rooms by node',
-      'short',
-      'Rooms that stand still now. They go on by themselves when Redis answers and the lease stands.',
-      { '{{instance}}': `service_rooms_frozen{${NODE}}` },
-    ),
-    lines('Freezes', 'cps', 'How often rooms came to a stop, each second.', {
-      '{{room_type}}': rate(`service_room_freezes_total{${NODE}}`, 'room_type'),
     }),
-    lines(
-      'Time to open and to hand over (p99)',
-      's',
-      'open: a claim that succeeds, waiting included. hand over: the time in which no node acts for a room that moves in a drain.',
-      {
+    lines('Frozen rooms by node', 'short', {
+      about: 'Rooms that stand still now. They go on by themselves when Redis answers and the lease stands.',
+      of: { '{{instance}}': `service_rooms_frozen{${NODE}}` },
+    }),
+    lines('Freezes', 'cps', {
+      about: 'How often rooms came to a stop, each second.',
+      of: {
+        '{{room_type}}': rate(`service_room_freezes_total{${NODE}}`, 'room_type'),
+      },
+    }),
+    lines('Time to open and to hand over (p99)', 's', {
+      about:
+        'open: a claim that succeeds, waiting included. hand over: the time in which no node acts for a room that moves in a drain.',
+      of: {
         open: percentile(0.99, 'service_claim_duration_seconds', NODE),
         'hand over': percentile(0.99, 'service_hand_over_duration_seconds', NODE),
       },
-      { noValue: 'no room moved' },
-    ),
-    lines(
-      'Between nodes',
-      'cps',
-      'Messages to other nodes and the envelopes they travel in, each second, and envelopes that went wrong (of which there should be few).',
-      {
+      noValue: 'no room moved',
+    }),
+    lines('Between nodes', 'cps', {
+      about:
+        'Messages to other nodes and the envelopes they travel in, each second, and envelopes that went wrong (of which there should be few).',
+      of: {
         messages: rate(`service_peer_messages_total{${NODE}}`),
         envelopes: rate(`service_peer_publishes_total{${NODE}}`),
         '{{fault}}': rate(`service_peer_faults_total{${NODE}}`, 'fault'),
       },
-    ),
+    }),
   ],
 }
 
@@ -116,22 +110,23 @@ export const OWNERSHIP: Row = {
 export const SLOW_READERS: Row = {
   title: 'Outboxes and slow readers',
   panels: [
-    areas('Bytes that wait', 'bytes', 'What waits in all outboxes of a node, in its memory.', {
-      '{{instance}}': `service_outbox_bytes{${NODE}}`,
+    areas('Bytes that wait', 'bytes', {
+      about: 'What waits in all outboxes of a node, in its memory.',
+      of: {
+        '{{instance}}': `service_outbox_bytes{${NODE}}`,
+      },
     }),
-    lines(
-      'Bytes that wait for a player',
-      'bytes',
-      'On average. Above OUTBOX_HIGH_WATER_BYTES a player gets no more patches, but one resync later.',
-      { '{{instance}}': `service_outbox_bytes{${NODE}} / (service_connections{${NODE}} > 0)` },
-      { orange: 65536, noValue: 'no one is here' },
-    ),
-    lines(
-      'Slow readers',
-      'cps',
-      'stalled: patches stopped until the player has read. closed: OUTBOX_LIMIT_BYTES waited, and it was cut off.',
-      { '{{action}}': rate(`service_slow_consumers_total{${NODE}}`, 'action') },
-    ),
+    lines('Bytes that wait for a player', 'bytes', {
+      about: 'On average. Above OUTBOX_HIGH_WATER_BYTES a player gets no more patches, but one resync later.',
+      of: { '{{instance}}': `service_outbox_bytes{${NODE}} / (service_connections{${NODE}} > 0)` },
+      orange: 65536,
+      noValue: 'no one is here',
+    }),
+    lines('Slow readers', 'cps', {
+      about:
+        'stalled: patches stopped until the player has read. closed: OUTBOX_LIMIT_BYTES waited, and it was cut off.',
+      of: { '{{action}}': rate(`service_slow_consumers_total{${NODE}}`, 'action') },
+    }),
   ],
 }
 
@@ -139,36 +134,33 @@ export const SLOW_READERS: Row = {
 export const BOUNDS: Row = {
   title: 'Bounds',
   panels: [
-    lines(
-      'Clients at a bound',
-      'cps',
-      'Of each node, or of one player or token. node, pending and address: connections that were dropped. Steady values are a flood, or a bound that is too low.',
-      {
+    lines('Clients at a bound', 'cps', {
+      about:
+        'Of each node, or of one player or token. node, pending and address: connections that were dropped. Steady values are a flood, or a bound that is too low.',
+      of: {
         '{{reason}}': rate(`service_connections_dropped_total{${NODE}}`, 'reason'),
         'resumes refused': rate(`service_resume_waits_refused_total{${NODE}}`),
         'sessions evicted': rate(`service_sessions_evicted_total{${NODE}}`),
         'unacked messages refused': rate(`service_unacked_refused_total{${NODE}}`),
         'states delayed': rate(`service_states_delayed_total{${NODE}}`),
       },
-    ),
-    lines(
-      'Rooms at a bound',
-      'cps',
-      'tasks and state: turns that failed. Backlog: what could not wait for a room. History: updates that members may miss without getting them again.',
-      {
+    }),
+    lines('Rooms at a bound', 'cps', {
+      about:
+        'tasks and state: turns that failed. Backlog: what could not wait for a room. History: updates that members may miss without getting them again.',
+      of: {
         '{{limit}}': rate(`service_room_limits_reached_total{${NODE}}`, 'limit'),
         backlog: rate(`service_room_backlog_full_total{${NODE}}`),
         history: rate(`service_history_updates_dropped_total{${NODE}}`),
       },
-    ),
-    lines(
-      'Rooms that loop or are put aside',
-      'short',
-      'In the last hour. Hooks: turns that did not return, each of which ended a node. damaged and looping: rooms put in quarantine.',
-      {
+    }),
+    lines('Rooms that loop or are put aside', 'short', {
+      about:
+        'In the last hour. Hooks: turns that did not return, each of which ended a node. damaged and looping: rooms put in quarantine.',
+      of: {
         '{{room_type}} {{hook}}': `round(sum by (room_type, hook) (increase(service_room_turns_stuck_total{${NODE}}[1h])))`,
         '{{room_type}} {{cause}}': `round(sum by (room_type, cause) (increase(service_rooms_quarantined_total{${NODE}}[1h])))`,
       },
-    ),
+    }),
   ],
 }
