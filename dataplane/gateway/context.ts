@@ -5,7 +5,6 @@ import type { Limits } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { RoomAddress, ToOwner } from '../traffic.ts'
-import type { AskKeyStatus } from './key-cache.ts'
 import type { GatewayMetrics } from './metrics.ts'
 
 /** What a gateway works with, and every part of it: how it behaves, the machine it runs on, and the cluster behind it. */
@@ -17,8 +16,6 @@ export interface GatewayContext {
   readonly log: Logger
   readonly metrics: GatewayMetrics
   readonly tracer: Tracer
-  /** Asks control about keys; see `askControl`. */
-  readonly askKeyStatus: AskKeyStatus
   /** Takes a message to the owner of its room; may answer through `Gateway.receive` before it returns. */
   readonly send: (message: ToOwner) => void
   /** No one at this node is in the room any more. */

@@ -12,7 +12,7 @@ import type { Connection, ServerSocket } from './connection.ts'
 import { type GatewayContext, type GatewayOptions, gatewayOptions } from './context.ts'
 import { Edge } from './edge.ts'
 import { Handshake } from './handshake.ts'
-import { KeyCache, type KeyName } from './key-cache.ts'
+import { type AskKeyStatus, KeyCache, type KeyName } from './key-cache.ts'
 import { endOfTurn, Flusher } from './outbox.ts'
 import { GatewayServer, HANDSHAKE_STEPS_PER_TURN, type PendingConnection, TurnQueue } from './server.ts'
 import { SessionStore } from './session-record.ts'
@@ -22,6 +22,8 @@ import { Sessions, SWEEP_MS } from './sessions.ts'
 export interface GatewayParts extends Omit<GatewayContext, 'options'> {
   /** What is not given is as the configuration's defaults say. */
   readonly options?: Partial<GatewayOptions>
+  /** Asks control about keys; see `askControl`. */
+  readonly askKeyStatus: AskKeyStatus
   /** The first is what clients get that name no subprotocol. */
   readonly codecs: readonly [Codec, ...Codec[]]
   /** Where sessions are written down, for whichever node they are resumed at. */
@@ -58,7 +60,7 @@ export class Gateway {
   #recheckAt: number
   #draining = false
 
-  constructor({ codecs, records, ...parts }: GatewayParts) {
+  constructor({ askKeyStatus, codecs, records, ...parts }: GatewayParts) {
     const context: GatewayContext = { ...parts, options: gatewayOptions(parts.options) }
     const { clock, metrics, options } = context
     metrics.connections.read(() => this.connections)
@@ -72,7 +74,7 @@ export class Gateway {
     this.#codecs = codecs
     this.#edge = edge
     this.#sessions = sessions
-    this.#keys = new KeyCache(context, options.maxKeyLookups)
+    this.#keys = new KeyCache(context, askKeyStatus, options.maxKeyLookups)
     const tokens = new Authenticator(context, this.#keys)
     const handshakes = new TurnQueue(HANDSHAKE_STEPS_PER_TURN)
     metrics.handshakesWaiting.read(() => handshakes.size)

@@ -52,7 +52,7 @@ class Bench {
       keyChecks: { inc: ({ result }: { result: string }) => this.results.push(result) },
     }
     const log = pino({ base: null }, { write: (line) => void this.logged.push(JSON.parse(line).msg) })
-    this.keys = new KeyCache({ askKeyStatus: ask, clock: this.clock, metrics, log }, maxKeyLookups)
+    this.keys = new KeyCache({ clock: this.clock, metrics, log }, ask, maxKeyLookups)
   }
 
   /** Lets control answer everything it was asked so far. */

@@ -42,8 +42,6 @@ const MAX_UNKNOWN = 1000
 /** How many questions to control run at once about keys that were met before, and as many about others: so many answers may come in one turn. */
 const MAX_RUNNING = 8
 
-type KeyCacheContext = Pick<GatewayContext, 'askKeyStatus' | 'clock' | 'metrics' | 'log'>
-
 /**
  * What control has said about keys. Asks once at a time for each key; an answer is good for 30 s, or until `invalidate`. When control
  * cannot be reached, what it said in the last 5 minutes holds. A revocation is final.
@@ -52,7 +50,8 @@ type KeyCacheContext = Pick<GatewayContext, 'askKeyStatus' | 'clock' | 'metrics'
  * names are made up, no key that was met is forgotten for them, or waits behind them.
  */
 export class KeyCache {
-  readonly #context: KeyCacheContext
+  readonly #context: Pick<GatewayContext, 'clock' | 'metrics' | 'log'>
+  readonly #ask: AskKeyStatus
   readonly #known = new Map<string, CachedKey>()
   readonly #unknown = new Map<string, CachedKey>()
   readonly #flights = new Map<string, Promise<KeyState>>()
@@ -64,8 +63,13 @@ export class KeyCache {
   #failure: { readonly error: KeyStatusUnavailable; readonly at: number } | undefined
 
   /** `maxKeyLookups`: how many keys that were never met may be asked about, or wait to be, at once. */
-  constructor(context: KeyCacheContext, maxKeyLookups: number) {
+  constructor(
+    context: Pick<GatewayContext, 'clock' | 'metrics' | 'log'>,
+    ask: AskKeyStatus,
+    maxKeyLookups: number,
+  ) {
     this.#context = context
+    this.#ask = ask
     const running = Math.min(MAX_RUNNING, maxKeyLookups)
     this.#lookups = new Semaphore(running, maxKeyLookups - running)
   }
@@ -137,7 +141,7 @@ export class KeyCache {
   async #request({ projectId, keyId }: KeyName, since: number): Promise<KeyState> {
     try {
       if (this.#failure && this.#failure.at > since) throw this.#failure.error
-      const answer = await this.#context.askKeyStatus(projectId, keyId)
+      const answer = await this.#ask(projectId, keyId)
       this.#context.metrics.keyChecks.inc({ result: 'ok' })
       this.#refused = false
       if (!answer.exists) return { kind: 'unknown' }

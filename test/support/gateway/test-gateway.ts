@@ -122,7 +122,6 @@ export const gatewayContext = (
   log: pino({ level: 'silent' }),
   metrics: registerMetrics(new Registry(), GATEWAY_METRICS),
   tracer: noTracer,
-  askKeyStatus: async () => ({ exists: false }),
   send: () => {},
   unseated: () => {},
   tellTaken: () => {},
@@ -172,7 +171,8 @@ export class TestGateway {
       owner: new TestOwner(codecs),
     }
     const gateway = new Gateway({
-      ...gatewayContext({ clock, askKeyStatus: control.ask, send: owner.send }),
+      ...gatewayContext({ clock, send: owner.send }),
+      askKeyStatus: control.ask,
       codecs,
       records: memoryStore({ clock }).records,
       // Most of these players are one and the same.
