@@ -287,7 +287,7 @@ function rethrow(error: unknown): void {
 }
 
 /** The part of a browser's `window` that tells of the page's life. */
-export type PageEvents = Pick<EventTarget, 'addEventListener' | 'removeEventListener'>
+type PageEvents = Pick<EventTarget, 'addEventListener' | 'removeEventListener'>
 
 /**
  * Watches the page a client lives in: `leaves` when it is left for good (not when the browser keeps it for the back button), `returns`

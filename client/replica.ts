@@ -31,7 +31,7 @@ interface Position {
 export type Verdict = 'take' | 'drop' | ResyncReason
 
 /** This client's copy of one room, at one `(epoch, seq)`: the state and the members. Provably the server's, or being resynced. */
-export class Replica {
+class Replica {
   readonly #checksum = new Checksum()
   #state: Json = null
   #members: readonly Member[] = []
@@ -151,7 +151,7 @@ export type RoomFrame = Extract<
 >
 type Frame<T extends RoomFrame['t']> = Extract<RoomFrame, { t: T }>
 
-export interface MirrorParts {
+interface MirrorParts {
   readonly roomId: string
   readonly clock: Clock
   readonly counters: Counters

@@ -115,9 +115,7 @@ export interface StateSubscription<State> {
 }
 
 /** The subscription to the state of a mirror. */
-export function stateSubscription<State>(
-  mirror: Pick<Mirror, 'onState' | 'state'>,
-): StateSubscription<State> {
+function stateSubscription<State>(mirror: Pick<Mirror, 'onState' | 'state'>): StateSubscription<State> {
   const subscribe = (callback: (state: State, previous: State) => void): Unsubscribe =>
     mirror.onState.add(callback as (state: unknown, previous: unknown) => void)
   return Object.assign(subscribe, {

@@ -132,7 +132,7 @@ const SIGNATURE_BYTES = 64
 const HEADER = 'v4.public.'
 
 /** How long a token is good for: milliseconds since 1970. */
-export interface TokenLife {
+interface TokenLife {
   readonly issuedAt: number
   readonly expiresAt: number
 }

@@ -173,7 +173,7 @@ function fits(pattern: string, path: string): boolean {
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE', 'CONNECT'])
 
 /** The span of a request, part of the caller's trace if it named one. `route` is the pattern, `unmatched` for paths that are none. */
-export function requestSpan(tracer: Tracer, { req }: Context<ControlEnv>, route: string): Span {
+function requestSpan(tracer: Tracer, { req }: Context<ControlEnv>, route: string): Span {
   const method = METHODS.has(req.method) ? req.method : '_OTHER'
   const matched = route !== 'unmatched'
   const name = method === '_OTHER' ? 'HTTP' : method
@@ -191,4 +191,4 @@ export function requestSpan(tracer: Tracer, { req }: Context<ControlEnv>, route:
 }
 
 /** The id of the trace that a span belongs to, for the log; undefined: it belongs to none. */
-export const traceId = ({ traceparent }: Span): string | undefined => traceparent?.split('-')[1]
+const traceId = ({ traceparent }: Span): string | undefined => traceparent?.split('-')[1]

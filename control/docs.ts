@@ -4,7 +4,7 @@ import { generateSpecs } from 'hono-openapi'
 import type { ControlEnv } from './endpoint.ts'
 
 /** The OpenAPI 3.1 document of the control API. */
-export type OpenApi = Awaited<ReturnType<typeof generateSpecs>>
+type OpenApi = Awaited<ReturnType<typeof generateSpecs>>
 
 /** The version of the API itself: the contract with its callers, not the software. */
 const API_VERSION = '1.0.0'
@@ -258,7 +258,7 @@ const inline = (text = ''): (string | Html)[] =>
   text.split(/`([^`]+)`/).map((part, i) => (i % 2 === 1 ? html`<code>${part}</code>` : part))
 
 /** The looks of `/docs`, light and dark. */
-export const STYLE = `
+const STYLE = `
 :root { --ground: #fbfaf8; --panel: #fff; --ink: #1d2129; --soft: #5d6675; --line: #e4e1da; --accent: #2456c9; --get: #17734a; --post: #2456c9; --bad: #a3341f; --code: #f1efea; }
 @media (prefers-color-scheme: dark) {
   :root { --ground: #14161b; --panel: #1b1e25; --ink: #e7e9ee; --soft: #9aa3b2; --line: #2d323c; --accent: #8fb0ff; --get: #6fd3a3; --post: #8fb0ff; --bad: #f0907c; --code: #252932; }

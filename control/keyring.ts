@@ -202,7 +202,7 @@ function openBox(sealed: Uint8Array, context: string, { boxKey }: KeyringSecret)
 const protocol = new PublicProtocol(ImportWrappingKeyFactory)
 
 /** One secret that private keys and texts are sealed under, and what is derived from it. */
-export class KeyringSecret {
+class KeyringSecret {
   /** Tells this secret from others, and nothing about it. */
   readonly mark: string
   /** 32 bytes that texts are encrypted with. */

@@ -26,7 +26,7 @@ const INDEX = '{control}:projects'
 export const projectKey = (id: string): string => `{control}:project:${id}`
 
 /** A stored record as a project, or undefined where there is none. */
-export const readProject = (record: StoredRecord | undefined): ProjectRecord | undefined =>
+const readProject = (record: StoredRecord | undefined): ProjectRecord | undefined =>
   record && (JSON.parse(new TextDecoder().decode(record.value)) as ProjectRecord)
 
 /** `project` as callers see it. */

@@ -51,7 +51,7 @@ const shorten = (text: string): string =>
   text.length > SHOWN_CHARACTERS ? `${text.slice(0, SHOWN_CHARACTERS)}…` : text
 
 /** The largest request body, in bytes. */
-export const MAX_BODY_BYTES = 64 * 1024
+const MAX_BODY_BYTES = 64 * 1024
 
 /**
  * The JSON value in the body of `request`; an empty body counts as `{}`. Rejects with a `Problem`: unsupported_media_type, also of an empty

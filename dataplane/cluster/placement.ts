@@ -102,7 +102,7 @@ export interface LeavingRoom {
 }
 
 /** What handing rooms over takes. */
-export interface HandOverParts {
+interface HandOverParts {
   /** The node that is to have a room; undefined: there is none. */
   readonly place: (preferred: string | undefined) => string | undefined
   /** Asks a node to claim a room that was given up for it. */

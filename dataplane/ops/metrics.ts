@@ -8,7 +8,7 @@ import { ROOM_METRICS } from '../rooms/metrics.ts'
 const ALL = { ...GATEWAY_METRICS, ...ROOM_METRICS, ...CLUSTER_METRICS, ...NODE_METRICS }
 
 /** What all parts of a node count with. */
-export type NodeMetrics = Metrics<typeof ALL>
+type NodeMetrics = Metrics<typeof ALL>
 
 /** Registers the metrics of a node. Counters of `roomTypes`, those installed, are there from the start. */
 export const nodeMetrics = (registry: Registry, roomTypes: readonly string[] = []): NodeMetrics =>
