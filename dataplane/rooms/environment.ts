@@ -92,7 +92,7 @@ export interface ClaimOptions {
 export type ClaimRoom = (room: string, options: ClaimOptions) => Promise<ClaimResult>
 
 /** What the rooms of one node are given from outside. */
-export interface RoomSurroundings {
+export interface RoomDependencies {
   readonly nodeId: string
   readonly clock: Clock
   readonly random: Random
@@ -111,7 +111,7 @@ export interface RoomSurroundings {
 }
 
 /** What all rooms of one node share. */
-export interface RoomEnvironment extends RoomSurroundings {
+export interface RoomEnvironment extends RoomDependencies {
   readonly tracer: Tracer
   /** Is told of every turn of room logic. */
   readonly turns: Turns

@@ -9,9 +9,9 @@ import { RoomDescriptions } from './describe.ts'
 import {
   type ClaimResult,
   ROOM_LIMITS,
+  type RoomDependencies,
   type RoomEnvironment,
   type RoomLimits,
-  type RoomSurroundings,
 } from './environment.ts'
 import { FailureLog } from './failures.ts'
 import { HistoryBudget } from './history.ts'
@@ -23,7 +23,7 @@ import type { ClaimedRoom } from './stream.ts'
 
 /** What a host is made of. By default there are no traces and no watchdog, and players are not told what failing room logic threw. */
 export interface RoomHostOptions
-  extends RoomSurroundings,
+  extends RoomDependencies,
     Partial<Pick<RoomEnvironment, 'tracer' | 'turns' | 'revealFailures'>> {
   /** The room types installed. */
   readonly rooms: readonly RoomDefinition[]
