@@ -1,8 +1,9 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Clock } from '../../shared/clock.ts'
+import type { Json } from '../../shared/json.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import { decodeNote, type TurnCause } from '../watchdog/turns.ts'
-import type { RoomLog } from './definition.ts'
+import type { RoomDefinition, RoomLog } from './definition.ts'
 
 /** Room logic did what it may not; the text says what, and what would be right. */
 export class RoomLogicError extends Error {
@@ -59,6 +60,10 @@ export function validate(schema: StandardSchemaV1, value: unknown): Validated {
     return { ok: false, message: 'the validator failed', cause: error ?? new Error('it threw nothing') }
   }
 }
+
+/** Join options as the definition wants them, or what is wrong with them. */
+export const parseOptions = (definition: RoomDefinition, options: Json) =>
+  definition.options ? validate(definition.options, options) : ({ ok: true, value: options } as const)
 
 function issuesText(issues: readonly StandardSchemaV1.Issue[]): string {
   const shown = issues.slice(0, SHOWN_ISSUES).map(issueText)

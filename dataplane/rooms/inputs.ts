@@ -2,10 +2,19 @@ import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { LeaveReason } from '../../shared/protocol/messages.ts'
 import type { ToOwner } from '../traffic.ts'
 import type { TurnHook } from '../watchdog/turns.ts'
-import type { RoomDefinition } from './definition.ts'
-import { errorText, FAILED, FailureLog, type Refused, type StuckTurns, validate } from './failures.ts'
-import { type Effects, Handlers, NOTHING, type Task } from './handlers.ts'
+import type { Member, RoomDefinition } from './definition.ts'
+import {
+  errorText,
+  FAILED,
+  FailureLog,
+  type Refused,
+  RoomLogicError,
+  type StuckTurns,
+  validate,
+} from './failures.ts'
+import { type Effects, type HandledRoom, HandlerContext, NOTHING, type Task } from './handler-context.ts'
 import type { Membership } from './memberships.ts'
+import type { LiveState } from './state.ts'
 import type { ClaimedRoom, RoomStream } from './stream.ts'
 
 /** What turns bring about in their room. */
@@ -272,4 +281,75 @@ export class Inputs {
       (error) => settle({ ok: false, error: errorText(error) }),
     )
   }
+}
+
+/** The handlers that are turns. */
+type Hook = 'onJoin' | 'onMessage' | 'onLeave' | 'onTick' | 'onDispose'
+
+/** Something for `onMessage`: a member's message, or the outcome of a task. */
+interface Input {
+  readonly type: string
+  readonly data: unknown
+  readonly member: Member | null
+}
+
+/** The handlers of one room: each runs as an atomic turn of its state. */
+export class Handlers {
+  definition: RoomDefinition
+  readonly #state: LiveState
+  readonly #context: HandlerContext
+
+  /** `mayStart`: whether so many tasks more may be in flight. */
+  constructor(definition: RoomDefinition, room: HandledRoom, mayStart: (tasks: number) => boolean) {
+    this.definition = definition
+    this.#state = room.state
+    this.#context = new HandlerContext(room, mayStart)
+  }
+
+  /**
+   * Runs one handler, for a member or an input where it takes one. Throws what it threw, or a RoomLogicError; the state is then as before,
+   * and nothing it asked for happens.
+   */
+  run(hook: Hook, subject?: Member | Input, options?: unknown): Effects {
+    const { definition } = this
+    const context = this.#context
+    const handler = definition[hook]
+    if (!handler) return NOTHING
+    context.begin(definition)
+    try {
+      this.#state.turn(hook, (draft) => {
+        const returned =
+          subject === undefined
+            ? handler.call(definition, draft, context)
+            : handler.call(definition, draft, subject, context, options)
+        const result = resultOf(hook, draft, returned)
+        if (result?.event) context.emit(result.event.name, result.event.data, result.event.to)
+        return result?.state
+      })
+      return context.end()
+    } finally {
+      context.end()
+    }
+  }
+}
+
+interface Result {
+  readonly state?: unknown
+  readonly event?: { readonly name: string; readonly data: unknown; readonly to?: string | readonly string[] }
+}
+
+/** What a handler returned, checked; undefined: nothing but the changed draft. */
+function resultOf(hook: Hook, draft: unknown, returned: unknown): Result | undefined {
+  if (typeof returned !== 'object' || returned === null || returned === draft) return undefined
+  if (typeof (returned as { then?: unknown }).then === 'function') {
+    ;(returned as PromiseLike<unknown>).then(undefined, () => {})
+    throw new RoomLogicError(
+      `${hook} returned a promise; handlers are synchronous turns: give slow work to ctx.task`,
+    )
+  }
+  if (!('state' in returned) && !('event' in returned))
+    throw new RoomLogicError(
+      `${hook} returned an object with neither state nor event; return { state, event }, or nothing after changing the draft`,
+    )
+  return returned as Result
 }

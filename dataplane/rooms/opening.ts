@@ -14,11 +14,11 @@ import type { TurnCause } from '../watchdog/turns.ts'
 import type { RoomDefinition } from './definition.ts'
 import { Replies } from './delivery.ts'
 import type { ClaimOptions, ClaimResult, RoomEnvironment } from './environment.ts'
-import { FAILED, StuckTurns } from './failures.ts'
-import { createState, parseOptions } from './handlers.ts'
+import { FAILED, parseOptions, StuckTurns } from './failures.ts'
 import { NewerRecord, newRoom, type RestoredRoom, restore, UnreadableRecord } from './journal.ts'
 import type { QuarantineCause } from './metrics.ts'
 import type { Room } from './room.ts'
+import { createState } from './state.ts'
 import type { ClaimedRoom } from './stream.ts'
 
 /** What an opening has to do with its host. */

@@ -1,10 +1,11 @@
 import { create } from 'mutative'
 import type { Json, JsonArray, JsonObject } from '../../shared/json.ts'
 import { apply } from '../../shared/sync/apply.ts'
-import { checkChange, NotJson } from '../../shared/sync/check.ts'
+import { checkChange, cloneJson, NotJson } from '../../shared/sync/check.ts'
 import { Checksum } from '../../shared/sync/checksum.ts'
 import { type ArrayDelta, type Delta, ObjectDelta, REMOVE, Replace } from '../../shared/sync/delta.ts'
 import { diff } from '../../shared/sync/diff.ts'
+import type { RoomDefinition } from './definition.ts'
 import { RoomLogicError } from './failures.ts'
 
 /** From this part of its limit on the size of a state is told of in the log. */
@@ -175,8 +176,25 @@ const produceHeld = (state: Json, change: (draft: unknown) => unknown): unknown 
     OPTIONS,
   ).state
 
+/** The state of a new room, of at most so many bytes. Throws what `create` threw, or a RoomLogicError. */
+export function createState(definition: RoomDefinition, options: unknown, mostBytes: number): Json {
+  const state = definition.create(options)
+  if (typeof (state as { then?: unknown } | undefined)?.then === 'function')
+    throw new RoomLogicError('create returned a promise; it must return the first state')
+  try {
+    // A copy: what `create` returned may be a constant of its module, or share parts with one.
+    const copy = cloneJson(state)
+    requireSize(sizeOf(copy), mostBytes)
+    return copy
+  } catch (error) {
+    if (error instanceof NotJson)
+      throw new RoomLogicError(`create made a state that is not JSON: ${error.message}`)
+    throw error
+  }
+}
+
 /** Throws a RoomLogicError for a state of more than `limit` bytes. */
-export function requireSize(bytes: number, limit: number): void {
+function requireSize(bytes: number, limit: number): void {
   if (bytes <= limit) return
   throw new RoomLogicError(
     `the state would have ${bytes} bytes; it may have ${limit} (MAX_ROOM_STATE_BYTES): keep less in it`,

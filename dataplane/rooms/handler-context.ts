@@ -7,109 +7,16 @@ import type { RoomEnvironment } from './environment.ts'
 import { bounded, RoomLogicError, RoomLogicRefused, validate } from './failures.ts'
 import type { RoomEvent } from './journal.ts'
 import type { Memberships } from './memberships.ts'
-import { type LiveState, requireSize, sizeOf } from './state.ts'
 import type { RoomStream } from './stream.ts'
-
-/** The handlers that are turns. */
-type Hook = 'onJoin' | 'onMessage' | 'onLeave' | 'onTick' | 'onDispose'
-
-/** Something for `onMessage`: a member's message, or the outcome of a task. */
-interface Input {
-  readonly type: string
-  readonly data: unknown
-  readonly member: Member | null
-}
 
 /** What comes of a turn that asks for nothing. */
 export const NOTHING: Effects = { events: [], kicked: [], tasks: [], closed: false }
 
 /** The room whose handlers run. */
-interface HandledRoom extends Pick<RoomStream, 'roomId' | 'log' | 'state'> {
+export interface HandledRoom extends Pick<RoomStream, 'roomId' | 'log' | 'state'> {
   readonly environment: Pick<RoomEnvironment, 'clock' | 'random'>
   readonly memberships: Pick<Memberships, 'members'>
 }
-
-/** The handlers of one room: each runs as an atomic turn of its state. */
-export class Handlers {
-  definition: RoomDefinition
-  readonly #state: LiveState
-  readonly #context: HandlerContext
-
-  /** `mayStart`: whether so many tasks more may be in flight. */
-  constructor(definition: RoomDefinition, room: HandledRoom, mayStart: (tasks: number) => boolean) {
-    this.definition = definition
-    this.#state = room.state
-    this.#context = new HandlerContext(room, mayStart)
-  }
-
-  /**
-   * Runs one handler, for a member or an input where it takes one. Throws what it threw, or a RoomLogicError; the state is then as before,
-   * and nothing it asked for happens.
-   */
-  run(hook: Hook, subject?: Member | Input, options?: unknown): Effects {
-    const { definition } = this
-    const context = this.#context
-    const handler = definition[hook]
-    if (!handler) return NOTHING
-    context.begin(definition)
-    try {
-      this.#state.turn(hook, (draft) => {
-        const returned =
-          subject === undefined
-            ? handler.call(definition, draft, context)
-            : handler.call(definition, draft, subject, context, options)
-        const result = resultOf(hook, draft, returned)
-        if (result?.event) context.emit(result.event.name, result.event.data, result.event.to)
-        return result?.state
-      })
-      return context.end()
-    } finally {
-      context.end()
-    }
-  }
-}
-
-interface Result {
-  readonly state?: unknown
-  readonly event?: { readonly name: string; readonly data: unknown; readonly to?: string | readonly string[] }
-}
-
-/** What a handler returned, checked; undefined: nothing but the changed draft. */
-function resultOf(hook: Hook, draft: unknown, returned: unknown): Result | undefined {
-  if (typeof returned !== 'object' || returned === null || returned === draft) return undefined
-  if (typeof (returned as { then?: unknown }).then === 'function') {
-    ;(returned as PromiseLike<unknown>).then(undefined, () => {})
-    throw new RoomLogicError(
-      `${hook} returned a promise; handlers are synchronous turns: give slow work to ctx.task`,
-    )
-  }
-  if (!('state' in returned) && !('event' in returned))
-    throw new RoomLogicError(
-      `${hook} returned an object with neither state nor event; return { state, event }, or nothing after changing the draft`,
-    )
-  return returned as Result
-}
-
-/** The state of a new room, of at most so many bytes. Throws what `create` threw, or a RoomLogicError. */
-export function createState(definition: RoomDefinition, options: unknown, mostBytes: number): Json {
-  const state = definition.create(options)
-  if (typeof (state as { then?: unknown } | undefined)?.then === 'function')
-    throw new RoomLogicError('create returned a promise; it must return the first state')
-  try {
-    // A copy: what `create` returned may be a constant of its module, or share parts with one.
-    const copy = cloneJson(state)
-    requireSize(sizeOf(copy), mostBytes)
-    return copy
-  } catch (error) {
-    if (error instanceof NotJson)
-      throw new RoomLogicError(`create made a state that is not JSON: ${error.message}`)
-    throw error
-  }
-}
-
-/** Join options as the definition wants them, or what is wrong with them. */
-export const parseOptions = (definition: RoomDefinition, options: Json) =>
-  definition.options ? validate(definition.options, options) : ({ ok: true, value: options } as const)
 
 /** A promise whose outcome becomes a message of the room. */
 export interface Task {
@@ -127,7 +34,7 @@ export interface Effects {
 }
 
 /** The `ctx` of every handler of one room: collects what one turn asks for. Between turns it refuses to do anything. */
-class HandlerContext implements RoomContext {
+export class HandlerContext implements RoomContext {
   readonly roomId: string
   readonly log: RoomLog
   readonly #clock: Clock
