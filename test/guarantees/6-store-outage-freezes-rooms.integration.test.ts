@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, type TestContext } from 'vitest'
 import type { LocalNode } from '../support/cluster.ts'
 import { type ClusterOptions, type Login, TestCluster } from '../support/cluster.ts'
 import type { Player } from '../support/cluster-player.ts'
@@ -44,6 +44,7 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
     { cluster, nodes, login, players, everyone }: Awaited<ReturnType<typeof playing>>,
     away: () => Promise<void>,
     back: () => Promise<void>,
+    { annotate }: Pick<TestContext, 'annotate'>,
     atLeastMs = 0,
   ) {
     const stops = everyone.map((player) => player.play(50))
@@ -62,7 +63,7 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
     await back()
     const returned = performance.now()
     await until('everyone plays on', async () => everyone.every((player, i) => player.acked > acked[i]! + 5))
-    const thawMs = Math.round(performance.now() - returned)
+    await annotate(`thawed after ${Math.round(performance.now() - returned)} ms`)
     for (const node of nodes) await until('it is ready', async () => (await status(node, '/readyz')) === 200)
     expect(everyone.map(({ client }) => client.stats.reconnects)).toEqual(reconnects)
     const after = await owners(cluster, login)
@@ -75,7 +76,7 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
     )
     await Promise.all(stops.map((stop) => stop()))
     for (const [i, roomId] of ROOMS.entries()) await expectIntact(cluster, roomId, players[i]!)
-    return { before, after, thaw_ms: thawMs }
+    return { before, after }
   }
 
   describe('with a Redis that keeps its data', () => {
@@ -85,37 +86,27 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
     })
     afterAll(() => here.cluster.close())
 
-    it('freezes while Redis hangs for five seconds, and goes on as it was', async ({ annotate }) => {
+    it('freezes while Redis hangs for five seconds, and goes on as it was', async (context) => {
       const { redis } = here.cluster
-      const {
-        before,
-        after,
-        thaw_ms: thawMs,
-      } = await through(
+      const { before, after } = await through(
         here,
         () => redis.pause(),
         () => redis.resume(),
+        context,
         OUTAGE_MS,
       )
       expect(after).toEqual(before)
-      await annotate(`thawed after ${thawMs} ms`)
     })
 
     /** The node that is back first finds no lease of the others, and must not take that for their death. */
-    it('freezes while Redis is down, and goes on as it was, though one node is back later', async ({
-      annotate,
-    }) => {
+    it('freezes while Redis is down, and goes on as it was, though one node is back later', async (context) => {
       const { cluster, nodes, login, players } = here
       const [late] = await cluster.ownerFirst(login, ROOMS[0]!, nodes)
       const owned = await owners(cluster, login)
       const elsewhere = players.flatMap((members, i) =>
         members.filter((player) => owned[i]!.nodeId !== late!.nodeId && player.door() !== late!.wsUrl),
       )
-      const {
-        before,
-        after,
-        thaw_ms: thawMs,
-      } = await through(
+      const { before, after } = await through(
         here,
         () => cluster.redis.stop(),
         async () => {
@@ -127,30 +118,26 @@ describe('guarantee 6: a store outage freezes, never splits', () => {
           )
           late!.link.hold(false)
         },
+        context,
         1.2 * LEASE_MS,
       )
       expect(after).toEqual(before)
-      await annotate(`thawed after ${thawMs} ms`)
     })
   })
 
   /** The owners have what the store has lost, and write it down again before anyone else can have the rooms. */
-  it('goes on at the same owners when Redis comes back empty', async ({ annotate }) => {
+  it('goes on at the same owners when Redis comes back empty', async (context) => {
     const here = await playing({ redis: 'memory' })
     try {
       const { redis } = here.cluster
-      const {
-        before,
-        after,
-        thaw_ms: thawMs,
-      } = await through(
+      const { before, after } = await through(
         here,
         () => redis.stop(),
         () => redis.start(),
+        context,
       )
       expect(after.map(({ nodeId }) => nodeId)).toEqual(before.map(({ nodeId }) => nodeId))
       for (const [i, { epoch }] of after.entries()) expect(epoch).toBeGreaterThan(before[i]!.epoch)
-      await annotate(`thawed after ${thawMs} ms`)
     } finally {
       await here.cluster.close()
     }

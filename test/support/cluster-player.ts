@@ -162,10 +162,6 @@ export class Player {
     while (this.#open.size > 0) await Promise.allSettled([...this.#open])
   }
 
-  async isOnline(): Promise<void> {
-    await until('the player is online', async () => this.client.status === 'online')
-  }
-
   close(): void {
     this.client.close()
   }
