@@ -405,14 +405,15 @@ export class Handshake {
   }
 }
 
-const FULL: Rejection = {
-  close: 'overloaded',
-  reason: 'this node has as many sessions as it takes: try again',
-}
-const UNAVAILABLE: Rejection = {
-  close: 'overloaded',
-  reason: 'sessions cannot be written down at the moment: try again',
-}
+const tryAgain = (why: string): Rejection => ({ close: 'overloaded', reason: `${why}: try again` })
+
+const FULL = tryAgain('this node has as many sessions as it takes')
+const UNAVAILABLE = tryAgain('sessions cannot be written down at the moment')
+const BEHIND = tryAgain('the store has just begun without data, and sessions are being written again')
+const WAITED_FOR = tryAgain(
+  'this resume token was used, and whether its successor arrived is being waited for',
+)
+const BUSY = tryAgain('the session is changing')
 const UNKNOWN: Rejection = {
   close: 'resume_failed',
   reason: 'there is no such session, or this is not its resume token',
@@ -421,12 +422,3 @@ const USED: Rejection = {
   close: 'session_taken_over',
   reason: 'this resume token was used already: a newer connection has the session',
 }
-const BEHIND: Rejection = {
-  close: 'overloaded',
-  reason: 'the store has just begun without data, and sessions are being written again: try again',
-}
-const WAITED_FOR: Rejection = {
-  close: 'overloaded',
-  reason: 'this resume token was used, and whether its successor arrived is being waited for: try again',
-}
-const BUSY: Rejection = { close: 'overloaded', reason: 'the session is changing: try again' }
