@@ -4,7 +4,7 @@ export interface Clock {
   now(): number
   /** Milliseconds since an arbitrary start; never jumps back. For leases, deadlines and rates. */
   monotonic(): number
-  /** Runs `callback` once after `delay_ms` (monotonic); the returned function cancels it. Never keeps a process alive. */
+  /** Runs `callback` once after `delayMs` (monotonic); the returned function cancels it. Never keeps a process alive. */
   schedule(delayMs: number, callback: () => void): () => void
 }
 

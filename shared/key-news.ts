@@ -20,7 +20,7 @@ export const publishKeyNews = (bus: Bus, news: KeyNews): Promise<number> =>
   bus.publish(CHANNEL, new TextEncoder().encode(JSON.stringify(news)))
 
 /**
- * Listens for changes of keys. `onGap`: some may have been missed. `on_nonsense` gets what cannot be read. The returned function ends it.
+ * Listens for changes of keys. `onGap`: some may have been missed. `onNonsense` gets what cannot be read. The returned function ends it.
  */
 export const subscribeKeyNews = (
   bus: Bus,

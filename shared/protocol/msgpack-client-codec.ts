@@ -51,7 +51,7 @@ export class MsgpackClientCodec implements ClientCodec {
   readonly #tables = new Map<string, KeyTable>()
   readonly #decodesStates: boolean
 
-  /** `decodes_states` false: states come as null and patches without their delta. */
+  /** `decodesStates` false: states come as null and patches without their delta. */
   constructor(decodesStates = true) {
     this.#decodesStates = decodesStates
   }

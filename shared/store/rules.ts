@@ -43,13 +43,13 @@ export function requireLease({ key, index, holder, ttlMs }: LeaseRenewal): void 
 /** Throws unless `ttlMs` is a whole, positive number of milliseconds. */
 export function requireTtl(ttlMs: number): void {
   if (Number.isSafeInteger(ttlMs) && ttlMs > 0) return
-  throw new RangeError(`ttl_ms is ${ttlMs}: it must be a whole number of milliseconds above 0`)
+  throw new RangeError(`ttlMs is ${ttlMs}: it must be a whole number of milliseconds above 0`)
 }
 
 /** Throws unless claims can be refused for `refuseMs`: a whole number of milliseconds, or 0 for not at all. */
 export function requireRefusal(refuseMs: number): void {
   if (Number.isSafeInteger(refuseMs) && refuseMs >= 0) return
-  throw new RangeError(`refuse_ms is ${refuseMs}: it must be a whole number of milliseconds, 0 or more`)
+  throw new RangeError(`refuseMs is ${refuseMs}: it must be a whole number of milliseconds, 0 or more`)
 }
 
 /** Throws unless a page of `limit` members can be asked for. */
@@ -67,7 +67,7 @@ export function requireOwner(owner: string): void {
 export function requireLockTimes({ ttlMs, waitMs }: { ttlMs: number; waitMs: number }): void {
   requireTtl(ttlMs)
   if (Number.isFinite(waitMs) && waitMs >= 0) return
-  throw new RangeError(`wait_ms is ${waitMs}: it must be a number of milliseconds, 0 or more`)
+  throw new RangeError(`waitMs is ${waitMs}: it must be a number of milliseconds, 0 or more`)
 }
 
 /** How many notes of stuck turns a room has at most: more than it takes to put the room into quarantine. */

@@ -27,7 +27,7 @@ export class ExpiringMap<V> {
     return undefined
   }
 
-  /** Stores `value` for `ttl_ms` from now; undefined: for ever. */
+  /** Stores `value` for `ttlMs` from now; undefined: for ever. */
   set(key: string, value: V, ttlMs: number | undefined): void {
     const expiresAt = ttlMs === undefined ? Number.POSITIVE_INFINITY : this.#clock.monotonic() + ttlMs
     this.#entries.set(key, { value, expiresAt })

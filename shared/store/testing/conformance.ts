@@ -170,8 +170,8 @@ function describeLocks(open: OpenStore): void {
     it('refuses times that are none', async () => {
       const { locks } = (await opened(open)).store
       const work = async () => 'done'
-      await expect(locks.withLock('l', { ttlMs: 0, waitMs: 0 }, work)).rejects.toThrow('ttl_ms is 0')
-      await expect(locks.withLock('l', { ttlMs: 1, waitMs: -1 }, work)).rejects.toThrow('wait_ms is -1')
+      await expect(locks.withLock('l', { ttlMs: 0, waitMs: 0 }, work)).rejects.toThrow('ttlMs is 0')
+      await expect(locks.withLock('l', { ttlMs: 1, waitMs: -1 }, work)).rejects.toThrow('waitMs is -1')
     })
   })
 }

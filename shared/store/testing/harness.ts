@@ -4,7 +4,7 @@ import type { Store } from '../port.ts'
 /** One store, opened for one case, in which nothing is stored yet. */
 export interface StoreUnderTest {
   readonly store: Store
-  /** Lets the lifetime `ttl_ms` pass, as this store measures it, and resolves once `seen` says that its end shows. */
+  /** Lets the lifetime `ttlMs` pass, as this store measures it, and resolves once `seen` says that its end shows. */
   elapse(ttlMs: number, seen: () => Promise<boolean>): Promise<void>
 }
 

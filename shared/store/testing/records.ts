@@ -109,7 +109,7 @@ export function describeRecords(open: OpenStore): void {
           { index: '{b}:k', add: 'x' },
         ]),
       ).rejects.toThrow('must share a hash tag')
-      await expect(records.write([{ put: 'k', value, ttlMs: 0 }])).rejects.toThrow('ttl_ms is 0')
+      await expect(records.write([{ put: 'k', value, ttlMs: 0 }])).rejects.toThrow('ttlMs is 0')
       await expect(records.page('i', { limit: 0 })).rejects.toThrow('limit is 0')
       expect(await records.read(['{a}:k', 'k'])).toEqual([undefined, undefined])
     })
@@ -241,7 +241,7 @@ export function describeRecords(open: OpenStore): void {
       ])
       await elapse(SHORT_MS, async () => (await all('short')).length === 0)
       expect([await all('lasting'), await all('prolonged')]).toEqual([['a'], ['b', 'a']])
-      await expect(records.write([{ index: 'i', add: 'a', ttlMs: 0 }])).rejects.toThrow('ttl_ms is 0')
+      await expect(records.write([{ index: 'i', add: 'a', ttlMs: 0 }])).rejects.toThrow('ttlMs is 0')
     })
 
     it('orders an index by bytes, whatever the script', async () => {

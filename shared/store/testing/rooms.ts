@@ -16,7 +16,7 @@ const advanced = (fence: Fence, commits: number): Fence => ({
   version: fence.version + commits,
 })
 
-/** A quarantine that keeps claims away for `refuse_ms`. */
+/** A quarantine that keeps claims away for `refuseMs`. */
 const aside = (refuseMs: number) => ({ reason: 'for the test', ttlMs: LONG_MS, refuseMs })
 
 /** A claim as text, for comparing. */
