@@ -24,7 +24,7 @@ import type { Membership, Memberships } from './memberships.ts'
 import type { RoomMetrics } from './metrics.ts'
 
 /** What members know, or may know at any moment. */
-export interface Delivered {
+interface Delivered {
   readonly seq: number
   readonly checksum: number
   readonly state: Json
@@ -357,7 +357,7 @@ export class Replies {
 const withRef = (ref: number | undefined): { ref?: number } => (ref === undefined ? {} : { ref })
 
 /** The `event` messages of the protocol. */
-export type EventMessage = Extract<ServerMessage, { t: 'event' }>
+type EventMessage = Extract<ServerMessage, { t: 'event' }>
 
 type MutableFrames = { [codec in Subprotocol]?: Frame }
 

@@ -62,7 +62,7 @@ export const ROOM_LIMITS: RoomLimits = {
 }
 
 /** The room is nowhere, and may not be made: for the client who asked for it. */
-export interface RefusedRoom {
+interface RefusedRoom {
   readonly refused: Extract<ErrorCode, 'rate_limited' | 'project_full'>
   readonly message: string
 }
@@ -89,7 +89,7 @@ export interface ClaimOptions {
 }
 
 /** Asks for the ownership of a room (`project/type:key`). */
-export type ClaimRoom = (room: string, options: ClaimOptions) => Promise<ClaimResult>
+type ClaimRoom = (room: string, options: ClaimOptions) => Promise<ClaimResult>
 
 /** What the rooms of one node are given from outside. */
 export interface RoomDependencies {

@@ -29,7 +29,7 @@ export class RoomLogicRefused implements Error {
 Object.setPrototypeOf(RoomLogicRefused.prototype, Error.prototype)
 
 /** What a validator made of a value, or what is wrong with it, in words. */
-export type Validated = { readonly ok: true; readonly value: unknown } | Invalid
+type Validated = { readonly ok: true; readonly value: unknown } | Invalid
 
 /** A value that a validator did not accept. */
 export interface Invalid {
@@ -77,9 +77,6 @@ function issueText({ message, path }: StandardSchemaV1.Issue): string {
   return `${keys.join('.')}: ${message}`
 }
 
-/** What players are told of a failure of room logic: nothing of what was thrown unless `reveal`, since it may name what is not theirs to know. */
-export const failureText = (error: unknown, reveal: boolean): string => (reveal ? errorText(error) : FAILED)
-
 /**
  * The message of something that room logic threw, of bounded length. Never throws, though anything can be thrown: an Error whose message is
  * no text, or whose very reading throws.
@@ -115,7 +112,7 @@ export class FailureLog {
   readonly #reveal: boolean
   readonly #kinds = new Map<string, { until: number; suppressed: number }>()
 
-  /** `reveal`: players are told what was thrown. */
+  /** `reveal`: players are told what was thrown; else nothing of it, since it may name what is not theirs to know. */
   constructor(clock: Clock, log: RoomLog, reveal: boolean) {
     this.#clock = clock
     this.#log = log
@@ -126,7 +123,7 @@ export class FailureLog {
   explain(kind: string, error: unknown): Refused {
     if (RoomLogicRefused.is(error)) return { code: 'room_logic_refused', message: error.message }
     this.#add(kind, error)
-    return { code: 'room_logic_failed', message: failureText(error, this.#reveal) }
+    return { code: 'room_logic_failed', message: this.#reveal ? errorText(error) : FAILED }
   }
 
   #add(kind: string, error: unknown): void {
@@ -142,7 +139,7 @@ export class FailureLog {
 }
 
 /** Logs something that room logic threw. Never throws: a log reads every property of an error, and the reading may throw. */
-export function logFailure(log: Pick<RoomLog, 'warn'>, error: unknown, fields: object, text: string): void {
+function logFailure(log: Pick<RoomLog, 'warn'>, error: unknown, fields: object, text: string): void {
   try {
     log.warn({ ...fields, err: error }, text)
   } catch {

@@ -22,7 +22,7 @@ import { type Defer, LoopShare, Scheduler } from './scheduler.ts'
 import type { ClaimedRoom } from './stream.ts'
 
 /** What a host is made of. By default there are no traces and no watchdog, and players are not told what failing room logic threw. */
-export interface RoomHostOptions
+interface RoomHostOptions
   extends RoomDependencies,
     Partial<Pick<RoomEnvironment, 'tracer' | 'turns' | 'revealFailures'>> {
   /** The room types installed. */

@@ -56,7 +56,7 @@ async function roomIn(
 }
 
 /** Every file of a folder that should hold a room type, in the order of their names. */
-export async function roomFiles(folder: string): Promise<string[]> {
+async function roomFiles(folder: string): Promise<string[]> {
   const entries = await readdir(folder, { withFileTypes: true }).catch((error: unknown) => {
     throw new RoomDefinitionError(`the folder of room types ${folder} cannot be read: ${errorText(error)}`)
   })
@@ -143,7 +143,7 @@ function defaultOf(module: unknown): unknown {
 /** Editors write a file in several steps; it is read when it has been still for so long. */
 const STILL_MS = 100
 
-export interface RoomWatcher {
+interface RoomWatcher {
   close(): void
 }
 

@@ -5,7 +5,7 @@ import { RATE_LIMITED } from '../metrics.ts'
 import { HOOKS } from '../watchdog/turns.ts'
 
 /** Why a member got a whole state besides at its join: it asked, its edge dropped patches, or a resume reached back too far. */
-export type ResyncCause = ResyncReason | 'stalled' | 'resume'
+type ResyncCause = ResyncReason | 'stalled' | 'resume'
 const RESYNC_CAUSES: readonly ResyncCause[] = ['sequence', 'checksum', 'stalled', 'resume']
 
 /** `damaged`: the record cannot be read. `looping`: the room's logic does not come to an end, time after time. */

@@ -8,7 +8,7 @@ import { TickTimer } from './scheduler.ts'
 import { type ClaimedRoom, RoomStream } from './stream.ts'
 
 /** How a room ended on this node: for good, released for another owner, or lost to another owner. */
-export type RoomEnd = 'disposed' | 'released' | 'fenced'
+type RoomEnd = 'disposed' | 'released' | 'fenced'
 
 /** The node that a room is handed over to. */
 export interface Successor {
