@@ -56,6 +56,10 @@ describe('a player', () => {
     const left = pair.owner.next('leave')
     await (await pair.b.present()).next('welcome')
     expect(await left).toMatchObject({ member_id: older.joined.member_id, reason: 'session_ended' })
+    // The node that had it hears of that when its record is gone already.
+    await pair.a.gateway.sessionTaken(older.welcome.session_id)
+    expect(pair.a.gateway.sessions).toBe(2)
+    pair.owner.deliver = (message) => pair.a.gateway.receive(message)
     await expectClose(
       await pair.a.resume(older.welcome, [older.snapshot]),
       'resume_failed',

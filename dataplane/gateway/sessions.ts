@@ -125,12 +125,12 @@ export class Sessions {
     session.connection?.close('session_taken_over', 'a newer connection resumed this session')
   }
 
-  /** Another node says that it has taken a session: if so, it is dropped here. */
+  /** Another node says that it has taken a session: if so, it is dropped here. One without a record was taken, and has ended there. */
   async taken(sessionId: string): Promise<void> {
     const writer = this.#writers.get(sessionId)
     if (!writer) return
     try {
-      if ((await writer.check()) === false) this.drop(writer.session)
+      if ((await writer.check()) !== true) this.drop(writer.session)
     } catch (error) {
       // The next write of the record finds out.
       this.#context.log.debug(
