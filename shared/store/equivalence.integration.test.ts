@@ -13,8 +13,8 @@ const LONG_MS = 600_000
 interface Aim {
   readonly room: string
   /** 0: the fence of the last claim, 1: of the one before, … */
-  readonly claims_back: number
-  readonly off_by: number
+  readonly claimsBack: number
+  readonly offBy: number
 }
 
 type Operation =
@@ -27,39 +27,36 @@ type Operation =
       readonly limit: number
     }
   | { readonly kind: 'inspect'; readonly room: string }
-  | { readonly kind: 'reserve'; readonly room: string; readonly max_rooms: number }
+  | { readonly kind: 'reserve'; readonly room: string; readonly maxRooms: number }
   | { readonly kind: 'claim'; readonly aim: Aim; readonly owner: string }
   | { readonly kind: 'commit' | 'snapshot' | 'noteStuck'; readonly aim: Aim; readonly value: Uint8Array }
   | { readonly kind: 'release'; readonly aim: Aim; readonly forget: boolean }
   | { readonly kind: 'refresh'; readonly aim: Aim }
-  | { readonly kind: 'quarantine'; readonly aim: Aim; readonly refuse_ms: number }
+  | { readonly kind: 'quarantine'; readonly aim: Aim; readonly refuseMs: number }
 
 const key = fc.constantFrom('{t}:a', '{t}:b', '{t}:c')
 const index = fc.constantFrom('{t}:i', '{t}:j')
 const member = fc.oneof(fc.constantFrom('', 'a', 'b', 'aa'), fc.string({ unit: 'grapheme', maxLength: 4 }))
 const value = fc.uint8Array({ maxLength: 40 })
-const ifVersion = fc.option(fc.nat({ max: 3 }), { nil: undefined, freq: 2 })
+const ifVersion = fc.nat({ max: 3 })
 const aim = fc.record({
   room: fc.constantFrom('p/a:x', 'p/a:y'),
-  claims_back: fc.constantFrom(0, 0, 0, 0, 1, 2),
-  off_by: fc.constantFrom(0, 0, 0, 0, 0, 1, -1),
+  claimsBack: fc.constantFrom(0, 0, 0, 0, 1, 2),
+  offBy: fc.constantFrom(0, 0, 0, 0, 0, 1, -1),
 })
 
 /** Drops fields that are undefined, which the port's optional ones must not be. */
 const given = <T extends object>(fields: T): T =>
   Object.fromEntries(Object.entries(fields).filter(([, field]) => field !== undefined)) as T
 
+const ttlMs = fc.constant(LONG_MS)
 const write: fc.Arbitrary<Write> = fc.oneof(
-  fc
-    .record({
-      put: key,
-      value,
-      if_version: ifVersion,
-      ttl_ms: fc.option(fc.constant(LONG_MS), { nil: undefined }),
-    })
-    .map((fields) => given(fields) as Write),
-  fc.record({ remove: key, if_version: ifVersion }).map((fields) => given(fields) as Write),
-  fc.record({ index, add: member }),
+  fc.record({ put: key, value, ifVersion, ttlMs }, { requiredKeys: ['put', 'value'] }),
+  fc.record({ remove: key, ifVersion }, { requiredKeys: ['remove'] }),
+  fc.record(
+    { index, add: member, ifFewerThan: fc.nat({ max: 3 }), ttlMs },
+    { requiredKeys: ['index', 'add'] },
+  ),
   fc.record({ index, drop: member }),
 )
 
@@ -79,7 +76,7 @@ const roomOperation: fc.Arbitrary<Operation> = fc.oneof(
   fc.record({
     kind: kind('reserve'),
     room: fc.constantFrom('p/a:x', 'p/a:y', 'q/a:x'),
-    max_rooms: fc.nat({ max: 2 }),
+    maxRooms: fc.nat({ max: 2 }),
   }),
   fc.record({ kind: kind('claim'), aim, owner: fc.constantFrom('node_a', 'node_b') }),
   fc.record({
@@ -89,7 +86,7 @@ const roomOperation: fc.Arbitrary<Operation> = fc.oneof(
   }),
   fc.record({ kind: kind('release'), aim, forget: fc.boolean() }),
   fc.record({ kind: kind('refresh'), aim }),
-  fc.record({ kind: kind('quarantine'), aim, refuse_ms: fc.constantFrom(0, 0, LONG_MS) }),
+  fc.record({ kind: kind('quarantine'), aim, refuseMs: fc.constantFrom(0, 0, LONG_MS) }),
 )
 
 /** Runs operations on one store and tells what it answered, with epochs counted instead of timed: the first claim's is 1. */
@@ -122,7 +119,7 @@ class Run {
         return rooms.reserve(
           operation.room,
           'someone',
-          { maxRooms: operation.max_rooms, perMinute: 0 },
+          { maxRooms: operation.maxRooms, perMinute: 0 },
           LONG_MS,
         )
       case 'claim':
@@ -132,7 +129,7 @@ class Run {
     }
   }
 
-  async #claim({ room, claims_back: claimsBack }: Aim, owner: string): Promise<unknown> {
+  async #claim({ room, claimsBack }: Aim, owner: string): Promise<unknown> {
     const fences = this.#fences.get(room) ?? []
     const expected = fences.at(-1 - claimsBack)?.epoch ?? 0
     const claim = await this.#store.rooms.claim(room, owner, expected, LONG_MS)
@@ -152,7 +149,7 @@ class Run {
     rooms: RoomRecords,
     operation: Exclude<Operation, { kind: 'write' | 'read' | 'page' | 'inspect' | 'reserve' | 'claim' }>,
   ): Promise<boolean> {
-    const { room, claims_back: claimsBack, off_by: offBy } = operation.aim
+    const { room, claimsBack, offBy } = operation.aim
     const fences = this.#fences.get(room) ?? []
     const at = fences.length - 1 - claimsBack
     const own = fences[at] ?? { epoch: 1, version: 0 }
@@ -163,7 +160,7 @@ class Run {
       case 'refresh':
         return rooms.refresh(room, fence, LONG_MS)
       case 'quarantine': {
-        const { refuse_ms: refuseMs } = operation
+        const { refuseMs } = operation
         return rooms.quarantine(room, fence, { reason: 'equivalence', ttlMs: LONG_MS, refuseMs })
       }
       case 'noteStuck':

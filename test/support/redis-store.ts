@@ -21,7 +21,7 @@ export async function openRedisStore(options: Partial<RedisStoreOptions> & { url
 export async function storeUnderTest(options: { url: string; keyPrefix: string }): Promise<StoreUnderTest> {
   return {
     store: await redisStore({ log: silent, ...options }),
-    elapse: async (_ttl_ms, seen) => {
+    elapse: async (_ttlMs, seen) => {
       await vi.waitFor(async () => expect(await seen()).toBe(true), { interval: 5, timeout: 5000 })
     },
   }
