@@ -54,6 +54,8 @@ describe('a player', () => {
     await lose(newer.client)
     await lose(older.client)
     const left = pair.owner.next('leave')
+    pair.deaf = true
+    pair.owner.deliver = (message) => pair.b.gateway.receive(message)
     await (await pair.b.present()).next('welcome')
     expect(await left).toMatchObject({ member_id: older.joined.member_id, reason: 'session_ended' })
     // The node that had it hears of that when its record is gone already.
