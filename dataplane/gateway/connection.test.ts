@@ -1,10 +1,11 @@
 import { once } from 'node:events'
 import type { Socket } from 'node:net'
 import { Registry } from 'prom-client'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { ServerSocket } from './connection.ts'
 import { gatewayOptions } from './context.ts'
 import { GATEWAY_METRICS } from './metrics.ts'
 
@@ -223,10 +224,14 @@ describe('pings and pongs of the websocket itself', () => {
     expect(pongs).toEqual(Array.from({ length: 240 }, (_, i) => `ping ${i}`))
   })
 
-  it('are few before welcome', async () => {
+  it('are few before welcome, and the rest of a flood is not even parsed', async () => {
     const client = await test.open()
-    for (let i = 0; i < 17; i++) client.ws.pong()
+    const emit = vi.spyOn(ServerSocket.prototype, 'emit')
+    onTestFinished(() => emit.mockRestore())
+    tcpOf(client).write(Buffer.from('8a8000000000'.repeat(10_000), 'hex'))
     await expectClose(client, 'rate_limited', /more than 16 pings and pongs before welcome/)
+    const parsed = emit.mock.calls.filter(([event]) => String(event) === 'pong').length
+    expect([parsed > 16, parsed < 1000]).toEqual([true, true])
   })
 })
 

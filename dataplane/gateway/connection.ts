@@ -70,6 +70,29 @@ export class ServerSocket extends WebSocket {
   }
 }
 
+/** How many bytes `ws` gets to parse at once. */
+const SLICE_BYTES = 4096
+
+/**
+ * Lets `ws` parse what is read in slices, for as long as it listens: one read of a socket brings up to 64 KiB, in which there are ten
+ * thousand pings and pongs, and all of them would be parsed though the first few end the connection.
+ */
+function parseInSlices(socket: Socket): void {
+  const [parse] = socket.listeners('data') as [(bytes: Buffer) => void]
+  const parseSlices = (bytes: Buffer): void => {
+    parse.call(socket, bytes.subarray(0, SLICE_BYTES))
+    for (
+      let at = SLICE_BYTES;
+      at < bytes.length && socket.rawListeners('data').includes(slices);
+      at += SLICE_BYTES
+    )
+      parse.call(socket, bytes.subarray(at, at + SLICE_BYTES))
+  }
+  // As `once` does it, so that `ws` can remove its listener.
+  const slices = Object.assign(parseSlices, { listener: parse })
+  socket.off('data', parse).on('data', slices)
+}
+
 /** One websocket: messages in, frames out, and an end. Knows no session. */
 export class Connection {
   readonly codec: Codec
@@ -131,6 +154,7 @@ export class Connection {
     ws.on('error', () => {})
     ws.on('close', () => this.#end('lost'))
     socket.on('drain', () => this.outbox.drained())
+    parseInSlices(socket)
     // Behind the listener of `ws`: all messages of what was read have been heard of.
     socket.on('data', () => this.#turnOver())
   }
