@@ -70,7 +70,7 @@ export interface RunningNode {
 }
 
 const CONTROL_TIMEOUT_MS = 5000
-const SEAT_GRACE_MS = 60_000
+const DETACHED_GRACE_MS = 60_000
 /** How much longer than its clients take to leave a node may take to end. */
 const SHUT_DOWN_SPARE_MS = 10_000
 
@@ -165,7 +165,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       tasks: config.maxRoomTasks,
       historyBytes: config.maxHistoryBytes,
       stateBytes: config.maxRoomStateBytes,
-      seatMs: config.sessionResumeTtl * 1000 + SEAT_GRACE_MS,
+      detachedMs: config.sessionResumeTtl * 1000 + DETACHED_GRACE_MS,
       outcomes: { messages: config.maxUnackedMessages, bytes: config.maxUnackedBytes },
     },
   })
@@ -177,7 +177,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     codecs,
     askKeyStatus: askControl(config, CONTROL_TIMEOUT_MS),
     send: (message) => ownership.router.send(message),
-    unseated: (room) => ownership.router.forget(room),
+    unsubscribed: (room) => ownership.router.forget(room),
     storeIsBehind: (ms) => ownership.nodes.storeIsBehind(ms),
     nodeGone: (other) => ownership.nodes.isGone(other),
     nodeDead: (other) => ownership.nodes.isDead(other),

@@ -32,7 +32,7 @@ export function roomNamed(name: string): RoomAddress {
   }
 }
 
-/** What a reliable message tells its owner about the others of its seat. */
+/** What a reliable message tells its owner about the others of its member. */
 export interface Reliability {
   readonly ref: number
   /** The ref sent before this one, if the owner has yet to settle it: with that one lost, this one must not be applied. */
@@ -69,7 +69,7 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
   | ({ readonly kind: 'refuse'; readonly code: ErrorCode; readonly message: string } & Reliability)
   /** `stalled`: the edge dropped patches of a slow reader, which reads again. */
   | { readonly kind: 'resync'; readonly have_seq: number; readonly reason: ResyncReason | 'stalled' }
-  /** The session's socket is gone; its seat stays. */
+  /** The session's socket is gone; its member stays. */
   | { readonly kind: 'detach' }
   /** The session is at `edge`, and has everything up to `seq` of `epoch`. `ask` comes back with the answer. */
   | {
@@ -112,7 +112,7 @@ export interface Arrival {
 export type Frames = { readonly [codec in Subprotocol]?: Frame }
 
 /** A join that took effect with an update. */
-export interface JoinedSeat {
+export interface JoinedMember {
   readonly member_id: string
   readonly ref: number
   readonly members: readonly MemberInfo[]
@@ -152,7 +152,7 @@ type EdgeMessage =
       /** Events and presence for everyone, behind the patch; undefined when there are none. */
       readonly rest: Frames | undefined
       readonly personal: readonly PersonalPart[]
-      readonly joined: readonly JoinedSeat[]
+      readonly joined: readonly JoinedMember[]
     }
   /** The answer to `resync`: a `state.resync` frame. */
   | { readonly kind: 'state'; readonly member_id: string; readonly seq: number; readonly state: Frames }

@@ -246,7 +246,7 @@ export class Router {
     }
   }
 
-  /** There is no such room: a member that asks about it has no seat in it. */
+  /** There is no such room: a member that asks about it is no member of it. */
   #absent(route: Route): void {
     for (const { message, from } of this.#settle(route)) {
       if (message.kind === 'detach') continue

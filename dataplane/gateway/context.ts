@@ -19,7 +19,7 @@ export interface GatewayContext {
   /** Takes a message to the owner of its room; may answer through `Gateway.receive` before it returns. */
   readonly send: (message: ToOwner) => void
   /** No one at this node is in the room any more. */
-  readonly unseated: (room: RoomAddress) => void
+  readonly unsubscribed: (room: RoomAddress) => void
   /** Tells another node that a session of its own was resumed here; that node calls `Gateway.sessionTaken`. */
   readonly tellTaken: (nodeId: string, sessionId: string) => void
   /** Whether a node is known to have ended. */

@@ -35,7 +35,7 @@ export class Edge {
   readonly #context: GatewayContext
   readonly #record: (session: Session) => Promise<boolean>
   readonly #rooms = new Map<string, SubscribedRoom>()
-  /** Seats with an open question to the owner. */
+  /** Subscriptions with an open question to the owner. */
   readonly #asking = new Set<Subscription>()
   readonly #unacked: UnackedLimits
   readonly #states: StateRateLimiter
@@ -117,7 +117,7 @@ export class Edge {
     const last = this.#remove(subscription)
     // While it is still known where the room is.
     if (leaveRef === undefined) this.#context.send({ kind: 'leave', room, member_id: memberId, reason })
-    if (last) this.#context.unseated(room)
+    if (last) this.#context.unsubscribed(room)
   }
 
   /**
@@ -131,12 +131,12 @@ export class Edge {
     }
     const last = this.#remove(subscription)
     if (subscription.phase !== 'detached') this.#sendDetach(subscription)
-    if (last) this.#context.unseated(subscription.room)
+    if (last) this.#context.unsubscribed(subscription.room)
   }
 
   /** Drops a subscription without a message to anyone. */
   forget(subscription: Subscription): void {
-    if (this.#remove(subscription)) this.#context.unseated(subscription.room)
+    if (this.#remove(subscription)) this.#context.unsubscribed(subscription.room)
   }
 
   /** Answers a `leave` that is still under way, so that the client can have a new subscription: the owner gets the two in their order. */
@@ -209,8 +209,9 @@ export class Edge {
    * again, and every member told what it missed.
    */
   reattach(room: RoomAddress): void {
-    const seated = this.#rooms.get(roomName(room))
-    for (const subscription of seated ? [...seated.subscriptions.values()] : []) this.#reattach(subscription)
+    const subscribed = this.#rooms.get(roomName(room))
+    for (const subscription of subscribed ? [...subscribed.subscriptions.values()] : [])
+      this.#reattach(subscription)
   }
 
   /** The client has read what waited for it: its stalled rooms get their state. */

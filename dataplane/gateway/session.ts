@@ -15,7 +15,7 @@ export class Session implements SubscribedSession {
   readonly rateLimiter: MessageRateLimiter
   /** Its place among the sessions of its player, where those have a bound. */
   readonly place: QuotaPlace | undefined
-  /** Seats by room id; also those being joined or left. */
+  /** Subscriptions by room id; also those being joined or left. */
   readonly subscriptions = new Map<string, Subscription>()
   /** The span of the handshake that brought it here, for what the client asks to go on with. */
   trace: TraceContext | undefined

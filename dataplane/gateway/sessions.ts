@@ -121,7 +121,7 @@ export class Sessions {
   drop(session: Session): void {
     if (!this.#writerOf(session)) return
     this.#writers.delete(session.sessionId)
-    this.#forgetSeats(session)
+    this.#abandonSubscriptions(session)
     session.connection?.close('session_taken_over', 'a newer connection resumed this session')
   }
 
@@ -207,13 +207,13 @@ export class Sessions {
     const reason = this.#endings.get(writer)
     this.#endings.delete(writer)
     if (!reason) return
-    if (!mine) this.#forgetSeats(session)
+    if (!mine) this.#abandonSubscriptions(session)
     else
       for (const subscription of [...session.subscriptions.values()]) this.#edge.giveUp(subscription, reason)
     if (mine && session.place) await this.#store.leave(session.sessionId, session.place)
   }
 
-  #forgetSeats(session: Session): void {
+  #abandonSubscriptions(session: Session): void {
     for (const subscription of [...session.subscriptions.values()]) this.#edge.abandon(subscription)
   }
 

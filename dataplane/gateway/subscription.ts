@@ -4,7 +4,7 @@ import { noSpan, type Span, type TraceContext } from '../../shared/tracing/trace
 import { type Frame, frame, joinFrames } from '../frame.ts'
 import {
   type Frames,
-  type JoinedSeat,
+  type JoinedMember,
   type PersonalPart,
   type RoomAddress,
   roomIdOf,
@@ -237,7 +237,7 @@ export class Subscription {
   }
 
   /** The join took effect with the flush `seq` of the owner under `epoch`. False: the client is gone and cannot be told. */
-  joined({ ref, member_id: memberId, members, snapshot }: JoinedSeat, epoch: number, seq: number): boolean {
+  joined({ ref, member_id: memberId, members, snapshot }: JoinedMember, epoch: number, seq: number): boolean {
     const connection = this.#connection
     this.join = undefined
     if (!connection) {

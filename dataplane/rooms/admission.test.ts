@@ -135,7 +135,7 @@ describe('admit', () => {
   // The socket is lost while admit decides, and then its edge dies, so that no one tells of the session's end. A seat taken without a
   // socket from the start was never looked at again: the member stayed, and so did the room.
   it('does not keep the seat of a session that has ended meanwhile', async () => {
-    const { bench, ann } = await roomWith(guarded, ['ann'], { limits: { seatMs: 2000 } })
+    const { bench, ann } = await roomWith(guarded, ['ann'], { limits: { detachedMs: 2000 } })
     bench.detach('guarded', ann)
     gates.shift()!(undefined)
     await bench.advance(100)

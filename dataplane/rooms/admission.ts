@@ -52,8 +52,8 @@ export class RoomAdmission {
     this.#stream = stream
     this.#inputs = inputs
     this.#on = on
-    this.#expiry = scheduler.timer(() => this.#expireSeats())
-    if (stream.memberships.size > 0) this.#expiry.at(clock.monotonic() + limits.seatMs)
+    this.#expiry = scheduler.timer(() => this.#removeExpired())
+    if (stream.memberships.size > 0) this.#expiry.at(clock.monotonic() + limits.detachedMs)
   }
 
   /** Whether the room has no member, and no join is under way. */
@@ -84,8 +84,8 @@ export class RoomAdmission {
         replies.refuse(request, 'already_joined', `the session is joining ${roomId} already`)
       return
     }
-    const seated = memberships.ofSession(request.session_id)
-    if (seated && this.#rejoin(seated, request)) return
+    const present = memberships.ofSession(request.session_id)
+    if (present && this.#rejoin(present, request)) return
     this.#beginSpan(request)
     if (this.#inputs.stuck.hasJoin(request.session_id, request.ref)) {
       this.#refuse(request, 'room_logic_failed', FAILED)
@@ -99,7 +99,7 @@ export class RoomAdmission {
     else if (this.#places >= definition.maxMembers)
       this.#refuse(request, 'room_full', `${roomId} has its ${definition.maxMembers} members`)
     else if (definition.admit) this.#admit(request, options.value)
-    else this.#seat(request, options.value)
+    else this.#add(request, options.value)
   }
 
   leave(message: Kind<'leave'>, from: string): void {
@@ -122,13 +122,13 @@ export class RoomAdmission {
   }
 
   detach({ member_id: memberId }: Kind<'detach'>, from: string): void {
-    if (this.#stream.memberships.get(memberId)) this.#detachSeat(memberId, from)
-    else this.#wait(memberId, 'detach', () => this.#detachSeat(memberId, from))
+    if (this.#stream.memberships.get(memberId)) this.#detach(memberId, from)
+    else this.#wait(memberId, 'detach', () => this.#detach(memberId, from))
   }
 
   /** An edge is gone, and the sockets it held with it: its members wait to be resumed elsewhere. */
   detachEdge(edge: string): void {
-    for (const { member } of this.#stream.memberships) this.#detachSeat(member.id, edge)
+    for (const { member } of this.#stream.memberships) this.#detach(member.id, edge)
   }
 
   attach(message: Kind<'attach'>): void {
@@ -183,14 +183,14 @@ export class RoomAdmission {
   }
 
   /** Unless the session is at another edge by now. */
-  #detachSeat(memberId: string, from: string): void {
+  #detach(memberId: string, from: string): void {
     const { environment, memberships } = this.#stream
     const membership = memberships.get(memberId)
     if (membership?.edge !== from) return
     this.#early.delete(memberId)
     const now = environment.clock.monotonic()
     memberships.detach(membership, now)
-    if (!this.#expiry.waiting) this.#expiry.at(now + environment.limits.seatMs)
+    if (!this.#expiry.waiting) this.#expiry.at(now + environment.limits.detachedMs)
   }
 
   #attached({ refs, committedRef }: Membership, attach: Kind<'attach'>): void {
@@ -320,7 +320,7 @@ export class RoomAdmission {
 
   #decided(request: JoinRequest, options: unknown, verdict: Verdict): void {
     if (this.#closed) this.#late(request)
-    else if (verdict.admitted) this.#seat(request, options)
+    else if (verdict.admitted) this.#add(request, options)
     else {
       if ('why' in verdict) this.#refuse(request, 'join_refused', verdict.why)
       else this.#failed(request, 'admit', verdict.failure)
@@ -347,7 +347,7 @@ export class RoomAdmission {
     return running?.request
   }
 
-  #seat(request: JoinRequest, options: unknown): void {
+  #add(request: JoinRequest, options: unknown): void {
     this.#beginPart(request.member_id, 'room.commit')
     const { member_id: id, sub, session_id: sessionId, ref, edge, codec, turn } = request
     const member = Object.freeze({ id, sub })
@@ -404,7 +404,7 @@ export class RoomAdmission {
   }
 
   /** Memberships whose edge never said what became of the session. */
-  #expireSeats(): void {
+  #removeExpired(): void {
     const { environment, memberships } = this.#stream
     const { clock, limits } = environment
     this.#on.act(() => {
@@ -412,7 +412,7 @@ export class RoomAdmission {
       let earliest = Number.POSITIVE_INFINITY
       for (const membership of [...memberships]) {
         if (membership.detachedAt === undefined) continue
-        const endsAt = membership.detachedAt + limits.seatMs
+        const endsAt = membership.detachedAt + limits.detachedMs
         if (endsAt > clock.monotonic()) earliest = Math.min(earliest, endsAt)
         else this.#inputs.part(membership, 'session_ended')
       }

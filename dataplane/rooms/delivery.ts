@@ -12,7 +12,7 @@ import { type Frame, frame, joinFrames } from '../frame.ts'
 import type {
   Arrival,
   Frames,
-  JoinedSeat,
+  JoinedMember,
   JoinRequest,
   PersonalPart,
   RoomAddress,
@@ -152,7 +152,7 @@ export class Delivery {
   #sendAlone(
     edge: string,
     personal: readonly PersonalPart[],
-    joined: readonly JoinedSeat[] = NONE,
+    joined: readonly JoinedMember[] = NONE,
     seq = this.#delivered.seq,
   ): void {
     this.#replies.update(edge, seq, undefined, personal, joined)
@@ -235,8 +235,8 @@ export class Delivery {
   }
 
   /** By edge, who comes with this flush, each with its snapshot. */
-  #joined({ update, state, members, joins }: Flush): Map<string, JoinedSeat[]> {
-    const byEdge = new Map<string, JoinedSeat[]>()
+  #joined({ update, state, members, joins }: Flush): Map<string, JoinedMember[]> {
+    const byEdge = new Map<string, JoinedMember[]>()
     if (joins.length === 0) return byEdge
     const { epoch, seq, checksum } = update
     const at = { room_id: this.#frames.roomId, epoch, seq, checksum, state }
@@ -298,7 +298,7 @@ export class Replies {
     seq: number,
     frames: UpdateFrames | undefined,
     personal: readonly PersonalPart[],
-    joined: readonly JoinedSeat[],
+    joined: readonly JoinedMember[],
   ): void {
     this.#environment.deliver(edge, {
       room: this.#room,
@@ -316,7 +316,7 @@ export class Replies {
     this.#environment.deliver(edge, { room: this.#room, epoch: this.epoch, ...reply } as ToEdge)
   }
 
-  /** A request of a seated member failed. */
+  /** A request of a member failed. */
   error({ edge, member }: Membership, code: ErrorCode, message: string, ref: number | undefined): void {
     this.failed(edge, { member_id: member.id, ref }, code, message)
   }

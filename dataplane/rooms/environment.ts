@@ -32,7 +32,7 @@ export interface RoomLimits {
   /** How long `admit` may take. */
   readonly admitMs: number
   /** A member without a socket is removed after this, should its edge never say what became of the session. */
-  readonly seatMs: number
+  readonly detachedMs: number
   /** How long after a change a `snapshot` room is saved; with the write itself it must stay below a second. */
   readonly saveMs: number
   /** A journal this long, or larger than both `journalBytes` and its snapshot, is replaced by a snapshot. */
@@ -53,7 +53,7 @@ export const ROOM_LIMITS: RoomLimits = {
   tasks: 100,
   stateBytes: 8 * 1024 * 1024,
   admitMs: 5000,
-  seatMs: 120_000,
+  detachedMs: 120_000,
   saveMs: 700,
   journalEntries: 512,
   journalBytes: 256 * 1024,

@@ -185,7 +185,7 @@ export class RoomHost {
 
   /** An edge is gone: its members wait to be resumed at another. */
   edgeGone(edge: string): void {
-    for (const room of this.#rooms.values()) if (room.isSeatedAt(edge)) room.edgeGone(edge)
+    for (const room of this.#rooms.values()) if (room.hasMembersAt(edge)) room.edgeGone(edge)
   }
 
   /** Every node where members of these rooms have their sockets. */
@@ -195,7 +195,7 @@ export class RoomHost {
 
   /** Messages between `edge` and this node may be lost: it is to ask again what is open. */
   edgeMissed(edge: string): void {
-    for (const room of this.#rooms.values()) if (room.isSeatedAt(edge)) room.askToReattach(edge)
+    for (const room of this.#rooms.values()) if (room.hasMembersAt(edge)) room.askToReattach(edge)
   }
 
   /** Takes no more rooms. */

@@ -49,7 +49,7 @@ export class Inputs {
     this.#on = on
   }
 
-  /** A message of a seated member: checked, applied at most once per ref, and acked with the update that carries its effect. */
+  /** A message of a member: checked, applied at most once per ref, and acked with the update that carries its effect. */
   message(membership: Membership, message: MessageFrom<'message'>): void {
     const { turns } = this.#stream.environment
     const { type, ref } = message

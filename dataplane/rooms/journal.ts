@@ -18,7 +18,7 @@ import {
 } from '../../shared/sync/delta.ts'
 import type { RefusedRef } from '../traffic.ts'
 import type { Member } from './definition.ts'
-import type { SeatRecord } from './memberships.ts'
+import type { MembershipRecord } from './memberships.ts'
 
 /** A place in a room's history: after the update `seq`, as seen under `epoch`. */
 export interface Position {
@@ -73,7 +73,7 @@ export interface Update extends Position {
   readonly checksum: number
   readonly delta: Delta | undefined
   readonly events: readonly RoomEvent[]
-  readonly joined: readonly SeatRecord[]
+  readonly joined: readonly MembershipRecord[]
   readonly left: readonly Departure[]
   readonly acks: readonly Ack[]
   /** Those among the refs of `acks`, since the update before, that were refused, in the order of their refs. */
@@ -85,7 +85,7 @@ export interface RoomSnapshot extends Position {
   readonly checksum: number
   readonly state: Json
   /** In the order they joined. */
-  readonly seats: readonly SeatRecord[]
+  readonly seats: readonly MembershipRecord[]
   /** Where the room stood before the first of `updates`. */
   readonly base: Position
   /** The last visible updates as journal entries, gap-free up to `seq`, for members who missed some. */
@@ -341,8 +341,8 @@ const MEMBER: Part<Member> = {
 }
 const POSITION = { epoch: COUNT, seq: COUNT }
 const REFUSAL = { ref: COUNT, code: value(writeText, errorCode), message: TEXT }
-const SEAT = array(
-  fields<SeatRecord>({
+const MEMBERSHIP = array(
+  fields<MembershipRecord>({
     member: MEMBER,
     sessionId: TEXT,
     joinRef: COUNT,
@@ -363,7 +363,7 @@ const UPDATE = array(
     checksum: COUNT,
     delta: optional(value<Delta>(writeChange, deltaOf), undefined),
     events: listOf(array(EVENT)),
-    joined: listOf(SEAT),
+    joined: listOf(MEMBERSHIP),
     left: listOf(array(DEPARTURE)),
     acks: listOf(array(ACK)),
     refused: listOf(array(fields<Refusal>({ memberId: TEXT, ...REFUSAL }))),
@@ -374,7 +374,7 @@ const SNAPSHOT = array(
     ...POSITION,
     checksum: COUNT,
     state: JSON_VALUE,
-    seats: listOf(SEAT),
+    seats: listOf(MEMBERSHIP),
     base: array(fields<Position>(POSITION)),
   }),
 )
@@ -487,7 +487,7 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
   const updates = [...whole.updates]
   const history = updates.map((bytes) => format.readEntry(bytes))
   requireGapFree(whole, history)
-  const seats = new Map(whole.seats.map((seat) => [seat.member.id, open(seat)]))
+  const memberships = new Map(whole.seats.map((membership) => [membership.member.id, open(membership)]))
   let state: Json = whole.state
   let { epoch, seq, checksum } = whole
   for (const bytes of journal) {
@@ -495,7 +495,7 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
     if (update.seq !== seq + (update.visible ? 1 : 0))
       throw new UnreadableRecord(`a journal entry has seq ${update.seq} behind seq ${seq}`)
     if (update.delta) state = apply(state, update.delta)
-    seatMembers(seats, update)
+    applyToMemberships(memberships, update)
     if (update.visible) {
       updates.push(bytes)
       history.push(update)
@@ -505,7 +505,7 @@ function readRecord({ snapshot, journal }: Claim, format: JournalFormat): Restor
   const found = new Checksum().of(state)
   if (found !== checksum)
     throw new UnreadableRecord(`the restored state has checksum ${found}, but ${checksum} was committed`)
-  return { epoch, seq, checksum, state, seats: [...seats.values()], base: whole.base, updates, history }
+  return { epoch, seq, checksum, state, seats: [...memberships.values()], base: whole.base, updates, history }
 }
 
 function requireGapFree({ base, seq }: RoomSnapshot, history: readonly Update[]): void {
@@ -519,23 +519,29 @@ function requireGapFree({ base, seq }: RoomSnapshot, history: readonly Update[])
     throw new UnreadableRecord(`the history of a snapshot ends at seq ${last}; the snapshot is at ${seq}`)
 }
 
-function seatMembers(seats: Map<string, RestoredSeat>, { joined, left, acks, refused }: Update): void {
-  for (const { member } of left) seats.delete(member.id)
-  for (const seat of joined) seats.set(seat.member.id, open(seat))
+function applyToMemberships(
+  memberships: Map<string, RestoredMembership>,
+  { joined, left, acks, refused }: Update,
+): void {
+  for (const { member } of left) memberships.delete(member.id)
+  for (const membership of joined) memberships.set(membership.member.id, open(membership))
   for (const { memberId, ref, forgotten } of acks) {
-    const seat = seats.get(memberId)
-    if (seat) seats.set(memberId, { ...seat, lastRef: ref, forgotten })
+    const membership = memberships.get(memberId)
+    if (membership) memberships.set(memberId, { ...membership, lastRef: ref, forgotten })
   }
   for (const { memberId, ...refusal } of refused) {
-    const seat = seats.get(memberId)
+    const membership = memberships.get(memberId)
     // A member who joined with this very update has it already.
-    if (seat && refusal.ref > (seat.refused.at(-1)?.ref ?? 0)) seat.refused.push(refusal)
+    if (membership && refusal.ref > (membership.refused.at(-1)?.ref ?? 0)) membership.refused.push(refusal)
   }
 }
 
-/** A seat while its journal is read. */
-interface RestoredSeat extends SeatRecord {
+/** A membership while its journal is read. */
+interface RestoredMembership extends MembershipRecord {
   readonly refused: RefusedRef[]
 }
 
-const open = (seat: SeatRecord): RestoredSeat => ({ ...seat, refused: [...seat.refused] })
+const open = (membership: MembershipRecord): RestoredMembership => ({
+  ...membership,
+  refused: [...membership.refused],
+})

@@ -13,7 +13,7 @@ const DEPARTED_KEPT = 256
 export class Memberships {
   readonly #memberships = new Map<string, Membership>()
   /** Removed, but not released. */
-  readonly #leave = new Map<string, Membership>()
+  readonly #leaving = new Map<string, Membership>()
   readonly #sessions = new Map<string, Membership>()
   /** How many attached members each edge has. Only what is above 0 is here. */
   readonly #edges = new Map<string, number>()
@@ -69,7 +69,7 @@ export class Memberships {
 
   /** Who gets what is addressed to `member_id`: a member, or one whose departure is yet to be delivered. */
   recipient(memberId: string): Membership | undefined {
-    return this.#memberships.get(memberId) ?? this.#leave.get(memberId)
+    return this.#memberships.get(memberId) ?? this.#leaving.get(memberId)
   }
 
   ofSession(sessionId: string): Membership | undefined {
@@ -90,7 +90,7 @@ export class Memberships {
   /** It is a member no more. Updates still go to its edge, until `release`: the departure itself is yet to be delivered. */
   remove(membership: Membership): void {
     this.#memberships.delete(membership.member.id)
-    this.#leave.set(membership.member.id, membership)
+    this.#leaving.set(membership.member.id, membership)
     if (this.#sessions.get(membership.sessionId) === membership) this.#sessions.delete(membership.sessionId)
     this.#members = undefined
     this.#keepRates(membership)
@@ -104,7 +104,7 @@ export class Memberships {
 
   /** A removed membership's departure is delivered. */
   release(membership: Membership): void {
-    this.#leave.delete(membership.member.id)
+    this.#leaving.delete(membership.member.id)
     if (membership.attached) add(this.#edges, membership.edge, -1)
     add(this.#codecs, membership.codec, -1)
   }
@@ -167,7 +167,7 @@ function add<K>(counts: Map<K, number>, key: K, by: number): void {
 }
 
 /** What is known of a membership beyond its life in this process: what an update and a snapshot record of it. */
-export interface SeatRecord extends OutcomesRecord {
+export interface MembershipRecord extends OutcomesRecord {
   readonly member: Member
   readonly sessionId: string
   /** The ref of the join, which answers the same join sent again. */
@@ -205,7 +205,7 @@ export class Membership {
   buckets = new Map<string, RateLimit>()
 
   /** A membership taken now (`detachedAt` undefined), or found in the store (`settled`, and detached until its edge says otherwise). */
-  constructor(record: SeatRecord, limits: OutcomeLimits, detachedAt?: number) {
+  constructor(record: MembershipRecord, limits: OutcomeLimits, detachedAt?: number) {
     this.member = record.member
     this.sessionId = record.sessionId
     this.joinRef = record.joinRef
@@ -238,7 +238,7 @@ export class Membership {
   }
 
   /** The membership as of the last flush. */
-  record(): SeatRecord {
+  record(): MembershipRecord {
     const { member, sessionId, joinRef, edge, codec, flushedRef, refs } = this
     return {
       member,

@@ -179,7 +179,7 @@ export class Room {
   }
 
   /** Whether members' sockets are at `edge`, as far as is known here. */
-  isSeatedAt(edge: string): boolean {
+  hasMembersAt(edge: string): boolean {
     return this.stream.memberships.isAt(edge)
   }
 

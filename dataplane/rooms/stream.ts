@@ -8,7 +8,7 @@ import type { StuckTurns } from './failures.ts'
 import { FencedLog } from './fenced-log.ts'
 import { History } from './history.ts'
 import type { LostEpochs, Refusal, RestoredRoom, RoomEvent, RoomSnapshot, Update } from './journal.ts'
-import { Membership, Memberships, type SeatRecord } from './memberships.ts'
+import { Membership, type MembershipRecord, Memberships } from './memberships.ts'
 import { FixedRate, type Timer } from './scheduler.ts'
 import { LiveState } from './state.ts'
 
@@ -128,8 +128,8 @@ export class RoomStream {
     this.#onDelivered = delivered
     this.#onFenced = fenced
     this.#onStopped = stopped
-    for (const seat of begin.seats)
-      this.memberships.add(new Membership(seat, limits.outcomes, clock.monotonic()))
+    for (const restored of begin.seats)
+      this.memberships.add(new Membership(restored, limits.outcomes, clock.monotonic()))
     this.state = new LiveState(
       begin,
       limits.stateBytes,
@@ -264,9 +264,9 @@ export class RoomStream {
     const visible = delta !== undefined || events.length > 0 || joins.length > 0 || left.length > 0
     if (!visible && acked.length === 0 && leaves.length === 0) return undefined
     if (visible) this.#seq++
-    const seatsAcked = acked.filter((membership) => memberships.get(membership.member.id) === membership)
+    const stillHere = acked.filter((membership) => memberships.get(membership.member.id) === membership)
     const refused: Refusal[] = []
-    const acks = seatsAcked.map((membership) => {
+    const acks = stillHere.map((membership) => {
       const { member, refs, flushedRef } = membership
       const { id: memberId } = member
       for (const refusal of refs.refusedBetween(flushedRef, refs.last)) refused.push({ memberId, ...refusal })
@@ -293,7 +293,7 @@ export class RoomStream {
       members: memberships.members,
       joins,
       leaves,
-      acked: seatsAcked,
+      acked: stillHere,
       since: since ?? this.environment.clock.monotonic(),
     }
   }
@@ -408,15 +408,15 @@ export class RoomStream {
       seq: this.#seq,
       checksum: this.state.checksum,
       state: this.state.flushed,
-      seats: this.#seated(),
+      seats: this.#membershipRecords(),
       ...history,
     })
   }
 
   /** The memberships as of the last flush. */
-  #seated(): SeatRecord[] {
+  #membershipRecords(): MembershipRecord[] {
     const fresh = new Set(this.#pending.joins.map((join) => join.membership))
-    const records: SeatRecord[] = []
+    const records: MembershipRecord[] = []
     for (const { membership, unseen } of this.#pending.leaves) if (!unseen) records.push(membership.record())
     for (const membership of this.memberships) if (!fresh.has(membership)) records.push(membership.record())
     return records

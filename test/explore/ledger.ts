@@ -1,7 +1,7 @@
 import { type Frame, payloadsOf } from '../../dataplane/frame.ts'
 import type { Update } from '../../dataplane/rooms/journal.ts'
 import { JournalFormat } from '../../dataplane/rooms/journal.ts'
-import type { SeatRecord } from '../../dataplane/rooms/memberships.ts'
+import type { MembershipRecord } from '../../dataplane/rooms/memberships.ts'
 import type { Frames, ToEdge } from '../../dataplane/traffic.ts'
 import type { ServerMessage } from '../../shared/protocol/messages.ts'
 import type { Fence, Lease, LeaseRenewal } from '../../shared/store/port.ts'
@@ -171,7 +171,7 @@ export class Ledger {
       this.violate('chain', `epoch ${epoch} commits another seq ${seq} than epoch ${known.epoch} has`)
   }
 
-  #applied(seats: readonly SeatRecord[], acks: Update['acks']): void {
+  #applied(seats: readonly MembershipRecord[], acks: Update['acks']): void {
     for (const { member, lastRef } of seats) this.#raise(member.id, lastRef)
     for (const { memberId, ref } of acks) this.#raise(memberId, ref)
   }

@@ -123,7 +123,7 @@ export const gatewayContext = (
   metrics: registerMetrics(new Registry(), GATEWAY_METRICS),
   tracer: noTracer,
   send: () => {},
-  unseated: () => {},
+  unsubscribed: () => {},
   tellTaken: () => {},
   nodeGone: () => false,
   nodeDead: async () => false,

@@ -1,7 +1,7 @@
 import { frame, joinFrames } from '../../../dataplane/frame.ts'
 import type {
   Frames,
-  JoinedSeat,
+  JoinedMember,
   PersonalPart,
   RoomAddress,
   ToEdge,
@@ -77,7 +77,7 @@ export class TestRoom {
       patch,
       rest,
       personal,
-      joined: joined.map((seat): JoinedSeat => ({ ...seat, members, snapshot })),
+      joined: joined.map((seat): JoinedMember => ({ ...seat, members, snapshot })),
     })
   }
 
