@@ -63,7 +63,7 @@ export class Gateway {
   constructor({ askKeyStatus, codecs, records, ...parts }: GatewayParts) {
     const context: GatewayContext = { ...parts, options: gatewayOptions(parts.options) }
     const { clock, metrics, options } = context
-    metrics.connections.read(() => this.connections)
+    metrics.connections.read(() => this.#sessions.connected)
     metrics.pendingConnections.read(() => this.pending)
     metrics.sessions.read(() => this.sessions)
     metrics.outboxBytes.read(() => this.queuedBytes)
@@ -99,7 +99,7 @@ export class Gateway {
     )
   }
 
-  /** How many sockets are open. */
+  /** How many sockets are open, those without a session included. */
   get connections(): number {
     return this.#clients.size
   }

@@ -1,6 +1,9 @@
+import { Registry } from 'prom-client'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { registerMetrics } from '../../shared/metrics.ts'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { GATEWAY_METRICS } from './metrics.ts'
 
 let test: TestGateway
 beforeEach(async () => {
@@ -151,6 +154,29 @@ describe('sessions as operators see them', () => {
     expect(test.gateway.connections).toBe(1)
     await test.owner.lose(client)
     expect(test.gateway.connections).toBe(0)
+  })
+
+  it('count as connected while they have a socket; one without a session does not count', async () => {
+    const registry = new Registry()
+    const metrics = registerMetrics(registry, GATEWAY_METRICS)
+    const other = await TestGateway.start({}, { metrics })
+    const count = async (name: string) =>
+      (await registry.getSingleMetric(name)!.get()).values.map(({ value }) => value)
+    const counts = async () => [
+      await count('service_pending_connections'),
+      await count('service_sessions'),
+      await count('service_connections'),
+    ]
+    const silent = await other.open()
+    expect(await counts()).toEqual([[1], [0], [0]])
+    const { client, welcome } = await other.join()
+    expect(await counts()).toEqual([[1], [1], [1]])
+    await other.owner.lose(client)
+    expect(await counts()).toEqual([[1], [1], [0]])
+    await (await other.resume(welcome)).next('welcome')
+    expect(await counts()).toEqual([[1], [1], [1]])
+    silent.ws.terminate()
+    await other.close()
   })
 
   it('are found by their rooms, their project, and any text in their names', async () => {

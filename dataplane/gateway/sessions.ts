@@ -59,6 +59,13 @@ export class Sessions {
     return this.#writers.size
   }
 
+  /** How many of them have a socket. */
+  get connected(): number {
+    let connected = 0
+    for (const session of this) if (session.connection) connected += 1
+    return connected
+  }
+
   *[Symbol.iterator](): IterableIterator<Session> {
     for (const { session } of this.#writers.values()) yield session
   }
