@@ -327,11 +327,11 @@ export class Subscription {
     return this.unacked.again(ack ?? 0)
   }
 
-  /** The owner holds no subscription for this member. */
+  /** The owner has no such member. */
   lost(ref: number | undefined): void {
     this.#held.drop(this.#connection?.outbox)
     if (this.leaveRef !== undefined) this.#send({ t: 'left', ref: this.leaveRef, room_id: this.roomId })
-    else this.fail('not_in_room', 'the subscription in this room is gone: join again', ref)
+    else this.fail('not_in_room', 'the seat in this room is gone: join again', ref)
     this.#answerAttach('lost')
   }
 
