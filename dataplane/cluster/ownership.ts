@@ -14,7 +14,7 @@ import { ClusterNodes } from './nodes.ts'
 import { handOver, type LeavingRoom, type PlacementReason, place } from './placement.ts'
 import { type LocalRooms, Router } from './router.ts'
 
-/** The rooms of a node, as far as ownership has to do with them. */
+/** The rooms of a node (`RoomHost`), as far as ownership has to do with them. */
 export interface OwnedRooms extends LocalRooms {
   readonly size: number
   readonly rooms: readonly LeavingRoom[]
@@ -30,7 +30,7 @@ export interface OwnedRooms extends LocalRooms {
   refuseMore(): void
 }
 
-/** The sockets of a node, as far as ownership has to do with them. */
+/** The sockets of a node (`Gateway`), as far as ownership has to do with them. */
 export interface LocalEdge {
   /** An owner has something for members here. */
   receive(message: ToEdge): void
@@ -80,13 +80,9 @@ const HAND_OVER_MS = 5000
  * record decides.
  */
 export class Ownership {
-  /** Of this node. */
   readonly lease: NodeLease
-  /** Which others are alive. */
   readonly nodes: ClusterNodes
-  /** Make this node the owner of rooms. */
   readonly claims: Claims
-  /** Knows where rooms are. */
   readonly router: Router
   readonly #parts: OwnershipParts
   #draining = false

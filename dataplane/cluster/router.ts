@@ -17,7 +17,7 @@ import type { Claimed, Claims } from './claims.ts'
 import type { NodeLinks } from './links.ts'
 import type { ClusterNodes } from './nodes.ts'
 
-/** What the router knows of the rooms of this node. */
+/** What the router knows of the rooms of this node (`RoomHost`). */
 export interface LocalRooms {
   /** Whether a room (`project/type:key`) runs here, or is about to. */
   has(name: string): boolean

@@ -7,7 +7,10 @@ import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { RoomAddress, ToOwner } from '../traffic.ts'
 import type { GatewayMetrics } from './metrics.ts'
 
-/** What a gateway works with, and every part of it: how it behaves, the machine it runs on, and the cluster behind it. */
+/**
+ * What a gateway works with, and every part of it: how it behaves, the machine it runs on, and the cluster behind it. The comment of each
+ * function ends with what `node.ts` puts there.
+ */
 export interface GatewayContext {
   readonly nodeId: string
   readonly options: GatewayOptions
@@ -16,17 +19,23 @@ export interface GatewayContext {
   readonly log: Logger
   readonly metrics: GatewayMetrics
   readonly tracer: Tracer
-  /** Takes a message to the owner of its room; may answer through `Gateway.receive` before it returns. */
+  /** Takes a message to the owner of its room; may answer through `Gateway.receive` before it returns. `Router.send`. */
   readonly send: (message: ToOwner) => void
-  /** No one at this node is in the room any more. */
+  /** No one at this node is in the room any more. `Router.forget`. */
   readonly unsubscribed: (room: RoomAddress) => void
-  /** Tells another node that a session of its own was resumed here; that node calls `Gateway.sessionTaken`. */
+  /** Tells another node that a session of its own was resumed here; that node calls `Gateway.sessionTaken`. `Ownership.tellTaken`. */
   readonly tellTaken: (nodeId: string, sessionId: string) => void
-  /** Whether a node is known to have ended. */
+  /** Whether a node is known to have ended. `ClusterNodes.isGone`. */
   readonly nodeGone: (nodeId: string) => boolean
-  /** Whether the lease of a node has run out; one that only seems to have ended may hold a socket. Rejects with `StoreUnavailable`. */
+  /**
+   * Whether the lease of a node has run out; one that only seems to have ended may hold a socket. Rejects with `StoreUnavailable`.
+   * `ClusterNodes.isDead`.
+   */
   readonly nodeDead: (nodeId: string) => Promise<boolean>
-  /** Whether the store came back empty less than `ms` ago, and may lack what nodes have not written again. Rejects with `StoreUnavailable`. */
+  /**
+   * Whether the store came back empty less than `ms` ago, and may lack what nodes have not written again. Rejects with `StoreUnavailable`.
+   * `ClusterNodes.storeIsBehind`.
+   */
   readonly storeIsBehind: (ms: number) => Promise<boolean>
 }
 

@@ -22,8 +22,9 @@ interface SubscribedRoom {
 /** What a state counts as before one of its room has come. */
 const ASSUMED_STATE_BYTES = 64 * 1024
 
-/** Which room, and which ref to answer: what a client asks about. */
+/** A message of a client, by its type. */
 type Ask<T extends ClientMessage['t']> = Extract<ClientMessage, { t: T }>
+/** What an owner has for one subscription. */
 type Answer = Exclude<ToEdge, { kind: 'update' | 'redirect' | 'resend' }>
 
 /**

@@ -244,7 +244,10 @@ export class Handshake {
     }
   }
 
-  /** Reads the session once. */
+  /**
+   * Reads the session, and whether the claimant may have it as things stand. Where the store may have lost the record of a session that is here,
+   * it is written again and read again.
+   */
   async #look({
     projectId,
     sessionId,

@@ -82,7 +82,6 @@ export class Session implements SubscribedSession {
     return principalOf(this.#claims)
   }
 
-  /** The live connection, if there is one. */
   get connection(): Connection | undefined {
     return this.#connection
   }
@@ -99,13 +98,11 @@ export class Session implements SubscribedSession {
       .map((subscription) => subscription.roomId)
   }
 
-  /** The session is on this connection from now on. */
   connect(connection: Connection): void {
     this.#connection = connection
     this.#connectedAt = this.#clock.now()
   }
 
-  /** The session has no connection any more. */
   disconnect(): void {
     this.#connection = undefined
     this.#tokenDue = undefined
@@ -117,7 +114,6 @@ export class Session implements SubscribedSession {
     return this.#connection ? 0 : this.#clock.monotonic() - this.#detachedAt
   }
 
-  /** A fresh token is in force. */
   renew(claims: TokenClaims): void {
     this.#claims = claims
     this.#expiresAt = Date.parse(claims.expires_at)

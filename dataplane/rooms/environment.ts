@@ -91,7 +91,7 @@ export interface ClaimOptions {
 /** Asks for the ownership of a room (`project/type:key`). */
 type ClaimRoom = (room: string, options: ClaimOptions) => Promise<ClaimResult>
 
-/** What the rooms of one node are given from outside. */
+/** What the rooms of one node are given from outside. The comment of each function ends with what `node.ts` puts there. */
 export interface RoomDependencies {
   readonly nodeId: string
   readonly clock: Clock
@@ -99,14 +99,18 @@ export interface RoomDependencies {
   readonly log: Logger
   readonly records: RoomRecords
   readonly metrics: RoomMetrics
+  /** `Claims.claim`. */
   readonly claim: ClaimRoom
-  /** Whether this node may act for its rooms at this moment (its lease is valid). Asked before each apply and each emit. */
+  /** Whether this node may act for its rooms at this moment (its lease is valid). Asked before each apply and each emit. `NodeLease.valid`. */
   readonly mayAct: () => boolean
-  /** From when on a room that the store has lost may be written again, on the monotonic clock: until then a later owner may say so. */
+  /**
+   * From when on a room that the store has lost may be written again, on the monotonic clock: until then a later owner may say so.
+   * `ClusterNodes.rewritesAllowedAt`.
+   */
   readonly rewritesAllowedAt: () => number
-  /** Takes a message to an edge. */
+  /** Takes a message to an edge. `Ownership.deliver`. */
   readonly deliver: (edge: string, message: ToEdge) => void
-  /** Messages for a room that is not here (any more); `owner`: the node that has it, if that is known. */
+  /** Messages for a room that is not here (any more); `owner`: the node that has it, if that is known. `Router.redirect`. */
   readonly redirect: (arrivals: readonly Arrival[], owner: string | undefined) => void
 }
 

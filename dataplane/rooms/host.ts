@@ -84,7 +84,6 @@ export class RoomHost {
     this.#refresh.at(clock.monotonic() + everyMs)
   }
 
-  /** How many rooms run here. */
   get size(): number {
     return this.#rooms.size
   }
