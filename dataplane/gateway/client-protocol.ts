@@ -16,7 +16,7 @@ import type { Admitted, Handshake, Hello } from './handshake.ts'
 import { countHandshake, type HandshakeResult } from './metrics.ts'
 import type { Flusher } from './outbox.ts'
 import type { RateVerdict } from './rate-limits.ts'
-import type { PendingConnection, TurnQueue } from './server.ts'
+import type { HandshakeQueue, PendingConnection } from './server.ts'
 import type { Session } from './session.ts'
 import type { Sessions } from './sessions.ts'
 import type { Subscription } from './subscription.ts'
@@ -49,7 +49,7 @@ interface ResumedRoom {
 export interface ClientProtocolContext extends GatewayContext {
   readonly handshake: Handshake
   /** Where hellos wait for their turn. */
-  readonly handshakes: TurnQueue
+  readonly handshakes: HandshakeQueue
   readonly tokens: Authenticator
   readonly sessions: Sessions
   /**

@@ -14,7 +14,7 @@ import { Edge } from './edge.ts'
 import { Handshake } from './handshake.ts'
 import { type AskKeyStatus, KeyCache, type KeyName } from './key-cache.ts'
 import { endOfTurn, Flusher } from './outbox.ts'
-import { GatewayServer, HANDSHAKE_STEPS_PER_TURN, type PendingConnection, TurnQueue } from './server.ts'
+import { GatewayServer, HANDSHAKE_STEPS_PER_TURN, HandshakeQueue, type PendingConnection } from './server.ts'
 import { SessionStore } from './session-record.ts'
 import { Sessions, SWEEP_MS } from './sessions.ts'
 
@@ -76,7 +76,7 @@ export class Gateway {
     this.#sessions = sessions
     this.#keys = new KeyCache(context, askKeyStatus, options.maxKeyLookups)
     const tokens = new Authenticator(context, this.#keys)
-    const handshakes = new TurnQueue(HANDSHAKE_STEPS_PER_TURN)
+    const handshakes = new HandshakeQueue(HANDSHAKE_STEPS_PER_TURN)
     metrics.handshakesWaiting.read(() => handshakes.size)
     this.#clientContext = {
       ...context,

@@ -19,7 +19,7 @@ export const HANDSHAKE_STEPS_PER_TURN = 4
  * Runs work in its order, so many pieces in one turn of the event loop. Between the turns all sockets are read: who plays does not wait
  * behind those who come.
  */
-export class TurnQueue {
+export class HandshakeQueue {
   readonly #perTurn: number
   readonly #defer: (turn: () => void) => void
   readonly #waiting: (() => void)[] = []
@@ -72,7 +72,7 @@ export class GatewayServer {
   constructor(
     context: GatewayContext,
     subprotocols: readonly string[],
-    handshakes: TurnQueue,
+    handshakes: HandshakeQueue,
     accept: (ws: ServerSocket, pending: PendingConnection) => void,
   ) {
     const { options, clock } = context

@@ -150,19 +150,22 @@ export interface ResumeRight {
 }
 
 /**
- * A first token, or one in place of `resumeToken`, which is used with that; `turn`: how often the session is resumed with that. The client
+ * A first token, or one in place of `resumeToken`, which is used with that; `resumes`: how often the session is resumed with that. The client
  * gets the token, and the session has the right.
  */
 export function newResumeToken(
   random: Random,
   resumeToken?: string,
-  turn = 0,
+  resumes = 0,
 ): { readonly resume_token: string; readonly right: ResumeRight } {
   const next = randomToken(random, LENGTH)
   const used = resumeToken === undefined ? null : hashOf(resumeToken).toString('base64url')
   // Without its first token a client knows of no session: there is nothing to come back to.
   const confirmed = resumeToken === undefined
-  return { resume_token: next, right: { token: hashOf(next).toString('base64url'), used, turn, confirmed } }
+  return {
+    resume_token: next,
+    right: { token: hashOf(next).toString('base64url'), used, turn: resumes, confirmed },
+  }
 }
 
 /** Whether a text may be a resume token at all. */

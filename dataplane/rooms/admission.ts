@@ -141,8 +141,8 @@ export class RoomAdmission {
       return
     }
     // The session went on at another edge.
-    if (turn < membership.turn) return
-    membership.turn = turn
+    if (turn < membership.resumes) return
+    membership.resumes = turn
     memberships.attach(membership, edge, codec)
     // A member that is being removed is told so soon.
     if (!memberships.get(memberId)) return
@@ -221,7 +221,7 @@ export class RoomAdmission {
   #rejoin(membership: Membership, request: JoinRequest): boolean {
     const { memberships, delivery, replies, roomId } = this.#stream
     // The session went on at another edge, and asks there for what it wants.
-    if (request.turn < membership.turn) return true
+    if (request.turn < membership.resumes) return true
     if (request.member_id !== membership.member.id) {
       // An edge that knew of the membership would not have asked: the answer was lost together with an earlier one.
       this.#inputs.part(membership, 'session_ended')
@@ -355,7 +355,7 @@ export class RoomAdmission {
       { member, sessionId, joinRef: ref, edge, codec, lastRef: 0, refused: [], forgotten: 0 },
       this.#stream.environment.limits.outcomes,
     )
-    membership.turn = turn
+    membership.resumes = turn
     const refused = this.#during('onJoin', request, () => this.#inputs.join(membership, options))
     if (refused) this.#refuse(request, refused.code, refused.message)
     this.#on.settled()

@@ -187,7 +187,7 @@ export class Membership {
   edge: string
   codec: Subprotocol
   /** How often the session had been resumed when `edge` spoke for it first. */
-  turn = 0
+  resumes = 0
   /** `refs.last` as of the last flush that acks it. */
   flushedRef: number
   /** The highest ref whose update is delivered (and committed, where the room type is durable). */
