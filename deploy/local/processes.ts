@@ -34,6 +34,8 @@ export interface ChildOptions {
 }
 
 const START_MS = 60_000
+/** So much of a line is told. */
+const LINE_LENGTH = 500
 
 /** One process of the cluster, which can end and be started again under the same name. */
 export class Child {
@@ -44,6 +46,8 @@ export class Child {
   #exit: Exit | undefined
   #asked = false
   #said: RegExpExecArray | undefined
+  /** What it printed last before it served. */
+  #lastLine = ''
 
   constructor(options: ChildOptions) {
     this.#options = options
@@ -164,6 +168,7 @@ export class Child {
       const hear = (chunk: Buffer): void => {
         file.write(chunk)
         if (!looking) return
+        this.#lastLine = chunk.toString().trim().split('\n').at(-1)!.slice(0, LINE_LENGTH)
         heard += chunk.toString()
         const said = ready?.exec(heard)
         if (!said) return
@@ -193,7 +198,7 @@ export class Child {
     }
     if (outcome !== undefined)
       throw new ClusterError(
-        `${this.name} ended before it served (${describeExit(outcome)}); ${this.logFile} says why`,
+        `${this.name} ended before it served (${describeExit(outcome)}): ${this.#lastLine}; ${this.logFile} says more`,
       )
     if (this.#state === 'starting') this.#state = 'ready'
   }
