@@ -7,10 +7,11 @@ import {
   type Store,
   StoreUnavailable,
 } from '../../shared/store/port.ts'
-import type { TraceContext, Tracer } from '../../shared/tracing/tracer.ts'
+import type { Tracer } from '../../shared/tracing/tracer.ts'
+import type { ClaimOptions, ClaimResult } from '../claim.ts'
 import { nodeName } from '../node-id.ts'
 import { roomAttributes, roomNamed } from '../traffic.ts'
-import type { ClaimResult, ClusterMetrics } from './metrics.ts'
+import type { ClaimOutcome, ClusterMetrics } from './metrics.ts'
 import type { ClusterNodes } from './nodes.ts'
 
 /** What claims are made with. */
@@ -30,30 +31,6 @@ export interface ClaimsParts {
   readonly recordTtlMs: number
   /** How many rooms may be made. */
   readonly quota: RoomQuota
-}
-
-/**
- * What became of a claim. `from`: the dead node that the room was taken from. `elsewhere`: the living node that owns the room. `refused`:
- * it is nowhere, and too many are made, or there. `absent`: it is nowhere, and was not to be made. `quarantined`: no one may claim
- * it for now.
- */
-export type Claimed =
-  | (Claim & { readonly from?: string })
-  | { readonly elsewhere: string }
-  | { readonly refused: 'rate_limited' | 'project_full'; readonly message: string }
-  | 'absent'
-  | 'quarantined'
-  | 'unavailable'
-
-/** How to claim a room. */
-export interface ClaimOptions {
-  /** On whose account the room is made when it is nowhere yet; undefined: it is not to be made. */
-  readonly creator?: string | undefined
-  readonly byLease?: boolean
-  /** The span of the join that may make the room. */
-  readonly madeFor?: TraceContext | undefined
-  /** The spans of the joins and attaches that wait for the room by now. */
-  readonly askedBy?: () => readonly string[]
 }
 
 const ATTEMPTS = 4
@@ -78,15 +55,15 @@ export class Claims {
    * Claims `project/type:key`; with a `creator` also when it is nowhere yet, with `byLease` only from owners without a lease. What this
    * node is said to own, but does not run, is free. `unavailable`: the store does not answer, or nothing may be claimed yet and that lasts. Never rejects.
    */
-  async claim(room: string, options: ClaimOptions): Promise<Claimed> {
+  async claim(room: string, options: ClaimOptions): Promise<ClaimResult> {
     const { clock, log, metrics, takenOver } = this.#parts
     const began = clock.monotonic()
-    let result: ClaimResult = 'unavailable'
+    let result: ClaimOutcome = 'unavailable'
     let epoch: number | undefined
     let from: string | undefined
     try {
       const claimed = await this.#claim(room, options, began)
-      result = resultOf(claimed)
+      result = outcomeOf(claimed)
       if (typeof claimed === 'object' && 'fence' in claimed) {
         epoch = claimed.fence.epoch
         from = claimed.from
@@ -126,7 +103,7 @@ export class Claims {
    */
   #trace(
     room: string,
-    { result, epoch, from }: { result: ClaimResult; epoch: number | undefined; from: string | undefined },
+    { result, epoch, from }: { result: ClaimOutcome; epoch: number | undefined; from: string | undefined },
     beganAt: number,
     { madeFor, askedBy }: ClaimOptions,
   ): void {
@@ -148,7 +125,11 @@ export class Claims {
     }
   }
 
-  async #claim(room: string, { creator, byLease = false }: ClaimOptions, began: number): Promise<Claimed> {
+  async #claim(
+    room: string,
+    { creator, byLease = false }: ClaimOptions,
+    began: number,
+  ): Promise<ClaimResult> {
     const { store, nodes, nodeId, quota, recordTtlMs } = this.#parts
     let found: RoomOwner | undefined
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
@@ -210,7 +191,7 @@ export class Claims {
   }
 }
 
-function resultOf(claimed: Claimed): ClaimResult {
+function outcomeOf(claimed: ClaimResult): ClaimOutcome {
   if (typeof claimed === 'string') return claimed
   if ('elsewhere' in claimed) return 'elsewhere'
   if ('refused' in claimed) return claimed.refused

@@ -1,8 +1,8 @@
 import { counter, gauge, histogram, type Metrics } from '../../shared/metrics.ts'
 
 /** How a claim ended. `taken_over`: the recorded owner was dead. `rate_limited`, `project_full`: the room was not made. */
-export type ClaimResult = (typeof CLAIM_RESULTS)[number]
-const CLAIM_RESULTS = [
+export type ClaimOutcome = (typeof CLAIM_OUTCOMES)[number]
+const CLAIM_OUTCOMES = [
   'claimed',
   'taken_over',
   'elsewhere',
@@ -32,7 +32,7 @@ export const CLUSTER_METRICS = {
   claims: counter(
     'service_claims_total',
     'Claims of rooms, by how they ended: claimed, taken_over from a dead node, elsewhere (a living node owns it), absent, not made (rate_limited, project_full), quarantined, or unavailable.',
-    { result: CLAIM_RESULTS },
+    { result: CLAIM_OUTCOMES },
   ),
   claimDuration: histogram(
     'service_claim_duration_seconds',

@@ -3,6 +3,7 @@ import type { Logger } from '../../shared/log.ts'
 import type { RoomOwner } from '../../shared/store/port.ts'
 import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
 import { Backlog } from '../backlog.ts'
+import type { ClaimResult } from '../claim.ts'
 import { nodeName } from '../node-id.ts'
 import {
   type Arrival,
@@ -13,7 +14,7 @@ import {
   type ToEdge,
   type ToOwner,
 } from '../traffic.ts'
-import type { Claimed, Claims } from './claims.ts'
+import type { Claims } from './claims.ts'
 import type { NodeLinks } from './links.ts'
 import type { ClusterNodes } from './nodes.ts'
 
@@ -25,7 +26,7 @@ export interface LocalRooms {
   readonly accepts: boolean
   receive(message: ToOwner, from: string): void
   /** Claims the room and runs it, for those who have arrived; undefined: without a claim, because it runs already or none of them is let in. Never rejects. */
-  open(room: RoomAddress, arrivals: readonly Arrival[]): Promise<Claimed> | undefined
+  open(room: RoomAddress, arrivals: readonly Arrival[]): Promise<ClaimResult> | undefined
 }
 
 /** What a router is made of. */
@@ -333,7 +334,7 @@ function endSpans(spans: ReadonlyMap<string, Span>, { result, owner, epoch, from
 }
 
 /** What a claim of this node, `self`, has found out. */
-function locatedBy(claimed: Claimed, self: string): Located {
+function locatedBy(claimed: ClaimResult, self: string): Located {
   if (claimed === 'absent' || (typeof claimed === 'object' && 'refused' in claimed))
     return { result: 'refused' }
   if (claimed === 'unavailable' || claimed === 'quarantined') return { result: 'unavailable' }

@@ -1,11 +1,11 @@
 import type { Clock } from '../../shared/clock.ts'
 import type { Logger } from '../../shared/log.ts'
 import type { Codec } from '../../shared/protocol/codec.ts'
-import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { Subprotocol } from '../../shared/protocol/messages.ts'
 import type { Random } from '../../shared/random.ts'
-import type { Claim, RoomRecords } from '../../shared/store/port.ts'
-import type { TraceContext, Tracer } from '../../shared/tracing/tracer.ts'
+import type { RoomRecords } from '../../shared/store/port.ts'
+import type { Tracer } from '../../shared/tracing/tracer.ts'
+import type { ClaimOptions, ClaimResult } from '../claim.ts'
 import type { Arrival, ToEdge } from '../traffic.ts'
 import type { Turns } from '../watchdog/turns.ts'
 import type { OutcomeLimits } from './deduplication.ts'
@@ -59,33 +59,6 @@ export const ROOM_LIMITS: RoomLimits = {
   journalBytes: 256 * 1024,
   recordTtlMs: 600_000,
   quarantineTtlMs: 259_200_000,
-}
-
-/** The room is nowhere, and may not be made: for the client who asked for it. */
-interface RefusedRoom {
-  readonly refused: Extract<ErrorCode, 'rate_limited' | 'project_full'>
-  readonly message: string
-}
-
-/** What came of asking for a room: it is this node's (`from`: taken from a dead one), a living node owns it, there is none (and none was to be made), no one may have it for now, or the store is silent. */
-export type ClaimResult =
-  | (Claim & { readonly from?: string })
-  | { readonly elsewhere: string }
-  | RefusedRoom
-  | 'absent'
-  | 'quarantined'
-  | 'unavailable'
-
-/** How a room is asked for. */
-export interface ClaimOptions {
-  /** Also when it is nowhere yet, on the account of this principal (`Session.principal`); undefined: only when it is somewhere. */
-  readonly creator: string | undefined
-  /** Its owner is dead when its lease has run out, and not before. */
-  readonly byLease: boolean
-  /** The span of the join that may make the room, where that is recorded. */
-  readonly madeFor: TraceContext | undefined
-  /** The spans of those who wait for the room by now. */
-  readonly askedBy: () => readonly string[]
 }
 
 /** Asks for the ownership of a room (`project/type:key`). */

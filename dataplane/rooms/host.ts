@@ -1,18 +1,13 @@
 import type { Codec } from '../../shared/protocol/codec.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
+import type { ClaimResult } from '../claim.ts'
 import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
 import { type Arrival, type RoomAddress, roomIdOf, roomName, type ToOwner } from '../traffic.ts'
 import { noTurns } from '../watchdog/turns.ts'
 import { type RoomDefinition, roomTypes } from './definition.ts'
 import { Replies } from './delivery.ts'
 import { RoomDescriptions } from './describe.ts'
-import {
-  type ClaimResult,
-  ROOM_LIMITS,
-  type RoomDependencies,
-  type RoomEnvironment,
-  type RoomLimits,
-} from './environment.ts'
+import { ROOM_LIMITS, type RoomDependencies, type RoomEnvironment, type RoomLimits } from './environment.ts'
 import { FailureLog } from './failures.ts'
 import { HistoryBudget } from './history.ts'
 import { JournalFormat, type NewerRecord } from './journal.ts'

@@ -1,6 +1,7 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import { Backlog } from '../backlog.ts'
+import type { ClaimOptions, ClaimResult } from '../claim.ts'
 import {
   type Arrival,
   type JoinRequest,
@@ -13,7 +14,7 @@ import {
 import type { TurnCause } from '../watchdog/turns.ts'
 import type { RoomDefinition } from './definition.ts'
 import { Replies } from './delivery.ts'
-import type { ClaimOptions, ClaimResult, RoomEnvironment } from './environment.ts'
+import type { RoomEnvironment } from './environment.ts'
 import { FAILED, parseOptions, StuckTurns } from './failures.ts'
 import { NewerRecord, newRoom, type RestoredRoom, restore, UnreadableRecord } from './journal.ts'
 import type { QuarantineCause } from './metrics.ts'

@@ -1,5 +1,5 @@
 import { pino } from 'pino'
-import type { Claimed } from '../../../dataplane/cluster/claims.ts'
+import type { ClaimResult } from '../../../dataplane/claim.ts'
 import type { PeerMessage } from '../../../dataplane/cluster/envelope.ts'
 import { type LocalRooms, Router } from '../../../dataplane/cluster/router.ts'
 import {
@@ -94,7 +94,7 @@ class TestRooms implements LocalRooms {
   readonly running = new Set<string>()
   readonly received: Arrival[] = []
   readonly opened: Arrival[][] = []
-  claimed: Claimed | undefined
+  claimed: ClaimResult | undefined
   accepts = true
 
   has(name: string): boolean {
@@ -105,7 +105,7 @@ class TestRooms implements LocalRooms {
     this.received.push({ message, from })
   }
 
-  open(room: RoomAddress, arrivals: readonly Arrival[]): Promise<Claimed> | undefined {
+  open(room: RoomAddress, arrivals: readonly Arrival[]): Promise<ClaimResult> | undefined {
     this.running.add(roomName(room))
     this.opened.push([...arrivals])
     return this.claimed && Promise.resolve(this.claimed)

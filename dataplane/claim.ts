@@ -1,0 +1,34 @@
+import type { ErrorCode } from '../shared/protocol/error-codes.ts'
+import type { Claim } from '../shared/store/port.ts'
+import type { TraceContext } from '../shared/tracing/tracer.ts'
+
+/** How a room is asked for. */
+export interface ClaimOptions {
+  /** On whose account (`Session.principal`) the room is made when it is nowhere yet; undefined: it is not to be made. */
+  readonly creator?: string | undefined
+  /** Whether its owner is dead when its lease has run out, and not before. */
+  readonly byLease?: boolean
+  /** The span of the join that may make the room, where that is recorded. */
+  readonly madeFor?: TraceContext | undefined
+  /** The spans of the joins and attaches that wait for the room by now. */
+  readonly askedBy?: () => readonly string[]
+}
+
+/** The room is nowhere, and may not be made: for the client who asked for it. */
+interface RefusedRoom {
+  readonly refused: Extract<ErrorCode, 'rate_limited' | 'project_full'>
+  readonly message: string
+}
+
+/**
+ * What came of asking for a room: it is this node's (`from`: taken from a dead one), a living node owns it (`elsewhere`), too many are
+ * made, or there (`refused`), there is none, and none was to be made (`absent`), no one may have it for now (`quarantined`), or the store
+ * does not answer (`unavailable`).
+ */
+export type ClaimResult =
+  | (Claim & { readonly from?: string })
+  | { readonly elsewhere: string }
+  | RefusedRoom
+  | 'absent'
+  | 'quarantined'
+  | 'unavailable'
