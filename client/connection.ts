@@ -117,10 +117,10 @@ export class ClientConnection {
     this.#cancelPing = this.#clock.schedule(periodMs, () => this.#ping(periodMs))
   }
 
-  #watch(patienceMs: number): void {
-    const left = this.#heardAt + patienceMs - this.#clock.monotonic()
+  #watch(silenceMs: number): void {
+    const left = this.#heardAt + silenceMs - this.#clock.monotonic()
     if (left > 0) {
-      this.#cancelWatch = this.#clock.schedule(left, () => this.#watch(patienceMs))
+      this.#cancelWatch = this.#clock.schedule(left, () => this.#watch(silenceMs))
       return
     }
     this.#letGo()

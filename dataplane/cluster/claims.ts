@@ -41,7 +41,7 @@ const LOCK = { ttlMs: 2000, waitMs: 2000 }
 /** Of those that waited for a room that was taken over, so many are named in its span. */
 const MOST_LINKS = 32
 /** How often is looked whether claims are allowed, when it is not known from when on. */
-const LOOK_MS = 100
+const CLAIMS_ALLOWED_CHECK_MS = 100
 
 /** Makes this node the owner of rooms that have none, or whose owner is dead. */
 export class Claims {
@@ -185,7 +185,7 @@ export class Claims {
       const wait = nodes.claimsAllowedAt - now
       if (wait <= 0 && mayAct()) return true
       if (now >= until) return false
-      const look = wait > 0 && wait < Number.POSITIVE_INFINITY ? wait : LOOK_MS
+      const look = wait > 0 && wait < Number.POSITIVE_INFINITY ? wait : CLAIMS_ALLOWED_CHECK_MS
       await new Promise<void>((resolve) => clock.schedule(Math.min(look, until - now), resolve))
     }
   }

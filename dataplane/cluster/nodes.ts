@@ -228,7 +228,7 @@ export class ClusterNodes {
       if (nodeId === info?.node_id || nodeName(nodeId) !== name) continue
       seen.withoutLeaseSince ??= askedAt
       // With its lease in the hands of another process of its name, it is not a matter of who has been heard.
-      if (info || askedAt >= this.#heldUntil) this.#die(nodeId, seen)
+      if (info || askedAt >= this.#heldUntil) this.#markGone(nodeId, seen)
     }
     if (info && info.node_id !== this.#parts.nodeId) this.#noteAlive(info)
   }
@@ -248,7 +248,7 @@ export class ClusterNodes {
     }
     seen.info = info
     // One that no one listens for has to listen again; a lease may be there for a while after its node has died.
-    if (seen.gone && seen.silentSince === undefined) this.#rise(seen)
+    if (seen.gone && seen.silentSince === undefined) this.#markAlive(seen)
     seen.withoutLeaseSince = undefined
   }
 
@@ -266,16 +266,16 @@ export class ClusterNodes {
     for (const [i, [nodeId, seen]] of asked.entries()) {
       if (counts[i]! > 0) {
         seen.silentSince = undefined
-        if (seen.gone && seen.withoutLeaseSince === undefined) this.#rise(seen)
+        if (seen.gone && seen.withoutLeaseSince === undefined) this.#markAlive(seen)
       } else {
         seen.silentSince ??= askedAt
-        if (askedAt - seen.silentSince >= SILENT_MS) this.#die(nodeId, seen)
+        if (askedAt - seen.silentSince >= SILENT_MS) this.#markGone(nodeId, seen)
       }
     }
     this.#count()
   }
 
-  #die(nodeId: string, seen: Seen): void {
+  #markGone(nodeId: string, seen: Seen): void {
     if (seen.gone) return
     seen.gone = true
     const { log, metrics, onGone } = this.#parts
@@ -287,7 +287,7 @@ export class ClusterNodes {
     onGone(nodeId)
   }
 
-  #rise(seen: Seen): void {
+  #markAlive(seen: Seen): void {
     seen.gone = false
     this.#parts.onJoined(seen.info)
   }

@@ -7,7 +7,7 @@ import type { Authenticator, Rejection } from './authentication.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import type { Edge } from './edge.ts'
-import { MessageRateLimiter, PlayerRateLimiters, type RateLevel, spent } from './rate-limits.ts'
+import { MessageRateLimiter, PlayerRateLimiters, type RateLevel, whileConnected } from './rate-limits.ts'
 import { principalOf, Session } from './session.ts'
 import {
   checkResumeToken,
@@ -25,7 +25,7 @@ const CONFIRM_SPARE_MS = 3000
 /** How often a session is tried to be taken while its record changes. */
 const TAKE_ATTEMPTS = 5
 /** How often a claimant that waits is looked after. */
-const LOOK_MS = 100
+const CLAIMANT_CHECK_MS = 100
 /** How long a session may be without a record: one that has its place in a quota for longer, and no record, is over. */
 const SETTLE_MS = 10_000
 /** How often a newcomer tries to have room made for it. */
@@ -281,20 +281,20 @@ export class Handshake {
   async #waitFor(claimant: Claimant, first: StoredSession): Promise<StoredSession | Rejection | undefined> {
     const { clock, options, nodeGone } = this.#context
     // For so long a client may be without the token that it was sent at its resume.
-    const patienceMs = options.attachWaitMs + CONFIRM_SPARE_MS
+    const withoutTokenMs = options.attachWaitMs + CONFIRM_SPARE_MS
     const begunAt = clock.monotonic()
     let { node_id: holder, right } = first.record
-    let until = begunAt + patienceMs
+    let until = begunAt + withoutTokenMs
     let readAt = begunAt
     for (;;) {
-      await new Promise<void>((resolve) => void clock.schedule(LOOK_MS, resolve))
+      await new Promise<void>((resolve) => void clock.schedule(CLAIMANT_CHECK_MS, resolve))
       if (!claimant.connection.open) return undefined
       const now = clock.monotonic()
       if (now < readAt && now < until && !nodeGone(holder)) continue
       const seen = await this.#look(claimant)
       if (!('undecided' in seen)) return seen
       const { record } = seen.undecided
-      if (record.right.token !== right.token) until = clock.monotonic() + patienceMs
+      if (record.right.token !== right.token) until = clock.monotonic() + withoutTokenMs
       else if (now >= until) return seen.undecided
       holder = record.node_id
       right = record.right
@@ -319,7 +319,7 @@ export class Handshake {
       node_id: nodeId,
       right,
       detached: false,
-      ...(pace && { pace: spent({ ...pace, at: clock.now() }) }),
+      ...(pace && { pace: whileConnected({ ...pace, at: clock.now() }) }),
     }
     const taken = { record, version: version + 1, fromNode: before.node_id, resumeToken, pace, at }
     try {

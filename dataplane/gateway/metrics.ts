@@ -22,10 +22,10 @@ type Ending = CloseName | 'lost'
 const ENDINGS: readonly Ending[] = [...CLOSE_NAMES, 'lost']
 
 /** Ends of a connection that are no fault of anyone. */
-const PEACEFUL: ReadonlySet<Ending> = new Set(['normal', 'draining', 'lost'])
+const NO_FAULT: ReadonlySet<Ending> = new Set(['normal', 'draining', 'lost'])
 
 const FAULTS: readonly (ErrorCode | CloseName)[] = [
-  ...new Set([...ERROR_CODES, ...CLOSE_NAMES.filter((name) => !PEACEFUL.has(name))]),
+  ...new Set([...ERROR_CODES, ...CLOSE_NAMES.filter((name) => !NO_FAULT.has(name))]),
 ]
 
 /** What the gateway counts. */
@@ -134,6 +134,6 @@ export function countHandshake(metrics: GatewayMetrics, result: HandshakeResult,
 /** A connection ended: by the node with a code of the table, by the client's goodbye (`normal`), or otherwise (`lost`). */
 export function countClose(metrics: GatewayMetrics, name: Ending): void {
   metrics.closes.inc({ name })
-  if (name !== 'lost' && !PEACEFUL.has(name)) metrics.websocketErrors.inc({ code: name })
+  if (name !== 'lost' && !NO_FAULT.has(name)) metrics.websocketErrors.inc({ code: name })
   if (name === 'slow_consumer') metrics.slowConsumers.inc({ action: 'closed' })
 }

@@ -4,18 +4,18 @@ import { type Rate, RateLimit, RateLimits } from '../../shared/rate-limit.ts'
 import type { Subscription } from './subscription.ts'
 
 /** How many seconds' worth of messages beyond the limit end the connection. */
-const PATIENCE_SECONDS = 10
+const TOLERANCE_SECONDS = 10
 
-/** How many messages too many are borne with, where so many a second are allowed. */
-const patienceWith = (perSecond: number): Rate => ({
-  perSecond: perSecond / PATIENCE_SECONDS,
-  burst: perSecond * PATIENCE_SECONDS,
+/** How many messages too many are refused before the connection ends, where so many a second are allowed. */
+const toleranceAt = (perSecond: number): Rate => ({
+  perSecond: perSecond / TOLERANCE_SECONDS,
+  burst: perSecond * TOLERANCE_SECONDS,
 })
 
 /** Whether one more may pass; `tooMany`: this has gone on for so long that the connection should end. */
 export type RateVerdict = 'pass' | 'reject' | 'too_many'
 
-/** What a session has left of its rate and of the patience with it: for whichever node has the session next. */
+/** What a session has left of its rate and of its tolerance (`patience`, as records have it): for whichever node has the session next. */
 export interface RateLevel {
   readonly rate: number
   readonly patience: number
@@ -24,41 +24,41 @@ export interface RateLevel {
 }
 
 /** So many messages cost no more than the handshake of a resume. */
-const NEXT_TO_NOTHING = 12
+const RATE_LEFT_WHILE_CONNECTED = 12
 
-/** The level of a session that is connected: what is left of its rate its client may be using, and next to nothing is there for another node. */
-export const spent = (level: RateLevel): RateLevel => ({
+/** The level of a session that is connected: what is left of its rate its client may be using, and almost nothing is there for another node. */
+export const whileConnected = (level: RateLevel): RateLevel => ({
   ...level,
-  rate: Math.min(level.rate, NEXT_TO_NOTHING),
+  rate: Math.min(level.rate, RATE_LEFT_WHILE_CONNECTED),
 })
 
 /** How many times as much as one session all those of one player may send at a node. */
 const SESSIONS_AT_FULL_RATE = 4
 
-/** The rate of all sessions of one player together, and the patience with them. Read each time: a full one is forgotten. */
-type SharedRate = () => { readonly rate: RateLimit; readonly patience: RateLimit }
+/** The rate of all sessions of one player together, and their tolerance. Read each time: a full one is forgotten. */
+type SharedRate = () => { readonly rate: RateLimit; readonly tolerance: RateLimit }
 
-/** What all sessions of each player may send at a node together, and how long they are borne with: a new session is no way around either. */
+/** What all sessions of each player may send at a node together, and how long more is tolerated: a new session is no way around either. */
 export class PlayerRateLimiters {
   readonly #rates: RateLimits
-  readonly #patience: RateLimits
+  readonly #tolerance: RateLimits
 
   constructor(clock: Clock, { messages_per_second: messagesPerSecond, message_burst: messageBurst }: Limits) {
     const perSecond = SESSIONS_AT_FULL_RATE * messagesPerSecond
     this.#rates = new RateLimits(clock, { perSecond, burst: SESSIONS_AT_FULL_RATE * messageBurst })
-    this.#patience = new RateLimits(clock, patienceWith(perSecond))
+    this.#tolerance = new RateLimits(clock, toleranceAt(perSecond))
   }
 
   of(player: string): SharedRate {
-    return () => ({ rate: this.#rates.of(player), patience: this.#patience.of(player) })
+    return () => ({ rate: this.#rates.of(player), tolerance: this.#tolerance.of(player) })
   }
 }
 
-/** How fast one client may send, and for how long it is borne with when it is faster. */
+/** How fast one client may send, and for how long more is tolerated. */
 export class MessageRateLimiter {
   readonly #clock: Clock
   readonly #rate: RateLimit
-  readonly #patience: RateLimit
+  readonly #tolerance: RateLimit
   readonly #shared: SharedRate | undefined
 
   /** `level`: where another node left off. `shared`: what it has with the other sessions of its player; default nothing. */
@@ -73,13 +73,13 @@ export class MessageRateLimiter {
     }
     this.#clock = clock
     this.#rate = limit({ perSecond: messagesPerSecond, burst: messageBurst }, level?.rate)
-    this.#patience = limit(patienceWith(messagesPerSecond), level?.patience)
+    this.#tolerance = limit(toleranceAt(messagesPerSecond), level?.patience)
     this.#shared = shared
   }
 
   /** What is left. */
   get level(): RateLevel {
-    return { rate: this.#rate.left, patience: this.#patience.left, at: this.#clock.now() }
+    return { rate: this.#rate.left, patience: this.#tolerance.left, at: this.#clock.now() }
   }
 
   /** Milliseconds until one more may pass; 0: now. */
@@ -89,9 +89,9 @@ export class MessageRateLimiter {
 
   /** Counts one more message, or ping or pong of the websocket. */
   admit(): RateVerdict {
-    const { rate, patience } = this.#shared?.() ?? {}
+    const { rate, tolerance } = this.#shared?.() ?? {}
     if (this.#rate.take() && rate?.take() !== false) return 'pass'
-    return this.#patience.take() && patience?.take() !== false ? 'reject' : 'too_many'
+    return this.#tolerance.take() && tolerance?.take() !== false ? 'reject' : 'too_many'
   }
 }
 

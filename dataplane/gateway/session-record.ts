@@ -67,7 +67,7 @@ const SET_TTL_MS = 86_400_000
 /** How many places are looked at when there is none for a newcomer. */
 const LOOKED_AT = 32
 /** Later than every time there will be, with as many digits. */
-const END_OF_TIME = 9_999_999_999_999
+const MAX_TIME = 9_999_999_999_999
 
 /**
  * The records of all sessions of the cluster. Every write names the version it replaces, so that of several nodes which want the same
@@ -121,14 +121,14 @@ export class SessionStore {
     const members = await this.#records.page(set, { limit: LOOKED_AT })
     return members.map((member) => {
       const [left = '', sessionId = ''] = member.split('/')
-      return { session_id: sessionId, came_at: END_OF_TIME - Number(left) }
+      return { session_id: sessionId, came_at: MAX_TIME - Number(left) }
     })
   }
 }
 
 /** A set is read from its largest member on, so the oldest has the largest. */
 const memberOf = (sessionId: string, { came_at: cameAt }: QuotaPlace): string =>
-  `${END_OF_TIME - Math.floor(cameAt)}/${sessionId}`
+  `${MAX_TIME - Math.floor(cameAt)}/${sessionId}`
 
 const keyOf = (sessionId: string): string => `session:${sessionId}`
 

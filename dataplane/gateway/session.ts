@@ -3,7 +3,7 @@ import type { Clock } from '../../shared/clock.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import type { TraceContext } from '../../shared/tracing/tracer.ts'
 import type { Connection } from './connection.ts'
-import { type MessageRateLimiter, spent } from './rate-limits.ts'
+import { type MessageRateLimiter, whileConnected } from './rate-limits.ts'
 import type { QuotaPlace, ResumeRight, SessionRecord } from './session-record.ts'
 import type { SubscribedSession, Subscription } from './subscription.ts'
 
@@ -151,7 +151,7 @@ export class Session implements SubscribedSession {
       seats,
       connected_at: this.#connectedAt,
       detached: this.#connection === undefined,
-      pace: this.#connection ? spent(this.rateLimiter.level) : this.rateLimiter.level,
+      pace: this.#connection ? whileConnected(this.rateLimiter.level) : this.rateLimiter.level,
       ...(this.place && { place: this.place }),
       ...(this.trace?.traceparent !== undefined && { trace: this.trace.traceparent }),
     }

@@ -11,7 +11,7 @@ import { ROOM_LIMITS, type RoomDependencies, type RoomEnvironment, type RoomLimi
 import { FailureLog } from './failures.ts'
 import { HistoryBudget } from './history.ts'
 import { JournalFormat, type NewerRecord } from './journal.ts'
-import { NO_ONE, RoomOpening } from './opening.ts'
+import { NO_EPOCH, RoomOpening } from './opening.ts'
 import { Room } from './room.ts'
 import { type Defer, LoopShare, Scheduler } from './scheduler.ts'
 import type { ClaimedRoom } from './stream.ts'
@@ -241,7 +241,7 @@ export class RoomHost {
   }
 
   #unknownType({ message, from }: Arrival): void {
-    const replies = new Replies(message.room, NO_ONE, this.#environment)
+    const replies = new Replies(message.room, NO_EPOCH, this.#environment)
     const { roomType } = message.room
     if (message.kind !== 'join') replies.noSeat(from, message)
     else replies.refuse(message, 'unknown_room_type', `no room type ${JSON.stringify(roomType)} is installed`)

@@ -57,7 +57,7 @@ export class RoomOpening {
     this.#address = address
     this.#name = roomName(address)
     this.#definition = definition
-    this.#replies = new Replies(address, NO_ONE, environment)
+    this.#replies = new Replies(address, NO_EPOCH, environment)
     this.#on = on
     this.#waiting = new Backlog(environment.limits.waitingMessages)
   }
@@ -327,7 +327,7 @@ export class RoomOpening {
 }
 
 /** Of answers about a room that is not here: an epoch that belongs to no owner. */
-export const NO_ONE = { epoch: 0 }
+export const NO_EPOCH = { epoch: 0 }
 
 /** What is damaged harms no one once it is out of the way; what loops would take down one node after the other if players came back at once. */
 const REFUSE_MS: Record<QuarantineCause, number> = { damaged: 0, looping: 60_000 }

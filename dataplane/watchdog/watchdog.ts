@@ -7,7 +7,7 @@ import { sharedTurn, type Turns, TurnWriter } from './turns.ts'
 import type { WatchdogSettings } from './worker.ts'
 
 /** How often the thread is told that the event loop goes on and whether a debugger is attached, and how soon one that failed is started again. */
-const LOOK_MS = 1000
+const BEAT_MS = 1000
 
 const CODE = new URL(
   extname(import.meta.url) === '.ts' ? './worker-from-source.mjs' : './worker.js',
@@ -39,22 +39,22 @@ export function startWatchdog(
 
   const start = (): void => {
     worker = new Worker(CODE, {
-      workerData: { ...settings, turn, beatMs: LOOK_MS } satisfies WatchdogSettings,
+      workerData: { ...settings, turn, beatMs: BEAT_MS } satisfies WatchdogSettings,
       execArgv: [],
     })
     worker.unref()
     worker.on('error', (error) => log.error({ err: error }, 'the watchdog has failed, and is started again'))
     worker.on('exit', () => {
-      if (!closed) clock.schedule(LOOK_MS, () => void (closed || start()))
+      if (!closed) clock.schedule(BEAT_MS, () => void (closed || start()))
     })
   }
-  const look = (): void => {
+  const beat = (): void => {
     turns.beat()
     turns.debugged = debuggerUrl() !== undefined
-    cancel = clock.schedule(LOOK_MS, look)
+    cancel = clock.schedule(BEAT_MS, beat)
   }
   start()
-  look()
+  beat()
   return {
     turns,
     async close() {
