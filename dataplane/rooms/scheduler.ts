@@ -171,6 +171,7 @@ export class Timer {
 
 /** What room logic may take of one turn of the event loop, in milliseconds; a turn of a room that takes longer is one by itself. */
 const SHARE_MS = 50
+const COUNTED_FROM_MS = 1
 
 /**
  * What the rooms of a node take of a turn of the event loop: sockets, timers and the node's lease have theirs in between, also where many
@@ -191,9 +192,9 @@ export class LoopShare {
     return this.#usedMs >= SHARE_MS
   }
 
-  /** Room logic took so long. */
+  /** Room logic took so long. Quick messages are not counted: of those a turn of the event loop brings only so many. */
   use(ms: number): void {
-    if (ms <= 0) return
+    if (ms < COUNTED_FROM_MS) return
     this.#usedMs += ms
     this.#nextTurn()
   }
