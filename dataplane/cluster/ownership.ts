@@ -167,7 +167,7 @@ export class Ownership {
           .catch((error: unknown) => {
             log.warn(
               { err: error, session_id: message.session_id },
-              'a session that was resumed elsewhere stays',
+              'a session that was resumed at another node could not be dropped here',
             )
           })
         break

@@ -221,7 +221,7 @@ export class RoomHost {
         // A few a day, and what an operator searches the log for then.
         log[end === 'disposed' ? 'debug' : 'info'](
           { room_id: roomIdOf(address), end, epoch: fence.epoch, successor },
-          'the room is no longer here',
+          'room ended',
         )
         if (unhandled.length > 0) redirect(unhandled, successor)
       },

@@ -154,7 +154,7 @@ export class RoomOpening {
       return
     }
     const members = room.stream.memberships.size
-    room.stream.log.debug({ epoch: fence.epoch, members }, 'the room is here')
+    room.stream.log.debug({ epoch: fence.epoch, members }, 'room opened')
     for (const { message, from } of this.#waiting.take()) this.#handOn(room, message, from)
   }
 

@@ -345,7 +345,7 @@ export class Room {
 
   /** A mistake in this program, met where no one waits: it harms what it happened to, and not the node. */
   readonly #onBroken = (error: unknown): void => {
-    this.stream.log.error({ err: error }, 'something could not be done in the room')
+    this.stream.log.error({ err: error }, 'a step of the room failed unexpectedly')
   }
 
   #requestResend(edge: string): void {

@@ -35,7 +35,7 @@ export function live(name: string, start: () => Promise<Service>, log: Logger, h
   let stopping = false
   const stop = async (signal: string): Promise<void> => {
     if (stopping) {
-      log.warn({ signal }, 'told twice: ending at once')
+      log.warn({ signal }, 'a second signal: ending without waiting for a clean stop')
       host.exit(1)
       return
     }
