@@ -6,10 +6,10 @@ import type { Random } from '../shared/random.ts'
 import { Backoff } from './backoff.ts'
 import { RoomfulError } from './errors.ts'
 import { Listeners, type Report } from './listeners.ts'
-import { type OutboxLimits, type ReliableMessage, ReliableOutbox } from './outbox.ts'
 import { Mirror, type RoomFrame } from './replica.ts'
 import type { Encoded } from './session.ts'
 import type { Counters } from './stats.ts'
+import { type ReliableMessage, Unacked, type UnackedLimits } from './unacked.ts'
 
 /** `joining`: no snapshot yet; `rejoining`: its session was lost, so it is joining again under a new one; `left`: for good. */
 export type SeatStatus = 'joining' | 'joined' | 'rejoining' | 'left'
@@ -34,7 +34,7 @@ export interface SeatLink {
   readonly random: Random
   readonly counters: Counters
   readonly decodeStates: boolean
-  readonly maxUnacked: OutboxLimits
+  readonly maxUnacked: UnackedLimits
   readonly report: Report
   /** A ref that no request of this client has had, larger than all before. */
   nextRef(): number
@@ -57,7 +57,7 @@ export class Seat {
   readonly joined: Promise<void>
   readonly #link: SeatLink
   readonly #options: JoinOptions
-  readonly #outbox: ReliableOutbox
+  readonly #unacked: Unacked
   readonly #rejoins: Backoff
   #settleJoin: { resolve: () => void; reject: (error: RoomfulError) => void } | undefined
   #status: SeatStatus = 'joining'
@@ -78,7 +78,7 @@ export class Seat {
     this.roomId = roomId
     this.roomType = roomType
     this.#options = options
-    this.#outbox = new ReliableOutbox(link.maxUnacked)
+    this.#unacked = new Unacked(link.maxUnacked)
     this.#rejoins = new Backoff(link.random, REJOIN_BASE_MS, REJOIN_MAX_MS)
     this.onLeave = new Listeners(link.report)
     this.mirror = new Mirror({ ...link, roomId, send: (message) => link.send(message) })
@@ -114,7 +114,7 @@ export class Seat {
     const { roomId } = this
     const payload = this.#link.encode({ t: 'message', room_id: roomId, type, data, ref, ...this.#settled })
     const message = { ref, payload }
-    const outcome = this.#outbox.add(message)
+    const outcome = this.#unacked.add(message)
     if (this.#status === 'joined') this.#transmit(message)
     return outcome
   }
@@ -143,7 +143,7 @@ export class Seat {
     if (this.#status !== 'joined') this.#sendJoin()
     else if (!kept) this.end('seat_lost')
     else {
-      for (const message of this.#outbox.messages) this.#transmit(message)
+      for (const message of this.#unacked.messages) this.#transmit(message)
       this.#sendLeave()
     }
   }
@@ -157,7 +157,7 @@ export class Seat {
   /** The session is gone, and with it the seat: it is taken again under the next one. */
   forgotten(error: RoomfulError): void {
     const text = `The session was lost; whether this message was applied is unknown. ${error.message}`
-    this.#outbox.refuseAll(new RoomfulError('resume_failed', text, { cause: error }))
+    this.#unacked.refuseAll(new RoomfulError('resume_failed', text, { cause: error }))
     if (this.#leaving) this.end('left')
     if (this.#status !== 'joined') return
     this.#status = 'rejoining'
@@ -173,7 +173,7 @@ export class Seat {
     }
     switch (frame.t) {
       case 'ack':
-        this.#outbox.ack(frame.ref)
+        this.#unacked.ack(frame.ref)
         break
       case 'joined':
         this.#seated(frame)
@@ -205,7 +205,7 @@ export class Seat {
     else if (ref === this.#leaving?.ref) {
       this.#leaving.settle(error)
       this.#leaving = undefined
-    } else return this.#outbox.refuse(ref, error)
+    } else return this.#unacked.refuse(ref, error)
     return true
   }
 
@@ -218,7 +218,7 @@ export class Seat {
     this.#cancelRejoin()
     this.mirror.pause()
     this.#link.release(this)
-    this.#outbox.refuseAll(error)
+    this.#unacked.refuseAll(error)
     this.#settleJoin?.reject(error)
     this.#leaving?.settle()
     this.onLeave.call(reason, reason === 'left' ? undefined : error)
@@ -226,7 +226,7 @@ export class Seat {
 
   /** What tells the server which refusals it need not keep. */
   get #settled(): { readonly settled?: number } {
-    const { settled } = this.#outbox
+    const { settled } = this.#unacked
     return settled > 0 ? { settled } : {}
   }
 
@@ -239,7 +239,7 @@ export class Seat {
       this.#link.sendEncoded(message.payload)
     } catch (error) {
       if (!(error instanceof RoomfulError)) throw error
-      this.#outbox.refuse(message.ref, error)
+      this.#unacked.refuse(message.ref, error)
     }
   }
 
@@ -266,7 +266,7 @@ export class Seat {
   #arrived(): void {
     if (this.#status !== 'joining' && this.#status !== 'rejoining') return
     this.#status = 'joined'
-    for (const message of this.#outbox.messages) this.#transmit(message)
+    for (const message of this.#unacked.messages) this.#transmit(message)
     this.#sendLeave()
     if (!this.#settleJoin) return
     this.#settleJoin.resolve()

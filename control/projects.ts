@@ -2,8 +2,8 @@ import { type Clock, timestamp } from '../shared/clock.ts'
 import { newId } from '../shared/ids.ts'
 import type { Random } from '../shared/random.ts'
 import type { Records, StoredRecord, Write } from '../shared/store/port.ts'
+import { CreationOrder, idOf } from './creation-order.ts'
 import type { Keyring, StoredPair } from './keyring.ts'
-import { CreationOrder, idOf } from './order.ts'
 
 /** A project as the store holds it. `created_at` is milliseconds since 1970; `pair` signs tokens that have no key of their own. */
 export interface ProjectRecord {

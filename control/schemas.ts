@@ -2,8 +2,8 @@
 import * as v from 'valibot'
 import { type IdPrefix, idPattern } from '../shared/ids.ts'
 import { isWellFormed } from '../shared/json.ts'
+import { MEMBER_PATTERN } from './creation-order.ts'
 import { MINT_SCOPE } from './keys.ts'
-import { MEMBER_PATTERN } from './order.ts'
 import { PROBLEMS, type ProblemCode } from './problem.ts'
 
 /** Any character, of which no half of a surrogate pair is one; also as JSON Schema reads a pattern. */

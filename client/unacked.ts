@@ -8,7 +8,7 @@ export interface ReliableMessage {
 }
 
 /** How much may wait to be settled. */
-export interface OutboxLimits {
+export interface UnackedLimits {
   readonly messages: number
   readonly bytes: number
 }
@@ -19,13 +19,13 @@ interface Entry extends ReliableMessage {
 }
 
 /** Reliable messages of one member that are not settled yet, in the order of their refs. */
-export class ReliableOutbox {
-  readonly #limits: OutboxLimits
+export class Unacked {
+  readonly #limits: UnackedLimits
   #entries: Entry[] = []
   #bytes = 0
   #lastRef = 0
 
-  constructor(limits: OutboxLimits) {
+  constructor(limits: UnackedLimits) {
     this.#limits = limits
   }
 
