@@ -31,7 +31,7 @@ interface Position {
 export type Verdict = 'take' | 'drop' | ResyncReason
 
 /** This client's copy of one room, at one `(epoch, seq)`: the state and the members. Provably the server's, or being resynced. */
-class Replica {
+class RoomCopy {
   readonly #checksum = new Checksum()
   #state: Json = null
   #members: readonly Member[] = []
@@ -151,7 +151,7 @@ export type RoomFrame = Extract<
 >
 type Frame<T extends RoomFrame['t']> = Extract<RoomFrame, { t: T }>
 
-interface MirrorParts {
+interface ReplicaParts {
   readonly roomId: string
   readonly clock: Clock
   readonly counters: Counters
@@ -160,33 +160,33 @@ interface MirrorParts {
   readonly send: (message: ClientMessage) => void
 }
 
-/** What a client sees of a room: keeps the replica in step, asks for a resync when it is not, and tells the subscribers. */
-export class Mirror {
+/** What a client sees of a room: keeps its copy in step, asks for a resync when it is not, and tells the subscribers. */
+export class Replica {
   readonly onState: Listeners<[state: Json, previous: Json]>
   readonly onMembers: Listeners<[members: readonly Member[], previous: readonly Member[]]>
   readonly #events = new Map<string, Listeners<[data: Json]>>()
-  readonly #parts: MirrorParts
-  readonly #replica: Replica
+  readonly #parts: ReplicaParts
+  readonly #copy: RoomCopy
   #cancelRetry = () => {}
 
-  constructor(parts: MirrorParts) {
+  constructor(parts: ReplicaParts) {
     this.#parts = parts
-    this.#replica = new Replica(parts.decodeStates)
+    this.#copy = new RoomCopy(parts.decodeStates)
     this.onState = new Listeners(parts.report)
     this.onMembers = new Listeners(parts.report)
   }
 
   get state(): Json {
-    return this.#replica.state
+    return this.#copy.state
   }
 
   get members(): readonly Member[] {
-    return this.#replica.members
+    return this.#copy.members
   }
 
   /** The last flush applied; undefined before the first snapshot of a seat. */
   get position(): { readonly epoch: number; readonly seq: number } | undefined {
-    return this.#replica.position
+    return this.#copy.position
   }
 
   /** The subscribers to one event. */
@@ -200,16 +200,16 @@ export class Mirror {
 
   /** A seat was given; its snapshot comes next. */
   restart(members: readonly MemberInfo[]): void {
-    const previous = this.#replica.members
+    const previous = this.#copy.members
     this.#cancelRetry()
-    this.#replica.restart(members)
-    this.onMembers.call(this.#replica.members, previous)
+    this.#copy.restart(members)
+    this.onMembers.call(this.#copy.members, previous)
   }
 
   /** The connection is gone, and whatever was asked for with it: after a resume the server sends what is missing without being asked. */
   pause(): void {
     this.#cancelRetry()
-    this.#replica.goOn()
+    this.#copy.goOn()
   }
 
   receive(frame: RoomFrame): void {
@@ -228,14 +228,14 @@ export class Mirror {
         this.#whole(frame)
         break
       case 'state.resync':
-        if (!this.#replica.resyncing) this.#parts.counters.resyncs.unasked += 1
+        if (!this.#copy.resyncing) this.#parts.counters.resyncs.unasked += 1
         this.#whole(frame, frame.members)
     }
   }
 
   #whole(frame: Frame<'state.snapshot' | 'state.resync'>, members?: readonly MemberInfo[]): void {
-    const { state, members: membersBefore } = this.#replica
-    const verdict = this.#replica.replace(frame, members)
+    const { state, members: membersBefore } = this.#copy
+    const verdict = this.#copy.replace(frame, members)
     if (verdict === 'drop') return
     this.#cancelRetry()
     if (verdict !== 'take') {
@@ -243,17 +243,17 @@ export class Mirror {
       this.#parts.counters.resyncs[verdict] += 1
       this.#askLater(verdict)
     }
-    this.onState.call(this.#replica.state, state)
-    if (members) this.onMembers.call(this.#replica.members, membersBefore)
+    this.onState.call(this.#copy.state, state)
+    if (members) this.onMembers.call(this.#copy.members, membersBefore)
   }
 
   #patch(frame: Frame<'state.patch'>): void {
-    const before = this.#replica.state
-    const verdict = this.#replica.patch(frame)
+    const before = this.#copy.state
+    const verdict = this.#copy.patch(frame)
     if (verdict === 'sequence' || verdict === 'checksum') this.#ask(verdict)
     if (verdict !== 'take') return
     this.#parts.counters.patches += 1
-    if (this.#replica.state !== before) this.onState.call(this.#replica.state, before)
+    if (this.#copy.state !== before) this.onState.call(this.#copy.state, before)
   }
 
   #event(frame: Frame<'event'>): void {
@@ -262,25 +262,25 @@ export class Mirror {
 
   #presence(frame: Frame<'room.joined' | 'room.left'>): void {
     if (!this.#follow(frame)) return
-    const before = this.#replica.members
-    if (this.#replica.meet(frame)) this.onMembers.call(this.#replica.members, before)
+    const before = this.#copy.members
+    if (this.#copy.meet(frame)) this.onMembers.call(this.#copy.members, before)
   }
 
   /** Whether the frame counts. One that shows a gap does: nothing else would bring what it says. */
   #follow(frame: Frame<'event' | 'room.joined' | 'room.left'>): boolean {
-    const verdict: Verdict = this.#replica.follow(frame)
+    const verdict: Verdict = this.#copy.follow(frame)
     if (verdict === 'sequence' || verdict === 'checksum') this.#ask(verdict)
     return verdict !== 'drop'
   }
 
   #ask(reason: ResyncReason): void {
     this.#parts.counters.resyncs[reason] += 1
-    this.#replica.awaitResync()
+    this.#copy.awaitResync()
     this.#sendAsk(reason)
   }
 
   #sendAsk(reason: ResyncReason): void {
-    const haveSeq = this.#replica.position?.seq ?? 0
+    const haveSeq = this.#copy.position?.seq ?? 0
     this.#parts.send({ t: 'state.resync', room_id: this.#parts.roomId, have_seq: haveSeq, reason })
     this.#askLater(reason)
   }

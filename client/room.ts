@@ -10,7 +10,7 @@ import type {
 import { cloneJson, NotJson } from '../shared/sync/check.ts'
 import { RoomfulError, type RoomfulErrorCode } from './errors.ts'
 import type { Unsubscribe } from './listeners.ts'
-import type { Member, Mirror } from './replica.ts'
+import type { Member, Replica } from './replica.ts'
 import type { LeaveReason, Seat } from './seat.ts'
 
 /** `joined`; `rejoining`: the session was lost and the room is being joined again under a new one; `left`: for good. */
@@ -38,7 +38,7 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
   /** Made by `client.join`. */
   constructor(seat: Seat) {
     this.#seat = seat
-    this.onStateChange = stateSubscription(seat.mirror)
+    this.onStateChange = stateSubscription(seat.replica)
   }
 
   /** `type:key`. */
@@ -58,12 +58,12 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
 
   /** Everyone in the room, this client included. A new array after each change. */
   get members(): readonly Member[] {
-    return this.#seat.mirror.members
+    return this.#seat.replica.members
   }
 
   /** The current state; never changed in place. After the room is left: the last one. */
   get state(): Immutable<RoomState<R>> {
-    return this.#seat.mirror.state as Immutable<RoomState<R>>
+    return this.#seat.replica.state as Immutable<RoomState<R>>
   }
 
   /** Calls back with the data of every event of this name. */
@@ -71,12 +71,12 @@ export class Room<R extends TypedRoom = TypedRoom<UntypedRoom>> {
     name: K,
     callback: (data: Immutable<RoomEvents<R>[K]>) => void,
   ): Unsubscribe {
-    return this.#seat.mirror.onEvent(name).add(callback as (data: Json) => void)
+    return this.#seat.replica.onEvent(name).add(callback as (data: Json) => void)
   }
 
   /** Calls back after a member has come or gone. */
   onMembersChange(callback: (members: readonly Member[], previous: readonly Member[]) => void): Unsubscribe {
-    return this.#seat.mirror.onMembers.add(callback)
+    return this.#seat.replica.onMembers.add(callback)
   }
 
   /** Calls back once, when the room is over for this client. `error`: undefined when it was the client's own wish. */
@@ -114,16 +114,16 @@ export interface StateSubscription<State> {
   ): Unsubscribe
 }
 
-/** The subscription to the state of a mirror. */
-function stateSubscription<State>(mirror: Pick<Mirror, 'onState' | 'state'>): StateSubscription<State> {
+/** The subscription to the state of a replica. */
+function stateSubscription<State>(replica: Pick<Replica, 'onState' | 'state'>): StateSubscription<State> {
   const subscribe = (callback: (state: State, previous: State) => void): Unsubscribe =>
-    mirror.onState.add(callback as (state: unknown, previous: unknown) => void)
+    replica.onState.add(callback as (state: unknown, previous: unknown) => void)
   return Object.assign(subscribe, {
     select<Selected>(
       selector: (state: State) => Selected,
       callback: (selected: Selected, previous: Selected) => void,
     ): Unsubscribe {
-      let current = selector(mirror.state as State)
+      let current = selector(replica.state as State)
       return subscribe((state) => {
         const previous = current
         current = selector(state)

@@ -6,7 +6,7 @@ import type { Random } from '../shared/random.ts'
 import { Backoff } from './backoff.ts'
 import { RoomfulError } from './errors.ts'
 import { Listeners, type Report } from './listeners.ts'
-import { Mirror, type RoomFrame } from './replica.ts'
+import { Replica, type RoomFrame } from './replica.ts'
 import type { Encoded } from './session.ts'
 import type { Counters } from './stats.ts'
 import { type ReliableMessage, Unacked, type UnackedLimits } from './unacked.ts'
@@ -51,7 +51,7 @@ export interface SeatLink {
 export class Seat {
   readonly roomId: string
   readonly roomType: string
-  readonly mirror: Mirror
+  readonly replica: Replica
   readonly onLeave: Listeners<[reason: LeaveReason, error: RoomfulError | undefined]>
   /** Resolves when the first snapshot is here. */
   readonly joined: Promise<void>
@@ -81,7 +81,7 @@ export class Seat {
     this.#unacked = new Unacked(link.maxUnacked)
     this.#rejoins = new Backoff(link.random, REJOIN_BASE_MS, REJOIN_MAX_MS)
     this.onLeave = new Listeners(link.report)
-    this.mirror = new Mirror({ ...link, roomId, send: (message) => link.send(message) })
+    this.replica = new Replica({ ...link, roomId, send: (message) => link.send(message) })
     this.joined = new Promise((resolve, reject) => {
       this.#settleJoin = { resolve, reject }
     })
@@ -103,7 +103,7 @@ export class Seat {
 
   /** Where the seat stands, for a resume; undefined when there is nothing to resume. */
   get position(): ResumePosition | undefined {
-    const at = this.#status === 'joined' ? this.mirror.position : undefined
+    const at = this.#status === 'joined' ? this.replica.position : undefined
     return at && { room_id: this.roomId, ...at, ...this.#settled }
   }
 
@@ -151,7 +151,7 @@ export class Seat {
   /** The connection is gone. */
   disconnected(): void {
     this.#cancelRejoin()
-    this.mirror.pause()
+    this.replica.pause()
   }
 
   /** The session is gone, and with it the seat: it is taken again under the next one. */
@@ -183,14 +183,14 @@ export class Seat {
         break
       case 'room.left':
         if (frame.member_id === this.#memberId) this.#removed(frame.reason)
-        else this.mirror.receive(frame)
+        else this.replica.receive(frame)
         break
       case 'state.snapshot':
-        this.mirror.receive(frame)
+        this.replica.receive(frame)
         this.#arrived()
         break
       default:
-        this.mirror.receive(frame)
+        this.replica.receive(frame)
     }
   }
 
@@ -216,7 +216,7 @@ export class Seat {
     this.#held = undefined
     this.#cancelHold()
     this.#cancelRejoin()
-    this.mirror.pause()
+    this.replica.pause()
     this.#link.release(this)
     this.#unacked.refuseAll(error)
     this.#settleJoin?.reject(error)
@@ -259,7 +259,7 @@ export class Seat {
   #seated({ ref, member_id: memberId, members }: Extract<SeatFrame, { t: 'joined' }>): void {
     if (ref !== this.#joinRef) return
     this.#memberId = memberId
-    this.mirror.restart(members)
+    this.replica.restart(members)
   }
 
   /** A snapshot is here: the seat is taken. */
