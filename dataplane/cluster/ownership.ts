@@ -7,11 +7,12 @@ import type { NodeInfo } from '../descriptions.ts'
 import { type RoomAddress, roomName, roomNamed, type ToEdge } from '../traffic.ts'
 import { Claims } from './claims.ts'
 import type { PeerMessage } from './envelope.ts'
+import { handOver, type LeavingRoom } from './hand-over.ts'
 import { NodeLease, type NodeReplaced } from './lease.ts'
 import type { NodeLinks } from './links.ts'
 import type { ClusterMetrics } from './metrics.ts'
 import { ClusterNodes } from './nodes.ts'
-import { handOver, type LeavingRoom, type PlacementReason, place } from './placement.ts'
+import { type PlacementReason, place } from './placement.ts'
 import { type LocalRooms, Router } from './router.ts'
 
 /** The rooms of a node (`RoomHost`), as far as ownership has to do with them. */

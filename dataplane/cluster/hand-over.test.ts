@@ -1,0 +1,120 @@
+import { describe, expect, it } from 'vitest'
+import { noSpan, noTracer } from '../../shared/tracing/tracer.ts'
+import { FakeClock } from '../../test/support/fake-clock.ts'
+import type { RoomAddress } from '../traffic.ts'
+import { handOver, type LeavingRoom } from './hand-over.ts'
+
+type Successor = Parameters<LeavingRoom['handOver']>[0]
+
+/** A room that is saved when the test says so. */
+class TestRoom implements LeavingRoom {
+  readonly address: RoomAddress
+  readonly mostlyAt: string | undefined
+  successor: Successor | 'not asked' = 'not asked'
+  #saved = () => {}
+
+  constructor(key: string, mostlyAt?: string) {
+    this.address = { projectId: 'prj_a', roomType: 'duel', key }
+    this.mostlyAt = mostlyAt
+  }
+
+  handOver(successor?: Successor): Promise<void> {
+    this.successor = successor
+    return new Promise((resolve) => {
+      this.#saved = resolve
+    })
+  }
+
+  /** The room is saved and given up; `fenced`: another node had it by then. */
+  async save({ fenced = false } = {}): Promise<void> {
+    if (!fenced && this.successor !== 'not asked') this.successor?.take()
+    this.#saved()
+    await settled()
+  }
+
+  get asked(): boolean {
+    return this.successor !== 'not asked'
+  }
+}
+
+/** Everything that promises lead to by themselves has happened. */
+const settled = () => new Promise((resolve) => setImmediate(resolve))
+
+function handing(rooms: readonly TestRoom[], place: (preferred: string | undefined) => string | undefined) {
+  const clock = new FakeClock()
+  const asked: string[] = []
+  const seconds: number[] = []
+  const done = handOver(rooms, {
+    place,
+    ask: (nodeId, { key }) => asked.push(`${nodeId} ${key}`),
+    handed: (took) => seconds.push(took),
+    tracer: noTracer,
+    span: noSpan,
+    now: () => clock.monotonic(),
+  })
+  return { clock, asked, seconds, done }
+}
+
+describe('a hand-over', () => {
+  it('asks the chosen node to claim a room once it is saved, and counts how long no one acted', async () => {
+    const room = new TestRoom('one', 'node_b')
+    const { clock, asked, seconds, done } = handing([room], (preferred) => preferred)
+    expect(room.successor).toMatchObject({ nodeId: 'node_b' })
+    expect(asked).toEqual([])
+    clock.advance(40)
+    await room.save()
+    await done
+    expect(asked).toEqual(['node_b one'])
+    expect(seconds).toEqual([0.04])
+  })
+
+  it('asks no one to claim a room that turns out to be another node’s', async () => {
+    const room = new TestRoom('one')
+    const { asked, done } = handing([room], () => 'node_b')
+    await room.save({ fenced: true })
+    await done
+    expect(asked).toEqual([])
+  })
+
+  it('saves a room that no node can take, for the first node that asks for it', async () => {
+    const room = new TestRoom('one')
+    const { asked, done } = handing([room], () => undefined)
+    expect(room.asked).toBe(true)
+    expect(room.successor).toBeUndefined()
+    await room.save()
+    await done
+    expect(asked).toEqual([])
+  })
+
+  it('chooses again for each room, when its turn comes', async () => {
+    const rooms = [new TestRoom('one', 'node_b'), new TestRoom('two', 'node_c'), new TestRoom('three')]
+    const preferences: (string | undefined)[] = []
+    const { asked, done } = handing(rooms, (preferred) => {
+      preferences.push(preferred)
+      return preferred ?? 'node_d'
+    })
+    for (const room of rooms) await room.save()
+    await done
+    expect(preferences).toEqual(['node_b', 'node_c', undefined])
+    expect(asked).toEqual(['node_b one', 'node_c two', 'node_d three'])
+  })
+
+  it('has eight rooms on their way at once, and begins with the next when one is there', async () => {
+    const rooms = Array.from({ length: 20 }, (_, i) => new TestRoom(String(i)))
+    const { seconds, done } = handing(rooms, () => 'node_b')
+    const begun = () => rooms.filter(({ asked }) => asked).length
+    expect(begun()).toBe(8)
+    await rooms[3]!.save()
+    expect(begun()).toBe(9)
+    for (const room of rooms) await room.save()
+    await done
+    expect(begun()).toBe(20)
+    expect(seconds).toHaveLength(20)
+  })
+
+  it('is done at once when there are no rooms', async () => {
+    const { seconds, done } = handing([], () => 'node_b')
+    await done
+    expect(seconds).toEqual([])
+  })
+})

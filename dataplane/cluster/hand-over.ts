@@ -1,0 +1,54 @@
+import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
+import { nodeName } from '../node-id.ts'
+import { type RoomAddress, roomAttributes } from '../traffic.ts'
+
+/** A room of this node that is to go on elsewhere. */
+export interface LeavingRoom {
+  readonly address: RoomAddress
+  /** The node with most of its members' sockets. */
+  readonly mostlyAt: string | undefined
+  /** Saves the room and gives it up; `take` is called when the successor can claim it. */
+  handOver(successor?: { readonly nodeId: string; readonly take: () => void }): Promise<void>
+}
+
+/** What handing rooms over takes. */
+interface HandOverParts {
+  /** The node that is to have a room; undefined: there is none. */
+  readonly place: (preferred: string | undefined) => string | undefined
+  /** Asks a node to claim a room that was given up for it. */
+  readonly ask: (nodeId: string, room: RoomAddress) => void
+  /** A room was handed over to a node, or to none, after so many seconds without an owner that acts. */
+  readonly handed: (seconds: number) => void
+  readonly tracer: Tracer
+  /** The rooms' part of the drain. */
+  readonly span: Span
+  /** Monotonic milliseconds. */
+  readonly now: () => number
+}
+
+/** Rooms on their way at once: each is without an owner for a few round trips to the store only, and the store is not flooded. */
+const AT_ONCE = 8
+/** Rooms with a span of their own; a node may have ten thousand. */
+const MOST_SPANS = 100
+
+/** Hands every room over to a living node, a few at a time; one that no node can take is saved for the first that asks for it. */
+export async function handOver(
+  rooms: readonly LeavingRoom[],
+  { place, ask, handed, tracer, span: parent, now }: HandOverParts,
+): Promise<void> {
+  const waiting = [...rooms]
+  let count = 0
+  const work = async (): Promise<void> => {
+    for (let room = waiting.shift(); room; room = waiting.shift()) {
+      const { address } = room
+      const nodeId = place(room.mostlyAt)
+      const began = now()
+      await room.handOver(nodeId === undefined ? undefined : { nodeId, take: () => ask(nodeId, address) })
+      handed((now() - began) / 1000)
+      if (++count > MOST_SPANS) continue
+      const attributes = { ...roomAttributes(address), 'roomful.to_node_id': nodeId && nodeName(nodeId) }
+      tracer.span('room.hand_over', { parent, beganAt: began, attributes }).end()
+    }
+  }
+  await Promise.all(Array.from({ length: AT_ONCE }, work))
+}
