@@ -12,7 +12,7 @@ export const ROOM: unique symbol = Symbol.for('roomful.room') as never
 export type Durability = 'journal' | 'snapshot' | 'none'
 
 /** How often one member may send one message type: `perSecond` in the long run, `burst` at once (default: one second's worth). */
-export interface Rate {
+export interface MessageRate {
   readonly perSecond: number
   readonly burst?: number
 }
@@ -20,7 +20,7 @@ export interface Rate {
 /** One message type: what its data must look like, and how often a member may send it (absent: as often as the session may). */
 export interface MessageSpec<S extends StandardSchemaV1 = StandardSchemaV1> {
   readonly data: S
-  readonly rate?: Rate
+  readonly rate?: MessageRate
 }
 
 type Schemas = { readonly [name: string]: StandardSchemaV1 }
@@ -219,7 +219,7 @@ export interface RoomDefinition {
   readonly maxMembers: number
   readonly options: StandardSchemaV1 | undefined
   readonly messages: {
-    readonly [type: string]: { readonly data: StandardSchemaV1; readonly rate?: Required<Rate> }
+    readonly [type: string]: { readonly data: StandardSchemaV1; readonly rate?: Required<MessageRate> }
   }
   readonly events: Schemas | undefined
   readonly tasks: Schemas
@@ -269,7 +269,7 @@ export function defineRoom<
   spec: RoomSpec<State, Messages, Events, Tasks, Options>,
 ): RoomDefinition & TypedRoom<DefinedTypes<State, Messages, Events, Options>> {
   checkSpec(spec)
-  const messages: Record<string, { data: StandardSchemaV1; rate?: Required<Rate> }> = {}
+  const messages: Record<string, { data: StandardSchemaV1; rate?: Required<MessageRate> }> = {}
   for (const [type, { data, rate }] of Object.entries(spec.messages ?? {}))
     messages[type] = rate
       ? { data, rate: { burst: Math.max(1, Math.ceil(rate.perSecond)), ...rate } }

@@ -2,7 +2,7 @@ import type { Json } from '../../shared/json.ts'
 import type { Codec, RoomEncoder } from '../../shared/protocol/codec.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type {
-  LeaveReason,
+  DepartureReason,
   MemberInfo,
   ServerMessage,
   StateAt,
@@ -41,7 +41,7 @@ export interface PendingJoin {
 /** A membership given up since the last flush. */
 export interface PendingLeave {
   readonly membership: Membership
-  readonly reason: LeaveReason
+  readonly reason: DepartureReason
   /** The `leave` to answer. */
   readonly ref: number | undefined
   /** Events of the flush before this one came while the member was there. */

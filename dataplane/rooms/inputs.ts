@@ -1,5 +1,5 @@
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
-import type { LeaveReason } from '../../shared/protocol/messages.ts'
+import type { DepartureReason } from '../../shared/protocol/messages.ts'
 import type { ToOwner } from '../traffic.ts'
 import type { TurnHook } from '../watchdog/turns.ts'
 import type { Member, RoomDefinition } from './definition.ts'
@@ -146,7 +146,7 @@ export class Inputs {
   }
 
   /** Removes a member; `onLeave` runs, unless the whole room ends. `ref`: the `leave` to answer. */
-  part(membership: Membership, reason: LeaveReason, ref?: number): void {
+  part(membership: Membership, reason: DepartureReason, ref?: number): void {
     const { memberships, pending } = this.#stream
     const { member } = membership
     pending.part(membership, reason, ref)

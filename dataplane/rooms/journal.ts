@@ -1,7 +1,7 @@
 import { crc32 } from 'node:zlib'
 import type { Json } from '../../shared/json.ts'
 import { ERRORS, type ErrorCode } from '../../shared/protocol/error-codes.ts'
-import { type LeaveReason, SUBPROTOCOLS, type Subprotocol } from '../../shared/protocol/messages.ts'
+import { type DepartureReason, SUBPROTOCOLS, type Subprotocol } from '../../shared/protocol/messages.ts'
 import { MsgpackReader, MsgpackWriter } from '../../shared/protocol/msgpack.ts'
 import type { Claim } from '../../shared/store/port.ts'
 import { apply } from '../../shared/sync/apply.ts'
@@ -57,7 +57,7 @@ export interface Refusal extends RefusedRef {
 /** A member who has left. */
 interface Departure {
   readonly member: Member
-  readonly reason: LeaveReason
+  readonly reason: DepartureReason
 }
 
 /**
@@ -320,7 +320,8 @@ function errorCode(found: unknown, what: string): ErrorCode {
 }
 
 /** A reason that a newer version knows is for clients to understand. */
-const leaveReason = (found: unknown, what: string): LeaveReason => text(found, what) as LeaveReason
+const departureReason = (found: unknown, what: string): DepartureReason =>
+  text(found, what) as DepartureReason
 
 function json(found: unknown): Json {
   checkJson(undefined, found)
@@ -354,7 +355,7 @@ const MEMBERSHIP = array(
   }),
 )
 const EVENT = fields<RoomEvent>({ name: TEXT, data: JSON_VALUE, to: optional(listOf(TEXT), undefined) })
-const DEPARTURE = fields<Departure>({ member: MEMBER, reason: value(writeText, leaveReason) })
+const DEPARTURE = fields<Departure>({ member: MEMBER, reason: value(writeText, departureReason) })
 const ACK = fields<Ack>({ memberId: TEXT, ref: COUNT, forgotten: COUNT })
 const UPDATE = array(
   fields<Update>({

@@ -1,4 +1,4 @@
-import type { LeaveReason } from '../../shared/protocol/messages.ts'
+import type { DepartureReason } from '../../shared/protocol/messages.ts'
 import type { Fence } from '../../shared/store/port.ts'
 import { type RoomAddress, roomIdOf, roomName } from '../traffic.ts'
 import type { Durability, RoomDefinition, RoomLog } from './definition.ts'
@@ -52,7 +52,7 @@ class Pending {
     this.joins.push({ membership, firstEvent: this.events.length })
   }
 
-  part(membership: Membership, reason: LeaveReason, ref: number | undefined): void {
+  part(membership: Membership, reason: DepartureReason, ref: number | undefined): void {
     const joined = this.joins.findIndex((join) => join.membership === membership)
     if (joined >= 0) this.joins.splice(joined, 1)
     this.leaves.push({ membership, reason, ref, endEvent: this.events.length, unseen: joined >= 0 })

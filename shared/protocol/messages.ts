@@ -41,8 +41,8 @@ export const RESYNC_REASONS = ['sequence', 'checksum'] as const
 export type ResyncReason = (typeof RESYNC_REASONS)[number]
 
 /** Why a member left. */
-export const LEAVE_REASONS = ['left', 'session_ended', 'kicked', 'closed'] as const
-export type LeaveReason = (typeof LEAVE_REASONS)[number]
+export const DEPARTURE_REASONS = ['left', 'session_ended', 'kicked', 'closed'] as const
+export type DepartureReason = (typeof DEPARTURE_REASONS)[number]
 
 const RESUME_POSITION = {
   room_id: text(MAX.room_id),
@@ -118,7 +118,7 @@ export const SERVER_MESSAGES = {
   left: message(18, { ref: REF, room_id: text() }),
   event: message(22, { ...IN_ROOM, name: text(), data: VALUE }),
   'room.joined': message(23, { ...IN_ROOM, ...MEMBER }),
-  'room.left': message(24, { ...IN_ROOM, ...MEMBER, reason: choice(LEAVE_REASONS) }),
+  'room.left': message(24, { ...IN_ROOM, ...MEMBER, reason: choice(DEPARTURE_REASONS) }),
   ack: message(25, { room_id: text(), ref: REF }),
   error: message(26, {
     ref: orNil(REF),

@@ -7,7 +7,7 @@ import { Checksum } from '../../sync/checksum.ts'
 import { diff } from '../../sync/diff.ts'
 import type { ClientCodec, Codec, Payload } from '../codec.ts'
 import { ERRORS, InvalidMessage, ProtocolError } from '../error-codes.ts'
-import type { ClientMessage, LeaveReason, ServerMessage } from '../messages.ts'
+import type { ClientMessage, DepartureReason, ServerMessage } from '../messages.ts'
 
 /** One subprotocol, and a way to write what no proper client would: the fields of a message, right or wrong, as a frame. */
 export interface Subject {
@@ -68,7 +68,7 @@ const SERVER_MESSAGES: Plain[] = [
   { t: 'left', ref: 4, room_id: 'arena:lobby' },
   { t: 'event', ...SHARED, name: 'hit', data: { by: 'mem_a', points: [1, 2.5], 'naïve key': null } },
   { t: 'room.joined', ...SHARED, member_id: 'mem_b', sub: null },
-  ...(['left', 'session_ended', 'kicked', 'closed'] satisfies LeaveReason[]).map(
+  ...(['left', 'session_ended', 'kicked', 'closed'] satisfies DepartureReason[]).map(
     (reason): Plain => ({ t: 'room.left', ...SHARED, member_id: 'mem_b', sub: 'bert', reason }),
   ),
   { t: 'ack', room_id: 'arena:lobby', ref: 9 },
