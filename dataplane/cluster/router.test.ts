@@ -89,7 +89,7 @@ describe('Router', () => {
       expect(bench.full).toHaveLength(200)
     })
 
-    it('about a room that is nowhere is answered: who asks holds no seat in it', async () => {
+    it('about a room that is nowhere is answered: who asks is no member of it', async () => {
       router.send(message(4))
       router.send(detach)
       await records.answer(undefined)

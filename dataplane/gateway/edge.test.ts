@@ -76,7 +76,7 @@ describe('a join', () => {
 })
 
 describe('a join that is answered when its client is gone', () => {
-  it('leaves a seat that waits for a resume, as its owner is told', async () => {
+  it('leaves a subscription that waits for a resume, as its owner is told', async () => {
     const { client } = await test.hello()
     test.owner.silent.add('join')
     const asked = test.owner.next('join')
@@ -102,7 +102,7 @@ describe('a leave', () => {
     const again = await client.next('joined')
     expect(again.member_id).not.toBe(joined.member_id)
     await client.next('state.snapshot')
-    // The owner has not let the old seat go yet: its frames are not delivered twice.
+    // The owner has not let the old subscription go yet: its frames are not delivered twice.
     test.owner.room('one').flush({ state: { count: 5 } })
     await client.roundTrip()
     expect(client.received.filter(({ t }) => t === 'state.patch')).toHaveLength(1)
@@ -110,9 +110,9 @@ describe('a leave', () => {
 })
 
 describe('a leave that failed', () => {
-  // While a leave is under way the edge takes the seat for given up: it passes nothing on, and does not say at the session's end that
+  // While a leave is under way the edge takes the subscription for given up: it passes nothing on, and does not say at the session's end that
   // the member is gone. A leave whose room could not be reached stayed under way for ever.
-  it('leaves the seat as it was, to be left again or to end with the session', async () => {
+  it('leaves the subscription as it was, to be left again or to end with the session', async () => {
     const { client, joined } = await test.join()
     const { room_id: roomId, member_id: memberId } = joined
     test.owner.silent.add('leave')
@@ -153,7 +153,7 @@ describe('a message', () => {
     ])
   })
 
-  it('for a seat the owner does not know ends the seat', async () => {
+  it('for a subscription the owner does not know ends the subscription', async () => {
     const { client, joined } = await test.join()
     test.owner.room('one').members.clear()
     client.send({ t: 'message', room_id: joined.room_id, type: 'move', data: null, ref: 1 })
@@ -320,7 +320,7 @@ describe('what an owner sends', () => {
     ])
   })
 
-  it('can end a seat with a farewell', async () => {
+  it('can end a subscription with a farewell', async () => {
     const { client, joined } = await test.join()
     const { room_id: roomId, member_id: memberId } = joined
     const farewell = {
@@ -375,7 +375,7 @@ describe('what an owner sends', () => {
       expect(asked()).toBe(1)
     })
 
-    it('are not asked for any more when its seat or its connection is gone', async () => {
+    it('are not asked for any more when its subscription or its connection is gone', async () => {
       const { client } = await test.join()
       for (let i = 0; i < 9; i++) await ask(client)
       client.ws.terminate()

@@ -44,7 +44,7 @@ describe('joins in quick succession', () => {
   })
   afterEach(() => test.close())
 
-  /** Asks for a seat; what the answer is: `joined`, or the code of the error. */
+  /** Asks for a subscription; what the answer is: `joined`, or the code of the error. */
   async function join(client: TestClient, key: string): Promise<string> {
     const own = ++ref
     client.send({ t: 'join', ref: own, room_type: 'arena', options: { key } })

@@ -9,7 +9,7 @@ beforeEach(async () => {
 afterEach(() => pair.close())
 
 describe('a session that lost its socket, at another node', () => {
-  it('comes back to exactly what it missed, in the same seat', async () => {
+  it('comes back to exactly what it missed, in the same subscription', async () => {
     const { client, welcome, joined, snapshot } = await pair.a.join()
     await pair.owner.lose(client)
     pair.owner.room('one').flush({ state: { count: 7 }, events: [['hit', 1]] })

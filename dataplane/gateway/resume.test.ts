@@ -100,7 +100,7 @@ describe('at one node', () => {
       expect(kinds(third)).toEqual(['welcome', ...missed, 'pong'])
     })
 
-    it('ends after the resume time, with its seats', async () => {
+    it('ends after the resume time, with its subscriptions', async () => {
       const { client, welcome, snapshot } = await test.join()
       await test.owner.lose(client)
       test.clock.advance(60_000)
@@ -132,7 +132,7 @@ describe('at one node', () => {
       const { client, welcome, snapshot } = await test.join()
       const newer = await test.resume(welcome, [snapshot])
       await expectClose(client, 'session_taken_over', /newer connection/)
-      // Its seats are attached where they are: no one saw the player leave.
+      // Its subscriptions are attached where they are: no one saw the player leave.
       expect(test.owner.of('leave')).toHaveLength(0)
       expect(await newer.next('welcome')).toMatchObject({ rooms: [{ room_id: 'arena:one', resumed: true }] })
       test.owner.room('one').flush({ state: { count: 1 } })

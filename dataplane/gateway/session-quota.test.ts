@@ -35,9 +35,9 @@ describe('a player', () => {
   it('has room for another one when one has said goodbye, or was in no room when it lost its connection', async () => {
     await start({ maxSessionsPerSub: 2 })
     const goodbye = await pair.a.join()
-    const seatless = await pair.b.hello()
+    const withoutRooms = await pair.b.hello()
     goodbye.client.ws.close(1000)
-    seatless.client.ws.terminate()
+    withoutRooms.client.ws.terminate()
     await expect.poll(() => pair.a.gateway.sessions + pair.b.gateway.sessions).toBe(0)
     await (await pair.a.present()).next('welcome')
     await (await pair.a.present()).next('welcome')

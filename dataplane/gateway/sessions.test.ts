@@ -23,7 +23,7 @@ describe('the record of a session', () => {
     expect(pair.records.written).toHaveLength(1)
   })
 
-  it('names a seat before the owner of the room is asked for it', async () => {
+  it('names a subscription before the owner of the room is asked for it', async () => {
     const { client } = await pair.a.hello()
     pair.records.delayMs = 50
     client.send({ t: 'join', ref: 1, room_type: 'arena', options: { key: 'one' } })

@@ -39,7 +39,7 @@ describe('joining', () => {
     })
   })
 
-  // The record of a room that ended stays for a while, and those who had a seat there may ask for it.
+  // The record of a room that ended stays for a while, and those who were members may ask for it.
   it('is refused there also if it comes while someone looks for a room that has ended', async () => {
     const { bench, ann } = await roomWith(counter(), ['ann'], { quota: { maxRooms: 1 } })
     bench.send('counter', 'ann', { kind: 'leave', reason: 'left', ref: 9 })
@@ -132,9 +132,9 @@ describe('admit', () => {
     expect((await bench.join('guarded', 'eve', { options: { now: 'yes' } })).errors).toEqual([])
   })
 
-  // The socket is lost while admit decides, and then its edge dies, so that no one tells of the session's end. A seat taken without a
+  // The socket is lost while admit decides, and then its edge dies, so that no one tells of the session's end. A membership taken without a
   // socket from the start was never looked at again: the member stayed, and so did the room.
-  it('does not keep the seat of a session that has ended meanwhile', async () => {
+  it('does not keep the membership of a session that has ended meanwhile', async () => {
     const { bench, ann } = await roomWith(guarded, ['ann'], { limits: { detachedMs: 2000 } })
     bench.detach('guarded', ann)
     gates.shift()!(undefined)

@@ -24,7 +24,7 @@ const after = {
   '': 0.1,
 } as never
 const refusal = { ref: 9, code: 'room_full', message: 'full' } as const
-const seat = {
+const membership = {
   member: { id: 'mem_a', sub: 'anna' },
   sessionId: 'ses_1',
   joinRef: 1,
@@ -43,7 +43,7 @@ const update: Update = {
     { name: 'hit', data: { by: 'mem_a' }, to: undefined },
     { name: 'told', data: null, to: ['mem_a'] },
   ],
-  joined: [seat],
+  joined: [membership],
   left: [{ member: { id: 'mem_b', sub: null }, reason: 'kicked' }],
   acks: [{ memberId: 'mem_a', ref: 70_000, forgotten: 4 }],
   refused: [{ memberId: 'mem_a', ...refusal }],
@@ -74,7 +74,7 @@ const STORED = Buffer.from(
 it('reads and writes version 3 of the record to the byte', () => {
   const format = new JournalFormat()
   const { updates, ...snapshot } = format.readSnapshot(STORED)
-  expect(snapshot).toEqual({ ...at, state: after, seats: [seat], base } satisfies Omit<
+  expect(snapshot).toEqual({ ...at, state: after, seats: [membership], base } satisfies Omit<
     RoomSnapshot,
     'updates'
   >)

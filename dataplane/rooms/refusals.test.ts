@@ -63,10 +63,10 @@ describe('a message that was refused', () => {
     bench.store.let()
     await bench.settle()
     const claim = await bench.claimed('counter')
-    const seat = restore(claim, new JournalFormat())!.seats[0]!
+    const membership = restore(claim, new JournalFormat())!.seats[0]!
     const kept = known ? 1 : 1024
-    expect([seat.lastRef, seat.forgotten]).toEqual([last, known ? 0 : last - kept])
-    expect(refs(seat.refused)).toEqual(range(last - kept + 1, last))
+    expect([membership.lastRef, membership.forgotten]).toEqual([last, known ? 0 : last - kept])
+    expect(refs(membership.refused)).toEqual(range(last - kept + 1, last))
     expect(claim.journal.at(-1)!.length).toBeLessThan(150_000)
   })
 

@@ -120,7 +120,7 @@ describe('a message', () => {
   })
 
   // Where the session was resumed, both may speak at once.
-  it('of an edge that had the session before is nothing any more, nor does it take the seat', async () => {
+  it('of an edge that had the session before is nothing any more, nor does it take the membership', async () => {
     const { bench, ann } = await roomWith(counter(), ['ann'])
     bench.attach('counter', ann, 2)
     const answers = bench.sent.length

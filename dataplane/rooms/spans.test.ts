@@ -73,7 +73,7 @@ describe('the spans of a join at the owner of the room', () => {
     expect(tracer.open).toEqual([])
   })
 
-  it('tell why there was no seat', async () => {
+  it('tell why there was no membership', async () => {
     const { room, gates } = guarded()
     const { tracer, bench } = traced([room])
     for (const name of ['ann', 'bob', 'eve']) await bench.join('guarded', name, { traceparent: EDGE })

@@ -77,7 +77,7 @@ export class TestRoom {
       patch,
       rest,
       personal,
-      joined: joined.map((seat): JoinedMember => ({ ...seat, members, snapshot })),
+      joined: joined.map((member): JoinedMember => ({ ...member, members, snapshot })),
     })
   }
 

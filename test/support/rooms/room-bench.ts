@@ -192,7 +192,7 @@ export class RoomBench {
     this.host.receive({ room: this.address(type, key), member_id: memberId, ...message } as ToOwner, from)
   }
 
-  /** Asks for a seat and lets everything settle. */
+  /** Asks for a membership and lets everything settle. */
   async join(
     type: string,
     memberId: string,
