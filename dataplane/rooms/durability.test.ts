@@ -70,6 +70,19 @@ describe('a snapshot room', () => {
     }
   })
 
+  it('is saved again at once when a save took so long that a change has waited a second for the next', async () => {
+    const { bench, writes } = await saved()
+    bench.store.mood = 'slow'
+    await bench.say('counter', 'ann', 'inc', null, 1)
+    await bench.advance(800, 50)
+    await bench.say('counter', 'ann', 'inc', null, 2)
+    await bench.advance(1000, 50)
+    expect([bench.store.writes, bench.store.held]).toEqual([writes + 1, 1])
+    bench.store.let()
+    await bench.advance(50)
+    expect(bench.store.writes).toBe(writes + 2)
+  })
+
   it('is saved after its next change when it could not be encoded once', async () => {
     const { bench, writes } = await saved()
     vi.spyOn(JournalFormat.prototype, 'snapshot').mockImplementationOnce(() => {

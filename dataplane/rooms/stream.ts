@@ -107,10 +107,10 @@ export class RoomStream {
   #ended = false
   /** Of a journal: entries and bytes since the snapshot, and the size of that. A room has none at first. */
   #journal = { entries: Number.POSITIVE_INFINITY, bytes: 0, snapshotBytes: 0 }
-  /** Of a `snapshot` room: when it is saved next; whether it is being saved, and has changed since that began. */
+  /** Of a `snapshot` room: when it is saved next; whether it is being saved, and since when it has changes that this does not save. */
   readonly #save: Timer
   #saving = false
-  #unsaved = false
+  #unsavedSince: number | undefined
 
   constructor(
     { environment, address, definition, fence, log, begin }: ClaimedRoom,
@@ -302,8 +302,8 @@ export class RoomStream {
   #commit(entry: Uint8Array | undefined): Promise<boolean> | undefined {
     if (!entry) return undefined
     if (this.#durability === 'snapshot') {
-      this.#unsaved = true
-      if (!this.#saving && !this.#save.waiting) this.#saveSoon()
+      this.#unsavedSince ??= this.environment.clock.monotonic()
+      if (!this.#saving) this.#saveSoon(this.#unsavedSince)
       return undefined
     }
     const { journalEntries, journalBytes } = this.environment.limits
@@ -318,20 +318,19 @@ export class RoomStream {
     return this.record.append(entry)
   }
 
-  #saveSoon(): void {
-    const { clock, limits } = this.environment
-    this.#save.at(clock.monotonic() + limits.saveMs)
+  #saveSoon(changedAt: number): void {
+    this.#save.at(changedAt + this.environment.limits.saveMs)
   }
 
   #saveNow(): void {
     // A save every second need not carry what a crash makes worthless: members are resynced after one. Where this throws, the next change
     // asks for a save again.
+    this.#unsavedSince = undefined
     const whole = this.#withoutHistory()
     this.#saving = true
-    this.#unsaved = false
     void this.#replace(whole).then(() => {
       this.#saving = false
-      if (this.#unsaved && !this.#ended) this.#saveSoon()
+      if (this.#unsavedSince !== undefined && !this.#ended) this.#saveSoon(this.#unsavedSince)
     })
   }
 
