@@ -13,7 +13,14 @@ const OUTAGES: readonly FaultKind[] = [
   'stall',
 ]
 /** In what its owner does nothing once its lease has run out; a stall is any time in which the store did not answer it. */
-const FREEZING: readonly FaultKind[] = ['pause', 'blackhole', 'redis_kept', 'redis_lost', 'redis_pause', 'stall']
+const FREEZING: readonly FaultKind[] = [
+  'pause',
+  'blackhole',
+  'redis_kept',
+  'redis_lost',
+  'redis_pause',
+  'stall',
+]
 /** A node loses its rooms at most so many leases after the end of what kept it from the store: no one is judged for one, then it may be asked for twice. */
 const DETECTED_LEASES = 2.5
 /** A stall that is shorter than so much of a lease costs no one a room. */
