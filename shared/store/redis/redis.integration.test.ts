@@ -238,7 +238,7 @@ describe('a Redis store that loses its server', () => {
 
   it('says each time that it is back, and that a server which came back is young', async () => {
     const server = await ownServer()
-    const store = await openStore({ url: server.url, commandTimeoutMs: 300 })
+    const store = await openStore({ url: server.url, commandTimeoutMs: 1000 })
     let returns = 0
     const end = store.onReturn(() => returns++)
     for (const round of [1, 2]) {
@@ -281,7 +281,7 @@ describe('a Redis store that loses its server', () => {
 
   it('answers StoreUnavailable in bounded time while the server is gone, and works again when it is back', async () => {
     const server = await ownServer()
-    const store = await openStore({ url: server.url, commandTimeoutMs: 300 })
+    const store = await openStore({ url: server.url, commandTimeoutMs: 1000 })
     let gaps = 0
     await store.bus.subscribe(
       'c',
@@ -296,7 +296,7 @@ describe('a Redis store that loses its server', () => {
       store.bus.publish('c', bytes('x')),
       store.bus.subscribe('d', () => undefined),
     ]
-    for (const ms of await Promise.all(calls.map(unavailableAfter))) expect(ms).toBeLessThan(2000)
+    for (const ms of await Promise.all(calls.map(unavailableAfter))) expect(ms).toBeLessThan(5000)
     await server.start()
     await vi.waitFor(() => store.ping(), { timeout: 60_000 })
     await vi.waitFor(() => expect(gaps).toBe(1), { timeout: 60_000 })
@@ -307,11 +307,11 @@ describe('a Redis store that loses its server', () => {
 
   it('does not wait for ever on a server that hangs, and never sends a write twice', async () => {
     const server = await ownServer()
-    const store = await openStore({ url: server.url, commandTimeoutMs: 300 })
+    const store = await openStore({ url: server.url, commandTimeoutMs: 1000 })
     const claim = await store.rooms.claim('p/a:k', 'node_a', 0, LONG_MS)
     await server.pause()
     const commit = store.rooms.commit('p/a:k', claim!.fence, bytes('unanswered'), LONG_MS)
-    expect(await unavailableAfter(commit)).toBeLessThan(2000)
+    expect(await unavailableAfter(commit)).toBeLessThan(5000)
     await server.resume()
     await vi.waitFor(() => store.ping(), { timeout: 60_000 })
     const { epoch, version } = (await store.rooms.inspect('p/a:k'))!
@@ -358,7 +358,7 @@ describe('a Redis store that loses its server', () => {
     )
     const url = server.url.replace('redis://', 'redis://player:s3cret-word@')
     const { log, logged } = recordingLog()
-    const store = await openStore({ url, log, commandTimeoutMs: 300 })
+    const store = await openStore({ url, log, commandTimeoutMs: 1000 })
     const redis = admin(server.url)
     for (const round of [1, 2]) {
       await redis.call('CLIENT', 'KILL', 'SKIPME', 'yes')

@@ -48,7 +48,7 @@ describe('a Redis store whose Sentinels appoint another master', () => {
     const set = await startRedisSentinel()
     onTestFinished(() => set.close())
     const before = await set.master()
-    const store = await openRedisStore({ url: set.url, commandTimeoutMs: 500 })
+    const store = await openRedisStore({ url: set.url, commandTimeoutMs: 1000 })
     let returns = 0
     store.onReturn(() => returns++)
     const told = await listening(store, 'c')
@@ -71,7 +71,7 @@ describe('a Redis store whose Sentinels appoint another master', () => {
   it('answers StoreUnavailable in bounded time while there is none', async () => {
     const set = await startRedisSentinel({ replicas: 0 })
     onTestFinished(() => set.close())
-    const store = await openRedisStore({ url: set.url, commandTimeoutMs: 300 })
+    const store = await openRedisStore({ url: set.url, commandTimeoutMs: 1000 })
     const dead = await set.killMaster()
     expect(await unavailableAfter(store.ping())).toBeLessThan(1500)
     expect(await unavailableAfter(store.bus.subscribe('c', () => undefined))).toBeLessThan(1500)

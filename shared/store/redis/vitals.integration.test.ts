@@ -21,7 +21,7 @@ it('tells of every command, whether it was answered or not, until no one listens
   const store = await openRedisStore({
     url: server.url,
     keyPrefix: freshPrefix(),
-    commandTimeoutMs: 300,
+    commandTimeoutMs: 1000,
   })
   const observer = recorder()
   const end = store.vitals.observe(observer)
