@@ -350,7 +350,7 @@ export const ATTACKS: readonly Attack[] = [
         if (!player) return
         opened += 1
         const began = performance.now()
-        while (player.client.ended === undefined && performance.now() - began < 2000) {
+        while (player.client.ended === undefined && performance.now() - began < 20_000) {
           for (let i = 0; i < 200; i++, sent++)
             player.client.frame(round % 2 === 0 ? OPCODE.pong : OPCODE.ping, Buffer.from('x'))
           await breathe(player.client)
