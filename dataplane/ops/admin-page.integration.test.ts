@@ -287,25 +287,13 @@ describe('the admin page', () => {
     await page.locator('#sessions tbody tr').first().waitFor()
   })
 
-  it('stays quick with a state of a megabyte', async () => {
+  it('draws only what can be seen of a state of a megabyte', async () => {
     const room = await ada.join<typeof board>('board', { key: 'large' })
     await room.send('fill', null)
     const { page } = await open({ path: `#room=${encodeURIComponent(`${projectId}/board:large`)}` })
     await page.getByRole('treeitem', { name: 'numbers' }).click()
     await page.getByRole('treeitem', { name: '49,900 more' }).click()
     expect(await page.getByRole('treeitem').count()).toBeLessThan(300)
-    // Until it was drawn again twice; all rows at once take many seconds.
-    const longestMs = await page.evaluate(async () => {
-      let longest = 0
-      const end = performance.now() + 1500
-      for (let last = performance.now(); last < end; ) {
-        await new Promise((resolve) => setTimeout(resolve, 5))
-        longest = Math.max(longest, performance.now() - last)
-        last = performance.now()
-      }
-      return longest
-    })
-    expect(longestMs).toBeLessThan(1000)
     await room.leave()
   })
 

@@ -116,7 +116,7 @@ describe('over TLS, as a user with every right that roomful needs, in database 2
   })
 
   it('trusts no server that no authority vouches for', async () => {
-    const open = (url: string) => redisStore({ url, log: silent, connectTimeoutMs: 300 })
+    const open = (url: string) => redisStore({ url, log: silent, connectTimeoutMs: 1000 })
     await expect(open(url)).rejects.toThrow(/certificate/)
     const otherHost = trusting().replace('localhost', '127.0.0.1')
     await expect(open(otherHost)).rejects.toThrow(/does not match certificate/)
@@ -149,7 +149,7 @@ describe('on a Cluster, as a user with every right that roomful needs', () => {
       const node = cluster.nodes[0]!
       await allow(node.url, rule.replace('+', '-'))
       try {
-        const opening = redisStore({ url: asUser(cluster.url), log: silent, connectTimeoutMs: 500 })
+        const opening = redisStore({ url: asUser(cluster.url), log: silent, connectTimeoutMs: 1500 })
         await expect(opening).rejects.toThrow(rule.slice(1).split('|')[0])
       } finally {
         await allow(node.url, rule)
@@ -207,7 +207,7 @@ describe('a user of one server', () => {
 
   it('is told when its password is wrong', async () => {
     const url = asUser(server.url).replace('s3cret', 'guess')
-    await expect(redisStore({ url, log: silent, connectTimeoutMs: 300 })).rejects.toThrow(/WRONGPASS/)
+    await expect(redisStore({ url, log: silent, connectTimeoutMs: 1000 })).rejects.toThrow(/WRONGPASS/)
   })
 
   it('who loses a right later gets an error that is no outage', async () => {

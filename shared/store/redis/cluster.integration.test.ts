@@ -163,7 +163,7 @@ describe('opening a Redis store on a Cluster', () => {
     const opening = redisStore({
       url: 'redis+cluster://127.0.0.1:1',
       log: silent,
-      connectTimeoutMs: 300,
+      connectTimeoutMs: 1000,
     })
     await expect(opening).rejects.toThrow(/no connection to the store: .*ECONNREFUSED/)
   })
@@ -172,7 +172,7 @@ describe('opening a Redis store on a Cluster', () => {
     const cluster = await startRedisCluster()
     onTestFinished(() => cluster.close())
     for (const node of cluster.nodes) await asAdmin(node.url, (redis) => redis.cluster('DELSLOTS', 7))
-    const opening = redisStore({ url: cluster.url, log: silent, connectTimeoutMs: 500 })
+    const opening = redisStore({ url: cluster.url, log: silent, connectTimeoutMs: 1500 })
     await expect(opening).rejects.toThrow('1 of the 16384 slots of the Cluster have no master')
   })
 
@@ -182,7 +182,7 @@ describe('opening a Redis store on a Cluster', () => {
     const opening = redisStore({
       url: server.url.replace('redis://', 'redis+cluster://'),
       log: silent,
-      connectTimeoutMs: 300,
+      connectTimeoutMs: 1000,
     })
     await expect(opening).rejects.toThrow(/cluster support disabled/)
   })

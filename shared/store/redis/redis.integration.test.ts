@@ -381,7 +381,7 @@ describe('opening a Redis store', () => {
   it('fails in bounded time where nothing answers, and says why', async () => {
     const server = await ownServer()
     await server.stop()
-    const opening = redisStore({ url: server.url, log: silent, connectTimeoutMs: 200 })
+    const opening = redisStore({ url: server.url, log: silent, connectTimeoutMs: 1000 })
     await expect(opening).rejects.toThrow(/no connection to the store: .*ECONNREFUSED/)
   })
 

@@ -84,7 +84,7 @@ describe('opening a Redis store by its Sentinels', () => {
   it('fails in bounded time where none answers, or none knows the master, and says why', async () => {
     const set = await startRedisSentinel({ replicas: 0 })
     onTestFinished(() => set.close())
-    const open = (url: string) => redisStore({ url, log: silent, connectTimeoutMs: 300 })
+    const open = (url: string) => redisStore({ url, log: silent, connectTimeoutMs: 1000 })
     await expect(open('redis+sentinel://127.0.0.1:1/games')).rejects.toThrow(
       /no connection to the store: All sentinels are unreachable/,
     )
@@ -112,7 +112,7 @@ describe('opening a Redis store by its Sentinels', () => {
     const wrong = redisStore({
       url: url.replace('=for-the-sentinel', '=guess'),
       log: silent,
-      connectTimeoutMs: 300,
+      connectTimeoutMs: 1000,
     })
     await expect(wrong).rejects.toThrow(/no connection to the store: .*(WRONGPASS|NOAUTH)/)
   })
