@@ -10,6 +10,7 @@ import { MsgpackReader, MsgpackWriter } from './msgpack.ts'
 import { MsgpackClientCodec } from './msgpack-client-codec.ts'
 import { MsgpackCodec } from './msgpack-codec.ts'
 import { codecSuite } from './testing/codec-suite.ts'
+import { decimals } from './testing/decimals.ts'
 
 /** Names of the fields of each client message in their order, written down a second time. */
 const ORDER: Record<string, [opcode: number, ...fields: string[]]> = {
@@ -49,7 +50,8 @@ const message = (data: string) => bytes(`94 03 a3613a62 a178 ${data}`)
 
 test.each([
   ['binary', 'c4 01 00'],
-  ['an extension', 'd4 01 00'],
+  ['an extension that is no decimal number', 'd4 40 00'],
+  ['an extension of 8 bytes', 'd7 00 0000000000000001'],
   ['a timestamp extension', 'd6 ff 00000000'],
   ['NaN', 'cb 7ff8000000000000'],
   ['an infinity', 'ca 7f800000'],
@@ -70,6 +72,8 @@ test.each([
 })
 
 test.each([
+  ['a decimal', 'd5 10 3039', 123.45],
+  ['a decimal in a longer form than it needs', 'd6 2f fffffc18', -1],
   ['float32', 'ca 3fc00000', 1.5],
   ['float64 of an integer', 'cb 3ff0000000000000', 1],
   ['uint64', 'cf 000001a1b2c3d4e5', 0x1a1b2c3d4e5],
@@ -120,7 +124,7 @@ test('any library reads what the writer writes, and the reader what any library 
       const written = writer.take()
       // No library tells 0 from -0 alike, and JSON has only 0.
       const plain = JSON.parse(JSON.stringify(value)) as Json
-      expect(decode(written)).toEqual(plain)
+      expect(decode(written, { extensionCodec: decimals })).toEqual(plain)
       expect(new MsgpackReader(encode(value)).value()).toEqual(value)
     }),
     { numRuns: 2_000 },

@@ -8,6 +8,16 @@ const SMALLEST = 512
 /** A buffer that one large frame needed is not kept. */
 const LARGEST_KEPT = 1 << 18
 
+/**
+ * Decimal numbers are the extension types 0 to 63: a mantissa divided by 10, 100, 1,000 or 10,000. The type has the decimal places less one
+ * (type >> 4) and the four highest bits of the mantissa (type & 15); 1, 2 or 4 bytes of data have the rest of it, big-endian, in two's
+ * complement. Mantissa and power of ten are exact as doubles, so their quotient is rounded once, to the very double that was written.
+ */
+const DECIMAL_TYPES = 64
+const HIGH_BITS = 4
+const HIGH = 0xf
+const POWERS = [10, 100, 1000, 10_000]
+
 /** Writes JSON values as standard MessagePack, each in its shortest form. */
 export class MsgpackWriter {
   #bytes = new Uint8Array(SMALLEST)
@@ -73,14 +83,65 @@ export class MsgpackWriter {
   }
 
   /**
-   * Integers that fit 32 bits as integers, all others as float64, so that every reader gets a plain number. Throws a TypeError for
-   * NaN and infinities.
+   * A number in its shortest exact form: an integer that fits 32 bits as an integer, then what takes fewest bytes of a decimal (an
+   * extension, see `DECIMAL_TYPES`), float32 and float64. Throws a TypeError for NaN and infinities.
    */
   number(value: number): void {
     // -0 becomes 0 here.
     if (value >= -0x80000000 && value <= 0xffffffff && Math.floor(value) === value) this.#integer(value)
     else if (!Number.isFinite(value)) throw new TypeError(`${value} is not JSON; numbers are finite`)
-    else this.#sized(0xcb, 8, (at) => this.#view.setFloat64(at, value))
+    else if (!this.#decimal(value)) this.#float(value)
+  }
+
+  /** False: nothing is written, as the number is no decimal, or one that is longer than a float. */
+  #decimal(value: number): boolean {
+    // Most decimals have two places: they cost one division. What four places cannot say, fewer cannot.
+    let places = 2
+    let mantissa = Math.round(value * 100)
+    if (mantissa / 100 !== value) {
+      places = 4
+      mantissa = Math.round(value * 10_000)
+      if (mantissa / 10_000 !== value) return false
+    }
+    if (mantissa % 10 === 0) {
+      places--
+      mantissa /= 10
+    }
+    const type = (places - 1) << HIGH_BITS
+    if (mantissa >= -0x80000 && mantissa < 0x80000) {
+      this.#reserve(4)
+      const bytes = this.#bytes
+      let at = this.#length
+      if (mantissa >= -0x800 && mantissa < 0x800) {
+        bytes[at++] = 0xd4
+        bytes[at++] = type | ((mantissa >> 8) & HIGH)
+      } else {
+        bytes[at++] = 0xd5
+        bytes[at++] = type | ((mantissa >> 16) & HIGH)
+        bytes[at++] = mantissa >> 8
+      }
+      bytes[at++] = mantissa
+      this.#length = at
+      return true
+    }
+    if (mantissa < -0x800000000 || mantissa >= 0x800000000 || Math.fround(value) === value) return false
+    this.#reserve(6)
+    const at = this.#length
+    this.#bytes[at] = 0xd6
+    this.#bytes[at + 1] = type | (Math.floor(mantissa / 0x100000000) & HIGH)
+    this.#view.setUint32(at + 2, mantissa)
+    this.#length = at + 6
+    return true
+  }
+
+  #float(value: number): void {
+    const short = Math.fround(value) === value
+    this.#reserve(9)
+    const at = this.#length
+    this.#bytes[at] = short ? 0xca : 0xcb
+    if (short) this.#view.setFloat32(at + 1, value)
+    else this.#view.setFloat64(at + 1, value)
+    this.#length = at + (short ? 5 : 9)
   }
 
   string(value: string): void {
@@ -214,8 +275,8 @@ export interface Reading {
 const FRAME: Reading = {}
 
 /**
- * Reads values from standard MessagePack. Takes every form of a number, but throws ProtocolError for what JSON has not (extensions, NaN,
- * infinities, integers beyond 2^53, keys that are not strings; `bin` unless it is asked for) and for anything cut short, trailing or
+ * Reads values from standard MessagePack. Takes every form of a number, but throws ProtocolError for what JSON has not (other extensions,
+ * NaN, infinities, integers beyond 2^53, keys that are not strings; `bin` unless it is asked for) and for anything cut short, trailing or
  * nested too deep. Never allocates more than the bytes there are can fill.
  */
 export class MsgpackReader {
@@ -337,6 +398,10 @@ export class MsgpackReader {
         const high = code === 0xcf ? this.#view.getUint32(at) : this.#view.getInt32(at)
         return this.#safe(high * 2 ** 32 + this.#view.getUint32(at + 4))
       }
+      case 0xd4:
+      case 0xd5:
+      case 0xd6:
+        return this.#decimal(1 << (code - 0xd4))
       case 0xd9:
       case 0xda:
       case 0xdb:
@@ -379,6 +444,18 @@ export class MsgpackReader {
   #down(): void {
     if (++this.#level > this.#levels)
       throw new ProtocolError(`a frame nests deeper than ${this.#levels} levels`)
+  }
+
+  /** `size`: the bytes behind the type. */
+  #decimal(size: number): number {
+    const type = this.#byte()
+    if (type >= DECIMAL_TYPES)
+      throw new ProtocolError(`an extension of type ${type}; decimal numbers are types 0 to 63`)
+    // The highest bit of the four is the sign.
+    const high = ((type & HIGH) << 28) >> 28
+    const above = size === 4 ? high * 0x100000000 : high << (8 * size)
+    const mantissa = above + this.#uint(size)
+    return mantissa / POWERS[type >> HIGH_BITS]!
   }
 
   #binary(length: number): Uint8Array {

@@ -1,4 +1,4 @@
-import { decode, encode } from '@msgpack/msgpack'
+import { decode, ExtensionCodec, encode } from '@msgpack/msgpack'
 import { ERROR_CODES } from './case.ts'
 import {
   type Announcement,
@@ -290,8 +290,22 @@ function tagged(key: unknown): string {
 /** One MessagePack value, its maps with tagged keys. */
 function decodeValue(bytes: Uint8Array): WireValue {
   checkShortest(bytes)
-  return decode(bytes, { mapKeyConverter: tagged, keyDecoder: null }) as WireValue
+  return decode(bytes, {
+    mapKeyConverter: tagged,
+    keyDecoder: null,
+    extensionCodec: DECIMALS,
+  }) as WireValue
 }
+
+/** The value of an extension of `type`, as docs/protocol.md §4 ("Values") says: rounded once, by the division. */
+function decimal(data: Uint8Array, type: number): number {
+  const high = type % 16 < 8 ? type % 16 : (type % 16) - 16
+  const mantissa = data.reduce((sum, byte) => sum * 256 + byte, high)
+  return mantissa / 10 ** (1 + Math.floor(type / 16))
+}
+
+export const DECIMALS = new ExtensionCodec()
+for (let type = 0; type < 64; type += 1) DECIMALS.register({ type, encode: () => null, decode: decimal })
 
 /** Reads a binary frame of the server; undefined is a message this version does not know. */
 export function decodeMsgpack(frame: Uint8Array): ServerMessage | undefined {
@@ -321,7 +335,7 @@ export function decodeMsgpack(frame: Uint8Array): ServerMessage | undefined {
 
 /**
  * Walks one MessagePack value and throws ProtocolFault unless it is written as docs/protocol.md §4 ("Values") says
- * the server writes: integers from −2^31 to 2^32 − 1 as integers, other numbers as float64, each in its shortest form.
+ * the server writes: integers from −2^31 to 2^32 − 1 as integers, other numbers in the shortest of the forms that say them exactly.
  * Formats: https://github.com/msgpack/msgpack/blob/master/spec.md
  */
 function checkShortest(bytes: Uint8Array): void {
@@ -352,10 +366,22 @@ class Walk {
   private long(head: number, depth: number): void {
     switch (head) {
       case 0xca:
-        throw new ProtocolFault('a float32: numbers are integers or float64')
-      case 0xcb:
-        this.float()
+        this.shortest(head, this.read('getFloat32'), 5)
         break
+      case 0xcb:
+        this.shortest(head, this.read('getFloat64'), 9)
+        break
+      case 0xd4:
+      case 0xd5:
+      case 0xd6: {
+        const size = 2 ** (head - 0xd4)
+        const type = this.read('getUint8')
+        if (type > 63) throw new ProtocolFault(`an extension of type ${type}`)
+        const data = new Uint8Array(this.view.buffer, this.view.byteOffset + this.at, size)
+        this.at += size
+        this.shortest(head, decimal(data, type), 2 + size, 1 + (type >> 4))
+        break
+      }
       case 0xcc:
         this.least(head, this.read('getUint8'), 0x80)
         break
@@ -396,22 +422,35 @@ class Walk {
         this.many(head, this.read('getUint32'), 0x10000, 2, depth)
         break
       default:
-        throw new ProtocolFault(`0x${head.toString(16)}: bin, ext and 64-bit integers are not written`)
+        throw new ProtocolFault(
+          `0x${head.toString(16)}: bin, other extensions and 64-bit integers are not written`,
+        )
     }
   }
 
-  private read(getter: 'getUint8' | 'getUint16' | 'getUint32' | 'getInt8' | 'getInt16' | 'getInt32'): number {
+  private read(
+    getter: `get${'Uint8' | 'Uint16' | 'Uint32' | 'Int8' | 'Int16' | 'Int32' | 'Float32' | 'Float64'}`,
+  ): number {
     const value = this.view[getter](this.at)
     this.at += Number(getter.replace(/\D/g, '')) / 8
     return value
   }
 
-  private float(): void {
-    const value = this.view.getFloat64(this.at)
-    this.at += 8
+  /** A number that is no integer on the wire took `size` bytes, and `places` where it is a decimal. */
+  private shortest(head: number, value: number, size: number, places?: number): void {
     if (!Number.isFinite(value)) throw new ProtocolFault(`${value} is no JSON value`)
+    const form = `0x${head.toString(16)} for ${value}`
     if (Number.isInteger(value) && value >= -(2 ** 31) && value < 2 ** 32 && !Object.is(value, -0)) {
-      throw new ProtocolFault(`${value} as a float64: integers from −2^31 to 2^32 − 1 are integers`)
+      throw new ProtocolFault(`${form}: integers from −2^31 to 2^32 − 1 are integers`)
+    }
+    const digits = /^(-?\d+)(?:\.(\d{1,4}))?$/.exec(String(value))
+    const mantissa = digits ? Number(digits[1] + (digits[2] ?? '0')) : Number.POSITIVE_INFINITY
+    const fits = (bits: number) => mantissa >= -(2 ** (bits - 1)) && mantissa < 2 ** (bits - 1)
+    const decimals = fits(12) ? 3 : fits(20) ? 4 : fits(36) ? 6 : 9
+    const least = Math.min(decimals, Math.fround(value) === value ? 5 : 9)
+    if (size !== least) throw new ProtocolFault(`${form}: ${least} bytes say it, not ${size}`)
+    if (places !== undefined && places !== (digits?.[2]?.length ?? 1)) {
+      throw new ProtocolFault(`${form}: a decimal of ${places} places, more than it has`)
     }
   }
 

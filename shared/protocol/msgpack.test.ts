@@ -1,0 +1,136 @@
+import { decode } from '@msgpack/msgpack'
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { ProtocolError } from './error-codes.ts'
+import { MsgpackReader, MsgpackWriter } from './msgpack.ts'
+import { decimals } from './testing/decimals.ts'
+
+const writer = new MsgpackWriter()
+
+function written(value: number): Uint8Array {
+  writer.begin().number(value)
+  return writer.take()
+}
+
+const hex = (bytes: Uint8Array) => Buffer.from(bytes).toString('hex')
+const read = (text: string) =>
+  new MsgpackReader(Uint8Array.from(Buffer.from(text.replaceAll(' ', ''), 'hex'))).value()
+
+describe('numbers', () => {
+  test.each([
+    [0.1, 'd4 00 01'],
+    [-0.1, 'd4 0f ff'],
+    [0.01, 'd4 10 01'],
+    [0.001, 'd4 20 01'],
+    [0.0001, 'd4 30 01'],
+    [1.5, 'd4 00 0f'],
+    [20.47, 'd4 17 ff'],
+    [20.48, 'd5 10 0800'],
+    [-20.48, 'd4 18 00'],
+    [655.35, 'd5 10 ffff'],
+    [655.37, 'd5 11 0001'],
+    [1000.01, 'd5 11 86a1'],
+    [5242.87, 'd5 17 ffff'],
+    [-5242.88, 'd5 18 0000'],
+    [5242.89, 'd6 10 00080001'],
+    [-5242.89, 'd6 1f fff7ffff'],
+    [343_597_383.67, 'd6 17 ffffffff'],
+    [343_597_383.69, 'cb 41b47ae147b0a3d7'],
+    [0.12345, 'cb 3fbf9a6b50b0f27c'],
+    // In binary places that decimal ones take more bytes for: float32.
+    [0.015625, 'ca 3c800000'],
+    [123_456.75, 'ca 47f12060'],
+    [2 ** 32, 'ca 4f800000'],
+    [-(2 ** 40), 'ca d3800000'],
+    [1 / 3, 'cb 3fd5555555555555'],
+    [1_795_181_400_123, 'cb 427a1f926503b000'],
+    [5e-324, 'cb 0000000000000001'],
+    [1, '01'],
+    [1000, 'cd 03e8'],
+    [-0, '00'],
+  ])('%d takes the bytes %s', (value, form) => {
+    expect(hex(written(value))).toBe(form.replaceAll(' ', ''))
+    expect(read(form)).toBe(value === 0 ? 0 : value)
+  })
+
+  test('a coordinate rounded to 0.01 takes at most 4 bytes, and is the same double to every reader', () => {
+    for (let hundredths = -524_288; hundredths < 524_288; hundredths++) {
+      const value = hundredths / 100
+      const bytes = written(value)
+      if (bytes.length > 4) throw new Error(`${value} takes ${bytes.length} bytes`)
+      // 0 and -0 are the same state.
+      if (new MsgpackReader(bytes).value() !== value) throw new Error(`${value} is read as another number`)
+    }
+  })
+
+  test('millions of decimals come back as they were written, whatever their places', () => {
+    // A linear congruential generator (Numerical Recipes): a million draws of fast-check would take a minute.
+    let seed = 1
+    const random = () => {
+      seed = (Math.imul(seed, 1_664_525) + 1_013_904_223) >>> 0
+      return seed / 2 ** 32
+    }
+    for (let i = 0; i < 2_000_000; i++) {
+      const value = Math.round((random() - 0.5) * 10 ** (1 + (i % 11))) / 10 ** (i % 5)
+      const bytes = written(value)
+      if (new MsgpackReader(bytes).value() !== value) throw new Error(`${value} is read as another number`)
+      if (i % 20 === 0 && decode(bytes, { extensionCodec: decimals }) !== value)
+        throw new Error(`${value} is another number to a reader that goes by docs/protocol.md`)
+    }
+  })
+
+  test('every number comes back as it was written, never in more bytes than a float64 or than its digits call for', () => {
+    fc.assert(
+      fc.property(
+        fc.oneof(
+          fc.double({ noNaN: true, noDefaultInfinity: true }),
+          fc.float({ noNaN: true, noDefaultInfinity: true }),
+          fc.maxSafeInteger(),
+        ),
+        (value) => {
+          const bytes = written(value)
+          expect(bytes.length).toBe(shortest(value))
+          expect(new MsgpackReader(bytes).value()).toBe(value === 0 ? 0 : value)
+        },
+      ),
+      { numRuns: 20_000 },
+    )
+    fc.assert(
+      fc.property(fc.integer(), fc.integer({ min: 1, max: 6 }), (digits, places) => {
+        const value = digits / 10 ** places
+        const bytes = written(value)
+        expect(bytes.length).toBe(shortest(value))
+        expect(new MsgpackReader(bytes).value()).toBe(value === 0 ? 0 : value)
+      }),
+      { numRuns: 20_000 },
+    )
+  })
+
+  test.each([
+    'd4 40 01',
+    'd5 ff 0001',
+    'd7 00 0000000000000001',
+    'd8 00',
+    'c7 03 10 000001',
+    'd5 10 ff',
+    'd6',
+  ])('an extension that is no decimal number is refused: %s', (form) => {
+    expect(() => read(form)).toThrow(ProtocolError)
+  })
+})
+
+/** In how many bytes a number can be written, by its digits. */
+function shortest(value: number): number {
+  if (Number.isInteger(value) && value >= -(2 ** 31) && value < 2 ** 32) {
+    const ends = value < 0 ? [-32, -128, -32_768] : [127, 255, 65_535]
+    const size = ends.findIndex((end) => Math.abs(value) <= Math.abs(end))
+    return size < 0 ? 5 : size + 1
+  }
+  const float = Math.fround(value) === value ? 5 : 9
+  const [, whole, part = '0'] = /^(-?\d+)(?:\.(\d{1,4}))?$/.exec(String(value)) ?? []
+  const mantissa = whole === undefined ? Number.POSITIVE_INFINITY : Number(whole + part)
+  const decimal = [12, 20, 36].findIndex(
+    (bits) => mantissa >= -(2 ** (bits - 1)) && mantissa < 2 ** (bits - 1),
+  )
+  return decimal < 0 ? float : Math.min(float, [3, 4, 6][decimal]!)
+}
