@@ -9,6 +9,7 @@ import { ProtocolError } from './error-codes.ts'
 import { MsgpackReader, MsgpackWriter } from './msgpack.ts'
 import { MsgpackClientCodec } from './msgpack-client-codec.ts'
 import { MsgpackCodec } from './msgpack-codec.ts'
+import { parsePositional } from './schema.ts'
 import { codecSuite } from './testing/codec-suite.ts'
 import { decimals } from './testing/decimals.ts'
 
@@ -114,6 +115,33 @@ test.each([
 
 test('elements behind those that roomful knows are dropped', () => {
   expect(new MsgpackCodec().decode(bytes('93 05 07 a178'))).toEqual({ t: 'ping', at: 7 })
+})
+
+test('a message that is read straight from its bytes is what the check of every field makes of it', () => {
+  const codec = new MsgpackCodec()
+  const checked = (payload: Uint8Array) => parsePositional(new MsgpackReader(payload).value() as unknown[])
+  const outcome = (decoded: () => unknown) => {
+    try {
+      return decoded()
+    } catch (error) {
+      return String(error)
+    }
+  }
+  const some = (...values: unknown[]) => fc.constantFrom(...values)
+  const fields = fc.tuple(
+    fc.oneof(some('a:b', 'a:ü', '', 'a'.repeat(193), 'a'.repeat(194), null, 7), fc.string()),
+    fc.oneof(some('move', 'x'.repeat(64), 'x'.repeat(65), '', [], undefined), fc.string()),
+    fc.oneof(json(), some(JSON.parse('{"__proto__":1}'))),
+    some(1, 2 ** 40, 0, -1, 1.5, null, 'one', undefined),
+    some(0, 12, -1, null, 1.5, {}),
+  )
+  fc.assert(
+    fc.property(fields, fc.nat(7), (all, length) => {
+      const payload = encode([3, ...all, 'later'].slice(0, length))
+      expect(outcome(() => codec.decode(payload))).toEqual(outcome(() => checked(payload)))
+    }),
+    { numRuns: 3_000 },
+  )
 })
 
 test('any library reads what the writer writes, and the reader what any library writes', () => {

@@ -1,10 +1,14 @@
 import type { Json } from '../json.ts'
+import { MAX_DEPTH } from '../sync/check.ts'
 import { type ArrayDelta, type Change, type Delta, ObjectDelta, REMOVE, Replace } from '../sync/delta.ts'
 import { type Codec, EncodedState, type Payload, type RoomEncoder } from './codec.ts'
 import { ProtocolError } from './error-codes.ts'
 import { messageWriters, valuesWriter, writeField } from './fields.ts'
+import { KnownStrings } from './known-strings.ts'
 import {
+  CLIENT_OPCODES,
   type ClientMessage,
+  MAX,
   type MemberInfo,
   type PatchAt,
   type PlainMessage,
@@ -14,16 +18,24 @@ import {
   STREAM_MESSAGES,
   type StateAt,
 } from './messages.ts'
-import { type KeyIndex, MsgpackReader, MsgpackWriter } from './msgpack.ts'
-import { parsePositional } from './schema.ts'
+import { type KeyIndex, MsgpackReader, MsgpackWriter, type Reading } from './msgpack.ts'
+import { isCount, isRef, parsePositional } from './schema.ts'
 
 const WRITERS = messageWriters(SERVER_MESSAGES)
+
+/** What begins an array of few elements, with their number added. */
+const FIXARRAY = 0x90
+/** How many elements a `message` has: the opcode, room, type and data, and perhaps `ref` and `settled`. */
+const LEAST = 4
+const MOST = 6
 
 /** `roomful.v1.msgpack`: one binary frame a message, a positional array that begins with an opcode. */
 export class MsgpackCodec implements Codec {
   readonly subprotocol = 'roomful.v1.msgpack'
   readonly binary = true
   readonly #writer = new MsgpackWriter()
+  /** Of a `message`, behind its opcode. */
+  readonly #reading: Reading = { at: 2, levels: MAX_DEPTH, known: new KnownStrings(), noProto: true }
 
   encode(message: PlainMessage): Payload {
     WRITERS[message.t](this.#writer.begin(), message)
@@ -31,6 +43,36 @@ export class MsgpackCodec implements Codec {
   }
 
   decode(payload: Payload): ClientMessage {
+    return this.#message(payload) ?? this.#any(payload)
+  }
+
+  /**
+   * A `message`, which is nearly all that clients send, straight from its bytes. Undefined: it is something else, or something is wrong with it;
+   * then it is read as any other, which knows what to say.
+   */
+  #message(payload: Payload): ClientMessage | undefined {
+    const length = payload[0]! - FIXARRAY
+    if (payload[1] !== CLIENT_OPCODES.message || !(length >= LEAST && length <= MOST)) return undefined
+    try {
+      const reader = new MsgpackReader(payload, this.#reading)
+      const roomId = reader.text()
+      const type = reader.text()
+      if (!roomId || roomId.length > MAX.room_id || !type || type.length > MAX.type) return undefined
+      const data = reader.value()
+      const ref = length > LEAST && !reader.nil() ? reader.value() : undefined
+      const settled = length === MOST && !reader.nil() ? reader.value() : undefined
+      reader.end()
+      // Written out: a spread costs more than all the rest.
+      if (ref === undefined && settled === undefined) return { t: 'message', room_id: roomId, type, data }
+      if (!isRef(ref)) return undefined
+      if (settled === undefined) return { t: 'message', room_id: roomId, type, data, ref }
+      return isCount(settled) ? { t: 'message', room_id: roomId, type, data, ref, settled } : undefined
+    } catch {
+      return undefined
+    }
+  }
+
+  #any(payload: Payload): ClientMessage {
     const reader = new MsgpackReader(payload)
     const elements = reader.value()
     reader.end()

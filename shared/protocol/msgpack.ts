@@ -1,5 +1,6 @@
 import type { Json, JsonObject } from '../json.ts'
 import { ProtocolError } from './error-codes.ts'
+import type { KnownStrings } from './known-strings.ts'
 
 /** Which integer stands for an object key; undefined: the key is written as a string. */
 export type KeyIndex = (key: string) => number | undefined
@@ -270,9 +271,15 @@ export interface Reading {
   readonly levels?: number
   /** How `bin` is read: as a view, which keeps all the bytes in memory, or as a copy unless it is most of them. It is an error when undefined. */
   readonly bin?: 'view' | 'copy'
+  /** Where keys and `text` are looked up. */
+  readonly known?: KnownStrings
+  /** Whether the key __proto__ is an error. */
+  readonly noProto?: boolean
 }
 
 const FRAME: Reading = {}
+/** For a moment, while a float is read. */
+const FLOAT = new DataView(new ArrayBuffer(8))
 
 /**
  * Reads values from standard MessagePack. Takes every form of a number, but throws ProtocolError for what JSON has not (other extensions,
@@ -281,19 +288,21 @@ const FRAME: Reading = {}
  */
 export class MsgpackReader {
   readonly #bytes: Uint8Array
-  readonly #view: DataView
   readonly #keys: readonly string[] | undefined
   readonly #levels: number
   readonly #bin: 'view' | 'copy' | undefined
+  readonly #known: KnownStrings | undefined
+  readonly #noProto: boolean
   #at: number
   #level = 0
 
   constructor(bytes: Uint8Array, reading: Reading = FRAME) {
     this.#bytes = bytes
-    this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
     this.#keys = reading.keys
     this.#levels = reading.levels ?? FRAME_LEVELS
     this.#bin = reading.bin
+    this.#known = reading.known
+    this.#noProto = reading.noProto ?? false
     this.#at = reading.at ?? 0
   }
 
@@ -338,9 +347,17 @@ export class MsgpackReader {
     throw this.#unexpected(code, 'a map')
   }
 
+  /** The string that comes next, which came before most likely; undefined: something else comes. */
+  text(): string | undefined {
+    const code = this.peek()
+    if (code >> 5 !== 0x5 && code !== 0xd9) return undefined
+    this.#at++
+    return this.#string(code === 0xd9 ? this.#byte() : code & 0x1f, this.#known)
+  }
+
   /** A key of an object: a string, or an integer that stands for one. */
   key(): string {
-    const key = this.value()
+    const key = (this.#known && this.text()) ?? this.value()
     if (typeof key === 'string') return key
     if (typeof key !== 'number' || !this.#keys)
       throw new ProtocolError(`${describe(key)} is no key of an object; keys are strings`)
@@ -379,24 +396,23 @@ export class MsgpackReader {
         if (!this.#bin) break
         return this.#binary(this.#uint(1 << (code - 0xc4))) as Data as Json
       case 0xca:
-        return this.#finite(this.#view.getFloat32(this.#skip(4)))
+        return this.#float(4)
       case 0xcb:
-        return this.#finite(this.#view.getFloat64(this.#skip(8)))
+        return this.#float(8)
       case 0xcc:
       case 0xcd:
       case 0xce:
         return this.#uint(1 << (code - 0xcc))
       case 0xd0:
-        return this.#view.getInt8(this.#skip(1))
+        return (this.#uint(1) << 24) >> 24
       case 0xd1:
-        return this.#view.getInt16(this.#skip(2))
+        return (this.#uint(2) << 16) >> 16
       case 0xd2:
-        return this.#view.getInt32(this.#skip(4))
+        return this.#uint(4) | 0
       case 0xcf:
       case 0xd3: {
-        const at = this.#skip(8)
-        const high = code === 0xcf ? this.#view.getUint32(at) : this.#view.getInt32(at)
-        return this.#safe(high * 2 ** 32 + this.#view.getUint32(at + 4))
+        const high = code === 0xcf ? this.#uint(4) : this.#uint(4) | 0
+        return this.#safe(high * 2 ** 32 + this.#uint(4))
       }
       case 0xd4:
       case 0xd5:
@@ -433,7 +449,8 @@ export class MsgpackReader {
     for (let i = 0; i < size; i++) {
       const key = this.key()
       // As a plain assignment this key would set the prototype.
-      if (key === '__proto__')
+      if (key === '__proto__' && this.#noProto) throw new ProtocolError('the key __proto__ is not allowed')
+      else if (key === '__proto__')
         Object.defineProperty(object, key, { value: this.value(), enumerable: true, configurable: true })
       else object[key] = this.value()
     }
@@ -464,17 +481,17 @@ export class MsgpackReader {
     return this.#bin === 'copy' && 2 * length < this.#bytes.length ? new Uint8Array(view) : view
   }
 
-  #string(length: number): string {
+  #string(length: number, known?: KnownStrings): string {
     const start = this.#skip(length)
     const end = this.#at
-    if (length < 32) {
+    if (length < 32 && !known) {
       let text = ''
       let i = start
       for (; i < end && this.#bytes[i]! < 0x80; i++) text += String.fromCharCode(this.#bytes[i]!)
       if (i === end) return text
     }
     try {
-      return UTF8.decode(this.#bytes.subarray(start, end))
+      return known?.text(this.#bytes, start, end) ?? UTF8.decode(this.#bytes.subarray(start, end))
     } catch {
       throw new ProtocolError(`the string at byte ${start} is not UTF-8`)
     }
@@ -496,12 +513,17 @@ export class MsgpackReader {
   }
 
   #uint(size: number): number {
-    const at = this.#skip(size)
-    return size === 1
-      ? this.#view.getUint8(at)
-      : size === 2
-        ? this.#view.getUint16(at)
-        : this.#view.getUint32(at)
+    let at = this.#skip(size)
+    let value = this.#bytes[at]!
+    while (++at < this.#at) value = value * 0x100 + this.#bytes[at]!
+    return value
+  }
+
+  /** A float: by way of eight bytes, since a view of each frame costs more than the frame. */
+  #float(size: 4 | 8): number {
+    const start = this.#skip(size)
+    for (let i = 0; i < size; i++) FLOAT.setUint8(i, this.#bytes[start + i]!)
+    return this.#finite(size === 4 ? FLOAT.getFloat32(0) : FLOAT.getFloat64(0))
   }
 
   /** Moves on by `size` bytes; where they begin. */

@@ -119,9 +119,7 @@ function checkOf(field: Field, form: Form): Check {
         isRef(value) ? value : wrong(value, prefix, name, 'an integer from 1 to 2^53 - 1')
     case 'count':
       return (value, prefix, name) =>
-        Number.isSafeInteger(value) && (value as number) >= 0
-          ? value
-          : wrong(value, prefix, name, 'an integer from 0 to 2^53 - 1')
+        isCount(value) ? value : wrong(value, prefix, name, 'an integer from 0 to 2^53 - 1')
     case 'number':
       return (value, prefix, name) =>
         Number.isFinite(value) ? value : wrong(value, prefix, name, 'a number')
@@ -201,7 +199,10 @@ function checkValue(value: unknown, prefix: string, name: string): unknown {
 
 const isAbsent = (value: unknown): value is null | undefined => value === undefined || value === null
 
-const isRef = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) > 0
+export const isRef = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) > 0
+
+export const isCount = (value: unknown): value is number =>
+  Number.isSafeInteger(value) && (value as number) >= 0
 
 function isObject(value: unknown): value is Named {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
