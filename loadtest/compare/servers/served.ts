@@ -1,0 +1,71 @@
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+
+/** What every server under comparison has in common: how it is told what to serve, and how it tells what that costs. */
+
+/** The side of the square that players move in; they start in its middle. */
+export const AREA = 1_000
+export const FLUSHES_PER_SECOND = 20
+
+export interface Settings {
+  /** What moves in each room at 20 Hz without anyone asking for it: nothing, every player, or one entity of `entities`. */
+  readonly tick: 'none' | 'players' | 'entity'
+  /** How many entities stand in the state of each room besides its players. */
+  readonly entities: number
+  /** Whether clients send inputs that change nothing, as MessagePack. */
+  readonly nudges: boolean
+  /** Of roomful: where its journal is; undefined: it keeps none. */
+  readonly redisUrl?: string
+  /** Of roomful: whether compiled code in dist/ runs (as in production), or the sources (for tests). */
+  readonly built: boolean
+}
+
+/** What clients need to know of a server. */
+export interface Listening {
+  readonly port: number
+  readonly controlUrl?: string
+}
+
+/** What a server has used and done since its start. */
+export interface Sample {
+  /** CPU time of the whole process, user and system, microseconds. */
+  readonly cpuUs: number
+  readonly rssBytes: number
+  /** Inputs that game code has seen. */
+  readonly inputs: number
+}
+
+/** A coordinate as every server and client has it. */
+export const somewhere = (): number => Math.floor(Math.random() * AREA * 100) / 100
+
+/**
+ * Serves over the parent's IPC channel: tells where it listens, and answers each message with a `Sample`; one that asks to `collect` only when
+ * garbage was collected. Ends with its parent.
+ */
+export async function serve(
+  start: (settings: Settings, handled: () => void) => Promise<Listening>,
+): Promise<void> {
+  let inputs = 0
+  setFlagsFromString('--expose-gc')
+  const collect: () => void = runInNewContext('gc')
+  process.on('disconnect', () => process.exit(0))
+  process.on('message', (asked: { collect: boolean }) => {
+    if (asked.collect) collect()
+    const { user, system } = process.cpuUsage()
+    process.send?.({ cpuUs: user + system, rssBytes: process.memoryUsage.rss(), inputs } satisfies Sample)
+  })
+  const settings: Settings = JSON.parse(process.argv[2] ?? '')
+  process.send?.(await start(settings, () => inputs++))
+}
+
+/** Calls `flush` at 20 Hz from absolute deadlines: `setInterval` loses beats under load. The phase is random, so that rooms take turns. */
+export function everyFlush(flush: () => void): void {
+  const interval = 1_000 / FLUSHES_PER_SECOND
+  let due = performance.now() + Math.random() * interval
+  const turn = (): void => {
+    flush()
+    due = Math.max(due + interval, performance.now() - interval)
+    setTimeout(turn, due - performance.now())
+  }
+  setTimeout(turn, due - performance.now())
+}
