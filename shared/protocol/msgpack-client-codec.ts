@@ -129,29 +129,25 @@ export class MsgpackClientCodec implements ClientCodec {
 
 function readDelta(reader: MsgpackReader): Delta {
   const change = readChange(reader)
-  if (change === REMOVE) throw new ProtocolError('a patch removes the state itself')
+  if (change === REMOVE)
+    throw new ProtocolError('a patch removes the state itself, or an element of an array')
   return change
 }
 
 function readChange(reader: MsgpackReader): Change {
   const code = reader.peek()
-  if (isMap(code)) return reader.nested(() => readObjectDelta(reader))
-  if (isArray(code)) return reader.nested(() => readArrayOrValue(reader))
+  if (isMap(code)) return reader.nested(() => new ObjectDelta(readChanges(reader, readKey, readChange)))
+  if (isArray(code)) return reader.nested(() => readArray(reader))
   const value = reader.value()
   return code === NIL ? REMOVE : new Replace(value)
 }
 
-function readObjectDelta(reader: MsgpackReader): ObjectDelta {
-  const changes = new Map<string, Change>()
-  for (let size = reader.map(); size > 0; size--) changes.set(reader.key(), readChange(reader))
-  return new ObjectDelta(changes)
-}
-
-/** `[value]` replaces; `[changes, splices]` changes an array. */
-function readArrayOrValue(reader: MsgpackReader): Replace | ArrayDelta {
-  if (reader.array() === 1) return new Replace(reader.value())
-  const changes = new Map<number, Delta>()
-  for (let size = reader.map(); size > 0; size--) changes.set(reader.value() as number, readDelta(reader))
+/** `[value]` replaces; `[changes, splices]` changes an array; what is longer is a table of changes. */
+function readArray(reader: MsgpackReader): Exclude<Delta, typeof REMOVE> {
+  const length = reader.array()
+  if (length === 1) return new Replace(reader.value())
+  if (length > 2) return new ObjectDelta(readTable(reader, length, readKey, readChange))
+  const changes = readChanges(reader, readIndex, readDelta)
   const splices: Splice[] = []
   for (let rest = reader.array(); rest >= 3; rest -= 3)
     splices.push({
@@ -160,4 +156,40 @@ function readArrayOrValue(reader: MsgpackReader): Replace | ArrayDelta {
       insert: reader.value() as Json[],
     })
   return new ArrayDelta(changes, splices)
+}
+
+type Read<T> = (reader: MsgpackReader) => T
+
+const readKey: Read<string> = (reader) => reader.key()
+const readIndex: Read<number> = (reader) => reader.value() as number
+
+/** Changes by key, as a map or as a table. */
+function readChanges<K, C extends Change>(
+  reader: MsgpackReader,
+  key: Read<K>,
+  change: Read<C>,
+): Map<K, C | ObjectDelta> {
+  if (isArray(reader.peek())) return readTable(reader, reader.array(), key, change)
+  const changes = new Map<K, C>()
+  for (let size = reader.map(); size > 0; size--) changes.set(key(reader), change(reader))
+  return changes
+}
+
+/** `[columns, key, change, …, key, change, …, others]`: for each key a change of each column, then a map where keys are left. */
+function readTable<K, C extends Change>(
+  reader: MsgpackReader,
+  length: number,
+  key: Read<K>,
+  change: Read<C>,
+): Map<K, C | ObjectDelta> {
+  const columns: string[] = []
+  for (let left = reader.array(); left > 0; left--) columns.push(reader.key())
+  const changes = new Map<K, C | ObjectDelta>()
+  let left = length - 1
+  for (; left > columns.length; left -= 1 + columns.length) {
+    const row = key(reader)
+    changes.set(row, new ObjectDelta(new Map(columns.map((column) => [column, readChange(reader)]))))
+  }
+  if (left > 0) for (const [other, of] of readChanges(reader, key, change)) changes.set(other, of)
+  return changes
 }

@@ -211,6 +211,57 @@ test('array changes are two elements: changed elements by index, then splices', 
   ])
 })
 
+test('changes of the same keys are a table: the keys, then each row, then a map of the others', () => {
+  const room = new MsgpackCodec().roomEncoder()
+  const change = (from: Json, to: Json) => plain(room.patch({ ...AT, seq: 1 }, diff(from, to)))[6]
+  const at = (x: number, y = x) => ({ x, y })
+  expect(change({ a: at(1), b: at(1) }, { a: at(2), b: at(3) })).toEqual([[0, 1], 2, 2, 2, 3, 3, 3])
+  // One is no table; neither are two of different keys.
+  expect(change({ a: at(1), b: at(1) }, { a: at(2), b: at(1) })).toEqual({ 2: { 0: 2, 1: 2 } })
+  expect(change({ a: at(1), b: at(1) }, { a: at(2, 1), b: at(1, 2) })).toEqual({ 2: { 0: 2 }, 3: { 1: 2 } })
+  const others = change(
+    { a: at(1), b: at(1), c: at(1), d: 1, e: 1 },
+    { a: at(5, 1), b: at(2), c: at(3), e: at(4) },
+  )
+  expect(others).toEqual([[0, 1], 3, 2, 2, 4, 3, 3, { 2: { 0: 5 }, 5: [{ 0: 4, 1: 4 }], 6: null }])
+  // Rows of an array have its indexes as keys.
+  expect(change([at(1), at(1), at(1)], [at(1), at(2), at(3), 'new'])).toEqual([
+    [[0, 1], 1, 2, 2, 2, 3, 3],
+    [3, 0, ['new']],
+  ])
+})
+
+test('a table says what its rows change, whatever they change', () => {
+  const cell = fc.option(fc.oneof(fc.nat(3), json()), { nil: undefined })
+  const record = fc.record({ x: cell, y: cell, z: cell }, { requiredKeys: [] })
+  const states = fc.oneof(
+    fc.dictionary(fc.constantFrom('a', 'b', 'c', 'd', 'e', 'f'), fc.oneof(record, json()), { minKeys: 4 }),
+    fc.array(fc.oneof(record, record, fc.nat(3)), { minLength: 3, maxLength: 6 }),
+  )
+  let tables = 0
+  fc.assert(
+    fc.property(states, states, (before, after) => {
+      const [from, to] = [before, after].map((state) => JSON.parse(JSON.stringify(state)) as Json)
+      const room = new MsgpackCodec().roomEncoder()
+      const member = new MsgpackClientCodec()
+      member.decode(room.snapshot({ ...AT, seq: 1, state: from! }))
+      const delta = diff(from!, to!)
+      if (!delta) return
+      for (const [seq, frame] of [
+        room.patch({ ...AT, seq: 2 }, delta),
+        room.replay({ ...AT, seq: 3 }, delta),
+      ].entries()) {
+        if (Array.isArray(plain(frame)[6])) tables++
+        const patch = member.decode(frame)
+        expect(patch).toMatchObject({ t: 'state.patch', seq: seq + 2 })
+        if (patch.t === 'state.patch') expect(apply(from!, patch.delta!)).toEqual(to)
+      }
+    }),
+    { numRuns: 3_000 },
+  )
+  expect(tables).toBeGreaterThan(500)
+})
+
 test('long keys are never interned, and a full table starts again once it no longer pays', () => {
   const room = new MsgpackCodec().roomEncoder()
   const member = new MsgpackClientCodec()

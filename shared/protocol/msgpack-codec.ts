@@ -185,23 +185,45 @@ class MsgpackRoomEncoder implements RoomEncoder {
       // Only what cannot be mistaken for a removal or a deeper change stands for itself.
       if (typeof change.value === 'object') to.array(1)
       to.value(change.value, keys)
-    } else if (change instanceof ObjectDelta) {
-      to.map(change.changes.size)
-      for (const [key, below] of change.changes) {
-        to.key(key, keys)
-        this.#change(below, keys)
+    } else if (change instanceof ObjectDelta) this.#changes(change.changes, this.#writeKey, keys)
+    else this.#arrayChange(change, keys)
+  }
+
+  readonly #writeKey = (key: string, keys?: KeyIndex): void => this.#writer.key(key, keys)
+  readonly #writeIndex = (index: number): void => this.#writer.number(index)
+
+  /** Changes by key: as a table where several are of the same keys, so that these are not said again for each. */
+  #changes<K>(
+    changes: ReadonlyMap<K, Change>,
+    writeKey: (key: K, keys?: KeyIndex) => void,
+    keys?: KeyIndex,
+  ): void {
+    const to = this.#writer
+    const { columns, rows } = tableOf(changes)
+    const others = changes.size - rows
+    if (rows > 0) {
+      to.array(1 + rows * (1 + columns.length) + (others > 0 ? 1 : 0))
+      to.array(columns.length)
+      for (const column of columns) to.key(column, keys)
+      for (const [key, change] of changes) {
+        if (!isRow(change, columns)) continue
+        writeKey(key, keys)
+        for (const column of columns) this.#change(change.changes.get(column)!, keys)
       }
-    } else this.#arrayChange(change, keys)
+      if (others === 0) return
+    }
+    to.map(others)
+    for (const [key, change] of changes) {
+      if (rows > 0 && isRow(change, columns)) continue
+      writeKey(key, keys)
+      this.#change(change, keys)
+    }
   }
 
   #arrayChange(delta: ArrayDelta, keys?: KeyIndex): void {
     const to = this.#writer
     to.array(2)
-    to.map(delta.changes.size)
-    for (const [index, below] of delta.changes) {
-      to.number(index)
-      this.#change(below, keys)
-    }
+    this.#changes(delta.changes, this.#writeIndex, keys)
     to.array(delta.splices.length * 3)
     for (const { at, remove, insert } of delta.splices) {
       to.number(at)
@@ -229,6 +251,40 @@ class MsgpackRoomEncoder implements RoomEncoder {
     this.#encoded.forget()
   }
 }
+
+/** Of so many sets of keys it is counted how many changes have them. */
+const MAX_SHAPES = 4
+
+interface ChangeTable {
+  /** The keys that each row changes. */
+  readonly columns: readonly string[]
+  /** How many changes are rows; 0: a table would not be shorter. */
+  readonly rows: number
+}
+
+const NO_TABLE: ChangeTable = { columns: [], rows: 0 }
+
+/** The keys that most of these change. */
+function tableOf(changes: ReadonlyMap<unknown, Change>): ChangeTable {
+  if (changes.size < 2) return NO_TABLE
+  const shapes: { readonly columns: readonly string[]; rows: number }[] = []
+  for (const change of changes.values()) {
+    const shape = shapes.find(({ columns }) => isRow(change, columns))
+    if (shape) shape.rows++
+    else if (change instanceof ObjectDelta && change.changes.size > 0 && shapes.length < MAX_SHAPES)
+      shapes.push({ columns: [...change.changes.keys()], rows: 1 })
+  }
+  return shapes.reduce(
+    (best: ChangeTable, shape) => (shape.rows > Math.max(best.rows, 1) ? shape : best),
+    NO_TABLE,
+  )
+}
+
+/** Whether a change is of exactly these keys. */
+const isRow = (change: Change, columns: readonly string[]): change is ObjectDelta =>
+  change instanceof ObjectDelta &&
+  change.changes.size === columns.length &&
+  columns.every((column) => change.changes.has(column))
 
 function concat(...parts: readonly Uint8Array[]): Uint8Array {
   const whole = new Uint8Array(parts.reduce((bytes, { length }) => bytes + length, 0))

@@ -211,9 +211,37 @@ function changeOf(value: Json | undefined, change: WireValue, key: KeyReader): J
   if (Array.isArray(change)) {
     if (change.length === 1) return readValue(change[0]!, key)
     if (change.length === 2) return changeArray(value, change[0]!, change[1]!, key)
-    throw new ProtocolFault(`a change is an array of 1 or 2 elements, not of ${change.length}`)
   }
-  return changeObject(value, change, key)
+  return changeObject(value, changesOf(change), key)
+}
+
+/** A map of changes: as it is, or what a table of changes stands for. */
+function changesOf(changes: WireValue): Record<string, WireValue> {
+  if (changes === null || typeof changes !== 'object')
+    throw new ProtocolFault('a map or a table was expected')
+  if (!Array.isArray(changes)) return changes
+  const [columns, ...cells] = changes
+  if (!Array.isArray(columns) || columns.length === 0 || cells.length === 0)
+    throw new ProtocolFault(`a table of changes is a list of keys, and rows: ${JSON.stringify(changes)}`)
+  const names = columns.map(taggedKey)
+  const rows: Record<string, WireValue> = {}
+  for (; cells.length > names.length; cells.splice(0, names.length + 1)) {
+    const change = Object.fromEntries(names.map((name, index) => [name, cells[index + 1]!]))
+    rows[taggedKey(cells[0]!)] = change
+  }
+  if (cells.length === 0) return rows
+  const [others] = cells
+  if (cells.length > 1 || others === null || typeof others !== 'object' || Array.isArray(others))
+    throw new ProtocolFault(`behind the rows of a table comes one map, not ${JSON.stringify(cells)}`)
+  return { ...rows, ...others }
+}
+
+/** A key that is an element of an array, as `tagged` has those of maps. */
+const taggedKey = (key: WireValue): string =>
+  typeof key === 'string' ? `$${key}` : typeof key === 'number' ? `#${key}` : fault(key)
+
+function fault(key: WireValue): never {
+  throw new ProtocolFault(`a key is a string or an index, not ${JSON.stringify(key)}`)
 }
 
 function changeObject(
@@ -240,11 +268,11 @@ function changeObject(
 
 function changeArray(value: Json | undefined, edits: WireValue, splices: WireValue, key: KeyReader): Json[] {
   if (!Array.isArray(value)) throw new ProtocolFault(`an array's change for ${JSON.stringify(value)}`)
-  if (edits === null || typeof edits !== 'object' || Array.isArray(edits) || !Array.isArray(splices)) {
+  if (!Array.isArray(splices)) {
     throw new ProtocolFault(`an array's change is a map and a list, not ${JSON.stringify([edits, splices])}`)
   }
   const result = [...value]
-  for (const [tagged, entry] of Object.entries(edits)) {
+  for (const [tagged, entry] of Object.entries(changesOf(edits))) {
     const index = Number(tagged.slice(1))
     if (!tagged.startsWith('#') || index >= result.length) {
       throw new ProtocolFault(`no element ${tagged} in an array of ${result.length}`)
