@@ -6,6 +6,7 @@ import { ERRORS, type ErrorCode, InvalidMessage, ProtocolError } from '../../sha
 import type { ClientMessage } from '../../shared/protocol/messages.ts'
 import { type Frame, frame } from '../frame.ts'
 import type { GatewayContext } from './context.ts'
+import { type FrameListener, FrameReader } from './frame-reader.ts'
 import { countClose } from './metrics.ts'
 import { type Flusher, Outbox } from './outbox.ts'
 
@@ -70,31 +71,8 @@ export class ServerSocket extends WebSocket {
   }
 }
 
-/** How many bytes `ws` gets to parse at once. */
-const SLICE_BYTES = 4096
-
-/**
- * Lets `ws` parse what is read in slices, for as long as it listens: one read of a socket brings up to 64 KiB, in which there are ten
- * thousand pings and pongs, and all of them would be parsed though the first few end the connection.
- */
-function parseInSlices(socket: Socket): void {
-  const [parse] = socket.listeners('data') as [(bytes: Buffer) => void]
-  const parseSlices = (bytes: Buffer): void => {
-    parse.call(socket, bytes.subarray(0, SLICE_BYTES))
-    for (
-      let at = SLICE_BYTES;
-      at < bytes.length && socket.rawListeners('data').includes(slices);
-      at += SLICE_BYTES
-    )
-      parse.call(socket, bytes.subarray(at, at + SLICE_BYTES))
-  }
-  // As `once` does it, so that `ws` can remove its listener.
-  const slices = Object.assign(parseSlices, { listener: parse })
-  socket.off('data', parse).on('data', slices)
-}
-
 /** One websocket: messages in, frames out, and an end. Knows no session. */
-export class Connection {
+export class Connection implements FrameListener {
   readonly codec: Codec
   readonly outbox: Outbox
   readonly openedAt: number
@@ -154,14 +132,23 @@ export class Connection {
     ws.on('error', () => {})
     ws.on('close', () => this.#end('lost'))
     socket.on('drain', () => this.outbox.drained())
-    parseInSlices(socket)
-    // Behind the listener of `ws`: all messages of what was read have been heard of.
-    socket.on('data', () => this.#turnOver())
+    new FrameReader(socket, context.options.limits.max_message_bytes, this)
   }
 
   /** Whether messages still come and frames still go. */
   get open(): boolean {
     return !this.#closed
+  }
+
+  /** For the reader of its frames, as `read`. */
+  frame(payload: Buffer): void {
+    this.#receive(payload, true)
+  }
+
+  /** All that was read has been handled, or waits. */
+  read(): void {
+    if (this.#throttleMs > 0) this.#pause()
+    else if (!this.#stopPause) this.#turnBytes = TURN_BYTES
   }
 
   /** Queues one message for this client alone. */
@@ -268,12 +255,6 @@ export class Connection {
     for (const { data, binary } of this.#waiting.splice(0)) if (!this.#closed) this.#handle(data, binary)
   }
 
-  /** All that was read has been handled, or waits. */
-  #turnOver(): void {
-    if (this.#throttleMs > 0) this.#pause()
-    else if (!this.#stopPause) this.#turnBytes = TURN_BYTES
-  }
-
   /**
    * Reads nothing until the client is within its rate, or until all others have had their turn: one read of a socket follows the other
    * for as long as there is more, up to 2 MiB of it, before any other socket is looked at.
@@ -300,7 +281,7 @@ export class Connection {
       this.#handle(data, binary)
     }
     this.#waiting.splice(0, next)
-    this.#turnOver()
+    this.read()
     if (!this.#stopPause) this.#ws.resume()
   }
 

@@ -1,0 +1,220 @@
+import { IncomingMessage } from 'node:http'
+import { Socket } from 'node:net'
+import { Duplex } from 'node:stream'
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { type WebSocket, WebSocketServer } from 'ws'
+import { FrameReader } from './frame-reader.ts'
+
+const MOST_BYTES = 1000
+const turn = () => new Promise((resolve) => setImmediate(resolve))
+
+/** A socket whose other end is the test. */
+class TestSocket extends Duplex {
+  readonly written: Buffer[] = []
+
+  override _read(): void {}
+
+  override _write(bytes: Buffer, _encoding: string, done: () => void): void {
+    this.written.push(bytes)
+    done()
+  }
+}
+
+/** What the application does after so many messages, in the middle of what was read. */
+interface Reaction {
+  readonly after: number
+  readonly does: 'pause' | 'close' | 'terminate'
+}
+
+/** All that a server notices of a client that sends these chunks, and what it answers. */
+async function play(
+  chunks: readonly Buffer[],
+  { after, does }: Reaction,
+  ahead: boolean,
+): Promise<{ events: string[]; frames: number }> {
+  const server = new WebSocketServer({
+    noServer: true,
+    perMessageDeflate: false,
+    autoPong: false,
+    maxPayload: MOST_BYTES,
+    maxFragments: 5,
+  })
+  const socket = new TestSocket()
+  const request = new IncomingMessage(new Socket())
+  request.method = 'GET'
+  request.headers = {
+    upgrade: 'websocket',
+    'sec-websocket-key': 'AAAAAAAAAAAAAAAAAAAAAA==',
+    'sec-websocket-version': '13',
+  }
+  const ws = await new Promise<WebSocket>((resolve) => {
+    server.handleUpgrade(request, socket, Buffer.alloc(0), resolve)
+  })
+  const events: string[] = []
+  let messages = 0
+  let frames = 0
+  const message = (data: Buffer, binary: boolean) => {
+    events.push(`${binary ? 'binary' : 'text'} ${data.toString('hex')}`)
+    messages += 1
+    if (messages !== after) return
+    if (does === 'pause') {
+      ws.pause()
+      setImmediate(() => ws.resume())
+      return
+    }
+    if (does === 'close') ws.close(4000, 'enough')
+    else ws.terminate()
+  }
+  ws.on('message', message)
+  ws.on('ping', (data) => events.push(`ping ${data.toString('hex')}`))
+  ws.on('pong', (data) => events.push(`pong ${data.toString('hex')}`))
+  ws.on('error', (error) => events.push(`error ${error.message}`))
+  ws.on('close', (code, reason) => events.push(`closed ${code} ${reason}`))
+  if (ahead) {
+    const frame = (payload: Buffer) => {
+      frames += 1
+      message(payload, true)
+    }
+    new FrameReader(socket, MOST_BYTES, { frame, read() {} })
+  }
+  for (const chunk of chunks) {
+    // A copy: payloads are unmasked where they lie.
+    socket.push(Buffer.from(chunk))
+    if ((chunk.length & 1) === 0) await turn()
+  }
+  await turn()
+  if (!socket.destroyed) socket.push(null)
+  await turn()
+  await turn()
+  ws.terminate()
+  await turn()
+  events.push(`answered ${Buffer.concat(socket.written.slice(1)).toString('hex')}`)
+  return { events, frames }
+}
+
+interface Header {
+  /** FIN, RSV and opcode. */
+  readonly first: number
+  readonly masked?: boolean
+  /** How many bytes the length takes, where that is more than it needs. */
+  readonly lengthBytes?: 2 | 8
+}
+
+function encode(
+  { first, masked = true, lengthBytes }: Header,
+  payload: Uint8Array,
+  mask: Uint8Array,
+): Buffer {
+  const { length } = payload
+  const takes = lengthBytes ?? (length < 126 ? 0 : 2)
+  const bytes = Buffer.alloc(2 + takes + (masked ? 4 : 0) + length)
+  bytes[0] = first
+  bytes[1] = (masked ? 0x80 : 0) | (takes === 0 ? length : takes === 2 ? 126 : 127)
+  if (takes === 2) bytes.writeUInt16BE(length, 2)
+  if (takes === 8) bytes.writeBigUInt64BE(BigInt(length), 2)
+  let at = 2 + takes
+  if (masked) {
+    bytes.set(mask, at)
+    at += 4
+  }
+  for (let i = 0; i < length; i++) bytes[at + i] = payload[i]! ^ (masked ? mask[i & 3]! : 0)
+  return bytes
+}
+
+const MASKS = fc.oneof(
+  { weight: 5, arbitrary: fc.uint8Array({ minLength: 4, maxLength: 4 }) },
+  fc.constant(new Uint8Array(4)),
+)
+const frames = (header: Header, maxLength: number, minLength = 0) =>
+  fc
+    .tuple(fc.uint8Array({ minLength, maxLength }), MASKS)
+    .map(([payload, mask]) => encode(header, payload, mask))
+const texts = (first: number) =>
+  fc
+    .tuple(fc.string({ unit: 'binary' }), MASKS)
+    .map(([text, mask]) => encode({ first }, Buffer.from(text), mask))
+
+const SOUND = fc.oneof(
+  { weight: 12, arbitrary: frames({ first: 0x82 }, 40) },
+  { weight: 2, arbitrary: frames({ first: 0x82 }, MOST_BYTES) },
+  { weight: 2, arbitrary: frames({ first: 0x89 }, 125) },
+  { weight: 2, arbitrary: frames({ first: 0x8a }, 125) },
+)
+const RARE = fc.oneof(
+  SOUND,
+  texts(0x81),
+  frames({ first: 0x82, lengthBytes: 2 }, 200),
+  frames({ first: 0x82, lengthBytes: 8 }, 200),
+  // Fragments, in their order or not.
+  fc
+    .tuple(fc.array(SOUND, { maxLength: 3 }), frames({ first: 0x02 }, 30), frames({ first: 0x80 }, 30))
+    .map(([between, begin, end]) => Buffer.concat([begin, ...between, end])),
+  fc.tuple(texts(0x01), texts(0x00), texts(0x80)).map((all) => Buffer.concat(all)),
+  fc.constantFrom(0x02, 0x01, 0x00, 0x80).chain((first) => frames({ first }, 30)),
+  // A close frame, right or not, and what comes behind it.
+  fc.tuple(fc.constantFrom(1000, 1005, 3999, 4000, 900), fc.string(), MASKS).map(([code, reason, mask]) => {
+    const payload = Buffer.concat([Buffer.of(code >> 8, code & 0xff), Buffer.from(reason).subarray(0, 100)])
+    return encode({ first: 0x88 }, payload, mask)
+  }),
+  frames({ first: 0x88 }, 3),
+  // What no client may send.
+  fc.nat(255).chain((first) => frames({ first }, 20)),
+  fc.constantFrom(0x82, 0x89).chain((first) => frames({ first, masked: false }, 20)),
+  fc.constantFrom(0x89, 0x8a, 0x88, 0x09).chain((first) => frames({ first }, 200, 100)),
+  frames({ first: 0x82 }, MOST_BYTES + 50, MOST_BYTES - 5),
+  fc.uint8Array({ maxLength: 20 }).map((bytes) => Buffer.from(bytes)),
+)
+const STREAM = fc
+  .array(fc.oneof({ weight: 6, arbitrary: SOUND }, RARE), { maxLength: 30 })
+  .map((all) => Buffer.concat(all))
+/** Where reads of the socket end: often within a frame's header. */
+const CUTS = fc.infiniteStream(
+  fc.oneof(fc.integer({ min: 1, max: 9 }), fc.integer({ min: 1, max: 300 }), fc.constant(65_536)),
+)
+const REACTION = fc.record({
+  after: fc.integer({ min: 1, max: 40 }),
+  does: fc.constantFrom<Reaction['does']>('pause', 'close', 'terminate'),
+})
+
+function cut(stream: Buffer, sizes: Iterator<number>): Buffer[] {
+  const chunks: Buffer[] = []
+  for (let at = 0; at < stream.length; ) {
+    const size = sizes.next().value as number
+    chunks.push(stream.subarray(at, at + size))
+    at += size
+  }
+  return chunks
+}
+
+describe('reading frames before ws gets them', () => {
+  it('changes nothing that a server notices, whatever comes and wherever a read ends', async () => {
+    let ahead = 0
+    await fc.assert(
+      fc.asyncProperty(STREAM, CUTS, REACTION, async (stream, sizes, reaction) => {
+        const chunks = cut(stream, sizes)
+        const [bare, read] = await Promise.all([play(chunks, reaction, false), play(chunks, reaction, true)])
+        expect(read.events).toEqual(bare.events)
+        ahead += read.frames
+      }),
+      { numRuns: 1_500 },
+    )
+    // Otherwise it would have proven nothing.
+    expect(ahead).toBeGreaterThan(1_000)
+  })
+
+  it('goes on behind a ping and a frame that came in parts', async () => {
+    const mask = Uint8Array.of(1, 2, 3, 4)
+    const message = encode({ first: 0x82 }, Buffer.from('move'), mask)
+    const ping = encode({ first: 0x89 }, Buffer.from('?'), mask)
+    const stream = Buffer.concat([message, ping, message, message, message])
+    for (let at = 1; at < stream.length; at++) {
+      const chunks = [stream.subarray(0, at), stream.subarray(at)]
+      const { events, frames } = await play(chunks, { after: 0, does: 'close' }, true)
+      expect(
+        events.filter((event) => event === `binary ${Buffer.from('move').toString('hex')}`),
+      ).toHaveLength(4)
+      expect(frames).toBeGreaterThanOrEqual(3)
+    }
+  })
+})
