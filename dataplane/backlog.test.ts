@@ -2,9 +2,9 @@ import { describe, expect, it } from 'vitest'
 import { counting } from '../test/support/rooms/counter-room.ts'
 import { RoomBench } from '../test/support/rooms/room-bench.ts'
 import { Backlog } from './backlog.ts'
-import type { ToOwner } from './traffic.ts'
+import { roomAddress, type ToOwner } from './traffic.ts'
 
-const room = { projectId: 'prj_test', roomType: 'counter', key: 'a' }
+const room = roomAddress('prj_test', 'counter', 'a')
 type Said = ToOwner extends infer M ? (M extends ToOwner ? Omit<M, 'room' | 'member_id'> : never) : never
 
 const arrival = (memberId: string, said: Said, from = 'node_b') => ({

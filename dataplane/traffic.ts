@@ -14,15 +14,21 @@ export interface RoomAddress {
   readonly projectId: string
   readonly roomType: string
   readonly key: string
+  /** `project/type:key`; unique in the cluster, the name of the room in the store and in maps. Made once, since every message is looked up by it. */
+  readonly name: string
 }
 
 /** `type:key`, as clients see it; unique within a project. */
 export const roomIdOf = (room: RoomAddress): string => `${room.roomType}:${room.key}`
 
-/** `project/type:key`; unique in the cluster, the name of the room in the store and in maps. */
-export const roomName = (room: RoomAddress): string => `${room.projectId}/${roomIdOf(room)}`
+export const roomAddress = (projectId: string, roomType: string, key: string): RoomAddress => ({
+  projectId,
+  roomType,
+  key,
+  name: `${projectId}/${roomType}:${key}`,
+})
 
-/** The room that `roomName` named: neither projects nor types have these separators in their names. */
+/** The room of this name: neither projects nor types have these separators in their names. */
 export function roomNamed(name: string): RoomAddress {
   const typeAt = name.indexOf('/') + 1
   const keyAt = name.indexOf(':', typeAt) + 1
@@ -30,6 +36,7 @@ export function roomNamed(name: string): RoomAddress {
     projectId: name.slice(0, typeAt - 1),
     roomType: name.slice(typeAt, keyAt - 1),
     key: name.slice(keyAt),
+    name,
   }
 }
 

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { json } from '../../test/support/json-arbitrary.ts'
+import { roomAddress } from '../traffic.ts'
 import {
   DamagedEnvelope,
   EnvelopeWriter,
@@ -35,10 +36,9 @@ const frames = fc.record(
   { requiredKeys: [], noNullPrototype: true },
 )
 const maybe = <T>(value: fc.Arbitrary<T>) => fc.option(value, { nil: undefined })
-const room: fc.Arbitrary<import('../traffic.ts').RoomAddress> = fc.record(
-  { projectId: text, roomType: fc.constantFrom('arena', 'chess'), key: fc.constantFrom('one', 'two', 'é') },
-  { noNullPrototype: true },
-)
+const room = fc
+  .tuple(text, fc.constantFrom('arena', 'chess'), fc.constantFrom('one', 'two', 'é'))
+  .map((parts) => roomAddress(...parts))
 
 /** An object of a kind: what every message of its direction has, and fields of its own. */
 const kind = (name: string, fields: Record<string, fc.Arbitrary<unknown>>) =>
@@ -120,7 +120,7 @@ describe('an envelope', () => {
 
   // Nodes of two versions work side by side while one is replaced by the other.
   it('may have fields in it that this node does not know', () => {
-    const room = { projectId: 'prj_a', roomType: 'arena', key: 'one' }
+    const room = roomAddress('prj_a', 'arena', 'one')
     const detach = { kind: 'detach', room, member_id: 'mem_1', of_tomorrow: { is: ['more'] } } as const
     expect(opened(sealed([{ to: 'owner', message: detach }]))).toEqual([{ to: 'owner', message: detach }])
   })
@@ -143,7 +143,7 @@ describe('an envelope', () => {
     const key = 'k'.repeat(100)
     const about = (ref: number): PeerMessage => ({
       to: 'owner',
-      message: { ...MESSAGE, room: { ...MESSAGE.room, key }, ref },
+      message: { ...MESSAGE, room: roomAddress('prj_a', 'arena', key), ref },
     })
     const one = sealed([about(1)]).length
     expect(sealed([about(1), about(2)]).length).toBeLessThan(one + 60)
@@ -152,7 +152,7 @@ describe('an envelope', () => {
 
   it('is without a message that cannot be written, and the others arrive', () => {
     const writer = new EnvelopeWriter(header)
-    const fresh = { ...MESSAGE, room: { ...MESSAGE.room, key: 'fresh' } }
+    const fresh = { ...MESSAGE, room: roomAddress('prj_a', 'arena', 'fresh') }
     writer.add({ to: 'owner', message: MESSAGE })
     expect(() => writer.add({ to: 'owner', message: { ...fresh, data: Number.NaN } })).toThrow(TypeError)
     writer.add({ to: 'owner', message: fresh })
@@ -265,7 +265,7 @@ describe('an envelope', () => {
 })
 
 const MESSAGE = {
-  room: { projectId: 'prj_a', roomType: 'arena', key: 'one' },
+  room: roomAddress('prj_a', 'arena', 'one'),
   member_id: 'mem_a',
   kind: 'message' as const,
   type: 'move',

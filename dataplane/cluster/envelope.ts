@@ -1,7 +1,7 @@
 import type { Json } from '../../shared/json.ts'
 import { ProtocolError } from '../../shared/protocol/error-codes.ts'
 import { type Data, isMap, MsgpackReader, MsgpackWriter } from '../../shared/protocol/msgpack.ts'
-import { type RoomAddress, roomName, type ToEdge, type ToOwner } from '../traffic.ts'
+import { type RoomAddress, roomAddress, type ToEdge, type ToOwner } from '../traffic.ts'
 
 /** What one node says to another. */
 export type PeerMessage =
@@ -275,7 +275,7 @@ export class EnvelopeWriter {
   }
 
   #room(room: RoomAddress): void {
-    const name = roomName(room)
+    const name = room.name
     const index = this.#rooms.get(name)
     if (index === undefined) this.#rooms.set(name, this.#rooms.size)
     this.#writer.value(index ?? [room.projectId, room.roomType, room.key])
@@ -377,7 +377,7 @@ function readRoom(value: Json, rooms: RoomAddress[]): RoomAddress {
   }
   if (Array.isArray(value) && value.length === 3 && value.every((part) => typeof part === 'string')) {
     const [projectId, roomType, key] = value as [string, string, string]
-    const room = { projectId, roomType, key }
+    const room = roomAddress(projectId, roomType, key)
     rooms.push(room)
     return room
   }

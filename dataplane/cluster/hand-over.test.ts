@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { noSpan, noTracer } from '../../shared/tracing/tracer.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
-import type { RoomAddress } from '../traffic.ts'
+import { type RoomAddress, roomAddress } from '../traffic.ts'
 import { handOver, type LeavingRoom } from './hand-over.ts'
 
 type Successor = Parameters<LeavingRoom['handOver']>[0]
@@ -14,7 +14,7 @@ class TestRoom implements LeavingRoom {
   #saved = () => {}
 
   constructor(key: string, mostlyAt?: string) {
-    this.address = { projectId: 'prj_a', roomType: 'duel', key }
+    this.address = roomAddress('prj_a', 'duel', key)
     this.mostlyAt = mostlyAt
   }
 

@@ -5,6 +5,7 @@ import { registerMetrics } from '../../shared/metrics.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { type Bus, StoreUnavailable } from '../../shared/store/port.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
+import { roomAddress } from '../traffic.ts'
 import type { PeerMessage } from './envelope.ts'
 import { NodeLinks, nodeChannel } from './links.ts'
 import { CLUSTER_METRICS } from './metrics.ts'
@@ -301,7 +302,7 @@ describe('links between nodes', () => {
     const { node, logged, endTurn } = parts()
     const a = await node('node_a')
     const b = await node('node_b')
-    const room = { projectId: 'prj_a', roomType: 'arena', key: 'one' }
+    const room = roomAddress('prj_a', 'arena', 'one')
     const data = Number.NaN
     a.links.send('node_b', {
       to: 'owner',

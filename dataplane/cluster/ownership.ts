@@ -4,7 +4,7 @@ import type { Random } from '../../shared/random.ts'
 import type { RoomQuota, Store } from '../../shared/store/port.ts'
 import type { Span, Tracer } from '../../shared/tracing/tracer.ts'
 import type { NodeInfo } from '../descriptions.ts'
-import { type RoomAddress, roomName, roomNamed, type ToEdge } from '../traffic.ts'
+import { type RoomAddress, roomNamed, type ToEdge } from '../traffic.ts'
 import { Claims } from './claims.ts'
 import type { PeerMessage } from './envelope.ts'
 import { handOver, type LeavingRoom } from './hand-over.ts'
@@ -159,7 +159,7 @@ export class Ownership {
         this.router.send(message.message, from)
         break
       case 'edge':
-        if (message.message.kind === 'redirect') rooms().verify(roomName(message.message.room))
+        if (message.message.kind === 'redirect') rooms().verify(message.message.room.name)
         this.#hear(message.message, from)
         break
       case 'gateway':

@@ -1,9 +1,9 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import type { RoomOwner } from '../../shared/store/port.ts'
 import { HERE, ROOM, RouterBench, THERE } from '../../test/support/cluster/router-bench.ts'
-import { roomName, type ToEdge, type ToOwner } from '../traffic.ts'
+import { roomAddress, type ToEdge, type ToOwner } from '../traffic.ts'
 
-const NAME = roomName(ROOM)
+const NAME = ROOM.name
 const ELSEWHERE = 'node_elsewhere'
 
 const join = (memberId = 'mem_a', ref = 1): ToOwner => ({
@@ -309,7 +309,7 @@ describe('Router', () => {
 
   it('tells which rooms are at a node, or at any other', async () => {
     await routeTo(THERE)
-    const other = { ...ROOM, key: 'two' }
+    const other = roomAddress(ROOM.projectId, ROOM.roomType, 'two')
     router.send({ ...join(), room: other })
     await records.answer(undefined)
     expect(router.roomsAt(THERE)).toEqual([ROOM])

@@ -10,7 +10,6 @@ import {
   type RoomAddress,
   roomAttributes,
   roomIdOf,
-  roomName,
   type ToEdge,
   type ToOwner,
 } from '../traffic.ts'
@@ -102,7 +101,7 @@ export class Router {
 
   /** An owner has spoken: `from` has the room, or knows who has. */
   heard({ room, epoch, ...message }: ToEdge, from: string): void {
-    const route = this.#routes.get(roomName(room))
+    const route = this.#routes.get(room.name)
     if (!route || (epoch !== 0 && epoch < route.epoch)) return
     if (message.kind === 'redirect') {
       if (route.owner === from || epoch > 0)
@@ -116,7 +115,7 @@ export class Router {
 
   /** No one at this node's edge is in the room any more. */
   forget(room: RoomAddress): void {
-    const name = roomName(room)
+    const name = room.name
     if (!this.#routes.get(name)?.waiting) this.#routes.delete(name)
   }
 
@@ -142,7 +141,7 @@ export class Router {
   #take(arrival: Arrival): void {
     const { nodeId, rooms, links, nodes } = this.#parts
     const { message, from } = arrival
-    const name = roomName(message.room)
+    const name = message.room.name
     const route = this.#routes.get(name)
     const owner = route?.owner
     // What came before goes first.
@@ -170,7 +169,7 @@ export class Router {
   }
 
   #routeOf(room: RoomAddress): Route {
-    const name = roomName(room)
+    const name = room.name
     let route = this.#routes.get(name)
     if (!route) {
       route = {
@@ -203,7 +202,7 @@ export class Router {
 
   async #find(route: Route): Promise<void> {
     const { nodeId, rooms, claims, nodes, place } = this.#parts
-    const name = roomName(route.room)
+    const name = route.room.name
     const found = await claims.inspect(name)
     const owner = found?.owner ?? null
     const elsewhere = owner !== null && owner !== nodeId && (await nodes.judge(owner)) === 'alive'
@@ -263,7 +262,7 @@ export class Router {
   }
 
   #unavailable(route: Route, error: unknown): void {
-    this.#parts.log.warn({ err: error, room: roomName(route.room) }, 'the owner of a room could not be found')
+    this.#parts.log.warn({ err: error, room: route.room.name }, 'the owner of a room could not be found')
     this.#refuse(
       route,
       'room_unavailable',
@@ -297,7 +296,7 @@ export class Router {
     route.spans = new Map()
     // Other nodes' members are no reason to remember where a room is, and neither is one of this node's who leaves.
     const own = waiting.findLast(({ from }) => from === nodeId)
-    if (!own || own.message.kind === 'leave') this.#routes.delete(roomName(route.room))
+    if (!own || own.message.kind === 'leave') this.#routes.delete(route.room.name)
     return waiting
   }
 

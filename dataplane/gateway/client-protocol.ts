@@ -7,7 +7,7 @@ import type { Rate, RateLimits } from '../../shared/rate-limit.ts'
 import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
 import { frame } from '../frame.ts'
 import { nodeName } from '../node-id.ts'
-import { type RoomAddress, roomIdOf } from '../traffic.ts'
+import { roomAddress, roomIdOf } from '../traffic.ts'
 import type { Authenticator, Rejection } from './authentication.ts'
 import { Connection, type ConnectionListener, type ServerSocket } from './connection.ts'
 import type { GatewayContext, GatewayOptions } from './context.ts'
@@ -221,7 +221,7 @@ export class ClientProtocol implements ConnectionListener {
   #join(session: Session, request: Join): void {
     const { edge } = this.#context
     const { ref, room_type: roomType, options } = request
-    const room: RoomAddress = { projectId: session.projectId, roomType, key: options.key ?? 'default' }
+    const room = roomAddress(session.projectId, roomType, options.key ?? 'default')
     const roomId = roomIdOf(room)
     const subscription = session.subscriptions.get(roomId)
     const refused = this.#joinRejection(session, roomType, roomId)

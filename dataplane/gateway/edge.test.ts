@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import type { TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
+import { roomAddress } from '../traffic.ts'
 
 let test: TestGateway
 beforeEach(async () => {
@@ -19,7 +20,7 @@ describe('a join', () => {
     expect(await client.next('state.snapshot')).toMatchObject({ seq: 1, state: { count: 0 } })
     expect(test.owner.of('join')).toMatchObject([
       {
-        room: { projectId: 'prj_one', roomType: 'arena', key: 'one' },
+        room: roomAddress('prj_one', 'arena', 'one'),
         edge: 'node_test',
         codec: 'roomful.v1.json',
         sub: 'ada',
@@ -139,7 +140,7 @@ describe('a message', () => {
     expect(test.owner.of('message')).toEqual([
       {
         kind: 'message',
-        room: { projectId: 'prj_one', roomType: 'arena', key: 'one' },
+        room: roomAddress('prj_one', 'arena', 'one'),
         member_id: memberId,
         type: 'whisper',
         data: { to: 'bob' },

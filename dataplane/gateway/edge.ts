@@ -2,7 +2,7 @@ import { newId } from '../../shared/ids.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
 import { contextOf, noSpan, type Span } from '../../shared/tracing/tracer.ts'
-import { type Frames, type RoomAddress, roomAttributes, roomName, type ToEdge } from '../traffic.ts'
+import { type Frames, type RoomAddress, roomAttributes, type ToEdge } from '../traffic.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
 import { StateRateLimiter } from './rate-limits.ts'
@@ -210,7 +210,7 @@ export class Edge {
    * again, and every member told what it missed.
    */
   reattach(room: RoomAddress): void {
-    const subscribed = this.#rooms.get(roomName(room))
+    const subscribed = this.#rooms.get(room.name)
     for (const subscription of subscribed ? [...subscribed.subscriptions.values()] : [])
       this.#reattach(subscription)
   }
@@ -223,7 +223,7 @@ export class Edge {
 
   /** A message from the owner of a room. */
   receive(message: ToEdge): void {
-    const room = this.#rooms.get(roomName(message.room))
+    const room = this.#rooms.get(message.room.name)
     if (!room) return
     if (message.kind === 'redirect' || message.kind === 'resend') {
       if (message.epoch === 0 || message.epoch >= room.epoch) this.reattach(message.room)
@@ -269,7 +269,7 @@ export class Edge {
     const askedFor = subscription.resync !== undefined
     subscription.askedAt = this.#context.clock.monotonic()
     this.#asking.add(subscription)
-    const bytes = this.#rooms.get(roomName(subscription.room))?.stateBytes ?? ASSUMED_STATE_BYTES
+    const bytes = this.#rooms.get(subscription.room.name)?.stateBytes ?? ASSUMED_STATE_BYTES
     if (this.#states.ask(subscription, bytes, askedFor)) this.#sendQuestion(subscription)
     else this.#context.metrics.statesDelayed.inc()
   }
@@ -279,7 +279,7 @@ export class Edge {
     const codec = subscription.connection?.codec.subprotocol
     let bytes = 0
     for (const frames of states) bytes += (codec && frames[codec]?.length) ?? 0
-    const room = this.#rooms.get(roomName(subscription.room))
+    const room = this.#rooms.get(subscription.room.name)
     if (room && bytes > 0) room.stateBytes = bytes
     this.#states.answered(subscription, bytes)
   }
@@ -447,7 +447,7 @@ export class Edge {
     subscription.joinSpan.end()
     const { subscriptions } = subscription.session
     if (subscriptions.get(subscription.roomId) === subscription) subscriptions.delete(subscription.roomId)
-    const name = roomName(subscription.room)
+    const name = subscription.room.name
     const room = this.#rooms.get(name)
     if (!room?.subscriptions.delete(subscription.memberId) || room.subscriptions.size > 0) return false
     return this.#rooms.delete(name)
@@ -455,7 +455,7 @@ export class Edge {
 
   #add(subscription: Subscription): void {
     subscription.session.subscriptions.set(subscription.roomId, subscription)
-    const name = roomName(subscription.room)
+    const name = subscription.room.name
     const room = this.#rooms.get(name) ?? {
       epoch: 0,
       stateBytes: ASSUMED_STATE_BYTES,

@@ -3,6 +3,7 @@ import { idPattern, newId } from '../../shared/ids.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
+import { roomAddress } from '../traffic.ts'
 import type { Authenticator, Rejection } from './authentication.ts'
 import type { Connection } from './connection.ts'
 import type { GatewayContext } from './context.ts'
@@ -348,7 +349,7 @@ export class Handshake {
     const session = new Session(clock, { sessionId, claims, right, rateLimiter, place })
     this.#sessions.add(session, version)
     for (const { member_id: memberId, room_type: roomType, key } of seats)
-      this.#edge.restore(session, { projectId: claims.project_id, roomType, key }, memberId)
+      this.#edge.restore(session, roomAddress(claims.project_id, roomType, key), memberId)
     return session
   }
 

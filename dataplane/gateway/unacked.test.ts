@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { roomAddress } from '../traffic.ts'
 import { gatewayOptions } from './context.ts'
 import { type Reliable, Unacked } from './unacked.ts'
 
@@ -8,7 +9,7 @@ const empty = (): Unacked => new Unacked({ messages: maxUnackedMessages, bytes: 
 
 const message = (ref: number): Reliable => ({
   kind: 'message',
-  room: { projectId: 'prj_1', roomType: 'arena', key: 'a' },
+  room: roomAddress('prj_1', 'arena', 'a'),
   member_id: 'mem_1',
   type: 'move',
   data: null,

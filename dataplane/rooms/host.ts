@@ -2,7 +2,7 @@ import type { Codec } from '../../shared/protocol/codec.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
 import type { ClaimResult } from '../claim.ts'
 import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
-import { type Arrival, type RoomAddress, roomIdOf, roomName, type ToOwner } from '../traffic.ts'
+import { type Arrival, type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
 import { noTurns } from '../watchdog/turns.ts'
 import { type RoomDefinition, roomTypes } from './definition.ts'
 import { Replies } from './delivery.ts'
@@ -107,7 +107,7 @@ export class RoomHost {
 
   /** A message from the edge `from` (default: this node's own) for one of its members' rooms. */
   receive(message: ToOwner, from: string = this.#environment.nodeId): void {
-    const name = roomName(message.room)
+    const name = message.room.name
     const room = this.#rooms.get(name)
     const opening = this.#opening.get(name)
     if (room) room.receive(message, from)
@@ -120,7 +120,7 @@ export class RoomHost {
    * Resolves with what came of the claim, once that has happened; undefined: there was no reason for one.
    */
   open(address: RoomAddress, arrivals: readonly Arrival[]): Promise<ClaimResult> | undefined {
-    const name = roomName(address)
+    const name = address.name
     const definition = this.#types.get(address.roomType)
     if (this.#closed) this.#environment.redirect(arrivals, undefined)
     else if (!definition) for (const arrival of arrivals) this.#unknownType(arrival)
@@ -211,7 +211,7 @@ export class RoomHost {
   #run(claimed: ClaimedRoom): Room {
     const { log, redirect } = this.#environment
     const { address, fence } = claimed
-    const name = roomName(address)
+    const name = address.name
     const room = new Room(claimed, {
       members: (change) => {
         this.#members += change

@@ -7,7 +7,6 @@ import {
   type JoinRequest,
   type RoomAddress,
   roomIdOf,
-  roomName,
   type ToOwner,
   traceOf,
 } from '../traffic.ts'
@@ -55,7 +54,7 @@ export class RoomOpening {
   ) {
     this.#environment = environment
     this.#address = address
-    this.#name = roomName(address)
+    this.#name = address.name
     this.#definition = definition
     this.#replies = new Replies(address, NO_EPOCH, environment)
     this.#on = on

@@ -1,6 +1,6 @@
 import type { DepartureReason } from '../../shared/protocol/messages.ts'
 import type { Fence } from '../../shared/store/port.ts'
-import { type RoomAddress, roomIdOf, roomName } from '../traffic.ts'
+import { type RoomAddress, roomIdOf } from '../traffic.ts'
 import type { Durability, RoomDefinition, RoomLog } from './definition.ts'
 import { Delivery, type Flush, type PendingJoin, type PendingLeave, Replies, RoomFrames } from './delivery.ts'
 import type { RoomEnvironment } from './environment.ts'
@@ -120,7 +120,7 @@ export class RoomStream {
     const { seq, checksum, state } = begin
     this.environment = environment
     this.address = address
-    this.name = roomName(address)
+    this.name = address.name
     this.roomId = roomIdOf(address)
     this.log = log
     this.phase = environment.random.float()

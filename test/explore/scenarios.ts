@@ -1,6 +1,7 @@
 import * as v from 'valibot'
 import { defineRoom } from '../../dataplane/rooms/definition.ts'
 import { JournalFormat, restore } from '../../dataplane/rooms/journal.ts'
+import { roomAddress } from '../../dataplane/traffic.ts'
 import { type RoomRecords, type Store, StoreUnavailable } from '../../shared/store/port.ts'
 import { type Explorable, FAULTS } from './explorer.ts'
 import type { Promised, Violation } from './ledger.ts'
@@ -21,7 +22,7 @@ const definition = defineRoom({
 })
 
 const common = {
-  room: { projectId: 'prj', roomType: 'log', key: 'one' },
+  room: roomAddress('prj', 'log', 'one'),
   definition,
   faults: FAULTS,
 }

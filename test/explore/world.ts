@@ -1,7 +1,7 @@
 import { nodeChannel } from '../../dataplane/cluster/links.ts'
 import type { RoomDefinition } from '../../dataplane/rooms/definition.ts'
 import type { RoomLimits } from '../../dataplane/rooms/environment.ts'
-import { type RoomAddress, roomName, type ToEdge, type ToOwner } from '../../dataplane/traffic.ts'
+import type { RoomAddress, ToEdge, ToOwner } from '../../dataplane/traffic.ts'
 import type { Store } from '../../shared/store/port.ts'
 import { Calls } from './calls.ts'
 import { type Choice, type Fault, type Item, ordinary, RANK, textOf } from './explorer.ts'
@@ -91,7 +91,7 @@ export class World {
 
   /** `project/type:key` of the one room. */
   get room(): string {
-    return roomName(this.#parts.room)
+    return this.#parts.room.name
   }
 
   /** The rooms that run in processes that live. */

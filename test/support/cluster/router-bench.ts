@@ -5,7 +5,7 @@ import { type LocalRooms, Router } from '../../../dataplane/cluster/router.ts'
 import {
   type Arrival,
   type RoomAddress,
-  roomName,
+  roomAddress,
   type ToEdge,
   type ToOwner,
 } from '../../../dataplane/traffic.ts'
@@ -14,7 +14,7 @@ import type { RoomOwner } from '../../../shared/store/port.ts'
 import { FakeClock } from '../fake-clock.ts'
 import { RecordingTracer } from '../recording-tracer.ts'
 
-export const ROOM: RoomAddress = { projectId: 'prj_a', roomType: 'duel', key: 'one' }
+export const ROOM = roomAddress('prj_a', 'duel', 'one')
 export const HERE = 'node_here'
 export const THERE = 'node_there'
 
@@ -106,7 +106,7 @@ class TestRooms implements LocalRooms {
   }
 
   open(room: RoomAddress, arrivals: readonly Arrival[]): Promise<ClaimResult> | undefined {
-    this.running.add(roomName(room))
+    this.running.add(room.name)
     this.opened.push([...arrivals])
     return this.claimed && Promise.resolve(this.claimed)
   }

@@ -7,7 +7,7 @@ import type {
   ToEdge,
   ToOwner,
 } from '../../../dataplane/traffic.ts'
-import { roomIdOf, roomName } from '../../../dataplane/traffic.ts'
+import { roomAddress, roomIdOf } from '../../../dataplane/traffic.ts'
 import type { Json, JsonObject } from '../../../shared/json.ts'
 import type { Codec, RoomEncoder } from '../../../shared/protocol/codec.ts'
 import { JsonCodec } from '../../../shared/protocol/json-codec.ts'
@@ -149,11 +149,11 @@ export class TestOwner {
   }
 
   room(key: string, roomType = 'arena', projectId = 'prj_one'): TestRoom {
-    const address = { projectId, roomType, key }
-    let room = this.#rooms.get(roomName(address))
+    const address = roomAddress(projectId, roomType, key)
+    let room = this.#rooms.get(address.name)
     if (!room) {
       room = new TestRoom(address, this.#codecs, (message) => this.deliver(message))
-      this.#rooms.set(roomName(address), room)
+      this.#rooms.set(address.name, room)
     }
     return room
   }

@@ -9,7 +9,14 @@ import type { RoomDefinition } from '../../../dataplane/rooms/definition.ts'
 import type { RoomLimits } from '../../../dataplane/rooms/environment.ts'
 import { RoomHost } from '../../../dataplane/rooms/host.ts'
 import { ROOM_METRICS, type RoomMetrics } from '../../../dataplane/rooms/metrics.ts'
-import type { Arrival, Frames, RoomAddress, ToEdge, ToOwner } from '../../../dataplane/traffic.ts'
+import {
+  type Arrival,
+  type Frames,
+  type RoomAddress,
+  roomAddress,
+  type ToEdge,
+  type ToOwner,
+} from '../../../dataplane/traffic.ts'
 import type { Turns } from '../../../dataplane/watchdog/turns.ts'
 import type { Json } from '../../../shared/json.ts'
 import type { Logger } from '../../../shared/log.ts'
@@ -185,7 +192,7 @@ export class RoomBench {
   }
 
   address(type: string, key = 'a'): RoomAddress {
-    return { projectId: 'prj_test', roomType: type, key }
+    return roomAddress('prj_test', type, key)
   }
 
   send(type: string, memberId: string, message: Without<ToOwner>, key?: string, from = EDGE): void {
@@ -380,7 +387,7 @@ export class RoomBench {
   }
 }
 
-const name = ({ room }: ToEdge): string => `${room.projectId}/${room.roomType}:${room.key}`
+const name = ({ room }: ToEdge): string => room.name
 
 /** A bench of one room type, and the members that have joined its room, by their names. */
 export async function roomWith<Name extends string>(
