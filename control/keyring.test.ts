@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { timestamp } from '../shared/clock.ts'
 import { systemRandom } from '../shared/random.ts'
 import { memoryStore } from '../shared/store/memory/memory.ts'
-import { importVerifyKey, issueToken, verifyToken } from '../shared/tokens.ts'
+import { importVerifyKey, isSigned, issueToken, readToken } from '../shared/tokens.ts'
 import { FakeClock } from '../test/support/fake-clock.ts'
 import { Keyring, WrongKeyring } from './keyring.ts'
 
@@ -20,8 +20,8 @@ describe('a keyring with a secret', () => {
     expect(pair.public_key).toMatch(/^k4\.public\.[\w-]{43}$/)
     expect(pair.secret_key).toMatch(/^k4\.secret-wrap\.pie\./)
     const token = await issueToken(await keyring('one').signingKey(pair), claims)
-    const expected = { project_id: 'prj_one', now: clock.now() }
-    expect(await verifyToken(token, await importVerifyKey(pair.public_key), expected)).toEqual(claims)
+    const verifyKey = await importVerifyKey(pair.public_key)
+    expect(isSigned(readToken(token), verifyKey)).toBe(true)
   })
 
   it('opens nothing that was sealed under another, and goes on afterwards', async () => {

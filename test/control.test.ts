@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../shared/ids.ts'
 import { systemRandom } from '../shared/random.ts'
-import { importVerifyKey, peekToken, verifyToken } from '../shared/tokens.ts'
+import { importVerifyKey, isSigned, readToken, requireClaims } from '../shared/tokens.ts'
 import { ControlUnderTest, expectProblem, type Request } from './support/control-api.ts'
 
 /** The control API as a game's backend meets it, call by call, over HTTP. */
@@ -255,8 +255,12 @@ describe('the control API', () => {
   describe('tokens', () => {
     /** The claims of a token, verified as a node does: with the key that control names. */
     const verified = async (token: string, projectId: string) => {
-      const { public_key: publicKey } = await control.statusOf(projectId, peekToken(token).key_id)
-      return verifyToken(token, await importVerifyKey(publicKey), { project_id: projectId, now: clock.now() })
+      const unverified = readToken(token)
+      const { claims } = unverified
+      const { public_key: publicKey } = await control.statusOf(projectId, claims.key_id)
+      expect(isSigned(unverified, await importVerifyKey(publicKey))).toBe(true)
+      requireClaims(claims, { project_id: projectId, now: clock.now() })
+      return claims
     }
 
     it('are signed with the key that is asked for', async () => {

@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } 
 import { type RunningControl, startControl } from '../control/main.ts'
 import { systemClock } from '../shared/clock.ts'
 import { systemRandom } from '../shared/random.ts'
-import { peekToken } from '../shared/tokens.ts'
+import { readToken } from '../shared/tokens.ts'
 import { openTracing } from '../shared/tracing/open.ts'
 import type { Tracing } from '../shared/tracing/tracer.ts'
 import type { LocalNode, NodeProcess } from './support/cluster.ts'
@@ -199,10 +199,10 @@ describe('traces from a backend’s token request up to the join', () => {
     ) => Promise<string>
     const headers = { traceparent: BACKEND.traceparent, tracestate: 'vendor=value' }
     const token = await tokenFor(new Request('http://backend', { headers }), 'ann')
-    expect(peekToken(token)).toMatchObject({ sub: 'ann', tracestate: 'vendor=value' })
-    expect(peekToken(token).traceparent).toContain(BACKEND.trace_id)
+    expect(readToken(token).claims).toMatchObject({ sub: 'ann', tracestate: 'vendor=value' })
+    expect(readToken(token).claims.traceparent).toContain(BACKEND.trace_id)
     const untraced = await tokenFor(new Request('http://backend'), 'ben')
-    expect(peekToken(untraced).traceparent).not.toContain(BACKEND.trace_id)
+    expect(readToken(untraced).claims.traceparent).not.toContain(BACKEND.trace_id)
   })
 
   it('pass on what came along with them, without what is not valid in it', async () => {

@@ -1,13 +1,15 @@
+import { hash } from 'node:crypto'
 import type { CloseName } from '../../shared/protocol/close-codes.ts'
 import { RateLimits } from '../../shared/rate-limit.ts'
 import {
-  peekToken,
+  isSigned,
+  readToken,
   requireClaims,
   type TokenClaims,
   TokenError,
   type TokenExpectation,
+  type UnverifiedToken,
   type VerifyKey,
-  verifyToken,
 } from '../../shared/tokens.ts'
 import type { GatewayContext } from './context.ts'
 import { type KeyCache, KeyStatusUnavailable } from './key-cache.ts'
@@ -24,6 +26,9 @@ const BURST_SECONDS = 3
 /** Many clients may come with one token that names no player: a load test, or guests. */
 const CLIENTS_PER_TOKEN = 10
 
+/** How many tokens are remembered that were verified; the one that came least lately goes. */
+const MAX_VERIFIED = 10_000
+
 /**
  * Judges client tokens: signature, project, audience, time, whether the key still stands, and whether the player comes too often. What comes too
  * often is refused before its signature is checked.
@@ -33,6 +38,8 @@ export class Authenticator {
   readonly #keys: KeyCache
   readonly #playerRates: RateLimits
   readonly #tokenRates: RateLimits
+  /** The tokens whose signature was found good, by their SHA-256, with the key it is of. */
+  readonly #verified = new Map<string, VerifyKey>()
 
   constructor(context: GatewayContext, keys: KeyCache) {
     this.#context = context
@@ -48,21 +55,22 @@ export class Authenticator {
   async check(projectId: string, token: string): Promise<TokenClaims | Rejection> {
     try {
       // All that costs nothing comes before control is asked about a key that may be made up.
-      const peeked = peekToken(token)
-      requireClaims(peeked, this.#expect(projectId))
-      const { key_id: keyId } = peeked
+      const unverified = readToken(token)
+      const { claims } = unverified
+      requireClaims(claims, this.#expect(projectId))
+      const { key_id: keyId } = claims
       if (keyId === undefined && this.#context.options.requireKeyId)
         return refuse('unauthenticated', 'this service takes only tokens issued under a key (key_id)')
-      const rates = peeked.sub === undefined ? this.#tokenRates : this.#playerRates
-      const who = `${projectId}/${principalOf(peeked)}`
+      const rates = claims.sub === undefined ? this.#tokenRates : this.#playerRates
+      const who = `${projectId}/${principalOf(claims)}`
       if (rates.of(who).waitMs > 0) return this.#tooMany()
       const key = await this.#keyOf(projectId, keyId)
       if ('close' in key) return key
-      const claims = await verifyToken(token, key.verifyKey, this.#expect(projectId))
+      this.#requireSignature(token, unverified, key.verifyKey)
+      // Control may have taken its time.
+      requireClaims(claims, this.#expect(projectId))
       // Only now: a token that was made up takes nothing from the player it names.
-      if (!rates.take(who)) return this.#tooMany()
-      // The key may have been revoked while the signature was being checked.
-      return this.revoked(projectId, keyId) ?? claims
+      return rates.take(who) ? claims : this.#tooMany()
     } catch (error) {
       if (error instanceof TokenError)
         return refuse(error.fault === 'expired' ? 'token_expired' : 'unauthenticated', error.message)
@@ -79,6 +87,29 @@ export class Authenticator {
   /** Why no client may come in under a key, if that is known at this very moment. */
   revoked(projectId: string, keyId: string | undefined): Rejection | undefined {
     return this.#keys.isRevoked({ projectId, keyId }) ? refuse('key_revoked', REVOKED) : undefined
+  }
+
+  /**
+   * Throws a `TokenError` (bad signature) unless `token`, which reads as `unverified`, carries the signature of `key`. Who comes again with a
+   * token costs no verification. What is remembered says nothing about whether the token is still good: its claims, and whether its key
+   * stands, are looked at each time it comes.
+   */
+  #requireSignature(token: string, unverified: UnverifiedToken, key: VerifyKey): void {
+    const { tokenChecks } = this.#context.metrics
+    const digest = hash('sha256', token, 'base64url')
+    const known = this.#verified.get(digest)?.equals(key) === true
+    if (!known && !isSigned(unverified, key)) {
+      tokenChecks.inc({ result: 'wrong' })
+      throw new TokenError('bad_signature', 'The signature of the token is not the one of its key.')
+    }
+    tokenChecks.inc({ result: known ? 'remembered' : 'verified' })
+    this.#verified.delete(digest)
+    this.#verified.set(digest, key)
+    if (this.#verified.size <= MAX_VERIFIED) return
+    for (const oldest of this.#verified.keys()) {
+      this.#verified.delete(oldest)
+      break
+    }
   }
 
   #tooMany(): Rejection {

@@ -1,9 +1,12 @@
+import { Registry } from 'prom-client'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { timestamp } from '../../shared/clock.ts'
-import type { TokenClaims } from '../../shared/tokens.ts'
+import { registerMetrics } from '../../shared/metrics.ts'
+import { readToken, type TokenClaims } from '../../shared/tokens.ts'
 import { expectClose } from '../../test/support/gateway/test-client.ts'
 import { TestGateway } from '../../test/support/gateway/test-gateway.ts'
 import type { GatewayOptions } from './context.ts'
+import { GATEWAY_METRICS } from './metrics.ts'
 
 let test: TestGateway
 const start = async (options: Partial<GatewayOptions> = {}): Promise<void> => {
@@ -82,6 +85,27 @@ describe('a token is refused that', () => {
     answer()
     await expectClose(client, 'key_revoked', /revoked/)
     expect(test.gateway.sessions).toBe(0)
+  })
+})
+
+describe('a token that comes again', () => {
+  it('is not verified again, for as long as its key stands', async () => {
+    const registry = new Registry()
+    test = await TestGateway.start({}, { metrics: registerMetrics(registry, GATEWAY_METRICS) })
+    const checks = async () => {
+      const metric = await registry.getSingleMetric('service_token_checks_total')?.get()
+      return Object.fromEntries(metric?.values.map(({ labels, value }) => [labels.result, value]) ?? [])
+    }
+    const token = await test.token()
+    const forged = await test.control.token(readToken(token).claims, {
+      project_id: 'prj_one',
+      key_id: 'key_b',
+    })
+    for (let times = 0; times < 3; times++) await test.hello(token)
+    await expectClose(await test.present(forged), 'unauthenticated', /signature/)
+    expect(await checks()).toEqual({ verified: 1, remembered: 2, wrong: 1 })
+    test.gateway.revokeKey('prj_one', 'key_a')
+    await expectClose(await test.present(token), 'key_revoked', /revoked/)
   })
 })
 

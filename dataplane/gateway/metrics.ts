@@ -110,6 +110,11 @@ export const GATEWAY_METRICS = {
   receivedBytes: counter('service_received_bytes_total', 'Bytes of messages from clients.'),
   socketWrites: counter('service_socket_writes_total', 'Writes to sockets of clients.'),
   writtenBytes: counter('service_written_bytes_total', 'Bytes written to sockets of clients.'),
+  tokenChecks: counter(
+    'service_token_checks_total',
+    'Signatures of tokens that were asked about: verified, remembered since the same token was verified before, or wrong.',
+    { result: ['verified', 'remembered', 'wrong'] },
+  ),
   keyChecks: counter(
     'service_key_checks_total',
     'Questions to control about a key: ok, unreachable, refused (INTERNAL_TOKEN), or not asked, too many being asked (busy).',

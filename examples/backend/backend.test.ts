@@ -6,7 +6,7 @@ import { systemClock } from '../../shared/clock.ts'
 import { systemRandom } from '../../shared/random.ts'
 import { memoryStore } from '../../shared/store/memory/memory.ts'
 import type { Store } from '../../shared/store/port.ts'
-import { peekToken } from '../../shared/tokens.ts'
+import { readToken } from '../../shared/tokens.ts'
 import { noTracer, type Tracer } from '../../shared/tracing/tracer.ts'
 import { RecordingTracer } from '../../test/support/recording-tracer.ts'
 import { type Backend, type BackendOptions, startBackend } from './backend.ts'
@@ -94,7 +94,7 @@ test('a login hands out a token of five minutes, under the key of the backend, f
   const { projects } = await operator(api.url, '/projects')
   const { keys } = await operator(api.url, `/projects/${body.project_id}/keys`)
   expect(projects.map((project) => project.id)).toEqual([body.project_id])
-  const claims = peekToken(body.token)
+  const claims = readToken(body.token).claims
   expect(claims).toMatchObject({
     project_id: body.project_id,
     key_id: keys[0]?.id,
@@ -113,8 +113,8 @@ test('a tab that shows its ticket stays the same player, and no one else can be 
   const thief = { player_id: first.player.player_id, ticket: 'AAAA' }
   const stranger = (await login(url, { game: 'counter', player: thief })).body
 
-  expect(peekToken(again.token).sub).toBe(first.player.player_id)
-  expect(peekToken(stranger.token).sub).not.toBe(first.player.player_id)
+  expect(readToken(again.token).claims.sub).toBe(first.player.player_id)
+  expect(readToken(stranger.token).claims.sub).not.toBe(first.player.player_id)
 })
 
 test('a restarted backend finds its project and key again', async () => {
@@ -123,19 +123,19 @@ test('a restarted backend finds its project and key again', async () => {
   const after = (await login((await backend(api.url)).url, { game: 'arena' })).body
 
   expect(after.project_id).toBe(before.project_id)
-  expect(peekToken(after.token).key_id).toBe(peekToken(before.token).key_id)
+  expect(readToken(after.token).claims.key_id).toBe(readToken(before.token).claims.key_id)
 })
 
 test('a rotated key is followed, a revoked one shuts the door until a restart', async () => {
   const api = await control()
   const { url } = await backend(api.url)
   const { project_id: projectId, token } = (await login(url, { game: 'arena' })).body
-  const keyId = peekToken(token).key_id
+  const keyId = readToken(token).claims.key_id
   const keys = `/projects/${projectId}/keys`
 
   await operator(api.url, `${keys}/${keyId}/rotate`, 'POST')
   await operator(api.url, `${keys}/${keyId}/revoke`, 'POST')
-  const rotated = peekToken((await login(url, { game: 'arena' })).body.token).key_id
+  const rotated = readToken((await login(url, { game: 'arena' })).body.token).claims.key_id
   expect(rotated).not.toBe(keyId)
 
   await operator(api.url, `${keys}/${rotated}/revoke`, 'POST')
@@ -249,7 +249,7 @@ test('the trace of a login goes on with the request for the token, and into the 
   const { body } = await login(url, { game: 'arena' }, { traceparent, tracestate: 'vendor=value' })
   const request = tracer.spans.find(({ name }) => name === 'POST /tokens')!
   expect(request.parent).toBe(traceparent)
-  expect(peekToken(body.token)).toMatchObject({
+  expect(readToken(body.token).claims).toMatchObject({
     traceparent: request.traceparent,
     tracestate: 'vendor=value',
   })
