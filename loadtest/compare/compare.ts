@@ -72,6 +72,11 @@ const COLUMNS: readonly { name: FigureName; title: string; text: (value: number)
   { name: 'bytes', title: 'bytes', text: count },
   { name: 'slowest', title: 'slowest/s', text: digits },
   { name: 'rss', title: 'RSS KB', text: digits },
+  { name: 'redis', title: 'Redis CPU-µs', text: digits },
+  { name: 'joinsPerSecond', title: 'joins/s', text: count },
+  { name: 'clients', title: 'clients', text: count },
+  { name: 'right', title: 'right in the end', text: percent },
+  { name: 'held', title: 'held KB', text: digits },
 ]
 
 /** The runs of a server in a scenario as their medians. */
@@ -93,11 +98,12 @@ function rowOf(scenario: Scenario, server: ServerName, runs: readonly Figures[])
 /** Rows below each other, with the cost beside that of the bare server. */
 function table(scenario: Scenario, rows: readonly Row[]): string {
   const base = rows.find(({ server }) => server === 'bare')?.figures.cost
+  const columns = COLUMNS.filter(({ name }) => rows.some(({ figures }) => figures[name] !== undefined))
   const cells = [
-    ['', ...COLUMNS.map(({ title }) => title), '× bare'],
+    ['', ...columns.map(({ title }) => title), '× bare'],
     ...rows.map(({ server, figures, remarks }) => [
       server,
-      ...COLUMNS.map(({ name, text }) => (figures[name] === undefined ? NONE : text(figures[name]))),
+      ...columns.map(({ name, text }) => (figures[name] === undefined ? NONE : text(figures[name]))),
       base === undefined || figures.cost === undefined ? NONE : (figures.cost / base).toFixed(2),
       remarks.join('; '),
     ]),
@@ -106,7 +112,7 @@ function table(scenario: Scenario, rows: readonly Row[]): string {
   const lines = cells.map((row) =>
     row.map((cell, i) => (i === 0 ? cell.padEnd(widths[0]!) : cell.padStart(widths[i] ?? 0))).join('  '),
   )
-  return [`${scenario.name}: ${scenario.meaning}; per ${scenario.per}`, ...lines].join('\n')
+  return [`${scenario.name}: ${scenario.meaning}; CPU per ${scenario.per}`, ...lines].join('\n')
 }
 
 async function run(): Promise<void> {

@@ -1,9 +1,12 @@
+import { Agent, request } from 'node:http'
 import { encode } from '@msgpack/msgpack'
+import type { Json } from '../../shared/json.ts'
 import { SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
+import { apply } from '../../shared/sync/apply.ts'
 import type { Credentials } from '../clients/client.ts'
 import { ControlIssuer } from '../issuer.ts'
-import { type Dialect, type Door, RawSocket } from './generator.ts'
+import { type Dialect, type Door, type Joined, RawSocket } from './generator.ts'
 import { type Listening, somewhere } from './servers/served.ts'
 
 /** How each server is talked to: the bytes that its own client library would send and look for. */
@@ -11,7 +14,8 @@ import { type Listening, somewhere } from './servers/served.ts'
 const JOIN_MS = 30_000
 
 /** Resolves once `step`, given each message, says that the client is in. */
-function joined(socket: RawSocket, step: (message: Buffer) => boolean): Promise<RawSocket> {
+function joined(socket: RawSocket, step: (message: Buffer) => boolean): Promise<Joined> {
+  const messages: Buffer[] = []
   return new Promise((resolve, reject) => {
     const fail = (why: string): void => {
       clearTimeout(timer)
@@ -21,13 +25,15 @@ function joined(socket: RawSocket, step: (message: Buffer) => boolean): Promise<
     const timer = setTimeout(() => fail(`there was no answer in ${JOIN_MS / 1_000} s`), JOIN_MS)
     socket.onClose = fail
     socket.onMessage = (bytes, from, to) => {
+      const message = bytes.subarray(from, to)
+      messages.push(message)
       try {
-        if (!step(bytes.subarray(from, to))) return
+        if (!step(message)) return
       } catch (error) {
         return fail((error as Error).message)
       }
       clearTimeout(timer)
-      resolve(socket)
+      resolve({ socket, messages })
     }
     socket.stall(false)
   })
@@ -46,6 +52,13 @@ const bare: Dialect = {
   mark: float32,
   isUpdate: () => true,
   answer: () => {},
+  state(messages) {
+    const places: Record<number, number[]> = {}
+    for (const message of messages)
+      for (let at = 0; at < message.length; at += 10)
+        places[message.readUInt16LE(at)] = [message.readFloatLE(at + 2), message.readFloatLE(at + 6)]
+    return places
+  },
 }
 
 const codec = new MsgpackClientCodec()
@@ -83,9 +96,111 @@ const roomful: Dialect = {
   mark: (x) => Buffer.from([0xcd, x >> 8, x & 0xff]),
   isUpdate: (bytes, at) => bytes[at + 1] === SERVER_OPCODES['state.patch'],
   answer: () => {},
+  state(messages) {
+    const own = new MsgpackClientCodec()
+    let state: Json = null
+    for (const bytes of messages) {
+      const message = own.decode(bytes)
+      if (message.t === 'state.snapshot' || message.t === 'state.resync') state = message.state
+      if (message.t === 'state.patch' && message.delta) state = apply(state, message.delta)
+    }
+    return state
+  },
 }
 
-export const DIALECTS = { roomful, bare }
+const agent = new Agent({ keepAlive: true })
+
+/** A seat in a room, which Colyseus reserves over HTTP before the websocket. */
+function reserveSeat(
+  port: number,
+  key: string,
+): Promise<Record<'processId' | 'roomId' | 'sessionId', string>> {
+  const body = JSON.stringify({ key })
+  const headers = { 'content-type': 'application/json', 'content-length': body.length }
+  const path = '/matchmake/joinOrCreate/arena'
+  return new Promise((resolve, reject) => {
+    const asked = request({ agent, host: '127.0.0.1', port, path, method: 'POST', headers }, (response) => {
+      const chunks: Buffer[] = []
+      response.on('data', (chunk: Buffer) => chunks.push(chunk))
+      response.on('end', () => {
+        const text = Buffer.concat(chunks).toString()
+        if (response.statusCode === 200) resolve(JSON.parse(text))
+        else reject(new Error(`A seat was refused with HTTP ${response.statusCode}: ${text}`))
+      })
+    })
+    asked.on('error', reject)
+    asked.end(body)
+  })
+}
+
+/** Of Colyseus' `Protocol`. */
+const COLYSEUS = { join: 10, data: 13, state: 14, patch: 15 }
+
+/** A message of a type, as its client library writes them. */
+const colyseusMessage = (type: string, data: object): Buffer =>
+  Buffer.concat([Buffer.from([COLYSEUS.data, 0xa0 | type.length]), Buffer.from(type), encode(data)])
+
+const colyseus: Dialect = {
+  async join({ port }, _client, key) {
+    const { processId, roomId, sessionId } = await reserveSeat(port, key)
+    const socket = await RawSocket.open(port, `/${processId}/${roomId}?sessionId=${sessionId}`)
+    return joined(socket, ([code]) => {
+      if (code === COLYSEUS.join) socket.send(Buffer.from([COLYSEUS.join]))
+      return code === COLYSEUS.state
+    })
+  },
+  move: (_room, x = somewhere()) => colyseusMessage('move', { x, y: somewhere() }),
+  nudge: () => colyseusMessage('nudge', { x: somewhere(), y: somewhere() }),
+  mark: float32,
+  isUpdate: (bytes, at) => bytes[at] === COLYSEUS.patch,
+  answer: () => {},
+  async state(messages) {
+    // A variable, since it is not installed where types are checked.
+    const name = '@colyseus/schema'
+    const { Reflection } = await import(name)
+    const [first, ...others] = messages
+    // Behind two short strings and the length of what follows, which takes 1 byte below 128 and else 2 or 3.
+    const afterToken = 2 + first![1]!
+    const length = afterToken + 1 + first![afterToken]!
+    const prefix = { 204: 2, 205: 3 }[first![length]!] ?? 1
+    const decoder = Reflection.decode(first, { offset: length + prefix })
+    for (const message of others)
+      if (message[0] === COLYSEUS.state || message[0] === COLYSEUS.patch)
+        decoder.decode(message, { offset: 1 })
+    return decoder.state.toJSON()
+  },
+}
+
+/** Of Engine.IO and Socket.IO: the first characters of what they send. */
+const isEvent = (bytes: Buffer, at: number): boolean => bytes[at] === 0x34 && bytes[at + 1] === 0x32
+
+const socketio: Dialect = {
+  async join({ port }, _client, room) {
+    const socket = await RawSocket.open(port, '/socket.io/?EIO=4&transport=websocket')
+    return joined(socket, (message) => {
+      if (message[0] === 0x30) socket.send(`40${JSON.stringify({ room })}`)
+      return isEvent(message, 0)
+    })
+  },
+  move: (_room, x = somewhere()) => `42${JSON.stringify(['move', { x, y: somewhere() }])}`,
+  nudge: () => `42${JSON.stringify(['nudge', { x: somewhere(), y: somewhere() }])}`,
+  mark: (x) => Buffer.from(`"x":${x},`),
+  isUpdate: isEvent,
+  answer(socket, bytes, at) {
+    if (bytes[at] === 0x32) socket.send('3')
+  },
+  state(messages) {
+    const state: Record<string, Record<string, object>> = { players: {}, entities: {} }
+    for (const message of messages.filter((each) => isEvent(each, 0))) {
+      const [, part] = JSON.parse(message.toString('utf8', 2)) as [string, typeof state]
+      for (const kind in part)
+        for (const id in part[kind]) state[kind]![id] = { ...state[kind]![id], ...part[kind]![id] }
+    }
+    return state
+  },
+}
+
+export const DIALECTS = { roomful, bare, colyseus, socketio }
 export type ServerName = keyof typeof DIALECTS
 
 /** Has tokens issued for so many clients, by a server that wants them. */

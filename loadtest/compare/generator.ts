@@ -30,7 +30,7 @@ export interface Door extends Listening {
 
 export interface Dialect {
   /** Connects the client of this number and joins a room; resolves when it has the room's state. */
-  join(door: Door, client: number, room: string): Promise<RawSocket>
+  join(door: Door, client: number, room: string): Promise<Joined>
   /** The payload of a move to somewhere, to a given x where there is one; with `ref` one that is acknowledged, where the server knows such. */
   move(room: string, x?: number, ref?: number): Uint8Array | string
   /** An input that changes nothing. */
@@ -40,6 +40,15 @@ export interface Dialect {
   isUpdate(bytes: Buffer, at: number): boolean
   /** Answers what the server wants answered, such as a ping of its own. */
   answer(socket: RawSocket, bytes: Buffer, at: number): void
+  /** The state of a client that has received these messages, all there were. */
+  state(messages: readonly Buffer[]): unknown
+}
+
+/** A client that has the state of its room. */
+export interface Joined {
+  readonly socket: RawSocket
+  /** What it has received so far. */
+  readonly messages: Buffer[]
 }
 
 /** A message of a client as a frame (RFC 6455, 5.2). */
@@ -164,6 +173,7 @@ interface Client {
   readonly room: number
   /** Its number in the room. */
   readonly seat: number
+  readonly recorded: Buffer[] | undefined
   updates: number
   sent: number
   /** Of a client whose round trip is measured: what it sends as x until that has come back, and since when. */
@@ -215,18 +225,22 @@ export class Clients {
     return this.#clients.length
   }
 
-  /** Connects clients until there are `count`, in rooms of `perRoom`. Resolves when each has the state of its room. */
-  async join(count: number, perRoom: number): Promise<void> {
+  /**
+   * Connects clients until there are `count`, in rooms of `perRoom`; the first `recorded` keep all that they receive. Resolves when each has
+   * the state of its room.
+   */
+  async join(count: number, perRoom: number, recorded = 0): Promise<void> {
     let next = this.#clients.length
     const one = async (): Promise<void> => {
       while (next < count) {
         const number = next++
         const room = Math.floor(number / perRoom)
-        const socket = await this.#dialect.join(this.#door, number, `r${room}`)
+        const { socket, messages } = await this.#dialect.join(this.#door, number, `r${room}`)
         const client: Client = {
           socket,
           room,
           seat: number % perRoom,
+          recorded: number < recorded ? messages : undefined,
           updates: 0,
           sent: 0,
           sample: undefined,
@@ -245,6 +259,7 @@ export class Clients {
 
   #received(client: Client, bytes: Buffer, from: number, to: number): void {
     this.#bytes += to - from
+    client.recorded?.push(Buffer.from(bytes.subarray(from, to)))
     if (!this.#dialect.isUpdate(bytes, from)) {
       this.#dialect.answer(client.socket, bytes, from)
       return
@@ -313,6 +328,20 @@ export class Clients {
       nudges ? this.#dialect.nudge(`r${client.room}`) : this.#dialect.move(`r${client.room}`, undefined, ref),
     )
     client.socket.write(frames[index])
+  }
+
+  /** Those who keep what they receive stop to read, all but the last of them, or go on. */
+  stall(stalled: boolean): void {
+    for (const { socket } of this.#recorded().slice(0, -1)) socket.stall(stalled)
+  }
+
+  /** The states of those who keep what they receive; that of the last tells how the others should be. */
+  states(): Promise<unknown[]> {
+    return Promise.all(this.#recorded().map(({ recorded = [] }) => this.#dialect.state(recorded)))
+  }
+
+  #recorded(): Client[] {
+    return this.#clients.filter(({ recorded }) => recorded !== undefined)
   }
 
   /** Lets go of everyone. */

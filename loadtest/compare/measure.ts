@@ -1,35 +1,70 @@
 import { type ChildProcess, fork, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
+import { performance } from 'node:perf_hooks'
 import { fileURLToPath } from 'node:url'
+import { isDeepStrictEqual } from 'node:util'
 import { DIALECTS, openDoor, type ServerName } from './dialects.ts'
 import { Clients, type Received, type Sending } from './generator.ts'
-import { watchOthers } from './machine.ts'
+import { cpuSeconds, watchOthers } from './machine.ts'
 import type { Scenario } from './scenarios.ts'
-import { FLUSHES_PER_SECOND, type Listening, type Sample, type Settings } from './servers/served.ts'
+import {
+  FLUSHES_PER_SECOND,
+  type Listening,
+  type Question,
+  type Sample,
+  type Settings,
+} from './servers/served.ts'
 
 const FOLDER = fileURLToPath(new URL('.', import.meta.url))
 /** The one that the `node` package brings, for all servers alike: Colyseus needs it. */
 const NODE_22 = `${FOLDER}node_modules/node/bin/node`
-const FILES: Readonly<Record<ServerName, string>> = { roomful: 'roomful.ts', bare: 'bare.js' }
+const FILES: Readonly<Record<ServerName, string>> = {
+  roomful: 'roomful.ts',
+  bare: 'bare.js',
+  colyseus: 'colyseus.js',
+  socketio: 'socketio.js',
+}
 const WARM_SECONDS = 1
+/** How many clients stop to read, for how long, and what they then have to catch up. */
+const STALLED = 4
+const STALL_SECONDS = 10
+const SETTLE_SECONDS = 3
 /** What others may use of the machine. */
 const QUIET = 0.05
 /** How busy the generator may be before it is what was measured. */
 const BUSY = 0.85
 
-/** What one window gave, by the names of columns; what a scenario does not have is absent. */
-export type Figures = Partial<Record<FigureName, number>>
-export type FigureName =
-  | 'cost'
-  | 'delivered'
-  | 'bytes'
-  | 'p50'
-  | 'p99'
-  | 'slowest'
-  | 'rss'
-  | 'others'
-  | 'busy'
+/** What one measurement gave; what a scenario does not have is absent. */
+export interface Figures {
+  /** CPU-µs of the server per unit of the scenario. */
+  cost?: number
+  /** Share of what clients should have got, or of the inputs that game code should have seen. */
+  delivered?: number
+  /** Payload of all that clients received, per update. */
+  bytes?: number
+  /** Round trips in milliseconds: from an input to the update that has it. */
+  p50?: number
+  p99?: number
+  /** Updates per second of the client that got fewest. */
+  slowest?: number
+  /** KB per client, after garbage was collected. */
+  rss?: number
+  /** CPU-µs of Redis per update. */
+  redis?: number
+  joinsPerSecond?: number
+  /** Of the clients that did not read for a while, the share whose state is right in the end. */
+  right?: number
+  /** KB by which the server grew per client that did not read. */
+  held?: number
+  /** The most that the server carried. */
+  clients?: number
+  /** Share of the machine that other processes used. */
+  others?: number
+  /** How busy the event loop of the generator was. */
+  busy?: number
+}
+export type FigureName = keyof Figures
 
 export interface Options {
   readonly seconds: number
@@ -38,6 +73,7 @@ export interface Options {
   /** Compiled code, on the Node that `npm run compare` installs; otherwise the sources on this one. */
   readonly built: boolean
   readonly redisUrl?: string
+  readonly redisPid?: number
   readonly tell: (line: string) => void
 }
 
@@ -81,9 +117,9 @@ class ServerProcess {
     return new ServerProcess(child, listening)
   }
 
-  async sample(collect = false): Promise<Sample> {
+  async sample(question: Question = {}): Promise<Sample> {
     const answer = once(this.#child, 'message')
-    this.#child.send({ collect })
+    this.#child.send(question)
     return ((await answer) as [Sample])[0]
   }
 
@@ -95,27 +131,40 @@ class ServerProcess {
   }
 }
 
-/** Starts a server, has clients come, and measures a scenario once. */
-export async function measure(name: ServerName, scenario: Scenario, options: Options): Promise<Figures> {
-  const server = await ServerProcess.start(name, {
-    tick: scenario.tick,
-    entities: scenario.entities,
-    nudges: scenario.nudges,
-    built: options.built,
-    ...(scenario.journal && options.redisUrl !== undefined && { redisUrl: options.redisUrl }),
-  })
-  const door = await openDoor(server.listening, scenario.clients)
-  const clients = new Clients(DIALECTS[name], door)
+/** A server of its own for as long as `use` takes, and the way in for so many clients. */
+async function withServer<T>(
+  name: ServerName,
+  scenario: Scenario,
+  count: number,
+  { built, redisUrl }: Options,
+  use: (server: ServerProcess, clients: Clients) => Promise<T>,
+): Promise<T> {
+  const { tick, entities, nudges, journal } = scenario
+  const settings = { tick, entities, nudges, built, ...(journal && redisUrl !== undefined && { redisUrl }) }
+  const server = await ServerProcess.start(name, settings)
+  let clients: Clients | undefined
   try {
-    const empty = await server.sample(true)
-    await clients.join(scenario.clients, scenario.perRoom)
-    const figures = await quietWindow(server, clients, scenario, options)
-    const { rssBytes } = await server.sample(true)
-    return { ...figures, rss: (rssBytes - empty.rssBytes) / 1024 / scenario.clients }
+    clients = new Clients(DIALECTS[name], await openDoor(server.listening, count))
+    return await use(server, clients)
   } finally {
-    clients.end()
+    clients?.end()
     await server.stop()
   }
+}
+
+/** Measures a scenario once. */
+export function measure(name: ServerName, scenario: Scenario, options: Options): Promise<Figures> {
+  const { kind, clients: count, perRoom } = scenario
+  if (kind === 'capacity') return capacity(name, scenario, options)
+  return withServer(name, scenario, count, options, async (server, clients) => {
+    if (kind === 'joins') return joins(server, clients, scenario)
+    if (kind === 'stalled') return stalled(server, clients, scenario)
+    const empty = await server.sample({ collect: true })
+    await clients.join(count, perRoom)
+    const figures = await quietWindow(server, clients, scenario, options)
+    const { rssBytes } = await server.sample({ collect: true })
+    return { ...figures, rss: (rssBytes - empty.rssBytes) / 1024 / count }
+  })
 }
 
 /** A window, repeated while others use the machine. */
@@ -123,7 +172,7 @@ async function quietWindow(
   server: ServerProcess,
   clients: Clients,
   scenario: Scenario,
-  { seconds, repeats, tell }: Options,
+  { seconds, repeats, redisPid, tell }: Options,
 ): Promise<Figures> {
   const sending: Sending = {
     perSecond: scenario.inputs,
@@ -132,14 +181,93 @@ async function quietWindow(
   }
   for (let left = repeats; ; left--) {
     await clients.play(WARM_SECONDS, sending)
-    const others = watchOthers([process.pid, server.pid])
+    const others = watchOthers([process.pid, server.pid, ...(redisPid === undefined ? [] : [redisPid])])
     const before = await server.sample()
+    const redisBefore = redisPid === undefined ? 0 : cpuSeconds(redisPid)
     const received = await clients.play(seconds, sending)
     const after = await server.sample()
-    const figures = figuresOf(scenario, clients, received, before, after, others())
+    const figures: Figures = {
+      ...figuresOf(scenario, clients, received, before, after),
+      others: others(),
+      ...(scenario.journal &&
+        redisPid !== undefined && { redis: ((cpuSeconds(redisPid) - redisBefore) * 1e6) / received.updates }),
+    }
     if (!isBusy(figures) || left <= 0) return figures
-    tell(`others used ${Math.round(100 * figures.others!)}% of the machine: again`)
+    tell(`others used ${Math.round(100 * (figures.others ?? 0))}% of the machine: again`)
   }
+}
+
+/** All clients come at once. */
+async function joins(
+  server: ServerProcess,
+  clients: Clients,
+  { clients: count, perRoom }: Scenario,
+): Promise<Figures> {
+  const others = watchOthers([process.pid, server.pid])
+  const before = await server.sample()
+  const [start, load] = [performance.now(), performance.eventLoopUtilization()]
+  await clients.join(count, perRoom)
+  const seconds = (performance.now() - start) / 1_000
+  const busy = performance.eventLoopUtilization(load).utilization
+  const after = await server.sample()
+  return {
+    cost: (after.cpuUs - before.cpuUs) / count,
+    joinsPerSecond: count / seconds,
+    busy,
+    others: others(),
+  }
+}
+
+/** Some clients stop to read for a while: what the server holds for each meanwhile, and whether their state is right in the end. */
+async function stalled(
+  server: ServerProcess,
+  clients: Clients,
+  { clients: count, perRoom }: Scenario,
+): Promise<Figures> {
+  const idle: Sending = { perSecond: 0, nudges: false, reliable: false }
+  await clients.join(count, perRoom, STALLED + 1)
+  await clients.play(WARM_SECONDS, idle)
+  const before = await server.sample({ collect: true })
+  clients.stall(true)
+  await clients.play(STALL_SECONDS, idle)
+  const after = await server.sample({ collect: true })
+  clients.stall(false)
+  await clients.play(WARM_SECONDS, idle)
+  await server.sample({ freeze: true })
+  await clients.play(SETTLE_SECONDS, idle)
+  const all = await clients.states()
+  const truth = all.pop()
+  const right = all.filter((state) => isDeepStrictEqual(state, truth)).length
+  return { right: right / STALLED, held: (after.rssBytes - before.rssBytes) / 1024 / STALLED }
+}
+
+/** By bisection; each try has a new server. */
+async function capacity(name: ServerName, scenario: Scenario, options: Options): Promise<Figures> {
+  const play = async (count: number): Promise<Figures> => {
+    const figures = await withServer(name, scenario, count, options, async (server, clients) => {
+      await clients.join(count, scenario.perRoom)
+      return quietWindow(server, clients, { ...scenario, clients: count }, options)
+    }).catch((error: Error): Figures => {
+      options.tell(error.message)
+      return { delivered: 0 }
+    })
+    const { delivered = 0, p99 = Number.NaN } = figures
+    options.tell(`${count} clients: ${Math.round(100 * delivered)}% delivered, p99 ${Math.round(p99)} ms`)
+    return figures
+  }
+  const carries = async (count: number): Promise<boolean> => {
+    const { delivered = 0, p99 = Number.NaN } = await play(count)
+    return delivered >= 0.97 && p99 < 150
+  }
+  let [low, high] = [0, scenario.perRoom * 20]
+  while (high <= scenario.clients && (await carries(high))) [low, high] = [high, high * 2]
+  while (high - low > Math.max(scenario.perRoom, low / 10)) {
+    const middle = Math.round((low + high) / 2 / scenario.perRoom) * scenario.perRoom
+    if (await carries(middle)) low = middle
+    else high = middle
+  }
+  const { cost: _cost, bytes: _bytes, ...twice } = await play(2 * low)
+  return { ...twice, clients: low }
 }
 
 /** Whether the figures are as much about something else on the machine. */
@@ -153,7 +281,6 @@ function figuresOf(
   received: Received,
   before: Sample,
   after: Sample,
-  others: number,
 ): Figures {
   const { updates, seconds, bytes, fewest, roundTrips, busy } = received
   if (clients.lost.length > 0)
@@ -161,13 +288,21 @@ function figuresOf(
   const flushes = (clients.count / perRoom) * FLUSHES_PER_SECOND * seconds
   const seen = after.inputs - before.inputs
   const cpuUs = after.cpuUs - before.cpuUs
+  const units = {
+    update: updates,
+    input: seen,
+    flush: flushes,
+    join: clients.count,
+    'client and second': clients.count * seconds,
+  }
   const expected = clients.count * FLUSHES_PER_SECOND * seconds
   return {
-    cost: cpuUs / { update: updates, input: seen, flush: flushes }[per],
-    delivered: per === 'input' ? seen / received.inputs : updates / expected,
-    others,
+    cost: cpuUs / units[per],
+    ...(per !== 'client and second' && {
+      delivered: per === 'input' ? seen / received.inputs : updates / expected,
+    }),
     busy,
-    ...(per !== 'input' && { bytes: bytes / updates, slowest: fewest / seconds }),
+    ...((per === 'update' || per === 'flush') && { bytes: bytes / updates, slowest: fewest / seconds }),
     ...(inputs > 0 &&
       tick === 'none' &&
       per === 'update' && { p50: quantile(roundTrips, 0.5), p99: quantile(roundTrips, 0.99) }),

@@ -4,8 +4,10 @@ import type { Settings } from './servers/served.ts'
 export interface Scenario {
   readonly name: string
   readonly meaning: string
+  /** How it is measured: `play` is a window of load, `capacity` looks for the most clients that a server carries of those in `clients`. */
+  readonly kind: 'play' | 'joins' | 'stalled' | 'capacity'
   /** What the CPU time of the server is divided by. */
-  readonly per: 'update' | 'input' | 'flush'
+  readonly per: 'update' | 'input' | 'flush' | 'join' | 'client and second'
   readonly clients: number
   readonly perRoom: number
   /** Inputs per second and client. */
@@ -20,6 +22,7 @@ export interface Scenario {
 }
 
 const arena: Omit<Scenario, 'name' | 'meaning'> = {
+  kind: 'play',
   per: 'update',
   clients: 1_000,
   perRoom: 25,
@@ -74,5 +77,41 @@ export const SCENARIOS: readonly Scenario[] = [
     per: 'input',
     inputs: 20,
     nudges: true,
+  },
+  {
+    ...arena,
+    name: 'joins',
+    meaning: '2,000 clients connect and join, 32 at once, rooms of 25',
+    kind: 'joins',
+    per: 'join',
+    clients: 2_000,
+    inputs: 0,
+  },
+  {
+    ...arena,
+    name: 'idle',
+    meaning: '5,000 connections in rooms of 50, where nothing happens',
+    per: 'client and second',
+    clients: 5_000,
+    perRoom: 50,
+    inputs: 0,
+  },
+  {
+    ...arena,
+    name: 'stalled',
+    meaning: '4 of 20 clients read nothing for 10 s, while each tick moves 4,000 entities',
+    kind: 'stalled',
+    clients: 20,
+    perRoom: 20,
+    inputs: 0,
+    tick: 'entities',
+    entities: 4_000,
+  },
+  {
+    ...arena,
+    name: 'capacity',
+    meaning: 'the most clients of arena with p99 < 150 ms and ≥ 97% delivered, and what twice as many get',
+    kind: 'capacity',
+    clients: 10_000,
   },
 ]

@@ -18,9 +18,11 @@ class Room {
   places = []
   changed = new Set()
   #settings
+  #served
 
-  constructor(settings) {
+  constructor(settings, served) {
     this.#settings = settings
+    this.#served = served
     for (let i = 0; i < settings.entities; i++) this.places.push([somewhere(), somewhere()])
     everyFlush(() => this.#flush())
   }
@@ -39,14 +41,21 @@ class Room {
   }
 
   #flush() {
-    const { tick, entities } = this.#settings
-    if (tick === 'players')
-      for (const number of this.sockets.keys()) this.move(number, somewhere(), somewhere())
-    if (tick === 'entity') this.move(Math.floor(Math.random() * entities), somewhere(), somewhere())
+    if (!this.#served.frozen) this.#tick(this.#settings)
     if (this.changed.size === 0) return
     const update = frame(this.places, this.changed)
     this.changed.clear()
     for (const socket of this.sockets.values()) socket.write(update)
+  }
+
+  #tick({ tick, entities }) {
+    if (tick === 'players')
+      for (const number of this.sockets.keys()) this.move(number, somewhere(), somewhere())
+    if (tick === 'entities') for (let i = 0; i < entities; i++) this.move(i, somewhere(), this.places[i][1])
+    if (tick === 'entity') {
+      const number = Math.floor(Math.random() * entities)
+      this.move(number, somewhere(), this.places[number][1])
+    }
   }
 }
 
@@ -71,18 +80,18 @@ function frame(places, numbers) {
   return bytes
 }
 
-await serve(async (settings, handled) => {
+await serve(async (settings, served) => {
   const rooms = new Map()
   // Installed by the command only, and needed by one scenario.
   const unpack = settings.nudges && (await import('msgpackr')).unpack
   const http = createServer()
   const server = new WebSocketServer({ server: http, perMessageDeflate: false })
   server.on('connection', (socket, request) => {
-    if (!rooms.has(request.url)) rooms.set(request.url, new Room(settings))
+    if (!rooms.has(request.url)) rooms.set(request.url, new Room(settings, served))
     const room = rooms.get(request.url)
     const number = room.join(request.socket)
     socket.on('message', (data) => {
-      handled()
+      served.inputs++
       if (unpack) socket.last = unpack(data)
       else room.move(number, data.readFloatLE(0), data.readFloatLE(4))
     })

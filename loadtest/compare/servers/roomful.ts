@@ -6,7 +6,7 @@ import type { startNode as StartNode } from '../../../dataplane/node.ts'
 import type { systemClock as SystemClock } from '../../../shared/clock.ts'
 import type { systemRandom as SystemRandom } from '../../../shared/random.ts'
 import type { openStore as OpenStore } from '../../../shared/store/open.ts'
-import { AREA, FLUSHES_PER_SECOND, type Settings, serve, somewhere } from './served.ts'
+import { AREA, FLUSHES_PER_SECOND, type Served, type Settings, serve, somewhere } from './served.ts'
 
 /** This project: a node as it comes and the control plane that issues tokens for it, in one process. */
 
@@ -26,7 +26,7 @@ interface State {
 const place = v.object({ x: v.number(), y: v.number() })
 
 /** As the guide for authors of rooms would have it. */
-const arena = (defineRoom: typeof DefineRoom, { tick, entities, redisUrl }: Settings, handled: () => void) =>
+const arena = (defineRoom: typeof DefineRoom, { tick, entities, redisUrl }: Settings, served: Served) =>
   defineRoom({
     type: 'arena',
     messages: { move: { data: place }, nudge: { data: place } },
@@ -42,7 +42,7 @@ const arena = (defineRoom: typeof DefineRoom, { tick, entities, redisUrl }: Sett
       state.players[member.id] = { x: AREA / 2, y: AREA / 2 }
     },
     onMessage(state, { type, member, data }) {
-      handled()
+      served.inputs++
       if (type === 'move') state.players[member.id] = { x: data.x, y: data.y }
     },
     onLeave(state, member) {
@@ -51,13 +51,16 @@ const arena = (defineRoom: typeof DefineRoom, { tick, entities, redisUrl }: Sett
     ...(tick !== 'none' && {
       tick: { rate: FLUSHES_PER_SECOND },
       onTick(state: State, ctx: { members: readonly { id: string }[] }) {
+        if (served.frozen) return
+        if (tick === 'players')
+          for (const { id } of ctx.members) state.players[id] = { x: somewhere(), y: somewhere() }
+        if (tick === 'entities') for (const id in state.entities) state.entities[id]!.x = somewhere()
         if (tick === 'entity') state.entities[`e${Math.floor(Math.random() * entities)}`]!.x = somewhere()
-        else for (const { id } of ctx.members) state.players[id] = { x: somewhere(), y: somewhere() }
       },
     }),
   })
 
-await serve(async (settings, handled) => {
+await serve(async (settings, served) => {
   const load = (name: string) =>
     import(new URL(`../../../${settings.built ? `dist/${name}.js` : `${name}.ts`}`, import.meta.url).href)
   const { defineRoom }: { defineRoom: typeof DefineRoom } = await load('dataplane/index')
@@ -71,7 +74,7 @@ await serve(async (settings, handled) => {
   const config = { controlPort: 0, internalToken: INTERNAL_TOKEN, tokenRate: UNLIMITED }
   const control = await startControl({ config, store, log, clock, random })
   const node = await startNode({
-    rooms: [arena(defineRoom, settings, handled)],
+    rooms: [arena(defineRoom, settings, served)],
     store,
     log,
     wsPort: 0,

@@ -8,8 +8,8 @@ export const AREA = 1_000
 export const FLUSHES_PER_SECOND = 20
 
 export interface Settings {
-  /** What moves in each room at 20 Hz without anyone asking for it: nothing, every player, or one entity of `entities`. */
-  readonly tick: 'none' | 'players' | 'entity'
+  /** What moves in each room at 20 Hz without anyone asking for it: nothing, every player, every entity of `entities`, or one of them along x. */
+  readonly tick: 'none' | 'players' | 'entities' | 'entity'
   /** How many entities stand in the state of each room besides its players. */
   readonly entities: number
   /** Whether clients send inputs that change nothing, as MessagePack. */
@@ -38,24 +38,37 @@ export interface Sample {
 /** A coordinate as every server and client has it. */
 export const somewhere = (): number => Math.floor(Math.random() * AREA * 100) / 100
 
-/**
- * Serves over the parent's IPC channel: tells where it listens, and answers each message with a `Sample`; one that asks to `collect` only when
- * garbage was collected. Ends with its parent.
- */
+/** What a server's game code and its parent share. */
+export interface Served {
+  /** Inputs that game code has seen. */
+  inputs: number
+  /** Nothing moves any more without inputs. */
+  frozen: boolean
+}
+
+/** What the parent asks: a `Sample`, once garbage was collected where it says so; `freeze` is for good. */
+export interface Question {
+  readonly collect?: boolean
+  readonly freeze?: boolean
+}
+
+/** Serves over the parent's IPC channel: tells where it listens, and answers each question. Ends with its parent. */
 export async function serve(
-  start: (settings: Settings, handled: () => void) => Promise<Listening>,
+  start: (settings: Settings, served: Served) => Promise<Listening>,
 ): Promise<void> {
-  let inputs = 0
+  const served: Served = { inputs: 0, frozen: false }
   setFlagsFromString('--expose-gc')
   const collect: () => void = runInNewContext('gc')
   process.on('disconnect', () => process.exit(0))
-  process.on('message', (asked: { collect: boolean }) => {
-    if (asked.collect) collect()
+  process.on('message', (question: Question) => {
+    if (question.collect) collect()
+    served.frozen ||= question.freeze ?? false
     const { user, system } = process.cpuUsage()
-    process.send?.({ cpuUs: user + system, rssBytes: process.memoryUsage.rss(), inputs } satisfies Sample)
+    const rssBytes = process.memoryUsage.rss()
+    process.send?.({ cpuUs: user + system, rssBytes, inputs: served.inputs } satisfies Sample)
   })
   const settings: Settings = JSON.parse(process.argv[2] ?? '')
-  process.send?.(await start(settings, () => inputs++))
+  process.send?.(await start(settings, served))
 }
 
 /** Calls `flush` at 20 Hz from absolute deadlines: `setInterval` loses beats under load. The phase is random, so that rooms take turns. */
