@@ -67,8 +67,10 @@ export interface ClientProtocolContext extends GatewayContext {
 export class ClientProtocol implements ConnectionListener {
   readonly connection: Connection
   readonly #context: ClientProtocolContext
-  readonly #pending: PendingConnection
-  readonly #stopWaiting: () => void
+  /** Until there is a session. */
+  #pending: PendingConnection | undefined
+  /** Until there is a hello. */
+  #stopWaiting: (() => void) | undefined
   /** Messages behind a `hello` that is being checked. */
   #early: { readonly message: LaterMessage; readonly bytes: number }[] = []
   #earlyControlFrames = 0
@@ -127,7 +129,7 @@ export class ClientProtocol implements ConnectionListener {
   closed(name: CloseName | 'lost'): void {
     const { sessions, log, over } = this.#context
     const session = this.#session
-    this.#stopWaiting()
+    this.#waitNoMore()
     this.#early = []
     this.#endSpan(name)
     over(this)
@@ -153,11 +155,16 @@ export class ClientProtocol implements ConnectionListener {
       return
     }
     this.#greeted = true
-    this.#pending.greeted()
-    this.#stopWaiting()
+    this.#pending?.greeted()
+    this.#waitNoMore()
     this.#context.handshakes.add(() => {
       if (this.connection.open) this.#greet(hello).catch((error: unknown) => this.failed(error))
     })
+  }
+
+  #waitNoMore(): void {
+    this.#stopWaiting?.()
+    this.#stopWaiting = undefined
   }
 
   #waitForWelcome(message: LaterMessage, bytes: number): void {
@@ -273,7 +280,8 @@ export class ClientProtocol implements ConnectionListener {
       return
     }
     this.#session = answer.session
-    this.#pending.done()
+    this.#pending?.done()
+    this.#pending = undefined
     answer.session.trace = contextOf(this.#span)
     if (!answer.positions) {
       this.#welcomeClient(answer)

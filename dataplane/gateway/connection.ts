@@ -8,7 +8,7 @@ import { type Frame, frame } from '../frame.ts'
 import type { GatewayContext } from './context.ts'
 import { type FrameListener, FrameReader } from './frame-reader.ts'
 import { countClose } from './metrics.ts'
-import { type Flusher, Outbox } from './outbox.ts'
+import { type Flusher, Outbox, type OutboxListener } from './outbox.ts'
 
 /** RFC 6455, section 5.5.1: a close frame's reason has at most 123 bytes of UTF-8. */
 const REASON_BYTES = 123
@@ -56,23 +56,48 @@ const VERDICTS: ReadonlyMap<number, readonly [CloseName, string]> = new Map([
   [1009, ['payload_too_large', CLOSE.payload_too_large.meaning]],
 ])
 
+/** Who is told what happens on a websocket. */
+interface WebsocketListener {
+  /** A message that `ws` has read. */
+  message(data: Buffer, binary: boolean): void
+  pinged(data: Buffer): void
+  ponged(data: Buffer): void
+  /**
+   * A closing handshake begins, from either side: nothing may be written behind a close frame. `name`: of the row of the table for a
+   * broken frame and for a goodbye, nothing for any other close of the client.
+   */
+  closing(name: CloseName | undefined): void
+  gone(): void
+}
+
 /**
- * The server's end of a websocket. Closes with the codes of our table where `ws` would use the protocol's own, and emits `closing` as
- * soon as a closing handshake begins, from either side, because nothing may be written behind a close frame. The event carries the
- * row's name for a broken frame and for a goodbye, nothing for any other close of the client.
+ * The server's end of a websocket. Closes with the codes of our table where `ws` would use the protocol's own. One object hears of
+ * everything: listeners for each event would take a kilobyte of every connection.
  */
 export class ServerSocket extends WebSocket {
+  listener: WebsocketListener | undefined
+
+  override emit(event: string | symbol, ...values: unknown[]): boolean {
+    const { listener } = this
+    if (event === 'message') listener?.message(values[0] as Buffer, values[1] as boolean)
+    else if (event === 'ping') listener?.pinged(values[0] as Buffer)
+    else if (event === 'pong') listener?.ponged(values[0] as Buffer)
+    else if (event === 'close') listener?.gone()
+    // What went wrong follows as a closing handshake or as the end.
+    return listener !== undefined
+  }
+
   override close(code?: number, reason?: string | Buffer): void {
     // A code without a reason is ws's own verdict; an echo of the client's close frame always has one, if empty.
     const verdict = code !== undefined && reason === undefined ? VERDICTS.get(code) : undefined
-    this.emit('closing', verdict?.[0] ?? (code === CLOSE.normal.code ? 'normal' : undefined))
+    this.listener?.closing(verdict?.[0] ?? (code === CLOSE.normal.code ? 'normal' : undefined))
     if (verdict) super.close(CLOSE[verdict[0]].code, verdict[1])
     else super.close(code, reason)
   }
 }
 
 /** One websocket: messages in, frames out, and an end. Knows no session. */
-export class Connection implements FrameListener {
+export class Connection implements FrameListener, OutboxListener, WebsocketListener {
   readonly codec: Codec
   readonly outbox: Outbox
   readonly openedAt: number
@@ -109,29 +134,8 @@ export class Connection implements FrameListener {
     this.#socket = socket
     this.#context = context
     this.#listener = listener
-    this.outbox = new Outbox(socket, flusher, context.options, {
-      overflowed: () => this.close('slow_consumer', CLOSE.slow_consumer.meaning, { drop: true }),
-      hasRoom: () => listener.hasRoom(),
-    })
-    ws.on('message', (data, binary) => this.#receive(data as Buffer, binary))
-    ws.on('pong', (data: Buffer) => {
-      this.#heard = true
-      if (this.#closed) return
-      if (data.length > 0) listener.received()
-      listener.controlFrame()
-    })
-    ws.on('ping', (data: Buffer) => {
-      this.#heard = true
-      if (!this.#closed && listener.controlFrame()) this.outbox.push(pong(data))
-    })
-    ws.on('closing', (name?: CloseName) => {
-      this.#handleWaiting()
-      this.#end(name ?? 'lost')
-    })
-    // What went wrong follows as 'closing' or 'close'; without a listener an error would end the process.
-    ws.on('error', () => {})
-    ws.on('close', () => this.#end('lost'))
-    socket.on('drain', () => this.outbox.drained())
+    this.outbox = new Outbox(socket, flusher, context.options, this)
+    ws.listener = this
     new FrameReader(socket, context.options.limits.max_message_bytes, this)
   }
 
@@ -143,6 +147,39 @@ export class Connection implements FrameListener {
   /** For the reader of its frames, as `read`. */
   frame(payload: Buffer): void {
     this.#receive(payload, true)
+  }
+
+  message(data: Buffer, binary: boolean): void {
+    this.#receive(data, binary)
+  }
+
+  ponged(data: Buffer): void {
+    this.#heard = true
+    if (this.#closed) return
+    if (data.length > 0) this.#listener.received()
+    this.#listener.controlFrame()
+  }
+
+  pinged(data: Buffer): void {
+    this.#heard = true
+    if (!this.#closed && this.#listener.controlFrame()) this.outbox.push(pong(data))
+  }
+
+  closing(name: CloseName | undefined): void {
+    this.#handleWaiting()
+    this.#end(name ?? 'lost')
+  }
+
+  gone(): void {
+    this.#end('lost')
+  }
+
+  overflowed(): void {
+    this.close('slow_consumer', CLOSE.slow_consumer.meaning, { drop: true })
+  }
+
+  hasRoom(): void {
+    this.#listener.hasRoom()
   }
 
   /** All that was read has been handled, or waits. */

@@ -12,6 +12,17 @@ class SlowSocket implements ByteSink {
   room = Number.POSITIVE_INFINITY
   writableLength = 0
   #corked = false
+  #drained: (() => void)[] = []
+
+  once(_: 'drain', drained: () => void): void {
+    this.#drained.push(drained)
+  }
+
+  /** The kernel has taken everything. */
+  drain(): void {
+    this.writableLength = 0
+    for (const drained of this.#drained.splice(0)) drained()
+  }
 
   write(bytes: Uint8Array): boolean {
     if (!this.#corked) this.writes += 1
@@ -123,9 +134,8 @@ describe('an open outbox', () => {
     outbox.push(frame('p'))
     endTurn()
     expect(told).toEqual([])
-    socket.writableLength = 0
-    outbox.drained()
-    outbox.drained()
+    socket.drain()
+    socket.drain()
     expect(told).toEqual(['hasRoom'])
     expect(outbox.congested).toBe(false)
   })
@@ -151,8 +161,7 @@ describe('an open outbox', () => {
     expect(told).toEqual([])
     // Once it has been read, the next bytes count from the start again.
     endTurn()
-    socket.writableLength = 0
-    outbox.drained()
+    socket.drain()
     outbox.push(frame('p', 1001))
     expect(outbox.congested).toBe(true)
   })

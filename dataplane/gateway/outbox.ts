@@ -6,6 +6,7 @@ import type { GatewayMetrics } from './metrics.ts'
 export interface ByteSink {
   /** False: much of what was handed over waits; `drain` follows when it does not any more. */
   write(bytes: Uint8Array): boolean
+  once(event: 'drain', drained: () => void): void
   cork(): void
   uncork(): void
   /** Bytes handed over that the kernel has not taken yet. */
@@ -49,6 +50,7 @@ export class Outbox {
   #held = 0
   /** What the kernel had not taken after the last write. Kept, because asking the socket costs more than the rest of a push. */
   #behind = 0
+  #draining = false
   #allowance = 0
   #gated = true
   #awaited = false
@@ -130,15 +132,10 @@ export class Outbox {
     this.#bytes = 0
     const taken = this.#write(frames, bytes)
     frames.length = 0
-    this.#behind = taken ? 0 : this.#socket.writableLength
+    if (taken) this.#behind = 0
+    else this.#fallBehind()
     this.#settle()
     return bytes
-  }
-
-  /** To be called when the socket has handed everything to the kernel. */
-  drained(): void {
-    this.#behind = 0
-    this.#settle()
   }
 
   /** Drops what has not been written and takes nothing more. */
@@ -149,7 +146,7 @@ export class Outbox {
     this.#held = 0
   }
 
-  /** One write, whatever the number of frames. False: the socket may hold much that the kernel has not taken, and `drained` will come. */
+  /** One write, whatever the number of frames. False: the socket may hold much that the kernel has not taken, and `drain` will come. */
   #write(frames: readonly Frame[], bytes: number): boolean {
     if (frames.length === 1) return this.#socket.write(frames[0]!)
     if (bytes <= COPY_BYTES) return this.#socket.write(joinFrames(frames))
@@ -158,6 +155,17 @@ export class Outbox {
     for (const frame of frames) taken = this.#socket.write(frame)
     this.#socket.uncork()
     return taken
+  }
+
+  #fallBehind(): void {
+    if (!this.#draining)
+      this.#socket.once('drain', () => {
+        this.#draining = false
+        this.#behind = 0
+        this.#settle()
+      })
+    this.#draining = true
+    this.#behind = this.#socket.writableLength
   }
 
   get #full(): boolean {

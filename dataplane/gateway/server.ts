@@ -102,7 +102,8 @@ export class GatewayServer {
     this.#http.on('drop', () => context.metrics.connectionsDropped.inc({ reason: 'node' }))
     this.#http.on('connection', (socket) => this.#connected(socket))
     this.#http.on('upgrade', (request, socket, head) => {
-      socket.on('error', () => socket.destroy())
+      // No function of this request: with it, all of the request would be kept for as long as the socket is open.
+      socket.on('error', destroy)
       handshakes.add(() => this.#upgrade(request, socket, head))
     })
   }
@@ -142,7 +143,6 @@ export class GatewayServer {
       return
     }
     this.#places.set(socket, pending)
-    socket.once('close', () => pending.done())
   }
 
   #upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
@@ -151,6 +151,7 @@ export class GatewayServer {
     const { allowedOrigins } = options
     const peer = request.socket.remoteAddress
     const pending = this.#places.get(socket)
+    this.#places.delete(socket)
     const address = this.#proxies.clientOf(peer, String(forwardedFor ?? ''))
     // A peer that is not trusted was counted when it connected.
     const proxied = this.#proxies.clientOf(peer, undefined) === undefined
@@ -186,6 +187,10 @@ function websocketServer(maxMessageBytes: number, subprotocols: readonly string[
       return [...offered].find((name) => subprotocols.includes(name)) ?? first ?? false
     },
   })
+}
+
+function destroy(this: Duplex): void {
+  this.destroy()
 }
 
 /** Answers an upgrade with an HTTP error. */
@@ -255,10 +260,12 @@ export class PendingConnection {
   readonly socket: Socket
   readonly #emptied: (address: string) => void
   readonly #groups: { readonly group: Group; readonly address: string | undefined }[] = []
+  readonly #gone = () => this.done()
 
   constructor(socket: Socket, emptied: (address: string) => void) {
     this.socket = socket
     this.#emptied = emptied
+    socket.once('close', this.#gone)
   }
 
   /** It is one of these from now on. */
@@ -276,6 +283,7 @@ export class PendingConnection {
   /** The socket has a session, or is gone. May be called again. */
   done(): void {
     this.greeted()
+    this.socket.off('close', this.#gone)
     for (const { group, address } of this.#groups.splice(0)) {
       group.count -= 1
       if (address !== undefined && group.count === 0) this.#emptied(address)

@@ -92,52 +92,53 @@ export class MemoryRecords implements Records {
   }
 }
 
-const bytes = (text: string): Buffer => Buffer.from(text, 'utf8')
+/** What a UTF-16 code unit counts in the order of UTF-8: surrogates, which stand for what is above U+FFFF, come behind all others. */
+const rank = (unit: number): number => (unit < 0xd800 ? unit : unit < 0xe000 ? unit + 0x2000 : unit - 0x800)
 
-interface Member {
-  readonly text: string
-  readonly bytes: Buffer
+/** Whether `one` comes before `other` in the order of their UTF-8 bytes. */
+function isBefore(one: string, other: string): boolean {
+  const length = Math.min(one.length, other.length)
+  for (let i = 0; i < length; i++) {
+    const [a, b] = [one.charCodeAt(i), other.charCodeAt(i)]
+    if (a !== b) return rank(a) < rank(b)
+  }
+  return one.length < other.length
 }
 
 /** Strings in the order of their UTF-8 bytes, as Redis orders the members of a sorted set with equal scores. */
 export class OrderedSet {
-  readonly #members: Member[] = []
+  readonly #members: string[] = []
 
   get size(): number {
     return this.#members.length
   }
 
   add(text: string): void {
-    const key = bytes(text)
-    const at = this.#position(key)
-    if (this.#members[at]?.text !== text) this.#members.splice(at, 0, { text, bytes: key })
+    const at = this.#position(text)
+    if (this.#members[at] !== text) this.#members.splice(at, 0, text)
   }
 
   drop(text: string): void {
-    const at = this.#position(bytes(text))
-    if (this.#members[at]?.text === text) this.#members.splice(at, 1)
+    const at = this.#position(text)
+    if (this.#members[at] === text) this.#members.splice(at, 1)
   }
 
   has(text: string): boolean {
-    return this.#members[this.#position(bytes(text))]?.text === text
+    return this.#members[this.#position(text)] === text
   }
 
   /** At most `limit` members smaller than `before` (all when undefined), largest first. */
   page(before: string | undefined, limit: number): string[] {
-    const end = before === undefined ? this.#members.length : this.#position(bytes(before))
-    return this.#members
-      .slice(Math.max(0, end - limit), end)
-      .map((member) => member.text)
-      .reverse()
+    const end = before === undefined ? this.#members.length : this.#position(before)
+    return this.#members.slice(Math.max(0, end - limit), end).reverse()
   }
 
-  /** Index of the first member that is not smaller than `key`. */
-  #position(key: Buffer): number {
+  /** Index of the first member that is not smaller than `text`. */
+  #position(text: string): number {
     let low = 0
-    let high = this.#members.length
-    while (low < high) {
+    for (let high = this.#members.length; low < high; ) {
       const middle = (low + high) >>> 1
-      if (Buffer.compare(this.#members[middle]!.bytes, key) < 0) low = middle + 1
+      if (isBefore(this.#members[middle]!, text)) low = middle + 1
       else high = middle
     }
     return low
