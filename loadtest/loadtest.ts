@@ -211,16 +211,14 @@ export class LoadTest implements RunContext {
 
   async #play(scenario: Scenario, clients: number): Promise<void> {
     const { options, target, clock } = this.#parts
-    if (scenario.service !== 'own') {
-      const looked = target.issuer
-        .issue()
-        .then((credentials) =>
-          preflight({ wsUrls: target.wsUrls, roomType: options.roomType, credentials, clock }),
-        )
-        .then(() => this.#scraper.reach())
-      await Promise.race([looked, this.#interruption])
-      await this.clients.open(clients)
-    }
+    const looked = target.issuer
+      .issue()
+      .then((credentials) =>
+        preflight({ wsUrls: target.wsUrls, roomType: options.roomType, credentials, clock }),
+      )
+      .then(() => this.#scraper.reach())
+    await Promise.race([looked, this.#interruption])
+    await this.clients.open(clients)
     await scenario.run(this, options.values)
   }
 
@@ -230,11 +228,8 @@ export class LoadTest implements RunContext {
     this.#cancelTick()
     await this.#ticking
     await this.#endSecond()
-    const { scenario, message } = this.#parts.options
-    if (scenario.service !== 'own') {
-      const findings = mergeFindings(this.#reports.map((report) => report.findings))
-      this.#checks.unshift(...checksOf(findings, message !== undefined))
-    }
+    const findings = mergeFindings(this.#reports.map((report) => report.findings))
+    this.#checks.unshift(...checksOf(findings, this.#parts.options.message !== undefined))
     await this.clients.close()
   }
 

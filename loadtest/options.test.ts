@@ -155,7 +155,7 @@ describe.each(SCENARIOS.map((scenario) => [scenario.name, scenario] as const))('
     const { seconds, clients } = await dryRun(scenario, values, scenario.runs ?? 1, ['node-1', 'node-2'])
     expect(seconds).toBeGreaterThan(5)
     expect(seconds).toBeLessThan(300)
-    expect(clients > 0).toBe(scenario.service !== 'own')
+    expect(clients).toBeGreaterThan(0)
   })
 })
 

@@ -222,8 +222,6 @@ function runOptions(scenario: Scenario, texts: Texts, env: Environment, cores: n
   const given = ofTarget.find((name) => texts[name] !== undefined)
   if (local !== undefined && given !== undefined)
     throw new Error(`--local starts a service of its own: leave out --${given}`)
-  if (scenario.service === 'own' && (local !== undefined || given !== undefined))
-    throw new Error(`${scenario.name} starts the servers it compares itself: leave out --${given ?? 'local'}`)
   if (scenario.runs === undefined && common.runs !== undefined)
     throw new Error(`${scenario.name} is done once: leave out --runs`)
   const roomType = common['room-type']
@@ -236,7 +234,7 @@ function runOptions(scenario: Scenario, texts: Texts, env: Environment, cores: n
   const threads = common.threads ?? Math.min(4, cores)
   const untold = [
     'out',
-    ...(local !== undefined || scenario.service === 'own' ? ofTarget : []),
+    ...(local !== undefined ? ofTarget : []),
     ...(texts.project === undefined ? [] : ['control']),
   ]
   const holds: Texts = { ...texts, ...(scenario.runs && { runs: String(runs) }), threads: String(threads) }

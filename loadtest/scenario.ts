@@ -13,9 +13,9 @@ export interface Scenario<O extends Options = Options> {
   readonly options: O
   /**
    * `any`: whatever service it is pointed at. `local`: it does something to the processes of the service, or reads more of them than
-   * their metrics, which only works with those it started (`--local`). `own`: it starts what it measures itself.
+   * their metrics, which only works with those it started (`--local`).
    */
-  readonly service: 'any' | 'local' | 'own'
+  readonly service: 'any' | 'local'
   /** How the service of `--local` is to be otherwise. */
   readonly local?: LocalSettings
   /** How often `--runs` has it done where nothing else is said; absent: it takes no `--runs`. */
@@ -116,8 +116,7 @@ export async function dryRun(
     signal: new AbortController().signal,
     phase: async <T>(_name: string, expected: number, work: () => Promise<T>) => {
       seconds += expected
-      // There is no stand-in for servers that a scenario starts itself.
-      return scenario.service === 'own' ? (undefined as T) : work()
+      return work()
     },
     incident: () => undefined,
     figure: () => undefined,

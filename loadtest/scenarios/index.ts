@@ -1,5 +1,4 @@
 import type { Scenario } from '../scenario.ts'
-import { bench } from './bench.ts'
 import { bigRoom } from './big-room.ts'
 import { churn } from './churn.ts'
 import { connectStorm } from './connect-storm.ts'
@@ -24,7 +23,6 @@ export const SCENARIOS: readonly Scenario[] = [
   rollingRestart,
   nodeKill,
   // Measurements.
-  bench,
   faults,
   hop,
   commits,
