@@ -1,7 +1,6 @@
 import type { Member, RoomDefinition } from '../dataplane/rooms/definition.ts'
 import { validate } from '../dataplane/rooms/failures.ts'
 import { Handlers } from '../dataplane/rooms/inputs.ts'
-import { newRoom } from '../dataplane/rooms/journal.ts'
 import { createState, LiveState } from '../dataplane/rooms/state.ts'
 import type { Json } from '../shared/json.ts'
 import type { RoomState, TypedRoom } from '../shared/room-types.ts'
@@ -26,7 +25,7 @@ export class Play<R extends RoomDefinition & TypedRoom> {
     this.#definition = definition
     const silent = () => undefined
     const first = createState(definition, {}, Number.POSITIVE_INFINITY)
-    this.#state = new LiveState(newRoom(first, 1), Number.POSITIVE_INFINITY, silent, silent)
+    this.#state = new LiveState(first, Number.POSITIVE_INFINITY, silent, silent)
     const room = {
       roomId: `${definition.type}:test`,
       log: { debug: silent, info: silent, warn: silent, error: silent },
@@ -38,7 +37,7 @@ export class Play<R extends RoomDefinition & TypedRoom> {
   }
 
   get state(): RoomState<R> {
-    return this.#state.present
+    return this.#state.present as RoomState<R>
   }
 
   /** Takes a seat as `member_id`. */

@@ -32,7 +32,12 @@ class LongestFirst extends BaseSequencer {
  * Run twice: in their own tier in short, in the system tier at the length
  * that the promise is made for (`test/support/run-length.ts`).
  */
-const TWO_LENGTHS = ['room-model.test.ts', 'sync.test.ts', 'conformance.integration.test.ts']
+const TWO_LENGTHS = [
+  'live-tree.test.ts',
+  'room-model.test.ts',
+  'sync.test.ts',
+  'conformance.integration.test.ts',
+]
 
 const anywhere = (name: string) =>
   `{shared,control,dataplane,client,examples,deploy,loadtest,test}/**/${name}`

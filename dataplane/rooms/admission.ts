@@ -43,8 +43,8 @@ export class RoomAdmission {
   /** The spans of joins whose members have not heard of them yet, by member id, and of the part each is at. */
   readonly #spans = new Map<string, { readonly whole: Span; part?: Span }>()
   readonly #expiry
-  /** Attaches of members whose join is not delivered yet. */
-  readonly #early = new Map<string, Kind<'attach'>>()
+  /** By member, what is answered when a flush is delivered: it needs the whole state, or the member's join is not delivered yet. */
+  readonly #early = new Map<string, () => void>()
   #closed = false
 
   constructor(stream: RoomStream, inputs: Inputs, on: AdmissionEvents) {
@@ -147,10 +147,11 @@ export class RoomAdmission {
     // A member that is being removed is told so soon.
     if (!memberships.get(memberId)) return
     if (membership.settled) this.#attached(membership, message)
-    else this.#early.set(memberId, message)
+    else this.#early.set(memberId, () => this.attach(message))
   }
 
-  resync({ member_id: memberId, reason }: Kind<'resync'>, from: string): void {
+  resync(message: Kind<'resync'>, from: string): void {
+    const { member_id: memberId, reason } = message
     const { memberships, delivery, replies } = this.#stream
     const membership = memberships.get(memberId)
     if (!membership) {
@@ -159,13 +160,18 @@ export class RoomAdmission {
     }
     // Its snapshot is under way, and newer than anything that could be sent now.
     if (!membership.settled) return
+    if (this.#stream.committing) {
+      // An attach is answered with the state as well.
+      if (!this.#early.has(memberId)) this.#early.set(memberId, () => this.resync(message, from))
+      return
+    }
     this.#countResync(reason)
     const { codec, edge } = membership
     const state = { [codec]: delivery.resync(codec) }
     replies.send(edge, { kind: 'state', member_id: memberId, seq: delivery.delivered.seq, state })
   }
 
-  /** A flush is delivered: a member that attached before its join was delivered can be answered. */
+  /** A flush is delivered: who had to wait for that can be answered. */
   delivered(): void {
     for (const memberId of this.#spans.keys()) {
       const result = this.#resultOf(memberId)
@@ -174,7 +180,7 @@ export class RoomAdmission {
     if (this.#early.size === 0) return
     const early = [...this.#early.values()]
     this.#early.clear()
-    for (const attach of early) this.attach(attach)
+    for (const answer of early) answer()
   }
 
   /** Members, and joins that hold a place. */
@@ -196,9 +202,13 @@ export class RoomAdmission {
   #attached({ refs, committedRef }: Membership, attach: Kind<'attach'>): void {
     const { delivery, history, replies } = this.#stream
     const { member_id: memberId, ask, edge, codec, epoch, seq, settled = 0 } = attach
+    const missed = history.replay({ epoch, seq }, this.#stream.epoch, memberId, codec)
+    if (!missed && this.#stream.committing) {
+      this.#early.set(memberId, () => this.attach(attach))
+      return
+    }
     refs.settle(settled)
     refs.expectRepeats()
-    const missed = history.replay({ epoch, seq }, this.#stream.epoch, memberId, codec)
     if (!missed) this.#countResync('resume')
     replies.send(edge, {
       kind: 'attached',
@@ -232,7 +242,13 @@ export class RoomAdmission {
       return true
     }
     memberships.attach(membership, request.edge, request.codec)
-    if (membership.settled) delivery.repeatJoin(membership)
+    if (!membership.settled) return true
+    const { id: memberId } = membership.member
+    if (!this.#stream.committing) delivery.repeatJoin(membership)
+    else
+      this.#early.set(memberId, () => {
+        if (memberships.get(memberId) === membership) delivery.repeatJoin(membership)
+      })
     return true
   }
 
@@ -303,7 +319,9 @@ export class RoomAdmission {
       roomId,
       now: environment.clock.now(),
       members: memberships.members,
-      state: state.present as never,
+      get state() {
+        return state.present as never
+      },
       log,
     }
     try {

@@ -1,4 +1,3 @@
-import type { Json } from '../../shared/json.ts'
 import type { Codec, RoomEncoder } from '../../shared/protocol/codec.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type {
@@ -22,12 +21,12 @@ import type { Member } from './definition.ts'
 import type { Position, RoomEvent, Update } from './journal.ts'
 import type { Membership, Memberships } from './memberships.ts'
 import type { RoomMetrics } from './metrics.ts'
+import type { LiveState } from './state.ts'
 
 /** What members know, or may know at any moment. */
 interface Delivered {
   readonly seq: number
   readonly checksum: number
-  readonly state: Json
   readonly members: readonly Member[]
 }
 
@@ -55,8 +54,7 @@ export interface Flush {
   readonly update: Update
   /** Its journal entry; undefined in a room that is not stored. */
   readonly packed: Uint8Array | undefined
-  /** State and members after it. */
-  readonly state: Json
+  /** The members after it. */
   readonly members: readonly Member[]
   readonly joins: readonly PendingJoin[]
   readonly leaves: readonly PendingLeave[]
@@ -70,20 +68,29 @@ const NONE: readonly never[] = []
 
 /**
  * Takes flushes to the edges: everything shared is encoded once, and only members who have something of their own cost anything. Knows
- * what was delivered last, for members who missed it.
+ * what was delivered last, for members who missed it. Whoever asks for the whole state has to wait while a flush is under way: the state
+ * as of the one before is not kept.
  */
 export class Delivery {
   readonly #memberships: Memberships
   readonly #frames: RoomFrames
   readonly #replies: Replies
+  readonly #state: Pick<LiveState, 'flushed'>
   /** `state.resync` of what is delivered. */
   readonly #resyncs = new Map<Subprotocol, Frame>()
   #delivered: Delivered
 
-  constructor(memberships: Memberships, frames: RoomFrames, replies: Replies, delivered: Delivered) {
+  constructor(
+    memberships: Memberships,
+    frames: RoomFrames,
+    replies: Replies,
+    state: Pick<LiveState, 'flushed'>,
+    delivered: Delivered,
+  ) {
     this.#memberships = memberships
     this.#frames = frames
     this.#replies = replies
+    this.#state = state
     this.#delivered = delivered
   }
 
@@ -94,8 +101,9 @@ export class Delivery {
 
   /** Sends one flush; returns the frames it was encoded to, for members who miss them. */
   flush(flush: Flush): UpdateFrames | undefined {
-    const { update, state, members } = flush
+    const { update, members } = flush
     const { seq, checksum, visible } = update
+    if (update.delta) this.#frames.stateChanged()
     for (const leave of flush.leaves) this.#part(leave, update)
     const personal = this.#personal(flush)
     let encoded: UpdateFrames | undefined
@@ -109,7 +117,7 @@ export class Delivery {
         this.#replies.update(edge, seq, encoded, personal.get(edge) ?? NONE, joined.get(edge) ?? NONE)
     }
     if (visible) {
-      this.#delivered = { seq, checksum, state, members }
+      this.#delivered = { seq, checksum, members }
       this.#resyncs.clear()
     }
     return encoded
@@ -144,7 +152,8 @@ export class Delivery {
   }
 
   #stateAt(): StateAt {
-    const { seq, checksum, state } = this.#delivered
+    const { seq, checksum } = this.#delivered
+    const state = this.#state.flushed
     return { room_id: this.#frames.roomId, epoch: this.#replies.epoch, seq, checksum, state }
   }
 
@@ -235,11 +244,11 @@ export class Delivery {
   }
 
   /** By edge, who comes with this flush, each with its snapshot. */
-  #joined({ update, state, members, joins }: Flush): Map<string, JoinedMember[]> {
+  #joined({ update, members, joins }: Flush): Map<string, JoinedMember[]> {
     const byEdge = new Map<string, JoinedMember[]>()
     if (joins.length === 0) return byEdge
     const { epoch, seq, checksum } = update
-    const at = { room_id: this.#frames.roomId, epoch, seq, checksum, state }
+    const at = { room_id: this.#frames.roomId, epoch, seq, checksum, state: this.#state.flushed }
     const snapshot: MutableFrames = {}
     const infos = members.map(memberInfo)
     for (const { membership } of joins) {
@@ -389,6 +398,11 @@ export class RoomFrames {
   constructor(roomId: string, codecs: ReadonlyMap<Subprotocol, Codec>) {
     this.roomId = roomId
     this.#codecs = codecs
+  }
+
+  /** The state, which is the same object, is another from the next frame on. */
+  stateChanged(): void {
+    for (const { encoder } of this.#encodings.values()) encoder.stateChanged()
   }
 
   /** A visible update for everyone. To be called once for each, in the order of their seq. */

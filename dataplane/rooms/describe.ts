@@ -66,11 +66,12 @@ export class RoomDescriptions {
     return { key: keys[by], descending, name: ({ stream }) => stream.roomId }
   }
 
-  /** The room as its members know it: state, seq and checksum are those of the last delivered flush. */
+  /** The room as its members know it: seq and checksum are those of the last delivered flush; with the state, of one that may be on its way. */
   #describe(room: Room, query: RoomQuery): RoomDescription {
-    const { address, delivery, environment, epoch, history, memberships, roomId } = room.stream
+    const { address, delivery, environment, epoch, flushed, history, memberships, roomId, state } =
+      room.stream
     const { projectId, roomType, key } = address
-    const { seq, checksum, state } = delivery.delivered
+    const { seq, checksum } = query.include_state ? flushed : delivery.delivered
     const { members: most = Number.POSITIVE_INFINITY } = query
     const members: MemberDescription[] = []
     let connectedCount = 0
@@ -90,7 +91,7 @@ export class RoomDescriptions {
       member_count: memberships.size,
       connected_count: connectedCount,
       updates_per_second: this.#perSecond(room),
-      ...(query.include_state && { state }),
+      ...(query.include_state && { state: state.flushed }),
       ...(query.include_events && { events: recentEvents(history, environment) }),
     }
   }

@@ -105,7 +105,6 @@ export class Inputs {
       )
       return
     }
-    const { present } = stream.state
     let effects: Effects
     try {
       effects = this.handlers.run('onMessage', { type, data: valid.value, member: membership.member })
@@ -117,7 +116,7 @@ export class Inputs {
     this.#takeOver(effects)
     metrics.messagesApplied.inc({ room_type: this.handlers.definition.type })
     // What changed nothing and waits for no ack needs no flush; a kick has asked for one already.
-    if (ref !== undefined || stream.state.present !== present || effects.events.length > 0) stream.touch()
+    if (ref !== undefined || stream.state.dirty || effects.events.length > 0) stream.touch()
   }
 
   /** A message that its edge has refused: its ref is settled as if the room had. */
@@ -159,9 +158,8 @@ export class Inputs {
 
   tick(): void {
     const { state, pending } = this.#stream
-    const { present } = state
     this.#try('onTick', () => this.handlers.run('onTick'))
-    if (state.present !== present || pending.events.length > 0) this.#stream.touch()
+    if (state.dirty || pending.events.length > 0) this.#stream.touch()
   }
 
   /** The last turn: nothing of it is sent. */
@@ -316,17 +314,18 @@ export class Handlers {
     const handler = definition[hook]
     if (!handler) return NOTHING
     context.begin(definition)
+    const draft = this.#state.begin()
     try {
-      this.#state.turn(hook, (draft) => {
-        const returned =
-          subject === undefined
-            ? handler.call(definition, draft, context)
-            : handler.call(definition, draft, subject, context, options)
-        const result = resultOf(hook, draft, returned)
-        if (result?.event) context.emit(result.event.name, result.event.data, result.event.to)
-        return result?.state
-      })
+      const returned =
+        subject === undefined
+          ? handler.call(definition, draft, context)
+          : handler.call(definition, draft, subject, context, options)
+      const result = resultOf(hook, draft, returned)
+      if (result?.event) context.emit(result.event.name, result.event.data, result.event.to)
+      this.#state.commit(result?.state)
       return context.end()
+    } catch (error) {
+      throw this.#state.undo(hook, error)
     } finally {
       context.end()
     }

@@ -1,15 +1,11 @@
-import fc from 'fast-check'
 import { pino } from 'pino'
 import * as v from 'valibot'
 import { describe, expect, it } from 'vitest'
-import { checkChange } from '../../shared/sync/check.ts'
-import { diff } from '../../shared/sync/diff.ts'
-import { statePair } from '../../test/support/json-arbitrary.ts'
 import { RoomBench, roomWith } from '../../test/support/rooms/room-bench.ts'
 import { defineRoom } from './definition.ts'
 import type { RoomLimits } from './environment.ts'
 import { JournalFormat } from './journal.ts'
-import { growthOf, sizeOf } from './state.ts'
+import { LiveTree } from './live-tree.ts'
 
 const shelf = (rate: number) =>
   defineRoom({
@@ -39,34 +35,6 @@ const shelf = (rate: number) =>
 let endings: (() => void)[] = []
 
 describe('the size of a state', () => {
-  it('is carried on from one state to the next as if it were measured again', () => {
-    fc.assert(
-      fc.property(statePair(), ([before, after]) => {
-        const delta = diff(before, after)
-        expect(sizeOf(before) + (delta ? growthOf(before, delta) : 0)).toBe(sizeOf(after))
-      }),
-      { numRuns: 500 },
-    )
-  })
-
-  it('is never more than is known of what a turn may have brought', () => {
-    fc.assert(
-      fc.property(statePair(), ([before, after]) => {
-        expect(sizeOf(after) - sizeOf(before)).toBeLessThanOrEqual(checkChange(before, after))
-      }),
-      { numRuns: 500 },
-    )
-    // Parts that are there once may come twice, by themselves or within others.
-    const large = { text: 'x'.repeat(1000), deep: { text: 'y'.repeat(1000) } }
-    for (const after of [
-      [large, large],
-      [{ ...large, a: 1 }, large],
-      [large, { ...large, a: 1 }],
-      [large, large.deep, large, large.deep, large.text, large.text],
-    ])
-      expect(sizeOf(after) - sizeOf([large])).toBeLessThanOrEqual(checkChange([large], after))
-  })
-
   it('is about what a snapshot takes', () => {
     const state = Array.from({ length: 1000 }, (_, n) => ({
       id: n,
@@ -75,7 +43,7 @@ describe('the size of a state', () => {
     }))
     const nothing = { epoch: 1, seq: 1, checksum: 1, seats: [], base: { epoch: 1, seq: 1 }, updates: [] }
     const { length } = new JournalFormat().snapshot({ ...nothing, state })
-    expect(Math.abs(sizeOf(state) / length - 1)).toBeLessThan(0.25)
+    expect(Math.abs(new LiveTree(state).bytes / length - 1)).toBeLessThan(0.25)
   })
 })
 

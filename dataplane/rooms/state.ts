@@ -1,180 +1,102 @@
-import { create } from 'mutative'
-import type { Json, JsonArray, JsonObject } from '../../shared/json.ts'
-import { apply } from '../../shared/sync/apply.ts'
-import { checkChange, cloneJson, NotJson } from '../../shared/sync/check.ts'
-import { Checksum } from '../../shared/sync/checksum.ts'
-import { type ArrayDelta, type Delta, ObjectDelta, REMOVE, Replace } from '../../shared/sync/delta.ts'
-import { diff } from '../../shared/sync/diff.ts'
+import type { Json } from '../../shared/json.ts'
+import { cloneJson, NotJson } from '../../shared/sync/check.ts'
+import type { Delta } from '../../shared/sync/delta.ts'
 import type { RoomDefinition } from './definition.ts'
 import { RoomLogicError } from './failures.ts'
+import { LiveTree } from './live-tree.ts'
 
 /** From this part of its limit on the size of a state is told of in the log. */
 const WARNED_AT = 0.8
 /** Below this part of the limit it is told of again when it comes near. */
 const FORGOTTEN_AT = 0.5
-/** Of an array or object besides what is in it; in truth 1 to 5. */
-const CONTAINER_BYTES = 3
 
-/**
- * The authoritative state of one room: as it is, and as of the last flush, with checksum and size. A state is immutable; turns that change
- * anything make a new one.
- *
- * The size is about what a state takes as MessagePack, a fifth more or less where values are small. It is measured whole once, when the room
- * begins; then each flush adds what its delta brought and takes away what it replaced, which costs what has changed. Between flushes it is
- * known how large the state may be at most. Only a turn with which that comes to the limit is measured, from the flush on.
- */
+/** The authoritative state of one room, which turns change one after the other, within the limit on its size. */
 export class LiveState {
   readonly #limit: number
   readonly #onLarge: (bytes: number) => void
   readonly #onRefused: () => void
-  readonly #checksums = new Checksum()
-  #present: Json
-  #flushed: Json
-  #checksum: number
-  /** As of the last flush. */
-  #bytes: number
-  /** The most that turns may have brought since. */
-  #grown = 0
+  readonly #tree: LiveTree
+  /** Before the turn. */
+  #bytes = 0
+  #present: Json | undefined
   #told = false
 
   /**
    * `limit`: bytes. `onLarge`: the state comes near that, and has not since it was below half of it. `onRefused`: a turn failed since the
    * state would have grown beyond it.
    */
-  constructor(
-    { state, checksum }: { readonly state: Json; readonly checksum: number },
-    limit: number,
-    onLarge: (bytes: number) => void,
-    onRefused: () => void,
-  ) {
+  constructor(state: Json, limit: number, onLarge: (bytes: number) => void, onRefused: () => void) {
     this.#limit = limit
     this.#onLarge = onLarge
     this.#onRefused = onRefused
-    this.#present = state
-    this.#flushed = state
-    this.#checksum = checksum
-    this.#bytes = sizeOf(state)
+    this.#tree = new LiveTree(state)
   }
 
+  /** A frozen copy of the state as it is, made when it is first asked for after a turn. */
   get present(): Json {
+    this.#present ??= frozen(this.#tree.plain())
     return this.#present
   }
 
-  /** As of the last flush. */
+  /** As of the last flush. To be read at once: the next flush changes it. */
   get flushed(): Json {
-    return this.#flushed
+    return this.#tree.flushed
   }
 
   /** Of the state as of the last flush. */
   get checksum(): number {
-    return this.#checksum
+    return this.#tree.checksum
   }
 
-  /**
-   * One atomic turn: `change` gets a draft and returns undefined, or the state to be instead, which may contain parts of the draft. Throws
-   * what `change` threw, or a RoomLogicError, which calls the turn `name`; the state is then as before.
-   */
-  turn(name: string, change: (draft: unknown) => unknown): void {
-    const next = produce(this.#present, change)
-    try {
-      const written = checkChange(this.#present, next)
-      this.#checkSize(next as Json, written)
-    } catch (error) {
-      if (error instanceof NotJson)
-        throw new RoomLogicError(`${name} made a state that is not JSON: ${error.message}`)
-      throw error
+  /** Whether turns have written anything since the last flush. */
+  get dirty(): boolean {
+    return this.#tree.dirty
+  }
+
+  /** Begins an atomic turn, which `commit` or `undo` must end. Returns what a handler gets as the state. */
+  begin(): unknown {
+    this.#bytes = this.#tree.bytes
+    return this.#tree.begin()
+  }
+
+  /** The turn has succeeded; `instead`: the state to be, unless undefined. Throws when it may not stand: then `undo` has to end it. */
+  commit(instead: unknown): void {
+    if (instead !== undefined) this.#tree.replace(instead)
+    const { bytes } = this.#tree
+    if (bytes > this.#limit && bytes > this.#bytes) {
+      this.#onRefused()
+      requireSize(bytes, this.#limit)
     }
-    this.#present = next as Json
+    if (this.#tree.commit()) this.#present = undefined
+  }
+
+  /** The turn, which is called `name`, has failed: the state is as before. Returns what to throw for what it threw. */
+  undo(name: string, thrown: unknown): unknown {
+    this.#tree.undo()
+    return thrown instanceof NotJson
+      ? new RoomLogicError(`${name} made a state that is not JSON: ${thrown.message}`)
+      : thrown
   }
 
   /** The difference between the present state and that of the last flush, which becomes the last; undefined: there is none. */
   flush(): Delta | undefined {
-    const delta = diff(this.#flushed, this.#present)
-    // Without one the states are equal, but may be different objects: the older one has its checksum cached.
-    if (!delta) return undefined
-    this.#checksum = this.#checksums.after(this.#flushed, this.#present, delta)
-    this.#bytes += growthOf(this.#flushed, delta)
-    this.#flushed = this.#present
-    this.#grown = 0
-    if (this.#bytes < FORGOTTEN_AT * this.#limit) this.#told = false
-    if (!this.#told && this.#bytes >= WARNED_AT * this.#limit) {
+    const delta = this.#tree.flush()
+    const { bytes } = this.#tree
+    if (bytes < FORGOTTEN_AT * this.#limit) this.#told = false
+    if (!this.#told && bytes >= WARNED_AT * this.#limit) {
       this.#told = true
-      this.#onLarge(this.#bytes)
+      this.#onLarge(bytes)
     }
     return delta
   }
-
-  /**
-   * `next` is larger than the present state by at most `written` bytes. Throws a RoomLogicError when it is beyond the limit, and larger
-   * than the present one.
-   */
-  #checkSize(next: Json, written: number): void {
-    if (next === this.#present) return
-    if (this.#bytes + this.#grown + written <= this.#limit) {
-      this.#grown += written
-      return
-    }
-    const after = this.#sizeOf(next)
-    if (after <= this.#limit || after <= this.#sizeOf(this.#present)) {
-      this.#grown = after - this.#bytes
-      return
-    }
-    this.#onRefused()
-    requireSize(after, this.#limit)
-  }
-
-  #sizeOf(state: Json): number {
-    const delta = diff(this.#flushed, state)
-    return delta ? this.#bytes + growthOf(this.#flushed, delta) : this.#bytes
-  }
 }
 
-/** Where a returned state rides along in the draft, so that drafts inside it are resolved with the rest. */
-const RETURNED = Symbol('returned')
-
-const OPTIONS = {
-  enableAutoFreeze: false,
-  // Objects without a prototype are JSON too (Object.groupBy makes them); everything else that is no plain object is left to checkJson.
-  mark: (target: unknown) =>
-    typeof target === 'object' && target !== null && Object.getPrototypeOf(target) === null
-      ? ('immutable' as const)
-      : undefined,
+/** `value`, whose every container is frozen now. */
+function frozen(value: Json): Json {
+  if (typeof value !== 'object' || value === null) return value
+  for (const part of Object.values(value)) frozen(part)
+  return Object.freeze(value)
 }
-
-/**
- * The state after `change`, not yet checked. `change` gets a draft of `state` and returns undefined, or the state to be instead, which
- * may contain parts of the draft. `state` itself never changes, and what `change` leaves alone is shared with it. Drafts are dead
- * afterwards, also when `change` throws.
- */
-const produce = (state: Json, change: (draft: unknown) => unknown): unknown =>
-  typeof state === 'object' && state !== null && !Array.isArray(state)
-    ? produceObject(state as Record<PropertyKey, unknown>, change)
-    : produceHeld(state, change)
-
-function produceObject(state: Record<PropertyKey, unknown>, change: (draft: unknown) => unknown): unknown {
-  let instead: unknown
-  const next = create(
-    state,
-    (draft) => {
-      instead = change(draft)
-      if (instead === draft) instead = undefined
-      if (instead !== undefined) draft[RETURNED] = instead
-    },
-    OPTIONS,
-  )
-  return instead === undefined ? next : next[RETURNED]
-}
-
-/** States that are no objects: only a property can hold what becomes of them. */
-const produceHeld = (state: Json, change: (draft: unknown) => unknown): unknown =>
-  create(
-    { state } as { state: unknown },
-    (holder) => {
-      const instead = change(holder.state)
-      if (instead !== undefined) holder.state = instead
-    },
-    OPTIONS,
-  ).state
 
 /** The state of a new room, of at most so many bytes. Throws what `create` threw, or a RoomLogicError. */
 export function createState(definition: RoomDefinition, options: unknown, mostBytes: number): Json {
@@ -184,7 +106,7 @@ export function createState(definition: RoomDefinition, options: unknown, mostBy
   try {
     // A copy: what `create` returned may be a constant of its module, or share parts with one.
     const copy = cloneJson(state)
-    requireSize(sizeOf(copy), mostBytes)
+    requireSize(new LiveTree(copy).bytes, mostBytes)
     return copy
   } catch (error) {
     if (error instanceof NotJson)
@@ -199,50 +121,4 @@ function requireSize(bytes: number, limit: number): void {
   throw new RoomLogicError(
     `the state would have ${bytes} bytes; it may have ${limit} (MAX_ROOM_STATE_BYTES): keep less in it`,
   )
-}
-
-/** Bytes of a value as MessagePack, roughly. */
-export function sizeOf(value: Json): number {
-  if (typeof value === 'string') {
-    const length = Buffer.byteLength(value)
-    return length + (length < 32 ? 1 : length < 256 ? 2 : 5)
-  }
-  if (typeof value === 'number') return Number.isInteger(value) ? (value >= -32 && value < 128 ? 1 : 5) : 9
-  if (typeof value !== 'object' || value === null) return 1
-  let bytes = CONTAINER_BYTES
-  if (Array.isArray(value)) for (const element of value as JsonArray) bytes += sizeOf(element)
-  else for (const key of Object.keys(value)) bytes += sizeOf(key) + sizeOf((value as JsonObject)[key]!)
-  return bytes
-}
-
-/** `sizeOf(apply(before, delta)) - sizeOf(before)`, at the cost of what has changed. */
-export function growthOf(before: Json, delta: Delta): number {
-  if (delta instanceof Replace) return sizeOf(delta.value) - sizeOf(before)
-  if (delta instanceof ObjectDelta) return growthOfObject(before as JsonObject, delta)
-  return growthOfArray(before as JsonArray, delta)
-}
-
-function growthOfObject(before: JsonObject, { changes }: ObjectDelta): number {
-  let bytes = 0
-  for (const [key, change] of changes) {
-    const known = Object.hasOwn(before, key)
-    if (change === REMOVE) bytes -= sizeOf(key) + sizeOf(before[key]!)
-    else if (known) bytes += growthOf(before[key]!, change)
-    else if (change instanceof Replace) bytes += sizeOf(key) + sizeOf(change.value)
-  }
-  return bytes
-}
-
-function growthOfArray(before: JsonArray, { changes, splices }: ArrayDelta): number {
-  let bytes = 0
-  for (const [index, change] of changes) bytes += growthOf(before[index]!, change)
-  if (splices.length === 0) return bytes
-  let elements = before.slice()
-  for (const [index, change] of changes) elements[index] = apply(before[index]!, change)
-  for (const { at, remove, insert } of splices) {
-    for (const gone of elements.slice(at, at + remove)) bytes -= sizeOf(gone)
-    for (const come of insert) bytes += sizeOf(come)
-    elements = elements.slice(0, at).concat(insert, elements.slice(at + remove))
-  }
-  return bytes
 }

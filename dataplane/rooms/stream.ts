@@ -131,7 +131,7 @@ export class RoomStream {
     for (const restored of begin.seats)
       this.memberships.add(new Membership(restored, limits.outcomes, clock.monotonic()))
     this.state = new LiveState(
-      begin,
+      state,
       limits.stateBytes,
       (bytes) => log.warn({ bytes, limit: limits.stateBytes }, 'the state of the room comes near its limit'),
       () => metrics.limitsReached.inc({ room_type: address.roomType, limit: 'state' }),
@@ -149,7 +149,11 @@ export class RoomStream {
     })
     this.replies = new Replies(address, this, environment)
     const { members } = this.memberships
-    this.delivery = new Delivery(this.memberships, frames, this.replies, { seq, checksum, state, members })
+    this.delivery = new Delivery(this.memberships, frames, this.replies, this.state, {
+      seq,
+      checksum,
+      members,
+    })
     this.#timer = scheduler.timer(() => this.#flush())
     this.#save = scheduler.timer(() => this.#saveNow())
     this.setRate(definition.sync.rate)
@@ -169,6 +173,16 @@ export class RoomStream {
   /** Whether everything that happened is delivered. */
   get quiet(): boolean {
     return this.#pending.since === undefined && !this.#underWay
+  }
+
+  /** Whether a flush is being committed: members do not know the flushed state yet. */
+  get committing(): boolean {
+    return this.#underWay !== undefined
+  }
+
+  /** Seq and checksum of the flushed state. */
+  get flushed(): { readonly seq: number; readonly checksum: number } {
+    return { seq: this.#seq, checksum: this.state.checksum }
   }
 
   /** Whether nothing is flushed or delivered, until `resume`. */
@@ -289,7 +303,6 @@ export class RoomStream {
     return {
       update,
       packed: this.#packed(update),
-      state: this.state.flushed,
       members: memberships.members,
       joins,
       leaves,

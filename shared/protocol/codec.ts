@@ -19,6 +19,8 @@ export type Payload = Uint8Array
  * each before any snapshot or resync at its seq; a member gets every patch after its snapshot.
  */
 export interface RoomEncoder {
+  /** The state given to `snapshot` and `resync` has changed, though it may be the same object. */
+  stateChanged(): void
   snapshot(at: StateAt): Payload
   resync(at: StateAt, members: readonly MemberInfo[]): Payload
   /** `delta` undefined: nothing changed (ops: []). */
@@ -34,8 +36,8 @@ export interface RoomEncoder {
 const KEPT_FROM_BYTES = 16 * 1024
 
 /**
- * The bytes of a room's state, encoded once for as long as the state is that very object: who joins a room in which nothing changes costs
- * no encoding. States are immutable.
+ * The bytes of a room's state, encoded once for as long as the state is that very object, and is not said to have changed: who joins a
+ * room in which nothing changes costs no encoding.
  */
 export class EncodedState {
   #state: Json | undefined

@@ -42,6 +42,10 @@ export class JsonCodec implements Codec {
 class JsonRoomEncoder implements RoomEncoder {
   readonly #state = new EncodedState()
 
+  stateChanged(): void {
+    this.#state.forget()
+  }
+
   snapshot({ state, ...at }: StateAt): Payload {
     return this.#withState({ t: 'state.snapshot', ...pick(at) }, state)
   }
@@ -51,7 +55,6 @@ class JsonRoomEncoder implements RoomEncoder {
   }
 
   patch(at: PatchAt, delta: Delta | undefined): Payload {
-    if (delta) this.#state.forget()
     return this.replay(at, delta)
   }
 

@@ -111,6 +111,10 @@ class MsgpackRoomEncoder implements RoomEncoder {
     this.#writer = writer
   }
 
+  stateChanged(): void {
+    this.#encoded.forget()
+  }
+
   snapshot(at: StateAt): Payload {
     const state = this.#encoded.of(at.state, this.#encode)
     this.#at(SERVER_OPCODES['state.snapshot'], 7, at)
@@ -128,7 +132,6 @@ class MsgpackRoomEncoder implements RoomEncoder {
   }
 
   patch(at: PatchAt, delta: Delta | undefined): Payload {
-    if (delta) this.#encoded.forget()
     if (this.#missed >= MAX_INTERNED) this.#forget()
     const known = this.#keys.length
     const change = this.#internedChange(delta)

@@ -8,9 +8,12 @@ export const MAX_DEPTH = 64
 export class NotJson extends Error {
   override readonly name = 'NotJson'
   readonly path: string
+  /** What is wrong there, as the end of a sentence. */
+  readonly found: string
   constructor(path: string, found: string) {
     super(`${path === '' ? 'the value' : `the value at ${path}`} ${found}`)
     this.path = path
+    this.found = found
   }
 }
 
@@ -116,7 +119,7 @@ const fail = (path: Path, found: string): never => {
   throw new NotJson(path.map(pointerPart).join(''), found)
 }
 
-function checkScalar(value: unknown, path: Path): void {
+export function checkScalar(value: unknown, path: Path): void {
   if (value === null || typeof value === 'boolean') return
   if (typeof value === 'string') {
     if (!isWellFormed(value)) fail(path, 'is a string with half a surrogate pair, which no UTF-8 can carry')
@@ -129,7 +132,7 @@ function checkScalar(value: unknown, path: Path): void {
   fail(path, `is ${typeof value === 'undefined' ? 'undefined' : `a ${typeof value}`}; JSON has no such value`)
 }
 
-function checkContainer(value: object, level: number, path: Path): void {
+export function checkContainer(value: object, level: number, path: Path): void {
   if (level > MAX_DEPTH) fail(path, `lies deeper than ${MAX_DEPTH} levels, or contains itself`)
   if (Array.isArray(value)) return
   const prototype = Object.getPrototypeOf(value)
@@ -138,7 +141,7 @@ function checkContainer(value: object, level: number, path: Path): void {
   if (Object.getOwnPropertySymbols(value).length > 0) fail(path, 'has a symbol as a key; keys are strings')
 }
 
-function checkKey(key: string, path: Path): void {
+export function checkKey(key: string, path: Path): void {
   if (key === '__proto__') fail(path, 'has the key __proto__, which is not allowed')
   if (!isWellFormed(key)) fail(path, 'has a key with half a surrogate pair, which no UTF-8 can carry')
 }

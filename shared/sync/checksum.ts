@@ -51,7 +51,33 @@ const step = (h: number, byte: number): number => Math.imul(h ^ byte, 0x01000193
 const tail = (h: number, point: number): number =>
   step(step(h, 0x80 | ((point >> 6) & 0x3f)), 0x80 | (point & 0x3f))
 
-const hashString = (text: string): number => mix(mix(STRING, 0), fnv1a(text))
+const STRING_SEED = mix(STRING, 0)
+const hashString = (text: string): number => mix(STRING_SEED, fnv1a(text))
+
+const scratch = new DataView(new ArrayBuffer(8))
+
+/** The hash of a value that is no container. */
+export function hashScalar(value: null | boolean | number | string): number {
+  switch (typeof value) {
+    case 'string':
+      return hashString(value)
+    case 'number':
+      // + 0 turns -0 into 0.
+      scratch.setFloat64(0, value + 0)
+      return mix(mix(NUMBER, scratch.getInt32(0)), scratch.getInt32(4))
+    case 'boolean':
+      return mix(BOOLEAN, value ? 1 : 0)
+    default:
+      return mix(NULL, 0)
+  }
+}
+
+/** What the entry of a container adds to the sum that the container is known by, given the hash of its value. */
+export const hashEntry = (key: string | number, value: number): number =>
+  mix(typeof key === 'number' ? key : hashString(key), value)
+
+/** The hash of a container, given the sum of its entries modulo 2^32. */
+export const hashContainer = (isArray: boolean, sum: number): number => mix(isArray ? ARRAY : OBJECT, sum)
 
 /**
  * 32-bit checksums of states, as docs/protocol.md specifies. A container's hash is a sum over its entries, remembered per object, so
@@ -60,7 +86,6 @@ const hashString = (text: string): number => mix(mix(STRING, 0), fnv1a(text))
 export class Checksum {
   /** The entry sum of each object and array seen. */
   readonly #sums = new WeakMap<object, number>()
-  readonly #number = new DataView(new ArrayBuffer(8))
 
   /** The checksum of a whole state, 0 … 2^32 - 1. */
   of(state: Json): number {
@@ -73,22 +98,9 @@ export class Checksum {
   }
 
   #hash(value: Json): number {
-    switch (typeof value) {
-      case 'string':
-        return hashString(value)
-      case 'number':
-        // + 0 turns -0 into 0.
-        this.#number.setFloat64(0, value + 0)
-        return mix(mix(NUMBER, this.#number.getInt32(0)), this.#number.getInt32(4))
-      case 'boolean':
-        return mix(BOOLEAN, value ? 1 : 0)
-      default:
-        return value === null ? mix(NULL, 0) : this.#seal(value, this.#sum(value))
-    }
-  }
-
-  #seal(value: object, sum: number): number {
-    return mix(Array.isArray(value) ? ARRAY : OBJECT, sum)
+    return typeof value === 'object' && value !== null
+      ? hashContainer(Array.isArray(value), this.#sum(value))
+      : hashScalar(value)
   }
 
   #sum(value: JsonArray | JsonObject): number {
@@ -101,14 +113,14 @@ export class Checksum {
       for (; size < value.length; size++) {
         const element: Json = value[size]
         if (typeof element === 'object') flat = false
-        sum = (sum + mix(size, this.#hash(element))) | 0
+        sum = (sum + hashEntry(size, this.#hash(element))) | 0
       }
     } else {
       const object = value as JsonObject
       for (const key of Object.keys(object)) {
         const element = object[key]!
         if (typeof element === 'object') flat = false
-        sum = (sum + mix(hashString(key), this.#hash(element))) | 0
+        sum = (sum + hashEntry(key, this.#hash(element))) | 0
         size++
       }
     }

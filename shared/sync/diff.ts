@@ -78,7 +78,7 @@ export interface Gap {
  * edit left alone because states share structure. Two readings are tried and the cheaper is taken: one splice with elements changed in
  * place around it, or any number of splices between the elements that kept their order.
  */
-export function gaps(previous: JsonArray, next: JsonArray): Gap[] {
+export function gaps(previous: readonly unknown[], next: readonly unknown[]): Gap[] {
   let start = 0
   let previousEnd = previous.length
   let nextEnd = next.length
@@ -99,7 +99,7 @@ export function gaps(previous: JsonArray, next: JsonArray): Gap[] {
 }
 
 /** How many elements a reading has to write. */
-function cost(found: readonly Gap[], previous: JsonArray, next: JsonArray): number {
+function cost(found: readonly Gap[], previous: readonly unknown[], next: readonly unknown[]): number {
   let sum = 0
   for (const gap of found) {
     const old = gap.previousEnd - gap.previous
@@ -112,7 +112,7 @@ function cost(found: readonly Gap[], previous: JsonArray, next: JsonArray): numb
 }
 
 /** The reading with one splice, put where the most elements before and after it stay what they were. */
-function oneSplice(previous: JsonArray, next: JsonArray, middle: Gap): Gap[] {
+function oneSplice(previous: readonly unknown[], next: readonly unknown[], middle: Gap): Gap[] {
   const old = middle.previousEnd - middle.previous
   const young = middle.nextEnd - middle.next
   if (old === young) return [middle]
@@ -140,7 +140,7 @@ function oneSplice(previous: JsonArray, next: JsonArray, middle: Gap): Gap[] {
 }
 
 /** The reading with a gap between each two neighbours of the longest run of elements that kept their order. */
-function betweenKept(previous: JsonArray, next: JsonArray, middle: Gap): Gap[] {
+function betweenKept(previous: readonly unknown[], next: readonly unknown[], middle: Gap): Gap[] {
   const found: Gap[] = []
   let gap = middle
   for (const [i, j] of longestCommonRun(previous, next, middle)) {
@@ -155,23 +155,27 @@ function betweenKept(previous: JsonArray, next: JsonArray, middle: Gap): Gap[] {
  * Index pairs (i, j) with `previous[i] === next[j]`, ascending in both. The n-th occurrence of a value is matched with its n-th, then
  * the longest increasing subsequence is taken (patience sorting; C. Schensted, 1961): O(n log n).
  */
-function longestCommonRun(previous: JsonArray, next: JsonArray, middle: Gap): [number, number][] {
-  const first = new Map<Json, number>()
+function longestCommonRun(
+  previous: readonly unknown[],
+  next: readonly unknown[],
+  middle: Gap,
+): [number, number][] {
+  const first = new Map<unknown, number>()
   const following = new Map<number, number>()
   for (let i = middle.previousEnd - 1; i >= middle.previous; i--) {
-    const later = first.get(previous[i]!)
+    const later = first.get(previous[i])
     if (later !== undefined) following.set(i, later)
-    first.set(previous[i]!, i)
+    first.set(previous[i], i)
   }
   const matches: { i: number; j: number; before: number }[] = []
   /** `tails[n]`: the match that ends the run of length n + 1 with the smallest i. */
   const tails: number[] = []
   for (let j = middle.next; j < middle.nextEnd; j++) {
-    const i = first.get(next[j]!)
+    const i = first.get(next[j])
     if (i === undefined) continue
     const later = following.get(i)
-    if (later === undefined) first.delete(next[j]!)
-    else first.set(next[j]!, later)
+    if (later === undefined) first.delete(next[j])
+    else first.set(next[j], later)
     let low = 0
     let high = tails.length
     while (low < high) {

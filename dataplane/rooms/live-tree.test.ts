@@ -1,0 +1,303 @@
+import { describe, expect, it } from 'vitest'
+import type { Json } from '../../shared/json.ts'
+import { apply } from '../../shared/sync/apply.ts'
+import { Checksum } from '../../shared/sync/checksum.ts'
+import type { Delta } from '../../shared/sync/delta.ts'
+import { toOperations } from '../../shared/sync/operations.ts'
+import { runLength } from '../../test/support/run-length.ts'
+import { SeededRandom } from '../../test/support/seeded-random.ts'
+import { LiveTree } from './live-tree.ts'
+
+type Obj = { [key: string]: unknown }
+type Container = Obj | unknown[]
+const isContainer = (value: unknown): value is Container => typeof value === 'object' && value !== null
+
+/** What a state of plain objects makes of a value that is put in: a copy, which keeps the parts that were in `old`, in whose place it is put. */
+function putIn(value: unknown, old?: unknown): unknown {
+  if (!isContainer(value)) return value
+  if (Array.isArray(value)) {
+    const kept = new Set(Array.isArray(old) ? old.filter(isContainer) : [])
+    return value.map((element) => (kept.delete(element as Container) ? element : putIn(element)))
+  }
+  const before = isContainer(old) && !Array.isArray(old) ? old : {}
+  return Object.fromEntries(
+    Object.entries(value).map(([key, part]) => {
+      const there = Object.hasOwn(before, key) ? before[key] : undefined
+      return [key, isContainer(part) && part === there ? part : putIn(part, there)]
+    }),
+  )
+}
+/** The live tree copies by itself. */
+const asIs = (value: unknown): unknown => value
+
+/** A turn of random steps on a state, be it live or plain: what is done depends on `random` and on what is there only. */
+class Turn {
+  readonly #random: SeededRandom
+  readonly #put: typeof putIn
+  readonly #held: Container[] = []
+  root: unknown
+  readonly seen: unknown[] = []
+
+  constructor(root: unknown, seed: number, put: typeof putIn) {
+    this.root = root
+    this.#random = new SeededRandom(seed)
+    this.#put = put
+  }
+
+  play(): void {
+    for (let steps = this.#below(8); steps >= 0; steps--) this.#step()
+    if (this.#below(5) === 0) throw new Error('undone')
+  }
+
+  #below = (n: number): number => Math.floor(this.#random.float() * n)
+  #pick = <T>(from: readonly T[]): T => from[this.#below(from.length)]!
+  #key = (): string => this.#pick(['a', 'b', 'c', 'items', '1', '0', 'toString', 'ü'])
+
+  #value(depth = 0): unknown {
+    const kind = this.#below(depth > 2 ? 4 : 8)
+    if (kind === 0) return this.#below(5)
+    if (kind === 1) return this.#below(1000) / 7
+    if (kind === 2) return this.#pick(['x', 'yy', '', 'é', 'long '.repeat(10)])
+    if (kind === 3) return this.#pick([null, true, false])
+    if (kind < 6) return Array.from({ length: this.#below(5) }, () => this.#value(depth + 1))
+    return Object.fromEntries(
+      Array.from({ length: this.#below(4) }, () => [this.#key(), this.#value(depth + 1)]),
+    )
+  }
+
+  /** Some container of the state, or one that was met earlier in the turn and may be out of it by now. */
+  #some(): Container {
+    let at = this.#held.length > 0 && this.#below(3) === 0 ? this.#pick(this.#held) : (this.root as Container)
+    for (let steps = this.#below(4); steps > 0; steps--) {
+      const below = Object.values(at).filter(isContainer)
+      if (below.length === 0) break
+      at = this.#pick(below)
+    }
+    this.#held.push(at)
+    return at
+  }
+
+  #step(): void {
+    const at = this.#some()
+    if (Array.isArray(at)) this.#inArray(at)
+    else this.#inObject(at)
+  }
+
+  #new = (): unknown => (this.#below(4) === 0 ? this.#some() : this.#value())
+
+  #inObject(at: Obj): void {
+    const keys = Object.keys(at)
+    const key = keys.length > 0 && this.#below(3) > 0 ? this.#pick(keys) : this.#key()
+    const now = Object.hasOwn(at, key) ? at[key] : undefined
+    const assign = (value: unknown) => {
+      if (value !== now || value === undefined) at[key] = this.#put(value, now)
+    }
+    switch (this.#below(10)) {
+      case 0:
+        delete at[key]
+        break
+      case 1:
+        delete at[key]
+        at[key] = this.#put(this.#value())
+        break
+      case 2:
+        if (now !== undefined) at[key] = now
+        break
+      case 3:
+        if (Array.isArray(now)) assign(now.filter(() => this.#below(3) > 0))
+        else if (isContainer(now)) assign({ ...now, [this.#key()]: this.#new() })
+        break
+      case 4:
+        if (Array.isArray(now)) assign([...now, this.#new()])
+        else if (isContainer(now))
+          assign(Object.fromEntries(Object.entries(now).filter(() => this.#below(3) > 0)))
+        break
+      case 5: {
+        const before = structuredCloneOf(now)
+        assign(1)
+        if (before !== undefined) at[key] = this.#put(before)
+        break
+      }
+      case 6:
+        this.seen.push(Object.keys(at), key in at, JSON.stringify(at))
+        break
+      case 7:
+        if (typeof now === 'number') at[key] = now + 1
+        break
+      default:
+        assign(this.#new())
+    }
+  }
+
+  #inArray(at: unknown[]): void {
+    const put = (value: unknown) => this.#put(value)
+    const index = this.#below(at.length + 1)
+    switch (this.#below(18)) {
+      case 0:
+      case 1:
+        this.seen.push(at.push(put(this.#new()), ...(this.#below(2) ? [put(this.#new())] : [])))
+        break
+      case 2: {
+        const taken = at.pop()
+        if (isContainer(taken)) {
+          this.#held.push(taken)
+          if (!Array.isArray(taken)) taken.x = this.#below(9)
+          if (this.#below(2)) at.unshift(put(taken))
+        }
+        break
+      }
+      case 3: {
+        const taken = at.shift()
+        if (isContainer(taken)) this.#held.push(taken)
+        break
+      }
+      case 4:
+        at.unshift(put(this.#new()))
+        break
+      case 5:
+      case 6:
+        this.seen.push(
+          JSON.stringify(at.splice(index, this.#below(3), ...(this.#below(2) ? [put(this.#new())] : []))),
+        )
+        break
+      case 7:
+        at.sort((a, b) => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1))
+        break
+      case 8:
+        at.reverse()
+        break
+      case 9: {
+        const value = this.#new()
+        const [from, to] = [index, index + this.#below(3)]
+        if (this.#put === asIs) at.fill(value, from, to)
+        else at.splice(from, Math.min(to, at.length) - from, ...at.slice(from, to).map(() => put(value)))
+        break
+      }
+      case 10: {
+        const to = this.#below(3)
+        if (this.#put === asIs) at.copyWithin(to, index)
+        else copyWithinOf(at, to, index)
+        break
+      }
+      case 11:
+        if (index < at.length) Object.assign(at, { [index]: at[index] })
+        break
+      case 12:
+        at.length = index
+        break
+      case 13:
+        if (isContainer(at[index]) && !Array.isArray(at[index]))
+          at[index] = put({ ...at[index], n: this.#below(3) })
+        break
+      case 14: {
+        const element = this.#pick(at)
+        this.seen.push(
+          at.includes(element),
+          at.indexOf(element),
+          at.lastIndexOf(element),
+          JSON.stringify([...at]),
+        )
+        this.seen.push(
+          at.map((one) => typeof one),
+          at.at(-1) === at[at.length - 1],
+          at.concat([1]).length,
+        )
+        break
+      }
+      default: {
+        const value = this.#new()
+        if (value !== at[index]) at[index] = put(value)
+      }
+    }
+  }
+}
+
+const structuredCloneOf = (value: unknown): unknown =>
+  value === undefined ? undefined : JSON.parse(JSON.stringify(value))
+
+function copyWithinOf(at: unknown[], to: number, from: number): void {
+  const next = at.slice().copyWithin(to, from)
+  const placed = new Set(next.filter((value, i) => value === at[i]))
+  next.forEach((value, i) => {
+    if (!isContainer(value) || value === at[i]) at[i] = value
+    else if (placed.has(value)) at[i] = putIn(value)
+    else {
+      placed.add(value)
+      at[i] = value
+    }
+  })
+}
+
+/** About what a state takes as MessagePack, measured whole. */
+const bytesOf = (state: Json): number => new LiveTree(state).bytes
+
+function history(seed: number): void {
+  const random = new SeededRandom(seed)
+  const below = (n: number) => Math.floor(random.float() * n)
+  let model: unknown = {
+    a: { b: [1, { c: 2 }, [3]], items: [{ x: 1 }, { x: 2 }, { x: 3 }, { x: 4 }] },
+    items: [],
+    c: 'd',
+  }
+  if (below(6) === 0) model = [{ a: 1 }, { b: [] }, 'c']
+  const tree = new LiveTree(model as Json)
+  let client = structuredClone(tree.flushed)
+  const deltas: { delta: Delta; text: string }[] = []
+  for (let turn = 0; turn < 12; turn++) {
+    const before = JSON.stringify(model)
+    const [bytes, dirty] = [tree.bytes, tree.dirty]
+    const turnSeed = below(2 ** 31)
+    const plain = new Turn(model, turnSeed, putIn)
+    const live = new Turn(tree.begin(), turnSeed, asIs as typeof putIn)
+    const thrown = [plain, live].map((one) => {
+      try {
+        one.play()
+        return undefined
+      } catch (error) {
+        return (error as Error).message
+      }
+    })
+    expect(thrown[1]).toBe(thrown[0])
+    expect(live.seen).toEqual(plain.seen)
+    if (thrown[0] !== undefined) {
+      tree.undo()
+      model = JSON.parse(before)
+      expect([tree.bytes, tree.dirty]).toEqual([bytes, dirty])
+    } else {
+      if (below(6) === 0) {
+        const instead = { a: 1, items: [], ...(model as object) }
+        const { root } = live
+        tree.replace({ a: 1, items: [], ...(root as object) })
+        model = putIn(instead, model)
+      }
+      tree.commit()
+    }
+    expect(JSON.stringify(tree.plain())).toBe(JSON.stringify(model))
+    if (below(3) === 0) {
+      const was = JSON.stringify(client)
+      const delta = tree.flush()
+      if (delta) {
+        client = apply(client, delta)
+        deltas.push({ delta, text: JSON.stringify(toOperations(delta)) })
+      } else expect(JSON.parse(was)).toEqual(model)
+      expect(client).toEqual(model)
+      expect(tree.flushed).toEqual(model)
+      expect(tree.checksum).toBe(new Checksum().of(model as Json))
+      expect(tree.bytes).toBe(bytesOf(model as Json))
+      expect(tree.dirty).toBe(false)
+      expect(tree.flush()).toBeUndefined()
+    }
+  }
+  for (const { delta, text } of deltas) expect(JSON.stringify(toOperations(delta))).toBe(text)
+}
+
+describe('the live state', () => {
+  it('is what plain objects would be, and so are its flushed state, deltas, checksum and size, after random histories', () => {
+    for (let seed = 1; seed <= runLength(400, 10_000); seed++)
+      try {
+        history(seed)
+      } catch (error) {
+        throw new Error(`the history of seed ${seed}`, { cause: error })
+      }
+  })
+})

@@ -1,0 +1,940 @@
+import { inspect } from 'node:util'
+import type { Json } from '../../shared/json.ts'
+import { checkContainer, checkKey, checkScalar, NotJson } from '../../shared/sync/check.ts'
+import { hashContainer, hashEntry, hashScalar } from '../../shared/sync/checksum.ts'
+import {
+  ArrayDelta,
+  type Change,
+  type Delta,
+  ObjectDelta,
+  REMOVE,
+  Replace,
+  type Splice,
+} from '../../shared/sync/delta.ts'
+import { gaps } from '../../shared/sync/diff.ts'
+import { pointerPart } from '../../shared/sync/operations.ts'
+import { RoomLogicError } from './failures.ts'
+
+type Scalar = null | boolean | number | string
+type Container = LiveObject | LiveArray
+/** What an entry of the live tree holds. */
+type Slot = Scalar | Container
+/** What an entry held before a write, or at the last flush; undefined: there was no such entry. */
+type Before = Slot | undefined
+type MutableObject = { [key: string]: Json }
+
+/** A view answers this key with its container; anything else has no such key. */
+const CONTAINER = Symbol('container')
+/** Stands in for an entry that was deleted, until its turn is over: an undone turn leaves the order of keys as it was. */
+const DELETED: unique symbol = Symbol('deleted')
+/** Under this key the root lies in its holder. */
+const ROOT = 'state'
+const NO_MARKS: ReadonlyMap<number, Before> = new Map()
+/** A longer log of a turn is dropped after it, and a shorter one is written over by the next. */
+const KEPT_LOG = 1000
+/** Of an array or object besides what is in it; in truth 1 to 5. */
+const CONTAINER_BYTES = 3
+
+/** How a step of a turn is undone. */
+interface Step {
+  kind: 'written' | 'marked' | 'ordered' | 'linked' | 'spliced'
+  container: Container
+  key: string | number
+  before: unknown
+}
+
+/** What a splice did. */
+interface Spliced {
+  readonly removed: readonly Slot[]
+  readonly inserted: number
+  readonly known: number
+}
+
+/**
+ * The state of a room as two trees. The *live* one is what turns read and write, through views: one Proxy for each container, made when it
+ * is first asked for. The *flushed* one is plain JSON as of the last flush, and stands still between flushes.
+ *
+ * A write is logged, to be undone, and marks its entry as changed, with what was there at the last flush; the containers around it
+ * are marked as well. A flush visits the marked entries only: it makes the delta, brings the flushed tree up to date, and keeps the
+ * sum of each container's entry hashes (docs/protocol.md) by taking the old entry's out and the new one's in.
+ *
+ * What is put in is copied in, so nothing outside refers to either tree. Only an array or object put in the place of another takes over
+ * those parts that were in that already: elements that a `filter` left stay what they are.
+ */
+export class LiveTree {
+  readonly #holder: LiveObject
+  #log: Step[] = []
+  #steps = 0
+  /** Pairs of container and key. */
+  #deleted: [LiveObject, string][] = []
+  #open = false
+
+  constructor(state: Json) {
+    this.#holder = new LiveObject(this)
+    this.#holder.target[ROOT] = this.copied(state, this.#holder, ROOT)
+    this.#holder.settle()
+  }
+
+  /** Begins a turn: until it ends, views can be used. Returns the state for handlers: a view, or a scalar. */
+  begin(): unknown {
+    this.#open = true
+    return viewOf(this.#root)
+  }
+
+  /** Puts another state in the place of the present one. Throws NotJson. */
+  replace(state: unknown): void {
+    this.#holder.write(ROOT, state)
+  }
+
+  /** Ends the turn: what it did stands. Returns whether it wrote anything. */
+  commit(): boolean {
+    const wrote = this.#steps > 0
+    for (const [container, key] of this.#deleted)
+      if ((container.target[key] as unknown) === DELETED) delete container.target[key]
+    this.#end()
+    return wrote
+  }
+
+  /** Ends the turn: all is as before. */
+  undo(): void {
+    this.#undoTo(0)
+    this.#end()
+  }
+
+  /** Whether anything was written since the last flush. */
+  get dirty(): boolean {
+    return this.#holder.isMarked
+  }
+
+  /** About what the live state takes as MessagePack, a fifth more or less where values are small. */
+  get bytes(): number {
+    return bytesOf(this.#root)
+  }
+
+  /** As of the last flush. To be read at once: the next flush changes it. */
+  get flushed(): Json {
+    return this.#holder.flushed![ROOT]!
+  }
+
+  /** Of the state as of the last flush; 0 … 2^32 - 1. */
+  get checksum(): number {
+    return hashOf(this.#root) >>> 0
+  }
+
+  /** A copy of the live state. */
+  plain(): Json {
+    return plainOf(this.#root)
+  }
+
+  /** What has changed since the last flush; the flushed state is brought up to date. */
+  flush(): Delta | undefined {
+    const change = this.#holder.flush()
+    return change && ((change as ObjectDelta).changes.get(ROOT) as Delta)
+  }
+
+  get #root(): Slot {
+    return this.#holder.target[ROOT]!
+  }
+
+  #end(): void {
+    if (this.#log.length > KEPT_LOG) this.#log = []
+    this.#steps = 0
+    if (this.#deleted.length > 0) this.#deleted = []
+    this.#open = false
+  }
+
+  // What follows is for containers.
+
+  requireOpen(): void {
+    if (!this.#open)
+      throw new RoomLogicError(
+        'state_outside_turn: the state of a room was used outside of a handler; read from it what is needed later, before the handler returns',
+      )
+  }
+
+  /** Whether an entry may stand for one that was deleted. */
+  get hasDeleted(): boolean {
+    return this.#deleted.length > 0
+  }
+
+  deleted(container: LiveObject, key: string): void {
+    this.#deleted.push([container, key])
+  }
+
+  /** Writes down what is needed to undo a step. */
+  log(kind: Step['kind'], container: Container, key: string | number, before: unknown): void {
+    const step = this.#log[this.#steps]
+    if (step === undefined) this.#log.push({ kind, container, key, before })
+    else {
+      step.kind = kind
+      step.container = container
+      step.key = key
+      step.before = before
+    }
+    this.#steps++
+  }
+
+  #undoTo(steps: number): void {
+    while (this.#steps > steps) {
+      const { kind, container, key, before } = this.#log[--this.#steps]!
+      if (kind === 'linked') container.parent = before as Container
+      else if (container instanceof LiveArray) container.undo(kind, key as number, before)
+      else container.undo(kind, key as string, before)
+    }
+  }
+
+  /**
+   * What a value becomes as an entry of `parent`: itself, or a copy. What is in `place` now, which it is put in the place of, gives it its
+   * parts. Throws NotJson.
+   */
+  copied(value: unknown, parent: Container, key: string | number, place?: Before): Slot {
+    const steps = this.#steps
+    try {
+      if (typeof value !== 'object' || value === null) {
+        checkScalar(value, [])
+        return value as Scalar
+      }
+      const copy = this.#copy(value, place, parent.depth + 1, [])
+      copy.parent = parent
+      copy.key = key
+      return copy
+    } catch (error) {
+      this.#undoTo(steps)
+      throw error instanceof NotJson ? notJson(parent, key, error.found, error.path) : error
+    }
+  }
+
+  #copy(value: object, place: Before, level: number, path: (string | number)[]): Container {
+    const source = (value instanceof Live ? value : this.#ownOf(value))?.target ?? value
+    checkContainer(source, level, path)
+    if (Array.isArray(source)) {
+      const copy = new LiveArray(this)
+      const old = place instanceof LiveArray ? place : undefined
+      for (let i = 0; i < source.length; i++)
+        copy.add(this.#part(source[i], copy, i, old, undefined, level, path), i)
+      return copy
+    }
+    const from = source as { readonly [key: string]: unknown }
+    const copy = new LiveObject(this)
+    const old = place instanceof LiveObject ? place : undefined
+    for (const key of Object.keys(from)) {
+      if (from[key] === DELETED) continue
+      checkKey(key, path)
+      copy.add(this.#part(from[key], copy, key, old, old?.own(key), level, path), key)
+    }
+    return copy
+  }
+
+  /** One entry of a copy which takes the place of `old`, where `place` is this entry. */
+  #part(
+    value: unknown,
+    copy: Container,
+    key: string | number,
+    old: Container | undefined,
+    place: Before,
+    level: number,
+    path: (string | number)[],
+  ): Slot {
+    path.push(key)
+    let part: Slot
+    if (typeof value !== 'object' || value === null) {
+      checkScalar(value, path)
+      part = value as Scalar
+    } else {
+      const own = old && (value instanceof Live ? (value as Container) : this.#ownOf(value))
+      if (own !== undefined && own.parent === old && (place === own || typeof key === 'number')) {
+        this.log('linked', own, key, old)
+        own.parent = copy
+        part = own
+      } else {
+        part = this.#copy(value, place, level + 1, path)
+        part.parent = copy
+        part.key = key
+      }
+    }
+    path.pop()
+    return part
+  }
+
+  /** The container of a view of this tree. */
+  #ownOf(value: object): Container | undefined {
+    const container = containerOf(value)
+    return container?.tree === this ? container : undefined
+  }
+}
+
+/** What objects and arrays have in common. A container is the handler of the Proxy that is its view. */
+abstract class Live<Key extends string | number> {
+  readonly tree: LiveTree
+  /** Undefined: taken out of the tree. */
+  parent: Container | undefined
+  /** Of an element of an array: where it was at the last flush, or when it came. */
+  key: string | number = ''
+  /** Of the entries as of the last flush. */
+  sum = 0
+  /** With all that is in it. */
+  bytes = CONTAINER_BYTES
+  /** Entries that may have changed since the last flush, with what they held then. */
+  protected marks: Map<Key, Before> | undefined
+  #view: object | undefined
+
+  constructor(tree: LiveTree) {
+    this.tree = tree
+  }
+
+  abstract readonly target: object
+
+  get view(): object {
+    this.#view ??= new Proxy(this.target, this as ProxyHandler<object>)
+    return this.#view
+  }
+
+  /** How many containers there are around it. */
+  get depth(): number {
+    let depth = 0
+    for (let { parent } = this; parent; parent = parent.parent) depth++
+    return depth
+  }
+
+  /** The size of something in it has changed. */
+  protected grow(bytes: number): void {
+    if (bytes === 0) return
+    this.bytes += bytes
+    for (let { parent } = this; parent; parent = parent.parent) parent.bytes += bytes
+  }
+
+  has(target: object, key: string | symbol): boolean {
+    this.tree.requireOpen()
+    const deleted = (target as Record<string | symbol, unknown>)[key] === DELETED
+    return key in (deleted ? Object.prototype : target)
+  }
+
+  getOwnPropertyDescriptor(target: object, key: string | symbol): PropertyDescriptor | undefined {
+    this.tree.requireOpen()
+    const found = Reflect.getOwnPropertyDescriptor(target, key)
+    if (found?.value === DELETED) return undefined
+    if (typeof found?.value === 'object') found.value = viewOf(found.value)
+    return found
+  }
+
+  defineProperty(): never {
+    throw new RoomLogicError('state has plain properties only: assign to them, do not define them')
+  }
+
+  preventExtensions(): never {
+    throw new RoomLogicError('state cannot be frozen, sealed or closed to new properties')
+  }
+
+  setPrototypeOf(): never {
+    throw new RoomLogicError('state has no prototype of its own: it is plain JSON')
+  }
+}
+
+export class LiveObject extends Live<string> {
+  readonly target: Record<string, Slot> = {}
+  /** Undefined: it came since the last flush. */
+  flushed: MutableObject | undefined
+
+  get(target: Record<string, Slot>, key: string | symbol): unknown {
+    this.tree.requireOpen()
+    const slot = target[key as string] as Slot | undefined | typeof DELETED
+    if (typeof slot === 'object') return viewOf(slot)
+    if (slot === undefined) return key === CONTAINER ? this : undefined
+    return slot === DELETED ? Reflect.get(Object.prototype, key) : slot
+  }
+
+  set(_: Record<string, Slot>, key: string | symbol, value: unknown): true {
+    this.tree.requireOpen()
+    this.write(key as string, value)
+    return true
+  }
+
+  deleteProperty(_: Record<string, Slot>, key: string | symbol): true {
+    this.tree.requireOpen()
+    const before = this.own(key as string)
+    if (before === undefined) return true
+    this.tree.log('written', this, key as string, before)
+    this.#mark(key as string, before)
+    this.#exchange(key as string, before, DELETED)
+    this.tree.deleted(this, key as string)
+    return true
+  }
+
+  ownKeys(target: Record<string, Slot>): (string | symbol)[] {
+    this.tree.requireOpen()
+    const keys = Reflect.ownKeys(target)
+    return this.tree.hasDeleted ? keys.filter((key) => (target[key as string] as unknown) !== DELETED) : keys
+  }
+
+  /** The entry as it is. */
+  own(key: string): Before {
+    const slot = this.target[key] as Slot | undefined | typeof DELETED
+    // What objects inherit are functions, and what is behind __proto__.
+    if (slot === DELETED || typeof slot === 'function' || key === '__proto__') return undefined
+    return slot
+  }
+
+  write(key: string, value: unknown): void {
+    const before = this.own(key)
+    if (before === value ? before !== undefined : isViewOf(value, before)) return
+    if (before === undefined) this.#checkKey(key)
+    const slot = this.tree.copied(value, this, key, before)
+    if ((this.target[key] as unknown) === DELETED) {
+      // As in any object, it comes to the end.
+      this.tree.log('ordered', this, key, Object.keys(this.target))
+      delete this.target[key]
+    }
+    this.tree.log('written', this, key, before)
+    this.#mark(key, before)
+    this.#exchange(key, before, slot)
+  }
+
+  undo(kind: Step['kind'], key: string, before: unknown): void {
+    if (kind === 'marked') {
+      this.marks?.delete(key)
+    } else if (kind === 'ordered') {
+      for (const name of before as string[]) {
+        const slot = name === key ? DELETED : this.target[name]!
+        delete this.target[name]
+        this.target[name] = slot as Slot
+      }
+    } else {
+      this.#exchange(key, this.own(key), before as Before)
+    }
+  }
+
+  /** An entry of a container that is being made. */
+  add(slot: Slot, key: string): void {
+    this.target[key] = slot
+    this.bytes += bytesOf(key) + bytesOf(slot)
+  }
+
+  touch({ key }: Container): void {
+    this.#mark(key as string, this.target[key as string])
+  }
+
+  get isMarked(): boolean {
+    return this.marks !== undefined && this.marks.size > 0
+  }
+
+  flush(): Change | undefined {
+    const { flushed, marks, target } = this
+    if (flushed === undefined || marks === undefined || marks.size === 0) return undefined
+    const changes = new Map<string, Change>()
+    for (const [key, before] of marks) {
+      const now = this.own(key)
+      if (now === before && typeof now !== 'object') continue
+      if (before !== undefined) this.sum -= hashEntry(key, hashOf(before))
+      if (now === undefined) {
+        if (before === undefined) continue
+        delete flushed[key]
+        changes.set(key, REMOVE)
+      } else {
+        const change = changeOf(before, now, true)
+        if (change) changes.set(key, change)
+        flushed[key] = flushedOf(now)
+        this.sum += hashEntry(key, hashOf(target[key]!))
+      }
+      this.sum |= 0
+    }
+    marks.clear()
+    return changes.size > 0 ? new ObjectDelta(changes) : undefined
+  }
+
+  /** What it has become that was in `before`, at the last flush and no longer. */
+  supersede(before: LiveObject): Change | undefined {
+    const { flushed, marks, sum, target } = before
+    this.flushed = flushed!
+    this.sum = sum
+    this.marks = new Map()
+    for (const key of Object.keys(flushed!))
+      this.marks.set(key, marks?.has(key) ? marks.get(key) : target[key])
+    for (const key of Object.keys(this.target))
+      if (!Object.hasOwn(flushed!, key)) this.marks.set(key, undefined)
+    before.flushed = undefined
+    return this.flush()
+  }
+
+  /** Makes its flushed counterpart: it is new. */
+  settle(): MutableObject {
+    const { target } = this
+    const flushed: MutableObject = {}
+    let sum = 0
+    for (const key of Object.keys(target)) {
+      const slot = target[key]!
+      flushed[key] = settledOf(slot)
+      sum = (sum + hashEntry(key, hashOf(slot))) | 0
+    }
+    this.sum = sum
+    this.flushed = flushed
+    return flushed
+  }
+
+  plain(): Json {
+    const copy: MutableObject = {}
+    for (const key of Object.keys(this.target)) {
+      const slot = this.own(key)
+      if (slot !== undefined) copy[key] = plainOf(slot)
+    }
+    return copy
+  }
+
+  [inspect.custom](): Json {
+    return this.plain()
+  }
+
+  #checkKey(key: string | symbol): void {
+    if (typeof key === 'symbol') throw notJson(this, undefined, 'has a symbol as a key; keys are strings')
+    try {
+      checkKey(key, [])
+    } catch (error) {
+      throw error instanceof NotJson ? notJson(this, undefined, error.found) : error
+    }
+  }
+
+  #mark(key: string, before: Before): void {
+    if (this.flushed === undefined || this.marks?.has(key)) return
+    this.marks ??= new Map()
+    this.marks.set(key, before)
+    this.tree.log('marked', this, key, undefined)
+    this.parent?.touch(this as never)
+  }
+
+  /** The entry becomes `after`; undefined: it was not there before the turn, and DELETED: it was. */
+  #exchange(key: string, before: Before, after: Before | typeof DELETED): void {
+    let bytes = 0
+    if (before === undefined) bytes += bytesOf(key)
+    else {
+      bytes -= bytesOf(before)
+      if (typeof before === 'object' && before?.parent === this) before.parent = undefined
+    }
+    if (after === undefined) delete this.target[key]
+    else this.target[key] = after as Slot
+    if (after === undefined || after === DELETED) bytes -= bytesOf(key)
+    else {
+      bytes += bytesOf(after)
+      if (typeof after === 'object' && after !== null) after.parent = this
+    }
+    this.grow(bytes)
+  }
+}
+
+export class LiveArray extends Live<number> {
+  readonly target: Slot[] = []
+  /** Undefined: it came since the last flush. */
+  flushed: Json[] | undefined
+  /**
+   * What it held at the last flush from the first place on at which elements have come, gone or moved since; in reverse order, so that it
+   * grows at its end. Elements before that place are where they were.
+   */
+  #moved: Slot[] = []
+
+  get(target: Slot[], key: string | symbol): unknown {
+    this.tree.requireOpen()
+    const slot: unknown = target[key as never]
+    if (typeof slot === 'object') return viewOf(slot as Slot)
+    if (slot === undefined) return key === CONTAINER ? this : undefined
+    if (typeof slot === 'function' && Object.hasOwn(METHODS, key)) return METHODS[key as keyof typeof METHODS]
+    return slot
+  }
+
+  set(target: Slot[], key: string | symbol, value: unknown): true {
+    this.tree.requireOpen()
+    if (key === 'length') this.#resize(value)
+    else {
+      const index = Number(key as string)
+      if (typeof key === 'symbol' || String(index) !== key || !(index >= 0 && Number.isInteger(index)))
+        throw notJson(this, undefined, `has the key ${String(key)}; arrays have elements only`)
+      if (index > target.length)
+        throw notJson(
+          this,
+          index,
+          `would leave a hole behind the ${target.length} elements; JSON arrays have none`,
+        )
+      if (index === target.length) this.splice(index, 0, [this.tree.copied(value, this, index)])
+      else this.#write(index, value)
+    }
+    return true
+  }
+
+  deleteProperty(_: Slot[], key: string | symbol): never {
+    this.tree.requireOpen()
+    throw notJson(this, undefined, `would have a hole at ${String(key)}; JSON arrays have none: use splice`)
+  }
+
+  ownKeys(target: Slot[]): (string | symbol)[] {
+    this.tree.requireOpen()
+    return Reflect.ownKeys(target)
+  }
+
+  /** Removes elements at `at` and puts others there, which are in the array already or new to the tree. Returns those that were removed. */
+  splice(at: number, remove: number, inserted: readonly Slot[]): readonly Slot[] {
+    if (remove === 0 && inserted.length === 0) return inserted
+    const known = this.#moved.length
+    this.#moveFrom(at)
+    this.parent?.touch(this as never)
+    const removed = this.#exchange(at, remove, inserted)
+    this.tree.log('spliced', this, at, { removed, inserted: inserted.length, known } satisfies Spliced)
+    return removed
+  }
+
+  /** As splice, from the first element on that does not stay where it is. */
+  rearrange(elements: readonly Slot[]): void {
+    const { target } = this
+    let at = 0
+    while (at < target.length && target[at] === elements[at]) at++
+    this.splice(at, target.length - at, elements.slice(at))
+  }
+
+  undo(kind: Step['kind'], key: number, before: unknown): void {
+    if (kind === 'marked') this.marks?.delete(key)
+    else if (kind === 'written') this.#put(key, before as Slot)
+    else {
+      const { removed, inserted, known } = before as Spliced
+      this.#exchange(key, inserted, removed)
+      this.#moved.length = known
+    }
+  }
+
+  add(slot: Slot, _: number): void {
+    this.target.push(slot)
+    this.bytes += bytesOf(slot)
+  }
+
+  touch(element: Container): void {
+    const index = element.key as number
+    if (this.flushed !== undefined && index < this.#still) this.#mark(index, element)
+  }
+
+  flush(): Change | undefined {
+    const { flushed, marks, target } = this
+    if (flushed === undefined) return undefined
+    const still = this.#still
+    const changes = new Map<number, Delta>()
+    for (const [index, before] of marks ?? NO_MARKS) {
+      if (index >= still) continue
+      const now = target[index]!
+      if (now === before && typeof now !== 'object') continue
+      this.sum -= hashEntry(index, hashOf(before!))
+      const change = changeOf(before, now, true)
+      if (change) changes.set(index, change)
+      flushed[index] = flushedOf(now)
+      this.sum = (this.sum + hashEntry(index, hashOf(now))) | 0
+    }
+    marks?.clear()
+    const splices = still < flushed.length || still < target.length ? this.#flushFrom(still, changes) : []
+    return changes.size > 0 || splices.length > 0 ? new ArrayDelta(changes, splices) : undefined
+  }
+
+  /** Flushes what begins at index `still`, where elements have come, gone or moved: puts changes of those that stayed into `changes`. */
+  #flushFrom(still: number, changes: Map<number, Delta>): Splice[] {
+    const flushed = this.flushed!
+    const previous = this.#moved.reverse()
+    const next = this.target.slice(still)
+    this.#moved = []
+    for (let i = 0; i < previous.length; i++) this.sum -= hashEntry(still + i, hashOf(previous[i]!))
+    const stayed = new Map<Slot, Change>()
+    for (const slot of next) {
+      const change = typeof slot === 'object' ? slot?.flush() : undefined
+      if (change) stayed.set(slot, change)
+    }
+    const splices: Splice[] = []
+    let old = 0
+    let young = 0
+    const keep = (end: number) => {
+      for (; young < end; old++, young++) {
+        const change = stayed.get(next[young]!)
+        if (change) changes.set(still + old, change as Delta)
+      }
+    }
+    for (const gap of gaps(previous, next)) {
+      keep(gap.next)
+      for (; old < gap.previousEnd && young < gap.nextEnd; old++, young++) {
+        const [before, now] = [previous[old]!, next[young]!]
+        const free = typeof before !== 'object' || before?.parent !== this
+        const change = before === now ? stayed.get(now) : changeOf(before, now, free)
+        if (change) changes.set(still + old, change as Delta)
+      }
+      const at = still + old
+      const insert: Json[] = []
+      for (; young < gap.nextEnd; young++) {
+        const slot = next[young]!
+        if (typeof slot === 'object' && slot?.flushed === undefined) slot?.settle()
+        insert.push(plainOf(slot))
+      }
+      if (old < gap.previousEnd || insert.length > 0)
+        splices.push({ at, remove: gap.previousEnd - old, insert })
+      old = gap.previousEnd
+    }
+    keep(next.length)
+    flushed.length = still
+    for (const [i, slot] of next.entries()) {
+      flushed.push(flushedOf(slot))
+      if (typeof slot === 'object' && slot !== null) slot.key = still + i
+      this.sum += hashEntry(still + i, hashOf(slot))
+    }
+    this.sum |= 0
+    // From the back to the front, so that every index is that of the old array.
+    return splices.reverse()
+  }
+
+  supersede(before: LiveArray): Change | undefined {
+    this.flushed = before.flushed!
+    this.sum = before.sum
+    const still = before.#still
+    this.#moved = before.#moved
+    for (let i = still - 1; i >= 0; i--) this.#moved.push(before.#known(i))
+    before.flushed = undefined
+    before.#moved = []
+    return this.flush()
+  }
+
+  settle(): Json[] {
+    let sum = 0
+    const flushed: Json[] = []
+    for (const [i, slot] of this.target.entries()) {
+      flushed.push(settledOf(slot))
+      if (typeof slot === 'object' && slot !== null) slot.key = i
+      sum = (sum + hashEntry(i, hashOf(slot))) | 0
+    }
+    this.sum = sum
+    this.flushed = flushed
+    return flushed
+  }
+
+  plain(): Json {
+    return this.target.map(plainOf)
+  }
+
+  [inspect.custom](): Json {
+    return this.plain()
+  }
+
+  /** Elements before this index are where they were at the last flush. */
+  get #still(): number {
+    return this.flushed!.length - this.#moved.length
+  }
+
+  /** What was at `index`, below `#still`, at the last flush. */
+  #known(index: number): Slot {
+    return this.marks?.has(index) ? this.marks.get(index)! : this.target[index]!
+  }
+
+  /** From `at` on elements will not be where they were. */
+  #moveFrom(at: number): void {
+    if (this.flushed !== undefined)
+      for (let i = this.#still - 1; i >= at; i--) this.#moved.push(this.#known(i))
+  }
+
+  #write(index: number, value: unknown): void {
+    const before = this.target[index]!
+    if (before === value || isViewOf(value, before)) return
+    const slot = this.tree.copied(value, this, index)
+    this.tree.log('written', this, index, before)
+    if (this.flushed !== undefined && index < this.#still) this.#mark(index, before)
+    this.#put(index, slot)
+  }
+
+  #mark(index: number, before: Slot): void {
+    if (this.marks?.has(index)) return
+    this.marks ??= new Map()
+    this.marks.set(index, before)
+    this.tree.log('marked', this, index, undefined)
+    this.parent?.touch(this as never)
+  }
+
+  #put(index: number, slot: Slot): void {
+    const before = this.target[index]!
+    if (typeof before === 'object' && before?.parent === this) before.parent = undefined
+    if (typeof slot === 'object' && slot !== null) slot.parent = this
+    this.target[index] = slot
+    this.grow(bytesOf(slot) - bytesOf(before))
+  }
+
+  #resize(length: unknown): void {
+    const { target } = this
+    if (!(typeof length === 'number' && Number.isInteger(length) && length >= 0 && length <= target.length))
+      throw notJson(
+        this,
+        undefined,
+        `cannot have the length ${String(length)}: it has ${target.length} elements, and JSON arrays have no holes`,
+      )
+    this.splice(length, target.length - length, [])
+  }
+
+  #exchange(at: number, remove: number, inserted: readonly Slot[]): Slot[] {
+    const { target } = this
+    let removed: Slot[]
+    if (inserted.length < 1000) removed = target.splice(at, remove, ...inserted)
+    else {
+      // So many would not fit on the stack.
+      const behind = target.splice(at)
+      removed = behind.splice(0, remove)
+      for (const slot of inserted) target.push(slot)
+      for (const slot of behind) target.push(slot)
+    }
+    let bytes = 0
+    for (const slot of removed) {
+      bytes -= bytesOf(slot)
+      if (typeof slot === 'object' && slot?.parent === this) slot.parent = undefined
+    }
+    for (const slot of inserted) {
+      bytes += bytesOf(slot)
+      if (typeof slot === 'object' && slot !== null) slot.parent = this
+    }
+    this.grow(bytes)
+    return removed
+  }
+}
+
+/** The methods of arrays that move elements: within an array these stay what they are, and keep their views. */
+const METHODS = {
+  push(...values: unknown[]): number {
+    const array = arrayOf(this)
+    array.splice(array.target.length, 0, copies(array, values, array.target.length))
+    return array.target.length
+  },
+  pop(): unknown {
+    const array = arrayOf(this)
+    return viewOf(array.splice(array.target.length - 1, Math.min(1, array.target.length), [])[0])
+  },
+  shift(): unknown {
+    const array = arrayOf(this)
+    return viewOf(array.splice(0, Math.min(1, array.target.length), [])[0])
+  },
+  unshift(...values: unknown[]): number {
+    const array = arrayOf(this)
+    array.splice(0, 0, copies(array, values, 0))
+    return array.target.length
+  },
+  splice(...given: unknown[]): unknown[] {
+    const array = arrayOf(this)
+    const [start, count, ...values] = given
+    const { length } = array.target
+    const at = indexIn(length, start)
+    const most = length - at
+    const remove =
+      given.length === 0 ? 0 : given.length === 1 ? most : Math.min(Math.max(toInteger(count), 0), most)
+    return array.splice(at, remove, copies(array, values, at)).map(viewOf)
+  },
+  reverse(): unknown {
+    const array = arrayOf(this)
+    array.rearrange(array.target.toReversed())
+    return this
+  },
+  sort(compare?: (a: unknown, b: unknown) => number): unknown {
+    const array = arrayOf(this)
+    const before = array.target.slice()
+    const sorted = before.map(viewOf).sort(compare)
+    if (before.some((slot, i) => slot !== array.target[i]) || before.length !== array.target.length)
+      throw new RoomLogicError('an array of the state was changed while it was sorted')
+    array.rearrange(sorted.map((value) => (containerOf(value) ?? value) as Slot))
+    return this
+  },
+  copyWithin(...where: [number, number, number?]): unknown {
+    const array = arrayOf(this)
+    const { target, tree } = array
+    const next = target.slice().copyWithin(...where)
+    const placed = new Set(next.filter((slot, i) => slot === target[i]))
+    // What would be at two places is copied.
+    array.rearrange(
+      next.map((slot, i) => {
+        if (typeof slot !== 'object' || slot === null || slot === target[i]) return slot
+        if (placed.has(slot)) return tree.copied(slot.view, array, i)
+        placed.add(slot)
+        return slot
+      }),
+    )
+    return this
+  },
+  fill(value: unknown, ...[start, end]: [number?, number?]): unknown {
+    const array = arrayOf(this)
+    const { length } = array.target
+    const from = indexIn(length, start)
+    const to = Math.max(from, end === undefined ? length : indexIn(length, end))
+    array.splice(from, to - from, copies(array, Array(to - from).fill(value), from))
+    return this
+  },
+} as const satisfies { readonly [name: string]: (this: unknown, ...given: never[]) => unknown }
+
+/** Values as elements of `array` from index `at` on. */
+const copies = (array: LiveArray, values: readonly unknown[], at: number): Slot[] =>
+  values.map((value, i) => array.tree.copied(value, array, at + i))
+
+function arrayOf(view: unknown): LiveArray {
+  const container = containerOf(view)
+  if (container instanceof LiveArray) return container
+  throw new TypeError('a method of an array of the state was called on something else')
+}
+
+const toInteger = (value: unknown): number => Math.trunc(Number(value)) || 0
+
+/** An index as the methods of arrays take it: from the end where it is negative. */
+function indexIn(length: number, value: unknown): number {
+  const index = toInteger(value)
+  return index < 0 ? Math.max(0, length + index) : Math.min(index, length)
+}
+
+/** The container of a view. */
+const containerOf = (value: unknown): Container | undefined =>
+  typeof value === 'object' && value !== null
+    ? (value as { readonly [CONTAINER]?: Container })[CONTAINER]
+    : undefined
+
+function viewOf(slot: Before): unknown {
+  return slot instanceof Live ? slot.view : slot
+}
+
+const isViewOf = (value: unknown, slot: Before): boolean =>
+  typeof slot === 'object' && slot !== null && containerOf(value) === slot
+
+/** The hash of an entry's value: of a container, as of the last flush. */
+const hashOf = (slot: Slot): number =>
+  typeof slot === 'object' && slot !== null
+    ? hashContainer(slot instanceof LiveArray, slot.sum)
+    : hashScalar(slot)
+
+const plainOf = (slot: Slot): Json => (typeof slot === 'object' && slot !== null ? slot.plain() : slot)
+
+const settledOf = (slot: Slot): Json => (typeof slot === 'object' && slot !== null ? slot.settle() : slot)
+
+const flushedOf = (slot: Slot): Json => (typeof slot === 'object' && slot !== null ? slot.flushed! : slot)
+
+/**
+ * What has become of an entry; if that is a container, it has its flushed counterpart then. `free`: what was there before is nowhere in the
+ * tree any more, so that a container of its kind can go on from what that was.
+ */
+function changeOf(before: Before, now: Slot, free: boolean): Delta | undefined {
+  if (typeof now !== 'object' || now === null)
+    return now === before ? undefined : new Replace(now, before === undefined)
+  if (now === before) return now.flush() as Delta | undefined
+  if (now.flushed === undefined) {
+    if (free && before instanceof LiveObject && now instanceof LiveObject && before.flushed)
+      return now.supersede(before) as Delta | undefined
+    if (free && before instanceof LiveArray && now instanceof LiveArray && before.flushed)
+      return now.supersede(before) as Delta | undefined
+    now.settle()
+  }
+  return new Replace(now.plain(), before === undefined)
+}
+
+function notJson(parent: Container, key: string | number | undefined, found: string, below = ''): NotJson {
+  const path = key === undefined ? [] : [key]
+  for (let at = parent; at.parent; at = at.parent) {
+    // The holder of the root has no place in the path.
+    if (!at.parent.parent && at.key === ROOT && at.parent instanceof LiveObject) break
+    path.unshift(at.parent instanceof LiveArray ? at.parent.target.indexOf(at) : at.key)
+  }
+  const own = parent.parent === undefined && key === ROOT ? [] : path
+  return new NotJson(own.map(pointerPart).join('') + below, found)
+}
+
+/** Bytes of a value as MessagePack, roughly. */
+export function bytesOf(value: Slot | string): number {
+  if (typeof value === 'string') {
+    const length = Buffer.byteLength(value)
+    return length + (length < 32 ? 1 : length < 256 ? 2 : 5)
+  }
+  if (typeof value === 'number') return Number.isInteger(value) ? (value >= -32 && value < 128 ? 1 : 5) : 9
+  return typeof value === 'object' && value !== null ? value.bytes : 1
+}
