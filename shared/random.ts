@@ -6,23 +6,38 @@ export interface Random {
   float(): number
 }
 
+/** How many numbers, and how many bytes, are drawn at a time. */
 const POOL = 1024
+/** More than this at once is not taken from the pool. */
+const MAX_POOLED_BYTES = 64
 
-/** The platform's cryptographic source. Numbers are drawn from it a thousand at a time, since each call into it costs microseconds. */
+/** The platform's cryptographic source. Numbers and short texts are drawn from it many at a time, since each call into it costs microseconds. */
 class SystemRandom implements Random {
-  readonly #pool = new Uint32Array(POOL)
-  #next = POOL
+  readonly #numbers = new Uint32Array(POOL)
+  readonly #bytes = new Uint8Array(POOL)
+  #nextNumber = POOL
+  #nextByte = POOL
 
   bytes(length: number): Uint8Array {
-    return crypto.getRandomValues(new Uint8Array(length))
+    if (length > MAX_POOLED_BYTES) return crypto.getRandomValues(new Uint8Array(length))
+    if (this.#nextByte + length > POOL) {
+      crypto.getRandomValues(this.#bytes)
+      this.#nextByte = 0
+    }
+    const from = this.#nextByte
+    this.#nextByte += length
+    const drawn = this.#bytes.slice(from, this.#nextByte)
+    // What becomes a secret stays nowhere else.
+    this.#bytes.fill(0, from, this.#nextByte)
+    return drawn
   }
 
   float(): number {
-    if (this.#next === POOL) {
-      crypto.getRandomValues(this.#pool)
-      this.#next = 0
+    if (this.#nextNumber === POOL) {
+      crypto.getRandomValues(this.#numbers)
+      this.#nextNumber = 0
     }
-    return this.#pool[this.#next++]! / 2 ** 32
+    return this.#numbers[this.#nextNumber++]! / 2 ** 32
   }
 }
 

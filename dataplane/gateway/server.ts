@@ -136,7 +136,7 @@ export class GatewayServer {
   #connected(socket: Socket): void {
     const pending = this.#pending.add(socket)
     // Of what comes through a trusted proxy the address is known with the header.
-    const address = this.#proxies.clientOf(socket.remoteAddress, undefined)
+    const address = this.#proxies.clientOf(socket.remoteAddress)
     if (!pending || (address !== undefined && !this.#pending.locate(pending, address))) {
       pending?.done()
       socket.destroy()
@@ -149,12 +149,13 @@ export class GatewayServer {
     const { origin, 'x-forwarded-for': forwardedFor } = request.headers
     const { options, metrics } = this.#context
     const { allowedOrigins } = options
-    const peer = request.socket.remoteAddress
     const pending = this.#places.get(socket)
     this.#places.delete(socket)
-    const address = this.#proxies.clientOf(peer, String(forwardedFor ?? ''))
     // A peer that is not trusted was counted when it connected.
-    const proxied = this.#proxies.clientOf(peer, undefined) === undefined
+    const proxied = pending?.address === undefined
+    const address = proxied
+      ? this.#proxies.clientOf(request.socket.remoteAddress, String(forwardedFor ?? ''))
+      : pending.address
     if (!pending || socket.destroyed) socket.destroy()
     else if (origin !== undefined && allowedOrigins && !allowedOrigins.includes(origin))
       reject(socket, 403, `The origin ${origin} may not connect here.`)
@@ -259,8 +260,9 @@ class PendingConnections {
 export class PendingConnection {
   readonly socket: Socket
   readonly #emptied: (address: string) => void
-  readonly #groups: { readonly group: Group; readonly address: string | undefined }[] = []
+  readonly #groups: Group[] = []
   readonly #gone = () => this.done()
+  #address: string | undefined
 
   constructor(socket: Socket, emptied: (address: string) => void) {
     this.socket = socket
@@ -268,26 +270,31 @@ export class PendingConnection {
     socket.once('close', this.#gone)
   }
 
-  /** It is one of these from now on. */
+  /** Where it is from, once that is known. */
+  get address(): string | undefined {
+    return this.#address
+  }
+
+  /** It is one of these from now on; `address`: they are those from there. */
   join(group: Group, address?: string): void {
     group.count += 1
     group.silent.add(this)
-    this.#groups.push({ group, address })
+    this.#groups.push(group)
+    this.#address = address
   }
 
   /** The client has said hello: the socket does not have to make room any more. */
   greeted(): void {
-    for (const { group } of this.#groups) group.silent.delete(this)
+    for (const group of this.#groups) group.silent.delete(this)
   }
 
   /** The socket has a session, or is gone. May be called again. */
   done(): void {
     this.greeted()
     this.socket.off('close', this.#gone)
-    for (const { group, address } of this.#groups.splice(0)) {
-      group.count -= 1
-      if (address !== undefined && group.count === 0) this.#emptied(address)
-    }
+    for (const group of this.#groups) group.count -= 1
+    if (this.#address !== undefined && this.#groups.at(-1)?.count === 0) this.#emptied(this.#address)
+    this.#groups.length = 0
   }
 
   giveWay(): void {
@@ -302,8 +309,10 @@ const PRIVATE = ['127.0.0.0/8', '::1', '10.0.0.0/8', '172.16.0.0/12', '192.168.0
 /** Whose word is taken for where a connection comes from: `addresses` are single ones or, as `203.0.113.0/24`, networks. */
 export class TrustedProxies {
   readonly #list = new BlockList()
+  readonly #trustsNoOne: boolean
 
   constructor(addresses: readonly string[]) {
+    this.#trustsNoOne = addresses.length === 0
     for (const entry of addresses.flatMap((entry) => (entry === 'private' ? PRIVATE : [entry]))) {
       const [address = '', bits] = entry.split('/')
       const family = isIPv6(address) ? 'ipv6' : 'ipv4'
@@ -317,19 +326,23 @@ export class TrustedProxies {
    * all that begin with them. `forwardedFor` counts from its right end, as far as proxies are trusted. Undefined: every known address is
    * trusted, and there is none to count.
    */
-  clientOf(peer: string | undefined, forwardedFor: string | undefined): string | undefined {
-    const hops = [...(forwardedFor?.split(',') ?? []), peer ?? '']
-    for (const hop of hops.reverse()) {
+  clientOf(peer: string | undefined, forwardedFor = ''): string | undefined {
+    for (const hop of [peer ?? '', ...forwardedFor.split(',').reverse()]) {
       const address = plainAddress(hop.trim())
       if (address === undefined) return undefined
-      if (!this.#list.check(address, isIPv6(address) ? 'ipv6' : 'ipv4')) return networkOf(address)
+      if (!this.#trusts(address)) return networkOf(address)
     }
     return undefined
+  }
+
+  #trusts(address: string): boolean {
+    return !this.#trustsNoOne && this.#list.check(address, isIPv6(address) ? 'ipv6' : 'ipv4')
   }
 }
 
 /** The address without brackets, port, zone, and as IPv4 where it is one; undefined: this is no address. */
 function plainAddress(text: string): string | undefined {
+  if (isIPv4(text)) return text
   const [, bracketed] = /^\[(.+)\](?::\d+)?$/.exec(text) ?? []
   const [, withPort] = /^([\d.]+):\d+$/.exec(text) ?? []
   const [address = ''] = (bracketed ?? withPort ?? text).split('%')
