@@ -3,6 +3,7 @@ import { pino } from 'pino'
 import { connect } from 'roomful/client'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest'
 import { type RunningControl, startControl } from '../control/main.ts'
+import { sessionKey } from '../dataplane/gateway/session-record.ts'
 import { systemClock } from '../shared/clock.ts'
 import { systemRandom } from '../shared/random.ts'
 import { readToken } from '../shared/tokens.ts'
@@ -285,7 +286,7 @@ describe('traces of a cluster', () => {
     const beganHere = await beginning(sessionOf(here))
     const beganThere = await beginning(sessionOf(there))
     await until('the store knows the trace of the session', async () => {
-      const [record] = await cluster.store.records.read([`session:${sessionOf(there)}`])
+      const [record] = await cluster.store.records.read([sessionKey(sessionOf(there)!)])
       return record !== undefined && Buffer.from(record.value).includes(beganThere.span_id)
     })
 

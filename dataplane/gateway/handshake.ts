@@ -1,5 +1,4 @@
-import { createHash } from 'node:crypto'
-import { idPattern, newId } from '../../shared/ids.ts'
+import { idPattern } from '../../shared/ids.ts'
 import type { ClientMessage, ResumePosition } from '../../shared/protocol/messages.ts'
 import { StoreUnavailable } from '../../shared/store/port.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
@@ -14,7 +13,9 @@ import {
   checkResumeToken,
   isResumeToken,
   newResumeToken,
-  type QuotaPlace,
+  newSessionId,
+  quotaSet,
+  type ResumeRight,
   type SessionRecord,
   type SessionStore,
   type StoredSession,
@@ -27,8 +28,6 @@ const CONFIRM_SPARE_MS = 3000
 const TAKE_ATTEMPTS = 5
 /** How often a claimant that waits is looked after. */
 const CLAIMANT_CHECK_MS = 100
-/** How long a session may be without a record: one that has its place in a quota for longer, and no record, is over. */
-const SETTLE_MS = 10_000
 /** How often a newcomer tries to have room made for it. */
 const ROOM_ATTEMPTS = 3
 const SESSION_ID = idPattern('ses')
@@ -129,17 +128,8 @@ export class Handshake {
     if ('close' in claims) return claims
     if (this.#full) return FULL
     const { resume_token: resumeToken, right } = newResumeToken(random)
-    const sessionId = newId('ses', random)
-    const rateLimiter = this.#rateLimiterOf(claims)
     const at = clock.monotonic()
-    const opened = await this.#comeIn(async () => {
-      const place = await this.#enterQuota(sessionId, claims)
-      if (place && 'close' in place) return place
-      const session = new Session(clock, { sessionId, claims, right, rateLimiter, place })
-      session.connect(connection)
-      await this.#sessions.open(session)
-      return session
-    })
+    const opened = await this.#comeIn(() => this.#open(connection, claims, right))
     if ('close' in opened) return opened
     return this.#admit(connection, { session: opened, resumeToken, at, positions: undefined })
   }
@@ -354,21 +344,26 @@ export class Handshake {
   }
 
   /**
-   * A place for a new session among those of its player (`sub`) in the whole cluster, or where its token names none, of its token. When there are
-   * as many as there may be, it takes the place of the one that has been there for longest and has no connection. When all are connected it is
-   * refused, or when the oldest 32 are: a refusal costs no more reads than that, however many there may be. Undefined: it needs no place.
+   * A new session, which has a place among those of its player (`sub`) in the whole cluster, or where its token names none, of its token. When
+   * there are as many as there may be, it takes the place of the one that has been there for longest and has no connection. When all are
+   * connected it is refused, or when the oldest 32 are: a refusal costs no more reads than that, however many there may be.
    */
-  async #enterQuota(sessionId: string, claims: TokenClaims): Promise<QuotaPlace | Rejection | undefined> {
+  async #open(connection: Connection, claims: TokenClaims, right: ResumeRight): Promise<Session | Rejection> {
+    const { clock, random } = this.#context
     const quota = this.#quotaOf(claims)
-    if (!quota) return undefined
-    const place: QuotaPlace = { set: quota.set, came_at: this.#context.clock.now() }
+    const sessionId = newSessionId(random, quota?.set)
+    const rateLimiter = this.#rateLimiterOf(claims)
+    const place = quota && { set: quota.set, came_at: clock.now() }
+    const session = new Session(clock, { sessionId, claims, right, rateLimiter, place })
+    session.connect(connection)
     for (let attempt = 0; attempt < ROOM_ATTEMPTS; attempt++) {
-      if (await this.#store.enter(sessionId, place, quota.max)) return place
+      if (await this.#sessions.open(session, quota?.max ?? 0)) return session
+      if (!quota) throw new Error(`there is a session ${sessionId} already`)
       if (!(await this.#makeRoom(quota.set))) break
     }
     return {
       close: 'rate_limited',
-      reason: `there are ${quota.max} sessions of this ${quota.of} already: end one first`,
+      reason: `there are ${quota?.max} sessions of this ${quota?.of} already: end one first`,
     }
   }
 
@@ -377,18 +372,17 @@ export class Handshake {
     const { sub, project_id: projectId } = claims
     const max = sub === undefined ? maxSessionsPerToken : maxSessionsPerSub
     if (max === 0) return undefined
-    const name = createHash('sha256').update(`${projectId}/${principalOf(claims)}`)
-    return { of: sub === undefined ? 'token' : 'player (sub)', max, set: `quota:${name.digest('base64url')}` }
+    const set = quotaSet(`${projectId}/${principalOf(claims)}`)
+    return { of: sub === undefined ? 'token' : 'player (sub)', max, set }
   }
 
   /** Takes those out that are over, or ends the oldest one without a connection. False: there is nothing to be had. */
   async #makeRoom(set: string): Promise<boolean> {
-    const { clock, nodeDead, metrics } = this.#context
+    const { nodeDead, metrics } = this.#context
     const oldest = await this.#store.oldest(set)
     const found = await this.#store.loadAll(oldest.map(({ session_id: sessionId }) => sessionId))
-    const over = oldest.filter(
-      ({ came_at: cameAt }, index) => found[index] === undefined && clock.now() - cameAt >= SETTLE_MS,
-    )
+    // A place is taken and left together with the record: where there is none, the session is over.
+    const over = oldest.filter((_, index) => found[index] === undefined)
     await Promise.all(
       over.map(({ session_id: sessionId, came_at: cameAt }) =>
         this.#store.leave(sessionId, { set, came_at: cameAt }),

@@ -3,6 +3,7 @@ import { memoryStore } from '../../shared/store/memory/memory.ts'
 import { expectClose, type TestClient } from '../../test/support/gateway/test-client.ts'
 import { TestPair } from '../../test/support/gateway/test-pair.ts'
 import type { GatewayOptions } from './context.ts'
+import { sessionKey } from './session-record.ts'
 
 let pair: TestPair
 const start = async (options: Partial<GatewayOptions>): Promise<void> => {
@@ -104,7 +105,7 @@ describe('a player', () => {
     await lose(client)
     await pair.pass(20_000)
     const { session_id: sessionId } = welcome
-    await pair.records.write([{ put: `session:${sessionId}`, value: Uint8Array.of(1, 0x7b) }])
+    await pair.records.write([{ put: sessionKey(sessionId), value: Uint8Array.of(1, 0x7b) }])
     await (await pair.b.present()).next('welcome')
     await expectClose(await pair.b.resume(welcome), 'resume_failed', /no such session/)
   })

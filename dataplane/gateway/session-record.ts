@@ -1,12 +1,14 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
-import { randomToken } from '../../shared/ids.ts'
+import { newId, randomToken } from '../../shared/ids.ts'
 import type { Random } from '../../shared/random.ts'
-import type { Records } from '../../shared/store/port.ts'
+import type { Records, Write } from '../../shared/store/port.ts'
+import { hashTag } from '../../shared/store/rules.ts'
 import type { TokenClaims } from '../../shared/tokens.ts'
 import type { RateLevel } from './rate-limits.ts'
 
 /** The place of a session among those that count together. */
 export interface QuotaPlace {
+  /** See `quotaSet`. */
   readonly set: string
   /** Milliseconds since 1970. */
   readonly came_at: number
@@ -35,21 +37,58 @@ export interface SessionRecord {
 
 /** The first byte: what the rest is written as. */
 const FORMAT = 1
+const FORMAT_BYTE = String.fromCharCode(FORMAT)
+
+/** A record as it is written: by position, since there is one for every client, and it is written often. */
+type Positional = [
+  sessionId: string,
+  claims: TokenClaims,
+  nodeId: string,
+  right: [token: string, used: string | null, turn: number, confirmed: 0 | 1],
+  connectedAt: number,
+  detached: 0 | 1,
+  pace: [rate: number, patience: number, at: number] | 0,
+  place: [set: string, cameAt: number] | 0,
+  trace: string | 0,
+  ...seats: [roomType: string, key: string, memberId: string][],
+]
 
 /** A record as bytes: the number of its format, then JSON. */
-export function encodeSession(record: SessionRecord): Uint8Array {
-  const text = Buffer.from(JSON.stringify(record))
-  const bytes = new Uint8Array(1 + text.length)
-  bytes[0] = FORMAT
-  bytes.set(text, 1)
-  return bytes
+export function encodeSession({ right, pace, place, ...record }: SessionRecord): Uint8Array {
+  const positional: Positional = [
+    record.session_id,
+    record.claims,
+    record.node_id,
+    [right.token, right.used, right.turn, right.confirmed ? 1 : 0],
+    record.connected_at,
+    record.detached ? 1 : 0,
+    pace ? [pace.rate, pace.patience, pace.at] : 0,
+    place ? [place.set, place.came_at] : 0,
+    record.trace ?? 0,
+  ]
+  for (const { room_type: roomType, key, member_id: memberId } of record.seats)
+    positional.push([roomType, key, memberId])
+  return Buffer.from(FORMAT_BYTE + JSON.stringify(positional))
 }
 
 /** The record in these bytes; undefined where they are damaged, or of another format: a version of roomful that this one cannot go on from. */
 export function decodeSession(bytes: Uint8Array): SessionRecord | undefined {
   if (bytes[0] !== FORMAT) return undefined
   try {
-    return JSON.parse(new TextDecoder().decode(bytes.subarray(1))) as SessionRecord
+    const [sessionId, claims, nodeId, right, connectedAt, detached, pace, place, trace, ...seats] =
+      JSON.parse(new TextDecoder().decode(bytes.subarray(1))) as Positional
+    return {
+      session_id: sessionId,
+      claims,
+      node_id: nodeId,
+      right: { token: right[0], used: right[1], turn: right[2], confirmed: right[3] === 1 },
+      seats: seats.map(([roomType, key, memberId]) => ({ room_type: roomType, key, member_id: memberId })),
+      connected_at: connectedAt,
+      detached: detached === 1,
+      ...(pace && { pace: { rate: pace[0], patience: pace[1], at: pace[2] } }),
+      ...(place && { place: { set: place[0], came_at: place[1] } }),
+      ...(trace && { trace }),
+    }
   } catch {
     return undefined
   }
@@ -88,7 +127,7 @@ export class SessionStore {
 
   /** As `load`, in the order asked. */
   async loadAll(sessionIds: readonly string[]): Promise<(StoredSession | undefined)[]> {
-    const found = await this.#records.read(sessionIds.map(keyOf))
+    const found = await this.#records.read(sessionIds.map(sessionKey))
     return found.map((stored) => {
       const record = stored && decodeSession(stored.value)
       return record && { record, version: stored.version }
@@ -97,19 +136,24 @@ export class SessionStore {
 
   /** Writes over `version` (0: only when there is no record); the record then has the next one. False: another version stands. */
   save(record: SessionRecord, version: number, ttlMs: number): Promise<boolean> {
-    const put = keyOf(record.session_id)
+    const put = sessionKey(record.session_id)
     return this.#records.write([{ put, value: encodeSession(record), ifVersion: version, ttlMs }])
   }
 
-  /** Removes the record of `version`. False: another version stands, or none. */
-  remove(sessionId: string, version: number): Promise<boolean> {
-    return this.#records.write([{ remove: keyOf(sessionId), ifVersion: version }])
+  /** Writes the first record of a session, which takes its place with it. False: there are `max` in the set already, or there is a record. */
+  create(record: SessionRecord, max: number, ttlMs: number): Promise<boolean> {
+    const { session_id: sessionId, place } = record
+    const put = { put: sessionKey(sessionId), value: encodeSession(record), ifVersion: 0, ttlMs }
+    if (!place) return this.#records.write([put])
+    const add = memberOf(sessionId, place)
+    return this.#records.write([put, { index: place.set, add, ifFewerThan: max, ttlMs: SET_TTL_MS }])
   }
 
-  /** Takes a place in a set that has fewer than `max`. False: it has as many. */
-  enter(sessionId: string, place: QuotaPlace, max: number): Promise<boolean> {
-    const add = memberOf(sessionId, place)
-    return this.#records.write([{ index: place.set, add, ifFewerThan: max, ttlMs: SET_TTL_MS }])
+  /** Removes the record of `version`, and its place with it. False: another version stands, or none. */
+  remove(sessionId: string, version: number, place: QuotaPlace | undefined): Promise<boolean> {
+    const writes: Write[] = [{ remove: sessionKey(sessionId), ifVersion: version }]
+    if (place) writes.push({ index: place.set, drop: memberOf(sessionId, place) })
+    return this.#records.write(writes)
   }
 
   async leave(sessionId: string, place: QuotaPlace): Promise<void> {
@@ -130,7 +174,22 @@ export class SessionStore {
 const memberOf = (sessionId: string, { came_at: cameAt }: QuotaPlace): string =>
   `${MAX_TIME - Math.floor(cameAt)}/${sessionId}`
 
-const keyOf = (sessionId: string): string => `session:${sessionId}`
+/** How many characters of a session's id say in which slot its record lies: where the set is that has its place, so that one write does both. */
+const SLOT_LENGTH = 4
+
+/** The set of the sessions that count together for `who`. */
+export function quotaSet(who: string): string {
+  const name = createHash('sha256').update(who).digest('base64url')
+  return `quota:{${name.slice(0, SLOT_LENGTH)}}${name.slice(SLOT_LENGTH)}`
+}
+
+/** A new session's id; `set`: where it is to have its place. */
+export const newSessionId = (random: Random, set: string | undefined): string =>
+  newId('ses', random) + (set === undefined ? '' : hashTag(set))
+
+/** Where the record of a session lies. */
+export const sessionKey = (sessionId: string): string =>
+  `session:{${sessionId.slice(-SLOT_LENGTH)}}${sessionId}`
 
 /** 192 random bits. */
 const LENGTH = 32

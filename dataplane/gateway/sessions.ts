@@ -74,11 +74,15 @@ export class Sessions {
     return this.#writers.get(sessionId)?.session
   }
 
-  /** Takes a new session in and writes its record. Rejects with `StoreUnavailable`, and then there is no session. */
-  async open(session: Session): Promise<void> {
+  /**
+   * Takes a new session in and writes its record. False: there are `max` already among which it would have its place. Rejects with
+   * `StoreUnavailable`. In either case there is no session.
+   */
+  async open(session: Session, max: number): Promise<boolean> {
     const writer = new SessionWriter(this.#context, this.#store, session, 0)
-    if (!(await writer.save())) throw new Error(`there is a session ${session.sessionId} already`)
+    if (!(await writer.create(max))) return false
     this.#writers.set(session.sessionId, writer)
+    return true
   }
 
   /** Takes a session in whose record stands, at `version`. */
@@ -217,7 +221,6 @@ export class Sessions {
     if (!mine) this.#abandonSubscriptions(session)
     else
       for (const subscription of [...session.subscriptions.values()]) this.#edge.giveUp(subscription, reason)
-    if (mine && session.place) await this.#store.leave(session.sessionId, session.place)
   }
 
   #abandonSubscriptions(session: Session): void {
@@ -276,6 +279,14 @@ class SessionWriter {
     this.#dueAt = Math.min(this.#dueAt, this.#context.clock.monotonic() + this.#context.random.float() * ms)
   }
 
+  /** Writes the first record, as `SessionStore.create`. */
+  async create(max: number): Promise<boolean> {
+    const record = this.session.record(this.#context.nodeId)
+    if (!(await this.#store.create(record, max, this.#ttlMs))) return false
+    this.#version = 1
+    return true
+  }
+
   /**
    * Writes the record as the session is when the write begins; a call while one is under way waits for the next, together with all
    * others. False: another node has the session. Rejects with `StoreUnavailable`.
@@ -294,16 +305,18 @@ class SessionWriter {
     return this.#after(() => this.#reread())
   }
 
-  /** Removes the record. False: another node has the session. Rejects with `StoreUnavailable`. */
+  /** Removes the record and gives up its place. False: another node has the session. Rejects with `StoreUnavailable`. */
   end(): Promise<boolean> {
     this.#saved = false
     this.#dueAt = this.#later(RETRY_MS)
     return this.#after(async () => {
-      const { sessionId } = this.session
+      const { sessionId, place } = this.session
       for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
-        if (await this.#store.remove(sessionId, this.#version)) return true
+        if (await this.#store.remove(sessionId, this.#version, place)) return true
         const mine = await this.#reread()
-        if (mine !== true) return mine === undefined
+        if (mine) continue
+        if (mine === undefined && place) await this.#store.leave(sessionId, place)
+        return mine === undefined
       }
       throw neverSettled(sessionId)
     })
