@@ -44,11 +44,11 @@ export function roomNamed(name: string): RoomAddress {
 export interface Reliability {
   readonly ref: number
   /** The ref sent before this one, if the owner has yet to settle it: with that one lost, this one must not be applied. */
-  readonly after?: number
+  readonly after?: number | undefined
   /** The highest ref before this one that the edge has turned away itself, for want of room, and that the owner knows nothing of. */
-  readonly skipped?: number
+  readonly skipped?: number | undefined
   /** The highest ref up to which the client knows every outcome. */
-  readonly settled?: number
+  readonly settled?: number | undefined
 }
 
 /** From an edge to the owner of `room`. */
@@ -90,7 +90,7 @@ export type ToOwner = { readonly room: RoomAddress; readonly member_id: string }
       readonly epoch: number
       readonly seq: number
       /** The highest ref up to which the client knows every outcome. */
-      readonly settled?: number
+      readonly settled?: number | undefined
       /** The span of the session's handshake (W3C), where that is known. */
       readonly traceparent?: string | undefined
     }

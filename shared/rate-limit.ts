@@ -22,9 +22,9 @@ export class RateLimit {
     this.#filledAt = clock.monotonic()
   }
 
-  /** Takes one; false when there is none left. */
-  take(): boolean {
-    if (this.left < 1) return false
+  /** Takes one; false when there is none left. `now`: the monotonic time, where it was just read. */
+  take(now = this.#clock.monotonic()): boolean {
+    if (this.#fill(now) < 1) return false
     this.#left -= 1
     return true
   }
@@ -36,7 +36,10 @@ export class RateLimit {
 
   /** How many tokens there are; negative where more was charged. */
   get left(): number {
-    const now = this.#clock.monotonic()
+    return this.#fill(this.#clock.monotonic())
+  }
+
+  #fill(now: number): number {
     this.#left = Math.min(this.#burst, this.#left + (now - this.#filledAt) * this.#perMs)
     this.#filledAt = now
     return this.#left

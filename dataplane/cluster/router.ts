@@ -23,7 +23,8 @@ export interface LocalRooms {
   has(name: string): boolean
   /** Whether this node opens rooms for others. */
   readonly accepts: boolean
-  receive(message: ToOwner, from: string): void
+  /** False: no such room runs here, or is about to. */
+  receive(message: ToOwner, from: string): boolean
   /** Claims the room and runs it, for those who have arrived; undefined: without a claim, because it runs already or none of them is let in. Never rejects. */
   open(room: RoomAddress, arrivals: readonly Arrival[]): Promise<ClaimResult> | undefined
 }
@@ -83,18 +84,27 @@ export class Router {
 
   /** A message of this node's edge, or of another's which takes this node for the owner, or wants it to be. */
   send(message: ToOwner, from = this.#parts.nodeId): void {
-    this.#take({ message, from })
+    const { nodeId, rooms, links, nodes } = this.#parts
+    const { room } = message
+    const route = this.#routes.get(room.name)
+    const owner = route?.owner
+    // What came before goes first.
+    if (route?.waiting) this.#wait(route, route.waiting, { message, from })
+    else if (rooms().receive(message, from)) return
+    else if (from === nodeId && owner !== undefined && owner !== nodeId && !nodes.isGone(owner))
+      links.send(owner, { to: 'owner', message })
+    else if (from !== nodeId && !rooms().accepts) this.#redirect(room, from, null)
+    else this.#look(this.#routeOf(room), { message, from })
   }
 
   /** Messages that the rooms of this node have no place for; `owner` has the room, as far as is known. */
   redirect(arrivals: readonly Arrival[], owner: string | undefined): void {
-    for (const arrival of arrivals) {
-      const { message, from } = arrival
-      if (owner === undefined) this.#take(arrival)
+    for (const { message, from } of arrivals) {
+      if (owner === undefined) this.send(message, from)
       else if (from !== this.#parts.nodeId) this.#redirect(message.room, from, owner)
       else {
         if (message.kind !== 'leave') this.#routeOf(message.room).owner = owner
-        this.#take(arrival)
+        this.send(message, from)
       }
     }
   }
@@ -136,21 +146,6 @@ export class Router {
     return [...this.#routes.values()]
       .filter(({ owner }) => owner !== undefined && owner !== self && (owner === nodeId || !nodeId))
       .map(({ room }) => room)
-  }
-
-  #take(arrival: Arrival): void {
-    const { nodeId, rooms, links, nodes } = this.#parts
-    const { message, from } = arrival
-    const name = message.room.name
-    const route = this.#routes.get(name)
-    const owner = route?.owner
-    // What came before goes first.
-    if (route?.waiting) this.#wait(route, route.waiting, arrival)
-    else if (rooms().has(name)) rooms().receive(message, from)
-    else if (from === nodeId && owner !== undefined && owner !== nodeId && !nodes.isGone(owner))
-      links.send(owner, { to: 'owner', message })
-    else if (from !== nodeId && !rooms().accepts) this.#redirect(message.room, from, null)
-    else this.#look(this.#routeOf(message.room), arrival)
   }
 
   /** What has no place is asked again by its edge. */

@@ -149,16 +149,14 @@ export class Edge {
   message(subscription: Subscription, { type, data, ref, settled = 0 }: Ask<'message'>, bytes: number): void {
     const { room, memberId } = subscription
     subscription.learned(settled)
+    const known = subscription.settled
     if (ref === undefined) {
-      this.#context.send({ kind: 'message', room, member_id: memberId, type, data, ...subscription.settled })
+      this.#context.send({ kind: 'message', room, member_id: memberId, type, data, settled: known })
       return
     }
     subscription.sent(ref, this.#context.clock.monotonic())
-    this.#sendReliable(
-      subscription,
-      { kind: 'message', room, member_id: memberId, type, data, ref, ...subscription.settled },
-      bytes,
-    )
+    const message = { kind: 'message', room, member_id: memberId, type, data, ref, settled: known } as const
+    this.#sendReliable(subscription, message, bytes)
   }
 
   /** A message of the client is refused here; its ref is settled by the owner, in its turn, and the answer comes from there. */
@@ -171,7 +169,7 @@ export class Edge {
       ref,
       code,
       message,
-      ...subscription.settled,
+      settled: subscription.settled,
     } as const
     this.#sendReliable(subscription, refused, message.length)
   }

@@ -36,7 +36,10 @@ export const whileConnected = (level: RateLevel): RateLevel => ({
 const SESSIONS_AT_FULL_RATE = 4
 
 /** The rate of all sessions of one player together, and their tolerance. Read each time: a full one is forgotten. */
-type SharedRate = () => { readonly rate: RateLimit; readonly tolerance: RateLimit }
+interface SharedRate {
+  readonly rate: RateLimit
+  readonly tolerance: RateLimit
+}
 
 /** What all sessions of each player may send at a node together, and how long more is tolerated: a new session is no way around either. */
 export class PlayerRateLimiters {
@@ -50,7 +53,15 @@ export class PlayerRateLimiters {
   }
 
   of(player: string): SharedRate {
-    return () => ({ rate: this.#rates.of(player), tolerance: this.#tolerance.of(player) })
+    const [rates, tolerance] = [this.#rates, this.#tolerance]
+    return {
+      get rate() {
+        return rates.of(player)
+      },
+      get tolerance() {
+        return tolerance.of(player)
+      },
+    }
   }
 }
 
@@ -84,14 +95,15 @@ export class MessageRateLimiter {
 
   /** Milliseconds until one more may pass; 0: now. */
   get waitMs(): number {
-    return Math.max(this.#rate.waitMs, this.#shared?.().rate.waitMs ?? 0)
+    return Math.max(this.#rate.waitMs, this.#shared?.rate.waitMs ?? 0)
   }
 
   /** Counts one more message, or ping or pong of the websocket. */
   admit(): RateVerdict {
-    const { rate, tolerance } = this.#shared?.() ?? {}
-    if (this.#rate.take() && rate?.take() !== false) return 'pass'
-    return this.#tolerance.take() && tolerance?.take() !== false ? 'reject' : 'too_many'
+    const shared = this.#shared
+    const now = this.#clock.monotonic()
+    if (this.#rate.take(now) && shared?.rate.take(now) !== false) return 'pass'
+    return this.#tolerance.take(now) && shared?.tolerance.take(now) !== false ? 'reject' : 'too_many'
   }
 }
 

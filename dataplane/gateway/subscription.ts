@@ -152,8 +152,8 @@ export class Subscription {
   }
 
   /** The highest ref up to which the client knows every outcome, where it has said so. */
-  get settled(): { readonly settled?: number } {
-    return this.#settled > 0 ? { settled: this.#settled } : {}
+  get settled(): number | undefined {
+    return this.#settled > 0 ? this.#settled : undefined
   }
 
   /** The client has said that it knows every outcome up to this ref. */
@@ -187,7 +187,7 @@ export class Subscription {
       session_id: session.sessionId,
       epoch,
       seq,
-      ...this.settled,
+      settled: this.settled,
       ...(session.trace && { traceparent: session.trace.traceparent }),
     }
   }

@@ -9,8 +9,16 @@ import type { RoomEvent } from './journal.ts'
 import type { Memberships } from './memberships.ts'
 import type { RoomStream } from './stream.ts'
 
-/** What comes of a turn that asks for nothing. */
+/** What comes of a turn that asks for nothing, as most do. */
 export const NOTHING: Effects = { events: [], kicked: [], tasks: [], closed: false }
+
+/** What a turn has asked for so far. */
+interface Asked {
+  readonly events: RoomEvent[]
+  readonly kicked: string[]
+  readonly tasks: Task[]
+  closed: boolean
+}
 
 /** The room whose handlers run. */
 export interface HandledRoom extends Pick<RoomStream, 'roomId' | 'log' | 'state'> {
@@ -43,10 +51,7 @@ export class HandlerContext implements RoomContext {
   readonly #mayStart: (tasks: number) => boolean
   #definition: RoomDefinition | undefined
   #now = 0
-  #events: RoomEvent[] = []
-  #kicked: string[] = []
-  #tasks: Task[] = []
-  #closed = false
+  #asked: Asked | undefined
 
   constructor({ roomId, log, memberships, environment }: HandledRoom, mayStart: (tasks: number) => boolean) {
     this.roomId = roomId
@@ -68,16 +73,14 @@ export class HandlerContext implements RoomContext {
   begin(definition: RoomDefinition): void {
     this.#definition = definition
     this.#now = this.#clock.now()
-    this.#events = []
-    this.#kicked = []
-    this.#tasks = []
-    this.#closed = false
   }
 
   /** The handler is done: from here on the context refuses. What it asked for is returned, to be taken over or not. */
   end(): Effects {
+    const asked = this.#asked ?? NOTHING
     this.#definition = undefined
-    return { events: this.#events, kicked: this.#kicked, tasks: this.#tasks, closed: this.#closed }
+    this.#asked = undefined
+    return asked
   }
 
   get now(): number {
@@ -96,17 +99,17 @@ export class HandlerContext implements RoomContext {
     const { events } = this.#during('emit')
     if (typeof name !== 'string' || name === '' || name.length > 64)
       throw new RoomLogicError(`ctx.emit got the name ${JSON.stringify(name)}; it must be 1–64 characters`)
-    this.#events.push({ name, data: eventData(events, name, data), to: recipients(to) })
+    this.#ask().events.push({ name, data: eventData(events, name, data), to: recipients(to) })
   }
 
   close(): void {
     this.#during('close')
-    this.#closed = true
+    this.#ask().closed = true
   }
 
   kick(member: string | Member): void {
     this.#during('kick')
-    this.#kicked.push(typeof member === 'string' ? member : member.id)
+    this.#ask().kicked.push(typeof member === 'string' ? member : member.id)
   }
 
   task(work: PromiseLike<unknown>, type: string): void {
@@ -118,9 +121,10 @@ export class HandlerContext implements RoomContext {
     if (typeof work?.then !== 'function') throw new RoomLogicError('ctx.task needs a promise')
     // With any outcome of this turn, a rejection is handled.
     work.then(undefined, () => {})
-    if (!this.#mayStart(this.#tasks.length + 1))
+    const asked = this.#ask()
+    if (!this.#mayStart(asked.tasks.length + 1))
       throw new RoomLogicError('ctx.task: the room has MAX_ROOM_TASKS tasks in flight; wait for an outcome')
-    this.#tasks.push({ type, work })
+    asked.tasks.push({ type, work })
   }
 
   refuse(message: string): never {
@@ -128,6 +132,11 @@ export class HandlerContext implements RoomContext {
     if (typeof message !== 'string' || message === '')
       throw new RoomLogicError(`ctx.refuse got ${JSON.stringify(message)}; it must be a text for the player`)
     throw new RoomLogicRefused(bounded(message))
+  }
+
+  #ask(): Asked {
+    this.#asked ??= { events: [], kicked: [], tasks: [], closed: false }
+    return this.#asked
   }
 
   #during(call: string): RoomDefinition {

@@ -105,14 +105,14 @@ export class RoomHost {
     return this.#rooms.has(name) || this.#opening.has(name)
   }
 
-  /** A message from the edge `from` (default: this node's own) for one of its members' rooms. */
-  receive(message: ToOwner, from: string = this.#environment.nodeId): void {
-    const name = message.room.name
+  /** A message from the edge `from` for one of its members' rooms. False: it is not here. */
+  receive(message: ToOwner, from: string): boolean {
+    const { name } = message.room
     const room = this.#rooms.get(name)
-    const opening = this.#opening.get(name)
-    if (room) room.receive(message, from)
-    else if (opening) opening.receive({ message, from })
-    else this.#environment.redirect([{ message, from }], undefined)
+    const opening = room ? undefined : this.#opening.get(name)
+    room?.receive(message, from)
+    opening?.receive({ message, from })
+    return room !== undefined || opening !== undefined
   }
 
   /**

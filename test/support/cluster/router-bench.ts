@@ -101,8 +101,10 @@ class TestRooms implements LocalRooms {
     return this.running.has(name)
   }
 
-  receive(message: ToOwner, from: string): void {
+  receive(message: ToOwner, from: string): boolean {
+    if (!this.running.has(message.room.name)) return false
     this.received.push({ message, from })
+    return true
   }
 
   open(room: RoomAddress, arrivals: readonly Arrival[]): Promise<ClaimResult> | undefined {

@@ -196,7 +196,8 @@ export class RoomBench {
   }
 
   send(type: string, memberId: string, message: Without<ToOwner>, key?: string, from = EDGE): void {
-    this.host.receive({ room: this.address(type, key), member_id: memberId, ...message } as ToOwner, from)
+    const sent = { room: this.address(type, key), member_id: memberId, ...message } as ToOwner
+    if (!this.host.receive(sent, from)) this.#redirect([{ message: sent, from }], undefined)
   }
 
   /** Asks for a membership and lets everything settle. */
