@@ -104,3 +104,18 @@ describe('a drain', () => {
     await drained
   })
 })
+
+/** One sweep a second sees to everything that has a deadline in seconds. */
+it('an idle connection has no timer of its own, and the sockets below it have none', async () => {
+  const gateway = await TestGateway.start()
+  const timers = (): number => {
+    const running = process.getActiveResourcesInfo().filter((resource) => resource === 'Timeout').length
+    return gateway.clock.pending + running
+  }
+  const clients = [await gateway.join('one')]
+  const before = timers()
+  for (let i = 0; i < 20; i++) clients.push(await gateway.join('one'))
+  expect(timers()).toBeLessThanOrEqual(before + 2)
+  for (const { client } of clients) client.ws.terminate()
+  await gateway.close()
+})

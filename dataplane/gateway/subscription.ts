@@ -247,7 +247,8 @@ export class Subscription {
     this.#phase = 'live'
     this.#epoch = epoch
     this.#seq = seq
-    connection.send({ t: 'joined', ref, room_id: this.roomId, member_id: memberId, members: [...members] })
+    // No copy: the codec encodes the list once for all who come with it.
+    connection.send({ t: 'joined', ref, room_id: this.roomId, member_id: memberId, members })
     this.#pushState(snapshot)
     return true
   }

@@ -61,6 +61,21 @@ export class EncodedState {
   }
 }
 
+/** The bytes of the list of members that was encoded last: all who come with one update are told of the very same list. */
+export class EncodedMembers {
+  #members: readonly MemberInfo[] | undefined
+  #bytes: Uint8Array = NO_BYTES
+
+  /** `encode` is called unless the bytes are there. The list is not to be changed. */
+  of(members: readonly MemberInfo[], encode: (members: readonly MemberInfo[]) => Uint8Array): Uint8Array {
+    if (this.#members !== members) this.#bytes = encode(members)
+    this.#members = members
+    return this.#bytes
+  }
+}
+
+const NO_BYTES = new Uint8Array(0)
+
 /** The server's half of a subprotocol. */
 export interface Codec {
   readonly subprotocol: Subprotocol

@@ -1,7 +1,7 @@
 import type { Json, JsonObject } from '../json.ts'
 import type { Delta } from '../sync/delta.ts'
 import { toOperations } from '../sync/operations.ts'
-import { type Codec, EncodedState, type Payload, type RoomEncoder } from './codec.ts'
+import { type Codec, EncodedMembers, EncodedState, type Payload, type RoomEncoder } from './codec.ts'
 import { ProtocolError } from './error-codes.ts'
 import type { ClientMessage, MemberInfo, PatchAt, ServerMessage, StateAt } from './messages.ts'
 import { parseNamed } from './schema.ts'
@@ -14,8 +14,12 @@ export class JsonCodec implements Codec {
   readonly binary = false
   readonly #utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
+  readonly #members = new EncodedMembers()
+
   encode(message: ServerMessage): Payload {
-    return encodeJson(message)
+    if (message.t !== 'joined') return encodeJson(message)
+    const { members, ...head } = message
+    return withLast(head, 'members', this.#members.of(members, toJson))
   }
 
   decode(payload: Payload): ClientMessage {
@@ -64,14 +68,18 @@ class JsonRoomEncoder implements RoomEncoder {
 
   /** `state` as the last field of a message. */
   #withState(message: WithoutState<'state.snapshot'> | WithoutState<'state.resync'>, state: Json): Payload {
-    const before = Buffer.from(`${JSON.stringify(message).slice(0, -1)},"state":`)
-    return Buffer.concat([before, this.#state.of(state, toJson), END])
+    return withLast(message, 'state', this.#state.of(state, toJson))
   }
+}
+
+/** `message` with one more field at its end. */
+function withLast(message: object, name: 'members' | 'state', json: Uint8Array): Payload {
+  return Buffer.concat([Buffer.from(`${JSON.stringify(message).slice(0, -1)},"${name}":`), json, END])
 }
 
 type WithoutState<T extends ServerMessage['t']> = Omit<Extract<ServerMessage, { t: T }>, 'state'>
 
-const toJson = (state: Json): Uint8Array => Buffer.from(JSON.stringify(state))
+const toJson = (value: Json | readonly MemberInfo[]): Uint8Array => Buffer.from(JSON.stringify(value))
 const END = Buffer.from('}')
 
 const pick = ({ room_id: roomId, epoch, seq, checksum }: PatchAt): PatchAt => ({

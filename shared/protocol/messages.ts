@@ -114,7 +114,12 @@ export const SERVER_MESSAGES = {
     limits: record(LIMIT_FIELDS),
     rooms: orNil(list(record({ room_id: text(), resumed: FLAG }))),
   }),
-  joined: message(17, { ref: REF, room_id: text(), member_id: text(), members: list(record(MEMBER)) }),
+  joined: message(17, {
+    ref: REF,
+    room_id: text(),
+    member_id: text(),
+    members: typed<readonly MemberInfo[]>(list(record(MEMBER))),
+  }),
   left: message(18, { ref: REF, room_id: text() }),
   event: message(22, { ...IN_ROOM, name: text(), data: VALUE }),
   'room.joined': message(23, { ...IN_ROOM, ...MEMBER }),

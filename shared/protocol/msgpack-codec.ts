@@ -1,7 +1,7 @@
 import type { Json } from '../json.ts'
 import { MAX_DEPTH } from '../sync/check.ts'
 import { type ArrayDelta, type Change, type Delta, ObjectDelta, REMOVE, Replace } from '../sync/delta.ts'
-import { type Codec, EncodedState, type Payload, type RoomEncoder } from './codec.ts'
+import { type Codec, EncodedMembers, EncodedState, type Payload, type RoomEncoder } from './codec.ts'
 import { ProtocolError } from './error-codes.ts'
 import { messageWriters, valuesWriter, writeField } from './fields.ts'
 import { KnownStrings } from './known-strings.ts'
@@ -22,6 +22,9 @@ import { type KeyIndex, MsgpackReader, MsgpackWriter, type Reading } from './msg
 import { isCount, isRef, parsePositional } from './schema.ts'
 
 const WRITERS = messageWriters(SERVER_MESSAGES)
+const JOINED = SERVER_MESSAGES.joined.fields
+const JOINED_FIELDS = Object.keys(JOINED).length
+const writeJoined = valuesWriter(JOINED)
 
 /** What begins an array of few elements, with their number added. */
 const FIXARRAY = 0x90
@@ -37,8 +40,26 @@ export class MsgpackCodec implements Codec {
   /** Of a `message`, behind its opcode. */
   readonly #reading: Reading = { at: 2, levels: MAX_DEPTH, known: new KnownStrings(), noProto: true }
 
+  readonly #members = new EncodedMembers()
+
   encode(message: PlainMessage): Payload {
+    if (message.t === 'joined') return this.#joined(message)
     WRITERS[message.t](this.#writer.begin(), message)
+    return this.#writer.take()
+  }
+
+  /** The members are the last field. */
+  #joined(message: Extract<PlainMessage, { t: 'joined' }>): Payload {
+    const members = this.#members.of(message.members, this.#encodeMembers)
+    const to = this.#writer.begin()
+    to.array(1 + JOINED_FIELDS)
+    to.number(SERVER_OPCODES.joined)
+    writeJoined(to, message, JOINED_FIELDS - 1)
+    return concat(to.take(), members)
+  }
+
+  readonly #encodeMembers = (members: readonly MemberInfo[]): Uint8Array => {
+    writeField(JOINED.members, this.#writer.begin(), members)
     return this.#writer.take()
   }
 
