@@ -1,30 +1,14 @@
-import { type ChildProcess, fork, spawnSync } from 'node:child_process'
-import { once } from 'node:events'
-import { existsSync } from 'node:fs'
 import { performance } from 'node:perf_hooks'
-import { fileURLToPath } from 'node:url'
 import { isDeepStrictEqual } from 'node:util'
 import { DIALECTS, openDoor, type ServerName } from './dialects.ts'
 import { Clients, type Received, type Sending } from './generator.ts'
 import { cpuSeconds, watchOthers } from './machine.ts'
+import { type Redis, ServerProcess } from './processes.ts'
 import type { Scenario } from './scenarios.ts'
-import {
-  FLUSHES_PER_SECOND,
-  type Listening,
-  type Question,
-  type Sample,
-  type Settings,
-} from './servers/served.ts'
+import { FLUSHES_PER_SECOND, type Sample } from './servers/served.ts'
 
-const FOLDER = fileURLToPath(new URL('.', import.meta.url))
-/** The one that the `node` package brings, for all servers alike: Colyseus needs it. */
-const NODE_22 = `${FOLDER}node_modules/node/bin/node`
-const FILES: Readonly<Record<ServerName, string>> = {
-  roomful: 'roomful.ts',
-  bare: 'bare.js',
-  colyseus: 'colyseus.js',
-  socketio: 'socketio.js',
-}
+/** One measurement: a server, its clients, and what a window of time costs. */
+
 const WARM_SECONDS = 1
 /** How many clients stop to read, for how long, and what they then have to catch up. */
 const STALLED = 4
@@ -59,6 +43,8 @@ export interface Figures {
   held?: number
   /** The most that the server carried. */
   clients?: number
+  /** How many clients lost their connection. */
+  lost?: number
   /** Share of the machine that other processes used. */
   others?: number
   /** How busy the event loop of the generator was. */
@@ -72,63 +58,8 @@ export interface Options {
   readonly repeats: number
   /** Compiled code, on the Node that `npm run compare` installs; otherwise the sources on this one. */
   readonly built: boolean
-  readonly redisUrl?: string
-  readonly redisPid?: number
+  readonly redis?: Redis
   readonly tell: (line: string) => void
-}
-
-/** Ties a process with all its threads to a core, where that is possible (Linux with util-linux). */
-export function pin(pid: number, core: number): void {
-  spawnSync('taskset', ['-a', '-c', '-p', String(core), String(pid)])
-}
-
-/** Installs what this project is measured beside, unless it is there; nothing else needs it. */
-export function installPeers(): void {
-  if (existsSync(NODE_22)) return
-  const { status } = spawnSync('npm', ['ci', '--no-audit', '--no-fund'], { cwd: FOLDER, stdio: 'inherit' })
-  if (status !== 0) throw new Error(`npm ci in ${FOLDER} ended with ${status}`)
-}
-
-/** A server in a process of its own, on core 0. */
-class ServerProcess {
-  readonly pid: number
-  readonly listening: Listening
-  readonly #child: ChildProcess
-
-  private constructor(child: ChildProcess, listening: Listening) {
-    this.pid = child.pid!
-    this.#child = child
-    this.listening = listening
-  }
-
-  static async start(name: ServerName, settings: Settings): Promise<ServerProcess> {
-    const child = fork(`${FOLDER}servers/${FILES[name]}`, [JSON.stringify(settings)], {
-      ...(settings.built
-        ? { execPath: NODE_22, execArgv: ['--disable-warning=ExperimentalWarning'] }
-        : { execArgv: ['--import', 'tsx'] }),
-      env: { ...process.env, NODE_ENV: 'production' },
-    })
-    pin(child.pid!, 0)
-    const ended = once(child, 'exit').then(([code]) =>
-      Promise.reject(new Error(`the server ${name} ended with ${code}`)),
-    )
-    ended.catch(() => undefined)
-    const [listening] = (await Promise.race([once(child, 'message'), ended])) as [Listening]
-    return new ServerProcess(child, listening)
-  }
-
-  async sample(question: Question = {}): Promise<Sample> {
-    const answer = once(this.#child, 'message')
-    this.#child.send(question)
-    return ((await answer) as [Sample])[0]
-  }
-
-  async stop(): Promise<void> {
-    if (this.#child.exitCode !== null) return
-    const gone = once(this.#child, 'exit')
-    this.#child.kill('SIGKILL')
-    await gone
-  }
 }
 
 /** A server of its own for as long as `use` takes, and the way in for so many clients. */
@@ -136,11 +67,11 @@ async function withServer<T>(
   name: ServerName,
   scenario: Scenario,
   count: number,
-  { built, redisUrl }: Options,
+  { built, redis }: Options,
   use: (server: ServerProcess, clients: Clients) => Promise<T>,
 ): Promise<T> {
   const { tick, entities, nudges, journal } = scenario
-  const settings = { tick, entities, nudges, built, ...(journal && redisUrl !== undefined && { redisUrl }) }
+  const settings = { tick, entities, nudges, built, ...(journal && redis && { redisUrl: redis.url }) }
   const server = await ServerProcess.start(name, settings)
   let clients: Clients | undefined
   try {
@@ -172,7 +103,7 @@ async function quietWindow(
   server: ServerProcess,
   clients: Clients,
   scenario: Scenario,
-  { seconds, repeats, redisPid, tell }: Options,
+  { seconds, repeats, redis, tell }: Options,
 ): Promise<Figures> {
   const sending: Sending = {
     perSecond: scenario.inputs,
@@ -181,17 +112,19 @@ async function quietWindow(
   }
   for (let left = repeats; ; left--) {
     await clients.play(WARM_SECONDS, sending)
-    const others = watchOthers([process.pid, server.pid, ...(redisPid === undefined ? [] : [redisPid])])
+    const others = watchOthers([process.pid, server.pid, ...(redis ? [redis.pid] : [])])
     const before = await server.sample()
-    const redisBefore = redisPid === undefined ? 0 : cpuSeconds(redisPid)
+    const redisBefore = redis ? cpuSeconds(redis.pid) : 0
     const received = await clients.play(seconds, sending)
     const after = await server.sample()
     const figures: Figures = {
       ...figuresOf(scenario, clients, received, before, after),
       others: others(),
       ...(scenario.journal &&
-        redisPid !== undefined && { redis: ((cpuSeconds(redisPid) - redisBefore) * 1e6) / received.updates }),
+        redis && { redis: ((cpuSeconds(redis.pid) - redisBefore) * 1e6) / received.updates }),
     }
+    if (clients.lost.length > 0)
+      tell(`${clients.lost.length} clients lost their connection: ${clients.lost[0]}`)
     if (!isBusy(figures) || left <= 0) return figures
     tell(`others used ${Math.round(100 * (figures.others ?? 0))}% of the machine: again`)
   }
@@ -283,8 +216,6 @@ function figuresOf(
   after: Sample,
 ): Figures {
   const { updates, seconds, bytes, fewest, roundTrips, busy } = received
-  if (clients.lost.length > 0)
-    throw new Error(`${clients.lost.length} clients lost their connection: ${clients.lost[0]}`)
   const flushes = (clients.count / perRoom) * FLUSHES_PER_SECOND * seconds
   const seen = after.inputs - before.inputs
   const cpuUs = after.cpuUs - before.cpuUs
@@ -298,6 +229,7 @@ function figuresOf(
   const expected = clients.count * FLUSHES_PER_SECOND * seconds
   return {
     cost: cpuUs / units[per],
+    ...(clients.lost.length > 0 && { lost: clients.lost.length }),
     ...(per !== 'client and second' && {
       delivered: per === 'input' ? seen / received.inputs : updates / expected,
     }),

@@ -1,0 +1,122 @@
+import { type ChildProcess, fork, spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync } from 'node:fs'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { type AddressInfo, connect, createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { findProgram } from '../../deploy/local/programs.ts'
+import type { ServerName } from './dialects.ts'
+import type { Listening, Question, Sample, Settings } from './servers/served.ts'
+
+/** The processes that are measured, each tied to its core. */
+
+const FOLDER = fileURLToPath(new URL('.', import.meta.url))
+/** The one that the `node` package brings, for all servers alike: Colyseus needs it. */
+const NODE_22 = `${FOLDER}node_modules/node/bin/node`
+const FILES: Readonly<Record<ServerName, string>> = {
+  roomful: 'roomful.ts',
+  bare: 'bare.js',
+  colyseus: 'colyseus.js',
+  socketio: 'socketio.js',
+}
+
+/** Ties a process with all its threads to a core, where that is possible (Linux with util-linux). */
+export function pin(pid: number, core: number): void {
+  spawnSync('taskset', ['-a', '-c', '-p', String(core), String(pid)])
+}
+
+/** Installs what this project is measured beside, unless it is there; nothing else needs it. */
+export function installPeers(): void {
+  if (existsSync(NODE_22)) return
+  const { status } = spawnSync('npm', ['ci', '--no-audit', '--no-fund'], { cwd: FOLDER, stdio: 'inherit' })
+  if (status !== 0) throw new Error(`npm ci in ${FOLDER} ended with ${status}`)
+}
+
+/** A server in a process of its own, on core 0. */
+export class ServerProcess {
+  readonly pid: number
+  readonly listening: Listening
+  readonly #child: ChildProcess
+
+  private constructor(child: ChildProcess, listening: Listening) {
+    this.pid = child.pid!
+    this.#child = child
+    this.listening = listening
+  }
+
+  static async start(name: ServerName, settings: Settings): Promise<ServerProcess> {
+    const child = fork(`${FOLDER}servers/${FILES[name]}`, [JSON.stringify(settings)], {
+      ...(settings.built
+        ? { execPath: NODE_22, execArgv: ['--disable-warning=ExperimentalWarning'] }
+        : { execArgv: ['--import', 'tsx'] }),
+      env: { ...process.env, NODE_ENV: 'production' },
+    })
+    pin(child.pid!, 0)
+    const ended = once(child, 'exit').then(([code]) =>
+      Promise.reject(new Error(`the server ${name} ended with ${code}`)),
+    )
+    ended.catch(() => undefined)
+    const [listening] = (await Promise.race([once(child, 'message'), ended])) as [Listening]
+    return new ServerProcess(child, listening)
+  }
+
+  async sample(question: Question = {}): Promise<Sample> {
+    const answer = once(this.#child, 'message')
+    this.#child.send(question)
+    return ((await answer) as [Sample])[0]
+  }
+
+  async stop(): Promise<void> {
+    if (this.#child.exitCode !== null) return
+    const gone = once(this.#child, 'exit')
+    this.#child.kill('SIGKILL')
+    await gone
+  }
+}
+
+/** A Redis for journals. */
+export interface Redis {
+  readonly url: string
+  readonly pid: number
+  stop(): Promise<void>
+}
+
+/** Starts one on the generator's core, with its files in a folder of its own, as docs/operations.md wants it; undefined where none is installed. */
+export async function startRedis(): Promise<Redis | undefined> {
+  const program = findProgram(['redis-server', 'valkey-server'], process.env.PATH)
+  if (program === undefined) return undefined
+  const folder = await mkdtemp(join(tmpdir(), 'roomful-compare-'))
+  const probe = createServer().listen(0, '127.0.0.1')
+  await once(probe, 'listening')
+  const { port } = probe.address() as AddressInfo
+  probe.close()
+  const words = `--port ${port} --bind 127.0.0.1 --appendonly yes --maxmemory-policy noeviction`.split(' ')
+  const child = spawn(program, [...words, '--save', '', '--dir', folder], { stdio: 'ignore' })
+  pin(child.pid!, 1)
+  while (!(await listens(port))) await sleep(50)
+  return {
+    url: `redis://127.0.0.1:${port}`,
+    pid: child.pid!,
+    async stop() {
+      const gone = once(child, 'exit')
+      child.kill('SIGKILL')
+      await gone
+      await rm(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+async function listens(port: number): Promise<boolean> {
+  const socket = connect(port, '127.0.0.1')
+  try {
+    await once(socket, 'connect')
+    return true
+  } catch {
+    return false
+  } finally {
+    socket.destroy()
+  }
+}
