@@ -216,13 +216,12 @@ function figuresOf(
   after: Sample,
 ): Figures {
   const { updates, seconds, bytes, fewest, roundTrips, busy } = received
-  const flushes = (clients.count / perRoom) * FLUSHES_PER_SECOND * seconds
   const seen = after.inputs - before.inputs
   const cpuUs = after.cpuUs - before.cpuUs
   const units = {
     update: updates,
     input: seen,
-    flush: flushes,
+    flush: updates / perRoom,
     join: clients.count,
     'client and second': clients.count * seconds,
   }
