@@ -230,7 +230,7 @@ export class Client {
 
   #receive(message: DecodedMessage): void {
     if (message.t === 'error') this.#refused(message)
-    else if ('room_id' in message) this.#seats.get(message.room_id)?.receive(message)
+    else if ('room_id' in message && message.t !== 'room') this.#seats.get(message.room_id)?.receive(message)
   }
 
   #refused({

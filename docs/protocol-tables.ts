@@ -1,9 +1,10 @@
 import type { Json } from '../shared/json.ts'
 import { CLOSE } from '../shared/protocol/close-codes.ts'
 import { ERRORS } from '../shared/protocol/error-codes.ts'
-import type { Either, Field, Fields, Table } from '../shared/protocol/fields.ts'
+import { type Either, elementsOf, type Field, type Fields, type Table } from '../shared/protocol/fields.ts'
 import {
   CLIENT_MESSAGES,
+  ROOM_OPCODE,
   SERVER_MESSAGES,
   STREAM_HEAD,
   STREAM_MESSAGES,
@@ -85,8 +86,8 @@ function shapeInMsgpack(name: string, field: Field | Either): string {
 
 /** The state stream has the keys that it announces behind its head, and in patches a change instead of operations. */
 function streamInMsgpack(t: string, fields: Fields): string[] {
-  const head = Object.keys(STREAM_HEAD).map(code)
-  const rest = Object.entries(fields).slice(head.length).map(inMsgpack)
+  const head = elementsOf(STREAM_HEAD).map(([name]) => code(name))
+  const rest = elementsOf(fields).slice(head.length).map(inMsgpack)
   return t === 'state.patch' ? [...head, '`keys` or nil', '`change`'] : [...head, '`keys`', ...rest]
 }
 
@@ -94,16 +95,16 @@ function opcodeTable(): string {
   const client = byOpcode(CLIENT_MESSAGES).map(([t, { opcode, fields }]) => [
     opcode,
     t in SERVER ? `${code(t)} (client)` : code(t),
-    Object.entries(fields).map(inMsgpack),
+    elementsOf(fields).map(inMsgpack),
   ])
   const server = byOpcode(SERVER).map(([t, { opcode, fields }]) => [
     opcode,
     code(t),
-    t in STREAM_MESSAGES ? streamInMsgpack(t, fields) : Object.entries(fields).map(inMsgpack),
+    t in STREAM_MESSAGES ? streamInMsgpack(t, fields) : elementsOf(fields).map(inMsgpack),
   ])
   return table(
     ['opcode', '`t`', 'elements'],
-    [...client, ...server].map(([opcode, t, elements]) => [
+    [...client, ...server, [ROOM_OPCODE, 'the room', '`room_id`']].map(([opcode, t, elements]) => [
       String(opcode),
       String(t),
       [elements].flat().join(', '),

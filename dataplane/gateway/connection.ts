@@ -109,6 +109,8 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
   #heard = false
   #pinged = false
   #closed = false
+  /** The room that the frames queued last were about. */
+  #room: string | undefined
   /** What may still be handled in this turn. */
   #turnBytes = TURN_BYTES
   /** For how long nothing is to be read after this turn. */
@@ -192,6 +194,14 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
   send(message: DirectMessage): void {
     if (message.t === 'error') this.#context.metrics.websocketErrors.inc({ code: message.code })
     this.outbox.push(frame(this.codec.encode(message), this.codec.binary))
+  }
+
+  /** What is queued next is about this room. To be called before anything that its stream has, and acks. */
+  address(roomId: string): void {
+    if (roomId === this.#room) return
+    this.#room = roomId
+    const address = this.codec.address(roomId)
+    if (address) this.outbox.push(frame(address, this.codec.binary))
   }
 
   /** Queues an `error`: a code of the table, a sentence for people, and what it is about, where that is known. */

@@ -208,7 +208,7 @@ export class Subscription {
     const stalls = this.#phase === 'live' && connection.outbox.congested
     if (this.#phase === 'live' && !stalls) {
       const whole = flush.whole(codec)
-      if (whole) connection.outbox.push(whole)
+      if (whole) this.#pushTo(connection, whole)
       return 'passed'
     }
     if (stalls) {
@@ -228,7 +228,7 @@ export class Subscription {
     const held = this.#phase !== 'live'
     for (const event of events) {
       if (held) this.#held.add(encoded(connection, event), connection.outbox)
-      else connection.send(event)
+      else this.#send(event)
     }
     if (ack === undefined) return undefined
     if (held) this.#held.ack(ack)
@@ -370,6 +370,7 @@ export class Subscription {
   #releaseHeld(): void {
     const connection = this.#connection
     if (!connection) return
+    connection.address(this.roomId)
     const ack = this.#held.release(connection.outbox)
     if (ack !== undefined) this.#ack(ack)
   }
@@ -385,7 +386,9 @@ export class Subscription {
     attach?.answered?.(result)
   }
 
+  /** A message that is about this room. */
   #send(message: DirectMessage): void {
+    this.#connection?.address(this.roomId)
     this.#connection?.send(message)
   }
 
@@ -396,14 +399,23 @@ export class Subscription {
   }
 
   #push(frames: Frames): void {
-    const bytes = this.#connection && frames[this.#connection.codec.subprotocol]
-    if (bytes) this.#connection?.outbox.push(bytes)
+    const connection = this.#connection
+    const bytes = connection && frames[connection.codec.subprotocol]
+    if (bytes) this.#pushTo(connection, bytes)
+  }
+
+  #pushTo(connection: Connection, bytes: Frame): void {
+    connection.address(this.roomId)
+    connection.outbox.push(bytes)
   }
 
   #pushState(frames: Frames): void {
     this.resync = undefined
-    const bytes = this.#connection && frames[this.#connection.codec.subprotocol]
-    if (bytes) this.#connection?.outbox.pushState(bytes)
+    const connection = this.#connection
+    const bytes = connection && frames[connection.codec.subprotocol]
+    if (!bytes) return
+    connection.address(this.roomId)
+    connection.outbox.pushState(bytes)
   }
 }
 

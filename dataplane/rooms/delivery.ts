@@ -2,6 +2,7 @@ import type { Codec, RoomEncoder } from '../../shared/protocol/codec.ts'
 import type { ErrorCode } from '../../shared/protocol/error-codes.ts'
 import type {
   DepartureReason,
+  FlushMessage,
   MemberInfo,
   ServerMessage,
   StateAt,
@@ -380,9 +381,6 @@ export interface UpdateFrames {
 /** A member as clients are told of it. */
 const memberInfo = ({ id, sub }: Member): MemberInfo => ({ member_id: id, sub })
 
-/** One message as a client gets it. */
-type Encodable = Parameters<Codec['encode']>[0]
-
 /** What frames of one room are made with in one subprotocol. */
 interface Encoding {
   readonly codec: Codec
@@ -444,10 +442,10 @@ export class RoomFrames {
     return { t: 'event', room_id: this.roomId, epoch, seq, name, data }
   }
 
-  /** One message of its own. */
-  message(message: Encodable, subprotocol: Subprotocol): Frame {
-    const { codec } = this.#encoding(subprotocol)
-    return frame(codec.encode(message), codec.binary)
+  /** Something of an update, behind its patch. */
+  message(message: FlushMessage, subprotocol: Subprotocol): Frame {
+    const { codec, encoder } = this.#encoding(subprotocol)
+    return frame(encoder.behindPatch(message), codec.binary)
   }
 
   snapshot(at: StateAt, subprotocol: Subprotocol): Frame {

@@ -164,7 +164,8 @@ function describedBy({ frames, targeted, packed }: KeptUpdate, format: JournalFo
   const { 'roomful.v1.json': json, 'roomful.v1.msgpack': msgpack } = frames.rest ?? {}
   const sent = json ?? msgpack
   if (sent) {
-    const msgpackCodec = new MsgpackClientCodec()
+    // Whose room it is need not be known.
+    const msgpackCodec = new MsgpackClientCodec(false, '')
     const decode = (payload: Uint8Array): DecodedMessage =>
       json ? JSON.parse(Buffer.from(payload).toString()) : msgpackCodec.decode(payload)
     return [...payloadsOf(sent).flatMap((payload) => ofMessage(decode(payload))), ...targeted.map(ofEvent)]

@@ -2,6 +2,7 @@ import { type Client, type ConnectionStatus, connect, type Room, RoomfulError } 
 import type { Clock } from '../../shared/clock.ts'
 import type { Json } from '../../shared/json.ts'
 import { CLOSE } from '../../shared/protocol/close-codes.ts'
+import { StreamContext } from '../../shared/protocol/msgpack-client-codec.ts'
 import type { Random } from '../../shared/random.ts'
 import type { FindingsLog } from '../checks.ts'
 import type { LoadRoom, Milestone } from '../rooms/load.ts'
@@ -86,6 +87,7 @@ export class LoadClient {
   readonly #context: ClientContext
   readonly #credentials: Credentials
   readonly #socket: MeteredSocket
+  readonly #stream = new StreamContext()
   #client: Client | undefined
   #room: Room<LoadRoom> | undefined
   #member: Member | undefined
@@ -436,7 +438,7 @@ export class LoadClient {
     const { tally, clock } = this.#context
     const all = this.#context.findings.seen
     tally.counts.bytes_in += frame.length
-    const seen = peekServerFrame(frame)
+    const seen = peekServerFrame(frame, this.#stream)
     if (seen.kind === 'patch' || seen.kind === 'whole') {
       tally.counts.updates += 1
       all.updates += 1

@@ -1,10 +1,17 @@
 import { describe, expect, it } from 'vitest'
-import { MsgpackClientCodec } from '../../shared/protocol/msgpack-client-codec.ts'
+import { MsgpackClientCodec, StreamContext } from '../../shared/protocol/msgpack-client-codec.ts'
 import { MsgpackCodec } from '../../shared/protocol/msgpack-codec.ts'
 import { peekClientFrame, peekServerFrame } from './frames.ts'
 
 const server = new MsgpackCodec()
 const client = new MsgpackClientCodec()
+/** What is known behind the frame that says which room the next are about. */
+function inRoom(): StreamContext {
+  const context = new StreamContext()
+  expect(peekServerFrame(server.address(at.room_id), context)).toEqual({ kind: 'other' })
+  return context
+}
+
 const at = { room_id: 'load:load-3', epoch: 1_795_181_400_000, seq: 70_000 }
 
 describe('a peek into a frame of the server', () => {
@@ -18,16 +25,26 @@ describe('a peek into a frame of the server', () => {
     ['presence', server.encode({ t: 'room.joined', ...at, member_id: 'mem_1', sub: null })],
     ['presence', server.encode({ t: 'room.left', ...at, member_id: 'mem_1', sub: null, reason: 'left' })],
   ])('finds where a %s stands', (kind, frame) => {
-    expect(peekServerFrame(frame)).toEqual({ kind, ...at })
+    expect(peekServerFrame(frame, inRoom())).toEqual({ kind, ...at })
+  })
+
+  it('knows an epoch that is written short from the frame before', () => {
+    const context = inRoom()
+    for (const seq of [70_001, 70_002])
+      expect(peekServerFrame(room.patch({ ...at, seq, checksum: 7 }, undefined), context)).toEqual({
+        kind: 'patch',
+        ...at,
+        seq,
+      })
   })
 
   it('finds what an ack acks, and when a client should go', () => {
-    expect(peekServerFrame(server.encode({ t: 'ack', room_id: at.room_id, ref: 513 }))).toEqual({
+    expect(peekServerFrame(server.encode({ t: 'ack', room_id: at.room_id, ref: 513 }), inRoom())).toEqual({
       kind: 'ack',
       room_id: at.room_id,
       ref: 513,
     })
-    expect(peekServerFrame(server.encode({ t: 'draining', reconnect_in_ms: 1500 }))).toEqual({
+    expect(peekServerFrame(server.encode({ t: 'draining', reconnect_in_ms: 1500 }), inRoom())).toEqual({
       kind: 'draining',
       reconnect_in_ms: 1500,
     })
@@ -35,7 +52,7 @@ describe('a peek into a frame of the server', () => {
 
   it('leaves everything else alone', () => {
     const pong = server.encode({ t: 'pong', at: 1, server_time: '2026-01-01T00:00:00.000Z' })
-    expect(peekServerFrame(pong)).toEqual({ kind: 'other' })
+    expect(peekServerFrame(pong, inRoom())).toEqual({ kind: 'other' })
   })
 })
 

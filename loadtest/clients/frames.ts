@@ -1,5 +1,6 @@
-import { CLIENT_OPCODES, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
+import { CLIENT_OPCODES, ROOM_OPCODE, SERVER_OPCODES } from '../../shared/protocol/messages.ts'
 import { MsgpackReader } from '../../shared/protocol/msgpack.ts'
+import type { StreamContext } from '../../shared/protocol/msgpack-client-codec.ts'
 
 /** What a frame of the server is about, decoded no further than that takes. */
 export type ServerFrame =
@@ -24,18 +25,23 @@ const STREAM: Readonly<Record<number, 'patch' | 'whole' | 'event' | 'presence'>>
   [SERVER_OPCODES['room.left']]: 'presence',
 }
 
-/** Peeks into a frame of the server in `roomful.v1.msgpack`. Throws a ProtocolError for what is none. */
-export function peekServerFrame(frame: Uint8Array): ServerFrame {
+/**
+ * Peeks into a frame of the server in `roomful.v1.msgpack`. `context`: what the frames before it on this connection have said. Throws a
+ * ProtocolError for what is none.
+ */
+export function peekServerFrame(frame: Uint8Array, context: StreamContext): ServerFrame {
   // An array of at most 15 elements, then the opcode, below 128: a byte each.
   const opcode = frame[1] ?? 0
   const kind = STREAM[opcode]
-  if (kind === undefined && opcode !== SERVER_OPCODES.ack && opcode !== SERVER_OPCODES.draining) return OTHER
   const reader = new MsgpackReader(frame, { at: 2 })
+  if (opcode === ROOM_OPCODE) context.enter(reader.value() as string)
+  if (kind === undefined && opcode !== SERVER_OPCODES.ack && opcode !== SERVER_OPCODES.draining) return OTHER
   if (opcode === SERVER_OPCODES.draining)
     return { kind: 'draining', reconnect_in_ms: reader.value() as number }
-  const roomId = reader.value() as string
-  if (kind === undefined) return { kind: 'ack', room_id: roomId, ref: reader.value() as number }
-  return { kind, room_id: roomId, epoch: reader.value() as number, seq: reader.value() as number }
+  const { room } = context
+  if (kind === undefined) return { kind: 'ack', room_id: room, ref: reader.value() as number }
+  const epoch = context.epoch(reader.value() as number)
+  return { kind, room_id: room, epoch, seq: reader.value() as number }
 }
 
 /** What a frame of a client asks for, of what has to be looked at. */

@@ -2,6 +2,7 @@ import type { Json } from '../json.ts'
 import type { Delta } from '../sync/delta.ts'
 import type {
   ClientMessage,
+  FlushMessage,
   MemberInfo,
   PatchAt,
   PlainMessage,
@@ -30,6 +31,8 @@ export interface RoomEncoder {
    * updates that another owner made, or that no one needed in this codec when they happened.
    */
   replay(at: PatchAt, delta: Delta | undefined): Payload
+  /** An event, or presence, of an update whose patch, or one of its `replay`, the member gets just before. */
+  behindPatch(message: FlushMessage): Payload
 }
 
 /** From this size on the bytes of a state are kept; smaller ones are soon encoded again. */
@@ -85,12 +88,18 @@ export interface Codec {
   encode(message: PlainMessage): Payload
   /** Throws ProtocolError or InvalidMessage. Checks every field: what it returns is safe to use. */
   decode(payload: Payload): ClientMessage
+  /** What tells a client which room the next frames of rooms are about; undefined: each of them says so itself. */
+  address(roomId: string): Payload | undefined
   /** A new room's encoder. */
   roomEncoder(): RoomEncoder
 }
 
-/** What a client decodes: as `ServerMessage`, but a patch carries the delta to apply instead of its operations. */
+/**
+ * What a client decodes: as `ServerMessage`, but a patch carries the delta to apply instead of its operations. `room` is no message: it says
+ * what others are about, which the codec has told them.
+ */
 export type DecodedMessage =
+  | { t: 'room'; room_id: string }
   | Exclude<ServerMessage, { t: 'state.patch' }>
   | ({ t: 'state.patch'; delta: Delta | undefined } & PatchAt)
 

@@ -6,7 +6,7 @@ import type { MsgpackReader, MsgpackWriter } from './msgpack.ts'
  * and as it is; in MessagePack at its place in the table, and as `write` and `read` say, where it has them.
  */
 export type Field<T = unknown> = (
-  | { readonly kind: 'text'; readonly max: number }
+  | { readonly kind: 'text'; readonly max: number; readonly address?: true }
   | { readonly kind: 'ref' | 'count' | 'number' | 'flag' | 'json' | 'options' }
   | { readonly kind: 'choice'; readonly names: readonly string[] }
   | { readonly kind: 'list'; readonly of: Field; readonly max: number }
@@ -55,6 +55,8 @@ export const message = <F extends Fields>(opcode: number, fields: F) => ({ opcod
 
 /** A string; of 1 to `max` UTF-16 code units, where a client sends it. */
 export const text = (max = Number.POSITIVE_INFINITY): Field<string> => ({ kind: 'text', max })
+/** The room that a message is about. No element in MessagePack, where the frame before says it: see `ROOM_OPCODE`. */
+export const ADDRESS: Field<string> = { kind: 'text', max: Number.POSITIVE_INFINITY, address: true }
 /** A positive integer. */
 export const REF: Field<number> = { kind: 'ref' }
 /** An integer from 0. */
@@ -130,15 +132,21 @@ export function writeField(field: Field, to: MsgpackWriter, value: unknown): voi
 export const readField = (field: Field, from: MsgpackReader): unknown =>
   field.read ? field.read(from) : from.value()
 
+/** The fields that are elements of the array that they are in MessagePack. */
+export const elementsOf = (fields: Fields): [name: string, Field | Either][] =>
+  Object.entries(fields).filter(([, field]) => !('address' in field))
+
 /** Writes the first `length` of these fields of an object, one after the other. */
-export function valuesWriter(fields: Fields): (to: MsgpackWriter, values: object, length?: number) => void {
-  const names = Object.keys(fields)
-  const writers = Object.entries(fields).map(([name, field]): Write | undefined => {
+function valuesWriter(
+  elements: [name: string, Field | Either][],
+): (to: MsgpackWriter, values: object, length: number) => void {
+  const names = elements.map(([name]) => name)
+  const writers = elements.map(([name, field]): Write | undefined => {
     if (field.kind === 'either') return (to, values) => writeEither(field, to, values as Named)
     const { write } = field
     return write && ((to, values) => write(to, (values as Named)[name]))
   })
-  return (to, values, length = names.length) => {
+  return (to, values, length) => {
     for (let i = 0; i < length; i++) {
       const write = writers[i]
       if (write) write(to, values)
@@ -154,12 +162,12 @@ function writeEither({ text, record }: Either, to: MsgpackWriter, values: Named)
 
 /** Writes objects with these fields as arrays, with an opcode before the fields where there is one. */
 function recordWriter(fields: Fields, opcode?: number): Write {
-  const names = Object.keys(fields)
-  const required = requiredOf(fields)
-  const write = valuesWriter(fields)
+  const elements = elementsOf(fields)
+  const required = requiredOf(elements)
+  const write = valuesWriter(elements)
   return (to, values) => {
-    let length = names.length
-    while (length > required && (values as Named)[names[length - 1]!] === undefined) length--
+    let length = elements.length
+    while (length > required && (values as Named)[elements[length - 1]![0]] === undefined) length--
     if (opcode === undefined) to.array(length)
     else {
       to.array(length + 1)
@@ -173,9 +181,10 @@ function recordWriter(fields: Fields, opcode?: number): Write {
 type ReadFields = (from: MsgpackReader, length: number, t?: string) => object
 
 function recordReader(fields: Fields): ReadFields {
-  const names = Object.keys(fields)
-  const reads = Object.values(fields).map(({ read }) => read)
-  const required = requiredOf(fields)
+  const elements = elementsOf(fields)
+  const names = elements.map(([name]) => name)
+  const reads = elements.map(([, { read }]) => read)
+  const required = requiredOf(elements)
   return (from, length, t) => {
     if (length < required) throw new TypeError(`${length} elements where there are ${required} or more`)
     // Not begun as { t }: that one has no room for more.
@@ -193,8 +202,8 @@ function recordReader(fields: Fields): ReadFields {
 }
 
 /** How many of the fields are always there: those up to the last that is not optional. */
-const requiredOf = (fields: Fields): number =>
-  1 + Object.values(fields).findLastIndex(({ kind }) => kind !== 'optional')
+const requiredOf = (elements: [name: string, Field | Either][]): number =>
+  1 + elements.findLastIndex(([, { kind }]) => kind !== 'optional')
 
 /** Of each message, what writes it as an array that begins with the opcode. */
 export const messageWriters = <T extends Table>(table: T): { readonly [N in keyof T]: Write } =>

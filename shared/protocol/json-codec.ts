@@ -3,7 +3,7 @@ import type { Delta } from '../sync/delta.ts'
 import { toOperations } from '../sync/operations.ts'
 import { type Codec, EncodedMembers, EncodedState, type Payload, type RoomEncoder } from './codec.ts'
 import { ProtocolError } from './error-codes.ts'
-import type { ClientMessage, MemberInfo, PatchAt, ServerMessage, StateAt } from './messages.ts'
+import type { ClientMessage, FlushMessage, MemberInfo, PatchAt, ServerMessage, StateAt } from './messages.ts'
 import { parseNamed } from './schema.ts'
 
 const encodeJson = (message: ServerMessage): Payload => Buffer.from(JSON.stringify(message))
@@ -28,6 +28,8 @@ export class JsonCodec implements Codec {
       throw new ProtocolError('a frame is not a JSON object; send {"t": …}')
     return parseNamed(message as JsonObject)
   }
+
+  address(): undefined {}
 
   roomEncoder(): RoomEncoder {
     return new JsonRoomEncoder()
@@ -64,6 +66,10 @@ class JsonRoomEncoder implements RoomEncoder {
 
   replay(at: PatchAt, delta: Delta | undefined): Payload {
     return encodeJson({ t: 'state.patch', ...pick(at), ops: delta ? toOperations(delta) : [] })
+  }
+
+  behindPatch(message: FlushMessage): Payload {
+    return encodeJson(message)
   }
 
   /** `state` as the last field of a message. */

@@ -2,6 +2,7 @@ import type { Json, JsonObject } from '../json.ts'
 import type { Operation } from '../sync/operations.ts'
 import type { ErrorCode } from './error-codes.ts'
 import {
+  ADDRESS,
   COUNT,
   choice,
   either,
@@ -63,7 +64,7 @@ const LIMIT_FIELDS = {
 }
 
 /** Where a room is after one flush. */
-const IN_ROOM = { room_id: text(), epoch: COUNT, seq: COUNT }
+const IN_ROOM = { room_id: ADDRESS, epoch: COUNT, seq: COUNT }
 /** What every frame of the state stream begins with. In MessagePack the keys that it announces come behind (§4 of docs/protocol.md). */
 export const STREAM_HEAD = { ...IN_ROOM, checksum: COUNT }
 
@@ -124,7 +125,7 @@ export const SERVER_MESSAGES = {
   event: message(22, { ...IN_ROOM, name: text(), data: VALUE }),
   'room.joined': message(23, { ...IN_ROOM, ...MEMBER }),
   'room.left': message(24, { ...IN_ROOM, ...MEMBER, reason: choice(DEPARTURE_REASONS) }),
-  ack: message(25, { room_id: text(), ref: REF }),
+  ack: message(25, { room_id: ADDRESS, ref: REF }),
   error: message(26, {
     ref: orNil(REF),
     room_id: orNil(text()),
@@ -147,6 +148,22 @@ export const STREAM_MESSAGES = {
 type MessageOf<T extends Table> = {
   [N in keyof T]: Values<T[N]['fields']> extends infer V ? (V extends unknown ? { t: N } & V : never) : never
 }[keyof T]
+
+/**
+ * In MessagePack, the frame `[29, room_id]`: which room the frames behind it are about, up to the next of its kind. So those can be the same
+ * bytes for every member and have no room in them: a client is in one room, mostly, and gets one such frame.
+ */
+export const ROOM_OPCODE = 29
+/**
+ * In MessagePack, an epoch that the client knows is written as its remainder by this. Epochs are milliseconds since 1970: any other remainder
+ * reads as an epoch that is long over.
+ */
+export const SHORT_EPOCHS = 128
+
+/** A message that says in MessagePack what it is about by the room frame before it. */
+export type AddressedMessage = Extract<PlainMessage, { t: 'event' | 'room.joined' | 'room.left' | 'ack' }>
+/** A message of one flush. */
+export type FlushMessage = Exclude<AddressedMessage, { t: 'ack' }>
 
 /** What a client sends. */
 export type ClientMessage = MessageOf<typeof CLIENT_MESSAGES>

@@ -10,14 +10,17 @@ import {
 } from '../sync/delta.ts'
 import type { ClientCodec, DecodedMessage, Payload } from './codec.ts'
 import { ProtocolError } from './error-codes.ts'
-import { messageReaders, messageWriters, readField } from './fields.ts'
+import { elementsOf, messageReaders, messageWriters, readField } from './fields.ts'
 import {
+  type AddressedMessage,
   CLIENT_MESSAGES,
   type ClientMessage,
   type MemberInfo,
   type PatchAt,
   type PlainMessage,
+  ROOM_OPCODE,
   SERVER_MESSAGES,
+  SHORT_EPOCHS,
   STREAM_HEAD,
   STREAM_MESSAGES,
 } from './messages.ts'
@@ -29,7 +32,7 @@ const STREAM_HEADS = Object.fromEntries(
   Object.entries(STREAM_MESSAGES).map(([t, { opcode }]) => [t, { opcode, fields: STREAM_HEAD }]),
 )
 const READERS = messageReaders({ ...SERVER_MESSAGES, ...STREAM_HEADS })
-const HEAD_LENGTH = Object.keys(STREAM_HEAD).length
+const HEAD_LENGTH = elementsOf(STREAM_HEAD).length
 const MEMBERS = STREAM_MESSAGES['state.resync'].fields.members
 
 type StreamFrame = Extract<DecodedMessage, { t: keyof typeof STREAM_MESSAGES }>
@@ -44,16 +47,53 @@ interface KeyTable {
 /** `[from, …keys]`: from the index `from` on a room's table holds these. */
 type Announced = [from: number, ...keys: string[]]
 
+/** What frames of rooms leave out, since frames before them have said it. */
+export class StreamContext {
+  readonly #epochs = new Map<string, number>()
+  #room: string | undefined
+
+  /** `room`: the one that frames are about until one says so. */
+  constructor(room?: string) {
+    this.#room = room
+  }
+
+  /** The frames behind this one are about another room. */
+  enter(room: string): void {
+    this.#room = room
+  }
+
+  /** The room that a frame is about. */
+  get room(): string {
+    if (this.#room === undefined) throw new ProtocolError('no frame has said which room this one is about')
+    return this.#room
+  }
+
+  /** The epoch of a frame that is about the room, as it is written there. */
+  epoch(written: number): number {
+    const known = this.#epochs.get(this.room) ?? 0
+    if (written === known % SHORT_EPOCHS) return known
+    if (written > known) this.#epochs.set(this.room, written)
+    return written
+  }
+
+  /** A seat in a room begins or ends. */
+  forget(room: string): void {
+    this.#epochs.delete(room)
+  }
+}
+
 /** `roomful.v1.msgpack`, the client's half. */
 export class MsgpackClientCodec implements ClientCodec {
   readonly subprotocol = 'roomful.v1.msgpack'
   readonly #writer = new MsgpackWriter()
   readonly #tables = new Map<string, KeyTable>()
   readonly #decodesStates: boolean
+  readonly #context: StreamContext
 
-  /** `decodesStates` false: states come as null and patches without their delta. */
-  constructor(decodesStates = true) {
+  /** `decodesStates` false: states come as null and patches without their delta. `room`: that of frames before any that names one. */
+  constructor(decodesStates = true, room?: string) {
     this.#decodesStates = decodesStates
+    this.#context = new StreamContext(room)
   }
 
   encode(message: ClientMessage): Payload {
@@ -74,6 +114,11 @@ export class MsgpackClientCodec implements ClientCodec {
     const reader = new MsgpackReader(payload)
     const length = reader.array() - 1
     const opcode = reader.value()
+    if (opcode === ROOM_OPCODE) {
+      const room = { t: 'room', room_id: reader.value() as string } as const
+      this.#context.enter(room.room_id)
+      return room
+    }
     const known = READERS.get(opcode)
     if (!known) throw new ProtocolError(`the server sent a message with the unknown opcode ${String(opcode)}`)
     const { t, read } = known
@@ -81,12 +126,22 @@ export class MsgpackClientCodec implements ClientCodec {
       return this.#streamFrame(read(reader, HEAD_LENGTH, t) as StreamFrame, length, reader)
     const message = read(reader, length, t) as PlainMessage
     // A snapshot follows, with the table of this seat.
-    if (message.t === 'joined' || message.t === 'left') this.#tables.delete(message.room_id)
+    if (message.t === 'joined' || message.t === 'left') {
+      this.#tables.delete(message.room_id)
+      this.#context.forget(message.room_id)
+    } else if (isAddressed(message)) this.#address(message)
     return message
+  }
+
+  /** Completes what was read with what its frame leaves out. */
+  #address(message: { room_id: string; epoch?: number }): void {
+    message.room_id = this.#context.room
+    if (message.epoch !== undefined) message.epoch = this.#context.epoch(message.epoch)
   }
 
   /** Reads what is behind the head. */
   #streamFrame(frame: StreamFrame, length: number, reader: MsgpackReader): StreamFrame {
+    this.#address(frame)
     const announced = reader.value() as Announced | null
     if (frame.t === 'state.patch') {
       frame.delta = this.#patch(frame, announced, length, reader)
@@ -126,6 +181,9 @@ export class MsgpackClientCodec implements ClientCodec {
     }
   }
 }
+
+const isAddressed = (message: PlainMessage): message is AddressedMessage =>
+  message.t === 'ack' || message.t === 'event' || message.t === 'room.joined' || message.t === 'room.left'
 
 function readDelta(reader: MsgpackReader): Delta {
   const change = readChange(reader)

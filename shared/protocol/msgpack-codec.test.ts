@@ -184,19 +184,19 @@ const plain = (frame: Uint8Array) => decode(frame) as unknown[]
 
 test('a key is announced with the first patch that changes it, and an integer from then on', () => {
   const room = new MsgpackCodec().roomEncoder()
-  const [, , epoch, , , keys, change] = plain(
+  const [, epoch, , , keys, change] = plain(
     room.patch({ ...AT, seq: 1 }, diff({}, { hp: 1, name: { hp: 2 } })),
   )
   expect(epoch).toBe(AT.epoch)
   expect(keys).toEqual([0, 'hp', 'name'])
   expect(change).toEqual({ 0: 1, 1: [{ 0: 2 }] })
-  expect(plain(room.patch({ ...AT, seq: 2 }, diff({ hp: 1 }, { hp: 2, x: [] }))).slice(5)).toEqual([
+  expect(plain(room.patch({ ...AT, seq: 2 }, diff({ hp: 1 }, { hp: 2, x: [] }))).slice(4)).toEqual([
     [2, 'x'],
     { 0: 2, 2: [[]] },
   ])
-  expect(plain(room.patch({ ...AT, seq: 3 }, diff({ hp: 1 }, { hp: 2 }))).slice(5)).toEqual([null, { 0: 2 }])
+  expect(plain(room.patch({ ...AT, seq: 3 }, diff({ hp: 1 }, { hp: 2 }))).slice(4)).toEqual([null, { 0: 2 }])
   // A joiner gets the whole table; keys that no patch has changed yet are strings.
-  expect(plain(room.snapshot({ ...AT, seq: 3, state: { hp: 2, map: { x: 1 } } })).slice(5)).toEqual([
+  expect(plain(room.snapshot({ ...AT, seq: 3, state: { hp: 2, map: { x: 1 } } })).slice(4)).toEqual([
     [0, 'hp', 'name', 'x'],
     { 0: 2, map: { 2: 1 } },
   ])
@@ -205,7 +205,7 @@ test('a key is announced with the first patch that changes it, and an integer fr
 test('array changes are two elements: changed elements by index, then splices', () => {
   const room = new MsgpackCodec().roomEncoder()
   const [a, b, c] = [{ n: 1 }, { n: 2 }, { n: 3 }]
-  expect(plain(room.patch({ ...AT, seq: 1 }, diff([a, b, c], [a, { n: 9 }, c, null]))).slice(5)).toEqual([
+  expect(plain(room.patch({ ...AT, seq: 1 }, diff([a, b, c], [a, { n: 9 }, c, null]))).slice(4)).toEqual([
     [0, 'n'],
     [{ 1: { 0: 9 } }, [3, 0, [null]]],
   ])
@@ -213,7 +213,7 @@ test('array changes are two elements: changed elements by index, then splices', 
 
 test('changes of the same keys are a table: the keys, then each row, then a map of the others', () => {
   const room = new MsgpackCodec().roomEncoder()
-  const change = (from: Json, to: Json) => plain(room.patch({ ...AT, seq: 1 }, diff(from, to)))[6]
+  const change = (from: Json, to: Json) => plain(room.patch({ ...AT, seq: 1 }, diff(from, to)))[5]
   const at = (x: number, y = x) => ({ x, y })
   expect(change({ a: at(1), b: at(1) }, { a: at(2), b: at(3) })).toEqual([[0, 1], 2, 2, 2, 3, 3, 3])
   // One is no table; neither are two of different keys.
@@ -243,7 +243,7 @@ test('a table says what its rows change, whatever they change', () => {
     fc.property(states, states, (before, after) => {
       const [from, to] = [before, after].map((state) => JSON.parse(JSON.stringify(state)) as Json)
       const room = new MsgpackCodec().roomEncoder()
-      const member = new MsgpackClientCodec()
+      const member = new MsgpackClientCodec(true, AT.room_id)
       member.decode(room.snapshot({ ...AT, seq: 1, state: from! }))
       const delta = diff(from!, to!)
       if (!delta) return
@@ -251,7 +251,7 @@ test('a table says what its rows change, whatever they change', () => {
         room.patch({ ...AT, seq: 2 }, delta),
         room.replay({ ...AT, seq: 3 }, delta),
       ].entries()) {
-        if (Array.isArray(plain(frame)[6])) tables++
+        if (Array.isArray(plain(frame)[5])) tables++
         const patch = member.decode(frame)
         expect(patch).toMatchObject({ t: 'state.patch', seq: seq + 2 })
         if (patch.t === 'state.patch') expect(apply(from!, patch.delta!)).toEqual(to)
@@ -264,7 +264,7 @@ test('a table says what its rows change, whatever they change', () => {
 
 test('long keys are never interned, and a full table starts again once it no longer pays', () => {
   const room = new MsgpackCodec().roomEncoder()
-  const member = new MsgpackClientCodec()
+  const member = new MsgpackClientCodec(true, AT.room_id)
   member.decode(room.snapshot({ ...AT, seq: 0, state: {} }))
   let seq = 0
   const set = (keys: string[]) => {
@@ -273,7 +273,7 @@ test('long keys are never interned, and a full table starts again once it no lon
     const decoded = member.decode(frame)
     if (decoded.t !== 'state.patch') throw new Error(decoded.t)
     expect(apply({}, decoded.delta!)).toEqual(next)
-    return plain(frame)[5]
+    return plain(frame)[4]
   }
   expect(set(['k'.repeat(65)])).toBe(null)
   const many = (prefix: string, count: number) => Array.from({ length: count }, (_, i) => `${prefix}${i}`)

@@ -3,18 +3,20 @@ import { MAX_DEPTH } from '../sync/check.ts'
 import { type ArrayDelta, type Change, type Delta, ObjectDelta, REMOVE, Replace } from '../sync/delta.ts'
 import { type Codec, EncodedMembers, EncodedState, type Payload, type RoomEncoder } from './codec.ts'
 import { ProtocolError } from './error-codes.ts'
-import { messageWriters, valuesWriter, writeField } from './fields.ts'
+import { messageWriters, writeField } from './fields.ts'
 import { KnownStrings } from './known-strings.ts'
 import {
   CLIENT_OPCODES,
   type ClientMessage,
+  type FlushMessage,
   MAX,
   type MemberInfo,
   type PatchAt,
   type PlainMessage,
+  ROOM_OPCODE,
   SERVER_MESSAGES,
   SERVER_OPCODES,
-  STREAM_HEAD,
+  SHORT_EPOCHS,
   STREAM_MESSAGES,
   type StateAt,
 } from './messages.ts'
@@ -102,12 +104,19 @@ export class MsgpackCodec implements Codec {
     return parsePositional(elements)
   }
 
+  address(roomId: string): Payload {
+    const to = this.#writer.begin()
+    to.array(2)
+    to.number(ROOM_OPCODE)
+    to.string(roomId)
+    return to.take()
+  }
+
   roomEncoder(): RoomEncoder {
-    return new MsgpackRoomEncoder(this.#writer)
+    return new MsgpackRoomEncoder(this, this.#writer)
   }
 }
 
-const writeHead = valuesWriter(STREAM_HEAD)
 const MEMBERS = STREAM_MESSAGES['state.resync'].fields.members
 
 /** So many keys of a room's states may be interned at a time. */
@@ -121,14 +130,18 @@ export const MAX_INTERNED_LENGTH = 64
  * that rooms whose keys come and go never pay more than twice the keys.
  */
 class MsgpackRoomEncoder implements RoomEncoder {
+  readonly #codec: MsgpackCodec
   readonly #writer: MsgpackWriter
   readonly #encoded = new EncodedState()
   readonly #keys: string[] = []
   readonly #index = new Map<string, number>()
   #missed = 0
+  /** That of the last patch: members who get the next one know it, from that patch or from a whole state since. */
+  #epoch: number | undefined
 
   /** `writer` is only used within a call, so encoders may share it. */
-  constructor(writer: MsgpackWriter) {
+  constructor(codec: MsgpackCodec, writer: MsgpackWriter) {
+    this.#codec = codec
     this.#writer = writer
   }
 
@@ -138,14 +151,14 @@ class MsgpackRoomEncoder implements RoomEncoder {
 
   snapshot(at: StateAt): Payload {
     const state = this.#encoded.of(at.state, this.#encode)
-    this.#at(SERVER_OPCODES['state.snapshot'], 7, at)
+    this.#at(SERVER_OPCODES['state.snapshot'], 6, at)
     this.#announce(0)
     return concat(this.#writer.take(), state)
   }
 
   resync(at: StateAt, members: readonly MemberInfo[]): Payload {
     const state = this.#encoded.of(at.state, this.#encode)
-    this.#at(SERVER_OPCODES['state.resync'], 8, at)
+    this.#at(SERVER_OPCODES['state.resync'], 7, at)
     this.#announce(0)
     const before = this.#writer.take()
     writeField(MEMBERS, this.#writer.begin(), members)
@@ -156,25 +169,33 @@ class MsgpackRoomEncoder implements RoomEncoder {
     if (this.#missed >= MAX_INTERNED) this.#forget()
     const known = this.#keys.length
     const change = this.#internedChange(delta)
-    this.#at(SERVER_OPCODES['state.patch'], delta ? 7 : 6, at)
+    const epoch = at.epoch === this.#epoch ? at.epoch % SHORT_EPOCHS : at.epoch
+    this.#epoch = at.epoch
+    this.#at(SERVER_OPCODES['state.patch'], delta ? 6 : 5, at, epoch)
     if (this.#keys.length === known) this.#writer.nil()
     else this.#announce(known)
     return concat(this.#writer.take(), change)
   }
 
   replay(at: PatchAt, delta: Delta | undefined): Payload {
-    this.#at(SERVER_OPCODES['state.patch'], delta ? 7 : 6, at)
+    this.#at(SERVER_OPCODES['state.patch'], delta ? 6 : 5, at)
     this.#writer.nil()
     if (delta) this.#change(delta)
     return this.#writer.take()
   }
 
-  /** The elements that all frames of the state stream begin with. */
-  #at(opcode: number, length: number, at: PatchAt): void {
+  behindPatch(message: FlushMessage): Payload {
+    return this.#codec.encode({ ...message, epoch: message.epoch % SHORT_EPOCHS })
+  }
+
+  /** The elements that all frames of the state stream begin with: `STREAM_HEAD`. */
+  #at(opcode: number, length: number, { epoch, seq, checksum }: PatchAt, written = epoch): void {
     const to = this.#writer.begin()
     to.array(length)
     to.number(opcode)
-    writeHead(to, at)
+    to.number(written)
+    to.number(seq)
+    to.number(checksum)
   }
 
   readonly #encode = (state: Json): Uint8Array => {

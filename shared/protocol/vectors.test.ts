@@ -14,6 +14,7 @@ import { JsonClientCodec } from './testing/json-client-codec.ts'
 
 interface Vectors {
   checksums: { value: Json; checksum: number }[]
+  address: { room_id: string; msgpack: string }
   messages: { from: 'client' | 'server'; json: Record<string, Json>; msgpack: string }[]
   stream: {
     about: string
@@ -59,7 +60,8 @@ describe('messages', () => {
   test.each(answered)('the server sends $json', ({ json, msgpack }) => {
     expect(hex(new MsgpackCodec().encode(json as never))).toBe(msgpack)
     expect(text(new JsonCodec().encode(json as never))).toEqual(json)
-    expect(new MsgpackClientCodec().decode(bytes(msgpack))).toEqual(json)
+    const roomId = json.room_id as string | undefined
+    expect(new MsgpackClientCodec(true, roomId).decode(bytes(msgpack))).toEqual(json)
     expect(new JsonClientCodec().decode(utf8(json))).toEqual(json)
   })
 
@@ -95,14 +97,22 @@ describe('the stream of one room', () => {
     }
   })
 
+  test('a frame before it says which room it is of', () => {
+    const { room_id: roomId, msgpack } = vectors.address
+    expect(hex(new MsgpackCodec().address(roomId))).toBe(msgpack)
+    expect(new JsonCodec().address()).toBe(undefined)
+  })
+
   test('a client that follows it has every state and every checksum', () => {
     for (const [codec, frame] of [
       [new JsonClientCodec(), (step) => utf8(step.json)],
       [new MsgpackClientCodec(), (step) => bytes(step.msgpack)],
     ] as [ClientCodec, (step: Vectors['stream'][number]) => Uint8Array][]) {
       let state: Json = null
+      if (codec instanceof MsgpackClientCodec) codec.decode(bytes(vectors.address.msgpack))
       for (const step of vectors.stream) {
         const message = codec.decode(frame(step))
+        expect(message, step.about).toMatchObject({ room_id: step.json.room_id, epoch: step.json.epoch })
         if (message.t === 'state.snapshot' || message.t === 'state.resync') state = message.state
         else if (message.t === 'state.patch') state = message.delta ? apply(state, message.delta) : state
         expect(state, step.about).toEqual(step.state)

@@ -20,6 +20,7 @@ type Reader = (value: unknown) => unknown
 interface Field {
   readonly name: string
   readonly optional?: true
+  readonly addressed?: true
   readonly json: Reader
   readonly msgpack: Reader
 }
@@ -125,7 +126,9 @@ const members: Field = {
   msgpack: (value) => list(value).map((pair) => member(named(pair, ['member_id', 'sub']))),
 }
 
-const position = [both('room_id', text), both('epoch', count), both('seq', count)]
+/** In MessagePack no element: `RoomContext` has it. */
+const about: Field = { name: 'room_id', json: text, msgpack: text, addressed: true }
+const position = [about, both('epoch', count), both('seq', count)]
 const stamp = [...position, both('checksum', uint32)]
 
 /** Every message of the server: its opcode, and its fields in the order of docs/protocol.md §4. */
@@ -179,7 +182,7 @@ export const SHAPES: Readonly<Record<ServerName, { opcode: number; fields: reado
       },
     ],
   },
-  ack: { opcode: 25, fields: [both('room_id', text), both('ref', ref)] },
+  ack: { opcode: 25, fields: [about, both('ref', ref)] },
   error: {
     opcode: 26,
     fields: [
@@ -201,7 +204,8 @@ function readFields(
   value: (field: string, index: number) => unknown,
 ): Record<string, unknown> {
   const message: Record<string, unknown> = { t }
-  for (const [index, field] of SHAPES[t].fields.entries()) {
+  const fields = SHAPES[t].fields.filter(({ addressed }) => codec === 'json' || !addressed)
+  for (const [index, field] of fields.entries()) {
     const raw = value(field.name, index)
     if (field.optional && (raw === undefined || raw === null)) continue
     try {
@@ -307,23 +311,64 @@ function decimal(data: Uint8Array, type: number): number {
 export const DECIMALS = new ExtensionCodec()
 for (let type = 0; type < 64; type += 1) DECIMALS.register({ type, encode: () => null, decode: decimal })
 
-/** Reads a binary frame of the server; undefined is a message this version does not know. */
-export function decodeMsgpack(frame: Uint8Array): ServerMessage | undefined {
+/** docs/protocol.md §4, "What frames leave out": of one connection, and of its session the `epochs` of its rooms. */
+export class RoomContext {
+  private room: string | undefined
+  private readonly epochs: Map<string, number>
+
+  constructor(epochs = new Map<string, number>()) {
+    this.epochs = epochs
+  }
+
+  enter(room: unknown): void {
+    this.room = text(room) as string
+  }
+
+  /** Says what the frame of a message leaves out. */
+  complete(message: ServerMessage): ServerMessage {
+    if (message.t === 'joined' || message.t === 'left') this.epochs.delete(message.room_id)
+    if (!SHAPES[message.t].fields.some(({ addressed }) => addressed)) return message
+    if (this.room === undefined) throw new ProtocolFault(`${message.t} before any frame that names a room`)
+    const completed: Record<string, unknown> = { ...message, room_id: this.room }
+    if ('epoch' in message) completed.epoch = this.epoch(this.room, message.epoch)
+    return completed as unknown as ServerMessage
+  }
+
+  private epoch(room: string, written: number): number {
+    const known = this.epochs.get(room)
+    if (known !== undefined && written === known % 128) return known
+    if (written < 128) throw new ProtocolFault(`the epoch ${written} stands for none that ${room} has had`)
+    this.epochs.set(room, Math.max(written, known ?? 0))
+    return written
+  }
+}
+
+/** Reads a binary frame of the server; undefined is a message this version does not know, or one that says what others are about. */
+export function decodeMsgpack(frame: Uint8Array, context: RoomContext): ServerMessage | undefined {
   const [opcode, ...fields] = list(decodeValue(frame)) as WireValue[]
+  if (opcode === 29) {
+    context.enter(fields[0])
+    return undefined
+  }
+  const message = readMsgpack(opcode, fields)
+  return message && context.complete(message)
+}
+
+function readMsgpack(opcode: WireValue | undefined, fields: WireValue[]): ServerMessage | undefined {
   const t = NAMES.get(opcode as number)
   if (t === undefined) {
     if (typeof opcode !== 'number') throw new ProtocolFault(`an opcode is an integer, not ${String(opcode)}`)
     return undefined
   }
   if (t === 'state.patch') {
-    const [keys, change] = fields.slice(4)
+    const [keys, change] = fields.slice(3)
     const body = { codec: 'msgpack', announced: keys == null ? null : announcement(keys), change }
     return { ...readFields(t, 'msgpack', (_, index) => fields[index]), body } as unknown as ServerMessage
   }
   if (t === 'state.snapshot' || t === 'state.resync') {
-    const [keys, state, ...behind] = fields.slice(4)
+    const [keys, state, ...behind] = fields.slice(3)
     if (state === undefined) throw new ProtocolFault(`${t} without state`)
-    const flat = [...fields.slice(0, 4), ...behind]
+    const flat = [...fields.slice(0, 3), ...behind]
     const message = readFields(t, 'msgpack', (_, index) => flat[index])
     return {
       ...message,

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import { encode } from '@msgpack/msgpack'
 import WebSocket from 'ws'
-import { decodeJson, decodeMsgpack, encodeJson, encodeMsgpack } from './codecs.ts'
+import { decodeJson, decodeMsgpack, encodeJson, encodeMsgpack, RoomContext } from './codecs.ts'
 import {
   type ClientMessage,
   type Codec,
@@ -62,12 +62,14 @@ export class Peer {
   detached = false
   private readonly trace: string[] = []
   private readonly bell: Bell
+  private readonly context: RoomContext
   private pace: Pace | undefined
 
   private constructor(socket: WebSocket, session: Session, bell: Bell) {
     this.socket = socket
     this.bell = bell
     this.session = session
+    this.context = new RoomContext(session.epochs)
     socket.on('message', (data: Buffer, binary: boolean) => this.frame(data, binary))
     socket.on('ping', () => {
       this.pings += 1
@@ -269,7 +271,7 @@ export class Peer {
       if (binary !== (this.session.codec === 'msgpack')) {
         throw new ProtocolFault(`a ${binary ? 'binary' : 'text'} frame in ${this.session.codec}`)
       }
-      const message = typeof frame === 'string' ? decodeJson(frame) : decodeMsgpack(frame)
+      const message = typeof frame === 'string' ? decodeJson(frame) : decodeMsgpack(frame, this.context)
       if (message) this.take(message, frame)
     } catch (problem) {
       const text = typeof frame === 'string' ? frame : Buffer.from(frame).toString('hex')
@@ -301,6 +303,8 @@ export class Session {
   readonly codec: Codec
   readonly faults: string[] = []
   readonly rooms = new Map<string, RoomView>()
+  /** The epoch of each room, as frames have told it. */
+  readonly epochs = new Map<string, number>()
   sessionId = ''
   resumeToken = ''
   welcome: Received<'welcome'> | undefined

@@ -131,7 +131,7 @@ function withoutRef(frame: Uint8Array): Uint8Array {
 function withWrongChecksum(frame: Uint8Array): Uint8Array {
   const reader = new MsgpackReader(frame)
   const length = reader.array()
-  const fields = [0, 1, 2, 3].map(() => reader.value())
+  const fields = [0, 1, 2].map(() => reader.value())
   const checksum = reader.value() as number
   const header = (sum: number): Uint8Array => {
     const writer = new MsgpackWriter().begin()

@@ -198,15 +198,23 @@ export function codecSuite(name: string, { codec, client, raw }: Subject): void 
   })
 
   describe(`${name}: what the server sends`, () => {
+    /** A client that has been told which room frames are about. */
+    const inRoom = () => {
+      const member = client()
+      const address = codec().address(AT.room_id)
+      if (address) expect(member.decode(address)).toEqual({ t: 'room', room_id: AT.room_id })
+      return member
+    }
+
     test.each(SERVER_MESSAGES)('$t arrives as it was sent: %j', (message) => {
-      expect(client().decode(codec().encode(message))).toEqual(message)
+      expect(inRoom().decode(codec().encode(message))).toEqual(message)
     })
 
     test('a snapshot and a resync carry the whole state', () => {
       const state = { players: { mem_a: { x: 1, y: -2.5, name: 'Änne 🎲' } }, log: ['start', null, true] }
       const room = codec().roomEncoder()
-      expect(client().decode(room.snapshot({ ...AT, state }))).toEqual({ t: 'state.snapshot', ...AT, state })
-      expect(client().decode(room.resync({ ...AT, state }, MEMBERS))).toEqual({
+      expect(inRoom().decode(room.snapshot({ ...AT, state }))).toEqual({ t: 'state.snapshot', ...AT, state })
+      expect(inRoom().decode(room.resync({ ...AT, state }, MEMBERS))).toEqual({
         t: 'state.resync',
         ...AT,
         state,
@@ -230,8 +238,8 @@ export function codecSuite(name: string, { codec, client, raw }: Subject): void 
         fc.property(json(), fc.array(fc.tuple(edit(), fc.nat(9)), { maxLength: 12 }), (first, edits) => {
           const room = codec().roomEncoder()
           const sums = new Checksum()
-          const early = follower(client())
-          const late = follower(client())
+          const early = follower(inRoom())
+          const late = follower(inRoom())
           let state = first
           let at = { ...AT, seq: 0, checksum: sums.of(state) }
           early.take(room.snapshot({ ...at, state }))
@@ -266,7 +274,7 @@ export function codecSuite(name: string, { codec, client, raw }: Subject): void 
         })
       const first = counted()
       const at = (seq: number) => ({ ...AT, seq })
-      const decoded = (bytes: Uint8Array) => client().decode(bytes)
+      const decoded = (bytes: Uint8Array) => inRoom().decode(bytes)
       expect(decoded(room.snapshot({ ...at(1), state: first }))).toMatchObject({ ...at(1), state })
       room.patch(at(2), undefined)
       expect(decoded(room.snapshot({ ...at(2), state: first }))).toMatchObject({ ...at(2), state })
@@ -280,7 +288,7 @@ export function codecSuite(name: string, { codec, client, raw }: Subject): void 
 
     test('a patch of nothing moves the seq only', () => {
       const room = codec().roomEncoder()
-      const member = client()
+      const member = inRoom()
       member.decode(room.snapshot({ ...AT, state: { a: 1 } }))
       const at = { ...AT, seq: AT.seq + 1 }
       expect(member.decode(room.patch(at, undefined))).toEqual({ t: 'state.patch', ...at, delta: undefined })
@@ -288,7 +296,7 @@ export function codecSuite(name: string, { codec, client, raw }: Subject): void 
 
     test('patches without the ones before, or older than what is known, harm nothing', () => {
       const room = codec().roomEncoder()
-      const member = client()
+      const member = inRoom()
       const frame = (seq: number, from: Json, to: Json) => room.patch({ ...AT, seq }, diff(from, to))
       member.decode(room.snapshot({ ...AT, seq: 1, state: {} }))
       const second = frame(2, {}, { a: 1 })
@@ -305,8 +313,59 @@ export function codecSuite(name: string, { codec, client, raw }: Subject): void 
       if (fifth.t === 'state.patch') expect(apply(state, fifth.delta!)).toEqual({ a: 3, b: 3, c: { a: 1 } })
     })
 
+    test('frames are about the room that was named last', () => {
+      const subject = codec()
+      const member = client()
+      const rooms = ['arena:one', 'arena:two'].map((roomId) => ({ roomId, encoder: subject.roomEncoder() }))
+      for (const { roomId, encoder } of [...rooms, ...rooms]) {
+        const address = subject.address(roomId)
+        if (address) member.decode(address)
+        const at = { ...AT, room_id: roomId }
+        expect(member.decode(encoder.snapshot({ ...at, state: roomId }))).toMatchObject({
+          room_id: roomId,
+          state: roomId,
+        })
+        expect(member.decode(subject.encode({ t: 'ack', room_id: roomId, ref: 3 }))).toEqual({
+          t: 'ack',
+          room_id: roomId,
+          ref: 3,
+        })
+      }
+    })
+
+    test('every frame has its epoch, however it is written, and one of an earlier epoch is told from the others', () => {
+      const member = inRoom()
+      const [before, after] = [codec().roomEncoder(), codec().roomEncoder()]
+      const { checksum: _, ...flush } = AT
+      const frames = (room: typeof before, epoch: number, seq: number) => [
+        room.patch({ ...AT, epoch, seq }, diff({ a: seq }, { a: seq + 1 })),
+        room.behindPatch({ t: 'event', ...flush, epoch, seq, name: 'hit', data: null }),
+        room.behindPatch({ t: 'room.joined', ...flush, epoch, seq, member_id: 'mem_c', sub: null }),
+      ]
+      const expectEpoch = (payloads: Payload[], epoch: number, seq: number) => {
+        for (const payload of payloads) expect(member.decode(payload)).toMatchObject({ epoch, seq })
+      }
+      member.decode(before.snapshot({ ...AT, seq: 1, state: { a: 1 } }))
+      for (const seq of [2, 3]) expectEpoch(frames(before, AT.epoch, seq), AT.epoch, seq)
+      const late = frames(before, AT.epoch, 4)
+      for (const seq of [4, 5]) expectEpoch(frames(after, AT.epoch + 1, seq), AT.epoch + 1, seq)
+      for (const payload of late)
+        expect((member.decode(payload) as { epoch: number }).epoch).toBeLessThan(AT.epoch + 1)
+      expectEpoch(frames(after, AT.epoch + 1, 6), AT.epoch + 1, 6)
+      // What goes to one member alone, before any patch of its owner, says the whole epoch.
+      const alone = codec().encode({
+        t: 'event',
+        ...flush,
+        epoch: AT.epoch + 2,
+        seq: 7,
+        name: 'hit',
+        data: null,
+      })
+      expect(member.decode(alone)).toMatchObject({ epoch: AT.epoch + 2, seq: 7 })
+    })
+
     test('a new owner goes on under a higher epoch with what its encoder knows', () => {
-      const member = follower(client())
+      const member = follower(inRoom())
       const [before, after] = [codec().roomEncoder(), codec().roomEncoder()]
       member.take(before.snapshot({ ...AT, seq: 1, state: { a: { x: 1 }, b: 0 } }))
       const step = (room: typeof before, epoch: number, seq: number, next: Json, replay = false) => {
@@ -334,7 +393,7 @@ export function codecSuite(name: string, { codec, client, raw }: Subject): void 
         room.patch({ ...AT, seq: 2 }, diff(state, { ...state, log: [{ a: 2 }, null] })),
         ...SERVER_MESSAGES.map((message) => codec().encode(message)),
       ]
-      const subject = client()
+      const subject = inRoom()
       fc.assert(
         fc.property(damaged(proper), (bytes) => {
           try {
@@ -349,7 +408,7 @@ export function codecSuite(name: string, { codec, client, raw }: Subject): void 
 
     test('bytes that are no message are a ProtocolError', () => {
       for (const bytes of [[], [0xc1], [0x7b], [0x91, 0x63], [0x22, 0x61, 0x22]])
-        expect(refusalOf(() => client().decode(Uint8Array.from(bytes)))).toBeInstanceOf(ProtocolError)
+        expect(refusalOf(() => inRoom().decode(Uint8Array.from(bytes)))).toBeInstanceOf(ProtocolError)
     })
   })
 }

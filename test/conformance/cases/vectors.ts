@@ -2,13 +2,14 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { decode } from '@msgpack/msgpack'
 import { CLOSE, Topic } from '../case.ts'
-import { DECIMALS, decodeJson, decodeMsgpack, encodeJson, encodeMsgpack } from '../codecs.ts'
+import { DECIMALS, decodeJson, decodeMsgpack, encodeJson, encodeMsgpack, RoomContext } from '../codecs.ts'
 import type { ClientMessage, Codec, Json, ServerMessage } from '../messages.ts'
 import { canonical, checksum, type RoomMessage, RoomView } from '../room-view.ts'
 
 /** docs/protocol-vectors.json, as its own `about` describes it. */
 interface Vectors {
   checksums: { value: Json; checksum: number }[]
+  address: { room_id: string; msgpack: string }
   messages: { from: 'client' | 'server'; json: { t: string }; msgpack: string }[]
   stream: { about: string; state: Json; json: { t: string }; msgpack: string }[]
   invalid: { codec: Codec; text?: string; hex?: string; answer: string; ref?: number }[]
@@ -47,7 +48,9 @@ topic.once('messages of the server, in both subprotocols', '§2, §3, §4', asyn
   assert.ok(theirs.length > 0, 'there are none')
   for (const { json, msgpack } of theirs) {
     assert.deepEqual(decodeJson(JSON.stringify(json)), json)
-    assert.deepEqual(decodeMsgpack(bytes(msgpack)), json, json.t)
+    const context = new RoomContext()
+    if ('room_id' in json) context.enter(json.room_id)
+    assert.deepEqual(decodeMsgpack(bytes(msgpack), context), json, json.t)
   }
 })
 
@@ -55,9 +58,11 @@ topic.each('the stream, frame by frame', '§4 "Interned keys", "Changes"; §5', 
   const view = new RoomView({ t: 'joined', ref: 1, room_id: 'arena:lobby', member_id: 'mem_b', members: [] })
   view.faults.splice(0)
   assert.ok(vectors.stream.length > 0, 'there are none')
+  const context = new RoomContext()
+  assert.equal(decodeMsgpack(bytes(vectors.address.msgpack), context), undefined)
   for (const { about, state, json, msgpack } of vectors.stream) {
     const message: ServerMessage | undefined =
-      codec === 'json' ? decodeJson(JSON.stringify(json)) : decodeMsgpack(bytes(msgpack))
+      codec === 'json' ? decodeJson(JSON.stringify(json)) : decodeMsgpack(bytes(msgpack), context)
     assert.equal(message?.t, json.t, about)
     view.apply(message as RoomMessage)
     assert.deepEqual(view.faults, [], about)

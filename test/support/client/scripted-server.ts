@@ -72,11 +72,18 @@ export class ScriptedServer {
   }
 
   send(message: Direct): void {
+    if ('room_id' in message && message.room_id !== undefined)
+      this.socket.deliver(this.#codec.address(message.room_id))
     this.socket.deliver(this.#codec.encode(message))
   }
 
-  deliver(...payloads: Uint8Array[]): void {
-    for (const payload of payloads) this.socket.deliver(payload)
+  /** Delivers payloads of rooms, each behind the frame that says which room it is about. */
+  deliver(...payloads: Payload[]): void {
+    for (const payload of payloads) {
+      const roomId = [...this.rooms.values()].find((room) => room.made.has(payload))?.roomId
+      if (roomId !== undefined) this.socket.deliver(this.#codec.address(roomId))
+      this.socket.deliver(payload)
+    }
   }
 
   ack(room: ScriptedRoom, ref: number): void {
@@ -154,6 +161,8 @@ export class ScriptedRoom {
   seq = 7
   state: Json
   members: MemberInfo[] = [{ member_id: 'mem_bob', sub: 'bob' }]
+  /** Every payload that was made here. */
+  readonly made = new WeakSet<Payload>()
   readonly #codec = new MsgpackCodec()
   readonly #encoder: RoomEncoder = this.#codec.roomEncoder()
 
@@ -167,7 +176,7 @@ export class ScriptedRoom {
     const delta = diff(this.state, next)
     this.state = next
     this.seq += 1
-    return this.#encoder.patch(this.#at(), delta)
+    return this.#made(this.#encoder.patch(this.#at(), delta))
   }
 
   /** The next flush, whose checksum is another than that of the state. */
@@ -175,24 +184,25 @@ export class ScriptedRoom {
     const delta = diff(this.state, next)
     this.state = next
     this.seq += 1
-    return this.#encoder.patch({ ...this.#at(), checksum: this.#at().checksum ^ 1 }, delta)
+    return this.#made(this.#encoder.patch({ ...this.#at(), checksum: this.#at().checksum ^ 1 }, delta))
   }
 
   snapshot(): Payload {
-    return this.#encoder.snapshot({ ...this.#at(), state: this.state })
+    return this.#made(this.#encoder.snapshot({ ...this.#at(), state: this.state }))
   }
 
   resync(): Payload {
-    return this.#encoder.resync({ ...this.#at(), state: this.state }, this.members)
+    return this.#made(this.#encoder.resync({ ...this.#at(), state: this.state }, this.members))
   }
 
   wrongResync(): Payload {
-    return this.#encoder.resync({ ...this.#at(), checksum: 1, state: this.state }, this.members)
+    return this.#made(this.#encoder.resync({ ...this.#at(), checksum: 1, state: this.state }, this.members))
   }
 
   /** An event of the flush `seq`, by default the last one. */
   event(name: string, data: Json, seq = this.seq): Payload {
-    return this.#codec.encode({ t: 'event', room_id: this.roomId, epoch: this.epoch, seq, name, data })
+    const at = { room_id: this.roomId, epoch: this.epoch, seq }
+    return this.#made(this.#codec.encode({ t: 'event', ...at, name, data }))
   }
 
   /** An event that is a flush of its own. */
@@ -203,28 +213,20 @@ export class ScriptedRoom {
 
   came(memberId: string, sub: string | null, seq = this.seq): Payload {
     this.members = [...this.members, { member_id: memberId, sub }]
-    return this.#codec.encode({
-      t: 'room.joined',
-      room_id: this.roomId,
-      epoch: this.epoch,
-      seq,
-      member_id: memberId,
-      sub,
-    })
+    const at = { room_id: this.roomId, epoch: this.epoch, seq }
+    return this.#made(this.#codec.encode({ t: 'room.joined', ...at, member_id: memberId, sub }))
   }
 
   went(memberId: string, reason: 'left' | 'kicked' | 'closed' = 'left', seq = this.seq): Payload {
     this.members = this.members.filter((member) => member.member_id !== memberId)
     const { roomId, epoch } = this
-    return this.#codec.encode({
-      t: 'room.left',
-      room_id: roomId,
-      epoch,
-      seq,
-      member_id: memberId,
-      sub: null,
-      reason,
-    })
+    const at = { room_id: roomId, epoch, seq }
+    return this.#made(this.#codec.encode({ t: 'room.left', ...at, member_id: memberId, sub: null, reason }))
+  }
+
+  #made(payload: Payload): Payload {
+    this.made.add(payload)
+    return payload
   }
 
   #at() {

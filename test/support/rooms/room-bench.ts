@@ -325,8 +325,8 @@ export class RoomBench {
       for (const member of this.members.values()) {
         if (!member.inRoom || !member.attached || joined.has(member.memberId)) continue
         if (member.room !== name(message)) continue
-        member.frames(message.patch)
-        member.frames(message.rest)
+        member.frames(message.patch, member.room)
+        member.frames(message.rest, member.room)
       }
       for (const join of message.joined) {
         const member = this.members.get(join.member_id)
@@ -334,7 +334,7 @@ export class RoomBench {
         member.inRoom = true
         member.room = name(message)
         member.members = [...join.members]
-        member.frames(join.snapshot)
+        member.frames(join.snapshot, member.room)
       }
       for (const { member_id: memberId, events, ack } of message.personal) {
         const member = this.members.get(memberId)
@@ -348,11 +348,11 @@ export class RoomBench {
     if (!member) return
     switch (message.kind) {
       case 'state':
-        member.frames(message.state)
+        member.frames(message.state, name(message))
         break
       case 'attached':
         member.attached = true
-        for (const frames of message.frames) member.frames(frames)
+        for (const frames of message.frames) member.frames(frames, name(message))
         if (message.ack !== undefined) member.acked = message.ack
         break
       case 'refused':
@@ -436,7 +436,8 @@ export class TestMember {
   /** What would have made the client ask for a resync. */
   readonly faults: string[] = []
   resyncs = 0
-  readonly #msgpack = new MsgpackClientCodec()
+  /** By room: an edge would say which one frames are about. */
+  readonly #msgpack = new Map<string, MsgpackClientCodec>()
 
   constructor(memberId: string, codec: Subprotocol) {
     this.memberId = memberId
@@ -444,12 +445,14 @@ export class TestMember {
     this.codec = codec
   }
 
-  frames(frames: Frames | undefined): void {
+  frames(frames: Frames | undefined, room: string): void {
     if (!frames) return
+    const msgpack = this.#msgpack.get(room) ?? new MsgpackClientCodec(true, room)
+    this.#msgpack.set(room, msgpack)
     const frame: Frame | undefined = frames[this.codec]
     if (!frame) throw new Error(`${this.memberId} speaks ${this.codec}, which the frames are not for`)
     for (const payload of payloadsOf(frame))
-      this.hear(this.codec === 'roomful.v1.json' ? fromJson(payload) : this.#msgpack.decode(payload))
+      this.hear(this.codec === 'roomful.v1.json' ? fromJson(payload) : msgpack.decode(payload))
   }
 
   hear(message: DecodedMessage | ServerMessage): void {

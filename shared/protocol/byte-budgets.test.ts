@@ -1,0 +1,60 @@
+import { expect, test } from 'vitest'
+import { diff } from '../sync/diff.ts'
+import { MsgpackClientCodec } from './msgpack-client-codec.ts'
+import { MsgpackCodec } from './msgpack-codec.ts'
+
+/** docs/protocol.md says these figures; a change that makes frames longer shows here. */
+
+const ROOM = 'arena:lobby'
+const AT = { room_id: ROOM, epoch: 1_795_181_400_123, checksum: 0xfedcba98 }
+const PLAYERS = Array.from({ length: 25 }, (_, i) => `mem_${String(i).padStart(22, '0')}`)
+
+/** An arena of 25, with coordinates from 0 to 1000 rounded to 0.01, none of them a round number, after the move `n` of every other player. */
+const arena = (n: number) => ({
+  players: Object.fromEntries(
+    PLAYERS.map((id, i) => {
+      const moves = i % 2 === 0 ? 0 : n
+      return [id, { x: (2051 + 4000 * i + 12 * moves) / 100, y: (97_549 - 3500 * i - 24 * moves) / 100 }]
+    }),
+  ),
+})
+
+test('the patch of an arena of 25 in which 12 have moved has 128 bytes', () => {
+  const room = new MsgpackCodec().roomEncoder()
+  room.snapshot({ ...AT, seq: 999, state: arena(0) })
+  // The first patches announce keys and the epoch.
+  room.patch({ ...AT, seq: 1000 }, diff(arena(0), arena(1)))
+  const head = 4 + 3 + 5
+  const table = 8
+  const player = 1 + 4 + 4
+  expect(room.patch({ ...AT, seq: 1001 }, diff(arena(1), arena(2)))).toHaveLength(head + table + 12 * player)
+  // Nothing happened, for a member who has to know that nothing is missing.
+  expect(room.patch({ ...AT, seq: 1002 }, undefined)).toHaveLength(head)
+})
+
+test.each([
+  [3, 100],
+  [4, 200],
+  [5, 1000],
+  [7, 70_000],
+])('an ack has %i bytes for the ref %i', (bytes, ref) => {
+  expect(new MsgpackCodec().encode({ t: 'ack', room_id: ROOM, ref })).toHaveLength(bytes)
+})
+
+test('an event for everyone has 6 bytes besides its name and its data', () => {
+  const room = new MsgpackCodec().roomEncoder()
+  const { checksum: _, ...at } = AT
+  const event = room.behindPatch({ t: 'event', ...at, seq: 1000, name: 'hit', data: { by: 3 } })
+  expect(event).toHaveLength(1 + 1 + 1 + 3 + (1 + 3) + (1 + 1 + 2 + 1))
+})
+
+test('a move has 32 bytes, and 36 where it is reliable', () => {
+  const move = { t: 'message', room_id: ROOM, type: 'move', data: { x: 123.45, y: 999.99 } } as const
+  const client = new MsgpackClientCodec()
+  expect(client.encode(move)).toHaveLength(2 + 12 + 5 + (1 + 2 + 4 + 2 + 4))
+  expect(client.encode({ ...move, ref: 200, settled: 199 })).toHaveLength(36)
+})
+
+test('a room is named in 2 bytes and its id, once for a client that is in one', () => {
+  expect(new MsgpackCodec().address(ROOM)).toHaveLength(2 + 12)
+})
