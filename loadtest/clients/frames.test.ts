@@ -30,6 +30,7 @@ describe('a peek into a frame of the server', () => {
 
   it('knows an epoch that is written short from the frame before', () => {
     const context = inRoom()
+    const room = server.roomEncoder()
     for (const seq of [70_001, 70_002])
       expect(peekServerFrame(room.patch({ ...at, seq, checksum: 7 }, undefined), context)).toEqual({
         kind: 'patch',
