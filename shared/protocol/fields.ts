@@ -137,9 +137,8 @@ export const elementsOf = (fields: Fields): [name: string, Field | Either][] =>
   Object.entries(fields).filter(([, field]) => !('address' in field))
 
 /** Writes the first `length` of these fields of an object, one after the other. */
-function valuesWriter(
-  elements: [name: string, Field | Either][],
-): (to: MsgpackWriter, values: object, length: number) => void {
+export function valuesWriter(fields: Fields): (to: MsgpackWriter, values: object, length: number) => void {
+  const elements = elementsOf(fields)
   const names = elements.map(([name]) => name)
   const writers = elements.map(([name, field]): Write | undefined => {
     if (field.kind === 'either') return (to, values) => writeEither(field, to, values as Named)
@@ -164,7 +163,7 @@ function writeEither({ text, record }: Either, to: MsgpackWriter, values: Named)
 function recordWriter(fields: Fields, opcode?: number): Write {
   const elements = elementsOf(fields)
   const required = requiredOf(elements)
-  const write = valuesWriter(elements)
+  const write = valuesWriter(fields)
   return (to, values) => {
     let length = elements.length
     while (length > required && (values as Named)[elements[length - 1]![0]] === undefined) length--

@@ -3,7 +3,7 @@ import { MAX_DEPTH } from '../sync/check.ts'
 import { type ArrayDelta, type Change, type Delta, ObjectDelta, REMOVE, Replace } from '../sync/delta.ts'
 import { type Codec, EncodedMembers, EncodedState, type Payload, type RoomEncoder } from './codec.ts'
 import { ProtocolError } from './error-codes.ts'
-import { messageWriters, writeField } from './fields.ts'
+import { messageWriters, valuesWriter, writeField } from './fields.ts'
 import { KnownStrings } from './known-strings.ts'
 import {
   CLIENT_OPCODES,
