@@ -58,6 +58,30 @@ export class Backlog<Run extends () => void = never> {
     return [...this.#waiting.values()]
   }
 
+  get empty(): boolean {
+    return this.#waiting.size === 0
+  }
+
+  /** Since when the oldest arrival that waits does; undefined: none does, or no one said when it came. */
+  get since(): number | undefined {
+    for (const waiting of this.#waiting.values()) if (typeof waiting !== 'function') return waiting.at
+    return undefined
+  }
+
+  /** Takes the oldest of what waits. */
+  shift(): Arrival | Run | undefined {
+    for (const [key, waiting] of this.#waiting) {
+      this.#waiting.delete(key)
+      if (
+        typeof waiting !== 'function' &&
+        (waiting.message.kind === 'message' || waiting.message.kind === 'refuse')
+      )
+        this.#messages--
+      return waiting
+    }
+    return undefined
+  }
+
   /** Takes all that waits, oldest first. */
   take(): readonly (Arrival | Run)[] {
     const { waiting } = this

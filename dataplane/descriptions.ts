@@ -80,6 +80,8 @@ export const NODE_INFO = v.object({
   sessions: COUNT,
   /** How busy its event loop is, 0–1. */
   load: v.number(),
+  /** It is asked for more than it can do. Absent: a node of a version that does not say. */
+  overloaded: v.exactOptional(v.boolean()),
   /** Rooms and sessions it takes at most. */
   max_rooms: COUNT,
   max_sessions: COUNT,

@@ -19,6 +19,14 @@ export const NODE_METRICS = {
     'service_event_loop_utilisation_ratio',
     'Share of the last second in which the event loop was busy.',
   ),
+  slowdown: gauge(
+    'service_slowdown_ratio',
+    'How many times as long as asked for the intervals of flushes and ticks of all rooms are, since the event loop is behind; 1: it keeps up.',
+  ),
+  overloaded: gauge(
+    'service_overloaded',
+    '1 while the node is asked for more than it can do, however slow its rooms are: it drops or refuses old messages, and takes no newcomers.',
+  ),
   maxSessions: gauge('service_max_sessions', 'Sessions this node takes at most (MAX_SESSIONS); 0: no limit.'),
   maxRooms: gauge('service_max_rooms', 'Rooms this node runs at most (MAX_ROOMS); 0: no limit.'),
   draining: gauge('service_draining', '1 while the node drains.'),

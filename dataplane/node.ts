@@ -93,7 +93,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
   processMetrics(registry)
   storeMetrics(registry, store)
   const codecs = [new JsonCodec(), new MsgpackCodec()] as const
-  const load = new LoadMeter(clock, metrics)
+  const load = new LoadMeter(clock, metrics, () => host.waitedMs)
   const startedAt = timestamp(clock.now())
   const recordTtlMs = config.roomOrphanTtl * 1000
   metrics.draining.read(() => Number(ownership.draining))
@@ -133,6 +133,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
       version,
       sessions: gateway.sessions,
       load: load.eventLoopUtilisation,
+      overloaded: load.overloaded,
       max_rooms: config.maxRooms,
       max_sessions: config.maxSessions,
       ...addresses,
@@ -152,6 +153,8 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     claim: (room, options) => ownership.claims.claim(room, options),
     mayAct: () => ownership.lease.valid(),
     rewritesAllowedAt: () => ownership.nodes.rewritesAllowedAt,
+    slowdown: () => load.slowdown,
+    overloaded: () => load.overloaded,
     deliver: (edge, message) => ownership.deliver(edge, message),
     edgeGone: (edge) => ownership.nodes.isGone(edge),
     redirect: (arrivals, owner) => ownership.router.redirect(arrivals, owner),
@@ -176,6 +179,7 @@ export async function startNode(options: NodeOptions): Promise<RunningNode> {
     log,
     codecs,
     askKeyStatus: askControl(config, CONTROL_TIMEOUT_MS),
+    overloaded: () => load.overloaded,
     send: (message) => ownership.router.send(message),
     unsubscribed: (room) => ownership.router.forget(room),
     storeIsBehind: (ms) => ownership.nodes.storeIsBehind(ms),

@@ -114,6 +114,8 @@ export const traceOf = (message: ToOwner): string | undefined =>
 export interface Arrival {
   readonly message: ToOwner
   readonly from: string
+  /** When it began to wait at its room, on the monotonic clock. */
+  readonly at?: number
 }
 
 /** Ready websocket frames of the same messages, for each codec that some member at that edge speaks. */

@@ -157,6 +157,12 @@ export class ClientProtocol implements ConnectionListener {
     this.#greeted = true
     this.#pending?.greeted()
     this.#waitNoMore()
+    if ('token' in hello && this.#context.overloaded()) {
+      // Before its token costs anything. Who has been here before is let in.
+      this.#context.metrics.newcomersRefused.inc()
+      this.refuse('overloaded', 'this node has more to do than it can: try again')
+      return
+    }
     this.#context.handshakes.add(() => {
       if (this.connection.open) this.#greet(hello).catch((error: unknown) => this.failed(error))
     })

@@ -113,6 +113,8 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
   #room: string | undefined
   /** What may still be handled in this turn. */
   #turnBytes = TURN_BYTES
+  /** The long turn of the event loop in which something was read last. */
+  #readIn: number | undefined
   /** For how long nothing is to be read after this turn. */
   #throttleMs = 0
   /** Set while nothing is read. */
@@ -186,7 +188,10 @@ export class Connection implements FrameListener, OutboxListener, WebsocketListe
 
   /** All that was read has been handled, or waits. */
   read(): void {
-    if (this.#throttleMs > 0) this.#pause()
+    const { longTurn } = this.#context.polling
+    const readBefore = longTurn !== undefined && longTurn === this.#readIn
+    this.#readIn = longTurn
+    if (this.#throttleMs > 0 || readBefore) this.#pause()
     else if (!this.#stopPause) this.#turnBytes = TURN_BYTES
   }
 

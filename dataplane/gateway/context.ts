@@ -6,6 +6,7 @@ import type { Random } from '../../shared/random.ts'
 import type { Tracer } from '../../shared/tracing/tracer.ts'
 import type { RoomAddress, ToOwner } from '../traffic.ts'
 import type { GatewayMetrics } from './metrics.ts'
+import type { Polling } from './polling.ts'
 
 /**
  * What a gateway works with, and every part of it: how it behaves, the machine it runs on, and the cluster behind it. The comment of each
@@ -19,6 +20,10 @@ export interface GatewayContext {
   readonly log: Logger
   readonly metrics: GatewayMetrics
   readonly tracer: Tracer
+  /** How long the event loop has been reading sockets. */
+  readonly polling: Polling
+  /** Whether this node is asked for more than it can do, so that newcomers are refused. `LoadMeter.overloaded`. */
+  readonly overloaded: () => boolean
   /** Takes a message to the owner of its room; may answer through `Gateway.receive` before it returns. `Router.send`. */
   readonly send: (message: ToOwner) => void
   /** No one at this node is in the room any more. `Router.forget`. */

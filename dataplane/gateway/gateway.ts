@@ -14,12 +14,13 @@ import { Edge } from './edge.ts'
 import { Handshake } from './handshake.ts'
 import { type AskKeyStatus, KeyCache, type KeyName } from './key-cache.ts'
 import { endOfTurn, Flusher } from './outbox.ts'
+import { Polling } from './polling.ts'
 import { GatewayServer, HANDSHAKE_STEPS_PER_TURN, HandshakeQueue, type PendingConnection } from './server.ts'
 import { SessionStore } from './session-record.ts'
 import { Sessions, SWEEP_MS } from './sessions.ts'
 
 /** What a gateway is made of. */
-export interface GatewayParts extends Omit<GatewayContext, 'options'> {
+export interface GatewayParts extends Omit<GatewayContext, 'options' | 'polling'> {
   /** What is not given is as the configuration's defaults say. */
   readonly options?: Partial<GatewayOptions>
   /** Asks control about keys; see `askControl`. */
@@ -61,7 +62,11 @@ export class Gateway {
   #draining = false
 
   constructor({ askKeyStatus, codecs, records, ...parts }: GatewayParts) {
-    const context: GatewayContext = { ...parts, options: gatewayOptions(parts.options) }
+    const context: GatewayContext = {
+      ...parts,
+      options: gatewayOptions(parts.options),
+      polling: new Polling(parts.clock),
+    }
     const { clock, metrics, options } = context
     metrics.connections.read(() => this.#sessions.connected)
     metrics.pendingConnections.read(() => this.pending)

@@ -81,6 +81,10 @@ export const GATEWAY_METRICS = {
     'Connections ended before they had a session: the node has as many as it takes (node), as many without a session (pending), or the address has (address), or opens them too fast (rate).',
     { reason: ['node', 'pending', 'address', 'rate'] },
   ),
+  newcomersRefused: counter(
+    'service_newcomers_refused_total',
+    'Clients without a session that were refused with 1013 since the node is overloaded.',
+  ),
   rateLimited: RATE_LIMITED,
   readingPaused: counter(
     'service_reading_paused_total',

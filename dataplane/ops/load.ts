@@ -13,13 +13,76 @@ export interface Load {
   readonly rss_bytes: number
 }
 
-const PROBE_MS = 50
+const PROBE_MS = 20
 const INTERVAL_MS = 1000
+
+/** Timers this late, or inputs that have waited for so long: the event loop is behind. */
+const BEHIND_MS = 30
+/** No later than this: it keeps up. */
+const ABREAST_MS = 10
+/** Behind, or abreast, without a break for so long, and rooms slow down by one step more, or less. */
+const SLOWER_AFTER_MS = 200
+const FASTER_AFTER_MS = 2000
+const STEP = 2.5 ** (1 / 3)
+/** Rooms are slowed down so far at most: of 20 updates a second 8 are left. What is too much then is not handled any more. */
+const MOST_STEPS = 3
+/** At most slowed down and still behind for so long: overloaded. */
+const OVERLOADED_AFTER_MS = 1000
+
+/**
+ * By how much the rooms of a node slow down so that its event loop keeps up. Follows how far the loop is behind, by its smallest value over
+ * some time, as CoDel does for queues (K. Nichols, V. Jacobson, "Controlling queue delay", 2012): a burst, a garbage collection or one slow
+ * turn is no reason to slow down, and what stands is.
+ */
+export class SlowdownController {
+  #steps = 0
+  #steppedAt = 0
+  #overloaded = false
+  /** Since when without a break; undefined: it is not. */
+  #behindSince: number | undefined
+  #abreastSince: number | undefined
+
+  /** How many times as long as asked for the intervals of flushes and ticks are to be, 1–2.5. */
+  get factor(): number {
+    return STEP ** this.#steps
+  }
+
+  /** Whether the node is asked for more than it can do, however slow its rooms are. */
+  get overloaded(): boolean {
+    return this.#overloaded
+  }
+
+  /** The event loop is so many milliseconds behind at this moment of the monotonic clock. */
+  observe(behindMs: number, now: number): void {
+    if (behindMs <= BEHIND_MS) this.#behindSince = undefined
+    else this.#behindSince ??= now
+    if (behindMs > ABREAST_MS) this.#abreastSince = undefined
+    else this.#abreastSince ??= now
+    const behindMsLong = this.#since(this.#behindSince, now)
+    if (this.#steps === MOST_STEPS) this.#overloaded ||= behindMsLong >= OVERLOADED_AFTER_MS
+    else if (behindMsLong >= SLOWER_AFTER_MS) this.#step(1, now)
+    if (this.#steps > 0 && this.#since(this.#abreastSince, now) >= FASTER_AFTER_MS) this.#step(-1, now)
+  }
+
+  /** For how long it has been so under the present factor. */
+  #since(moment: number | undefined, now: number): number {
+    return moment === undefined ? 0 : now - Math.max(moment, this.#steppedAt)
+  }
+
+  #step(by: 1 | -1, now: number): void {
+    this.#steps += by
+    this.#steppedAt = now
+    if (by < 0) this.#overloaded = false
+  }
+}
 
 /** Measures the load of this process from `start` to `stop`, in intervals of one second. */
 export class LoadMeter {
   readonly #clock: Clock
   readonly #metrics: Metrics<typeof NODE_METRICS>
+  readonly #slowdown = new SlowdownController()
+  /** For how long the inputs that are next have waited, milliseconds. */
+  readonly #waitedMs: () => number
   #intervalStart = 0
   #mark: EventLoopUtilization = performance.eventLoopUtilization()
   #utilisation = 0
@@ -27,10 +90,13 @@ export class LoadMeter {
   #longestMs = 0
   #cancel: (() => void) | undefined
 
-  constructor(clock: Clock, metrics: Metrics<typeof NODE_METRICS>) {
+  constructor(clock: Clock, metrics: Metrics<typeof NODE_METRICS>, waitedMs: () => number = () => 0) {
     this.#clock = clock
+    this.#waitedMs = waitedMs
     this.#metrics = metrics
     metrics.eventLoopUtilisation.read(() => this.eventLoopUtilisation)
+    metrics.slowdown.read(() => this.slowdown)
+    metrics.overloaded.read(() => Number(this.overloaded))
   }
 
   start(): void {
@@ -50,6 +116,16 @@ export class LoadMeter {
     return round(this.#utilisation, 3)
   }
 
+  /** How many times as long as asked for the intervals of flushes and ticks of all rooms are to be; 1 while the event loop keeps up. */
+  get slowdown(): number {
+    return this.#slowdown.factor
+  }
+
+  /** Whether that is not enough: old inputs are not handled any more, and newcomers are refused. */
+  get overloaded(): boolean {
+    return this.#slowdown.overloaded
+  }
+
   /** The load over the last whole interval. */
   read(): Load {
     return {
@@ -66,6 +142,7 @@ export class LoadMeter {
       const lateMs = Math.max(0, now - due)
       this.#metrics.eventLoopDelay.observe(lateMs / 1000)
       this.#longestMs = Math.max(this.#longestMs, lateMs)
+      this.#slowdown.observe(Math.max(lateMs, this.#waitedMs()), now)
       if (now - this.#intervalStart >= INTERVAL_MS) this.#endInterval(now)
       this.#probe()
     })

@@ -12,8 +12,9 @@ import type { OutcomeLimits } from './deduplication.ts'
 import type { FailureLog } from './failures.ts'
 import type { HistoryBudget, HistoryLimits } from './history.ts'
 import type { JournalFormat } from './journal.ts'
+import type { LoopShare } from './loop-share.ts'
 import type { RoomMetrics } from './metrics.ts'
-import type { LoopShare, Scheduler } from './scheduler.ts'
+import type { Scheduler, Slowdown } from './scheduler.ts'
 
 /** Bounds of every room of a node. */
 export interface RoomLimits {
@@ -81,6 +82,10 @@ export interface RoomDependencies {
    * `ClusterNodes.rewritesAllowedAt`.
    */
   readonly rewritesAllowedAt: () => number
+  /** How many times as long as asked for the intervals of flushes and ticks are. `LoadMeter.slowdown`. */
+  readonly slowdown: Slowdown
+  /** Whether the node is asked for more than it can do, so that inputs which have waited for long are not handled any more. `LoadMeter.overloaded`. */
+  readonly overloaded: () => boolean
   /** Takes a message to an edge. `Ownership.deliver`. */
   readonly deliver: (edge: string, message: ToEdge) => void
   /** Messages for a room that is not here (any more); `owner`: the node that has it, if that is known. `Router.redirect`. */

@@ -2,7 +2,7 @@ import type { Codec } from '../../shared/protocol/codec.ts'
 import { noTracer } from '../../shared/tracing/tracer.ts'
 import type { ClaimResult } from '../claim.ts'
 import type { Found, RoomDescription, RoomQuery } from '../descriptions.ts'
-import { type Arrival, type RoomAddress, roomIdOf, type ToOwner } from '../traffic.ts'
+import { type Arrival, type RoomAddress, roomIdOf, roomNamed, type ToOwner } from '../traffic.ts'
 import { noTurns } from '../watchdog/turns.ts'
 import { type RoomDefinition, roomTypes } from './definition.ts'
 import { Replies } from './delivery.ts'
@@ -11,9 +11,10 @@ import { ROOM_LIMITS, type RoomDependencies, type RoomEnvironment, type RoomLimi
 import { FailureLog } from './failures.ts'
 import { HistoryBudget } from './history.ts'
 import { JournalFormat, type NewerRecord } from './journal.ts'
+import { LoopShare, type SlowTurn } from './loop-share.ts'
 import { NO_EPOCH, RoomOpening } from './opening.ts'
 import { Room } from './room.ts'
-import { type Defer, LoopShare, Scheduler } from './scheduler.ts'
+import { type Defer, Scheduler } from './scheduler.ts'
 import type { ClaimedRoom } from './stream.ts'
 
 /** What a host is made of. By default there are no traces and no watchdog, and players are not told what failing room logic threw. */
@@ -30,6 +31,9 @@ interface RoomHostOptions
   readonly limits?: Partial<RoomLimits>
 }
 
+/** A slow turn is logged at most so often; each is counted. */
+const SLOW_QUIET_MS = 1000
+
 /** Rooms that this node owns, and those it is about to. */
 export class RoomHost {
   readonly #environment: RoomEnvironment
@@ -40,6 +44,7 @@ export class RoomHost {
   readonly #newer = new Set<number>()
   readonly #descriptions: RoomDescriptions
   readonly #refresh
+  #slowLoggedAt = Number.NEGATIVE_INFINITY
   #members = 0
   #closed = false
 
@@ -51,16 +56,17 @@ export class RoomHost {
     const scheduler = new Scheduler(clock, defer, (error) =>
       log.error({ err: error }, 'a timer of a room failed'),
     )
+    const loopShare = new LoopShare(clock, defer, options.turns ?? noTurns, (turn) => this.#slowTurn(turn))
     this.#types = roomTypes(options.rooms)
     this.#descriptions = new RoomDescriptions(clock)
     this.#environment = {
       ...options,
       tracer: options.tracer ?? noTracer,
-      turns: options.turns ?? noTurns,
+      turns: loopShare,
       revealFailures,
       limits,
       scheduler,
-      loopShare: new LoopShare(defer),
+      loopShare,
       codecs: new Map(options.codecs.map((codec) => [codec.subprotocol, codec])),
       format: new JournalFormat(),
       historyBudget: new HistoryBudget(limits.historyBytes, (updates) => metrics.historyDropped.inc(updates)),
@@ -86,6 +92,11 @@ export class RoomHost {
   /** Bytes that the histories of all of them hold. */
   get historyBytes(): number {
     return this.#environment.historyBudget.bytes
+  }
+
+  /** For how long the inputs that are next have waited for the event loop, milliseconds. */
+  get waitedMs(): number {
+    return this.#environment.loopShare.waitedMs
   }
 
   /** How many of them stand still. */
@@ -229,6 +240,29 @@ export class RoomHost {
     this.#opening.delete(name)
     this.#rooms.set(name, room)
     return room
+  }
+
+  /** Names the room whose logic kept the node from everything else, at most once in some seconds, and lets it rest. */
+  #slowTurn({ room: { name }, hook, type, ms }: SlowTurn): void {
+    const { clock, log, metrics } = this.#environment
+    const { projectId, roomType, key } = roomNamed(name)
+    metrics.slowTurns.inc({ room_type: roomType, hook })
+    this.#rooms.get(name)?.rest(ms)
+    const now = clock.monotonic()
+    if (now < this.#slowLoggedAt + SLOW_QUIET_MS) return
+    this.#slowLoggedAt = now
+    const fields = {
+      project_id: projectId,
+      room_id: `${roomType}:${key}`,
+      room_type: roomType,
+      hook,
+      ...(type !== '' && { message_type: type }),
+      ms: Math.round(ms),
+    }
+    log.warn(
+      fields,
+      `room logic of type ${roomType} took ${Math.round(ms)} ms for ${hook}: meanwhile the node did nothing else`,
+    )
   }
 
   #logNewer(room: string, error: NewerRecord): void {

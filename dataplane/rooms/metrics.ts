@@ -49,6 +49,16 @@ export const ROOM_METRICS = {
     'Turns that did not end, and ended the owner of their room; counted by who takes the room over.',
     { room_type: OPEN, hook: HOOKS },
   ),
+  inputsShed: counter(
+    'service_inputs_shed_total',
+    'Messages that were not handled since the node is overloaded and they had waited for too long: without a ref (dropped), or with one (refused).',
+    { room_type: OPEN, how: ['dropped', 'refused'] },
+  ),
+  slowTurns: counter(
+    'service_room_turns_slow_total',
+    'Turns of room logic that took 100 ms or longer, in which the node did nothing else.',
+    { room_type: OPEN, hook: HOOKS },
+  ),
   fencedWrites: counter(
     'service_fenced_writes_total',
     'Writes of a room that were refused since another node owns it.',

@@ -4,7 +4,7 @@ import { RoomAdmission } from './admission.ts'
 import type { RoomDefinition } from './definition.ts'
 import { validate } from './failures.ts'
 import { Inputs } from './inputs.ts'
-import { TickTimer } from './scheduler.ts'
+import { TickTimer, type Timer } from './scheduler.ts'
 import { type ClaimedRoom, RoomStream } from './stream.ts'
 
 /** How a room ended on this node: for good, released for another owner, or lost to another owner. */
@@ -25,6 +25,13 @@ interface RoomListener {
   readonly end: (end: RoomEnd, unhandled: readonly Arrival[], successor: string | undefined) => void
 }
 
+/** An overloaded node drops or refuses messages that have waited for longer. */
+const LATE_MS = 150
+const OVERLOADED = 'the service has more to do than it can at the moment: send less'
+
+/** How many times as long as a slow turn took its room rests, so that it has at most a quarter of the event loop. */
+const REST = 3
+
 /** How long an empty room that may not act now waits to be checked again. */
 const RETRY_IDLE_MS = 1000
 
@@ -37,10 +44,14 @@ export class Room {
   readonly #admission: RoomAdmission
   readonly #idle
   readonly #ticks: TickTimer
+  /** Waits while the room rests. */
+  readonly #rest: Timer
   /** What waits until the room can act again, or is left over for the next owner. */
   readonly #backlog: Backlog<() => void>
   /** Whether it waits for the room's next share of the event loop. */
   #waitsForLoop = false
+  /** Since when the room could act, but for its share of the event loop. */
+  #actsSince = Number.NEGATIVE_INFINITY
   /** Edges of which something had no place in it: they ask again when the room can act. */
   readonly #edgesToAsk = new Set<string>()
   /** `closing`: every member is being removed; `leaving`: saved for another owner; `ended`: nothing happens any more. */
@@ -76,9 +87,10 @@ export class Room {
     // A tick that did not end is left out.
     let skip = stuck.last?.hook === 'onTick'
     this.#ticks = new TickTimer(environment, this.stream.phase, () => {
-      if (!skip && this.#mayAct()) this.#inputs.tick()
+      if (!skip && !this.#rest.waiting && this.#mayAct()) this.#timed(() => this.#inputs.tick())
       skip = false
     })
+    this.#rest = environment.scheduler.timer(() => this.#handleBacklog())
     on.members(memberships.size)
     for (const membership of [...memberships])
       if (stuck.hasLeave(membership.member.id)) this.#inputs.part(membership, 'left')
@@ -107,6 +119,19 @@ export class Room {
     const { clock, loopShare } = this.stream.environment
     const began = clock.monotonic()
     this.#handle(message, from)
+    loopShare.use(clock.monotonic() - began)
+  }
+
+  /** A turn of its logic took so long: the room leaves the event loop to the others for some time, whatever comes for it. */
+  rest(turnMs: number): void {
+    if (!this.#ended) this.#rest.at(this.stream.environment.clock.monotonic() + REST * turnMs)
+  }
+
+  /** As `receive`, for what no message brings. */
+  #timed(run: () => void): void {
+    const { clock, loopShare } = this.stream.environment
+    const began = clock.monotonic()
+    run()
     loopShare.use(clock.monotonic() - began)
   }
 
@@ -278,7 +303,7 @@ export class Room {
 
   /** Does something now, or in its turn when the room can act again. */
   #act(run: () => void): void {
-    if (this.#canAct()) run()
+    if (this.#canAct()) this.#timed(run)
     else if (this.#stage === 'open' || this.#stage === 'closing') this.#backlog.defer(run)
   }
 
@@ -289,18 +314,29 @@ export class Room {
 
   /** Whether rooms have not had their share of this turn of the event loop, and nothing waits for the next. */
   #hasLoop(): boolean {
-    const { loopShare } = this.stream.environment
-    if (this.#waitsForLoop || !loopShare.used) return !this.#waitsForLoop
+    const { clock, loopShare } = this.stream.environment
+    if (this.#waitsForLoop || this.#rest.waiting) return false
+    if (!loopShare.used) return true
     this.#waitsForLoop = true
     loopShare.wait(() => {
       this.#waitsForLoop = false
       this.#handleBacklog()
-    })
+    }, this.#backlog.since ?? clock.monotonic())
     return false
   }
 
-  #wait(arrival: Arrival): void {
+  #wait({ message, from }: Arrival): void {
+    const arrival = { message, from, at: this.stream.environment.clock.monotonic() }
     if (this.#backlog.add(arrival)) return
+    if (
+      this.#waitsForLoop &&
+      message.kind === 'message' &&
+      message.ref === undefined &&
+      this.stream.environment.overloaded()
+    ) {
+      this.#shed(arrival)
+      return
+    }
     const { environment, replies, roomId } = this.stream
     environment.metrics.backlogFull.inc({ room_type: this.definition.type })
     if (!replies.refuseUnavailable(arrival, `${roomId} has to wait: try again`))
@@ -323,24 +359,63 @@ export class Room {
 
   #unfreeze(): void {
     if (!this.frozen || this.#ended || !this.stream.environment.mayAct()) return
+    this.#actsSince = this.stream.environment.clock.monotonic()
     this.stream.resume()
     this.#handleBacklog()
   }
 
   /** Handles what waits, in order, as far as the room can act. */
   #handleBacklog(): void {
-    if (this.#stage === 'leaving' || this.#ended || this.frozen) return
-    for (const waiting of this.#backlog.take())
+    while (this.#canAct()) {
+      const waiting = this.#backlog.shift()
+      if (!waiting) break
       try {
-        if (typeof waiting === 'function') this.#act(waiting)
+        if (typeof waiting === 'function') this.#timed(waiting)
+        else if (this.#isLate(waiting)) this.#shed(waiting)
         else this.receive(waiting.message, waiting.from)
       } catch (error) {
         this.#onBroken(error)
       }
-    if (this.#waitsForLoop) return
+    }
+    if (!this.#backlog.empty) return
     const edgesToAsk = [...this.#edgesToAsk]
     this.#edgesToAsk.clear()
     for (const edge of edgesToAsk) this.#requestResend(edge)
+  }
+
+  /**
+   * Whether a message has waited for so long that the node does better without it. What waited because the room could not act, such as for
+   * its store, is not late.
+   */
+  #isLate({ message, at = 0 }: Arrival): boolean {
+    const { clock, overloaded } = this.stream.environment
+    return (
+      message.kind === 'message' && overloaded() && at >= this.#actsSince && clock.monotonic() - at > LATE_MS
+    )
+  }
+
+  /** The node cannot handle a message in time: one with a ref is refused, which settles it, and one without is dropped. */
+  #shed({ message, from }: Arrival): void {
+    if (message.kind !== 'message') return
+    const { ref } = message
+    this.stream.environment.metrics.inputsShed.inc({
+      room_type: this.definition.type,
+      how: ref === undefined ? 'dropped' : 'refused',
+    })
+    if (ref === undefined) return
+    const { room, member_id, settled } = message
+    this.receive(
+      {
+        kind: 'refuse',
+        room,
+        member_id,
+        ref,
+        code: 'rate_limited',
+        message: OVERLOADED,
+        ...(settled !== undefined && { settled }),
+      },
+      from,
+    )
   }
 
   /** A mistake in this program, met where no one waits: it harms what it happened to, and not the node. */
@@ -374,6 +449,7 @@ export class Room {
   }
 
   #cancelTimers(): void {
+    this.#rest.cancel()
     this.#idle.cancel()
     this.#ticks.cancel()
   }

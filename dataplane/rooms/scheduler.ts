@@ -169,69 +169,27 @@ export class Timer {
   }
 }
 
-/** What room logic may take of one turn of the event loop, in milliseconds; a turn of a room that takes longer is one by itself. */
-const SHARE_MS = 50
-const COUNTED_FROM_MS = 1
-
-/**
- * What the rooms of a node take of a turn of the event loop: sockets, timers and the node's lease have theirs in between, also where many
- * messages that each take long came at once.
- */
-export class LoopShare {
-  readonly #defer: Defer
-  readonly #waiting: (() => void)[] = []
-  #usedMs = 0
-  #deferred = false
-
-  constructor(defer: Defer) {
-    this.#defer = defer
-  }
-
-  /** Whether what can wait shall wait. */
-  get used(): boolean {
-    return this.#usedMs >= SHARE_MS
-  }
-
-  /** Room logic took so long. Quick messages are not counted: of those a turn of the event loop brings only so many. */
-  use(ms: number): void {
-    if (ms < COUNTED_FROM_MS) return
-    this.#usedMs += ms
-    this.#nextTurn()
-  }
-
-  /** Runs `run` in one of the next turns, after those that have waited longer. */
-  wait(run: () => void): void {
-    this.#waiting.push(run)
-    this.#nextTurn()
-  }
-
-  #nextTurn(): void {
-    if (this.#deferred) return
-    this.#deferred = true
-    this.#defer(() => {
-      this.#deferred = false
-      this.#usedMs = 0
-      while (!this.used && this.#waiting.length > 0) this.#waiting.shift()!()
-      if (this.#waiting.length > 0) this.#nextTurn()
-    })
-  }
-}
-
 /** The ticks of a room: at a steady rate, with absolute deadlines, none while it is not set. */
 export class TickTimer {
   readonly #clock: Clock
   readonly #phase: number
+  readonly #slowdown: Slowdown
   readonly #timer: Timer
   #pace: FixedRate | undefined
 
   /** `phase`, 0–1: where in an interval this room ticks. */
   constructor(
-    { clock, scheduler }: { readonly clock: Clock; readonly scheduler: Scheduler },
+    {
+      clock,
+      scheduler,
+      slowdown,
+    }: { readonly clock: Clock; readonly scheduler: Scheduler; readonly slowdown: Slowdown },
     phase: number,
     tick: () => void,
   ) {
     this.#clock = clock
     this.#phase = phase
+    this.#slowdown = slowdown
     this.#timer = scheduler.timer(() => {
       this.#wait()
       tick()
@@ -240,7 +198,7 @@ export class TickTimer {
 
   /** So many a second from now on; undefined: none. */
   set(rate: number | undefined): void {
-    this.#pace = rate === undefined ? undefined : new FixedRate(rate, this.#phase)
+    this.#pace = rate === undefined ? undefined : new FixedRate(rate, this.#phase, this.#slowdown)
     if (this.#pace) this.#wait()
     else this.#timer.cancel()
   }
@@ -255,43 +213,47 @@ export class TickTimer {
   }
 }
 
+/** How many times as long as asked for the intervals of all rooms are; 1 while the node keeps up. */
+export type Slowdown = () => number
+
 /**
  * A rhythm with absolute deadlines: time is cut into slots of equal length, beginning at a phase of its own for each room, so that
- * rooms do not all work at once and nothing drifts.
+ * rooms do not all work at once and nothing drifts. The slots of a node that slows down are longer by one factor for all rooms.
  */
 export class FixedRate {
   readonly #intervalMs: number
-  readonly #phaseMs: number
-  #lastSlot = Number.NEGATIVE_INFINITY
+  readonly #phase: number
+  readonly #slowdown: Slowdown
+  #doneAt = Number.NEGATIVE_INFINITY
 
   /** `phase` 0–1: which part of an interval after monotonic 0 the slots begin. */
-  constructor(perSecond: number, phase: number) {
+  constructor(perSecond: number, phase: number, slowdown: Slowdown) {
     this.#intervalMs = 1000 / perSecond
-    this.#phaseMs = phase * this.#intervalMs
+    this.#phase = phase
+    this.#slowdown = slowdown
   }
 
   /** When to act, at most once per slot: `now` while nothing was done in this slot, otherwise when the next one begins. */
   next(now: number): number {
-    const slot = this.#slot(now)
-    return slot > this.#lastSlot ? now : this.#begin(this.#lastSlot + 1)
+    return this.#slot(now) > this.#slot(this.#doneAt) ? now : this.following(this.#doneAt)
   }
 
   /** Something was done at `now`. */
   done(now: number): void {
-    this.#lastSlot = Math.max(this.#lastSlot, this.#slot(now))
+    this.#doneAt = now
   }
 
   /** The first beginning of a slot after `now`: slots that were missed are skipped. */
   following(now: number): number {
-    return this.#begin(this.#slot(now) + 1)
+    return (this.#slot(now) + 1 + this.#phase) * this.#lengthMs
   }
 
   /** A time that is the beginning of a slot, give or take rounding, belongs to that slot. */
   #slot(now: number): number {
-    return Math.floor((now - this.#phaseMs) / this.#intervalMs + 1e-9)
+    return Math.floor(now / this.#lengthMs - this.#phase + 1e-9)
   }
 
-  #begin(slot: number): number {
-    return this.#phaseMs + slot * this.#intervalMs
+  get #lengthMs(): number {
+    return this.#intervalMs * this.#slowdown()
   }
 }

@@ -191,7 +191,7 @@ export class RoomStream {
   }
 
   setRate(perSecond: number): void {
-    this.#pace = perSecond > 0 ? new FixedRate(perSecond, this.phase) : undefined
+    this.#pace = perSecond > 0 ? new FixedRate(perSecond, this.phase, this.environment.slowdown) : undefined
   }
 
   /** Something has happened: the next flush is due at its time. */

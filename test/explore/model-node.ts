@@ -105,6 +105,8 @@ export class ModelNode {
       metrics: registerMetrics(new Registry(), ROOM_METRICS),
       claim: (room, options) => ownership.claims.claim(room, options),
       mayAct: mutation?.mayAct ?? (() => ownership.lease.valid()),
+      slowdown: () => 1,
+      overloaded: () => false,
       rewritesAllowedAt: () => ownership.nodes.rewritesAllowedAt,
       deliver: (edge, message) => ownership.deliver(edge, message),
       edgeGone: () => false,

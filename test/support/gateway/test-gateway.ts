@@ -12,6 +12,7 @@ import {
 import { Gateway, type GatewayParts } from '../../../dataplane/gateway/gateway.ts'
 import { askControl } from '../../../dataplane/gateway/key-cache.ts'
 import { GATEWAY_METRICS } from '../../../dataplane/gateway/metrics.ts'
+import { Polling } from '../../../dataplane/gateway/polling.ts'
 import { timestamp } from '../../../shared/clock.ts'
 import { registerMetrics } from '../../../shared/metrics.ts'
 import type { ResumePosition } from '../../../shared/protocol/messages.ts'
@@ -122,6 +123,8 @@ export const gatewayContext = (
   log: pino({ level: 'silent' }),
   metrics: registerMetrics(new Registry(), GATEWAY_METRICS),
   tracer: noTracer,
+  polling: new Polling(parts.clock),
+  overloaded: () => false,
   send: () => {},
   unsubscribed: () => {},
   tellTaken: () => {},

@@ -78,6 +78,8 @@ export class RoomBench {
   readonly counts: Record<string, number> = {}
   readonly nodeId: string
   mayAct = true
+  slowdown = 1
+  overloaded = false
   /** Default: at once. */
   rewritesAllowedAt = Number.NEGATIVE_INFINITY
   readonly #rooms: readonly RoomDefinition[]
@@ -124,6 +126,8 @@ export class RoomBench {
       metrics: this.#metrics(),
       claim: (room, asked) => claims.claim(room, asked),
       mayAct: () => this.mayAct,
+      slowdown: () => this.slowdown,
+      overloaded: () => this.overloaded,
       rewritesAllowedAt: () => this.rewritesAllowedAt,
       deliver: (_, message) => this.#receive(message),
       edgeGone: () => false,
