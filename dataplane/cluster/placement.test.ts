@@ -127,3 +127,20 @@ describe('a room that is handed over', () => {
     expect(spread(nodes, 10_000, 200, successorOf)).toBeLessThan(1.1)
   })
 })
+
+describe('a node that is overloaded', () => {
+  const full = { ...a, overloaded: true }
+
+  it('gets no new room, here or from elsewhere', () => {
+    expect(tally(100, () => create([full, b]))).toEqual({ node_b: 100 })
+    expect(tally(100, () => create([{ ...a, rooms: 500 }, { ...b, overloaded: true }, c]))).toEqual({
+      node_c: 100,
+    })
+    expect(create([full, { ...b, overloaded: true }])).toBeUndefined()
+  })
+
+  it('takes the rooms of a dead node only when no other can', () => {
+    expect(takeOver([full, b])).toBe('node_b')
+    expect(takeOver([full, { ...b, overloaded: true }])).toBe('node_a')
+  })
+})

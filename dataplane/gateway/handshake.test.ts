@@ -204,3 +204,17 @@ describe('control', () => {
     expect(test.control.asked).toBe(1)
   })
 })
+
+describe('a node that is overloaded', () => {
+  it('refuses newcomers before their token costs anything, and lets those back in who were here', async () => {
+    let overloaded = false
+    test = await TestGateway.start({}, { overloaded: () => overloaded })
+    const { client, welcome, snapshot } = await test.join()
+    overloaded = true
+    await expectClose(await test.present('no token'), 'overloaded', /more to do than it can/)
+    await test.owner.lose(client)
+    await (await test.resume(welcome, [snapshot])).next('welcome')
+    overloaded = false
+    await test.hello()
+  })
+})

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { registerMetrics } from '../../shared/metrics.ts'
 import { FakeClock } from '../../test/support/fake-clock.ts'
 import { NODE_METRICS } from '../metrics.ts'
-import { LoadMeter } from './load.ts'
+import { LoadMeter, SlowdownController } from './load.ts'
 
 const metrics = () => registerMetrics(new Registry(), NODE_METRICS)
 
@@ -51,5 +51,56 @@ describe('the load', () => {
     clock.advance(500)
     meter.stop()
     expect(clock.pending).toBe(0)
+  })
+})
+
+/** A controller whose event loop is so far behind for so long, looked at every 20 ms. */
+function controller() {
+  const slowdown = new SlowdownController()
+  let now = 1000
+  return {
+    slowdown,
+    behind(ms: number, forMs: number): number {
+      for (const until = now + forMs; now < until; now += 20) slowdown.observe(ms, now)
+      return Number(slowdown.factor.toFixed(2))
+    },
+  }
+}
+
+describe('the slowdown of a node', () => {
+  it('grows step by step while its event loop is behind, to where 20 updates a second become 8, and not for a burst', () => {
+    const { slowdown, behind } = controller()
+    for (let times = 0; times < 10; times++) {
+      expect(behind(500, 180)).toBe(1)
+      expect(behind(0, 20)).toBe(1)
+    }
+    expect([behind(40, 240), behind(40, 200), behind(40, 200), behind(40, 5000)]).toEqual([
+      1.36, 1.84, 2.5, 2.5,
+    ])
+    expect(slowdown.overloaded).toBe(true)
+  })
+
+  it('stays where the loop just keeps up, and is gone some seconds after the load is', () => {
+    const { slowdown, behind } = controller()
+    behind(40, 5000)
+    expect([behind(20, 10_000), slowdown.overloaded]).toEqual([2.5, true])
+    expect([behind(5, 2100), slowdown.overloaded]).toEqual([1.84, false])
+    expect(behind(5, 4100)).toBe(1)
+  })
+
+  it('is no overload before slower rooms have had the time to help', () => {
+    const { slowdown, behind } = controller()
+    expect([behind(40, 700), slowdown.overloaded]).toEqual([2.5, false])
+  })
+
+  it('follows how late timers are, and how long inputs have waited', () => {
+    for (const lateMs of [0, 50]) {
+      const clock = new LateClock()
+      clock.lateMs = lateMs
+      const meter = new LoadMeter(clock, metrics(), () => 50 - lateMs)
+      meter.start()
+      clock.advance(3000)
+      expect([meter.slowdown, meter.overloaded]).toEqual([2.5, true])
+    }
   })
 })

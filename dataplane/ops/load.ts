@@ -23,8 +23,8 @@ const ABREAST_MS = 10
 /** Behind, or abreast, without a break for so long, and rooms slow down by one step more, or less. */
 const SLOWER_AFTER_MS = 200
 const FASTER_AFTER_MS = 2000
-const STEP = 2.5 ** (1 / 3)
 /** Rooms are slowed down so far at most: of 20 updates a second 8 are left. What is too much then is not handled any more. */
+const MOST = 2.5
 const MOST_STEPS = 3
 /** At most slowed down and still behind for so long: overloaded. */
 const OVERLOADED_AFTER_MS = 1000
@@ -44,7 +44,7 @@ export class SlowdownController {
 
   /** How many times as long as asked for the intervals of flushes and ticks are to be, 1–2.5. */
   get factor(): number {
-    return STEP ** this.#steps
+    return MOST ** (this.#steps / MOST_STEPS)
   }
 
   /** Whether the node is asked for more than it can do, however slow its rooms are. */

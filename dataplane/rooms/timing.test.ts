@@ -108,7 +108,7 @@ describe('messages that come at once and take long', () => {
     const bench = new RoomBench([slow])
     const ann = await bench.join('slow', 'ann', { key: 'one' })
     await bench.join('slow', 'bob', { key: 'two' })
-    for (let n = 1; n <= 8; n++) bench.message('slow', 'ann', 'work', { name: `ann ${n}`, ms: 700 }, n, 'one')
+    for (let n = 1; n <= 8; n++) bench.message('slow', 'ann', 'work', { name: `ann ${n}`, ms: 50 }, n, 'one')
     bench.message('slow', 'bob', 'work', { name: 'bob', ms: 0 }, 1, 'two')
     expect(handled).toEqual(['ann 1'])
     await bench.settle()

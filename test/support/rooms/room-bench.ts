@@ -184,6 +184,8 @@ export class RoomBench {
       this.#deferred = []
       if (deferred.length > 0) calm = 0
       for (const callback of deferred) callback()
+      // What has come due meanwhile.
+      if (deferred.length > 0) this.clock.advance(0)
     }
   }
 
@@ -385,6 +387,8 @@ export class RoomBench {
       turnsStuck: { inc: ({ hook }) => count(`stuck ${hook}`) },
       fencedWrites: { inc: () => count('fenced') },
       limitsReached: { inc: ({ limit }) => count(`limit ${limit}`) },
+      inputsShed: { inc: ({ how }) => count(how) },
+      slowTurns: { inc: ({ hook }) => count(`slow ${hook}`) },
       historyDropped: { inc: (updates) => count('history_dropped', updates) },
       backlogFull: { inc: () => count('backlog_full') },
       roomsQuarantined: { inc: ({ cause }) => count(`quarantined ${cause}`) },
