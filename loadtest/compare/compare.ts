@@ -2,9 +2,11 @@ import { mkdir, writeFile } from 'node:fs/promises'
 import { availableParallelism, cpus } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
+import { systemClock, timestamp } from '../../shared/clock.ts'
 import { packageVersion } from '../../shared/version.ts'
 import { DIALECTS, type ServerName } from './dialects.ts'
 import { type Figures, measure, type Options } from './measure.ts'
+import { comparisonPage } from './page.ts'
 import { installPeers, pin, startRedis } from './processes.ts'
 import { type Comparison, line, markdown, rowOf, textTable } from './report.ts'
 import { SCENARIOS, type Scenario } from './scenarios.ts'
@@ -19,7 +21,7 @@ const HELP = `npm run compare -- [options]
   --runs N         runs of each, in turn; the table has their medians (3)
   --seconds N      how long each is measured (4)
   --repeats N      how often a window is repeated while others use the machine (2)
-  --out FOLDER     where results.json and tables.md go (loadtest-report/compare)
+  --out FOLDER     where results.json, tables.md and report.html go (loadtest-report/compare)
 `
 const say = (line: string): void => void process.stdout.write(`${line}\n`)
 
@@ -111,7 +113,7 @@ async function run(): Promise<void> {
   } finally {
     await redis?.stop()
   }
-  say(`results.json and tables.md are in ${values.out}`)
+  say(`results.json, tables.md and report.html are in ${values.out}`)
 }
 
 /** After each scenario, so that a run that is ended leaves what it has measured. */
@@ -125,6 +127,8 @@ async function write(comparisons: readonly Comparison[]): Promise<void> {
   const results = { machine, options: values, comparisons }
   await writeFile(join(values.out, 'results.json'), `${JSON.stringify(results, undefined, 1)}\n`)
   await writeFile(join(values.out, 'tables.md'), markdown(comparisons))
+  const facts = `${timestamp(systemClock.now()).replace('T', ' ').slice(0, 16)} UTC · roomful ${machine.roomful} · ${machine.cores} cores · ${machine.cpu} · medians of ${values.runs}`
+  await writeFile(join(values.out, 'report.html'), await comparisonPage(comparisons, facts))
 }
 
 if (values.help) process.stdout.write(HELP)

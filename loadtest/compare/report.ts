@@ -21,7 +21,7 @@ export interface Comparison {
   readonly rows: readonly Row[]
 }
 
-interface Column {
+export interface Column {
   readonly name: FigureName
   readonly title: string
   readonly text: (value: number) => string

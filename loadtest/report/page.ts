@@ -17,7 +17,7 @@ import { type Chart, chartsOf } from './charts.ts'
 import { hasBegun, type Judgement, judgementsOf, outcomeOf } from './outcome.ts'
 
 type Html = ReturnType<typeof html>
-type Content = Html | string
+export type Content = Html | string
 
 const COLOURS = { passed: '#1a7f4b', failed: '#b3261e', interrupted: '#9a5b00' }
 const HEADINGS = { passed: '✓ Passed', failed: '✗ Failed', interrupted: '‖ Interrupted' }
@@ -62,68 +62,100 @@ const jsonData = (value: unknown): string =>
     .replaceAll('\u2028', '\\u2028')
     .replaceAll('\u2029', '\\u2029')
 
+/** What a page says besides its parts. */
+interface PageFrame {
+  readonly title: string
+  /** Of its icon. */
+  readonly colour: string
+  /** Above the heading: what kind of page it is. */
+  readonly kind: string
+  readonly heading: string
+  readonly about: string
+  readonly facts: string
+  /** What comes before the parts. */
+  readonly lead: Content
+  readonly footer: Content
+  /** What the script draws; undefined: it is left out. */
+  readonly data?: PageData
+}
+
 /**
- * The report as one HTML file that asks for nothing else: style, script and figures are in it, and its content security policy lets it
- * run and load nothing but those. All but the lines of the charts is there without the script.
+ * A page as one HTML file that asks for nothing else: style, script and figures are in it, and its content security policy lets it
+ * run and load nothing but those. All but the lines of the charts is there without the script. Parts without content are left out.
  */
-export async function reportPage(result: RunResult): Promise<string> {
-  const charts = chartsOf(result)
+export async function standalonePage(frame: PageFrame, all: readonly Part[]): Promise<string> {
+  const { title, colour, kind, heading, about, facts, lead, footer, data } = frame
+  const parts = all.filter(({ content }) => content !== '')
   const { style, script } = await bundle()
-  const policy = `default-src 'none'; style-src ${hash(style)}; script-src ${hash(script)}; img-src data:; base-uri 'none'; form-action 'none'`
-  const { word } = outcomeOf(result)
-  const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 8 8"><circle cx="4" cy="4" r="4" fill="${COLOURS[word]}"/></svg>`
-  const parts: readonly Part[] = [
-    failures(result),
-    judgements(result, 'check'),
-    judgements(result, 'limit'),
-    timings(result),
-    overTime(result, charts),
-    servers(result),
-    circumstances(result),
-  ].filter(({ content }) => content !== '')
-  const data: PageData = {
-    at: result.seconds_log.map(({ at }) => at),
-    phases: phasesOf(result.seconds_log),
-    incidents: result.incidents.map(({ at }) => at),
-    charts: charts.map(({ group: _group, title: _title, about: _about, ...drawn }) => drawn),
-  }
+  const policy = `default-src 'none'; style-src ${hash(style)}; script-src ${data ? hash(script) : "'none'"}; img-src data:; base-uri 'none'; form-action 'none'`
+  const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 8 8"><circle cx="4" cy="4" r="4" fill="${colour}"/></svg>`
   const page = await html`<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta http-equiv="content-security-policy" content="${policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>${result.scenario} ${word} · roomful load test</title>
+<title>${title}</title>
 <link rel="icon" href="data:image/svg+xml,${encodeURIComponent(icon)}">
 <style>${raw(style)}</style>
 </head>
 <body>
 <header>
-<p class="soft">roomful load test</p>
-<h1>${result.scenario}</h1>
-<p class="about">${result.meaning}</p>
-<p class="soft facts">${result.started_at.replace('T', ' ').slice(0, 16)} UTC · ${length(result)} · ${result.target}</p>
+<p class="soft">${kind}</p>
+<h1>${heading}</h1>
+<p class="about">${about}</p>
+<p class="soft facts">${facts}</p>
 </header>
 <nav aria-label="Parts">${parts.map(({ id, title }) => html`<a href="#${id}">${title}</a>`)}</nav>
 <main>
-${verdict(result)}
-${keyFigures(result)}
+${lead}
 ${parts.map(
   ({ id, title, about, content }) =>
     html`<section id="${id}" aria-labelledby="${id}-heading"><h2 id="${id}-heading">${title}</h2><p class="about">${about}</p>${content}</section>`,
 )}
 </main>
-<footer><a href="report.json">report.json</a> and <a href="junit.xml">junit.xml</a> beside this file hold the same for machines.</footer>
-<script type="application/json" id="data">${raw(jsonData(data))}</script>
-<script>${raw(script)}</script>
-</body>
+<footer>${footer}</footer>
+${data ? html`<script type="application/json" id="data">${raw(jsonData(data))}</script>\n<script>${raw(script)}</script>\n` : ''}</body>
 </html>
 `
   return String(page)
 }
 
+/** The report of a run. */
+export function reportPage(result: RunResult): Promise<string> {
+  const charts = chartsOf(result)
+  const { word } = outcomeOf(result)
+  return standalonePage(
+    {
+      title: `${result.scenario} ${word} · roomful load test`,
+      colour: COLOURS[word],
+      kind: 'roomful load test',
+      heading: result.scenario,
+      about: result.meaning,
+      facts: `${result.started_at.replace('T', ' ').slice(0, 16)} UTC · ${length(result)} · ${result.target}`,
+      lead: html`${verdict(result)}\n${keyFigures(result)}`,
+      footer: html`<a href="report.json">report.json</a> and <a href="junit.xml">junit.xml</a> beside this file hold the same for machines.`,
+      data: {
+        at: result.seconds_log.map(({ at }) => at),
+        phases: phasesOf(result.seconds_log),
+        incidents: result.incidents.map(({ at }) => at),
+        charts: charts.map(({ group: _group, title: _title, about: _about, ...drawn }) => drawn),
+      },
+    },
+    [
+      failures(result),
+      judgements(result, 'check'),
+      judgements(result, 'limit'),
+      timings(result),
+      overTime(result, charts),
+      servers(result),
+      circumstances(result),
+    ],
+  )
+}
+
 /** A part of the page under a heading; one with no content is left out. */
-interface Part {
+export interface Part {
   readonly id: string
   readonly title: string
   readonly about: string
@@ -137,13 +169,13 @@ interface Column {
 }
 
 /** Text columns, and those of figures behind them. */
-const columns = (texts: readonly string[], figures: readonly string[]): Column[] => [
+export const columns = (texts: readonly string[], figures: readonly string[]): Column[] => [
   ...texts.map((title) => ({ title })),
   ...figures.map((title) => ({ title, number: true })),
 ]
 
 /** A table that scrolls where it is too large; a `stacked` one puts cells below each other on a phone. Without rows it is empty. */
-function table(
+export function table(
   caption: string,
   head: readonly Column[],
   rows: readonly (readonly Content[])[],
